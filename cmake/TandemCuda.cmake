@@ -1,0 +1,1 @@
+set(TANDEM_HAVE_CUDA OFF)
