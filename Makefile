@@ -1,0 +1,78 @@
+# tandem: `make train` and `make test` do everything from a bare Debian 12 or Ubuntu 24.04; docs/building.md tells more.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.NOTPARALLEL:
+
+TORCH_DIR ?=
+CUDA ?= auto
+CUDA_ARCHS ?= native
+JOBS ?= $(shell nproc)
+PRESET ?= release
+BUILD_DIR ?= build$(if $(filter-out release,$(PRESET)),-$(PRESET))
+PREFIX ?= /usr/local
+ARGS ?=
+TESTS ?=
+EXECUTIONS ?= 1000000
+export TORCH_DIR CUDA CUDA_ARCHS JOBS PRESET BUILD_DIR PYTHON EXECUTIONS
+
+.PHONY: help setup build train test bench format lint tidy fuzz install clean distclean
+
+help:
+	@echo 'make train     set up, build, train the recipe tiny (ARGS="--steps 500" adds to its command line)'
+	@echo 'make test      set up, build everything, run all tests and the lint (TESTS=regex: only those)'
+	@echo 'make build     set up and build $(BUILD_DIR)/bin/tandem and tandem-worker'
+	@echo 'make setup     only the set-up: Debian packages, and .venv with torch, CMake and ninja'
+	@echo 'make bench     measure, beside the peer, in one run'
+	@echo 'make format    put the sources in shape          make lint   check the shape and the promises'
+	@echo 'make fuzz      fuzz every reader (EXECUTIONS=$(EXECUTIONS) each)     make tidy   clang-tidy, if installed'
+	@echo 'make install   to PREFIX=$(PREFIX), for find_package(tandem)'
+	@echo 'make clean     remove $(BUILD_DIR)               make distclean   and .venv'
+	@echo
+	@echo 'CUDA=auto|on|off|pypi  CUDA_ARCHS=native|all  TORCH_DIR=/your/libtorch  PRESET=release|debug|asan|tsan'
+	@echo 'JOBS=$(JOBS)  BUILD_DIR=$(BUILD_DIR)'
+
+setup:
+	@scripts/setup.sh
+
+build:
+	@scripts/setup.sh
+	@scripts/build.sh tandem tandem-worker
+
+train: build
+	@$(BUILD_DIR)/bin/tandem train tiny $(ARGS)
+
+test:
+	@scripts/setup.sh test
+	@scripts/build.sh all
+	@scripts/test.sh $(if $(TESTS),-R '$(TESTS)') $(ARGS)
+
+bench:
+	@scripts/setup.sh
+	@scripts/build.sh bench/all
+	@scripts/bench.sh $(ARGS)
+
+format:
+	@scripts/setup.sh lint
+	@scripts/format.sh
+
+lint:
+	@scripts/setup.sh lint
+	@scripts/lint.sh
+
+tidy: build
+	@scripts/tidy.sh
+
+fuzz:
+	@scripts/setup.sh fuzz
+	@scripts/fuzz.sh $(ARGS)
+
+install: build
+	@scripts/build.sh tandem_libraries
+	@.venv/bin/cmake --install $(BUILD_DIR) --prefix '$(PREFIX)'
+
+clean:
+	rm -rf -- '$(BUILD_DIR)'
+
+distclean: clean
+	rm -rf -- .venv .cache build-debug build-asan build-tsan build-fuzz

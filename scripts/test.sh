@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# scripts/test.sh [ctest arguments] -- runs the tests of BUILD_DIR; the last lines are ctest's own summary.
+set -u
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+. scripts/messages.sh
+BUILD_DIR=${BUILD_DIR:-build}
+[[ -f $BUILD_DIR/CTestTestfile.cmake ]] || fail 2 "no tests in $BUILD_DIR" "nothing has been built there" "run \`make test\`"
+# The tests that read our files with PyPI's packages find them here.
+export PATH=$PWD/.venv/bin:$PATH
+exec ctest --test-dir "$BUILD_DIR" --output-on-failure -j "${JOBS:-$(nproc)}" "$@"

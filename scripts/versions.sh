@@ -1,0 +1,16 @@
+# scripts/versions.sh -- everything that set-up takes from PyPI, with its version, in one place. Sourced, never run.
+#
+# Equal bits need equal libraries, so torch and what it computes with are pinned to the last digit; the versions of the
+# nvidia wheels are those that torch 2.11.0 itself names (cuda-toolkit 13.0.2).
+
+TORCH_VERSION=2.11.0
+# Without a GPU libtorch_cpu needs these two and no more: 1.0 GB instead of 4.5.
+TORCH_SLIM_WHEELS="nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
+# nvcc and the headers it wants: CUDA=pypi, or a GPU on a machine without a CUDA 13 toolkit.
+NVCC_WHEELS="nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96"
+BUILD_WHEELS="cmake>=4,<5 ninja==1.13.*"
+# Read back what we write, with the programs that users will read it with; and one clang-format for every distribution.
+TEST_WHEELS="numpy==2.2.6 safetensors==0.8.0 tensorboard==2.21.0 clang-format==14.0.6"
+LINT_WHEELS="clang-format==14.0.6"
+# The oldest driver that runs CUDA 13 (NVIDIA's release notes of CUDA 13.0).
+OLDEST_DRIVER=580.65.06

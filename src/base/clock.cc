@@ -1,0 +1,27 @@
+#include "base/clock.h"
+
+#include <chrono>
+#include <ctime>
+
+namespace tandem {
+namespace {
+
+std::string format_now(const char* pattern) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  return std::string(text, std::strftime(text, sizeof text, pattern, &parts));
+}
+
+}  // namespace
+
+double monotonic_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string utc_stamp() { return format_now("%Y-%m-%dT%H:%M:%SZ"); }
+
+std::string utc_file_stamp() { return format_now("%Y%m%d-%H%M%S"); }
+
+}  // namespace tandem

@@ -1,0 +1,15 @@
+// base/clock.h -- the two clocks: one to measure with, one to write into names and records.
+//
+// Every duration and timeout comes from monotonic_seconds(), so a wall clock that jumps changes nothing but a stamp.
+#pragma once
+
+#include <string>
+
+namespace tandem {
+
+double monotonic_seconds();
+
+std::string utc_stamp();       // "2026-01-31T09:05:07Z", for records
+std::string utc_file_stamp();  // "20260131-090507", for names of files and folders; sorts by time
+
+}  // namespace tandem

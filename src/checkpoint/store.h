@@ -1,0 +1,90 @@
+// checkpoint/store.h -- the checkpoints of one run: saved whole or not at all, loaded verified or not at all.
+//
+//   checkpoints/step-00000200/{model.safetensors,state.safetensors,manifest.json}
+//   checkpoints/latest            names the folder saved last; for people and scripts, never trusted by a load
+//
+// A checkpoint is built in .tmp-step-..., fsynced and renamed, so a crash at any moment leaves the one before as the
+// newest whole one. docs/checkpoints.md tells the order of the calls and why.
+// One thread at a time; the folder is locked against a second writer.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/file_system.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
+
+namespace tandem {
+
+struct CheckpointContents {
+  std::int64_t step = 0;
+  std::string run_id, recipe;
+  nlohmann::json settings = nlohmann::json::object();  // key -> value, resolved
+  int shards = 0;
+  std::string kind;
+  nlohmann::json versions = nlohmann::json::object();
+  nlohmann::json scalars = nlohmann::json::object();  // schedule, scaler, counters
+  std::vector<TensorView> model, state;               // must stay unchanged while save() runs
+};
+
+struct LoadedCheckpoint {
+  Manifest manifest;
+  SafetensorsFile model, state;
+  std::filesystem::path dir;
+  // Newer ones that were passed over, each with its reason:
+  // "step-00000200: model.safetensors: tensor 'fc1.weight' differs from its checksum"
+  std::vector<std::string> refused;
+};
+
+class CheckpointStore {
+ public:
+  // Opens for writing: makes and locks the folder and clears away what an interrupted save left behind. Throws
+  // ConfigError if another process writes there, or if keep < 2.
+  CheckpointStore(FileSystem& fs, std::filesystem::path checkpoints_dir, int keep);
+  // Opens for loading only: changes nothing, takes no lock, safe beside a running writer.
+  static CheckpointStore reader(FileSystem& fs, std::filesystem::path checkpoints_dir);
+
+  // Returns its folder once it is durable; then, and only then, older generations beyond `keep` are dropped. Throws
+  // IoError otherwise, the old ones intact. Saving a step makes it the newest: later ones, of a future that was
+  // abandoned by loading an earlier one, go.
+  std::filesystem::path save(const CheckpointContents& contents);
+
+  // The newest whole one; nullopt if there is none at all. CheckpointError if there are some and none is whole.
+  std::optional<LoadedCheckpoint> load_newest();
+  // This one, every byte verified, or CheckpointError. NewerFormatError is one too: load_newest() does not fall back
+  // over it, for it is no damage. IoError for what says nothing about the checkpoint (too many open files, no right to
+  // read).
+  LoadedCheckpoint load(const std::filesystem::path& dir);
+
+  std::vector<std::int64_t> steps() const;  // of the folders that are there, ascending; not verified
+  std::uint64_t bytes_needed(const CheckpointContents& contents) const;
+  // A sentence for the user when fewer than two further checkpoints of this size fit.
+  std::optional<std::string> space_warning(std::uint64_t bytes) const;
+  // What the last save() could not tidy up. The checkpoint itself is safe; the next open tries again.
+  const std::vector<std::string>& last_warnings() const { return warnings_; }
+
+ private:
+  struct ReadOnly {};
+  CheckpointStore(FileSystem& fs, std::filesystem::path checkpoints_dir, ReadOnly);
+  void clear_leftovers();
+  void commit(const std::filesystem::path& built, std::int64_t step);
+  void drop_old();
+  void drop(const std::filesystem::path& dir);
+  std::string check_latest(std::int64_t newest) const;  // "" or what is wrong with it
+
+  FileSystem* fs_;
+  std::filesystem::path dir_;
+  int keep_ = 0;  // 0: read only
+  OpenFile lock_;
+  std::set<std::int64_t> refused_steps_;  // known to be damaged: do not count as generations
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,101 @@
+#include "checkpoint/verify.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/errors.h"
+#include "checkpoint/checksum.h"
+
+namespace tandem {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw CheckpointError(what, "the file is not the one that was saved: damaged, cut, mixed up or edited",
+                        "use an older checkpoint, or another copy of this one");
+}
+
+FileBytes read_file(FileSystem& fs, const std::filesystem::path& dir, const std::string& name, std::uint64_t limit) {
+  try {
+    return read_whole_file(fs, dir / name, limit);
+  } catch (const IoError& error) {
+    switch (error.error_number()) {
+      case ENOENT:
+        refuse(name + ": is missing");
+      case ENOTDIR:
+        refuse(name + ": is missing (no folder)");
+      case EISDIR:
+      case EINVAL:
+      case ELOOP:
+        refuse(name + ": is not a regular file");
+      case EFBIG:
+        refuse(fmt::format("{}: has more than the {} bytes that were written", name, limit));
+      case EIO:
+        refuse(fmt::format("{}: cannot be read ({})", name, std::strerror(EIO)));
+      default:
+        throw;
+    }
+  }
+}
+
+// The sum of the whole file is wrong: finds the words that help most.
+[[noreturn]] void name_the_damage(FileBytes bytes, const std::string& name, const FileSums& sums,
+                                  const Manifest& manifest) {
+  SafetensorsFile file;
+  try {
+    file = SafetensorsFile::parse(std::move(bytes), name);
+  } catch (const CheckpointError& error) {
+    refuse(fmt::format("{} (it differs from its checksum)", error.what()));
+  }
+  const auto tie = tie_metadata(manifest);
+  const auto& found = file.metadata();
+  if (found != tie && found.count("run_id") && found.count("step"))
+    refuse(fmt::format("{}: belongs to step {} of run {}, or its header is damaged", name, found.at("step"),
+                       found.at("run_id")));
+  for (const TensorView& tensor : file.tensors()) {
+    const auto sum = sums.tensors.find(tensor.name);
+    if (sum == sums.tensors.end()) refuse(fmt::format("{}: tensor '{}' was not saved with it", name, tensor.name));
+    if (checksum_of(ChecksumKind::kXxh64, tensor.bytes) != sum->second)
+      refuse(fmt::format("{}: tensor '{}' differs from its checksum", name, tensor.name));
+  }
+  refuse(name + ": its header differs from its checksum");
+}
+
+SafetensorsFile read_tensors(FileSystem& fs, const std::filesystem::path& dir, const std::string& name,
+                             const Manifest& manifest) {
+  const auto entry = manifest.files.find(name);
+  if (entry == manifest.files.end()) refuse(fmt::format("{}: does not list {}", kManifestFile, name));
+  const FileSums& sums = entry->second;
+  FileBytes bytes = read_file(fs, dir, name, sums.size);
+  if (bytes.size != sums.size)
+    refuse(fmt::format("{}: has {} bytes where {} were written", name, bytes.size, sums.size));
+  if (checksum_of(ChecksumKind::kXxh128, bytes.span()) != sums.checksum)
+    name_the_damage(std::move(bytes), name, sums, manifest);
+  SafetensorsFile file = SafetensorsFile::parse(std::move(bytes), name);
+  // Against damage in memory between the two sums when it was written, and here between the sum and the use.
+  if (file.tensors().size() != sums.tensors.size()) refuse(name + ": has another number of tensors than was saved");
+  for (const TensorView& tensor : file.tensors()) {
+    const auto sum = sums.tensors.find(tensor.name);
+    if (sum == sums.tensors.end() || checksum_of(ChecksumKind::kXxh64, tensor.bytes) != sum->second)
+      refuse(fmt::format("{}: tensor '{}' differs from its checksum", name, tensor.name));
+  }
+  return file;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> tie_metadata(const Manifest& manifest) {
+  // "format": "pt" is what Hugging Face's loaders ask for: row-major tensors under PyTorch's names.
+  return {{"format", "pt"}, {"run_id", manifest.run_id}, {"step", std::to_string(manifest.step)}};
+}
+
+VerifiedCheckpoint read_and_verify(FileSystem& fs, const std::filesystem::path& dir) {
+  VerifiedCheckpoint checkpoint;
+  checkpoint.manifest = Manifest::parse(read_file(fs, dir, kManifestFile, kMaxManifest).text());
+  checkpoint.model = read_tensors(fs, dir, kModelFile, checkpoint.manifest);
+  checkpoint.state = read_tensors(fs, dir, kStateFile, checkpoint.manifest);
+  return checkpoint;
+}
+
+}  // namespace tandem

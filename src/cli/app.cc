@@ -1,0 +1,276 @@
+#include "cli/app.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <CLI/Validators.hpp>
+#include <fmt/format.h>
+
+#include "base/errors.h"
+
+namespace tandem {
+namespace {
+
+std::string first_name(const char* names) {
+  const std::string all = names;
+  return all.substr(0, all.find(','));
+}
+
+class AppBuilder {
+ public:
+  AppBuilder(const CliContext& context, Arguments& arguments)
+      : context_(context), arguments_(arguments), program_(context.program),
+        recipe_(context.recipes.empty() ? "tiny" : context.recipes.front().name) {}
+
+  std::unique_ptr<CLI::App> build() {
+    auto root = std::make_unique<CLI::App>("trains models on all your devices; the result depends on the recipe, never on the machines",
+                                           program_);
+    root->set_help_flag("-h,--help", "this text");
+    root->add_flag("--version", arguments_.version, "version");
+    root->require_subcommand(0, 1);
+    common(root.get());
+    root->footer(examples({{"train " + recipe_, "a new run"},
+                           {"resume last", "go on with the newest run"},
+                           {"runs", "what was run, and how it ended"},
+                           {"train " + recipe_ + " --help", "flags, with the values they have now"}}));
+    add_train(root.get());
+    add_resume(root.get());
+    add_runs(root.get());
+    add_weights(root.get());
+    add_report(root.get());
+    add_config(root.get());
+    add_small(root.get());
+    return root;
+  }
+
+ private:
+  std::string examples(const std::vector<std::pair<std::string, std::string>>& lines) const {
+    size_t width = 0;
+    for (const auto& [command, meaning] : lines) width = std::max(width, command.size() + program_.size() + 1);
+    std::string text;
+    for (const auto& [command, meaning] : lines) text += fmt::format("  {:<{}}   {}\n", program_ + " " + command, width, meaning);
+    return text;
+  }
+
+  void common(CLI::App* app) {
+    app->add_flag("--json", arguments_.json, "one JSON object on stdout (schema 1)");
+    app->add_flag("-q,--quiet", arguments_.quiet, "no talk, warnings and errors only");
+    app->add_flag("-v,--verbose", arguments_.verbose, "more talk");
+    app->add_flag("--no-color", arguments_.no_color, "no colour (also NO_COLOR=1, TERM=dumb)");
+    app->add_flag("--no-input", arguments_.no_input, "never ask; tandem asks nothing yet");
+    app->add_option("--runs-root", arguments_.runs_root, "folder of all runs")->type_name("dir");
+  }
+
+  CLI::App* command(CLI::App* parent, const std::string& name, const std::string& summary,
+                    const std::vector<std::pair<std::string, std::string>>& lines) {
+    CLI::App* app = parent->add_subcommand(name, summary);
+    app->set_help_flag("-h,--help", "this text");
+    app->footer(examples(lines));
+    common(app);
+    return app;
+  }
+
+  CLI::Option* subject(CLI::App* app, const std::string& name, const std::string& help, int least, int most) {
+    return app->add_option(name, arguments_.subjects, help)->expected(least, most)->type_name("");
+  }
+
+  void override_option(CLI::App* app, const SettingFlag& flag) {
+    const std::string source = first_name(flag.names), key = flag.key;
+    app->add_option_function<std::string>(
+           flag.names,
+           [&a = arguments_, key, source](const std::string& value) { a.overrides.push_back({key, value, source}); }, flag.help)
+        ->type_name(flag.value_name)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+
+  // Settings by flag and by --set, for train, resume and config show.
+  void settings(CLI::App* app) {
+    for (const SettingFlag& flag : setting_flags()) override_option(app, flag);
+    auto* devices = app->get_option("--devices");
+    auto* gpus = app->add_option_function<std::string>(
+        "--gpus", [&a = arguments_](const std::string& list) { name_gpus(a, list); }, "CUDA devices by number: 0,1");
+    gpus->type_name("list")->excludes(devices);
+    app->add_option_function<std::string>(
+           "--num-gpus", [&a = arguments_](const std::string& count) { first_gpus(a, count); }, "the first n CUDA devices")
+        ->type_name("n")
+        ->excludes(devices)
+        ->excludes(gpus);
+    app->add_option_function<std::vector<std::string>>(
+           "--set", [&a = arguments_](const std::vector<std::string>& pairs) { add_pairs(a, pairs); },
+           "one line of the recipe, repeatable: --set clip_norm=1")
+        ->type_name("key=value")
+        ->allow_extra_args(false);
+  }
+
+  // Callbacks run when the line is parsed, after the builder is gone: they keep the arguments, never `this`.
+  static void add_pairs(Arguments& arguments, const std::vector<std::string>& pairs) {
+    for (const std::string& pair : pairs) {
+      const size_t equals = pair.find('=');
+      if (equals == std::string::npos || equals == 0) {
+        throw ConfigError(fmt::format("--set {}: no key and value", pair), "--set takes one line of a recipe",
+                          "write --set key=value, as in `--set optimizer.learning_rate=0.01`");
+      }
+      arguments.overrides.push_back({pair.substr(0, equals), pair.substr(equals + 1), "--set"});
+    }
+  }
+
+  static void name_gpus(Arguments& arguments, const std::string& list) {
+    std::string devices;
+    for (const std::string& number : CLI::detail::split(list, ',')) devices += (devices.empty() ? "cuda:" : ",cuda:") + number;
+    arguments.overrides.push_back({"devices", devices, "--gpus"});
+  }
+
+  static void first_gpus(Arguments& arguments, const std::string& text) {
+    int64_t count = 0;
+    if (!CLI::detail::lexical_cast(text, count) || count < 1 || count > 1024) {
+      throw ConfigError(fmt::format("--num-gpus {}: no number of devices", text), "it takes the first n CUDA devices",
+                        "write --num-gpus 2, or --devices cpu:2 for CPU workers");
+    }
+    std::string devices;
+    for (int64_t i = 0; i < count; ++i) devices += fmt::format("{}cuda:{}", i ? "," : "", i);
+    arguments.overrides.push_back({"devices", devices, "--num-gpus"});
+  }
+
+  void add_train(CLI::App* root) {
+    auto* app = command(root, "train", "trains a recipe in a new run",
+                        {{"train " + recipe_, "a new run on every device"},
+                         {"train " + recipe_ + " --steps 500 --lr 0.01", "other settings, by flag"},
+                         {"train my.toml --set clip_norm=1", "a recipe file of your own"},
+                         {"train " + recipe_ + " --resume", "go on from its newest whole checkpoint"},
+                         {"train " + recipe_ + " --dry-run", "show settings and plan, train nothing"}});
+    subject(app, "recipe", "name of a recipe, or a .toml file that names one", 0, 1);
+    app->add_option("--run-dir,--save-dir,--output-dir", arguments_.run_dir, "the run's own folder, new or empty")->type_name("dir");
+    app->add_option("--resume,--checkpoint", arguments_.resume, "go on with a run: last, an id, a folder or a checkpoint")
+        ->type_name("[run]");
+    app->add_flag("--dry-run", arguments_.dry_run, "show the resolved recipe and the plan, and stop");
+    settings(app);
+  }
+
+  void add_resume(CLI::App* root) {
+    auto* app = command(root, "resume", "goes on with a run, to the same bits as if it had never stopped",
+                        {{"resume last", "the newest run"},
+                         {"resume " + recipe_ + "-20261115 --steps 1000", "by the start of its id, with a later end"},
+                         {"resume runs/mine --devices cpu:2", "by folder, on other devices"}});
+    subject(app, "run", "id, start of an id, folder, or last", 0, 1);
+    app->add_flag("--dry-run", arguments_.dry_run, "show the resolved recipe and the plan, and stop");
+    settings(app);
+  }
+
+  void add_runs(CLI::App* root) {
+    auto* runs = command(root, "runs", "what was run: list, show, compare, best, rebuild",
+                         {{"runs", "all runs, newest first"},
+                          {"runs show last", "one run"},
+                          {"runs compare last a1b2c3", "settings that differ, and figures"},
+                          {"runs best accuracy", "the run with the best value"}});
+    runs->require_subcommand(0, 1);
+    auto* list = command(runs, "list", "all runs, newest first",
+                         {{"runs list --recipe " + recipe_, "of one recipe"}, {"runs list -q", "ids only, for scripts"}});
+    for (CLI::App* app : {runs, list}) {
+      app->add_option("--recipe", arguments_.filter_recipe, "of this recipe only")->type_name("name");
+      app->add_option("--status", arguments_.filter_status, "running, done, stopped, failed or died")->type_name("word");
+      app->add_option("--limit", arguments_.limit, "at most n")->type_name("n");
+    }
+    subject(command(runs, "show", "one run: status, figures, settings", {{"runs show last", "the newest"}}), "run",
+            "id, start of an id, folder, or last", 0, 1);
+    subject(command(runs, "compare", "two runs side by side", {{"runs compare a1b2c3 last", "by id and by age"}}), "run",
+            "two runs", 2, 2);
+    auto* best = command(runs, "best", "the run with the best value of a metric",
+                         {{"runs best loss", "the lowest loss"}, {"runs best accuracy --recipe " + recipe_, "of one recipe"}});
+    subject(best, "metric", "loss, or a metric of the recipe", 0, 1);
+    best->add_option("--recipe", arguments_.filter_recipe, "of this recipe only")->type_name("name");
+    best->add_option("--order", arguments_.order, "min or max, where the name does not tell")
+        ->type_name("word")
+        ->check(CLI::IsMember({"min", "max"}));
+    command(runs, "rebuild", "makes the index anew from the folders", {{"runs rebuild", "if it was lost or is in doubt"}});
+  }
+
+  void add_weights(CLI::App* root) {
+    auto* digest = command(root, "digest", "SHA-256 of the weights, and the kind of machine that made them",
+                           {{"digest last", "the newest checkpoint of the newest run"},
+                            {"digest model.safetensors", "any safetensors file"}});
+    subject(digest, "path", "run, checkpoint folder or .safetensors file", 0, 1);
+    auto* exported = command(root, "export", "writes the weights of a run to one safetensors file",
+                             {{"export last", "newest checkpoint, into this folder"},
+                              {"export last --step 200 --output net.safetensors", "one checkpoint, by name"}});
+    subject(exported, "run", "run or checkpoint folder", 0, 1);
+    exported->add_option("-o,--output", arguments_.output, "file to write [<run>-step-<n>.safetensors]")->type_name("file");
+    exported->add_option("--step", arguments_.step, "the checkpoint of this step [the newest]")->type_name("n");
+    exported->add_flag("--force", arguments_.force, "replace the file if it is there");
+  }
+
+  void add_report(CLI::App* root) {
+    auto* app = command(root, "report", "writes a run's report.html: curves, time per phase, settings",
+                        {{"report last", "into the run's folder"}, {"report last --output page.html", "elsewhere"}});
+    subject(app, "run", "id, start of an id, folder, or last", 0, 1);
+    app->add_option("-o,--output", arguments_.output, "file to write [report.html in the run's folder]")->type_name("file");
+  }
+
+  void add_config(CLI::App* root) {
+    auto* config = command(root, "config", "shows settings and where they come from",
+                           {{"config show --origin " + recipe_, "every value and what set it"}});
+    config->require_subcommand(0, 1);
+    auto* show = command(config, "show", "the resolved settings of a recipe",
+                         {{"config show " + recipe_, "as TOML, to copy into a file"},
+                          {"config show --origin " + recipe_, "every value and what set it"}});
+    subject(show, "recipe", "name of a recipe, or a .toml file", 0, 1);
+    show->add_flag("--origin", arguments_.origin, "tell what set each value");
+    settings(show);
+  }
+
+  void add_small(CLI::App* root) {
+    auto* recipes = command(root, "recipes", "the recipes this program knows", {{"recipes", "names and what they train"}});
+    recipes->require_subcommand(0, 1);
+    command(recipes, "list", "names and what they train", {{"recipes list --json", "for scripts"}});
+    subject(command(root, "completion", "prints shell completion",
+                    {{"completion bash > ~/.local/share/bash-completion/completions/" + program_, "bash"},
+                     {"completion zsh > ~/.zfunc/_" + program_, "zsh"},
+                     {"completion fish > ~/.config/fish/completions/" + program_ + ".fish", "fish"}}),
+            "shell", "bash, zsh or fish", 1, 1)
+        ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+    command(root, "version", "version of program, formats and build", {{"version --json", "for bug reports"}});
+  }
+
+  const CliContext& context_;
+  Arguments& arguments_;
+  std::string program_, recipe_;
+};
+
+}  // namespace
+
+const std::vector<SettingFlag>& setting_flags() {
+  static const std::vector<SettingFlag> flags = {
+      {"--steps", "steps", "n", "stop after n updates"},
+      {"--epochs", "epochs", "n", "stop after n passes over the data"},
+      {"--episodes,--num-episodes", "episodes", "n", "stop after n episodes"},
+      {"--iterations", "iterations", "n", "stop after n iterations"},
+      {"--max-time", "max_time", "time", "stop after this time: 90s, 10m, 2h"},
+      {"--checkpoint-every", "checkpoint.every", "time", "between checkpoints: 60s, 10m, \"500 steps\", never"},
+      {"--batch-size", "batch_size", "n", "samples of one update of the whole job"},
+      {"--lr,--learning-rate", "optimizer.learning_rate", "x", "size of a step"},
+      {"--precision", "precision", "word", "fp32, bf16 or fp16"},
+      {"--accumulation,--gradient-accumulation-steps", "accumulation", "n", "pieces in which a shard's slice runs"},
+      {"--loader-threads,--num-workers", "loader.threads", "n", "threads that prepare batches"},
+      {"--seed", "seed", "n", "start of every random stream"},
+      {"--devices,--device", "devices", "list", "auto, cpu, cpu:4, cuda:0,cuda:2"},
+      {"--exact", "exact", "[word]", "refuse to start where equal bits cannot be kept (require, aim)"},
+  };
+  return flags;
+}
+
+std::unique_ptr<CLI::App> make_app(const CliContext& context, Arguments& arguments) {
+  return AppBuilder(context, arguments).build();
+}
+
+const CLI::App* find_command(const CLI::App& root, const std::vector<std::string>& words) {
+  const CLI::App* app = &root;
+  for (const std::string& word : words) {
+    const CLI::App* next = nullptr;
+    for (const CLI::App* sub : app->get_subcommands([](const CLI::App*) { return true; })) {
+      if (sub->get_name() == word) next = sub;
+    }
+    if (!next) break;
+    app = next;
+  }
+  return app;
+}
+
+}  // namespace tandem

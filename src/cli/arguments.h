@@ -1,0 +1,43 @@
+// cli/arguments.h -- the command line as a struct. Parsing is pure: it reads argv and nothing else.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/cli_main.h"
+
+namespace tandem {
+
+// One setting given by a flag: --lr 0.1 is {"optimizer.learning_rate", "0.1", "--lr"}.
+struct Override {
+  std::string key, value, source;
+};
+
+struct Arguments {
+  std::vector<std::string> command;   // {"runs", "list"}; empty: none was given
+  std::vector<std::string> subjects;  // recipe, run, path, metric or shell
+  std::vector<Override> overrides;    // in the order of application
+  std::optional<std::string> resume;  // "last", a run or a checkpoint
+  std::optional<std::string> run_dir, runs_root;
+  std::string output, filter_recipe, filter_status, order;
+  std::optional<int64_t> step, limit;
+  bool json = false, quiet = false, verbose = false, no_color = false, no_input = false;
+  bool dry_run = false, origin = false, force = false;
+  bool help = false, version = false;
+};
+
+// Throws ConfigError that suggests the nearest command or flag. With --help or --version anywhere, nothing else is
+// checked. Both - and _ are accepted in the names of flags.
+Arguments parse_arguments(int argc, const char* const* argv, const CliContext& context);
+
+// A flag that sets a key of the recipe; help shows the key's present value beside it.
+struct SettingFlag {
+  const char* names;  // as CLI11 takes them: "--lr,--learning-rate"
+  const char* key;
+  const char* value_name;
+  const char* help;
+};
+const std::vector<SettingFlag>& setting_flags();
+
+}  // namespace tandem

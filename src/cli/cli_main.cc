@@ -1,0 +1,105 @@
+#include "cli/cli_main.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <exception>
+#include <map>
+#include <new>
+
+#include "base/errors.h"
+#include "cli/app.h"
+#include "cli/commands.h"
+#include "cli/completion.h"
+#include "cli/help.h"
+#include "cli/sources.h"
+
+namespace tandem {
+namespace {
+
+// The settings whose values the help shows: of the recipe named on the line, else of the first one. A line that is wrong
+// must still get its help, so errors only mean fewer values.
+std::optional<ResolvedRecipe> recipe_for_help(const Command& command) {
+  if (command.context.recipes.empty()) return std::nullopt;
+  try {
+    return resolve_recipe(command.subject(command.context.recipes.front().name), command.arguments, command.context, command.output);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+int show_help(const Command& command) {
+  Arguments scratch;
+  const auto root = make_app(command.context, scratch);
+  const CLI::App* app = find_command(*root, command.arguments.command);
+  std::optional<ResolvedRecipe> recipe;
+  if (app->get_option_no_throw("--steps")) recipe = recipe_for_help(command);
+  const std::string name = fmt::format("{}{}{}", command.context.program, command.arguments.command.empty() ? "" : " ",
+                                       fmt::join(command.arguments.command, " "));
+  const bool all_keys = recipe && !command.arguments.subjects.empty();
+  command.output.data(help_text(*app, name, recipe ? recipe->resolver.get() : nullptr, recipe ? recipe->name : "", all_keys));
+  return 0;
+}
+
+int run_completion(const Command& command) {
+  Arguments scratch;
+  const auto root = make_app(command.context, scratch);
+  command.output.data(completion_script(*root, command.context, command.subject()));
+  return 0;
+}
+
+int run(const Command& command) {
+  if (command.arguments.help) return show_help(command);
+  if (command.arguments.version) return run_version(command);
+  static const std::map<std::string, int (*)(const Command&)> commands = {
+      {"train", run_train},   {"resume", run_resume}, {"runs", run_runs},       {"digest", run_digest},         {"export", run_export},
+      {"report", run_report}, {"config", run_config_show}, {"recipes", run_recipes}, {"completion", run_completion}, {"version", run_version}};
+  const auto& words = command.arguments.command;
+  if (words.empty() || words == std::vector<std::string>{"config"}) {
+    show_help(command);
+    return static_cast<int>(words.empty() ? ExitCode::kOk : ExitCode::kUsage);
+  }
+  return commands.at(words.front())(command);
+}
+
+// Before the line is parsed: an error in it must know how to show itself.
+Output output_for(int argc, char** argv) {
+  const auto given = [&](std::string_view flag) {
+    return std::any_of(argv + std::min(argc, 1), argv + argc, [&](const char* word) { return flag == word; });
+  };
+  return Output(given("--json"), given("--quiet") || given("-q"), given("--verbose") || given("-v"),
+                given("--no-color") || given("--no_color"));
+}
+
+}  // namespace
+
+int cli_main(int argc, char** argv, const CliContext& context) {
+  std::signal(SIGPIPE, SIG_IGN);  // `tandem runs | head` is no accident
+  const Output output = output_for(argc, argv);
+  try {
+    try {
+      const Arguments arguments = parse_arguments(argc, argv, context);
+      const int code = run({arguments, context, output});
+      output.flush();
+      return code;
+    } catch (const std::bad_alloc&) {
+      throw Error(ExitCode::kOutOfMemory, "out of memory", "the machine has no more to give", "free memory and try again");
+    } catch (const std::filesystem::filesystem_error& error) {
+      throw Error(ExitCode::kFailed, fmt::format("cannot use {}", error.path1().string()), error.code().message(),
+                  "check the path and its rights");
+    }
+  } catch (const IoError& error) {
+    if (error.error_number() == EPIPE) return static_cast<int>(ExitCode::kOk);  // the reader had enough
+    output.error(error);
+    return static_cast<int>(error.code());
+  } catch (const Error& error) {
+    output.error(error);
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    output.error(Error(ExitCode::kFailed, error.what(), "this is a fault of the program", "please report it with the command you gave"));
+    return static_cast<int>(ExitCode::kFailed);
+  }
+}
+
+}  // namespace tandem

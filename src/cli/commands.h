@@ -1,0 +1,37 @@
+// cli/commands.h -- one function per command, each in the file of its name. They return the exit code or throw Error.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "cli/arguments.h"
+#include "cli/output.h"
+
+namespace tandem {
+
+struct Command {
+  const Arguments& arguments;
+  const CliContext& context;
+  const Output& output;
+
+  // The first word after the command, or `otherwise`.
+  std::string subject(const std::string& otherwise = "") const {
+    return arguments.subjects.empty() ? otherwise : arguments.subjects.front();
+  }
+};
+
+int run_train(const Command& command);
+int run_resume(const Command& command);
+// Goes on with the run in `run_dir`; `checkpoint` is a folder of its checkpoints/, or nothing for the newest whole one.
+int resume_run(const Command& command, const std::filesystem::path& run_dir,
+               const std::optional<std::filesystem::path>& checkpoint);
+int run_runs(const Command& command);
+int run_digest(const Command& command);
+int run_export(const Command& command);
+int run_report(const Command& command);
+int run_config_show(const Command& command);
+int run_recipes(const Command& command);
+int run_version(const Command& command);
+
+}  // namespace tandem

@@ -1,0 +1,18 @@
+// cli/help.h -- help that opens with commands to copy and shows the values the flags have now.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/cli_main.h"
+#include "config/resolver.h"
+
+namespace tandem {
+
+// `resolver` may be null: then no values are shown. `recipe` is whose values they are. `all_keys` lists every key of
+// the recipe below the flags.
+std::string help_text(const CLI::App& app, const std::string& full_name, const Resolver* resolver, const std::string& recipe,
+                      bool all_keys);
+
+}  // namespace tandem

@@ -1,0 +1,18 @@
+// cli/main.cc -- the program `tandem`: the shipped recipes, and the worker that stands beside it.
+#include <filesystem>
+#include <system_error>
+
+#include "cli/cli_main.h"
+#include "recipes/shipped.h"
+
+int main(int argc, char** argv) {
+  std::error_code error;
+  std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) self = argv[0];
+  tandem::CliContext context;
+  context.program = "tandem";
+  context.version = TANDEM_VERSION;
+  context.recipes = tandem::shipped_recipes();
+  context.worker = self.parent_path() / "tandem-worker";
+  return tandem::cli_main(argc, argv, context);
+}

@@ -1,0 +1,38 @@
+// cli/report.cc -- `tandem report`: a run's folder as one HTML page.
+#include "telemetry/report.h"
+
+#include <cerrno>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file_system.h"
+#include "cli/commands.h"
+#include "cli/sources.h"
+#include "runs/run_folder.h"
+
+namespace tandem {
+
+int run_report(const Command& command) {
+  const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
+  std::filesystem::path file = command.arguments.output;
+  try {
+    if (file.empty()) {
+      file = write_report(run.dir());
+    } else {
+      replace_file(FileSystem::real(), file, make_report(run.dir()));
+    }
+  } catch (const IoError& error) {
+    const int number = error.error_number();
+    if (number != ENOENT && number != EACCES && number != EROFS && number != EISDIR) throw;
+    throw ConfigError(error.what(), error.why(), "choose a file in a folder that exists and is writable with --output");
+  }
+  if (command.output.json()) {
+    command.output.object({{"file", file.string()}, {"run", run.id()}});
+  } else {
+    command.output.data(file.string() + "\n");
+  }
+  return 0;
+}
+
+}  // namespace tandem

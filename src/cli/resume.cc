@@ -1,0 +1,77 @@
+// cli/resume.cc -- `tandem resume`: the run's own settings, what was given again over them, and a check that what
+// decides the weights is still the same.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/file_system.h"
+#include "checkpoint/store.h"
+#include "checkpoint/verify.h"
+#include "cli/commands.h"
+#include "cli/start.h"
+#include "launch/run_lock.h"
+#include "runs/run_folder.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+Manifest read_manifest(const fs::path& dir) {
+  return Manifest::parse(read_whole_file(FileSystem::real(), dir / kManifestFile, kMaxManifest).text());
+}
+
+// The manifest of the newest checkpoint whose manifest is whole; the worker verifies the rest when it loads. Nothing if
+// the run never saved. A newer format ends it: falling back would lose work.
+std::optional<Manifest> newest_manifest(const fs::path& checkpoints) {
+  auto store = CheckpointStore::reader(FileSystem::real(), checkpoints);
+  auto steps = store.steps();
+  std::sort(steps.rbegin(), steps.rend());
+  for (const int64_t step : steps) {
+    try {
+      return read_manifest(checkpoints / fmt::format("step-{:08}", step));
+    } catch (const NewerFormatError&) {
+      throw;
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  if (steps.empty()) return std::nullopt;
+  store.load_newest();  // none is whole: this says so, with each reason
+  return std::nullopt;
+}
+
+}  // namespace
+
+int resume_run(const Command& command, const fs::path& run_dir, const std::optional<fs::path>& checkpoint) {
+  const RunFolder run = RunFolder::open(run_dir);
+  ResolvedRecipe recipe = resolve_run(run.recipe_toml(), command.arguments, command.context, command.output);
+  const auto manifest = checkpoint ? std::optional(read_manifest(*checkpoint)) : newest_manifest(run.checkpoints());
+  // Before anything else about the settings: another shard count may break other rules too, and this is the cause.
+  if (manifest) check_compatible(manifest->settings, recipe.resolver->result_values(), run.id());
+  const auto devices = settle(recipe, command.context);
+  if (command.arguments.dry_run) {
+    show_dry_run(command, recipe, devices);
+    return 0;
+  }
+  check_worker_program(command.context);
+  const RunLock lock(run.dir());
+  run.write_recipe(recipe.resolver->to_toml(recipe.name));
+  // The worker says all this when it is up; -v shows it before.
+  command.output.detail(fmt::format("{}: {}", recipe.name, batch_line(*recipe.settings)));
+  command.output.detail(plan_line(*recipe.settings, devices));
+  command.output.detail(manifest ? fmt::format("resume {} after step {}", run.dir().string(), manifest->step)
+                              : fmt::format("resume {} from the start: it has no checkpoint yet", run.dir().string()));
+  std::vector<std::string> more = {"--resume"};
+  // An older one must be named; the newest is what the worker takes anyway.
+  const auto steps = CheckpointStore::reader(FileSystem::real(), run.checkpoints()).steps();
+  if (checkpoint && manifest->step != steps.back()) more.insert(more.end(), {"--checkpoint", checkpoint->string()});
+  return start_worker(command, recipe, run.dir(), run.id(), more);
+}
+
+int run_resume(const Command& command) {
+  const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
+  return resume_run(command, run.dir(), std::nullopt);
+}
+
+}  // namespace tandem

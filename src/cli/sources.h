@@ -1,0 +1,33 @@
+// cli/sources.h -- gathers a recipe's settings from everywhere, the weakest source first:
+// default < user file < project file < recipe file given < TANDEM_* environment < flags.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/arguments.h"
+#include "cli/output.h"
+#include "config/resolver.h"
+
+namespace tandem {
+
+struct ResolvedRecipe {
+  std::string name;
+  std::unique_ptr<RecipeSettings> settings;
+  std::unique_ptr<Resolver> resolver;  // refers to *settings
+};
+
+// `subject` is a recipe's name or a .toml file; empty: what ./tandem.toml names. Throws ConfigError.
+ResolvedRecipe resolve_recipe(const std::string& subject, const Arguments& arguments, const CliContext& context,
+                              const Output& output);
+
+// The settings of a run, from its recipe.toml, then environment and flags.
+ResolvedRecipe resolve_run(const std::filesystem::path& recipe_toml, const Arguments& arguments, const CliContext& context,
+                           const Output& output);
+
+// --runs-root, TANDEM_RUNS_ROOT, `runs_root` of ./tandem.toml or the user's file, ./runs.
+std::filesystem::path runs_root(const Arguments& arguments);
+
+}  // namespace tandem

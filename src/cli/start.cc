@@ -1,0 +1,103 @@
+#include "cli/start.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "config/units.h"
+#include "engine/shard_plan.h"
+#include "launch/supervise.h"
+
+namespace tandem {
+namespace {
+
+ShardPlan plan_of(const RecipeSettings& settings, const std::vector<DeviceSpec>& devices) {
+  std::vector<double> speeds;
+  for (const DeviceSpec& device : devices) speeds.push_back(device.speed);
+  return ShardPlan::balance(static_cast<int>(settings.shards), speeds);
+}
+
+void check_stop_rule(const RecipeSettings& settings, const std::string& recipe) {
+  if (settings.steps || settings.epochs || settings.episodes || settings.iterations || !settings.max_time.empty()) return;
+  throw ConfigError(fmt::format("{} would never stop", recipe), "no stop rule is set", "give --steps, --epochs or --max-time");
+}
+
+}  // namespace
+
+std::vector<DeviceSpec> settle(ResolvedRecipe& recipe, const CliContext& context) {
+  RecipeSettings& settings = *recipe.settings;
+  const auto devices = parse_devices(settings.devices, context.machine);
+  freeze(*recipe.resolver, settings, static_cast<int>(devices.size()));
+  check_workers(devices.size(), settings.shards);
+  check_stop_rule(settings, recipe.name);
+  return devices;
+}
+
+std::string batch_line(const RecipeSettings& settings) {
+  const std::string pieces = settings.accumulation > 1 ? fmt::format(" x {} pieces", settings.accumulation) : "";
+  return fmt::format("{} shard{}{} x {} = global batch {}", settings.shards, settings.shards == 1 ? "" : "s", pieces,
+                     settings.piece(), settings.batch_size);
+}
+
+std::string plan_line(const RecipeSettings& settings, const std::vector<DeviceSpec>& devices) {
+  std::vector<std::string> names;
+  for (const DeviceSpec& device : devices) names.push_back(device.name());
+  const ShardPlan plan = plan_of(settings, devices);
+  std::string line = fmt::format("{} ({})", plan.text(), fmt::join(names, " "));
+  if (plan.efficiency() < 0.995) line += fmt::format(", {:.0f} % of their speed: shards are whole", 100 * plan.efficiency());
+  return line;
+}
+
+void show_dry_run(const Command& command, const ResolvedRecipe& recipe, const std::vector<DeviceSpec>& devices) {
+  const RecipeSettings& settings = *recipe.settings;
+  if (!command.output.json()) {
+    command.output.data(recipe.resolver->to_toml(recipe.name));
+    command.output.say(fmt::format("{}: {}", recipe.name, batch_line(settings)));
+    command.output.say(plan_line(settings, devices));
+    command.output.say("dry run: nothing was started");
+    return;
+  }
+  const ShardPlan plan = plan_of(settings, devices);
+  nlohmann::json workers = nlohmann::json::array();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const ShardRange range = plan.range(static_cast<int>(i));
+    workers.push_back({{"device", devices[i].name()}, {"speed", devices[i].speed}, {"shards", {range.first, range.last}}});
+  }
+  nlohmann::json sources = nlohmann::json::object();
+  for (const KeyInfo& key : recipe.resolver->keys()) sources[key.name] = key.source;
+  command.output.object({{"dry_run", true},
+                         {"recipe", recipe.name},
+                         {"values", recipe.resolver->to_json()},
+                         {"sources", sources},
+                         {"shards", settings.shards},
+                         {"piece", settings.piece()},
+                         {"global_batch", settings.batch_size},
+                         {"plan", workers}});
+}
+
+void check_worker_program(const CliContext& context) {
+  if (access(context.worker.c_str(), X_OK) == 0) return;
+  throw IoError(fmt::format("the worker {} cannot be started", context.worker.string()), errno,
+                "build it with `make build`; it stands beside the `tandem` program");
+}
+
+int start_worker(const Command& command, const ResolvedRecipe& recipe, const std::filesystem::path& run_dir,
+                 const std::string& run_id, const std::vector<std::string>& more_arguments) {
+  WorkerCommand worker{command.context.worker, {"work", run_dir.string()}, {{"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}}};
+  worker.arguments.insert(worker.arguments.end(), more_arguments.begin(), more_arguments.end());
+  if (command.output.json()) worker.arguments.push_back("--json");
+  if (command.output.quiet()) worker.arguments.push_back("--quiet");
+  if (!command.output.color()) worker.arguments.push_back("--no-color");
+  if (const auto seconds = parse_duration(recipe.settings->max_time)) {
+    worker.arguments.insert(worker.arguments.end(), {"--max-seconds", fmt::format("{}", *seconds)});
+  }
+  SuperviseOptions options;
+  options.say = [&](std::string_view text) { command.output.say(text); };
+  options.log_hint = (run_dir / "logs" / "rank-0.log").string();
+  options.resume_hint = fmt::format("{} resume {}", command.context.program, run_id);
+  command.output.flush();
+  return supervise(worker, options);
+}
+
+}  // namespace tandem

@@ -1,0 +1,31 @@
+// cli/start.h -- what train and resume share: the plan in words, and the start of the worker.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/sources.h"
+#include "config/devices.h"
+
+namespace tandem {
+
+// Devices parsed and counted against the shards; the recipe frozen (config/resolver.h) and checked. Throws ConfigError.
+std::vector<DeviceSpec> settle(ResolvedRecipe& recipe, const CliContext& context);
+
+// "24 shards x 8 = global batch 192" and "24 shards on 3 workers: 8 8 8 (cpu:0 cpu:1 cpu:2)".
+std::string batch_line(const RecipeSettings& settings);
+std::string plan_line(const RecipeSettings& settings, const std::vector<DeviceSpec>& devices);
+
+// --dry-run: the resolved recipe on stdout, batch and plan on stderr; one object with --json.
+void show_dry_run(const Command& command, const ResolvedRecipe& recipe, const std::vector<DeviceSpec>& devices);
+
+// Throws Error before anything is made, if the worker's program is not there.
+void check_worker_program(const CliContext& context);
+
+// Starts `<worker> work <run_dir> ...` and returns its exit code.
+int start_worker(const Command& command, const ResolvedRecipe& recipe, const std::filesystem::path& run_dir,
+                 const std::string& run_id, const std::vector<std::string>& more_arguments);
+
+}  // namespace tandem

@@ -1,0 +1,136 @@
+#include "config/devices.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <set>
+
+#include "base/errors.h"
+#include "config/spelling.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kMostWorkers = 1024;  // a slip such as cpu:40000 must not start to allocate
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t at = text.find(separator);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+template <typename T>
+bool parse_number(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+[[noreturn]] void refuse(std::string_view all, const std::string& reason, const std::string& todo) {
+  throw ConfigError(fmt::format("devices \"{}\": {}", printable(all), reason),
+                    "devices are named as auto, cpu, cpu:4, cpu:3@1,0.5,0.5 or cuda:0,cuda:2", todo);
+}
+
+void add_cuda(std::vector<DeviceSpec>& devices, std::string_view all, std::string_view number, const Machine& machine) {
+  if (!machine.cuda_build) {
+    throw ConfigError(fmt::format("devices \"{}\": this build has no CUDA", printable(all)),
+                      "tandem was built without a CUDA toolkit, so it can train on CPU workers only",
+                      "use `--devices cpu`, or build on a machine with nvcc");
+  }
+  if (machine.cuda_devices == 0) {
+    throw ConfigError(fmt::format("devices \"{}\": no CUDA device is visible", printable(all)),
+                      "the driver reports none, or CUDA_VISIBLE_DEVICES hides them", "use `--devices cpu`, or check `nvidia-smi`");
+  }
+  int index = 0;
+  if (!parse_number(number, index) || index < 0) {
+    refuse(all, fmt::format("\"{}\" is no device number", printable(number)), "write cuda:0 for the first one");
+  }
+  if (index >= machine.cuda_devices) {
+    throw ConfigError(fmt::format("devices \"{}\": no such device cuda:{}", printable(all), index),
+                      fmt::format("this machine shows {} CUDA device{}, numbered from 0", machine.cuda_devices,
+                                  machine.cuda_devices == 1 ? "" : "s"),
+                      fmt::format("use cuda:0 to cuda:{}, or `--devices auto` for all", machine.cuda_devices - 1));
+  }
+  devices.push_back({DeviceSpec::Kind::kCuda, index, 1.0});
+}
+
+void add_item(std::vector<DeviceSpec>& devices, std::string_view all, std::string_view item, const Machine& machine) {
+  const size_t colon = item.find(':');
+  const std::string_view kind = item.substr(0, colon);
+  const std::string_view number = colon == std::string_view::npos ? std::string_view() : item.substr(colon + 1);
+  if (kind == "cpu") {
+    int count = 1;
+    if (colon != std::string_view::npos && (!parse_number(number, count) || count < 1 || count > kMostWorkers)) {
+      refuse(all, fmt::format("\"{}\" is no number of CPU workers", printable(number)),
+             fmt::format("write cpu:1 to cpu:{}", kMostWorkers));
+    }
+    int slot = 0;
+    for (const DeviceSpec& device : devices) slot += device.kind == DeviceSpec::Kind::kCpu;
+    for (int i = 0; i < count; ++i) devices.push_back({DeviceSpec::Kind::kCpu, slot + i, 1.0});
+    return;
+  }
+  if (kind == "cuda" || kind == "gpu") {
+    add_cuda(devices, all, colon == std::string_view::npos ? "0" : number, machine);
+    return;
+  }
+  if (item.empty()) refuse(all, "a name is missing", "take out the extra comma");
+  const std::vector<std::string> kinds = {"cpu", "cuda", "auto"};
+  const std::string near = nearest_word(kind, kinds);
+  refuse(all, fmt::format("\"{}\" is no device", printable(item)),
+         near.empty() ? "use `--devices auto` for everything this machine has" : fmt::format("did you mean `{}`?", near));
+}
+
+void apply_speeds(std::vector<DeviceSpec>& devices, std::string_view all, std::string_view speeds_text) {
+  const auto speeds = split(speeds_text, ',');
+  if (speeds.size() != devices.size()) {
+    refuse(all, fmt::format("{} speed{} for {} device{}", speeds.size(), speeds.size() == 1 ? "" : "s", devices.size(),
+                            devices.size() == 1 ? "" : "s"),
+           "give one speed for each device after '@'");
+  }
+  for (size_t i = 0; i < speeds.size(); ++i) {
+    double speed = 0;
+    if (!parse_number(speeds[i], speed) || !(speed > 0 && speed <= 1)) {
+      refuse(all, fmt::format("\"{}\" is no speed", printable(speeds[i])), "a speed is above 0 and at most 1");
+    }
+    devices[i].speed = speed;
+  }
+}
+
+}  // namespace
+
+std::string DeviceSpec::name() const { return fmt::format("{}:{}", kind == Kind::kCpu ? "cpu" : "cuda", index); }
+
+std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& machine) {
+  std::vector<DeviceSpec> devices;
+  if (text.empty() || text == "auto") {
+    for (int i = 0; i < machine.cuda_devices && machine.cuda_build; ++i) {
+      devices.push_back({DeviceSpec::Kind::kCuda, i, 1.0});
+    }
+    if (devices.empty()) devices.push_back({DeviceSpec::Kind::kCpu, 0, 1.0});
+    return devices;
+  }
+  const size_t at = text.find('@');
+  for (std::string_view item : split(text.substr(0, at), ',')) add_item(devices, text, item, machine);
+  if (devices.size() > kMostWorkers) refuse(text, "too many workers", fmt::format("name at most {}", kMostWorkers));
+  std::set<std::string> seen;
+  for (const DeviceSpec& device : devices) {
+    if (!seen.insert(device.name()).second) {
+      refuse(text, fmt::format("{} is named twice", device.name()), "name each device once: one worker drives one device");
+    }
+  }
+  if (at != std::string_view::npos) apply_speeds(devices, text, text.substr(at + 1));
+  return devices;
+}
+
+void check_workers(size_t workers, int64_t shards) {
+  if (static_cast<int64_t>(workers) <= shards) return;
+  throw ConfigError(fmt::format("{} workers for {} shard{}", workers, shards, shards == 1 ? "" : "s"),
+                    "a shard is the smallest piece of work; a worker without one would only wait",
+                    fmt::format("name at most {} device{}, or begin a new run with more shards (`--set shards={}`)", shards,
+                                shards == 1 ? "" : "s", workers));
+}
+
+}  // namespace tandem

@@ -1,0 +1,33 @@
+// config/devices.h -- `--devices` text to a list of devices: "auto", "cpu", "cpu:4", "cpu:3@1,0.5,0.5", "cuda:0,cuda:2".
+//
+// One entry is one worker, in the order given. What comes after '@' slows each slot for tests (1 is full speed).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem {
+
+// What the machine and the build offer.
+struct Machine {
+  bool cuda_build = false;
+  int cuda_devices = 0;
+};
+
+struct DeviceSpec {
+  enum class Kind { kCpu, kCuda };
+  Kind kind = Kind::kCpu;
+  int index = 0;       // CPU slot or CUDA device
+  double speed = 1.0;  // share of full speed, in (0, 1]
+  std::string name() const;  // "cpu:0", "cuda:2"
+};
+
+// "" means "auto": every CUDA device, else one CPU worker. Throws ConfigError.
+std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& machine);
+
+// Throws ConfigError if there are more workers than shards: a shard is never split.
+void check_workers(size_t workers, int64_t shards);
+
+}  // namespace tandem

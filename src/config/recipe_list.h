@@ -1,0 +1,22 @@
+// config/recipe_list.h -- the recipes a program knows. main() passes the list in; there is no global registry.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/run_settings.h"
+
+namespace tandem {
+
+struct RecipeInfo {
+  std::string name, summary;
+  std::function<std::unique_ptr<RecipeSettings>()> settings;
+};
+
+// Throws ConfigError with the nearest name and the list.
+const RecipeInfo& find_recipe(const std::vector<RecipeInfo>& recipes, std::string_view name);
+
+}  // namespace tandem

@@ -1,0 +1,73 @@
+#include "config/units.h"
+
+#include <charconv>
+#include <cmath>
+
+namespace tandem {
+namespace {
+
+void skip_spaces(std::string_view& text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+}
+
+bool take_word(std::string_view& text, std::string_view word) {
+  if (!text.starts_with(word)) return false;
+  text.remove_prefix(word.size());
+  return true;
+}
+
+}  // namespace
+
+std::optional<double> parse_duration(std::string_view text) {
+  skip_spaces(text);
+  if (text.empty()) return std::nullopt;
+  double total = 0;
+  double last_unit = INFINITY;  // units must fall: 1h30m is a time, 30m1h is a slip
+  while (!text.empty()) {
+    double number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+    if (error != std::errc() || number < 0 || !std::isfinite(number)) return std::nullopt;
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    skip_spaces(text);
+    double unit = 1;
+    if (take_word(text, "ms")) {
+      unit = 1e-3;
+    } else if (take_word(text, "s")) {
+      unit = 1;
+    } else if (take_word(text, "min") || take_word(text, "m")) {
+      unit = 60;
+    } else if (take_word(text, "h")) {
+      unit = 3600;
+    } else if (take_word(text, "d")) {
+      unit = 86400;
+    } else if (!text.empty()) {
+      return std::nullopt;
+    } else if (std::isfinite(last_unit)) {
+      return std::nullopt;  // "1h30": thirty what?
+    }
+    if (unit >= last_unit) return std::nullopt;
+    last_unit = unit;
+    total += number * unit;
+    skip_spaces(text);
+  }
+  return total;
+}
+
+std::optional<Interval> parse_interval(std::string_view text) {
+  skip_spaces(text);
+  if (text == "never") return Interval{};
+  std::string_view rest = text;
+  int64_t steps = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), steps);
+  if (error == std::errc() && steps > 0) {
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+    skip_spaces(rest);
+    if (rest == "steps" || rest == "step") return Interval{.steps = steps};
+  }
+  const auto seconds = parse_duration(text);
+  if (!seconds || *seconds <= 0) return std::nullopt;
+  return Interval{.seconds = *seconds};
+}
+
+}  // namespace tandem

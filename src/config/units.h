@@ -1,0 +1,20 @@
+// config/units.h -- texts with units: "90s", "1h30m", "500 steps".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tandem {
+
+// Seconds of "90s", "10m", "2h", "1d", "1h30m", "250ms" or a bare number of seconds. Nothing if it is none of these.
+std::optional<double> parse_duration(std::string_view text);
+
+// A checkpoint interval: by time or by steps; both 0 means never ("never").
+struct Interval {
+  double seconds = 0;
+  int64_t steps = 0;
+};
+std::optional<Interval> parse_interval(std::string_view text);  // "60s", "10m", "500 steps", "never"
+
+}  // namespace tandem

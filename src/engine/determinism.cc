@@ -1,0 +1,41 @@
+#include "engine/determinism.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+namespace tandem {
+
+void set_determinism() {
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);  // read when the first cuBLAS handle is made
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);
+  context.setDeterministicCuDNN(true);
+  context.setBenchmarkCuDNN(false);
+  context.setAllowTF32CuBLAS(false);
+  context.setAllowTF32CuDNN(false);
+  prepare_thread();
+}
+
+void prepare_thread() { at::set_num_threads(1); }
+
+void check_determinism() {
+  const at::Context& context = at::globalContext();
+  if (!context.deterministicAlgorithms() || context.deterministicAlgorithmsWarnOnly())
+    throw std::logic_error("deterministic algorithms were switched off");
+  if (at::get_num_threads() != 1) throw std::logic_error("the number of threads per operator was changed");
+}
+
+std::string aten_generator_state() {
+  const at::Generator& generator = at::detail::getDefaultCPUGenerator();  // lint: allow(random) read, not drawn
+  const at::Tensor state = generator.get_state();
+  return {static_cast<const char*>(state.data_ptr()), static_cast<size_t>(state.nbytes())};
+}
+
+}  // namespace tandem

@@ -1,0 +1,187 @@
+#include "engine/job_state.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "base/errors.h"
+#include "nn/init.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kAlignFloats = 16;  // 64 bytes: libraries choose kernels by alignment
+
+int64_t padded(int64_t floats) { return (floats + kAlignFloats - 1) / kAlignFloats * kAlignFloats; }
+
+std::span<float> floats_of(const at::Tensor& t) {
+  return {t.data_ptr<float>(), static_cast<size_t>(t.numel())};
+}
+
+std::string joined(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
+
+void refuse_impure_layers(torch::nn::Module& model) {
+  for (const auto& item : model.named_modules()) {
+    torch::nn::Module& part = *item.value();
+    const std::string kind = part.name();
+    if (part.as<BatchNorm>()) continue;
+    if (kind.find("torch::nn::BatchNorm") != std::string::npos)
+      throw ConfigError(fmt::format("the model's layer '{}' is torch::nn::BatchNorm", item.key()),
+                        "its forward changes the running statistics, so they would depend on which worker ran which shard",
+                        "use tandem::BatchNorm (nn/batch_norm.h); it has the same parameters");
+    if (kind.find("Dropout") != std::string::npos && kind.find("torch::nn::") != std::string::npos)
+      throw ConfigError(fmt::format("the model's layer '{}' is {}", item.key(), kind),
+                        "it draws from ATen's generator, so its mask would depend on the order in which shards are visited",
+                        "call tandem::dropout(x, p, context.random(site)) (nn/dropout.h)");
+  }
+}
+
+}  // namespace
+
+JobState::JobState(int shards, uint64_t seed) : shards_(shards), seed_(seed) {}
+
+void JobState::add_model(std::shared_ptr<torch::nn::Module> model, const std::string& prefix) {
+  if (sealed_) throw std::logic_error("JobState is sealed");
+  refuse_impure_layers(*model);
+  next_place_ = init_weights(*model, seed_, next_place_);
+  models_.push_back({std::move(model), prefix});
+}
+
+void JobState::add_shadow(std::shared_ptr<torch::nn::Module> model, const std::string& name) {
+  if (sealed_) throw std::logic_error("JobState is sealed");
+  shadows_.push_back({std::move(model), name, {}});
+}
+
+at::Tensor JobState::add_replicated(const std::string& name, at::Tensor initial) {
+  if (sealed_) throw std::logic_error("JobState is sealed");
+  replicated_.push_back({name, initial.contiguous()});
+  return replicated_.back().tensor;
+}
+
+ShardField JobState::add_shard_field(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype) {
+  if (sealed_) throw std::logic_error("JobState is sealed");
+  ShardArray array{name, {}};
+  for (int s = 0; s < shards_; ++s) array.per_shard.push_back(at::zeros(sizes, dtype));
+  shard_states_.push_back(std::move(array));
+  return {static_cast<int>(shard_states_.size()) - 1};
+}
+
+void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
+  if (sealed_) throw std::logic_error("JobState is sealed");
+  sealed_ = true;
+  recipe_floats_ = recipe_floats;
+  std::vector<at::Tensor> parameters;
+  for (const Model& model : models_) {
+    for (const auto& item : model.module->named_parameters()) {
+      if (item.value().scalar_type() != at::kFloat)
+        throw ConfigError(fmt::format("parameter '{}' is not float32", item.key()),
+                          "master weights are kept in float32; lower precision is a setting of the run",
+                          "build the model in float32 and use --precision bf16");
+      slots_.push_back({joined(model.prefix, item.key()), item.value().sizes().vec(), parameter_floats_, item.value().numel()});
+      parameters.push_back(item.value());
+      parameter_floats_ += padded(item.value().numel());
+    }
+    for (const auto& part : model.module->modules()) {
+      if (!part->as<BatchNorm>()) continue;
+      norms_.push_back(BatchNorm(std::dynamic_pointer_cast<BatchNormImpl>(part)));
+      statistic_floats_ += 2 * padded(norms_.back()->channels());
+    }
+    for (const auto& item : model.module->named_buffers()) buffers_.push_back({joined(model.prefix, item.key()), item.value()});
+  }
+  flat_ = at::zeros({parameter_floats_}, at::kFloat);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    at::Tensor view = flat_.narrow(0, slots_[i].offset, slots_[i].count).view(slots_[i].sizes);
+    view.copy_(parameters[i].detach());
+    parameters[i].set_data(view);
+  }
+  parameter_views_ = std::move(parameters);
+
+  running_ = at::zeros({statistic_floats_}, at::kFloat);
+  int64_t at_float = 0;
+  for (BatchNorm& norm : norms_) {
+    norm->context = batch_norm_;
+    for (at::Tensor* buffer : {&norm->running_mean, &norm->running_var}) {
+      at::Tensor view = running_.narrow(0, at_float, norm->channels());
+      view.copy_(*buffer);
+      buffer->set_data(view);
+      at_float += padded(norm->channels());
+    }
+  }
+  for (int s = 0; s < optimizer_slots; ++s) optimizer_.push_back(at::zeros({parameter_floats_}, at::kFloat));
+
+  for (Shadow& shadow : shadows_) {
+    shadow.flat = flat_.clone();
+    auto named = shadow.module->named_parameters();
+    if (named.size() != slots_.size()) throw std::logic_error("shadow '" + shadow.name + "' has another layout");
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      named[i].value().set_requires_grad(false);
+      named[i].value().set_data(shadow.flat.narrow(0, slots_[i].offset, slots_[i].count).view(slots_[i].sizes));
+    }
+  }
+  contribution(0);
+  use_contribution(0);
+}
+
+int64_t JobState::slot_at(int64_t offset) const {
+  const auto after = std::upper_bound(slots_.begin(), slots_.end(), offset,
+                                      [](int64_t at, const ParameterSlot& slot) { return at < slot.offset; });
+  return after - slots_.begin() - 1;
+}
+
+std::span<float> JobState::parameters() const { return floats_of(flat_); }
+std::span<float> JobState::running_statistics() const { return floats_of(running_); }
+std::span<float> JobState::optimizer_slot(int slot) const { return floats_of(optimizer_.at(slot)); }
+std::span<float> JobState::shadow(int index) const { return floats_of(shadows_.at(index).flat); }
+
+std::span<float> JobState::contribution(int slot) {
+  while (static_cast<int>(contributions_.size()) <= slot)
+    contributions_.push_back(at::zeros({contribution_floats()}, at::kFloat));
+  return floats_of(contributions_[slot]);
+}
+
+void JobState::use_contribution(int slot) {
+  if (slot == bound_) return;
+  contribution(slot);
+  bind_contribution(contributions_[slot]);
+  bound_ = slot;
+}
+
+// A gradient that is preset to a view stays one: autograd adds to it in place.
+void JobState::bind_contribution(const at::Tensor& flat) {
+  for (size_t i = 0; i < slots_.size(); ++i)
+    parameter_views_[i].mutable_grad() = flat.narrow(0, slots_[i].offset, slots_[i].count).view(slots_[i].sizes);
+  int64_t at_float = parameter_floats_;
+  for (BatchNorm& norm : norms_) {
+    for (at::Tensor* sum : {&norm->sum_mean, &norm->sum_var}) {
+      *sum = flat.narrow(0, at_float, norm->channels());
+      at_float += padded(norm->channels());
+    }
+  }
+}
+
+std::vector<NamedTensor> JobState::model_tensors() const {
+  std::vector<NamedTensor> tensors;
+  for (size_t i = 0; i < slots_.size(); ++i) tensors.push_back({slots_[i].name, parameter_views_[i].detach()});
+  for (const NamedTensor& buffer : buffers_) tensors.push_back({buffer.name, buffer.tensor.detach()});
+  return tensors;
+}
+
+std::vector<NamedTensor> JobState::replicated_state() const {
+  std::vector<NamedTensor> tensors;
+  for (size_t s = 0; s < optimizer_.size(); ++s) tensors.push_back({fmt::format("optimizer.{}", s), optimizer_[s]});
+  for (const Shadow& shadow : shadows_) tensors.push_back({"shadow." + shadow.name, shadow.flat});
+  for (const NamedTensor& t : replicated_) tensors.push_back({"replicated." + t.name, t.tensor});
+  return tensors;
+}
+
+std::vector<NamedTensor> JobState::shard_state(int shard) const {
+  std::vector<NamedTensor> tensors;
+  for (const ShardArray& array : shard_states_)
+    tensors.push_back({fmt::format("shard.{:04}.{}", shard, array.name), array.per_shard[shard]});
+  return tensors;
+}
+
+}  // namespace tandem

@@ -1,0 +1,118 @@
+// engine/job_state.h -- everything a job consists of: weights, optimizer slots, replicated tensors, shard states.
+//
+// Parameters live in one flat buffer, each at a multiple of 64 bytes; the model's tensors are views into it, and so are
+// their gradients. So there is one optimizer kernel, one combine, one write and one digest. The gradient buffer carries
+// a tail for batch-norm statistics and the recipe's own sums: a shard's whole contribution is one vector.
+//   flat parameters  [ p0 | p1 | ... ]
+//   contribution     [ g0 | g1 | ... | batch-norm mean, var of each layer | the recipe's floats ]
+// A recipe declares its state in build(); then seal() lays it out, and nothing can be added.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nn/batch_norm.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace tandem {
+
+struct ParameterSlot {
+  std::string name;
+  std::vector<int64_t> sizes;
+  int64_t offset = 0, count = 0;  // in floats
+};
+
+// A named array that every shard has one of: an environment's state, a replay ring. Index it with JobState::shard().
+struct ShardField {
+  int id = -1;
+};
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+class JobState {
+ public:
+  JobState(int shards, uint64_t seed);
+
+  // ---- for Recipe::build ----
+  // The trained model. Its weights are drawn from the seed (nn/init.h) and moved into the flat buffer at seal().
+  // Throws ConfigError for what would break the promise: torch's own BatchNorm or Dropout layers.
+  void add_model(std::shared_ptr<torch::nn::Module> model, const std::string& prefix = "");
+  // A second copy of the model, not trained, that starts with its weights: a target network, an average.
+  void add_shadow(std::shared_ptr<torch::nn::Module> model, const std::string& name);
+  // A tensor that all workers hold alike; changed in apply() only.
+  at::Tensor add_replicated(const std::string& name, at::Tensor initial);
+  ShardField add_shard_field(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype);
+
+  // ---- layout ----
+  void seal(int64_t recipe_floats, int optimizer_slots);
+  int shards() const { return shards_; }
+  uint64_t seed() const { return seed_; }
+  const std::vector<ParameterSlot>& slots() const { return slots_; }
+  int64_t slot_at(int64_t offset) const;  // the index of the tensor that this float of the buffer belongs to
+  int64_t parameter_floats() const { return parameter_floats_; }  // with the padding between tensors
+  int64_t statistic_floats() const { return statistic_floats_; }
+  int64_t contribution_floats() const { return parameter_floats_ + statistic_floats_ + recipe_floats_; }
+
+  std::span<float> parameters() const;
+  std::span<float> running_statistics() const;      // same layout as a contribution's statistics
+  std::span<float> optimizer_slot(int slot) const;  // as long as the parameters
+  std::span<float> shadow(int index) const;
+
+  // The vector that backward() now adds to. Slot 0 serves ordinary phases; lock-step gives every shard its own.
+  std::span<float> contribution(int slot = 0);
+  void use_contribution(int slot);
+
+  at::Tensor& shard(ShardField field, int shard) { return shard_states_[field.id].per_shard[shard]; }
+  BatchNormContext& batch_norm() { return *batch_norm_; }
+  bool has_batch_norm() const { return !norms_.empty(); }
+
+  // ---- for checkpoints: names as they appear in the files ----
+  std::vector<NamedTensor> model_tensors() const;  // parameters, running statistics, other buffers
+  std::vector<NamedTensor> replicated_state() const;  // optimizer, shadows, replicated tensors
+  std::vector<NamedTensor> shard_state(int shard) const;
+
+ private:
+  struct Model {
+    std::shared_ptr<torch::nn::Module> module;
+    std::string prefix;
+  };
+  struct Shadow {
+    std::shared_ptr<torch::nn::Module> module;
+    std::string name;
+    at::Tensor flat;
+  };
+  struct ShardArray {
+    std::string name;
+    std::vector<at::Tensor> per_shard;
+  };
+  void bind_contribution(const at::Tensor& flat);
+
+  int shards_;
+  uint64_t seed_, next_place_ = 0;
+  bool sealed_ = false;
+  std::vector<Model> models_;
+  std::vector<Shadow> shadows_;
+  std::vector<ParameterSlot> slots_;
+  std::vector<at::Tensor> parameter_views_;  // the models' own tensors, in slot order
+  std::vector<BatchNorm> norms_;
+  std::vector<NamedTensor> buffers_, replicated_;
+  int64_t parameter_floats_ = 0, statistic_floats_ = 0, recipe_floats_ = 0;
+  at::Tensor flat_, running_;
+  std::vector<at::Tensor> optimizer_, contributions_;
+  int bound_ = -1;
+  std::vector<ShardArray> shard_states_;
+  std::shared_ptr<BatchNormContext> batch_norm_ = std::make_shared<BatchNormContext>();
+};
+
+}  // namespace tandem

@@ -1,0 +1,72 @@
+#include "engine/kind.h"
+
+#include <ATen/Version.h>
+#include <ATen/Context.h>
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/sha256.h"
+
+namespace tandem {
+namespace {
+
+// The lines of the first processor in /proc/cpuinfo that libraries choose their kernels by.
+nlohmann::json cpu_parts() {
+  nlohmann::json parts = nlohmann::json::object();
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line) && !line.empty();) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    std::string key = line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1);
+    std::string value = colon + 2 <= line.size() ? line.substr(colon + 2) : "";
+    for (const char* wanted : {"vendor_id", "cpu family", "model", "CPU implementer", "CPU part", "CPU variant"})
+      if (key == wanted) parts[key] = value;
+    if (key == "flags" || key == "Features") {  // sorted, and only those that change arithmetic
+      std::istringstream words(value);
+      std::vector<std::string> flags;
+      for (std::string word; words >> word;)
+        for (const char* prefix : {"avx", "fma", "amx", "sse", "f16c", "sve", "asimd", "bf16", "i8mm", "fp", "sme"})
+          if (word.rfind(prefix, 0) == 0) {
+            flags.push_back(word);
+            break;
+          }
+      std::sort(flags.begin(), flags.end());
+      parts["flags"] = flags;
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+nlohmann::json cpu_kind_parts() {
+  utsname name{};
+  uname(&name);
+  return {{"device", "cpu"},
+          {"machine", name.machine},
+          {"cpu", cpu_parts()},
+          {"vector_kernels", at::get_cpu_capability()},
+          {"torch", TORCH_VERSION},
+          {"blas", at::globalContext().hasMKL() ? "mkl" : "other"},
+          {"onednn", at::globalContext().hasMKLDNN()},
+          {"tandem", TANDEM_VERSION},
+          {"compiler", __VERSION__}};
+}
+
+std::string cpu_kind() {
+  const nlohmann::json parts = cpu_kind_parts();
+  std::string vector = parts["vector_kernels"];
+  std::transform(vector.begin(), vector.end(), vector.begin(), ::tolower);
+  Sha256 hash;
+  hash.update(parts.dump());
+  return fmt::format("cpu-{}-{}-{}", parts["machine"].get<std::string>(), vector, hash.hex().substr(0, 12));
+}
+
+}  // namespace tandem

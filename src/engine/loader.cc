@@ -1,0 +1,73 @@
+#include "engine/loader.h"
+
+#include <chrono>
+
+#include "engine/determinism.h"
+
+namespace tandem {
+
+Loader::Loader(Make make, Next next, int threads, int prefetch)
+    : make_(std::move(make)), next_(std::move(next)), prefetch_(prefetch > 0 ? prefetch : 1) {
+  for (int t = 0; t < threads; ++t) threads_.emplace_back([this] { work(); });
+}
+
+Loader::~Loader() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wanted_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Loader::work() {
+  prepare_thread();
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wanted_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    if (stop_) return;
+    const LoadKey key = queue_.front();
+    queue_.pop_front();
+    lock.unlock();
+    Batch batch;
+    std::exception_ptr error;
+    try {
+      batch = make_(key);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (auto it = slots_.find(key); it != slots_.end()) {
+      it->second.batch = std::move(batch);
+      it->second.error = error;
+      it->second.ready = true;
+    }
+    ready_.notify_all();
+  }
+}
+
+Batch Loader::get(const LoadKey& key) {
+  if (threads_.empty()) return make_(key);
+  const auto begin = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  auto ask = [&](const LoadKey& k) {
+    if (slots_.emplace(k, Slot{}).second) queue_.push_back(k);
+  };
+  if (!slots_.contains(key)) {  // the first one, or the loop went elsewhere (another plan, a roll-back)
+    slots_.clear();
+    queue_.clear();
+  }
+  ask(key);
+  LoadKey ahead = key;
+  for (size_t i = 0; i < prefetch_; ++i) ask(ahead = next_(ahead));
+  wanted_.notify_all();
+  ready_.wait(lock, [&] { return slots_.at(key).ready; });
+  Slot slot = std::move(slots_.at(key));
+  slots_.erase(key);
+  wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  lock.unlock();
+  if (slot.error) std::rethrow_exception(slot.error);
+  return std::move(slot.batch);
+}
+
+}  // namespace tandem

@@ -1,0 +1,57 @@
+// engine/loader.h -- batches made ahead of time by threads.
+//
+// A batch is a pure function of (seed, step, shard, piece), so threads and prefetch change when it is made, never what
+// is in it: 0 threads, 1 and 8 give the same bits.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "engine/batch.h"
+
+namespace tandem {
+
+struct LoadKey {
+  int64_t step = 0, shard = 0, micro = 0;
+  auto operator<=>(const LoadKey&) const = default;
+};
+
+class Loader {
+ public:
+  using Make = std::function<Batch(const LoadKey&)>;
+  using Next = std::function<LoadKey(const LoadKey&)>;  // which one the loop will ask for after this one
+  Loader(Make make, Next next, int threads, int prefetch);
+  ~Loader();
+
+  Batch get(const LoadKey& key);
+  double wait_seconds() const { return wait_seconds_; }  // how long get() waited in all
+
+ private:
+  struct Slot {
+    bool ready = false, taken = false;
+    Batch batch;
+    std::exception_ptr error;
+  };
+  void work();
+
+  Make make_;
+  Next next_;
+  size_t prefetch_;
+  std::mutex mutex_;
+  std::condition_variable wanted_, ready_;
+  std::map<LoadKey, Slot> slots_;
+  std::deque<LoadKey> queue_;
+  bool stop_ = false;
+  double wait_seconds_ = 0;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tandem

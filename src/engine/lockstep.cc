@@ -1,0 +1,100 @@
+#include "engine/lockstep.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <thread>
+
+#include "engine/determinism.h"
+#include "reduce/exact_sum.h"
+
+namespace tandem {
+namespace {
+
+thread_local int this_member = -1;
+
+struct Ended {};  // thrown through a body whose neighbour failed
+
+}  // namespace
+
+void Lockstep::run(std::span<const int> shards, const std::function<void(int)>& body,
+                   const std::function<void(int)>& turn) {
+  const int members = static_cast<int>(shards.size());
+  shards_.assign(shards.begin(), shards.end());
+  where_.assign(members, Where::kRunning);
+  values_.assign(members, {});
+  turn_ = turn;
+  speaker_ = 0;
+  error_ = nullptr;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < members; ++i) {
+    threads.emplace_back([this, i, &body] {
+      prepare_thread();
+      this_member = i;
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return speaker_ == i; });
+      try {
+        if (error_) throw Ended{};
+        lock.unlock();
+        turn_(i);
+        body(i);
+        lock.lock();
+      } catch (const Ended&) {
+        if (!lock.owns_lock()) lock.lock();
+      } catch (...) {
+        if (!lock.owns_lock()) lock.lock();
+        if (!error_) error_ = std::current_exception();
+      }
+      where_[i] = Where::kDone;
+      hand_over(lock);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (error_) std::rethrow_exception(error_);
+}
+
+void Lockstep::meet(std::span<double> values) {
+  const int me = this_member;
+  std::unique_lock lock(mutex_);
+  values_[me] = values;
+  where_[me] = Where::kMet;
+  hand_over(lock);
+  changed_.wait(lock, [&] { return speaker_ == me; });
+  if (error_) throw Ended{};
+  lock.unlock();
+  turn_(me);
+}
+
+// The word goes to the next member that can run; when all have met, their values are summed first.
+void Lockstep::hand_over(std::unique_lock<std::mutex>&) {
+  const int members = static_cast<int>(where_.size());
+  auto next_with = [&](Where where) {
+    for (int k = 1; k <= members; ++k)
+      if (const int i = (speaker_ + k) % members; where_[i] == where) return i;
+    return -1;
+  };
+  int next = next_with(Where::kRunning);
+  if (next < 0 || error_) {
+    const auto met = std::count(where_.begin(), where_.end(), Where::kMet);
+    if (met > 0 && met < members && !error_)
+      error_ = std::make_exception_ptr(std::logic_error("shards in lock-step did not meet equally often"));
+    if (met == members && !error_) sum_up();
+    if (met > 0) {
+      for (Where& w : where_)
+        if (w == Where::kMet) w = Where::kRunning;
+      speaker_ = members - 1;
+      next = next_with(Where::kRunning);
+    }
+  }
+  speaker_ = next;
+  changed_.notify_all();
+}
+
+void Lockstep::sum_up() {
+  ExactSum<double> sum(tree_, static_cast<int64_t>(values_[0].size()));
+  for (size_t i = 0; i < values_.size(); ++i) sum.add(shards_[i], values_[i]);
+  const std::span<const double> total = sum.total();
+  const std::vector<double> copy(total.begin(), total.end());  // with one shard the total is its own memory
+  for (auto& values : values_) std::copy(copy.begin(), copy.end(), values.begin());
+}
+
+}  // namespace tandem

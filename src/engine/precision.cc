@@ -1,0 +1,25 @@
+#include "engine/precision.h"
+
+#include <ATen/autocast_mode.h>
+
+namespace tandem {
+
+PrecisionScope::PrecisionScope(std::string_view precision) : was_enabled_(at::autocast::is_autocast_enabled(at::kCPU)) {
+  const bool enable = precision != "fp32";
+  changed_ = enable || was_enabled_;
+  if (!changed_) return;
+  was_dtype_ = static_cast<int>(at::autocast::get_autocast_dtype(at::kCPU));
+  at::autocast::set_autocast_enabled(at::kCPU, enable);
+  if (enable) at::autocast::set_autocast_dtype(at::kCPU, precision == "fp16" ? at::kHalf : at::kBFloat16);
+  at::autocast::increment_nesting();
+}
+
+PrecisionScope::~PrecisionScope() {
+  if (!changed_) return;
+  // Casts of the weights are cached while any scope is open; they belong to one forward only.
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, was_enabled_);
+  at::autocast::set_autocast_dtype(at::kCPU, static_cast<at::ScalarType>(was_dtype_));
+}
+
+}  // namespace tandem

@@ -1,0 +1,108 @@
+// engine/recipe.h -- what a training job must tell the engine. Recipes implement it; the engine never includes one.
+//
+// A step runs the recipe's phases in order. In a phase every shard runs once, contributes, and the combined total is
+// applied:
+//     for shard in plan:  contribution = recipe.run(phase, shard)     pure: may change its own shard's state only
+//     total = combine(contributions)                                  the same bits on every worker
+//     recipe.apply(phase, total)                                      the same change everywhere; no shard's state
+// run() is a function of (weights, the shard's state, what it received, seed, step, shard): never of the worker, the
+// device or the time. Random numbers come from ShardContext::random(site), never from ATen's generator.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/recipe_list.h"
+#include "engine/batch.h"
+#include "engine/job_state.h"
+#include "kernels/philox.h"
+#include "reduce/combine.h"
+#include "reduce/mail.h"
+#include "telemetry/step_record.h"
+
+namespace tandem {
+
+struct Phase {
+  std::string name;
+  bool gradients = false;  // run() calls backward(); the engine combines the gradient and updates the weights
+  bool batches = false;    // run() gets a batch of dataset()
+  int floats = 0;          // further sums: losses, statistics
+  int counts = 0;          // integer sums
+  int maxima = 0;          // integer maxima
+  bool mail = false;       // rows for other shards, to be read in the next phase
+};
+
+// What run() sees of the world.
+class ShardContext {
+ public:
+  int64_t step = 0;   // updates made before this one
+  int shard = 0;
+  int64_t micro = 0;  // which accumulation piece
+  int shards = 1;
+
+  // The stream for one place in the recipe. Two draws at one site and index are the same number.
+  RandomKey random(uint32_t site) const {
+    return {.seed = seed_, .step = static_cast<uint64_t>(step) * accumulation_ + micro,
+            .shard = static_cast<uint32_t>(shard), .site = site};
+  }
+  const Batch& batch() const { return *batch_; }
+  at::Tensor& state(ShardField field) { return state_->shard(field, shard); }
+  // Adds the gradient of this piece's part of the update's loss to the contribution. Give the sum over rows divided by
+  // batch().slice.real_in_update (or by a count that all shards share): the parts then add up to the batch's mean.
+  void backward(const at::Tensor& loss);
+
+  std::span<const Letter> mail() const { return inbox_->letters(); }
+  void send(int to_shard, std::span<const std::byte> row);
+
+  // This shard's sums, zero at first; += in every piece.
+  std::span<float> floats;
+  std::span<int64_t> counts, maxima;
+
+ private:
+  friend class TrainLoop;
+  uint64_t seed_ = 0;
+  uint64_t accumulation_ = 1;
+  double loss_scale_ = 1;
+  const Batch* batch_ = nullptr;
+  JobState* state_ = nullptr;
+  const Inbox* inbox_ = nullptr;
+  std::vector<Letter> outgoing_;
+};
+
+// What apply() sees, and tells.
+struct StepContext {
+  int64_t step = 0;      // updates made before this one
+  bool skipped = false;  // the engine dropped this update (NaN or overflow)
+  JobState* state = nullptr;
+  StepRecord* record = nullptr;  // loss, samples, epoch and metrics are the recipe's to fill in
+};
+
+class Recipe {
+ public:
+  virtual ~Recipe() = default;
+  virtual void build(JobState& state) = 0;
+  virtual std::vector<Phase> phases() const = 0;
+  virtual const Dataset* dataset() const { return nullptr; }
+  // The first state of a shard: a function of (seed, shard). Fields start as zeros.
+  virtual void init_shard(ShardContext& context) {}
+  virtual void run(const Phase& phase, ShardContext& context) = 0;
+  virtual void apply(const Phase& phase, const Total& total, StepContext& context) = 0;
+  // Steps that `epochs`, `episodes` or `iterations` of the settings amount to; 0: this recipe has no such unit.
+  virtual int64_t steps_in(const std::string& unit, int64_t count) const { return 0; }
+  virtual std::string unit() const { return "samples"; }
+};
+
+// A recipe as a program knows it: its settings (no libtorch needed) and how to make it.
+struct RecipeEntry {
+  RecipeInfo info;
+  std::function<std::unique_ptr<Recipe>(const RecipeSettings&)> make;
+};
+
+}  // namespace tandem

@@ -1,0 +1,32 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+
+#include "kernels/permutation.h"
+
+namespace tandem {
+
+EpochSampler::EpochSampler(int64_t size, int64_t shards, int64_t accumulation, int64_t piece, uint64_t seed)
+    : size_(size),
+      accumulation_(accumulation),
+      piece_(piece),
+      batch_(shards * accumulation * piece),
+      updates_per_epoch_((size + batch_ - 1) / batch_),
+      seed_(seed) {}
+
+Slice EpochSampler::slice(int64_t step, int64_t shard, int64_t micro) const {
+  Slice slice;
+  slice.epoch = epoch_of(step);
+  const int64_t start = (step % updates_per_epoch_) * batch_;  // of this update in the epoch
+  slice.real_in_update = std::min(batch_, size_ - start);
+  const Permutation order(size_, seed_, slice.epoch);
+  // A shard's rows are contiguous in the batch, its accumulation pieces one after the other.
+  const int64_t first = (shard * accumulation_ + micro) * piece_;
+  slice.real = std::clamp<int64_t>(slice.real_in_update - first, 0, piece_);
+  slice.samples.reserve(piece_);
+  for (int64_t i = 0; i < piece_; ++i)
+    slice.samples.push_back(static_cast<int64_t>(order.at(start + (first + i) % slice.real_in_update)));
+  return slice;
+}
+
+}  // namespace tandem

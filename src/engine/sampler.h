@@ -1,0 +1,35 @@
+// engine/sampler.h -- which samples a shard sees at a step: a pure function, so a resume needs no saved position.
+//
+// An epoch visits every sample exactly once, in an order keyed by (seed, epoch). The rule for the remainder: an epoch
+// has ceil(size / batch) updates; where the last batch is short, the missing rows are filled with other rows of that
+// batch (so that batch statistics stay those of real samples) and carry weight 0. Counts are integers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tandem {
+
+// One shard's slice of one update (or of one of its accumulation pieces).
+struct Slice {
+  int64_t epoch = 0;
+  std::vector<int64_t> samples;  // always `piece` of them
+  int64_t real = 0;              // the first `real` ones count, the others are padding
+  int64_t real_in_update = 0;    // over all shards and pieces: what a mean divides by
+};
+
+class EpochSampler {
+ public:
+  // batch = shards * accumulation * piece.
+  EpochSampler(int64_t size, int64_t shards, int64_t accumulation, int64_t piece, uint64_t seed);
+
+  int64_t updates_per_epoch() const { return updates_per_epoch_; }
+  int64_t epoch_of(int64_t step) const { return step / updates_per_epoch_; }
+  Slice slice(int64_t step, int64_t shard, int64_t micro) const;  // step counts updates from 0
+
+ private:
+  int64_t size_, accumulation_, piece_, batch_, updates_per_epoch_;
+  uint64_t seed_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,57 @@
+#include "engine/supervised.h"
+
+#include <torch/torch.h>
+
+namespace tandem {
+
+void SupervisedRecipe::build(JobState& state) {
+  state.add_model(make_model());
+  data_ = make_data();
+  sampler_ = std::make_unique<EpochSampler>(data_->size(), settings_.shards, settings_.accumulation, settings_.piece(),
+                                            settings_.seed);
+}
+
+std::vector<Phase> SupervisedRecipe::phases() const {
+  return {{.name = "learn", .gradients = true, .batches = true, .floats = 1, .counts = 3}};  // loss; rows, right, judged
+}
+
+at::Tensor SupervisedRecipe::row_losses(const at::Tensor& output, const Batch& batch) {
+  return torch::nn::functional::cross_entropy(
+      output, batch.tensors.at(1), torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+}
+
+at::Tensor SupervisedRecipe::row_correct(const at::Tensor& output, const Batch& batch) {
+  if (output.dim() != 2 || batch.tensors.size() < 2 || batch.tensors[1].scalar_type() != at::kLong) return {};
+  return output.argmax(1) == batch.tensors[1];
+}
+
+void SupervisedRecipe::run(const Phase&, ShardContext& context) {
+  const Batch& batch = context.batch();
+  const at::Tensor output = forward(batch, context);
+  const at::Tensor losses = row_losses(output, batch).to(at::kFloat);
+  // Padding has weight 0; the divisor is the update's, not the shard's, so that the parts add up to the mean.
+  const at::Tensor loss = (losses * batch.weight).sum() / static_cast<double>(batch.slice.real_in_update);
+  context.backward(loss);
+  context.floats[0] += loss.item<float>();
+  context.counts[0] += batch.slice.real;
+  at::NoGradGuard no_grad;
+  if (const at::Tensor correct = row_correct(output, batch); correct.defined()) {
+    context.counts[1] += correct.narrow(0, 0, batch.slice.real).sum().item<int64_t>();
+    context.counts[2] += batch.slice.real;
+  }
+}
+
+void SupervisedRecipe::apply(const Phase&, const Total& total, StepContext& context) {
+  StepRecord& record = *context.record;
+  record.loss = total.floats[0];
+  record.samples = static_cast<double>(total.counts[0]);
+  record.epoch = sampler_->epoch_of(context.step);
+  if (total.counts[2] > 0)
+    record.metrics.emplace_back("accuracy", static_cast<double>(total.counts[1]) / static_cast<double>(total.counts[2]));
+}
+
+int64_t SupervisedRecipe::steps_in(const std::string& unit, int64_t count) const {
+  return unit == "epochs" ? count * sampler_->updates_per_epoch() : 0;
+}
+
+}  // namespace tandem

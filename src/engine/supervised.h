@@ -1,0 +1,42 @@
+// engine/supervised.h -- a recipe for the usual case: a model, a data set, a loss per row.
+//
+// A user's own model derives from it and gives make_model(), make_data() and forward(); the rest has sensible defaults.
+// One phase, `learn`; the loss of an update is the mean over its real rows.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/recipe.h"
+
+namespace tandem {
+
+class SupervisedRecipe : public Recipe {
+ public:
+  explicit SupervisedRecipe(const RecipeSettings& settings) : settings_(settings) {}
+
+  virtual std::shared_ptr<torch::nn::Module> make_model() = 0;
+  virtual std::unique_ptr<Dataset> make_data() = 0;
+  virtual at::Tensor forward(const Batch& batch, ShardContext& context) = 0;  // -> output, first dimension = rows
+  // Loss of every row, [rows]. Default: cross-entropy of the output [rows, classes] with the labels tensors[1].
+  virtual at::Tensor row_losses(const at::Tensor& output, const Batch& batch);
+  // Whether each row was right, bool [rows], for the accuracy; undefined: no accuracy. Default: argmax equals the label.
+  virtual at::Tensor row_correct(const at::Tensor& output, const Batch& batch);
+
+  void build(JobState& state) final;
+  std::vector<Phase> phases() const final;
+  const Dataset* dataset() const final { return data_.get(); }
+  void run(const Phase& phase, ShardContext& context) final;
+  void apply(const Phase& phase, const Total& total, StepContext& context) final;
+  int64_t steps_in(const std::string& unit, int64_t count) const final;
+
+ private:
+  const RecipeSettings& settings_;
+  std::unique_ptr<Dataset> data_;
+  std::unique_ptr<EpochSampler> sampler_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,218 @@
+#include "engine/train_loop.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/clock.h"
+#include "base/errors.h"
+#include "engine/determinism.h"
+#include "engine/precision.h"
+#include "kernels/norms.h"
+#include "nn/sites.h"
+
+namespace tandem {
+namespace {
+
+// A recipe that draws from ATen's generator would still train, and depend on the order of visits. The first steps look.
+[[noreturn]] void refuse_aten_generator(const Phase& phase) {
+  throw ConfigError(fmt::format("the recipe drew random numbers from ATen's generator in phase '{}'", phase.name),
+                    "they would depend on the order in which shards are visited, and the result on the machines",
+                    "draw from context.random(site): tandem::dropout (nn/dropout.h), kernels/random_fill.h");
+}
+
+}  // namespace
+
+// ---- one step: the whole engine on one screen ----
+
+StepRecord TrainLoop::step() {
+  StepRecord record;
+  note_.clear();
+  const double begin = monotonic_seconds();
+  update_.begin_step(steps_done_);
+  for (const Phase& phase : phases_) {
+    const double phase_begin = monotonic_seconds();
+    combine_->begin(layout_of(phase));
+    if (settings_.sync_bn && phase.gradients && state_.has_batch_norm())
+      run_in_lockstep(phase);  // as below, but all shards side by side, meeting at every batch norm
+    else
+      run_alone(phase);  // for each shard: combine_->add(shard, run_shard(phase, shard))
+    const Total total = combine_->finish();  // the same bits on every worker
+
+    StepContext context{.step = steps_done_, .state = &state_, .record = &record};
+    if (phase.gradients) {
+      const UpdateResult result = update_.apply(total.floats, total.maxima.back());
+      context.skipped = record.skipped = result.skipped;
+      record.learning_rate = result.learning_rate;
+      record.grad_norm = result.grad_norm;
+      record.loss_scale = result.loss_scale;
+      if (!result.note.empty()) note_ = result.note;
+    }
+    // The recipe sees its own part of the total: the gradient and the engine's flag are cut away.
+    const size_t engine_floats = phase.gradients ? state_.parameter_floats() + state_.statistic_floats() : 0;
+    recipe_->apply(phase, {total.floats.subspan(engine_floats), total.counts, total.maxima.first(phase.maxima)}, context);
+    record.phase_seconds.emplace_back(phase.name, monotonic_seconds() - phase_begin);
+  }
+  combine_->drop_mail();
+  record.step = ++steps_done_;
+  ++steps_here_;
+  record.seconds = monotonic_seconds() - begin;
+  return record;
+}
+
+void TrainLoop::run_alone(const Phase& phase) {
+  state_.use_contribution(0);
+  for (int shard : visit_order_) combine_->add(shard, run_shard(phase, shard, 0));
+}
+
+void TrainLoop::run_in_lockstep(const Phase& phase) {
+  std::vector<Contribution> contributions(visit_order_.size());
+  state_.batch_norm().meet = [this](std::span<double> values) { lockstep_.meet(values); };
+  lockstep_.run(
+      visit_order_, [&](int i) { contributions[i] = run_shard(phase, visit_order_[i], i); },
+      [&](int i) {
+        state_.use_contribution(i);
+        static_cast<BatchNormPiece&>(state_.batch_norm()) = desks_[i].norm;
+      });
+  state_.batch_norm().meet = nullptr;
+  for (size_t i = 0; i < visit_order_.size(); ++i) combine_->add(visit_order_[i], std::move(contributions[i]));
+}
+
+// Forward and backward of one shard, in its accumulation pieces.
+Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
+  Desk& desk = desks_[slot];
+  const ContributionLayout layout = layout_of(phase);
+  std::span<float> vector;  // what is summed: the gradient with its tail, or the recipe's floats alone
+  if (phase.gradients) {
+    vector = state_.contribution(slot).first(layout.floats);
+  } else {
+    desk.floats.resize(layout.floats);
+    vector = desk.floats;
+  }
+  std::fill(vector.begin(), vector.end(), 0.0f);
+  desk.counts.assign(layout.counts, 0);
+  desk.maxima.assign(layout.maxima, 0);
+
+  ShardContext context;
+  context.step = steps_done_;
+  context.shard = shard;
+  context.shards = state_.shards();
+  context.seed_ = state_.seed();
+  context.accumulation_ = static_cast<uint64_t>(settings_.accumulation);
+  context.loss_scale_ = update_.loss_scale();
+  context.state_ = &state_;
+  context.inbox_ = &combine_->inbox(shard);
+  context.floats = vector.last(phase.floats);
+  context.counts = desk.counts;
+  context.maxima = std::span(desk.maxima).first(phase.maxima);
+
+  const int64_t pieces = phase.gradients ? settings_.accumulation : 1;
+  for (int64_t micro = 0; micro < pieces; ++micro) {
+    context.micro = micro;
+    Batch batch;
+    desk.norm = {.training = phase.gradients, .share = 1.0 / static_cast<double>(state_.shards() * pieces), .real = 1};
+    if (phase.batches) {
+      batch = loader_->get({steps_done_, shard, micro});
+      context.batch_ = &batch;
+      desk.norm.share = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.real_in_update);
+      desk.norm.real = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.samples.size());
+    }
+    static_cast<BatchNormPiece&>(state_.batch_norm()) = desk.norm;
+    const std::string generator = steps_here_ < 2 ? aten_generator_state() : "";
+    {
+      PrecisionScope precision(settings_.precision);
+      recipe_->run(phase, context);
+    }
+    if (steps_here_ < 2 && aten_generator_state() != generator) refuse_aten_generator(phase);
+  }
+
+  // Each shard raises its flag before the sum, where NaN can still be told by shard and tensor. A lone shard's vector is
+  // the total itself: there the norm finds it (update.cc), and one pass is saved.
+  if (phase.gradients && state_.shards() > 1) {
+    const std::span<float> gradient = vector.first(state_.parameter_floats());
+    if (const int64_t bad = first_nonfinite(gradient.data(), static_cast<int64_t>(gradient.size())); bad >= 0)
+      desk.maxima.back() = nan_flag(shard, state_.slot_at(bad));
+  }
+  return {vector, desk.counts, desk.maxima, std::move(context.outgoing_)};
+}
+
+// ---- around it ----
+
+TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> recipe, const ShardPlan& plan)
+    : settings_(settings),
+      recipe_(std::move(recipe)),
+      tree_(static_cast<int>(settings.shards)),
+      visit_order_(settings.shards),
+      state_([&] {
+        JobState state(static_cast<int>(settings.shards), static_cast<uint64_t>(settings.seed));
+        recipe_->build(state);
+        int64_t floats = 0;
+        for (const Phase& phase : recipe_->phases())
+          if (phase.gradients) floats = std::max<int64_t>(floats, phase.floats);
+        state.seal(floats, optimizer_slots(settings.optimizer));
+        return state;
+      }()),
+      phases_(recipe_->phases()),
+      update_(settings, state_, settings.batch_size),
+      combine_(std::make_unique<LocalCombine>(tree_, plan.ranges())),
+      lockstep_(tree_),
+      desks_(settings.shards) {
+  std::iota(visit_order_.begin(), visit_order_.end(), 0);
+  if (phases_.back().mail) throw std::logic_error("the last phase of a step can't send mail: nobody would read it");
+  if (recipe_->dataset()) {
+    sampler_.emplace(recipe_->dataset()->size(), settings.shards, settings.accumulation, settings.piece(), settings.seed);
+    loader_ = std::make_unique<Loader>([this](const LoadKey& key) { return make_batch(key); },
+                                       [this](const LoadKey& key) { return next_batch(key); },
+                                       static_cast<int>(settings.loader.threads),
+                                       static_cast<int>(settings.loader.prefetch));
+  }
+  for (int shard = 0; shard < settings.shards; ++shard) {
+    ShardContext context;
+    context.shard = shard;
+    context.shards = static_cast<int>(settings.shards);
+    context.seed_ = state_.seed();
+    context.state_ = &state_;
+    recipe_->init_shard(context);
+  }
+}
+
+ContributionLayout TrainLoop::layout_of(const Phase& phase) const {
+  ContributionLayout layout{.floats = phase.floats, .counts = phase.counts, .maxima = phase.maxima, .mail = phase.mail};
+  if (phase.gradients) {
+    layout.floats += state_.parameter_floats() + state_.statistic_floats();
+    layout.maxima += 1;  // the NaN flag
+  }
+  return layout;
+}
+
+Batch TrainLoop::make_batch(const LoadKey& key) const {
+  Batch batch;
+  batch.slice = sampler_->slice(key.step, key.shard, key.micro);
+  const RandomKey random{.seed = state_.seed(), .step = static_cast<uint64_t>(key.step * settings_.accumulation + key.micro),
+                         .shard = static_cast<uint32_t>(key.shard), .site = kAugmentation};
+  batch.tensors = recipe_->dataset()->load(batch.slice.samples, random);
+  batch.weight = at::zeros({static_cast<int64_t>(batch.slice.samples.size())});
+  batch.weight.narrow(0, 0, batch.slice.real).fill_(1);
+  return batch;
+}
+
+LoadKey TrainLoop::next_batch(const LoadKey& key) const {
+  if (key.micro + 1 < settings_.accumulation) return {key.step, key.shard, key.micro + 1};
+  const auto here = std::find(visit_order_.begin(), visit_order_.end(), key.shard);
+  if (here + 1 != visit_order_.end()) return {key.step, *(here + 1), 0};
+  return {key.step + 1, visit_order_.front(), 0};
+}
+
+void ShardContext::backward(const at::Tensor& loss) {
+  PrecisionScope full("fp32");  // autocast is for forward; backward follows the types that forward chose
+  (loss_scale_ == 1 ? loss : loss * loss_scale_).backward();
+}
+
+void ShardContext::send(int to_shard, std::span<const std::byte> row) {
+  outgoing_.push_back({shard, to_shard, {row.begin(), row.end()}});
+}
+
+}  // namespace tandem

@@ -1,0 +1,174 @@
+#include "engine/update.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.h"
+#include "engine/schedule.h"
+#include "kernels/norms.h"
+#include "kernels/optimizers.h"
+#include "kernels/sums.h"
+#include "telemetry/step_record.h"
+
+namespace tandem {
+
+int64_t nan_flag(int shard, int64_t slot) { return (static_cast<int64_t>(shard) + 1) << 32 | (slot + 1); }
+int64_t nan_flag_shard(int64_t flag) { return (flag >> 32) - 1; }
+int64_t nan_flag_slot(int64_t flag) { return (flag & 0xFFFFFFFF) - 1; }
+
+int optimizer_slots(const OptimizerSettings& optimizer) {
+  if (optimizer.kind != "sgd") return 2;
+  return optimizer.momentum > 0 ? 1 : 0;
+}
+
+Update::Update(const RecipeSettings& settings, JobState& state, int64_t global_batch)
+    : settings_(settings),
+      state_(state),
+      base_rate_(settings.optimizer.learning_rate * batch_factor(settings.schedule, global_batch)),
+      dynamic_scale_(settings.precision == "fp16") {
+  for (const ParameterSlot& slot : state.slots())
+    decays_.push_back(settings.optimizer.decay_vectors || slot.sizes.size() >= 2);
+  // A power of two, so that unscaling is exact.
+  if (dynamic_scale_) loss_scale_ = std::exp2(std::floor(std::log2(settings.amp.initial_scale)));
+}
+
+void Update::begin_step(int64_t step) {
+  const int64_t every = settings_.nan.rollback_every;
+  if (every > 0 && step % every == 0 && bad_in_a_row_ == 0) keep();
+}
+
+void Update::keep() {
+  std::vector<NamedTensor> now = state_.model_tensors();
+  for (NamedTensor& t : state_.replicated_state()) now.push_back(std::move(t));
+  if (kept_.empty())
+    for (const NamedTensor& t : now) kept_.push_back({t.name, at::empty_like(t.tensor)});
+  for (size_t i = 0; i < now.size(); ++i) kept_[i].tensor.copy_(now[i].tensor);
+  kept_updates_ = updates_;
+}
+
+void Update::roll_back() {
+  std::vector<NamedTensor> now = state_.model_tensors();
+  for (NamedTensor& t : state_.replicated_state()) now.push_back(std::move(t));
+  for (size_t i = 0; i < now.size(); ++i) now[i].tensor.copy_(kept_[i].tensor);
+  updates_ = kept_updates_;
+}
+
+// Where a combined gradient is bad: the flag of the shard that raised it, or with one shard its own tensor.
+int64_t Update::find_bad(std::span<const float> gradient) const {
+  const int64_t bad = first_nonfinite(gradient.data(), static_cast<int64_t>(gradient.size()));
+  if (bad < 0 || state_.shards() > 1) return 0;
+  return nan_flag(0, state_.slot_at(bad));
+}
+
+UpdateResult Update::skip(int64_t flag) {
+  UpdateResult result{.skipped = true, .learning_rate = 0, .grad_norm = kAbsent, .loss_scale = loss_scale_};
+  good_in_a_row_ = 0;
+  const std::string where =
+      flag == 0 ? std::string("the combined gradient")
+                : fmt::format("the gradient of '{}' in shard {}",
+                              state_.slots().at(nan_flag_slot(flag)).name, nan_flag_shard(flag));
+  if (dynamic_scale_ && loss_scale_ > 1) {  // fp16 overflow: expected now and then, answered by a smaller scale
+    loss_scale_ /= 2;
+    result.note = fmt::format("overflow in {}; update skipped, loss scale now {:g}", where, loss_scale_);
+    return result;
+  }
+  ++bad_in_a_row_;
+  result.note = fmt::format("NaN or Inf in {}; update skipped ({} in a row)", where, bad_in_a_row_);
+  if (bad_in_a_row_ < settings_.nan.patience) return result;
+  if (kept_.empty() || rollbacks_ >= settings_.nan.max_rollbacks)
+    throw Error(ExitCode::kGuardStopped, fmt::format("training stopped: NaN or Inf in {}", where),
+                fmt::format("{} updates in a row were skipped, after {} roll-backs at lower learning rates",
+                            bad_in_a_row_, rollbacks_),
+                "lower optimizer.learning_rate, set clip_norm, or look at the data; the last good state is in checkpoints/");
+  roll_back();
+  ++rollbacks_;
+  rate_factor_ /= 2;
+  bad_in_a_row_ = 0;
+  result.rolled_back = true;
+  result.note += fmt::format("; rolled back to update {} at {:g} of the learning rate", updates_, rate_factor_);
+  return result;
+}
+
+UpdateResult Update::apply(std::span<const float> total, int64_t flag) {
+  const std::span<const float> gradient = total.first(state_.parameter_floats());
+  const double scaled_norm = flag ? 0 : std::sqrt(sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size())));
+  if (flag || !std::isfinite(scaled_norm)) return skip(flag ? flag : find_bad(gradient));
+  bad_in_a_row_ = 0;
+  UpdateResult result{.loss_scale = loss_scale_};
+  result.grad_norm = scaled_norm / loss_scale_;
+  result.learning_rate = base_rate_ * rate_factor_ * schedule_factor(settings_.schedule, updates_);
+  float scale = static_cast<float>(1 / loss_scale_);
+  if (settings_.clip_norm > 0 && result.grad_norm > settings_.clip_norm)
+    scale *= static_cast<float>(settings_.clip_norm / result.grad_norm);
+  optimize(gradient, result.learning_rate, scale);
+  ++updates_;
+
+  const std::span<float> running = state_.running_statistics();
+  const float momentum = static_cast<float>(settings_.bn_momentum);
+  if (!running.empty())
+    soft_update(running.data(), total.data() + state_.parameter_floats(), momentum, static_cast<int64_t>(running.size()));
+
+  if (dynamic_scale_ && ++good_in_a_row_ >= settings_.amp.growth_steps) {
+    loss_scale_ = std::min(loss_scale_ * 2, 0x1p24);
+    good_in_a_row_ = 0;
+  }
+  return result;
+}
+
+void Update::optimize(std::span<const float> gradient, double learning_rate, float scale) {
+  const OptimizerSettings& o = settings_.optimizer;
+  const bool sgd = o.kind == "sgd";
+  const int slots = optimizer_slots(o);
+  float* p = state_.parameters().data();
+  float* first = slots > 0 ? state_.optimizer_slot(0).data() : nullptr;
+  float* second = slots > 1 ? state_.optimizer_slot(1).data() : nullptr;
+  // One launch for each stretch of the buffer with one decay; padding belongs to the tensor before it and stays 0.
+  const auto& layout = state_.slots();
+  for (size_t i = 0; i < layout.size();) {
+    size_t j = i + 1;
+    while (j < layout.size() && (decays_[j] == decays_[i] || o.weight_decay == 0)) ++j;
+    const int64_t begin = layout[i].offset;
+    const int64_t end = j < layout.size() ? layout[j].offset : state_.parameter_floats();
+    const double decay = decays_[i] ? o.weight_decay : 0;
+    if (sgd) {
+      const SgdParams params{.lr = static_cast<float>(learning_rate), .momentum = static_cast<float>(o.momentum),
+                             .weight_decay = static_cast<float>(decay), .nesterov = o.nesterov, .first = updates_ == 0};
+      sgd_update(p + begin, gradient.data() + begin, first ? first + begin : nullptr, end - begin, params, scale);
+    } else {
+      const AdamParams params =
+          adam_params(learning_rate, o.beta1, o.beta2, o.epsilon, decay, o.kind == "adamw", updates_ + 1);
+      adam_update(p + begin, gradient.data() + begin, first + begin, second + begin, end - begin, params, scale);
+    }
+    i = j;
+  }
+}
+
+nlohmann::json Update::save() const {
+  return {{"updates", updates_},          {"loss_scale", loss_scale_},   {"rate_factor", rate_factor_},
+          {"good_in_a_row", good_in_a_row_}, {"bad_in_a_row", bad_in_a_row_}, {"rollbacks", rollbacks_},
+          {"kept_updates", kept_updates_}};
+}
+
+void Update::load(const nlohmann::json& saved) {
+  updates_ = saved.at("updates");
+  loss_scale_ = saved.at("loss_scale");
+  rate_factor_ = saved.at("rate_factor");
+  good_in_a_row_ = saved.at("good_in_a_row");
+  bad_in_a_row_ = saved.at("bad_in_a_row");
+  rollbacks_ = saved.at("rollbacks");
+  const int64_t kept = saved.at("kept_updates");
+  if (kept >= 0) keep();  // makes the buffers, which the loader then fills
+  kept_updates_ = kept;
+}
+
+std::vector<NamedTensor> Update::kept_state() const {
+  std::vector<NamedTensor> tensors;
+  for (const NamedTensor& t : kept_) tensors.push_back({"kept." + t.name, t.tensor});
+  return tensors;
+}
+
+}  // namespace tandem

@@ -1,0 +1,71 @@
+// engine/update.h -- from a combined gradient to new weights: unscale, NaN rule, clip, schedule, optimizer.
+//
+// Every decision is made from combined numbers, so all workers decide alike. Loss scales are powers of two: scaling and
+// unscaling change no bit of a finite gradient.
+// The NaN rule: an update with NaN or Inf in a shard's gradient is skipped and named. `nan.patience` of them in a row
+// roll weights and optimizer back to the last kept state (every `nan.rollback_every` steps) at half the learning rate;
+// after `nan.max_rollbacks` the run stops with exit code 7. Steps are not repeated: a roll-back goes on at the next step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/run_settings.h"
+#include "engine/job_state.h"
+
+namespace tandem {
+
+// Which shard found what: packed into one integer so that a maximum combines it; 0 is "nothing".
+int64_t nan_flag(int shard, int64_t slot);
+int64_t nan_flag_shard(int64_t flag);
+int64_t nan_flag_slot(int64_t flag);
+
+// Optimizer slots that a kind needs: 2 for adam and adamw, 1 for sgd with momentum, else 0.
+int optimizer_slots(const OptimizerSettings& optimizer);
+
+struct UpdateResult {
+  bool skipped = false, rolled_back = false;
+  double learning_rate = 0, grad_norm = 0, loss_scale = 1;
+  std::string note;  // for the user, if something happened
+};
+
+class Update {
+ public:
+  Update(const RecipeSettings& settings, JobState& state, int64_t global_batch);
+
+  double loss_scale() const { return loss_scale_; }
+  // At the start of a step: keeps a copy to roll back to, where one is due.
+  void begin_step(int64_t step);
+  // `total` is a combined contribution; `flag` the combined nan_flag. Throws Error(kGuardStopped) at the rule's end.
+  UpdateResult apply(std::span<const float> total, int64_t flag);
+
+  // Everything that resume needs beside the tensors.
+  nlohmann::json save() const;
+  void load(const nlohmann::json& saved);
+  std::vector<NamedTensor> kept_state() const;  // the state to roll back to, if one is kept
+
+ private:
+  int64_t find_bad(std::span<const float> gradient) const;
+  UpdateResult skip(int64_t flag);
+  void keep();
+  void roll_back();
+  void optimize(std::span<const float> gradient, double learning_rate, float scale);
+
+  const RecipeSettings& settings_;
+  JobState& state_;
+  double base_rate_;
+  std::vector<bool> decays_;  // per parameter slot
+  bool dynamic_scale_;
+  double loss_scale_ = 1, rate_factor_ = 1;
+  int64_t updates_ = 0;       // applied ones: Adam's t, the schedule's clock
+  int64_t good_in_a_row_ = 0, bad_in_a_row_ = 0, rollbacks_ = 0;
+  int64_t kept_updates_ = -1;
+  std::vector<NamedTensor> kept_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,203 @@
+// kernels/cuda_elementwise.cu -- CUDA twins of optimizers.cc and sums.cc: one thread, one element or four.
+#include "kernels/cuda_launch.h"
+#include "kernels/optimizer_math.h"
+
+namespace tandem::cuda {
+namespace {
+
+// Runs body(i) for single elements, or body4(i) for four from 4 * i on and body for the rest.
+template <typename Body>
+__global__ void each(int64_t n, Body body) {
+  body.prepare();
+  for (int64_t i = first_item(); i < n; i += item_stride()) body.one(i);
+}
+template <typename Body>
+__global__ void each4(int64_t n, Body body) {
+  body.prepare();
+  for (int64_t i = first_item(); i < n / 4; i += item_stride()) body.four(i);
+  const int64_t rest = n / 4 * 4 + first_item();
+  if (rest < n) body.one(rest);
+}
+
+template <typename Body>
+void launch(const char* name, bool by_four, int64_t n, const Body& body, Stream stream) {
+  if (n <= 0) return;
+  if (by_four)
+    each4<<<grid_for((n + 3) / 4), kThreads, 0, stream>>>(n, body);
+  else
+    each<<<grid_for(n), kThreads, 0, stream>>>(n, body);
+  check_launch(name);
+}
+
+template <template <typename> class Source>
+struct Adam {
+  float* p;
+  const float* g;
+  float *m, *v;
+  Source<AdamParams> params;
+  Source<float> grad_scale;
+  AdamConstants constants;
+
+  __device__ void prepare() { constants = adam_constants(params.get(), grad_scale.get()); }
+  __device__ void one(int64_t i) const {
+    float weight = p[i], first = m[i], second = v[i];
+    adam_one(weight, g[i], first, second, constants);
+    p[i] = weight;
+    m[i] = first;
+    v[i] = second;
+  }
+  __device__ void four(int64_t i) const {
+    float4 weight = reinterpret_cast<float4*>(p)[i], first = reinterpret_cast<float4*>(m)[i],
+           second = reinterpret_cast<float4*>(v)[i];
+    const float4 gradient = reinterpret_cast<const float4*>(g)[i];
+    adam_one(weight.x, gradient.x, first.x, second.x, constants);
+    adam_one(weight.y, gradient.y, first.y, second.y, constants);
+    adam_one(weight.z, gradient.z, first.z, second.z, constants);
+    adam_one(weight.w, gradient.w, first.w, second.w, constants);
+    reinterpret_cast<float4*>(p)[i] = weight;
+    reinterpret_cast<float4*>(m)[i] = first;
+    reinterpret_cast<float4*>(v)[i] = second;
+  }
+};
+
+template <template <typename> class Source>
+struct Sgd {
+  float* p;
+  const float* g;
+  float* velocity;
+  Source<SgdParams> source;
+  Source<float> source_scale;
+  SgdParams params;
+  float grad_scale;
+
+  __device__ void prepare() {
+    params = source.get();
+    grad_scale = source_scale.get();
+  }
+  __device__ void update(float& weight, float gradient, float& moved) const {
+    if (params.momentum == 0.0f)
+      sgd_one<false, false>(weight, gradient, nullptr, params, grad_scale);
+    else if (params.nesterov)
+      sgd_one<true, true>(weight, gradient, &moved, params, grad_scale);
+    else
+      sgd_one<true, false>(weight, gradient, &moved, params, grad_scale);
+  }
+  __device__ void one(int64_t i) const {
+    const bool momentum = params.momentum != 0.0f;
+    float weight = p[i], moved = momentum ? velocity[i] : 0.0f;
+    update(weight, g[i], moved);
+    p[i] = weight;
+    if (momentum) velocity[i] = moved;
+  }
+  __device__ void four(int64_t i) const {
+    const bool momentum = params.momentum != 0.0f;
+    float4 weight = reinterpret_cast<float4*>(p)[i];
+    float4 moved = momentum ? reinterpret_cast<float4*>(velocity)[i] : float4{};
+    const float4 gradient = reinterpret_cast<const float4*>(g)[i];
+    update(weight.x, gradient.x, moved.x);
+    update(weight.y, gradient.y, moved.y);
+    update(weight.z, gradient.z, moved.z);
+    update(weight.w, gradient.w, moved.w);
+    reinterpret_cast<float4*>(p)[i] = weight;
+    if (momentum) reinterpret_cast<float4*>(velocity)[i] = moved;
+  }
+};
+
+constexpr int kMaxInputs = 16;  // pointers that travel with one launch
+
+struct AddInOrder {
+  float* out;
+  const float* inputs[kMaxInputs];
+  int count;
+
+  __device__ void prepare() const {}
+  __device__ void one(int64_t i) const {
+    float sum = inputs[0][i];
+    for (int k = 1; k < count; ++k) sum = sum + inputs[k][i];
+    out[i] = sum;
+  }
+  __device__ void four(int64_t i) const {
+    float4 sum = reinterpret_cast<const float4*>(inputs[0])[i];
+#pragma unroll 4
+    for (int k = 1; k < count; ++k) {
+      const float4 next = reinterpret_cast<const float4*>(inputs[k])[i];
+      sum = {sum.x + next.x, sum.y + next.y, sum.z + next.z, sum.w + next.w};
+    }
+    reinterpret_cast<float4*>(out)[i] = sum;
+  }
+};
+
+// y = op(y, x) for the small ones.
+template <typename Op>
+struct Blend {
+  float* y;
+  const float* x;
+  Op op;
+
+  __device__ void prepare() const {}
+  __device__ void one(int64_t i) const { y[i] = op(y[i], x[i]); }
+  __device__ void four(int64_t i) const {
+    const float4 a = reinterpret_cast<float4*>(y)[i], b = reinterpret_cast<const float4*>(x)[i];
+    reinterpret_cast<float4*>(y)[i] = {op(a.x, b.x), op(a.y, b.y), op(a.z, b.z), op(a.w, b.w)};
+  }
+};
+struct ScaleAddOp {
+  float a;
+  __device__ float operator()(float y, float x) const { return y + a * x; }
+};
+struct ScaleOp {
+  float a;
+  __device__ float operator()(float y, float) const { return a * y; }
+};
+struct SoftUpdateOp {
+  float tau;
+  __device__ float operator()(float target, float p) const { return target + tau * (p - target); }
+};
+
+}  // namespace
+
+void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams& params, float grad_scale,
+                 Stream stream) {
+  launch("adam_update", aligned16(p, g, m, v), n, Adam<Given>{p, g, m, v, {params}, {grad_scale}, {}}, stream);
+}
+void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
+                 const float* grad_scale, Stream stream) {
+  launch("adam_update", aligned16(p, g, m, v), n, Adam<OnDevice>{p, g, m, v, {params}, {grad_scale}, {}}, stream);
+}
+
+void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params, float grad_scale,
+                Stream stream) {
+  launch("sgd_update", aligned16(p, g, velocity), n, Sgd<Given>{p, g, velocity, {params}, {grad_scale}, {}, 0.0f},
+         stream);
+}
+void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params, const float* grad_scale,
+                Stream stream) {
+  launch("sgd_update", aligned16(p, g, velocity), n, Sgd<OnDevice>{p, g, velocity, {params}, {grad_scale}, {}, 0.0f},
+         stream);
+}
+
+void add_in_order(float* out, const float* const* inputs, int count, int64_t n, Stream stream) {
+  AddInOrder body{out, {}, 0};
+  for (int next = 0; next < count;) {
+    body.count = 0;
+    if (next > 0) body.inputs[body.count++] = out;  // the sum so far comes first: the order stays
+    bool by_four = aligned16(out);
+    while (body.count < kMaxInputs && next < count) {
+      by_four = by_four && aligned16(inputs[next]);
+      body.inputs[body.count++] = inputs[next++];
+    }
+    launch("add_in_order", by_four, n, body, stream);
+  }
+}
+
+void scale_add(float* y, float a, const float* x, int64_t n, Stream stream) {
+  launch("scale_add", aligned16(y, x), n, Blend<ScaleAddOp>{y, x, {a}}, stream);
+}
+void scale(float* x, float a, int64_t n, Stream stream) {
+  launch("scale", aligned16(x), n, Blend<ScaleOp>{x, x, {a}}, stream);
+}
+void soft_update(float* target, const float* p, float tau, int64_t n, Stream stream) {
+  launch("soft_update", aligned16(target, p), n, Blend<SoftUpdateOp>{target, p, {tau}}, stream);
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,51 @@
+// kernels/cuda_launch.h -- grid sizes and launch errors, for the .cu files of this folder.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "kernels/cuda_kernels.h"
+
+namespace tandem::cuda {
+
+inline constexpr int kThreads = 256;
+
+// Grid-stride loops: enough blocks to fill the largest card, and no more than the work needs. What a thread computes
+// does not depend on the grid, so bits do not either.
+inline int grid_for(int64_t work_items) {
+  return static_cast<int>(std::max<int64_t>(1, std::min<int64_t>((work_items + kThreads - 1) / kThreads, 4096)));
+}
+
+inline void check_launch(const char* kernel) {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess)
+    throw CudaError(static_cast<int>(error), std::string("CUDA kernel ") + kernel + " was refused: " +
+                                                 cudaGetErrorName(error) + ", " + cudaGetErrorString(error));
+}
+
+__device__ __forceinline__ int64_t first_item() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ int64_t item_stride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+
+// A parameter given with the launch, or one read on the device when the kernel runs.
+template <typename T>
+struct Given {
+  T value;
+  __device__ __forceinline__ const T& get() const { return value; }
+};
+template <typename T>
+struct OnDevice {
+  const T* pointer;
+  __device__ __forceinline__ const T& get() const { return *pointer; }
+};
+
+// Four floats at a time where every pointer is 16-byte aligned; the result is the same either way.
+inline bool aligned16() { return true; }
+template <typename... Rest>
+bool aligned16(const void* first, Rest... rest) {
+  return reinterpret_cast<uintptr_t>(first) % 16 == 0 && aligned16(rest...);
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,71 @@
+#include "kernels/sums.h"
+
+#include <algorithm>
+
+#include "kernels/cpu_dispatch.h"
+
+namespace tandem {
+namespace {
+
+// A piece of `out` that stays in the first-level cache while all inputs are added to it: memory is then read once per
+// input and written once, whatever the count.
+constexpr int64_t kPiece = 2048;
+
+}  // namespace
+
+void add_in_order(float* out, const float* const* inputs, int count, int64_t n, CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    for (int64_t begin = 0; begin < n; begin += kPiece) {
+      const int64_t length = std::min(kPiece, n - begin);
+      float* o = out + begin;
+      const float* first = inputs[0] + begin;
+      int next = 1;
+      if (count >= 3) {
+        const float *second = inputs[1] + begin, *third = inputs[2] + begin;
+        TANDEM_INDEPENDENT
+        for (int64_t i = 0; i < length; ++i) o[i] = (first[i] + second[i]) + third[i];
+        next = 3;
+      } else if (count == 2) {
+        const float* second = inputs[1] + begin;
+        TANDEM_INDEPENDENT
+        for (int64_t i = 0; i < length; ++i) o[i] = first[i] + second[i];
+        next = 2;
+      } else if (o != first) {
+        std::copy(first, first + length, o);
+      }
+      for (; next + 1 < count; next += 2) {
+        const float *a = inputs[next] + begin, *b = inputs[next + 1] + begin;
+        TANDEM_INDEPENDENT
+        for (int64_t i = 0; i < length; ++i) o[i] = (o[i] + a[i]) + b[i];
+      }
+      if (next < count) {
+        const float* a = inputs[next] + begin;
+        TANDEM_INDEPENDENT
+        for (int64_t i = 0; i < length; ++i) o[i] = o[i] + a[i];
+      }
+    }
+  });
+}
+
+void scale_add(float* y, float a, const float* x, int64_t n, CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    TANDEM_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) y[i] = y[i] + a * x[i];
+  });
+}
+
+void scale(float* x, float a, int64_t n, CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    TANDEM_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) x[i] = a * x[i];
+  });
+}
+
+void soft_update(float* target, const float* p, float tau, int64_t n, CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    TANDEM_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) target[i] = target[i] + tau * (p[i] - target[i]);
+  });
+}
+
+}  // namespace tandem

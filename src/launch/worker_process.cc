@@ -1,0 +1,162 @@
+#include "launch/worker_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.h"
+
+extern char** environ;
+
+namespace tandem {
+namespace {
+
+struct Pipe {
+  int read_end = -1, write_end = -1;
+  Pipe() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw IoError("cannot make a pipe for the worker", errno, "close other programs and try again");
+    read_end = ends[0];
+    write_end = ends[1];
+  }
+  ~Pipe() {
+    if (read_end >= 0) close(read_end);
+    if (write_end >= 0) close(write_end);
+  }
+  int take_write_end() { return std::exchange(write_end, -1); }
+};
+
+std::vector<std::string> merged_environment(const WorkerCommand& command, int life_fd) {
+  auto added = command.environment;
+  added.emplace_back("TANDEM_LIFE_FD", std::to_string(life_fd));
+  std::vector<std::string> merged;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string text = *entry;
+    bool replaced = false;
+    for (const auto& [name, value] : added) replaced = replaced || text.starts_with(name + "=");
+    if (!replaced) merged.push_back(text);
+  }
+  for (const auto& [name, value] : added) merged.push_back(name + "=" + value);
+  return merged;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (std::string& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+// Between fork and exec: system calls only.
+[[noreturn]] void become_worker(const char* program, char** arguments, char** environment, pid_t launcher, int life_fd,
+                                int error_fd) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(1);  // the launcher died before the signal was armed
+  for (const int signal_number : {SIGINT, SIGTERM, SIGCHLD, SIGTSTP, SIGCONT, SIGPIPE}) signal(signal_number, SIG_DFL);
+  signal(SIGUSR1, SIG_IGN);  // "save and go on" before there is anything to save must not be death
+  signal(SIGTTOU, SIG_IGN);  // its group is not the terminal's; progress is shown all the same
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+#ifdef SYS_close_range
+  syscall(SYS_close_range, 3U, ~0U, 4U /* CLOSE_RANGE_CLOEXEC */);
+#endif
+  fcntl(life_fd, F_SETFD, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execve(program, arguments, environment);
+  const int error = errno;
+  [[maybe_unused]] const auto written = write(error_fd, &error, sizeof error);
+  _exit(127);
+}
+
+}  // namespace
+
+WorkerProcess WorkerProcess::start(const WorkerCommand& command) {
+  Pipe life, failure;
+  std::vector<std::string> arguments = {command.program.string()};
+  arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
+  std::vector<std::string> environment = merged_environment(command, life.read_end);
+  const std::vector<char*> argument_pointers = pointers(arguments), environment_pointers = pointers(environment);
+
+  WorkerProcess worker;
+  const pid_t launcher = getpid();
+  worker.pid_ = fork();
+  if (worker.pid_ < 0) throw IoError("cannot start the worker", errno, "end other processes, or raise `ulimit -u`");
+  if (worker.pid_ == 0) {
+    become_worker(arguments[0].c_str(), const_cast<char**>(argument_pointers.data()),
+                  const_cast<char**>(environment_pointers.data()), launcher, life.read_end, failure.write_end);
+  }
+  setpgid(worker.pid_, worker.pid_);  // also here: whoever comes first, the group exists before a signal is sent to it
+  worker.life_fd_ = life.take_write_end();
+  worker.pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, worker.pid_, 0));  // close-on-exec by itself
+
+  close(failure.take_write_end());
+  int error = 0;
+  ssize_t got;
+  do {
+    got = read(failure.read_end, &error, sizeof error);
+  } while (got < 0 && errno == EINTR);
+  if (got == sizeof error) {  // nothing is read if exec closed the pipe
+    throw IoError(fmt::format("cannot start the worker {}", command.program.string()), error,
+                  "build it with `make build`; it stands beside the `tandem` program");
+  }
+  return worker;
+}
+
+WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)),
+      pidfd_(std::exchange(other.pidfd_, -1)),
+      life_fd_(std::exchange(other.life_fd_, -1)) {}
+
+WorkerProcess::~WorkerProcess() {
+  if (pid_ > 0) {
+    kill_group();
+    reap();
+  }
+  if (pidfd_ >= 0) close(pidfd_);
+  if (life_fd_ >= 0) close(life_fd_);
+}
+
+void WorkerProcess::send(int signal) const {
+  if (pid_ > 0) kill(pid_, signal);  // not yet reaped, so the number is still its own
+}
+
+void WorkerProcess::stop() const {
+  send(SIGSTOP);
+  siginfo_t info{};
+  while (waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+  }
+}
+
+void WorkerProcess::kill_group() const {
+  if (pid_ > 0) kill(-pid_, SIGKILL);
+}
+
+bool WorkerProcess::ended() const {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+}
+
+int WorkerProcess::reap() {
+  siginfo_t info{};
+  while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+  }
+  kill_group();  // what the worker left behind; while it is a zombie nobody else can have its group's number
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+  return status;
+}
+
+}  // namespace tandem

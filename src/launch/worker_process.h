@@ -1,0 +1,47 @@
+// launch/worker_process.h -- one worker process that cannot outlive the one who started it.
+//
+// The worker gets its own process group, a parent-death signal (SIGKILL, armed before exec and re-checked), and the
+// reading end of a life pipe (its number in TANDEM_LIFE_FD) that closes when the launcher is gone. Every other
+// descriptor above stderr is closed on exec. start() must be called from the main thread of a process without other
+// threads: the parent-death signal follows the thread that forks.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tandem {
+
+struct WorkerCommand {
+  std::filesystem::path program;
+  std::vector<std::string> arguments;                            // without the program's name
+  std::vector<std::pair<std::string, std::string>> environment;  // added to ours, or replacing
+};
+
+class WorkerProcess {
+ public:
+  // Throws Error (exit 1) if the program cannot be started.
+  static WorkerProcess start(const WorkerCommand& command);
+
+  WorkerProcess(WorkerProcess&& other) noexcept;
+  WorkerProcess(const WorkerProcess&) = delete;
+  ~WorkerProcess();  // kills the whole group and reaps, if it was not reaped
+
+  pid_t pid() const { return pid_; }
+  int pidfd() const { return pidfd_; }  // readable once the worker has ended; -1 where the kernel has none
+  void send(int signal) const;          // to the worker alone
+  void stop() const;                    // SIGSTOP; returns once it has stopped (or ended)
+  void kill_group() const;              // SIGKILL to it and to everything it started in its group
+  bool ended() const;                   // does not reap
+  int reap();                           // waits for the end, sweeps the group; the status as waitpid gives it
+
+ private:
+  WorkerProcess() = default;
+  pid_t pid_ = -1;
+  int pidfd_ = -1, life_fd_ = -1;
+};
+
+}  // namespace tandem

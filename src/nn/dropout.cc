@@ -1,0 +1,16 @@
+#include "nn/dropout.h"
+
+#include <torch/torch.h>
+
+#include "kernels/random_fill.h"
+
+namespace tandem {
+
+at::Tensor dropout(const at::Tensor& x, double p, const RandomKey& key) {
+  if (p == 0) return x;
+  at::Tensor mask = at::empty(x.sizes(), at::kFloat);
+  fill_dropout_mask(mask.data_ptr<float>(), mask.numel(), key, 0, p);
+  return x * mask.to(x.dtype());
+}
+
+}  // namespace tandem

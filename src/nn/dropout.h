@@ -1,0 +1,13 @@
+// nn/dropout.h -- dropout whose mask is a function of (seed, step, shard, site, index).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/philox.h"
+
+namespace tandem {
+
+// x with each element kept with probability 1 - p and scaled by 1 / (1 - p). Two calls in one forward need two sites.
+at::Tensor dropout(const at::Tensor& x, double p, const RandomKey& key);
+
+}  // namespace tandem

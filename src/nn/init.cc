@@ -1,0 +1,49 @@
+#include "nn/init.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "kernels/random_fill.h"
+#include "nn/sites.h"
+
+namespace tandem {
+namespace {
+
+// Half-width of the uniform distribution for this parameter; 0: keep the value; negative: standard normal.
+double bound(torch::nn::Module& module, const at::Tensor& parameter) {
+  auto fan_in = [](const at::Tensor& weight) { return weight.numel() / weight.size(0); };
+  if (auto* linear = module.as<torch::nn::Linear>()) return 1 / std::sqrt(double(fan_in(linear->weight)));
+  if (auto* conv = module.as<torch::nn::Conv1d>()) return 1 / std::sqrt(double(fan_in(conv->weight)));
+  if (auto* conv = module.as<torch::nn::Conv2d>()) return 1 / std::sqrt(double(fan_in(conv->weight)));
+  if (auto* conv = module.as<torch::nn::Conv3d>()) return 1 / std::sqrt(double(fan_in(conv->weight)));
+  if (auto* lstm = module.as<torch::nn::LSTM>()) return 1 / std::sqrt(double(lstm->options.hidden_size()));
+  if (auto* gru = module.as<torch::nn::GRU>()) return 1 / std::sqrt(double(gru->options.hidden_size()));
+  if (module.as<torch::nn::Embedding>()) return -1;
+  return 0;
+}
+
+}  // namespace
+
+uint64_t init_weights(torch::nn::Module& module, uint64_t seed, uint64_t first_place) {
+  at::NoGradGuard no_grad;
+  uint64_t place = first_place;
+  const RandomKey key{.seed = seed, .step = 0, .shard = 0, .site = kInitialWeights};
+  for (const auto& part : module.modules(/*include_self=*/true)) {
+    for (at::Tensor& parameter : part->parameters(/*recurse=*/false)) {
+      const double b = bound(*part, parameter);
+      at::Tensor values = at::empty(parameter.sizes(), at::kFloat);
+      if (b > 0) {
+        fill_uniform(values.data_ptr<float>(), values.numel(), key, place, static_cast<float>(-b), static_cast<float>(b));
+        parameter.copy_(values);
+      } else if (b < 0) {
+        fill_normal(values.data_ptr<float>(), values.numel(), key, place);
+        parameter.copy_(values);
+      }
+      place += static_cast<uint64_t>(parameter.numel());
+    }
+  }
+  return place;
+}
+
+}  // namespace tandem

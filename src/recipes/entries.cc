@@ -1,0 +1,25 @@
+#include <map>
+
+#include "engine/recipe.h"
+#include "recipes/makers.h"
+#include "recipes/shipped.h"
+#include "recipes/tiny_rl_settings.h"
+#include "recipes/tiny_settings.h"
+
+namespace tandem {
+
+std::vector<RecipeEntry> shipped_recipe_entries() {
+  using Make = std::function<std::unique_ptr<Recipe>(const RecipeSettings&)>;
+  const std::map<std::string, Make> makers{
+      {"tiny", [](const RecipeSettings& s) { return make_tiny(dynamic_cast<const TinySettings&>(s)); }},
+      {"tiny-rl", [](const RecipeSettings& s) { return make_tiny_rl(dynamic_cast<const TinyRlSettings&>(s)); }},
+  };
+  std::vector<RecipeEntry> entries;
+  for (RecipeInfo& info : shipped_recipes()) {
+    const std::string name = info.name;
+    entries.push_back({std::move(info), makers.at(name)});
+  }
+  return entries;
+}
+
+}  // namespace tandem

@@ -1,0 +1,15 @@
+// recipes/makers.h -- one maker per recipe; what each is stands at the top of its own file.
+#pragma once
+
+#include <memory>
+
+namespace tandem {
+
+class Recipe;
+struct TinySettings;
+struct TinyRlSettings;
+
+std::unique_ptr<Recipe> make_tiny(const TinySettings& settings);
+std::unique_ptr<Recipe> make_tiny_rl(const TinyRlSettings& settings);
+
+}  // namespace tandem

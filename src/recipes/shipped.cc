@@ -1,0 +1,15 @@
+#include "recipes/shipped.h"
+
+#include "recipes/tiny_rl_settings.h"
+#include "recipes/tiny_settings.h"
+
+namespace tandem {
+
+std::vector<RecipeInfo> shipped_recipes() {
+  return {
+      {"tiny", "a small classifier on generated data: dropout, batch norm, 24 shards", [] { return std::make_unique<TinySettings>(); }},
+      {"tiny-rl", "a small Q-learner: shards own games and a replay ring", [] { return std::make_unique<TinyRlSettings>(); }},
+  };
+}
+
+}  // namespace tandem

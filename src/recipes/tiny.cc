@@ -1,0 +1,90 @@
+// recipes/tiny.cc -- a classifier with dropout and batch norm on generated data: the smallest whole recipe.
+//
+// Classes are points in space with noise around them; a sample is a function of (data_seed, its number).
+#include <torch/torch.h>
+
+#include "engine/supervised.h"
+#include "kernels/random_fill.h"
+#include "nn/batch_norm.h"
+#include "nn/dropout.h"
+#include "recipes/makers.h"
+#include "recipes/tiny_settings.h"
+
+namespace tandem {
+namespace {
+
+enum Site : uint32_t { kFirstDropout, kSecondDropout };
+enum DataSite : uint32_t { kCentres, kLabels, kNoise };
+
+class TinyData : public Dataset {
+ public:
+  explicit TinyData(const TinySettings& s) : augment_(s.augment) {
+    const uint64_t seed = static_cast<uint64_t>(s.data_seed);
+    at::Tensor centres = at::empty({s.classes, s.features});
+    fill_normal(centres.data_ptr<float>(), centres.numel(), {.seed = seed, .site = kCentres});
+    labels_ = at::empty({s.samples}, at::kLong);
+    for (int64_t i = 0; i < s.samples; ++i)
+      labels_.data_ptr<int64_t>()[i] = random_below({.seed = seed, .site = kLabels}, i, static_cast<uint32_t>(s.classes));
+    features_ = at::empty({s.samples, s.features});
+    fill_normal(features_.data_ptr<float>(), features_.numel(), {.seed = seed, .site = kNoise}, 0, 0,
+                static_cast<float>(s.noise));
+    features_ += centres.index_select(0, labels_);
+  }
+
+  int64_t size() const override { return labels_.size(0); }
+
+  std::vector<at::Tensor> load(std::span<const int64_t> samples, const RandomKey& random) const override {
+    const at::Tensor rows = torch::from_blob(const_cast<int64_t*>(samples.data()), {static_cast<int64_t>(samples.size())}, at::kLong);
+    at::Tensor x = features_.index_select(0, rows);
+    at::Tensor noise = at::empty_like(x);
+    fill_normal(noise.data_ptr<float>(), noise.numel(), random, 0, 0, static_cast<float>(augment_));
+    return {x.add_(noise), labels_.index_select(0, rows)};
+  }
+
+ private:
+  double augment_;
+  at::Tensor features_, labels_;
+};
+
+struct TinyNet : torch::nn::Module {
+  explicit TinyNet(const TinySettings& s)
+      : fc1(register_module("fc1", torch::nn::Linear(s.features, s.hidden))),
+        bn1(register_module("bn1", BatchNorm(s.hidden))),
+        fc2(register_module("fc2", torch::nn::Linear(s.hidden, s.hidden))),
+        bn2(register_module("bn2", BatchNorm(s.hidden))),
+        out(register_module("out", torch::nn::Linear(s.hidden, s.classes))),
+        drop(s.dropout) {}
+
+  at::Tensor forward(at::Tensor x, const ShardContext& context) {  // [B, features] -> [B, classes]
+    x = dropout(at::relu(bn1(fc1(x))), drop, context.random(kFirstDropout));
+    x = dropout(at::relu(bn2(fc2(x))), drop, context.random(kSecondDropout));
+    return out(x);
+  }
+
+  torch::nn::Linear fc1;
+  BatchNorm bn1;
+  torch::nn::Linear fc2;
+  BatchNorm bn2;
+  torch::nn::Linear out;
+  double drop;
+};
+
+class Tiny : public SupervisedRecipe {
+ public:
+  explicit Tiny(const TinySettings& s) : SupervisedRecipe(s), settings_(s) {}
+  std::shared_ptr<torch::nn::Module> make_model() override { return net_ = std::make_shared<TinyNet>(settings_); }
+  std::unique_ptr<Dataset> make_data() override { return std::make_unique<TinyData>(settings_); }
+  at::Tensor forward(const Batch& batch, ShardContext& context) override {
+    return net_->forward(batch.tensors[0], context);
+  }
+
+ private:
+  const TinySettings& settings_;
+  std::shared_ptr<TinyNet> net_;
+};
+
+}  // namespace
+
+std::unique_ptr<Recipe> make_tiny(const TinySettings& settings) { return std::make_unique<Tiny>(settings); }
+
+}  // namespace tandem

@@ -1,0 +1,72 @@
+#include "reduce/combine.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace tandem {
+
+void Inbox::sort() {
+  std::stable_sort(letters_.begin(), letters_.end(), [](const Letter& a, const Letter& b) { return a.from < b.from; });
+}
+
+LocalCombine::LocalCombine(const SumTree& tree, std::vector<ShardRange> ranges)
+    : tree_(tree), ranges_(std::move(ranges)), range_of_(tree.shards(), -1), inboxes_(tree.shards()) {
+  for (size_t r = 0; r < ranges_.size(); ++r)
+    for (int shard = ranges_[r].first; shard < ranges_[r].last; ++shard) range_of_.at(shard) = static_cast<int>(r);
+  if (std::count(range_of_.begin(), range_of_.end(), -1)) throw std::logic_error("plan leaves a shard without a worker");
+}
+
+LocalCombine::Sums& LocalCombine::sums_for(int64_t length) {
+  for (auto& s : sums_)
+    if (s->length == length) return *s;
+  auto made = std::make_unique<Sums>();
+  made->length = length;
+  for (const ShardRange& range : ranges_)
+    made->per_range.push_back(std::make_unique<ExactSum<float>>(tree_, length, range.first, range.last));
+  if (ranges_.size() > 1) made->joined = std::make_unique<ExactSum<float>>(tree_, length);
+  sums_.push_back(std::move(made));
+  return *sums_.back();
+}
+
+void LocalCombine::begin(const ContributionLayout& layout) {
+  layout_ = layout;
+  now_ = &sums_for(layout.floats);
+  for (auto& sum : now_->per_range) sum->begin();
+  if (now_->joined) now_->joined->begin();
+  counts_.assign(layout.counts, 0);
+  maxima_.assign(layout.maxima, 0);
+  outgoing_.clear();
+}
+
+void LocalCombine::add(int shard, Contribution contribution) {
+  now_->per_range[range_of_.at(shard)]->add(shard, contribution.floats);
+  for (int64_t i = 0; i < layout_.counts; ++i) counts_[i] += contribution.counts[i];
+  for (int64_t i = 0; i < layout_.maxima; ++i) maxima_[i] = std::max(maxima_[i], contribution.maxima[i]);
+  if (!contribution.letters.empty() && !layout_.mail) throw std::logic_error("a phase without mail sent a letter");
+  for (Letter& letter : contribution.letters) outgoing_.push_back(std::move(letter));
+}
+
+Total LocalCombine::finish() {
+  std::span<const float> floats;
+  if (now_->joined) {
+    for (auto& sum : now_->per_range)
+      for (const auto& partial : sum->partials()) now_->joined->add_partial(partial.node, partial.values);
+    floats = now_->joined->total();
+  } else {
+    floats = now_->per_range[0]->total();
+  }
+  for (Inbox& inbox : inboxes_) inbox.clear();
+  for (Letter& letter : outgoing_) {
+    const int to = letter.to;
+    inboxes_.at(to).put(std::move(letter));
+  }
+  outgoing_.clear();
+  for (Inbox& inbox : inboxes_) inbox.sort();
+  return {floats, counts_, maxima_};
+}
+
+void LocalCombine::drop_mail() {
+  for (Inbox& inbox : inboxes_) inbox.clear();
+}
+
+}  // namespace tandem

@@ -1,0 +1,78 @@
+// reduce/combine.h -- where the shards' contributions to a phase meet, and become the same total everywhere.
+//
+// The loop gives it each shard's contribution, in any order, and takes the total. LocalCombine serves one process that
+// drives every shard, for any plan; transports between processes implement the same four calls.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "reduce/exact_sum.h"
+#include "reduce/mail.h"
+#include "reduce/shard_range.h"
+
+namespace tandem {
+
+// The lengths of a contribution; the same for every shard of a phase.
+struct ContributionLayout {
+  int64_t floats = 0;  // summed along the tree: gradients, statistics, losses
+  int64_t counts = 0;  // integers, summed
+  int64_t maxima = 0;  // integers, the largest wins
+  bool mail = false;   // rows for other shards
+  bool operator==(const ContributionLayout&) const = default;
+};
+
+struct Contribution {
+  std::span<const float> floats;
+  std::span<const int64_t> counts, maxima;
+  std::vector<Letter> letters;
+};
+
+struct Total {
+  std::span<const float> floats;
+  std::span<const int64_t> counts, maxima;
+};
+
+class Combine {
+ public:
+  virtual ~Combine() = default;
+  virtual void begin(const ContributionLayout& layout) = 0;
+  virtual void add(int shard, Contribution contribution) = 0;
+  virtual Total finish() = 0;                        // every shard of every worker; valid until begin()
+  virtual const Inbox& inbox(int shard) const = 0;   // what the last phase sent to a shard of ours
+  virtual void drop_mail() = 0;                      // at a step's end
+};
+
+// All shards in this process. The plan's ranges are summed apart and joined as workers would join them, so that a plan
+// is exercised even where one process plays all its parts.
+class LocalCombine : public Combine {
+ public:
+  LocalCombine(const SumTree& tree, std::vector<ShardRange> ranges);
+  void begin(const ContributionLayout& layout) override;
+  void add(int shard, Contribution contribution) override;
+  Total finish() override;
+  const Inbox& inbox(int shard) const override { return inboxes_.at(shard); }
+  void drop_mail() override;
+
+ private:
+  struct Sums {  // one per distinct vector length: buffers are kept between steps
+    int64_t length;
+    std::vector<std::unique_ptr<ExactSum<float>>> per_range;
+    std::unique_ptr<ExactSum<float>> joined;  // unused with one range
+  };
+  Sums& sums_for(int64_t length);
+
+  const SumTree& tree_;
+  std::vector<ShardRange> ranges_;
+  std::vector<int> range_of_;  // by shard
+  std::vector<std::unique_ptr<Sums>> sums_;
+  Sums* now_ = nullptr;
+  ContributionLayout layout_;
+  std::vector<int64_t> counts_, maxima_;
+  std::vector<Letter> outgoing_;
+  std::vector<Inbox> inboxes_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,140 @@
+#include "reduce/exact_sum.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "kernels/sums.h"
+
+namespace tandem {
+namespace {
+
+void add_to(float* sum, const float* values, int64_t n) {
+  const float* inputs[2] = {sum, values};
+  add_in_order(sum, inputs, 2, n);
+}
+
+void add_to(double* sum, const double* values, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += values[i];
+}
+
+}  // namespace
+
+template <class T>
+void ExactSum<T>::Free::operator()(T* p) const {
+  std::free(p);
+}
+
+template <class T>
+ExactSum<T>::ExactSum(const SumTree& tree, int64_t length, int first, int last)
+    : tree_(tree), length_(length), tops_(tree.cover(first, last)), pending_(tree.node_count()) {
+  for (int id : tops_) pending_[id].top = true;
+  for (int id = 0; id < tree.node_count(); ++id) pending_[id].early.resize(tree.node(id).children.size());
+}
+
+template <class T>
+void ExactSum<T>::begin() {
+  for (Pending& p : pending_) {
+    if (p.sum) free_.push_back(std::move(p.sum));
+    for (Buffer& buffer : p.early)
+      if (buffer) free_.push_back(std::move(buffer));
+    p.next = 0;
+    p.given = false;
+  }
+  borrowed_ = {};
+}
+
+template <class T>
+typename ExactSum<T>::Buffer ExactSum<T>::take_buffer() {
+  if (!free_.empty()) {
+    Buffer buffer = std::move(free_.back());
+    free_.pop_back();
+    return buffer;
+  }
+  const size_t bytes = (static_cast<size_t>(length_) * sizeof(T) + 64) / 64 * 64;
+  T* memory = static_cast<T*>(std::aligned_alloc(64, bytes));
+  if (!memory) throw std::bad_alloc();
+  return Buffer(memory);
+}
+
+template <class T>
+typename ExactSum<T>::Buffer ExactSum<T>::copy_of(std::span<const T> values) {
+  Buffer buffer = take_buffer();
+  if (!values.empty()) std::memcpy(buffer.get(), values.data(), values.size_bytes());
+  return buffer;
+}
+
+// Carries a finished node up the tree as far as its turn reaches. `owned` holds the values when they are ours already.
+template <class T>
+void ExactSum<T>::deliver(int node, std::span<const T> values) {
+  if (static_cast<int64_t>(values.size()) != length_) throw std::logic_error("ExactSum: a vector of another length");
+  Buffer owned;
+  for (;;) {
+    const SumTree::Node& n = tree_.node(node);
+    Pending& here = pending_[node];
+    if (here.given || (!owned && here.next > 0))
+      throw std::logic_error("ExactSum: shard " + std::to_string(n.first) + " came twice");
+    here.given = true;
+    if (here.top) {
+      if (owned)
+        here.sum = std::move(owned);
+      else if (n.parent < 0)
+        borrowed_ = values;
+      else
+        here.sum = copy_of(values);
+      return;
+    }
+    if (n.parent < 0) throw std::logic_error("ExactSum: a shard outside its range");
+    Pending& parent = pending_[n.parent];
+    if (parent.given) throw std::logic_error("ExactSum: shard " + std::to_string(n.first) + " came twice");
+    if (n.place > 0 && n.place == parent.next) {  // its turn: added straight from where it lies
+      add_to(parent.sum.get(), values.data(), length_);
+      if (owned) free_.push_back(std::move(owned));
+      ++parent.next;
+    } else {
+      parent.early[n.place] = owned ? std::move(owned) : copy_of(values);
+    }
+    while (parent.next < static_cast<int>(parent.early.size()) && parent.early[parent.next]) {
+      Buffer child = std::move(parent.early[parent.next]);
+      if (parent.next == 0) {
+        parent.sum = std::move(child);
+      } else {
+        add_to(parent.sum.get(), child.get(), length_);
+        free_.push_back(std::move(child));
+      }
+      ++parent.next;
+    }
+    if (parent.next < static_cast<int>(parent.early.size())) return;
+    node = n.parent;
+    owned = std::move(parent.sum);
+    values = {owned.get(), static_cast<size_t>(length_)};
+  }
+}
+
+template <class T>
+std::vector<typename ExactSum<T>::Partial> ExactSum<T>::partials() const {
+  std::vector<Partial> found;
+  for (int id : tops_) {
+    const Pending& p = pending_[id];
+    if (!p.given) {
+      const SumTree::Node& n = tree_.node(id);
+      throw std::logic_error("ExactSum: shards are missing from " + std::to_string(n.first) + ".." +
+                             std::to_string(n.last - 1));
+    }
+    found.push_back({id, p.sum ? std::span<const T>(p.sum.get(), static_cast<size_t>(length_)) : borrowed_});
+  }
+  return found;
+}
+
+template <class T>
+std::span<const T> ExactSum<T>::total() const {
+  if (tops_.size() != 1 || tops_[0] != tree_.root()) throw std::logic_error("ExactSum: only a part of the tree");
+  return partials()[0].values;
+}
+
+template class ExactSum<float>;
+template class ExactSum<double>;
+
+}  // namespace tandem

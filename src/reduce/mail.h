@@ -1,0 +1,31 @@
+// reduce/mail.h -- the third form of combining: rows copied to the shard that they are meant for, no arithmetic.
+//
+// A shard sends rows of bytes to other shards in one phase; they are there in the next. A shard reads them ordered by
+// (sender, order of sending), so delivery does not depend on who ran first. Asking is two phases: send the question,
+// let the owner send the rows back. Mail lives inside a step; none is left at a step's end.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace tandem {
+
+struct Letter {
+  int from = 0, to = 0;
+  std::vector<std::byte> row;
+};
+
+// What one shard received, in order.
+class Inbox {
+ public:
+  void clear() { letters_.clear(); }
+  void put(Letter letter) { letters_.push_back(std::move(letter)); }
+  void sort();  // by sender; letters of one sender keep their order
+  std::span<const Letter> letters() const { return letters_; }
+
+ private:
+  std::vector<Letter> letters_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,201 @@
+// Draws the report from the JSON in #data (made by report_data.cc). Plain SVG, no library, no network.
+"use strict";
+(() => {
+const data = JSON.parse(document.getElementById("data").textContent);
+const page = document.getElementById("page");
+const escape = (s) => String(s).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
+const color = (i) => `var(--c${i % 8})`;
+
+// ---- numbers as people read them
+const num = (v) => {
+  if (v === null || v === undefined || !isFinite(v)) return "–";
+  const a = Math.abs(v);
+  if (a !== 0 && (a < 1e-3 || a >= 1e6)) return v.toExponential(2).replace("e+", "e");
+  return Number(v.toPrecision(4)).toString();
+};
+const si = (v) => {
+  if (v === null || v === undefined || !isFinite(v)) return "–";
+  for (const [u, s] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
+    if (Math.abs(v) >= u) return Number((v / u).toPrecision(3)) + s;
+  return Math.abs(v) < 1e-3 && v !== 0 ? v.toExponential(0) : Number(v.toPrecision(3)).toString();
+};
+const whole = (v) => Math.round(v).toString().replace(/\B(?=(\d{3})+$)/g, " ");
+const duration = (s) => {
+  if (s === null || s === undefined || !isFinite(s)) return "–";
+  if (s < 60) return Number(s.toPrecision(3)) + " s";
+  const d = Math.floor(s / 86400), h = Math.floor(s / 3600) % 24, m = Math.floor(s / 60) % 60, r = Math.floor(s % 60);
+  const two = (n) => String(n).padStart(2, "0");
+  return (d ? d + " d " : "") + (d || h ? h + ":" + two(m) : m) + ":" + two(r);
+};
+
+// ---- data
+const stepOf = (i) => data.grid.first + i * data.grid.width + Math.floor((data.grid.width - 1) / 2);
+const jobs = {};   // job -> name -> series with x filled in
+for (const s of data.series) {
+  const bar = s.name.indexOf("|");
+  s.job = bar < 0 ? "" : s.name.slice(0, bar);
+  s.label = bar < 0 ? s.name : s.name.slice(bar + 1);
+  s.x = s.at ? s.at.map(stepOf) : s.mean.map((_, i) => stepOf(i));
+  (jobs[s.job] ||= {})[s.label] = s;
+}
+const labels = [...new Set(data.series.map((s) => s.label))];
+const byLabel = (label) => Object.values(jobs).map((j) => j[label]).filter(Boolean);
+
+// Exponential smoothing, corrected for its start, so that the first points are not pulled to zero.
+const smoothed = (values, amount) => {
+  let sum = 0, weight = 0;
+  return values.map((v) => { sum = amount * sum + (1 - amount) * v; weight = amount * weight + 1 - amount; return sum / weight; });
+};
+
+// ---- one chart
+function ticks(low, high, count, log) {
+  if (log) {
+    const out = [], from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
+    const steps = to - from > 3 ? [1] : to - from > 1 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 7];
+    const every = Math.max(1, Math.ceil((to - from) / 8));
+    for (let e = from; e <= to; e += every) for (const s of steps) { const v = s * 10 ** e; if (v >= low && v <= high) out.push(v); }
+    if (out.length > 1) return out;
+  }
+  const raw = (high - low) / count || 1, unit = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 2.5, 5, 10].map((k) => k * unit).find((k) => k >= raw);
+  const out = [];
+  for (let v = Math.ceil(low / step) * step; v <= high + step * 1e-9; v += step) out.push(Math.abs(v) < step * 1e-9 ? 0 : v);
+  return out;
+}
+
+function draw(chart) {
+  const W = Math.max(chart.box.clientWidth, 160), H = chart.height, L = 52, R = 10, T = 8, B = 22;
+  const lines = chart.series.map((s) => ({ ...s, show: chart.smooth ? smoothed(s.mean, chart.amount) : s.mean }));
+  let low = Infinity, high = -Infinity, x0 = Infinity, x1 = -Infinity, least = Infinity;
+  for (const s of lines) {
+    for (const values of [s.least || s.mean, s.greatest || s.mean])
+      for (const v of values) { low = Math.min(low, v); high = Math.max(high, v); if (v > 0) least = Math.min(least, v); }
+    x0 = Math.min(x0, s.x[0]); x1 = Math.max(x1, s.x[s.x.length - 1]);
+  }
+  const log = chart.log && isFinite(least);
+  if (log) { low = least; if (high <= low) high = low * 10; } else {
+    if (chart.zero && low > 0) low = 0;
+    const pad = (high - low) * 0.05 || Math.abs(high) * 0.1 || 1;
+    high += pad; if (!(chart.zero && low === 0)) low -= pad;
+  }
+  if (x1 <= x0) { x0 -= 1; x1 += 1; }
+  const px = (x) => L + (x - x0) / (x1 - x0) * (W - L - R);
+  const py = (y) => { const t = log ? (Math.log(Math.max(y, low)) - Math.log(low)) / (Math.log(high) - Math.log(low)) : (y - low) / (high - low); return T + (1 - t) * (H - T - B); };
+  const path = (xs, ys) => "M" + xs.map((x, i) => px(x).toFixed(1) + " " + py(ys[i]).toFixed(1)).join("L");
+  let svg = `<svg height="${H}" viewBox="0 0 ${W} ${H}" role="img" aria-label="${escape(chart.title)}">`;
+  for (const v of ticks(low, high, 4, log)) svg += `<line class="gridline" x1="${L}" x2="${W - R}" y1="${py(v).toFixed(1)}" y2="${py(v).toFixed(1)}"/><text x="${L - 8}" y="${(py(v) + 4).toFixed(1)}" text-anchor="end">${si(v)}</text>`;
+  for (const v of ticks(x0, x1, Math.max(2, Math.floor(W / 110)), false)) svg += `<text x="${px(v).toFixed(1)}" y="${H - 5}" text-anchor="middle">${si(v)}</text>`;
+  svg += `<line class="axis" x1="${L}" x2="${W - R}" y1="${H - B}" y2="${H - B}"/>`;
+  if (chart.marks) for (const m of data.events) if ((m.kind === "resume" || m.kind === "warning" || m.kind === "fault") && m.step >= x0 && m.step <= x1)
+    svg += `<line class="mark ${m.kind}" x1="${px(m.step).toFixed(1)}" x2="${px(m.step).toFixed(1)}" y1="${T}" y2="${H - B}"><title>${escape(m.text)}</title></line>`;
+  lines.forEach((s, i) => {
+    const c = color(chart.first + i), few = s.x.length <= 60;
+    if (s.least) svg += `<path fill="${c}" opacity=".16" d="${path(s.x, s.greatest)}L${path([...s.x].reverse(), [...s.least].reverse()).slice(1)}Z"/>`;
+    if (chart.smooth) svg += `<path fill="none" stroke="${c}" stroke-width="1" opacity=".38" d="${path(s.x, s.mean)}"/>`;
+    svg += `<path fill="none" stroke="${c}" stroke-width="${chart.smooth ? 2 : 1.6}" stroke-linejoin="round" d="${path(s.x, s.show)}"/>`;
+    if (few) s.x.forEach((x, k) => { svg += `<circle cx="${px(x).toFixed(1)}" cy="${py(s.show[k]).toFixed(1)}" r="2.2" fill="${c}"/>`; });
+  });
+  chart.box.innerHTML = svg + `<line class="cursor" y1="${T}" y2="${H - B}" x1="-9" x2="-9"/></svg><div class="tip"></div>`;
+  const cursor = chart.box.querySelector(".cursor"), tip = chart.box.querySelector(".tip");
+  chart.box.onmouseleave = () => { cursor.setAttribute("x1", -9); cursor.setAttribute("x2", -9); tip.style.display = "none"; };
+  chart.box.onmousemove = (event) => {
+    const at = x0 + (event.offsetX - L) / (W - L - R) * (x1 - x0);
+    let text = "", where = 0;
+    lines.forEach((s, i) => {
+      let a = 0, b = s.x.length - 1;
+      while (a < b) { const m = (a + b) >> 1; if (s.x[m] < at) a = m + 1; else b = m; }
+      if (a > 0 && at - s.x[a - 1] < s.x[a] - at) a--;
+      where = s.x[a];
+      text += `<br><span class="key" style="background:${color(chart.first + i)}"></span>${escape(s.job || s.label)} <b>${num(s.show[a])}</b>` +
+        (s.least ? ` <span class="soft">${num(s.least[a])} … ${num(s.greatest[a])}</span>` : chart.smooth ? ` <span class="soft">raw ${num(s.mean[a])}</span>` : "");
+    });
+    cursor.setAttribute("x1", px(where)); cursor.setAttribute("x2", px(where));
+    tip.innerHTML = `step ${whole(where)}` + text; tip.style.display = "block";
+    const side = px(where) > W / 2; tip.style.left = side ? "" : px(where) + 12 + "px"; tip.style.right = side ? W - px(where) + 12 + "px" : ""; tip.style.top = "12px";
+  };
+}
+
+const charts = [];
+function chart(parent, options) {
+  const series = byLabel(options.label).filter((s) => s.mean.length > 0);
+  if (series.length === 0) return;
+  const one = { height: 200, amount: 0.9, first: 0, zero: false, log: false, smooth: false, marks: false, ...options, series };
+  const last = series.length === 1 ? series[0].mean[series[0].mean.length - 1] : null;
+  const card = document.createElement("section");
+  card.className = "card" + (one.wide ? " wide" : "");
+  card.innerHTML = `<div class="head"><h2>${escape(one.title)}</h2><span class="now">${last === null ? "" : num(last)}</span><span class="tools">` +
+    (one.smooth ? `<label>smoothing <input type="range" min="0" max="0.99" step="0.01" value="${one.amount}"></label>` : "") +
+    `<button aria-pressed="${one.log}">log</button></span></div><div class="plot"></div>` +
+    (series.length > 1 ? `<div class="legend">${series.map((s, i) => `<span><span class="key" style="background:${color(one.first + i)}"></span>${escape(s.job)}</span>`).join("")}</div>` : "");
+  parent.append(card);
+  one.box = card.querySelector(".plot");
+  card.querySelector("button").onclick = (e) => { one.log = !one.log; e.target.setAttribute("aria-pressed", one.log); draw(one); };
+  const range = card.querySelector("input");
+  if (range) range.oninput = () => { one.amount = Number(range.value); draw(one); };
+  charts.push(one);
+}
+
+// ---- head and facts
+const run = data.run, facts = data.facts, unit = run.unit || "samples", seconds = run.seconds || facts.seconds;
+const fact = (name, value, small) => `<div><dt>${name}</dt><dd>${value}${small ? ` <small>${escape(small)}</small>` : ""}</dd></div>`;
+page.innerHTML = `<header><h1>${escape(run.title && run.title !== run.id ? run.title : run.recipe || run.id)}</h1><span class="pill ${escape(data.status)}">${escape(data.status)}</span><button class="push" id="theme">dark / light</button></header>
+<p class="id">${[run.id, run.digest && "digest " + run.digest.slice(0, 16), run.kind && "kind " + run.kind].filter(Boolean).map(escape).join(" &nbsp;·&nbsp; ")}</p>` + data.notes.map((n) => `<p class="note">${escape(n)}</p>`).join("") +
+  `<dl class="facts">` + fact("steps", whole(facts.steps), run.total_steps > 0 ? "of " + whole(run.total_steps) : "") +
+  fact("training time", duration(seconds)) + fact("loss", num(run.loss === undefined ? facts.loss : run.loss)) +
+  fact("speed", si(facts.samples_per_s), unit + "/s") + fact("skipped updates", whole(facts.skipped)) +
+  (run.exit_code === undefined ? "" : fact("exit code", run.exit_code)) + `</dl><div class="grid"></div>`;
+document.getElementById("theme").onclick = () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+};
+const grid = page.querySelector(".grid");
+const card = (title, html, wide) => { const c = document.createElement("section"); c.className = "card" + (wide ? " wide" : ""); c.innerHTML = `<div class="head"><h2>${title}</h2></div>` + html; grid.append(c); return c; };
+
+chart(grid, { label: "loss", title: "Loss", wide: true, height: 280, smooth: true, marks: true });
+chart(grid, { label: "speed", title: `Speed (${unit}/s)`, zero: true, first: 2 });
+chart(grid, { label: "lr", title: "Learning rate", zero: true, first: 3 });
+
+// ---- time per phase
+const total = data.phases.reduce((sum, p) => sum + p[1], 0);
+if (total > 0) card("Time per phase",
+  `<div class="stack">${data.phases.map((p, i) => `<span style="flex:${p[1] / total} 0 0;background:${color(p[0] === "other" ? 7 : i)}" title="${escape(p[0])} ${(100 * p[1] / total).toFixed(1)} %"></span>`).join("")}</div>
+  <table><tr><th>phase</th><th class="n">share</th><th class="n">per step</th><th class="n">in all</th></tr>` + data.phases.map((p, i) =>
+  `<tr><td><span class="key" style="background:${color(p[0] === "other" ? 7 : i)}"></span>${escape(p[0])}</td><td class="n">${(100 * p[1] / total).toFixed(1)} %</td><td class="n">${facts.steps ? num(1e3 * p[1] / facts.steps) + " ms" : "–"}</td><td class="n">${duration(p[1])}</td></tr>`).join("") + `</table>`);
+chart(grid, { label: "grad_norm", title: "Gradient norm", first: 4 });
+chart(grid, { label: "scale", title: "Loss scale", first: 5, log: true });
+labels.filter((l) => !["loss", "speed", "lr", "grad_norm", "scale"].includes(l)).forEach((label, i) => chart(grid, { label, title: label, first: i }));
+
+// ---- what happened when
+const kinds = [...new Set(data.events.map((e) => e.kind))], last = Math.max(1, facts.steps, ...data.events.map((e) => e.step));
+if (data.events.length + data.skips.length > 0) {
+  const paint = { checkpoint: "var(--c2)", resume: "var(--c3)", warning: "var(--warn)", fault: "var(--bad)", skip: "var(--bad)" };
+  const marks = [...data.events.filter((e) => e.kind !== "finish"), ...data.skips.map((s) => ({ kind: "skip", step: s, text: "update skipped at step " + s }))];
+  const rows = [...new Set(marks.map((m) => m.kind))];
+  let svg = `<div class="plot"><svg viewBox="0 0 1100 ${rows.length * 22 + 24}" height="${rows.length * 22 + 24}" preserveAspectRatio="none">`;
+  const at = (s) => 92 + s / last * 996;
+  rows.forEach((kind, i) => {
+    const y = 13 + i * 22;
+    svg += `<text x="0" y="${y + 4}">${escape(kind)}</text><line class="gridline" x1="92" x2="1090" y1="${y}" y2="${y}"/>`;
+    for (const m of marks) if (m.kind === kind) svg += `<rect x="${(at(m.step) - 1.5).toFixed(1)}" y="${y - 6}" width="3" height="12" rx="1" fill="${paint[kind] || "var(--c7)"}"><title>${escape(m.text)}</title></rect>`;
+  });
+  ticks(0, last, 8, false).forEach((v) => { if (Number.isInteger(v)) svg += `<text x="${at(v).toFixed(1)}" y="${rows.length * 22 + 18}" text-anchor="middle">${si(v)}</text>`; });
+  const table = [...data.events].reverse().map((e) => `<tr><td class="n soft">${escape(e.t.replace("T", " ").replace("Z", ""))}</td><td class="n">${whole(e.step)}</td><td class="kind-${escape(e.kind)}">${escape(e.kind)}</td><td>${escape(e.text)}</td></tr>`).join("");
+  card("Checkpoints and events", svg + `</svg></div>` + (table ? `<div class="scroll"><table><tr><th class="n">time (UTC)</th><th class="n">step</th><th>kind</th><th></th></tr>${table}</table></div>` : ""), true);
+}
+
+// ---- what it was
+const given = (s) => s[2] && s[2] !== "default";
+if (data.settings.length) card("Settings", `<div class="settings">${data.settings.map((s) => `<div class="${given(s) ? "set" : ""}"><span class="mono">${escape(s[0])}</span><b class="mono">${escape(s[1])}</b><i>${escape(s[2])}</i></div>`).join("")}</div>`, true);
+const about = [["recipe", run.recipe], ["weights (SHA-256)", run.digest], ["kind", run.kind], ["started", run.started || facts.first], ["finished", run.finished || facts.last],
+  ["host", data.env.host], ["processor", data.env.cpu], ["system", data.env.os], ...Object.entries(data.env.versions || {}), ...Object.entries(run.extra || {})].filter((r) => r[1]);
+if (about.length) card("Identity", `<table>${about.map((r) => `<tr><td class="soft" style="width:170px">${escape(r[0])}</td><td class="mono">${escape(typeof r[1] === "object" ? JSON.stringify(r[1]) : r[1])}</td></tr>`).join("")}</table>`, true);
+const footer = document.createElement("footer");
+footer.textContent = data.grid.width > 1 ? `A point of a curve stands for ${whole(data.grid.width)} steps: their mean, and for the loss a band from the least to the greatest. Every step is in metrics.jsonl.` : "Every step is shown.";
+page.append(footer);
+
+const drawAll = () => charts.forEach(draw);
+let width = 0;
+new ResizeObserver(() => { if (page.clientWidth !== width) { width = page.clientWidth; drawAll(); } }).observe(page);
+drawAll();
+})();

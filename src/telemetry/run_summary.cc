@@ -1,0 +1,104 @@
+#include "telemetry/run_summary.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+
+#include "base/clock.h"
+#include "telemetry/atomic_file.h"
+
+namespace tandem {
+namespace {
+
+nlohmann::json number_or_null(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); }
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+// Files of /proc tell no size, so they are read by line.
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// When a process started, in clock ticks since boot: with the pid it names one process for ever (pids come back). 0:
+// none.
+uint64_t process_start(int64_t pid) {
+  const std::string text = first_line(fmt::format("/proc/{}/stat", pid));
+  size_t at = text.rfind(')');  // the name may hold spaces and brackets; fields are counted after it
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = text.find(' ', at + 1);
+  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at, nullptr, 10);
+}
+
+std::string boot_id() { return first_line("/proc/sys/kernel/random/boot_id"); }
+
+}  // namespace
+
+nlohmann::json to_json(const RunSummary& summary) {
+  return {{"status", summary.status},
+          {"step", summary.step},
+          {"seconds", number_or_null(summary.seconds)},
+          {"loss", number_or_null(summary.loss)},
+          {"digest", summary.digest},
+          {"kind", summary.kind},
+          {"exit_code", summary.exit_code},
+          {"extra", summary.extra}};
+}
+
+nlohmann::json read_run_json(const std::filesystem::path& run_dir) {
+  const auto text = read_small_file(run_dir / "run.json", 16 << 20);
+  if (!text) return nlohmann::json::object();
+  auto parsed = nlohmann::json::parse(*text, nullptr, false);
+  return parsed.is_object() ? parsed : nlohmann::json::object();
+}
+
+void update_run_json(const std::filesystem::path& run_dir, const nlohmann::json& changes) {
+  nlohmann::json run = read_run_json(run_dir);
+  run.update(changes);
+  run["format"] = 1;
+  run["updated"] = utc_stamp();
+  write_file_atomically(run_dir / "run.json", run.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+void write_run_status(const std::filesystem::path& run_dir, const RunSummary& summary) {
+  nlohmann::json changes = to_json(summary);
+  if (summary.status == "running") {
+    // A running run has no figures of its own yet; those of an earlier start stay.
+    for (const char* key : {"seconds", "loss", "exit_code", "extra"}) changes.erase(key);
+    if (summary.step == 0) changes.erase("step");
+    for (const char* key : {"digest", "kind"})
+      if (changes[key] == "") changes.erase(key);
+    changes["process"] = {
+        {"pid", ::getpid()}, {"start", process_start(::getpid())}, {"host", host_name()}, {"boot", boot_id()}};
+  } else {
+    changes["finished"] = utc_stamp();
+  }
+  update_run_json(run_dir, changes);
+}
+
+std::string present_status(const nlohmann::json& run) {
+  const auto status = run.value("status", nlohmann::json("unknown"));
+  if (!status.is_string()) return "unknown";
+  if (status != "running" || !run.contains("process") || !run["process"].is_object()) return status;
+  const auto& process = run["process"];
+  const auto text = [&](const char* key) {
+    return process.contains(key) && process[key].is_string() ? process[key].get<std::string>() : std::string();
+  };
+  const auto number = [&](const char* key) {
+    return process.contains(key) && process[key].is_number_integer() ? process[key].get<int64_t>() : int64_t{0};
+  };
+  if (text("host") != host_name()) return status;  // another machine's process: not ours to judge
+  if (text("boot") != boot_id()) return "died";
+  const uint64_t start = process_start(number("pid"));
+  return start == 0 || start != static_cast<uint64_t>(number("start")) ? "died" : "running";
+}
+
+}  // namespace tandem

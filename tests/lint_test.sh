@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# tests/lint_test.sh -- every rule of the lint stops the line it was made for, and lets clean code pass.
+#
+# A small tree of clean files, then one planted line at a time: the lint must fail and name the rule.
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+failed=0
+
+clean_tree() {
+  rm -rf "${tree:?}"/*
+  mkdir -p "$tree"/src/{base,kernels,telemetry,engine,recipes,cli} "$tree"/tests
+  cp "$here/.clang-format" "$tree/"
+  echo '#include "base/a.h"' | tee "$tree"/src/{base,kernels,telemetry,engine,recipes,cli}/a.{h,cc} "$tree"/src/engine/a_test.cc "$tree"/tests/whole_test.cc >/dev/null
+  echo 'true' >"$tree/tests/whole.sh"
+}
+
+lint=("$here/scripts/lint.sh")
+
+expect() { # WHAT RULE SUBJECT: WHAT is passes or stops; for the latter RULE must be in the words
+  local what=$1 rule=$2 out code
+  out=$("${lint[@]}" "$tree" 2>&1)
+  code=$?
+  if [[ $what == passes && $code -ne 0 ]] || [[ $what == stops && ($code -ne 1 || $out != *"$rule"*) ]]; then
+    echo "FAILED: expected that the lint $what for: $3 (exit $code)"
+    echo "$out"
+    failed=1
+  fi
+}
+
+plant() { # RULE FILE LINE
+  clean_tree
+  printf '%s\n' "$3" >>"$tree/$2"
+  expect stops "[$1]" "$2: $3"
+}
+
+let_pass() { # FILE LINE
+  clean_tree
+  printf '%s\n' "$2" >>"$tree/$1"
+  expect passes "" "$1: $2"
+}
+
+clean_tree
+expect passes "" "clean tree"
+clean_tree
+echo 'int  f( ){return 1;}' >>"$tree/src/base/a.cc"
+expect stops 'make format' 'a line out of shape'
+plant random src/recipes/a.cc 'auto y = torch::rand({2});'
+
+lint=(python3 "$here/scripts/promises.py") # the rest is about the promises alone, not about shape
+
+for call in 'torch::rand({2})' 'torch::randn({2})' 'at::randperm(9)' 'at::bernoulli(x, 0.5)' 'torch::manual_seed(1)' 'x.uniform_(0, 1)' \
+  'x.normal_()' 'x.multinomial(1)' 'torch::dropout(x, 0.5, true)' 'torch::nn::functional::dropout(x)' 'F::dropout(x)' 'torch::nn::Dropout(0.5)' \
+  'torch::nn::init::xavier_uniform_(w)' 'torch::nn::LSTMOptions(2, 2).dropout(0.5)' 'at::detail::getDefaultCPUGenerator()'; do
+  plant random src/recipes/a.cc "auto y = $call;"
+done
+plant std-random src/base/a.cc 'std::mt19937_64 engine(1);'
+plant std-random src/engine/a.cc 'std::shuffle(a, b, engine);'
+plant rand src/base/a.cc 'int i = std::rand();'
+plant rand src/engine/a_test.cc 'std::random_device device;'
+plant rand src/base/a.cc 'int i = rand();'
+plant pickle src/engine/a.cc 'torch::load(model, "file.pt");'
+plant pickle src/engine/a.cc 'auto v = torch::pickle_load(bytes);'
+plant pickle src/engine/a.cc 'auto m = torch::jit::load("file.pt");'
+plant sleep src/engine/a_test.cc 'void f() { std::this_thread::sleep_for(ms); }'
+plant sleep tests/whole_test.cc 'void f() { usleep(10); }'
+plant sleep tests/whole.sh 'sleep 1'
+plant sleep tests/whole.sh 'while busy; do sleep 0.1; done'   # lint: allow(sleep) planted
+plant sleep tests/whole.py 'import time; time.sleep(1)'   # lint: allow(sleep) planted
+plant wide-include src/engine/a.h '#include <torch/torch.h>'
+plant order src/base/a.cc '#include "engine/a.h"'
+plant order src/engine/a.cc '#include "recipes/a.h"'
+plant order src/kernels/a.cc '#include "telemetry/a.h"'
+plant order src/telemetry/a.cc '#include "config/a.h"'
+plant order src/kernels/a.h '#include <ATen/core/Tensor.h>'
+plant order src/engine/a.cc '#include "a.h"'
+clean_tree
+for ((i = 0; i < 501; ++i)); do echo '// long'; done >>"$tree/src/base/a.cc"
+expect stops '[length]' 'a file of 501 lines'
+
+let_pass src/recipes/a.cc '// torch::rand would depend on the order of calls'
+let_pass src/recipes/a.cc 'const char* text = "torch::rand";'
+let_pass src/engine/a_test.cc 'std::mt19937_64 engine(1);'
+let_pass src/engine/a.cc 'int i = random_u32(key, 1).rand_below(3);'
+let_pass src/cli/a.cc $'\n#include "recipes/b.h"'
+let_pass src/engine/a.cc 'auto g = at::rand({2});  // lint: allow(random) compares our numbers with theirs'
+
+((failed)) || echo "every rule stops its line"
+exit $failed

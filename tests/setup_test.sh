@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# tests/setup_test.sh -- what set-up and the build say to a wrong request: what, why, what to do, and exit code 2.
+#
+# Only requests that are refused before anything is installed or built, so it needs no network and changes nothing.
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp -r "$here/scripts" "$work/scripts"
+cp "$here/Makefile" "$here/CMakePresets.json" "$work/"
+failed=0
+
+refused() { # WORDS COMMAND...
+  local words=$1 out code
+  shift
+  out=$(cd "$work" && env -u TORCH_DIR -u CUDA -u CUDA_ARCHS -u PRESET -u BUILD_DIR -u JOBS -u MAKEFLAGS -u MAKELEVEL "$@" 2>&1 </dev/null)
+  code=$?
+  if [[ $code -ne 2 || $out != *"$words"* || $out != *"  why    "* || $out != *"  do     "* ]]; then
+    echo "FAILED: $* (exit $code), expected '$words', why, do and exit 2; it said:"
+    echo "$out"
+    failed=1
+  fi
+}
+
+refused "CUDA=maybe is not known" env CUDA=maybe scripts/setup.sh
+refused "CUDA=maybe is not known" env CUDA=maybe scripts/build.sh all
+refused "unknown word 'everything'" scripts/setup.sh everything
+refused "JOBS=many is not a count" env JOBS=many scripts/build.sh all
+refused "CUDA_ARCHS=some is not known" env CUDA_ARCHS=some scripts/build.sh all
+refused "PRESET=fast is not known" env PRESET=fast scripts/build.sh all
+refused "no tests in" scripts/test.sh
+
+# A machine with nothing missing, by way of a dpkg-query that says so and a venv that is there: the libtorch is looked at.
+mkdir -p "$work/bin" "$work/.venv/.stamps" "$work/.venv/bin"
+printf '#!/bin/bash\nshift 2\nfor p; do printf "installed:%%s " "$p"; done\n' >"$work/bin/dpkg-query"
+printf '#!/bin/bash\n' | tee "$work/bin/apt-get" >"$work/.venv/bin/python3"
+chmod +x "$work/bin/"* "$work/.venv/bin/python3"
+(cd "$work" && . scripts/versions.sh && echo "venv 1" >.venv/.stamps/venv && echo "$BUILD_WHEELS" >.venv/.stamps/build)
+given() { env PATH="$work/bin:$PATH" TORCH_DIR="$1" CUDA=off scripts/setup.sh; }
+libtorch() { # FOLDER MINOR
+  mkdir -p "$1/include/ATen" "$1/include/torch/headeronly" "$1/lib"
+  touch "$1/include/ATen/ATen.h" "$1/lib/libtorch_cpu.so"
+  printf '#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR %s\n#define TORCH_VERSION_PATCH 1\n' "$2" >"$1/include/torch/headeronly/version.h"
+}
+libtorch "$work/old" 6
+libtorch "$work/above/libtorch" 11
+refused "is not a folder" env PATH="$work/bin:$PATH" TORCH_DIR=/nowhere CUDA=off scripts/setup.sh
+refused "no libtorch in" env PATH="$work/bin:$PATH" TORCH_DIR="$work/scripts" CUDA=off scripts/setup.sh
+refused "is version 2.6.1" env PATH="$work/bin:$PATH" TORCH_DIR="$work/old" CUDA=off scripts/setup.sh
+refused "run again with TORCH_DIR=$work/above/libtorch" env PATH="$work/bin:$PATH" TORCH_DIR="$work/above" CUDA=off scripts/setup.sh
+if ! out=$(cd "$work" && given "$work/above/libtorch" 2>&1); then
+  echo "FAILED: a good libtorch was refused: $out"
+  failed=1
+fi
+
+((failed)) || echo "every wrong request is answered"
+exit $failed
