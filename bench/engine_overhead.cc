@@ -1,8 +1,9 @@
-// bench/engine_overhead.cc -- what the engine costs: a step of TrainLoop beside a bare libtorch loop with the same kernels.
+// bench/engine_overhead.cc -- what the engine costs: a step of TrainLoop beside a bare libtorch loop with the same
+// kernels.
 //
-// One shard, the same model, data, dropout masks, batch norm and fused Adam; the bare loop is what a person would write by
-// hand around them. First both train and must end with the same weights, bit for bit; then blocks of steps are timed in
-// turn, and the ratio of their medians is printed. Goal: at most 1.02.
+// One shard, the same model, data, dropout masks, batch norm and fused Adam; the bare loop is what a person would write
+// by hand around them. First both train and must end with the same weights, bit for bit; then blocks of steps are timed
+// in turn, and the ratio of their medians is printed. Goal: at most 1.02.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -39,8 +40,10 @@ struct Settings : RecipeSettings {
 
 struct Net : torch::nn::Module {
   Net(int64_t features, int64_t hidden)
-      : fc1(register_module("fc1", torch::nn::Linear(features, hidden))), bn(register_module("bn", BatchNorm(hidden))),
-        fc2(register_module("fc2", torch::nn::Linear(hidden, hidden))), out(register_module("out", torch::nn::Linear(hidden, 10))) {}
+      : fc1(register_module("fc1", torch::nn::Linear(features, hidden))),
+        bn(register_module("bn", BatchNorm(hidden))),
+        fc2(register_module("fc2", torch::nn::Linear(hidden, hidden))),
+        out(register_module("out", torch::nn::Linear(hidden, 10))) {}
   at::Tensor forward(const at::Tensor& x, const RandomKey& key) {
     return out(dropout(at::relu(fc2(at::relu(bn(fc1(x))))), 0.1, key));
   }
@@ -56,7 +59,8 @@ struct Data : Dataset {
   }
   int64_t size() const override { return 4096; }
   std::vector<at::Tensor> load(std::span<const int64_t> samples, const RandomKey&) const override {
-    const at::Tensor rows = torch::from_blob(const_cast<int64_t*>(samples.data()), {int64_t(samples.size())}, at::kLong);
+    const at::Tensor rows =
+        torch::from_blob(const_cast<int64_t*>(samples.data()), {int64_t(samples.size())}, at::kLong);
     return {x.index_select(0, rows), y.index_select(0, rows)};
   }
   at::Tensor x, y;
@@ -64,9 +68,13 @@ struct Data : Dataset {
 
 struct BenchRecipe : SupervisedRecipe {
   BenchRecipe(const Settings& s, const Size& size) : SupervisedRecipe(s), size(size) {}
-  std::shared_ptr<torch::nn::Module> make_model() override { return net = std::make_shared<Net>(size.features, size.hidden); }
+  std::shared_ptr<torch::nn::Module> make_model() override {
+    return net = std::make_shared<Net>(size.features, size.hidden);
+  }
   std::unique_ptr<Dataset> make_data() override { return std::make_unique<Data>(size.features); }
-  at::Tensor forward(const Batch& batch, ShardContext& context) override { return net->forward(batch.tensors[0], context.random(0)); }
+  at::Tensor forward(const Batch& batch, ShardContext& context) override {
+    return net->forward(batch.tensors[0], context.random(0));
+  }
   const Size& size;
   std::shared_ptr<Net> net;
 };
@@ -75,7 +83,10 @@ struct BenchRecipe : SupervisedRecipe {
 class BareLoop {
  public:
   BareLoop(const Settings& s, const Size& size)
-      : settings_(s), net_(std::make_shared<Net>(size.features, size.hidden)), data_(size.features), state_(1, s.seed),
+      : settings_(s),
+        net_(std::make_shared<Net>(size.features, size.hidden)),
+        data_(size.features),
+        state_(1, s.seed),
         sampler_(data_.size(), 1, 1, s.batch_size, s.seed) {
     state_.add_model(net_);  // for the flat buffers only
     state_.seal(0, 2);
@@ -104,10 +115,12 @@ class BareLoop {
     const double norm2 = sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size()));  // NaN test and clip
     if (std::isfinite(norm2)) {
       const OptimizerSettings& o = settings_.optimizer;
-      adam_update(state_.parameters().data(), gradient.data(), state_.optimizer_slot(0).data(), state_.optimizer_slot(1).data(),
-                  state_.parameter_floats(), adam_params(o.learning_rate, o.beta1, o.beta2, o.epsilon, 0, false, step_ + 1), 1.0f);
+      adam_update(state_.parameters().data(), gradient.data(), state_.optimizer_slot(0).data(),
+                  state_.optimizer_slot(1).data(), state_.parameter_floats(),
+                  adam_params(o.learning_rate, o.beta1, o.beta2, o.epsilon, 0, false, step_ + 1), 1.0f);
       const auto running = state_.running_statistics();
-      soft_update(running.data(), vector.data() + state_.parameter_floats(), 0.1f, static_cast<int64_t>(running.size()));
+      soft_update(running.data(), vector.data() + state_.parameter_floats(), 0.1f,
+                  static_cast<int64_t>(running.size()));
     }
     ++step_;
     return value;
@@ -131,12 +144,14 @@ double median(std::vector<double> v) {
 bool compare(const Size& size) {
   const Settings settings(size);
   BareLoop bare(settings, size);
-  TrainLoop engine(settings, std::make_unique<BenchRecipe>(settings, size), ShardPlan::balance(1, std::vector<double>{1}));
+  TrainLoop engine(settings, std::make_unique<BenchRecipe>(settings, size),
+                   ShardPlan::balance(1, std::vector<double>{1}));
   for (int i = 0; i < 20; ++i) {
     bare.step();
     engine.step();
   }
-  const bool same = std::memcmp(bare.weights().data(), engine.state().parameters().data(), bare.weights().size_bytes()) == 0;
+  const bool same =
+      std::memcmp(bare.weights().data(), engine.state().parameters().data(), bare.weights().size_bytes()) == 0;
   // Steps in turn, each timed alone: what disturbs the machine disturbs both alike.
   std::vector<double> ratios, bare_us, engine_us;
   const double begin = monotonic_seconds();
@@ -154,8 +169,8 @@ bool compare(const Size& size) {
     engine_us.push_back(median(e) * 1e6);
     ratios.push_back(engine_us.back() / bare_us.back());
   }
-  fmt::print("{:<22} same weights: {}   bare {:9.1f} us   engine {:9.1f} us   ratio {:.4f}\n", size.name, same ? "yes" : "NO",
-             median(bare_us), median(engine_us), median(ratios));
+  fmt::print("{:<22} same weights: {}   bare {:9.1f} us   engine {:9.1f} us   ratio {:.4f}\n", size.name,
+             same ? "yes" : "NO", median(bare_us), median(engine_us), median(ratios));
   return same;
 }
 
@@ -165,8 +180,9 @@ bool compare(const Size& size) {
 int main() {
   tandem::set_determinism();
   bool same = true;
-  for (const tandem::Size& size : {tandem::Size{"mlp 32-64-64, 192 rows", 32, 64, 192}, tandem::Size{"mlp 256-512, 256 rows", 256, 512, 256},
-                                   tandem::Size{"mlp 512-1024, 256 rows", 512, 1024, 256}})
+  for (const tandem::Size& size :
+       {tandem::Size{"mlp 32-64-64, 192 rows", 32, 64, 192}, tandem::Size{"mlp 256-512, 256 rows", 256, 512, 256},
+        tandem::Size{"mlp 512-1024, 256 rows", 512, 1024, 256}})
     same = tandem::compare(size) && same;
   return same ? 0 : 1;
 }

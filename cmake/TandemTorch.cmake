@@ -3,7 +3,7 @@
 # find_package(Torch) of the CUDA wheel fails where no toolkit is installed, and it links every CUDA library, which
 # costs a second at each start. We name the two libraries we need; the CUDA ones are loaded only where a GPU is used.
 # Installed beside tandemConfig.cmake too, so that a user's program links what tandem was built with.
-if(NOT TORCH_DIR AND DEFINED ENV{TORCH_DIR})
+if(NOT TORCH_DIR AND NOT "$ENV{TORCH_DIR}" STREQUAL "")
   set(TORCH_DIR $ENV{TORCH_DIR})
 endif()
 if(NOT TORCH_DIR)
@@ -12,7 +12,9 @@ if(NOT TORCH_DIR)
     list(GET _found 0 TORCH_DIR)
   endif()
 endif()
-cmake_path(NORMAL_PATH TORCH_DIR)
+if(TORCH_DIR)
+  cmake_path(NORMAL_PATH TORCH_DIR)
+endif()
 set(TORCH_DIR "${TORCH_DIR}" CACHE PATH "folder with include/ and lib/ of libtorch")
 if(NOT EXISTS "${TORCH_DIR}/include/ATen/ATen.h" OR NOT EXISTS "${TORCH_DIR}/lib/libtorch_cpu.so")
   message(FATAL_ERROR "libtorch not found in TORCH_DIR='${TORCH_DIR}'\n"

@@ -1,5 +1,4 @@
-// fuzz/fuzz_manifest.cc -- any bytes as a manifest: refused with CheckpointError, or it writes and reads as the same
-// again.
+// fuzz/fuzz_manifest.cc -- any bytes as a manifest: refused with CheckpointError, or it survives being written again.
 //
 // Few inputs survive the manifest's own checksum, so each is tried twice: as it is, and with the right sum put in.
 #include <cstdint>

@@ -1,5 +1,5 @@
-// fuzz/fuzz_toml.cc -- any bytes as a recipe: refused with a ConfigError or taken, never a crash; and what is taken reads
-// back from its resolved copy to the same values.
+// fuzz/fuzz_toml.cc -- any bytes as a recipe: refused with a ConfigError or taken, never a crash; and what is taken
+// reads back from its resolved copy to the same values.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "config/resolver.h"
+#include "config/toml_reader.h"
 
 namespace {
 
@@ -25,6 +26,11 @@ struct FuzzSettings : tandem::RecipeSettings {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  try {
+    tandem::read_toml(text, "fuzz.toml");  // most inputs end here, and cost no settings
+  } catch (const tandem::ConfigError&) {
+    return 0;
+  }
   try {
     FuzzSettings settings, again;
     tandem::Resolver first(settings), second(again);

@@ -28,7 +28,8 @@ struct Small : TinySettings {
 struct Job {
   explicit Job(const CheckpointSettings& checkpoint, FileSystem& fs, const std::filesystem::path& dir)
       : loop((set_determinism(), settings), make_tiny(settings), ShardPlan::balance(24, std::vector<double>{1})),
-        store(fs, dir, 2), checkpointer(store, checkpoint, [](CheckpointContents& c) { c.recipe = "tiny"; }) {}
+        store(fs, dir, 2),
+        checkpointer(store, checkpoint, [](CheckpointContents& c) { c.recipe = "tiny"; }) {}
   Small settings;
   TrainLoop loop;
   CheckpointStore store;

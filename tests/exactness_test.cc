@@ -1,10 +1,12 @@
-// The promise, on the engine in one process: the weights depend on the recipe, never on plan, order, threads or a resume.
+// The promise, on the engine in one process: the weights depend on the recipe, never on plan, order, threads or a
+// resume.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "base/errors.h"
 #include "base/file_system.h"
@@ -82,15 +84,17 @@ void any_plan_and_order(const Settings& settings) {
 TEST(Exactness, TinyHasOneDigestForEveryPlanAndOrderOfVisits) { any_plan_and_order(tiny()); }
 TEST(Exactness, TinyRlHasOneDigestForEveryPlanAndOrderOfVisits) { any_plan_and_order(tiny_rl()); }
 
-TEST(Exactness, Bf16AndAccumulationAndSyncBnAreExactToo) {
+TEST(Exactness, Bf16Fp16AccumulationAndSyncBnAreExactToo) {
   TinySettings bf16 = tiny();
   bf16.precision = "bf16";
   TinySettings pieces = tiny();
   pieces.accumulation = 2;
   TinySettings sync = tiny();
   sync.sync_bn = true;
+  TinySettings fp16 = tiny();
+  fp16.precision = "fp16";
   const std::string plain = train(tiny(), 4);
-  for (const TinySettings& s : {bf16, pieces, sync}) {
+  for (const TinySettings& s : {bf16, fp16, pieces, sync}) {
     const std::string want = train(s, 4);
     EXPECT_NE(want, plain);
     How how{{1, 0.5, 0.2}, {}};
@@ -188,8 +192,8 @@ TEST(SyncBn, EqualsBatchNormOverTheWholeBatch) {
   for (TinySettings* s : {&whole, &cut}) {
     s->dropout = 0;
     s->augment = 0;
-    s->samples = 48 * 4;             // no padding
-    s->optimizer.kind = "sgd";       // Adam would blow up the rounding noise of a gradient that is 0 (a bias before a norm)
+    s->samples = 48 * 4;        // no padding
+    s->optimizer.kind = "sgd";  // Adam would blow up the rounding noise of a gradient that is 0 (a bias before a norm)
     s->optimizer.learning_rate = 0.1;
   }
   whole.shards = 1;
@@ -227,15 +231,14 @@ TEST(BatchNormStatistics, TheRunningOnesAreTheMeanOverShardsWeightedByRealRows) 
 struct DrawsFromAten : Recipe {
   void build(JobState& state) override { state.add_model(net.ptr()); }
   std::vector<Phase> phases() const override { return {{.name = "learn", .gradients = true}}; }
-  void run(const Phase&, ShardContext& context) override {
-    context.backward(net->forward(torch::rand({2, 3})).sum());
-  }
+  void run(const Phase&, ShardContext& context) override { context.backward(net->forward(torch::rand({2, 3})).sum()); }
   void apply(const Phase&, const Total&, StepContext&) override {}
   torch::nn::Linear net{3, 1};
 };
 
 TEST(Purity, DrawingFromAtensGeneratorIsRefused) {
-  struct Plain : RecipeSettings {} s;
+  struct Plain : RecipeSettings {
+  } s;
   set_determinism();
   TrainLoop loop(s, std::make_unique<DrawsFromAten>(), plan_of(s, {}));
   EXPECT_THROW(loop.step(), ConfigError);
@@ -253,10 +256,41 @@ struct HasTorchBatchNorm : DrawsFromAten {
 };
 
 TEST(Purity, TorchsDropoutAndBatchNormLayersAreRefusedByName) {
-  struct Plain : RecipeSettings {} s;
+  struct Plain : RecipeSettings {
+  } s;
   set_determinism();
   EXPECT_THROW(TrainLoop(s, std::make_unique<HasTorchDropout>(), plan_of(s, {})), ConfigError);
   EXPECT_THROW(TrainLoop(s, std::make_unique<HasTorchBatchNorm>(), plan_of(s, {})), ConfigError);
+}
+
+struct RecordsItsStreams : Recipe {
+  explicit RecordsItsStreams(std::set<uint32_t>& seen) : seen(seen) {}
+  void build(JobState& state) override { state.add_model(net.ptr()); }
+  std::vector<Phase> phases() const override { return {{.name = "learn", .gradients = true}}; }
+  void run(const Phase&, ShardContext& context) override {
+    for (uint32_t site : {0, 1})
+      EXPECT_TRUE(seen.insert(random_u32(context.random(site), 0)).second) << "a stream came twice";
+    context.backward(net->forward(at::ones({2, 3})).sum());
+  }
+  void apply(const Phase&, const Total&, StepContext&) override {}
+  std::set<uint32_t>& seen;
+  torch::nn::Linear net{3, 1};
+};
+
+TEST(Randomness, EverySeedStepShardPieceAndSiteHasAStreamOfItsOwn) {
+  set_determinism();
+  std::set<uint32_t> seen;
+  for (int64_t seed : {1, 2}) {
+    struct Plain : RecipeSettings {
+    } s;
+    s.seed = seed;
+    s.shards = 6;
+    s.accumulation = 2;
+    s.batch_size = 12;
+    TrainLoop loop(s, std::make_unique<RecordsItsStreams>(seen), plan_of(s, {}));
+    for (int step = 0; step < 4; ++step) loop.step();
+  }
+  EXPECT_EQ(seen.size(), 2u * 4 * 6 * 2 * 2);
 }
 
 // ---- NaN ----
@@ -274,7 +308,8 @@ struct NanOnce : Recipe {
 };
 
 TEST(NanRule, OneShardsNanSkipsTheStepAndNamesIt) {
-  struct Plain : RecipeSettings {} s;
+  struct Plain : RecipeSettings {
+  } s;
   s.shards = 6;
   s.batch_size = 6;
   set_determinism();

@@ -1,5 +1,5 @@
-// own_model.cc -- your model and your data, trained with everything tandem has: any number of workers with the same bits,
-// checkpoints, exact resume, progress, TensorBoard, report.
+// own_model.cc -- your model and your data, trained with everything tandem has: any number of workers with the same
+// bits, checkpoints, exact resume, progress, TensorBoard, report.
 //
 //   own_model train --steps 500 --json        own_model resume last --steps 1000        own_model export last
 #include <tandem/tandem.h>
@@ -41,8 +41,10 @@ struct Spirals : tandem::Dataset {
 // Your model: any torch::nn modules, with tandem's batch norm and dropout.
 struct Net : torch::nn::Module {
   explicit Net(int64_t width)
-      : in(register_module("in", torch::nn::Linear(2, width))), norm(register_module("norm", tandem::BatchNorm(width))),
-        mid(register_module("mid", torch::nn::Linear(width, width))), out(register_module("out", torch::nn::Linear(width, 3))) {}
+      : in(register_module("in", torch::nn::Linear(2, width))),
+        norm(register_module("norm", tandem::BatchNorm(width))),
+        mid(register_module("mid", torch::nn::Linear(width, width))),
+        out(register_module("out", torch::nn::Linear(width, 3))) {}
   torch::nn::Linear in;
   tandem::BatchNorm norm;
   torch::nn::Linear mid, out;
@@ -62,5 +64,6 @@ struct Spiral : tandem::SupervisedRecipe {
 };
 
 int main(int argc, char** argv) {
-  return tandem::program_main(argc, argv, "own_model", {tandem::recipe_entry<Spiral, SpiralSettings>("spiral", "three arms of a spiral")});
+  return tandem::program_main(argc, argv, "own_model",
+                              {tandem::recipe_entry<Spiral, SpiralSettings>("spiral", "three arms of a spiral")});
 }

@@ -1,8 +1,8 @@
 // checkpoint/safetensors_header.h -- the JSON header of a safetensors file, checked against the bytes it describes.
 //
 //   8 bytes   length of the header, little-endian
-//   header    {"__metadata__": {"key": "text"}, "<name>": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
-//   ...} data      the tensors, without holes
+//   header    {"__metadata__": {"key": "text"}, "<name>": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, ...}
+//   data      the tensors, without holes
 #pragma once
 
 #include <cstddef>

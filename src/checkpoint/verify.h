@@ -1,5 +1,4 @@
-// checkpoint/verify.h -- reads one checkpoint folder and proves every byte of it, or says which file and tensor is
-// wrong.
+// checkpoint/verify.h -- reads one checkpoint folder and proves every byte of it, or names the bad file and tensor.
 #pragma once
 
 #include <filesystem>

@@ -1,9 +1,10 @@
 #include "cli/app.h"
 
+#include <fmt/format.h>
+
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
-#include <fmt/format.h>
 
 #include "base/errors.h"
 
@@ -18,12 +19,14 @@ std::string first_name(const char* names) {
 class AppBuilder {
  public:
   AppBuilder(const CliContext& context, Arguments& arguments)
-      : context_(context), arguments_(arguments), program_(context.program),
+      : context_(context),
+        arguments_(arguments),
+        program_(context.program),
         recipe_(context.recipes.empty() ? "tiny" : context.recipes.front().name) {}
 
   std::unique_ptr<CLI::App> build() {
-    auto root = std::make_unique<CLI::App>("trains models on all your devices; the result depends on the recipe, never on the machines",
-                                           program_);
+    auto root = std::make_unique<CLI::App>(
+        "trains models on all your devices; the result depends on the recipe, never on the machines", program_);
     root->set_help_flag("-h,--help", "this text");
     root->add_flag("--version", arguments_.version, "version");
     root->require_subcommand(0, 1);
@@ -47,7 +50,8 @@ class AppBuilder {
     size_t width = 0;
     for (const auto& [command, meaning] : lines) width = std::max(width, command.size() + program_.size() + 1);
     std::string text;
-    for (const auto& [command, meaning] : lines) text += fmt::format("  {:<{}}   {}\n", program_ + " " + command, width, meaning);
+    for (const auto& [command, meaning] : lines)
+      text += fmt::format("  {:<{}}   {}\n", program_ + " " + command, width, meaning);
     return text;
   }
 
@@ -77,7 +81,10 @@ class AppBuilder {
     const std::string source = first_name(flag.names), key = flag.key;
     app->add_option_function<std::string>(
            flag.names,
-           [&a = arguments_, key, source](const std::string& value) { a.overrides.push_back({key, value, source}); }, flag.help)
+           [&a = arguments_, key, source](const std::string& value) {
+             a.overrides.push_back({key, value, source});
+           },
+           flag.help)
         ->type_name(flag.value_name)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
@@ -90,7 +97,8 @@ class AppBuilder {
         "--gpus", [&a = arguments_](const std::string& list) { name_gpus(a, list); }, "CUDA devices by number: 0,1");
     gpus->type_name("list")->excludes(devices);
     app->add_option_function<std::string>(
-           "--num-gpus", [&a = arguments_](const std::string& count) { first_gpus(a, count); }, "the first n CUDA devices")
+           "--num-gpus", [&a = arguments_](const std::string& count) { first_gpus(a, count); },
+           "the first n CUDA devices")
         ->type_name("n")
         ->excludes(devices)
         ->excludes(gpus);
@@ -115,7 +123,8 @@ class AppBuilder {
 
   static void name_gpus(Arguments& arguments, const std::string& list) {
     std::string devices;
-    for (const std::string& number : CLI::detail::split(list, ',')) devices += (devices.empty() ? "cuda:" : ",cuda:") + number;
+    for (const std::string& number : CLI::detail::split(list, ','))
+      devices += (devices.empty() ? "cuda:" : ",cuda:") + number;
     arguments.overrides.push_back({"devices", devices, "--gpus"});
   }
 
@@ -138,8 +147,10 @@ class AppBuilder {
                          {"train " + recipe_ + " --resume", "go on from its newest whole checkpoint"},
                          {"train " + recipe_ + " --dry-run", "show settings and plan, train nothing"}});
     subject(app, "recipe", "name of a recipe, or a .toml file that names one", 0, 1);
-    app->add_option("--run-dir,--save-dir,--output-dir", arguments_.run_dir, "the run's own folder, new or empty")->type_name("dir");
-    app->add_option("--resume,--checkpoint", arguments_.resume, "go on with a run: last, an id, a folder or a checkpoint")
+    app->add_option("--run-dir,--save-dir,--output-dir", arguments_.run_dir, "the run's own folder, new or empty")
+        ->type_name("dir");
+    app->add_option("--resume,--checkpoint", arguments_.resume,
+                    "go on with a run: last, an id, a folder or a checkpoint")
         ->type_name("[run]");
     app->add_flag("--dry-run", arguments_.dry_run, "show the resolved recipe and the plan, and stop");
     settings(app);
@@ -162,25 +173,29 @@ class AppBuilder {
                           {"runs compare last a1b2c3", "settings that differ, and figures"},
                           {"runs best accuracy", "the run with the best value"}});
     runs->require_subcommand(0, 1);
-    auto* list = command(runs, "list", "all runs, newest first",
-                         {{"runs list --recipe " + recipe_, "of one recipe"}, {"runs list -q", "ids only, for scripts"}});
+    auto* list =
+        command(runs, "list", "all runs, newest first",
+                {{"runs list --recipe " + recipe_, "of one recipe"}, {"runs list -q", "ids only, for scripts"}});
     for (CLI::App* app : {runs, list}) {
       app->add_option("--recipe", arguments_.filter_recipe, "of this recipe only")->type_name("name");
-      app->add_option("--status", arguments_.filter_status, "running, done, stopped, failed or died")->type_name("word");
+      app->add_option("--status", arguments_.filter_status, "running, done, stopped, failed or died")
+          ->type_name("word");
       app->add_option("--limit", arguments_.limit, "at most n")->type_name("n");
     }
     subject(command(runs, "show", "one run: status, figures, settings", {{"runs show last", "the newest"}}), "run",
             "id, start of an id, folder, or last", 0, 1);
-    subject(command(runs, "compare", "two runs side by side", {{"runs compare a1b2c3 last", "by id and by age"}}), "run",
-            "two runs", 2, 2);
-    auto* best = command(runs, "best", "the run with the best value of a metric",
-                         {{"runs best loss", "the lowest loss"}, {"runs best accuracy --recipe " + recipe_, "of one recipe"}});
+    subject(command(runs, "compare", "two runs side by side", {{"runs compare a1b2c3 last", "by id and by age"}}),
+            "run", "two runs", 2, 2);
+    auto* best =
+        command(runs, "best", "the run with the best value of a metric",
+                {{"runs best loss", "the lowest loss"}, {"runs best accuracy --recipe " + recipe_, "of one recipe"}});
     subject(best, "metric", "loss, or a metric of the recipe", 0, 1);
     best->add_option("--recipe", arguments_.filter_recipe, "of this recipe only")->type_name("name");
     best->add_option("--order", arguments_.order, "min or max, where the name does not tell")
         ->type_name("word")
         ->check(CLI::IsMember({"min", "max"}));
-    command(runs, "rebuild", "makes the index anew from the folders", {{"runs rebuild", "if it was lost or is in doubt"}});
+    command(runs, "rebuild", "makes the index anew from the folders",
+            {{"runs rebuild", "if it was lost or is in doubt"}});
   }
 
   void add_weights(CLI::App* root) {
@@ -192,7 +207,8 @@ class AppBuilder {
                              {{"export last", "newest checkpoint, into this folder"},
                               {"export last --step 200 --output net.safetensors", "one checkpoint, by name"}});
     subject(exported, "run", "run or checkpoint folder", 0, 1);
-    exported->add_option("-o,--output", arguments_.output, "file to write [<run>-step-<n>.safetensors]")->type_name("file");
+    exported->add_option("-o,--output", arguments_.output, "file to write [<run>-step-<n>.safetensors]")
+        ->type_name("file");
     exported->add_option("--step", arguments_.step, "the checkpoint of this step [the newest]")->type_name("n");
     exported->add_flag("--force", arguments_.force, "replace the file if it is there");
   }
@@ -201,7 +217,8 @@ class AppBuilder {
     auto* app = command(root, "report", "writes a run's report.html: curves, time per phase, settings",
                         {{"report last", "into the run's folder"}, {"report last --output page.html", "elsewhere"}});
     subject(app, "run", "id, start of an id, folder, or last", 0, 1);
-    app->add_option("-o,--output", arguments_.output, "file to write [report.html in the run's folder]")->type_name("file");
+    app->add_option("-o,--output", arguments_.output, "file to write [report.html in the run's folder]")
+        ->type_name("file");
   }
 
   void add_config(CLI::App* root) {
@@ -217,7 +234,8 @@ class AppBuilder {
   }
 
   void add_small(CLI::App* root) {
-    auto* recipes = command(root, "recipes", "the recipes this program knows", {{"recipes", "names and what they train"}});
+    auto* recipes =
+        command(root, "recipes", "the recipes this program knows", {{"recipes", "names and what they train"}});
     recipes->require_subcommand(0, 1);
     command(recipes, "list", "names and what they train", {{"recipes list --json", "for scripts"}});
     subject(command(root, "completion", "prints shell completion",
@@ -243,7 +261,7 @@ const std::vector<SettingFlag>& setting_flags() {
       {"--episodes,--num-episodes", "episodes", "n", "stop after n episodes"},
       {"--iterations", "iterations", "n", "stop after n iterations"},
       {"--max-time", "max_time", "time", "stop after this time: 90s, 10m, 2h"},
-      {"--checkpoint-every", "checkpoint.every", "time", "between checkpoints: 60s, 10m, \"500 steps\", never"},
+      {"--checkpoint-every", "checkpoint.every", "time", "between checkpoints: auto, 60s, 10m, \"500 steps\", never"},
       {"--batch-size", "batch_size", "n", "samples of one update of the whole job"},
       {"--lr,--learning-rate", "optimizer.learning_rate", "x", "size of a step"},
       {"--precision", "precision", "word", "fp32, bf16 or fp16"},

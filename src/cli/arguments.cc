@@ -1,8 +1,9 @@
 #include "cli/arguments.h"
 
+#include <fmt/format.h>
+
 #include <CLI/Error.hpp>
 #include <algorithm>
-#include <fmt/format.h>
 
 #include "base/errors.h"
 #include "cli/app.h"
@@ -46,7 +47,8 @@ std::vector<std::string> flag_names(const CLI::App& app) {
 
 std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(sub->get_name());
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(sub->get_name());
   return names;
 }
 
@@ -59,11 +61,14 @@ std::string full_name(const CliContext& context, const std::vector<std::string>&
   const std::string plain = word.substr(0, word.find('='));
   const auto candidates = is_flag ? flag_names(app) : command_names(app);
   const std::string near = nearest_word(plain, candidates);
-  const std::string todo = near.empty() ? fmt::format("see `{} --help`", name) : fmt::format("did you mean `{}`?", near);
+  const std::string todo =
+      near.empty() ? fmt::format("see `{} --help`", name) : fmt::format("did you mean `{}`?", near);
   const std::string shown = printable(is_flag ? plain : word);
-  if (is_flag) throw ConfigError(fmt::format("`{}` has no flag {}", name, shown), "an unknown flag is never ignored", todo);
+  if (is_flag)
+    throw ConfigError(fmt::format("`{}` has no flag {}", name, shown), "an unknown flag is never ignored", todo);
   if (candidates.empty()) {
-    throw ConfigError(fmt::format("`{}` does not know what to do with \"{}\"", name, shown), "that is one word too many", todo);
+    throw ConfigError(fmt::format("`{}` does not know what to do with \"{}\"", name, shown),
+                      "that is one word too many", todo);
   }
   throw ConfigError(fmt::format("`{}` has no command \"{}\"", name, shown),
                     fmt::format("the commands are: {}", fmt::join(candidates, ", ")), todo);
@@ -73,7 +78,8 @@ std::string full_name(const CliContext& context, const std::vector<std::string>&
   std::string what = printable(error.what());
   const size_t required = what.find(": 1 required");
   if (required != std::string::npos) what = what.substr(0, required) + " needs a value";
-  throw ConfigError(fmt::format("{}: {}", name, what), "the command line could not be understood", fmt::format("see `{} --help`", name));
+  throw ConfigError(fmt::format("{}: {}", name, what), "the command line could not be understood",
+                    fmt::format("see `{} --help`", name));
 }
 
 // Before CLI11 parses: it would take the value of an unknown flag for a word of its own and complain of that instead.
@@ -89,7 +95,8 @@ void refuse_unknown_flags(const std::vector<std::string>& words, const CLI::App&
       path.push_back(word);
       const auto more = flag_names(*app);
       known.insert(known.end(), more.begin(), more.end());
-    } else if (word.starts_with("--") && std::find(known.begin(), known.end(), word.substr(0, word.find('='))) == known.end()) {
+    } else if (word.starts_with("--") &&
+               std::find(known.begin(), known.end(), word.substr(0, word.find('='))) == known.end()) {
       refuse_extra(*app, word, full_name(context, path));
     }
   }
@@ -124,7 +131,8 @@ Arguments parse_arguments(int argc, const char* const* argv, const CliContext& c
     words.push_back(flags_may_come ? dashed(argv[i]) : argv[i]);
   }
   complete_bare(words, "--resume", "last", names_a_run);
-  complete_bare(words, "--exact", "require", [](const std::string& word) { return word == "require" || word == "aim"; });
+  complete_bare(words, "--exact", "require",
+                [](const std::string& word) { return word == "require" || word == "aim"; });
 
   Arguments arguments;
   const auto root = make_app(context, arguments);

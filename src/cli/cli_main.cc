@@ -18,12 +18,13 @@
 namespace tandem {
 namespace {
 
-// The settings whose values the help shows: of the recipe named on the line, else of the first one. A line that is wrong
-// must still get its help, so errors only mean fewer values.
+// The settings whose values the help shows: of the recipe named on the line, else of the first one. A line that is
+// wrong must still get its help, so errors only mean fewer values.
 std::optional<ResolvedRecipe> recipe_for_help(const Command& command) {
   if (command.context.recipes.empty()) return std::nullopt;
   try {
-    return resolve_recipe(command.subject(command.context.recipes.front().name), command.arguments, command.context, command.output);
+    return resolve_recipe(command.subject(command.context.recipes.front().name), command.arguments, command.context,
+                          command.output);
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -38,7 +39,8 @@ int show_help(const Command& command) {
   const std::string name = fmt::format("{}{}{}", command.context.program, command.arguments.command.empty() ? "" : " ",
                                        fmt::join(command.arguments.command, " "));
   const bool all_keys = recipe && !command.arguments.subjects.empty();
-  command.output.data(help_text(*app, name, recipe ? recipe->resolver.get() : nullptr, recipe ? recipe->name : "", all_keys));
+  command.output.data(
+      help_text(*app, name, recipe ? recipe->resolver.get() : nullptr, recipe ? recipe->name : "", all_keys));
   return 0;
 }
 
@@ -53,8 +55,9 @@ int run(const Command& command) {
   if (command.arguments.help) return show_help(command);
   if (command.arguments.version) return run_version(command);
   static const std::map<std::string, int (*)(const Command&)> commands = {
-      {"train", run_train},   {"resume", run_resume}, {"runs", run_runs},       {"digest", run_digest},         {"export", run_export},
-      {"report", run_report}, {"config", run_config_show}, {"recipes", run_recipes}, {"completion", run_completion}, {"version", run_version}};
+      {"train", run_train},           {"resume", run_resume},  {"runs", run_runs},          {"digest", run_digest},
+      {"export", run_export},         {"report", run_report},  {"config", run_config_show}, {"recipes", run_recipes},
+      {"completion", run_completion}, {"version", run_version}};
   const auto& words = command.arguments.command;
   if (words.empty() || words == std::vector<std::string>{"config"}) {
     show_help(command);
@@ -84,7 +87,8 @@ int cli_main(int argc, char** argv, const CliContext& context) {
       output.flush();
       return code;
     } catch (const std::bad_alloc&) {
-      throw Error(ExitCode::kOutOfMemory, "out of memory", "the machine has no more to give", "free memory and try again");
+      throw Error(ExitCode::kOutOfMemory, "out of memory", "the machine has no more to give",
+                  "free memory and try again");
     } catch (const std::filesystem::filesystem_error& error) {
       throw Error(ExitCode::kFailed, fmt::format("cannot use {}", error.path1().string()), error.code().message(),
                   "check the path and its rights");
@@ -97,7 +101,8 @@ int cli_main(int argc, char** argv, const CliContext& context) {
     output.error(error);
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    output.error(Error(ExitCode::kFailed, error.what(), "this is a fault of the program", "please report it with the command you gave"));
+    output.error(Error(ExitCode::kFailed, error.what(), "this is a fault of the program",
+                       "please report it with the command you gave"));
     return static_cast<int>(ExitCode::kFailed);
   }
 }

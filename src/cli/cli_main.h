@@ -14,11 +14,11 @@
 namespace tandem {
 
 struct CliContext {
-  std::string program;               // "tandem": the name used in help and advice
-  std::string version;               // "0.1.0"
-  std::vector<RecipeInfo> recipes;   // the first one serves as the example in the help
-  std::filesystem::path worker;      // the program that does the training
-  Machine machine;                   // devices this build and machine offer; default: CPU only
+  std::string program;              // "tandem": the name used in help and advice
+  std::string version;              // "0.1.0"
+  std::vector<RecipeInfo> recipes;  // the first one serves as the example in the help
+  std::filesystem::path worker;     // the program that does the training
+  Machine machine;                  // devices this build and machine offer; default: CPU only
 };
 
 // Returns the exit code (base/errors.h). Data goes to stdout, talk to stderr; never throws.

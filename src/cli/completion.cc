@@ -46,7 +46,8 @@ void collect(const CLI::App& app, const std::string& path, std::vector<Node>& no
   }
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) continue;
-    node.flags.push_back({option->get_snames(), option->get_lnames(), option->get_description(), option->get_type_size() != 0});
+    node.flags.push_back(
+        {option->get_snames(), option->get_lnames(), option->get_description(), option->get_type_size() != 0});
   }
   nodes.push_back(std::move(node));
   for (const CLI::App* sub : subs) collect(*sub, path.empty() ? sub->get_name() : path + " " + sub->get_name(), nodes);
@@ -105,8 +106,9 @@ std::string walk(const std::vector<Node>& nodes, const std::string& words, const
 
 std::string bash_script(const std::vector<Node>& nodes, const CliContext& context) {
   const std::string name = identifier(context.program);
-  std::string text = fmt::format("# bash completion for {}\n_{}() {{\n  local word command= cur=\"${{COMP_WORDS[COMP_CWORD]}}\"\n  COMPREPLY=()\n",
-                                 context.program, name);
+  std::string text = fmt::format(
+      "# bash completion for {}\n_{}() {{\n  local word command= cur=\"${{COMP_WORDS[COMP_CWORD]}}\"\n  COMPREPLY=()\n",
+      context.program, name);
   text += walk(nodes, "\"${COMP_WORDS[@]:1:COMP_CWORD-1}\"", "local flags= words= files=");
   text += "  case \"$command\" in\n";
   for (const Node& node : nodes) {
@@ -116,15 +118,18 @@ std::string bash_script(const std::vector<Node>& nodes, const CliContext& contex
       for (const std::string& l : flag.longs) flags.push_back("--" + l);
     }
     const std::string subject = subject_words(node, context);
-    const bool files = node.subject == Subject::kRecipe || node.subject == Subject::kRun || node.subject == Subject::kPath;
+    const bool files =
+        node.subject == Subject::kRecipe || node.subject == Subject::kRun || node.subject == Subject::kPath;
     text += fmt::format("    {}) flags=\"{}\"; words=\"{}{}{}\"{} ;;\n", quoted(node.path), fmt::join(flags, " "),
                         fmt::join(node.commands, " "), subject.empty() || node.commands.empty() ? "" : " ", subject,
                         files ? "; files=1" : "");
   }
-  text += "  esac\n"
-          "  if [[ \"$cur\" == -* ]]; then COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
-          "  else COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")); [[ -n \"$files\" ]] && COMPREPLY+=($(compgen -f -- \"$cur\"))\n"
-          "  fi\n  return 0\n}\n";
+  text +=
+      "  esac\n"
+      "  if [[ \"$cur\" == -* ]]; then COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
+      "  else COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")); [[ -n \"$files\" ]] && COMPREPLY+=($(compgen -f -- "
+      "\"$cur\"))\n"
+      "  fi\n  return 0\n}\n";
   return text + fmt::format("complete -o filenames -F _{} {}\n", name, context.program);
 }
 
@@ -140,7 +145,8 @@ std::string zsh_pairs(const std::vector<std::pair<std::string, std::string>>& pa
 
 std::string zsh_script(const std::vector<Node>& nodes, const CliContext& context) {
   const std::string name = identifier(context.program);
-  std::string text = fmt::format("#compdef {}\n_{}() {{\n  local word command=\n  local -a flags entries more\n", context.program, name);
+  std::string text = fmt::format("#compdef {}\n_{}() {{\n  local word command=\n  local -a flags entries more\n",
+                                 context.program, name);
   text += walk(nodes, "\"${(@)words[2,CURRENT-1]}\"", "local files=");
   text += "  case \"$command\" in\n";
   for (const Node& node : nodes) {
@@ -150,22 +156,28 @@ std::string zsh_script(const std::vector<Node>& nodes, const CliContext& context
       for (const std::string& l : flag.longs) flags.emplace_back("--" + l, flag.help);
     }
     for (size_t i = 0; i < node.commands.size(); ++i) commands.emplace_back(node.commands[i], node.command_help[i]);
-    const bool files = node.subject == Subject::kRecipe || node.subject == Subject::kRun || node.subject == Subject::kPath;
-    text += fmt::format("    {})\n      flags=({} )\n      entries=({} )\n      more=({}){} ;;\n", quoted(node.path), zsh_pairs(flags),
-                        zsh_pairs(commands), subject_words(node, context), files ? "\n      files=1" : "");
+    const bool files =
+        node.subject == Subject::kRecipe || node.subject == Subject::kRun || node.subject == Subject::kPath;
+    text += fmt::format("    {})\n      flags=({} )\n      entries=({} )\n      more=({}){} ;;\n", quoted(node.path),
+                        zsh_pairs(flags), zsh_pairs(commands), subject_words(node, context),
+                        files ? "\n      files=1" : "");
   }
-  text += "  esac\n"
-          "  if [[ \"$PREFIX\" == -* ]]; then _describe -o flag flags\n"
-          "  else (( $#entries )) && _describe command entries; (( $#more )) && compadd -a more; [[ -n \"$files\" ]] && _files\n"
-          "  fi\n}\n";
-  return text + fmt::format("if [[ \"$funcstack[1]\" = _{0} ]]; then _{0} \"$@\"; else compdef _{0} {1}; fi\n", name, context.program);
+  text +=
+      "  esac\n"
+      "  if [[ \"$PREFIX\" == -* ]]; then _describe -o flag flags\n"
+      "  else (( $#entries )) && _describe command entries; (( $#more )) && compadd -a more; [[ -n \"$files\" ]] && "
+      "_files\n"
+      "  fi\n}\n";
+  return text + fmt::format("if [[ \"$funcstack[1]\" = _{0} ]]; then _{0} \"$@\"; else compdef _{0} {1}; fi\n", name,
+                            context.program);
 }
 
 std::string fish_condition(const Node& node) {
   if (node.path.empty()) return "__fish_use_subcommand";
   const size_t space = node.path.find(' ');
   if (space == std::string::npos) return "__fish_seen_subcommand_from " + node.path;
-  return fmt::format("__fish_seen_subcommand_from {}; and __fish_seen_subcommand_from {}", node.path.substr(0, space), node.path.substr(space + 1));
+  return fmt::format("__fish_seen_subcommand_from {}; and __fish_seen_subcommand_from {}", node.path.substr(0, space),
+                     node.path.substr(space + 1));
 }
 
 std::string fish_script(const std::vector<Node>& nodes, const CliContext& context) {
@@ -178,7 +190,8 @@ std::string fish_script(const std::vector<Node>& nodes, const CliContext& contex
     if (node.subject == Subject::kRecipe || node.subject == Subject::kShell) {
       text += fmt::format("{} -a {}\n", start, quoted(subject_words(node, context)));
     } else if (node.subject != Subject::kNone) {
-      text += fmt::format("{} -a {}\n", start, quoted(fmt::format("last ({} runs list --quiet 2>/dev/null)", context.program)));
+      text += fmt::format("{} -a {}\n", start,
+                          quoted(fmt::format("last ({} runs list --quiet 2>/dev/null)", context.program)));
     }
     for (const Flag& flag : node.flags) {
       std::string names;

@@ -8,7 +8,8 @@
 namespace tandem {
 namespace {
 
-void expect_error(const Sandbox& box, const std::vector<std::string>& arguments, const std::string& message, int code = 2) {
+void expect_error(const Sandbox& box, const std::vector<std::string>& arguments, const std::string& message,
+                  int code = 2) {
   const ProgramResult result = box.run(arguments);
   EXPECT_EQ(result.err, message);
   EXPECT_EQ(result.out, "");
@@ -17,10 +18,11 @@ void expect_error(const Sandbox& box, const std::vector<std::string>& arguments,
 
 TEST(Errors, AMisspeltCommandGetsTheNearestOne) {
   const Sandbox box;
-  expect_error(box, {"trian", "tiny"},
-               "error: `tandem` has no command \"trian\"\n"
-               "  why    the commands are: train, resume, runs, digest, export, report, config, recipes, completion, version\n"
-               "  do     did you mean `train`?\n");
+  expect_error(
+      box, {"trian", "tiny"},
+      "error: `tandem` has no command \"trian\"\n"
+      "  why    the commands are: train, resume, runs, digest, export, report, config, recipes, completion, version\n"
+      "  do     did you mean `train`?\n");
   expect_error(box, {"runs", "lst"},
                "error: `tandem runs` has no command \"lst\"\n"
                "  why    the commands are: list, show, compare, best, rebuild\n"
@@ -111,7 +113,8 @@ TEST(Errors, AMisspeltVariableIsWarnedOf) {
   Sandbox box;
   box.env["TANDEM_STPES"] = "5";
   box.env["TANDEM_SOMEBODY_ELSES"] = "5";
-  EXPECT_EQ(box.run({"config", "show", "tiny"}).err, "warning: TANDEM_STPES is no setting of this recipe; did you mean TANDEM_STEPS?\n");
+  EXPECT_EQ(box.run({"config", "show", "tiny"}).err,
+            "warning: TANDEM_STPES is no setting of this recipe; did you mean TANDEM_STEPS?\n");
 }
 
 TEST(Errors, DevicesThatAreNotThere) {
@@ -139,10 +142,11 @@ TEST(Errors, MoreWorkersThanShards) {
 
 TEST(Errors, ABatchThatDoesNotDivide) {
   const Sandbox box;
-  expect_error(box, {"train", "tiny", "--batch-size", "100"},
-               "error: a batch of 100 does not divide by 24 shards\n"
-               "  why    every shard runs the same fixed number of samples, so that the result never depends on the machines\n"
-               "  do     set batch_size to 96 or 120\n");
+  expect_error(
+      box, {"train", "tiny", "--batch-size", "100"},
+      "error: a batch of 100 does not divide by 24 shards\n"
+      "  why    every shard runs the same fixed number of samples, so that the result never depends on the machines\n"
+      "  do     set batch_size to 96 or 120\n");
 }
 
 TEST(Errors, AFolderThatCannotBeMadeOrIsNotEmpty) {

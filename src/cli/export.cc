@@ -31,7 +31,8 @@ class TemporaryFile {
   fs::path path_;
 };
 
-void write_verified(const Weights& weights, const fs::path& target, const std::string& digest, const std::string& version) {
+void write_verified(const Weights& weights, const fs::path& target, const std::string& digest,
+                    const std::string& version) {
   FileSystem& files = FileSystem::real();
   const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
   TemporaryFile temporary(folder / fmt::format(".{}.tmp-{}", target.filename().string(), getpid()));
@@ -42,7 +43,8 @@ void write_verified(const Weights& weights, const fs::path& target, const std::s
   write_safetensors(files, temporary.path(), weights.model.tensors(), metadata);
   // Read back before it gets its name: a disk that lies is found here and not by whoever loads the file.
   if (weights_digest(SafetensorsFile::read(files, temporary.path()).tensors()) != digest) {
-    throw IoError(fmt::format("{} differs from what was written", temporary.path().string()), EIO, "check the disk; the file was not put in place");
+    throw IoError(fmt::format("{} differs from what was written", temporary.path().string()), EIO,
+                  "check the disk; the file was not put in place");
   }
   files.rename(temporary.path(), target);
   temporary.keep();
@@ -55,21 +57,25 @@ int run_export(const Command& command) {
   const Arguments& arguments = command.arguments;
   const Weights weights = find_weights(command, command.subject("last"), arguments.step);
   const std::string name = weights.run_id.empty() ? weights.path.stem().string() : weights.run_id;
-  const fs::path target = !arguments.output.empty()
-                              ? fs::path(arguments.output)
-                              : fs::path(weights.step ? fmt::format("{}-step-{}.safetensors", name, *weights.step) : name + ".safetensors");
+  const fs::path target =
+      !arguments.output.empty()
+          ? fs::path(arguments.output)
+          : fs::path(weights.step ? fmt::format("{}-step-{}.safetensors", name, *weights.step) : name + ".safetensors");
   if (fs::is_directory(target)) {
-    throw ConfigError(fmt::format("{} is a folder", target.string()), "the weights go to one file", "give a file's name, ending in .safetensors");
+    throw ConfigError(fmt::format("{} is a folder", target.string()), "the weights go to one file",
+                      "give a file's name, ending in .safetensors");
   }
   if (fs::exists(target) && !arguments.force) {
-    throw ConfigError(fmt::format("{} exists", target.string()), "a file is not replaced unasked", "choose another --output, or add --force");
+    throw ConfigError(fmt::format("{} exists", target.string()), "a file is not replaced unasked",
+                      "choose another --output, or add --force");
   }
   const std::string digest = weights_digest(weights.model.tensors());
   try {
     write_verified(weights, target, digest, command.context.version);
   } catch (const IoError& error) {
     if (error.error_number() != ENOENT && error.error_number() != EACCES && error.error_number() != EROFS) throw;
-    throw ConfigError(fmt::format("cannot write {}", target.string()), error.why(), "choose a folder that exists and is writable with --output");
+    throw ConfigError(fmt::format("cannot write {}", target.string()), error.why(),
+                      "choose a folder that exists and is writable with --output");
   }
   if (command.output.json()) {
     command.output.object({{"file", target.string()},

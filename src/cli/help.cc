@@ -45,19 +45,21 @@ std::string live_value(const KeyInfo& key, const std::string& recipe) {
 
 std::string usage(const CLI::App& app, const std::string& full_name) {
   std::string text = "usage: " + full_name;
-  if (!app.get_subcommands([](const CLI::App*) { return true; }).empty()) text += app.get_require_subcommand_min() ? " <command>" : " [command]";
+  if (!app.get_subcommands([](const CLI::App*) { return true; }).empty())
+    text += app.get_require_subcommand_min() ? " <command>" : " [command]";
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_positional()) continue;
     const std::string name = option->get_name();
-    for (int i = 0; i < option->get_items_expected_max(); ++i) text += option->get_items_expected_min() > 0 ? " <" + name + ">" : " [" + name + "]";
+    for (int i = 0; i < option->get_items_expected_max(); ++i)
+      text += option->get_items_expected_min() > 0 ? " <" + name + ">" : " [" + name + "]";
   }
   return text + " [flags]\n";
 }
 
 }  // namespace
 
-std::string help_text(const CLI::App& app, const std::string& full_name, const Resolver* resolver, const std::string& recipe,
-                      bool all_keys) {
+std::string help_text(const CLI::App& app, const std::string& full_name, const Resolver* resolver,
+                      const std::string& recipe, bool all_keys) {
   std::map<std::string, KeyInfo> keys;
   if (resolver) {
     for (const KeyInfo& key : resolver->keys()) keys[key.name] = key;
@@ -79,7 +81,8 @@ std::string help_text(const CLI::App& app, const std::string& full_name, const R
     }
     const auto key = key_of.find(option);
     const auto info = key == key_of.end() ? keys.end() : keys.find(key->second);
-    flags.push_back({option_left(*option), option->get_description(), info == keys.end() ? "" : live_value(info->second, recipe)});
+    flags.push_back(
+        {option_left(*option), option->get_description(), info == keys.end() ? "" : live_value(info->second, recipe)});
   }
 
   std::string text = usage(app, full_name) + app.get_footer() + "\n" + app.get_description() + "\n";
@@ -91,7 +94,8 @@ std::string help_text(const CLI::App& app, const std::string& full_name, const R
     for (const KeyInfo& key : resolver->keys()) {
       rows.push_back({key.name + " = " + key.value, key.help + (key.allowed.empty() ? "" : "; " + key.allowed), ""});
     }
-    text += fmt::format("\nsettings of {} (--set key=value, TANDEM_KEY=value, or lines of a .toml file):\n{}", recipe, table(rows));
+    text += fmt::format("\nsettings of {} (--set key=value, TANDEM_KEY=value, or lines of a .toml file):\n{}", recipe,
+                        table(rows));
   }
   return text + "\n" + std::string(kExitCodes);
 }

@@ -12,7 +12,7 @@ namespace tandem {
 
 // `resolver` may be null: then no values are shown. `recipe` is whose values they are. `all_keys` lists every key of
 // the recipe below the flags.
-std::string help_text(const CLI::App& app, const std::string& full_name, const Resolver* resolver, const std::string& recipe,
-                      bool all_keys);
+std::string help_text(const CLI::App& app, const std::string& full_name, const Resolver* resolver,
+                      const std::string& recipe, bool all_keys);
 
 }  // namespace tandem

@@ -13,10 +13,24 @@
 namespace tandem {
 namespace {
 
-const std::vector<std::vector<std::string>> kCommands = {
-    {},           {"train"},         {"resume"},          {"runs"},       {"runs", "list"}, {"runs", "show"}, {"runs", "compare"},
-    {"runs", "best"}, {"runs", "rebuild"}, {"digest"},    {"export"},     {"report"},       {"config"},       {"config", "show"},
-    {"recipes"},  {"recipes", "list"}, {"completion"},    {"version"}};
+const std::vector<std::vector<std::string>> kCommands = {{},
+                                                         {"train"},
+                                                         {"resume"},
+                                                         {"runs"},
+                                                         {"runs", "list"},
+                                                         {"runs", "show"},
+                                                         {"runs", "compare"},
+                                                         {"runs", "best"},
+                                                         {"runs", "rebuild"},
+                                                         {"digest"},
+                                                         {"export"},
+                                                         {"report"},
+                                                         {"config"},
+                                                         {"config", "show"},
+                                                         {"recipes"},
+                                                         {"recipes", "list"},
+                                                         {"completion"},
+                                                         {"version"}};
 
 std::string shell_output(const std::string& command) {
   FILE* pipe = popen(command.c_str(), "r");
@@ -46,7 +60,8 @@ TEST(Help, ShowsTheValuesFlagsHaveNow) {
   Sandbox box;
   EXPECT_NE(box.run({"train", "--help"}).out.find("stop after n updates  [3000, default of tiny]"), std::string::npos);
   box.write("tandem.toml", "steps = 77\n");
-  EXPECT_NE(box.run({"train", "tiny", "--help"}).out.find("stop after n updates  [77, tandem.toml:1]"), std::string::npos);
+  EXPECT_NE(box.run({"train", "tiny", "--help"}).out.find("stop after n updates  [77, tandem.toml:1]"),
+            std::string::npos);
   EXPECT_NE(box.run({"train", "tiny", "--help"}).out.find("dropout = 0.1"), std::string::npos);
   EXPECT_EQ(box.run({"train", "tinny", "--stpes", "--help"}).code, 0);  // help for a line that is wrong
 }
@@ -76,13 +91,13 @@ TEST(Program, EveryReadingCommandAnswersInJsonWithASchema) {
   ASSERT_EQ(listed["runs"].size(), 2u);
   const std::string a = listed["runs"][0]["id"], b = listed["runs"][1]["id"];
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"version"},
-                                                                                    {"recipes"},
-                                                                                    {"runs", "list"},
-                                                                                    {"runs", "show", "last"},
-                                                                                    {"runs", "compare", a, b},
-                                                                                    {"runs", "rebuild"},
-                                                                                    {"report", "last"},
-                                                                                    {"config", "show", "tiny"}}) {
+                                                                                     {"recipes"},
+                                                                                     {"runs", "list"},
+                                                                                     {"runs", "show", "last"},
+                                                                                     {"runs", "compare", a, b},
+                                                                                     {"runs", "rebuild"},
+                                                                                     {"report", "last"},
+                                                                                     {"config", "show", "tiny"}}) {
     auto with_json = words;
     with_json.push_back("--json");
     const ProgramResult result = box.run(with_json);
@@ -101,7 +116,8 @@ TEST(Completion, OfBashKnowsCommandsFlagsRecipesAndRuns) {
   box.write("tandem.bash", box.run({"completion", "bash"}).out);
   const auto complete = [&](const std::string& words, int at) {
     return " " +
-           shell_output("cd " + box.dir().string() + " && PATH=$PWD/bin:$PATH bash -c 'source ./tandem.bash && COMP_WORDS=(" + words +
+           shell_output("cd " + box.dir().string() +
+                        " && PATH=$PWD/bin:$PATH bash -c 'source ./tandem.bash && COMP_WORDS=(" + words +
                         ") COMP_CWORD=" + std::to_string(at) + " && _tandem && echo \"${COMPREPLY[@]}\"'") +
            " ";
   };

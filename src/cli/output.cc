@@ -58,7 +58,10 @@ void Output::error(const Error& error) const {
   write(stderr, text);
   if (json_) {
     object({{"error",
-             {{"what", error.what()}, {"why", error.why()}, {"do", error.todo()}, {"code", static_cast<int>(error.code())}}}});
+             {{"what", error.what()},
+              {"why", error.why()},
+              {"do", error.todo()},
+              {"code", static_cast<int>(error.code())}}}});
   }
 }
 

@@ -20,13 +20,13 @@ class Output {
   bool verbose() const { return verbose_; }
   bool color() const { return color_; }  // of stderr
 
-  void data(std::string_view text) const;         // stdout, as it is
-  void object(nlohmann::json object) const;       // stdout, with "schema" added
-  void say(std::string_view line) const;          // stderr, unless quiet
-  void detail(std::string_view line) const;       // stderr, with -v
-  void warn(std::string_view line) const;         // stderr, always
-  void error(const Error& error) const;           // stderr; with --json the object {"error": {...}} on stdout too
-  void flush() const;                             // throws IoError if stdout could not take the data (a full disk)
+  void data(std::string_view text) const;    // stdout, as it is
+  void object(nlohmann::json object) const;  // stdout, with "schema" added
+  void say(std::string_view line) const;     // stderr, unless quiet
+  void detail(std::string_view line) const;  // stderr, with -v
+  void warn(std::string_view line) const;    // stderr, always
+  void error(const Error& error) const;      // stderr; with --json the object {"error": {...}} on stdout too
+  void flush() const;                        // throws IoError if stdout could not take the data (a full disk)
 
  private:
   bool json_, quiet_, verbose_, color_;

@@ -17,18 +17,26 @@ namespace tandem {
 namespace {
 
 // work <run_dir> [--resume] [--json] [--quiet] [--no-color] [--max-seconds n]: what the launcher starts.
-WorkRequest parse_work(int argc, char** argv) {
+WorkRequest parse_work(int argc, char** argv, const std::string& program) {
   if (argc < 3)
-    throw ConfigError("`work` needs a run folder", "it is what `train` starts, not for typing", "use `train` or `resume`");
-  WorkRequest request{.run_dir = argv[2]};
+    throw ConfigError("`work` needs a run folder", "it is what `train` starts, not for typing",
+                      "use `train` or `resume`");
+  WorkRequest request{.run_dir = argv[2], .program = program == "tandem-worker" ? "tandem" : program};
   for (int i = 3; i < argc; ++i) {
     const std::string flag = argv[i];
-    if (flag == "--resume") request.resume = true;
-    else if (flag == "--json") request.json = true;
-    else if (flag == "--quiet") request.quiet = true;
-    else if (flag == "--no-color") request.color = false;
-    else if (flag == "--max-seconds" && i + 1 < argc) request.max_seconds = std::atof(argv[++i]);
-    else throw ConfigError("`work` does not know " + flag, "launcher and worker are of different versions", "build both again");
+    if (flag == "--resume")
+      request.resume = true;
+    else if (flag == "--json")
+      request.json = true;
+    else if (flag == "--quiet")
+      request.quiet = true;
+    else if (flag == "--no-color")
+      request.color = false;
+    else if (flag == "--max-seconds" && i + 1 < argc)
+      request.max_seconds = std::atof(argv[++i]);
+    else
+      throw ConfigError("`work` does not know " + flag, "launcher and worker are of different versions",
+                        "build both again");
   }
   return request;
 }
@@ -38,9 +46,9 @@ int fail(const Error& error) {
   return static_cast<int>(error.code());
 }
 
-int work_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes) {
+int work_main(int argc, char** argv, const std::string& program, const std::vector<RecipeEntry>& recipes) {
   try {
-    return work(parse_work(argc, argv), recipes);
+    return work(parse_work(argc, argv, program), recipes);
   } catch (const Error& error) {
     return fail(error);
   } catch (const std::bad_alloc&) {
@@ -60,7 +68,7 @@ int work_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes) {
 }  // namespace
 
 int program_main(int argc, char** argv, const std::string& name, const std::vector<RecipeEntry>& recipes) {
-  if (argc > 1 && std::strcmp(argv[1], "work") == 0) return work_main(argc, argv, recipes);
+  if (argc > 1 && std::strcmp(argv[1], "work") == 0) return work_main(argc, argv, name, recipes);
   CliContext context{.program = name, .version = TANDEM_VERSION};
   for (const RecipeEntry& entry : recipes) context.recipes.push_back(entry.info);
   context.worker = std::filesystem::read_symlink("/proc/self/exe");

@@ -1,7 +1,7 @@
 // cli/program.h -- a whole training program from a list of recipes: `tandem-worker`, and a user's own.
 //
-// The program has every command of `tandem` (train, resume, runs, digest, export, report, ...) for its recipes, and is its
-// own worker. It returns the exit code; errors are printed with what, why and what to do.
+// The program has every command of `tandem` (train, resume, runs, digest, export, report, ...) for its recipes, and is
+// its own worker. It returns the exit code; errors are printed with what, why and what to do.
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
 // cli/report.cc -- `tandem report`: a run's folder as one HTML page.
 #include "telemetry/report.h"
 
-#include <cerrno>
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "base/file_system.h"

@@ -60,8 +60,9 @@ int resume_run(const Command& command, const fs::path& run_dir, const std::optio
   // The worker says all this when it is up; -v shows it before.
   command.output.detail(fmt::format("{}: {}", recipe.name, batch_line(*recipe.settings)));
   command.output.detail(plan_line(*recipe.settings, devices));
-  command.output.detail(manifest ? fmt::format("resume {} after step {}", run.dir().string(), manifest->step)
-                              : fmt::format("resume {} from the start: it has no checkpoint yet", run.dir().string()));
+  command.output.detail(manifest
+                            ? fmt::format("resume {} after step {}", run.dir().string(), manifest->step)
+                            : fmt::format("resume {} from the start: it has no checkpoint yet", run.dir().string()));
   std::vector<std::string> more = {"--resume"};
   // An older one must be named; the newest is what the worker takes anyway.
   const auto steps = CheckpointStore::reader(FileSystem::real(), run.checkpoints()).steps();

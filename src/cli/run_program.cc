@@ -47,7 +47,8 @@ pid_t Sandbox::spawn(const std::vector<std::string>& arguments, int out, int err
   const std::string program = (dir_ / "bin" / "tandem").string();
   std::vector<std::string> words = {program};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::map<std::string, std::string> all = {{"PATH", "/usr/bin:/bin"}, {"HOME", dir_.string()}, {"LC_ALL", "C.UTF-8"}, {"TERM", "xterm"}};
+  std::map<std::string, std::string> all = {
+      {"PATH", "/usr/bin:/bin"}, {"HOME", dir_.string()}, {"LC_ALL", "C.UTF-8"}, {"TERM", "xterm"}};
   for (const auto& [name, value] : env) all[name] = value;
   std::vector<std::string> variables;
   for (const auto& [name, value] : all) variables.push_back(name + "=" + value);
@@ -95,7 +96,9 @@ ProgramResult Sandbox::wait(pid_t pid) {
   rusage usage{};
   wait4(pid, &status, 0, &usage);
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); };
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
   result.cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
   return result;
 }

@@ -1,12 +1,11 @@
 // cli/runs.cc -- `tandem runs list|show|compare|best|rebuild`, over the index of all runs.
-#include "runs/index.h"
-
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
 #include "cli/sources.h"
+#include "runs/index.h"
 
 namespace tandem {
 namespace {
@@ -22,7 +21,8 @@ int terminal_width() {
 
 int list(const Command& command, RunIndex& index) {
   const Arguments& arguments = command.arguments;
-  if (arguments.limit && *arguments.limit < 1) throw ConfigError("--limit must be at least 1", "it is the number of runs shown", "leave it out for all");
+  if (arguments.limit && *arguments.limit < 1)
+    throw ConfigError("--limit must be at least 1", "it is the number of runs shown", "leave it out for all");
   const auto rows = index.list({arguments.filter_recipe, arguments.filter_status, arguments.limit.value_or(0)});
   if (command.output.json()) {
     command.output.object({{"runs", to_json(rows)}});
@@ -50,7 +50,8 @@ int run_runs(const Command& command) {
   RunIndex index(runs_root(command.arguments));
   if (verb == "show") return show_one(command, index.show(command.subject("last")));
   if (verb == "best") {
-    return show_one(command, index.best(command.subject("loss"), command.arguments.filter_recipe, command.arguments.order));
+    return show_one(command,
+                    index.best(command.subject("loss"), command.arguments.filter_recipe, command.arguments.order));
   }
   if (verb == "compare") {
     const auto comparison = index.compare(command.arguments.subjects.at(0), command.arguments.subjects.at(1));

@@ -23,13 +23,15 @@ std::string compiler() {
 int run_recipes(const Command& command) {
   if (command.output.json()) {
     nlohmann::json recipes = nlohmann::json::array();
-    for (const RecipeInfo& recipe : command.context.recipes) recipes.push_back({{"name", recipe.name}, {"summary", recipe.summary}});
+    for (const RecipeInfo& recipe : command.context.recipes)
+      recipes.push_back({{"name", recipe.name}, {"summary", recipe.summary}});
     command.output.object({{"recipes", recipes}});
     return 0;
   }
   size_t width = 0;
   for (const RecipeInfo& recipe : command.context.recipes) width = std::max(width, recipe.name.size());
-  for (const RecipeInfo& recipe : command.context.recipes) command.output.data(fmt::format("{:<{}}   {}\n", recipe.name, width, recipe.summary));
+  for (const RecipeInfo& recipe : command.context.recipes)
+    command.output.data(fmt::format("{:<{}}   {}\n", recipe.name, width, recipe.summary));
   return 0;
 }
 
@@ -43,7 +45,8 @@ int run_version(const Command& command) {
                            {"compiler", compiler()}});
   } else {
     command.output.data(fmt::format("{} {}\n", context.program, context.version));
-    command.output.say(fmt::format("checkpoint format {}, CUDA {}, {}", kCheckpointFormat, context.machine.cuda_build ? "yes" : "no", compiler()));
+    command.output.say(fmt::format("checkpoint format {}, CUDA {}, {}", kCheckpointFormat,
+                                   context.machine.cuda_build ? "yes" : "no", compiler()));
   }
   return 0;
 }

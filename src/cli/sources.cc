@@ -31,7 +31,8 @@ TextFile read_text(const fs::path& path) {
   try {
     return {path.string(), std::string(read_whole_file(FileSystem::real(), path, kLargestToml).text())};
   } catch (const IoError& error) {
-    throw ConfigError(fmt::format("cannot read {}", path.string()), error.why(), "check the path and the rights to read it");
+    throw ConfigError(fmt::format("cannot read {}", path.string()), error.why(),
+                      "check the path and the rights to read it");
   }
 }
 
@@ -44,12 +45,15 @@ std::optional<TextFile> read_if_there(const fs::path& path) {
 std::optional<TextFile> project_file() { return read_if_there("tandem.toml"); }
 
 std::optional<TextFile> user_file() {
-  if (const auto config = variable("XDG_CONFIG_HOME")) return read_if_there(fs::path(*config) / "tandem" / "tandem.toml");
+  if (const auto config = variable("XDG_CONFIG_HOME"))
+    return read_if_there(fs::path(*config) / "tandem" / "tandem.toml");
   if (const auto home = variable("HOME")) return read_if_there(fs::path(*home) / ".config" / "tandem" / "tandem.toml");
   return std::nullopt;
 }
 
-bool is_recipe_file(const std::string& subject) { return subject.ends_with(".toml") || subject.find('/') != std::string::npos; }
+bool is_recipe_file(const std::string& subject) {
+  return subject.ends_with(".toml") || subject.find('/') != std::string::npos;
+}
 
 std::string recipe_of_file(const TextFile& file) {
   if (const auto name = recipe_named_in(file.text, file.name)) return *name;
@@ -71,7 +75,8 @@ void warn_of_misspelt_variables(const Resolver& resolver, const Output& output) 
   std::vector<std::string> known = {"RUNS_ROOT", "LIFE_FD"};
   for (const KeyInfo& key : resolver.keys()) {
     std::string name;
-    for (const char c : key.name) name += c == '.' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    for (const char c : key.name)
+      name += c == '.' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     known.push_back(name);
   }
   const std::set<std::string> known_set(known.begin(), known.end());
@@ -82,7 +87,8 @@ void warn_of_misspelt_variables(const Resolver& resolver, const Output& output) 
     if (known_set.contains(name)) continue;
     const std::string near = nearest_word(name, known);
     if (near.empty() || spelling_distance(name, near) > 2) continue;
-    output.warn(fmt::format("{}{} is no setting of this recipe; did you mean {}{}?", kPrefix, printable(name), kPrefix, near));
+    output.warn(
+        fmt::format("{}{} is no setting of this recipe; did you mean {}{}?", kPrefix, printable(name), kPrefix, near));
   }
 }
 

@@ -24,8 +24,8 @@ ResolvedRecipe resolve_recipe(const std::string& subject, const Arguments& argum
                               const Output& output);
 
 // The settings of a run, from its recipe.toml, then environment and flags.
-ResolvedRecipe resolve_run(const std::filesystem::path& recipe_toml, const Arguments& arguments, const CliContext& context,
-                           const Output& output);
+ResolvedRecipe resolve_run(const std::filesystem::path& recipe_toml, const Arguments& arguments,
+                           const CliContext& context, const Output& output);
 
 // --runs-root, TANDEM_RUNS_ROOT, `runs_root` of ./tandem.toml or the user's file, ./runs.
 std::filesystem::path runs_root(const Arguments& arguments);

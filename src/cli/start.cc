@@ -19,8 +19,10 @@ ShardPlan plan_of(const RecipeSettings& settings, const std::vector<DeviceSpec>&
 }
 
 void check_stop_rule(const RecipeSettings& settings, const std::string& recipe) {
-  if (settings.steps || settings.epochs || settings.episodes || settings.iterations || !settings.max_time.empty()) return;
-  throw ConfigError(fmt::format("{} would never stop", recipe), "no stop rule is set", "give --steps, --epochs or --max-time");
+  if (settings.steps || settings.epochs || settings.episodes || settings.iterations || !settings.max_time.empty())
+    return;
+  throw ConfigError(fmt::format("{} would never stop", recipe), "no stop rule is set",
+                    "give --steps, --epochs or --max-time");
 }
 
 }  // namespace
@@ -45,7 +47,8 @@ std::string plan_line(const RecipeSettings& settings, const std::vector<DeviceSp
   for (const DeviceSpec& device : devices) names.push_back(device.name());
   const ShardPlan plan = plan_of(settings, devices);
   std::string line = fmt::format("{} ({})", plan.text(), fmt::join(names, " "));
-  if (plan.efficiency() < 0.995) line += fmt::format(", {:.0f} % of their speed: shards are whole", 100 * plan.efficiency());
+  if (plan.efficiency() < 0.995)
+    line += fmt::format(", {:.0f} % of their speed: shards are whole", 100 * plan.efficiency());
   return line;
 }
 
@@ -62,7 +65,8 @@ void show_dry_run(const Command& command, const ResolvedRecipe& recipe, const st
   nlohmann::json workers = nlohmann::json::array();
   for (size_t i = 0; i < devices.size(); ++i) {
     const ShardRange range = plan.range(static_cast<int>(i));
-    workers.push_back({{"device", devices[i].name()}, {"speed", devices[i].speed}, {"shards", {range.first, range.last}}});
+    workers.push_back(
+        {{"device", devices[i].name()}, {"speed", devices[i].speed}, {"shards", {range.first, range.last}}});
   }
   nlohmann::json sources = nlohmann::json::object();
   for (const KeyInfo& key : recipe.resolver->keys()) sources[key.name] = key.source;
@@ -84,7 +88,8 @@ void check_worker_program(const CliContext& context) {
 
 int start_worker(const Command& command, const ResolvedRecipe& recipe, const std::filesystem::path& run_dir,
                  const std::string& run_id, const std::vector<std::string>& more_arguments) {
-  WorkerCommand worker{command.context.worker, {"work", run_dir.string()}, {{"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}}};
+  WorkerCommand worker{
+      command.context.worker, {"work", run_dir.string()}, {{"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}}};
   worker.arguments.insert(worker.arguments.end(), more_arguments.begin(), more_arguments.end());
   if (command.output.json()) worker.arguments.push_back("--json");
   if (command.output.quiet()) worker.arguments.push_back("--quiet");

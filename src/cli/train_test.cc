@@ -62,7 +62,8 @@ TEST(Train, StartsTheWorkerWithTheRunsFolderAndReturnsItsCode) {
   const fs::path run = only_run(box);
   const auto out = lines(result.out);
   ASSERT_GE(out.size(), 5u);
-  EXPECT_EQ(out[0], "args work " + fs::relative(run, box.dir()).string() + " --json --quiet --no-color --max-seconds 90");
+  EXPECT_EQ(out[0],
+            "args work " + fs::relative(run, box.dir()).string() + " --json --quiet --no-color --max-seconds 90");
   EXPECT_EQ(out[1], "OMP_NUM_THREADS=1");
   EXPECT_EQ(out[2], "MKL_NUM_THREADS=1");
   EXPECT_EQ(out[4], "only the life pipe");
@@ -115,10 +116,11 @@ TEST(Train, EverySpellingOfAFlagWorks) {
     const auto object = nlohmann::json::parse(box.run(words).out);
     EXPECT_EQ(object["values"]["batch_size"], 48) << flags[0];
   }
-  const auto object = nlohmann::json::parse(
-      box.run({"config", "show", "tiny", "--json", "--num_episodes", "3", "--learning_rate", "0.5", "--iterations", "4", "--exact",
-               "--set", "clip_norm=2", "--set", "sync_bn=true", "--checkpoint_every", "500 steps", "--device", "cpu:2"})
-          .out);
+  const auto object =
+      nlohmann::json::parse(box.run({"config", "show", "tiny", "--json", "--num_episodes", "3", "--learning_rate",
+                                     "0.5", "--iterations", "4", "--exact", "--set", "clip_norm=2", "--set",
+                                     "sync_bn=true", "--checkpoint_every", "500 steps", "--device", "cpu:2"})
+                                .out);
   EXPECT_EQ(object["values"]["episodes"], 3);
   EXPECT_EQ(object["values"]["optimizer.learning_rate"], 0.5);
   EXPECT_EQ(object["values"]["exact"], "require");
@@ -135,7 +137,8 @@ TEST(Train, ADryRunShowsThePlanAndMakesNothing) {
   EXPECT_EQ(text.code, 0);
   EXPECT_NE(text.out.find("devices = \"cpu:2@1,0.5\""), std::string::npos);
   EXPECT_NE(text.err.find("24 shards on 2 workers: 16 8 (cpu:0 cpu:1)"), std::string::npos) << text.err;
-  const auto object = nlohmann::json::parse(box.run({"train", "tiny", "--dry-run", "--json", "--devices", "cpu:3"}).out);
+  const auto object =
+      nlohmann::json::parse(box.run({"train", "tiny", "--dry-run", "--json", "--devices", "cpu:3"}).out);
   EXPECT_EQ(object["global_batch"], 192);
   EXPECT_EQ(object["piece"], 8);
   EXPECT_EQ(object["plan"][2]["shards"], nlohmann::json({16, 24}));
@@ -144,7 +147,10 @@ TEST(Train, ADryRunShowsThePlanAndMakesNothing) {
 
 TEST(Train, ShardsOfTheDevicesAreFrozenForEveryResume) {
   Sandbox box;
-  ASSERT_EQ(box.run({"train", "tiny", "--set", "shards=devices", "--batch-size", "8", "--devices", "cpu:3", "--run-dir", "r"}).code, 0);
+  ASSERT_EQ(
+      box.run({"train", "tiny", "--set", "shards=devices", "--batch-size", "8", "--devices", "cpu:3", "--run-dir", "r"})
+          .code,
+      0);
   ASSERT_EQ(box.run({"resume", "r", "--devices", "cpu:1"}).code, 0);
   const std::string recipe = box.read("r/recipe.toml");
   EXPECT_NE(recipe.find("shards = 3 "), std::string::npos) << recipe;
@@ -186,15 +192,19 @@ TEST(Resume, AppliesWhatIsGivenAgainAndTellsTheWorker) {
   EXPECT_NE(result.err.find("resume r after step 200"), std::string::npos) << result.err;
   const std::string recipe = box.read("r/recipe.toml");
   EXPECT_NE(recipe.find("steps = 500 "), std::string::npos);
-  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
-           {"train", "tiny", "--resume", "--run-dir", "r"}, {"train", "tiny", "--resume=./r"}, {"train", "--resume", "./r/", "tiny"}}) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"train", "tiny", "--resume", "--run-dir", "r"},
+                                             {"train", "tiny", "--resume=./r"},
+                                             {"train", "--resume", "./r/", "tiny"}}) {
     const ProgramResult again = box.run(words);
     EXPECT_EQ(again.code, 0) << again.err;
     EXPECT_NE(again.out.find(" --resume"), std::string::npos) << again.out;
   }
   const ProgramResult older = box.run({"train", "tiny", "--checkpoint", "r/checkpoints/step-00000100"});
-  EXPECT_NE(older.out.find("--resume --checkpoint r/checkpoints/step-00000100"), std::string::npos) << older.out << older.err;
-  EXPECT_EQ(box.run({"train", "tiny", "--checkpoint", "r/checkpoints/step-00000200"}).out.find("--checkpoint"), std::string::npos);
+  EXPECT_NE(older.out.find("--resume --checkpoint r/checkpoints/step-00000100"), std::string::npos)
+      << older.out << older.err;
+  EXPECT_EQ(box.run({"train", "tiny", "--checkpoint", "r/checkpoints/step-00000200"}).out.find("--checkpoint"),
+            std::string::npos);
 }
 
 TEST(Resume, TheNewestRunOfTheRecipeIsFound) {
@@ -212,14 +222,17 @@ TEST(Resume, AnotherShardCountIsRefused) {
   make_run(box, "r", {100});
   const ProgramResult result = box.run({"resume", "r", "--set", "shards=8"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_NE(result.err.find(": the checkpoint has 24 shards, the recipe asks for 8\n"
-                            "  why    the shard count fixes the random streams; 8 would be another experiment, not a continuation\n"
-                            "  do     set `shards = 24`, or begin anew with `tandem train`\n"),
+  EXPECT_NE(result.err.find(
+                ": the checkpoint has 24 shards, the recipe asks for 8\n"
+                "  why    the shard count fixes the random streams; 8 would be another experiment, not a continuation\n"
+                "  do     set `shards = 24`, or begin anew with `tandem train`\n"),
             std::string::npos)
       << result.err;
   const ProgramResult seed = box.run({"resume", "r", "--seed", "9", "--set", "hidden=32"});
   EXPECT_EQ(seed.code, 2);
-  EXPECT_NE(seed.err.find("`hidden` is 32, the checkpoint has 64; `seed` is 9, the checkpoint has 1"), std::string::npos) << seed.err;
+  EXPECT_NE(seed.err.find("`hidden` is 32, the checkpoint has 64; `seed` is 9, the checkpoint has 1"),
+            std::string::npos)
+      << seed.err;
 }
 
 TEST(Resume, ACheckpointOfANewerFormatIsRefused) {

@@ -13,8 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 
 Weights of_checkpoint(LoadedCheckpoint loaded) {
-  Weights weights{std::move(loaded.model), loaded.dir, loaded.manifest.run_id, loaded.manifest.recipe, loaded.manifest.kind,
-                  loaded.manifest.step, std::move(loaded.refused)};
+  Weights weights{std::move(loaded.model), loaded.dir,           loaded.manifest.run_id,   loaded.manifest.recipe,
+                  loaded.manifest.kind,    loaded.manifest.step, std::move(loaded.refused)};
   return weights;
 }
 
@@ -32,14 +32,16 @@ Weights of_run(const RunFolder& run, std::optional<int64_t> step) {
     const fs::path dir = run.checkpoints() / fmt::format("step-{:08}", *step);
     if (!fs::is_directory(dir)) {
       throw ConfigError(fmt::format("{} has no checkpoint of step {}", run.id(), *step),
-                        store.steps().empty() ? "it has none at all" : fmt::format("it has those of steps {}", fmt::join(store.steps(), ", ")),
+                        store.steps().empty() ? "it has none at all"
+                                              : fmt::format("it has those of steps {}", fmt::join(store.steps(), ", ")),
                         "choose one of them, or leave --step out for the newest");
     }
     return of_checkpoint(store.load(dir));
   }
   auto newest = store.load_newest();
   if (!newest) {
-    throw ConfigError(fmt::format("{} has no checkpoint", run.id()), "the run ended, or was stopped, before its first save",
+    throw ConfigError(fmt::format("{} has no checkpoint", run.id()),
+                      "the run ended, or was stopped, before its first save",
                       fmt::format("go on with it first: `tandem resume {}`", run.id()));
   }
   return of_checkpoint(std::move(*newest));

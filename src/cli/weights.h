@@ -13,10 +13,10 @@ namespace tandem {
 
 struct Weights {
   SafetensorsFile model;
-  std::filesystem::path path;         // file or checkpoint folder
-  std::string run_id, recipe, kind;   // empty for a bare file that does not tell
+  std::filesystem::path path;        // file or checkpoint folder
+  std::string run_id, recipe, kind;  // empty for a bare file that does not tell
   std::optional<int64_t> step;
-  std::vector<std::string> refused;   // newer checkpoints passed over, each with its reason
+  std::vector<std::string> refused;  // newer checkpoints passed over, each with its reason
 };
 
 // `word` is a .safetensors file, a checkpoint folder, a run's folder, or a run as RunFolder::find takes it; `step`

@@ -1,5 +1,5 @@
-// cli/worker.cc -- tandem-worker: the process that drives one device. `tandem train` starts it; started by hand it knows
-// the same commands.
+// cli/worker.cc -- tandem-worker: the process that drives one device. `tandem train` starts it; started by hand it
+// knows the same commands.
 #include "cli/program.h"
 #include "recipes/shipped.h"
 

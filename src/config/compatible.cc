@@ -21,7 +21,8 @@ void check_shards(const nlohmann::json& then, const nlohmann::json& now, std::st
 // A number in a JSON file may have lost its ".0"; 1 and 1.0 are the same setting. json's == sees to it.
 std::string difference(const std::string& key, const nlohmann::json& then, const nlohmann::json& now) {
   if (!then.contains(key)) return fmt::format("`{}` is {}, the checkpoint knows no such key", key, now[key].dump());
-  if (!now.contains(key)) return fmt::format("the checkpoint has `{} = {}`, the recipe knows no such key", key, then[key].dump());
+  if (!now.contains(key))
+    return fmt::format("the checkpoint has `{} = {}`, the recipe knows no such key", key, then[key].dump());
   return fmt::format("`{}` is {}, the checkpoint has {}", key, now[key].dump(), then[key].dump());
 }
 
@@ -59,8 +60,9 @@ void check_compatible(const nlohmann::json& checkpoint_values, const nlohmann::j
   }
   if (differing.empty()) return;
   throw ConfigError(fmt::format("cannot resume {}: {}", where, fmt::join(differing, "; ")),
-                    differing.size() == 1 ? "this setting decides the weights; changed, it would be another experiment"
-                                          : "these settings decide the weights; changed, it would be another experiment",
+                    differing.size() == 1
+                        ? "this setting decides the weights; changed, it would be another experiment"
+                        : "these settings decide the weights; changed, it would be another experiment",
                     "leave them as they were, or begin anew with `tandem train`");
 }
 

@@ -42,7 +42,8 @@ void add_cuda(std::vector<DeviceSpec>& devices, std::string_view all, std::strin
   }
   if (machine.cuda_devices == 0) {
     throw ConfigError(fmt::format("devices \"{}\": no CUDA device is visible", printable(all)),
-                      "the driver reports none, or CUDA_VISIBLE_DEVICES hides them", "use `--devices cpu`, or check `nvidia-smi`");
+                      "the driver reports none, or CUDA_VISIBLE_DEVICES hides them",
+                      "use `--devices cpu`, or check `nvidia-smi`");
   }
   int index = 0;
   if (!parse_number(number, index) || index < 0) {
@@ -79,15 +80,17 @@ void add_item(std::vector<DeviceSpec>& devices, std::string_view all, std::strin
   if (item.empty()) refuse(all, "a name is missing", "take out the extra comma");
   const std::vector<std::string> kinds = {"cpu", "cuda", "auto"};
   const std::string near = nearest_word(kind, kinds);
-  refuse(all, fmt::format("\"{}\" is no device", printable(item)),
-         near.empty() ? "use `--devices auto` for everything this machine has" : fmt::format("did you mean `{}`?", near));
+  refuse(
+      all, fmt::format("\"{}\" is no device", printable(item)),
+      near.empty() ? "use `--devices auto` for everything this machine has" : fmt::format("did you mean `{}`?", near));
 }
 
 void apply_speeds(std::vector<DeviceSpec>& devices, std::string_view all, std::string_view speeds_text) {
   const auto speeds = split(speeds_text, ',');
   if (speeds.size() != devices.size()) {
-    refuse(all, fmt::format("{} speed{} for {} device{}", speeds.size(), speeds.size() == 1 ? "" : "s", devices.size(),
-                            devices.size() == 1 ? "" : "s"),
+    refuse(all,
+           fmt::format("{} speed{} for {} device{}", speeds.size(), speeds.size() == 1 ? "" : "s", devices.size(),
+                       devices.size() == 1 ? "" : "s"),
            "give one speed for each device after '@'");
   }
   for (size_t i = 0; i < speeds.size(); ++i) {
@@ -118,7 +121,8 @@ std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& mach
   std::set<std::string> seen;
   for (const DeviceSpec& device : devices) {
     if (!seen.insert(device.name()).second) {
-      refuse(text, fmt::format("{} is named twice", device.name()), "name each device once: one worker drives one device");
+      refuse(text, fmt::format("{} is named twice", device.name()),
+             "name each device once: one worker drives one device");
     }
   }
   if (at != std::string_view::npos) apply_speeds(devices, text, text.substr(at + 1));
@@ -129,8 +133,8 @@ void check_workers(size_t workers, int64_t shards) {
   if (static_cast<int64_t>(workers) <= shards) return;
   throw ConfigError(fmt::format("{} workers for {} shard{}", workers, shards, shards == 1 ? "" : "s"),
                     "a shard is the smallest piece of work; a worker without one would only wait",
-                    fmt::format("name at most {} device{}, or begin a new run with more shards (`--set shards={}`)", shards,
-                                shards == 1 ? "" : "s", workers));
+                    fmt::format("name at most {} device{}, or begin a new run with more shards (`--set shards={}`)",
+                                shards, shards == 1 ? "" : "s", workers));
 }
 
 }  // namespace tandem

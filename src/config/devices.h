@@ -1,4 +1,5 @@
-// config/devices.h -- `--devices` text to a list of devices: "auto", "cpu", "cpu:4", "cpu:3@1,0.5,0.5", "cuda:0,cuda:2".
+// config/devices.h -- `--devices` text to a list of devices: "auto", "cpu", "cpu:4", "cpu:3@1,0.5,0.5",
+// "cuda:0,cuda:2".
 //
 // One entry is one worker, in the order given. What comes after '@' slows each slot for tests (1 is full speed).
 #pragma once
@@ -19,8 +20,8 @@ struct Machine {
 struct DeviceSpec {
   enum class Kind { kCpu, kCuda };
   Kind kind = Kind::kCpu;
-  int index = 0;       // CPU slot or CUDA device
-  double speed = 1.0;  // share of full speed, in (0, 1]
+  int index = 0;             // CPU slot or CUDA device
+  double speed = 1.0;        // share of full speed, in (0, 1]
   std::string name() const;  // "cpu:0", "cuda:2"
 };
 

@@ -16,8 +16,9 @@ const RecipeInfo& find_recipe(const std::vector<RecipeInfo>& recipes, std::strin
   const std::string near = nearest_word(name, names);
   throw ConfigError(fmt::format("there is no recipe \"{}\"", printable(name)),
                     fmt::format("the recipes are: {}", fmt::join(names, ", ")),
-                    near.empty() ? "choose one of them, or give the path of a .toml file that names one (`recipe = \"...\"`)"
-                                 : fmt::format("did you mean `{}`?", near));
+                    near.empty()
+                        ? "choose one of them, or give the path of a .toml file that names one (`recipe = \"...\"`)"
+                        : fmt::format("did you mean `{}`?", near));
 }
 
 }  // namespace tandem

@@ -42,8 +42,9 @@ std::optional<std::string> text_at_top(std::string_view text, std::string_view s
   for (const TomlItem& item : read_toml(text, source_name)) {
     if (item.key != key) continue;
     if (const auto* word = std::get_if<std::string>(&item.value)) return *word;
-    throw ConfigError(fmt::format("{}:{}: `{}` must be a text, found {}", source_name, item.line, key, toml_text(item.value)),
-                      std::string(meaning), fmt::format("write it in quotes: `{} = \"...\"`", key));
+    throw ConfigError(
+        fmt::format("{}:{}: `{}` must be a text, found {}", source_name, item.line, key, toml_text(item.value)),
+        std::string(meaning), fmt::format("write it in quotes: `{} = \"...\"`", key));
   }
   return std::nullopt;
 }

@@ -1,4 +1,5 @@
-// config/resolver.h -- puts values from files, environment and flags into a recipe's settings, and remembers who set what.
+// config/resolver.h -- puts values from files, environment and flags into a recipe's settings, and remembers who set
+// what.
 //
 // Apply the weakest source first; a later one wins. Every error names where the value stood, the key, what was expected
 // and found, and for an unknown key the nearest one. A value that is refused leaves the settings as they were.
@@ -19,11 +20,11 @@ namespace tandem {
 
 struct KeyInfo {
   std::string name;
-  std::string type;        // "true or false", "whole number", "number", "text", "list of whole numbers"
-  std::string value;       // as TOML writes it
+  std::string type;   // "true or false", "whole number", "number", "text", "list of whole numbers"
+  std::string value;  // as TOML writes it
   std::string default_value;
-  std::string source;      // "default", "tiny.toml:3", "TANDEM_STEPS", "--lr", ...
-  std::string allowed;     // "above 0", "one of adam, adamw, sgd"; may be empty
+  std::string source;   // "default", "tiny.toml:3", "TANDEM_STEPS", "--lr", ...
+  std::string allowed;  // "above 0", "one of adam, adamw, sgd"; may be empty
   std::string help;
   Role role = Role::kResult;
 };

@@ -114,12 +114,41 @@ TEST(Resolver, BrokenTomlIsNamedByLine) {
   EXPECT_NE(toml_error(std::string(2'000'000, '#')).find("too many"), std::string::npos);
 }
 
+TEST(Resolver, BytesThatAreNoTextAreRefused) {
+  EXPECT_NE(toml_error(std::string("seed = 1\n[\0\4", 12)).find("my.toml:2: this line holds control characters"),
+            std::string::npos);
+  EXPECT_NE(toml_error("title = \"\xff\"\n").find("my.toml:1: this line holds bytes that are no UTF-8"),
+            std::string::npos);
+  EXPECT_EQ(toml_error("seed = 1\r\nsteps\t= 2 # \xc3\xa9\r\n"), "no error");
+}
+
+TEST(Resolver, LettersOutsideOfAsciiMustStandInQuotes) {
+  EXPECT_NE(toml_error("steps = \xd2\x96\n").find("my.toml:1: this is no TOML: a character outside of ASCII"),
+            std::string::npos);
+  EXPECT_EQ(toml_error("\xef\xbb\xbftitle = \"\xd2\x96\" # \xd2\x96\n"), "no error");
+}
+
+TEST(Resolver, WhatBreaksAnAssertOfTheParserIsRefused) {
+  EXPECT_NE(toml_error("[|").find("my.toml: this is no TOML"), std::string::npos);
+}
+
+TEST(Resolver, BracketsAndQuotesThatDoNotMatchAreRefused) {
+  EXPECT_NE(toml_error("seed = 1\nlayers = [}\n").find("my.toml:2: this is no TOML: a '}' that closes nothing"),
+            std::string::npos);
+  EXPECT_NE(toml_error("layers = ]\n").find("a ']' that closes nothing"), std::string::npos);
+  EXPECT_NE(toml_error("title = \"a\nseed = 1\n").find("my.toml:1: this is no TOML: a text without"),
+            std::string::npos);
+  EXPECT_EQ(toml_error("title = \"[}\\\"]\" # }\n"), "no error");
+  EXPECT_EQ(toml_error("title = '[}\\'\nlayers = [1, # }\n 2]\n"), "no error");
+  EXPECT_EQ(toml_error("title = \"\"\"}\"\n}\"\"\"\"\"\noptimizer = { kind = 'sgd' }\n"), "no error");
+}
+
 TEST(Resolver, KeysNestedHalfAMillionDeepAreRefusedNotCrashed) {
   std::string deep = "a";
   for (int i = 0; i < 400'000; ++i) deep += ".a";
   EXPECT_NE(toml_error(deep + " = 1\n").find("more than 200 dots"), std::string::npos);
   EXPECT_NE(toml_error("[" + deep + "]\n").find("more than 200 dots"), std::string::npos);
-  EXPECT_NE(toml_error("x = " + std::string(100'000, '[')).find("no TOML"), std::string::npos);
+  EXPECT_NE(toml_error("x = " + std::string(100'000, '[')).find("nested too deep"), std::string::npos);
 }
 
 TEST(Resolver, AFileWithAnErrorChangesNothing) {
@@ -131,8 +160,9 @@ TEST(Resolver, AFileWithAnErrorChangesNothing) {
 
 TEST(Resolver, LaterSourcesWinAndAreRemembered) {
   Fixture f;
-  f.resolver.apply_defaults_file("seed = 2\nsteps = 2\nruns_root = \"x\"\n[recipes.sample]\nsteps = 3\n[recipes.other]\nzebra = 1\n",
-                                 "tandem.toml", "sample");
+  f.resolver.apply_defaults_file(
+      "seed = 2\nsteps = 2\nruns_root = \"x\"\n[recipes.sample]\nsteps = 3\n[recipes.other]\nzebra = 1\n",
+      "tandem.toml", "sample");
   EXPECT_EQ(f.settings.steps, 3);
   f.resolver.apply_toml("recipe = \"sample\"\nbatch_size = 48\nsteps = 4\n", "my.toml");
   f.resolver.apply_environment([](const std::string& name) -> std::optional<std::string> {
@@ -203,7 +233,8 @@ TEST(Resolver, OnlyWhatDecidesTheResultGoesIntoACheckpoint) {
   Fixture f;
   const auto values = f.resolver.result_values();
   EXPECT_TRUE(values.contains("seed") && values.contains("shards") && values.contains("layers"));
-  for (const char* key : {"steps", "epochs", "max_time", "devices", "loader.threads", "checkpoint.every", "title", "exact"}) {
+  for (const char* key :
+       {"steps", "epochs", "max_time", "devices", "loader.threads", "checkpoint.every", "title", "exact"}) {
     EXPECT_FALSE(values.contains(key)) << key;
   }
 }
@@ -212,10 +243,11 @@ TEST(CheckCompatible, AnotherShardCountIsToldFirst) {
   Fixture then, now;
   now.resolver.set("shards", "8", "--set");
   now.resolver.set("seed", "2", "--set");
-  EXPECT_EQ(error_of([&] { check_compatible(then.resolver.result_values(), now.resolver.result_values(), "tiny-0412"); }),
-            "error: cannot resume tiny-0412: the checkpoint has 24 shards, the recipe asks for 8\n"
-            "  why    the shard count fixes the random streams; 8 would be another experiment, not a continuation\n"
-            "  do     set `shards = 24`, or begin anew with `tandem train`\n");
+  EXPECT_EQ(
+      error_of([&] { check_compatible(then.resolver.result_values(), now.resolver.result_values(), "tiny-0412"); }),
+      "error: cannot resume tiny-0412: the checkpoint has 24 shards, the recipe asks for 8\n"
+      "  why    the shard count fixes the random streams; 8 would be another experiment, not a continuation\n"
+      "  do     set `shards = 24`, or begin anew with `tandem train`\n");
 }
 
 TEST(CheckCompatible, EveryKeyThatDecidesTheWeightsIsGuardedAndNoOther) {
@@ -239,10 +271,12 @@ TEST(CheckCompatible, KeysOfAnotherRecipeAreNamed) {
   Fixture f;
   auto then = f.resolver.result_values();
   then["games"] = 3;
-  EXPECT_NE(error_of([&] { check_compatible(then, f.resolver.result_values(), "x"); }).find("`games = 3`"), std::string::npos);
+  EXPECT_NE(error_of([&] { check_compatible(then, f.resolver.result_values(), "x"); }).find("`games = 3`"),
+            std::string::npos);
   then = f.resolver.result_values();
   then.erase("layers");
-  EXPECT_NE(error_of([&] { check_compatible(then, f.resolver.result_values(), "x"); }).find("`layers` is [64,32]"), std::string::npos);
+  EXPECT_NE(error_of([&] { check_compatible(then, f.resolver.result_values(), "x"); }).find("`layers` is [64,32]"),
+            std::string::npos);
 }
 
 TEST(Freeze, ShardsFromDevicesBecomeNumbersAndTheBatchIsPerDevice) {
@@ -288,10 +322,11 @@ TEST(Freeze, AGivenStopRuleReplacesTheRecipesOwn) {
 TEST(RecipeSettings, ABatchThatDoesNotDivideNamesTheNearestTwoThatDo) {
   Fixture f;
   f.settings.batch_size = 100;
-  EXPECT_EQ(error_of([&] { f.settings.check(); }),
-            "error: a batch of 100 does not divide by 24 shards\n"
-            "  why    every shard runs the same fixed number of samples, so that the result never depends on the machines\n"
-            "  do     set batch_size to 96 or 120\n");
+  EXPECT_EQ(
+      error_of([&] { f.settings.check(); }),
+      "error: a batch of 100 does not divide by 24 shards\n"
+      "  why    every shard runs the same fixed number of samples, so that the result never depends on the machines\n"
+      "  do     set batch_size to 96 or 120\n");
   f.settings.batch_size = 5;
   EXPECT_NE(error_of([&] { f.settings.check(); }).find("set batch_size to 24 or 48"), std::string::npos);
   f.settings.batch_size = 120;

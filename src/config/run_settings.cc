@@ -18,7 +18,7 @@ Grammar duration_or_empty() {
 }
 
 Grammar interval() {
-  return {"a time such as 60s or 10m, a count such as \"500 steps\", or never",
+  return {"a time such as 60s or 10m, a count such as \"500 steps\", auto or never",
           [](const std::string& text) -> std::optional<std::string> {
             if (parse_interval(text)) return std::nullopt;
             return "it is no interval";
@@ -40,9 +40,11 @@ void describe_optimizer(Describer& d, OptimizerSettings& s) {
 void describe_schedule(Describer& d, ScheduleSettings& s) {
   d.key("schedule.kind", s.kind, Choices{{"constant", "cosine", "cosine_restarts"}}, "course of the learning rate");
   d.key("schedule.warmup_steps", s.warmup_steps, Range::at_least(0), "steps over which the rate rises from 0");
-  d.key("schedule.total_steps", s.total_steps, Range::at_least(0), "steps until the end of the cosine; 0: the run's steps");
+  d.key("schedule.total_steps", s.total_steps, Range::at_least(0),
+        "steps until the end of the cosine; 0: the run's steps");
   d.key("schedule.restart_steps", s.restart_steps, Range::at_least(0), "length of the first cycle of cosine_restarts");
-  d.key("schedule.restart_factor", s.restart_factor, Range::at_least(1), "each cycle is this many times the one before");
+  d.key("schedule.restart_factor", s.restart_factor, Range::at_least(1),
+        "each cycle is this many times the one before");
   d.key("schedule.min_factor", s.min_factor, Range::between(0, 1), "lowest rate, as a share of learning_rate");
   d.key("schedule.batch_scaling", s.batch_scaling, Choices{{"none", "linear", "sqrt"}},
         "how the rate grows with batch_size over base_batch");
@@ -54,16 +56,20 @@ void describe_schedule(Describer& d, ScheduleSettings& s) {
 void RecipeSettings::describe(Describer& d) {
   d.key("seed", seed, Range::at_least(0), "start of every random stream");
   d.key("steps", steps, Range::at_least(0), "stop after this many updates; 0: no such limit", Role::kRunning);
-  d.key("epochs", epochs, Range::at_least(0), "stop after this many passes over the data; 0: no such limit", Role::kRunning);
+  d.key("epochs", epochs, Range::at_least(0), "stop after this many passes over the data; 0: no such limit",
+        Role::kRunning);
   d.key("episodes", episodes, Range::at_least(0), "stop after this many episodes; 0: no such limit", Role::kRunning);
-  d.key("iterations", iterations, Range::at_least(0), "stop after this many iterations; 0: no such limit", Role::kRunning);
+  d.key("iterations", iterations, Range::at_least(0), "stop after this many iterations; 0: no such limit",
+        Role::kRunning);
   d.key("max_time", max_time, duration_or_empty(), "stop after this time (90s, 10m, 2h)", Role::kRunning);
   d.key("shards", shards, OrWord{"devices", &shards_from_devices, Range::between(1, kMostShards)},
         "fixed pieces a job's work is cut into; \"devices\": as many as devices at the start");
-  d.key("batch_size", batch_size, Range::at_least(1), "samples of one update of the job; per device if shards is \"devices\"");
+  d.key("batch_size", batch_size, Range::at_least(1),
+        "samples of one update of the job; per device if shards is \"devices\"");
   d.key("accumulation", accumulation, Range::at_least(1), "pieces in which a shard's slice runs, one after the other");
   d.key("precision", precision, Choices{{"fp32", "bf16", "fp16"}}, "number format of forward and backward");
-  d.key("exact", exact, Choices{{"aim", "require"}}, "require: refuse to start where equal bits cannot be kept", Role::kRunning);
+  d.key("exact", exact, Choices{{"aim", "require"}}, "require: refuse to start where equal bits cannot be kept",
+        Role::kRunning);
   d.key("devices", devices, "workers: auto, cpu:4, cuda:0,cuda:2", Role::kRunning);
   d.key("clip_norm", clip_norm, Range::at_least(0), "longest gradient; 0: no clipping");
   d.key("sync_bn", sync_bn, "batch norm over all shards, not over each");
@@ -86,11 +92,12 @@ void RecipeSettings::check() const {
   if (batch_size % unit != 0) {
     const int64_t below = batch_size / unit * unit;
     const int64_t first = below > 0 ? below : unit, second = first + unit;
-    const std::string cut =
-        accumulation == 1 ? fmt::format("{} shards", shards) : fmt::format("{} shards x {} pieces", shards, accumulation);
-    throw ConfigError(fmt::format("a batch of {} does not divide by {}", batch_size, cut),
-                      "every shard runs the same fixed number of samples, so that the result never depends on the machines",
-                      fmt::format("set batch_size to {} or {}", first, second));
+    const std::string cut = accumulation == 1 ? fmt::format("{} shards", shards)
+                                              : fmt::format("{} shards x {} pieces", shards, accumulation);
+    throw ConfigError(
+        fmt::format("a batch of {} does not divide by {}", batch_size, cut),
+        "every shard runs the same fixed number of samples, so that the result never depends on the machines",
+        fmt::format("set batch_size to {} or {}", first, second));
   }
   if (schedule.kind == "cosine_restarts" && schedule.restart_steps == 0) {
     throw ConfigError("schedule.kind is cosine_restarts, but schedule.restart_steps is 0", "a cycle needs a length",
@@ -107,7 +114,8 @@ void RecipeSettings::check() const {
                       "set schedule.base_batch to the batch that learning_rate was found with");
   }
   if (optimizer.nesterov && (optimizer.kind != "sgd" || optimizer.momentum == 0)) {
-    throw ConfigError("optimizer.nesterov is on without SGD's momentum", "it is a form of momentum, which only sgd has here",
+    throw ConfigError("optimizer.nesterov is on without SGD's momentum",
+                      "it is a form of momentum, which only sgd has here",
                       "set optimizer.kind = \"sgd\" and optimizer.momentum = 0.9, or nesterov = false");
   }
 }

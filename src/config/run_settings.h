@@ -29,13 +29,14 @@ struct ScheduleSettings {
   int64_t total_steps = 0;    // 0: the run's steps; freeze() writes the number into the resolved recipe
   int64_t restart_steps = 0;  // length of the first cycle of cosine_restarts
   double restart_factor = 1.0;
-  double min_factor = 0.0;  // the rate never falls below this share of itself
+  double min_factor = 0.0;             // the rate never falls below this share of itself
   std::string batch_scaling = "none";  // none, linear, sqrt
   int64_t base_batch = 0;              // the batch that learning_rate was found with; 0: no scaling
 };
 
 struct CheckpointSettings {
-  std::string every = "60s";  // "60s", "10m", "500 steps"; parse with parse_interval() of config/units.h
+  std::string every =
+      "auto";  // "auto", "60s", "10m", "500 steps", "never"; parse with parse_interval() of config/units.h
   int64_t keep = 3;
 };
 
@@ -50,9 +51,9 @@ struct AmpSettings {
 };
 
 struct NanSettings {
-  int64_t patience = 3;           // bad steps in a row before a roll-back
-  int64_t rollback_every = 100;   // steps between the states kept to roll back to
-  int64_t max_rollbacks = 3;      // then stop with exit code 7
+  int64_t patience = 3;          // bad steps in a row before a roll-back
+  int64_t rollback_every = 100;  // steps between the states kept to roll back to
+  int64_t max_rollbacks = 3;     // then stop with exit code 7
 };
 
 struct RecipeSettings : Settings {

@@ -1,17 +1,32 @@
 #include "config/toml_reader.h"
 
+// What config/toml_guard.h does not stop: an assert of toml++ that fails is a refusal like any other, in every build
+// type. With NDEBUG it would be undefined behaviour instead.
+namespace tandem {
+struct ParserLost {};
+}  // namespace tandem
+#undef NDEBUG
+#define TOML_ASSERT(expression) \
+  if (!(expression)) throw tandem::ParserLost()
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 1
 #define TOML_ENABLE_FORMATTERS 0
 #define TOML_ENABLE_WINDOWS_COMPAT 0
 #define TOML_MAX_NESTED_VALUES 8  // no setting is deeper than a list
 #include <fmt/format.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored \
+    "-Wterminate"  // asserts in noexcept functions: an end is better than undefined behaviour
+#endif
 #include <toml++/toml.h>
-
-#include <algorithm>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 #include "base/errors.h"
 #include "config/spelling.h"
+#include "config/toml_guard.h"
 
 namespace tandem {
 namespace {
@@ -66,18 +81,6 @@ Value node_value(const toml::node& node) {
   return ForeignValue{node.is_table() ? "a table" : "a date or time"};
 }
 
-// toml++ 3.3 bounds nested values but not dotted keys: a.a.a... would nest a table a dot, and half a million of them end
-// the stack. Keys cannot span lines, so counting dots by line bounds the depth whatever the quoting is.
-constexpr size_t kMostDotsOnALine = 200;
-
-void refuse_deep_keys(const std::vector<std::string_view>& lines, std::string_view source_name) {
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (static_cast<size_t>(std::count(lines[i].begin(), lines[i].end(), '.')) <= kMostDotsOnALine) continue;
-    throw ConfigError(fmt::format("{}:{}: this line has more than {} dots", source_name, i + 1, kMostDotsOnALine),
-                      "a key of a recipe has one or two parts", "check that it is the right file");
-  }
-}
-
 class Flattener {
  public:
   explicit Flattener(std::vector<std::string_view> lines) : lines_(std::move(lines)) {}
@@ -89,7 +92,8 @@ class Flattener {
       if (part.find('.') != std::string::npos) part = '"' + part + '"';
       const std::string key = prefix.empty() ? part : prefix + "." + part;
       if (const auto* inner = node.as_table()) {
-        if (inner->empty() && inner->is_inline()) items.push_back(item(key, node, Value(ForeignValue{"an empty table"})));
+        if (inner->empty() && inner->is_inline())
+          items.push_back(item(key, node, Value(ForeignValue{"an empty table"})));
         add(*inner, key);
       } else {
         items.push_back(item(key, node, node_value(node)));
@@ -114,20 +118,25 @@ class Flattener {
 std::vector<TomlItem> read_toml(std::string_view text, std::string_view source_name) {
   if (text.size() > kLargestToml) {
     throw ConfigError(fmt::format("{}: {} bytes are too many for a recipe", source_name, text.size()),
-                      fmt::format("a recipe is a page of text; the limit is {} bytes", kLargestToml), "check that it is the right file");
+                      fmt::format("a recipe is a page of text; the limit is {} bytes", kLargestToml),
+                      "check that it is the right file");
   }
   try {
-    auto lines = lines_of(text);
-    refuse_deep_keys(lines, source_name);
+    guard_toml(text, source_name);
     const toml::table table = toml::parse(text);
-    Flattener flattener(std::move(lines));
+    Flattener flattener(lines_of(text));
     flattener.add(table, "");
     return std::move(flattener.items);
   } catch (const toml::parse_error& error) {
     const auto where = error.source().begin;
-    throw ConfigError(fmt::format("{}:{}: this is no TOML: {}", source_name, where.line, printable(error.description())),
+    throw ConfigError(
+        fmt::format("{}:{}: this is no TOML: {}", source_name, where.line, printable(error.description())),
+        "a recipe is TOML: `key = value` lines, texts in quotes, tables in [brackets]",
+        fmt::format("correct line {}, column {}", where.line, where.column));
+  } catch (const ParserLost&) {
+    throw ConfigError(fmt::format("{}: this is no TOML", source_name),
                       "a recipe is TOML: `key = value` lines, texts in quotes, tables in [brackets]",
-                      fmt::format("correct line {}, column {}", where.line, where.column));
+                      "take lines out until it is read, to find the one that is wrong");
   }
 }
 

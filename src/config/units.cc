@@ -57,6 +57,7 @@ std::optional<double> parse_duration(std::string_view text) {
 std::optional<Interval> parse_interval(std::string_view text) {
   skip_spaces(text);
   if (text == "never") return Interval{};
+  if (text == "auto") return Interval{.automatic = true};
   std::string_view rest = text;
   int64_t steps = 0;
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), steps);

@@ -14,7 +14,8 @@ std::optional<double> parse_duration(std::string_view text);
 struct Interval {
   double seconds = 0;
   int64_t steps = 0;
+  bool automatic = false;  // "auto": the engine chooses, so that checkpoints stay cheap
 };
-std::optional<Interval> parse_interval(std::string_view text);  // "60s", "10m", "500 steps", "never"
+std::optional<Interval> parse_interval(std::string_view text);  // "auto", "60s", "10m", "500 steps", "never"
 
 }  // namespace tandem

@@ -42,13 +42,14 @@ std::string toml_double(double value) {
 }
 
 std::string described(const Value& value) {
-  return std::visit(Overloaded{[](bool v) { return std::string(v ? "true" : "false"); },
-                               [](int64_t v) { return fmt::format("the whole number {}", v); },
-                               [](double v) { return fmt::format("the number {}", v); },
-                               [](const std::string& v) { return fmt::format("the text \"{}\"", printable(v).substr(0, 80)); },
-                               [](const std::vector<int64_t>&) { return std::string("a list"); },
-                               [](const ForeignValue& v) { return v.type; }},
-                    value);
+  return std::visit(
+      Overloaded{[](bool v) { return std::string(v ? "true" : "false"); },
+                 [](int64_t v) { return fmt::format("the whole number {}", v); },
+                 [](double v) { return fmt::format("the number {}", v); },
+                 [](const std::string& v) { return fmt::format("the text \"{}\"", printable(v).substr(0, 80)); },
+                 [](const std::vector<int64_t>&) { return std::string("a list"); },
+                 [](const ForeignValue& v) { return v.type; }},
+      value);
 }
 
 std::string why_text(const Describer::Entry& entry) { return fmt::format("`{}` is: {}", entry.name, entry.help); }
@@ -58,8 +59,8 @@ std::string example(const Describer::Entry& entry) {
 }
 
 [[noreturn]] void wrong_type(const Describer::Entry& entry, const std::string& found, std::string_view where) {
-  throw ConfigError(fmt::format("{}: `{}` must be a {}, found {}", where, entry.name, type_name(entry), found), why_text(entry),
-                    example(entry));
+  throw ConfigError(fmt::format("{}: `{}` must be a {}, found {}", where, entry.name, type_name(entry), found),
+                    why_text(entry), example(entry));
 }
 
 void check_range(const Describer::Entry& entry, const Range& range, double number, const std::string& text,
@@ -70,13 +71,14 @@ void check_range(const Describer::Entry& entry, const Range& range, double numbe
                     fmt::format("choose a value that is {}", allowed));
 }
 
-void check_choice(const Describer::Entry& entry, const Choices& choices, const std::string& word, std::string_view where) {
+void check_choice(const Describer::Entry& entry, const Choices& choices, const std::string& word,
+                  std::string_view where) {
   for (const std::string& choice : choices.words) {
     if (choice == word) return;
   }
   const std::string near = nearest_word(word, choices.words);
-  throw ConfigError(fmt::format("{}: `{}` is \"{}\"; it must be one of {}", where, entry.name, printable(word).substr(0, 80),
-                                fmt::join(choices.words, ", ")),
+  throw ConfigError(fmt::format("{}: `{}` is \"{}\"; it must be one of {}", where, entry.name,
+                                printable(word).substr(0, 80), fmt::join(choices.words, ", ")),
                     why_text(entry), near.empty() ? "choose one of them" : fmt::format("did you mean `{}`?", near));
 }
 
@@ -88,8 +90,9 @@ void check_limit(const Describer::Entry& entry, const Value& value, std::string_
   if (const auto* grammar = std::get_if<Grammar>(&entry.limit)) {
     const auto& text = std::get<std::string>(value);
     if (const auto reason = grammar->reason(text)) {
-      throw ConfigError(fmt::format("{}: `{}` is \"{}\"; {}", where, entry.name, printable(text).substr(0, 80), *reason),
-                        why_text(entry), fmt::format("write {}", grammar->expected));
+      throw ConfigError(
+          fmt::format("{}: `{}` is \"{}\"; {}", where, entry.name, printable(text).substr(0, 80), *reason),
+          why_text(entry), fmt::format("write {}", grammar->expected));
     }
     return;
   }
@@ -101,7 +104,8 @@ void check_limit(const Describer::Entry& entry, const Value& value, std::string_
   } else if (const auto* real = std::get_if<double>(&value)) {
     check_range(entry, range, *real, fmt::format("{}", *real), where);
   } else if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
-    for (const int64_t item : *list) check_range(entry, range, static_cast<double>(item), fmt::format("{}", item), where);
+    for (const int64_t item : *list)
+      check_range(entry, range, static_cast<double>(item), fmt::format("{}", item), where);
   }
 }
 
@@ -135,9 +139,9 @@ std::string toml_text(const Value& value) {
 }
 
 nlohmann::json to_json(const Value& value) {
-  return std::visit(
-      Overloaded{[](const ForeignValue& v) { return nlohmann::json(v.type); }, [](const auto& v) { return nlohmann::json(v); }},
-      value);
+  return std::visit(Overloaded{[](const ForeignValue& v) { return nlohmann::json(v.type); },
+                               [](const auto& v) { return nlohmann::json(v); }},
+                    value);
 }
 
 Value value_of(const Describer::Entry& entry) {
@@ -157,7 +161,8 @@ Value checked(const Describer::Entry& entry, Value value, std::string_view where
     if (const auto* whole = std::get_if<int64_t>(&value)) value = static_cast<double>(*whole);
   }
   const bool fits = std::visit(
-      [&](const auto* field) { return std::holds_alternative<std::remove_cvref_t<decltype(*field)>>(value); }, entry.target);
+      [&](const auto* field) { return std::holds_alternative<std::remove_cvref_t<decltype(*field)>>(value); },
+      entry.target);
   if (!fits) wrong_type(entry, described(value), where);
   check_limit(entry, value, where);
   return value;
@@ -223,11 +228,11 @@ Value typed_in(const Describer::Entry& entry, std::string_view text, std::string
 }
 
 std::string type_name(const Describer::Entry& entry) {
-  std::string name = std::visit(
-      Overloaded{[](const bool*) { return "true or false"; }, [](const int64_t*) { return "whole number"; },
-                 [](const double*) { return "number"; }, [](const std::string*) { return "text"; },
-                 [](const std::vector<int64_t>*) { return "list of whole numbers"; }},
-      entry.target);
+  std::string name =
+      std::visit(Overloaded{[](const bool*) { return "true or false"; }, [](const int64_t*) { return "whole number"; },
+                            [](const double*) { return "number"; }, [](const std::string*) { return "text"; },
+                            [](const std::vector<int64_t>*) { return "list of whole numbers"; }},
+                 entry.target);
   if (const auto* or_word = std::get_if<OrWord>(&entry.limit)) name += fmt::format(" or \"{}\"", or_word->word);
   return name;
 }

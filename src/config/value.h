@@ -22,8 +22,8 @@ std::string toml_text(const Value& value);  // a whole number in a double field 
 nlohmann::json to_json(const Value& value);
 
 Value value_of(const Describer::Entry& entry);  // what the field holds now
-// The value as the field takes it (a whole number becomes a double where one is needed), or ConfigError: wrong type, out
-// of range, not one of. `where` opens the message: "tiny.toml:3", "--lr".
+// The value as the field takes it (a whole number becomes a double where one is needed), or ConfigError: wrong type,
+// out of range, not one of. `where` opens the message: "tiny.toml:3", "--lr".
 Value checked(const Describer::Entry& entry, Value value, std::string_view where);
 void store(const Describer::Entry& entry, const Value& value);  // a value that checked() returned
 

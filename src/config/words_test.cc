@@ -90,7 +90,8 @@ TEST(Units, IntervalsAreByTimeOrBySteps) {
   EXPECT_EQ(parse_interval("1 step")->steps, 1);
   EXPECT_EQ(parse_interval("never")->seconds, 0);
   EXPECT_EQ(parse_interval("500 steps")->seconds, 0);
-  for (const char* slip : {"", "0s", "0 steps", "-1 steps", "steps", "5 stps"}) EXPECT_FALSE(parse_interval(slip)) << slip;
+  for (const char* slip : {"", "0s", "0 steps", "-1 steps", "steps", "5 stps"})
+    EXPECT_FALSE(parse_interval(slip)) << slip;
 }
 
 TEST(Spelling, OneSlipOfAnyKindIsDistanceOne) {
@@ -120,7 +121,8 @@ TEST(RecipeList, AnUnknownNameGetsTheNearestAndTheList) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.render(),
-              "error: there is no recipe \"tinny\"\n  why    the recipes are: tiny, tiny-rl\n  do     did you mean `tiny`?\n");
+              "error: there is no recipe \"tinny\"\n  why    the recipes are: tiny, tiny-rl\n  do     did you mean "
+              "`tiny`?\n");
   }
 }
 

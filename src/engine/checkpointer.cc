@@ -9,14 +9,11 @@
 namespace tandem {
 
 Checkpointer::Checkpointer(CheckpointStore& store, const CheckpointSettings& settings, Fill fill)
-    : store_(store), automatic_(settings.every == "auto"), fill_(std::move(fill)) {
-  if (automatic_) {
-    every_seconds_ = 10;
-  } else {
-    const Interval interval = parse_interval(settings.every).value();
-    every_seconds_ = interval.seconds;
-    every_steps_ = interval.steps;
-  }
+    : store_(store), fill_(std::move(fill)) {
+  const Interval interval = parse_interval(settings.every).value();
+  automatic_ = interval.automatic;
+  every_seconds_ = automatic_ ? 10 : interval.seconds;
+  every_steps_ = interval.steps;
   thread_ = std::thread([this] { work(); });
 }
 

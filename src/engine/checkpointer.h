@@ -1,8 +1,9 @@
 // engine/checkpointer.h -- when to checkpoint, and the thread that writes while training goes on.
 //
 // The loop pays for the copy only (the stall); a thread writes, fsyncs and commits. A failed write is told and tried
-// again at the next interval: the checkpoint before it is intact and the run goes on. "auto" chooses the interval so that
-// the stall costs at most half a percent of the run time and the writer is busy at most a tenth of it, but not below 10 s.
+// again at the next interval: the checkpoint before it is intact and the run goes on. "auto" chooses the interval so
+// that the stall costs at most half a percent of the run time and the writer is busy at most a tenth of it, but not
+// below 10 s.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,5 @@
-// engine/determinism.h -- the switchboard: every setting of libtorch and its libraries that bits depend on, in one place.
+// engine/determinism.h -- the switchboard: every setting of libtorch and its libraries that bits depend on, in one
+// place.
 #pragma once
 
 #include <string>

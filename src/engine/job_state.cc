@@ -15,9 +15,7 @@ constexpr int64_t kAlignFloats = 16;  // 64 bytes: libraries choose kernels by a
 
 int64_t padded(int64_t floats) { return (floats + kAlignFloats - 1) / kAlignFloats * kAlignFloats; }
 
-std::span<float> floats_of(const at::Tensor& t) {
-  return {t.data_ptr<float>(), static_cast<size_t>(t.numel())};
-}
+std::span<float> floats_of(const at::Tensor& t) { return {t.data_ptr<float>(), static_cast<size_t>(t.numel())}; }
 
 std::string joined(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
@@ -29,13 +27,15 @@ void refuse_impure_layers(torch::nn::Module& model) {
     const std::string kind = part.name();
     if (part.as<BatchNorm>()) continue;
     if (kind.find("torch::nn::BatchNorm") != std::string::npos)
-      throw ConfigError(fmt::format("the model's layer '{}' is torch::nn::BatchNorm", item.key()),
-                        "its forward changes the running statistics, so they would depend on which worker ran which shard",
-                        "use tandem::BatchNorm (nn/batch_norm.h); it has the same parameters");
+      throw ConfigError(
+          fmt::format("the model's layer '{}' is torch::nn::BatchNorm", item.key()),
+          "its forward changes the running statistics, so they would depend on which worker ran which shard",
+          "use tandem::BatchNorm (nn/batch_norm.h); it has the same parameters");
     if (kind.find("Dropout") != std::string::npos && kind.find("torch::nn::") != std::string::npos)
-      throw ConfigError(fmt::format("the model's layer '{}' is {}", item.key(), kind),
-                        "it draws from ATen's generator, so its mask would depend on the order in which shards are visited",
-                        "call tandem::dropout(x, p, context.random(site)) (nn/dropout.h)");
+      throw ConfigError(
+          fmt::format("the model's layer '{}' is {}", item.key(), kind),
+          "it draws from ATen's generator, so its mask would depend on the order in which shards are visited",
+          "call tandem::dropout(x, p, context.random(site)) (nn/dropout.h)");
   }
 }
 
@@ -80,7 +80,8 @@ void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
         throw ConfigError(fmt::format("parameter '{}' is not float32", item.key()),
                           "master weights are kept in float32; lower precision is a setting of the run",
                           "build the model in float32 and use --precision bf16");
-      slots_.push_back({joined(model.prefix, item.key()), item.value().sizes().vec(), parameter_floats_, item.value().numel()});
+      slots_.push_back(
+          {joined(model.prefix, item.key()), item.value().sizes().vec(), parameter_floats_, item.value().numel()});
       parameters.push_back(item.value());
       parameter_floats_ += padded(item.value().numel());
     }
@@ -89,7 +90,8 @@ void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
       norms_.push_back(BatchNorm(std::dynamic_pointer_cast<BatchNormImpl>(part)));
       statistic_floats_ += 2 * padded(norms_.back()->channels());
     }
-    for (const auto& item : model.module->named_buffers()) buffers_.push_back({joined(model.prefix, item.key()), item.value()});
+    for (const auto& item : model.module->named_buffers())
+      buffers_.push_back({joined(model.prefix, item.key()), item.value()});
   }
   flat_ = at::zeros({parameter_floats_}, at::kFloat);
   for (size_t i = 0; i < parameters.size(); ++i) {

@@ -78,7 +78,7 @@ class JobState {
   bool has_batch_norm() const { return !norms_.empty(); }
 
   // ---- for checkpoints: names as they appear in the files ----
-  std::vector<NamedTensor> model_tensors() const;  // parameters, running statistics, other buffers
+  std::vector<NamedTensor> model_tensors() const;     // parameters, running statistics, other buffers
   std::vector<NamedTensor> replicated_state() const;  // optimizer, shadows, replicated tensors
   std::vector<NamedTensor> shard_state(int shard) const;
 

@@ -1,7 +1,7 @@
 #include "engine/kind.h"
 
-#include <ATen/Version.h>
 #include <ATen/Context.h>
+#include <ATen/Version.h>
 #include <fmt/format.h>
 #include <sys/utsname.h>
 #include <torch/version.h>

@@ -15,7 +15,9 @@ Batch numbered(const LoadKey& key) {
   return batch;
 }
 
-LoadKey next(const LoadKey& key) { return key.shard < 2 ? LoadKey{key.step, key.shard + 1, 0} : LoadKey{key.step + 1, 0, 0}; }
+LoadKey next(const LoadKey& key) {
+  return key.shard < 2 ? LoadKey{key.step, key.shard + 1, 0} : LoadKey{key.step + 1, 0, 0};
+}
 
 TEST(Loader, AnyNumberOfThreadsGivesTheBatchThatWasAskedFor) {
   for (int threads : {0, 1, 3})
@@ -29,10 +31,12 @@ TEST(Loader, AnyNumberOfThreadsGivesTheBatchThatWasAskedFor) {
 }
 
 TEST(Loader, AnErrorInAThreadReachesTheOneWhoAsked) {
-  Loader loader([](const LoadKey& key) -> Batch {
-    if (key.step == 1) throw std::runtime_error("sample 12 is damaged");
-    return numbered(key);
-  }, next, 2, 4);
+  Loader loader(
+      [](const LoadKey& key) -> Batch {
+        if (key.step == 1) throw std::runtime_error("sample 12 is damaged");
+        return numbered(key);
+      },
+      next, 2, 4);
   for (int shard = 0; shard < 3; ++shard) loader.get({0, shard, 0});
   try {
     loader.get({1, 0, 0});
@@ -46,12 +50,14 @@ TEST(Loader, PreparesBatchesAheadOfTheAsking) {
   std::atomic<int> made{0};
   std::mutex mutex;
   std::condition_variable changed;
-  Loader loader([&](const LoadKey& key) {
-    std::lock_guard lock(mutex);
-    ++made;
-    changed.notify_all();
-    return numbered(key);
-  }, next, 1, 3);
+  Loader loader(
+      [&](const LoadKey& key) {
+        std::lock_guard lock(mutex);
+        ++made;
+        changed.notify_all();
+        return numbered(key);
+      },
+      next, 1, 3);
   loader.get({0, 0, 0});
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return made >= 4; });  // hangs, and so fails by the test's time limit, if none is made ahead

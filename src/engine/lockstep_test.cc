@@ -15,20 +15,21 @@ TEST(Lockstep, EverybodyGetsTheTotalOfEachMeeting) {
   std::iota(shards.begin(), shards.end(), 0);
   std::vector<double> got(5), second(5);
   int running = 0, most = 0;
-  lockstep.run(shards,
-               [&](int i) {
-                 most = std::max(most, ++running);
-                 double v = i + 1;
-                 --running;
-                 lockstep.meet({&v, 1});
-                 most = std::max(most, ++running);
-                 got[i] = v;
-                 v *= i;
-                 --running;
-                 lockstep.meet({&v, 1});
-                 second[i] = v;
-               },
-               [](int) {});
+  lockstep.run(
+      shards,
+      [&](int i) {
+        most = std::max(most, ++running);
+        double v = i + 1;
+        --running;
+        lockstep.meet({&v, 1});
+        most = std::max(most, ++running);
+        got[i] = v;
+        v *= i;
+        --running;
+        lockstep.meet({&v, 1});
+        second[i] = v;
+      },
+      [](int) {});
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(got[i], 15);
     EXPECT_EQ(second[i], 150);
@@ -41,14 +42,15 @@ TEST(Lockstep, AnErrorInOneEndsAllAndIsTold) {
   Lockstep lockstep(tree);
   const std::vector<int> shards{0, 1, 2, 3};
   for (int bad : {0, 2, 3})
-    EXPECT_THROW(lockstep.run(shards,
-                              [&](int i) {
-                                double v = 1;
-                                lockstep.meet({&v, 1});
-                                if (i == bad) throw std::runtime_error("boom");
-                                lockstep.meet({&v, 1});
-                              },
-                              [](int) {}),
+    EXPECT_THROW(lockstep.run(
+                     shards,
+                     [&](int i) {
+                       double v = 1;
+                       lockstep.meet({&v, 1});
+                       if (i == bad) throw std::runtime_error("boom");
+                       lockstep.meet({&v, 1});
+                     },
+                     [](int) {}),
                  std::runtime_error);
 }
 
@@ -56,12 +58,13 @@ TEST(Lockstep, MeetingUnequallyOftenIsAnErrorNotAHang) {
   const SumTree tree(3);
   Lockstep lockstep(tree);
   const std::vector<int> shards{0, 1, 2};
-  EXPECT_THROW(lockstep.run(shards,
-                            [&](int i) {
-                              double v = 1;
-                              if (i != 1) lockstep.meet({&v, 1});
-                            },
-                            [](int) {}),
+  EXPECT_THROW(lockstep.run(
+                   shards,
+                   [&](int i) {
+                     double v = 1;
+                     if (i != 1) lockstep.meet({&v, 1});
+                   },
+                   [](int) {}),
                std::logic_error);
 }
 

@@ -42,15 +42,17 @@ struct Phase {
 // What run() sees of the world.
 class ShardContext {
  public:
-  int64_t step = 0;   // updates made before this one
+  int64_t step = 0;  // updates made before this one
   int shard = 0;
   int64_t micro = 0;  // which accumulation piece
   int shards = 1;
 
   // The stream for one place in the recipe. Two draws at one site and index are the same number.
   RandomKey random(uint32_t site) const {
-    return {.seed = seed_, .step = static_cast<uint64_t>(step) * accumulation_ + micro,
-            .shard = static_cast<uint32_t>(shard), .site = site};
+    return {.seed = seed_,
+            .step = static_cast<uint64_t>(step) * accumulation_ + micro,
+            .shard = static_cast<uint32_t>(shard),
+            .site = site};
   }
   const Batch& batch() const { return *batch_; }
   at::Tensor& state(ShardField field) { return state_->shard(field, shard); }

@@ -44,7 +44,8 @@ int64_t last_step(const RecipeSettings& settings, const Resolver& resolver, cons
   auto limit = [&](int64_t steps) { last = last == 0 ? steps : std::min(last, steps); };
   bool asked = false;
   for (const auto& [unit, count] : {std::pair<const char*, int64_t>{"epochs", settings.epochs},
-                                    {"episodes", settings.episodes}, {"iterations", settings.iterations}}) {
+                                    {"episodes", settings.episodes},
+                                    {"iterations", settings.iterations}}) {
     if (count == 0) continue;
     const int64_t steps = recipe.steps_in(unit, count);
     if (steps == 0)
@@ -63,9 +64,7 @@ std::vector<double> speeds_of(const std::vector<DeviceSpec>& devices) {
   return speeds;
 }
 
-nlohmann::json versions() {
-  return {{"tandem", TANDEM_VERSION}, {"torch", TORCH_VERSION}, {"compiler", __VERSION__}};
-}
+nlohmann::json versions() { return {{"tandem", TANDEM_VERSION}, {"torch", TORCH_VERSION}, {"compiler", __VERSION__}}; }
 
 // Everything a run holds while it goes on.
 class Run {
@@ -134,10 +133,16 @@ Run::Run(const WorkRequest& request, const std::vector<RecipeEntry>& recipes)
   env["kind"] = kind_;
   env["kind_parts"] = cpu_kind_parts();
   folder_.write_env(env);
-  telemetry_.emplace(TelemetryOptions{.run_dir = folder_.dir(), .json = request.json, .quiet = request.quiet,
-                                      .color = request.color, .tty = isatty(STDERR_FILENO) == 1, .title = recipe_name_,
-                                      .total_steps = last_step_, .max_seconds = max_seconds_,
-                                      .resume_step = loop_->steps_done(), .unit = loop_->recipe().unit(),
+  telemetry_.emplace(TelemetryOptions{.run_dir = folder_.dir(),
+                                      .json = request.json,
+                                      .quiet = request.quiet,
+                                      .color = request.color,
+                                      .tty = isatty(STDERR_FILENO) == 1,
+                                      .title = recipe_name_,
+                                      .total_steps = last_step_,
+                                      .max_seconds = max_seconds_,
+                                      .resume_step = loop_->steps_done(),
+                                      .unit = loop_->recipe().unit(),
                                       .resumed = request.resume});
   checkpointer_.emplace(*store_, settings_->checkpoint, [this](CheckpointContents& c) { identify(c); });
 }
@@ -151,17 +156,20 @@ void Run::restore() {
   for (const std::string& refused : checkpoint->refused) restored_notes_.push_back("refused checkpoint " + refused);
   const Manifest& manifest = checkpoint->manifest;
   if (manifest.recipe != recipe_name_)
-    throw CheckpointError(fmt::format("{} was written by recipe '{}', not by '{}'", checkpoint->dir.string(), manifest.recipe,
-                                      recipe_name_),
+    throw CheckpointError(fmt::format("{} was written by recipe '{}', not by '{}'", checkpoint->dir.string(),
+                                      manifest.recipe, recipe_name_),
                           "its weights and shard states have another meaning", "resume the run that it belongs to");
   check_compatible(manifest.settings, resolver_->result_values(), folder_.id());
   restore_snapshot(*loop_, *checkpoint);
   earlier_seconds_ = manifest.scalars.value("seconds", 0.0);
   last_loss_ = manifest.scalars.value("loss", kAbsent);
-  restored_notes_.push_back(fmt::format("resumed from step {} ({})", loop_->steps_done(), checkpoint->dir.filename().string()));
+  restored_notes_.push_back(
+      fmt::format("resumed from step {} ({})", loop_->steps_done(), checkpoint->dir.filename().string()));
   if (manifest.kind != kind_)
-    restored_notes_.push_back(fmt::format("the checkpoint is of kind {}, this machine is {}: bits are promised between equal "
-                                          "kinds only", manifest.kind, kind_));
+    restored_notes_.push_back(
+        fmt::format("the checkpoint is of kind {}, this machine is {}: bits are promised between equal "
+                    "kinds only",
+                    manifest.kind, kind_));
   if (manifest.kind != kind_ && settings_->exact == "require")
     throw ConfigError(fmt::format("the checkpoint is of kind {}, this machine is {}", manifest.kind, kind_),
                       "equal bits are promised between equal kinds, and exact = \"require\" asks for them",
@@ -190,15 +198,19 @@ void Run::first_lines() {
   telemetry_->say(fmt::format("devices{}{}; {}", names, devices_.size() > 1 ? " (one process drives them in turn)" : "",
                               plan_.text()));
   if (plan_.efficiency() < 0.995)
-    telemetry_->say(fmt::format("        whole shards cost {:.0f} % of the summed speed", 100 * (1 - plan_.efficiency())));
+    telemetry_->say(
+        fmt::format("        whole shards cost {:.0f} % of the summed speed", 100 * (1 - plan_.efficiency())));
   if (settings_->sync_bn && loop_->state().has_batch_norm()) {
     const double mib = static_cast<double>(loop_->state().contribution_floats()) * 4 * settings_->shards / (1 << 20);
-    telemetry_->say(fmt::format("sync_bn shards run in lock-step: {} gradients of {:.1f} MiB and all activations are alive at "
-                                "once", settings_->shards, mib / static_cast<double>(settings_->shards)));
+    telemetry_->say(
+        fmt::format("sync_bn shards run in lock-step: {} gradients of {:.1f} MiB and all activations are alive at "
+                    "once",
+                    settings_->shards, mib / static_cast<double>(settings_->shards)));
   }
   telemetry_->say(fmt::format("exact   same bits on every machine of kind {}", kind_));
   for (const std::string& note : restored_notes_)
-    note.rfind("refused", 0) == 0 || note.rfind("the checkpoint is", 0) == 0 ? telemetry_->warn(note) : telemetry_->say(note);
+    note.rfind("refused", 0) == 0 || note.rfind("the checkpoint is", 0) == 0 ? telemetry_->warn(note)
+                                                                             : telemetry_->say(note);
 }
 
 void Run::tell(const CheckpointReport& report) {
@@ -206,8 +218,9 @@ void Run::tell(const CheckpointReport& report) {
     telemetry_->checkpoint_saved(report.step, report.stall_seconds, report.bytes);
   } else {
     const int64_t intact = checkpointer_->last_saved_step();
-    telemetry_->warn(fmt::format("checkpoint at step {} was NOT saved: {}; {}; training goes on", report.step, report.error,
-                                 intact >= 0 ? fmt::format("the one of step {} is intact", intact) : "earlier ones are intact"));
+    telemetry_->warn(
+        fmt::format("checkpoint at step {} was NOT saved: {}; {}; training goes on", report.step, report.error,
+                    intact >= 0 ? fmt::format("the one of step {} is intact", intact) : "earlier ones are intact"));
   }
   for (const std::string& warning : report.warnings) telemetry_->warn(warning);
 }
@@ -217,7 +230,8 @@ void Run::save_now(bool must_succeed) {
   while (auto earlier = checkpointer_->poll()) tell(*earlier);
   tell(report);
   if (!report.saved && must_succeed)
-    throw Error(ExitCode::kFailed, fmt::format("the last checkpoint, of step {}, could not be saved", report.step), report.error,
+    throw Error(ExitCode::kFailed, fmt::format("the last checkpoint, of step {}, could not be saved", report.step),
+                report.error,
                 "make room or mend the folder, then `tandem resume` goes on from the newest checkpoint that is whole");
 }
 
@@ -226,7 +240,10 @@ int Run::train() {
   begin_ = monotonic_seconds();
   first_lines();
   telemetry_->flush();
-  folder_.write_status({.status = "running", .step = loop_->steps_done(), .seconds = earlier_seconds_, .kind = kind_,
+  folder_.write_status({.status = "running",
+                        .step = loop_->steps_done(),
+                        .seconds = earlier_seconds_,
+                        .kind = kind_,
                         .extra = {{"total_steps", last_step_}}});
   int code = 0;
   try {
@@ -249,7 +266,8 @@ int Run::train() {
         save_now(false);
         telemetry_->say(fmt::format("saved step {} as asked; going on", record.step));
       }
-      if (!asked && checkpointer_->due(record.step, monotonic_seconds())) checkpointer_->start(*loop_, monotonic_seconds());
+      if (!asked && checkpointer_->due(record.step, monotonic_seconds()))
+        checkpointer_->start(*loop_, monotonic_seconds());
       while (auto report = checkpointer_->poll()) tell(*report);
     }
     save_now(true);
@@ -263,17 +281,31 @@ int Run::train() {
 }
 
 int Run::finish(int code, const std::string& status) {
-  RunSummary summary{.status = status, .step = loop_->steps_done(), .seconds = earlier_seconds_ + monotonic_seconds() - begin_,
-                     .loss = last_loss_, .digest = digest_of(*loop_), .kind = kind_, .exit_code = code};
+  RunSummary summary{.status = status,
+                     .step = loop_->steps_done(),
+                     .seconds = earlier_seconds_ + monotonic_seconds() - begin_,
+                     .loss = last_loss_,
+                     .digest = digest_of(*loop_),
+                     .kind = kind_,
+                     .exit_code = code};
   const double here = monotonic_seconds() - begin_;
-  summary.extra = {{"total_steps", last_step_}, {"checkpoint_stall_seconds", checkpointer_->stalled_seconds()},
+  summary.extra = {{"total_steps", last_step_},
+                   {"checkpoint_stall_seconds", checkpointer_->stalled_seconds()},
                    {"checkpoint_stall_share", here > 0 ? checkpointer_->stalled_seconds() / here : 0}};
+  if (status == "stopped") telemetry_->say(fmt::format("go on with `{} resume {}`", request_.program, folder_.id()));
   telemetry_->finish(summary);
   if (request_.json && status != "failed") {
-    nlohmann::json out{{"schema", 1},          {"run", folder_.id()},     {"dir", std::filesystem::absolute(folder_.dir()).string()},
-                       {"recipe", recipe_name_}, {"status", status},        {"step", summary.step},
-                       {"seconds", summary.seconds}, {"loss", summary.loss}, {"digest", summary.digest},
-                       {"kind", kind_},        {"exit_code", code}};
+    nlohmann::json out{{"schema", 1},
+                       {"run", folder_.id()},
+                       {"dir", std::filesystem::absolute(folder_.dir()).string()},
+                       {"recipe", recipe_name_},
+                       {"status", status},
+                       {"step", summary.step},
+                       {"seconds", summary.seconds},
+                       {"loss", summary.loss},
+                       {"digest", summary.digest},
+                       {"kind", kind_},
+                       {"exit_code", code}};
     out.update(summary.extra);
     fmt::print("{}\n", out.dump());
     std::fflush(stdout);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "engine/recipe.h"
@@ -12,7 +13,8 @@ struct WorkRequest {
   std::filesystem::path run_dir;  // made by the launcher: recipe.toml is resolved and checked
   bool resume = false;            // go on from the newest whole checkpoint
   bool json = false, quiet = false, color = true;
-  double max_seconds = 0;  // 0: what the recipe says
+  double max_seconds = 0;          // 0: what the recipe says
+  std::string program = "tandem";  // for advice: what the user types
 };
 
 // Returns the exit code. Errors that have a message for the user come out as Error.

@@ -9,7 +9,8 @@ namespace tandem {
 namespace {
 
 TEST(EpochSampler, AnEpochSeesEverySampleOnceWhateverTheSizes) {
-  for (auto [size, shards, pieces, piece] : {std::tuple{5000, 24, 1, 8}, {100, 3, 2, 5}, {7, 4, 1, 3}, {48, 24, 1, 2}, {1, 2, 2, 2}}) {
+  for (auto [size, shards, pieces, piece] :
+       {std::tuple{5000, 24, 1, 8}, {100, 3, 2, 5}, {7, 4, 1, 3}, {48, 24, 1, 2}, {1, 2, 2, 2}}) {
     const EpochSampler sampler(size, shards, pieces, piece, 7);
     for (int epoch = 0; epoch < 3; ++epoch) {
       std::map<int64_t, int> seen;

@@ -15,22 +15,35 @@ namespace {
 
 DType dtype_of(at::ScalarType type) {
   switch (type) {
-    case at::kFloat: return DType::kF32;
-    case at::kDouble: return DType::kF64;
-    case at::kHalf: return DType::kF16;
-    case at::kBFloat16: return DType::kBF16;
-    case at::kLong: return DType::kI64;
-    case at::kInt: return DType::kI32;
-    case at::kShort: return DType::kI16;
-    case at::kChar: return DType::kI8;
-    case at::kByte: return DType::kU8;
-    case at::kBool: return DType::kBool;
-    default: throw std::logic_error("a tensor of this type can't be checkpointed");
+    case at::kFloat:
+      return DType::kF32;
+    case at::kDouble:
+      return DType::kF64;
+    case at::kHalf:
+      return DType::kF16;
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kLong:
+      return DType::kI64;
+    case at::kInt:
+      return DType::kI32;
+    case at::kShort:
+      return DType::kI16;
+    case at::kChar:
+      return DType::kI8;
+    case at::kByte:
+      return DType::kU8;
+    case at::kBool:
+      return DType::kBool;
+    default:
+      throw std::logic_error("a tensor of this type can't be checkpointed");
   }
 }
 
 TensorView view_of(const std::string& name, const at::Tensor& t) {
-  return {name, dtype_of(t.scalar_type()), t.sizes().vec(),
+  return {name,
+          dtype_of(t.scalar_type()),
+          t.sizes().vec(),
           {static_cast<const std::byte*>(t.data_ptr()), static_cast<size_t>(t.nbytes())}};
 }
 
@@ -48,7 +61,8 @@ void fill(const NamedTensor& into, const SafetensorsFile& file, const std::strin
   const TensorView* found = file.find(into.name);
   const std::string todo = "resume with the program version and recipe that wrote it (manifest.json names them)";
   if (!found)
-    throw CheckpointError(fmt::format("{} has no tensor '{}'", where, into.name), "the model or the recipe has changed", todo);
+    throw CheckpointError(fmt::format("{} has no tensor '{}'", where, into.name), "the model or the recipe has changed",
+                          todo);
   if (found->dtype != dtype_of(into.tensor.scalar_type()) || found->shape != into.tensor.sizes().vec())
     throw CheckpointError(fmt::format("{}: tensor '{}' has another type or shape", where, into.name),
                           fmt::format("found {} [{}], the recipe has [{}]", dtype_name(found->dtype),
@@ -71,7 +85,8 @@ Snapshot take_snapshot(TrainLoop& loop, std::vector<at::Tensor> reuse) {
       if (next < reuse.size() && reuse[next].sizes() == t.tensor.sizes() && reuse[next].dtype() == t.tensor.dtype())
         held = reuse[next].copy_(t.tensor);
       else
-        held = at::empty(t.tensor.sizes(), t.tensor.options().memory_format(at::MemoryFormat::Contiguous)).copy_(t.tensor);
+        held =
+            at::empty(t.tensor.sizes(), t.tensor.options().memory_format(at::MemoryFormat::Contiguous)).copy_(t.tensor);
       ++next;
       views.push_back(view_of(t.name, held));
       snapshot.held.push_back(std::move(held));

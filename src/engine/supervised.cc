@@ -12,12 +12,13 @@ void SupervisedRecipe::build(JobState& state) {
 }
 
 std::vector<Phase> SupervisedRecipe::phases() const {
-  return {{.name = "learn", .gradients = true, .batches = true, .floats = 1, .counts = 3}};  // loss; rows, right, judged
+  return {
+      {.name = "learn", .gradients = true, .batches = true, .floats = 1, .counts = 3}};  // loss; rows, right, judged
 }
 
 at::Tensor SupervisedRecipe::row_losses(const at::Tensor& output, const Batch& batch) {
-  return torch::nn::functional::cross_entropy(
-      output, batch.tensors.at(1), torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+  return torch::nn::functional::cross_entropy(output, batch.tensors.at(1),
+                                              torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
 }
 
 at::Tensor SupervisedRecipe::row_correct(const at::Tensor& output, const Batch& batch) {
@@ -47,7 +48,8 @@ void SupervisedRecipe::apply(const Phase&, const Total& total, StepContext& cont
   record.samples = static_cast<double>(total.counts[0]);
   record.epoch = sampler_->epoch_of(context.step);
   if (total.counts[2] > 0)
-    record.metrics.emplace_back("accuracy", static_cast<double>(total.counts[1]) / static_cast<double>(total.counts[2]));
+    record.metrics.emplace_back("accuracy",
+                                static_cast<double>(total.counts[1]) / static_cast<double>(total.counts[2]));
 }
 
 int64_t SupervisedRecipe::steps_in(const std::string& unit, int64_t count) const {

@@ -23,7 +23,8 @@ class SupervisedRecipe : public Recipe {
   virtual at::Tensor forward(const Batch& batch, ShardContext& context) = 0;  // -> output, first dimension = rows
   // Loss of every row, [rows]. Default: cross-entropy of the output [rows, classes] with the labels tensors[1].
   virtual at::Tensor row_losses(const at::Tensor& output, const Batch& batch);
-  // Whether each row was right, bool [rows], for the accuracy; undefined: no accuracy. Default: argmax equals the label.
+  // Whether each row was right, bool [rows], for the accuracy; undefined: no accuracy. Default: argmax equals the
+  // label.
   virtual at::Tensor row_correct(const at::Tensor& output, const Batch& batch);
 
   void build(JobState& state) final;

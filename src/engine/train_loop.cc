@@ -39,7 +39,7 @@ StepRecord TrainLoop::step() {
     if (settings_.sync_bn && phase.gradients && state_.has_batch_norm())
       run_in_lockstep(phase);  // as below, but all shards side by side, meeting at every batch norm
     else
-      run_alone(phase);  // for each shard: combine_->add(shard, run_shard(phase, shard))
+      run_alone(phase);                      // for each shard: combine_->add(shard, run_shard(phase, shard))
     const Total total = combine_->finish();  // the same bits on every worker
 
     StepContext context{.step = steps_done_, .state = &state_, .record = &record};
@@ -53,10 +53,12 @@ StepRecord TrainLoop::step() {
     }
     // The recipe sees its own part of the total: the gradient and the engine's flag are cut away.
     const size_t engine_floats = phase.gradients ? state_.parameter_floats() + state_.statistic_floats() : 0;
-    recipe_->apply(phase, {total.floats.subspan(engine_floats), total.counts, total.maxima.first(phase.maxima)}, context);
+    recipe_->apply(phase, {total.floats.subspan(engine_floats), total.counts, total.maxima.first(phase.maxima)},
+                   context);
     record.phase_seconds.emplace_back(phase.name, monotonic_seconds() - phase_begin);
   }
   combine_->drop_mail();
+  if (steps_here_ < 2 || steps_done_ % 100 == 0) check_determinism();
   record.step = ++steps_done_;
   ++steps_here_;
   record.seconds = monotonic_seconds() - begin;
@@ -129,8 +131,8 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
     if (steps_here_ < 2 && aten_generator_state() != generator) refuse_aten_generator(phase);
   }
 
-  // Each shard raises its flag before the sum, where NaN can still be told by shard and tensor. A lone shard's vector is
-  // the total itself: there the norm finds it (update.cc), and one pass is saved.
+  // Each shard raises its flag before the sum, where NaN can still be told by shard and tensor. A lone shard's vector
+  // is the total itself: there the norm finds it (update.cc), and one pass is saved.
   if (phase.gradients && state_.shards() > 1) {
     const std::span<float> gradient = vector.first(state_.parameter_floats());
     if (const int64_t bad = first_nonfinite(gradient.data(), static_cast<int64_t>(gradient.size())); bad >= 0)
@@ -163,11 +165,11 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
   std::iota(visit_order_.begin(), visit_order_.end(), 0);
   if (phases_.back().mail) throw std::logic_error("the last phase of a step can't send mail: nobody would read it");
   if (recipe_->dataset()) {
-    sampler_.emplace(recipe_->dataset()->size(), settings.shards, settings.accumulation, settings.piece(), settings.seed);
-    loader_ = std::make_unique<Loader>([this](const LoadKey& key) { return make_batch(key); },
-                                       [this](const LoadKey& key) { return next_batch(key); },
-                                       static_cast<int>(settings.loader.threads),
-                                       static_cast<int>(settings.loader.prefetch));
+    sampler_.emplace(recipe_->dataset()->size(), settings.shards, settings.accumulation, settings.piece(),
+                     settings.seed);
+    loader_ = std::make_unique<Loader>(
+        [this](const LoadKey& key) { return make_batch(key); }, [this](const LoadKey& key) { return next_batch(key); },
+        static_cast<int>(settings.loader.threads), static_cast<int>(settings.loader.prefetch));
   }
   for (int shard = 0; shard < settings.shards; ++shard) {
     ShardContext context;
@@ -191,8 +193,10 @@ ContributionLayout TrainLoop::layout_of(const Phase& phase) const {
 Batch TrainLoop::make_batch(const LoadKey& key) const {
   Batch batch;
   batch.slice = sampler_->slice(key.step, key.shard, key.micro);
-  const RandomKey random{.seed = state_.seed(), .step = static_cast<uint64_t>(key.step * settings_.accumulation + key.micro),
-                         .shard = static_cast<uint32_t>(key.shard), .site = kAugmentation};
+  const RandomKey random{.seed = state_.seed(),
+                         .step = static_cast<uint64_t>(key.step * settings_.accumulation + key.micro),
+                         .shard = static_cast<uint32_t>(key.shard),
+                         .site = kAugmentation};
   batch.tensors = recipe_->dataset()->load(batch.slice.samples, random);
   batch.weight = at::zeros({static_cast<int64_t>(batch.slice.samples.size())});
   batch.weight.narrow(0, 0, batch.slice.real).fill_(1);

@@ -67,10 +67,9 @@ int64_t Update::find_bad(std::span<const float> gradient) const {
 UpdateResult Update::skip(int64_t flag) {
   UpdateResult result{.skipped = true, .learning_rate = 0, .grad_norm = kAbsent, .loss_scale = loss_scale_};
   good_in_a_row_ = 0;
-  const std::string where =
-      flag == 0 ? std::string("the combined gradient")
-                : fmt::format("the gradient of '{}' in shard {}",
-                              state_.slots().at(nan_flag_slot(flag)).name, nan_flag_shard(flag));
+  const std::string where = flag == 0 ? std::string("the combined gradient")
+                                      : fmt::format("the gradient of '{}' in shard {}",
+                                                    state_.slots().at(nan_flag_slot(flag)).name, nan_flag_shard(flag));
   if (dynamic_scale_ && loss_scale_ > 1) {  // fp16 overflow: expected now and then, answered by a smaller scale
     loss_scale_ /= 2;
     result.note = fmt::format("overflow in {}; update skipped, loss scale now {:g}", where, loss_scale_);
@@ -80,10 +79,11 @@ UpdateResult Update::skip(int64_t flag) {
   result.note = fmt::format("NaN or Inf in {}; update skipped ({} in a row)", where, bad_in_a_row_);
   if (bad_in_a_row_ < settings_.nan.patience) return result;
   if (kept_.empty() || rollbacks_ >= settings_.nan.max_rollbacks)
-    throw Error(ExitCode::kGuardStopped, fmt::format("training stopped: NaN or Inf in {}", where),
-                fmt::format("{} updates in a row were skipped, after {} roll-backs at lower learning rates",
-                            bad_in_a_row_, rollbacks_),
-                "lower optimizer.learning_rate, set clip_norm, or look at the data; the last good state is in checkpoints/");
+    throw Error(
+        ExitCode::kGuardStopped, fmt::format("training stopped: NaN or Inf in {}", where),
+        fmt::format("{} updates in a row were skipped, after {} roll-backs at lower learning rates", bad_in_a_row_,
+                    rollbacks_),
+        "lower optimizer.learning_rate, set clip_norm, or look at the data; the last good state is in checkpoints/");
   roll_back();
   ++rollbacks_;
   rate_factor_ /= 2;
@@ -95,7 +95,8 @@ UpdateResult Update::skip(int64_t flag) {
 
 UpdateResult Update::apply(std::span<const float> total, int64_t flag) {
   const std::span<const float> gradient = total.first(state_.parameter_floats());
-  const double scaled_norm = flag ? 0 : std::sqrt(sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size())));
+  const double scaled_norm =
+      flag ? 0 : std::sqrt(sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size())));
   if (flag || !std::isfinite(scaled_norm)) return skip(flag ? flag : find_bad(gradient));
   bad_in_a_row_ = 0;
   UpdateResult result{.loss_scale = loss_scale_};
@@ -110,7 +111,8 @@ UpdateResult Update::apply(std::span<const float> total, int64_t flag) {
   const std::span<float> running = state_.running_statistics();
   const float momentum = static_cast<float>(settings_.bn_momentum);
   if (!running.empty())
-    soft_update(running.data(), total.data() + state_.parameter_floats(), momentum, static_cast<int64_t>(running.size()));
+    soft_update(running.data(), total.data() + state_.parameter_floats(), momentum,
+                static_cast<int64_t>(running.size()));
 
   if (dynamic_scale_ && ++good_in_a_row_ >= settings_.amp.growth_steps) {
     loss_scale_ = std::min(loss_scale_ * 2, 0x1p24);
@@ -135,8 +137,11 @@ void Update::optimize(std::span<const float> gradient, double learning_rate, flo
     const int64_t end = j < layout.size() ? layout[j].offset : state_.parameter_floats();
     const double decay = decays_[i] ? o.weight_decay : 0;
     if (sgd) {
-      const SgdParams params{.lr = static_cast<float>(learning_rate), .momentum = static_cast<float>(o.momentum),
-                             .weight_decay = static_cast<float>(decay), .nesterov = o.nesterov, .first = updates_ == 0};
+      const SgdParams params{.lr = static_cast<float>(learning_rate),
+                             .momentum = static_cast<float>(o.momentum),
+                             .weight_decay = static_cast<float>(decay),
+                             .nesterov = o.nesterov,
+                             .first = updates_ == 0};
       sgd_update(p + begin, gradient.data() + begin, first ? first + begin : nullptr, end - begin, params, scale);
     } else {
       const AdamParams params =
@@ -148,8 +153,9 @@ void Update::optimize(std::span<const float> gradient, double learning_rate, flo
 }
 
 nlohmann::json Update::save() const {
-  return {{"updates", updates_},          {"loss_scale", loss_scale_},   {"rate_factor", rate_factor_},
-          {"good_in_a_row", good_in_a_row_}, {"bad_in_a_row", bad_in_a_row_}, {"rollbacks", rollbacks_},
+  return {{"updates", updates_},           {"loss_scale", loss_scale_},
+          {"rate_factor", rate_factor_},   {"good_in_a_row", good_in_a_row_},
+          {"bad_in_a_row", bad_in_a_row_}, {"rollbacks", rollbacks_},
           {"kept_updates", kept_updates_}};
 }
 

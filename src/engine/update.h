@@ -4,7 +4,8 @@
 // unscaling change no bit of a finite gradient.
 // The NaN rule: an update with NaN or Inf in a shard's gradient is skipped and named. `nan.patience` of them in a row
 // roll weights and optimizer back to the last kept state (every `nan.rollback_every` steps) at half the learning rate;
-// after `nan.max_rollbacks` the run stops with exit code 7. Steps are not repeated: a roll-back goes on at the next step.
+// after `nan.max_rollbacks` the run stops with exit code 7. Steps are not repeated: a roll-back goes on at the next
+// step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -62,7 +63,7 @@ class Update {
   std::vector<bool> decays_;  // per parameter slot
   bool dynamic_scale_;
   double loss_scale_ = 1, rate_factor_ = 1;
-  int64_t updates_ = 0;       // applied ones: Adam's t, the schedule's clock
+  int64_t updates_ = 0;  // applied ones: Adam's t, the schedule's clock
   int64_t good_in_a_row_ = 0, bad_in_a_row_ = 0, rollbacks_ = 0;
   int64_t kept_updates_ = -1;
   std::vector<NamedTensor> kept_;

@@ -1,5 +1,5 @@
-// launch/stand_in_worker.cc -- a worker for the tests of launch/ and cli/: it does what its last argument says and tells
-// on stdout what happens to it. No libtorch, no training.
+// launch/stand_in_worker.cc -- a worker for the tests of launch/ and cli/: it does what its last argument says and
+// tells on stdout what happens to it. No libtorch, no training.
 //
 //   work <run_dir> ... : TANDEM_STAND_IN in the environment is the behaviour, by default `exit 0`
 #include <dirent.h>

@@ -109,13 +109,16 @@ class Supervisor {
     const int signal = WTERMSIG(status);
     if (signal == SIGINT && interrupts_ > 0) return static_cast<int>(ExitCode::kInterrupted);
     if (signal == SIGTERM && terminated_) return static_cast<int>(ExitCode::kTerminated);
-    const std::string todo = options_.resume_hint.empty() ? "start it again"
-                                                          : fmt::format("go on from the last checkpoint with `{}`", options_.resume_hint);
+    const std::string todo = options_.resume_hint.empty()
+                                 ? "start it again"
+                                 : fmt::format("go on from the last checkpoint with `{}`", options_.resume_hint);
     if (signal == SIGKILL) throw_killed(todo);
-    throw Error(ExitCode::kFailed, fmt::format("the worker died of signal {} ({})", signal, strsignal(signal)),
-                options_.log_hint.empty() ? "a fault in the program, a library or the machine"
-                                          : fmt::format("a fault in the program, a library or the machine; its last words: {}", options_.log_hint),
-                todo);
+    throw Error(
+        ExitCode::kFailed, fmt::format("the worker died of signal {} ({})", signal, strsignal(signal)),
+        options_.log_hint.empty()
+            ? "a fault in the program, a library or the machine"
+            : fmt::format("a fault in the program, a library or the machine; its last words: {}", options_.log_hint),
+        todo);
   }
 
   [[noreturn]] void throw_killed(const std::string& todo) const {
@@ -125,8 +128,10 @@ class Supervisor {
                   "the kernel counted an out-of-memory kill while the worker ran",
                   "use a smaller batch_size or fewer loader threads, or free memory; then " + todo);
     }
-    throw Error(ExitCode::kFailed, "the worker was killed (SIGKILL)",
-                "most likely the machine ran out of memory and the kernel chose it (see `dmesg`); else somebody ran kill -9", todo);
+    throw Error(
+        ExitCode::kFailed, "the worker was killed (SIGKILL)",
+        "most likely the machine ran out of memory and the kernel chose it (see `dmesg`); else somebody ran kill -9",
+        todo);
   }
 
   std::optional<uint64_t> oom_kills() const {
@@ -157,7 +162,9 @@ std::optional<uint64_t> count_in(const std::string& path, const std::string& key
 
 }  // namespace
 
-int supervise(const WorkerCommand& command, const SuperviseOptions& options) { return Supervisor(command, options).run(); }
+int supervise(const WorkerCommand& command, const SuperviseOptions& options) {
+  return Supervisor(command, options).run();
+}
 
 std::optional<uint64_t> kernel_oom_kills() {
   // The machine's count covers every cgroup; a container that hides it still shows its own cgroup's.

@@ -18,8 +18,8 @@ namespace tandem {
 struct SuperviseOptions {
   std::function<void(std::string_view)> say;                 // talk for the user; may be empty
   std::function<std::optional<uint64_t>()> count_oom_kills;  // empty: the kernel's own count
-  std::string log_hint;     // "runs/tiny-.../logs/rank-0.log"
-  std::string resume_hint;  // "tandem resume tiny-..."
+  std::string log_hint;                                      // "runs/tiny-.../logs/rank-0.log"
+  std::string resume_hint;                                   // "tandem resume tiny-..."
 };
 
 // Returns the exit code. Throws Error if the worker cannot be started or dies of a signal that nobody here sent.

@@ -81,7 +81,9 @@ class Launcher {
 
  private:
   static int launch(const std::string& behaviour, SuperviseOptions options) {
-    options.say = [](std::string_view text) { dprintf(STDERR_FILENO, "%.*s\n", static_cast<int>(text.size()), text.data()); };
+    options.say = [](std::string_view text) {
+      dprintf(STDERR_FILENO, "%.*s\n", static_cast<int>(text.size()), text.data());
+    };
     WorkerCommand command{STAND_IN_WORKER, {"work", "run"}, {{"TANDEM_STAND_IN", behaviour}, {"OMP_NUM_THREADS", "1"}}};
     if (behaviour == "missing") command.program = "/nonexistent/tandem-worker";
     try {

@@ -23,7 +23,8 @@ struct Pipe {
   int read_end = -1, write_end = -1;
   Pipe() {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw IoError("cannot make a pipe for the worker", errno, "close other programs and try again");
+    if (pipe2(ends, O_CLOEXEC) != 0)
+      throw IoError("cannot make a pipe for the worker", errno, "close other programs and try again");
     read_end = ends[0];
     write_end = ends[1];
   }

@@ -15,7 +15,8 @@ TEST(BatchNorm, ForwardAndGradientsAreTorchs) {
     static_cast<BatchNormPiece&>(*ours->context) = {.training = true, .share = 1, .real = 1};
     ours->sum_mean = at::zeros({5});
     ours->sum_var = at::zeros({5});
-    at::Tensor mean = at::zeros({5}), var = at::ones({5}), w = at::ones({5}).requires_grad_(), b = at::zeros({5}).requires_grad_();
+    at::Tensor mean = at::zeros({5}), var = at::ones({5}), w = at::ones({5}).requires_grad_(),
+               b = at::zeros({5}).requires_grad_();
     at::Tensor x1 = x0.clone().requires_grad_(), x2 = x0.clone().requires_grad_();
     at::Tensor y1 = ours->forward(x1), y2 = at::batch_norm(x2, w, b, mean, var, true, 0.1, 1e-5, false);
     y1.backward(dy);

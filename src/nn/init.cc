@@ -34,7 +34,8 @@ uint64_t init_weights(torch::nn::Module& module, uint64_t seed, uint64_t first_p
       const double b = bound(*part, parameter);
       at::Tensor values = at::empty(parameter.sizes(), at::kFloat);
       if (b > 0) {
-        fill_uniform(values.data_ptr<float>(), values.numel(), key, place, static_cast<float>(-b), static_cast<float>(b));
+        fill_uniform(values.data_ptr<float>(), values.numel(), key, place, static_cast<float>(-b),
+                     static_cast<float>(b));
         parameter.copy_(values);
       } else if (b < 0) {
         fill_normal(values.data_ptr<float>(), values.numel(), key, place);

@@ -47,7 +47,8 @@ TEST(Dropout, KeepsTheMeanAndTheMaskFollowsItsKey) {
   const at::Tensor y = dropout(x, 0.25, key);
   EXPECT_NEAR(y.mean().item<float>(), 1, 0.01);
   EXPECT_TRUE(at::equal(y, dropout(x, 0.25, key)));
-  for (const RandomKey& other : {RandomKey{2, 2, 3, 4}, RandomKey{1, 3, 3, 4}, RandomKey{1, 2, 4, 4}, RandomKey{1, 2, 3, 5}})
+  for (const RandomKey& other :
+       {RandomKey{2, 2, 3, 4}, RandomKey{1, 3, 3, 4}, RandomKey{1, 2, 4, 4}, RandomKey{1, 2, 3, 5}})
     EXPECT_FALSE(at::equal(y, dropout(x, 0.25, other)));
 }
 

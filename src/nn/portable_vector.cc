@@ -26,7 +26,8 @@ void on_illegal_instruction(int) {
 }  // namespace
 
 void use_portable_vector() {
-  struct sigaction action {}, before {};
+  struct sigaction action {
+  }, before{};
   action.sa_handler = on_illegal_instruction;
   sigaction(SIGILL, &action, &before);
   torch::nn::LSTM lstm(torch::nn::LSTMOptions(1, 1).num_layers(2));

@@ -6,8 +6,8 @@
 namespace tandem {
 
 inline constexpr uint32_t kFirstReservedSite = 0xFF00;
-inline constexpr uint32_t kAugmentation = 0xFFFC;    // Dataset::load
-inline constexpr uint32_t kInitialState = 0xFFFD;    // Recipe::init_shard
+inline constexpr uint32_t kAugmentation = 0xFFFC;  // Dataset::load
+inline constexpr uint32_t kInitialState = 0xFFFD;  // Recipe::init_shard
 inline constexpr uint32_t kInitialWeights = 0xFFFE;
 // 0xFFFF: kernels/permutation.h
 

@@ -7,8 +7,10 @@ namespace tandem {
 
 std::vector<RecipeInfo> shipped_recipes() {
   return {
-      {"tiny", "a small classifier on generated data: dropout, batch norm, 24 shards", [] { return std::make_unique<TinySettings>(); }},
-      {"tiny-rl", "a small Q-learner: shards own games and a replay ring", [] { return std::make_unique<TinyRlSettings>(); }},
+      {"tiny", "a small classifier on generated data: dropout, batch norm, 24 shards",
+       [] { return std::make_unique<TinySettings>(); }},
+      {"tiny-rl", "a small Q-learner: shards own games and a replay ring",
+       [] { return std::make_unique<TinyRlSettings>(); }},
   };
 }
 

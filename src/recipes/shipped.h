@@ -8,7 +8,7 @@
 
 namespace tandem {
 
-std::vector<RecipeInfo> shipped_recipes();            // names and settings; needs no libtorch
-std::vector<RecipeEntry> shipped_recipe_entries();    // the same list with its makers, for a worker
+std::vector<RecipeInfo> shipped_recipes();          // names and settings; needs no libtorch
+std::vector<RecipeEntry> shipped_recipe_entries();  // the same list with its makers, for a worker
 
 }  // namespace tandem

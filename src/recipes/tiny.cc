@@ -24,7 +24,8 @@ class TinyData : public Dataset {
     fill_normal(centres.data_ptr<float>(), centres.numel(), {.seed = seed, .site = kCentres});
     labels_ = at::empty({s.samples}, at::kLong);
     for (int64_t i = 0; i < s.samples; ++i)
-      labels_.data_ptr<int64_t>()[i] = random_below({.seed = seed, .site = kLabels}, i, static_cast<uint32_t>(s.classes));
+      labels_.data_ptr<int64_t>()[i] =
+          random_below({.seed = seed, .site = kLabels}, i, static_cast<uint32_t>(s.classes));
     features_ = at::empty({s.samples, s.features});
     fill_normal(features_.data_ptr<float>(), features_.numel(), {.seed = seed, .site = kNoise}, 0, 0,
                 static_cast<float>(s.noise));
@@ -34,7 +35,8 @@ class TinyData : public Dataset {
   int64_t size() const override { return labels_.size(0); }
 
   std::vector<at::Tensor> load(std::span<const int64_t> samples, const RandomKey& random) const override {
-    const at::Tensor rows = torch::from_blob(const_cast<int64_t*>(samples.data()), {static_cast<int64_t>(samples.size())}, at::kLong);
+    const at::Tensor rows =
+        torch::from_blob(const_cast<int64_t*>(samples.data()), {static_cast<int64_t>(samples.size())}, at::kLong);
     at::Tensor x = features_.index_select(0, rows);
     at::Tensor noise = at::empty_like(x);
     fill_normal(noise.data_ptr<float>(), noise.numel(), random, 0, 0, static_cast<float>(augment_));

@@ -65,10 +65,14 @@ class TinyRl : public Recipe {
   }
 
   void run(const Phase& phase, ShardContext& context) override {
-    if (phase.name == "act") act(context);
-    else if (phase.name == "ask") ask(context);
-    else if (phase.name == "answer") answer(context);
-    else learn(context);
+    if (phase.name == "act")
+      act(context);
+    else if (phase.name == "ask")
+      ask(context);
+    else if (phase.name == "answer")
+      answer(context);
+    else
+      learn(context);
   }
 
   void apply(const Phase& phase, const Total& total, StepContext& context) override {
@@ -104,7 +108,8 @@ class TinyRl : public Recipe {
     return reinterpret_cast<Row*>(context.state(ring_).data_ptr<uint8_t>())[at % s_.ring];
   }
   static CatchGame new_game(const RandomKey& key, int64_t g) {
-    return CatchGame::start(random_below(key, 2 * g, CatchGame::kColumns), random_below(key, 2 * g + 1, CatchGame::kColumns));
+    return CatchGame::start(random_below(key, 2 * g, CatchGame::kColumns),
+                            random_below(key, 2 * g + 1, CatchGame::kColumns));
   }
 
   void act(ShardContext& context) {

@@ -6,8 +6,8 @@
 namespace tandem {
 
 struct TinyRlSettings : RecipeSettings {
-  int64_t games = 2;    // per shard
-  int64_t ring = 512;   // transitions kept per shard
+  int64_t games = 2;   // per shard
+  int64_t ring = 512;  // transitions kept per shard
   int64_t hidden = 32;
   double gamma = 0.95;
   double target_rate = 0.02;  // how fast the target network follows

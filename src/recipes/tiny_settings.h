@@ -6,7 +6,7 @@
 namespace tandem {
 
 struct TinySettings : RecipeSettings {
-  int64_t samples = 5000;  // not a multiple of the batch, so that every epoch ends in a padded one
+  int64_t samples = 5100;  // not a multiple of the batch, so that every epoch ends in a padded one
   int64_t features = 32;
   int64_t classes = 10;
   int64_t hidden = 64;

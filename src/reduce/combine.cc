@@ -13,7 +13,8 @@ LocalCombine::LocalCombine(const SumTree& tree, std::vector<ShardRange> ranges)
     : tree_(tree), ranges_(std::move(ranges)), range_of_(tree.shards(), -1), inboxes_(tree.shards()) {
   for (size_t r = 0; r < ranges_.size(); ++r)
     for (int shard = ranges_[r].first; shard < ranges_[r].last; ++shard) range_of_.at(shard) = static_cast<int>(r);
-  if (std::count(range_of_.begin(), range_of_.end(), -1)) throw std::logic_error("plan leaves a shard without a worker");
+  if (std::count(range_of_.begin(), range_of_.end(), -1))
+    throw std::logic_error("plan leaves a shard without a worker");
 }
 
 LocalCombine::Sums& LocalCombine::sums_for(int64_t length) {

@@ -40,9 +40,9 @@ class Combine {
   virtual ~Combine() = default;
   virtual void begin(const ContributionLayout& layout) = 0;
   virtual void add(int shard, Contribution contribution) = 0;
-  virtual Total finish() = 0;                        // every shard of every worker; valid until begin()
-  virtual const Inbox& inbox(int shard) const = 0;   // what the last phase sent to a shard of ours
-  virtual void drop_mail() = 0;                      // at a step's end
+  virtual Total finish() = 0;                       // every shard of every worker; valid until begin()
+  virtual const Inbox& inbox(int shard) const = 0;  // what the last phase sent to a shard of ours
+  virtual void drop_mail() = 0;                     // at a step's end
 };
 
 // All shards in this process. The plan's ranges are summed apart and joined as workers would join them, so that a plan

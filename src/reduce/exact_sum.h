@@ -43,9 +43,9 @@ class ExactSum {
   };
   using Buffer = std::unique_ptr<T[], Free>;
   struct Pending {
-    bool top = false;           // its sum stays here: nothing above it lies wholly in [first, last)
-    bool given = false;         // complete
-    int next = 0;               // how many children are in `sum`
+    bool top = false;    // its sum stays here: nothing above it lies wholly in [first, last)
+    bool given = false;  // complete
+    int next = 0;        // how many children are in `sum`
     Buffer sum;
     std::vector<Buffer> early;  // children that came before their turn
   };

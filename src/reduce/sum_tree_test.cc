@@ -7,9 +7,7 @@
 namespace tandem {
 namespace {
 
-TEST(SumTree, TwentyFourShardsAreTwoThreeTwoTwo) {
-  EXPECT_EQ(SumTree::arities(24), (std::vector<int>{2, 3, 2, 2}));
-}
+TEST(SumTree, TwentyFourShardsAreTwoThreeTwoTwo) { EXPECT_EQ(SumTree::arities(24), (std::vector<int>{2, 3, 2, 2})); }
 
 TEST(SumTree, TwentyFourShardsNeedAtMostTwoPartialsOnTheUsualWorkerCounts) {
   const SumTree tree(24);

@@ -109,15 +109,13 @@ struct RunIndex::Database {
       // switch.
       sqlite3_exec(db, "PRAGMA journal_mode=WAL", nullptr, nullptr, nullptr);
       run("PRAGMA synchronous=NORMAL");
-      Statement version(db, "PRAGMA user_version");
-      const bool fresh = version.step() && version.number(0) == 0;
-      if (!fresh && version.number(0) != kVersion) throw SqliteError(nullptr, SQLITE_CORRUPT);
-      run("CREATE TABLE IF NOT EXISTS runs (name TEXT PRIMARY KEY, stamp INTEGER NOT NULL, row TEXT NOT NULL) WITHOUT "
-          "ROWID");
+      // No statement may be open across a write: a reader that turns into a writer is refused at once, without the
+      // wait.
+      if (version() == 0) create();
+      if (version() != kVersion) throw SqliteError(nullptr, SQLITE_CORRUPT);
       // Reads every page of a small file: a damaged one is found here and not in the middle of a list.
       Statement check(db, "PRAGMA integrity_check(1)");
       if (!check.step() || check.text(0) != "ok") throw SqliteError(nullptr, SQLITE_CORRUPT);
-      if (fresh) run(fmt::format("PRAGMA user_version={}", kVersion).c_str());
     } catch (...) {
       sqlite3_close(db);
       throw;
@@ -127,6 +125,17 @@ struct RunIndex::Database {
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
+  int64_t version() {
+    Statement statement(db, "PRAGMA user_version");
+    return statement.step() ? statement.number(0) : -1;
+  }
+  void create() {
+    run("BEGIN IMMEDIATE");  // of two processes the second finds the table made
+    run("CREATE TABLE IF NOT EXISTS runs (name TEXT PRIMARY KEY, stamp INTEGER NOT NULL, row TEXT NOT NULL) WITHOUT "
+        "ROWID");
+    run(fmt::format("PRAGMA user_version={}", kVersion).c_str());
+    run("COMMIT");
+  }
   void run(const char* sql) {
     const int code = sqlite3_exec(db, sql, nullptr, nullptr, nullptr);
     if (code != SQLITE_OK) throw SqliteError(db, code);

@@ -203,6 +203,10 @@ void append_metrics_line(TextBuffer& out, const StepRecord& record, double time)
 }
 
 bool parse_metrics_line(std::string_view line, StepRecord& record, std::string& reason) {
+  return parse_own_line(line, record) || parse_any_metrics_line(line, record, reason);
+}
+
+bool parse_any_metrics_line(std::string_view line, StepRecord& record, std::string& reason) {
   record = StepRecord{};
   reason.clear();
   if (line.size() > kLongestMetricsLine) return reason = "longer than a record can be", false;

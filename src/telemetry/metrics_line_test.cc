@@ -50,6 +50,29 @@ TEST(MetricsLine, ReadsBackEveryNumberExactly) {
   EXPECT_EQ(is.phase_seconds, was.phase_seconds);
 }
 
+TEST(MetricsLine, TheFastReaderKnowsOurLinesAndGivesUpOnOthers) {
+  StepRecord record;
+  EXPECT_TRUE(parse_own_line(R"({"step":3,"loss":null,"seconds":0.5,"samples":8,"lr":1e-3,"grad_norm":-2,"scale":1,)"
+                             R"("skipped":false,"epoch":-1,"job":"a","metrics":{"x":1.5,"y":null},"phases":{},"t":7})",
+                             record));
+  EXPECT_EQ(record.job, "a");
+  EXPECT_EQ(record.metrics[0].second, 1.5);
+  StepRecord plain = sample();
+  plain.metrics = {{"accuracy", 0.1}};
+  const std::string line = line_of(plain);
+  ASSERT_TRUE(parse_own_line(line, record));
+  for (size_t at = 0; at < line.size(); ++at) {  // whatever one changed byte makes of it, both readers agree
+    for (const char byte : {'0', '9', '"', '{', '}', ',', '.', '-', 'e', ' ', '\\', 'n', '\xC3'}) {
+      std::string changed = line, reason;
+      changed[at] = byte;
+      StepRecord fast, slow;
+      const bool fast_good = parse_own_line(changed, fast), slow_good = parse_any_metrics_line(changed, slow, reason);
+      ASSERT_TRUE(!fast_good || slow_good) << changed;
+      ASSERT_TRUE(!fast_good || line_of(fast) == line_of(slow)) << changed;
+    }
+  }
+}
+
 TEST(MetricsLine, IsOneObjectWithTheDocumentedKeys) {
   const std::string line = line_of(sample());
   EXPECT_EQ(line.find('\n'), line.size() - 1);

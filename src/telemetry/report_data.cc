@@ -42,13 +42,13 @@ struct Totals {
     last_time = r.time;
     if (std::isfinite(r.loss)) loss = r.loss;
     if (r.skipped && ++skipped <= static_cast<int64_t>(kMostSkips)) skips.push_back(r.step);
-    for (const auto& [name, value] : r.phase_seconds) {
-      if (!std::isfinite(value)) continue;
-      const auto at = std::find_if(phases.begin(), phases.end(), [&](const auto& p) { return p.first == name; });
+    for (const auto& phase : r.phase_seconds) {
+      if (!std::isfinite(phase.second)) continue;
+      const auto at = std::find_if(phases.begin(), phases.end(), [&](const auto& p) { return p.first == phase.first; });
       if (at != phases.end())
-        at->second += value;
+        at->second += phase.second;
       else if (phases.size() < kMostPhases)
-        phases.emplace_back(name, value);
+        phases.push_back(phase);
     }
   }
 };

@@ -23,7 +23,8 @@ const whole = (v) => Math.round(v).toString().replace(/\B(?=(\d{3})+$)/g, " ");
 const duration = (s) => {
   if (s === null || s === undefined || !isFinite(s)) return "–";
   if (s < 60) return Number(s.toPrecision(3)) + " s";
-  const d = Math.floor(s / 86400), h = Math.floor(s / 3600) % 24, m = Math.floor(s / 60) % 60, r = Math.floor(s % 60);
+  s = Math.round(s);
+  const d = Math.floor(s / 86400), h = Math.floor(s / 3600) % 24, m = Math.floor(s / 60) % 60, r = s % 60;
   const two = (n) => String(n).padStart(2, "0");
   return (d ? d + " d " : "") + (d || h ? h + ":" + two(m) : m) + ":" + two(r);
 };
@@ -41,10 +42,15 @@ for (const s of data.series) {
 const labels = [...new Set(data.series.map((s) => s.label))];
 const byLabel = (label) => Object.values(jobs).map((j) => j[label]).filter(Boolean);
 
-// Exponential smoothing, corrected for its start, so that the first points are not pulled to zero.
-const smoothed = (values, amount) => {
+// Exponential smoothing in both directions, averaged: one alone would lag behind a falling loss. Each is corrected for its
+// start, so that the first points are not pulled to zero.
+const pass = (values, amount) => {
   let sum = 0, weight = 0;
   return values.map((v) => { sum = amount * sum + (1 - amount) * v; weight = amount * weight + 1 - amount; return sum / weight; });
+};
+const smoothed = (values, amount) => {
+  const back = pass([...values].reverse(), amount).reverse();
+  return pass(values, amount).map((v, i) => (v + back[i]) / 2);
 };
 
 // ---- one chart
@@ -83,7 +89,7 @@ function draw(chart) {
   const py = (y) => { const t = log ? (Math.log(Math.max(y, low)) - Math.log(low)) / (Math.log(high) - Math.log(low)) : (y - low) / (high - low); return T + (1 - t) * (H - T - B); };
   const path = (xs, ys) => "M" + xs.map((x, i) => px(x).toFixed(1) + " " + py(ys[i]).toFixed(1)).join("L");
   let svg = `<svg height="${H}" viewBox="0 0 ${W} ${H}" role="img" aria-label="${escape(chart.title)}">`;
-  for (const v of ticks(low, high, 4, log)) svg += `<line class="gridline" x1="${L}" x2="${W - R}" y1="${py(v).toFixed(1)}" y2="${py(v).toFixed(1)}"/><text x="${L - 8}" y="${(py(v) + 4).toFixed(1)}" text-anchor="end">${si(v)}</text>`;
+  for (const v of ticks(low, high, Math.round(H / 45), log)) svg += `<line class="gridline" x1="${L}" x2="${W - R}" y1="${py(v).toFixed(1)}" y2="${py(v).toFixed(1)}"/><text x="${L - 8}" y="${(py(v) + 4).toFixed(1)}" text-anchor="end">${si(v)}</text>`;
   for (const v of ticks(x0, x1, Math.max(2, Math.floor(W / 110)), false)) svg += `<text x="${px(v).toFixed(1)}" y="${H - 5}" text-anchor="middle">${si(v)}</text>`;
   svg += `<line class="axis" x1="${L}" x2="${W - R}" y1="${H - B}" y2="${H - B}"/>`;
   if (chart.marks) for (const m of data.events) if ((m.kind === "resume" || m.kind === "warning" || m.kind === "fault") && m.step >= x0 && m.step <= x1)
@@ -95,9 +101,9 @@ function draw(chart) {
     svg += `<path fill="none" stroke="${c}" stroke-width="${chart.smooth ? 2 : 1.6}" stroke-linejoin="round" d="${path(s.x, s.show)}"/>`;
     if (few) s.x.forEach((x, k) => { svg += `<circle cx="${px(x).toFixed(1)}" cy="${py(s.show[k]).toFixed(1)}" r="2.2" fill="${c}"/>`; });
   });
-  chart.box.innerHTML = svg + `<line class="cursor" y1="${T}" y2="${H - B}" x1="-9" x2="-9"/></svg><div class="tip"></div>`;
+  chart.box.innerHTML = svg + `<line class="cursor" y1="${T}" y2="${H - B}" visibility="hidden"/></svg><div class="tip"></div>`;
   const cursor = chart.box.querySelector(".cursor"), tip = chart.box.querySelector(".tip");
-  chart.box.onmouseleave = () => { cursor.setAttribute("x1", -9); cursor.setAttribute("x2", -9); tip.style.display = "none"; };
+  chart.box.onmouseleave = () => { cursor.setAttribute("visibility", "hidden"); tip.style.display = "none"; };
   chart.box.onmousemove = (event) => {
     const at = x0 + (event.offsetX - L) / (W - L - R) * (x1 - x0);
     let text = "", where = 0;
@@ -109,7 +115,7 @@ function draw(chart) {
       text += `<br><span class="key" style="background:${color(chart.first + i)}"></span>${escape(s.job || s.label)} <b>${num(s.show[a])}</b>` +
         (s.least ? ` <span class="soft">${num(s.least[a])} … ${num(s.greatest[a])}</span>` : chart.smooth ? ` <span class="soft">raw ${num(s.mean[a])}</span>` : "");
     });
-    cursor.setAttribute("x1", px(where)); cursor.setAttribute("x2", px(where));
+    cursor.setAttribute("visibility", "visible"); cursor.setAttribute("x1", px(where)); cursor.setAttribute("x2", px(where));
     tip.innerHTML = `step ${whole(where)}` + text; tip.style.display = "block";
     const side = px(where) > W / 2; tip.style.left = side ? "" : px(where) + 12 + "px"; tip.style.right = side ? W - px(where) + 12 + "px" : ""; tip.style.top = "12px";
   };

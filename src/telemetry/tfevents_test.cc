@@ -81,6 +81,14 @@ TEST(TfEvents, TheFileNamesItsVersionFirstAndASecondOneSortsAfter) {
   EXPECT_EQ(read_small_file(files[0])->find(start), std::string::npos);
 }
 
+TEST(TfEvents, AFileOfTheSameSecondOrOfAClockSetBackSortsAfterThoseThere) {
+  const TempDir dir;
+  write_file_atomically(dir / "events.out.tfevents.1794707300.zzz.99999.7", "");
+  const TfEventsWriter same(dir.path(), 1794707300.5, 0), earlier(dir.path(), 1794700000, 5);
+  EXPECT_GT(same.path().filename().string(), "events.out.tfevents.1794707300.zzz.99999.7");
+  EXPECT_GT(earlier.path().filename(), same.path().filename());
+}
+
 TEST(TfEvents, TensorBoardReadsBackARunAndItsResume) {
   const std::string python = TANDEM_PYTHON;
   if (python.empty())

@@ -1,7 +1,8 @@
 // world/catch_game.h -- a ball falls, a paddle catches it or not: the smallest game with a delayed reward.
 //
-// 8 rows, 5 columns. The ball falls one row a move; three moves: left, stay, right. On the last row the game ends with +1
-// if the paddle is under the ball, else -1. It can always be caught, so the best mean return is 1; random play gets -0.6.
+// 8 rows, 5 columns. The ball falls one row a move; three moves: left, stay, right. On the last row the game ends with
+// +1 if the paddle is under the ball, else -1. It can always be caught, so the best mean return is 1; random play gets
+// -0.6.
 #pragma once
 
 #include <cstdint>
