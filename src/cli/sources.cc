@@ -107,7 +107,8 @@ ResolvedRecipe resolve_recipe(const std::string& subject, const Arguments& argum
   std::optional<TextFile> given;
   std::string name = subject;
   if (subject.empty()) {
-    const auto named = project ? recipe_named_in(project->text, project->name) : std::nullopt;
+    auto named = project ? recipe_named_in(project->text, project->name) : std::nullopt;
+    if (!named && context.recipes.size() == 1) named = context.recipes.front().name;  // a user's own program
     if (!named) {
       std::vector<std::string> names;
       for (const RecipeInfo& recipe : context.recipes) names.push_back(recipe.name);

@@ -138,6 +138,9 @@ TEST(Resolver, BracketsAndQuotesThatDoNotMatchAreRefused) {
   EXPECT_NE(toml_error("layers = ]\n").find("a ']' that closes nothing"), std::string::npos);
   EXPECT_NE(toml_error("title = \"a\nseed = 1\n").find("my.toml:1: this is no TOML: a text without"),
             std::string::npos);
+  EXPECT_NE(toml_error("layers = 0x1'a'\n").find("my.toml:1: this is no TOML: a quote in the midst of a word"),
+            std::string::npos);
+  EXPECT_EQ(toml_error("optimizer.\"kind\" = 'sgd'\n[\"schedule\"]\n"), "no error");
   EXPECT_EQ(toml_error("title = \"[}\\\"]\" # }\n"), "no error");
   EXPECT_EQ(toml_error("title = '[}\\'\nlayers = [1, # }\n 2]\n"), "no error");
   EXPECT_EQ(toml_error("title = \"\"\"}\"\n}\"\"\"\"\"\noptimizer = { kind = 'sgd' }\n"), "no error");

@@ -43,6 +43,7 @@ class TokenGuard {
     while (at_ < text_.size()) {
       const char c = text_[at_];
       if (c == '"' || c == '\'') {
+        check_quote_may_stand_here();
         skip_string(c);
         continue;
       }
@@ -55,6 +56,8 @@ class TokenGuard {
                "put it in quotes");
       }
       if (c == '\n') ++line_;
+      if (c == '=') in_value_ = true;
+      if (c == '\n' && open_.empty()) in_value_ = false;
       if (c == '[' || c == '{') open(c);
       if (c == ']') close('[');
       if (c == '}') close('{');
@@ -63,6 +66,14 @@ class TokenGuard {
   }
 
  private:
+  // In the midst of a bare word a quote opens nothing for toml++, which would then read on where we skip.
+  void check_quote_may_stand_here() const {
+    const char before = at_ == 0 ? '\n' : text_[at_ - 1];
+    const bool begins_a_word = std::string_view(" \t\n\r=[,{").find(before) != std::string_view::npos;
+    if (begins_a_word || (before == '.' && !in_value_)) return;
+    refuse(source_name_, line_, "this is no TOML: a quote in the midst of a word", "put the whole word in quotes");
+  }
+
   void open(char bracket) {
     open_ += bracket;
     if (open_.size() > kDeepestBrackets)
@@ -110,6 +121,7 @@ class TokenGuard {
   std::string_view text_, source_name_;
   size_t at_ = 0;
   int line_ = 1;
+  bool in_value_ = false;  // after a '=', until the line or its brackets end
   std::string open_;
 };
 

@@ -14,10 +14,10 @@ struct ParserLost {};
 #define TOML_ENABLE_WINDOWS_COMPAT 0
 #define TOML_MAX_NESTED_VALUES 8  // no setting is deeper than a list
 #include <fmt/format.h>
+// Some of the asserts stand in noexcept functions: there, an end is still better than undefined behaviour.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored \
-    "-Wterminate"  // asserts in noexcept functions: an end is better than undefined behaviour
+#pragma GCC diagnostic ignored "-Wterminate"
 #endif
 #include <toml++/toml.h>
 #if defined(__GNUC__) && !defined(__clang__)
