@@ -3,7 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -11,12 +11,13 @@
 
 #include "base/errors.h"
 #include "cli/cli_main.h"
+#include "cli/output.h"
 #include "engine/run.h"
 
 namespace tandem {
 namespace {
 
-// work <run_dir> [--resume] [--json] [--quiet] [--no-color] [--max-seconds n]: what the launcher starts.
+// work <run_dir> [--resume] [--json] [--quiet] [--no-color] [--max-seconds n] [--checkpoint dir]: what the launcher starts.
 WorkRequest parse_work(int argc, char** argv, const std::string& program) {
   if (argc < 3)
     throw ConfigError("`work` needs a run folder", "it is what `train` starts, not for typing",
@@ -34,6 +35,8 @@ WorkRequest parse_work(int argc, char** argv, const std::string& program) {
       request.color = false;
     else if (flag == "--max-seconds" && i + 1 < argc)
       request.max_seconds = std::atof(argv[++i]);
+    else if (flag == "--checkpoint" && i + 1 < argc)
+      request.checkpoint = argv[++i];
     else
       throw ConfigError("`work` does not know " + flag, "launcher and worker are of different versions",
                         "build both again");
@@ -41,12 +44,12 @@ WorkRequest parse_work(int argc, char** argv, const std::string& program) {
   return request;
 }
 
-int fail(const Error& error) {
-  std::fputs(error.render().c_str(), stderr);
-  return static_cast<int>(error.code());
-}
-
 int work_main(int argc, char** argv, const std::string& program, const std::vector<RecipeEntry>& recipes) {
+  const bool json = std::any_of(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
+  const auto fail = [json](const Error& error) {
+    Output(json, false, false, false).error(error);
+    return static_cast<int>(error.code());
+  };
   try {
     return work(parse_work(argc, argv, program), recipes);
   } catch (const Error& error) {

@@ -148,7 +148,8 @@ Run::Run(const WorkRequest& request, const std::vector<RecipeEntry>& recipes)
 }
 
 void Run::restore() {
-  std::optional<LoadedCheckpoint> checkpoint = store_->load_newest();
+  std::optional<LoadedCheckpoint> checkpoint =
+      request_.checkpoint.empty() ? store_->load_newest() : store_->load(request_.checkpoint);
   if (!checkpoint) {
     restored_notes_.push_back("no checkpoint yet: the run begins at step 0");
     return;

@@ -37,7 +37,8 @@ void SupervisedRecipe::run(const Phase&, ShardContext& context) {
   context.counts[0] += batch.slice.real;
   at::NoGradGuard no_grad;
   if (const at::Tensor correct = row_correct(output, batch); correct.defined()) {
-    context.counts[1] += correct.narrow(0, 0, batch.slice.real).sum().item<int64_t>();
+    const bool padded = batch.slice.real < correct.size(0);
+    context.counts[1] += (padded ? correct.narrow(0, 0, batch.slice.real) : correct).sum().item<int64_t>();
     context.counts[2] += batch.slice.real;
   }
 }

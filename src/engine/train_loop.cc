@@ -198,8 +198,9 @@ Batch TrainLoop::make_batch(const LoadKey& key) const {
                          .shard = static_cast<uint32_t>(key.shard),
                          .site = kAugmentation};
   batch.tensors = recipe_->dataset()->load(batch.slice.samples, random);
-  batch.weight = at::zeros({static_cast<int64_t>(batch.slice.samples.size())});
-  batch.weight.narrow(0, 0, batch.slice.real).fill_(1);
+  const int64_t rows = static_cast<int64_t>(batch.slice.samples.size());
+  batch.weight = at::ones({rows});
+  if (batch.slice.real < rows) batch.weight.narrow(0, batch.slice.real, rows - batch.slice.real).zero_();
   return batch;
 }
 
