@@ -20,7 +20,7 @@ struct Small : TinySettings {
     samples = 60;
     hidden = 4;
     features = 4;
-    batch_size = 24;
+    batch_size = 48;
     loader.threads = 0;
   }
 };

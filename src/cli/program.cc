@@ -17,7 +17,8 @@
 namespace tandem {
 namespace {
 
-// work <run_dir> [--resume] [--json] [--quiet] [--no-color] [--max-seconds n] [--checkpoint dir]: what the launcher starts.
+// work <run_dir> [--resume] [--json] [--quiet] [--no-color] [--max-seconds n] [--checkpoint dir]: what the launcher
+// starts.
 WorkRequest parse_work(int argc, char** argv, const std::string& program) {
   if (argc < 3)
     throw ConfigError("`work` needs a run folder", "it is what `train` starts, not for typing",

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/file_system.h"
+#include "checkpoint/digest.h"
 #include "checkpoint/store.h"
 #include "checkpoint/verify.h"
 #include "cli/commands.h"
@@ -41,6 +42,22 @@ std::optional<Manifest> newest_manifest(const fs::path& checkpoints) {
   return std::nullopt;
 }
 
+// The run has reached its goal: tell what it reached, change nothing.
+int already_there(const Command& command, const RunFolder& run, const Manifest& manifest) {
+  if (!command.output.json()) return 0;
+  auto store = CheckpointStore::reader(FileSystem::real(), run.checkpoints());
+  const auto newest = store.load_newest();
+  command.output.object({{"run", run.id()},
+                         {"dir", fs::absolute(run.dir()).string()},
+                         {"recipe", run.recipe()},
+                         {"status", "done"},
+                         {"step", newest->manifest.step},
+                         {"digest", weights_digest(newest->model.tensors())},
+                         {"kind", manifest.kind},
+                         {"exit_code", 0}});
+  return 0;
+}
+
 }  // namespace
 
 int resume_run(const Command& command, const fs::path& run_dir, const std::optional<fs::path>& checkpoint) {
@@ -56,6 +73,12 @@ int resume_run(const Command& command, const fs::path& run_dir, const std::optio
   }
   check_worker_program(command.context);
   const RunLock lock(run.dir());
+  if (manifest && !checkpoint && recipe.settings->steps > 0 && manifest->step >= recipe.settings->steps) {
+    command.output.say(fmt::format("{} is at step {}, and {} were asked for: nothing to do", run.id(), manifest->step,
+                                   recipe.settings->steps));
+    return already_there(command, run, *manifest);
+  }
+  const std::string recipe_before(read_whole_file(FileSystem::real(), run.recipe_toml(), 1 << 20).text());
   run.write_recipe(recipe.resolver->to_toml(recipe.name));
   // The worker says all this when it is up; -v shows it before.
   command.output.detail(fmt::format("{}: {}", recipe.name, batch_line(*recipe.settings)));
@@ -67,7 +90,10 @@ int resume_run(const Command& command, const fs::path& run_dir, const std::optio
   // An older one must be named; the newest is what the worker takes anyway.
   const auto steps = CheckpointStore::reader(FileSystem::real(), run.checkpoints()).steps();
   if (checkpoint && manifest->step != steps.back()) more.insert(more.end(), {"--checkpoint", checkpoint->string()});
-  return start_worker(command, recipe, run.dir(), run.id(), more);
+  const int code = start_worker(command, recipe, run.dir(), run.id(), more);
+  // Refused before the first step: the run stays as it was, so that the next resume finds settings that work.
+  if (code == static_cast<int>(ExitCode::kUsage)) run.write_recipe(recipe_before);
+  return code;
 }
 
 int run_resume(const Command& command) {

@@ -1,6 +1,7 @@
 // cli/train.cc -- `tandem train`: resolve, check, make the run's folder, start the worker.
 #include <fmt/format.h>
 
+#include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/start.h"
 #include "launch/run_lock.h"
@@ -17,31 +18,41 @@ bool is_checkpoint_folder(const fs::path& path) {
   return fs::is_regular_file(path / "manifest.json") && fs::absolute(path).parent_path().filename() == "checkpoints";
 }
 
-int resume_from_train(const Command& command, const ResolvedRecipe& recipe) {
+// `recipe` is empty where none was named: the run knows its own.
+int resume_from_train(const Command& command, const std::string& recipe) {
   const std::string& from = *command.arguments.resume;
   const fs::path root = runs_root(command.arguments);
+  if (command.arguments.run_dir && from != "last")
+    throw ConfigError("--run-dir and --resume name two runs", "a resumed run goes on in its own folder",
+                      "leave --run-dir out");
   if (command.arguments.run_dir && from == "last") return resume_run(command, *command.arguments.run_dir, std::nullopt);
-  if (from == "last") {
-    const auto runs = RunIndex(root).list({.recipe = recipe.name, .limit = 1});
+  if (from == "last" && !recipe.empty()) {
+    const auto runs = RunIndex(root).list({.recipe = recipe, .limit = 1});
     if (runs.empty()) {
-      throw ConfigError(fmt::format("there is no run of {} to resume", recipe.name),
+      throw ConfigError(fmt::format("there is no run of {} to resume", recipe),
                         fmt::format("{} holds none", (root / "").string()),
                         fmt::format("begin one with `{} train {}`, or name the folder of all runs with --runs-root",
-                                    command.context.program, recipe.name));
+                                    command.context.program, recipe));
     }
     return resume_run(command, runs.front().dir, std::nullopt);
   }
   fs::path path = from;
   if (!path.has_filename()) path = path.parent_path();  // "runs/x/" as the shell completes it
   if (is_checkpoint_folder(path)) return resume_run(command, fs::absolute(path).parent_path().parent_path(), path);
-  return resume_run(command, RunFolder::find(root, from).dir(), std::nullopt);
+  const RunFolder run = RunFolder::find(root, from);
+  if (!recipe.empty() && !run.recipe().empty() && run.recipe() != recipe)
+    throw ConfigError(fmt::format("{} is a run of {}, not of {}", run.id(), run.recipe(), recipe),
+                      "a run goes on with its own recipe",
+                      fmt::format("use `{} resume {}`", command.context.program, run.id()));
+  return resume_run(command, run.dir(), std::nullopt);
 }
 
 }  // namespace
 
 int run_train(const Command& command) {
+  if (command.arguments.resume && command.subject().empty()) return resume_from_train(command, "");
   ResolvedRecipe recipe = resolve_recipe(command.subject(), command.arguments, command.context, command.output);
-  if (command.arguments.resume) return resume_from_train(command, recipe);
+  if (command.arguments.resume) return resume_from_train(command, recipe.name);
 
   const auto devices = settle(recipe, command.context);
   if (command.arguments.dry_run) {
@@ -58,7 +69,10 @@ int run_train(const Command& command) {
   command.output.detail(fmt::format("{}: {}", recipe.name, batch_line(*recipe.settings)));
   command.output.detail(plan_line(*recipe.settings, devices));
   command.output.detail(fmt::format("run {}", run.dir().string()));
-  return start_worker(command, recipe, run.dir(), run.id(), {});
+  const int code = start_worker(command, recipe, run.dir(), run.id(), {});
+  // Refused before the first step: a folder in which nothing was trained would only be in the way.
+  if (code == static_cast<int>(ExitCode::kUsage) && !fs::exists(run.metrics_jsonl())) fs::remove_all(run.dir());
+  return code;
 }
 
 }  // namespace tandem

@@ -31,14 +31,18 @@ void freeze_stop_rule(Resolver& resolver, RecipeSettings& settings) {
                                                     {"epochs", &settings.epochs},
                                                     {"episodes", &settings.episodes},
                                                     {"iterations", &settings.iterations}};
+  // A person who asks for 3 epochs does not mean "or the recipe's 200 steps, whichever comes first": the rules of the
+  // strongest source count, and those of weaker ones are switched off.
+  int strongest = 0;
   std::string chosen;
   for (const auto& [key, value] : rules) {
-    if (*value > 0 && resolver.source(key) != "default") chosen = key;
+    if (*value == 0 || resolver.strength(key) <= strongest) continue;
+    strongest = resolver.strength(key);
+    chosen = key;
   }
   if (chosen.empty()) return;
-  // A person who asks for 3 epochs does not mean "or the recipe's 200 steps, whichever comes first".
   for (const auto& [key, value] : rules) {
-    if (*value > 0 && resolver.source(key) == "default") {
+    if (*value > 0 && resolver.strength(key) < strongest) {
       *value = 0;
       resolver.note_source(key, fmt::format("off, because {} was given", chosen));
     }
@@ -77,7 +81,7 @@ void freeze(Resolver& resolver, RecipeSettings& settings, int device_count) {
     resolver.note_source("batch_size", source);
   }
   freeze_stop_rule(resolver, settings);
-  if (settings.schedule.kind != "constant" && settings.schedule.total_steps == 0 && settings.steps > 0) {
+  if (settings.schedule.kind == "cosine" && settings.schedule.total_steps == 0 && settings.steps > 0) {
     settings.schedule.total_steps = settings.steps;
     resolver.note_source("schedule.total_steps", "steps at the start");
   }

@@ -86,6 +86,7 @@ void Resolver::apply_toml(std::string_view text, std::string_view source_name) {
   for (const Change& change : changes) {
     store(*change.entry, change.value);
     sources_[change.entry->name] = change.source;
+    strengths_[change.entry->name] = change.source == "default" ? 0 : 1;
   }
 }
 
@@ -103,6 +104,7 @@ void Resolver::apply_defaults_file(std::string_view text, std::string_view sourc
   for (const Change& change : general) {
     store(*change.entry, change.value);
     sources_[change.entry->name] = change.source;
+    strengths_[change.entry->name] = change.source == "default" ? 0 : 1;
   }
 }
 
@@ -110,6 +112,7 @@ void Resolver::set(std::string_view key, std::string_view value, std::string_vie
   const auto& entry = find(key, source);
   store(entry, typed_in(entry, value, source));
   sources_[entry.name] = printable(source);
+  strengths_[entry.name] = 2;
 }
 
 void Resolver::apply_environment(const std::function<std::optional<std::string>(const std::string&)>& lookup) {
@@ -158,6 +161,11 @@ nlohmann::json Resolver::to_json() const {
   nlohmann::json values = nlohmann::json::object();
   for (const auto& entry : describer_.entries()) values[entry.name] = tandem::to_json(value_of(entry));
   return values;
+}
+
+int Resolver::strength(std::string_view key) const {
+  const auto it = strengths_.find(key);
+  return it == strengths_.end() ? 0 : it->second;
 }
 
 std::string Resolver::source(std::string_view key) const { return sources_.at(find(key, "source").name); }

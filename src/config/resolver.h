@@ -57,6 +57,7 @@ class Resolver {
   nlohmann::json result_values() const;  // Role::kResult keys only: what a checkpoint's manifest holds
   nlohmann::json to_json() const;        // every key -> value
   std::string source(std::string_view key) const;
+  int strength(std::string_view key) const;  // who set it: 0 nobody, 1 a file, 2 this command line or the environment
   std::vector<KeyInfo> keys() const;
 
  private:
@@ -64,6 +65,7 @@ class Resolver {
 
   Describer describer_;
   std::map<std::string, std::string, std::less<>> sources_, defaults_;
+  std::map<std::string, int, std::less<>> strengths_;  // 0 if absent
 };
 
 // The top-level `recipe` of a TOML text, if it has one. Throws ConfigError if the text is no TOML.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/errors.h"
 #include "config/units.h"
 
@@ -88,6 +90,14 @@ void RecipeSettings::describe(Describer& d) {
 }
 
 void RecipeSettings::check() const {
+  const std::vector<std::string> known = units();
+  for (const auto& [unit, count] :
+       {std::pair<std::string, int64_t>{"epochs", epochs}, {"episodes", episodes}, {"iterations", iterations}}) {
+    if (count == 0 || std::find(known.begin(), known.end(), unit) != known.end()) continue;
+    throw ConfigError(
+        fmt::format("this recipe has no {}", unit), "its stop rule counts other things",
+        fmt::format("use --steps{}{} or --max-time", known.empty() ? "" : ", --", fmt::join(known, ", --")));
+  }
   const int64_t unit = shards * accumulation;
   if (batch_size % unit != 0) {
     const int64_t below = batch_size / unit * unit;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "config/settings.h"
 
@@ -85,6 +86,9 @@ struct RecipeSettings : Settings {
   NanSettings nan;
 
   void describe(Describer& describer) override;
+
+  // The stop rules this recipe can count in, beside steps and time; asked before a worker starts.
+  virtual std::vector<std::string> units() const { return {"epochs", "episodes", "iterations"}; }
 
   // Rules between keys. The CLI calls it after freeze(); a recipe adds its own and calls this one. Throws ConfigError.
   virtual void check() const;

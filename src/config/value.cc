@@ -194,7 +194,7 @@ Value typed_in(const Describer::Entry& entry, std::string_view text, std::string
       },
       [&](const int64_t*) -> Value {
         const auto* or_word = std::get_if<OrWord>(&entry.limit);
-        if (or_word && text == or_word->word) return std::string(text);
+        if (or_word && (text == or_word->word || text == fmt::format("\"{}\"", or_word->word))) return or_word->word;
         int64_t number = 0;
         if (!typed_number(text, number)) wrong_type(entry, found, where);
         return number;

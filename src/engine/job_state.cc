@@ -41,7 +41,7 @@ void refuse_impure_layers(torch::nn::Module& model) {
 
 }  // namespace
 
-JobState::JobState(int shards, uint64_t seed) : shards_(shards), seed_(seed) {}
+JobState::JobState(int shards, uint64_t seed, ShardRange mine) : shards_(shards), mine_(mine), seed_(seed) {}
 
 void JobState::add_model(std::shared_ptr<torch::nn::Module> model, const std::string& prefix) {
   if (sealed_) throw std::logic_error("JobState is sealed");
@@ -64,7 +64,7 @@ at::Tensor JobState::add_replicated(const std::string& name, at::Tensor initial)
 ShardField JobState::add_shard_field(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype) {
   if (sealed_) throw std::logic_error("JobState is sealed");
   ShardArray array{name, {}};
-  for (int s = 0; s < shards_; ++s) array.per_shard.push_back(at::zeros(sizes, dtype));
+  for (int s = 0; s < mine_.size(); ++s) array.per_shard.push_back(at::zeros(sizes, dtype));
   shard_states_.push_back(std::move(array));
   return {static_cast<int>(shard_states_.size()) - 1};
 }
@@ -127,7 +127,13 @@ void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
   use_contribution(0);
 }
 
+std::string JobState::place_name(int64_t slot) const {
+  if (slot >= static_cast<int64_t>(slots_.size())) return "the batch-norm statistics";
+  return fmt::format("the gradient of '{}'", slots_[slot].name);
+}
+
 int64_t JobState::slot_at(int64_t offset) const {
+  if (offset >= parameter_floats_) return static_cast<int64_t>(slots_.size());
   const auto after = std::upper_bound(slots_.begin(), slots_.end(), offset,
                                       [](int64_t at, const ParameterSlot& slot) { return at < slot.offset; });
   return after - slots_.begin() - 1;
@@ -182,7 +188,7 @@ std::vector<NamedTensor> JobState::replicated_state() const {
 std::vector<NamedTensor> JobState::shard_state(int shard) const {
   std::vector<NamedTensor> tensors;
   for (const ShardArray& array : shard_states_)
-    tensors.push_back({fmt::format("shard.{:04}.{}", shard, array.name), array.per_shard[shard]});
+    tensors.push_back({fmt::format("shard.{:04}.{}", shard, array.name), array.per_shard.at(shard - mine_.first)});
   return tensors;
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "nn/batch_norm.h"
+#include "reduce/shard_range.h"
 
 namespace torch::nn {
 class Module;
@@ -42,7 +43,9 @@ struct NamedTensor {
 
 class JobState {
  public:
-  JobState(int shards, uint64_t seed);
+  // `mine`: the shards whose state lives in this process.
+  JobState(int shards, uint64_t seed, ShardRange mine);
+  JobState(int shards, uint64_t seed) : JobState(shards, seed, {0, shards}) {}
 
   // ---- for Recipe::build ----
   // The trained model. Its weights are drawn from the seed (nn/init.h) and moved into the flat buffer at seal().
@@ -59,7 +62,9 @@ class JobState {
   int shards() const { return shards_; }
   uint64_t seed() const { return seed_; }
   const std::vector<ParameterSlot>& slots() const { return slots_; }
-  int64_t slot_at(int64_t offset) const;  // the index of the tensor that this float of the buffer belongs to
+  // Which tensor this float of a contribution belongs to; slots().size() for the batch-norm statistics.
+  int64_t slot_at(int64_t offset) const;
+  std::string place_name(int64_t slot) const;                     // "the gradient of 'fc1.weight'"
   int64_t parameter_floats() const { return parameter_floats_; }  // with the padding between tensors
   int64_t statistic_floats() const { return statistic_floats_; }
   int64_t contribution_floats() const { return parameter_floats_ + statistic_floats_ + recipe_floats_; }
@@ -73,7 +78,8 @@ class JobState {
   std::span<float> contribution(int slot = 0);
   void use_contribution(int slot);
 
-  at::Tensor& shard(ShardField field, int shard) { return shard_states_[field.id].per_shard[shard]; }
+  ShardRange mine() const { return mine_; }
+  at::Tensor& shard(ShardField field, int shard) { return shard_states_[field.id].per_shard.at(shard - mine_.first); }
   BatchNormContext& batch_norm() { return *batch_norm_; }
   bool has_batch_norm() const { return !norms_.empty(); }
 
@@ -94,11 +100,12 @@ class JobState {
   };
   struct ShardArray {
     std::string name;
-    std::vector<at::Tensor> per_shard;
+    std::vector<at::Tensor> per_shard;  // of mine_, in order
   };
   void bind_contribution(const at::Tensor& flat);
 
   int shards_;
+  ShardRange mine_;
   uint64_t seed_, next_place_ = 0;
   bool sealed_ = false;
   std::vector<Model> models_;

@@ -5,14 +5,13 @@
 #include <thread>
 
 #include "engine/determinism.h"
-#include "reduce/exact_sum.h"
 
 namespace tandem {
 namespace {
 
 thread_local int this_member = -1;
 
-struct Ended {};  // thrown through a body whose neighbour failed
+struct Ended : std::exception {};  // thrown through a body whose neighbour failed
 
 }  // namespace
 
@@ -77,7 +76,7 @@ void Lockstep::hand_over(std::unique_lock<std::mutex>&) {
     const auto met = std::count(where_.begin(), where_.end(), Where::kMet);
     if (met > 0 && met < members && !error_)
       error_ = std::make_exception_ptr(std::logic_error("shards in lock-step did not meet equally often"));
-    if (met == members && !error_) sum_up();
+    if (met == members && !error_) sum_(shards_, values_);
     if (met > 0) {
       for (Where& w : where_)
         if (w == Where::kMet) w = Where::kRunning;
@@ -87,14 +86,6 @@ void Lockstep::hand_over(std::unique_lock<std::mutex>&) {
   }
   speaker_ = next;
   changed_.notify_all();
-}
-
-void Lockstep::sum_up() {
-  ExactSum<double> sum(tree_, static_cast<int64_t>(values_[0].size()));
-  for (size_t i = 0; i < values_.size(); ++i) sum.add(shards_[i], values_[i]);
-  const std::span<const double> total = sum.total();
-  const std::vector<double> copy(total.begin(), total.end());  // with one shard the total is its own memory
-  for (auto& values : values_) std::copy(copy.begin(), copy.end(), values.begin());
 }
 
 }  // namespace tandem

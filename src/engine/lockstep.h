@@ -1,8 +1,8 @@
 // engine/lockstep.h -- runs the local shards of a phase side by side, so that they can meet half-way (sync_bn).
 //
 // Every shard has a thread, but only one runs at a time: each runs until it meets or ends, then hands over to the next.
-// When all have met, their values are summed along the tree and each goes on with the total. All shards must meet
-// equally often. An error in one ends all: it is thrown by run().
+// When all have met, their values are summed along the tree (Combine::meet) and each goes on with the total. All shards
+// must meet equally often. An error in one ends all: it is thrown by run().
 #pragma once
 
 #include <condition_variable>
@@ -13,13 +13,13 @@
 #include <span>
 #include <vector>
 
-#include "reduce/sum_tree.h"
-
 namespace tandem {
 
 class Lockstep {
  public:
-  explicit Lockstep(const SumTree& tree) : tree_(tree) {}
+  // Sums what the members of this process give (over all workers where there are several).
+  using Sum = std::function<void(std::span<const int> shards, std::span<const std::span<double>> values)>;
+  explicit Lockstep(Sum sum) : sum_(std::move(sum)) {}
 
   // body(i) runs shards[i]; turn(i) is called, in that shard's thread, each time it gets the word.
   void run(std::span<const int> shards, const std::function<void(int)>& body, const std::function<void(int)>& turn);
@@ -30,9 +30,8 @@ class Lockstep {
  private:
   enum class Where { kRunning, kMet, kDone };
   void hand_over(std::unique_lock<std::mutex>& lock);
-  void sum_up();
 
-  const SumTree& tree_;
+  Sum sum_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<int> shards_;

@@ -77,6 +77,7 @@ class Run {
   void first_lines();
   void tell(const CheckpointReport& report);
   void save_now(bool must_succeed);
+  void fail(int code, const char* what);
   int finish(int code, const std::string& status);
   CheckpointContents& identify(CheckpointContents& contents) const;
 
@@ -273,12 +274,19 @@ int Run::train() {
     }
     save_now(true);
   } catch (const Error& error) {
-    while (auto report = checkpointer_->poll()) tell(*report);
-    telemetry_->warn(error.what());
-    finish(static_cast<int>(error.code()), "failed");
+    fail(static_cast<int>(error.code()), error.what());
+    throw;
+  } catch (const std::exception& error) {
+    fail(static_cast<int>(ExitCode::kFailed), error.what());
     throw;
   }
   return finish(code, code == 0 ? "done" : "stopped");
+}
+
+void Run::fail(int code, const char* what) {
+  while (auto report = checkpointer_->poll()) tell(*report);
+  telemetry_->warn(what);
+  finish(code, "failed");
 }
 
 int Run::finish(int code, const std::string& status) {

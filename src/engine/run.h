@@ -10,8 +10,8 @@
 namespace tandem {
 
 struct WorkRequest {
-  std::filesystem::path run_dir;  // made by the launcher: recipe.toml is resolved and checked
-  bool resume = false;            // go on from the newest whole checkpoint
+  std::filesystem::path run_dir;     // made by the launcher: recipe.toml is resolved and checked
+  bool resume = false;               // go on from the newest whole checkpoint
   std::filesystem::path checkpoint;  // ... or from this one; what came after it is then abandoned
   bool json = false, quiet = false, color = true;
   double max_seconds = 0;          // 0: what the recipe says

@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <cstring>
-#include <map>
+#include <set>
 
 #include "base/errors.h"
 #include "checkpoint/digest.h"
@@ -53,7 +53,8 @@ std::vector<NamedTensor> state_tensors(TrainLoop& loop) {
     for (NamedTensor& t : more) tensors.push_back(std::move(t));
   };
   append(loop.update().kept_state());
-  for (int shard = 0; shard < loop.state().shards(); ++shard) append(loop.state().shard_state(shard));
+  for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard)
+    append(loop.state().shard_state(shard));
   return tensors;
 }
 
@@ -109,8 +110,21 @@ void restore_snapshot(TrainLoop& loop, const LoadedCheckpoint& checkpoint) {
     throw CheckpointError(fmt::format("{}: manifest.json lacks the state of the update", where), e.what(),
                           "use an earlier checkpoint");
   }
-  for (const NamedTensor& t : loop.state().model_tensors()) fill(t, checkpoint.model, where + "/model.safetensors");
-  for (const NamedTensor& t : state_tensors(loop)) fill(t, checkpoint.state, where + "/state.safetensors");
+  const auto fill_all = [&](const std::vector<NamedTensor>& tensors, const SafetensorsFile& file,
+                            const std::string& name) {
+    for (const NamedTensor& t : tensors) fill(t, file, where + "/" + name);
+    if (file.tensors().size() == tensors.size()) return;
+    std::set<std::string> known;
+    for (const NamedTensor& t : tensors) known.insert(t.name);
+    for (const TensorView& t : file.tensors())
+      if (!known.contains(t.name))
+        throw CheckpointError(
+            fmt::format("{}/{} has a tensor '{}' that this recipe does not know", where, name, t.name),
+            "what it holds would be lost, and the run would not be the same",
+            "resume with the program version that wrote it (manifest.json names it)");
+  };
+  fill_all(loop.state().model_tensors(), checkpoint.model, "model.safetensors");
+  fill_all(state_tensors(loop), checkpoint.state, "state.safetensors");
   loop.set_steps_done(checkpoint.manifest.step);
 }
 

@@ -2,11 +2,16 @@
 
 #include <torch/torch.h>
 
+#include "base/errors.h"
+
 namespace tandem {
 
 void SupervisedRecipe::build(JobState& state) {
   state.add_model(make_model());
   data_ = make_data();
+  if (data_->size() <= 0)
+    throw ConfigError("the data set is empty", "an epoch needs at least one sample",
+                      "look at where the data comes from");
   sampler_ = std::make_unique<EpochSampler>(data_->size(), settings_.shards, settings_.accumulation, settings_.piece(),
                                             settings_.seed);
 }

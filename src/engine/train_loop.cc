@@ -134,8 +134,8 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
   // Each shard raises its flag before the sum, where NaN can still be told by shard and tensor. A lone shard's vector
   // is the total itself: there the norm finds it (update.cc), and one pass is saved.
   if (phase.gradients && state_.shards() > 1) {
-    const std::span<float> gradient = vector.first(state_.parameter_floats());
-    if (const int64_t bad = first_nonfinite(gradient.data(), static_cast<int64_t>(gradient.size())); bad >= 0)
+    const int64_t checked = state_.parameter_floats() + state_.statistic_floats();
+    if (const int64_t bad = first_nonfinite(vector.data(), checked); bad >= 0)
       desk.maxima.back() = nan_flag(shard, state_.slot_at(bad));
   }
   return {vector, desk.counts, desk.maxima, std::move(context.outgoing_)};
@@ -144,12 +144,17 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
 // ---- around it ----
 
 TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> recipe, const ShardPlan& plan)
+    : TrainLoop(settings, std::move(recipe), {0, static_cast<int>(settings.shards)},
+                std::make_unique<LocalCombine>(static_cast<int>(settings.shards), plan.ranges())) {}
+
+TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> recipe, ShardRange mine,
+                     std::unique_ptr<Combine> combine)
     : settings_(settings),
       recipe_(std::move(recipe)),
-      tree_(static_cast<int>(settings.shards)),
-      visit_order_(settings.shards),
+      mine_(mine),
+      visit_order_(mine.size()),
       state_([&] {
-        JobState state(static_cast<int>(settings.shards), static_cast<uint64_t>(settings.seed));
+        JobState state(static_cast<int>(settings.shards), static_cast<uint64_t>(settings.seed), mine);
         recipe_->build(state);
         int64_t floats = 0;
         for (const Phase& phase : recipe_->phases())
@@ -159,10 +164,10 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
       }()),
       phases_(recipe_->phases()),
       update_(settings, state_, settings.batch_size),
-      combine_(std::make_unique<LocalCombine>(tree_, plan.ranges())),
-      lockstep_(tree_),
-      desks_(settings.shards) {
-  std::iota(visit_order_.begin(), visit_order_.end(), 0);
+      combine_(std::move(combine)),
+      lockstep_([this](auto shards, auto values) { combine_->meet(shards, values); }),
+      desks_(mine.size()) {
+  std::iota(visit_order_.begin(), visit_order_.end(), mine_.first);
   if (phases_.back().mail) throw std::logic_error("the last phase of a step can't send mail: nobody would read it");
   if (recipe_->dataset()) {
     sampler_.emplace(recipe_->dataset()->size(), settings.shards, settings.accumulation, settings.piece(),
@@ -171,7 +176,7 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
         [this](const LoadKey& key) { return make_batch(key); }, [this](const LoadKey& key) { return next_batch(key); },
         static_cast<int>(settings.loader.threads), static_cast<int>(settings.loader.prefetch));
   }
-  for (int shard = 0; shard < settings.shards; ++shard) {
+  for (int shard = mine_.first; shard < mine_.last; ++shard) {
     ShardContext context;
     context.shard = shard;
     context.shards = static_cast<int>(settings.shards);

@@ -24,7 +24,11 @@ namespace tandem {
 
 class TrainLoop {
  public:
-  // Builds the recipe's state; the weights are those of step 0.
+  // Builds the recipe's state; the weights are those of step 0. This process drives the shards of `mine` and meets the
+  // others through `combine`.
+  TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> recipe, ShardRange mine,
+            std::unique_ptr<Combine> combine);
+  // One process that plays every worker of the plan.
   TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> recipe, const ShardPlan& plan);
 
   StepRecord step();  // one pass over the recipe's phases
@@ -37,7 +41,6 @@ class TrainLoop {
   Update& update() { return update_; }
   Recipe& recipe() { return *recipe_; }
   const EpochSampler* sampler() const { return sampler_ ? &*sampler_ : nullptr; }
-  const SumTree& tree() const { return tree_; }
 
   // For tests: the order in which shards are visited. It must not matter.
   void visit_in_order(std::vector<int> shards) { visit_order_ = std::move(shards); }
@@ -58,7 +61,7 @@ class TrainLoop {
 
   const RecipeSettings& settings_;
   std::unique_ptr<Recipe> recipe_;
-  SumTree tree_;
+  ShardRange mine_;
   std::vector<int> visit_order_;
   JobState state_;
   std::vector<Phase> phases_;

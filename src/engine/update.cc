@@ -67,9 +67,9 @@ int64_t Update::find_bad(std::span<const float> gradient) const {
 UpdateResult Update::skip(int64_t flag) {
   UpdateResult result{.skipped = true, .learning_rate = 0, .grad_norm = kAbsent, .loss_scale = loss_scale_};
   good_in_a_row_ = 0;
-  const std::string where = flag == 0 ? std::string("the combined gradient")
-                                      : fmt::format("the gradient of '{}' in shard {}",
-                                                    state_.slots().at(nan_flag_slot(flag)).name, nan_flag_shard(flag));
+  const std::string where =
+      flag == 0 ? std::string("the combined gradient")
+                : fmt::format("{} in shard {}", state_.place_name(nan_flag_slot(flag)), nan_flag_shard(flag));
   if (dynamic_scale_ && loss_scale_ > 1) {  // fp16 overflow: expected now and then, answered by a smaller scale
     loss_scale_ /= 2;
     result.note = fmt::format("overflow in {}; update skipped, loss scale now {:g}", where, loss_scale_);
@@ -97,7 +97,11 @@ UpdateResult Update::apply(std::span<const float> total, int64_t flag) {
   const std::span<const float> gradient = total.first(state_.parameter_floats());
   const double scaled_norm =
       flag ? 0 : std::sqrt(sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size())));
-  if (flag || !std::isfinite(scaled_norm)) return skip(flag ? flag : find_bad(gradient));
+  const std::span<const float> statistics =
+      total.subspan(gradient.size(), static_cast<size_t>(state_.statistic_floats()));
+  const bool finite =
+      std::isfinite(scaled_norm) && all_finite(statistics.data(), static_cast<int64_t>(statistics.size()));
+  if (flag || !finite) return skip(flag ? flag : find_bad(gradient));
   bad_in_a_row_ = 0;
   UpdateResult result{.loss_scale = loss_scale_};
   result.grad_norm = scaled_norm / loss_scale_;

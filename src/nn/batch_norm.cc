@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include "base/errors.h"
+
 namespace tandem {
 namespace {
 
@@ -37,7 +39,8 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
     sums.narrow(0, channels, channels).copy_((real * real).sum(dims));
     sums[2 * channels].fill_(static_cast<double>(real.numel() / channels));
     meet(*context, sums);
-    const double count = sums[2 * channels].item<double>();
+    // A piece can be padding in every shard; then there is nothing to normalise by, and nothing that counts.
+    const double count = std::max(sums[2 * channels].item<double>(), 1.0);
     const at::Tensor mean = sums.narrow(0, 0, channels) / count;
     const at::Tensor var = (sums.narrow(0, channels, channels) / count - mean * mean).clamp_min(0);
     // Every shard contributes its share of the same numbers, so that the sum over shards is the number itself.
@@ -68,7 +71,9 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
     const at::Tensor mean_dy = per_channel((sums.narrow(0, 0, channels) / count).to(dy.dtype()), dy);
     const at::Tensor mean_dy_xhat = per_channel((sums.narrow(0, channels, channels) / count).to(dy.dtype()), dy);
     const at::Tensor scale = per_channel((weight.to(at::kDouble) * invstd).to(dy.dtype()), dy);
-    const at::Tensor dx = scale * (dy - mean_dy - xhat * mean_dy_xhat);
+    at::Tensor dx = scale * (dy - mean_dy - xhat * mean_dy_xhat);
+    // Padding is in none of the sums, and nothing that counts depends on it.
+    if (rows < dx.size(0)) dx.narrow(0, rows, dx.size(0) - rows).zero_();
     return {dx, local_weight, local_bias, {}, {}, {}, {}};
   }
 };
@@ -87,6 +92,10 @@ at::Tensor BatchNormImpl::forward(const at::Tensor& x) {
     return at::batch_norm(x, weight, bias, running_mean, running_var, /*training=*/false, 0, eps_, /*cudnn=*/false);
   if (context->meet)
     return SyncBatchNorm::apply(x.to(at::kFloat), weight, bias, context.get(), sum_mean, sum_var, eps_).to(x.dtype());
+  if (x.numel() == channels_)
+    throw ConfigError("batch norm has one value per channel to work with",
+                      "one value has no variance; a shard's piece is one row",
+                      "use a larger batch_size, fewer shards, or sync_bn = true");
   // With momentum 1 the op stores the batch's own mean and (unbiased) variance.
   at::Tensor mean = at::zeros({channels_}), var = at::zeros({channels_});
   at::Tensor y = at::batch_norm(x, weight, bias, mean, var, /*training=*/true, 1.0, eps_, /*cudnn=*/false);

@@ -22,6 +22,8 @@ struct TinyRlSettings : RecipeSettings {
     clip_norm = 10;
   }
 
+  std::vector<std::string> units() const override { return {"episodes", "iterations"}; }
+
   void describe(Describer& d) override {
     RecipeSettings::describe(d);
     d.key("games", games, Range::between(1, 4096), "games each shard plays at once");

@@ -23,6 +23,8 @@ struct TinySettings : RecipeSettings {
     schedule.warmup_steps = 20;
   }
 
+  std::vector<std::string> units() const override { return {"epochs"}; }
+
   void describe(Describer& d) override {
     RecipeSettings::describe(d);
     d.key("samples", samples, Range::between(1, 10'000'000), "size of the generated data set");

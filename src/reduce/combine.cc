@@ -9,8 +9,8 @@ void Inbox::sort() {
   std::stable_sort(letters_.begin(), letters_.end(), [](const Letter& a, const Letter& b) { return a.from < b.from; });
 }
 
-LocalCombine::LocalCombine(const SumTree& tree, std::vector<ShardRange> ranges)
-    : tree_(tree), ranges_(std::move(ranges)), range_of_(tree.shards(), -1), inboxes_(tree.shards()) {
+LocalCombine::LocalCombine(int shards, std::vector<ShardRange> ranges)
+    : tree_(shards), ranges_(std::move(ranges)), range_of_(shards, -1), inboxes_(shards) {
   for (size_t r = 0; r < ranges_.size(); ++r)
     for (int shard = ranges_[r].first; shard < ranges_[r].last; ++shard) range_of_.at(shard) = static_cast<int>(r);
   if (std::count(range_of_.begin(), range_of_.end(), -1))
@@ -64,6 +64,14 @@ Total LocalCombine::finish() {
   outgoing_.clear();
   for (Inbox& inbox : inboxes_) inbox.sort();
   return {floats, counts_, maxima_};
+}
+
+void LocalCombine::meet(std::span<const int> shards, std::span<const std::span<double>> values) {
+  ExactSum<double> sum(tree_, static_cast<int64_t>(values[0].size()));
+  for (size_t i = 0; i < values.size(); ++i) sum.add(shards[i], values[i]);
+  const std::span<const double> total = sum.total();
+  const std::vector<double> copy(total.begin(), total.end());  // with one shard the total is its own memory
+  for (const std::span<double>& v : values) std::copy(copy.begin(), copy.end(), v.begin());
 }
 
 void LocalCombine::drop_mail() {

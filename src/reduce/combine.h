@@ -43,18 +43,22 @@ class Combine {
   virtual Total finish() = 0;                       // every shard of every worker; valid until begin()
   virtual const Inbox& inbox(int shard) const = 0;  // what the last phase sent to a shard of ours
   virtual void drop_mail() = 0;                     // at a step's end
+  // A sum in the middle of a phase, for shards that run in lock-step (sync_bn): values[i] is what shards[i] gives, and
+  // becomes the total over all shards of all workers. In double, along the same tree.
+  virtual void meet(std::span<const int> shards, std::span<const std::span<double>> values) = 0;
 };
 
 // All shards in this process. The plan's ranges are summed apart and joined as workers would join them, so that a plan
 // is exercised even where one process plays all its parts.
 class LocalCombine : public Combine {
  public:
-  LocalCombine(const SumTree& tree, std::vector<ShardRange> ranges);
+  LocalCombine(int shards, std::vector<ShardRange> ranges);
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
   Total finish() override;
   const Inbox& inbox(int shard) const override { return inboxes_.at(shard); }
   void drop_mail() override;
+  void meet(std::span<const int> shards, std::span<const std::span<double>> values) override;
 
  private:
   struct Sums {  // one per distinct vector length: buffers are kept between steps
@@ -64,7 +68,7 @@ class LocalCombine : public Combine {
   };
   Sums& sums_for(int64_t length);
 
-  const SumTree& tree_;
+  SumTree tree_;
   std::vector<ShardRange> ranges_;
   std::vector<int> range_of_;  // by shard
   std::vector<std::unique_ptr<Sums>> sums_;

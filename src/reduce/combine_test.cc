@@ -8,7 +8,6 @@ namespace tandem {
 namespace {
 
 TEST(LocalCombine, SumsCountsAndMaximaDoNotDependOnThePlan) {
-  const SumTree tree(24);
   std::mt19937 random(3);
   std::vector<std::vector<float>> floats(24, std::vector<float>(5));
   for (auto& row : floats)
@@ -16,7 +15,7 @@ TEST(LocalCombine, SumsCountsAndMaximaDoNotDependOnThePlan) {
   std::vector<float> first;
   for (const auto& ranges : std::vector<std::vector<ShardRange>>{
            {{0, 24}}, {{0, 12}, {12, 24}}, {{0, 5}, {5, 6}, {6, 23}, {23, 24}}, {{0, 8}, {8, 16}, {16, 24}}}) {
-    LocalCombine combine(tree, ranges);
+    LocalCombine combine(24, ranges);
     combine.begin({.floats = 5, .counts = 2, .maxima = 1});
     for (int s = 23; s >= 0; --s) {
       const std::vector<int64_t> counts{1, s}, maxima{s == 11 ? 99 : s};
@@ -32,10 +31,9 @@ TEST(LocalCombine, SumsCountsAndMaximaDoNotDependOnThePlan) {
 }
 
 TEST(LocalCombine, MailArrivesSortedBySenderWhateverTheOrderOfVisits) {
-  const SumTree tree(4);
   auto row = [](int value) { return std::vector<std::byte>{std::byte(value)}; };
   for (const std::vector<int>& order : std::vector<std::vector<int>>{{0, 1, 2, 3}, {3, 1, 0, 2}}) {
-    LocalCombine combine(tree, {{0, 1}, {1, 4}});
+    LocalCombine combine(4, {{0, 1}, {1, 4}});
     combine.begin({.mail = true});
     for (int s : order) {
       std::vector<Letter> letters{{s, 2, row(10 * s)}, {s, 2, row(10 * s + 1)}, {s, (s + 1) % 4, row(99)}};
@@ -53,8 +51,7 @@ TEST(LocalCombine, MailArrivesSortedBySenderWhateverTheOrderOfVisits) {
 }
 
 TEST(LocalCombine, APhaseWithoutMailMayNotSend) {
-  const SumTree tree(1);
-  LocalCombine combine(tree, {{0, 1}});
+  LocalCombine combine(1, {{0, 1}});
   combine.begin({});
   EXPECT_THROW(combine.add(0, {{}, {}, {}, {Letter{0, 0, {}}}}), std::logic_error);
 }

@@ -34,6 +34,8 @@ std::string first_line(const std::string& path) {
 uint64_t process_start(int64_t pid) {
   const std::string text = first_line(fmt::format("/proc/{}/stat", pid));
   size_t at = text.rfind(')');  // the name may hold spaces and brackets; fields are counted after it
+  // A zombie that nobody has reaped (usual in containers) is gone all the same.
+  if (at != std::string::npos && at + 2 < text.size() && (text[at + 2] == 'Z' || text[at + 2] == 'X')) return 0;
   for (int field = 2; field < 22 && at != std::string::npos; ++field) at = text.find(' ', at + 1);
   return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at, nullptr, 10);
 }

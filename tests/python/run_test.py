@@ -91,6 +91,23 @@ class Digest(Case):
         self.assertIn("bn1.running_mean", weights)
 
 
+class Kind(Case):
+    def test_a_library_told_to_round_otherwise_is_another_kind(self):
+        plain = json.loads(self.tandem("train", "tiny", *QUICK, "--steps", 3, "--json").stdout)
+        env = {"MKL_CBWR": "COMPATIBLE"}
+        other = json.loads(self.tandem("train", "tiny", *QUICK, "--steps", 3, "--json", env=env).stdout)
+        self.assertEqual(plain["kind"] == other["kind"], plain["digest"] == other["digest"])
+
+
+class Devices(Case):
+    def test_shards_from_devices_are_frozen_and_a_resume_on_fewer_keeps_the_bits(self):
+        args = ["--set", 'shards="devices"', "--set", "samples=400", "--set", "hidden=16", "--batch-size", "16"]
+        whole = self.train(*args, "--devices", "cpu:3", "--steps", 20)
+        part = self.train(*args, "--devices", "cpu:3", "--steps", 10)
+        rest = json.loads(self.tandem("resume", part["run"], "--devices", "cpu:2", "--steps", 20, "--json").stdout)
+        self.assertEqual(rest["digest"], whole["digest"])
+
+
 class Resume(Case):
     def test_stopped_by_steps_and_resumed_keeps_every_bit(self):
         for recipe, quick in (("tiny", QUICK), ("tiny-rl", QUICK_RL)):
@@ -171,6 +188,37 @@ class Resume(Case):
         done = self.tandem("resume", part["run"], "--steps", 8, code=5)
         self.assertIn("newer", done.stderr)
 
+    def test_what_a_resume_refuses_leaves_the_run_as_it_was(self):
+        part = self.train(*QUICK, "--steps", 4)
+        before = (pathlib.Path(part["dir"]) / "recipe.toml").read_text()
+        self.tandem("resume", part["run"], "--episodes", 5, code=2)
+        self.assertEqual((pathlib.Path(part["dir"]) / "recipe.toml").read_text(), before)
+        self.assertEqual(json.loads(self.tandem("resume", part["run"], "--steps", 6, "--json").stdout)["step"], 6)
+
+    def test_a_stop_rule_given_again_replaces_the_recorded_one(self):
+        part = self.train(*QUICK, "--steps", 4)
+        rest = json.loads(self.tandem("resume", part["run"], "--epochs", 2, "--json").stdout)
+        self.assertEqual(rest["step"], 18)
+
+    def test_a_goal_already_reached_changes_nothing(self):
+        part = self.train(*QUICK, "--steps", 6)
+        again = json.loads(self.tandem("resume", part["run"], "--steps", 3, "--json").stdout)
+        self.assertEqual((again["step"], again["digest"]), (6, part["digest"]))
+
+    def test_an_older_checkpoint_can_be_named(self):
+        whole = self.train(*QUICK, "--steps", 8)
+        part = self.train(*QUICK, "--steps", 6, "--checkpoint-every", "2 steps")
+        older = pathlib.Path(part["dir"]) / "checkpoints/step-00000004"
+        rest = json.loads(self.tandem("train", "tiny", "--checkpoint", older, "--steps", 8, "--json").stdout)
+        self.assertEqual(rest["digest"], whole["digest"])
+
+    def test_train_resume_checks_the_recipe_and_the_folder(self):
+        part = self.train(*QUICK, "--steps", 4)
+        self.assert_explains(self.tandem("train", "tiny-rl", f"--resume={part['run']}", code=2), "tiny-rl")
+        self.assert_explains(self.tandem("train", "tiny", f"--resume={part['run']}", "--run-dir", "other", code=2))
+        rest = json.loads(self.tandem("train", f"--resume={part['run']}", "--steps", 5, "--json").stdout)
+        self.assertEqual(rest["step"], 5)
+
     def test_another_shard_count_or_recipe_key_is_refused(self):
         part = self.train(*QUICK, "--steps", 4)
         self.assert_explains(self.tandem("resume", part["run"], "--set", "shards=12", code=2), "24", "12", "shard")
@@ -221,7 +269,15 @@ class BadInput(Case):
         self.assertFalse((self.dir / "runs").exists() and any((self.dir / "runs").glob("*/metrics.jsonl")))
 
     def test_the_wrong_unit_is_told(self):
-        self.assert_explains(self.tandem("train", "tiny", "--episodes", 5, code=2), "episodes")
+        self.assert_explains(self.tandem("train", "tiny", "--episodes", 5, "--run-dir", "refused", code=2), "episodes")
+        self.assertFalse((self.dir / "refused").exists(), "a start that is refused leaves nothing behind")
+
+    def test_batch_norm_over_one_row_is_told_before_it_makes_nan(self):
+        self.assert_explains(self.tandem("train", "tiny", "--batch-size", 24, "--steps", 3, code=2), "sync_bn")
+
+    def test_an_error_is_an_object_with_json(self):
+        done = self.tandem("train", "tiny", *QUICK, "--set", "optimizer.kind=sgd", "--lr", "1e38", "--steps", 200, "--json", code=7)
+        self.assertEqual(json.loads(done.stdout)["error"]["code"], 7)
 
     def test_resuming_what_is_not_there_is_told(self):
         self.assert_explains(self.tandem("resume", "nothing-here", code=2), "nothing-here")
