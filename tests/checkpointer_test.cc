@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <latch>
 
 #include "base/clock.h"
 #include "base/faulty_file_system.h"
@@ -36,14 +37,30 @@ struct Job {
   Checkpointer checkpointer;
 };
 
+// Holds every new file back until the gate opens, so that training surely goes on while a write is under way.
+class GatedFileSystem : public FileSystem {
+ public:
+  FileHandle open_new(const std::filesystem::path& path) override {
+    gate_.wait();
+    return FileSystem::open_new(path);
+  }
+  void open_gate() { gate_.count_down(); }
+
+ private:
+  std::latch gate_{1};
+};
+
 TEST(Checkpointer, ABackgroundWriteHoldsTheStateOfItsStepThoughTrainingWentOn) {
   TempDir dir;
-  Job job({.every = "1 steps"}, FileSystem::real(), dir.path());
+  GatedFileSystem gated;
+  Job job({.every = "1 steps"}, gated, dir.path());
   job.loop.step();
   const std::string digest = digest_of(job.loop);
   ASSERT_TRUE(job.checkpointer.due(1, 0));
   job.checkpointer.start(job.loop, 0);
   for (int i = 0; i < 5; ++i) job.loop.step();
+  EXPECT_FALSE(job.checkpointer.due(6, 0)) << "not while the one before is still being written";
+  gated.open_gate();
   EXPECT_NE(digest_of(job.loop), digest);
   const CheckpointReport last = job.checkpointer.save_now(job.loop, 0);
   EXPECT_TRUE(last.saved);

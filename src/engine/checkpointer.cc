@@ -78,7 +78,6 @@ CheckpointReport Checkpointer::save_now(TrainLoop& loop, double now) {
   last_step_ = loop.steps_done();
   if (report.saved) last_saved_step_ = report.step;
   report.stall_seconds = monotonic_seconds() - begin;
-  stalled_seconds_ += report.stall_seconds;
   return report;
 }
 

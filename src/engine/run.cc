@@ -94,6 +94,7 @@ class Run {
   std::optional<Checkpointer> checkpointer_;
   std::vector<std::string> restored_notes_;
   int64_t last_step_ = 0;
+  double asked_stall_seconds_ = 0, final_save_seconds_ = 0;
   double max_seconds_ = 0, begin_ = 0, earlier_seconds_ = 0, last_loss_ = kAbsent;
 };
 
@@ -231,6 +232,7 @@ void Run::save_now(bool must_succeed) {
   const CheckpointReport report = checkpointer_->save_now(*loop_, monotonic_seconds());
   while (auto earlier = checkpointer_->poll()) tell(*earlier);
   tell(report);
+  (must_succeed ? final_save_seconds_ : asked_stall_seconds_) += report.stall_seconds;
   if (!report.saved && must_succeed)
     throw Error(ExitCode::kFailed, fmt::format("the last checkpoint, of step {}, could not be saved", report.step),
                 report.error,
@@ -297,10 +299,13 @@ int Run::finish(int code, const std::string& status) {
                      .digest = digest_of(*loop_),
                      .kind = kind_,
                      .exit_code = code};
-  const double here = monotonic_seconds() - begin_;
+  // How long training waited for checkpoints; the save that ends a run is told apart, for nothing waits for it.
+  const double here = monotonic_seconds() - begin_ - final_save_seconds_;
+  const double stall = checkpointer_->stalled_seconds() + asked_stall_seconds_;
   summary.extra = {{"total_steps", last_step_},
-                   {"checkpoint_stall_seconds", checkpointer_->stalled_seconds()},
-                   {"checkpoint_stall_share", here > 0 ? checkpointer_->stalled_seconds() / here : 0}};
+                   {"checkpoint_stall_seconds", stall},
+                   {"checkpoint_stall_share", here > 0 ? stall / here : 0},
+                   {"final_save_seconds", final_save_seconds_}};
   if (status == "stopped") telemetry_->say(fmt::format("go on with `{} resume {}`", request_.program, folder_.id()));
   telemetry_->finish(summary);
   if (request_.json && status != "failed") {
