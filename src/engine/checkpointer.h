@@ -41,7 +41,7 @@ class Checkpointer {
   void start(TrainLoop& loop, double now_seconds);  // copies, then writes in the background
   // Copies, writes, waits. Reports of a background write that was under way come first.
   CheckpointReport save_now(TrainLoop& loop, double now_seconds);
-  std::optional<CheckpointReport> poll();  // the next finished report
+  std::optional<CheckpointReport> poll();                      // the next finished report
   double stalled_seconds() const { return stalled_seconds_; }  // by start(); save_now() reports its own
   int64_t last_saved_step() const { return last_saved_step_; }
 
