@@ -106,14 +106,19 @@ TEST(Exactness, Bf16Fp16AccumulationAndSyncBnAreExactToo) {
 }
 
 TEST(Exactness, LoaderThreadsAndPrefetchChangeNoBit) {
-  TinySettings s = tiny();
-  const std::string want = train(s, 6);
-  for (int threads : {1, 3})
-    for (int prefetch : {1, 4}) {
-      s.loader.threads = threads;
-      s.loader.prefetch = prefetch;
-      EXPECT_EQ(train(s, 6), want);
-    }
+  TinySettings alone = tiny(), together = tiny();
+  together.sync_bn = true;
+  together.accumulation = 2;
+  together.batch_size = 96;
+  for (TinySettings s : {alone, together}) {
+    const std::string want = train(s, 6);
+    for (int threads : {1, 3})
+      for (int prefetch : {1, 4}) {
+        s.loader.threads = threads;
+        s.loader.prefetch = prefetch;
+        EXPECT_EQ(train(s, 6), want);
+      }
+  }
 }
 
 TEST(Exactness, SeedRecipeAndDataEachChangeTheDigest) {

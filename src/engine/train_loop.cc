@@ -36,7 +36,7 @@ StepRecord TrainLoop::step() {
   for (const Phase& phase : phases_) {
     const double phase_begin = monotonic_seconds();
     combine_->begin(layout_of(phase));
-    if (settings_.sync_bn && phase.gradients && state_.has_batch_norm())
+    if (phase.gradients && lockstep())
       run_in_lockstep(phase);  // as below, but all shards side by side, meeting at every batch norm
     else
       run_alone(phase);                      // for each shard: combine_->add(shard, run_shard(phase, shard))
@@ -210,10 +210,15 @@ Batch TrainLoop::make_batch(const LoadKey& key) const {
 }
 
 LoadKey TrainLoop::next_batch(const LoadKey& key) const {
-  if (key.micro + 1 < settings_.accumulation) return {key.step, key.shard, key.micro + 1};
   const auto here = std::find(visit_order_.begin(), visit_order_.end(), key.shard);
-  if (here + 1 != visit_order_.end()) return {key.step, *(here + 1), 0};
-  return {key.step + 1, visit_order_.front(), 0};
+  const bool last_shard = here + 1 == visit_order_.end(), last_piece = key.micro + 1 == settings_.accumulation;
+  if (lockstep()) {  // all shards run piece 0, then all run piece 1
+    if (!last_shard) return {key.step, *(here + 1), key.micro};
+    return last_piece ? LoadKey{key.step + 1, visit_order_.front(), 0}
+                      : LoadKey{key.step, visit_order_.front(), key.micro + 1};
+  }
+  if (!last_piece) return {key.step, key.shard, key.micro + 1};
+  return last_shard ? LoadKey{key.step + 1, visit_order_.front(), 0} : LoadKey{key.step, *(here + 1), 0};
 }
 
 void ShardContext::backward(const at::Tensor& loss) {

@@ -47,6 +47,7 @@ class TrainLoop {
 
  private:
   ContributionLayout layout_of(const Phase& phase) const;
+  bool lockstep() const { return settings_.sync_bn && state_.has_batch_norm(); }
   void run_alone(const Phase& phase);
   void run_in_lockstep(const Phase& phase);
   Contribution run_shard(const Phase& phase, int shard, int slot);
