@@ -7,9 +7,15 @@
 #include <string_view>
 #include <vector>
 
-template void std::vector<at::Tensor>::_M_realloc_insert<at::Tensor>(std::vector<at::Tensor>::iterator, at::Tensor&&);
-template void std::vector<at::Tensor>::_M_realloc_insert<const at::Tensor&>(std::vector<at::Tensor>::iterator,
-                                                                            const at::Tensor&);
+// The whole class and every form of its growth that libtorch_cpu exports: the one with SVE is
+// _M_realloc_insert<at::Tensor&>, seen under emulation (docs/measured.md).
+using Tensors = std::vector<at::Tensor>;
+template class std::vector<at::Tensor>;
+template void Tensors::_M_realloc_insert<>(Tensors::iterator);
+template void Tensors::_M_realloc_insert<at::Tensor>(Tensors::iterator, at::Tensor&&);
+template void Tensors::_M_realloc_insert<at::Tensor&>(Tensors::iterator, at::Tensor&);
+template void Tensors::_M_realloc_insert<const at::Tensor>(Tensors::iterator, const at::Tensor&&);
+template void Tensors::_M_realloc_insert<const at::Tensor&>(Tensors::iterator, const at::Tensor&);
 
 namespace tandem {
 namespace {
