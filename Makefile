@@ -14,9 +14,13 @@ PREFIX ?= /usr/local
 ARGS ?=
 TESTS ?=
 EXECUTIONS ?= 1000000
-export TORCH_DIR CUDA CUDA_ARCHS JOBS PRESET BUILD_DIR PYTHON EXECUTIONS
+TRIALS ?= 500
+SEED ?=
+WORKERS ?=
+MUTANT ?=
+export TORCH_DIR CUDA CUDA_ARCHS JOBS PRESET BUILD_DIR PYTHON EXECUTIONS TRIALS
 
-.PHONY: help setup build train test bench format lint tidy fuzz install clean distclean
+.PHONY: help setup build train test bench format lint tidy fuzz simulate test-faults install clean distclean
 
 help:
 	@echo 'make train     set up, build, train the recipe tiny (ARGS="--steps 500" adds to its command line)'
@@ -26,6 +30,8 @@ help:
 	@echo 'make bench     measure, beside the peer, in one run'
 	@echo 'make format    put the sources in shape          make lint   check the shape and the promises'
 	@echo 'make fuzz      fuzz every reader (EXECUTIONS=$(EXECUTIONS) each)     make tidy   clang-tidy, if installed'
+	@echo 'make simulate  10,000 seeded schedules of kills, freezes, joins (SEED=n replays one)'
+	@echo 'make test-faults  500 random plans and faults of each test recipe (TRIALS=$(TRIALS))'
 	@echo 'make install   to PREFIX=$(PREFIX), for find_package(tandem)'
 	@echo 'make clean     remove $(BUILD_DIR)               make distclean   and .venv'
 	@echo
@@ -67,6 +73,13 @@ fuzz:
 	@scripts/setup.sh fuzz
 	@scripts/fuzz.sh $(ARGS)
 
+test-faults: build
+	@scripts/test_faults.sh $(ARGS)
+
+simulate:
+	@scripts/setup.sh
+	@SEED='$(SEED)' WORKERS='$(WORKERS)' MUTANT='$(MUTANT)' scripts/simulate.sh
+
 install: build
 	@scripts/build.sh tandem_libraries
 	@.venv/bin/cmake --install $(BUILD_DIR) --prefix '$(PREFIX)'
@@ -75,4 +88,4 @@ clean:
 	rm -rf -- '$(BUILD_DIR)'
 
 distclean: clean
-	rm -rf -- .venv .cache build-debug build-asan build-tsan build-fuzz
+	rm -rf -- .venv .cache build-debug build-asan build-tsan build-fuzz build-simulate

@@ -10,8 +10,8 @@ import re
 import sys
 
 # Lowest first: a folder includes itself and what stands before it.
-ORDER = ["base", "config", "checkpoint", "telemetry", "world", "runs", "launch", "monitor", "kernels",
-         "nn", "learn", "data", "reduce", "engine", "recipes", "cli"]
+ORDER = ["base", "config", "checkpoint", "telemetry", "world", "runs", "kernels", "reduce", "fleet", "launch", "monitor",
+         "nn", "learn", "data", "engine", "recipes", "cli"]
 ONLY_BASE = {"telemetry", "world", "kernels"}   # usable by anybody, so they know nobody
 FIRST_WITH_TORCH = ORDER.index("nn")
 MAX_LINES = 500

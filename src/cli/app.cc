@@ -31,12 +31,14 @@ class AppBuilder {
     root->add_flag("--version", arguments_.version, "version");
     root->require_subcommand(0, 1);
     common(root.get());
+    local_rank(root.get());  // torch.distributed.launch puts it before everything
     root->footer(examples({{"train " + recipe_, "a new run"},
                            {"resume last", "go on with the newest run"},
                            {"runs", "what was run, and how it ended"},
                            {"train " + recipe_ + " --help", "flags, with the values they have now"}}));
     add_train(root.get());
     add_resume(root.get());
+    add_members(root.get());
     add_runs(root.get());
     add_weights(root.get());
     add_report(root.get());
@@ -153,7 +155,14 @@ class AppBuilder {
                     "go on with a run: last, an id, a folder or a checkpoint")
         ->type_name("[run]");
     app->add_flag("--dry-run", arguments_.dry_run, "show the resolved recipe and the plan, and stop");
+    local_rank(app);
     settings(app);
+  }
+
+  void local_rank(CLI::App* app) {
+    app->add_option("--local-rank", arguments_.local_rank,
+                    "as torch.distributed.launch gives it; LOCAL_RANK goes before")
+        ->type_name("n");
   }
 
   void add_resume(CLI::App* root) {
@@ -163,7 +172,21 @@ class AppBuilder {
                          {"resume runs/mine --devices cpu:2", "by folder, on other devices"}});
     subject(app, "run", "id, start of an id, folder, or last", 0, 1);
     app->add_flag("--dry-run", arguments_.dry_run, "show the resolved recipe and the plan, and stop");
+    local_rank(app);
     settings(app);
+  }
+
+  void add_members(CLI::App* root) {
+    auto* join = command(root, "join", "adds workers to a run that is going on; its bits stay the same",
+                         {{"join last --devices cpu:1", "one more CPU worker"},
+                          {"join " + recipe_ + "-20261115 --devices cuda:2", "a GPU that became free"}});
+    subject(join, "run", "id, start of an id, folder, or last", 0, 1);
+    for (const SettingFlag& flag : setting_flags())
+      if (std::string(flag.key) == "devices") override_option(join, flag);
+    auto* leave = command(root, "leave", "takes a worker out of a run that is going on; its bits stay the same",
+                          {{"leave last --rank 2", "its shards go to the others at the next step"}});
+    subject(leave, "run", "id, start of an id, folder, or last", 0, 1);
+    leave->add_option("--rank", arguments_.rank, "the worker's number")->type_name("n");
   }
 
   void add_runs(CLI::App* root) {

@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/help.h"
+#include "cli/ranks.h"
 #include "cli/sources.h"
 
 namespace tandem {
@@ -54,16 +55,25 @@ int run_completion(const Command& command) {
 int run(const Command& command) {
   if (command.arguments.help) return show_help(command);
   if (command.arguments.version) return run_version(command);
-  static const std::map<std::string, int (*)(const Command&)> commands = {
-      {"train", run_train},           {"resume", run_resume},  {"runs", run_runs},          {"digest", run_digest},
-      {"export", run_export},         {"report", run_report},  {"config", run_config_show}, {"recipes", run_recipes},
-      {"completion", run_completion}, {"version", run_version}};
+  static const std::map<std::string, int (*)(const Command&)> commands = {{"train", run_train},
+                                                                          {"resume", run_resume},
+                                                                          {"join", run_join},
+                                                                          {"leave", run_leave},
+                                                                          {"runs", run_runs},
+                                                                          {"digest", run_digest},
+                                                                          {"export", run_export},
+                                                                          {"report", run_report},
+                                                                          {"config", run_config_show},
+                                                                          {"recipes", run_recipes},
+                                                                          {"completion", run_completion},
+                                                                          {"version", run_version}};
   const auto& words = command.arguments.command;
   if (words.empty() || words == std::vector<std::string>{"config"}) {
     show_help(command);
     return static_cast<int>(words.empty() ? ExitCode::kOk : ExitCode::kUsage);
   }
-  return commands.at(words.front())(command);
+  const auto act = commands.at(words.front());
+  return act == run_train || act == run_resume ? as_rank(command, act) : act(command);
 }
 
 // Before the line is parsed: an error in it must know how to show itself.

@@ -10,10 +10,13 @@
 
 namespace tandem {
 
+class Gathering;
+
 struct Command {
   const Arguments& arguments;
   const CliContext& context;
   const Output& output;
+  Gathering* ranks = nullptr;  // of another launcher; this is rank 0 then (cli/ranks.h)
 
   // The first word after the command, or `otherwise`.
   std::string subject(const std::string& otherwise = "") const {
@@ -26,6 +29,8 @@ int run_resume(const Command& command);
 // Goes on with the run in `run_dir`; `checkpoint` is a folder of its checkpoints/, or nothing for the newest whole one.
 int resume_run(const Command& command, const std::filesystem::path& run_dir,
                const std::optional<std::filesystem::path>& checkpoint);
+int run_join(const Command& command);
+int run_leave(const Command& command);
 int run_runs(const Command& command);
 int run_digest(const Command& command);
 int run_export(const Command& command);

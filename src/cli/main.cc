@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   tandem::CliContext context;
   context.program = "tandem";
   context.version = TANDEM_VERSION;
+  context.machine = tandem::this_machine();
   context.recipes = tandem::shipped_recipes();
   context.worker = self.parent_path() / "tandem-worker";
   return tandem::cli_main(argc, argv, context);

@@ -22,8 +22,8 @@ Manifest read_manifest(const fs::path& dir) {
   return Manifest::parse(read_whole_file(FileSystem::real(), dir / kManifestFile, kMaxManifest).text());
 }
 
-// The manifest of the newest checkpoint whose manifest is whole; the worker verifies the rest when it loads. Nothing if
-// the run never saved. A newer format ends it: falling back would lose work.
+// The manifest of the newest checkpoint whose manifest is whole; the launcher verifies the rest when it loads. Nothing
+// if the run never saved. A newer format ends it: falling back would lose work.
 std::optional<Manifest> newest_manifest(const fs::path& checkpoints) {
   auto store = CheckpointStore::reader(FileSystem::real(), checkpoints);
   auto steps = store.steps();
@@ -66,7 +66,7 @@ int resume_run(const Command& command, const fs::path& run_dir, const std::optio
   const auto manifest = checkpoint ? std::optional(read_manifest(*checkpoint)) : newest_manifest(run.checkpoints());
   // Before anything else about the settings: another shard count may break other rules too, and this is the cause.
   if (manifest) check_compatible(manifest->settings, recipe.resolver->result_values(), run.id());
-  const auto devices = settle(recipe, command.context);
+  const auto devices = settle(recipe, command);
   if (command.arguments.dry_run) {
     show_dry_run(command, recipe, devices);
     return 0;
@@ -86,14 +86,16 @@ int resume_run(const Command& command, const fs::path& run_dir, const std::optio
   command.output.detail(manifest
                             ? fmt::format("resume {} after step {}", run.dir().string(), manifest->step)
                             : fmt::format("resume {} from the start: it has no checkpoint yet", run.dir().string()));
-  std::vector<std::string> more = {"--resume"};
-  // An older one must be named; the newest is what the worker takes anyway.
+  // An older one must be named; the newest is what a resume takes anyway.
   const auto steps = CheckpointStore::reader(FileSystem::real(), run.checkpoints()).steps();
-  if (checkpoint && manifest->step != steps.back()) more.insert(more.end(), {"--checkpoint", checkpoint->string()});
-  const int code = start_worker(command, recipe, run.dir(), run.id(), more);
-  // Refused before the first step: the run stays as it was, so that the next resume finds settings that work.
-  if (code == static_cast<int>(ExitCode::kUsage)) run.write_recipe(recipe_before);
-  return code;
+  const fs::path named = checkpoint && manifest->step != steps.back() ? *checkpoint : fs::path();
+  try {
+    return start_run(command, recipe, devices, run.dir(), true, named);
+  } catch (const Error& error) {
+    // Refused before the first step: the run stays as it was, so that the next resume finds settings that work.
+    if (error.code() == ExitCode::kUsage) run.write_recipe(recipe_before);
+    throw;
+  }
 }
 
 int run_resume(const Command& command) {

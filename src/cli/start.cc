@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "cli/ranks.h"
 #include "config/units.h"
 #include "engine/shard_plan.h"
-#include "launch/supervise.h"
+#include "launch/launcher.h"
+#include "launch/rendezvous.h"
 
 namespace tandem {
 namespace {
@@ -27,9 +30,15 @@ void check_stop_rule(const RecipeSettings& settings, const std::string& recipe) 
 
 }  // namespace
 
-std::vector<DeviceSpec> settle(ResolvedRecipe& recipe, const CliContext& context) {
+std::vector<DeviceSpec> settle(ResolvedRecipe& recipe, const Command& command) {
   RecipeSettings& settings = *recipe.settings;
-  const auto devices = parse_devices(settings.devices, context.machine);
+  // Shards that are made of the devices need no more workers than the machine has.
+  const Machine& machine = command.context.machine;
+  bool given = false;  // here, not when the run began
+  for (const Override& flag : command.arguments.overrides) given = given || flag.key == "devices";
+  const auto devices = command.ranks
+                           ? devices_of_ranks(settings.devices, given, machine, command.ranks->place().size)
+                           : parse_devices(settings.devices, machine, settings.shards > 0 ? settings.shards : 1024);
   freeze(*recipe.resolver, settings, static_cast<int>(devices.size()));
   check_workers(devices.size(), settings.shards);
   check_stop_rule(settings, recipe.name);
@@ -86,23 +95,25 @@ void check_worker_program(const CliContext& context) {
                 "build it with `make build`; it stands beside the `tandem` program");
 }
 
-int start_worker(const Command& command, const ResolvedRecipe& recipe, const std::filesystem::path& run_dir,
-                 const std::string& run_id, const std::vector<std::string>& more_arguments) {
-  WorkerCommand worker{
-      command.context.worker, {"work", run_dir.string()}, {{"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}}};
-  worker.arguments.insert(worker.arguments.end(), more_arguments.begin(), more_arguments.end());
-  if (command.output.json()) worker.arguments.push_back("--json");
-  if (command.output.quiet()) worker.arguments.push_back("--quiet");
-  if (!command.output.color()) worker.arguments.push_back("--no-color");
-  if (const auto seconds = parse_duration(recipe.settings->max_time)) {
-    worker.arguments.insert(worker.arguments.end(), {"--max-seconds", fmt::format("{}", *seconds)});
-  }
-  SuperviseOptions options;
-  options.say = [&](std::string_view text) { command.output.say(text); };
-  options.log_hint = (run_dir / "logs" / "rank-0.log").string();
-  options.resume_hint = fmt::format("{} resume {}", command.context.program, run_id);
+int start_run(const Command& command, const ResolvedRecipe& recipe, const std::vector<DeviceSpec>& devices,
+              const std::filesystem::path& run_dir, bool resume, const std::filesystem::path& checkpoint) {
   command.output.flush();
-  return supervise(worker, options);
+  if (command.ranks)
+    command.ranks->gather(join_seconds([](const char* name) { return std::getenv(name); }), command.output.quiet());
+  const Machine machine = command.context.machine;
+  return launch({.run_dir = run_dir,
+                 .worker = command.context.worker,
+                 .devices = devices,
+                 .settings = recipe.settings.get(),
+                 .resume = resume,
+                 .checkpoint = checkpoint,
+                 .json = command.output.json(),
+                 .quiet = command.output.quiet(),
+                 .color = command.output.color(),
+                 .max_seconds = parse_duration(recipe.settings->max_time).value_or(0),
+                 .program = command.context.program == "tandem-worker" ? "tandem" : command.context.program,
+                 .parse_devices = [machine](const std::string& text) { return parse_devices(text, machine); },
+                 .net = command.ranks});
 }
 
 }  // namespace tandem

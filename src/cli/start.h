@@ -1,4 +1,4 @@
-// cli/start.h -- what train and resume share: the plan in words, and the start of the worker.
+// cli/start.h -- what train and resume share: the plan in words, and the start of the run.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 namespace tandem {
 
 // Devices parsed and counted against the shards; the recipe frozen (config/resolver.h) and checked. Throws ConfigError.
-std::vector<DeviceSpec> settle(ResolvedRecipe& recipe, const CliContext& context);
+std::vector<DeviceSpec> settle(ResolvedRecipe& recipe, const Command& command);
 
 // "24 shards x 8 = global batch 192" and "24 shards on 3 workers: 8 8 8 (cpu:0 cpu:1 cpu:2)".
 std::string batch_line(const RecipeSettings& settings);
@@ -24,8 +24,8 @@ void show_dry_run(const Command& command, const ResolvedRecipe& recipe, const st
 // Throws Error before anything is made, if the worker's program is not there.
 void check_worker_program(const CliContext& context);
 
-// Starts `<worker> work <run_dir> ...` and returns its exit code.
-int start_worker(const Command& command, const ResolvedRecipe& recipe, const std::filesystem::path& run_dir,
-                 const std::string& run_id, const std::vector<std::string>& more_arguments);
+// Runs it to its end (launch/launcher.h) and returns the exit code.
+int start_run(const Command& command, const ResolvedRecipe& recipe, const std::vector<DeviceSpec>& devices,
+              const std::filesystem::path& run_dir, bool resume, const std::filesystem::path& checkpoint = {});
 
 }  // namespace tandem

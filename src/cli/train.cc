@@ -4,6 +4,7 @@
 #include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/start.h"
+#include "launch/rendezvous.h"
 #include "launch/run_lock.h"
 #include "runs/index.h"
 #include "runs/run_folder.h"
@@ -50,11 +51,15 @@ int resume_from_train(const Command& command, const std::string& recipe) {
 }  // namespace
 
 int run_train(const Command& command) {
+  // A job that its launcher started again (torchrun --max-restarts, a requeued one of Slurm) goes on with its run.
+  if (command.ranks && command.ranks->place().restarts && command.arguments.run_dir && !command.arguments.resume &&
+      fs::exists(fs::path(*command.arguments.run_dir) / "recipe.toml"))
+    return resume_run(command, *command.arguments.run_dir, std::nullopt);
   if (command.arguments.resume && command.subject().empty()) return resume_from_train(command, "");
   ResolvedRecipe recipe = resolve_recipe(command.subject(), command.arguments, command.context, command.output);
   if (command.arguments.resume) return resume_from_train(command, recipe.name);
 
-  const auto devices = settle(recipe, command.context);
+  const auto devices = settle(recipe, command);
   if (command.arguments.dry_run) {
     show_dry_run(command, recipe, devices);
     return 0;
@@ -69,10 +74,13 @@ int run_train(const Command& command) {
   command.output.detail(fmt::format("{}: {}", recipe.name, batch_line(*recipe.settings)));
   command.output.detail(plan_line(*recipe.settings, devices));
   command.output.detail(fmt::format("run {}", run.dir().string()));
-  const int code = start_worker(command, recipe, run.dir(), run.id(), {});
-  // Refused before the first step: a folder in which nothing was trained would only be in the way.
-  if (code == static_cast<int>(ExitCode::kUsage) && !fs::exists(run.metrics_jsonl())) fs::remove_all(run.dir());
-  return code;
+  try {
+    return start_run(command, recipe, devices, run.dir(), false);
+  } catch (const Error& error) {
+    // Refused before the first step: a folder in which nothing was trained would only be in the way.
+    if (error.code() == ExitCode::kUsage && !fs::exists(run.metrics_jsonl())) fs::remove_all(run.dir());
+    throw;
+  }
 }
 
 }  // namespace tandem

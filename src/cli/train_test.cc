@@ -47,37 +47,35 @@ void make_run(const Sandbox& box, const std::string& dir, const std::vector<int6
     contents.settings = resolver.result_values();
     contents.shards = 24;
     contents.kind = "test-kind";
+    contents.scalars["update"] = {{"updates", step}};
     contents.model = {{"weight", DType::kF32, {3}, std::as_bytes(std::span(values))}};
     contents.state = contents.model;
     store.save(contents);
   }
 }
 
-TEST(Train, StartsTheWorkerWithTheRunsFolderAndReturnsItsCode) {
+TEST(Train, StartsTheWorkerWithTheRunsFolderAndNothingElseOfOurs) {
   Sandbox box;
   box.env["TANDEM_STAND_IN"] = "environment";
   const ProgramResult result = box.run({"train", "tiny", "--json", "-q", "--max_time", "90s"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.err, "");
+  EXPECT_EQ(nlohmann::json::parse(result.out)["status"], "done");
   const fs::path run = only_run(box);
-  const auto out = lines(result.out);
-  ASSERT_GE(out.size(), 5u);
-  EXPECT_EQ(out[0],
-            "args work " + fs::relative(run, box.dir()).string() + " --json --quiet --no-color --max-seconds 90");
-  EXPECT_EQ(out[1], "OMP_NUM_THREADS=1");
-  EXPECT_EQ(out[2], "MKL_NUM_THREADS=1");
-  EXPECT_EQ(out[4], "only the life pipe");
+  const auto told = lines(box.read((fs::relative(run, box.dir()) / "logs/rank-0.log").string()));
+  ASSERT_GE(told.size(), 5u);
+  EXPECT_EQ(told[0], "args work " + fs::relative(run, box.dir()).string());
+  EXPECT_EQ(told[1], "OMP_NUM_THREADS=1");
+  EXPECT_EQ(told[2], "MKL_NUM_THREADS=1");
+  EXPECT_EQ(told[3], "own group");
+  EXPECT_EQ(told[4], "0 foreign descriptors");
   EXPECT_TRUE(fs::is_regular_file(run / "recipe.toml"));
-  for (const int code : {0, 1, 4, 5, 7, 75}) {
-    box.env["TANDEM_STAND_IN"] = "exit " + std::to_string(code);
-    EXPECT_EQ(box.run({"train", "tiny"}).code, code);
-  }
 }
 
 TEST(Train, VerboseTellsShardsBatchDevicesAndPlanBeforeTheWorkerIsUp) {
   const Sandbox box;
   const auto said = lines(box.run({"train", "tiny", "-v", "--devices", "cpu:3"}).err);
-  ASSERT_EQ(said.size(), 3u);
+  ASSERT_GE(said.size(), 3u);
   EXPECT_EQ(said[0], "tiny: 24 shards x 8 = global batch 192");
   EXPECT_EQ(said[1], "24 shards on 3 workers: 8 8 8 (cpu:0 cpu:1 cpu:2)");
   EXPECT_TRUE(said[2].starts_with("run runs/tiny-")) << said[2];
@@ -159,12 +157,11 @@ TEST(Train, ShardsOfTheDevicesAreFrozenForEveryResume) {
 
 TEST(Train, ASecondStartInTheSameFolderIsRefusedWhileTheFirstRuns) {
   Sandbox box;
-  box.env["TANDEM_STAND_IN"] = "polite";
+  box.env["TANDEM_STAND_IN"] = "endless";
   int out = -1;
   const pid_t pid = box.start({"train", "tiny", "--run-dir", "r", "-q"}, out);
-  char c = 0;
-  while (read(out, &c, 1) == 1 && c != '\n') {
-  }
+  while (box.read("r/logs/rank-0.log").find("at work") == std::string::npos)
+    usleep(1000);  // lint: allow(sleep) polls a file
   const ProgramResult second = box.run({"resume", "r"});
   EXPECT_EQ(second.code, 2);
   EXPECT_NE(second.err.find("is in use"), std::string::npos) << second.err;
@@ -173,38 +170,41 @@ TEST(Train, ASecondStartInTheSameFolderIsRefusedWhileTheFirstRuns) {
   close(out);
 }
 
-TEST(Train, ADeadWorkerIsAnErrorWithTheWayBack) {
+TEST(Train, AWorkerThatDiesInItsStartAgainAndAgainIsAnErrorThatNamesItsLog) {
   Sandbox box;
-  box.env["TANDEM_STAND_IN"] = "die 11";
-  const ProgramResult result = box.run({"train", "tiny", "--json"});
-  EXPECT_EQ(result.code, 1);
-  EXPECT_EQ(nlohmann::json::parse(result.out)["error"]["code"], 1);
-  EXPECT_NE(result.err.find("`tandem resume tiny-"), std::string::npos) << result.err;
+  for (const std::string behaviour : {"die 11", "exit 3"}) {
+    box.env["TANDEM_STAND_IN"] = behaviour;
+    const ProgramResult result = box.run({"train", "tiny", "--json"});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(nlohmann::json::parse(result.out)["error"]["code"], 1);
+    EXPECT_NE(result.err.find("rank 0 (cpu:0)"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("logs/rank-"), std::string::npos) << result.err;
+  }
 }
 
-TEST(Resume, AppliesWhatIsGivenAgainAndTellsTheWorker) {
+TEST(Resume, AppliesWhatIsGivenAgainAndGoesOnFromTheNewestOrTheNamedOne) {
   Sandbox box;
   make_run(box, "r", {100, 200});
-  box.env["TANDEM_STAND_IN"] = "environment";
   const ProgramResult result = box.run({"resume", "r", "-v", "--steps", "500", "--devices", "cpu:2"});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(lines(result.out)[0], "args work r --resume --no-color");
+  EXPECT_NE(result.err.find("resumed from step 200"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("resume r after step 200"), std::string::npos) << result.err;
   const std::string recipe = box.read("r/recipe.toml");
   EXPECT_NE(recipe.find("steps = 500 "), std::string::npos);
-  for (const std::vector<std::string>& words :
+  for (std::vector<std::string> words :
        std::vector<std::vector<std::string>>{{"train", "tiny", "--resume", "--run-dir", "r"},
                                              {"train", "tiny", "--resume=./r"},
                                              {"train", "--resume", "./r/", "tiny"}}) {
+    words.insert(words.end(), {"--steps", "900"});
+    fs::remove_all(box.dir() / "r/checkpoints/step-00000900");
     const ProgramResult again = box.run(words);
     EXPECT_EQ(again.code, 0) << again.err;
-    EXPECT_NE(again.out.find(" --resume"), std::string::npos) << again.out;
+    EXPECT_NE(again.err.find("resumed from step 500"), std::string::npos) << again.err;
   }
-  const ProgramResult older = box.run({"train", "tiny", "--checkpoint", "r/checkpoints/step-00000100"});
-  EXPECT_NE(older.out.find("--resume --checkpoint r/checkpoints/step-00000100"), std::string::npos)
-      << older.out << older.err;
-  EXPECT_EQ(box.run({"train", "tiny", "--checkpoint", "r/checkpoints/step-00000200"}).out.find("--checkpoint"),
-            std::string::npos);
+  make_run(box, "q", {100, 200});
+  const ProgramResult older =
+      box.run({"train", "tiny", "--checkpoint", "q/checkpoints/step-00000100", "--steps", "900"});
+  EXPECT_NE(older.err.find("resumed from step 100 "), std::string::npos) << older.out << older.err;
 }
 
 TEST(Resume, TheNewestRunOfTheRecipeIsFound) {
@@ -212,9 +212,9 @@ TEST(Resume, TheNewestRunOfTheRecipeIsFound) {
   ASSERT_EQ(box.run({"train", "tiny"}).code, 0);
   const fs::path run = only_run(box);
   ASSERT_EQ(box.run({"train", "tiny-rl"}).code, 0);
-  const ProgramResult result = box.run({"train", "-v", "--resume", "tiny"});
+  const ProgramResult result = box.run({"train", "-v", "--resume", "tiny", "--steps", "9000"});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_NE(result.err.find(run.filename().string() + " from the start"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("resume " + (fs::path("runs") / run.filename()).string()), std::string::npos) << result.err;
 }
 
 TEST(Resume, AnotherShardCountIsRefused) {
@@ -252,7 +252,8 @@ TEST(Resume, ACheckpointOfANewerFormatIsRefused) {
 TEST(Resume, WithNoWholeCheckpointSaysWhyWithCode5) {
   Sandbox box;
   make_run(box, "r", {100});
-  box.write("r/checkpoints/step-00000100/manifest.json", "{}");
+  for (const std::string step : {"step-00000050", "step-00000100"})
+    box.write("r/checkpoints/" + step + "/manifest.json", "{}");
   const ProgramResult result = box.run({"resume", "r"});
   EXPECT_EQ(result.code, 5) << result.err;
 }

@@ -1,7 +1,9 @@
 #include "config/devices.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <charconv>
 #include <set>
 
@@ -11,6 +13,7 @@
 namespace tandem {
 namespace {
 
+constexpr int kMostAutoSlots = 8;   // more is asked for by name
 constexpr int kMostWorkers = 1024;  // a slip such as cpu:40000 must not start to allocate
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -106,13 +109,24 @@ void apply_speeds(std::vector<DeviceSpec>& devices, std::string_view all, std::s
 
 std::string DeviceSpec::name() const { return fmt::format("{}:{}", kind == Kind::kCpu ? "cpu" : "cuda", index); }
 
-std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& machine) {
+Machine this_machine() {
+  Machine machine;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) machine.cpu_slots = std::max(1, CPU_COUNT(&set));
+  return machine;
+}
+
+std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& machine, int64_t shards) {
   std::vector<DeviceSpec> devices;
   if (text.empty() || text == "auto") {
     for (int i = 0; i < machine.cuda_devices && machine.cuda_build; ++i) {
       devices.push_back({DeviceSpec::Kind::kCuda, i, 1.0});
     }
-    if (devices.empty()) devices.push_back({DeviceSpec::Kind::kCpu, 0, 1.0});
+    if (devices.empty()) {
+      const int64_t slots = std::clamp<int64_t>(std::min<int64_t>(machine.cpu_slots, shards), 1, kMostAutoSlots);
+      for (int i = 0; i < slots; ++i) devices.push_back({DeviceSpec::Kind::kCpu, i, 1.0});
+    }
     return devices;
   }
   const size_t at = text.find('@');

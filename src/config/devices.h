@@ -15,7 +15,11 @@ namespace tandem {
 struct Machine {
   bool cuda_build = false;
   int cuda_devices = 0;
+  int cpu_slots = 1;  // cores that this process may use
 };
+
+// What this machine offers to this process: its cores. (GPUs are added where there is a CUDA build.)
+Machine this_machine();
 
 struct DeviceSpec {
   enum class Kind { kCpu, kCuda };
@@ -25,8 +29,9 @@ struct DeviceSpec {
   std::string name() const;  // "cpu:0", "cuda:2"
 };
 
-// "" means "auto": every CUDA device, else one CPU worker. Throws ConfigError.
-std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& machine);
+// "" means "auto": every CUDA device, else a CPU worker per core, at most eight and at most `shards`. Throws
+// ConfigError.
+std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& machine, int64_t shards = 1);
 
 // Throws ConfigError if there are more workers than shards: a shard is never split.
 void check_workers(size_t workers, int64_t shards);

@@ -21,6 +21,10 @@ std::string joined(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
+std::string shard_tensor_name(int shard, const std::string& field) {
+  return fmt::format("shard.{:04}.{}", shard, field);
+}
+
 void refuse_impure_layers(torch::nn::Module& model) {
   for (const auto& item : model.named_modules()) {
     torch::nn::Module& part = *item.value();
@@ -63,10 +67,17 @@ at::Tensor JobState::add_replicated(const std::string& name, at::Tensor initial)
 
 ShardField JobState::add_shard_field(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype) {
   if (sealed_) throw std::logic_error("JobState is sealed");
-  ShardArray array{name, {}};
-  for (int s = 0; s < mine_.size(); ++s) array.per_shard.push_back(at::zeros(sizes, dtype));
-  shard_states_.push_back(std::move(array));
+  shard_states_.push_back({name, std::move(sizes), dtype, {}});
+  own(mine_);
   return {static_cast<int>(shard_states_.size()) - 1};
+}
+
+void JobState::own(ShardRange mine) {
+  mine_ = mine;
+  for (ShardArray& array : shard_states_) {
+    array.per_shard.clear();
+    for (int s = 0; s < mine_.size(); ++s) array.per_shard.push_back(at::zeros(array.sizes, array.dtype));
+  }
 }
 
 void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
@@ -188,7 +199,14 @@ std::vector<NamedTensor> JobState::replicated_state() const {
 std::vector<NamedTensor> JobState::shard_state(int shard) const {
   std::vector<NamedTensor> tensors;
   for (const ShardArray& array : shard_states_)
-    tensors.push_back({fmt::format("shard.{:04}.{}", shard, array.name), array.per_shard.at(shard - mine_.first)});
+    tensors.push_back({shard_tensor_name(shard, array.name), array.per_shard.at(shard - mine_.first)});
+  return tensors;
+}
+
+std::vector<NamedTensor> JobState::shard_shape(int shard) const {
+  std::vector<NamedTensor> tensors;
+  for (const ShardArray& array : shard_states_)
+    tensors.push_back({shard_tensor_name(shard, array.name), at::empty({1}, array.dtype).expand(array.sizes)});
   return tensors;
 }
 

@@ -79,6 +79,9 @@ class JobState {
   void use_contribution(int slot);
 
   ShardRange mine() const { return mine_; }
+  // Another range: every shard in it gets fields of zeros, to be filled by init_shard() or from a snapshot.
+  void own(ShardRange mine);
+  bool has_shard_state() const { return !shard_states_.empty(); }
   at::Tensor& shard(ShardField field, int shard) { return shard_states_[field.id].per_shard.at(shard - mine_.first); }
   BatchNormContext& batch_norm() { return *batch_norm_; }
   bool has_batch_norm() const { return !norms_.empty(); }
@@ -87,6 +90,8 @@ class JobState {
   std::vector<NamedTensor> model_tensors() const;     // parameters, running statistics, other buffers
   std::vector<NamedTensor> replicated_state() const;  // optimizer, shadows, replicated tensors
   std::vector<NamedTensor> shard_state(int shard) const;
+  // The same of a shard that may live elsewhere: tensors without memory of their own, for layouts.
+  std::vector<NamedTensor> shard_shape(int shard) const;
 
  private:
   struct Model {
@@ -100,6 +105,8 @@ class JobState {
   };
   struct ShardArray {
     std::string name;
+    std::vector<int64_t> sizes;
+    at::ScalarType dtype;
     std::vector<at::Tensor> per_shard;  // of mine_, in order
   };
   void bind_contribution(const at::Tensor& flat);

@@ -2,13 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "base/errors.h"
 #include "checkpoint/digest.h"
+#include "kernels/state_hash.h"
 
 namespace tandem {
 namespace {
@@ -40,102 +40,120 @@ DType dtype_of(at::ScalarType type) {
   }
 }
 
-TensorView view_of(const std::string& name, const at::Tensor& t) {
-  return {name,
-          dtype_of(t.scalar_type()),
-          t.sizes().vec(),
-          {static_cast<const std::byte*>(t.data_ptr()), static_cast<size_t>(t.nbytes())}};
-}
-
-std::vector<NamedTensor> state_tensors(TrainLoop& loop) {
-  std::vector<NamedTensor> tensors = loop.state().replicated_state();
-  auto append = [&](std::vector<NamedTensor> more) {
-    for (NamedTensor& t : more) tensors.push_back(std::move(t));
-  };
-  append(loop.update().kept_state());
-  for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard)
-    append(loop.state().shard_state(shard));
+std::vector<NamedTensor> replicated_tensors(TrainLoop& loop) {
+  std::vector<NamedTensor> tensors = loop.state().model_tensors();
+  for (NamedTensor& t : loop.state().replicated_state()) tensors.push_back(std::move(t));
+  for (NamedTensor& t : loop.update().kept_state()) tensors.push_back(std::move(t));
   return tensors;
 }
 
-void fill(const NamedTensor& into, const SafetensorsFile& file, const std::string& where) {
-  const TensorView* found = file.find(into.name);
-  const std::string todo = "resume with the program version and recipe that wrote it (manifest.json names them)";
-  if (!found)
-    throw CheckpointError(fmt::format("{} has no tensor '{}'", where, into.name), "the model or the recipe has changed",
-                          todo);
-  if (found->dtype != dtype_of(into.tensor.scalar_type()) || found->shape != into.tensor.sizes().vec())
-    throw CheckpointError(fmt::format("{}: tensor '{}' has another type or shape", where, into.name),
-                          fmt::format("found {} [{}], the recipe has [{}]", dtype_name(found->dtype),
-                                      fmt::join(found->shape, ", "), fmt::join(into.tensor.sizes().vec(), ", ")),
-                          todo);
-  at::Tensor& t = const_cast<at::Tensor&>(into.tensor);
-  if (!t.is_contiguous()) throw std::logic_error("state tensor '" + into.name + "' is not contiguous");
-  std::memcpy(t.data_ptr(), found->bytes.data(), found->bytes.size());
+std::byte* memory_of(const NamedTensor& t) {
+  if (!t.tensor.is_contiguous()) throw std::logic_error("state tensor '" + t.name + "' is not contiguous");
+  return static_cast<std::byte*>(t.tensor.data_ptr());
+}
+
+SnapshotTensor describe(const NamedTensor& t, bool model, int shard) {
+  const DType dtype = dtype_of(t.tensor.scalar_type());
+  return {t.name,
+          dtype,
+          t.tensor.sizes().vec(),
+          model,
+          shard,
+          0,
+          static_cast<uint64_t>(t.tensor.numel()) * dtype_size(dtype)};
+}
+
+// Calls copy(tensor's memory, place in the block, bytes) for what lies in [begin, end) of the block.
+template <class Copy>
+void each_piece(const std::vector<NamedTensor>& tensors, std::span<const SnapshotTensor> places, uint64_t begin,
+                uint64_t end, Copy copy) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const uint64_t first = std::max(begin, places[i].offset), last = std::min(end, places[i].offset + places[i].bytes);
+    if (first < last) copy(memory_of(tensors[i]) + (first - places[i].offset), first, last - first);
+  }
+}
+
+// Where the shards of this process lie among the layout's tensors.
+std::span<const SnapshotTensor> places_of(const SnapshotLayout& layout, size_t replicated, int fields, int shard) {
+  return std::span(layout.tensors())
+      .subspan(replicated + static_cast<size_t>(fields * shard), static_cast<size_t>(fields));
 }
 
 }  // namespace
 
-Snapshot take_snapshot(TrainLoop& loop, std::vector<at::Tensor> reuse) {
-  at::NoGradGuard no_grad;
-  Snapshot snapshot;
-  size_t next = 0;
-  auto copy = [&](const std::vector<NamedTensor>& tensors, std::vector<TensorView>& views) {
-    for (const NamedTensor& t : tensors) {
-      at::Tensor held;
-      if (next < reuse.size() && reuse[next].sizes() == t.tensor.sizes() && reuse[next].dtype() == t.tensor.dtype())
-        held = reuse[next].copy_(t.tensor);
-      else
-        held =
-            at::empty(t.tensor.sizes(), t.tensor.options().memory_format(at::MemoryFormat::Contiguous)).copy_(t.tensor);
-      ++next;
-      views.push_back(view_of(t.name, held));
-      snapshot.held.push_back(std::move(held));
-    }
-  };
-  copy(loop.state().model_tensors(), snapshot.contents.model);
-  copy(state_tensors(loop), snapshot.contents.state);
-  snapshot.contents.step = loop.steps_done();
-  snapshot.contents.shards = loop.state().shards();
-  snapshot.contents.scalars["update"] = loop.update().save();
-  return snapshot;
+SnapshotLayout snapshot_layout(TrainLoop& loop) {
+  SnapshotLayout layout;
+  const size_t model = loop.state().model_tensors().size();
+  const std::vector<NamedTensor> replicated = replicated_tensors(loop);
+  for (size_t i = 0; i < replicated.size(); ++i) layout.add(describe(replicated[i], i < model, -1));
+  for (int shard = 0; shard < loop.state().shards(); ++shard)
+    for (const NamedTensor& t : loop.state().shard_shape(shard)) layout.add(describe(t, false, shard));
+  return layout;
 }
 
-void restore_snapshot(TrainLoop& loop, const LoadedCheckpoint& checkpoint) {
-  at::NoGradGuard no_grad;
-  const std::string where = checkpoint.dir.filename().string();
-  try {
-    loop.update().load(checkpoint.manifest.scalars.at("update"));
-  } catch (const nlohmann::json::exception& e) {
-    throw CheckpointError(fmt::format("{}: manifest.json lacks the state of the update", where), e.what(),
-                          "use an earlier checkpoint");
-  }
-  const auto fill_all = [&](const std::vector<NamedTensor>& tensors, const SafetensorsFile& file,
-                            const std::string& name) {
-    for (const NamedTensor& t : tensors) fill(t, file, where + "/" + name);
-    if (file.tensors().size() == tensors.size()) return;
-    std::set<std::string> known;
-    for (const NamedTensor& t : tensors) known.insert(t.name);
-    for (const TensorView& t : file.tensors())
-      if (!known.contains(t.name))
-        throw CheckpointError(
-            fmt::format("{}/{} has a tensor '{}' that this recipe does not know", where, name, t.name),
-            "what it holds would be lost, and the run would not be the same",
-            "resume with the program version that wrote it (manifest.json names it)");
+void write_part(TrainLoop& loop, const SnapshotLayout& layout, std::span<std::byte> block, int me, int members) {
+  const std::vector<NamedTensor> replicated = replicated_tensors(loop);
+  const auto out = [&](const std::byte* from, uint64_t at, uint64_t bytes) {
+    std::memcpy(block.data() + at, from, bytes);
   };
-  fill_all(loop.state().model_tensors(), checkpoint.model, "model.safetensors");
-  fill_all(state_tensors(loop), checkpoint.state, "state.safetensors");
-  loop.set_steps_done(checkpoint.manifest.step);
+  const uint64_t begin = SnapshotLayout::kScalarBytes, bytes = layout.replicated_end() - begin;
+  each_piece(replicated, layout.tensors(), begin + bytes * me / members, begin + bytes * (me + 1) / members, out);
+  for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard) {
+    const std::vector<NamedTensor> own = loop.state().shard_state(shard);
+    each_piece(own, places_of(layout, replicated.size(), static_cast<int>(own.size()), shard), 0, layout.bytes(), out);
+  }
+  if (me == 0)
+    SnapshotLayout::put_scalars(
+        block,
+        {{"update", loop.update().save()}, {"step", loop.steps_done()}, {"ticket", loop.combine().next_ticket()}});
+}
+
+int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<const std::byte> block) {
+  const nlohmann::json scalars = SnapshotLayout::get_scalars(block);
+  const auto in = [&](std::byte* to, uint64_t at, uint64_t bytes) { std::memcpy(to, block.data() + at, bytes); };
+  loop.update().load(scalars.at("update"));
+  const std::vector<NamedTensor> replicated = replicated_tensors(loop);
+  each_piece(replicated, layout.tensors(), 0, layout.replicated_end(), in);
+  for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard) {
+    const std::vector<NamedTensor> own = loop.state().shard_state(shard);
+    each_piece(own, places_of(layout, replicated.size(), static_cast<int>(own.size()), shard), 0, layout.bytes(), in);
+  }
+  loop.set_steps_done(scalars.at("step"));
+  return scalars.value("ticket", int64_t{0});
+}
+
+uint64_t replicated_hash(TrainLoop& loop) {
+  uint64_t hash = 0;
+  for (const NamedTensor& t : replicated_tensors(loop))
+    hash = fold_hash(hash, state_hash(memory_of(t), static_cast<int64_t>(t.tensor.nbytes())));
+  return hash;
 }
 
 std::string digest_of(TrainLoop& loop) {
   std::vector<TensorView> views;
-  std::vector<at::Tensor> held;
-  for (const NamedTensor& t : loop.state().model_tensors()) {
-    held.push_back(t.tensor.contiguous());
-    views.push_back(view_of(t.name, held.back()));
-  }
+  for (const NamedTensor& t : loop.state().model_tensors())
+    views.push_back(
+        {t.name, dtype_of(t.tensor.scalar_type()), t.tensor.sizes().vec(), {memory_of(t), t.tensor.nbytes()}});
   return weights_digest(views);
+}
+
+Snapshot take_snapshot(TrainLoop& loop) {
+  const SnapshotLayout layout = snapshot_layout(loop);
+  Snapshot snapshot;
+  snapshot.block.resize(layout.bytes());
+  write_part(loop, layout, snapshot.block, 0, 1);
+  layout.describe(snapshot.block, snapshot.contents);
+  snapshot.contents.step = loop.steps_done();
+  snapshot.contents.shards = loop.state().shards();
+  snapshot.contents.scalars = SnapshotLayout::get_scalars(snapshot.block);
+  return snapshot;
+}
+
+void restore_snapshot(TrainLoop& loop, const LoadedCheckpoint& checkpoint) {
+  const SnapshotLayout layout = snapshot_layout(loop);
+  std::vector<std::byte> block(layout.bytes());
+  layout.fill(block, checkpoint);
+  read_snapshot(loop, layout, block);
 }
 
 }  // namespace tandem

@@ -1,30 +1,42 @@
-// engine/snapshot.h -- the whole state of a job at a step boundary, copied out, and put back.
+// engine/snapshot.h -- the whole state of a job at a step boundary, copied into a block of memory, and put back.
+//
+// Several workers write one snapshot together: each the shards it owns and one slice of the replicated tensors; whoever
+// reads it takes everything replicated and the shards it owns then. fleet/snapshot_layout.h tells what lies where.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "checkpoint/store.h"
 #include "engine/train_loop.h"
+#include "fleet/snapshot_layout.h"
 
 namespace tandem {
 
-// Owns copies, so the job can go on while a thread writes them.
-struct Snapshot {
-  CheckpointContents contents;  // views into `held`
-  std::vector<at::Tensor> held;
-};
+// The same on every worker of a job.
+SnapshotLayout snapshot_layout(TrainLoop& loop);
 
-// Fills step, shards, tensors and scalars; who the run is (id, recipe, settings, kind) is the caller's to add. Buffers
-// of an earlier snapshot may be given for reuse: fresh memory costs more than the copy.
-Snapshot take_snapshot(TrainLoop& loop, std::vector<at::Tensor> reuse = {});
+// This worker's part: member `me` of `members`. The first one adds the scalars.
+void write_part(TrainLoop& loop, const SnapshotLayout& layout, std::span<std::byte> block, int me, int members);
+// Everything replicated, this process's shards, the step; returns the ticket of the next combine.
+int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<const std::byte> block);
 
-// Throws CheckpointError if a tensor is missing or of another shape; the loop is then unusable.
-void restore_snapshot(TrainLoop& loop, const LoadedCheckpoint& checkpoint);
-
+// The hash of weights, optimizer and whatever else all workers hold alike.
+uint64_t replicated_hash(TrainLoop& loop);
 // The digest of the weights as they are now.
 std::string digest_of(TrainLoop& loop);
+
+// ---- for one process that holds everything ----
+// Owns its copy, so the job can go on while it is written.
+struct Snapshot {
+  CheckpointContents contents;  // views into `block`
+  std::vector<std::byte> block;
+};
+// Fills step, shards, tensors and scalars; who the run is (id, recipe, settings, kind) is the caller's to add.
+Snapshot take_snapshot(TrainLoop& loop);
+// Throws CheckpointError if a tensor is missing or of another shape; the loop is unchanged then.
+void restore_snapshot(TrainLoop& loop, const LoadedCheckpoint& checkpoint);
 
 }  // namespace tandem

@@ -35,16 +35,11 @@ StepRecord TrainLoop::step() {
   update_.begin_step(steps_done_);
   for (const Phase& phase : phases_) {
     const double phase_begin = monotonic_seconds();
-    combine_->begin(layout_of(phase));
-    if (phase.gradients && lockstep())
-      run_in_lockstep(phase);  // as below, but all shards side by side, meeting at every batch norm
-    else
-      run_alone(phase);                      // for each shard: combine_->add(shard, run_shard(phase, shard))
-    const Total total = combine_->finish();  // the same bits on every worker
+    const Total total = combined(phase);  // every shard's contribution; the same bits on every worker
 
     StepContext context{.step = steps_done_, .state = &state_, .record = &record};
     if (phase.gradients) {
-      const UpdateResult result = update_.apply(total.floats, total.maxima.back());
+      const UpdateResult result = update_.apply(total.floats, total.maxima[phase.maxima]);
       context.skipped = record.skipped = result.skipped;
       record.learning_rate = result.learning_rate;
       record.grad_norm = result.grad_norm;
@@ -55,6 +50,8 @@ StepRecord TrainLoop::step() {
     const size_t engine_floats = phase.gradients ? state_.parameter_floats() + state_.statistic_floats() : 0;
     recipe_->apply(phase, {total.floats.subspan(engine_floats), total.counts, total.maxima.first(phase.maxima)},
                    context);
+    if (&phase == &phases_.back()) agreed_wish_ = total.maxima.back();
+    if (observer_) observer_->applied();
     record.phase_seconds.emplace_back(phase.name, monotonic_seconds() - phase_begin);
   }
   combine_->drop_mail();
@@ -65,9 +62,35 @@ StepRecord TrainLoop::step() {
   return record;
 }
 
+Total TrainLoop::combined(const Phase& phase) {
+  while (true) {
+    try {
+      if (observer_) observer_->phase_begins(steps_done_, static_cast<int>(&phase - phases_.data()));
+      wished_ = wish_ ? wish_() : 0;
+      phase_ticket_ = combine_->next_ticket();
+      combine_->begin(layout_of(phase));
+      if (phase.gradients && lockstep())
+        run_in_lockstep(phase);  // as run_alone, but all shards side by side, meeting at every batch norm
+      else
+        run_alone(phase);
+      if (observer_) observer_->combine_begins();
+      const Total total = combine_->finish();
+      if (observer_) observer_->combine_ends();
+      return total;
+    } catch (const MembersChanged&) {  // nothing was applied: the phase is run again, with other members
+      if (!take_order_) throw;
+      take_order_();
+    }
+  }
+}
+
 void TrainLoop::run_alone(const Phase& phase) {
   state_.use_contribution(0);
-  for (int shard : visit_order_) combine_->add(shard, run_shard(phase, shard, 0));
+  for (int shard : visit_order_) {
+    Contribution contribution = run_shard(phase, shard, 0);
+    contribution.stays = shard == visit_order_.back();  // until the next phase: a transport need not copy it
+    combine_->add(shard, std::move(contribution));
+  }
 }
 
 void TrainLoop::run_in_lockstep(const Phase& phase) {
@@ -80,11 +103,15 @@ void TrainLoop::run_in_lockstep(const Phase& phase) {
         static_cast<BatchNormPiece&>(state_.batch_norm()) = desks_[i].norm;
       });
   state_.batch_norm().meet = nullptr;
-  for (size_t i = 0; i < visit_order_.size(); ++i) combine_->add(visit_order_[i], std::move(contributions[i]));
+  for (size_t i = 0; i < visit_order_.size(); ++i) {
+    contributions[i].stays = true;  // each has a buffer of its own
+    combine_->add(visit_order_[i], std::move(contributions[i]));
+  }
 }
 
 // Forward and backward of one shard, in its accumulation pieces.
 Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
+  if (observer_) observer_->shard_begins(shard);
   Desk& desk = desks_[slot];
   const ContributionLayout layout = layout_of(phase);
   std::span<float> vector;  // what is summed: the gradient with its tail, or the recipe's floats alone
@@ -136,8 +163,10 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
   if (phase.gradients && state_.shards() > 1) {
     const int64_t checked = state_.parameter_floats() + state_.statistic_floats();
     if (const int64_t bad = first_nonfinite(vector.data(), checked); bad >= 0)
-      desk.maxima.back() = nan_flag(shard, state_.slot_at(bad));
+      desk.maxima[phase.maxima] = nan_flag(shard, state_.slot_at(bad));
   }
+  if (&phase == &phases_.back()) desk.maxima.back() = wished_;
+  if (observer_) observer_->shard_ends(shard);
   return {vector, desk.counts, desk.maxima, std::move(context.outgoing_)};
 }
 
@@ -169,22 +198,56 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
       desks_(mine.size()) {
   std::iota(visit_order_.begin(), visit_order_.end(), mine_.first);
   if (phases_.back().mail) throw std::logic_error("the last phase of a step can't send mail: nobody would read it");
-  if (recipe_->dataset()) {
+  if (recipe_->dataset())
     sampler_.emplace(recipe_->dataset()->size(), settings.shards, settings.accumulation, settings.piece(),
                      settings.seed);
-    loader_ = std::make_unique<Loader>(
-        [this](const LoadKey& key) { return make_batch(key); }, [this](const LoadKey& key) { return next_batch(key); },
-        static_cast<int>(settings.loader.threads), static_cast<int>(settings.loader.prefetch));
-  }
+  start_loader();
+  begin_shards();
+}
+
+void TrainLoop::start_loader() {
+  if (!recipe_->dataset()) return;
+  loader_.reset();  // its threads ask for this loop's order of visits
+  loader_ = std::make_unique<Loader>(
+      [this](const LoadKey& key) { return make_batch(key); }, [this](const LoadKey& key) { return next_batch(key); },
+      static_cast<int>(settings_.loader.threads), static_cast<int>(settings_.loader.prefetch));
+}
+
+void TrainLoop::reassign(ShardRange mine, std::unique_ptr<Combine> combine) {
+  loader_.reset();
+  mine_ = mine;
+  visit_order_.resize(static_cast<size_t>(mine.size()));
+  std::iota(visit_order_.begin(), visit_order_.end(), mine_.first);
+  desks_.resize(static_cast<size_t>(mine.size()));
+  state_.own(mine);
+  combine_ = std::move(combine);
+  start_loader();
+}
+
+void TrainLoop::begin_shards() {
   for (int shard = mine_.first; shard < mine_.last; ++shard) {
     ShardContext context;
     context.shard = shard;
-    context.shards = static_cast<int>(settings.shards);
+    context.shards = static_cast<int>(settings_.shards);
     context.seed_ = state_.seed();
     context.state_ = &state_;
     recipe_->init_shard(context);
   }
 }
+
+ContributionLayout TrainLoop::largest_layout() const {
+  ContributionLayout largest;
+  for (const Phase& phase : phases_) {
+    const ContributionLayout layout = layout_of(phase);
+    largest.floats = std::max(largest.floats, layout.floats);
+    largest.counts = std::max(largest.counts, layout.counts);
+    largest.maxima = std::max(largest.maxima, layout.maxima);
+    largest.mail = largest.mail || layout.mail;
+  }
+  return largest;
+}
+
+bool TrainLoop::stateful() const { return state_.has_shard_state() || largest_layout().mail; }
 
 ContributionLayout TrainLoop::layout_of(const Phase& phase) const {
   ContributionLayout layout{.floats = phase.floats, .counts = phase.counts, .maxima = phase.maxima, .mail = phase.mail};
@@ -192,6 +255,7 @@ ContributionLayout TrainLoop::layout_of(const Phase& phase) const {
     layout.floats += state_.parameter_floats() + state_.statistic_floats();
     layout.maxima += 1;  // the NaN flag
   }
+  if (&phase == &phases_.back()) layout.maxima += 1;  // the wish
   return layout;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,8 +20,21 @@
 #include "engine/shard_plan.h"
 #include "engine/update.h"
 #include "reduce/combine.h"
+#include "reduce/watch.h"
 
 namespace tandem {
+
+// Told where the loop is; for progress counters and fault points.
+class LoopObserver {
+ public:
+  virtual ~LoopObserver() = default;
+  virtual void phase_begins(int64_t step, int phase) = 0;
+  virtual void shard_begins(int shard) = 0;
+  virtual void shard_ends(int shard) = 0;
+  virtual void combine_begins() = 0;
+  virtual void combine_ends() = 0;
+  virtual void applied() = 0;
+};
 
 class TrainLoop {
  public:
@@ -32,12 +46,31 @@ class TrainLoop {
   TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> recipe, const ShardPlan& plan);
 
   StepRecord step();  // one pass over the recipe's phases
+
+  // Another range of shards and other members to meet. The state of the shards is zeros afterwards: begin_shards() or a
+  // snapshot fills it.
+  void reassign(ShardRange mine, std::unique_ptr<Combine> combine);
+  void begin_shards();  // the first state of this process's shards
+  // Called when the members change in the middle of a phase (reduce/watch.h). It takes the next order: either it calls
+  // reassign(), and the phase is run again, or it throws to give the step up.
+  void on_members_changed(std::function<void()> take_order) { take_order_ = std::move(take_order); }
+  // What this worker wishes for, and what all agreed on in the step's last combine: the highest of all members' wishes.
+  void wish(std::function<int64_t()> wish) { wish_ = std::move(wish); }
+  int64_t agreed_wish() const { return agreed_wish_; }
+  int64_t phase_ticket() const { return phase_ticket_; }  // of the first combine of the phase that runs now
+  void watch(LoopObserver* observer) { observer_ = observer; }
   // What the user should know about the last step ("" if nothing): a skipped update, a roll-back.
   const std::string& note() const { return note_; }
 
   int64_t steps_done() const { return steps_done_; }
   void set_steps_done(int64_t steps) { steps_done_ = steps; }
   JobState& state() { return state_; }
+  Combine& combine() { return *combine_; }
+  const std::vector<Phase>& phases() const { return phases_; }
+  // The largest contribution of any phase: what a transport must have room for.
+  ContributionLayout largest_layout() const;
+  // A worker's death loses what its shards held, so everybody goes back to a snapshot.
+  bool stateful() const;
   Update& update() { return update_; }
   Recipe& recipe() { return *recipe_; }
   const EpochSampler* sampler() const { return sampler_ ? &*sampler_ : nullptr; }
@@ -47,6 +80,8 @@ class TrainLoop {
 
  private:
   ContributionLayout layout_of(const Phase& phase) const;
+  Total combined(const Phase& phase);
+  void start_loader();
   bool lockstep() const { return settings_.sync_bn && state_.has_batch_norm(); }
   void run_alone(const Phase& phase);
   void run_in_lockstep(const Phase& phase);
@@ -73,6 +108,10 @@ class TrainLoop {
   std::unique_ptr<Loader> loader_;
   std::vector<Desk> desks_;
   int64_t steps_done_ = 0, steps_here_ = 0;
+  std::function<void()> take_order_;
+  std::function<int64_t()> wish_;
+  int64_t wished_ = 0, agreed_wish_ = 0, phase_ticket_ = 0;
+  LoopObserver* observer_ = nullptr;
   std::string note_;
 };
 

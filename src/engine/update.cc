@@ -34,6 +34,7 @@ Update::Update(const RecipeSettings& settings, JobState& state, int64_t global_b
     decays_.push_back(settings.optimizer.decay_vectors || slot.sizes.size() >= 2);
   // A power of two, so that unscaling is exact.
   if (dynamic_scale_) loss_scale_ = std::exp2(std::floor(std::log2(settings.amp.initial_scale)));
+  if (settings.nan.rollback_every > 0) keep();  // from the start, so that a snapshot's layout never changes
 }
 
 void Update::begin_step(int64_t step) {
@@ -78,7 +79,7 @@ UpdateResult Update::skip(int64_t flag) {
   ++bad_in_a_row_;
   result.note = fmt::format("NaN or Inf in {}; update skipped ({} in a row)", where, bad_in_a_row_);
   if (bad_in_a_row_ < settings_.nan.patience) return result;
-  if (kept_.empty() || rollbacks_ >= settings_.nan.max_rollbacks)
+  if (kept_updates_ < 0 || rollbacks_ >= settings_.nan.max_rollbacks)
     throw Error(
         ExitCode::kGuardStopped, fmt::format("training stopped: NaN or Inf in {}", where),
         fmt::format("{} updates in a row were skipped, after {} roll-backs at lower learning rates", bad_in_a_row_,
@@ -171,7 +172,6 @@ void Update::load(const nlohmann::json& saved) {
   bad_in_a_row_ = saved.at("bad_in_a_row");
   rollbacks_ = saved.at("rollbacks");
   const int64_t kept = saved.at("kept_updates");
-  if (kept >= 0) keep();  // makes the buffers, which the loader then fills
   kept_updates_ = kept;
 }
 

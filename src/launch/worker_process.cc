@@ -37,6 +37,7 @@ struct Pipe {
 
 std::vector<std::string> merged_environment(const WorkerCommand& command, int life_fd) {
   auto added = command.environment;
+  for (const auto& [name, fd] : command.inherit) added.emplace_back(name, std::to_string(fd));
   added.emplace_back("TANDEM_LIFE_FD", std::to_string(life_fd));
   std::vector<std::string> merged;
   for (char** entry = environ; *entry; ++entry) {
@@ -57,8 +58,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 // Between fork and exec: system calls only.
-[[noreturn]] void become_worker(const char* program, char** arguments, char** environment, pid_t launcher, int life_fd,
-                                int error_fd) {
+[[noreturn]] void become_worker(const char* program, char** arguments, char** environment, pid_t launcher,
+                                const int* inherit, size_t inherited, int log_fd, int error_fd) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher died before the signal was armed
@@ -67,10 +68,14 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   signal(SIGTTOU, SIG_IGN);  // its group is not the terminal's; progress is shown all the same
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+  if (log_fd >= 0) {
+    dup2(log_fd, STDOUT_FILENO);
+    dup2(log_fd, STDERR_FILENO);
+  }
 #ifdef SYS_close_range
   syscall(SYS_close_range, 3U, ~0U, 4U /* CLOSE_RANGE_CLOEXEC */);
 #endif
-  fcntl(life_fd, F_SETFD, 0);
+  for (size_t i = 0; i < inherited; ++i) fcntl(inherit[i], F_SETFD, 0);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -89,14 +94,29 @@ WorkerProcess WorkerProcess::start(const WorkerCommand& command) {
   std::vector<std::string> environment = merged_environment(command, life.read_end);
   const std::vector<char*> argument_pointers = pointers(arguments), environment_pointers = pointers(environment);
 
+  std::vector<int> inherit = {life.read_end};
+  for (const auto& [name, fd] : command.inherit) inherit.push_back(fd);
+  int log_fd = -1;
+  if (!command.log.empty()) {
+    log_fd = open(command.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (log_fd < 0)
+      throw IoError(fmt::format("cannot write {}", command.log.string()), errno, "make its folder writable");
+  }
+
   WorkerProcess worker;
   const pid_t launcher = getpid();
   worker.pid_ = fork();
-  if (worker.pid_ < 0) throw IoError("cannot start the worker", errno, "end other processes, or raise `ulimit -u`");
+  if (worker.pid_ < 0) {
+    const int error = errno;
+    if (log_fd >= 0) close(log_fd);
+    throw IoError("cannot start the worker", error, "end other processes, or raise `ulimit -u`");
+  }
   if (worker.pid_ == 0) {
     become_worker(arguments[0].c_str(), const_cast<char**>(argument_pointers.data()),
-                  const_cast<char**>(environment_pointers.data()), launcher, life.read_end, failure.write_end);
+                  const_cast<char**>(environment_pointers.data()), launcher, inherit.data(), inherit.size(), log_fd,
+                  failure.write_end);
   }
+  if (log_fd >= 0) close(log_fd);
   setpgid(worker.pid_, worker.pid_);  // also here: whoever comes first, the group exists before a signal is sent to it
   worker.life_fd_ = life.take_write_end();
   worker.pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, worker.pid_, 0));  // close-on-exec by itself

@@ -2,8 +2,8 @@
 //
 // The worker gets its own process group, a parent-death signal (SIGKILL, armed before exec and re-checked), and the
 // reading end of a life pipe (its number in TANDEM_LIFE_FD) that closes when the launcher is gone. Every other
-// descriptor above stderr is closed on exec. start() must be called from the main thread of a process without other
-// threads: the parent-death signal follows the thread that forks.
+// descriptor above stderr is closed on exec, but those named in `inherit`. start() must be called from the main thread:
+// the parent-death signal follows the thread that forks.
 #pragma once
 
 #include <sys/types.h>
@@ -19,6 +19,8 @@ struct WorkerCommand {
   std::filesystem::path program;
   std::vector<std::string> arguments;                            // without the program's name
   std::vector<std::pair<std::string, std::string>> environment;  // added to ours, or replacing
+  std::vector<std::pair<std::string, int>> inherit;              // a variable and the descriptor whose number it tells
+  std::filesystem::path log;                                     // stdout and stderr are appended here; empty: ours
 };
 
 class WorkerProcess {
@@ -36,6 +38,7 @@ class WorkerProcess {
   void stop() const;                    // SIGSTOP; returns once it has stopped (or ended)
   void kill_group() const;              // SIGKILL to it and to everything it started in its group
   bool ended() const;                   // does not reap
+  void abandon() { pid_ = -1; }         // it is never waited for; the parent-death signal ends it later
   int reap();                           // waits for the end, sweeps the group; the status as waitpid gives it
 
  private:

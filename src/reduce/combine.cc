@@ -9,8 +9,13 @@ void Inbox::sort() {
   std::stable_sort(letters_.begin(), letters_.end(), [](const Letter& a, const Letter& b) { return a.from < b.from; });
 }
 
-LocalCombine::LocalCombine(int shards, std::vector<ShardRange> ranges)
-    : tree_(shards), ranges_(std::move(ranges)), range_of_(shards, -1), inboxes_(shards) {
+LocalCombine::LocalCombine(int shards, std::vector<ShardRange> ranges, int64_t first_ticket)
+    : tree_(shards),
+      ranges_(std::move(ranges)),
+      range_of_(shards, -1),
+      ticket_(first_ticket),
+      begun_at_(first_ticket),
+      inboxes_(shards) {
   for (size_t r = 0; r < ranges_.size(); ++r)
     for (int shard = ranges_[r].first; shard < ranges_[r].last; ++shard) range_of_.at(shard) = static_cast<int>(r);
   if (std::count(range_of_.begin(), range_of_.end(), -1))
@@ -31,6 +36,7 @@ LocalCombine::Sums& LocalCombine::sums_for(int64_t length) {
 
 void LocalCombine::begin(const ContributionLayout& layout) {
   layout_ = layout;
+  begun_at_ = ticket_;
   now_ = &sums_for(layout.floats);
   for (auto& sum : now_->per_range) sum->begin();
   if (now_->joined) now_->joined->begin();
@@ -63,6 +69,7 @@ Total LocalCombine::finish() {
   }
   outgoing_.clear();
   for (Inbox& inbox : inboxes_) inbox.sort();
+  ++ticket_;
   return {floats, counts_, maxima_};
 }
 
@@ -72,6 +79,7 @@ void LocalCombine::meet(std::span<const int> shards, std::span<const std::span<d
   const std::span<const double> total = sum.total();
   const std::vector<double> copy(total.begin(), total.end());  // with one shard the total is its own memory
   for (const std::span<double>& v : values) std::copy(copy.begin(), copy.end(), v.begin());
+  ++ticket_;
 }
 
 void LocalCombine::drop_mail() {

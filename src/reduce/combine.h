@@ -28,6 +28,7 @@ struct Contribution {
   std::span<const float> floats;
   std::span<const int64_t> counts, maxima;
   std::vector<Letter> letters;
+  bool stays = false;  // the floats stay as they are until finish() is over: a transport need not copy them
 };
 
 struct Total {
@@ -46,19 +47,24 @@ class Combine {
   // A sum in the middle of a phase, for shards that run in lock-step (sync_bn): values[i] is what shards[i] gives, and
   // becomes the total over all shards of all workers. In double, along the same tree.
   virtual void meet(std::span<const int> shards, std::span<const std::span<double>> values) = 0;
+  // The place of the next finish() or meet() in the program, and as it was at the last begin(); see fleet/order.h.
+  virtual int64_t next_ticket() const { return 0; }
+  virtual int64_t begun_at() const { return 0; }
 };
 
 // All shards in this process. The plan's ranges are summed apart and joined as workers would join them, so that a plan
 // is exercised even where one process plays all its parts.
 class LocalCombine : public Combine {
  public:
-  LocalCombine(int shards, std::vector<ShardRange> ranges);
+  LocalCombine(int shards, std::vector<ShardRange> ranges, int64_t first_ticket = 0);
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
   Total finish() override;
   const Inbox& inbox(int shard) const override { return inboxes_.at(shard); }
   void drop_mail() override;
   void meet(std::span<const int> shards, std::span<const std::span<double>> values) override;
+  int64_t next_ticket() const override { return ticket_; }
+  int64_t begun_at() const override { return begun_at_; }
 
  private:
   struct Sums {  // one per distinct vector length: buffers are kept between steps
@@ -73,6 +79,7 @@ class LocalCombine : public Combine {
   std::vector<int> range_of_;  // by shard
   std::vector<std::unique_ptr<Sums>> sums_;
   Sums* now_ = nullptr;
+  int64_t ticket_, begun_at_;
   ContributionLayout layout_;
   std::vector<int64_t> counts_, maxima_;
   std::vector<Letter> outgoing_;

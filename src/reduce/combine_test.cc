@@ -50,6 +50,23 @@ TEST(LocalCombine, MailArrivesSortedBySenderWhateverTheOrderOfVisits) {
   }
 }
 
+TEST(LocalCombine, TicketsCountCombinesAndMeets) {
+  LocalCombine combine(1, {{0, 1}}, 7);
+  EXPECT_EQ(combine.next_ticket(), 7);
+  combine.begin({});
+  std::vector<double> value{1};
+  const std::vector<std::span<double>> values{value};
+  const std::vector<int> shards{0};
+  combine.meet(shards, values);
+  combine.add(0, {});
+  EXPECT_EQ(combine.begun_at(), 7);
+  EXPECT_EQ(combine.next_ticket(), 8);
+  combine.finish();
+  EXPECT_EQ(combine.next_ticket(), 9);
+  combine.begin({});
+  EXPECT_EQ(combine.begun_at(), 9);
+}
+
 TEST(LocalCombine, APhaseWithoutMailMayNotSend) {
   LocalCombine combine(1, {{0, 1}});
   combine.begin({});

@@ -1,5 +1,6 @@
 #include "reduce/exact_sum.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "kernels/sums.h"
+#include "reduce/stream_copy.h"
 
 namespace tandem {
 namespace {
@@ -16,6 +18,15 @@ void add_to(float* sum, const float* values, int64_t n) {
   add_in_order(sum, inputs, 2, n);
 }
 
+void copy_to_place(float* place, const float* values, int64_t n) {
+  if (n >= kStreamFloats)
+    stream_copy(place, values, n);
+  else
+    std::copy_n(values, n, place);
+}
+
+void copy_to_place(double* place, const double* values, int64_t n) { std::copy_n(values, n, place); }
+
 void add_to(double* sum, const double* values, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] += values[i];
 }
@@ -24,7 +35,7 @@ void add_to(double* sum, const double* values, int64_t n) {
 
 template <class T>
 void ExactSum<T>::Free::operator()(T* p) const {
-  std::free(p);
+  if (!placed) std::free(p);
 }
 
 template <class T>
@@ -34,16 +45,36 @@ ExactSum<T>::ExactSum(const SumTree& tree, int64_t length, int first, int last)
   for (int id = 0; id < tree.node_count(); ++id) pending_[id].early.resize(tree.node(id).children.size());
 }
 
+// The buffer that a node's first child is copied to becomes the node's sum, and so on up the tree: what is copied for
+// the leftmost branch of a top node ends as its sum, and goes to its place from the start.
+template <class T>
+ExactSum<T>::ExactSum(const SumTree& tree, int64_t length, int first, int last, std::span<T* const> places)
+    : ExactSum(tree, length, first, last) {
+  if (places.size() != tops_.size()) throw std::logic_error("ExactSum: not a place for each partial");
+  for (size_t k = 0; k < tops_.size(); ++k) {
+    int node = tops_[k];
+    pending_[node].place = places[k];
+    while (!tree.node(node).children.empty()) {
+      node = tree.node(node).children[0];
+      pending_[node].place = places[k];
+    }
+  }
+}
+
+template <class T>
+void ExactSum<T>::give_back(Buffer buffer) {
+  if (buffer && !buffer.get_deleter().placed) free_.push_back(std::move(buffer));
+}
+
 template <class T>
 void ExactSum<T>::begin() {
   for (Pending& p : pending_) {
-    if (p.sum) free_.push_back(std::move(p.sum));
-    for (Buffer& buffer : p.early)
-      if (buffer) free_.push_back(std::move(buffer));
+    give_back(std::move(p.sum));
+    for (Buffer& buffer : p.early) give_back(std::move(buffer));
     p.next = 0;
     p.given = false;
+    p.lent = {};
   }
-  borrowed_ = {};
 }
 
 template <class T>
@@ -60,15 +91,19 @@ typename ExactSum<T>::Buffer ExactSum<T>::take_buffer() {
 }
 
 template <class T>
-typename ExactSum<T>::Buffer ExactSum<T>::copy_of(std::span<const T> values) {
-  Buffer buffer = take_buffer();
-  if (!values.empty()) std::memcpy(buffer.get(), values.data(), values.size_bytes());
+typename ExactSum<T>::Buffer ExactSum<T>::copy_of(std::span<const T> values, int node) {
+  T* const place = pending_[node].place;
+  Buffer buffer = place ? Buffer(place, Free{true}) : take_buffer();
+  if (place && pending_[node].top)  // nothing will be added to it
+    copy_to_place(place, values.data(), length_);
+  else if (!values.empty())
+    std::memcpy(buffer.get(), values.data(), values.size_bytes());
   return buffer;
 }
 
 // Carries a finished node up the tree as far as its turn reaches. `owned` holds the values when they are ours already.
 template <class T>
-void ExactSum<T>::deliver(int node, std::span<const T> values) {
+void ExactSum<T>::deliver(int node, std::span<const T> values, bool stays) {
   if (static_cast<int64_t>(values.size()) != length_) throw std::logic_error("ExactSum: a vector of another length");
   Buffer owned;
   for (;;) {
@@ -80,10 +115,10 @@ void ExactSum<T>::deliver(int node, std::span<const T> values) {
     if (here.top) {
       if (owned)
         here.sum = std::move(owned);
-      else if (n.parent < 0)
-        borrowed_ = values;
+      else if ((n.parent < 0 && !here.place) || stays)
+        here.lent = values;
       else
-        here.sum = copy_of(values);
+        here.sum = copy_of(values, node);
       return;
     }
     if (n.parent < 0) throw std::logic_error("ExactSum: a shard outside its range");
@@ -91,10 +126,10 @@ void ExactSum<T>::deliver(int node, std::span<const T> values) {
     if (parent.given) throw std::logic_error("ExactSum: shard " + std::to_string(n.first) + " came twice");
     if (n.place > 0 && n.place == parent.next) {  // its turn: added straight from where it lies
       add_to(parent.sum.get(), values.data(), length_);
-      if (owned) free_.push_back(std::move(owned));
+      give_back(std::move(owned));
       ++parent.next;
     } else {
-      parent.early[n.place] = owned ? std::move(owned) : copy_of(values);
+      parent.early[n.place] = owned ? std::move(owned) : copy_of(values, node);
     }
     while (parent.next < static_cast<int>(parent.early.size()) && parent.early[parent.next]) {
       Buffer child = std::move(parent.early[parent.next]);
@@ -102,7 +137,7 @@ void ExactSum<T>::deliver(int node, std::span<const T> values) {
         parent.sum = std::move(child);
       } else {
         add_to(parent.sum.get(), child.get(), length_);
-        free_.push_back(std::move(child));
+        give_back(std::move(child));
       }
       ++parent.next;
     }
@@ -123,7 +158,7 @@ std::vector<typename ExactSum<T>::Partial> ExactSum<T>::partials() const {
       throw std::logic_error("ExactSum: shards are missing from " + std::to_string(n.first) + ".." +
                              std::to_string(n.last - 1));
     }
-    found.push_back({id, p.sum ? std::span<const T>(p.sum.get(), static_cast<size_t>(length_)) : borrowed_});
+    found.push_back({id, p.sum ? std::span<const T>(p.sum.get(), static_cast<size_t>(length_)) : p.lent});
   }
   return found;
 }

@@ -19,13 +19,16 @@ class ExactSum {
   // Sums the shards [first, last) of the tree: the whole tree, or what one worker holds.
   ExactSum(const SumTree& tree, int64_t length, int first, int last);
   ExactSum(const SumTree& tree, int64_t length) : ExactSum(tree, length, 0, tree.shards()) {}
+  // The same, but partial k is added up in places[k], memory that the caller keeps: others may read it there.
+  ExactSum(const SumTree& tree, int64_t length, int first, int last, std::span<T* const> places);
 
   void begin();  // forgets everything; buffers are kept for reuse
 
   // One shard's vector, or the sum of a whole subtree made elsewhere. It is copied or added before the call returns,
-  // except that a vector for the root itself is borrowed. Throws std::logic_error if a shard comes twice.
-  void add(int shard, std::span<const T> values) { deliver(tree_.leaf(shard), values); }
-  void add_partial(int node, std::span<const T> values) { deliver(node, values); }
+  // except that a vector for the root itself is borrowed (not if it has a place), and one that `stays` until begin()
+  // where it is a partial by itself. Throws std::logic_error if a shard comes twice.
+  void add(int shard, std::span<const T> values, bool stays = false) { deliver(tree_.leaf(shard), values, stays); }
+  void add_partial(int node, std::span<const T> values) { deliver(node, values, false); }
 
   struct Partial {
     int node;
@@ -39,6 +42,7 @@ class ExactSum {
 
  private:
   struct Free {
+    bool placed = false;  // the caller's memory: not ours to free, nor to use for another node
     void operator()(T* p) const;
   };
   using Buffer = std::unique_ptr<T[], Free>;
@@ -46,12 +50,15 @@ class ExactSum {
     bool top = false;    // its sum stays here: nothing above it lies wholly in [first, last)
     bool given = false;  // complete
     int next = 0;        // how many children are in `sum`
+    T* place = nullptr;  // where a copy of this node goes: it is the first of a top node that has a place
     Buffer sum;
+    std::span<const T> lent;    // instead of `sum`, in a top node: the caller's memory
     std::vector<Buffer> early;  // children that came before their turn
   };
 
-  void deliver(int node, std::span<const T> values);
-  Buffer copy_of(std::span<const T> values);
+  void deliver(int node, std::span<const T> values, bool stays);
+  Buffer copy_of(std::span<const T> values, int node);
+  void give_back(Buffer buffer);
   Buffer take_buffer();
 
   const SumTree& tree_;
@@ -59,7 +66,6 @@ class ExactSum {
   std::vector<int> tops_;
   std::vector<Pending> pending_;
   std::vector<Buffer> free_;
-  std::span<const T> borrowed_;
 };
 
 extern template class ExactSum<float>;

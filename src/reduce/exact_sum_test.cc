@@ -88,6 +88,48 @@ TEST(ExactSum, ReusedBuffersCarryNothingOver) {
   }
 }
 
+TEST(ExactSum, PartialsAreAddedUpInThePlacesGivenForThem) {
+  std::mt19937 random(8);
+  const SumTree tree(24);
+  const Vectors v = awkward_vectors(24, 33, random);
+  for (const auto& [first, last] : std::vector<std::pair<int, int>>{{0, 24}, {1, 24}, {5, 17}, {3, 4}, {12, 24}}) {
+    Vectors places(tree.cover(first, last).size(), std::vector<float>(33));
+    std::vector<float*> at;
+    for (auto& place : places) at.push_back(place.data());
+    ExactSum<float> placed(tree, 33, first, last, at), plain(tree, 33, first, last);
+    for (int trial = 0; trial < 20; ++trial) {
+      std::vector<int> order(last - first);
+      std::iota(order.begin(), order.end(), first);
+      std::shuffle(order.begin(), order.end(), random);
+      placed.begin();
+      plain.begin();
+      for (int shard : order) placed.add(shard, v[shard]), plain.add(shard, v[shard]);
+      const auto got = placed.partials(), want = plain.partials();
+      for (size_t k = 0; k < want.size(); ++k) {
+        ASSERT_EQ(got[k].values.data(), at[k]);
+        ASSERT_TRUE(same_bits(got[k].values, want[k].values));
+      }
+    }
+  }
+  std::vector<float*> none;
+  EXPECT_THROW(ExactSum<float>(tree, 33, 0, 24, none), std::logic_error);
+}
+
+TEST(ExactSum, AVectorThatStaysIsNotCopiedWhereItIsAPartialByItself) {
+  const SumTree tree(4);
+  const std::vector<float> a{1}, b{2};
+  ExactSum<float> sum(tree, 1, 1, 4);  // shard 1, and the subtree of 2 and 3
+  sum.add(2, b, true);
+  sum.add(1, a, true);
+  sum.add(3, a, true);
+  EXPECT_EQ(sum.partials()[0].values.data(), a.data());
+  EXPECT_EQ(sum.partials()[1].values[0], 3);
+  EXPECT_EQ(b[0], 2) << "what is lent is never added to";
+  sum.begin();
+  for (int shard : {1, 2, 3}) sum.add(shard, b);
+  EXPECT_NE(sum.partials()[0].values.data(), b.data());
+}
+
 TEST(ExactSum, AShardGivenTwiceOrForgottenIsAnError) {
   const SumTree tree(6);
   ExactSum<float> sum(tree, 1);

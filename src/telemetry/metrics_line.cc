@@ -202,6 +202,12 @@ void append_metrics_line(TextBuffer& out, const StepRecord& record, double time)
   append(out, "}\n");
 }
 
+std::string metrics_line(const StepRecord& record) {
+  TextBuffer line;
+  append_metrics_line(line, record);
+  return {line.data(), line.size()};
+}
+
 bool parse_metrics_line(std::string_view line, StepRecord& record, std::string& reason) {
   return parse_own_line(line, record) || parse_any_metrics_line(line, record, reason);
 }

@@ -22,6 +22,9 @@ using TextBuffer = fmt::basic_memory_buffer<char, 4096>;
 // With its newline; `time` stands in for an absent record.time, so that no record is copied for it.
 void append_metrics_line(TextBuffer& out, const StepRecord& record, double time = kAbsent);
 
+// The same as text: libtorch brings another fmt, whose buffers are other types, so callers above it use this one.
+std::string metrics_line(const StepRecord& record);
+
 // True and the record, or false and the reason, e.g. "'loss' is not a number". Never throws on bad input.
 bool parse_metrics_line(std::string_view line, StepRecord& record, std::string& reason);
 

@@ -118,7 +118,8 @@ struct Telemetry::Parts {
   explicit Parts(TelemetryOptions given)
       : options(with_defaults(std::move(given))),
         log((std::filesystem::create_directories(options.run_dir / "logs"),
-             options.run_dir / "logs" / fmt::format("rank-{}.log", options.rank))),
+             options.run_dir / "logs" /
+                 (options.log_name.empty() ? fmt::format("rank-{}.log", options.rank) : options.log_name))),
         display({.tty = options.tty, .color = options.color, .out = options.terminal, .width = options.terminal_width},
                 options.monotonic_seconds()),
         stats(options.total_steps),

@@ -22,8 +22,9 @@ namespace tandem {
 struct TelemetryOptions {
   std::filesystem::path run_dir;  // exists; logs/ is made if absent
   int rank = 0;
-  bool json = false;   // the caller prints one object on stdout at the end; talk stays on stderr
-  bool quiet = false;  // no progress and no talk, warnings only
+  std::string log_name;  // in logs/; empty: rank-N.log
+  bool json = false;     // the caller prints one object on stdout at the end; talk stays on stderr
+  bool quiet = false;    // no progress and no talk, warnings only
   bool color = true;
   bool tty = false;  // stderr is a terminal: a bar redrawn in place; otherwise a line every 5 seconds
   std::string title;

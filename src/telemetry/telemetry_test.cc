@@ -1,6 +1,7 @@
 #include "telemetry/telemetry.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -26,6 +27,7 @@ StepRecord record_of(int64_t step) {
 
 // A run folder with a clock and a screen of the test's own.
 struct Bench {
+  Bench() { setenv("TERM", "xterm", 1); }  // whoever runs the tests may have TERM=dumb, which forbids the bar
   TempDir dir;
   double now = 1000;
   std::string screen;

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""How fast many workers are, and how fast they get over a fault: python3 bench/fleet.py <folder with tandem> [--quick]
+
+Every figure is a ratio or a time taken in this run, after equal digests. Targets stand beside them.
+"""
+import argparse
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+
+HEAVY = ["--set", "hidden=1024", "--set", "samples=6144", "--batch-size", "3072", "--checkpoint-every", "never",
+         "--loader-threads", "0"]  # compute-bound: the update, which every worker makes, is a small part
+
+
+def run(tandem, *args, env=None):
+    with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
+        done = subprocess.run([tandem, *map(str, args), "--json"], cwd=folder, capture_output=True, text=True,
+                              env={**os.environ, **(env or {})})
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        told["records"] = [json.loads(line) for line in (pathlib.Path(told["dir"]) / "metrics.jsonl").read_text().splitlines()]
+        told["events"] = [json.loads(line) for line in (pathlib.Path(told["dir"]) / "events.jsonl").read_text().splitlines()]
+        return told
+
+
+def rate(told, skip=10):
+    """Steps a second after the first ones, from the records' own clock."""
+    records = told["records"][skip:]
+    return (len(records) - 1) / (records[-1]["t"] - records[0]["t"])
+
+
+def show(name, value, target):
+    print(f"{name:<66} {value:>14}   target {target}", flush=True)
+
+
+def speedup(tandem, steps):
+    alone = run(tandem, "train", "tiny", *HEAVY, "--steps", steps, "--devices", "cpu:1")
+    for count, target in ((2, ">= 1.8"), (4, "-")):
+        if count > (os.cpu_count() or 1):
+            continue
+        many = run(tandem, "train", "tiny", *HEAVY, "--steps", steps, "--devices", f"cpu:{count}")
+        assert many["digest"] == alone["digest"]
+        show(f"{count} workers against one, compute-bound", f"{rate(many) / rate(alone):.2f}x", target)
+
+
+def slots(tandem, steps):
+    solo = run(tandem, "train", "tiny", *HEAVY, "--steps", steps, "--devices", "cpu:1")
+    share = []
+    for speed in (1, 0.5, 0.25):
+        told = run(tandem, "train", "tiny", *HEAVY, "--steps", max(20, int(steps * speed)), "--devices", f"cpu:1@{speed}")
+        share.append(rate(told))
+    mixed = run(tandem, "train", "tiny", *HEAVY, "--steps", steps, "--devices", "cpu:3@1,0.5,0.25")
+    assert mixed["digest"] == solo["digest"]
+    show("slots 1 : 0.5 : 0.25, share of the summed solo throughput", f"{100 * rate(mixed, 25) / sum(share):.1f} %", ">= 92 %")
+
+
+def slowdown(tandem, steps):
+    told = run(tandem, "train", "tiny", *HEAVY, "--steps", steps, "--devices", "cpu:2", env={"TANDEM_SLOW": "1:40:0.5"})
+    plans = [e["step"] for e in told["events"] if e["kind"] == "plan" and e["step"] >= 40]
+    show("steps from a 2x slowdown to another plan", plans[0] - 40 if plans else "never", "<= 20")
+
+
+def faults(tandem, times):
+    named, resumed, stateful = [], [], []
+    for recipe, quick, went_on in (("tiny", ["--set", "hidden=64"], resumed), ("tiny-rl", [], stateful)):
+        for _ in range(times):
+            with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
+                run_dir = pathlib.Path(folder) / "run"
+                process = subprocess.Popen([tandem, "train", recipe, *quick, "--steps", "10000000", "--devices", "cpu:3", "--run-dir", run_dir],
+                                           stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
+                for line in process.stderr:
+                    if line.startswith("exact"):
+                        break
+                time.sleep(2.5)
+                workers = [int(p) for p in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+                os.kill(workers[1], signal.SIGKILL)
+                at, wall = time.monotonic(), time.time()
+                for line in process.stderr:
+                    if "rank 1 (cpu:1)" in line:
+                        named.append(time.monotonic() - at)
+                        break
+                time.sleep(1.5)
+                process.send_signal(signal.SIGINT)
+                process.communicate()
+                records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+                went_on.append(next(r["t"] for r in records if r["t"] > wall + named[-1]) - wall)
+    show("a kill is named after (median, worst)", f"{1e3 * statistics.median(named):.0f}, {1e3 * max(named):.0f} ms", "<= 200 ms")
+    show("stateless: the next step is recorded after", f"{1e3 * statistics.median(resumed):.0f}, {1e3 * max(resumed):.0f} ms", "<= 1 s")
+    show("stateful: the first new step is recorded after", f"{1e3 * statistics.median(stateful):.0f}, {1e3 * max(stateful):.0f} ms",
+         "<= 1 s + 2 s of work")
+
+
+def joining(tandem):
+    with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
+        run_dir = pathlib.Path(folder) / "run"
+        process = subprocess.Popen([tandem, "train", "tiny", "--steps", "10000000", "--devices", "cpu:1", "--run-dir", run_dir],
+                                   stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        for line in process.stderr:
+            if line.startswith("exact"):
+                break
+        at = time.monotonic()
+        subprocess.run([tandem, "join", run_dir, "--devices", "cpu:1"], check=True, capture_output=True)
+        for line in process.stderr:
+            if "on 2 workers" in line:
+                show("a joiner computes after", f"{time.monotonic() - at:.2f} s", "<= 5 s")
+                break
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+
+def snapshots(tandem, seconds):
+    for recipe in ("tiny", "tiny-rl"):
+        with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
+            done = subprocess.run([tandem, "train", recipe, "--steps", "100000000", "--max-time", f"{seconds}s", "--devices", "cpu:2", "--json"],
+                                  cwd=folder, capture_output=True, text=True)
+            told = json.loads(done.stdout)
+            show(f"snapshots of {recipe}, share of the run time", f"{100 * told['snapshot_share']:.3f} %", "<= 1 %")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bin", type=pathlib.Path)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    tandem = options.bin.resolve() / "tandem"
+    steps = 60 if options.quick else 120
+    speedup(tandem, steps)
+    slots(tandem, steps)
+    slowdown(tandem, max(steps, 100))
+    joining(tandem)
+    snapshots(tandem, 5 if options.quick else 20)
+    faults(tandem, 2 if options.quick else 6)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,489 @@
+#include "engine/worker.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <time.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <deque>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/errors.h"
+#include "base/fault_points.h"
+#include "base/file_system.h"
+#include "base/shared_memory.h"
+#include "config/resolver.h"
+#include "config/units.h"
+#include "engine/determinism.h"
+#include "engine/kind.h"
+#include "engine/last_step.h"
+#include "engine/net_combine.h"
+#include "engine/snapshot.h"
+#include "engine/train_loop.h"
+#include "fleet/messages.h"
+#include "fleet/order.h"
+#include "fleet/worker_page.h"
+#include "launch/channel.h"
+#include "nn/portable_vector.h"
+#include "reduce/shm_combine.h"
+#include "runs/run_folder.h"
+#include "telemetry/metrics_line.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kHashEverySteps = 50;
+
+const RecipeEntry& find_entry(const std::vector<RecipeEntry>& recipes, const std::string& name) {
+  std::vector<RecipeInfo> infos;
+  for (const RecipeEntry& entry : recipes) infos.push_back(entry.info);
+  const std::string found = find_recipe(infos, name).name;
+  for (const RecipeEntry& entry : recipes)
+    if (entry.info.name == found) return entry;
+  throw std::logic_error("recipe list changed");
+}
+
+int64_t number_in_environment(const char* name) {
+  const char* text = std::getenv(name);
+  if (!text)
+    throw ConfigError("`work` is not for typing", fmt::format("{} is not set: no launcher started this process", name),
+                      "use `train` or `resume`");
+  return std::atoll(text);
+}
+
+struct Ended {};        // the launcher wants nothing more
+struct StepGivenUp {};  // everybody goes back to a snapshot; the order is in next_order_
+
+class Worker : public Watch, public LoopObserver {
+ public:
+  Worker(Channel& channel, const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes);
+  void run();
+
+ private:
+  struct Post {  // an order with the memory that belongs to it
+    Order order;
+    ShmShape shape;
+    SharedMemory segment;
+    std::vector<SharedMemory> buffers;
+    int base = -1;  // the buffer that holds the snapshot to restore
+    double speed = 1;
+    nlohmann::json mesh;  // the members are on several machines: instead of a segment
+    bool whole = false;   // each writes everything replicated: its buffers are its own host's
+  };
+
+  void build_loop();
+  void say_hello();
+  Post await_order();
+  std::optional<Message> next_message(int timeout_ms);
+  std::unique_ptr<Combine> make_combine(Post& post, int64_t ticket);
+  void adopt(int64_t ticket_now);  // next_order_: kSamePhase goes on at this ticket
+  void train();
+  void boundary();
+  void take_snapshot(bool hold, bool final);
+  void check_hash();
+  void record(const StepRecord& record);
+  void settle_order_at_boundary();
+  bool done() const { return last_step_ > 0 && loop_->steps_done() >= last_step_; }
+  void flip_a_bit();
+
+  // Watch
+  bool abandoned(uint64_t generation, int64_t ticket) const override { return page().abandoned(generation, ticket); }
+  // LoopObserver
+  void phase_begins(int64_t step, int phase) override;
+  void shard_begins(int shard) override;
+  void shard_ends(int shard) override;
+  void combine_begins() override;
+  void combine_ends() override;
+  void applied() override;
+
+  WorkerPage& page() const { return *reinterpret_cast<WorkerPage*>(page_memory_.bytes().data()); }
+
+  Channel& channel_;
+  int rank_;
+  SharedMemory page_memory_;
+  RunFolder folder_;
+  std::unique_ptr<RecipeSettings> settings_;
+  std::optional<Resolver> resolver_;
+  std::string recipe_name_;
+  const RecipeEntry* entry_ = nullptr;
+  std::optional<TrainLoop> loop_;
+  SnapshotLayout layout_;
+  int64_t last_step_ = 0, every_steps_ = 0;
+
+  std::optional<Post> next_order_;
+  std::deque<Message> early_;  // came while a mesh was built
+  Order order_;
+  bool whole_ = false;
+  std::vector<SharedMemory> buffers_;
+  int me_ = 0;  // place in the member list
+  uint64_t snapshots_ = 0, handled_wish_ = 0;
+  std::string last_record_;
+  bool fresh_ = true;  // nothing was trained since the loop was built
+
+  double speed_ = 1, shard_began_ = 0, combine_began_ = 0;
+  int64_t slow_after_ = -1;  // for tests: from this step on at slow_speed_
+  double slow_speed_ = 1;
+};
+
+Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes)
+    : channel_(channel),
+      rank_(static_cast<int>(number_in_environment("TANDEM_RANK"))),
+      page_memory_(SharedMemory::adopt(static_cast<int>(number_in_environment("TANDEM_PAGE_FD")), sizeof(WorkerPage))),
+      folder_(RunFolder::open(run_dir)) {
+  arm_faults(rank_);
+  page().enter(Stage::kStarting);
+  fault_point("start", 0);
+  const FileBytes text = read_whole_file(FileSystem::real(), folder_.recipe_toml(), 1 << 20);
+  recipe_name_ = recipe_named_in(text.text(), "recipe.toml").value_or("");
+  entry_ = &find_entry(recipes, recipe_name_);
+  settings_ = entry_->info.settings();
+  resolver_.emplace(*settings_);
+  resolver_->apply_toml(text.text(), "recipe.toml");
+  freeze(*resolver_, *settings_, 1);
+  every_steps_ = parse_interval(settings_->checkpoint.every).value().steps;
+  if (const char* slow = std::getenv("TANDEM_SLOW")) {  // "rank:step:speed"
+    int rank = -1;
+    if (std::sscanf(slow, "%d:%ld:%lf", &rank, &slow_after_, &slow_speed_) != 3 || rank != rank_) slow_after_ = -1;
+  }
+  use_portable_vector();
+  set_determinism();
+  build_loop();
+}
+
+void Worker::build_loop() {
+  torch::manual_seed(static_cast<uint64_t>(settings_->seed));  // lint: allow(random) for constructors of users
+  loop_.reset();
+  // No shards yet: the first order tells which.
+  loop_.emplace(*settings_, entry_->make(*settings_), ShardRange{0, 0},
+                std::make_unique<LocalCombine>(static_cast<int>(settings_->shards),
+                                               std::vector<ShardRange>{{0, static_cast<int>(settings_->shards)}}));
+  last_step_ = last_step_of(*settings_, *resolver_, loop_->recipe());
+  if (settings_->schedule.kind == "cosine" && settings_->schedule.total_steps == 0) {
+    if (last_step_ == 0)
+      throw ConfigError("schedule.kind is cosine, but nothing says after how many steps it ends",
+                        "the run is limited by time alone, and the rate must not depend on the machine's speed",
+                        "set schedule.total_steps");
+    settings_->schedule.total_steps = last_step_;
+    resolver_->note_source("schedule.total_steps", "the run's steps");
+  }
+  layout_ = snapshot_layout(*loop_);
+  loop_->wish([this] { return static_cast<int64_t>(page().wish.load(std::memory_order_acquire)); });
+  loop_->watch(this);
+  loop_->on_members_changed([this] {
+    next_order_ = await_order();
+    if (next_order_->order.from != Order::From::kSamePhase) throw StepGivenUp{};
+    adopt(loop_->phase_ticket());
+  });
+  fresh_ = true;
+}
+
+void Worker::say_hello() {
+  const ContributionLayout largest = loop_->largest_layout();
+  nlohmann::json phases = nlohmann::json::array();
+  for (const Phase& phase : loop_->phases()) phases.push_back(phase.name);
+  const bool lockstep = settings_->sync_bn && loop_->state().has_batch_norm();
+  channel_.send({{"hello", kProtocolVersion},
+                 {"version", TANDEM_VERSION},
+                 {"kind", cpu_kind()},
+                 {"kind_parts", cpu_kind_parts()},
+                 {"versions", {{"tandem", TANDEM_VERSION}, {"torch", TORCH_VERSION}, {"compiler", __VERSION__}}},
+                 {"recipe", recipe_name_},
+                 {"recipe_toml", resolver_->to_toml(recipe_name_)},
+                 {"settings", resolver_->result_values()},
+                 {"unit", loop_->recipe().unit()},
+                 {"total_steps", last_step_},
+                 {"layout", layout_.to_json()},
+                 {"phases", phases},
+                 {"floats", largest.floats},
+                 {"counts", largest.counts},
+                 {"maxima", largest.maxima},
+                 {"mail", largest.mail},
+                 {"stateful", loop_->stateful()},
+                 {"lockstep_bytes", lockstep ? loop_->state().contribution_floats() * 4 : 0}});
+}
+
+std::optional<Message> Worker::next_message(int timeout_ms) {
+  if (early_.empty()) return channel_.receive(timeout_ms);
+  Message message = std::move(early_.front());
+  early_.pop_front();
+  return message;
+}
+
+// The newest order: one that came later makes an earlier one void.
+Worker::Post Worker::await_order() {
+  page().enter(Stage::kHolding);
+  fault_point("in-hold", loop_->steps_done());
+  std::optional<Message> newest;
+  while (!newest) {
+    for (auto message = next_message(-1); message; message = next_message(0)) {
+      if (message->body.contains("end")) throw Ended{};
+      const bool order = message->body.contains("order") &&
+                         message->body.at("order").at("generation").get<uint64_t>() > order_.generation;
+      Message& old = order && newest ? *newest : *message;
+      if (!order || newest)
+        for (const int fd : old.fds) close(fd);
+      if (order) newest = std::move(*message);
+    }
+    if (channel_.ended()) throw Ended{};
+  }
+  Post post;
+  post.order = order_from(newest->body.at("order"));
+  const nlohmann::json& body = newest->body;
+  post.shape.shards = static_cast<int>(settings_->shards);
+  for (const Assignment& a : post.order.members) post.shape.ranges.push_back(a.range);
+  const ContributionLayout largest = loop_->largest_layout();
+  post.shape.max_floats = largest.floats;
+  post.shape.max_counts = largest.counts;
+  post.shape.max_maxima = largest.maxima;
+  post.shape.mail = largest.mail;
+  post.base = body.at("base");
+  post.speed = body.value("speed", 1.0);
+  post.mesh = body.value("mesh", nlohmann::json());
+  post.whole = body.value("whole", false);
+  size_t next = 0;
+  if (post.mesh.is_null()) post.segment = SharedMemory::adopt(newest->fds.at(next++), shm_combine_bytes(post.shape));
+  for (; next < newest->fds.size(); ++next)
+    post.buffers.push_back(SharedMemory::adopt(newest->fds[next], layout_.bytes()));
+  return post;
+}
+
+std::unique_ptr<Combine> Worker::make_combine(Post& post, int64_t ticket) {
+  if (post.mesh.is_null())
+    return std::make_unique<ShmCombine>(post.shape, me_, std::move(post.segment), order_.generation, ticket, *this);
+  return make_net_combine(post.mesh, {post.shape.shards, post.shape.ranges, me_, order_.generation, ticket}, *this,
+                          channel_, early_, [this] { page().beats.fetch_add(1, std::memory_order_relaxed); });
+}
+
+void Worker::adopt(int64_t ticket_now) {
+  Post post = std::move(*next_order_);
+  next_order_.reset();
+  page().enter(Stage::kRestoring);
+  fault_point("before-adopt", loop_->steps_done());
+  order_ = post.order;
+  speed_ = post.speed;
+  me_ = -1;
+  for (size_t i = 0; i < order_.members.size(); ++i)
+    if (order_.members[i].rank == rank_) me_ = static_cast<int>(i);
+  if (me_ < 0) throw std::logic_error("an order without this rank");
+  buffers_ = std::move(post.buffers);
+  whole_ = post.whole;
+  snapshots_ = 0;
+
+  int64_t ticket = ticket_now;
+  if (order_.from == Order::From::kStart) {
+    if (!fresh_) build_loop();
+    ticket = 0;
+    handled_wish_ = 0;
+  }
+  const nlohmann::json scalars = order_.from == Order::From::kSnapshot
+                                     ? SnapshotLayout::get_scalars(buffers_.at(post.base).bytes())
+                                     : nlohmann::json::object();
+  if (order_.from == Order::From::kSnapshot) {
+    ticket = scalars.value("ticket", int64_t{0});
+    handled_wish_ = scalars.value("handled", uint64_t{0});
+  }
+  loop_->reassign(order_.members[me_].range, make_combine(post, ticket));
+  if (order_.from == Order::From::kStart) loop_->begin_shards();
+  if (order_.from == Order::From::kSnapshot) {
+    fault_point("before-restore", loop_->steps_done());
+    read_snapshot(*loop_, layout_, buffers_.at(post.base).bytes());
+    fault_point("in-restore", loop_->steps_done());
+  }
+  fresh_ = false;
+  page().generation.store(order_.generation, std::memory_order_relaxed);
+  page().step.store(loop_->steps_done(), std::memory_order_relaxed);
+  channel_.send({{"adopted", order_.generation}});
+  fault_point("after-restore", loop_->steps_done());
+  // The rank that told the last record may have died before it did: then ours fills the gap.
+  if (me_ == 0 && order_.from == Order::From::kSamePhase && !last_record_.empty()) page().push(last_record_);
+}
+
+void Worker::run() {
+  say_hello();
+  next_order_ = await_order();
+  while (true) {
+    try {
+      adopt(loop_->combine().next_ticket());
+      train();
+    } catch (const StepGivenUp&) {
+    } catch (const MeshGivenUp&) {
+      next_order_ = await_order();
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kPeerLost) throw;
+      channel_.send({{"mesh_failed", error.what()}, {"why", error.why()}, {"generation", order_.generation}});
+      next_order_ = await_order();
+    }
+    // next_order_ is what everybody goes on from
+  }
+}
+
+void Worker::train() {
+  while (!next_order_) {
+    if (done()) {
+      take_snapshot(true, true);
+      continue;
+    }
+    const StepRecord step = loop_->step();
+    page().steps_run.fetch_add(1, std::memory_order_relaxed);
+    page().step.store(step.step, std::memory_order_relaxed);
+    record(step);
+    boundary();
+  }
+}
+
+void Worker::record(const StepRecord& record) {
+  last_record_ = metrics_line(record);
+  if (me_ != 0) return;
+  if (!loop_->note().empty()) channel_.send({{"note", loop_->note()}, {"step", record.step}});
+  while (!page().push(last_record_)) {  // the launcher is behind: it empties the ring many times a second
+    const timespec moment{0, 1'000'000};
+    nanosleep(&moment, nullptr);
+    page().beats.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void Worker::boundary() {
+  if (fault_point("at-boundary", loop_->steps_done())) flip_a_bit();
+  const Wish agreed = Wish::unpack(static_cast<uint64_t>(loop_->agreed_wish()));
+  const bool wished = agreed.serial > handled_wish_;
+  handled_wish_ = std::max(handled_wish_, agreed.serial);
+  if (done()) return;  // train() takes the last one
+  if (wished || (every_steps_ > 0 && loop_->steps_done() % every_steps_ == 0))
+    take_snapshot(wished && agreed.hold, false);
+  else if (order_.members.size() > 1 && loop_->steps_done() % kHashEverySteps == 0)
+    check_hash();
+}
+
+void Worker::check_hash() {
+  channel_.send({{"hash", replicated_hash(*loop_)}, {"step", loop_->steps_done()}, {"generation", order_.generation}});
+}
+
+void Worker::take_snapshot(bool hold, bool final) {
+  page().enter(Stage::kSnapshot);
+  const double begin = monotonic_seconds();
+  ++snapshots_;
+  std::optional<unsigned> buffer;
+  while (!(buffer = page().target_of(order_.generation, snapshots_))) {  // usually there already
+    if (page().abandoned(order_.generation, loop_->combine().next_ticket())) return settle_order_at_boundary();
+    const timespec moment{0, 200'000};
+    nanosleep(&moment, nullptr);
+  }
+  fault_point("in-snapshot", loop_->steps_done());
+  const std::span<std::byte> block = buffers_.at(*buffer).bytes();
+  write_part(*loop_, layout_, block, whole_ ? 0 : me_, whole_ ? 1 : static_cast<int>(order_.members.size()));
+  if (whole_ || me_ == 0) {
+    nlohmann::json scalars = SnapshotLayout::get_scalars(block);
+    scalars["handled"] = handled_wish_;
+    SnapshotLayout::put_scalars(block, scalars);
+  }
+  const double seconds = monotonic_seconds() - begin;
+  page().snapshot_ns.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
+  channel_.send({{"part", loop_->steps_done()},
+                 {"generation", order_.generation},
+                 {"hash", replicated_hash(*loop_)},
+                 {"hold", hold},
+                 {"final", final},
+                 {"seconds", seconds}});
+  fault_point("after-snapshot", loop_->steps_done());
+  if (hold) settle_order_at_boundary();
+}
+
+// Waits for an order at a step boundary. One that goes on from here is carried out; others are left to run().
+void Worker::settle_order_at_boundary() {
+  next_order_ = await_order();
+  if (next_order_->order.from == Order::From::kSamePhase) adopt(loop_->combine().next_ticket());
+}
+
+void Worker::flip_a_bit() {
+  const std::span<float> weights = loop_->state().parameters();
+  reinterpret_cast<uint32_t&>(weights[weights.size() / 2]) ^= 1u << 20;
+}
+
+void Worker::phase_begins(int64_t step, int phase) {
+  page().step.store(step, std::memory_order_relaxed);
+  page().phase.store(phase, std::memory_order_relaxed);
+  page().enter(Stage::kComputing);
+  fault_point("before-phase", step);
+  if (slow_after_ >= 0 && step >= slow_after_) speed_ = slow_speed_;
+}
+
+void Worker::shard_begins(int shard) {
+  page().shard.store(shard, std::memory_order_relaxed);
+  page().beats.fetch_add(1, std::memory_order_relaxed);
+  shard_began_ = monotonic_seconds();
+  fault_point("in-phase", loop_->steps_done());
+}
+
+void Worker::shard_ends(int shard) {
+  double seconds = monotonic_seconds() - shard_began_;
+  if (speed_ < 1) {  // a slowed slot, for tests: the rest of the time it would have taken
+    const double rest = seconds * (1 / speed_ - 1);
+    timespec left{static_cast<time_t>(rest),
+                  static_cast<long>((rest - static_cast<double>(static_cast<time_t>(rest))) * 1e9)};
+    while (nanosleep(&left, &left) != 0) {
+    }
+    seconds = monotonic_seconds() - shard_began_;
+  }
+  page().compute_ns.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
+  page().shards_run.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Worker::combine_begins() {
+  fault_point("before-combine", loop_->steps_done());
+  page().enter(Stage::kCombining);
+  combine_began_ = monotonic_seconds();
+}
+
+void Worker::combine_ends() {
+  page().combine_ns.fetch_add(static_cast<uint64_t>((monotonic_seconds() - combine_began_) * 1e9),
+                              std::memory_order_relaxed);
+  fault_point("after-combine", loop_->steps_done());
+  page().enter(Stage::kApplying);
+  fault_point("before-apply", loop_->steps_done());
+}
+
+void Worker::applied() { fault_point("after-apply", loop_->steps_done()); }
+
+nlohmann::json fatal(const Error& error) {
+  return {
+      {"fatal", static_cast<int>(error.code())}, {"what", error.what()}, {"why", error.why()}, {"do", error.todo()}};
+}
+
+}  // namespace
+
+int work(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes) {
+  // Stopping is the launcher's to decide: it asks for a snapshot first. It can't be outlived (parent-death signal).
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) signal(number, SIG_IGN);
+  Channel channel(static_cast<int>(number_in_environment("TANDEM_SEAT_FD")));
+  const auto fail = [&](const Error& error) {
+    channel.send(fatal(error));
+    return static_cast<int>(error.code());
+  };
+  const auto lost = [&](const char* kind, const std::string& why, ExitCode code) {
+    channel.send({{"failed", kind}, {"why", why}});
+    return static_cast<int>(code);
+  };
+  try {
+    Worker(channel, run_dir, recipes).run();
+  } catch (const Ended&) {
+  } catch (const Error& error) {
+    return fail(error);
+  } catch (const std::bad_alloc&) {
+    return lost("out of memory", "the system refused an allocation", ExitCode::kOutOfMemory);
+  } catch (const c10::OutOfMemoryError& error) {
+    return lost("out of memory", error.what_without_backtrace(), ExitCode::kOutOfMemory);
+  } catch (const c10::Error& error) {
+    return lost("libtorch refused an operation", error.what_without_backtrace(), ExitCode::kFailed);
+  } catch (const std::exception& error) {
+    return lost("training failed", error.what(), ExitCode::kFailed);
+  }
+  return 0;
+}
+
+}  // namespace tandem

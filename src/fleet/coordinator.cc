@@ -1,0 +1,315 @@
+#include "fleet/coordinator.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+constexpr double kSmoothing = 0.3;      // weight of a new measurement
+constexpr int kSettleMeasurements = 3;  // after an order: caches, clocks and graphs are not warm yet
+
+}  // namespace
+
+Coordinator::Coordinator(CoordinatorOptions options)
+    : options_(std::move(options)), snapshot_step_(options_.resume_step) {}
+
+const Order& Coordinator::order() const { return order_; }
+bool Coordinator::is_member(int rank) const { return members_.contains(rank); }
+int64_t Coordinator::snapshot_step() const { return snapshot_step_; }
+bool Coordinator::started() const { return order_.generation > 0; }
+
+std::set<int> Coordinator::members() const {
+  std::set<int> ranks;
+  for (const auto& [rank, worker] : members_) ranks.insert(rank);
+  return ranks;
+}
+
+// ---- what happened ----
+
+std::vector<Action> Coordinator::expect(int rank, double speed) {
+  if (over_ || members_.contains(rank) || lobby_.contains(rank)) return {};
+  on_the_way_[rank] = {.guess = speed > 0 ? speed : 1};
+  return {};
+}
+
+std::vector<Action> Coordinator::arrived(int rank) {
+  Actions actions;
+  const auto found = on_the_way_.find(rank);
+  if (over_ || found == on_the_way_.end()) return actions;
+  lobby_.insert(on_the_way_.extract(found));
+  begin_if_ready(actions);
+  ask_if_wanted(actions);
+  return actions;
+}
+
+std::vector<Action> Coordinator::lost(int rank, std::optional<Mark> mark) {
+  Actions actions;
+  if (over_) return actions;
+  on_the_way_.erase(rank);
+  lobby_.erase(rank);
+  leaving_.erase(rank);
+  const bool was_member = members_.erase(rank) > 0;
+  if (members_.empty()) {
+    stop_or_begin(actions);
+  } else if (was_member) {
+    if (options_.stateful || !mark || !everybody_restored())
+      restore(actions);
+    else
+      same_phase(effective(*mark), actions);
+  }
+  return actions;
+}
+
+std::vector<Action> Coordinator::adopted(int rank, uint64_t generation) {
+  const auto found = members_.find(rank);
+  if (found != members_.end() && generation <= order_.generation)
+    found->second.adopted = std::max(found->second.adopted, generation);
+  return {};
+}
+
+std::vector<Action> Coordinator::snapshot_part(int rank, uint64_t generation, int64_t step, uint64_t hash, bool held,
+                                               bool final) {
+  Actions actions;
+  if (over_ || generation != order_.generation || !members_.contains(rank)) return actions;
+  Reports& reports = parts_[step];
+  reports.hashes[rank] = hash;
+  reports.held |= held;
+  reports.final |= final;
+  const Verdict verdict = judge(reports);
+  if (verdict == Verdict::kDiffer) disagree(Reports(reports), step, actions);
+  if (verdict == Verdict::kEqual) settle(Reports(reports), step, actions);
+  return actions;
+}
+
+std::vector<Action> Coordinator::state_hash(int rank, uint64_t generation, int64_t step, uint64_t hash) {
+  Actions actions;
+  if (over_ || generation != order_.generation || !members_.contains(rank)) return actions;
+  Reports& reports = checks_[step];
+  reports.hashes[rank] = hash;
+  const Verdict verdict = judge(reports);
+  if (verdict == Verdict::kDiffer) disagree(Reports(reports), step, actions);
+  if (verdict == Verdict::kEqual) checks_.erase(checks_.begin(), checks_.upper_bound(step));
+  return actions;
+}
+
+std::vector<Action> Coordinator::nobody_is_coming() {
+  if (over_ || !members_.empty() || !lobby_.empty() || !on_the_way_.empty()) return {};
+  over_ = true;
+  return {GiveUp{.what = "no worker is left",
+                 .why = snapshot_step_ < 0
+                            ? "all of them died before the first snapshot"
+                            : fmt::format("all of them died; the last snapshot is of step {}", snapshot_step_)}};
+}
+
+// ---- what is wanted ----
+
+std::vector<Action> Coordinator::want_snapshot() {
+  Actions actions;
+  snapshot_wanted_ = true;
+  ask_if_wanted(actions);
+  return actions;
+}
+
+std::vector<Action> Coordinator::want_leave(int rank) {
+  Actions actions;
+  const size_t living = members_.size() + lobby_.size() + on_the_way_.size();
+  if (over_ || living <= 1) return actions;  // somebody has to stay
+  if (on_the_way_.erase(rank) + lobby_.erase(rank) > 0) {
+    actions.emplace_back(Dismiss{rank});
+    begin_if_ready(actions);
+  } else if (members_.contains(rank)) {
+    leaving_.insert(rank);
+    if (leaving_.size() == members_.size() && lobby_.empty()) leaving_.erase(rank);
+  }
+  ask_if_wanted(actions);
+  return actions;
+}
+
+std::vector<Action> Coordinator::want_stop() {
+  Actions actions;
+  if (over_) return actions;
+  stop_wanted_ = true;
+  if (members_.empty()) stop_or_begin(actions);
+  ask_if_wanted(actions);
+  return actions;
+}
+
+std::vector<Action> Coordinator::measured(const std::map<int, double>& speeds, double step_seconds,
+                                          double move_seconds) {
+  Actions actions;
+  for (const auto& [rank, speed] : speeds) {
+    const auto found = members_.find(rank);
+    if (found == members_.end() || !(speed > 0)) continue;
+    double& smoothed = found->second.measured;
+    smoothed = smoothed > 0 ? smoothed + kSmoothing * (speed - smoothed) : speed;
+  }
+  if (over_ || members_.empty() || ++measurements_ < kSettleMeasurements || asked_hold_) return actions;
+  const std::map<int, double> now = speeds_of(members_);
+  const auto plan = make_plan(options_.shards, now, options_.planner, order_.members);
+  move_wanted_ = worth_moving(options_.shards, order_.members, plan, now, step_seconds, move_seconds, options_.planner);
+  ask_if_wanted(actions);
+  return actions;
+}
+
+// ---- orders ----
+
+// With no members: the first order, or the first after everybody died. Nobody is left behind who is on the way.
+void Coordinator::begin_if_ready(Actions& actions) {
+  if (members_.empty() && on_the_way_.empty() && !lobby_.empty()) restore(actions);
+}
+
+// Nobody is at work. A stop that is wanted needs nobody if there is a snapshot to stop at.
+void Coordinator::stop_or_begin(Actions& actions) {
+  if (stop_wanted_ && snapshot_step_ >= 0)
+    finish(actions);
+  else
+    begin_if_ready(actions);
+}
+
+// Back to the last whole snapshot. Everything is put back anyway, so this is also where members come and go.
+void Coordinator::restore(Actions& actions) {
+  std::map<int, Worker> next = next_members();
+  for (const auto& [rank, worker] : members_)
+    if (!next.contains(rank)) actions.emplace_back(Dismiss{rank});
+  for (const auto& [rank, worker] : next) lobby_.erase(rank);
+  members_ = std::move(next);
+  leaving_.clear();
+  restore_generation_ = order_.generation + 1;
+  issue(snapshot_step_ >= 0 ? Order::From::kSnapshot : Order::From::kStart, -1, actions);
+}
+
+void Coordinator::same_phase(int64_t cut, Actions& actions) { issue(Order::From::kSamePhase, cut, actions); }
+
+void Coordinator::issue(Order::From from, int64_t cut, Actions& actions) {
+  ++order_.generation;
+  order_.members = make_plan(options_.shards, speeds_of(members_), options_.planner, order_.members);
+  order_.from = from;
+  order_.snapshot_step = from == Order::From::kSnapshot ? snapshot_step_ : -1;
+  order_.cut = cut;
+  cuts_.push_back(cut);
+  parts_.clear();
+  checks_.clear();
+  asked_ = asked_hold_ = move_wanted_ = false;
+  measurements_ = 0;
+  actions.emplace_back(IssueOrder{order_});
+  ask_if_wanted(actions);
+}
+
+// Who works after the next restore. Members stay unless they want to leave; those in the lobby come in while there are
+// shards for them, the fastest first; the others wait as spares.
+std::map<int, Coordinator::Worker> Coordinator::next_members() {
+  std::map<int, Worker> next;
+  for (const auto& [rank, worker] : members_)
+    if (!leaving_.contains(rank)) next.emplace(rank, worker);
+  std::vector<std::pair<double, int>> waiting;
+  for (const auto& [rank, worker] : lobby_) waiting.emplace_back(-worker.guess, rank);
+  std::sort(waiting.begin(), waiting.end());
+  for (const auto& [speed, rank] : waiting)
+    if (next.size() < static_cast<size_t>(options_.shards)) next.emplace(rank, lobby_.at(rank));
+  return next.empty() ? members_ : next;  // all wanted to leave, and those who were to stay have died
+}
+
+// Guesses are relative, measurements are shards per second: a guess is scaled by what the measured ones turned out to
+// be.
+std::map<int, double> Coordinator::speeds_of(const std::map<int, Worker>& workers) const {
+  double measured = 0, guessed = 0;
+  for (const auto& [rank, worker] : workers)
+    if (worker.measured > 0) measured += worker.measured, guessed += worker.guess;
+  const double scale = guessed > 0 ? measured / guessed : 1;
+  std::map<int, double> speeds;
+  for (const auto& [rank, worker] : workers)
+    speeds[rank] = worker.measured > 0 ? worker.measured : worker.guess * scale;
+  return speeds;
+}
+
+// Every survivor has the state of the newest restore. If one has not, "go on" means nothing to it.
+bool Coordinator::everybody_restored() const {
+  return std::all_of(members_.begin(), members_.end(),
+                     [&](const auto& member) { return member.second.adopted >= restore_generation_; });
+}
+
+// A combine that a dead member did its part of need not be complete: an earlier death may have ended its generation
+// before. And what lies before a restore (cut -1) no longer counts.
+int64_t Coordinator::effective(const Mark& mark) const {
+  int64_t ticket = mark.ticket;
+  for (uint64_t g = mark.generation + 1; g < cuts_.size(); ++g) ticket = std::min(ticket, cuts_[g]);
+  return std::max<int64_t>(ticket, -1);
+}
+
+// ---- snapshots ----
+
+bool Coordinator::on_hold_wanted() const {
+  const size_t staying = members_.size() - leaving_.size();
+  return stop_wanted_ || move_wanted_ || !leaving_.empty() ||
+         (!lobby_.empty() && staying < static_cast<size_t>(options_.shards));
+}
+
+void Coordinator::ask_if_wanted(Actions& actions) {
+  if (over_ || members_.empty()) return;
+  const bool hold = on_hold_wanted();
+  if (hold ? asked_hold_ : (!snapshot_wanted_ || asked_)) return;
+  asked_ = true;
+  asked_hold_ = hold;
+  actions.emplace_back(AskSnapshot{.serial = ++serial_, .hold = hold});
+}
+
+Coordinator::Verdict Coordinator::judge(const Reports& reports) const {
+  if (reports.hashes.size() < members_.size()) return Verdict::kIncomplete;
+  const uint64_t first = reports.hashes.begin()->second;
+  const bool equal = std::all_of(reports.hashes.begin(), reports.hashes.end(),
+                                 [&](const auto& report) { return report.second == first; });
+  return equal ? Verdict::kEqual : Verdict::kDiffer;
+}
+
+// A snapshot is whole. Whoever holds is answered: by the changes that were waiting for this, or by the end.
+void Coordinator::settle(const Reports& reports, int64_t step, Actions& actions) {
+  parts_.erase(parts_.begin(), parts_.upper_bound(step));
+  snapshot_step_ = step;
+  ties_ = 0;
+  snapshot_wanted_ = false;
+  if (!asked_hold_) asked_ = false;
+  actions.emplace_back(SnapshotWhole{.generation = order_.generation, .step = step});
+  if (reports.final || (reports.held && stop_wanted_))
+    finish(actions);
+  else if (reports.held)
+    restore(actions);
+}
+
+// The sums of the last steps had a wrong contribution, so the state of those who agree is wrong as well: all go back.
+void Coordinator::disagree(const Reports& reports, int64_t step, Actions& actions) {
+  std::map<uint64_t, std::vector<int>> camps;
+  for (const auto& [rank, hash] : reports.hashes) camps[hash].push_back(rank);
+  const auto largest = std::max_element(camps.begin(), camps.end(),
+                                        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  if (2 * largest->second.size() > members_.size()) {
+    for (const auto& [rank, hash] : reports.hashes) {
+      if (hash == largest->first) continue;
+      actions.emplace_back(Fence{
+          rank, fmt::format("its state differs from that of {} others after step {}", largest->second.size(), step)});
+      members_.erase(rank);
+      leaving_.erase(rank);
+    }
+  } else if (++ties_ > 1) {
+    over_ = true;
+    std::vector<int> ranks;
+    for (const auto& [rank, hash] : reports.hashes) ranks.push_back(rank);
+    actions.emplace_back(GiveUp{
+        .what = fmt::format("the states of the workers {} differ after step {}", fmt::join(ranks, ", "), step),
+        .why = "no majority says which of them is wrong, and it happened again after going back to the last snapshot"});
+    return;
+  }
+  restore(actions);
+}
+
+void Coordinator::finish(Actions& actions) {
+  over_ = true;
+  actions.emplace_back(Finished{.step = snapshot_step_});
+  for (const auto* workers : {&members_, &lobby_, &on_the_way_})
+    for (const auto& [rank, worker] : *workers) actions.emplace_back(Dismiss{rank});
+}
+
+}  // namespace tandem

@@ -1,0 +1,81 @@
+// fleet/worker_page.h -- the page of memory that one worker process shares with the one that supervises it.
+//
+// Each process has its own, so a fenced worker can write to nobody else's. The worker tells where it is (read by the
+// launcher at any time, without asking) and pushes the records of its steps; the launcher posts wishes and revokes
+// generations. It outlives the worker: what a dead one told last is still there.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "reduce/watch.h"
+
+namespace tandem {
+
+enum class Stage : uint32_t { kStarting, kComputing, kCombining, kApplying, kSnapshot, kHolding, kRestoring, kIdle };
+const char* stage_name(Stage stage);  // "computing"
+
+// At the next step boundary all members take a snapshot; the one with the highest serial that any of them has seen is
+// what all of them follow.
+struct Wish {
+  uint64_t serial = 0;
+  bool hold = false;  // and wait there for an order
+  uint64_t packed() const { return serial << 1 | (hold ? 1 : 0); }
+  static Wish unpack(uint64_t word) { return {word >> 1, (word & 1) != 0}; }
+};
+
+struct WorkerPage {
+  static constexpr size_t kRingBytes = 1 << 18;
+
+  // launcher -> worker
+  alignas(64) std::atomic<uint64_t> revoked{0};  // revoked generation << 40 | cut + 1: one word, so never torn
+  std::atomic<uint64_t> wish{0};
+  std::atomic<uint64_t> target{0};  // generation << 40 | nth snapshot of it << 8 | buffer to write it into
+
+  // worker -> launcher
+  alignas(64) std::atomic<uint64_t> beats{0};  // grows with everything the worker does
+  std::atomic<int64_t> step{0};
+  std::atomic<uint32_t> stage{0};
+  std::atomic<int32_t> phase{-1}, shard{-1};
+  std::atomic<uint64_t> generation{0};
+  std::atomic<uint64_t> shards_run{0}, compute_ns{0}, combine_ns{0}, wait_ns{0}, snapshot_ns{0}, steps_run{0};
+
+  alignas(64) std::atomic<uint64_t> written{0};  // bytes ever pushed into the ring
+  alignas(64) std::atomic<uint64_t> taken{0};    // bytes ever taken out
+  std::byte ring[kRingBytes];
+
+  void enter(Stage now) {
+    stage.store(static_cast<uint32_t>(now), std::memory_order_relaxed);
+    beats.fetch_add(1, std::memory_order_relaxed);
+  }
+  Stage where() const { return static_cast<Stage>(stage.load(std::memory_order_relaxed)); }
+
+  // A record, whole or not at all. False if there is no room: the reader is behind.
+  bool push(std::string_view record);
+  std::optional<std::string> pop();
+
+  void revoke(uint64_t generation, int64_t cut) {
+    revoked.store(generation << 40 | static_cast<uint64_t>(cut + 1), std::memory_order_release);
+  }
+  // The buffer for the nth snapshot (from 1) of a generation, once the launcher has one free for it.
+  void post_target(uint64_t generation, uint64_t nth, unsigned buffer) {
+    target.store(generation << 40 | nth << 8 | buffer, std::memory_order_release);
+  }
+  std::optional<unsigned> target_of(uint64_t generation, uint64_t nth) const {
+    const uint64_t word = target.load(std::memory_order_acquire);
+    if (word >> 8 != (generation << 32 | nth)) return std::nullopt;
+    return static_cast<unsigned>(word & 255);
+  }
+  bool abandoned(uint64_t generation, int64_t ticket) const {
+    const uint64_t word = revoked.load(std::memory_order_acquire);
+    return generation <= (word >> 40) && ticket >= static_cast<int64_t>(word & ((uint64_t{1} << 40) - 1));
+  }
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+}  // namespace tandem

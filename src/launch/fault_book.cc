@@ -1,0 +1,52 @@
+#include "launch/fault_book.h"
+
+#include <fmt/format.h>
+
+namespace tandem {
+namespace {
+
+constexpr int kMostRestarts = 3;
+constexpr double kWellSeconds = 60;  // a worker that lived longer had no bad start
+constexpr int kMostDeathsAtOneStep = 4;
+
+}  // namespace
+
+std::optional<Error> FaultBook::verdict(const Seat& seat, const Death& death, int64_t step, bool alone) {
+  ++deaths_;
+  if (!seat.failed_kind.empty()) {
+    const int again = ++failures_[fmt::format("{} {} {}", step, seat.failed_kind, seat.failed_why)];
+    if (again >= 2 || (alone && !death.out_of_memory))
+      return Error(death.out_of_memory ? ExitCode::kOutOfMemory : ExitCode::kFailed, seat.failed_kind, seat.failed_why,
+                   death.out_of_memory
+                       ? "a smaller batch_size or model, or accumulation = 2; the last checkpoint is intact"
+                       : "if it is your own model, check its shapes; otherwise please report it with " + logs_);
+  }
+  if (++at_step_[step] < kMostDeathsAtOneStep) return std::nullopt;
+  return Error(ExitCode::kFailed, fmt::format("step {} kills every worker that runs it", step + 1),
+               fmt::format("{} {}, the fourth to die there", seat.name(), death.cause),
+               fmt::format("look at it with `{} resume --devices cpu:1` under a debugger, or report it with {}",
+                           program_, logs_));
+}
+
+bool FaultBook::may_restart(Seat& seat, double now) {
+  if (now - seat.started_at > kWellSeconds) seat.restarts = 0;
+  if (seat.restarts >= kMostRestarts) return false;
+  ++seat.restarts;
+  return true;
+}
+
+std::string FaultBook::line(const Seat& seat, const Death& death, const std::string& place,
+                            const std::string& fenced_because, const std::string& last_words) {
+  if (!fenced_because.empty()) return fmt::format("{} was taken out: {} in {}", seat.name(), fenced_because, place);
+  return fmt::format("{} {} in {}{}", seat.name(), death.cause, place,
+                     last_words.empty() ? "" : fmt::format(" (last words: {})", last_words));
+}
+
+Error FaultBook::never_started(const Seat& seat, const Death& death, const std::string& last_words) {
+  return Error(death.out_of_memory ? ExitCode::kOutOfMemory : ExitCode::kFailed,
+               fmt::format("{} {} before training began", seat.name(), death.cause),
+               last_words.empty() ? "it said nothing" : fmt::format("its last words: {}", last_words),
+               fmt::format("see {}", seat.log_name()));
+}
+
+}  // namespace tandem

@@ -1,0 +1,41 @@
+// launch/fault_book.h -- what is to be done about a worker that died: replaced, left out, or the end of the run.
+//
+// A device whose worker died is given another one, at most three times in a minute. What strikes again is no accident:
+// the same failure at the same step on another worker, or one step that kills four of them, ends the run with its name.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/errors.h"
+#include "launch/seat.h"
+
+namespace tandem {
+
+class FaultBook {
+ public:
+  FaultBook(std::string program, std::string logs) : program_(std::move(program)), logs_(std::move(logs)) {}
+
+  // The run ends because of this death; nothing if it goes on.
+  std::optional<Error> verdict(const Seat& seat, const Death& death, int64_t step, bool alone);
+  // May this device have another worker? Counts it.
+  bool may_restart(Seat& seat, double now);
+  // Training got past this step: what happened before it is forgiven.
+  void got_past(int64_t step) { at_step_.erase(at_step_.begin(), at_step_.lower_bound(step)); }
+  int deaths() const { return deaths_; }
+
+  // "rank 1 (cpu:1) was killed (SIGKILL) ... in phase 'learn' of step 58 (last words: ...)"
+  static std::string line(const Seat& seat, const Death& death, const std::string& place,
+                          const std::string& fenced_because, const std::string& last_words);
+  // Before any worker was up.
+  static Error never_started(const Seat& seat, const Death& death, const std::string& last_words);
+
+ private:
+  std::string program_, logs_;
+  std::map<int64_t, int> at_step_;
+  std::map<std::string, int> failures_;
+  int deaths_ = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,387 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/errors.h"
+#include "base/fault_points.h"
+#include "base/file_system.h"
+#include "fleet/coordinator.h"
+#include "fleet/messages.h"
+#include "launch/channel.h"
+#include "launch/fault_book.h"
+#include "launch/growth.h"
+#include "launch/launcher_impl.h"
+#include "launch/local_seat.h"
+#include "launch/oom_count.h"
+#include "launch/remote_seat.h"
+#include "launch/rendezvous.h"
+#include "launch/requests.h"
+#include "launch/run_record.h"
+#include "launch/seat.h"
+#include "launch/signal_queue.h"
+#include "launch/snapshot_pool.h"
+#include "launch/speedometer.h"
+#include "launch/stall_watch.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kTickMs = 50;
+constexpr double kLastWordsSeconds = 0.5;
+constexpr double kSnapshotSeconds = 1.5;  // so that a death costs at most about two seconds of work
+constexpr double kSnapshotShare = 0.005;  // ... and snapshots at most this share of the run time
+
+// How long a worker may be quiet; a test may be less patient.
+double frozen_seconds() {
+  const char* text = std::getenv("TANDEM_FROZEN_SECONDS");
+  return text && std::atof(text) > 0 ? std::atof(text) : 15;
+}
+
+std::string ranges_text(const std::vector<Assignment>& members) {
+  std::vector<std::string> parts;
+  for (const Assignment& a : members)
+    parts.push_back(a.range.size() == 1 ? fmt::format("rank {}: {}", a.rank, a.range.first)
+                                        : fmt::format("rank {}: {}-{}", a.rank, a.range.first, a.range.last - 1));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+// ---- start ----
+
+Launcher::Launcher(const LaunchRequest& request)
+    : request_(request),
+      oom_kills_before_(kernel_oom_kills()),
+      growth_(request, seats_,
+              {.add_seat = [this](DeviceSpec device) -> Seat& { return add_seat(device); },
+               .carry_out = [this](std::vector<Action> actions) { carry_out(std::move(actions)); }}),
+      stalls_(frozen_seconds()),
+      faults_(request.program, (request.run_dir / "logs").string()) {
+  arm_faults(-1);
+  begin_ = last_tick_ = monotonic_seconds();
+  requests_ = std::make_unique<RequestBox>(request.run_dir);
+  for (const DeviceSpec& device : request.devices) add_seat(device).start(false);
+}
+
+Seat& Launcher::add_seat(DeviceSpec device) {
+  const int rank = next_rank_++;
+  if (device.kind == DeviceSpec::Kind::kCpu) device.index = rank;
+  const std::filesystem::path log = request_.run_dir / "logs" / fmt::format("rank-{}.log", rank);
+  if (request_.net && rank > 0) {
+    const FileBytes recipe = read_whole_file(FileSystem::real(), request_.run_dir / "recipe.toml", 1 << 20);
+    seats_[rank] = std::make_unique<RemoteSeat>(rank, device, request_.net->link(rank), request_.net->host(rank),
+                                                std::string(recipe.text()), log);
+    return *seats_[rank];
+  }
+  WorkerCommand command{.program = request_.worker,
+                        .arguments = {"work", request_.run_dir.string()},
+                        .environment = {{"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}}};
+  seats_[rank] = std::make_unique<LocalSeat>(rank, device, std::move(command), log);
+  return *seats_[rank];
+}
+
+std::string Launcher::device_names() const {
+  std::vector<std::string> names;
+  for (const auto& [rank, seat] : seats_) names.push_back(seat->device().name());
+  return fmt::format("{}", fmt::join(names, " "));
+}
+
+// ---- what the coordinator says ----
+
+void Launcher::carry_out(std::vector<Action> actions) {
+  for (const Action& action : actions) std::visit([this](const auto& a) { carry_out(a); }, action);
+}
+
+void Launcher::carry_out(const IssueOrder& action) {
+  const Order& order = action.order;
+  fault_point("launcher-order", record_->last_step());
+  const bool same_phase = order.from == Order::From::kSamePhase;
+  for (const auto& [rank, seat] : seats_)
+    if (seat->running()) seat->revoke(order.generation - 1, same_phase ? order.cut : -1);
+  plane_->wake();
+  pool_->abandon();
+  plane_->begin(order, pool_->base());
+  snapshots_in_generation_ = 0;
+  target_posted_ = false;
+  snapshot_asked_ = false;
+  move_began_ = std::exchange(hold_began_, 0);
+  part_seconds_ = 0;
+  post_next_target();
+  for (const Assignment& a : order.members) {
+    Seat& seat = *seats_.at(a.rank);
+    plane_->give(seat, {{"order", to_json(order)}, {"base", pool_->base()}, {"speed", seat.device().speed}});
+  }
+  stalls_.reset();
+  speedometer_.reset();
+  last_snapshot_ = monotonic_seconds();
+
+  const std::string plan =
+      plan_text(static_cast<int>(request_.settings->shards), order.members, coordinator_->speeds(), {});
+  record_->tell().event("plan", record_->last_step(),
+                        fmt::format("generation {}: {} ({})", order.generation, plan, ranges_text(order.members)));
+  if (!said_first_lines_) {
+    said_first_lines_ = true;
+    record_->first_lines(device_names(), plan);
+    if (request_.net) record_->tell().say("ranks   " + request_.net->describe());
+    return;
+  }
+  const std::string text = same_phase ? fmt::format("its shards are taken over and the phase is run again ({})", plan)
+                           : order.from == Order::From::kSnapshot
+                               ? fmt::format("everybody goes on from step {} ({})", order.snapshot_step, plan)
+                               : fmt::format("everybody begins anew ({})", plan);
+  last_order_text_ = text;
+  if (!burying_) record_->tell().say("plan    " + text);
+}
+
+void Launcher::post_next_target() {
+  if (target_posted_ || !coordinator_) return;
+  const std::optional<int> buffer = pool_->begin();
+  if (!buffer) return;  // the disk is behind: workers wait at their next snapshot
+  target_posted_ = true;
+  plane_->reuse(*buffer);
+  for (const Assignment& a : coordinator_->order().members)
+    seats_.at(a.rank)->post_target(coordinator_->order().generation, snapshots_in_generation_ + 1,
+                                   static_cast<unsigned>(*buffer));
+}
+
+void Launcher::carry_out(const AskSnapshot& action) {
+  snapshot_asked_ = true;
+  for (const int rank : coordinator_->members()) seats_.at(rank)->wish(Wish{action.serial, action.hold}.packed());
+}
+
+void Launcher::carry_out(const SnapshotWhole& action) {
+  drain_rings();
+  pool_->whole(action.step);
+  plane_->whole(pool_->base());
+  mesh_failures_ = 0;
+  ++snapshots_in_generation_;
+  target_posted_ = false;
+  snapshot_asked_ = false;
+  last_snapshot_ = monotonic_seconds();
+  snapshot_seconds_ = part_seconds_;
+  record_->add_stall(part_seconds_);
+  snapshot_total_ += part_seconds_;
+  part_seconds_ = 0;
+  faults_.got_past(action.step);
+  const bool by_steps = record_->writer().wants(action.step);
+  // Those by steps are all kept: while the disk is behind, workers wait for a free buffer at their next snapshot.
+  if (by_steps || ((checkpoint_due_ || save_asked_) && !record_->writer().busy() && saves_.empty())) {
+    saves_.push_back({pool_->base(), snapshot_seconds_, save_asked_});
+    pool_->lease(pool_->base());
+    checkpoint_due_ = save_asked_ = false;
+    save_when_gathered();
+  }
+  if (action.generation == coordinator_->order().generation) post_next_target();  // else the order that follows does
+}
+
+// At once, unless parts of it are on other machines: they are fetched while training goes on.
+void Launcher::save_when_gathered() {
+  if (saves_.empty() || record_->writer().busy() || !plane_->gathered(saves_.front().buffer)) return;
+  const Save save = saves_.front();
+  saves_.pop_front();
+  record_->start_checkpoint(*pool_, save.buffer, save.stall, monotonic_seconds(), save.asked);
+}
+
+void Launcher::carry_out(const Fence& action) { bury(*seats_.at(action.rank), action.why); }
+
+void Launcher::carry_out(const Dismiss& action) {
+  Seat& seat = *seats_.at(action.rank);
+  seat.leaving = true;
+  if (seat.running()) seat.send({{"end", true}});
+}
+
+void Launcher::carry_out(const Finished&) { finished_ = true; }
+
+void Launcher::carry_out(const GiveUp& action) {
+  if (!fatal_)
+    fatal_.emplace(ExitCode::kPeerLost, action.what, action.why,
+                   fmt::format("see {}, then go on from the last checkpoint with `{} resume`",
+                               (request_.run_dir / "logs").string(), request_.program));
+}
+
+// ---- time ----
+
+void Launcher::tick() {
+  const double now = monotonic_seconds();
+  if (now - last_tick_ > 1) stalls_.reset();  // this process itself was stopped, or the machine slept
+  last_tick_ = now;
+  drain_rings();
+  watch_for_frozen(now);
+  if (!coordinator_ || fatal_) return;
+  record_->tell_reports(*pool_);
+  save_when_gathered();
+  post_next_target();
+  if (!coordinator_->started()) return;
+  if (request_.max_seconds > 0 && now - begin_ >= request_.max_seconds && stop_code_ == 0)
+    stop_with(static_cast<int>(ExitCode::kResumable));
+  if (record_->writer().due(now)) checkpoint_due_ = true;
+  const double interval = std::max(kSnapshotSeconds, snapshot_seconds_ / kSnapshotShare);
+  const bool wanted = checkpoint_due_ || save_asked_ || now - last_snapshot_ >= interval;
+  if (wanted && !snapshot_asked_ && target_posted_) carry_out(coordinator_->want_snapshot());
+  measure(now);
+}
+
+// How fast each member computes; the coordinator moves shards if that pays.
+void Launcher::measure(double now) {
+  std::map<int, Progress> workers;
+  for (const int rank : coordinator_->members()) workers[rank] = seats_.at(rank)->progress();
+  if (const auto reading =
+          speedometer_.read(now, record_->last_step(), static_cast<int>(record_->facts().phases.size()), workers))
+    carry_out(coordinator_->measured(reading->speeds, reading->step_seconds, move_seconds_));
+}
+
+// ---- signals ----
+
+void Launcher::stop_with(int code) {
+  if (stop_code_ == 0) stop_code_ = code;
+  if (coordinator_) carry_out(coordinator_->want_stop());
+}
+
+void Launcher::handle(int signal) {
+  const auto say = [&](const std::string& text) {
+    if (record_)
+      record_->tell().say(text);
+    else if (!request_.quiet)
+      fmt::print(stderr, "{}\n", text);
+  };
+  switch (signal) {
+    case SIGINT:
+      if (++interrupts_ > 1) {
+        kill_now_ = true;
+        return;
+      }
+      say("stopping: the step is finished and saved first; Ctrl-C again stops at once");
+      stop_with(static_cast<int>(ExitCode::kInterrupted));
+      break;
+    case SIGTERM:
+    case SIGHUP:
+      say("stopping: the step is finished and saved first");
+      stop_with(static_cast<int>(ExitCode::kTerminated));
+      break;
+    case SIGUSR1:
+      save_asked_ = true;
+      break;
+    case SIGTSTP:  // the workers are not in the terminal's group: Ctrl-Z reaches us alone
+      for (const auto& [rank, seat] : seats_)
+        if (seat->running()) seat->pause(true);
+      raise(SIGSTOP);
+      for (const auto& [rank, seat] : seats_)
+        if (seat->running()) seat->pause(false);
+      stalls_.reset();
+      last_tick_ = monotonic_seconds();
+      break;
+    default:
+      break;
+  }
+}
+
+// ---- the loop ----
+
+nlohmann::json Launcher::figures() const {
+  const double seconds = monotonic_seconds() - begin_;
+  return {{"workers", coordinator_ ? coordinator_->members().size() : 0},
+          {"generations", coordinator_ ? coordinator_->order().generation : 0},
+          {"deaths", faults_.deaths()},
+          {"frozen", frozen_},
+          {"snapshot_share", seconds > 0 ? snapshot_total_ / seconds : 0}};
+}
+
+void Launcher::give_up(const Error& error) {
+  // What ends one worker often ends all of them, and another one may have told more: a moment for their last words.
+  const auto still_there = [](const auto& item) { return item.second->running() && !item.second->has_ended(); };
+  for (const double end = monotonic_seconds() + kLastWordsSeconds;
+       monotonic_seconds() < end && std::any_of(seats_.begin(), seats_.end(), still_there);) {
+    const timespec moment{0, 1'000'000};
+    nanosleep(&moment, nullptr);
+  }
+  for (const auto& [rank, seat] : seats_)
+    if (seat->running()) read_channel(*seat);
+  if (record_ && said_first_lines_) {
+    record_->writer();  // a write under way ends before the summary
+    record_->tell_reports(*pool_);
+    record_->fail(error, figures());
+  }
+  throw error;
+}
+
+int Launcher::end() {
+  drain_rings();
+  for (const auto& [rank, seat] : seats_)
+    if (seat->running()) seat->send({{"end", true}});
+  requests_.reset();
+  try {
+    if (!saves_.empty() && saves_.back().buffer == pool_->base()) saves_.pop_back();  // the last one is saved below
+    while (!saves_.empty() && plane_->gathered(saves_.front().buffer)) {              // in their order
+      pollfd wait{record_->writer().event_fd(), POLLIN, 0};
+      if (record_->writer().busy()) poll(&wait, 1, kTickMs);
+      record_->tell_reports(*pool_);
+      save_when_gathered();
+    }
+    gather_last();
+    record_->save_last(*pool_);
+  } catch (const Error& error) {
+    give_up(error);
+  }
+  const nlohmann::json extra = figures();
+  seats_.clear();  // they end by themselves; whoever does not is killed
+  const bool done = record_->facts().total_steps > 0 && pool_->base_step() >= record_->facts().total_steps;
+  const int code = done ? 0 : stop_code_;
+  return record_->finish(code, done ? "done" : "stopped", pool_.get(), extra);
+}
+
+int Launcher::run() {
+  while (!finished_) {
+    std::vector<pollfd> waits{{signals_.fd(), POLLIN, 0}, {requests_->fd(), POLLIN, 0}};
+    if (record_) waits.push_back({record_->writer().event_fd(), POLLIN, 0});
+    for (const auto& [rank, seat] : seats_) {
+      if (!seat->running()) continue;
+      for (const int fd : seat->poll_fds()) waits.push_back({fd, POLLIN, 0});
+    }
+    poll(waits.data(), waits.size(), kTickMs);
+    while (const auto signal = signals_.next()) handle(*signal);
+    if (kill_now_) {
+      seats_.clear();
+      if (record_ && said_first_lines_)
+        return record_->finish(static_cast<int>(ExitCode::kInterrupted), "stopped", nullptr, figures());
+      return static_cast<int>(ExitCode::kInterrupted);
+    }
+    watch_hosts();
+    if (fatal_) give_up(*fatal_);
+    std::vector<int> ranks;
+    for (const auto& [rank, seat] : seats_) ranks.push_back(rank);
+    for (const int rank : ranks) {
+      Seat& seat = *seats_.at(rank);
+      if (seat.running()) read_channel(seat);
+      if (seat.running() && seat.has_ended() && !finished_) bury(seat, "");
+      if (fatal_) give_up(*fatal_);
+    }
+    if (waits[1].revents & POLLIN)
+      for (const Request& request : requests_->take())
+        requests_->reply(request.id, growth_.answer(request.body, coordinator_ ? &*coordinator_ : nullptr,
+                                                    record_.get(), finished_ || stop_code_ != 0));
+    if (!finished_) tick();
+    if (fatal_) give_up(*fatal_);
+  }
+  return end();
+}
+
+int launch(const LaunchRequest& request) {
+  Launcher launcher(request);
+  return launcher.run();
+}
+
+}  // namespace tandem

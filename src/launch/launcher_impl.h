@@ -1,0 +1,110 @@
+// launch/launcher_impl.h -- the class behind launch(): the event loop and its parts. Included by its own .cc files
+// only.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/errors.h"
+#include "fleet/coordinator.h"
+#include "launch/fault_book.h"
+#include "launch/growth.h"
+#include "launch/launcher.h"
+#include "launch/plane.h"
+#include "launch/requests.h"
+#include "launch/run_record.h"
+#include "launch/seat.h"
+#include "launch/signal_queue.h"
+#include "launch/snapshot_pool.h"
+#include "launch/speedometer.h"
+#include "launch/stall_watch.h"
+
+namespace tandem {
+
+class Launcher {
+ public:
+  explicit Launcher(const LaunchRequest& request);
+  int run();
+
+ private:
+  // ---- workers ----
+  Seat& add_seat(DeviceSpec device);
+  void read_channel(Seat& seat);
+  void heard(Seat& seat, Message& message);
+  void hello(Seat& seat, const nlohmann::json& body);
+  void bury(Seat& seat, const std::string& fenced_because);
+  void bury_unborn(Seat& seat, const Death& death, const std::string& words);
+  bool replace(Seat& seat);
+  void drain_rings();
+  void watch_for_frozen(double now);
+
+  // ---- what the coordinator says ----
+  void carry_out(std::vector<Action> actions);
+  void carry_out(const IssueOrder& action);
+  void carry_out(const AskSnapshot& action);
+  void carry_out(const SnapshotWhole& action);
+  void carry_out(const Fence& action);
+  void carry_out(const Dismiss& action);
+  void carry_out(const Finished& action);
+  void carry_out(const GiveUp& action);
+  void post_next_target();
+  void save_when_gathered();
+
+  // ---- other machines ----
+  std::unique_ptr<Plane> make_plane(bool resumed);
+  void mesh_failed(Seat& seat, const nlohmann::json& body);
+  void watch_hosts();
+  void gather_last();
+
+  // ---- time, signals, requests ----
+  void tick();
+  void measure(double now);
+  void handle(int signal);
+  void stop_with(int code);
+  int end();
+  nlohmann::json figures() const;
+  std::string device_names() const;
+  [[noreturn]] void give_up(const Error& error);
+
+  const LaunchRequest& request_;
+  SignalQueue signals_;  // before the workers: a Ctrl-C in between must not be lost
+  std::map<int, std::unique_ptr<Seat>> seats_;
+  std::optional<uint64_t> oom_kills_before_;
+  std::unique_ptr<RunRecord> record_;
+  std::unique_ptr<SnapshotPool> pool_;
+  std::unique_ptr<Plane> plane_;
+  std::optional<Coordinator> coordinator_;
+  std::unique_ptr<RequestBox> requests_;
+  Growth growth_;
+  StallWatch stalls_;
+  std::optional<Error> fatal_;
+
+  uint64_t snapshots_in_generation_ = 0;
+  bool target_posted_ = false, save_asked_ = false, checkpoint_due_ = false, snapshot_asked_ = false;
+  double last_snapshot_ = 0, snapshot_seconds_ = 0, part_seconds_ = 0, snapshot_total_ = 0;
+  int64_t watched_step_ = 0;
+  struct Save {  // of a whole snapshot whose parts may still be on their way here
+    int buffer;
+    double stall;
+    bool asked;
+  };
+  std::deque<Save> saves_;  // snapshots on their way to the disk, but the one that is being written
+  int mesh_failures_ = 0;   // since the last whole snapshot
+
+  Speedometer speedometer_;
+  double move_seconds_ = 0.05, hold_began_ = 0, move_began_ = 0;
+
+  FaultBook faults_;
+  int frozen_ = 0, interrupts_ = 0, stop_code_ = 0, next_rank_ = 0;
+  std::string last_order_text_;  // what the newest order means, for the line about a death
+  bool burying_ = false;         // that line is being made
+  bool finished_ = false, said_first_lines_ = false, kill_now_ = false;
+  double begin_ = 0, last_tick_ = 0, watched_at_ = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,206 @@
+// The launcher's workers: what they say, and what becomes of those that die or freeze.
+#include <fmt/format.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/errors.h"
+#include "fleet/messages.h"
+#include "launch/launcher_impl.h"
+#include "launch/oom_count.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kWatchSeconds = 0.25;
+constexpr double kKillSeconds = 3;
+
+}  // namespace
+
+// The first worker that is up tells what the job is; from then on there is somebody to coordinate.
+void Launcher::hello(Seat& seat, const nlohmann::json& body) {
+  if (body.at("hello").get<int>() != kProtocolVersion)
+    throw ConfigError("launcher and worker are of different versions",
+                      fmt::format("{} speaks protocol {}, this program {}", request_.worker.string(),
+                                  body.at("hello").dump(), kProtocolVersion),
+                      "build both again");
+  if (!coordinator_) {
+    record_ = std::make_unique<RunRecord>(request_, JobFacts::from(body));
+    pool_ = std::make_unique<SnapshotPool>(record_->facts().layout.bytes());
+    const int64_t step = record_->restore(*pool_);
+    coordinator_.emplace(CoordinatorOptions{.shards = static_cast<int>(request_.settings->shards),
+                                            .stateful = record_->facts().stateful,
+                                            .resume_step = step});
+    plane_ = make_plane(step >= 0);
+    watched_step_ = record_->last_step();
+    if (stop_code_) carry_out(coordinator_->want_stop());
+    for (const auto& [rank, other] : seats_)
+      if (other->running()) carry_out(coordinator_->expect(rank, other->device().speed));
+  } else if (body.at("kind") != record_->facts().kind) {
+    record_->tell().warn(fmt::format("{} is of kind {}, the run of {}: bits are promised between equal kinds only",
+                                     seat.name(), body.at("kind").get<std::string>(), record_->facts().kind));
+  } else if (!(SnapshotLayout::from_json(body.at("layout")) == record_->facts().layout)) {
+    throw Error(ExitCode::kFailed, fmt::format("{} built another model than the others", seat.name()),
+                "the recipe's build() depends on something beside its settings", "make it a function of the settings");
+  }
+  seat.arrived = true;
+  carry_out(coordinator_->arrived(seat.rank()));
+}
+
+// ---- what workers say ----
+
+void Launcher::read_channel(Seat& seat) {
+  while (std::optional<Message> message = seat.receive()) {
+    heard(seat, *message);
+    for (const int fd : message->fds) close(fd);
+  }
+}
+
+void Launcher::heard(Seat& seat, Message& message) {
+  const nlohmann::json& body = message.body;
+  if (body.contains("hello")) return hello(seat, body);
+  if (body.contains("fatal")) {
+    if (!fatal_)
+      fatal_.emplace(static_cast<ExitCode>(body.at("fatal").get<int>()), body.at("what").get<std::string>(),
+                     body.at("why").get<std::string>(), body.at("do").get<std::string>());
+    return;
+  }
+  if (body.contains("failed")) {
+    seat.failed_kind = body.at("failed");
+    seat.failed_why = body.at("why");
+    return;
+  }
+  if (!coordinator_ || plane_->heard(seat, body)) return;
+  if (body.contains("adopted")) {
+    const uint64_t generation = body.at("adopted");
+    carry_out(coordinator_->adopted(seat.rank(), generation));
+    uint64_t oldest = coordinator_->order().generation;
+    for (const int rank : coordinator_->members()) oldest = std::min(oldest, seats_.at(rank)->progress().generation);
+    plane_->all_adopted(oldest);
+    if (move_began_ > 0 && generation == coordinator_->order().generation)
+      move_seconds_ = monotonic_seconds() - move_began_;
+  } else if (body.contains("part")) {
+    part_seconds_ = std::max(part_seconds_, body.at("seconds").get<double>());
+    if (body.at("hold").get<bool>() && hold_began_ == 0) hold_began_ = monotonic_seconds();
+    carry_out(coordinator_->snapshot_part(seat.rank(), body.at("generation"), body.at("part"), body.at("hash"),
+                                          body.at("hold"), body.at("final")));
+  } else if (body.contains("hash")) {
+    carry_out(coordinator_->state_hash(seat.rank(), body.at("generation"), body.at("step"), body.at("hash")));
+  } else if (body.contains("mesh_failed")) {
+    mesh_failed(seat, body);
+  } else if (body.contains("note")) {
+    drain_rings();
+    record_->tell().warn(
+        fmt::format("step {}: {}", body.at("step").get<int64_t>(), body.at("note").get<std::string>()));
+  }
+}
+
+void Launcher::drain_rings() {
+  if (!record_ || !coordinator_) return;
+  for (const auto& [rank, seat] : seats_) {
+    if (!seat->running()) continue;
+    while (const auto line = seat->pop_record()) record_->step_told(*line);
+  }
+  if (record_->last_step() == watched_step_) return;
+  watched_step_ = record_->last_step();
+  const auto& seconds = record_->last_record().phase_seconds;
+  for (size_t phase = 0; phase < seconds.size(); ++phase)
+    stalls_.phase_took(static_cast<int>(phase), seconds[phase].second);
+}
+
+// ---- deaths ----
+
+void Launcher::bury(Seat& seat, const std::string& fenced_because) {
+  if (!seat.has_ended()) seat.kill();
+  const double killed_at = monotonic_seconds();
+  while (!seat.has_ended() && monotonic_seconds() - killed_at < kKillSeconds) {
+    const timespec moment{0, 1'000'000};
+    nanosleep(&moment, nullptr);
+  }
+  const bool dead = seat.has_ended();  // one that hangs in the kernel can't die: all it can reach is revoked instead
+  watch_hosts();
+  read_channel(seat);  // its last words
+  if (record_)
+    while (const auto line = seat.pop_record()) record_->step_told(*line);
+  const auto oom_kills = kernel_oom_kills();
+  const bool oom = oom_kills && oom_kills_before_ && *oom_kills > *oom_kills_before_;
+  oom_kills_before_ = oom_kills;
+  const std::string place = seat.place(record_ ? record_->facts().phases : std::vector<std::string>{});
+  const std::string words = seat.last_words();
+  const int64_t step = seat.progress().step;
+  const bool was_member = coordinator_ && coordinator_->is_member(seat.rank());
+  const bool expected_end = seat.leaving || finished_;
+  const Death death = seat.bury(!fenced_because.empty(), oom);
+  const auto lost = [&] {  // who is not dead may still move its mark, so it has none
+    carry_out(coordinator_->lost(seat.rank(), dead ? plane_->mark_of(seat.rank()) : std::nullopt));
+  };
+  if (finished_ || fatal_) return;
+  if (expected_end && death.exit_code == 0 && death.signal == 0) {
+    if (was_member) lost();
+    record_->tell().say(fmt::format("{} has left", seat.name()));
+    record_->tell().event("plan", record_->last_step(), fmt::format("{} has left", seat.name()));
+    return;
+  }
+  if (!coordinator_) return bury_unborn(seat, death, words);
+  fatal_ = faults_.verdict(seat, death, step, seats_.size() == 1);
+  last_order_text_.clear();
+  burying_ = true;
+  if (!fatal_) lost();
+  const bool replaced = !fatal_ && replace(seat);
+  burying_ = false;
+  std::string line = FaultBook::line(seat, death, place, fenced_because, words);
+  if (!last_order_text_.empty()) line += "; " + last_order_text_;
+  if (!fatal_) line += replaced ? "; a replacement is on its way" : "; it is not replaced";
+  record_->tell().warn(line);
+  record_->tell().event("fault", record_->last_step(), line);
+  if (!fatal_ && !replaced) carry_out(coordinator_->nobody_is_coming());
+}
+
+// Dead before the first worker was up: tried again, then done without, if there are others.
+void Launcher::bury_unborn(Seat& seat, const Death& death, const std::string& words) {
+  if (stop_code_ == 0 && faults_.may_restart(seat, monotonic_seconds())) {
+    if (!request_.quiet)
+      fmt::print(stderr, "warning: {} {} in its start; it is started again\n", seat.name(), death.cause);
+    return seat.start(true);
+  }
+  if (std::none_of(seats_.begin(), seats_.end(), [](const auto& item) { return item.second->running(); }))
+    fatal_ = FaultBook::never_started(seat, death, words);
+}
+
+// Starts another worker for the same device, unless it died too often.
+bool Launcher::replace(Seat& seat) {
+  if (seat.leaving || !faults_.may_restart(seat, monotonic_seconds())) return false;
+  try {
+    seat.start(true);
+  } catch (const Error& error) {
+    record_->tell().warn(fmt::format("{} cannot be started again: {} ({})", seat.name(), error.what(), error.why()));
+    return false;
+  }
+  carry_out(coordinator_->expect(seat.rank(), seat.device().speed));
+  return true;
+}
+
+void Launcher::watch_for_frozen(double now) {
+  if (now - watched_at_ < kWatchSeconds) return;
+  watched_at_ = now;
+  std::vector<WorkerFacts> facts;
+  for (const auto& [rank, seat] : seats_) {
+    if (!seat->running() || seat->leaving) continue;
+    const bool member = coordinator_ && coordinator_->is_member(rank);
+    WorkerFacts fact = seat->facts(member ? coordinator_->order().generation : 0);
+    if (!member && seat->arrived) fact.stage = Stage::kIdle;  // waits to be called
+    facts.push_back(fact);
+  }
+  for (const int rank : stalls_.frozen(now, facts)) {
+    Seat& seat = *seats_.at(rank);
+    ++frozen_;
+    const double limit = stalls_.limit_of(seat.progress().phase);
+    bury(seat,
+         fmt::format("no progress for {:.0f} s{}", limit, seat.facts(0).stopped ? " (the process is stopped)" : ""));
+  }
+}
+
+}  // namespace tandem

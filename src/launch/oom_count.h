@@ -1,0 +1,12 @@
+// launch/oom_count.h -- has the kernel killed for lack of memory?
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace tandem {
+
+// How often it did, in this cgroup or on this machine; nothing if it does not tell.
+std::optional<uint64_t> kernel_oom_kills();
+
+}  // namespace tandem

@@ -1,0 +1,41 @@
+// launch/plane.h -- what the members of an order share: on one machine memory (local_plane.h), between machines a mesh
+// of connections and copies of snapshots (net_plane.h).
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+
+#include "fleet/order.h"
+#include "launch/seat.h"
+
+namespace tandem {
+
+class Plane {
+ public:
+  virtual ~Plane() = default;
+
+  // ---- an order ----
+  // All older ones are void. `base`: the buffer that holds the snapshot it goes on from, if it does.
+  virtual void begin(const Order& order, int base) = 0;
+  // Adds to the message what this member needs, and sends it: now, or as soon as the member's host has it all.
+  virtual void give(Seat& seat, nlohmann::json body) = 0;
+  // Everybody who waits in an older one is woken.
+  virtual void wake() = 0;
+  // How far a dead member got; nothing if that can't be known.
+  virtual std::optional<Mark> mark_of(int rank) const = 0;
+  // All members work by this generation or a later one.
+  virtual void all_adopted(uint64_t generation) = 0;
+
+  // ---- snapshots ----
+  // The next one will be written into this buffer: what it held is void.
+  virtual void reuse(int buffer) = 0;
+  // The members of the order wrote a whole one into this buffer.
+  virtual void whole(int buffer) = 0;
+  // Is all of it in the launcher's own memory? What is not is asked for: ask again.
+  virtual bool gathered(int buffer) = 0;
+
+  // True if the message was for it.
+  virtual bool heard(Seat& seat, const nlohmann::json& body) = 0;
+};
+
+}  // namespace tandem

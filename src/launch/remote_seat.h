@@ -1,0 +1,71 @@
+// launch/remote_seat.h -- a worker that another machine's supervisor (launch/seat_host.h) holds for this launcher.
+//
+// Everything goes over one link. What the launcher reads at any time (progress, facts) is what the supervisor told
+// last, ten times a second. It also moves parts of snapshots between this launcher's memory and that host's.
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <functional>
+
+#include "launch/link.h"
+#include "launch/seat.h"
+
+namespace tandem {
+
+class RemoteSeat : public Seat {
+ public:
+  // `recipe_toml`: what the worker there is to train. Its log is kept in `log`, here.
+  RemoteSeat(int rank, DeviceSpec device, Link& link, std::string host, std::string recipe_toml,
+             std::filesystem::path log);
+
+  void start(bool replacement) override;
+  bool running() const override { return running_; }
+  bool has_ended() const override;
+  void kill() override { link_.send({{"kill", true}}); }
+  Death bury(bool fenced, bool oom_counted) override;
+  void pause(bool stop) override { link_.send({{"pause", stop}}); }
+  std::vector<int> poll_fds() const override { return {link_.poll_fd()}; }
+  void send(const nlohmann::json& body, const std::vector<int>& fds) override;
+  std::optional<Message> receive() override;
+  void revoke(uint64_t generation, int64_t cut) override { link_.send({{"revoke", generation}, {"cut", cut}}); }
+  void wish(uint64_t packed) override { link_.send({{"wish", packed}}); }
+  void post_target(uint64_t generation, uint64_t nth, unsigned buffer) override {
+    link_.send({{"target", generation}, {"nth", nth}, {"buffer", buffer}});
+  }
+  std::optional<std::string> pop_record() override;
+  Progress progress() const override;
+  WorkerFacts facts(uint64_t newest_generation) const override;
+  std::string place(const std::vector<std::string>& phases) const override { return place_text(state_, phases); }
+  std::string last_words() const override { return last_words_; }
+  std::string log_name() const override { return log_.string(); }
+  std::string host_lost() override;
+  std::optional<int> take_signal() override { return std::exchange(signal_, std::nullopt); }
+
+  // ---- parts of snapshots ----
+  void make_buffers(uint64_t bytes) { link_.send({{"buffers", bytes}}); }  // before its first order
+  void put(int buffer, uint64_t at, std::span<const std::byte> bytes);     // into that host's buffer
+  void get(int buffer, uint64_t at, uint64_t bytes, uint64_t id);          // asks for them; on_bytes is told
+  // Bytes that came for get(id); `last`: nothing more will.
+  using OnBytes = std::function<void(int buffer, uint64_t at, std::string_view bytes, uint64_t id, bool last)>;
+  void on_bytes(OnBytes call) { on_bytes_ = std::move(call); }
+
+ private:
+  void take_in();
+  void heard(Frame& frame);
+
+  Link& link_;
+  std::string host_, recipe_toml_;
+  std::filesystem::path log_;
+  bool running_ = false, ended_ = false;
+  WorkerState state_;
+  Death death_;
+  std::string last_words_, lost_;
+  std::deque<nlohmann::json> messages_;
+  std::deque<std::string> records_;
+  std::optional<int> signal_;
+  OnBytes on_bytes_;
+  double heard_at_ = 0, looked_at_ = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,79 @@
+// launch/run_record.h -- what a run tells and keeps while it goes on: telemetry, checkpoints, run.json, the last
+// object.
+//
+// It lives in the launcher, so no worker's death takes a record with it: records of steps come through the workers'
+// pages, each step once, whoever told it and however often it was computed.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/store.h"
+#include "fleet/snapshot_layout.h"
+#include "launch/checkpoint_writer.h"
+#include "launch/launcher.h"
+#include "launch/snapshot_pool.h"
+#include "runs/run_folder.h"
+#include "telemetry/telemetry.h"
+
+namespace tandem {
+
+// What the first worker told of the job; all others must tell the same.
+struct JobFacts {
+  std::string recipe, recipe_toml, kind, unit;
+  nlohmann::json kind_parts, versions, settings;
+  int64_t total_steps = 0, floats = 0, counts = 0, maxima = 0, lockstep_bytes = 0;
+  bool mail = false, stateful = false;
+  std::vector<std::string> phases;
+  SnapshotLayout layout;
+  static JobFacts from(const nlohmann::json& hello);
+};
+
+class RunRecord {
+ public:
+  RunRecord(const LaunchRequest& request, JobFacts facts);
+
+  // ---- at the start ----
+  // Puts the newest whole checkpoint (or the one asked for) into the pool as its base; returns its step, or -1.
+  int64_t restore(SnapshotPool& pool);
+  void first_lines(const std::string& devices, const std::string& plan);
+
+  // ---- on the way ----
+  void step_told(const std::string& metrics_line);
+  int64_t last_step() const { return last_step_; }
+  double last_step_seconds() const { return last_step_seconds_; }
+  const StepRecord& last_record() const { return last_record_; }
+  Telemetry& tell() { return *telemetry_; }
+  const JobFacts& facts() const { return facts_; }
+  double seconds() const;
+  CheckpointWriter& writer() { return *writer_; }
+  void start_checkpoint(SnapshotPool& pool, int buffer, double stall_seconds, double now, bool asked);  // by the user
+  void tell_reports(SnapshotPool& pool);
+  void add_stall(double seconds) { stall_seconds_ += seconds; }
+
+  // ---- at the end ----
+  // Saves the base snapshot; throws Error if it can't be saved.
+  void save_last(SnapshotPool& pool);
+  // Writes the summary, prints the object if asked, returns the code.
+  int finish(int code, const std::string& status, const SnapshotPool* pool, const nlohmann::json& extra);
+  void fail(const Error& error, const nlohmann::json& extra);
+
+ private:
+  CheckpointContents contents_of(SnapshotPool& pool, int buffer) const;
+
+  const LaunchRequest& request_;
+  JobFacts facts_;
+  RunFolder folder_;
+  std::optional<CheckpointStore> store_;
+  std::optional<Telemetry> telemetry_;
+  std::unique_ptr<CheckpointWriter> writer_;
+  std::vector<std::string> notes_;
+  StepRecord last_record_;
+  int64_t last_step_ = 0, asked_step_ = -1;
+  double begin_ = 0, earlier_seconds_ = 0, last_loss_ = kAbsent, last_step_seconds_ = 0;
+  double stall_seconds_ = 0, final_save_seconds_ = 0;
+};
+
+}  // namespace tandem

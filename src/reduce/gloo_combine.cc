@@ -1,0 +1,484 @@
+#include "reduce/gloo_combine.h"
+
+#include <gloo/common/error.h>
+#include <gloo/common/logging.h>
+#include <gloo/context.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "reduce/gloo_mesh.h"
+#include "reduce/join.h"
+#include "reduce/mail_stream.h"
+
+namespace tandem {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Buffer = gloo::transport::UnboundBuffer;
+
+// A slice travels in blocks: one is reduced and sent on while the next ones come in. Received partials of few blocks at
+// a time stay in the cache until they are added; this thread's sends, paced by what comes in, are written by itself and
+// not by Gloo's one thread, which has the reading to do.
+constexpr int64_t kBlock = 1 << 17;  // floats
+constexpr int kWindow = 3;           // blocks on their way
+constexpr auto kForever = std::chrono::hours(24 * 365);
+
+// Slots name messages between two members: the exchange, what it is, and which piece of it.
+enum Kind : uint64_t { kHead, kPartial, kResult, kMail, kMeet };
+uint64_t slot_of(uint64_t exchange, Kind kind, uint64_t piece) { return exchange << 28 | uint64_t{kind} << 24 | piece; }
+
+// Memory that starts at a cache line; not initialised, as everything in it is written before it is read.
+class Floats {
+ public:
+  explicit Floats(int64_t n) : size_(n) {
+    data_ = static_cast<float*>(std::aligned_alloc(64, (static_cast<size_t>(n) * 4 + 64) / 64 * 64));
+    if (!data_) throw std::bad_alloc();
+  }
+  ~Floats() { std::free(data_); }
+  Floats(const Floats&) = delete;
+  Floats& operator=(const Floats&) = delete;
+  float* data() const { return data_; }
+  size_t bytes() const { return static_cast<size_t>(size_) * 4; }
+
+ private:
+  int64_t size_;
+  float* data_;
+};
+
+// Asks the watch while somebody waits, and ends the wait if the answer is yes.
+class Guard {
+ public:
+  Guard(const Watch& watch, uint64_t generation) : watch_(watch), generation_(generation), thread_([this] { run(); }) {}
+  ~Guard() {
+    {
+      std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+  // wait() is the buffer's waitSend or waitRecv; abort() makes it return false.
+  void during(int64_t ticket, const std::function<bool()>& wait, const std::function<void()>& abort) {
+    {
+      std::lock_guard lock(mutex_);
+      abort_ = &abort;
+      ticket_ = ticket;
+    }
+    struct Leave {
+      Guard& guard;
+      ~Leave() {
+        std::lock_guard lock(guard.mutex_);
+        guard.abort_ = nullptr;
+      }
+    } leave{*this};
+    if (!wait()) throw MembersChanged();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, std::chrono::milliseconds(20), [this] { return ended_; }))
+      if (abort_ && watch_.abandoned(generation_, ticket_)) (*abort_)();
+  }
+
+  const Watch& watch_;
+  uint64_t generation_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::function<void()>* abort_ = nullptr;
+  int64_t ticket_ = 0;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+// Everything that Gloo throws means that a peer is gone or its connection is.
+template <class Act>
+auto or_members_changed(const Act& act) {
+  try {
+    return act();
+  } catch (const gloo::Exception&) {
+    throw MembersChanged();
+  } catch (const gloo::EnforceNotMet&) {
+    throw MembersChanged();
+  }
+}
+
+}  // namespace
+
+struct GlooCombine::Parts {
+  // A piece of memory that Gloo sends from or receives into, and how many of its operations are not waited for.
+  struct Port {
+    std::unique_ptr<Buffer> buffer;
+    int sends = 0, receives = 0;
+  };
+
+  // For one length of vector: kept between steps.
+  struct Vectors {
+    int64_t length;
+    std::vector<std::unique_ptr<Floats>> partials;  // ours
+    std::unique_ptr<Floats> others;                 // others' partials of some blocks of our slice
+    std::unique_ptr<Floats> result;
+    std::unique_ptr<ExactSum<float>> sum;
+    std::vector<Port> out;     // by partial of ours, where it lies
+    std::vector<Port> blocks;  // of `others`, used in turn
+    Port total;
+  };
+
+  Parts(int shards, std::vector<ShardRange> all_ranges, std::shared_ptr<gloo::Context> c, uint64_t of_generation,
+        int64_t first_ticket, const Watch& w)
+      : ranges(std::move(all_ranges)),
+        context(std::move(c)),
+        me(context->rank),
+        members(static_cast<int>(ranges.size())),
+        mine(ranges.at(me)),
+        tree(shards),
+        join(tree, ranges),
+        join_meets(tree, ranges),
+        generation(of_generation),
+        watch(w),
+        guard(w, of_generation),
+        member_of(members_of_shards(shards, ranges)),
+        sources(join.partials()),
+        ticket(first_ticket),
+        begun_at(first_ticket),
+        inboxes(mine.size()) {
+    if (context->size != members) throw std::logic_error("the mesh has another number of members than the plan");
+    for (int m = 0; m < members; ++m) salts.push_back(mesh_salt(*context, m));
+  }
+
+  void ask() const {
+    if (watch.abandoned(generation, ticket)) throw MembersChanged();
+  }
+
+  // ---- messages ----
+
+  Port port(void* data, size_t bytes) { return {context->createUnboundBuffer(data, bytes), 0, 0}; }
+  void send(Port& p, int to, uint64_t slot, size_t offset, size_t bytes) {
+    p.buffer->send(to, salts[to] ^ slot, offset, bytes);
+    ++p.sends;
+  }
+  void receive(Port& p, int from, uint64_t slot, size_t offset, size_t bytes) {
+    p.buffer->recv(from, salts[from] ^ slot, offset, bytes);
+    ++p.receives;
+  }
+  void wait(Port& p, int& left, bool (Buffer::*wait_once)(std::chrono::milliseconds), void (Buffer::*abort)()) {
+    if (left == 0) return;
+    const Clock::time_point start = Clock::now();
+    for (; left > 0; --left) {
+      guard.during(
+          ticket, [&] { return (p.buffer.get()->*wait_once)(kForever); }, [&] { (p.buffer.get()->*abort)(); });
+    }
+    waited += std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  void wait_received(Port& p) { wait(p, p.receives, &Buffer::waitRecv, &Buffer::abortWaitRecv); }
+  void wait_sent(Port& p) { wait(p, p.sends, &Buffer::waitSend, &Buffer::abortWaitSend); }
+
+  // Starting behind this member, so that not everybody sends to the same one first.
+  template <class Act>
+  void with_others(const Act& act) {
+    for (int k = 1; k < members; ++k) act((me + k) % members);
+  }
+  struct Block {
+    int64_t first, floats;
+  };
+  int block_count(int owner) const {
+    const auto [first, last] = slice_of(now->length, members, owner);
+    return static_cast<int>((last - first + kBlock - 1) / kBlock);
+  }
+  Block block_of(int owner, int block) const {
+    const auto [first, last] = slice_of(now->length, members, owner);
+    const int64_t at = first + block * kBlock;
+    return {at, std::min(kBlock, last - at)};
+  }
+
+  // ---- vectors ----
+
+  Vectors& vectors_for(int64_t length) {
+    for (auto& v : all_vectors)
+      if (v->length == length) return *v;
+    auto made = std::make_unique<Vectors>();
+    Vectors& v = *made;
+    v.length = length;
+    if (members == 1) {
+      v.sum = std::make_unique<ExactSum<float>>(tree, length);
+    } else {
+      std::vector<float*> places;
+      for (int k = 0; k < join.partials(me); ++k) {
+        v.partials.push_back(std::make_unique<Floats>(length));
+        places.push_back(v.partials.back()->data());
+      }
+      v.sum = std::make_unique<ExactSum<float>>(tree, length, mine.first, mine.last, places);
+      v.out.resize(join.partials(me));
+      v.result = std::make_unique<Floats>(length);
+      v.total = port(v.result->data(), v.result->bytes());
+      const int64_t stride = foreign_partials() * std::min(kBlock, length);
+      v.others = std::make_unique<Floats>(kWindow * stride);
+      for (int w = 0; w < kWindow; ++w)
+        v.blocks.push_back(port(v.others->data() + w * stride, static_cast<size_t>(stride) * 4));
+    }
+    all_vectors.push_back(std::move(made));
+    return v;
+  }
+  int foreign_partials() const { return join.partials() - join.partials(me); }
+  // Which of the partials that come from others it is.
+  int place_of(int partial) const { return partial < join.first_partial(me) ? partial : partial - join.partials(me); }
+
+  void receive_partials(int block) {
+    const int64_t n = block_of(me, block).floats;
+    with_others([&](int from) {
+      const int count = join.partials(from);
+      for (int k = 0; k < count; ++k)
+        receive(now->blocks[block % kWindow], from, slot_of(phase_exchange, kPartial, block * count + k),
+                static_cast<size_t>(place_of(join.first_partial(from) + k) * n) * 4, static_cast<size_t>(n) * 4);
+    });
+  }
+  void post_receives() {
+    with_others([&](int from) {
+      receive(heads_in, from, slot_of(phase_exchange, kHead, 0), from * head_bytes(), head_bytes());
+    });
+    for (int block = 0; block < std::min(kWindow, block_count(me)); ++block) receive_partials(block);
+    with_others([&](int from) {
+      for (int block = 0; block < block_count(from); ++block) {
+        const Block b = block_of(from, block);
+        receive(now->total, from, slot_of(phase_exchange, kResult, block), static_cast<size_t>(b.first) * 4,
+                static_cast<size_t>(b.floats) * 4);
+      }
+    });
+  }
+  void open_partials() {
+    const auto mine_now = now->sum->partials();
+    for (size_t k = 0; k < mine_now.size(); ++k) {
+      float* const at = const_cast<float*>(mine_now[k].values.data());  // Gloo's buffers serve both directions
+      if (!now->out[k].buffer || now->out[k].buffer->ptr != at) now->out[k] = port(at, mine_now[k].values.size_bytes());
+    }
+  }
+  void send_partials(int block) {
+    const int count = join.partials(me);
+    with_others([&](int to) {
+      if (block >= block_count(to)) return;
+      const Block b = block_of(to, block);
+      for (int k = 0; k < count; ++k)
+        send(now->out[k], to, slot_of(phase_exchange, kPartial, block * count + k), static_cast<size_t>(b.first) * 4,
+             static_cast<size_t>(b.floats) * 4);
+    });
+  }
+  void reduce_and_send_on(int block) {
+    wait_received(now->blocks[block % kWindow]);
+    const Block b = block_of(me, block);
+    const float* const others = static_cast<const float*>(now->blocks[block % kWindow].buffer->ptr);
+    for (int k = 0; k < join.partials(); ++k) {
+      const int own = k - join.first_partial(me);
+      sources[k] = own >= 0 && own < join.partials(me) ? static_cast<const float*>(now->out[own].buffer->ptr) + b.first
+                                                       : others + place_of(k) * b.floats;
+    }
+    join.add(now->result->data() + b.first, sources.data(), b.floats);
+    if (block + kWindow < block_count(me)) receive_partials(block + kWindow);
+    with_others([&](int to) {
+      send(now->total, to, slot_of(phase_exchange, kResult, block), static_cast<size_t>(b.first) * 4,
+           static_cast<size_t>(b.floats) * 4);
+    });
+  }
+  void exchange_vectors() {
+    int blocks = 0;
+    for (int m = 0; m < members; ++m) blocks = std::max(blocks, block_count(m));
+    for (int block = 0; block < blocks + kWindow; ++block) {
+      if (block < blocks) send_partials(block);
+      if (block >= kWindow && block - kWindow < block_count(me)) reduce_and_send_on(block - kWindow);
+    }
+  }
+
+  // ---- heads: counts, maxima, how much mail there is for the receiver ----
+
+  size_t head_bytes() const { return 8 * static_cast<size_t>(layout.counts + layout.maxima + 1); }
+  void make_heads() {
+    head_out.assign(members * head_bytes() / 8, 0);
+    head_in.assign(members * head_bytes() / 8, 0);
+    heads_out = port(head_out.data(), head_out.size() * 8);
+    heads_in = port(head_in.data(), head_in.size() * 8);
+  }
+  void send_heads(const MailStream& mail) {
+    with_others([&](int to) {
+      int64_t* head = head_out.data() + to * head_bytes() / 8;
+      head = std::copy(counts.begin(), counts.end(), head);
+      head = std::copy(maxima.begin(), maxima.end(), head);
+      *head = static_cast<int64_t>(mail.part(to).size());
+      send(heads_out, to, slot_of(phase_exchange, kHead, 0), to * head_bytes(), head_bytes());
+    });
+  }
+  void add_heads() {
+    with_others([&](int from) {
+      const int64_t* head = head_in.data() + from * head_bytes() / 8;
+      for (int64_t i = 0; i < layout.counts; ++i) counts[i] += head[i];
+      head += layout.counts;
+      for (int64_t i = 0; i < layout.maxima; ++i) maxima[i] = std::max(maxima[i], head[i]);
+    });
+  }
+  int64_t mail_bytes_from(int member) const { return head_in[(member + 1) * head_bytes() / 8 - 1]; }
+
+  std::vector<ShardRange> ranges;
+  std::shared_ptr<gloo::Context> context;
+  std::vector<uint64_t> salts;  // by member
+  int me, members;
+  ShardRange mine;
+  SumTree tree;
+  Join<float> join;
+  Join<double> join_meets;
+  uint64_t generation;
+  const Watch& watch;
+  Guard guard;
+  std::vector<int> member_of;         // by shard
+  std::vector<const float*> sources;  // by partial
+
+  int64_t ticket, begun_at;
+  uint64_t exchanges = 0, phase_exchange = 0;
+  bool begun = false;
+  double waited = 0;
+
+  ContributionLayout layout;
+  std::vector<int64_t> counts, maxima;
+  std::vector<int64_t> head_out, head_in;
+  Port heads_out, heads_in;
+  std::vector<std::unique_ptr<Vectors>> all_vectors;
+  Vectors* now = nullptr;
+  std::vector<Letter> outgoing;
+  std::vector<Inbox> inboxes;  // by shard of ours
+};
+
+GlooCombine::GlooCombine(int shards, std::vector<ShardRange> ranges, std::shared_ptr<gloo::Context> context,
+                         uint64_t generation, int64_t first_ticket, const Watch& watch)
+    : parts_(std::make_unique<Parts>(shards, std::move(ranges), std::move(context), generation, first_ticket, watch)) {}
+
+GlooCombine::~GlooCombine() = default;
+
+void GlooCombine::begin(const ContributionLayout& layout) {
+  Parts& p = *parts_;
+  p.ask();
+  if (p.begun && layout != p.layout) throw std::logic_error("a phase was begun again as another one");
+  p.begun_at = p.ticket;
+  p.layout = layout;
+  p.now = &p.vectors_for(layout.floats);
+  p.now->sum->begin();
+  p.counts.assign(layout.counts, 0);
+  p.maxima.assign(layout.maxima, 0);
+  p.outgoing.clear();
+  if (p.begun || p.members == 1) return;
+  p.phase_exchange = p.exchanges++;
+  or_members_changed([&] {
+    p.make_heads();
+    p.post_receives();
+  });
+  p.begun = true;
+}
+
+void GlooCombine::add(int shard, Contribution contribution) {
+  Parts& p = *parts_;
+  p.ask();
+  p.now->sum->add(shard, contribution.floats, contribution.stays);
+  for (int64_t i = 0; i < p.layout.counts; ++i) p.counts[i] += contribution.counts[i];
+  for (int64_t i = 0; i < p.layout.maxima; ++i) p.maxima[i] = std::max(p.maxima[i], contribution.maxima[i]);
+  if (!contribution.letters.empty() && !p.layout.mail) throw std::logic_error("a phase without mail sent a letter");
+  for (Letter& letter : contribution.letters) {
+    if (letter.to < 0 || letter.to >= p.tree.shards()) throw std::out_of_range("a letter to a shard that is not there");
+    p.outgoing.push_back(std::move(letter));
+  }
+}
+
+Total GlooCombine::finish() {
+  Parts& p = *parts_;
+  p.ask();
+  (void)p.now->sum->partials();  // throws if a shard is missing
+  for (Inbox& inbox : p.inboxes) inbox.clear();
+  MailStream mail = pack_mail(p.outgoing, p.members, p.member_of, p.me, p.mine, p.inboxes);
+  std::span<const float> floats;
+  if (p.members == 1) {
+    floats = p.now->sum->total();
+  } else {
+    or_members_changed([&] {
+      p.open_partials();
+      p.send_heads(mail);
+      Parts::Port mail_out = p.port(mail.bytes.data(), mail.bytes.size());
+      p.with_others([&](int to) {
+        if (const size_t bytes = mail.part(to).size())
+          p.send(mail_out, to, slot_of(p.phase_exchange, kMail, 0), mail.first[to], bytes);
+      });
+      p.exchange_vectors();
+      p.wait_received(p.heads_in);
+      p.add_heads();
+      std::vector<std::vector<std::byte>> letters(p.members);
+      std::vector<Parts::Port> mail_in(p.members);
+      p.with_others([&](int from) {
+        if (const int64_t bytes = p.mail_bytes_from(from)) {
+          letters[from].resize(bytes);
+          mail_in[from] = p.port(letters[from].data(), letters[from].size());
+          p.receive(mail_in[from], from, slot_of(p.phase_exchange, kMail, 0), 0, bytes);
+        }
+      });
+      p.with_others([&](int from) { p.wait_received(mail_in[from]); });
+      p.with_others([&](int from) { unpack_mail(letters[from], p.mine, p.inboxes); });
+      p.wait_received(p.now->total);
+      p.wait_sent(p.heads_out);
+      for (Parts::Port& port : p.now->out) p.wait_sent(port);
+      p.wait_sent(p.now->total);
+      p.wait_sent(mail_out);
+    });
+    floats = {p.now->result->data(), static_cast<size_t>(p.layout.floats)};
+  }
+  for (Inbox& inbox : p.inboxes) inbox.sort();
+  p.begun = false;
+  ++p.ticket;
+  return {floats, p.counts, p.maxima};
+}
+
+const Inbox& GlooCombine::inbox(int shard) const {
+  const Parts& p = *parts_;
+  if (shard < p.mine.first || shard >= p.mine.last) throw std::out_of_range("the inbox of another member's shard");
+  return p.inboxes[shard - p.mine.first];
+}
+
+void GlooCombine::drop_mail() {
+  for (Inbox& inbox : parts_->inboxes) inbox.clear();
+}
+
+void GlooCombine::meet(std::span<const int> shards, std::span<const std::span<double>> values) {
+  Parts& p = *parts_;
+  p.ask();
+  const int64_t length = values.empty() ? 0 : static_cast<int64_t>(values[0].size());
+  ExactSum<double> sum(p.tree, length, p.mine.first, p.mine.last);
+  for (size_t i = 0; i < values.size(); ++i) sum.add(shards[i], values[i]);
+  std::vector<double> partials(p.join.partials() * length), total(length);
+  auto at = [&](int partial) { return partials.data() + partial * length; };
+  const auto mine = sum.partials();
+  for (size_t k = 0; k < mine.size(); ++k)
+    std::copy(mine[k].values.begin(), mine[k].values.end(), at(p.join.first_partial(p.me) + static_cast<int>(k)));
+  const uint64_t slot = slot_of(p.exchanges++, kMeet, 0);
+  or_members_changed([&] {
+    Parts::Port all = p.port(partials.data(), partials.size() * 8);
+    auto offset = [&](int m) { return static_cast<size_t>(p.join.first_partial(m) * length) * 8; };
+    auto bytes = [&](int m) { return static_cast<size_t>(p.join.partials(m) * length) * 8; };
+    p.with_others([&](int from) { p.receive(all, from, slot, offset(from), bytes(from)); });
+    p.with_others([&](int to) { p.send(all, to, slot, offset(p.me), bytes(p.me)); });
+    p.wait_received(all);
+    p.wait_sent(all);
+  });
+  std::vector<const double*> sources;
+  for (int k = 0; k < p.join.partials(); ++k) sources.push_back(at(k));
+  p.join_meets.add(total.data(), sources.data(), length);
+  for (const std::span<double>& v : values) std::copy(total.begin(), total.end(), v.begin());
+  ++p.ticket;
+}
+
+int64_t GlooCombine::next_ticket() const { return parts_->ticket; }
+int64_t GlooCombine::begun_at() const { return parts_->begun_at; }
+double GlooCombine::waited_seconds() const { return parts_->waited; }
+
+}  // namespace tandem

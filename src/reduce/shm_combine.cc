@@ -1,0 +1,485 @@
+#include "reduce/shm_combine.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <stdexcept>
+
+#include "reduce/join.h"
+#include "reduce/mail_stream.h"
+#include "reduce/stream_copy.h"
+
+namespace tandem {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kMeetDoubles = 8192;  // of one partial; a longer meet goes in rounds
+constexpr uint64_t kPage = 4096;
+
+// ---- the words of a segment; all zero at the start ----
+
+struct alignas(128) Bell {
+  std::atomic<uint32_t> rung{0};
+  alignas(64) std::atomic<uint32_t> sleepers{0};  // one that died asleep stays counted: that costs a call, no more
+};
+
+struct alignas(128) MemberWords {
+  std::atomic<uint64_t> published{0};         // how many times: by finish(), further rounds of mail, chunks of a meet
+  alignas(64) std::atomic<uint64_t> done{0};  // (ticket + 1) << 1 | closed
+
+  static uint64_t done_word(int64_t ticket) { return static_cast<uint64_t>(ticket + 1) << 1; }
+  static std::optional<int64_t> ticket_of(uint64_t word) {
+    return word >> 1 ? std::optional(static_cast<int64_t>(word >> 1) - 1) : std::nullopt;
+  }
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+void copy_past_cache(float* to, const float* from, int64_t n) {
+  if (n >= kStreamFloats)
+    stream_copy(to, from, n);
+  else if (n > 0)
+    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
+}
+
+uint64_t round_up(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Where things lie; computed alike by everybody.
+struct Map {
+  uint64_t heads, result, partials, meets, mails, end;
+  uint64_t head_stride, float_stride, meet_stride, mail_half;
+
+  Map(const ShmShape& shape, int partial_count) {
+    const uint64_t members = shape.ranges.size();
+    head_stride = round_up(8 * (shape.max_counts + shape.max_maxima + members + 1), 128);
+    // Vectors that lie a whole number of pages apart would compete for the same places in the cache.
+    float_stride = round_up(4 * shape.max_floats, kPage) + 5 * 64;
+    meet_stride = 8 * kMeetDoubles;
+    mail_half = shape.mail ? round_up(std::max<uint64_t>(shape.mail_bytes, 64), 64) : 0;
+    heads = sizeof(Bell) + members * sizeof(MemberWords);
+    result = round_up(heads + members * head_stride, kPage);
+    partials = result + float_stride;
+    meets = round_up(partials + partial_count * float_stride, kPage);
+    mails = round_up(meets + 2 * partial_count * meet_stride, kPage);
+    end = round_up(mails + 2 * members * mail_half, kPage);
+  }
+};
+
+Bell& bell_of(const SharedMemory& segment) { return *reinterpret_cast<Bell*>(segment.bytes().data()); }
+
+MemberWords& words_of(const SharedMemory& segment, int member) {
+  const uint64_t at = sizeof(Bell) + static_cast<uint64_t>(member) * sizeof(MemberWords);
+  if (member < 0 || at + sizeof(MemberWords) > segment.bytes().size()) throw std::logic_error("no such member");
+  return *reinterpret_cast<MemberWords*>(segment.bytes().data() + at);
+}
+
+void ring(Bell& bell) {
+  bell.rung.fetch_add(1);
+  if (bell.sleepers.load() != 0) syscall(SYS_futex, &bell.rung, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void sleep_until_rung(Bell& bell, uint32_t seen) {
+  const timespec longest{0, 20'000'000};
+  syscall(SYS_futex, &bell.rung, FUTEX_WAIT, seen, &longest, nullptr, 0);
+}
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+#endif
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+}  // namespace
+
+uint64_t shm_combine_bytes(const ShmShape& shape) {
+  const SumTree tree(shape.shards);
+  return Map(shape, Join<float>(tree, shape.ranges).partials()).end;
+}
+
+std::optional<int64_t> done_mark(const SharedMemory& segment, int member) {
+  return MemberWords::ticket_of(words_of(segment, member).done.load());
+}
+
+std::optional<int64_t> close_mark(const SharedMemory& segment, int member) {
+  return MemberWords::ticket_of(words_of(segment, member).done.fetch_or(1));
+}
+
+void wake_all(const SharedMemory& segment) { ring(bell_of(segment)); }
+
+struct ShmCombine::Parts {
+  struct Sums {  // one per distinct vector length: buffers are kept between steps
+    int64_t length;
+    ExactSum<float> sum;
+  };
+  struct Meets {
+    int64_t length;
+    ExactSum<double> sum;
+  };
+
+  Parts(const ShmShape& s, int member, SharedMemory memory, uint64_t of_generation, int64_t first_ticket,
+        const Watch& w)
+      : shape(s),
+        me(member),
+        members(static_cast<int>(s.ranges.size())),
+        mine(s.ranges.at(member)),
+        tree(s.shards),
+        join(tree, shape.ranges),
+        join_meets(tree, shape.ranges),
+        map(shape, join.partials()),
+        segment(std::move(memory)),
+        generation(of_generation),
+        watch(w),
+        member_of(members_of_shards(s.shards, shape.ranges)),
+        ticket(first_ticket),
+        begun_at(first_ticket),
+        inboxes(mine.size()) {
+    if (segment.bytes().size() < map.end) throw std::logic_error("the segment is too small for this plan");
+    const int partial_count = join.partials();
+    partials.resize(partial_count);
+    slices.resize(partial_count);
+    for (int k = 0; k < partial_count; ++k) partials[k] = at<float>(map.partials + k * map.float_stride);
+    // Where members share cores, spinning keeps the one that is waited for from running.
+    longest_spin = usable_cores() >= members ? std::chrono::microseconds(100) : std::chrono::microseconds(5);
+    spin = std::min<Clock::duration>(longest_spin, std::chrono::microseconds(20));
+  }
+
+  template <class T>
+  T* at(uint64_t offset) const {
+    return reinterpret_cast<T*>(segment.bytes().data() + offset);
+  }
+  int64_t* counts_of(int member) const { return at<int64_t>(map.heads + member * map.head_stride); }
+  int64_t* maxima_of(int member) const { return counts_of(member) + shape.max_counts; }
+  uint64_t* mail_index_of(int member) const {
+    return reinterpret_cast<uint64_t*>(maxima_of(member) + shape.max_maxima);
+  }
+  std::byte* mail_of(int member, uint64_t round) const {
+    return at<std::byte>(map.mails + (2 * member + round % 2) * map.mail_half);
+  }
+  double* meet_of(int partial, uint64_t round) const {
+    return at<double>(map.meets + (2 * partial + round % 2) * map.meet_stride);
+  }
+
+  // ---- words ----
+
+  void ask() const {
+    if (watch.abandoned(generation, ticket)) throw MembersChanged();
+  }
+  void reach(Point point) const {
+    if (call) call(point);
+  }
+
+  bool all_published() const {
+    for (int m = 0; m < members; ++m)
+      if (words_of(segment, m).published.load() < publications) return false;
+    return true;
+  }
+  bool all_done() const {
+    for (int m = 0; m < members; ++m)
+      if (words_of(segment, m).done.load() < MemberWords::done_word(ticket)) return false;
+    return true;
+  }
+  void publish() {
+    ++publications;
+    words_of(segment, me).published.store(publications);
+    if (all_published()) ring(bell_of(segment));
+  }
+  // From the value that we left there, so that a closed word stays as it is.
+  void mark_done() {
+    const uint64_t word = MemberWords::done_word(ticket);
+    if (!words_of(segment, me).done.compare_exchange_strong(last_done, word)) throw MembersChanged();
+    last_done = word;
+    if (all_done()) ring(bell_of(segment));
+  }
+
+  template <class Ready>
+  void wait(const Ready& ready) {
+    if (ready()) return;
+    const Clock::time_point start = Clock::now();
+    struct Count {
+      Clock::time_point start;
+      double& seconds;
+      ~Count() { seconds += std::chrono::duration<double>(Clock::now() - start).count(); }
+    } count{start, waited};
+    do {
+      for (int i = 0; i < 16; ++i) pause_cpu();
+      if (ready()) {
+        spin = std::min(spin * 2, longest_spin);
+        return;
+      }
+      ask();
+    } while (Clock::now() - start < spin);
+    spin = std::max<Clock::duration>(spin / 2, std::chrono::microseconds(2));
+    Bell& bell = bell_of(segment);
+    struct Asleep {
+      std::atomic<uint32_t>& sleepers;
+      explicit Asleep(std::atomic<uint32_t>& s) : sleepers(s) { sleepers.fetch_add(1); }
+      ~Asleep() { sleepers.fetch_sub(1); }
+    } asleep(bell.sleepers);
+    for (;;) {
+      const uint32_t seen = bell.rung.load();
+      if (ready()) return;
+      ask();
+      sleep_until_rung(bell, seen);
+    }
+  }
+  void wait_for_published() {
+    wait([this] { return all_published(); });
+  }
+  void wait_for_done() {
+    wait([this] { return all_done(); });
+  }
+
+  // ---- the three forms ----
+
+  ExactSum<float>& sum_for(int64_t length) {
+    for (auto& s : sums)
+      if (s->length == length) return s->sum;
+    if (members == 1) {
+      sums.push_back(std::unique_ptr<Sums>(new Sums{length, {tree, length}}));
+    } else {
+      const std::span<float* const> places(partials.data() + join.first_partial(me), join.partials(me));
+      sums.push_back(std::unique_ptr<Sums>(new Sums{length, {tree, length, mine.first, mine.last, places}}));
+    }
+    return sums.back()->sum;
+  }
+  ExactSum<double>& meet_for(int64_t length) {
+    for (auto& s : meets)
+      if (s->length == length) return s->sum;
+    meets.push_back(std::unique_ptr<Meets>(new Meets{length, {tree, length, mine.first, mine.last}}));
+    return meets.back()->sum;
+  }
+
+  void write_head(const MailStream& mail) {
+    std::copy(counts.begin(), counts.end(), counts_of(me));
+    std::copy(maxima.begin(), maxima.end(), maxima_of(me));
+    if (layout.mail) std::copy(mail.first.begin(), mail.first.end(), mail_index_of(me));
+  }
+  void add_heads() {
+    for (int m = 0; m < members; ++m) {
+      if (m == me) continue;
+      for (int64_t i = 0; i < layout.counts; ++i) counts[i] += counts_of(m)[i];
+      for (int64_t i = 0; i < layout.maxima; ++i) maxima[i] = std::max(maxima[i], maxima_of(m)[i]);
+    }
+  }
+  // A vector that was lent is copied to where others read it, but for the slice that only we read.
+  void place_lent(const std::vector<ExactSum<float>::Partial>& given) {
+    const auto [first, last] = slice_of(layout.floats, members, me);
+    own.clear();
+    for (size_t k = 0; k < given.size(); ++k) {
+      const float* values = given[k].values.data();
+      float* place = partials[join.first_partial(me) + k];
+      own.push_back(values);
+      if (values == place) continue;
+      copy_past_cache(place, values, first);
+      copy_past_cache(place + last, values + last, layout.floats - last);
+    }
+  }
+  void reduce_slice() {
+    const auto [first, last] = slice_of(layout.floats, members, me);
+    if (first == last) return;
+    for (size_t k = 0; k < partials.size(); ++k) slices[k] = partials[k] + first;
+    for (size_t k = 0; k < own.size(); ++k) slices[join.first_partial(me) + k] = own[k] + first;
+    join.add(at<float>(map.result) + first, slices.data(), last - first);
+  }
+
+  void write_mail(const MailStream& mail, uint64_t round) {
+    const uint64_t first = std::min<uint64_t>(round * map.mail_half, mail.bytes.size());
+    const uint64_t last = std::min<uint64_t>(first + map.mail_half, mail.bytes.size());
+    if (first < last) std::memcpy(mail_of(me, round), mail.bytes.data() + first, last - first);
+  }
+  // After the wait that made everybody's round 0 visible.
+  void collect_mail(const MailStream& mail) {
+    struct Sender {
+      uint64_t first, last;  // our part of its stream
+      std::vector<std::byte> so_far;
+    };
+    std::vector<Sender> senders(members);
+    uint64_t longest = 0;
+    for (int m = 0; m < members; ++m) {
+      const uint64_t* index = mail_index_of(m);
+      senders[m] = {index[me], index[me + 1], {}};
+      longest = std::max(longest, index[members]);
+      if (senders[m].last < senders[m].first) throw std::runtime_error("mail from another worker makes no sense");
+    }
+    const uint64_t rounds = longest / map.mail_half + (longest % map.mail_half ? 1 : 0);
+    for (uint64_t round = 0; round < rounds; ++round) {
+      if (round > 0) {
+        write_mail(mail, round);
+        publish();
+        wait_for_published();
+      }
+      const uint64_t begin = round * map.mail_half, end = begin + map.mail_half;
+      for (int m = 0; m < members; ++m) {
+        Sender& sender = senders[m];
+        const uint64_t first = std::max(sender.first, begin), last = std::min(sender.last, end);
+        if (m == me || first >= last) continue;
+        const std::span<const std::byte> here(mail_of(m, round) + (first - begin), last - first);
+        if (rounds == 1)
+          unpack_mail(here, mine, inboxes);
+        else
+          sender.so_far.insert(sender.so_far.end(), here.begin(), here.end());
+      }
+    }
+    if (rounds > 1)
+      for (Sender& sender : senders) unpack_mail(sender.so_far, mine, inboxes);
+  }
+
+  ShmShape shape;
+  int me, members;
+  ShardRange mine;
+  SumTree tree;
+  Join<float> join;
+  Join<double> join_meets;
+  Map map;
+  SharedMemory segment;
+  uint64_t generation;
+  const Watch& watch;
+  std::vector<int> member_of;  // by shard
+  std::vector<float*> partials;
+  std::vector<const float*> slices, own;  // own: our partials, in their places or where they were lent
+
+  int64_t ticket, begun_at;
+  uint64_t publications = 0, meet_rounds = 0, last_done = 0;
+  Clock::duration spin, longest_spin;
+  double waited = 0;
+  std::function<void(Point)> call;
+
+  ContributionLayout layout;
+  std::vector<std::unique_ptr<Sums>> sums;
+  std::vector<std::unique_ptr<Meets>> meets;
+  ExactSum<float>* now = nullptr;
+  std::vector<int64_t> counts, maxima;
+  std::vector<Letter> outgoing;
+  std::vector<Inbox> inboxes;  // by shard of ours
+  std::vector<double> meet_total;
+};
+
+ShmCombine::ShmCombine(const ShmShape& shape, int me, SharedMemory segment, uint64_t generation, int64_t first_ticket,
+                       const Watch& watch)
+    : parts_(std::make_unique<Parts>(shape, me, std::move(segment), generation, first_ticket, watch)) {}
+
+ShmCombine::~ShmCombine() = default;
+
+void ShmCombine::begin(const ContributionLayout& layout) {
+  Parts& p = *parts_;
+  p.ask();
+  if (layout.floats > p.shape.max_floats || layout.counts > p.shape.max_counts || layout.maxima > p.shape.max_maxima ||
+      (layout.mail && !p.shape.mail))
+    throw std::logic_error("a phase is larger than its segment");
+  p.layout = layout;
+  p.begun_at = p.ticket;
+  p.now = &p.sum_for(layout.floats);
+  p.now->begin();
+  p.counts.assign(layout.counts, 0);
+  p.maxima.assign(layout.maxima, 0);
+  p.outgoing.clear();
+}
+
+void ShmCombine::add(int shard, Contribution contribution) {
+  Parts& p = *parts_;
+  p.ask();
+  p.now->add(shard, contribution.floats, contribution.stays);
+  for (int64_t i = 0; i < p.layout.counts; ++i) p.counts[i] += contribution.counts[i];
+  for (int64_t i = 0; i < p.layout.maxima; ++i) p.maxima[i] = std::max(p.maxima[i], contribution.maxima[i]);
+  if (!contribution.letters.empty() && !p.layout.mail) throw std::logic_error("a phase without mail sent a letter");
+  for (Letter& letter : contribution.letters) {
+    if (letter.to < 0 || letter.to >= p.shape.shards) throw std::out_of_range("a letter to a shard that is not there");
+    p.outgoing.push_back(std::move(letter));
+  }
+}
+
+Total ShmCombine::finish() {
+  Parts& p = *parts_;
+  p.ask();
+  std::span<const float> floats;
+  if (p.members == 1) floats = p.now->total();
+  if (p.members > 1) p.place_lent(p.now->partials());  // throws if a shard is missing
+  for (Inbox& inbox : p.inboxes) inbox.clear();
+  const MailStream mail = pack_mail(p.outgoing, p.members, p.member_of, p.me, p.mine, p.inboxes);
+  p.reach(Point::kBeforePublish);
+  if (p.members > 1) {
+    p.write_head(mail);
+    if (p.layout.mail) p.write_mail(mail, 0);
+    p.publish();
+    p.reach(Point::kPublished);
+    p.wait_for_published();
+    p.reduce_slice();
+    p.add_heads();
+    if (p.layout.mail) p.collect_mail(mail);
+    floats = {p.at<float>(p.map.result), static_cast<size_t>(p.layout.floats)};
+  }
+  p.reach(Point::kReduced);
+  p.mark_done();
+  p.reach(Point::kDone);
+  p.wait_for_done();
+  for (Inbox& inbox : p.inboxes) inbox.sort();
+  ++p.ticket;
+  return {floats, p.counts, p.maxima};
+}
+
+const Inbox& ShmCombine::inbox(int shard) const {
+  const Parts& p = *parts_;
+  if (shard < p.mine.first || shard >= p.mine.last) throw std::out_of_range("the inbox of another member's shard");
+  return p.inboxes[shard - p.mine.first];
+}
+
+void ShmCombine::drop_mail() {
+  for (Inbox& inbox : parts_->inboxes) inbox.clear();
+}
+
+void ShmCombine::meet(std::span<const int> shards, std::span<const std::span<double>> values) {
+  Parts& p = *parts_;
+  p.ask();
+  const int64_t length = values.empty() ? 0 : static_cast<int64_t>(values[0].size());
+  ExactSum<double>& sum = p.meet_for(length);
+  sum.begin();
+  for (size_t i = 0; i < values.size(); ++i) sum.add(shards[i], values[i]);
+  const auto mine = sum.partials();
+  p.meet_total.resize(length);
+  p.reach(Point::kBeforePublish);
+  if (p.members == 1) {
+    std::copy(mine[0].values.begin(), mine[0].values.end(), p.meet_total.begin());
+    p.mark_done();
+  }
+  std::vector<const double*> sources(p.join.partials());
+  for (int64_t first = 0; p.members > 1 && (first == 0 || first < length); first += kMeetDoubles) {
+    const int64_t n = std::min(kMeetDoubles, length - first);
+    const uint64_t round = p.meet_rounds++;
+    for (size_t k = 0; k < mine.size(); ++k)
+      std::copy_n(mine[k].values.data() + first, n, p.meet_of(p.join.first_partial(p.me) + static_cast<int>(k), round));
+    if (first + n < length) {
+      p.publish();
+      p.wait_for_published();
+    } else {  // one word says both, or a member that dies between the two would be waited for, and never come
+      p.mark_done();
+      p.reach(Point::kDone);
+      p.wait_for_done();
+    }
+    for (int k = 0; k < p.join.partials(); ++k) sources[k] = p.meet_of(k, round);
+    p.join_meets.add(p.meet_total.data() + first, sources.data(), n);
+  }
+  for (const std::span<double>& v : values) std::copy(p.meet_total.begin(), p.meet_total.end(), v.begin());
+  ++p.ticket;
+}
+
+int64_t ShmCombine::next_ticket() const { return parts_->ticket; }
+int64_t ShmCombine::begun_at() const { return parts_->begun_at; }
+double ShmCombine::waited_seconds() const { return parts_->waited; }
+void ShmCombine::at_points(std::function<void(Point)> call) { parts_->call = std::move(call); }
+
+}  // namespace tandem

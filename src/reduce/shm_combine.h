@@ -1,0 +1,85 @@
+// reduce/shm_combine.h -- the combine between worker processes of one machine, through shared memory.
+//
+// One segment per generation (fleet/order.h), made by the launcher and handed over by descriptor; a worker that was
+// fenced holds an older segment, so nothing it still writes can reach anybody. Each member adds up the whole subtrees
+// it holds straight into its own area; then each reduces one slice of the vector from everybody's partials, in tree
+// order, into the shared result; when all have, the result is the total, read in place.
+//   add ... add | publish | wait for all | reduce my slice | mark done | wait for all | total
+// done[member] is the authority on what was completed: a combine is complete once every member's done reached it, and
+// whether a dead member's did is read from its last segment (done_mark).
+//
+// Why one buffer of each is enough:
+//   an area    its owner writes it again in the next phase, after finish() saw everybody's done: all have read it
+//   the result is written for ticket t+1 once all have published t+1; a member does that in its next finish(), when it
+//              has applied t. So nobody writes it while somebody still reads the total before
+//   meet       has two halves per member, used in turn, and one wait: whoever came to meet k+1 has read all of meet k,
+//              so when my wait for k+1 is over, k's half is free. My part of a meet is done when my values are there:
+//              done is the word that publishes them (their last round, if they are many)
+//   mail       likewise two halves; what does not fit goes in further rounds of the same ticket
+//
+// Memory orders: `published` and `done` are stored after the data they speak of, and read before it (release, acquire).
+// They are sequentially consistent besides, for the bell: the last one to arrive at a wait, and only that one, wakes
+// the sleepers. It stores its word and then reads everybody's; of two that arrive at once, one sees the other, and
+// somebody rings. A sleeper counts itself in, reads the bell, looks at the words once more and then sleeps, unless the
+// bell has changed (futex); the ringer changes the bell and then reads the count. One of the two sees the other. And
+// nobody sleeps for more than 20 ms.
+//
+// Peers are other processes of the same program, but one may be broken: whatever they write, a member writes only into
+// its own areas and its own slice, and reads only inside the segment.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/shared_memory.h"
+#include "reduce/combine.h"
+#include "reduce/watch.h"
+
+namespace tandem {
+
+struct ShmShape {
+  int shards = 1;
+  std::vector<ShardRange> ranges;                          // by member
+  int64_t max_floats = 0, max_counts = 0, max_maxima = 0;  // of any phase
+  bool mail = false;
+  uint64_t mail_bytes = 4 << 20;  // room for one member's letters of a phase to others; more goes in rounds
+};
+
+uint64_t shm_combine_bytes(const ShmShape& shape);
+// The ticket up to which a member did its part in this segment; nothing if it did none. For the launcher.
+std::optional<int64_t> done_mark(const SharedMemory& segment, int member);
+// The same for a member that may not be dead yet: from now on it can do no more parts here, so the answer is final.
+std::optional<int64_t> close_mark(const SharedMemory& segment, int member);
+// Wakes everybody who sleeps in this segment, so that they ask their Watch. For the launcher.
+void wake_all(const SharedMemory& segment);
+
+class ShmCombine : public Combine {
+ public:
+  // `first_ticket`: the ticket of the next combine (tickets count finish() and meet() alike).
+  ShmCombine(const ShmShape& shape, int me, SharedMemory segment, uint64_t generation, int64_t first_ticket,
+             const Watch& watch);
+  ~ShmCombine() override;
+  void begin(const ContributionLayout& layout) override;
+  void add(int shard, Contribution contribution) override;
+  Total finish() override;
+  const Inbox& inbox(int shard) const override;  // for shards of this member's range
+  void drop_mail() override;
+  void meet(std::span<const int> shards, std::span<const std::span<double>> values) override;
+  int64_t next_ticket() const override;  // of the next finish() or meet()
+  int64_t begun_at() const override;     // next_ticket() as it was at the last begin()
+  double waited_seconds() const;         // waiting for others, in all
+
+  // Called at these places of finish() (at the first and the last of meet()). For tests that die there.
+  enum class Point { kBeforePublish, kPublished, kReduced, kDone };
+  void at_points(std::function<void(Point)> call);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,24 @@
+// reduce/watch.h -- how a worker that waits for others learns that they will never come.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+
+namespace tandem {
+
+// Thrown by begin(), add(), finish() and meet() of a combine whose members have changed. The phase's contributions are
+// void; nothing was applied. The worker takes its next order (fleet/order.h) and runs the phase again, or goes back.
+class MembersChanged : public std::exception {
+ public:
+  const char* what() const noexcept override { return "the members of the job have changed"; }
+};
+
+class Watch {
+ public:
+  virtual ~Watch() = default;
+  // True if the combine `ticket` of `generation` can't complete any more: the generation is revoked and the ticket lies
+  // past the cut. Cheap: asked while spinning. It may become true at any moment, and stays so.
+  virtual bool abandoned(uint64_t generation, int64_t ticket) const = 0;
+};
+
+}  // namespace tandem

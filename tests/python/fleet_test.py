@@ -1,0 +1,266 @@
+"""Many workers through the real programs: any plan, any failure, the same bits.
+
+    python3 fleet_test.py <folder with tandem and tandem-worker> [unittest arguments]
+
+Faults are planted at named points (base/fault_points.h) or sent as real signals to real processes. Waiting is done on
+what a program prints or on its end, never on time.
+"""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from run_test import BIN, TANDEM, Case, QUICK, QUICK_RL  # noqa: E402  (takes the folder from the command line)
+
+JOBS = (("tiny", QUICK), ("tiny-rl", QUICK_RL))
+
+
+def children(pid):
+    try:
+        return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Fleet(Case):
+    _quiet = {}
+
+    def quiet(self, recipe, steps):
+        """The digest of one worker that nobody disturbs."""
+        key = (recipe, steps)
+        if key not in Fleet._quiet:
+            Fleet._quiet[key] = self.train(*dict(JOBS)[recipe], "--steps", steps, "--devices", "cpu:1", recipe=recipe)["digest"]
+        return Fleet._quiet[key]
+
+    def faulty(self, recipe, faults, *args, steps=40, code=0, env=None):
+        return self.tandem("train", recipe, *dict(JOBS)[recipe], "--steps", steps, "--json", *args, code=code,
+                           env={"TANDEM_FAULT": faults, "TANDEM_FROZEN_SECONDS": "2", **(env or {})})
+
+    def assert_same(self, done, recipe, steps=40):
+        told = json.loads(done.stdout)
+        self.assertEqual(told["digest"], self.quiet(recipe, steps), done.stderr)
+        lines = (pathlib.Path(told["dir"]) / "metrics.jsonl").read_text().splitlines()
+        self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, steps + 1)), "every step once")
+        return told
+
+
+class Plans(Fleet):
+    def test_one_to_five_workers_and_unequal_slots_give_one_digest(self):
+        for recipe, _ in JOBS:
+            for devices in ("cpu:2", "cpu:3", "cpu:4", "cpu:5", "cpu:3@1,0.5,0.5", "cpu:4@0.2,1,0.4,0.7"):
+                told = self.assert_same(self.faulty(recipe, "", "--devices", devices), recipe)
+                self.assertEqual(told["deaths"], 0)
+
+    def test_options_that_change_the_arithmetic_are_exact_over_processes_too(self):
+        for more in (["--precision", "bf16"], ["--accumulation", "2", "--batch-size", "96"], ["--set", "sync_bn=true"]):
+            alone = self.train(*QUICK, *more, "--steps", 12, "--devices", "cpu:1")
+            self.assertEqual(self.train(*QUICK, *more, "--steps", 12, "--devices", "cpu:3")["digest"], alone["digest"], more)
+
+    def test_stopped_on_three_and_resumed_on_two(self):
+        for recipe, quick in JOBS:
+            part = self.train(*quick, "--steps", 15, "--devices", "cpu:3", recipe=recipe)
+            rest = json.loads(self.tandem("resume", part["run"], "--steps", 40, "--devices", "cpu:2", "--json").stdout)
+            self.assertEqual(rest["digest"], self.quiet(recipe, 40))
+
+    def test_a_slowed_worker_gets_fewer_shards_and_the_plan_is_told(self):
+        done = self.faulty("tiny", "", "--devices", "cpu:2", steps=120, env={"TANDEM_SLOW": "1:20:0.25"})
+        told = self.assert_same(done, "tiny", 120)
+        events = (pathlib.Path(told["dir"]) / "events.jsonl").read_text()
+        plans = re.findall(r"generation (\d+): .*?rank 1: (\d+)-(\d+)", events)
+        self.assertGreater(len(plans), 1, events)
+        self.assertLess(int(plans[-1][2]) - int(plans[-1][1]) + 1, 12, events)
+
+
+class Faults(Fleet):
+    POINTS = ("start", "before-phase step=17", "in-phase step=17", "before-combine step=17", "after-combine step=17",
+              "before-apply step=17", "after-apply step=17", "at-boundary step=17", "in-snapshot", "after-snapshot",
+              "in-hold", "before-adopt")
+
+    def test_a_kill_at_every_named_point_changes_no_bit(self):
+        for recipe, _ in JOBS:
+            for point in self.POINTS:
+                word, _, step = point.partition(" ")
+                done = self.faulty(recipe, f"{word} rank=1 {step} do=kill", "--devices", "cpu:3", "--checkpoint-every", "5 steps")
+                with self.subTest(recipe=recipe, point=point):
+                    self.assert_same(done, recipe)
+
+    def test_exit_crash_abort_and_refused_memory_are_named_and_survived(self):
+        for act, words in (("exit", "exited with code 9"), ("segv", "SIGSEGV"), ("abort", "SIGABRT"), ("oom", "out of memory"),
+                           ("kill", "SIGKILL")):
+            for recipe, _ in JOBS:
+                done = self.faulty(recipe, f"in-phase rank=1 step=12 do={act}", "--devices", "cpu:3")
+                self.assert_same(done, recipe)
+                line = next(line for line in done.stderr.splitlines() if "rank 1 (cpu:1)" in line)
+                for word in (words, "phase '", "of step 13", "replacement"):
+                    self.assertIn(word, line)
+
+    def test_two_at_once_and_one_in_the_recovery_of_another(self):
+        for recipe, _ in JOBS:
+            for faults in ("in-phase rank=0 step=9 do=kill;in-phase rank=2 step=9 do=kill",
+                           "before-combine rank=1 step=9 do=kill;before-adopt rank=2 do=kill",
+                           "after-combine rank=0 step=9 do=kill;after-restore rank=1 do=kill",
+                           "in-snapshot rank=1 do=kill;in-hold rank=0 do=kill"):
+                self.assert_same(self.faulty(recipe, faults, "--devices", "cpu:4", "--checkpoint-every", "5 steps"), recipe)
+
+    def test_the_only_worker_is_replaced_from_the_last_snapshot(self):
+        for recipe, _ in JOBS:
+            done = self.faulty(recipe, "in-phase rank=0 step=31 do=kill", "--devices", "cpu:1", "--checkpoint-every", "5 steps")
+            self.assertEqual(self.assert_same(done, recipe)["deaths"], 1)
+            self.assertIn("everybody goes on from step 30", done.stderr)
+
+    def test_a_frozen_worker_is_named_with_its_phase_and_taken_out(self):
+        for recipe, _ in JOBS:
+            for point in ("in-phase", "after-combine", "before-combine"):
+                done = self.faulty(recipe, f"{point} rank=1 step=14 do=stop", "--devices", "cpu:3")
+                told = self.assert_same(done, recipe)
+                self.assertEqual(told["frozen"], 1)
+                self.assertRegex(done.stderr, r"rank 1 \(cpu:1\) was taken out: no progress for 2 s \(the process is stopped\) in phase '\w+' of step 15")
+
+    def test_a_flipped_weight_is_found_by_its_hash_and_the_rank_is_named(self):
+        done = self.faulty("tiny", "at-boundary rank=2 step=30 do=flip", "--devices", "cpu:3", steps=120)
+        self.assert_same(done, "tiny", 120)
+        self.assertRegex(done.stderr, r"rank 2 \(cpu:2\) was taken out: its state differs from that of 2 others after step 50")
+
+    def test_what_kills_every_worker_ends_the_run_with_its_name(self):
+        faults = ";".join(f"in-phase rank={rank} step=12 do=kill" for rank in range(4))
+        done = self.faulty("tiny", faults, "--devices", "cpu:4", code=1)
+        self.assertIn("step 13 kills every worker that runs it", done.stderr)
+
+    def test_nan_in_one_shard_is_named_and_all_skip_alike(self):
+        args = [*QUICK, "--set", "optimizer.kind=sgd", "--lr", "1e38", "--steps", 200]
+        notes = []
+        for devices in ("cpu:1", "cpu:3"):
+            done = self.tandem("train", "tiny", *args, "--devices", devices, code=7)
+            notes.append([line for line in done.stderr.splitlines() if "NaN or Inf" in line])
+        self.assertTrue(notes[0])
+        self.assertEqual(notes[0][:3], notes[1][:3])
+
+
+class Members(Fleet):
+    def test_workers_join_and_leave_without_changing_a_bit(self):
+        for recipe, quick in JOBS:
+            steps = 1500 if recipe == "tiny" else 800
+            process = self.start("train", recipe, *quick, "--steps", steps, "--devices", "cpu:2", "--run-dir", recipe, "--json")
+            self.assertIn("rank 2", self.tandem("join", recipe, "--devices", "cpu:1").stderr)
+            self.wait_for(process, "rank 2 (cpu:2) joins")
+            self.tandem("leave", recipe, "--rank", 0)
+            self.wait_for(process, "rank 0 (cpu:0) has left")
+            out, err = process.communicate()
+            told = json.loads(out)
+            self.assertEqual(told["digest"], self.quiet(recipe, steps), err)
+            self.assertEqual(told["deaths"], 0)
+
+    def test_what_cannot_be_is_told(self):
+        self.train(*QUICK, "--steps", 3, "--run-dir", "done")
+        self.assert_explains(self.tandem("join", "done", "--devices", "cpu:1", code=2), "not running", "resume")
+        self.assert_explains(self.tandem("leave", "done", "--rank", 1, code=2), "not running")
+        self.assert_explains(self.tandem("join", "done", code=2), "--devices")
+        process = self.start("train", "tiny", *QUICK, "--steps", 1000000, "--devices", "cpu:2", "--run-dir", "run")
+        self.assert_explains(self.tandem("join", "run", "--devices", "cpu:23", code=2), "24 shards")
+        self.assert_explains(self.tandem("leave", "run", "--rank", 7, code=2), "no rank 7", "0 1")
+        requests = self.dir / "run/requests"
+        (requests / "old.json.part").write_text('{"do": "join", "devices": "cpu:1", "version": "0.0.1"}')
+        (requests / "old.json.part").rename(requests / "old.json")
+        self.wait_for_file(requests / "old.reply.json", process)
+        self.assertIn("version", json.loads((requests / "old.reply.json").read_text())["error"])
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        self.assertEqual(process.returncode, 130)
+
+    def wait_for_file(self, path, process):
+        while not path.exists():
+            self.assertIsNone(process.poll(), "the run ended")
+            time.sleep(0.002)  # lint: allow(sleep) between two looks at a condition that has its own end
+
+
+class Processes(Fleet):
+    def begin(self, *more, recipe="tiny"):
+        process = self.start("train", recipe, *dict(JOBS)[recipe], "--steps", 10000000, "--devices", "cpu:3", "--run-dir", "run", *more)
+        return process, children(process.pid)
+
+    def assert_gone(self, workers, seconds=5):
+        end = time.monotonic() + seconds
+        while any(alive(pid) for pid in workers):
+            self.assertLess(time.monotonic(), end, "workers outlive their launcher")
+            time.sleep(0.005)  # lint: allow(sleep) between two looks at a condition that has its own end
+
+    def test_however_the_launcher_ends_no_worker_is_left(self):
+        times = int(os.environ.get("TANDEM_ENDS", "2"))
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+            for _ in range(times):
+                process, workers = self.begin()
+                self.assertEqual(len(workers), 3)
+                process.send_signal(number)
+                process.communicate()
+                self.assertEqual(process.returncode, code)
+                self.assert_gone(workers)
+                subprocess.run(["rm", "-rf", self.dir / "run"], check=True)
+
+    def test_a_run_on_one_machine_listens_nowhere(self):
+        process, workers = self.begin()
+        inodes = set()
+        for pid in [process.pid, *workers]:
+            for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+                try:
+                    target = os.readlink(fd)
+                except OSError:
+                    continue
+                if target.startswith("socket:["):
+                    inodes.add(target[8:-1])
+        tables = "".join(pathlib.Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6", "udp", "udp6"))
+        self.assertFalse([i for i in inodes if re.search(rf"\b{i}\b", tables)], "an internet socket")
+        listening = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]]
+        self.assertFalse([row for row in listening if row[6] in inodes and int(row[3], 16) & 0x10000], "a unix listener")
+        self.assertTrue(inodes, "the socket pairs are there")
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+    def test_ctrl_z_stops_everybody_and_nobody_is_called_frozen_afterwards(self):
+        process, workers = self.begin()
+        process.send_signal(signal.SIGTSTP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        for pid in workers:
+            self.assertEqual(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0], "T")
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, 130)
+        self.assertNotIn("taken out", err)
+
+    def test_a_real_kill_of_a_worker_is_named_and_the_run_goes_on(self):
+        process, workers = self.begin()
+        os.kill(workers[1], signal.SIGKILL)
+        line = self.wait_for(process, "rank 1 (cpu:1)")
+        self.assertIn("SIGKILL", line)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        self.assertEqual(process.returncode, 130)
+
+    def test_many_runs_at_once_do_not_clash(self):
+        runs = [subprocess.Popen([TANDEM, "train", "tiny", *QUICK, "--steps", "20", "--devices", "cpu:2", "--json"], cwd=self.dir,
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(20)]
+        told = [json.loads(run.communicate()[0]) for run in runs]
+        self.assertEqual({t["digest"] for t in told}, {self.quiet("tiny", 20)})
+        self.assertEqual(len({t["run"] for t in told}), 20)
+
+    def test_the_report_shows_plans_and_faults(self):
+        done = self.faulty("tiny", "in-phase rank=1 step=12 do=kill", "--devices", "cpu:3")
+        page = (pathlib.Path(json.loads(done.stdout)["dir"]) / "report.html").read_text()
+        self.assertIn("rank 1 (cpu:1) was killed", page)
+        self.assertIn("generation 1: 24 shards on 3 workers: 8 8 8", page)
+
+
+if __name__ == "__main__":
+    unittest.main()

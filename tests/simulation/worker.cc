@@ -1,0 +1,221 @@
+#include "worker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tandem::simulation {
+
+bool Worker::act() {
+  switch (stage) {
+    case Stage::kBooting:
+      to_launcher.push_back({.what = Told::What::kArrived});
+      stage = Stage::kIdle;
+      return true;
+    case Stage::kIdle:
+    case Stage::kHolding:
+    case Stage::kAbandoned:
+      return wait_for_order();
+    case Stage::kRestoring:
+      return restore(), true;
+    case Stage::kAdopting:
+      return adopt(), true;
+    case Stage::kComputing:
+      return compute(), true;
+    case Stage::kPublishing:
+      return publish(), true;
+    case Stage::kWaitingForParts:
+      return wait_for(combine().published, Stage::kReducing);
+    case Stage::kReducing:
+      return reduce(), true;
+    case Stage::kMarking:
+      return mark_done(), true;
+    case Stage::kWaitingForMarks:
+      return wait_for(combine().done, Stage::kApplying);
+    case Stage::kApplying:
+      return apply(), true;
+    case Stage::kWritingPart:
+      return write_part();
+    case Stage::kReportingPart:
+      return report_part(), true;
+  }
+  return false;
+}
+
+bool Worker::receive() {
+  if (from_launcher.empty()) return false;
+  if (const Order* order = std::get_if<Order>(&from_launcher.front()))
+    newest_ = *order;
+  else
+    leaving_ = true;
+  from_launcher.pop_front();
+  return true;
+}
+
+bool Worker::wait_for_order() {
+  if (newest_ && newest_->generation > generation) {
+    order_ = *newest_;
+    stage = order_.from == Order::From::kSamePhase ? Stage::kAdopting : Stage::kRestoring;
+    return true;
+  }
+  if (!leaving_) return false;
+  alive = false;
+  world_.tell("left in peace", rank);
+  return true;
+}
+
+// A combine may be complete and abandoned at the same moment; a real worker may see either first.
+bool Worker::wait_for(size_t arrived, Stage then) {
+  const bool complete = arrived == segment().members.size(), over = abandoned();
+  if (!complete && !over) return false;
+  stage = complete && !(over && world_.dice.chance(50)) ? then : Stage::kAbandoned;
+  if (stage == Stage::kAbandoned) world_.tell("abandons ticket", rank, ticket_, static_cast<int64_t>(generation));
+  return true;
+}
+
+void Worker::restore() {
+  const Job& job = world_.job;
+  weights_ = job.first_weights();
+  shard_states_ = world_.reference.shards[0];
+  ticket_ = 0;
+  handled_ = 0;
+  if (order_.from == Order::From::kSnapshot) {
+    if (!world_.whole || world_.whole->step != order_.snapshot_step)
+      throw Violation(fmt::format("rank {} is to restore step {}, which is not kept", rank, order_.snapshot_step));
+    weights_ = world_.whole->weights;
+    shard_states_ = world_.whole->shards;
+    ticket_ = order_.snapshot_step * job.phases;
+    handled_ = world_.whole->handled;
+  }
+  taint_ = 0;
+  flipped = false;
+  has_state_ = true;
+  stage = Stage::kAdopting;
+  world_.tell("restored to ticket", rank, ticket_, static_cast<int64_t>(order_.generation));
+}
+
+void Worker::adopt() {
+  if (order_.members != world_.segments.at(order_.generation).members)
+    throw Violation(fmt::format("generation {} has two member lists", order_.generation));
+  if (order_.from == Order::From::kSamePhase) go_on();
+  generation = order_.generation;
+  entered_at_ = ticket_;
+  snapshots_ = 0;
+  index_ = segment().index_of(rank);
+  if (index_ < 0) throw Violation(fmt::format("rank {} adopts generation {} without being in it", rank, generation));
+  range_ = segment().members[index_].range;
+  to_launcher.push_back({.what = Told::What::kAdopted, .generation = generation});
+  world_.tell("adopted", rank, static_cast<int64_t>(generation), ticket_);
+  held_ = at_end();
+  stage = at_end() ? Stage::kWritingPart : Stage::kComputing;
+}
+
+void Worker::go_on() {
+  if (!has_state_) throw Violation(fmt::format("rank {} is told to go on, but has no state", rank));
+  // (By an order that is superseded already it may: everything it does then is put back.)
+  if ((taint_ & kFenced) != 0 && order_.generation == world_.newest_generation)
+    throw Violation(fmt::format("rank {} goes on with what a fenced worker wrote", rank));
+  if (ticket_ > std::max(order_.cut + 1, entered_at_))
+    throw Violation(fmt::format("rank {} applied ticket {}, past the cut {}", rank, ticket_ - 1, order_.cut));
+}
+
+void Worker::compute() {
+  if (abandoned() && world_.dice.chance(70)) {
+    stage = Stage::kAbandoned;
+    return;
+  }
+  contributions_.clear();
+  for (int shard = range_.first; shard < range_.last; ++shard) {
+    contributions_.push_back(world_.job.contribution(weights_, shard_states_[shard], ticket_, shard));
+    shard_states_[shard] = world_.job.next_shard_state(shard_states_[shard], weights_, ticket_);
+  }
+  stage = Stage::kPublishing;
+}
+
+void Worker::publish() {
+  Segment::Combine& now = combine();
+  now.contributions.resize(world_.job.shards);
+  now.times.resize(world_.job.shards);
+  for (int shard = range_.first; shard < range_.last; ++shard) {
+    now.contributions[shard] = contributions_[shard - range_.first] ^ (fenced ? 0xdead : 0);
+    ++now.times[shard];
+  }
+  if ((ticket_ + 1) % world_.job.phases == 0) now.wish = std::max(now.wish, wish);
+  now.taint |= own_taint();
+  ++now.published;
+  stage = Stage::kWaitingForParts;
+}
+
+void Worker::reduce() {
+  Segment::Combine& now = combine();
+  for (int shard = 0; shard < world_.job.shards; ++shard)
+    if (now.times[shard] != 1)
+      throw Violation(fmt::format("shard {} is {} times in ticket {}", shard, now.times[shard], ticket_));
+  now.total = world_.job.total(now.contributions);
+  stage = Stage::kMarking;
+}
+
+void Worker::mark_done() {
+  segment().done[index_] = ticket_;
+  ++combine().done;
+  if (fenced) combine().taint |= kFenced;
+  world_.tell("done", rank, ticket_, static_cast<int64_t>(generation));
+  stage = Stage::kWaitingForMarks;
+}
+
+void Worker::apply() {
+  taint_ |= combine().taint;
+  weights_ = world_.job.apply(weights_, combine().total, ticket_);
+  world_.tell("applied", rank, ticket_, static_cast<int64_t>(generation));
+  ++ticket_;
+  if (taint_ == 0 && !fenced && weights_ != world_.reference.weights.at(ticket_))
+    throw Violation(fmt::format("rank {} has other weights than the reference after ticket {}", rank, ticket_ - 1));
+  if (ticket_ % world_.job.phases == 0)
+    boundary();
+  else
+    stage = Stage::kComputing;
+}
+
+void Worker::boundary() {
+  const uint64_t wished = segment().combines[ticket_ - 1].wish;
+  segment().combines.erase(segment().combines.begin(), segment().combines.lower_bound(ticket_ - 1));
+  const bool follow = (wished >> 1) > handled_;
+  handled_ = std::max(handled_, wished >> 1);
+  held_ = at_end() || (follow && (wished & 1) != 0);
+  if (steps_done() % world_.job.check_every == 0)
+    to_launcher.push_back(
+        {.what = Told::What::kHash, .generation = generation, .step = steps_done(), .hash = weights_});
+  const bool snapshot = at_end() || follow || steps_done() % world_.job.snapshot_every == 0;
+  stage = snapshot ? Stage::kWritingPart : Stage::kComputing;
+}
+
+bool Worker::write_part() {
+  if (target_generation != generation || target_number != snapshots_ + 1) {  // the one before is not whole yet
+    if (!abandoned()) return false;
+    stage = Stage::kAbandoned;
+    return true;
+  }
+  ++snapshots_;
+  Part& part = world_.parts[{generation, steps_done()}][rank];
+  part.range = range_;
+  part.weights = weights_;
+  part.shards.assign(shard_states_.begin() + range_.first, shard_states_.begin() + range_.last);
+  part.taint = own_taint();
+  part.handled = handled_;
+  part_hash_ = weights_;
+  world_.tell("wrote part of step", rank, steps_done(), static_cast<int64_t>(generation));
+  stage = Stage::kReportingPart;
+  return true;
+}
+
+void Worker::report_part() {
+  to_launcher.push_back({.what = Told::What::kPart,
+                         .generation = generation,
+                         .step = steps_done(),
+                         .hash = part_hash_,
+                         .held = held_,
+                         .final = at_end()});
+  stage = held_ ? Stage::kHolding : Stage::kComputing;
+}
+
+}  // namespace tandem::simulation
