@@ -20,6 +20,12 @@ double monotonic_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+double thread_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
 std::string utc_stamp() { return format_now("%Y-%m-%dT%H:%M:%SZ"); }
 
 std::string utc_file_stamp() { return format_now("%Y%m%d-%H%M%S"); }

@@ -8,6 +8,7 @@
 namespace tandem {
 
 double monotonic_seconds();
+double thread_cpu_seconds();  // that this thread has had a core
 
 std::string utc_stamp();       // "2026-01-31T09:05:07Z", for records
 std::string utc_file_stamp();  // "20260131-090507", for names of files and folders; sorts by time

@@ -7,11 +7,13 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/errors.h"
@@ -64,6 +66,7 @@ class Worker : public Watch, public LoopObserver {
  public:
   Worker(Channel& channel, const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes);
   void run();
+  std::string times() const;  // for its log
 
  private:
   struct Post {  // an order with the memory that belongs to it
@@ -126,7 +129,7 @@ class Worker : public Watch, public LoopObserver {
   std::string last_record_;
   bool fresh_ = true;  // nothing was trained since the loop was built
 
-  double speed_ = 1, shard_began_ = 0, combine_began_ = 0;
+  double speed_ = 1, shard_began_ = 0, shard_began_cpu_ = 0, combine_began_ = 0;
   int64_t slow_after_ = -1;  // for tests: from this step on at slow_speed_
   double slow_speed_ = 1;
 };
@@ -323,6 +326,13 @@ void Worker::run() {
   }
 }
 
+std::string Worker::times() const {
+  const auto seconds = [](const std::atomic<uint64_t>& ns) { return static_cast<double>(ns.load()) * 1e-9; };
+  return fmt::format("{} steps: computing {:.3f} s, combining {:.3f} s (with waiting), snapshots {:.3f} s",
+                     page().steps_run.load(), seconds(page().compute_ns), seconds(page().combine_ns),
+                     seconds(page().snapshot_ns));
+}
+
 void Worker::train() {
   while (!next_order_) {
     if (done()) {
@@ -417,19 +427,16 @@ void Worker::shard_begins(int shard) {
   page().shard.store(shard, std::memory_order_relaxed);
   page().beats.fetch_add(1, std::memory_order_relaxed);
   shard_began_ = monotonic_seconds();
+  if (speed_ < 1) shard_began_cpu_ = thread_cpu_seconds();
   fault_point("in-phase", loop_->steps_done());
 }
 
 void Worker::shard_ends(int shard) {
-  double seconds = monotonic_seconds() - shard_began_;
-  if (speed_ < 1) {  // a slowed slot, for tests: the rest of the time it would have taken
-    const double rest = seconds * (1 / speed_ - 1);
-    timespec left{static_cast<time_t>(rest),
-                  static_cast<long>((rest - static_cast<double>(static_cast<time_t>(rest))) * 1e9)};
-    while (nanosleep(&left, &left) != 0) {
-    }
-    seconds = monotonic_seconds() - shard_began_;
+  if (speed_ < 1) {  // a slowed slot, for tests: the rest of the time it would have taken, had it a slower core
+    const double rest = (thread_cpu_seconds() - shard_began_cpu_) * (1 / speed_ - 1);
+    std::this_thread::sleep_for(std::chrono::duration<double>(rest));
   }
+  const double seconds = monotonic_seconds() - shard_began_;
   page().compute_ns.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
   page().shards_run.fetch_add(1, std::memory_order_relaxed);
 }
@@ -470,7 +477,12 @@ int work(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& r
     return static_cast<int>(code);
   };
   try {
-    Worker(channel, run_dir, recipes).run();
+    Worker worker(channel, run_dir, recipes);
+    try {
+      worker.run();
+    } catch (const Ended&) {
+      fmt::print(stderr, "{} info  {}\n", utc_stamp(), worker.times());
+    }
   } catch (const Ended&) {
   } catch (const Error& error) {
     return fail(error);
