@@ -89,7 +89,6 @@ class Worker : public Watch, public LoopObserver {
   void train();
   void boundary();
   void take_snapshot(bool hold, bool final);
-  void check_hash();
   void record(const StepRecord& record);
   void settle_order_at_boundary();
   bool done() const { return last_step_ > 0 && loop_->steps_done() >= last_step_; }
@@ -367,11 +366,8 @@ void Worker::boundary() {
   if (wished || (every_steps_ > 0 && loop_->steps_done() % every_steps_ == 0))
     take_snapshot(wished && agreed.hold, false);
   else if (order_.members.size() > 1 && loop_->steps_done() % kHashEverySteps == 0)
-    check_hash();
-}
-
-void Worker::check_hash() {
-  channel_.send({{"hash", replicated_hash(*loop_)}, {"step", loop_->steps_done()}, {"generation", order_.generation}});
+    channel_.send(
+        {{"hash", replicated_hash(*loop_)}, {"step", loop_->steps_done()}, {"generation", order_.generation}});
 }
 
 void Worker::take_snapshot(bool hold, bool final) {
