@@ -321,7 +321,6 @@ void Worker::run() {
       channel_.send({{"mesh_failed", error.what()}, {"why", error.why()}, {"generation", order_.generation}});
       next_order_ = await_order();
     }
-    // next_order_ is what everybody goes on from
   }
 }
 
@@ -378,6 +377,7 @@ void Worker::take_snapshot(bool hold, bool final) {
   while (!(buffer = page().target_of(order_.generation, snapshots_))) {  // usually there already
     if (page().abandoned(order_.generation, loop_->combine().next_ticket())) return settle_order_at_boundary();
     const timespec moment{0, 200'000};
+    page().beats.fetch_add(1, std::memory_order_relaxed);  // waiting for the disk is no standing still
     nanosleep(&moment, nullptr);
   }
   fault_point("in-snapshot", loop_->steps_done());
@@ -480,6 +480,8 @@ int work(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& r
       fmt::print(stderr, "{} info  {}\n", utc_stamp(), worker.times());
     }
   } catch (const Ended&) {
+  } catch (const IoError& error) {  // of this process alone: memory, descriptors, its own disk
+    return lost("a call to the system failed", fmt::format("{}: {}", error.what(), error.why()), ExitCode::kFailed);
   } catch (const Error& error) {
     return fail(error);
   } catch (const std::bad_alloc&) {

@@ -1,6 +1,7 @@
 #include "launch/fault_book.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
 namespace tandem {
 namespace {
@@ -21,11 +22,13 @@ std::optional<Error> FaultBook::verdict(const Seat& seat, const Death& death, in
                        ? "a smaller batch_size or model, or accumulation = 2; the last checkpoint is intact"
                        : "if it is your own model, check its shapes; otherwise please report it with " + logs_);
   }
+  // What was killed from outside, or taken out by us, says nothing about the step.
+  if (death.fenced || (death.signal == SIGKILL && seat.failed_kind.empty())) return std::nullopt;
   if (++at_step_[step] < kMostDeathsAtOneStep) return std::nullopt;
   return Error(ExitCode::kFailed, fmt::format("step {} kills every worker that runs it", step + 1),
                fmt::format("{} {}, the fourth to die there", seat.name(), death.cause),
-               fmt::format("look at it with `{} resume --devices cpu:1` under a debugger, or report it with {}",
-                           program_, logs_));
+               fmt::format("look at it with `{} resume {} --devices cpu:1` under a debugger, or report it with {}",
+                           program_, run_, logs_));
 }
 
 bool FaultBook::may_restart(Seat& seat, double now) {

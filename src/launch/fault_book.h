@@ -1,9 +1,11 @@
 // launch/fault_book.h -- what is to be done about a worker that died: replaced, left out, or the end of the run.
 //
 // A device whose worker died is given another one, at most three times in a minute. What strikes again is no accident:
-// the same failure at the same step on another worker, or one step that kills four of them, ends the run with its name.
+// the same failure at the same step on another worker, or one step in which four of them crash, ends the run with its
+// name. What was killed from outside does not count.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -15,7 +17,8 @@ namespace tandem {
 
 class FaultBook {
  public:
-  FaultBook(std::string program, std::string logs) : program_(std::move(program)), logs_(std::move(logs)) {}
+  FaultBook(std::string program, const std::filesystem::path& run_dir)
+      : program_(std::move(program)), run_(run_dir.string()), logs_((run_dir / "logs").string()) {}
 
   // The run ends because of this death; nothing if it goes on.
   std::optional<Error> verdict(const Seat& seat, const Death& death, int64_t step, bool alone);
@@ -32,7 +35,7 @@ class FaultBook {
   static Error never_started(const Seat& seat, const Death& death, const std::string& last_words);
 
  private:
-  std::string program_, logs_;
+  std::string program_, run_, logs_;
   std::map<int64_t, int> at_step_;
   std::map<std::string, int> failures_;
   int deaths_ = 0;

@@ -70,7 +70,7 @@ Launcher::Launcher(const LaunchRequest& request)
               {.add_seat = [this](DeviceSpec device) -> Seat& { return add_seat(device); },
                .carry_out = [this](std::vector<Action> actions) { carry_out(std::move(actions)); }}),
       stalls_(frozen_seconds()),
-      faults_(request.program, (request.run_dir / "logs").string()) {
+      faults_(request.program, request.run_dir) {
   arm_faults(-1);
   begin_ = last_tick_ = monotonic_seconds();
   requests_ = std::make_unique<RequestBox>(request.run_dir);
@@ -144,7 +144,10 @@ void Launcher::carry_out(const IssueOrder& action) {
                                ? fmt::format("everybody goes on from step {} ({})", order.snapshot_step, plan)
                                : fmt::format("everybody begins anew ({})", plan);
   last_order_text_ = text;
-  if (!burying_) record_->tell().say("plan    " + text);
+  if (!burying_)
+    record_->tell().say(order.from == Order::From::kSnapshot
+                            ? fmt::format("plan    from step {} on: {}", order.snapshot_step, plan)
+                            : "plan    " + text);
 }
 
 void Launcher::post_next_target() {
@@ -300,7 +303,23 @@ nlohmann::json Launcher::figures() const {
           {"snapshot_share", seconds > 0 ? snapshot_total_ / seconds : 0}};
 }
 
+// The last whole snapshot is seconds old; the newest checkpoint may be older.
+void Launcher::save_what_there_is() {
+  record_->tell_reports(*pool_);
+  const int64_t step = pool_->base_step();
+  if (std::exchange(saved_last_, true) || step <= record_->writer().last_saved_step() ||
+      !plane_->gathered(pool_->base()))
+    return;
+  try {
+    record_->save_last(*pool_);
+    record_->tell().say(fmt::format("step {} is saved", step));
+  } catch (const Error& error) {
+    record_->tell().warn(error.what());
+  }
+}
+
 void Launcher::give_up(const Error& error) {
+  given_up_ = true;
   // What ends one worker often ends all of them, and another one may have told more: a moment for their last words.
   const auto still_there = [](const auto& item) { return item.second->running() && !item.second->has_ended(); };
   for (const double end = monotonic_seconds() + kLastWordsSeconds;
@@ -311,8 +330,7 @@ void Launcher::give_up(const Error& error) {
   for (const auto& [rank, seat] : seats_)
     if (seat->running()) read_channel(*seat);
   if (record_ && said_first_lines_) {
-    record_->writer();  // a write under way ends before the summary
-    record_->tell_reports(*pool_);
+    save_what_there_is();
     record_->fail(error, figures());
   }
   throw error;
@@ -332,6 +350,7 @@ int Launcher::end() {
       save_when_gathered();
     }
     gather_last();
+    saved_last_ = true;
     record_->save_last(*pool_);
   } catch (const Error& error) {
     give_up(error);
@@ -343,7 +362,7 @@ int Launcher::end() {
   return record_->finish(code, done ? "done" : "stopped", pool_.get(), extra);
 }
 
-int Launcher::run() {
+int Launcher::watch() {
   while (!finished_) {
     std::vector<pollfd> waits{{signals_.fd(), POLLIN, 0}, {requests_->fd(), POLLIN, 0}};
     if (record_) waits.push_back({record_->writer().event_fd(), POLLIN, 0});
@@ -377,6 +396,19 @@ int Launcher::run() {
     if (fatal_) give_up(*fatal_);
   }
   return end();
+}
+
+int Launcher::run() {
+  try {
+    return watch();
+  } catch (const Error& error) {
+    if (given_up_) throw;
+    give_up(error);
+  } catch (const std::exception& error) {  // ours, or a library's: the run ends as failed, not as if it still went on
+    give_up(Error(
+        ExitCode::kFailed, "the launcher failed", error.what(),
+        fmt::format("go on with `{} resume {}`, and please report it", request_.program, request_.run_dir.string())));
+  }
 }
 
 int launch(const LaunchRequest& request) {

@@ -66,7 +66,9 @@ class Launcher {
   void measure(double now);
   void handle(int signal);
   void stop_with(int code);
+  int watch();  // the loop
   int end();
+  void save_what_there_is();
   nlohmann::json figures() const;
   std::string device_names() const;
   [[noreturn]] void give_up(const Error& error);
@@ -103,7 +105,7 @@ class Launcher {
   int frozen_ = 0, interrupts_ = 0, stop_code_ = 0, next_rank_ = 0;
   std::string last_order_text_;  // what the newest order means, for the line about a death
   bool burying_ = false;         // that line is being made
-  bool finished_ = false, said_first_lines_ = false, kill_now_ = false;
+  bool finished_ = false, said_first_lines_ = false, saved_last_ = false, given_up_ = false, kill_now_ = false;
   double begin_ = 0, last_tick_ = 0, watched_at_ = 0;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/errors.h"
@@ -39,12 +40,12 @@ void Launcher::hello(Seat& seat, const nlohmann::json& body) {
     if (stop_code_) carry_out(coordinator_->want_stop());
     for (const auto& [rank, other] : seats_)
       if (other->running()) carry_out(coordinator_->expect(rank, other->device().speed));
-  } else if (body.at("kind") != record_->facts().kind) {
-    record_->tell().warn(fmt::format("{} is of kind {}, the run of {}: bits are promised between equal kinds only",
-                                     seat.name(), body.at("kind").get<std::string>(), record_->facts().kind));
-  } else if (!(SnapshotLayout::from_json(body.at("layout")) == record_->facts().layout)) {
-    throw Error(ExitCode::kFailed, fmt::format("{} built another model than the others", seat.name()),
-                "the recipe's build() depends on something beside its settings", "make it a function of the settings");
+  } else {
+    if (!(SnapshotLayout::from_json(body.at("layout")) == record_->facts().layout))
+      throw Error(ExitCode::kFailed, fmt::format("{} built another model than the others", seat.name()),
+                  "the recipe's build() depends on something beside its settings",
+                  "make it a function of the settings");
+    record_->add_kind(seat.name(), body.at("kind"));
   }
   seat.arrived = true;
   carry_out(coordinator_->arrived(seat.rank()));
@@ -133,7 +134,8 @@ void Launcher::bury(Seat& seat, const std::string& fenced_because) {
   const int64_t step = seat.progress().step;
   const bool was_member = coordinator_ && coordinator_->is_member(seat.rank());
   const bool expected_end = seat.leaving || finished_;
-  const Death death = seat.bury(!fenced_because.empty(), oom);
+  Death death = seat.bury(!fenced_because.empty(), oom);
+  death.fenced = !fenced_because.empty();
   const auto lost = [&] {  // who is not dead may still move its mark, so it has none
     carry_out(coordinator_->lost(seat.rank(), dead ? plane_->mark_of(seat.rank()) : std::nullopt));
   };
@@ -144,6 +146,7 @@ void Launcher::bury(Seat& seat, const std::string& fenced_because) {
     record_->tell().event("plan", record_->last_step(), fmt::format("{} has left", seat.name()));
     return;
   }
+  if (!fenced_because.empty() && !coordinator_) death.cause = "was taken out: " + fenced_because;
   if (!coordinator_) return bury_unborn(seat, death, words);
   fatal_ = faults_.verdict(seat, death, step, seats_.size() == 1);
   last_order_text_.clear();
@@ -194,8 +197,11 @@ void Launcher::watch_for_frozen(double now) {
     if (!member && seat->arrived) fact.stage = Stage::kIdle;  // waits to be called
     facts.push_back(fact);
   }
+  bool first = true;
   for (const int rank : stalls_.frozen(now, facts)) {
     Seat& seat = *seats_.at(rank);
+    // Taking one out may have woken the next: it is out as well only if the system says that it is stopped.
+    if (!std::exchange(first, false) && !(seat.running() && seat.facts(0).stopped)) continue;
     ++frozen_;
     const double limit = stalls_.limit_of(seat.progress().phase);
     bury(seat,

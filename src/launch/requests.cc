@@ -43,6 +43,7 @@ bool is_request(const std::string& name) {
 
 RequestBox::RequestBox(const fs::path& run_dir) : dir_(run_dir / "requests") {
   fs::create_directories(dir_);
+  fs::permissions(dir_, fs::perms::owner_all);                                      // whoever may write here may ask
   for (const auto& entry : fs::directory_iterator(dir_)) fs::remove(entry.path());  // meant for an earlier start
   fd_ = watch_folder(dir_);
 }
@@ -56,9 +57,10 @@ RequestBox::~RequestBox() {
 std::vector<Request> RequestBox::take() {
   drain(fd_);
   std::vector<Request> requests;
-  for (const auto& entry : fs::directory_iterator(dir_)) {
+  std::error_code none;  // a folder that somebody took away is no reason to end a run
+  for (const auto& entry : fs::directory_iterator(dir_, none)) {
     const std::string name = entry.path().filename().string();
-    if (!is_request(name) || !entry.is_regular_file()) continue;
+    if (!is_request(name) || !fs::is_regular_file(entry.symlink_status(none))) continue;
     const std::string id = name.substr(0, name.size() - 5);
     try {
       const FileBytes bytes = read_whole_file(FileSystem::real(), entry.path(), kMostRequest);
@@ -66,7 +68,7 @@ std::vector<Request> RequestBox::take() {
     } catch (const std::exception& error) {
       reply(id, {{"error", "the request can't be read"}, {"why", error.what()}, {"do", "use `join` or `leave`"}});
     }
-    fs::remove(entry.path());
+    fs::remove(entry.path(), none);
   }
   return requests;
 }

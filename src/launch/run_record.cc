@@ -94,6 +94,17 @@ int64_t RunRecord::restore(SnapshotPool& pool) {
   return step;
 }
 
+void RunRecord::add_kind(const std::string& worker, const std::string& kind) {
+  if (kind == facts_.kind || facts_.kind.find(kind) != std::string::npos) return;
+  const std::string differs = fmt::format("{} is of kind {}, the run of {}", worker, kind, facts_.kind);
+  if (request_.settings->exact == "require")
+    throw ConfigError(differs, "equal bits are promised between equal kinds, and exact = \"require\" asks for them",
+                      "use workers of one kind, or --exact aim");
+  telemetry_->warn(differs + ": the bits of this run are its own");
+  facts_.kind = facts_.kind.starts_with("mixed(") ? facts_.kind.substr(0, facts_.kind.size() - 1) + "+" + kind + ")"
+                                                  : fmt::format("mixed({}+{})", facts_.kind, kind);
+}
+
 void RunRecord::first_lines(const std::string& devices, const std::string& plan) {
   const RecipeSettings& s = *request_.settings;
   telemetry_->say(fmt::format("run     {}", folder_.dir().string()));
@@ -104,7 +115,9 @@ void RunRecord::first_lines(const std::string& devices, const std::string& plan)
     telemetry_->say(
         fmt::format("sync_bn shards run in lock-step: {} gradients of {:.1f} MiB and all activations are alive at once",
                     s.shards, static_cast<double>(facts_.lockstep_bytes) / (1 << 20)));
-  telemetry_->say(fmt::format("exact   same bits on every machine of kind {}", facts_.kind));
+  telemetry_->say(facts_.kind.starts_with("mixed(")
+                      ? fmt::format("exact   not promised: {}", facts_.kind)
+                      : fmt::format("exact   same bits on every machine of kind {}", facts_.kind));
   for (const std::string& note : notes_)
     note.starts_with("refused") || note.starts_with("the checkpoint is") ? telemetry_->warn(note)
                                                                          : telemetry_->say(note);

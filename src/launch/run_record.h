@@ -47,6 +47,9 @@ class RunRecord {
   const StepRecord& last_record() const { return last_record_; }
   Telemetry& tell() { return *telemetry_; }
   const JobFacts& facts() const { return facts_; }
+  // A worker of another kind than the others: the run's own kind is "mixed" from then on, in all it writes. Throws
+  // ConfigError where exact = "require".
+  void add_kind(const std::string& worker, const std::string& kind);
   double seconds() const;
   CheckpointWriter& writer() { return *writer_; }
   void start_checkpoint(SnapshotPool& pool, int buffer, double stall_seconds, double now, bool asked);  // by the user

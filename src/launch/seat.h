@@ -19,6 +19,7 @@ struct Death {
   int signal = 0;     // 0: it exited
   int exit_code = 0;
   bool out_of_memory = false;
+  bool fenced = false;  // by us
 };
 
 // What a worker tells of itself in its page; a supervisor elsewhere sends it on.

@@ -68,6 +68,8 @@ class Trial:
         self.mark = f"TANDEM_TRIAL_MARK={uuid.uuid4()}"
         self.story = []
         self.gentle = False  # no further harm in this trial
+        self.harmed = False
+        self.ended = 0
 
     def devices(self):
         count = self.random.randint(1, 5)
@@ -105,6 +107,7 @@ class Trial:
         for _ in range(0 if self.gentle else self.random.choice([0, 1, 1, 2])):
             if ended.wait(self.random.uniform(0.05, 1.2)):
                 return
+            self.harmed = True
             what = self.random.random()
             workers = workers_of(process.pid)
             if what < 0.6 and workers:
@@ -169,8 +172,10 @@ class Trial:
                 return self.judge(json.loads(out))
             if process.returncode not in (130, -9, 6, 1, 4):
                 raise Failure(f"exit {process.returncode}")
-            if process.returncode in (1, 4, 6) and not (faults or harm):
-                raise Failure(f"exit {process.returncode} without a fault")
+            if process.returncode in (1, 4, 6):  # a run may end for good only where a fault strikes again and again
+                self.ended += 1
+                if not (faults or self.harmed):
+                    raise Failure(f"exit {process.returncode} without a fault")
         raise Failure("never came to an end")
 
     def no_orphans(self):
@@ -186,7 +191,7 @@ class Trial:
         steps = [json.loads(line)["step"] for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
         if steps != list(range(1, STEPS + 1)):
             raise Failure(f"recorded steps {steps}")
-        return {key: told.get(key, 0) for key in ("deaths", "generations", "frozen")}
+        return {"ended": self.ended, **{key: told.get(key, 0) for key in ("deaths", "generations", "frozen")}}
 
 
 def quiet_digest(options):
@@ -211,7 +216,7 @@ def main():
     options.tandem = options.bin.resolve() / "tandem"
     want = quiet_digest(options)
     numbers = [options.trial] if options.trial is not None else list(range(options.trials))
-    begin, done, failed, sums = time.monotonic(), 0, 0, {"deaths": 0, "generations": 0, "frozen": 0}
+    begin, done, failed, sums = time.monotonic(), 0, 0, {"deaths": 0, "generations": 0, "frozen": 0, "ended": 0}
     over = threading.Event()
 
     def one(number):
@@ -244,6 +249,9 @@ def main():
                 print(f"{options.recipe}: {done} trials, {failed} failed, {sums}", file=sys.stderr, flush=True)
     print(json.dumps({"recipe": options.recipe, "trials": done, "failed": failed, "seed": options.seed,
                       "seconds": round(time.monotonic() - begin, 1), **sums}))
+    if done >= 20 and (sums["ended"] > done * 0.03 or sums["deaths"] < done / 4):
+        print(f"{sums['ended']} runs ended for good in {done} trials, {sums['deaths']} deaths were survived: this shows no recovery")
+        return 1
     return 1 if failed or done == 0 else 0
 
 
