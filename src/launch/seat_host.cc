@@ -173,13 +173,17 @@ void SeatHost::give(const nlohmann::json& head) {
 }
 
 void SeatHost::relay() {
+  const auto send_records = [&] {
+    nlohmann::json records = nlohmann::json::array();
+    while (const auto record = seat_->pop_record()) records.push_back(*record);
+    if (!records.empty()) link_->send({{"records", records}});
+  };
   while (auto message = seat_->receive()) {
     for (const int fd : message->fds) close(fd);
+    send_records();  // what it had recorded when it said this: its last snapshot may end the run
     link_->send({{"message", message->body}});
   }
-  nlohmann::json records = nlohmann::json::array();
-  while (const auto record = seat_->pop_record()) records.push_back(*record);
-  if (!records.empty()) link_->send({{"records", records}});
+  send_records();
 }
 
 void SeatHost::send_log() {
