@@ -173,6 +173,18 @@ class Members(Fleet):
             self.assertEqual(told["digest"], self.quiet(recipe, steps), err)
             self.assertEqual(told["deaths"], 0)
 
+    def test_a_joiner_that_dies_at_once_costs_nothing(self):
+        for recipe, quick in JOBS:
+            steps = 1000 if recipe == "tiny" else 600
+            process = self.start("train", recipe, *quick, "--steps", steps, "--devices", "cpu:2", "--run-dir", recipe, "--json")
+            before = children(process.pid)
+            self.tandem("join", recipe, "--devices", "cpu:1")
+            for pid in set(children(process.pid)) - set(before):
+                os.kill(pid, signal.SIGKILL)
+            self.wait_for(process, "rank 2 (cpu:2) was killed")
+            out, err = process.communicate()
+            self.assertEqual(json.loads(out)["digest"], self.quiet(recipe, steps), err)
+
     def test_what_cannot_be_is_told(self):
         self.train(*QUICK, "--steps", 3, "--run-dir", "done")
         self.assert_explains(self.tandem("join", "done", "--devices", "cpu:1", code=2), "not running", "resume")
@@ -264,6 +276,17 @@ class Processes(Fleet):
         subprocess.run(["rm", "-r", self.dir / "run/requests"], check=True)
         os.kill(children(process.pid)[1], signal.SIGKILL)
         self.wait_for(process, "rank 1 (cpu:1)")
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        self.assertEqual(process.returncode, 130)
+
+    def test_a_frozen_worker_is_dead_before_anybody_goes_on_without_it(self):
+        os.environ["TANDEM_FROZEN_SECONDS"] = "2"
+        self.addCleanup(os.environ.pop, "TANDEM_FROZEN_SECONDS")
+        process, workers = self.begin()
+        os.kill(workers[1], signal.SIGSTOP)
+        self.wait_for(process, "rank 1 (cpu:1) was taken out")
+        self.assertFalse(alive(workers[1]), "a worker that could wake up again was only forgotten")
         process.send_signal(signal.SIGINT)
         process.communicate()
         self.assertEqual(process.returncode, 130)
