@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <set>
 
 #include "base/clock.h"
 #include "base/errors.h"
@@ -175,9 +176,9 @@ bool Gathering::hear(Guest& guest) {
     const std::string answer = guest.greeting.heard(std::exchange(guest.bytes, ""));
     if (!answer.empty() && send(guest.fd, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) return false;
     if (guest.greeting.state() == Greeting::State::kRefused) {
-      if (guest.greeting.same_job() && refused_.size() < kMostRefused)
-        refused_.push_back(
-            fmt::format("{} came as rank {}, but {}", guest.address, guest.greeting.rank(), guest.greeting.why()));
+      if (guest.greeting.same_job())
+        refuse(fmt::format("{} came as rank {}, but {}", guest.address, guest.greeting.rank(), guest.greeting.why()),
+               "give all ranks the same secret (TANDEM_SECRET_FILE, or a copy of ~/.config/tandem/secret)");
       return false;
     }
   }
@@ -201,8 +202,7 @@ void Gathering::introduced(Guest& guest, const nlohmann::json& words) {
     no = {fmt::format("rank {} is there already", rank), fmt::format("a process on {} came first", hosts_.at(rank)),
           "give every process a RANK of its own; for a second job set another MASTER_PORT"};
   if (!no.is_null()) {
-    if (refused_.size() < kMostRefused)
-      refused_.push_back(fmt::format("{} on {}: {}", guest.address, host, no.at(0).get<std::string>()));
+    refuse(fmt::format("{} on {}: {}", guest.address, host, no.at(0).get<std::string>()), no.at(2));
     guest.link->send({{"refused", no}});
     guest.link->close_gently(1);
     return;
@@ -210,6 +210,12 @@ void Gathering::introduced(Guest& guest, const nlohmann::json& words) {
   guest.link->send({{"welcome", rank}});
   hosts_[rank] = host;
   links_[rank] = std::move(guest.link);
+}
+
+// Told at once, and once: whoever waits for that rank need not wait to learn why it does not come.
+void Gathering::refuse(const std::string& words, const std::string& todo) {
+  if (refused_.size() >= kMostRefused || !refused_.emplace(words, todo).second || quiet_) return;
+  fmt::print(stderr, "warning: refused: {}; {}\n", words, todo);
 }
 
 std::string Gathering::missing() const {
@@ -232,18 +238,24 @@ void Gathering::serve(double seconds) {
 void Gathering::gather(double seconds, bool quiet) {
   const double begin = monotonic_seconds();
   bool said = false;
+  quiet_ = quiet;
   while (links_.size() + 1 < static_cast<size_t>(place_.size)) {
     const double now = monotonic_seconds();
-    if (now - begin > seconds)
-      throw ConfigError(
-          fmt::format("{} did not come within {:.0f} s", missing(), seconds),
-          refused_.empty() ? fmt::format("rank 0 waited on {} port {} (started by {})", address_, port_, place_.by)
-                           : fmt::format("{}", fmt::join(refused_, "; ")),
-          refused_.empty()
-              ? "start all ranks within that time (TANDEM_JOIN_SECONDS), with the same MASTER_ADDR and "
-                "MASTER_PORT; a firewall must let them reach rank 0; see docs/launchers.md"
-              : "give all ranks the same secret (TANDEM_SECRET_FILE, or a copy of ~/.config/tandem/secret) and "
-                "a rank of its own");
+    if (now - begin > seconds) {
+      std::set<std::string> why, todo;
+      for (const auto& [words, remedy] : refused_) {
+        why.insert(words);
+        todo.insert(remedy);
+      }
+      if (why.empty()) {
+        why.insert(fmt::format("rank 0 waited on {} port {} (started by {})", address_, port_, place_.by));
+        todo.insert(
+            "start all ranks within that time (TANDEM_JOIN_SECONDS), with the same MASTER_ADDR and MASTER_PORT; a "
+            "firewall must let them reach rank 0; see docs/launchers.md");
+      }
+      throw ConfigError(fmt::format("{} did not come within {:.0f} s", missing(), seconds),
+                        fmt::format("{}", fmt::join(why, "; ")), fmt::format("{}", fmt::join(todo, "; ")));
+    }
     if (!quiet && !said && now - begin > kTalkAfterSeconds) {
       said = true;
       fmt::print(stderr, "waiting for {} on {} port {}\n", missing(), address_, port_);

@@ -48,6 +48,7 @@ class Gathering {
   void take_guests();
   bool hear(Guest& guest);
   void introduced(Guest& guest, const nlohmann::json& words);
+  void refuse(const std::string& words, const std::string& todo);
   void serve(double seconds);
   std::string missing() const;
   void close_listener();
@@ -59,7 +60,8 @@ class Gathering {
   std::vector<std::unique_ptr<Guest>> guests_;  // who connected and is not a rank yet
   std::map<int, std::unique_ptr<Link>> links_;
   std::map<int, std::string> hosts_;
-  std::vector<std::string> refused_;  // in words
+  std::map<std::string, std::string> refused_;  // in words, and what to do about it
+  bool quiet_ = true;
 };
 
 // The others' side: waits for rank 0. Throws ConfigError that says what was found instead.
