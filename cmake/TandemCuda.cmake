@@ -135,6 +135,15 @@ if(NOT TARGET tandem::cudart)
   target_link_libraries(tandem::cudart INTERFACE ${_cudart} rt dl pthread)
 endif()
 
+# libtorch's CUDA side, for what is loaded only where a card is used. Its own needs (cuDNN, NCCL, ...) are found at run time.
+if(TANDEM_TORCH AND NOT TARGET tandem::torch_cuda)
+  add_library(tandem::torch_cuda INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(tandem::torch_cuda INTERFACE tandem::torch -Wl,--no-as-needed ${TORCH_DIR}/lib/libtorch_cuda.so
+    ${TORCH_DIR}/lib/libc10_cuda.so)
+  target_link_options(tandem::torch_cuda INTERFACE "LINKER:--unresolved-symbols=ignore-in-shared-libs")
+  target_include_directories(tandem::torch_cuda SYSTEM INTERFACE ${_cuda_include})
+endif()
+
 # --fmad=false: a fused multiply-add rounds once, the CPU twin twice (kernels/portable.h).
 function(tandem_cuda_options target)
   target_compile_options(${target} PRIVATE

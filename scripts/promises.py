@@ -11,7 +11,7 @@ import sys
 
 # Lowest first: a folder includes itself and what stands before it.
 ORDER = ["base", "config", "checkpoint", "telemetry", "world", "runs", "kernels", "reduce", "fleet", "launch", "monitor",
-         "nn", "learn", "data", "engine", "recipes", "cli"]
+         "nn", "learn", "data", "engine", "cuda", "recipes", "cli"]
 ONLY_BASE = {"telemetry", "world", "kernels"}   # usable by anybody, so they know nobody
 FIRST_WITH_TORCH = ORDER.index("nn")
 MAX_LINES = 500

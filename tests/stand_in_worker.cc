@@ -4,7 +4,7 @@
 //   endless       works until it is asked to stop; says "at work" on stderr, which is its log
 //   environment   tells its arguments, descriptors and variables in its log, then as (none)
 //   child         leaves a process behind in its group, then as endless
-//   exit N | die N   before it said hello
+//   exit N | die N | stay   before it said hello
 #include <dirent.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -173,6 +173,7 @@ int main(int argc, char** argv) {
     return 99;
   }
   for (const int signal_number : {SIGINT, SIGTERM, SIGUSR1}) signal(signal_number, SIG_IGN);
+  while (behaviour == "stay") pause();
   if (behaviour == "environment") tandem::tell_environment(argc, argv);
   if (behaviour == "child") tandem::leave_a_child();
   tandem::StandIn(argv[2], behaviour == "endless" || behaviour == "child").run();

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <new>
 #include <sstream>
+#include <stdexcept>
 
 #include "base/errors.h"
 
@@ -25,6 +27,7 @@ struct Fault {
   bool struck = false;
 };
 std::vector<Fault> faults;
+constexpr time_t kSlowSeconds = 6;
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
   throw ConfigError(fmt::format("TANDEM_FAULT: \"{}\"", text), why,
@@ -47,7 +50,7 @@ Fault parse(const std::string& text) {
     else
       refuse(text, fmt::format("'{}' is not understood", word));
   }
-  constexpr std::string_view acts[] = {"kill", "stop", "exit", "abort", "segv", "oom", "flip"};
+  constexpr std::string_view acts[] = {"kill", "stop", "exit", "abort", "segv", "oom", "flip", "throw", "slow"};
   if (std::find(std::begin(acts), std::end(acts), fault.act) == std::end(acts))
     refuse(text, fmt::format("there is no act '{}'", fault.act));
   return fault;
@@ -57,6 +60,12 @@ Fault parse(const std::string& text) {
 bool carry_out(const Fault& fault) {
   if (fault.act == "flip") return true;
   if (fault.act == "oom") throw std::bad_alloc();
+  if (fault.act == "throw") throw std::runtime_error("a planted failure");
+  if (fault.act == "slow") {
+    const timespec rest{kSlowSeconds, 0};
+    nanosleep(&rest, nullptr);
+    return false;
+  }
   if (fault.act == "exit") _exit(9);
   const int number = fault.act == "stop"    ? SIGSTOP
                      : fault.act == "abort" ? SIGABRT

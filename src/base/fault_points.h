@@ -2,8 +2,8 @@
 //
 // TANDEM_FAULT="before-combine rank=1 step=17 do=kill" (several, separated by ';') makes rank 1 kill itself there. The
 // launcher takes the variable away from replacements, so a fault strikes once. Without it a point costs one load.
-//   do = kill | stop | exit | abort | segv | oom (std::bad_alloc) | flip (one bit of the state; the point's place does
-//   it)
+//   do = kill | stop | exit | abort | segv | oom (std::bad_alloc) | throw (std::runtime_error) | slow (6 s pass, as
+//   with a bad disk) | flip (one bit of the state; the point's place does it)
 #pragma once
 
 #include <cstdint>

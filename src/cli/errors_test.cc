@@ -91,7 +91,7 @@ TEST(Errors, UnknownKeyWrongTypeAndRangeNameFileAndLine) {
                "  why    `optimizer.learning_rate` is: size of a step\n"
                "  do     choose a value that is above 0\n");
   expect_error(box, {"train", "tiny", "--set", "precision=fp61"},
-               "error: --set: `precision` is \"fp61\"; it must be one of fp32, bf16, fp16\n"
+               "error: --set: `precision` is \"fp61\"; it must be one of fp32, tf32, bf16, fp16\n"
                "  why    `precision` is: number format of forward and backward\n"
                "  do     did you mean `fp16`?\n");
   expect_error(box, {"train", "tiny", "--set", "precision"},

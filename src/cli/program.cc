@@ -1,5 +1,6 @@
 #include "cli/program.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -9,6 +10,7 @@
 #include "cli/cli_main.h"
 #include "cli/output.h"
 #include "cli/ranks.h"
+#include "engine/memory.h"
 #include "engine/worker.h"
 
 namespace tandem {
@@ -16,6 +18,8 @@ namespace {
 
 // work <run_dir>: what the launcher starts.
 int work_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes) {
+  keep_freed_memory();
+  prctl(PR_SET_NAME, "tandem-worker");  // started from an open file, it would be named by its number
   try {
     if (argc != 3)
       throw ConfigError("`work` needs a run folder", "it is what `train` starts, not for typing",

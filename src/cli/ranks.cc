@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <memory>
 
 #include "base/errors.h"
 #include "launch/place.h"
 #include "launch/rendezvous.h"
 #include "launch/seat_host.h"
 #include "launch/secret.h"
+#include "launch/worker_program.h"
 
 namespace tandem {
 namespace {
@@ -43,13 +45,9 @@ int as_rank(const Command& command, int (*act)(const Command&)) {
   }
   const std::string secret = shared_secret(kEnvironment);
   const double seconds = join_seconds(kEnvironment);
-  if (place->rank > 0)
-    return host_seat({.place = *place,
-                      .secret = secret,
-                      .version = command.context.version,
-                      .worker = command.context.worker,
-                      .join_seconds = seconds});
-  Gathering ranks(*place, secret, command.context.version);
+  const Build build{command.context.version, std::make_shared<WorkerProgram>(command.context.worker)};
+  if (place->rank > 0) return host_seat({.place = *place, .secret = secret, .build = build, .join_seconds = seconds});
+  Gathering ranks(*place, secret, build);
   try {
     const int code = act({command.arguments, command.context, command.output, &ranks});
     ranks.dismiss(code);

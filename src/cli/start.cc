@@ -98,11 +98,12 @@ void check_worker_program(const CliContext& context) {
 int start_run(const Command& command, const ResolvedRecipe& recipe, const std::vector<DeviceSpec>& devices,
               const std::filesystem::path& run_dir, bool resume, const std::filesystem::path& checkpoint) {
   command.output.flush();
+  const auto worker = command.ranks ? command.ranks->worker() : std::make_shared<WorkerProgram>(command.context.worker);
   if (command.ranks)
     command.ranks->gather(join_seconds([](const char* name) { return std::getenv(name); }), command.output.quiet());
   const Machine machine = command.context.machine;
   return launch({.run_dir = run_dir,
-                 .worker = command.context.worker,
+                 .worker = worker,
                  .devices = devices,
                  .settings = recipe.settings.get(),
                  .resume = resume,

@@ -1,9 +1,12 @@
 // cli/train.cc -- `tandem train`: resolve, check, make the run's folder, start the worker.
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/start.h"
+#include "launch/place.h"
 #include "launch/rendezvous.h"
 #include "launch/run_lock.h"
 #include "runs/index.h"
@@ -52,7 +55,8 @@ int resume_from_train(const Command& command, const std::string& recipe) {
 
 int run_train(const Command& command) {
   // A job that its launcher started again (torchrun --max-restarts, a requeued one of Slurm) goes on with its run.
-  if (command.ranks && command.ranks->place().restarts && command.arguments.run_dir && !command.arguments.resume &&
+  const bool restarts = restarts_in([](const char* name) -> const char* { return std::getenv(name); });
+  if (restarts && command.arguments.run_dir && !command.arguments.resume &&
       fs::exists(fs::path(*command.arguments.run_dir) / "recipe.toml"))
     return resume_run(command, *command.arguments.run_dir, std::nullopt);
   if (command.arguments.resume && command.subject().empty()) return resume_from_train(command, "");

@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
+#include <cstdlib>
+#include <filesystem>
 
 #include "base/errors.h"
 #include "config/spelling.h"
@@ -37,6 +38,12 @@ bool parse_number(std::string_view text, T& value) {
                     "devices are named as auto, cpu, cpu:4, cpu:3@1,0.5,0.5 or cuda:0,cuda:2", todo);
 }
 
+DeviceSpec cuda_device(int index, const Machine& machine) {
+  DeviceSpec device{DeviceSpec::Kind::kCuda, index, 1.0};
+  if (index < static_cast<int>(machine.cards.size())) device.card = machine.cards[index];
+  return device;
+}
+
 void add_cuda(std::vector<DeviceSpec>& devices, std::string_view all, std::string_view number, const Machine& machine) {
   if (!machine.cuda_build) {
     throw ConfigError(fmt::format("devices \"{}\": this build has no CUDA", printable(all)),
@@ -58,7 +65,7 @@ void add_cuda(std::vector<DeviceSpec>& devices, std::string_view all, std::strin
                                   machine.cuda_devices == 1 ? "" : "s"),
                       fmt::format("use cuda:0 to cuda:{}, or `--devices auto` for all", machine.cuda_devices - 1));
   }
-  devices.push_back({DeviceSpec::Kind::kCuda, index, 1.0});
+  devices.push_back(cuda_device(index, machine));
 }
 
 void add_item(std::vector<DeviceSpec>& devices, std::string_view all, std::string_view item, const Machine& machine) {
@@ -114,14 +121,27 @@ Machine this_machine() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) machine.cpu_slots = std::max(1, CPU_COUNT(&set));
+  std::error_code none;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
+  for (const char* place : {"libtandem_cuda.so", "../lib/libtandem_cuda.so", "../bin/libtandem_cuda.so"})
+    machine.cuda_build = machine.cuda_build || std::filesystem::exists(program / place, none);
+  if (machine.cuda_build) machine.cuda_devices = Machine::kNotAsked;
   return machine;
 }
 
-std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& machine, int64_t shards) {
+std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& given, int64_t shards) {
+  Machine machine = given;
+  if (machine.cuda_devices == Machine::kNotAsked) {
+    machine.cuda_devices = 0;
+    if (text.find("cpu") == std::string_view::npos || text.find("cuda") != std::string_view::npos) {
+      machine.cards = visible_cards(all_cards(), std::getenv("CUDA_VISIBLE_DEVICES"));
+      machine.cuda_devices = static_cast<int>(machine.cards.size());
+    }
+  }
   std::vector<DeviceSpec> devices;
   if (text.empty() || text == "auto") {
     for (int i = 0; i < machine.cuda_devices && machine.cuda_build; ++i) {
-      devices.push_back({DeviceSpec::Kind::kCuda, i, 1.0});
+      devices.push_back(cuda_device(i, machine));
     }
     if (devices.empty()) {
       const int64_t slots = std::clamp<int64_t>(std::min<int64_t>(machine.cpu_slots, shards), 1, kMostAutoSlots);
@@ -132,13 +152,6 @@ std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& mach
   const size_t at = text.find('@');
   for (std::string_view item : split(text.substr(0, at), ',')) add_item(devices, text, item, machine);
   if (devices.size() > kMostWorkers) refuse(text, "too many workers", fmt::format("name at most {}", kMostWorkers));
-  std::set<std::string> seen;
-  for (const DeviceSpec& device : devices) {
-    if (!seen.insert(device.name()).second) {
-      refuse(text, fmt::format("{} is named twice", device.name()),
-             "name each device once: one worker drives one device");
-    }
-  }
   if (at != std::string_view::npos) apply_speeds(devices, text, text.substr(at + 1));
   return devices;
 }

@@ -1,7 +1,8 @@
 // config/devices.h -- `--devices` text to a list of devices: "auto", "cpu", "cpu:4", "cpu:3@1,0.5,0.5",
 // "cuda:0,cuda:2".
 //
-// One entry is one worker, in the order given. What comes after '@' slows each slot for tests (1 is full speed).
+// One entry is one worker, in the order given; a card may be named several times, for several workers on it. What comes
+// after '@' slows each slot for tests (1 is full speed).
 #pragma once
 
 #include <cstdint>
@@ -9,16 +10,20 @@
 #include <string_view>
 #include <vector>
 
+#include "config/cards.h"
+
 namespace tandem {
 
 // What the machine and the build offer.
 struct Machine {
   bool cuda_build = false;
-  int cuda_devices = 0;
+  int cuda_devices = 0;       // kNotAsked: parse_devices() asks the driver, where it needs to know
+  std::vector<CardId> cards;  // what is known of them, by number
+  static constexpr int kNotAsked = -1;
   int cpu_slots = 1;  // cores that this process may use
 };
 
-// What this machine offers to this process: its cores. (GPUs are added where there is a CUDA build.)
+// What this machine offers to this process: its cores, and its cards if libtandem_cuda.so stands beside the program.
 Machine this_machine();
 
 struct DeviceSpec {
@@ -26,6 +31,7 @@ struct DeviceSpec {
   Kind kind = Kind::kCpu;
   int index = 0;             // CPU slot or CUDA device
   double speed = 1.0;        // share of full speed, in (0, 1]
+  CardId card = {};          // of a CUDA device
   std::string name() const;  // "cpu:0", "cuda:2"
 };
 

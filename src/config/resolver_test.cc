@@ -101,7 +101,7 @@ TEST(Resolver, ANumberOutOfItsRangeIsRefused) {
 
 TEST(Resolver, AWordThatIsNoChoiceGetsTheNearestOne) {
   EXPECT_EQ(toml_error("precision = \"bf61\"\n"),
-            "error: my.toml:1: `precision` is \"bf61\"; it must be one of fp32, bf16, fp16\n"
+            "error: my.toml:1: `precision` is \"bf61\"; it must be one of fp32, tf32, bf16, fp16\n"
             "  why    `precision` is: number format of forward and backward\n"
             "  do     did you mean `bf16`?\n");
   EXPECT_NE(set_error("max_time", "soon").find("a time such as 90s, 10m or 2h"), std::string::npos);

@@ -69,10 +69,12 @@ void RecipeSettings::describe(Describer& d) {
   d.key("batch_size", batch_size, Range::at_least(1),
         "samples of one update of the job; per device if shards is \"devices\"");
   d.key("accumulation", accumulation, Range::at_least(1), "pieces in which a shard's slice runs, one after the other");
-  d.key("precision", precision, Choices{{"fp32", "bf16", "fp16"}}, "number format of forward and backward");
+  d.key("precision", precision, Choices{{"fp32", "tf32", "bf16", "fp16"}}, "number format of forward and backward");
   d.key("exact", exact, Choices{{"aim", "require"}}, "require: refuse to start where equal bits cannot be kept",
         Role::kRunning);
   d.key("devices", devices, "workers: auto, cpu:4, cuda:0,cuda:2", Role::kRunning);
+  d.key("memory_fraction", memory_fraction, Range::between(0.01, 1), "most of a card's memory that a worker takes",
+        Role::kRunning);
   d.key("clip_norm", clip_norm, Range::at_least(0), "longest gradient; 0: no clipping");
   d.key("sync_bn", sync_bn, "batch norm over all shards, not over each");
   d.key("bn_momentum", bn_momentum, Range::between(0, 1), "weight of a new batch in the running statistics");

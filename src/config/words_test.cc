@@ -44,11 +44,29 @@ TEST(Devices, AreReadAsTheUserNamesThem) {
   EXPECT_EQ(slowed.at(2).speed, 0.25);
 }
 
+TEST(Devices, SeveralWorkersMayShareACard) { EXPECT_EQ(names("cuda:0,cuda:0", kTwoGpus), "cuda:0 cuda:0 "); }
+
+TEST(Cards, CudaVisibleDevicesKeepsItsMeaning) {
+  const std::vector<CardId> all{{"GPU-aa11", "A"}, {"GPU-bb22", "B"}, {"GPU-cc33", "C"}};
+  const auto shown = [&](const char* text) {
+    std::string out;
+    for (const CardId& card : visible_cards(all, text)) out += card.uuid + " ";
+    return out;
+  };
+  EXPECT_EQ(shown(nullptr), "GPU-aa11 GPU-bb22 GPU-cc33 ");
+  EXPECT_EQ(shown(""), "");
+  EXPECT_EQ(shown("2, 0"), "GPU-cc33 GPU-aa11 ");
+  EXPECT_EQ(shown("GPU-bb,1"), "GPU-bb22 GPU-bb22 ");
+  EXPECT_EQ(shown("0,-1,1"), "GPU-aa11 ") << "the list ends at what names no card";
+  EXPECT_EQ(shown("1,7,0"), "GPU-bb22 ");
+  EXPECT_EQ(shown("MIG-x/1/0,0"), "MIG-x/1/0 GPU-aa11 ");
+  EXPECT_EQ(shown("none"), "");
+}
+
 TEST(Devices, BadOnesAreRefusedWithTheReason) {
   EXPECT_EQ(device_error("cuda:0"), "devices \"cuda:0\": this build has no CUDA");
   EXPECT_EQ(device_error("cuda:0", {.cuda_build = true}), "devices \"cuda:0\": no CUDA device is visible");
   EXPECT_EQ(device_error("cuda:2", kTwoGpus), "devices \"cuda:2\": no such device cuda:2");
-  EXPECT_EQ(device_error("cuda:0,cuda:0", kTwoGpus), "devices \"cuda:0,cuda:0\": cuda:0 is named twice");
   EXPECT_EQ(device_error("cuda:-1", kTwoGpus), "devices \"cuda:-1\": \"-1\" is no device number");
   EXPECT_EQ(device_error("cpu:0"), "devices \"cpu:0\": \"0\" is no number of CPU workers");
   EXPECT_EQ(device_error("cpu:99999"), "devices \"cpu:99999\": \"99999\" is no number of CPU workers");

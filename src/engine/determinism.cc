@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "engine/card.h"
+
 namespace tandem {
 
 void set_determinism() {
@@ -23,7 +25,10 @@ void set_determinism() {
   prepare_thread();
 }
 
-void prepare_thread() { at::set_num_threads(1); }
+void prepare_thread() {
+  at::set_num_threads(1);
+  if (card()) card()->prepare_thread();
+}
 
 void check_determinism() {
   const at::Context& context = at::globalContext();
@@ -33,9 +38,13 @@ void check_determinism() {
 }
 
 std::string aten_generator_state() {
-  const at::Generator& generator = at::detail::getDefaultCPUGenerator();  // lint: allow(random) read, not drawn
-  const at::Tensor state = generator.get_state();
-  return {static_cast<const char*>(state.data_ptr()), static_cast<size_t>(state.nbytes())};
+  const auto bytes_of = [](const at::Generator& generator) {
+    const at::Tensor state = generator.get_state();
+    return std::string(static_cast<const char*>(state.data_ptr()), static_cast<size_t>(state.nbytes()));
+  };
+  std::string state = bytes_of(at::detail::getDefaultCPUGenerator());  // lint: allow(random) read, not drawn
+  if (card()) state += bytes_of(at::globalContext().defaultGenerator(at::kCUDA));  // lint: allow(random) likewise
+  return state;
 }
 
 }  // namespace tandem

@@ -16,7 +16,7 @@ void prepare_thread();
 // Throws std::logic_error("...") if the switches were changed since, by a recipe or a library.
 void check_determinism();
 
-// A fingerprint of ATen's CPU generator. Recipes draw from Philox streams keyed by (seed, step, shard, site, index); a
+// A fingerprint of ATen's generators. Recipes draw from Philox streams keyed by (seed, step, shard, site, index); a
 // recipe that draws from ATen's would depend on the order of visits, and the loop uses this to catch it.
 std::string aten_generator_state();
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "nn/here.h"
 #include "nn/init.h"
 
 namespace tandem {
@@ -76,7 +77,8 @@ void JobState::own(ShardRange mine) {
   mine_ = mine;
   for (ShardArray& array : shard_states_) {
     array.per_shard.clear();
-    for (int s = 0; s < mine_.size(); ++s) array.per_shard.push_back(at::zeros(array.sizes, array.dtype));
+    for (int s = 0; s < mine_.size(); ++s)
+      array.per_shard.push_back(at::zeros(array.sizes, array.dtype));  // on the host
   }
 }
 
@@ -101,10 +103,12 @@ void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
       norms_.push_back(BatchNorm(std::dynamic_pointer_cast<BatchNormImpl>(part)));
       statistic_floats_ += 2 * padded(norms_.back()->channels());
     }
-    for (const auto& item : model.module->named_buffers())
+    for (auto& item : model.module->named_buffers()) {
+      item.value().set_data(here(item.value()));
       buffers_.push_back({joined(model.prefix, item.key()), item.value()});
+    }
   }
-  flat_ = at::zeros({parameter_floats_}, at::kFloat);
+  flat_ = at::zeros({parameter_floats_}, here());
   for (size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor view = flat_.narrow(0, slots_[i].offset, slots_[i].count).view(slots_[i].sizes);
     view.copy_(parameters[i].detach());
@@ -112,7 +116,7 @@ void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
   }
   parameter_views_ = std::move(parameters);
 
-  running_ = at::zeros({statistic_floats_}, at::kFloat);
+  running_ = at::zeros({statistic_floats_}, here());
   int64_t at_float = 0;
   for (BatchNorm& norm : norms_) {
     norm->context = batch_norm_;
@@ -123,7 +127,7 @@ void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
       at_float += padded(norm->channels());
     }
   }
-  for (int s = 0; s < optimizer_slots; ++s) optimizer_.push_back(at::zeros({parameter_floats_}, at::kFloat));
+  for (int s = 0; s < optimizer_slots; ++s) optimizer_.push_back(at::zeros({parameter_floats_}, here()));
 
   for (Shadow& shadow : shadows_) {
     shadow.flat = flat_.clone();
@@ -157,7 +161,7 @@ std::span<float> JobState::shadow(int index) const { return floats_of(shadows_.a
 
 std::span<float> JobState::contribution(int slot) {
   while (static_cast<int>(contributions_.size()) <= slot)
-    contributions_.push_back(at::zeros({contribution_floats()}, at::kFloat));
+    contributions_.push_back(at::zeros({contribution_floats()}, here()));
   return floats_of(contributions_[slot]);
 }
 

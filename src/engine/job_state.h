@@ -74,6 +74,8 @@ class JobState {
   std::span<float> optimizer_slot(int slot) const;  // as long as the parameters
   std::span<float> shadow(int index) const;
 
+  const std::vector<at::Tensor>& parameter_tensors() const { return parameter_views_; }  // in slots()' order
+
   // The vector that backward() now adds to. Slot 0 serves ordinary phases; lock-step gives every shard its own.
   std::span<float> contribution(int slot = 0);
   void use_contribution(int slot);

@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "base/sha256.h"
+#include "engine/card.h"
 #include "kernels/random_fill.h"
 
 namespace tandem {
@@ -68,7 +69,13 @@ std::string arithmetic() {
 
 }  // namespace
 
-nlohmann::json cpu_kind_parts() {
+nlohmann::json device_kind_parts() {
+  if (card()) {
+    nlohmann::json parts = nlohmann::json::parse(card()->kind_parts());
+    parts["tandem"] = TANDEM_VERSION;
+    parts["compiler"] = __VERSION__;
+    return parts;
+  }
   utsname name{};
   uname(&name);
   return {{"device", "cpu"},
@@ -83,12 +90,15 @@ nlohmann::json cpu_kind_parts() {
           {"compiler", __VERSION__}};
 }
 
-std::string cpu_kind() {
-  const nlohmann::json parts = cpu_kind_parts();
-  std::string vector = parts["vector_kernels"];
-  std::transform(vector.begin(), vector.end(), vector.begin(), ::tolower);
+std::string device_kind() {
+  const nlohmann::json parts = device_kind_parts();
   Sha256 hash;
   hash.update(parts.dump());
+  if (card())
+    return fmt::format("cuda-{}-{}sm-{}", parts["capability"].get<std::string>(), parts["multiprocessors"].get<int>(),
+                       hash.hex().substr(0, 12));
+  std::string vector = parts["vector_kernels"];
+  std::transform(vector.begin(), vector.end(), vector.begin(), ::tolower);
   return fmt::format("cpu-{}-{}-{}", parts["machine"].get<std::string>(), vector, hash.hex().substr(0, 12));
 }
 

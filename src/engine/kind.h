@@ -6,9 +6,10 @@
 
 namespace tandem {
 
-// "cpu-x86_64-avx512-1a2b3c4d5e6f": device, vector width, and a hash of kind_parts().
-std::string cpu_kind();
-// CPU vendor, family, model and flags; libtorch, its BLAS; our compiler and version.
-nlohmann::json cpu_kind_parts();
+// "cpu-x86_64-avx512-1a2b3c4d5e6f" or "cuda-9.0-132sm-1a2b3c4d5e6f": the device of this process, and a hash of
+// kind_parts().
+std::string device_kind();
+// CPU vendor, family, model and flags, or the card's model and size; libtorch, its libraries; our compiler and version.
+nlohmann::json device_kind_parts();
 
 }  // namespace tandem

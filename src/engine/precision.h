@@ -1,4 +1,4 @@
-// engine/precision.h -- autocast for the length of a scope: fp32 (off), bf16 or fp16. Weights stay float32.
+// engine/precision.h -- autocast for the length of a scope: fp32 and tf32 (off), bf16 or fp16. Weights stay float32.
 #pragma once
 
 #include <string_view>

@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -31,12 +32,13 @@ namespace tandem {
 
 struct Phase {
   std::string name;
-  bool gradients = false;  // run() calls backward(); the engine combines the gradient and updates the weights
-  bool batches = false;    // run() gets a batch of dataset()
-  int floats = 0;          // further sums: losses, statistics
-  int counts = 0;          // integer sums
-  int maxima = 0;          // integer maxima
-  bool mail = false;       // rows for other shards, to be read in the next phase
+  bool gradients = false;     // run() calls backward(); the engine combines the gradient and updates the weights
+  bool batches = false;       // run() gets a batch of dataset()
+  bool one_backward = false;  // run() calls backward() once: what it has finished may travel while it does the rest
+  int floats = 0;             // further sums: losses, statistics
+  int counts = 0;             // integer sums
+  int maxima = 0;             // integer maxima
+  bool mail = false;          // rows for other shards, to be read in the next phase
 };
 
 // What run() sees of the world.
@@ -72,6 +74,7 @@ class ShardContext {
   uint64_t seed_ = 0;
   uint64_t accumulation_ = 1;
   double loss_scale_ = 1;
+  int backwards_left_ = INT_MAX;
   const Batch* batch_ = nullptr;
   JobState* state_ = nullptr;
   const Inbox* inbox_ = nullptr;

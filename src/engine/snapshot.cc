@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/errors.h"
 #include "checkpoint/digest.h"
+#include "kernels/device.h"
 #include "kernels/state_hash.h"
 
 namespace tandem {
@@ -63,13 +63,16 @@ SnapshotTensor describe(const NamedTensor& t, bool model, int shard) {
           static_cast<uint64_t>(t.tensor.numel()) * dtype_size(dtype)};
 }
 
-// Calls copy(tensor's memory, place in the block, bytes) for what lies in [begin, end) of the block.
+Device& home_of(const at::Tensor& tensor) { return tensor.is_cuda() ? device() : cpu_device(); }
+
+// Calls copy(device, tensor's memory, place in the block, bytes) for what lies in [begin, end) of the block.
 template <class Copy>
 void each_piece(const std::vector<NamedTensor>& tensors, std::span<const SnapshotTensor> places, uint64_t begin,
                 uint64_t end, Copy copy) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const uint64_t first = std::max(begin, places[i].offset), last = std::min(end, places[i].offset + places[i].bytes);
-    if (first < last) copy(memory_of(tensors[i]) + (first - places[i].offset), first, last - first);
+    if (first < last)
+      copy(home_of(tensors[i].tensor), memory_of(tensors[i]) + (first - places[i].offset), first, last - first);
   }
 }
 
@@ -93,8 +96,8 @@ SnapshotLayout snapshot_layout(TrainLoop& loop) {
 
 void write_part(TrainLoop& loop, const SnapshotLayout& layout, std::span<std::byte> block, int me, int members) {
   const std::vector<NamedTensor> replicated = replicated_tensors(loop);
-  const auto out = [&](const std::byte* from, uint64_t at, uint64_t bytes) {
-    std::memcpy(block.data() + at, from, bytes);
+  const auto out = [&](Device& device, const std::byte* from, uint64_t at, uint64_t bytes) {
+    device.to_host(block.data() + at, from, bytes);
   };
   const uint64_t begin = SnapshotLayout::kScalarBytes, bytes = layout.replicated_end() - begin;
   each_piece(replicated, layout.tensors(), begin + bytes * me / members, begin + bytes * (me + 1) / members, out);
@@ -110,7 +113,9 @@ void write_part(TrainLoop& loop, const SnapshotLayout& layout, std::span<std::by
 
 int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<const std::byte> block) {
   const nlohmann::json scalars = SnapshotLayout::get_scalars(block);
-  const auto in = [&](std::byte* to, uint64_t at, uint64_t bytes) { std::memcpy(to, block.data() + at, bytes); };
+  const auto in = [&](Device& device, std::byte* to, uint64_t at, uint64_t bytes) {
+    device.from_host(to, block.data() + at, bytes);
+  };
   loop.update().load(scalars.at("update"));
   const std::vector<NamedTensor> replicated = replicated_tensors(loop);
   each_piece(replicated, layout.tensors(), 0, layout.replicated_end(), in);
@@ -125,13 +130,15 @@ int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<c
 uint64_t replicated_hash(TrainLoop& loop) {
   uint64_t hash = 0;
   for (const NamedTensor& t : replicated_tensors(loop))
-    hash = fold_hash(hash, state_hash(memory_of(t), static_cast<int64_t>(t.tensor.nbytes())));
+    hash = fold_hash(hash, home_of(t.tensor).state_hash(memory_of(t), static_cast<int64_t>(t.tensor.nbytes())));
   return hash;
 }
 
 std::string digest_of(TrainLoop& loop) {
+  std::vector<NamedTensor> tensors = loop.state().model_tensors();
+  for (NamedTensor& t : tensors) t.tensor = t.tensor.cpu();
   std::vector<TensorView> views;
-  for (const NamedTensor& t : loop.state().model_tensors())
+  for (const NamedTensor& t : tensors)
     views.push_back(
         {t.name, dtype_of(t.tensor.scalar_type()), t.tensor.sizes().vec(), {memory_of(t), t.tensor.nbytes()}});
   return weights_digest(views);
@@ -154,6 +161,14 @@ void restore_snapshot(TrainLoop& loop, const LoadedCheckpoint& checkpoint) {
   std::vector<std::byte> block(layout.bytes());
   layout.fill(block, checkpoint);
   read_snapshot(loop, layout, block);
+}
+
+void flip_a_bit(TrainLoop& loop) {
+  float* const weight = loop.state().parameters().data() + loop.state().parameters().size() / 2;
+  uint32_t bits = 0;
+  device().to_host(&bits, weight, sizeof(bits));
+  bits ^= 1u << 20;
+  device().from_host(weight, &bits, sizeof(bits));
 }
 
 }  // namespace tandem

@@ -39,4 +39,7 @@ Snapshot take_snapshot(TrainLoop& loop);
 // Throws CheckpointError if a tensor is missing or of another shape; the loop is unchanged then.
 void restore_snapshot(TrainLoop& loop, const LoadedCheckpoint& checkpoint);
 
+// For tests: damages one weight of this process's copy, as failing memory would.
+void flip_a_bit(TrainLoop& loop);
+
 }  // namespace tandem

@@ -17,8 +17,12 @@ void SupervisedRecipe::build(JobState& state) {
 }
 
 std::vector<Phase> SupervisedRecipe::phases() const {
-  return {
-      {.name = "learn", .gradients = true, .batches = true, .floats = 1, .counts = 3}};  // loss; rows, right, judged
+  return {{.name = "learn",
+           .gradients = true,
+           .batches = true,
+           .one_backward = true,
+           .floats = 1,
+           .counts = 3}};  // loss; rows, right, judged
 }
 
 at::Tensor SupervisedRecipe::row_losses(const at::Tensor& output, const Batch& batch) {

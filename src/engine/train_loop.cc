@@ -11,8 +11,10 @@
 #include "base/errors.h"
 #include "engine/determinism.h"
 #include "engine/precision.h"
-#include "kernels/norms.h"
+#include "kernels/device.h"
+#include "nn/here.h"
 #include "nn/sites.h"
+#include "reduce/card_combine.h"
 
 namespace tandem {
 namespace {
@@ -48,8 +50,9 @@ StepRecord TrainLoop::step() {
     }
     // The recipe sees its own part of the total: the gradient and the engine's flag are cut away.
     const size_t engine_floats = phase.gradients ? state_.parameter_floats() + state_.statistic_floats() : 0;
-    recipe_->apply(phase, {total.floats.subspan(engine_floats), total.counts, total.maxima.first(phase.maxima)},
-                   context);
+    recipe_floats_.resize(total.floats.size() - engine_floats);
+    device().to_host(recipe_floats_.data(), total.floats.data() + engine_floats, recipe_floats_.size() * sizeof(float));
+    recipe_->apply(phase, {recipe_floats_, total.counts, total.maxima.first(phase.maxima)}, context);
     if (&phase == &phases_.back()) agreed_wish_ = total.maxima.back();
     if (observer_) observer_->applied();
     record.phase_seconds.emplace_back(phase.name, monotonic_seconds() - phase_begin);
@@ -118,10 +121,11 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
   if (phase.gradients) {
     vector = state_.contribution(slot).first(layout.floats);
   } else {
-    desk.floats.resize(layout.floats);
-    vector = desk.floats;
+    if (!desk.vector.defined() || desk.vector.numel() < layout.floats) desk.vector = at::empty({layout.floats}, here());
+    vector = {desk.vector.data_ptr<float>(), static_cast<size_t>(layout.floats)};
   }
-  std::fill(vector.begin(), vector.end(), 0.0f);
+  device().zero(vector.data(), vector.size_bytes());
+  desk.floats.assign(phase.floats, 0);
   desk.counts.assign(layout.counts, 0);
   desk.maxima.assign(layout.maxima, 0);
 
@@ -134,7 +138,7 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
   context.loss_scale_ = update_.loss_scale();
   context.state_ = &state_;
   context.inbox_ = &combine_->inbox(shard);
-  context.floats = vector.last(phase.floats);
+  context.floats = desk.floats;
   context.counts = desk.counts;
   context.maxima = std::span(desk.maxima).first(phase.maxima);
 
@@ -145,24 +149,34 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
     desk.norm = {.training = phase.gradients, .share = 1.0 / static_cast<double>(state_.shards() * pieces), .real = 1};
     if (phase.batches) {
       batch = loader_->get({steps_done_, shard, micro});
+      for (at::Tensor& tensor : batch.tensors) tensor = here(tensor);
+      batch.weight = here(batch.weight);
       context.batch_ = &batch;
       desk.norm.share = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.real_in_update);
       desk.norm.real = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.samples.size());
     }
     static_cast<BatchNormPiece&>(state_.batch_norm()) = desk.norm;
+    if (phase.one_backward) context.backwards_left_ = 1;
+    if (phase.one_backward && micro + 1 == pieces && combine_->wants_ready(shard)) {
+      if (!gradient_ready_) gradient_ready_ = std::make_unique<GradientReady>(state_);
+      gradient_ready_->begin([&](int64_t first, int64_t last) { combine_->ready(shard, vector, first, last); });
+    }
     const std::string generator = steps_here_ < 2 ? aten_generator_state() : "";
     {
       PrecisionScope precision(settings_.precision);
       recipe_->run(phase, context);
     }
+    if (gradient_ready_) gradient_ready_->end();
     if (steps_here_ < 2 && aten_generator_state() != generator) refuse_aten_generator(phase);
   }
+
+  device().from_host(vector.data() + vector.size() - phase.floats, desk.floats.data(), phase.floats * sizeof(float));
 
   // Each shard raises its flag before the sum, where NaN can still be told by shard and tensor. A lone shard's vector
   // is the total itself: there the norm finds it (update.cc), and one pass is saved.
   if (phase.gradients && state_.shards() > 1) {
     const int64_t checked = state_.parameter_floats() + state_.statistic_floats();
-    if (const int64_t bad = first_nonfinite(vector.data(), checked); bad >= 0)
+    if (const int64_t bad = device().first_nonfinite(vector.data(), checked); bad >= 0)
       desk.maxima[phase.maxima] = nan_flag(shard, state_.slot_at(bad));
   }
   if (&phase == &phases_.back()) desk.maxima.back() = wished_;
@@ -174,7 +188,8 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
 
 TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> recipe, const ShardPlan& plan)
     : TrainLoop(settings, std::move(recipe), {0, static_cast<int>(settings.shards)},
-                std::make_unique<LocalCombine>(static_cast<int>(settings.shards), plan.ranges())) {}
+                for_this_device(settings.shards, {0, static_cast<int>(settings.shards)},
+                                std::make_unique<LocalCombine>(static_cast<int>(settings.shards), plan.ranges()))) {}
 
 TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> recipe, ShardRange mine,
                      std::unique_ptr<Combine> combine)
@@ -203,6 +218,11 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
                      settings.seed);
   start_loader();
   begin_shards();
+}
+
+std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::unique_ptr<Combine> combine) {
+  if (!device().is_cuda()) return combine;
+  return std::make_unique<CardCombine>(static_cast<int>(shards), mine, std::move(combine), device());
 }
 
 void TrainLoop::start_loader() {
@@ -286,6 +306,7 @@ LoadKey TrainLoop::next_batch(const LoadKey& key) const {
 }
 
 void ShardContext::backward(const at::Tensor& loss) {
+  if (backwards_left_-- == 0) throw std::logic_error("backward() was called twice in a phase that says one_backward");
   PrecisionScope full("fp32");  // autocast is for forward; backward follows the types that forward chose
   (loss_scale_ == 1 ? loss : loss * loss_scale_).backward();
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/run_settings.h"
+#include "engine/gradient_ready.h"
 #include "engine/job_state.h"
 #include "engine/loader.h"
 #include "engine/lockstep.h"
@@ -35,6 +36,9 @@ class LoopObserver {
   virtual void combine_ends() = 0;
   virtual void applied() = 0;
 };
+
+// The combine as it is, or around it what brings contributions from a card to it.
+std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::unique_ptr<Combine> combine);
 
 class TrainLoop {
  public:
@@ -89,8 +93,9 @@ class TrainLoop {
   Batch make_batch(const LoadKey& key) const;
   LoadKey next_batch(const LoadKey& key) const;
 
-  struct Desk {  // what a shard works with beside its gradient; one per contribution slot
-    std::vector<float> floats;
+  struct Desk {                 // what a shard works with beside its gradient; one per contribution slot
+    std::vector<float> floats;  // the recipe's, on the host
+    at::Tensor vector;          // what is summed in a phase without gradients
     std::vector<int64_t> counts, maxima;
     BatchNormPiece norm;
   };
@@ -106,7 +111,9 @@ class TrainLoop {
   Lockstep lockstep_;
   std::optional<EpochSampler> sampler_;
   std::unique_ptr<Loader> loader_;
+  std::unique_ptr<GradientReady> gradient_ready_;  // where the combine has a use for it
   std::vector<Desk> desks_;
+  std::vector<float> recipe_floats_;
   int64_t steps_done_ = 0, steps_here_ = 0;
   std::function<void()> take_order_;
   std::function<int64_t()> wish_;

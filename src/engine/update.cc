@@ -9,9 +9,8 @@
 
 #include "base/errors.h"
 #include "engine/schedule.h"
-#include "kernels/norms.h"
+#include "kernels/device.h"
 #include "kernels/optimizers.h"
-#include "kernels/sums.h"
 #include "telemetry/step_record.h"
 
 namespace tandem {
@@ -60,7 +59,7 @@ void Update::roll_back() {
 
 // Where a combined gradient is bad: the flag of the shard that raised it, or with one shard its own tensor.
 int64_t Update::find_bad(std::span<const float> gradient) const {
-  const int64_t bad = first_nonfinite(gradient.data(), static_cast<int64_t>(gradient.size()));
+  const int64_t bad = device().first_nonfinite(gradient.data(), static_cast<int64_t>(gradient.size()));
   if (bad < 0 || state_.shards() > 1) return 0;
   return nan_flag(0, state_.slot_at(bad));
 }
@@ -97,11 +96,11 @@ UpdateResult Update::skip(int64_t flag) {
 UpdateResult Update::apply(std::span<const float> total, int64_t flag) {
   const std::span<const float> gradient = total.first(state_.parameter_floats());
   const double scaled_norm =
-      flag ? 0 : std::sqrt(sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size())));
+      flag ? 0 : std::sqrt(device().sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size())));
   const std::span<const float> statistics =
       total.subspan(gradient.size(), static_cast<size_t>(state_.statistic_floats()));
   const bool finite =
-      std::isfinite(scaled_norm) && all_finite(statistics.data(), static_cast<int64_t>(statistics.size()));
+      std::isfinite(scaled_norm) && device().all_finite(statistics.data(), static_cast<int64_t>(statistics.size()));
   if (flag || !finite) return skip(flag ? flag : find_bad(gradient));
   bad_in_a_row_ = 0;
   UpdateResult result{.loss_scale = loss_scale_};
@@ -116,8 +115,8 @@ UpdateResult Update::apply(std::span<const float> total, int64_t flag) {
   const std::span<float> running = state_.running_statistics();
   const float momentum = static_cast<float>(settings_.bn_momentum);
   if (!running.empty())
-    soft_update(running.data(), total.data() + state_.parameter_floats(), momentum,
-                static_cast<int64_t>(running.size()));
+    device().soft_update(running.data(), total.data() + state_.parameter_floats(), momentum,
+                         static_cast<int64_t>(running.size()));
 
   if (dynamic_scale_ && ++good_in_a_row_ >= settings_.amp.growth_steps) {
     loss_scale_ = std::min(loss_scale_ * 2, 0x1p24);
@@ -147,11 +146,13 @@ void Update::optimize(std::span<const float> gradient, double learning_rate, flo
                              .weight_decay = static_cast<float>(decay),
                              .nesterov = o.nesterov,
                              .first = updates_ == 0};
-      sgd_update(p + begin, gradient.data() + begin, first ? first + begin : nullptr, end - begin, params, scale);
+      device().sgd_update(p + begin, gradient.data() + begin, first ? first + begin : nullptr, end - begin, params,
+                          scale);
     } else {
       const AdamParams params =
           adam_params(learning_rate, o.beta1, o.beta2, o.epsilon, decay, o.kind == "adamw", updates_ + 1);
-      adam_update(p + begin, gradient.data() + begin, first + begin, second + begin, end - begin, params, scale);
+      device().adam_update(p + begin, gradient.data() + begin, first + begin, second + begin, end - begin, params,
+                           scale);
     }
     i = j;
   }

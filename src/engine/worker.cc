@@ -22,6 +22,7 @@
 #include "base/shared_memory.h"
 #include "config/resolver.h"
 #include "config/units.h"
+#include "engine/card.h"
 #include "engine/determinism.h"
 #include "engine/kind.h"
 #include "engine/last_step.h"
@@ -92,7 +93,6 @@ class Worker : public Watch, public LoopObserver {
   void record(const StepRecord& record);
   void settle_order_at_boundary();
   bool done() const { return last_step_ > 0 && loop_->steps_done() >= last_step_; }
-  void flip_a_bit();
 
   // Watch
   bool abandoned(uint64_t generation, int64_t ticket) const override { return page().abandoned(generation, ticket); }
@@ -155,6 +155,7 @@ Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std
   }
   use_portable_vector();
   set_determinism();
+  take_device(*settings_);
   build_loop();
 }
 
@@ -192,8 +193,8 @@ void Worker::say_hello() {
   const bool lockstep = settings_->sync_bn && loop_->state().has_batch_norm();
   channel_.send({{"hello", kProtocolVersion},
                  {"version", TANDEM_VERSION},
-                 {"kind", cpu_kind()},
-                 {"kind_parts", cpu_kind_parts()},
+                 {"kind", device_kind()},
+                 {"kind_parts", device_kind_parts()},
                  {"versions", {{"tandem", TANDEM_VERSION}, {"torch", TORCH_VERSION}, {"compiler", __VERSION__}}},
                  {"recipe", recipe_name_},
                  {"recipe_toml", resolver_->to_toml(recipe_name_)},
@@ -290,7 +291,8 @@ void Worker::adopt(int64_t ticket_now) {
     ticket = scalars.value("ticket", int64_t{0});
     handled_wish_ = scalars.value("handled", uint64_t{0});
   }
-  loop_->reassign(order_.members[me_].range, make_combine(post, ticket));
+  const ShardRange range = order_.members[me_].range;
+  loop_->reassign(range, for_this_device(settings_->shards, range, make_combine(post, ticket)));
   if (order_.from == Order::From::kStart) loop_->begin_shards();
   if (order_.from == Order::From::kSnapshot) {
     fault_point("before-restore", loop_->steps_done());
@@ -357,7 +359,7 @@ void Worker::record(const StepRecord& record) {
 }
 
 void Worker::boundary() {
-  if (fault_point("at-boundary", loop_->steps_done())) flip_a_bit();
+  if (fault_point("at-boundary", loop_->steps_done())) flip_a_bit(*loop_);
   const Wish agreed = Wish::unpack(static_cast<uint64_t>(loop_->agreed_wish()));
   const bool wished = agreed.serial > handled_wish_;
   handled_wish_ = std::max(handled_wish_, agreed.serial);
@@ -404,11 +406,6 @@ void Worker::take_snapshot(bool hold, bool final) {
 void Worker::settle_order_at_boundary() {
   next_order_ = await_order();
   if (next_order_->order.from == Order::From::kSamePhase) adopt(loop_->combine().next_ticket());
-}
-
-void Worker::flip_a_bit() {
-  const std::span<float> weights = loop_->state().parameters();
-  reinterpret_cast<uint32_t&>(weights[weights.size() / 2]) ^= 1u << 20;
 }
 
 void Worker::phase_begins(int64_t step, int phase) {

@@ -9,8 +9,9 @@
 namespace tandem {
 namespace {
 
-constexpr double kSmoothing = 0.3;      // weight of a new measurement
 constexpr int kSettleMeasurements = 3;  // after an order: caches, clocks and graphs are not warm yet
+constexpr int kGainsInARow = 2;
+constexpr double kSure = 2.5;  // standard deviations that a gain must exceed
 
 }  // namespace
 
@@ -144,13 +145,17 @@ std::vector<Action> Coordinator::measured(const std::map<int, double>& speeds, d
   for (const auto& [rank, speed] : speeds) {
     const auto found = members_.find(rank);
     if (found == members_.end() || !(speed > 0)) continue;
-    double& smoothed = found->second.measured;
-    smoothed = smoothed > 0 ? smoothed + kSmoothing * (speed - smoothed) : speed;
+    found->second.measured.add(speed);
   }
   if (over_ || members_.empty() || ++measurements_ < kSettleMeasurements || asked_hold_) return actions;
   const std::map<int, double> now = speeds_of(members_);
   const auto plan = make_plan(options_.shards, now, options_.planner, order_.members);
-  move_wanted_ = worth_moving(options_.shards, order_.members, plan, now, step_seconds, move_seconds, options_.planner);
+  PlannerOptions sure = options_.planner;
+  double scatter = 0;
+  for (const auto& [rank, worker] : members_) scatter = std::max(scatter, worker.measured.uncertainty());
+  sure.min_gain += kSure * scatter;
+  gains_ = worth_moving(options_.shards, order_.members, plan, now, step_seconds, move_seconds, sure) ? gains_ + 1 : 0;
+  move_wanted_ = gains_ >= kGainsInARow;
   ask_if_wanted(actions);
   return actions;
 }
@@ -194,7 +199,7 @@ void Coordinator::issue(Order::From from, int64_t cut, Actions& actions) {
   parts_.clear();
   checks_.clear();
   asked_ = asked_hold_ = move_wanted_ = false;
-  measurements_ = 0;
+  measurements_ = gains_ = 0;
   actions.emplace_back(IssueOrder{order_});
   ask_if_wanted(actions);
 }
@@ -218,11 +223,11 @@ std::map<int, Coordinator::Worker> Coordinator::next_members() {
 std::map<int, double> Coordinator::speeds_of(const std::map<int, Worker>& workers) const {
   double measured = 0, guessed = 0;
   for (const auto& [rank, worker] : workers)
-    if (worker.measured > 0) measured += worker.measured, guessed += worker.guess;
+    if (worker.measured.known()) measured += worker.measured.value(), guessed += worker.guess;
   const double scale = guessed > 0 ? measured / guessed : 1;
   std::map<int, double> speeds;
   for (const auto& [rank, worker] : workers)
-    speeds[rank] = worker.measured > 0 ? worker.measured : worker.guess * scale;
+    speeds[rank] = worker.measured.known() ? worker.measured.value() : worker.guess * scale;
   return speeds;
 }
 

@@ -22,6 +22,7 @@
 
 #include "fleet/order.h"
 #include "fleet/planner.h"
+#include "fleet/speed_track.h"
 
 namespace tandem {
 
@@ -94,7 +95,8 @@ class Coordinator {
   std::vector<Action> want_snapshot();
   std::vector<Action> want_leave(int rank);
   std::vector<Action> want_stop();  // snapshot, then Finished
-  // Shards per second of compute, measured; may ask for a held snapshot to move shards.
+  // Shards per second of compute, measured; may ask for a held snapshot to move shards: if another plan gains more than
+  // the planner's least and more than chance explains, twice in a row.
   std::vector<Action> measured(const std::map<int, double>& speeds, double step_seconds, double move_seconds);
 
   // ---- what is ----
@@ -108,8 +110,8 @@ class Coordinator {
  private:
   using Actions = std::vector<Action>;
   struct Worker {
-    double guess = 1;      // what expect() said
-    double measured = 0;   // smoothed; 0: never measured
+    double guess = 1;  // what expect() said
+    SpeedTrack measured;
     uint64_t adopted = 0;  // the newest order it works by
   };
   // What the members of this generation reported about one step.
@@ -152,6 +154,7 @@ class Coordinator {
   std::map<int64_t, Reports> parts_, checks_;  // by step, of this generation
   int ties_ = 0;                               // since the last whole snapshot
   int measurements_ = 0;                       // since the last order
+  int gains_ = 0;                              // in a row: measurements by which another plan is worth it
   bool over_ = false;
 };
 

@@ -365,8 +365,7 @@ TEST(Coordinator, AHeldWishReplacesAPlainOne) {
 TEST(Coordinator, MeasuredSpeedsMoveShardsOnceTheyHaveSettled) {
   Job job(2);
   const std::map<int, double> speeds{{0, 200}, {1, 100}};
-  EXPECT_TRUE(job.c.measured(speeds, 0.12, 0.1).empty());
-  EXPECT_TRUE(job.c.measured(speeds, 0.12, 0.1).empty());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(job.c.measured(speeds, 0.12, 0.1).empty());
   EXPECT_TRUE(all<AskSnapshot>(job.c.measured(speeds, 0.12, 0.1)).at(0).hold);
   EXPECT_TRUE(job.c.measured(speeds, 0.12, 0.1).empty());  // asked already
   EXPECT_EQ(order_in(job.snapshot(9, true)).members, (std::vector<Assignment>{{0, {0, 16}}, {1, {16, 24}}}));

@@ -10,7 +10,7 @@
 
 namespace tandem {
 
-inline constexpr int kProtocolVersion = 1;
+inline constexpr int kProtocolVersion = 2;
 
 nlohmann::json to_json(const Order& order);
 Order order_from(const nlohmann::json& json);  // throws std::exception if it makes no sense

@@ -49,7 +49,7 @@ void CheckpointWriter::start(CheckpointContents contents, int buffer, double sta
   last_seconds_ = now;
   last_stall_ = stall;
   std::lock_guard lock(mutex_);
-  job_.emplace(std::move(contents), buffer, stall);
+  job_.emplace(Job{std::move(contents), buffer, stall});
   busy_ = true;
   changed_.notify_all();
 }

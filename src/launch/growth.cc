@@ -36,9 +36,7 @@ nlohmann::json Growth::join(const nlohmann::json& body, Coordinator& coordinator
     Seat& seat = hands_.add_seat(device);
     seat.start(true);
     hands_.carry_out(coordinator.expect(seat.rank(), device.speed));
-    const std::string line = fmt::format("{} joins", seat.name());
-    record.tell().say(line);
-    record.tell().event("plan", record.last_step(), line);
+    seat.joining = true;  // it is told once it works
     ranks.push_back(seat.rank());
   }
   return {{"ranks", ranks}};

@@ -113,7 +113,7 @@ void Launcher::carry_out(const IssueOrder& action) {
   for (const auto& [rank, seat] : seats_)
     if (seat->running()) seat->revoke(order.generation - 1, same_phase ? order.cut : -1);
   plane_->wake();
-  pool_->abandon();
+  if (const auto buffer = pool_->abandon()) plane_->abandoned(*buffer);
   plane_->begin(order, pool_->base());
   snapshots_in_generation_ = 0;
   target_posted_ = false;
@@ -307,15 +307,20 @@ nlohmann::json Launcher::figures() const {
 void Launcher::save_what_there_is() {
   record_->tell_reports(*pool_);
   const int64_t step = pool_->base_step();
-  if (std::exchange(saved_last_, true) || step <= record_->writer().last_saved_step() ||
-      !plane_->gathered(pool_->base()))
-    return;
-  try {
-    record_->save_last(*pool_);
-    record_->tell().say(fmt::format("step {} is saved", step));
-  } catch (const Error& error) {
-    record_->tell().warn(error.what());
+  const bool here = step >= 0 && plane_->gathered(pool_->base());
+  if (!std::exchange(saved_last_, true) && step > record_->writer().last_saved_step() && here) {
+    try {
+      record_->save_last(*pool_);
+      record_->tell().say(fmt::format("step {} is saved", step));
+    } catch (const Error& error) {
+      record_->tell().warn(error.what());
+    }
   }
+  for (const Save& save : std::exchange(saves_, {}))
+    if (const int64_t due = pool_->step_of(save.buffer); due > 0 && due != record_->writer().last_saved_step())
+      record_->tell().warn(fmt::format(
+          "checkpoint at step {} was NOT saved: {}", due,
+          plane_->gathered(save.buffer) ? "the run failed before its turn came" : "parts of it are on other machines"));
 }
 
 void Launcher::give_up(const Error& error) {
@@ -343,13 +348,14 @@ int Launcher::end() {
   requests_.reset();
   try {
     if (!saves_.empty() && saves_.back().buffer == pool_->base()) saves_.pop_back();  // the last one is saved below
-    while (!saves_.empty() && plane_->gathered(saves_.front().buffer)) {              // in their order
+    while (!saves_.empty()) {                                                         // in their order
+      gather(saves_.front().buffer);
       pollfd wait{record_->writer().event_fd(), POLLIN, 0};
       if (record_->writer().busy()) poll(&wait, 1, kTickMs);
       record_->tell_reports(*pool_);
       save_when_gathered();
     }
-    gather_last();
+    gather(pool_->base());
     saved_last_ = true;
     record_->save_last(*pool_);
   } catch (const Error& error) {

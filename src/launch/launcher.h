@@ -11,20 +11,22 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "config/devices.h"
 #include "config/run_settings.h"
+#include "launch/worker_program.h"
 
 namespace tandem {
 
 class Gathering;
 
 struct LaunchRequest {
-  std::filesystem::path run_dir;  // made by the caller: recipe.toml is resolved and checked
-  std::filesystem::path worker;   // the program; started as `<worker> work <run_dir>`
+  std::filesystem::path run_dir;                // made by the caller: recipe.toml is resolved and checked
+  std::shared_ptr<const WorkerProgram> worker;  // started as `<worker> work <run_dir>`
   std::vector<DeviceSpec> devices;
   const RecipeSettings* settings = nullptr;
   bool resume = false;               // go on from the newest whole checkpoint

@@ -59,7 +59,7 @@ class Launcher {
   std::unique_ptr<Plane> make_plane(bool resumed);
   void mesh_failed(Seat& seat, const nlohmann::json& body);
   void watch_hosts();
-  void gather_last();
+  void gather(int buffer);
 
   // ---- time, signals, requests ----
   void tick();

@@ -14,7 +14,7 @@ namespace tandem {
 namespace {
 
 constexpr int kMostMeshFailures = 5;
-constexpr double kGatherSeconds = 120;  // for the shards of the last snapshot to come from other machines
+constexpr double kGatherSeconds = 120;  // for the shards of a snapshot to come from other machines
 
 }  // namespace
 
@@ -87,18 +87,19 @@ void Launcher::watch_hosts() {
 }
 
 // Nothing trains any more, so this may wait.
-void Launcher::gather_last() {
-  saves_.clear();
-  for (const double end = monotonic_seconds() + kGatherSeconds; !plane_->gathered(pool_->base());) {
+void Launcher::gather(int buffer) {
+  for (const double end = monotonic_seconds() + kGatherSeconds; !plane_->gathered(buffer);) {
     std::vector<pollfd> waits;
     for (const auto& [rank, seat] : seats_) {
       while (seat->receive()) {  // nothing they say matters now; this takes in what they send
       }
       const std::string why = seat->host_lost();
       if (!why.empty() || monotonic_seconds() > end)
-        throw Error(ExitCode::kPeerLost, fmt::format("the last snapshot could not be fetched from {}", seat->name()),
-                    why.empty() ? "it takes too long" : why,
-                    fmt::format("go on from the newest checkpoint with `{} resume`", request_.program));
+        throw Error(
+            ExitCode::kPeerLost,
+            fmt::format("the snapshot of step {} could not be fetched from {}", pool_->step_of(buffer), seat->name()),
+            why.empty() ? "it takes too long" : why,
+            fmt::format("go on from the newest checkpoint with `{} resume`", request_.program));
       if (seat->running())
         for (const int fd : seat->poll_fds()) waits.push_back({fd, POLLIN, 0});
     }

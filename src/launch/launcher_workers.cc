@@ -25,7 +25,7 @@ constexpr double kKillSeconds = 3;
 void Launcher::hello(Seat& seat, const nlohmann::json& body) {
   if (body.at("hello").get<int>() != kProtocolVersion)
     throw ConfigError("launcher and worker are of different versions",
-                      fmt::format("{} speaks protocol {}, this program {}", request_.worker.string(),
+                      fmt::format("{} speaks protocol {}, this program {}", request_.worker->path().string(),
                                   body.at("hello").dump(), kProtocolVersion),
                       "build both again");
   if (!coordinator_) {
@@ -48,6 +48,8 @@ void Launcher::hello(Seat& seat, const nlohmann::json& body) {
     record_->add_kind(seat.name(), body.at("kind"));
   }
   seat.arrived = true;
+  if (!seat.log_trouble.empty())
+    record_->tell().warn(fmt::format("what {} says is not kept: {}", seat.name(), seat.log_trouble));
   carry_out(coordinator_->arrived(seat.rank()));
 }
 
@@ -81,6 +83,10 @@ void Launcher::heard(Seat& seat, Message& message) {
     uint64_t oldest = coordinator_->order().generation;
     for (const int rank : coordinator_->members()) oldest = std::min(oldest, seats_.at(rank)->progress().generation);
     plane_->all_adopted(oldest);
+    if (generation == coordinator_->order().generation && std::exchange(seat.joining, false)) {
+      record_->tell().say(fmt::format("{} joins", seat.name()));
+      record_->tell().event("plan", record_->last_step(), fmt::format("{} joins", seat.name()));
+    }
     if (move_began_ > 0 && generation == coordinator_->order().generation)
       move_seconds_ = monotonic_seconds() - move_began_;
   } else if (body.contains("part")) {
@@ -144,11 +150,13 @@ void Launcher::bury(Seat& seat, const std::string& fenced_because) {
     if (was_member) lost();
     record_->tell().say(fmt::format("{} has left", seat.name()));
     record_->tell().event("plan", record_->last_step(), fmt::format("{} has left", seat.name()));
-    return;
+    return seat.release();
   }
   if (!fenced_because.empty() && !coordinator_) death.cause = "was taken out: " + fenced_because;
   if (!coordinator_) return bury_unborn(seat, death, words);
-  fatal_ = faults_.verdict(seat, death, step, seats_.size() == 1);
+  const bool alone = std::none_of(seats_.begin(), seats_.end(),
+                                  [](const auto& item) { return item.second->running() && !item.second->leaving; });
+  fatal_ = faults_.verdict(seat, death, step, alone);
   last_order_text_.clear();
   burying_ = true;
   if (!fatal_) lost();
@@ -159,6 +167,7 @@ void Launcher::bury(Seat& seat, const std::string& fenced_because) {
   if (!fatal_) line += replaced ? "; a replacement is on its way" : "; it is not replaced";
   record_->tell().warn(line);
   record_->tell().event("fault", record_->last_step(), line);
+  if (!replaced) seat.release();
   if (!fatal_ && !replaced) carry_out(coordinator_->nobody_is_coming());
 }
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <thread>
 
 #include "base/errors.h"
@@ -150,9 +151,9 @@ struct Listener {
 
 TEST(Rendezvous, RanksFindEachOtherAndTheListenerCloses) {
   const Listener at;
-  Gathering ranks(at.of(0), "a secret of tests", "1.0");
+  Gathering ranks(at.of(0), "a secret of tests", {"1.0", nullptr});
   std::unique_ptr<Link> link;
-  std::thread other([&] { link = join_rank_zero(at.of(1), "a secret of tests", "1.0", 10); });
+  std::thread other([&] { link = join_rank_zero(at.of(1), "a secret of tests", {"1.0", nullptr}, 10); });
   ranks.gather(10, true);
   other.join();
   ranks.link(1).send({{"hello", "you"}}, "bulk");
@@ -170,12 +171,12 @@ TEST(Rendezvous, RanksFindEachOtherAndTheListenerCloses) {
 
 TEST(Rendezvous, AWrongSecretAnotherVersionAndATakenRankAreToldToWhoCanMendThem) {
   const Listener at;
-  Gathering ranks(at.of(0), "a secret of tests", "1.0");
+  Gathering ranks(at.of(0), "a secret of tests", {"1.0", nullptr});
   std::vector<std::string> errors;
   std::thread others([&] {
     const auto attempt = [&](const std::string& secret, const std::string& version) -> std::unique_ptr<Link> {
       try {
-        return join_rank_zero(at.of(1), secret, version, 10);
+        return join_rank_zero(at.of(1), secret, {version, nullptr}, 10);
       } catch (const Error& error) {
         errors.push_back(error.what());
         return nullptr;
@@ -191,22 +192,43 @@ TEST(Rendezvous, AWrongSecretAnotherVersionAndATakenRankAreToldToWhoCanMendThem)
   EXPECT_NE(errors[1].find("version 0.9"), std::string::npos);
 }
 
+TEST(Rendezvous, AWorkerOfAnotherBuildOfTheSameVersionIsRefused) {
+  const Listener at;
+  const TempDir dir;
+  std::filesystem::copy_file(STAND_IN_WORKER, dir / "worker");
+  std::ofstream(dir / "worker", std::ios::app) << "another build";
+  Gathering ranks(at.of(0), "a secret of tests", {"1.0", std::make_shared<WorkerProgram>(STAND_IN_WORKER)});
+  std::string what, todo;
+  std::thread other([&] {
+    try {
+      join_rank_zero(at.of(1), "a secret of tests", {"1.0", std::make_shared<WorkerProgram>(dir / "worker")}, 10);
+    } catch (const Error& error) {
+      what = error.what();
+      todo = error.todo();
+    }
+  });
+  EXPECT_THROW(ranks.gather(4, true), ConfigError);
+  other.join();
+  EXPECT_NE(what.find("the worker of rank 1 is another build"), std::string::npos) << what;
+  EXPECT_NE(todo.find("copy the program"), std::string::npos);
+}
+
 TEST(Rendezvous, ASecondRankZeroOfTheJobIsRefused) {
   const Listener at;
-  Gathering first(at.of(0), "a secret of tests", "1.0");
+  Gathering first(at.of(0), "a secret of tests", {"1.0", nullptr});
   std::thread busy([&] {
     try {
       first.gather(3, true);
     } catch (const Error&) {
     }
   });
-  EXPECT_THROW(Gathering(at.of(0), "a secret of tests", "1.0"), ConfigError);
+  EXPECT_THROW(Gathering(at.of(0), "a secret of tests", {"1.0", nullptr}), ConfigError);
   busy.join();
 }
 
 TEST(Rendezvous, SilentAndNoisyStrangersDoNotDisturbTheOthers) {
   const Listener at;
-  Gathering ranks(at.of(0), "a secret of tests", "1.0");
+  Gathering ranks(at.of(0), "a secret of tests", {"1.0", nullptr});
   std::unique_ptr<Link> link;
   std::thread other([&] {
     const auto connect_raw = [&] {
@@ -223,7 +245,7 @@ TEST(Rendezvous, SilentAndNoisyStrangersDoNotDisturbTheOthers) {
     const int garbage = connect_raw();
     const std::string noise = random_bytes(4096);
     EXPECT_GT(send(garbage, noise.data(), noise.size(), MSG_NOSIGNAL), 0);
-    link = join_rank_zero(at.of(1), "a secret of tests", "1.0", 10);
+    link = join_rank_zero(at.of(1), "a secret of tests", {"1.0", nullptr}, 10);
     for (const int fd : silent) close(fd);
     close(garbage);
   });
@@ -251,8 +273,11 @@ TEST(Secret, IsMadeOnceForItsOwnerAlone) {
 }
 
 TEST(Secret, TooShortIsRefused) {
-  EXPECT_THROW(shared_secret([](const char* name) { return std::string(name) == "TANDEM_SECRET" ? "abc" : nullptr; }),
-               ConfigError);
+  const auto of = [](const char* text) {
+    return shared_secret([=](const char* name) { return std::string(name) == "TANDEM_SECRET" ? text : nullptr; });
+  };
+  EXPECT_THROW(of("123456789012345"), ConfigError);
+  EXPECT_EQ(of("1234567890123456").size(), 16u);
 }
 
 TEST(Secret, FieldsAreToldApart) {

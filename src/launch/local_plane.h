@@ -22,6 +22,7 @@ class LocalPlane : public Plane {
   std::optional<Mark> mark_of(int rank) const override;
   void all_adopted(uint64_t generation) override;
   void reuse(int) override {}
+  void abandoned(int) override {}  // the pool did it
   void whole(int) override {}
   bool gathered(int) override { return true; }
   bool heard(Seat&, const nlohmann::json&) override { return false; }

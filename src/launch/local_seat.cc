@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <fstream>
 #include <new>
 
@@ -30,6 +31,13 @@ void LocalSeat::start(bool replacement) {
   page_memory_ = SharedMemory::create("tandem-page", sizeof(WorkerPage));
   new (page_memory_.bytes().data()) WorkerPage;
   command.environment.emplace_back("TANDEM_RANK", std::to_string(rank()));
+  if (device().kind == DeviceSpec::Kind::kCuda) {  // it sees its own card alone, as card 0
+    command.environment.emplace_back("TANDEM_DEVICE", "cuda");
+    command.environment.emplace_back("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // nvidia-smi's order
+    command.environment.emplace_back("CUDA_VISIBLE_DEVICES", device().card.uuid);
+  } else {
+    command.environment.emplace_back("TANDEM_DEVICE", "cpu");
+  }
   if (replacement) command.environment.emplace_back("TANDEM_FAULT", "");  // a planted fault strikes once
   command.inherit.emplace_back("TANDEM_SEAT_FD", pair.theirs.fd());
   command.inherit.emplace_back("TANDEM_PAGE_FD", page_memory_.fd());
@@ -38,6 +46,8 @@ void LocalSeat::start(bool replacement) {
   log_begin_ = std::filesystem::exists(log_, none) ? std::filesystem::file_size(log_, none) : 0;
   process_ = std::make_unique<WorkerProcess>(WorkerProcess::start(command));
   channel_ = std::move(pair.ours);
+  const int log_error = process_->log_error();
+  log_trouble = log_error ? fmt::format("{}: {}", log_.string(), strerror(log_error)) : "";
   arrived = false;
   failed_kind.clear();
   failed_why.clear();
@@ -74,6 +84,11 @@ Death LocalSeat::bury(bool fenced, bool oom_counted) {
   }
   use_own_words(death);
   return death;
+}
+
+void LocalSeat::release() {
+  channel_ = Channel();
+  page_memory_ = SharedMemory();
 }
 
 void LocalSeat::pause(bool stop) {
@@ -125,8 +140,9 @@ WorkerState LocalSeat::state() const {
 std::string LocalSeat::place(const std::vector<std::string>& phases) const { return place_text(state(), phases); }
 
 std::string LocalSeat::last_words() const {
-  std::ifstream file(log_);
-  file.seekg(static_cast<std::streamoff>(log_begin_));
+  std::ifstream file(log_, std::ios::ate);
+  const auto begin = static_cast<std::streamoff>(log_begin_);
+  file.seekg(std::max<std::streamoff>(begin, file.tellg() - std::streamoff{kLastWordsBytes}));
   std::string line, last;
   while (std::getline(file, line)) {
     // Ours begin with a time stamp; what remains was written by a library or by the system.

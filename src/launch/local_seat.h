@@ -22,6 +22,7 @@ class LocalSeat : public Seat {
   void kill() override { process_->kill_group(); }
   Death bury(bool fenced, bool oom_counted) override;
   void pause(bool stop) override;
+  void release() override;
   std::vector<int> poll_fds() const override;
   void send(const nlohmann::json& body, const std::vector<int>& fds) override { channel_.send(body, fds); }
   std::optional<Message> receive() override;
@@ -37,6 +38,8 @@ class LocalSeat : public Seat {
   std::string last_words() const override;
   std::string log_name() const override { return log_.string(); }
 
+  static constexpr int64_t kLastWordsBytes = 64 << 10;  // of its log are looked at for them
+  void work_in(const std::filesystem::path& folder) { command_.arguments = {"work", folder.string()}; }
   WorkerState state() const;
   pid_t pid() const { return process_ ? process_->pid() : -1; }
   WorkerPage& page() const { return *reinterpret_cast<WorkerPage*>(page_memory_.bytes().data()); }

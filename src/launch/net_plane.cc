@@ -114,6 +114,11 @@ void NetPlane::reuse(int buffer) {
   std::erase_if(fetches_, [&](const auto& fetch) { return fetch.second.buffer == buffer; });
 }
 
+void NetPlane::abandoned(int buffer) {
+  reuse(buffer);
+  for (const auto& [rank, seat] : hosts_) seat->replace_buffer(buffer);
+}
+
 void NetPlane::whole(int buffer) {
   held_[buffer].clear();
   for (const Assignment& a : order_.members) held_[buffer][host_of(a.rank)].merge(parts_of(a.range));

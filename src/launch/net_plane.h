@@ -39,6 +39,7 @@ class NetPlane : public Plane {
   std::optional<Mark> mark_of(int) const override { return std::nullopt; }
   void all_adopted(uint64_t) override {}
   void reuse(int buffer) override;
+  void abandoned(int buffer) override;
   void whole(int buffer) override;
   bool gathered(int buffer) override;
   bool heard(Seat& seat, const nlohmann::json& body) override;

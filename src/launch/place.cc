@@ -135,11 +135,17 @@ std::optional<Place> place_in(const Variables& variable, std::optional<int64_t> 
     place.job = fmt::format("{}/{}/{}", id, reader.text("MASTER_PORT"), *size);
     place.address = address_of(reader, names, *size);
     place.first_port = port_of(reader, place.job);
-    for (const char* count : {"TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"})
-      place.restarts = place.restarts || (reader.has(count) && reader.text(count) != "0");
+    place.restarts = restarts_in(variable);
     return place;
   }
   return std::nullopt;
+}
+
+bool restarts_in(const Variables& variable) {
+  const Reader reader(variable);
+  for (const char* count : {"TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"})
+    if (reader.has(count) && reader.text(count) != "0") return true;
+  return false;
 }
 
 }  // namespace tandem

@@ -29,6 +29,9 @@ struct Place {
 // gives it. Throws ConfigError if the variables make no sense.
 std::optional<Place> place_in(const Variables& variable, std::optional<int64_t> local_rank_flag = std::nullopt);
 
+// Whether whatever started this process starts jobs again that failed (torchrun --max-restarts) or were requeued.
+bool restarts_in(const Variables& variable);
+
 // The first host of Slurm's list: "node[03-05,7],gpu1" is node03.
 std::string first_host(const std::string& list);
 

@@ -29,6 +29,8 @@ class Plane {
   // ---- snapshots ----
   // The next one will be written into this buffer: what it held is void.
   virtual void reuse(int buffer) = 0;
+  // Members of an older order may still write into this one: wherever it lies, it gets new memory.
+  virtual void abandoned(int buffer) = 0;
   // The members of the order wrote a whole one into this buffer.
   virtual void whole(int buffer) = 0;
   // Is all of it in the launcher's own memory? What is not is asked for: ask again.

@@ -25,15 +25,23 @@ RemoteSeat::RemoteSeat(int rank, DeviceSpec device, Link& link, std::string host
 }
 
 void RemoteSeat::start(bool replacement) {
-  link_.send({{"start", true}, {"replacement", replacement}, {"recipe", recipe_toml_}});
+  ++starts_;
+  tell({{"start", true}, {"replacement", replacement}, {"recipe", recipe_toml_}});
   std::ofstream(log_, std::ios::app);  // there even if the worker says nothing
   running_ = true;
   ended_ = arrived = false;
   state_ = {};
+  messages_.clear();
+  records_.clear();
   last_words_.clear();
   failed_kind.clear();
   failed_why.clear();
   started_at = monotonic_seconds();
+}
+
+void RemoteSeat::tell(nlohmann::json head) {
+  head["of"] = starts_;
+  link_.send(head);
 }
 
 // Whatever has come by now. Asked by callers that only want to know: the link is not part of what they see.
@@ -57,6 +65,7 @@ void RemoteSeat::take_in() {
 
 void RemoteSeat::heard(Frame& frame) {
   const nlohmann::json& head = frame.head;
+  if (head.value("of", starts_) != starts_) return;  // of a worker that was given up
   if (head.contains("message")) {
     messages_.push_back(head.at("message"));
   } else if (head.contains("state")) {
@@ -88,7 +97,7 @@ Death RemoteSeat::bury(bool, bool) {
   return death;
 }
 
-void RemoteSeat::send(const nlohmann::json& body, const std::vector<int>&) { link_.send({{"message", body}}); }
+void RemoteSeat::send(const nlohmann::json& body, const std::vector<int>&) { tell({{"message", body}}); }
 
 std::optional<Message> RemoteSeat::receive() {
   take_in();

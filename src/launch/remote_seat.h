@@ -1,7 +1,9 @@
 // launch/remote_seat.h -- a worker that another machine's supervisor (launch/seat_host.h) holds for this launcher.
 //
 // Everything goes over one link. What the launcher reads at any time (progress, facts) is what the supervisor told
-// last, ten times a second. It also moves parts of snapshots between this launcher's memory and that host's.
+// last, ten times a second. Every start is numbered, and what is said to a worker or of it carries the number: what a
+// dead one left on the way is never taken for its successor's. It also moves parts of snapshots between this launcher's
+// memory and that host's.
 #pragma once
 
 #include <deque>
@@ -22,16 +24,16 @@ class RemoteSeat : public Seat {
   void start(bool replacement) override;
   bool running() const override { return running_; }
   bool has_ended() const override;
-  void kill() override { link_.send({{"kill", true}}); }
+  void kill() override { tell({{"kill", true}}); }
   Death bury(bool fenced, bool oom_counted) override;
-  void pause(bool stop) override { link_.send({{"pause", stop}}); }
+  void pause(bool stop) override { tell({{"pause", stop}}); }
   std::vector<int> poll_fds() const override { return {link_.poll_fd()}; }
   void send(const nlohmann::json& body, const std::vector<int>& fds) override;
   std::optional<Message> receive() override;
-  void revoke(uint64_t generation, int64_t cut) override { link_.send({{"revoke", generation}, {"cut", cut}}); }
-  void wish(uint64_t packed) override { link_.send({{"wish", packed}}); }
+  void revoke(uint64_t generation, int64_t cut) override { tell({{"revoke", generation}, {"cut", cut}}); }
+  void wish(uint64_t packed) override { tell({{"wish", packed}}); }
   void post_target(uint64_t generation, uint64_t nth, unsigned buffer) override {
-    link_.send({{"target", generation}, {"nth", nth}, {"buffer", buffer}});
+    tell({{"target", generation}, {"nth", nth}, {"buffer", buffer}});
   }
   std::optional<std::string> pop_record() override;
   Progress progress() const override;
@@ -44,19 +46,23 @@ class RemoteSeat : public Seat {
 
   // ---- parts of snapshots ----
   void make_buffers(uint64_t bytes) { link_.send({{"buffers", bytes}}); }  // before its first order
-  void put(int buffer, uint64_t at, std::span<const std::byte> bytes);     // into that host's buffer
-  void get(int buffer, uint64_t at, uint64_t bytes, uint64_t id);          // asks for them; on_bytes is told
+  // Whoever still writes there does it for nobody; what it held is gone.
+  void replace_buffer(int buffer) { link_.send({{"replace", buffer}}); }
+  void put(int buffer, uint64_t at, std::span<const std::byte> bytes);  // into that host's buffer
+  void get(int buffer, uint64_t at, uint64_t bytes, uint64_t id);       // asks for them; on_bytes is told
   // Bytes that came for get(id); `last`: nothing more will.
   using OnBytes = std::function<void(int buffer, uint64_t at, std::string_view bytes, uint64_t id, bool last)>;
   void on_bytes(OnBytes call) { on_bytes_ = std::move(call); }
 
  private:
+  void tell(nlohmann::json head);  // of this start
   void take_in();
   void heard(Frame& frame);
 
   Link& link_;
   std::string host_, recipe_toml_;
   std::filesystem::path log_;
+  uint64_t starts_ = 0;
   bool running_ = false, ended_ = false;
   WorkerState state_;
   Death death_;

@@ -33,6 +33,9 @@ std::string host_name() {
 
 ConfigError refusal(const nlohmann::json& words) { return ConfigError(words.at(0), words.at(1), words.at(2)); }
 
+// Of a worker's identity, enough to tell two apart.
+std::string short_of(const std::string& identity) { return identity.substr(identity.find('/') + 1).substr(0, 12); }
+
 // Waits for one frame of a link that was just made.
 std::optional<Frame> first_frame(Link& link, double seconds) {
   for (const double end = monotonic_seconds() + seconds; monotonic_seconds() < end;) {
@@ -76,10 +79,10 @@ struct Gathering::Guest {
   std::unique_ptr<Link> link;  // once it has proved itself
 };
 
-Gathering::Gathering(const Place& place, std::string secret, std::string version)
+Gathering::Gathering(const Place& place, std::string secret, Build build)
     : place_(place),
       address_(resolve_address(place.address, "MASTER_ADDR")),
-      version_(std::move(version)),
+      build_(std::move(build)),
       credentials_{std::move(secret), place.job, place.size} {
   hosts_[0] = host_name();
   listen_somewhere();
@@ -192,9 +195,14 @@ void Gathering::introduced(Guest& guest, const nlohmann::json& words) {
   const int rank = guest.greeting.rank();
   nlohmann::json no;
   const std::string version = words.value("version", "?"), host = words.value("host", "?");
-  if (version != version_ || words.value("protocol", 0) != kProtocolVersion)
-    no = {fmt::format("rank {} is of version {}, rank 0 of version {}", rank, version, version_),
+  if (version != build_.version || words.value("protocol", 0) != kProtocolVersion)
+    no = {fmt::format("rank {} is of version {}, rank 0 of version {}", rank, version, build_.version),
           "different versions may compute different bits", "install the same program on all machines"};
+  else if (!WorkerProgram::may_meet(words.value("worker", ""), build_.identity()))
+    no = {fmt::format("the worker of rank {} is another build of version {} than that of rank 0", rank, version),
+          fmt::format("the files tandem-worker differ ({} and {}), so may the bits",
+                      short_of(words.value("worker", "")), short_of(build_.identity())),
+          "copy the program of rank 0's machine to all others"};
   else if (rank == 0 || rank >= place_.size)
     no = {fmt::format("there can be no second rank {}", rank), fmt::format("{} has it", hosts_.at(0)),
           "give every process a RANK of its own"};
@@ -299,7 +307,7 @@ std::string Gathering::mesh_secret(const std::string& nonce) const {
 
 // ---- the others ----
 
-std::unique_ptr<Link> join_rank_zero(const Place& place, const std::string& secret, const std::string& version,
+std::unique_ptr<Link> join_rank_zero(const Place& place, const std::string& secret, const Build& build,
                                      double seconds) {
   const Credentials credentials{secret, place.job, place.size};
   const std::string address = resolve_address(place.address, "MASTER_ADDR");
@@ -315,7 +323,11 @@ std::unique_ptr<Link> join_rank_zero(const Place& place, const std::string& secr
         found = fmt::format("on port {} somebody listens, but {}", port, attempt.why);
       if (attempt.outcome != Attempt::Outcome::kProved) continue;
       auto link = std::make_unique<Link>(*attempt.fd, attempt.keys, false);
-      link->send({{"version", version}, {"protocol", kProtocolVersion}, {"host", host_name()}, {"pid", getpid()}});
+      link->send({{"version", build.version},
+                  {"worker", build.identity()},
+                  {"protocol", kProtocolVersion},
+                  {"host", host_name()},
+                  {"pid", getpid()}});
       const auto answer = first_frame(*link, kAnswerSeconds + seconds);
       if (answer && answer->head.contains("refused")) throw refusal(answer->head.at("refused"));
       if (answer && answer->head.contains("welcome")) return link;

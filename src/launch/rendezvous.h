@@ -12,6 +12,7 @@
 
 #include "launch/link.h"
 #include "launch/place.h"
+#include "launch/worker_program.h"
 
 namespace tandem {
 
@@ -22,7 +23,7 @@ double join_seconds(const Variables& variable);
 class Gathering {
  public:
   // Listens. Throws ConfigError if it can't, or if a rank 0 of this job is there already.
-  Gathering(const Place& place, std::string secret, std::string version);
+  Gathering(const Place& place, std::string secret, Build build);
   ~Gathering();
   Gathering(const Gathering&) = delete;
   Gathering& operator=(const Gathering&) = delete;
@@ -34,6 +35,7 @@ class Gathering {
   void dismiss(int code);
 
   const Place& place() const { return place_; }
+  const std::shared_ptr<const WorkerProgram>& worker() const { return build_.worker; }  // what all ranks run
   Link& link(int rank) { return *links_.at(rank); }
   const std::string& host(int rank) const { return hosts_.at(rank); }
   std::string describe() const;  // "3 by torchrun on node1, node2"
@@ -54,7 +56,8 @@ class Gathering {
   void close_listener();
 
   Place place_;
-  std::string address_, version_;
+  std::string address_;
+  Build build_;
   Credentials credentials_;
   int listener_ = -1, port_ = 0;
   std::vector<std::unique_ptr<Guest>> guests_;  // who connected and is not a rank yet
@@ -65,8 +68,7 @@ class Gathering {
 };
 
 // The others' side: waits for rank 0. Throws ConfigError that says what was found instead.
-std::unique_ptr<Link> join_rank_zero(const Place& place, const std::string& secret, const std::string& version,
-                                     double seconds);
+std::unique_ptr<Link> join_rank_zero(const Place& place, const std::string& secret, const Build& build, double seconds);
 
 std::string mesh_secret_of(const std::string& secret, const std::string& job, const std::string& nonce);
 

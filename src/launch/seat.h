@@ -56,6 +56,8 @@ class Seat {
   // Waits for its end, if need be by killing it, and tells how it ended.
   virtual Death bury(bool fenced, bool oom_counted) = 0;
   virtual void pause(bool stop) = 0;  // Ctrl-Z and after it
+  // It is buried and will not be started again: its page and channel are given back. Nobody asks for them any more.
+  virtual void release() {}
   virtual std::vector<int> poll_fds() const = 0;
 
   // ---- messages ----
@@ -83,6 +85,8 @@ class Seat {
   // What it said of itself before it ended.
   std::string failed_kind, failed_why;
   bool arrived = false, leaving = false;
+  bool joining = false;     // came by `tandem join` and has not worked yet
+  std::string log_trouble;  // why what it says is not kept
   int restarts = 0;
   double started_at = 0;
 

@@ -1,14 +1,16 @@
 #include "launch/seat_host.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +19,7 @@
 #include "launch/local_seat.h"
 #include "launch/oom_count.h"
 #include "launch/rendezvous.h"
+#include "launch/seat_folder.h"
 #include "launch/secret.h"
 #include "launch/signal_queue.h"
 
@@ -26,29 +29,34 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kTickMs = 20;
-constexpr double kStateSeconds = 0.1;
+constexpr double kStateSeconds = 0.1, kKillSeconds = 1;
 constexpr size_t kBuffers = 3, kMostLog = 64 << 10;
 
-// recipe.toml and logs/ for the worker: gone with the supervisor.
-class Folder {
+// A worker's log until it was sent: in memory, so that neither a full disk nor a killed supervisor matters.
+class Log {
  public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "tandem-seat-XXXXXX").string();
-    if (!mkdtemp(name.data()))
-      throw IoError(fmt::format("cannot make a folder {}", name), errno, "set TMPDIR to one that is yours");
-    path_ = name;
-    fs::create_directories(path_ / "logs");
+  Log() : fd_(memfd_create("tandem-log", MFD_CLOEXEC)) {
+    if (fd_ < 0) throw IoError("cannot make a log for the worker", errno, "close other programs and try again");
   }
-  ~Folder() {
-    std::error_code none;
-    fs::remove_all(path_, none);
+  ~Log() { close(fd_); }
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+  fs::path path() const { return fmt::format("/proc/self/fd/{}", fd_); }
+
+  // What was written since the last call, at most so much. A worker's last words stay readable.
+  std::string next(size_t most) {
+    std::string text(most, '\0');
+    const ssize_t got = pread(fd_, text.data(), text.size(), taken_);
+    text.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    taken_ += static_cast<off_t>(text.size());
+    const off_t done = taken_ - LocalSeat::kLastWordsBytes;
+    if (done > 0) fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, done);
+    return text;
   }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const fs::path& path() const { return path_; }
 
  private:
-  fs::path path_;
+  int fd_;
+  off_t taken_ = 0;
 };
 
 class SeatHost {
@@ -59,8 +67,11 @@ class SeatHost {
  private:
   void heard(const Frame& frame);
   void start(const nlohmann::json& head);
+  void tell(nlohmann::json head);  // of the worker that runs, or ran last
+  void end_worker();
   void to_worker(nlohmann::json body);
   void make_buffers(uint64_t bytes);
+  void replace_buffer(size_t buffer);
   std::span<std::byte> part(const nlohmann::json& head, const char* buffer, uint64_t bytes) const;
   void give(const nlohmann::json& head);
   void relay();
@@ -73,24 +84,25 @@ class SeatHost {
   const SeatHostRequest& request_;
   std::unique_ptr<Link> link_;  // first: while it waits for rank 0, Ctrl-C ends it
   SignalQueue signals_;
-  Folder folder_;
+  Log log_;
+  std::optional<SeatFolder> folder_;  // while the worker starts
   std::unique_ptr<LocalSeat> seat_;
   std::vector<SharedMemory> buffers_;
   std::optional<uint64_t> oom_kills_before_ = kernel_oom_kills();
-  uint64_t log_sent_ = 0;
+  uint64_t start_ = 0;  // which of them runs, or ran last
   double state_sent_ = 0;
   bool killed_ = false, stop_told_ = false;
   std::optional<int> exit_;
 };
 
 SeatHost::SeatHost(const SeatHostRequest& request)
-    : request_(request), link_(join_rank_zero(request.place, request.secret, request.version, request.join_seconds)) {
+    : request_(request), link_(join_rank_zero(request.place, request.secret, request.build, request.join_seconds)) {
   const int rank = request.place.rank;
-  WorkerCommand command{.program = request.worker,
-                        .arguments = {"work", folder_.path().string()},
+  WorkerCommand command{.program = request.build.worker,
+                        .arguments = {},
                         .environment = {{"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}}};
-  seat_ = std::make_unique<LocalSeat>(rank, DeviceSpec{}, std::move(command),
-                                      folder_.path() / "logs" / fmt::format("rank-{}.log", rank));
+  seat_ = std::make_unique<LocalSeat>(rank, DeviceSpec{}, std::move(command), log_.path());
+  SeatFolder::sweep();
 }
 
 void SeatHost::lost() {
@@ -100,8 +112,9 @@ void SeatHost::lost() {
 
 void SeatHost::heard(const Frame& frame) {
   const nlohmann::json& head = frame.head;
-  if (head.contains("message")) return to_worker(head.at("message"));
   if (head.contains("start")) return start(head);
+  if (head.value("of", start_) != start_) return;  // meant for one that is gone
+  if (head.contains("message")) return to_worker(head.at("message"));
   if (head.contains("exit")) exit_ = head.at("exit").get<int>();
   if (head.contains("put")) {
     const std::span<std::byte> to = part(head, "put", frame.bulk.size());
@@ -109,6 +122,7 @@ void SeatHost::heard(const Frame& frame) {
   }
   if (head.contains("get")) return give(head);
   if (head.contains("buffers")) make_buffers(head.at("buffers"));
+  if (head.contains("replace")) replace_buffer(head.at("replace"));
   if (!seat_->running()) return;
   if (head.contains("revoke")) seat_->revoke(head.at("revoke"), head.at("cut"));
   if (head.contains("wish")) seat_->wish(head.at("wish"));
@@ -120,17 +134,37 @@ void SeatHost::heard(const Frame& frame) {
   }
 }
 
+void SeatHost::tell(nlohmann::json head) {
+  head["of"] = start_;
+  link_->send(head);
+}
+
+// Whoever hangs in the kernel is not waited for: its memory is replaced, and what it says has an old number.
+void SeatHost::end_worker() {
+  if (!seat_->running()) return;
+  seat_->kill();
+  for (const double end = monotonic_seconds() + kKillSeconds; !seat_->has_ended() && monotonic_seconds() < end;) {
+    const timespec moment{0, 1'000'000};
+    nanosleep(&moment, nullptr);
+  }
+  seat_->bury(true, false);
+}
+
 void SeatHost::start(const nlohmann::json& head) {
-  std::ofstream(folder_.path() / "recipe.toml") << head.at("recipe").get<std::string>();
+  end_worker();  // rank 0 waits for it no longer
+  start_ = head.at("of");
   killed_ = false;
   try {
+    folder_.emplace(head.at("recipe"));
+    seat_->work_in(folder_->path());
     seat_->start(head.at("replacement"));
   } catch (const Error& error) {
-    link_->send({{"ended", fmt::format("cannot be started: {} ({})", error.what(), error.why())},
-                 {"by_signal", 0},
-                 {"exit_code", 1},
-                 {"out_of_memory", false},
-                 {"words", ""}});
+    folder_.reset();
+    tell({{"ended", fmt::format("cannot be started: {} ({})", error.what(), error.why())},
+          {"by_signal", 0},
+          {"exit_code", 1},
+          {"out_of_memory", false},
+          {"words", ""}});
   }
 }
 
@@ -151,6 +185,11 @@ void SeatHost::to_worker(nlohmann::json body) {
 void SeatHost::make_buffers(uint64_t bytes) {
   if (buffers_.size() == kBuffers) return;
   for (size_t i = 0; i < kBuffers; ++i) buffers_.push_back(SharedMemory::create("tandem-snapshot", bytes));
+}
+
+void SeatHost::replace_buffer(size_t buffer) {
+  if (buffer >= buffers_.size()) return;  // none are made yet
+  buffers_[buffer] = SharedMemory::create("tandem-snapshot", buffers_[buffer].bytes().size());
 }
 
 std::span<std::byte> SeatHost::part(const nlohmann::json& head, const char* buffer, uint64_t bytes) const {
@@ -176,30 +215,25 @@ void SeatHost::relay() {
   const auto send_records = [&] {
     nlohmann::json records = nlohmann::json::array();
     while (const auto record = seat_->pop_record()) records.push_back(*record);
-    if (!records.empty()) link_->send({{"records", records}});
+    if (!records.empty()) tell({{"records", records}});
   };
   while (auto message = seat_->receive()) {
     for (const int fd : message->fds) close(fd);
     send_records();  // what it had recorded when it said this: its last snapshot may end the run
-    link_->send({{"message", message->body}});
+    if (message->body.contains("hello")) folder_.reset();
+    tell({{"message", message->body}});
   }
   send_records();
 }
 
 void SeatHost::send_log() {
-  std::ifstream file(seat_->log_name(), std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(log_sent_));
-  std::string text(kMostLog, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(std::max<std::streamsize>(0, file.gcount())));
-  if (text.empty()) return;
-  log_sent_ += text.size();
-  link_->send({{"log", true}}, text);
+  const std::string text = log_.next(kMostLog);
+  if (!text.empty()) link_->send({{"log", true}}, text);
 }
 
 void SeatHost::send_state() {
   state_sent_ = monotonic_seconds();
-  link_->send({{"state", to_json(seat_->state())}});
+  tell({{"state", to_json(seat_->state())}});
 }
 
 // The worker is gone: what it said last, where it was, why.
@@ -212,11 +246,12 @@ void SeatHost::buried() {
   const bool oom = oom_kills && oom_kills_before_ && *oom_kills > *oom_kills_before_;
   oom_kills_before_ = oom_kills;
   const Death death = seat_->bury(killed_, oom);
-  link_->send({{"ended", death.cause},
-               {"by_signal", death.signal},
-               {"exit_code", death.exit_code},
-               {"out_of_memory", death.out_of_memory},
-               {"words", words}});
+  folder_.reset();
+  tell({{"ended", death.cause},
+        {"by_signal", death.signal},
+        {"exit_code", death.exit_code},
+        {"out_of_memory", death.out_of_memory},
+        {"words", words}});
 }
 
 // Stopping is rank 0's to do: all ranks finish the step and save it. torchrun and mpirun signal everybody, but a node's
@@ -250,10 +285,7 @@ int SeatHost::run() {
       }
     }
   }
-  if (seat_->running()) {
-    seat_->kill();
-    seat_->bury(true, false);
-  }
+  end_worker();
   send_log();
   link_->close_gently(2);
   return *exit_;

@@ -7,13 +7,13 @@
 // when told. It survives its worker, so whatever started it (torchrun, mpirun) notices nothing.
 #pragma once
 
-#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "config/devices.h"
 #include "launch/place.h"
 #include "launch/seat.h"
+#include "launch/worker_program.h"
 
 namespace tandem {
 
@@ -21,8 +21,8 @@ inline constexpr uint64_t kPieceBytes = 1 << 20;  // of a snapshot, in one frame
 
 struct SeatHostRequest {
   Place place;
-  std::string secret, version;
-  std::filesystem::path worker;  // the program; started as `<worker> work <folder>`
+  std::string secret;
+  Build build;  // its worker is started as `<worker> work <folder>`
   double join_seconds = 60;
 };
 

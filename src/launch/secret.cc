@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kLeast = 8, kMost = 4096;
+constexpr size_t kLeast = 16, kMost = 4096;
 
 struct Closer {
   int fd;
@@ -72,7 +72,7 @@ std::string checked(std::string secret, const std::string& from) {
   if (secret.size() < kLeast)
     throw ConfigError(fmt::format("the secret of {} is too short", from),
                       fmt::format("it has {} characters; whoever guesses it can take part in your runs", secret.size()),
-                      "use at least 8, better 64 from `openssl rand -hex 32`");
+                      fmt::format("use at least {}, better 64 from `openssl rand -hex 32`", kLeast));
   return secret;
 }
 

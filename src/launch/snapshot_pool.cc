@@ -1,6 +1,7 @@
 #include "launch/snapshot_pool.h"
 
 #include <stdexcept>
+#include <utility>
 
 namespace tandem {
 
@@ -31,11 +32,11 @@ void SnapshotPool::whole(int64_t step) {
   target_ = -1;
 }
 
-void SnapshotPool::abandon() {
-  if (target_ < 0) return;
+std::optional<int> SnapshotPool::abandon() {
+  if (target_ < 0) return std::nullopt;
   buffers_[target_].memory = SharedMemory::create("tandem-snapshot", bytes_);
   buffers_[target_].step = -1;
-  target_ = -1;
+  return std::exchange(target_, -1);
 }
 
 int SnapshotPool::make_base(int64_t step) {

@@ -25,8 +25,8 @@ class SnapshotPool {
   std::optional<int> begin();
   // What begin() gave holds the whole snapshot of this step; it replaces the base.
   void whole(int64_t step);
-  // The generation ended while begin()'s buffer was being written: it gets new memory.
-  void abandon();
+  // The generation ended: if begin()'s buffer was being written it gets new memory, and this tells which it is.
+  std::optional<int> abandon();
 
   int base() const { return base_; }  // -1: no whole snapshot yet
   int64_t step_of(int buffer) const { return buffers_.at(buffer).step; }

@@ -31,7 +31,7 @@ std::vector<int> StallWatch::frozen(double now, const std::vector<WorkerFacts>& 
   std::vector<int> frozen, quiet_waiting;
   bool somebody_is_behind = false;
   for (const WorkerFacts& worker : workers) {
-    Seen& seen = seen_.try_emplace(worker.rank, worker.beats, worker.stage, now).first->second;
+    Seen& seen = seen_.try_emplace(worker.rank, Seen{worker.beats, worker.stage, now}).first->second;
     if (seen.beats != worker.beats || seen.stage != worker.stage) seen = {worker.beats, worker.stage, now};
     const double quiet = now - seen.since;
     const double limit = worker.stopped                     ? std::min(limit_of(worker.phase), kUnknownSeconds)

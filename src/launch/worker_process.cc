@@ -58,8 +58,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 // Between fork and exec: system calls only.
-[[noreturn]] void become_worker(const char* program, char** arguments, char** environment, pid_t launcher,
-                                const int* inherit, size_t inherited, int log_fd, int error_fd) {
+[[noreturn]] void become_worker(int program, char** arguments, char** environment, pid_t launcher, const int* inherit,
+                                size_t inherited, int log_fd, int error_fd) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher died before the signal was armed
@@ -79,7 +79,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  execve(program, arguments, environment);
+  syscall(SYS_execveat, program, "", arguments, environment, AT_EMPTY_PATH);
   const int error = errno;
   [[maybe_unused]] const auto written = write(error_fd, &error, sizeof error);
   _exit(127);
@@ -88,22 +88,25 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }  // namespace
 
 WorkerProcess WorkerProcess::start(const WorkerCommand& command) {
+  command.program->check_unchanged();
   Pipe life, failure;
-  std::vector<std::string> arguments = {command.program.string()};
+  std::vector<std::string> arguments = {command.program->path().string()};
   arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
   std::vector<std::string> environment = merged_environment(command, life.read_end);
   const std::vector<char*> argument_pointers = pointers(arguments), environment_pointers = pointers(environment);
 
+  WorkerProcess worker;
   std::vector<int> inherit = {life.read_end};
   for (const auto& [name, fd] : command.inherit) inherit.push_back(fd);
   int log_fd = -1;
   if (!command.log.empty()) {
     log_fd = open(command.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (log_fd < 0)
-      throw IoError(fmt::format("cannot write {}", command.log.string()), errno, "make its folder writable");
+    if (log_fd < 0) {  // a full disk must not cost a worker
+      worker.log_error_ = errno;
+      log_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    }
   }
 
-  WorkerProcess worker;
   const pid_t launcher = getpid();
   worker.pid_ = fork();
   if (worker.pid_ < 0) {
@@ -112,7 +115,7 @@ WorkerProcess WorkerProcess::start(const WorkerCommand& command) {
     throw IoError("cannot start the worker", error, "end other processes, or raise `ulimit -u`");
   }
   if (worker.pid_ == 0) {
-    become_worker(arguments[0].c_str(), const_cast<char**>(argument_pointers.data()),
+    become_worker(command.program->fd(), const_cast<char**>(argument_pointers.data()),
                   const_cast<char**>(environment_pointers.data()), launcher, inherit.data(), inherit.size(), log_fd,
                   failure.write_end);
   }
@@ -128,7 +131,7 @@ WorkerProcess WorkerProcess::start(const WorkerCommand& command) {
     got = read(failure.read_end, &error, sizeof error);
   } while (got < 0 && errno == EINTR);
   if (got == sizeof error) {  // nothing is read if exec closed the pipe
-    throw IoError(fmt::format("cannot start the worker {}", command.program.string()), error,
+    throw IoError(fmt::format("cannot start the worker {}", arguments[0]), error,
                   "build it with `make build`; it stands beside the `tandem` program");
   }
   return worker;
@@ -137,7 +140,8 @@ WorkerProcess WorkerProcess::start(const WorkerCommand& command) {
 WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
       pidfd_(std::exchange(other.pidfd_, -1)),
-      life_fd_(std::exchange(other.life_fd_, -1)) {}
+      life_fd_(std::exchange(other.life_fd_, -1)),
+      log_error_(other.log_error_) {}
 
 WorkerProcess::~WorkerProcess() {
   if (pid_ > 0) {

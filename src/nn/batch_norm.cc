@@ -24,7 +24,9 @@ at::Tensor real_rows(const at::Tensor& x, int64_t rows) { return rows == x.size(
 
 // Sums over the batch of all shards. In double: a sum of squares in float would lose the variance to cancellation.
 void meet(BatchNormContext& context, at::Tensor& values) {
-  context.meet({values.data_ptr<double>(), static_cast<size_t>(values.numel())});
+  at::Tensor host = values.cpu();  // itself, unless it is on a card
+  context.meet({host.data_ptr<double>(), static_cast<size_t>(host.numel())});
+  if (!host.is_same(values)) values.copy_(host);
 }
 
 struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
@@ -34,7 +36,7 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
     const int64_t channels = x.size(1), rows = std::llround(x.size(0) * context->real);
     const at::Tensor real = real_rows(x, rows).to(at::kDouble);
     const auto dims = sum_dims(x);
-    at::Tensor sums = at::empty({2 * channels + 1}, at::kDouble);
+    at::Tensor sums = at::empty({2 * channels + 1}, x.options().dtype(at::kDouble));
     sums.narrow(0, 0, channels).copy_(real.sum(dims));
     sums.narrow(0, channels, channels).copy_((real * real).sum(dims));
     sums[2 * channels].fill_(static_cast<double>(real.numel() / channels));
@@ -64,7 +66,7 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
     const int64_t rows = ctx->saved_data["rows"].toInt(), channels = xhat.size(1);
     const auto dims = sum_dims(xhat);
     const at::Tensor local_bias = dy.sum(dims), local_weight = (dy * xhat).sum(dims);
-    at::Tensor sums = at::empty({2 * channels}, at::kDouble);
+    at::Tensor sums = at::empty({2 * channels}, dy.options().dtype(at::kDouble));
     sums.narrow(0, 0, channels).copy_(real_rows(dy, rows).to(at::kDouble).sum(dims));
     sums.narrow(0, channels, channels).copy_((real_rows(dy, rows) * real_rows(xhat, rows)).to(at::kDouble).sum(dims));
     meet(*context, sums);
@@ -97,7 +99,7 @@ at::Tensor BatchNormImpl::forward(const at::Tensor& x) {
                       "one value has no variance; a shard's piece is one row",
                       "use a larger batch_size, fewer shards, or sync_bn = true");
   // With momentum 1 the op stores the batch's own mean and (unbiased) variance.
-  at::Tensor mean = at::zeros({channels_}), var = at::zeros({channels_});
+  at::Tensor mean = at::zeros_like(running_mean), var = at::zeros_like(running_var);
   at::Tensor y = at::batch_norm(x, weight, bias, mean, var, /*training=*/true, 1.0, eps_, /*cudnn=*/false);
   at::NoGradGuard no_grad;
   sum_mean.add_(mean, context->share);

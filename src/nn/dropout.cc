@@ -2,14 +2,15 @@
 
 #include <torch/torch.h>
 
-#include "kernels/random_fill.h"
+#include "kernels/device.h"
 
 namespace tandem {
 
 at::Tensor dropout(const at::Tensor& x, double p, const RandomKey& key) {
   if (p == 0) return x;
-  at::Tensor mask = at::empty(x.sizes(), at::kFloat);
-  fill_dropout_mask(mask.data_ptr<float>(), mask.numel(), key, 0, p);
+  at::Tensor mask = at::empty(x.sizes(), x.options().dtype(at::kFloat).requires_grad(false));
+  Device& where = x.is_cuda() ? device() : cpu_device();
+  where.fill_dropout_mask(mask.data_ptr<float>(), mask.numel(), key, 0, p);
   return x * mask.to(x.dtype());
 }
 

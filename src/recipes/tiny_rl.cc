@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "engine/recipe.h"
-#include "kernels/sums.h"
+#include "nn/here.h"
 #include "nn/sites.h"
 #include "recipes/makers.h"
 #include "recipes/tiny_rl_settings.h"
@@ -87,8 +87,8 @@ class TinyRl : public Recipe {
       record.loss = total.floats[0];
       record.samples = static_cast<double>(s_.batch_size);
       const std::span<float> target = context.state->shadow(0);
-      soft_update(target.data(), context.state->parameters().data(), static_cast<float>(s_.target_rate),
-                  static_cast<int64_t>(target.size()));
+      device().soft_update(target.data(), context.state->parameters().data(), static_cast<float>(s_.target_rate),
+                           static_cast<int64_t>(target.size()));
     }
   }
 
@@ -116,7 +116,7 @@ class TinyRl : public Recipe {
     at::NoGradGuard no_grad;
     at::Tensor seen = at::empty({s_.games, CatchGame::kFeatures});
     for (int64_t g = 0; g < s_.games; ++g) game(context, g).observe(seen.data_ptr<float>() + g * CatchGame::kFeatures);
-    const at::Tensor best = net_->forward(seen).argmax(1);
+    const at::Tensor best = net_->forward(here(seen)).argmax(1).cpu();
     const double progress = std::min(1.0, static_cast<double>(context.step) / static_cast<double>(s_.epsilon_steps));
     const double epsilon = 1 + (s_.epsilon_end - 1) * progress;
     int64_t& written = *context.state(written_).data_ptr<int64_t>();
@@ -174,6 +174,7 @@ class TinyRl : public Recipe {
       done.data_ptr<float>()[i] = r.done;
       action.data_ptr<int64_t>()[i] = r.action;
     }
+    for (at::Tensor* t : {&before, &after, &reward, &done, &action}) *t = here(*t);
     at::Tensor goal;
     {
       at::NoGradGuard no_grad;  // double Q: the net chooses, the target judges

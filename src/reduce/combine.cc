@@ -46,11 +46,16 @@ void LocalCombine::begin(const ContributionLayout& layout) {
 }
 
 void LocalCombine::add(int shard, Contribution contribution) {
-  now_->per_range[range_of_.at(shard)]->add(shard, contribution.floats);
+  if (layout_.floats == 0 || !contribution.floats.empty())
+    now_->per_range[range_of_.at(shard)]->add(shard, contribution.floats);
   for (int64_t i = 0; i < layout_.counts; ++i) counts_[i] += contribution.counts[i];
   for (int64_t i = 0; i < layout_.maxima; ++i) maxima_[i] = std::max(maxima_[i], contribution.maxima[i]);
   if (!contribution.letters.empty() && !layout_.mail) throw std::logic_error("a phase without mail sent a letter");
   for (Letter& letter : contribution.letters) outgoing_.push_back(std::move(letter));
+}
+
+void LocalCombine::add_partial(int node, std::span<const float> floats) {
+  now_->per_range[range_of_.at(tree_.node(node).first)]->add_partial(node, floats);
 }
 
 Total LocalCombine::finish() {

@@ -25,7 +25,7 @@ struct ContributionLayout {
 };
 
 struct Contribution {
-  std::span<const float> floats;
+  std::span<const float> floats;  // empty: they come in a partial
   std::span<const int64_t> counts, maxima;
   std::vector<Letter> letters;
   bool stays = false;  // the floats stay as they are until finish() is over: a transport need not copy them
@@ -41,6 +41,12 @@ class Combine {
   virtual ~Combine() = default;
   virtual void begin(const ContributionLayout& layout) = 0;
   virtual void add(int shard, Contribution contribution) = 0;
+  // The sum of a whole subtree of this worker's shards, made elsewhere. These shards are added too, without floats.
+  virtual void add_partial(int node, std::span<const float> floats) = 0;
+  // A word ahead of add(): floats [first, last) of this shard's vector are final, and the vector will stay where it is
+  // until finish() is over. A transport may send them while the shard computes the rest; most have no use for it.
+  virtual void ready(int shard, std::span<const float> vector, int64_t first, int64_t last) {}
+  virtual bool wants_ready(int shard) const { return false; }
   virtual Total finish() = 0;                       // every shard of every worker; valid until begin()
   virtual const Inbox& inbox(int shard) const = 0;  // what the last phase sent to a shard of ours
   virtual void drop_mail() = 0;                     // at a step's end
@@ -59,6 +65,7 @@ class LocalCombine : public Combine {
   LocalCombine(int shards, std::vector<ShardRange> ranges, int64_t first_ticket = 0);
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
+  void add_partial(int node, std::span<const float> floats) override;
   Total finish() override;
   const Inbox& inbox(int shard) const override { return inboxes_.at(shard); }
   void drop_mail() override;

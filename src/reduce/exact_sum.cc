@@ -13,9 +13,9 @@
 namespace tandem {
 namespace {
 
-void add_to(float* sum, const float* values, int64_t n) {
+void add_to(Device& device, float* sum, const float* values, int64_t n) {
   const float* inputs[2] = {sum, values};
-  add_in_order(sum, inputs, 2, n);
+  device.add_in_order(sum, inputs, 2, n);
 }
 
 void copy_to_place(float* place, const float* values, int64_t n) {
@@ -27,7 +27,7 @@ void copy_to_place(float* place, const float* values, int64_t n) {
 
 void copy_to_place(double* place, const double* values, int64_t n) { std::copy_n(values, n, place); }
 
-void add_to(double* sum, const double* values, int64_t n) {
+void add_to(Device&, double* sum, const double* values, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] += values[i];
 }
 
@@ -35,12 +35,12 @@ void add_to(double* sum, const double* values, int64_t n) {
 
 template <class T>
 void ExactSum<T>::Free::operator()(T* p) const {
-  if (!placed) std::free(p);
+  if (!placed) device->release(p);
 }
 
 template <class T>
-ExactSum<T>::ExactSum(const SumTree& tree, int64_t length, int first, int last)
-    : tree_(tree), length_(length), tops_(tree.cover(first, last)), pending_(tree.node_count()) {
+ExactSum<T>::ExactSum(const SumTree& tree, int64_t length, int first, int last, Device& device)
+    : tree_(tree), length_(length), device_(&device), tops_(tree.cover(first, last)), pending_(tree.node_count()) {
   for (int id : tops_) pending_[id].top = true;
   for (int id = 0; id < tree.node_count(); ++id) pending_[id].early.resize(tree.node(id).children.size());
 }
@@ -84,20 +84,17 @@ typename ExactSum<T>::Buffer ExactSum<T>::take_buffer() {
     free_.pop_back();
     return buffer;
   }
-  const size_t bytes = (static_cast<size_t>(length_) * sizeof(T) + 64) / 64 * 64;
-  T* memory = static_cast<T*>(std::aligned_alloc(64, bytes));
-  if (!memory) throw std::bad_alloc();
-  return Buffer(memory);
+  return Buffer(static_cast<T*>(device_->allocate(static_cast<size_t>(length_) * sizeof(T))), Free{device_});
 }
 
 template <class T>
 typename ExactSum<T>::Buffer ExactSum<T>::copy_of(std::span<const T> values, int node) {
   T* const place = pending_[node].place;
-  Buffer buffer = place ? Buffer(place, Free{true}) : take_buffer();
+  Buffer buffer = place ? Buffer(place, Free{device_, true}) : take_buffer();
   if (place && pending_[node].top)  // nothing will be added to it
     copy_to_place(place, values.data(), length_);
-  else if (!values.empty())
-    std::memcpy(buffer.get(), values.data(), values.size_bytes());
+  else
+    device_->copy(buffer.get(), values.data(), values.size_bytes());
   return buffer;
 }
 
@@ -125,7 +122,7 @@ void ExactSum<T>::deliver(int node, std::span<const T> values, bool stays) {
     Pending& parent = pending_[n.parent];
     if (parent.given) throw std::logic_error("ExactSum: shard " + std::to_string(n.first) + " came twice");
     if (n.place > 0 && n.place == parent.next) {  // its turn: added straight from where it lies
-      add_to(parent.sum.get(), values.data(), length_);
+      add_to(*device_, parent.sum.get(), values.data(), length_);
       give_back(std::move(owned));
       ++parent.next;
     } else {
@@ -136,7 +133,7 @@ void ExactSum<T>::deliver(int node, std::span<const T> values, bool stays) {
       if (parent.next == 0) {
         parent.sum = std::move(child);
       } else {
-        add_to(parent.sum.get(), child.get(), length_);
+        add_to(*device_, parent.sum.get(), child.get(), length_);
         give_back(std::move(child));
       }
       ++parent.next;

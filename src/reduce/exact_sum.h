@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/device.h"
 #include "reduce/sum_tree.h"
 
 namespace tandem {
@@ -16,10 +17,12 @@ namespace tandem {
 template <class T>
 class ExactSum {
  public:
-  // Sums the shards [first, last) of the tree: the whole tree, or what one worker holds.
-  ExactSum(const SumTree& tree, int64_t length, int first, int last);
+  // Sums the shards [first, last) of the tree: the whole tree, or what one worker holds. Vectors of float may lie on a
+  // card: then so do the sums.
+  ExactSum(const SumTree& tree, int64_t length, int first, int last, Device& device = cpu_device());
   ExactSum(const SumTree& tree, int64_t length) : ExactSum(tree, length, 0, tree.shards()) {}
-  // The same, but partial k is added up in places[k], memory that the caller keeps: others may read it there.
+  // The same in host memory, but partial k is added up in places[k], memory that the caller keeps: others may read it
+  // there.
   ExactSum(const SumTree& tree, int64_t length, int first, int last, std::span<T* const> places);
 
   void begin();  // forgets everything; buffers are kept for reuse
@@ -42,6 +45,7 @@ class ExactSum {
 
  private:
   struct Free {
+    Device* device = nullptr;
     bool placed = false;  // the caller's memory: not ours to free, nor to use for another node
     void operator()(T* p) const;
   };
@@ -63,6 +67,7 @@ class ExactSum {
 
   const SumTree& tree_;
   int64_t length_;
+  Device* device_;
   std::vector<int> tops_;
   std::vector<Pending> pending_;
   std::vector<Buffer> free_;

@@ -8,13 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <functional>
-#include <mutex>
 #include <stdexcept>
-#include <thread>
 
+#include "reduce/gloo_guard.h"
 #include "reduce/gloo_mesh.h"
 #include "reduce/join.h"
 #include "reduce/mail_stream.h"
@@ -35,71 +33,6 @@ constexpr auto kForever = std::chrono::hours(24 * 365);
 // Slots name messages between two members: the exchange, what it is, and which piece of it.
 enum Kind : uint64_t { kHead, kPartial, kResult, kMail, kMeet };
 uint64_t slot_of(uint64_t exchange, Kind kind, uint64_t piece) { return exchange << 28 | uint64_t{kind} << 24 | piece; }
-
-// Memory that starts at a cache line; not initialised, as everything in it is written before it is read.
-class Floats {
- public:
-  explicit Floats(int64_t n) : size_(n) {
-    data_ = static_cast<float*>(std::aligned_alloc(64, (static_cast<size_t>(n) * 4 + 64) / 64 * 64));
-    if (!data_) throw std::bad_alloc();
-  }
-  ~Floats() { std::free(data_); }
-  Floats(const Floats&) = delete;
-  Floats& operator=(const Floats&) = delete;
-  float* data() const { return data_; }
-  size_t bytes() const { return static_cast<size_t>(size_) * 4; }
-
- private:
-  int64_t size_;
-  float* data_;
-};
-
-// Asks the watch while somebody waits, and ends the wait if the answer is yes.
-class Guard {
- public:
-  Guard(const Watch& watch, uint64_t generation) : watch_(watch), generation_(generation), thread_([this] { run(); }) {}
-  ~Guard() {
-    {
-      std::lock_guard lock(mutex_);
-      ended_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
-
-  // wait() is the buffer's waitSend or waitRecv; abort() makes it return false.
-  void during(int64_t ticket, const std::function<bool()>& wait, const std::function<void()>& abort) {
-    {
-      std::lock_guard lock(mutex_);
-      abort_ = &abort;
-      ticket_ = ticket;
-    }
-    struct Leave {
-      Guard& guard;
-      ~Leave() {
-        std::lock_guard lock(guard.mutex_);
-        guard.abort_ = nullptr;
-      }
-    } leave{*this};
-    if (!wait()) throw MembersChanged();
-  }
-
- private:
-  void run() {
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, std::chrono::milliseconds(20), [this] { return ended_; }))
-      if (abort_ && watch_.abandoned(generation_, ticket_)) (*abort_)();
-  }
-
-  const Watch& watch_;
-  uint64_t generation_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  const std::function<void()>* abort_ = nullptr;
-  int64_t ticket_ = 0;
-  bool ended_ = false;
-  std::thread thread_;
-};
 
 // Everything that Gloo throws means that a peer is gone or its connection is.
 template <class Act>
@@ -129,8 +62,9 @@ struct GlooCombine::Parts {
     std::unique_ptr<Floats> others;                 // others' partials of some blocks of our slice
     std::unique_ptr<Floats> result;
     std::unique_ptr<ExactSum<float>> sum;
-    std::vector<Port> out;     // by partial of ours, where it lies
-    std::vector<Port> blocks;  // of `others`, used in turn
+    std::vector<Port> out;                 // by partial of ours, where it lies
+    std::vector<std::vector<bool>> early;  // by member: which blocks of its slice were sent from ready()
+    std::vector<Port> blocks;              // of `others`, used in turn
     Port total;
   };
 
@@ -219,6 +153,7 @@ struct GlooCombine::Parts {
       }
       v.sum = std::make_unique<ExactSum<float>>(tree, length, mine.first, mine.last, places);
       v.out.resize(join.partials(me));
+      v.early.resize(members);
       v.result = std::make_unique<Floats>(length);
       v.total = port(v.result->data(), v.result->bytes());
       const int64_t stride = foreign_partials() * std::min(kBlock, length);
@@ -255,17 +190,33 @@ struct GlooCombine::Parts {
       }
     });
   }
+  void open_partial(size_t k, std::span<const float> values) {
+    float* const at = const_cast<float*>(values.data());  // Gloo's buffers serve both directions
+    if (!now->out[k].buffer || now->out[k].buffer->ptr != at) now->out[k] = port(at, values.size_bytes());
+  }
   void open_partials() {
     const auto mine_now = now->sum->partials();
-    for (size_t k = 0; k < mine_now.size(); ++k) {
-      float* const at = const_cast<float*>(mine_now[k].values.data());  // Gloo's buffers serve both directions
-      if (!now->out[k].buffer || now->out[k].buffer->ptr != at) now->out[k] = port(at, mine_now[k].values.size_bytes());
-    }
+    for (size_t k = 0; k < mine_now.size(); ++k) open_partial(k, mine_now[k].values);
+  }
+  void send_early(std::span<const float> vector, int64_t first, int64_t last) {
+    open_partial(0, vector);
+    with_others([&](int to) {
+      std::vector<bool>& done = now->early[to];
+      done.resize(block_count(to));
+      for (int block = 0; block < block_count(to); ++block) {
+        const Block b = block_of(to, block);
+        if (done[block] || b.first < first || b.first + b.floats > last) continue;
+        done[block] = true;
+        send(now->out[0], to, slot_of(phase_exchange, kPartial, block), static_cast<size_t>(b.first) * 4,
+             static_cast<size_t>(b.floats) * 4);
+      }
+    });
   }
   void send_partials(int block) {
     const int count = join.partials(me);
     with_others([&](int to) {
       if (block >= block_count(to)) return;
+      if (block < static_cast<int>(now->early[to].size()) && now->early[to][block]) return;
       const Block b = block_of(to, block);
       for (int k = 0; k < count; ++k)
         send(now->out[k], to, slot_of(phase_exchange, kPartial, block * count + k), static_cast<size_t>(b.first) * 4,
@@ -368,6 +319,10 @@ void GlooCombine::begin(const ContributionLayout& layout) {
   p.layout = layout;
   p.now = &p.vectors_for(layout.floats);
   p.now->sum->begin();
+  for (std::vector<bool>& sent : p.now->early) {
+    if (p.begun && !sent.empty()) throw std::logic_error("a phase was begun again when parts of it were sent");
+    sent.clear();
+  }
   p.counts.assign(layout.counts, 0);
   p.maxima.assign(layout.maxima, 0);
   p.outgoing.clear();
@@ -383,7 +338,8 @@ void GlooCombine::begin(const ContributionLayout& layout) {
 void GlooCombine::add(int shard, Contribution contribution) {
   Parts& p = *parts_;
   p.ask();
-  p.now->sum->add(shard, contribution.floats, contribution.stays);
+  if (p.layout.floats == 0 || !contribution.floats.empty())
+    p.now->sum->add(shard, contribution.floats, contribution.stays);
   for (int64_t i = 0; i < p.layout.counts; ++i) p.counts[i] += contribution.counts[i];
   for (int64_t i = 0; i < p.layout.maxima; ++i) p.maxima[i] = std::max(p.maxima[i], contribution.maxima[i]);
   if (!contribution.letters.empty() && !p.layout.mail) throw std::logic_error("a phase without mail sent a letter");
@@ -392,6 +348,19 @@ void GlooCombine::add(int shard, Contribution contribution) {
     p.outgoing.push_back(std::move(letter));
   }
 }
+
+bool GlooCombine::wants_ready(int shard) const {
+  const Parts& p = *parts_;
+  return p.members > 1 && p.mine.size() == 1 && p.mine.first == shard;
+}
+
+void GlooCombine::ready(int shard, std::span<const float> vector, int64_t first, int64_t last) {
+  Parts& p = *parts_;
+  if (!wants_ready(shard)) return;
+  or_members_changed([&] { p.send_early(vector, first, last); });
+}
+
+void GlooCombine::add_partial(int node, std::span<const float> floats) { parts_->now->sum->add_partial(node, floats); }
 
 Total GlooCombine::finish() {
   Parts& p = *parts_;

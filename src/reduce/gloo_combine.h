@@ -3,7 +3,8 @@
 // Every member owns one slice of the vector. Each sends its partial sums of a slice to the slice's owner; the owner
 // adds them in tree order, block by block as they come in, and sends every finished block to all. Counts, maxima and
 // the sizes of mail travel beside, and each member adds them up itself. Receives are posted in begin(), so that what
-// others send early arrives while this one still computes.
+// others send early arrives while this one still computes. A member with a single shard sends the blocks of its vector
+// that ready() names while the rest is computed; with more shards a partial sum is complete only at the very end.
 //
 // A peer that is gone ends the wait with MembersChanged, and so does the watch, which a thread of its own asks 50 times
 // a second while somebody waits (Gloo can't wait for a while without closing everything at the end of it). There is no
@@ -33,6 +34,9 @@ class GlooCombine : public Combine {
   ~GlooCombine() override;
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
+  void add_partial(int node, std::span<const float> floats) override;
+  void ready(int shard, std::span<const float> vector, int64_t first, int64_t last) override;
+  bool wants_ready(int shard) const override;
   Total finish() override;
   const Inbox& inbox(int shard) const override;  // for shards of this member's range
   void drop_mail() override;

@@ -84,6 +84,13 @@ struct Fates {
   std::atomic<bool> abandoned;
 };
 
+TEST(GlooCombine, WhatAMemberWithOneShardSendsAheadChangesNoBit) {
+  Trial trial{.seed = 8, .shards = 4, .ranges = {{0, 1}, {1, 2}, {2, 3}, {3, 4}}, .phases = {}};
+  for (int phase = 0; phase < 20; ++phase)
+    trial.phases.push_back({.layout = {.floats = phase % 2 ? 1'700'003 : 140'001, .counts = 2, .maxima = 1}});
+  expect_equal_bits(trial, "ahead");
+}
+
 TEST(GlooCombine, AKilledPeerEndsTheOthersWaits) {
   for (int at_phase : {0, 2}) {
     SharedBoard board;

@@ -393,7 +393,7 @@ void ShmCombine::begin(const ContributionLayout& layout) {
 void ShmCombine::add(int shard, Contribution contribution) {
   Parts& p = *parts_;
   p.ask();
-  p.now->add(shard, contribution.floats, contribution.stays);
+  if (p.layout.floats == 0 || !contribution.floats.empty()) p.now->add(shard, contribution.floats, contribution.stays);
   for (int64_t i = 0; i < p.layout.counts; ++i) p.counts[i] += contribution.counts[i];
   for (int64_t i = 0; i < p.layout.maxima; ++i) p.maxima[i] = std::max(p.maxima[i], contribution.maxima[i]);
   if (!contribution.letters.empty() && !p.layout.mail) throw std::logic_error("a phase without mail sent a letter");
@@ -402,6 +402,8 @@ void ShmCombine::add(int shard, Contribution contribution) {
     p.outgoing.push_back(std::move(letter));
   }
 }
+
+void ShmCombine::add_partial(int node, std::span<const float> floats) { parts_->now->add_partial(node, floats); }
 
 Total ShmCombine::finish() {
   Parts& p = *parts_;

@@ -65,6 +65,7 @@ class ShmCombine : public Combine {
   ~ShmCombine() override;
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
+  void add_partial(int node, std::span<const float> floats) override;
   Total finish() override;
   const Inbox& inbox(int shard) const override;  // for shards of this member's range
   void drop_mail() override;

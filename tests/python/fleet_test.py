@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,6 +55,35 @@ class Fleet(Case):
         lines = (pathlib.Path(told["dir"]) / "metrics.jsonl").read_text().splitlines()
         self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, steps + 1)), "every step once")
         return told
+
+
+    def lines_until(self, process, word):
+        """What the program says before it says this."""
+        before = ""
+        for line in process.stderr:
+            if word in line:
+                return before
+            before += line
+        self.fail(f"the program ended before it said '{word}':\n{before}")
+
+    def wait_until(self, what, seconds=20):
+        end = time.monotonic() + seconds
+        while not what():
+            self.assertLess(time.monotonic(), end, "it never happened")
+            time.sleep(0.005)  # lint: allow(sleep) between two looks at a condition that has its own end
+
+    def set_environment(self, **names):
+        for name, value in names.items():
+            os.environ[name] = value
+            self.addCleanup(os.environ.pop, name)
+
+    def assert_ends_as(self, process, recipe, steps, **figures):
+        """It ends by itself, with the digest of one worker and these figures."""
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 0, err)
+        told = json.loads(out)
+        self.assertEqual(told["digest"], self.quiet(recipe, steps), err)
+        self.assertEqual({name: told[name] for name in figures}, figures, err)
 
 
 class Plans(Fleet):
@@ -165,7 +195,8 @@ class Members(Fleet):
             steps = 1500 if recipe == "tiny" else 800
             process = self.start("train", recipe, *quick, "--steps", steps, "--devices", "cpu:2", "--run-dir", recipe, "--json")
             self.assertIn("rank 2", self.tandem("join", recipe, "--devices", "cpu:1").stderr)
-            self.wait_for(process, "rank 2 (cpu:2) joins")
+            before = self.lines_until(process, "rank 2 (cpu:2) joins")
+            self.assertIn("24 shards on 3 workers", before, "it joins when it works, not when it starts")
             self.tandem("leave", recipe, "--rank", 0)
             self.wait_for(process, "rank 0 (cpu:0) has left")
             out, err = process.communicate()
@@ -181,9 +212,41 @@ class Members(Fleet):
             self.tandem("join", recipe, "--devices", "cpu:1")
             for pid in set(children(process.pid)) - set(before):
                 os.kill(pid, signal.SIGKILL)
-            self.wait_for(process, "rank 2 (cpu:2) was killed")
+            self.assertNotIn("joins", self.lines_until(process, "rank 2 (cpu:2) was killed"))
             out, err = process.communicate()
             self.assertEqual(json.loads(out)["digest"], self.quiet(recipe, steps), err)
+
+    def test_one_that_left_gives_its_page_and_its_channel_back(self):
+        process = self.start("train", "tiny", *QUICK, "--steps", 10000000, "--devices", "cpu:2", "--run-dir", "run")
+
+        def held():
+            names = []
+            for fd in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+                try:
+                    names.append(os.readlink(fd))
+                except OSError:
+                    pass
+            return [len([n for n in names if n.startswith(word)]) for word in ("/memfd:tandem-page", "socket:")]
+
+        before = held()
+        self.assertEqual(before[0], 2)
+        for rank in (2, 3):
+            self.tandem("join", "run", "--devices", "cpu:1")
+            self.wait_for(process, f"rank {rank} (cpu:{rank}) joins")
+            self.tandem("leave", "run", "--rank", rank)
+            self.wait_for(process, f"rank {rank} (cpu:{rank}) has left")
+            self.wait_until(lambda: held() == before)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+    def test_who_is_alone_since_the_other_left_ends_the_run_when_it_fails(self):
+        self.set_environment(TANDEM_FAULT="in-phase rank=1 step=1500 do=throw")
+        process = self.start("train", "tiny", *QUICK, "--steps", 3000, "--devices", "cpu:2", "--run-dir", "run")
+        self.tandem("leave", "run", "--rank", 0)
+        _, err = process.communicate()
+        self.assertIn("rank 0 (cpu:0) has left", err)
+        self.assertEqual(process.returncode, 1, err)
+        self.assertIn("a planted failure", err)
 
     def test_what_cannot_be_is_told(self):
         self.train(*QUICK, "--steps", 3, "--run-dir", "done")
@@ -206,6 +269,79 @@ class Members(Fleet):
         while not path.exists():
             self.assertIsNone(process.poll(), "the run ended")
             time.sleep(0.002)  # lint: allow(sleep) between two looks at a condition that has its own end
+
+
+class Program(Fleet):
+    def test_a_program_replaced_on_disk_is_still_the_one_that_the_run_began_with(self):
+        (self.dir / "bin").mkdir()
+        for name in ("tandem", "tandem-worker"):
+            shutil.copy(BIN / name, self.dir / "bin" / name)
+        process = subprocess.Popen([self.dir / "bin/tandem", "train", "tiny", *QUICK, "--steps", "2000", "--devices", "cpu:3",
+                                    "--run-dir", "run", "--json"], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.wait_for(process, "exact ")
+        shutil.copy("/bin/false", self.dir / "bin/upgrade")
+        (self.dir / "bin/upgrade").rename(self.dir / "bin/tandem-worker")
+        os.kill(children(process.pid)[1], signal.SIGKILL)
+        self.wait_for(process, "rank 1 (cpu:1) was killed")
+        self.wait_for(process, "24 shards on 3 workers")
+        self.tandem("join", "run", "--devices", "cpu:1")
+        self.wait_for(process, "rank 3 (cpu:3) joins")
+        self.assert_ends_as(process, "tiny", 2000, deaths=1, workers=4)
+
+    def test_a_worker_has_its_name(self):
+        process = self.start("train", "tiny", *QUICK, "--steps", 10000000, "--devices", "cpu:1", "--run-dir", "run")
+        name = pathlib.Path(f"/proc/{children(process.pid)[0]}/comm").read_text().strip()
+        self.assertEqual(name, "tandem-worker")
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+
+class Disk(Fleet):
+    def fill(self, folder, options):
+        if os.geteuid() != 0:
+            self.skipTest("mounts need root")
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, text=True)
+        if done.returncode != 0:
+            self.skipTest(f"no mounts here: {done.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
+        try:
+            (folder / "big").write_bytes(b"x" * 100000)
+        except OSError:
+            pass
+
+    def test_a_full_log_folder_ends_no_run(self):
+        for options, words in (("size=4k,nr_inodes=1", "what rank 1 (cpu:1) says is not kept"), ("size=4k", "24 shards on 2 workers")):
+            run = f"run-{len(options)}"
+            process = self.start("train", "tiny", *QUICK, "--steps", 1500, "--devices", "cpu:2", "--run-dir", run, "--json")
+            self.fill(self.dir / run / "logs", options)
+            os.kill(children(process.pid)[1], signal.SIGKILL)
+            self.wait_for(process, "rank 1 (cpu:1) was killed")
+            self.wait_for(process, words)
+            self.assert_ends_as(process, "tiny", 1500, deaths=1, workers=2)
+
+    def test_a_slow_disk_is_no_frozen_worker_and_training_goes_on_meanwhile(self):
+        self.set_environment(TANDEM_FAULT="before-rename rank=-1 do=slow", TANDEM_FROZEN_SECONDS="2")
+        process = self.start("train", "tiny", *QUICK, "--steps", 10000000, "--devices", "cpu:2", "--run-dir", "run", "--checkpoint-every",
+                             "1s", "--json")
+        events, metrics = self.dir / "run/events.jsonl", self.dir / "run/metrics.jsonl"
+
+        def saved():
+            found = re.search(r"checkpoint of step (\d+) saved", events.read_text())
+            return found and int(found[1])
+
+        self.wait_until(lambda: events.exists() and saved(), 60)
+        self.assertGreater(len(metrics.read_text().splitlines()), saved() + 100)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+        told = json.loads(out)
+        self.assertEqual((told["frozen"], told["deaths"], process.returncode), (0, 0, 130), err)
+
+    def test_workers_that_wait_for_a_slow_disk_are_not_frozen(self):
+        done = self.faulty("tiny-rl", "before-rename rank=-1 step=10 do=slow", "--devices", "cpu:2", "--checkpoint-every", "5 steps")
+        told = self.assert_same(done, "tiny-rl")
+        self.assertEqual((told["frozen"], told["deaths"]), (0, 0), done.stderr)
 
 
 class Processes(Fleet):

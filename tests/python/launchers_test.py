@@ -1,148 +1,23 @@
-"""Runs under other launchers: plain variables, torchrun, torch.distributed.launch, mpirun, Slurm's names, two hosts.
+"""Runs whose processes somebody else started, told by plain variables: digests, deaths, refusals, strangers.
 
     python3 launchers_test.py <folder with tandem and tandem-worker> [unittest arguments]
 
-One digest with one worker alone, whatever starts the processes and whatever dies. torchrun is taken from TORCHRUN, else
-from beside this Python, else from the path; where it can't run, those tests are skipped with its reason.
+One digest with one worker alone, whatever starts the processes and whatever dies.
 """
 import contextlib
 import json
 import os
 import pathlib
 import random
-import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import unittest
 
-from run_test import BIN, TANDEM, Case, QUICK, QUICK_RL  # noqa: E402  (takes the folder from the command line)
-
-WORKER = BIN / "tandem-worker"
-JOBS = (("tiny", QUICK), ("tiny-rl", QUICK_RL))
-NAMES = re.compile(r"^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_|SLURM_|OMPI_|PMI|TORCHELASTIC|TANDEM_)")
-
-
-def clean_environment(**more):
-    return {**{k: v for k, v in os.environ.items() if not NAMES.match(k)}, "NO_COLOR": "1", "TANDEM_JOIN_SECONDS": "40",
-            "TANDEM_FROZEN_SECONDS": "4", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **more}
-
-
-_next_port = [random.Random().randrange(21000, 29000, 40)]
-
-
-def free_port():
-    """The first of 16 ports that nobody uses; another one each time."""
-    _next_port[0] += 40
-    return _next_port[0]
-
-
-def processes_of(root):
-    """pid -> (parent, command line) of everything below `root`."""
-    tree = {}
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-            line = (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            tree[int(stat.parent.name)] = (int(fields[1]), line, fields[0])
-    below, found = {root}, {}
-    for _ in range(20):
-        more = {pid for pid, (parent, _, _) in tree.items() if parent in below} - below
-        if not more:
-            break
-        below |= more
-    for pid in below:
-        if pid in tree and tree[pid][2] != "Z":
-            found[pid] = tree[pid][:2]
-    return found
-
-
-class Launched(Case):
-    _quiet = {}
-
-    def quiet(self, recipe, steps):
-        """The digest of one worker that nobody disturbs."""
-        if (recipe, steps) not in Launched._quiet:
-            run = self.train(*dict(JOBS)[recipe], "--steps", steps, "--devices", "cpu:1", recipe=recipe)
-            Launched._quiet[recipe, steps] = run["digest"]
-        return Launched._quiet[recipe, steps]
-
-    def arguments(self, recipe, steps, *more):
-        return ["train", recipe, *dict(JOBS)[recipe], "--steps", str(steps), "--json", *map(str, more)]
-
-    def spawn(self, command, env, name="out"):
-        out, err = open(self.dir / f"{name}.out", "w+"), open(self.dir / f"{name}.err", "w+")
-        process = subprocess.Popen([str(c) for c in command], cwd=self.dir, stdout=out, stderr=err, env=env,
-                                   stdin=subprocess.DEVNULL, start_new_session=True)
-        process.texts = out, err
-        self.addCleanup(self.put_away, process)
-        return process
-
-    def put_away(self, process):
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        for file in process.texts:
-            file.close()
-
-    def text(self, process, which=1):
-        process.texts[which].seek(0)
-        return process.texts[which].read()
-
-    def end(self, process, code=0, seconds=180):
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.fail(f"it did not end:\n{self.text(process)}")
-        if code is not None:
-            self.assertEqual(process.returncode, code, self.text(process, 0) + self.text(process))
-        return self.text(process)
-
-    def told(self, process):
-        lines = [line for line in self.text(process, 0).splitlines() if line.startswith('{"') and '"error"' not in line]
-        self.assertEqual(len(lines), 1, f"one object from rank 0 alone:\n{self.text(process, 0)}\n{self.text(process)}")
-        return json.loads(lines[0])
-
-    def wait_until(self, what, seconds=60):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            found = what()
-            if found:
-                return found
-            time.sleep(0.02)  # lint: allow(sleep) between two looks at a condition that has its own end
-        self.fail("it never happened")
-
-    def wait_for_step(self, run_dir, step):
-        def there():
-            try:
-                lines = (self.dir / run_dir / "metrics.jsonl").read_text().splitlines()
-                return lines and json.loads(lines[-1])["step"] >= step
-            except (OSError, json.JSONDecodeError):
-                return False
-        self.wait_until(there, 120)
-
-    def assert_same(self, told, recipe, steps):
-        self.assertEqual(told["digest"], self.quiet(recipe, steps))
-        lines = (pathlib.Path(told["dir"]) / "metrics.jsonl").read_text().splitlines()
-        self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, steps + 1)), "every step once")
-
-    # ---- plain variables ----
-
-    def ranks(self, size, arguments, program=WORKER, port=None, env=None, per_rank=None, wrap=None):
-        port = port or free_port()
-        started = []
-        for rank in range(size):
-            own = {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
-                   "MASTER_PORT": str(port), **(env or {}), **((per_rank or {}).get(rank, {}))}
-            own = {k: v for k, v in own.items() if v is not None}
-            command = [program, *arguments]
-            started.append(self.spawn(wrap(rank, command) if wrap else command, clean_environment(**own), f"rank-{rank}-{port}"))
-        return started
+from launched import BIN, JOBS, TANDEM, WORKER, Launched, clean_environment, free_port, processes_of
 
 
 class Plain(Launched):
@@ -180,6 +55,13 @@ class Plain(Launched):
         told = json.loads(self.tandem(*self.arguments("tiny", 30), env=env).stdout)
         self.assert_same(told, "tiny", 30)
         self.tandem("runs", "list", env={"RANK": "1", "WORLD_SIZE": "3"})
+
+    def test_a_size_of_one_that_its_launcher_starts_again_goes_on(self):
+        part = self.tandem("train", "tiny", *JOBS[0][1], "--steps", 10, "--run-dir", "run", env={"RANK": "0", "WORLD_SIZE": "1"})
+        self.assertEqual(part.returncode, 0)
+        done = self.tandem("train", "tiny", *JOBS[0][1], "--steps", 20, "--run-dir", "run", "--json",
+                           env={"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "1"})
+        self.assert_same(json.loads(done.stdout), "tiny", 20)
 
     def test_local_rank_by_flag_before_or_after_the_command(self):
         arguments = self.arguments("tiny", 30)
@@ -300,6 +182,40 @@ class Faults(Launched):
             self.assertIn("resume", err)
 
 
+    def test_every_checkpoint_by_steps_is_there_at_the_end(self):
+        """The disk is behind, so the last but one still has parts elsewhere when training ends."""
+        ranks = self.ranks(2, self.arguments("tiny-rl", 20, "--run-dir", "run", "--checkpoint-every", "1 steps", "--set", "checkpoint.keep=50"),
+                           env={"TANDEM_FAULT": "before-rename rank=-1 step=18 do=slow"})
+        for rank in ranks:
+            self.end(rank)
+        self.assert_same(self.told(ranks[0]), "tiny-rl", 20)
+        saved = sorted(int(path.name[5:]) for path in (self.dir / "run/checkpoints").glob("step-*"))
+        self.assertEqual(saved, list(range(1, 21)))
+
+    def test_a_killed_supervisor_leaves_nothing_in_the_temporary_folder(self):
+        (self.dir / "tmp").mkdir()
+        ranks = self.ranks(2, self.arguments("tiny", 100000, "--run-dir", "run"), env={"TMPDIR": str(self.dir / "tmp")})
+        self.wait_for_step("run", 10)
+        self.assertEqual(list((self.dir / "tmp").iterdir()), [])
+        ranks[1].kill()
+        self.end(ranks[0], code=6, seconds=30)
+        self.assertEqual(list((self.dir / "tmp").iterdir()), [])
+
+    def test_a_full_temporary_folder_ends_no_run(self):
+        if os.geteuid() != 0:
+            self.skipTest("mounts need root")
+        full = self.dir / "full"
+        full.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", full], capture_output=True, text=True)
+        if done.returncode != 0:
+            self.skipTest(f"no mounts here: {done.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["umount", "-l", full], check=True)
+        with contextlib.suppress(OSError):
+            (full / "big").write_bytes(b"x" * 100000)
+        told, _ = self.faulty("tiny", "in-phase rank=1 step=17 do=kill", size=2, env={"TMPDIR": str(full)})
+        self.assertEqual(told["deaths"], 1)
+
+
 class Refusals(Launched):
     def explains(self, text, *words):
         for word in ("error: ", "why ", "do ", *words):
@@ -315,9 +231,27 @@ class Refusals(Launched):
 
     def test_a_wrong_secret(self):
         ranks = self.ranks(2, self.arguments("tiny", 5), env={"TANDEM_JOIN_SECONDS": "6"},
-                           per_rank={0: {"TANDEM_SECRET": "a-secret-of-rank-0"}, 1: {"TANDEM_SECRET": "another-secret"}})
+                           per_rank={0: {"TANDEM_SECRET": "a-secret-of-rank-0"}, 1: {"TANDEM_SECRET": "another-secret-of-1"}})
         self.explains(self.end(ranks[1], code=2), "could not prove itself", "secret")
         self.explains(self.end(ranks[0], code=2), "rank 1 did not come", "does not know the secret")
+        self.assertFalse(list(self.dir.glob("runs/*")))
+
+    def test_a_secret_of_fifteen_characters(self):
+        rank = self.ranks(1, self.arguments("tiny", 5), env={"WORLD_SIZE": "2", "TANDEM_SECRET": "x" * 15})[0]
+        self.explains(self.end(rank, code=2), "too short", "at least 16")
+
+    def test_another_build_of_the_worker(self):
+        (self.dir / "bin").mkdir()
+        for name in ("tandem", "tandem-worker"):
+            shutil.copy(BIN / name, self.dir / "bin" / name)
+        with open(self.dir / "bin/tandem-worker", "ab") as file:
+            file.write(b"another build")
+        port, env = free_port(), {"WORLD_SIZE": "2", "TANDEM_JOIN_SECONDS": "6"}
+        ranks = self.ranks(1, self.arguments("tiny", 5), port=port, env=env)
+        ranks += self.ranks(1, self.arguments("tiny", 5), port=port, env={**env, "RANK": "1", "LOCAL_RANK": "1"},
+                            program=self.dir / "bin/tandem-worker")
+        self.explains(self.end(ranks[1], code=2), "the worker of rank 1 is another build", "copy the program")
+        self.explains(self.end(ranks[0], code=2), "rank 1 did not come", "another build")
         self.assertFalse(list(self.dir.glob("runs/*")))
 
     def test_a_rank_twice(self):
@@ -457,171 +391,6 @@ class Strangers(Launched):
         ranks[0].send_signal(signal.SIGTERM)
         for rank in ranks:
             self.end(rank, code=143)
-
-
-class Foreign(Launched):
-    """torchrun and mpirun themselves."""
-
-    def torchrun(self):
-        for path in (os.environ.get("TORCHRUN"), pathlib.Path(sys.executable).parent / "torchrun", shutil.which("torchrun")):
-            if path and os.access(path, os.X_OK):
-                done = subprocess.run([path, "--help"], capture_output=True, text=True, env=clean_environment())
-                if done.returncode == 0:
-                    return str(path)
-                reason = done.stderr.strip().splitlines()[-1:]
-                self.why_not = f"torchrun can't run: {reason}"
-        self.skipTest(getattr(self, "why_not", "there is no torchrun"))
-
-    def mpirun(self):
-        path = shutil.which("mpirun")
-        if not path:
-            self.skipTest("there is no mpirun (apt install openmpi-bin)")
-        return [path, "--oversubscribe", "--bind-to", "none"]
-
-    def commands(self, size, which):
-        if which == "mpirun":
-            return [*self.mpirun(), "-n", str(size), str(WORKER)]
-        torchrun = self.torchrun()
-        if which == "torchrun":
-            return [torchrun, "--no-python", "--nproc-per-node", str(size), "--master-port", str(free_port()), str(WORKER)]
-        if which == "standalone":
-            return [torchrun, "--standalone", "--no-python", "--nproc-per-node", str(size), str(WORKER)]
-        python = pathlib.Path(torchrun).parent / "python3"
-        return [str(python), "-m", "torch.distributed.launch", "--use-env", "--no-python", "--nproc-per-node", str(size), "--master-port",
-                str(free_port()), str(WORKER)]
-
-    def digest(self, which):
-        for recipe, _ in JOBS:
-            process = self.spawn([*self.commands(3, which), *self.arguments(recipe, 40)], clean_environment(), recipe)
-            self.end(process)
-            self.assert_same(self.told(process), recipe, 40)
-
-    def test_torchrun(self):
-        self.digest("torchrun")
-        self.digest("standalone")
-
-    def test_torch_distributed_launch(self):
-        self.digest("launch")
-
-    def test_mpirun(self):
-        self.digest("mpirun")
-
-    def killed(self, which):
-        for recipe, steps in (("tiny", 400), ("tiny-rl", 150)):
-            run = f"run-{recipe}"
-            process = self.spawn([*self.commands(3, which), *self.arguments(recipe, steps, "--run-dir", run)], clean_environment(), recipe)
-            self.wait_for_step(run, 20)
-            workers = [pid for pid, (_, line) in processes_of(process.pid).items() if " work " in line]
-            self.assertEqual(len(workers), 3)
-            os.kill(workers[1], signal.SIGKILL)
-            self.end(process)
-            told = self.told(process)
-            self.assert_same(told, recipe, steps)
-            self.assertEqual(told["deaths"], 1)
-
-    def test_torchrun_does_not_notice_a_killed_worker(self):
-        self.killed("torchrun")
-
-    def test_mpirun_does_not_notice_a_killed_worker(self):
-        self.killed("mpirun")
-
-    def test_torchrun_starts_a_job_again_that_lost_a_supervisor_and_it_goes_on(self):
-        command = self.commands(3, "torchrun")
-        command[1:1] = ["--max-restarts", "2"]
-        process = self.spawn([*command, *self.arguments("tiny-rl", 200, "--run-dir", "run", "--checkpoint-every", "10 steps")],
-                             clean_environment())
-        self.wait_for_step("run", 40)
-        supervisors = [pid for pid, (parent, line) in processes_of(process.pid).items() if parent == process.pid]
-        self.assertEqual(len(supervisors), 3)
-        os.kill(supervisors[1], signal.SIGKILL)
-        self.end(process)
-        self.assert_same(self.told(process), "tiny-rl", 200)
-
-    def test_torchrun_stopped_and_resumed_on_one_process(self):
-        process = self.spawn([*self.commands(3, "torchrun"), *self.arguments("tiny-rl", 3000, "--run-dir", "run")], clean_environment())
-        self.wait_for_step("run", 20)
-        process.send_signal(signal.SIGTERM)
-        self.end(process, code=None)
-        status = json.loads((self.dir / "run/run.json").read_text())
-        self.assertEqual(status["status"], "stopped", self.text(process))
-        steps = status["step"] + 20
-        rest = json.loads(self.tandem("resume", "run", "--steps", steps, "--devices", "cpu:1", "--json").stdout)
-        self.assert_same(rest, "tiny-rl", steps)
-
-
-class Hosts(Launched):
-    """Two machines, played by network namespaces."""
-
-    @classmethod
-    def setUpClass(cls):
-        if os.geteuid() != 0 or not shutil.which("ip"):
-            raise unittest.SkipTest("network namespaces need root and `ip`")
-        cls.names = [f"tandem{os.getpid()}{side}" for side in "ab"]
-        a, b = cls.names
-        script = f"""set -e
-ip netns add {a}; ip netns add {b}
-ip link add {a[-10:]} netns {a} type veth peer name {b[-10:]} netns {b}
-ip -n {a} addr add 10.77.0.1/24 dev {a[-10:]}; ip -n {b} addr add 10.77.0.2/24 dev {b[-10:]}
-ip -n {a} addr add 10.78.0.1/24 dev lo
-for n in {a} {b}; do ip -n $n link set lo up; done
-ip -n {a} link set {a[-10:]} up; ip -n {b} link set {b[-10:]} up"""
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
-        if done.returncode != 0:
-            cls.tearDownClass()
-            raise unittest.SkipTest(f"no network namespaces here: {done.stderr.strip()}")
-
-    @classmethod
-    def tearDownClass(cls):
-        for name in getattr(cls, "names", []):
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
-
-    def hosts(self, recipe, steps, size=3, env=None, more=()):
-        """Rank 0 on the first host, the others on the second."""
-        return self.ranks(size, self.arguments(recipe, steps, *more), env={"MASTER_ADDR": "10.77.0.1", "LOCAL_RANK": None, **(env or {})},
-                          wrap=lambda rank, command: ["ip", "netns", "exec", self.names[min(rank, 1)], *command])
-
-    def listeners(self, host):
-        done = subprocess.run(["ip", "netns", "exec", self.names[host], "ss", "-Hltn"], capture_output=True, text=True)
-        return [line.split()[3] for line in done.stdout.splitlines()]
-
-    def test_one_digest_and_only_the_chosen_address_is_listened_on(self):
-        for recipe, _ in JOBS:
-            first = self.ranks(1, self.arguments(recipe, 40), env={"MASTER_ADDR": "10.77.0.1", "WORLD_SIZE": "2"}, port=29700,
-                               wrap=lambda rank, command: ["ip", "netns", "exec", self.names[0], *command])
-            self.wait_until(lambda: self.listeners(0))
-            self.assertEqual(self.listeners(0), ["10.77.0.1:29700"])
-            first += self.ranks(1, self.arguments(recipe, 40), env={"MASTER_ADDR": "10.77.0.1", "WORLD_SIZE": "2", "RANK": "1"},
-                                port=29700, wrap=lambda rank, command: ["ip", "netns", "exec", self.names[1], *command])
-            for rank in first:
-                self.end(rank)
-            self.assert_same(self.told(first[0]), recipe, 40)
-
-    def test_nothing_listens_while_it_trains(self):
-        ranks = self.hosts("tiny", 100000, more=("--run-dir", "run"))
-        self.wait_for_step("run", 5)
-        self.assertEqual((self.listeners(0), self.listeners(1)), ([], []))
-        ranks[0].send_signal(signal.SIGTERM)
-        for rank in ranks:
-            self.end(rank, code=143)
-
-    def test_a_worker_killed_on_either_host(self):
-        for recipe, _ in JOBS:
-            for fault in ("in-phase rank=0 step=17 do=kill", "in-phase rank=1 step=17 do=kill"):
-                ranks = self.hosts(recipe, 40, env={"TANDEM_FAULT": fault}, more=("--checkpoint-every", "5 steps"))
-                for rank in ranks:
-                    self.end(rank)
-                self.assert_same(self.told(ranks[0]), recipe, 40)
-
-    def test_a_host_that_vanishes_is_noticed_within_15_seconds(self):
-        ranks = self.hosts("tiny", 100000, size=2, more=("--run-dir", "run"))
-        self.wait_for_step("run", 5)
-        begin = time.monotonic()
-        subprocess.run(["ip", "-n", self.names[1], "link", "set", self.names[1][-10:], "down"], check=True)
-        self.addCleanup(subprocess.run, ["ip", "-n", self.names[1], "link", "set", self.names[1][-10:], "up"])
-        err = self.end(ranks[0], code=6, seconds=30)
-        self.assertLess(time.monotonic() - begin, 15)
-        self.assertIn("the supervisor of rank 1", err)
-        self.end(ranks[1], code=6, seconds=30)
 
 
 if __name__ == "__main__":

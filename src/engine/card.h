@@ -1,0 +1,33 @@
+// engine/card.h -- the card that this process drives, if it drives one.
+//
+// What needs libtorch's CUDA libraries is a library of its own, libtandem_cuda.so, loaded here: a worker on the CPU
+// starts in a quarter of a second without them, and a machine without a card need not have them.
+#pragma once
+
+#include <string>
+
+#include "config/run_settings.h"
+#include "kernels/device.h"
+
+namespace tandem {
+
+class Card {
+ public:
+  virtual ~Card() = default;
+  virtual Device& device() = 0;
+  virtual void prepare_thread() = 0;            // in every thread that computes: its work goes to the card's one stream
+  virtual std::string kind_parts() = 0;         // JSON: what the card's bits depend on
+  virtual std::string name() const = 0;         // "NVIDIA H200"
+  virtual std::string memory_told() const = 0;  // "3.1 of 139.8 GiB", for messages
+};
+
+// Takes the first visible card (the launcher shows a worker only its own) and makes it this process's device(). No more
+// than `memory_fraction` of its memory will be used. Throws Error with the reason if there is none.
+void open_card(double memory_fraction);
+Card* card();  // null on the CPU
+
+// Takes the device that the launcher gave this process (TANDEM_DEVICE: "cuda" or nothing), and sets what TF32 may be
+// used for. Throws ConfigError if the device can't do what the settings ask for.
+void take_device(const RecipeSettings& settings);
+
+}  // namespace tandem

@@ -1,0 +1,49 @@
+#include "engine/gradient_ready.h"
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kPieceFloats = 1 << 16;
+
+}  // namespace
+
+struct GradientReady::Hook : torch::autograd::PostAccumulateGradHook {
+  Hook(GradientReady& o, size_t s) : owner(o), slot(s) {}
+  void operator()(const torch::autograd::Variable&) override { owner.final(slot); }
+  GradientReady& owner;
+  size_t slot;
+};
+
+GradientReady::GradientReady(JobState& state) : state_(state), done_(state.slots().size()) {
+  for (size_t i = 0; i < done_.size(); ++i)
+    torch::autograd::impl::set_post_acc_grad_hooks(state.parameter_tensors()[i], std::make_unique<Hook>(*this, i));
+}
+
+GradientReady::~GradientReady() {
+  for (const at::Tensor& parameter : state_.parameter_tensors())
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+}
+
+void GradientReady::begin(Tell tell) {
+  tell_ = std::move(tell);
+  std::fill(done_.begin(), done_.end(), false);
+  next_ = done_.size();
+  told_ = state_.parameter_floats();
+}
+
+void GradientReady::final(size_t slot) {
+  if (!tell_) return;
+  done_[slot] = true;
+  while (next_ > 0 && done_[next_ - 1]) --next_;
+  const int64_t from = next_ < done_.size() ? state_.slots()[next_].offset : state_.parameter_floats();
+  if (told_ - from < kPieceFloats && !(next_ == 0 && from < told_)) return;
+  tell_(from, std::exchange(told_, from));
+}
+
+}  // namespace tandem

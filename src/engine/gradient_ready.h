@@ -1,0 +1,40 @@
+// engine/gradient_ready.h -- while backward() runs: which end of the flat gradient is final already.
+//
+// backward() goes through the model from its last layer to its first, and parameters lie in the buffer in the model's
+// order, so a growing end of the buffer is final. Combine::ready() may send it meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "engine/job_state.h"
+
+namespace tandem {
+
+class GradientReady {
+ public:
+  using Tell = std::function<void(int64_t first, int64_t last)>;  // floats of the gradient
+
+  // Hooks stay on the parameters as long as this lives.
+  explicit GradientReady(JobState& state);
+  ~GradientReady();
+  GradientReady(const GradientReady&) = delete;
+
+  // From now on, until end(): `tell` is called from backward(), each time that another piece of at least 64 Ki floats
+  // is final. It holds for one call of backward().
+  void begin(Tell tell);
+  void end() { tell_ = nullptr; }
+
+ private:
+  struct Hook;
+  void final(size_t slot);
+
+  JobState& state_;
+  Tell tell_;
+  std::vector<bool> done_;  // by slot
+  size_t next_ = 0;         // all slots from here on are final
+  int64_t told_ = 0;        // all floats from here on were told
+};
+
+}  // namespace tandem

@@ -1,0 +1,34 @@
+// fleet/speed_track.h -- how fast a worker is, smoothed, and how far that may be off by chance.
+//
+// Readings of equal workers jump about: other programs, clocks, caches. Whoever acts on a difference that is no larger
+// than what chance makes of it moves shards to and fro. The scatter is taken from differences of successive readings,
+// by their median, so that a worker which really becomes slower does not look like a noisy one. Two readings in a row
+// that are far off on the same side are such a change: what was before them is forgotten.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+
+namespace tandem {
+
+class SpeedTrack {
+ public:
+  void add(double reading);  // > 0
+  bool known() const { return value_ > 0; }
+  double value() const { return value_; }  // smoothed
+  // One standard deviation of value(), as a share of it; 0 with fewer than two readings.
+  double uncertainty() const;
+
+ private:
+  static constexpr double kSmoothing = 0.3;  // weight of a new reading
+  static constexpr size_t kWindow = 15;      // differences remembered
+
+  double scatter() const;  // of one reading, as a share
+
+  double value_ = 0, last_ = 0;
+  int far_side_ = 0;            // of the last reading: -1, 1, or not far off
+  double weight_ = 0;           // sum of the squared weights of all readings in value_
+  std::deque<double> changes_;  // from reading to reading, as shares
+};
+
+}  // namespace tandem

@@ -1,0 +1,15 @@
+// kernels/cuda_device.h -- one card as a Device. Link tandem_kernels_cuda.
+#pragma once
+
+#include <memory>
+
+#include "kernels/cuda_kernels.h"
+#include "kernels/device.h"
+
+namespace tandem::cuda {
+
+// Everything is queued on `stream`, of the card that is current now; it must outlive the Device. Failed calls throw
+// CudaError, a lack of memory std::bad_alloc.
+std::unique_ptr<Device> make_cuda_device(Stream stream);
+
+}  // namespace tandem::cuda

@@ -1,0 +1,73 @@
+#include "kernels/device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "kernels/norms.h"
+#include "kernels/random_fill.h"
+#include "kernels/state_hash.h"
+#include "kernels/sums.h"
+
+namespace tandem {
+namespace {
+
+class CpuDevice : public Device {
+ public:
+  bool is_cuda() const override { return false; }
+
+  void* allocate(size_t bytes) override {
+    void* memory = std::aligned_alloc(64, (bytes + 64) / 64 * 64);
+    if (!memory) throw std::bad_alloc();
+    return memory;
+  }
+  void release(void* memory) noexcept override { std::free(memory); }
+  void zero(void* memory, size_t bytes) override {
+    if (bytes) std::memset(memory, 0, bytes);
+  }
+  void copy(void* to, const void* from, size_t bytes) override {
+    if (bytes) std::memcpy(to, from, bytes);
+  }
+  void to_host(void* host, const void* from, size_t bytes) override { copy(host, from, bytes); }
+  void from_host(void* to, const void* host, size_t bytes) override { copy(to, host, bytes); }
+  void pin(void*, size_t) override {}
+  void unpin(void*) noexcept override {}
+  void wait() override {}
+
+  void add_in_order(float* out, const float* const* inputs, int count, int64_t n) override {
+    tandem::add_in_order(out, inputs, count, n);
+  }
+  void soft_update(float* target, const float* p, float tau, int64_t n) override {
+    tandem::soft_update(target, p, tau, n);
+  }
+  void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams& params,
+                   float grad_scale) override {
+    tandem::adam_update(p, g, m, v, n, params, grad_scale);
+  }
+  void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params,
+                  float grad_scale) override {
+    tandem::sgd_update(p, g, velocity, n, params, grad_scale);
+  }
+  void fill_dropout_mask(float* out, int64_t n, const RandomKey& key, uint64_t first, double drop) override {
+    tandem::fill_dropout_mask(out, n, key, first, drop);
+  }
+  double sum_of_squares(const float* x, int64_t n) override { return tandem::sum_of_squares(x, n); }
+  bool all_finite(const float* x, int64_t n) override { return tandem::all_finite(x, n); }
+  int64_t first_nonfinite(const float* x, int64_t n) override { return tandem::first_nonfinite(x, n); }
+  uint64_t state_hash(const void* data, int64_t bytes) override { return tandem::state_hash(data, bytes); }
+};
+
+Device* chosen_device = nullptr;
+
+}  // namespace
+
+Device& cpu_device() {
+  static CpuDevice cpu;
+  return cpu;
+}
+
+Device& device() { return chosen_device ? *chosen_device : cpu_device(); }
+
+void use_device(Device& chosen) { chosen_device = &chosen; }
+
+}  // namespace tandem

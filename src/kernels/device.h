@@ -1,0 +1,50 @@
+// kernels/device.h -- where a job's numbers live, and what can be done to them there: host memory, or one card's.
+//
+// A worker drives one device, so a process has one: device(). Calls queue work in order; those that give an answer, or
+// host memory, wait for it. The CPU and the CUDA implementation give the same bits (tests/gpu/kernel_twins.cu).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/optimizers.h"
+#include "kernels/philox.h"
+
+namespace tandem {
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual bool is_cuda() const = 0;
+
+  // ---- memory; pointers are to this device's unless they are called host ----
+  virtual void* allocate(size_t bytes) = 0;  // aligned to 64 bytes or more; throws std::bad_alloc
+  virtual void release(void* memory) noexcept = 0;
+  virtual void zero(void* memory, size_t bytes) = 0;
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;
+  virtual void to_host(void* host, const void* from, size_t bytes) = 0;  // it is there when the call returns
+  virtual void from_host(void* to, const void* host, size_t bytes) = 0;  // `host` may change after the call
+  // Makes copies to and from this host memory fast, where that can be done; nothing else changes.
+  virtual void pin(void* host, size_t bytes) = 0;
+  virtual void unpin(void* host) noexcept = 0;
+  virtual void wait() = 0;  // until everything queued is done
+
+  // ---- the kernels of sums.h, optimizers.h, norms.h, state_hash.h, random_fill.h ----
+  virtual void add_in_order(float* out, const float* const* inputs, int count, int64_t n) = 0;
+  virtual void soft_update(float* target, const float* p, float tau, int64_t n) = 0;
+  virtual void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams& params,
+                           float grad_scale) = 0;
+  virtual void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params,
+                          float grad_scale) = 0;
+  virtual void fill_dropout_mask(float* out, int64_t n, const RandomKey& key, uint64_t first, double drop) = 0;
+  virtual double sum_of_squares(const float* x, int64_t n) = 0;
+  virtual bool all_finite(const float* x, int64_t n) = 0;
+  virtual int64_t first_nonfinite(const float* x, int64_t n) = 0;
+  virtual uint64_t state_hash(const void* data, int64_t bytes) = 0;
+};
+
+Device& cpu_device();
+Device& device();                 // this process's; the CPU until use_device()
+void use_device(Device& chosen);  // before anything is built on it; it must outlive everything
+
+}  // namespace tandem

@@ -1,0 +1,78 @@
+#include "reduce/card_combine.h"
+
+#include <utility>
+
+#include "reduce/exact_sum.h"
+
+namespace tandem {
+
+struct CardCombine::Vectors {
+  Vectors(const SumTree& tree, int64_t n, ShardRange mine, Device& d)
+      : length(n), sum(tree, n, mine.first, mine.last, d), device(d) {}
+  Vectors(const Vectors&) = delete;
+  ~Vectors() {
+    for (std::vector<float>& partial : partials) device.unpin(partial.data());
+    if (total) device.release(total);
+  }
+
+  int64_t length;
+  ExactSum<float> sum;
+  Device& device;
+  std::vector<std::vector<float>> partials;  // on the host, on their way to the others
+  float* total = nullptr;                    // on the card
+};
+
+CardCombine::CardCombine(int shards, ShardRange mine, std::unique_ptr<Combine> inner, Device& device)
+    : tree_(shards), mine_(mine), inner_(std::move(inner)), device_(device), alone_(mine.size() == shards) {}
+
+CardCombine::~CardCombine() = default;
+
+CardCombine::Vectors& CardCombine::vectors_for(int64_t length) {
+  for (auto& v : all_)
+    if (v->length == length) return *v;
+  all_.push_back(std::make_unique<Vectors>(tree_, length, mine_, device_));
+  Vectors& v = *all_.back();
+  if (alone_ || length == 0) return v;
+  v.partials.resize(tree_.cover(mine_.first, mine_.last).size());
+  for (std::vector<float>& partial : v.partials) {
+    partial.resize(static_cast<size_t>(length));
+    device_.pin(partial.data(), partial.size() * sizeof(float));
+  }
+  v.total = static_cast<float*>(device_.allocate(static_cast<size_t>(length) * sizeof(float)));
+  return v;
+}
+
+void CardCombine::begin(const ContributionLayout& layout) {
+  ContributionLayout on_host = layout;
+  if (alone_) on_host.floats = 0;
+  inner_->begin(on_host);
+  now_ = &vectors_for(layout.floats);
+  now_->sum.begin();
+}
+
+void CardCombine::add(int shard, Contribution contribution) {
+  now_->sum.add(shard, std::exchange(contribution.floats, {}), contribution.stays);
+  inner_->add(shard, std::move(contribution));
+}
+
+void CardCombine::add_partial(int node, std::span<const float> floats) { now_->sum.add_partial(node, floats); }
+
+Total CardCombine::finish() {
+  const auto partials = now_->sum.partials();  // throws if a shard is missing
+  if (alone_) {
+    Total total = inner_->finish();
+    total.floats = partials[0].values;
+    return total;
+  }
+  for (size_t k = 0; k < now_->partials.size(); ++k) {
+    device_.to_host(now_->partials[k].data(), partials[k].values.data(), partials[k].values.size_bytes());
+    inner_->add_partial(partials[k].node, now_->partials[k]);
+  }
+  Total total = inner_->finish();
+  if (total.floats.empty()) return total;
+  device_.from_host(now_->total, total.floats.data(), total.floats.size_bytes());
+  total.floats = {now_->total, total.floats.size()};
+  return total;
+}
+
+}  // namespace tandem

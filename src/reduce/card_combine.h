@@ -1,0 +1,46 @@
+// reduce/card_combine.h -- the combine of a worker whose contributions lie on a card, through host memory.
+//
+// The card adds up the whole subtrees that this worker holds; only those partial sums travel to the host, where `inner`
+// meets the other workers, and the total travels back. Alone, nothing travels. It serves where cards can't talk to each
+// other directly: two workers on one card, MIG, cards of several machines without NCCL.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/device.h"
+#include "reduce/combine.h"
+
+namespace tandem {
+
+class CardCombine : public Combine {
+ public:
+  // `mine`: this worker's shards; `inner` was made for them.
+  CardCombine(int shards, ShardRange mine, std::unique_ptr<Combine> inner, Device& device);
+  ~CardCombine() override;
+  void begin(const ContributionLayout& layout) override;
+  void add(int shard, Contribution contribution) override;  // floats on the card
+  void add_partial(int node, std::span<const float> floats) override;
+  Total finish() override;  // floats on the card
+  const Inbox& inbox(int shard) const override { return inner_->inbox(shard); }
+  void drop_mail() override { inner_->drop_mail(); }
+  void meet(std::span<const int> shards, std::span<const std::span<double>> values) override {
+    inner_->meet(shards, values);
+  }
+  int64_t next_ticket() const override { return inner_->next_ticket(); }
+  int64_t begun_at() const override { return inner_->begun_at(); }
+
+ private:
+  struct Vectors;  // of one length
+  Vectors& vectors_for(int64_t length);
+
+  SumTree tree_;
+  ShardRange mine_;
+  std::unique_ptr<Combine> inner_;
+  Device& device_;
+  bool alone_;
+  std::vector<std::unique_ptr<Vectors>> all_;
+  Vectors* now_ = nullptr;
+};
+
+}  // namespace tandem

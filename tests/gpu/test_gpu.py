@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""What needs a card, in one go: python3 tests/gpu/test_gpu.py <build folder> [--only PART] [--out results.json]
+
+Parts: twins (each kernel beside its CPU twin), operators (which library operators give equal bits), digests (one digest
+on one, two and three workers, in several processes, under disturbance, after kills and a resume), times. One line per
+check; a JSON file with everything; the minutes of each part. Exit 1 if a check failed, 2 if there is no card.
+"""
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+REFUSED_ON_PURPOSE = ("adaptive_max_pool2d", "max_pool3d", "avg_pool3d", "upsample", "attention cudnn")
+
+
+class Checks:
+    def __init__(self, bin_dir, tests):
+        self.bin, self.tests, self.results, self.failed = bin_dir, tests, {}, 0
+
+    def check(self, good, name, told=""):
+        self.failed += not good
+        print(f"{'ok  ' if good else 'FAIL'} {name}{': ' + str(told) if told != '' else ''}", flush=True)
+        self.results.setdefault("checks", []).append({"name": name, "ok": bool(good), "told": told})
+        return good
+
+
+def lines_of(program, *args, env=None):
+    done = subprocess.run([program, *map(str, args)], capture_output=True, text=True, env={**os.environ, **(env or {})})
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return done.returncode, found, done.stderr
+
+
+def twins(c):
+    code, found, words = lines_of(c.tests / "kernel_twins")
+    equal = sum(line["equal"] for line in found)
+    c.check(code == 0 and equal == len(found), "kernels equal their CPU twins", f"{equal} of {len(found)}")
+    c.results["twins_gbps"] = {line["kernel"]: line["gbps"] for line in found if line.get("gbps")}
+
+
+def operators(c):
+    program = c.tests / "gpu_operators"
+    ways = [([], {}), (["--repeat", 6, "--reverse", "--hold-mib", 3000], {}),
+            (["--repeat", 4, "--hold-mib", 511], {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})]
+    runs = [{(line["op"], line["mode"]): line for line in lines_of(program, *args, env=env)[1]} for args, env in ways]
+    table = []
+    for op in dict.fromkeys(op for op, _ in runs[0]):
+        row = {"op": op}
+        for mode in ("free", "exact"):
+            seen = [run.get((op, mode), {}) for run in runs]
+            if any("refused" in one or "hash" not in one for one in seen):
+                row[mode] = {"refused": seen[0].get("refused", "it did not come to an end")}
+            else:
+                row[mode] = {"equal": max(one["distinct"] for one in seen) == 1 and len({one["hash"] for one in seen}) == 1,
+                             "us": seen[0]["us"]}
+        table.append(row)
+        exact = row["exact"]
+        if "refused" in exact:
+            c.check(op.startswith(REFUSED_ON_PURPOSE), f"{op} is refused behind the switchboard", exact["refused"][:80])
+        elif not exact["equal"]:
+            c.check(False, f"{op} gives equal bits behind the switchboard")
+    c.check(len(table) > 100, "operators looked at", len(table))
+    c.results["operators"] = table
+
+
+class Runs:
+    def __init__(self, c):
+        self.c = c
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="tandem-gpu-"))
+
+    def program(self, recipe):
+        return self.c.tests / "gpu_mixed_model" if recipe == "mixed" else self.c.bin / "tandem"
+
+    def train(self, recipe, *args, env=None, code=0):
+        done = subprocess.run([self.program(recipe), "train", recipe, "--seed", "7", "--json", *map(str, args)], cwd=self.dir,
+                              capture_output=True, text=True, env={**os.environ, **(env or {})})
+        if done.returncode != code:
+            self.c.check(False, f"train {recipe} {' '.join(map(str, args))}", f"code {done.returncode}: {done.stderr[-600:]}")
+            return {}
+        return json.loads(done.stdout)
+
+    def digest(self, recipe, *args, env=None):
+        return self.train(recipe, *args, env=env).get("digest", "none")
+
+
+def busy(c):
+    """Another process that keeps the card and its memory moving."""
+    return subprocess.Popen(["sh", "-c", f"while :; do {c.tests / 'gpu_operators'} --repeat 40 --only 'linear 8192'; done"],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def digests(c):
+    runs = Runs(c)
+    steps = {"tiny": ["--steps", 100], "tiny-rl": ["--steps", 40], "mixed": ["--steps", 20]}
+    for recipe, args in steps.items():
+        begin = time.monotonic()
+        first = runs.train(recipe, *args, "--devices", "cuda:0")
+        if not first:
+            continue
+        want = first["digest"]
+        c.check(first["kind"].startswith("cuda-"), f"{recipe} on a card", f"{want[:12]} {first['kind']}, {time.monotonic() - begin:.1f} s")
+        noise = busy(c)
+        try:
+            again = {runs.digest(recipe, *args, "--devices", "cuda:0") for _ in range(3)}
+        finally:
+            os.killpg(noise.pid, signal.SIGKILL)
+        c.check(again == {want}, f"{recipe}: three more processes beside a busy one", again)
+        for devices in ("cuda:0,cuda:0", "cuda:0,cuda:0,cuda:0"):
+            got = runs.digest(recipe, *args, "--devices", devices)
+            c.check(got == want, f"{recipe}: {devices.count(',') + 1} workers on one card", got[:12])
+        step = args[1] // 2
+        got = runs.train(recipe, *args, "--devices", "cuda:0,cuda:0", env={"TANDEM_FAULT": f"in-phase rank=1 step={step} do=kill"})
+        c.check(got.get("digest") == want and got.get("deaths", 1) >= 1, f"{recipe}: one of two killed in step {step}", got.get("digest", "")[:12])
+        runs.train(recipe, "--steps", step, "--devices", "cuda:0,cuda:0", "--run-dir", f"half-{recipe}")
+        done = subprocess.run([runs.program(recipe), "resume", f"half-{recipe}", "--steps", str(args[1]), "--devices", "cuda:0", "--json"],
+                              cwd=runs.dir, capture_output=True, text=True)
+        got = json.loads(done.stdout)["digest"] if done.returncode == 0 else done.stderr[-300:]
+        c.check(got == want, f"{recipe}: stopped on two, resumed on one", got[:200])
+    for recipe, more in (("tiny", ["--precision", "bf16"]), ("tiny", ["--precision", "fp16"]), ("tiny", ["--precision", "tf32"]),
+                         ("tiny", ["--set", "sync_bn=true"]), ("tiny", ["--accumulation", "2"]), ("mixed", ["--precision", "bf16"]),
+                         ("mixed", ["--precision", "fp16"]), ("mixed", ["--set", "sync_bn=true"])):
+        args = ["--steps", 12, *more]
+        seen = {runs.digest(recipe, *args, "--devices", devices) for devices in ("cuda:0", "cuda:0", "cuda:0,cuda:0,cuda:0")}
+        c.check(len(seen) == 1 and "none" not in seen, f"{recipe} {' '.join(more)}: one digest on one and three workers", [s[:12] for s in seen])
+
+
+def times(c):
+    runs = Runs(c)
+    for recipe in ("tiny", "mixed"):
+        begin = time.time()
+        told = runs.train(recipe, "--steps", 30, "--devices", "cuda:0")
+        if told:
+            records = [json.loads(line) for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()]
+            first = records[0]["t"] - begin
+            median = sorted(r["seconds"] for r in records[5:])[len(records[5:]) // 2]
+            c.check(first <= 10, f"{recipe}: first step after the command", f"{first:.1f} s (goal 10), then {1e3 * median:.2f} ms a step")
+
+
+PARTS = {"twins": twins, "operators": operators, "digests": digests, "times": times}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("gpu-results.json"))
+    options = parser.parse_args()
+    if subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode != 0:
+        print("error: no card here\n  why    nvidia-smi finds none\n  do     run this on a machine with an NVIDIA card", file=sys.stderr)
+        sys.exit(2)
+    c = Checks(options.build.resolve() / "bin", options.build.resolve() / "tests")
+    for name, part in PARTS.items():
+        if options.only in (None, name):
+            begin = time.monotonic()
+            part(c)
+            c.results.setdefault("minutes", {})[name] = round((time.monotonic() - begin) / 60, 2)
+            print(f"-- {name}: {c.results['minutes'][name]} minutes", flush=True)
+    options.out.write_text(json.dumps(c.results, indent=1))
+    print(f"{c.failed} of {len(c.results.get('checks', []))} checks failed; everything is in {options.out}")
+    sys.exit(c.failed > 0)
+
+
+if __name__ == "__main__":
+    main()
