@@ -136,6 +136,8 @@ TEST(Resolver, BracketsAndQuotesThatDoNotMatchAreRefused) {
   EXPECT_NE(toml_error("seed = 1\nlayers = [}\n").find("my.toml:2: this is no TOML: a '}' that closes nothing"),
             std::string::npos);
   EXPECT_NE(toml_error("layers = ]\n").find("a ']' that closes nothing"), std::string::npos);
+  EXPECT_NE(toml_error("devices = \"C:\\\xD0\x8A\"\n").find("my.toml:1: this is no TOML: a backslash before"),
+            std::string::npos);
   EXPECT_NE(toml_error("title = \"a\nseed = 1\n").find("my.toml:1: this is no TOML: a text without"),
             std::string::npos);
   EXPECT_NE(toml_error("layers = 0x1'a'\n").find("my.toml:1: this is no TOML: a quote in the midst of a word"),

@@ -102,6 +102,10 @@ class TokenGuard {
           refuse(source_name_, line_, "a text that goes on after a backslash is not supported here",
                  "write it on one line");
         }
+        if (std::string_view("btnfr\"\\uU").find(next) == std::string_view::npos) {
+          refuse(source_name_, line_, "this is no TOML: a backslash before a character that needs none",
+                 "write \\\\ for a backslash, or put the text in single quotes");
+        }
         at_ += 2;
       } else if (c == quote && !many_lines) {
         ++at_;

@@ -128,7 +128,7 @@ class Worker : public Watch, public LoopObserver {
   std::string last_record_;
   bool fresh_ = true;  // nothing was trained since the loop was built
 
-  double speed_ = 1, shard_began_ = 0, shard_began_cpu_ = 0, combine_began_ = 0;
+  double speed_ = 1, owed_ = 0, shard_began_ = 0, shard_began_cpu_ = 0, combine_began_ = 0;
   int64_t slow_after_ = -1;  // for tests: from this step on at slow_speed_
   double slow_speed_ = 1;
 };
@@ -425,16 +425,19 @@ void Worker::shard_begins(int shard) {
 }
 
 void Worker::shard_ends(int shard) {
-  if (speed_ < 1) {  // a slowed slot, for tests: the rest of the time it would have taken, had it a slower core
-    const double rest = (thread_cpu_seconds() - shard_began_cpu_) * (1 / speed_ - 1);
-    std::this_thread::sleep_for(std::chrono::duration<double>(rest));
-  }
+  if (speed_ < 1) owed_ += (thread_cpu_seconds() - shard_began_cpu_) * (1 / speed_ - 1);
   const double seconds = monotonic_seconds() - shard_began_;
   page().compute_ns.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
   page().shards_run.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Worker::combine_begins() {
+  if (owed_ > 0) {  // a slowed slot, for tests: the rest of the time it would have taken, had it a slower core
+    const double rest =
+        std::exchange(owed_, 0);  // at once: a core that rests between shards gets cold, and slower still
+    std::this_thread::sleep_for(std::chrono::duration<double>(rest));
+    page().compute_ns.fetch_add(static_cast<uint64_t>(rest * 1e9), std::memory_order_relaxed);
+  }
   fault_point("before-combine", loop_->steps_done());
   page().enter(Stage::kCombining);
   combine_began_ = monotonic_seconds();

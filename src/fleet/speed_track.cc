@@ -26,9 +26,11 @@ void SpeedTrack::add(double reading) {
   if (changed) {
     value_ = (before + reading) / 2;
     weight_ = 0.5;
+    readings_ = 2;
     return;
   }
-  const double share = known() ? kSmoothing : 1;
+  readings_ = std::min(readings_ + 1, kLongest);
+  const double share = 1 / readings_;
   value_ += share * (reading - value_);
   weight_ = (1 - share) * (1 - share) * weight_ + share * share;
 }

@@ -20,12 +20,14 @@ class SpeedTrack {
   double uncertainty() const;
 
  private:
-  static constexpr double kSmoothing = 0.3;  // weight of a new reading
-  static constexpr size_t kWindow = 15;      // differences remembered
+  // The weight of a new reading: all readings since the last change count alike, until there are this many.
+  static constexpr double kLongest = 20;
+  static constexpr size_t kWindow = 15;  // differences remembered
 
   double scatter() const;  // of one reading, as a share
 
   double value_ = 0, last_ = 0;
+  double readings_ = 0;         // since the last change
   int far_side_ = 0;            // of the last reading: -1, 1, or not far off
   double weight_ = 0;           // sum of the squared weights of all readings in value_
   std::deque<double> changes_;  // from reading to reading, as shares

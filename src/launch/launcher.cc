@@ -103,6 +103,7 @@ std::string Launcher::device_names() const {
 // ---- what the coordinator says ----
 
 void Launcher::carry_out(std::vector<Action> actions) {
+  if (given_up_) return;
   for (const Action& action : actions) std::visit([this](const auto& a) { carry_out(a); }, action);
 }
 

@@ -167,8 +167,9 @@ void Launcher::bury(Seat& seat, const std::string& fenced_because) {
   if (!fatal_) line += replaced ? "; a replacement is on its way" : "; it is not replaced";
   record_->tell().warn(line);
   record_->tell().event("fault", record_->last_step(), line);
+  if (fatal_) return;  // the coordinator was not told: to it, this seat is still a member
   if (!replaced) seat.release();
-  if (!fatal_ && !replaced) carry_out(coordinator_->nobody_is_coming());
+  if (!replaced) carry_out(coordinator_->nobody_is_coming());
 }
 
 // Dead before the first worker was up: tried again, then done without, if there are others.

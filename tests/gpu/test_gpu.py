@@ -2,8 +2,8 @@
 """What needs a card, in one go: python3 tests/gpu/test_gpu.py <build folder> [--only PART] [--out results.json]
 
 Parts: twins (each kernel beside its CPU twin), operators (which library operators give equal bits), digests (one digest
-on one, two and three workers, in several processes, under disturbance, after kills and a resume), times. One line per
-check; a JSON file with everything; the minutes of each part. Exit 1 if a check failed, 2 if there is no card.
+on one, two and three workers, in several processes, under disturbance, after kills and a resume), settings (the same
+with other precisions, sync_bn, accumulation), times. One line per check; a JSON file with everything; the minutes of each part. Exit 1 if a check failed, 2 if there is no card.
 """
 import argparse
 import json
@@ -120,10 +120,15 @@ def digests(c):
                               cwd=runs.dir, capture_output=True, text=True)
         got = json.loads(done.stdout)["digest"] if done.returncode == 0 else done.stderr[-300:]
         c.check(got == want, f"{recipe}: stopped on two, resumed on one", got[:200])
+
+
+def settings(c):
+    """One digest on one and three workers, whatever is set."""
+    runs = Runs(c)
     for recipe, more in (("tiny", ["--precision", "bf16"]), ("tiny", ["--precision", "fp16"]), ("tiny", ["--precision", "tf32"]),
                          ("tiny", ["--set", "sync_bn=true"]), ("tiny", ["--accumulation", "2"]), ("mixed", ["--precision", "bf16"]),
                          ("mixed", ["--precision", "fp16"]), ("mixed", ["--set", "sync_bn=true"])):
-        args = ["--steps", 12, *more]
+        args = ["--steps", 8, *more]
         seen = {runs.digest(recipe, *args, "--devices", devices) for devices in ("cuda:0", "cuda:0", "cuda:0,cuda:0,cuda:0")}
         c.check(len(seen) == 1 and "none" not in seen, f"{recipe} {' '.join(more)}: one digest on one and three workers", [s[:12] for s in seen])
 
@@ -140,7 +145,7 @@ def times(c):
             c.check(first <= 10, f"{recipe}: first step after the command", f"{first:.1f} s (goal 10), then {1e3 * median:.2f} ms a step")
 
 
-PARTS = {"twins": twins, "operators": operators, "digests": digests, "times": times}
+PARTS = {"twins": twins, "operators": operators, "digests": digests, "settings": settings, "times": times}
 
 
 def main():

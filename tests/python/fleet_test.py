@@ -332,7 +332,7 @@ class Disk(Fleet):
             return found and int(found[1])
 
         self.wait_until(lambda: events.exists() and saved(), 60)
-        self.assertGreater(len(metrics.read_text().splitlines()), saved() + 100)
+        self.assertGreater(len(metrics.read_text().splitlines()), saved() + 20)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
         told = json.loads(out)
