@@ -52,6 +52,11 @@ void open_card(double memory_fraction) {
 void take_device(const RecipeSettings& settings) {
   if (const char* name = std::getenv("TANDEM_DEVICE"); name && std::string_view(name) == "cuda")
     open_card(settings.memory_fraction);
+  if (card() && settings.sync_bn)
+    throw ConfigError(
+        "sync_bn on a card is not built yet",
+        "the backward passes of all shards share one thread there, and those of sync_bn wait for each other",
+        "leave sync_bn out, or train on CPU workers (--devices cpu)");
   const bool tf32 = settings.precision == "tf32";
   if (tf32 && !card())
     throw ConfigError("precision tf32 on a CPU", "TF32 is a number format of NVIDIA cards",

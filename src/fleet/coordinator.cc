@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kSettleMeasurements = 3;  // after an order: caches, clocks and graphs are not warm yet
 constexpr int kGainsInARow = 2;
-constexpr double kSure = 2.5;  // standard deviations that a gain must exceed
+constexpr double kSure = 2.5;        // standard deviations that a gain must exceed
+constexpr double kMostDoubt = 0.25;  // a larger gain is taken on a machine of any noise: a wrong move costs less
 
 }  // namespace
 
@@ -153,7 +154,7 @@ std::vector<Action> Coordinator::measured(const std::map<int, double>& speeds, d
   PlannerOptions sure = options_.planner;
   double scatter = 0;
   for (const auto& [rank, worker] : members_) scatter = std::max(scatter, worker.measured.uncertainty());
-  sure.min_gain += kSure * scatter;
+  sure.min_gain += std::min(kSure * scatter, kMostDoubt);
   gains_ = worth_moving(options_.shards, order_.members, plan, now, step_seconds, move_seconds, sure) ? gains_ + 1 : 0;
   move_wanted_ = gains_ >= kGainsInARow;
   ask_if_wanted(actions);
