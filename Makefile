@@ -20,7 +20,7 @@ WORKERS ?=
 MUTANT ?=
 export TORCH_DIR CUDA CUDA_ARCHS JOBS PRESET BUILD_DIR PYTHON EXECUTIONS TRIALS
 
-.PHONY: help setup build train test bench format lint tidy fuzz simulate test-faults install clean distclean
+.PHONY: help setup build train test bench format lint tidy fuzz simulate test-faults test-gpu install clean distclean
 
 help:
 	@echo 'make train     set up, build, train the recipe tiny (ARGS="--steps 500" adds to its command line)'
@@ -29,6 +29,7 @@ help:
 	@echo 'make setup     only the set-up: Debian packages, and .venv with torch, CMake and ninja'
 	@echo 'make bench     measure, beside the peer, in one run'
 	@echo 'make format    put the sources in shape          make lint   check the shape and the promises'
+	@echo 'make test-gpu  what needs a card: kernels, operators, digests (ARGS="--only digests"); docs/gpu-results.md'
 	@echo 'make fuzz      fuzz every reader (EXECUTIONS=$(EXECUTIONS) each)     make tidy   clang-tidy, if installed'
 	@echo 'make simulate  10,000 seeded schedules of kills, freezes, joins (SEED=n replays one)'
 	@echo 'make test-faults  500 random plans and faults of each test recipe (TRIALS=$(TRIALS))'
@@ -75,6 +76,11 @@ fuzz:
 
 test-faults: build
 	@scripts/test_faults.sh $(ARGS)
+
+test-gpu:
+	@scripts/setup.sh
+	@CUDA=$${CUDA:-on} scripts/build.sh tandem tandem-worker tandem_cuda kernel_twins gpu_operators gpu_mixed_model
+	@.venv/bin/python3 tests/gpu/test_gpu.py $(BUILD_DIR) $(ARGS)
 
 simulate:
 	@scripts/setup.sh
