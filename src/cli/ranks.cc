@@ -67,8 +67,19 @@ std::vector<DeviceSpec> devices_of_ranks(const std::string& text, bool given_her
     for (int rank = 0; rank < ranks; ++rank) devices[rank].index = rank;
     return devices;
   };
-  if (text.empty() || text == "auto") return each({});
+  if (text.empty() || text == "auto") {
+    if (machine.cuda_build && !visible_cards(all_cards(), std::getenv("CUDA_VISIBLE_DEVICES")).empty())
+      fmt::print(stderr,
+                 "warning: ranks of another launcher train on CPU slots so far; the cards of this machine are used by "
+                 "`tandem train` by itself\n");
+    return each({});
+  }
   const auto devices = parse_devices(text, machine);
+  for (const DeviceSpec& device : devices)
+    if (device.kind == DeviceSpec::Kind::kCuda)
+      throw ConfigError(fmt::format("--devices {} under another launcher", text),
+                        "ranks of torchrun, mpirun and the like train on CPU slots so far, not on cards",
+                        "start `tandem train` by itself for the cards of one machine, or leave --devices out");
   if (static_cast<int>(devices.size()) == ranks) return devices;
   if (devices.size() == 1) return each(devices.front());
   if (!given_here) return each({});

@@ -133,7 +133,8 @@ std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& give
   Machine machine = given;
   if (machine.cuda_devices == Machine::kNotAsked) {
     machine.cuda_devices = 0;
-    if (text.find("cpu") == std::string_view::npos || text.find("cuda") != std::string_view::npos) {
+    const auto names = [&](const char* word) { return text.find(word) != std::string_view::npos; };
+    if (!names("cpu") || names("cuda") || names("gpu")) {
       machine.cards = visible_cards(all_cards(), std::getenv("CUDA_VISIBLE_DEVICES"));
       machine.cuda_devices = static_cast<int>(machine.cards.size());
     }

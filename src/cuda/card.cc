@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "base/sha256.h"
@@ -23,7 +24,8 @@ namespace {
 class CudaCard : public Card {
  public:
   explicit CudaCard(double memory_fraction) : stream_(c10::cuda::getStreamFromPool(false, 0)) {
-    cudaGetDeviceProperties(&facts_, 0);
+    if (const cudaError_t error = cudaGetDeviceProperties(&facts_, 0); error != cudaSuccess)
+      throw std::runtime_error(cudaGetErrorString(error));
     c10::cuda::CUDACachingAllocator::init(1);
     c10::cuda::CUDACachingAllocator::setMemoryFraction(memory_fraction, 0);
     CudaCard::prepare_thread();
@@ -43,8 +45,7 @@ class CudaCard : public Card {
                        static_cast<double>(total) / (1 << 30));
   }
   std::string kind_parts() override {
-    int driver = 0, runtime = 0;
-    cudaDriverGetVersion(&driver);
+    int runtime = 0;
     cudaRuntimeGetVersion(&runtime);
     return nlohmann::json{{"device", "cuda"},
                           {"card", facts_.name},

@@ -21,8 +21,8 @@ class Card {
   virtual std::string memory_told() const = 0;  // "3.1 of 139.8 GiB", for messages
 };
 
-// Takes the first visible card (the launcher shows a worker only its own) and makes it this process's device(). No more
-// than `memory_fraction` of its memory will be used. Throws Error with the reason if there is none.
+// Takes the first visible card (the launcher shows a worker only its own) and makes it this process's device(). Of its
+// memory, libtorch will take no more than `memory_fraction`. Throws Error with the reason if there is none.
 void open_card(double memory_fraction);
 Card* card();  // null on the CPU
 

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace tandem {
@@ -43,7 +44,8 @@ void GradientReady::final(size_t slot) {
   while (next_ > 0 && done_[next_ - 1]) --next_;
   const int64_t from = next_ < done_.size() ? state_.slots()[next_].offset : state_.parameter_floats();
   if (told_ - from < kPieceFloats && !(next_ == 0 && from < told_)) return;
-  tell_(from, std::exchange(told_, from));
+  told_ = from;
+  tell_(from, state_.parameter_floats());
 }
 
 }  // namespace tandem

@@ -14,15 +14,15 @@ namespace tandem {
 
 class GradientReady {
  public:
-  using Tell = std::function<void(int64_t first, int64_t last)>;  // floats of the gradient
+  using Tell = std::function<void(int64_t first, int64_t last)>;  // floats of the gradient; `last` is its end
 
   // Hooks stay on the parameters as long as this lives.
   explicit GradientReady(JobState& state);
   ~GradientReady();
   GradientReady(const GradientReady&) = delete;
 
-  // From now on, until end(): `tell` is called from backward(), each time that another piece of at least 64 Ki floats
-  // is final. It holds for one call of backward().
+  // From now on, until end(): `tell` is called from backward(), each time that another 64 Ki floats or more are final:
+  // everything from `first` to the end of the gradient. It holds for one call of backward().
   void begin(Tell tell);
   void end() { tell_ = nullptr; }
 

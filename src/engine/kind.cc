@@ -72,6 +72,7 @@ std::string arithmetic() {
 nlohmann::json device_kind_parts() {
   if (card()) {
     nlohmann::json parts = nlohmann::json::parse(card()->kind_parts());
+    parts["host"] = {{"vector_kernels", at::get_cpu_capability()}, {"arithmetic", arithmetic()}};  // schedules, data
     parts["tandem"] = TANDEM_VERSION;
     parts["compiler"] = __VERSION__;
     return parts;

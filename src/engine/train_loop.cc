@@ -159,14 +159,20 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
     if (phase.one_backward) context.backwards_left_ = 1;
     if (phase.one_backward && micro + 1 == pieces && combine_->wants_ready(shard)) {
       if (!gradient_ready_) gradient_ready_ = std::make_unique<GradientReady>(state_);
-      gradient_ready_->begin([&](int64_t first, int64_t last) { combine_->ready(shard, vector, first, last); });
+      gradient_ready_->begin(
+          [this, shard, vector](int64_t first, int64_t last) { combine_->ready(shard, vector, first, last); });
     }
+    struct Over {  // however run() ends: its words hold for this backward() alone
+      GradientReady* ready;
+      ~Over() {
+        if (ready) ready->end();
+      }
+    } over{gradient_ready_.get()};
     const std::string generator = steps_here_ < 2 ? aten_generator_state() : "";
     {
       PrecisionScope precision(settings_.precision);
       recipe_->run(phase, context);
     }
-    if (gradient_ready_) gradient_ready_->end();
     if (steps_here_ < 2 && aten_generator_state() != generator) refuse_aten_generator(phase);
   }
 

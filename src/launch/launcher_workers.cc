@@ -177,10 +177,17 @@ void Launcher::bury_unborn(Seat& seat, const Death& death, const std::string& wo
   if (stop_code_ == 0 && faults_.may_restart(seat, monotonic_seconds())) {
     if (!request_.quiet)
       fmt::print(stderr, "warning: {} {} in its start; it is started again\n", seat.name(), death.cause);
-    return seat.start(true);
+    try {
+      return seat.start(true);
+    } catch (const Error& error) {
+      fmt::print(stderr, "warning: {} cannot be started again: {} ({})\n", seat.name(), error.what(), error.why());
+    }
   }
   if (std::none_of(seats_.begin(), seats_.end(), [](const auto& item) { return item.second->running(); }))
     fatal_ = FaultBook::never_started(seat, death, words);
+  else
+    fmt::print(stderr, "warning: {} is left out: it {} in its start, again and again; see {}\n", seat.name(),
+               death.cause, seat.log_name());
 }
 
 // Starts another worker for the same device, unless it died too often.

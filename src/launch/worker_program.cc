@@ -35,6 +35,12 @@ WorkerProgram::WorkerProgram(std::filesystem::path path) : path_(std::move(path)
   if (fd_ < 0 || fstat(fd_, &about) != 0)
     throw IoError(fmt::format("the worker {} cannot be started", path_.string()), errno,
                   "build it with `make build`; it stands beside the `tandem` program");
+  char magic[SELFMAG] = {};
+  if (pread(fd_, magic, sizeof magic, 0) != SELFMAG || std::memcmp(magic, ELFMAG, SELFMAG) != 0)
+    throw ConfigError(
+        fmt::format("the worker {} is not a program that tandem can start", path_.string()),
+        "it is a script or another kind of file, and a run holds its worker open so that it stays the same",
+        "put the built `tandem-worker` there; set what a script would set in the environment of `tandem`");
   size_ = about.st_size;
   written_ = about.st_mtim;
 }

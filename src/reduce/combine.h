@@ -43,8 +43,9 @@ class Combine {
   virtual void add(int shard, Contribution contribution) = 0;
   // The sum of a whole subtree of this worker's shards, made elsewhere. These shards are added too, without floats.
   virtual void add_partial(int node, std::span<const float> floats) = 0;
-  // A word ahead of add(): floats [first, last) of this shard's vector are final, and the vector will stay where it is
-  // until finish() is over. A transport may send them while the shard computes the rest; most have no use for it.
+  // A word ahead of add(), said again as more is ready: floats [first, last) of this shard's vector are final, and the
+  // vector will stay where it is until finish() is over. A transport may send them while the shard computes the rest;
+  // most have no use for it.
   virtual void ready(int shard, std::span<const float> vector, int64_t first, int64_t last) {}
   virtual bool wants_ready(int shard) const { return false; }
   virtual Total finish() = 0;                       // every shard of every worker; valid until begin()

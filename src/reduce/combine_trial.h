@@ -173,7 +173,7 @@ inline std::vector<Seen> play(Combine& combine, const Trial& trial, int phase, S
       for (int64_t last = n; last > rest; last = std::max(rest, last - n / 3 - 1)) {
         const int64_t first = std::max(rest, last - n / 3 - 1);
         std::copy(whole.begin() + first, whole.begin() + last, g.floats.begin() + first);
-        combine.ready(shard, g.floats, first, last);
+        combine.ready(shard, g.floats, first, n);
       }
       std::copy(whole.begin(), whole.begin() + rest, g.floats.begin());
     }

@@ -218,6 +218,7 @@ class Members(Fleet):
 
     def test_one_that_left_gives_its_page_and_its_channel_back(self):
         process = self.start("train", "tiny", *QUICK, "--steps", 10000000, "--devices", "cpu:2", "--run-dir", "run")
+        self.addCleanup(process.kill)
 
         def held():
             names = []
@@ -292,6 +293,7 @@ class Program(Fleet):
 
     def test_a_worker_has_its_name(self):
         process = self.start("train", "tiny", *QUICK, "--steps", 10000000, "--devices", "cpu:1", "--run-dir", "run")
+        self.addCleanup(process.kill)
         name = pathlib.Path(f"/proc/{children(process.pid)[0]}/comm").read_text().strip()
         self.assertEqual(name, "tandem-worker")
         process.send_signal(signal.SIGINT)
@@ -325,6 +327,7 @@ class Disk(Fleet):
         self.set_environment(TANDEM_FAULT="before-rename rank=-1 do=slow", TANDEM_FROZEN_SECONDS="2")
         process = self.start("train", "tiny", *QUICK, "--steps", 10000000, "--devices", "cpu:2", "--run-dir", "run", "--checkpoint-every",
                              "1s", "--json")
+        self.addCleanup(process.kill)
         events = self.dir / "run/events.jsonl"
         self.wait_until(lambda: events.exists() and '"checkpoint"' in events.read_text(), 60)
         process.send_signal(signal.SIGINT)
