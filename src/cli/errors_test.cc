@@ -1,8 +1,11 @@
 // Bad input through the real program: the whole message and the exit code, word for word.
+#include "base/errors.h"
+
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "cli/ranks.h"
 #include "cli/run_program.h"
 
 namespace tandem {
@@ -195,6 +198,13 @@ TEST(Errors, AreRedOnlyWhereColourIsWanted) {
   EXPECT_EQ(box.run({"trian", "--no-color"}).err.find('\x1b'), std::string::npos);
   box.env["NO_COLOR"] = "1";
   EXPECT_EQ(box.run({"trian"}).err.find('\x1b'), std::string::npos);
+}
+
+TEST(Errors, CardsUnderAnotherLauncherAreRefusedAndNotSwappedForTheCpu) {
+  const Machine cards{.cuda_build = true, .cuda_devices = 2};
+  for (const char* devices : {"cuda:0", "cuda:0,cuda:1", "gpu:1", "cpu:1,cuda:0"})
+    EXPECT_THROW(devices_of_ranks(devices, true, cards, 2), ConfigError) << devices;
+  EXPECT_EQ(devices_of_ranks("cpu:2", true, cards, 2).size(), 2u);
 }
 
 }  // namespace
