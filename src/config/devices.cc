@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "base/errors.h"
 #include "config/spelling.h"
@@ -39,7 +40,7 @@ bool parse_number(std::string_view text, T& value) {
 }
 
 DeviceSpec cuda_device(int index, const Machine& machine) {
-  DeviceSpec device{DeviceSpec::Kind::kCuda, index, 1.0};
+  DeviceSpec device{.kind = DeviceSpec::Kind::kCuda, .index = index};
   if (index < static_cast<int>(machine.cards.size())) device.card = machine.cards[index];
   return device;
 }
@@ -80,7 +81,7 @@ void add_item(std::vector<DeviceSpec>& devices, std::string_view all, std::strin
     }
     int slot = 0;
     for (const DeviceSpec& device : devices) slot += device.kind == DeviceSpec::Kind::kCpu;
-    for (int i = 0; i < count; ++i) devices.push_back({DeviceSpec::Kind::kCpu, slot + i, 1.0});
+    for (int i = 0; i < count; ++i) devices.push_back({.index = slot + i});
     return;
   }
   if (kind == "cuda" || kind == "gpu") {
@@ -112,6 +113,34 @@ void apply_speeds(std::vector<DeviceSpec>& devices, std::string_view all, std::s
   }
 }
 
+// Each slot gets the first core that still has its share free. Left to itself the system lets a slot of 0.25 take turns
+// with the one of 1, and every step waits for that one.
+void share_cores(std::vector<DeviceSpec>& devices, const std::vector<int>& cores) {
+  std::vector<double> taken(cores.size());
+  std::vector<int> places;
+  for (const DeviceSpec& device : devices) {
+    size_t k = 0;
+    while (k < cores.size() && taken[k] + device.speed > 1) ++k;
+    if (k == cores.size() || device.kind != DeviceSpec::Kind::kCpu) return;
+    taken[k] += device.speed;
+    places.push_back(cores[k]);
+  }
+  for (size_t i = 0; i < devices.size(); ++i) devices[i].core = places[i];
+}
+
+std::vector<int> real_cores_first(const cpu_set_t& set) {
+  std::vector<int> first, second;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &set)) continue;
+    std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+    int lowest = cpu;  // of the CPUs on the same real core: "0,64" or "0-1"
+    file >> lowest;
+    (lowest == cpu || !CPU_ISSET(lowest, &set) ? first : second).push_back(cpu);
+  }
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
 }  // namespace
 
 std::string DeviceSpec::name() const { return fmt::format("{}:{}", kind == Kind::kCpu ? "cpu" : "cuda", index); }
@@ -120,7 +149,10 @@ Machine this_machine() {
   Machine machine;
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) machine.cpu_slots = std::max(1, CPU_COUNT(&set));
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    machine.cpu_slots = std::max(1, CPU_COUNT(&set));
+    machine.cores = real_cores_first(set);
+  }
   std::error_code none;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
   for (const char* place : {"libtandem_cuda.so", "../lib/libtandem_cuda.so", "../bin/libtandem_cuda.so"})
@@ -146,14 +178,17 @@ std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& give
     }
     if (devices.empty()) {
       const int64_t slots = std::clamp<int64_t>(std::min<int64_t>(machine.cpu_slots, shards), 1, kMostAutoSlots);
-      for (int i = 0; i < slots; ++i) devices.push_back({DeviceSpec::Kind::kCpu, i, 1.0});
+      for (int i = 0; i < slots; ++i) devices.push_back({.index = i});
     }
     return devices;
   }
   const size_t at = text.find('@');
   for (std::string_view item : split(text.substr(0, at), ',')) add_item(devices, text, item, machine);
   if (devices.size() > kMostWorkers) refuse(text, "too many workers", fmt::format("name at most {}", kMostWorkers));
-  if (at != std::string_view::npos) apply_speeds(devices, text, text.substr(at + 1));
+  if (at != std::string_view::npos) {
+    apply_speeds(devices, text, text.substr(at + 1));
+    share_cores(devices, machine.cores);
+  }
   return devices;
 }
 

@@ -2,7 +2,7 @@
 // "cuda:0,cuda:2".
 //
 // One entry is one worker, in the order given; a card may be named several times, for several workers on it. What comes
-// after '@' slows each slot for tests (1 is full speed).
+// after '@' slows each slot for tests (1 is full speed); slots so slowed share cores, as far as cores go round.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ struct Machine {
   int cuda_devices = 0;       // kNotAsked: parse_devices() asks the driver, where it needs to know
   std::vector<CardId> cards;  // what is known of them, by number
   static constexpr int kNotAsked = -1;
-  int cpu_slots = 1;  // cores that this process may use
+  int cpu_slots = 1;       // cores that this process may use
+  std::vector<int> cores;  // their numbers, those that share a real core with an earlier one last
 };
 
 // What this machine offers to this process: its cores, and its cards if libtandem_cuda.so stands beside the program.
@@ -31,6 +32,7 @@ struct DeviceSpec {
   Kind kind = Kind::kCpu;
   int index = 0;             // CPU slot or CUDA device
   double speed = 1.0;        // share of full speed, in (0, 1]
+  int core = -1;             // the one it runs on; -1: where the system puts it
   CardId card = {};          // of a CUDA device
   std::string name() const;  // "cpu:0", "cuda:2"
 };

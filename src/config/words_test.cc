@@ -44,6 +44,18 @@ TEST(Devices, AreReadAsTheUserNamesThem) {
   EXPECT_EQ(slowed.at(2).speed, 0.25);
 }
 
+TEST(Devices, SlowedSlotsShareCoresWhereTheyFit) {
+  const auto cores = [](std::string_view text, std::vector<int> own) {
+    std::vector<int> found;
+    for (const DeviceSpec& device : parse_devices(text, {.cores = std::move(own)})) found.push_back(device.core);
+    return found;
+  };
+  EXPECT_EQ(cores("cpu:3@1,0.5,0.25", {4, 6}), (std::vector{4, 6, 6}));
+  EXPECT_EQ(cores("cpu:3@0.5,1,0.5", {4, 6}), (std::vector{4, 6, 4}));
+  EXPECT_EQ(cores("cpu:2@1,0.5", {4}), (std::vector{-1, -1})) << "more work than cores: the system's to divide";
+  EXPECT_EQ(cores("cpu:2", {4, 6}), (std::vector{-1, -1}));
+}
+
 TEST(Devices, SeveralWorkersMayShareACard) { EXPECT_EQ(names("cuda:0,cuda:0", kTwoGpus), "cuda:0 cuda:0 "); }
 
 TEST(Cards, CudaVisibleDevicesKeepsItsMeaning) {

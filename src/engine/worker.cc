@@ -128,7 +128,8 @@ class Worker : public Watch, public LoopObserver {
   std::string last_record_;
   bool fresh_ = true;  // nothing was trained since the loop was built
 
-  double speed_ = 1, owed_ = 0, shard_began_ = 0, shard_began_cpu_ = 0, combine_began_ = 0;
+  double speed_ = 1, shard_began_ = 0, shard_began_cpu_ = 0, combine_began_ = 0;
+  double due_ = 0;           // a slowed slot, for tests: when it would be done with its shards, had it a slower core
   int64_t slow_after_ = -1;  // for tests: from this step on at slow_speed_
   double slow_speed_ = 1;
 };
@@ -413,6 +414,7 @@ void Worker::phase_begins(int64_t step, int phase) {
   page().phase.store(phase, std::memory_order_relaxed);
   page().enter(Stage::kComputing);
   fault_point("before-phase", step);
+  due_ = 0;
   if (slow_after_ >= 0 && step >= slow_after_) speed_ = slow_speed_;
 }
 
@@ -425,17 +427,17 @@ void Worker::shard_begins(int shard) {
 }
 
 void Worker::shard_ends(int shard) {
-  if (speed_ < 1) owed_ += (thread_cpu_seconds() - shard_began_cpu_) * (1 / speed_ - 1);
+  if (speed_ < 1) due_ = (due_ > 0 ? due_ : shard_began_) + (thread_cpu_seconds() - shard_began_cpu_) / speed_;
   const double seconds = monotonic_seconds() - shard_began_;
   page().compute_ns.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
   page().shards_run.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Worker::combine_begins() {
-  if (owed_ > 0) {  // a slowed slot, for tests: the rest of the time it would have taken, had it a slower core
-    const double rest =
-        std::exchange(owed_, 0);  // at once: a core that rests between shards gets cold, and slower still
-    std::this_thread::sleep_for(std::chrono::duration<double>(rest));
+  const double now = monotonic_seconds();
+  if (const double rest = std::exchange(due_, 0) - now; rest > 0) {
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(rest));  // at once: between shards its core would get cold
     page().compute_ns.fetch_add(static_cast<uint64_t>(rest * 1e9), std::memory_order_relaxed);
   }
   fault_point("before-combine", loop_->steps_done());

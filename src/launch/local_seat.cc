@@ -1,6 +1,7 @@
 #include "launch/local_seat.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -45,6 +46,12 @@ void LocalSeat::start(bool replacement) {
   std::error_code none;
   log_begin_ = std::filesystem::exists(log_, none) ? std::filesystem::file_size(log_, none) : 0;
   process_ = std::make_unique<WorkerProcess>(WorkerProcess::start(command));
+  if (device().core >= 0) {  // its threads will inherit it; where that is not allowed, it runs all the same
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(device().core, &set);
+    sched_setaffinity(process_->pid(), sizeof set, &set);
+  }
   channel_ = std::move(pair.ours);
   const int log_error = process_->log_error();
   log_trouble = log_error ? fmt::format("{}: {}", log_.string(), strerror(log_error)) : "";
