@@ -27,6 +27,7 @@ struct Fault {
   bool struck = false;
 };
 std::vector<Fault> faults;
+DeviceFaults device_faults;
 constexpr time_t kSlowSeconds = 6;
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
@@ -50,7 +51,7 @@ Fault parse(const std::string& text) {
     else
       refuse(text, fmt::format("'{}' is not understood", word));
   }
-  constexpr std::string_view acts[] = {"kill", "stop", "exit", "abort", "segv", "oom", "flip", "throw", "slow"};
+  constexpr std::string_view acts[] = {"kill", "stop", "exit", "abort", "segv", "oom", "flip", "throw", "slow", "hang"};
   if (std::find(std::begin(acts), std::end(acts), fault.act) == std::end(acts))
     refuse(text, fmt::format("there is no act '{}'", fault.act));
   return fault;
@@ -59,7 +60,15 @@ Fault parse(const std::string& text) {
 // true: the caller carries it out
 bool carry_out(const Fault& fault) {
   if (fault.act == "flip") return true;
-  if (fault.act == "oom") throw std::bad_alloc();
+  if (fault.act == "oom") {
+    if (device_faults.oom) device_faults.oom();
+    throw std::bad_alloc();
+  }
+  if (fault.act == "hang") {
+    if (device_faults.hang) return device_faults.hang(), false;
+    for (volatile bool ever = true; ever;) {
+    }
+  }
   if (fault.act == "throw") throw std::runtime_error("a planted failure");
   if (fault.act == "slow") {
     const timespec rest{kSlowSeconds, 0};
@@ -77,6 +86,8 @@ bool carry_out(const Fault& fault) {
 }
 
 }  // namespace
+
+void use_device_faults(const DeviceFaults& given) { device_faults = given; }
 
 void arm_faults(int rank) {
   const char* text = std::getenv("TANDEM_FAULT");

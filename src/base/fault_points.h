@@ -2,8 +2,9 @@
 //
 // TANDEM_FAULT="before-combine rank=1 step=17 do=kill" (several, separated by ';') makes rank 1 kill itself there. The
 // launcher takes the variable away from replacements, so a fault strikes once. Without it a point costs one load.
-//   do = kill | stop | exit | abort | segv | oom (std::bad_alloc) | throw (std::runtime_error) | slow (6 s pass, as
-//   with a bad disk) | flip (one bit of the state; the point's place does it)
+//   do = kill | stop | exit | abort | segv | oom (std::bad_alloc; on a card, more than it has is asked for) | throw
+//   (std::runtime_error) | slow (6 s pass, as with a bad disk) | hang (the device never ends its work) | flip (one bit
+//   of the state; the point's place does it)
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,13 @@ namespace fault_detail {
 extern bool armed;
 bool strike(std::string_view point, int64_t step);
 }  // namespace fault_detail
+
+// How this process's device fails, where that is not the CPU; set before the first point.
+struct DeviceFaults {
+  void (*hang)() = nullptr;  // returns; what is queued next will wait for ever
+  void (*oom)() = nullptr;   // throws
+};
+void use_device_faults(const DeviceFaults& faults);
 
 // Reads TANDEM_FAULT for this rank; -1 is the launcher. Throws ConfigError for a point or an act that does not exist.
 void arm_faults(int rank);

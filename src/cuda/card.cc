@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/core/AutogradState.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -10,6 +12,7 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
@@ -21,6 +24,28 @@
 namespace tandem {
 namespace {
 
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// A CUDA graph with the memory that its work allocates.
+class Graph : public Recording {
+ public:
+  Graph(cudaGraphExec_t graph, c10::MempoolId_t pool, cudaStream_t stream)
+      : graph_(graph), pool_(pool), stream_(stream) {}
+  ~Graph() override {
+    cudaGraphExecDestroy(graph_);
+    c10::cuda::CUDACachingAllocator::releasePool(0, pool_);
+  }
+  void play() override {
+    if (const cudaError_t error = cudaGraphLaunch(graph_, stream_); error != cudaSuccess)
+      throw cuda::CudaError(static_cast<int>(error), fmt::format("running a graph: {}", cudaGetErrorString(error)));
+  }
+
+ private:
+  cudaGraphExec_t graph_;
+  c10::MempoolId_t pool_;
+  cudaStream_t stream_;
+};
+
 class CudaCard : public Card {
  public:
   explicit CudaCard(double memory_fraction) : stream_(c10::cuda::getStreamFromPool(false, 0)) {
@@ -29,14 +54,78 @@ class CudaCard : public Card {
     c10::cuda::CUDACachingAllocator::init(1);
     c10::cuda::CUDACachingAllocator::setMemoryFraction(memory_fraction, 0);
     CudaCard::prepare_thread();
-    device_ = cuda::make_cuda_device(stream_.stream());
+    current_ = stream_.stream();
+    device_ = cuda::make_cuda_device(&current_);
+    fraction_ = memory_fraction;
   }
 
   Device& device() override { return *device_; }
   void prepare_thread() override {
     c10::cuda::set_device(0);
     c10::cuda::setCurrentCUDAStream(stream_);
+    // Backward runs in the thread that calls it: on a card, libtorch would hand it to one thread for all.
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   }
+  void fork(int branches) override {
+    while (static_cast<int>(branches_.size()) < branches) branches_.push_back({c10::cuda::getStreamFromPool(true, 0)});
+    cudaEventRecord(event_of(forked_), stream_.stream());
+    for (int b = 0; b < branches; ++b) cudaStreamWaitEvent(branches_[b].stream.stream(), forked_, 0);
+  }
+  void branch(int number) override {
+    const c10::cuda::CUDAStream& chosen = number < 0 ? stream_ : branches_.at(number).stream;
+    c10::cuda::setCurrentCUDAStream(chosen);
+    current_ = chosen.stream();
+  }
+  void join(int branches) override {
+    branch(-1);
+    for (int b = 0; b < branches; ++b) {
+      cudaEventRecord(event_of(branches_[b].done), branches_[b].stream.stream());
+      cudaStreamWaitEvent(stream_.stream(), branches_[b].done, 0);
+    }
+  }
+
+  void begin_peak() override {
+    c10::cuda::CUDACachingAllocator::resetPeakStats(0);
+    peak_base_ = allocated().current;
+  }
+  size_t peak_bytes() const override {
+    return static_cast<size_t>(std::max<int64_t>(0, allocated().peak - peak_base_));
+  }
+  size_t free_bytes() const override {
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    const double used = static_cast<double>(total - free), most = fraction_ * static_cast<double>(total);
+    return static_cast<size_t>(std::max(0.0, most - used));
+  }
+
+  std::unique_ptr<Recording> record(const std::function<void()>& work, std::string* refused) override {
+    const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
+    const cudaStream_t stream = stream_.stream();
+    cudaGraph_t graph = nullptr;
+    c10::cuda::CUDACachingAllocator::beginAllocateToPool(0, pool, [this](cudaStream_t s) { return is_ours(s); });
+    // Thread-local: what loader threads do to their own memory meanwhile is their own affair.
+    cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    if (error == cudaSuccess) {
+      try {
+        work();
+      } catch (const std::exception& refusal) {
+        *refused = first_line(refusal.what());
+      }
+      error = cudaStreamEndCapture(stream, &graph);
+    }
+    c10::cuda::CUDACachingAllocator::endAllocateToPool(0, pool);
+    cudaGraphExec_t ready = nullptr;
+    if (error == cudaSuccess && refused->empty()) error = cudaGraphInstantiate(&ready, graph, 0);
+    if (graph) cudaGraphDestroy(graph);
+    if (refused->empty() && error != cudaSuccess) *refused = cudaGetErrorString(error);
+    if (!refused->empty()) {
+      cudaGetLastError();
+      c10::cuda::CUDACachingAllocator::releasePool(0, pool);
+      return nullptr;
+    }
+    return std::make_unique<Graph>(ready, pool, stream);
+  }
+  void hang() override { cuda::hang(stream_.stream()); }
   std::string name() const override { return facts_.name; }
   std::string memory_told() const override {
     size_t free = 0, total = 0;
@@ -59,6 +148,24 @@ class CudaCard : public Card {
   }
 
  private:
+  struct Branch {
+    c10::cuda::CUDAStream stream;
+    cudaEvent_t done = nullptr;
+  };
+  static cudaEvent_t event_of(cudaEvent_t& event) {
+    if (!event) cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    return event;
+  }
+  bool is_ours(cudaStream_t stream) const {
+    return stream == stream_.stream() ||
+           std::ranges::any_of(branches_, [&](const Branch& b) { return b.stream.stream() == stream; });
+  }
+  static const c10::CachingAllocator::Stat& allocated() {
+    static thread_local c10::CachingDeviceAllocator::DeviceStats stats;
+    stats = c10::cuda::CUDACachingAllocator::getDeviceStats(0);
+    return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+  }
+
   // What the libraries make of fixed numbers: it catches what no version tells.
   std::string arithmetic() {
     at::NoGradGuard no_grad;
@@ -80,6 +187,11 @@ class CudaCard : public Card {
   }
 
   c10::cuda::CUDAStream stream_;
+  cudaStream_t current_ = nullptr;  // where device_ queues its work: that stream, or a branch
+  std::vector<Branch> branches_;
+  cudaEvent_t forked_ = nullptr;
+  double fraction_ = 1;
+  int64_t peak_base_ = 0;
   cudaDeviceProp facts_{};
   std::unique_ptr<Device> device_;
 };

@@ -1,5 +1,6 @@
 #include "engine/card.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/fault_points.h"
+#include "nn/here.h"
 
 namespace tandem {
 namespace {
@@ -47,16 +50,12 @@ void open_card(double memory_fraction) {
     throw ConfigError("this worker can't use its card", refused,
                       "look at `nvidia-smi`; use another device, or `--devices cpu`");
   use_device(open->device());
+  use_device_faults({.hang = [] { card()->hang(); }, .oom = [] { (void)at::empty({int64_t{1} << 46}, here()); }});
 }
 
 void take_device(const RecipeSettings& settings) {
   if (const char* name = std::getenv("TANDEM_DEVICE"); name && std::string_view(name) == "cuda")
     open_card(settings.memory_fraction);
-  if (card() && settings.sync_bn)
-    throw ConfigError(
-        "sync_bn on a card is not built yet",
-        "the backward passes of all shards share one thread there, and those of sync_bn wait for each other",
-        "leave sync_bn out, or train on CPU workers (--devices cpu)");
   const bool tf32 = settings.precision == "tf32";
   if (tf32 && !card())
     throw ConfigError("precision tf32 on a CPU", "TF32 is a number format of NVIDIA cards",

@@ -4,6 +4,8 @@
 // starts in a quarter of a second without them, and a machine without a card need not have them.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "config/run_settings.h"
@@ -11,11 +13,31 @@
 
 namespace tandem {
 
+// Work that was queued once, to be run again without a word from the host between its parts.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void play() = 0;  // queues it
+};
+
 class Card {
  public:
   virtual ~Card() = default;
   virtual Device& device() = 0;
-  virtual void prepare_thread() = 0;            // in every thread that computes: its work goes to the card's one stream
+  virtual void prepare_thread() = 0;  // in every thread that computes: its work goes to the card's one stream
+  // Several queues that run side by side: after fork(n) what is queued in branch 0..n-1 waits for what came before, and
+  // after join(n) what is queued waits for them all. A thread is in no branch at first; branch(-1) leaves it.
+  virtual void fork(int branches) = 0;
+  virtual void branch(int number) = 0;
+  virtual void join(int branches) = 0;
+  // What the work of the calls between had allocated at most, beside what stays: libtorch's memory on the card.
+  virtual void begin_peak() = 0;
+  virtual size_t peak_bytes() const = 0;
+  virtual size_t free_bytes() const = 0;  // within the fraction that may be used
+  // Records what `work` queues, without running it; null with the reason if it can't be recorded. What work() allocates
+  // belongs to the recording.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& work, std::string* refused) = 0;
+  virtual void hang() = 0;                      // for tests: queues work that never ends
   virtual std::string kind_parts() = 0;         // JSON: what the card's bits depend on
   virtual std::string name() const = 0;         // "NVIDIA H200"
   virtual std::string memory_told() const = 0;  // "3.1 of 139.8 GiB", for messages

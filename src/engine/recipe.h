@@ -23,7 +23,7 @@
 #include "config/recipe_list.h"
 #include "engine/batch.h"
 #include "engine/job_state.h"
-#include "kernels/philox.h"
+#include "kernels/random_source.h"
 #include "reduce/combine.h"
 #include "reduce/mail.h"
 #include "telemetry/step_record.h"
@@ -39,6 +39,10 @@ struct Phase {
   int counts = 0;             // integer sums
   int maxima = 0;             // integer maxima
   bool mail = false;          // rows for other shards, to be read in the next phase
+  // run() may be recorded on a card and run again at other steps without a call: it is the same tensor operations at
+  // every step, on batch(), inputs() and the weights; it draws by random() in kernels only, gives its sums by add() and
+  // count(), and reads no tensor on the host. The first steps compare: what differs is not recorded.
+  bool recordable = false;
 };
 
 // What run() sees of the world.
@@ -50,13 +54,15 @@ class ShardContext {
   int shards = 1;
 
   // The stream for one place in the recipe. Two draws at one site and index are the same number.
-  RandomKey random(uint32_t site) const {
-    return {.seed = seed_,
-            .step = static_cast<uint64_t>(step) * accumulation_ + micro,
-            .shard = static_cast<uint32_t>(shard),
-            .site = site};
+  RandomSource random(uint32_t site) const {
+    return {{.seed = seed_,
+             .step = static_cast<uint64_t>(step) * accumulation_ + micro,
+             .shard = static_cast<uint32_t>(shard),
+             .site = site},
+            key_on_device_};
   }
   const Batch& batch() const { return *batch_; }
+  const std::vector<at::Tensor>& inputs() const { return inputs_; }  // what Recipe::inputs() made, on the device
   at::Tensor& state(ShardField field) { return state_->shard(field, shard); }
   // Adds the gradient of this piece's part of the update's loss to the contribution. Give the sum over rows divided by
   // batch().slice.real_in_update (or by a count that all shards share): the parts then add up to the batch's mean.
@@ -68,6 +74,9 @@ class ShardContext {
   // This shard's sums, zero at first; += in every piece.
   std::span<float> floats;
   std::span<int64_t> counts, maxima;
+  // The same from a tensor of one number, which need not be waited for. For one sum use one way or the other.
+  void add(int index, const at::Tensor& value);
+  void count(int index, const at::Tensor& value);
 
  private:
   friend class TrainLoop;
@@ -76,6 +85,10 @@ class ShardContext {
   double loss_scale_ = 1;
   int backwards_left_ = INT_MAX;
   const Batch* batch_ = nullptr;
+  std::vector<at::Tensor> inputs_;
+  const RandomKey* key_on_device_ = nullptr;  // while it is recorded
+  at::Tensor loss_scale_tensor_;              // in place of loss_scale_, then
+  at::Tensor float_sums_, count_sums_;        // on a card
   JobState* state_ = nullptr;
   const Inbox* inbox_ = nullptr;
   std::vector<Letter> outgoing_;
@@ -97,6 +110,8 @@ class Recipe {
   virtual const Dataset* dataset() const { return nullptr; }
   // The first state of a shard: a function of (seed, shard). Fields start as zeros.
   virtual void init_shard(ShardContext& context) {}
+  // What run() needs from the host beside the batch, such as rows that came by mail: of the same sizes at every step.
+  virtual std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) { return {}; }
   virtual void run(const Phase& phase, ShardContext& context) = 0;
   virtual void apply(const Phase& phase, const Total& total, StepContext& context) = 0;
   // Steps that `epochs`, `episodes` or `iterations` of the settings amount to; 0: this recipe has no such unit.

@@ -97,7 +97,7 @@ SnapshotLayout snapshot_layout(TrainLoop& loop) {
 void write_part(TrainLoop& loop, const SnapshotLayout& layout, std::span<std::byte> block, int me, int members) {
   const std::vector<NamedTensor> replicated = replicated_tensors(loop);
   const auto out = [&](Device& device, const std::byte* from, uint64_t at, uint64_t bytes) {
-    device.to_host(block.data() + at, from, bytes);
+    device.queue_to_host(block.data() + at, from, bytes);
   };
   const uint64_t begin = SnapshotLayout::kScalarBytes, bytes = layout.replicated_end() - begin;
   each_piece(replicated, layout.tensors(), begin + bytes * me / members, begin + bytes * (me + 1) / members, out);
@@ -105,6 +105,7 @@ void write_part(TrainLoop& loop, const SnapshotLayout& layout, std::span<std::by
     const std::vector<NamedTensor> own = loop.state().shard_state(shard);
     each_piece(own, places_of(layout, replicated.size(), static_cast<int>(own.size()), shard), 0, layout.bytes(), out);
   }
+  device().wait();
   if (me == 0)
     SnapshotLayout::put_scalars(
         block,

@@ -22,7 +22,8 @@ std::vector<Phase> SupervisedRecipe::phases() const {
            .batches = true,
            .one_backward = true,
            .floats = 1,
-           .counts = 3}};  // loss; rows, right, judged
+           .counts = 3,  // loss; rows, right, judged
+           .recordable = true}};
 }
 
 at::Tensor SupervisedRecipe::row_losses(const at::Tensor& output, const Batch& batch) {
@@ -42,12 +43,12 @@ void SupervisedRecipe::run(const Phase&, ShardContext& context) {
   // Padding has weight 0; the divisor is the update's, not the shard's, so that the parts add up to the mean.
   const at::Tensor loss = (losses * batch.weight).sum() / static_cast<double>(batch.slice.real_in_update);
   context.backward(loss);
-  context.floats[0] += loss.item<float>();
+  context.add(0, loss);
   context.counts[0] += batch.slice.real;
   at::NoGradGuard no_grad;
   if (const at::Tensor correct = row_correct(output, batch); correct.defined()) {
     const bool padded = batch.slice.real < correct.size(0);
-    context.counts[1] += (padded ? correct.narrow(0, 0, batch.slice.real) : correct).sum().item<int64_t>();
+    context.count(1, (padded ? correct.narrow(0, 0, batch.slice.real) : correct).sum());
     context.counts[2] += batch.slice.real;
   }
 }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "engine/card.h"
 #include "engine/determinism.h"
 #include "engine/precision.h"
 #include "kernels/device.h"
@@ -41,7 +42,10 @@ StepRecord TrainLoop::step() {
 
     StepContext context{.step = steps_done_, .state = &state_, .record = &record};
     if (phase.gradients) {
-      const UpdateResult result = update_.apply(total.floats, total.maxima[phase.maxima]);
+      const int64_t flag = total.maxima[phase.maxima];
+      if (card() && !played_) play_update(phase, total, flag);
+      const UpdateResult result =
+          played_ ? update_.settle(total.floats, flag, played_->board.plan()) : update_.apply(total.floats, flag);
       context.skipped = record.skipped = result.skipped;
       record.learning_rate = result.learning_rate;
       record.grad_norm = result.grad_norm;
@@ -51,7 +55,11 @@ StepRecord TrainLoop::step() {
     // The recipe sees its own part of the total: the gradient and the engine's flag are cut away.
     const size_t engine_floats = phase.gradients ? state_.parameter_floats() + state_.statistic_floats() : 0;
     recipe_floats_.resize(total.floats.size() - engine_floats);
-    device().to_host(recipe_floats_.data(), total.floats.data() + engine_floats, recipe_floats_.size() * sizeof(float));
+    if (played_)
+      std::ranges::copy(played_->board.floats(), recipe_floats_.begin());
+    else
+      device().to_host(recipe_floats_.data(), total.floats.data() + engine_floats,
+                       recipe_floats_.size() * sizeof(float));
     recipe_->apply(phase, {recipe_floats_, total.counts, total.maxima.first(phase.maxima)}, context);
     if (&phase == &phases_.back()) agreed_wish_ = total.maxima.back();
     if (observer_) observer_->applied();
@@ -72,6 +80,8 @@ Total TrainLoop::combined(const Phase& phase) {
       wished_ = wish_ ? wish_() : 0;
       phase_ticket_ = combine_->next_ticket();
       combine_->begin(layout_of(phase));
+      played_ = nullptr;
+      if (card() && plays_whole_step(phase)) return play_step(phase);
       if (phase.gradients && lockstep())
         run_in_lockstep(phase);  // as run_alone, but all shards side by side, meeting at every batch norm
       else
@@ -89,8 +99,9 @@ Total TrainLoop::combined(const Phase& phase) {
 
 void TrainLoop::run_alone(const Phase& phase) {
   state_.use_contribution(0);
+  if (card()) return run_on_card(phase);
   for (int shard : visit_order_) {
-    Contribution contribution = run_shard(phase, shard, 0);
+    Contribution contribution = run_shard(phase, shard, 0, 0);
     contribution.stays = shard == visit_order_.back();  // until the next phase: a transport need not copy it
     combine_->add(shard, std::move(contribution));
   }
@@ -98,9 +109,10 @@ void TrainLoop::run_alone(const Phase& phase) {
 
 void TrainLoop::run_in_lockstep(const Phase& phase) {
   std::vector<Contribution> contributions(visit_order_.size());
+  if (card()) card_phase(phase).board.queue_clear();
   state_.batch_norm().meet = [this](std::span<double> values) { lockstep_.meet(values); };
   lockstep_.run(
-      visit_order_, [&](int i) { contributions[i] = run_shard(phase, visit_order_[i], i); },
+      visit_order_, [&](int i) { contributions[i] = run_shard(phase, visit_order_[i], i, i); },
       [&](int i) {
         state_.use_contribution(i);
         static_cast<BatchNormPiece&>(state_.batch_norm()) = desks_[i].norm;
@@ -108,14 +120,19 @@ void TrainLoop::run_in_lockstep(const Phase& phase) {
   state_.batch_norm().meet = nullptr;
   for (size_t i = 0; i < visit_order_.size(); ++i) {
     contributions[i].stays = true;  // each has a buffer of its own
-    combine_->add(visit_order_[i], std::move(contributions[i]));
+    if (card())
+      combine_->add_floats(visit_order_[i], contributions[i].floats, true);
+    else
+      combine_->add(visit_order_[i], std::move(contributions[i]));
   }
+  if (card()) hand_over(phase);
 }
 
 // Forward and backward of one shard, in its accumulation pieces.
-Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
-  if (observer_) observer_->shard_begins(shard);
-  Desk& desk = desks_[slot];
+Contribution TrainLoop::run_shard(const Phase& phase, int shard, int place, int slot) {
+  if (observer_ && !recording_) observer_->shard_begins(shard);
+  Desk& desk = desks_[place];
+  CardPhase* const on_card = card() ? &card_phase(phase) : nullptr;
   const ContributionLayout layout = layout_of(phase);
   std::span<float> vector;  // what is summed: the gradient with its tail, or the recipe's floats alone
   if (phase.gradients) {
@@ -124,34 +141,48 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
     if (!desk.vector.defined() || desk.vector.numel() < layout.floats) desk.vector = at::empty({layout.floats}, here());
     vector = {desk.vector.data_ptr<float>(), static_cast<size_t>(layout.floats)};
   }
+  const std::span<float> tail = vector.last(phase.floats);
   device().zero(vector.data(), vector.size_bytes());
   desk.floats.assign(phase.floats, 0);
   desk.counts.assign(layout.counts, 0);
   desk.maxima.assign(layout.maxima, 0);
 
-  ShardContext context;
-  context.step = steps_done_;
-  context.shard = shard;
-  context.shards = state_.shards();
-  context.seed_ = state_.seed();
-  context.accumulation_ = static_cast<uint64_t>(settings_.accumulation);
-  context.loss_scale_ = update_.loss_scale();
-  context.state_ = &state_;
-  context.inbox_ = &combine_->inbox(shard);
+  ShardContext context = context_of(phase, shard);
   context.floats = desk.floats;
   context.counts = desk.counts;
   context.maxima = std::span(desk.maxima).first(phase.maxima);
+  if (on_card) {
+    if (phase.floats > 0) context.float_sums_ = at::from_blob(tail.data(), {phase.floats}, here());
+    if (phase.counts > 0) context.count_sums_ = on_card->board.counts_on_card(place);
+  }
 
   const int64_t pieces = phase.gradients ? settings_.accumulation : 1;
   for (int64_t micro = 0; micro < pieces; ++micro) {
     context.micro = micro;
     Batch batch;
+    if (phase.batches) {
+      batch = on_card ? batch_at_hand({steps_done_, shard, micro}) : loader_->get({steps_done_, shard, micro});
+      context.batch_ = &batch;
+    }
+    if (recording_) {
+      const int piece = static_cast<int>(place * pieces + micro);
+      context.key_on_device_ = on_card->tray->key(piece);
+      context.loss_scale_tensor_ = on_card->tray->loss_scale();
+      context.inputs_ = on_card->tray->tensors(piece);
+      if (phase.batches) {  // they come first
+        const auto weight = context.inputs_.begin() + static_cast<int64_t>(batch.tensors.size());
+        batch.tensors.assign(context.inputs_.begin(), weight);
+        batch.weight = *weight;
+        context.inputs_.erase(context.inputs_.begin(), weight + 1);
+      }
+    } else {
+      for (at::Tensor& tensor : batch.tensors) tensor = here(tensor);
+      if (phase.batches) batch.weight = here(batch.weight);
+      context.inputs_ = recipe_->inputs(phase, context);
+      for (at::Tensor& tensor : context.inputs_) tensor = here(tensor);
+    }
     desk.norm = {.training = phase.gradients, .share = 1.0 / static_cast<double>(state_.shards() * pieces), .real = 1};
     if (phase.batches) {
-      batch = loader_->get({steps_done_, shard, micro});
-      for (at::Tensor& tensor : batch.tensors) tensor = here(tensor);
-      batch.weight = here(batch.weight);
-      context.batch_ = &batch;
       desk.norm.share = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.real_in_update);
       desk.norm.real = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.samples.size());
     }
@@ -168,26 +199,48 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int slot) {
         if (ready) ready->end();
       }
     } over{gradient_ready_.get()};
-    const std::string generator = steps_here_ < 2 ? aten_generator_state() : "";
+    const bool look = steps_here_ < 2 && !recording_;
+    const std::string generator = look ? aten_generator_state() : "";
     {
       PrecisionScope precision(settings_.precision);
       recipe_->run(phase, context);
     }
-    if (steps_here_ < 2 && aten_generator_state() != generator) refuse_aten_generator(phase);
+    if (look && aten_generator_state() != generator) refuse_aten_generator(phase);
   }
-
-  device().from_host(vector.data() + vector.size() - phase.floats, desk.floats.data(), phase.floats * sizeof(float));
 
   // Each shard raises its flag before the sum, where NaN can still be told by shard and tensor. A lone shard's vector
   // is the total itself: there the norm finds it (update.cc), and one pass is saved.
-  if (phase.gradients && state_.shards() > 1) {
-    const int64_t checked = state_.parameter_floats() + state_.statistic_floats();
-    if (const int64_t bad = device().first_nonfinite(vector.data(), checked); bad >= 0)
-      desk.maxima[phase.maxima] = nan_flag(shard, state_.slot_at(bad));
+  const bool flags = phase.gradients && state_.shards() > 1;
+  const int64_t checked = state_.parameter_floats() + state_.statistic_floats();
+  if (on_card) {
+    if (std::ranges::any_of(desk.floats, [](float x) { return x != 0; })) {
+      if (recording_) throw std::runtime_error("its run() adds up context.floats on the host; context.add() would do");
+      context.float_sums_.add_(here(at::from_blob(desk.floats.data(), {phase.floats}, at::kFloat)));
+    }
+    if (flags) device().find_nonfinite(on_card->board.bad_on_card(place), vector.data(), checked);
+  } else {
+    std::ranges::copy(desk.floats, tail.begin());
+    if (flags)
+      if (const int64_t bad = device().first_nonfinite(vector.data(), checked); bad >= 0)
+        desk.maxima[phase.maxima] = nan_flag(shard, state_.slot_at(bad));
   }
   if (&phase == &phases_.back()) desk.maxima.back() = wished_;
-  if (observer_) observer_->shard_ends(shard);
+  if (on_card) desk.letters = std::move(context.outgoing_);
+  if (observer_ && !on_card) observer_->shard_ends(shard);
   return {vector, desk.counts, desk.maxima, std::move(context.outgoing_)};
+}
+
+ShardContext TrainLoop::context_of(const Phase& phase, int shard) const {
+  ShardContext context;
+  context.step = steps_done_;
+  context.shard = shard;
+  context.shards = state_.shards();
+  context.seed_ = state_.seed();
+  context.accumulation_ = static_cast<uint64_t>(settings_.accumulation);
+  context.loss_scale_ = update_.loss_scale();
+  context.state_ = const_cast<JobState*>(&state_);
+  context.inbox_ = &combine_->inbox(shard);
+  return context;
 }
 
 // ---- around it ----
@@ -227,7 +280,7 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
 }
 
 std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::unique_ptr<Combine> combine) {
-  if (!device().is_cuda()) return combine;
+  if (!card()) return combine;
   return std::make_unique<CardCombine>(static_cast<int>(shards), mine, std::move(combine), device());
 }
 
@@ -245,6 +298,8 @@ void TrainLoop::reassign(ShardRange mine, std::unique_ptr<Combine> combine) {
   visit_order_.resize(static_cast<size_t>(mine.size()));
   std::iota(visit_order_.begin(), visit_order_.end(), mine_.first);
   desks_.resize(static_cast<size_t>(mine.size()));
+  card_phases_.clear();
+  at_hand_.clear();
   state_.own(mine);
   combine_ = std::move(combine);
   start_loader();
@@ -314,7 +369,26 @@ LoadKey TrainLoop::next_batch(const LoadKey& key) const {
 void ShardContext::backward(const at::Tensor& loss) {
   if (backwards_left_-- == 0) throw std::logic_error("backward() was called twice in a phase that says one_backward");
   PrecisionScope full("fp32");  // autocast is for forward; backward follows the types that forward chose
-  (loss_scale_ == 1 ? loss : loss * loss_scale_).backward();
+  if (loss_scale_tensor_.defined())
+    (loss * loss_scale_tensor_).backward();
+  else
+    (loss_scale_ == 1 ? loss : loss * loss_scale_).backward();
+}
+
+void ShardContext::add(int index, const at::Tensor& value) {
+  at::NoGradGuard no_grad;
+  if (float_sums_.defined())
+    float_sums_.select(0, index).add_(value);
+  else
+    floats[index] += value.item<float>();
+}
+
+void ShardContext::count(int index, const at::Tensor& value) {
+  at::NoGradGuard no_grad;
+  if (count_sums_.defined())
+    count_sums_.select(0, index).add_(value);
+  else
+    counts[index] += value.item<int64_t>();
 }
 
 void ShardContext::send(int to_shard, std::span<const std::byte> row) {

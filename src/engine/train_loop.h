@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "config/run_settings.h"
+#include "engine/card_phase.h"
 #include "engine/gradient_ready.h"
 #include "engine/job_state.h"
 #include "engine/loader.h"
@@ -80,7 +82,10 @@ class TrainLoop {
   const EpochSampler* sampler() const { return sampler_ ? &*sampler_ : nullptr; }
 
   // For tests: the order in which shards are visited. It must not matter.
-  void visit_in_order(std::vector<int> shards) { visit_order_ = std::move(shards); }
+  void visit_in_order(std::vector<int> shards) {
+    visit_order_ = std::move(shards);
+    card_phases_.clear();
+  }
 
  private:
   ContributionLayout layout_of(const Phase& phase) const;
@@ -89,7 +94,26 @@ class TrainLoop {
   bool lockstep() const { return settings_.sync_bn && state_.has_batch_norm(); }
   void run_alone(const Phase& phase);
   void run_in_lockstep(const Phase& phase);
-  Contribution run_shard(const Phase& phase, int shard, int slot);
+  // `desk`: the place among this process's shards; `slot`: whose vector of JobState::contribution() it fills.
+  Contribution run_shard(const Phase& phase, int shard, int desk, int slot);
+  ShardContext context_of(const Phase& phase, int shard) const;
+
+  // ---- on a card: train_loop_card.cc ----
+  CardPhase& card_phase(const Phase& phase);
+  void run_on_card(const Phase& phase);
+  void queue_shards(const Phase& phase, int branches = 1);  // all shards of this worker, so many side by side
+  int branches_for(const Phase& phase, size_t bytes_at_work);
+  void try_recording(const Phase& phase, CardPhase& card);  // beside the plain launches just made
+  bool plays_whole_step(const Phase& phase);
+  Total play_step(const Phase& phase);
+  void play_update(const Phase& phase, const Total& total, int64_t flag);
+  void stage_inputs(const Phase& phase, CardPhase& card, int64_t step);
+  std::vector<at::Tensor> host_inputs(const Phase& phase, ShardContext& context, const Batch* batch);
+  bool all_rows_count(const Phase& phase, int64_t step) const;
+  const Batch& batch_at_hand(const LoadKey& key);
+  void clear_desks(const Phase& phase, const CardPhase& card);
+  void take_answers(const Phase& phase, CardPhase& card);
+  void hand_over(const Phase& phase);
   Batch make_batch(const LoadKey& key) const;
   LoadKey next_batch(const LoadKey& key) const;
 
@@ -97,6 +121,7 @@ class TrainLoop {
     std::vector<float> floats;  // the recipe's, on the host
     at::Tensor vector;          // what is summed in a phase without gradients
     std::vector<int64_t> counts, maxima;
+    std::vector<Letter> letters;
     BatchNormPiece norm;
   };
 
@@ -120,6 +145,12 @@ class TrainLoop {
   int64_t wished_ = 0, agreed_wish_ = 0, phase_ticket_ = 0;
   LoopObserver* observer_ = nullptr;
   std::string note_;
+
+  std::vector<std::unique_ptr<CardPhase>> card_phases_;  // by phase
+  std::map<LoadKey, Batch> at_hand_;                     // of this step and, staged ahead, of the next
+  bool recording_ = false;                               // what run_shard() queues is recorded, not run
+  CardPhase* played_ = nullptr;                          // whose recording has made this phase's update, if one has
+  std::vector<int64_t> played_counts_, played_maxima_;
 };
 
 }  // namespace tandem

@@ -10,7 +10,7 @@
 #include "base/errors.h"
 #include "engine/schedule.h"
 #include "kernels/device.h"
-#include "kernels/optimizers.h"
+#include "nn/here.h"
 #include "telemetry/step_record.h"
 
 namespace tandem {
@@ -94,40 +94,46 @@ UpdateResult Update::skip(int64_t flag) {
 }
 
 UpdateResult Update::apply(std::span<const float> total, int64_t flag) {
-  const std::span<const float> gradient = total.first(state_.parameter_floats());
-  const double scaled_norm =
-      flag ? 0 : std::sqrt(device().sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size())));
-  const std::span<const float> statistics =
-      total.subspan(gradient.size(), static_cast<size_t>(state_.statistic_floats()));
-  const bool finite =
-      std::isfinite(scaled_norm) && device().all_finite(statistics.data(), static_cast<int64_t>(statistics.size()));
-  if (flag || !finite) return skip(flag ? flag : find_bad(gradient));
-  bad_in_a_row_ = 0;
-  UpdateResult result{.loss_scale = loss_scale_};
-  result.grad_norm = scaled_norm / loss_scale_;
-  result.learning_rate = base_rate_ * rate_factor_ * schedule_factor(settings_.schedule, updates_);
-  float scale = static_cast<float>(1 / loss_scale_);
-  if (settings_.clip_norm > 0 && result.grad_norm > settings_.clip_norm)
-    scale *= static_cast<float>(settings_.clip_norm / result.grad_norm);
-  optimize(gradient, result.learning_rate, scale);
-  ++updates_;
-
-  const std::span<float> running = state_.running_statistics();
-  const float momentum = static_cast<float>(settings_.bn_momentum);
-  if (!running.empty())
-    device().soft_update(running.data(), total.data() + state_.parameter_floats(), momentum,
-                         static_cast<int64_t>(running.size()));
-
-  if (dynamic_scale_ && ++good_in_a_row_ >= settings_.amp.growth_steps) {
-    loss_scale_ = std::min(loss_scale_ * 2, 0x1p24);
-    good_in_a_row_ = 0;
-  }
-  return result;
+  struct Board {
+    UpdateOrder order;
+    UpdatePlan plan;
+  } board{.order = order(flag)};
+  if (!board_.defined()) board_ = at::empty({static_cast<int64_t>(sizeof(Board))}, here(at::kByte));
+  auto* there = static_cast<Board*>(board_.data_ptr());
+  device().from_host(&there->order, &board.order, sizeof(board.order));
+  queue(total, &there->order, &there->plan, {});
+  device().to_host(&board.plan, &there->plan, sizeof(board.plan));
+  return settle(total, flag, board.plan);
 }
 
-void Update::optimize(std::span<const float> gradient, double learning_rate, float scale) {
+double Update::learning_rate() const {
+  return base_rate_ * rate_factor_ * schedule_factor(settings_.schedule, updates_);
+}
+
+UpdateOrder Update::order(int64_t flag) const {
   const OptimizerSettings& o = settings_.optimizer;
-  const bool sgd = o.kind == "sgd";
+  const double rate = learning_rate();
+  UpdateOrder order{.loss_scale = loss_scale_, .clip_norm = settings_.clip_norm, .flag = flag};
+  for (int decays : {0, 1}) {
+    const double decay = decays ? o.weight_decay : 0;
+    order.adam[decays] = adam_params(rate, o.beta1, o.beta2, o.epsilon, decay, o.kind == "adamw", updates_ + 1);
+    order.sgd[decays] = {.lr = static_cast<float>(rate),
+                         .momentum = static_cast<float>(o.momentum),
+                         .weight_decay = static_cast<float>(decay),
+                         .nesterov = o.nesterov,
+                         .first = updates_ == 0};
+  }
+  return order;
+}
+
+void Update::queue(std::span<const float> total, const UpdateOrder* order, UpdatePlan* plan,
+                   std::span<const int64_t> bad) {
+  const std::span<const float> gradient = total.first(state_.parameter_floats());
+  const std::span<float> running = state_.running_statistics();
+  const float* statistics = total.data() + gradient.size();
+  device().plan_update(plan, order, gradient.data(), static_cast<int64_t>(gradient.size()), statistics,
+                       state_.statistic_floats(), bad.data(), static_cast<int>(bad.size()));
+  const OptimizerSettings& o = settings_.optimizer;
   const int slots = optimizer_slots(o);
   float* p = state_.parameters().data();
   float* first = slots > 0 ? state_.optimizer_slot(0).data() : nullptr;
@@ -139,23 +145,31 @@ void Update::optimize(std::span<const float> gradient, double learning_rate, flo
     while (j < layout.size() && (decays_[j] == decays_[i] || o.weight_decay == 0)) ++j;
     const int64_t begin = layout[i].offset;
     const int64_t end = j < layout.size() ? layout[j].offset : state_.parameter_floats();
-    const double decay = decays_[i] ? o.weight_decay : 0;
-    if (sgd) {
-      const SgdParams params{.lr = static_cast<float>(learning_rate),
-                             .momentum = static_cast<float>(o.momentum),
-                             .weight_decay = static_cast<float>(decay),
-                             .nesterov = o.nesterov,
-                             .first = updates_ == 0};
-      device().sgd_update(p + begin, gradient.data() + begin, first ? first + begin : nullptr, end - begin, params,
-                          scale);
-    } else {
-      const AdamParams params =
-          adam_params(learning_rate, o.beta1, o.beta2, o.epsilon, decay, o.kind == "adamw", updates_ + 1);
-      device().adam_update(p + begin, gradient.data() + begin, first + begin, second + begin, end - begin, params,
-                           scale);
-    }
+    const int decays = decays_[i] ? 1 : 0;
+    if (o.kind == "sgd")
+      device().sgd_update(p + begin, gradient.data() + begin, first ? first + begin : nullptr, end - begin,
+                          &order->sgd[decays], plan);
+    else
+      device().adam_update(p + begin, gradient.data() + begin, first + begin, second + begin, end - begin,
+                           &order->adam[decays], plan);
     i = j;
   }
+  if (!running.empty())
+    device().soft_update(running.data(), statistics, static_cast<float>(settings_.bn_momentum),
+                         static_cast<int64_t>(running.size()), plan);
+}
+
+UpdateResult Update::settle(std::span<const float> total, int64_t flag, const UpdatePlan& plan) {
+  if (plan.skip) return skip(flag ? flag : find_bad(total.first(state_.parameter_floats())));
+  bad_in_a_row_ = 0;
+  UpdateResult result{
+      .learning_rate = learning_rate(), .grad_norm = plan.norm / loss_scale_, .loss_scale = loss_scale_};
+  ++updates_;
+  if (dynamic_scale_ && ++good_in_a_row_ >= settings_.amp.growth_steps) {
+    loss_scale_ = std::min(loss_scale_ * 2, 0x1p24);
+    good_in_a_row_ = 0;
+  }
+  return result;
 }
 
 nlohmann::json Update::save() const {

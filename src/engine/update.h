@@ -18,6 +18,7 @@
 
 #include "config/run_settings.h"
 #include "engine/job_state.h"
+#include "kernels/update_plan.h"
 
 namespace tandem {
 
@@ -45,6 +46,13 @@ class Update {
   // `total` is a combined contribution; `flag` the combined nan_flag. Throws Error(kGuardStopped) at the rule's end.
   UpdateResult apply(std::span<const float> total, int64_t flag);
 
+  // The same in three parts, of which the middle one only queues work: it may be recorded once and run at every step.
+  UpdateOrder order(int64_t flag) const;
+  // `order` and `plan` lie on the device; `bad`: what Device::find_nonfinite() told of shards that are in the total.
+  void queue(std::span<const float> total, const UpdateOrder* order, UpdatePlan* plan, std::span<const int64_t> bad);
+  // What became of it, once the plan is on the host.
+  UpdateResult settle(std::span<const float> total, int64_t flag, const UpdatePlan& plan);
+
   // Everything that resume needs beside the tensors.
   nlohmann::json save() const;
   void load(const nlohmann::json& saved);
@@ -55,7 +63,7 @@ class Update {
   UpdateResult skip(int64_t flag);
   void keep();
   void roll_back();
-  void optimize(std::span<const float> gradient, double learning_rate, float scale);
+  double learning_rate() const;
 
   const RecipeSettings& settings_;
   JobState& state_;
@@ -67,6 +75,7 @@ class Update {
   int64_t good_in_a_row_ = 0, bad_in_a_row_ = 0, rollbacks_ = 0;
   int64_t kept_updates_ = -1;
   std::vector<NamedTensor> kept_;
+  at::Tensor board_;  // on the device: an order and a plan, for apply()
 };
 
 }  // namespace tandem

@@ -27,6 +27,7 @@
 #include "engine/kind.h"
 #include "engine/last_step.h"
 #include "engine/net_combine.h"
+#include "engine/slow_slot.h"
 #include "engine/snapshot.h"
 #include "engine/train_loop.h"
 #include "fleet/messages.h"
@@ -89,6 +90,7 @@ class Worker : public Watch, public LoopObserver {
   void adopt(int64_t ticket_now);  // next_order_: kSamePhase goes on at this ticket
   void train();
   void boundary();
+  void keep_buffers(std::vector<SharedMemory> buffers);
   void take_snapshot(bool hold, bool final);
   void record(const StepRecord& record);
   void settle_order_at_boundary();
@@ -128,10 +130,8 @@ class Worker : public Watch, public LoopObserver {
   std::string last_record_;
   bool fresh_ = true;  // nothing was trained since the loop was built
 
-  double speed_ = 1, shard_began_ = 0, shard_began_cpu_ = 0, combine_began_ = 0;
-  double due_ = 0;           // a slowed slot, for tests: when it would be done with its shards, had it a slower core
-  int64_t slow_after_ = -1;  // for tests: from this step on at slow_speed_
-  double slow_speed_ = 1;
+  double shard_began_ = 0, combine_began_ = 0;
+  SlowSlot slot_;
 };
 
 Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes)
@@ -150,10 +150,7 @@ Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std
   resolver_->apply_toml(text.text(), "recipe.toml");
   freeze(*resolver_, *settings_, 1);
   every_steps_ = parse_interval(settings_->checkpoint.every).value().steps;
-  if (const char* slow = std::getenv("TANDEM_SLOW")) {  // "rank:step:speed"
-    int rank = -1;
-    if (std::sscanf(slow, "%d:%ld:%lf", &rank, &slow_after_, &slow_speed_) != 3 || rank != rank_) slow_after_ = -1;
-  }
+  slot_.read_environment(rank_);
   use_portable_vector();
   set_determinism();
   take_device(*settings_);
@@ -270,12 +267,12 @@ void Worker::adopt(int64_t ticket_now) {
   page().enter(Stage::kRestoring);
   fault_point("before-adopt", loop_->steps_done());
   order_ = post.order;
-  speed_ = post.speed;
+  slot_.set_speed(post.speed);
   me_ = -1;
   for (size_t i = 0; i < order_.members.size(); ++i)
     if (order_.members[i].rank == rank_) me_ = static_cast<int>(i);
   if (me_ < 0) throw std::logic_error("an order without this rank");
-  buffers_ = std::move(post.buffers);
+  keep_buffers(std::move(post.buffers));
   whole_ = post.whole;
   snapshots_ = 0;
 
@@ -307,6 +304,13 @@ void Worker::adopt(int64_t ticket_now) {
   fault_point("after-restore", loop_->steps_done());
   // The rank that told the last record may have died before it did: then ours fills the gap.
   if (me_ == 0 && order_.from == Order::From::kSamePhase && !last_record_.empty()) page().push(last_record_);
+}
+
+// Pinned once, so that a card writes a snapshot at the speed of its bus.
+void Worker::keep_buffers(std::vector<SharedMemory> buffers) {
+  for (SharedMemory& old : buffers_) device().unpin(old.bytes().data());
+  buffers_ = std::move(buffers);
+  for (SharedMemory& buffer : buffers_) device().pin(buffer.bytes().data(), buffer.bytes().size());
 }
 
 void Worker::run() {
@@ -414,32 +418,26 @@ void Worker::phase_begins(int64_t step, int phase) {
   page().phase.store(phase, std::memory_order_relaxed);
   page().enter(Stage::kComputing);
   fault_point("before-phase", step);
-  due_ = 0;
-  if (slow_after_ >= 0 && step >= slow_after_) speed_ = slow_speed_;
+  slot_.phase_begins(step);
 }
 
 void Worker::shard_begins(int shard) {
   page().shard.store(shard, std::memory_order_relaxed);
   page().beats.fetch_add(1, std::memory_order_relaxed);
   shard_began_ = monotonic_seconds();
-  if (speed_ < 1) shard_began_cpu_ = thread_cpu_seconds();
+  slot_.shard_begins();
   fault_point("in-phase", loop_->steps_done());
 }
 
 void Worker::shard_ends(int shard) {
-  if (speed_ < 1) due_ = (due_ > 0 ? due_ : shard_began_) + (thread_cpu_seconds() - shard_began_cpu_) / speed_;
+  slot_.shard_ends();
   const double seconds = monotonic_seconds() - shard_began_;
   page().compute_ns.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
   page().shards_run.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Worker::combine_begins() {
-  const double now = monotonic_seconds();
-  if (const double rest = std::exchange(due_, 0) - now; rest > 0) {
-    std::this_thread::sleep_for(
-        std::chrono::duration<double>(rest));  // at once: between shards its core would get cold
-    page().compute_ns.fetch_add(static_cast<uint64_t>(rest * 1e9), std::memory_order_relaxed);
-  }
+  page().compute_ns.fetch_add(static_cast<uint64_t>(slot_.rest() * 1e9), std::memory_order_relaxed);
   fault_point("before-combine", loop_->steps_done());
   page().enter(Stage::kCombining);
   combine_began_ = monotonic_seconds();

@@ -18,13 +18,13 @@ void check(cudaError_t error, const char* what) {
 
 class CudaDevice : public Device {
  public:
-  explicit CudaDevice(Stream stream) : stream_(stream) {
-    check(cudaMalloc(&answer_, sizeof(double)), "memory for answers");
-    check(cudaHostAlloc(&answer_host_, sizeof(double), cudaHostAllocDefault), "pinned memory for answers");
+  explicit CudaDevice(const Stream* stream) : stream_(*stream) {
+    check(cudaMalloc(&answers_, sizeof(Answers)), "memory for answers");
+    check(cudaHostAlloc(&answers_host_, sizeof(Answers), cudaHostAllocDefault), "pinned memory for answers");
   }
   ~CudaDevice() override {
-    cudaFree(answer_);
-    cudaFreeHost(answer_host_);
+    cudaFree(answers_);
+    cudaFreeHost(answers_host_);
     cudaFree(scratch_);
   }
   bool is_cuda() const override { return true; }
@@ -38,18 +38,25 @@ class CudaDevice : public Device {
   void zero(void* memory, size_t bytes) override {
     if (bytes) check(cudaMemsetAsync(memory, 0, bytes, stream_), "filling with zeros");
   }
+  void fill_ones(void* memory, size_t bytes) override {
+    if (bytes) check(cudaMemsetAsync(memory, 0xFF, bytes, stream_), "filling with ones");
+  }
   void copy(void* to, const void* from, size_t bytes) override {
     if (bytes) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy on the card");
   }
   void to_host(void* host, const void* from, size_t bytes) override {
-    if (!bytes) return;
-    check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream_), "copy to the host");
-    wait();
+    queue_to_host(host, from, bytes);
+    if (bytes) wait();
   }
   void from_host(void* to, const void* host, size_t bytes) override {
-    if (!bytes) return;
-    check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream_), "copy to the card");
-    wait();  // pinned memory is read later than the call returns
+    queue_from_host(to, host, bytes);
+    if (bytes) wait();  // pinned memory is read later than the call returns
+  }
+  void queue_to_host(void* host, const void* from, size_t bytes) override {
+    if (bytes) check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream_), "copy to the host");
+  }
+  void queue_from_host(void* to, const void* host, size_t bytes) override {
+    if (bytes) check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream_), "copy to the card");
   }
   void pin(void* host, size_t bytes) override {
     if (cudaHostRegister(host, bytes, cudaHostRegisterDefault) != cudaSuccess) cudaGetLastError();
@@ -65,42 +72,59 @@ class CudaDevice : public Device {
   void soft_update(float* target, const float* p, float tau, int64_t n) override {
     cuda::soft_update(target, p, tau, n, stream_);
   }
-  void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams& params,
-                   float grad_scale) override {
-    cuda::adam_update(p, g, m, v, n, params, grad_scale, stream_);
+  void fill_dropout_mask(float* out, int64_t n, const RandomSource& key, uint64_t first, double drop) override {
+    if (key.on_device)
+      cuda::fill_dropout_mask(out, n, key.on_device, key.site, first, drop, stream_);
+    else
+      cuda::fill_dropout_mask(out, n, key, first, drop, stream_);
   }
-  void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params,
-                  float grad_scale) override {
-    cuda::sgd_update(p, g, velocity, n, params, grad_scale, stream_);
+
+  void plan_update(UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
+                   const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) override {
+    cuda::sum_of_squares(&answers_->number, gradient, n, norm_scratch(n), stream_);
+    cuda::all_finite(&answers_->truth, statistics, statistic_count, stream_);
+    cuda::decide_update(plan, order, &answers_->number, &answers_->truth, bad, bad_count, stream_);
   }
-  void fill_dropout_mask(float* out, int64_t n, const RandomKey& key, uint64_t first, double drop) override {
-    cuda::fill_dropout_mask(out, n, key, first, drop, stream_);
+  void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
+                   const UpdatePlan* plan) override {
+    cuda::adam_update(p, g, m, v, n, params, plan, stream_);
   }
+  void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
+                  const UpdatePlan* plan) override {
+    cuda::sgd_update(p, g, velocity, n, params, plan, stream_);
+  }
+  void soft_update(float* target, const float* p, float tau, int64_t n, const UpdatePlan* plan) override {
+    cuda::soft_update(target, p, tau, n, plan, stream_);
+  }
+  void find_nonfinite(int64_t* at, const float* x, int64_t n) override { cuda::lower_to_nonfinite(at, x, n, stream_); }
+
   double sum_of_squares(const float* x, int64_t n) override {
-    cuda::sum_of_squares(static_cast<double*>(answer_), x, n,
-                         static_cast<double*>(scratch(sizeof(double) * norm_scratch_doubles(n))), stream_);
-    return answer<double>();
-  }
-  bool all_finite(const float* x, int64_t n) override {
-    cuda::all_finite(static_cast<int*>(answer_), x, n, stream_);
-    return answer<int>() != 0;
+    cuda::sum_of_squares(&answers_->number, x, n, norm_scratch(n), stream_);
+    return answer(&Answers::number);
   }
   int64_t first_nonfinite(const float* x, int64_t n) override {
-    cuda::first_nonfinite(static_cast<int64_t*>(answer_), x, n, stream_);
-    return answer<int64_t>();
+    cuda::first_nonfinite(&answers_->index, x, n, stream_);
+    return answer(&Answers::index);
   }
   uint64_t state_hash(const void* data, int64_t bytes) override {
-    cuda::state_hash(static_cast<uint64_t*>(answer_), data, bytes,
+    cuda::state_hash(&answers_->hash, data, bytes,
                      static_cast<uint64_t*>(scratch(sizeof(uint64_t) * hash_block_count(bytes))), stream_);
-    return answer<uint64_t>();
+    return answer(&Answers::hash);
   }
 
  private:
+  struct Answers {
+    double number;
+    int64_t index;
+    uint64_t hash;
+    int truth;
+  };
   template <class T>
-  T answer() {
-    to_host(answer_host_, answer_, sizeof(T));
-    return *static_cast<T*>(answer_host_);
+  T answer(T Answers::*which) {
+    to_host(&(answers_host_->*which), &(answers_->*which), sizeof(T));
+    return answers_host_->*which;
   }
+  double* norm_scratch(int64_t n) { return static_cast<double*>(scratch(sizeof(double) * norm_scratch_doubles(n))); }
   void* scratch(size_t bytes) {
     if (bytes > scratch_bytes_) {
       wait();  // the old one may be in use
@@ -113,13 +137,14 @@ class CudaDevice : public Device {
     return scratch_;
   }
 
-  Stream stream_;
-  void *answer_ = nullptr, *answer_host_ = nullptr, *scratch_ = nullptr;
+  const Stream& stream_;
+  Answers *answers_ = nullptr, *answers_host_ = nullptr;  // on the card, and in pinned memory
+  void* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_cuda_device(Stream stream) { return std::make_unique<CudaDevice>(stream); }
+std::unique_ptr<Device> make_cuda_device(const Stream* stream) { return std::make_unique<CudaDevice>(stream); }
 
 }  // namespace tandem::cuda

@@ -8,8 +8,8 @@
 
 namespace tandem::cuda {
 
-// Everything is queued on `stream`, of the card that is current now; it must outlive the Device. Failed calls throw
-// CudaError, a lack of memory std::bad_alloc.
-std::unique_ptr<Device> make_cuda_device(Stream stream);
+// Everything is queued on *stream, as it is at that moment: a stream of the card that is current now. Failed calls
+// throw CudaError, a lack of memory std::bad_alloc.
+std::unique_ptr<Device> make_cuda_device(const Stream* stream);
 
 }  // namespace tandem::cuda

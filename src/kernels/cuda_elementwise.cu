@@ -5,15 +5,16 @@
 namespace tandem::cuda {
 namespace {
 
-// Runs body(i) for single elements, or body4(i) for four from 4 * i on and body for the rest.
+// Runs body.one(i) for single elements, or four(i) for four from 4 * i on and one() for the rest. A body whose
+// prepare() says no leaves everything as it is.
 template <typename Body>
 __global__ void each(int64_t n, Body body) {
-  body.prepare();
+  if (!body.prepare()) return;
   for (int64_t i = first_item(); i < n; i += item_stride()) body.one(i);
 }
 template <typename Body>
 __global__ void each4(int64_t n, Body body) {
-  body.prepare();
+  if (!body.prepare()) return;
   for (int64_t i = first_item(); i < n / 4; i += item_stride()) body.four(i);
   const int64_t rest = n / 4 * 4 + first_item();
   if (rest < n) body.one(rest);
@@ -29,16 +30,32 @@ void launch(const char* name, bool by_four, int64_t n, const Body& body, Stream 
   check_launch(name);
 }
 
-template <template <typename> class Source>
+// How a gradient is scaled, and whether it counts at all.
+struct AsGiven {
+  float scale;
+  __device__ bool skip() const { return false; }
+  __device__ float get() const { return scale; }
+};
+struct AsPlanned {
+  const UpdatePlan* plan;
+  __device__ bool skip() const { return plan->skip != 0; }
+  __device__ float get() const { return plan->scale; }
+};
+
+template <template <typename> class Source, typename Scale>
 struct Adam {
   float* p;
   const float* g;
   float *m, *v;
   Source<AdamParams> params;
-  Source<float> grad_scale;
+  Scale grad_scale;
   AdamConstants constants;
 
-  __device__ void prepare() { constants = adam_constants(params.get(), grad_scale.get()); }
+  __device__ bool prepare() {
+    if (grad_scale.skip()) return false;
+    constants = adam_constants(params.get(), grad_scale.get());
+    return true;
+  }
   __device__ void one(int64_t i) const {
     float weight = p[i], first = m[i], second = v[i];
     adam_one(weight, g[i], first, second, constants);
@@ -60,19 +77,21 @@ struct Adam {
   }
 };
 
-template <template <typename> class Source>
+template <template <typename> class Source, typename Scale>
 struct Sgd {
   float* p;
   const float* g;
   float* velocity;
   Source<SgdParams> source;
-  Source<float> source_scale;
+  Scale source_scale;
   SgdParams params;
   float grad_scale;
 
-  __device__ void prepare() {
+  __device__ bool prepare() {
+    if (source_scale.skip()) return false;
     params = source.get();
     grad_scale = source_scale.get();
+    return true;
   }
   __device__ void update(float& weight, float gradient, float& moved) const {
     if (params.momentum == 0.0f)
@@ -110,7 +129,7 @@ struct AddInOrder {
   const float* inputs[kMaxInputs];
   int count;
 
-  __device__ void prepare() const {}
+  __device__ bool prepare() const { return true; }
   __device__ void one(int64_t i) const {
     float sum = inputs[0][i];
     for (int k = 1; k < count; ++k) sum = sum + inputs[k][i];
@@ -133,8 +152,9 @@ struct Blend {
   float* y;
   const float* x;
   Op op;
+  const UpdatePlan* plan = nullptr;
 
-  __device__ void prepare() const {}
+  __device__ bool prepare() const { return !plan || !plan->skip; }
   __device__ void one(int64_t i) const { y[i] = op(y[i], x[i]); }
   __device__ void four(int64_t i) const {
     const float4 a = reinterpret_cast<float4*>(y)[i], b = reinterpret_cast<const float4*>(x)[i];
@@ -154,26 +174,39 @@ struct SoftUpdateOp {
   __device__ float operator()(float target, float p) const { return target + tau * (p - target); }
 };
 
+__global__ void decide(UpdatePlan* plan, const UpdateOrder* order, const double* sum_of_squares,
+                       const int* statistics_finite, const int64_t* bad, int bad_count) {
+  bool flagged = order->flag != 0;
+  for (int i = 0; i < bad_count; ++i) flagged = flagged || bad[i] >= 0;
+  *plan = tandem::decide_update(*sum_of_squares, *statistics_finite != 0, flagged, *order);
+}
+
 }  // namespace
 
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams& params, float grad_scale,
                  Stream stream) {
-  launch("adam_update", aligned16(p, g, m, v), n, Adam<Given>{p, g, m, v, {params}, {grad_scale}, {}}, stream);
+  launch("adam_update", aligned16(p, g, m, v), n, Adam<Given, AsGiven>{p, g, m, v, {params}, {grad_scale}, {}}, stream);
 }
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
-                 const float* grad_scale, Stream stream) {
-  launch("adam_update", aligned16(p, g, m, v), n, Adam<OnDevice>{p, g, m, v, {params}, {grad_scale}, {}}, stream);
+                 const UpdatePlan* plan, Stream stream) {
+  launch("adam_update", aligned16(p, g, m, v), n, Adam<OnDevice, AsPlanned>{p, g, m, v, {params}, {plan}, {}}, stream);
 }
 
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params, float grad_scale,
                 Stream stream) {
-  launch("sgd_update", aligned16(p, g, velocity), n, Sgd<Given>{p, g, velocity, {params}, {grad_scale}, {}, 0.0f},
-         stream);
+  launch("sgd_update", aligned16(p, g, velocity), n,
+         Sgd<Given, AsGiven>{p, g, velocity, {params}, {grad_scale}, {}, 0.0f}, stream);
 }
-void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params, const float* grad_scale,
+void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params, const UpdatePlan* plan,
                 Stream stream) {
-  launch("sgd_update", aligned16(p, g, velocity), n, Sgd<OnDevice>{p, g, velocity, {params}, {grad_scale}, {}, 0.0f},
-         stream);
+  launch("sgd_update", aligned16(p, g, velocity), n,
+         Sgd<OnDevice, AsPlanned>{p, g, velocity, {params}, {plan}, {}, 0.0f}, stream);
+}
+
+void decide_update(UpdatePlan* plan, const UpdateOrder* order, const double* sum_of_squares,
+                   const int* statistics_finite, const int64_t* bad, int bad_count, Stream stream) {
+  decide<<<1, 1, 0, stream>>>(plan, order, sum_of_squares, statistics_finite, bad, bad_count);
+  check_launch("decide_update");
 }
 
 void add_in_order(float* out, const float* const* inputs, int count, int64_t n, Stream stream) {
@@ -198,6 +231,10 @@ void scale(float* x, float a, int64_t n, Stream stream) {
 }
 void soft_update(float* target, const float* p, float tau, int64_t n, Stream stream) {
   launch("soft_update", aligned16(target, p), n, Blend<SoftUpdateOp>{target, p, {tau}}, stream);
+}
+
+void soft_update(float* target, const float* p, float tau, int64_t n, const UpdatePlan* plan, Stream stream) {
+  launch("soft_update", aligned16(target, p), n, Blend<SoftUpdateOp>{target, p, {tau}, plan}, stream);
 }
 
 }  // namespace tandem::cuda

@@ -11,9 +11,9 @@
 #include <string>
 
 #include "kernels/norms.h"
-#include "kernels/optimizers.h"
 #include "kernels/philox.h"
 #include "kernels/state_hash.h"
+#include "kernels/update_plan.h"
 
 struct CUstream_st;
 
@@ -49,19 +49,25 @@ void fill_dropout_mask(float* out, int64_t n, const RandomKey& key, uint64_t fir
                        Stream stream);
 void fill_dropout_mask(float* out, int64_t n, const RandomKey* key, uint64_t first_index, double drop_probability,
                        Stream stream);
+// The key but for its site, which is given.
+void fill_dropout_mask(float* out, int64_t n, const RandomKey* key, uint32_t site, uint64_t first_index,
+                       double drop_probability, Stream stream);
 // out[i] = Permutation(n, seed, epoch).at(first + i) for i < count.
 void fill_permutation(int64_t* out, int64_t count, uint64_t n, uint64_t seed, uint64_t epoch, uint64_t first,
                       Stream stream);
 
-// ---- optimizers.h. The second form of each reads parameters and scale on the device. ----
+// ---- optimizers.h. The second form of each reads parameters and plan on the device. ----
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams& params, float grad_scale,
                  Stream stream);
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
-                 const float* grad_scale, Stream stream);
+                 const UpdatePlan* plan, Stream stream);
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params, float grad_scale,
                 Stream stream);
-void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params, const float* grad_scale,
+void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params, const UpdatePlan* plan,
                 Stream stream);
+// update_plan.h, all on the device: one of `bad` not negative, or a flag in the order, and the plan is to skip.
+void decide_update(UpdatePlan* plan, const UpdateOrder* order, const double* sum_of_squares,
+                   const int* statistics_finite, const int64_t* bad, int bad_count, Stream stream);
 
 // ---- sums.h ----
 // `inputs` is a host array of device pointers; it is copied before the call returns.
@@ -69,6 +75,7 @@ void add_in_order(float* out, const float* const* inputs, int count, int64_t n, 
 void scale_add(float* y, float a, const float* x, int64_t n, Stream stream);
 void scale(float* x, float a, int64_t n, Stream stream);
 void soft_update(float* target, const float* p, float tau, int64_t n, Stream stream);
+void soft_update(float* target, const float* p, float tau, int64_t n, const UpdatePlan* plan, Stream stream);
 
 // ---- norms.h. Results are written to device memory. ----
 // How many doubles of device memory sum_of_squares needs for its block sums.
@@ -81,8 +88,13 @@ void sum_of_squares(double* result, const float* x, int64_t n, double* scratch, 
 void all_finite(int* result, const float* x, int64_t n, Stream stream);
 // The index, or -1.
 void first_nonfinite(int64_t* result, const float* x, int64_t n, Stream stream);
+// The same where *result is -1 already: one launch.
+void lower_to_nonfinite(int64_t* result, const float* x, int64_t n, Stream stream);
 
 // ---- state_hash.h. blocks: device memory for hash_block_count(bytes) numbers, which receives the block hashes. ----
 void state_hash(uint64_t* result, const void* data, int64_t bytes, uint64_t* blocks, Stream stream);
+
+// For tests: work that never ends.
+void hang(Stream stream);
 
 }  // namespace tandem::cuda

@@ -42,6 +42,17 @@ void launch_fill(const char* name, T* out, int64_t n, const RandomKey* key, uint
   check_launch(name);
 }
 
+template <typename Key>
+struct AtSite {  // a key on the device, with another site
+  const Key* pointer;
+  uint32_t site;
+  __device__ Key get() const {
+    Key key = *pointer;
+    key.site = site;
+    return key;
+  }
+};
+
 struct MakeWord {
   __device__ uint32_t operator()(uint32_t bits) const { return bits; }
 };
@@ -104,6 +115,13 @@ void fill_dropout_mask(float* out, int64_t n, const RandomKey& key, uint64_t fir
 void fill_dropout_mask(float* out, int64_t n, const RandomKey* key, uint64_t first_index, double drop_probability,
                        Stream stream) {
   launch_fill("fill_dropout_mask", out, n, key, first_index, MakeMask{dropout_shape(drop_probability)}, stream);
+}
+void fill_dropout_mask(float* out, int64_t n, const RandomKey* key, uint32_t site, uint64_t first_index,
+                       double drop_probability, Stream stream) {
+  if (n <= 0) return;
+  fill<<<grid_for(n / 4 + 2), kThreads, 0, stream>>>(out, n, AtSite<RandomKey>{key, site}, first_index,
+                                                     MakeMask{dropout_shape(drop_probability)});
+  check_launch("fill_dropout_mask");
 }
 
 void fill_permutation(int64_t* out, int64_t count, uint64_t n, uint64_t seed, uint64_t epoch, uint64_t first,

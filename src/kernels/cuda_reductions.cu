@@ -129,11 +129,14 @@ void all_finite(int* result, const float* x, int64_t n, Stream stream) {
 }
 
 void first_nonfinite(int64_t* result, const float* x, int64_t n, Stream stream) {
-  auto* index = reinterpret_cast<unsigned long long*>(result);
-  set_index<<<1, 1, 0, stream>>>(index, ~0ull);
+  set_index<<<1, 1, 0, stream>>>(reinterpret_cast<unsigned long long*>(result), ~0ull);
   check_launch("first_nonfinite, start");
+  lower_to_nonfinite(result, x, n, stream);
+}
+
+void lower_to_nonfinite(int64_t* result, const float* x, int64_t n, Stream stream) {
   if (n <= 0) return;
-  find_first<<<grid_for(n), kThreads, 0, stream>>>(index, x, n);
+  find_first<<<grid_for(n), kThreads, 0, stream>>>(reinterpret_cast<unsigned long long*>(result), x, n);
   check_launch("first_nonfinite");
 }
 

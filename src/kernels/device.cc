@@ -1,5 +1,6 @@
 #include "kernels/device.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -25,11 +26,16 @@ class CpuDevice : public Device {
   void zero(void* memory, size_t bytes) override {
     if (bytes) std::memset(memory, 0, bytes);
   }
+  void fill_ones(void* memory, size_t bytes) override {
+    if (bytes) std::memset(memory, 0xFF, bytes);
+  }
   void copy(void* to, const void* from, size_t bytes) override {
     if (bytes) std::memcpy(to, from, bytes);
   }
   void to_host(void* host, const void* from, size_t bytes) override { copy(host, from, bytes); }
   void from_host(void* to, const void* host, size_t bytes) override { copy(to, host, bytes); }
+  void queue_to_host(void* host, const void* from, size_t bytes) override { copy(host, from, bytes); }
+  void queue_from_host(void* to, const void* host, size_t bytes) override { copy(to, host, bytes); }
   void pin(void*, size_t) override {}
   void unpin(void*) noexcept override {}
   void wait() override {}
@@ -40,19 +46,30 @@ class CpuDevice : public Device {
   void soft_update(float* target, const float* p, float tau, int64_t n) override {
     tandem::soft_update(target, p, tau, n);
   }
-  void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams& params,
-                   float grad_scale) override {
-    tandem::adam_update(p, g, m, v, n, params, grad_scale);
-  }
-  void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params,
-                  float grad_scale) override {
-    tandem::sgd_update(p, g, velocity, n, params, grad_scale);
-  }
-  void fill_dropout_mask(float* out, int64_t n, const RandomKey& key, uint64_t first, double drop) override {
+  void fill_dropout_mask(float* out, int64_t n, const RandomSource& key, uint64_t first, double drop) override {
     tandem::fill_dropout_mask(out, n, key, first, drop);
   }
+
+  void plan_update(UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
+                   const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) override {
+    const bool flagged = order->flag != 0 || std::any_of(bad, bad + bad_count, [](int64_t at) { return at >= 0; });
+    const double squares = flagged ? 0 : tandem::sum_of_squares(gradient, n);  // it will be skipped: one pass saved
+    *plan = decide_update(squares, tandem::all_finite(statistics, statistic_count), flagged, *order);
+  }
+  void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
+                   const UpdatePlan* plan) override {
+    if (!plan->skip) tandem::adam_update(p, g, m, v, n, *params, plan->scale);
+  }
+  void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
+                  const UpdatePlan* plan) override {
+    if (!plan->skip) tandem::sgd_update(p, g, velocity, n, *params, plan->scale);
+  }
+  void soft_update(float* target, const float* p, float tau, int64_t n, const UpdatePlan* plan) override {
+    if (!plan->skip) tandem::soft_update(target, p, tau, n);
+  }
+  void find_nonfinite(int64_t* at, const float* x, int64_t n) override { *at = tandem::first_nonfinite(x, n); }
+
   double sum_of_squares(const float* x, int64_t n) override { return tandem::sum_of_squares(x, n); }
-  bool all_finite(const float* x, int64_t n) override { return tandem::all_finite(x, n); }
   int64_t first_nonfinite(const float* x, int64_t n) override { return tandem::first_nonfinite(x, n); }
   uint64_t state_hash(const void* data, int64_t bytes) override { return tandem::state_hash(data, bytes); }
 };

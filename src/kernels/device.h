@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/optimizers.h"
-#include "kernels/philox.h"
+#include "kernels/random_source.h"
+#include "kernels/update_plan.h"
 
 namespace tandem {
 
@@ -21,9 +21,13 @@ class Device {
   virtual void* allocate(size_t bytes) = 0;  // aligned to 64 bytes or more; throws std::bad_alloc
   virtual void release(void* memory) noexcept = 0;
   virtual void zero(void* memory, size_t bytes) = 0;
+  virtual void fill_ones(void* memory, size_t bytes) = 0;  // every bit: integers become -1
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
   virtual void to_host(void* host, const void* from, size_t bytes) = 0;  // it is there when the call returns
   virtual void from_host(void* to, const void* host, size_t bytes) = 0;  // `host` may change after the call
+  // The same, queued: the host memory, pinned, is read or written by the time of wait().
+  virtual void queue_to_host(void* host, const void* from, size_t bytes) = 0;
+  virtual void queue_from_host(void* to, const void* host, size_t bytes) = 0;
   // Makes copies to and from this host memory fast, where that can be done; nothing else changes.
   virtual void pin(void* host, size_t bytes) = 0;
   virtual void unpin(void* host) noexcept = 0;
@@ -32,13 +36,22 @@ class Device {
   // ---- the kernels of sums.h, optimizers.h, norms.h, state_hash.h, random_fill.h ----
   virtual void add_in_order(float* out, const float* const* inputs, int count, int64_t n) = 0;
   virtual void soft_update(float* target, const float* p, float tau, int64_t n) = 0;
-  virtual void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams& params,
-                           float grad_scale) = 0;
-  virtual void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params,
-                          float grad_scale) = 0;
-  virtual void fill_dropout_mask(float* out, int64_t n, const RandomKey& key, uint64_t first, double drop) = 0;
+  virtual void fill_dropout_mask(float* out, int64_t n, const RandomSource& key, uint64_t first, double drop) = 0;
+
+  // ---- an update: its order and plan lie on this device, and nothing waits for them ----
+  // `bad`: what find_nonfinite() told of each shard.
+  virtual void plan_update(UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
+                           const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) = 0;
+  virtual void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
+                           const UpdatePlan* plan) = 0;
+  virtual void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
+                          const UpdatePlan* plan) = 0;
+  virtual void soft_update(float* target, const float* p, float tau, int64_t n, const UpdatePlan* plan) = 0;
+  virtual void find_nonfinite(int64_t* at, const float* x,
+                              int64_t n) = 0;  // *at is -1; it becomes the first one's index
+
+  // ---- answers ----
   virtual double sum_of_squares(const float* x, int64_t n) = 0;
-  virtual bool all_finite(const float* x, int64_t n) = 0;
   virtual int64_t first_nonfinite(const float* x, int64_t n) = 0;
   virtual uint64_t state_hash(const void* data, int64_t bytes) = 0;
 };

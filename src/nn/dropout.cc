@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-at::Tensor dropout(const at::Tensor& x, double p, const RandomKey& key) {
+at::Tensor dropout(const at::Tensor& x, double p, const RandomSource& key) {
   if (p == 0) return x;
   at::Tensor mask = at::empty(x.sizes(), x.options().dtype(at::kFloat).requires_grad(false));
   Device& where = x.is_cuda() ? device() : cpu_device();

@@ -3,11 +3,11 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "kernels/philox.h"
+#include "kernels/random_source.h"
 
 namespace tandem {
 
 // x with each element kept with probability 1 - p and scaled by 1 / (1 - p). Two calls in one forward need two sites.
-at::Tensor dropout(const at::Tensor& x, double p, const RandomKey& key);
+at::Tensor dropout(const at::Tensor& x, double p, const RandomSource& key);
 
 }  // namespace tandem

@@ -57,11 +57,28 @@ class TinyRl : public Recipe {
     return {{.name = "act", .counts = static_cast<int>(2 + s_.shards)},
             {.name = "ask", .mail = true},
             {.name = "answer", .mail = true},
-            {.name = "learn", .gradients = true, .floats = 1}};
+            {.name = "learn", .gradients = true, .floats = 1, .recordable = true}};
   }
 
   void init_shard(ShardContext& context) override {
     for (int64_t g = 0; g < s_.games; ++g) game(context, g) = new_game(context.random(kInitialState), g);
+  }
+
+  std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) override {
+    if (phase.name != "learn") return {};
+    const int64_t piece = s_.piece(), first = context.micro * piece;
+    at::Tensor before = at::empty({piece, CatchGame::kFeatures}), after = at::empty({piece, CatchGame::kFeatures});
+    at::Tensor reward = at::empty({piece}), done = at::empty({piece}), action = at::empty({piece}, at::kLong);
+    for (int64_t i = 0; i < piece; ++i) {
+      Row r;
+      std::memcpy(&r, context.mail()[first + i].row.data(), sizeof(r));
+      std::memcpy(before.data_ptr<float>() + i * CatchGame::kFeatures, r.before, sizeof(r.before));
+      std::memcpy(after.data_ptr<float>() + i * CatchGame::kFeatures, r.after, sizeof(r.after));
+      reward.data_ptr<float>()[i] = r.reward;
+      done.data_ptr<float>()[i] = r.done;
+      action.data_ptr<int64_t>()[i] = r.action;
+    }
+    return {before, after, reward, done, action};
   }
 
   void run(const Phase& phase, ShardContext& context) override {
@@ -162,19 +179,8 @@ class TinyRl : public Recipe {
   }
 
   void learn(ShardContext& context) {
-    const int64_t piece = s_.piece(), first = context.micro * piece;
-    at::Tensor before = at::empty({piece, CatchGame::kFeatures}), after = at::empty({piece, CatchGame::kFeatures});
-    at::Tensor reward = at::empty({piece}), done = at::empty({piece}), action = at::empty({piece}, at::kLong);
-    for (int64_t i = 0; i < piece; ++i) {
-      Row r;
-      std::memcpy(&r, context.mail()[first + i].row.data(), sizeof(r));
-      std::memcpy(before.data_ptr<float>() + i * CatchGame::kFeatures, r.before, sizeof(r.before));
-      std::memcpy(after.data_ptr<float>() + i * CatchGame::kFeatures, r.after, sizeof(r.after));
-      reward.data_ptr<float>()[i] = r.reward;
-      done.data_ptr<float>()[i] = r.done;
-      action.data_ptr<int64_t>()[i] = r.action;
-    }
-    for (at::Tensor* t : {&before, &after, &reward, &done, &action}) *t = here(*t);
+    const at::Tensor &before = context.inputs()[0], &after = context.inputs()[1], &reward = context.inputs()[2],
+                     &done = context.inputs()[3], &action = context.inputs()[4];
     at::Tensor goal;
     {
       at::NoGradGuard no_grad;  // double Q: the net chooses, the target judges
@@ -185,7 +191,7 @@ class TinyRl : public Recipe {
     const at::Tensor q = net_->forward(before).gather(1, action.unsqueeze(1)).squeeze(1).to(at::kFloat);
     const at::Tensor loss = at::huber_loss(q, goal, at::Reduction::Sum) / static_cast<double>(s_.batch_size);
     context.backward(loss);
-    context.floats[0] += loss.item<float>();
+    context.add(0, loss);
   }
 
   const TinyRlSettings& s_;

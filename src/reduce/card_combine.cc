@@ -20,6 +20,7 @@ struct CardCombine::Vectors {
   Device& device;
   std::vector<std::vector<float>> partials;  // on the host, on their way to the others
   float* total = nullptr;                    // on the card
+  Partials made;                             // by a recording, in place of `sum`
 };
 
 CardCombine::CardCombine(int shards, ShardRange mine, std::unique_ptr<Combine> inner, Device& device)
@@ -47,21 +48,37 @@ void CardCombine::begin(const ContributionLayout& layout) {
   if (alone_) on_host.floats = 0;
   inner_->begin(on_host);
   now_ = &vectors_for(layout.floats);
-  now_->sum.begin();
+  begin_floats();
 }
 
 void CardCombine::add(int shard, Contribution contribution) {
-  now_->sum.add(shard, std::exchange(contribution.floats, {}), contribution.stays);
+  if (!contribution.floats.empty()) add_floats(shard, std::exchange(contribution.floats, {}), contribution.stays);
   inner_->add(shard, std::move(contribution));
 }
+
+void CardCombine::begin_floats() {
+  now_->made.clear();
+  now_->sum.begin();
+}
+
+void CardCombine::add_floats(int shard, std::span<const float> floats, bool stays) {
+  if (now_->length > 0) now_->sum.add(shard, floats, stays);
+}
+
+Partials CardCombine::floats_added() const {  // throws if a shard is missing
+  if (now_->length == 0) return {};
+  return now_->made.empty() ? now_->sum.partials() : now_->made;
+}
+
+void CardCombine::set_floats(Partials sums) { now_->made = std::move(sums); }
 
 void CardCombine::add_partial(int node, std::span<const float> floats) { now_->sum.add_partial(node, floats); }
 
 Total CardCombine::finish() {
-  const auto partials = now_->sum.partials();  // throws if a shard is missing
+  const Partials partials = floats_added();
   if (alone_) {
     Total total = inner_->finish();
-    total.floats = partials[0].values;
+    if (!partials.empty()) total.floats = partials[0].values;
     return total;
   }
   for (size_t k = 0; k < now_->partials.size(); ++k) {

@@ -19,7 +19,11 @@ class CardCombine : public Combine {
   CardCombine(int shards, ShardRange mine, std::unique_ptr<Combine> inner, Device& device);
   ~CardCombine() override;
   void begin(const ContributionLayout& layout) override;
-  void add(int shard, Contribution contribution) override;  // floats on the card
+  void add(int shard, Contribution contribution) override;  // floats on the card, if they were not added before
+  void begin_floats() override;
+  void add_floats(int shard, std::span<const float> floats, bool stays) override;
+  Partials floats_added() const override;
+  void set_floats(Partials sums) override;
   void add_partial(int node, std::span<const float> floats) override;
   Total finish() override;  // floats on the card
   const Inbox& inbox(int shard) const override { return inner_->inbox(shard); }

@@ -9,6 +9,17 @@ void Inbox::sort() {
   std::stable_sort(letters_.begin(), letters_.end(), [](const Letter& a, const Letter& b) { return a.from < b.from; });
 }
 
+namespace {
+
+[[noreturn]] void not_on_a_card() { throw std::logic_error("this combine takes no contributions from a card"); }
+
+}  // namespace
+
+void Combine::begin_floats() { not_on_a_card(); }
+void Combine::add_floats(int, std::span<const float>, bool) { not_on_a_card(); }
+Partials Combine::floats_added() const { not_on_a_card(); }
+void Combine::set_floats(Partials) { not_on_a_card(); }
+
 LocalCombine::LocalCombine(int shards, std::vector<ShardRange> ranges, int64_t first_ticket)
     : tree_(shards),
       ranges_(std::move(ranges)),

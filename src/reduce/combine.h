@@ -36,6 +36,8 @@ struct Total {
   std::span<const int64_t> counts, maxima;
 };
 
+using Partials = std::vector<ExactSum<float>::Partial>;
+
 class Combine {
  public:
   virtual ~Combine() = default;
@@ -48,6 +50,13 @@ class Combine {
   // most have no use for it.
   virtual void ready(int shard, std::span<const float> vector, int64_t first, int64_t last) {}
   virtual bool wants_ready(int shard) const { return false; }
+  // ---- on a card: a shard's floats are added when they are queued, the rest of its contribution when it is known ----
+  virtual void begin_floats();  // once more from the start, within a phase
+  virtual void add_floats(int shard, std::span<const float> floats, bool stays);
+  virtual Partials floats_added() const;  // what this worker's shards add up to, once all are added
+  // The same sums, at the same places, made by a recording of add_floats().
+  virtual void set_floats(Partials sums);
+
   virtual Total finish() = 0;                       // every shard of every worker; valid until begin()
   virtual const Inbox& inbox(int shard) const = 0;  // what the last phase sent to a shard of ours
   virtual void drop_mail() = 0;                     // at a step's end

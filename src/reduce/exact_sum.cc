@@ -27,6 +27,18 @@ void copy_to_place(float* place, const float* values, int64_t n) {
 
 void copy_to_place(double* place, const double* values, int64_t n) { std::copy_n(values, n, place); }
 
+void add_all(Device& device, float* out, const float* const* inputs, int count, int64_t n) {
+  device.add_in_order(out, inputs, count, n);
+}
+
+void add_all(Device&, double* out, const double* const* inputs, int count, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    double sum = inputs[0][i];
+    for (int k = 1; k < count; ++k) sum += inputs[k][i];
+    out[i] = sum;
+  }
+}
+
 void add_to(Device&, double* sum, const double* values, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] += values[i];
 }
@@ -42,7 +54,10 @@ template <class T>
 ExactSum<T>::ExactSum(const SumTree& tree, int64_t length, int first, int last, Device& device)
     : tree_(tree), length_(length), device_(&device), tops_(tree.cover(first, last)), pending_(tree.node_count()) {
   for (int id : tops_) pending_[id].top = true;
-  for (int id = 0; id < tree.node_count(); ++id) pending_[id].early.resize(tree.node(id).children.size());
+  for (int id = 0; id < tree.node_count(); ++id) {
+    pending_[id].early.resize(tree.node(id).children.size());
+    pending_[id].kept.resize(tree.node(id).children.size());
+  }
 }
 
 // The buffer that a node's first child is copied to becomes the node's sum, and so on up the tree: what is copied for
@@ -71,7 +86,8 @@ void ExactSum<T>::begin() {
   for (Pending& p : pending_) {
     give_back(std::move(p.sum));
     for (Buffer& buffer : p.early) give_back(std::move(buffer));
-    p.next = 0;
+    std::ranges::fill(p.kept, nullptr);
+    p.next = p.present = 0;
     p.given = false;
     p.lent = {};
   }
@@ -121,6 +137,27 @@ void ExactSum<T>::deliver(int node, std::span<const T> values, bool stays) {
     if (n.parent < 0) throw std::logic_error("ExactSum: a shard outside its range");
     Pending& parent = pending_[n.parent];
     if (parent.given) throw std::logic_error("ExactSum: shard " + std::to_string(n.first) + " came twice");
+    const bool keep = stays && !owned && parent.next == 0 && !parent.place;
+    if (keep || parent.present > 0) {
+      if (parent.early[n.place] || parent.kept[n.place])
+        throw std::logic_error("ExactSum: shard " + std::to_string(n.first) + " came twice");
+      if (parent.present == 0)
+        parent.present = static_cast<int>(std::ranges::count_if(parent.early, [](const Buffer& b) { return bool(b); }));
+      if (keep)
+        parent.kept[n.place] = values.data();
+      else
+        parent.early[n.place] = owned ? std::move(owned) : copy_of(values, node);
+      if (++parent.present < static_cast<int>(parent.kept.size())) return;
+      std::vector<const T*> inputs = parent.kept;
+      for (size_t k = 0; k < inputs.size(); ++k)
+        if (!inputs[k]) inputs[k] = parent.early[k].get();
+      owned = take_buffer();
+      add_all(*device_, owned.get(), inputs.data(), static_cast<int>(inputs.size()), length_);
+      for (Buffer& buffer : parent.early) give_back(std::move(buffer));
+      node = n.parent;
+      values = {owned.get(), static_cast<size_t>(length_)};
+      continue;
+    }
     if (n.place > 0 && n.place == parent.next) {  // its turn: added straight from where it lies
       add_to(*device_, parent.sum.get(), values.data(), length_);
       give_back(std::move(owned));

@@ -1,7 +1,8 @@
 // reduce/exact_sum.h -- adds shards' vectors along the SumTree, in any order of arrival, to the same bits.
 //
 // A node's value is ((c0 + c1) + c2)... over its children. A child that arrives in turn is added at once; one that
-// comes early waits in a buffer. Visiting shards in their order needs one buffer per level and one pass per shard.
+// comes early waits in a buffer. Visiting shards in their order needs one buffer per level and one pass per shard;
+// where the shards' vectors stay, it is one pass per node.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +57,10 @@ class ExactSum {
     int next = 0;        // how many children are in `sum`
     T* place = nullptr;  // where a copy of this node goes: it is the first of a top node that has a place
     Buffer sum;
-    std::span<const T> lent;    // instead of `sum`, in a top node: the caller's memory
-    std::vector<Buffer> early;  // children that came before their turn
+    std::span<const T> lent;     // instead of `sum`, in a top node: the caller's memory
+    std::vector<Buffer> early;   // children that came before their turn
+    std::vector<const T*> kept;  // children that stay where they are: they are added up all at once, in one pass
+    int present = 0;             // children in `early` or `kept`, once one is kept
   };
 
   void deliver(int node, std::span<const T> values, bool stays);

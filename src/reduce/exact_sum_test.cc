@@ -56,7 +56,7 @@ TEST(ExactSum, AnyOrderAndAnyGroupingGiveTheBitsOfTheTree) {
       std::vector<int> order(cuts[c + 1] - cuts[c]);
       std::iota(order.begin(), order.end(), cuts[c]);
       std::shuffle(order.begin(), order.end(), random);
-      for (int shard : order) workers.back()->add(shard, v[shard]);
+      for (int shard : order) workers.back()->add(shard, v[shard], /*stays=*/random() % 3 == 0 || trial % 4 == 0);
       for (const auto& p : workers.back()->partials()) partials.push_back(p);
     }
     std::shuffle(partials.begin(), partials.end(), random);

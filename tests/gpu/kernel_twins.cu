@@ -181,22 +181,23 @@ void optimizer_twins(Report& report, const Size& size) {
     Pair<float> p(values(n, 1), shift), g(values(n, 2), shift), m(values(n, 3), shift), v(positive(n, 4), shift);
     const AdamParams params = adam_params(3e-4, 0.9, 0.999, 1e-8, 0.01, decoupled, 7);
     AdamParams* device_params;
-    float* device_scale;
+    UpdatePlan* device_plan;
     const float grad_scale = 0.125f;
     check(cudaMalloc(&device_params, sizeof params), "cudaMalloc");
-    check(cudaMalloc(&device_scale, sizeof grad_scale), "cudaMalloc");
+    const UpdatePlan plan{.scale = grad_scale};
+    check(cudaMalloc(&device_plan, sizeof plan), "cudaMalloc");
     check(cudaMemcpy(device_params, &params, sizeof params, cudaMemcpyHostToDevice), "copy to the device");
-    check(cudaMemcpy(device_scale, &grad_scale, sizeof grad_scale, cudaMemcpyHostToDevice), "copy to the device");
+    check(cudaMemcpy(device_plan, &plan, sizeof plan, cudaMemcpyHostToDevice), "copy to the device");
     adam_update(p.host(), g.host(), m.host(), v.host(), n, params, grad_scale);
     adam_update(p.host(), g.host(), m.host(), v.host(), n, params, grad_scale);
     cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, params, grad_scale, nullptr);
-    cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, device_params, device_scale, nullptr);
+    cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, device_params, device_plan, nullptr);
     const bool equal = p.equal() && g.equal() && m.equal() && v.equal();
     report.line(decoupled ? "adamw_update" : "adam_update", n, shift, equal, timed(size, 28, [&] {
                   cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, params, grad_scale, nullptr);
                 }));
     cudaFree(device_params);
-    cudaFree(device_scale);
+    cudaFree(device_plan);
   }
   for (int form = 0; form < 4; ++form) {
     SgdParams params{0.05f, form == 0 ? 0.0f : 0.9f, 0.01f, form == 2, form == 3};

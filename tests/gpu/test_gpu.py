@@ -3,7 +3,7 @@
 
 Parts: twins (each kernel beside its CPU twin), operators (which library operators give equal bits), digests (one digest
 on one, two and three workers, in several processes, under disturbance, after kills and a resume), settings (the same
-with other precisions and accumulation), times. One line per check; a JSON file with everything; the minutes of each
+with other precisions and accumulation), graphs (a step as one graph and launch by launch), faults, checkpoints, times. One line per check; a JSON file with everything; the minutes of each
 part. Exit 1 if a check failed, 2 if there is no card.
 """
 import argparse
@@ -133,6 +133,99 @@ def settings(c):
         c.check(len(seen) == 1 and "none" not in seen, f"{recipe} {' '.join(more)}: one digest on one and three workers", [s[:12] for s in seen])
 
 
+def step_milliseconds(runs, told, skip=8):
+    records = [json.loads(line) for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()]
+    seconds = sorted(r["seconds"] for r in records[skip:])
+    return 1e3 * seconds[len(seconds) // 2]
+
+
+def graphs(c):
+    """A step as one CUDA graph, and launch by launch: the same bits, and how much faster."""
+    runs = Runs(c)
+    for recipe, more in (("tiny", ["--steps", 300]), ("tiny", ["--steps", 60, "--precision", "fp16"]), ("tiny", ["--steps", 30, "--accumulation", 2]),
+                         ("tiny-rl", ["--steps", 40]), ("mixed", ["--steps", 40])):
+        told = {}
+        for way, env in (("graph", {}), ("plain", {"TANDEM_GRAPHS": "off"})):
+            for workers in (1, 2):
+                told[way, workers] = runs.train(recipe, *more, "--devices", ",".join(["cuda:0"] * workers), env=env)
+        if not all(told.values()):
+            continue
+        name = f"{recipe} {' '.join(map(str, more[2:]))}".strip()
+        c.check(len({t["digest"] for t in told.values()}) == 1, f"{name}: one digest with and without graphs, on one and two workers",
+                {f"{way} {n}": t["digest"][:12] for (way, n), t in told.items()})
+        plain = {line for t in told.values() for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "call by call" in line}
+        c.check(not plain, f"{name}: is recorded", plain or "")
+        speeds = {f"{way} {n}": round(step_milliseconds(runs, t), 3) for (way, n), t in told.items()}
+        c.check(True, f"{name}: ms a step", speeds)
+        c.results.setdefault("step_ms", {})[name] = speeds
+    got = runs.digest("tiny", "--steps", 20, "--devices", "cuda:0", env={"CUDA_LAUNCH_BLOCKING": "1"})
+    want = runs.digest("tiny", "--steps", 20, "--devices", "cuda:0")
+    c.check(got == want, "tiny with CUDA_LAUNCH_BLOCKING=1", got[:12])
+
+
+def workers_of(pid):
+    return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def faults(c):
+    """Deaths in the middle of graphs, no memory on one rank, a card that stops answering: the digest of a quiet run."""
+    runs = Runs(c)
+    args = ["--steps", 3000, "--checkpoint-every", "1000"]
+    quiet = runs.train("tiny", *args, "--devices", "cuda:0")
+    want, kills = quiet.get("digest"), 0
+    process = subprocess.Popen([c.bin / "tandem", "train", "tiny", "--seed", "7", "--json", *map(str, args), "--devices", "cuda:0,cuda:0,cuda:0"],
+                               cwd=runs.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    random = __import__("random").Random(5)
+    for line in process.stderr:
+        if line.startswith("run"):
+            run_dir = runs.dir / line.split()[1]
+        if line.startswith("exact"):
+            break
+    drain = __import__("threading").Thread(target=process.stderr.read)
+    drain.start()
+    records = subprocess.Popen(["tail", "-n", "+1", "-F", f"--pid={process.pid}", run_dir / "metrics.jsonl"], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True)
+    next_kill = 200
+    for line in records.stdout:
+        alive = workers_of(process.pid) if process.poll() is None else []
+        if json.loads(line)["step"] >= next_kill and len(alive) == 3:
+            os.kill(random.choice(alive), signal.SIGKILL)
+            kills += 1
+            next_kill += random.randrange(100, 700)
+    drain.join()
+    told = json.loads(process.stdout.read())
+    process.wait()
+    c.check(told["digest"] == want and kills >= 2, f"tiny: {kills} of three workers killed at random moments", told["digest"][:12])
+    events = [json.loads(line) for line in (runs.dir / told["dir"] / "events.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()]
+    gaps = []
+    for event in events:
+        if event["kind"] == "fault":
+            later = [r["t"] for r in records if r["t"] > event["t"]]
+            gaps += [min(later) - event["t"]] if later else []
+    c.check(bool(gaps) and max(gaps) <= 5, "a step is finished after each death within", f"{max(gaps, default=-1):.2f} s (goal 5 and the re-run)")
+    for act, words in (("oom", "out of memory"), ("hang", "")):
+        begin = time.monotonic()
+        told = runs.train("tiny", "--steps", 60, "--devices", "cuda:0,cuda:0", env={"TANDEM_FAULT": f"in-phase rank=1 step=30 do={act}"})
+        alone = runs.digest("tiny", "--steps", 60, "--devices", "cuda:0")
+        text = (runs.dir / told["dir"] / "events.jsonl").read_text() if told else ""
+        lines = [json.loads(line)["text"] for line in text.splitlines() if "rank 1" in line]
+        c.check(told.get("digest") == alone and words in text, f"tiny: rank 1 of two, do={act} in step 30: {time.monotonic() - begin:.1f} s", lines[:1])
+
+
+def checkpoints(c):
+    """A gigabyte of state, saved while it trains."""
+    runs = Runs(c)
+    told = runs.train("tiny", "--set", "hidden=6400", "--set", "shards=1", "--steps", 60, "--devices", "cuda:0",
+                      "--checkpoint-every", "20")
+    if told:
+        records = [json.loads(line) for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()]
+        gaps = [b["t"] - a["t"] - b["seconds"] for a, b in zip(records[5:], records[6:])]
+        size = sum(f.stat().st_size for f in (runs.dir / told["dir"] / "checkpoints").rglob("*") if f.is_file())
+        c.results["checkpoint"] = {"gaps_ms": [round(1e3 * g, 2) for g in sorted(gaps)[-6:]], "bytes": size}
+        c.check(max(gaps) <= 0.05, "the longest stall of a checkpoint of 1 GB", f"{1e3 * max(gaps):.1f} ms (goal 50); {size / 1e9:.2f} GB in the folder")
+
+
 def times(c):
     runs = Runs(c)
     for recipe in ("tiny", "mixed"):
@@ -145,7 +238,7 @@ def times(c):
             c.check(first <= 10, f"{recipe}: first step after the command", f"{first:.1f} s (goal 10), then {1e3 * median:.2f} ms a step")
 
 
-PARTS = {"twins": twins, "operators": operators, "digests": digests, "settings": settings, "times": times}
+PARTS = {"twins": twins, "operators": operators, "digests": digests, "settings": settings, "graphs": graphs, "faults": faults, "checkpoints": checkpoints, "times": times}
 
 
 def main():

@@ -1,0 +1,120 @@
+#include "engine/card_phase.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+
+#include "nn/here.h"
+
+namespace tandem {
+namespace {
+
+// As libtorch's allocator aligns: libraries choose kernels by alignment, and bits follow kernels.
+constexpr size_t kAlign = 512;
+
+size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+size_t piece_bytes(const std::vector<at::Tensor>& tensors) {
+  size_t bytes = 0;
+  for (const at::Tensor& t : tensors) bytes += aligned(t.nbytes());
+  return bytes;
+}
+
+constexpr size_t kPlanBytes = 64, kScaleOffset = (sizeof(UpdateOrder) + 63) / 64 * 64, kKeysOffset = kScaleOffset + 64;
+static_assert(sizeof(UpdatePlan) <= kPlanBytes);
+
+}  // namespace
+
+Mirror::Mirror(size_t bytes, int host_copies)
+    : bytes_(bytes),
+      card_(static_cast<std::byte*>(device().allocate(bytes))),
+      host_(bytes * static_cast<size_t>(host_copies)) {
+  device().pin(host_.data(), host_.size());
+}
+
+Mirror::~Mirror() {
+  device().unpin(host_.data());
+  device().release(card_);
+}
+
+Board::Board(int shards, int counts, int floats)
+    : shards_(shards),
+      counts_(counts),
+      floats_(floats),
+      memory_(kPlanBytes + (shards_ + shards_ * counts_) * sizeof(int64_t) + floats_ * sizeof(float)) {}
+
+void Board::queue_clear() {
+  device().fill_ones(bad_on_card().data(), bad_on_card().size_bytes());
+  const size_t done = kPlanBytes + shards_ * sizeof(int64_t);
+  device().zero(memory_.on_card() + done, memory_.size() - done);
+}
+
+void Board::queue_fetch(const float* floats) {
+  if (floats)
+    device().copy(memory_.on_card() + memory_.size() - floats_ * sizeof(float), floats, floats_ * sizeof(float));
+  memory_.queue_down();
+}
+
+std::span<int64_t> Board::bad_on_card() const {
+  return {reinterpret_cast<int64_t*>(memory_.on_card() + kPlanBytes), shards_};
+}
+
+at::Tensor Board::counts_on_card(int slot) const {
+  int64_t* first = bad_on_card().data() + shards_ + static_cast<size_t>(slot) * counts_;
+  return at::from_blob(first, {static_cast<int64_t>(counts_)}, here(at::kLong));
+}
+
+std::span<int64_t> Board::words() {
+  return {reinterpret_cast<int64_t*>(memory_.on_host() + kPlanBytes), shards_ + shards_ * counts_};
+}
+
+std::span<const float> Board::floats() {
+  return {reinterpret_cast<float*>(memory_.on_host() + memory_.size() - floats_ * sizeof(float)), floats_};
+}
+
+InputTray::InputTray(int pieces, const std::vector<at::Tensor>& first)
+    : pieces_(pieces),
+      keys_end_(aligned(kKeysOffset + static_cast<size_t>(pieces) * sizeof(RandomKey))),
+      piece_bytes_(piece_bytes(first)),
+      memory_(keys_end_ + static_cast<size_t>(pieces) * piece_bytes_, /*host_copies=*/2),
+      tensors_(pieces) {
+  size_t offset = 0;
+  for (const at::Tensor& t : first) {
+    offsets_.push_back(offset);
+    for (int piece = 0; piece < pieces; ++piece)
+      tensors_[piece].push_back(
+          at::from_blob(memory_.on_card() + tensor_offset(piece) + offset, t.sizes(), here(t.scalar_type())));
+    offset += aligned(t.nbytes());
+  }
+}
+
+bool InputTray::fits(const std::vector<at::Tensor>& tensors) const {
+  bool fits = tensors.size() == offsets_.size();
+  for (size_t i = 0; fits && i < tensors.size(); ++i)
+    fits = tensors[i].sizes() == tensors_[0][i].sizes() && tensors[i].scalar_type() == tensors_[0][i].scalar_type();
+  return fits;
+}
+
+void InputTray::put(int copy, int piece, const RandomKey& key, const std::vector<at::Tensor>& tensors) {
+  std::memcpy(memory_.on_host(copy) + kKeysOffset + static_cast<size_t>(piece) * sizeof(RandomKey), &key, sizeof(key));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor flat = tensors[i].contiguous();
+    std::memcpy(memory_.on_host(copy) + tensor_offset(piece) + offsets_[i], flat.data_ptr(), flat.nbytes());
+  }
+}
+
+void InputTray::put(int copy, const UpdateOrder& order) {
+  std::memcpy(memory_.on_host(copy), &order, sizeof(order));
+  const float scale = static_cast<float>(order.loss_scale);
+  std::memcpy(memory_.on_host(copy) + kScaleOffset, &scale, sizeof(scale));
+}
+
+void InputTray::queue_up_order(int copy) { memory_.queue_up(copy, kKeysOffset); }
+
+const RandomKey* InputTray::key(int piece) const {
+  return reinterpret_cast<const RandomKey*>(memory_.on_card() + kKeysOffset) + piece;
+}
+
+at::Tensor InputTray::loss_scale() const { return at::from_blob(memory_.on_card() + kScaleOffset, {}, here()); }
+
+}  // namespace tandem

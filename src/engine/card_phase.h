@@ -1,0 +1,109 @@
+// engine/card_phase.h -- one phase on a card: where its shards find what they need, where their answers gather, and its
+// recording.
+//
+// Inputs lie in one piece of memory on the card (the tray), filled by one copy a step; answers in another (the board),
+// fetched by one copy. So a worker's whole phase is one queue of work with fixed addresses: it is launched call by call
+// in the first steps, then recorded once and played at every step. With one worker the update is part of it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/card.h"
+#include "kernels/random_source.h"
+#include "kernels/update_plan.h"
+#include "reduce/combine.h"
+
+namespace tandem {
+
+// Memory on the card with a twin in pinned host memory.
+class Mirror {
+ public:
+  Mirror(size_t bytes, int host_copies = 1);
+  ~Mirror();
+  Mirror(const Mirror&) = delete;
+  size_t size() const { return bytes_; }
+  std::byte* on_card() const { return card_; }
+  std::byte* on_host(int copy = 0) { return host_.data() + static_cast<size_t>(copy) * bytes_; }
+  void queue_up(int copy) { queue_up(copy, bytes_); }
+  void queue_up(int copy, size_t first_bytes) { device().queue_from_host(card_, on_host(copy), first_bytes); }
+  void queue_down() { device().queue_to_host(on_host(), card_, bytes_); }
+
+ private:
+  size_t bytes_;
+  std::byte* card_;
+  std::vector<std::byte> host_;
+};
+
+// What the shards of one phase tell: a NaN index and integer sums each, and what became of the update.
+class Board {
+ public:
+  Board(int shards, int counts, int floats);
+  void queue_clear();
+  // Fetches everything; `floats`: the recipe's sums in the total, on the card, or null.
+  void queue_fetch(const float* floats);
+
+  std::span<int64_t> bad_on_card() const;
+  int64_t* bad_on_card(int slot) const { return bad_on_card().data() + slot; }
+  at::Tensor counts_on_card(int slot) const;
+  UpdatePlan* plan_on_card() const { return reinterpret_cast<UpdatePlan*>(memory_.on_card()); }
+
+  // After queue_fetch() and a wait:
+  const UpdatePlan& plan() { return *reinterpret_cast<UpdatePlan*>(memory_.on_host()); }
+  int64_t bad(int slot) { return words()[slot]; }
+  std::span<const int64_t> counts(int slot) { return words().subspan(shards_ + slot * counts_, counts_); }
+  std::span<const float> floats();
+
+ private:
+  std::span<int64_t> words();
+  size_t shards_, counts_, floats_;
+  Mirror memory_;
+};
+
+// The inputs of all pieces of all shards of one phase, and the update's order.
+class InputTray {
+ public:
+  // Sizes are those of `first`, the inputs of one piece; every piece has the same.
+  InputTray(int pieces, const std::vector<at::Tensor>& first);
+  bool fits(const std::vector<at::Tensor>& tensors) const;
+  void put(int copy, int piece, const RandomKey& key, const std::vector<at::Tensor>& tensors);
+  void put(int copy, const UpdateOrder& order);
+  void queue_up(int copy) { memory_.queue_up(copy); }
+  void queue_up_order(int copy);  // that alone
+
+  const RandomKey* key(int piece) const;
+  const UpdateOrder* order() const { return reinterpret_cast<const UpdateOrder*>(memory_.on_card()); }
+  at::Tensor loss_scale() const;
+  const std::vector<at::Tensor>& tensors(int piece) const { return tensors_[piece]; }
+
+ private:
+  size_t tensor_offset(int piece) const { return keys_end_ + static_cast<size_t>(piece) * piece_bytes_; }
+  int pieces_;
+  size_t keys_end_, piece_bytes_;
+  std::vector<size_t> offsets_;  // of a piece's tensors
+  Mirror memory_;
+  std::vector<std::vector<at::Tensor>> tensors_;  // on the card
+};
+
+struct CardPhase {
+  CardPhase(int shards, int counts, int floats) : board(shards, counts, floats) {}
+  Board board;
+  std::unique_ptr<InputTray> tray;
+  std::unique_ptr<Recording> shards, step;  // the second with the update
+  std::unique_ptr<Recording> update;        // alone, of a total at `total`
+  const float* total = nullptr;
+  Partials partials;                              // where a recording leaves its sums
+  std::vector<std::vector<int64_t>> host_counts;  // what run() counted on the host while it was recorded
+  int branches = 1;                               // shards that run side by side in the recording
+  int agreed = 0;                                 // times that the recording gave the bits of plain launches
+  std::string why_plain;                          // not empty: it is not recorded
+  int64_t staged_step = -1;                       // whose inputs lie in host copy staged_step % 2
+};
+
+}  // namespace tandem

@@ -1,0 +1,52 @@
+// engine/slow_slot.h -- a CPU slot that plays a slower machine, for tests (`--devices cpu:2@1,0.5`, TANDEM_SLOW).
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace tandem {
+
+class SlowSlot {
+ public:
+  void set_speed(double speed) { speed_ = speed; }
+  // TANDEM_SLOW="rank:step:speed": from this step on.
+  void read_environment(int rank) {
+    const char* text = std::getenv("TANDEM_SLOW");
+    int whose = -1;
+    long step = -1;
+    if (!text || std::sscanf(text, "%d:%ld:%lf", &whose, &step, &later_) != 3 || whose != rank) return;
+    later_from_ = step;
+  }
+  void phase_begins(int64_t step) {
+    due_ = 0;
+    if (later_from_ >= 0 && step >= later_from_) speed_ = later_;
+  }
+  void shard_begins() {
+    if (speed_ >= 1) return;
+    if (due_ == 0) due_ = monotonic_seconds();
+    cpu_ = thread_cpu_seconds();
+  }
+  void shard_ends() {
+    if (speed_ < 1) due_ += (thread_cpu_seconds() - cpu_) / speed_;
+  }
+  // Sleeps until a slower core would be done with its shards; returns the seconds. At once: between shards its core
+  // would get cold, and slower still.
+  double rest() {
+    const double left = due_ > 0 ? std::max(0.0, due_ - monotonic_seconds()) : 0;
+    if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
+    due_ = 0;
+    return left;
+  }
+
+ private:
+  double speed_ = 1, later_ = 1, due_ = 0, cpu_ = 0;
+  int64_t later_from_ = -1;
+};
+
+}  // namespace tandem

@@ -1,0 +1,45 @@
+// kernels/update_plan.h -- whether an update is made and how it is scaled, decided where the gradient lies.
+//
+// A card decides by itself, so that gradient, decision and optimizer are one queue of work without a word from the
+// host, and one recording of it serves every step.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/optimizers.h"
+#include "kernels/portable.h"
+
+namespace tandem {
+
+// What the host knows before the gradient is there.
+struct UpdateOrder {
+  double loss_scale = 1;
+  double clip_norm = 0;  // 0: no clipping
+  int64_t flag = 0;      // not 0: some shard's gradient is bad, no update
+  AdamParams adam[2];    // [1]: of weights that decay
+  SgdParams sgd[2];
+};
+
+// What was decided.
+struct UpdatePlan {
+  double norm = 0;     // of the gradient, still scaled
+  float scale = 0;     // of the gradient in the update: clipping and unscaling
+  int32_t finite = 1;  // 0: the gradient or the statistics hold NaN or Inf
+  int32_t skip = 0;    // not 0: nothing is changed
+};
+
+TANDEM_HD UpdatePlan decide_update(double sum_of_squares, bool statistics_finite, bool flagged,
+                                   const UpdateOrder& order) {
+  UpdatePlan plan;
+  plan.norm = sqrt(sum_of_squares);
+  const bool norm_finite = plan.norm - plan.norm == 0;  // NaN and Inf are not
+  plan.finite = norm_finite && statistics_finite;
+  plan.skip = flagged || !plan.finite;
+  plan.scale = static_cast<float>(1 / order.loss_scale);
+  const double norm = plan.norm / order.loss_scale;
+  if (order.clip_norm > 0 && norm > order.clip_norm) plan.scale *= static_cast<float>(order.clip_norm / norm);
+  return plan;
+}
+
+}  // namespace tandem
