@@ -7,6 +7,7 @@
 
 #include "cli/ranks.h"
 #include "cli/run_program.h"
+#include "launch/place.h"
 
 namespace tandem {
 namespace {
@@ -200,11 +201,22 @@ TEST(Errors, AreRedOnlyWhereColourIsWanted) {
   EXPECT_EQ(box.run({"trian"}).err.find('\x1b'), std::string::npos);
 }
 
-TEST(Errors, CardsUnderAnotherLauncherAreRefusedAndNotSwappedForTheCpu) {
-  const Machine cards{.cuda_build = true, .cuda_devices = 2};
-  for (const char* devices : {"cuda:0", "cuda:0,cuda:1", "gpu:1", "cpu:1,cuda:0"})
-    EXPECT_THROW(devices_of_ranks(devices, true, cards, 2), ConfigError) << devices;
-  EXPECT_EQ(devices_of_ranks("cpu:2", true, cards, 2).size(), 2u);
+TEST(Ranks, OfAnotherLauncherTakeTheCardOfTheirLocalRankOrTheOneThatIsNamed) {
+  const Machine cards{.cuda_build = true, .cuda_devices = 2, .cards = {{"GPU-a", "A"}, {"GPU-b", "B"}}};
+  const auto names = [&](const char* text, const Place& place, bool given = true) {
+    std::string all;
+    for (const DeviceSpec& device : devices_of_ranks(text, given, cards, place))
+      all += device.name() + (device.by_local_rank ? "? " : " ");
+    return all;
+  };
+  EXPECT_EQ(names("", {.size = 2}), "cuda:0 cuda:1? ") << "which card rank 1 has, its own machine knows";
+  EXPECT_EQ(names("", {.size = 2, .local_rank = 1}), "cuda:1 cuda:1? ");
+  EXPECT_EQ(names("cuda:1", {.size = 2}), "cuda:1 cuda:1 ") << "one that all share";
+  EXPECT_EQ(names("cpu:2", {.size = 2}), "cpu:0 cpu:1 ");
+  EXPECT_EQ(names("cpu", {.size = 3}), "cpu:0 cpu:1 cpu:2 ");
+  EXPECT_EQ(names("cpu:4", {.size = 2}, false), "cuda:0 cuda:1? ") << "the run began elsewhere";
+  EXPECT_THROW(names("", {.size = 3, .local_rank = 2}), ConfigError) << "no such card";
+  EXPECT_THROW(names("cpu:4", {.size = 2}), ConfigError);
 }
 
 }  // namespace

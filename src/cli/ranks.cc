@@ -61,29 +61,31 @@ int as_rank(const Command& command, int (*act)(const Command&)) {
   }
 }
 
-std::vector<DeviceSpec> devices_of_ranks(const std::string& text, bool given_here, const Machine& machine, int ranks) {
-  const auto each = [&](DeviceSpec device) {
-    std::vector<DeviceSpec> devices(static_cast<size_t>(ranks), device);
-    for (int rank = 0; rank < ranks; ++rank) devices[rank].index = rank;
+std::vector<DeviceSpec> devices_of_ranks(const std::string& text, bool given_here, const Machine& machine,
+                                         const Place& place) {
+  const auto each = [&](DeviceSpec device) { return std::vector<DeviceSpec>(static_cast<size_t>(place.size), device); };
+  const auto numbered = [&](std::vector<DeviceSpec> devices) {
+    for (int rank = 0; rank < place.size; ++rank) devices[rank].index = rank;
     return devices;
   };
   if (text.empty() || text == "auto") {
-    if (machine.cuda_build && !visible_cards(all_cards(), std::getenv("CUDA_VISIBLE_DEVICES")).empty())
-      fmt::print(stderr,
-                 "warning: ranks of another launcher train on CPU slots so far; the cards of this machine are used by "
-                 "`tandem train` by itself\n");
-    return each({});
+    const std::vector<DeviceSpec> found = parse_devices("auto", machine);
+    if (found.front().kind == DeviceSpec::Kind::kCpu) return numbered(each({}));
+    if (place.local_rank >= static_cast<int>(found.size()))
+      throw ConfigError(fmt::format("rank {} has local rank {}, and this machine shows {} card{}", place.rank,
+                                    place.local_rank, found.size(), found.size() == 1 ? "" : "s"),
+                        "each rank takes the card of its local rank",
+                        "start one rank for each card; or `--devices cuda:0` for one that all share, `--devices cpu`");
+    std::vector<DeviceSpec> devices = numbered(each({.kind = DeviceSpec::Kind::kCuda, .by_local_rank = true}));
+    devices.front() = found[static_cast<size_t>(place.local_rank)];
+    return devices;
   }
   const auto devices = parse_devices(text, machine);
-  for (const DeviceSpec& device : devices)
-    if (device.kind == DeviceSpec::Kind::kCuda)
-      throw ConfigError(fmt::format("--devices {} under another launcher", text),
-                        "ranks of torchrun, mpirun and the like train on CPU slots so far, not on cards",
-                        "start `tandem train` by itself for the cards of one machine, or leave --devices out");
-  if (static_cast<int>(devices.size()) == ranks) return devices;
-  if (devices.size() == 1) return each(devices.front());
-  if (!given_here) return each({});
-  throw ConfigError(fmt::format("--devices {} names {} devices for {} ranks", text, devices.size(), ranks),
+  if (static_cast<int>(devices.size()) == place.size) return devices;
+  if (devices.size() == 1)
+    return devices.front().kind == DeviceSpec::Kind::kCpu ? numbered(each(devices.front())) : each(devices.front());
+  if (!given_here) return devices_of_ranks("", false, machine, place);
+  throw ConfigError(fmt::format("--devices {} names {} devices for {} ranks", text, devices.size(), place.size),
                     "another launcher started one process for each device",
                     "leave --devices out, or name one for each rank");
 }

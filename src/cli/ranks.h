@@ -11,6 +11,8 @@
 
 namespace tandem {
 
+struct Place;
+
 int as_rank(const Command& command, int (*act)(const Command&));
 
 // Is this process one of several that another launcher started? (`argv` is looked at for --local-rank.) Errors in the
@@ -18,7 +20,9 @@ int as_rank(const Command& command, int (*act)(const Command&));
 bool one_of_several();
 
 // One device per rank: `text` names one for all, or one for each. A text that was not given on this command line may
-// name another number: it is of another machine, and `auto` is taken instead.
-std::vector<DeviceSpec> devices_of_ranks(const std::string& text, bool given_here, const Machine& machine, int ranks);
+// name another number: it is of another machine, and `auto` is taken instead. `auto` is the card of each rank's local
+// rank, or a CPU slot where this machine has no card.
+std::vector<DeviceSpec> devices_of_ranks(const std::string& text, bool given_here, const Machine& machine,
+                                         const Place& place);
 
 }  // namespace tandem

@@ -192,6 +192,17 @@ std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& give
   return devices;
 }
 
+DeviceSpec card_here(int index) {
+  const std::vector<CardId> cards = visible_cards(all_cards(), std::getenv("CUDA_VISIBLE_DEVICES"));
+  if (index >= static_cast<int>(cards.size()))
+    throw ConfigError(
+        fmt::format("there is no card {} here", index),
+        fmt::format("this process sees {} CUDA device{}, numbered from 0", cards.size(), cards.size() == 1 ? "" : "s"),
+        "start one rank for each card; or name them, `--devices cuda:0` for one that all ranks share, "
+        "`--devices cpu` for none");
+  return {.kind = DeviceSpec::Kind::kCuda, .index = index, .card = cards[static_cast<size_t>(index)]};
+}
+
 void check_workers(size_t workers, int64_t shards) {
   if (static_cast<int64_t>(workers) <= shards) return;
   throw ConfigError(fmt::format("{} workers for {} shard{}", workers, shards, shards == 1 ? "" : "s"),

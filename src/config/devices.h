@@ -30,16 +30,20 @@ Machine this_machine();
 struct DeviceSpec {
   enum class Kind { kCpu, kCuda };
   Kind kind = Kind::kCpu;
-  int index = 0;             // CPU slot or CUDA device
-  double speed = 1.0;        // share of full speed, in (0, 1]
-  int core = -1;             // the one it runs on; -1: where the system puts it
-  CardId card = {};          // of a CUDA device
-  std::string name() const;  // "cpu:0", "cuda:2"
+  int index = 0;               // CPU slot or CUDA device
+  double speed = 1.0;          // share of full speed, in (0, 1]
+  int core = -1;               // the one it runs on; -1: where the system puts it
+  CardId card = {};            // of a CUDA device
+  bool by_local_rank = false;  // which card it is, its own machine knows
+  std::string name() const;    // "cpu:0", "cuda:2"
 };
 
 // "" means "auto": every CUDA device, else a CPU worker per core, at most eight and at most `shards`. Throws
 // ConfigError.
 std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& machine, int64_t shards = 1);
+
+// The card of this number among those that this process sees. Throws ConfigError if there is none.
+DeviceSpec card_here(int index);
 
 // Throws ConfigError if there are more workers than shards: a shard is never split.
 void check_workers(size_t workers, int64_t shards);

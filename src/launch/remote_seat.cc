@@ -26,7 +26,9 @@ RemoteSeat::RemoteSeat(int rank, DeviceSpec device, Link& link, std::string host
 
 void RemoteSeat::start(bool replacement) {
   ++starts_;
-  tell({{"start", true}, {"replacement", replacement}, {"recipe", recipe_toml_}});
+  nlohmann::json head{{"start", true}, {"replacement", replacement}, {"recipe", recipe_toml_}};
+  if (device().kind == DeviceSpec::Kind::kCuda) head["card"] = device().by_local_rank ? -1 : device().index;
+  tell(std::move(head));
   std::ofstream(log_, std::ios::app);  // there even if the worker says nothing
   running_ = true;
   ended_ = arrived = false;

@@ -46,7 +46,8 @@ class Seat {
   virtual ~Seat() = default;  // kills what still runs
   int rank() const { return rank_; }
   const DeviceSpec& device() const { return device_; }
-  std::string name() const;  // "rank 1 (cpu:1)"
+  void drive(const DeviceSpec& device) { device_ = device; }  // from the next start() on
+  std::string name() const;                                   // "rank 1 (cpu:1)"
 
   // ---- the process ----
   virtual void start(bool replacement) = 0;  // throws Error if it cannot be started

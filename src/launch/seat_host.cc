@@ -155,6 +155,10 @@ void SeatHost::start(const nlohmann::json& head) {
   start_ = head.at("of");
   killed_ = false;
   try {
+    if (const auto card = head.find("card"); card != head.end()) {
+      const int number = card->get<int>();
+      seat_->drive(card_here(number < 0 ? request_.place.local_rank : number));
+    }
     folder_.emplace(head.at("recipe"));
     seat_->work_in(folder_->path());
     seat_->start(head.at("replacement"));

@@ -2,7 +2,7 @@
 """What needs a card, in one go: python3 tests/gpu/test_gpu.py <build folder> [--only PART] [--out results.json]
 
 Parts: twins (each kernel beside its CPU twin), operators (which library operators give equal bits), digests (one digest
-on one, two and three workers, in several processes, under disturbance, after kills and a resume), settings (the same
+on one, two and three workers, in several processes, under disturbance, after kills and a resume), repetitions (twenty in one process), settings (the same
 with other precisions and accumulation), graphs (a step as one graph and launch by launch), faults, checkpoints, times. One line per check; a JSON file with everything; the minutes of each
 part. Exit 1 if a check failed, 2 if there is no card.
 """
@@ -123,6 +123,14 @@ def digests(c):
         c.check(got == want, f"{recipe}: stopped on two, resumed on one", got[:200])
 
 
+def repetitions(c):
+    """In one process, twenty times: any order of shards, memory and a second stream in motion, with and without graphs."""
+    code, found, words = lines_of(c.tests / "gpu_repetitions", 20)
+    for line in found:
+        c.check(line["digests"] == 1, f"{line['recipe']}: {line['repetitions']} repetitions under disturbance", f"{line['digests']} digest, {line['seconds']} s")
+    c.check(code == 0 and len(found) == 3, "repetitions came to an end", words[-300:])
+
+
 def settings(c):
     """One digest on one and three workers, whatever is set."""
     runs = Runs(c)
@@ -238,7 +246,7 @@ def times(c):
             c.check(first <= 10, f"{recipe}: first step after the command", f"{first:.1f} s (goal 10), then {1e3 * median:.2f} ms a step")
 
 
-PARTS = {"twins": twins, "operators": operators, "digests": digests, "settings": settings, "graphs": graphs, "faults": faults, "checkpoints": checkpoints, "times": times}
+PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs, "faults": faults, "checkpoints": checkpoints, "times": times}
 
 
 def main():
