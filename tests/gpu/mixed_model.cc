@@ -5,5 +5,6 @@
 int main(int argc, char** argv) {
   using namespace tandem;
   return program_main(argc, argv, "gpu_mixed_model",
-                      {recipe_entry<Mixed, MixedSettings>("mixed", "frames of a moving square")});
+                      {{{"mixed", "frames of a moving square", [] { return std::make_unique<MixedSettings>(); }},
+                        [](const RecipeSettings& s) { return make_mixed(dynamic_cast<const MixedSettings&>(s)); }}});
 }

@@ -91,7 +91,7 @@ int run(int repetitions) {
               "tiny-rl", tiny_rl, [](const TinyRlSettings& s) { return make_tiny_rl(s); }, 12, repetitions) &&
           equal;
   equal = repeat(
-              "mixed", mixed, [](const MixedSettings& s) { return std::make_unique<Mixed>(s); }, 18, repetitions) &&
+              "mixed", mixed, [](const MixedSettings& s) { return make_mixed(s); }, 18, repetitions) &&
           equal;
   return equal ? 0 : 1;
 }
