@@ -163,6 +163,11 @@ void random_twins(Report& report, const Size& size) {
     cuda::fill_dropout_mask(out.device(), n, key, first, 0.1, nullptr);
     report.line("fill_dropout_mask" + at, n, shift, out.equal(),
                 timed(size, 4, [&] { cuda::fill_dropout_mask(out.device(), n, key, first, 0.1, nullptr); }));
+    RandomKey elsewhere = key;
+    elsewhere.site = 12;
+    fill_dropout_mask(out.host(), n, elsewhere, first, 0.25);
+    cuda::fill_dropout_mask(out.device(), n, device_key, 12, first, 0.25, nullptr);
+    report.line("fill_dropout_mask/site" + at, n, shift, out.equal(), 0);
     cudaFree(device_key);
   }
   Pair<int64_t> order(std::vector<int64_t>(static_cast<size_t>(n), -1), shift);
@@ -192,6 +197,10 @@ void optimizer_twins(Report& report, const Size& size) {
     adam_update(p.host(), g.host(), m.host(), v.host(), n, params, grad_scale);
     cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, params, grad_scale, nullptr);
     cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, device_params, device_plan, nullptr);
+    const UpdatePlan skip{.scale = grad_scale, .skip = 1};  // leaves everything as it is
+    check(cudaMemcpy(device_plan, &skip, sizeof skip, cudaMemcpyHostToDevice), "copy to the device");
+    cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, device_params, device_plan, nullptr);
+    cuda::soft_update(p.device(), g.device(), 0.5f, n, device_plan, nullptr);
     const bool equal = p.equal() && g.equal() && m.equal() && v.equal();
     report.line(decoupled ? "adamw_update" : "adam_update", n, shift, equal, timed(size, 28, [&] {
                   cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, params, grad_scale, nullptr);
@@ -210,6 +219,38 @@ void optimizer_twins(Report& report, const Size& size) {
                   cuda::sgd_update(p.device(), g.device(), velocity.device(), n, params, 0.5f, nullptr);
                 }));
   }
+}
+
+// What the card decides about an update, for every kind of gradient.
+void plan_twins(Report& report) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
+  bool equal = true;
+  int64_t cases = 0;
+  for (double squares : {0.0, 1e-300, 0.3, 1.7, 1e12, kInf, kNan})
+    for (double clip : {0.0, 1.0, 0.37})
+      for (double scale : {1.0, 65536.0})
+        for (int finite : {0, 1})
+          for (int64_t flag : {0, 9})
+            for (int64_t bad : {-1, 4}) {
+              const UpdateOrder order{.loss_scale = scale, .clip_norm = clip, .flag = flag};
+              Pair<UpdateOrder> orders({order}, 0);
+              Pair<UpdatePlan> plan({UpdatePlan{}}, 0);
+              Pair<double> sums({squares}, 0);
+              Pair<int> statistics({finite}, 0);
+              Pair<int64_t> flags({-1, bad, -1}, 0);
+              plan.host()[0] = decide_update(squares, finite != 0, flag != 0 || bad >= 0, order);
+              cuda::decide_update(plan.device(), orders.device(), sums.device(), statistics.device(), flags.device(), 3,
+                                  nullptr);
+              UpdatePlan found;
+              check(cudaMemcpy(&found, plan.device(), sizeof found, cudaMemcpyDeviceToHost), "copy to the host");
+              const UpdatePlan& want = plan.host()[0];
+              const bool same_norm = found.norm == want.norm || (found.norm != found.norm && want.norm != want.norm);
+              const bool same_scale =
+                  found.scale == want.scale || (found.scale != found.scale && want.scale != want.scale);
+              equal = equal && same_norm && same_scale && found.finite == want.finite && found.skip == want.skip;
+              ++cases;
+            }
+  report.line("decide_update", cases, 0, equal, 0);
 }
 
 void sum_twins(Report& report, const Size& size) {
@@ -305,6 +346,7 @@ int main() {
   }
   Report report;
   try {
+    plan_twins(report);
     std::vector<Size> sizes;
     for (int64_t n : {0, 1, 3, 31, 255, 4096, 4097, 70001, 1048576, 2621447})
       for (int shift : {0, 1, 3}) sizes.push_back({n, shift, false});
