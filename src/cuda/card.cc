@@ -37,6 +37,8 @@ class CudaCard : public Card {
     c10::cuda::set_device(0);
     c10::cuda::setCurrentCUDAStream(stream_);
   }
+  void* stream() override { return stream_.stream(); }
+  bool idle() override { return cudaStreamQuery(stream_.stream()) != cudaErrorNotReady; }
   std::string name() const override { return facts_.name; }
   std::string memory_told() const override {
     size_t free = 0, total = 0;

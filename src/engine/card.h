@@ -16,6 +16,8 @@ class Card {
   virtual ~Card() = default;
   virtual Device& device() = 0;
   virtual void prepare_thread() = 0;            // in every thread that computes: its work goes to the card's one stream
+  virtual void* stream() = 0;                   // the CUDA stream where everything is queued
+  virtual bool idle() = 0;                      // all of it is done, or the card has failed: the next call tells
   virtual std::string kind_parts() = 0;         // JSON: what the card's bits depend on
   virtual std::string name() const = 0;         // "NVIDIA H200"
   virtual std::string memory_told() const = 0;  // "3.1 of 139.8 GiB", for messages

@@ -26,9 +26,9 @@ class CardLink {
   // when it returns. Throws MembersChanged.
   virtual void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t ticket) = 0;
 
-  virtual int words() const = 0;                               // that it wants to exchange in the next combine
+  virtual int words() const = 0;                                    // that it wants to exchange in the next combine
   virtual void give(std::span<int64_t> words, int64_t ticket) = 0;  // none below 0; throws MembersChanged
-  virtual void take(std::span<const int64_t> largest) = 0;     // of all members
+  virtual void take(std::span<const int64_t> largest) = 0;          // of all members
 };
 
 inline ContributionLayout with_link_words(ContributionLayout layout) {

@@ -47,7 +47,7 @@ struct NcclLibrary {
   const char* (*get_error_string)(int);
   const char* (*get_last_error)(Comm);
 
-  std::string version() const;             // "2.28.9"
+  std::string version() const;              // "2.28.9"
   std::string words_for(int result) const;  // what NCCL says of a failure, on one line
 };
 

@@ -84,7 +84,7 @@ void NcclLink::give(std::span<int64_t> words, int64_t ticket) {
   }
   if (stage_ == Stage::kForming) {
     look();
-    if (plane_.options_.required)
+    if (plane_.options_.waits)
       wait(ticket, [this] {
         look();
         return ready_ || !refused_.empty();
@@ -118,7 +118,8 @@ void NcclLink::take(std::span<const int64_t> largest) {
 
 void NcclLink::form(std::span<const int64_t> words) {
   begin_forming();
-  plane_.comm_ = std::make_unique<NcclComm>(plane_.library_, plane_.card_, plane_.options_.times, plane_.options_.stuck);
+  plane_.comm_ =
+      std::make_unique<NcclComm>(plane_.library_, plane_.card_, plane_.options_.times, plane_.options_.stuck);
   plane_.ranks_ = members_.ranks;
   plane_.agreed_ = false;
   plane_.comm_->form(id_in(words), static_cast<int>(members_.ranges.size()), members_.me);
@@ -145,8 +146,9 @@ void NcclLink::use_host(int refuser) {
     return;
   }
   if (plane_.options_.required)
-    throw ConfigError("the workers can't meet over NCCL, and TANDEM_PLANE=nccl allows nothing else", refused_,
-                      "leave TANDEM_PLANE out: host memory gives the same bits, more slowly; NCCL_DEBUG=WARN tells more");
+    throw ConfigError(
+        "the workers can't meet over NCCL, and TANDEM_PLANE=nccl allows nothing else", refused_,
+        "leave TANDEM_PLANE out: host memory gives the same bits, more slowly; NCCL_DEBUG=WARN tells more");
   const std::string note = fmt::format("the cards meet through host memory: NCCL refused ({})", refused_);
   if (std::exchange(plane_.told_, note) != note) plane_.options_.note(note);
 }
@@ -171,10 +173,11 @@ void NcclLink::wait(int64_t ticket, const Ready& ready) const {
   }
 }
 
-// A peer's death breaks NCCL before the launcher has told of it.
+// A peer's death breaks NCCL before the launcher has told of it. Where NCCL failed on all, the first member ends before
+// the others, whose error its death then explains.
 void NcclLink::failed(int64_t ticket, int result) {
   const std::string words = plane_.library_->words_for(result);
-  const double end = monotonic_seconds() + plane_.options_.times.blame_seconds;
+  const double end = monotonic_seconds() + plane_.options_.times.blame_seconds * (1 + 0.2 * members_.me);
   wait(ticket, [&] { return monotonic_seconds() > end; });
   throw std::runtime_error(fmt::format("NCCL failed, and no worker had died: {}", words));
 }

@@ -40,7 +40,7 @@ class NcclLink : public CardLink {
 
   void begin_forming();
   void form(std::span<const int64_t> words);
-  void look();                      // at the communicator that forms: refused_ if it failed or takes too long
+  void look();  // at the communicator that forms: refused_ if it failed or takes too long
   void use_host(int refuser);
 
   NcclPlane& plane_;

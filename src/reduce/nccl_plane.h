@@ -41,7 +41,8 @@ class NcclPlane {
  public:
   struct Options {
     std::string library;    // its path; empty: the one that libtorch brings
-    bool required = false;  // a refusal ends the run, and phases wait for the communicator instead of going by the host
+    bool required = false;  // a refusal ends the run
+    bool waits = false;     // phases wait for the communicator instead of going through host memory
     NcclTimes times;
     std::function<void(const std::string&)> note;   // for the user: that host memory is used, and why
     std::function<void(const std::string&)> log;    // for this worker's log
@@ -70,8 +71,8 @@ class NcclPlane {
   std::vector<int> ranks_;  // of comm_
   uint64_t tag_ = 0;        // which one it is, and what was done to it; 0: none that could be gone on with
   bool agreed_ = false, under_way_ = false;
-  int64_t sums_ = 0;    // that comm_ has carried
-  int fruitless_ = 0;   // communicators in a row that were agreed on and carried nothing
+  int64_t sums_ = 0;   // that comm_ has carried
+  int fruitless_ = 0;  // communicators in a row that were agreed on and carried nothing
 };
 
 }  // namespace tandem
