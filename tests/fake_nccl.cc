@@ -160,7 +160,6 @@ struct Comm {
     for (const Operation& op : operations) whole += op.bytes;
     while (moved < whole) {
       if (stop.load()) return kSystemError;
-      if (dies && 2 * moved >= whole) raise(SIGKILL);
       bool any = false;
       std::vector<bool> blocked(2 * kMostRanks, false);  // of several between two ranks, the first goes first
       for (Operation& op : operations) {
@@ -171,6 +170,7 @@ struct Comm {
         moved += op.done - before;
         if (op.done < op.bytes) blocked[lane] = true;
       }
+      if (dies && 2 * moved >= whole) raise(SIGKILL);
       if (!any) moment();
     }
     return kSuccess;
