@@ -35,6 +35,7 @@
 #include "fleet/worker_page.h"
 #include "launch/channel.h"
 #include "nn/portable_vector.h"
+#include "reduce/card_link.h"
 #include "reduce/shm_combine.h"
 #include "runs/run_folder.h"
 #include "telemetry/metrics_line.h"

@@ -14,7 +14,8 @@ namespace tandem {
 namespace {
 
 constexpr double kSpinSeconds = 0.0002;
-constexpr int kIdBytes = 6;  // of a word: none is below 0
+constexpr double kWaitSeconds = 1;  // then the phase goes on: another member may have refused, and the words tell
+constexpr int kIdBytes = 6;         // of a word: none is below 0
 
 // The words of one member; of all members the largest is taken.
 enum Word { kRefuser, kUnready, kTag, kTagTurned, kId };
@@ -75,6 +76,11 @@ void NcclLink::begin_forming() {
 }
 
 void NcclLink::give(std::span<int64_t> words, int64_t ticket) {
+  if (stage_ == Stage::kAsking && plane_.comm_) {  // to go on with; it has formed already, or it shrinks
+    const int result = plane_.comm_->result();
+    ready_ = result == kNcclSuccess;
+    if (!ready_ && result != kNcclInProgress) plane_.drop();
+  }
   if (stage_ == Stage::kAsking && members_.me == 0 && plane_.tag_ == 0 && refused_.empty()) {
     NcclId id;
     if (const int said = plane_.library_->get_unique_id(&id); said == kNcclSuccess)
@@ -83,12 +89,11 @@ void NcclLink::give(std::span<int64_t> words, int64_t ticket) {
       refused_ = plane_.library_->words_for(said);
   }
   if (stage_ == Stage::kForming) {
-    look();
-    if (plane_.options_.waits)
-      wait(ticket, [this] {
-        look();
-        return ready_ || !refused_.empty();
-      });
+    const double end = monotonic_seconds() + (plane_.options_.waits ? kWaitSeconds : 0);
+    wait(ticket, [&] {
+      look();
+      return ready_ || !refused_.empty() || monotonic_seconds() >= end;
+    });
   }
   if (!refused_.empty()) words[kRefuser] = static_cast<int64_t>(members_.ranges.size()) - members_.me;
   words[kUnready] = ready_ ? 0 : 1;
@@ -99,21 +104,22 @@ void NcclLink::give(std::span<int64_t> words, int64_t ticket) {
 void NcclLink::take(std::span<const int64_t> largest) {
   if (largest[kRefuser] != 0)
     return use_host(static_cast<int>(static_cast<int64_t>(members_.ranges.size()) - largest[kRefuser]));
-  if (stage_ == Stage::kForming) {
-    if (largest[kUnready] != 0) return;
-    stage_ = Stage::kCarrying;
-    plane_.agreed_ = true;
-    plane_.sums_ = 0;
-    plane_.options_.log(fmt::format("NCCL {}: {} members, agreed after {:.2f} s", plane_.library_->version(),
-                                    members_.ranges.size(), monotonic_seconds() - began_));
-    return;
-  }
-  if (largest[kTag] != 0 && largest[kTag] == kLargestTag - largest[kTagTurned]) {  // all go on with the same one
+  if (stage_ == Stage::kAsking) {
+    const bool all_hold_the_same = largest[kTag] != 0 && largest[kTag] == kLargestTag - largest[kTagTurned];
+    if (!all_hold_the_same) {
+      ready_ = false;
+      plane_.drop();
+      if (has_id(largest)) form(largest);  // else the first member had hoped to go on: its id comes with the next phase
+      return;
+    }
     begin_forming();
-  } else {
-    plane_.drop();
-    if (has_id(largest)) form(largest);  // else the first member had hoped to go on: its id comes in the next combine
   }
+  if (largest[kUnready] != 0) return;
+  stage_ = Stage::kCarrying;
+  plane_.agreed_ = true;
+  plane_.sums_ = 0;
+  plane_.options_.log(fmt::format("NCCL {}: {} members, agreed after {:.2f} s", plane_.library_->version(),
+                                  members_.ranges.size(), monotonic_seconds() - began_));
 }
 
 void NcclLink::form(std::span<const int64_t> words) {

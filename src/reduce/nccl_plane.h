@@ -42,7 +42,7 @@ class NcclPlane {
   struct Options {
     std::string library;    // its path; empty: the one that libtorch brings
     bool required = false;  // a refusal ends the run
-    bool waits = false;     // phases wait for the communicator instead of going through host memory
+    bool waits = false;     // a phase waits up to a second for the communicator before it goes through host memory
     NcclTimes times;
     std::function<void(const std::string&)> note;   // for the user: that host memory is used, and why
     std::function<void(const std::string&)> log;    // for this worker's log
