@@ -23,7 +23,8 @@ class CardLink {
   // Whether floats go over it. Changes in take() alone, so at a ticket all members have one answer.
   virtual bool carries() const = 0;
   // total[i] = the sum over all shards, on the card; `mine`: this member's partial sums. Nothing is under way any more
-  // when it returns. Throws MembersChanged.
+  // when it returns. When it throws MembersChanged, `mine` may still be read until the link of the next generation is
+  // made, or this one is gone: what is queued on the card after that comes later.
   virtual void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t ticket) = 0;
 
   virtual int words() const = 0;                                    // that it wants to exchange in the next combine
