@@ -167,7 +167,8 @@ class Crew {
           ++generation;
           mine = take_order();
         }
-        // An odd number lends a vector, whose memory play() frees when the members change: a card's would still be there.
+        // An odd number lends a vector, whose memory play() frees when the members change: a card's would still be
+        // there.
         const uint64_t visits = mix(trial_.seed + phase * 8 + rank) & ~uint64_t{generations_.size() > 1};
         records_->seen[phase][rank] = play(*combine, trial_, phase, mine, {&mine, 1}, visits)[0];
         ++phase;
