@@ -121,6 +121,7 @@ struct Comm {
   bool all_here() const {
     for (int r = 0; r < ranks; ++r)
       if (!hall->arrived[r].load()) return false;
+    shm_unlink(name.c_str());  // so that no death from now on leaves it behind
     return true;
   }
   int wait_for_all() {
