@@ -126,6 +126,8 @@ class CudaCard : public Card {
     return std::make_unique<Graph>(ready, pool, stream);
   }
   void hang() override { cuda::hang(stream_.stream()); }
+  void* stream() override { return stream_.stream(); }
+  bool idle() override { return cudaStreamQuery(stream_.stream()) != cudaErrorNotReady; }
   std::string name() const override { return facts_.name; }
   std::string memory_told() const override {
     size_t free = 0, total = 0;

@@ -38,6 +38,8 @@ class Card {
   // belongs to the recording.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work, std::string* refused) = 0;
   virtual void hang() = 0;                      // for tests: queues work that never ends
+  virtual void* stream() = 0;                   // the CUDA stream where everything is queued
+  virtual bool idle() = 0;                      // all of it is done, or the card has failed: the next call tells
   virtual std::string kind_parts() = 0;         // JSON: what the card's bits depend on
   virtual std::string name() const = 0;         // "NVIDIA H200"
   virtual std::string memory_told() const = 0;  // "3.1 of 139.8 GiB", for messages

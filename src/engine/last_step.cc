@@ -28,4 +28,14 @@ int64_t last_step_of(const RecipeSettings& settings, const Resolver& resolver, c
   return last;
 }
 
+void end_schedule_at(int64_t last_step, RecipeSettings& settings, Resolver& resolver) {
+  if (settings.schedule.kind != "cosine" || settings.schedule.total_steps != 0) return;
+  if (last_step == 0)
+    throw ConfigError("schedule.kind is cosine, but nothing says after how many steps it ends",
+                      "the run is limited by time alone, and the rate must not depend on the machine's speed",
+                      "set schedule.total_steps");
+  settings.schedule.total_steps = last_step;
+  resolver.note_source("schedule.total_steps", "the run's steps");
+}
+
 }  // namespace tandem

@@ -13,4 +13,7 @@ namespace tandem {
 // default number of steps.
 int64_t last_step_of(const RecipeSettings& settings, const Resolver& resolver, const Recipe& recipe);
 
+// A schedule that ends with the run, if it says no other end. Throws ConfigError if the run has none in steps.
+void end_schedule_at(int64_t last_step, RecipeSettings& settings, Resolver& resolver);
+
 }  // namespace tandem

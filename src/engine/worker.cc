@@ -23,6 +23,7 @@
 #include "config/resolver.h"
 #include "config/units.h"
 #include "engine/card.h"
+#include "engine/data_plane.h"
 #include "engine/determinism.h"
 #include "engine/kind.h"
 #include "engine/last_step.h"
@@ -35,6 +36,7 @@
 #include "fleet/worker_page.h"
 #include "launch/channel.h"
 #include "nn/portable_vector.h"
+#include "reduce/card_link.h"
 #include "reduce/shm_combine.h"
 #include "runs/run_folder.h"
 #include "telemetry/metrics_line.h"
@@ -116,6 +118,7 @@ class Worker : public Watch, public LoopObserver {
   std::optional<Resolver> resolver_;
   std::string recipe_name_;
   const RecipeEntry* entry_ = nullptr;
+  std::optional<DataPlane> plane_;  // outlives the loop's combine
   std::optional<TrainLoop> loop_;
   SnapshotLayout layout_;
   int64_t last_step_ = 0, every_steps_ = 0;
@@ -154,6 +157,7 @@ Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std
   use_portable_vector();
   set_determinism();
   take_device(*settings_);
+  plane_.emplace(channel_, [this] { return loop_ ? loop_->steps_done() : 0; });
   build_loop();
 }
 
@@ -165,14 +169,7 @@ void Worker::build_loop() {
                 std::make_unique<LocalCombine>(static_cast<int>(settings_->shards),
                                                std::vector<ShardRange>{{0, static_cast<int>(settings_->shards)}}));
   last_step_ = last_step_of(*settings_, *resolver_, loop_->recipe());
-  if (settings_->schedule.kind == "cosine" && settings_->schedule.total_steps == 0) {
-    if (last_step_ == 0)
-      throw ConfigError("schedule.kind is cosine, but nothing says after how many steps it ends",
-                        "the run is limited by time alone, and the rate must not depend on the machine's speed",
-                        "set schedule.total_steps");
-    settings_->schedule.total_steps = last_step_;
-    resolver_->note_source("schedule.total_steps", "the run's steps");
-  }
+  end_schedule_at(last_step_, *settings_, *resolver_);
   layout_ = snapshot_layout(*loop_);
   loop_->wish([this] { return static_cast<int64_t>(page().wish.load(std::memory_order_acquire)); });
   loop_->watch(this);
@@ -185,7 +182,7 @@ void Worker::build_loop() {
 }
 
 void Worker::say_hello() {
-  const ContributionLayout largest = loop_->largest_layout();
+  const ContributionLayout largest = with_link_words(loop_->largest_layout());
   nlohmann::json phases = nlohmann::json::array();
   for (const Phase& phase : loop_->phases()) phases.push_back(phase.name);
   const bool lockstep = settings_->sync_bn && loop_->state().has_batch_norm();
@@ -238,7 +235,7 @@ Worker::Post Worker::await_order() {
   const nlohmann::json& body = newest->body;
   post.shape.shards = static_cast<int>(settings_->shards);
   for (const Assignment& a : post.order.members) post.shape.ranges.push_back(a.range);
-  const ContributionLayout largest = loop_->largest_layout();
+  const ContributionLayout largest = with_link_words(loop_->largest_layout());
   post.shape.max_floats = largest.floats;
   post.shape.max_counts = largest.counts;
   post.shape.max_maxima = largest.maxima;
@@ -272,6 +269,7 @@ void Worker::adopt(int64_t ticket_now) {
   for (size_t i = 0; i < order_.members.size(); ++i)
     if (order_.members[i].rank == rank_) me_ = static_cast<int>(i);
   if (me_ < 0) throw std::logic_error("an order without this rank");
+  plane_->make_way(post.shape.shards, order_, me_);
   keep_buffers(std::move(post.buffers));
   whole_ = post.whole;
   snapshots_ = 0;
@@ -290,7 +288,9 @@ void Worker::adopt(int64_t ticket_now) {
     handled_wish_ = scalars.value("handled", uint64_t{0});
   }
   const ShardRange range = order_.members[me_].range;
-  loop_->reassign(range, for_this_device(settings_->shards, range, make_combine(post, ticket)));
+  const bool one_machine = post.mesh.is_null();
+  loop_->reassign(range,
+                  plane_->around(make_combine(post, ticket), post.shape.shards, order_, me_, one_machine, *this));
   if (order_.from == Order::From::kStart) loop_->begin_shards();
   if (order_.from == Order::From::kSnapshot) {
     fault_point("before-restore", loop_->steps_done());

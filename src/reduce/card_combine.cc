@@ -23,8 +23,14 @@ struct CardCombine::Vectors {
   Partials made;                             // by a recording, in place of `sum`
 };
 
-CardCombine::CardCombine(int shards, ShardRange mine, std::unique_ptr<Combine> inner, Device& device)
-    : tree_(shards), mine_(mine), inner_(std::move(inner)), device_(device), alone_(mine.size() == shards) {}
+CardCombine::CardCombine(int shards, ShardRange mine, std::unique_ptr<Combine> inner, Device& device,
+                         std::unique_ptr<CardLink> link)
+    : tree_(shards),
+      mine_(mine),
+      inner_(std::move(inner)),
+      device_(device),
+      alone_(mine.size() == shards),
+      link_(std::move(link)) {}
 
 CardCombine::~CardCombine() = default;
 
@@ -45,7 +51,8 @@ CardCombine::Vectors& CardCombine::vectors_for(int64_t length) {
 
 void CardCombine::begin(const ContributionLayout& layout) {
   ContributionLayout on_host = layout;
-  if (alone_) on_host.floats = 0;
+  linked_ = link_ && link_->carries() && layout.floats > 0;
+  if (alone_ || linked_) on_host.floats = 0;
   inner_->begin(on_host);
   now_ = &vectors_for(layout.floats);
   begin_floats();
@@ -79,6 +86,14 @@ Total CardCombine::finish() {
   if (alone_) {
     Total total = inner_->finish();
     if (!partials.empty()) total.floats = partials[0].values;
+    return total;
+  }
+  if (linked_) {  // before the host's part: whoever is done there has nothing under way here
+    std::vector<const float*> mine;
+    for (const auto& partial : partials) mine.push_back(partial.values.data());
+    link_->sum(now_->total, mine, now_->length, inner_->next_ticket());
+    Total total = inner_->finish();
+    total.floats = {now_->total, static_cast<size_t>(now_->length)};
     return total;
   }
   for (size_t k = 0; k < now_->partials.size(); ++k) {

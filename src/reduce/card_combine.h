@@ -1,14 +1,16 @@
 // reduce/card_combine.h -- the combine of a worker whose contributions lie on a card, through host memory.
 //
 // The card adds up the whole subtrees that this worker holds; only those partial sums travel to the host, where `inner`
-// meets the other workers, and the total travels back. Alone, nothing travels. It serves where cards can't talk to each
-// other directly: two workers on one card, MIG, cards of several machines without NCCL.
+// meets the other workers, and the total travels back. Alone, nothing travels; nor over a link between the cards, where
+// there is one and it carries (card_link.h). Host memory serves while it does not, and where cards can't talk to each
+// other directly: two workers on one card, MIG, cards of several machines.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "kernels/device.h"
+#include "reduce/card_link.h"
 #include "reduce/combine.h"
 
 namespace tandem {
@@ -16,7 +18,8 @@ namespace tandem {
 class CardCombine : public Combine {
  public:
   // `mine`: this worker's shards; `inner` was made for them.
-  CardCombine(int shards, ShardRange mine, std::unique_ptr<Combine> inner, Device& device);
+  CardCombine(int shards, ShardRange mine, std::unique_ptr<Combine> inner, Device& device,
+              std::unique_ptr<CardLink> link = nullptr);
   ~CardCombine() override;
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;  // floats on the card, if they were not added before
@@ -45,6 +48,8 @@ class CardCombine : public Combine {
   bool alone_;
   std::vector<std::unique_ptr<Vectors>> all_;
   Vectors* now_ = nullptr;
+  std::unique_ptr<CardLink> link_;  // goes first: what it has under way uses the vectors
+  bool linked_ = false;             // the floats of this phase go over it
 };
 
 }  // namespace tandem

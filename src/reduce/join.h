@@ -29,13 +29,17 @@ class Join {
   // out[i] = the total of partials[k][i] over all k, for i < n. `out` overlaps none of them.
   void add(T* out, const T* const* partials, int64_t n);
 
- private:
-  // A value is left-associative, so a node whose first child is itself a sum is one longer list of operands; only other
-  // children that are sums need a buffer of their own. Operands: a partial k >= 0, or the buffer -1 - k.
+  // The same as a list of sums, for whoever adds elsewhere. A value is left-associative, so a node whose first child is
+  // itself a sum is one longer list of operands; only other children that are sums need a buffer of their own.
+  // Operands: a partial k >= 0, or the buffer -1 - k.
   struct Sum {
     int buffer;  // where it goes; the last sum goes to `out`, in a large vector by way of its buffer
     std::vector<int> operands;
   };
+  std::span<const Sum> sums() const { return sums_; }
+  int buffers() const { return buffers_; }
+
+ private:
   void operands_of(const SumTree& tree, int node, const std::vector<int>& partial_at, std::vector<int>& operands);
 
   std::vector<int> first_;  // by member, and the count at the end

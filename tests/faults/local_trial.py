@@ -74,3 +74,11 @@ class LocalTrial(Trial):
                 if not (faults or self.harmed):
                     raise Failure(f"exit {process.returncode} without a fault")
         raise Failure("never came to an end")
+
+
+class NcclTrial(LocalTrial):
+    """The same, but the workers meet over what plays NCCL (tests/fake_nccl.cc), at once or as it gets ready."""
+
+    def environment(self, **more):
+        library = self.options.bin.resolve().parent / "tests" / "libfake_nccl.so"
+        return super().environment(TANDEM_NCCL=str(library), TANDEM_PLANE=["auto", "nccl"][self.number % 2], **more)

@@ -2,8 +2,11 @@
 """What needs a card, in one go: python3 tests/gpu/test_gpu.py <build folder> [--only PART] [--out results.json]
 
 Parts: twins (each kernel beside its CPU twin), operators (which library operators give equal bits), digests (one digest
-on one, two and three workers, in several processes, under disturbance, after kills and a resume), repetitions (twenty in one process), settings (the same
-with other precisions and accumulation), graphs (a step as one graph and launch by launch), faults, checkpoints, times. One line per check; a JSON file with everything; the minutes of each
+on one, two and three workers, in several processes, under disturbance, after kills and a resume), repetitions (twenty
+in one process), settings (the same with other precisions and accumulation), graphs (a step as one graph and launch by
+launch), faults, checkpoints, times, nccl (workers on one card over NCCL; that takes NCCL 2.29 or later, whose
+libnccl.so.2 lies in the folder TANDEM_TEST_NCCL; without it only the refusal is looked at). One line per check; a JSON
+file with everything; the minutes of each
 part. Exit 1 if a check failed, 2 if there is no card.
 """
 import argparse
@@ -83,6 +86,17 @@ class Runs:
             self.c.check(False, f"train {recipe} {' '.join(map(str, args))}", f"code {done.returncode}: {done.stderr[-600:]}")
             return {}
         return json.loads(done.stdout)
+
+    def told(self, recipe, *args, env=None):
+        """What a run said at its end, what it said on the way, its logs, its records."""
+        done = subprocess.run([self.program(recipe), "train", recipe, "--seed", "7", "--json", *map(str, args)], cwd=self.dir,
+                              capture_output=True, text=True, env={**os.environ, **(env or {})})
+        if done.returncode != 0:
+            return {}, f"code {done.returncode}: {done.stderr[-800:]}{done.stdout[-400:]}", "", []
+        told = json.loads(done.stdout)
+        folder = self.dir / told["dir"]
+        logs = "".join(log.read_text(errors="replace") for log in sorted((folder / "logs").glob("rank-*.log")))
+        return told, done.stderr, logs, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
     def digest(self, recipe, *args, env=None):
         return self.train(recipe, *args, env=env).get("digest", "none")
@@ -246,7 +260,49 @@ def times(c):
             c.check(first <= 10, f"{recipe}: first step after the command", f"{first:.1f} s (goal 10), then {1e3 * median:.2f} ms a step")
 
 
-PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs, "faults": faults, "checkpoints": checkpoints, "times": times}
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
+def nccl(c):
+    runs = Runs(c)
+    args = ["--steps", 60]
+    alone = runs.digest("tiny", *args, "--devices", "cuda:0")
+    got, words, _, host = runs.told("tiny", *args, "--devices", "cuda:0,cuda:0")
+    c.check(got.get("digest") == alone and words.count("NCCL refused") == 1, "two workers on one card: NCCL refuses, host memory serves",
+            next((line for line in words.splitlines() if "NCCL refused" in line), words[-300:]))
+    folder = os.environ.get("TANDEM_TEST_NCCL")
+    if not folder:
+        print("-- nccl: TANDEM_TEST_NCCL is not set: nothing goes over NCCL on one card", flush=True)
+        return
+    # libtorch finds its own NCCL by an rpath, which is stronger than LD_LIBRARY_PATH.
+    several = {"LD_PRELOAD": str(pathlib.Path(folder).resolve() / "libnccl.so.2"), "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+    only = {**several, "TANDEM_PLANE": "nccl"}
+    for recipe, steps in (("tiny", 60), ("mixed", 12)):
+        args = ["--steps", steps]
+        want = alone if recipe == "tiny" else runs.digest(recipe, *args, "--devices", "cuda:0")
+        for workers in (2, 3):
+            got, words, logs, records = runs.told(recipe, *args, "--devices", ",".join(["cuda:0"] * workers), env=only)
+            agreed = next((line.split("info", 1)[1].strip() for line in logs.splitlines() if "members, agreed" in line), "")
+            c.check(got.get("digest") == want and agreed != "", f"{recipe}: {workers} workers over NCCL on one card",
+                    f"{agreed}; {1e3 * median([r['seconds'] for r in records[5:]]):.1f} ms a step" if records else words)
+        for place in ("in-phase", "before-combine"):
+            step = steps // 2
+            for plane in (only, several) if recipe == "tiny" else (only,):
+                got, words, logs, records = runs.told(recipe, *args, "--devices", "cuda:0,cuda:0,cuda:0",
+                                                      env={**plane, "TANDEM_FAULT": f"{place} rank=1 step={step} do=kill"})
+                name = f"{recipe}: one of three killed {place} of step {step}, {'NCCL alone' if plane is only else 'host memory meanwhile'}"
+                if c.check(got.get("digest") == want and got.get("deaths", 0) >= 1, name, got.get("digest", words)[:300]):
+                    after = records[step]["t"] - records[step - 1]["t"]
+                    shrunk = "shrunk" if "go on without the others" in logs else "formed anew"
+                    c.results.setdefault("nccl", []).append({"kill": name, "step_after_s": round(after, 3), "how": shrunk})
+                    print(f"     the step of the kill took {after:.2f} s, {shrunk}", flush=True)
+    if host:
+        c.results["nccl_host_ms"] = round(1e3 * median([r["seconds"] for r in host[5:]]), 2)
+
+
+PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs,
+         "faults": faults, "checkpoints": checkpoints, "times": times, "nccl": nccl}
 
 
 def main():

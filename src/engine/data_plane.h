@@ -1,0 +1,37 @@
+// engine/data_plane.h -- how the contributions of this worker reach the others: what goes around its combine.
+//
+// CPU workers meet through the combine itself. A card's sums go over NCCL between the cards of one machine, or as
+// partials through host memory where NCCL refuses; the bits are the same (reduce/nccl_plane.h). TANDEM_PLANE=host
+// leaves NCCL out, TANDEM_PLANE=nccl ends the run where NCCL refuses. TANDEM_NCCL names another library than the one
+// that libtorch brings; then CPU workers use it too: it is the tests' own.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "fleet/order.h"
+#include "launch/channel.h"
+#include "reduce/combine.h"
+#include "reduce/nccl_plane.h"
+#include "reduce/watch.h"
+
+namespace tandem {
+
+class DataPlane {
+ public:
+  // For the device that was taken (engine/card.h). Tells the launcher over `channel` why host memory is used, at which
+  // `step`, or why this process ends: a card that does not come back. Throws ConfigError for a TANDEM_PLANE that does
+  // not exist.
+  DataPlane(Channel& channel, std::function<int64_t()> step);
+
+  // The members change: ends what is under way between the cards. Before anything else is done to this card.
+  void make_way(int shards, const Order& order, int me);
+  // `combine` was made for the order's members, of whom this worker is number `me`; `one_machine`: all are here.
+  std::unique_ptr<Combine> around(std::unique_ptr<Combine> combine, int shards, const Order& order, int me,
+                                  bool one_machine, const Watch& watch);
+
+ private:
+  std::unique_ptr<NcclPlane> nccl_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,273 @@
+#include "reduce/nccl_link.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "base/errors.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kSpinSeconds = 0.0002;
+constexpr double kWaitSeconds = 1;  // then the phase goes on: another member may have refused, and the words tell
+constexpr int kIdBytes = 6;         // of a word: none is below 0
+
+// The words of one member; of all members the largest is taken.
+enum Word { kRefuser, kUnready, kTag, kTagTurned, kId };
+constexpr int kIdWords = (sizeof(NcclId) + kIdBytes - 1) / kIdBytes;
+static_assert(kId + kIdWords == CardLink::kWords);
+
+constexpr int64_t kLargestTag = static_cast<int64_t>(NcclLink::kTagMask);
+
+void put_id(std::span<int64_t> words, const NcclId& id) {
+  for (size_t i = 0; i < sizeof id; ++i)
+    words[kId + i / kIdBytes] |= static_cast<int64_t>(static_cast<unsigned char>(id.bytes[i])) << 8 * (i % kIdBytes);
+}
+
+NcclId id_in(std::span<const int64_t> words) {
+  NcclId id{};
+  for (size_t i = 0; i < sizeof id; ++i)
+    id.bytes[i] = static_cast<char>(words[kId + i / kIdBytes] >> 8 * (i % kIdBytes));
+  return id;
+}
+
+bool has_id(std::span<const int64_t> words) {
+  return std::any_of(words.begin() + kId, words.end(), [](int64_t word) { return word != 0; });
+}
+
+}  // namespace
+
+struct NcclLink::Areas {
+  Areas(Device& d, int64_t n, int64_t slice, int slots) : device(d), floats(n), stride((slice + 15) / 16 * 16) {
+    memory = static_cast<float*>(d.allocate(static_cast<size_t>(stride) * slots * sizeof(float)));
+  }
+  ~Areas() { device.release(memory); }
+  Areas(const Areas&) = delete;
+  Areas& operator=(const Areas&) = delete;
+  float* slot(int k) const { return memory + stride * k; }
+
+  Device& device;
+  int64_t floats, stride;
+  float* memory;  // the others' partials of our slice, then the sums between
+};
+
+NcclLink::NcclLink(NcclPlane& plane, const NcclMembers& members, const Watch& watch)
+    : plane_(plane),
+      members_(members),
+      watch_(watch),
+      tree_(members.shards),
+      join_(tree_, members_.ranges),
+      refused_(plane.refused_) {}
+
+NcclLink::~NcclLink() {
+  if (plane_.under_way_) plane_.drop();  // it reads and writes our memory
+}
+
+// ---- agreeing ----
+
+void NcclLink::begin_forming() {
+  stage_ = Stage::kForming;
+  began_ = monotonic_seconds();
+}
+
+void NcclLink::give(std::span<int64_t> words, int64_t ticket) {
+  if (stage_ == Stage::kAsking && plane_.comm_) {  // to go on with; it has formed already, or it shrinks
+    const int result = plane_.comm_->result();
+    ready_ = result == kNcclSuccess;
+    if (!ready_ && result != kNcclInProgress) plane_.drop();
+  }
+  if (stage_ == Stage::kAsking && members_.me == 0 && plane_.tag_ == 0 && refused_.empty()) {
+    NcclId id;
+    if (const int said = plane_.library_->get_unique_id(&id); said == kNcclSuccess)
+      put_id(words, id);
+    else
+      refused_ = plane_.library_->words_for(said);
+  }
+  if (stage_ == Stage::kForming) {
+    const double end = monotonic_seconds() + (plane_.options_.waits ? kWaitSeconds : 0);
+    wait(ticket, [&] {
+      look();
+      return ready_ || !refused_.empty() || monotonic_seconds() >= end;
+    });
+  }
+  if (!refused_.empty()) words[kRefuser] = static_cast<int64_t>(members_.ranges.size()) - members_.me;
+  words[kUnready] = ready_ ? 0 : 1;
+  words[kTag] = static_cast<int64_t>(plane_.tag_);
+  words[kTagTurned] = kLargestTag - words[kTag];
+}
+
+void NcclLink::take(std::span<const int64_t> largest) {
+  if (largest[kRefuser] != 0)
+    return use_host(static_cast<int>(static_cast<int64_t>(members_.ranges.size()) - largest[kRefuser]));
+  if (stage_ == Stage::kAsking) {
+    const bool all_hold_the_same = largest[kTag] != 0 && largest[kTag] == kLargestTag - largest[kTagTurned];
+    if (!all_hold_the_same) {
+      ready_ = false;
+      plane_.drop();
+      if (has_id(largest)) form(largest);  // else the first member had hoped to go on: its id comes with the next phase
+      return;
+    }
+    begin_forming();
+  }
+  if (largest[kUnready] != 0) return;
+  stage_ = Stage::kCarrying;
+  plane_.agreed_ = true;
+  plane_.sums_ = 0;
+  plane_.options_.log(fmt::format("NCCL {}: {} members, agreed after {:.2f} s", plane_.library_->version(),
+                                  members_.ranges.size(), monotonic_seconds() - began_));
+}
+
+void NcclLink::form(std::span<const int64_t> words) {
+  begin_forming();
+  plane_.comm_ =
+      std::make_unique<NcclComm>(plane_.library_, plane_.card_, plane_.options_.times, plane_.options_.stuck);
+  plane_.ranks_ = members_.ranks;
+  plane_.agreed_ = false;
+  plane_.comm_->form(id_in(words), static_cast<int>(members_.ranges.size()), members_.me);
+  uint64_t tag = 0;
+  for (const int64_t word : words.subspan(kId)) tag = (tag ^ static_cast<uint64_t>(word)) * 0x9e3779b97f4a7c15;
+  plane_.tag_ = (tag >> 20 & kTagMask) | 1;
+}
+
+void NcclLink::look() {
+  if (ready_ || !refused_.empty()) return;
+  const int result = plane_.comm_->result();
+  ready_ = result == kNcclSuccess;
+  if (result != kNcclSuccess && result != kNcclInProgress)
+    refused_ = plane_.library_->words_for(result);
+  else if (!ready_ && monotonic_seconds() - began_ > plane_.options_.times.form_seconds)
+    refused_ = fmt::format("the communicator had not formed after {:g} s", plane_.options_.times.form_seconds);
+}
+
+void NcclLink::use_host(int refuser) {
+  stage_ = Stage::kHost;
+  plane_.drop();
+  if (refuser != members_.me) {
+    plane_.options_.log("the cards meet through host memory: another worker can't use NCCL, or its NCCL refused");
+    return;
+  }
+  if (plane_.options_.required)
+    throw ConfigError(
+        "the workers can't meet over NCCL, and TANDEM_PLANE=nccl allows nothing else", refused_,
+        "leave TANDEM_PLANE out: host memory gives the same bits, more slowly; NCCL_DEBUG=WARN tells more");
+  const std::string note = fmt::format("the cards meet through host memory: NCCL refused ({})", refused_);
+  if (std::exchange(plane_.told_, note) != note) plane_.options_.note(note);
+}
+
+// ---- summing ----
+
+void NcclLink::ask(int64_t ticket) const {
+  if (watch_.abandoned(members_.generation, ticket)) throw MembersChanged();
+}
+
+template <class Ready>
+void NcclLink::wait(int64_t ticket, const Ready& ready) const {
+  const double begin = monotonic_seconds();
+  while (!ready()) {
+    ask(ticket);
+    if (monotonic_seconds() - begin < kSpinSeconds) {
+      sched_yield();
+      continue;
+    }
+    const timespec moment{0, 50'000};
+    nanosleep(&moment, nullptr);
+  }
+}
+
+// A peer's death breaks NCCL before the launcher has told of it. Where NCCL failed on all, the first member ends before
+// the others, whose error its death then explains.
+void NcclLink::failed(int64_t ticket, int result) {
+  const std::string words = plane_.library_->words_for(result);
+  const double end = monotonic_seconds() + plane_.options_.times.blame_seconds * (1 + 0.2 * members_.me);
+  wait(ticket, [&] { return monotonic_seconds() > end; });
+  throw std::runtime_error(fmt::format("NCCL failed, and no worker had died: {}", words));
+}
+
+template <class Calls>
+void NcclLink::group(int64_t ticket, const Calls& calls) {
+  NcclComm& comm = *plane_.comm_;
+  const NcclLibrary& nccl = *plane_.library_;
+  int bad = nccl.group_start();
+  const auto note = [&](int said) {
+    if (bad == kNcclSuccess && said != kNcclSuccess && said != kNcclInProgress) bad = said;
+  };
+  const auto send = [&](const float* from, int64_t n, int peer) {
+    if (n > 0 && bad == kNcclSuccess)
+      note(nccl.send(from, static_cast<size_t>(n), NcclLibrary::kFloat32, peer, comm.handle(), plane_.card_.stream));
+  };
+  const auto receive = [&](float* to, int64_t n, int peer) {
+    if (n > 0 && bad == kNcclSuccess)
+      note(nccl.recv(to, static_cast<size_t>(n), NcclLibrary::kFloat32, peer, comm.handle(), plane_.card_.stream));
+  };
+  calls(send, receive);
+  note(nccl.group_end());
+  int now = bad;
+  if (now == kNcclSuccess)  // the group is on the stream once NCCL says so: what we queue next comes after it
+    wait(ticket, [&] { return (now = comm.result()) != kNcclInProgress; });
+  if (now != kNcclSuccess) failed(ticket, now);
+}
+
+NcclLink::Areas& NcclLink::areas_for(int64_t floats) {
+  for (auto& areas : areas_)
+    if (areas->floats == floats) return *areas;
+  const int members = static_cast<int>(members_.ranges.size());
+  const auto [first, last] = slice_of(floats, members, members_.me);
+  areas_.push_back(std::make_unique<Areas>(plane_.device_, floats, last - first, join_.partials() + join_.buffers()));
+  return *areas_.back();
+}
+
+void NcclLink::add_up(float* out, Areas& areas, std::span<const float* const> mine, int64_t first, int64_t length) {
+  const int own = join_.first_partial(members_.me);
+  const auto buffer = [&](int k) { return areas.slot(join_.partials() + k); };
+  std::vector<const float*> inputs;
+  for (const auto& sum : join_.sums()) {
+    inputs.clear();
+    for (const int operand : sum.operands) {
+      const bool ours = operand >= own && operand < own + static_cast<int>(mine.size());
+      inputs.push_back(operand < 0 ? buffer(-1 - operand) : ours ? mine[operand - own] + first : areas.slot(operand));
+    }
+    float* const to = &sum == &join_.sums().back() ? out : buffer(sum.buffer);
+    plane_.device_.add_in_order(to, inputs.data(), static_cast<int>(inputs.size()), length);
+  }
+}
+
+void NcclLink::sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t ticket) {
+  ask(ticket);
+  const int members = static_cast<int>(members_.ranges.size()), me = members_.me;
+  const auto [first, last] = slice_of(floats, members, me);
+  Areas& areas = areas_for(floats);
+  plane_.under_way_ = true;
+  group(ticket, [&](const auto& send, const auto& receive) {
+    for (int step = 1; step < members; ++step) {  // each begins with another peer
+      const int to = (me + step) % members, from = (me + members - step) % members;
+      const auto [begin, end] = slice_of(floats, members, to);
+      for (const float* partial : mine) send(partial + begin, end - begin, to);
+      for (int k = join_.first_partial(from); k < join_.first_partial(from) + join_.partials(from); ++k)
+        receive(areas.slot(k), last - first, from);
+    }
+  });
+  if (first < last) add_up(total + first, areas, mine, first, last - first);
+  group(ticket, [&](const auto& send, const auto& receive) {
+    for (int step = 1; step < members; ++step) {
+      const int to = (me + step) % members, from = (me + members - step) % members;
+      const auto [begin, end] = slice_of(floats, members, from);
+      send(total + first, last - first, to);
+      receive(total + begin, end - begin, from);
+    }
+  });
+  int now = kNcclSuccess;
+  wait(ticket, [&] {
+    now = plane_.comm_->result();
+    return now != kNcclInProgress && (now != kNcclSuccess || plane_.card_.idle());
+  });
+  if (now != kNcclSuccess) failed(ticket, now);
+  plane_.under_way_ = false;
+  ++plane_.sums_;
+}
+
+}  // namespace tandem

@@ -1,0 +1,80 @@
+// reduce/nccl_plane.h -- cards that meet over NCCL: the exact sum by grouped sends and receives, for any members.
+//
+// Every member owns one slice of the vector. Each sends the owners their slices of its partial sums; the owner adds
+// them on its card, in tree order; then the slices go to everybody. Same tree, same bits as through host memory, so a
+// run may change between the two at any combine, and does: while a communicator forms in the background (after the
+// start, after a death) the phases go through host memory. All members follow one course, told by the words that ride
+// with those phases (card_link.h):
+//
+//   ask      can everybody? who holds a communicator to go on with?  -> form a new one, with the first member's id
+//   forming  has it formed everywhere?  -> carry         one refused, or it took too long -> host memory, for good
+//
+// A member's death is seen by the Watch, as everywhere: nothing waits for NCCL without asking it. The next generation
+// then shrinks the communicator, if all its members were in it, or aborts it and forms another.
+// A sum is over on all cards before anybody marks the combine as done, since inner's finish() comes after it: whoever
+// died later has left nothing undone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+#include "reduce/combine.h"
+#include "reduce/nccl_comm.h"
+#include "reduce/shard_range.h"
+#include "reduce/watch.h"
+
+namespace tandem {
+
+struct NcclMembers {
+  int shards = 1;
+  std::vector<ShardRange> ranges;  // by member; none is empty
+  std::vector<int> ranks;          // by member: the same process from generation to generation, or its replacement
+  int me = 0;
+  uint64_t generation = 0;
+};
+
+class NcclPlane {
+ public:
+  struct Options {
+    std::string library;    // its path; empty: the one that libtorch brings
+    bool required = false;  // a refusal ends the run
+    bool waits = false;     // a phase waits up to a second for the communicator before it goes through host memory
+    NcclTimes times;
+    std::function<void(const std::string&)> note;   // for the user: that host memory is used, and why
+    std::function<void(const std::string&)> log;    // for this worker's log
+    std::function<void(const std::string&)> stuck;  // see nccl_comm.h
+  };
+  NcclPlane(Device& device, NcclCard card, Options options);
+  ~NcclPlane();  // after the combines that it made
+
+  // Ends what the generation before left under way, and keeps what can be kept of its communicator. First of all when
+  // the members change: until then any call that waits for the card may wait for a peer that is gone.
+  void take_over(const NcclMembers& members);
+  // The combine of one generation; `inner` was made for the same members.
+  std::unique_ptr<Combine> combine(const NcclMembers& members, std::unique_ptr<Combine> inner, const Watch& watch);
+
+ private:
+  friend class NcclLink;
+  void drop();
+
+  Device& device_;
+  NcclCard card_;
+  Options options_;
+  std::shared_ptr<const NcclLibrary> library_;
+  std::string refused_;  // NCCL can't be used in this process: why
+  std::string told_;     // the last note
+
+  std::unique_ptr<NcclComm> comm_;
+  std::vector<int> ranks_;   // of comm_
+  uint64_t tag_ = 0;         // which one it is, and what was done to it; 0: none that could be gone on with
+  uint64_t taken_over_ = 0;  // the generation
+  bool agreed_ = false, under_way_ = false;
+  int64_t sums_ = 0;   // that comm_ has carried
+  int fruitless_ = 0;  // communicators in a row that were agreed on and carried nothing
+};
+
+}  // namespace tandem
