@@ -1,9 +1,10 @@
 // world/analysis_world.h -- the analysis agent: which cause stands behind a failure, and whether to look deeper first.
 //
 // Failures wait in a line that never ends, so time is the price of certainty. Action = 2 * cause + conclude: a probe of
-// that cause gives one more noisy answer and takes a turn; a conclusion closes the case and takes three. Causes: product defect, flaky
-// test, environment, data, configuration. One seen before on the feature is a pattern. A right conclusion is accepted as far as the developers trust the agent; a wrong
-// one costs trust, and where the cause was a product defect, the defect stays and users find it later: `wrong` again.
+// that cause gives one more noisy answer and takes a turn; a conclusion closes the case and takes three. Causes:
+// product defect, flaky test, environment, data, configuration. One seen before on the feature is a pattern. A right
+// conclusion is accepted as far as the developers trust the agent; a wrong one costs trust, and where the cause was a
+// product defect, the defect stays and users find it later: `wrong` again.
 #pragma once
 
 #include "world/clues.h"
@@ -60,7 +61,8 @@ struct AnalysisWorld {
       accepted = right && listened ? 1.0f : 0.0f;
       wrong = right ? 0.0f : 1.0f;
       if (!right && s.hidden.item.cause == 0) may_leave_defect(s.seen.product, s.hidden.product, f, 0.45f, draws);
-      s.seen.trust = clamped(s.seen.trust + (right ? 0.08f * (1.0f - s.seen.trust) : -0.25f * s.seen.trust), 0.1f, 0.98f);
+      s.seen.trust =
+          clamped(s.seen.trust + (right ? 0.08f * (1.0f - s.seen.trust) : -0.25f * s.seen.trust), 0.1f, 0.98f);
       close_case(s.seen.item, s.hidden.item);
     } else {
       s.seen.answers[cause] += (right ? 1.0f : -1.0f) + kAnswerNoise * draws.normal();

@@ -1,7 +1,8 @@
 // world/clues.h -- a case with a hidden cause (one of five) and what can be read about it.
 //
-// Each feature has a hidden habit: half of its cases have the habit's cause, the rest any. A case shows five weak cues, one
-// per cause, and a text of eight numbers in which each cause has its pattern. Causes of closed cases are known and counted.
+// Each feature has a hidden habit: half of its cases have the habit's cause, the rest any. A case shows five weak cues,
+// one per cause, and a text of eight numbers in which each cause has its pattern. Causes of closed cases are known and
+// counted.
 #pragma once
 
 #include "world/web_product.h"
@@ -51,9 +52,7 @@ TANDEM_HD void found_cases(CaseSeen& seen, CaseHidden& hidden, Draws& draws) {
   }
 }
 
-TANDEM_HD void close_case(CaseSeen& seen, const CaseHidden& hidden) {
-  seen.closed[seen.feature][hidden.cause] += 1.0f;
-}
+TANDEM_HD void close_case(CaseSeen& seen, const CaseHidden& hidden) { seen.closed[seen.feature][hidden.cause] += 1.0f; }
 
 // 18 numbers: cues, text, closed cases of the same feature.
 TANDEM_HD void observe_case(const CaseSeen& seen, float* out) {

@@ -1,7 +1,7 @@
 // world/draws.h -- the random numbers of one transition of one environment: an ordered reading of one Philox stream.
 //
-// The key names (seed, step, shard, site); each environment owns 256 indices of it, so what an environment draws depends
-// on nothing but the key and its own number. Same bits on CPU and CUDA.
+// The key names (seed, step, shard, site); each environment owns 256 indices of it, so what an environment draws
+// depends on nothing but the key and its own number. Same bits on CPU and CUDA.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Draws {
     ++next;
     return lane == 0 ? block.word[0] : lane == 1 ? block.word[1] : lane == 2 ? block.word[2] : block.word[3];
   }
-  TANDEM_HD float uniform() { return uniform_from_u32(word()); }         // [0, 1)
+  TANDEM_HD float uniform() { return uniform_from_u32(word()); }  // [0, 1)
   TANDEM_HD float between(float low, float high) { return low + (high - low) * uniform(); }
   TANDEM_HD float normal() { return normal_from_u32(word()); }
   TANDEM_HD bool chance(float probability) { return uniform() < probability; }

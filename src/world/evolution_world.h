@@ -1,9 +1,9 @@
 // world/evolution_world.h -- the evolution agent: what to do with a test that went red, light-handed or verified.
 //
-// Behind it stands (hidden) a moved locator, a changed behaviour, a real defect, an obsolete test, or bad timing; the right
-// answers are heal, rewrite, report, retire, steady. Action = 2 * answer + verified. A verified change costs a run of the
-// budget, lasts, and a wrong one is taken back in time; a light change leaves the feature's tests brittle, and a wrong one
-// masks what was the matter: users find it later, or the tests break again: `broken`.
+// Behind it stands (hidden) a moved locator, a changed behaviour, a real defect, an obsolete test, or bad timing; the
+// right answers are heal, rewrite, report, retire, steady. Action = 2 * answer + verified. A verified change costs a
+// run of the budget, lasts, and a wrong one is taken back in time; a light change leaves the feature's tests brittle,
+// and a wrong one masks what was the matter: users find it later, or the tests break again: `broken`.
 #pragma once
 
 #include "world/clues.h"

@@ -1,9 +1,10 @@
 // world/execution_world.h -- the execution agent: which queue the runners serve next, and how many at a time.
 //
 // Five queues (smoke, regression, end-to-end, performance, quarantine) fill with the churn of the product. Action = 2 *
-// queue + wide: three runners or six. The shared infrastructure is calm, busy or in a storm (hidden, seen through a noisy
-// gauge); wide runs heat it, and in heat or storm jobs fail and go back. Jobs of regression and end-to-end keep coverage
-// up; where they wait too long defects escape and come back as failures, and a full queue drops its jobs as failed.
+// queue + wide: three runners or six. The shared infrastructure is calm, busy or in a storm (hidden, seen through a
+// noisy gauge); wide runs heat it, and in heat or storm jobs fail and go back. Jobs of regression and end-to-end keep
+// coverage up; where they wait too long defects escape and come back as failures, and a full queue drops its jobs as
+// failed.
 #pragma once
 
 #include "world/web_product.h"
@@ -15,9 +16,9 @@ struct ExecutionWorld {
   struct Seen {
     ProductSeen product;
     Desk desk;
-    float waiting[kQueues];  // jobs
-    float age[kQueues];      // decisions since the queue was served last
-    float heat;              // 0 to 1
+    float waiting[kQueues];   // jobs
+    float age[kQueues];       // decisions since the queue was served last
+    float heat;               // 0 to 1
     float gauge, gauge_mean;  // noisy view of the infrastructure, and its running mean
   };
   struct Hidden {
@@ -29,7 +30,7 @@ struct ExecutionWorld {
     Hidden hidden;
   };
 
-  TANDEM_HD static DayRates rates() { return {0.07f, 0.14f}; }
+  TANDEM_HD static DayRates rates() { return {0.045f, 0.14f}; }
   static constexpr float kRoom = 16.0f, kGaugeNoise = 0.6f, kKeepWeather = 0.88f;
   TANDEM_HD static TermWeights weights() { return {{10.0f, 5.0f, 3.0f, -5.0f}, 0.1f}; }
 
@@ -75,7 +76,7 @@ struct ExecutionWorld {
     for (int32_t job = 0; job < run; ++job) failures += draws.chance(p) ? 1 : 0;
     const int32_t ended = run - failures;
     const float late = at_most(0.125f * s.seen.age[queue], 1.0f);
-    const float saved = priority(queue) * static_cast<float>(ended) * (0.2f + late) * 0.5f;
+    const float saved = priority(queue) * static_cast<float>(ended) * (0.2f + late) * 0.9f;
     s.seen.waiting[queue] -= static_cast<float>(ended);
     s.seen.heat = 0.65f * s.seen.heat + (wide ? 0.35f * static_cast<float>(run) / 6.0f : 0.0f);
 
@@ -90,7 +91,7 @@ struct ExecutionWorld {
     float dropped = 0.0f;
     for (int32_t q = 0; q < kQueues; ++q) {
       s.seen.age[q] = q == queue && ended > 0 ? 0.0f : s.seen.age[q] + 1.0f;
-      const float mean = arrivals(q) * (0.4f + 0.25f * churn);  // churn is about 2 to 3
+      const float mean = arrivals(q) * (0.3f + 0.18f * churn);  // churn is about 3
       for (int32_t half = 0; half < 2; ++half) s.seen.waiting[q] += draws.chance(0.5f * mean) ? 1.0f : 0.0f;
       if (s.seen.waiting[q] > kRoom) {
         dropped += s.seen.waiting[q] - kRoom;
@@ -101,8 +102,8 @@ struct ExecutionWorld {
     const bool done = s.seen.desk.time + 1 >= kLength;
     const float escapes = static_cast<float>(pass_day(product, s.hidden.product, rates(), draws));
     const StepResult result =
-        settle(weights(), static_cast<float>(ended) / 6.0f, static_cast<float>(run) / static_cast<float>(runners), saved,
-               0.25f * static_cast<float>(failures) + 0.5f * dropped + escapes, done);
+        settle(weights(), static_cast<float>(ended) / 6.0f, static_cast<float>(run) / static_cast<float>(runners),
+               saved, 0.25f * static_cast<float>(failures) + 0.5f * dropped + escapes, done);
     remember(s.seen.desk, action, result);
     if (!draws.chance(kKeepWeather)) s.hidden.weather = draws.below(3);
     look_at_gauge(s, draws);
@@ -127,14 +128,15 @@ struct ExecutionWorld {
     g[6] = 0.25f * coverage - 1.0f;
     for (int32_t i = 7; i < kOwn; ++i) g[i] = 0.0f;
     float spread[kFeatures];
-    for (int32_t f = 0; f < kFeatures; ++f) spread[f] = escape_chance(s.product, f, 5.0f) - 1.0f;
+    for (int32_t f = 0; f < kFeatures; ++f) spread[f] = escape_chance(s.product, f, 2.0f) - 1.2f;
     observe_product(s.product, s.desk, busiest, spread, out);
     float* own = out + kOwn + kColumns;
     for (int32_t q = 0; q < kQueues; ++q) {
       own[q] = 0.125f * s.waiting[q] - 0.7f;
       own[5 + q] = 0.25f * at_most(s.age[q], 10.0f) - 0.8f;
-      own[10 + q] = s.waiting[q] >= 6.0f ? 1.0f : s.waiting[q] >= 3.0f ? 0.0f : -1.0f;
-      own[15 + q] = s.waiting[q] >= kRoom - 2.0f ? 1.0f : 0.0f;
+      const float work = at_most(s.waiting[q], 6.0f);  // what one wide run can take
+      own[10 + q] = work / 3.0f - 1.0f;
+      own[15 + q] = 0.4f * priority(q) * work * (0.2f + at_most(0.125f * s.age[q], 1.0f)) - 0.5f;
     }
     for (int32_t i = kOwn + kColumns + 20; i < kTable; ++i) out[i] = 0.0f;
   }

@@ -1,9 +1,9 @@
 // world/generation_world.h -- the generation agent: which type of test for a scenario, from the template or bespoke.
 //
-// The layer where the code goes wrong (hidden, five of them) decides which type of test bites. A bespoke test is clumsy to
-// keep but grows the fixtures of its type; a template test is as good as the fixtures, and smells where they are thin.
-// Smells add up to a debt that spoils every later test. Action = 2 * type + template. A test that bites finds defects; one
-// that does not lets them escape, and an escape takes back quality that was credited.
+// The layer where the code goes wrong (hidden, five of them) decides which type of test bites. A bespoke test is clumsy
+// to keep but grows the fixtures of its type; a template test is as good as the fixtures, and smells where they are
+// thin. Smells add up to a debt that spoils every later test. Action = 2 * type + template. A test that bites finds
+// defects; one that does not lets them escape, and an escape takes back quality that was credited.
 #pragma once
 
 #include "world/clues.h"

@@ -1,9 +1,9 @@
 // world/observation_world.h -- the observation agent: how high the alert threshold, how closely to sample.
 //
 // A defect that escapes makes its service sick (hidden). Sick services score higher, more so each window; scores are as
-// noisy as the traffic (hidden regime, noisy gauge). Action = 2 * threshold + intense: the next window's scores above the
-// threshold raise alerts; intense sampling cuts the noise and costs budget. False alerts cost trust, and people act on an
-// alert only as far as they trust it. A sickness that lasts is found by the users: `missed`.
+// noisy as the traffic (hidden regime, noisy gauge). Action = 2 * threshold + intense: the next window's scores above
+// the threshold raise alerts; intense sampling cuts the noise and costs budget. False alerts cost trust, and people act
+// on an alert only as far as they trust it. A sickness that lasts is found by the users: `missed`.
 #pragma once
 
 #include "world/web_product.h"
@@ -119,8 +119,8 @@ struct ObservationWorld {
 
     const bool done = s.seen.desk.time + 1 >= kLength;
     const float judged = hits + falses + silent, alerts = hits + falses;
-    const StepResult result = settle(weights(), judged > 0.0f ? hits / judged : 0.0f, alerts > 0.0f ? hits / alerts : 0.0f,
-                                     falses, missed, done);
+    const StepResult result = settle(weights(), judged > 0.0f ? hits / judged : 0.0f,
+                                     alerts > 0.0f ? hits / alerts : 0.0f, falses, missed, done);
     remember(s.seen.desk, action, result);
     if (!draws.chance(kKeepRegime)) s.hidden.regime = draws.below(3);
     look_at_gauge(s, draws);

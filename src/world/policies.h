@@ -1,4 +1,5 @@
-// world/policies.h -- who plays without having learned: at random, and by the rule of thumb that a sensible team follows.
+// world/policies.h -- who plays without having learned: at random, and by the rule of thumb that a sensible team
+// follows.
 //
 // A rule sees what the observation shows, uses one or two of its numbers, and plans nothing.
 #pragma once

@@ -1,8 +1,10 @@
-// world/requirements_world.h -- the requirements agent: which coverage strategy for the next requirement text, how deep.
+// world/requirements_world.h -- the requirements agent: which coverage strategy for the next requirement text, how
+// deep.
 //
-// A requirement of a feature arrives each day. Its domain (hidden, five of them) decides which strategy suits; it may be
-// ambiguous (hidden, with a weak cue). Action = 2 * strategy + thorough; thorough reading asks back and costs an hour of
-// few. What is misread becomes a defect of the feature, and users find it days later: that is the term `missed`.
+// A requirement of a feature arrives each day. Its domain (hidden, five of them) decides which strategy suits; it may
+// be ambiguous (hidden, with a weak cue). Action = 2 * strategy + thorough; thorough reading asks back and costs an
+// hour of few. What is misread becomes a defect of the feature, and users find it days later: that is the term
+// `missed`.
 #pragma once
 
 #include "world/clues.h"

@@ -1,10 +1,10 @@
 // world/web_product.h -- the web product under test: eight features, their hidden defects, and how a day passes.
 //
 // A feature is born with a hidden rot (how readily work on it makes defects). Churn makes defects; a defect lies hidden
-// until a test finds it or users do: an escape, which is an incident. `Seen` is what the dashboards show or what anybody
-// could have counted from them; `Hidden` nobody sees but an oracle. Because defects arise and leave independently,
-// (exposure, found, searched) say all there is to know about them: rot given them has weight rot^found e^(-rot searched),
-// and about rot * exposure defects are left.
+// until a test finds it or users do: an escape, which is an incident. `Seen` is what the dashboards show or what
+// anybody could have counted from them; `Hidden` nobody sees but an oracle. Because defects arise and leave
+// independently, (exposure, found, searched) say all there is to know about them: rot given them has weight rot^found
+// e^(-rot searched), and about rot * exposure defects are left.
 #pragma once
 
 #include "world/draws.h"
@@ -98,14 +98,14 @@ TANDEM_HD int32_t pass_day(ProductSeen& seen, ProductHidden& hidden, const DayRa
   int32_t escapes = 0;
   uint32_t bits = 0;
   for (int32_t f = 0; f < kFeatures; ++f) {
-    const bool escaped =
-        may_show_defect(seen, hidden, f, escape_chance(seen, f, rates.escape), draws.uniform());
+    const bool escaped = may_show_defect(seen, hidden, f, escape_chance(seen, f, rates.escape), draws.uniform());
     escapes += escaped ? 1 : 0;
     bits |= escaped ? 1u << f : 0u;
     seen.incidents[f] = 0.8f * seen.incidents[f] + (escaped ? 1.0f : 0.0f);
     const float p = rates.birth * seen.churn[f] * (0.5f + seen.complexity[f]);
     const uint32_t word = draws.word();
-    const float birth = static_cast<float>(word >> 16) * 0x1p-16f, burst = static_cast<float>(word & 0xFFFFu) * 0x1p-16f;
+    const float birth = static_cast<float>(word >> 16) * 0x1p-16f,
+                burst = static_cast<float>(word & 0xFFFFu) * 0x1p-16f;
     seen.exposure[f] += p;
     if (birth < p * hidden.rot[f] && hidden.defects[f] < 15) ++hidden.defects[f];
     seen.churn[f] = burst < 0.05f ? 1.0f : 0.85f * seen.churn[f] + 0.03f;
@@ -147,7 +147,8 @@ TANDEM_HD void remember(Desk& desk, int32_t action, const StepResult& result) {
 // Places in an observation; a world fills [kGlobal, kOwn), [kOwn + 8, kTable) and the table's last column by itself.
 inline constexpr int32_t kGlobal = 0, kOwn = 16, kTable = 48, kLast = 112, kColumns = 8;
 
-// Writes the product's table, the row of `feature` again at kOwn, and the last step; `extra` is the table's last column.
+// Writes the product's table, the row of `feature` again at kOwn, and the last step; `extra` is the table's last
+// column.
 TANDEM_HD void observe_product(const ProductSeen& seen, const Desk& desk, int32_t feature, const float* extra,
                                float* out) {
   for (int32_t f = 0; f < kFeatures; ++f) {

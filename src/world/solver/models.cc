@@ -46,7 +46,8 @@ Params Model<RequirementsWorld>::start() { return {1.0, 0.3, 0.3, 0.2, 0.5, 0.3,
 int Model<RequirementsWorld>::act(const RequirementsWorld::Seen& seen, const Params& w) {
   const CausePosterior posterior = cause_posterior(seen.item);
   const int best = posterior.best(), f = seen.item.feature;
-  const double vague = sign_posterior(RequirementsWorld::kAmbiguousShare, RequirementsWorld::kVagueStrength, seen.vague);
+  const double vague =
+      sign_posterior(RequirementsWorld::kAmbiguousShare, RequirementsWorld::kVagueStrength, seen.vague);
   const double worth = w[0] * vague * (1.0 + w[1] * (rot_mean(seen.product, f) - 1.0)) +
                        w[2] * posterior.p[best] * (seen.product.complexity[f] - 0.5) + w[3] * (seen.hours - 2.5) +
                        w[4] * (1.0 - left_of<RequirementsWorld>(seen)) * (seen.hours - w[5]);
@@ -79,7 +80,8 @@ int Model<GenerationWorld>::act(const GenerationWorld::Seen& seen, const Params&
     if (from_template)
       value += 5 * upkeep * (0.4 + 0.6 * fixtures) * (1 - seen.debt) + 3 * fixtures;
     else
-      value += 2.5 * upkeep * (1 - seen.debt) + left * (w[0] * (1 - fixtures) * (1 + w[5] * (upkeep - 0.7)) + w[4] * fixtures);
+      value += 2.5 * upkeep * (1 - seen.debt) +
+               left * (w[0] * (1 - fixtures) * (1 + w[5] * (upkeep - 0.7)) + w[4] * fixtures);
     value += w[6] * left * seen.debt * (from_template ? 0 : 1) + w[7] * upkeep * fixtures;
     if (value > most) {
       most = value;
@@ -96,7 +98,8 @@ void Model<ExecutionWorld>::Belief::begin(const ExecutionWorld::Seen& seen) {
   normalise(weather, 3);
 }
 
-void Model<ExecutionWorld>::Belief::after(const ExecutionWorld::Seen& before, int action, const ExecutionWorld::Seen& seen) {
+void Model<ExecutionWorld>::Belief::after(const ExecutionWorld::Seen& before, int action,
+                                          const ExecutionWorld::Seen& seen) {
   const int queue = action / 2;
   const bool wide = action % 2 == 1;
   const int run = std::min(static_cast<int>(before.waiting[queue]), wide ? 6 : 3);
@@ -143,11 +146,12 @@ int Model<ExecutionWorld>::act(const ExecutionWorld::Seen& seen, const Params& w
     }
     const double ended = run * (1 - p);
     const double late = std::min(0.125 * seen.age[queue], 1.0);
-    double value = 10 * ended / 6 + 5.0 * run / runners + 1.5 * ExecutionWorld::priority(queue) * ended * (0.2 + late) -
+    double value = 10 * ended / 6 + 5.0 * run / runners + 2.7 * ExecutionWorld::priority(queue) * ended * (0.2 + late) -
                    1.25 * (run - ended);
     if (queue == 1 || queue == 2) value += w[1] * left * uncovered * ended;
     value += w[2] * ended * (seen.waiting[queue] > w[3] ? 1 : 0) - (wide ? w[4] * strain * run / 6.0 : 0);
-    value -= w[5] * ended * ExecutionWorld::priority(queue) * (1 - late) + w[6] * ended * (seen.waiting[queue] < 6 ? 1 : 0);
+    value -=
+        w[5] * ended * ExecutionWorld::priority(queue) * (1 - late) + w[6] * ended * (seen.waiting[queue] < 6 ? 1 : 0);
     if (value > most) {
       most = value;
       best = action;
@@ -176,8 +180,8 @@ void Model<ObservationWorld>::Belief::after(const ObservationWorld::Seen& before
   double likelihood[3] = {1, 1, 1}, posterior[kFeatures][3][kLongest];
   for (int f = 0; f < kFeatures; ++f) {
     const double mean = std::min(
-        0.95, static_cast<double>(risk_of(before.product, f) *
-                                  escape_chance(before.product, f, ObservationWorld::kEscape)));
+        0.95,
+        static_cast<double>(risk_of(before.product, f) * escape_chance(before.product, f, ObservationWorld::kEscape)));
     const bool known = seen.product.found[f] > before.product.found[f];  // healed, or told by the users
     for (int k = 0; k < 3; ++k) {
       const double sigma = ObservationWorld::noise(k) * (intense ? 0.5 : 1.0);
@@ -206,8 +210,8 @@ void Model<ObservationWorld>::Belief::after(const ObservationWorld::Seen& before
   const double keep = ObservationWorld::kKeepRegime;
   for (int k = 0; k < 3; ++k) {
     const double sigma = ObservationWorld::noise(k);
-    likelihood[k] = (keep * regime[k] + (1 - keep) / 3.0) *
-                    normal_weight(seen.gauge, sigma, ObservationWorld::kGaugeNoise * sigma);
+    likelihood[k] =
+        (keep * regime[k] + (1 - keep) / 3.0) * normal_weight(seen.gauge, sigma, ObservationWorld::kGaugeNoise * sigma);
   }
   for (int k = 0; k < 3; ++k) regime[k] = likelihood[k];
   normalise(regime, 3);
@@ -227,8 +231,7 @@ int Model<ObservationWorld>::act(const ObservationWorld::Seen& seen, const Param
   double suspicion = 0;
   for (int f = 0; f < kFeatures; ++f) suspicion = std::max(suspicion, static_cast<double>(seen.score_mean[f]));
   const bool intense = seen.budget >= 1.0f && (sigma > w[5] || seen.budget > w[6]);
-  const double aim =
-      w[1] + w[2] * sigma * (intense ? 0.5 : 1.0) + w[3] * (suspicion - 1) + w[4] * (seen.trust - 0.7);
+  const double aim = w[1] + w[2] * sigma * (intense ? 0.5 : 1.0) + w[3] * (suspicion - 1) + w[4] * (seen.trust - 0.7);
   int level = 0;
   for (int i = 1; i < 5; ++i)
     if (std::abs(ObservationWorld::threshold(i) - aim) < std::abs(ObservationWorld::threshold(level) - aim)) level = i;
@@ -283,7 +286,8 @@ int Model<EvolutionWorld>::act(const EvolutionWorld::Seen& seen, const Params& w
   int best = 0;
   double most = -1e30, doubt = 0;
   for (int k = 0; k < kCauses; ++k) {
-    const double gain = 15 * EvolutionWorld::heals(k) + 10 * EvolutionWorld::covers(k) + 5 * EvolutionWorld::optimises(k);
+    const double gain =
+        15 * EvolutionWorld::heals(k) + 10 * EvolutionWorld::covers(k) + 5 * EvolutionWorld::optimises(k);
     const double value = posterior.p[k] * (gain + w[0]);
     if (value > most) {
       most = value;

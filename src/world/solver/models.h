@@ -1,7 +1,7 @@
 // world/solver/models.h -- for each world: a belief to draw hidden states from, and a family of policies to search in.
 //
-// Model<W>::act is a policy on `Seen` with kParams numbers: sensible at Model<W>::start(), to be tuned by search. Belief
-// follows the observations of one episode; sample() draws the hidden state given them.
+// Model<W>::act is a policy on `Seen` with kParams numbers: sensible at Model<W>::start(), to be tuned by search.
+// Belief follows the observations of one episode; sample() draws the hidden state given them.
 #pragma once
 
 #include <array>

@@ -12,36 +12,28 @@ namespace {
 
 enum Site : uint32_t { kReset, kStep, kChoice, kImagined, kSearch, kTrial };
 
-class Tally {
- public:
-  void add(double value, const double* terms) {
-    ++count_;
-    const double from = value - mean_;
-    mean_ += from / count_;
-    square_ += from * (value - mean_);
-    for (int i = 0; i < kTerms; ++i) terms_[i] += terms[i];
-  }
-  Outcome outcome() const {
-    Outcome out{mean_, count_ > 1 ? std::sqrt(square_ / (count_ - 1) / count_) : 0, count_, {}};
-    for (int i = 0; i < kTerms; ++i) out.terms[i] = terms_[i] / std::max(count_, 1);
-    return out;
-  }
+Outcome summed_up(std::vector<double> returns, const double* terms) {
+  Outcome out;
+  const double n = static_cast<double>(returns.size());
+  for (double r : returns) out.mean += r / n;
+  for (double r : returns) out.error += (r - out.mean) * (r - out.mean);
+  out.error = n > 1 ? std::sqrt(out.error / (n - 1) / n) : 0;
+  for (int i = 0; i < kTerms; ++i) out.terms[i] = terms[i] / n;
+  out.returns = std::move(returns);
+  return out;
+}
 
- private:
-  int count_ = 0;
-  double mean_ = 0, square_ = 0, terms_[kTerms] = {};
-};
-
-// Plays `episodes` with choose(state, episode, time) -> action and after(before, action, state).
+// Plays `episodes` with choose(state, episode, time) -> action.
 template <class W, class Choose>
 Outcome play(uint64_t seed, uint32_t site, int episodes, const Choose& choose,
-             const std::function<void(const Outcome&)>& told = {}) {
-  Tally tally;
+             const std::function<void(int, double)>& told = {}) {
+  std::vector<double> returns;
+  double terms[kTerms] = {};
   for (int episode = 0; episode < episodes; ++episode) {
     typename W::State state{};
     Draws first = Draws::of({seed, 0, 0, site}, episode);
     W::reset(state, first);
-    double sum = 0, terms[kTerms] = {};
+    double sum = 0;
     for (int time = 0;; ++time) {
       const int action = choose(state, episode, time);
       Draws draws = Draws::of({seed, static_cast<uint64_t>(time + 1), 0, site}, episode);
@@ -50,13 +42,23 @@ Outcome play(uint64_t seed, uint32_t site, int episodes, const Choose& choose,
       for (int i = 0; i < kTerms; ++i) terms[i] += result.terms[i];
       if (result.done != 0) break;
     }
-    tally.add(sum, terms);
-    if (told && (episode + 1) % 50 == 0) told(tally.outcome());
+    returns.push_back(sum);
+    if (told) told(episode, sum);
   }
-  return tally.outcome();
+  return summed_up(std::move(returns), terms);
 }
 
 }  // namespace
+
+Outcome carried_over(const Outcome& few, const Outcome& many) {
+  std::vector<double> gains;
+  for (size_t i = 0; i < few.returns.size(); ++i) gains.push_back(few.returns[i] - many.returns.at(i));
+  const Outcome gain = summed_up(std::move(gains), few.terms);
+  Outcome out = few;
+  out.mean = many.mean + gain.mean;
+  out.error = std::sqrt(gain.error * gain.error + many.error * many.error);
+  return out;
+}
 
 template <class W>
 Outcome Solver<W>::play_random(int episodes) const {
@@ -130,7 +132,7 @@ int Solver<W>::plan(const State& state, const typename Model<W>::Belief& belief,
 
 template <class W>
 Outcome Solver<W>::play_plan(const Params& params, const PlanSettings& settings, int episodes,
-                             const std::function<void(const Outcome&)>& told) const {
+                             const std::function<void(int, double)>& told) const {
   typename Model<W>::Belief belief;
   Seen before{};
   int last = 0;
@@ -141,7 +143,8 @@ Outcome Solver<W>::play_plan(const Params& params, const PlanSettings& settings,
           belief.begin(state.seen);
         else
           belief.after(before, last, state.seen);
-        last = plan(state, belief, params, settings, static_cast<uint64_t>(episode) * 256 + static_cast<uint64_t>(time));
+        last =
+            plan(state, belief, params, settings, static_cast<uint64_t>(episode) * 256 + static_cast<uint64_t>(time));
         before = state.seen;
         return last;
       },

@@ -1,11 +1,12 @@
-// world/cuda_web_test.h -- the CUDA twins of web_test.h: the same names, arguments and bits, one thread an environment.
+// world/cuda_web_agents.h -- the CUDA twins of web_agents.h: the same names, arguments and bits, one thread an
+// environment.
 //
-// Pointers are to device memory; a call only queues work on `stream` and may be captured into a graph. The second form of
-// each reads the key on the device, so that one captured graph serves all steps. A refused launch throws CudaError.
+// Pointers are to device memory; a call only queues work on `stream` and may be captured into a graph. The second form
+// of each reads the key on the device, so that one captured graph serves all steps. A refused launch throws CudaError.
 #pragma once
 
 #include "kernels/cuda_kernels.h"
-#include "world/web_test.h"
+#include "world/web_agents.h"
 
 namespace tandem::cuda {
 

@@ -1,4 +1,4 @@
-#include "world/web_test.h"
+#include "world/web_agents.h"
 
 #include <span>
 #include <vector>

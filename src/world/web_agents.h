@@ -1,8 +1,8 @@
-// world/web_test.h -- the six decision problems behind one door: agents by number, states as plain bytes.
+// world/web_agents.h -- the six decision problems behind one door: agents by number, states as plain bytes.
 //
 // Every agent sees 128 numbers and has ten actions. A transition is a pure function of (state, action, draws), with the
-// same bits on CPU and CUDA (cuda_web_test.h). docs/web-test-worlds.md tells what the worlds are; scale.h what playing
-// them well is worth.
+// same bits on CPU and CUDA (cuda_web_agents.h). docs/web-test-worlds.md tells what the worlds are; scale.h what
+// playing them well is worth.
 #pragma once
 
 #include <cstring>
@@ -24,18 +24,42 @@ struct WebAgentInfo {
 };
 
 inline constexpr WebAgentInfo kWebAgentTable[kWebAgents] = {
-    {"requirements", {"scenarios", "edges", "ambiguity", "missed"},
-     {"form", "flow", "permission", "data", "integration"}, "quick", "thorough", RequirementsWorld::kLength},
-    {"generation", {"quality", "maintainability", "reuse", "smells"},
-     {"unit", "contract", "integration", "visual", "end-to-end"}, "bespoke", "template", GenerationWorld::kLength},
-    {"execution", {"parallel", "utilisation", "time", "failed"},
-     {"smoke", "regression", "end-to-end", "performance", "quarantine"}, "narrow", "wide", ExecutionWorld::kLength},
-    {"observation", {"accuracy", "precision", "false", "missed"},
-     {"lowest", "low", "middle", "high", "highest"}, "plain", "intense", ObservationWorld::kLength},
-    {"analysis", {"rca", "pattern", "accepted", "wrong"},
-     {"defect", "flaky", "environment", "data", "configuration"}, "probe", "conclude", AnalysisWorld::kLength},
-    {"evolution", {"healed", "coverage", "optimised", "broken"},
-     {"heal", "rewrite", "report", "retire", "steady"}, "light", "verified", EvolutionWorld::kLength},
+    {"requirements",
+     {"scenarios", "edges", "ambiguity", "missed"},
+     {"form", "flow", "permission", "data", "integration"},
+     "quick",
+     "thorough",
+     RequirementsWorld::kLength},
+    {"generation",
+     {"quality", "maintainability", "reuse", "smells"},
+     {"unit", "contract", "integration", "visual", "end-to-end"},
+     "bespoke",
+     "template",
+     GenerationWorld::kLength},
+    {"execution",
+     {"parallel", "utilisation", "time", "failed"},
+     {"smoke", "regression", "end-to-end", "performance", "quarantine"},
+     "narrow",
+     "wide",
+     ExecutionWorld::kLength},
+    {"observation",
+     {"accuracy", "precision", "false", "missed"},
+     {"lowest", "low", "middle", "high", "highest"},
+     "plain",
+     "intense",
+     ObservationWorld::kLength},
+    {"analysis",
+     {"rca", "pattern", "accepted", "wrong"},
+     {"defect", "flaky", "environment", "data", "configuration"},
+     "probe",
+     "conclude",
+     AnalysisWorld::kLength},
+    {"evolution",
+     {"healed", "coverage", "optimised", "broken"},
+     {"heal", "rewrite", "report", "retire", "steady"},
+     "light",
+     "verified",
+     EvolutionWorld::kLength},
 };
 
 // -1 if there is none of that name.
@@ -104,7 +128,8 @@ TANDEM_HD StepResult step_one(W world, WebTestState& state, int32_t action, cons
 void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey& key, int64_t first = 0,
                const StepResult* only_done = nullptr);
 void observe_web(int32_t agent, const WebTestState* states, float* out, int64_t n);  // [n, 128]
-// One decision in each; actions below 0 or above 9 count as 0 and 9. Keys of resets and steps must have different sites.
+// One decision in each; actions below 0 or above 9 count as 0 and 9. Keys of resets and steps must have different
+// sites.
 void step_web(int32_t agent, WebTestState* states, const int32_t* actions, StepResult* results, int64_t n,
               const RandomKey& key, int64_t first = 0);
 void rule_web(int32_t agent, const WebTestState* states, int32_t* actions, int64_t n);

@@ -1,6 +1,6 @@
-// world/cuda_web_test.cu -- kernels of cuda_web_test.h.
+// world/cuda_web_agents.cu -- kernels of cuda_web_agents.h.
 #include "kernels/cuda_launch.h"
-#include "world/cuda_web_test.h"
+#include "world/cuda_web_agents.h"
 
 namespace tandem::cuda {
 namespace {
@@ -28,7 +28,9 @@ __global__ void step(WebTestState* states, const int32_t* actions, StepResult* r
 
 // Small blocks: a state is up to a kilobyte, and a few hundred environments should reach every multiprocessor.
 constexpr int kBlock = 64;
-int blocks_for(int64_t n) { return static_cast<int>(std::max<int64_t>(1, std::min<int64_t>((n + kBlock - 1) / kBlock, 65535))); }
+int blocks_for(int64_t n) {
+  return static_cast<int>(std::max<int64_t>(1, std::min<int64_t>((n + kBlock - 1) / kBlock, 65535)));
+}
 
 template <template <typename> class Source>
 void launch_reset(int32_t agent, WebTestState* states, int64_t n, const Source<RandomKey>& key, int64_t first,
@@ -63,9 +65,8 @@ void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey* 
 
 void observe_web(int32_t agent, const WebTestState* states, float* out, int64_t n, Stream stream) {
   if (n <= 0) return;
-  with_web_world(agent, [&](auto world) {
-    observe<decltype(world)><<<blocks_for(n), kBlock, 0, stream>>>(states, out, n);
-  });
+  with_web_world(agent,
+                 [&](auto world) { observe<decltype(world)><<<blocks_for(n), kBlock, 0, stream>>>(states, out, n); });
   check_launch("observe_web");
 }
 
