@@ -12,7 +12,8 @@ template <class W>
 void expect_sign(const StepResult& more, const StepResult& less, int term, int sign) {
   EXPECT_GT(more.terms[term], less.terms[term]);
   for (int i = 0; i < kTerms; ++i) {
-    if (i != term) EXPECT_EQ(more.terms[i], less.terms[i]) << "term " << i;
+    if (i == term) continue;
+    EXPECT_EQ(more.terms[i], less.terms[i]) << "term " << i;
   }
   const TermWeights w = W::weights();
   EXPECT_GT(sign * w.weight[term], 0);
