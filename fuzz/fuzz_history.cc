@@ -1,7 +1,7 @@
 // fuzz/fuzz_history.cc -- the reader of transitions (world/history.h): any bytes, in pieces of any size.
 //
-// Beyond not crashing: pieces and the whole give the same rows; what was read is within its bounds, and written and read
-// again it gives the same line.
+// Beyond not crashing: pieces and the whole give the same rows; what was read is within its bounds, and written and
+// read again it gives the same line.
 #include <cmath>
 #include <cstdlib>
 #include <string>
