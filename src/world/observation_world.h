@@ -15,6 +15,7 @@ struct ObservationWorld {
     ProductSeen product;
     Desk desk;
     float score[kFeatures], score_mean[kFeatures];  // of the last window, and running mean
+    float suspicion[kFeatures];                     // the monitor's log-odds that a service is sick
     float trust, budget;
     float gauge, gauge_mean;  // noisy view of the noise
     float ignored;            // true alerts that nobody acted on, lately
@@ -36,11 +37,17 @@ struct ObservationWorld {
   TANDEM_HD static TermWeights weights() { return {{15.0f, 10.0f, -5.0f, -15.0f}, 1.0f / 16.0f}; }
 
   TANDEM_HD static float threshold(int32_t level) {
-    return level == 0 ? 0.8f : level == 1 ? 1.4f : level == 2 ? 2.1f : level == 3 ? 3.0f : 4.2f;
+    return level == 0 ? 0.3f : level == 1 ? 1.2f : level == 2 ? 2.0f : level == 3 ? 3.0f : 5.0f;
   }
   TANDEM_HD static float noise(int32_t regime) { return regime == 0 ? 0.4f : regime == 1 ? 0.8f : 1.5f; }
   TANDEM_HD static float symptom(int32_t windows) {
     return windows == 0 ? 0.0f : 1.1f + 0.6f * static_cast<float>(windows);
+  }
+
+  // Log-odds of a symptom of 2 against none, in noise `sigma` as the gauge tells it; old evidence fades.
+  TANDEM_HD static float suspected(float before, float score, float sigma) {
+    const float square = at_least(sigma * sigma, 0.04f);
+    return clamped(0.8f * before - 0.5f + clamped((2.0f * score - 2.0f) / square, -4.0f, 4.0f), -5.0f, 5.0f);
   }
 
   TANDEM_HD static void look_at_gauge(State& s, Draws& draws) {
@@ -54,6 +61,7 @@ struct ObservationWorld {
     for (int32_t f = 0; f < kFeatures; ++f) {
       s.seen.score[f] = 0.0f;
       s.seen.score_mean[f] = 0.0f;
+      s.seen.suspicion[f] = -2.0f;
       s.hidden.sick[f] = 0;
     }
     s.seen.trust = draws.between(0.5f, 0.9f);
@@ -107,10 +115,13 @@ struct ObservationWorld {
         known = true;
       }
       s.seen.score_mean[f] = 0.6f * s.seen.score_mean[f] + 0.4f * s.seen.score[f];
+      s.seen.suspicion[f] =
+          suspected(s.seen.suspicion[f], s.seen.score[f], s.seen.gauge_mean * (intense ? 0.5f : 1.0f));
       if (known) {
         sick = 0;
         s.seen.score[f] = 0.0f;
         s.seen.score_mean[f] = 0.0f;
+        s.seen.suspicion[f] = -2.5f;
         product.found[f] += 1.0f;
         product.incidents[f] += 1.0f;
       }
@@ -139,8 +150,11 @@ struct ObservationWorld {
     g[7] = at_most(0.25f * whole_risk(s.product), 3.0f) - 1.0f;
     float highest = 0.0f, second = 0.0f;
     int32_t suspect = 0;
+    float doubtful = 0.0f, sure = 0.0f;  // services that may well be sick, and that almost surely are
     for (int32_t f = 0; f < kFeatures; ++f) {
       const float mean = s.score_mean[f];
+      doubtful += s.suspicion[f] > 0.0f ? 1.0f : 0.0f;
+      sure += s.suspicion[f] > 2.0f ? 1.0f : 0.0f;
       if (mean > s.score_mean[suspect]) suspect = f;
       if (mean > highest) {
         second = highest;
@@ -151,9 +165,11 @@ struct ObservationWorld {
     }
     g[8] = at_most(highest, 4.0f) - 0.8f;
     g[9] = at_most(second, 4.0f) - 0.5f;
-    for (int32_t i = 10; i < kOwn; ++i) g[i] = 0.0f;
+    g[10] = at_most(0.5f * doubtful, 2.0f) - 0.3f;
+    g[11] = at_most(0.5f * sure, 2.0f) - 0.2f;
+    for (int32_t i = 12; i < kOwn; ++i) g[i] = 0.0f;
     float means[kFeatures];
-    for (int32_t f = 0; f < kFeatures; ++f) means[f] = clamped(s.score_mean[f], -1.0f, 4.0f);
+    for (int32_t f = 0; f < kFeatures; ++f) means[f] = 0.4f * s.suspicion[f];
     observe_product(s.product, s.desk, suspect, means, out);
     float* own = out + kOwn + kColumns;
     for (int32_t f = 0; f < kFeatures; ++f) {

@@ -34,8 +34,8 @@ TANDEM_HD int32_t rule_of_thumb(const ExecutionWorld::Seen& s) {
   return 2 * best + (s.heat < 0.4f && s.gauge < 1.5f ? 1 : 0);
 }
 
-// A fixed threshold, as most monitors ship with; sample closely when the budget allows.
-TANDEM_HD int32_t rule_of_thumb(const ObservationWorld::Seen& s) { return 2 * 2 + (s.budget >= 1.0f ? 1 : 0); }
+// A fixed threshold in the middle, plain sampling: as most monitors are set up.
+TANDEM_HD int32_t rule_of_thumb(const ObservationWorld::Seen&) { return 2 * 2; }
 
 // Probe the loudest suspicion once, then say it.
 TANDEM_HD int32_t rule_of_thumb(const AnalysisWorld::Seen& s) {

@@ -224,14 +224,18 @@ void Model<ObservationWorld>::Belief::sample(const ObservationWorld::Seen& seen,
   hidden.regime = sample_index(regime, 3, draws);
 }
 
-Params Model<ObservationWorld>::start() { return {0.6, 0.6, 1.6, -0.2, 0.0, 0.7, 3.0, 0.0}; }
+Params Model<ObservationWorld>::start() { return {0.6, 0.6, 1.6, 0.0, 0.0, 0.7, 3.0, 0.0}; }
 
 int Model<ObservationWorld>::act(const ObservationWorld::Seen& seen, const Params& w) {
   const double sigma = w[0] * seen.gauge_mean + (1 - w[0]) * seen.gauge;
-  double suspicion = 0;
-  for (int f = 0; f < kFeatures; ++f) suspicion = std::max(suspicion, static_cast<double>(seen.score_mean[f]));
-  const bool intense = seen.budget >= 1.0f && (sigma > w[5] || seen.budget > w[6]);
-  const double aim = w[1] + w[2] * sigma * (intense ? 0.5 : 1.0) + w[3] * (suspicion - 1) + w[4] * (seen.trust - 0.7);
+  double doubtful = 0, symptom = 0;
+  for (int f = 0; f < kFeatures; ++f) {
+    const double p = 1 / (1 + std::exp(-static_cast<double>(seen.suspicion[f])));
+    doubtful += p;
+    symptom = std::max(symptom, p);
+  }
+  const bool intense = seen.budget >= 1.0f && (sigma + 0.3 * w[7] * doubtful > w[5] || seen.budget > w[6]);
+  const double aim = w[1] + w[2] * sigma * (intense ? 0.5 : 1.0) + w[3] * (symptom - 0.5) + w[4] * (seen.trust - 0.7);
   int level = 0;
   for (int i = 1; i < 5; ++i)
     if (std::abs(ObservationWorld::threshold(i) - aim) < std::abs(ObservationWorld::threshold(level) - aim)) level = i;
