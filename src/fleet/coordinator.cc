@@ -140,8 +140,8 @@ std::vector<Action> Coordinator::want_stop() {
   return actions;
 }
 
-std::vector<Action> Coordinator::measured(const std::map<int, double>& speeds, double step_seconds,
-                                          double move_seconds) {
+std::vector<Action> Coordinator::measured(const std::map<int, double>& speeds, double step_seconds, double move_seconds,
+                                          double seconds_left) {
   Actions actions;
   for (const auto& [rank, speed] : speeds) {
     const auto found = members_.find(rank);
@@ -155,6 +155,7 @@ std::vector<Action> Coordinator::measured(const std::map<int, double>& speeds, d
   double scatter = 0;
   for (const auto& [rank, worker] : members_) scatter = std::max(scatter, worker.measured.uncertainty());
   sure.min_gain += std::min(kSure * scatter, kMostDoubt);
+  sure.pay_back_seconds = std::min(sure.pay_back_seconds, seconds_left);
   gains_ = worth_moving(options_.shards, order_.members, plan, now, step_seconds, move_seconds, sure) ? gains_ + 1 : 0;
   move_wanted_ = gains_ >= kGainsInARow;
   ask_if_wanted(actions);

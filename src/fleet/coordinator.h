@@ -72,6 +72,7 @@ struct CoordinatorOptions {
 
 class Coordinator {
  public:
+  static constexpr double kForEver = 1e300;
   explicit Coordinator(CoordinatorOptions options);
 
   // ---- what happened ---- (each returns what to do now, in this order)
@@ -97,7 +98,8 @@ class Coordinator {
   std::vector<Action> want_stop();  // snapshot, then Finished
   // Shards per second of compute, measured; may ask for a held snapshot to move shards: if another plan gains more than
   // the planner's least and more than chance explains, twice in a row.
-  std::vector<Action> measured(const std::map<int, double>& speeds, double step_seconds, double move_seconds);
+  std::vector<Action> measured(const std::map<int, double>& speeds, double step_seconds, double move_seconds,
+                               double seconds_left = kForEver);  // of the run: a move must pay before its end
 
   // ---- what is ----
   const Order& order() const;

@@ -372,6 +372,14 @@ TEST(Coordinator, MeasuredSpeedsMoveShardsOnceTheyHaveSettled) {
   EXPECT_TRUE(job.c.measured(speeds, 0.08, 0.1).empty());
 }
 
+TEST(Coordinator, ShardsStayWhereTheEndOfTheRunIsNearerThanTheGain) {
+  Job job(2);
+  const std::map<int, double> speeds{{0, 200}, {1, 100}};
+  for (int i = 0; i < 9; ++i) EXPECT_TRUE(job.c.measured(speeds, 0.12, 0.1, /*seconds_left=*/0.2).empty());
+  job.c.measured(speeds, 0.12, 0.1, 20);  // twice in a row
+  EXPECT_FALSE(job.c.measured(speeds, 0.12, 0.1, 20).empty());
+}
+
 TEST(Coordinator, ANewcomersGuessIsScaledToWhatOthersMeasured) {
   Job job(2);
   for (int i = 0; i < 3; ++i) job.c.measured({{0, 100}, {1, 100}}, 0.12, 0.1);

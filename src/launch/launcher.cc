@@ -245,7 +245,8 @@ void Launcher::measure(double now) {
   for (const int rank : coordinator_->members()) workers[rank] = seats_.at(rank)->progress();
   if (const auto reading =
           speedometer_.read(now, record_->last_step(), static_cast<int>(record_->facts().phases.size()), workers))
-    carry_out(coordinator_->measured(reading->speeds, reading->step_seconds, move_seconds_));
+    carry_out(coordinator_->measured(reading->speeds, reading->step_seconds, move_seconds_,
+                                     record_->seconds_left(reading->step_seconds)));
 }
 
 // ---- signals ----

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/file_system.h"
 #include "config/resolver.h"
+#include "fleet/coordinator.h"
 #include "telemetry/metrics_line.h"
 
 namespace tandem {
@@ -37,6 +39,11 @@ JobFacts JobFacts::from(const nlohmann::json& hello) {
 RunRecord::RunRecord(const LaunchRequest& request, JobFacts facts)
     : request_(request), facts_(std::move(facts)), folder_(RunFolder::open(request.run_dir)) {
   store_.emplace(FileSystem::real(), folder_.checkpoints(), static_cast<int>(request.settings->checkpoint.keep));
+}
+
+double RunRecord::seconds_left(double step_seconds) const {
+  if (facts_.total_steps <= 0) return Coordinator::kForEver;
+  return static_cast<double>(std::max<int64_t>(0, facts_.total_steps - last_step_)) * step_seconds;
 }
 
 int64_t RunRecord::restore(SnapshotPool& pool) {

@@ -44,6 +44,7 @@ class RunRecord {
   void step_told(const std::string& metrics_line);
   int64_t last_step() const { return last_step_; }
   double last_step_seconds() const { return last_step_seconds_; }
+  double seconds_left(double step_seconds) const;  // Coordinator::kForEver where only a clock ends the run
   const StepRecord& last_record() const { return last_record_; }
   Telemetry& tell() { return *telemetry_; }
   const JobFacts& facts() const { return facts_; }
