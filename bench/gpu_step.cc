@@ -1,13 +1,10 @@
 // bench/gpu_step.cc -- what a step costs on a card: the engine beside plain libtorch, and beside its own kernels bare.
 //
-// eager    `tiny`'s model and 24 micro-batches as a person writes them with libtorch (BatchNorm1d, dropout, Adam), call
-// by
-//          call; the engine must be 10 times as fast.
-// bare     one shard of a larger model: the same kernels recorded by hand into one graph, without an engine around
-// them.
-//          Both train first and must end with the same weights; goal: the engine within 3 %.
-// memory   AdamW over 100 M weights and the sum of 8 shards' vectors, as a share of what a copy on this card reaches.
-// One JSON line each. It needs a card and libtandem_cuda.so beside it.
+// eager:  `tiny`'s model and 24 micro-batches as a person writes them with libtorch (BatchNorm1d, dropout, Adam), call
+// by call; the engine must be 10 times as fast. bare:  one shard of a larger model, the same kernels recorded by hand
+// into one graph, without an engine around them. Both train first and must end with the same weights; goal: the engine
+// within 3 %. memory:  AdamW over 100 M weights and the sum of 8 shards' vectors, beside what a copy on this card
+// reaches. One JSON line each. It needs a card and libtandem_cuda.so beside it.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -167,7 +164,7 @@ void eager(const Size& size) {
 }
 
 // The same kernels as the engine's, recorded by hand: one shard, inputs copied once a step, the loss copied back.
-void bare(const Size& size) {
+bool bare(const Size& size) {
   const Settings settings(size);
   TrainLoop engine = engine_for(settings, size);
   auto net = std::make_shared<Net>(size.features, size.hidden);
@@ -244,6 +241,7 @@ void bare(const Size& size) {
       "\"engine_us\": {:.1f}, "
       "\"ratio\": {:.4f}}}\n",
       size.name, a == b, graph != nullptr, median(theirs), median(ours), median(ratios));
+  return a == b && graph;
 }
 
 void memory() {
@@ -293,8 +291,10 @@ int main() {
   tandem::set_determinism();
   const tandem::Size tiny{"tiny, 24 shards", 32, 64, 192, 24};
   tandem::eager(tiny);
+  bool good = true;
   for (const tandem::Size& size : {tandem::Size{"mlp 512-4096, 2048 rows", 512, 4096, 2048, 1},
                                    tandem::Size{"mlp 512-8192, 8192 rows", 512, 8192, 8192, 1}})
-    tandem::bare(size);
+    good = tandem::bare(size) && good;
   tandem::memory();
+  return good ? 0 : 1;
 }

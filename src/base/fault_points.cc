@@ -65,7 +65,10 @@ bool carry_out(const Fault& fault) {
     throw std::bad_alloc();
   }
   if (fault.act == "hang") {
-    if (device_faults.hang) return device_faults.hang(), false;
+    if (device_faults.hang) {
+      device_faults.hang();
+      return false;
+    }
     for (volatile bool ever = true; ever;) {
     }
   }

@@ -216,6 +216,8 @@ TEST(Ranks, OfAnotherLauncherTakeTheCardOfTheirLocalRankOrTheOneThatIsNamed) {
   EXPECT_EQ(names("cpu", {.size = 3}), "cpu:0 cpu:1 cpu:2 ");
   EXPECT_EQ(names("cpu:4", {.size = 2}, false), "cuda:0 cuda:1? ") << "the run began elsewhere";
   EXPECT_THROW(names("", {.size = 3, .local_rank = 2}), ConfigError) << "no such card";
+  EXPECT_THROW(names("", {.size = 3, .local_size = 3}), ConfigError) << "two of three would find none";
+  EXPECT_EQ(names("", {.size = 4, .local_size = 2}), "cuda:0 cuda:1? cuda:2? cuda:3? ") << "two machines";
   EXPECT_THROW(names("cpu:4", {.size = 2}), ConfigError);
 }
 

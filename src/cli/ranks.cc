@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -71,13 +72,15 @@ std::vector<DeviceSpec> devices_of_ranks(const std::string& text, bool given_her
   if (text.empty() || text == "auto") {
     const std::vector<DeviceSpec> found = parse_devices("auto", machine);
     if (found.front().kind == DeviceSpec::Kind::kCpu) return numbered(each({}));
-    if (place.local_rank >= static_cast<int>(found.size()))
-      throw ConfigError(fmt::format("rank {} has local rank {}, and this machine shows {} card{}", place.rank,
-                                    place.local_rank, found.size(), found.size() == 1 ? "" : "s"),
-                        "each rank takes the card of its local rank",
+    const bool own = each_rank_sees_its_own_card();
+    const int cards = static_cast<int>(found.size()), local = own ? 0 : place.local_rank;
+    if (!own && std::max(place.local_size, place.local_rank + 1) > cards)
+      throw ConfigError(fmt::format("{} ranks on this machine, and {} card{}",
+                                    std::max(place.local_size, place.local_rank + 1), cards, cards == 1 ? "" : "s"),
+                        "each rank takes the card of its local rank (LOCAL_RANK and the like)",
                         "start one rank for each card; or `--devices cuda:0` for one that all share, `--devices cpu`");
     std::vector<DeviceSpec> devices = numbered(each({.kind = DeviceSpec::Kind::kCuda, .by_local_rank = true}));
-    devices.front() = found[static_cast<size_t>(place.local_rank)];
+    devices.front() = found[static_cast<size_t>(local)];
     return devices;
   }
   const auto devices = parse_devices(text, machine);

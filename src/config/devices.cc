@@ -120,7 +120,7 @@ void share_cores(std::vector<DeviceSpec>& devices, const std::vector<int>& cores
   std::vector<int> places;
   for (const DeviceSpec& device : devices) {
     size_t k = 0;
-    while (k < cores.size() && taken[k] + device.speed > 1) ++k;
+    while (k < cores.size() && taken[k] + device.speed > 1 + 1e-9) ++k;
     if (k == cores.size() || device.kind != DeviceSpec::Kind::kCpu) return;
     taken[k] += device.speed;
     places.push_back(cores[k]);
@@ -202,6 +202,13 @@ DeviceSpec card_here(int index) {
         "`--devices cpu` for none");
   return {.kind = DeviceSpec::Kind::kCuda, .index = index, .card = cards[static_cast<size_t>(index)]};
 }
+
+bool each_rank_sees_its_own_card() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible && *visible && visible_cards(all_cards(), visible).size() == 1;
+}
+
+DeviceSpec card_of_local_rank(int local_rank) { return card_here(each_rank_sees_its_own_card() ? 0 : local_rank); }
 
 void check_workers(size_t workers, int64_t shards) {
   if (static_cast<int64_t>(workers) <= shards) return;

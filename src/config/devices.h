@@ -44,6 +44,9 @@ std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& mach
 
 // The card of this number among those that this process sees. Throws ConfigError if there is none.
 DeviceSpec card_here(int index);
+// The one of this local rank, or the only one where CUDA_VISIBLE_DEVICES leaves each rank its own.
+DeviceSpec card_of_local_rank(int local_rank);
+bool each_rank_sees_its_own_card();
 
 // Throws ConfigError if there are more workers than shards: a shard is never split.
 void check_workers(size_t workers, int64_t shards);

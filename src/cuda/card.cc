@@ -68,8 +68,8 @@ class CudaCard : public Card {
   }
   void fork(int branches) override {
     while (static_cast<int>(branches_.size()) < branches) branches_.push_back({c10::cuda::getStreamFromPool(true, 0)});
-    cudaEventRecord(event_of(forked_), stream_.stream());
-    for (int b = 0; b < branches; ++b) cudaStreamWaitEvent(branches_[b].stream.stream(), forked_, 0);
+    check(cudaEventRecord(event_of(forked_), stream_.stream()));
+    for (int b = 0; b < branches; ++b) check(cudaStreamWaitEvent(branches_[b].stream.stream(), forked_, 0));
   }
   void branch(int number) override {
     const c10::cuda::CUDAStream& chosen = number < 0 ? stream_ : branches_.at(number).stream;
@@ -79,11 +79,12 @@ class CudaCard : public Card {
   void join(int branches) override {
     branch(-1);
     for (int b = 0; b < branches; ++b) {
-      cudaEventRecord(event_of(branches_[b].done), branches_[b].stream.stream());
-      cudaStreamWaitEvent(stream_.stream(), branches_[b].done, 0);
+      check(cudaEventRecord(event_of(branches_[b].done), branches_[b].stream.stream()));
+      check(cudaStreamWaitEvent(stream_.stream(), branches_[b].done, 0));
     }
   }
 
+  void trim() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
   void begin_peak() override {
     c10::cuda::CUDACachingAllocator::resetPeakStats(0);
     peak_base_ = allocated().current;
@@ -110,7 +111,9 @@ class CudaCard : public Card {
         work();
       } catch (const std::exception& refusal) {
         *refused = first_line(refusal.what());
+        if (refused->empty()) *refused = "an error without words";
       }
+      branch(-1);
       error = cudaStreamEndCapture(stream, &graph);
     }
     c10::cuda::CUDACachingAllocator::endAllocateToPool(0, pool);
@@ -154,8 +157,12 @@ class CudaCard : public Card {
     c10::cuda::CUDAStream stream;
     cudaEvent_t done = nullptr;
   };
+  static void check(cudaError_t error) {
+    if (error != cudaSuccess)
+      throw cuda::CudaError(static_cast<int>(error), fmt::format("queues of a card: {}", cudaGetErrorString(error)));
+  }
   static cudaEvent_t event_of(cudaEvent_t& event) {
-    if (!event) cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (!event) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     return event;
   }
   bool is_ours(cudaStream_t stream) const {

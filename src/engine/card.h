@@ -30,6 +30,7 @@ class Card {
   virtual void fork(int branches) = 0;
   virtual void branch(int number) = 0;
   virtual void join(int branches) = 0;
+  virtual void trim() = 0;  // gives back what recordings that are gone had allocated; waits for the card
   // What the work of the calls between had allocated at most, beside what stays: libtorch's memory on the card.
   virtual void begin_peak() = 0;
   virtual size_t peak_bytes() const = 0;

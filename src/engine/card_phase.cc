@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cstring>
+#include <new>
 
 #include "nn/here.h"
 
@@ -25,15 +26,18 @@ static_assert(sizeof(UpdatePlan) <= kPlanBytes);
 
 }  // namespace
 
-Mirror::Mirror(size_t bytes, int host_copies)
-    : bytes_(bytes),
-      card_(static_cast<std::byte*>(device().allocate(bytes))),
-      host_(bytes * static_cast<size_t>(host_copies)) {
-  device().pin(host_.data(), host_.size());
+Mirror::Mirror(size_t bytes, int host_copies) : bytes_(bytes), card_(nullptr), host_(nullptr, &std::free) {
+  constexpr size_t kPage = 4096;
+  const size_t all = (bytes * static_cast<size_t>(host_copies) + kPage) / kPage * kPage;
+  host_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, all)));
+  if (!host_) throw std::bad_alloc();
+  std::memset(host_.get(), 0, all);
+  card_ = static_cast<std::byte*>(device().allocate(bytes));
+  device().pin(host_.get(), all);
 }
 
 Mirror::~Mirror() {
-  device().unpin(host_.data());
+  device().unpin(host_.get());
   device().release(card_);
 }
 
@@ -91,7 +95,8 @@ InputTray::InputTray(int pieces, const std::vector<at::Tensor>& first)
 bool InputTray::fits(const std::vector<at::Tensor>& tensors) const {
   bool fits = tensors.size() == offsets_.size();
   for (size_t i = 0; fits && i < tensors.size(); ++i)
-    fits = tensors[i].sizes() == tensors_[0][i].sizes() && tensors[i].scalar_type() == tensors_[0][i].scalar_type();
+    fits = tensors[i].is_cpu() && tensors[i].sizes() == tensors_[0][i].sizes() &&
+           tensors[i].scalar_type() == tensors_[0][i].scalar_type();
   return fits;
 }
 

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,7 +31,7 @@ class Mirror {
   Mirror(const Mirror&) = delete;
   size_t size() const { return bytes_; }
   std::byte* on_card() const { return card_; }
-  std::byte* on_host(int copy = 0) { return host_.data() + static_cast<size_t>(copy) * bytes_; }
+  std::byte* on_host(int copy = 0) { return host_.get() + static_cast<size_t>(copy) * bytes_; }
   void queue_up(int copy) { queue_up(copy, bytes_); }
   void queue_up(int copy, size_t first_bytes) { device().queue_from_host(card_, on_host(copy), first_bytes); }
   void queue_down() { device().queue_to_host(on_host(), card_, bytes_); }
@@ -38,7 +39,7 @@ class Mirror {
  private:
   size_t bytes_;
   std::byte* card_;
-  std::vector<std::byte> host_;
+  std::unique_ptr<std::byte[], decltype(&std::free)> host_;  // whole pages: two mirrors never share one
 };
 
 // What the shards of one phase tell: a NaN index and integer sums each, and what became of the update.
@@ -71,7 +72,7 @@ class InputTray {
  public:
   // Sizes are those of `first`, the inputs of one piece; every piece has the same.
   InputTray(int pieces, const std::vector<at::Tensor>& first);
-  bool fits(const std::vector<at::Tensor>& tensors) const;
+  bool fits(const std::vector<at::Tensor>& tensors) const;  // the same sizes, and in host memory
   void put(int copy, int piece, const RandomKey& key, const std::vector<at::Tensor>& tensors);
   void put(int copy, const UpdateOrder& order);
   void queue_up(int copy) { memory_.queue_up(copy); }
@@ -97,13 +98,16 @@ struct CardPhase {
   std::unique_ptr<InputTray> tray;
   std::unique_ptr<Recording> shards, step;  // the second with the update
   std::unique_ptr<Recording> update;        // alone, of a total at `total`
+  bool update_refused = false;
   const float* total = nullptr;
   Partials partials;                              // where a recording leaves its sums
   std::vector<std::vector<int64_t>> host_counts;  // what run() counted on the host while it was recorded
   int branches = 1;                               // shards that run side by side in the recording
-  int agreed = 0;                                 // times that the recording gave the bits of plain launches
-  std::string why_plain;                          // not empty: it is not recorded
-  int64_t staged_step = -1;                       // whose inputs lie in host copy staged_step % 2
+  bool step_agreed = false;
+  int agreed = 0;             // times that the recording gave the bits of plain launches
+  bool only_batches = false;  // all that it needs from the host
+  std::string why_plain;      // not empty: it is not recorded
+  int64_t staged_step = -1;   // whose inputs lie in host copy staged_step % 2
 };
 
 }  // namespace tandem

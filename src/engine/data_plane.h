@@ -26,12 +26,20 @@ class DataPlane {
 
   // The members change: ends what is under way between the cards. Before anything else is done to this card.
   void make_way(int shards, const Order& order, int me);
+  void drop();  // the same, for good
+  // However a worker ends: what is destroyed then waits for the card, which may wait for a peer that is gone.
+  struct DropAtEnd {
+    explicit DropAtEnd(DataPlane& p) : plane(p) {}
+    ~DropAtEnd() { plane.drop(); }
+    DataPlane& plane;
+  };
   // `combine` was made for the order's members, of whom this worker is number `me`; `one_machine`: all are here.
   std::unique_ptr<Combine> around(std::unique_ptr<Combine> combine, int shards, const Order& order, int me,
                                   bool one_machine, const Watch& watch);
 
  private:
   std::unique_ptr<NcclPlane> nccl_;
+  bool required_ = false;  // host memory will not do
 };
 
 }  // namespace tandem

@@ -41,7 +41,8 @@ struct Phase {
   bool mail = false;          // rows for other shards, to be read in the next phase
   // run() may be recorded on a card and run again at other steps without a call: it is the same tensor operations at
   // every step, on batch(), inputs() and the weights; it draws by random() in kernels only, gives its sums by add() and
-  // count(), and reads no tensor on the host. The first steps compare: what differs is not recorded.
+  // count(), reads no tensor on the host and changes no state of its shard. The first steps compare, and so do later
+  // ones now and then: what differs at first is not recorded, what differs later ends the run.
   bool recordable = false;
 };
 

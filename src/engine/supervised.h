@@ -27,6 +27,11 @@ class SupervisedRecipe : public Recipe {
   // label.
   virtual at::Tensor row_correct(const at::Tensor& output, const Batch& batch);
 
+  // Whether forward(), row_losses() and row_correct() are the same operations at every step and read no tensor on the
+  // host, so that a card may record them (Phase::recordable in engine/recipe.h). Say no for a loss that changes its
+  // form at some step, or layers that are unfrozen later.
+  virtual bool recordable() const { return true; }
+
   void build(JobState& state) final;
   std::vector<Phase> phases() const final;
   const Dataset* dataset() const final { return data_.get(); }

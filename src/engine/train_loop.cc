@@ -226,7 +226,7 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int place, int 
   }
   if (&phase == &phases_.back()) desk.maxima.back() = wished_;
   if (on_card) desk.letters = std::move(context.outgoing_);
-  if (observer_ && !on_card) observer_->shard_ends(shard);
+  if (observer_ && (!on_card || (phase.gradients && lockstep()))) observer_->shard_ends(shard);
   return {vector, desk.counts, desk.maxima, std::move(context.outgoing_)};
 }
 
@@ -298,7 +298,10 @@ void TrainLoop::reassign(ShardRange mine, std::unique_ptr<Combine> combine) {
   visit_order_.resize(static_cast<size_t>(mine.size()));
   std::iota(visit_order_.begin(), visit_order_.end(), mine_.first);
   desks_.resize(static_cast<size_t>(mine.size()));
-  card_phases_.clear();
+  if (!card_phases_.empty()) {
+    card_phases_.clear();
+    card()->trim();
+  }
   at_hand_.clear();
   state_.own(mine);
   combine_ = std::move(combine);

@@ -107,7 +107,11 @@ class TrainLoop {
   bool plays_whole_step(const Phase& phase);
   Total play_step(const Phase& phase);
   void play_update(const Phase& phase, const Total& total, int64_t flag);
-  void stage_inputs(const Phase& phase, CardPhase& card, int64_t step);
+  bool stage_inputs(const Phase& phase, CardPhase& card, int64_t step);
+  void stage_ahead(const Phase& phase, CardPhase& card);
+  void stay_plain(const Phase& phase, CardPhase& card, const std::string& why);
+  [[noreturn]] void recording_went_stale(const Phase& phase);
+  void tell_played_shards();
   std::vector<at::Tensor> host_inputs(const Phase& phase, ShardContext& context, const Batch* batch);
   bool all_rows_count(const Phase& phase, int64_t step) const;
   const Batch& batch_at_hand(const LoadKey& key);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/errors.h"
 #include "engine/train_loop.h"
 #include "kernels/device.h"
 
@@ -18,12 +19,31 @@ constexpr int kTimesToAgree = 2;  // at two steps, so that nothing of the first 
 
 std::string reason_for_plain_launches(const Phase& phase) {
   const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
-  const char* graphs = std::getenv("TANDEM_GRAPHS");
+  const char* asked = std::getenv("TANDEM_GRAPHS");
+  const std::string_view graphs = asked && *asked ? asked : "on";
+  if (graphs != "on" && graphs != "off")
+    throw ConfigError(fmt::format("TANDEM_GRAPHS={} is not known", graphs), "it is on or off", "set one of these");
   if (blocking && std::string_view(blocking) == "1") return "CUDA_LAUNCH_BLOCKING=1";
-  if (graphs && std::string_view(graphs) == "off") return "TANDEM_GRAPHS=off";
+  if (graphs == "off") return "TANDEM_GRAPHS=off";
   if (!phase.recordable || phase.mail) return "the recipe does not say that it can be recorded";
   return "";
 }
+
+// A recording is looked at again at steps 16, 32, 64, ...
+bool is_time_to_compare(int64_t step) { return step >= 16 && (step & (step - 1)) == 0; }
+
+class Recorded {  // while it lives, what is queued is recorded
+ public:
+  explicit Recorded(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Recorded() { flag_ = false; }
+
+ private:
+  bool& flag_;
+};
+
+struct LeaveBranch {
+  ~LeaveBranch() { tandem::card()->branch(-1); }
+};
 
 // The bits of what a phase gave: its sums on the card and its integers.
 std::vector<uint64_t> fingerprint(const Partials& partials, Board& board, int shards) {
@@ -53,23 +73,33 @@ CardPhase& TrainLoop::card_phase(const Phase& phase) {
 void TrainLoop::run_on_card(const Phase& phase) {
   CardPhase& card = card_phase(phase);
   const bool may_play = card.why_plain.empty() && all_rows_count(phase, steps_done_);
-  if (may_play && card.agreed >= kTimesToAgree) {
+  if (may_play && card.agreed >= kTimesToAgree && !is_time_to_compare(steps_done_) &&
+      stage_inputs(phase, card, steps_done_)) {
     if (observer_) observer_->shard_begins(visit_order_.front());
-    stage_inputs(phase, card, steps_done_);
     card.tray->queue_up(static_cast<int>(steps_done_ % 2));
     card.shards->play();
     device().wait();
     clear_desks(phase, card);
     combine_->set_floats(card.partials);
+    tell_played_shards();
   } else {
     tandem::card()->begin_peak();
     queue_shards(phase);
     if (may_play && steps_here_ >= kPlainSteps) try_recording(phase, card);
     card.board.queue_fetch(nullptr);
     device().wait();
+    if (observer_) observer_->shard_ends(visit_order_.back());
   }
-  if (observer_) observer_->shard_ends(visit_order_.back());
   hand_over(phase);
+}
+
+// The first one has begun, and all are done.
+void TrainLoop::tell_played_shards() {
+  if (!observer_) return;
+  for (size_t i = 0; i < visit_order_.size(); ++i) {
+    if (i > 0) observer_->shard_begins(visit_order_[i]);
+    observer_->shard_ends(visit_order_[i]);
+  }
 }
 
 // Small shards leave most of a card idle: several run side by side, each with a vector of its own. The sums are made in
@@ -78,6 +108,7 @@ void TrainLoop::queue_shards(const Phase& phase, int branches) {
   combine_->begin_floats();
   card_phase(phase).board.queue_clear();
   Card& card = *tandem::card();
+  const LeaveBranch in_any_case;
   const int count = static_cast<int>(visit_order_.size());
   std::vector<std::span<const float>> floats(visit_order_.size());
   for (int first = 0; first < count; first += branches) {
@@ -105,49 +136,72 @@ int TrainLoop::branches_for(const Phase& phase, size_t bytes_at_work) {
 }
 
 // Records the phase and plays it on the inputs that plain launches have just had. If the bits are the same, twice, it
-// will be played from then on; else the plain launches stay, and the user is told why.
+// will be played from then on; else the plain launches stay, and the user is told why. A recording that was played and
+// differs now ends the run: what it gave before may have been wrong.
 void TrainLoop::try_recording(const Phase& phase, CardPhase& card) {
   const int shards = static_cast<int>(visit_order_.size());
   card.board.queue_fetch(nullptr);
   device().wait();
   const std::vector<uint64_t> plain = fingerprint(combine_->floats_added(), card.board, shards);
-  std::string refused;
-  if (!card.shards) {
+  std::vector<std::vector<int64_t>> counts;
+  bool by_hand = false;
+  for (const Desk& desk : desks_) {
+    counts.push_back(desk.counts);
+    const auto not_zero = [](auto x) { return x != 0; };
+    by_hand = by_hand || std::ranges::any_of(desk.floats, not_zero) ||
+              std::any_of(desk.maxima.begin(), desk.maxima.begin() + phase.maxima, not_zero);
+  }
+  std::string refused = by_hand ? "its run() adds up context.floats or context.maxima on the host" : "";
+  if (refused.empty() && !card.shards) {
     card.branches = branches_for(phase, tandem::card()->peak_bytes());
     if (card.branches > 1) {  // libraries make their workspaces of each branch now, not while recording
       queue_shards(phase, card.branches);
       device().wait();
     }
-    stage_inputs(phase, card, steps_done_);
-    recording_ = true;
-    card.shards = tandem::card()->record(
-        [&] {
-          queue_shards(phase, card.branches);
-          card.board.queue_fetch(nullptr);
-        },
-        &refused);
-    recording_ = false;
+    if (stage_inputs(phase, card, steps_done_)) {
+      const Recorded here(recording_);
+      card.shards = tandem::card()->record(
+          [&] {
+            queue_shards(phase, card.branches);
+            card.board.queue_fetch(nullptr);
+          },
+          &refused);
+    }
     card.host_counts.clear();
     for (const Desk& desk : desks_) card.host_counts.push_back(desk.counts);
     if (card.shards) card.partials = combine_->floats_added();
-  } else {
-    stage_inputs(phase, card, steps_done_);
   }
-  if (card.shards) {
+  if (refused.empty() && stage_inputs(phase, card, steps_done_)) {
     card.tray->queue_up(static_cast<int>(steps_done_ % 2));
     card.shards->play();
     device().wait();
-    if (fingerprint(card.partials, card.board, shards) == plain) {
+    if (card.host_counts == counts && fingerprint(card.partials, card.board, shards) == plain) {
       ++card.agreed;
+      clear_desks(phase, card);
       combine_->set_floats(card.partials);
       return;
     }
+    if (card.agreed >= kTimesToAgree) recording_went_stale(phase);
     refused = "its recording gave other bits than plain launches";
   }
-  card.shards.reset();
-  card.why_plain = refused;
-  note_ = fmt::format("phase '{}' is launched call by call, not as one CUDA graph: {}", phase.name, refused);
+  stay_plain(phase, card, refused.empty() ? card.why_plain : refused);
   queue_shards(phase);
+}
+
+void TrainLoop::stay_plain(const Phase& phase, CardPhase& card, const std::string& why) {
+  card.shards.reset();
+  card.step.reset();
+  card.why_plain = why;
+  note_ = fmt::format("phase '{}' is launched call by call, not as one CUDA graph: {}", phase.name, why);
+}
+
+void TrainLoop::recording_went_stale(const Phase& phase) {
+  throw Error(ExitCode::kFailed,
+              fmt::format("the recording of phase '{}' gives other bits than its calls at step {}", phase.name,
+                          steps_done_ + 1),
+              "what run() does has changed since it was recorded: a condition on the step, a coefficient from the host",
+              "let the recipe say that the phase is not recordable (SupervisedRecipe::recordable), or set "
+              "TANDEM_GRAPHS=off, and begin anew: updates since the change may be wrong");
 }
 
 // As run_shard() leaves them, for shards that are played.
@@ -193,38 +247,45 @@ bool TrainLoop::plays_whole_step(const Phase& phase) {
   if (!phase.gradients || lockstep() || mine_.size() != state_.shards()) return false;
   CardPhase& card = card_phase(phase);
   if (!card.why_plain.empty() || card.agreed < kTimesToAgree || !all_rows_count(phase, steps_done_)) return false;
+  if (!stage_inputs(phase, card, steps_done_)) return false;
   if (card.step) return true;
   std::string refused;
-  recording_ = true;
-  state_.use_contribution(0);
-  card.step = tandem::card()->record(
-      [&] {
-        queue_shards(phase, card.branches);
-        card.partials = combine_->floats_added();
-        const std::span<const float> total = card.partials.at(0).values;
-        const bool flags = state_.shards() > 1;
-        update_.queue(total, card.tray->order(), card.board.plan_on_card(),
-                      flags ? card.board.bad_on_card() : std::span<int64_t>());
-        card.board.queue_fetch(total.data() + total.size() - static_cast<size_t>(phase.floats));
-      },
-      &refused);
-  recording_ = false;
-  if (card.step) {
-    card.shards.reset();
-    return true;
+  {
+    const Recorded here(recording_);
+    card.step = tandem::card()->record(
+        [&] {
+          queue_shards(phase, card.branches);
+          card.partials = combine_->floats_added();
+          const std::span<const float> total = card.partials.at(0).values;
+          const bool flags = state_.shards() > 1;
+          update_.queue(total, card.tray->order(), card.board.plan_on_card(),
+                        flags ? card.board.bad_on_card() : std::span<int64_t>());
+          card.board.queue_fetch(total.data() + total.size() - static_cast<size_t>(phase.floats));
+        },
+        &refused);
   }
-  card.why_plain = refused;
-  note_ = fmt::format("phase '{}' is launched call by call, not as one CUDA graph: {}", phase.name, refused);
   combine_->begin_floats();
-  return false;
+  if (!card.step) stay_plain(phase, card, refused);
+  card.shards.reset();
+  return card.step != nullptr;
 }
 
 Total TrainLoop::play_step(const Phase& phase) {
   CardPhase& card = card_phase(phase);
-  stage_inputs(phase, card, steps_done_);  // before finish(), which drops the mail that it reads
+  const int shards = static_cast<int>(visit_order_.size());
+  const bool compare = !card.step_agreed || is_time_to_compare(steps_done_);
+  std::vector<uint64_t> plain;
+  if (compare) {
+    queue_shards(phase);
+    card.board.queue_fetch(nullptr);
+    device().wait();
+    plain = fingerprint(combine_->floats_added(), card.board, shards);
+    for (int i = 0; i < shards; ++i)
+      if (desks_[i].counts != card.host_counts[i]) recording_went_stale(phase);
+    if (observer_) observer_->shard_ends(visit_order_.back());
+  }
   clear_desks(phase, card);
-  for (size_t i = 0; i < visit_order_.size(); ++i)
-    combine_->add(visit_order_[i], {{}, desks_[i].counts, desks_[i].maxima, {}});
+  for (int i = 0; i < shards; ++i) combine_->add(visit_order_[i], {{}, desks_[i].counts, desks_[i].maxima, {}});
   combine_->set_floats(card.partials);
   Total total = combine_->finish();  // nobody can join in this phase any more: now it may change the weights
   if (observer_) observer_->shard_begins(visit_order_.front());
@@ -232,8 +293,10 @@ Total TrainLoop::play_step(const Phase& phase) {
   card.tray->put(copy, update_.order(0));
   card.tray->queue_up(copy);
   card.step->play();
-  if (phases_.size() == 1 && all_rows_count(phase, steps_done_ + 1)) stage_inputs(phase, card, steps_done_ + 1);
+  stage_ahead(phase, card);
   device().wait();
+  if (compare && fingerprint(card.partials, card.board, shards) != plain) recording_went_stale(phase);
+  card.step_agreed = true;
   take_answers(phase, card);
   played_counts_.assign(static_cast<size_t>(phase.counts), 0);
   played_maxima_.assign(desks_[0].maxima.begin(), desks_[0].maxima.end());
@@ -243,12 +306,8 @@ Total TrainLoop::play_step(const Phase& phase) {
   }
   total.counts = played_counts_;
   total.maxima = played_maxima_;
+  tell_played_shards();
   if (observer_) {
-    for (size_t i = 0; i + 1 < visit_order_.size(); ++i) {
-      observer_->shard_ends(visit_order_[i]);
-      observer_->shard_begins(visit_order_[i + 1]);
-    }
-    observer_->shard_ends(visit_order_.back());
     observer_->combine_begins();
     observer_->combine_ends();
   }
@@ -260,7 +319,7 @@ Total TrainLoop::play_step(const Phase& phase) {
 // The update alone, where the total comes from several workers. Leaves played_ empty where it is not recorded.
 void TrainLoop::play_update(const Phase& phase, const Total& total, int64_t flag) {
   CardPhase& card = card_phase(phase);
-  if (!card.why_plain.empty() || card.agreed < kTimesToAgree) return;
+  if (!card.why_plain.empty() || card.agreed < kTimesToAgree || card.update_refused) return;
   if (!card.update || card.total != total.floats.data()) {
     std::string refused;
     card.total = total.floats.data();
@@ -270,7 +329,11 @@ void TrainLoop::play_update(const Phase& phase, const Total& total, int64_t flag
           card.board.queue_fetch(total.floats.data() + total.floats.size() - static_cast<size_t>(phase.floats));
         },
         &refused);
-    if (!card.update) return;
+    card.update_refused = !card.update;
+    if (card.update_refused) {
+      note_ = fmt::format("the update of phase '{}' is launched call by call: {}", phase.name, refused);
+      return;
+    }
   }
   const int copy = static_cast<int>(steps_done_ % 2);
   card.tray->put(copy, update_.order(flag));
@@ -302,28 +365,45 @@ std::vector<at::Tensor> TrainLoop::host_inputs(const Phase& phase, ShardContext&
   return all;
 }
 
-void TrainLoop::stage_inputs(const Phase& phase, CardPhase& card, int64_t step) {
-  if (card.staged_step == step) return;
-  const int64_t pieces = phase.gradients ? settings_.accumulation : 1;
+// False, with the reason in card.why_plain, where they can't be staged.
+bool TrainLoop::stage_inputs(const Phase& phase, CardPhase& card, int64_t step) {
+  if (card.staged_step == step) return true;
+  const size_t pieces = static_cast<size_t>(phase.gradients ? settings_.accumulation : 1);
+  const int copy = static_cast<int>(step % 2);
   for (size_t place = 0; place < visit_order_.size(); ++place) {
     ShardContext context = context_of(phase, visit_order_[place]);
     context.step = step;
-    for (context.micro = 0; context.micro < pieces; ++context.micro) {
+    for (size_t micro = 0; micro < pieces; ++micro) {
+      context.micro = static_cast<int64_t>(micro);
       const Batch* batch = nullptr;
       if (phase.batches) batch = context.batch_ = &batch_at_hand({step, visit_order_[place], context.micro});
       const std::vector<at::Tensor> tensors = host_inputs(phase, context, batch);
-      if (!card.tray)
-        card.tray =
-            std::make_unique<InputTray>(static_cast<int>(visit_order_.size() * static_cast<size_t>(pieces)), tensors);
-      if (!card.tray->fits(tensors))
-        throw std::logic_error(fmt::format("inputs of phase '{}' change their size between steps", phase.name));
-      card.tray->put(static_cast<int>(step % 2),
-                     static_cast<int>(place * static_cast<size_t>(pieces) + static_cast<size_t>(context.micro)),
-                     context.random(0), tensors);
+      if (!card.tray) {
+        card.tray = std::make_unique<InputTray>(static_cast<int>(visit_order_.size() * pieces), tensors);
+        card.only_batches = batch && tensors.size() == batch->tensors.size() + 1;
+      }
+      if (!card.tray->fits(tensors)) {
+        stay_plain(phase, card, "its inputs change their sizes between steps or shards, or lie on the card already");
+        return false;
+      }
+      card.tray->put(copy, static_cast<int>(place * pieces + micro), context.random(0), tensors);
     }
   }
-  card.tray->put(static_cast<int>(step % 2), update_.order(0));
+  card.tray->put(copy, update_.order(0));
   card.staged_step = step;
+  return true;
+}
+
+// The next step's batches, while the card is busy with this one. What goes wrong there is told when that step comes,
+// if it does.
+void TrainLoop::stage_ahead(const Phase& phase, CardPhase& card) {
+  const int64_t next = steps_done_ + 1;
+  if (phases_.size() > 1 || !card.only_batches || !all_rows_count(phase, next)) return;
+  try {
+    stage_inputs(phase, card, next);
+  } catch (const std::exception&) {
+    card.staged_step = -1;
+  }
 }
 
 }  // namespace tandem

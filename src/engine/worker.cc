@@ -306,14 +306,14 @@ void Worker::adopt(int64_t ticket_now) {
   if (me_ == 0 && order_.from == Order::From::kSamePhase && !last_record_.empty()) page().push(last_record_);
 }
 
-// Pinned once, so that a card writes a snapshot at the speed of its bus.
-void Worker::keep_buffers(std::vector<SharedMemory> buffers) {
+void Worker::keep_buffers(std::vector<SharedMemory> buffers) {  // pinned: a card writes at the speed of its bus
   for (SharedMemory& old : buffers_) device().unpin(old.bytes().data());
   buffers_ = std::move(buffers);
   for (SharedMemory& buffer : buffers_) device().pin(buffer.bytes().data(), buffer.bytes().size());
 }
 
 void Worker::run() {
+  const DataPlane::DropAtEnd drop(*plane_);
   say_hello();
   next_order_ = await_order();
   while (true) {

@@ -4,6 +4,7 @@
 
 #include <new>
 #include <string>
+#include <vector>
 
 namespace tandem::cuda {
 namespace {
@@ -25,7 +26,7 @@ class CudaDevice : public Device {
   ~CudaDevice() override {
     cudaFree(answers_);
     cudaFreeHost(answers_host_);
-    cudaFree(scratch_);
+    for (void* scratch : scratches_) cudaFree(scratch);
   }
   bool is_cuda() const override { return true; }
 
@@ -125,21 +126,20 @@ class CudaDevice : public Device {
     return answers_host_->*which;
   }
   double* norm_scratch(int64_t n) { return static_cast<double*>(scratch(sizeof(double) * norm_scratch_doubles(n))); }
+  // A recording may know the address of an older one: none is freed.
   void* scratch(size_t bytes) {
-    if (bytes > scratch_bytes_) {
-      wait();  // the old one may be in use
-      check(cudaFree(scratch_), "giving memory back");
-      scratch_ = nullptr;
-      scratch_bytes_ = 0;
-      check(cudaMalloc(&scratch_, bytes), "memory for partial results");
+    if (scratches_.empty() || bytes > scratch_bytes_) {
+      void* larger = nullptr;
+      check(cudaMalloc(&larger, bytes ? bytes : 1), "memory for partial results");
+      scratches_.push_back(larger);
       scratch_bytes_ = bytes;
     }
-    return scratch_;
+    return scratches_.back();
   }
 
   const Stream& stream_;
   Answers *answers_ = nullptr, *answers_host_ = nullptr;  // on the card, and in pinned memory
-  void* scratch_ = nullptr;
+  std::vector<void*> scratches_;
   size_t scratch_bytes_ = 0;
 };
 

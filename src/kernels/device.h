@@ -47,8 +47,8 @@ class Device {
   virtual void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
                           const UpdatePlan* plan) = 0;
   virtual void soft_update(float* target, const float* p, float tau, int64_t n, const UpdatePlan* plan) = 0;
-  virtual void find_nonfinite(int64_t* at, const float* x,
-                              int64_t n) = 0;  // *at is -1; it becomes the first one's index
+  // *at is -1; it becomes the first one's index.
+  virtual void find_nonfinite(int64_t* at, const float* x, int64_t n) = 0;
 
   // ---- answers ----
   virtual double sum_of_squares(const float* x, int64_t n) = 0;

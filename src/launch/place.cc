@@ -129,6 +129,7 @@ std::optional<Place> place_in(const Variables& variable, std::optional<int64_t> 
     if (torch && reader.has("TORCHELASTIC_RUN_ID")) place.by = "torchrun";
     const auto local = reader.number(names.local_rank, 0, 1 << 20);
     place.local_rank = local ? *local : static_cast<int>(local_rank_flag.value_or(*rank));
+    if (*names.local_size) place.local_size = reader.number(names.local_size, 1, 1 << 20).value_or(0);
     const std::string id = fmt::format(
         "{}.{}", reader.first({"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}),
         reader.text("SLURM_STEP_ID"));

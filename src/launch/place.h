@@ -17,6 +17,7 @@ using Variables = std::function<const char*(const char*)>;
 
 struct Place {
   int rank = 0, size = 1, local_rank = 0;
+  int local_size = 0;     // ranks on this machine; 0: not told
   std::string by;         // "torchrun", "Open MPI", "Slurm", "MPICH", "RANK and WORLD_SIZE"
   std::string address;    // of rank 0: a name or an IP address; loopback where all ranks are on one machine
   int first_port = 0;     // rank 0 listens on the first free one of kPorts from here on

@@ -157,7 +157,7 @@ void SeatHost::start(const nlohmann::json& head) {
   try {
     if (const auto card = head.find("card"); card != head.end()) {
       const int number = card->get<int>();
-      seat_->drive(card_here(number < 0 ? request_.place.local_rank : number));
+      seat_->drive(number < 0 ? card_of_local_rank(request_.place.local_rank) : card_here(number));
     }
     folder_.emplace(head.at("recipe"));
     seat_->work_in(folder_->path());

@@ -54,12 +54,12 @@ class NcclPlane {
   // Ends what the generation before left under way, and keeps what can be kept of its communicator. First of all when
   // the members change: until then any call that waits for the card may wait for a peer that is gone.
   void take_over(const NcclMembers& members);
+  void drop();  // ends what is under way, for good; before anything is destroyed that waits for the card
   // The combine of one generation; `inner` was made for the same members.
   std::unique_ptr<Combine> combine(const NcclMembers& members, std::unique_ptr<Combine> inner, const Watch& watch);
 
  private:
   friend class NcclLink;
-  void drop();
 
   Device& device_;
   NcclCard card_;

@@ -10,6 +10,8 @@ namespace tandem {
 
 struct MixedSettings : RecipeSettings {
   int64_t width = 64;
+  bool peek = false;    // forward() reads a tensor on the host: it can't be recorded
+  bool ragged = false;  // batches of changing length
   MixedSettings() {
     shards = 8;
     batch_size = 256;
@@ -20,6 +22,8 @@ struct MixedSettings : RecipeSettings {
   }
   void describe(Describer& d) override {
     RecipeSettings::describe(d);
+    d.key("peek", peek, "forward() looks at a number on the host");
+    d.key("ragged", ragged, "frames of changing size");
     d.key("width", width, Range::between(8, 1024), "channels of the last convolution, and of the LSTM");
   }
 };

@@ -6,8 +6,7 @@ on one, two and three workers, in several processes, under disturbance, after ki
 in one process), settings (the same with other precisions and accumulation), graphs (a step as one graph and launch by
 launch), faults, checkpoints, times, nccl (workers on one card over NCCL; that takes NCCL 2.29 or later, whose
 libnccl.so.2 lies in the folder TANDEM_TEST_NCCL; without it only the refusal is looked at). One line per check; a JSON
-file with everything; the minutes of each
-part. Exit 1 if a check failed, 2 if there is no card.
+file with everything; the minutes of each part. Exit 1 if a check failed, 2 if there is no card.
 """
 import argparse
 import json
@@ -184,6 +183,24 @@ def graphs(c):
         speeds = {f"{way} {n}": round(step_milliseconds(runs, t), 3) for (way, n), t in told.items()}
         c.check(True, f"{name}: ms a step", speeds)
         c.results.setdefault("step_ms", {})[name] = speeds
+    for what in ("peek", "ragged"):  # what can't be recorded is launched call by call, and the reason told
+        told = [runs.train("mixed", "--steps", 12, "--set", f"{what}=true", "--devices", devices, env=env)
+                for devices in ("cuda:0", "cuda:0,cuda:0") for env in ({}, {"TANDEM_GRAPHS": "off"})]
+        words = [line for t in told[::2] if t for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "call by call" in line]
+        c.check(len({t.get("digest") for t in told}) == 1 and len(words) == 2, f"mixed {what}: launched call by call, the same digest",
+                words[:1])
+    for more in (["--set", "optimizer.kind=sgd", "--set", "optimizer.momentum=0.9"], ["--set", "clip_norm=0.05"], ["--set", "sync_bn=true"],
+                 ["--precision", "fp16", "--set", "amp.growth_steps=5", "--set", "amp.initial_scale=1e9"],
+                 ["--set", "optimizer.learning_rate=1e30", "--set", "nan.patience=2"]):
+        codes, digests = set(), set()
+        for devices in ("cuda:0", "cuda:0,cuda:0"):
+            for env in ({}, {"TANDEM_GRAPHS": "off"}):
+                done = subprocess.run([c.bin / "tandem", "train", "tiny", "--seed", "7", "--json", "--steps", "60", *more, "--devices", devices],
+                                      cwd=runs.dir, capture_output=True, text=True, env={**os.environ, **env})
+                codes.add(done.returncode)
+                digests.add(json.loads(done.stdout).get("digest", "none") if done.stdout.strip() else "none")
+        c.check(len(codes) == 1 and len(digests) == 1, f"tiny {' '.join(more[1::2])}: one end with and without graphs, on one and two workers",
+                f"code {codes}, {[d[:12] for d in digests]}")
     got = runs.digest("tiny", "--steps", 20, "--devices", "cuda:0", env={"CUDA_LAUNCH_BLOCKING": "1"})
     want = runs.digest("tiny", "--steps", 20, "--devices", "cuda:0")
     c.check(got == want, "tiny with CUDA_LAUNCH_BLOCKING=1", got[:12])
