@@ -10,9 +10,10 @@ import re
 import sys
 
 # Lowest first: a folder includes itself and what stands before it.
-ORDER = ["base", "config", "checkpoint", "telemetry", "world", "runs", "kernels", "reduce", "fleet", "launch", "monitor",
+ORDER = ["base", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "reduce", "fleet", "launch", "monitor",
          "nn", "learn", "data", "engine", "cuda", "recipes", "cli"]
-ONLY_BASE = {"telemetry", "world", "kernels"}   # usable by anybody, so they know nobody
+# Usable by anybody, so they know nobody else.
+ONLY = {"telemetry": {"base"}, "kernels": {"base"}, "world": {"base", "kernels"}}
 FIRST_WITH_TORCH = ORDER.index("nn")
 MAX_LINES = 500
 
@@ -113,8 +114,8 @@ class Finder:
         other = local.group(1).split("/")[0]
         if other not in ORDER:
             self.tell(path, number, "order", original, "includes are \"folder/file.h\", relative to src/", f"write \"{folder}/{local.group(1)}\" if it lies beside this file")
-        elif other != folder and (ORDER.index(other) > ORDER.index(folder) or (folder in ONLY_BASE and other != "base")):
-            may = "base alone" if folder in ONLY_BASE else ", ".join(ORDER[:ORDER.index(folder)]) or "nothing"
+        elif other != folder and (ORDER.index(other) > ORDER.index(folder) or other not in ONLY.get(folder, {other})):
+            may = " and ".join(sorted(ONLY[folder])) + " alone" if folder in ONLY else ", ".join(ORDER[:ORDER.index(folder)]) or "nothing"
             self.tell(path, number, "order", original, f"src/{folder}/ may include {may}", "move the shared part down, or pass it in")
 
     def check_script(self, path):

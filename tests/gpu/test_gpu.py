@@ -41,6 +41,10 @@ def twins(c):
     equal = sum(line["equal"] for line in found)
     c.check(code == 0 and equal == len(found), "kernels equal their CPU twins", f"{equal} of {len(found)}")
     c.results["twins_gbps"] = {line["kernel"]: line["gbps"] for line in found if line.get("gbps")}
+    code, found, words = lines_of(c.tests / "world_twins")
+    equal = sum(line["equal"] for line in found)
+    c.check(code == 0 and equal == 6, "web-test worlds equal their CPU twins", f"{equal} of 6")
+    c.results["world_steps_per_s"] = {line["agent"]: line["with_observation_per_s"] for line in found}
 
 
 def operators(c):

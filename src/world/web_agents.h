@@ -1,0 +1,140 @@
+// world/web_agents.h -- the six decision problems behind one door: agents by number, states as plain bytes.
+//
+// Every agent sees 128 numbers and has ten actions. A transition is a pure function of (state, action, draws), with the
+// same bits on CPU and CUDA (cuda_web_agents.h). docs/web-test-worlds.md tells what the worlds are; scale.h what
+// playing them well is worth.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "world/policies.h"
+
+namespace tandem {
+
+inline constexpr int32_t kWebAgents = 6;
+
+struct WebAgentInfo {
+  std::string_view name;
+  std::string_view terms[kTerms];
+  std::string_view actions[kCauses];  // action a is actions[a / 2], light if a is even, else as in `heavy`
+  std::string_view light, heavy;
+  int32_t length;  // turns of an episode; a decision of the analysis agent may take several
+};
+
+inline constexpr WebAgentInfo kWebAgentTable[kWebAgents] = {
+    {"requirements",
+     {"scenarios", "edges", "ambiguity", "missed"},
+     {"form", "flow", "permission", "data", "integration"},
+     "quick",
+     "thorough",
+     RequirementsWorld::kLength},
+    {"generation",
+     {"quality", "maintainability", "reuse", "smells"},
+     {"unit", "contract", "integration", "visual", "end-to-end"},
+     "bespoke",
+     "template",
+     GenerationWorld::kLength},
+    {"execution",
+     {"parallel", "utilisation", "time", "failed"},
+     {"smoke", "regression", "end-to-end", "performance", "quarantine"},
+     "narrow",
+     "wide",
+     ExecutionWorld::kLength},
+    {"observation",
+     {"accuracy", "precision", "false", "missed"},
+     {"lowest", "low", "middle", "high", "highest"},
+     "plain",
+     "intense",
+     ObservationWorld::kLength},
+    {"analysis",
+     {"rca", "pattern", "accepted", "wrong"},
+     {"defect", "flaky", "environment", "data", "configuration"},
+     "probe",
+     "conclude",
+     AnalysisWorld::kLength},
+    {"evolution",
+     {"healed", "coverage", "optimised", "broken"},
+     {"heal", "rewrite", "report", "retire", "steady"},
+     "light",
+     "verified",
+     EvolutionWorld::kLength},
+};
+
+// -1 if there is none of that name.
+constexpr int32_t web_agent_of(std::string_view name) {
+  for (int32_t a = 0; a < kWebAgents; ++a)
+    if (kWebAgentTable[a].name == name) return a;
+  return -1;
+}
+
+union WebTestState {
+  RequirementsWorld::State requirements;
+  GenerationWorld::State generation;
+  ExecutionWorld::State execution;
+  ObservationWorld::State observation;
+  AnalysisWorld::State analysis;
+  EvolutionWorld::State evolution;
+};
+static_assert(sizeof(WebTestState) <= 1024 && sizeof(WebTestState) % 4 == 0);
+
+// The member of the union that belongs to a world.
+TANDEM_HD RequirementsWorld::State& state_of(WebTestState& s, RequirementsWorld) { return s.requirements; }
+TANDEM_HD GenerationWorld::State& state_of(WebTestState& s, GenerationWorld) { return s.generation; }
+TANDEM_HD ExecutionWorld::State& state_of(WebTestState& s, ExecutionWorld) { return s.execution; }
+TANDEM_HD ObservationWorld::State& state_of(WebTestState& s, ObservationWorld) { return s.observation; }
+TANDEM_HD AnalysisWorld::State& state_of(WebTestState& s, AnalysisWorld) { return s.analysis; }
+TANDEM_HD EvolutionWorld::State& state_of(WebTestState& s, EvolutionWorld) { return s.evolution; }
+
+// Calls f(World{}) for the agent's world; anything but 0 to 4 is the last.
+template <typename F>
+decltype(auto) with_web_world(int32_t agent, F&& f) {
+  switch (agent) {
+    case 0:
+      return f(RequirementsWorld{});
+    case 1:
+      return f(GenerationWorld{});
+    case 2:
+      return f(ExecutionWorld{});
+    case 3:
+      return f(ObservationWorld{});
+    case 4:
+      return f(AnalysisWorld{});
+    default:
+      return f(EvolutionWorld{});
+  }
+}
+
+// One environment. The whole state is zeroed first, so that equal histories are equal bytes.
+template <class W>
+TANDEM_HD void reset_one(W world, WebTestState& state, const RandomKey& key, int64_t environment) {
+  memset(&state, 0, sizeof(state));
+  Draws draws = Draws::of(key, environment);
+  W::reset(state_of(state, world), draws);
+}
+template <class W>
+TANDEM_HD void observe_one(W world, const WebTestState& state, float* out) {
+  W::observe(state_of(const_cast<WebTestState&>(state), world).seen, out);
+}
+template <class W>
+TANDEM_HD StepResult step_one(W world, WebTestState& state, int32_t action, const RandomKey& key, int64_t environment) {
+  Draws draws = Draws::of(key, environment);
+  return W::step(state_of(state, world), action < 0 ? 0 : action >= kActions ? kActions - 1 : action, draws);
+}
+
+// ---- n environments in host memory; environment i draws from key's indices of first + i ----
+// Begins an episode in each, or, given results, in those whose last step was done.
+void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey& key, int64_t first = 0,
+               const StepResult* only_done = nullptr);
+void observe_web(int32_t agent, const WebTestState* states, float* out, int64_t n);  // [n, 128]
+// One decision in each; actions below 0 or above 9 count as 0 and 9. Keys of resets and steps must have different
+// sites.
+void step_web(int32_t agent, WebTestState* states, const int32_t* actions, StepResult* results, int64_t n,
+              const RandomKey& key, int64_t first = 0);
+void rule_web(int32_t agent, const WebTestState* states, int32_t* actions, int64_t n);
+
+// SHA-256 over states, observations and results of all six under a fixed policy: what scale.h belongs to.
+std::string web_test_digest();
+
+}  // namespace tandem

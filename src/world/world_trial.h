@@ -1,0 +1,53 @@
+// world/world_trial.h -- for tests only: states made to measure, and one decision taken in two of them with the same
+// luck.
+#pragma once
+
+#include "world/web_agents.h"
+
+namespace tandem {
+
+// A state in which nothing happens by itself: no defects, average features. The test then sets what it is about.
+template <class W>
+typename W::State quiet_state(uint64_t seed = 5) {
+  typename W::State s{};
+  Draws draws = Draws::of({seed, 0, 0, 0}, 0);
+  W::reset(s, draws);
+  for (int f = 0; f < kFeatures; ++f) {
+    s.seen.product.complexity[f] = 0.5f;
+    s.seen.product.usage[f] = 1.0f;
+    s.seen.product.churn[f] = 0.0f;
+    s.seen.product.coverage[f] = 0.5f;
+    s.seen.product.exposure[f] = 0.0f;
+    s.hidden.product.rot[f] = 1.0f;
+    s.hidden.product.defects[f] = 0;
+  }
+  return s;
+}
+
+// Defects everywhere: some escape in the next day, almost surely.
+template <class W>
+typename W::State rotten(typename W::State s) {
+  for (int f = 0; f < kFeatures; ++f) s.hidden.product.defects[f] = 15;
+  return s;
+}
+
+template <class W>
+StepResult decide(typename W::State& s, int action, uint64_t luck = 1) {
+  Draws draws = Draws::of({luck, 1, 0, 1}, 0);
+  return W::step(s, action, draws);
+}
+
+// The sum of one term over the next `steps` decisions, all of them `action`.
+template <class W, class Choose>
+double term_later(typename W::State s, int term, int steps, uint64_t luck, const Choose& choose) {
+  double sum = 0;
+  for (int i = 0; i < steps; ++i) {
+    Draws draws = Draws::of({luck, static_cast<uint64_t>(i + 2), 0, 1}, 0);
+    const StepResult result = W::step(s, choose(s), draws);
+    sum += result.terms[term];
+    if (result.done != 0) break;
+  }
+  return sum;
+}
+
+}  // namespace tandem
