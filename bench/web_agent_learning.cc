@@ -60,9 +60,10 @@ int run(int argc, char** argv) {
   set_determinism();
   WebAgentSettings settings;
   bool curve = false, all = false;
-  for (int i = 1; i < argc; ++i)
-    if (!std::strcmp(argv[i], "--quick")) settings = WebAgentSettings::quick();
   Resolver resolver(settings);
+  for (int i = 1; i < argc; ++i)
+    if (!std::strcmp(argv[i], "--quick"))
+      for (const auto& [key, value] : WebAgentSettings::quick()) resolver.set(key, value, "--quick");
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--curve") curve = true;

@@ -13,7 +13,7 @@ std::vector<RecipeInfo> shipped_recipes() {
       {"tiny-rl", "a small Q-learner: shards own games and a replay ring",
        [] { return std::make_unique<TinyRlSettings>(); }},
       {"web-agent", "one of the six web-test agents: dueling double DQN, prioritized replay over all shards",
-       [] { return std::make_unique<WebAgentSettings>(); }},
+       [] { return std::make_unique<WebAgentSettings>(); }, WebAgentSettings::quick()},
   };
 }
 
