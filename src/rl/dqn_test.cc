@@ -189,22 +189,16 @@ TEST(Dqn, TheErrorsAreThoseOfDoubleQOverTheDrawnRows) {
   const auto loop = loop_of(s);
   for (int step = 0; step < 20; ++step) loop->step();
   DuelingNet net(Corridor::kCells, 2, s.net), target(Corridor::kCells, 2, s.net);
-  at::NoGradGuard no_grad;
-  const auto copy = [](DuelingNet& to, const std::vector<NamedTensor>& from, const std::string& suffix) {
-    for (auto& p : to->named_parameters())
-      for (const NamedTensor& t : from)
-        if (t.name.ends_with(p.key()) && t.name.find(suffix) != std::string::npos) p.value().copy_(t.tensor.view_as(p.value()));
+  // Both nets' weights are flat vectors of one layout.
+  const auto copy = [&](DuelingNet& to, std::span<float> flat) {
+    at::NoGradGuard no_grad;
+    auto parameters = to->named_parameters();
+    for (const ParameterSlot& slot : loop->state().slots())
+      parameters[slot.name].copy_(
+          at::from_blob(flat.data() + slot.offset, {slot.count}, at::kFloat).view(parameters[slot.name].sizes()));
   };
-  copy(net, loop->state().model_tensors(), "");
-  const Dqn& dqn = dynamic_cast<const Dqn&>(loop->recipe());
-  const at::Tensor eye = at::eye(Corridor::kCells);
-  ASSERT_TRUE(net->forward(eye).equal(dqn.q_values(eye)));
-  // The target's weights are one flat vector, laid out as the parameters.
-  const std::span<float> flat = loop->state().shadow(0);
-  auto parameters = target->named_parameters();
-  for (const ParameterSlot& slot : loop->state().slots())
-    parameters[slot.name].copy_(
-        at::from_blob(flat.data() + slot.offset, {slot.count}, at::kFloat).view(parameters[slot.name].sizes()));
+  copy(net, loop->state().parameters());
+  copy(target, loop->state().shadow(0));
   loop->step();
   const at::Tensor errors = replicated(*loop, "errors");
   const ReplayShape shape{s.environments, s.rows(), Corridor::kCells, s.n_step, s.gamma};
