@@ -5,6 +5,18 @@
 namespace tandem::cuda {
 namespace {
 
+// A key on the device, with the site of the kernel's own.
+template <typename Key>
+struct AtSite {
+  const Key* pointer;
+  uint32_t site;
+  __device__ Key get() const {
+    Key key = *pointer;
+    key.site = site;
+    return key;
+  }
+};
+
 template <class W, template <typename> class Source>
 __global__ void reset(WebTestState* states, int64_t n, Source<RandomKey> source, int64_t first,
                       const StepResult* only_done) {
@@ -58,9 +70,9 @@ void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey& 
                const StepResult* only_done, Stream stream) {
   launch_reset(agent, states, n, Given<RandomKey>{key}, first, only_done, stream);
 }
-void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey* key, int64_t first,
+void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey* key, uint32_t site, int64_t first,
                const StepResult* only_done, Stream stream) {
-  launch_reset(agent, states, n, OnDevice<RandomKey>{key}, first, only_done, stream);
+  launch_reset(agent, states, n, AtSite<RandomKey>{key, site}, first, only_done, stream);
 }
 
 void observe_web(int32_t agent, const WebTestState* states, float* out, int64_t n, Stream stream) {
@@ -75,8 +87,8 @@ void step_web(int32_t agent, WebTestState* states, const int32_t* actions, StepR
   launch_step(agent, states, actions, results, n, Given<RandomKey>{key}, first, stream);
 }
 void step_web(int32_t agent, WebTestState* states, const int32_t* actions, StepResult* results, int64_t n,
-              const RandomKey* key, int64_t first, Stream stream) {
-  launch_step(agent, states, actions, results, n, OnDevice<RandomKey>{key}, first, stream);
+              const RandomKey* key, uint32_t site, int64_t first, Stream stream) {
+  launch_step(agent, states, actions, results, n, AtSite<RandomKey>{key, site}, first, stream);
 }
 
 }  // namespace tandem::cuda

@@ -2,7 +2,8 @@
 // environment.
 //
 // Pointers are to device memory; a call only queues work on `stream` and may be captured into a graph. The second form
-// of each reads the key on the device, so that one captured graph serves all steps. A refused launch throws CudaError.
+// of each reads the key on the device, but for its site, so that one captured graph serves all steps and shards. A
+// refused launch throws CudaError.
 #pragma once
 
 #include "kernels/cuda_kernels.h"
@@ -12,12 +13,12 @@ namespace tandem::cuda {
 
 void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey& key, int64_t first,
                const StepResult* only_done, Stream stream);
-void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey* key, int64_t first,
+void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey* key, uint32_t site, int64_t first,
                const StepResult* only_done, Stream stream);
 void observe_web(int32_t agent, const WebTestState* states, float* out, int64_t n, Stream stream);  // [n, 128]
 void step_web(int32_t agent, WebTestState* states, const int32_t* actions, StepResult* results, int64_t n,
               const RandomKey& key, int64_t first, Stream stream);
 void step_web(int32_t agent, WebTestState* states, const int32_t* actions, StepResult* results, int64_t n,
-              const RandomKey* key, int64_t first, Stream stream);
+              const RandomKey* key, uint32_t site, int64_t first, Stream stream);
 
 }  // namespace tandem::cuda

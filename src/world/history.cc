@@ -18,12 +18,13 @@ constexpr const char* kFieldNames[kFieldCount] = {"agent", "state", "action", "r
 
 // Takes a line's events without building a tree, so a hostile line costs no more memory than its longest string.
 struct LineReader : nlohmann::json_sax<Json> {
-  LineReader(const HistoryShape& shape, std::vector<float>& state, std::vector<float>& next)
-      : shape(shape), state(state), next(next) {
+  LineReader(std::string_view text, const HistoryShape& shape, std::vector<float>& state, std::vector<float>& next)
+      : text(text), shape(shape), state(state), next(next) {
     state.clear();
     next.clear();
   }
 
+  std::string_view text;
   const HistoryShape& shape;
   std::vector<float>&state, &next;
   std::string reason;
@@ -117,6 +118,8 @@ struct LineReader : nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
+    const std::string_view at = position > 0 && position <= text.size() ? text.substr(position - 1, 3) : "";
+    if (at == "NaN" || at == "Inf") return fail("has NaN or Infinity at byte " + std::to_string(position));
     return fail("is not JSON from byte " + std::to_string(position) + " on");
   }
 
@@ -183,7 +186,7 @@ void HistoryReader::line(std::string_view text) {
   if (!too_long_ && text.find_first_not_of(" \t\r") == std::string_view::npos) return;
   ++read_.lines;
   if (too_long_) return refuse("is longer than " + std::to_string(kLongestLine) + " bytes");
-  LineReader reader(shape_, state_, next_);
+  LineReader reader(text, shape_, state_, next_);
   if (!Json::sax_parse(text, &reader) || !reader.reason.empty())
     return refuse(reader.reason.empty() ? "is not JSON" : reader.reason);
   for (int f = shape_.agents.empty() ? kState : kAgent; f < kFieldCount; ++f)

@@ -80,7 +80,8 @@ TEST(History, BadLinesAreNamed) {
             "\"state\" has 1 numbers, not 2");
   EXPECT_EQ(reason(R"({"next_state":[1,null]})"), "\"next_state\" holds null");
   EXPECT_EQ(reason(R"({"state":[1,1e39]})"), "\"state\" has a number at place 1 that no float holds");
-  EXPECT_EQ(reason(R"({"state":[1,NaN]})"), "is not JSON from byte 13 on");
+  EXPECT_EQ(reason(R"({"state":[1,NaN]})"), "has NaN or Infinity at byte 13");
+  EXPECT_EQ(reason(R"({"reward":-Infinity})"), "has NaN or Infinity at byte 12");
   EXPECT_EQ(reason(R"({"state":[[1]]})"), "\"state\" holds an array");
   EXPECT_EQ(reason(R"({"action":3})"), "\"action\" is not a whole number from 0 to 2");
   EXPECT_EQ(reason(R"({"action":-1})"), "\"action\" is not a whole number from 0 to 2");

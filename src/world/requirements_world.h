@@ -60,7 +60,7 @@ struct RequirementsWorld {
     s.seen.hours = at_most(s.seen.hours + kHoursADay, kMostHours);
 
     const bool ambiguous = s.hidden.ambiguous != 0;
-    const float scenarios = (suits ? 2.0f : 1.0f) + (thorough ? 0.5f : 0.0f);
+    const float scenarios = (suits ? 3.0f : 1.0f) + (thorough ? 0.5f : 0.0f);
     const bool has_edge = draws.chance(0.3f + 0.6f * s.seen.product.complexity[f]);
     const float edges = suits && has_edge ? (thorough ? 1.5f : 1.0f) : 0.0f;
     const float resolved = thorough && ambiguous ? 1.0f : 0.0f;

@@ -102,9 +102,9 @@ bool equal_bits(Both& b, uint64_t steps) {
       cuda::step_web(b.agent, b.card_states.data(), b.card_actions.data(), b.card_results.data(), b.n, key, 100,
                      nullptr);
     } else {
-      b.card_key.put({key});
+      b.card_key.put({RandomKey{7, step, 3, 99}});  // its site is not read
       cuda::step_web(b.agent, b.card_states.data(), b.card_actions.data(), b.card_results.data(), b.n,
-                     b.card_key.data(), 100, nullptr);
+                     b.card_key.data(), kStep, 100, nullptr);
     }
     if (!same("observation", b.seen, b.card_seen, step) || !same("result", b.results, b.card_results, step))
       return false;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "world/solver/models.h"
 #include "world/web_agents.h"
@@ -67,6 +68,28 @@ void expect_honest_product(double most) {
   });
   EXPECT_NEAR(drawn / truth, 1.0, most);
   rot.expect_honest("rot", 0.03);
+}
+
+// Nothing of the true hidden state may reach the planner: a draw overwrites all of it.
+template <class W>
+void expect_whole_draw() {
+  typename W::State state{};
+  Draws first = Draws::of({12, 0, 0, 0}, 0);
+  W::reset(state, first);
+  typename Model<W>::Belief belief;
+  belief.begin(state.seen);
+  typename W::Hidden a, b;
+  std::memset(&a, 0x55, sizeof(a));
+  std::memset(&b, 0x2A, sizeof(b));
+  Draws one = Draws::of({12, 1, 0, 0}, 0), two = one;
+  belief.sample(state.seen, a, one);
+  belief.sample(state.seen, b, two);
+  EXPECT_EQ(0, std::memcmp(&a, &b, sizeof(a)));
+}
+
+TEST(Belief, DrawsEveryHiddenNumber) {
+  for (int agent = 0; agent < kWebAgents; ++agent)
+    with_web_world(agent, [](auto world) { expect_whole_draw<decltype(world)>(); });
 }
 
 TEST(Belief, KnowsHowManyDefectsAreLeft) {

@@ -179,7 +179,13 @@ Params Solver<W>::tune(int rounds, int population, int episodes, const std::func
     }
     if (told) told(round, score[order[0]]);
   }
-  return mean;
+  // The search may have been led astray by luck: it must beat its start on fresh episodes.
+  const auto worth = [&](const Params& params) {
+    return play<W>(seed_ + 999983, kTrial, 4000,
+                   [&](const State& state, int, int) { return Model<W>::act(state.seen, params); })
+        .mean;
+  };
+  return worth(mean) > worth(Model<W>::start()) ? mean : Model<W>::start();
 }
 
 template class Solver<RequirementsWorld>;
