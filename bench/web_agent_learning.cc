@@ -2,17 +2,18 @@
 //
 //   web_agent_learning [--quick] [--curve] [key=value ...]      agent=all trains the six one after the other
 //
-// Prints steps a second and the greedy score after training (0: random play, 1: the solver), on episodes that training
+// Prints steps a second of processor time (others may use the machine) and the greedy score after training (0: random play, 1: the solver), on episodes that training
 // never saw. Without the scale of world/scale.h it prints returns beside those of random play.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <cstring>
+#include <ctime>
 
-#include "base/clock.h"
 #include "base/errors.h"
 #include "config/resolver.h"
 #include "engine/determinism.h"
+#include "engine/memory.h"
 #include "engine/train_loop.h"
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
@@ -37,19 +38,23 @@ void train(WebAgentSettings settings, bool curve) {
   auto recipe = make_web_agent(settings);
   const Dqn& dqn = dynamic_cast<const Dqn&>(*recipe);
   TrainLoop loop(settings, std::move(recipe), ShardPlan::balance(static_cast<int>(settings.shards), std::vector{1.0}));
-  double seconds = 0;
+  const std::clock_t begin = std::clock();
+  double evaluating = 0;
+  const auto seconds = [&] { return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC - evaluating; };
   std::vector<std::pair<std::string, double>> phases;
   while (loop.steps_done() < settings.steps) {
     const StepRecord record = loop.step();
-    seconds += record.seconds;
     if (phases.empty()) phases = record.phase_seconds;
     for (size_t i = 0; i < phases.size(); ++i) phases[i].second += record.phase_seconds[i].second;
-    if (curve && record.step % std::max<int64_t>(1, settings.steps / 10) == 0)
-      fmt::print("  step {:6}  {:6.1f} s  {}\n", record.step, seconds, told(dqn.evaluate(kEpisodes / 4, kSeed)));
+    if (!curve || record.step % std::max<int64_t>(1, settings.steps / 10) != 0) continue;
+    const double now = seconds();
+    fmt::print("  step {:6}  {:6.1f} s  {}\n", record.step, now, told(dqn.evaluate(kEpisodes / 4, kSeed)));
+    std::fflush(stdout);
+    evaluating += seconds() - now;
   }
-  const double steps = static_cast<double>(settings.steps);
-  fmt::print("{:13} {:6} steps in {:6.1f} s = {:6.1f} a second   {}", settings.agent, settings.steps, seconds,
-             steps / seconds, told(dqn.evaluate(kEpisodes, kSeed)));
+  const double steps = static_cast<double>(settings.steps), all = seconds();
+  fmt::print("{:13} {:6} steps in {:6.1f} s = {:6.1f} a second   {}", settings.agent, settings.steps, all,
+             steps / all, told(dqn.evaluate(kEpisodes, kSeed)));
   fmt::print("   random {:.3f}  ", evaluate_random(dqn.environment(), kEpisodes, kSeed).mean);
   for (const auto& [name, time] : phases) fmt::print(" {} {:.0f} us", name, time / steps * 1e6);
   fmt::print("\n");
@@ -57,6 +62,7 @@ void train(WebAgentSettings settings, bool curve) {
 }
 
 int run(int argc, char** argv) {
+  keep_freed_memory();
   set_determinism();
   WebAgentSettings settings;
   bool curve = false, all = false;

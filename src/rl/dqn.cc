@@ -8,6 +8,7 @@
 #include "nn/here.h"
 #include "nn/sites.h"
 #include "rl/draws_of_step.h"
+#include "rl/dueling_cpu.h"
 #include "rl/dueling_net.h"
 #include "rl/priority.h"
 
@@ -37,6 +38,8 @@ Dqn::Dqn(const DqnSettings& settings, std::unique_ptr<Environment> environment)
       shape_{settings.environments, settings.rows(), environment_->state_size(), settings.n_step, settings.gamma},
       net_(std::make_shared<DuelingNetImpl>(environment_->state_size(), environment_->actions(), settings.net)),
       target_(std::make_shared<DuelingNetImpl>(environment_->state_size(), environment_->actions(), settings.net)) {}
+
+Dqn::~Dqn() = default;
 
 void Dqn::build(JobState& state) {
   state.add_model(net_);
@@ -231,7 +234,35 @@ void Dqn::serve(ShardContext& context) {
   context.maxima[0] = kNoPriority - least;
 }
 
+DuelingCpu* Dqn::by_hand() const {
+  if (s_.precision != "fp32" || s_.net.attention || device().is_cuda()) return nullptr;
+  if (!by_hand_) by_hand_ = std::make_unique<DuelingCpu>(net_, target_, s_.net, s_.piece());
+  return by_hand_.get();
+}
+
+std::vector<RandomSource> Dqn::masks(const ShardContext& context) const {
+  std::vector<RandomSource> masks;
+  for (size_t i = 0; i < s_.net.hidden.size(); ++i) masks.push_back(context.random(kDropout + static_cast<uint32_t>(i)));
+  return masks;
+}
+
+int Dqn::first_error(const ShardContext& context) const {
+  return static_cast<int>(kErrors + context.shard * (s_.batch_size / s_.shards) + context.micro * s_.piece());
+}
+
+void Dqn::learn_by_hand(ShardContext& context) {
+  const std::vector<at::Tensor>& in = context.inputs();
+  const double share = 1 / static_cast<double>(s_.batch_size);
+  const DuelingCpu::Result result =
+      by_hand()->learn({in[0], in[1], in[2], in[3], in[4], in[5]}, masks(context), share);
+  context.backward(result.loss);
+  context.add(kLoss, result.loss);
+  context.floats[kMeanQ] += result.q_sum * static_cast<float>(share);
+  context.add(first_error(context), result.errors);
+}
+
 void Dqn::learn(ShardContext& context) {
+  if (by_hand()) return learn_by_hand(context);
   const at::Tensor &before = context.inputs()[0], &after = context.inputs()[1], &reward = context.inputs()[2],
                    &discount = context.inputs()[3], &action = context.inputs()[4], &weight = context.inputs()[5];
   at::Tensor goal;
@@ -241,17 +272,15 @@ void Dqn::learn(ShardContext& context) {
     const at::Tensor worth = target_->forward(after).gather(1, chosen).squeeze(1).to(at::kFloat);
     goal = reward + discount * worth;
   }
-  std::vector<RandomSource> masks;
-  for (size_t i = 0; i < s_.net.hidden.size(); ++i) masks.push_back(context.random(kDropout + static_cast<uint32_t>(i)));
-  const at::Tensor q = net_->forward(before, &masks).gather(1, action.unsqueeze(1)).squeeze(1).to(at::kFloat);
+  const std::vector<RandomSource> dropped = masks(context);
+  const at::Tensor q = net_->forward(before, &dropped).gather(1, action.unsqueeze(1)).squeeze(1).to(at::kFloat);
   const double share = 1 / static_cast<double>(s_.batch_size);
   const at::Tensor loss = (at::huber_loss(q, goal, at::Reduction::None) * weight).sum() * share;
   context.backward(loss);
   context.add(kLoss, loss);
   const at::Tensor values = q.detach();
   context.add(kMeanQ, values.sum() * share);
-  const int64_t first = context.shard * (s_.batch_size / s_.shards) + context.micro * s_.piece();
-  context.add(static_cast<int>(kErrors + first), (values - goal).abs());
+  context.add(first_error(context), (values - goal).abs());
 }
 
 void Dqn::apply(const Phase& phase, const Total& total, StepContext& context) {
@@ -301,7 +330,9 @@ int64_t Dqn::steps_in(const std::string& unit, int64_t count) const {
   return unit == "episodes" ? (count * environment_->longest() + moves - 1) / moves : 0;
 }
 
-at::Tensor Dqn::q_values(const at::Tensor& states) const { return net_->forward(states); }
+at::Tensor Dqn::q_values(const at::Tensor& states) const {
+  return by_hand() ? by_hand()->q_values(states) : net_->forward(states);
+}
 
 Evaluation Dqn::evaluate(int64_t episodes, uint64_t seed) const {
   return tandem::evaluate(

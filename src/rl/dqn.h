@@ -23,12 +23,14 @@
 
 namespace tandem {
 
+class DuelingCpu;
 class DuelingNetImpl;
 
 class Dqn : public Recipe {
  public:
   // `settings` must outlive it.
   Dqn(const DqnSettings& settings, std::unique_ptr<Environment> environment);
+  ~Dqn() override;
 
   void build(JobState& state) override;
   std::vector<Phase> phases() const override;
@@ -48,6 +50,10 @@ class Dqn : public Recipe {
   void act(ShardContext& context);
   void serve(ShardContext& context);
   void learn(ShardContext& context);
+  void learn_by_hand(ShardContext& context);
+  std::vector<RandomSource> masks(const ShardContext& context) const;
+  int first_error(const ShardContext& context) const;  // of this piece, among learn's sums
+  DuelingCpu* by_hand() const;  // null where the net runs as tensor operations: on a card, in less than fp32, attention
   void acted(const Total& total, StepContext& context);
   void learned(const Total& total, StepContext& context);
   double share_done(int64_t step, int64_t steps) const;
@@ -58,6 +64,7 @@ class Dqn : public Recipe {
   std::unique_ptr<Environment> environment_;
   ReplayShape shape_;
   std::shared_ptr<DuelingNetImpl> net_, target_;
+  mutable std::unique_ptr<DuelingCpu> by_hand_;
   at::Tensor sums_, errors_, tops_, average_;
   ShardField states_, returns_, seen_, rows_, written_, priorities_, drawn_;
 };

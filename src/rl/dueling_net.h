@@ -20,15 +20,15 @@ class DuelingNetImpl : public torch::nn::Module {
   // [B, state_size] -> [B, actions]. With `masks`, one stream for each hidden layer, its dropout is on.
   at::Tensor forward(const at::Tensor& states, const std::vector<RandomSource>* masks = nullptr);
 
+  std::vector<torch::nn::Linear> layers;
+  std::vector<torch::nn::LayerNorm> norms;
+  torch::nn::Linear query_key_value{nullptr}, attended{nullptr};
+  torch::nn::LayerNorm attention_norm{nullptr};
+  torch::nn::Linear heads{nullptr}, value{nullptr}, advantage{nullptr};  // heads: the value's part, the advantage's
+
  private:
   at::Tensor attend(const at::Tensor& features);
-
   NetSettings settings_;
-  std::vector<torch::nn::Linear> layers_;
-  std::vector<torch::nn::LayerNorm> norms_;
-  torch::nn::Linear query_key_value_{nullptr}, attended_{nullptr};
-  torch::nn::LayerNorm attention_norm_{nullptr};
-  torch::nn::Linear heads_{nullptr}, value_{nullptr}, advantage_{nullptr};
 };
 TORCH_MODULE(DuelingNet);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "nn/init.h"
+#include "rl/dueling_cpu.h"
 
 namespace tandem {
 namespace {
@@ -75,6 +76,54 @@ TEST(DuelingNet, AttentionIsTheFormulaAndLooksAtNoOtherRow) {
   const at::Tensor want = at::linear(both.slice(1, 0, 4), w["value.weight"], w["value.bias"]) + advantage -
                           advantage.mean(1, true);
   EXPECT_TRUE(at::allclose(together, want, 1e-4, 1e-5));
+}
+
+TEST(DuelingCpu, LossErrorsAndGradientsAreThoseOfTensors) {
+  for (double p : {0.0, 0.3})
+    for (const std::vector<int64_t>& hidden : {std::vector<int64_t>{40, 24}, {17}, {20, 33, 16}}) {
+      const NetSettings settings{.hidden = hidden, .head = 12, .dropout = p};
+      DuelingNet net = make(6, 3, settings), target = make(6, 3, settings);
+      {
+        torch::NoGradGuard no_grad;
+        for (at::Tensor& w : target->parameters()) w.mul_(1.1);
+        for (auto& w : net->named_parameters())
+          if (w.key().starts_with("norm")) w.value().add_(numbers(w.value().sizes()), 0.2);
+      }
+      constexpr int64_t kRows = 9;
+      const at::Tensor before = numbers({kRows, 6}), after = numbers({kRows, 6}) * 0.7, reward = numbers({kRows}) * 2,
+                       discount = numbers({kRows}).abs(), weight = numbers({kRows}).abs() + 0.1;
+      const at::Tensor action = at::arange(kRows) % 3;
+      std::vector<RandomSource> masks;
+      for (uint32_t l = 0; l < hidden.size(); ++l) masks.push_back(RandomKey{1, 2, 3, l});
+
+      at::Tensor goal;
+      {
+        at::NoGradGuard no_grad;
+        const at::Tensor chosen = net->forward(after).argmax(1, true);
+        goal = reward + discount * target->forward(after).gather(1, chosen).squeeze(1);
+      }
+      const at::Tensor q = net->forward(before, &masks).gather(1, action.unsqueeze(1)).squeeze(1);
+      const at::Tensor loss = (at::huber_loss(q, goal, at::Reduction::None) * weight).sum() * 0.25;
+      for (at::Tensor& w : net->parameters()) w.mutable_grad() = at::zeros_like(w);
+      (loss * 3).backward();
+      std::vector<at::Tensor> want;
+      for (at::Tensor& w : net->parameters()) {
+        want.push_back(w.grad().clone());
+        w.mutable_grad().zero_();
+      }
+
+      DuelingCpu by_hand(net.ptr(), target.ptr(), settings, kRows);
+      const DuelingCpu::Result result =
+          by_hand.learn({before, after, reward, discount, action, weight}, masks, 0.25);
+      EXPECT_NEAR(result.loss.item<float>(), loss.item<float>(), 1e-5);
+      EXPECT_NEAR(result.q_sum, q.sum().item<float>(), 1e-4);
+      EXPECT_TRUE(at::allclose(result.errors, (q - goal).abs(), 1e-4, 1e-5));
+      (result.loss * 3).backward();
+      const auto named = net->named_parameters();
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_TRUE(at::allclose(named[i].value().grad(), want[i], 1e-3, 1e-5)) << named[i].key();
+      EXPECT_TRUE(at::allclose(by_hand.q_values(after), net->forward(after), 1e-4, 1e-5));
+    }
 }
 
 TEST(DuelingNet, DropoutIsOnOnlyWithItsStreams) {
