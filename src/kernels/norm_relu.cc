@@ -87,6 +87,20 @@ void norm_relu_backward(const float* dy, const float* y, const float* normed, co
   });
 }
 
+void relu(float* x, int64_t n, CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    TANDEM_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) x[i] = x[i] > 0.0f ? x[i] : 0.0f;
+  });
+}
+
+void relu_backward(float* dy, const float* y, int64_t n, CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    TANDEM_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) dy[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+  });
+}
+
 void add_rows(float* out, const float* x, int64_t rows, int64_t width, CpuVariant variant) {
   run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
     for (int64_t r = 0; r < rows; ++r) {

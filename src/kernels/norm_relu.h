@@ -20,6 +20,10 @@ void norm_relu_backward(const float* dy, const float* y, const float* normed, co
                         const float* mask, float* dx, float* weight_grad, float* bias_grad, int64_t rows, int64_t width,
                         CpuVariant variant = best_cpu_variant());
 
+// x = max(0, x); and dy = 0 where y, what came out, is 0.
+void relu(float* x, int64_t n, CpuVariant variant = best_cpu_variant());
+void relu_backward(float* dy, const float* y, int64_t n, CpuVariant variant = best_cpu_variant());
+
 // out[j] += x[0][j] + x[1][j] + ..., one after the other.
 void add_rows(float* out, const float* x, int64_t rows, int64_t width, CpuVariant variant = best_cpu_variant());
 

@@ -88,6 +88,19 @@ TEST(NormRelu, ForwardAndGradientAreThoseOfTheFormulaInEveryVariant) {
     }
 }
 
+TEST(NormRelu, ReluAloneAndBack) {
+  const Floats x = numbers(37, 7), dy = numbers(37, 8);
+  for (CpuVariant variant : runnable_cpu_variants()) {
+    Floats y = x, grad = dy;
+    relu(y.data(), 37, variant);
+    relu_backward(grad.data(), y.data(), 37, variant);
+    for (int64_t i = 0; i < 37; ++i) {
+      EXPECT_EQ(y[i], std::max(0.0f, x[i]));
+      EXPECT_EQ(grad[i], x[i] > 0 ? dy[i] : 0.0f);
+    }
+  }
+}
+
 TEST(NormRelu, AddRowsAddsInOrder) {
   const Floats x = numbers(7 * 19, 6);
   for (CpuVariant variant : runnable_cpu_variants()) {

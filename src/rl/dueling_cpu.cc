@@ -36,11 +36,6 @@ void product(at::Tensor& to, const torch::nn::Linear& layer, const at::Tensor& x
   at::addmm_out(to, layer->bias, x, layer->weight.t());
 }
 
-void clip_below(const at::Tensor& t) {
-  float* const x = out(t);
-  for (int64_t i = 0; i < t.numel(); ++i) x[i] = x[i] > 0.0f ? x[i] : 0.0f;
-}
-
 // The first `learning` rows take dropout's masks and keep what the way back needs.
 void forward(DuelingNetImpl& net, const at::Tensor& states, Pass& pass, int64_t learning,
              const std::vector<at::Tensor>& masks, const std::vector<at::Tensor>& inverses) {
@@ -60,17 +55,18 @@ void forward(DuelingNetImpl& net, const at::Tensor& states, Pass& pass, int64_t 
     x = pass.outputs[l];
   }
   product(pass.both, net.heads, x);
-  clip_below(pass.both);
+  tandem::relu(out(pass.both), pass.both.numel());
   const int64_t head = pass.both.size(1) / 2, actions = pass.q.size(1);
   product(pass.value, net.value, pass.both.narrow(1, 0, head));
   product(pass.advantage, net.advantage, pass.both.narrow(1, head, head));
   const float *value = data(pass.value), *advantage = data(pass.advantage);
+  float* const q = out(pass.q);
   for (int64_t r = 0; r < rows; ++r) {
     const float* const a = advantage + r * actions;
     float mean = 0;
     for (int64_t i = 0; i < actions; ++i) mean += a[i];
     mean /= static_cast<float>(actions);
-    for (int64_t i = 0; i < actions; ++i) out(pass.q)[r * actions + i] = value[r] + (a[i] - mean);
+    for (int64_t i = 0; i < actions; ++i) q[r * actions + i] = value[r] + (a[i] - mean);
   }
 }
 
@@ -147,18 +143,21 @@ DuelingCpu::Result DuelingCpu::learn(const Batch& batch, const std::vector<Rando
       fill_dropout_mask(out(w.masks[l]), w.masks[l].numel(), masks[l], 0, settings_.dropout);
     forward(*net_, w.states, w.online, w.rows, w.masks, w.inverses);
     forward(*target_, w.states.narrow(0, w.rows, w.rows), w.judged, 0, {}, {});
-    const float *q = data(w.online.q), *judged = data(w.judged.q);
+    const float *q = data(w.online.q), *judged = data(w.judged.q), *reward = data(batch.reward),
+                *discount = data(batch.discount), *weights = data(batch.weight);
+    const int64_t* const actions = batch.action.const_data_ptr<int64_t>();
+    float* const sizes = out(errors);
     for (int64_t r = 0; r < w.rows; ++r) {
       const float* const next = q + (w.rows + r) * w.actions;
       const int64_t best = std::max_element(next, next + w.actions) - next;  // double Q: the net chooses
-      const float goal = data(batch.reward)[r] + data(batch.discount)[r] * judged[r * w.actions + best];
-      w.action[r] = batch.action.const_data_ptr<int64_t>()[r];
+      const float goal = reward[r] + discount[r] * judged[r * w.actions + best];
+      w.action[r] = actions[r];
       const float own = q[r * w.actions + w.action[r]], error = own - goal, size = std::abs(error);
-      const float weight = data(batch.weight)[r] * static_cast<float>(share);
+      const float weight = weights[r] * static_cast<float>(share);
       loss += weight * (size < 1 ? 0.5f * error * error : size - 0.5f);
       w.q_grad[r] = weight * std::clamp(error, -1.0f, 1.0f);
       q_sum += own;
-      out(errors)[r] = size;
+      sizes[r] = size;
     }
   }
   return {DuelingCpuBackward::apply(net_->heads->weight, loss, reinterpret_cast<int64_t>(this)), q_sum, errors};
@@ -167,11 +166,12 @@ DuelingCpu::Result DuelingCpu::learn(const Batch& batch, const std::vector<Rando
 void DuelingCpu::backward(float scale) {
   Work& w = *work_;
   const int64_t head = settings_.head;
+  float *const value_grad = out(w.value_grad), *const advantage_grad = out(w.advantage_grad);
   for (int64_t r = 0; r < w.rows; ++r) {
     const float g = w.q_grad[r] * scale;
-    out(w.value_grad)[r] = g;
+    value_grad[r] = g;
     for (int64_t i = 0; i < w.actions; ++i)
-      out(w.advantage_grad)[r * w.actions + i] = (i == w.action[r] ? g : 0.0f) - g / static_cast<float>(w.actions);
+      advantage_grad[r * w.actions + i] = (i == w.action[r] ? g : 0.0f) - g / static_cast<float>(w.actions);
   }
   const at::Tensor both = w.online.both.narrow(0, 0, w.rows);
   add_gradient(net_->value, w.value_grad, both.narrow(1, 0, head));
@@ -179,8 +179,7 @@ void DuelingCpu::backward(float scale) {
   at::Tensor value_part = w.both_grad.narrow(1, 0, head), advantage_part = w.both_grad.narrow(1, head, head);
   at::mm_out(value_part, w.value_grad, net_->value->weight);
   at::mm_out(advantage_part, w.advantage_grad, net_->advantage->weight);
-  float* const grad = out(w.both_grad);
-  for (int64_t i = 0; i < w.both_grad.numel(); ++i) grad[i] = data(both)[i] > 0.0f ? grad[i] : 0.0f;
+  relu_backward(out(w.both_grad), data(both), w.both_grad.numel());
 
   const int64_t last = static_cast<int64_t>(net_->layers.size()) - 1;
   add_gradient(net_->heads, w.both_grad, w.online.outputs[last].narrow(0, 0, w.rows));
