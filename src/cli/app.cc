@@ -154,6 +154,7 @@ class AppBuilder {
     app->add_option("--resume,--checkpoint", arguments_.resume,
                     "go on with a run: last, an id, a folder or a checkpoint")
         ->type_name("[run]");
+    app->add_flag("--quick", arguments_.quick, "a short training, by the recipe's own settings for one");
     app->add_flag("--dry-run", arguments_.dry_run, "show the resolved recipe and the plan, and stop");
     local_rank(app);
     settings(app);

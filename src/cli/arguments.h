@@ -23,7 +23,7 @@ struct Arguments {
   std::string output, filter_recipe, filter_status, order;
   std::optional<int64_t> step, limit, rank, local_rank;
   bool json = false, quiet = false, verbose = false, no_color = false, no_input = false;
-  bool dry_run = false, origin = false, force = false;
+  bool dry_run = false, quick = false, origin = false, force = false;
   bool help = false, version = false;
 };
 

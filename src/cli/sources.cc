@@ -98,6 +98,19 @@ void apply_environment_and_flags(ResolvedRecipe& resolved, const Arguments& argu
   for (const Override& item : arguments.overrides) resolved.resolver->set(item.key, item.value, item.source);
 }
 
+void apply_quick(ResolvedRecipe& resolved, const CliContext& context) {
+  const RecipeInfo& info = find_recipe(context.recipes, resolved.name);
+  if (info.quick.empty()) {
+    std::vector<std::string> names;
+    for (const RecipeInfo& recipe : context.recipes)
+      if (!recipe.quick.empty()) names.push_back(recipe.name);
+    throw ConfigError(fmt::format("{} has no --quick", resolved.name),
+                      names.empty() ? "none of these recipes has" : fmt::format("{} has", fmt::join(names, ", ")),
+                      "leave it out; --steps makes any training shorter");
+  }
+  for (const auto& [key, value] : info.quick) resolved.resolver->set(key, value, "--quick");
+}
+
 }  // namespace
 
 ResolvedRecipe resolve_recipe(const std::string& subject, const Arguments& arguments, const CliContext& context,
@@ -125,6 +138,7 @@ ResolvedRecipe resolve_recipe(const std::string& subject, const Arguments& argum
   if (user) resolved.resolver->apply_defaults_file(user->text, user->name, name);
   if (project) resolved.resolver->apply_defaults_file(project->text, project->name, name);
   if (given) resolved.resolver->apply_toml(given->text, given->name);
+  if (arguments.quick) apply_quick(resolved, context);
   apply_environment_and_flags(resolved, arguments, output);
   return resolved;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/run_settings.h"
@@ -14,6 +15,7 @@ namespace tandem {
 struct RecipeInfo {
   std::string name, summary;
   std::function<std::unique_ptr<RecipeSettings>()> settings;
+  std::vector<std::pair<std::string, std::string>> quick = {};  // keys and values of `--quick`; empty: it has no such
 };
 
 // Throws ConfigError with the nearest name and the list.

@@ -380,10 +380,12 @@ void ShardContext::backward(const at::Tensor& loss) {
 
 void ShardContext::add(int index, const at::Tensor& value) {
   at::NoGradGuard no_grad;
-  if (float_sums_.defined())
-    float_sums_.select(0, index).add_(value);
-  else
-    floats[index] += value.item<float>();
+  if (float_sums_.defined()) {
+    float_sums_.narrow(0, index, value.numel()).add_(value.reshape({-1}));
+    return;
+  }
+  const at::Tensor host = value.to(at::kFloat).contiguous();
+  for (int64_t i = 0; i < host.numel(); ++i) floats[index + i] += host.const_data_ptr<float>()[i];
 }
 
 void ShardContext::count(int index, const at::Tensor& value) {

@@ -5,6 +5,7 @@
 #include "recipes/shipped.h"
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
+#include "recipes/web_agent_settings.h"
 
 namespace tandem {
 
@@ -13,6 +14,7 @@ std::vector<RecipeEntry> shipped_recipe_entries() {
   const std::map<std::string, Make> makers{
       {"tiny", [](const RecipeSettings& s) { return make_tiny(dynamic_cast<const TinySettings&>(s)); }},
       {"tiny-rl", [](const RecipeSettings& s) { return make_tiny_rl(dynamic_cast<const TinyRlSettings&>(s)); }},
+      {"web-agent", [](const RecipeSettings& s) { return make_web_agent(dynamic_cast<const WebAgentSettings&>(s)); }},
   };
   std::vector<RecipeEntry> entries;
   for (RecipeInfo& info : shipped_recipes()) {

@@ -2,6 +2,7 @@
 
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
+#include "recipes/web_agent_settings.h"
 
 namespace tandem {
 
@@ -11,6 +12,8 @@ std::vector<RecipeInfo> shipped_recipes() {
        [] { return std::make_unique<TinySettings>(); }},
       {"tiny-rl", "a small Q-learner: shards own games and a replay ring",
        [] { return std::make_unique<TinyRlSettings>(); }},
+      {"web-agent", "one of the six web-test agents: dueling double DQN, prioritized replay over all shards",
+       [] { return std::make_unique<WebAgentSettings>(); }, WebAgentSettings::quick()},
   };
 }
 

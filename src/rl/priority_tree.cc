@@ -1,0 +1,51 @@
+#include "rl/priority_tree.h"
+
+#include <stdexcept>
+
+namespace tandem {
+namespace {
+
+constexpr int kFanBits = 4;
+constexpr int64_t kFan = int64_t{1} << kFanBits;
+
+int64_t above(int64_t count) { return (count + kFan - 1) >> kFanBits; }
+
+}  // namespace
+
+int64_t PriorityTree::words(int64_t leaves) {
+  int64_t words = leaves, count = leaves;
+  do {
+    count = above(count);
+    words += count;
+  } while (count > 1);
+  return words;
+}
+
+PriorityTree::PriorityTree(std::span<int64_t> memory, int64_t leaves) : memory_(memory), leaves_(leaves) {
+  if (leaves < 1 || static_cast<int64_t>(memory.size()) < words(leaves))
+    throw std::logic_error("a priority tree without room");
+  int64_t at = 0, count = leaves;
+  first_[levels_++] = at;
+  do {
+    at += count;
+    count = above(count);
+    first_[levels_++] = at;
+  } while (count > 1);
+}
+
+void PriorityTree::set(int64_t leaf, int64_t priority) {
+  const int64_t difference = priority - memory_[leaf];
+  for (int level = 0; level < levels_; ++level, leaf >>= kFanBits) memory_[first_[level] + leaf] += difference;
+}
+
+int64_t PriorityTree::find(int64_t at) const {
+  int64_t index = 0;
+  for (int level = levels_ - 2; level >= 0; --level) {
+    index <<= kFanBits;
+    const int64_t* sums = memory_.data() + first_[level];
+    while (at >= sums[index]) at -= sums[index++];
+  }
+  return index;
+}
+
+}  // namespace tandem
