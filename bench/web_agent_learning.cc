@@ -2,8 +2,9 @@
 //
 //   web_agent_learning [--quick] [--curve] [key=value ...]      agent=all trains the six one after the other
 //
-// Prints steps a second of processor time (others may use the machine) and the greedy score after training (0: random play, 1: the solver), on episodes that training
-// never saw. Without the scale of world/scale.h it prints returns beside those of random play.
+// Prints steps a second of processor time (others may use the machine) and the greedy score after training (0: random
+// play, 1: the solver), on episodes that training never saw. Without the scale of world/scale.h it prints returns
+// beside those of random play.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -53,8 +54,8 @@ void train(WebAgentSettings settings, bool curve) {
     evaluating += seconds() - now;
   }
   const double steps = static_cast<double>(settings.steps), all = seconds();
-  fmt::print("{:13} {:6} steps in {:6.1f} s = {:6.1f} a second   {}", settings.agent, settings.steps, all,
-             steps / all, told(dqn.evaluate(kEpisodes, kSeed)));
+  fmt::print("{:13} {:6} steps in {:6.1f} s = {:6.1f} a second   {}", settings.agent, settings.steps, all, steps / all,
+             told(dqn.evaluate(kEpisodes, kSeed)));
   fmt::print("   random {:.3f}  ", evaluate_random(dqn.environment(), kEpisodes, kSeed).mean);
   for (const auto& [name, time] : phases) fmt::print(" {} {:.0f} us", name, time / steps * 1e6);
   fmt::print("\n");

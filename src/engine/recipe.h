@@ -74,8 +74,8 @@ class ShardContext {
   // This shard's sums, zero at first; += in every piece.
   std::span<float> floats;
   std::span<int64_t> counts, maxima;
-  // The same from a tensor, which need not be waited for: its numbers are added to the sums from `index` on. For one sum
-  // use one way or the other.
+  // The same from a tensor, which need not be waited for: its numbers are added to the sums from `index` on. For one
+  // sum use one way or the other.
   void add(int index, const at::Tensor& value);
   void count(int index, const at::Tensor& value);
 

@@ -10,7 +10,8 @@
 
 namespace tandem {
 
-// y = max(0, normed * weight + bias) * mask with normed = (x - mean) / sqrt(variance + eps). Without a mask (null) it is
+// y = max(0, normed * weight + bias) * mask with normed = (x - mean) / sqrt(variance + eps). Without a mask (null) it
+// is
 // 1. `normed` (may be x) and `inverse` (1 / sqrt(...) of each row) are what the way back needs; null: not wanted.
 void norm_relu(const float* x, const float* weight, const float* bias, const float* mask, float* y, float* normed,
                float* inverse, int64_t rows, int64_t width, float eps = 1e-5f, CpuVariant variant = best_cpu_variant());

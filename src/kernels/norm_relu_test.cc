@@ -32,11 +32,12 @@ struct Layer {
     for (int64_t r = 0; r < rows; ++r) {
       double mean = 0, variance = 0;
       for (int64_t i = 0; i < width; ++i) mean += in[r * width + i] / static_cast<double>(width);
-      for (int64_t i = 0; i < width; ++i) variance += std::pow(in[r * width + i] - mean, 2) / static_cast<double>(width);
+      for (int64_t i = 0; i < width; ++i)
+        variance += std::pow(in[r * width + i] - mean, 2) / static_cast<double>(width);
       for (int64_t i = 0; i < width; ++i) {
         const int64_t at = r * width + i;
-        y[at] = std::max(0.0, (in[at] - mean) / std::sqrt(variance + 1e-5) * w[i] + b[i]) *
-                (mask.empty() ? 1.0 : mask[at]);
+        y[at] =
+            std::max(0.0, (in[at] - mean) / std::sqrt(variance + 1e-5) * w[i] + b[i]) * (mask.empty() ? 1.0 : mask[at]);
       }
     }
     return y;

@@ -14,8 +14,7 @@ struct WebAgentSettings : DqnSettings {
 
   void describe(Describer& d) override {
     DqnSettings::describe(d);
-    d.key("agent", agent,
-          Choices{{"requirements", "generation", "execution", "observation", "analysis", "evolution"}},
+    d.key("agent", agent, Choices{{"requirements", "generation", "execution", "observation", "analysis", "evolution"}},
           "which of the six is trained");
   }
 

@@ -71,7 +71,8 @@ std::vector<Phase> Dqn::phases() const {
 
 Replay Dqn::replay(ShardContext& context) {
   at::Tensor& priorities = context.state(priorities_);
-  return {shape_, context.state(seen_).data_ptr<float>(),
+  return {shape_,
+          context.state(seen_).data_ptr<float>(),
           reinterpret_cast<ReplayRow*>(context.state(rows_).data_ptr<uint8_t>()),
           context.state(written_).data_ptr<int64_t>(),
           {priorities.data_ptr<int64_t>(), static_cast<size_t>(priorities.numel())}};
@@ -120,7 +121,8 @@ void Dqn::init_shard(ShardContext& context) {
     };
     environment_->observe(states, seen.data(), n);
     for (int64_t e = 0; e < n; ++e)
-      actions[e] = static_cast<int32_t>(random_below(key(kFirstMove), e, static_cast<uint32_t>(environment_->actions())));
+      actions[e] =
+          static_cast<int32_t>(random_below(key(kFirstMove), e, static_cast<uint32_t>(environment_->actions())));
     environment_->step(states, actions.data(), outcomes.data(), n, key(kFirstLuck));
     storing.store(seen.data(), actions.data(), outcomes);
     for (int64_t e = 0; e < n; ++e) returns[e] = outcomes[e].end == End::kNone ? returns[e] + outcomes[e].reward : 0;
@@ -182,12 +184,12 @@ void Dqn::act(ShardContext& context) {
   const double explore = epsilon(context.step);
   for (int64_t e = 0; e < n; ++e)
     actions[e] = random_uniform(context.random(kExplore), e) < explore
-                     ? static_cast<int32_t>(random_below(context.random(kMove), e,
-                                                         static_cast<uint32_t>(environment_->actions())))
+                     ? static_cast<int32_t>(
+                           random_below(context.random(kMove), e, static_cast<uint32_t>(environment_->actions())))
                      : static_cast<int32_t>(best.data_ptr<int64_t>()[e]);
   environment_->step(states, actions.data(), outcomes.data(), n, context.random(kLuck));
   Storing{store, *environment_, states, tops_.data_ptr<int64_t>()[0]}.store(seen.data_ptr<float>(), actions.data(),
-                                                                          outcomes);
+                                                                            outcomes);
   float* const returns = context.state(returns_).data_ptr<float>();
   for (int64_t e = 0; e < n; ++e) {
     returns[e] += outcomes[e].reward;
@@ -242,7 +244,8 @@ DuelingCpu* Dqn::by_hand() const {
 
 std::vector<RandomSource> Dqn::masks(const ShardContext& context) const {
   std::vector<RandomSource> masks;
-  for (size_t i = 0; i < s_.net.hidden.size(); ++i) masks.push_back(context.random(kDropout + static_cast<uint32_t>(i)));
+  for (size_t i = 0; i < s_.net.hidden.size(); ++i)
+    masks.push_back(context.random(kDropout + static_cast<uint32_t>(i)));
   return masks;
 }
 
@@ -253,8 +256,7 @@ int Dqn::first_error(const ShardContext& context) const {
 void Dqn::learn_by_hand(ShardContext& context) {
   const std::vector<at::Tensor>& in = context.inputs();
   const double share = 1 / static_cast<double>(s_.batch_size);
-  const DuelingCpu::Result result =
-      by_hand()->learn({in[0], in[1], in[2], in[3], in[4], in[5]}, masks(context), share);
+  const DuelingCpu::Result result = by_hand()->learn({in[0], in[1], in[2], in[3], in[4], in[5]}, masks(context), share);
   context.backward(result.loss);
   context.add(kLoss, result.loss);
   context.floats[kMeanQ] += result.q_sum * static_cast<float>(share);

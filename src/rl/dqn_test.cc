@@ -43,7 +43,9 @@ class Corridor : public Environment {
       s[i].cell = std::max(0, s[i].cell + (actions[i] ? 1 : -1));
       const bool there = s[i].cell == kCells - 1;
       out[i] = {.reward = there ? 1.0f : -0.01f,
-                .end = there ? End::kOver : ++s[i].time == kLimit ? End::kCut : End::kNone};
+                .end = there                   ? End::kOver
+                       : ++s[i].time == kLimit ? End::kCut
+                                               : End::kNone};
     }
   }
 };

@@ -48,8 +48,8 @@ void forward(DuelingNetImpl& net, const at::Tensor& states, Pass& pass, int64_t 
     const float eps = static_cast<float>(net.norms[l]->options.eps());
     float *const sums = out(pass.sums[l]), *const y = out(pass.outputs[l]);
     if (learning > 0)
-      norm_relu(sums, weight, bias, masks.empty() ? nullptr : data(masks[l]), y, sums, out(inverses[l]), learning, width,
-                eps);
+      norm_relu(sums, weight, bias, masks.empty() ? nullptr : data(masks[l]), y, sums, out(inverses[l]), learning,
+                width, eps);
     norm_relu(sums + learning * width, weight, bias, nullptr, y + learning * width, nullptr, nullptr, rows - learning,
               width, eps);
     x = pass.outputs[l];

@@ -26,7 +26,8 @@ TEST(DuelingNet, ValuesAreThoseOfTheDirectFormula) {
   DuelingNet net = make(6, 3, settings);
   const auto weights = net->named_parameters();
   const auto linear = [&](const std::string& name, const at::Tensor& x) {
-    return (x.unsqueeze(1) * weights[name + ".weight"].to(at::kDouble)).sum(2) + weights[name + ".bias"].to(at::kDouble);
+    return (x.unsqueeze(1) * weights[name + ".weight"].to(at::kDouble)).sum(2) +
+           weights[name + ".bias"].to(at::kDouble);
   };
   const at::Tensor states = numbers({5, 6});
   at::Tensor x = states.to(at::kDouble);
@@ -73,8 +74,8 @@ TEST(DuelingNet, AttentionIsTheFormulaAndLooksAtNoOtherRow) {
   x = at::layer_norm(tokens + at::linear(mixed, w["attended.weight"], w["attended.bias"]), {4}).reshape({5, 16});
   const at::Tensor both = at::relu(at::linear(x, w["heads.weight"], w["heads.bias"]));
   const at::Tensor advantage = at::linear(both.slice(1, 4, 8), w["advantage.weight"], w["advantage.bias"]);
-  const at::Tensor want = at::linear(both.slice(1, 0, 4), w["value.weight"], w["value.bias"]) + advantage -
-                          advantage.mean(1, true);
+  const at::Tensor want =
+      at::linear(both.slice(1, 0, 4), w["value.weight"], w["value.bias"]) + advantage - advantage.mean(1, true);
   EXPECT_TRUE(at::allclose(together, want, 1e-4, 1e-5));
 }
 
@@ -113,8 +114,7 @@ TEST(DuelingCpu, LossErrorsAndGradientsAreThoseOfTensors) {
       }
 
       DuelingCpu by_hand(net.ptr(), target.ptr(), settings, kRows);
-      const DuelingCpu::Result result =
-          by_hand.learn({before, after, reward, discount, action, weight}, masks, 0.25);
+      const DuelingCpu::Result result = by_hand.learn({before, after, reward, discount, action, weight}, masks, 0.25);
       EXPECT_NEAR(result.loss.item<float>(), loss.item<float>(), 1e-5);
       EXPECT_NEAR(result.q_sum, q.sum().item<float>(), 1e-4);
       EXPECT_TRUE(at::allclose(result.errors, (q - goal).abs(), 1e-4, 1e-5));

@@ -15,9 +15,9 @@ namespace tandem {
 
 struct Evaluation {
   int64_t episodes = 0;
-  double mean = 0, error = 0;                          // of the return, and the mean's standard error
-  std::vector<std::pair<std::string, double>> terms;   // mean sum over an episode
-  std::optional<double> score, score_error;            // on the environment's own scale
+  double mean = 0, error = 0;                         // of the return, and the mean's standard error
+  std::vector<std::pair<std::string, double>> terms;  // mean sum over an episode
+  std::optional<double> score, score_error;           // on the environment's own scale
 };
 
 using QValues = std::function<at::Tensor(const at::Tensor& states)>;  // [n, state_size] -> [n, actions]

@@ -1,9 +1,9 @@
 // rl/replay.h -- a shard's part of the replay buffer: what its environments saw, and how much each is worth drawing.
 //
-// Each environment has a ring of rows, one per decision: observation, action, reward. An observation is stored once: the
-// n-step transition that begins at a row is put together when it is drawn, from the rows that follow it. A row can be
-// drawn (has a priority above 0) once its n rewards are known or its episode has ended. Where an episode was cut, one
-// row more holds its last observation and is never drawn itself. A row's number, environment * rows + place in the
+// Each environment has a ring of rows, one per decision: observation, action, reward. An observation is stored once:
+// the n-step transition that begins at a row is put together when it is drawn, from the rows that follow it. A row can
+// be drawn (has a priority above 0) once its n rewards are known or its episode has ended. Where an episode was cut,
+// one row more holds its last observation and is never drawn itself. A row's number, environment * rows + place in the
 // ring, is its leaf in the tree.
 // The memory is somebody else's (a shard's state), so a Replay is made for a moment and holds nothing.
 #pragma once
@@ -54,9 +54,7 @@ class Replay {
   Transition take(int64_t row, float* before, float* after) const;
 
  private:
-  int64_t leaf(int64_t environment, int64_t number) const {
-    return environment * shape_.rows + number % shape_.rows;
-  }
+  int64_t leaf(int64_t environment, int64_t number) const { return environment * shape_.rows + number % shape_.rows; }
   void put(int64_t leaf, const float* observation, const ReplayRow& row);
 
   ReplayShape shape_;

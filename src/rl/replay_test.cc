@@ -78,8 +78,13 @@ void compare_with_twin(int64_t n_step, int64_t rows, double over, double cut) {
   for (int step = 0; step < 120; ++step) {
     for (int64_t e = 0; e < 2; ++e) {
       const double u = std::uniform_real_distribution<double>(0, 1)(random);
-      Decision d{{number, 2, 3}, static_cast<int32_t>(random() % 5), static_cast<float>(random() % 100) / 10,
-                 u < over ? End::kOver : u < over + cut ? End::kCut : End::kNone, {number + 0.5f, 0, 0}};
+      Decision d{{number, 2, 3},
+                 static_cast<int32_t>(random() % 5),
+                 static_cast<float>(random() % 100) / 10,
+                 u < over         ? End::kOver
+                 : u < over + cut ? End::kCut
+                                  : End::kNone,
+                 {number + 0.5f, 0, 0}};
       number += 1;
       ring.view().add(e, d.observation.data(), d.action, d.reward, d.end, d.last.data(), 7);
       all[e].push_back(d);
