@@ -19,7 +19,7 @@ struct NetSettings {
 };
 
 struct DqnSettings : RecipeSettings {
-  int64_t environments = 8;      // per shard
+  int64_t environments = 32;     // per shard
   int64_t capacity = 1'000'000;  // decisions kept, by all shards together
   int64_t learning_starts = 10'000;
   int64_t n_step = 3;
