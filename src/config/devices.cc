@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -137,6 +138,8 @@ std::vector<int> real_cores_first(const cpu_set_t& set) {
     file >> lowest;
     (lowest == cpu || !CPU_ISSET(lowest, &set) ? first : second).push_back(cpu);
   }
+  // Another launcher begins with another core: several runs of slowed slots must not crowd the first ones.
+  if (!first.empty()) std::ranges::rotate(first, first.begin() + getpid() % static_cast<int>(first.size()));
   first.insert(first.end(), second.begin(), second.end());
   return first;
 }

@@ -21,7 +21,7 @@ struct Machine {
   std::vector<CardId> cards;  // what is known of them, by number
   static constexpr int kNotAsked = -1;
   int cpu_slots = 1;       // cores that this process may use
-  std::vector<int> cores;  // their numbers, those that share a real core with an earlier one last
+  std::vector<int> cores;  // their numbers, from any of them on; those that share a real core with an earlier one last
 };
 
 // What this machine offers to this process: its cores, and its cards if libtandem_cuda.so stands beside the program.

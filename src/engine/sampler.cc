@@ -14,11 +14,15 @@ EpochSampler::EpochSampler(int64_t size, int64_t shards, int64_t accumulation, i
       updates_per_epoch_((size + batch_ - 1) / batch_),
       seed_(seed) {}
 
+int64_t EpochSampler::real_in_update(int64_t step) const {
+  return std::min(batch_, size_ - (step % updates_per_epoch_) * batch_);
+}
+
 Slice EpochSampler::slice(int64_t step, int64_t shard, int64_t micro) const {
   Slice slice;
   slice.epoch = epoch_of(step);
   const int64_t start = (step % updates_per_epoch_) * batch_;  // of this update in the epoch
-  slice.real_in_update = std::min(batch_, size_ - start);
+  slice.real_in_update = real_in_update(step);
   const Permutation order(size_, seed_, slice.epoch);
   // A shard's rows are contiguous in the batch, its accumulation pieces one after the other.
   const int64_t first = (shard * accumulation_ + micro) * piece_;

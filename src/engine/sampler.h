@@ -25,6 +25,8 @@ class EpochSampler {
 
   int64_t updates_per_epoch() const { return updates_per_epoch_; }
   int64_t epoch_of(int64_t step) const { return step / updates_per_epoch_; }
+  int64_t real_in_update(int64_t step) const;  // rows of this update that count
+  bool is_full(int64_t step) const { return real_in_update(step) == batch_; }
   Slice slice(int64_t step, int64_t shard, int64_t micro) const;  // step counts updates from 0
 
  private:

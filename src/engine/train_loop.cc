@@ -147,7 +147,7 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int place, int 
   desk.counts.assign(layout.counts, 0);
   desk.maxima.assign(layout.maxima, 0);
 
-  ShardContext context = context_of(phase, shard);
+  ShardContext context = context_of(shard);
   context.floats = desk.floats;
   context.counts = desk.counts;
   context.maxima = std::span(desk.maxima).first(phase.maxima);
@@ -230,7 +230,7 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int place, int 
   return {vector, desk.counts, desk.maxima, std::move(context.outgoing_)};
 }
 
-ShardContext TrainLoop::context_of(const Phase& phase, int shard) const {
+ShardContext TrainLoop::context_of(int shard) {
   ShardContext context;
   context.step = steps_done_;
   context.shard = shard;
@@ -238,7 +238,7 @@ ShardContext TrainLoop::context_of(const Phase& phase, int shard) const {
   context.seed_ = state_.seed();
   context.accumulation_ = static_cast<uint64_t>(settings_.accumulation);
   context.loss_scale_ = update_.loss_scale();
-  context.state_ = const_cast<JobState*>(&state_);
+  context.state_ = &state_;
   context.inbox_ = &combine_->inbox(shard);
   return context;
 }

@@ -96,7 +96,7 @@ class TrainLoop {
   void run_in_lockstep(const Phase& phase);
   // `desk`: the place among this process's shards; `slot`: whose vector of JobState::contribution() it fills.
   Contribution run_shard(const Phase& phase, int shard, int desk, int slot);
-  ShardContext context_of(const Phase& phase, int shard) const;
+  ShardContext context_of(int shard);
 
   // ---- on a card: train_loop_card.cc ----
   CardPhase& card_phase(const Phase& phase);

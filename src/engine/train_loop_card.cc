@@ -151,6 +151,7 @@ void TrainLoop::try_recording(const Phase& phase, CardPhase& card) {
     by_hand = by_hand || std::ranges::any_of(desk.floats, not_zero) ||
               std::any_of(desk.maxima.begin(), desk.maxima.begin() + phase.maxima, not_zero);
   }
+  if (by_hand && card.agreed >= kTimesToAgree) recording_went_stale(phase);
   std::string refused = by_hand ? "its run() adds up context.floats or context.maxima on the host" : "";
   if (refused.empty() && !card.shards) {
     card.branches = branches_for(phase, tandem::card()->peak_bytes());
@@ -346,7 +347,7 @@ void TrainLoop::play_update(const Phase& phase, const Total& total, int64_t flag
 // ---- inputs ----
 
 bool TrainLoop::all_rows_count(const Phase& phase, int64_t step) const {
-  return !phase.batches || sampler_->slice(step, mine_.first, 0).real_in_update == settings_.batch_size;
+  return !phase.batches || sampler_->is_full(step);
 }
 
 const Batch& TrainLoop::batch_at_hand(const LoadKey& key) {
@@ -371,7 +372,7 @@ bool TrainLoop::stage_inputs(const Phase& phase, CardPhase& card, int64_t step) 
   const size_t pieces = static_cast<size_t>(phase.gradients ? settings_.accumulation : 1);
   const int copy = static_cast<int>(step % 2);
   for (size_t place = 0; place < visit_order_.size(); ++place) {
-    ShardContext context = context_of(phase, visit_order_[place]);
+    ShardContext context = context_of(visit_order_[place]);
     context.step = step;
     for (size_t micro = 0; micro < pieces; ++micro) {
       context.micro = static_cast<int64_t>(micro);

@@ -32,7 +32,8 @@ nlohmann::json Growth::join(const nlohmann::json& body, Coordinator& coordinator
                    "a shard is the smallest piece of work; a worker without one would only wait",
                    fmt::format("add at most {}", shards - running));
   std::vector<int> ranks;
-  for (const DeviceSpec& device : devices) {
+  for (DeviceSpec device : devices) {
+    device.core = -1;  // what the others have taken of it is not known here
     Seat& seat = hands_.add_seat(device);
     seat.start(true);
     hands_.carry_out(coordinator.expect(seat.rank(), device.speed));

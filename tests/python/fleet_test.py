@@ -368,6 +368,16 @@ class Processes(Fleet):
                 self.assert_gone(workers)
                 subprocess.run(["rm", "-rf", self.dir / "run"], check=True)
 
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one core: nothing to divide")
+    def test_slowed_slots_share_cores_by_what_they_need(self):
+        process = self.start("train", "tiny", *QUICK, "--steps", 10000000, "--devices", "cpu:3@0.5,1,0.5", "--run-dir", "run")
+        cores = [os.sched_getaffinity(pid) for pid in children(process.pid)]
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        self.assertEqual([len(c) for c in cores], [1, 1, 1])
+        self.assertEqual(cores[0], cores[2])
+        self.assertNotEqual(cores[0], cores[1])
+
     def test_a_run_on_one_machine_listens_nowhere(self):
         process, workers = self.begin()
         inodes = set()
