@@ -229,12 +229,17 @@ def faults(c):
     records = subprocess.Popen(["tail", "-n", "+1", "-F", f"--pid={process.pid}", run_dir / "metrics.jsonl"], stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL, text=True)
     next_kill = 200
-    for line in records.stdout:
-        alive = workers_of(process.pid) if process.poll() is None else []
-        if json.loads(line)["step"] >= next_kill and len(alive) == 3:
+    for line in records.stdout:  # tail itself would wait for ever: the process stays until it is asked for
+        step = json.loads(line)["step"]
+        if step == 3000 or process.poll() is not None:
+            break
+        alive = workers_of(process.pid)
+        if step >= next_kill and len(alive) == 3:
             os.kill(random.choice(alive), signal.SIGKILL)
             kills += 1
             next_kill += random.randrange(100, 700)
+    records.kill()
+    records.wait()
     drain.join()
     told = json.loads(process.stdout.read())
     process.wait()
