@@ -1,10 +1,10 @@
 // bench/web_agent_learning.cc -- how well and how fast a web-test agent learns, in one process on one core.
 //
-//   web_agent_learning [--quick] [--curve] [key=value ...]      agent=all trains the six one after the other
+//   web_agent_learning [--quick] [--curve] [--card] [key=value ...]      agent=all trains the six side by side
 //
-// Prints steps a second of processor time (others may use the machine) and the greedy score after training (0: random
-// play, 1: the solver), on episodes that training never saw. Without the scale of world/scale.h it prints returns
-// beside those of random play.
+// Prints steps a second of processor time (others may use the machine; on a card it is the host's) and the greedy score
+// after training (0: random play, 1: the solver), on episodes that training never saw. Without the scale of
+// world/scale.h it prints returns beside those of random play.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -13,13 +13,13 @@
 
 #include "base/errors.h"
 #include "config/resolver.h"
+#include "engine/card.h"
 #include "engine/determinism.h"
 #include "engine/memory.h"
 #include "engine/train_loop.h"
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
 #include "rl/dqn.h"
-#include "world/web_agents.h"
 
 namespace tandem {
 namespace {
@@ -54,9 +54,10 @@ void train(WebAgentSettings settings, bool curve) {
     evaluating += seconds() - now;
   }
   const double steps = static_cast<double>(settings.steps), all = seconds();
-  fmt::print("{:13} {:6} steps in {:6.1f} s = {:6.1f} a second   {}", settings.agent, settings.steps, all, steps / all,
-             told(dqn.evaluate(kEpisodes, kSeed)));
-  fmt::print("   random {:.3f}  ", evaluate_random(dqn.environment(), kEpisodes, kSeed).mean);
+  for (int agent = 0; agent < dqn.agents(); ++agent)
+    fmt::print("{:13} {:6} steps in {:6.1f} s = {:6.1f} a second   {}   random {:.3f}\n", settings.agents()[agent],
+               settings.steps, all, steps / all, told(dqn.evaluate(kEpisodes, kSeed, agent)),
+               evaluate_random(dqn.environment(agent), kEpisodes, kSeed).mean);
   for (const auto& [name, time] : phases) fmt::print(" {} {:.0f} us", name, time / steps * 1e6);
   fmt::print("\n");
   std::fflush(stdout);
@@ -64,9 +65,11 @@ void train(WebAgentSettings settings, bool curve) {
 
 int run(int argc, char** argv) {
   keep_freed_memory();
+  for (int i = 1; i < argc; ++i)
+    if (!std::strcmp(argv[i], "--card")) open_card(0.9);
   set_determinism();
   WebAgentSettings settings;
-  bool curve = false, all = false;
+  bool curve = false;
   Resolver resolver(settings);
   for (int i = 1; i < argc; ++i)
     if (!std::strcmp(argv[i], "--quick"))
@@ -74,16 +77,11 @@ int run(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--curve") curve = true;
-    if (argument == "agent=all") all = true;
     const size_t equals = argument.find('=');
-    if (argument.starts_with("--") || argument == "agent=all" || equals == std::string::npos) continue;
+    if (argument.starts_with("--") || equals == std::string::npos) continue;
     resolver.set(argument.substr(0, equals), argument.substr(equals + 1), argument);
   }
-  for (const WebAgentInfo& info : kWebAgentTable) {
-    if (all) settings.agent = info.name;
-    train(settings, curve);
-    if (!all) break;
-  }
+  train(settings, curve);
   return 0;
 }
 

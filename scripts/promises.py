@@ -11,7 +11,7 @@ import sys
 
 # Lowest first: a folder includes itself and what stands before it.
 ORDER = ["base", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "reduce", "fleet", "launch", "monitor",
-         "nn", "learn", "data", "engine", "rl", "cuda", "recipes", "cli"]
+         "nn", "learn", "data", "engine", "rl", "recipes", "cuda", "cli"]
 # Usable by anybody, so they know nobody else.
 ONLY = {"telemetry": {"base"}, "kernels": {"base"}, "world": {"base", "kernels"}}
 FIRST_WITH_TORCH = ORDER.index("nn")

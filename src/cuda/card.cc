@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/sha256.h"
+#include "cuda/parts.h"
 #include "kernels/cuda_device.h"
 
 namespace tandem {
@@ -128,8 +129,10 @@ class CudaCard : public Card {
     }
     return std::make_unique<Graph>(ready, pool, stream);
   }
+  void* part(const std::string& name) override { return cuda::part(name); }
   void hang() override { cuda::hang(stream_.stream()); }
   void* stream() override { return stream_.stream(); }
+  void* current_stream() override { return current_; }
   bool idle() override { return cudaStreamQuery(stream_.stream()) != cudaErrorNotReady; }
   std::string name() const override { return facts_.name; }
   std::string memory_told() const override {

@@ -28,6 +28,7 @@ std::vector<std::filesystem::path> places() {
 }  // namespace
 
 Card* card() { return open.get(); }
+void use_card(std::unique_ptr<Card> card) { open = std::move(card); }
 
 void open_card(double memory_fraction) {
   std::string refused;

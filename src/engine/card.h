@@ -38,18 +38,21 @@ class Card {
   // Records what `work` queues, without running it; null with the reason if it can't be recorded. What work() allocates
   // belongs to the recording.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work, std::string* refused) = 0;
-  virtual void hang() = 0;                      // for tests: queues work that never ends
-  virtual void* stream() = 0;                   // the CUDA stream where everything is queued
-  virtual bool idle() = 0;                      // all of it is done, or the card has failed: the next call tells
-  virtual std::string kind_parts() = 0;         // JSON: what the card's bits depend on
-  virtual std::string name() const = 0;         // "NVIDIA H200"
-  virtual std::string memory_told() const = 0;  // "3.1 of 139.8 GiB", for messages
+  virtual void* part(const std::string& name) = 0;  // kernels of a recipe: what cuda/parts.cc has by that name, or null
+  virtual void hang() = 0;                          // for tests: queues work that never ends
+  virtual void* stream() = 0;                       // the CUDA stream where everything is queued
+  virtual void* current_stream() = 0;               // that, or the branch's
+  virtual bool idle() = 0;                          // all of it is done, or the card has failed: the next call tells
+  virtual std::string kind_parts() = 0;             // JSON: what the card's bits depend on
+  virtual std::string name() const = 0;             // "NVIDIA H200"
+  virtual std::string memory_told() const = 0;      // "3.1 of 139.8 GiB", for messages
 };
 
 // Takes the first visible card (the launcher shows a worker only its own) and makes it this process's device(). Of its
 // memory, libtorch will take no more than `memory_fraction`. Throws Error with the reason if there is none.
 void open_card(double memory_fraction);
-Card* card();  // null on the CPU
+Card* card();                               // null on the CPU
+void use_card(std::unique_ptr<Card> card);  // for tests: one that plays a card; null: none again
 
 // Takes the device that the launcher gave this process (TANDEM_DEVICE: "cuda" or nothing), and sets what TF32 may be
 // used for. Throws ConfigError if the device can't do what the settings ask for.

@@ -1,10 +1,12 @@
 #include "engine/card_phase.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <cstring>
 #include <new>
 
+#include "base/errors.h"
 #include "nn/here.h"
 
 namespace tandem {
@@ -121,5 +123,16 @@ const RandomKey* InputTray::key(int piece) const {
 }
 
 at::Tensor InputTray::loss_scale() const { return at::from_blob(memory_.on_card() + kScaleOffset, {}, here()); }
+
+std::string plain_launches_asked_for() {
+  const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  const char* asked = std::getenv("TANDEM_GRAPHS");
+  const std::string_view graphs = asked && *asked ? asked : "on";
+  if (graphs != "on" && graphs != "off")
+    throw ConfigError(fmt::format("TANDEM_GRAPHS={} is not known", graphs), "it is on or off", "set one of these");
+  if (blocking && std::string_view(blocking) == "1") return "CUDA_LAUNCH_BLOCKING=1";
+  if (graphs == "off") return "TANDEM_GRAPHS=off";
+  return "";
+}
 
 }  // namespace tandem

@@ -92,6 +92,9 @@ class InputTray {
   std::vector<std::vector<at::Tensor>> tensors_;  // on the card
 };
 
+// Why nothing is to be recorded, by the environment's variables: CUDA_LAUNCH_BLOCKING=1, TANDEM_GRAPHS=off. Or "".
+std::string plain_launches_asked_for();
+
 struct CardPhase {
   CardPhase(int shards, int counts, int floats) : board(shards, counts, floats) {}
   Board board;

@@ -27,7 +27,7 @@ void set_determinism() {
 
 void prepare_thread() {
   at::set_num_threads(1);
-  if (card()) card()->prepare_thread();
+  if (device().is_cuda()) card()->prepare_thread();
 }
 
 void check_determinism() {
@@ -43,7 +43,8 @@ std::string aten_generator_state() {
     return std::string(static_cast<const char*>(state.data_ptr()), static_cast<size_t>(state.nbytes()));
   };
   std::string state = bytes_of(at::detail::getDefaultCPUGenerator());  // lint: allow(random) read, not drawn
-  if (card()) state += bytes_of(at::globalContext().defaultGenerator(at::kCUDA));  // lint: allow(random) likewise
+  if (device().is_cuda())
+    state += bytes_of(at::globalContext().defaultGenerator(at::kCUDA));  // lint: allow(random) likewise
   return state;
 }
 

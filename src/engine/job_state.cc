@@ -55,6 +55,12 @@ void JobState::add_model(std::shared_ptr<torch::nn::Module> model, const std::st
   models_.push_back({std::move(model), prefix});
 }
 
+void JobState::add_group(std::shared_ptr<torch::nn::Module> model, const std::string& prefix) {
+  next_place_ = 0;
+  add_model(std::move(model), prefix);
+  ++groups_;
+}
+
 void JobState::add_shadow(std::shared_ptr<torch::nn::Module> model, const std::string& name) {
   if (sealed_) throw std::logic_error("JobState is sealed");
   shadows_.push_back({std::move(model), name, {}});
@@ -66,19 +72,22 @@ at::Tensor JobState::add_replicated(const std::string& name, at::Tensor initial)
   return replicated_.back().tensor;
 }
 
-ShardField JobState::add_shard_field(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype) {
+ShardField JobState::add_shard_field(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype,
+                                     bool on_device) {
   if (sealed_) throw std::logic_error("JobState is sealed");
-  shard_states_.push_back({name, std::move(sizes), dtype, {}});
+  shard_states_.push_back({name, std::move(sizes), dtype, on_device, {}});
   own(mine_);
   return {static_cast<int>(shard_states_.size()) - 1};
 }
 
 void JobState::own(ShardRange mine) {
   mine_ = mine;
+  ++version_;
   for (ShardArray& array : shard_states_) {
     array.per_shard.clear();
     for (int s = 0; s < mine_.size(); ++s)
-      array.per_shard.push_back(at::zeros(array.sizes, array.dtype));  // on the host
+      array.per_shard.push_back(
+          at::zeros(array.sizes, array.on_device ? here(array.dtype) : at::TensorOptions(array.dtype)));
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -51,11 +52,16 @@ class JobState {
   // The trained model. Its weights are drawn from the seed (nn/init.h) and moved into the flat buffer at seal().
   // Throws ConfigError for what would break the promise: torch's own BatchNorm or Dropout layers.
   void add_model(std::shared_ptr<torch::nn::Module> model, const std::string& prefix = "");
+  // One of several models of equal size that learn side by side, each as if it were alone: drawn from the seed as the
+  // only one, clipped by its own norm.
+  void add_group(std::shared_ptr<torch::nn::Module> model, const std::string& prefix);
   // A second copy of the model, not trained, that starts with its weights: a target network, an average.
   void add_shadow(std::shared_ptr<torch::nn::Module> model, const std::string& name);
   // A tensor that all workers hold alike; changed in apply() only.
   at::Tensor add_replicated(const std::string& name, at::Tensor initial);
-  ShardField add_shard_field(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype);
+  // In host memory, or where the job's numbers live.
+  ShardField add_shard_field(const std::string& name, std::vector<int64_t> sizes, at::ScalarType dtype,
+                             bool on_device = false);
 
   // ---- layout ----
   void seal(int64_t recipe_floats, int optimizer_slots);
@@ -66,6 +72,7 @@ class JobState {
   int64_t slot_at(int64_t offset) const;
   std::string place_name(int64_t slot) const;                     // "the gradient of 'fc1.weight'"
   int64_t parameter_floats() const { return parameter_floats_; }  // with the padding between tensors
+  int groups() const { return std::max(1, groups_); }  // of parameters, each of parameter_floats() / groups()
   int64_t statistic_floats() const { return statistic_floats_; }
   int64_t contribution_floats() const { return parameter_floats_ + statistic_floats_ + recipe_floats_; }
 
@@ -81,6 +88,7 @@ class JobState {
   void use_contribution(int slot);
 
   ShardRange mine() const { return mine_; }
+  int64_t version() const { return version_; }  // another one, other memory of the shards
   // Another range: every shard in it gets fields of zeros, to be filled by init_shard() or from a snapshot.
   void own(ShardRange mine);
   bool has_shard_state() const { return !shard_states_.empty(); }
@@ -109,6 +117,7 @@ class JobState {
     std::string name;
     std::vector<int64_t> sizes;
     at::ScalarType dtype;
+    bool on_device;
     std::vector<at::Tensor> per_shard;  // of mine_, in order
   };
   void bind_contribution(const at::Tensor& flat);
@@ -116,6 +125,8 @@ class JobState {
   int shards_;
   ShardRange mine_;
   uint64_t seed_, next_place_ = 0;
+  int groups_ = 0;
+  int64_t version_ = 0;
   bool sealed_ = false;
   std::vector<Model> models_;
   std::vector<Shadow> shadows_;

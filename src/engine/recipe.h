@@ -24,6 +24,7 @@
 #include "engine/batch.h"
 #include "engine/job_state.h"
 #include "kernels/random_source.h"
+#include "kernels/update_plan.h"
 #include "reduce/combine.h"
 #include "reduce/mail.h"
 #include "telemetry/step_record.h"
@@ -64,10 +65,16 @@ class ShardContext {
   }
   const Batch& batch() const { return *batch_; }
   const std::vector<at::Tensor>& inputs() const { return inputs_; }  // what Recipe::inputs() made, on the device
+  JobState& job() { return *state_; }
   at::Tensor& state(ShardField field) { return state_->shard(field, shard); }
   // Adds the gradient of this piece's part of the update's loss to the contribution. Give the sum over rows divided by
   // batch().slice.real_in_update (or by a count that all shards share): the parts then add up to the batch's mean.
   void backward(const at::Tensor& loss);
+
+  // The contribution itself, where the numbers live, for a recipe that finds its gradient without backward(): laid out
+  // as the parameters, zero at first. And behind it the sums of floats, on a card.
+  std::span<float> gradient() const { return gradient_; }
+  float* sums_on_card() const { return float_sums_.defined() ? float_sums_.data_ptr<float>() : nullptr; }
 
   std::span<const Letter> mail() const { return inbox_->letters(); }
   void send(int to_shard, std::span<const std::byte> row);
@@ -91,6 +98,7 @@ class ShardContext {
   const RandomKey* key_on_device_ = nullptr;  // while it is recorded
   at::Tensor loss_scale_tensor_;              // in place of loss_scale_, then
   at::Tensor float_sums_, count_sums_;        // on a card
+  std::span<float> gradient_;
   JobState* state_ = nullptr;
   const Inbox* inbox_ = nullptr;
   std::vector<Letter> outgoing_;
@@ -102,6 +110,22 @@ struct StepContext {
   bool skipped = false;  // the engine dropped this update (NaN or overflow)
   JobState* state = nullptr;
   StepRecord* record = nullptr;  // loss, samples, epoch and metrics are the recipe's to fill in
+};
+
+// A whole step as one queue of work on a card, by a worker that holds every shard: it must give the very bits that the
+// phases give. The engine adds the update, copies `order` to the card before and `told` back after, and records it all
+// once.
+class WholeStep {
+ public:
+  virtual ~WholeStep() = default;
+  virtual size_t order_bytes() const = 0;
+  virtual void fill_order(int64_t step, std::byte* order) = 0;
+  virtual void queue_first(const std::byte* order) {}  // once, before the first step that is played
+  // All phases up to the combined gradient; `total` is zero at first, and what is written stays until the next step.
+  virtual void queue_work(const std::byte* order, float* total) = 0;
+  virtual size_t told_bytes() const = 0;
+  virtual void queue_applied(const UpdatePlan* plan, std::byte* told) = 0;  // the weights have moved
+  virtual void apply(const std::byte* told, StepContext& context) = 0;
 };
 
 class Recipe {
@@ -116,6 +140,9 @@ class Recipe {
   virtual std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) { return {}; }
   virtual void run(const Phase& phase, ShardContext& context) = 0;
   virtual void apply(const Phase& phase, const Total& total, StepContext& context) = 0;
+  // On a card, for a worker that holds all shards; null: it has none. It is made anew when shards or their state
+  // change.
+  virtual std::unique_ptr<WholeStep> whole_step(JobState& state) { return nullptr; }
   // Steps that `epochs`, `episodes` or `iterations` of the settings amount to; 0: this recipe has no such unit.
   virtual int64_t steps_in(const std::string& unit, int64_t count) const { return 0; }
   virtual std::string unit() const { return "samples"; }

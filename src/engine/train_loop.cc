@@ -32,6 +32,7 @@ namespace {
 // ---- one step: the whole engine on one screen ----
 
 StepRecord TrainLoop::step() {
+  if (card() && has_whole_step()) return play_whole_step();
   StepRecord record;
   note_.clear();
   const double begin = monotonic_seconds();
@@ -151,6 +152,7 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int place, int 
   context.floats = desk.floats;
   context.counts = desk.counts;
   context.maxima = std::span(desk.maxima).first(phase.maxima);
+  if (phase.gradients) context.gradient_ = vector.first(state_.parameter_floats());
   if (on_card) {
     if (phase.floats > 0) context.float_sums_ = at::from_blob(tail.data(), {phase.floats}, here());
     if (phase.counts > 0) context.count_sums_ = on_card->board.counts_on_card(place);
@@ -298,10 +300,12 @@ void TrainLoop::reassign(ShardRange mine, std::unique_ptr<Combine> combine) {
   visit_order_.resize(static_cast<size_t>(mine.size()));
   std::iota(visit_order_.begin(), visit_order_.end(), mine_.first);
   desks_.resize(static_cast<size_t>(mine.size()));
-  if (!card_phases_.empty()) {
+  if (!card_phases_.empty() || whole_) {
     card_phases_.clear();
+    whole_.reset();
     card()->trim();
   }
+  looked_for_whole_ = false;
   at_hand_.clear();
   state_.own(mine);
   combine_ = std::move(combine);

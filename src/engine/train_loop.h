@@ -69,7 +69,7 @@ class TrainLoop {
   const std::string& note() const { return note_; }
 
   int64_t steps_done() const { return steps_done_; }
-  void set_steps_done(int64_t steps) { steps_done_ = steps; }
+  void set_steps_done(int64_t steps);  // after the state was changed from outside
   JobState& state() { return state_; }
   Combine& combine() { return *combine_; }
   const std::vector<Phase>& phases() const { return phases_; }
@@ -81,6 +81,8 @@ class TrainLoop {
   Recipe& recipe() { return *recipe_; }
   const EpochSampler* sampler() const { return sampler_ ? &*sampler_ : nullptr; }
 
+  // For measurements: calls measure(work) in place of playing the next whole step, where the recipe has one.
+  void measure_next(std::function<void(const std::function<void()>&)> measure) { measure_ = std::move(measure); }
   // For tests: the order in which shards are visited. It must not matter.
   void visit_in_order(std::vector<int> shards) {
     visit_order_ = std::move(shards);
@@ -104,6 +106,8 @@ class TrainLoop {
   void queue_shards(const Phase& phase, int branches = 1);  // all shards of this worker, so many side by side
   int branches_for(const Phase& phase, size_t bytes_at_work);
   void try_recording(const Phase& phase, CardPhase& card);  // beside the plain launches just made
+  bool has_whole_step();
+  StepRecord play_whole_step();  // all phases of a recipe that has a WholeStep
   bool plays_whole_step(const Phase& phase);
   Total play_step(const Phase& phase);
   void play_update(const Phase& phase, const Total& total, int64_t flag);
@@ -150,6 +154,10 @@ class TrainLoop {
   LoopObserver* observer_ = nullptr;
   std::string note_;
 
+  struct Whole;
+  std::shared_ptr<Whole> whole_;  // where the recipe has one and this worker holds all shards
+  bool looked_for_whole_ = false;
+  std::function<void(const std::function<void()>&)> measure_;
   std::vector<std::unique_ptr<CardPhase>> card_phases_;  // by phase
   std::map<LoadKey, Batch> at_hand_;                     // of this step and, staged ahead, of the next
   bool recording_ = false;                               // what run_shard() queues is recorded, not run

@@ -18,13 +18,7 @@ constexpr size_t kMostBranches = 24;
 constexpr int kTimesToAgree = 2;  // at two steps, so that nothing of the first one's numbers is in the recording
 
 std::string reason_for_plain_launches(const Phase& phase) {
-  const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
-  const char* asked = std::getenv("TANDEM_GRAPHS");
-  const std::string_view graphs = asked && *asked ? asked : "on";
-  if (graphs != "on" && graphs != "off")
-    throw ConfigError(fmt::format("TANDEM_GRAPHS={} is not known", graphs), "it is on or off", "set one of these");
-  if (blocking && std::string_view(blocking) == "1") return "CUDA_LAUNCH_BLOCKING=1";
-  if (graphs == "off") return "TANDEM_GRAPHS=off";
+  if (const std::string asked = plain_launches_asked_for(); !asked.empty()) return asked;
   if (!phase.recordable || phase.mail) return "the recipe does not say that it can be recorded";
   return "";
 }

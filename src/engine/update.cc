@@ -31,9 +31,31 @@ Update::Update(const RecipeSettings& settings, JobState& state, int64_t global_b
       dynamic_scale_(settings.precision == "fp16") {
   for (const ParameterSlot& slot : state.slots())
     decays_.push_back(settings.optimizer.decay_vectors || slot.sizes.size() >= 2);
+  lay_out_pieces();
   // A power of two, so that unscaling is exact.
   if (dynamic_scale_) loss_scale_ = std::exp2(std::floor(std::log2(settings.amp.initial_scale)));
   if (settings.nan.rollback_every > 0) keep();  // from the start, so that a snapshot's layout never changes
+}
+
+// Stretches of the buffer with one decay and one group; padding belongs to the tensor before it and stays 0.
+void Update::lay_out_pieces() {
+  const auto& layout = state_.slots();
+  const int64_t all = state_.parameter_floats(), group = all / state_.groups();
+  std::vector<UpdatePiece>& pieces = layout_;
+  for (size_t i = 0; i < layout.size(); ++i) {
+    const UpdatePiece next{.end = i + 1 < layout.size() ? layout[i + 1].offset : all,
+                           .decays = decays_[i] && settings_.optimizer.weight_decay != 0 ? 1 : 0,
+                           .group = static_cast<int32_t>(layout[i].offset / group)};
+    if (!pieces.empty() && pieces.back().decays == next.decays && pieces.back().group == next.group)
+      pieces.back().end = next.end;
+    else
+      pieces.push_back(next);
+  }
+  piece_count_ = static_cast<int>(pieces.size());
+  const auto bytes = [](size_t n) { return at::empty({static_cast<int64_t>(n)}, here(at::kByte)); };
+  pieces_ = bytes(std::max<size_t>(1, pieces.size()) * sizeof(UpdatePiece));
+  device().from_host(pieces_.data_ptr(), pieces.data(), pieces.size() * sizeof(UpdatePiece));
+  plans_ = bytes(static_cast<size_t>(state_.groups()) * sizeof(UpdatePlan));
 }
 
 void Update::begin_step(int64_t step) {
@@ -131,28 +153,27 @@ void Update::queue(std::span<const float> total, const UpdateOrder* order, Updat
   const std::span<const float> gradient = total.first(state_.parameter_floats());
   const std::span<float> running = state_.running_statistics();
   const float* statistics = total.data() + gradient.size();
-  device().plan_update(plan, order, gradient.data(), static_cast<int64_t>(gradient.size()), statistics,
-                       state_.statistic_floats(), bad.data(), static_cast<int>(bad.size()));
+  const int64_t group = static_cast<int64_t>(gradient.size()) / state_.groups();
+  UpdatePlan* const plans = state_.groups() > 1 ? static_cast<UpdatePlan*>(plans_.data_ptr()) : plan;
+  constexpr int64_t kFew = int64_t{1} << 22;  // floats whose norm two launches find quickly
+  if (state_.groups() > 1 || (device().is_cuda() && running.empty() && group <= kFew))
+    device().plan_groups(plans, plan, order, gradient.data(), group, state_.groups(), bad.data(),
+                         static_cast<int>(bad.size()));
+  else
+    device().plan_update(plan, order, gradient.data(), group, statistics, state_.statistic_floats(), bad.data(),
+                         static_cast<int>(bad.size()));
   const OptimizerSettings& o = settings_.optimizer;
   const int slots = optimizer_slots(o);
   float* p = state_.parameters().data();
   float* first = slots > 0 ? state_.optimizer_slot(0).data() : nullptr;
   float* second = slots > 1 ? state_.optimizer_slot(1).data() : nullptr;
-  // One launch for each stretch of the buffer with one decay; padding belongs to the tensor before it and stays 0.
-  const auto& layout = state_.slots();
-  for (size_t i = 0; i < layout.size();) {
-    size_t j = i + 1;
-    while (j < layout.size() && (decays_[j] == decays_[i] || o.weight_decay == 0)) ++j;
-    const int64_t begin = layout[i].offset;
-    const int64_t end = j < layout.size() ? layout[j].offset : state_.parameter_floats();
-    const int decays = decays_[i] ? 1 : 0;
-    if (o.kind == "sgd")
-      device().sgd_update(p + begin, gradient.data() + begin, first ? first + begin : nullptr, end - begin,
-                          &order->sgd[decays], plan);
-    else
-      device().adam_update(p + begin, gradient.data() + begin, first + begin, second + begin, end - begin,
-                           &order->adam[decays], plan);
-    i = j;
+  if (o.kind != "sgd") {
+    device().adam_update(p, gradient.data(), first, second, static_cast<const UpdatePiece*>(pieces_.data_ptr()),
+                         piece_count_, static_cast<int64_t>(gradient.size()), order, plans);
+  } else {  // one launch for each piece
+    for (int64_t i = 0, begin = 0; i < piece_count_; begin = layout_[i++].end)
+      device().sgd_update(p + begin, gradient.data() + begin, first ? first + begin : nullptr, layout_[i].end - begin,
+                          &order->sgd[layout_[i].decays], plans + layout_[i].group);
   }
   if (!running.empty())
     device().soft_update(running.data(), statistics, static_cast<float>(settings_.bn_momentum),

@@ -90,6 +90,16 @@ class CudaDevice : public Device {
                    const UpdatePlan* plan) override {
     cuda::adam_update(p, g, m, v, n, params, plan, stream_);
   }
+  void plan_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
+                   int groups, const int64_t* bad, int bad_count) override {
+    cuda::plan_groups(
+        plans, plan, order, gradient, n, groups, bad, bad_count,
+        static_cast<double*>(scratch(sizeof(double) * static_cast<size_t>(groups) * norm_scratch_doubles(n))), stream_);
+  }
+  void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
+                   const UpdateOrder* order, const UpdatePlan* plans) override {
+    cuda::adam_update(p, g, m, v, pieces, count, n, order, plans, stream_);
+  }
   void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
                   const UpdatePlan* plan) override {
     cuda::sgd_update(p, g, velocity, n, params, plan, stream_);

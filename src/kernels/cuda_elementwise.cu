@@ -77,6 +77,26 @@ struct Adam {
   }
 };
 
+// The same for pieces with parameters and plans of their own. Pieces are multiples of four.
+__global__ void adam_pieces(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count,
+                            int64_t n, const UpdateOrder* order, const UpdatePlan* plans) {
+  for (int64_t i = first_item(); i < n / 4; i += item_stride()) {
+    int low = 0, high = count - 1;  // the first piece that ends after 4 * i
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (pieces[middle].end > 4 * i)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    const UpdatePlan& plan = plans[pieces[low].group];
+    if (plan.skip) continue;
+    Adam<Given, AsGiven> body{p, g, m, v, {order->adam[pieces[low].decays]}, {plan.scale}, {}};
+    body.prepare();
+    body.four(i);
+  }
+}
+
 template <template <typename> class Source, typename Scale>
 struct Sgd {
   float* p;
@@ -190,6 +210,13 @@ void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const 
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
                  const UpdatePlan* plan, Stream stream) {
   launch("adam_update", aligned16(p, g, m, v), n, Adam<OnDevice, AsPlanned>{p, g, m, v, {params}, {plan}, {}}, stream);
+}
+
+void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
+                 const UpdateOrder* order, const UpdatePlan* plans, Stream stream) {
+  if (n <= 0) return;
+  adam_pieces<<<grid_for(n / 4), kThreads, 0, stream>>>(p, g, m, v, pieces, count, n, order, plans);
+  check_launch("adam_update");
 }
 
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params, float grad_scale,

@@ -61,10 +61,16 @@ void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const 
                  Stream stream);
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
                  const UpdatePlan* plan, Stream stream);
+// All weights at once, `count` pieces of them; all on the device.
+void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
+                 const UpdateOrder* order, const UpdatePlan* plans, Stream stream);
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params, float grad_scale,
                 Stream stream);
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params, const UpdatePlan* plan,
                 Stream stream);
+// Norms and plans of `groups` stretches of n floats in two launches; scratch: norm_scratch_doubles(n) of each.
+void plan_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
+                 int groups, const int64_t* bad, int bad_count, double* scratch, Stream stream);
 // update_plan.h, all on the device: one of `bad` not negative, or a flag in the order, and the plan is to skip.
 void decide_update(UpdatePlan* plan, const UpdateOrder* order, const double* sum_of_squares,
                    const int* statistics_finite, const int64_t* bad, int bad_count, Stream stream);

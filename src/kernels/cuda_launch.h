@@ -19,11 +19,15 @@ inline int grid_for(int64_t work_items) {
   return static_cast<int>(std::max<int64_t>(1, std::min<int64_t>((work_items + kThreads - 1) / kThreads, 4096)));
 }
 
+// For measurements (cuda_profile.cu): told of every launch, after it is queued.
+inline void (*launch_watch)(const char* kernel) = nullptr;
+
 inline void check_launch(const char* kernel) {
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess)
     throw CudaError(static_cast<int>(error), std::string("CUDA kernel ") + kernel + " was refused: " +
                                                  cudaGetErrorName(error) + ", " + cudaGetErrorString(error));
+  if (launch_watch) launch_watch(kernel);
 }
 
 __device__ __forceinline__ int64_t first_item() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }

@@ -42,6 +42,42 @@ __global__ void add_groups(double* out, const double* in, int64_t count, int64_t
   out[first_item()] = sum;
 }
 
+// Thread g adds up group g's blocks as add_groups does, and all decide.
+__global__ void decide_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const double* sums,
+                              int64_t blocks, int groups, const int64_t* bad, int bad_count) {
+  const int g = static_cast<int>(threadIdx.x);
+  bool flagged = order->flag != 0;
+  for (int i = 0; i < bad_count; ++i) flagged = flagged || bad[i] >= 0;
+  if (g < groups) {
+    double total = 0.0;
+    for (int64_t begin = 0; begin < blocks; begin += kNormBlocksPerGroup) {
+      const int64_t end = min(blocks, begin + kNormBlocksPerGroup);
+      double sum = 0.0;
+#pragma unroll 16
+      for (int64_t i = begin; i < end; ++i) sum += sums[g * blocks + i];
+      total += sum;
+    }
+    plans[g] = tandem::decide_update(total, true, flagged, *order);
+  }
+  __syncthreads();
+  if (g == 0) *plan = decide_together(plans, groups);
+}
+__global__ void group_block_sums(double* sums, const float* x, int64_t n, int64_t blocks, int groups) {
+  const int lane = threadIdx.x % 32;
+  for (int64_t block = first_item() / 32; block < blocks * groups; block += item_stride() / 32) {
+    const float* begin = x + block / blocks * n + block % blocks * kNormBlock;
+    const int64_t length = min(kNormBlock, n - block % blocks * kNormBlock);
+    double sum = 0.0;
+#pragma unroll 16
+    for (int64_t i = lane; i < length; i += 32) {
+      const double value = begin[i];
+      sum += value * value;
+    }
+    for (int width = 16; width > 0; width /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, width);
+    if (lane == 0) sums[block] = sum;
+  }
+}
+
 __device__ bool is_nonfinite(float x) { return (__float_as_uint(x) & 0x7F800000u) == 0x7F800000u; }
 
 __global__ void set_int(int* result, int value) { *result = value; }
@@ -118,6 +154,17 @@ void sum_of_squares(double* result, const float* x, int64_t n, double* scratch, 
     cudaMemsetAsync(result, 0, sizeof *result, stream);
     check_launch("sum_of_squares, empty");
   }
+}
+
+void plan_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
+                 int groups, const int64_t* bad, int bad_count, double* scratch, Stream stream) {
+  const int64_t blocks = (n + kNormBlock - 1) / kNormBlock;
+  // Few blocks, each spread over the card: one warp a block of threads.
+  group_block_sums<<<static_cast<unsigned>(std::max<int64_t>(1, blocks * groups)), 32, 0, stream>>>(scratch, gradient,
+                                                                                                    n, blocks, groups);
+  check_launch("plan_groups, blocks");
+  decide_groups<<<1, (groups + 31) / 32 * 32, 0, stream>>>(plans, plan, order, scratch, blocks, groups, bad, bad_count);
+  check_launch("plan_groups");
 }
 
 void all_finite(int* result, const float* x, int64_t n, Stream stream) {

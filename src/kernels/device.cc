@@ -60,6 +60,17 @@ class CpuDevice : public Device {
                    const UpdatePlan* plan) override {
     if (!plan->skip) tandem::adam_update(p, g, m, v, n, *params, plan->scale);
   }
+  void plan_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
+                   int groups, const int64_t* bad, int bad_count) override {
+    for (int g = 0; g < groups; ++g) plan_update(plans + g, order, gradient + g * n, n, nullptr, 0, bad, bad_count);
+    *plan = decide_together(plans, groups);
+  }
+  void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
+                   const UpdateOrder* order, const UpdatePlan* plans) override {
+    for (int64_t i = 0, begin = 0; i < count; begin = pieces[i++].end)
+      adam_update(p + begin, g + begin, m + begin, v + begin, pieces[i].end - begin, &order->adam[pieces[i].decays],
+                  plans + pieces[i].group);
+  }
   void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
                   const UpdatePlan* plan) override {
     if (!plan->skip) tandem::sgd_update(p, g, velocity, n, *params, plan->scale);

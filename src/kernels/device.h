@@ -42,8 +42,14 @@ class Device {
   // `bad`: what find_nonfinite() told of each shard.
   virtual void plan_update(UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
                            const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) = 0;
+  // `groups` of `n` floats each, one after the other, with plans of their own (decide_together()); *plan is for all.
+  virtual void plan_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const float* gradient,
+                           int64_t n, int groups, const int64_t* bad, int bad_count) = 0;
   virtual void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
                            const UpdatePlan* plan) = 0;
+  // All weights at once; `pieces` lie on this device too.
+  virtual void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count,
+                           int64_t n, const UpdateOrder* order, const UpdatePlan* plans) = 0;
   virtual void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
                           const UpdatePlan* plan) = 0;
   virtual void soft_update(float* target, const float* p, float tau, int64_t n, const UpdatePlan* plan) = 0;

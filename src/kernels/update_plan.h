@@ -29,6 +29,28 @@ struct UpdatePlan {
   int32_t skip = 0;    // not 0: nothing is changed
 };
 
+// A stretch of the weights that is updated alike.
+struct UpdatePiece {
+  int64_t end = 0;     // it begins where the one before it ends; a multiple of 16
+  int32_t decays = 0;  // which of the order's parameters
+  int32_t group = 0;   // whose plan
+};
+
+// Of several groups that are clipped each by its own norm: if one is not to be updated, none is.
+TANDEM_HD UpdatePlan decide_together(UpdatePlan* plans, int count) {
+  UpdatePlan all;
+  double squares = 0;
+  for (int g = 0; g < count; ++g) {
+    all.finite = all.finite && plans[g].finite;
+    all.skip = all.skip || plans[g].skip;
+    squares += plans[g].norm * plans[g].norm;
+  }
+  for (int g = 0; g < count; ++g) plans[g].skip = all.skip;
+  all.norm = count == 1 ? plans[0].norm : sqrt(squares);
+  all.scale = plans[0].scale;
+  return all;
+}
+
 TANDEM_HD UpdatePlan decide_update(double sum_of_squares, bool statistics_finite, bool flagged,
                                    const UpdateOrder& order) {
   UpdatePlan plan;

@@ -1,4 +1,5 @@
-// recipes/web_agent.cc -- one web-test agent: a world of world/web_agents.h, learned by rl/dqn.h.
+// recipes/web_agent.cc -- web-test agents, one or several side by side: a world of world/web_agents.h, learned by
+// rl/dqn.h.
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
 #include "recipes/web_environment.h"
@@ -7,7 +8,10 @@
 namespace tandem {
 
 std::unique_ptr<Recipe> make_web_agent(const WebAgentSettings& settings) {
-  return std::make_unique<Dqn>(settings, std::make_unique<WebEnvironment>(web_agent_of(settings.agent)));
+  std::vector<Dqn::Named> agents;
+  for (const std::string& name : settings.agents())
+    agents.push_back({name, std::make_unique<WebEnvironment>(web_agent_of(name))});
+  return std::make_unique<Dqn>(settings, std::move(agents));
 }
 
 }  // namespace tandem

@@ -1,10 +1,15 @@
 // recipes/web_agent_settings.h -- settings of `web-agent`: one of the six decision problems of a web-testing product.
 #pragma once
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "config/spelling.h"
 #include "rl/dqn_settings.h"
 
 namespace tandem {
@@ -14,8 +19,44 @@ struct WebAgentSettings : DqnSettings {
 
   void describe(Describer& d) override {
     DqnSettings::describe(d);
-    d.key("agent", agent, Choices{{"requirements", "generation", "execution", "observation", "analysis", "evolution"}},
-          "which of the six is trained");
+    d.key("agent", agent, "which of the six is trained, or several side by side: analysis,evolution; or all");
+  }
+
+  static const std::vector<std::string>& all_agents() {
+    static const std::vector<std::string> all{"requirements", "generation", "execution",
+                                              "observation",  "analysis",   "evolution"};
+    return all;
+  }
+
+  std::vector<std::string> agents() const {
+    if (agent == "all") return all_agents();
+    std::vector<std::string> names;
+    for (size_t begin = 0; begin <= agent.size();) {
+      const size_t end = std::min(agent.find(',', begin), agent.size());
+      names.push_back(agent.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    return names;
+  }
+
+  void check() const override {
+    DqnSettings::check();
+    const std::vector<std::string> names = agents();
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (std::ranges::find(all_agents(), names[i]) == all_agents().end()) {
+        const std::string near = nearest_word(names[i], all_agents());
+        throw ConfigError(
+            fmt::format("there is no agent '{}'", printable(names[i])),
+            fmt::format("the six are {}", fmt::join(all_agents(), ", ")),
+            near.empty() ? "name one of them, several with commas, or all" : fmt::format("did you mean '{}'?", near));
+      }
+      if (std::ranges::count(names, names[i]) > 1)
+        throw ConfigError(fmt::format("agent '{}' is named twice", names[i]), "each learns once",
+                          "name every agent once");
+    }
+    if (names.size() > 1 && precision == "fp16")
+      throw ConfigError("several agents side by side in fp16", "the loss scale of one would be the other's",
+                        "use --precision bf16 or fp32, or train them one by one");
   }
 
   // What `--quick` sets: a short training that shows what it does, about 20 seconds of one core.

@@ -11,9 +11,13 @@
 // can be recorded. They are applied by the next step's act: until then they are part of the replicated state.
 // New rows get the largest priority seen so far. What is drawn before the first step is played at random in
 // init_shard().
+// Several agents of one shape may learn side by side in one job, each to the bits that it would have alone: on a card
+// they share every launch (rl/dqn_card.h).
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "engine/recipe.h"
 #include "rl/dqn_settings.h"
@@ -23,12 +27,28 @@
 
 namespace tandem {
 
+class DqnOnCard;
 class DuelingCpu;
 class DuelingNetImpl;
 
+// What one agent consists of.
+struct DqnAgent {
+  std::string name;  // of its tensors' and metrics' prefix, where there are several
+  std::shared_ptr<const Environment> environment;
+  std::shared_ptr<DuelingNetImpl> net, target;
+  std::shared_ptr<DuelingCpu> by_hand;
+  at::Tensor sums, errors, tops, average;
+  ShardField states, returns, seen, rows, written, priorities, drawn;
+};
+
 class Dqn : public Recipe {
  public:
-  // `settings` must outlive it.
+  struct Named {
+    std::string name;
+    std::unique_ptr<Environment> environment;
+  };
+  // `settings` must outlive it. Environments of several agents have equal sizes.
+  Dqn(const DqnSettings& settings, std::vector<Named> agents);
   Dqn(const DqnSettings& settings, std::unique_ptr<Environment> environment);
   ~Dqn() override;
 
@@ -38,35 +58,42 @@ class Dqn : public Recipe {
   std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) override;
   void run(const Phase& phase, ShardContext& context) override;
   void apply(const Phase& phase, const Total& total, StepContext& context) override;
+  std::unique_ptr<WholeStep> whole_step(JobState& state) override;
   int64_t steps_in(const std::string& unit, int64_t count) const override;
   std::string unit() const override { return "transitions"; }
 
-  const Environment& environment() const { return *environment_; }
-  at::Tensor q_values(const at::Tensor& states) const;  // without dropout
-  Evaluation evaluate(int64_t episodes, uint64_t seed) const;
+  void rest(bool resting);  // for measurements on a card: environments stand still from the next recording on
+  int agents() const { return static_cast<int>(agents_.size()); }
+  const Environment& environment(int agent = 0) const { return *agents_[agent].environment; }
+  at::Tensor q_values(const at::Tensor& states, int agent = 0) const;  // without dropout
+  Evaluation evaluate(int64_t episodes, uint64_t seed, int agent = 0) const;
 
  private:
-  Replay replay(ShardContext& context);
-  void act(ShardContext& context);
-  void serve(ShardContext& context);
-  void learn(ShardContext& context);
-  void learn_by_hand(ShardContext& context);
+  Replay replay(DqnAgent& agent, ShardContext& context);
+  void begin_agent(DqnAgent& agent, ShardContext& context);
+  void act(int agent, ShardContext& context);
+  void serve(int agent, ShardContext& context);
+  void learn(int agent, ShardContext& context);
+  void learn_by_hand(int agent, ShardContext& context);
   std::vector<RandomSource> masks(const ShardContext& context) const;
-  int first_error(const ShardContext& context) const;  // of this piece, among learn's sums
-  DuelingCpu* by_hand() const;  // null where the net runs as tensor operations: on a card, in less than fp32, attention
+  int first_sum(int agent) const;                                 // of this agent, among learn's
+  int first_error(int agent, const ShardContext& context) const;  // of this piece
+  DuelingCpu* by_hand(int agent) const;  // null where the net runs as tensor operations: on a card, in less than fp32,
+                                         // attention
   void acted(const Total& total, StepContext& context);
   void learned(const Total& total, StepContext& context);
+  void tell_returns(int agent, double ended, double returns, StepContext& context);
+  std::string metric(int agent, const std::string& name) const;
   double share_done(int64_t step, int64_t steps) const;
   double epsilon(int64_t step) const;
   double beta(int64_t step) const;
 
+  friend class DqnOnCard;
+  friend class DqnWholeStep;
   const DqnSettings& s_;
-  std::unique_ptr<Environment> environment_;
   ReplayShape shape_;
-  std::shared_ptr<DuelingNetImpl> net_, target_;
-  mutable std::unique_ptr<DuelingCpu> by_hand_;
-  at::Tensor sums_, errors_, tops_, average_;
-  ShardField states_, returns_, seen_, rows_, written_, priorities_, drawn_;
+  mutable std::vector<DqnAgent> agents_;
+  std::unique_ptr<DqnOnCard> on_card_;  // where all is done by kernels of our own
 };
 
 }  // namespace tandem

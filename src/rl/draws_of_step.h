@@ -13,7 +13,7 @@
 namespace tandem {
 
 // Where draw k of `count` falls in [0, total). total < 2^62; total may be smaller than count.
-inline int64_t place_of_draw(const RandomKey& key, int64_t k, int64_t count, int64_t total) {
+TANDEM_HD int64_t place_of_draw(const RandomKey& key, int64_t k, int64_t count, int64_t total) {
   using Wide = unsigned __int128;
   const uint64_t low = static_cast<uint64_t>(Wide(total) * Wide(k) / Wide(count));
   const uint64_t high = static_cast<uint64_t>(Wide(total) * Wide(k + 1) / Wide(count));

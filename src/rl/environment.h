@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/philox.h"
+#include "rl/card_world.h"
 
 namespace tandem {
 
@@ -36,7 +37,10 @@ class Environment {
   virtual int64_t longest() const = 0;  // decisions of an episode at most
   virtual std::vector<std::string> terms() const { return {}; }
   // The return of an episode on the problem's own scale (0 random play, 1 as well as is known), if it has one.
-  virtual std::optional<double> score(double mean_return) const { return std::nullopt; }
+  virtual std::optional<double> score(double /*mean_return*/) const { return std::nullopt; }
+
+  // The same problem on the card that this process drives; its kernels give the bits of the functions below.
+  virtual std::optional<CardWorld> on_card() const { return std::nullopt; }
 
   // Begins an episode in each, or, given outcomes, in those that ended.
   virtual void reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const = 0;

@@ -24,13 +24,19 @@ int64_t PriorityTree::words(int64_t leaves) {
 PriorityTree::PriorityTree(std::span<int64_t> memory, int64_t leaves) : memory_(memory), leaves_(leaves) {
   if (leaves < 1 || static_cast<int64_t>(memory.size()) < words(leaves))
     throw std::logic_error("a priority tree without room");
+  levels_ = places(leaves, first_);
+}
+
+int PriorityTree::places(int64_t leaves, int64_t (&first)[kMostLevels]) {
   int64_t at = 0, count = leaves;
-  first_[levels_++] = at;
+  int levels = 0;
+  first[levels++] = at;
   do {
     at += count;
     count = above(count);
-    first_[levels_++] = at;
+    first[levels++] = at;
   } while (count > 1);
+  return levels;
 }
 
 void PriorityTree::set(int64_t leaf, int64_t priority) {

@@ -12,6 +12,9 @@ namespace tandem {
 class PriorityTree {
  public:
   static int64_t words(int64_t leaves);  // of memory; all zero is a valid, empty tree
+  static constexpr int kMostLevels = 10;
+  // Where each level begins in it, the leaves first; returns how many there are.
+  static int places(int64_t leaves, int64_t (&first)[kMostLevels]);
   PriorityTree(std::span<int64_t> memory, int64_t leaves);
 
   int64_t leaves() const { return leaves_; }
@@ -22,7 +25,6 @@ class PriorityTree {
   int64_t find(int64_t at) const;
 
  private:
-  static constexpr int kMostLevels = 10;
   std::span<int64_t> memory_;
   int64_t leaves_;
   int levels_ = 0;

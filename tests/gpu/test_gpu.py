@@ -4,7 +4,7 @@
 Parts: twins (each kernel beside its CPU twin), operators (which library operators give equal bits), digests (one digest
 on one, two and three workers, in several processes, under disturbance, after kills and a resume), repetitions (twenty
 in one process), settings (the same with other precisions and accumulation), graphs (a step as one graph and launch by
-launch), faults, checkpoints, times, nccl (workers on one card over NCCL; that takes NCCL 2.29 or later, whose
+launch), dqn (web-test agents wholly on the card), faults, checkpoints, times, nccl (workers on one card over NCCL; that takes NCCL 2.29 or later, whose
 libnccl.so.2 lies in the folder TANDEM_TEST_NCCL; without it only the refusal is looked at). One line per check; a JSON
 file with everything; the minutes of each part. Exit 1 if a check failed, 2 if there is no card.
 """
@@ -327,7 +327,41 @@ def nccl(c):
         c.results["nccl_host_ms"] = round(1e3 * median([r["seconds"] for r in host[5:]]), 2)
 
 
-PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs,
+def weights_of(run_dir):
+    """Name -> bytes of the newest checkpoint's weights."""
+    newest = sorted((run_dir / "checkpoints").glob("step-*"))[-1]
+    data = (newest / "model.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    head = json.loads(data[8:8 + size])
+    return {name: data[8 + size + at["data_offsets"][0]:8 + size + at["data_offsets"][1]] for name, at in head.items() if name != "__metadata__"}
+
+
+def dqn(c):
+    """Web-test agents: environments, replay and learning on the card; alone and side by side, on one, two and three workers."""
+    runs = Runs(c)
+    small = ["--set", "capacity=100000", "--set", "environments=16", "--steps", 300, "--checkpoint-every", "100"]
+    one = runs.train("web-agent", "--set", "agent=analysis", *small, "--devices", "cuda:0")
+    ways = {"graph, one worker": one.get("digest")}
+    for name, devices, env in (("plain, one worker", "cuda:0", {"TANDEM_GRAPHS": "off"}), ("two workers", "cuda:0,cuda:0", {}),
+                               ("three workers, one killed", "cuda:0,cuda:0,cuda:0", {"TANDEM_FAULT": "in-phase rank=1 step=150 do=kill"}),
+                               ("one worker, killed", "cuda:0", {"TANDEM_FAULT": "in-phase rank=0 step=150 do=kill"})):
+        ways[name] = runs.train("web-agent", "--set", "agent=analysis", *small, "--devices", devices, env=env).get("digest")
+    c.check(len(set(ways.values())) == 1 and None not in ways.values(), "web-agent: one digest", {k: (v or "none")[:12] for k, v in ways.items()})
+    both = runs.train("web-agent", "--set", "agent=all", *small, "--devices", "cuda:0")
+    if both and one:
+        together, alone = weights_of(runs.dir / both["dir"]), weights_of(runs.dir / one["dir"])
+        equal = all(together.get("analysis." + name) == bytes_ for name, bytes_ in alone.items())
+        c.check(equal and len(together) == 6 * len(alone), "web-agent: analysis beside five others has the weights that it has alone", len(together))
+    two = runs.train("web-agent", "--set", "agent=all", *small, "--devices", "cuda:0,cuda:0")
+    c.check(bool(two) and two["digest"] == both["digest"], "web-agent, all six: one digest on one and two workers", two.get("digest", "none")[:12])
+    for agents in ("analysis", "all"):
+        told = runs.train("web-agent", "--set", f"agent={agents}", "--steps", 3000, "--devices", "cuda:0")
+        if told:
+            records = [json.loads(line) for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()]
+            c.check(True, f"web-agent {agents}, defaults, 1 M rows: us a step", round(1e6 * median([r["seconds"] for r in records[200:]])))
+
+
+PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs, "dqn": dqn,
          "faults": faults, "checkpoints": checkpoints, "times": times, "nccl": nccl}
 
 

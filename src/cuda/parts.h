@@ -1,0 +1,10 @@
+// cuda/parts.h -- kernels that recipes ask for by name (Card::part), because a worker without a card has none of them.
+#pragma once
+
+#include <string>
+
+namespace tandem::cuda {
+
+void* part(const std::string& name);  // null: there is none
+
+}  // namespace tandem::cuda

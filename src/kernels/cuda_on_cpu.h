@@ -1,0 +1,178 @@
+// kernels/cuda_on_cpu.h -- runs kernels on the CPU, so that they can be tested on a machine without a card: a block's
+// threads are fibers that meet at __syncthreads() and at shuffles; blocks run one after the other.
+//
+// Written for kernels that use only what is here. The arithmetic is that of the card's (-ffp-contract=off, explicit
+// fmaf), so results are equal to the bit.
+#pragma once
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+
+namespace tandem::cuda_on_cpu {
+
+enum class Waits { kNothing, kShuffle, kBlock, kOver };
+
+struct Fiber {
+  ucontext_t context;
+  std::vector<char> stack;
+  Waits waits = Waits::kNothing;
+  uint64_t offered = 0;
+};
+
+struct Block {
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  ucontext_t scheduler;
+  int now = 0;
+  std::function<void()> body;
+};
+inline Block block;
+inline dim3 thread_index, block_index, block_size, grid_size;
+
+inline void wait(Waits what) {
+  Fiber& mine = *block.fibers[block.now];
+  mine.waits = what;
+  swapcontext(&mine.context, &block.scheduler);
+}
+inline void enter() {
+  block.body();
+  wait(Waits::kOver);
+}
+
+inline void run_block(int threads) {
+  constexpr size_t kStack = 128 << 10;
+  while (static_cast<int>(block.fibers.size()) < threads) {
+    block.fibers.push_back(std::make_unique<Fiber>());
+    block.fibers.back()->stack.resize(kStack);
+  }
+  for (int i = 0; i < threads; ++i) {
+    Fiber& fiber = *block.fibers[i];
+    getcontext(&fiber.context);
+    fiber.context.uc_stack = {.ss_sp = fiber.stack.data(), .ss_flags = 0, .ss_size = fiber.stack.size()};
+    fiber.context.uc_link = nullptr;
+    fiber.waits = Waits::kNothing;
+    makecontext(&fiber.context, enter, 0);
+  }
+  while (true) {
+    bool moved = false;
+    for (int i = 0; i < threads; ++i) {
+      Fiber& fiber = *block.fibers[i];
+      if (fiber.waits != Waits::kNothing) continue;
+      moved = true;
+      block.now = i;
+      thread_index = dim3(static_cast<unsigned>(i), 0, 0);
+      swapcontext(&block.scheduler, &fiber.context);
+    }
+    const auto all = [&](int first, int last, Waits what) {
+      bool any = false;
+      for (int i = first; i < last; ++i) {
+        if (block.fibers[i]->waits == Waits::kOver) continue;
+        if (block.fibers[i]->waits != what) return false;
+        any = true;
+      }
+      return any;
+    };
+    const auto release = [&](int first, int last) {
+      for (int i = first; i < last; ++i)
+        if (block.fibers[i]->waits != Waits::kOver) block.fibers[i]->waits = Waits::kNothing;
+      moved = true;
+    };
+    for (int warp = 0; warp < threads; warp += 32) {
+      const int last = std::min(threads, warp + 32);
+      if (all(warp, last, Waits::kShuffle)) release(warp, last);
+    }
+    if (all(0, threads, Waits::kBlock)) release(0, threads);
+    if (all(0, threads, Waits::kOver)) return;
+    bool over = true;
+    for (int i = 0; i < threads; ++i) over = over && block.fibers[i]->waits == Waits::kOver;
+    if (over) return;
+    if (!moved) throw std::logic_error("threads of a block wait for each other for ever");
+  }
+}
+
+inline void launch(dim3 grid, dim3 threads, std::function<void()> body) {
+  block.body = std::move(body);
+  grid_size = grid;
+  block_size = threads;
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        block_index = dim3(x, y, z);
+        run_block(static_cast<int>(threads.x));
+      }
+}
+
+template <class T>
+T exchange(T value, int lane) {
+  static_assert(sizeof(T) <= 8);
+  Fiber& mine = *block.fibers[block.now];
+  const int me = block.now;
+  mine.offered = 0;
+  std::memcpy(&mine.offered, &value, sizeof(T));
+  wait(Waits::kShuffle);
+  T taken;
+  std::memcpy(&taken, &block.fibers[me / 32 * 32 + lane]->offered, sizeof(T));
+  wait(Waits::kShuffle);
+  return taken;
+}
+
+}  // namespace tandem::cuda_on_cpu
+
+#define threadIdx (::tandem::cuda_on_cpu::thread_index)
+#define blockIdx (::tandem::cuda_on_cpu::block_index)
+#define blockDim (::tandem::cuda_on_cpu::block_size)
+#define gridDim (::tandem::cuda_on_cpu::grid_size)
+
+inline void __syncthreads() { ::tandem::cuda_on_cpu::wait(::tandem::cuda_on_cpu::Waits::kBlock); }
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return ::tandem::cuda_on_cpu::exchange(value, static_cast<int>(threadIdx.x % 32) ^ mask);
+}
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return ::tandem::cuda_on_cpu::exchange(value, lane);
+}
+template <class T>
+T __shfl_up_sync(unsigned, T value, int delta) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  return ::tandem::cuda_on_cpu::exchange(value, lane >= delta ? lane - delta : lane);
+}
+inline unsigned __ballot_sync(unsigned, bool yes) {
+  using namespace ::tandem::cuda_on_cpu;
+  const int first = block.now / 32 * 32;
+  block.fibers[block.now]->offered = yes;
+  wait(Waits::kShuffle);
+  unsigned all = 0;
+  for (int lane = 0; lane < 32; ++lane) all |= static_cast<unsigned>(block.fibers[first + lane]->offered) << lane;
+  wait(Waits::kShuffle);
+  return all;
+}
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline void __syncwarp() { ::tandem::cuda_on_cpu::wait(::tandem::cuda_on_cpu::Waits::kShuffle); }
+inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
+  const unsigned long long old = *at;
+  *at += value;
+  return old;
+}

@@ -1,0 +1,187 @@
+// The DQN's kernels, compiled for the CPU and driven by the engine as on a card (kernels/cuda_on_cpu.h).
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "engine/card.h"
+#include "engine/determinism.h"
+#include "engine/snapshot.h"
+#include "engine/train_loop.h"
+#include "recipes/cuda_web_environment.cu"
+#include "recipes/web_agent_settings.h"
+#include "recipes/web_environment.h"
+#include "rl/cuda_dqn_learn.cu"
+#include "rl/cuda_dqn_net.cu"
+#include "rl/cuda_dqn_replay.cu"
+#include "rl/dqn.h"
+
+namespace tandem {
+namespace {
+
+// A card whose memory is the host's and whose kernels run thread by thread.
+class PlayedCard : public Card {
+ public:
+  Device& device() override { return cpu_device(); }
+  void prepare_thread() override {}
+  void fork(int) override {}
+  void branch(int) override {}
+  void join(int) override {}
+  void trim() override {}
+  void begin_peak() override {}
+  size_t peak_bytes() const override { return 0; }
+  size_t free_bytes() const override { return size_t{1} << 40; }
+  std::unique_ptr<Recording> record(const std::function<void()>&, std::string* refused) override {
+    *refused = "nothing is recorded here";
+    return nullptr;
+  }
+  void* part(const std::string& name) override {
+    static const DqnKernels dqn{cuda::queue_observe, cuda::queue_act,   cuda::queue_draws,
+                                cuda::queue_serve,   cuda::queue_learn, cuda::queue_applied};
+    if (name == "dqn") return const_cast<DqnKernels*>(&dqn);
+    return reinterpret_cast<void*>(&cuda::advance_web);
+  }
+  void hang() override {}
+  void* stream() override { return nullptr; }
+  void* current_stream() override { return nullptr; }
+  bool idle() override { return true; }
+  std::string kind_parts() override { return "{}"; }
+  std::string name() const override { return "played"; }
+  std::string memory_told() const override { return "enough"; }
+};
+
+class PlayedDqn : public ::testing::Test {
+ protected:
+  PlayedDqn() {
+    set_determinism();
+    use_card(std::make_unique<PlayedCard>());
+  }
+  ~PlayedDqn() override { use_card(nullptr); }
+};
+
+WebAgentSettings small(int64_t shards = 4) {
+  WebAgentSettings s;
+  s.seed = 3;
+  s.shards = shards;
+  s.batch_size = 8 * shards;
+  s.environments = 3;
+  s.capacity = shards * 3 * 40;
+  s.learning_starts = 30 * shards;
+  s.net.hidden = {64, 32};
+  s.net.head = 16;
+  s.steps = 100;
+  s.schedule.total_steps = 100;
+  s.epsilon_steps = 5;
+  s.target_rate = 0.1;
+  s.clip_norm = 0.05;
+  return s;
+}
+
+std::vector<Dqn::Named> worlds(const std::vector<std::string>& names) {
+  std::vector<Dqn::Named> agents;
+  for (const std::string& name : names) agents.push_back({name, std::make_unique<WebEnvironment>(web_agent_of(name))});
+  return agents;
+}
+
+class ByPhases : public Dqn {
+ public:
+  using Dqn::Dqn;
+  std::unique_ptr<WholeStep> whole_step(JobState&) override { return nullptr; }
+};
+
+template <class Kind>
+std::unique_ptr<TrainLoop> trained(const WebAgentSettings& settings, const std::vector<std::string>& names, int steps) {
+  auto loop = std::make_unique<TrainLoop>(settings, std::make_unique<Kind>(settings, worlds(names)),
+                                          ShardPlan::balance(static_cast<int>(settings.shards), std::vector{1.0}));
+  for (int i = 0; i < steps; ++i) loop->step();
+  return loop;
+}
+
+// Everything: weights, optimizer, targets, environments, replay.
+std::map<std::string, at::Tensor> all_of(TrainLoop& loop) {
+  std::map<std::string, at::Tensor> all;
+  const auto put = [&](const std::vector<NamedTensor>& tensors) {
+    for (const NamedTensor& t : tensors) all[t.name] = t.tensor.clone();
+  };
+  put(loop.state().model_tensors());
+  put(loop.state().replicated_state());
+  for (int shard = 0; shard < loop.state().shards(); ++shard) put(loop.state().shard_state(shard));
+  return all;
+}
+
+void expect_equal(TrainLoop& one, TrainLoop& other) {
+  const auto a = all_of(one), b = all_of(other);
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+}
+
+TEST_F(PlayedDqn, AWholeStepGivesTheBitsOfItsPhases) {
+  for (int64_t shards : {1, 6}) {
+    const WebAgentSettings settings = small(shards);
+    const auto whole = trained<Dqn>(settings, {"analysis"}, 4), phases = trained<ByPhases>(settings, {"analysis"}, 4);
+    SCOPED_TRACE(shards);
+    expect_equal(*whole, *phases);
+  }
+}
+
+TEST_F(PlayedDqn, AgentsSideBySideLearnWhatTheyLearnAlone) {
+  const WebAgentSettings settings = small();
+  const std::vector<std::string> names{"observation", "analysis"};
+  const auto together = trained<Dqn>(settings, names, 3), by_phases = trained<ByPhases>(settings, names, 3);
+  expect_equal(*together, *by_phases);
+  const auto all = all_of(*together);
+  for (const std::string& name : names) {
+    const auto alone = trained<Dqn>(settings, {name}, 3);
+    for (const NamedTensor& t : alone->state().model_tensors())
+      EXPECT_TRUE(at::equal(t.tensor, all.at(name + "." + t.name))) << name << " " << t.name;
+  }
+}
+
+TEST_F(PlayedDqn, TheOrderInWhichShardsAreVisitedDoesNotMatter) {
+  const WebAgentSettings settings = small();
+  const auto straight = trained<ByPhases>(settings, {"execution"}, 2);
+  auto crooked = trained<ByPhases>(settings, {"execution"}, 0);
+  crooked->visit_in_order({2, 0, 3, 1});
+  for (int i = 0; i < 2; ++i) crooked->step();
+  expect_equal(*straight, *crooked);
+}
+
+TEST_F(PlayedDqn, KernelsActStoreDrawAndLearnAsTheCpuDoes) {
+  for (const char* agent : {"requirements", "generation", "execution", "observation", "analysis", "evolution"}) {
+    const WebAgentSettings settings = small(2);
+    use_card(std::make_unique<PlayedCard>());
+    const auto card = trained<Dqn>(settings, {agent}, 1);
+    use_card(nullptr);
+    const auto cpu = trained<Dqn>(settings, {agent}, 1);
+    const auto a = all_of(*card), b = all_of(*cpu);
+    for (const auto& [name, tensor] : a) {
+      const at::Tensor& other = b.at(name);
+      // Environments, rings, priorities, draws.
+      if (name.starts_with("shard.") || name == "replicated.priority_sums") {
+        EXPECT_TRUE(at::equal(tensor, other)) << agent << " " << name;
+      } else if (name == "replicated.errors") {
+        EXPECT_TRUE(at::allclose(tensor, other, 1e-4, 1e-5)) << agent;
+      } else if (name == "optimizer.0") {  // the gradient, but for a factor
+        for (const ParameterSlot& slot : cpu->state().slots()) {
+          const at::Tensor g = tensor.narrow(0, slot.offset, slot.count), h = other.narrow(0, slot.offset, slot.count);
+          EXPECT_LT((g - h).abs().max().item<float>(), 1e-5f * other.abs().max().item<float>())
+              << agent << " " << slot.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(AgentsSideBySide, LearnOnTheCpuWhatTheyLearnAlone) {
+  set_determinism();
+  const WebAgentSettings settings = small();
+  const std::vector<std::string> names{"generation", "analysis"};
+  const auto together = trained<Dqn>(settings, names, 8);
+  const auto all = all_of(*together);
+  for (const std::string& name : names) {
+    const auto alone = trained<Dqn>(settings, {name}, 8);
+    for (const NamedTensor& t : alone->state().model_tensors())
+      EXPECT_TRUE(at::equal(t.tensor, all.at(name + "." + t.name))) << name << " " << t.name;
+  }
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,302 @@
+// rl/cuda_dqn_learn.cu -- the loss of the dueling net on a card, and the way back to the gradients of its weights.
+#include "kernels/random_fill_math.h"
+#include "rl/cuda_dqn.h"
+#include "rl/cuda_dqn_products.h"
+#include "rl/cuda_dqn_values.h"
+#include "rl/priority.h"
+
+namespace tandem::cuda {
+namespace {
+
+// Errors, the loss, and its gradient down to the heads' features: one warp a row.
+constexpr int kLossWarps = 8;
+
+__device__ int64_t warp_least(int64_t x) {
+#pragma unroll
+  for (int width = 16; width > 0; width /= 2) {
+    const int64_t other = __shfl_xor_sync(kWholeWarp, x, width);
+    x = other < x ? other : x;
+  }
+  return x;
+}
+
+__global__ void __launch_bounds__(kLossWarps * 32) loss(DqnShape shape, DqnPlaces places, DqnWork work, float* tail) {
+  __shared__ int64_t least_of[kLossWarps];
+  const int set = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int index = set / shape.count, shard = set % shape.count + shape.first;
+  const DqnJob& job = work.jobs[index];
+  int64_t least = kLargestPriority + 1;
+  if (tail) {  // known to all, from the combined maximum
+    least = job.tops[1];
+  } else {  // this worker has all shards
+    const int64_t* const priorities = work.priority + int64_t{index} * shape.batch;
+    for (int k = threadIdx.x; k < shape.batch; k += kLossWarps * 32)
+      least = priorities[k] < least ? priorities[k] : least;
+    least = warp_least(least);
+    if (lane == 0) least_of[warp] = least;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < kLossWarps; ++w) least = least_of[w] < least ? least_of[w] : least;
+    if (threadIdx.x == 0 && blockIdx.x == 0 && set % shape.count == 0) job.tops[1] = least;
+  }
+  const int r = blockIdx.x * kLossWarps + warp;
+  if (r >= shape.piece) return;
+  const float share = static_cast<float>(1 / static_cast<double>(shape.batch));
+  const int features = 2 * shape.head;
+  float* const errors = tail ? tail + int64_t{index} * (2 + shape.batch) + 2 : job.errors;
+  const int64_t row = int64_t{set} * shape.piece + r;
+  const float* const both = work.both + (int64_t{set} * 3 * shape.piece + r) * features;
+  const float weight = importance_weight(work.priority[row], least, work.order->beta) * share;
+  float own[kMostCardActions], next[kMostCardActions], judged[kMostCardActions];
+  values_of(shape, places, job.net, both, own);
+  values_of(shape, places, job.net, both + int64_t{shape.piece} * features, next);
+  values_of(shape, places, job.target, both + int64_t{2} * shape.piece * features, judged);
+  const float goal = work.reward[row] + work.discount[row] * number(judged, best_of(shape, next));
+  const int action = work.action[row];
+  const float q = number(own, action), error = q - goal, size = fabsf(error);
+  const float g = weight * fminf(fmaxf(error, -1.0f), 1.0f), mean = g / static_cast<float>(shape.actions);
+  float* const out = work.out_grad + row * (1 + shape.actions);
+  if (lane == 0) {
+    errors[shard * shape.piece + r] = size;
+    work.row_loss[row] = weight * (size < 1 ? 0.5f * error * error : size - 0.5f);
+    work.row_q[row] = q * share;
+    out[0] = g;
+  }
+  if (lane < shape.actions) out[1 + lane] = (lane == action ? g : 0.0f) - mean;
+  float* const back = work.both_grad + row * features;
+  for (int i = lane; i < shape.head; i += 32) {
+    back[i] = both[i] > 0 ? g * job.net[places.value + i] : 0.0f;
+    float sum = 0;
+#pragma unroll
+    for (int a = 0; a < kMostCardActions; ++a)
+      if (a < shape.actions)
+        sum = fmaf((a == action ? g : 0.0f) - mean, job.net[places.advantage + a * shape.head + i], sum);
+    back[shape.head + i] = both[shape.head + i] > 0 ? sum : 0.0f;
+  }
+}
+
+// ---- the way back ----
+
+// out = in * weight, of rows that are learned from.
+__global__ void __launch_bounds__(kDepthGroups* kTileThreads)
+    linear_back(DqnShape shape, DqnWork work, const float* in, float* out, int64_t weight, int in_width,
+                int out_width) {
+  __shared__ TileMemory memory[kDepthGroups];
+  const int set = blockIdx.z, first_row = blockIdx.y * kTileRows, first_column = blockIdx.x * kTileColumns;
+  const float* const net = work.jobs[set / shape.count].net;
+  float sums[4][4];
+  if (!deep_product<Lies::kDepthInside, Lies::kDepthOutside>(
+          sums, in + (int64_t{set} * shape.piece + first_row) * in_width, in_width, shape.piece - first_row,
+          net + weight + first_column, out_width, out_width - first_column, in_width, memory))
+    return;
+  const int row = first_row + threadIdx.x % kTileThreads / 16 * 4, column = first_column + threadIdx.x % 16 * 4;
+  if (column >= out_width) return;
+#pragma unroll
+  for (int r = 0; r < 4; ++r)
+    if (row + r < shape.piece)
+      *reinterpret_cast<float4*>(out + (int64_t{set} * shape.piece + row + r) * out_width + column) = {
+          sums[r][0], sums[r][1], sums[r][2], sums[r][3]};
+}
+
+struct NormBack {
+  const float *normed, *out, *inverse;  // of the forward pass; the first two of three kinds
+  float *dz, *dx;                       // dz holds the gradient of `out` at first
+  int64_t scale;
+  int width;
+};
+
+__global__ void __launch_bounds__(kNormWarps * 32) norm_back(DqnShape shape, DqnWork work, NormBack layer) {
+  const int lane = threadIdx.x % 32, row = blockIdx.x * kNormWarps + threadIdx.x / 32, set = blockIdx.z;
+  if (row >= shape.piece) return;
+  const float* const net = work.jobs[set / shape.count].net;
+  const int64_t there = (int64_t{set} * 3 * shape.piece + row) * layer.width;
+  const int64_t here = (int64_t{set} * shape.piece + row) * layer.width;
+  const float kept = shape.dropout > 0 ? dropout_shape(shape.dropout).kept_value : 1.0f;
+  float4 d[kMostFours], n[kMostFours];
+  float sum = 0, product = 0;
+#pragma unroll
+  for (int i = 0; i < kMostFours; ++i) {
+    const int column = (i * 32 + lane) * 4;
+    if (column >= layer.width) continue;
+    const float4 y = *reinterpret_cast<const float4*>(layer.out + there + column);
+    const float4 scale = *reinterpret_cast<const float4*>(net + layer.scale + column);
+    float4 dz = *reinterpret_cast<const float4*>(layer.dz + here + column);
+    dz = {y.x > 0 ? dz.x * kept : 0.0f, y.y > 0 ? dz.y * kept : 0.0f, y.z > 0 ? dz.z * kept : 0.0f,
+          y.w > 0 ? dz.w * kept : 0.0f};
+    *reinterpret_cast<float4*>(layer.dz + here + column) = dz;
+    n[i] = *reinterpret_cast<const float4*>(layer.normed + there + column);
+    d[i] = {dz.x * scale.x, dz.y * scale.y, dz.z * scale.z, dz.w * scale.w};
+    sum = sum + ((d[i].x + d[i].y) + (d[i].z + d[i].w));
+    product = product + ((d[i].x * n[i].x + d[i].y * n[i].y) + (d[i].z * n[i].z + d[i].w * n[i].w));
+  }
+  const float mean = warp_sum(sum) / static_cast<float>(layer.width);
+  const float along = warp_sum(product) / static_cast<float>(layer.width);
+  const float inverse = layer.inverse[int64_t{set} * shape.piece + row];
+#pragma unroll
+  for (int i = 0; i < kMostFours; ++i) {
+    const int column = (i * 32 + lane) * 4;
+    if (column >= layer.width) continue;
+    *reinterpret_cast<float4*>(layer.dx + here + column) = {
+        inverse * ((d[i].x - mean) - n[i].x * along), inverse * ((d[i].y - mean) - n[i].y * along),
+        inverse * ((d[i].z - mean) - n[i].z * along), inverse * ((d[i].w - mean) - n[i].w * along)};
+  }
+}
+
+// ---- gradients of the weights, added up along the tree of shards ----
+
+// One matrix: gradient[o][i] = sum over rows of dy[row][o] * x[row][i].
+struct Matrix {
+  const float *dy, *x;
+  int64_t x_set;  // floats from one set's x to the next
+  int64_t to;
+  int out, in, first_block;
+};
+struct Matrices {
+  Matrix of[3];
+  int blocks;
+};
+
+__device__ void matrix_gradient(const DqnShape& shape, const DqnWork& work, const Matrix& m, int tile, int job,
+                                float* gradient, TileMemory& memory) {
+  const int across = (m.in + kTileColumns - 1) / kTileColumns;
+  const int first_out = tile / across * kTileRows, first_in = tile % across * kTileColumns;
+  Stack<16, kMostCardDepth> stack;
+  for (int s = 0; s < shape.count; ++s) {
+    const int64_t set = int64_t{job} * shape.count + s;
+    float sums[4][4];
+    tile_product<Lies::kDepthOutside, Lies::kDepthOutside>(sums, m.dy + set * shape.piece * m.out + first_out, m.out,
+                                                           m.out - first_out, m.x + set * m.x_set + first_in, m.in,
+                                                           m.in - first_in, shape.piece, memory);
+    float flat[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) flat[i] = sums[i / 4][i % 4];
+    stack.push(flat, shape.merges[s]);
+  }
+  const float(&sum)[16] = stack.top();
+  const int row = first_out + threadIdx.x / 16 * 4, column = first_in + threadIdx.x % 16 * 4;
+  if (column >= m.in) return;
+#pragma unroll
+  for (int r = 0; r < 4; ++r)
+    if (row + r < m.out)
+      *reinterpret_cast<float4*>(gradient + m.to + int64_t{row + r} * m.in + column) = {sum[4 * r], sum[4 * r + 1],
+                                                                                        sum[4 * r + 2], sum[4 * r + 3]};
+}
+
+// Sums of one column over rows: a[row][column], or a times b there.
+struct Column {
+  const float *a, *b;
+  int64_t a_row, b_row, a_set, b_set;
+};
+
+__device__ float column_sum(const DqnShape& shape, const Column& c, int64_t set) {
+  const float *a = c.a + set * c.a_set, *b = c.b ? c.b + set * c.b_set : nullptr;
+  float sum = 0;
+#pragma unroll 8
+  for (int r = 0; r < shape.piece; ++r) sum = b ? fmaf(a[r * c.a_row], b[r * c.b_row], sum) : sum + a[r * c.a_row];
+  return sum;
+}
+
+constexpr int64_t kNoColumn = -1, kLossColumn = -2, kQColumn = -3;
+
+// Biases, norms, the two output layers, then loss and mean Q: number i of them all, and where its gradient goes.
+__device__ int64_t column_of(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, int i, Column& c) {
+  const int64_t rows = shape.piece, outs = 1 + shape.actions, both = 2 * shape.head;
+  const auto norm = [&](const float* dx, const float* dz, const float* normed, int width, int64_t bias, int64_t scale,
+                        int64_t shift) -> int64_t {
+    const int part = i / width, at = i % width;
+    const float* const from = part == 0 ? dx : dz;
+    c = {from + at, part == 1 ? normed + at : nullptr, width, width, rows * width, 3 * rows * width};
+    return (part == 0 ? bias : part == 1 ? scale : shift) + at;
+  };
+  if (i < 3 * shape.wide) return norm(w.dx1, w.dz1, w.sums1, shape.wide, p.b1, p.scale1, p.shift1);
+  i -= 3 * shape.wide;
+  if (i < 3 * shape.narrow) return norm(w.dx2, w.dz2, w.sums2, shape.narrow, p.b2, p.scale2, p.shift2);
+  i -= 3 * shape.narrow;
+  if (i < both) {
+    c = {w.both_grad + i, nullptr, both, 0, rows * both, 0};
+    return p.heads_bias + i;
+  }
+  i -= static_cast<int>(both);
+  if (i < shape.head) {
+    c = {w.out_grad, w.both + i, outs, both, rows * outs, 3 * rows * both};
+    return p.value + i;
+  }
+  i -= shape.head;
+  if (i < shape.actions * shape.head) {
+    c = {w.out_grad + 1 + i / shape.head,
+         w.both + shape.head + i % shape.head,
+         outs,
+         both,
+         rows * outs,
+         3 * rows * both};
+    return p.advantage + i;
+  }
+  i -= shape.actions * shape.head;
+  if (i < outs) {
+    c = {w.out_grad + i, nullptr, outs, 0, rows * outs, 0};
+    return i == 0 ? p.value_bias : p.advantage_bias + i - 1;
+  }
+  i -= static_cast<int>(outs);
+  if (i >= 2) return kNoColumn;
+  c = {i == 0 ? w.row_loss : w.row_q, nullptr, 1, 0, rows, 0};
+  return i == 0 ? kLossColumn : kQColumn;
+}
+
+__global__ void __launch_bounds__(kTileThreads)
+    weight_gradients(DqnShape shape, DqnPlaces places, DqnWork work, Matrices matrices, float* gradient, float* tail) {
+  __shared__ TileMemory memory;
+  const int job = blockIdx.y, block = blockIdx.x;
+  float* const to = gradient + work.jobs[job].place;
+  if (block < matrices.blocks) {
+    int which = 0;
+    while (which < 2 && block >= matrices.of[which + 1].first_block) ++which;
+    matrix_gradient(shape, work, matrices.of[which], block - matrices.of[which].first_block, job, to, memory);
+    return;
+  }
+  Column column;
+  const int64_t at =
+      column_of(shape, places, work, (block - matrices.blocks) * kTileThreads + static_cast<int>(threadIdx.x), column);
+  if (at == kNoColumn) return;
+  Stack<1, kMostCardDepth> stack;
+  for (int s = 0; s < shape.count; ++s)
+    stack.push({column_sum(shape, column, int64_t{job} * shape.count + s)}, shape.merges[s]);
+  float* const told = tail ? tail + int64_t{job} * (2 + shape.batch) : work.job_sums + 2 * job;
+  (at == kLossColumn ? told[0] : at == kQColumn ? told[1] : to[at]) = stack.top()[0];
+}
+
+}  // namespace
+
+void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, float* gradient, float* tail,
+                 CUstream_st* stream) {
+  queue_forward(shape, p, w, w.states, 2, 3, shape.piece, true, stream);
+  TANDEM_LAUNCH("dqn loss", loss, dim3(cuts(shape.piece, kLossWarps), shape.sets()), dim3(kLossWarps * 32), stream,
+                shape, p, w, tail);
+  const auto back = [&](const float* in, float* out, int64_t weight, int in_width, int out_width) {
+    TANDEM_LAUNCH("dqn linear back", linear_back,
+                  dim3(cuts(out_width, kTileColumns), cuts(shape.piece, kTileRows), shape.sets()),
+                  dim3(kDepthGroups * kTileThreads), stream, shape, w, in, out, weight, in_width, out_width);
+  };
+  const auto norm = [&](const NormBack& layer) {
+    TANDEM_LAUNCH("dqn norm back", norm_back, dim3(cuts(shape.piece, kNormWarps), 1, shape.sets()),
+                  dim3(kNormWarps * 32), stream, shape, w, layer);
+  };
+  back(w.both_grad, w.dz2, p.heads, 2 * shape.head, shape.narrow);
+  norm({w.sums2, w.out2, w.inverse2, w.dz2, w.dx2, p.scale2, shape.narrow});
+  back(w.dx2, w.dz1, p.w2, shape.narrow, shape.wide);
+  norm({w.sums1, w.out1, w.inverse1, w.dz1, w.dx1, p.scale1, shape.wide});
+  const int64_t rows = shape.piece;
+  Matrices matrices{{{w.dx1, w.states, 2 * rows * shape.state, p.w1, shape.wide, shape.state, 0},
+                     {w.dx2, w.out1, 3 * rows * shape.wide, p.w2, shape.narrow, shape.wide, 0},
+                     {w.both_grad, w.out2, 3 * rows * shape.narrow, p.heads, 2 * shape.head, shape.narrow, 0}},
+                    0};
+  for (Matrix& m : matrices.of) {
+    m.first_block = matrices.blocks;
+    matrices.blocks += static_cast<int>(cuts(m.out, kTileRows) * cuts(m.in, kTileColumns));
+  }
+  const int columns =
+      3 * shape.wide + 3 * shape.narrow + 2 * shape.head + (1 + shape.actions) * shape.head + 1 + shape.actions + 2;
+  TANDEM_LAUNCH("dqn weights", weight_gradients, dim3(matrices.blocks + cuts(columns, kTileThreads), shape.jobs),
+                dim3(kTileThreads), stream, shape, p, w, matrices, gradient, tail);
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,170 @@
+// rl/cuda_dqn_net.cu -- the dueling net on a card: forward, for acting and learning, and what is decided by it.
+#include "kernels/random_fill_math.h"
+#include "rl/cuda_dqn.h"
+#include "rl/cuda_dqn_products.h"
+#include "rl/cuda_dqn_values.h"
+
+namespace tandem::cuda {
+namespace {
+
+// ---- hidden layers ----
+
+// One linear layer of a pass: out = in * weight^T + bias, for `kinds` groups of rows of every set. Kind 2 goes through
+// the target network; kinds beyond `in_kinds` read the last group.
+struct Linear {
+  const float* in;
+  float* out;
+  int64_t weight, bias;
+  int in_kinds, kinds, rows, in_width, out_width;
+  bool relu;
+};
+
+__global__ void __launch_bounds__(kDepthGroups* kTileThreads) linear(DqnShape shape, DqnWork work, Linear layer) {
+  __shared__ TileMemory memory[kDepthGroups];
+  const int row_tiles = (layer.rows + kTileRows - 1) / kTileRows;
+  const int set = blockIdx.z, kind = blockIdx.y / row_tiles, first_row = blockIdx.y % row_tiles * kTileRows;
+  const int first_column = blockIdx.x * kTileColumns;
+  const DqnJob& job = work.jobs[set / shape.count];
+  const float* const net = kind == 2 ? job.target : job.net;
+  const int in_kind = kind < layer.in_kinds ? kind : layer.in_kinds - 1;
+  const float* const in =
+      layer.in + ((int64_t{set} * layer.in_kinds + in_kind) * layer.rows + first_row) * layer.in_width;
+  float sums[4][4];
+  if (!deep_product<Lies::kDepthInside, Lies::kDepthInside>(
+          sums, in, layer.in_width, layer.rows - first_row, net + layer.weight + int64_t{first_column} * layer.in_width,
+          layer.in_width, layer.out_width - first_column, layer.in_width, memory))
+    return;
+  const int row = first_row + threadIdx.x % kTileThreads / 16 * 4, column = first_column + threadIdx.x % 16 * 4;
+  if (column >= layer.out_width) return;
+  const float4 bias = *reinterpret_cast<const float4*>(net + layer.bias + column);
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    if (row + r >= layer.rows) continue;
+    float4 y = {sums[r][0] + bias.x, sums[r][1] + bias.y, sums[r][2] + bias.z, sums[r][3] + bias.w};
+    if (layer.relu) y = {fmaxf(y.x, 0), fmaxf(y.y, 0), fmaxf(y.z, 0), fmaxf(y.w, 0)};
+    float* const out =
+        layer.out + ((int64_t{set} * layer.kinds + kind) * layer.rows + row + r) * layer.out_width + column;
+    *reinterpret_cast<float4*>(out) = y;
+  }
+}
+
+// Layer norm, ReLU and dropout: one warp a row, four numbers a lane at a time. Rows of kind 0, where `learning`, have
+// dropout and keep what the way back needs: normed in place of the sums, and the inverse deviation.
+struct Norm {
+  float *sums, *out, *inverse;
+  int64_t scale, shift;
+  int kinds, rows, width;
+  bool learning;
+  uint32_t site;
+};
+
+__global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, DqnWork work, Norm layer) {
+  const int lane = threadIdx.x % 32, row = blockIdx.x * kNormWarps + threadIdx.x / 32;
+  const int kind = blockIdx.y, set = blockIdx.z;
+  if (row >= layer.rows) return;
+  const DqnJob& job = work.jobs[set / shape.count];
+  const float* const net = kind == 2 ? job.target : job.net;
+  const int64_t at = ((int64_t{set} * layer.kinds + kind) * layer.rows + row) * layer.width;
+  const bool learned = layer.learning && kind == 0;
+  float4 x[kMostFours];
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kMostFours; ++i) {
+    const int column = (i * 32 + lane) * 4;
+    if (column >= layer.width) continue;
+    x[i] = *reinterpret_cast<const float4*>(layer.sums + at + column);
+    sum = sum + ((x[i].x + x[i].y) + (x[i].z + x[i].w));
+  }
+  const float mean = warp_sum(sum) / static_cast<float>(layer.width);
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < kMostFours; ++i) {
+    if ((i * 32 + lane) * 4 >= layer.width) continue;
+    x[i] = {x[i].x - mean, x[i].y - mean, x[i].z - mean, x[i].w - mean};
+    squares = squares + ((x[i].x * x[i].x + x[i].y * x[i].y) + (x[i].z * x[i].z + x[i].w * x[i].w));
+  }
+  const float variance = warp_sum(squares) / static_cast<float>(layer.width);
+  const float inverse = 1.0f / sqrtf(variance + shape.epsilon_norm);
+  if (learned && lane == 0) layer.inverse[int64_t{set} * layer.rows + row] = inverse;
+  RandomKey key = work.order->key;
+  key.shard = work.worlds[set].shard;
+  key.site = layer.site;
+  const MaskShape mask = dropout_shape(shape.dropout);
+#pragma unroll
+  for (int i = 0; i < kMostFours; ++i) {
+    const int column = (i * 32 + lane) * 4;
+    if (column >= layer.width) continue;
+    const float4 scale = *reinterpret_cast<const float4*>(net + layer.scale + column);
+    const float4 shift = *reinterpret_cast<const float4*>(net + layer.shift + column);
+    const float4 normed = {x[i].x * inverse, x[i].y * inverse, x[i].z * inverse, x[i].w * inverse};
+    float4 y = {fmaxf(normed.x * scale.x + shift.x, 0), fmaxf(normed.y * scale.y + shift.y, 0),
+                fmaxf(normed.z * scale.z + shift.z, 0), fmaxf(normed.w * scale.w + shift.w, 0)};
+    if (learned) {
+      *reinterpret_cast<float4*>(layer.sums + at + column) = normed;
+      if (shape.dropout > 0) {
+        const PhiloxBlock drawn = random_block(key, static_cast<uint64_t>(int64_t{row} * layer.width + column) / 4);
+        y = {y.x * mask_from_u32(drawn.word[0], mask), y.y * mask_from_u32(drawn.word[1], mask),
+             y.z * mask_from_u32(drawn.word[2], mask), y.w * mask_from_u32(drawn.word[3], mask)};
+      }
+    }
+    *reinterpret_cast<float4*>(layer.out + at + column) = y;
+  }
+}
+
+// ---- decisions ----
+
+constexpr int kDecideWarps = 4;
+
+__global__ void __launch_bounds__(kDecideWarps * 32) decide(DqnShape shape, DqnPlaces places, DqnWork work) {
+  const int lane = threadIdx.x % 32, e = blockIdx.x * kDecideWarps + threadIdx.x / 32, set = blockIdx.z;
+  if (e >= shape.environments) return;
+  const int64_t row = int64_t{set} * shape.environments + e;
+  const DqnShard& shard = work.shards[set];
+  const int64_t leaf = e * shape.rows + shard.written[e] % shape.rows;  // what it decides upon goes to the ring
+  for (int i = lane; i < shape.state; i += 32)
+    shard.seen[leaf * shape.state + i] = work.observed[row * shape.state + i];
+  float q[kMostCardActions];
+  values_of(shape, places, work.jobs[set / shape.count].net, work.both + row * 2 * shape.head, q);
+  if (lane != 0) return;
+  RandomKey key = work.order->key;
+  key.shard = work.worlds[set].shard;
+  key.site = kExplore;
+  int action = best_of(shape, q);
+  if (static_cast<double>(random_uniform(key, static_cast<uint64_t>(e))) < work.order->explore) {
+    key.site = kMove;
+    action = static_cast<int>(random_below(key, static_cast<uint64_t>(e), static_cast<uint32_t>(shape.actions)));
+  }
+  work.actions[row] = action;
+}
+
+}  // namespace
+
+void queue_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, const float* in, int in_kinds,
+                   int kinds, int rows, bool learning, CUstream_st* stream) {
+  const auto product = [&](const float* from, float* to, int from_kinds, int64_t weight, int64_t bias, int in_width,
+                           int out_width, bool relu) {
+    const Linear layer{from, to, weight, bias, from_kinds, kinds, rows, in_width, out_width, relu};
+    TANDEM_LAUNCH("dqn linear", linear,
+                  dim3(cuts(out_width, kTileColumns), kinds * cuts(rows, kTileRows), shape.sets()),
+                  dim3(kDepthGroups * kTileThreads), stream, shape, w, layer);
+  };
+  const auto norm = [&](float* sums, float* out, float* inverse, int64_t scale, int64_t shift, int width,
+                        uint32_t site) {
+    const Norm layer{sums, out, inverse, scale, shift, kinds, rows, width, learning, site};
+    TANDEM_LAUNCH("dqn norm", norm_relu, dim3(cuts(rows, kNormWarps), kinds, shape.sets()), dim3(kNormWarps * 32),
+                  stream, shape, w, layer);
+  };
+  product(in, w.sums1, in_kinds, p.w1, p.b1, shape.state, shape.wide, false);
+  norm(w.sums1, w.out1, w.inverse1, p.scale1, p.shift1, shape.wide, kDropout);
+  product(w.out1, w.sums2, kinds, p.w2, p.b2, shape.wide, shape.narrow, false);
+  norm(w.sums2, w.out2, w.inverse2, p.scale2, p.shift2, shape.narrow, kDropout + 1);
+  product(w.out2, w.both, kinds, p.heads, p.heads_bias, shape.narrow, 2 * shape.head, true);
+}
+
+void queue_decisions(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
+  queue_forward(shape, places, work, work.observed, 1, 1, shape.environments, false, stream);
+  TANDEM_LAUNCH("dqn decide", decide, dim3(cuts(shape.environments, kDecideWarps), 1, shape.sets()),
+                dim3(kDecideWarps * 32), stream, shape, places, work);
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,266 @@
+// rl/cuda_dqn_replay.cu -- replay on a card: storing, priorities, drawing; and what follows an update.
+#include "kernels/cuda_portable.h"
+#include "rl/cuda_dqn.h"
+#include "rl/cuda_dqn_products.h"
+#include "rl/draws_of_step.h"
+#include "rl/priority.h"
+
+namespace tandem::cuda {
+namespace {
+
+constexpr int kFanBits = 4, kFan = 1 << kFanBits;  // of rl/priority_tree.h
+
+// Sums of integers: whoever adds first, they are the same.
+__device__ void set_priority(const DqnShape& shape, int64_t* tree, int64_t leaf, int64_t priority) {
+  const int64_t difference = priority - tree[leaf];
+  tree[leaf] = priority;
+  if (difference == 0) return;
+  for (int level = 1; level < shape.levels; ++level) {
+    leaf >>= kFanBits;
+    atomicAdd(reinterpret_cast<unsigned long long*>(tree + shape.level_first[level] + leaf),
+              static_cast<unsigned long long>(difference));
+  }
+}
+
+constexpr int kStoreThreads = 256;
+
+// One block a set: the last draws' priorities, then what the environments did (Replay::add; decide() has put the
+// observations into the rings).
+__global__ void __launch_bounds__(kStoreThreads) store(DqnShape shape, DqnWork work) {
+  __shared__ int32_t drawn[kMostCardBatch];
+  const int set = blockIdx.x;
+  const DqnJob& job = work.jobs[set / shape.count];
+  const DqnShard& shard = work.shards[set];
+  for (int k = threadIdx.x; k < shape.batch; k += kStoreThreads) drawn[k] = shard.drawn[k];
+  __syncthreads();
+  for (int k = threadIdx.x; k < shape.batch; k += kStoreThreads) {
+    const int32_t row = drawn[k];
+    const float error = job.errors[k];
+    if (row < 0 || error < 0) continue;
+    bool last = true;  // of the draws of this row: it is the one whose error stays
+    for (int other = k + 1; other < shape.batch; ++other) last = last && drawn[other] != row;
+    if (last) set_priority(shape, shard.tree, row, priority_of(error, shape.alpha));
+  }
+  __syncthreads();
+  const int64_t top = job.tops[0];
+  for (int e = threadIdx.x; e < shape.environments; e += kStoreThreads) {
+    const int64_t at = int64_t{set} * shape.environments + e, now = shard.written[e];
+    const int64_t leaf = e * shape.rows + now % shape.rows;
+    const End end = static_cast<End>(work.ends[at]);
+    const float sum = shard.returns[e] + work.rewards[at];
+    work.ended[at] = end != End::kNone;
+    work.ended_returns[at] = sum;
+    shard.returns[e] = end != End::kNone ? 0.0f : sum;
+    set_priority(shape, shard.tree, leaf, 0);
+    shard.rows[leaf] = {work.rewards[at], work.actions[at], end, 0};
+    shard.written[e] = now + 1;
+    for (int64_t back = 0; back <= shape.n_step && back <= now; ++back) {
+      const int64_t row = e * shape.rows + (now - back) % shape.rows;
+      if (back > 0 && (shard.rows[row].end != End::kNone || shard.rows[row].closing)) break;
+      if (end != End::kNone || back == shape.n_step) set_priority(shape, shard.tree, row, top);
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  float returns = 0;
+  int64_t episodes = 0;
+  const int64_t first = int64_t{set} * shape.environments;
+#pragma unroll 16
+  for (int e = 0; e < shape.environments; ++e) {
+    const float sum = work.ended_returns[first + e];
+    const bool ended = work.ended[first + e];
+    returns = ended ? returns + sum : returns;
+    episodes += ended;
+  }
+  work.shard_returns[set] = returns;
+  work.shard_episodes[set] = episodes;
+}
+
+// PriorityTree::find by a warp: a level's sixteen are fetched together.
+__device__ int64_t find(const DqnShape& shape, const int64_t* tree, int64_t at) {
+  const int lane = threadIdx.x % 32;
+  int64_t index = 0;
+  for (int level = shape.levels - 2; level >= 0; --level) {
+    index <<= kFanBits;
+    const int64_t first = shape.level_first[level], last = shape.level_first[level + 1];
+    const bool there = lane < kFan && first + index + lane < last;
+    int64_t upto = there ? tree[first + index + lane] : 0;  // with those before it
+#pragma unroll
+    for (int d = 1; d < kFan; d *= 2) {
+      const int64_t other = __shfl_up_sync(kWholeWarp, upto, d);
+      if (lane >= d) upto += other;
+    }
+    const int chosen = __ffs(static_cast<int>(__ballot_sync(kWholeWarp, lane < kFan && at < upto))) - 1;
+    const int64_t before = __shfl_sync(kWholeWarp, upto, chosen > 0 ? chosen - 1 : 0);
+    if (chosen > 0) at -= before;
+    index += chosen;
+  }
+  return index;
+}
+
+// Replay::take by a warp.
+__device__ Transition take(const DqnShape& shape, const DqnShard& shard, int64_t row, float* before, float* after) {
+  const int lane = threadIdx.x % 32;
+  const int64_t base = row / shape.rows * shape.rows;
+  Transition t{0, 1, shard.rows[row].action};
+  int64_t at = row;
+  for (int k = 0; k < shape.n_step; ++k) {
+    t.reward = t.reward + t.discount * shard.rows[at].reward;
+    t.discount = t.discount * shape.gamma;
+    const End end = shard.rows[at].end;
+    if (end == End::kOver) t.discount = 0;
+    at = at + 1 == base + shape.rows ? base : at + 1;
+    if (end != End::kNone) break;
+  }
+  const float* const first = shard.seen + row * shape.state;
+  const float* const later = shard.seen + (t.discount == 0 ? row : at) * shape.state;
+  for (int i = lane; i < shape.state; i += 32) {
+    before[i] = first[i];
+    after[i] = later[i];
+  }
+  return t;
+}
+
+constexpr int kDrawWarps = 4;
+
+__global__ void __launch_bounds__(kDrawWarps * 32) draw(DqnShape shape, DqnWork work) {
+  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, index = blockIdx.y;
+  if (k >= shape.batch) return;
+  const DqnShard* const shards = work.shards + int64_t{index} * shape.shards;
+  const int64_t root = shape.level_first[shape.levels - 1];
+  int64_t total = 0;
+  for (int s = 0; s < shape.shards; ++s) total += shards[s].tree[root];
+  if (k == 0)
+    for (int s = lane; s < shape.shards; s += 32) work.jobs[index].sums[s] = shards[s].tree[root];
+  RandomKey key = work.order->key;
+  key.site = kDraw;
+  int64_t at = place_of_draw(key, k, shape.batch, total);
+  int owner = 0;
+  while (owner < shape.shards - 1 && at >= shards[owner].tree[root]) at -= shards[owner++].tree[root];
+  const int64_t row = find(shape, shards[owner].tree, at);
+  for (int s = lane; s < shape.shards; s += 32) shards[s].drawn[k] = s == owner ? static_cast<int32_t>(row) : -1;
+  const int learner = k / shape.piece, r = k % shape.piece;
+  const int64_t set = int64_t{index} * shape.shards + learner;
+  float* const before = work.states + (set * 2 * shape.piece + r) * shape.state;
+  const Transition t = take(shape, shards[owner], row, before, before + int64_t{shape.piece} * shape.state);
+  if (lane != 0) return;
+  const int64_t to = set * shape.piece + r;
+  work.reward[to] = t.reward;
+  work.discount[to] = t.discount;
+  work.action[to] = t.action;
+  work.priority[to] = shards[owner].tree[row];
+}
+
+__global__ void __launch_bounds__(kDrawWarps * 32) serve(DqnShape shape, DqnWork work, DrawnRow* heads, float* states) {
+  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, set = blockIdx.y;
+  if (k >= shape.batch) return;
+  const DqnJob& job = work.jobs[set / shape.count];
+  const int me = set % shape.count + shape.first;
+  int64_t total = 0, before = 0;
+  for (int s = 0; s < shape.shards; ++s) {
+    if (s < me) before += job.sums[s];
+    total += job.sums[s];
+  }
+  RandomKey key = work.order->key;
+  key.site = kDraw;
+  const int64_t at = place_of_draw(key, k, shape.batch, total) - before;
+  const DqnShard& shard = work.shards[set];
+  const bool mine = at >= 0 && at < job.sums[me];
+  DrawnRow& head = heads[int64_t{set} * shape.batch + k];
+  if (!mine) {
+    if (lane == 0) {
+      shard.drawn[k] = -1;
+      head.draw = -1;
+    }
+    return;
+  }
+  const int64_t row = find(shape, shard.tree, at);
+  float* const to = states + (int64_t{set} * shape.batch + k) * 2 * shape.state;
+  const Transition t = take(shape, shard, row, to, to + shape.state);
+  if (lane != 0) return;
+  shard.drawn[k] = static_cast<int32_t>(row);
+  head = {shard.tree[row], k, t.action, t.reward, t.discount};
+}
+
+constexpr int kApplyThreads = 256;
+
+__device__ float along_tree(const DqnShape& shape, const float* of_shards) {
+  Stack<1, kMostCardDepth> stack;
+  for (int s = 0; s < shape.count; ++s) stack.push({of_shards[s]}, shape.merges[s]);
+  return stack.top()[0];
+}
+
+// Block 0 of a job: errors, the largest priority, what is told. The others: the target network.
+__global__ void __launch_bounds__(kApplyThreads) applied(DqnShape shape, DqnWork work, const UpdatePlan* plan) {
+  const int index = blockIdx.y;
+  const DqnJob& job = work.jobs[index];
+  if (blockIdx.x > 0) {
+    if (plan->skip) return;
+    const int64_t i = (int64_t{blockIdx.x} - 1) * kApplyThreads + threadIdx.x;
+    if (i * 4 >= shape.job_floats) return;
+    float4 target = reinterpret_cast<float4*>(job.target)[i];
+    const float4 p = reinterpret_cast<const float4*>(job.net)[i];
+    const float tau = shape.target_rate;
+    target = {target.x + tau * (p.x - target.x), target.y + tau * (p.y - target.y), target.z + tau * (p.z - target.z),
+              target.w + tau * (p.w - target.w)};
+    reinterpret_cast<float4*>(job.target)[i] = target;
+    return;
+  }
+  __shared__ float largest[kApplyThreads / 32];
+  float most = 0;
+  for (int k = threadIdx.x; k < shape.batch; k += kApplyThreads) {
+    most = job.errors[k] > most ? job.errors[k] : most;
+    if (plan->skip) job.errors[k] = -1.0f;
+  }
+#pragma unroll
+  for (int width = 16; width > 0; width /= 2) {
+    const float other = __shfl_xor_sync(kWholeWarp, most, width);
+    most = other > most ? other : most;
+  }
+  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int i = 1; i < kApplyThreads / 32; ++i) most = largest[i] > most ? largest[i] : most;
+  if (!plan->skip) {
+    const int64_t priority = priority_of(most, shape.alpha);
+    if (priority > job.tops[0]) job.tops[0] = priority;
+  }
+  const int64_t first = int64_t{index} * shape.count;
+  DqnTold told{work.job_sums[2 * index], work.job_sums[2 * index + 1], along_tree(shape, work.shard_returns + first), 0,
+               0};
+  for (int s = 0; s < shape.count; ++s) told.episodes += work.shard_episodes[first + s];
+  work.told[index] = told;
+}
+
+}  // namespace
+
+void queue_observe(const DqnShape& shape, const DqnWork& work, CardAdvance advance, CUstream_st* stream) {
+  advance(work.worlds, shape.sets(), shape.environments, &work.order->key, kLuck, kNewEpisode, true, stream);
+}
+
+void queue_act(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CardAdvance advance,
+               CUstream_st* stream) {
+  if (advance) {
+    queue_decisions(shape, places, work, stream);
+    advance(work.worlds, shape.sets(), shape.environments, &work.order->key, kLuck, kNewEpisode, false, stream);
+  }
+  TANDEM_LAUNCH("dqn store", store, dim3(shape.sets()), dim3(kStoreThreads), stream, shape, work);
+}
+
+void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream) {
+  TANDEM_LAUNCH("dqn draw", draw, dim3(cuts(shape.batch, kDrawWarps), shape.jobs), dim3(kDrawWarps * 32), stream, shape,
+                work);
+}
+
+void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* heads, float* states, CUstream_st* stream) {
+  TANDEM_LAUNCH("dqn serve", serve, dim3(cuts(shape.batch, kDrawWarps), shape.sets()), dim3(kDrawWarps * 32), stream,
+                shape, work, heads, states);
+}
+
+void queue_applied(const DqnShape& shape, const DqnWork& work, const UpdatePlan* plan, CUstream_st* stream) {
+  // All jobs' nets are of one size.
+  TANDEM_LAUNCH("dqn applied", applied, dim3(1 + cuts(shape.job_floats, 4 * kApplyThreads), shape.jobs),
+                dim3(kApplyThreads), stream, shape, work, plan);
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,63 @@
+// rl/cuda_dqn_values.h -- from the heads' features of a row to the values of its actions, by one warp.
+#pragma once
+
+#include "rl/cuda_dqn_products.h"
+#include "rl/dqn_card.h"
+
+namespace tandem::cuda {
+
+__device__ inline float warp_sum(float x) {
+#pragma unroll
+  for (int width = 16; width > 0; width /= 2) x = x + __shfl_xor_sync(kWholeWarp, x, width);
+  return x;
+}
+
+// The values of all actions from a row of the heads' features; every lane gets them.
+__device__ inline void values_of(const DqnShape& shape, const DqnPlaces& places, const float* net, const float* both,
+                                 float (&q)[kMostCardActions]) {
+  const int lane = threadIdx.x % 32;
+  const float* const value = net + places.value;
+  const float* const advantage = net + places.advantage;
+  float worth = 0;
+#pragma unroll
+  for (int a = 0; a < kMostCardActions; ++a) q[a] = 0;
+  for (int i = lane; i < shape.head; i += 32) {
+    worth = fmaf(both[i], value[i], worth);
+    const float x = both[shape.head + i];
+#pragma unroll
+    for (int a = 0; a < kMostCardActions; ++a)
+      if (a < shape.actions) q[a] = fmaf(x, advantage[a * shape.head + i], q[a]);
+  }
+  worth = warp_sum(worth) + net[places.value_bias];
+  float mean = 0;
+#pragma unroll
+  for (int a = 0; a < kMostCardActions; ++a)
+    if (a < shape.actions) {
+      q[a] = warp_sum(q[a]) + net[places.advantage_bias + a];
+      mean = mean + q[a];
+    }
+  mean = mean / static_cast<float>(shape.actions);
+#pragma unroll
+  for (int a = 0; a < kMostCardActions; ++a) q[a] = worth + (q[a] - mean);
+}
+
+__device__ inline int best_of(const DqnShape& shape, const float (&q)[kMostCardActions]) {
+  int best = 0;
+  float most = q[0];
+#pragma unroll
+  for (int a = 1; a < kMostCardActions; ++a)
+    if (a < shape.actions && q[a] > most) {
+      most = q[a];
+      best = a;
+    }
+  return best;
+}
+__device__ inline float number(const float (&q)[kMostCardActions], int at) {
+  float x = q[0];
+#pragma unroll
+  for (int a = 1; a < kMostCardActions; ++a)
+    if (a == at) x = q[a];
+  return x;
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,152 @@
+// rl/dqn_card.h -- the DQN learner on a card: environments, replay, acting, drawing and the update as kernels of ours.
+//
+// Everything of a shard lies on the card. A launch serves any number of shards and of jobs (a job is one agent): what a
+// row, a draw or a weight becomes never depends on how many others are in the launch. All sums run in orders that the
+// code fixes, with explicit fused multiply-adds and no library, so the kernels give the same bits when they are
+// compiled for the CPU (kernels/cuda_on_cpu.h), where tests compare them with dueling_cpu.h and replay.h.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/philox.h"
+#include "kernels/update_plan.h"
+#include "rl/card_world.h"
+#include "rl/replay.h"
+
+namespace tandem {
+
+// The random streams of a DQN step.
+enum DqnSite : uint32_t {
+  kExplore,
+  kMove,
+  kLuck,
+  kNewEpisode,
+  kDraw,
+  kFirstMove,
+  kFirstLuck,
+  kFirstEpisode,
+  kDropout  // and one more for each further hidden layer
+};
+
+// Sizes that all jobs share.
+struct DqnShape {
+  int32_t jobs = 1, shards = 1;  // shards of a job, all of them
+  int32_t first = 0, count = 1;  // those that this launch serves
+  int32_t piece = 0, batch = 0;  // rows that a shard learns from; piece * shards
+  int32_t environments = 0;      // of a shard
+  int32_t state = 0, wide = 0, narrow = 0, head = 0, actions = 0;
+  int32_t n_step = 1, levels = 0;  // levels of the priority tree
+  int64_t rows = 0;                // of an environment's ring
+  int64_t job_floats = 0;          // weights of a job, padding included
+  int64_t level_first[10] = {};
+  float gamma = 1, epsilon_norm = 1e-5f, target_rate = 0;
+  double alpha = 0, dropout = 0;
+  int32_t merges[32] = {};  // sums of shards along the tree: how many are joined after each (see Stack)
+  int sets() const { return jobs * count; }
+};
+inline constexpr int kMostCardActions = 16;
+inline constexpr int kMostCardWidth = 1024;  // of a hidden layer
+inline constexpr int kMostCardBatch = 4096;
+inline constexpr int kMostCardDepth = 4;  // of the sums that wait while others are made
+
+// Where a job's tensors begin in its flat vector of weights; gradients lie alike.
+struct DqnPlaces {
+  int64_t w1, b1, scale1, shift1, w2, b2, scale2, shift2, heads, heads_bias, value, value_bias, advantage,
+      advantage_bias;
+};
+
+struct DqnJob {
+  const float* net;
+  float* target;
+  float* errors;  // [batch] of the last step's draws; below 0: none
+  int64_t* tops;  // the largest priority seen, the least one drawn
+  int64_t* sums;  // [shards] mass of each shard's priorities
+  int64_t place;  // where its weights begin among those of all jobs
+};
+
+struct DqnShard {
+  float* returns;
+  float* seen;
+  ReplayRow* rows;
+  int64_t* written;
+  int64_t* tree;
+  int32_t* drawn;
+};
+
+// What changes from step to step; read on the card.
+struct DqnOrder {
+  RandomKey key;
+  double explore = 0, beta = 0;
+};
+
+// What a step tells, of each job.
+struct DqnTold {
+  float loss, mean_q, returns;
+  int32_t pad;
+  int64_t episodes;
+};
+
+// Memory of the launches, all on the card. [set] counts job * count + shard - first.
+struct DqnWork {
+  const DqnJob* jobs;      // [jobs]
+  const DqnShard* shards;  // [set]
+  const CardSet* worlds;   // [set]
+  const DqnOrder* order;
+  // acting: [set][environments]
+  float *observed, *rewards, *ended_returns;
+  int32_t *actions, *ends, *ended;
+  // drawn: [set][...]
+  float* states;             // [2][piece][state]: before, after
+  float *reward, *discount;  // [piece]
+  int32_t* action;           // [piece]
+  int64_t* priority;         // [piece]
+  // activations: [set][kinds][rows][width]; kinds: learned from, chosen by, judged by
+  float *sums1, *out1, *sums2, *out2, *both;
+  float *inverse1, *inverse2;                // [set][piece]; sums of rows that are learned from become normed
+  float *both_grad, *dz2, *dx2, *dz1, *dx1;  // [set][piece][width]
+  float* out_grad;                           // [set][piece][1 + actions]
+  float *row_loss, *row_q;                   // [set][piece]
+  float* job_sums;                           // [jobs][2]: loss, mean Q
+  float* shard_returns;                      // [set]
+  int64_t* shard_episodes;                   // [set]
+  DqnTold* told;                             // [jobs]
+};
+
+namespace cuda {
+
+void queue_observe(const DqnShape& shape, const DqnWork& work, CardAdvance advance, CUstream_st* stream);
+// Last errors become priorities; one decision in each environment, stored. Without `advance` what was done last is
+// stored again.
+void queue_act(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CardAdvance advance,
+               CUstream_st* stream);
+// All draws of the step, by a worker that holds every shard; it writes states, reward, ... of `work`.
+void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream);
+// The draws in the mass of the shards served, for others to learn from: their transitions at `rows` [set][batch], those
+// of other shards untouched. jobs[].sums must hold the masses.
+struct DrawnRow {
+  int64_t priority;
+  int32_t draw, action;
+  float reward, discount;
+};
+void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* heads, float* states, CUstream_st* stream);
+// The update's gradient of what lies in states, reward, ...: the sum of the shards served along their tree, laid out as
+// the weights; padding is left as it is. Errors, loss and mean Q go to the jobs, or where there is a `tail` (loss, mean
+// Q, the errors of all draws, of each job) to it.
+void queue_learn(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, float* gradient, float* tail,
+                 CUstream_st* stream);
+// After the weights have moved, if plan says so: target networks, the largest priority; and what is told.
+void queue_applied(const DqnShape& shape, const DqnWork& work, const UpdatePlan* plan, CUstream_st* stream);
+
+}  // namespace cuda
+
+// The same by their addresses: they are in a library that a worker without a card never loads (Card::part("dqn")).
+struct DqnKernels {
+  decltype(&cuda::queue_observe) observe;
+  decltype(&cuda::queue_act) act;
+  decltype(&cuda::queue_draws) draws;
+  decltype(&cuda::queue_serve) serve;
+  decltype(&cuda::queue_learn) learn;
+  decltype(&cuda::queue_applied) applied;
+};
+
+}  // namespace tandem

@@ -1,0 +1,65 @@
+// rl/dqn_on_card.h -- the host's side of rl/dqn_card.h: where everything lies, and which launches make a step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/recipe.h"
+#include "rl/dqn_card.h"
+
+namespace tandem {
+
+class Dqn;
+
+// A transition as it travels between workers; two observations follow.
+struct TravellingRow {
+  int64_t priority;
+  int32_t draw, agent;
+  Transition transition;
+  int32_t unused = 0;
+};
+static_assert(sizeof(TravellingRow) == 32);
+
+class DqnOnCard {
+ public:
+  // Null where the card's kernels don't do: no card, environments that live on the host, other precisions, attention, a
+  // net of other than two hidden layers, accumulation.
+  static std::unique_ptr<DqnOnCard> make(Dqn& dqn);
+
+  // Phases of one shard, where several workers hold shards.
+  std::vector<at::Tensor> inputs(const ShardContext& context, const at::Tensor& states, const at::Tensor& reward,
+                                 const at::Tensor& discount, const at::Tensor& action, const at::Tensor& priority);
+  void run(const std::string& phase, ShardContext& context);
+  void rest(bool resting) { resting_ = resting; }
+  std::unique_ptr<WholeStep> whole_step(JobState& state);  // null where the tree of shards is too deep
+
+ private:
+  friend class DqnWholeStep;
+  // Tables and room for a launch over shards [first, first + count) of all agents.
+  struct Launch {
+    DqnShape shape;
+    DqnPlaces places;
+    DqnWork work;
+    std::vector<at::Tensor> memory;
+    int64_t version = -1;  // JobState::version() that it was made for
+  };
+  DqnOnCard(Dqn& dqn, const DqnKernels& kernels, CardAdvance advance) : dqn_(dqn), k_(kernels), advance_(advance) {}
+  Launch make_launch(JobState& state, int first, int count);
+  Launch& launch_of(ShardContext& context);
+  DqnOrder order(uint64_t seed, int64_t step) const;
+  void act(Launch& launch, ShardContext& context);
+  void serve(Launch& launch, ShardContext& context);
+  void learn(Launch& launch, ShardContext& context);
+
+  Dqn& dqn_;
+  const DqnKernels& k_;
+  CardAdvance advance_;
+  bool resting_ = false;
+  std::map<int, Launch> launches_;  // by shard
+};
+
+}  // namespace tandem
