@@ -81,6 +81,7 @@ StepRecord TrainLoop::play_whole_step() {
   whole.steps->fill_order(steps_done_, whole.order.on_host() + sizeof(UpdateOrder));
   const std::span<const float> total{whole.total.data_ptr<float>(), static_cast<size_t>(whole.total.numel())};
   const auto work = [&] {
+    whole.order.queue_up(0);
     whole.steps->queue_work(own_order, whole.total.data_ptr<float>());
     update_.queue(total, orders, plan, {});
     whole.steps->queue_applied(plan, whole.told.on_card() + sizeof(UpdatePlan));
@@ -98,7 +99,6 @@ StepRecord TrainLoop::play_whole_step() {
     whole.plain = !whole.recording;
     if (whole.plain) note_ = fmt::format("steps are launched call by call, not as one CUDA graph: {}", refused);
   }
-  whole.order.queue_up(0);
   if (measure_)
     std::exchange(measure_, nullptr)(work);
   else if (whole.plain)

@@ -53,7 +53,7 @@ __global__ void decide_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateO
     for (int64_t begin = 0; begin < blocks; begin += kNormBlocksPerGroup) {
       const int64_t end = min(blocks, begin + kNormBlocksPerGroup);
       double sum = 0.0;
-#pragma unroll 16
+#pragma unroll 64
       for (int64_t i = begin; i < end; ++i) sum += sums[g * blocks + i];
       total += sum;
     }
@@ -68,10 +68,13 @@ __global__ void group_block_sums(double* sums, const float* x, int64_t n, int64_
     const float* begin = x + block / blocks * n + block % blocks * kNormBlock;
     const int64_t length = min(kNormBlock, n - block % blocks * kNormBlock);
     double sum = 0.0;
-#pragma unroll 16
-    for (int64_t i = lane; i < length; i += 32) {
-      const double value = begin[i];
-      sum += value * value;
+    constexpr int kAtOnce = 64;  // fetched together
+    for (int64_t first = lane; first < length; first += 32 * kAtOnce) {
+      float x[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) x[i] = first + 32 * i < length ? begin[first + 32 * i] : 0.0f;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
     }
     for (int width = 16; width > 0; width /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, width);
     if (lane == 0) sums[block] = sum;

@@ -8,8 +8,9 @@
 namespace tandem::cuda {
 namespace {
 
-// Errors, the loss, and its gradient down to the heads' features: one warp a row.
-constexpr int kLossWarps = 8;
+// Errors, the loss, and its gradient down to the heads' features. Three warps a row find its values: of the net before
+// and after, and of the target after.
+constexpr int kLossRows = 4, kLossWarps = 3 * kLossRows;
 
 __device__ int64_t warp_least(int64_t x) {
 #pragma unroll
@@ -22,38 +23,52 @@ __device__ int64_t warp_least(int64_t x) {
 
 __global__ void __launch_bounds__(kLossWarps * 32) loss(DqnShape shape, DqnPlaces places, DqnWork work, float* tail) {
   __shared__ int64_t least_of[kLossWarps];
+  __shared__ float values[kLossRows][3][kMostCardActions];
   const int set = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int index = set / shape.count, shard = set % shape.count + shape.first;
   const DqnJob& job = work.jobs[index];
+  const int features = 2 * shape.head, first = blockIdx.x * kLossRows;
+  {
+    const int kind = warp % 3, r = first + warp / 3;
+    float q[kMostCardActions];
+    if (r < shape.piece) {
+      values_of(shape, places, kind == 2 ? job.target : job.net,
+                work.both + ((int64_t{set} * 3 + kind) * shape.piece + r) * features, q);
+#pragma unroll
+      for (int a = 0; a < kMostCardActions; ++a)
+        if (lane == a) values[warp / 3][kind][a] = q[a];
+    }
+  }
   int64_t least = kLargestPriority + 1;
-  if (tail) {  // known to all, from the combined maximum
-    least = job.tops[1];
-  } else {  // this worker has all shards
+  if (!tail) {  // this worker has all shards
     const int64_t* const priorities = work.priority + int64_t{index} * shape.batch;
     for (int k = threadIdx.x; k < shape.batch; k += kLossWarps * 32)
       least = priorities[k] < least ? priorities[k] : least;
     least = warp_least(least);
     if (lane == 0) least_of[warp] = least;
-    __syncthreads();
+  }
+  __syncthreads();
+  if (tail) {  // known to all, from the combined maximum
+    least = job.tops[1];
+  } else {
 #pragma unroll
     for (int w = 0; w < kLossWarps; ++w) least = least_of[w] < least ? least_of[w] : least;
     if (threadIdx.x == 0 && blockIdx.x == 0 && set % shape.count == 0) job.tops[1] = least;
   }
-  const int r = blockIdx.x * kLossWarps + warp;
-  if (r >= shape.piece) return;
+  const int r = first + warp;
+  if (warp >= kLossRows || r >= shape.piece) return;
   const float share = static_cast<float>(1 / static_cast<double>(shape.batch));
-  const int features = 2 * shape.head;
   float* const errors = tail ? tail + int64_t{index} * (2 + shape.batch) + 2 : job.errors;
   const int64_t row = int64_t{set} * shape.piece + r;
   const float* const both = work.both + (int64_t{set} * 3 * shape.piece + r) * features;
   const float weight = importance_weight(work.priority[row], least, work.order->beta) * share;
-  float own[kMostCardActions], next[kMostCardActions], judged[kMostCardActions];
-  values_of(shape, places, job.net, both, own);
-  values_of(shape, places, job.net, both + int64_t{shape.piece} * features, next);
-  values_of(shape, places, job.target, both + int64_t{2} * shape.piece * features, judged);
-  const float goal = work.reward[row] + work.discount[row] * number(judged, best_of(shape, next));
+  const float(&next)[kMostCardActions] = values[warp][1];
+  int best = 0;
+  for (int a = 1; a < shape.actions; ++a)
+    if (next[a] > next[best]) best = a;
+  const float goal = work.reward[row] + work.discount[row] * values[warp][2][best];
   const int action = work.action[row];
-  const float q = number(own, action), error = q - goal, size = fabsf(error);
+  const float q = values[warp][0][action], error = q - goal, size = fabsf(error);
   const float g = weight * fminf(fmaxf(error, -1.0f), 1.0f), mean = g / static_cast<float>(shape.actions);
   float* const out = work.out_grad + row * (1 + shape.actions);
   if (lane == 0) {
@@ -64,6 +79,7 @@ __global__ void __launch_bounds__(kLossWarps * 32) loss(DqnShape shape, DqnPlace
   }
   if (lane < shape.actions) out[1 + lane] = (lane == action ? g : 0.0f) - mean;
   float* const back = work.both_grad + row * features;
+#pragma unroll 4
   for (int i = lane; i < shape.head; i += 32) {
     back[i] = both[i] > 0 ? g * job.net[places.value + i] : 0.0f;
     float sum = 0;
@@ -156,24 +172,41 @@ struct Matrices {
   int blocks;
 };
 
-__device__ void matrix_gradient(const DqnShape& shape, const DqnWork& work, const Matrix& m, int tile, int job,
-                                float* gradient, TileMemory& memory) {
-  const int across = (m.in + kTileColumns - 1) / kTileColumns;
+__device__ void matrix_gradient(const DqnShape& shape, const Matrix& m, int tile, int job, float* gradient,
+                                TileMemory& memory) {
+  const int across = (m.in + kTileColumns - 1) / kTileColumns, t = threadIdx.x;
   const int first_out = tile / across * kTileRows, first_in = tile % across * kTileColumns;
+  const int slices = (shape.piece + kTileDepth - 1) / kTileDepth;
+  TileSide<Lies::kDepthOutside, kTileRows, 2> left{nullptr, m.out, m.out - first_out, shape.piece, {}};
+  TileSide<Lies::kDepthOutside, kTileColumns, 4> right{nullptr, m.in, m.in - first_in, shape.piece, {}};
+  const auto fetch = [&](int n) {  // slice n % slices of shard n / slices
+    const int64_t set = int64_t{job} * shape.count + n / slices;
+    left.data = m.dy + set * shape.piece * m.out + first_out;
+    right.data = m.x + set * m.x_set + first_in;
+    left.fetch(t, n % slices * kTileDepth);
+    right.fetch(t, n % slices * kTileDepth);
+  };
   Stack<16, kMostCardDepth> stack;
-  for (int s = 0; s < shape.count; ++s) {
-    const int64_t set = int64_t{job} * shape.count + s;
-    float sums[4][4];
-    tile_product<Lies::kDepthOutside, Lies::kDepthOutside>(sums, m.dy + set * shape.piece * m.out + first_out, m.out,
-                                                           m.out - first_out, m.x + set * m.x_set + first_in, m.in,
-                                                           m.in - first_in, shape.piece, memory);
+  float sums[4][4];
+  fetch(0);
+  for (int n = 0; n < shape.count * slices; ++n) {
+    if (n % slices == 0)
+#pragma unroll
+      for (int i = 0; i < 16; ++i) sums[i / 4][i % 4] = 0;
+    __syncthreads();
+    left.put(t, memory.a);
+    right.put(t, memory.b);
+    __syncthreads();
+    if (n + 1 < shape.count * slices) fetch(n + 1);
+    add_slice(sums, t, memory);
+    if (n % slices != slices - 1) continue;
     float flat[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) flat[i] = sums[i / 4][i % 4];
-    stack.push(flat, shape.merges[s]);
+    stack.push(flat, shape.merges[n / slices]);
   }
   const float(&sum)[16] = stack.top();
-  const int row = first_out + threadIdx.x / 16 * 4, column = first_in + threadIdx.x % 16 * 4;
+  const int row = first_out + t / 16 * 4, column = first_in + t % 16 * 4;
   if (column >= m.in) return;
 #pragma unroll
   for (int r = 0; r < 4; ++r)
@@ -190,9 +223,19 @@ struct Column {
 
 __device__ float column_sum(const DqnShape& shape, const Column& c, int64_t set) {
   const float *a = c.a + set * c.a_set, *b = c.b ? c.b + set * c.b_set : nullptr;
+  constexpr int kAtOnce = 32;  // fetched together
   float sum = 0;
-#pragma unroll 8
-  for (int r = 0; r < shape.piece; ++r) sum = b ? fmaf(a[r * c.a_row], b[r * c.b_row], sum) : sum + a[r * c.a_row];
+  for (int first = 0; first < shape.piece; first += kAtOnce) {
+    float x[kAtOnce], y[kAtOnce];
+#pragma unroll
+    for (int r = 0; r < kAtOnce; ++r) {
+      const bool there = first + r < shape.piece;
+      x[r] = there ? a[(first + r) * c.a_row] : 0.0f;
+      y[r] = there && b ? b[(first + r) * c.b_row] : 1.0f;
+    }
+#pragma unroll
+    for (int r = 0; r < kAtOnce; ++r) sum = fmaf(x[r], y[r], sum);
+  }
   return sum;
 }
 
@@ -250,7 +293,7 @@ __global__ void __launch_bounds__(kTileThreads)
   if (block < matrices.blocks) {
     int which = 0;
     while (which < 2 && block >= matrices.of[which + 1].first_block) ++which;
-    matrix_gradient(shape, work, matrices.of[which], block - matrices.of[which].first_block, job, to, memory);
+    matrix_gradient(shape, matrices.of[which], block - matrices.of[which].first_block, job, to, memory);
     return;
   }
   Column column;
@@ -269,7 +312,7 @@ __global__ void __launch_bounds__(kTileThreads)
 void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, float* gradient, float* tail,
                  CUstream_st* stream) {
   queue_forward(shape, p, w, w.states, 2, 3, shape.piece, true, stream);
-  TANDEM_LAUNCH("dqn loss", loss, dim3(cuts(shape.piece, kLossWarps), shape.sets()), dim3(kLossWarps * 32), stream,
+  TANDEM_LAUNCH("dqn loss", loss, dim3(cuts(shape.piece, kLossRows), shape.sets()), dim3(kLossWarps * 32), stream,
                 shape, p, w, tail);
   const auto back = [&](const float* in, float* out, int64_t weight, int in_width, int out_width) {
     TANDEM_LAUNCH("dqn linear back", linear_back,

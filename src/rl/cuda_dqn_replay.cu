@@ -128,21 +128,27 @@ __global__ void __launch_bounds__(kDrawWarps * 32) draw(DqnShape shape, DqnWork 
   if (k >= shape.batch) return;
   const DqnShard* const shards = work.shards + int64_t{index} * shape.shards;
   const int64_t root = shape.level_first[shape.levels - 1];
-  int64_t total = 0;
-  for (int s = 0; s < shape.shards; ++s) total += shards[s].tree[root];
-  if (k == 0)
-    for (int s = lane; s < shape.shards; s += 32) work.jobs[index].sums[s] = shards[s].tree[root];
+  const int64_t mass = lane < shape.shards ? shards[lane].tree[root] : 0;  // there are 32 shards at most
+  if (k == 0 && lane < shape.shards) work.jobs[index].sums[lane] = mass;
+  int64_t upto = mass;  // with those before it
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const int64_t other = __shfl_up_sync(kWholeWarp, upto, d);
+    if (lane >= d) upto += other;
+  }
+  const int64_t total = __shfl_sync(kWholeWarp, upto, 31);
   RandomKey key = work.order->key;
   key.site = kDraw;
   int64_t at = place_of_draw(key, k, shape.batch, total);
-  int owner = 0;
-  while (owner < shape.shards - 1 && at >= shards[owner].tree[root]) at -= shards[owner++].tree[root];
+  const int owner = __ffs(static_cast<int>(__ballot_sync(kWholeWarp, lane < shape.shards && at < upto))) - 1;
+  const int64_t before = __shfl_sync(kWholeWarp, upto, owner > 0 ? owner - 1 : 0);
+  if (owner > 0) at -= before;
   const int64_t row = find(shape, shards[owner].tree, at);
   for (int s = lane; s < shape.shards; s += 32) shards[s].drawn[k] = s == owner ? static_cast<int32_t>(row) : -1;
   const int learner = k / shape.piece, r = k % shape.piece;
   const int64_t set = int64_t{index} * shape.shards + learner;
-  float* const before = work.states + (set * 2 * shape.piece + r) * shape.state;
-  const Transition t = take(shape, shards[owner], row, before, before + int64_t{shape.piece} * shape.state);
+  float* const states = work.states + (set * 2 * shape.piece + r) * shape.state;
+  const Transition t = take(shape, shards[owner], row, states, states + int64_t{shape.piece} * shape.state);
   if (lane != 0) return;
   const int64_t to = set * shape.piece + r;
   work.reward[to] = t.reward;

@@ -21,6 +21,7 @@ __device__ inline void values_of(const DqnShape& shape, const DqnPlaces& places,
   float worth = 0;
 #pragma unroll
   for (int a = 0; a < kMostCardActions; ++a) q[a] = 0;
+#pragma unroll 4
   for (int i = lane; i < shape.head; i += 32) {
     worth = fmaf(both[i], value[i], worth);
     const float x = both[shape.head + i];

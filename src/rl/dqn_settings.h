@@ -29,13 +29,13 @@ struct DqnSettings : RecipeSettings {
   int64_t epsilon_steps = 4000;
   double alpha = 0.6;
   double beta_start = 0.4, beta_end = 1;
-  int64_t beta_steps = 15'000;
+  int64_t beta_steps = 31'000;
   NetSettings net;
 
   DqnSettings() {
     shards = 8;
     batch_size = 256;
-    steps = 15'000;  // the end of the fourth cycle below: a run ends with a low rate
+    steps = 31'000;  // the end of the fifth cycle below: a run ends with a low rate
     optimizer.learning_rate = 3e-4;
     optimizer.weight_decay = 1e-5;
     clip_norm = 10;
