@@ -45,13 +45,12 @@ def main():
     parser.add_argument("--steps", type=int, default=4000, help="of the middle one")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--keep")
-    parser.add_argument("more", nargs="*", help="further words for `tandem train web-test`, after --")
-    given = parser.parse_args()
+    given, more = parser.parse_known_args()  # all other words are for `tandem train web-test`
     tandem = pathlib.Path(given.bin).resolve() / "tandem"
     steps = {agent: int(given.steps * share) for agent, share in STEPS.items()}
     ratios = []
     for _ in range(given.rounds):
-        told = one_run(tandem, steps, given.more, given.keep)
+        told = one_run(tandem, steps, more, given.keep)
         file = json.loads((pathlib.Path(told["dir"]) / "agents.json").read_text())
         work = {job["name"]: job["steps"] * step_cost(told, file, n, job) for n, job in enumerate(file["jobs"])}
         ideal = sum(work.values()) / sum(SPEEDS)

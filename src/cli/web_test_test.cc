@@ -45,7 +45,8 @@ std::vector<pid_t> processes_of(const Sandbox& box, const std::string& word = ""
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     std::ifstream file(entry.path() / "cmdline");
-    const std::string line((std::istreambuf_iterator<char>(file)), {});
+    std::string line;
+    std::getline(file, line, '\1');  // all of it; a process that just ended has none
     if (line.find(box.dir().string() + "/bin") != std::string::npos && line.find(word) != std::string::npos)
       found.push_back(std::stoi(name));
   }
@@ -53,8 +54,11 @@ std::vector<pid_t> processes_of(const Sandbox& box, const std::string& word = ""
 }
 
 void wait_for(const std::function<bool()>& happened) {
-  for (int i = 0; i < 30000 && !happened(); ++i) usleep(1000);  // lint: allow(sleep) polls files and processes
-  EXPECT_TRUE(happened());
+  for (int i = 0; i < 30000; ++i) {
+    if (happened()) return;
+    usleep(1000);  // lint: allow(sleep) polls files and processes
+  }
+  ADD_FAILURE() << "it never happened";
 }
 
 TEST(WebTest, TrainsAllSixInOneRunWithAFolderEach) {
@@ -157,7 +161,7 @@ TEST(WebTest, BadInputIsExplained) {
   expect_refused(
       words({"--strategy", "agent"}),
       "error: --strategy: `strategy` is \"agent\"; it must be one of agents, ddp, ensemble\n"
-      "  why    agents: one agent a device; ddp: each agent in turn on all devices; ensemble: three of each agent\n"
+      "  why    `strategy` is: agents: one a device; ddp: each in turn on all devices; ensemble: three of each\n"
       "  do     did you mean `agents`?\n");
   expect_refused(words({"--assign", "analysis=2"}),
                  "error: --assign analysis=2: there is no device 2\n"
@@ -238,7 +242,7 @@ TEST(WebTest, AnAgentThatDiesIsGoneOnWithAFewTimesAndDoesNotStopTheOthers) {
     std::vector<pid_t> launchers;
     wait_for([&] {
       launchers = processes_of(box, "resume" + kAnalysis);
-      return !launchers.empty() && processes_of(box, "work" + kAnalysis).size() == 1;
+      return launchers.size() == 1 && !processes_of(box, "work" + kAnalysis).empty();
     });
     ASSERT_EQ(launchers.size(), 1u);
     kill(launchers[0], SIGKILL);

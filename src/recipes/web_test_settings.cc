@@ -40,10 +40,10 @@ void check_agent(const std::string& flag, const std::string& text, const std::st
 }  // namespace
 
 void WebTestSettings::check() const {
-  DqnSettings::check();
   if (shards_from_devices)
     throw ConfigError("web-test needs a number of shards", "its agents move between devices while they are trained",
                       "leave shards as it is, or give a number");
+  DqnSettings::check();
   if (steps == 0)
     throw ConfigError("web-test needs --steps", "what is left of each agent must be known to spread them over devices",
                       "give --steps, beside --max-time if you like");

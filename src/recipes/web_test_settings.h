@@ -26,8 +26,7 @@ struct WebTestSettings : DqnSettings, HasMembers {
   void describe(Describer& d) override {
     DqnSettings::describe(d);
     d.key("strategy", strategy, Choices{{"agents", "ddp", "ensemble"}},
-          "agents: one agent a device; ddp: each agent in turn on all devices; ensemble: three of each agent",
-          Role::kRunning);
+          "agents: one a device; ddp: each in turn on all devices; ensemble: three of each", Role::kRunning);
     d.key("assignment", assignment, Choices{{"auto", "balanced", "specialized", "hierarchical"}},
           "which agent a free device takes: the longest; its own, dealt out in order; heavy ones for fast devices",
           Role::kRunning);
