@@ -141,9 +141,11 @@ void tell_end(const Command& command, const RunFolder& run, const std::vector<Se
   command.output.say(
       "score: 0 random play, 1 the solver; of the last episodes of training, some decisions still at random");
   if (outcome.status == "done")
-    command.output.say(fmt::format("all done after {}; forecast {}{}", duration_words(outcome.seconds),
-                                   duration_words(outcome.forecast_seconds),
-                                   outcome.joins ? fmt::format("; {} joins at the tail", outcome.joins) : ""));
+    command.output.say(fmt::format(
+        "all done after {}; forecast {}{}", duration_words(outcome.seconds), duration_words(outcome.forecast_seconds),
+        outcome.joins
+            ? fmt::format("; devices joined {} time{} at the tail", outcome.joins, outcome.joins == 1 ? "" : "s")
+            : ""));
   else
     command.output.say(fmt::format("{}: go on with `{} resume {}`", outcome.status, command.context.program, run.id()));
   command.output.say(fmt::format("report  {}", (run.dir() / "report.html").string()));

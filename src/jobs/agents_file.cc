@@ -15,6 +15,20 @@ nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::js
 
 std::string run_of(const SetJob& job) { return "agents/" + job.name; }
 
+// A start with fewer agents (`resume --agents analysis`) forgets none of the others.
+void keep_others(const std::filesystem::path& dir, nlohmann::json& file) {
+  const auto before = read_agents_file(dir);
+  if (!before || !before->contains("jobs") || !before->at("jobs").is_array()) return;
+  nlohmann::json agents = file["agents"];
+  for (const auto& job : before->at("jobs")) {
+    if (!job.is_object() || !job.contains("agent") || !job["agent"].is_string()) continue;
+    const std::string agent = job["agent"];
+    if (agents.contains(agent) || !before->at("agents").contains(agent)) continue;
+    file["agents"][agent] = before->at("agents").at(agent);
+    file["jobs"].push_back(job);
+  }
+}
+
 }  // namespace
 
 size_t best_job(const std::vector<SetJob>& jobs, const std::vector<JobStatus>& status, const std::string& agent) {
@@ -60,6 +74,7 @@ void write_agents_file(const std::filesystem::path& dir, const SetFacts& facts, 
                             {"devices", one.devices},
                             {"restarts", one.restarts}});
   }
+  keep_others(dir, file);
   for (const Segment& part : course)
     file["course"].push_back({{"device", part.device},
                               {"job", part.job},

@@ -52,6 +52,21 @@ TEST(AgentsFile, IsReadBackInTheOrderOfTheJobs) {
   EXPECT_EQ(file->at("schema"), 1);
 }
 
+TEST(AgentsFile, AStartWithFewerAgentsForgetsNoneOfTheOthers) {
+  const TempDir dir;
+  Set all, few;
+  all.add("evolution", "evolution", .5);
+  all.add("analysis", "analysis", .6);
+  few.add("analysis", "analysis", .9);
+  const SetFacts facts{.strategy = "agents", .assignment = "balanced"};
+  write_agents_file(dir.path(), facts, all.jobs, all.status, {});
+  for (int i = 0; i < 2; ++i) write_agents_file(dir.path(), facts, few.jobs, few.status, {});
+  const auto runs = runs_of_set(dir.path());
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[0].name, "analysis");
+  EXPECT_EQ(runs[1].name, "evolution");
+}
+
 TEST(AgentsFile, AFolderWithoutOneOrWithADamagedOneIsNoSet) {
   const TempDir dir;
   EXPECT_TRUE(runs_of_set(dir.path()).empty());

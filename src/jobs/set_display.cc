@@ -98,7 +98,9 @@ void SetDisplay::draw(const std::vector<SetJob>& jobs, const std::vector<JobStat
 
 std::string duration_words(double seconds) {
   if (!std::isfinite(seconds)) return "never";
-  if (seconds < 99.5) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 119.5) return fmt::format("{:.0f} s", seconds);
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole < 20 * 60) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   const auto minutes = static_cast<int64_t>(seconds / 60 + 0.5);
   if (minutes < 100) return fmt::format("{} min", minutes);
   return fmt::format("{} h {:02} min", minutes / 60, minutes % 60);

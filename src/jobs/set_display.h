@@ -34,7 +34,7 @@ class SetDisplay {
   std::vector<bool> moving_;
 };
 
-std::string duration_words(double seconds);  // "48 s", "12 min", "3 h 05 min"
+std::string duration_words(double seconds);  // "48 s", "3 min 56 s", "40 min", "3 h 05 min"
 
 // "analysis is done: 4000 steps in 15 s, score 0.73 (rule of thumb 0.62)"
 std::string done_line(const SetJob& job, const JobStatus& status);

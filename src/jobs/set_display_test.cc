@@ -26,7 +26,8 @@ TEST(SetTable, TellsEachAgentAndShowsWhatIsNotKnownAsAbsent) {
 
 TEST(DurationWords, FitTheirLength) {
   EXPECT_EQ(duration_words(47.6), "48 s");
-  EXPECT_EQ(duration_words(750), "13 min");
+  EXPECT_EQ(duration_words(236), "3 min 56 s");
+  EXPECT_EQ(duration_words(2400), "40 min");
   EXPECT_EQ(duration_words(3 * 3600 + 5 * 60), "3 h 05 min");
 }
 
