@@ -83,8 +83,8 @@ class Digest(WebTest):
                           recipe="web-test")
         self.assert_same(told, ("analysis", "evolution"))
         self.assertEqual(told["agents"]["analysis"]["devices"], ["cpu:0", "cpu:1"])
-        # One short, one long: the device of the short one joins the other.
-        told = self.train(*SMALL, "--steps", STEPS, "--set", "analysis.steps=2500", "--devices", "cpu:2", "--agents",
+        # One short, one long, on slow slots: joining pays, and the device of the short one joins the other.
+        told = self.train(*SMALL, "--steps", STEPS, "--set", "analysis.steps=2500", "--devices", "cpu:2@0.15,0.15", "--agents",
                           "evolution,analysis", recipe="web-test")
         self.assertGreaterEqual(told["joins"], 1)
         self.assertEqual(sorted(told["agents"]["analysis"]["devices"]), ["cpu:0", "cpu:1"])
