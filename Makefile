@@ -23,7 +23,7 @@ export TORCH_DIR CUDA CUDA_ARCHS JOBS PRESET BUILD_DIR PYTHON EXECUTIONS TRIALS
 .PHONY: help setup build train test bench format lint tidy fuzz simulate test-faults test-gpu install clean distclean
 
 help:
-	@echo 'make train     set up, build, train the recipe tiny (ARGS="--steps 500" adds to its command line)'
+	@echo 'make train     set up, build, train the six web-test agents, about two minutes (ARGS="--agents analysis" adds to it)'
 	@echo 'make test      set up, build everything, run all tests and the lint (TESTS=regex: only those)'
 	@echo 'make build     set up and build $(BUILD_DIR)/bin/tandem and tandem-worker'
 	@echo 'make setup     only the set-up: Debian packages, and .venv with torch, CMake and ninja'
@@ -47,7 +47,7 @@ build:
 	@scripts/build.sh tandem tandem-worker
 
 train: build
-	@$(BUILD_DIR)/bin/tandem train tiny $(ARGS)
+	@$(BUILD_DIR)/bin/tandem train web-test --quick $(ARGS)
 
 test:
 	@scripts/setup.sh test

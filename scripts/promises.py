@@ -10,7 +10,7 @@ import re
 import sys
 
 # Lowest first: a folder includes itself and what stands before it.
-ORDER = ["base", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "reduce", "fleet", "launch", "monitor",
+ORDER = ["base", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "reduce", "fleet", "launch", "jobs", "monitor",
          "nn", "learn", "data", "engine", "rl", "recipes", "cuda", "cli"]
 # Usable by anybody, so they know nobody else.
 ONLY = {"telemetry": {"base"}, "kernels": {"base"}, "world": {"base", "kernels"}}

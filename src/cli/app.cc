@@ -146,6 +146,7 @@ class AppBuilder {
                         {{"train " + recipe_, "a new run on every device"},
                          {"train " + recipe_ + " --steps 500 --lr 0.01", "other settings, by flag"},
                          {"train my.toml --set clip_norm=1", "a recipe file of your own"},
+                         {"train web-test --quick", "all six web-test agents, a short training"},
                          {"train " + recipe_ + " --resume", "go on from its newest whole checkpoint"},
                          {"train " + recipe_ + " --dry-run", "show settings and plan, train nothing"}});
     subject(app, "recipe", "name of a recipe, or a .toml file that names one", 0, 1);
@@ -294,6 +295,11 @@ const std::vector<SettingFlag>& setting_flags() {
       {"--loader-threads,--num-workers", "loader.threads", "n", "threads that prepare batches"},
       {"--seed", "seed", "n", "start of every random stream"},
       {"--devices,--device", "devices", "list", "auto, cpu, cpu:4, cuda:0,cuda:2"},
+      {"--strategy", "strategy", "word",
+       "of web-test: agents (one a device), ddp (each on all), ensemble (three of each)"},
+      {"--assignment", "assignment", "word", "of web-test: auto, balanced, specialized, hierarchical"},
+      {"--agents", "agents", "list", "of web-test: those to train, in this order"},
+      {"--assign", "assign", "list", "of web-test: devices that agents begin on: analysis=0,evolution=1"},
       {"--exact", "exact", "[word]", "refuse to start where equal bits cannot be kept (require, aim)"},
   };
   return flags;

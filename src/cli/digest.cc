@@ -4,13 +4,61 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/commands.h"
+#include "cli/sources.h"
 #include "cli/weights.h"
+#include "jobs/agents_file.h"
+#include "runs/run_folder.h"
 
 namespace tandem {
+namespace {
+
+// Of a set of runs: each run's, and one over all of them.
+int digest_of_set(const Command& command, const RunFolder& folder, const std::vector<SetRun>& runs) {
+  std::vector<std::pair<std::string, std::string>> digests;
+  nlohmann::json agents = nlohmann::json::object();
+  std::string kind;
+  for (const SetRun& run : runs) {
+    const Weights weights = find_weights(command, run.dir.string(), command.arguments.step);
+    const std::string digest = weights_digest(weights.model.tensors());
+    digests.emplace_back(run.name, digest);
+    kind = weights.kind;
+    agents[run.name] = {{"digest", digest},
+                        {"agent", run.agent},
+                        {"best", run.best},
+                        {"kind", weights.kind},
+                        {"path", weights.path.string()},
+                        {"step", weights.step ? nlohmann::json(*weights.step) : nlohmann::json()}};
+    if (!command.output.json()) command.output.data(fmt::format("{}  {}\n", digest, weights.path.string()));
+  }
+  const std::string all = set_digest(digests);
+  if (command.output.json()) {
+    command.output.object(
+        {{"digest", all}, {"kind", kind}, {"run", folder.id()}, {"recipe", folder.recipe()}, {"agents", agents}});
+    return 0;
+  }
+  command.output.data(fmt::format("{}  {}\n", all, folder.dir().string()));
+  if (!kind.empty()) command.output.say(fmt::format("kind {}", kind));
+  return 0;
+}
+
+// The set of runs that a word means, if it means one.
+std::optional<RunFolder> set_named(const Command& command, const std::string& word) {
+  std::error_code none;
+  const std::filesystem::path path = word;
+  if (std::filesystem::is_regular_file(path, none) || std::filesystem::exists(path / "manifest.json", none))
+    return std::nullopt;
+  const RunFolder run = RunFolder::find(runs_root(command.arguments), word);
+  return std::filesystem::exists(run.dir() / kAgentsFile, none) ? std::optional(run) : std::nullopt;
+}
+
+}  // namespace
 
 int run_digest(const Command& command) {
+  if (const auto set = set_named(command, command.subject("last")))
+    if (const auto runs = runs_of_set(set->dir()); !runs.empty()) return digest_of_set(command, *set, runs);
   const Weights weights = find_weights(command, command.subject("last"), command.arguments.step);
   const std::string digest = weights_digest(weights.model.tensors());
   if (command.output.json()) {

@@ -9,6 +9,8 @@
 #include "base/file_system.h"
 #include "cli/commands.h"
 #include "cli/sources.h"
+#include "jobs/agents_file.h"
+#include "jobs/set_report.h"
 #include "runs/run_folder.h"
 
 namespace tandem {
@@ -16,11 +18,14 @@ namespace tandem {
 int run_report(const Command& command) {
   const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
   std::filesystem::path file = command.arguments.output;
+  const std::vector<SetRun> set = runs_of_set(run.dir());
   try {
+    for (const SetRun& one : set)  // the page of a set links theirs
+      if (std::filesystem::exists(one.dir / "metrics.jsonl")) write_report(one.dir);
     if (file.empty()) {
-      file = write_report(run.dir());
+      file = set.empty() ? write_report(run.dir()) : write_set_report(run.dir());
     } else {
-      replace_file(FileSystem::real(), file, make_report(run.dir()));
+      replace_file(FileSystem::real(), file, set.empty() ? make_report(run.dir()) : make_set_report(run.dir()));
     }
   } catch (const IoError& error) {
     const int number = error.error_number();

@@ -10,6 +10,7 @@
 #include "checkpoint/verify.h"
 #include "cli/commands.h"
 #include "cli/start.h"
+#include "cli/web_test.h"
 #include "launch/run_lock.h"
 #include "runs/run_folder.h"
 
@@ -20,26 +21,6 @@ namespace fs = std::filesystem;
 
 Manifest read_manifest(const fs::path& dir) {
   return Manifest::parse(read_whole_file(FileSystem::real(), dir / kManifestFile, kMaxManifest).text());
-}
-
-// The manifest of the newest checkpoint whose manifest is whole; the launcher verifies the rest when it loads. Nothing
-// if the run never saved. A newer format ends it: falling back would lose work.
-std::optional<Manifest> newest_manifest(const fs::path& checkpoints) {
-  auto store = CheckpointStore::reader(FileSystem::real(), checkpoints);
-  auto steps = store.steps();
-  std::sort(steps.rbegin(), steps.rend());
-  for (const int64_t step : steps) {
-    try {
-      return read_manifest(checkpoints / fmt::format("step-{:08}", step));
-    } catch (const NewerFormatError&) {
-      throw;
-    } catch (const Error&) {
-      continue;
-    }
-  }
-  if (steps.empty()) return std::nullopt;
-  store.load_newest();  // none is whole: this says so, with each reason
-  return std::nullopt;
 }
 
 // The run has reached its goal: tell what it reached, change nothing.
@@ -60,9 +41,29 @@ int already_there(const Command& command, const RunFolder& run, const Manifest& 
 
 }  // namespace
 
+// The launcher verifies the rest when it loads. A newer format ends it: falling back would lose work.
+std::optional<Manifest> newest_manifest(const fs::path& checkpoints) {
+  auto store = CheckpointStore::reader(FileSystem::real(), checkpoints);
+  auto steps = store.steps();
+  std::sort(steps.rbegin(), steps.rend());
+  for (const int64_t step : steps) {
+    try {
+      return read_manifest(checkpoints / fmt::format("step-{:08}", step));
+    } catch (const NewerFormatError&) {
+      throw;
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  if (steps.empty()) return std::nullopt;
+  store.load_newest();  // none is whole: this says so, with each reason
+  return std::nullopt;
+}
+
 int resume_run(const Command& command, const fs::path& run_dir, const std::optional<fs::path>& checkpoint) {
   const RunFolder run = RunFolder::open(run_dir);
   ResolvedRecipe recipe = resolve_run(run.recipe_toml(), command.arguments, command.context, command.output);
+  if (is_web_test(recipe)) return resume_web_test(command, recipe, run);
   const auto manifest = checkpoint ? std::optional(read_manifest(*checkpoint)) : newest_manifest(run.checkpoints());
   // Before anything else about the settings: another shard count may break other rules too, and this is the cause.
   if (manifest) check_compatible(manifest->settings, recipe.resolver->result_values(), run.id());

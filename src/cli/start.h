@@ -2,9 +2,11 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "checkpoint/manifest.h"
 #include "cli/commands.h"
 #include "cli/sources.h"
 #include "config/devices.h"
@@ -23,6 +25,10 @@ void show_dry_run(const Command& command, const ResolvedRecipe& recipe, const st
 
 // Throws Error before anything is made, if the worker's program is not there.
 void check_worker_program(const CliContext& context);
+
+// The manifest of the newest checkpoint whose manifest is whole; nothing if the run never saved. Throws
+// CheckpointError.
+std::optional<Manifest> newest_manifest(const std::filesystem::path& checkpoints);
 
 // Runs it to its end (launch/launcher.h) and returns the exit code.
 int start_run(const Command& command, const ResolvedRecipe& recipe, const std::vector<DeviceSpec>& devices,

@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/start.h"
+#include "cli/web_test.h"
 #include "launch/place.h"
 #include "launch/rendezvous.h"
 #include "launch/run_lock.h"
@@ -63,6 +64,7 @@ int run_train(const Command& command) {
   ResolvedRecipe recipe = resolve_recipe(command.subject(), command.arguments, command.context, command.output);
   if (command.arguments.resume) return resume_from_train(command, recipe.name);
 
+  if (is_web_test(recipe)) return train_web_test(command, recipe);
   const auto devices = settle(recipe, command);
   if (command.arguments.dry_run) {
     show_dry_run(command, recipe, devices);

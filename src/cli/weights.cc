@@ -5,6 +5,7 @@
 #include "checkpoint/store.h"
 #include "checkpoint/verify.h"
 #include "cli/sources.h"
+#include "jobs/agents_file.h"
 #include "runs/run_folder.h"
 
 namespace tandem {
@@ -58,6 +59,13 @@ Weights find_weights(const Command& command, const std::string& word, std::optio
     return of_checkpoint(CheckpointStore::reader(FileSystem::real(), path.parent_path()).load(path));
   }
   const RunFolder run = RunFolder::find(runs_root(command.arguments), word);
+  if (const auto runs = runs_of_set(run.dir()); !runs.empty()) {
+    std::vector<std::string> names;
+    for (const SetRun& one : runs) names.push_back(one.name);
+    throw ConfigError(fmt::format("{} holds {} models", run.id(), runs.size()),
+                      fmt::format("they are: {}", fmt::join(names, ", ")),
+                      fmt::format("name the folder of one, as {}", runs.front().dir.string()));
+  }
   Weights weights = of_run(run, step);
   for (const std::string& reason : weights.refused) command.output.warn(fmt::format("passed over {}", reason));
   return weights;

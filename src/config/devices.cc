@@ -107,10 +107,16 @@ void apply_speeds(std::vector<DeviceSpec>& devices, std::string_view all, std::s
   }
   for (size_t i = 0; i < speeds.size(); ++i) {
     double speed = 0;
-    if (!parse_number(speeds[i], speed) || !(speed > 0 && speed <= 1)) {
+    const size_t slash = speeds[i].find('/');
+    if (!parse_number(speeds[i].substr(0, slash), speed) || !(speed > 0 && speed <= 1)) {
       refuse(all, fmt::format("\"{}\" is no speed", printable(speeds[i])), "a speed is above 0 and at most 1");
     }
     devices[i].speed = speed;
+    if (slash == std::string_view::npos) continue;
+    if (!parse_number(speeds[i].substr(slash + 1), devices[i].core) || devices[i].core < 0 ||
+        devices[i].core >= CPU_SETSIZE) {
+      refuse(all, fmt::format("\"{}\" names no core", printable(speeds[i])), "write 0.5/3 for half of core 3");
+    }
   }
 }
 
@@ -190,9 +196,23 @@ std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& give
   if (devices.size() > kMostWorkers) refuse(text, "too many workers", fmt::format("name at most {}", kMostWorkers));
   if (at != std::string_view::npos) {
     apply_speeds(devices, text, text.substr(at + 1));
-    share_cores(devices, machine.cores);
+    const bool named = std::any_of(devices.begin(), devices.end(), [](const DeviceSpec& d) { return d.core >= 0; });
+    if (!named) share_cores(devices, machine.cores);
   }
   return devices;
+}
+
+std::string devices_text(const std::vector<DeviceSpec>& devices) {
+  std::vector<std::string> names, speeds;
+  bool plain = true;
+  for (const DeviceSpec& device : devices) {
+    names.push_back(device.kind == DeviceSpec::Kind::kCpu ? "cpu:1" : device.name());
+    speeds.push_back(device.core >= 0 ? fmt::format("{}/{}", device.speed, device.core)
+                                      : fmt::format("{}", device.speed));
+    plain = plain && device.speed == 1 && device.core < 0;
+  }
+  return fmt::format("{}{}{}", fmt::join(names, ","), plain ? "" : "@",
+                     plain ? "" : fmt::format("{}", fmt::join(speeds, ",")));
 }
 
 DeviceSpec card_here(int index) {

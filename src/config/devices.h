@@ -2,7 +2,8 @@
 // "cuda:0,cuda:2".
 //
 // One entry is one worker, in the order given; a card may be named several times, for several workers on it. What comes
-// after '@' slows each slot for tests (1 is full speed); slots so slowed share cores, as far as cores go round.
+// after '@' slows each slot for tests (1 is full speed); slots so slowed share cores, as far as cores go round, or name
+// theirs: "cpu:1@0.5/3" runs on core 3.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,9 @@ struct DeviceSpec {
 // "" means "auto": every CUDA device, else a CPU worker per core, at most eight and at most `shards`. Throws
 // ConfigError.
 std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& machine, int64_t shards = 1);
+
+// A text that means the same devices to another process of this machine.
+std::string devices_text(const std::vector<DeviceSpec>& devices);
 
 // The card of this number among those that this process sees. Throws ConfigError if there is none.
 DeviceSpec card_here(int index);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "config/members.h"
 #include "config/spelling.h"
 #include "config/toml_reader.h"
 #include "config/value.h"
@@ -15,12 +16,6 @@ namespace {
 
 constexpr std::string_view kResolvedMark = "# resolved by tandem: each value, and what set it";
 constexpr std::string_view kRecipeTables = "recipes.";
-
-struct Change {
-  const Describer::Entry* entry;
-  Value value;
-  std::string source;
-};
 
 std::string upper_with_underscores(std::string_view key) {
   std::string out;
@@ -53,6 +48,10 @@ std::optional<std::string> text_at_top(std::string_view text, std::string_view s
 
 Resolver::Resolver(RecipeSettings& settings) {
   settings.describe(describer_);
+  if (const auto* several = dynamic_cast<const HasMembers*>(&settings)) {
+    member_names_ = several->members();
+    shared_keys_ = several->shared_keys();
+  }
   for (const auto& entry : describer_.entries()) {
     sources_[entry.name] = "default";
     defaults_[entry.name] = toml_text(value_of(entry));
@@ -73,21 +72,53 @@ const Describer::Entry& Resolver::find(std::string_view key, std::string_view wh
                                  : fmt::format("did you mean `{}`?", near));
 }
 
+Resolver::Place Resolver::place_of(std::string_view key, std::string_view where) const {
+  const std::string_view member = key.substr(0, key.find('.'));
+  if (std::find(member_names_.begin(), member_names_.end(), member) == member_names_.end())
+    return {&find(key, where), ""};
+  const std::string rest(key.substr(std::min(member.size() + 1, key.size())));
+  if (std::find(shared_keys_.begin(), shared_keys_.end(), rest) != shared_keys_.end())
+    throw ConfigError(fmt::format("{}: `{}` can't be set for {} alone", where, rest, member),
+                      "it belongs to the run as a whole", fmt::format("set `{}` without `{}.`", rest, member));
+  return {&find(rest, fmt::format("{}: {}", where, member)), std::string(member)};
+}
+
+void Resolver::apply(const Change& change, int strength) {
+  const std::string& name = change.place.entry->name;
+  if (!change.place.member.empty()) {
+    members_[change.place.member][name] = {change.value, change.source, strength};
+    return;
+  }
+  store(*change.place.entry, change.value);
+  sources_[name] = change.source;
+  strengths_[name] = strength;
+}
+
+void Resolver::take(const Resolver& whole, std::string_view member, int least_strength) {
+  const auto own = whole.members_.find(std::string(member));
+  for (const auto& entry : describer_.entries()) {
+    for (const auto& other : whole.describer_.entries()) {
+      if (other.name != entry.name || whole.strength(other.name) < least_strength) continue;
+      apply({{&entry, ""}, value_of(other), whole.sources_.at(other.name)}, whole.strength(other.name));
+    }
+    if (own == whole.members_.end()) continue;
+    if (const auto given = own->second.find(entry.name); given != own->second.end())
+      if (given->second.strength >= least_strength)
+        apply({{&entry, ""}, given->second.value, given->second.source}, given->second.strength);
+  }
+}
+
 void Resolver::apply_toml(std::string_view text, std::string_view source_name) {
   const bool resolved_copy = text.starts_with(kResolvedMark);
   std::vector<Change> changes;
   for (const TomlItem& item : read_toml(text, source_name)) {
     if (item.key == "recipe") continue;
     const std::string where = fmt::format("{}:{}", source_name, item.line);
-    const auto& entry = find(item.key, where);
+    const Place place = place_of(item.key, where);
     const bool noted = resolved_copy && !item.comment.empty();
-    changes.push_back({&entry, checked(entry, item.value, where), noted ? item.comment : where});
+    changes.push_back({place, checked(*place.entry, item.value, where), noted ? item.comment : where});
   }
-  for (const Change& change : changes) {
-    store(*change.entry, change.value);
-    sources_[change.entry->name] = change.source;
-    strengths_[change.entry->name] = change.source == "default" ? 0 : 1;
-  }
+  for (const Change& change : changes) apply(change, change.source == "default" ? 0 : 1);
 }
 
 void Resolver::apply_defaults_file(std::string_view text, std::string_view source_name, std::string_view recipe) {
@@ -97,28 +128,26 @@ void Resolver::apply_defaults_file(std::string_view text, std::string_view sourc
     const std::string where = fmt::format("{}:{}", source_name, item.line);
     const auto own = key_for_recipe(item.key, recipe);
     if (!own && item.key.starts_with(kRecipeTables)) continue;
-    const auto& entry = find(own.value_or(item.key), where);
-    (own ? special : general).push_back({&entry, checked(entry, item.value, where), where});
+    const Place place = place_of(own.value_or(item.key), where);
+    (own ? special : general).push_back({place, checked(*place.entry, item.value, where), where});
   }
   general.insert(general.end(), special.begin(), special.end());
-  for (const Change& change : general) {
-    store(*change.entry, change.value);
-    sources_[change.entry->name] = change.source;
-    strengths_[change.entry->name] = change.source == "default" ? 0 : 1;
-  }
+  for (const Change& change : general) apply(change, 1);
 }
 
 void Resolver::set(std::string_view key, std::string_view value, std::string_view source) {
-  const auto& entry = find(key, source);
-  store(entry, typed_in(entry, value, source));
-  sources_[entry.name] = printable(source);
-  strengths_[entry.name] = 2;
+  const Place place = place_of(key, source);
+  apply({place, typed_in(*place.entry, value, source), printable(source)}, 2);
 }
 
 void Resolver::apply_environment(const std::function<std::optional<std::string>(const std::string&)>& lookup) {
-  for (const auto& entry : describer_.entries()) {
-    const std::string variable = "TANDEM_" + upper_with_underscores(entry.name);
-    if (const auto value = lookup(variable)) set(entry.name, *value, variable);
+  std::vector<std::string> keys;
+  for (const auto& entry : describer_.entries()) keys.push_back(entry.name);
+  for (const std::string& member : member_names_)
+    for (const auto& entry : describer_.entries()) keys.push_back(fmt::format("{}.{}", member, entry.name));
+  for (const std::string& key : keys) {
+    const std::string variable = "TANDEM_" + upper_with_underscores(key);
+    if (const auto value = lookup(variable)) set(key, *value, variable);
   }
 }
 
@@ -146,6 +175,11 @@ std::string Resolver::to_toml(std::string_view recipe_name) const {
     if (!table.empty()) out += fmt::format("\n[{}]\n", table);
     for (const Line& line : lines) out += fmt::format("{:<{}}   # {}\n", line.text, width, line.source);
   }
+  for (const auto& [member, values] : members_) {
+    out += fmt::format("\n[{}]\n", member);
+    for (const auto& [key, given] : values)
+      out += fmt::format("{:<{}}   # {}\n", fmt::format("{} = {}", key, toml_text(given.value)), width, given.source);
+  }
   return out;
 }
 
@@ -160,6 +194,8 @@ nlohmann::json Resolver::result_values() const {
 nlohmann::json Resolver::to_json() const {
   nlohmann::json values = nlohmann::json::object();
   for (const auto& entry : describer_.entries()) values[entry.name] = tandem::to_json(value_of(entry));
+  for (const auto& [member, own] : members_)
+    for (const auto& [key, given] : own) values[fmt::format("{}.{}", member, key)] = tandem::to_json(given.value);
   return values;
 }
 
@@ -175,6 +211,13 @@ std::vector<KeyInfo> Resolver::keys() const {
   for (const auto& entry : describer_.entries()) {
     infos.push_back({entry.name, type_name(entry), toml_text(value_of(entry)), defaults_.at(entry.name),
                      sources_.at(entry.name), allowed_text(entry), entry.help, entry.role});
+  }
+  for (const auto& [member, values] : members_) {
+    for (const auto& [key, given] : values) {
+      const auto& entry = find(key, member);
+      infos.push_back({fmt::format("{}.{}", member, key), type_name(entry), toml_text(given.value), "", given.source,
+                       allowed_text(entry), fmt::format("for {} alone: {}", member, entry.help), entry.role});
+    }
   }
   return infos;
 }

@@ -15,6 +15,7 @@
 
 #include "config/run_settings.h"
 #include "config/settings.h"
+#include "config/value.h"
 
 namespace tandem {
 
@@ -49,6 +50,10 @@ class Resolver {
   // TANDEM_<KEY> for every key, '.' as '_'. `lookup` returns the value of a variable or nothing.
   void apply_environment(const std::function<std::optional<std::string>(const std::string&)>& lookup);
 
+  // Values and sources of the keys that `whole` has too, those given for its member `member` over them: the settings of
+  // one model of a recipe that trains several. Only what is at least this strong (see strength()).
+  void take(const Resolver& whole, std::string_view member, int least_strength = 0);
+
   // For values that follow from others (freeze()): the field was changed in place, this notes why.
   void note_source(std::string_view key, std::string_view source);
 
@@ -61,9 +66,27 @@ class Resolver {
   std::vector<KeyInfo> keys() const;
 
  private:
+  struct Place {
+    const Describer::Entry* entry;
+    std::string member;  // empty: of the whole
+  };
+  struct Change {
+    Place place;
+    Value value;
+    std::string source;
+  };
+  struct MemberValue {
+    Value value;
+    std::string source;
+    int strength;
+  };
   const Describer::Entry& find(std::string_view key, std::string_view where) const;
+  Place place_of(std::string_view key, std::string_view where) const;
+  void apply(const Change& change, int strength);
 
   Describer describer_;
+  std::vector<std::string> member_names_, shared_keys_;
+  std::map<std::string, std::map<std::string, MemberValue>> members_;  // by member, then by key
   std::map<std::string, std::string, std::less<>> sources_, defaults_;
   std::map<std::string, int, std::less<>> strengths_;  // 0 if absent
 };

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "config/members.h"
 
 namespace tandem {
 namespace {
@@ -337,6 +338,59 @@ TEST(RecipeSettings, ABatchThatDoesNotDivideNamesTheNearestTwoThatDo) {
   f.settings.batch_size = 120;
   f.settings.accumulation = 2;
   EXPECT_NE(error_of([&] { f.settings.check(); }).find("24 shards x 2 pieces"), std::string::npos);
+}
+
+struct TwinSettings : SampleSettings, HasMembers {
+  std::vector<std::string> members() const override { return {"left", "right"}; }
+  std::vector<std::string> shared_keys() const override { return {"devices"}; }
+};
+
+TEST(Members, AKeyForOneOfThemGoesOverTheCommonOneAndIsReadBack) {
+  TwinSettings twins;
+  Resolver whole(twins);
+  whole.apply_toml("seed = 5\n[left]\nseed = 6\noptimizer.learning_rate = 0.5\n", "twins.toml");
+  whole.set("right.steps", "9", "--set");
+  EXPECT_EQ(twins.seed, 5);
+  TwinSettings copy;
+  Resolver again(copy);
+  again.apply_toml(whole.to_toml("twins"), "recipe.toml");
+  for (const Resolver* one : {&whole, &again}) {
+    SampleSettings left, right;
+    Resolver left_one(left), right_one(right);
+    left_one.take(*one, "left");
+    right_one.take(*one, "right");
+    EXPECT_EQ(left.seed, 6);
+    EXPECT_EQ(left.optimizer.learning_rate, 0.5);
+    EXPECT_EQ(left.steps, 200);
+    EXPECT_EQ(left_one.source("seed"), "twins.toml:3");
+    EXPECT_EQ(right.seed, 5);
+    EXPECT_EQ(right.steps, 9);
+    EXPECT_EQ(right_one.source("steps"), "--set");
+  }
+}
+
+TEST(Members, OnlyWhatWasGivenNowIsTakenOnAResume) {
+  TwinSettings twins;
+  Resolver whole(twins);
+  whole.apply_toml("seed = 5\nleft.title = \"old\"\n", "recipe.toml");
+  whole.set("steps", "300", "--steps");
+  whole.set("left.batch_size", "24", "--set");
+  SampleSettings left;
+  Resolver one(left);
+  one.take(whole, "left", 2);
+  EXPECT_EQ(left.seed, 1);
+  EXPECT_EQ(left.title, "plain");
+  EXPECT_EQ(left.steps, 300);
+  EXPECT_EQ(left.batch_size, 24);
+}
+
+TEST(Members, UnknownAndSharedKeysAreRefused) {
+  TwinSettings twins;
+  Resolver whole(twins);
+  EXPECT_NE(error_of([&] { whole.set("left.sede", "1", "--set"); }).find("did you mean `seed`?"), std::string::npos);
+  EXPECT_NE(error_of([&] { whole.set("left.devices", "cpu:1", "--set"); }).find("belongs to the run as a whole"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { whole.set("middle.seed", "1", "--set"); }).find("unknown key"), std::string::npos);
 }
 
 }  // namespace

@@ -54,6 +54,23 @@ TEST(Devices, SlowedSlotsShareCoresWhereTheyFit) {
   EXPECT_EQ(cores("cpu:3@0.5,1,0.5", {4, 6}), (std::vector{4, 6, 4}));
   EXPECT_EQ(cores("cpu:2@1,0.5", {4}), (std::vector{-1, -1})) << "more work than cores: the system's to divide";
   EXPECT_EQ(cores("cpu:2", {4, 6}), (std::vector{-1, -1}));
+  EXPECT_EQ(cores("cpu:2@1/7,0.5/4", {4, 6}), (std::vector{7, 4})) << "named ones are taken as they are";
+}
+
+TEST(Devices, ATextOfThemMeansTheSameToAnotherProcess) {
+  for (const char* text : {"cpu:3@1,0.5,0.5", "cpu:2", "cuda:1,cuda:0", "cuda:1,cpu:1", "cpu:1@0.25/3"}) {
+    Machine machine = kTwoGpus;
+    machine.cores = {4, 6};
+    const auto devices = parse_devices(text, machine);
+    const auto again = parse_devices(devices_text(devices), machine);
+    ASSERT_EQ(again.size(), devices.size()) << text;
+    for (size_t i = 0; i < devices.size(); ++i) {
+      EXPECT_EQ(again[i].name(), devices[i].name()) << text;
+      EXPECT_EQ(again[i].speed, devices[i].speed) << text;
+      EXPECT_EQ(again[i].core, devices[i].core) << text;
+    }
+  }
+  EXPECT_EQ(devices_text(parse_devices("cpu:3@1,0.5,0.5", {.cores = {0, 1}})), "cpu:1,cpu:1,cpu:1@1/0,0.5/1,0.5/1");
 }
 
 TEST(Devices, SeveralWorkersMayShareACard) { EXPECT_EQ(names("cuda:0,cuda:0", kTwoGpus), "cuda:0 cuda:0 "); }

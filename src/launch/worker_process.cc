@@ -59,9 +59,9 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 // Between fork and exec: system calls only.
 [[noreturn]] void become_worker(int program, char** arguments, char** environment, pid_t launcher, const int* inherit,
-                                size_t inherited, int log_fd, int error_fd) {
+                                size_t inherited, int log_fd, int error_fd, int death_signal) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_PDEATHSIG, death_signal);
   if (getppid() != launcher) _exit(1);  // the launcher died before the signal was armed
   for (const int signal_number : {SIGINT, SIGTERM, SIGCHLD, SIGTSTP, SIGCONT, SIGPIPE}) signal(signal_number, SIG_DFL);
   signal(SIGUSR1, SIG_IGN);  // "save and go on" before there is anything to save must not be death
@@ -117,7 +117,7 @@ WorkerProcess WorkerProcess::start(const WorkerCommand& command) {
   if (worker.pid_ == 0) {
     become_worker(command.program->fd(), const_cast<char**>(argument_pointers.data()),
                   const_cast<char**>(environment_pointers.data()), launcher, inherit.data(), inherit.size(), log_fd,
-                  failure.write_end);
+                  failure.write_end, command.death_signal);
   }
   if (log_fd >= 0) close(log_fd);
   setpgid(worker.pid_, worker.pid_);  // also here: whoever comes first, the group exists before a signal is sent to it

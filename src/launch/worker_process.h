@@ -1,6 +1,6 @@
 // launch/worker_process.h -- one worker process that cannot outlive the one who started it.
 //
-// The worker gets its own process group, a parent-death signal (SIGKILL, armed before exec and re-checked), and the
+// The worker gets its own process group, a parent-death signal (armed before exec and re-checked), and the
 // reading end of a life pipe (its number in TANDEM_LIFE_FD) that closes when the launcher is gone. Every other
 // descriptor above stderr is closed on exec, but those named in `inherit`. start() must be called from the main thread:
 // the parent-death signal follows the thread that forks.
@@ -23,6 +23,7 @@ struct WorkerCommand {
   std::vector<std::string> arguments;                            // without the program's name
   std::vector<std::pair<std::string, std::string>> environment;  // added to ours, or replacing
   std::vector<std::pair<std::string, int>> inherit;              // a variable and the descriptor whose number it tells
+  int death_signal = 9;       // what it gets when its launcher dies: SIGKILL; SIGTERM for one that saves first
   std::filesystem::path log;  // stdout and stderr are appended here; empty: ours. Dropped if it can't be opened.
 };
 

@@ -3,6 +3,7 @@
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
 #include "recipes/web_agent_settings.h"
+#include "recipes/web_test_settings.h"
 
 namespace tandem {
 
@@ -14,6 +15,8 @@ std::vector<RecipeInfo> shipped_recipes() {
        [] { return std::make_unique<TinyRlSettings>(); }},
       {"web-agent", "one of the six web-test agents: dueling double DQN, prioritized replay over all shards",
        [] { return std::make_unique<WebAgentSettings>(); }, WebAgentSettings::quick()},
+      {"web-test", "all six web-test agents on all devices: one a device, each on all, or three of each",
+       [] { return std::make_unique<WebTestSettings>(); }, WebAgentSettings::quick()},
   };
 }
 

@@ -1,0 +1,46 @@
+// jobs/job.h -- one job of a set: a run of its own folder, started by `tandem resume <folder>`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "telemetry/step_record.h"
+
+namespace tandem {
+
+struct SetJob {
+  std::string name;             // "analysis", "analysis-conservative": also its folder's name
+  std::string agent;            // the model that it is for
+  std::filesystem::path dir;    // <set>/agents/<name>; its recipe.toml is resolved, checked and written
+  int64_t steps = 0;            // where it ends
+  int shards = 1;               // no more devices than this can work on it
+  double flops = 1;             // of one step, roughly: what jobs not yet measured are compared by
+  int pin = -1;                 // the device that it begins on; -1: any
+  double rule_score = kAbsent;  // of the rule of thumb, for the table
+};
+
+// How a job stands; filled in while it runs.
+struct JobStatus {
+  enum class State { kWaiting, kRunning, kDone, kStopped, kFailed };
+  State state = State::kWaiting;
+  int64_t step = 0;
+  double seconds = 0;  // training time, of all starts together
+  double score = kAbsent, average_return = kAbsent, loss = kAbsent;
+  std::string digest, kind;
+  std::vector<std::string> devices;  // that worked on it in this start of the set
+  int restarts = 0, exit_code = 0;
+  std::string failure;  // why it failed
+};
+
+std::string name_of(JobStatus::State state);
+
+// Fills in what the job's folder tells: step, digest, kind, seconds, and the figures of its last records. The score
+// that the best of an ensemble is chosen by is this one.
+void read_job(const SetJob& job, JobStatus& status);
+
+// The job has made all its steps and saved them.
+bool is_done(const SetJob& job);
+
+}  // namespace tandem

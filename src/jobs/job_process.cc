@@ -1,0 +1,129 @@
+#include "jobs/job_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/errors.h"
+#include "launch/run_lock.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::streamoff kLastWords = 64 << 10;  // of the log are looked at for the reason of an end
+
+WorkerCommand command_of(const SetJob& job, std::shared_ptr<const WorkerProgram> program,
+                         const std::vector<DeviceSpec>& devices, const std::vector<std::string>& unset,
+                         const fs::path& log) {
+  WorkerCommand command{
+      .program = std::move(program),
+      .arguments = {"resume", job.dir.string(), "--devices", devices_text(devices), "--json", "--quiet", "--no-color"},
+      .environment = {},
+      .inherit = {},
+      .death_signal = SIGTERM,
+      .log = log};
+  for (const std::string& name : unset) command.environment.emplace_back(name, "");
+  return command;
+}
+
+int64_t size_of(const fs::path& path) {
+  std::error_code none;
+  const auto size = fs::file_size(path, none);
+  return none ? 0 : static_cast<int64_t>(size);
+}
+
+// The error object that the job printed last, in words; else its last line.
+std::string told_in(const fs::path& log, int64_t begin) {
+  std::ifstream file(log, std::ios::ate);
+  file.seekg(std::max<std::streamoff>(begin, file.tellg() - kLastWords));
+  std::string line, last, error;
+  while (std::getline(file, line)) {
+    if (line.empty()) continue;
+    const auto object = nlohmann::json::parse(line, nullptr, false);
+    if (object.is_object() && object.contains("error") && object["error"].is_object()) {
+      error = fmt::format("{} ({})", object["error"].value("what", ""), object["error"].value("why", ""));
+    } else if (!object.is_object()) {
+      last = line;
+    }
+  }
+  std::string text = error.empty() ? last : error;
+  if (text.size() > 300) text = text.substr(0, 300) + "...";
+  return text;
+}
+
+}  // namespace
+
+void MetricsTail::look(JobStatus& status) {
+  const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  struct stat about {};
+  if (fstat(fd, &about) == 0) {
+    if (!parser_ || about.st_ino != file_ || about.st_size < at_) {  // a resume cuts what came after its checkpoint
+      file_ = about.st_ino;
+      at_ = 0;
+      status.step = 0;
+      parser_ = std::make_unique<MetricsParser>([this](const StepRecord& record) {
+        status_->step = record.step;
+        if (std::isfinite(record.loss)) status_->loss = record.loss;
+        for (const auto& [name, value] : record.metrics) {
+          if (name == "score" && std::isfinite(value)) status_->score = value;
+          if (name == "average_return" && std::isfinite(value)) status_->average_return = value;
+        }
+      });
+    }
+    status_ = &status;
+    char block[64 << 10];
+    ssize_t got;
+    while ((got = pread(fd, block, sizeof block, at_)) > 0) {
+      parser_->feed({block, static_cast<size_t>(got)});
+      at_ += got;
+    }
+  }
+  close(fd);
+}
+
+JobProcess::JobProcess(const SetJob& job, std::shared_ptr<const WorkerProgram> program,
+                       const std::vector<DeviceSpec>& devices, const std::vector<std::string>& unset_variables,
+                       fs::path log)
+    : log_(std::move(log)),
+      log_begin_(size_of(log_)),
+      process_(WorkerProcess::start(command_of(job, std::move(program), devices, unset_variables, log_))) {}
+
+JobEnd JobProcess::reap() {
+  const int status = process_.reap();
+  if (WIFSIGNALED(status)) {
+    const int number = WTERMSIG(status);
+    const std::string name = number == SIGKILL ? "SIGKILL" : number == SIGSEGV ? "SIGSEGV" : strsignal(number);
+    return {128 + number, fmt::format("its process was killed ({})", name)};
+  }
+  const int code = WEXITSTATUS(status);
+  const std::string told = told_in(log_, log_begin_);
+  return {code, fmt::format("its process ended with code {}{}{}", code, told.empty() ? "" : ": ", told)};
+}
+
+void wait_until_unused(const fs::path& dir, double seconds) {
+  for (const double end = monotonic_seconds() + seconds;;) {
+    try {
+      const RunLock lock(dir);
+      return;
+    } catch (const ConfigError&) {
+      if (monotonic_seconds() > end) throw;
+    }
+    const timespec moment{0, 50'000'000};
+    nanosleep(&moment, nullptr);
+  }
+}
+
+}  // namespace tandem

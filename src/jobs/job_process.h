@@ -1,0 +1,62 @@
+// jobs/job_process.h -- the process of one job: the same program, as the launcher of that job's run.
+//
+// It has its own process group, so that a Ctrl-C reaches the set alone, which stops its jobs in order. When the set
+// dies it gets SIGTERM: it saves and ends. What it says goes to a log; how far it is, its records tell.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/devices.h"
+#include "jobs/job.h"
+#include "launch/worker_process.h"
+#include "telemetry/metrics_file.h"
+
+namespace tandem {
+
+// The newest record of a metrics.jsonl that somebody writes, or replaces by a shorter one.
+class MetricsTail {
+ public:
+  explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
+  void look(JobStatus& status);  // at what came since the last look
+
+ private:
+  std::filesystem::path path_;
+  uint64_t file_ = 0;  // its inode
+  int64_t at_ = 0;
+  std::unique_ptr<MetricsParser> parser_;
+  JobStatus* status_ = nullptr;
+};
+
+struct JobEnd {
+  int code = 0;        // exit code; 128 + the signal where it died of one
+  std::string reason;  // "was killed (SIGKILL)", "exited with code 7: the loss is NaN"
+};
+
+class JobProcess {
+ public:
+  // Begins the job, or goes on with it. Throws Error if the program can't be started.
+  JobProcess(const SetJob& job, std::shared_ptr<const WorkerProgram> program, const std::vector<DeviceSpec>& devices,
+             const std::vector<std::string>& unset_variables, std::filesystem::path log);
+
+  int pidfd() const { return process_.pidfd(); }
+  bool ended() const { return process_.ended(); }
+  void send(int signal) const { process_.send(signal); }
+  void kill() const { process_.kill_group(); }
+  JobEnd reap();  // waits for the end
+
+ private:
+  std::filesystem::path log_;
+  int64_t log_begin_;
+  WorkerProcess process_;
+};
+
+// Waits until nobody works in the job's folder any more: one whose set was killed a moment ago still saves. Throws
+// ConfigError if that takes longer than `seconds`.
+void wait_until_unused(const std::filesystem::path& dir, double seconds);
+
+}  // namespace tandem

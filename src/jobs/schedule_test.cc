@@ -1,0 +1,273 @@
+#include "jobs/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace tandem {
+namespace {
+
+std::vector<PlannedJob> jobs_of(const std::vector<double>& work, int shards = 8) {
+  std::vector<PlannedJob> jobs;
+  for (const double one : work) jobs.push_back({.work = one, .shards = shards});
+  return jobs;
+}
+
+// A world of its own: jobs whose true length is not quite what is told, devices that start and join in their own time.
+// Whoever schedules sees estimates only, and is asked every quarter of a second.
+class Machine {
+ public:
+  Machine(std::vector<PlannedJob> jobs, std::vector<double> speeds, ScheduleOptions options, double error,
+          unsigned seed)
+      : jobs_(std::move(jobs)), speeds_(std::move(speeds)), options_(options), random_(seed), error_(error) {
+    std::uniform_real_distribution<double> factor(1 - error, 1 + error);
+    for (const PlannedJob& job : jobs_) left_.push_back(job.work * factor(random_));
+    for (const double one : left_) work_ += one;
+    hold_.resize(jobs_.size());
+  }
+
+  double ideal() const { return work_ / std::accumulate(speeds_.begin(), speeds_.end(), 0.0); }
+  int joins() const { return joins_; }
+
+  double run() {
+    constexpr double kTick = 0.25;
+    double now = 0;
+    while (std::any_of(jobs_.begin(), jobs_.end(), [](const PlannedJob& job) { return !job.done; }) && now < 1e6) {
+      for (const Move& move : next_moves(jobs_, speeds_, options_)) carry_out(move);
+      now += kTick;
+      for (size_t j = 0; j < jobs_.size(); ++j) pass(j, kTick);
+    }
+    return now;
+  }
+
+ private:
+  void carry_out(const Move& move) {
+    PlannedJob& job = jobs_[static_cast<size_t>(move.job)];
+    for (const int device : move.devices) {
+      for (const PlannedJob& other : jobs_) {
+        EXPECT_EQ(std::count(other.devices.begin(), other.devices.end(), device), 0) << "one job at a time";
+        for (const auto& joining : other.joining) EXPECT_NE(joining.device, device);
+      }
+    }
+    EXPECT_EQ(job.begun, move.join);
+    EXPECT_FALSE(job.done);
+    EXPECT_LE(job.devices.size() + job.joining.size() + move.devices.size(), static_cast<size_t>(job.shards));
+    if (move.join) {
+      ++joins_;
+      for (const int device : move.devices) job.joining.push_back({device, options_.join_seconds});
+      return;
+    }
+    if (job.pin >= 0) EXPECT_EQ(move.devices.front(), job.pin);
+    job.begun = true;
+    job.devices = move.devices;
+    job.start_left = options_.start_seconds;
+  }
+
+  void pass(size_t j, double seconds) {
+    PlannedJob& job = jobs_[j];
+    if (job.done || !job.begun) return;
+    double part = seconds;
+    for (double* wait : {&job.start_left, &hold_[j]}) {
+      const double taken = std::min(part, *wait);
+      *wait -= taken;
+      part -= taken;
+    }
+    std::vector<double> speeds;
+    for (const int device : job.devices) speeds.push_back(speeds_[static_cast<size_t>(device)]);
+    const double done = part * work_rate(job.shards, speeds, options_.combine_share);
+    left_[j] -= done;
+    job.work = std::max(0.1, job.work - done);
+    for (auto& joining : job.joining) joining.left -= seconds;
+    for (size_t k = job.joining.size(); k-- > 0;) {
+      if (job.joining[k].left > 0) continue;
+      job.devices.push_back(job.joining[k].device);
+      job.joining.erase(job.joining.begin() + static_cast<std::ptrdiff_t>(k));
+      hold_[j] = options_.hold_seconds;
+    }
+    if (left_[j] > 0) return;
+    job.done = true;
+    job.devices.clear();
+    job.joining.clear();
+  }
+
+  std::vector<PlannedJob> jobs_;
+  std::vector<double> speeds_;
+  ScheduleOptions options_;
+  std::vector<double> left_, hold_;
+  std::mt19937_64 random_;
+  double work_ = 0, error_;
+  int joins_ = 0;
+};
+
+TEST(WorkRate, CountsWholeShardsAndTheCombine) {
+  EXPECT_DOUBLE_EQ(work_rate(8, {1}, .03), 1);
+  EXPECT_DOUBLE_EQ(work_rate(8, {.5}, .03), .5);
+  EXPECT_DOUBLE_EQ(work_rate(8, {1, .5, .5}, 0), 2);      // 4 2 2
+  EXPECT_DOUBLE_EQ(work_rate(8, {1, 1, 1}, 0), 8.0 / 3);  // 3 3 2
+  EXPECT_DOUBLE_EQ(work_rate(2, {1, .5}, 0), 1);          // 1 1: the slow one holds the fast one up
+  EXPECT_DOUBLE_EQ(work_rate(2, {1, 1, 1}, 0), 2);        // the third has no shard
+  EXPECT_DOUBLE_EQ(work_rate(8, {1, 1}, .1), 2 * (1 - .1));
+}
+
+TEST(Schedule, AFreeDeviceTakesTheLongestJobAtOnceWithoutRounds) {
+  auto jobs = jobs_of({10, 30, 20, 5});
+  const auto first = next_moves(jobs, {1, 1}, {});
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(first[0].job, 1);
+  EXPECT_EQ(first[1].job, 2);
+  jobs[1].begun = jobs[2].begun = true;
+  jobs[1].devices = {0};
+  jobs[2].done = true;
+  const auto next = next_moves(jobs, {1, 1}, {});
+  ASSERT_EQ(next.size(), 1u) << "the other one is still at work";
+  EXPECT_EQ(next[0].job, 0);
+  EXPECT_EQ(next[0].devices, std::vector<int>{1});
+}
+
+TEST(Schedule, AtTheTailAnIdleDeviceJoinsTheJobWithMostTimeLeft) {
+  auto jobs = jobs_of({100, 40, 0});
+  jobs[0] = {.work = 100, .shards = 8, .begun = true, .devices = {0}};
+  jobs[1] = {.work = 40, .shards = 8, .begun = true, .devices = {1}};
+  jobs[2].done = true;
+  const auto moves = next_moves(jobs, {1, 1, 1}, {});
+  ASSERT_EQ(moves.size(), 1u);
+  EXPECT_TRUE(moves[0].join);
+  EXPECT_EQ(moves[0].job, 0);
+  EXPECT_EQ(moves[0].devices, std::vector<int>{2});
+}
+
+TEST(Schedule, NobodyJoinsForLessThanJoiningCosts) {
+  std::vector<PlannedJob> jobs = {{.work = 2, .shards = 8, .begun = true, .devices = {0}}};
+  EXPECT_TRUE(next_moves(jobs, {1, 1}, {.join_seconds = 1.5, .hold_seconds = .3}).empty());
+  jobs[0].work = 10;
+  EXPECT_EQ(next_moves(jobs, {1, 1}, {.join_seconds = 1.5, .hold_seconds = .3}).size(), 1u);
+}
+
+TEST(Schedule, ASlowDeviceThatWouldHoldWholeShardsUpStaysAway) {
+  const std::vector<PlannedJob> jobs = {{.work = 500, .shards = 2, .begun = true, .devices = {0}}};
+  EXPECT_TRUE(next_moves(jobs, {1, .5}, {}).empty());
+  EXPECT_EQ(next_moves(jobs, {1, .9}, {}).size(), 1u);
+}
+
+TEST(Schedule, MoreDevicesThanJobsBeginTogether) {
+  const auto moves = next_moves(jobs_of({100, 50}), {1, 1, 1}, {});
+  ASSERT_EQ(moves.size(), 2u);
+  EXPECT_EQ(moves[0].devices, (std::vector<int>{0, 2})) << "the longer one has two from its first step";
+  EXPECT_FALSE(moves[0].join);
+}
+
+TEST(Schedule, PinsAreKeptAndGoFirst) {
+  auto jobs = jobs_of({100, 50, 10});
+  jobs[2].pin = 0;
+  jobs[1].pin = 1;
+  const auto moves = next_moves(jobs, {1, 1}, {});
+  ASSERT_EQ(moves.size(), 2u);
+  EXPECT_EQ(moves[0].job, 2);
+  EXPECT_EQ(moves[1].job, 1);
+}
+
+TEST(Schedule, SpecializedDealsThemOutInTheirOrderAndHierarchicalPutsTheLightOnesOnTheSlowDevice) {
+  const std::vector<double> speeds = {.5, 1, 1};
+  const auto jobs = jobs_of({10, 20, 30, 40, 50, 60});
+  ScheduleOptions options{.assignment = Assignment::kSpecialized};
+  auto moves = next_moves(jobs, speeds, options);
+  for (const Move& move : moves) EXPECT_EQ(move.job, move.devices[0]) << "job 0 on device 0, ...";
+  options.assignment = Assignment::kHierarchical;
+  double slowest = 0, fastest = 0;
+  for (const Move& move : next_moves(jobs, speeds, options))
+    (move.devices[0] == 0 ? slowest : fastest) =
+        std::max(move.devices[0] == 0 ? slowest : fastest, jobs[static_cast<size_t>(move.job)].work);
+  EXPECT_LT(slowest, 31);
+  EXPECT_EQ(fastest, 60);
+}
+
+TEST(Schedule, DdpRunsEachJobInTurnOnAllDevices) {
+  auto jobs = jobs_of({10, 20});
+  const ScheduleOptions options{.strategy = Strategy::kDdp};
+  auto moves = next_moves(jobs, {1, .5, .5}, options);
+  ASSERT_EQ(moves.size(), 1u);
+  EXPECT_EQ(moves[0].job, 0);
+  EXPECT_EQ(moves[0].devices.size(), 3u);
+  jobs[0].begun = true;
+  jobs[0].devices = moves[0].devices;
+  EXPECT_TRUE(next_moves(jobs, {1, .5, .5}, options).empty());
+  EXPECT_NEAR(forecast(jobs_of({10, 20}), {1, .5, .5}, {.strategy = Strategy::kDdp, .combine_share = 0}).seconds,
+              15 + 2 * ScheduleOptions().start_seconds, 1e-6);
+}
+
+TEST(Forecast, TellsWhoWorksOnWhatAndWhenAllIsDone) {
+  const ScheduleOptions options{.start_seconds = 0, .join_seconds = 0, .hold_seconds = 0, .combine_share = 0};
+  const Forecast one = forecast(jobs_of({10, 20, 30}), {1}, options);
+  EXPECT_NEAR(one.seconds, 60, 1e-6);
+  EXPECT_NEAR(one.ends[2], 30, 1e-6);
+  EXPECT_NEAR(one.ends[0], 60, 1e-6);
+  const Forecast two = forecast(jobs_of({30, 10, 10}), {1, 1}, options);
+  EXPECT_NEAR(two.seconds, 25, 1e-6) << "at 20 the second device joins the first job's last ten seconds";
+  double busy = 0;
+  for (const Segment& segment : two.course) busy += segment.end - segment.begin;
+  EXPECT_NEAR(busy, 50, 1e-6);
+}
+
+TEST(Forecast, TheBestAssignmentIsNeverWorseThanTheOthers) {
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> work(20, 300), speed(.3, 1);
+  for (int trial = 0; trial < 50; ++trial) {
+    std::vector<double> works(6), speeds(3);
+    for (double& one : works) one = work(random);
+    for (double& one : speeds) one = speed(random);
+    ScheduleOptions options;
+    options.assignment = best_assignment(jobs_of(works), speeds, options);
+    const double best = forecast(jobs_of(works), speeds, options).seconds;
+    for (const Assignment other : {Assignment::kBalanced, Assignment::kSpecialized, Assignment::kHierarchical}) {
+      options.assignment = other;
+      EXPECT_LE(best, forecast(jobs_of(works), speeds, options).seconds * 1.011);
+    }
+  }
+}
+
+// The judge of the tail: six unequal jobs on three unequal slots, against the work there is over the speed there is.
+TEST(Tail, SixUnequalJobsOnThreeUnequalSlotsEndWithinFivePercentOfTheIdeal) {
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<double> work(60, 600);
+  const ScheduleOptions options{.start_seconds = 1, .join_seconds = 1, .hold_seconds = .2, .combine_share = .02};
+  double worst = 0;
+  for (int trial = 0; trial < 100; ++trial) {
+    std::vector<double> works(6);
+    for (double& one : works) one = work(random);
+    Machine machine(jobs_of(works), {1, .5, .5}, options, .1, static_cast<unsigned>(trial));
+    worst = std::max(worst, machine.run() / machine.ideal());
+  }
+  EXPECT_LT(worst, 1.05);
+}
+
+TEST(Tail, RandomJobsAndSpeedsEndNearTheIdealAndFarBeforeAnythingWithoutJoining) {
+  std::mt19937_64 random(2);
+  std::uniform_real_distribution<double> work(60, 600), speed(.25, 1);
+  const ScheduleOptions options{.start_seconds = 1, .join_seconds = 1, .hold_seconds = .2, .combine_share = .02};
+  double sum = 0, worst = 0, alone = 0;
+  constexpr int kTrials = 90;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    std::vector<double> works(4 + static_cast<size_t>(trial % 6)), speeds(2 + static_cast<size_t>(trial % 3));
+    for (double& one : works) one = work(random);
+    for (double& one : speeds) one = speed(random);
+    Machine machine(jobs_of(works), speeds, options, .1, static_cast<unsigned>(trial));
+    const double ratio = machine.run() / machine.ideal();
+    ScheduleOptions never = options;
+    never.least_gain = 1e9;
+    Machine without(jobs_of(works), speeds, never, .1, static_cast<unsigned>(trial));
+    alone += without.run() / without.ideal();
+    EXPECT_EQ(without.joins(), 0);
+    sum += ratio;
+    worst = std::max(worst, ratio);
+  }
+  RecordProperty("mean", std::to_string(sum / kTrials));
+  RecordProperty("worst", std::to_string(worst));
+  EXPECT_LT(sum / kTrials, 1.05);
+  EXPECT_LT(worst, 1.12);
+  EXPECT_GT(alone / kTrials, sum / kTrials + .05);
+}
+
+}  // namespace
+}  // namespace tandem

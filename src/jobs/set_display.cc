@@ -1,0 +1,131 @@
+#include "jobs/set_display.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/clock.h"
+#include "telemetry/human.h"
+
+namespace tandem {
+namespace {
+
+void write_stderr(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+    if (n <= 0) return;  // nobody watches any more: the set goes on
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+bool terminal() {
+  const char* term = std::getenv("TERM");
+  return isatty(STDERR_FILENO) == 1 && !(term && std::string_view(term) == "dumb");
+}
+
+bool locale_is_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (!value || !*value) continue;
+    const std::string_view text = value;
+    return text.find("UTF-8") != text.npos || text.find("utf8") != text.npos;
+  }
+  return false;
+}
+
+std::string number(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+
+}  // namespace
+
+SetDisplay::SetDisplay(Options options)
+    : options_(std::move(options)),
+      tty_(terminal()),
+      display_({.tty = tty_, .color = options_.color, .out = write_stderr, .width = stderr_columns},
+               monotonic_seconds()) {}
+
+void SetDisplay::say(std::string_view line) {
+  if (!options_.quiet) display_.say(line);
+}
+
+void SetDisplay::warn(std::string_view line) {
+  display_.say(options_.color ? fmt::format("\x1b[33mwarning:\x1b[0m {}", line) : fmt::format("warning: {}", line));
+}
+
+void SetDisplay::draw(const std::vector<SetJob>& jobs, const std::vector<JobStatus>& status,
+                      const std::vector<std::string>& places, const std::vector<double>& left, bool last) {
+  if (options_.quiet) return;
+  if (last) return display_.clear();
+  const double now = monotonic_seconds();
+  while (meters_.size() < jobs.size()) {
+    const JobStatus& one = status[meters_.size()];
+    meters_.emplace_back(one.step, jobs[meters_.size()].steps, 0, now);
+    seen_.push_back(one.step);
+    moving_.push_back(false);
+  }
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    // Its speed counts from its first step of this start on, and anew where it was resumed.
+    const bool moves = status[j].state == JobStatus::State::kRunning && status[j].step != seen_[j];
+    if (status[j].step < seen_[j] || (!moving_[j] && !moves))
+      meters_[j] = ProgressMeter(status[j].step, jobs[j].steps, 0, now);
+    moving_[j] = (moving_[j] && status[j].state == JobStatus::State::kRunning && status[j].step >= seen_[j]) || moves;
+    meters_[j].record(seen_[j] = status[j].step, 0, kAbsent);
+  }
+  if (!display_.due(now)) return;
+  ProgressState state;
+  state.unicode = locale_is_utf8();
+  state.most_rows = 18;
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    const JobStatus& one = status[j];
+    const bool running = one.state == JobStatus::State::kRunning;
+    if (!running && !tty_) continue;  // a log needs no line about what does not move
+    ProgressRow row = meters_[j].row(now);
+    row.title = jobs[j].name;
+    row.units_per_second = kAbsent;
+    row.eta_seconds = left[j];
+    if (!running || row.steps_per_second <= 0) row.steps_per_second = kAbsent;
+    row.result = std::isfinite(one.score) ? fmt::format("score {:.2f}", one.score) : "";
+    row.place = running ? places[j] : name_of(one.state);
+    state.rows.push_back(std::move(row));
+  }
+  display_.show(state, now);
+}
+
+std::string duration_words(double seconds) {
+  if (!std::isfinite(seconds)) return "never";
+  if (seconds < 119.5) return fmt::format("{:.0f} s", seconds);
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole < 20 * 60) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  const auto minutes = static_cast<int64_t>(seconds / 60 + 0.5);
+  if (minutes < 100) return fmt::format("{} min", minutes);
+  return fmt::format("{} h {:02} min", minutes / 60, minutes % 60);
+}
+
+std::string done_line(const SetJob& job, const JobStatus& status) {
+  std::string line = fmt::format("{} is done: {} steps in {}", job.name, status.step, duration_words(status.seconds));
+  if (std::isfinite(status.score)) line += fmt::format(", score {:.2f}", status.score);
+  return line;
+}
+
+std::string set_table(const std::vector<SetJob>& jobs, const std::vector<JobStatus>& status) {
+  size_t width = 5;
+  for (const SetJob& job : jobs) width = std::max(width, job.name.size());
+  std::string text = fmt::format("{:<{}}  {:>7}  {:>8}  {:>8}  {:>6}  {:>6}  {:<8}  {}\n", "agent", width, "steps",
+                                 "time", "return", "score", "rule", "digest", "devices");
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    const JobStatus& one = status[j];
+    const bool done = one.state == JobStatus::State::kDone;
+    text += fmt::format("{:<{}}  {:>7}  {:>8}  {:>8}  {:>6}  {:>6}  {:<8}  {}{}\n", jobs[j].name, width, one.step,
+                        duration_text(one.seconds), number(one.average_return, 1), number(one.score, 2),
+                        number(jobs[j].rule_score, 2), one.digest.substr(0, 8), fmt::join(one.devices, " "),
+                        done ? "" : fmt::format("{}{}", one.devices.empty() ? "" : "  ", name_of(one.state)));
+  }
+  return text;
+}
+
+}  // namespace tandem

@@ -1,0 +1,142 @@
+"""The recipe web-test through the real programs: six agents as jobs, each with the digest of a run of its own.
+
+    python3 web_test_test.py <folder with tandem and tandem-worker> [unittest arguments]
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import unittest
+
+from run_test import TANDEM, Case  # noqa: E402  (takes the folder from the command line)
+
+AGENTS = ("requirements", "generation", "execution", "observation", "analysis", "evolution")
+SMALL = ["--set", "net.hidden=[32,16]", "--set", "net.head=8", "--batch-size", "64", "--set", "environments=2",
+         "--set", "capacity=4000", "--set", "learning_starts=400", "--seed", "5", "--set", "shards=4"]
+STEPS = 40
+
+
+class WebTest(Case):
+    _single = {}
+
+    def single(self, agent, steps=STEPS):
+        """The digest of a run of web-agent alone."""
+        if (agent, steps) not in WebTest._single:
+            run = self.train(*SMALL, "--steps", steps, "--set", f"agent={agent}", "--devices", "cpu:1", recipe="web-agent")
+            WebTest._single[agent, steps] = run["digest"]
+        return WebTest._single[agent, steps]
+
+    def assert_same(self, told, agents=AGENTS, steps=STEPS):
+        self.assertEqual(set(told["agents"]), set(agents))
+        for agent in agents:
+            one = told["agents"][agent]
+            self.assertEqual(one["digest"], self.single(agent, steps), f"{agent} {one}")
+            lines = (pathlib.Path(one["dir"]) / "metrics.jsonl").read_text().splitlines()
+            self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, steps + 1)), "every step once")
+
+    def begin(self, *args, env=None):
+        process = subprocess.Popen([TANDEM, *map(str, args)], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, env={**os.environ, "NO_COLOR": "1", **(env or {})}, start_new_session=True)
+        self.addCleanup(lambda: (process.poll() is None and process.kill(), process.communicate()))
+        return process
+
+    def wait_until(self, what, seconds=60):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found = what()
+            if found:
+                return found
+            time.sleep(0.02)  # lint: allow(sleep) between two looks at a condition that has its own end
+        self.fail("it never happened")
+
+    def processes(self, run):
+        """"resume" (launchers) and "work" (workers) -> agent -> pid."""
+        found = {}
+        for entry in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+                here = pathlib.Path(os.readlink(entry / "cwd")) == self.dir.resolve()
+            except (OSError, UnicodeDecodeError):
+                continue
+            if here and len(words) > 2 and words[1] in ("resume", "work") and words[2].startswith(f"{run}/agents/"):
+                found.setdefault(words[1], {})[pathlib.Path(words[2]).name] = int(entry.name)
+        return found
+
+    def steps_of(self, run, agent):
+        try:
+            return len((self.dir / run / "agents" / agent / "metrics.jsonl").read_bytes().splitlines())
+        except OSError:
+            return 0
+
+
+class Digest(WebTest):
+    def test_each_agent_has_the_digest_of_its_own_run_on_any_devices(self):
+        for devices in ("cpu:1", "cpu:2", "cpu:3@1,0.5,0.5"):
+            told = self.train(*SMALL, "--steps", STEPS, "--devices", devices, recipe="web-test")
+            self.assert_same(told)
+            self.assertEqual(told["status"], "done")
+
+    def test_ddp_and_an_idle_device_that_joins_keep_it(self):
+        told = self.train(*SMALL, "--steps", STEPS, "--devices", "cpu:2", "--strategy", "ddp", "--agents", "analysis,evolution",
+                          recipe="web-test")
+        self.assert_same(told, ("analysis", "evolution"))
+        self.assertEqual(told["agents"]["analysis"]["devices"], ["cpu:0", "cpu:1"])
+        # One short, one long, on slow slots: joining pays, and the device of the short one joins the other.
+        told = self.train(*SMALL, "--steps", STEPS, "--set", "analysis.steps=2500", "--devices", "cpu:2@0.15,0.15", "--agents",
+                          "evolution,analysis", recipe="web-test")
+        self.assertGreaterEqual(told["joins"], 1)
+        self.assertEqual(sorted(told["agents"]["analysis"]["devices"]), ["cpu:0", "cpu:1"])
+        self.assertEqual(told["agents"]["analysis"]["digest"], self.single("analysis", 2500))
+        self.assertEqual(told["agents"]["evolution"]["digest"], self.single("evolution"))
+
+    def test_digest_prints_all_and_one_over_them(self):
+        told = self.train(*SMALL, "--steps", 5, "--devices", "cpu:2", recipe="web-test")
+        lines = self.tandem("digest", told["run"]).stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in lines], [told["agents"][a]["digest"] for a in AGENTS] + [told["digest"]])
+        again = json.loads(self.tandem("digest", told["dir"], "--json").stdout)
+        self.assertEqual(again["digest"], told["digest"])
+
+
+class Faults(WebTest):
+    LONG = 400
+
+    def test_killed_workers_and_killed_launchers_of_agents_lose_no_bit(self):
+        process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:2", "--run-dir", "set", "--json",
+                             "--agents", "analysis,evolution", "--checkpoint-every", "50 steps")
+        for agent, kind in (("analysis", "resume"), ("evolution", "work")):
+            self.wait_until(lambda: self.steps_of("set", agent) > 60)
+            os.kill(self.processes("set")[kind][agent], signal.SIGKILL)
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 0, err)
+        told = json.loads(out)
+        self.assert_same(told, ("analysis", "evolution"), self.LONG)
+        self.assertEqual(told["agents"]["analysis"]["restarts"], 1)
+        self.assertIn("analysis: its process was killed (SIGKILL)", err)
+
+    def test_stopped_and_resumed_on_other_devices_keeps_every_bit(self):
+        process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:2", "--run-dir", "set",
+                             "--agents", "analysis,evolution,execution")
+        self.wait_until(lambda: self.steps_of("set", "analysis") > 20 or self.steps_of("set", "evolution") > 20)
+        process.send_signal(signal.SIGTERM)
+        err = process.communicate()[1]
+        self.assertEqual(process.returncode, 143, err)
+        self.assertEqual(self.processes("set"), {})
+        self.assertEqual(json.loads((self.dir / "set/run.json").read_text())["status"], "stopped")
+        told = json.loads(self.tandem("resume", "set", "--devices", "cpu:3@1,0.5,0.5", "--json").stdout)
+        self.assert_same(told, ("analysis", "evolution", "execution"), self.LONG)
+
+    def test_a_killed_set_takes_its_agents_with_it_and_goes_on(self):
+        process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:2", "--run-dir", "set",
+                             "--agents", "analysis,evolution")
+        self.wait_until(lambda: self.steps_of("set", "analysis") > 20 and self.steps_of("set", "evolution") > 20)
+        process.kill()
+        process.wait()
+        told = json.loads(self.tandem("resume", "set", "--json").stdout)  # at once: agents that still save are waited for
+        self.assert_same(told, ("analysis", "evolution"), self.LONG)
+        self.wait_until(lambda: self.processes("set") == {})
+
+
+if __name__ == "__main__":
+    unittest.main()
