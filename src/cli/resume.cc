@@ -9,6 +9,7 @@
 #include "checkpoint/store.h"
 #include "checkpoint/verify.h"
 #include "cli/commands.h"
+#include "cli/experience.h"
 #include "cli/start.h"
 #include "launch/run_lock.h"
 #include "runs/run_folder.h"
@@ -63,6 +64,7 @@ int already_there(const Command& command, const RunFolder& run, const Manifest& 
 int resume_run(const Command& command, const fs::path& run_dir, const std::optional<fs::path>& checkpoint) {
   const RunFolder run = RunFolder::open(run_dir);
   ResolvedRecipe recipe = resolve_run(run.recipe_toml(), command.arguments, command.context, command.output);
+  find_first_weights(recipe, run.dir());
   const auto manifest = checkpoint ? std::optional(read_manifest(*checkpoint)) : newest_manifest(run.checkpoints());
   // Before anything else about the settings: another shard count may break other rules too, and this is the cause.
   if (manifest) check_compatible(manifest->settings, recipe.resolver->result_values(), run.id());

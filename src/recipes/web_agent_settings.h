@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rl/dqn_settings.h"
+#include "world/web_agents.h"
 
 namespace tandem {
 
@@ -17,6 +18,13 @@ struct WebAgentSettings : DqnSettings {
     d.key("agent", agent, Choices{{"requirements", "generation", "execution", "observation", "analysis", "evolution"}},
           "which of the six is trained");
   }
+
+  std::optional<HistoryShape> history_shape() const override {
+    HistoryShape shape{kObservation, kActions, {}};
+    for (const WebAgentInfo& info : kWebAgentTable) shape.agents.emplace_back(info.name);
+    return shape;
+  }
+  int32_t history_agent() const override { return web_agent_of(agent); }
 
   // What `--quick` sets: a short training that shows what it does, about 20 seconds of one core.
   static std::vector<std::pair<std::string, std::string>> quick() {

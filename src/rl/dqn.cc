@@ -10,6 +10,8 @@
 #include "rl/draws_of_step.h"
 #include "rl/dueling_cpu.h"
 #include "rl/dueling_net.h"
+#include "rl/experience.h"
+#include "rl/initial_weights.h"
 #include "rl/priority.h"
 
 namespace tandem {
@@ -43,6 +45,7 @@ Dqn::~Dqn() = default;
 
 void Dqn::build(JobState& state) {
   state.add_model(net_);
+  if (!s_.from.empty()) load_weights(*net_, s_.from, s_.from_digest);
   state.add_shadow(target_, "target");
   sums_ = state.add_replicated("priority_sums", at::zeros({s_.shards}, at::kLong));
   errors_ = state.add_replicated("errors", at::full({s_.batch_size}, -1.0f));  // below 0: none to write
@@ -102,7 +105,16 @@ struct Storing {
 
 void Dqn::init_shard(ShardContext& context) {
   context.state(drawn_).fill_(-1);
-  const int64_t n = s_.environments;
+  const int64_t n = s_.playing();  // the other rings hold experience
+  if (n < s_.environments) {
+    if (!experience_)
+      experience_ = std::make_unique<const Experience>(Experience::read(experience_files(s_.experience.files),
+                                                                        s_.history_shape().value(), s_.history_agent(),
+                                                                        s_.experience.holdout, s_.experience.digest));
+    Replay store = replay(context);
+    experience_->fill(store, context.shard, s_.shards, n, s_.environments - n, tops_.data_ptr<int64_t>()[0]);
+    if (n == 0) return;
+  }
   std::byte* const states = reinterpret_cast<std::byte*>(context.state(states_).data_ptr<uint8_t>());
   environment_->reset(states, n, context.random(kInitialState), nullptr);
   Replay store = replay(context);
@@ -174,7 +186,11 @@ void Dqn::act(ShardContext& context) {
   for (int64_t k = 0; k < s_.batch_size; ++k)
     if (drawn[k] >= 0 && errors[k] >= 0) store.priorities().set(drawn[k], priority_of(errors[k], s_.alpha));
 
-  const int64_t n = s_.environments;
+  const int64_t n = s_.playing();
+  if (n == 0) {
+    context.counts[1 + context.shard] = store.priorities().total();
+    return;
+  }
   std::byte* const states = reinterpret_cast<std::byte*>(context.state(states_).data_ptr<uint8_t>());
   const at::Tensor seen = at::empty({n, shape_.state_size});
   environment_->observe(states, seen.data_ptr<float>(), n);
@@ -310,6 +326,7 @@ void Dqn::acted(const Total& total, StepContext& context) {
 }
 
 void Dqn::learned(const Total& total, StepContext& context) {
+  experience_.reset();
   context.record->loss = total.floats[kLoss];
   context.record->samples = static_cast<double>(s_.batch_size);
   context.record->metrics.emplace_back("mean_q", total.floats[kMeanQ]);
@@ -328,7 +345,7 @@ void Dqn::learned(const Total& total, StepContext& context) {
 
 int64_t Dqn::steps_in(const std::string& unit, int64_t count) const {
   if (unit == "iterations") return count;
-  const int64_t moves = s_.environments * s_.shards;
+  const int64_t moves = std::max<int64_t>(1, s_.playing() * s_.shards);
   return unit == "episodes" ? (count * environment_->longest() + moves - 1) / moves : 0;
 }
 

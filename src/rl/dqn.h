@@ -25,6 +25,7 @@ namespace tandem {
 
 class DuelingCpu;
 class DuelingNetImpl;
+class Experience;
 
 class Dqn : public Recipe {
  public:
@@ -34,7 +35,7 @@ class Dqn : public Recipe {
 
   void build(JobState& state) override;
   std::vector<Phase> phases() const override;
-  void init_shard(ShardContext& context) override;
+  void init_shard(ShardContext& context) override;  // reads settings.experience, if it names any
   std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) override;
   void run(const Phase& phase, ShardContext& context) override;
   void apply(const Phase& phase, const Total& total, StepContext& context) override;
@@ -65,6 +66,7 @@ class Dqn : public Recipe {
   ReplayShape shape_;
   std::shared_ptr<DuelingNetImpl> net_, target_;
   mutable std::unique_ptr<DuelingCpu> by_hand_;
+  std::unique_ptr<const Experience> experience_;  // until the first step
   at::Tensor sums_, errors_, tops_, average_;
   ShardField states_, returns_, seen_, rows_, written_, priorities_, drawn_;
 };

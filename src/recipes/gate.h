@@ -1,0 +1,55 @@
+// recipes/gate.h -- may a newly trained agent take the place of the old one? Not worse on the old, nor on the new.
+//
+//   old        greedy score in the simulator, both on the same episodes
+//   first      the same against the run's first model: small losses must not add up from day to day
+//   new        error on the part of the new experience that was kept apart: |r + gamma max Q(s') - Q(s, a)|
+//   old data   the same on what the old model's own experience had kept apart, where the files are still there
+// A difference counts as a loss where its 95 % interval lies beyond 0, or where it is larger than kMostLoss.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "recipes/web_evaluation.h"
+#include "rl/experience.h"
+
+namespace tandem {
+
+struct GateLine {
+  std::string name;     // "old", "first", "new", "old data"
+  std::string measure;  // "score", "error"
+  double before = 0, after = 0;
+  double change = 0, low = 0, high = 0;  // after - before, and its interval
+  bool judged = true, passed = false;
+  std::string note;
+};
+
+struct GateResult {
+  std::string agent;
+  std::vector<GateLine> lines;
+  bool passed() const;
+};
+
+inline constexpr double kMostLoss = 0.05;      // of score; of the error, this share of it
+inline constexpr int64_t kFewestSegments = 5;  // held out, to be judged by
+
+// By mean and error of paired differences. `higher_is_better` for scores.
+GateLine compare(std::string name, std::string measure, const std::vector<double>& before,
+                 const std::vector<double>& after, double most_loss, bool higher_is_better);
+
+// Mean error of each segment that was kept apart.
+std::vector<double> held_out_errors(const TrainedAgent& trained, const Experience& experience);
+
+struct GateInput {
+  const TrainedAgent &before, &after;
+  const TrainedAgent* first = nullptr;         // where something replaced it before
+  const Experience* fresh = nullptr;           // null: nothing new was learned from
+  const Experience* old_experience = nullptr;  // of `before`
+};
+GateResult judge(const GateInput& input, const EvaluationPlan& plan);
+
+nlohmann::json gate_json(const GateResult& result);
+std::string gate_table(const std::vector<GateResult>& results);
+
+}  // namespace tandem
