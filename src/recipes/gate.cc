@@ -32,7 +32,7 @@ bool GateResult::passed() const {
 }
 
 GateLine compare(std::string name, std::string measure, const std::vector<double>& before,
-                 const std::vector<double>& after, double most_loss, bool higher_is_better) {
+                 const std::vector<double>& after, double unit, bool higher_is_better) {
   GateLine line{std::move(name), std::move(measure), mean_of(before), mean_of(after)};
   const double n = static_cast<double>(before.size());
   std::vector<double> gains;
@@ -44,8 +44,9 @@ GateLine compare(std::string name, std::string measure, const std::vector<double
   line.low = line.change - half;
   line.high = line.change + half;
   const double gain = higher_is_better ? line.change : -line.change;
-  line.passed = std::isfinite(gain) && gain + half >= 0 && gain >= -most_loss;
-  if (!line.passed) line.note = gain < -most_loss ? "worse by more than is allowed" : "worse beyond chance";
+  const bool large = gain < -kMostLoss * unit;
+  line.passed = std::isfinite(gain) && gain + half >= -kNoLoss * unit && !large;
+  if (!line.passed) line.note = large ? "worse by more than is allowed" : "worse beyond chance";
   return line;
 }
 
@@ -99,9 +100,9 @@ GateResult judge(const GateInput& input, const EvaluationPlan& plan) {
   GateResult result{agent, {}};
   const std::vector<double> after = scores(agent, play_net(input.after, plan));
   const auto played = [&](const TrainedAgent& trained) { return scores(agent, play_net(trained, plan)); };
-  result.lines.push_back(compare("old", "score", played(input.before), after, kMostLoss, true));
+  result.lines.push_back(compare("old", "score", played(input.before), after, 1, true));
   if (input.first) {
-    GateLine line = compare("first", "score", played(*input.first), after, kMostLoss, true);
+    GateLine line = compare("first", "score", played(*input.first), after, 1, true);
     line.passed = line.change >= -kMostLoss;  // small steps down are caught here once they add up, not before
     line.note = line.passed ? "" : "together with earlier steps worse by more than is allowed";
     result.lines.push_back(line);
@@ -117,7 +118,7 @@ GateResult judge(const GateInput& input, const EvaluationPlan& plan) {
       return;
     }
     result.lines.push_back(
-        compare(name, "error", before, held_out_errors(input.after, experience), kMostLoss * mean_of(before), false));
+        compare(name, "error", before, held_out_errors(input.after, experience), mean_of(before), false));
   };
   if (input.fresh) on_data("new", *input.fresh, true);
   if (input.old_experience) on_data("old data", *input.old_experience, false);

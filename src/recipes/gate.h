@@ -4,7 +4,8 @@
 //   first      the same against the run's first model: small losses must not add up from day to day
 //   new        error on the part of the new experience that was kept apart: |r + gamma max Q(s') - Q(s, a)|
 //   old data   the same on what the old model's own experience had kept apart, where the files are still there
-// A difference counts as a loss where its 95 % interval lies beyond 0, or where it is larger than kMostLoss.
+// A loss counts where its whole 95 % interval is above kNoLoss (less is nothing to refuse a day's work for; `first`
+// sees to it that such losses do not add up), or where it is above kMostLoss itself.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -31,12 +32,14 @@ struct GateResult {
   bool passed() const;
 };
 
-inline constexpr double kMostLoss = 0.05;      // of score; of the error, this share of it
+// Of score; of an error, these shares of it.
+inline constexpr double kNoLoss = 0.01, kMostLoss = 0.05;
 inline constexpr int64_t kFewestSegments = 5;  // held out, to be judged by
 
-// By mean and error of paired differences. `higher_is_better` for scores.
+// By mean and error of paired differences. `unit`: what kNoLoss and kMostLoss are shares of. `higher_is_better` for
+// scores.
 GateLine compare(std::string name, std::string measure, const std::vector<double>& before,
-                 const std::vector<double>& after, double most_loss, bool higher_is_better);
+                 const std::vector<double>& after, double unit, bool higher_is_better);
 
 // Mean error of each segment that was kept apart.
 std::vector<double> held_out_errors(const TrainedAgent& trained, const Experience& experience);

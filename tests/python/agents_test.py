@@ -53,15 +53,16 @@ class Agents(Case):
     made = {}   # runs that several tests only read: trained once
 
     def run_of(self, agent="analysis", *more, steps=60):
-        key = (agent, steps, *more)
-        if key not in Agents.made:
+        return self.copy_of(agent, *SMALL, "--steps", steps, "--set", f"agent={agent}", "-q", *more)
+
+    def copy_of(self, name, *args):
+        if args not in Agents.made:
             home = pathlib.Path(tempfile.mkdtemp(prefix="tandem-agents-"))
             unittest.addModuleCleanup(shutil.rmtree, home, ignore_errors=True)
-            dir = home / "run"
-            self.tandem("train", "web-agent", *SMALL, "--steps", steps, "--set", f"agent={agent}", "--run-dir", dir, "-q", *more)
-            Agents.made[key] = dir
-        copy = self.dir / f"run-{agent}-{len(list(self.dir.iterdir()))}"
-        shutil.copytree(Agents.made[key], copy)
+            self.tandem("train", "web-agent", *args, "--run-dir", home / "run")
+            Agents.made[args] = home / "run"
+        copy = self.dir / f"run-{name}-{len(list(self.dir.iterdir()))}"
+        shutil.copytree(Agents.made[args], copy)
         return copy
 
     def web_test(self, *agents, **runs):
@@ -267,12 +268,12 @@ class History(Agents):
 
     def test_it_learns_what_the_lines_say(self):
         file = self.write("h.jsonl", lines_of("analysis", 600))
-        run = self.train("--experience", file, "--steps", 400, "--set", "net.dropout=0", "--set", "target_rate=0.05", "--lr", "0.003")
+        run = self.train("--experience", file, "--steps", 300, "--set", "net.dropout=0", "--set", "gamma=0", "--set", "n_step=1", "--lr", "0.003")
         rng = random.Random(9)
         states = [[rng.uniform(-1, 1) for _ in range(128)] for _ in range(50)]
         answers, _ = self.act(run["dir"], "\n".join(map(json.dumps, states)))
         right = sum(answer["action"] == 3 for answer in answers)
-        self.assertGreater(right, 45, "action 3 is the one that was rewarded")
+        self.assertGreater(right, 30, "action 3 is the one that was rewarded; by chance it would be 5")
 
     def test_other_lines_give_other_weights_and_the_digest_is_noted(self):
         a, b = self.write("a.jsonl", lines_of("analysis", 60)), self.write("b.jsonl", lines_of("analysis", 60, seed=2))
@@ -310,6 +311,11 @@ class History(Agents):
 
 class Continue(Agents):
     """`train --from`: increments, full trainings, and the gates."""
+    FAIR = ("--quick", "--steps", 400, "--set", "agent=evolution", "--devices", "cpu:1", "-q")
+
+    def fair(self):
+        """An agent that has learned something, so that there is something to lose."""
+        return self.copy_of("fair", *self.FAIR)
 
     def digest(self, run):
         return json.loads(self.tandem("digest", run, "--json").stdout)["digest"]
@@ -318,43 +324,43 @@ class Continue(Agents):
         done = self.tandem("train", recipe, "--from", run, "--json", *args, code=code)
         return json.loads(done.stdout), done
 
-    def experience(self, *agents, count=400):
+    def experience(self, *agents, count=600):
         file = self.dir / "new.jsonl"
         file.write_text("".join(lines_of(agent, count) for agent in agents))
         return file
 
     def test_a_model_that_is_not_worse_takes_the_old_ones_place_for_act_and_eval(self):
-        run = self.run_of("analysis", steps=200)
+        run = self.fair()
         before, state = self.digest(run), json.dumps([0.1] * 128)
         old_answer, _ = self.act(run, state)
-        told, done = self.go_on(run, "--experience", self.experience("analysis"), "--steps", 30, "--lr", "1e-5")
+        told, done = self.go_on(run, "--experience", self.experience("evolution"), "--steps", 30, "--lr", "1e-5")
         self.assertTrue(told["accepted"], done.stderr)
-        gates = {gate["name"]: gate for gate in told["agents"]["analysis"]["gates"]}
+        gates = {gate["name"]: gate for gate in told["agents"]["evolution"]["gates"]}
         self.assertEqual(sorted(gates), ["new", "old"])
         self.assertTrue(all(gate["passed"] and gate["judged"] for gate in gates.values()))
         self.assertEqual(self.digest(run), before, "the old run is untouched")
-        new = told["agents"]["analysis"]["run"]
+        new = told["agents"]["evolution"]["run"]
         self.assertNotEqual(self.act(run, state)[0], old_answer)
         self.assertEqual(self.act(run, state)[0], self.act(new, state)[0])
-        evaluated = json.loads(self.tandem("eval", run, "--episodes", 50, "--json").stdout)["agents"]["analysis"]
-        self.assertEqual(evaluated["digest"], told["agents"]["analysis"]["digest"])
+        evaluated = json.loads(self.tandem("eval", run, "--episodes", 50, "--json").stdout)["agents"]["evolution"]
+        self.assertEqual(evaluated["digest"], told["agents"]["evolution"]["digest"])
         # The next day begins where this one ended, and is held against the first as well.
-        again, _ = self.go_on(run, "--experience", self.experience("analysis"), "--steps", 20, "--lr", "1e-5")
-        self.assertEqual(again["agents"]["analysis"]["old_digest"], told["agents"]["analysis"]["digest"])
-        self.assertEqual(sorted(g["name"] for g in again["agents"]["analysis"]["gates"]), ["first", "new", "old", "old data"])
+        again, _ = self.go_on(run, "--experience", self.experience("evolution"), "--steps", 20, "--lr", "1e-5")
+        self.assertEqual(again["agents"]["evolution"]["old_digest"], told["agents"]["evolution"]["digest"])
+        self.assertEqual(sorted(g["name"] for g in again["agents"]["evolution"]["gates"]), ["first", "new", "old", "old data"])
 
     def test_a_model_that_is_worse_is_refused_and_the_old_one_stays(self):
-        run = self.run_of("analysis", steps=200)
+        run = self.fair()
         state = json.dumps([0.1] * 128)
         old_answer, _ = self.act(run, state)
-        told, done = self.go_on(run, "--experience", self.experience("analysis"), "--steps", 60, "--lr", "0.3", code=3)
+        told, done = self.go_on(run, "--experience", self.experience("evolution"), "--steps", 60, "--lr", "0.3", code=3)
         self.assertFalse(told["accepted"])
         self.assertIn("does not replace", done.stderr)
         self.assertFalse((run / "current.json").exists())
         self.assertEqual(self.act(run, state)[0], old_answer)
         self.assertTrue((pathlib.Path(told["dir"]) / "gate.json").exists())
         table = self.tandem("train", "web-agent", "--from", run, "--experience", self.dir / "new.jsonl", "--steps", 60, "--lr", "0.3", code=3)
-        self.assertRegex(table.stdout, r"analysis +old +score .* failed")
+        self.assertRegex(table.stdout, r"evolution +old +score .* failed")
         self.assert_explains(table, "answers as before")
 
     def test_an_increment_has_one_digest_on_any_workers(self):
