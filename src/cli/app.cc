@@ -271,7 +271,10 @@ class AppBuilder {
     eval->add_option("--agent", arguments_.agent, "this agent only")->type_name("name");
     eval->add_option("--episodes", arguments_.episodes, "episodes for each policy [1000]")->type_name("n");
     eval->add_option("--seed", arguments_.seed, "luck of the episodes; training never draws it [1]")->type_name("n");
-    eval->add_option("-o,--output", arguments_.output, "the page with the plots [report.html in the run's folder]")
+    eval->add_option("-o,--output", arguments_.output,
+                     "the page with the plots [report.html or evaluation.html in the run's folder]")
+        ->type_name("file");
+    eval->add_option("--record", arguments_.record, "the episodes as JSON lines, to learn from (--experience)")
         ->type_name("file");
     auto* act = command(root, "act", "answers states with actions, a JSON line for each",
                         {{"act last --agent analysis < states.jsonl", "a file; --agent where the run has several"},

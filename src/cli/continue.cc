@@ -65,7 +65,7 @@ Presets full_presets(const RecipeSettings& recipe, const TrainedAgent& old) {
 
 class Continuation {
  public:
-  Continuation(const Command& command, const RunFolder& old, AgentRuns runs)
+  Continuation(Command command, const RunFolder& old, AgentRuns runs)
       : command_(command),
         old_(old),
         runs_(std::move(runs)),
@@ -293,7 +293,7 @@ class Continuation {
     return code;
   }
 
-  const Command& command_;
+  const Command command_;
   const RunFolder& old_;
   AgentRuns runs_;
   Output quiet_output_;  // each training says what it does on stderr; the one object at the end is ours
@@ -355,12 +355,16 @@ int run_continue(const Command& command) {
                       "leave one of them out");
   const RunFolder old = RunFolder::find(runs_root(arguments), *arguments.from);
   AgentRuns runs = agent_runs_of(old.dir());
-  if (const std::string only = given(arguments, "agent"); !only.empty()) {
-    const AgentRun agent = find_agent(runs, only);
-    runs.agents = {agent};
-  }
+  // `--agents a,b` and `--set agent=a` choose; the settings of each run name its own agent.
+  std::vector<AgentRun> chosen;
+  for (const char* key : {"agent", "agents"})
+    for (const fs::path& name : experience_files(given(arguments, key)))
+      chosen.push_back(find_agent(runs, name.string()));
+  if (!chosen.empty()) runs.agents = chosen;
   if (arguments.print_timer) return print_timer(command, old);
-  return Continuation(command, old, std::move(runs)).run();
+  Arguments others = arguments;
+  std::erase_if(others.overrides, [](const Override& flag) { return flag.key == "agent" || flag.key == "agents"; });
+  return Continuation({others, command.context, command.output}, old, std::move(runs)).run();
 }
 
 }  // namespace tandem

@@ -7,6 +7,7 @@
 #include "cli/agents.h"
 #include "cli/commands.h"
 #include "cli/sources.h"
+#include "recipes/web_environment.h"
 #include "recipes/web_evaluation.h"
 #include "runs/run_folder.h"
 #include "telemetry/atomic_file.h"
@@ -28,6 +29,24 @@ EvaluationPlan evaluation_plan(const Arguments& arguments) {
   return plan;
 }
 
+namespace {
+
+void record(const std::vector<AgentEvaluation>& results, const EvaluationPlan& plan, const fs::path& file) {
+  std::string text;
+  for (const AgentEvaluation& agent : results) {
+    const TrainedAgent& trained = agent.own().trained;
+    const WebEnvironment environment(web_agent_of(agent.agent));
+    text += record_episodes(agent.agent, greedy_play(environment, *trained.net), plan.episodes, plan.seed);
+  }
+  try {
+    replace_file(FileSystem::real(), file, text);
+  } catch (const IoError& error) {
+    throw ConfigError(error.what(), error.why(), "choose a file in a folder that exists and is writable with --record");
+  }
+}
+
+}  // namespace
+
 int run_eval(const Command& command) {
   const Arguments& arguments = command.arguments;
   const EvaluationPlan plan = evaluation_plan(arguments);
@@ -46,6 +65,7 @@ int run_eval(const Command& command) {
       for (const std::string& reason : member.trained.refused)
         command.output.warn(fmt::format("{}: passed over {}", member.trained.run.string(), reason));
 
+  if (!arguments.record.empty()) record(results, plan, arguments.record);
   nlohmann::json told = {{"run", run.id()},
                          {"dir", fs::absolute(run.dir()).string()},
                          {"episodes", plan.episodes},
@@ -55,13 +75,14 @@ int run_eval(const Command& command) {
   try {
     // The page reads it from the folder, so that `tandem report` keeps it.
     write_file_atomically(run.dir() / "evaluation.json", told.dump(2) + "\n", Durability::kProcessDeath);
-    page = write_report(run.dir()).string();
-    if (!arguments.output.empty()) {
-      replace_file(FileSystem::real(), arguments.output, make_report(run.dir()));
-      page = arguments.output;
-    }
+    // A folder of several runs has a page of its own, about their training.
+    const bool several = fs::exists(run.dir() / "agents.json");
+    page = (run.dir() / (several ? "evaluation.html" : "report.html")).string();
+    if (!arguments.output.empty()) page = arguments.output;
+    write_file_atomically(page, make_report(run.dir()), Durability::kProcessDeath);
   } catch (const IoError& error) {
     command.output.warn(fmt::format("the report was not written: {} ({})", error.what(), error.why()));
+    page.clear();
   }
   if (command.output.json()) {
     told["file"] = page.empty() ? nlohmann::json() : nlohmann::json(page);

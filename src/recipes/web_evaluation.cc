@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "recipes/web_environment.h"
+#include "world/history.h"
 #include "world/scale.h"
 
 namespace tandem {
@@ -91,6 +92,21 @@ size_t AgentEvaluation::best() const {
   for (size_t i = 0; i < members.size(); ++i)
     if (members[i].played.mean > members[best].played.mean) best = i;
   return best;
+}
+
+std::string record_episodes(const std::string& agent, const Policy& policy, int64_t episodes, uint64_t seed) {
+  const WebEnvironment environment(world_of(agent));
+  std::vector<std::string> lines(static_cast<size_t>(episodes));
+  const auto write = [&](int64_t episode, const float* before, int32_t action, const Outcome& outcome,
+                         const float* after) {
+    const size_t width = static_cast<size_t>(environment.state_size());
+    lines[static_cast<size_t>(episode)] +=
+        history_line(agent, {0, action, outcome.reward, outcome.end == End::kOver, {before, width}, {after, width}});
+  };
+  play(environment, policy, episodes, seed, write);
+  std::string text;
+  for (const std::string& episode : lines) text += episode;
+  return text;
 }
 
 Evaluation play_net(const TrainedAgent& trained, const EvaluationPlan& plan) {

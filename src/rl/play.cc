@@ -10,7 +10,8 @@ enum Site : uint32_t { kFirstState = 0xFE00, kLuck, kRandomPlay };
 
 }  // namespace
 
-Evaluation play(const Environment& environment, const Policy& policy, int64_t episodes, uint64_t seed) {
+Evaluation play(const Environment& environment, const Policy& policy, int64_t episodes, uint64_t seed,
+                const Watcher& watcher) {
   const int64_t n = episodes;
   std::vector<std::byte> states(static_cast<size_t>(n * environment.bytes()));
   std::vector<int32_t> actions(static_cast<size_t>(n));
@@ -21,12 +22,19 @@ Evaluation play(const Environment& environment, const Policy& policy, int64_t ep
   const std::vector<std::string> names = environment.terms();
   std::vector<double> terms(names.size(), 0);
   environment.reset(states.data(), n, {seed, 0, 0, kFirstState}, nullptr);
+  const size_t width = static_cast<size_t>(environment.state_size());
+  std::vector<float> before(watcher ? static_cast<size_t>(n) * width : 0), after(before.size());
   int64_t left = n;
   for (int64_t step = 0; left > 0 && step < environment.longest(); ++step) {
+    if (watcher) environment.observe(states.data(), before.data(), n);
     policy(states.data(), n, static_cast<uint64_t>(step), actions.data());
     environment.step(states.data(), actions.data(), outcomes.data(), n, {seed, static_cast<uint64_t>(step), 0, kLuck});
+    if (watcher) environment.observe(states.data(), after.data(), n);
     for (int64_t i = 0; i < n; ++i) {
       if (over[i]) continue;
+      if (watcher)
+        watcher(i, before.data() + static_cast<size_t>(i) * width, actions[i], outcomes[i],
+                after.data() + static_cast<size_t>(i) * width);
       returns[i] += outcomes[i].reward;
       for (size_t t = 0; t < terms.size(); ++t) terms[t] += outcomes[i].terms[t];
       if (outcomes[i].end == End::kNone) continue;

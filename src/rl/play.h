@@ -24,8 +24,13 @@ struct Evaluation {
 // Chooses an action for each of n environments. `states` as the environment keeps them.
 using Policy = std::function<void(const std::byte* states, int64_t n, uint64_t step, int32_t* actions)>;
 
+// Sees every decision: of which episode, what was seen before and after it, and what came of it.
+using Watcher = std::function<void(int64_t episode, const float* before, int32_t action, const Outcome& outcome,
+                                   const float* after)>;
+
 // Plays `episodes` episodes side by side. Equal seeds meet equal luck, so that two policies can be compared.
-Evaluation play(const Environment& environment, const Policy& policy, int64_t episodes, uint64_t seed);
+Evaluation play(const Environment& environment, const Policy& policy, int64_t episodes, uint64_t seed,
+                const Watcher& watcher = {});
 // Actions drawn uniformly.
 Policy random_play(const Environment& environment, uint64_t seed);
 

@@ -106,7 +106,7 @@ class Eval(Agents):
             self.assertLess(figures["low"], figures["score"])
             self.assertLess(figures["score"], figures["high"])
             self.assertEqual(len(figures["terms"]), 4)
-        page = (run / "report.html").read_text()
+        page = (run / "evaluation.html").read_text()
         self.assertIn('"evaluation":[{', page)
         self.assertNotIn("holds no record", page)
 
