@@ -53,45 +53,45 @@ GateLine compare(std::string name, std::string measure, const std::vector<double
 std::vector<double> held_out_errors(const TrainedAgent& trained, const Experience& experience) {
   const QFunction& q = *trained.net;
   const int64_t count = q.actions(), width = q.state_size();
-  const float gamma = static_cast<float>(trained.settings.value("gamma", 0.99));
-  struct Judged {
-    size_t segment;
-    ExperienceRow row;
-    const float* after;  // null: the episode is over
-  };
-  std::vector<Judged> all;
-  std::vector<double> sums, rows;
-  int64_t segment = -1;
-  experience.each(true, [&](const ExperienceRow& row) {
-    // A row inside a segment has its next state in the row that follows.
-    if (!all.empty() && all.back().row.end == End::kNone) all.back().after = row.state;
-    if (row.segment != segment) {
-      segment = row.segment;
-      sums.push_back(0);
-      rows.push_back(0);
-    }
-    all.push_back({sums.size() - 1, row, row.end == End::kOver ? nullptr : row.next});
-    rows.back() += 1;
-  });
-  constexpr size_t kAtOnce = 256;
-  std::vector<float> states(2 * kAtOnce * static_cast<size_t>(width)), values(2 * kAtOnce * static_cast<size_t>(count));
-  for (size_t first = 0; first < all.size(); first += kAtOnce) {
-    const size_t n = std::min(kAtOnce, all.size() - first);
-    for (size_t i = 0; i < n; ++i) {
-      const Judged& one = all[first + i];
-      std::copy_n(one.row.state, width, states.begin() + static_cast<int64_t>(i) * width);
-      std::copy_n(one.after ? one.after : one.row.state, width, states.begin() + static_cast<int64_t>(n + i) * width);
-    }
-    q.q_values(states.data(), static_cast<int64_t>(2 * n), values.data());
-    for (size_t i = 0; i < n; ++i) {
-      const Judged& one = all[first + i];
-      const float *own = values.data() + static_cast<int64_t>(i) * count,
-                  *next = values.data() + static_cast<int64_t>(n + i) * count;
-      const float goal = one.row.reward + (one.after ? gamma * next[best_action(next, count)] : 0.0f);
-      sums[one.segment] += std::abs(goal - own[one.row.action]);
-    }
+  const double gamma = trained.settings.value("gamma", 0.99);
+  std::vector<ExperienceRow> rows;
+  experience.each(true, [&](const ExperienceRow& row) { rows.push_back(row); });
+  const size_t n = rows.size();
+  if (n == 0) return {};
+  std::vector<double> came(n, 0), foretold(n);
+  for (size_t i = 0; i < n; ++i) {
+    double worth = 1;
+    for (size_t k = i; k < n && k < i + kGateHorizon && rows[k].segment == rows[i].segment; ++k, worth *= gamma)
+      came[i] += worth * rows[k].reward;
   }
-  for (size_t i = 0; i < sums.size(); ++i) sums[i] /= rows[i];
+  constexpr size_t kAtOnce = 256;
+  std::vector<float> states(kAtOnce * static_cast<size_t>(width)), values(kAtOnce * static_cast<size_t>(count));
+  for (size_t first = 0; first < n; first += kAtOnce) {
+    const size_t some = std::min(kAtOnce, n - first);
+    for (size_t i = 0; i < some; ++i)
+      std::copy_n(rows[first + i].state, width, states.begin() + static_cast<int64_t>(i) * width);
+    q.q_values(states.data(), static_cast<int64_t>(some), values.data());
+    for (size_t i = 0; i < some; ++i)
+      foretold[first + i] = values[i * static_cast<size_t>(count) + static_cast<size_t>(rows[first + i].action)];
+  }
+  // The best straight line from one to the other; values that run the wrong way foretell nothing.
+  const double mean_q = mean_of(foretold), mean_came = mean_of(came);
+  double both = 0, own = 0;
+  for (size_t i = 0; i < n; ++i) {
+    both += (foretold[i] - mean_q) * (came[i] - mean_came);
+    own += (foretold[i] - mean_q) * (foretold[i] - mean_q);
+  }
+  const double slope = own > 0 ? std::max(0.0, both / own) : 0;
+  std::vector<double> sums, counts;
+  for (size_t i = 0; i < n; ++i) {
+    if (i == 0 || rows[i].segment != rows[i - 1].segment) {
+      sums.push_back(0);
+      counts.push_back(0);
+    }
+    sums.back() += std::abs(came[i] - mean_came - slope * (foretold[i] - mean_q));
+    counts.back() += 1;
+  }
+  for (size_t s = 0; s < sums.size(); ++s) sums[s] /= counts[s];
   return sums;
 }
 

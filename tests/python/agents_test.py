@@ -388,14 +388,18 @@ class Continue(Agents):
         self.assertEqual(list(full["agents"]), ["evolution"])
         self.assertEqual(full["mode"], "full")
 
-    def test_a_training_that_is_killed_leaves_the_old_model(self):
+    def test_one_that_was_killed_resumes_to_the_same_bits_wherever_its_folder_is(self):
         run = self.run_of("analysis", steps=60)
-        process = self.start("train", "web-agent", "--from", run, "--experience", self.experience("analysis"), "--steps", 100000,
-                             "--run-dir", self.dir / "new")
+        args = ["train", "web-agent", "--from", run, "--experience", self.experience("analysis"), "--steps", 150]
+        self.tandem(*args, "--run-dir", self.dir / "whole", code=None)
+        (run / "current.json").unlink(missing_ok=True)
+        process = self.start(*args, "--checkpoint-every", "1 steps", "--run-dir", self.dir / "part")
         process.kill()
         process.wait()
         self.assertFalse((run / "current.json").exists())
-        self.act(run, json.dumps([0.0] * 128))
+        (self.dir / "part").rename(self.dir / "moved")
+        self.tandem("resume", self.dir / "moved")
+        self.assertEqual(self.digest(self.dir / "moved"), self.digest(self.dir / "whole"))
 
     def test_it_prints_timers_and_explains_bad_input(self):
         run = self.run_of("analysis", steps=60)
