@@ -2,6 +2,7 @@
 // sizes of the usual table. Real training of web-agent in folders that are gone afterwards.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -174,6 +175,9 @@ int run_bench(const Command& command) {
     if (row.count == 1) alone[row.batch] = row.figure.mean();
     row.speedup = row.figure.mean() / alone[row.batch];
   }
+  if (std::any_of(rows.begin(), rows.end(),
+                  [](const Row& row) { return row.figure.deviation() > 0.2 * row.figure.mean(); }))
+    command.output.warn("repetitions differ by more than a fifth: something else was using the machine");
   if (!arguments.csv.empty()) {
     try {
       replace_file(FileSystem::real(), arguments.csv, csv(rows));
