@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   std::string whole_rows, piece_rows;
   const auto keep_in = [&](std::string& rows) {
-    return [&](const Transition& t) {
+    return [&](const HistoryRow& t) {
       require(t.state.size() == 3 && t.next_state.size() == 3 && t.action >= 0 && t.action < 4);
       require(t.agent >= 0 && t.agent < 2 && std::isfinite(t.reward));
       for (float x : t.state) require(std::isfinite(x));

@@ -1,11 +1,16 @@
 // A short training teaches: two agents, a few seconds each, judged on episodes that training never saw.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "base/temp_dir.h"
 #include "config/resolver.h"
 #include "engine/determinism.h"
 #include "engine/train_loop.h"
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
+#include "recipes/web_environment.h"
+#include "recipes/web_evaluation.h"
 #include "rl/dqn.h"
 
 namespace tandem {
@@ -30,6 +35,40 @@ void learns(const std::string& agent) {
   if (learned.score) {
     EXPECT_GT(*learned.score, 0.1);
   }
+}
+
+// Half by the rule of thumb, half at random: what a cautious team's records look like.
+TEST(WebAgentLearning, FromHistoryAloneItBeatsWhoWroteTheHistory) {
+  constexpr int32_t kAgent = 5;  // evolution
+  const WebEnvironment world(kAgent);
+  const Policy random = random_play(world, 7);
+  const Policy writer = [&](const std::byte* states, int64_t n, uint64_t step, int32_t* actions) {
+    std::vector<int32_t> by_rule(static_cast<size_t>(n));
+    random(states, n, step, actions);
+    rule_web(kAgent, reinterpret_cast<const WebTestState*>(states), by_rule.data(), n);
+    for (int64_t i = 0; i < n; ++i)
+      if (random_uniform(RandomKey{7, step, 0, 99}, i) < 0.5) actions[i] = by_rule[static_cast<size_t>(i)];
+  };
+  const TempDir dir;
+  std::ofstream(dir / "history.jsonl") << record_episodes("evolution", writer, 250, 7);
+
+  WebAgentSettings settings;
+  Resolver resolver(settings);
+  for (const auto& [key, value] : WebAgentSettings::quick()) resolver.set(key, value, "--quick");
+  settings.agent = "evolution";
+  settings.experience.files = (dir / "history.jsonl").string();
+  settings.steps = settings.schedule.total_steps = 600;
+  settings.check();
+  ASSERT_EQ(settings.playing(), 0);
+  set_determinism();
+  TrainLoop loop(settings, make_web_agent(settings), ShardPlan::balance(2, std::vector{1.0}));
+  while (loop.steps_done() < settings.steps) loop.step();
+  const Evaluation learned = dynamic_cast<const Dqn&>(loop.recipe()).evaluate(400, 1),
+                   wrote = play(world, writer, 400, 1);
+  EXPECT_GT(learned.mean, wrote.mean + 3 * (learned.error + wrote.error))
+      << "learned " << *learned.score << " wrote " << *wrote.score;
+  RecordProperty("learned", std::to_string(*learned.score));
+  RecordProperty("wrote", std::to_string(*wrote.score));
 }
 
 TEST(WebAgentLearning, AnalysisIsFarAboveRandomInAFewSeconds) { learns("analysis"); }

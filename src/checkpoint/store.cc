@@ -203,11 +203,11 @@ void CheckpointStore::drop(const stdfs::path& dir) {
   }
 }
 
-LoadedCheckpoint CheckpointStore::load(const stdfs::path& dir) {
+LoadedCheckpoint CheckpointStore::load(const stdfs::path& dir, CheckpointParts parts) {
   const stdfs::path folder = dir.has_filename() ? dir : dir.parent_path();
   const std::string name = folder.filename().string();
   try {
-    VerifiedCheckpoint verified = read_and_verify(*fs_, folder);
+    VerifiedCheckpoint verified = read_and_verify(*fs_, folder, parts);
     const auto step = step_of(name);
     if (step && *step != verified.manifest.step)
       throw CheckpointError(fmt::format("{}: tells step {}", kManifestFile, verified.manifest.step),
@@ -221,7 +221,7 @@ LoadedCheckpoint CheckpointStore::load(const stdfs::path& dir) {
   }
 }
 
-std::optional<LoadedCheckpoint> CheckpointStore::load_newest() {
+std::optional<LoadedCheckpoint> CheckpointStore::load_newest(CheckpointParts parts) {
   // A second look, because beside a running writer a generation may be dropped between listing and reading it.
   for (int look = 0; look < 5; ++look) {
     std::vector<std::string> refused;
@@ -230,7 +230,7 @@ std::optional<LoadedCheckpoint> CheckpointStore::load_newest() {
     for (auto step = all.rbegin(); step != all.rend(); ++step) {
       const stdfs::path folder = dir_ / folder_of(*step);
       try {
-        LoadedCheckpoint loaded = load(folder);
+        LoadedCheckpoint loaded = load(folder, parts);
         if (std::string wrong = check_latest(all.back()); !wrong.empty()) refused.push_back(std::move(wrong));
         loaded.refused = std::move(refused);
         return loaded;

@@ -20,6 +20,7 @@
 #include "base/file_system.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/verify.h"
 
 namespace tandem {
 
@@ -57,11 +58,11 @@ class CheckpointStore {
   std::filesystem::path save(const CheckpointContents& contents);
 
   // The newest whole one; nullopt if there is none at all. CheckpointError if there are some and none is whole.
-  std::optional<LoadedCheckpoint> load_newest();
+  std::optional<LoadedCheckpoint> load_newest(CheckpointParts parts = CheckpointParts::kAll);
   // This one, every byte verified, or CheckpointError. NewerFormatError is one too: load_newest() does not fall back
   // over it, for it is no damage. IoError for what says nothing about the checkpoint (too many open files, no right to
   // read).
-  LoadedCheckpoint load(const std::filesystem::path& dir);
+  LoadedCheckpoint load(const std::filesystem::path& dir, CheckpointParts parts = CheckpointParts::kAll);
 
   std::vector<std::int64_t> steps() const;  // of the folders that are there, ascending; not verified
   std::uint64_t bytes_needed(const CheckpointContents& contents) const;

@@ -90,11 +90,11 @@ std::map<std::string, std::string> tie_metadata(const Manifest& manifest) {
   return {{"format", "pt"}, {"run_id", manifest.run_id}, {"step", std::to_string(manifest.step)}};
 }
 
-VerifiedCheckpoint read_and_verify(FileSystem& fs, const std::filesystem::path& dir) {
+VerifiedCheckpoint read_and_verify(FileSystem& fs, const std::filesystem::path& dir, CheckpointParts parts) {
   VerifiedCheckpoint checkpoint;
   checkpoint.manifest = Manifest::parse(read_file(fs, dir, kManifestFile, kMaxManifest).text());
   checkpoint.model = read_tensors(fs, dir, kModelFile, checkpoint.manifest);
-  checkpoint.state = read_tensors(fs, dir, kStateFile, checkpoint.manifest);
+  if (parts == CheckpointParts::kAll) checkpoint.state = read_tensors(fs, dir, kStateFile, checkpoint.manifest);
   return checkpoint;
 }
 

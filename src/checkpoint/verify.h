@@ -13,6 +13,9 @@ inline constexpr char kModelFile[] = "model.safetensors";
 inline constexpr char kStateFile[] = "state.safetensors";
 inline constexpr char kManifestFile[] = "manifest.json";
 
+// kModel leaves the state unread: whoever only wants the weights need not wait for a replay buffer.
+enum class CheckpointParts { kAll, kModel };
+
 struct VerifiedCheckpoint {
   Manifest manifest;
   SafetensorsFile model, state;
@@ -20,7 +23,8 @@ struct VerifiedCheckpoint {
 
 // Throws CheckpointError "<file>: <what is wrong>" for damage, a missing file and a sector that cannot be read; IoError
 // for what says nothing about the checkpoint, such as too many open files or a missing right.
-VerifiedCheckpoint read_and_verify(FileSystem& fs, const std::filesystem::path& dir);
+VerifiedCheckpoint read_and_verify(FileSystem& fs, const std::filesystem::path& dir,
+                                   CheckpointParts parts = CheckpointParts::kAll);
 
 // What ties a data file to its manifest, kept in the file's own metadata.
 std::map<std::string, std::string> tie_metadata(const Manifest& manifest);

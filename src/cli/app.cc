@@ -42,6 +42,8 @@ class AppBuilder {
     add_runs(root.get());
     add_weights(root.get());
     add_report(root.get());
+    add_agents(root.get());
+    add_bench(root.get());
     add_config(root.get());
     add_small(root.get());
     return root;
@@ -142,19 +144,34 @@ class AppBuilder {
   }
 
   void add_train(CLI::App* root) {
-    auto* app = command(root, "train", "trains a recipe in a new run",
-                        {{"train " + recipe_, "a new run on every device"},
-                         {"train " + recipe_ + " --steps 500 --lr 0.01", "other settings, by flag"},
-                         {"train my.toml --set clip_norm=1", "a recipe file of your own"},
-                         {"train web-test --quick", "all six web-test agents, a short training"},
-                         {"train " + recipe_ + " --resume", "go on from its newest whole checkpoint"},
-                         {"train " + recipe_ + " --dry-run", "show settings and plan, train nothing"}});
+    auto* app =
+        command(root, "train", "trains a recipe in a new run",
+                {{"train " + recipe_, "a new run on every device"},
+                 {"train " + recipe_ + " --steps 500 --lr 0.01", "other settings, by flag"},
+                 {"train my.toml --set clip_norm=1", "a recipe file of your own"},
+                 {"train web-test --quick", "all six web-test agents, a short training"},
+                 {"train " + recipe_ + " --resume", "go on from its newest whole checkpoint"},
+                 {"train " + recipe_ + " --dry-run", "show settings and plan, train nothing"},
+                 {"train web-agent --from last --experience new.jsonl", "a day's increment, judged at its end"}});
     subject(app, "recipe", "name of a recipe, or a .toml file that names one", 0, 1);
     app->add_option("--run-dir,--save-dir,--output-dir", arguments_.run_dir, "the run's own folder, new or empty")
         ->type_name("dir");
     app->add_option("--resume,--checkpoint", arguments_.resume,
                     "go on with a run: last, an id, a folder or a checkpoint")
         ->type_name("[run]");
+    app->add_option("--from", arguments_.from,
+                    "go on learning from a trained run, in a new one that replaces it if it is not worse")
+        ->type_name("run");
+    app->add_option_function<std::string>(
+           "--experience",
+           [&a = arguments_](const std::string& files) {
+             a.overrides.push_back({"experience.files", files, "--experience"});
+           },
+           "JSON lines of a real system to learn from, separated by commas")
+        ->type_name("files");
+    app->add_flag("--full", arguments_.full, "with --from: all of the training again, not an increment");
+    app->add_flag("--print-timer", arguments_.print_timer,
+                  "with --from: print a systemd timer and cron lines for both, and stop");
     app->add_flag("--quick", arguments_.quick, "a short training, by the recipe's own settings for one");
     app->add_flag("--dry-run", arguments_.dry_run, "show the resolved recipe and the plan, and stop");
     local_rank(app);
@@ -244,6 +261,44 @@ class AppBuilder {
     subject(app, "run", "id, start of an id, folder, or last", 0, 1);
     app->add_option("-o,--output", arguments_.output, "file to write [report.html in the run's folder]")
         ->type_name("file");
+  }
+
+  void add_agents(CLI::App* root) {
+    auto* eval = command(root, "eval", "how good the agents of a run are: 0 is random play, 1 the solver",
+                         {{"eval last", "every agent of the newest run, 1000 greedy episodes each"},
+                          {"eval last --agent analysis --episodes 5000", "one agent, a narrower interval"},
+                          {"eval last --json", "for scripts: {\"agents\": {\"analysis\": {\"score\": ...}}}"}});
+    subject(eval, "run", "id, start of an id, folder, or last", 0, 1);
+    eval->add_option("--agent", arguments_.agent, "this agent only")->type_name("name");
+    eval->add_option("--episodes", arguments_.episodes, "episodes for each policy [1000]")->type_name("n");
+    eval->add_option("--seed", arguments_.seed, "luck of the episodes; training never draws it [1]")->type_name("n");
+    eval->add_option("-o,--output", arguments_.output,
+                     "the page with the plots [report.html or evaluation.html in the run's folder]")
+        ->type_name("file");
+    eval->add_option("--record", arguments_.record, "the episodes as JSON lines, to learn from (--experience)")
+        ->type_name("file");
+    auto* act = command(root, "act", "answers states with actions, a JSON line for each",
+                        {{"act last --agent analysis < states.jsonl", "a file; --agent where the run has several"},
+                         {"act last --agent analysis --ensemble", "all members of an ensemble together"},
+                         {"act last --devices cuda:0", "from a card, while others train"}});
+    subject(act, "run", "id, start of an id, folder, or last", 0, 1);
+    act->add_option("--agent", arguments_.agent, "which agent answers")->type_name("name");
+    act->add_flag("--ensemble", arguments_.ensemble, "the mean of all members, each brought to one scale");
+    act->add_flag("--strict", arguments_.strict, "stop at the first line that is no state");
+    act->add_option("--devices,--device", arguments_.act_devices, "cpu or one card [cpu]")->type_name("device");
+  }
+
+  void add_bench(CLI::App* root) {
+    auto* app = command(root, "bench", "measures training on the devices at hand",
+                        {{"bench web-test", "1 to n devices, batches of 128, 256 and 512"},
+                         {"bench web-test --devices cpu:2 --quick", "two workers, in half a minute"},
+                         {"bench web-test --json --csv table.csv", "for scripts and tables"}});
+    subject(app, "benchmark", "web-test", 1, 1);
+    app->add_option("--devices,--device", arguments_.act_devices, "which to use, as train takes them [auto]")
+        ->type_name("list");
+    app->add_flag("--quick", arguments_.quick, "two short repetitions");
+    app->add_option("--repeat", arguments_.repeat, "repetitions [3]")->type_name("n");
+    app->add_option("--csv", arguments_.csv, "the table as a file too")->type_name("file");
   }
 
   void add_config(CLI::App* root) {

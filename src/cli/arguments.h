@@ -19,11 +19,14 @@ struct Arguments {
   std::vector<std::string> subjects;  // recipe, run, path, metric or shell
   std::vector<Override> overrides;    // in the order of application
   std::optional<std::string> resume;  // "last", a run or a checkpoint
-  std::optional<std::string> run_dir, runs_root;
+  std::optional<std::string> run_dir, runs_root, from;
   std::string output, filter_recipe, filter_status, order;
-  std::optional<int64_t> step, limit, rank, local_rank;
+  std::string agent, act_devices, csv, record;
+  std::optional<int64_t> step, limit, rank, local_rank, episodes, repeat;
+  int64_t seed = 1;  // of eval and bench; a recipe's is a setting
   bool json = false, quiet = false, verbose = false, no_color = false, no_input = false;
   bool dry_run = false, quick = false, origin = false, force = false;
+  bool ensemble = false, strict = false, full = false, print_timer = false;
   bool help = false, version = false;
 };
 

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,12 +15,17 @@
 
 namespace tandem {
 
+class QFunction;
+struct TrainedAgent;
+
 struct CliContext {
   std::string program;              // "tandem": the name used in help and advice
   std::string version;              // "0.1.0"
   std::vector<RecipeInfo> recipes;  // the first one serves as the example in the help
   std::filesystem::path worker;     // the program that does the training
   Machine machine;                  // devices this build and machine offer; default: CPU only
+  // An agent that answers from this process's card; a program without libtorch has none.
+  std::function<std::shared_ptr<const QFunction>(const TrainedAgent&)> agent_on_card = {};
 };
 
 // Returns the exit code (base/errors.h). Data goes to stdout, talk to stderr; never throws.

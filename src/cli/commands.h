@@ -25,6 +25,8 @@ struct Command {
 };
 
 int run_train(const Command& command);
+// `train --from RUN`: goes on learning from a trained run, and lets the new model replace the old if it is not worse.
+int run_continue(const Command& command);
 int run_resume(const Command& command);
 // Goes on with the run in `run_dir`; `checkpoint` is a folder of its checkpoints/, or nothing for the newest whole one.
 int resume_run(const Command& command, const std::filesystem::path& run_dir,
@@ -35,6 +37,9 @@ int run_runs(const Command& command);
 int run_digest(const Command& command);
 int run_export(const Command& command);
 int run_report(const Command& command);
+int run_eval(const Command& command);
+int run_act(const Command& command);
+int run_bench(const Command& command);
 int run_config_show(const Command& command);
 int run_recipes(const Command& command);
 int run_version(const Command& command);

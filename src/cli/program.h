@@ -7,11 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "cli/cli_main.h"
 #include "engine/recipe.h"
 
 namespace tandem {
 
-int program_main(int argc, char** argv, const std::string& name, const std::vector<RecipeEntry>& recipes);
+// `agent_on_card` (rl/card_agent.h) lets `act` answer from a card.
+int program_main(int argc, char** argv, const std::string& name, const std::vector<RecipeEntry>& recipes,
+                 const decltype(CliContext::agent_on_card)& agent_on_card = {});
 
 // An entry for a recipe class with a settings struct: recipe_entry<MyRecipe, MySettings>("name", "one line").
 template <class RecipeType, class SettingsType>

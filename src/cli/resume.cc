@@ -9,6 +9,7 @@
 #include "checkpoint/store.h"
 #include "checkpoint/verify.h"
 #include "cli/commands.h"
+#include "cli/experience.h"
 #include "cli/start.h"
 #include "cli/web_test.h"
 #include "launch/run_lock.h"
@@ -64,6 +65,7 @@ int resume_run(const Command& command, const fs::path& run_dir, const std::optio
   const RunFolder run = RunFolder::open(run_dir);
   ResolvedRecipe recipe = resolve_run(run.recipe_toml(), command.arguments, command.context, command.output);
   if (is_web_test(recipe)) return resume_web_test(command, recipe, run);
+  find_first_weights(recipe, run.dir());
   const auto manifest = checkpoint ? std::optional(read_manifest(*checkpoint)) : newest_manifest(run.checkpoints());
   // Before anything else about the settings: another shard count may break other rules too, and this is the cause.
   if (manifest) check_compatible(manifest->settings, recipe.resolver->result_values(), run.id());

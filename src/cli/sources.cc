@@ -144,10 +144,12 @@ ResolvedRecipe resolve_recipe(const std::string& subject, const Arguments& argum
 }
 
 ResolvedRecipe resolve_run(const fs::path& recipe_toml, const Arguments& arguments, const CliContext& context,
-                           const Output& output) {
+                           const Output& output, const PresetsOf& presets, const std::string& preset_name) {
   const TextFile file = read_text(recipe_toml);
   ResolvedRecipe resolved = make_resolved(recipe_of_file(file), context);
   resolved.resolver->apply_toml(file.text, file.name);
+  if (presets)
+    for (const auto& [key, value] : presets(*resolved.settings)) resolved.resolver->set(key, value, preset_name);
   apply_environment_and_flags(resolved, arguments, output);
   return resolved;
 }

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/arguments.h"
 #include "cli/output.h"
@@ -23,9 +26,14 @@ struct ResolvedRecipe {
 ResolvedRecipe resolve_recipe(const std::string& subject, const Arguments& arguments, const CliContext& context,
                               const Output& output);
 
-// The settings of a run, from its recipe.toml, then environment and flags.
+// Settings that a command itself puts between a run's own and what was given again: key and value.
+using Presets = std::vector<std::pair<std::string, std::string>>;
+using PresetsOf = std::function<Presets(const RecipeSettings&)>;
+
+// The settings of a run, from its recipe.toml, then `presets` (source: `preset_name`), then environment and flags.
 ResolvedRecipe resolve_run(const std::filesystem::path& recipe_toml, const Arguments& arguments,
-                           const CliContext& context, const Output& output);
+                           const CliContext& context, const Output& output, const PresetsOf& presets = {},
+                           const std::string& preset_name = "");
 
 // --runs-root, TANDEM_RUNS_ROOT, `runs_root` of ./tandem.toml or the user's file, ./runs.
 std::filesystem::path runs_root(const Arguments& arguments);

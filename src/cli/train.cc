@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "cli/commands.h"
+#include "cli/experience.h"
 #include "cli/start.h"
 #include "cli/web_test.h"
 #include "launch/place.h"
@@ -55,6 +56,10 @@ int resume_from_train(const Command& command, const std::string& recipe) {
 }  // namespace
 
 int run_train(const Command& command) {
+  if (command.arguments.from) return run_continue(command);
+  if (command.arguments.full || command.arguments.print_timer)
+    throw ConfigError(command.arguments.full ? "--full without --from" : "--print-timer without --from",
+                      "both are about going on with a trained run", "name the run: --from last");
   // A job that its launcher started again (torchrun --max-restarts, a requeued one of Slurm) goes on with its run.
   const bool restarts = restarts_in([](const char* name) -> const char* { return std::getenv(name); });
   if (restarts && command.arguments.run_dir && !command.arguments.resume &&
@@ -65,6 +70,7 @@ int run_train(const Command& command) {
   if (command.arguments.resume) return resume_from_train(command, recipe.name);
 
   if (is_web_test(recipe)) return train_web_test(command, recipe);
+  take_experience(command, recipe);
   const auto devices = settle(recipe, command);
   if (command.arguments.dry_run) {
     show_dry_run(command, recipe, devices);

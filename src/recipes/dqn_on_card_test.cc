@@ -8,7 +8,7 @@
 #include "engine/train_loop.h"
 #include "recipes/cuda_web_environment.cu"
 #include "recipes/web_agent_settings.h"
-#include "recipes/web_environment.h"
+#include "recipes/web_card_environment.h"
 #include "rl/cuda_dqn_learn.cu"
 #include "rl/cuda_dqn_net.cu"
 #include "rl/cuda_dqn_replay.cu"
@@ -77,7 +77,7 @@ WebAgentSettings small(int64_t shards = 4) {
 
 std::vector<Dqn::Named> worlds(const std::vector<std::string>& names) {
   std::vector<Dqn::Named> agents;
-  for (const std::string& name : names) agents.push_back({name, std::make_unique<WebEnvironment>(web_agent_of(name))});
+  for (const std::string& name : names) agents.push_back({name, std::make_unique<WebCardEnvironment>(web_agent_of(name))});
   return agents;
 }
 

@@ -2,7 +2,7 @@
 // rl/dqn.h.
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
-#include "recipes/web_environment.h"
+#include "recipes/web_card_environment.h"
 #include "rl/dqn.h"
 
 namespace tandem {
@@ -10,7 +10,7 @@ namespace tandem {
 std::unique_ptr<Recipe> make_web_agent(const WebAgentSettings& settings) {
   std::vector<Dqn::Named> agents;
   for (const std::string& name : settings.agents())
-    agents.push_back({name, std::make_unique<WebEnvironment>(web_agent_of(name))});
+    agents.push_back({name, std::make_unique<WebCardEnvironment>(web_agent_of(name))});
   return std::make_unique<Dqn>(settings, std::move(agents));
 }
 

@@ -11,6 +11,7 @@
 
 #include "config/spelling.h"
 #include "rl/dqn_settings.h"
+#include "world/web_agents.h"
 
 namespace tandem {
 
@@ -54,10 +55,20 @@ struct WebAgentSettings : DqnSettings {
         throw ConfigError(fmt::format("agent '{}' is named twice", names[i]), "each learns once",
                           "name every agent once");
     }
+    if (names.size() > 1 && !(experience.files.empty() && from.empty()))
+      throw ConfigError("several agents side by side, with weights or experience to begin with",
+                        "these belong to one agent", "name one agent, or use `tandem train web-test`");
     if (names.size() > 1 && precision == "fp16")
       throw ConfigError("several agents side by side in fp16", "the loss scale of one would be the other's",
                         "use --precision bf16 or fp32, or train them one by one");
   }
+
+  std::optional<HistoryShape> history_shape() const override {
+    HistoryShape shape{kObservation, kActions, {}};
+    for (const WebAgentInfo& info : kWebAgentTable) shape.agents.emplace_back(info.name);
+    return shape;
+  }
+  int32_t history_agent() const override { return web_agent_of(agent); }
 
   // What `--quick` sets: a short training that shows what it does, about 20 seconds of one core.
   static std::vector<std::pair<std::string, std::string>> quick() {

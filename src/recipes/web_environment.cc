@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/card.h"
 #include "world/scale.h"
 
 namespace tandem {
@@ -19,12 +18,6 @@ std::vector<std::string> WebEnvironment::terms() const {
 std::optional<double> WebEnvironment::score(double mean_return) const {
   if (kWebTestDigest == "none") return std::nullopt;
   return kWebScale[agent_].score(mean_return);
-}
-
-std::optional<CardWorld> WebEnvironment::on_card() const {
-  const auto advance = card() ? reinterpret_cast<CardAdvance>(card()->part("web")) : nullptr;
-  if (!advance) return std::nullopt;
-  return CardWorld{advance, agent_};
 }
 
 void WebEnvironment::reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const {

@@ -15,12 +15,11 @@ class WebEnvironment : public Environment {
   int64_t longest() const override { return kWebAgentTable[agent_].length; }
   std::vector<std::string> terms() const override;
   std::optional<double> score(double mean_return) const override;  // of world/scale.h
-  std::optional<CardWorld> on_card() const override;
   void reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const override;
   void observe(const std::byte* states, float* out, int64_t n) const override;
   void step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey& key) const override;
 
- private:
+ protected:
   int32_t agent_;
 };
 

@@ -11,6 +11,8 @@
 #include "rl/draws_of_step.h"
 #include "rl/dueling_cpu.h"
 #include "rl/dueling_net.h"
+#include "rl/experience.h"
+#include "rl/initial_weights.h"
 #include "rl/priority.h"
 
 namespace tandem {
@@ -65,6 +67,7 @@ void Dqn::build(JobState& state) {
       state.add_group(agent.net, agent.name);
     else
       state.add_model(agent.net);
+    if (!s_.from.empty()) load_weights(*agent.net, s_.from, s_.from_digest);
   }
   if (several)
     state.add_shadow(std::make_shared<SeveralImpl>(agents_), "target");
@@ -159,8 +162,17 @@ void Dqn::init_shard(ShardContext& context) {
 
 void Dqn::begin_agent(DqnAgent& agent, ShardContext& context) {
   context.state(agent.drawn).fill_(-1);
-  const int64_t n = s_.environments;
+  const int64_t n = s_.playing();  // the other rings hold experience
   const Environment& environment = *agent.environment;
+  if (n < s_.environments) {
+    if (!experience_)
+      experience_ = std::make_unique<const Experience>(Experience::read(experience_files(s_.experience.files),
+                                                                        s_.history_shape().value(), s_.history_agent(),
+                                                                        s_.experience.holdout, s_.experience.digest));
+    Replay store = replay(agent, context);
+    experience_->fill(store, context.shard, s_.shards, n, s_.environments - n, agent.tops.data_ptr<int64_t>()[0]);
+    if (n == 0) return;
+  }
   std::byte* const states = reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>());
   environment.reset(states, n, context.random(kInitialState), nullptr);
   Replay store = replay(agent, context);
@@ -242,7 +254,12 @@ void Dqn::act(int index, ShardContext& context) {
   for (int64_t k = 0; k < s_.batch_size; ++k)
     if (drawn[k] >= 0 && errors[k] >= 0) store.priorities().set(drawn[k], priority_of(errors[k], s_.alpha));
 
-  const int64_t n = s_.environments;
+  const int64_t n = s_.playing();
+  int64_t* const counts = context.counts.data() + index * (1 + s_.shards);
+  if (n == 0) {
+    counts[1 + context.shard] = store.priorities().total();
+    return;
+  }
   std::byte* const states = reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>());
   const at::Tensor seen = at::empty({n, shape_.state_size});
   environment.observe(states, seen.data_ptr<float>(), n);
@@ -258,7 +275,6 @@ void Dqn::act(int index, ShardContext& context) {
   environment.step(states, actions.data(), outcomes.data(), n, context.random(kLuck));
   Storing{store, environment, states, agent.tops.data_ptr<int64_t>()[0]}.store(seen.data_ptr<float>(), actions.data(),
                                                                                outcomes);
-  int64_t* const counts = context.counts.data() + index * (1 + s_.shards);
   float* const returns = context.state(agent.returns).data_ptr<float>();
   for (int64_t e = 0; e < n; ++e) {
     returns[e] += outcomes[e].reward;
@@ -407,6 +423,7 @@ void Dqn::tell_returns(int agent, double ended, double returns, StepContext& con
 }
 
 void Dqn::learned(const Total& total, StepContext& context) {
+  experience_.reset();
   const int64_t batch = s_.batch_size;
   double loss = 0;
   for (int index = 0; index < agents(); ++index) {
@@ -440,7 +457,7 @@ std::unique_ptr<WholeStep> Dqn::whole_step(JobState& state) { return on_card_ ? 
 
 int64_t Dqn::steps_in(const std::string& unit, int64_t count) const {
   if (unit == "iterations") return count;
-  const int64_t moves = s_.environments * s_.shards;
+  const int64_t moves = std::max<int64_t>(1, s_.playing() * s_.shards);
   return unit == "episodes" ? (count * environment().longest() + moves - 1) / moves : 0;
 }
 

@@ -30,6 +30,7 @@ namespace tandem {
 class DqnOnCard;
 class DuelingCpu;
 class DuelingNetImpl;
+class Experience;
 
 // What one agent consists of.
 struct DqnAgent {
@@ -54,7 +55,7 @@ class Dqn : public Recipe {
 
   void build(JobState& state) override;
   std::vector<Phase> phases() const override;
-  void init_shard(ShardContext& context) override;
+  void init_shard(ShardContext& context) override;  // reads settings.experience, if it names any
   std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) override;
   void run(const Phase& phase, ShardContext& context) override;
   void apply(const Phase& phase, const Total& total, StepContext& context) override;
@@ -93,6 +94,7 @@ class Dqn : public Recipe {
   const DqnSettings& s_;
   ReplayShape shape_;
   mutable std::vector<DqnAgent> agents_;
+  std::unique_ptr<const Experience> experience_;  // until the first step
   std::unique_ptr<DqnOnCard> on_card_;  // where all is done by kernels of our own
 };
 

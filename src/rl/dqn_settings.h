@@ -4,8 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
 #include "base/errors.h"
 #include "config/run_settings.h"
+#include "world/history.h"
 
 namespace tandem {
 
@@ -16,6 +21,14 @@ struct NetSettings {
   bool attention = false;  // among `tokens` groups of the last hidden layer's features, between it and the heads
   int64_t tokens = 8;
   int64_t attention_heads = 8;
+};
+
+// Transitions of a real system, to learn from instead of playing or beside it (rl/experience.h).
+struct ExperienceSettings {
+  std::string files;     // separated by commas; empty: none
+  std::string digest;    // of their bytes; set when the run begins
+  double share = 1;      // of the replay's rings that hold them; 1: nothing is played
+  double holdout = 0.1;  // kept apart to judge by
 };
 
 struct DqnSettings : RecipeSettings {
@@ -31,6 +44,8 @@ struct DqnSettings : RecipeSettings {
   double beta_start = 0.4, beta_end = 1;
   int64_t beta_steps = 31'000;
   NetSettings net;
+  ExperienceSettings experience;
+  std::string from, from_digest;  // weights to begin with: a safetensors file, and what its digest must be
 
   DqnSettings() {
     shards = 8;
@@ -45,6 +60,15 @@ struct DqnSettings : RecipeSettings {
   }
 
   int64_t rows() const { return capacity / (shards * environments); }  // of each environment's ring
+
+  int64_t history_rings() const {
+    if (experience.files.empty()) return 0;
+    return std::max<int64_t>(1, std::llround(experience.share * static_cast<double>(environments)));
+  }
+  int64_t playing() const { return environments - history_rings(); }  // environments of a shard
+  // How lines of history must look, and which of its agents this is; nothing: this recipe takes none.
+  virtual std::optional<HistoryShape> history_shape() const { return std::nullopt; }
+  virtual int32_t history_agent() const { return 0; }
 
   std::vector<std::string> units() const override { return {"episodes", "iterations"}; }
 
@@ -63,6 +87,15 @@ struct DqnSettings : RecipeSettings {
     d.key("replay.beta_start", beta_start, Range::between(0, 1), "how far importance weights undo that, at first");
     d.key("replay.beta_end", beta_end, Range::between(0, 1), "how far in the end; 1: wholly");
     d.key("replay.beta_steps", beta_steps, Range::at_least(1), "steps until then");
+    d.key("experience.files", experience.files, "JSON lines to learn from, separated by commas (history-format.md)",
+          Role::kRunning);
+    d.key("experience.digest", experience.digest, "SHA-256 of these files; set when the run begins");
+    d.key("experience.share", experience.share, Range::between(0, 1),
+          "share of the replay that holds them; 1: nothing is played");
+    d.key("experience.holdout", experience.holdout, Range::from_up_to_below(0, 1),
+          "share of them kept apart, to judge by");
+    d.key("from", from, "weights to begin with, a safetensors file; --from RUN sets it", Role::kRunning);
+    d.key("from_digest", from_digest, "their digest; set when the run begins");
     d.key("net.hidden", net.hidden, Range::between(1, 65536), "widths of the hidden layers");
     d.key("net.head", net.head, Range::between(1, 65536), "width inside each dueling head");
     d.key("net.dropout", net.dropout, Range::from_up_to_below(0, 1), "dropout of the hidden layers while learning");
@@ -80,6 +113,13 @@ struct DqnSettings : RecipeSettings {
                                     net.attention_heads),
                         "attention cuts the features into equal tokens, and these into equal heads",
                         "change net.tokens or net.attention_heads, or set net.attention = false");
+    if (!experience.files.empty() && !history_shape())
+      throw ConfigError("experience.files is set, but this recipe takes none",
+                        "it does not say how many numbers a state has", "leave it out, or use web-agent");
+    if (playing() == 0 && episodes > 0)
+      throw ConfigError("episodes can't be counted where nothing is played",
+                        "experience.share = 1 learns from history alone",
+                        "give --steps, or a smaller experience.share");
     if (rows() < n_step + 2)
       throw ConfigError(fmt::format("a buffer of {} leaves {} decisions for each of {} x {} environments", capacity,
                                     rows(), shards, environments),

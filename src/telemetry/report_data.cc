@@ -138,6 +138,36 @@ nlohmann::json shown_part(const nlohmann::json& run) {
   return out;
 }
 
+// evaluation.json as `tandem eval` writes it, cut down to what the page draws: numbers under names.
+nlohmann::json evaluation_json(const std::filesystem::path& run_dir) {
+  const auto whole =
+      nlohmann::json::parse(read_small_file(run_dir / "evaluation.json", 1 << 20).value_or(""), nullptr, false);
+  nlohmann::json agents = nlohmann::json::array();
+  if (!whole.is_object() || !whole.contains("agents") || !whole["agents"].is_object()) return agents;
+  const auto numbers = [](const nlohmann::json& from, std::initializer_list<const char*> keys) {
+    nlohmann::json out = nlohmann::json::object();
+    for (const char* key : keys)
+      if (from.is_object() && from.contains(key) && from[key].is_number()) out[key] = rounded(from[key].get<double>());
+    return out;
+  };
+  for (const auto& [name, agent] : whole["agents"].items()) {
+    if (!agent.is_object() || agents.size() >= 64) continue;
+    nlohmann::json one = numbers(agent, {"score", "low", "high", "return", "rule", "random", "solver", "oracle"});
+    if (!one.contains("score")) continue;
+    one["name"] = fit(name, 60);
+    if (agent.contains("ensemble")) one["ensemble"] = numbers(agent["ensemble"], {"score", "low", "high"});
+    for (const char* group : {"members", "terms"}) {
+      if (!agent.contains(group) || !agent[group].is_object()) continue;
+      for (const auto& [key, value] : agent[group].items())
+        if (one[group].size() < 16)
+          one[group].push_back({fit(key, 60), value.is_number() ? nlohmann::json(rounded(value.get<double>()))
+                                                                : numbers(value, {"score", "low", "high"})});
+    }
+    agents.push_back(std::move(one));
+  }
+  return agents;
+}
+
 }  // namespace
 
 nlohmann::json collect_report(const std::filesystem::path& run_dir, const ReportLimits& limits) {
@@ -150,7 +180,10 @@ nlohmann::json collect_report(const std::filesystem::path& run_dir, const Report
   } catch (const IoError& error) {
     notes.push_back(error.what());
   }
-  if (read.records == 0) notes.push_back("metrics.jsonl holds no record yet.");
+  nlohmann::json evaluation = evaluation_json(run_dir);
+  // A folder of several runs has no steps of its own.
+  const bool several = std::filesystem::exists(run_dir / "agents.json");
+  if (read.records == 0 && !several) notes.push_back("metrics.jsonl holds no record yet.");
   if (read.bad_count > 0)
     notes.push_back(fmt::format("metrics.jsonl: {} unreadable lines left out, the first is line {}: {}.",
                                 read.bad_count, read.bad.front().line, read.bad.front().reason));
@@ -161,6 +194,7 @@ nlohmann::json collect_report(const std::filesystem::path& run_dir, const Report
   if (!run.contains("id"))
     data["run"]["id"] = std::filesystem::absolute(run_dir).lexically_normal().filename().string();
 
+  data["evaluation"] = std::move(evaluation);
   data["settings"] = nlohmann::json::array();
   for (const auto& s : read_resolved_recipe(read_small_file(run_dir / "recipe.toml", 1 << 20).value_or("")))
     if (data["settings"].size() < limits.most_settings)

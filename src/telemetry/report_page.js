@@ -158,6 +158,30 @@ document.getElementById("theme").onclick = () => {
 const grid = page.querySelector(".grid");
 const card = (title, html, wide) => { const c = document.createElement("section"); c.className = "card" + (wide ? " wide" : ""); c.innerHTML = `<div class="head"><h2>${title}</h2></div>` + html; grid.append(c); return c; };
 
+// ---- how good the agents are: a row each, the score with its interval between random play (0) and the solver (1)
+if (data.evaluation.length) {
+  const rows = [];
+  data.evaluation.forEach((a, i) => {
+    rows.push({ name: a.name, at: a, agent: a, paint: color(i), big: true });
+    (a.members || []).forEach((m) => rows.push({ name: m[0], at: m[1], agent: a, paint: "var(--c7)" }));
+    if (a.ensemble) rows.push({ name: "ensemble", at: a.ensemble, agent: a, paint: color(i) });
+  });
+  const all = rows.flatMap((r) => [r.at.score, r.at.low, r.at.high, 0, 1.05]).filter(isFinite);
+  const lowest = Math.min(...all), highest = Math.max(...all), H = rows.length * 26 + 26;
+  const x = (v) => 190 + (v - lowest) / (highest - lowest) * 880;
+  let svg = `<div class="plot"><svg viewBox="0 0 1100 ${H}" height="${H}" preserveAspectRatio="none">`;
+  ticks(lowest, highest, 8, false).forEach((v) => { svg += `<line class="gridline" x1="${x(v).toFixed(1)}" x2="${x(v).toFixed(1)}" y1="0" y2="${H - 20}"/><text x="${x(v).toFixed(1)}" y="${H - 5}" text-anchor="middle">${num(v)}</text>`; });
+  rows.forEach((r, i) => {
+    const y = 14 + i * 26, mark = (v, name, paint) => isFinite(v) && v <= highest ? `<rect x="${(x(v) - 1).toFixed(1)}" y="${y - 9}" width="2" height="18" fill="${paint}"><title>${name} ${num(v)}</title></rect>` : "";
+    svg += `<text x="${r.big ? 0 : 14}" y="${y + 4}">${escape(r.name)}</text>` + mark(r.agent.random, "random", "var(--c7)") + mark(r.agent.rule, "rule of thumb", "var(--warn)") + mark(r.agent.solver, "solver", "var(--good)") +
+      `<line x1="${x(r.at.low).toFixed(1)}" x2="${x(r.at.high).toFixed(1)}" y1="${y}" y2="${y}" stroke="${r.paint}" stroke-width="3"/><circle cx="${x(r.at.score).toFixed(1)}" cy="${y}" r="${r.big ? 5 : 3.5}" fill="${r.paint}"><title>${escape(r.name)} ${num(r.at.score)} (${num(r.at.low)} to ${num(r.at.high)})</title></circle>`;
+  });
+  const three = (v) => v === undefined ? "–" : v.toFixed(3);
+  const terms = data.evaluation.map((a) => `<tr><td>${escape(a.name)}</td><td class="n">${three(a.score)}</td><td class="n">${three(a.low)} … ${three(a.high)}</td><td class="n">${num(a.return)}</td><td class="n">${three(a.rule)}</td><td class="n">${three(a.random)}</td><td class="n">${three(a.oracle)}</td><td>${(a.terms || []).map((t) => escape(t[0]) + " " + num(t[1])).join(", ")}</td></tr>`).join("");
+  card("Evaluation: greedy episodes, 0 random play, 1 the solver", svg + `</svg></div><div class="legend"><span><span class="key" style="background:var(--c7)"></span>random</span><span><span class="key" style="background:var(--warn)"></span>rule of thumb</span><span><span class="key" style="background:var(--good)"></span>solver</span></div>
+  <table><tr><th>agent</th><th class="n">score</th><th class="n">95 %</th><th class="n">return</th><th class="n">rule</th><th class="n">random</th><th class="n">oracle</th><th>terms of an episode</th></tr>${terms}</table>`, true);
+}
+
 chart(grid, { label: "loss", title: "Loss", wide: true, height: 280, smooth: true, marks: true });
 chart(grid, { label: "speed", title: `Speed (${unit}/s)`, zero: true, first: 2 });
 chart(grid, { label: "lr", title: "Learning rate", zero: true, first: 3 });

@@ -120,5 +120,18 @@ TEST(Report, ThousandsOfCheckpointsLeaveRoomForWarnings) {
   EXPECT_EQ(std::count_if(events.begin(), events.end(), [](const auto& e) { return e["kind"] == "warning"; }), 40);
 }
 
+TEST(Report, ShowsAnEvaluationAndSurvivesADamagedOne) {
+  const TempDir dir;
+  const auto put = [&](const std::string& text) { std::ofstream(dir / "evaluation.json") << text; };
+  for (const char* text : {"", "{", "[]", "{\"agents\":[]}", "{\"agents\":{\"a\":7,\"b\":{\"score\":\"x\"}}}"}) {
+    put(text);
+    EXPECT_NE(make_report(dir.path()).find("\"evaluation\":[]"), std::string::npos) << text;
+  }
+  put(R"({"agents":{"</script>":{"score":0.5,"low":0.4,"high":0.6,"terms":{"rca":2},"members":{"m":{"score":1}}}}})");
+  const std::string page = make_report(dir.path());
+  EXPECT_NE(page.find("\"score\":0.5"), std::string::npos);
+  EXPECT_EQ(page.find("\"</script>\""), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tandem

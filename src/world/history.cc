@@ -225,7 +225,7 @@ HistoryRead read_history(const std::filesystem::path& file, const HistoryShape& 
   return read;
 }
 
-std::string history_line(std::string_view agent, const Transition& row) {
+std::string history_line(std::string_view agent, const HistoryRow& row) {
   std::string out = "{\"agent\":" + Json(agent).dump() + ",\"state\":[";
   append_numbers(out, row.state);
   out += "],\"action\":" + std::to_string(row.action) + ",\"reward\":";

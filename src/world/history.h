@@ -21,7 +21,7 @@ struct HistoryShape {
 };
 
 // Lives until the next line is read.
-struct Transition {
+struct HistoryRow {
   int32_t agent = 0;  // index into HistoryShape::agents
   int32_t action = 0;
   float reward = 0;
@@ -46,7 +46,7 @@ class HistoryReader {
  public:
   static constexpr size_t kNamed = 5, kLongestLine = size_t{1} << 20;
 
-  using Taker = std::function<void(const Transition&)>;
+  using Taker = std::function<void(const HistoryRow&)>;
   HistoryReader(HistoryShape shape, Taker taker);
 
   void feed(std::string_view bytes);  // pieces of any size
@@ -70,6 +70,6 @@ HistoryRead read_history(const std::filesystem::path& file, const HistoryShape& 
                          const HistoryReader::Taker& taker);
 
 // One line, newline included, as the reader takes it; floats with the digits that bring back the same bits.
-std::string history_line(std::string_view agent, const Transition& row);
+std::string history_line(std::string_view agent, const HistoryRow& row);
 
 }  // namespace tandem

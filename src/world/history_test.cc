@@ -16,7 +16,7 @@ constexpr const char* kGood =
     R"({"agent":"evolution","state":[1,2.5],"action":2,"reward":-0.5,"next_state":[3,4],"done":true})";
 
 HistoryRead read(std::string_view text, const HistoryShape& shape = kSmall, std::string* rows = nullptr) {
-  HistoryReader reader(shape, [&](const Transition& t) {
+  HistoryReader reader(shape, [&](const HistoryRow& t) {
     if (rows != nullptr) *rows += history_line(shape.agents.empty() ? "" : shape.agents[t.agent], t);
   });
   reader.feed(text);
@@ -30,9 +30,9 @@ std::string reason(const std::string& line) {
 }
 
 TEST(History, AGoodLineIsReadAndWrittenWithTheSameBits) {
-  Transition got;
+  HistoryRow got;
   std::vector<float> state;
-  HistoryReader reader(kSmall, [&](const Transition& t) {
+  HistoryReader reader(kSmall, [&](const HistoryRow& t) {
     got = t;
     state.assign(t.state.begin(), t.state.end());
   });
@@ -58,7 +58,7 @@ TEST(History, PiecesOfAnySizeGiveTheSame) {
   const std::string text = std::string(kGood) + "\n\n  \r\n{\"agent\":1}\n" + kGood;
   for (size_t piece = 1; piece < text.size(); ++piece) {
     int rows = 0;
-    HistoryReader reader(kSmall, [&](const Transition&) { ++rows; });
+    HistoryReader reader(kSmall, [&](const HistoryRow&) { ++rows; });
     for (size_t at = 0; at < text.size(); at += piece) reader.feed(std::string_view(text).substr(at, piece));
     const HistoryRead got = reader.finish();
     EXPECT_EQ(rows, 2);
@@ -117,11 +117,11 @@ TEST(History, TheFirstFewBadLinesAreKeptAndAllAreCounted) {
 TEST(History, AFileWithoutAGoodLineIsRefused) {
   const TempDir dir;
   const auto file = dir.path() / "h.jsonl";
-  EXPECT_THROW(read_history(file, kSmall, [](const Transition&) {}), IoError);
+  EXPECT_THROW(read_history(file, kSmall, [](const HistoryRow&) {}), IoError);
   std::ofstream(file) << "no\n";
-  EXPECT_THROW(read_history(file, kSmall, [](const Transition&) {}), ConfigError);
+  EXPECT_THROW(read_history(file, kSmall, [](const HistoryRow&) {}), ConfigError);
   std::ofstream(file) << "no\n" << kGood << "\n";
-  EXPECT_EQ(read_history(file, kSmall, [](const Transition&) {}).rows, 1);
+  EXPECT_EQ(read_history(file, kSmall, [](const HistoryRow&) {}).rows, 1);
 }
 
 }  // namespace

@@ -1,0 +1,435 @@
+"""Trained agents through the real programs: eval, act, learning from history, the gates, the benchmark.
+
+    python3 agents_test.py <folder with tandem and tandem-worker> [unittest arguments]
+
+Judged from outside: PyPI's numpy computes the net again from the exported weights; the worlds' frozen scale
+(src/world/scale.h) says what random play and the rule of thumb are worth.
+"""
+import csv
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from run_test import TANDEM, Case  # noqa: E402  (takes the folder from the command line)
+
+AGENTS = ("requirements", "generation", "execution", "observation", "analysis", "evolution")
+SMALL = ["--set", "net.hidden=[32,16]", "--set", "net.head=8", "--batch-size", "64", "--set", "environments=2",
+         "--set", "capacity=8000", "--set", "learning_starts=400", "--set", "shards=4", "--seed", "5", "--devices", "cpu:1"]
+SCALE = (pathlib.Path(__file__).resolve().parents[2] / "src/world/scale.h").read_text()
+
+
+def frozen(agent):
+    """Return of random play, of the rule, and of the solver, as the header has them."""
+    rows = re.findall(r"// (\w+)\s*\{\{([-\d.]+), ([\d.]+)\},\s*\{([-\d.]+), [\d.]+\},\s*\{([-\d.]+), ([\d.]+)\},"
+                      r"\s*\{([-\d.]+), ([\d.]+)\}", SCALE)
+    for name, rand, _, rule, tuned, _, planned, error in rows:
+        if name == agent:
+            one = float(planned) if float(planned) - float(error) > float(tuned) else float(tuned)
+            return float(rand), float(rule), one
+    raise KeyError(agent)
+
+
+def lines_of(agent, count, seed=1, follow=True):
+    """Transitions that a learner can use: episodes of ten, the reward is what action 3 brings."""
+    rng, out = random.Random(seed), []
+    state = [rng.uniform(-1, 1) for _ in range(128)]
+    for i in range(count):
+        after = [rng.uniform(-1, 1) for _ in range(128)]
+        action = rng.randrange(10)
+        done = i % 10 == 9
+        out.append(json.dumps({"agent": agent, "state": state, "action": action, "reward": 1.0 if action == 3 else 0.0,
+                               "next_state": after, "done": done}))
+        state = after if follow and not done else [rng.uniform(-1, 1) for _ in range(128)]
+    return "\n".join(out) + "\n"
+
+
+class Agents(Case):
+    made = {}   # runs that several tests only read: trained once
+
+    def run_of(self, agent="analysis", *more, steps=60):
+        return self.copy_of(agent, *SMALL, "--steps", steps, "--set", f"agent={agent}", "-q", *more)
+
+    def copy_of(self, name, *args):
+        if args not in Agents.made:
+            home = pathlib.Path(tempfile.mkdtemp(prefix="tandem-agents-"))
+            unittest.addModuleCleanup(shutil.rmtree, home, ignore_errors=True)
+            self.tandem("train", "web-agent", *args, "--run-dir", home / "run")
+            Agents.made[args] = home / "run"
+        copy = self.dir / f"run-{name}-{len(list(self.dir.iterdir()))}"
+        shutil.copytree(Agents.made[args], copy)
+        return copy
+
+    def web_test(self, *agents, **runs):
+        """A folder as `train web-test` leaves it."""
+        top = self.dir / "web-test"
+        (top / "agents").mkdir(parents=True)
+        table = {}
+        for agent in agents:
+            self.run_of(agent).rename(top / "agents" / agent)
+            table[agent] = {"runs": [f"agents/{agent}"], "best": f"agents/{agent}"}
+        for agent, seeds in runs.items():
+            names = [f"agents/{agent}-{word}" for word in ("conservative", "aggressive", "balanced")][:len(seeds)]
+            for name, seed in zip(names, seeds):
+                self.run_of(agent, "--seed", seed).rename(top / name)
+            table[agent] = {"runs": names, "best": names[-1]}
+        (top / "agents.json").write_text(json.dumps({"schema": 1, "strategy": "agents", "agents": table}))
+        (top / "run.json").write_text(json.dumps({"id": "web-test-1", "recipe": "web-test", "status": "done"}))
+        return top
+
+    def act(self, run, text, *args, code=0):
+        done = subprocess.run([TANDEM, "act", run, *map(str, args)], cwd=self.dir, input=text, capture_output=True, text=True,
+                              env={**os.environ, "NO_COLOR": "1"})
+        self.assertEqual(done.returncode, code, done.stdout[-500:] + done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()], done
+
+
+class Eval(Agents):
+    def test_random_play_and_the_rule_of_thumb_score_what_the_frozen_scale_says(self):
+        run = self.web_test(*AGENTS)
+        told = json.loads(self.tandem("eval", run, "--episodes", 1500, "--json").stdout)
+        self.assertEqual(told["schema"], 1)
+        self.assertEqual(sorted(told["agents"]), sorted(AGENTS))
+        for agent, figures in told["agents"].items():
+            rand, rule, one = frozen(agent)
+            for name, worth in (("random", 0), ("rule", (rule - rand) / (one - rand))):
+                line = figures["lines"][name]
+                half = (line["high"] - line["low"]) / 2   # of 95 %; twice that, for twelve lines are looked at
+                self.assertLess(abs(line["score"] - worth), 2 * half, (agent, name))
+                self.assertAlmostEqual(line["score"], (line["return"] - rand) / (one - rand), places=6)
+            self.assertEqual(figures["solver"], 1)
+            self.assertLess(figures["low"], figures["score"])
+            self.assertLess(figures["score"], figures["high"])
+            self.assertEqual(len(figures["terms"]), 4)
+        page = (run / "evaluation.html").read_text()
+        self.assertIn('"evaluation":[{', page)
+        self.assertNotIn("holds no record", page)
+
+    def test_equal_seeds_give_equal_figures_and_the_table_names_every_line(self):
+        run = self.run_of()
+        first, again, other = (json.loads(self.tandem("eval", run, "--episodes", 200, "--seed", seed, "--json").stdout)
+                               for seed in (1, 1, 2))
+        self.assertEqual(first["agents"], again["agents"])
+        self.assertNotEqual(first["agents"], other["agents"])
+        told = self.tandem("eval", run, "--episodes", 50)
+        for word in ("analysis", "rule of thumb", "random", "solver", "oracle", "rca"):
+            self.assertIn(word, told.stdout)
+
+    def test_an_ensemble_shows_its_members_and_itself(self):
+        run = self.web_test(analysis=(5, 6))
+        agent = json.loads(self.tandem("eval", run, "--episodes", 100, "--json").stdout)["agents"]["analysis"]
+        self.assertEqual(sorted(agent["members"]), ["analysis-aggressive", "analysis-conservative"])
+        self.assertIn(agent["best"], agent["members"])
+        self.assertEqual(agent["score"], agent["members"]["analysis-aggressive"]["score"], "the chosen one is the agent's")
+        self.assertIn("score", agent["ensemble"])
+
+    def test_bad_input_is_explained(self):
+        run = self.run_of()
+        self.assert_explains(self.tandem("eval", run, "--agent", "analyst", code=2), "analysis")
+        self.assert_explains(self.tandem("eval", run, "--episodes", 1, code=2), "1000")
+        self.assert_explains(self.tandem("eval", "nobody", code=2), "nobody")
+        tiny = self.train("--steps", 3)
+        self.assert_explains(self.tandem("eval", tiny["dir"], code=2), "web-agent")
+        shutil.rmtree(run / "checkpoints")
+        self.assert_explains(self.tandem("eval", run, code=2), "no checkpoint")
+
+
+class Act(Agents):
+    def states(self, count, seed=3):
+        rng = random.Random(seed)
+        return [[rng.uniform(-2, 2) for _ in range(128)] for _ in range(count)]
+
+    def numpy_q(self, run, states, attention_heads=1):
+        import numpy
+        from safetensors.numpy import load_file
+        out = self.dir / "weights.safetensors"
+        self.tandem("export", run, "--output", out, "--force")
+        w = {name: value.astype(numpy.float64) for name, value in load_file(out).items()}
+
+        def norm(x, name):
+            x = (x - x.mean(-1, keepdims=True)) / numpy.sqrt(x.var(-1, keepdims=True) + 1e-5)
+            return x * w[name + ".weight"] + w[name + ".bias"]
+
+        def linear(x, name):
+            return x @ w[name + ".weight"].T + w[name + ".bias"]
+        x = numpy.array(states)
+        for i in (1, 2):
+            x = numpy.maximum(norm(linear(x, f"hidden{i}"), f"norm{i}"), 0)
+        if "query_key_value.weight" in w:
+            token = w["attended.weight"].shape[0]
+            rows, tokens, part = len(x), x.shape[1] // token, token // attention_heads
+            t = x.reshape(rows, tokens, token)
+            q, k, v = (linear(t, "query_key_value").reshape(rows, tokens, 3, attention_heads, part)
+                       .transpose(2, 0, 3, 1, 4))
+            looks = numpy.exp(q @ k.transpose(0, 1, 3, 2) / part ** 0.5)
+            mixed = (looks / looks.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(rows, tokens, token)
+            x = norm(t + linear(mixed, "attended"), "attention_norm").reshape(rows, -1)
+        both = numpy.maximum(linear(x, "heads"), 0)
+        half = both.shape[1] // 2
+        better = linear(both[:, half:], "advantage")
+        return linear(both[:, :half], "value") + better - better.mean(1, keepdims=True)
+
+    def test_values_are_those_of_numpy_from_the_exported_weights(self):
+        states = self.states(40)
+        text = "".join(json.dumps(s if i % 2 else {"state": s, "id": i}) + "\n" for i, s in enumerate(states))
+        for more, heads in (((), 1), (("--set", "net.attention=true", "--set", "net.tokens=4", "--set", "net.attention_heads=2"), 2)):
+            run = self.run_of("analysis", *more)
+            answers, _ = self.act(run, text)
+            expected = self.numpy_q(run, states, heads)
+            self.assertEqual(len(answers), 40)
+            for answer, q in zip(answers, expected):
+                self.assertLess(max(abs(a - b) for a, b in zip(answer["q"], q)), 2e-5)
+                self.assertEqual(answer["action"], max(range(10), key=lambda a: answer["q"][a]))
+                words = ("defect", "flaky", "environment", "data", "configuration")
+                self.assertEqual(answer["name"], ("conclude " if answer["action"] % 2 else "probe ") + words[answer["action"] // 2])
+
+    def test_every_line_is_answered_before_the_next_is_asked(self):
+        run, states = self.run_of(), self.states(5)
+        process = subprocess.Popen([TANDEM, "act", run, "-q"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        one_by_one = []
+        for state in states:
+            process.stdin.write(json.dumps(state) + "\n")
+            process.stdin.flush()
+            one_by_one.append(process.stdout.readline())
+        process.stdin.close()
+        self.assertEqual(process.wait(), 0)
+        self.assertEqual(process.stdout.read(), "")
+        process.stdout.close()
+        _, at_once = self.act(run, "\n".join(map(json.dumps, states)))
+        self.assertEqual("".join(one_by_one), at_once.stdout, "the same bits, whoever else asks")
+
+    def test_bad_lines_are_named_and_answered_as_such(self):
+        run, good = self.run_of(), json.dumps(self.states(1)[0])
+        text = "\n".join([good, "[1,2]", "", good.replace("[", "[NaN,", 1), good]) + "\n"
+        answers, done = self.act(run, text, code=2)
+        self.assertEqual([("error" in a) for a in answers], [False, True, True, False])
+        self.assertEqual([a["line"] for a in answers if "error" in a], [2, 4])
+        self.assert_explains(done, "2 of 4 lines", "line 2 has 2 numbers, not 128", "line 4 has NaN")
+        answers, done = self.act(run, text, "--strict", code=2)
+        self.assertEqual(len(answers), 1)
+        self.assert_explains(done, "line 2")
+        self.assert_explains(self.act(run, "", "--devices", "cpu:2", code=2)[1], "one")
+        self.assert_explains(self.act(run, "", "--agent", "evolution", code=2)[1], "analysis")
+        answers, _ = self.act(run, "")
+        self.assertEqual(answers, [])
+
+    def test_an_ensemble_is_the_mean_of_its_members_brought_to_one_scale(self):
+        run, states = self.web_test("evolution", analysis=(5, 6)), self.states(20)
+        text = "\n".join(map(json.dumps, states))
+        self.assert_explains(self.act(run, "", code=2)[1], "--agent", "evolution")
+        together, _ = self.act(run, text, "--agent", "analysis", "--ensemble")
+        members = [self.act(run / "agents" / f"analysis-{word}", text)[0] for word in ("conservative", "aggressive")]
+        best, _ = self.act(run, text, "--agent", "analysis")
+        self.assertEqual(best, members[1])
+        for answer, *own in zip(together, *members):
+            expected = [0.0] * 10
+            for one in own:
+                mean = sum(one["q"]) / 10
+                spread = (sum((q - mean) ** 2 for q in one["q"]) / 10) ** 0.5
+                expected = [e + (q - mean) / spread / 2 for e, q in zip(expected, one["q"])]
+            self.assertLess(max(abs(a - b) for a, b in zip(answer["q"], expected)), 1e-4)
+
+    def test_a_reader_that_leaves_is_no_error(self):
+        run, state = self.run_of(), json.dumps(self.states(1)[0])
+        done = subprocess.run(["bash", "-c", f"yes '{state}' | head -2000 | {TANDEM} act {run} -q | head -1; echo ${{PIPESTATUS[2]}}"],
+                              capture_output=True, text=True)
+        self.assertEqual(done.stdout.splitlines()[-1], "0", done.stderr)
+
+
+class History(Agents):
+    """web-agent that learns from JSON lines instead of playing."""
+
+    def train(self, *args, **kwargs):
+        return super().train(*SMALL, "--set", "agent=analysis", *args, recipe="web-agent", **kwargs)
+
+    def write(self, name, text):
+        (self.dir / name).write_text(text)
+        return self.dir / name
+
+    def test_one_digest_on_any_workers_through_a_kill_and_a_resume(self):
+        file = self.write("h.jsonl", lines_of("analysis", 300) + lines_of("evolution", 20))
+        for share in ("1", "0.5"):
+            base = ["--experience", file, "--set", f"experience.share={share}"]
+            whole = self.train(*base, "--steps", 40)
+            for way in (["--devices", "cpu:2"], ["--devices", "cpu:3@1,0.5,0.5"]):
+                self.assertEqual(self.train(*base, "--steps", 40, *way)["digest"], whole["digest"], (share, way))
+            killed = self.tandem("train", "web-agent", *SMALL, "--set", "agent=analysis", *base, "--steps", 40, "--json",
+                                 "--devices", "cpu:2", env={"TANDEM_FAULT": "in-phase rank=1 step=20 do=kill"})
+            self.assertEqual(json.loads(killed.stdout)["digest"], whole["digest"], killed.stderr)
+        part = self.train(*base, "--steps", 15)
+        file.rename(self.dir / "moved.jsonl")   # what was read is in the checkpoint
+        rest = json.loads(self.tandem("resume", part["run"], "--steps", 40, "--devices", "cpu:2", "--json").stdout)
+        self.assertEqual(rest["digest"], whole["digest"])
+
+    def test_it_learns_what_the_lines_say(self):
+        file = self.write("h.jsonl", lines_of("analysis", 600))
+        run = self.train("--experience", file, "--steps", 300, "--set", "net.dropout=0", "--set", "gamma=0", "--set", "n_step=1", "--lr", "0.003")
+        rng = random.Random(9)
+        states = [[rng.uniform(-1, 1) for _ in range(128)] for _ in range(50)]
+        answers, _ = self.act(run["dir"], "\n".join(map(json.dumps, states)))
+        right = sum(answer["action"] == 3 for answer in answers)
+        self.assertGreater(right, 30, "action 3 is the one that was rewarded; by chance it would be 5")
+
+    def test_other_lines_give_other_weights_and_the_digest_is_noted(self):
+        a, b = self.write("a.jsonl", lines_of("analysis", 60)), self.write("b.jsonl", lines_of("analysis", 60, seed=2))
+        runs = [self.train("--experience", files, "--steps", 5) for files in (a, b, f"{a},{b}")]
+        self.assertEqual(len({run["digest"] for run in runs}), 3)
+        recipe = (pathlib.Path(runs[0]["dir"]) / "recipe.toml").read_text()
+        self.assertRegex(recipe, r'digest = "[0-9a-f]{64}"')
+
+    def test_bad_lines_are_counted_and_named_and_bad_files_are_refused(self):
+        good = lines_of("analysis", 40)
+        short = json.loads(good.splitlines()[0])
+        short["state"] = short["state"][:-1]
+        file = self.write("h.jsonl", json.dumps(short) + "\n" + good + good.splitlines()[0].replace("[", "[NaN,", 1) + "\n")
+        done = self.tandem("train", "web-agent", *SMALL, "--set", "agent=analysis", "--experience", file, "--steps", 2)
+        for words in ("2 of 42 lines", "line 1 \"state\" has 127 numbers, not 128", "line 42 has NaN", "40 transitions of analysis"):
+            self.assertIn(words, done.stderr)
+        refused = lambda *args: self.tandem("train", "web-agent", *SMALL, "--set", "agent=analysis", *args, code=2)
+        self.assert_explains(refused("--experience", self.dir / "none.jsonl"), "none.jsonl")
+        self.assert_explains(refused("--experience", self.dir), str(self.dir))
+        self.assert_explains(refused("--experience", self.write("e.jsonl", "")), "empty")
+        self.assert_explains(refused("--experience", self.write("x.jsonl", lines_of("evolution", 4))), "4 of evolution")
+        self.assert_explains(refused("--experience", file, "--episodes", 4), "episodes")
+        self.assertEqual([d.name for d in (self.dir / "runs").iterdir() if d.is_dir()], [p.name for p in (self.dir / "runs").glob("web-agent-*")])
+        self.assert_explains(self.tandem("train", "tiny", "--experience", file, code=2), "experience")
+
+    def test_a_file_that_changes_before_the_first_checkpoint_is_refused(self):
+        file = self.write("h.jsonl", lines_of("analysis", 40))
+        process = self.start("train", "web-agent", *SMALL, "--set", "agent=analysis", "--experience", file, "--steps", 100000,
+                             "--checkpoint-every", "never", "--run-dir", self.dir / "run")
+        process.kill()
+        process.wait()
+        file.write_text(lines_of("analysis", 41))
+        self.assert_explains(self.tandem("resume", self.dir / "run", "--steps", 5, code=2), "changed")
+
+
+class Continue(Agents):
+    """`train --from`: increments, full trainings, and the gates."""
+    FAIR = ("--quick", "--steps", 400, "--set", "agent=evolution", "--devices", "cpu:1", "-q")
+
+    def fair(self):
+        """An agent that has learned something, so that there is something to lose."""
+        return self.copy_of("fair", *self.FAIR)
+
+    def digest(self, run):
+        return json.loads(self.tandem("digest", run, "--json").stdout)["digest"]
+
+    def go_on(self, run, *args, code=0, recipe="web-agent"):
+        done = self.tandem("train", recipe, "--from", run, "--json", *args, code=code)
+        return json.loads(done.stdout), done
+
+    def experience(self, *agents, count=600):
+        file = self.dir / "new.jsonl"
+        file.write_text("".join(lines_of(agent, count) for agent in agents))
+        return file
+
+    def test_a_model_that_is_not_worse_takes_the_old_ones_place_for_act_and_eval(self):
+        run = self.fair()
+        before, state = self.digest(run), json.dumps([0.1] * 128)
+        old_answer, _ = self.act(run, state)
+        told, done = self.go_on(run, "--experience", self.experience("evolution"), "--steps", 30, "--lr", "1e-5")
+        self.assertTrue(told["accepted"], done.stderr)
+        gates = {gate["name"]: gate for gate in told["agents"]["evolution"]["gates"]}
+        self.assertEqual(sorted(gates), ["new", "old"])
+        self.assertTrue(all(gate["passed"] and gate["judged"] for gate in gates.values()))
+        self.assertEqual(self.digest(run), before, "the old run is untouched")
+        new = told["agents"]["evolution"]["run"]
+        self.assertNotEqual(self.act(run, state)[0], old_answer)
+        self.assertEqual(self.act(run, state)[0], self.act(new, state)[0])
+        evaluated = json.loads(self.tandem("eval", run, "--episodes", 50, "--json").stdout)["agents"]["evolution"]
+        self.assertEqual(evaluated["digest"], told["agents"]["evolution"]["digest"])
+        # The next day begins where this one ended, and is held against the first as well.
+        again, _ = self.go_on(run, "--experience", self.experience("evolution"), "--steps", 20, "--lr", "1e-5")
+        self.assertEqual(again["agents"]["evolution"]["old_digest"], told["agents"]["evolution"]["digest"])
+        self.assertEqual(sorted(g["name"] for g in again["agents"]["evolution"]["gates"]), ["first", "new", "old", "old data"])
+
+    def test_a_model_that_is_worse_is_refused_and_the_old_one_stays(self):
+        run = self.fair()
+        state = json.dumps([0.1] * 128)
+        old_answer, _ = self.act(run, state)
+        told, done = self.go_on(run, "--experience", self.experience("evolution"), "--steps", 60, "--lr", "0.3", code=3)
+        self.assertFalse(told["accepted"])
+        self.assertIn("does not replace", done.stderr)
+        self.assertFalse((run / "current.json").exists())
+        self.assertEqual(self.act(run, state)[0], old_answer)
+        self.assertTrue((pathlib.Path(told["dir"]) / "gate.json").exists())
+        table = self.tandem("train", "web-agent", "--from", run, "--experience", self.dir / "new.jsonl", "--steps", 60, "--lr", "0.3", code=3)
+        self.assertRegex(table.stdout, r"evolution +old +score .* failed")
+        self.assert_explains(table, "answers as before")
+
+    def test_an_increment_has_one_digest_on_any_workers(self):
+        run = self.run_of("analysis", steps=60)
+        file = self.experience("analysis")
+        digests = set()
+        for way in ("cpu:1", "cpu:2"):
+            shutil.rmtree(self.dir / "again", ignore_errors=True)
+            (run / "current.json").unlink(missing_ok=True)
+            done = subprocess.run([TANDEM, "train", "web-agent", "--from", run, "--experience", file, "--steps", "20", "--devices", way,
+                                   "--run-dir", self.dir / "again", "--json"], cwd=self.dir, capture_output=True, text=True)
+            self.assertIn(done.returncode, (0, 3), done.stderr)
+            digests.add(json.loads(done.stdout)["agents"]["analysis"]["digest"])
+        self.assertEqual(len(digests), 1)
+
+    def test_a_run_of_several_goes_on_with_those_that_have_something_new(self):
+        run = self.web_test("analysis", "evolution")
+        told, done = self.go_on(run, "--experience", self.experience("analysis"), "--steps", 20, "--lr", "1e-6", recipe="web-test")
+        self.assertEqual(list(told["agents"]), ["analysis"], done.stderr)
+        self.assertIn("evolution: nothing new", done.stderr)
+        current = json.loads((run / "current.json").read_text())
+        self.assertEqual(list(current["agents"]), ["analysis"])
+        self.assertEqual(json.loads((pathlib.Path(told["dir"]) / "agents.json").read_text())["agents"]["analysis"]["best"], "agents/analysis")
+        full, _ = self.go_on(run, "--full", "--set", "agent=evolution", "--steps", 60, recipe="web-test", code=None)
+        self.assertEqual(list(full["agents"]), ["evolution"])
+        self.assertEqual(full["mode"], "full")
+
+    def test_one_that_was_killed_resumes_to_the_same_bits_wherever_its_folder_is(self):
+        run = self.run_of("analysis", steps=60)
+        args = ["train", "web-agent", "--from", run, "--experience", self.experience("analysis"), "--steps", 150]
+        self.tandem(*args, "--run-dir", self.dir / "whole", code=None)
+        (run / "current.json").unlink(missing_ok=True)
+        process = self.start(*args, "--checkpoint-every", "1 steps", "--run-dir", self.dir / "part")
+        process.kill()
+        process.wait()
+        self.assertFalse((run / "current.json").exists())
+        (self.dir / "part").rename(self.dir / "moved")
+        self.tandem("resume", self.dir / "moved")
+        self.assertEqual(self.digest(self.dir / "moved"), self.digest(self.dir / "whole"))
+
+    def test_it_prints_timers_and_explains_bad_input(self):
+        run = self.run_of("analysis", steps=60)
+        told = self.tandem("train", "web-test", "--from", run, "--print-timer", "--experience", "new.jsonl").stdout
+        for words in ("OnCalendar=*-*-* 03:00:00", "OnCalendar=Sun", "ExecStart=", "0 3 * * * cd ", "--full", str(run)):
+            self.assertIn(words, told)
+        self.assert_explains(self.tandem("train", "web-agent", "--from", run, code=2), "--experience")
+        self.assert_explains(self.tandem("train", "tiny", "--from", run, code=2), "web-test")
+        self.assert_explains(self.tandem("train", "web-agent", "--full", code=2), "--from")
+        tiny = self.train("--steps", 3)
+        self.assert_explains(self.tandem("train", "web-agent", "--from", tiny["dir"], "--full", code=5), "dueling")
+
+
+class Bench(Agents):
+    def test_the_table_as_text_json_and_csv_leaves_no_folder(self):
+        scratch = self.dir / "tmp"
+        scratch.mkdir()
+        done = self.tandem("bench", "web-test", "--devices", "cpu:2", "--quick", "--repeat", 1, "--json", "--csv", self.dir / "t.csv",
+                           env={"TMPDIR": str(scratch)})
+        rows = json.loads(done.stdout)["rows"]
+        self.assertEqual([(row["devices"], row["batch_size"]) for row in rows], [(n, b) for n in (1, 2) for b in (128, 256, 512)])
+        self.assertTrue(all(row["samples_per_s"] > 0 for row in rows))
+        self.assertTrue(all(row["speedup"] == 1 for row in rows if row["devices"] == 1))
+        with open(self.dir / "t.csv", newline="") as file:
+            table = list(csv.DictReader(file))
+        self.assertEqual([int(line["batch_size"]) for line in table], [128, 256, 512] * 2)
+        self.assertEqual(list(scratch.iterdir()), [])
+        self.assertFalse((self.dir / "runs").exists())
+        self.assert_explains(self.tandem("bench", "chess", code=2), "web-test")
+
+
+if __name__ == "__main__":
+    unittest.main()
