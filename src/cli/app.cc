@@ -294,6 +294,8 @@ const std::vector<SettingFlag>& setting_flags() {
       {"--loader-threads,--num-workers", "loader.threads", "n", "threads that prepare batches"},
       {"--seed", "seed", "n", "start of every random stream"},
       {"--devices,--device", "devices", "list", "auto, cpu, cpu:4, cuda:0,cuda:2"},
+      {"--env", "env.id", "name", "environment of recipe dqn: gym:CartPole-v1, my_module:MyEnv"},
+      {"--num-envs", "env.count", "n", "environments played at once, over all shards"},
       {"--exact", "exact", "[word]", "refuse to start where equal bits cannot be kept (require, aim)"},
   };
   return flags;

@@ -1,5 +1,6 @@
 #include "recipes/shipped.h"
 
+#include "recipes/gym_settings.h"
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
 #include "recipes/web_agent_settings.h"
@@ -14,6 +15,8 @@ std::vector<RecipeInfo> shipped_recipes() {
        [] { return std::make_unique<TinyRlSettings>(); }},
       {"web-agent", "one of the six web-test agents: dueling double DQN, prioritized replay over all shards",
        [] { return std::make_unique<WebAgentSettings>(); }, WebAgentSettings::quick()},
+      {"dqn", "dueling double DQN on any Gymnasium environment: --env gym:CartPole-v1",
+       [] { return std::make_unique<GymSettings>(); }},
   };
 }
 

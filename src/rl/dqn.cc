@@ -178,7 +178,8 @@ void Dqn::act(ShardContext& context) {
   std::byte* const states = reinterpret_cast<std::byte*>(context.state(states_).data_ptr<uint8_t>());
   const at::Tensor seen = at::empty({n, shape_.state_size});
   environment_->observe(states, seen.data_ptr<float>(), n);
-  const at::Tensor best = q_values(here(seen)).argmax(1).cpu();
+  const at::Tensor values = by_hand() ? by_hand()->q_values(seen, context.step) : net_->forward(here(seen));
+  const at::Tensor best = values.argmax(1).cpu();
   std::vector<int32_t> actions(static_cast<size_t>(n));
   std::vector<Outcome> outcomes(static_cast<size_t>(n));
   const double explore = epsilon(context.step);
@@ -256,7 +257,8 @@ int Dqn::first_error(const ShardContext& context) const {
 void Dqn::learn_by_hand(ShardContext& context) {
   const std::vector<at::Tensor>& in = context.inputs();
   const double share = 1 / static_cast<double>(s_.batch_size);
-  const DuelingCpu::Result result = by_hand()->learn({in[0], in[1], in[2], in[3], in[4], in[5]}, masks(context), share);
+  const DuelingCpu::Result result =
+      by_hand()->learn({in[0], in[1], in[2], in[3], in[4], in[5]}, masks(context), share, context.step);
   context.backward(result.loss);
   context.add(kLoss, result.loss);
   context.floats[kMeanQ] += result.q_sum * static_cast<float>(share);
@@ -334,6 +336,15 @@ int64_t Dqn::steps_in(const std::string& unit, int64_t count) const {
 
 at::Tensor Dqn::q_values(const at::Tensor& states) const {
   return by_hand() ? by_hand()->q_values(states) : net_->forward(states);
+}
+
+std::vector<int32_t> Dqn::best_actions(std::span<const float> observations) const {
+  at::NoGradGuard no_grad;
+  const int64_t n = static_cast<int64_t>(observations.size()) / shape_.state_size;
+  const at::Tensor seen = at::empty({n, shape_.state_size});
+  std::copy_n(observations.begin(), n * shape_.state_size, seen.data_ptr<float>());
+  const at::Tensor best = q_values(here(seen)).argmax(1).cpu();
+  return {best.data_ptr<int64_t>(), best.data_ptr<int64_t>() + n};
 }
 
 Evaluation Dqn::evaluate(int64_t episodes, uint64_t seed) const {

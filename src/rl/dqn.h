@@ -14,6 +14,8 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "engine/recipe.h"
 #include "rl/dqn_settings.h"
@@ -40,9 +42,11 @@ class Dqn : public Recipe {
   void apply(const Phase& phase, const Total& total, StepContext& context) override;
   int64_t steps_in(const std::string& unit, int64_t count) const override;
   std::string unit() const override { return "transitions"; }
+  std::string take_note() override { return environment_->take_note(); }
 
   const Environment& environment() const { return *environment_; }
-  at::Tensor q_values(const at::Tensor& states) const;  // without dropout
+  at::Tensor q_values(const at::Tensor& states) const;                           // without dropout
+  std::vector<int32_t> best_actions(std::span<const float> observations) const;  // of each, one after the other
   Evaluation evaluate(int64_t episodes, uint64_t seed) const;
 
  private:
