@@ -1,6 +1,9 @@
 // bench/dqn_update.cc -- one DQN update of the recipe web-agent on one core: how long its parts take, and its numbers.
 //
 //   dqn_update                 microseconds of acting, of the update of all shards, and of the weights' packing
+//   dqn_update --steps n       whole steps of the recipe with one environment a shard and a full buffer of 1 M: median
+//   and
+//                              fastest tenth of the processor time, as JSON
 //   dqn_update --dump FILE     a batch of 256 in 8 shards with weights, dropout masks, loss, errors and gradients, as
 //                              safetensors, for bench/dqn_cpu_rival.py to compute again
 #include <fmt/format.h>
@@ -11,8 +14,12 @@
 
 #include "checkpoint/safetensors.h"
 #include "engine/determinism.h"
+#include "engine/memory.h"
+#include "engine/train_loop.h"
 #include "kernels/philox.h"
 #include "kernels/random_fill.h"
+#include "recipes/makers.h"
+#include "recipes/web_agent_settings.h"
 #include "rl/dueling_cpu.h"
 #include "rl/dueling_net.h"
 
@@ -127,12 +134,33 @@ void measure() {
              kShards, all, all - warm, act);
 }
 
+void whole_steps(int64_t steps) {
+  WebAgentSettings settings;
+  settings.agent = "analysis";
+  settings.environments = 1;
+  settings.learning_starts = settings.capacity;
+  settings.check();
+  TrainLoop loop(settings, make_web_agent(settings), ShardPlan::balance(kShards, std::vector{1.0}));
+  std::vector<double> times;
+  for (int64_t i = 0; i < steps + 20; ++i) {
+    const std::clock_t begin = std::clock();
+    loop.step();
+    if (i >= 20) times.push_back(static_cast<double>(std::clock() - begin) * 1e6 / CLOCKS_PER_SEC);
+  }
+  std::sort(times.begin(), times.end());
+  fmt::print("{{\"median_us\": {:.0f}, \"fastest_tenth_us\": {:.0f}}}\n", times[times.size() / 2],
+             times[times.size() / 10]);
+}
+
 }  // namespace
 }  // namespace tandem
 
 int main(int argc, char** argv) {
+  tandem::keep_freed_memory();
   tandem::set_determinism();
-  if (argc == 3 && !std::strcmp(argv[1], "--dump"))
+  if (argc == 3 && !std::strcmp(argv[1], "--steps"))
+    tandem::whole_steps(std::max(10LL, std::atoll(argv[2])));
+  else if (argc == 3 && !std::strcmp(argv[1], "--dump"))
     tandem::dump(argv[2]);
   else
     tandem::measure();

@@ -42,6 +42,8 @@ struct Pair {
 }  // namespace plain
 
 #if defined(__x86_64__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"  // g++ 12 says it of its own <immintrin.h>
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,fma")
 namespace avx512 {
@@ -67,6 +69,37 @@ struct Pair {
 };
 
 #include "kernels/products_tiles.h"
+
+TANDEM_TILE __m512 low(__m512 a, __m512 b) {
+  return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+}
+TANDEM_TILE __m512 high(__m512 a, __m512 b) {
+  return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+}
+
+// to[j][i] = from[i][j], 16 x 16; rows of `to` lie a panel's width apart.
+__attribute__((noinline)) void turn_block(const float* from, int64_t stride, float* to) {
+  __m512 r[16], t[16];
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(from + i * stride);
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {  // r[i + j]: in its lane l, column 4 l + j of rows i to i + 3
+    r[i] = low(t[i], t[i + 2]);
+    r[i + 1] = high(t[i], t[i + 2]);
+    r[i + 2] = low(t[i + 1], t[i + 3]);
+    r[i + 3] = high(t[i + 1], t[i + 3]);
+  }
+  for (int j = 0; j < 4; ++j) {
+    const __m512 a = _mm512_shuffle_f32x4(r[j], r[4 + j], 0x88), b = _mm512_shuffle_f32x4(r[8 + j], r[12 + j], 0x88),
+                 c = _mm512_shuffle_f32x4(r[j], r[4 + j], 0xdd), d = _mm512_shuffle_f32x4(r[8 + j], r[12 + j], 0xdd);
+    _mm512_storeu_ps(to + j * kPanel, _mm512_shuffle_f32x4(a, b, 0x88));
+    _mm512_storeu_ps(to + (4 + j) * kPanel, _mm512_shuffle_f32x4(c, d, 0x88));
+    _mm512_storeu_ps(to + (8 + j) * kPanel, _mm512_shuffle_f32x4(a, b, 0xdd));
+    _mm512_storeu_ps(to + (12 + j) * kPanel, _mm512_shuffle_f32x4(c, d, 0xdd));
+  }
+}
 
 }  // namespace avx512
 #pragma GCC pop_options
@@ -101,6 +134,7 @@ struct Pair {
 
 }  // namespace avx2
 #pragma GCC pop_options
+#pragma GCC diagnostic pop
 #endif
 
 }  // namespace
@@ -116,19 +150,31 @@ void Panels::pack(const float* matrix, int64_t depth, int64_t width) {
   for (int64_t c = 0; c < width; c += kPanel) {
     const int64_t columns = std::min(kPanel, width - c);
     float* to = data_.data() + c * depth;
-    for (int64_t k = 0; k < depth; ++k, to += kPanel)
-      std::memcpy(to, matrix + k * width + c, static_cast<size_t>(columns) * sizeof(float));
+    for (int64_t k = 0; k < depth; ++k, to += kPanel) {
+      if (columns == kPanel)
+        std::memcpy(to, matrix + k * width + c, kPanel * sizeof(float));  // a size that the compiler knows
+      else
+        std::copy_n(matrix + k * width + c, columns, to);
+    }
   }
 }
 
 void Panels::pack_transposed(const float* matrix, int64_t depth, int64_t width) {
   shape(depth, width);
   constexpr int64_t kBlock = 16;  // of 16 x 32: read and written whole lines
+  [[maybe_unused]] const bool vectors = best_cpu_variant() == CpuVariant::kAvx512;
   for (int64_t c = 0; c < width; c += kPanel) {
     const int64_t columns = std::min(kPanel, width - c);
     float* const panel = data_.data() + c * depth;
     for (int64_t k = 0; k < depth; k += kBlock) {
       const int64_t last = std::min(depth, k + kBlock);
+#if defined(__x86_64__)
+      if (vectors && columns == kPanel && last - k == kBlock) {
+        for (const int64_t half : {0, 16})
+          avx512::turn_block(matrix + (c + half) * depth + k, depth, panel + k * kPanel + half);
+        continue;
+      }
+#endif
       for (int64_t j = 0; j < columns; ++j)
         for (int64_t i = k; i < last; ++i) panel[i * kPanel + j] = matrix[(c + j) * depth + i];
     }

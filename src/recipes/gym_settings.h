@@ -24,6 +24,8 @@ struct GymSettings : DqnSettings {
     steps = 10'000;
     capacity = 100'000;
     learning_starts = 1000;
+    n_step = 5;
+    alpha = 0.3;
     target_rate = 0.01;
     epsilon_end = 0.02;
     epsilon_steps = 2000;
