@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/setup.sh [test] [lint] [fuzz] -- makes this machine able to build tandem. `make` calls it; by hand works too.
+# scripts/setup.sh [test] [lint] [fuzz] [gym] -- makes this machine able to build tandem. `make` calls it; by hand works too.
 #
 # Promises: every step is named, and done only if it is not done yet (a step's stamp holds what was asked, so another
 # request does it again); a second run needs no network. A failure names the step, why, and what to do; the next run
@@ -16,7 +16,7 @@ VENV=$PWD/.venv
 STAMPS=$VENV/.stamps
 CUDA=${CUDA:-auto}
 TORCH_DIR=${TORCH_DIR:-}
-want_test=0 want_lint=0 want_fuzz=0 worked=0
+want_test=0 want_lint=0 want_fuzz=0 want_gym=0 worked=0
 step_number=0 step_name=start
 
 for word in "$@"; do
@@ -24,7 +24,8 @@ for word in "$@"; do
     test) want_test=1 ;;
     lint) want_lint=1 ;;
     fuzz) want_fuzz=1 ;;
-    *) fail 2 "scripts/setup.sh: unknown word '$word'" "it takes: test, lint, fuzz" "leave it out, or choose one of these" ;;
+    gym) want_gym=1 ;;
+    *) fail 2 "scripts/setup.sh: unknown word '$word'" "it takes: test, lint, fuzz, gym" "leave it out, or choose one of these" ;;
   esac
 done
 case $CUDA in
@@ -269,6 +270,14 @@ install_test_tools() {
   fi
 }
 
+install_gymnasium() {
+  ((want_gym || want_test)) || return 0
+  begin "gymnasium"
+  local wheels
+  read -ra wheels <<<"$GYM_WHEELS"
+  pip_step gym "$GYM_WHEELS" "${wheels[@]}"
+}
+
 # ---- the driver: told, never installed -------------------------------------------------------------------------------
 
 check_driver() {
@@ -298,6 +307,7 @@ main() {
   install_torch
   install_nvcc
   install_test_tools
+  install_gymnasium
   check_driver
   stamp system ok
   ((worked)) && say "set-up ready after $(seconds_since "$start") s"

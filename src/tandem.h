@@ -1,4 +1,4 @@
-// tandem.h -- what a program with its own model includes; see examples/own_model.
+// tandem.h -- what a program with its own model or environment includes; see examples/own_model and examples/own_env.
 #pragma once
 
 #include "cli/program.h"
@@ -6,3 +6,4 @@
 #include "kernels/random_fill.h"
 #include "nn/batch_norm.h"
 #include "nn/dropout.h"
+#include "rl/dqn.h"

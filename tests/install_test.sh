@@ -1,20 +1,32 @@
 #!/usr/bin/env bash
-# tests/install_test.sh BUILD_DIR CMAKE NINJA -- installs into a fresh prefix, builds examples/own_model against it with
-# find_package(tandem), trains with it for 20 steps, and expects the digest in its JSON.
+# tests/install_test.sh BUILD_DIR CMAKE NINJA -- installs into a fresh prefix, builds examples/own_model and examples/own_env
+# against it with find_package(tandem), trains with them, and expects one digest on one and two workers, and an environment
+# that is learned to near its optimum.
 set -eu
 build=$1 cmake=$2 ninja=$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$cmake" --install "$build" --prefix "$work/prefix" >"$work/log" || { cat "$work/log"; exit 1; }
-# A copy, so that nothing can be found by its place in the checkout.
-cp -r "$here/examples/own_model" "$work/own_model"
-"$cmake" -G Ninja -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-  -S "$work/own_model" -B "$work/build"
-"$cmake" --build "$work/build"
+# Copies, so that nothing can be found by its place in the checkout.
+for example in own_model own_env; do
+  cp -r "$here/examples/$example" "$work/$example"
+  "$cmake" -G Ninja -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -S "$work/$example" -B "$work/build-$example"
+  "$cmake" --build "$work/build-$example"
+done
 cd "$work"
-program=$(find build -type f -name own_model -perm -u+x | head -n 1)
-"./$program" train --steps 20 --json | tee out.json
+program_of() { find "build-$1" -type f -name "$1" -perm -u+x | head -n 1; }
+"./$(program_of own_model)" train --steps 20 --json | tee out.json
 grep -q '"digest"' out.json
+shop=./$(program_of own_env)
+for devices in cpu:1 cpu:2; do
+  "$shop" train --steps 60 --devices $devices --json | tee "$devices.json"
+  grep -o '"digest": *"[0-9a-f]*"' "$devices.json" >"$devices.digest"
+done
+test -s cpu:1.digest
+cmp cpu:1.digest cpu:2.digest
+"$shop" judge --steps 1500 | tee judged   # 0: random orders, 1: dynamic programming
+awk '{ exit !($NF > 0.9) }' judged
 test -x prefix/bin/tandem
 prefix/bin/tandem version

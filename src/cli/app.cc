@@ -144,15 +144,18 @@ class AppBuilder {
   }
 
   void add_train(CLI::App* root) {
-    auto* app =
-        command(root, "train", "trains a recipe in a new run",
-                {{"train " + recipe_, "a new run on every device"},
-                 {"train " + recipe_ + " --steps 500 --lr 0.01", "other settings, by flag"},
-                 {"train my.toml --set clip_norm=1", "a recipe file of your own"},
-                 {"train web-test --quick", "all six web-test agents, a short training"},
-                 {"train " + recipe_ + " --resume", "go on from its newest whole checkpoint"},
-                 {"train " + recipe_ + " --dry-run", "show settings and plan, train nothing"},
-                 {"train web-agent --from last --experience new.jsonl", "a day's increment, judged at its end"}});
+    std::vector<std::pair<std::string, std::string>> lines = {
+        {"train " + recipe_, "a new run on every device"},
+        {"train " + recipe_ + " --steps 500 --lr 0.01", "other settings, by flag"},
+        {"train my.toml --set clip_norm=1", "a recipe file of your own"},
+        {"train web-test --quick", "all six web-test agents, a short training"},
+        {"train " + recipe_ + " --resume", "go on from its newest whole checkpoint"},
+        {"train " + recipe_ + " --dry-run", "show settings and plan, train nothing"},
+        {"train web-agent --from last --experience new.jsonl", "a day's increment, judged at its end"}};
+    for (const RecipeInfo& recipe : context_.recipes)
+      if (recipe.name == "dqn")
+        lines.push_back({"train dqn --env gym:CartPole-v1 --num-envs 8", "a DQN on an environment in Python"});
+    auto* app = command(root, "train", "trains a recipe in a new run", lines);
     subject(app, "recipe", "name of a recipe, or a .toml file that names one", 0, 1);
     app->add_option("--run-dir,--save-dir,--output-dir", arguments_.run_dir, "the run's own folder, new or empty")
         ->type_name("dir");
@@ -355,6 +358,8 @@ const std::vector<SettingFlag>& setting_flags() {
       {"--assignment", "assignment", "word", "of web-test: auto, balanced, specialized, hierarchical"},
       {"--agents", "agents", "list", "of web-test: those to train, in this order"},
       {"--assign", "assign", "list", "of web-test: devices that agents begin on: analysis=0,evolution=1"},
+      {"--env", "env.id", "name", "environment of recipe dqn: gym:CartPole-v1, my_module:MyEnv"},
+      {"--num-envs", "env.count", "n", "environments played at once, over all shards"},
       {"--exact", "exact", "[word]", "refuse to start where equal bits cannot be kept (require, aim)"},
   };
   return flags;

@@ -146,6 +146,8 @@ class Recipe {
   // Steps that `epochs`, `episodes` or `iterations` of the settings amount to; 0: this recipe has no such unit.
   virtual int64_t steps_in(const std::string& unit, int64_t count) const { return 0; }
   virtual std::string unit() const { return "samples"; }
+  // What the user should know of this worker since the last step, such as an environment that had to be started again.
+  virtual std::string take_note() { return ""; }
 };
 
 // A recipe as a program knows it: its settings (no libtorch needed) and how to make it.

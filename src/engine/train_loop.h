@@ -67,6 +67,12 @@ class TrainLoop {
   void watch(LoopObserver* observer) { observer_ = observer; }
   // What the user should know about the last step ("" if nothing): a skipped update, a roll-back.
   const std::string& note() const { return note_; }
+  // The same for one of several workers: what all know is told by the first, what befell one by itself.
+  std::vector<std::string> take_notes(bool first) {
+    std::vector<std::string> notes{first ? note_ : "", recipe_->take_note()};
+    std::erase(notes, "");
+    return notes;
+  }
 
   int64_t steps_done() const { return steps_done_; }
   void set_steps_done(int64_t steps);  // after the state was changed from outside

@@ -354,8 +354,8 @@ void Worker::train() {
 
 void Worker::record(const StepRecord& record) {
   last_record_ = metrics_line(record);
+  for (const std::string& note : loop_->take_notes(me_ == 0)) channel_.send({{"note", note}, {"step", record.step}});
   if (me_ != 0) return;
-  if (!loop_->note().empty()) channel_.send({{"note", loop_->note()}, {"step", record.step}});
   while (!page().push(last_record_)) {  // the launcher is behind: it empties the ring many times a second
     const timespec moment{0, 1'000'000};
     nanosleep(&moment, nullptr);

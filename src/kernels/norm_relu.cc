@@ -101,6 +101,16 @@ void relu_backward(float* dy, const float* y, int64_t n, CpuVariant variant) {
   });
 }
 
+void row_dots(const float* x, int64_t stride, const float* w, float bias, float* out, int64_t rows, int64_t width,
+              CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* in = x + r * stride;
+      out[r] = bias + row_sum(width, [=](int64_t i) TANDEM_INLINE_LAMBDA { return in[i] * w[i]; });
+    }
+  });
+}
+
 void add_rows(float* out, const float* x, int64_t rows, int64_t width, CpuVariant variant) {
   run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
     for (int64_t r = 0; r < rows; ++r) {

@@ -25,6 +25,10 @@ void norm_relu_backward(const float* dy, const float* y, const float* normed, co
 void relu(float* x, int64_t n, CpuVariant variant = best_cpu_variant());
 void relu_backward(float* dy, const float* y, int64_t n, CpuVariant variant = best_cpu_variant());
 
+// out[r] = bias + the sum of x[r][i] * w[i] over i < width, rows `stride` apart.
+void row_dots(const float* x, int64_t stride, const float* w, float bias, float* out, int64_t rows, int64_t width,
+              CpuVariant variant = best_cpu_variant());
+
 // out[j] += x[0][j] + x[1][j] + ..., one after the other.
 void add_rows(float* out, const float* x, int64_t rows, int64_t width, CpuVariant variant = best_cpu_variant());
 

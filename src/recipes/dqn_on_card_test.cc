@@ -77,7 +77,8 @@ WebAgentSettings small(int64_t shards = 4) {
 
 std::vector<Dqn::Named> worlds(const std::vector<std::string>& names) {
   std::vector<Dqn::Named> agents;
-  for (const std::string& name : names) agents.push_back({name, std::make_unique<WebCardEnvironment>(web_agent_of(name))});
+  for (const std::string& name : names)
+    agents.push_back({name, std::make_unique<WebCardEnvironment>(web_agent_of(name))});
   return agents;
 }
 

@@ -1,6 +1,7 @@
 #include <map>
 
 #include "engine/recipe.h"
+#include "recipes/gym_settings.h"
 #include "recipes/makers.h"
 #include "recipes/shipped.h"
 #include "recipes/tiny_rl_settings.h"
@@ -15,6 +16,7 @@ std::vector<RecipeEntry> shipped_recipe_entries() {
       {"tiny", [](const RecipeSettings& s) { return make_tiny(dynamic_cast<const TinySettings&>(s)); }},
       {"tiny-rl", [](const RecipeSettings& s) { return make_tiny_rl(dynamic_cast<const TinyRlSettings&>(s)); }},
       {"web-agent", [](const RecipeSettings& s) { return make_web_agent(dynamic_cast<const WebAgentSettings&>(s)); }},
+      {"dqn", [](const RecipeSettings& s) { return make_gym_dqn(dynamic_cast<const GymSettings&>(s)); }},
   };
   std::vector<RecipeEntry> entries;
   for (RecipeInfo& info : shipped_recipes()) {

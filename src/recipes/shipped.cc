@@ -1,5 +1,6 @@
 #include "recipes/shipped.h"
 
+#include "recipes/gym_settings.h"
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
 #include "recipes/web_agent_settings.h"
@@ -17,6 +18,8 @@ std::vector<RecipeInfo> shipped_recipes() {
        [] { return std::make_unique<WebAgentSettings>(); }, WebAgentSettings::quick()},
       {"web-test", "all six web-test agents on all devices: one a device, each on all, or three of each",
        [] { return std::make_unique<WebTestSettings>(); }, WebAgentSettings::quick()},
+      {"dqn", "dueling double DQN on any Gymnasium environment: --env gym:CartPole-v1",
+       [] { return std::make_unique<GymSettings>(); }},
   };
 }
 

@@ -1,4 +1,5 @@
-// recipes/web_card_environment.h -- a web-test agent's world for a worker, which may drive a card: it knows the kernels.
+// recipes/web_card_environment.h -- a web-test agent's world for a worker, which may drive a card: it knows the
+// kernels.
 #pragma once
 
 #include <optional>

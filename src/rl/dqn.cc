@@ -263,7 +263,9 @@ void Dqn::act(int index, ShardContext& context) {
   std::byte* const states = reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>());
   const at::Tensor seen = at::empty({n, shape_.state_size});
   environment.observe(states, seen.data_ptr<float>(), n);
-  const at::Tensor best = q_values(here(seen), index).argmax(1).cpu();
+  const at::Tensor values =
+      by_hand(index) ? by_hand(index)->q_values(seen, context.step) : agent.net->forward(here(seen));
+  const at::Tensor best = values.argmax(1).cpu();
   std::vector<int32_t> actions(static_cast<size_t>(n));
   std::vector<Outcome> outcomes(static_cast<size_t>(n));
   const double explore = epsilon(context.step);
@@ -349,7 +351,7 @@ void Dqn::learn_by_hand(int agent, ShardContext& context) {
   for (const at::Tensor& all : context.inputs()) in.push_back(all.select(0, agent));
   const double share = 1 / static_cast<double>(s_.batch_size);
   const DuelingCpu::Result result = by_hand(agent)->learn(
-      {in[0].select(0, 0), in[0].select(0, 1), in[1], in[2], in[3], in[4]}, masks(context), share);
+      {in[0].select(0, 0), in[0].select(0, 1), in[1], in[2], in[3], in[4]}, masks(context), share, context.step);
   context.backward(result.loss);
   context.add(first_sum(agent) + kLoss, result.loss);
   context.floats[first_sum(agent) + kMeanQ] += result.q_sum * static_cast<float>(share);
@@ -463,6 +465,15 @@ int64_t Dqn::steps_in(const std::string& unit, int64_t count) const {
 
 at::Tensor Dqn::q_values(const at::Tensor& states, int agent) const {
   return by_hand(agent) ? by_hand(agent)->q_values(states) : agents_[agent].net->forward(states);
+}
+
+std::vector<int32_t> Dqn::best_actions(std::span<const float> observations) const {
+  at::NoGradGuard no_grad;
+  const int64_t n = static_cast<int64_t>(observations.size()) / shape_.state_size;
+  const at::Tensor seen = at::empty({n, shape_.state_size});
+  std::copy_n(observations.begin(), n * shape_.state_size, seen.data_ptr<float>());
+  const at::Tensor best = q_values(here(seen)).argmax(1).cpu();
+  return {best.data_ptr<int64_t>(), best.data_ptr<int64_t>() + n};
 }
 
 Evaluation Dqn::evaluate(int64_t episodes, uint64_t seed, int agent) const {

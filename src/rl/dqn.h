@@ -16,6 +16,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,11 +63,13 @@ class Dqn : public Recipe {
   std::unique_ptr<WholeStep> whole_step(JobState& state) override;
   int64_t steps_in(const std::string& unit, int64_t count) const override;
   std::string unit() const override { return "transitions"; }
+  std::string take_note() override { return environment().take_note(); }
 
   void rest(bool resting);  // for measurements on a card: environments stand still from the next recording on
   int agents() const { return static_cast<int>(agents_.size()); }
   const Environment& environment(int agent = 0) const { return *agents_[agent].environment; }
-  at::Tensor q_values(const at::Tensor& states, int agent = 0) const;  // without dropout
+  at::Tensor q_values(const at::Tensor& states, int agent = 0) const;            // without dropout
+  std::vector<int32_t> best_actions(std::span<const float> observations) const;  // of each, one after the other
   Evaluation evaluate(int64_t episodes, uint64_t seed, int agent = 0) const;
 
  private:
@@ -95,7 +98,7 @@ class Dqn : public Recipe {
   ReplayShape shape_;
   mutable std::vector<DqnAgent> agents_;
   std::unique_ptr<const Experience> experience_;  // until the first step
-  std::unique_ptr<DqnOnCard> on_card_;  // where all is done by kernels of our own
+  std::unique_ptr<DqnOnCard> on_card_;            // where all is done by kernels of our own
 };
 
 }  // namespace tandem

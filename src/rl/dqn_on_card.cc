@@ -40,7 +40,8 @@ bool merges_of(int shards, int32_t* merges) {
 
 std::unique_ptr<DqnOnCard> DqnOnCard::make(Dqn& dqn) {
   const DqnSettings& s = dqn.s_;
-  if (!card() || !s.experience.files.empty() || s.precision != "fp32" || s.net.attention || s.accumulation != 1 || s.net.hidden.size() != 2)
+  if (!card() || !s.experience.files.empty() || s.precision != "fp32" || s.net.attention || s.accumulation != 1 ||
+      s.net.hidden.size() != 2)
     return nullptr;
   const auto* const kernels = static_cast<const DqnKernels*>(card()->part("dqn"));
   if (!kernels || s.shards > 32 || s.batch_size > kMostCardBatch) return nullptr;

@@ -26,8 +26,8 @@ static_assert(sizeof(TravellingRow) == 32);
 
 class DqnOnCard {
  public:
-  // Null where the card's kernels don't do: no card, experience of a real system, environments that live on the host, other precisions, attention, a
-  // net of other than two hidden layers, accumulation.
+  // Null where the card's kernels don't do: no card, experience of a real system, environments that live on the host,
+  // other precisions, attention, a net of other than two hidden layers, accumulation.
   static std::unique_ptr<DqnOnCard> make(Dqn& dqn);
 
   // Phases of one shard, where several workers hold shards.

@@ -74,7 +74,7 @@ struct DqnSettings : RecipeSettings {
 
   void describe(Describer& d) override {
     RecipeSettings::describe(d);
-    d.key("environments", environments, Range::between(1, 65536), "environments each shard plays at once");
+    describe_environments(d);
     d.key("capacity", capacity, Range::between(1, 1e9), "decisions that the replay buffer keeps, over all shards");
     d.key("learning_starts", learning_starts, Range::between(0, 1e9), "random decisions stored before the first step");
     d.key("n_step", n_step, Range::between(1, 100), "rewards that are seen before the rest is estimated");
@@ -102,6 +102,10 @@ struct DqnSettings : RecipeSettings {
     d.key("net.attention", net.attention, "attention among groups of features before the heads");
     d.key("net.tokens", net.tokens, Range::between(1, 4096), "groups that the features are cut into for attention");
     d.key("net.attention_heads", net.attention_heads, Range::between(1, 4096), "heads of the attention");
+  }
+
+  virtual void describe_environments(Describer& d) {
+    d.key("environments", environments, Range::between(1, 65536), "environments each shard plays at once");
   }
 
   void check() const override {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "kernels/norm_relu.h"
+#include "kernels/products.h"
 #include "kernels/random_fill.h"
 #include "rl/dueling_net.h"
 
@@ -32,17 +33,40 @@ struct Pass {
 const float* data(const at::Tensor& t) { return t.const_data_ptr<float>(); }
 float* out(const at::Tensor& t) { return t.data_ptr<float>(); }
 
-void product(at::Tensor& to, const torch::nn::Linear& layer, const at::Tensor& x) {
-  at::addmm_out(to, layer->bias, x, layer->weight.t());
-}
+// A net's weights as the products want them.
+struct Packed {
+  std::vector<Panels> layers, layers_back;  // there: transposed; back: as they are, of all layers but the first
+  Panels heads, heads_back, advantage, advantage_back;
+  int64_t version = -1;
+
+  void pack(const DuelingNetImpl& net, bool back) {
+    const auto there = [](Panels& to, const torch::nn::Linear& layer) {
+      to.pack_transposed(data(layer->weight), layer->options.in_features(), layer->options.out_features());
+    };
+    const auto as_is = [](Panels& to, const torch::nn::Linear& layer) {
+      to.pack(data(layer->weight), layer->options.out_features(), layer->options.in_features());
+    };
+    layers.resize(net.layers.size());
+    layers_back.resize(net.layers.size());
+    for (size_t l = 0; l < net.layers.size(); ++l) {
+      there(layers[l], net.layers[l]);
+      if (back && l > 0) as_is(layers_back[l], net.layers[l]);
+    }
+    there(heads, net.heads);
+    there(advantage, net.advantage);
+    if (!back) return;
+    as_is(heads_back, net.heads);
+    as_is(advantage_back, net.advantage);
+  }
+};
 
 // The first `learning` rows take dropout's masks and keep what the way back needs.
-void forward(DuelingNetImpl& net, const at::Tensor& states, Pass& pass, int64_t learning,
+void forward(DuelingNetImpl& net, const Packed& packed, const float* states, int64_t rows, Pass& pass, int64_t learning,
              const std::vector<at::Tensor>& masks, const std::vector<at::Tensor>& inverses) {
-  const int64_t rows = states.size(0);
-  at::Tensor x = states;
+  const float* x = states;
   for (size_t l = 0; l < net.layers.size(); ++l) {
-    product(pass.sums[l], net.layers[l], x);
+    const Panels& panels = packed.layers[l];
+    product(x, panels.depth(), panels, data(net.layers[l]->bias), out(pass.sums[l]), panels.width(), rows);
     const int64_t width = pass.sums[l].size(1);
     const float *weight = data(net.norms[l]->weight), *bias = data(net.norms[l]->bias);
     const float eps = static_cast<float>(net.norms[l]->options.eps());
@@ -52,13 +76,14 @@ void forward(DuelingNetImpl& net, const at::Tensor& states, Pass& pass, int64_t 
                 width, eps);
     norm_relu(sums + learning * width, weight, bias, nullptr, y + learning * width, nullptr, nullptr, rows - learning,
               width, eps);
-    x = pass.outputs[l];
+    x = y;
   }
-  product(pass.both, net.heads, x);
-  tandem::relu(out(pass.both), pass.both.numel());
+  float* const both = out(pass.both);
   const int64_t head = pass.both.size(1) / 2, actions = pass.q.size(1);
-  product(pass.value, net.value, pass.both.narrow(1, 0, head));
-  product(pass.advantage, net.advantage, pass.both.narrow(1, head, head));
+  product(x, packed.heads.depth(), packed.heads, data(net.heads->bias), both, 2 * head, rows);
+  tandem::relu(both, rows * 2 * head);
+  row_dots(both, 2 * head, data(net.value->weight), data(net.value->bias)[0], out(pass.value), rows, head);
+  product(both + head, 2 * head, packed.advantage, data(net.advantage->bias), out(pass.advantage), actions, rows);
   const float *value = data(pass.value), *advantage = data(pass.advantage);
   float* const q = out(pass.q);
   for (int64_t r = 0; r < rows; ++r) {
@@ -70,10 +95,10 @@ void forward(DuelingNetImpl& net, const at::Tensor& states, Pass& pass, int64_t 
   }
 }
 
-// weight.grad += dy^T x and bias.grad += the sum of dy's rows.
-void add_gradient(const torch::nn::Linear& layer, const at::Tensor& dy, const at::Tensor& x) {
-  at::Tensor grad = layer->weight.mutable_grad();
-  at::addmm_out(grad, grad, dy.t(), x);
+// weight.grad += dy^T x and bias.grad += the sum of dy's rows; x's rows lie `stride` apart.
+void add_gradient(const torch::nn::Linear& layer, const at::Tensor& dy, const float* x, int64_t stride) {
+  add_outer(data(dy), dy.size(1), x, stride, out(layer->weight.mutable_grad()), dy.size(1),
+            layer->options.in_features(), dy.size(0));
   add_rows(out(layer->bias.mutable_grad()), data(dy), dy.size(0), dy.size(1));
 }
 
@@ -101,6 +126,7 @@ struct DuelingCpu::Work {
   int64_t rows, actions;
   at::Tensor states;  // before, then after
   Pass online, judged;
+  Packed packed, packed_target;
   std::vector<at::Tensor> masks, inverses, grads;
   at::Tensor value_grad, advantage_grad, both_grad;
   std::vector<float> q_grad;
@@ -131,7 +157,8 @@ DuelingCpu::DuelingCpu(std::shared_ptr<DuelingNetImpl> net, std::shared_ptr<Duel
       work_(std::make_unique<Work>(*net_, settings, rows)) {}
 DuelingCpu::~DuelingCpu() = default;
 
-DuelingCpu::Result DuelingCpu::learn(const Batch& batch, const std::vector<RandomSource>& masks, double share) {
+DuelingCpu::Result DuelingCpu::learn(const Batch& batch, const std::vector<RandomSource>& masks, double share,
+                                     int64_t version) {
   Work& w = *work_;
   float loss = 0, q_sum = 0;
   at::Tensor errors = at::empty({w.rows});
@@ -141,8 +168,13 @@ DuelingCpu::Result DuelingCpu::learn(const Batch& batch, const std::vector<Rando
     w.states.narrow(0, w.rows, w.rows).copy_(batch.after);
     for (size_t l = 0; l < w.masks.size(); ++l)
       fill_dropout_mask(out(w.masks[l]), w.masks[l].numel(), masks[l], 0, settings_.dropout);
-    forward(*net_, w.states, w.online, w.rows, w.masks, w.inverses);
-    forward(*target_, w.states.narrow(0, w.rows, w.rows), w.judged, 0, {}, {});
+    pack_online(version);
+    if (version < 0 || w.packed_target.version != version) {
+      w.packed_target.pack(*target_, false);
+      w.packed_target.version = version;
+    }
+    forward(*net_, w.packed, data(w.states), 2 * w.rows, w.online, w.rows, w.masks, w.inverses);
+    forward(*target_, w.packed_target, data(w.states) + w.rows * w.states.size(1), w.rows, w.judged, 0, {}, {});
     const float *q = data(w.online.q), *judged = data(w.judged.q), *reward = data(batch.reward),
                 *discount = data(batch.discount), *weights = data(batch.weight);
     const int64_t* const actions = batch.action.const_data_ptr<int64_t>();
@@ -173,34 +205,47 @@ void DuelingCpu::backward(float scale) {
     for (int64_t i = 0; i < w.actions; ++i)
       advantage_grad[r * w.actions + i] = (i == w.action[r] ? g : 0.0f) - g / static_cast<float>(w.actions);
   }
-  const at::Tensor both = w.online.both.narrow(0, 0, w.rows);
-  add_gradient(net_->value, w.value_grad, both.narrow(1, 0, head));
-  add_gradient(net_->advantage, w.advantage_grad, both.narrow(1, head, head));
-  at::Tensor value_part = w.both_grad.narrow(1, 0, head), advantage_part = w.both_grad.narrow(1, head, head);
-  at::mm_out(value_part, w.value_grad, net_->value->weight);
-  at::mm_out(advantage_part, w.advantage_grad, net_->advantage->weight);
-  relu_backward(out(w.both_grad), data(both), w.both_grad.numel());
+  const float* const both = data(w.online.both);
+  float* const both_grad = out(w.both_grad);
+  add_gradient(net_->value, w.value_grad, both, 2 * head);
+  add_gradient(net_->advantage, w.advantage_grad, both + head, 2 * head);
+  const float* const value_weight = data(net_->value->weight);
+  for (int64_t r = 0; r < w.rows; ++r)
+    for (int64_t i = 0; i < head; ++i) both_grad[r * 2 * head + i] = value_grad[r] * value_weight[i];
+  product(advantage_grad, w.actions, w.packed.advantage_back, nullptr, both_grad + head, 2 * head, w.rows);
+  relu_backward(both_grad, both, w.both_grad.numel());
 
   const int64_t last = static_cast<int64_t>(net_->layers.size()) - 1;
-  add_gradient(net_->heads, w.both_grad, w.online.outputs[last].narrow(0, 0, w.rows));
-  at::mm_out(w.grads[last], w.both_grad, net_->heads->weight);
+  const Panels& heads = w.packed.heads_back;
+  add_gradient(net_->heads, w.both_grad, data(w.online.outputs[last]), heads.width());
+  product(both_grad, 2 * head, heads, nullptr, out(w.grads[last]), heads.width(), w.rows);
   for (int64_t l = last; l >= 0; --l) {
     float* const dx = out(w.grads[l]);
+    const int64_t width = w.grads[l].size(1);
     norm_relu_backward(dx, data(w.online.outputs[l]), data(w.online.sums[l]), data(w.inverses[l]),
                        data(net_->norms[l]->weight), w.masks.empty() ? nullptr : data(w.masks[l]), dx,
                        out(net_->norms[l]->weight.mutable_grad()), out(net_->norms[l]->bias.mutable_grad()), w.rows,
-                       w.grads[l].size(1));
-    add_gradient(net_->layers[l], w.grads[l], (l > 0 ? w.online.outputs[l - 1] : w.states).narrow(0, 0, w.rows));
-    if (l > 0) at::mm_out(w.grads[l - 1], w.grads[l], net_->layers[l]->weight);
+                       width);
+    const int64_t below = net_->layers[l]->options.in_features();
+    add_gradient(net_->layers[l], w.grads[l], data(l > 0 ? w.online.outputs[l - 1] : w.states), below);
+    if (l > 0) product(dx, width, w.packed.layers_back[l], nullptr, out(w.grads[l - 1]), below, w.rows);
   }
 }
 
-at::Tensor DuelingCpu::q_values(const at::Tensor& states) {
+void DuelingCpu::pack_online(int64_t version) {
+  if (version >= 0 && work_->packed.version == version) return;
+  work_->packed.pack(*net_, true);
+  work_->packed.version = version;
+}
+
+at::Tensor DuelingCpu::q_values(const at::Tensor& states, int64_t version) {
   at::NoGradGuard no_grad;
   auto found = work_->acting.find(states.size(0));
   if (found == work_->acting.end())
     found = work_->acting.try_emplace(states.size(0), *net_, states.size(0), settings_.head, work_->actions).first;
-  forward(*net_, states, found->second, 0, {}, {});
+  pack_online(version);
+  const at::Tensor rows = states.contiguous();
+  forward(*net_, work_->packed, data(rows), rows.size(0), found->second, 0, {}, {});
   return found->second.q;
 }
 

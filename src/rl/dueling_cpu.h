@@ -1,8 +1,10 @@
-// rl/dueling_cpu.h -- the double-Q update of a dueling net on a CPU in fp32, by hand: the products by the library, all
-// between them in single passes, no graph of operations.
+// rl/dueling_cpu.h -- the double-Q update of a dueling net on a CPU in fp32, by hand: products of kernels/products.h,
+// all between them in single passes, no graph of operations.
 //
-// It computes what dqn.cc's learn() computes by tensors (dqn_test.cc compares), in half the time: at 32 rows most of a
-// tensor operation is the call. The rows to learn from and those that follow them go through the net as one product.
+// It computes what dqn.cc's learn() computes by tensors (dqn_test.cc compares), in a third of the time: at 32 rows most
+// of a tensor operation is the call, and most of a library's product is putting the weights in order. Here that is done
+// once a step, for all shards and for acting. The rows to learn from and those that follow them go through the net as
+// one product.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,14 +35,18 @@ class DuelingCpu {
              int64_t rows);
   ~DuelingCpu();
 
+  // `version` tells weights apart: those of an equal one, 0 or more, are as they were in the last call (within a run
+  // the step will do: its weights are what they are). Below 0: look at them anew.
   // Before the next call, backward() of the loss may run once.
-  Result learn(const Batch& batch, const std::vector<RandomSource>& masks, double share);
-  at::Tensor q_values(const at::Tensor& states);  // [n, state_size] -> [n, actions], no dropout
+  Result learn(const Batch& batch, const std::vector<RandomSource>& masks, double share, int64_t version = -1);
+  // [n, state_size] -> [n, actions], no dropout
+  at::Tensor q_values(const at::Tensor& states, int64_t version = -1);
 
  private:
   friend struct DuelingCpuBackward;
   struct Work;
   void backward(float scale);
+  void pack_online(int64_t version);
   std::shared_ptr<DuelingNetImpl> net_, target_;
   NetSettings settings_;
   std::unique_ptr<Work> work_;

@@ -47,6 +47,8 @@ class Environment {
   virtual void observe(const std::byte* states, float* out, int64_t n) const = 0;  // [n, state_size]
   // One decision in each. Keys of reset and step have different sites.
   virtual void step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey& key) const = 0;
+  // What the user should know since the last call: of environments that live in another process.
+  virtual std::string take_note() const { return ""; }
 };
 
 }  // namespace tandem

@@ -1,0 +1,139 @@
+"""The recipe dqn on Gymnasium environments, through the real programs: one digest on any workers and through kills of
+worker and environment; failures are named; what can't be learned is refused.
+
+    python3 gym_test.py <folder with tandem and tandem-worker> [unittest arguments]
+"""
+import json
+import os
+import pathlib
+import sys
+import unittest
+
+from run_test import Case  # noqa: E402  (takes the folder from the command line)
+
+HERE = pathlib.Path(__file__).parent
+SMALL = ["--set", "net.hidden=[16,16]", "--set", "net.head=8", "--batch-size", "32", "--set", "capacity=4000",
+         "--set", "learning_starts=80", "--set", "schedule.kind=constant", "--num-envs", 8, "--seed", 5, "--set", f"env.python={sys.executable}"]
+
+
+class Gym(Case):
+    def tandem(self, *args, env=None, **kwargs):
+        return super().tandem(*args, env={"PYTHONPATH": str(HERE), **(env or {})}, **kwargs)
+
+    def train(self, *args, **kwargs):
+        return super().train(*SMALL, *args, recipe="dqn", **kwargs)
+
+    def log(self, told):
+        return "".join(path.read_text() for path in sorted((pathlib.Path(told["dir"]) / "logs").glob("rank-*.log")))
+
+
+class Digest(Gym):
+    def test_cartpole_has_one_digest_on_any_workers_and_through_a_kill_and_a_resume(self):
+        one = self.train("--steps", 60, "--env", "gym:CartPole-v1", "--devices", "cpu:1")
+        for way in (["--devices", "cpu:2"], ["--devices", "cpu:3@1,0.5,0.5"]):
+            self.assertEqual(self.train("--steps", 60, *way)["digest"], one["digest"])
+        done = self.tandem("train", "dqn", *SMALL, "--steps", 60, "--json", "--devices", "cpu:2",
+                           env={"TANDEM_FAULT": "in-phase rank=1 step=30 do=kill"})
+        self.assertEqual(json.loads(done.stdout)["digest"], one["digest"], done.stderr)
+        self.assertNotIn("does not repeat", done.stderr)
+        part = self.train("--steps", 23, "--devices", "cpu:2")
+        rest = json.loads(self.tandem("resume", part["run"], "--steps", 60, "--devices", "cpu:1", "--json").stdout)
+        self.assertEqual(rest["digest"], one["digest"])
+
+    def test_environments_of_a_users_own_are_found_in_the_folder_on_the_path_and_in_a_package(self):
+        one = self.train("--steps", 5, "--env", "gym_worlds:Walk")["digest"]
+        package = self.dir / "my_package"
+        package.mkdir()
+        (package / "__init__.py").write_text(
+            "import gymnasium\nfrom gym_worlds import Walk\ngymnasium.register('my_package/Walk-v0', Walk)\n")
+        self.assertEqual(self.train("--steps", 5, "--env", "gym:my_package/Walk-v0", "--set", "env.max_steps=1000")["digest"],
+                         one)
+        (self.dir / "here.py").write_text("from gym_worlds import Walk\ndef make(far=False):\n    return Walk()\n")
+        self.assertEqual(self.train("--steps", 5, "--env", "here:make", "--set", 'env.arguments={"far": true}')["digest"], one)
+        table = self.train("--steps", 5, "--env", "gym:Taxi-v4")  # 500 places: one-hot
+        self.assertEqual(len(table["digest"]), 64)
+
+
+class Faults(Gym):
+    def failing(self, how, *more, code=0, devices="cpu:1", always=False):
+        arguments = json.dumps({"flag": str(self.dir / f"flag-{how}"), "how": how, "always": always})
+        return self.tandem("train", "dqn", *SMALL, "--steps", 40, "--json", "--env", "gym_worlds:Once", "--set",
+                           f"env.arguments={arguments}", "--devices", devices, *more, code=code)
+
+    def test_an_exception_a_crash_and_a_hang_are_named_started_again_and_cost_no_bit(self):
+        whole = None
+        for how, word in (("none", ""), ("raise", "ZeroDivisionError: the walk fell down"), ("segfault", "signal 11"),
+                          ("hang", "did nothing for 1 s")):
+            if how == "none":
+                (self.dir / "flag-none").touch()  # as if it had happened
+            done = self.failing(how, *(["--set", "env.timeout=1"] if how == "hang" else []),
+                                devices="cpu:2" if how == "segfault" else "cpu:1")
+            told = json.loads(done.stdout)
+            whole = whole or told["digest"]
+            self.assertEqual(told["digest"], whole, how)
+            if word:
+                self.assertIn(word, done.stderr)
+                self.assertIn("gym_worlds:Once", done.stderr)
+                self.assertIn("restart 1 of 3", done.stderr)
+        self.assertIn("the walk fell down", self.log_of_run("ZeroDivisionError"))
+
+    def log_of_run(self, word):
+        texts = [path.read_text() for path in self.dir.glob("runs/*/logs/*.log")]
+        return next(text for text in texts if word in text and "Traceback" in text)
+
+    def test_one_that_fails_again_and_again_stops_the_run_with_its_last_words(self):
+        done = self.failing("raise", "--set", "env.restarts=2", always=True, code=1)
+        error = json.loads(done.stdout)["error"]
+        self.assertIn("again and again", error["what"])
+        self.assertIn("the walk fell down", error["why"])
+        self.assertIn("env.restarts", error["do"])
+
+    def test_one_that_does_not_repeat_itself_is_named_or_refused(self):
+        done = self.tandem("train", "dqn", *SMALL, "--steps", 3, "--env", "gym_worlds:Whim")
+        self.assertIn("gym_worlds:Whim does not repeat itself", done.stderr)
+        self.assertIn("equal bits are not promised", done.stderr)
+        self.assert_explains(self.tandem("train", "dqn", *SMALL, "--steps", 3, "--env", "gym_worlds:Whim", "--exact", code=2),
+                             "np_random")
+        part = self.train("--steps", 5, "--env", "gym_worlds:Moody")  # only the resume's replay can tell
+        done = self.tandem("resume", part["run"], "--steps", 9)
+        self.assertIn("shows another observation", done.stderr)
+        part = self.train("--steps", 5, "--env", "gym_worlds:Moody")
+        self.assert_explains(self.tandem("resume", part["run"], "--steps", 9, "--exact", code=1), "another observation")
+
+
+class BadInput(Gym):
+    def refused(self, *args, words, code=2):
+        done = self.tandem("train", "dqn", *SMALL, "--steps", 3, *args, code=code)
+        self.assert_explains(done, *words)
+        self.assertEqual(list(self.dir.glob("runs/dqn-*")), [], "nothing is left behind")
+
+    def test_what_cannot_be_learned_is_refused_with_what_to_do(self):
+        self.refused("--env", "gym:CartPol-v1", words=["CartPol", "CartPole"])
+        self.refused("--env", "CartPole-v1", words=["gym:CartPole-v1"])
+        self.refused("--env", "gym:Pendulum-v1", words=["continuous actions"])
+        self.refused("--env", "gym:Blackjack-v1", words=["observation", "FlattenObservation"])
+        self.refused("--env", "gym_worlds:Pair", words=["Dict", "FlattenObservation"])
+        self.refused("--env", "gym_worlds:Wolk", words=["Wolk"])
+        self.refused("--env", "gym_worlds:broken", words=["no engine"])
+        self.refused("--env", "gym:nowhere/Walk-v0", words=["nowhere"])
+        self.refused("--env", "gym_worlds:Nan", words=["nan"])
+        self.refused("--set", "env.arguments=[1]", words=["JSON"])
+        self.refused("--num-envs", 6, words=["4 or 8"])
+        self.refused("--set", "env.python=/nowhere/python3", words=["/nowhere/python3", "env.python"])
+
+    def test_a_python_without_gymnasium_is_told_how_to_get_it(self):
+        bare = self.dir / "python3"
+        bare.write_text(f"#!/bin/sh\nexec {sys.executable} -S -E \"$@\"\n")  # without its packages
+        bare.chmod(0o755)
+        self.refused("--set", f"env.python={bare}", words=["gymnasium is not installed", "-m pip install gymnasium"])
+
+    def test_no_time_limit_is_told(self):
+        done = self.tandem("train", "dqn", *SMALL, "--steps", 3, "--env", "gym_worlds:Endless")
+        self.assertIn("env.max_steps", done.stderr)
+
+    def test_another_recipe_has_no_environment_to_choose(self):
+        self.assert_explains(self.tandem("train", "tiny", "--env", "gym:CartPole-v1", code=2), "env.id")
+
+
+if __name__ == "__main__":
+    unittest.main()
