@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/run_program.h"
 
@@ -52,6 +54,23 @@ std::vector<pid_t> processes_of(const Sandbox& box, const std::string& word = ""
   }
   return found;
 }
+
+// A program in the background, gone with the test however that ends.
+class Background {
+ public:
+  Background(const Sandbox& box, const std::vector<std::string>& arguments) : pid_(box.start(arguments, out_)) {}
+  ~Background() {
+    if (pid_ > 0) kill(pid_, SIGKILL);
+    if (pid_ > 0) Sandbox::wait(pid_);
+    close(out_);
+  }
+  void send(int signal) const { kill(pid_, signal); }
+  int wait() { return Sandbox::wait(std::exchange(pid_, -1)).code; }
+
+ private:
+  int out_ = -1;
+  pid_t pid_;
+};
 
 void wait_for(const std::function<bool()>& happened) {
   for (int i = 0; i < 30000; ++i) {
@@ -200,8 +219,7 @@ TEST(WebTest, BadInputIsExplained) {
 TEST(WebTest, ASignalStopsAllAgentsAndAResumeGoesOn) {
   Sandbox box;
   box.env["TANDEM_STAND_IN"] = "endless";
-  int out = -1;
-  const pid_t pid = box.start(words({"--agents", "analysis,evolution,execution"}), out);
+  Background set(box, words({"--agents", "analysis,evolution,execution"}));
   wait_for([&] {
     return box.read("set/agents/analysis/logs/rank-0.log").find("at work") != std::string::npos ||
            box.read("set/agents/execution/logs/rank-0.log").find("at work") != std::string::npos;
@@ -210,9 +228,8 @@ TEST(WebTest, ASignalStopsAllAgentsAndAResumeGoesOn) {
   const ProgramResult second = box.run({"resume", "set"});
   EXPECT_EQ(second.code, 2);
   EXPECT_NE(second.err.find("is in use"), std::string::npos) << second.err;
-  kill(pid, SIGTERM);
-  EXPECT_EQ(Sandbox::wait(pid).code, 143);
-  close(out);
+  set.send(SIGTERM);
+  EXPECT_EQ(set.wait(), 143);
   EXPECT_TRUE(processes_of(box).empty());
   EXPECT_EQ(object(box.run({"runs", "show", "set", "--json"}))["run"]["status"], "stopped");
   box.env.erase("TANDEM_STAND_IN");
@@ -222,12 +239,10 @@ TEST(WebTest, ASignalStopsAllAgentsAndAResumeGoesOn) {
 TEST(WebTest, AgentsDoNotOutliveASetThatWasKilled) {
   Sandbox box;
   box.env["TANDEM_STAND_IN"] = "endless";
-  int out = -1;
-  const pid_t pid = box.start(words({}), out);
+  Background set(box, words({}));
   wait_for([&] { return box.read("set/agents/observation/logs/rank-0.log").find("at work") != std::string::npos; });
-  kill(pid, SIGKILL);
-  EXPECT_EQ(Sandbox::wait(pid).code, -SIGKILL);
-  close(out);
+  set.send(SIGKILL);
+  EXPECT_EQ(set.wait(), -SIGKILL);
   wait_for([&] { return processes_of(box).empty(); });
   EXPECT_EQ(object(box.run({"runs", "show", "set", "--json"}))["run"]["status"], "died");
 }
@@ -236,8 +251,7 @@ TEST(WebTest, AnAgentThatDiesIsGoneOnWithAFewTimesAndDoesNotStopTheOthers) {
   Sandbox box;
   box.env["TANDEM_STAND_IN"] = "endless";
   const std::string kAnalysis = std::string(1, '\0') + "set/agents/analysis";
-  int out = -1;
-  const pid_t pid = box.start(words({"--agents", "analysis", "--json"}), out);
+  Background set(box, words({"--agents", "analysis", "--json"}));
   for (int death = 0; death < 4; ++death) {
     std::vector<pid_t> launchers;
     wait_for([&] {
@@ -248,8 +262,7 @@ TEST(WebTest, AnAgentThatDiesIsGoneOnWithAFewTimesAndDoesNotStopTheOthers) {
     kill(launchers[0], SIGKILL);
     wait_for([&] { return processes_of(box, "resume" + kAnalysis) != launchers; });
   }
-  EXPECT_EQ(Sandbox::wait(pid).code, 1);
-  close(out);
+  EXPECT_EQ(set.wait(), 1);
   const std::string said = box.read(".err");
   EXPECT_NE(said.find("analysis: its process was killed (SIGKILL); it goes on from its last checkpoint (3 of 3 times)"),
             std::string::npos)
