@@ -103,7 +103,7 @@ class Rival:
             drop = lambda x, layer: F.dropout(x, DROPOUT, True)
             loss, errors = loss_of(self.net, self.target, before, after, reward, discount, action, weight, drop)
             return loss, errors
-        self.loss = torch.compile(update, mode="max-autotune-no-cudagraphs") if compiled else update
+        self.loss = torch.compile(update) if compiled else update
 
     def draw(self, buffer):
         tree = buffer.tree

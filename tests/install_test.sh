@@ -26,7 +26,7 @@ for devices in cpu:1 cpu:2; do
 done
 test -s cpu:1.digest
 cmp cpu:1.digest cpu:2.digest
-"$shop" judge --steps 1500 | tee judged   # 0: random orders, 1: dynamic programming
+"$shop" judge --steps 3000 | tee judged   # 0: random orders, 1: dynamic programming
 awk '{ exit !($NF > 0.9) }' judged
 test -x prefix/bin/tandem
 prefix/bin/tandem version

@@ -1,7 +1,7 @@
 // own_env.cc -- a decision problem of your own in C++, learned by tandem's DQN with everything tandem has: any number
 // of workers with the same bits, prioritized replay over all of them, checkpoints, exact resume.
 //
-//   own_env train --steps 500        own_env train --devices cpu:2 --json        own_env judge --steps 1500
+//   own_env train --steps 500        own_env train --devices cpu:2 --json        own_env judge --steps 3000
 //
 // The problem: a shop orders every evening what is sold on the next day. Stock costs, an order costs, a customer who
 // finds nothing costs more; weekends sell more than weekdays. It is small enough for dynamic programming, so `judge`
@@ -43,7 +43,7 @@ struct ShopSettings : tandem::DqnSettings {
     shards = 4;
     environments = 4;
     batch_size = 64;
-    steps = 1500;
+    steps = 3000;
     capacity = 40'000;
     learning_starts = 1000;
     gamma = 0.9;

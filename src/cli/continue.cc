@@ -287,8 +287,8 @@ class Continuation {
     const Error error(ExitCode::kCheckFailed,
                       fmt::format("{}: the new model does not replace the old", fmt::join(refused, ", ")),
                       "it is worse on the old or on the new, as the table says",
-                      fmt::format("{} answers as before; look at {}, give more experience, or train with --full",
-                                  old_.id(), parent_.string()));
+                      fmt::format("{} answers as before; look at {}, give more experience, or train longer{}",
+                                  old_.id(), parent_.string(), command_.arguments.full ? "" : ", or with --full"));
     Output(false, command_.output.quiet(), false, !command_.output.color()).error(error);
     return code;
   }

@@ -32,7 +32,7 @@ bool GateResult::passed() const {
 }
 
 GateLine compare(std::string name, std::string measure, const std::vector<double>& before,
-                 const std::vector<double>& after, double unit, bool higher_is_better) {
+                 const std::vector<double>& after) {
   GateLine line{std::move(name), std::move(measure), mean_of(before), mean_of(after)};
   const double n = static_cast<double>(before.size());
   std::vector<double> gains;
@@ -43,9 +43,11 @@ GateLine compare(std::string name, std::string measure, const std::vector<double
   const double half = n > 1 ? kInterval * std::sqrt(squares / (n - 1) / n) : 0;
   line.low = line.change - half;
   line.high = line.change + half;
-  const double gain = higher_is_better ? line.change : -line.change;
-  const bool large = gain < -kMostLoss * unit;
-  line.passed = std::isfinite(gain) && gain + half >= -kNoLoss * unit && !large;
+  const bool score = line.measure == "score";
+  const GateLimits& limits = score ? kScoreLimits : kErrorLimits;
+  const double gain = score ? line.change : -line.change, unit = score ? 1 : line.before;
+  const bool large = gain < -limits.most_loss * unit;
+  line.passed = std::isfinite(gain) && gain + half >= -limits.no_loss * unit && !large;
   if (!line.passed) line.note = large ? "worse by more than is allowed" : "worse beyond chance";
   return line;
 }
@@ -100,10 +102,11 @@ GateResult judge(const GateInput& input, const EvaluationPlan& plan) {
   GateResult result{agent, {}};
   const std::vector<double> after = scores(agent, play_net(input.after, plan));
   const auto played = [&](const TrainedAgent& trained) { return scores(agent, play_net(trained, plan)); };
-  result.lines.push_back(compare("old", "score", played(input.before), after, 1, true));
+  result.lines.push_back(compare("old", "score", played(input.before), after));
   if (input.first) {
-    GateLine line = compare("first", "score", played(*input.first), after, 1, true);
-    line.passed = line.change >= -kMostLoss;  // small steps down are caught here once they add up, not before
+    GateLine line = compare("first", "score", played(*input.first), after);
+    line.passed =
+        line.change >= -kScoreLimits.most_loss;  // small steps down are caught here once they add up, not before
     line.note = line.passed ? "" : "together with earlier steps worse by more than is allowed";
     result.lines.push_back(line);
   }
@@ -117,8 +120,7 @@ GateResult judge(const GateInput& input, const EvaluationPlan& plan) {
       result.lines.push_back(line);
       return;
     }
-    result.lines.push_back(
-        compare(name, "error", before, held_out_errors(input.after, experience), mean_of(before), false));
+    result.lines.push_back(compare(name, "error", before, held_out_errors(input.after, experience)));
   };
   if (input.fresh) on_data("new", *input.fresh, true);
   if (input.old_experience) on_data("old data", *input.old_experience, false);

@@ -5,8 +5,8 @@
 //   new        on the part of the new experience that was kept apart: how far what came (the next kGateHorizon rewards,
 //              discounted) is from what Q(s, a) foretells, by the straight line that suits each model best
 //   old data   the same on what the old model's own experience had kept apart, where the files are still there
-// A loss counts where its whole 95 % interval is above kNoLoss (less is nothing to refuse a day's work for; `first`
-// sees to it that such losses do not add up), or where it is above kMostLoss itself.
+// A loss counts where its whole 95 % interval is above no_loss (less is nothing to refuse a day's work for; `first`
+// sees to it that such losses do not add up), or where it is above most_loss itself.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -33,15 +33,17 @@ struct GateResult {
   bool passed() const;
 };
 
-// Of score; of an error, these shares of it.
-inline constexpr double kNoLoss = 0.01, kMostLoss = 0.05;
-inline constexpr int64_t kFewestSegments = 5;  // held out, to be judged by
+struct GateLimits {
+  double no_loss, most_loss;
+};
+inline constexpr GateLimits kScoreLimits{0.01, 0.05};
+inline constexpr GateLimits kErrorLimits{0.01, 0.25};  // shares of the old error; wider, for data are few and noisy
+inline constexpr int64_t kFewestSegments = 5;          // held out, to be judged by
 inline constexpr size_t kGateHorizon = 8;
 
-// By mean and error of paired differences. `unit`: what kNoLoss and kMostLoss are shares of. `higher_is_better` for
-// scores.
+// By mean and error of paired differences. A score should be high, an "error" low.
 GateLine compare(std::string name, std::string measure, const std::vector<double>& before,
-                 const std::vector<double>& after, double unit, bool higher_is_better);
+                 const std::vector<double>& after);
 
 // Mean error of each segment that was kept apart. The target is the data's own, the same for every model, and a model's
 // scale does not matter: a TD error, whose target is the model's own, is the smaller the less a model has learned.

@@ -15,26 +15,26 @@ std::vector<double> around(double mean, double step) {
 
 TEST(Gate, EqualAndBetterPassAndWorseFails) {
   const auto before = around(0.7, 0.02);
-  EXPECT_TRUE(compare("old", "score", before, before, 1, true).passed);
-  EXPECT_TRUE(compare("old", "score", before, around(0.8, 0.02), 1, true).passed);
-  EXPECT_FALSE(compare("old", "score", before, around(0.68, 0.02), 1, true).passed) << "beyond chance";
-  EXPECT_FALSE(compare("new", "error", before, around(0.72, 0.02), 1, false).passed);
-  EXPECT_TRUE(compare("new", "error", before, around(0.5, 0.02), 1, false).passed);
+  EXPECT_TRUE(compare("old", "score", before, before).passed);
+  EXPECT_TRUE(compare("old", "score", before, around(0.8, 0.02)).passed);
+  EXPECT_FALSE(compare("old", "score", before, around(0.68, 0.02)).passed) << "beyond chance";
+  EXPECT_FALSE(compare("new", "error", before, around(0.72, 0.02)).passed);
+  EXPECT_TRUE(compare("new", "error", before, around(0.5, 0.02)).passed);
 }
 
 TEST(Gate, WhatIsTooSmallToMatterPassesHoweverSureItIs) {
   const auto before = around(0.7, 0.02);
-  EXPECT_LT(compare("old", "score", before, around(0.695, 0.02), 1, true).high, 0);
-  EXPECT_TRUE(compare("old", "score", before, around(0.695, 0.02), 1, true).passed);
+  EXPECT_LT(compare("old", "score", before, around(0.695, 0.02)).high, 0);
+  EXPECT_TRUE(compare("old", "score", before, around(0.695, 0.02)).passed);
 }
 
 TEST(Gate, ALossWithinChancePassesAndALargeOneNeverDoes) {
   const auto before = around(0.7, 0.02);
   auto noisy = before;
   for (size_t i = 0; i < noisy.size(); ++i) noisy[i] += (i % 2 ? 0.5 : -0.5) - 0.01;
-  EXPECT_TRUE(compare("old", "score", before, noisy, 1, true).passed);
+  EXPECT_TRUE(compare("old", "score", before, noisy).passed);
   for (double& value : noisy) value -= 0.05;
-  const GateLine line = compare("old", "score", before, noisy, 1, true);
+  const GateLine line = compare("old", "score", before, noisy);
   EXPECT_GT(line.high, 0) << "chance could explain it";
   EXPECT_FALSE(line.passed) << "but it is more than may be lost";
 }
@@ -42,7 +42,7 @@ TEST(Gate, ALossWithinChancePassesAndALargeOneNeverDoes) {
 TEST(Gate, NumbersThatAreNoneFail) {
   auto broken = around(0.7, 0.02);
   broken[3] = std::nan("");
-  EXPECT_FALSE(compare("old", "score", around(0.7, 0.02), broken, 1, true).passed);
+  EXPECT_FALSE(compare("old", "score", around(0.7, 0.02), broken).passed);
 }
 
 }  // namespace

@@ -234,6 +234,15 @@ class Act(Agents):
                 expected = [e + (q - mean) / spread / 2 for e, q in zip(expected, one["q"])]
             self.assertLess(max(abs(a - b) for a, b in zip(answer["q"], expected)), 1e-4)
 
+    def test_libtorch_gives_the_same_where_a_card_would_answer(self):
+        run, text = self.run_of(), "\n".join(map(json.dumps, self.states(30)))
+        plain, _ = self.act(run, text)
+        # What `--devices cuda:0` starts, on the only device that is here.
+        done = subprocess.run([TANDEM.parent / "tandem-worker", "act", run], input=text, capture_output=True, text=True,
+                              env={**os.environ, "TANDEM_ACT_DEVICE": "cpu:0"})
+        for answer, other in zip(map(json.loads, done.stdout.splitlines()), plain, strict=True):
+            self.assertLess(max(abs(a - b) for a, b in zip(answer["q"], other["q"])), 2e-5)
+
     def test_a_reader_that_leaves_is_no_error(self):
         run, state = self.run_of(), json.dumps(self.states(1)[0])
         done = subprocess.run(["bash", "-c", f"yes '{state}' | head -2000 | {TANDEM} act {run} -q | head -1; echo ${{PIPESTATUS[2]}}"],

@@ -6,6 +6,7 @@ worker and environment; failures are named; what can't be learned is refused.
 import json
 import os
 import pathlib
+import select
 import sys
 import unittest
 
@@ -80,6 +81,27 @@ class Faults(Gym):
     def log_of_run(self, word):
         texts = [path.read_text() for path in self.dir.glob("runs/*/logs/*.log")]
         return next(text for text in texts if word in text and "Traceback" in text)
+
+    def pythons(self):
+        """A descriptor for each of the environments' processes of this test's runs."""
+        found = []
+        for entry in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if b"\0-u\0-\0" in (entry / "cmdline").read_bytes() and (entry / "cwd").resolve() == self.dir.resolve():
+                    found.append(os.pidfd_open(int(entry.name)))
+            except OSError:  # it has ended, or is somebody else's
+                continue
+        return found
+
+    def test_no_environment_outlives_a_killed_launcher(self):
+        run = self.start("train", "dqn", *SMALL, "--steps", 1000000, "--devices", "cpu:2")
+        alive = self.pythons()
+        self.assertEqual(len(alive), 2)
+        run.kill()
+        run.wait()
+        for process in alive:
+            self.assertTrue(select.select([process], [], [], 60)[0], "it is still there")
+            os.close(process)
 
     def test_one_that_fails_again_and_again_stops_the_run_with_its_last_words(self):
         done = self.failing("raise", "--set", "env.restarts=2", always=True, code=1)
