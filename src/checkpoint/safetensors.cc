@@ -61,6 +61,21 @@ SafetensorsFile SafetensorsFile::parse(std::shared_ptr<const void> owner, std::s
   return file;
 }
 
+SafetensorsFile SafetensorsFile::under(const std::string& prefix) const {
+  SafetensorsFile part;
+  part.owner_ = owner_;
+  part.metadata_ = metadata_;
+  for (const TensorView& view : tensors_) {
+    if (!view.name.starts_with(prefix)) continue;
+    part.tensors_.push_back(view);
+    part.tensors_.back().name.erase(0, prefix.size());
+  }
+  for (std::uint32_t i = 0; i < part.tensors_.size(); ++i) part.by_name_.push_back(i);
+  std::sort(part.by_name_.begin(), part.by_name_.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return part.tensors_[a].name < part.tensors_[b].name; });
+  return part;
+}
+
 const TensorView* SafetensorsFile::find(const std::string& name) const {
   const auto place = std::lower_bound(by_name_.begin(), by_name_.end(), name,
                                       [&](auto index, auto& wanted) { return tensors_[index].name < wanted; });

@@ -32,6 +32,8 @@ class SafetensorsFile {
   // In the order of their bytes. The views stay valid as long as this object, or a copy of it, lives.
   const std::vector<TensorView>& tensors() const { return tensors_; }
   const TensorView* find(const std::string& name) const;  // nullptr if there is none
+  // Those whose name begins with `prefix`, named without it: one model of a file that holds several.
+  SafetensorsFile under(const std::string& prefix) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:

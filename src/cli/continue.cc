@@ -107,7 +107,7 @@ class Continuation {
   void prepare() {
     const bool full = command_.arguments.full;
     for (const AgentRun& agent : runs_.agents) {
-      TrainedAgent old = load_agent(agent.best);
+      TrainedAgent old = load_agent(agent.best, agent.agent);
       const auto presets = [&](const RecipeSettings& settings) {
         return full ? full_presets(settings, old) : increment_presets(settings, old);
       };
@@ -234,7 +234,7 @@ class Continuation {
                     fmt::format("{} stays as it was; begin again with a file that nobody writes to", old_.id()));
       const auto before = old_experience(job);
       std::optional<TrainedAgent> first;
-      if (job.agent.replaced()) first = load_agent(job.agent.first);
+      if (job.agent.replaced()) first = load_agent(job.agent.first, job.agent.agent);
       job.gate = judge({job.old, after, first ? &*first : nullptr, fresh.get(), before.get()}, plan);
       const bool accepted = job.gate.passed();
       job.told = gate_json(job.gate);

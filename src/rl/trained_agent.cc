@@ -8,7 +8,7 @@
 
 namespace tandem {
 
-TrainedAgent load_agent(const std::filesystem::path& run) {
+TrainedAgent load_agent(const std::filesystem::path& run, const std::string& agent) {
   auto store = CheckpointStore::reader(FileSystem::real(), run / "checkpoints");
   auto loaded = store.load_newest(CheckpointParts::kModel);
   if (!loaded)
@@ -16,6 +16,8 @@ TrainedAgent load_agent(const std::filesystem::path& run) {
                       "the run ended, or was stopped, before its first save",
                       fmt::format("go on with it first: `tandem resume {}`", run.string()));
   const Manifest& manifest = loaded->manifest;
+  if (const SafetensorsFile own = loaded->model.under(agent + "."); !agent.empty() && !own.tensors().empty())
+    loaded->model = own;
   TrainedAgent out{.run = run,
                    .step = manifest.step,
                    .digest = weights_digest(loaded->model.tensors()),
@@ -24,7 +26,7 @@ TrainedAgent load_agent(const std::filesystem::path& run) {
                    .settings = manifest.settings,
                    .model = loaded->model,
                    .refused = loaded->refused};
-  out.agent = out.settings.value("agent", "");
+  out.agent = agent.empty() ? out.settings.value("agent", "") : agent;
   out.net = std::make_shared<QNet>(loaded->model, out.settings.value("net.attention_heads", int64_t{1}), run.string());
   return out;
 }

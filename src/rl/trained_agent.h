@@ -23,7 +23,8 @@ struct TrainedAgent {
   std::vector<std::string> refused;  // newer checkpoints passed over, each with its reason
 };
 
-// Reads the weights and leaves the replay buffer alone. Throws Error if there are none, or of another kind of net.
-TrainedAgent load_agent(const std::filesystem::path& run);
+// Reads the weights and leaves the replay buffer alone. Throws Error if there are none, or of another kind of net. Of a
+// run whose agents learned side by side, `agent` says whose: weights and digest are those that it would have alone.
+TrainedAgent load_agent(const std::filesystem::path& run, const std::string& agent = "");
 
 }  // namespace tandem

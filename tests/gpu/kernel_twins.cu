@@ -5,7 +5,8 @@
 // bare machine:
 //   nvcc -std=c++20 -O3 -arch=native --fmad=false -Isrc -Xcompiler
 //     -ffp-contract=off,-fno-math-errno,-fno-trapping-math,-Wno-unknown-pragmas -o kernel_twins
-//     tests/gpu/kernel_twins.cu src/kernels/cuda_*.cu src/kernels/{norms,optimizers,random_fill,state_hash,sums}.cc
+//     tests/gpu/kernel_twins.cu src/kernels/cuda_*.cu
+//     src/kernels/{device,norms,optimizers,random_fill,state_hash,sums}.cc
 #include <cuda_runtime.h>
 
 #include <cmath>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "kernels/cuda_kernels.h"
+#include "kernels/device.h"
 #include "kernels/norms.h"
 #include "kernels/optimizers.h"
 #include "kernels/permutation.h"
@@ -253,6 +255,41 @@ void plan_twins(Report& report) {
   report.line("decide_update", cases, 0, equal, 0);
 }
 
+// All weights of several groups at once: plans from their norms, and the update of pieces.
+void group_twins(Report& report) {
+  for (int groups : {1, 6})
+    for (const int64_t n : {int64_t{16}, int64_t{4096}, int64_t{262'160}, int64_t{1'100'000}}) {
+      for (double clip : {0.0, 0.5}) {
+        const int64_t all = n * groups;
+        Pair<float> p(values(all, 1), 0), g(values(all, 2), 0), m(values(all, 3), 0), v(positive(all, 4), 0);
+        UpdateOrder order{.loss_scale = 1, .clip_norm = clip};
+        for (int decays : {0, 1}) order.adam[decays] = adam_params(3e-4, 0.9, 0.999, 1e-8, 0.01 * decays, false, 7);
+        std::vector<UpdatePiece> table;
+        for (int group = 0; group < groups; ++group) {
+          if (n > 16) table.push_back({group * n + n / 32 * 16, 1, group});
+          table.push_back({(group + 1) * n, 0, group});
+        }
+        Pair<UpdateOrder> orders({order}, 0);
+        Pair<UpdatePlan> plans(std::vector<UpdatePlan>(static_cast<size_t>(groups)), 0), plan({UpdatePlan{}}, 0);
+        Pair<UpdatePiece> pieces(table, 0);
+        Pair<double> scratch(std::vector<double>(static_cast<size_t>(groups * cuda::norm_scratch_doubles(n))), 0);
+        const int count = static_cast<int>(table.size());
+        Device& cpu = cpu_device();
+        cpu.plan_groups(plans.host(), plan.host(), orders.host(), g.host(), n, groups, nullptr, 0);
+        cpu.adam_update(p.host(), g.host(), m.host(), v.host(), pieces.host(), count, all, orders.host(), plans.host());
+        cuda::plan_groups(plans.device(), plan.device(), orders.device(), g.device(), n, groups, nullptr, 0,
+                          scratch.device(), nullptr);
+        cuda::adam_update(p.device(), g.device(), m.device(), v.device(), pieces.device(), count, all, orders.device(),
+                          plans.device(), nullptr);
+        UpdatePlan found;
+        check(cudaMemcpy(&found, plan.device(), sizeof found, cudaMemcpyDeviceToHost), "copy to the host");
+        const bool planned = found.norm == plan.host()[0].norm && found.skip == plan.host()[0].skip;
+        report.line("plan_groups and adam_update/" + std::to_string(groups), all, 0,
+                    planned && p.equal() && m.equal() && v.equal(), 0);
+      }
+    }
+}
+
 void sum_twins(Report& report, const Size& size) {
   const auto [n, shift, _] = size;
   for (int count : {1, 2, 3, 8, 37}) {
@@ -347,6 +384,7 @@ int main() {
   Report report;
   try {
     plan_twins(report);
+    group_twins(report);
     std::vector<Size> sizes;
     for (int64_t n : {0, 1, 3, 31, 255, 4096, 4097, 70001, 1048576, 2621447})
       for (int shift : {0, 1, 3}) sizes.push_back({n, shift, false});

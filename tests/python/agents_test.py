@@ -110,6 +110,15 @@ class Eval(Agents):
         self.assertIn('"evaluation":[{', page)
         self.assertNotIn("holds no record", page)
 
+    def test_agents_that_learned_side_by_side_are_judged_each_as_if_alone(self):
+        both, alone = self.run_of("generation,analysis"), self.run_of("analysis")
+        told, single = (json.loads(self.tandem("eval", run, "--episodes", 100, "--json").stdout)["agents"] for run in (both, alone))
+        self.assertEqual(sorted(told), ["analysis", "generation"])
+        for key in ("score", "return", "terms", "digest"):
+            self.assertEqual(told["analysis"][key], single["analysis"][key], key)
+        state = json.dumps([0.1] * 128) + "\n"
+        self.assertEqual(self.act(both, state, "--agent", "analysis")[0], self.act(alone, state)[0])
+
     def test_equal_seeds_give_equal_figures_and_the_table_names_every_line(self):
         run = self.run_of()
         first, again, other = (json.loads(self.tandem("eval", run, "--episodes", 200, "--seed", seed, "--json").stdout)
