@@ -204,7 +204,7 @@ int run_act(const Command& command) {
   const AgentRun& agent = find_agent(runs, arguments.agent);
   std::vector<std::shared_ptr<const QFunction>> members;
   for (const auto& folder : arguments.ensemble ? agent.runs : std::vector{agent.best}) {
-    const TrainedAgent trained = load_agent(folder);
+    const TrainedAgent trained = load_agent(folder, agent.agent);
     for (const std::string& reason : trained.refused)
       command.output.warn(fmt::format("{}: passed over {}", folder.string(), reason));
     command.output.say(fmt::format("{} of {}, step {}", agent.agent.empty() ? "the agent" : agent.agent,

@@ -107,9 +107,11 @@ class Continuation {
   void prepare() {
     const bool full = command_.arguments.full;
     for (const AgentRun& agent : runs_.agents) {
-      TrainedAgent old = load_agent(agent.best);
+      TrainedAgent old = load_agent(agent.best, agent.agent);
       const auto presets = [&](const RecipeSettings& settings) {
-        return full ? full_presets(settings, old) : increment_presets(settings, old);
+        Presets presets = full ? full_presets(settings, old) : increment_presets(settings, old);
+        presets.emplace_back("agent", agent.agent);  // of several that learned side by side
+        return presets;
       };
       ResolvedRecipe recipe = resolve_run(agent.first / "recipe.toml", command_.arguments, command_.context,
                                           command_.output, presets, full ? "--full" : "--from");
@@ -154,7 +156,7 @@ class Continuation {
     }
   }
 
-  bool several() const { return fs::exists(old_.dir() / "agents.json"); }
+  bool several() const { return runs_.agents.size() > 1 || fs::exists(old_.dir() / "agents.json"); }
 
   void make_folder() {
     std::optional<fs::path> exact;
@@ -190,7 +192,7 @@ class Continuation {
     auto& settings = dynamic_cast<DqnSettings&>(*job.recipe.settings);
     if (!settings.from_digest.empty()) {
       settings.from = (fs::absolute(job.dir) / kFirstWeights).lexically_normal().string();
-      write_safetensors(FileSystem::real(), settings.from, job.old.model.tensors(),
+      write_safetensors(FileSystem::real(), settings.from, job.old.tensors,
                         {{"format", "pt"}, {"digest", job.old.digest}, {"run", fs::absolute(job.old.run).string()}});
     }
     run.write_recipe(job.recipe.resolver->to_toml(job.recipe.name));
@@ -234,7 +236,7 @@ class Continuation {
                     fmt::format("{} stays as it was; begin again with a file that nobody writes to", old_.id()));
       const auto before = old_experience(job);
       std::optional<TrainedAgent> first;
-      if (job.agent.replaced()) first = load_agent(job.agent.first);
+      if (job.agent.replaced()) first = load_agent(job.agent.first, job.agent.agent);
       job.gate = judge({job.old, after, first ? &*first : nullptr, fresh.get(), before.get()}, plan);
       const bool accepted = job.gate.passed();
       job.told = gate_json(job.gate);

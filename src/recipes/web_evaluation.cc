@@ -126,8 +126,7 @@ std::vector<AgentEvaluation> evaluate_agents(const std::vector<AgentRun>& agents
     for (const auto& run : from.runs) {
       if (!plan.members && run != from.best) continue;
       if (run == from.best) to.chosen = to.members.size();
-      to.members.push_back({load_agent(run), {}});
-      to.members.back().trained.agent = from.agent;
+      to.members.push_back({load_agent(run, from.agent), {}});
     }
     for (MemberEvaluation& member : to.members)
       tasks.push_back([&member, &plan] { member.played = play_net(member.trained, plan); });

@@ -18,10 +18,10 @@ constexpr double kMemoryFraction = 0.2;  // others train on the card
 class CardAgent : public QFunction {
  public:
   CardAgent(int64_t states, int64_t actions, const NetSettings& settings, const SafetensorsFile& model,
-            const std::string& name)
+            const std::string& name, const std::string& prefix)
       : states_(states), actions_(actions), net_(states, actions, settings) {
     at::NoGradGuard no_grad;
-    copy_weights(*net_, model, name);
+    copy_weights(*net_, model, name, prefix);
     for (auto& item : net_->named_parameters()) item.value().set_data(here(item.value().detach()));
   }
   int64_t state_size() const override { return states_; }
@@ -52,7 +52,7 @@ std::shared_ptr<const QFunction> agent_on_card(const TrainedAgent& trained) {
   net.tokens = s.value("net.tokens", net.tokens);
   net.attention_heads = s.value("net.attention_heads", net.attention_heads);
   return std::make_shared<CardAgent>(trained.net->state_size(), trained.net->actions(), net, trained.model,
-                                     trained.run.string());
+                                     trained.run.string(), trained.prefix);
 }
 
 }  // namespace tandem

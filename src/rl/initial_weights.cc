@@ -11,10 +11,11 @@
 
 namespace tandem {
 
-void copy_weights(torch::nn::Module& module, const SafetensorsFile& model, const std::string& name) {
+void copy_weights(torch::nn::Module& module, const SafetensorsFile& model, const std::string& name,
+                  const std::string& prefix) {
   at::NoGradGuard no_grad;
   for (auto& item : module.named_parameters()) {
-    const TensorView* const from = model.find(item.key());
+    const TensorView* const from = model.find(prefix + item.key());
     const bool fits = from && from->dtype == DType::kF32 && item.value().sizes().vec() == from->shape;
     if (!fits)
       throw CheckpointError(

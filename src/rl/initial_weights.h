@@ -13,7 +13,8 @@ class SafetensorsFile;
 
 // Every parameter of the module gets the tensor of its name. Throws CheckpointError if one is missing or of another
 // size; `name` is what the message calls the file.
-void copy_weights(torch::nn::Module& module, const SafetensorsFile& model, const std::string& name);
+void copy_weights(torch::nn::Module& module, const SafetensorsFile& model, const std::string& name,
+                  const std::string& prefix = "");
 // The same from a file whose digest (checkpoint/digest.h) must be `digest`.
 void load_weights(torch::nn::Module& module, const std::string& file, const std::string& digest);
 

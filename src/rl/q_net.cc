@@ -17,14 +17,14 @@ constexpr float kEps = 1e-5f;  // libtorch's LayerNorm
 // Takes tensors out of a file and says which one is not as it must be.
 struct Reader {
   const SafetensorsFile& model;
-  const std::string& name;
+  const std::string &name, &prefix;
 
   [[noreturn]] void refuse(const std::string& why) const {
     throw CheckpointError(fmt::format("{} is not a dueling Q network", name), why,
                           "name a run of web-agent or of another recipe of the DQN learner");
   }
   const TensorView& tensor(const std::string& key, size_t dimensions) const {
-    const TensorView* const found = model.find(key);
+    const TensorView* const found = model.find(prefix + key);
     if (!found) refuse(fmt::format("it has no tensor '{}'", key));
     if (found->dtype != DType::kF32 || found->shape.size() != dimensions)
       refuse(fmt::format("'{}' is no float32 tensor of {} dimension{}", key, dimensions, dimensions == 1 ? "" : "s"));
@@ -45,9 +45,9 @@ void add(std::vector<float>& to, const std::vector<float>& x) {
 
 }  // namespace
 
-QNet::QNet(const SafetensorsFile& model, int64_t attention_heads, const std::string& name)
+QNet::QNet(const SafetensorsFile& model, int64_t attention_heads, const std::string& name, const std::string& prefix)
     : attention_heads_(attention_heads) {
-  const Reader read{model, name};
+  const Reader read{model, name, prefix};
   const auto linear_of = [&](const std::string& key, int64_t in) {
     const TensorView& view = read.tensor(key + ".weight", 2);  // [out, in]
     Linear l{view.shape[1], view.shape[0], {}, {}};
@@ -65,12 +65,12 @@ QNet::QNet(const SafetensorsFile& model, int64_t attention_heads, const std::str
     return Norm{read.vector(key + ".weight", width), read.vector(key + ".bias", width)};
   };
   int64_t width = 0;
-  for (int i = 1; i == 1 || model.find(fmt::format("hidden{}.weight", i)); ++i) {
+  for (int i = 1; i == 1 || model.find(fmt::format("{}hidden{}.weight", prefix, i)); ++i) {
     layers_.push_back(linear_of(fmt::format("hidden{}", i), width));
     width = layers_.back().out;
     norms_.push_back(norm_of(fmt::format("norm{}", i), width));
   }
-  attention_ = model.find("query_key_value.weight") != nullptr;
+  attention_ = model.find(prefix + "query_key_value.weight") != nullptr;
   if (attention_) {
     query_key_value_ = linear_of("query_key_value", 0);
     const int64_t token = query_key_value_.in;

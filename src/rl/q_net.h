@@ -14,8 +14,9 @@ namespace tandem {
 class QNet : public QFunction {
  public:
   // `model`: the tensors of a checkpoint. `attention_heads` is the one number that they do not tell. Throws
-  // CheckpointError where this is no such net; `name` is what the message calls it.
-  QNet(const SafetensorsFile& model, int64_t attention_heads, const std::string& name);
+  // CheckpointError where this is no such net; `name` is what the message calls it. `prefix`: of its tensors, where the
+  // file holds several nets ("analysis.").
+  QNet(const SafetensorsFile& model, int64_t attention_heads, const std::string& name, const std::string& prefix = "");
 
   int64_t state_size() const override { return layers_.front().in; }
   int64_t actions() const override { return advantage_.out; }

@@ -8,7 +8,7 @@
 
 namespace tandem {
 
-TrainedAgent load_agent(const std::filesystem::path& run) {
+TrainedAgent load_agent(const std::filesystem::path& run, const std::string& agent) {
   auto store = CheckpointStore::reader(FileSystem::real(), run / "checkpoints");
   auto loaded = store.load_newest(CheckpointParts::kModel);
   if (!loaded)
@@ -18,14 +18,21 @@ TrainedAgent load_agent(const std::filesystem::path& run) {
   const Manifest& manifest = loaded->manifest;
   TrainedAgent out{.run = run,
                    .step = manifest.step,
-                   .digest = weights_digest(loaded->model.tensors()),
                    .kind = manifest.kind,
                    .recipe = manifest.recipe,
                    .settings = manifest.settings,
                    .model = loaded->model,
                    .refused = loaded->refused};
-  out.agent = out.settings.value("agent", "");
-  out.net = std::make_shared<QNet>(loaded->model, out.settings.value("net.attention_heads", int64_t{1}), run.string());
+  out.agent = agent.empty() ? out.settings.value("agent", "") : agent;
+  if (out.model.find(out.agent + ".hidden1.weight")) out.prefix = out.agent + ".";
+  for (TensorView tensor : out.model.tensors()) {
+    if (!tensor.name.starts_with(out.prefix)) continue;
+    tensor.name = tensor.name.substr(out.prefix.size());
+    out.tensors.push_back(std::move(tensor));
+  }
+  out.digest = weights_digest(out.tensors);  // as if it had learned alone
+  out.net = std::make_shared<QNet>(loaded->model, out.settings.value("net.attention_heads", int64_t{1}), run.string(),
+                                   out.prefix);
   return out;
 }
 

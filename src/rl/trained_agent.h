@@ -20,10 +20,13 @@ struct TrainedAgent {
   std::string agent;        // empty: the recipe has no such key
   nlohmann::json settings;  // those that decide the weights, from the checkpoint
   SafetensorsFile model;
+  std::string prefix;               // of its tensors in `model`, where several agents learned side by side: "analysis."
+  std::vector<TensorView> tensors;  // its own, by their plain names
   std::vector<std::string> refused;  // newer checkpoints passed over, each with its reason
 };
 
-// Reads the weights and leaves the replay buffer alone. Throws Error if there are none, or of another kind of net.
-TrainedAgent load_agent(const std::filesystem::path& run);
+// Reads the weights and leaves the replay buffer alone. `agent` is who is meant where the run trained several. Throws
+// Error if there are none, or of another kind of net.
+TrainedAgent load_agent(const std::filesystem::path& run, const std::string& agent = "");
 
 }  // namespace tandem

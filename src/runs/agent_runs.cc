@@ -44,10 +44,19 @@ fs::path path_in(const Json& value, const fs::path& file) {
   return (file.parent_path() / value.get<std::string>()).lexically_normal();
 }
 
-std::string agent_of_recipe(const fs::path& run) {
+// `agent = "analysis"`, or several that learn side by side: "analysis,evolution", "all".
+std::vector<std::string> agents_of_recipe(const fs::path& run) {
+  std::string list;
   for (const ResolvedSetting& s : read_resolved_recipe(read_small_file(run / "recipe.toml", 1 << 20).value_or("")))
-    if (s.key == "agent") return s.value;
-  return "";
+    if (s.key == "agent") list = s.value;
+  if (list == "all") list = "requirements,generation,execution,observation,analysis,evolution";
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    names.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
 }
 
 AgentRuns members_of(const fs::path& folder) {
@@ -60,7 +69,7 @@ AgentRuns members_of(const fs::path& folder) {
                         "there is neither an agents.json nor a recipe.toml in it",
                         "see `tandem runs list` for the runs there are");
     const fs::path self = folder.lexically_normal();
-    out.agents.push_back({agent_of_recipe(folder), {self}, self, self});
+    for (const std::string& name : agents_of_recipe(folder)) out.agents.push_back({name, {self}, self, self});
     return out;
   }
   if (whole.contains("strategy") && whole["strategy"].is_string()) out.strategy = whole["strategy"];
