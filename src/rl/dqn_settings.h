@@ -17,7 +17,7 @@ namespace tandem {
 struct NetSettings {
   std::vector<int64_t> hidden{512, 256};  // each with layer norm, ReLU and dropout
   int64_t head = 128;                     // hidden width of each of the two dueling heads
-  double dropout = 0.2;
+  double dropout = 0.1;  // .2 learned less in all six worlds (docs/web-agent.md)
   bool attention = false;  // among `tokens` groups of the last hidden layer's features, between it and the heads
   int64_t tokens = 8;
   int64_t attention_heads = 8;
@@ -42,7 +42,7 @@ struct DqnSettings : RecipeSettings {
   int64_t epsilon_steps = 4000;
   double alpha = 0.6;
   double beta_start = 0.4, beta_end = 1;
-  int64_t beta_steps = 31'000;
+  int64_t beta_steps = 15'000;
   NetSettings net;
   ExperienceSettings experience;
   std::string from, from_digest;  // weights to begin with: a safetensors file, and what its digest must be
@@ -50,7 +50,7 @@ struct DqnSettings : RecipeSettings {
   DqnSettings() {
     shards = 8;
     batch_size = 256;
-    steps = 31'000;  // the end of the fifth cycle below: a run ends with a low rate
+    steps = 15'000;  // the end of the fourth cycle below: a run ends with a low rate
     optimizer.learning_rate = 3e-4;
     optimizer.weight_decay = 1e-5;
     clip_norm = 10;

@@ -27,6 +27,16 @@ TEST(AgentRuns, AFolderWithoutAListIsARunOfOneAgent) {
   EXPECT_EQ(&find_agent(runs, ""), &runs.agents[0]);
 }
 
+TEST(AgentRuns, SeveralThatLearnSideBySideShareARun) {
+  const TempDir dir;
+  put(dir.path() / "recipe.toml", "recipe = \"web-agent\"\nagent = \"analysis,evolution\"\n");
+  EXPECT_EQ(agent_runs_of(dir.path()).names(), (std::vector<std::string>{"analysis", "evolution"}));
+  put(dir.path() / "recipe.toml", "recipe = \"web-agent\"\nagent = \"all\"\n");
+  const AgentRuns all = agent_runs_of(dir.path());
+  EXPECT_EQ(all.agents.size(), 6u);
+  EXPECT_EQ(find_agent(all, "evolution").best, dir.path());
+}
+
 TEST(AgentRuns, AnAgentThatIsNotThereIsAnsweredWithThoseThatAre) {
   const TempDir dir;
   put(dir.path() / "agents.json",
