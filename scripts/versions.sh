@@ -11,7 +11,7 @@ NVCC_WHEELS="nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.
 BUILD_WHEELS="cmake>=4,<5 ninja==1.13.*"
 # Read back what we write, with the programs that users will read it with; and one clang-format for every distribution.
 TEST_WHEELS="numpy==2.2.6 safetensors==0.8.0 tensorboard==2.21.0 clang-format==14.0.6"
-# Environments in Python for `tandem train dqn`: 25 MB with numpy, nothing of it compiled here.
+# Environments in Python for `tandem train dqn`: 85 MB with numpy, nothing of it compiled here.
 GYM_WHEELS="numpy==2.2.6 gymnasium==1.4.0"
 LINT_WHEELS="clang-format==14.0.6"
 # The oldest driver that runs CUDA 13 (NVIDIA's release notes of CUDA 13.0).

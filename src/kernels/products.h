@@ -6,7 +6,7 @@
 // other bits, as the kind of the device says.
 //
 // Weights are put into panels of 32 columns first, once for all calls with the same weights: a library would do it in
-// every call, which at 32 rows costs as much as the product.
+// every call.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 // rl/dueling_cpu.h -- the double-Q update of a dueling net on a CPU in fp32, by hand: products of kernels/products.h,
 // all between them in single passes, no graph of operations.
 //
-// It computes what dqn.cc's learn() computes by tensors (dqn_test.cc compares), in a third of the time: at 32 rows most
-// of a tensor operation is the call, and most of a library's product is putting the weights in order. Here that is done
-// once a step, for all shards and for acting. The rows to learn from and those that follow them go through the net as
-// one product.
+// It computes what dqn.cc's learn() computes by tensors (dqn_test.cc compares), in about half the time: at 32 rows
+// much of a tensor operation is the call. The weights are put in order for the products once a step, for all shards and
+// for acting, where a library does it in every call. The rows to learn from and those that follow them go through the
+// net as one product.
 #pragma once
 
 #include <ATen/core/Tensor.h>
