@@ -16,7 +16,9 @@
 #include "jobs/set_display.h"
 #include "jobs/set_report.h"
 #include "launch/run_lock.h"
+#include "recipes/web_evaluation.h"
 #include "telemetry/atomic_file.h"
+#include "world/scale.h"
 
 extern char** environ;
 
@@ -40,6 +42,28 @@ std::vector<std::string> variables_of(const Resolver& resolver) {
     if (keys.contains(name)) found.push_back(name);
   }
   return found;
+}
+
+constexpr int64_t kJudged = 300;  // episodes
+
+// Return and score of those that are done, as `tandem eval` finds them; so the best of an ensemble is chosen by these.
+// False where one could not be judged: it keeps the figures of its training.
+bool judge_greedily(const std::vector<SetJob>& jobs, std::vector<JobStatus>& status) {
+  bool all = true;
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    if (status[j].state != JobStatus::State::kDone) {
+      all = false;
+      continue;
+    }
+    try {
+      const Evaluation played = play_net(load_agent(jobs[j].dir, jobs[j].agent), {.episodes = kJudged});
+      status[j].average_return = played.mean;
+      status[j].score = kWebScale[web_agent_of(jobs[j].agent)].score(played.mean);
+    } catch (const Error&) {
+      all = false;
+    }
+  }
+  return all;
 }
 
 nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); }
@@ -138,8 +162,9 @@ void tell_end(const Command& command, const RunFolder& run, const std::vector<Se
       if (best < jobs.size()) command.output.say(fmt::format("best {:<13} {}", agent, jobs[best].name));
     }
   }
-  command.output.say(
-      "score: 0 random play, 1 the solver; of the last episodes of training, some decisions still at random");
+  command.output.say(facts.judged ? fmt::format("score: 0 random play, 1 the solver; of {} greedy episodes", kJudged)
+                                  : "score: 0 random play, 1 the solver; of the last episodes of training, some "
+                                    "decisions still at random");
   if (outcome.status == "done")
     command.output.say(fmt::format(
         "all done after {}; forecast {}{}", duration_words(outcome.seconds), duration_words(outcome.forecast_seconds),
@@ -166,29 +191,29 @@ int run_prepared(const Command& command, const ResolvedRecipe& recipe, PreparedS
 
   std::error_code none;
   fs::path self = fs::read_symlink("/proc/self/exe", none);
-  const SetOutcome outcome =
-      run_set({.title = recipe.name,
-               .dir = run.dir(),
-               .jobs = jobs,
-               .devices = set.devices,
-               .program = std::make_shared<WorkerProgram>(self),
-               .version = command.context.version,
-               .unset_variables = variables_of(*recipe.resolver),
-               .schedule = set.schedule,
-               .estimate = std::move(estimate),
-               .quiet = command.output.quiet(),
-               .json = command.output.json(),
-               .color = command.output.color(),
-               .max_seconds = parse_duration(set.settings->max_time).value_or(0),
-               .advice = fmt::format("{} resume {}", command.context.program, run.id()),
-               .note = [&](const std::vector<JobStatus>& status, const std::vector<Segment>& course) {
-                 try {
-                   write_agents_file(run.dir(), facts, jobs, status, course);
-                   const Totals totals = totals_of(jobs, status);
-                   update_run_json(run.dir(), {{"step", totals.step}, {"total_steps", totals.steps}});
-                 } catch (const IoError&) {  // a full disk: the agents' own runs say so, and go on
-                 }
-               }});
+  SetOutcome outcome = run_set({.title = recipe.name,
+                                .dir = run.dir(),
+                                .jobs = jobs,
+                                .devices = set.devices,
+                                .program = std::make_shared<WorkerProgram>(self),
+                                .version = command.context.version,
+                                .unset_variables = variables_of(*recipe.resolver),
+                                .schedule = set.schedule,
+                                .estimate = std::move(estimate),
+                                .quiet = command.output.quiet(),
+                                .json = command.output.json(),
+                                .color = command.output.color(),
+                                .max_seconds = parse_duration(set.settings->max_time).value_or(0),
+                                .advice = fmt::format("{} resume {}", command.context.program, run.id()),
+                                .note = [&](const std::vector<JobStatus>& status, const std::vector<Segment>& course) {
+                                  try {
+                                    write_agents_file(run.dir(), facts, jobs, status, course);
+                                    const Totals totals = totals_of(jobs, status);
+                                    update_run_json(run.dir(), {{"step", totals.step}, {"total_steps", totals.steps}});
+                                  } catch (const IoError&) {  // a full disk: the agents' own runs say so, and go on
+                                  }
+                                }});
+  facts.judged = judge_greedily(jobs, outcome.jobs);
   facts.seconds = outcome.seconds;
   facts.forecast_seconds = outcome.forecast_seconds;
   write_agents_file(run.dir(), facts, jobs, outcome.jobs, outcome.course);

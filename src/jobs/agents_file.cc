@@ -50,6 +50,7 @@ void write_agents_file(const std::filesystem::path& dir, const SetFacts& facts, 
                          {"devices", facts.devices},
                          {"seconds", number(facts.seconds)},
                          {"forecast_seconds", number(facts.forecast_seconds)},
+                         {"judged", facts.judged},
                          {"agents", nlohmann::json::object()},
                          {"jobs", nlohmann::json::array()},
                          {"course", nlohmann::json::array()}};

@@ -4,7 +4,7 @@
 //    "agents": {"analysis": {"runs": ["agents/analysis"], "best": "agents/analysis"}, ...},   relative to the file
 //    "jobs": [{"name", "agent", "run", "state", "step", "steps", "seconds", "score", "average_return", "rule_score",
 //              "digest", "kind", "devices", "restarts"}, ...],
-//    "devices": ["cpu:0", ...], "seconds": 48.1, "forecast_seconds": 50.2,
+//    "devices": ["cpu:0", ...], "seconds": 48.1, "forecast_seconds": 50.2, "judged": true,
 //    "course": [{"device": 0, "job": 2, "begin": 0.0, "end": 14.9}, ...]}
 // Whoever needs the weights of an agent takes "best"; an ensemble is all of "runs".
 #pragma once
@@ -26,6 +26,7 @@ struct SetFacts {
   std::string strategy, assignment;
   std::vector<std::string> devices;
   double seconds = 0, forecast_seconds = kAbsent;
+  bool judged = false;  // scores are of greedy episodes, not of the last ones of training
 };
 
 void write_agents_file(const std::filesystem::path& dir, const SetFacts& facts, const std::vector<SetJob>& jobs,
