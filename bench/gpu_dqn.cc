@@ -63,7 +63,10 @@ int run(int argc, char** argv) {
   std::unique_ptr<Recipe> recipe = make_web_agent(settings);
   auto& dqn = dynamic_cast<Dqn&>(*recipe);
   TrainLoop loop(settings, std::move(recipe), ShardPlan::balance(static_cast<int>(settings.shards), std::vector{1.0}));
-  for (int i = 0; i < kWarm; ++i) loop.step();
+  for (int i = 0; i < kWarm; ++i) {
+    loop.step();
+    for (const std::string& note : loop.take_notes(true)) fmt::print(stderr, "{}\n", note);
+  }
   std::vector<double> times;
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < kSteps; ++i) times.push_back(loop.step().seconds);

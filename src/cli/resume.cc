@@ -74,6 +74,13 @@ int resume_run(const Command& command, const fs::path& run_dir, const std::optio
     show_dry_run(command, recipe, devices);
     return 0;
   }
+  if (const auto& schedule = recipe.settings->schedule; schedule.kind == "cosine" && schedule.min_factor == 0 &&
+                                                        schedule.total_steps > 0 &&
+                                                        recipe.settings->steps > schedule.total_steps)
+    command.output.warn(fmt::format(
+        "the learning rate is 0 after step {}, where the cosine ends: steps up to {} learn nothing; a new run with "
+        "--steps {} would",
+        schedule.total_steps, recipe.settings->steps, recipe.settings->steps));
   check_worker_program(command.context);
   const RunLock lock(run.dir());
   if (manifest && !checkpoint && recipe.settings->steps > 0 && manifest->step >= recipe.settings->steps) {

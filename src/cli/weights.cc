@@ -58,8 +58,10 @@ Weights find_weights(const Command& command, const std::string& word, std::optio
   if (fs::is_regular_file(path / kManifestFile, error)) {
     return of_checkpoint(CheckpointStore::reader(FileSystem::real(), path.parent_path()).load(path));
   }
-  const RunFolder run = RunFolder::find(runs_root(command.arguments), word);
-  if (const auto runs = runs_of_set(run.dir()); !runs.empty()) {
+  RunFolder run = RunFolder::find(runs_root(command.arguments), word);
+  if (const auto runs = runs_of_set(run.dir()); runs.size() == 1) {
+    run = RunFolder::find(runs_root(command.arguments), runs.front().dir.string());
+  } else if (!runs.empty()) {
     std::vector<std::string> names;
     for (const SetRun& one : runs) names.push_back(one.name);
     throw ConfigError(fmt::format("{} holds {} models", run.id(), runs.size()),

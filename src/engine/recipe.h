@@ -125,6 +125,8 @@ class WholeStep {
   virtual void queue_work(const std::byte* order, float* total) = 0;
   virtual size_t told_bytes() const = 0;
   virtual void queue_applied(const UpdatePlan* plan, std::byte* told) = 0;  // the weights have moved
+  // What apply() of the phases before the last one does, then that of the last: between them a roll-back may happen.
+  virtual void acted(const std::byte* told, StepContext& context) = 0;
   virtual void apply(const std::byte* told, StepContext& context) = 0;
 };
 

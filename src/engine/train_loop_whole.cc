@@ -20,13 +20,12 @@ struct TrainLoop::Whole {
         order(sizeof(UpdateOrder) + steps->order_bytes()),
         told(sizeof(UpdatePlan) + steps->told_bytes()),
         total(at::zeros({floats}, here())) {}
-  static constexpr size_t kOrder = (sizeof(UpdateOrder) + 15) / 16 * 16;
 
   std::unique_ptr<WholeStep> steps;
   Mirror order, told;  // the update's first, then the recipe's
   at::Tensor total;
   std::unique_ptr<Recording> recording;
-  bool begun = false, plain = false;
+  bool begun = false, warm = false, plain = false;  // warm: a step was launched call by call, all memory is there
 };
 
 void TrainLoop::set_steps_done(int64_t steps) {
@@ -93,7 +92,7 @@ StepRecord TrainLoop::play_whole_step() {
     device().wait();
     whole.begun = true;
   }
-  if (!whole.recording && !whole.plain) {
+  if (!whole.recording && !whole.plain && whole.warm) {
     std::string refused;
     whole.recording = card()->record(work, &refused);
     whole.plain = !whole.recording;
@@ -101,25 +100,28 @@ StepRecord TrainLoop::play_whole_step() {
   }
   if (measure_)
     std::exchange(measure_, nullptr)(work);
-  else if (whole.plain)
-    work();
-  else
+  else if (whole.recording)
     whole.recording->play();
+  else
+    work();
   device().wait();
+  whole.warm = true;
   tell_played_shards();
   if (observer_) {
     observer_->combine_begins();
     observer_->combine_ends();
   }
 
+  const std::byte* const told = whole.told.on_host() + sizeof(UpdatePlan);
+  StepContext context{.step = steps_done_, .state = &state_, .record = &record};
+  whole.steps->acted(told, context);
   const UpdateResult result = update_.settle(total, 0, *reinterpret_cast<const UpdatePlan*>(whole.told.on_host()));
-  StepContext context{.step = steps_done_, .skipped = result.skipped, .state = &state_, .record = &record};
-  record.skipped = result.skipped;
+  context.skipped = record.skipped = result.skipped;
   record.learning_rate = result.learning_rate;
   record.grad_norm = result.grad_norm;
   record.loss_scale = result.loss_scale;
   if (!result.note.empty()) note_ = result.note;
-  whole.steps->apply(whole.told.on_host() + sizeof(UpdatePlan), context);
+  whole.steps->apply(told, context);
   agreed_wish_ = agreed;
   if (observer_) observer_->applied();
   if (steps_here_ < 2 || steps_done_ % 100 == 0) check_determinism();

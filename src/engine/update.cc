@@ -82,8 +82,8 @@ void Update::roll_back() {
 // Where a combined gradient is bad: the flag of the shard that raised it, or with one shard its own tensor.
 int64_t Update::find_bad(std::span<const float> gradient) const {
   const int64_t bad = device().first_nonfinite(gradient.data(), static_cast<int64_t>(gradient.size()));
-  if (bad < 0 || state_.shards() > 1) return 0;
-  return nan_flag(0, state_.slot_at(bad));
+  if (bad < 0) return 0;
+  return nan_flag(state_.shards() > 1 ? -1 : 0, state_.slot_at(bad));
 }
 
 UpdateResult Update::skip(int64_t flag) {
@@ -91,7 +91,9 @@ UpdateResult Update::skip(int64_t flag) {
   good_in_a_row_ = 0;
   const std::string where =
       flag == 0 ? std::string("the combined gradient")
-                : fmt::format("{} in shard {}", state_.place_name(nan_flag_slot(flag)), nan_flag_shard(flag));
+      : nan_flag_shard(flag) < 0
+          ? state_.place_name(nan_flag_slot(flag)) + " in some shard"
+          : fmt::format("{} in shard {}", state_.place_name(nan_flag_slot(flag)), nan_flag_shard(flag));
   if (dynamic_scale_ && loss_scale_ > 1) {  // fp16 overflow: expected now and then, answered by a smaller scale
     loss_scale_ /= 2;
     result.note = fmt::format("overflow in {}; update skipped, loss scale now {:g}", where, loss_scale_);

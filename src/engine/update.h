@@ -22,7 +22,7 @@
 
 namespace tandem {
 
-// Which shard found what: packed into one integer so that a maximum combines it; 0 is "nothing".
+// Which shard found what: packed into one integer so that a maximum combines it; 0 is "nothing". Shard -1: some.
 int64_t nan_flag(int shard, int64_t slot);
 int64_t nan_flag_shard(int64_t flag);
 int64_t nan_flag_slot(int64_t flag);

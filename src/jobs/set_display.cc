@@ -108,7 +108,7 @@ std::string duration_words(double seconds) {
 
 std::string done_line(const SetJob& job, const JobStatus& status) {
   std::string line = fmt::format("{} is done: {} steps in {}", job.name, status.step, duration_words(status.seconds));
-  if (std::isfinite(status.score)) line += fmt::format(", score {:.2f}", status.score);
+  if (std::isfinite(status.score)) line += fmt::format(", score {:.2f} in training", status.score);
   return line;
 }
 

@@ -49,6 +49,7 @@ struct Block {
   std::function<void()> body;
 };
 inline Block block;
+inline bool last_thread_first = false;  // another order of a block's threads: it must not matter
 inline dim3 thread_index, block_index, block_size, grid_size;
 
 inline void wait(Waits what) {
@@ -77,7 +78,8 @@ inline void run_block(int threads) {
   }
   while (true) {
     bool moved = false;
-    for (int i = 0; i < threads; ++i) {
+    for (int k = 0; k < threads; ++k) {
+      const int i = last_thread_first ? threads - 1 - k : k;
       Fiber& fiber = *block.fibers[i];
       if (fiber.waits != Waits::kNothing) continue;
       moved = true;
@@ -104,7 +106,6 @@ inline void run_block(int threads) {
       if (all(warp, last, Waits::kShuffle)) release(warp, last);
     }
     if (all(0, threads, Waits::kBlock)) release(0, threads);
-    if (all(0, threads, Waits::kOver)) return;
     bool over = true;
     for (int i = 0; i < threads; ++i) over = over && block.fibers[i]->waits == Waits::kOver;
     if (over) return;

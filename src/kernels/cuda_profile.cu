@@ -37,9 +37,16 @@ std::vector<std::pair<std::string, double>> profile(Stream stream, const std::fu
   hold<<<1, 1, 0, stream>>>(told);  // until all is queued: the host's pace is no part of it
   mark("");
   launch_watch = mark;
-  work();
-  launch_watch = nullptr;
-  *told = 1;
+  {
+    const struct Release {  // however work() ends: the card must not spin for ever
+      int* told;
+      ~Release() {
+        launch_watch = nullptr;
+        *static_cast<volatile int*>(told) = 1;
+      }
+    } release{told};
+    work();
+  }
   cudaStreamSynchronize(stream);
   std::vector<std::pair<std::string, double>> spent;
   for (size_t i = 0; i + 1 < marks.size(); ++i) {

@@ -69,7 +69,10 @@ __global__ void __launch_bounds__(kLossWarps * 32) loss(DqnShape shape, DqnPlace
   const float goal = work.reward[row] + work.discount[row] * values[warp][2][best];
   const int action = work.action[row];
   const float q = values[warp][0][action], error = q - goal, size = fabsf(error);
-  const float g = weight * fminf(fmaxf(error, -1.0f), 1.0f), mean = g / static_cast<float>(shape.actions);
+  const float g = weight * (error < -1  ? -1.0f
+                            : error > 1 ? 1.0f
+                                        : error),
+              mean = g / static_cast<float>(shape.actions);
   float* const out = work.out_grad + row * (1 + shape.actions);
   if (lane == 0) {
     errors[shard * shape.piece + r] = size;

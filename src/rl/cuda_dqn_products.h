@@ -1,5 +1,6 @@
-// rl/cuda_dqn_products.h -- tiles of matrix products in fp32: 32 x 64 numbers by 128 threads, 4 x 4 a thread, each the
-// chain of fused multiply-adds over k from 0 up. So a number depends on its row and column alone.
+// rl/cuda_dqn_products.h -- tiles of matrix products in fp32: 32 x 64 numbers by 128 threads, 4 x 4 a thread, each a
+// chain of fused multiply-adds over k (deep_product: two of them, by slices, then added). So a number depends on its
+// row and column alone.
 #pragma once
 
 #include <cstdint>

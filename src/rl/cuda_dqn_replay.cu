@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(kStoreThreads) store(DqnShape shape, DqnWork w
   for (int k = threadIdx.x; k < shape.batch; k += kStoreThreads) {
     const int32_t row = drawn[k];
     const float error = job.errors[k];
-    if (row < 0 || error < 0) continue;
-    bool last = true;  // of the draws of this row: it is the one whose error stays
+    if (row < 0 || !(error >= 0)) continue;  // NaN neither
+    bool last = true;                        // of the draws of this row: it is the one whose error stays
     for (int other = k + 1; other < shape.batch; ++other) last = last && drawn[other] != row;
     if (last) set_priority(shape, shard.tree, row, priority_of(error, shape.alpha));
   }

@@ -53,12 +53,5 @@ __device__ inline int best_of(const DqnShape& shape, const float (&q)[kMostCardA
     }
   return best;
 }
-__device__ inline float number(const float (&q)[kMostCardActions], int at) {
-  float x = q[0];
-#pragma unroll
-  for (int a = 1; a < kMostCardActions; ++a)
-    if (a == at) x = q[a];
-  return x;
-}
 
 }  // namespace tandem::cuda

@@ -1,9 +1,11 @@
 #include "rl/dqn.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "nn/here.h"
 #include "nn/sites.h"
@@ -54,7 +56,10 @@ Dqn::Dqn(const DqnSettings& settings, std::vector<Named> agents) : s_(settings) 
                        .target = std::make_shared<DuelingNetImpl>(width, actions, settings.net)});
   }
   shape_ = {settings.environments, settings.rows(), environment().state_size(), settings.n_step, settings.gamma};
-  on_card_ = DqnOnCard::make(*this);
+  std::string why;
+  on_card_ = DqnOnCard::make(*this, &why);
+  if (!why.empty())
+    note_ = fmt::format("the step goes through library kernels and the host, not the card's own: {}", why);
 }
 
 Dqn::~Dqn() = default;
@@ -449,46 +454,6 @@ void Dqn::learned(const Total& total, StepContext& context) {
   const std::span<float> target = context.state->shadow(0);
   device().soft_update(target.data(), context.state->parameters().data(), static_cast<float>(s_.target_rate),
                        static_cast<int64_t>(target.size()));
-}
-
-void Dqn::rest(bool resting) {
-  if (on_card_) on_card_->rest(resting);
-}
-
-std::unique_ptr<WholeStep> Dqn::whole_step(JobState& state) { return on_card_ ? on_card_->whole_step(state) : nullptr; }
-
-int64_t Dqn::steps_in(const std::string& unit, int64_t count) const {
-  if (unit == "iterations") return count;
-  const int64_t moves = std::max<int64_t>(1, s_.playing() * s_.shards);
-  return unit == "episodes" ? (count * environment().longest() + moves - 1) / moves : 0;
-}
-
-at::Tensor Dqn::q_values(const at::Tensor& states, int agent) const {
-  return by_hand(agent) ? by_hand(agent)->q_values(states) : agents_[agent].net->forward(states);
-}
-
-std::vector<int32_t> Dqn::best_actions(std::span<const float> observations) const {
-  at::NoGradGuard no_grad;
-  const int64_t n = static_cast<int64_t>(observations.size()) / shape_.state_size;
-  const at::Tensor seen = at::empty({n, shape_.state_size});
-  std::copy_n(observations.begin(), n * shape_.state_size, seen.data_ptr<float>());
-  const at::Tensor best = q_values(here(seen)).argmax(1).cpu();
-  return {best.data_ptr<int64_t>(), best.data_ptr<int64_t>() + n};
-}
-
-Evaluation Dqn::evaluate(int64_t episodes, uint64_t seed, int agent) const {
-  return tandem::evaluate(
-      environment(agent), [&](const at::Tensor& states) { return q_values(states, agent); }, episodes, seed);
-}
-
-double Dqn::share_done(int64_t step, int64_t steps) const {
-  return std::min(1.0, static_cast<double>(step) / static_cast<double>(steps));
-}
-double Dqn::epsilon(int64_t step) const {
-  return s_.epsilon_start + (s_.epsilon_end - s_.epsilon_start) * share_done(step, s_.epsilon_steps);
-}
-double Dqn::beta(int64_t step) const {
-  return s_.beta_start + (s_.beta_end - s_.beta_start) * share_done(step, s_.beta_steps);
 }
 
 }  // namespace tandem

@@ -63,7 +63,7 @@ class Dqn : public Recipe {
   std::unique_ptr<WholeStep> whole_step(JobState& state) override;
   int64_t steps_in(const std::string& unit, int64_t count) const override;
   std::string unit() const override { return "transitions"; }
-  std::string take_note() override { return environment().take_note(); }
+  std::string take_note() override;
 
   void rest(bool resting);  // for measurements on a card: environments stand still from the next recording on
   int agents() const { return static_cast<int>(agents_.size()); }
@@ -97,6 +97,7 @@ class Dqn : public Recipe {
   const DqnSettings& s_;
   ReplayShape shape_;
   mutable std::vector<DqnAgent> agents_;
+  std::string note_;
   std::unique_ptr<const Experience> experience_;  // until the first step
   std::unique_ptr<DqnOnCard> on_card_;            // where all is done by kernels of our own
 };

@@ -38,21 +38,31 @@ bool merges_of(int shards, int32_t* merges) {
 
 }  // namespace
 
-std::unique_ptr<DqnOnCard> DqnOnCard::make(Dqn& dqn) {
+std::unique_ptr<DqnOnCard> DqnOnCard::make(Dqn& dqn, std::string* why) {
   const DqnSettings& s = dqn.s_;
-  if (!card() || !s.experience.files.empty() || s.precision != "fp32" || s.net.attention || s.accumulation != 1 ||
-      s.net.hidden.size() != 2)
+  const auto no = [&](const char* reason) {
+    if (card()) *why = reason;
     return nullptr;
+  };
+  if (!card()) return nullptr;
+  if (!s.experience.files.empty()) return no("experience of a real system");
+  if (s.precision != "fp32") return no("a precision other than fp32");
+  if (s.net.attention) return no("net.attention");
+  if (s.accumulation != 1) return no("accumulation");
+  if (s.net.hidden.size() != 2) return no("other than two hidden layers");
+  if (s.shards > 32) return no("more than 32 shards");
+  if (s.batch_size > kMostCardBatch) return no("a batch above 4096");
   const auto* const kernels = static_cast<const DqnKernels*>(card()->part("dqn"));
-  if (!kernels || s.shards > 32 || s.batch_size > kMostCardBatch) return nullptr;
+  if (!kernels) return no("a card library without them");
   const auto odd = [](int64_t width) { return width % 4 != 0; };
   if (std::ranges::any_of(s.net.hidden, [&](int64_t width) { return odd(width) || width > kMostCardWidth; }) ||
-      odd(s.net.head) || odd(dqn.shape_.state_size) || dqn.environment().actions() > kMostCardActions)
-    return nullptr;
+      odd(s.net.head) || odd(dqn.shape_.state_size))
+    return no("widths that four does not divide, or above 1024");
+  if (dqn.environment().actions() > kMostCardActions) return no("more than 16 actions");
   CardAdvance advance = nullptr;
   for (int agent = 0; agent < dqn.agents(); ++agent) {
     const auto world = dqn.environment(agent).on_card();
-    if (!world || (advance && world->advance != advance)) return nullptr;
+    if (!world || (advance && world->advance != advance)) return no("environments that live on the host");
     advance = world->advance;
   }
   return std::unique_ptr<DqnOnCard>(new DqnOnCard(dqn, *kernels, advance));
@@ -286,17 +296,22 @@ class DqnWholeStep : public WholeStep {
     launch_.work.told = reinterpret_cast<DqnTold*>(told);
     card_.k_.applied(launch_.shape, launch_.work, plan, stream());
   }
+  void acted(const std::byte* told, StepContext& context) override {
+    const auto* const all = reinterpret_cast<const DqnTold*>(told);
+    Dqn& dqn = card_.dqn_;
+    context.record->metrics.emplace_back("epsilon", dqn.epsilon(context.step));
+    for (int j = 0; j < dqn.agents(); ++j)
+      dqn.tell_returns(j, static_cast<double>(all[j].episodes), all[j].returns, context);
+  }
   void apply(const std::byte* told, StepContext& context) override {
     const auto* const all = reinterpret_cast<const DqnTold*>(told);
     Dqn& dqn = card_.dqn_;
-    auto& metrics = context.record->metrics;
-    metrics.emplace_back("epsilon", dqn.epsilon(context.step));
     double loss = 0;
     for (int j = 0; j < dqn.agents(); ++j) {
-      dqn.tell_returns(j, static_cast<double>(all[j].episodes), all[j].returns, context);
       loss += all[j].loss;
+      context.record->metrics.emplace_back(dqn.metric(j, "mean_q"), all[j].mean_q);
+      if (context.skipped) dqn.agents_[j].errors.fill_(-1);  // again: a roll-back may have put older ones there
     }
-    for (int j = 0; j < dqn.agents(); ++j) metrics.emplace_back(dqn.metric(j, "mean_q"), all[j].mean_q);
     context.record->loss = loss / dqn.agents();
     context.record->samples = static_cast<double>(dqn.s_.batch_size * dqn.agents());
   }

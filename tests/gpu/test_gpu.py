@@ -347,6 +347,8 @@ def dqn(c):
                                ("one worker, killed", "cuda:0", {"TANDEM_FAULT": "in-phase rank=0 step=150 do=kill"})):
         ways[name] = runs.train("web-agent", "--set", "agent=analysis", *small, "--devices", devices, env=env).get("digest")
     c.check(len(set(ways.values())) == 1 and None not in ways.values(), "web-agent: one digest", {k: (v or "none")[:12] for k, v in ways.items()})
+    told = (runs.dir / one["dir"] / "events.jsonl").read_text() if one else "call by call"
+    c.check("call by call" not in told and "library kernels" not in told, "web-agent: the whole step is recorded")
     both = runs.train("web-agent", "--set", "agent=all", *small, "--devices", "cuda:0")
     if both and one:
         together, alone = weights_of(runs.dir / both["dir"]), weights_of(runs.dir / one["dir"])
