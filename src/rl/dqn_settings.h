@@ -17,7 +17,7 @@ namespace tandem {
 struct NetSettings {
   std::vector<int64_t> hidden{512, 256};  // each with layer norm, ReLU and dropout
   int64_t head = 128;                     // hidden width of each of the two dueling heads
-  double dropout = 0.1;                   // .2 learned less in all six worlds (docs/web-agent.md)
+  double dropout = 0.1;                   // .2 learned less (docs/web-agent.md)
   bool attention = false;  // among `tokens` groups of the last hidden layer's features, between it and the heads
   int64_t tokens = 8;
   int64_t attention_heads = 8;
