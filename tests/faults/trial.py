@@ -71,7 +71,7 @@ def workers_of(launcher):
 
 def strays():
     """Files of ours outside a trial's folders. What tests make there themselves, these and others, is not meant."""
-    names = re.compile(r"^(tandem|torch_|gloo)(?!-(test|run-test|faults|ends|lock|seat|start)-)")
+    names = re.compile(r"^(tandem|torch_|gloo)(?!-(test|run-test|bench|faults|ends|lock|seat|start)-)")
     return {str(path) for folder in ("/dev/shm", "/tmp") for path in pathlib.Path(folder).glob("*")
             if names.match(path.name) and (folder == "/dev/shm" or path.name.startswith("tandem-"))}
 

@@ -57,7 +57,7 @@ class Agents(Case):
 
     def copy_of(self, name, *args):
         if args not in Agents.made:
-            home = pathlib.Path(tempfile.mkdtemp(prefix="tandem-agents-"))
+            home = pathlib.Path(tempfile.mkdtemp(prefix="tandem-run-test-agents-"))
             unittest.addModuleCleanup(shutil.rmtree, home, ignore_errors=True)
             self.tandem("train", "web-agent", *args, "--run-dir", home / "run")
             Agents.made[args] = home / "run"
