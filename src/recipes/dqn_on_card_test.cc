@@ -145,6 +145,25 @@ TEST_F(PlayedDqn, AfterARollBackWholeStepsAndPhasesAgree) {
   EXPECT_GT(rolled_back, 0);
 }
 
+// Every stored reward is NaN: whoever learns from them must be stopped by the guard, however it computes.
+template <class Kind>
+void expect_skipped(const WebAgentSettings& settings) {
+  auto loop = trained<Kind>(settings, {"evolution"}, 0);
+  for (int shard = 0; shard < loop->state().shards(); ++shard)
+    for (const NamedTensor& t : loop->state().shard_state(shard))
+      if (t.name.ends_with("replay.rows")) t.tensor.view(at::kFloat).select(-1, 0).fill_(std::nanf(""));
+  EXPECT_TRUE(loop->step().skipped);
+  EXPECT_NE(loop->note().find("NaN or Inf in the gradient of"), std::string::npos) << loop->note();
+}
+
+TEST_F(PlayedDqn, NanInTheDataReachesTheGuardOnEveryPath) {
+  const WebAgentSettings settings = small(2);
+  expect_skipped<Dqn>(settings);
+  expect_skipped<ByPhases>(settings);
+  use_card(nullptr);
+  expect_skipped<Dqn>(settings);
+}
+
 TEST_F(PlayedDqn, AgentsSideBySideLearnWhatTheyLearnAlone) {
   const WebAgentSettings settings = small();
   const std::vector<std::string> names{"observation", "analysis"};
