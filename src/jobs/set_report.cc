@@ -11,6 +11,7 @@
 #include "jobs/agents_file.h"
 #include "jobs/set_display.h"
 #include "telemetry/atomic_file.h"
+#include "telemetry/html_text.h"
 #include "telemetry/human.h"
 #include "telemetry/metrics_file.h"
 #include "telemetry/run_summary.h"
@@ -21,21 +22,6 @@ namespace {
 constexpr const char* kColors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"};
 constexpr int kWidth = 860, kLeft = 60, kRow = 26, kPlot = 240;
 constexpr size_t kMostPoints = 400;
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
-}
 
 std::string color_of(size_t job) { return kColors[job % std::size(kColors)]; }
 
@@ -53,15 +39,15 @@ std::string table(const nlohmann::json& file, const std::filesystem::path& dir) 
     std::error_code none;
     const bool page = std::filesystem::exists(dir / run / "report.html", none);
     const std::string shown =
-        page ? fmt::format("<a href=\"{}/report.html\">{}</a>", escaped(run), escaped(name)) : escaped(name);
+        page ? fmt::format("<a href=\"{}/report.html\">{}</a>", html_text(run), html_text(name)) : html_text(name);
     text += fmt::format(
         "<tr><td><span style=\"color:{}\">&#9632;</span> "
         "{}<td>{}<td>{}<td>{}<td><strong>{}</strong><td>{}<td><code>{}</code><td>{}<td>{}</tr>\n",
         color_of(at++), shown, job.value("step", int64_t{0}), duration_text(job.value("seconds", 0.0)),
         number(job, "average_return", 1), number(job, "score", 2), number(job, "rule_score", 2),
-        escaped(job.value("digest", "").substr(0, 16)),
-        escaped(fmt::format("{}", fmt::join(job.value("devices", std::vector<std::string>()), " "))),
-        escaped(job.value("state", "")));
+        html_text(job.value("digest", "").substr(0, 16)),
+        html_text(fmt::format("{}", fmt::join(job.value("devices", std::vector<std::string>()), " "))),
+        html_text(job.value("state", "")));
   }
   return text + "</table>\n";
 }
@@ -75,7 +61,7 @@ std::string course(const nlohmann::json& file) {
   std::string text = fmt::format("<h2>Who worked on what</h2><svg viewBox=\"0 0 {} {}\">\n", kWidth,
                                  static_cast<int>(devices.size()) * kRow + 20);
   for (size_t d = 0; d < devices.size(); ++d)
-    text += fmt::format("<text x=\"0\" y=\"{}\">{}</text>\n", d * kRow + 17, escaped(devices[d]));
+    text += fmt::format("<text x=\"0\" y=\"{}\">{}</text>\n", d * kRow + 17, html_text(devices[d]));
   for (const auto& part : file.at("course")) {
     const size_t job = part.at("job"), device = part.at("device");
     const double begin = part.at("begin"), stop = part.at("end");
@@ -85,10 +71,10 @@ std::string course(const nlohmann::json& file) {
         "<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"><title>{}: {:.1f} s to {:.1f} "
         "s</title></rect>\n",
         kLeft + begin * scale, device * kRow + 3, std::max(1.0, (stop - begin) * scale - 1), kRow - 6, color_of(job),
-        escaped(name), begin, stop);
+        html_text(name), begin, stop);
     if ((stop - begin) * scale > 70)
       text += fmt::format("<text class=\"in\" x=\"{:.1f}\" y=\"{}\">{}</text>\n", kLeft + begin * scale + 4,
-                          device * kRow + 17, escaped(name));
+                          device * kRow + 17, html_text(name));
   }
   return text + fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{:.0f} s</text></svg>\n", kWidth,
                             devices.size() * kRow + 16, end);
@@ -151,17 +137,17 @@ std::string curves(const nlohmann::json& file, const std::filesystem::path& dir)
 
 std::string make_set_report(const std::filesystem::path& dir) {
   const nlohmann::json run = read_run_json(dir);
-  const std::string id = escaped(run.value("id", dir.filename().string()));
+  const std::string id = html_text(run.value("id", dir.filename().string()));
   std::string body;
   try {
     const nlohmann::json file = read_agents_file(dir).value_or(nlohmann::json::object());
     const std::string seconds = number(file, "seconds", 1), forecast = number(file, "forecast_seconds", 1);
-    body =
-        fmt::format("<p>{}; strategy {}, assignment {}; {} s (forecast {} s)</p>\n", escaped(present_status(run)),
-                    escaped(file.value("strategy", "-")), escaped(file.value("assignment", "-")), seconds, forecast) +
-        table(file, dir) + course(file) + curves(file, dir);
+    body = fmt::format("<p>{}; strategy {}, assignment {}; {} s (forecast {} s)</p>\n", html_text(present_status(run)),
+                       html_text(file.value("strategy", "-")), html_text(file.value("assignment", "-")), seconds,
+                       forecast) +
+           table(file, dir) + course(file) + curves(file, dir);
   } catch (const nlohmann::json::exception& error) {
-    body = fmt::format("<p>agents.json can't be read: {}</p>", escaped(error.what()));
+    body = fmt::format("<p>agents.json can't be read: {}</p>", html_text(error.what()));
   }
   return fmt::format(R"(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{0}: tandem report</title>

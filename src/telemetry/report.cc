@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "telemetry/atomic_file.h"
+#include "telemetry/html_text.h"
 #include "telemetry/report_data.h"
 #include "telemetry/report_page.h"
 
@@ -12,19 +13,6 @@ namespace tandem {
 namespace {
 
 constexpr size_t kLargestPage = 290'000;
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '&')
-      out += "&amp;";
-    else
-      out += c;
-  }
-  return out;
-}
 
 // JSON inside a script element: nothing in it may end the element, whatever a metric is called.
 std::string embedded(const nlohmann::json& data) {
@@ -55,7 +43,7 @@ std::string page(const nlohmann::json& data) {
 <script type="application/json" id="data">{3}</script>
 <script>{4}</script></body></html>
 )",
-                     escaped(id), kReportCss, escaped(text_of(data, "status")), embedded(data), kReportJs);
+                     html_text(id), kReportCss, html_text(text_of(data, "status")), embedded(data), kReportJs);
 }
 
 }  // namespace
