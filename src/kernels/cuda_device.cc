@@ -21,6 +21,7 @@ class CudaDevice : public Device {
  public:
   explicit CudaDevice(const Stream* stream) : stream_(*stream) {
     check(cudaMalloc(&answers_, sizeof(Answers)), "memory for answers");
+    check(cudaMemset(answers_, 0, sizeof(Answers)), "filling with zeros");
     check(cudaHostAlloc(&answers_host_, sizeof(Answers), cudaHostAllocDefault), "pinned memory for answers");
   }
   ~CudaDevice() override {
@@ -94,7 +95,8 @@ class CudaDevice : public Device {
                    int groups, const int64_t* bad, int bad_count) override {
     cuda::plan_groups(
         plans, plan, order, gradient, n, groups, bad, bad_count,
-        static_cast<double*>(scratch(sizeof(double) * static_cast<size_t>(groups) * norm_scratch_doubles(n))), stream_);
+        static_cast<double*>(scratch(sizeof(double) * static_cast<size_t>(groups) * norm_scratch_doubles(n))),
+        &answers_->arrived, stream_);
   }
   void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
                    const UpdateOrder* order, const UpdatePlan* plans) override {
@@ -129,6 +131,7 @@ class CudaDevice : public Device {
     int64_t index;
     uint64_t hash;
     int truth;
+    unsigned arrived;  // of plan_groups
   };
   template <class T>
   T answer(T Answers::*which) {

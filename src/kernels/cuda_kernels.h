@@ -68,9 +68,10 @@ void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdP
                 Stream stream);
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params, const UpdatePlan* plan,
                 Stream stream);
-// Norms and plans of `groups` stretches of n floats in two launches; scratch: norm_scratch_doubles(n) of each.
+// Norms and plans of `groups` stretches of n floats in one launch; scratch: norm_scratch_doubles(n) of each; `arrived`:
+// a zero on the device, of this stream alone, and zero again afterwards.
 void plan_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
-                 int groups, const int64_t* bad, int bad_count, double* scratch, Stream stream);
+                 int groups, const int64_t* bad, int bad_count, double* scratch, unsigned* arrived, Stream stream);
 // update_plan.h, all on the device: one of `bad` not negative, or a flag in the order, and the plan is to skip.
 void decide_update(UpdatePlan* plan, const UpdateOrder* order, const double* sum_of_squares,
                    const int* statistics_finite, const int64_t* bad, int bad_count, Stream stream);

@@ -26,6 +26,9 @@
 struct alignas(16) float4 {
   float x, y, z, w;
 };
+struct alignas(8) float2 {
+  float x, y;
+};
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
@@ -171,6 +174,7 @@ inline unsigned __ballot_sync(unsigned, bool yes) {
   return all;
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline void __syncwarp() { ::tandem::cuda_on_cpu::wait(::tandem::cuda_on_cpu::Waits::kShuffle); }
 inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
   const unsigned long long old = *at;

@@ -42,13 +42,14 @@ __global__ void add_groups(double* out, const double* in, int64_t count, int64_t
   out[first_item()] = sum;
 }
 
-// Thread g adds up group g's blocks as add_groups does, and all decide.
-__global__ void decide_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const double* sums,
-                              int64_t blocks, int groups, const int64_t* bad, int bad_count) {
-  const int g = static_cast<int>(threadIdx.x);
+// Lane g adds up group g's blocks as add_groups does, then group g + 32's, ..., and all decide. By one warp.
+__device__ void decide_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order,
+                              const volatile double* sums, int64_t blocks, int groups, const int64_t* bad,
+                              int bad_count) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   bool flagged = order->flag != 0;
   for (int i = 0; i < bad_count; ++i) flagged = flagged || bad[i] >= 0;
-  if (g < groups) {
+  for (int g = lane; g < groups; g += 32) {
     double total = 0.0;
     for (int64_t begin = 0; begin < blocks; begin += kNormBlocksPerGroup) {
       const int64_t end = min(blocks, begin + kNormBlocksPerGroup);
@@ -59,13 +60,19 @@ __global__ void decide_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateO
     }
     plans[g] = tandem::decide_update(total, true, flagged, *order);
   }
-  __syncthreads();
-  if (g == 0) *plan = decide_together(plans, groups);
+  __syncwarp();
+  if (lane == 0) *plan = decide_together(plans, groups);
 }
-__global__ void group_block_sums(double* sums, const float* x, int64_t n, int64_t blocks, int groups) {
-  const int lane = threadIdx.x % 32;
-  for (int64_t block = first_item() / 32; block < blocks * groups; block += item_stride() / 32) {
-    const float* begin = x + block / blocks * n + block % blocks * kNormBlock;
+
+// Block b of threads, a warp, adds up block b of the gradient. The last one to come decides: `arrived` counts them and
+// is 0 again afterwards.
+__global__ void plan_by_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const float* gradient,
+                               int64_t n, int64_t blocks, int groups, const int64_t* bad, int bad_count, double* sums,
+                               unsigned* arrived) {
+  const int lane = static_cast<int>(threadIdx.x);
+  const int64_t block = blockIdx.x;
+  if (block < blocks * groups) {
+    const float* begin = gradient + block / blocks * n + block % blocks * kNormBlock;
     const int64_t length = min(kNormBlock, n - block % blocks * kNormBlock);
     double sum = 0.0;
     constexpr int kAtOnce = 64;  // fetched together
@@ -79,6 +86,16 @@ __global__ void group_block_sums(double* sums, const float* x, int64_t n, int64_
     for (int width = 16; width > 0; width /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, width);
     if (lane == 0) sums[block] = sum;
   }
+  unsigned before = 0;
+  if (lane == 0) {
+    __threadfence();
+    before = atomicAdd(arrived, 1u);
+  }
+  before = __shfl_sync(0xFFFFFFFFu, before, 0);
+  if (before + 1 < gridDim.x) return;
+  __threadfence();
+  decide_groups(plans, plan, order, sums, blocks, groups, bad, bad_count);
+  if (lane == 0) *arrived = 0;
 }
 
 __device__ bool is_nonfinite(float x) { return (__float_as_uint(x) & 0x7F800000u) == 0x7F800000u; }
@@ -160,13 +177,10 @@ void sum_of_squares(double* result, const float* x, int64_t n, double* scratch, 
 }
 
 void plan_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
-                 int groups, const int64_t* bad, int bad_count, double* scratch, Stream stream) {
+                 int groups, const int64_t* bad, int bad_count, double* scratch, unsigned* arrived, Stream stream) {
   const int64_t blocks = (n + kNormBlock - 1) / kNormBlock;
-  // Few blocks, each spread over the card: one warp a block of threads.
-  group_block_sums<<<static_cast<unsigned>(std::max<int64_t>(1, blocks * groups)), 32, 0, stream>>>(scratch, gradient,
-                                                                                                    n, blocks, groups);
-  check_launch("plan_groups, blocks");
-  decide_groups<<<1, (groups + 31) / 32 * 32, 0, stream>>>(plans, plan, order, scratch, blocks, groups, bad, bad_count);
+  plan_by_groups<<<static_cast<unsigned>(std::max<int64_t>(1, blocks * groups)), 32, 0, stream>>>(
+      plans, plan, order, gradient, n, blocks, groups, bad, bad_count, scratch, arrived);
   check_launch("plan_groups");
 }
 

@@ -9,8 +9,8 @@ namespace tandem::cuda {
 namespace {
 
 // Errors, the loss, and its gradient down to the heads' features. Three warps a row find its values: of the net before
-// and after, and of the target after.
-constexpr int kLossRows = 4, kLossWarps = 3 * kLossRows;
+// and after, and of the target after; a fourth its importance.
+constexpr int kLossRows = 4, kLossWarps = 4 * kLossRows;
 
 __device__ int64_t warp_least(int64_t x) {
 #pragma unroll
@@ -23,45 +23,47 @@ __device__ int64_t warp_least(int64_t x) {
 
 __global__ void __launch_bounds__(kLossWarps * 32) loss(DqnShape shape, DqnPlaces places, DqnWork work, float* tail) {
   __shared__ int64_t least_of[kLossWarps];
-  __shared__ float values[kLossRows][3][kMostCardActions];
+  __shared__ float values[kLossRows][3][kMostCardActions], weights[kLossRows];
   const int set = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int index = set / shape.count, shard = set % shape.count + shape.first;
   const DqnJob& job = work.jobs[index];
   const int features = 2 * shape.head, first = blockIdx.x * kLossRows;
-  {
-    const int kind = warp % 3, r = first + warp / 3;
-    float q[kMostCardActions];
-    if (r < shape.piece) {
-      values_of(shape, places, kind == 2 ? job.target : job.net,
-                work.both + ((int64_t{set} * 3 + kind) * shape.piece + r) * features, q);
-#pragma unroll
-      for (int a = 0; a < kMostCardActions; ++a)
-        if (lane == a) values[warp / 3][kind][a] = q[a];
-    }
-  }
   int64_t least = kLargestPriority + 1;
-  if (!tail) {  // this worker has all shards
+  if (tail) {  // known to all, from the combined maximum
+    least = job.tops[1];
+  } else {  // this worker has all shards
     const int64_t* const priorities = work.priority + int64_t{index} * shape.batch;
     for (int k = threadIdx.x; k < shape.batch; k += kLossWarps * 32)
       least = priorities[k] < least ? priorities[k] : least;
     least = warp_least(least);
     if (lane == 0) least_of[warp] = least;
-  }
-  __syncthreads();
-  if (tail) {  // known to all, from the combined maximum
-    least = job.tops[1];
-  } else {
+    __syncthreads();
 #pragma unroll
     for (int w = 0; w < kLossWarps; ++w) least = least_of[w] < least ? least_of[w] : least;
     if (threadIdx.x == 0 && blockIdx.x == 0 && set % shape.count == 0) job.tops[1] = least;
   }
+  if (const int kind = warp / kLossRows, r = first + warp % kLossRows; r < shape.piece) {
+    if (kind == 3) {
+      if (lane == 0)
+        weights[warp % kLossRows] =
+            importance_weight(work.priority[int64_t{set} * shape.piece + r], least, work.order->beta);
+    } else {
+      float q[kMostCardActions];
+      values_of(shape, places, kind == 2 ? job.target : job.net,
+                work.both + ((int64_t{set} * 3 + kind) * shape.piece + r) * features, q);
+#pragma unroll
+      for (int a = 0; a < kMostCardActions; ++a)
+        if (lane == a) values[warp % kLossRows][kind][a] = q[a];
+    }
+  }
+  __syncthreads();
   const int r = first + warp;
   if (warp >= kLossRows || r >= shape.piece) return;
   const float share = static_cast<float>(1 / static_cast<double>(shape.batch));
   float* const errors = tail ? tail + int64_t{index} * (2 + shape.batch) + 2 : job.errors;
   const int64_t row = int64_t{set} * shape.piece + r;
   const float* const both = work.both + (int64_t{set} * 3 * shape.piece + r) * features;
-  const float weight = importance_weight(work.priority[row], least, work.order->beta) * share;
+  const float weight = weights[warp] * share;
   const float(&next)[kMostCardActions] = values[warp][1];
   int best = 0;
   for (int a = 1; a < shape.actions; ++a)
@@ -82,39 +84,39 @@ __global__ void __launch_bounds__(kLossWarps * 32) loss(DqnShape shape, DqnPlace
   }
   if (lane < shape.actions) out[1 + lane] = (lane == action ? g : 0.0f) - mean;
   float* const back = work.both_grad + row * features;
-#pragma unroll 4
-  for (int i = lane; i < shape.head; i += 32) {
-    back[i] = both[i] > 0 ? g * job.net[places.value + i] : 0.0f;
-    float sum = 0;
+  const auto fours = [](const float* at) { return *reinterpret_cast<const float4*>(at); };
+  for (int i = 4 * lane; i < shape.head; i += 128) {
+    const float4 on = fours(both + i), value = fours(job.net + places.value + i);
+    *reinterpret_cast<float4*>(back + i) = {on.x > 0 ? g * value.x : 0.0f, on.y > 0 ? g * value.y : 0.0f,
+                                            on.z > 0 ? g * value.z : 0.0f, on.w > 0 ? g * value.w : 0.0f};
+    float4 sum = {0, 0, 0, 0};
 #pragma unroll
-    for (int a = 0; a < kMostCardActions; ++a)
-      if (a < shape.actions)
-        sum = fmaf((a == action ? g : 0.0f) - mean, job.net[places.advantage + a * shape.head + i], sum);
-    back[shape.head + i] = both[shape.head + i] > 0 ? sum : 0.0f;
+    for (int a = 0; a < kMostCardActions; ++a) {
+      const float4 w = fours(job.net + places.advantage + (a < shape.actions ? a : 0) * shape.head + i);
+      const float by = a < shape.actions ? (a == action ? g : 0.0f) - mean : 0.0f;
+      sum = {fmaf(by, w.x, sum.x), fmaf(by, w.y, sum.y), fmaf(by, w.z, sum.z), fmaf(by, w.w, sum.w)};
+    }
+    const float4 above = fours(both + shape.head + i);
+    *reinterpret_cast<float4*>(back + shape.head + i) = {above.x > 0 ? sum.x : 0.0f, above.y > 0 ? sum.y : 0.0f,
+                                                         above.z > 0 ? sum.z : 0.0f, above.w > 0 ? sum.w : 0.0f};
   }
 }
 
 // ---- the way back ----
 
 // out = in * weight, of rows that are learned from.
-__global__ void __launch_bounds__(kDepthGroups* kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, 2)
     linear_back(DqnShape shape, DqnWork work, const float* in, float* out, int64_t weight, int in_width,
                 int out_width) {
-  __shared__ TileMemory memory[kDepthGroups];
+  __shared__ TileMemory memory;
   const int set = blockIdx.z, first_row = blockIdx.y * kTileRows, first_column = blockIdx.x * kTileColumns;
   const float* const net = work.jobs[set / shape.count].net;
-  float sums[4][4];
-  if (!deep_product<Lies::kDepthInside, Lies::kDepthOutside>(
-          sums, in + (int64_t{set} * shape.piece + first_row) * in_width, in_width, shape.piece - first_row,
-          net + weight + first_column, out_width, out_width - first_column, in_width, memory))
-    return;
-  const int row = first_row + threadIdx.x % kTileThreads / 16 * 4, column = first_column + threadIdx.x % 16 * 4;
-  if (column >= out_width) return;
-#pragma unroll
-  for (int r = 0; r < 4; ++r)
-    if (row + r < shape.piece)
-      *reinterpret_cast<float4*>(out + (int64_t{set} * shape.piece + row + r) * out_width + column) = {
-          sums[r][0], sums[r][1], sums[r][2], sums[r][3]};
+  const int64_t row = int64_t{set} * shape.piece + first_row;
+  tile_product<Lies::kDepthInside, Lies::kDepthOutside>(
+      in + row * in_width, in_width, shape.piece - first_row, net + weight + first_column, out_width,
+      out_width - first_column, in_width, memory, [&](int r, int column, float4 y) {
+        *reinterpret_cast<float4*>(out + (row + r) * out_width + first_column + column) = y;
+      });
 }
 
 struct NormBack {
@@ -175,47 +177,42 @@ struct Matrices {
   int blocks;
 };
 
+// Warp w makes the products of shard w; shards beyond the block's warps come in further rounds.
+template <bool kRounds>
 __device__ void matrix_gradient(const DqnShape& shape, const Matrix& m, int tile, int job, float* gradient,
                                 TileMemory& memory) {
-  const int across = (m.in + kTileColumns - 1) / kTileColumns, t = threadIdx.x;
+  const int across = (m.in + kTileColumns - 1) / kTileColumns, warp = threadIdx.x / 32;
   const int first_out = tile / across * kTileRows, first_in = tile % across * kTileColumns;
-  const int slices = (shape.piece + kTileDepth - 1) / kTileDepth;
-  TileSide<Lies::kDepthOutside, kTileRows, 2> left{nullptr, m.out, m.out - first_out, shape.piece, {}};
-  TileSide<Lies::kDepthOutside, kTileColumns, 4> right{nullptr, m.in, m.in - first_in, shape.piece, {}};
-  const auto fetch = [&](int n) {  // slice n % slices of shard n / slices
-    const int64_t set = int64_t{job} * shape.count + n / slices;
-    left.data = m.dy + set * shape.piece * m.out + first_out;
-    right.data = m.x + set * m.x_set + first_in;
-    left.fetch(t, n % slices * kTileDepth);
-    right.fetch(t, n % slices * kTileDepth);
-  };
-  Stack<16, kMostCardDepth> stack;
-  float sums[4][4];
-  fetch(0);
-  for (int n = 0; n < shape.count * slices; ++n) {
-    if (n % slices == 0)
-#pragma unroll
-      for (int i = 0; i < 16; ++i) sums[i / 4][i % 4] = 0;
-    __syncthreads();
-    left.put(t, memory.a);
-    right.put(t, memory.b);
-    __syncthreads();
-    if (n + 1 < shape.count * slices) fetch(n + 1);
-    add_slice(sums, t, memory);
-    if (n % slices != slices - 1) continue;
-    float flat[16];
-#pragma unroll
-    for (int i = 0; i < 16; ++i) flat[i] = sums[i / 4][i % 4];
-    stack.push(flat, shape.merges[n / slices]);
+  Stack<4, kMostCardDepth> stack;
+  for (int base = 0; base < shape.count; base += kTileWarps) {
+    const int here = kRounds && shape.count - base > kTileWarps ? kTileWarps : shape.count - base;
+    const int64_t set = int64_t{job} * shape.count + base + warp;
+    WarpTile sums;
+    sums.clear();
+    if (kRounds && base > 0) __syncthreads();  // all have taken of the round before
+    if (warp < here)
+      sums = warp_product(m.dy + set * shape.piece * m.out + first_out, m.out, m.out - first_out,
+                          m.x + set * m.x_set + first_in, m.in, m.in - first_in, shape.piece, memory);
+    sums.hand_out(memory, [&](int, int, auto part) {
+      if constexpr (kRounds) {
+        for (int w = 0; w < here; ++w) {
+          const float4 sum = part(w);
+          stack.push({sum.x, sum.y, sum.z, sum.w}, shape.merges[base + w]);
+        }
+      } else {
+        for (int i = 0; i + 1 < here; ++i)
+          part(shape.joins[i].to) = plus(part(shape.joins[i].to), part(shape.joins[i].from));
+        const float4 sum = part(0);
+        stack.push({sum.x, sum.y, sum.z, sum.w}, 0);
+      }
+    });
+    if (!kRounds) break;
   }
-  const float(&sum)[16] = stack.top();
-  const int row = first_out + t / 16 * 4, column = first_in + t % 16 * 4;
-  if (column >= m.in) return;
-#pragma unroll
-  for (int r = 0; r < 4; ++r)
-    if (row + r < m.out)
-      *reinterpret_cast<float4*>(gradient + m.to + int64_t{row + r} * m.in + column) = {sum[4 * r], sum[4 * r + 1],
-                                                                                        sum[4 * r + 2], sum[4 * r + 3]};
+  const int row = first_out + static_cast<int>(threadIdx.x) * 4 / kTileColumns;
+  const int column = first_in + threadIdx.x * 4 % kTileColumns;
+  if (row >= m.out || column >= m.in) return;
+  const float(&sum)[4] = stack.top();
+  *reinterpret_cast<float4*>(gradient + m.to + int64_t{row} * m.in + column) = {sum[0], sum[1], sum[2], sum[3]};
 }
 
 // Sums of one column over rows: a[row][column], or a times b there.
@@ -288,24 +285,28 @@ __device__ int64_t column_of(const DqnShape& shape, const DqnPlaces& p, const Dq
   return i == 0 ? kLossColumn : kQColumn;
 }
 
-__global__ void __launch_bounds__(kTileThreads)
+// The columns' blocks come first: 32 columns each, one to a lane; warp w adds up shard w, then w + 8, ...
+template <bool kRounds>
+__global__ void __launch_bounds__(kTileThreads, 2)
     weight_gradients(DqnShape shape, DqnPlaces places, DqnWork work, Matrices matrices, float* gradient, float* tail) {
   __shared__ TileMemory memory;
-  const int job = blockIdx.y, block = blockIdx.x;
+  const int job = blockIdx.y, block = static_cast<int>(blockIdx.x) - (static_cast<int>(gridDim.x) - matrices.blocks);
   float* const to = gradient + work.jobs[job].place;
-  if (block < matrices.blocks) {
+  if (block >= 0) {
     int which = 0;
     while (which < 2 && block >= matrices.of[which + 1].first_block) ++which;
-    matrix_gradient(shape, matrices.of[which], block - matrices.of[which].first_block, job, to, memory);
+    matrix_gradient<kRounds>(shape, matrices.of[which], block - matrices.of[which].first_block, job, to, memory);
     return;
   }
+  const int lane = threadIdx.x % 32;
   Column column;
-  const int64_t at =
-      column_of(shape, places, work, (block - matrices.blocks) * kTileThreads + static_cast<int>(threadIdx.x), column);
-  if (at == kNoColumn) return;
+  const int64_t at = column_of(shape, places, work, static_cast<int>(blockIdx.x) * 32 + lane, column);
+  for (int s = threadIdx.x / 32; s < shape.count; s += kTileWarps)
+    memory.numbers[32 * s + lane] = at == kNoColumn ? 0.0f : column_sum(shape, column, int64_t{job} * shape.count + s);
+  __syncthreads();
+  if (threadIdx.x >= 32 || at == kNoColumn) return;
   Stack<1, kMostCardDepth> stack;
-  for (int s = 0; s < shape.count; ++s)
-    stack.push({column_sum(shape, column, int64_t{job} * shape.count + s)}, shape.merges[s]);
+  for (int s = 0; s < shape.count; ++s) stack.push({memory.numbers[32 * s + lane]}, shape.merges[s]);
   float* const told = tail ? tail + int64_t{job} * (2 + shape.batch) : work.job_sums + 2 * job;
   (at == kLossColumn ? told[0] : at == kQColumn ? told[1] : to[at]) = stack.top()[0];
 }
@@ -319,8 +320,8 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
                 shape, p, w, tail);
   const auto back = [&](const float* in, float* out, int64_t weight, int in_width, int out_width) {
     TANDEM_LAUNCH("dqn linear back", linear_back,
-                  dim3(cuts(out_width, kTileColumns), cuts(shape.piece, kTileRows), shape.sets()),
-                  dim3(kDepthGroups * kTileThreads), stream, shape, w, in, out, weight, in_width, out_width);
+                  dim3(cuts(out_width, kTileColumns), cuts(shape.piece, kTileRows), shape.sets()), dim3(kTileThreads),
+                  stream, shape, w, in, out, weight, in_width, out_width);
   };
   const auto norm = [&](const NormBack& layer) {
     TANDEM_LAUNCH("dqn norm back", norm_back, dim3(cuts(shape.piece, kNormWarps), 1, shape.sets()),
@@ -341,8 +342,13 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
   }
   const int columns =
       3 * shape.wide + 3 * shape.narrow + 2 * shape.head + (1 + shape.actions) * shape.head + 1 + shape.actions + 2;
-  TANDEM_LAUNCH("dqn weights", weight_gradients, dim3(matrices.blocks + cuts(columns, kTileThreads), shape.jobs),
-                dim3(kTileThreads), stream, shape, p, w, matrices, gradient, tail);
+  const dim3 grid(cuts(columns, 32) + matrices.blocks, shape.jobs);
+  if (shape.count > kTileWarps)
+    TANDEM_LAUNCH("dqn weights", weight_gradients<true>, grid, dim3(kTileThreads), stream, shape, p, w, matrices,
+                  gradient, tail);
+  else
+    TANDEM_LAUNCH("dqn weights", weight_gradients<false>, grid, dim3(kTileThreads), stream, shape, p, w, matrices,
+                  gradient, tail);
 }
 
 }  // namespace tandem::cuda

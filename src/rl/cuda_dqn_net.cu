@@ -19,8 +19,8 @@ struct Linear {
   bool relu;
 };
 
-__global__ void __launch_bounds__(kDepthGroups* kTileThreads) linear(DqnShape shape, DqnWork work, Linear layer) {
-  __shared__ TileMemory memory[kDepthGroups];
+__global__ void __launch_bounds__(kTileThreads, 2) linear(DqnShape shape, DqnWork work, Linear layer) {
+  __shared__ TileMemory memory;
   const int row_tiles = (layer.rows + kTileRows - 1) / kTileRows;
   const int set = blockIdx.z, kind = blockIdx.y / row_tiles, first_row = blockIdx.y % row_tiles * kTileRows;
   const int first_column = blockIdx.x * kTileColumns;
@@ -29,23 +29,14 @@ __global__ void __launch_bounds__(kDepthGroups* kTileThreads) linear(DqnShape sh
   const int in_kind = kind < layer.in_kinds ? kind : layer.in_kinds - 1;
   const float* const in =
       layer.in + ((int64_t{set} * layer.in_kinds + in_kind) * layer.rows + first_row) * layer.in_width;
-  float sums[4][4];
-  if (!deep_product<Lies::kDepthInside, Lies::kDepthInside>(
-          sums, in, layer.in_width, layer.rows - first_row, net + layer.weight + int64_t{first_column} * layer.in_width,
-          layer.in_width, layer.out_width - first_column, layer.in_width, memory))
-    return;
-  const int row = first_row + threadIdx.x % kTileThreads / 16 * 4, column = first_column + threadIdx.x % 16 * 4;
-  if (column >= layer.out_width) return;
-  const float4 bias = *reinterpret_cast<const float4*>(net + layer.bias + column);
-#pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    if (row + r >= layer.rows) continue;
-    float4 y = {sums[r][0] + bias.x, sums[r][1] + bias.y, sums[r][2] + bias.z, sums[r][3] + bias.w};
-    if (layer.relu) y = {fmaxf(y.x, 0), fmaxf(y.y, 0), fmaxf(y.z, 0), fmaxf(y.w, 0)};
-    float* const out =
-        layer.out + ((int64_t{set} * layer.kinds + kind) * layer.rows + row + r) * layer.out_width + column;
-    *reinterpret_cast<float4*>(out) = y;
-  }
+  float* const out = layer.out + ((int64_t{set} * layer.kinds + kind) * layer.rows + first_row) * layer.out_width;
+  tile_product<Lies::kDepthInside, Lies::kDepthInside>(
+      in, layer.in_width, layer.rows - first_row, net + layer.weight + int64_t{first_column} * layer.in_width,
+      layer.in_width, layer.out_width - first_column, layer.in_width, memory, [&](int row, int column, float4 y) {
+        y = plus(y, *reinterpret_cast<const float4*>(net + layer.bias + first_column + column));
+        if (layer.relu) y = {fmaxf(y.x, 0), fmaxf(y.y, 0), fmaxf(y.z, 0), fmaxf(y.w, 0)};
+        *reinterpret_cast<float4*>(out + int64_t{row} * layer.out_width + first_column + column) = y;
+      });
 }
 
 // Layer norm, ReLU and dropout: one warp a row, four numbers a lane at a time. Rows of kind 0, where `learning`, have
@@ -145,8 +136,8 @@ void queue_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, 
                            int out_width, bool relu) {
     const Linear layer{from, to, weight, bias, from_kinds, kinds, rows, in_width, out_width, relu};
     TANDEM_LAUNCH("dqn linear", linear,
-                  dim3(cuts(out_width, kTileColumns), kinds * cuts(rows, kTileRows), shape.sets()),
-                  dim3(kDepthGroups * kTileThreads), stream, shape, w, layer);
+                  dim3(cuts(out_width, kTileColumns), kinds * cuts(rows, kTileRows), shape.sets()), dim3(kTileThreads),
+                  stream, shape, w, layer);
   };
   const auto norm = [&](float* sums, float* out, float* inverse, int64_t scale, int64_t shift, int width,
                         uint32_t site) {

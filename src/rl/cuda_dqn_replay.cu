@@ -22,56 +22,117 @@ __device__ void set_priority(const DqnShape& shape, int64_t* tree, int64_t leaf,
   }
 }
 
-constexpr int kStoreThreads = 256;
+constexpr int kStoreThreads = 256, kStoreWarps = kStoreThreads / 32;
+
+__device__ int64_t row_before(int64_t place, int64_t back, int64_t rows) {
+  return place >= back ? place - back : place - back + rows;
+}
+
+// What a thread's environment did, all of it fetched at once.
+struct Done {
+  float reward = 0, sum = 0;
+  int32_t action = 0;
+  int reach = 0;  // rows of this episode before this one
+  End end = End::kNone;
+  int64_t now = 0, place = 0;
+
+  __device__ Done(const DqnShape& shape, const DqnWork& work, const DqnShard& shard, int set, int first) {
+    const int e = first + static_cast<int>(threadIdx.x);
+    if (e >= shape.environments) return;
+    const int64_t at = int64_t{set} * shape.environments + e;
+    now = shard.written[e];
+    reward = work.rewards[at];
+    action = work.actions[at];
+    end = static_cast<End>(work.ends[at]);
+    sum = shard.returns[e] + reward;
+    place = now % shape.rows;
+    reach = static_cast<int>(now < shape.n_step ? now : shape.n_step);
+#pragma unroll 4
+    for (int back = 1; back <= shape.n_step; ++back) {  // no break: they are fetched together
+      if (back > now) continue;
+      const ReplayRow row = shard.rows[e * shape.rows + row_before(place, back, shape.rows)];
+      if ((row.end != End::kNone || row.closing) && reach >= back) reach = back - 1;
+    }
+  }
+};
 
 // One block a set: the last draws' priorities, then what the environments did (Replay::add; decide() has put the
 // observations into the rings).
 __global__ void __launch_bounds__(kStoreThreads) store(DqnShape shape, DqnWork work) {
-  __shared__ int32_t drawn[kMostCardBatch];
-  const int set = blockIdx.x;
+  __shared__ int32_t drawn[kMostCardBatch];   // rows of this shard's draws, in the draws' order
+  __shared__ int16_t number[kMostCardBatch];  // which draws they are
+  __shared__ int counted[kStoreWarps];
+  __shared__ float returned[kStoreThreads];
+  __shared__ bool over[kStoreThreads];
+  const int set = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const DqnJob& job = work.jobs[set / shape.count];
   const DqnShard& shard = work.shards[set];
-  for (int k = threadIdx.x; k < shape.batch; k += kStoreThreads) drawn[k] = shard.drawn[k];
-  __syncthreads();
-  for (int k = threadIdx.x; k < shape.batch; k += kStoreThreads) {
-    const int32_t row = drawn[k];
-    const float error = job.errors[k];
-    if (row < 0 || !(error >= 0)) continue;  // NaN neither
-    bool last = true;                        // of the draws of this row: it is the one whose error stays
-    for (int other = k + 1; other < shape.batch; ++other) last = last && drawn[other] != row;
-    if (last) set_priority(shape, shard.tree, row, priority_of(error, shape.alpha));
+  Done done(shape, work, shard, set, 0);
+  int own = 0;  // draws of this shard
+  for (int first = 0; first < shape.batch; first += kStoreThreads) {
+    const int k = first + static_cast<int>(threadIdx.x);
+    const int32_t row = k < shape.batch ? shard.drawn[k] : -1;
+    const unsigned with = __ballot_sync(kWholeWarp, row >= 0);
+    if (lane == 0) counted[warp] = __popc(with);
+    __syncthreads();
+    int at = own + __popc(with & ((1u << lane) - 1));
+    for (int w = 0; w < kStoreWarps; ++w) {
+      if (w < warp) at += counted[w];
+      own += counted[w];
+    }
+    if (row >= 0) {
+      drawn[at] = row;
+      number[at] = static_cast<int16_t>(k);
+    }
+    __syncthreads();
+  }
+  for (int first = 0; first < own; first += kStoreThreads) {
+    // Lane l takes draw first + 8 l + warp. Of several draws of one row, the last one's error stays: each warp looks at
+    // its draws one by one, 32 others at a time.
+    int32_t row = -1;
+    float error = -1.0f;
+    for (int l = 0; l < 32; ++l) {
+      const int mine = first + l * kStoreWarps + warp;
+      if (mine >= own) break;
+      const int32_t sought = drawn[mine];
+      bool again = false;
+      for (int other = mine + 1 + lane; other < own; other += 32) again = again || drawn[other] == sought;
+      const bool last = __ballot_sync(kWholeWarp, again) == 0;
+      if (lane != l) continue;
+      row = last ? sought : -1;
+      error = job.errors[number[mine]];
+    }
+    if (row >= 0 && error >= 0) set_priority(shape, shard.tree, row, priority_of(error, shape.alpha));  // NaN: not
   }
   __syncthreads();
   const int64_t top = job.tops[0];
-  for (int e = threadIdx.x; e < shape.environments; e += kStoreThreads) {
-    const int64_t at = int64_t{set} * shape.environments + e, now = shard.written[e];
-    const int64_t leaf = e * shape.rows + now % shape.rows;
-    const End end = static_cast<End>(work.ends[at]);
-    const float sum = shard.returns[e] + work.rewards[at];
-    work.ended[at] = end != End::kNone;
-    work.ended_returns[at] = sum;
-    shard.returns[e] = end != End::kNone ? 0.0f : sum;
-    set_priority(shape, shard.tree, leaf, 0);
-    shard.rows[leaf] = {work.rewards[at], work.actions[at], end, 0};
-    shard.written[e] = now + 1;
-    for (int64_t back = 0; back <= shape.n_step && back <= now; ++back) {
-      const int64_t row = e * shape.rows + (now - back) % shape.rows;
-      if (back > 0 && (shard.rows[row].end != End::kNone || shard.rows[row].closing)) break;
-      if (end != End::kNone || back == shape.n_step) set_priority(shape, shard.tree, row, top);
-    }
-  }
-  __syncthreads();
-  if (threadIdx.x != 0) return;
   float returns = 0;
   int64_t episodes = 0;
-  const int64_t first = int64_t{set} * shape.environments;
-#pragma unroll 16
-  for (int e = 0; e < shape.environments; ++e) {
-    const float sum = work.ended_returns[first + e];
-    const bool ended = work.ended[first + e];
-    returns = ended ? returns + sum : returns;
-    episodes += ended;
+  for (int first = 0; first < shape.environments; first += kStoreThreads) {
+    if (first > 0) done = Done(shape, work, shard, set, first);
+    if (const int e = first + static_cast<int>(threadIdx.x); e < shape.environments) {
+      const End end = done.end;
+      const int64_t ring = e * shape.rows, leaf = ring + done.place;
+      over[threadIdx.x] = end != End::kNone;
+      returned[threadIdx.x] = done.sum;
+      shard.returns[e] = end != End::kNone ? 0.0f : done.sum;
+      set_priority(shape, shard.tree, leaf, 0);
+      shard.rows[leaf] = {done.reward, done.action, end, 0};
+      shard.written[e] = done.now + 1;
+      for (int back = 0; back <= done.reach; ++back)
+        if (end != End::kNone || back == shape.n_step)
+          set_priority(shape, shard.tree, ring + row_before(done.place, back, shape.rows), top);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0)
+      for (int i = 0; i < kStoreThreads && first + i < shape.environments; ++i)
+        if (over[i]) {
+          returns = returns + returned[i];
+          ++episodes;
+        }
+    __syncthreads();
   }
+  if (threadIdx.x != 0) return;
   work.shard_returns[set] = returns;
   work.shard_episodes[set] = episodes;
 }
@@ -101,15 +162,19 @@ __device__ int64_t find(const DqnShape& shape, const int64_t* tree, int64_t at) 
 // Replay::take by a warp.
 __device__ Transition take(const DqnShape& shape, const DqnShard& shard, int64_t row, float* before, float* after) {
   const int lane = threadIdx.x % 32;
-  const int64_t base = row / shape.rows * shape.rows;
-  Transition t{0, 1, shard.rows[row].action};
+  const int64_t base = int64_t{static_cast<uint32_t>(row) / static_cast<uint32_t>(shape.rows)} * shape.rows;
+  const int64_t last = base + shape.rows;
+  // Lane k has the k-th row from here, so that they are fetched together (kMostCardSteps).
+  const int64_t mine = row + lane < last ? row + lane : row + lane - shape.rows;
+  const ReplayRow own = lane < shape.n_step ? shard.rows[mine] : ReplayRow{};
+  Transition t{0, 1, __shfl_sync(kWholeWarp, own.action, 0)};
   int64_t at = row;
   for (int k = 0; k < shape.n_step; ++k) {
-    t.reward = t.reward + t.discount * shard.rows[at].reward;
+    t.reward = t.reward + t.discount * __shfl_sync(kWholeWarp, own.reward, k);
     t.discount = t.discount * shape.gamma;
-    const End end = shard.rows[at].end;
+    const End end = static_cast<End>(__shfl_sync(kWholeWarp, static_cast<int>(own.end), k));
     if (end == End::kOver) t.discount = 0;
-    at = at + 1 == base + shape.rows ? base : at + 1;
+    at = at + 1 == last ? base : at + 1;
     if (end != End::kNone) break;
   }
   const float* const first = shard.seen + row * shape.state;

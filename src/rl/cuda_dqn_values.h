@@ -21,13 +21,16 @@ __device__ inline void values_of(const DqnShape& shape, const DqnPlaces& places,
   float worth = 0;
 #pragma unroll
   for (int a = 0; a < kMostCardActions; ++a) q[a] = 0;
-#pragma unroll 4
-  for (int i = lane; i < shape.head; i += 32) {
-    worth = fmaf(both[i], value[i], worth);
-    const float x = both[shape.head + i];
+  const auto fours = [](const float* at) { return *reinterpret_cast<const float4*>(at); };
+  const auto dot = [](float4 x, float4 y, float sum) {
+    return fmaf(x.w, y.w, fmaf(x.z, y.z, fmaf(x.y, y.y, fmaf(x.x, y.x, sum))));
+  };
+  for (int i = 4 * lane; i < shape.head; i += 128) {
+    const float4 x = fours(both + shape.head + i);
+    worth = dot(fours(both + i), fours(value + i), worth);
 #pragma unroll
-    for (int a = 0; a < kMostCardActions; ++a)
-      if (a < shape.actions) q[a] = fmaf(x, advantage[a * shape.head + i], q[a]);
+    for (int a = 0; a < kMostCardActions; ++a)  // no branch: they are fetched together
+      q[a] = dot(x, fours(advantage + (a < shape.actions ? a : 0) * shape.head + i), q[a]);
   }
   worth = warp_sum(worth) + net[places.value_bias];
   float mean = 0;

@@ -2,8 +2,8 @@
 //
 // Everything of a shard lies on the card. A launch serves any number of shards and of jobs (a job is one agent): what a
 // row, a draw or a weight becomes never depends on how many others are in the launch. All sums run in orders that the
-// code fixes, with explicit fused multiply-adds and no library, so the kernels give the same bits when they are
-// compiled for the CPU (kernels/cuda_on_cpu.h), where tests compare them with dueling_cpu.h and replay.h.
+// code fixes, with no library. The kernels compile for the CPU too (kernels/cuda_on_cpu.h), where tests compare them
+// with dueling_cpu.h and replay.h: the same bits but for the matrix products (cuda_dqn_products.h).
 #pragma once
 
 #include <cstdint>
@@ -42,12 +42,17 @@ struct DqnShape {
   float gamma = 1, epsilon_norm = 1e-5f, target_rate = 0;
   double alpha = 0, dropout = 0;
   int32_t merges[32] = {};  // sums of shards along the tree: how many are joined after each (see Stack)
+  struct Join {
+    int8_t to, from;
+  };
+  Join joins[32] = {};  // the same as a list: to = to + from; shard 0 has the sum in the end
   int sets() const { return jobs * count; }
 };
 inline constexpr int kMostCardActions = 16;
 inline constexpr int kMostCardWidth = 1024;  // of a hidden layer
 inline constexpr int kMostCardBatch = 4096;
-inline constexpr int kMostCardDepth = 4;  // of the sums that wait while others are made
+inline constexpr int kMostCardSteps = 32;  // of an n-step return
+inline constexpr int kMostCardDepth = 4;   // of the sums that wait while others are made
 
 // Where a job's tensors begin in its flat vector of weights; gradients lie alike.
 struct DqnPlaces {
@@ -93,8 +98,8 @@ struct DqnWork {
   const CardSet* worlds;   // [set]
   const DqnOrder* order;
   // acting: [set][environments]
-  float *observed, *rewards, *ended_returns;
-  int32_t *actions, *ends, *ended;
+  float *observed, *rewards;
+  int32_t *actions, *ends;
   // drawn: [set][...]
   float* states;             // [2][piece][state]: before, after
   float *reward, *discount;  // [piece]

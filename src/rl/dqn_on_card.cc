@@ -52,6 +52,7 @@ std::unique_ptr<DqnOnCard> DqnOnCard::make(Dqn& dqn, std::string* why) {
   if (s.net.hidden.size() != 2) return no("other than two hidden layers");
   if (s.shards > 32) return no("more than 32 shards");
   if (s.batch_size > kMostCardBatch) return no("a batch above 4096");
+  if (s.n_step > kMostCardSteps) return no("n_step above 32");
   const auto* const kernels = static_cast<const DqnKernels*>(card()->part("dqn"));
   if (!kernels) return no("a card library without them");
   const auto odd = [](int64_t width) { return width % 4 != 0; };
@@ -93,7 +94,19 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
        .alpha = s.alpha,
        .dropout = s.net.dropout};
   h.levels = PriorityTree::places(dqn_.shape_.leaves(), h.level_first);
-  if (count > 1) merges_of(count, h.merges);
+  if (count > 1) {
+    merges_of(count, h.merges);
+    std::vector<int8_t> waiting;
+    DqnShape::Join* join = h.joins;
+    for (int s = 0; s < count; ++s) {
+      waiting.push_back(static_cast<int8_t>(s));
+      for (int m = 0; m < h.merges[s]; ++m) {
+        const int8_t from = waiting.back();
+        waiting.pop_back();
+        *join++ = {waiting.back(), from};
+      }
+    }
+  }
 
   const std::string prefix = jobs > 1 ? dqn_.agents_[0].name + "." : "";
   const auto place = [&](const std::string& name) {
@@ -118,10 +131,8 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
   const int64_t passing = std::max(playing, 3 * learning);
   w.observed = floats(playing * h.state);
   w.rewards = floats(playing);
-  w.ended_returns = floats(playing);
   w.actions = ints(playing);
   w.ends = ints(playing);
-  w.ended = ints(playing);
   w.states = floats(2 * learning * h.state);
   w.reward = floats(learning);
   w.discount = floats(learning);

@@ -12,11 +12,17 @@
 
 namespace tandem {
 
-// Where draw k of `count` falls in [0, total). total < 2^62; total may be smaller than count.
+// Where draw k of `count` falls in [0, total). total < 2^62, count < 2^31; total may be smaller than count.
 TANDEM_HD int64_t place_of_draw(const RandomKey& key, int64_t k, int64_t count, int64_t total) {
   using Wide = unsigned __int128;
-  const uint64_t low = static_cast<uint64_t>(Wide(total) * Wide(k) / Wide(count));
-  const uint64_t high = static_cast<uint64_t>(Wide(total) * Wide(k + 1) / Wide(count));
+  const uint64_t parts = static_cast<uint64_t>(count), each = static_cast<uint64_t>(total) / parts,
+                 rest = static_cast<uint64_t>(total) - each * parts;
+  const auto edge = [&](int64_t i) {  // floor(total * i / count), without wide divisions: a card has none
+    const uint64_t more = rest * static_cast<uint64_t>(i);
+    return each * static_cast<uint64_t>(i) +
+           (more >> 32 ? more / parts : static_cast<uint32_t>(more) / static_cast<uint32_t>(parts));
+  };
+  const uint64_t low = edge(k), high = edge(k + 1);
   const uint64_t bits = (uint64_t{random_u32(key, 2 * k)} << 32) | random_u32(key, 2 * k + 1);
   return static_cast<int64_t>(low + static_cast<uint64_t>((Wide(bits) * Wide(high - low)) >> 64));
 }

@@ -20,8 +20,23 @@ TANDEM_HD double exact_exp(double x) {
   const int64_t k = static_cast<int64_t>(turns < 0.0 ? turns - 0.5 : turns + 0.5);
   const double n = static_cast<double>(k);
   const double r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;  // |r| < 0.35
-  double sum = 1.0;
-  for (int i = 14; i > 0; --i) sum = 1.0 + sum * r / static_cast<double>(i);
+  constexpr double kFactors[] = {1.0,
+                                 1.0,
+                                 1.0 / 2,
+                                 1.0 / 6,
+                                 1.0 / 24,
+                                 1.0 / 120,
+                                 1.0 / 720,
+                                 1.0 / 5040,
+                                 1.0 / 40320,
+                                 1.0 / 362880,
+                                 1.0 / 3628800,
+                                 1.0 / 39916800,
+                                 1.0 / 479001600,
+                                 1.0 / 6227020800,
+                                 1.0 / 87178291200};
+  double sum = kFactors[14];
+  for (int i = 13; i >= 0; --i) sum = kFactors[i] + sum * r;
   const uint64_t bits = static_cast<uint64_t>(k + 1023) << 52;
   double scale;
   __builtin_memcpy(&scale, &bits, sizeof scale);

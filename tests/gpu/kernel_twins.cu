@@ -273,12 +273,13 @@ void group_twins(Report& report) {
         Pair<UpdatePlan> plans(std::vector<UpdatePlan>(static_cast<size_t>(groups)), 0), plan({UpdatePlan{}}, 0);
         Pair<UpdatePiece> pieces(table, 0);
         Pair<double> scratch(std::vector<double>(static_cast<size_t>(groups * cuda::norm_scratch_doubles(n))), 0);
+        Pair<unsigned> arrived({0u}, 0);
         const int count = static_cast<int>(table.size());
         Device& cpu = cpu_device();
         cpu.plan_groups(plans.host(), plan.host(), orders.host(), g.host(), n, groups, nullptr, 0);
         cpu.adam_update(p.host(), g.host(), m.host(), v.host(), pieces.host(), count, all, orders.host(), plans.host());
         cuda::plan_groups(plans.device(), plan.device(), orders.device(), g.device(), n, groups, nullptr, 0,
-                          scratch.device(), nullptr);
+                          scratch.device(), arrived.device(), nullptr);
         cuda::adam_update(p.device(), g.device(), m.device(), v.device(), pieces.device(), count, all, orders.device(),
                           plans.device(), nullptr);
         UpdatePlan found;
