@@ -110,7 +110,7 @@ check_system() {
 # ---- 2. Debian packages ----------------------------------------------------------------------------------------------
 
 BUILD_PACKAGES="g++ make ccache python3 python3-venv ca-certificates libfmt-dev nlohmann-json3-dev libtomlplusplus-dev
-  libcli11-dev libsqlite3-dev libssl-dev libxxhash-dev libgtest-dev libgloo-dev"
+  libcli11-dev libncurses-dev libsqlite3-dev libssl-dev libxxhash-dev libgtest-dev libgloo-dev"
 
 missing_packages() { # prints those of its arguments that are not installed
   local installed

@@ -14,6 +14,15 @@ struct Override {
   std::string key, value, source;
 };
 
+// Of `tandem monitor`.
+struct MonitorArguments {
+  bool snapshot = false, csv = false, prometheus = false, web = false, no_history = false;
+  std::optional<double> interval;  // seconds
+  std::optional<int64_t> count;
+  std::string host = "127.0.0.1", token_file, history;
+  int64_t port = 0;
+};
+
 struct Arguments {
   std::vector<std::string> command;   // {"runs", "list"}; empty: none was given
   std::vector<std::string> subjects;  // recipe, run, path, metric or shell
@@ -28,6 +37,7 @@ struct Arguments {
   bool dry_run = false, quick = false, origin = false, force = false;
   bool ensemble = false, strict = false, full = false, print_timer = false;
   bool help = false, version = false;
+  MonitorArguments monitor;
 };
 
 // Throws ConfigError that suggests the nearest command or flag. With --help or --version anywhere, nothing else is

@@ -15,6 +15,7 @@
 #include "launch/fault_book.h"
 #include "launch/growth.h"
 #include "launch/launcher.h"
+#include "launch/live_state.h"
 #include "launch/plane.h"
 #include "launch/requests.h"
 #include "launch/run_record.h"
@@ -64,6 +65,7 @@ class Launcher {
   // ---- time, signals, requests ----
   void tick();
   void measure(double now);
+  void show(double now);
   void handle(int signal);
   void stop_with(int code);
   int watch();  // the loop
@@ -84,6 +86,7 @@ class Launcher {
   std::unique_ptr<RequestBox> requests_;
   Growth growth_;
   StallWatch stalls_;
+  LiveState live_;
   std::optional<Error> fatal_;
 
   uint64_t snapshots_in_generation_ = 0;
