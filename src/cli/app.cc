@@ -246,12 +246,17 @@ class AppBuilder {
   void add_weights(CLI::App* root) {
     auto* digest = command(root, "digest", "SHA-256 of the weights, and the kind of machine that made them",
                            {{"digest last", "the newest checkpoint of the newest run"},
+                            {"digest last --agent analysis", "of one agent of a run that has several"},
                             {"digest model.safetensors", "any safetensors file"}});
     subject(digest, "path", "run, checkpoint folder or .safetensors file", 0, 1);
+    digest->add_option("--agent", arguments_.agent, "of this agent alone")->type_name("name");
     auto* exported = command(root, "export", "writes the weights of a run to one safetensors file",
                              {{"export last", "newest checkpoint, into this folder"},
+                              {"export last --agent analysis", "one agent of a run that has several"},
                               {"export last --step 200 --output net.safetensors", "one checkpoint, by name"}});
     subject(exported, "run", "run or checkpoint folder", 0, 1);
+    exported->add_option("--agent", arguments_.agent, "this agent alone, its weights named as in a run of its own")
+        ->type_name("name");
     exported->add_option("-o,--output", arguments_.output, "file to write [<run>-step-<n>.safetensors]")
         ->type_name("file");
     exported->add_option("--step", arguments_.step, "the checkpoint of this step [the newest]")->type_name("n");
@@ -356,6 +361,8 @@ const std::vector<SettingFlag>& setting_flags() {
       {"--strategy", "strategy", "word",
        "of web-test: agents (one a device), ddp (each on all), ensemble (three of each)"},
       {"--assignment", "assignment", "word", "of web-test: auto, balanced, specialized, hierarchical"},
+      {"--together", "together", "word",
+       "of web-test: agents side by side in one run: auto (where a card is alone), on, off"},
       {"--agents", "agents", "list", "of web-test: those to train, in this order"},
       {"--assign", "assign", "list", "of web-test: devices that agents begin on: analysis=0,evolution=1"},
       {"--env", "env.id", "name", "environment of recipe dqn: gym:CartPole-v1, my_module:MyEnv"},

@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -76,11 +75,7 @@ void MetricsTail::look(JobStatus& status) {
       status.step = 0;
       parser_ = std::make_unique<MetricsParser>([this](const StepRecord& record) {
         status_->step = record.step;
-        if (std::isfinite(record.loss)) status_->loss = record.loss;
-        for (const auto& [name, value] : record.metrics) {
-          if (name == "score" && std::isfinite(value)) status_->score = value;
-          if (name == "average_return" && std::isfinite(value)) status_->average_return = value;
-        }
+        take_record(record, *status_);
       });
     }
     status_ = &status;

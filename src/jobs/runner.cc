@@ -16,6 +16,7 @@
 #include "jobs/set_display.h"
 #include "launch/requests.h"
 #include "launch/signal_queue.h"
+#include "telemetry/event_log.h"
 
 namespace tandem {
 namespace {
@@ -28,6 +29,8 @@ constexpr double kSettleSeconds = 1.5;  // after a change of devices, before spe
 constexpr double kMeasureSeconds = 3;   // the shortest that counts as measured
 constexpr double kAnswerSeconds = 3;    // for a job to answer a request
 constexpr double kRetrySeconds = 1;     // after it refused
+constexpr double kJoinPatience = 60;    // for a joiner that its job's launcher has promised
+constexpr double kNewReading = 0.5;     // weight of the newest in what starts and joins cost
 constexpr int kMostRestarts = 3;
 
 // A job that ended so would end so again.
@@ -55,7 +58,25 @@ struct Live {  // beside the JobStatus of a job
   double asked_again = 0;            // not before this time
   double first_step_after = -1;      // seconds from its start
   std::map<int, double> since = {};  // device -> when it came
+
+  struct Asked {  // the last request for joiners
+    double at = 0;
+    int64_t step = 0;
+    int joined_before = 0;    // as joined_so_far() counts
+    double steps_per_second;  // at that time; 0: not measured
+  };
+  Asked asked = {};
 };
+
+// How many workers have joined the run of a job since it began.
+int joined_so_far(const std::filesystem::path& dir) {
+  int count = 0;
+  for (const RunEvent& event : read_events(dir / "events.jsonl"))
+    if (event.kind == "plan" && event.text.ends_with(" joins")) ++count;
+  return count;
+}
+
+void mix(double& known, double reading) { known += kNewReading * (reading - known); }
 
 class SetRunner {
  public:
@@ -71,6 +92,7 @@ class SetRunner {
   void release(int j);
   void look();
   void look_at(int j);
+  bool look_for_joiners(int j);
   void bury(int j);
   void handle(int signal);
   void stop(int code, const std::string& why);
@@ -89,7 +111,6 @@ class SetRunner {
   double begin_ = monotonic_seconds(), looked_ = -1, planned_ = -1, noted_ = 0;
   int interrupts_ = 0, stop_code_ = 0;
   bool forecast_made_ = false;
-  double join_seconds_ = 0;
 };
 
 SetRunner::SetRunner(SetRequest request)
@@ -146,6 +167,7 @@ std::vector<PlannedJob> SetRunner::planned() const {
 
 void SetRunner::plan() {
   planned_ = now();
+  request_.schedule.combine_share = request_.estimate.combine_share();
   for (const Move& move : next_moves(planned(), request_.estimate.speeds(), request_.schedule)) {
     if (move.join)
       join(move.job, move.devices);
@@ -187,8 +209,14 @@ void SetRunner::start(int j, const std::vector<int>& devices) {
 void SetRunner::join(int j, const std::vector<int>& devices) {
   const SetJob& job = request_.jobs[static_cast<size_t>(j)];
   Live& live = live_[static_cast<size_t>(j)];
-  if (now() < live.asked_again) return;
+  if (now() < live.asked_again || !live.joining.empty()) return;
   live.asked_again = now() + kRetrySeconds;
+  const JobStatus& before = status_[static_cast<size_t>(j)];
+  const double window = now() - live.window;
+  live.asked = {now(), before.step, joined_so_far(job.dir),
+                live.window_step >= 0 && window >= kMeasureSeconds
+                    ? static_cast<double>(before.step - live.window_step) / window
+                    : 0};
   nlohmann::json answer;
   try {
     answer =
@@ -206,7 +234,6 @@ void SetRunner::join(int j, const std::vector<int>& devices) {
     live.since[device] = now();
     status.devices.push_back(request_.devices[static_cast<size_t>(device)].name());
   }
-  live.asked_again = now() + request_.schedule.join_seconds + kRetrySeconds;
 }
 
 // Its devices are free from now on.
@@ -220,6 +247,25 @@ void SetRunner::release(int j) {
 
 // ---- how far they are ----
 
+// True when those who were asked for work. What it took is what the next join is thought to take.
+bool SetRunner::look_for_joiners(int j) {
+  Live& live = live_[static_cast<size_t>(j)];
+  if (live.joining.empty()) return false;
+  const int came = joined_so_far(request_.jobs[static_cast<size_t>(j)].dir) - live.asked.joined_before;
+  const double took = now() - live.asked.at;
+  const bool all = came >= static_cast<int>(live.joining.size());
+  if (!all && took < kJoinPatience) return false;
+  for (const auto& joiner : live.joining) live.devices.push_back(joiner.device);
+  live.joining.clear();
+  if (!all) return true;
+  mix(request_.schedule.join_seconds, took);
+  if (live.asked.steps_per_second > 0) {
+    const auto steps = static_cast<double>(status_[static_cast<size_t>(j)].step - live.asked.step);
+    mix(request_.schedule.hold_seconds, std::clamp(took - steps / live.asked.steps_per_second, 0.0, took));
+  }
+  return true;
+}
+
 void SetRunner::look_at(int j) {
   Live& live = live_[static_cast<size_t>(j)];
   JobStatus& status = status_[static_cast<size_t>(j)];
@@ -228,20 +274,11 @@ void SetRunner::look_at(int j) {
   if (live.first_step_after < 0) {
     if (status.step <= before || now() - live.started < 0.1) return;
     live.first_step_after = now() - live.started;
+    mix(request_.schedule.start_seconds, live.first_step_after);
     live.window = now();
     live.window_step = -1;
   }
-  bool joined = false;
-  for (auto it = live.joining.begin(); it != live.joining.end();) {
-    if (it->left > now()) {
-      ++it;
-      continue;
-    }
-    live.devices.push_back(it->device);
-    it = live.joining.erase(it);
-    joined = true;
-  }
-  if (joined) live.window = now(), live.window_step = -1;
+  if (look_for_joiners(j)) live.window = now(), live.window_step = -1;
   if (live.window_step < 0) {
     if (now() - live.window < kSettleSeconds || status.step == before) return;
     live.window = now();
@@ -402,6 +439,8 @@ SetOutcome SetRunner::run() {
   draw(true);
   outcome_.seconds = now();
   outcome_.models = request_.estimate.models();
+  request_.schedule.combine_share = request_.estimate.combine_share();
+  outcome_.schedule = request_.schedule;
   outcome_.code = stop_code_;
   outcome_.status = stop_code_ ? "stopped" : "done";
   bool all_done = true;
