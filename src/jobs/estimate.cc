@@ -14,7 +14,7 @@ constexpr double kCoreFlops = 5e10, kCardFlops = 2e12;
 // arithmetic.
 constexpr double kReading = 0.02, kDevice = 0.08, kJob = 0.06;
 constexpr int kRounds = 40;          // of the fit; each sets every number to its best, the others given
-constexpr double kMostShare = 0.6;   // lost on agreeing: more is a hiccup of the machine
+constexpr double kMostShare = 0.9;   // lost on agreeing: more is a hiccup of the machine
 constexpr double kNewReading = 0.5;  // weight of the newest in what is lost on agreeing
 
 bool is_cpu(const std::string& model) { return model == "cpu"; }
