@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "jobs/schedule.h"
 
@@ -48,7 +49,7 @@ void Estimate::measured(int job, const std::vector<int>& devices, double steps_p
   for (const int device : devices) used.push_back(all[static_cast<size_t>(device)]);
   const double free = alone->second * work_rate(shards_[static_cast<size_t>(job)], used, 0);
   const double share = std::clamp(1 - steps_per_second / free, 0.0, kMostShare);
-  combine_share_ += kNewReading * (share - combine_share_);
+  combine_share_ += (std::exchange(share_measured_, true) ? kNewReading : 1) * (share - combine_share_);
 }
 
 void Estimate::assume(const std::string& model, double flops_per_second) {

@@ -70,6 +70,7 @@ class SetRunner {
   void start(int j, const std::vector<int>& devices);
   void join(int j, const std::vector<int>& devices);
   void release(int j);
+  void note_device(int j, int device);
   void look();
   void look_at(int j);
   bool look_for_joiners(int j);
@@ -167,6 +168,12 @@ void SetRunner::plan() {
   }
 }
 
+void SetRunner::note_device(int j, int device) {
+  std::vector<std::string>& names = status_[static_cast<size_t>(j)].devices;
+  const std::string name = request_.devices[static_cast<size_t>(device)].name();
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+}
+
 void SetRunner::start(int j, const std::vector<int>& devices) {
   const SetJob& job = request_.jobs[static_cast<size_t>(j)];
   Live& live = live_[static_cast<size_t>(j)];
@@ -190,9 +197,7 @@ void SetRunner::start(int j, const std::vector<int>& devices) {
   live.joining.clear();
   for (const int device : devices) {
     live.since[device] = now();
-    const std::string name = request_.devices[static_cast<size_t>(device)].name();
-    if (std::find(status.devices.begin(), status.devices.end(), name) == status.devices.end())
-      status.devices.push_back(name);
+    note_device(j, device);
   }
   display_.say(fmt::format("{} {} on {}", job.name, status.step > 0 ? "goes on" : "begins", device_names(devices)));
 }
@@ -224,11 +229,10 @@ void SetRunner::join(int j, const std::vector<int>& devices) {
   live.asked.ranks = answer.value("ranks", std::vector<int>());
   ++outcome_.joins;
   display_.say(fmt::format("{} {} {}", device_names(devices), devices.size() == 1 ? "joins" : "join", job.name));
-  JobStatus& status = status_[static_cast<size_t>(j)];
   for (const int device : devices) {
     live.joining.push_back({device, now() + request_.schedule.join_seconds});
     live.since[device] = now();
-    status.devices.push_back(request_.devices[static_cast<size_t>(device)].name());
+    note_device(j, device);
   }
 }
 
