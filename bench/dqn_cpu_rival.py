@@ -163,7 +163,7 @@ def compare(build):
 def ours(build, workers, steps):
     """Microseconds of each step, those at the start left out."""
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([build / "bin" / "tandem", "train", "web-agent", "--set", "agent=analysis", "--set", "environments=1",
+        done = subprocess.run([build / "bin" / "tandem", "train", "web-agent", "--set", "agent=analysis", "--set", "net.dropout=0.2", "--set", "environments=1",
                                "--set", f"learning_starts={CAPACITY}", "--set", f"capacity={CAPACITY}", "--steps", str(steps + 50),
                                "--devices", f"cpu:{workers}", "--checkpoint-every", "never", "--run-dir", folder + "/run", "--json"],
                               capture_output=True, text=True)

@@ -75,7 +75,7 @@ struct Update {
     }
     return loss;
   }
-  NetSettings settings;
+  NetSettings settings{.dropout = 0.2};
   std::shared_ptr<DuelingNetImpl> net, target;
   at::Tensor before, after, reward, discount, weight, action;
   std::unique_ptr<DuelingCpu> by_hand;
@@ -137,6 +137,7 @@ void measure() {
 void whole_steps(int64_t steps) {
   WebAgentSettings settings;
   settings.agent = "analysis";
+  settings.net.dropout = 0.2;
   settings.environments = 1;
   settings.learning_starts = settings.capacity;
   settings.check();
