@@ -1,5 +1,6 @@
 #include "rl/priority_tree.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace tandem {
@@ -48,8 +49,18 @@ int64_t PriorityTree::find(int64_t at) const {
   int64_t index = 0;
   for (int level = levels_ - 2; level >= 0; --level) {
     index <<= kFanBits;
-    const int64_t* sums = memory_.data() + first_[level];
-    while (at >= sums[index]) at -= sums[index++];
+    const int64_t* const sums = memory_.data() + first_[level] + index;
+    // All of them, instead of a branch that would be guessed wrong at every level.
+    const int64_t count = std::min(kFan, first_[level + 1] - first_[level] - index);
+    int64_t passed = 0, before = 0, sum = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      sum += sums[i];
+      const bool beyond = at >= sum;
+      passed += beyond;
+      before = beyond ? sum : before;
+    }
+    index += passed;
+    at -= before;
   }
   return index;
 }
