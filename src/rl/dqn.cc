@@ -323,16 +323,19 @@ void Dqn::serve(int index, ShardContext& context) {
     if (!letter.empty()) context.send(static_cast<int>(learner), std::exchange(letter, {}));
     letter.reserve(static_cast<size_t>(each) * bytes);
   };
-  for (int64_t k = draws.first; k < draws.last; ++k) {
-    const int64_t place = draws.place(key, k, s_.batch_size);
-    if (place < 0) continue;
-    const int64_t row = store.priorities().find(place);
-    drawn[k] = static_cast<int32_t>(row);
-    store.fetch_ahead(row);  // they lie far apart in memory: all are on their way before the first is read
+  std::vector<int64_t> own, rows;  // draws of this shard, and where they fall
+  for (int64_t k = draws.first; k < draws.last; ++k)
+    if (const int64_t place = draws.place(key, k, s_.batch_size); place >= 0) {
+      own.push_back(k);
+      rows.push_back(place);
+    }
+  store.priorities().find_all(rows);
+  for (size_t i = 0; i < own.size(); ++i) {
+    drawn[own[i]] = static_cast<int32_t>(rows[i]);
+    store.fetch_ahead(rows[i]);  // they lie far apart in memory: all are on their way before the first is read
   }
-  for (int64_t k = draws.first; k < draws.last; ++k) {
+  for (const int64_t k : own) {
     const int64_t row = drawn[k];
-    if (row < 0) continue;
     if (k / each != learner) send();
     learner = k / each;
     letter.resize(letter.size() + bytes);
