@@ -27,12 +27,14 @@ __attribute__((always_inline)) inline void make_batch(uint32_t* __restrict words
 #if defined(__x86_64__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"  // g++ 12 says it of its own <immintrin.h>
+#if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw")
+#endif
 // The same with eight blocks in a vector, each word in the low half of 64 bits: the multiplication that Philox wants
 // takes low halves and gives whole ones. What stands in the high halves does not matter.
-__attribute__((noinline)) void make_batch_avx512(uint32_t* words, const RandomKey& key, uint64_t first_block) {
+__attribute__((target("avx512f,avx512dq,avx512vl,avx512bw"), noinline)) void make_batch_avx512(uint32_t* words,
+                                                                                               const RandomKey& key,
+                                                                                               uint64_t first_block) {
   const PhiloxBlock counter = random_counter(key, first_block);
   if (counter.word[0] > UINT32_MAX - kBlocks) return make_batch(words, key, first_block);  // carries into word 3
   const __m512i m0 = _mm512_set1_epi64(kPhiloxMultiplier0), m1 = _mm512_set1_epi64(kPhiloxMultiplier1);
@@ -64,7 +66,6 @@ __attribute__((noinline)) void make_batch_avx512(uint32_t* words, const RandomKe
     _mm512_storeu_si512(words + 4 * b + 16, _mm512_permutex2var_epi64(low, second_half, high));
   }
 }
-#pragma GCC pop_options
 #pragma GCC diagnostic pop
 #endif
 
