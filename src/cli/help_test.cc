@@ -27,6 +27,7 @@ const std::vector<std::vector<std::string>> kCommands = {{},
                                                          {"report"},
                                                          {"doctor"},
                                                          {"gpus"},
+                                                         {"monitor"},
                                                          {"config"},
                                                          {"config", "show"},
                                                          {"recipes"},
@@ -93,6 +94,7 @@ TEST(Program, EveryReadingCommandAnswersInJsonWithASchema) {
   ASSERT_EQ(listed["runs"].size(), 2u);
   const std::string a = listed["runs"][0]["id"], b = listed["runs"][1]["id"];
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"version"},
+                                                                                     {"monitor"},
                                                                                      {"recipes"},
                                                                                      {"runs", "list"},
                                                                                      {"runs", "show", "last"},

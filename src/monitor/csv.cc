@@ -88,7 +88,8 @@ class Row {
   void number(Column column, const std::optional<T>& value) {
     if (!value) return;
     if constexpr (std::is_floating_point_v<T>) {
-      if (std::isfinite(*value)) cells_[column] = fmt::format(std::abs(*value) >= 1e5 ? "{:.0f}" : "{:.6g}", *value);
+      if (std::isfinite(*value))
+        cells_[column] = std::abs(*value) >= 1e5 ? fmt::format("{:.0f}", *value) : fmt::format("{:.6g}", *value);
     } else {
       cells_[column] = std::to_string(*value);
     }

@@ -44,7 +44,7 @@ TEST(MonitorCsv, HasAsManyCellsInEveryLineAsInItsHead) {
   std::getline(lines, line);
   const int columns = cells(line);
   int rows = 0;
-  while (std::getline(lines, line)) EXPECT_EQ(cells(line), columns) << line, ++rows;
+  for (; std::getline(lines, line); ++rows) EXPECT_EQ(cells(line), columns) << line;
   EXPECT_EQ(rows, 4);  // the machine, two GPUs, a run
 }
 

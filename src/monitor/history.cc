@@ -18,7 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kVersion = 1;
-constexpr double kFlushSeconds = 5, kPruneSeconds = 60;
+constexpr double kFlushSeconds = 5;
+constexpr int64_t kPruneSeconds = 60;
 constexpr size_t kMostWaiting = 20'000;  // points, while the file is locked by somebody
 
 struct SqliteError : std::runtime_error {
@@ -213,6 +214,7 @@ void History::flush() {
     write();
   } catch (const SqliteError& error) {
     if (error.code == SQLITE_BUSY || error.code == SQLITE_LOCKED) return;  // kept for the next time
+    if (error.code == SQLITE_FULL && make_room()) return;
     // A full disk, or a file that broke under us: what is shown matters more than what is kept.
     trouble_ = fmt::format("{}: {}", file_.string(), error.what());
     const bool broken = error.code == SQLITE_CORRUPT || error.code == SQLITE_NOTADB;
@@ -231,10 +233,10 @@ void History::write() {
       insert.bind(1, point.tier).bind(2, d.source(point.source)).bind(3, point.time).bind(4, point.values).step();
       insert.again();
     }
-    const double now = monotonic_seconds();
-    if (now - pruned_at_ >= kPruneSeconds || pruned_at_ == 0) {
-      prune(waiting_.back().time);
-      pruned_at_ = now;
+    const int64_t newest = waiting_.back().time;
+    if (std::abs(newest - pruned_at_) >= kPruneSeconds) {
+      prune(newest, 1);
+      pruned_at_ = newest;
     }
     d.run("COMMIT");
   } catch (...) {
@@ -245,7 +247,21 @@ void History::write() {
   waiting_.clear();
 }
 
-void History::prune(int64_t now) {
+// The file has its size: half of what is old goes. False if that does not help, as on a full disk.
+bool History::make_room() {
+  try {
+    database_->run("BEGIN IMMEDIATE");
+    prune(waiting_.back().time, 2);
+    database_->run("COMMIT");
+    write();
+    return true;
+  } catch (const SqliteError&) {
+    sqlite3_exec(database_->db, "ROLLBACK", nullptr, nullptr, nullptr);
+    return false;
+  }
+}
+
+void History::prune(int64_t now, int64_t least_share) {
   Database& d = *database_;
   std::vector<int64_t> sources;
   {
@@ -263,12 +279,12 @@ void History::prune(int64_t now) {
             .step();
     }
   };
-  cut(1);
+  cut(least_share);
   // Many runs in one week: the oldest goes first, so that there is always room for what happens now.
   const auto used = [&] {
     return static_cast<uint64_t>(d.number("PRAGMA page_count") - d.number("PRAGMA freelist_count")) * 4096;
   };
-  for (int64_t share = 2; share <= 64 && used() > most_bytes_ * 3 / 4; share *= 2) cut(share);
+  for (int64_t share = 2 * least_share; share <= 64 && used() > most_bytes_ * 3 / 4; share *= 2) cut(share);
   d.run(
       "DELETE FROM sources WHERE NOT EXISTS (SELECT 1 FROM points WHERE points.source = sources.id AND tier = 2)"
       " AND NOT EXISTS (SELECT 1 FROM points WHERE points.source = sources.id AND tier = 1)"

@@ -70,7 +70,8 @@ class History {
   void open(const std::filesystem::path& file);
   void put(const std::string& source, int64_t time, const std::vector<double>& values);
   void write();
-  void prune(int64_t now);
+  void prune(int64_t now, int64_t least_share);
+  bool make_room();
 
   uint64_t most_bytes_;
   std::filesystem::path file_;
@@ -78,7 +79,8 @@ class History {
   std::string trouble_;
   std::array<std::map<std::string, Mean>, kHistoryTiers.size()> means_;
   std::vector<Point> waiting_;
-  double flushed_at_ = 0, pruned_at_ = 0;
+  double flushed_at_ = 0;
+  int64_t pruned_at_ = 0;  // Unix
 };
 
 }  // namespace tandem

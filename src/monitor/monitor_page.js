@@ -58,7 +58,7 @@ function add(source, t, values) {
 function remember(x) {
   add("host", x.time, [x.host.cpu_percent, x.host.memory_used_bytes / 1e9]);
   for (const g of x.gpus) add("gpu:" + g.index, x.time, [g.utilisation_percent, g.memory_used_bytes / 1e9, g.power_w, g.temperature_c, g.sm_clock_mhz, g.fan_percent, g.pcie_rx_bytes_per_s / 1e9, g.pcie_tx_bytes_per_s / 1e9]);
-  for (const r of x.runs) if (r.status === "running") add("run:" + r.id, x.time, [r.window_loss, r.steps_per_s, r.samples_per_s]);
+  for (const r of x.runs) if (r.status === "running") add("run:" + r.id, x.time, [r.window_loss ?? (r.stalled ? undefined : r.loss), r.steps_per_s, r.samples_per_s]);
 }
 async function load() {
   const mine = ++loading;
@@ -97,7 +97,9 @@ function niceTicks(low, high, count) {
   for (let v = Math.ceil(low / step - 1e-9) * step; v <= high + step * 1e-9; v += step) out.push(Math.abs(v) < step * 1e-9 ? 0 : v);
   return out;
 }
-const timeStep = (seconds, count) => [60, 120, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800].find((s) => seconds / s <= count) || 172800;
+// Where less was measured than the range holds, all charts begin with the first of it.
+const shownSpan = (end) => Math.min(range[1], Math.max(60 * range[2], 1.02 * (end - Math.min(...Object.values(store).map((s) => s.t[0])))));
+const timeStep = (seconds, count) => [10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800].find((s) => seconds / s <= count) || 172800;
 
 function draw(chart) {
   const canvas = chart.canvas;
@@ -108,7 +110,8 @@ function draw(chart) {
   g.setTransform(k, 0, 0, k, 0, 0);
   g.clearRect(0, 0, w, h);
   const sources = chart.sources = sourcesOf(chart);
-  const end = Math.max(sample.time, ...sources.map((s) => store[s].t[store[s].t.length - 1])), begin = end - range[1];
+  const end = Math.max(sample.time, ...sources.map((s) => store[s].t[store[s].t.length - 1]));
+  const span = shownSpan(end), begin = end - span;
   let low = chart.low ?? Infinity, high = chart.high ?? -Infinity;
   for (const s of sources) {
     const { t, v } = store[s], values = v[chart.value];
@@ -119,8 +122,8 @@ function draw(chart) {
   if (!(high >= low)) { g.fillStyle = css("--soft"); g.textAlign = "center"; g.fillText("nothing measured yet", w / 2, h / 2); return; }
   if (high === low) { high += Math.abs(high) * .1 || 1; if (chart.low === undefined) low -= Math.abs(low) * .1 || 1; }
   if (chart.high === undefined) high += (high - low) * .06;
-  const x = (t) => left + (t - begin) / range[1] * (right - left), y = (v) => bottom - (v - low) / (high - low) * (bottom - top);
-  chart.scale = { left, right, begin };
+  const x = (t) => left + (t - begin) / span * (right - left), y = (v) => bottom - (v - low) / (high - low) * (bottom - top);
+  chart.scale = { left, right, begin, span };
   g.lineWidth = 1; g.strokeStyle = css("--grid"); g.fillStyle = css("--soft"); g.textBaseline = "middle"; g.textAlign = "right";
   for (const v of niceTicks(low, high, 4)) {
     const at = Math.round(y(v)) + .5;
@@ -128,10 +131,10 @@ function draw(chart) {
     g.fillText(num(v), left - 6, at);
   }
   g.textBaseline = "alphabetic"; g.textAlign = "center";
-  const step = timeStep(range[1], Math.max(2, Math.floor((right - left) / 80))), zone = new Date().getTimezoneOffset() * 60;
+  const step = timeStep(span, Math.max(2, Math.floor((right - left) / 80))), zone = new Date().getTimezoneOffset() * 60;
   for (let t = Math.ceil((begin - zone) / step) * step + zone; t <= end; t += step) {
     const at = x(t);
-    if (at > left + 20 && at < right - 20) g.fillText(new Date(t * 1000).toLocaleString([], step >= 86400 ? { weekday: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit" }), at, h - 5);
+    if (at > left + 20 && at < right - 20) g.fillText(new Date(t * 1000).toLocaleString([], step >= 86400 ? { weekday: "short", day: "numeric" } : step < 60 ? { hour: "2-digit", minute: "2-digit", second: "2-digit" } : { hour: "2-digit", minute: "2-digit" }), at, h - 5);
   }
   if (chart.id === "heat") limitLine(g, chart, Math.min(...sample.gpus.map((c) => c.slowdown_c ?? Infinity)), y, low, high, left, right);
   g.save(); g.beginPath(); g.rect(left, top - 2, right - left, bottom - top + 4); g.clip();
@@ -179,14 +182,14 @@ function limitLine(g, chart, v, y, low, high, left, right) {
 function point(chart, event) {
   const box = chart.canvas.getBoundingClientRect(), at = event.clientX - box.left, s = chart.scale;
   if (!s || at < s.left || at > s.right) { chart.tip.style.display = "none"; return; }
-  const t = s.begin + (at - s.left) / (s.right - s.left) * range[1];
+  const t = s.begin + (at - s.left) / (s.right - s.left) * s.span;
   let found = null;
   const rows = chart.sources.map((source) => {
     const times = store[source].t;
     let low = 0, high = times.length - 1;
     while (low < high) { const mid = (low + high) >> 1; if (times[mid] < t) low = mid + 1; else high = mid; }
     if (low > 0 && t - times[low - 1] < times[low] - t) low--;
-    if (Math.abs(times[low] - t) > Math.max(range[2] * 3, range[1] / 100)) return "";
+    if (Math.abs(times[low] - t) > Math.max(range[2] * 3, s.span / 100)) return "";
     found = times[low];
     const v = store[source].v[chart.value][low];
     return `<div><i style="background:var(--c${colorOf(source)})"></i>${escape(label(source))} <b>${num(v, 4)}${chart.unit ? " " + chart.unit : ""}</b></div>`;

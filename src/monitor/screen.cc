@@ -14,6 +14,19 @@ namespace {
 constexpr float kOwn = std::numeric_limits<float>::quiet_NaN();
 constexpr size_t kShownProcesses = 8;
 
+// One mark for each character that plain ASCII does not have.
+std::string without_utf8(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80)
+      out += c;
+    else if (byte >= 0xC0)
+      out += '?';
+  }
+  return out;
+}
+
 // A line that never grows past its width.
 class LineMaker {
  public:
@@ -21,10 +34,7 @@ class LineMaker {
   int left() const { return width_ - used_; }
   LineMaker& add(Style style, const std::string& text) {
     if (left() <= 0 || text.empty()) return *this;
-    std::string shown = fit(text, left());
-    if (!utf8_)
-      for (char& c : shown)
-        if (static_cast<unsigned char>(c) >= 0x80) c = '?';
+    std::string shown = fit(utf8_ ? text : without_utf8(text), left());
     used_ += display_width(shown);
     line_.push_back({style, std::move(shown)});
     return *this;

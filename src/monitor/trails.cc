@@ -22,8 +22,10 @@ std::vector<std::pair<std::string, std::vector<double>>> kept_values(const Sampl
           plain(gpu.sm_clock_mhz), plain(gpu.fan_percent), gb(gpu.pcie_rx_bytes_per_s), gb(gpu.pcie_tx_bytes_per_s)}});
   }
   for (const RunReading& run : sample.runs) {
-    if (run.alive())
-      all.push_back({"run:" + run.id, {plain(run.window_loss), plain(run.steps_per_s), plain(run.samples_per_s)}});
+    if (!run.alive()) continue;
+    // Between two writes of the run its loss is what it was.
+    const auto loss = run.window_loss || run.stalled() ? run.window_loss : run.loss;
+    all.push_back({"run:" + run.id, {plain(loss), plain(run.steps_per_s), plain(run.samples_per_s)}});
   }
   return all;
 }

@@ -144,7 +144,7 @@ TEST(MonitorSite, GivesEightGpusAndTenThousandPointsEach) {
   MonitorSite site("0123456789abcdef", "box", true, history);
   Sample last;
   for (int i = 0; i < 10'080; ++i)
-    history.add(last = sample_for_tests(8, 0, 1'800'000'000 + 60.0 * i)), i % 1000 ? void() : history.flush();
+    history.add(last = sample_for_tests(8, 0, 1'800'000'000 + 60.0 * i)), i % 500 ? void() : history.flush();
   site.show(last);
   const auto answer =
       site.answer(request_of("GET /history?seconds=604800&token=0123456789abcdef HTTP/1.1\r\nHost: localhost\r\n\r\n"));

@@ -336,7 +336,7 @@ class Terminal(Monitor):
     def screen(self):
         return self.tmux("capture-pane", "-p", "-t", "0").split("\n")[:-1]
 
-    def wait_for(self, good, seconds=60):
+    def shows(self, good, seconds=60):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             lines = self.screen()
@@ -353,11 +353,11 @@ class Terminal(Monitor):
                          + f"set -m\nPS1=ready; export LC_ALL=C.UTF-8\ntandem() {{ {TANDEM} monitor --runs-root {self.dir}/runs --interval 0.2 --no-history \"$@\"; }}\n")
         self.addCleanup(self.tmux, "kill-server", check=False)
         self.tmux("new-session", "-d", "-x", 80, "-y", 24, f"bash --noprofile --rcfile {start} -i")
-        self.wait_for(lambda lines: any("ready" in line for line in lines))
+        self.shows(lambda lines: any("ready" in line for line in lines))
         self.tmux("send-keys", "tandem; echo ended $?", "Enter")
         for width, height in ((80, 24), (40, 10), (250, 80), (56, 12), (60, 15), (100, 30), (132, 43), (77, 18), (200, 60), (41, 50), (160, 11), (20, 5), (80, 24)):
             self.tmux("resize-window", "-x", width, "-y", height)
-            lines = self.wait_for(lambda lines: len(lines) == height and lines[0].rstrip().endswith(tuple("0123456789")) and "q quit" in lines[-1]
+            lines = self.shows(lambda lines: len(lines) == height and re.search(r" \d\d:\d\d:\d\d$", lines[0].rstrip()) and "q quit" in lines[-1]
                                   and len(lines[0].rstrip()) in (width - 1, width) or width < 40 and "q quit" in lines[-1])
             for line in lines:
                 self.assertLessEqual(len(line), width)
@@ -367,24 +367,24 @@ class Terminal(Monitor):
                 for gpu in range(8):
                     self.assertRegex(text, rf"(?m)^ {gpu} ", f"{width}x{height}")
                 self.assertIn("tiny", text, f"{width}x{height}")
-        lines = self.wait_for(lambda lines: any("rank 1" in line for line in lines))
+        lines = self.shows(lambda lines: any("rank 1" in line for line in lines))
         self.tmux("send-keys", "r")
-        self.wait_for(lambda lines: not any("rank 1" in line for line in lines))
+        self.shows(lambda lines: not any("rank 1" in line for line in lines))
         self.tmux("send-keys", "h")
-        self.wait_for(lambda lines: any("scroll" in line for line in lines))
+        self.shows(lambda lines: any("scroll" in line for line in lines))
         self.tmux("send-keys", "h")
         self.tmux("send-keys", "C-z")
-        self.wait_for(lambda lines: any("Stopped" in line for line in lines))
-        self.tmux("send-keys", "fg", "Enter")
-        self.wait_for(lambda lines: "q quit" in lines[-1] and "tandem monitor" in lines[0])
+        self.shows(lambda lines: any("Stopped" in line for line in lines))
+        self.tmux("send-keys", "fg; echo came to $?", "Enter")
+        self.shows(lambda lines: "q quit" in lines[-1] and "tandem monitor" in lines[0])
         self.tmux("send-keys", "q")
-        self.wait_for(lambda lines: any("ended 0" in line for line in lines))
+        self.shows(lambda lines: any("came to 0" in line for line in lines))
         self.tmux("send-keys", "clear; tandem; echo ended $?", "Enter")
-        self.wait_for(lambda lines: "q quit" in lines[-1])
+        self.shows(lambda lines: "q quit" in lines[-1])
         self.tmux("send-keys", "C-c")
-        self.wait_for(lambda lines: any("ended 130" in line for line in lines))
+        self.shows(lambda lines: any("ended 130" in line for line in lines))
         self.tmux("send-keys", "clear; TERM=nonsense tandem; echo ended $?", "Enter")
-        self.wait_for(lambda lines: any("ended 2" in line for line in lines) and any("is not known" in line for line in lines))
+        self.shows(lambda lines: any("ended 2" in line for line in lines) and any("is not known" in line for line in lines))
 
 
 class Cost(Monitor):
