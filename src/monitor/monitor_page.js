@@ -134,7 +134,9 @@ function draw(chart) {
   const step = timeStep(span, Math.max(2, Math.floor((right - left) / 80))), zone = new Date().getTimezoneOffset() * 60;
   for (let t = Math.ceil((begin - zone) / step) * step + zone; t <= end; t += step) {
     const at = x(t);
-    if (at > left + 20 && at < right - 20) g.fillText(new Date(t * 1000).toLocaleString([], step >= 86400 ? { weekday: "short", day: "numeric" } : step < 60 ? { hour: "2-digit", minute: "2-digit", second: "2-digit" } : { hour: "2-digit", minute: "2-digit" }), at, h - 5);
+    const text = new Date(t * 1000).toLocaleString([], step >= 86400 ? { weekday: "short", day: "numeric" } : step < 60 ? { hour: "2-digit", minute: "2-digit", second: "2-digit" } : { hour: "2-digit", minute: "2-digit" });
+    const half = g.measureText(text).width / 2;
+    if (at - half > left - 10 && at + half < w) g.fillText(text, at, h - 5);
   }
   if (chart.id === "heat") limitLine(g, chart, Math.min(...sample.gpus.map((c) => c.slowdown_c ?? Infinity)), y, low, high, left, right);
   g.save(); g.beginPath(); g.rect(left, top - 2, right - left, bottom - top + 4); g.clip();

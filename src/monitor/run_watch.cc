@@ -100,7 +100,7 @@ RunReading RunWatch::read(double unix_now, double monotonic, HostMeter& meter) {
     if (pace_.size() > 1 && pace_.back().time > pace_.front().time && !run.stalled()) {
       run.steps_per_s =
           static_cast<double>(pace_.back().step - pace_.front().step) / (pace_.back().time - pace_.front().time);
-      if (last_.samples > 0) run.samples_per_s = *run.steps_per_s * last_.samples;
+      if (mean_samples_ > 0) run.samples_per_s = *run.steps_per_s * mean_samples_;
       if (run.total_steps > run.step && *run.steps_per_s > 0)
         run.seconds_left = static_cast<double>(run.total_steps - run.step) / *run.steps_per_s;
     }
@@ -113,16 +113,18 @@ RunReading RunWatch::read(double unix_now, double monotonic, HostMeter& meter) {
 void RunWatch::read_metrics(RunReading& run) {
   const std::string_view lines = metrics_.read_new();
   if (metrics_.began_anew()) pace_.clear();  // resumed: steps are made again
-  double sum = 0;
-  int64_t count = 0;
+  double sum = 0, samples = 0;
+  int64_t count = 0, records = 0;
   for_each_line(lines, [&](std::string_view line) {
     if (!parse_metrics_line(line, record_, reason_)) return;
     if (pace_.empty() || (pace_.back().step >= record_.step)) pace_.assign(1, {record_.time, record_.step});
+    if (std::isfinite(record_.samples)) samples += record_.samples, ++records;
     if (std::isfinite(record_.loss)) sum += record_.loss, ++count;
     if (!record_.job.empty() && job_losses_.size() < 64) job_losses_[record_.job] = record_.loss;
     std::swap(last_, record_);
     any_ = true;
   });
+  if (records > 0) mean_samples_ = samples / static_cast<double>(records);  // the last step of an epoch has fewer
   if (count > 0) run.window_loss = sum / static_cast<double>(count);
   if (lines.empty() || !any_) return;
   if (pace_.empty() || last_.step > pace_.back().step) pace_.push_back({last_.time, last_.step});

@@ -49,6 +49,7 @@ class RunWatch {
   StepRecord record_, last_;
   std::string reason_;
   bool any_ = false;
+  double mean_samples_ = 0;  // of a step
   std::map<std::string, double> job_losses_;
   struct Point {
     double time = 0;
