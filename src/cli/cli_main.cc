@@ -15,6 +15,7 @@
 #include "cli/help.h"
 #include "cli/ranks.h"
 #include "cli/sources.h"
+#include "guard/lease.h"
 
 namespace tandem {
 namespace {
@@ -56,13 +57,11 @@ int run(const Command& command) {
   if (command.arguments.help) return show_help(command);
   if (command.arguments.version) return run_version(command);
   static const std::map<std::string, int (*)(const Command&)> commands = {
-      {"train", run_train},     {"resume", run_resume},
-      {"join", run_join},       {"leave", run_leave},
-      {"runs", run_runs},       {"digest", run_digest},
-      {"export", run_export},   {"report", run_report},
-      {"eval", run_eval},       {"act", run_act},
-      {"bench", run_bench},     {"config", run_config_show},
-      {"recipes", run_recipes}, {"completion", run_completion},
+      {"train", run_train},    {"resume", run_resume},   {"join", run_join},
+      {"leave", run_leave},    {"runs", run_runs},       {"digest", run_digest},
+      {"export", run_export},  {"report", run_report},   {"eval", run_eval},
+      {"act", run_act},        {"bench", run_bench},     {"config", run_config_show},
+      {"guard", run_guard},    {"recipes", run_recipes}, {"completion", run_completion},
       {"version", run_version}};
   const auto& words = command.arguments.command;
   if (words.empty() || words == std::vector<std::string>{"config"}) {
@@ -85,6 +84,7 @@ Output output_for(int argc, char** argv) {
 }  // namespace
 
 int cli_main(int argc, char** argv, const CliContext& context) {
+  if (argc == 3 && std::string_view(argv[1]) == Lease::kWatchdogWord) return guard_watchdog(argv[2]);
   std::signal(SIGPIPE, SIG_IGN);  // `tandem runs | head` is no accident
   const Output output = output_for(argc, argv);
   try {
