@@ -308,6 +308,8 @@ class Runs(Machine):
         self.wait_for(process, "plan ")
         run = self.stopped(process)
         self.assertGreaterEqual(run["guard_held_seconds"] * SPEED, 19)
+        steps = [e["step"] for e in self.events(run) if e["kind"] == "guard" and ("waits at" in e["text"] or "goes on" in e["text"])]
+        self.assertLessEqual(steps[1] - steps[0], 3, "the step that was under way, and no other")
 
     def test_a_run_that_is_paused_can_be_stopped(self):
         boiling = {"card": "3070", "load": 1, "fans": 0, "temperature": [[0, 96], [9999, 96]]}
