@@ -321,8 +321,11 @@ class Runs(Machine):
     def test_a_vanished_card_is_a_dead_worker(self):
         for what in ({"lost": True}, {"xid": 79}):
             self.play(stepped=True, gpus=[{"card": "3070", "load": 0.5}] * 3, events=[{"at": 15, "gpu": 2, **what}])
-            process = self.begin("train", "tiny", "--steps", 200, "--seed", 7, "--devices", SLOW, "--json")
+            slow = "cpu:3@0.3,0.3,0.3"
+            process = self.begin("train", "tiny", "--steps", 200, "--seed", 7, "--devices", slow, "--json", "--run-dir", *what)
             self.wait_for(process, "exact ")
+            metrics = self.dir / next(iter(what)) / "metrics.jsonl"
+            self.until(lambda: metrics.exists() and metrics.read_text().count("\n") > 3)
             self.at(20)
             out, err = process.communicate()
             self.assertEqual(process.returncode, 0, err)
