@@ -35,7 +35,7 @@ pack_programs() {
   mkdir -p "$1"
   for file in tandem tandem-worker libtandem_cuda.so; do
     [[ -e $BUILD_DIR/bin/$file ]] || continue
-    strip --strip-unneeded -o "$1/$file" "$BUILD_DIR/bin/$file" && patchelf --force-rpath --set-rpath "$2" "$1/$file" && chmod 755 "$1/$file" ||
+    strip --strip-unneeded -o "$1/$file" "$BUILD_DIR/bin/$file" && patchelf --force-rpath --set-rpath "$2" "$1/$file" && chmod "$([[ $file == *.so ]] && echo 644 || echo 755)" "$1/$file" ||
       fail 1 "$file cannot be packed" "strip's or patchelf's words are above" "look whether the disk is full"
   done
 }
@@ -75,6 +75,8 @@ make_deb() {
   ln -s tandem.1.gz "$root/usr/share/man/man1/tandem-torch.1.gz"
   cp README.md docs/*.md "$root/usr/share/doc/tandem/"
   [[ -d docs/guides ]] && cp docs/guides/*.md "$root/usr/share/doc/tandem/guides/"
+  printf 'tandem (%s) unstable; urgency=medium\n\n  * Made of commit %s.\n\n -- %s  %s\n' "$version" "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" "$MAINTAINER" \
+    "$(LC_ALL=C date -uRd "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$root/usr/share/doc/tandem/changelog.gz"
   install -m 755 packaging/postinst.sh "$root/DEBIAN/postinst"
   install -m 755 packaging/postrm.sh "$root/DEBIAN/postrm"
   # libtorch is no Debian package: what is in no package is left out.
