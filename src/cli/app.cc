@@ -45,6 +45,7 @@ class AppBuilder {
     add_agents(root.get());
     add_bench(root.get());
     add_guard(root.get());
+    add_machine(root.get());
     add_config(root.get());
     add_small(root.get());
     return root;
@@ -332,6 +333,24 @@ class AppBuilder {
             {{"guard status --json", "for scripts"}});
     command(guard, "restore", "puts power limits and fans back as they were found",
             {{"guard restore", "after `guard set`, or if a guard and its watchdog were both killed"}});
+  }
+
+  void add_machine(CLI::App* root) {
+    auto* doctor =
+        command(root, "doctor", "checks this machine: driver, cards, libraries, limits, disk, and a real sum",
+                {{"doctor", "a verdict a line, with what to do; under 5 s"},
+                 {"doctor --bandwidth", "and how fast workers exchange data"},
+                 {"doctor --report report.md", "all of it in a file for a bug report, without secrets"}});
+    doctor
+        ->add_option("--report", arguments_.report,
+                     "file to write for a bug report; names, addresses and secrets are taken out")
+        ->type_name("file");
+    doctor->add_flag("--bandwidth", arguments_.bandwidth, "measure a sum over the workers, with nccl-tests' columns");
+    auto* gpus = command(root, "gpus", "the cards of this machine: memory, cores, bandwidth, power limit",
+                         {{"gpus", "one line a card, and all together"},
+                          {"gpus --compare 4090", "beside another card; also 8xH100, 3060ti+2x3070"},
+                          {"gpus --json", "every value the driver gives"}});
+    gpus->add_option("--compare", arguments_.compare, "card or cards to set beside them")->type_name("cards");
   }
 
   void add_config(CLI::App* root) {

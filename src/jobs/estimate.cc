@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "jobs/schedule.h"
 
@@ -14,7 +15,7 @@ constexpr double kCoreFlops = 5e10, kCardFlops = 2e12;
 // arithmetic.
 constexpr double kReading = 0.02, kDevice = 0.08, kJob = 0.06;
 constexpr int kRounds = 40;          // of the fit; each sets every number to its best, the others given
-constexpr double kMostShare = 0.6;   // lost on agreeing: more is a hiccup of the machine
+constexpr double kMostShare = 0.9;   // lost on agreeing: more is a hiccup of the machine
 constexpr double kNewReading = 0.5;  // weight of the newest in what is lost on agreeing
 
 bool is_cpu(const std::string& model) { return model == "cpu"; }
@@ -48,7 +49,7 @@ void Estimate::measured(int job, const std::vector<int>& devices, double steps_p
   for (const int device : devices) used.push_back(all[static_cast<size_t>(device)]);
   const double free = alone->second * work_rate(shards_[static_cast<size_t>(job)], used, 0);
   const double share = std::clamp(1 - steps_per_second / free, 0.0, kMostShare);
-  combine_share_ += kNewReading * (share - combine_share_);
+  combine_share_ += (std::exchange(share_measured_, true) ? kNewReading : 1) * (share - combine_share_);
 }
 
 void Estimate::assume(const std::string& model, double flops_per_second) {

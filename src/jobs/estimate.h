@@ -39,6 +39,7 @@ class Estimate {
   std::vector<double> flops_;
   std::vector<int> shards_;
   double combine_share_;
+  bool share_measured_ = false;                  // else it is a guess, or of an earlier run
   std::map<std::pair<int, int>, double> alone_;  // job, device: arithmetic a second over the share of its name
   std::map<std::string, double> models_;         // the same, of a model
   std::vector<double> off_;                      // logarithm, by device

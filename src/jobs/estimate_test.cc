@@ -66,9 +66,11 @@ TEST(Estimate, ASlotThatIsSlowerThanItsNameIsToldFromAJobThatIsDearer) {
 TEST(Estimate, WhatAgreeingCostsIsLearnedFromThoseThatJoined) {
   Estimate estimate({{.index = 0}, {.index = 1}}, two_jobs(), .03);
   estimate.measured(0, {0}, 50);
-  for (int i = 0; i < 10; ++i) estimate.measured(0, {0, 1}, 70);
-  EXPECT_NEAR(estimate.combine_share(), .3, .01) << "70 instead of 100";
-  EXPECT_NEAR(estimate.step_seconds(0), work_rate(8, {1, 1}, estimate.combine_share()) / 70, 1e-9);
+  estimate.measured(0, {0, 1}, 70);
+  EXPECT_NEAR(estimate.combine_share(), .3, 1e-9) << "70 instead of 100";
+  estimate.measured(0, {0, 1}, 90);
+  EXPECT_NEAR(estimate.combine_share(), .2, 1e-9) << "half of it is the newest reading";
+  EXPECT_NEAR(estimate.step_seconds(0), work_rate(8, {1, 1}, estimate.combine_share()) / 90, 1e-9);
 }
 
 }  // namespace

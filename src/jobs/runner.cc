@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/errors.h"
@@ -16,7 +17,6 @@
 #include "jobs/set_display.h"
 #include "launch/requests.h"
 #include "launch/signal_queue.h"
-#include "telemetry/event_log.h"
 
 namespace tandem {
 namespace {
@@ -30,22 +30,9 @@ constexpr double kMeasureSeconds = 3;   // the shortest that counts as measured
 constexpr double kAnswerSeconds = 3;    // for a job to answer a request
 constexpr double kRetrySeconds = 1;     // after it refused
 constexpr double kJoinPatience = 60;    // for a joiner that its job's launcher has promised
+constexpr double kWorse = 0.97;         // of its speed before: those who joined are sent away again
 constexpr double kNewReading = 0.5;     // weight of the newest in what starts and joins cost
 constexpr int kMostRestarts = 3;
-
-// A job that ended so would end so again.
-bool is_final(int code) {
-  switch (static_cast<ExitCode>(code)) {
-    case ExitCode::kUsage:
-    case ExitCode::kCheckFailed:
-    case ExitCode::kOutOfMemory:
-    case ExitCode::kCheckpointUnusable:
-    case ExitCode::kGuardStopped:
-      return true;
-    default:
-      return false;
-  }
-}
 
 struct Live {  // beside the JobStatus of a job
   std::unique_ptr<JobProcess> process;
@@ -62,19 +49,12 @@ struct Live {  // beside the JobStatus of a job
   struct Asked {  // the last request for joiners
     double at = 0;
     int64_t step = 0;
-    int joined_before = 0;    // as joined_so_far() counts
-    double steps_per_second;  // at that time; 0: not measured
+    int joined_before = 0;            // as joined_so_far() counts
+    double steps_per_second;          // at that time; 0: not measured
+    std::vector<int> devices, ranks;  // that came then; none any more once they were sent away
   };
   Asked asked = {};
 };
-
-// How many workers have joined the run of a job since it began.
-int joined_so_far(const std::filesystem::path& dir) {
-  int count = 0;
-  for (const RunEvent& event : read_events(dir / "events.jsonl"))
-    if (event.kind == "plan" && event.text.ends_with(" joins")) ++count;
-  return count;
-}
 
 void mix(double& known, double reading) { known += kNewReading * (reading - known); }
 
@@ -90,15 +70,18 @@ class SetRunner {
   void start(int j, const std::vector<int>& devices);
   void join(int j, const std::vector<int>& devices);
   void release(int j);
+  void note_device(int j, int device);
   void look();
   void look_at(int j);
   bool look_for_joiners(int j);
+  void send_away(int j, double steps_per_second);
   void bury(int j);
   void handle(int signal);
   void stop(int code, const std::string& why);
   void draw(bool last);
   void add_forecast();
   bool any_running() const;
+  bool only_saves(size_t j) const;
   std::string device_names(const std::vector<int>& devices) const;
   std::vector<DeviceSpec> specs(const std::vector<int>& devices) const;
 
@@ -141,6 +124,14 @@ bool SetRunner::any_running() const {
   return std::any_of(live_.begin(), live_.end(), [](const Live& live) { return live.process != nullptr; });
 }
 
+// All its steps are made. A core is free for the next job then; a card is not: its memory is still taken.
+bool SetRunner::only_saves(size_t j) const {
+  return live_[j].process && status_[j].step >= request_.jobs[j].steps &&
+         std::ranges::all_of(live_[j].devices, [&](int device) {
+           return request_.devices[static_cast<size_t>(device)].kind == DeviceSpec::Kind::kCpu;
+         });
+}
+
 // ---- who runs where ----
 
 std::vector<PlannedJob> SetRunner::planned() const {
@@ -154,7 +145,8 @@ std::vector<PlannedJob> SetRunner::planned() const {
                    .shards = job.shards,
                    .pin = job.pin,
                    .begun = live.process != nullptr,
-                   .done = status.state != JobStatus::State::kWaiting && status.state != JobStatus::State::kRunning,
+                   .done = only_saves(j) ||
+                           (status.state != JobStatus::State::kWaiting && status.state != JobStatus::State::kRunning),
                    .devices = live.devices};
     if (one.begun && live.first_step_after < 0)
       one.start_left = std::max(0.1, request_.schedule.start_seconds - (now() - live.started));
@@ -174,6 +166,12 @@ void SetRunner::plan() {
     else
       start(move.job, move.devices);
   }
+}
+
+void SetRunner::note_device(int j, int device) {
+  std::vector<std::string>& names = status_[static_cast<size_t>(j)].devices;
+  const std::string name = request_.devices[static_cast<size_t>(device)].name();
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
 }
 
 void SetRunner::start(int j, const std::vector<int>& devices) {
@@ -199,9 +197,7 @@ void SetRunner::start(int j, const std::vector<int>& devices) {
   live.joining.clear();
   for (const int device : devices) {
     live.since[device] = now();
-    const std::string name = request_.devices[static_cast<size_t>(device)].name();
-    if (std::find(status.devices.begin(), status.devices.end(), name) == status.devices.end())
-      status.devices.push_back(name);
+    note_device(j, device);
   }
   display_.say(fmt::format("{} {} on {}", job.name, status.step > 0 ? "goes on" : "begins", device_names(devices)));
 }
@@ -213,10 +209,14 @@ void SetRunner::join(int j, const std::vector<int>& devices) {
   live.asked_again = now() + kRetrySeconds;
   const JobStatus& before = status_[static_cast<size_t>(j)];
   const double window = now() - live.window;
-  live.asked = {now(), before.step, joined_so_far(job.dir),
+  live.asked = {now(),
+                before.step,
+                joined_so_far(job.dir),
                 live.window_step >= 0 && window >= kMeasureSeconds
                     ? static_cast<double>(before.step - live.window_step) / window
-                    : 0};
+                    : 0,
+                devices,
+                {}};
   nlohmann::json answer;
   try {
     answer =
@@ -226,13 +226,13 @@ void SetRunner::join(int j, const std::vector<int>& devices) {
     return;
   }
   if (answer.contains("error")) return;
+  live.asked.ranks = answer.value("ranks", std::vector<int>());
   ++outcome_.joins;
   display_.say(fmt::format("{} {} {}", device_names(devices), devices.size() == 1 ? "joins" : "join", job.name));
-  JobStatus& status = status_[static_cast<size_t>(j)];
   for (const int device : devices) {
     live.joining.push_back({device, now() + request_.schedule.join_seconds});
     live.since[device] = now();
-    status.devices.push_back(request_.devices[static_cast<size_t>(device)].name());
+    note_device(j, device);
   }
 }
 
@@ -287,14 +287,45 @@ void SetRunner::look_at(int j) {
   }
   // Records come in batches, so only a look that brought some ends a measurement.
   if (status.step == before || now() - live.window < kMeasureSeconds || !live.joining.empty()) return;
-  request_.estimate.measured(j, live.devices,
-                             static_cast<double>(status.step - live.window_step) / (now() - live.window));
+  const double rate = static_cast<double>(status.step - live.window_step) / (now() - live.window);
+  request_.estimate.measured(j, live.devices, rate);
+  send_away(j, rate);
+}
+
+// Those who made the job slower than it was without them: more agreeing than help.
+void SetRunner::send_away(int j, double steps_per_second) {
+  Live& live = live_[static_cast<size_t>(j)];
+  if (live.asked.ranks.empty() || !(steps_per_second < kWorse * live.asked.steps_per_second)) return;
+  const SetJob& job = request_.jobs[static_cast<size_t>(j)];
+  for (const int rank : std::exchange(live.asked.ranks, {})) {
+    try {
+      const nlohmann::json request = {{"do", "leave"}, {"rank", rank}, {"version", request_.version}};
+      if (ask_run(job.dir, request, kAnswerSeconds).contains("error")) return;
+    } catch (const std::exception&) {  // it ends just now
+      return;
+    }
+  }
+  for (const int device : live.asked.devices) {
+    outcome_.course.push_back({device, j, live.since[device], now()});
+    live.since.erase(device);
+    std::erase(live.devices, device);
+  }
+  live.window = now();
+  live.window_step = -1;
+  display_.say(fmt::format("{} leave{} {}: {:.1f} steps/s with it, {:.1f} without", device_names(live.asked.devices),
+                           live.asked.devices.size() == 1 ? "s" : "", job.name, steps_per_second,
+                           live.asked.steps_per_second));
 }
 
 void SetRunner::look() {
   looked_ = now();
-  for (size_t j = 0; j < live_.size(); ++j)
-    if (live_[j].process) look_at(static_cast<int>(j));
+  for (size_t j = 0; j < live_.size(); ++j) {
+    if (!live_[j].process) continue;
+    look_at(static_cast<int>(j));
+    if (!only_saves(j) || live_[j].devices.empty()) continue;
+    release(static_cast<int>(j));
+    planned_ = -1;
+  }
   add_forecast();
 }
 
@@ -330,12 +361,12 @@ void SetRunner::bury(int j) {
     return;
   }
   status.failure = end.code == 0 ? "its process ended before its last step" : end.reason;
-  if (!is_final(end.code) && status.restarts < kMostRestarts) {
+  if (!end.is_final() && status.restarts < kMostRestarts) {
     ++status.restarts;
     status.state = JobStatus::State::kWaiting;
     display_.warn(fmt::format("{}: {}; it goes on from its last checkpoint ({} of {} times)", job.name, end.reason,
                               status.restarts, kMostRestarts));
-    start(j, devices.empty() ? std::vector<int>{0} : devices);
+    if (!devices.empty()) start(j, devices);  // else it died while it saved: when a device is free again
     return;
   }
   status.state = JobStatus::State::kFailed;
@@ -394,7 +425,7 @@ void SetRunner::draw(bool last) {
   for (size_t j = 0; j < live_.size(); ++j) {
     std::vector<int> devices = live_[j].devices;
     for (const auto& joining : live_[j].joining) devices.push_back(joining.device);
-    places.push_back(device_names(devices));
+    places.push_back(only_saves(j) ? "saves" : device_names(devices));
     std::vector<double> used;
     for (const int device : live_[j].devices) used.push_back(speeds[static_cast<size_t>(device)]);
     const double work = static_cast<double>(request_.jobs[j].steps - status_[j].step) *

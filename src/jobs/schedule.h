@@ -36,11 +36,11 @@ struct PlannedJob {
 struct ScheduleOptions {
   Strategy strategy = Strategy::kAgents;
   Assignment assignment = Assignment::kSearched;
-  double start_seconds = 2;    // from a job's start to its first step
-  double join_seconds = 1.5;   // until a joiner computes; the job goes on meanwhile
-  double hold_seconds = 0.3;   // ... and stands still for this long
-  double combine_share = .03;  // of a step that several workers spend on agreeing
-  double least_gain = 0.5;     // seconds that a join must win
+  double start_seconds = 2;   // from a job's start to its first step
+  double join_seconds = 1.5;  // until a joiner computes; the job goes on meanwhile
+  double hold_seconds = 0.3;  // ... and stands still for this long
+  double combine_share = .2;  // of a step that several workers lose on agreeing (docs/web-test.md)
+  double least_gain = 0.5;    // seconds that a join must win
 };
 
 struct Move {

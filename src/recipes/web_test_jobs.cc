@@ -8,8 +8,8 @@
 namespace tandem {
 namespace {
 
-// Seconds of `--quick` on one core (docs/web-agent.md), as shares of their mean: worlds differ in what a turn costs.
-constexpr double kWorldCost[] = {1.06, 1.04, 1.03, 1.15, 0.88, 0.84};
+// Processor time of a default step, as shares of their mean: worlds differ little in what a turn costs.
+constexpr double kWorldCost[] = {1.00, 0.98, 1.02, 1.05, 1.00, 0.95};
 constexpr double kOneMoreOnCard = 0.2;  // of a step's time that an agent beside others adds (docs/gpu-results.md)
 
 size_t number_of(const std::string& agent) {
