@@ -7,6 +7,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static tandem::History history("");
   static tandem::MonitorSite site("0123456789abcdef0123456789abcdef", "box", true, history);
+  static const bool shown = (site.show(tandem::MonitorSample{}), true);
+  if (!shown) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const tandem::HttpParse parse = tandem::parse_http_request(bytes);
   if (parse.state != tandem::HttpParse::State::kDone) return 0;

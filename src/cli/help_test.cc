@@ -28,6 +28,8 @@ const std::vector<std::vector<std::string>> kCommands = {{},
                                                          {"doctor"},
                                                          {"gpus"},
                                                          {"monitor"},
+                                                         {"guard"},
+                                                         {"guard", "set"},
                                                          {"config"},
                                                          {"config", "show"},
                                                          {"recipes"},
@@ -52,6 +54,7 @@ TEST(Help, OfEveryCommandOpensWithCommandsToCopyAndEndsWithExitCodes) {
     const ProgramResult result = box.run(words);
     EXPECT_EQ(result.code, 0);
     EXPECT_TRUE(result.out.starts_with(start)) << result.out;
+    EXPECT_LT(result.out.find('\n'), 100u) << result.out;
     const size_t second_line = result.out.find('\n') + 1;
     EXPECT_EQ(result.out.compare(second_line, 9, "  tandem "), 0) << result.out;
     EXPECT_NE(result.out.find("75 stopped and resumable"), std::string::npos);

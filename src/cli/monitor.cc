@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <climits>
-#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -19,13 +18,14 @@
 #include "monitor/history.h"
 #include "monitor/http_server.h"
 #include "monitor/sample_feed.h"
-#include "monitor/sampler.h"
 #include "monitor/terminal.h"
 #include "monitor/web.h"
 #include "runs/run_folder.h"
 
 namespace tandem {
 namespace {
+
+constexpr double kDriverSeconds = 30;  // some drivers need many seconds to wake their cards
 
 void check(const MonitorArguments& m) {
   if (m.interval && !(*m.interval >= 0.1 && *m.interval <= 3600))
@@ -38,8 +38,8 @@ void check(const MonitorArguments& m) {
                       "leave it out, or give another");
 }
 
-SamplerOptions sampler_options(const Command& command) {
-  SamplerOptions options;
+MonitorSamplerOptions sampler_options(const Command& command) {
+  MonitorSamplerOptions options;
   const std::filesystem::path root = runs_root(command.arguments);
   for (const std::string& name : command.arguments.subjects) options.runs.push_back(RunFolder::find(root, name).dir());
   options.roots.push_back(root);
@@ -47,7 +47,7 @@ SamplerOptions sampler_options(const Command& command) {
   return options;
 }
 
-// Waits `seconds`, or until Ctrl-C or SIGTERM: then true. These are blocked from the first call on.
+// Ctrl-C and SIGTERM as a descriptor to wait for.
 class Pause {
  public:
   Pause() {
@@ -61,11 +61,6 @@ class Pause {
   ~Pause() { ::close(fd_); }
   Pause(const Pause&) = delete;
   Pause& operator=(const Pause&) = delete;
-  bool until(double monotonic) {
-    pollfd wait{fd_, POLLIN, 0};
-    const double left = monotonic - monotonic_seconds();
-    return ::poll(&wait, 1, left > 0 ? static_cast<int>(std::ceil(left * 1000)) : 0) > 0;
-  }
   int fd() const { return fd_; }
   int code() {
     signalfd_siginfo info{};
@@ -87,17 +82,31 @@ int text_width() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : INT_MAX;
 }
 
-// Looks every interval, on time however long a look takes; 0 looks: until a signal.
-int stream(const Command& command, Sampler& sampler, double interval, int64_t count,
-           const std::function<void(const Sample&)>& show) {
+// Shows `count` looks; 0: until a signal. A driver that hangs holds neither Ctrl-C nor, of one look, the caller.
+int stream(const Command& command, double interval, int64_t count,
+           const std::function<void(const MonitorSample&)>& show) {
   Pause pause;
-  double next = monotonic_seconds() + std::min(interval, 0.2);  // shares of time need two looks
-  sampler.warm_up();
-  for (int64_t i = 0; count == 0 || i < count; ++i) {
-    if (pause.until(next)) return pause.code();
-    show(sampler.take());
-    command.output.flush();  // ends it where nobody reads any more
-    next = std::max(next + interval, monotonic_seconds());
+  SampleFeed feed(sampler_options(command), interval);
+  bool told = false;
+  for (int64_t i = 0; count == 0 || i < count;) {
+    pollfd waits[] = {{pause.fd(), POLLIN, 0}, {feed.fd(), POLLIN, 0}};
+    ::poll(waits, 2, 1000);
+    if (waits[0].revents) return pause.code();
+    if (const auto sample = feed.take()) {
+      show(*sample);
+      command.output.flush();  // ends it where nobody reads any more
+      ++i;
+      told = false;
+      continue;
+    }
+    const double waited = feed.waited() - interval;
+    if (waited < kDriverSeconds || told) continue;
+    if (count == 1)
+      throw Error(ExitCode::kFailed, fmt::format("the driver has not answered for {:.0f} s", waited),
+                  "a card that falls off the bus can hold every call to the driver",
+                  "see whether `nvidia-smi` hangs too; `dmesg` names the card; a reboot brings it back");
+    command.output.warn(fmt::format("the driver has not answered for {:.0f} s; waiting for it", waited));
+    told = true;
   }
   return 0;
 }
@@ -107,7 +116,7 @@ std::string shown_host(const std::string& host, const std::string& machine) {
   return host.find(':') != std::string::npos ? "[" + host + "]" : host;
 }
 
-int serve(const Command& command, SamplerOptions options) {
+int serve(const Command& command, MonitorSamplerOptions options) {
   const MonitorArguments& m = command.arguments.monitor;
   const std::string token = m.token_file.empty() ? new_token() : token_of_file(m.token_file);
   char machine[256] = {};
@@ -117,7 +126,7 @@ int serve(const Command& command, SamplerOptions options) {
   MonitorSite* site = nullptr;
   HttpServer server(m.host, static_cast<int>(m.port),
                     [&](const HttpRequest& request) { return site->answer(request); });
-  MonitorSite the_site(token, machine, server.loopback(), history);
+  MonitorSite the_site(token, machine, server.loopback(), history, 15 + 2 * m.interval.value_or(1));
   site = &the_site;
   Pause pause;
   SampleFeed feed(std::move(options), m.interval.value_or(1));
@@ -148,7 +157,7 @@ int serve(const Command& command, SamplerOptions options) {
   }
 }
 
-int show(const Command& command, SamplerOptions options) {
+int show(const Command& command, MonitorSamplerOptions options) {
   const MonitorArguments& m = command.arguments.monitor;
   History history(history_file(m));
   Pause pause;
@@ -171,20 +180,19 @@ int run_monitor(const Command& command) {
   const bool terminal =
       isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1 && term && std::string_view(term) != "dumb";
   if (!plain && terminal) return show(command, sampler_options(command));
-  Sampler sampler(sampler_options(command));
   const double interval = m.interval.value_or(1);
   const int64_t looks = m.count ? *m.count : m.interval ? 0 : 1;
   if (output.json())
-    return stream(command, sampler, interval, looks, [&](const Sample& sample) { output.object(to_json(sample)); });
+    return stream(command, interval, looks, [&](const MonitorSample& sample) { output.object(to_json(sample)); });
   if (m.csv) {
     output.data(csv_header());
-    return stream(command, sampler, interval, looks, [&](const Sample& sample) { output.data(csv_lines(sample)); });
+    return stream(command, interval, looks, [&](const MonitorSample& sample) { output.data(csv_lines(sample)); });
   }
   if (m.prometheus)
-    return stream(command, sampler, interval, m.count.value_or(1),
-                  [&](const Sample& sample) { output.data(prometheus_text(sample)); });
-  return stream(command, sampler, interval, m.count.value_or(1),
-                [&](const Sample& sample) { output.data(snapshot_text(sample, text_width())); });
+    return stream(command, interval, m.count.value_or(1),
+                  [&](const MonitorSample& sample) { output.data(prometheus_text(sample)); });
+  return stream(command, interval, m.count.value_or(1),
+                [&](const MonitorSample& sample) { output.data(snapshot_text(sample, text_width())); });
 }
 
 }  // namespace tandem

@@ -112,7 +112,7 @@ std::string csv_header() {
   return line + "\n";
 }
 
-std::string csv_lines(const Sample& sample) {
+std::string csv_lines(const MonitorSample& sample) {
   Row host(sample.time, "host", sample.host.name);
   host.number(kUtilisation, sample.host.cpu_percent);
   host.number(kMemoryUsed, sample.host.memory_used_bytes);

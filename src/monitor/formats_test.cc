@@ -23,12 +23,12 @@ TEST(MonitorJson, HasNumbersWithoutUnitsAndNoKeyForWhatIsNotKnown) {
   EXPECT_EQ(gpu["processes"][0]["run"], "r6k9d0 rank 1");
   EXPECT_EQ(json["runs"][0]["ranks"][1]["first_shard"], 12);
   EXPECT_NEAR(json["runs"][0]["loss"], 0.4312, 1e-9);
-  Sample empty;
+  MonitorSample empty;
   EXPECT_FALSE(to_json(empty)["host"].contains("cpu_percent"));
 }
 
 TEST(MonitorCsv, HasAsManyCellsInEveryLineAsInItsHead) {
-  Sample sample = sample_for_tests(2, 1);
+  MonitorSample sample = sample_for_tests(2, 1);
   sample.facts[0].name = "a \"name\", with all";
   std::istringstream lines(csv_header() + csv_lines(sample));
   std::string line;
@@ -68,20 +68,20 @@ TEST(MonitorPrometheus, NamesEveryFamilyOnceAndLeavesOutWhatIsNotKnown) {
 }
 
 TEST(MonitorPrometheus, EscapesWhatStrangersNamed) {
-  Sample sample = sample_for_tests(1, 0);
+  MonitorSample sample = sample_for_tests(1, 0);
   sample.facts[0].name = "a \"b\" \\ c\nd";
   EXPECT_NE(prometheus_text(sample).find("name=\"a \\\"b\\\" \\\\ c\\nd\""), std::string::npos);
 }
 
 TEST(MonitorSnapshot, ShowsDashesForWhatIsNotKnownAndKeepsToItsWidth) {
-  const Sample sample = sample_for_tests(8, 2);
+  const MonitorSample sample = sample_for_tests(8, 2);
   const std::string text = snapshot_text(sample, 200);
   EXPECT_NE(text.find("640/700 W"), std::string::npos) << text;
   EXPECT_NE(text.find("the power limit"), std::string::npos) << text;
   EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
   std::istringstream lines(snapshot_text(sample, 60));
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 60u) << line;
-  Sample none;
+  MonitorSample none;
   none.gpu_trouble = "libnvidia-ml.so.1: no such file";
   EXPECT_NE(snapshot_text(none).find("no GPU: libnvidia-ml.so.1"), std::string::npos);
 }

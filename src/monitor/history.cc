@@ -182,11 +182,30 @@ History::~History() {
 
 bool History::in_memory() const { return file_.empty(); }
 
-void History::add(const Sample& sample) {
+void History::add(const MonitorSample& sample) {
   const auto time = static_cast<int64_t>(std::floor(sample.time));
   for (const auto& [source, values] : kept_values(sample)) put(source, time, values);
-  const double now = monotonic_seconds();
-  if (now - flushed_at_ >= kFlushSeconds) flush();
+  if (monotonic_seconds() - flushed_at_ < kFlushSeconds) return;
+  finish_silent(time);
+  flush();
+}
+
+void History::finish(size_t tier, const std::string& source, const Mean& mean) {
+  std::vector<float> values;
+  for (size_t i = 0; i < mean.sums.size(); ++i)
+    values.push_back(mean.counts[i] ? static_cast<float>(mean.sums[i] / mean.counts[i]) : std::nanf(""));
+  waiting_.push_back({static_cast<int>(tier), source, mean.time, std::move(values)});
+}
+
+// A run that ended, or a card that is gone.
+void History::finish_silent(int64_t now) {
+  for (size_t tier = 0; tier < kHistoryTiers.size(); ++tier) {
+    std::erase_if(means_[tier], [&](const auto& item) {
+      const bool silent = now - item.second.time >= 2 * kHistoryTiers[tier].seconds + 60;
+      if (silent) finish(tier, item.first, item.second);
+      return silent;
+    });
+  }
 }
 
 void History::put(const std::string& source, int64_t time, const std::vector<double>& values) {
@@ -194,12 +213,7 @@ void History::put(const std::string& source, int64_t time, const std::vector<dou
     Mean& mean = means_[tier][source];
     const int64_t bucket = time - time % kHistoryTiers[tier].seconds;
     if (mean.time != bucket) {
-      if (mean.time >= 0) {
-        std::vector<float> finished;
-        for (size_t i = 0; i < mean.sums.size(); ++i)
-          finished.push_back(mean.counts[i] ? static_cast<float>(mean.sums[i] / mean.counts[i]) : std::nanf(""));
-        waiting_.push_back({static_cast<int>(tier), source, mean.time, std::move(finished)});
-      }
+      if (mean.time >= 0) finish(tier, source, mean);
       mean = {bucket, std::vector<double>(values.size()), std::vector<int>(values.size())};
     }
     for (size_t i = 0; i < values.size() && i < mean.sums.size(); ++i)

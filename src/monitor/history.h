@@ -45,7 +45,7 @@ class History {
   History(const History&) = delete;
   History& operator=(const History&) = delete;
 
-  void add(const Sample& sample);
+  void add(const MonitorSample& sample);
   void flush();
   // All sources that have points in the last `seconds`, from the finest tier that reaches so far back.
   std::vector<HistorySeries> read(double unix_now, int64_t seconds);
@@ -69,6 +69,8 @@ class History {
   };
   void open(const std::filesystem::path& file);
   void put(const std::string& source, int64_t time, const std::vector<double>& values);
+  void finish(size_t tier, const std::string& source, const Mean& mean);
+  void finish_silent(int64_t now);
   void write();
   void prune(int64_t now, int64_t least_share);
   bool make_room();

@@ -23,7 +23,7 @@ TEST(History, KeepsSecondsThenMeansAndForgetsTheRest) {
   History history(dir / "h.sqlite");
   const int64_t total = 30'000;  // more than eight hours
   for (int64_t i = 0; i < total; ++i) {
-    Sample sample = sample_for_tests(1, 0, kStart + static_cast<double>(i));
+    MonitorSample sample = sample_for_tests(1, 0, kStart + static_cast<double>(i));
     sample.gpus[0].power_w = static_cast<double>(i);
     history.add(sample);
     if (i % 3000 == 2999) history.flush();
@@ -47,7 +47,7 @@ TEST(History, NeverGrowsPastItsSize) {
   History history(dir / "h.sqlite", kMost);
   for (int hour = 0; hour < 40; ++hour) {  // many runs, each for an hour: every one is a source of its own
     for (int64_t i = 0; i < 3600; i += 2) {
-      Sample sample = sample_for_tests(4, 1, kStart + hour * 3600.0 + static_cast<double>(i));
+      MonitorSample sample = sample_for_tests(4, 1, kStart + hour * 3600.0 + static_cast<double>(i));
       sample.runs[0].id = "run-" + std::to_string(hour);
       history.add(sample);
       if (i % 600 == 0) history.flush();

@@ -68,10 +68,14 @@ struct HttpServer::Guest {
   size_t sent = 0;
   double since = 0;  // it was last of use: a head that is awaited, a byte taken
   bool stream = false, closing = false, gone = false;
+  bool ended = false;  // it says nothing more
   ~Guest() {
     if (fd >= 0) ::close(fd);
   }
 };
+
+// Nothing is read from one who has asked more than was answered: what he sends waits in his socket.
+bool HttpServer::hears(const Guest& guest) { return !guest.ended && guest.in.size() < 2 * kLongestHead; }
 
 HttpServer::HttpServer(const std::string& host, int port, Handler handler, HttpLimits limits)
     : handler_(std::move(handler)), limits_(limits) {
@@ -124,6 +128,7 @@ void HttpServer::welcome() {
     auto guest = std::make_unique<Guest>();
     guest->fd = fd;
     guest->since = monotonic_seconds();
+    if (guests_.size() >= limits_.connections) make_room();
     if (guests_.size() >= limits_.connections) {
       reply(*guest, nullptr,
             {503, "text/plain; charset=utf-8", "too many connections; try again in a moment\n", {}, false},
@@ -132,6 +137,15 @@ void HttpServer::welcome() {
     }
     guests_.push_back(std::move(guest));
   }
+}
+
+// Who only holds a place gives it up to who comes: strangers that connect and say nothing keep nobody out.
+void HttpServer::make_room() {
+  auto oldest = guests_.end();
+  for (auto at = guests_.begin(); at != guests_.end(); ++at)
+    if (!(*at)->stream && (*at)->out.empty() && (oldest == guests_.end() || (*at)->since < (*oldest)->since))
+      oldest = at;
+  if (oldest != guests_.end()) guests_.erase(oldest);
 }
 
 void HttpServer::reply(Guest& guest, const HttpRequest* request, HttpResponse response, double now) {
@@ -164,29 +178,33 @@ void HttpServer::answer(Guest& guest, const HttpRequest& request, double now) {
 
 void HttpServer::hear(Guest& guest, double now) {
   char buffer[4096];
-  for (;;) {
+  for (int i = 0; i < 8 && hears(guest); ++i) {  // the others wait, too
     const ssize_t got = ::recv(guest.fd, buffer, sizeof buffer, 0);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
+    if (got < 0) {
       guest.gone = true;
       return;
     }
-    if (guest.stream || guest.closing) continue;  // nothing more is expected; it is dropped
-    guest.in.append(buffer, static_cast<size_t>(got));
-    if (guest.in.size() > kLongestHead * 2) break;  // the rest waits in the socket
+    if (got == 0) {
+      guest.ended = true;
+      break;
+    }
+    if (!guest.stream && !guest.closing) guest.in.append(buffer, static_cast<size_t>(got));  // else it is dropped
   }
   // One request after the other: the next is read once the answer to this one is on its way.
   while (!guest.in.empty() && !guest.closing && !guest.stream && guest.out.empty() && !guest.gone) {
     HttpParse parse = parse_http_request(guest.in);
-    if (parse.state == HttpParse::State::kMore) return;
+    if (parse.state == HttpParse::State::kMore) break;
     if (parse.state == HttpParse::State::kBad) {
       reply(guest, nullptr, {parse.status, "text/plain; charset=utf-8", parse.reason + "\n", {}, false}, now);
-      return;
+      break;
     }
     guest.in.erase(0, parse.used);
     answer(guest, parse.request, now);
   }
+  if (guest.closing) guest.in.clear();
+  if (guest.ended && guest.out.empty()) guest.gone = true;  // what it asked for was sent
 }
 
 void HttpServer::push(Guest& guest, double now) {
@@ -228,7 +246,7 @@ int HttpServer::serve_until(double monotonic, const std::vector<int>& others) {
     double wake = monotonic;
     for (const auto& guest : guests_) {
       const bool sending = guest->sent < guest->out.size();
-      waits.push_back({guest->fd, static_cast<short>(POLLIN | (sending ? POLLOUT : 0)), 0});
+      waits.push_back({guest->fd, static_cast<short>((hears(*guest) ? POLLIN : 0) | (sending ? POLLOUT : 0)), 0});
       if (!guest->stream || sending)
         wake =
             std::min(wake, guest->since + (sending || guest->closing ? limits_.stuck_seconds : limits_.head_seconds));
@@ -241,9 +259,13 @@ int HttpServer::serve_until(double monotonic, const std::vector<int>& others) {
     for (size_t i = 0; i < guests_.size(); ++i) {
       Guest& guest = *guests_[i];
       const pollfd& wait = waits[others.size() + 1 + i];
-      if (ready > 0 && (wait.revents & (POLLERR | POLLNVAL))) guest.gone = true;
+      if (ready > 0 && (wait.revents & (POLLERR | POLLHUP | POLLNVAL))) guest.gone = true;
       if (ready > 0 && !guest.gone && (wait.revents & POLLOUT)) push(guest, now);
-      if (ready > 0 && !guest.gone && (wait.revents & (POLLIN | POLLHUP))) hear(guest, now);
+      // What it asked before the last answer was on its way is here already.
+      const bool asked = !guest.in.empty() && guest.out.empty();
+      if (ready > 0 && !guest.gone && (wait.revents & (POLLIN | POLLOUT)) &&
+          ((wait.revents & POLLIN) || asked || guest.ended))
+        hear(guest, now);
       const bool sending = guest.sent < guest.out.size();
       if (sending || guest.closing) {
         if (now - guest.since >= limits_.stuck_seconds) guest.gone = true;

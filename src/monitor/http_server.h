@@ -1,7 +1,7 @@
 // monitor/http_server.h -- a small HTTP server for one thread: GET and HEAD, and streams of events.
 //
 // Nobody can hold it up: a head must be there within seconds, what is sent must be taken within seconds, there is a
-// limit on guests, on the bytes of a head, and on what waits for a slow one.
+// limit on guests (who is silent gives way to who comes), on the bytes of a head, and on what waits for a slow one.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,9 @@ class HttpServer {
 
  private:
   struct Guest;
+  static bool hears(const Guest& guest);
   void welcome();
+  void make_room();
   void hear(Guest& guest, double now);
   void answer(Guest& guest, const HttpRequest& request, double now);
   void reply(Guest& guest, const HttpRequest* request, HttpResponse response, double now);

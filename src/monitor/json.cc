@@ -15,10 +15,9 @@ void put(json& object, const char* key, const std::optional<T>& value) {
   if constexpr (std::is_floating_point_v<T>) {
     if (!std::isfinite(*value)) return;
     // Six digits are more than any sensor has, and a third of the bytes.
-    object[key] = std::abs(*value) < 1e15 && *value != 0
-                      ? std::round(*value * std::pow(10, 6 - std::ceil(std::log10(std::abs(*value))))) /
-                            std::pow(10, 6 - std::ceil(std::log10(std::abs(*value))))
-                      : *value;
+    const double size = std::abs(*value);
+    const double scale = size > 1e-200 && size < 1e15 ? std::pow(10, 6 - std::ceil(std::log10(size))) : 0;
+    object[key] = scale > 0 ? std::round(*value * scale) / scale : *value;
   } else {
     object[key] = *value;
   }
@@ -37,13 +36,16 @@ json host_json(const HostReading& host) {
   return out;
 }
 
-json gpu_json(const Sample& sample, const GpuFacts& facts, const GpuReading& gpu) {
+json gpu_json(const MonitorSample& sample, size_t at) {
+  const GpuFacts& facts = sample.facts[at];
+  const GpuReading& gpu = sample.gpus[at];
   json out = {{"index", facts.index}};
   put(out, "name", facts.name);
   put(out, "uuid", facts.uuid);
   put(out, "bus_id", facts.bus_id);
   put(out, "trouble", !gpu.trouble.empty() ? gpu.trouble : facts.trouble);
   if (gpu.lost) out["lost"] = true;
+  if (sample.hidden(at)) out["visible"] = false;  // CUDA_VISIBLE_DEVICES hides it
   put(out, "utilisation_percent", gpu.utilisation_percent);
   put(out, "memory_utilisation_percent", gpu.memory_utilisation_percent);
   put(out, "memory_total_bytes", facts.memory_bytes);
@@ -125,13 +127,13 @@ json run_json(const RunReading& run) {
 
 }  // namespace
 
-nlohmann::json to_json(const Sample& sample) {
+nlohmann::json to_json(const MonitorSample& sample) {
   json out = {{"time", std::round(sample.time * 1000) / 1000}, {"host", host_json(sample.host)}};
   put(out, "driver", sample.driver);
+  put(out, "driver_note", sample.driver_note);
   put(out, "gpu_trouble", sample.gpu_trouble);
   out["gpus"] = json::array();
-  for (size_t i = 0; i < sample.gpus.size(); ++i)
-    out["gpus"].push_back(gpu_json(sample, sample.facts[i], sample.gpus[i]));
+  for (size_t i = 0; i < sample.gpus.size(); ++i) out["gpus"].push_back(gpu_json(sample, i));
   out["runs"] = json::array();
   for (const RunReading& run : sample.runs) out["runs"].push_back(run_json(run));
   return out;

@@ -56,6 +56,8 @@ function add(source, t, values) {
   if (s.t[0] < t - range[1] - 120 && s.t.length > 200) { s.t.splice(0, 100); s.v.forEach((v) => v.splice(0, 100)); }
 }
 function remember(x) {
+  if (!x.time) return;   // the first look is still under way
+  for (const s of Object.keys(store)) if (store[s].t[store[s].t.length - 1] < x.time - range[1]) delete store[s];
   add("host", x.time, [x.host.cpu_percent, x.host.memory_used_bytes / 1e9]);
   for (const g of x.gpus) add("gpu:" + g.index, x.time, [g.utilisation_percent, g.memory_used_bytes / 1e9, g.power_w, g.temperature_c, g.sm_clock_mhz, g.fan_percent, g.pcie_rx_bytes_per_s / 1e9, g.pcie_tx_bytes_per_s / 1e9]);
   for (const r of x.runs) if (r.status === "running") add("run:" + r.id, x.time, [r.window_loss ?? (r.stalled ? undefined : r.loss), r.steps_per_s, r.samples_per_s]);
@@ -231,7 +233,8 @@ function gpuCard(g) {
   const heat = g.temperature_c / g.slowdown_c, held = (g.throttle || []).filter((r) => r !== "idle");
   const hot = has(heat) ? (g.temperature_c >= g.slowdown_c ? "bad" : g.temperature_c >= g.slowdown_c - 5 ? "warn" : "") : g.temperature_c >= 90 ? "bad" : g.temperature_c >= 85 ? "warn" : "";
   const processes = (g.processes || []).slice(0, 4).map((p) => `<div>${p.pid} ${escape((p.name || "").replace(/.*\//, ""))} ${has(p.memory_bytes) ? bytes(p.memory_bytes) : ""} <span class="good">${escape(p.run || "")}</span></div>`).join("");
-  return `<div class="card gpu">${head}${held.map((r) => `<span class="pill ${r.startsWith("thermal") || r.startsWith("hw") ? "bad" : "warn"}" title="held back by ${escape(WORDS[r] || r)}">${escape(WORDS[r] || r)}</span>`).join("")}</div>`
+  const hidden = g.visible === false ? `<span class="pill" title="CUDA_VISIBLE_DEVICES hides it from programs started where the monitor was">hidden</span>` : "";
+  return `<div class="card gpu">${head}${hidden}${held.map((r) => `<span class="pill ${r.startsWith("thermal") || r.startsWith("hw") ? "bad" : "warn"}" title="held back by ${escape(WORDS[r] || r)}">${escape(WORDS[r] || r)}</span>`).join("")}</div>`
     + bar("use", g.utilisation_percent / 100, percent(g.utilisation_percent))
     + bar("memory", g.memory_used_bytes / g.memory_total_bytes, `${has(g.memory_used_bytes) ? num(g.memory_used_bytes / 1e9) : "–"} / ${bytes(g.memory_total_bytes)}`, g.memory_used_bytes / g.memory_total_bytes > .97 ? "warn" : "")
     + bar("power", g.power_w / g.power_limit_w, `${has(g.power_w) ? Math.round(g.power_w) : "–"} / ${has(g.power_limit_w) ? Math.round(g.power_limit_w) : "–"} W`)
@@ -262,18 +265,29 @@ function show() {
   $("host").textContent = h.name;
   document.title = h.name + " · tandem monitor";
   $("machine").textContent = `CPU ${percent(h.cpu_percent)} of ${h.cpus} · memory ${bytes(h.memory_used_bytes)} of ${bytes(h.memory_total_bytes)} · load ${has(h.load) ? h.load.toFixed(2) : "–"}`
-    + (sample.driver ? " · driver " + sample.driver : "") + (sample.gpus.length ? "" : " · no GPU" + (sample.gpu_trouble ? ": " + sample.gpu_trouble : ""));
+    + (sample.driver ? " · driver " + sample.driver + (sample.driver_note ? " (" + sample.driver_note + ")" : "") : "") + (sample.gpus.length ? "" : " · no GPU" + (sample.gpu_trouble ? ": " + sample.gpu_trouble : ""));
+  if (!sample.time) { $("machine").textContent = "The first look is under way."; return; }
   put($("gpus"), sample.gpus.map(gpuCard).join(""));
   put($("runs"), sample.runs.map(runCard).join("") || `<div class="card soft">No run is going on. <span class="mono">tandem train tiny</span> starts one.</div>`);
 }
 
 // ---- live
+let came = performance.now(), every = 1;   // when the last sample came; seconds between them
+setInterval(() => {
+  const waited = (performance.now() - came) / 1000;
+  if (waited > Math.max(5, 3 * every) && $("link").classList.contains("good")) said("", "warn");
+  if ($("link").classList.contains("warn")) said(`no news for ${duration(waited)}: the driver does not answer`, "warn");
+}, 1000);
 function said(text, level) { $("link").textContent = text; $("link").className = "pill " + level; }
 function listen() {
   const source = new EventSource("/live");
   source.onmessage = (event) => {
-    sample = JSON.parse(event.data);
+    const next = JSON.parse(event.data);
+    if (!next.time) return;
+    if (sample.time && next.time > sample.time) every = next.time - sample.time;
+    sample = next;
     remember(sample);
+    came = performance.now();
     said(clock(sample.time), "good");
     document.documentElement.dataset.samples = Number(document.documentElement.dataset.samples || 0) + 1;
     show();

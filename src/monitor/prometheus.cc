@@ -52,7 +52,7 @@ class Text {
   std::set<std::string> seen_;
 };
 
-void host_families(Text& text, const Sample& sample) {
+void host_families(Text& text, const MonitorSample& sample) {
   const HostReading& host = sample.host;
   text.family("tandem_host_cpu_used_ratio", "gauge", "Share of the machine's CPU time in use, 0 to 1.");
   text.value({}, host.cpu_percent ? std::optional(*host.cpu_percent / 100) : std::nullopt);
@@ -62,7 +62,7 @@ void host_families(Text& text, const Sample& sample) {
   text.value({}, host.memory_used_bytes);
 }
 
-void gpu_families(Text& text, const Sample& sample) {
+void gpu_families(Text& text, const MonitorSample& sample) {
   const auto each = [&](const char* name, const char* type, const char* help,
                         const std::function<std::optional<double>(const GpuFacts&, const GpuReading&)>& value) {
     text.family(name, type, help);
@@ -123,7 +123,7 @@ void gpu_families(Text& text, const Sample& sample) {
   });
 }
 
-void run_families(Text& text, const Sample& sample) {
+void run_families(Text& text, const MonitorSample& sample) {
   const auto each = [&](const char* name, const char* type, const char* help,
                         const std::function<std::optional<double>(const RunReading&)>& value) {
     text.family(name, type, help);
@@ -167,7 +167,7 @@ void run_families(Text& text, const Sample& sample) {
 
 }  // namespace
 
-std::string prometheus_text(const Sample& sample) {
+std::string prometheus_text(const MonitorSample& sample) {
   Text text;
   host_families(text, sample);
   gpu_families(text, sample);

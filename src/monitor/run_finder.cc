@@ -65,7 +65,9 @@ std::vector<fs::path> RunFinder::folders_of_workers() const {
     // <program>\0work\0<folder>\0
     const std::string program = text;
     const size_t second = program.size() + 1;
-    if (second + 6 >= static_cast<size_t>(got) || std::string(text + second) != "work") continue;
+    if (!program.ends_with("tandem-worker") || second + 6 >= static_cast<size_t>(got) ||
+        std::string(text + second) != "work")
+      continue;
     fs::path folder(text + second + 5);
     if (folder.is_relative()) {
       std::error_code error;

@@ -42,7 +42,7 @@ std::optional<double> present(double value) {
 
 const nlohmann::json& ChangingJson::read() {
   struct stat now {};
-  if (::stat(path_.c_str(), &now) != 0) {
+  if (::stat(path_.c_str(), &now) != 0 || !S_ISREG(now.st_mode)) {  // a pipe would hold us
     stamp_ = {};
     value_ = nlohmann::json::object();
     return value_;

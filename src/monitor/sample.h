@@ -56,15 +56,18 @@ struct RunReading {
   bool stalled() const;
 };
 
-struct Sample {
+struct MonitorSample {
   double time = 0;  // Unix
   HostReading host;
   std::string driver;       // of the GPUs; empty if there is none
+  std::string driver_note;  // "older than CUDA 13.0 needs"
   std::string gpu_trouble;  // why there are no GPUs to show: NVML's words
   std::vector<GpuFacts> facts;
   std::vector<GpuReading> gpus;  // as many as facts, in their order
+  std::vector<bool> visible;     // as many: what CUDA_VISIBLE_DEVICES leaves to programs started from here
   std::vector<RunReading> runs;  // those that go on, then those that ended lately
 
+  bool hidden(size_t gpu) const { return gpu < visible.size() && !visible[gpu]; }
   // The run and rank that a process belongs to, as "tiny-...-r6k9da rank 0"; empty: none of these.
   std::string owner_of(int64_t pid) const;
 };

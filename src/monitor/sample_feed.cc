@@ -15,18 +15,18 @@
 namespace tandem {
 
 struct SampleFeed::Shared {
-  SamplerOptions options;
+  MonitorSamplerOptions options;
   double interval = 1;
   int event = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   std::mutex mutex;
   std::condition_variable changed;
-  std::optional<Sample> newest;
+  std::optional<MonitorSample> newest;
   double came_at = monotonic_seconds();
   bool stop = false, ended = false;
   ~Shared() { ::close(event); }
 
   void run() {
-    Sampler sampler(options);
+    MonitorSampler sampler(options);
     sampler.warm_up();
     double next = monotonic_seconds() + std::min(interval, 0.2);  // shares of time need two looks
     std::unique_lock lock(mutex);
@@ -34,7 +34,7 @@ struct SampleFeed::Shared {
       const double left = next - monotonic_seconds();
       if (left > 0 && changed.wait_for(lock, std::chrono::duration<double>(left), [&] { return stop; })) break;
       lock.unlock();
-      Sample sample = sampler.take();
+      MonitorSample sample = sampler.take();
       lock.lock();
       newest = std::move(sample);
       came_at = monotonic_seconds();
@@ -47,7 +47,7 @@ struct SampleFeed::Shared {
   }
 };
 
-SampleFeed::SampleFeed(SamplerOptions options, double interval_seconds) : shared_(std::make_shared<Shared>()) {
+SampleFeed::SampleFeed(MonitorSamplerOptions options, double interval_seconds) : shared_(std::make_shared<Shared>()) {
   shared_->options = std::move(options);
   shared_->interval = interval_seconds;
   // Signals are for the thread that shows: this one takes none.
@@ -67,7 +67,7 @@ SampleFeed::~SampleFeed() {
 
 int SampleFeed::fd() const { return shared_->event; }
 
-std::optional<Sample> SampleFeed::take() {
+std::optional<MonitorSample> SampleFeed::take() {
   uint64_t count = 0;
   [[maybe_unused]] const auto got = ::read(shared_->event, &count, sizeof count);
   const std::lock_guard lock(shared_->mutex);

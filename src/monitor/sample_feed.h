@@ -11,14 +11,14 @@ namespace tandem {
 
 class SampleFeed {
  public:
-  SampleFeed(SamplerOptions options, double interval_seconds);
+  SampleFeed(MonitorSamplerOptions options, double interval_seconds);
   ~SampleFeed();  // waits for a look that is under way, but not for ever
   SampleFeed(const SampleFeed&) = delete;
   SampleFeed& operator=(const SampleFeed&) = delete;
 
-  int fd() const;                // readable when there is a new one
-  std::optional<Sample> take();  // the newest that nobody took yet
-  double waited() const;         // seconds since the last one came
+  int fd() const;                       // readable when there is a new one
+  std::optional<MonitorSample> take();  // the newest that nobody took yet
+  double waited() const;                // seconds since the last one came
 
  private:
   struct Shared;

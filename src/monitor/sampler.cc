@@ -1,8 +1,13 @@
 #include "monitor/sampler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/clock.h"
+#include "config/visible_gpus.h"
+#include "hardware/cuda_needed.h"
 #include "hardware/nvml.h"
 #include "telemetry/human.h"
 
@@ -28,7 +33,7 @@ bool RunReading::stalled() const {
   return alive() && *since_step_s > std::max(15.0, 10 * step_seconds.value_or(0));
 }
 
-std::string Sample::owner_of(int64_t pid) const {
+std::string MonitorSample::owner_of(int64_t pid) const {
   for (const RunReading& run : runs) {
     for (const RankReading& rank : run.ranks)
       if (rank.pid == pid) return short_run_id(run.id) + " rank " + std::to_string(rank.rank);
@@ -36,17 +41,17 @@ std::string Sample::owner_of(int64_t pid) const {
   return "";
 }
 
-Sampler::Sampler(SamplerOptions options)
+MonitorSampler::MonitorSampler(MonitorSamplerOptions options)
     : options_(std::move(options)),
       nvml_(Nvml::open()),
       opened_at_(monotonic_seconds()),
       finder_(options_.roots, options_.find_processes) {}
 
-Sampler::~Sampler() = default;
+MonitorSampler::~MonitorSampler() = default;
 
-void Sampler::warm_up() { meter_.read(); }
+void MonitorSampler::warm_up() { meter_.read(); }
 
-void Sampler::find_runs(double unix_now) {
+void MonitorSampler::find_runs(double unix_now) {
   std::map<std::filesystem::path, std::unique_ptr<RunWatch>> now;
   std::vector<FoundRun> found;
   if (options_.runs.empty()) {
@@ -61,7 +66,7 @@ void Sampler::find_runs(double unix_now) {
   watches_ = std::move(now);
 }
 
-void Sampler::read_gpus(Sample& sample) {
+void MonitorSampler::read_gpus(MonitorSample& sample) {
   const double now = monotonic_seconds();
   // A driver that came later, or came back.
   if (!nvml_->status().ok() && nvml_->status().kind != NvmlStatus::Kind::kNoLibrary &&
@@ -76,13 +81,17 @@ void Sampler::read_gpus(Sample& sample) {
   sample.driver = nvml_->driver_version().value_or("");
   if (now - facts_at_ > kFactsSeconds || static_cast<int>(facts_.size()) != nvml_->count()) {
     facts_ = nvml_->facts();
+    visible_ = visible_gpus(facts_, std::getenv("CUDA_VISIBLE_DEVICES"));
     facts_at_ = now;
   }
   sample.facts = facts_;
+  sample.visible = visible_;
+  if (const auto cuda = nvml_->cuda_version(); cuda && *cuda < kCudaNeeded && !facts_.empty())
+    sample.driver_note = fmt::format("older than CUDA {}.{} needs", kCudaNeeded / 1000, kCudaNeeded % 1000 / 10);
   for (const GpuFacts& facts : facts_) sample.gpus.push_back(nvml_->reading(facts.index));
 }
 
-void Sampler::read_runs(Sample& sample) {
+void MonitorSampler::read_runs(MonitorSample& sample) {
   const double now = monotonic_seconds();
   if (now - found_at_ > kFindSeconds) {
     find_runs(sample.time);
@@ -109,8 +118,8 @@ void Sampler::read_runs(Sample& sample) {
   if (sample.runs.size() > kMostRuns) sample.runs.resize(kMostRuns);
 }
 
-Sample Sampler::take() {
-  Sample sample;
+MonitorSample MonitorSampler::take() {
+  MonitorSample sample;
   sample.time = unix_now();
   sample.host = meter_.read();
   read_gpus(sample);

@@ -17,29 +17,30 @@ namespace tandem {
 
 class Nvml;
 
-struct SamplerOptions {
+struct MonitorSamplerOptions {
   std::vector<std::filesystem::path> roots;
   std::vector<std::filesystem::path> runs;  // these only, if any
   bool find_processes = true;               // runs of workers that lie elsewhere, too
   double recent_seconds = 600;              // runs that ended are shown this long
 };
 
-class Sampler {
+class MonitorSampler {
  public:
-  explicit Sampler(SamplerOptions options);  // opens NVML: 10 to 500 ms with a real driver
-  ~Sampler();
-  Sample take();
+  explicit MonitorSampler(MonitorSamplerOptions options);  // opens NVML: 10 to 500 ms with a real driver
+  ~MonitorSampler();
+  MonitorSample take();
   // A first look, so that the next one can tell shares of time.
   void warm_up();
 
  private:
   void find_runs(double unix_now);
-  void read_gpus(Sample& sample);
-  void read_runs(Sample& sample);
+  void read_gpus(MonitorSample& sample);
+  void read_runs(MonitorSample& sample);
 
-  SamplerOptions options_;
+  MonitorSamplerOptions options_;
   std::unique_ptr<Nvml> nvml_;
   std::vector<GpuFacts> facts_;
+  std::vector<bool> visible_;
   double facts_at_ = -1e9, found_at_ = -1e9, opened_at_ = 0;
   HostMeter meter_;
   RunFinder finder_;

@@ -7,8 +7,8 @@
 
 namespace tandem {
 
-inline Sample sample_for_tests(int gpus, int runs, double time = 1'800'000'000) {
-  Sample sample;
+inline MonitorSample sample_for_tests(int gpus, int runs, double time = 1'800'000'000) {
+  MonitorSample sample;
   sample.time = time;
   sample.host = {"box", 32, 41.5, 12.25, uint64_t{270'000'000'000}, uint64_t{81'000'000'000}};
   if (gpus > 0) sample.driver = "580.65.06";

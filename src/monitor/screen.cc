@@ -77,12 +77,13 @@ Style heat_style(const GpuFacts& facts, const GpuReading& gpu) {
 
 class Screen {
  public:
-  Screen(const Sample& sample, const Trails& trails, const ScreenState& state, int width)
+  Screen(const MonitorSample& sample, const Trails& trails, const ScreenState& state, int width)
       : sample_(sample), trails_(trails), state_(state), width_(width) {}
 
   ScreenLine title() const {
     const HostReading& host = sample_.host;
-    const std::string end = state_.paused ? " paused " : " " + utc_iso(sample_.time).substr(11, 8) + " ";
+    const std::string end =
+        state_.paused ? " paused " : " " + utc_iso(sample_.time).substr(11, 8) + (width_ >= 60 ? " UTC " : " ");
     const int room = width_ - display_width(end);
     LineMaker line(room > 12 ? room : width_, state_.utf8);
     line.add(Style::kBar, width_ >= 60 ? " tandem monitor  " : " ").add(Style::kBar, host.name);
@@ -103,7 +104,12 @@ class Screen {
       host(lines);
       return;
     }
-    for (size_t i = 0; i < sample_.gpus.size(); ++i) gpu(lines, sample_.facts[i], sample_.gpus[i], per_gpu);
+    if (!sample_.driver_note.empty()) {
+      LineMaker line = maker();
+      line.add(Style::kWarn, "driver " + driver_text(sample_) + ": `tandem doctor` tells more");
+      lines.push_back(line.take());
+    }
+    for (size_t i = 0; i < sample_.gpus.size(); ++i) gpu(lines, i, per_gpu);
   }
 
   void runs(std::vector<ScreenLine>& lines) const {
@@ -138,10 +144,14 @@ class Screen {
     lines.push_back(memory.take());
   }
 
-  void gpu(std::vector<ScreenLine>& lines, const GpuFacts& facts, const GpuReading& gpu, int per_gpu) const {
+  void gpu(std::vector<ScreenLine>& lines, size_t at, int per_gpu) const {
+    const GpuFacts& facts = sample_.facts[at];
+    const GpuReading& gpu = sample_.gpus[at];
     const std::string source = fmt::format("gpu:{}", facts.index);
     LineMaker line = maker();
-    line.cell(Style::kBold, std::to_string(facts.index), -2).add(" ");
+    const std::string held = short_throttle_text(gpu);
+    const Style mark = held.empty() ? Style::kBold : held == "power" ? Style::kWarn : Style::kBad;
+    line.cell(mark, std::to_string(facts.index), -2).add(" ");
     if (width_ >= 56) line.cell(Style::kPlain, short_gpu_name(facts), width_ >= 110 ? 18 : 11).add(" ");
     const std::string trouble = !gpu.trouble.empty() ? gpu.trouble : facts.trouble;
     if (!trouble.empty()) {
@@ -157,14 +167,14 @@ class Screen {
         part_of(gpu.temperature_c, facts.slowdown_c ? std::optional<double>(*facts.slowdown_c) : std::nullopt);
     const Style hot = heat_style(facts, gpu),
                 full = part_of(used, all).value_or(0) > 0.97 ? Style::kWarn : Style::kGood;
-    const std::string throttle = throttle_text(gpu);
+    const std::string note = gpu_note(sample_, at);
     const int bars = width_ >= 170 ? 18 : width_ >= 130 ? 12 : width_ >= 100 ? 8 : width_ >= 76 ? 6 : 0;
     if (width_ < 56) {  // a narrow one has no room for limits
       line.cell(Style::kPlain, percent_text(gpu.utilisation_percent), -5)
           .cell(Style::kPlain, memory_text(gpu.memory_used_bytes, facts.memory_bytes), -13);
       line.cell(Style::kPlain, gpu.power_w ? fmt::format("{:.0f} W", *gpu.power_w) : "-", -7);
       line.cell(hot, gpu.temperature_c ? fmt::format("{} C", *gpu.temperature_c) : "-", -6);
-      line.add(Style::kWarn, throttle.empty() ? "" : "  " + throttle);
+      line.word(mark, sample_.hidden(at) ? " hidden" : held.empty() ? "" : " " + held);
       lines.push_back(line.take());
       if (per_gpu == 1) return;
     } else {
@@ -179,7 +189,7 @@ class Screen {
       line.bar(heat, width_ >= 130 ? bars : 0, hot == Style::kPlain ? Style::kGood : hot);
       line.cell(hot, temperature_text(facts, gpu), -8);
       if (per_gpu == 1) {
-        line.word(Style::kWarn, throttle.empty() ? "" : "  " + throttle);
+        line.word(mark, sample_.hidden(at) ? " hidden" : held.empty() ? "" : " " + held);
         lines.push_back(line.take());
         return;
       }
@@ -192,7 +202,10 @@ class Screen {
     more.word(Style::kSoft, "  ECC ")
         .word(gpu.ecc_uncorrected.value_or(0) > 0 ? Style::kBad : Style::kPlain, ecc_text(gpu));
     more.word(Style::kSoft, "  PCIe ").word(Style::kPlain, traffic_text(gpu));
-    if (!throttle.empty()) more.add(Style::kWarn, "  held back by " + throttle);
+    if (display_width(note) + 2 <= more.left())
+      more.add(Style::kWarn, note.empty() ? "" : "  " + note);
+    else
+      more.add(Style::kWarn, (held.empty() ? "" : "  held by " + held) + (sample_.hidden(at) ? "  hidden" : ""));
     lines.push_back(more.take());
     if (per_gpu < 3 || !state_.processes || !gpu.processes) return;
     for (size_t i = 0; i < std::min(gpu.processes->size(), kShownProcesses); ++i) {
@@ -211,7 +224,11 @@ class Screen {
     line.add(Style::kBold, width_ >= 90 ? run.id : run.recipe + " " + short_run_id(run.id));
     line.add(" ").add(status, run.status).add(Style::kSoft, "  step ").add(step_text(run));
     line.add(Style::kSoft, "  loss ").add(run.loss ? loss_text(*run.loss) : "-");
-    if (run.alive()) line.word(run.stalled() ? Style::kBad : Style::kPlain, "  " + rate_text(run));
+    if (run.alive()) {
+      const std::string whole = rate_text(run), first = whole.substr(0, whole.find(','));
+      const bool fits = display_width(whole) + 2 <= line.left();
+      line.word(run.stalled() ? Style::kBad : Style::kPlain, "  " + (fits ? whole : first));
+    }
     if (run.seconds_left) line.word(Style::kSoft, fmt::format("  {} left", duration_text(*run.seconds_left)));
     lines.push_back(line.take());
     if (run.alive()) {
@@ -248,7 +265,8 @@ class Screen {
     LineMaker line = maker();
     line.add(Style::kSoft, "   rank ").cell(Style::kBold, std::to_string(rank.rank), 3);
     line.cell(Style::kPlain, rank.device, 8).cell(Style::kPlain, shards_text(rank), width_ >= 60 ? 14 : 13);
-    if (width_ >= 56) line.cell(rank.state == "ended" ? Style::kWarn : Style::kPlain, rank_state_text(rank), 19);
+    const Style state = rank.state == "ended" ? Style::kWarn : Style::kPlain;
+    if (width_ >= 56) line.cell(state, width_ >= 76 ? rank_state_text(rank) : rank.state, width_ >= 76 ? 19 : 10);
     const auto busy = part_of(rank.busy_percent, 100.0);
     if (width_ >= 100) line.bar(busy, 10, Style::kGood);
     line.word(Style::kPlain, fmt::format(" busy {:>5}", percent_text(rank.busy_percent)));
@@ -260,7 +278,7 @@ class Screen {
     return line.take();
   }
 
-  const Sample& sample_;
+  const MonitorSample& sample_;
   const Trails& trails_;
   const ScreenState& state_;
   int width_;
@@ -281,7 +299,7 @@ std::vector<std::string> help_lines() {
 
 }  // namespace
 
-std::vector<ScreenLine> draw_screen(const Sample& sample, const Trails& trails, ScreenState& state, int width,
+std::vector<ScreenLine> draw_screen(const MonitorSample& sample, const Trails& trails, ScreenState& state, int width,
                                     int height) {
   std::vector<ScreenLine> lines;
   if (width <= 0 || height <= 0) return lines;

@@ -25,7 +25,7 @@ struct ScreenState {
 };
 
 // At most `height` lines, none wider than `width` columns.
-std::vector<ScreenLine> draw_screen(const Sample& sample, const Trails& trails, ScreenState& state, int width,
+std::vector<ScreenLine> draw_screen(const MonitorSample& sample, const Trails& trails, ScreenState& state, int width,
                                     int height);
 
 }  // namespace tandem

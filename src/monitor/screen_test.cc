@@ -23,7 +23,7 @@ std::string text_of(const std::vector<ScreenLine>& lines) {
 TEST(Screen, FitsEverySizeFromNothingTo250x80) {
   for (const bool utf8 : {true, false}) {
     for (const int gpus : {0, 1, 8}) {
-      Sample sample = sample_for_tests(gpus, 3);
+      MonitorSample sample = sample_for_tests(gpus, 3);
       sample.runs[0].warning = "ein Wörtchen über 日本語 and more";
       Trails trails;
       for (int i = 0; i < 400; ++i) trails.add(sample);
@@ -53,7 +53,7 @@ TEST(Screen, FitsEverySizeFromNothingTo250x80) {
 }
 
 TEST(Screen, OfUsualSizesShowsEveryGpuAndRun) {
-  const Sample sample = sample_for_tests(8, 1);
+  const MonitorSample sample = sample_for_tests(8, 1);
   Trails trails;
   for (const auto& [width, height] : {std::pair{80, 24}, {120, 40}, {250, 80}}) {
     ScreenState state;
@@ -67,7 +67,7 @@ TEST(Screen, OfUsualSizesShowsEveryGpuAndRun) {
 }
 
 TEST(Screen, ScrollsToWhatDoesNotFit) {
-  const Sample sample = sample_for_tests(8, 2);
+  const MonitorSample sample = sample_for_tests(8, 2);
   Trails trails;
   ScreenState state;
   EXPECT_EQ(text_of(draw_screen(sample, trails, state, 40, 10)).find("r6k9d1"), std::string::npos);
@@ -77,7 +77,7 @@ TEST(Screen, ScrollsToWhatDoesNotFit) {
 }
 
 TEST(Screen, NamesALostCardAndAStalledRun) {
-  Sample sample = sample_for_tests(2, 1);
+  MonitorSample sample = sample_for_tests(2, 1);
   sample.gpus[1] = GpuReading{.index = 1, .trouble = "GPU is lost", .lost = true};
   sample.runs[0].since_step_s = 120;
   sample.runs[0].steps_per_s.reset();

@@ -32,9 +32,8 @@ std::string table(const Rows& rows, const std::string& right_aligned) {
   return text;
 }
 
-std::string gpus_text(const Sample& sample) {
-  Rows rows{
-      {"GPU", "NAME", "UTIL", "MEMORY", "POWER", "TEMP", "SM/MEM CLOCK", "FAN", "ECC", "PCIE IN/OUT", "HELD BACK BY"}};
+std::string gpus_text(const MonitorSample& sample) {
+  Rows rows{{"GPU", "NAME", "UTIL", "MEMORY", "POWER", "TEMP", "SM/MEM CLOCK", "FAN", "ECC", "PCIE IN/OUT", "NOTE"}};
   for (size_t i = 0; i < sample.gpus.size(); ++i) {
     const GpuFacts& facts = sample.facts[i];
     const GpuReading& gpu = sample.gpus[i];
@@ -44,11 +43,11 @@ std::string gpus_text(const Sample& sample) {
           {std::to_string(facts.index), short_gpu_name(facts), "-", "-", "-", "-", "-", "-", "-", "-", trouble});
       continue;
     }
-    const std::string throttle = throttle_text(gpu);
+    const std::string note = gpu_note(sample, i);
     rows.push_back({std::to_string(facts.index), short_gpu_name(facts), percent_text(gpu.utilisation_percent),
                     memory_text(gpu.memory_used_bytes, facts.memory_bytes), power_text(facts, gpu),
                     temperature_text(facts, gpu), clocks_text(gpu), percent_text(gpu.fan_percent), ecc_text(gpu),
-                    traffic_text(gpu), throttle.empty() ? "-" : throttle});
+                    traffic_text(gpu), note.empty() ? "-" : note});
   }
   std::string text = table(rows, "rlrrrrrrrr");
   for (size_t i = 0; i < sample.gpus.size(); ++i) {
@@ -80,13 +79,13 @@ std::string run_text(const RunReading& run) {
 
 }  // namespace
 
-std::string snapshot_text(const Sample& sample, int width) {
+std::string snapshot_text(const MonitorSample& sample, int width) {
   const HostReading& host = sample.host;
   std::string text =
       fmt::format("{}  {}  cpu {} of {}  memory {}", host.name, utc_iso(sample.time), percent_text(host.cpu_percent),
                   host.cpus, memory_text(host.memory_used_bytes, host.memory_total_bytes));
   if (host.load) text += fmt::format("  load {:.2f}", *host.load);
-  text += sample.driver.empty() ? "\n" : fmt::format("  driver {}\n", sample.driver);
+  text += sample.driver.empty() ? "\n" : fmt::format("  driver {}\n", driver_text(sample));
   if (sample.gpus.empty())
     text += fmt::format("no GPU{}\n", sample.gpu_trouble.empty() ? "" : ": " + sample.gpu_trouble);
   else

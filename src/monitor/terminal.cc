@@ -152,7 +152,7 @@ int show_in_terminal(SampleFeed& feed, History& history, int stop_fd, const Term
   Terminal terminal(options.color);
   ScreenState state;
   state.utf8 = terminal.utf8();
-  Sample sample;
+  MonitorSample sample;
   sample.time = unix_now();
   bool any = false;
   int64_t seen = 0;

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 namespace tandem {
 
-std::vector<std::pair<std::string, std::vector<double>>> kept_values(const Sample& sample) {
+std::vector<std::pair<std::string, std::vector<double>>> kept_values(const MonitorSample& sample) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   const auto gb = [](const auto& bytes) { return bytes ? static_cast<double>(*bytes) * 1e-9 : kNone; };
   const auto plain = [](const auto& value) { return value ? static_cast<double>(*value) : kNone; };
@@ -39,8 +40,14 @@ void Trails::put(const std::string& source, const std::vector<double>& values) {
   }
 }
 
-void Trails::add(const Sample& sample) {
-  for (const auto& [source, values] : kept_values(sample)) put(source, values);
+void Trails::add(const MonitorSample& sample) {
+  std::set<std::string> now;
+  for (const auto& [source, values] : kept_values(sample)) {
+    put(source, values);
+    now.insert(source);
+  }
+  if (trails_.size() > kMostSources)
+    std::erase_if(trails_, [&](const auto& item) { return !now.contains(item.first); });
 }
 
 void Trails::begin_with(const std::vector<HistorySeries>& series) {

@@ -13,7 +13,8 @@ namespace tandem {
 class Trails {
  public:
   static constexpr size_t kPoints = 300;
-  void add(const Sample& sample);
+  static constexpr size_t kMostSources = 128;  // then those that ended are forgotten
+  void add(const MonitorSample& sample);
   void begin_with(const std::vector<HistorySeries>& series);  // what was kept from earlier
   // Oldest first, NaN where there was no value; empty if nothing is known of the source. `value` as in kGpuValues etc.
   const std::deque<float>& of(const std::string& source, size_t value) const;
@@ -24,7 +25,7 @@ class Trails {
 };
 
 // The values that are kept of a sample, by source: one place for the history, the trails and whoever draws them.
-std::vector<std::pair<std::string, std::vector<double>>> kept_values(const Sample& sample);
+std::vector<std::pair<std::string, std::vector<double>>> kept_values(const MonitorSample& sample);
 
 // `width` characters for the newest points, from `low` to `high` (NaN: from the points themselves). Plain ASCII without
 // `utf8`.

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "base/sha256.h"
 #include "monitor/formats.h"
@@ -101,8 +102,14 @@ std::string token_of_file(const std::string& file) {
   return token;
 }
 
-MonitorSite::MonitorSite(std::string token, std::string host_name, bool loopback, History& history)
-    : token_(std::move(token)), host_name_(std::move(host_name)), loopback_(loopback), history_(history) {
+MonitorSite::MonitorSite(std::string token, std::string host_name, bool loopback, History& history, double stale_s)
+    : token_(std::move(token)),
+      host_name_(std::move(host_name)),
+      loopback_(loopback),
+      history_(history),
+      stale_s_(stale_s) {
+  show(MonitorSample{});
+  shown_at_ = -1;
   // Cookies know no ports: each monitor has its own name, so that two behind one address do not undo each other.
   Sha256 hash;
   hash.update("cookie " + token_);
@@ -110,8 +117,9 @@ MonitorSite::MonitorSite(std::string token, std::string host_name, bool loopback
   for (char& c : host_name_) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
 }
 
-void MonitorSite::show(const Sample& sample) {
+void MonitorSite::show(const MonitorSample& sample) {
   sample_ = sample;
+  shown_at_ = monotonic_seconds();
   nlohmann::json json = to_json(sample);
   json["schema"] = 1;
   json_ = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -149,11 +157,11 @@ HttpResponse MonitorSite::answer(const HttpRequest& request) {
       {"/history", [](MonitorSite& site, const HttpRequest& r) { return site.history(r); }},
       {"/sample.json",
        [](MonitorSite& site, const HttpRequest&) {
-         return HttpResponse{200, "application/json", site.json_ + "\n", {}, false};
+         return site.newest("application/json", [&] { return site.json_ + "\n"; });
        }},
       {"/metrics",
        [](MonitorSite& site, const HttpRequest&) {
-         return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", prometheus_text(site.sample_), {}, false};
+         return site.newest("text/plain; version=0.0.4; charset=utf-8", [&] { return prometheus_text(site.sample_); });
        }},
   };
   const auto found = table.find(request.path);
@@ -171,6 +179,16 @@ HttpResponse MonitorSite::answer(const HttpRequest& request) {
     return refusal(404, "There is no such page",
                    "There are <code>/</code>, <code>/metrics</code> and <code>/sample.json</code>.");
   return found->second(*this, request);
+}
+
+// Old figures that look like new ones would hide that the driver hangs.
+HttpResponse MonitorSite::newest(const char* type, const std::function<std::string()>& body) const {
+  if (shown_at_ < 0) return {503, "text/plain; charset=utf-8", "nothing was measured yet\n", {}, false};
+  const double age = monotonic_seconds() - shown_at_;
+  if (age > stale_s_)
+    return {
+        503, "text/plain; charset=utf-8", fmt::format("the driver has not answered for {:.0f} s\n", age), {}, false};
+  return {200, type, body(), {}, false};
 }
 
 HttpResponse MonitorSite::page(bool set_cookie) {

@@ -22,22 +22,25 @@ std::string token_of_file(const std::string& file);
 
 class MonitorSite {
  public:
-  MonitorSite(std::string token, std::string host_name, bool loopback, History& history);
+  // A sample that is older than `stale_s` is not given out any more: the driver hangs.
+  MonitorSite(std::string token, std::string host_name, bool loopback, History& history, double stale_s = 15);
   HttpResponse answer(const HttpRequest& request);
-  void show(const Sample& sample);  // what is answered from now on
+  void show(const MonitorSample& sample);  // what is answered from now on
   const std::string& newest_json() const { return json_; }
 
  private:
   bool host_is_ours(const std::string& header) const;
   bool may_look(const HttpRequest& request) const;
   HttpResponse page(bool set_cookie);
+  HttpResponse newest(const char* type, const std::function<std::string()>& body) const;
   HttpResponse history(const HttpRequest& request);
 
   std::string token_, host_name_, cookie_name_;
   bool loopback_;
   History& history_;
-  Sample sample_;
-  std::string json_ = "{}";
+  double stale_s_, shown_at_ = -1;  // monotonic; -1: nothing yet
+  MonitorSample sample_;
+  std::string json_;
 };
 
 std::string history_json(const std::vector<HistorySeries>& series, int64_t seconds);

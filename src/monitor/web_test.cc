@@ -2,6 +2,7 @@
 #include "monitor/web.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -130,9 +131,24 @@ TEST(MonitorSite, ItsPageIsWholeSmallAndLoadsNothingFromElsewhere) {
   EXPECT_NE(answer.body.find("r6k9d0"), std::string::npos);  // the first sample is in it
 }
 
+TEST(MonitorSite, HasNoFiguresBeforeTheFirstLookAndGivesOutNoOldOnes) {
+  History history("");
+  const auto ask = [](MonitorSite& site, const std::string& path) {
+    return site.answer(request_of("GET " + path + "?token=0123456789abcdef HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  };
+  MonitorSite early("0123456789abcdef", "box", true, history);
+  EXPECT_EQ(ask(early, "/metrics").status, 503);
+  EXPECT_EQ(ask(early, "/").status, 200);
+  EXPECT_NE(ask(early, "/").body.find("\"gpus\":[]"), std::string::npos);  // the page can read it
+  MonitorSite hung("0123456789abcdef", "box", true, history, 0);
+  hung.show(sample_for_tests(8, 1));
+  EXPECT_EQ(ask(hung, "/metrics").status, 503);
+  EXPECT_NE(ask(hung, "/sample.json").body.find("has not answered"), std::string::npos);
+}
+
 TEST(MonitorSite, ARunWithAnEvilNameStaysText) {
   Site s;
-  Sample sample = sample_for_tests(1, 1);
+  MonitorSample sample = sample_for_tests(1, 1);
   sample.runs[0].id = "</script><script>alert(1)</script>";
   s.site.show(sample);
   const auto answer = s.site.answer(request_of("GET /?token=0123456789abcdef HTTP/1.1\r\nHost: localhost\r\n\r\n"));
@@ -142,7 +158,7 @@ TEST(MonitorSite, ARunWithAnEvilNameStaysText) {
 TEST(MonitorSite, GivesEightGpusAndTenThousandPointsEach) {
   History history("");
   MonitorSite site("0123456789abcdef", "box", true, history);
-  Sample last;
+  MonitorSample last;
   for (int i = 0; i < 10'080; ++i)
     history.add(last = sample_for_tests(8, 0, 1'800'000'000 + 60.0 * i)), i % 500 ? void() : history.flush();
   site.show(last);
@@ -192,9 +208,12 @@ class Client {
   ~Client() { ::close(fd_); }
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
-  void say(const std::string& text) {
-    [[maybe_unused]] const auto sent = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
+  size_t say(const std::string& text) {
+    const auto sent = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
+    return sent > 0 ? static_cast<size_t>(sent) : 0;
   }
+  void end() { ::shutdown(fd_, SHUT_WR); }
+  void never_waits() { ::fcntl(fd_, F_SETFL, O_NONBLOCK); }
   std::string read_to_the_end() {
     std::string all;
     char buffer[65536];
@@ -210,6 +229,12 @@ class Client {
  private:
   int fd_;
 };
+
+long memory_kb() {
+  long pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
 
 class Served {
  public:
@@ -232,6 +257,7 @@ class Served {
  private:
   HttpResponse answer(const HttpRequest& request) {
     if (request.path == "/live") return {200, "text/event-stream", "data: first\n\n", {}, true};
+    if (request.path == "/big") return {200, "text/plain", std::string(1'000'000, 'x'), {}, false};
     return {200, "text/plain", "hello " + request.path, {}, false};
   }
   std::atomic<bool> stop_ = false;
@@ -269,12 +295,50 @@ TEST(HttpServer, CutsWhoeverIsSlowSilentOrTalksTooMuch) {
   EXPECT_NE(other.read_to_the_end().find("hello /other"), std::string::npos);
 }
 
+TEST(HttpServer, WhoOnlyHoldsAPlaceGivesItUp) {
+  Served served({.connections = 4, .head_seconds = 60});
+  std::vector<std::unique_ptr<Client>> silent;
+  for (int i = 0; i < 40; ++i) silent.push_back(std::make_unique<Client>(served.port()));
+  Client guest(served.port());
+  guest.say("GET /a HTTP/1.1\r\nConnection: close\r\n\r\n");
+  EXPECT_NE(guest.read_to_the_end().find("hello /a"), std::string::npos);
+}
+
+TEST(HttpServer, AnswersWhoHasNothingMoreToSay) {
+  Served served({});
+  Client client(served.port());
+  client.say("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.end();
+  EXPECT_NE(client.read_to_the_end().find("hello /a"), std::string::npos);
+}
+
+// One that asks and asks and never takes the answers: neither his questions nor the answers pile up here.
+TEST(HttpServer, KeepsLittleForOneWhoAsksAndDoesNotRead) {
+  Served served({.connections = 8, .head_seconds = 60, .stuck_seconds = 60});
+  Client flood(served.port());
+  flood.never_waits();
+  std::string questions;
+  while (questions.size() < (1u << 20)) questions += "GET /big HTTP/1.1\r\nHost: x\r\n\r\n";
+  const long before = memory_kb();
+  size_t taken = 0;
+  for (int i = 0; i < 200; ++i) {
+    taken += flood.say(questions);
+    Client other(served.port());
+    if (i % 20 == 0) {
+      other.say("GET /a HTTP/1.1\r\nConnection: close\r\n\r\n");
+      EXPECT_NE(other.read_to_the_end().find("hello /a"), std::string::npos);
+    }
+  }
+  EXPECT_LT(taken, 32u << 20);  // what the sockets hold
+  EXPECT_LT(memory_kb() - before, 32 << 10);
+}
+
 TEST(HttpServer, RefusesMoreGuestsThanItHasRoomFor) {
   Served served({.connections = 4, .head_seconds = 5});
   std::vector<std::unique_ptr<Client>> guests;
   for (int i = 0; i < 4; ++i) {
     guests.push_back(std::make_unique<Client>(served.port()));
-    guests.back()->say("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    guests.back()->say("GET /live HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_NE(guests.back()->read_some().find("200 OK"), std::string::npos);
   }
   Client one_more(served.port());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "telemetry/human.h"
 
@@ -69,6 +70,30 @@ std::string throttle_text(const GpuReading& gpu) {
   return text;
 }
 
+std::string short_throttle_text(const GpuReading& gpu) {
+  std::set<std::string> words;
+  for (const Throttle reason : gpu.throttle.value_or(std::vector<Throttle>{})) {
+    if (reason == Throttle::kIdle) continue;
+    words.insert(throttle_is_thermal(reason)                                        ? "heat"
+                 : reason == Throttle::kPowerCap || reason == Throttle::kPowerBrake ? "power"
+                 : reason == Throttle::kHwSlowdown                                  ? "slowdown"
+                                                                                    : "clocks");
+  }
+  if (words.contains("heat")) words.erase("slowdown");  // that is why
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::string driver_text(const MonitorSample& sample) {
+  return sample.driver + (sample.driver_note.empty() ? "" : " (" + sample.driver_note + ")");
+}
+
+std::string gpu_note(const MonitorSample& sample, size_t gpu) {
+  const std::string throttle = throttle_text(sample.gpus[gpu]);
+  std::string text = throttle.empty() ? "" : "held back by " + throttle;
+  if (sample.hidden(gpu)) text += std::string(text.empty() ? "" : "; ") + "hidden by CUDA_VISIBLE_DEVICES";
+  return text;
+}
+
 std::string short_gpu_name(const GpuFacts& facts) {
   std::string name = facts.name.value_or("GPU");
   for (const std::string& word : {std::string("NVIDIA "), std::string("GeForce ")})
@@ -76,7 +101,7 @@ std::string short_gpu_name(const GpuFacts& facts) {
   return name;
 }
 
-std::string process_text(const Sample& sample, const GpuProcess& process) {
+std::string process_text(const MonitorSample& sample, const GpuProcess& process) {
   std::string name = process.name.value_or("");
   if (const size_t slash = name.rfind('/'); slash != std::string::npos) name = name.substr(slash + 1);
   std::string text = std::to_string(process.pid);

@@ -17,7 +17,11 @@ std::string traffic_text(const GpuReading& gpu);                                
 std::string ecc_text(const GpuReading& gpu);                                         // "0/0": corrected/uncorrected
 std::string throttle_text(const GpuReading& gpu);                                    // "the power limit"; "" for none
 std::string short_gpu_name(const GpuFacts& facts);                                   // without "NVIDIA GeForce"
-std::string process_text(const Sample& sample, const GpuProcess& process);  // "4711 tandem-worker 60 GB r6k9da rank 0"
+std::string short_throttle_text(const GpuReading& gpu);         // "heat, power"; empty if nothing holds it back
+std::string driver_text(const MonitorSample& sample);           // "535.54.03 (older than CUDA 13.0 needs)"
+std::string gpu_note(const MonitorSample& sample, size_t gpu);  // "held back by heat; hidden by CUDA_VISIBLE_DEVICES"
+std::string process_text(const MonitorSample& sample,
+                         const GpuProcess& process);  // "4711 tandem-worker 60 GB r6k9da rank 0"
 
 std::string step_text(const RunReading& run);   // "84 of 300"
 std::string rate_text(const RunReading& run);   // "12.1 steps/s, 2.3k samples/s"
