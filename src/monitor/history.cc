@@ -4,9 +4,11 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <stdexcept>
 
 #include "base/clock.h"
@@ -20,6 +22,7 @@ namespace fs = std::filesystem;
 constexpr int kVersion = 1;
 constexpr double kFlushSeconds = 5;
 constexpr int64_t kPruneSeconds = 60;
+constexpr size_t kMostRuns = 32;         // in one answer: a page with more lines is not read by anybody
 constexpr size_t kMostWaiting = 20'000;  // points, while the file is locked by somebody
 
 struct SqliteError : std::runtime_error {
@@ -185,9 +188,8 @@ bool History::in_memory() const { return file_.empty(); }
 void History::add(const MonitorSample& sample) {
   const auto time = static_cast<int64_t>(std::floor(sample.time));
   for (const auto& [source, values] : kept_values(sample)) put(source, time, values);
-  if (monotonic_seconds() - flushed_at_ < kFlushSeconds) return;
-  finish_silent(time);
-  flush();
+  newest_ = time;
+  if (monotonic_seconds() - flushed_at_ >= kFlushSeconds) flush();
 }
 
 void History::finish(size_t tier, const std::string& source, const Mean& mean) {
@@ -224,6 +226,7 @@ void History::put(const std::string& source, int64_t time, const std::vector<dou
 
 void History::flush() {
   flushed_at_ = monotonic_seconds();
+  finish_silent(newest_);
   try {
     write();
   } catch (const SqliteError& error) {
@@ -306,6 +309,25 @@ void History::prune(int64_t now, int64_t least_share) {
   d.ids.clear();
 }
 
+// By name; of many runs the newest.
+std::vector<std::pair<int64_t, std::string>> History::sources_since(size_t tier, int64_t since) {
+  std::vector<std::pair<int64_t, std::string>> sources;
+  std::vector<std::pair<int64_t, int64_t>> runs;  // newest point, source
+  Query all(database_->db, "SELECT id, name FROM sources ORDER BY name");
+  while (all.step()) {
+    Query query(database_->db, "SELECT max(t) FROM points WHERE tier = ? AND source = ?");
+    query.bind(1, static_cast<int64_t>(tier)).bind(2, all.number(0)).step();
+    if (query.number(0) < since) continue;
+    sources.emplace_back(all.number(0), all.text(1));
+    if (all.text(1).starts_with("run:")) runs.emplace_back(query.number(0), all.number(0));
+  }
+  std::sort(runs.rbegin(), runs.rend());
+  std::set<int64_t> old;
+  for (size_t i = kMostRuns; i < runs.size(); ++i) old.insert(runs[i].second);
+  std::erase_if(sources, [&](const auto& source) { return old.contains(source.first); });
+  return sources;
+}
+
 std::vector<HistorySeries> History::read(double unix_now, int64_t seconds) {
   flush();
   size_t tier = 0;
@@ -313,12 +335,7 @@ std::vector<HistorySeries> History::read(double unix_now, int64_t seconds) {
   const auto since = static_cast<int64_t>(unix_now) - seconds;
   std::vector<HistorySeries> all;
   try {
-    std::vector<std::pair<int64_t, std::string>> sources;
-    {
-      Query query(database_->db, "SELECT id, name FROM sources ORDER BY name");
-      while (query.step()) sources.emplace_back(query.number(0), query.text(1));
-    }
-    for (const auto& [id, name] : sources) {
+    for (const auto& [id, name] : sources_since(tier, since)) {
       HistorySeries series{name, {}, {}};
       Query query(database_->db, "SELECT t, v FROM points WHERE tier = ? AND source = ? AND t >= ? ORDER BY t");
       query.bind(1, static_cast<int64_t>(tier)).bind(2, id).bind(3, since);

@@ -47,7 +47,8 @@ class History {
 
   void add(const MonitorSample& sample);
   void flush();
-  // All sources that have points in the last `seconds`, from the finest tier that reaches so far back.
+  // All sources that have points in the last `seconds` (of runs the newest 32), from the finest tier that reaches so
+  // far back.
   std::vector<HistorySeries> read(double unix_now, int64_t seconds);
   bool in_memory() const;
   const std::string& trouble() const { return trouble_; }  // why it is in memory, or was begun anew
@@ -74,6 +75,7 @@ class History {
   void write();
   void prune(int64_t now, int64_t least_share);
   bool make_room();
+  std::vector<std::pair<int64_t, std::string>> sources_since(size_t tier, int64_t since);
 
   uint64_t most_bytes_;
   std::filesystem::path file_;
@@ -82,7 +84,7 @@ class History {
   std::array<std::map<std::string, Mean>, kHistoryTiers.size()> means_;
   std::vector<Point> waiting_;
   double flushed_at_ = 0;
-  int64_t pruned_at_ = 0;  // Unix
+  int64_t pruned_at_ = 0, newest_ = 0;  // Unix
 };
 
 }  // namespace tandem

@@ -128,6 +128,31 @@ TEST(History, ThatIsDamagedOrCannotBeWrittenIsNoReasonToStop) {
   EXPECT_FALSE(nowhere.read(kStart + 20, 600).empty());
 }
 
+TEST(History, OfManyRunsGivesTheNewest) {
+  History history("");
+  for (int i = 0; i < 80; ++i) {
+    MonitorSample sample = sample_for_tests(1, 1, kStart + i);
+    sample.runs[0].id = "number-" + std::to_string(i / 2 + 10);
+    history.add(sample);
+  }
+  std::vector<std::string> names;
+  for (const HistorySeries& series : history.read(kStart + 80, 600)) names.push_back(series.source);
+  ASSERT_EQ(names.size(), 34u);
+  EXPECT_EQ(names[0], "gpu:0");
+  EXPECT_EQ(names[2], "run:number-18");
+  EXPECT_EQ(names.back(), "run:number-49");
+}
+
+TEST(History, OfARunThatEndedHasItsLastMinuteToo) {
+  History history("");
+  history.add(sample_for_tests(0, 1, kStart));
+  for (int i = 1; i < 300; ++i) history.add(sample_for_tests(0, 0, kStart + i));
+  const auto all = history.read(kStart + 300, 604'800);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[1].source, "run:tiny-20261115-190920-r6k9d0");
+  EXPECT_EQ(all[1].times.size(), 1u);
+}
+
 TEST(Trails, BeginWithWhatWasKept) {
   const TempDir dir;
   History history(dir / "h.sqlite");

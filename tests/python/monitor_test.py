@@ -48,6 +48,10 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def memory_mb(pid):
+    return int(re.search(r"VmHWM:\s*(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text()).group(1)) / 1024
+
+
 class Monitor(Case):
     def machine(self, script=None):
         """The environment of a machine that is played; without a script one without any driver."""
@@ -380,7 +384,8 @@ class Browser(Monitor):
             browser.ask("document.getElementById('theme').click()")
             spent.append(float(browser.ask("document.documentElement.dataset.drawMs")))
         spent = min(spent)
-        print(f"10 charts, 8 GPUs x 10,070 points: drawn in {spent:.0f} ms")
+        print(f"10 charts, 8 GPUs x 10,070 points: drawn in {spent:.0f} ms; the monitor has taken {memory_mb(server.pid):.1f} MB")
+        self.assertLess(memory_mb(server.pid), 60)
         self.assertLess(spent, 1500)
         browser.screenshot(self.pictures / "week.png")
         self.assertEqual(browser.errors, [])
@@ -414,7 +419,7 @@ class Terminal(Monitor):
         self.tmux("new-session", "-d", "-x", 80, "-y", 24, f"bash --noprofile --rcfile {start} -i")
         self.shows(lambda lines: any("ready" in line for line in lines))
         self.tmux("send-keys", "tandem; echo ended $?", "Enter")
-        for width, height in ((80, 24), (40, 10), (250, 80), (56, 12), (60, 15), (100, 30), (132, 43), (77, 18), (200, 60), (41, 50), (160, 11), (20, 5), (80, 24)):
+        for width, height in ((80, 24), (40, 10), (250, 80), (56, 12), (60, 15), (100, 30), (120, 40), (40, 12), (132, 43), (77, 18), (200, 60), (41, 50), (160, 11), (20, 5), (80, 24)):
             self.tmux("resize-window", "-x", width, "-y", height)
             lines = self.shows(lambda lines: len(lines) == height and re.search(r" \d\d:\d\d:\d\d( UTC)?$", lines[0].rstrip()) and "q quit" in lines[-1]
                                   and len(lines[0].rstrip()) in (width - 1, width) or width < 40 and "q quit" in lines[-1])
@@ -460,7 +465,7 @@ class Cost(Monitor):
             for _ in range(self.SECONDS):
                 next(events)
             cpu, wall = cpu_seconds(server.pid) - cpu, time.monotonic() - begin
-        memory = int(re.search(r"VmHWM:\s*(\d+)", pathlib.Path(f"/proc/{server.pid}/status").read_text()).group(1)) / 1024
+        memory = memory_mb(server.pid)
         print(f"monitor at 1 Hz on 8 GPUs, page open, a run beside it: {100 * cpu / wall:.2f} % of a core, {memory:.1f} MB")
         self.assertLess(cpu / wall, 0.01)
         self.assertLess(memory, 60)
