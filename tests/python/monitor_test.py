@@ -351,6 +351,14 @@ class Browser(Monitor):
         self.assertEqual(browser.ask("fetch('/../../etc/passwd').then((r) => r.status)"), 404)
         self.assertEqual(browser.open(f"http://localhost:{server.port}/"), 401)   # another name, another cookie
 
+    def test_a_driver_that_hangs_is_told_on_the_page(self):
+        server = self.serve("--interval", "0.2", script={"preset": "4xh100", "events": [{"at": 1, "gpu": 2, "hang": True}]})
+        browser = self.browser()
+        browser.open(server.address)
+        browser.wait_until("document.getElementById('link').textContent.includes('the driver does not answer')")
+        server.send_signal(signal.SIGINT)
+        self.assertEqual(server.wait(30), 130)
+
     def test_eight_gpus_with_ten_thousand_points_in_each_chart(self):
         now = int(time.time())
         self.monitor("--json", script=EIGHT)
