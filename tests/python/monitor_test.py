@@ -37,7 +37,7 @@ def needs(found, name):
     reason = f"{name} is not installed: `scripts/setup.sh monitor` installs it"
 
     def mark(what):
-        if not found and (len(sys.argv) < 3 or any(what.__qualname__.startswith(word.split(".")[0]) for word in sys.argv[2:])):
+        if not found and (len(sys.argv) < 2 or any(what.__qualname__.startswith(word.split(".")[0]) for word in sys.argv[1:])):
             print(f"SKIPPED {what.__qualname__}: {reason}", file=sys.stderr)
         return unittest.skipUnless(found, reason)(what)
     return mark
