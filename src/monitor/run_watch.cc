@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kPaceSeconds = 10;
 constexpr double kLiveSeconds = 10;  // a live.json that is older tells of nobody
+constexpr size_t kMostRanks = 1024;
 constexpr size_t kSmallFile = size_t{4} << 20;
 
 double seconds_of(const timespec& time) {
@@ -154,6 +155,7 @@ void RunWatch::read_ranks(RunReading& run, double unix_now, double monotonic, Ho
   run.step = std::max(run.step, whole_of(live, "step"));
   for (const nlohmann::json& row : *ranks) {
     if (!row.is_object()) continue;
+    if (run.ranks.size() == kMostRanks) break;
     RankReading rank;
     rank.rank = static_cast<int>(whole_of(row, "rank"));
     rank.device = text_of(row, "device");

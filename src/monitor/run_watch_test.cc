@@ -109,6 +109,20 @@ TEST(RunWatch, OfADamagedFolderSaysWhatItCan) {
   EXPECT_FALSE(run.loss.has_value());
 }
 
+TEST(RunWatch, IsNotHeldByPipesNorFilledByAHugeFile) {
+  const TempDir dir;
+  for (const char* name : {"run.json", "metrics.jsonl", "events.jsonl"})
+    ASSERT_EQ(mkfifo((dir / name).c_str(), 0600), 0);  // nobody writes: who opened one would wait for ever
+  HostMeter meter;
+  EXPECT_EQ(RunWatch(dir.path()).read(unix_now(), 1, meter).status, "unknown");
+  const TempDir other;
+  std::string ranks = "{}";
+  for (int i = 0; i < 100'000; ++i) ranks += ",{}";
+  append(other / "run.json", R"({"status":"running"})");
+  append(other / "live.json", R"({"ranks":[)" + ranks + "]}");
+  EXPECT_EQ(RunWatch(other.path()).read(unix_now(), 1, meter).ranks.size(), 1024u);
+}
+
 TEST(RunFinder, FindsRunsOfARootAgentsOfASetAndForeignFoldersOfWorkers) {
   const TempDir dir;
   const auto make = [&](const fs::path& folder) {
