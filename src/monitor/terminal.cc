@@ -3,6 +3,8 @@
 #include <langinfo.h>
 #include <ncurses.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <clocale>
@@ -93,6 +95,33 @@ class Terminal {
   bool utf8_ = false, color_ = false;
 };
 
+// Ctrl-Z as a descriptor: ncurses' own handler runs wherever the program is, and now and then it was not heard.
+class SuspendKey {
+ public:
+  SuspendKey() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTSTP);
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    fd_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  }
+  ~SuspendKey() { ::close(fd_); }
+  SuspendKey(const SuspendKey&) = delete;
+  SuspendKey& operator=(const SuspendKey&) = delete;
+  int fd() const { return fd_; }
+  // Stops the program with the terminal as it was; returns once it goes on.
+  void stop() {
+    signalfd_siginfo info{};
+    [[maybe_unused]] const auto got = ::read(fd_, &info, sizeof info);
+    endwin();
+    ::kill(::getpid(), SIGSTOP);
+    refresh();
+  }
+
+ private:
+  int fd_ = -1;
+};
+
 enum class Key { kNone, kQuit, kChanged };
 
 Key press(int key, ScreenState& state, int page) {
@@ -149,6 +178,7 @@ Key press(int key, ScreenState& state, int page) {
 int show_in_terminal(SampleFeed& feed, History& history, int stop_fd, const TerminalOptions& options) {
   Trails trails;
   trails.begin_with(history.read(unix_now(), Trails::kPoints));
+  SuspendKey suspend;
   Terminal terminal(options.color);
   ScreenState state;
   state.utf8 = terminal.utf8();
@@ -157,10 +187,15 @@ int show_in_terminal(SampleFeed& feed, History& history, int stop_fd, const Term
   bool any = false;
   int64_t seen = 0;
   for (;;) {
-    pollfd waits[] = {{stop_fd, POLLIN, 0}, {feed.fd(), POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}};
-    const int ready = ::poll(waits, 3, 1000);  // a signal (another size, resume) ends it too
+    pollfd waits[] = {
+        {stop_fd, POLLIN, 0}, {feed.fd(), POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}, {suspend.fd(), POLLIN, 0}};
+    const int ready = ::poll(waits, 4, 1000);  // a signal (another size) ends it too
     if (ready > 0 && waits[0].revents) return -1;
     bool changed = ready <= 0;
+    if (ready > 0 && waits[3].revents) {
+      suspend.stop();
+      changed = true;
+    }
     if (ready > 0 && waits[1].revents) {
       if (auto next = feed.take()) {
         trails.add(*next);
