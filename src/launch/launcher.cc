@@ -74,6 +74,7 @@ Launcher::Launcher(const LaunchRequest& request)
   arm_faults(-1);
   begin_ = last_tick_ = monotonic_seconds();
   requests_ = std::make_unique<RequestBox>(request.run_dir);
+  guard_ = std::make_unique<RunGuard>(*request.settings, request.run_dir);
   for (const DeviceSpec& device : request.devices) add_seat(device).start(false);
 }
 
@@ -225,6 +226,7 @@ void Launcher::tick() {
   last_tick_ = now;
   drain_rings();
   watch_for_frozen(now);
+  watch_gpus();
   if (!coordinator_ || fatal_) return;
   record_->tell_reports(*pool_);
   save_when_gathered();
@@ -298,11 +300,13 @@ void Launcher::handle(int signal) {
 
 nlohmann::json Launcher::figures() const {
   const double seconds = monotonic_seconds() - begin_;
-  return {{"workers", coordinator_ ? coordinator_->members().size() : 0},
-          {"generations", coordinator_ ? coordinator_->order().generation : 0},
-          {"deaths", faults_.deaths()},
-          {"frozen", frozen_},
-          {"snapshot_share", seconds > 0 ? snapshot_total_ / seconds : 0}};
+  nlohmann::json out{{"workers", coordinator_ ? coordinator_->members().size() : 0},
+                     {"generations", coordinator_ ? coordinator_->order().generation : 0},
+                     {"deaths", faults_.deaths()},
+                     {"frozen", frozen_},
+                     {"snapshot_share", seconds > 0 ? snapshot_total_ / seconds : 0}};
+  out.update(guard_->figures());
+  return out;
 }
 
 // The last whole snapshot is seconds old; the newest checkpoint may be older.
@@ -338,6 +342,7 @@ void Launcher::give_up(const Error& error) {
     if (seat->running()) read_channel(*seat);
   if (record_ && said_first_lines_) {
     save_what_there_is();
+    end_guard();
     record_->fail(error, figures());
   }
   throw error;
@@ -363,6 +368,7 @@ int Launcher::end() {
   } catch (const Error& error) {
     give_up(error);
   }
+  end_guard();
   const nlohmann::json extra = figures();
   seats_.clear();  // they end by themselves; whoever does not is killed
   const bool done = record_->facts().total_steps > 0 && pool_->base_step() >= record_->facts().total_steps;
@@ -382,6 +388,7 @@ int Launcher::watch() {
     while (const auto signal = signals_.next()) handle(*signal);
     if (kill_now_) {
       seats_.clear();
+      end_guard();
       if (record_ && said_first_lines_)
         return record_->finish(static_cast<int>(ExitCode::kInterrupted), "stopped", nullptr, figures());
       return static_cast<int>(ExitCode::kInterrupted);
