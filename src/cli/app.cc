@@ -44,6 +44,7 @@ class AppBuilder {
     add_report(root.get());
     add_agents(root.get());
     add_bench(root.get());
+    add_monitor(root.get());
     add_guard(root.get());
     add_machine(root.get());
     add_config(root.get());
@@ -309,6 +310,35 @@ class AppBuilder {
     app->add_flag("--quick", arguments_.quick, "two short repetitions");
     app->add_option("--repeat", arguments_.repeat, "repetitions [3]")->type_name("n");
     app->add_option("--csv", arguments_.csv, "the table as a file too")->type_name("file");
+  }
+
+  void add_monitor(CLI::App* root) {
+    MonitorArguments& m = arguments_.monitor;
+    auto* app = command(root, "monitor", "GPUs and runs as they are now: in the terminal, as a page, for scripts",
+                        {{"monitor", "in this terminal; q ends it"},
+                         {"monitor --web", "a page in the browser; its address is printed"},
+                         {"monitor --snapshot", "once, as text"},
+                         {"monitor --json --interval 1", "an object a line, each second"},
+                         {"monitor --csv --interval 1 > gpus.csv", "a table that grows"},
+                         {"monitor --prometheus", "Prometheus' text; --web serves it as /metrics"}});
+    subject(app, "run", "these runs only: id, start of an id, folder, or last [all that go on here]", 0, 64);
+    auto* snapshot = app->add_flag("--snapshot", m.snapshot, "text, once");
+    auto* csv = app->add_flag("--csv", m.csv, "a table: a line for the machine, each GPU, each run");
+    auto* prometheus = app->add_flag("--prometheus", m.prometheus, "Prometheus' text format, once");
+    auto* web = app->add_flag("--web", m.web, "serve a page instead, protected by a token");
+    auto* json = app->get_option("--json");
+    for (auto* a : {snapshot, csv, prometheus, web, json})
+      for (auto* b : {snapshot, csv, prometheus, web, json})
+        if (a != b) a->excludes(b);
+    app->add_option("--interval", m.interval, "seconds between looks [1]; --json and --csv go on by it")
+        ->type_name("s");
+    app->add_option("--count", m.count, "with --interval: end after n looks")->type_name("n");
+    app->add_option("--port", m.port, "of --web [a free one]")->type_name("n");
+    app->add_option("--host", m.host, "of --web: where it listens [127.0.0.1]")->type_name("address");
+    app->add_option("--token-file", m.token_file, "of --web: keep the token here, for Prometheus say")
+        ->type_name("file");
+    app->add_option("--history", m.history, "where it is kept [~/.local/state/tandem]")->type_name("file");
+    app->add_flag("--no-history", m.no_history, "keep none");
   }
 
   void add_guard(CLI::App* root) {

@@ -65,7 +65,8 @@ int run(const Command& command) {
       {"bench", run_bench},     {"config", run_config_show},
       {"recipes", run_recipes}, {"completion", run_completion},
       {"version", run_version}, {"gpus", run_gpus},
-      {"doctor", run_doctor},   {"guard", run_guard}};
+      {"doctor", run_doctor},   {"guard", run_guard},
+      {"monitor", run_monitor}};
   const auto& words = command.arguments.command;
   if (words.empty() || words == std::vector<std::string>{"config"}) {
     show_help(command);
