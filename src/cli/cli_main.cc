@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <new>
@@ -88,7 +89,8 @@ Output output_for(int argc, char** argv) {
 }  // namespace
 
 int cli_main(int argc, char** argv, const CliContext& context) {
-  if (argc == 3 && std::string_view(argv[1]) == Lease::kWatchdogWord) return guard_watchdog(argv[2]);
+  if ((argc == 3 || argc == 4) && std::string_view(argv[1]) == Lease::kWatchdogWord)
+    return guard_watchdog(argv[2], argc == 4 ? std::atoll(argv[3]) : 0);
   std::signal(SIGPIPE, SIG_IGN);  // `tandem runs | head` is no accident
   const Output output = output_for(argc, argv);
   try {
