@@ -112,7 +112,8 @@ void keep_limit(Nvml& nvml, const GpuFacts& facts, double watts) {
     write_record(dir, record);
   } catch (const Error& error) {
     throw Error(ExitCode::kFailed, what,
-                fmt::format("{} ({}); limits are only changed where they can be put back", error.what(), error.why()),
+                fmt::format("no record can be written to {} ({}); limits are only changed where they can be put back",
+                            dir.string(), error.why()),
                 fmt::format("free space in {}, or give another folder: TANDEM_STATE_DIR=/some/where", dir.string()));
   }
   const NvmlStatus status = nvml.set_power_limit(facts.index, watts);

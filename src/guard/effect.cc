@@ -40,6 +40,9 @@ void EffectMeter::add(double time, double real_time, const std::map<int, double>
       if (const auto now = power_w.find(gpu); now != power_w.end())
         saved_joules_ +=
             joules * (*progress - *points_.back().progress) - now->second * (real_time - points_.back().real_time);
+  if (!progress)  // held: what it draws now says nothing about the limit
+    for (Mark& mark : marks_)
+      if (mark.effect.before_rate) mark.until = std::min(mark.until, time - 1e-6);
   points_.push_back({time, real_time, power_w, progress});
   while (points_.size() > 2 && points_.front().time < time - kKeptSeconds) points_.pop_front();
 }

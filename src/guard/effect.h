@@ -43,7 +43,7 @@ class EffectMeter {
     std::optional<double> progress;
   };
   struct Mark {
-    double time, until;  // until: the GPU's next change
+    double time, until;  // until: the GPU's next change, or a hold
     Effect effect;
   };
   std::optional<double> mean_power(int gpu, double from, double to) const;

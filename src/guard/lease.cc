@@ -106,7 +106,8 @@ GuardAnswer Lease::note(const LimitRecord& record, const std::string& what) {
   } catch (const Error& error) {
     return {
         false, "could not: " + what,
-        fmt::format("{} ({}); limits are only changed where they can be put back", error.what(), error.why()),
+        fmt::format("no record can be written to {} ({}); limits are only changed where they can be put back",
+                    options_.dir.string(), error.why()),
         fmt::format("free space in {}, or give another folder: TANDEM_STATE_DIR=/some/where", options_.dir.string())};
   }
 }
