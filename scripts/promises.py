@@ -10,10 +10,10 @@ import re
 import sys
 
 # Lowest first: a folder includes itself and what stands before it.
-ORDER = ["base", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "reduce", "fleet", "launch", "jobs", "monitor",
+ORDER = ["base", "hardware", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "reduce", "fleet", "launch", "jobs", "monitor",
          "nn", "learn", "data", "engine", "rl", "recipes", "cuda", "cli"]
 # Usable by anybody, so they know nobody else.
-ONLY = {"telemetry": {"base"}, "kernels": {"base"}, "world": {"base", "kernels"}}
+ONLY = {"hardware": {"base"}, "telemetry": {"base", "hardware"}, "kernels": {"base"}, "world": {"base", "kernels"}}
 FIRST_WITH_TORCH = ORDER.index("nn")
 MAX_LINES = 500
 

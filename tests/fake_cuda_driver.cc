@@ -1,0 +1,129 @@
+// tests/fake_cuda_driver.cc -- libfake_cuda.so: the few functions of CUDA's driver library that tell which cards are
+// visible, over the same scripted machine as libfake_nvml.so. Honours CUDA_VISIBLE_DEVICES as CUDA does.
+#include <cstdlib>
+#include <cstring>
+
+#include "fake_machine.h"
+
+namespace {
+
+struct Seen {
+  int gpu = 0;
+  const fake::Mig* part = nullptr;
+};
+
+constexpr int kSuccess = 0, kInvalidValue = 1, kNotInitialized = 3, kNoDevice = 100;
+bool g_initialized = false;
+
+// A machine without CUDA_VISIBLE_DEVICES shows every card that is there; the list ends at the first that is not.
+std::vector<Seen> visible() {
+  fake::Machine* m = fake::machine();
+  std::vector<Seen> all, chosen;
+  if (!m) return all;
+  for (size_t i = 0; i < m->cards.size(); ++i) {
+    if (m->lost(static_cast<int>(i), m->now())) continue;
+    if (m->cards[i].mig_on) {
+      if (!m->cards[i].mig.empty()) all.push_back({static_cast<int>(i), &m->cards[i].mig.front()});
+    } else {
+      all.push_back({static_cast<int>(i), nullptr});
+    }
+  }
+  const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!list) return all;
+  std::string text = list;
+  size_t start = 0;
+  while (start < text.size()) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    const std::string word = text.substr(start, end - start);
+    start = end + 1;
+    const Seen* found = nullptr;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const std::string& uuid = all[i].part ? all[i].part->uuid : m->cards[all[i].gpu].uuid;
+      if (word == std::to_string(i) || (word.size() > 4 && uuid.starts_with(word))) found = &all[i];
+    }
+    if (!found) break;
+    chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+unsigned hex(char c) { return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10; }
+
+void put_uuid(const std::string& text, unsigned char* bytes) {
+  int n = 0;
+  std::string digits;
+  for (const char c : text.substr(4)) {
+    if (c != '-') digits += c;
+  }
+  for (size_t i = 0; i + 1 < digits.size() && n < 16; i += 2)
+    bytes[n++] = static_cast<unsigned char>(hex(digits[i]) << 4 | hex(digits[i + 1]));
+}
+
+}  // namespace
+
+extern "C" {
+
+int cuInit(unsigned) {
+  fake::Machine* m = fake::machine();
+  if (!m) return kNoDevice;
+  if (m->cuda_init_code != 0) return m->cuda_init_code;
+  if (visible().empty()) return kNoDevice;
+  g_initialized = true;
+  return kSuccess;
+}
+int cuDriverGetVersion(int* version) {
+  fake::Machine* m = fake::machine();
+  *version = m ? m->cuda_version : 0;
+  return kSuccess;
+}
+int cuDeviceGetCount(int* count) {
+  if (!g_initialized) return kNotInitialized;
+  *count = static_cast<int>(visible().size());
+  return kSuccess;
+}
+int cuDeviceGet(int* device, int ordinal) {
+  if (!g_initialized) return kNotInitialized;
+  *device = ordinal;
+  return ordinal < static_cast<int>(visible().size()) ? kSuccess : kInvalidValue;
+}
+int cuDeviceGetName(char* name, int length, int device) {
+  const std::vector<Seen> seen = visible();
+  if (device >= static_cast<int>(seen.size())) return kInvalidValue;
+  std::strncpy(name, fake::machine()->cards[seen[device].gpu].name.c_str(), length - 1);
+  return kSuccess;
+}
+int cuDeviceGetUuid(void* uuid, int device) {
+  const std::vector<Seen> seen = visible();
+  if (device >= static_cast<int>(seen.size())) return kInvalidValue;
+  put_uuid(fake::machine()->cards[seen[device].gpu].uuid, static_cast<unsigned char*>(uuid));
+  return kSuccess;
+}
+int cuDeviceGetUuid_v2(void* uuid, int device) {
+  const std::vector<Seen> seen = visible();
+  if (device >= static_cast<int>(seen.size())) return kInvalidValue;
+  const Seen& one = seen[device];
+  put_uuid(one.part ? one.part->uuid : fake::machine()->cards[one.gpu].uuid, static_cast<unsigned char*>(uuid));
+  return kSuccess;
+}
+int cuDeviceCanAccessPeer(int* can, int a, int b) {
+  const std::vector<Seen> seen = visible();
+  if (a >= static_cast<int>(seen.size()) || b >= static_cast<int>(seen.size())) return kInvalidValue;
+  const auto& cards = fake::machine()->cards;
+  *can = a != b && cards[seen[a].gpu].peer && cards[seen[b].gpu].peer;
+  return kSuccess;
+}
+int cuGetErrorName(int code, const char** name) {
+  *name = code == kNoDevice ? "CUDA_ERROR_NO_DEVICE"
+          : code == 803     ? "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
+          : code == 999     ? "CUDA_ERROR_UNKNOWN"
+                            : "CUDA_ERROR";
+  return kSuccess;
+}
+int cuGetErrorString(int code, const char** words) {
+  *words = code == kNoDevice ? "no CUDA-capable device is detected"
+           : code == 803     ? "system has unsupported display driver / cuda driver combination"
+                             : "unknown error";
+  return kSuccess;
+}
+
+}  // extern "C"

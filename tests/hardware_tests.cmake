@@ -1,0 +1,23 @@
+# A machine of GPUs without one: NVML and CUDA's driver library, played from a script.
+if(TANDEM_TESTS)
+  add_library(fake_machine STATIC fake_machine.cc)
+  target_link_libraries(fake_machine PUBLIC nlohmann_json::nlohmann_json)
+  target_include_directories(fake_machine PUBLIC ${CMAKE_CURRENT_LIST_DIR} ${PROJECT_SOURCE_DIR}/src)
+  add_library(fake_nvml MODULE fake_nvml.cc)
+  add_library(fake_nvml_old MODULE fake_nvml.cc)
+  target_compile_definitions(fake_nvml_old PRIVATE FAKE_NVML_OLD)
+  add_library(fake_cuda MODULE fake_cuda_driver.cc)
+  foreach(library fake_nvml fake_nvml_old fake_cuda)
+    target_link_libraries(${library} PRIVATE fake_machine)
+    target_compile_options(${library} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
+    set_target_properties(${library} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  endforeach()
+  tandem_test(hardware_test SOURCES hardware_test.cc hardware_book_test.cc LIBS tandem_hardware nlohmann_json::nlohmann_json)
+  target_compile_definitions(hardware_test PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>"
+                             FAKE_NVML_OLD="$<TARGET_FILE:fake_nvml_old>" FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
+  find_path(TANDEM_NVML_INCLUDE nvml.h PATHS /usr/local/cuda/include)   # only to hold ours against it
+  if(TANDEM_NVML_INCLUDE)
+    target_include_directories(hardware_test PRIVATE ${TANDEM_NVML_INCLUDE})
+  endif()
+  add_dependencies(hardware_test fake_nvml fake_nvml_old fake_cuda)
+endif()
