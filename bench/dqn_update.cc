@@ -11,15 +11,18 @@
 
 #include <cstring>
 #include <ctime>
+#include <numeric>
 
 #include "checkpoint/safetensors.h"
 #include "engine/determinism.h"
+#include "engine/job_state.h"
 #include "engine/memory.h"
 #include "engine/train_loop.h"
 #include "kernels/philox.h"
 #include "kernels/random_fill.h"
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
+#include "reduce/sum_tree.h"
 #include "rl/dueling_cpu.h"
 #include "rl/dueling_net.h"
 
@@ -36,9 +39,13 @@ at::Tensor numbers(std::vector<int64_t> shape, uint32_t site, float scale = 1) {
 }
 
 struct Update {
-  Update() : net(std::make_shared<DuelingNetImpl>(kState, kActions, settings)), target(net) {
+  Update()
+      : net(std::make_shared<DuelingNetImpl>(kState, kActions, settings)),
+        target(std::make_shared<DuelingNetImpl>(kState, kActions, settings)) {
+    state.add_model(net);
+    state.add_shadow(target, "target");
+    state.seal(0, 0);
     at::NoGradGuard no_grad;
-    target = std::make_shared<DuelingNetImpl>(kState, kActions, settings);
     uint32_t site = 100;
     for (const auto& which : {net, target})
       for (auto& p : which->named_parameters()) {
@@ -46,7 +53,6 @@ struct Update {
         const float scale = matrix ? 1 / std::sqrt(static_cast<float>(p.value().size(1))) : 0.1f;
         p.value().copy_(numbers(p.value().sizes().vec(), ++site, scale));
         if (p.key().starts_with("norm") && p.key().ends_with("weight")) p.value().add_(1);
-        p.value().mutable_grad() = at::zeros_like(p.value());
       }
     before = numbers({kBatch, kState}, 1);
     after = numbers({kBatch, kState}, 2);
@@ -60,22 +66,27 @@ struct Update {
   static std::vector<RandomSource> masks(int64_t shard) {
     return {RandomKey{1, 2, static_cast<uint32_t>(shard), 8}, RandomKey{1, 2, static_cast<uint32_t>(shard), 9}};
   }
-  // All shards, the gradients summed up where they are.
+  // All shards together; the sum of their gradients is where the net's are.
   double run(std::vector<float>* errors, int64_t version) {
-    double loss = 0;
-    for (int64_t s = 0; s < kShards; ++s) {
-      const auto part = [&](const at::Tensor& t) { return t.narrow(0, s * kPiece, kPiece); };
-      const at::Tensor b = part(before), a = part(after), r = part(reward), d = part(discount), c = part(action),
-                       w = part(weight);
-      const auto result = by_hand->learn({b, a, r, d, c, w}, masks(s), 1.0 / kBatch, version);
-      result.loss.backward();
-      loss += result.loss.item<double>();
-      if (errors)
-        errors->insert(errors->end(), result.errors.data_ptr<float>(), result.errors.data_ptr<float>() + kPiece);
-    }
-    return loss;
+    const DuelingCpu::Rows rows = by_hand->rows(kShards);
+    const auto fill = [](float* to, const at::Tensor& from) { std::copy_n(from.data_ptr<float>(), from.numel(), to); };
+    fill(rows.before, before);
+    fill(rows.after, after);
+    fill(rows.reward, reward);
+    fill(rows.discount, discount);
+    fill(rows.weight, weight);
+    std::copy_n(action.data_ptr<int64_t>(), kBatch, rows.action);
+    std::vector<std::vector<RandomSource>> streams;
+    for (int64_t s = 0; s < kShards; ++s) streams.push_back(masks(s));
+    const DuelingCpu::Learned learned = by_hand->learn_together(streams, 1.0 / kBatch, version);
+    const Subtree all{0, kShards, tree.merges(tree.root()), state.contribution(0)};
+    by_hand->backward_together(1, {&all, 1}, state.parameters().data());
+    if (errors) errors->assign(learned.errors.begin(), learned.errors.end());
+    return std::accumulate(learned.losses.begin(), learned.losses.end(), 0.0);
   }
   NetSettings settings{.dropout = 0.2};
+  JobState state{kShards, 1};
+  SumTree tree{kShards};
   std::shared_ptr<DuelingNetImpl> net, target;
   at::Tensor before, after, reward, discount, weight, action;
   std::unique_ptr<DuelingCpu> by_hand;

@@ -9,6 +9,7 @@ machine slow both sides. Goal: 1.05. Starts of processes, joins and the combine 
 import argparse
 import json
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -17,8 +18,7 @@ import tempfile
 STEPS = {"requirements": 1.0, "generation": 2.2, "execution": 0.6, "observation": 1.5, "analysis": 3.0, "evolution": 0.8}
 
 
-def one_run(tandem, steps, speeds, more, keep):
-    folder = keep or tempfile.mkdtemp(prefix="tandem-bench-")
+def one_run(tandem, steps, speeds, more, folder):
     settings = [word for agent, n in steps.items() for word in ("--set", f"{agent}.steps={n}")]
     slots = f"cpu:{len(speeds)}@{','.join(map(str, speeds))}"
     done = subprocess.run([tandem, "train", "web-test", "--devices", slots, *settings, *more, "--json"], cwd=folder,
@@ -45,14 +45,15 @@ def main():
     parser.add_argument("--steps", type=int, default=4000, help="of the middle one")
     parser.add_argument("--speeds", default="1,0.5,0.5")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--keep")
+    parser.add_argument("--keep", help="folder for the run, left as it is; else a temporary one")
     given, more = parser.parse_known_args()  # all other words are for `tandem train web-test`
     tandem = pathlib.Path(given.bin).resolve() / "tandem"
     steps = {agent: int(given.steps * share) for agent, share in STEPS.items()}
     speeds = [float(speed) for speed in given.speeds.split(",")]
     ratios = []
     for _ in range(given.rounds):
-        told = one_run(tandem, steps, speeds, more, given.keep)
+        folder = given.keep or tempfile.mkdtemp(prefix="tandem-bench-")
+        told = one_run(tandem, steps, speeds, more, folder)
         file = json.loads((pathlib.Path(told["dir"]) / "agents.json").read_text())
         work = {job["name"]: job["steps"] * step_cost(told, file, speeds, n, job) for n, job in enumerate(file["jobs"])}
         ideal = sum(work.values()) / sum(speeds)
@@ -62,6 +63,8 @@ def main():
               f"{told['joins']} joins; slots busy {100 * busy:.1f} %", flush=True)
         for name, seconds in work.items():
             print(f"  {name:<14} {steps[name]:>6} steps  {seconds:6.1f} s of a full slot  on {' '.join(told['agents'][name]['devices'])}")
+        if not given.keep:  # half a gigabyte of replay for each agent
+            shutil.rmtree(folder)
     print(f"{f'six unequal jobs on slots {given.speeds}: makespan over ideal':<66} {statistics.median(ratios):>8.3f}   target 1.05")
     return 0 if statistics.median(ratios) <= 1.05 else 1
 

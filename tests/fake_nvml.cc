@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <list>
@@ -37,7 +38,7 @@ Handle* handle_of(int gpu, const fake::Mig* part = nullptr) {
   return &handles.emplace_back(Handle{gpu, part});
 }
 
-bool g_open = false;
+std::atomic<int> g_open = 0;  // how many times it was opened; the last one to close ends it
 
 // Where every call on a device begins: is NVML open, is the card still there, does the script refuse this?
 struct Call {
@@ -138,13 +139,13 @@ const char* nvmlErrorString(Ret code) {
 Ret nvmlInit_v2() {
   fake::Machine* m = fake::machine();
   if (!m) return kDriverNotLoaded;
-  if (m->init_code == kSuccess) g_open = true;
+  if (m->init_code == kSuccess) ++g_open;
   return m->init_code;
 }
 Ret nvmlInitWithFlags(unsigned) { return nvmlInit_v2(); }
 Ret nvmlShutdown() {
   if (!g_open) return kUninitialized;
-  g_open = false;
+  --g_open;
   return kSuccess;
 }
 Ret nvmlSystemGetDriverVersion(char* text, unsigned length) {

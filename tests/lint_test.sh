@@ -10,9 +10,9 @@ failed=0
 
 clean_tree() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/src/{base,kernels,telemetry,engine,recipes,cli} "$tree"/tests
+  mkdir -p "$tree"/src/{base,hardware,kernels,telemetry,engine,recipes,cli} "$tree"/tests
   cp "$here/.clang-format" "$tree/"
-  echo '#include "base/a.h"' | tee "$tree"/src/{base,kernels,telemetry,engine,recipes,cli}/a.{h,cc} "$tree"/src/engine/a_test.cc "$tree"/tests/whole_test.cc >/dev/null
+  echo '#include "base/a.h"' | tee "$tree"/src/{base,hardware,kernels,telemetry,engine,recipes,cli}/a.{h,cc} "$tree"/src/engine/a_test.cc "$tree"/tests/whole_test.cc >/dev/null
   echo 'true' >"$tree/tests/whole.sh"
 }
 
@@ -73,6 +73,7 @@ plant order src/base/a.cc '#include "engine/a.h"'
 plant order src/engine/a.cc '#include "recipes/a.h"'
 plant order src/kernels/a.cc '#include "telemetry/a.h"'
 plant order src/telemetry/a.cc '#include "config/a.h"'
+plant order src/hardware/a.cc '#include "telemetry/a.h"'
 plant order src/kernels/a.h '#include <ATen/core/Tensor.h>'
 plant order src/engine/a.cc '#include "a.h"'
 clean_tree

@@ -44,6 +44,7 @@ class AppBuilder {
     add_report(root.get());
     add_agents(root.get());
     add_bench(root.get());
+    add_machine(root.get());
     add_config(root.get());
     add_small(root.get());
     return root;
@@ -246,12 +247,17 @@ class AppBuilder {
   void add_weights(CLI::App* root) {
     auto* digest = command(root, "digest", "SHA-256 of the weights, and the kind of machine that made them",
                            {{"digest last", "the newest checkpoint of the newest run"},
+                            {"digest last --agent analysis", "of one agent of a run that has several"},
                             {"digest model.safetensors", "any safetensors file"}});
     subject(digest, "path", "run, checkpoint folder or .safetensors file", 0, 1);
+    digest->add_option("--agent", arguments_.agent, "of this agent alone")->type_name("name");
     auto* exported = command(root, "export", "writes the weights of a run to one safetensors file",
                              {{"export last", "newest checkpoint, into this folder"},
+                              {"export last --agent analysis", "one agent of a run that has several"},
                               {"export last --step 200 --output net.safetensors", "one checkpoint, by name"}});
     subject(exported, "run", "run or checkpoint folder", 0, 1);
+    exported->add_option("--agent", arguments_.agent, "this agent alone, its weights named as in a run of its own")
+        ->type_name("name");
     exported->add_option("-o,--output", arguments_.output, "file to write [<run>-step-<n>.safetensors]")
         ->type_name("file");
     exported->add_option("--step", arguments_.step, "the checkpoint of this step [the newest]")->type_name("n");
@@ -302,6 +308,24 @@ class AppBuilder {
     app->add_flag("--quick", arguments_.quick, "two short repetitions");
     app->add_option("--repeat", arguments_.repeat, "repetitions [3]")->type_name("n");
     app->add_option("--csv", arguments_.csv, "the table as a file too")->type_name("file");
+  }
+
+  void add_machine(CLI::App* root) {
+    auto* doctor =
+        command(root, "doctor", "checks this machine: driver, cards, libraries, limits, disk, and a real sum",
+                {{"doctor", "a verdict a line, with what to do; under 5 s"},
+                 {"doctor --bandwidth", "and how fast workers exchange data"},
+                 {"doctor --report report.md", "all of it in a file for a bug report, without secrets"}});
+    doctor
+        ->add_option("--report", arguments_.report,
+                     "file to write for a bug report; names, addresses and secrets are taken out")
+        ->type_name("file");
+    doctor->add_flag("--bandwidth", arguments_.bandwidth, "measure a sum over the workers, with nccl-tests' columns");
+    auto* gpus = command(root, "gpus", "the cards of this machine: memory, cores, bandwidth, power limit",
+                         {{"gpus", "one line a card, and all together"},
+                          {"gpus --compare 4090", "beside another card; also 8xH100, 3060ti+2x3070"},
+                          {"gpus --json", "every value the driver gives"}});
+    gpus->add_option("--compare", arguments_.compare, "card or cards to set beside them")->type_name("cards");
   }
 
   void add_config(CLI::App* root) {
@@ -356,6 +380,8 @@ const std::vector<SettingFlag>& setting_flags() {
       {"--strategy", "strategy", "word",
        "of web-test: agents (one a device), ddp (each on all), ensemble (three of each)"},
       {"--assignment", "assignment", "word", "of web-test: auto, balanced, specialized, hierarchical"},
+      {"--together", "together", "word",
+       "of web-test: agents side by side in one run: auto (where a card is alone), on, off"},
       {"--agents", "agents", "list", "of web-test: those to train, in this order"},
       {"--assign", "assign", "list", "of web-test: devices that agents begin on: analysis=0,evolution=1"},
       {"--env", "env.id", "name", "environment of recipe dqn: gym:CartPole-v1, my_module:MyEnv"},

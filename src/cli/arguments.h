@@ -28,6 +28,9 @@ struct Arguments {
   bool dry_run = false, quick = false, origin = false, force = false;
   bool ensemble = false, strict = false, full = false, print_timer = false;
   bool help = false, version = false;
+  std::string report;   // file that doctor writes
+  std::string compare;  // hardware that gpus sets beside this machine's
+  bool bandwidth = false;
 };
 
 // Throws ConfigError that suggests the nearest command or flag. With --help or --version anywhere, nothing else is

@@ -63,7 +63,8 @@ int run(const Command& command) {
       {"eval", run_eval},       {"act", run_act},
       {"bench", run_bench},     {"config", run_config_show},
       {"recipes", run_recipes}, {"completion", run_completion},
-      {"version", run_version}};
+      {"version", run_version}, {"gpus", run_gpus},
+      {"doctor", run_doctor}};
   const auto& words = command.arguments.command;
   if (words.empty() || words == std::vector<std::string>{"config"}) {
     show_help(command);

@@ -109,7 +109,9 @@ class Continuation {
     for (const AgentRun& agent : runs_.agents) {
       TrainedAgent old = load_agent(agent.best, agent.agent);
       const auto presets = [&](const RecipeSettings& settings) {
-        return full ? full_presets(settings, old) : increment_presets(settings, old);
+        Presets all = full ? full_presets(settings, old) : increment_presets(settings, old);
+        if (!agent.agent.empty()) all.emplace_back("agent", agent.agent);  // others may have learned beside it
+        return all;
       };
       ResolvedRecipe recipe = resolve_run(agent.first / "recipe.toml", command_.arguments, command_.context,
                                           command_.output, presets, full ? "--full" : "--from");
@@ -154,7 +156,7 @@ class Continuation {
     }
   }
 
-  bool several() const { return fs::exists(old_.dir() / "agents.json"); }
+  bool several() const { return fs::exists(old_.dir() / "agents.json") || runs_.agents.size() > 1; }
 
   void make_folder() {
     std::optional<fs::path> exact;

@@ -20,9 +20,14 @@ int digest_of_set(const Command& command, const RunFolder& folder, const std::ve
   std::vector<std::pair<std::string, std::string>> digests;
   nlohmann::json agents = nlohmann::json::object();
   std::string kind;
+  std::optional<Weights> read;
+  std::filesystem::path read_from;
   for (const SetRun& run : runs) {
-    const Weights weights = find_weights(command, run.dir.string(), command.arguments.step);
-    const std::string digest = weights_digest(weights.model.tensors());
+    if (read_from != run.dir) read = find_weights(command, run.dir.string(), command.arguments.step);
+    read_from = run.dir;  // of several agents that learned side by side, read once
+    const Weights& weights = *read;
+    const SafetensorsFile own = weights.model.under(run.agent + ".");
+    const std::string digest = weights_digest((own.tensors().empty() ? weights.model : own).tensors());
     digests.emplace_back(run.name, digest);
     kind = weights.kind;
     agents[run.name] = {{"digest", digest},
@@ -31,7 +36,9 @@ int digest_of_set(const Command& command, const RunFolder& folder, const std::ve
                         {"kind", weights.kind},
                         {"path", weights.path.string()},
                         {"step", weights.step ? nlohmann::json(*weights.step) : nlohmann::json()}};
-    if (!command.output.json()) command.output.data(fmt::format("{}  {}\n", digest, weights.path.string()));
+    if (!command.output.json())
+      command.output.data(
+          fmt::format("{}  {}{}\n", digest, weights.path.string(), own.tensors().empty() ? "" : " " + run.agent));
   }
   const std::string all = set_digest(digests);
   if (command.output.json()) {
@@ -57,7 +64,8 @@ std::optional<RunFolder> set_named(const Command& command, const std::string& wo
 }  // namespace
 
 int run_digest(const Command& command) {
-  if (const auto set = set_named(command, command.subject("last")))
+  const bool of_all = command.arguments.agent.empty();
+  if (const auto set = of_all ? set_named(command, command.subject("last")) : std::nullopt)
     if (const auto runs = runs_of_set(set->dir()); !runs.empty()) return digest_of_set(command, *set, runs);
   const Weights weights = find_weights(command, command.subject("last"), command.arguments.step);
   const std::string digest = weights_digest(weights.model.tensors());

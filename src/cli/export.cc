@@ -56,7 +56,8 @@ void write_verified(const Weights& weights, const fs::path& target, const std::s
 int run_export(const Command& command) {
   const Arguments& arguments = command.arguments;
   const Weights weights = find_weights(command, command.subject("last"), arguments.step);
-  const std::string name = weights.run_id.empty() ? weights.path.stem().string() : weights.run_id;
+  std::string name = weights.run_id.empty() ? weights.path.stem().string() : weights.run_id;
+  if (!arguments.agent.empty() && name.find(arguments.agent) == std::string::npos) name += "-" + arguments.agent;
   const fs::path target =
       !arguments.output.empty()
           ? fs::path(arguments.output)

@@ -46,6 +46,18 @@ std::vector<std::string> variables_of(const Resolver& resolver) {
 
 constexpr int64_t kJudged = 300;  // episodes
 
+// Agents that learned side by side have weights of their own in one run, and so a digest of their own: the one that
+// each would have alone.
+void add_digests(const std::vector<SetJob>& jobs, std::vector<JobStatus>& status) {
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    if (jobs[j].dir.filename() == jobs[j].name || status[j].step == 0) continue;
+    try {
+      status[j].digest = load_agent(jobs[j].dir, jobs[j].agent).digest;
+    } catch (const Error&) {  // stopped before its first checkpoint
+    }
+  }
+}
+
 // Return and score of those that are done, as `tandem eval` finds them; so the best of an ensemble is chosen by these.
 // False where one could not be judged: it keeps the figures of its training.
 bool judge_greedily(const std::vector<SetJob>& jobs, std::vector<JobStatus>& status) {
@@ -56,7 +68,8 @@ bool judge_greedily(const std::vector<SetJob>& jobs, std::vector<JobStatus>& sta
       continue;
     }
     try {
-      const Evaluation played = play_net(load_agent(jobs[j].dir, jobs[j].agent), {.episodes = kJudged});
+      const TrainedAgent trained = load_agent(jobs[j].dir, jobs[j].agent);
+      const Evaluation played = play_net(trained, {.episodes = kJudged});
       status[j].average_return = played.mean;
       status[j].score = kWebScale[web_agent_of(jobs[j].agent)].score(played.mean);
     } catch (const Error&) {
@@ -69,7 +82,7 @@ bool judge_greedily(const std::vector<SetJob>& jobs, std::vector<JobStatus>& sta
 nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); }
 
 nlohmann::json json_of(const SetJob& job, const JobStatus& status) {
-  return {{"run", job.name},
+  return {{"run", job.dir.filename().string()},
           {"dir", fs::absolute(job.dir).string()},
           {"status", name_of(status.state)},
           {"step", status.step},
@@ -107,18 +120,24 @@ void tell_first_lines(const Command& command, const PreparedSet& set, const RunF
     devices.push_back(speeds[d] > 0.995 ? set.devices[d].name()
                                         : fmt::format("{} (speed {:.2f})", set.devices[d].name(), speeds[d]));
   command.output.say(fmt::format("run     {}", run.dir().string()));
-  command.output.say(fmt::format("agents  {} jobs, strategy {}, assignment {}{}", set.jobs.size(),
-                                 set.settings->strategy, name_of(set.schedule.assignment),
-                                 set.assignment_chosen ? " (chosen)" : ""));
+  command.output.say(fmt::format("agents  {}, strategy {}, assignment {}", set.words(), set.settings->strategy,
+                                 name_of(set.schedule.assignment)));
   command.output.say(fmt::format("devices {}", fmt::join(devices, ", ")));
 }
 
 // What the devices were measured to do, for the first forecast of the next run. A loss of it costs nothing.
-void keep_speeds(const fs::path& file, const std::map<std::string, double>& models) {
-  if (models.empty()) return;
+void keep_speeds(const fs::path& file, const SetOutcome& outcome) {
+  if (outcome.models.empty()) return;
   auto speeds = nlohmann::json::parse(read_small_file(file, 1 << 20).value_or(""), nullptr, false);
   if (!speeds.is_object()) speeds = nlohmann::json::object();
-  for (const auto& [model, value] : models) speeds[model] = std::round(value);
+  for (const auto& [model, value] : outcome.models) speeds[model] = std::round(value);
+  const auto seconds = [](double value) { return std::round(value * 1000) / 1000; };
+  speeds[kCostsKey]["start_seconds"] = seconds(outcome.schedule.start_seconds);
+  if (outcome.joins > 0) {
+    speeds[kCostsKey]["join_seconds"] = seconds(outcome.schedule.join_seconds);
+    speeds[kCostsKey]["hold_seconds"] = seconds(outcome.schedule.hold_seconds);
+    speeds[kCostsKey]["combine_share"] = seconds(outcome.schedule.combine_share);
+  }
   try {
     write_file_atomically(file, speeds.dump(2) + "\n", Durability::kProcessDeath);
   } catch (const IoError&) {
@@ -127,7 +146,7 @@ void keep_speeds(const fs::path& file, const std::map<std::string, double>& mode
 
 void tell_end(const Command& command, const RunFolder& run, const std::vector<SetJob>& jobs, const SetFacts& facts,
               const SetOutcome& outcome) {
-  const std::vector<JobStatus>& status = outcome.jobs;
+  const std::vector<JobStatus>& status = outcome.jobs;  // rows, as `jobs` are
   if (command.output.json()) {
     nlohmann::json agents = nlohmann::json::object();
     for (size_t j = 0; j < jobs.size(); ++j) {
@@ -179,11 +198,18 @@ void tell_end(const Command& command, const RunFolder& run, const std::vector<Se
 int run_prepared(const Command& command, const ResolvedRecipe& recipe, PreparedSet& set, const RunFolder& run) {
   const fs::path speeds_file = runs_root(command.arguments) / "speeds.json";
   Estimate estimate = estimate_of(set, speeds_file);
-  const std::vector<SetJob> jobs = set.plain();
+  const std::vector<SetJob> set_jobs = set.plain();
   SetFacts facts{
       .strategy = set.settings->strategy, .assignment = std::string(name_of(set.schedule.assignment)), .devices = {}};
   for (const DeviceSpec& device : set.devices) facts.devices.push_back(device.name());
-  write_agents_file(run.dir(), facts, jobs, std::vector<JobStatus>(jobs.size()), {});
+  // All that is told is told of agents, a row each; several may be one job.
+  const auto write_file = [&](const std::vector<JobStatus>& status, std::vector<Segment> course) {
+    const SetRows rows = rows_of(set_jobs, status);
+    for (Segment& part : course) part.job = rows.first[static_cast<size_t>(part.job)];
+    write_agents_file(run.dir(), facts, rows.jobs, rows.status, course);
+    return totals_of(rows.jobs, rows.status);
+  };
+  write_file(std::vector<JobStatus>(set_jobs.size()), {});
   run.write_env({{"tandem", command.context.version}});
   tell_first_lines(command, set, run, estimate);
   run.write_status({.status = "running"});
@@ -193,7 +219,7 @@ int run_prepared(const Command& command, const ResolvedRecipe& recipe, PreparedS
   fs::path self = fs::read_symlink("/proc/self/exe", none);
   SetOutcome outcome = run_set({.title = recipe.name,
                                 .dir = run.dir(),
-                                .jobs = jobs,
+                                .jobs = set_jobs,
                                 .devices = set.devices,
                                 .program = std::make_shared<WorkerProgram>(self),
                                 .version = command.context.version,
@@ -207,12 +233,16 @@ int run_prepared(const Command& command, const ResolvedRecipe& recipe, PreparedS
                                 .advice = fmt::format("{} resume {}", command.context.program, run.id()),
                                 .note = [&](const std::vector<JobStatus>& status, const std::vector<Segment>& course) {
                                   try {
-                                    write_agents_file(run.dir(), facts, jobs, status, course);
-                                    const Totals totals = totals_of(jobs, status);
+                                    const Totals totals = write_file(status, course);
                                     update_run_json(run.dir(), {{"step", totals.step}, {"total_steps", totals.steps}});
                                   } catch (const IoError&) {  // a full disk: the agents' own runs say so, and go on
                                   }
                                 }});
+  const SetRows rows = rows_of(set_jobs, outcome.jobs);
+  const std::vector<SetJob>& jobs = rows.jobs;
+  outcome.jobs = rows.status;
+  for (Segment& part : outcome.course) part.job = rows.first[static_cast<size_t>(part.job)];
+  add_digests(jobs, outcome.jobs);
   facts.judged = judge_greedily(jobs, outcome.jobs);
   facts.seconds = outcome.seconds;
   facts.forecast_seconds = outcome.forecast_seconds;
@@ -229,7 +259,7 @@ int run_prepared(const Command& command, const ResolvedRecipe& recipe, PreparedS
                     .exit_code = outcome.code,
                     .extra = extra});
   write_set_report(run.dir());
-  keep_speeds(speeds_file, outcome.models);
+  keep_speeds(speeds_file, outcome);
   tell_end(command, run, jobs, facts, outcome);
   return outcome.code;
 }

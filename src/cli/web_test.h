@@ -36,14 +36,16 @@ struct PreparedSet {
   std::vector<DeviceSpec> devices;
   std::vector<PreparedJob> jobs;
   ScheduleOptions schedule;
-  bool assignment_chosen = false;  // by us, not by the user
   std::vector<SetJob> plain() const;
+  std::string words() const;  // "6 jobs", "6 agents side by side in 1 job"
 };
 
 // Everything that can be refused is refused here: agents, pins, devices, and settings of each agent. `dir` is the set's
 // folder; agents that have a run in it go on with theirs.
 PreparedSet prepare_web_test(const Command& command, ResolvedRecipe& recipe, const std::filesystem::path& dir);
-// With what was measured on this machine before; decides the assignment where it is left to us.
+// What starts and joins cost, in speeds.json beside the devices' speeds.
+inline constexpr const char* kCostsKey = "costs";
+// With what was measured on this machine before, also in the set's own schedule.
 Estimate estimate_of(PreparedSet& set, const std::filesystem::path& speeds_file);
 void show_web_test(const Command& command, const ResolvedRecipe& recipe, const PreparedSet& set,
                    const Estimate& estimate);

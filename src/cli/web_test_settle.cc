@@ -12,6 +12,7 @@
 #include "cli/web_test.h"
 #include "jobs/set_display.h"
 #include "recipes/web_test_jobs.h"
+#include "runs/agent_runs.h"
 #include "telemetry/atomic_file.h"
 
 namespace tandem {
@@ -21,38 +22,118 @@ namespace fs = std::filesystem;
 
 constexpr const char* kAgentRecipe = "web-agent";
 
-// An agent's settings: the set's, those for it alone, and what its place in an ensemble adds. A run that is there
-// already keeps its own, and takes what was given now.
-PreparedJob prepare_job(const AgentJob& plan, const ResolvedRecipe& whole, const fs::path& dir) {
+bool is_there(const fs::path& dir, const AgentJob& plan) {
+  std::error_code none;
+  return fs::exists(dir / "agents" / plan.name() / "recipe.toml", none);
+}
+
+// The settings of one agent of a job: the set's, those for it alone, and what its place in an ensemble adds. A run that
+// is there already keeps its own, and takes what was given now.
+void take_settings(Resolver& resolver, const AgentJob& plan, const std::string& agent, const ResolvedRecipe& whole,
+                   const fs::path& dir) {
+  if (is_there(dir, plan)) {
+    const fs::path recipe_toml = dir / "agents" / plan.name() / "recipe.toml";
+    const FileBytes text = read_whole_file(FileSystem::real(), recipe_toml, 1 << 20);
+    resolver.apply_toml(text.text(), recipe_toml.string());
+    resolver.take(*whole.resolver, agent, 2);
+    return;
+  }
+  resolver.take(*whole.resolver, agent);
+  resolver.set("agent", fmt::format("{}", fmt::join(plan.agents, ",")), "web-test");
+  for (const auto& [key, value] : plan.own) resolver.set(key, value, "--strategy ensemble");
+}
+
+nlohmann::json values_of(const AgentJob& plan, const std::string& agent, const ResolvedRecipe& whole,
+                         const fs::path& dir) {
+  WebAgentSettings settings;
+  Resolver resolver(settings);
+  take_settings(resolver, plan, agent, whole, dir);
+  nlohmann::json values = resolver.to_json();
+  values.erase("agent");
+  return values;
+}
+
+// Runs of several agents that are in the folder take the place of their agents' own; also of those not asked for.
+std::vector<AgentJob> with_those_there(std::vector<AgentJob> plans, const fs::path& dir, const Output& output) {
+  std::error_code none;
+  if (dir.empty() || !fs::is_directory(dir / "agents", none)) return plans;
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(dir / "agents", none)) folders.push_back(entry.path());
+  std::sort(folders.begin(), folders.end());
+  for (const fs::path& folder : folders) {
+    if (folder.filename().string().find('+') == std::string::npos || !fs::exists(folder / "recipe.toml")) continue;
+    AgentJob there{agent_runs_of(folder).names()};
+    const std::string name = folder.filename().string();
+    if (const size_t dash = name.find('-'); dash != std::string::npos) there.kind = name.substr(dash + 1);
+    const auto is_of = [&](const AgentJob& plan) {
+      return plan.kind == there.kind && std::ranges::find(there.agents, plan.agents.front()) != there.agents.end();
+    };
+    const auto at = std::ranges::find_if(plans, is_of);
+    if (at == plans.end()) continue;
+    there.pin = at->pin;
+    const auto wanted = std::ranges::count_if(plans, is_of);
+    if (wanted < static_cast<int64_t>(there.agents.size()))
+      output.say(fmt::format("{} go on together: they are one run", fmt::join(there.agents, ", ")));
+    *at = there;
+    std::erase_if(plans, [&](const AgentJob& plan) { return plan.agents.size() == 1 && is_of(plan); });
+  }
+  return plans;
+}
+
+// Those that are still to begin and differ in nothing but their agent, side by side.
+std::vector<AgentJob> batched(std::vector<AgentJob> plans, const ResolvedRecipe& whole, const fs::path& dir, int runs) {
+  std::vector<AgentJob> out;
+  while (runs > 0 && !plans.empty()) {
+    const AgentJob first = plans.front();
+    std::vector<AgentJob> alike;
+    const nlohmann::json values = values_of(first, first.agents.front(), whole, dir);
+    const auto is_alike = [&](const AgentJob& plan) {
+      return plan.kind == first.kind && plan.pin == first.pin && plan.agents.size() == 1 && !is_there(dir, plan) &&
+             values_of(plan, plan.agents.front(), whole, dir) == values;
+    };
+    if (is_alike(first)) {
+      std::ranges::copy_if(plans, std::back_inserter(alike), is_alike);
+      std::erase_if(plans, is_alike);
+      for (AgentJob& job : side_by_side(alike, runs)) out.push_back(std::move(job));
+    } else {
+      out.push_back(first);
+      plans.erase(plans.begin());
+    }
+  }
+  out.insert(out.end(), plans.begin(), plans.end());
+  return out;
+}
+
+PreparedJob prepare_job(const AgentJob& plan, const ResolvedRecipe& whole, const fs::path& dir, bool on_cards) {
   PreparedJob one;
-  one.job.name = plan.name;
-  one.job.agent = plan.agent;
-  one.job.dir = dir / "agents" / plan.name;
+  one.job.name = plan.name();
+  one.job.dir = dir / "agents" / one.job.name;
   one.job.pin = plan.pin;
   one.settings = std::make_unique<WebAgentSettings>();
   one.resolver = std::make_unique<Resolver>(*one.settings);
-  const fs::path recipe_toml = one.job.dir / "recipe.toml";
-  std::error_code none;
-  one.is_new = !fs::exists(recipe_toml, none);
-  if (one.is_new) {
-    one.resolver->take(*whole.resolver, plan.agent);
-    one.resolver->set("agent", plan.agent, "web-test");
-    for (const auto& [key, value] : plan.own) one.resolver->set(key, value, "--strategy ensemble");
-  } else {
-    const FileBytes text = read_whole_file(FileSystem::real(), recipe_toml, 1 << 20);
-    one.resolver->apply_toml(text.text(), recipe_toml.string());
-    one.resolver->take(*whole.resolver, plan.agent, 2);
-  }
+  one.is_new = !is_there(dir, plan);
+  take_settings(*one.resolver, plan, plan.agents.front(), whole, dir);
+  for (const std::string& agent : plan.agents)
+    if (values_of(plan, agent, whole, dir) != values_of(plan, plan.agents.front(), whole, dir))
+      throw ConfigError(fmt::format("{} and {} can't have settings of their own any more", plan.agents.front(), agent),
+                        fmt::format("they learn side by side in one run, {}", one.job.dir.string()),
+                        "give the setting without an agent's name: it holds for all of them");
   one.resolver->set("devices", "", "web-test");  // the set says where and how long, at every start
   one.resolver->set("max_time", "", "web-test");
   freeze(*one.resolver, *one.settings, 1);
   if (!one.is_new)
     if (const auto manifest = newest_manifest(one.job.dir / "checkpoints"))
-      check_compatible(manifest->settings, one.resolver->result_values(), plan.name);
+      check_compatible(manifest->settings, one.resolver->result_values(), one.job.name);
   one.job.steps = one.settings->steps;
   one.job.shards = static_cast<int>(one.settings->shards);
-  one.job.flops = flops_of_step(*one.settings);
-  one.job.rule_score = rule_score(plan.agent);
+  one.job.flops = flops_of_step(*one.settings, on_cards);
+  if (plan.agents.size() == 1) {
+    one.job.agent = plan.agents.front();
+    one.job.rule_score = rule_score(one.job.agent);
+    return one;
+  }
+  for (const std::string& agent : plan.agents)
+    one.job.members.push_back({plan.member_name(agent), agent, rule_score(agent)});
   return one;
 }
 
@@ -80,6 +161,12 @@ std::vector<SetJob> PreparedSet::plain() const {
   return plain;
 }
 
+std::string PreparedSet::words() const {
+  const size_t rows = rows_of(plain(), std::vector<JobStatus>(jobs.size())).jobs.size();
+  const std::string count = fmt::format("{} job{}", jobs.size(), jobs.size() == 1 ? "" : "s");
+  return rows == jobs.size() ? count : fmt::format("{} agents side by side in {}", rows, count);
+}
+
 PreparedSet prepare_web_test(const Command& command, ResolvedRecipe& recipe, const fs::path& dir) {
   if (command.ranks)
     throw ConfigError("web-test can't be started by another launcher", "its agents are runs of one machine",
@@ -88,23 +175,33 @@ PreparedSet prepare_web_test(const Command& command, ResolvedRecipe& recipe, con
   set.settings = dynamic_cast<WebTestSettings*>(recipe.settings.get());
   set.settings->check();
   set.devices = parse_devices(set.settings->devices, command.context.machine, 1024);
-  for (const AgentJob& plan : jobs_of_agents(*set.settings, static_cast<int>(set.devices.size())))
-    set.jobs.push_back(prepare_job(plan, recipe, dir));
+  std::vector<AgentJob> plans = jobs_of_agents(*set.settings, static_cast<int>(set.devices.size()));
+  plans = with_those_there(std::move(plans), dir, command.output);
+  plans = batched(std::move(plans), recipe, dir, runs_together(*set.settings, set.devices));
+  const bool on_cards =
+      std::ranges::all_of(set.devices, [](const DeviceSpec& device) { return device.kind == DeviceSpec::Kind::kCuda; });
+  for (const AgentJob& plan : plans) set.jobs.push_back(prepare_job(plan, recipe, dir, on_cards));
   set.schedule.strategy = set.settings->strategy == "ddp" ? Strategy::kDdp : Strategy::kAgents;
   for (const Assignment one : {Assignment::kBalanced, Assignment::kSpecialized, Assignment::kHierarchical})
     if (set.settings->assignment == name_of(one)) set.schedule.assignment = one;
-  set.assignment_chosen = set.settings->assignment == "auto";
   return set;
 }
 
 Estimate estimate_of(PreparedSet& set, const fs::path& speeds_file) {
-  Estimate estimate(set.devices, set.plain(), set.schedule.combine_share);
   const auto speeds = nlohmann::json::parse(read_small_file(speeds_file, 1 << 20).value_or(""), nullptr, false);
+  const nlohmann::json costs = speeds.is_object() && speeds.contains(kCostsKey) ? speeds[kCostsKey] : nlohmann::json();
+  const auto take = [&](const char* key, double& value, double most) {
+    if (costs.is_object() && costs.contains(key) && costs[key].is_number())
+      value = std::clamp(costs[key].get<double>(), 0.0, most);
+  };
+  take("start_seconds", set.schedule.start_seconds, 600);
+  take("join_seconds", set.schedule.join_seconds, 600);
+  take("hold_seconds", set.schedule.hold_seconds, 600);
+  take("combine_share", set.schedule.combine_share, 0.9);
+  Estimate estimate(set.devices, set.plain(), set.schedule.combine_share);
   if (speeds.is_object())
     for (const auto& [model, value] : speeds.items())
       if (value.is_number()) estimate.assume(model, value.get<double>());
-  if (set.assignment_chosen)
-    set.schedule.assignment = best_assignment(planned(set, estimate), estimate.speeds(), set.schedule);
   return estimate;
 }
 
@@ -118,7 +215,7 @@ void show_web_test(const Command& command, const ResolvedRecipe& recipe, const P
     nlohmann::json agents = nlohmann::json::array(), devices = nlohmann::json::array(), plan = nlohmann::json::array();
     for (size_t j = 0; j < jobs.size(); ++j)
       agents.push_back({{"name", set.jobs[j].job.name},
-                        {"agent", set.jobs[j].job.agent},
+                        {"agent", set.jobs[j].settings->agent},
                         {"steps", set.jobs[j].job.steps},
                         {"shards", set.jobs[j].job.shards},
                         {"seconds_alone", jobs[j].work},
@@ -143,9 +240,8 @@ void show_web_test(const Command& command, const ResolvedRecipe& recipe, const P
     return;
   }
   command.output.data(recipe.resolver->to_toml(recipe.name));
-  command.output.say(fmt::format("{}: {} jobs on {} device{}, strategy {}, assignment {}{}", recipe.name, jobs.size(),
-                                 speeds.size(), speeds.size() == 1 ? "" : "s", set.settings->strategy, assignment,
-                                 set.assignment_chosen ? " (chosen: it ends first)" : ""));
+  command.output.say(fmt::format("{}: {} on {} device{}, strategy {}, assignment {}", recipe.name, set.words(),
+                                 speeds.size(), speeds.size() == 1 ? "" : "s", set.settings->strategy, assignment));
   for (size_t j = 0; j < jobs.size(); ++j)
     command.output.say(fmt::format("  {:<26} {:>7} steps  {} shards  about {} alone", set.jobs[j].job.name,
                                    set.jobs[j].job.steps, set.jobs[j].job.shards, duration_words(jobs[j].work)));

@@ -155,6 +155,28 @@ TEST(WebTest, AnEnsembleHasThreeMembersOfEachAgentAndNamesTheBest) {
   EXPECT_EQ(nlohmann::json::parse(box.read("set/agents.json"))["agents"]["analysis"]["runs"].size(), 3u);
 }
 
+TEST(WebTest, AgentsSideBySideAreOneJobAndARowEach) {
+  const Sandbox box;
+  const auto told = object(box.run(words({"--together", "on", "--json", "--set", "analysis.n_step=2"})));
+  EXPECT_EQ(told["status"], "done");
+  ASSERT_EQ(told["agents"].size(), 6u);
+  EXPECT_EQ(told["step"], 6 * 4000);
+  EXPECT_EQ(told["agents"]["evolution"]["run"], "requirements+4");
+  EXPECT_EQ(told["agents"]["analysis"]["run"], "analysis") << "its own settings, its own run";
+  EXPECT_NE(box.read("set/agents/requirements+4/recipe.toml")
+                .find("agent = \"requirements,generation,execution,observation,evolution\""),
+            std::string::npos);
+  const auto file = nlohmann::json::parse(box.read("set/agents.json"));
+  EXPECT_EQ(file["agents"]["evolution"]["best"], "agents/requirements+4");
+  EXPECT_EQ(file["jobs"].size(), 6u);
+  EXPECT_NE(box.read("set/report.html").find(">evolution</a>"), std::string::npos);
+  // Resumed, it is the same run.
+  const auto again =
+      object(box.run({"resume", "set", "--steps", "4100", "--together", "off", "--devices", "cpu:1", "--json"}));
+  EXPECT_EQ(again["agents"]["evolution"]["run"], "requirements+4");
+  EXPECT_EQ(again["step"], 6 * 4100);
+}
+
 TEST(WebTest, ADryRunShowsTheAssignmentAndMakesNothing) {
   const Sandbox box;
   const auto told = object(box.run({"train", "web-test", "--devices", "cpu:3@1,0.5,0.5", "--dry-run", "--json",

@@ -6,6 +6,7 @@
 #include "checkpoint/verify.h"
 #include "cli/sources.h"
 #include "jobs/agents_file.h"
+#include "runs/agent_runs.h"
 #include "runs/run_folder.h"
 
 namespace tandem {
@@ -48,9 +49,7 @@ Weights of_run(const RunFolder& run, std::optional<int64_t> step) {
   return of_checkpoint(std::move(*newest));
 }
 
-}  // namespace
-
-Weights find_weights(const Command& command, const std::string& word, std::optional<int64_t> step) {
+Weights find_all_weights(const Command& command, const std::string& word, std::optional<int64_t> step) {
   fs::path path = word;
   if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();  // "step-00000200/"
   std::error_code error;
@@ -59,17 +58,32 @@ Weights find_weights(const Command& command, const std::string& word, std::optio
     return of_checkpoint(CheckpointStore::reader(FileSystem::real(), path.parent_path()).load(path));
   }
   RunFolder run = RunFolder::find(runs_root(command.arguments), word);
-  if (const auto runs = runs_of_set(run.dir()); runs.size() == 1) {
+  if (!command.arguments.agent.empty()) {
+    const AgentRuns agents = agent_runs_of(run.dir());
+    run = RunFolder::open(find_agent(agents, command.arguments.agent).best);
+  } else if (const auto runs = runs_of_set(run.dir()); runs.size() == 1) {
     run = RunFolder::find(runs_root(command.arguments), runs.front().dir.string());
   } else if (!runs.empty()) {
     std::vector<std::string> names;
     for (const SetRun& one : runs) names.push_back(one.name);
     throw ConfigError(fmt::format("{} holds {} models", run.id(), runs.size()),
                       fmt::format("they are: {}", fmt::join(names, ", ")),
-                      fmt::format("name the folder of one, as {}", runs.front().dir.string()));
+                      fmt::format("choose one with --agent {}, or name its folder: {}", runs.front().agent,
+                                  runs.front().dir.string()));
   }
   Weights weights = of_run(run, step);
   for (const std::string& reason : weights.refused) command.output.warn(fmt::format("passed over {}", reason));
+  return weights;
+}
+
+}  // namespace
+
+Weights find_weights(const Command& command, const std::string& word, std::optional<int64_t> step) {
+  Weights weights = find_all_weights(command, word, step);
+  const std::string& agent = command.arguments.agent;
+  if (agent.empty()) return weights;
+  // Of several agents side by side, the weights under this one's name.
+  if (const SafetensorsFile own = weights.model.under(agent + "."); !own.tensors().empty()) weights.model = own;
   return weights;
 }
 

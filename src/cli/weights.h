@@ -20,7 +20,8 @@ struct Weights {
 };
 
 // `word` is a .safetensors file, a checkpoint folder, a run's folder, or a run as RunFolder::find takes it; `step`
-// chooses one of a run's checkpoints. Every byte is verified against its sums where there are any. Throws Error.
+// chooses one of a run's checkpoints, and --agent one agent of a run that has several: its best run, and in it the
+// weights that are its own. Every byte is verified against its sums where there are any. Throws Error.
 Weights find_weights(const Command& command, const std::string& word, std::optional<int64_t> step);
 
 }  // namespace tandem

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <charconv>
 
+#include "hardware/nvml.h"
+
 namespace tandem {
 namespace {
 
 // The few calls of nvml.h that are needed here; 0 is success.
-struct Nvml {
+struct Calls {
   using Handle = void*;
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
@@ -29,9 +31,9 @@ bool find(void* library, const char* name, F& function) {
 
 std::vector<CardId> all_cards() {
   std::vector<CardId> cards;
-  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(Nvml::library_name().c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return cards;
-  Nvml nvml;
+  Calls nvml;
   const bool whole = find(library, "nvmlInit_v2", nvml.init) && find(library, "nvmlShutdown", nvml.shutdown) &&
                      find(library, "nvmlDeviceGetCount_v2", nvml.count) &&
                      find(library, "nvmlDeviceGetHandleByIndex_v2", nvml.at) &&
@@ -40,7 +42,7 @@ std::vector<CardId> all_cards() {
     unsigned count = 0;
     if (nvml.count(&count) != 0) count = 0;
     for (unsigned i = 0; i < count; ++i) {
-      Nvml::Handle handle = nullptr;
+      Calls::Handle handle = nullptr;
       char uuid[96] = "", name[96] = "";
       if (nvml.at(i, &handle) != 0 || nvml.uuid(handle, uuid, sizeof uuid) != 0) continue;
       nvml.name(handle, name, sizeof name);

@@ -45,6 +45,8 @@ struct Phase {
   // count(), reads no tensor on the host and changes no state of its shard. The first steps compare, and so do later
   // ones now and then: what differs at first is not recorded, what differs later ends the run.
   bool recordable = false;
+  // On a CPU, run_together() does all shards of a worker at once.
+  bool together = false;
 };
 
 // What run() sees of the world.
@@ -74,10 +76,12 @@ class ShardContext {
   // The contribution itself, where the numbers live, for a recipe that finds its gradient without backward(): laid out
   // as the parameters, zero at first. And behind it the sums of floats, on a card.
   std::span<float> gradient() const { return gradient_; }
+  double loss_scale() const { return loss_scale_; }
   float* sums_on_card() const { return float_sums_.defined() ? float_sums_.data_ptr<float>() : nullptr; }
 
   std::span<const Letter> mail() const { return inbox_->letters(); }
-  void send(int to_shard, std::span<const std::byte> row);
+  void send(int to_shard, std::span<const std::byte> row) { send(to_shard, std::vector(row.begin(), row.end())); }
+  void send(int to_shard, std::vector<std::byte>&& row);
 
   // This shard's sums, zero at first; += in every piece.
   std::span<float> floats;
@@ -102,6 +106,13 @@ class ShardContext {
   JobState* state_ = nullptr;
   const Inbox* inbox_ = nullptr;
   std::vector<Letter> outgoing_;
+};
+
+// Some of a worker's shards whose gradients add up to one sum: a whole subtree of reduce/sum_tree.h.
+struct Subtree {
+  int first = 0, last = 0;    // places among the worker's shards
+  std::vector<int> merges;    // SumTree::merges()
+  std::span<float> gradient;  // laid out as the parameters
 };
 
 // What apply() sees, and tells.
@@ -141,6 +152,9 @@ class Recipe {
   // What run() needs from the host beside the batch, such as rows that came by mail: of the same sizes at every step.
   virtual std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) { return {}; }
   virtual void run(const Phase& phase, ShardContext& context) = 0;
+  // What run() of each would do, to the bit, for a phase that says `together`. With gradients, whose every number it
+  // writes as the sum along the tree, it changes no state: where a sum is not finite, run() is asked who it was.
+  virtual void run_together(const Phase& phase, std::span<ShardContext> shards, std::span<const Subtree> sums) {}
   virtual void apply(const Phase& phase, const Total& total, StepContext& context) = 0;
   // On a card, for a worker that holds all shards; null: it has none. It is made anew when shards or their state
   // change.

@@ -13,6 +13,7 @@
 #include "engine/determinism.h"
 #include "engine/precision.h"
 #include "kernels/device.h"
+#include "kernels/sums.h"
 #include "nn/here.h"
 #include "nn/sites.h"
 #include "reduce/card_combine.h"
@@ -101,11 +102,65 @@ Total TrainLoop::combined(const Phase& phase) {
 void TrainLoop::run_alone(const Phase& phase) {
   state_.use_contribution(0);
   if (card()) return run_on_card(phase);
+  if (run_together(phase)) return;
   for (int shard : visit_order_) {
     Contribution contribution = run_shard(phase, shard, 0, 0);
     contribution.stays = shard == visit_order_.back();  // until the next phase: a transport need not copy it
     combine_->add(shard, std::move(contribution));
   }
+}
+
+// All shards of this worker in one pass of the recipe's; their gradients come as the sums of whole subtrees.
+bool TrainLoop::run_together(const Phase& phase) {
+  if (!phase.together || mine_.size() < 2 || !std::ranges::is_sorted(visit_order_)) return false;
+  const std::vector<int> nodes = combine_->subtrees();
+  if (phase.gradients && (nodes.empty() || settings_.accumulation > 1 || state_.statistic_floats() > 0)) return false;
+  if (observer_) observer_->shard_begins(visit_order_.front());
+  const ContributionLayout layout = layout_of(phase);
+  together_.clear();
+  for (size_t i = 0; i < visit_order_.size(); ++i) {
+    Desk& desk = desks_[i];
+    desk.floats.assign(phase.floats, 0);
+    desk.counts.assign(layout.counts, 0);
+    desk.maxima.assign(layout.maxima, 0);
+    if (&phase == &phases_.back()) desk.maxima.back() = wished_;
+    ShardContext& context = together_.emplace_back(context_of(visit_order_[i]));
+    context.floats = desk.floats;
+    context.counts = desk.counts;
+    context.maxima = std::span(desk.maxima).first(phase.maxima);
+  }
+  const SumTree tree(state_.shards());
+  std::vector<Subtree> sums;
+  for (size_t k = 0; phase.gradients && k < nodes.size(); ++k) {
+    const SumTree::Node& node = tree.node(nodes[k]);
+    sums.push_back({node.first - mine_.first, node.last - mine_.first, tree.merges(nodes[k]),
+                    state_.contribution(static_cast<int>(k)).first(state_.parameter_floats())});
+  }
+  const bool look = steps_here_ < 2;
+  const std::string generator = look ? aten_generator_state() : "";
+  {
+    PrecisionScope precision(settings_.precision);
+    recipe_->run_together(phase, together_, sums);
+  }
+  if (look && aten_generator_state() != generator) refuse_aten_generator(phase);
+  for (const Subtree& sum : sums)
+    if (device().first_nonfinite(sum.gradient.data(), static_cast<int64_t>(sum.gradient.size())) >= 0)
+      return false;  // one by one they tell which shard it was
+  tell_played_shards();
+
+  for (size_t i = 0; i < together_.size(); ++i)
+    combine_->add(visit_order_[i], {.floats = phase.gradients ? std::span<const float>() : desks_[i].floats,
+                                    .counts = desks_[i].counts,
+                                    .maxima = desks_[i].maxima,
+                                    .letters = std::move(together_[i].outgoing_)});
+  for (size_t k = 0; k < sums.size(); ++k) {
+    const std::span<float> vector = state_.contribution(static_cast<int>(k)).first(layout.floats);
+    std::vector<const float*> tails;
+    for (int i = sums[k].first; i < sums[k].last; ++i) tails.push_back(desks_[i].floats.data());
+    add_along_tree(vector.last(phase.floats).data(), tails, sums[k].merges, phase.floats);
+    combine_->add_partial(nodes[k], vector, /*stays=*/true);
+  }
+  return true;
 }
 
 void TrainLoop::run_in_lockstep(const Phase& phase) {
@@ -400,8 +455,8 @@ void ShardContext::count(int index, const at::Tensor& value) {
     counts[index] += value.item<int64_t>();
 }
 
-void ShardContext::send(int to_shard, std::span<const std::byte> row) {
-  outgoing_.push_back({shard, to_shard, {row.begin(), row.end()}});
+void ShardContext::send(int to_shard, std::vector<std::byte>&& row) {
+  outgoing_.push_back({shard, to_shard, std::move(row)});
 }
 
 }  // namespace tandem

@@ -101,6 +101,7 @@ class TrainLoop {
   void start_loader();
   bool lockstep() const { return settings_.sync_bn && state_.has_batch_norm(); }
   void run_alone(const Phase& phase);
+  bool run_together(const Phase& phase);  // false: not this phase, or not this time; run_alone()
   void run_in_lockstep(const Phase& phase);
   // `desk`: the place among this process's shards; `slot`: whose vector of JobState::contribution() it fills.
   Contribution run_shard(const Phase& phase, int shard, int desk, int slot);
@@ -152,6 +153,7 @@ class TrainLoop {
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<GradientReady> gradient_ready_;  // where the combine has a use for it
   std::vector<Desk> desks_;
+  std::vector<ShardContext> together_;  // of run_together(), kept for their memory
   std::vector<float> recipe_floats_;
   int64_t steps_done_ = 0, steps_here_ = 0;
   std::function<void()> take_order_;

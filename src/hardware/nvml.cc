@@ -139,6 +139,32 @@ std::optional<int> cores_per_sm(int major, int minor) {
 
 }  // namespace
 
+std::optional<std::string> Nvml::Impl::bus_id(nvml::Device d) const {
+  const auto pci = ask<nvml::PciInfo>(nvmlDeviceGetPciInfo_v3, d);
+  if (!pci) return std::nullopt;
+  return std::string(pci->bus_id, strnlen(pci->bus_id, sizeof pci->bus_id));
+}
+
+std::vector<NvLinkPeer> Nvml::Impl::nvlink_peers(nvml::Device d) const {
+  std::vector<NvLinkPeer> peers;
+  for (unsigned link = 0; link < nvml::kMaxLinks; ++link) {
+    const auto on = ask<unsigned>(nvmlDeviceGetNvLinkState, d, link);
+    if (!on) break;  // no such link
+    if (!*on) continue;
+    const auto pci = ask<nvml::PciInfo>(nvmlDeviceGetNvLinkRemotePciInfo_v2, d, link);
+    if (!pci) continue;
+    const std::string bus_id(pci->bus_id, strnlen(pci->bus_id, sizeof pci->bus_id));
+    const auto type = ask<unsigned>(nvmlDeviceGetNvLinkRemoteDeviceType, d, link);
+    NvLinkPeer* peer = nullptr;
+    for (NvLinkPeer& known : peers) {
+      if (known.bus_id == bus_id) peer = &known;
+    }
+    if (!peer) peer = &peers.emplace_back(NvLinkPeer{bus_id, {}, type == nvml::kNvLinkSwitch, 0});
+    ++peer->links;
+  }
+  return peers;
+}
+
 std::vector<GpuFacts> Nvml::facts() const {
   std::vector<GpuFacts> all;
   for (int i = 0; i < count(); ++i) all.push_back(facts(i));
@@ -169,8 +195,7 @@ GpuFacts Nvml::facts(int gpu) const {
   }
   facts.name = n.text(n.nvmlDeviceGetName, d);
   facts.uuid = n.text(n.nvmlDeviceGetUUID, d);
-  if (const auto pci = n.ask<nvml::PciInfo>(n.nvmlDeviceGetPciInfo_v3, d))
-    facts.bus_id = std::string(pci->bus_id, strnlen(pci->bus_id, sizeof pci->bus_id));
+  facts.bus_id = n.bus_id(d);
   if (const auto memory = n.ask<nvml::Memory>(n.nvmlDeviceGetMemoryInfo, d)) facts.memory_bytes = memory->total;
   facts.cuda_cores = n.number(n.nvmlDeviceGetNumGpuCores, d);
   int major = 0, minor = 0;
@@ -203,21 +228,7 @@ GpuFacts Nvml::facts(int gpu) const {
   facts.persistence_mode = n.flag(n.nvmlDeviceGetPersistenceMode, d);
   unsigned now = 0, pending = 0;
   if (n.nvmlDeviceGetEccMode && n.nvmlDeviceGetEccMode(d, &now, &pending) == nvml::kSuccess) facts.ecc_mode = now != 0;
-  for (unsigned link = 0; link < nvml::kMaxLinks; ++link) {
-    const auto on = n.ask<unsigned>(n.nvmlDeviceGetNvLinkState, d, link);
-    if (!on) break;  // no such link
-    if (!*on) continue;
-    const auto pci = n.ask<nvml::PciInfo>(n.nvmlDeviceGetNvLinkRemotePciInfo_v2, d, link);
-    if (!pci) continue;
-    const std::string bus_id(pci->bus_id, strnlen(pci->bus_id, sizeof pci->bus_id));
-    const auto type = n.ask<unsigned>(n.nvmlDeviceGetNvLinkRemoteDeviceType, d, link);
-    NvLinkPeer* peer = nullptr;
-    for (NvLinkPeer& known : facts.nvlink_peers) {
-      if (known.bus_id == bus_id) peer = &known;
-    }
-    if (!peer) peer = &facts.nvlink_peers.emplace_back(NvLinkPeer{bus_id, {}, type == nvml::kNvLinkSwitch, 0});
-    ++peer->links;
-  }
+  facts.nvlink_peers = n.nvlink_peers(d);
   if (!facts.nvlink_peers.empty() && n.nvmlDeviceGetFieldValues) {
     nvml::FieldValue speed{};
     speed.field = nvml::kFieldNvLinkSpeedCommon;
@@ -272,10 +283,9 @@ GpuLink Nvml::link(int from, int to) const {
   }
   if (const auto status = n.ask<unsigned>(n.nvmlDeviceGetP2PStatus, a, b, nvml::kP2pRead))
     link.peer_read = *status == 0;
-  const GpuFacts facts = this->facts(from);
-  const std::optional<std::string> other = this->facts(to).bus_id;
+  const std::optional<std::string> other = n.bus_id(b);
   int links = 0;
-  for (const NvLinkPeer& peer : facts.nvlink_peers) {
+  for (const NvLinkPeer& peer : n.nvlink_peers(a)) {
     if (peer.is_switch || (other && peer.bus_id == *other)) links += peer.links;
   }
   if (links) link.topology = "NV" + std::to_string(links);

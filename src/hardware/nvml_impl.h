@@ -29,6 +29,8 @@ struct Nvml::Impl {
   NvmlStatus word(nvml::Ret code) const;
   NvmlStatus device(int gpu, nvml::Device& handle) const;
   void find_devices();
+  std::optional<std::string> bus_id(nvml::Device handle) const;
+  std::vector<NvLinkPeer> nvlink_peers(nvml::Device handle) const;
   NvmlStatus watch_events();
 
   // The value that a call writes into its last argument, if the call is there and succeeds.

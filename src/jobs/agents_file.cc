@@ -13,7 +13,8 @@ namespace {
 
 nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); }
 
-std::string run_of(const SetJob& job) { return "agents/" + job.name; }
+// Several agents may share one.
+std::string run_of(const SetJob& job) { return "agents/" + (job.dir.empty() ? job.name : job.dir.filename().string()); }
 
 // A start with fewer agents (`resume --agents analysis`) forgets none of the others.
 void keep_others(const std::filesystem::path& dir, nlohmann::json& file) {
@@ -98,15 +99,17 @@ std::vector<SetRun> runs_of_set(const std::filesystem::path& dir) {
   const auto file = read_agents_file(dir);
   if (!file) return runs;
   try {
-    const auto add = [&](const std::string& agent, const std::string& run) {
+    const auto add = [&](const std::string& agent, const std::string& run, const std::string& name) {
       const std::string best = file->at("agents").at(agent).at("best");
-      runs.push_back({agent, std::filesystem::path(run).filename().string(), dir / run, run == best});
+      runs.push_back({agent, name, dir / run, run == best});
     };
+    const auto folder_of = [](const std::string& run) { return std::filesystem::path(run).filename().string(); };
     if (file->contains("jobs")) {
-      for (const auto& job : file->at("jobs")) add(job.at("agent"), job.at("run"));
+      for (const auto& job : file->at("jobs"))
+        add(job.at("agent"), job.at("run"), job.value("name", folder_of(job.at("run"))));
     } else {  // of another writer: what the format promises is "agents"
       for (const auto& [agent, value] : file->at("agents").items())
-        for (const auto& run : value.at("runs")) add(agent, run);
+        for (const auto& run : value.at("runs")) add(agent, run, folder_of(run));
     }
   } catch (const nlohmann::json::exception&) {
     runs.clear();

@@ -6,7 +6,8 @@
 //              "digest", "kind", "devices", "restarts"}, ...],
 //    "devices": ["cpu:0", ...], "seconds": 48.1, "forecast_seconds": 50.2, "judged": true,
 //    "course": [{"device": 0, "job": 2, "begin": 0.0, "end": 14.9}, ...]}
-// Whoever needs the weights of an agent takes "best"; an ensemble is all of "runs".
+// Whoever needs the weights of an agent takes "best"; an ensemble is all of "runs". Agents that learn side by side have
+// the same run, a row each in "jobs", and their weights in it under their names ("analysis.hidden1.weight").
 #pragma once
 
 #include <filesystem>
@@ -29,6 +30,7 @@ struct SetFacts {
   bool judged = false;  // scores are of greedy episodes, not of the last ones of training
 };
 
+// `jobs` and `status` are rows (rows_of), and so are the jobs of `course`.
 void write_agents_file(const std::filesystem::path& dir, const SetFacts& facts, const std::vector<SetJob>& jobs,
                        const std::vector<JobStatus>& status, const std::vector<Segment>& course);
 
@@ -36,7 +38,7 @@ void write_agents_file(const std::filesystem::path& dir, const SetFacts& facts, 
 std::optional<nlohmann::json> read_agents_file(const std::filesystem::path& dir);
 
 struct SetRun {
-  std::string agent, name;
+  std::string agent, name;  // "analysis", "analysis-conservative"
   std::filesystem::path dir;
   bool best;
 };

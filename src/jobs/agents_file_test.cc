@@ -95,5 +95,34 @@ TEST(SetReport, NamesCannotChangeThePage) {
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
 }
 
+TEST(AgentsFile, AgentsSideBySideHaveARowEachAndTheSameRun) {
+  const TempDir dir;
+  const std::vector<SetJob> jobs = {{.name = "execution", .agent = "execution", .dir = dir / "agents/execution"},
+                                    {.name = "analysis+1",
+                                     .dir = dir / "agents/analysis+1",
+                                     .steps = 9,
+                                     .members = {{"analysis", "analysis", .6}, {"evolution", "evolution", .5}}}};
+  std::vector<JobStatus> status(2);
+  status[1].digest = "of both";
+  StepRecord record;
+  record.metrics = {{"analysis.score", .25}, {"evolution.score", .5}, {"evolution.mean_q", 3}};
+  take_record(record, status[1]);
+  const SetRows rows = rows_of(jobs, status);
+  ASSERT_EQ(rows.jobs.size(), 3u);
+  EXPECT_EQ(rows.first, (std::vector<int>{0, 1}));
+  EXPECT_EQ(rows.jobs[2].name, "evolution");
+  EXPECT_EQ(rows.jobs[2].steps, 9);
+  EXPECT_EQ(rows.jobs[2].rule_score, .5);
+  EXPECT_EQ(rows.status[1].score, .25);
+  EXPECT_EQ(rows.status[2].score, .5);
+  EXPECT_EQ(rows.status[2].digest, "") << "not that of both";
+  write_agents_file(dir.path(), {}, rows.jobs, rows.status, {});
+  const auto runs = runs_of_set(dir.path());
+  ASSERT_EQ(runs.size(), 3u);
+  EXPECT_EQ(runs[2].name, "evolution");
+  EXPECT_EQ(runs[2].dir, dir.path() / "agents/analysis+1");
+  EXPECT_TRUE(runs[2].best);
+}
+
 }  // namespace
 }  // namespace tandem

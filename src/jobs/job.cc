@@ -35,6 +35,22 @@ std::string name_of(JobStatus::State state) {
   return "failed";
 }
 
+void take_record(const StepRecord& record, JobStatus& status) {
+  if (std::isfinite(record.loss)) status.loss = record.loss;
+  for (const auto& [name, value] : record.metrics) {
+    if (!std::isfinite(value)) continue;
+    const size_t dot = name.rfind('.');  // "analysis.score" where several learn side by side
+    const std::string_view what = dot == name.npos ? name : std::string_view(name).substr(dot + 1);
+    if (what != "score" && what != "average_return") continue;
+    if (dot == name.npos) {
+      (what == "score" ? status.score : status.average_return) = value;
+      continue;
+    }
+    JobStatus::Figures& one = status.of[name.substr(0, dot)];
+    (what == "score" ? one.score : one.average_return) = value;
+  }
+}
+
 void read_job(const SetJob& job, JobStatus& status) {
   const nlohmann::json run = read_run_json(job.dir);
   status.digest = text_of(run, "digest");
@@ -44,11 +60,7 @@ void read_job(const SetJob& job, JobStatus& status) {
   try {
     read_metrics(job.dir / "metrics.jsonl", [&](const StepRecord& record) {
       status.step = std::max(status.step, record.step);
-      if (std::isfinite(record.loss)) status.loss = record.loss;
-      for (const auto& [name, value] : record.metrics) {
-        if (name == "score" && std::isfinite(value)) status.score = value;
-        if (name == "average_return" && std::isfinite(value)) status.average_return = value;
-      }
+      take_record(record, status);
     });
   } catch (const IoError&) {  // figures are missing then, and shown as missing
   }
@@ -57,6 +69,33 @@ void read_job(const SetJob& job, JobStatus& status) {
 bool is_done(const SetJob& job) {
   const nlohmann::json run = read_run_json(job.dir);
   return text_of(run, "status") == "done" && whole_of(run, "step") >= job.steps;
+}
+
+SetRows rows_of(const std::vector<SetJob>& jobs, const std::vector<JobStatus>& status) {
+  SetRows rows;
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    rows.first.push_back(static_cast<int>(rows.jobs.size()));
+    if (jobs[j].members.empty()) {
+      rows.jobs.push_back(jobs[j]);
+      rows.status.push_back(status[j]);
+    }
+    for (const SetJob::Member& member : jobs[j].members) {
+      SetJob row = jobs[j];
+      row.name = member.name;
+      row.agent = member.agent;
+      row.rule_score = member.rule_score;
+      row.members.clear();
+      JobStatus one = status[j];
+      const auto figures = status[j].of.find(member.agent);
+      one.score = figures == status[j].of.end() ? kAbsent : figures->second.score;
+      one.average_return = figures == status[j].of.end() ? kAbsent : figures->second.average_return;
+      one.of.clear();
+      one.digest.clear();
+      rows.jobs.push_back(std::move(row));
+      rows.status.push_back(std::move(one));
+    }
+  }
+  return rows;
 }
 
 }  // namespace tandem

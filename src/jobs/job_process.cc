@@ -9,13 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/errors.h"
 #include "launch/run_lock.h"
+#include "telemetry/event_log.h"
 
 namespace tandem {
 namespace {
@@ -76,11 +76,7 @@ void MetricsTail::look(JobStatus& status) {
       status.step = 0;
       parser_ = std::make_unique<MetricsParser>([this](const StepRecord& record) {
         status_->step = record.step;
-        if (std::isfinite(record.loss)) status_->loss = record.loss;
-        for (const auto& [name, value] : record.metrics) {
-          if (name == "score" && std::isfinite(value)) status_->score = value;
-          if (name == "average_return" && std::isfinite(value)) status_->average_return = value;
-        }
+        take_record(record, *status_);
       });
     }
     status_ = &status;
@@ -101,6 +97,19 @@ JobProcess::JobProcess(const SetJob& job, std::shared_ptr<const WorkerProgram> p
       log_begin_(size_of(log_)),
       process_(WorkerProcess::start(command_of(job, std::move(program), devices, unset_variables, log_))) {}
 
+bool JobEnd::is_final() const {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::kUsage:
+    case ExitCode::kCheckFailed:
+    case ExitCode::kOutOfMemory:
+    case ExitCode::kCheckpointUnusable:
+    case ExitCode::kGuardStopped:
+      return true;
+    default:
+      return false;
+  }
+}
+
 JobEnd JobProcess::reap() {
   const int status = process_.reap();
   if (WIFSIGNALED(status)) {
@@ -111,6 +120,13 @@ JobEnd JobProcess::reap() {
   const int code = WEXITSTATUS(status);
   const std::string told = told_in(log_, log_begin_);
   return {code, fmt::format("its process ended with code {}{}{}", code, told.empty() ? "" : ": ", told)};
+}
+
+int joined_so_far(const fs::path& dir) {
+  int count = 0;
+  for (const RunEvent& event : read_events(dir / "events.jsonl"))
+    if (event.kind == "plan" && event.text.ends_with(" joins")) ++count;
+  return count;
 }
 
 void wait_until_unused(const fs::path& dir, double seconds) {

@@ -33,8 +33,9 @@ class MetricsTail {
 };
 
 struct JobEnd {
-  int code = 0;        // exit code; 128 + the signal where it died of one
-  std::string reason;  // "was killed (SIGKILL)", "exited with code 7: the loss is NaN"
+  int code = 0;           // exit code; 128 + the signal where it died of one
+  std::string reason;     // "was killed (SIGKILL)", "exited with code 7: the loss is NaN"
+  bool is_final() const;  // it would end so again
 };
 
 class JobProcess {
@@ -54,6 +55,9 @@ class JobProcess {
   int64_t log_begin_;
   WorkerProcess process_;
 };
+
+// How many workers have joined the run of a job since it began.
+int joined_so_far(const std::filesystem::path& dir);
 
 // Waits until nobody works in the job's folder any more: one whose set was killed a moment ago still saves. Throws
 // ConfigError if that takes longer than `seconds`.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/errors.h"
@@ -28,21 +29,10 @@ constexpr double kSettleSeconds = 1.5;  // after a change of devices, before spe
 constexpr double kMeasureSeconds = 3;   // the shortest that counts as measured
 constexpr double kAnswerSeconds = 3;    // for a job to answer a request
 constexpr double kRetrySeconds = 1;     // after it refused
+constexpr double kJoinPatience = 60;    // for a joiner that its job's launcher has promised
+constexpr double kWorse = 0.97;         // of its speed before: those who joined are sent away again
+constexpr double kNewReading = 0.5;     // weight of the newest in what starts and joins cost
 constexpr int kMostRestarts = 3;
-
-// A job that ended so would end so again.
-bool is_final(int code) {
-  switch (static_cast<ExitCode>(code)) {
-    case ExitCode::kUsage:
-    case ExitCode::kCheckFailed:
-    case ExitCode::kOutOfMemory:
-    case ExitCode::kCheckpointUnusable:
-    case ExitCode::kGuardStopped:
-      return true;
-    default:
-      return false;
-  }
-}
 
 struct Live {  // beside the JobStatus of a job
   std::unique_ptr<JobProcess> process;
@@ -55,7 +45,18 @@ struct Live {  // beside the JobStatus of a job
   double asked_again = 0;            // not before this time
   double first_step_after = -1;      // seconds from its start
   std::map<int, double> since = {};  // device -> when it came
+
+  struct Asked {  // the last request for joiners
+    double at = 0;
+    int64_t step = 0;
+    int joined_before = 0;            // as joined_so_far() counts
+    double steps_per_second;          // at that time; 0: not measured
+    std::vector<int> devices, ranks;  // that came then; none any more once they were sent away
+  };
+  Asked asked = {};
 };
+
+void mix(double& known, double reading) { known += kNewReading * (reading - known); }
 
 class SetRunner {
  public:
@@ -69,14 +70,18 @@ class SetRunner {
   void start(int j, const std::vector<int>& devices);
   void join(int j, const std::vector<int>& devices);
   void release(int j);
+  void note_device(int j, int device);
   void look();
   void look_at(int j);
+  bool look_for_joiners(int j);
+  void send_away(int j, double steps_per_second);
   void bury(int j);
   void handle(int signal);
   void stop(int code, const std::string& why);
   void draw(bool last);
   void add_forecast();
   bool any_running() const;
+  bool only_saves(size_t j) const;
   std::string device_names(const std::vector<int>& devices) const;
   std::vector<DeviceSpec> specs(const std::vector<int>& devices) const;
 
@@ -89,7 +94,6 @@ class SetRunner {
   double begin_ = monotonic_seconds(), looked_ = -1, planned_ = -1, noted_ = 0;
   int interrupts_ = 0, stop_code_ = 0;
   bool forecast_made_ = false;
-  double join_seconds_ = 0;
 };
 
 SetRunner::SetRunner(SetRequest request)
@@ -120,6 +124,14 @@ bool SetRunner::any_running() const {
   return std::any_of(live_.begin(), live_.end(), [](const Live& live) { return live.process != nullptr; });
 }
 
+// All its steps are made. A core is free for the next job then; a card is not: its memory is still taken.
+bool SetRunner::only_saves(size_t j) const {
+  return live_[j].process && status_[j].step >= request_.jobs[j].steps &&
+         std::ranges::all_of(live_[j].devices, [&](int device) {
+           return request_.devices[static_cast<size_t>(device)].kind == DeviceSpec::Kind::kCpu;
+         });
+}
+
 // ---- who runs where ----
 
 std::vector<PlannedJob> SetRunner::planned() const {
@@ -133,7 +145,8 @@ std::vector<PlannedJob> SetRunner::planned() const {
                    .shards = job.shards,
                    .pin = job.pin,
                    .begun = live.process != nullptr,
-                   .done = status.state != JobStatus::State::kWaiting && status.state != JobStatus::State::kRunning,
+                   .done = only_saves(j) ||
+                           (status.state != JobStatus::State::kWaiting && status.state != JobStatus::State::kRunning),
                    .devices = live.devices};
     if (one.begun && live.first_step_after < 0)
       one.start_left = std::max(0.1, request_.schedule.start_seconds - (now() - live.started));
@@ -146,12 +159,19 @@ std::vector<PlannedJob> SetRunner::planned() const {
 
 void SetRunner::plan() {
   planned_ = now();
+  request_.schedule.combine_share = request_.estimate.combine_share();
   for (const Move& move : next_moves(planned(), request_.estimate.speeds(), request_.schedule)) {
     if (move.join)
       join(move.job, move.devices);
     else
       start(move.job, move.devices);
   }
+}
+
+void SetRunner::note_device(int j, int device) {
+  std::vector<std::string>& names = status_[static_cast<size_t>(j)].devices;
+  const std::string name = request_.devices[static_cast<size_t>(device)].name();
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
 }
 
 void SetRunner::start(int j, const std::vector<int>& devices) {
@@ -177,9 +197,7 @@ void SetRunner::start(int j, const std::vector<int>& devices) {
   live.joining.clear();
   for (const int device : devices) {
     live.since[device] = now();
-    const std::string name = request_.devices[static_cast<size_t>(device)].name();
-    if (std::find(status.devices.begin(), status.devices.end(), name) == status.devices.end())
-      status.devices.push_back(name);
+    note_device(j, device);
   }
   display_.say(fmt::format("{} {} on {}", job.name, status.step > 0 ? "goes on" : "begins", device_names(devices)));
 }
@@ -187,8 +205,18 @@ void SetRunner::start(int j, const std::vector<int>& devices) {
 void SetRunner::join(int j, const std::vector<int>& devices) {
   const SetJob& job = request_.jobs[static_cast<size_t>(j)];
   Live& live = live_[static_cast<size_t>(j)];
-  if (now() < live.asked_again) return;
+  if (now() < live.asked_again || !live.joining.empty()) return;
   live.asked_again = now() + kRetrySeconds;
+  const JobStatus& before = status_[static_cast<size_t>(j)];
+  const double window = now() - live.window;
+  live.asked = {now(),
+                before.step,
+                joined_so_far(job.dir),
+                live.window_step >= 0 && window >= kMeasureSeconds
+                    ? static_cast<double>(before.step - live.window_step) / window
+                    : 0,
+                devices,
+                {}};
   nlohmann::json answer;
   try {
     answer =
@@ -198,15 +226,14 @@ void SetRunner::join(int j, const std::vector<int>& devices) {
     return;
   }
   if (answer.contains("error")) return;
+  live.asked.ranks = answer.value("ranks", std::vector<int>());
   ++outcome_.joins;
   display_.say(fmt::format("{} {} {}", device_names(devices), devices.size() == 1 ? "joins" : "join", job.name));
-  JobStatus& status = status_[static_cast<size_t>(j)];
   for (const int device : devices) {
     live.joining.push_back({device, now() + request_.schedule.join_seconds});
     live.since[device] = now();
-    status.devices.push_back(request_.devices[static_cast<size_t>(device)].name());
+    note_device(j, device);
   }
-  live.asked_again = now() + request_.schedule.join_seconds + kRetrySeconds;
 }
 
 // Its devices are free from now on.
@@ -220,6 +247,25 @@ void SetRunner::release(int j) {
 
 // ---- how far they are ----
 
+// True when those who were asked for work. What it took is what the next join is thought to take.
+bool SetRunner::look_for_joiners(int j) {
+  Live& live = live_[static_cast<size_t>(j)];
+  if (live.joining.empty()) return false;
+  const int came = joined_so_far(request_.jobs[static_cast<size_t>(j)].dir) - live.asked.joined_before;
+  const double took = now() - live.asked.at;
+  const bool all = came >= static_cast<int>(live.joining.size());
+  if (!all && took < kJoinPatience) return false;
+  for (const auto& joiner : live.joining) live.devices.push_back(joiner.device);
+  live.joining.clear();
+  if (!all) return true;
+  mix(request_.schedule.join_seconds, took);
+  if (live.asked.steps_per_second > 0) {
+    const auto steps = static_cast<double>(status_[static_cast<size_t>(j)].step - live.asked.step);
+    mix(request_.schedule.hold_seconds, std::clamp(took - steps / live.asked.steps_per_second, 0.0, took));
+  }
+  return true;
+}
+
 void SetRunner::look_at(int j) {
   Live& live = live_[static_cast<size_t>(j)];
   JobStatus& status = status_[static_cast<size_t>(j)];
@@ -228,20 +274,11 @@ void SetRunner::look_at(int j) {
   if (live.first_step_after < 0) {
     if (status.step <= before || now() - live.started < 0.1) return;
     live.first_step_after = now() - live.started;
+    mix(request_.schedule.start_seconds, live.first_step_after);
     live.window = now();
     live.window_step = -1;
   }
-  bool joined = false;
-  for (auto it = live.joining.begin(); it != live.joining.end();) {
-    if (it->left > now()) {
-      ++it;
-      continue;
-    }
-    live.devices.push_back(it->device);
-    it = live.joining.erase(it);
-    joined = true;
-  }
-  if (joined) live.window = now(), live.window_step = -1;
+  if (look_for_joiners(j)) live.window = now(), live.window_step = -1;
   if (live.window_step < 0) {
     if (now() - live.window < kSettleSeconds || status.step == before) return;
     live.window = now();
@@ -250,14 +287,45 @@ void SetRunner::look_at(int j) {
   }
   // Records come in batches, so only a look that brought some ends a measurement.
   if (status.step == before || now() - live.window < kMeasureSeconds || !live.joining.empty()) return;
-  request_.estimate.measured(j, live.devices,
-                             static_cast<double>(status.step - live.window_step) / (now() - live.window));
+  const double rate = static_cast<double>(status.step - live.window_step) / (now() - live.window);
+  request_.estimate.measured(j, live.devices, rate);
+  send_away(j, rate);
+}
+
+// Those who made the job slower than it was without them: more agreeing than help.
+void SetRunner::send_away(int j, double steps_per_second) {
+  Live& live = live_[static_cast<size_t>(j)];
+  if (live.asked.ranks.empty() || !(steps_per_second < kWorse * live.asked.steps_per_second)) return;
+  const SetJob& job = request_.jobs[static_cast<size_t>(j)];
+  for (const int rank : std::exchange(live.asked.ranks, {})) {
+    try {
+      const nlohmann::json request = {{"do", "leave"}, {"rank", rank}, {"version", request_.version}};
+      if (ask_run(job.dir, request, kAnswerSeconds).contains("error")) return;
+    } catch (const std::exception&) {  // it ends just now
+      return;
+    }
+  }
+  for (const int device : live.asked.devices) {
+    outcome_.course.push_back({device, j, live.since[device], now()});
+    live.since.erase(device);
+    std::erase(live.devices, device);
+  }
+  live.window = now();
+  live.window_step = -1;
+  display_.say(fmt::format("{} leave{} {}: {:.1f} steps/s with it, {:.1f} without", device_names(live.asked.devices),
+                           live.asked.devices.size() == 1 ? "s" : "", job.name, steps_per_second,
+                           live.asked.steps_per_second));
 }
 
 void SetRunner::look() {
   looked_ = now();
-  for (size_t j = 0; j < live_.size(); ++j)
-    if (live_[j].process) look_at(static_cast<int>(j));
+  for (size_t j = 0; j < live_.size(); ++j) {
+    if (!live_[j].process) continue;
+    look_at(static_cast<int>(j));
+    if (!only_saves(j) || live_[j].devices.empty()) continue;
+    release(static_cast<int>(j));
+    planned_ = -1;
+  }
   add_forecast();
 }
 
@@ -293,12 +361,12 @@ void SetRunner::bury(int j) {
     return;
   }
   status.failure = end.code == 0 ? "its process ended before its last step" : end.reason;
-  if (!is_final(end.code) && status.restarts < kMostRestarts) {
+  if (!end.is_final() && status.restarts < kMostRestarts) {
     ++status.restarts;
     status.state = JobStatus::State::kWaiting;
     display_.warn(fmt::format("{}: {}; it goes on from its last checkpoint ({} of {} times)", job.name, end.reason,
                               status.restarts, kMostRestarts));
-    start(j, devices.empty() ? std::vector<int>{0} : devices);
+    if (!devices.empty()) start(j, devices);  // else it died while it saved: when a device is free again
     return;
   }
   status.state = JobStatus::State::kFailed;
@@ -357,7 +425,7 @@ void SetRunner::draw(bool last) {
   for (size_t j = 0; j < live_.size(); ++j) {
     std::vector<int> devices = live_[j].devices;
     for (const auto& joining : live_[j].joining) devices.push_back(joining.device);
-    places.push_back(device_names(devices));
+    places.push_back(only_saves(j) ? "saves" : device_names(devices));
     std::vector<double> used;
     for (const int device : live_[j].devices) used.push_back(speeds[static_cast<size_t>(device)]);
     const double work = static_cast<double>(request_.jobs[j].steps - status_[j].step) *
@@ -402,6 +470,8 @@ SetOutcome SetRunner::run() {
   draw(true);
   outcome_.seconds = now();
   outcome_.models = request_.estimate.models();
+  request_.schedule.combine_share = request_.estimate.combine_share();
+  outcome_.schedule = request_.schedule;
   outcome_.code = stop_code_;
   outcome_.status = stop_code_ ? "stopped" : "done";
   bool all_done = true;

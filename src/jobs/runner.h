@@ -47,6 +47,7 @@ struct SetOutcome {
   double first_forecast_seconds = 0;
   int joins = 0;
   std::map<std::string, double> models;  // what devices were measured to do
+  ScheduleOptions schedule;              // with what starts and joins were measured to cost
 };
 
 SetOutcome run_set(SetRequest request);

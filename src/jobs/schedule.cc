@@ -1,14 +1,19 @@
 #include "jobs/schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace tandem {
 namespace {
 
 constexpr double kForEver = std::numeric_limits<double>::infinity();
 constexpr double kMeanWeight = 0.02;  // where the end of all is the same, earlier ends of some are still better
+constexpr double kMostWays = 1000;    // of giving jobs to devices that are all tried; 729 for six on three
+constexpr int kMostTries = 1500;      // where there are more
+constexpr double kLittle = 0.998;     // a way that ends no sooner than this is no better: the longest first is safer
 
 struct State {
   std::vector<PlannedJob> jobs;
@@ -52,7 +57,8 @@ bool waits(const PlannedJob& job) { return !job.begun && !job.done; }
 // hierarchical puts the heavy ones on the fast devices, each device its share of the work.
 std::vector<int> homes(const State& state) {
   std::vector<int> home(state.jobs.size(), -1);
-  if (state.options.assignment == Assignment::kBalanced) return home;
+  if (state.options.assignment == Assignment::kBalanced || state.options.assignment == Assignment::kSearched)
+    return home;
   std::vector<int> devices(state.speeds.size()), order;
   std::iota(devices.begin(), devices.end(), 0);
   for (size_t j = 0; j < state.jobs.size(); ++j)
@@ -276,12 +282,102 @@ double worth(const State& state) {
   return result.seconds + kMeanWeight * result.mean_seconds;
 }
 
+// ---- which device each waiting job is for ----
+
+class HomeSearch {
+ public:
+  explicit HomeSearch(const State& state) : state_(state), without_joins_(state.options), best_(state.home) {
+    without_joins_.least_gain = kForEver;
+    for (size_t j = 0; j < state.jobs.size(); ++j)
+      if (waits(state.jobs[j]) && state.jobs[j].pin < 0) waiting_.push_back(j);
+  }
+
+  std::vector<int> run() {
+    if (waiting_.empty() || state_.speeds.size() < 2) return best_;
+    try_out(best_);  // the longest first
+    if (std::pow(static_cast<double>(state_.speeds.size()), static_cast<double>(waiting_.size())) <= kMostWays)
+      try_all();
+    else
+      improve();
+    return best_;
+  }
+
+ private:
+  bool try_out(const std::vector<int>& home) {
+    ++tries_;
+    state_.home = home;
+    // What joins will bring is known least of all: a way that needs none is safer.
+    State alone{state_.jobs, state_.speeds, without_joins_, home, state_.hold, state_.ended};
+    const double end = (play(state_, false).seconds + play(std::move(alone), false).seconds) / 2;
+    if (end >= least_ * kLittle) return false;
+    least_ = end;
+    best_ = home;
+    return true;
+  }
+
+  void try_all() {
+    std::vector<int> home = best_;
+    for (const size_t j : waiting_) home[j] = 0;
+    for (;;) {
+      try_out(home);
+      size_t k = 0;
+      while (k < waiting_.size() && ++home[waiting_[k]] == devices()) home[waiting_[k++]] = 0;
+      if (k == waiting_.size()) return;
+    }
+  }
+
+  // From the best of the plain assignments on, one job moved or two exchanged at a time.
+  void improve() {
+    for (const Assignment one : {Assignment::kHierarchical, Assignment::kSpecialized}) {
+      ScheduleOptions options = state_.options;
+      options.assignment = one;
+      try_out(homes({state_.jobs, state_.speeds, options}));
+    }
+    settle();
+    for (bool better = true; better && tries_ < kMostTries;) {
+      better = false;
+      for (const size_t j : waiting_)
+        for (int device = 0; device < devices() && tries_ < kMostTries; ++device) {
+          std::vector<int> home = best_;
+          if (std::exchange(home[j], device) != device) better = try_out(home) || better;
+        }
+      for (const size_t a : waiting_)
+        for (const size_t b : waiting_) {
+          if (a >= b || best_[a] == best_[b] || tries_ >= kMostTries) continue;
+          std::vector<int> home = best_;
+          std::swap(home[a], home[b]);
+          better = try_out(home) || better;
+        }
+    }
+  }
+
+  // Where the best so far leaves a job to whoever is free: who that was.
+  void settle() {
+    state_.home = best_;
+    for (const Segment& part : play(state_, true).course) {
+      int& home = best_[static_cast<size_t>(part.job)];
+      if (home < 0 && std::ranges::find(waiting_, static_cast<size_t>(part.job)) != waiting_.end()) home = part.device;
+    }
+  }
+
+  int devices() const { return static_cast<int>(state_.speeds.size()); }
+
+  State state_;
+  ScheduleOptions without_joins_;
+  std::vector<int> best_;
+  std::vector<size_t> waiting_;
+  double least_ = kForEver;
+  int tries_ = 0;
+};
+
 State make_state(const std::vector<PlannedJob>& jobs, const std::vector<double>& speeds,
                  const ScheduleOptions& options) {
   State state{jobs, speeds, options};
   state.home = homes(state);
   state.hold.resize(jobs.size());
   state.ended.resize(jobs.size());
+  const bool search = options.strategy == Strategy::kAgents && options.assignment == Assignment::kSearched;
+  if (search && !free_devices(state).empty()) state.home = HomeSearch(state).run();
   return state;
 }
 
@@ -354,18 +450,6 @@ double ideal_seconds(const std::vector<PlannedJob>& jobs, const std::vector<doub
   return work / std::accumulate(speeds.begin(), speeds.end(), 0.0);
 }
 
-Assignment best_assignment(const std::vector<PlannedJob>& jobs, const std::vector<double>& speeds,
-                           ScheduleOptions options) {
-  Assignment best = Assignment::kBalanced;
-  double least = kForEver;
-  for (const Assignment one : {Assignment::kBalanced, Assignment::kHierarchical, Assignment::kSpecialized}) {
-    options.assignment = one;
-    const double seconds = forecast(jobs, speeds, options).seconds;
-    if (seconds < least * 0.99) least = seconds, best = one;
-  }
-  return best;
-}
-
 std::string_view name_of(Assignment assignment) {
   switch (assignment) {
     case Assignment::kSpecialized:
@@ -373,9 +457,11 @@ std::string_view name_of(Assignment assignment) {
     case Assignment::kHierarchical:
       return "hierarchical";
     case Assignment::kBalanced:
+      return "balanced";
+    case Assignment::kSearched:
       break;
   }
-  return "balanced";
+  return "searched";
 }
 
 }  // namespace tandem

@@ -4,6 +4,9 @@
 // A free device takes the next job at once; there are no rounds. When no job waits, it joins one that still runs, if
 // that ends the set earlier: workers may join a job at any step without changing a bit of it. What a job gains is
 // counted in whole shards, and joining costs what it costs, so a device may be better off idle.
+//
+// Which job it takes is looked for to the end of the set (Assignment::kSearched): the longest first leaves halves of
+// devices with the wrong rest. A device is never kept waiting while a job waits.
 #pragma once
 
 #include <string>
@@ -12,8 +15,8 @@
 
 namespace tandem {
 
-enum class Strategy { kAgents, kDdp };                             // one job a device, or each job on all of them
-enum class Assignment { kBalanced, kSpecialized, kHierarchical };  // which of the waiting jobs a free device takes
+enum class Strategy { kAgents, kDdp };  // one job a device, or each job on all of them
+enum class Assignment { kSearched, kBalanced, kSpecialized, kHierarchical };  // which waiting job a free device takes
 
 struct PlannedJob {
   double work = 0;  // what is left, in seconds of a device of speed 1
@@ -32,12 +35,12 @@ struct PlannedJob {
 
 struct ScheduleOptions {
   Strategy strategy = Strategy::kAgents;
-  Assignment assignment = Assignment::kBalanced;
-  double start_seconds = 2;    // from a job's start to its first step
-  double join_seconds = 1.5;   // until a joiner computes; the job goes on meanwhile
-  double hold_seconds = 0.3;   // ... and stands still for this long
-  double combine_share = .03;  // of a step that several workers spend on agreeing
-  double least_gain = 0.5;     // seconds that a join must win
+  Assignment assignment = Assignment::kSearched;
+  double start_seconds = 2;   // from a job's start to its first step
+  double join_seconds = 1.5;  // until a joiner computes; the job goes on meanwhile
+  double hold_seconds = 0.3;  // ... and stands still for this long
+  double combine_share = .2;  // of a step that several workers lose on agreeing (docs/web-test.md)
+  double least_gain = 0.5;    // seconds that a join must win
 };
 
 struct Move {
@@ -67,10 +70,6 @@ Forecast forecast(std::vector<PlannedJob> jobs, const std::vector<double>& speed
 
 // The work there is, spread over all devices without any loss: nothing can be faster.
 double ideal_seconds(const std::vector<PlannedJob>& jobs, const std::vector<double>& speeds);
-
-// The assignment whose forecast ends first; balanced where it makes no difference.
-Assignment best_assignment(const std::vector<PlannedJob>& jobs, const std::vector<double>& speeds,
-                           ScheduleOptions options);
 
 std::string_view name_of(Assignment assignment);
 

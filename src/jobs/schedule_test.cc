@@ -210,21 +210,103 @@ TEST(Forecast, TellsWhoWorksOnWhatAndWhenAllIsDone) {
   EXPECT_NEAR(busy, 50, 1e-6);
 }
 
-TEST(Forecast, TheBestAssignmentIsNeverWorseThanTheOthers) {
+// Where joins count, a way that needs fewer of them may be preferred.
+TEST(Forecast, TheSearchIsBetterThanThePlainAssignmentsAndNeverMuchWorse) {
   std::mt19937_64 random(3);
   std::uniform_real_distribution<double> work(20, 300), speed(.3, 1);
-  for (int trial = 0; trial < 50; ++trial) {
-    std::vector<double> works(6), speeds(3);
-    for (double& one : works) one = work(random);
-    for (double& one : speeds) one = speed(random);
-    ScheduleOptions options;
-    options.assignment = best_assignment(jobs_of(works), speeds, options);
-    const double best = forecast(jobs_of(works), speeds, options).seconds;
-    for (const Assignment other : {Assignment::kBalanced, Assignment::kSpecialized, Assignment::kHierarchical}) {
-      options.assignment = other;
-      EXPECT_LE(best, forecast(jobs_of(works), speeds, options).seconds * 1.011);
+  for (const double least_gain : {0.5, 1e9}) {
+    double searched = 0, plain[3] = {};
+    for (int trial = 0; trial < 30; ++trial) {
+      std::vector<double> works(6), speeds(3);
+      for (double& one : works) one = work(random);
+      for (double& one : speeds) one = speed(random);
+      const double best = forecast(jobs_of(works), speeds, {.least_gain = least_gain}).seconds;
+      searched += best;
+      size_t at = 0;
+      for (const Assignment other : {Assignment::kBalanced, Assignment::kSpecialized, Assignment::kHierarchical}) {
+        const double seconds =
+            forecast(jobs_of(works), speeds, {.assignment = other, .least_gain = least_gain}).seconds;
+        plain[at++] += seconds;
+        EXPECT_LE(best, seconds * 1.03);
+      }
     }
+    EXPECT_LT(searched, *std::min_element(plain, plain + 3));
   }
+}
+
+// When all is done if free devices take jobs in this order and nobody joins.
+double end_of_list(const std::vector<int>& order, const std::vector<double>& works, const std::vector<double>& speeds) {
+  std::vector<double> free(speeds.size(), 0.0);
+  for (const int job : order) {
+    const auto next = std::min_element(free.begin(), free.end());
+    *next += works[static_cast<size_t>(job)] / speeds[static_cast<size_t>(next - free.begin())];
+  }
+  return *std::max_element(free.begin(), free.end());
+}
+
+// Of all orders; devices that are free at once are taken fastest first, as `speeds` must list them.
+double best_list(const std::vector<double>& works, const std::vector<double>& speeds) {
+  std::vector<int> order(works.size());
+  std::iota(order.begin(), order.end(), 0);
+  double best = 1e9;
+  do best = std::min(best, end_of_list(order, works, speeds));
+  while (std::next_permutation(order.begin(), order.end()));
+  return best;
+}
+
+// What web-test's six cost in seconds of a full slot, measured on one machine, and slots of it.
+const std::vector<double> kMeasured = {48.9, 119.6, 28.8, 81.8, 143.6, 41.8};
+const std::vector<double> kSlots = {1, .5, .5};
+
+TEST(Search, FindsTheAssignmentThatTheLongestFirstMisses) {
+  const ScheduleOptions alone{.start_seconds = 0, .least_gain = 1e9};
+  const double ideal = ideal_seconds(jobs_of(kMeasured), kSlots);
+  EXPECT_LT(forecast(jobs_of(kMeasured), kSlots, alone).seconds, 1.032 * ideal);
+  ScheduleOptions longest_first = alone;
+  longest_first.assignment = Assignment::kBalanced;
+  EXPECT_GT(forecast(jobs_of(kMeasured), kSlots, longest_first).seconds, 1.05 * ideal);
+}
+
+TEST(Search, IsAsGoodAsTryingAllOrders) {
+  std::mt19937_64 random(4);
+  std::uniform_real_distribution<double> work(20, 200), speed(.3, 1);
+  const ScheduleOptions alone{.start_seconds = 0, .least_gain = 1e9};
+  double sum = 0;
+  constexpr int kTrials = 60;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    std::vector<double> works(6), speeds = kSlots;
+    for (double& one : works) one = work(random);
+    if (trial % 2)
+      for (double& one : speeds) one = speed(random);
+    std::sort(speeds.rbegin(), speeds.rend());
+    const double ratio = forecast(jobs_of(works), speeds, alone).seconds / best_list(works, speeds);
+    EXPECT_LT(ratio, 1.03) << "trial " << trial;
+    sum += ratio;
+  }
+  EXPECT_LT(sum / kTrials, 1.005);
+}
+
+TEST(Search, OfManyJobsOnManyDevicesEndsSoonAndWell) {
+  std::mt19937_64 random(5);
+  std::uniform_real_distribution<double> work(20, 200), speed(.3, 1);
+  std::vector<double> works(18), speeds(8);
+  for (double& one : works) one = work(random);
+  for (double& one : speeds) one = speed(random);
+  const ScheduleOptions alone{.start_seconds = 0, .least_gain = 1e9};
+  const double searched = forecast(jobs_of(works), speeds, alone).seconds;
+  EXPECT_LE(searched, forecast(jobs_of(works), speeds,
+                               {.assignment = Assignment::kBalanced, .start_seconds = 0, .least_gain = 1e9})
+                          .seconds);
+  EXPECT_LT(searched, 1.06 * ideal_seconds(jobs_of(works), speeds));
+  EXPECT_EQ(next_moves(jobs_of(works), speeds, alone).size(), 8u) << "nobody waits";
+}
+
+TEST(Search, HonoursPinsAndLeavesNoDeviceIdle) {
+  auto jobs = jobs_of(kMeasured);
+  jobs[4].pin = 2;
+  const auto moves = next_moves(jobs, kSlots, {});
+  ASSERT_EQ(moves.size(), 3u);
+  for (const Move& move : moves) EXPECT_EQ(move.job == 4, move.devices[0] == 2);
 }
 
 // The judge of the tail: six unequal jobs on three unequal slots, against the work there is over the speed there is.
@@ -242,12 +324,39 @@ TEST(Tail, SixUnequalJobsOnThreeUnequalSlotsEndWithinFivePercentOfTheIdeal) {
   EXPECT_LT(worst, 1.05);
 }
 
+// Joins that bring less than whole shards and a small combine say, and cost more, as they did where this was measured.
+TEST(Tail, TheMeasuredSixEndWithinFivePercentThoughJoiningBringsLittle) {
+  const ScheduleOptions options{.start_seconds = 2, .join_seconds = 3, .hold_seconds = 1.5, .combine_share = .35};
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    Machine machine(jobs_of(kMeasured), kSlots, options, .02, seed);
+    EXPECT_LT(machine.run() / machine.ideal(), 1.05) << seed;
+  }
+}
+
+// Wherever devices that take jobs in some order come within 5 %, so do we, by the same jobs with errors in what is
+// told.
+TEST(Tail, RandomSixEndWithinFivePercentWhereverThatIsPossible) {
+  std::mt19937_64 random(6);
+  std::uniform_real_distribution<double> work(60, 600);
+  const ScheduleOptions options{.start_seconds = 0, .join_seconds = 1, .hold_seconds = .2, .combine_share = .1};
+  int possible = 0;
+  for (int trial = 0; trial < 40; ++trial) {
+    std::vector<double> works(6);
+    for (double& one : works) one = work(random);
+    Machine machine(jobs_of(works), kSlots, options, 0, 0);
+    if (best_list(works, kSlots) > 1.05 * machine.ideal()) continue;
+    ++possible;
+    EXPECT_LT(machine.run() / machine.ideal(), 1.05) << "trial " << trial;
+  }
+  EXPECT_GT(possible, 20);
+}
+
 TEST(Tail, RandomJobsAndSpeedsEndNearTheIdealAndFarBeforeAnythingWithoutJoining) {
   std::mt19937_64 random(2);
   std::uniform_real_distribution<double> work(60, 600), speed(.25, 1);
   const ScheduleOptions options{.start_seconds = 1, .join_seconds = 1, .hold_seconds = .2, .combine_share = .02};
   double sum = 0, worst = 0, alone = 0;
-  constexpr int kTrials = 90;
+  constexpr int kTrials = 48;
   for (int trial = 0; trial < kTrials; ++trial) {
     std::vector<double> works(4 + static_cast<size_t>(trial % 6)), speeds(2 + static_cast<size_t>(trial % 3));
     for (double& one : works) one = work(random);

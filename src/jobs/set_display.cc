@@ -41,6 +41,16 @@ std::string number(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
 }
 
+std::string score_words(const JobStatus& status) {
+  if (std::isfinite(status.score)) return fmt::format("score {:.2f}", status.score);
+  double least = kAbsent, most = kAbsent;
+  for (const auto& [agent, figures] : status.of) {
+    least = std::isfinite(least) ? std::min(least, figures.score) : figures.score;
+    most = std::isfinite(most) ? std::max(most, figures.score) : figures.score;
+  }
+  return std::isfinite(least) ? fmt::format("scores {:.2f} to {:.2f}", least, most) : "";
+}
+
 }  // namespace
 
 SetDisplay::SetDisplay(Options options)
@@ -89,7 +99,7 @@ void SetDisplay::draw(const std::vector<SetJob>& jobs, const std::vector<JobStat
     row.units_per_second = kAbsent;
     row.eta_seconds = left[j];
     if (!running || row.steps_per_second <= 0) row.steps_per_second = kAbsent;
-    row.result = std::isfinite(one.score) ? fmt::format("score {:.2f}", one.score) : "";
+    row.result = score_words(one);
     row.place = running ? places[j] : name_of(one.state);
     state.rows.push_back(std::move(row));
   }
@@ -108,7 +118,7 @@ std::string duration_words(double seconds) {
 
 std::string done_line(const SetJob& job, const JobStatus& status) {
   std::string line = fmt::format("{} is done: {} steps in {}", job.name, status.step, duration_words(status.seconds));
-  if (std::isfinite(status.score)) line += fmt::format(", score {:.2f} in training", status.score);
+  if (const std::string words = score_words(status); !words.empty()) line += fmt::format(", {} in training", words);
   return line;
 }
 

@@ -66,7 +66,8 @@ std::string course(const nlohmann::json& file) {
     const size_t job = part.at("job"), device = part.at("device");
     const double begin = part.at("begin"), stop = part.at("end");
     if (job >= file.at("jobs").size() || device >= devices.size()) continue;
-    const std::string name = file.at("jobs")[job].value("name", "");
+    const std::string run = file.at("jobs")[job].value("run", "");
+    const std::string name = std::filesystem::path(run).filename().string();  // several agents may share it
     text += fmt::format(
         "<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"><title>{}: {:.1f} s to {:.1f} "
         "s</title></rect>\n",
@@ -81,12 +82,13 @@ std::string course(const nlohmann::json& file) {
 }
 
 // The scores of one run, thinned to a few hundred points, each the mean of its neighbours.
-std::vector<std::pair<double, double>> scores_of(const std::filesystem::path& metrics) {
+std::vector<std::pair<double, double>> scores_of(const std::filesystem::path& metrics, const std::string& agent) {
   std::vector<std::pair<double, double>> all, thin;
   try {
     read_metrics(metrics, [&](const StepRecord& record) {
       for (const auto& [name, value] : record.metrics)
-        if (name == "score" && std::isfinite(value)) all.emplace_back(static_cast<double>(record.step), value);
+        if ((name == "score" || name == agent + ".score") && std::isfinite(value))
+          all.emplace_back(static_cast<double>(record.step), value);
     });
   } catch (const IoError&) {
     return {};
@@ -105,7 +107,7 @@ std::string curves(const nlohmann::json& file, const std::filesystem::path& dir)
   std::vector<std::vector<std::pair<double, double>>> lines;
   double last = 1, least = 0, most = 1;
   for (const auto& job : file.at("jobs")) {
-    lines.push_back(scores_of(dir / job.value("run", "") / "metrics.jsonl"));
+    lines.push_back(scores_of(dir / job.value("run", "") / "metrics.jsonl", job.value("agent", "")));
     for (const auto& [step, score] : lines.back()) {
       last = std::max(last, step);
       least = std::min(least, std::max(score, -0.5));

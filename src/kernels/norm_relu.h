@@ -12,13 +12,14 @@ namespace tandem {
 
 // y = max(0, normed * weight + bias) * mask with normed = (x - mean) / sqrt(variance + eps). Without a mask (null) it
 // is
-// 1. `normed` (may be x) and `inverse` (1 / sqrt(...) of each row) are what the way back needs; null: not wanted.
+// 1. `normed` and `inverse` (1 / sqrt(...) of each row) are what the way back needs; null: not wanted. Either y or
+// normed may be x.
 void norm_relu(const float* x, const float* weight, const float* bias, const float* mask, float* y, float* normed,
                float* inverse, int64_t rows, int64_t width, float eps = 1e-5f, CpuVariant variant = best_cpu_variant());
 
-// The gradient: dx (may be dy) is written, weight_grad and bias_grad are added to.
+// The gradient: dx (may be dy) is written, weight_grad and bias_grad are added to. The mask's numbers were 0 or `kept`.
 void norm_relu_backward(const float* dy, const float* y, const float* normed, const float* inverse, const float* weight,
-                        const float* mask, float* dx, float* weight_grad, float* bias_grad, int64_t rows, int64_t width,
+                        float kept, float* dx, float* weight_grad, float* bias_grad, int64_t rows, int64_t width,
                         CpuVariant variant = best_cpu_variant());
 
 // x = max(0, x); and dy = 0 where y, what came out, is 0.

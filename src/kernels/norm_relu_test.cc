@@ -47,22 +47,30 @@ struct Layer {
 };
 
 TEST(NormRelu, ForwardAndGradientAreThoseOfTheFormulaInEveryVariant) {
+  constexpr int64_t kRows = 6;  // four side by side, and two
   for (bool masked : {false, true})
     for (int64_t width : {5, 16, 37, 64}) {
-      const Layer layer(3, width, masked);
+      const Layer layer(kRows, width, masked);
       const std::vector<double> in(layer.x.begin(), layer.x.end()), w(layer.weight.begin(), layer.weight.end()),
           b(layer.bias.begin(), layer.bias.end());
       const std::vector<double> want = layer.formula(in, w, b);
-      const Floats dy = numbers(3 * width, 5);
+      const Floats dy = numbers(kRows * width, 5);
       Floats first_y, first_dx;
       for (CpuVariant variant : runnable_cpu_variants()) {
-        Floats y(3 * width), normed(3 * width), inverse(3), dx(3 * width), dw(width, 0), db(width, 0);
+        Floats y(kRows * width), normed(kRows * width), inverse(kRows), dx(kRows * width), dw(width, 0), db(width, 0);
         norm_relu(layer.x.data(), layer.weight.data(), layer.bias.data(), layer.mask_or_null(), y.data(), normed.data(),
-                  inverse.data(), 3, width, 1e-5f, variant);
+                  inverse.data(), kRows, width, 1e-5f, variant);
         norm_relu_backward(dy.data(), y.data(), normed.data(), inverse.data(), layer.weight.data(),
-                           layer.mask_or_null(), dx.data(), dw.data(), db.data(), 3, width, variant);
+                           masked ? 1.25f : 1.0f, dx.data(), dw.data(), db.data(), kRows, width, variant);
         for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], want[i], 1e-4);
         if (first_y.empty()) first_y = y, first_dx = dx;
+        for (int64_t r = 0; r < kRows; ++r) {  // a row has the same bits by itself
+          Floats alone(width);
+          norm_relu(layer.x.data() + r * width, layer.weight.data(), layer.bias.data(),
+                    masked ? layer.mask.data() + r * width : nullptr, alone.data(), nullptr, nullptr, 1, width, 1e-5f,
+                    variant);
+          EXPECT_TRUE(std::equal(alone.begin(), alone.end(), y.begin() + r * width));
+        }
         EXPECT_EQ(y, first_y);
         EXPECT_EQ(dx, first_dx);
         // By differences of the formula.
@@ -72,7 +80,7 @@ TEST(NormRelu, ForwardAndGradientAreThoseOfTheFormulaInEveryVariant) {
           return sum;
         };
         constexpr double kStep = 1e-6;
-        for (int64_t at : {int64_t{0}, width + 1, 3 * width - 1}) {
+        for (int64_t at : {int64_t{0}, width + 1, kRows * width - 1}) {
           std::vector<double> up = in, down = in;
           up[at] += kStep;
           down[at] -= kStep;

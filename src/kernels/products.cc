@@ -10,6 +10,11 @@
 namespace tandem {
 namespace {
 
+// Memory to work in only grows: a vector would fill with zeros what it had shrunk from.
+void grow(LineFloats& memory, int64_t floats) {
+  if (static_cast<int64_t>(memory.size()) < floats) memory.resize(static_cast<size_t>(floats));
+}
+
 #define TANDEM_TILE inline __attribute__((always_inline))
 
 // `Pair` is two vectors of 16 numbers, or what stands for them; kTileRows of them fit the registers.
@@ -190,13 +195,16 @@ void product(const float* x, int64_t x_stride, const Panels& m, const float* bia
   plain::product_of(x, x_stride, m, bias, y, y_stride, rows);
 }
 
-void add_outer(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* sum, int64_t out,
-               int64_t in, int64_t rows, CpuVariant variant) {
+void outer_sums(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* sum, int64_t out,
+                int64_t in, int64_t rows, std::span<const int> merges, Write write, OuterRoom& room,
+                CpuVariant variant) {
 #if defined(__x86_64__)
-  if (variant == CpuVariant::kAvx512) return avx512::add_outer_of(dy, dy_stride, x, x_stride, sum, out, in, rows);
-  if (variant == CpuVariant::kAvx2) return avx2::add_outer_of(dy, dy_stride, x, x_stride, sum, out, in, rows);
+  if (variant == CpuVariant::kAvx512)
+    return avx512::outer_sums_of(dy, dy_stride, x, x_stride, sum, out, in, rows, merges, write, room);
+  if (variant == CpuVariant::kAvx2)
+    return avx2::outer_sums_of(dy, dy_stride, x, x_stride, sum, out, in, rows, merges, write, room);
 #endif
-  plain::add_outer_of(dy, dy_stride, x, x_stride, sum, out, in, rows);
+  plain::outer_sums_of(dy, dy_stride, x, x_stride, sum, out, in, rows, merges, write, room);
 }
 
 }  // namespace tandem

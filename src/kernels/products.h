@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu_variant.h"
@@ -17,6 +19,20 @@
 namespace tandem {
 
 inline constexpr int64_t kPanel = 32;
+
+// Memory that begins at a whole line of the cache: a vector that lies across two is read twice.
+template <class T>
+struct LineAllocator {
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+  LineAllocator() = default;
+  template <class U>
+  LineAllocator(const LineAllocator<U>&) {}
+  T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
+  void deallocate(T* p, size_t) { ::operator delete(p, kLine); }
+  bool operator==(const LineAllocator&) const { return true; }
+};
+using LineFloats = std::vector<float, LineAllocator<float>>;
 
 // A matrix [depth, width] in panels: [ceil(width / 32)][depth][32], the last one filled up with zeros.
 class Panels {
@@ -30,7 +46,7 @@ class Panels {
  private:
   void shape(int64_t depth, int64_t width);
   int64_t depth_ = 0, width_ = 0;
-  std::vector<float> data_;
+  LineFloats data_;
 };
 
 // y = x m + bias (null: 0): x [rows, depth], m [depth, width], y [rows, width]; rows lie `x_stride` and `y_stride`
@@ -38,8 +54,16 @@ class Panels {
 void product(const float* x, int64_t x_stride, const Panels& m, const float* bias, float* y, int64_t y_stride,
              int64_t rows, CpuVariant variant = best_cpu_variant());
 
-// sum += dy^T x: dy [rows, out], x [rows, in], sum [out, in]. Each number of dy^T x is summed over rows, then added.
-void add_outer(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* sum, int64_t out,
-               int64_t in, int64_t rows, CpuVariant variant = best_cpu_variant());
+// sum = dy^T x: dy [rows, out], x [rows, in], sum [out, in], for a batch of several pieces of `rows` rows that follow
+// each other: the pieces' products, each summed over its rows, are added along a tree. `merges`, one for each piece,
+// says how many of the sums that wait are joined after it, as left + right (SumTree::merges). kAdd adds the whole to
+// what is there. `room` is memory to work in, kept by the caller for the next call.
+enum class Write { kSet, kAdd };
+struct OuterRoom {
+  LineFloats dy, x, waiting;
+};
+void outer_sums(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* sum, int64_t out,
+                int64_t in, int64_t rows, std::span<const int> merges, Write write, OuterRoom& room,
+                CpuVariant variant = best_cpu_variant());
 
 }  // namespace tandem

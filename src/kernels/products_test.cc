@@ -66,12 +66,15 @@ TEST(Products, OfARowDoNotDependOnTheRowsBesideIt) {
 }
 
 TEST(Products, OuterAddsToWhatIsThere) {
+  const int alone[] = {0};
   for (const auto [rows, in, out] : kShapes)
     for (const CpuVariant variant : runnable_cpu_variants()) {
       const int64_t x_stride = in + 3, dy_stride = out + 5;
       const auto x = numbers(rows * x_stride, 1), dy = numbers(rows * dy_stride, 2), first = numbers(out * in, 3);
       std::vector<float> sum = first;
-      add_outer(dy.data(), dy_stride, x.data(), x_stride, sum.data(), out, in, rows, variant);
+      OuterRoom room;
+      outer_sums(dy.data(), dy_stride, x.data(), x_stride, sum.data(), out, in, rows, alone, Write::kAdd, room,
+                 variant);
       for (int64_t o = 0; o < out; ++o)
         for (int64_t i = 0; i < in; ++i) {
           double want = first[o * in + i], size = std::abs(want);
@@ -82,6 +85,26 @@ TEST(Products, OuterAddsToWhatIsThere) {
           ASSERT_NEAR(sum[o * in + i], want, size * 1e-6);
         }
     }
+}
+
+TEST(Products, OuterOfPiecesIsTheTreeOfTheirOuters) {
+  const int64_t rows = 9, out = 21, in = 70, pieces = 6;  // (0 1 2) (3 4 5)
+  const std::vector<int> merges{0, 1, 1, 0, 1, 2};
+  const auto dy = numbers(pieces * rows * out, 1), x = numbers(pieces * rows * in, 2);
+  for (const CpuVariant variant : runnable_cpu_variants()) {
+    OuterRoom room;
+    const auto outer = [&](int64_t first, std::span<const int> along) {
+      std::vector<float> sum(out * in, NAN);
+      outer_sums(dy.data() + first * rows * out, out, x.data() + first * rows * in, in, sum.data(), out, in, rows,
+                 along, Write::kSet, room, variant);
+      return sum;
+    };
+    std::vector<std::vector<float>> p;
+    for (int64_t piece = 0; piece < pieces; ++piece) p.push_back(outer(piece, std::vector{0}));
+    const std::vector<float> whole = outer(0, merges);
+    for (size_t i = 0; i < whole.size(); ++i)
+      ASSERT_EQ(whole[i], ((p[0][i] + p[1][i]) + p[2][i]) + ((p[3][i] + p[4][i]) + p[5][i]));
+  }
 }
 
 TEST(Products, AreTheSameBitsInEveryVariantWithAFusedMultiplyAdd) {
@@ -96,7 +119,9 @@ TEST(Products, AreTheSameBitsInEveryVariantWithAFusedMultiplyAdd) {
 #endif
     std::vector<float> y(rows * width), sum(width * depth);
     product(x.data(), depth, panels, nullptr, y.data(), width, rows, variant);
-    add_outer(dy.data(), width, x.data(), depth, sum.data(), width, depth, rows, variant);
+    OuterRoom room;
+    outer_sums(dy.data(), width, x.data(), depth, sum.data(), width, depth, rows / 3, std::vector{0, 1, 1}, Write::kSet,
+               room, variant);
     y.insert(y.end(), sum.begin(), sum.end());
     results.push_back(y);
   }

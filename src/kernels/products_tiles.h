@@ -43,46 +43,73 @@ __attribute__((noinline)) void product_of(const float* x, int64_t x_stride, cons
                                    y_stride, std::min(kPanel, m.width() - c), rows);
 }
 
-// sum tile [R, 32] += over rows: R columns of dy, 32 of x.
+// [rows, width], `stride` apart, as [ceil(width / kBlock)][rows][kBlock], filled up with zeros.
+template <int64_t kBlock>
+TANDEM_TILE void to_blocks(const float* from, int64_t stride, int64_t rows, int64_t width, LineFloats& blocks) {
+  grow(blocks, (width + kBlock - 1) / kBlock * kBlock * rows);
+  float* to = blocks.data();
+  for (int64_t c = 0; c < width; c += kBlock)
+    for (int64_t r = 0; r < rows; ++r, to += kBlock) {
+      const float* const row = from + r * stride + c;
+      if (c + kBlock <= width) {
+        std::memcpy(to, row, kBlock * sizeof(float));
+      } else {
+        std::copy_n(row, width - c, to);
+        std::fill(to + (width - c), to + kBlock, 0.0f);
+      }
+    }
+}
+
+// sum tile [R, 32] of R columns of dy and 32 of x, which lie in blocks.
 template <int R>
-TANDEM_TILE void outer_tile(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* sum,
-                            int64_t in, int64_t columns, int64_t rows) {
+TANDEM_TILE void outer_tile(const float* dy, const float* x, int64_t rows, std::span<const int> merges, float* waiting,
+                            float* sum, int64_t in, int64_t height, int64_t columns, Write write) {
   Pair sums[R];
-  alignas(64) float full[kPanel] = {};
   for (int r = 0; r < R; ++r) sums[r] = Pair::zero();
-  for (int64_t k = 0; k < rows; ++k) {
-    Pair w;
-    if (columns == kPanel) {
-      w = Pair::load(x + k * x_stride);
-    } else {
-      for (int64_t c = 0; c < columns; ++c) full[c] = x[k * x_stride + c];
-      w = Pair::load(full);
-    }
+  for (size_t piece = 0; piece < merges.size(); ++piece) {
+#pragma GCC unroll 4
+    for (int64_t k = 0; k < rows; ++k, dy += R, x += kPanel) {
+      const Pair w = Pair::load(x);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) sums[r].add_product(dy[k * dy_stride + r], w);
-  }
-  for (int r = 0; r < R; ++r) {
-    float* const to = sum + r * in;
-    if (columns == kPanel) {
-      sums[r].add(Pair::load(to));
-      sums[r].store(to);
-      continue;
+      for (int r = 0; r < R; ++r) sums[r].add_product(dy[r], w);
     }
-    sums[r].store(full);
-    for (int64_t c = 0; c < columns; ++c) to[c] += full[c];
+    for (int join = 0; join < merges[piece]; ++join) {
+      waiting -= R * kPanel;
+      for (int r = 0; r < R; ++r) sums[r].add(Pair::load(waiting + r * kPanel));
+    }
+    if (piece + 1 == merges.size()) break;
+    for (int r = 0; r < R; ++r) {
+      sums[r].store(waiting + r * kPanel);
+      sums[r] = Pair::zero();
+    }
+    waiting += R * kPanel;
   }
+  if (height == R && columns == kPanel) {
+    for (int r = 0; r < R; ++r) {
+      sums[r].add(write == Write::kAdd ? Pair::load(sum + r * in) : Pair::zero());  // of -0 and 0: 0
+      sums[r].store(sum + r * in);
+    }
+    return;
+  }
+  alignas(64) float full[R * kPanel];
+  for (int r = 0; r < R; ++r) sums[r].store(full + r * kPanel);
+  for (int64_t r = 0; r < height; ++r)
+    for (int64_t c = 0; c < columns; ++c) {
+      float& to = sum[r * in + c];
+      to = full[r * kPanel + c] + (write == Write::kAdd ? to : 0.0f);
+    }
 }
 
-template <int R>
-TANDEM_TILE void outer_columns(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* sum,
-                               int64_t out, int64_t in, int64_t columns, int64_t rows) {
-  int64_t o = 0;
-  for (; o + R <= out; o += R) outer_tile<R>(dy + o, dy_stride, x, x_stride, sum + o * in, in, columns, rows);
-  if constexpr (R > 1) outer_columns<R / 2>(dy + o, dy_stride, x, x_stride, sum + o * in, out - o, in, columns, rows);
-}
-
-__attribute__((noinline)) void add_outer_of(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride,
-                                            float* sum, int64_t out, int64_t in, int64_t rows) {
+__attribute__((noinline)) void outer_sums_of(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride,
+                                             float* sum, int64_t out, int64_t in, int64_t rows,
+                                             std::span<const int> merges, Write write, OuterRoom& room) {
+  constexpr int R = Pair::kTileRows;
+  const int64_t all = rows * static_cast<int64_t>(merges.size());
+  to_blocks<R>(dy, dy_stride, all, out, room.dy);
+  to_blocks<kPanel>(x, x_stride, all, in, room.x);
+  grow(room.waiting, static_cast<int64_t>(merges.size()) * R * kPanel);
   for (int64_t c = 0; c < in; c += kPanel)
-    outer_columns<Pair::kTileRows>(dy, dy_stride, x + c, x_stride, sum + c, out, in, std::min(kPanel, in - c), rows);
+    for (int64_t o = 0; o < out; o += R)
+      outer_tile<R>(room.dy.data() + o * all, room.x.data() + c * all, rows, merges, room.waiting.data(),
+                    sum + o * in + c, in, std::min<int64_t>(R, out - o), std::min(kPanel, in - c), write);
 }

@@ -1,6 +1,7 @@
 #include "kernels/sums.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cpu_dispatch.h"
 
@@ -43,6 +44,30 @@ void add_in_order(float* out, const float* const* inputs, int count, int64_t n, 
         TANDEM_INDEPENDENT
         for (int64_t i = 0; i < length; ++i) o[i] = o[i] + a[i];
       }
+    }
+  });
+}
+
+void add_along_tree(float* out, std::span<const float* const> parts, std::span<const int> merges, int64_t n,
+                    CpuVariant variant) {
+  constexpr int64_t kWidth = 256;
+  std::vector<float> waiting(merges.size() * kWidth);
+  float* const first = waiting.data();
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    for (int64_t begin = 0; begin < n; begin += kWidth) {
+      const int64_t length = std::min(kWidth, n - begin);
+      float* to = first;  // where the next one waits
+      for (size_t p = 0; p < merges.size(); ++p) {
+        std::copy_n(parts[p] + begin, length, to);
+        for (int join = 0; join < merges[p]; ++join) {
+          float* const left = to - kWidth;
+          TANDEM_INDEPENDENT
+          for (int64_t i = 0; i < length; ++i) left[i] = left[i] + to[i];
+          to = left;
+        }
+        to += kWidth;
+      }
+      std::copy_n(first, length, out + begin);
     }
   });
 }

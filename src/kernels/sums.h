@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/cpu_variant.h"
 
@@ -13,6 +14,10 @@ namespace tandem {
 // other.
 void add_in_order(float* out, const float* const* inputs, int count, int64_t n,
                   CpuVariant variant = best_cpu_variant());
+// out = the sum of parts[0], parts[1], ... along a tree: `merges`, one for each, says how many of the sums that wait
+// are joined after it, as left + right (SumTree::merges).
+void add_along_tree(float* out, std::span<const float* const> parts, std::span<const int> merges, int64_t n,
+                    CpuVariant variant = best_cpu_variant());
 // y = y + a * x, two roundings. x may be y.
 void scale_add(float* y, float a, const float* x, int64_t n, CpuVariant variant = best_cpu_variant());
 // x = a * x.

@@ -24,7 +24,9 @@ std::vector<int> Growth::present() const {
 }
 
 nlohmann::json Growth::join(const nlohmann::json& body, Coordinator& coordinator, RunRecord& record) {
-  const std::vector<DeviceSpec> devices = request_.parse_devices(body.at("devices"));
+  const std::string text = body.at("devices");
+  const std::vector<DeviceSpec> devices = request_.parse_devices(text);
+  const bool cores_named = text.find('/') != std::string::npos;  // by a set of jobs, which knows whose they are
   const int64_t shards = request_.settings->shards, running = static_cast<int64_t>(present().size());
   const int64_t then = running + static_cast<int64_t>(devices.size());
   if (then > shards)
@@ -33,7 +35,7 @@ nlohmann::json Growth::join(const nlohmann::json& body, Coordinator& coordinator
                    fmt::format("add at most {}", shards - running));
   std::vector<int> ranks;
   for (DeviceSpec device : devices) {
-    device.core = -1;  // what the others have taken of it is not known here
+    if (!cores_named) device.core = -1;  // what the others have taken of it is not known here
     Seat& seat = hands_.add_seat(device);
     seat.start(true);
     hands_.carry_out(coordinator.expect(seat.rank(), device.speed));

@@ -14,6 +14,7 @@ struct WebTestSettings : DqnSettings, HasMembers {
   std::string strategy = "agents";  // agents, ddp, ensemble
   std::string assignment = "auto";  // auto, balanced, specialized, hierarchical
   std::string agents;               // "requirements,generation"; empty: all six
+  std::string together = "auto";    // auto, on, off: agents with equal settings side by side in one run
   std::string assign;               // "requirements=0,generation=1": the device that an agent begins on
 
   static std::vector<std::string> all_agents() {
@@ -30,13 +31,16 @@ struct WebTestSettings : DqnSettings, HasMembers {
     d.key("assignment", assignment, Choices{{"auto", "balanced", "specialized", "hierarchical"}},
           "which agent a free device takes: the longest; its own, dealt out in order; heavy ones for fast devices",
           Role::kRunning);
+    d.key("together", together, Choices{{"auto", "on", "off"}},
+          "agents side by side in one run, which a card does in about twice the time of one; auto: on cards",
+          Role::kRunning);
     d.key("agents", agents, "those to train, and their order; empty: all six", Role::kRunning);
     d.key("assign", assign, "devices that agents begin on, by number: analysis=0,evolution=1", Role::kRunning);
   }
 
   std::vector<std::string> members() const override { return all_agents(); }
   std::vector<std::string> shared_keys() const override {
-    return {"strategy", "assignment", "agents", "assign", "devices", "max_time"};
+    return {"strategy", "assignment", "together", "agents", "assign", "devices", "max_time"};
   }
 
   void check() const override;

@@ -79,7 +79,9 @@ Partials CardCombine::floats_added() const {  // throws if a shard is missing
 
 void CardCombine::set_floats(Partials sums) { now_->made = std::move(sums); }
 
-void CardCombine::add_partial(int node, std::span<const float> floats) { now_->sum.add_partial(node, floats); }
+void CardCombine::add_partial(int node, std::span<const float> floats, bool stays) {
+  now_->sum.add_partial(node, floats, stays);
+}
 
 Total CardCombine::finish() {
   const Partials partials = floats_added();
@@ -98,7 +100,7 @@ Total CardCombine::finish() {
   }
   for (size_t k = 0; k < now_->partials.size(); ++k) {
     device_.to_host(now_->partials[k].data(), partials[k].values.data(), partials[k].values.size_bytes());
-    inner_->add_partial(partials[k].node, now_->partials[k]);
+    inner_->add_partial(partials[k].node, now_->partials[k], false);
   }
   Total total = inner_->finish();
   if (total.floats.empty()) return total;

@@ -27,7 +27,7 @@ class CardCombine : public Combine {
   void add_floats(int shard, std::span<const float> floats, bool stays) override;
   Partials floats_added() const override;
   void set_floats(Partials sums) override;
-  void add_partial(int node, std::span<const float> floats) override;
+  void add_partial(int node, std::span<const float> floats, bool stays) override;
   Total finish() override;  // floats on the card
   const Inbox& inbox(int shard) const override { return inner_->inbox(shard); }
   void drop_mail() override { inner_->drop_mail(); }

@@ -44,7 +44,9 @@ class LinkTalk : public Combine {
       : inner_(std::move(inner)), link_(link), shards_here_(shards_here) {}
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
-  void add_partial(int node, std::span<const float> floats) override { inner_->add_partial(node, floats); }
+  void add_partial(int node, std::span<const float> floats, bool stays) override {
+    inner_->add_partial(node, floats, stays);
+  }
   Total finish() override;
   const Inbox& inbox(int shard) const override { return inner_->inbox(shard); }
   void drop_mail() override { inner_->drop_mail(); }

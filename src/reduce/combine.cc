@@ -65,8 +65,15 @@ void LocalCombine::add(int shard, Contribution contribution) {
   for (Letter& letter : contribution.letters) outgoing_.push_back(std::move(letter));
 }
 
-void LocalCombine::add_partial(int node, std::span<const float> floats) {
-  now_->per_range[range_of_.at(tree_.node(node).first)]->add_partial(node, floats);
+void LocalCombine::add_partial(int node, std::span<const float> floats, bool stays) {
+  now_->per_range[range_of_.at(tree_.node(node).first)]->add_partial(node, floats, stays);
+}
+
+std::vector<int> LocalCombine::subtrees() const {
+  std::vector<int> nodes;
+  for (const ShardRange& range : ranges_)
+    for (const int node : tree_.cover(range.first, range.last)) nodes.push_back(node);
+  return nodes;
 }
 
 Total LocalCombine::finish() {

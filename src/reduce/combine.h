@@ -44,7 +44,11 @@ class Combine {
   virtual void begin(const ContributionLayout& layout) = 0;
   virtual void add(int shard, Contribution contribution) = 0;
   // The sum of a whole subtree of this worker's shards, made elsewhere. These shards are added too, without floats.
-  virtual void add_partial(int node, std::span<const float> floats) = 0;
+  // `stays`: as a contribution's.
+  virtual void add_partial(int node, std::span<const float> floats, bool stays) = 0;
+  // The subtrees that this worker's shards make up (SumTree::cover), for one that adds up the shards' floats itself.
+  // Empty: it can't.
+  virtual std::vector<int> subtrees() const { return {}; }
   // A word ahead of add(), said again as more is ready: floats [first, last) of this shard's vector are final, and the
   // vector will stay where it is until finish() is over. A transport may send them while the shard computes the rest;
   // most have no use for it.
@@ -75,7 +79,8 @@ class LocalCombine : public Combine {
   LocalCombine(int shards, std::vector<ShardRange> ranges, int64_t first_ticket = 0);
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
-  void add_partial(int node, std::span<const float> floats) override;
+  void add_partial(int node, std::span<const float> floats, bool stays) override;
+  std::vector<int> subtrees() const override;
   Total finish() override;
   const Inbox& inbox(int shard) const override { return inboxes_.at(shard); }
   void drop_mail() override;

@@ -32,7 +32,7 @@ class ExactSum {
   // except that a vector for the root itself is borrowed (not if it has a place), and one that `stays` until begin()
   // where it is a partial by itself. Throws std::logic_error if a shard comes twice.
   void add(int shard, std::span<const T> values, bool stays = false) { deliver(tree_.leaf(shard), values, stays); }
-  void add_partial(int node, std::span<const T> values) { deliver(node, values, false); }
+  void add_partial(int node, std::span<const T> values, bool stays = false) { deliver(node, values, stays); }
 
   struct Partial {
     int node;

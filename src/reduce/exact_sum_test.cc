@@ -6,6 +6,9 @@
 #include <numeric>
 #include <random>
 
+#include "kernels/sums.h"
+#include "reduce/shard_range.h"
+
 namespace tandem {
 namespace {
 
@@ -63,6 +66,29 @@ TEST(ExactSum, AnyOrderAndAnyGroupingGiveTheBitsOfTheTree) {
     ExactSum<float> joined(tree, 33);
     for (const auto& p : partials) joined.add_partial(p.node, p.values);
     ASSERT_TRUE(same_bits(joined.total(), want)) << "trial " << trial << ", " << shards << " shards";
+  }
+}
+
+TEST(ExactSum, SubtreesThatAreAddedUpElsewhereGiveTheSameBits) {
+  std::mt19937 random(8);
+  for (int shards = 1; shards <= 40; ++shards) {
+    const SumTree tree(shards);
+    const Vectors v = awkward_vectors(shards, 300, random);
+    const int cut = static_cast<int>(random() % (shards + 1));
+    ExactSum<float> joined(tree, 300);
+    Vectors sums;
+    for (const ShardRange range : {ShardRange{0, cut}, ShardRange{cut, shards}})
+      for (const int node : tree.cover(range.first, range.last)) {
+        std::vector<const float*> parts;
+        for (int s = tree.node(node).first; s < tree.node(node).last; ++s) parts.push_back(v[s].data());
+        sums.emplace_back(300);
+        for (const CpuVariant variant : runnable_cpu_variants()) {
+          add_along_tree(sums.back().data(), parts, tree.merges(node), 300, variant);
+          ASSERT_TRUE(same_bits(sums.back(), reference(tree, node, v))) << shards << " shards, node " << node;
+        }
+        joined.add_partial(node, sums.back(), /*stays=*/true);
+      }
+    ASSERT_TRUE(same_bits(joined.total(), reference(tree, tree.root(), v))) << shards << " shards";
   }
 }
 

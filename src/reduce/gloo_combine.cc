@@ -360,7 +360,11 @@ void GlooCombine::ready(int shard, std::span<const float> vector, int64_t first,
   or_members_changed([&] { p.send_early(vector, first, last); });
 }
 
-void GlooCombine::add_partial(int node, std::span<const float> floats) { parts_->now->sum->add_partial(node, floats); }
+void GlooCombine::add_partial(int node, std::span<const float> floats, bool stays) {
+  parts_->now->sum->add_partial(node, floats, stays);
+}
+
+std::vector<int> GlooCombine::subtrees() const { return parts_->tree.cover(parts_->mine.first, parts_->mine.last); }
 
 Total GlooCombine::finish() {
   Parts& p = *parts_;

@@ -34,7 +34,8 @@ class GlooCombine : public Combine {
   ~GlooCombine() override;
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
-  void add_partial(int node, std::span<const float> floats) override;
+  void add_partial(int node, std::span<const float> floats, bool stays) override;
+  std::vector<int> subtrees() const override;
   void ready(int shard, std::span<const float> vector, int64_t first, int64_t last) override;
   bool wants_ready(int shard) const override;
   Total finish() override;

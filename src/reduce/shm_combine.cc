@@ -403,7 +403,11 @@ void ShmCombine::add(int shard, Contribution contribution) {
   }
 }
 
-void ShmCombine::add_partial(int node, std::span<const float> floats) { parts_->now->add_partial(node, floats); }
+void ShmCombine::add_partial(int node, std::span<const float> floats, bool stays) {
+  parts_->now->add_partial(node, floats, stays);
+}
+
+std::vector<int> ShmCombine::subtrees() const { return parts_->tree.cover(parts_->mine.first, parts_->mine.last); }
 
 Total ShmCombine::finish() {
   Parts& p = *parts_;

@@ -65,7 +65,8 @@ class ShmCombine : public Combine {
   ~ShmCombine() override;
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
-  void add_partial(int node, std::span<const float> floats) override;
+  void add_partial(int node, std::span<const float> floats, bool stays) override;
+  std::vector<int> subtrees() const override;
   Total finish() override;
   const Inbox& inbox(int shard) const override;  // for shards of this member's range
   void drop_mail() override;

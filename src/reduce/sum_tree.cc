@@ -72,6 +72,18 @@ int SumTree::grow(int first, int last, std::span<const int> arities, int parent,
   return id;
 }
 
+std::vector<int> SumTree::merges(int top) const {
+  std::vector<int> joined;
+  for (int shard = node(top).first; shard < node(top).last; ++shard) {
+    joined.push_back(0);
+    for (int id = leaf(shard); id != top; id = node(id).parent) {
+      if (node(id).place > 0) ++joined.back();
+      if (node(id).place + 1 < static_cast<int>(node(node(id).parent).children.size())) break;
+    }
+  }
+  return joined;
+}
+
 std::vector<int> SumTree::cover(int first, int last) const {
   std::vector<int> found;
   if (first < last) cover(root(), first, last, found);

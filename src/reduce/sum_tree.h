@@ -30,6 +30,10 @@ class SumTree {
   // The fewest whole subtrees that make up the shards [first, last), left to right: what a worker sends.
   std::vector<int> cover(int first, int last) const;
 
+  // For the shards under `node`, taken in order: how many of the sums that wait are joined after each of them, the last
+  // one first, as left + right. One is left in the end.
+  std::vector<int> merges(int node) const;
+
   // Arity of each level, root first: 24 shards -> 2 3 2 2. Chosen so that 1, 2, 3, 4, 6 or 8 equal workers hold few
   // subtrees each; a count with a prime factor above 5 falls back to halves.
   static std::vector<int> arities(int shards);

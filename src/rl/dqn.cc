@@ -20,7 +20,6 @@
 namespace tandem {
 namespace {
 
-enum LearnSum { kLoss, kMeanQ, kErrors };  // of each agent
 enum Average { kReturn, kEpisodes };
 constexpr double kAveragedEpisodes = 200;
 constexpr int64_t kNoPriority = int64_t{1} << 40;  // a shard tells its least priority as this minus it: maxima grow
@@ -102,13 +101,15 @@ void Dqn::build(JobState& state) {
 
 std::vector<Phase> Dqn::phases() const {
   const int n = agents();
-  return {{.name = "act", .floats = n, .counts = static_cast<int>(n * (1 + s_.shards))},
+  const bool together = goes_by_hand();
+  return {{.name = "act", .floats = n, .counts = static_cast<int>(n * (1 + s_.shards)), .together = together},
           {.name = "serve", .maxima = n, .mail = true},
           {.name = "learn",
            .gradients = true,
            .one_backward = n == 1 && !on_card_,
            .floats = static_cast<int>(n * (kErrors + s_.batch_size)),
-           .recordable = true}};
+           .recordable = true,
+           .together = together}};
 }
 
 // Of a shard whose state lies in host memory.
@@ -252,13 +253,30 @@ void Dqn::run(const Phase& phase, ShardContext& context) {
 void Dqn::act(int index, ShardContext& context) {
   at::NoGradGuard no_grad;
   DqnAgent& agent = agents_[index];
-  const Environment& environment = *agent.environment;
+  give_priorities(agent, context);
+  const at::Tensor seen = at::empty({s_.playing(), shape_.state_size});
+  if (s_.playing() == 0) return play(index, context, nullptr, nullptr);
+  agent.environment->observe(reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>()),
+                             seen.data_ptr<float>(), s_.playing());
+  const at::Tensor values =
+      by_hand(index) ? by_hand(index)->q_values(seen, context.step) : agent.net->forward(here(seen));
+  const at::Tensor best = values.argmax(1).cpu();
+  play(index, context, seen.data_ptr<float>(), best.data_ptr<int64_t>());
+}
+
+void Dqn::give_priorities(DqnAgent& agent, ShardContext& context) {
   Replay store = replay(agent, context);
   const int32_t* drawn = context.state(agent.drawn).data_ptr<int32_t>();
   const float* errors = agent.errors.data_ptr<float>();
   for (int64_t k = 0; k < s_.batch_size; ++k)
     if (drawn[k] >= 0 && errors[k] >= 0) store.priorities().set(drawn[k], priority_of(errors[k], s_.alpha));
+}
 
+// One decision of each environment: what it saw, and which action the net thinks best there.
+void Dqn::play(int index, ShardContext& context, const float* seen, const int64_t* best) {
+  DqnAgent& agent = agents_[index];
+  const Environment& environment = *agent.environment;
+  Replay store = replay(agent, context);
   const int64_t n = s_.playing();
   int64_t* const counts = context.counts.data() + index * (1 + s_.shards);
   if (n == 0) {
@@ -266,11 +284,6 @@ void Dqn::act(int index, ShardContext& context) {
     return;
   }
   std::byte* const states = reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>());
-  const at::Tensor seen = at::empty({n, shape_.state_size});
-  environment.observe(states, seen.data_ptr<float>(), n);
-  const at::Tensor values =
-      by_hand(index) ? by_hand(index)->q_values(seen, context.step) : agent.net->forward(here(seen));
-  const at::Tensor best = values.argmax(1).cpu();
   std::vector<int32_t> actions(static_cast<size_t>(n));
   std::vector<Outcome> outcomes(static_cast<size_t>(n));
   const double explore = epsilon(context.step);
@@ -278,10 +291,9 @@ void Dqn::act(int index, ShardContext& context) {
     actions[e] =
         random_uniform(context.random(kExplore), e) < explore
             ? static_cast<int32_t>(random_below(context.random(kMove), e, static_cast<uint32_t>(environment.actions())))
-            : static_cast<int32_t>(best.data_ptr<int64_t>()[e]);
+            : static_cast<int32_t>(best[e]);
   environment.step(states, actions.data(), outcomes.data(), n, context.random(kLuck));
-  Storing{store, environment, states, agent.tops.data_ptr<int64_t>()[0]}.store(seen.data_ptr<float>(), actions.data(),
-                                                                               outcomes);
+  Storing{store, environment, states, agent.tops.data_ptr<int64_t>()[0]}.store(seen, actions.data(), outcomes);
   float* const returns = context.state(agent.returns).data_ptr<float>();
   for (int64_t e = 0; e < n; ++e) {
     returns[e] += outcomes[e].reward;
@@ -308,16 +320,24 @@ void Dqn::serve(int index, ShardContext& context) {
   std::vector<std::byte> letter;  // one for each learner: draws of one learner follow each other
   int64_t least = kNoPriority, learner = -1;
   const auto send = [&] {
-    if (!letter.empty()) context.send(static_cast<int>(learner), letter);
-    letter.clear();
+    if (!letter.empty()) context.send(static_cast<int>(learner), std::exchange(letter, {}));
+    letter.reserve(static_cast<size_t>(each) * bytes);
   };
-  for (int64_t k = draws.first; k < draws.last; ++k) {
-    const int64_t place = draws.place(key, k, s_.batch_size);
-    if (place < 0) continue;
+  std::vector<int64_t> own, rows;  // draws of this shard, and where they fall
+  for (int64_t k = draws.first; k < draws.last; ++k)
+    if (const int64_t place = draws.place(key, k, s_.batch_size); place >= 0) {
+      own.push_back(k);
+      rows.push_back(place);
+    }
+  store.priorities().find_all(rows);
+  for (size_t i = 0; i < own.size(); ++i) {
+    drawn[own[i]] = static_cast<int32_t>(rows[i]);
+    store.fetch_ahead(rows[i]);  // they lie far apart in memory: all are on their way before the first is read
+  }
+  for (const int64_t k : own) {
+    const int64_t row = drawn[k];
     if (k / each != learner) send();
     learner = k / each;
-    const int64_t row = store.priorities().find(place);
-    drawn[k] = static_cast<int32_t>(row);
     letter.resize(letter.size() + bytes);
     std::byte* const at = letter.data() + letter.size() - bytes;
     float* const before = reinterpret_cast<float*>(at + sizeof(TravellingRow));
@@ -330,8 +350,10 @@ void Dqn::serve(int index, ShardContext& context) {
   context.maxima[index] = kNoPriority - least;
 }
 
+bool Dqn::goes_by_hand() const { return s_.precision == "fp32" && !s_.net.attention && !device().is_cuda(); }
+
 DuelingCpu* Dqn::by_hand(int index) const {
-  if (s_.precision != "fp32" || s_.net.attention || device().is_cuda()) return nullptr;
+  if (!goes_by_hand()) return nullptr;
   DqnAgent& agent = agents_[index];
   if (!agent.by_hand) agent.by_hand = std::make_shared<DuelingCpu>(agent.net, agent.target, s_.net, s_.piece());
   return agent.by_hand.get();

@@ -59,6 +59,7 @@ class Dqn : public Recipe {
   void init_shard(ShardContext& context) override;  // reads settings.experience, if it names any
   std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) override;
   void run(const Phase& phase, ShardContext& context) override;
+  void run_together(const Phase& phase, std::span<ShardContext> shards, std::span<const Subtree> sums) override;
   void apply(const Phase& phase, const Total& total, StepContext& context) override;
   std::unique_ptr<WholeStep> whole_step(JobState& state) override;
   int64_t steps_in(const std::string& unit, int64_t count) const override;
@@ -73,17 +74,23 @@ class Dqn : public Recipe {
   Evaluation evaluate(int64_t episodes, uint64_t seed, int agent = 0) const;
 
  private:
+  enum LearnSum { kLoss, kMeanQ, kErrors };  // of each agent
   Replay replay(DqnAgent& agent, ShardContext& context);
   void begin_agent(DqnAgent& agent, ShardContext& context);
   void act(int agent, ShardContext& context);
+  void give_priorities(DqnAgent& agent, ShardContext& context);  // to the last step's draws
+  void play(int agent, ShardContext& context, const float* seen, const int64_t* best);
   void serve(int agent, ShardContext& context);
   void learn(int agent, ShardContext& context);
   void learn_by_hand(int agent, ShardContext& context);
+  // ---- all shards of a worker at once: dqn_together.cc ----
+  void act_together(int agent, std::span<ShardContext> shards);
+  void learn_together(int agent, std::span<ShardContext> shards, std::span<const Subtree> sums);
   std::vector<RandomSource> masks(const ShardContext& context) const;
   int first_sum(int agent) const;                                 // of this agent, among learn's
   int first_error(int agent, const ShardContext& context) const;  // of this piece
-  DuelingCpu* by_hand(int agent) const;  // null where the net runs as tensor operations: on a card, in less than fp32,
-                                         // attention
+  bool goes_by_hand() const;  // else the net runs as tensor operations: on a card, in less than fp32, with attention
+  DuelingCpu* by_hand(int agent) const;  // null where it does not
   void acted(const Total& total, StepContext& context);
   void learned(const Total& total, StepContext& context);
   void tell_returns(int agent, double ended, double returns, StepContext& context);

@@ -26,7 +26,7 @@ int64_t Dqn::steps_in(const std::string& unit, int64_t count) const {
 }
 
 at::Tensor Dqn::q_values(const at::Tensor& states, int agent) const {
-  return by_hand(agent) ? by_hand(agent)->q_values(states).clone() : agents_[agent].net->forward(states);
+  return by_hand(agent) ? by_hand(agent)->q_values(states) : agents_[agent].net->forward(states);
 }
 
 std::string Dqn::take_note() {

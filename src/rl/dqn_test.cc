@@ -118,6 +118,20 @@ TEST(Dqn, HasOneDigestForEveryPlanAndOrder) {
   }
 }
 
+TEST(Dqn, ShardsThatLearnTogetherTellWhoseNumbersAreNotFinite) {
+  std::vector<std::string> notes;
+  for (const std::vector<int>& order : {std::vector<int>{0, 1, 2, 3}, {1, 0, 2, 3}}) {  // together, and one by one
+    const auto loop = loop_of(small());
+    loop->visit_in_order(order);
+    for (const NamedTensor& t : loop->state().shard_state(2))
+      if (t.name.ends_with("replay.rows")) t.tensor.view(at::kFloat).select(-1, 0).fill_(std::nanf(""));
+    EXPECT_TRUE(loop->step().skipped);
+    notes.push_back(loop->note());
+  }
+  EXPECT_NE(notes[0].find("in shard "), std::string::npos) << notes[0];
+  EXPECT_EQ(notes[0], notes[1]);
+}
+
 TEST(Dqn, StoppedAtAnyStepAndGoingOnElsewhereKeepsEveryBit) {
   const DqnSettings s = small();
   const std::string want = digest_after(s, 8);

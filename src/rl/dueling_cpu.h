@@ -1,17 +1,20 @@
 // rl/dueling_cpu.h -- the double-Q update of a dueling net on a CPU in fp32, by hand: products of kernels/products.h,
 // all between them in single passes, no graph of operations.
 //
-// It computes what dqn.cc's learn() computes by tensors (dqn_test.cc compares), in about half the time: at 32 rows
-// much of a tensor operation is the call. The weights are put in order for the products once a step, for all shards and
-// for acting, where a library does it in every call. The rows to learn from and those that follow them go through the
-// net as one product.
+// It computes what dqn.cc's learn() computes by tensors (dueling_net_test.cc compares). The weights are put in order
+// for the products once a step, for all shards and for acting, where a library does it in every call. All shards of a
+// worker, `pieces` of equally many rows, can learn in one pass: the weights of each net then stay in the second-level
+// cache while all rows go by, and what the shards' gradients add up to is made at once, in registers, along the sum
+// tree. A piece has the same bits beside others as alone.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "engine/recipe.h"
 #include "kernels/random_source.h"
 #include "rl/dqn_settings.h"
 
@@ -21,7 +24,14 @@ class DuelingNetImpl;
 
 class DuelingCpu {
  public:
-  // Of the tensors that learn() gets: states [rows, state_size], and for each row what was done and came of it.
+  DuelingCpu(std::shared_ptr<DuelingNetImpl> net, std::shared_ptr<DuelingNetImpl> target, const NetSettings& settings,
+             int64_t rows);  // of a piece
+  ~DuelingCpu();
+
+  // `version` tells weights apart: those of an equal one, 0 or more, are as they were in the last call (within a run
+  // the step will do: its weights are what they are). Below 0: look at them anew.
+
+  // ---- one piece, by tensors: states [rows, state_size], and for each row what was done and came of it ----
   struct Batch {
     const at::Tensor &before, &after, &reward, &discount, &action, &weight;
   };
@@ -30,15 +40,24 @@ class DuelingCpu {
     float q_sum = 0;
     at::Tensor errors;  // [rows], absolute
   };
-
-  DuelingCpu(std::shared_ptr<DuelingNetImpl> net, std::shared_ptr<DuelingNetImpl> target, const NetSettings& settings,
-             int64_t rows);
-  ~DuelingCpu();
-
-  // `version` tells weights apart: those of an equal one, 0 or more, are as they were in the last call (within a run
-  // the step will do: its weights are what they are). Below 0: look at them anew.
   // Before the next call, backward() of the loss may run once.
   Result learn(const Batch& batch, const std::vector<RandomSource>& masks, double share, int64_t version = -1);
+
+  // ---- several: their rows are filled in, piece after piece, then learned from ----
+  struct Rows {
+    float *before, *after, *reward, *discount, *weight;
+    int64_t* action;
+  };
+  Rows rows(int64_t pieces);
+  struct Learned {
+    std::span<const float> losses, q_sums;  // of each piece
+    std::span<const float> errors;          // of each row
+  };
+  // Of the pieces that rows() was asked for, each with its masks.
+  Learned learn_together(const std::vector<std::vector<RandomSource>>& masks, double share, int64_t version);
+  // Then, once: the gradients of `scale` times the losses. `parameters` is what the gradients are laid out as.
+  void backward_together(float scale, std::span<const Subtree> sums, const float* parameters);
+
   // [n, state_size] -> [n, actions], no dropout
   at::Tensor q_values(const at::Tensor& states, int64_t version = -1);
 

@@ -23,8 +23,12 @@ class PriorityTree {
   void set(int64_t leaf, int64_t priority);
   // The leaf whose part of the mass [0, total()) holds `at`, with leaves laid end to end in their order.
   int64_t find(int64_t at) const;
+  // The same for several places: each becomes its leaf. Level by level for all, so that none waits for another's
+  // memory.
+  void find_all(std::span<int64_t> places) const;
 
  private:
+  int64_t descend(int level, int64_t index, int64_t& at) const;  // from a sum of the level above
   std::span<int64_t> memory_;
   int64_t leaves_;
   int levels_ = 0;

@@ -27,6 +27,15 @@ void Replay::add(int64_t environment, const float* observation, int32_t action, 
   if (end == End::kCut) put(leaf(environment, written_[environment]++), last, {0, 0, End::kNone, 1});
 }
 
+void Replay::fetch_ahead(int64_t row) const {
+  const int64_t base = row / shape_.rows * shape_.rows, later = base + (row - base + shape_.n_step) % shape_.rows;
+  constexpr int64_t kLineFloats = 16;
+  for (const int64_t at : {row, later}) {
+    __builtin_prefetch(rows_ + at);
+    for (int64_t i = 0; i < shape_.state_size; i += kLineFloats) __builtin_prefetch(seen_ + at * shape_.state_size + i);
+  }
+}
+
 Transition Replay::take(int64_t row, float* before, float* after) const {
   const int64_t base = row / shape_.rows * shape_.rows;
   const size_t bytes = static_cast<size_t>(shape_.state_size) * sizeof(float);

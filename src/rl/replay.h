@@ -50,6 +50,7 @@ class Replay {
            int64_t priority);
 
   PriorityTree& priorities() { return tree_; }
+  void fetch_ahead(int64_t row) const;  // a hint that take() of this row will follow
   // A row that can be drawn: copies its observation and the one n steps later (any, where the discount is 0).
   Transition take(int64_t row, float* before, float* after) const;
 

@@ -356,6 +356,13 @@ def dqn(c):
         c.check(equal and len(together) == 6 * len(alone), "web-agent: analysis beside five others has the weights that it has alone", len(together))
     two = runs.train("web-agent", "--set", "agent=all", *small, "--devices", "cuda:0,cuda:0")
     c.check(bool(two) and two["digest"] == both["digest"], "web-agent, all six: one digest on one and two workers", two.get("digest", "none")[:12])
+    apart = runs.train("web-test", *small, "--devices", "cuda:0", "--together", "off")
+    by_itself = runs.train("web-test", *small, "--devices", "cuda:0")
+    if apart and by_itself:
+        c.check({one["run"] for one in by_itself["agents"].values()} == {"requirements+5"}, "web-test: one card trains all six in one run by itself")
+        c.check(by_itself["digest"] == apart["digest"], "web-test: the digests of six together and apart", by_itself["digest"][:12])
+        c.check(by_itself["agents"]["analysis"]["digest"] == one.get("digest"), "web-test: analysis has the digest of its own run")
+        c.check(True, "web-test: seconds apart and together", [round(apart["seconds"], 1), round(by_itself["seconds"], 1)])
     for agents in ("analysis", "all"):
         told = runs.train("web-agent", "--set", f"agent={agents}", "--steps", 3000, "--devices", "cuda:0")
         if told:

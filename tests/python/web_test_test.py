@@ -99,6 +99,75 @@ class Digest(WebTest):
         self.assertEqual(again["digest"], told["digest"])
 
 
+class Together(WebTest):
+    """Agents side by side in one run: everything is told of each, as if it had a run of its own."""
+
+    def folder_of(self, told, agents):
+        folders = {told["agents"][agent]["dir"] for agent in agents}
+        self.assertEqual(len(folders), 1, folders)
+        return pathlib.Path(folders.pop())
+
+    def test_agents_side_by_side_have_the_digests_that_they_have_apart(self):
+        for devices in ("cpu:1", "cpu:2"):
+            told = self.train(*SMALL, "--steps", STEPS, "--devices", devices, "--together", "on", recipe="web-test")
+            self.assert_same(told)
+            self.assertEqual(self.folder_of(told, AGENTS).name, "requirements+5")
+            for agent in AGENTS:
+                self.assertIsNotNone(told["agents"][agent]["score"], agent)
+        apart = self.train(*SMALL, "--steps", STEPS, "--devices", "cpu:2", recipe="web-test")
+        self.assertEqual(told["digest"], apart["digest"], "of the whole set too")
+
+    def test_a_setting_of_its_own_gives_an_agent_a_run_of_its_own(self):
+        told = self.train(*SMALL, "--steps", STEPS, "--devices", "cpu:2", "--together", "on", "--agents",
+                          "analysis,evolution,execution", "--set", "evolution.steps=60", recipe="web-test")
+        self.assertEqual(self.folder_of(told, ("analysis", "execution")).name, "analysis+1")
+        self.assertEqual(pathlib.Path(told["agents"]["evolution"]["dir"]).name, "evolution")
+        self.assertEqual(told["agents"]["evolution"]["digest"], self.single("evolution", 60))
+        self.assertEqual(told["agents"]["analysis"]["digest"], self.single("analysis"))
+
+    def test_killed_stopped_and_resumed_on_other_devices_they_keep_every_bit(self):
+        agents, long = ("analysis", "evolution"), Faults.LONG
+        process = self.begin("train", "web-test", *SMALL, "--steps", long, "--devices", "cpu:2", "--run-dir", "set", "--agents",
+                             ",".join(agents), "--together", "on", "--checkpoint-every", "50 steps")
+        for kind, steps in (("work", 30), ("resume", 120)):
+            self.wait_until(lambda: self.steps_of("set", "analysis+1") > steps)
+            os.kill(self.processes("set")[kind]["analysis+1"], signal.SIGKILL)
+        self.wait_until(lambda: self.steps_of("set", "analysis+1") > 160)
+        process.send_signal(signal.SIGTERM)
+        err = process.communicate()[1]
+        self.assertEqual(process.returncode, 143, err)
+        # They stay one run, whatever is asked now; settings for one of them can't be had any more.
+        refused = self.tandem("resume", "set", "--set", "analysis.steps=900", code=2)
+        self.assertIn("they learn side by side in one run", refused.stderr)
+        told = json.loads(self.tandem("resume", "set", "--devices", "cpu:1", "--together", "off", "--agents", "analysis", "--json").stdout)
+        self.assert_same(told, agents, long)
+
+    def test_every_command_knows_them_apart(self):
+        agents = ("analysis", "evolution")
+        told = self.train(*SMALL, "--steps", 5, "--devices", "cpu:2", "--together", "on", "--agents", ",".join(agents), recipe="web-test")
+        run = told["run"]
+        lines = self.tandem("digest", run).stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in lines], [self.single(a, 5) for a in agents] + [told["digest"]])
+        self.assertEqual(self.tandem("digest", run, "--agent", "evolution").stdout.split()[0], self.single("evolution", 5))
+        judged = json.loads(self.tandem("eval", run, "--episodes", 20, "--json").stdout)
+        for agent in agents:
+            self.assertEqual(judged["agents"][agent]["digest"], self.single(agent, 5))
+            self.tandem("export", run, "--agent", agent, "--output", f"{agent}.safetensors")
+            self.assertEqual(self.tandem("digest", f"{agent}.safetensors").stdout.split()[0], self.single(agent, 5))
+            state = json.dumps([0.1] * 128) + "\n"
+            answer = subprocess.run([TANDEM, "act", run, "--agent", agent], cwd=self.dir, input=state, capture_output=True, text=True)
+            self.assertIn("action", json.loads(answer.stdout), answer.stderr)
+        self.tandem("report", run)
+        page = (self.dir / "runs" / run / "report.html").read_text()
+        for agent in agents:
+            self.assertIn(f"analysis+1/report.html\">{agent}</a>", page)
+        # An increment of one of them learns from its own weights, in a run of its own.
+        self.tandem("eval", run, "--agent", "evolution", "--episodes", 40, "--record", "new.jsonl")
+        more = self.tandem("train", "web-test", "--from", run, "--experience", "new.jsonl", "--steps", 3, "--json", code=None)
+        self.assertIn(more.returncode, (0, 3), more.stderr)
+        self.assertEqual(json.loads(more.stdout)["agents"]["evolution"]["old_digest"], self.single("evolution", 5))
+
+
 class Faults(WebTest):
     LONG = 400
 

@@ -1,0 +1,218 @@
+// cli/doctor.cc -- `tandem doctor`: looks, tries, judges, and says what to do next.
+#include "cli/doctor.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "cli/sources.h"
+#include "telemetry/atomic_file.h"
+#include "telemetry/gpu_json.h"
+#include "telemetry/human.h"
+
+namespace tandem {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr double kGiB = 1ull << 30;
+
+// GiB that one worker needs: on the host its peak over 60 steps at the recipe's own sizes, as measured, with some room;
+// on a card that and about 0.7 for CUDA's context and libraries, which is an estimate (`tandem plan` measures).
+struct Need {
+  const char* recipe;
+  double card_gib, host_gib;
+};
+constexpr Need kNeeds[] = {
+    {"tiny", 1.0, 0.2}, {"tiny-rl", 1.0, 0.2}, {"dqn", 1.0, 0.3}, {"web-agent", 2.0, 1.3}, {"web-test", 2.0, 1.3}};
+
+class Folder {  // of the trial; gone at the end
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "tandem-doctor-XXXXXX").string();
+    if (!mkdtemp(name.data()))
+      throw IoError("cannot make a folder in " + fs::temp_directory_path().string(), errno,
+                    "set TMPDIR to a folder you may write");
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+std::string mark(Verdict verdict, bool color) {
+  const char* words[] = {"ok     ", "warning", "PROBLEM"};
+  const char* colors[] = {"\033[32m", "\033[33m", "\033[31m"};
+  const int i = static_cast<int>(verdict);
+  return color ? fmt::format("{}{}\033[0m", colors[i], words[i]) : words[i];
+}
+
+// A remedy for what is fine is a hint, shown with -v.
+std::string findings_text(const Findings& findings, bool color, bool verbose) {
+  std::string text;
+  for (const Finding& finding : findings) {
+    text += fmt::format("{}  {:<13}  {}\n", mark(finding.verdict, color), finding.check, finding.found);
+    if (!finding.todo.empty() && (verbose || finding.verdict != Verdict::kOk))
+      text += fmt::format("{:24}do  {}\n", "", finding.todo);
+  }
+  return text;
+}
+
+struct Advice {
+  std::string command, forecast;
+  std::optional<double> seconds;
+};
+
+Advice advise(const Command& command, const Findings& findings, const CardsSeen& cards,
+              std::optional<double> steps_per_second) {
+  bool cards_fine = cards.cuda_build && cards.cuda && cards.cuda->ok() && !cards.cuda->devices.empty(),
+       workers_fine = true;
+  for (const Finding& finding : findings) {
+    if (finding.verdict != Verdict::kProblem) continue;
+    if (finding.check == "driver" || finding.check == "CUDA" || finding.check == "card" || finding.check == "MIG" ||
+        finding.check == "ECC")
+      cards_fine = false;
+    if (finding.check == "workers" || finding.check == "sum" || finding.check == "libtorch" || finding.check == "disk")
+      workers_fine = false;
+  }
+  const std::string program = command.context.program == "tandem-worker" ? "tandem" : command.context.program;
+  if (!workers_fine) return {"", "mend the problems above first", {}};
+  if (cards_fine)
+    return {program + " train tiny",
+            fmt::format("on {} card{}; `{} plan tiny` forecasts its time there", cards.cuda->devices.size(),
+                        cards.cuda->devices.size() == 1 ? "" : "s", program),
+            {}};
+  Advice advice{fmt::format("{} train tiny --devices cpu:2", program), "", {}};
+  for (const RecipeInfo& recipe : command.context.recipes) {
+    if (recipe.name != "tiny" || !steps_per_second) continue;
+    const int64_t steps = recipe.settings()->steps;
+    advice.seconds = static_cast<double>(steps) / *steps_per_second + 2;
+    advice.forecast = fmt::format("about {} ({} steps at {:.0f} a second, as just measured on two slots)",
+                                  duration_text(*advice.seconds), steps, *steps_per_second);
+  }
+  return advice;
+}
+
+}  // namespace
+
+Findings judge_recipes(const CliContext& context, const CardsSeen& cards, const PlaceSeen& place) {
+  Findings all;
+  const auto host = usable_memory_bytes(place.machine.memory);
+  for (const RecipeInfo& recipe : context.recipes) {
+    const Need* need = nullptr;
+    for (const Need& one : kNeeds) {
+      if (recipe.name == one.recipe) need = &one;
+    }
+    if (!need) continue;
+    std::string no;
+    int fits = 0;
+    for (size_t i = 0; i < cards.facts.size(); ++i) {
+      if (!cards.now[i].memory_free_bytes) continue;
+      if (static_cast<double>(*cards.now[i].memory_free_bytes) / kGiB >= need->card_gib)
+        ++fits;
+      else
+        no += fmt::format("{}{}", no.empty() ? "" : ", ", cards.facts[i].index);
+    }
+    const bool cpu = !host || static_cast<double>(*host) / kGiB >= need->host_gib;
+    std::string where = cpu ? "CPU slots" : "";
+    if (fits > 0) where += fmt::format("{}{} card{}", where.empty() ? "" : " and ", fits, fits == 1 ? "" : "s");
+    Finding finding{"recipe", Verdict::kOk,
+                    fmt::format("{}: about {} GiB a card (estimate); fits {}", recipe.name, need->card_gib,
+                                where.empty() ? "nowhere" : where)};
+    if (!no.empty()) {
+      finding.verdict = Verdict::kWarning;
+      finding.found += fmt::format("; not GPU {}: too little is free", no);
+      finding.todo = "nvidia-smi   (free the card, or leave it out: --gpus)";
+    }
+    if (where.empty()) finding.verdict = Verdict::kProblem;
+    all.push_back(std::move(finding));
+  }
+  return all;
+}
+
+int run_doctor(const Command& command) {
+  const double start = monotonic_seconds();
+  if (!command.arguments.report.empty() && fs::is_directory(command.arguments.report))
+    throw ConfigError(fmt::format("--report {}: that is a folder", command.arguments.report),
+                      "it names the file to write", "write --report report.md");
+  const Folder folder;
+  WorkerTrial trial(command.context, folder.path());  // works while we look around
+  const CardsSeen cards = look_at_cards(command.context.machine.cuda_build);
+  const LibrariesSeen libraries = look_at_libraries(command.context);
+  const PlaceSeen place = look_at_place(runs_root(command.arguments));
+  Findings findings = judge_cards(cards);
+  const auto add = [&](const Findings& more) { findings.insert(findings.end(), more.begin(), more.end()); };
+  add(judge_libraries(libraries, cards));
+  add(judge_place(place, cards));
+  add(judge_recipes(command.context, cards, place));
+  findings.push_back(try_sum(3));
+  findings.push_back(trial.finish());
+  const double seconds = monotonic_seconds() - start;
+
+  std::vector<BandwidthRow> rows;
+  const int processes = std::clamp(command.context.machine.cpu_slots, 2, 8);
+  if (command.arguments.bandwidth) rows = measure_bandwidth(processes);
+  const std::string measured = rows.empty() ? "" : bandwidth_text(rows, processes);
+
+  Verdict worst = Verdict::kOk;
+  int problems = 0, warnings = 0;
+  for (const Finding& finding : findings) {
+    worst = std::max(worst, finding.verdict);
+    problems += finding.verdict == Verdict::kProblem;
+    warnings += finding.verdict == Verdict::kWarning;
+  }
+  const Advice advice = advise(command, findings, cards, trial.steps_per_second());
+  if (!command.arguments.report.empty()) {
+    write_file_atomically(command.arguments.report,
+                          doctor_report(command.context, findings, cards, place, libraries, measured));
+    command.output.say("report written to " + command.arguments.report);
+  }
+  if (command.output.json()) {
+    nlohmann::json checks = nlohmann::json::array(), gpus = nlohmann::json::array(),
+                   bandwidth = nlohmann::json::array();
+    for (const Finding& finding : findings) {
+      checks.push_back(
+          {{"check", finding.check}, {"verdict", verdict_name(finding.verdict)}, {"found", finding.found}});
+      if (!finding.todo.empty()) checks.back()["do"] = finding.todo;
+    }
+    for (size_t i = 0; i < cards.facts.size(); ++i) {
+      gpus.push_back(to_json(cards.facts[i]));
+      gpus.back().update(to_json(cards.now[i]));
+    }
+    for (const BandwidthRow& row : rows)
+      bandwidth.push_back({{"size_bytes", row.bytes},
+                           {"count", row.count},
+                           {"type", "float"},
+                           {"time_us", row.time_us},
+                           {"algbw_gb_per_s", row.algbw_gb_per_s},
+                           {"busbw_gb_per_s", row.busbw_gb_per_s},
+                           {"wrong", row.wrong}});
+    nlohmann::json out{{"verdict", verdict_name(worst)},
+                       {"problems", problems},
+                       {"warnings", warnings},
+                       {"checks", checks},
+                       {"gpus", gpus},
+                       {"seconds", seconds}};
+    if (!rows.empty()) out["bandwidth"] = {{"plane", "host memory"}, {"processes", processes}, {"rows", bandwidth}};
+    if (!advice.command.empty()) out["recommended"] = {{"command", advice.command}, {"forecast", advice.forecast}};
+    if (advice.seconds) out["recommended"]["seconds"] = *advice.seconds;
+    command.output.object(out);
+  } else {
+    command.output.data(findings_text(findings, wants_color(1, command.arguments.no_color), command.output.verbose()));
+    if (!measured.empty()) command.output.data("\n" + measured);
+    command.output.data(fmt::format("\n{} problem{}, {} warning{}, in {:.1f} s\n", problems, problems == 1 ? "" : "s",
+                                    warnings, warnings == 1 ? "" : "s", seconds));
+    command.output.data(advice.command.empty()
+                            ? advice.forecast + "\n"
+                            : fmt::format("next:  {}\n       {}\n", advice.command, advice.forecast));
+  }
+  return static_cast<int>(worst == Verdict::kProblem ? ExitCode::kCheckFailed : ExitCode::kOk);
+}
+
+}  // namespace tandem

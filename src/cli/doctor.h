@@ -1,0 +1,113 @@
+// cli/doctor.h -- what `tandem doctor` finds: one verdict a line, with the remedy as a command to copy.
+//
+// Looking and judging are apart: what was seen is in plain structs, and the judges are functions of them alone.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "hardware/cuda_driver.h"
+#include "hardware/machine.h"
+#include "hardware/nvml.h"
+
+namespace tandem {
+
+enum class Verdict { kOk, kWarning, kProblem };
+std::string_view verdict_name(Verdict verdict);  // "ok", "warning", "problem"
+
+struct Finding {
+  std::string check;
+  Verdict verdict = Verdict::kOk;
+  std::string found;
+  std::string todo = {};  // a command to copy, where there is one
+};
+using Findings = std::vector<Finding>;
+
+// What NVML, CUDA's driver and the PCI bus say of the cards.
+struct CardsSeen {
+  NvmlStatus status;
+  std::optional<std::string> driver;
+  std::optional<int> driver_cuda;
+  std::vector<GpuFacts> facts;
+  std::vector<GpuReading> now;
+  std::vector<std::vector<GpuLink>> links;
+  std::optional<CudaDriver> cuda;  // asked only where NVML has seen a card
+  std::optional<std::string> visible_devices;
+  int nvidia_on_bus = 0, amd_on_bus = 0;  // cards that the PCI bus shows, with a driver or without
+  bool cuda_build = false;
+};
+CardsSeen look_at_cards(bool cuda_build);
+Findings judge_cards(const CardsSeen& cards);
+
+// What the worker's libraries are, by the loader's own answer: nothing of libtorch is started.
+struct LibrariesSeen {
+  bool worker_found = false;
+  std::vector<std::string> missing;
+  std::string torch_dir, torch_version, torch_cuda, nccl;  // "" where there is none
+  bool gloo_build = false;
+  std::string ffmpeg, stockfish;  // paths
+};
+LibrariesSeen look_at_libraries(const CliContext& context);
+Findings judge_libraries(const LibrariesSeen& libraries, const CardsSeen& cards);
+
+struct PlaceSeen {
+  MachineFacts machine;
+  std::filesystem::path runs_root;
+  std::optional<DiskFacts> disk;
+  std::optional<double> write_bytes_per_s;
+  std::string write_trouble, port_trouble, clock_trouble;
+};
+PlaceSeen look_at_place(const std::filesystem::path& runs_root);
+Findings judge_place(const PlaceSeen& place, const CardsSeen& cards);
+
+// Does each recipe fit into each card? From a table of what was measured, so an estimate.
+Findings judge_recipes(const CliContext& context, const CardsSeen& cards, const PlaceSeen& place);
+
+// A sum over processes through the plane that CPU workers use, held against one process, bit for bit.
+Finding try_sum(int processes);
+
+// nccl-tests' columns, for a sum over `processes` through that plane.
+struct BandwidthRow {
+  int64_t bytes = 0, count = 0;
+  double time_us = 0, algbw_gb_per_s = 0, busbw_gb_per_s = 0;
+  int64_t wrong = 0;
+};
+std::vector<BandwidthRow> measure_bandwidth(int processes);
+std::string bandwidth_text(const std::vector<BandwidthRow>& rows, int processes);
+
+// The real workers: `tiny` for a few steps on one slot, started at once, and then on two.
+class WorkerTrial {
+ public:
+  WorkerTrial(const CliContext& context, const std::filesystem::path& folder);
+  ~WorkerTrial();  // ends what still runs
+  Finding finish();
+  // Steps a second of `tiny` on two slots, once finished.
+  std::optional<double> steps_per_second() const { return rate_; }
+
+ private:
+  struct Child {
+    pid_t pid = -1;
+    std::filesystem::path out, err;
+    int code = -1;
+  };
+  Child start(const std::string& devices);
+  bool wait(Child& child, double deadline);
+  std::filesystem::path program_, folder_;
+  std::vector<Child> children_;
+  std::optional<double> rate_;
+  std::string trouble_;
+};
+
+// For bug reports: user, host, addresses and secrets are taken out of the text.
+struct Private {
+  std::string user, home, host;
+  std::vector<std::string> secrets;  // values of variables whose names look secret
+};
+Private private_things();
+std::string without_private_things(std::string text, const Private& hidden);
+std::string doctor_report(const CliContext& context, const Findings& findings, const CardsSeen& cards,
+                          const PlaceSeen& place, const LibrariesSeen& libraries, const std::string& more);
+
+}  // namespace tandem

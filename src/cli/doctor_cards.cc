@@ -1,0 +1,242 @@
+// cli/doctor_cards.cc -- driver, CUDA and cards, as doctor sees and judges them.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "cli/doctor.h"
+#include "config/cards.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kCudaNeeded = 13000;  // of the driver, for the libtorch that set-up installs
+constexpr double kGiB = 1ull << 30;
+
+int on_bus(const char* vendor) {
+  int count = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/bus/pci/devices", error)) {
+    std::string maker, kind;
+    std::ifstream(entry.path() / "vendor") >> maker;
+    std::ifstream(entry.path() / "class") >> kind;
+    if (maker == vendor && (kind.starts_with("0x03") || kind.starts_with("0x12"))) ++count;  // display, accelerator
+  }
+  return count;
+}
+
+std::string cuda_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+std::string gpu_name(const GpuFacts& facts) {
+  return fmt::format("GPU {} ({})", facts.index, facts.name.value_or("no name"));
+}
+
+Finding driver_finding(const CardsSeen& cards) {
+  using Kind = NvmlStatus::Kind;
+  switch (cards.status.kind) {
+    case Kind::kOk:
+      break;
+    case Kind::kNoLibrary:
+      if (cards.nvidia_on_bus > 0)
+        return {"driver", Verdict::kProblem,
+                fmt::format("{} NVIDIA card{} on the bus, but no driver ({})", cards.nvidia_on_bus,
+                            cards.nvidia_on_bus == 1 ? "" : "s", cards.status.words),
+                "sudo apt install nvidia-driver   (580 or newer; in a container: docker run --gpus all)"};
+      return {"driver", Verdict::kOk,
+              cards.amd_on_bus > 0 ? "no NVIDIA driver; AMD cards do not train yet: the CPU does"
+                                   : "no NVIDIA driver and no NVIDIA card: the CPU trains"};
+    case Kind::kNoDriver:
+      return {"driver", Verdict::kProblem,
+              fmt::format("the driver's library is there, but it answers: {}", cards.status.words),
+              cards.status.words.find("mismatch") != std::string::npos
+                  ? "sudo reboot   (the driver was updated under the running kernel module)"
+                  : "sudo modprobe nvidia && nvidia-smi"};
+    default:
+      return {"driver", Verdict::kProblem, "NVML answers: " + cards.status.words, "nvidia-smi"};
+  }
+  const std::string text = fmt::format("{}, up to CUDA {}", cards.driver.value_or("unknown version"),
+                                       cards.driver_cuda ? cuda_text(*cards.driver_cuda) : "(unknown)");
+  if (!cards.facts.empty() && cards.driver_cuda && *cards.driver_cuda < kCudaNeeded)
+    return {"driver", Verdict::kProblem, fmt::format("{}: older than CUDA {} needs", text, cuda_text(kCudaNeeded)),
+            "sudo apt install nvidia-driver-580 && sudo reboot"};
+  return {"driver", Verdict::kOk, text};
+}
+
+Finding cuda_finding(const CardsSeen& cards) {
+  if (cards.facts.empty()) return {"CUDA", Verdict::kOk, "not asked: there is no card"};
+  if (!cards.cuda_build)
+    return {"CUDA", Verdict::kProblem,
+            "this build of tandem has no CUDA (libtandem_cuda.so is not beside the program): cards can't train",
+            "make setup CUDA=pypi && make build CUDA=pypi"};
+  const CudaDriver& cuda = *cards.cuda;
+  if (!cuda.library_found)
+    return {"CUDA", Verdict::kProblem, "libcuda.so.1 can't be loaded: " + cuda.trouble,
+            "sudo apt install libcuda1   (in a container: docker run --gpus all)"};
+  if (cuda.init_code == CudaDriver::kNoDevice && cards.visible_devices)
+    return {"CUDA", Verdict::kProblem,
+            fmt::format("CUDA_VISIBLE_DEVICES=\"{}\" hides every card", *cards.visible_devices),
+            "unset CUDA_VISIBLE_DEVICES"};
+  if (!cuda.ok())
+    return {"CUDA", Verdict::kProblem, "cuInit fails: " + cuda.trouble,
+            cuda.init_code == 803 ? "sudo reboot   (driver and library are of two versions)"
+                                  : "sudo modprobe nvidia_uvm && nvidia-smi"};
+  return {"CUDA", Verdict::kOk,
+          fmt::format("cuInit succeeds, CUDA {} in the driver", cuda.version ? cuda_text(*cuda.version) : "?")};
+}
+
+Finding visible_finding(const CardsSeen& cards) {
+  const size_t present = cards.facts.size();
+  if (present == 0) return {"GPUs", Verdict::kOk, "none: CPU workers train"};
+  const size_t visible = cards.cuda ? cards.cuda->devices.size() : present;
+  if (visible >= present) return {"GPUs", Verdict::kOk, fmt::format("{} present, {} visible", present, visible)};
+  std::string todo = "dmesg | grep -i -e NVRM -e Xid", why;
+  if (cards.visible_devices) {
+    why = fmt::format(" (CUDA_VISIBLE_DEVICES=\"{}\" hides the others)", *cards.visible_devices);
+    todo = "unset CUDA_VISIBLE_DEVICES";
+  }
+  return {"GPUs", Verdict::kWarning, fmt::format("{} present, {} visible{}", present, visible, why), todo};
+}
+
+void judge_memory(const GpuFacts& facts, const GpuReading& now, Findings& all) {
+  if (!now.memory_free_bytes || !facts.memory_bytes) {
+    all.push_back({"memory", Verdict::kOk, gpu_name(facts) + ": the driver does not tell"});
+    return;
+  }
+  const double free = static_cast<double>(*now.memory_free_bytes) / kGiB,
+               total = static_cast<double>(*facts.memory_bytes) / kGiB;
+  std::string others;
+  for (const GpuProcess& process : now.processes.value_or(std::vector<GpuProcess>{})) {
+    others += fmt::format(
+        "{}{} (pid {}{})", others.empty() ? "" : ", ", process.name.value_or("a process"), process.pid,
+        process.memory_bytes ? fmt::format(", {:.1f} GiB", static_cast<double>(*process.memory_bytes) / kGiB) : "");
+  }
+  const bool tight = free < 1.0 || free < 0.25 * total;
+  const std::string text = fmt::format("{}: {:.1f} of {:.1f} GiB free", gpu_name(facts), free, total);
+  if (!others.empty())
+    all.push_back(
+        {"memory", Verdict::kWarning, fmt::format("{}; used by {}", text, others),
+         fmt::format("nvidia-smi -i {} --query-compute-apps=pid,name,used_memory --format=csv", facts.index)});
+  else
+    all.push_back({"memory", tight ? Verdict::kWarning : Verdict::kOk, text,
+                   tight ? fmt::format("nvidia-smi -i {}", facts.index) : ""});
+}
+
+void judge_health(const GpuFacts& facts, const GpuReading& now, Findings& all) {
+  const std::string name = gpu_name(facts);
+  if (facts.cc_major && *facts.cc_major * 10 + facts.cc_minor.value_or(0) < 75)
+    all.push_back(
+        {"card", Verdict::kProblem,
+         fmt::format("{}: compute capability {}.{}; CUDA 13 needs 7.5", name, *facts.cc_major, *facts.cc_minor),
+         "tandem train tiny --devices cpu"});
+  if (now.temperature_c &&
+      (*now.temperature_c >= 85 || (facts.slowdown_c && *now.temperature_c >= *facts.slowdown_c - 5)))
+    all.push_back(
+        {"heat", Verdict::kWarning,
+         fmt::format("{}: {} C now{}", name, *now.temperature_c,
+                     facts.slowdown_c ? fmt::format(", slows down at {} C", *facts.slowdown_c) : ""),
+         fmt::format("nvidia-smi -i {} -q -d TEMPERATURE   (then: dust, case fans, `tandem guard`)", facts.index)});
+  for (const Throttle reason : now.throttle.value_or(std::vector<Throttle>{})) {
+    if (throttle_is_thermal(reason) || reason == Throttle::kPowerBrake)
+      all.push_back({"throttling", Verdict::kWarning,
+                     fmt::format("{}: its clock is held down by {}", name, throttle_in_words(reason)),
+                     fmt::format("nvidia-smi -i {} -q -d PERFORMANCE,POWER,TEMPERATURE", facts.index)});
+  }
+  if (facts.power_limit_w && facts.power_default_w && *facts.power_limit_w < 0.9 * *facts.power_default_w)
+    all.push_back({"power", Verdict::kWarning,
+                   fmt::format("{}: limited to {:.0f} W, its default is {:.0f} W", name, *facts.power_limit_w,
+                               *facts.power_default_w),
+                   fmt::format("sudo nvidia-smi -i {} -pl {:.0f}", facts.index, *facts.power_default_w)});
+  if (now.ecc_uncorrected.value_or(0) > 0)
+    all.push_back(
+        {"ECC", Verdict::kProblem,
+         fmt::format("{}: {} uncorrected memory errors since the driver was loaded", name, *now.ecc_uncorrected),
+         fmt::format("sudo nvidia-smi -r -i {}   (if they come back, replace the card)", facts.index)});
+  else if (now.ecc_corrected.value_or(0) > 100)
+    all.push_back({"ECC", Verdict::kWarning, fmt::format("{}: {} corrected memory errors", name, *now.ecc_corrected),
+                   fmt::format("nvidia-smi -i {} -q -d ECC", facts.index)});
+  if (facts.pcie_width && facts.pcie_width_max && *facts.pcie_width < *facts.pcie_width_max)
+    all.push_back({"PCIe", Verdict::kWarning,
+                   fmt::format("{}: {} lanes of {}", name, *facts.pcie_width, *facts.pcie_width_max),
+                   "reseat the card or its riser, or give it another slot; then: nvidia-smi -q -d PCIE"});
+  if (facts.persistence_mode && !*facts.persistence_mode)
+    all.push_back({"persistence", Verdict::kWarning,
+                   name + ": persistence mode is off, so each start waits for the driver",
+                   fmt::format("sudo nvidia-smi -i {} -pm 1", facts.index)});
+  if (facts.mig_on.value_or(false)) {
+    if (facts.mig.empty())
+      all.push_back({"MIG", Verdict::kProblem, name + ": MIG is on, but it has no parts, so nothing can run on it",
+                     fmt::format("sudo nvidia-smi -i {} -mig 0", facts.index)});
+    else
+      all.push_back({"MIG", Verdict::kOk, fmt::format("{}: {} parts", name, facts.mig.size()),
+                     "CUDA_VISIBLE_DEVICES=" + facts.mig.front().uuid + " tandem train tiny"});
+  }
+}
+
+Finding peer_finding(const CardsSeen& cards) {
+  int can = 0, cannot = 0, unknown = 0;
+  std::string nvlinks;
+  for (size_t a = 0; a < cards.links.size(); ++a) {
+    for (size_t b = 0; b < cards.links.size(); ++b) {
+      if (a == b || !cards.facts[a].trouble.empty() || !cards.facts[b].trouble.empty()) continue;
+      const GpuLink& link = cards.links[a][b];
+      (link.peer_read ? (*link.peer_read ? can : cannot) : unknown)++;
+      if (link.topology && link.topology->starts_with("NV")) nvlinks = *link.topology;
+    }
+  }
+  if (can + cannot + unknown == 0) return {"peer access", Verdict::kOk, "one card: there is no pair"};
+  if (cannot == 0 && unknown == 0)
+    return {"peer access", Verdict::kOk, "between all cards" + (nvlinks.empty() ? std::string() : ", over " + nvlinks)};
+  if (can + cannot == 0) return {"peer access", Verdict::kOk, "the driver does not tell"};
+  return {"peer access", Verdict::kOk,
+          fmt::format("{} of {} pairs; the others meet through host memory: slower, same bits", can / 2,
+                      (can + cannot + unknown) / 2)};
+}
+
+}  // namespace
+
+std::string_view verdict_name(Verdict verdict) {
+  return verdict == Verdict::kOk ? "ok" : verdict == Verdict::kWarning ? "warning" : "problem";
+}
+
+CardsSeen look_at_cards(bool cuda_build) {
+  CardsSeen cards;
+  cards.cuda_build = cuda_build;
+  if (const char* list = std::getenv("CUDA_VISIBLE_DEVICES")) cards.visible_devices = list;
+  cards.nvidia_on_bus = on_bus("0x10de");
+  cards.amd_on_bus = on_bus("0x1002");
+  const auto nvml = Nvml::open();
+  cards.status = nvml->status();
+  cards.driver = nvml->driver_version();
+  cards.driver_cuda = nvml->cuda_version();
+  cards.facts = nvml->facts();
+  for (const GpuFacts& facts : cards.facts) {
+    cards.now.push_back(nvml->reading(facts.index));
+    auto& row = cards.links.emplace_back();
+    for (const GpuFacts& other : cards.facts) row.push_back(nvml->link(facts.index, other.index));
+  }
+  if (!cards.facts.empty()) cards.cuda = ask_cuda_driver();
+  return cards;
+}
+
+Findings judge_cards(const CardsSeen& cards) {
+  Findings all;
+  all.push_back(driver_finding(cards));
+  all.push_back(cuda_finding(cards));
+  all.push_back(visible_finding(cards));
+  for (size_t i = 0; i < cards.facts.size(); ++i) {
+    const GpuFacts& facts = cards.facts[i];
+    const std::string trouble = facts.trouble.empty() ? cards.now[i].trouble : facts.trouble;
+    if (!trouble.empty()) {
+      all.push_back(
+          {"card", Verdict::kProblem, fmt::format("GPU {}: {}", facts.index, trouble),
+           "sudo dmesg | grep -i xid   (then restart the machine; if it repeats: power cables, PSU, riser, heat)"});
+      continue;
+    }
+    judge_memory(facts, cards.now[i], all);
+    judge_health(facts, cards.now[i], all);
+  }
+  if (!cards.facts.empty()) all.push_back(peer_finding(cards));
+  return all;
+}
+
+}  // namespace tandem

@@ -1,0 +1,316 @@
+// cli/doctor_trial.cc -- what doctor tries for real: a sum over processes, its bandwidth, and the workers themselves.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "cli/doctor.h"
+#include "reduce/shm_combine.h"
+
+extern char** environ;
+
+namespace tandem {
+namespace fs = std::filesystem;
+namespace {
+
+struct NeverAbandoned : Watch {
+  bool abandoned(uint64_t, int64_t) const override { return false; }
+};
+
+// A number that depends on shard and place, and whose sums round.
+float value_of(int shard, int64_t i) { return 1.0f / static_cast<float>(3 + shard + i % 1009); }
+
+std::vector<float> vector_of(int shard, int64_t length) {
+  std::vector<float> values(static_cast<size_t>(length));
+  for (int64_t i = 0; i < length; ++i) values[static_cast<size_t>(i)] = value_of(shard, i);
+  return values;
+}
+
+std::vector<ShardRange> one_each(int processes) {
+  std::vector<ShardRange> ranges;
+  for (int i = 0; i < processes; ++i) ranges.push_back({i, i + 1});
+  return ranges;
+}
+
+std::vector<float> sum_in_one_process(int processes, int64_t length) {
+  LocalCombine combine(processes, {{0, processes}});
+  combine.begin({.floats = length});
+  for (int shard = 0; shard < processes; ++shard) combine.add(shard, {.floats = vector_of(shard, length)});
+  const auto total = combine.finish().floats;
+  return {total.begin(), total.end()};
+}
+
+// What each process tells, in memory that all share.
+struct Told {
+  int64_t wrong[16];
+  double seconds[16];
+};
+
+// `act(member, combine)` in a process for each member; false if one of them ended badly or took more than 20 s.
+template <class Act>
+bool in_processes(int processes, int64_t floats, Act act) {
+  ShmShape shape;
+  shape.shards = processes;
+  shape.ranges = one_each(processes);
+  shape.max_floats = floats;
+  const SharedMemory segment = SharedMemory::create("doctor", shm_combine_bytes(shape));
+  std::vector<pid_t> children;
+  for (int me = 0; me < processes; ++me) {
+    const pid_t parent = getpid(), child = fork();
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);
+      alarm(20);  // a sum that never ends must not hold the doctor up
+      try {
+        const NeverAbandoned watch;
+        ShmCombine combine(shape, me, SharedMemory::adopt(dup(segment.fd()), segment.bytes().size()), 1, 0, watch);
+        act(me, combine);
+      } catch (const std::exception&) {
+        _exit(1);
+      }
+      _exit(0);
+    }
+    if (child > 0) children.push_back(child);
+  }
+  bool fine = static_cast<int>(children.size()) == processes;
+  if (!fine) {
+    for (const pid_t child : children) kill(child, SIGKILL);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    fine = waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0 && fine;
+  }
+  return fine;
+}
+
+}  // namespace
+
+Finding try_sum(int processes) {
+  constexpr int64_t kLength = 100'003;
+  const double start = monotonic_seconds();
+  const std::vector<float> want = sum_in_one_process(processes, kLength);
+  const SharedMemory shared = SharedMemory::create("doctor-told", sizeof(Told));
+  auto* told = reinterpret_cast<Told*>(shared.bytes().data());
+  const bool fine = in_processes(processes, kLength, [&](int me, Combine& combine) {
+    const std::vector<float> mine = vector_of(me, kLength);
+    combine.begin({.floats = kLength});
+    combine.add(me, {.floats = mine});
+    const auto total = combine.finish().floats;
+    int64_t wrong = 0;
+    for (size_t i = 0; i < want.size(); ++i) wrong += std::memcmp(&total[i], &want[i], sizeof(float)) != 0;
+    told->wrong[me] = wrong;
+  });
+  int64_t wrong = 0;
+  for (int me = 0; me < processes; ++me) wrong += told->wrong[me];
+  const double ms = 1000 * (monotonic_seconds() - start);
+  if (!fine)
+    return {"sum", Verdict::kProblem,
+            fmt::format("{} processes could not add up a vector over shared memory", processes),
+            "tandem doctor --report report.md   (and send it: this should not happen)"};
+  if (wrong > 0)
+    return {"sum", Verdict::kProblem,
+            fmt::format("{} of {} numbers differ between {} processes and one", wrong, kLength, processes),
+            "test this machine's memory: sudo memtester 1G 1"};
+  return {"sum", Verdict::kOk,
+          fmt::format("{} processes add {} numbers to the bits of one, in {:.0f} ms", processes, kLength, ms)};
+}
+
+std::vector<BandwidthRow> measure_bandwidth(int processes) {
+  const SharedMemory shared = SharedMemory::create("doctor-told", sizeof(Told));
+  auto* told = reinterpret_cast<Told*>(shared.bytes().data());
+  std::vector<BandwidthRow> rows;
+  for (int64_t bytes = 1024; bytes <= 64 << 20; bytes *= 4) {
+    const int64_t count = bytes / 4;
+    const int rounds = static_cast<int>(std::clamp<int64_t>((16 << 20) / bytes, 3, 200));
+    const std::vector<float> want = sum_in_one_process(processes, count);
+    std::memset(told, 0, sizeof *told);
+    const bool fine = in_processes(processes, count, [&](int me, Combine& combine) {
+      const std::vector<float> mine = vector_of(me, count);
+      int64_t wrong = 0;
+      double start = 0;
+      for (int round = -2; round < rounds; ++round) {  // two to warm up
+        if (round == 0) start = monotonic_seconds();
+        combine.begin({.floats = count});
+        combine.add(me, {.floats = mine, .stays = true});
+        const auto total = combine.finish().floats;
+        if (round == -2) {
+          for (size_t i = 0; i < want.size(); ++i) wrong += std::memcmp(&total[i], &want[i], sizeof(float)) != 0;
+        }
+      }
+      told->seconds[me] = (monotonic_seconds() - start) / rounds;
+      told->wrong[me] = wrong;
+    });
+    if (!fine) break;
+    BandwidthRow row{.bytes = bytes, .count = count};
+    double seconds = 0;
+    for (int me = 0; me < processes; ++me) seconds = std::max(seconds, told->seconds[me]), row.wrong += told->wrong[me];
+    row.time_us = seconds * 1e6;
+    row.algbw_gb_per_s = static_cast<double>(bytes) / seconds / 1e9;
+    row.busbw_gb_per_s = row.algbw_gb_per_s * 2 * (processes - 1) / processes;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+std::string bandwidth_text(const std::vector<BandwidthRow>& rows, int processes) {
+  std::string text =
+      fmt::format("# all-reduce over host memory, {} processes (columns as in nccl-tests, out of place)\n", processes);
+  text += fmt::format("# {:>10} {:>12} {:>8} {:>6} {:>10} {:>8} {:>8} {:>7}\n", "size", "count", "type", "redop",
+                      "time", "algbw", "busbw", "#wrong");
+  text += fmt::format("# {:>10} {:>12} {:>8} {:>6} {:>10} {:>8} {:>8} {:>7}\n", "(B)", "(elements)", "", "", "(us)",
+                      "(GB/s)", "(GB/s)", "");
+  double sum = 0;
+  for (const BandwidthRow& row : rows) {
+    text += fmt::format("  {:>10} {:>12} {:>8} {:>6} {:>10.1f} {:>8.2f} {:>8.2f} {:>7}\n", row.bytes, row.count,
+                        "float", "sum", row.time_us, row.algbw_gb_per_s, row.busbw_gb_per_s, row.wrong);
+    sum += row.busbw_gb_per_s;
+  }
+  if (!rows.empty()) text += fmt::format("# Avg bus bandwidth    : {:.2f}\n", sum / static_cast<double>(rows.size()));
+  return text;
+}
+
+// ---- the workers ----
+
+namespace {
+
+constexpr int kTrialSteps = 12;
+constexpr double kTrialSeconds = 60;
+
+void leave_out_variables() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string text = *entry, name = text.substr(0, text.find('='));
+    for (const char* front : {"TANDEM_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_"}) {
+      if (name.starts_with(front)) names.push_back(name);
+    }
+  }
+  for (const char* name :
+       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"})
+    names.push_back(name);
+  for (const std::string& name : names) unsetenv(name.c_str());
+}
+
+std::string all_of(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string last_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line, last;
+  while (std::getline(file, line)) {
+    if (line.starts_with("error:")) return line.substr(7);
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+}  // namespace
+
+WorkerTrial::WorkerTrial(const CliContext& context, const fs::path& folder) : folder_(folder) {
+  if (access(context.worker.c_str(), X_OK) != 0) {
+    trouble_ = "there is no worker to try";
+    return;
+  }
+  std::error_code error;
+  program_ = fs::read_symlink("/proc/self/exe", error);
+  children_.push_back(start("cpu:1"));
+}
+
+WorkerTrial::Child WorkerTrial::start(const std::string& devices) {
+  Child child;
+  const std::string name = "on-" + devices.substr(4);
+  child.out = folder_ / (name + ".json");
+  child.err = folder_ / (name + ".log");
+  const std::string run_dir = (folder_ / name).string(), steps = std::to_string(kTrialSteps);
+  const std::vector<std::string> words = {
+      program_.string(), "train",  "tiny",      "--steps", steps,         "--seed",         "7",
+      "--devices",       devices,  "--run-dir", run_dir,   "--runs-root", folder_.string(), "--checkpoint-every",
+      "never",           "--json", "--quiet"};
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  const std::string out = child.out.string(), err = child.err.string();
+  const pid_t parent = getpid();
+  child.pid = fork();
+  if (child.pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    // Neither settings of the user's own nor another launcher's ranks may change what is tried.
+    leave_out_variables();
+    const int null = open("/dev/null", O_RDONLY), to = open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
+              talk = open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (chdir(folder_.c_str()) != 0 || null < 0 || to < 0 || talk < 0) _exit(1);
+    dup2(null, 0), dup2(to, 1), dup2(talk, 2);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  return child;
+}
+
+bool WorkerTrial::wait(Child& child, double deadline) {
+  while (child.pid > 0) {
+    int status = 0;
+    if (waitpid(child.pid, &status, WNOHANG) == child.pid) {
+      child.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      child.pid = -1;
+      break;
+    }
+    if (monotonic_seconds() > deadline) return false;
+    const timespec little{0, 5'000'000};
+    nanosleep(&little, nullptr);
+  }
+  return child.code == 0;
+}
+
+WorkerTrial::~WorkerTrial() {
+  for (Child& child : children_) {
+    if (child.pid <= 0) continue;
+    kill(child.pid, SIGKILL);  // its workers end with it
+    waitpid(child.pid, nullptr, 0);
+  }
+}
+
+Finding WorkerTrial::finish() {
+  if (!trouble_.empty()) return {"workers", Verdict::kProblem, trouble_, "make build"};
+  const double deadline = monotonic_seconds() + kTrialSeconds;
+  std::vector<std::string> digests;
+  for (const char* devices : {"cpu:1", "cpu:2"}) {  // one after the other: steps are timed too
+    if (devices != std::string("cpu:1")) children_.push_back(start(devices));
+    Child& child = children_.back();
+    if (!wait(child, deadline)) {
+      const std::string words = last_line(child.err);
+      return {"workers", Verdict::kProblem,
+              child.pid > 0 ? fmt::format("`tiny` for {} steps is not over after {:.0f} s", kTrialSteps, kTrialSeconds)
+                            : fmt::format("`tiny` ends with code {}: {}", child.code, words),
+              "tandem train tiny --steps 12 --devices cpu:2 -v"};
+    }
+    const auto told = nlohmann::json::parse(all_of(child.out), nullptr, false);
+    digests.push_back(told.is_object() ? told.value("digest", "") : "");
+  }
+  if (digests.at(0).empty() || digests[0] != digests.at(1))
+    return {"workers", Verdict::kProblem,
+            fmt::format("two workers give other weights than one ({:.8} against {:.8})", digests[0], digests[1]),
+            "tandem doctor --report report.md   (and send it: this must not happen)"};
+  std::vector<double> seconds;
+  std::ifstream metrics(folder_ / "on-2" / "metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);) {
+    const auto step = nlohmann::json::parse(line, nullptr, false);
+    if (step.is_object() && step.value("step", 0) > 2 && step.contains("seconds")) seconds.push_back(step["seconds"]);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  if (!seconds.empty() && seconds[seconds.size() / 2] > 0) rate_ = 1 / seconds[seconds.size() / 2];
+  return {
+      "workers", Verdict::kOk,
+      fmt::format("{} steps of `tiny` on one slot and on two end in the same bits ({:.8})", kTrialSteps, digests[0])};
+}
+
+}  // namespace tandem

@@ -1,0 +1,87 @@
+#include "recipes/web_test_jobs.h"
+
+#include <gtest/gtest.h>
+
+#include "base/errors.h"
+
+namespace tandem {
+namespace {
+
+DeviceSpec card(int index, const std::string& model = "H200") {
+  return {.kind = DeviceSpec::Kind::kCuda, .index = index, .card = {"uuid", model}};
+}
+
+std::vector<std::string> names(const std::vector<AgentJob>& jobs) {
+  std::vector<std::string> names;
+  for (const AgentJob& job : jobs) names.push_back(job.name());
+  return names;
+}
+
+TEST(Together, OneCardTrainsAllAgentsInOneRunByItself) {
+  const WebTestSettings settings;
+  EXPECT_EQ(runs_together(settings, {card(0)}), 1);
+  EXPECT_EQ(names(side_by_side(jobs_of_agents(settings, 1), 1)), std::vector<std::string>{"requirements+5"});
+}
+
+TEST(Together, EqualCardsThatAreFewerThanAgentsTakeARunEach) {
+  const WebTestSettings settings;
+  EXPECT_EQ(runs_together(settings, {card(0), card(1)}), 2);
+  EXPECT_EQ(names(side_by_side(jobs_of_agents(settings, 2), 2)),
+            (std::vector<std::string>{"requirements+2", "generation+2"}));
+  EXPECT_EQ(runs_together(settings, {card(0), card(0)}), 1) << "two workers of one card";
+  std::vector<DeviceSpec> many;
+  for (int i = 0; i < 6; ++i) many.push_back(card(i));
+  EXPECT_EQ(runs_together(settings, many), 0) << "one card for each";
+}
+
+TEST(Together, IsLeftWhereItBringsNothingOrCantBe) {
+  const auto runs = [](auto change, const std::vector<DeviceSpec>& devices) {
+    WebTestSettings settings;
+    change(settings);
+    return runs_together(settings, devices);
+  };
+  const auto as_it_is = [](WebTestSettings&) {};
+  EXPECT_EQ(runs(as_it_is, {{.index = 0}, {.index = 1}}), 0) << "cores";
+  EXPECT_EQ(runs(as_it_is, {card(0), card(1, "3060")}), 0) << "cards of unequal speed";
+  EXPECT_EQ(runs([](WebTestSettings& s) { s.together = "off"; }, {card(0)}), 0);
+  EXPECT_EQ(runs([](WebTestSettings& s) { s.strategy = "ddp"; }, {card(0)}), 0);
+  EXPECT_EQ(runs([](WebTestSettings& s) { s.precision = "bf16"; }, {card(0)}), 0)
+      << "library kernels, one after another";
+  EXPECT_EQ(runs([](WebTestSettings& s) { s.net.attention = true; }, {card(0)}), 0);
+  EXPECT_EQ(runs([](WebTestSettings& s) { s.experience.files = "a.jsonl"; }, {card(0)}), 0) << "it is one agent's";
+  EXPECT_EQ(runs([](WebTestSettings& s) { s.agents = "analysis"; }, {card(0)}), 0);
+}
+
+TEST(Together, AskedForItIsDoneAnywhereOrRefused) {
+  WebTestSettings settings;
+  settings.together = "on";
+  EXPECT_EQ(runs_together(settings, {{.index = 0}, {.index = 1}}), 1);
+  settings.precision = "fp16";
+  EXPECT_THROW(runs_together(settings, {card(0)}), ConfigError);
+  settings.precision = "fp32";
+  settings.from = "weights.safetensors";
+  EXPECT_THROW(runs_together(settings, {card(0)}), ConfigError);
+}
+
+TEST(Together, AnEnsemblesMembersOfOneKindAreSideBySide) {
+  WebTestSettings settings;
+  settings.strategy = "ensemble";
+  std::vector<AgentJob> bold;
+  for (const AgentJob& job : jobs_of_agents(settings, 1))
+    if (job.kind == "aggressive") bold.push_back(job);
+  const AgentJob all = side_by_side(bold, 1).front();
+  EXPECT_EQ(all.name(), "requirements+5-aggressive");
+  EXPECT_EQ(all.member_name("analysis"), "analysis-aggressive");
+  EXPECT_EQ(all.own, bold.front().own);
+}
+
+TEST(Together, OnACardAnAgentMoreCostsAFifth) {
+  WebAgentSettings one, six;
+  one.agent = "execution";
+  six.agent = "all";
+  EXPECT_NEAR(flops_of_step(six, true) / flops_of_step(one, true), 2, 0.1);
+  EXPECT_NEAR(flops_of_step(six, false) / flops_of_step(one, false), 6, 0.3);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,201 @@
+"""`tandem gpus` and `tandem doctor` on fake machines, on this one, and on broken ones.
+
+    python3 machine_test.py <folder with tandem> <folder with the fake libraries> [unittest arguments]
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+FAKES = pathlib.Path(sys.argv.pop(1)).resolve()
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="tandem-machine-test-"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def play(self, script, library="libfake_nvml.so"):
+        path = self.dir / "machine.json"
+        path.write_text(json.dumps(script))
+        for suffix in (".state", ".clock", ".load"):
+            pathlib.Path(f"{path}{suffix}").unlink(missing_ok=True)
+        if "t" in script:
+            pathlib.Path(f"{path}.clock").write_text(str(script["t"]))
+        return {"TANDEM_NVML": str(FAKES / library), "TANDEM_LIBCUDA": str(FAKES / "libfake_cuda.so"), "FAKE_NVML_SCRIPT": str(path)}
+
+    def tandem(self, *args, code=0, env=None, program=None):
+        base = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
+        done = subprocess.run([program or BIN / "tandem", *map(str, args)], cwd=self.dir, capture_output=True, text=True,
+                              env={**base, "NO_COLOR": "1", "TANDEM_NVML": "/nonexistent/libnvidia-ml.so.1", **(env or {})},
+                              stdin=subprocess.DEVNULL)
+        if code is not None:
+            self.assertEqual(done.returncode, code, f"{args}\n{done.stdout}\n{done.stderr}")
+        return done
+
+
+class Gpus(Case):
+    def test_the_first_guides_table_and_its_comparison(self):
+        env = self.play({"preset": "3060ti+2x3070"})
+        out = self.tandem("gpus", "--compare", "4090", env=env).stdout
+        for words in ("RTX 3060 Ti", "4,864", "448 GB/s", "200 W", "24.0 GiB", "16,640", "1,344 GB/s", "640 W",
+                      "16,384", "1,008 GB/s", "450 W", "+2 %", "+33 %", "+42 %"):
+            self.assertIn(words, out)
+
+    def test_json_leaves_out_what_the_driver_does_not_tell(self):
+        env = self.play({"preset": "4xh100", "refuse": {"nvmlDeviceGetTemperature": 3, "nvmlDeviceGetTemperatureV": 3, "nvmlDeviceGetNumGpuCores": {"1": 3}}})
+        told = json.loads(self.tandem("gpus", "--json", env=env).stdout)
+        self.assertEqual(len(told["gpus"]), 4)
+        self.assertNotIn("temperature_c", told["gpus"][0])
+        self.assertNotIn("fan_percent", told["gpus"][0])
+        self.assertEqual(told["gpus"][0]["cuda_cores"], 16896)
+        self.assertNotIn("cuda_cores", told["total"])  # one is not known, so the sum is not
+        self.assertIn("at least", self.tandem("gpus", env=env).stdout)
+
+    def test_hidden_lost_and_split_cards_are_named(self):
+        env = self.play({"preset": "4xh100", "events": [{"at": 0, "gpu": 1, "lost": True}], "gpus": [{}, {}, {"mig": [{}, {}]}]})
+        out = self.tandem("gpus", env={**env, "CUDA_VISIBLE_DEVICES": "0"}).stdout
+        self.assertIn("GPU is lost", out)
+        self.assertIn("hidden by CUDA_VISIBLE_DEVICES", out)
+        self.assertIn("MIG, 2 parts", out)
+
+    def test_without_a_gpu_says_so_and_shows_cpu_slots(self):
+        done = self.tandem("gpus", "--compare", "8xH100")
+        self.assertIn("no NVIDIA GPU here", done.stderr)
+        self.assertIn("slots", done.stdout)
+        told = json.loads(self.tandem("gpus", "--json").stdout)
+        self.assertEqual(told["gpus"], [])
+        self.assertGreater(told["cpu"]["slots"], 0)
+        self.assertIn("/nonexistent", told["why_none"])
+
+    def test_a_card_that_is_not_in_the_book(self):
+        done = self.tandem("gpus", "--compare", "4091", code=2)
+        for words in ("error: ", "why ", "did you mean"):
+            self.assertIn(words, done.stderr)
+
+
+def line_of(out, check):
+    return [c for c in out["checks"] if c["check"] == check]
+
+
+class Doctor(Case):
+    def without_worker(self):
+        """A tandem that has no worker beside it looks at everything and tries no training: quick, and always code 3."""
+        alone = self.dir / "bin" / "tandem"
+        if not alone.exists():
+            alone.parent.mkdir()
+            shutil.copy(BIN / "tandem", alone)
+        return alone
+
+    def doctor(self, env=None, *args):
+        return json.loads(self.tandem("doctor", "--json", *args, env=env, code=3, program=self.without_worker()).stdout)
+
+    def whole_doctor(self, code, env=None):
+        return json.loads(self.tandem("doctor", "--json", env=env, code=code).stdout)
+
+    def assert_found(self, out, check, verdict, *words):
+        lines = line_of(out, check)
+        for line in lines:
+            if line["verdict"] == verdict and all(word in line["found"] + line.get("do", "") for word in words):
+                if verdict != "ok":
+                    self.assertIn("do", line)
+                return
+        self.fail(f"no {verdict} of '{check}' with {words} in {lines}")
+
+    def test_a_machine_without_gpus_is_fine_and_forecasts_its_next_command(self):
+        out = self.whole_doctor(0)
+        self.assert_found(out, "driver", "ok", "the CPU trains")
+        self.assert_found(out, "sum", "ok", "bits of one")
+        self.assert_found(out, "workers", "ok", "same bits")
+        self.assert_found(out, "libtorch", "ok")
+        for check in ("shared memory", "limits", "ports", "clock", "disk", "Gloo", "FFmpeg", "Stockfish", "recipe", "memory", "CPU"):
+            self.assertTrue(line_of(out, check), check)
+        self.assertIn("train tiny", out["recommended"]["command"])
+        self.assertGreater(out["recommended"]["seconds"], 0)
+
+    def test_every_fault_of_a_card_is_named_with_its_remedy(self):
+        script = {"preset": "8xh100", "t": 10, "clock": {"stepped": True}, "gpus": [
+            {"pcie_width": 4}, {"ecc_uncorrected": 3}, {"persistence": False},
+            {"used_gb": 79.5, "processes": [{"pid": 4242, "memory_mb": 81000, "name": "python3"}]},
+            {"mig_on": True}, {"temperature": [[0, 88]], "load": 1}, {}, {}],
+            "events": [{"at": 5, "gpu": 6, "lost": True}, {"at": 5, "gpu": 7, "throttle": 128}]}
+        out = self.whole_doctor(3, self.play(script))
+        self.assertEqual(out["verdict"], "problem")
+        self.assert_found(out, "PCIe", "warning", "GPU 0", "4 lanes of 16")
+        self.assert_found(out, "ECC", "problem", "GPU 1", "3 uncorrected", "nvidia-smi -r -i 1")
+        self.assert_found(out, "persistence", "warning", "GPU 2", "-i 2 -pm 1")
+        self.assert_found(out, "memory", "warning", "GPU 3", "python3 (pid 4242")
+        self.assert_found(out, "recipe", "warning", "not GPU 3")
+        self.assert_found(out, "MIG", "problem", "GPU 4", "-mig 0")
+        self.assert_found(out, "heat", "warning", "GPU 5", "88 C")
+        self.assert_found(out, "throttling", "warning", "GPU 5", "heat")
+        self.assert_found(out, "card", "problem", "GPU 6: GPU is lost")
+        self.assert_found(out, "throttling", "warning", "GPU 7", "brake")
+        self.assert_found(out, "peer access", "ok", "NV18")
+        self.assert_found(out, "GPUs", "warning", "8 present")
+
+    def test_an_old_driver_is_a_problem(self):
+        out = self.doctor(self.play({"preset": "4x2080ti", "driver": "470.82", "cuda": 11040}, "libfake_nvml_old.so"))
+        self.assert_found(out, "driver", "problem", "older than CUDA 13.0 needs", "nvidia-driver-580")
+
+    def test_a_driver_that_does_not_answer(self):
+        self.assert_found(self.doctor(self.play({"preset": "1xh200", "init": 9})), "driver", "problem", "Driver Not Loaded", "modprobe nvidia")
+        self.assert_found(self.doctor(self.play({"preset": "1xh200", "init": 18})), "driver", "problem", "mismatch", "reboot")
+
+    def test_hidden_cards(self):
+        env = self.play({"preset": "3060ti+2x3070"})
+        out = self.doctor({**env, "CUDA_VISIBLE_DEVICES": "0"})
+        self.assert_found(out, "GPUs", "warning", "3 present, 1 visible", "unset CUDA_VISIBLE_DEVICES")
+
+    def test_a_lowered_power_limit(self):
+        env = self.play({"preset": "3060ti+2x3070"})
+        state = {"began": 0, "gpus": [{"t": 0, "celsius": 30, "joules": 0, "power_limit_w": w, "fan_percent": -1, "load": -1} for w in (200, 110, 220)]}
+        pathlib.Path(env["FAKE_NVML_SCRIPT"] + ".state").write_text(json.dumps(state))
+        self.assert_found(self.doctor(env), "power", "warning", "GPU 1", "110 W", "nvidia-smi -i 1 -pl 220")
+
+    def test_a_folder_that_cannot_be_written(self):
+        out = self.doctor(None, "--runs-root", "/proc/tandem-runs")
+        self.assert_found(out, "disk", "problem", "/proc/tandem-runs")
+
+    def test_without_its_worker(self):
+        self.assert_found(self.doctor(), "libtorch", "problem", "tandem-worker", "make build")
+
+    def test_bandwidth_has_the_columns_of_nccl_tests(self):
+        out = self.tandem("doctor", "--bandwidth", code=3, program=self.without_worker()).stdout
+        self.assertRegex(out, r"size +count +type +redop +time +algbw +busbw +#wrong")
+        rows = re.findall(r"^ +(\d+) +(\d+) +float +sum +([\d.]+) +([\d.]+) +([\d.]+) +(\d+)$", out, re.M)
+        self.assertGreaterEqual(len(rows), 8)
+        for size, count, time_us, algbw, _, wrong in rows:
+            self.assertEqual(int(size), 4 * int(count))
+            self.assertEqual(wrong, "0")
+            self.assertAlmostEqual(float(algbw), int(size) / float(time_us) / 1e3, delta=0.02 + 0.05 * float(algbw))
+        self.assertIn("Avg bus bandwidth", out)
+
+    def test_the_report_has_no_secrets(self):
+        planted = {"WANDB_API_KEY": "wk-111122223333", "MY_TOKEN": "tok-999", "DB_PASSWORD": "hunter2!", "AWS_SECRET_ACCESS_KEY": "aws+sec/ret",
+                   "SSH_PASSPHRASE": "open sesame", "TANDEM_NOTE": "see hunter2! and https://ann:pw123@example.org/x and 10.1.2.3 and fe80::1:2",
+                   "HOME": "/home/annabelle", "USER": "annabelle", "CUDA_CACHE_PATH": "/home/annabelle/.nv", "TORCH_HOME": "/home/bob/torch",
+                   "NCCL_SOCKET_IFNAME": "eth0", "GLOO_NOTE": "aa:bb:cc:dd:ee:ff", "MASTER_ADDR": "192.168.7.9"}
+        env = self.play({"preset": "4xh100"})
+        self.tandem("doctor", "--report", self.dir / "report.md", env={**env, **planted}, code=3, program=self.without_worker())
+        text = (self.dir / "report.md").read_text()
+        for secret in ("wk-111122223333", "tok-999", "hunter2!", "aws+sec/ret", "open sesame", "pw123", "annabelle", "/home/bob", "10.1.2.3",
+                       "192.168.7.9", "fe80::1:2", "aa:bb:cc:dd:ee:ff"):
+            self.assertNotIn(secret, text)
+        self.assertNotRegex(text, rf"\b{re.escape(os.uname().nodename)}\b")
+        for kept in ("NCCL_SOCKET_IFNAME=eth0", "NV18", "580.65.06", "NVIDIA H100 80GB HBM3", "## Verdicts"):
+            self.assertIn(kept, text)
+
+    def test_a_report_that_is_a_folder_is_refused(self):
+        done = self.tandem("doctor", "--report", self.dir, code=2)
+        self.assertIn("that is a folder", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
