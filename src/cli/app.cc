@@ -43,6 +43,7 @@ class AppBuilder {
     add_weights(root.get());
     add_report(root.get());
     add_agents(root.get());
+    add_plan(root.get());
     add_bench(root.get());
     add_machine(root.get());
     add_config(root.get());
@@ -107,6 +108,10 @@ class AppBuilder {
         ->type_name("n")
         ->excludes(devices)
         ->excludes(gpus);
+    set_option(app);
+  }
+
+  void set_option(CLI::App* app) {
     app->add_option_function<std::vector<std::string>>(
            "--set", [&a = arguments_](const std::vector<std::string>& pairs) { add_pairs(a, pairs); },
            "one line of the recipe, repeatable: --set clip_norm=1")
@@ -297,17 +302,58 @@ class AppBuilder {
     act->add_option("--devices,--device", arguments_.act_devices, "cpu or one card [cpu]")->type_name("device");
   }
 
+  void add_plan(CLI::App* root) {
+    auto* app =
+        command(root, "plan", "forecasts speed, time, memory, energy and money on 1 to n devices",
+                {{"plan " + recipe_, "on the devices at hand; measures for up to a minute, once"},
+                 {"plan web-test --hardware 8xH100", "all six agents, on cards that are not here"},
+                 {"plan web-agent --hardware 3060ti+2x3070 --price-kwh 0.30", "unequal cards, your electricity"},
+                 {"plan " + recipe_ + " --batch 96,192,384 --json", "by batch, for scripts"},
+                 {"plan --make-prices", "a price list to edit"}});
+    subject(app, "recipe", "name of a recipe, or a .toml file that names one", 0, 1);
+    PlanArguments& plan = arguments_.plan;
+    app->add_option("--hardware", plan.hardware, "cards that are not here: 8xH100, 3060ti+2x3070")->type_name("cards");
+    app->add_option("--gpus", plan.gpus, "numbers of devices: 1..8, 4 or 1,2,4 [all there are]")->type_name("counts");
+    app->add_option("--batch", plan.batch, "batches, the first for the main table [the recipe's, and twice that]")
+        ->type_name("list");
+    app->add_option("--precision", plan.precision, "fp32, tf32, bf16, fp16, several, or all [the recipe's]")
+        ->type_name("list");
+    app->add_option("--price-kwh", plan.price_kwh, "what a kilowatt-hour costs [of the price list]")->type_name("x");
+    app->add_option("--prices", plan.prices, "the price list [~/.config/tandem/prices.toml, else the guides' prices]")
+        ->type_name("file");
+    app->add_flag("--make-prices", plan.make_prices, "write a price list to edit, and stop");
+    app->add_option("--budget", plan.budget_s, "seconds of measuring, at most [60]")
+        ->type_name("s")
+        ->check(CLI::Range(1.0, 3600.0));
+    app->add_flag("--calibrate", plan.calibrate, "measure again, whatever was measured before");
+    app->add_option("--csv", arguments_.csv, "the table as a file too; - for stdout alone")->type_name("file");
+    for (const SettingFlag& flag : setting_flags()) {
+      const std::string key = flag.key;
+      if (key == "devices" || key == "steps" || key == "epochs" || key == "episodes" || key == "strategy" ||
+          key == "agents" || key == "env.id" || key == "env.count")
+        override_option(app, flag);
+    }
+    set_option(app);
+  }
+
   void add_bench(CLI::App* root) {
-    auto* app = command(root, "bench", "measures training on the devices at hand",
-                        {{"bench web-test", "1 to n devices, batches of 128, 256 and 512"},
-                         {"bench web-test --devices cpu:2 --quick", "two workers, in half a minute"},
-                         {"bench web-test --json --csv table.csv", "for scripts and tables"}});
-    subject(app, "benchmark", "web-test", 1, 1);
+    auto* app =
+        command(root, "bench", "measures training on the devices at hand",
+                {{"bench", "every recipe, 1 to n devices, three batches each"},
+                 {"bench web-test", "1 to n devices, batches of 128, 256 and 512"},
+                 {"bench web-test --devices cpu:2 --quick", "two workers, in half a minute"},
+                 {"bench tiny web-test --json --csv table.csv --plot bench.html", "for scripts, tables and eyes"}});
+    subject(app, "recipe", "recipes to measure [all of them]", 0, 64);
     app->add_option("--devices,--device", arguments_.act_devices, "which to use, as train takes them [auto]")
         ->type_name("list");
+    app->add_option("--batch", arguments_.plan.batch, "batches [half, whole and double of the recipe's]")
+        ->type_name("list");
     app->add_flag("--quick", arguments_.quick, "two short repetitions");
-    app->add_option("--repeat", arguments_.repeat, "repetitions [3]")->type_name("n");
-    app->add_option("--csv", arguments_.csv, "the table as a file too")->type_name("file");
+    app->add_option("--rounds,--repeat", arguments_.repeat, "repetitions [3]")->type_name("n");
+    app->add_option("--csv", arguments_.csv, "the table as a file too; - for stdout alone")->type_name("file");
+    app->add_option("--plot", arguments_.plot, "a page with plots")->type_name("file");
+    app->add_flag("--rivals", arguments_.rivals, "PyTorch's own loop beside it, where Python has torch");
+    set_option(app);
   }
 
   void add_machine(CLI::App* root) {

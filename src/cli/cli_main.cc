@@ -64,7 +64,7 @@ int run(const Command& command) {
       {"bench", run_bench},     {"config", run_config_show},
       {"recipes", run_recipes}, {"completion", run_completion},
       {"version", run_version}, {"gpus", run_gpus},
-      {"doctor", run_doctor}};
+      {"doctor", run_doctor},   {"plan", run_plan}};
   const auto& words = command.arguments.command;
   if (words.empty() || words == std::vector<std::string>{"config"}) {
     show_help(command);

@@ -42,6 +42,7 @@ int run_act(const Command& command);
 int run_bench(const Command& command);
 int run_doctor(const Command& command);
 int run_gpus(const Command& command);
+int run_plan(const Command& command);
 int run_config_show(const Command& command);
 int run_recipes(const Command& command);
 int run_version(const Command& command);
