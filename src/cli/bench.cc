@@ -48,7 +48,8 @@ std::vector<int64_t> batches_for(const std::string& name, const RecipeSettings& 
 
 // Recipes whose training can't begin here are left out where all were asked for, with the reason.
 std::vector<Bench> benches_of(const Command& command) {
-  const Arguments& arguments = command.arguments;
+  Arguments arguments = command.arguments;
+  arguments.quick = false;  // of the measurement, not of the recipe
   const bool all = arguments.subjects.empty();
   const std::vector<std::string> known = names_of(command.context);
   std::vector<Bench> benches;

@@ -34,6 +34,7 @@ std::string columns(const std::vector<Line>& lines) {
 
 std::string bytes_text(double bytes) {
   if (bytes <= 0) return "-";
+  if (bytes < 1e6) return fmt::format("{:.0f} kB", bytes / 1e3);
   if (bytes < 10 * (1 << 20)) return fmt::format("{:.1f} MB", bytes / 1e6);
   return bytes < 2e9 ? fmt::format("{:.0f} MB", bytes / 1e6) : fmt::format("{:.1f} GB", bytes / 1e9);
 }
