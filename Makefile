@@ -20,7 +20,7 @@ WORKERS ?=
 MUTANT ?=
 export TORCH_DIR CUDA CUDA_ARCHS JOBS PRESET BUILD_DIR PYTHON EXECUTIONS TRIALS
 
-.PHONY: help setup build train test bench format lint tidy fuzz simulate test-faults test-gpu install clean distclean
+.PHONY: help setup build train test bench format lint tidy fuzz simulate test-faults test-gpu install package clean distclean
 
 help:
 	@echo 'make train     set up, build, train the six web-test agents, about two minutes (ARGS="--agents analysis" adds to it)'
@@ -34,6 +34,7 @@ help:
 	@echo 'make simulate  10,000 seeded schedules of kills, freezes, joins (SEED=n replays one)'
 	@echo 'make test-faults  500 random plans and faults of each test recipe (TRIALS=$(TRIALS))'
 	@echo 'make install   to PREFIX=$(PREFIX), for find_package(tandem)'
+	@echo 'make package   a .deb and a wheel in $(BUILD_DIR)/package; packaging/Containerfile takes the .deb (docs/packaging.md)'
 	@echo 'make clean     remove $(BUILD_DIR)               make distclean   and .venv'
 	@echo
 	@echo 'CUDA=auto|on|off|pypi  CUDA_ARCHS=native|all  TORCH_DIR=/your/libtorch  PRESET=release|debug|asan|tsan'
@@ -89,6 +90,11 @@ simulate:
 install: build
 	@scripts/build.sh tandem_libraries
 	@.venv/bin/cmake --install $(BUILD_DIR) --prefix '$(PREFIX)'
+
+package:
+	@scripts/setup.sh package
+	@scripts/build.sh tandem tandem-worker
+	@scripts/package.sh $(ARGS)
 
 clean:
 	rm -rf -- '$(BUILD_DIR)'

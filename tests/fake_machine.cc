@@ -1,6 +1,7 @@
 #include "fake_machine.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
@@ -471,7 +472,8 @@ int Machine::sm_clock(int gpu, double t) {
   return static_cast<int>(clock);
 }
 
-std::optional<int> Machine::refusal(const std::string& function, int gpu) const {
+std::optional<int> Machine::refusal(const std::string& function, int gpu) {
+  while (gpu >= 0 && value(gpu, now(), "hang", 0) != 0) poll(nullptr, 0, 10);  // as a driver does that waits for a card
   const auto found = refusals_.find(function);
   if (found == refusals_.end()) return std::nullopt;
   if (found->is_number()) return found->get<int>();

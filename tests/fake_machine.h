@@ -89,7 +89,7 @@ class Machine {
   void set_power_limit(int gpu, double watts);
   void set_fan(int gpu, int percent);
   // What a function answers by script instead of its work: "refuse": {"nvmlDeviceGetFanSpeed_v2": 3}.
-  std::optional<int> refusal(const std::string& function, int gpu) const;
+  std::optional<int> refusal(const std::string& function, int gpu);
 
   std::vector<Card> cards;
   std::vector<Event> events;  // by time

@@ -10,7 +10,7 @@ failed=0
 
 clean_tree() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/src/{base,hardware,kernels,telemetry,engine,recipes,cli} "$tree"/tests
+  mkdir -p "$tree"/src/{base,hardware,kernels,telemetry,engine,recipes,cli} "$tree"/tests "$tree"/docs
   cp "$here/.clang-format" "$tree/"
   echo '#include "base/a.h"' | tee "$tree"/src/{base,hardware,kernels,telemetry,engine,recipes,cli}/a.{h,cc} "$tree"/src/engine/a_test.cc "$tree"/tests/whole_test.cc >/dev/null
   echo 'true' >"$tree/tests/whole.sh"
@@ -86,6 +86,18 @@ let_pass src/engine/a_test.cc 'std::mt19937_64 engine(1);'
 let_pass src/engine/a.cc 'int i = random_u32(key, 1).rand_below(3);'
 let_pass src/cli/a.cc $'\n#include "recipes/b.h"'
 let_pass src/engine/a.cc 'auto g = at::rand({2});  // lint: allow(random) compares our numbers with theirs'
+
+lint=(python3 "$here/scripts/docs.py") # and what the pages name
+for words in '`src/engine/a_test.cc:Planner.LosesShards`' '`tests/python/none_test.py:Faults.test_one`' '`scripts/none.sh`' '[a page](none.md)' '[a place](#none)'; do
+  plant docs docs/a.md "$words"
+done
+clean_tree
+echo 'TEST(Planner, KeepsShards) {}' >"$tree/src/engine/a_test.cc"
+printf 'class Faults:\n    def test_one(self):\n        pass\n' >"$tree/tests/whole.py"
+printf '# A place\n`src/engine/a_test.cc:Planner.KeepsShards` `tests/whole.py:Faults.test_one` [here](#a-place)\n' >"$tree/docs/a.md"
+expect passes "" "a page whose tests and links are there"
+echo '# Pages' >"$tree/docs/README.md"
+expect stops "[docs]" "a page that is not in the list"
 
 ((failed)) || echo "every rule stops its line"
 exit $failed

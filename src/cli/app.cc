@@ -45,6 +45,7 @@ class AppBuilder {
     add_agents(root.get());
     add_plan(root.get());
     add_bench(root.get());
+    add_guard(root.get());
     add_machine(root.get());
     add_config(root.get());
     add_small(root.get());
@@ -322,9 +323,7 @@ class AppBuilder {
     app->add_option("--prices", plan.prices, "the price list [~/.config/tandem/prices.toml, else the guides' prices]")
         ->type_name("file");
     app->add_flag("--make-prices", plan.make_prices, "write a price list to edit, and stop");
-    app->add_option("--budget", plan.budget_s, "seconds of measuring, at most [60]")
-        ->type_name("s")
-        ->check(CLI::Range(1.0, 3600.0));
+    app->add_option("--budget", plan.budget_s, "seconds of measuring, about [60]")->type_name("s");
     app->add_flag("--calibrate", plan.calibrate, "measure again, whatever was measured before");
     app->add_option("--csv", arguments_.csv, "the table as a file too; - for stdout alone")->type_name("file");
     for (const SettingFlag& flag : setting_flags()) {
@@ -354,6 +353,30 @@ class AppBuilder {
     app->add_option("--plot", arguments_.plot, "a page with plots")->type_name("file");
     app->add_flag("--rivals", arguments_.rivals, "PyTorch's own loop beside it, where Python has torch");
     set_option(app);
+  }
+
+  void add_guard(CLI::App* root) {
+    auto* guard = command(root, "guard", "watches heat and power of all GPUs, and acts; every run has one inside",
+                          {{"guard", "names what is wrong; raises the fans of a hot GPU"},
+                           {"guard --power 80%", "... and may lower its power limit, down to 80 %"},
+                           {"guard set 0=180W,1=200W", "power limits that stay until restored"},
+                           {"guard status", "temperatures, limits, and what is wrong"},
+                           {"guard restore", "power limits and fans as they were"}});
+    guard->require_subcommand(0, 1);
+    guard->add_option("--power", arguments_.power, "how far a hot GPU's limit may be lowered: 80%, 180W [not at all]")
+        ->type_name("limit");
+    guard->add_option("--interval", arguments_.interval, "time between readings [1]")->type_name("s");
+    guard->add_option("--target", arguments_.target, "good to this, warning 5 above it, acting 10 above it [80]")
+        ->type_name("C");
+    guard->add_option("--for", arguments_.for_time, "ends after this time: 90s, 10m, 2h [on Ctrl-C]")
+        ->type_name("time");
+    auto* set = command(guard, "set", "sets power limits; they stay until `guard restore` or a reboot",
+                        {{"guard set 0=180W,1=200W", "by watts"}, {"guard set 0=80%", "of its default"}});
+    subject(set, "limits", "GPU=watts, separated by commas", 1, 64);
+    command(guard, "status", "temperatures, limits, what is wrong, and who holds what",
+            {{"guard status --json", "for scripts"}});
+    command(guard, "restore", "puts power limits and fans back as they were found",
+            {{"guard restore", "after `guard set`, or if a guard and its watchdog were both killed"}});
   }
 
   void add_machine(CLI::App* root) {
@@ -423,6 +446,8 @@ const std::vector<SettingFlag>& setting_flags() {
       {"--loader-threads,--num-workers", "loader.threads", "n", "threads that prepare batches"},
       {"--seed", "seed", "n", "start of every random stream"},
       {"--devices,--device", "devices", "list", "auto, cpu, cpu:4, cuda:0,cuda:2"},
+      {"--power", "guard.power", "limit", "how far a hot GPU's power limit may be lowered: 80%, 180W"},
+      {"--guard", "guard.mode", "word", "heat and power: on, watch (only tells), off"},
       {"--strategy", "strategy", "word",
        "of web-test: agents (one a device), ddp (each on all), ensemble (three of each)"},
       {"--assignment", "assignment", "word", "of web-test: auto, balanced, specialized, hierarchical"},

@@ -30,6 +30,9 @@ struct Arguments {
   std::optional<std::string> run_dir, runs_root, from;
   std::string output, filter_recipe, filter_status, order;
   std::string agent, act_devices, csv, plot, record;
+  std::string power;                              // of guard: 80%, 180W
+  std::optional<std::string> interval, for_time;  // of guard
+  std::optional<double> target;
   std::optional<int64_t> step, limit, rank, local_rank, episodes, repeat;
   PlanArguments plan;
   int64_t seed = 1;  // of eval and bench; a recipe's is a setting

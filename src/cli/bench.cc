@@ -64,9 +64,11 @@ std::vector<Bench> benches_of(const Command& command) {
     if (is_web_test(recipe))
       throw ConfigError(fmt::format("{} is a set of jobs", name), "a benchmark is of one of them",
                         "use `bench web-test`, or a file for web-agent");
+    const bool asked = !arguments.plan.batch.empty();
     benches.push_back(
-        {name, trained,
-         arguments.plan.batch.empty() ? batches_for(name, *recipe.settings) : parse_batches(arguments.plan.batch)});
+        {name, trained, asked ? parse_batches(arguments.plan.batch) : batches_for(name, *recipe.settings)});
+    if (asked && !all)
+      for (const int64_t batch : benches.back().batches) check_batch(command, trained, batch);
   }
   return benches;
 }
@@ -75,10 +77,11 @@ std::string csv(const std::vector<BenchRow>& rows) {
   std::string text =
       "devices,names,batch_size,samples_per_s,deviation,speedup,repetitions,bench,ms_per_iteration,ms_deviation,"
       "efficiency,rival\n";
+  const auto cell = [](const std::optional<double>& value) { return value ? fmt::format("{:.3f}", *value) : ""; };
   for (const BenchRow& row : rows)
-    text += fmt::format("{},\"{}\",{},{:.1f},{:.1f},{:.3f},{},{},{:.4g},{:.3g},{:.3f},{}\n", row.count, row.devices,
-                        row.batch, row.rate.mean(), row.rate.deviation(), row.speedup, row.rate.values.size(),
-                        row.bench, row.ms.mean(), row.ms.deviation(), row.efficiency(), row.rival ? "yes" : "no");
+    text += fmt::format("{},\"{}\",{},{:.1f},{:.1f},{},{},{},{:.4g},{:.3g},{},{}\n", row.count, row.devices, row.batch,
+                        row.rate.mean(), row.rate.deviation(), cell(row.speedup), row.rate.values.size(), row.bench,
+                        row.ms.mean(), row.ms.deviation(), cell(row.efficiency()), row.rival ? "yes" : "no");
   return text;
 }
 
@@ -88,10 +91,10 @@ std::string table(const std::vector<BenchRow>& rows, const std::string& bench) {
   for (const BenchRow& row : rows) {
     if (row.bench != bench) continue;
     const auto guide = row.rival ? std::nullopt : guide_speedup(static_cast<int>(row.count));
-    text += fmt::format(
-        "{:>7}  {:<18} {:>10}  {:>13.0f} +- {:<5.0f}  {:>9.3f} +- {:<5.2g}  {:>6.2f}x  {:>8.0f} %  {:>6}\n", row.count,
-        row.devices, row.batch, row.rate.mean(), row.rate.deviation(), row.ms.mean(), row.ms.deviation(), row.speedup,
-        100 * row.efficiency(), guide ? fmt::format("{:.1f}x", *guide) : "-");
+    text += fmt::format("{:>7}  {:<18} {:>10}  {:>13.0f} +- {:<5.0f}  {:>9.3f} +- {:<5.2g}  {:>7}  {:>10}  {:>6}\n",
+                        row.count, row.devices, row.batch, row.rate.mean(), row.rate.deviation(), row.ms.mean(),
+                        row.ms.deviation(), row.speedup_text(), row.efficiency_text(),
+                        guide ? fmt::format("{:.1f}x", *guide) : "-");
   }
   return text;
 }
@@ -107,8 +110,8 @@ Json json_of(const BenchRow& row) {
           {"repetitions", row.rate.values},
           {"ms_per_iteration", row.ms.mean()},
           {"ms_deviation", row.ms.deviation()},
-          {"speedup", row.speedup},
-          {"efficiency", row.efficiency()},
+          {"speedup", row.speedup ? Json(*row.speedup) : Json()},
+          {"efficiency", row.speedup ? Json(*row.efficiency()) : Json()},
           {"rival", row.rival}};
 }
 
@@ -147,6 +150,42 @@ void add_rivals(const Command& command, std::vector<BenchRow>& rows, int repetit
   rows.insert(rows.end(), rivals.begin(), rivals.end());
 }
 
+// Repetitions outside: what changes with time, such as a machine that grows warm, meets every row alike. A recipe may
+// need what is not here (Gymnasium, say), a batch may not fit: such rows are left out with the reason.
+void measure_rows(const Command& command, std::vector<BenchRow>& rows, int repetitions, double seconds,
+                  Json& left_out) {
+  const bool named = !command.arguments.subjects.empty();
+  for (int r = 0; r < repetitions; ++r)
+    for (size_t i = 0; i < rows.size();) {
+      BenchRow& row = rows[i];
+      command.output.say(fmt::format("round {} of {}, {} of {}: {} on {}, batch {}", r + 1, repetitions, i + 1,
+                                     rows.size(), row.bench, row.devices, row.batch));
+      try {
+        const Trial trial = run_trial(
+            command,
+            {.recipe = row.recipe, .devices = row.devices, .batch = row.batch, .precision = "", .seconds = seconds});
+        row.rate.values.push_back(trial.samples / trial.step_seconds);
+        row.ms.values.push_back(1e3 * trial.step_seconds);
+        ++i;
+      } catch (const Error& error) {
+        const bool whole = r == 0 && (i == 0 || rows[i - 1].bench != row.bench);  // not even its first row
+        if (whole && named) throw;
+        const BenchRow gone = row;
+        command.output.warn(
+            fmt::format("{} is left out: {} ({})",
+                        whole ? gone.bench : fmt::format("{} on {}, batch {}", gone.bench, gone.devices, gone.batch),
+                        error.what(), error.why()));
+        left_out.push_back({{"bench", gone.bench},
+                            {"names", whole ? Json() : Json(gone.devices)},
+                            {"batch_size", whole ? Json() : Json(gone.batch)},
+                            {"reason", fmt::format("{}: {}", error.what(), error.why())}});
+        std::erase_if(rows, [&](const BenchRow& other) {
+          return other.bench == gone.bench && (whole || (other.devices == gone.devices && other.batch == gone.batch));
+        });
+      }
+    }
+}
+
 }  // namespace
 
 int run_bench(const Command& command) {
@@ -171,36 +210,17 @@ int run_bench(const Command& command) {
                         .batch = batch,
                         .rate = {},
                         .ms = {}});
-  std::vector<std::string> left_out;
+  Json left_out = Json::array();
   try {
-    // Repetitions outside: what changes with time, such as a machine that grows warm, meets every row alike.
-    for (int r = 0; r < repetitions; ++r)
-      for (size_t i = 0; i < rows.size(); ++i) {
-        BenchRow& row = rows[i];
-        if (std::ranges::find(left_out, row.bench) != left_out.end()) continue;
-        command.output.say(fmt::format("round {} of {}, {} of {}: {} on {}, batch {}", r + 1, repetitions, i + 1,
-                                       rows.size(), row.bench, row.devices, row.batch));
-        try {
-          const Trial trial = run_trial(
-              command,
-              {.recipe = row.recipe, .devices = row.devices, .batch = row.batch, .precision = "", .seconds = seconds});
-          row.rate.values.push_back(trial.samples / trial.step_seconds);
-          row.ms.values.push_back(1e3 * trial.step_seconds);
-        } catch (const Error& error) {
-          // Of all recipes, one may need what is not here: Gymnasium, say.
-          if (!arguments.subjects.empty()) throw;
-          command.output.warn(fmt::format("{} is left out: {} ({})", row.bench, error.what(), error.why()));
-          left_out.push_back(row.bench);
-        }
-      }
+    measure_rows(command, rows, repetitions, seconds, left_out);
   } catch (const TrialInterrupted& stopped) {
     return stopped.code;
   }
-  std::erase_if(rows, [&](const BenchRow& row) { return row.rate.values.empty(); });
   std::map<std::pair<std::string, int64_t>, double> alone;
   for (BenchRow& row : rows) {
     if (row.count == 1) alone[{row.bench, row.batch}] = row.rate.mean();
-    row.speedup = row.rate.mean() / alone[{row.bench, row.batch}];
+    const auto one = alone.find({row.bench, row.batch});
+    if (one != alone.end()) row.speedup = row.rate.mean() / one->second;
   }
   if (std::any_of(rows.begin(), rows.end(),
                   [](const BenchRow& row) { return row.rate.deviation() > 0.2 * row.rate.mean(); }))
@@ -219,7 +239,7 @@ int run_bench(const Command& command) {
   if (!arguments.csv.empty()) write_file(arguments.csv, csv(rows), "--csv");
   if (!command.output.json()) {
     for (const Bench& bench : benches) {
-      if (std::ranges::find(left_out, bench.name) != left_out.end()) continue;
+      if (std::ranges::none_of(rows, [&](const BenchRow& row) { return row.bench == bench.name; })) continue;
       if (benches.size() > 1) command.output.data(bench.name + "\n");
       command.output.data(table(rows, bench.name));
     }

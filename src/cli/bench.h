@@ -1,6 +1,8 @@
 // cli/bench.h -- between the files of `tandem bench`: its table, and the page with its plots.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <optional>
 #include <string>
@@ -27,10 +29,15 @@ struct BenchRow {
   std::string devices;        // "cuda:0,cuda:1"; for a rival its name
   size_t count = 0;
   int64_t batch = 0;
-  BenchFigure rate, ms;  // samples a second, milliseconds an update
-  double speedup = 1;
+  BenchFigure rate, ms;           // samples a second, milliseconds an update
+  std::optional<double> speedup;  // against one device with this batch, where that could be measured
   bool rival = false;
-  double efficiency() const { return count > 0 ? speedup / static_cast<double>(count) : 0; }
+  std::optional<double> efficiency() const {
+    if (!speedup) return std::nullopt;
+    return *speedup / static_cast<double>(count);
+  }
+  std::string speedup_text() const { return speedup ? fmt::format("{:.2f}x", *speedup) : "-"; }
+  std::string efficiency_text() const { return speedup ? fmt::format("{:.0f} %", 100 * *efficiency()) : "-"; }
 };
 
 // One HTML file, no network: a plot for each benchmark, samples a second over devices, a line for each batch.

@@ -67,9 +67,9 @@ std::string plot(const std::vector<const BenchRow*>& rows) {
                       y(row->rate.mean() - row->rate.deviation()), y(row->rate.mean() + row->rate.deviation()), paint);
       svg += fmt::format(
           "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"><title>{} on {}: {:.0f} +- {:.0f} samples/s, "
-          "{:.2f}x</title></circle>",
+          "{}</title></circle>",
           at, y(row->rate.mean()), paint, html_text(row->bench), html_text(row->devices), row->rate.mean(),
-          row->rate.deviation(), row->speedup);
+          row->rate.deviation(), row->speedup_text());
     }
     svg += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>", points, paint);
     if (line.size() > 1 && line.front()->count == 1) {
@@ -89,10 +89,9 @@ std::string rows_table(const std::vector<const BenchRow*>& rows) {
   std::string text =
       "<table><tr><th>devices<th><th>batch<th>samples/s<th>+-<th>ms/iteration<th>speedup<th>efficiency</tr>";
   for (const BenchRow* row : rows)
-    text +=
-        fmt::format("<tr><td>{}<td class=\"name\">{}<td>{}<td>{:.0f}<td>{:.0f}<td>{:.3f}<td>{:.2f}x<td>{:.0f} %</tr>",
-                    row->count, html_text(row->devices), row->batch, row->rate.mean(), row->rate.deviation(),
-                    row->ms.mean(), row->speedup, 100 * row->efficiency());
+    text += fmt::format("<tr><td>{}<td class=\"name\">{}<td>{}<td>{:.0f}<td>{:.0f}<td>{:.3f}<td>{}<td>{}</tr>",
+                        row->count, html_text(row->devices), row->batch, row->rate.mean(), row->rate.deviation(),
+                        row->ms.mean(), row->speedup_text(), row->efficiency_text());
   return text + "</table>";
 }
 

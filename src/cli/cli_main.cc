@@ -15,6 +15,7 @@
 #include "cli/help.h"
 #include "cli/ranks.h"
 #include "cli/sources.h"
+#include "guard/lease.h"
 
 namespace tandem {
 namespace {
@@ -64,7 +65,8 @@ int run(const Command& command) {
       {"bench", run_bench},     {"config", run_config_show},
       {"recipes", run_recipes}, {"completion", run_completion},
       {"version", run_version}, {"gpus", run_gpus},
-      {"doctor", run_doctor},   {"plan", run_plan}};
+      {"doctor", run_doctor},   {"guard", run_guard},
+      {"plan", run_plan}};
   const auto& words = command.arguments.command;
   if (words.empty() || words == std::vector<std::string>{"config"}) {
     show_help(command);
@@ -86,6 +88,7 @@ Output output_for(int argc, char** argv) {
 }  // namespace
 
 int cli_main(int argc, char** argv, const CliContext& context) {
+  if (argc == 3 && std::string_view(argv[1]) == Lease::kWatchdogWord) return guard_watchdog(argv[2]);
   std::signal(SIGPIPE, SIG_IGN);  // `tandem runs | head` is no accident
   const Output output = output_for(argc, argv);
   try {

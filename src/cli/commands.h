@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -11,6 +12,7 @@
 namespace tandem {
 
 class Gathering;
+class Nvml;
 
 struct Command {
   const Arguments& arguments;
@@ -43,6 +45,9 @@ int run_bench(const Command& command);
 int run_doctor(const Command& command);
 int run_gpus(const Command& command);
 int run_plan(const Command& command);
+int run_guard(const Command& command);
+int guard_machine(const Command& command);   // `guard` without a verb
+std::unique_ptr<Nvml> open_nvml_or_throw();  // an Error in words where there is no driver or no GPU
 int run_config_show(const Command& command);
 int run_recipes(const Command& command);
 int run_version(const Command& command);

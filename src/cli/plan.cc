@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/errors.h"
 #include "base/file_system.h"
@@ -114,9 +115,16 @@ std::optional<CloudPrice> rent_of(const Prices& prices, std::vector<const BookCa
   return best;
 }
 
+double watts_of_one(const Calibration& calibration) {
+  double watts = 0;
+  for (const Trial& trial : calibration.trials)
+    if (trial.devices.size() == 1) watts = std::max(watts, trial.power_w);
+  return watts;
+}
+
 namespace {
 
-// By the user's list, else by the prices at launch.
+// By the user's list, else by the prices at launch, which are in dollars.
 void add_buying(PlanReport& report, std::vector<const BookCard*> cards) {
   if (cards.empty()) return;
   std::vector<const BookCard*> sorted = cards;
@@ -131,7 +139,7 @@ void add_buying(PlanReport& report, std::vector<const BookCard*> cards) {
   if (report.buy_price) return;
   double sum = 0;
   for (const BookCard* card : cards) {
-    double each = card->price_usd.value_or(-1);
+    double each = report.prices.currency == "USD" ? card->price_usd.value_or(-1) : -1;
     for (const BuyPrice& offer : report.prices.buy) {
       const std::vector<const BookCard*> offered = parse_hardware(offer.hardware);
       if (offered.size() == 1 && offered[0] == card) each = offer.price;
@@ -202,6 +210,23 @@ void show(const Command& command, const PlanReport& report) {
     command.output.data(plan_text(report));
 }
 
+// The price of a kWh: the flag, else `price_kwh` that runs count with (docs/guard.md), else the list's.
+void use_local_price(const Arguments& arguments, const RecipeSettings& settings, PlanReport& report) {
+  Prices& prices = report.prices;
+  if (arguments.plan.price_kwh) {
+    prices.kwh = *arguments.plan.price_kwh;
+    prices.kwh_source = "--price-kwh";
+  } else if (settings.price_kwh > 0 && settings.currency == prices.currency) {
+    prices.kwh = settings.price_kwh;
+    prices.kwh_source = "price_kwh of the settings";
+  } else if (settings.price_kwh > 0) {
+    report.notes.push_back(
+        fmt::format("price_kwh of the settings is in {}, the price list in {}: the list's price of "
+                    "electricity was taken",
+                    settings.currency, prices.currency));
+  }
+}
+
 // One model, on the devices at hand or on hardware that is not here.
 void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report,
               const std::vector<const BookCard*>& elsewhere) {
@@ -213,7 +238,10 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
   const bool per_device = settings.shards_from_devices;
   const std::vector<std::string> precisions =
       precisions_of(arguments, settings, !elsewhere.empty() || specs[0].kind == DeviceSpec::Kind::kCuda);
-  if (!arguments.plan.batch.empty()) settings.batch_size = batches.front();
+  if (!arguments.plan.batch.empty()) {
+    for (const int64_t batch : batches) check_batch(command, command.subject(), batch);
+    settings.batch_size = batches.front();
+  }
   settle(recipe, command);
   if (report.here && !arguments.plan.gpus.empty()) parse_counts(arguments.plan.gpus, static_cast<int>(specs.size()));
   report.job = shape_of_job(command, recipe.name, *recipe.resolver);
@@ -222,8 +250,7 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
   // The calibration knows the settings as they were given: shards = "devices" must stay open in it.
   ResolvedRecipe open = resolve_recipe(command.subject(), arguments, command.context, Output(false, true, false, true));
   std::vector<std::string> measured = precisions;
-  if (!elsewhere.empty()) std::erase_if(measured, [&](const std::string& p) { return p != "fp32"; });
-  if (measured.empty()) measured.push_back("fp32");
+  if (!elsewhere.empty() && specs[0].kind == DeviceSpec::Kind::kCpu) measured = {"fp32"};  // says nothing of cards
   report.calibration = measure(command, {.recipe = recipe.name,
                                          .title = recipe.name,
                                          .resolver = open.resolver.get(),
@@ -237,7 +264,7 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
                         .counts = {},
                         .batches = batches,
                         .memory_fraction = settings.memory_fraction,
-                        .measured_w = 0,
+                        .measured_w = report.here ? watts_of_one(report.calibration) : 0,
                         .cores = command.context.machine.cpu_slots,
                         .prices = report.prices,
                         .rent = {},
@@ -253,6 +280,11 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
     return some.size() == used.size() ? rent_of(report.prices, some) : std::nullopt;
   };
   for (const std::string& precision : precisions) {
+    std::set<std::string_view> silent;
+    for (const BookCard* card : elsewhere)
+      if (!states_peak(*card, precision) && silent.insert(card->name).second)
+        report.notes.push_back(
+            fmt::format("the maker of {} states no peak in {}: that of fp32 was taken", card->name, precision));
     Calibration calibration = report.calibration;
     if (!report.here) {
       const std::vector<int64_t> points = batches.size() > 1 ? batches : std::vector{batches[0], 2 * batches[0]};
@@ -262,6 +294,11 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
       calibration = std::move(scaled.calibration);
     }
     if (std::ranges::none_of(calibration.trials, [&](const Trial& t) { return t.precision == precision; })) continue;
+    question.batches = batches;  // but for those that could not be trained here: there was a warning
+    std::erase_if(question.batches, [&](int64_t batch) {
+      return std::ranges::none_of(calibration.trials,
+                                  [&](const Trial& t) { return t.precision == precision && t.batch == batch; });
+    });
     const StepModel steps(calibration, precision);
     std::optional<MemoryModel> memory;
     try {
@@ -273,10 +310,7 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
       report.rows.push_back(std::move(row));
     report.precisions.push_back(precision);
   }
-  double watts = 0;
-  for (const Trial& trial : report.calibration.trials)
-    if (trial.devices.size() == 1) watts = std::max(watts, trial.power_w);
-  add_power(report, cards, report.here ? watts : 0);
+  add_power(report, cards, question.measured_w);
   const PlanRow* best = best_row(report.rows, report.batch, report.precisions.empty() ? "" : report.precisions[0]);
   if (best && report.here) {
     std::vector<DeviceSpec> used;
@@ -297,14 +331,13 @@ int run_plan(const Command& command) {
                       fmt::format("name one: `{} plan {}`", command.context.program,
                                   command.context.recipes.empty() ? "tiny" : command.context.recipes.front().name));
   PlanReport report;
-  report.program = command.context.program;
   report.prices = load_prices(arguments.plan.prices);
-  if (arguments.plan.price_kwh) {
-    if (!(*arguments.plan.price_kwh >= 0) || *arguments.plan.price_kwh > 1000)
-      throw ConfigError(fmt::format("--price-kwh {} is no price", *arguments.plan.price_kwh),
-                        "it is what a kilowatt-hour costs", "write --price-kwh 0.30");
-    report.prices.kwh = *arguments.plan.price_kwh;
-  }
+  if (arguments.plan.price_kwh && (!(*arguments.plan.price_kwh >= 0) || *arguments.plan.price_kwh > 1000))
+    throw ConfigError(fmt::format("--price-kwh {} is no price", *arguments.plan.price_kwh),
+                      "it is what a kilowatt-hour costs", "write --price-kwh 0.30");
+  if (!(arguments.plan.budget_s >= 1) || arguments.plan.budget_s > 3600)
+    throw ConfigError(fmt::format("--budget {} is no time to measure", arguments.plan.budget_s),
+                      "it is in seconds, from 1 to 3600", "leave it out for 60");
   std::vector<const BookCard*> elsewhere;
   if (!arguments.plan.hardware.empty()) {
     elsewhere = parse_hardware(arguments.plan.hardware);
@@ -316,15 +349,15 @@ int run_plan(const Command& command) {
     for (const BookCard* card : elsewhere) {
       report.devices.push_back(
           {{std::string(card->name), 1, -1}, std::string(card->name), card->memory_gb * 1e9, card->power_w});
-      if (!card->trains_here())
-        report.trains = fmt::format(
-            "{} cards do not train with tandem yet: its kernels are CUDA. This is a forecast only", card->maker);
+      if (const std::string why = card->why_no_training(); !why.empty())
+        report.trains = why + ". This is a forecast only";
     }
   }
   for (const CloudPrice& offer : report.prices.cloud) parse_hardware(offer.hardware);  // refused now, not half-way
   for (const BuyPrice& offer : report.prices.buy) parse_hardware(offer.hardware);
   ResolvedRecipe recipe = resolve_recipe(command.subject(), arguments, command.context, command.output);
   report.recipe = recipe.name;
+  use_local_price(arguments, *recipe.settings, report);
   report.outcomes = last_outcomes(forecast_cache(), recipe.name, kOutcomes);
   try {
     if (is_web_test(recipe))

@@ -11,12 +11,12 @@
 #include "forecast/calibration.h"
 #include "forecast/outcomes.h"
 #include "forecast/rows.h"
-#include "jobs/schedule.h"
 #include "launch/launcher.h"
 
 namespace tandem {
 
 struct BookCard;
+struct PreparedSet;
 
 // ---- measuring (plan_measure.cc) ----
 
@@ -60,11 +60,10 @@ struct SetRow {  // of a set: six agents on n devices
   std::string cloud;
   std::optional<double> guide;
   double error = 0;
-  Forecast course;
 };
 
 struct PlanReport {
-  std::string recipe, program;
+  std::string recipe;
   bool here = true;                   // on the devices at hand
   std::string hardware, scaled_from;  // "8 x H100 SXM"; what it was scaled from
   std::string trains = "";            // why these cards do not train yet; empty: they do
@@ -84,7 +83,7 @@ struct PlanReport {
   std::optional<double> break_even_h;
   Prices prices;
   Calibration calibration;
-  std::vector<Outcome> outcomes;
+  std::vector<ForecastOutcome> outcomes;
   std::string command;  // to copy
   std::vector<std::string> notes;
 };
@@ -93,6 +92,8 @@ struct PlanReport {
 std::vector<PlanDevice> devices_here(const std::vector<DeviceSpec>& specs);
 std::vector<const BookCard*> cards_of(const std::vector<PlanDevice>& devices);
 std::optional<CloudPrice> rent_of(const Prices& prices, std::vector<const BookCard*> cards);
+// What a card was seen to draw while it trained; 0 if the driver did not tell.
+double watts_of_one(const Calibration& calibration);
 void add_power(PlanReport& report, const std::vector<const BookCard*>& cards, double measured_w);
 // web-test: six agents as jobs.
 void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report,
@@ -105,6 +106,8 @@ std::string plan_csv(const PlanReport& report);
 // The forecast of a run that is about to begin, from what was measured before; nothing where nothing was.
 std::optional<RunForecast> forecast_of_run(const Command& command, const ResolvedRecipe& recipe,
                                            const std::vector<DeviceSpec>& devices);
+// Of a set: seconds. Nothing unless every agent was measured.
+std::optional<double> forecast_of_set(const Command& command, const PreparedSet& set);
 // After it: for the next plan's word on how good forecasts are.
 void note_outcome(const std::filesystem::path& run_dir, const std::string& recipe);
 

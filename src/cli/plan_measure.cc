@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
-#include "base/sha256.h"
 #include "cli/plan.h"
 #include "cli/start.h"
 #include "cli/trial_run.h"
@@ -30,7 +29,8 @@ struct Wanted {
   std::vector<DeviceSpec> devices;
   int64_t batch;
   std::string precision;
-  double weight;  // of the time
+  double weight;      // of the time
+  bool main = false;  // without it there is no forecast
 };
 
 bool is(const Trial& trial, const Wanted& wanted) {
@@ -51,10 +51,12 @@ std::vector<Wanted> wanted_trials(const MeasureRequest& request) {
   for (const DeviceSpec& spec : request.devices)
     if (models.insert({Estimate::model_of(spec), spec.speed}).second) each.push_back(spec);
   for (const std::string& precision : request.precisions) {
+    const bool first = precision == request.precisions.front();
     // A slowed slot is the fast one, slowed: one of each model is enough.
     std::set<std::string> tried;
     for (const DeviceSpec& spec : each)
-      if (tried.insert(Estimate::model_of(spec)).second) all.push_back({{spec}, request.batches.front(), precision, 2});
+      if (tried.insert(Estimate::model_of(spec)).second)
+        all.push_back({{spec}, request.batches.front(), precision, 2, first});
     for (size_t b = 1; b < request.batches.size(); ++b)
       all.push_back({{each.front()}, request.batches[b], precision, 1});
     if (request.devices.size() > 1 && request.pair)
@@ -84,9 +86,11 @@ std::string processor() {
 
 // What decides how large a job is and how many steps it has.
 std::string shape_key(const CliContext& context, const std::string& recipe, const Resolver& resolver) {
-  Json values = resolver.to_json();
-  for (const char* key : {"devices", "max_time", "checkpoint.every", "checkpoint.keep", "seed", "memory_fraction"})
-    values.erase(key);
+  Json values = resolver.result_values();
+  values.erase("seed");
+  const Json all = resolver.to_json();
+  for (const char* key : {"steps", "epochs", "episodes", "iterations"})
+    if (all.contains(key)) values[key] = all[key];
   return calibration_key(program_and_machine(context), recipe, values.dump()) + "-shape";
 }
 
@@ -154,10 +158,11 @@ Calibration measure(const Command& command, const MeasureRequest& request) {
                                                  .precision = wanted.precision,
                                                  .seconds = seconds}));
       around = std::max(around, known.trials.back().start_seconds + known.trials.back().end_seconds);
-    } catch (const ConfigError& error) {
-      // Another batch or precision than the recipe's may not go together with it: then there is no line for it.
-      if (i == 0) throw;
-      command.output.warn(fmt::format("batch {} in {} is left out: {}", wanted.batch, wanted.precision, error.what()));
+    } catch (const Error& error) {
+      // Another batch or precision may not go together with the recipe, or not fit: then there is no line for it.
+      if (wanted.main) throw;
+      command.output.warn(fmt::format("{} with batch {} in {} is left out: {} ({})", devices, wanted.batch,
+                                      wanted.precision, error.what(), error.why()));
     }
   }
   keep_calibration(cache, key, known);

@@ -24,8 +24,10 @@ TEST(Plan, RefusesBadQuestionsBeforeAnythingIsMeasured) {
   refused({"tiny", "--devices", "cpu:2", "--gpus", "two"}, "--gpus 1..8");
   refused({"tiny", "--batch", "12x"}, "--batch 128,256,512");
   refused({"tiny", "--batch", "100"}, "shards");
+  refused({"tiny", "--batch", "192,100"}, "shards");
   refused({"tiny", "--precision", "bf61"}, "bf16");
   refused({"tiny", "--price-kwh", "-1"}, "kilowatt-hour");
+  refused({"tiny", "--budget", "0"}, "in seconds");
   refused({"tiny", "--prices", "nowhere.toml"}, "--make-prices");
   refused({"web-test", "--batch", "128"}, "plan web-agent");
   box.write("prices.toml", "[cloud.mine]\nhardware = \"8xH1000\"\nper_hour = 3\n");
@@ -46,9 +48,11 @@ TEST(Bench, NamesTheBenchmarksThereAre) {
   const Sandbox box;
   for (const std::vector<std::string>& words : {std::vector<std::string>{"bench", "chess"},
                                                 {"bench", "tiny", "--rounds", "0"},
-                                                {"bench", "tiny", "--batch", "x"}}) {
+                                                {"bench", "tiny", "--batch", "x"},
+                                                {"bench", "tiny", "--batch", "192,100"}}) {
     const ProgramResult result = box.run(words);
     EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_EQ(result.err.find("round 1"), std::string::npos) << result.err;
   }
   EXPECT_NE(box.run({"bench", "chess"}).err.find("web-test"), std::string::npos);
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/plan.h"
+#include "cli/table.h"
 #include "forecast/money.h"
 #include "jobs/set_display.h"
 
@@ -13,23 +14,38 @@ namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
-using Line = std::vector<std::string>;
+// Numbers to the right; as many columns as the header has.
+Table table_of(std::vector<std::string> header) {
+  std::string align(header.size(), '>');
+  align.back() = '<';  // the mark
+  return Table(std::move(header), std::move(align));
+}
 
-std::string columns(const std::vector<Line>& lines) {
-  std::vector<size_t> widths;
-  for (const Line& line : lines)
-    for (size_t i = 0; i < line.size(); ++i) {
-      if (widths.size() <= i) widths.push_back(0);
-      widths[i] = std::max(widths[i], line[i].size());
-    }
-  std::string text;
-  for (const Line& line : lines) {
-    std::string row = " ";
-    for (size_t i = 0; i < line.size(); ++i) row += fmt::format(" {:>{}}", line[i], widths[i] + (i ? 1 : 0));
-    row.erase(row.find_last_not_of(' ') + 1);
-    text += row + "\n";
+// "2 x RTX 3070, RTX 3060 Ti"
+std::string names_text(const std::vector<std::string>& names) {
+  std::vector<std::pair<std::string, int>> groups;
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(groups, name, &std::pair<std::string, int>::first);
+    if (found == groups.end())
+      groups.emplace_back(name, 1);
+    else
+      ++found->second;
   }
-  return text;
+  std::vector<std::string> words;
+  for (const auto& [name, count] : groups) words.push_back(count > 1 ? fmt::format("{} x {}", count, name) : name);
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+bool unequal(const PlanReport& report) {
+  return std::ranges::any_of(report.devices, [&](const PlanDevice& device) {
+    const ForecastDevice& first = report.devices[0].device;
+    return device.device.model != first.model || device.device.speed != first.speed;
+  });
+}
+
+// How many, and which where they differ.
+std::string devices_text(const PlanReport& report, const std::vector<std::string>& names) {
+  return unequal(report) ? fmt::format("{}: {}", names.size(), names_text(names)) : fmt::format("{}", names.size());
 }
 
 std::string bytes_text(double bytes) {
@@ -48,81 +64,92 @@ std::string error_text(double error) {
 }
 
 std::string money(double amount, const std::string& currency) {
-  const std::string figure = amount < 1 ? fmt::format("{:.4f}", amount) : fmt::format("{:.2f}", amount);
+  const std::string figure = amount < .1 ? fmt::format("{:.4f}", amount) : fmt::format("{:.2f}", amount);
   return currency == "USD" ? "$" + figure : figure + " " + currency;
 }
 
 std::string mark(const PlanReport& report) { return report.here ? "" : "not here"; }
 
 std::string device_table(const PlanReport& report, int64_t batch, const std::string& precision) {
-  std::vector<Line> lines = {{"devices", "steps/s", report.job.unit + "/s", "ms/step", "time", "speedup", "efficiency",
-                              "guides", "memory", "kWh", "power", "rented", "error", ""}};
+  Table table = table_of({"devices", "steps/s", report.job.unit + "/s", "ms/step", "time", "speedup", "efficiency",
+                          "guides", "memory", "kWh", "electricity", "rented", "error", ""});
   for (const PlanRow& row : report.rows) {
     if (row.batch != batch || row.precision != precision) continue;
-    lines.push_back(
-        {fmt::format("{}", row.used.size()), rate_text(row.steps_per_s), rate_text(row.samples_per_s),
-         fmt::format("{:.3g}", 1e3 * row.step.seconds), time_text(row.seconds), fmt::format("{:.2f}x", row.speedup),
-         fmt::format("{:.0f} %", 100 * row.efficiency), row.guide ? fmt::format("{:.1f}x", *row.guide) : "-",
-         bytes_text(row.memory.total()) + (row.fits() ? "" : " !"),
-         row.seconds > 0 ? fmt::format("{:.3g}", row.kwh) : "-",
-         row.seconds > 0 ? money(row.cost, report.prices.currency) : "-",
-         row.cloud_cost ? money(*row.cloud_cost, report.prices.currency) : "-", error_text(row.error), mark(report)});
+    table.row({devices_text(report, row.names), rate_text(row.steps_per_s), rate_text(row.samples_per_s),
+               fmt::format("{:.3g}", 1e3 * row.step.seconds), time_text(row.seconds),
+               fmt::format("{:.2f}x", row.speedup), fmt::format("{:.0f} %", 100 * row.efficiency),
+               row.guide ? fmt::format("{:.1f}x", *row.guide) : "-", bytes_text(row.memory.total()),
+               row.seconds > 0 ? fmt::format("{:.3g}", row.kwh) : "-",
+               row.seconds > 0 ? money(row.cost, report.prices.currency) : "-",
+               row.cloud_cost ? money(*row.cloud_cost, report.prices.currency) : "-", error_text(row.error),
+               row.fits() ? mark(report) : "does not fit"});
   }
-  return columns(lines);
+  return table.text();
 }
 
 std::string memory_table(const PlanReport& report, const std::string& precision) {
-  std::vector<Line> lines = {{"devices", "batch", "weights", "gradients", "optimizer", "activations", "data",
-                              "snapshots", "overhead", "total", "of", ""}};
+  Table table = table_of({"devices", "weights", "gradients", "optimizer", "activations", "data", "snapshots",
+                          "overhead", "total", "limit", ""});
+  bool any = false;
   for (const PlanRow& row : report.rows) {
-    if (row.precision != precision || row.memory.total() <= 0) continue;
+    if (row.precision != precision || row.batch != report.batch || row.memory.total() <= 0) continue;
     const MemoryForecast& m = row.memory;
-    lines.push_back({fmt::format("{}", row.used.size()), fmt::format("{}", row.batch), bytes_text(m.weights),
-                     bytes_text(m.gradients), bytes_text(m.optimizer), bytes_text(m.activations), bytes_text(m.data),
-                     bytes_text(m.snapshots), bytes_text(m.overhead), bytes_text(m.total()),
-                     bytes_text(row.memory_limit), row.fits() ? mark(report) : "does not fit"});
+    any = true;
+    table.row({devices_text(report, row.names), bytes_text(m.weights), bytes_text(m.gradients), bytes_text(m.optimizer),
+               bytes_text(m.activations), bytes_text(m.data), bytes_text(m.snapshots), bytes_text(m.overhead),
+               bytes_text(m.total()), bytes_text(row.memory_limit), row.fits() ? mark(report) : "does not fit"});
   }
-  return lines.size() > 1 ? columns(lines) : "";
+  return any ? table.text() : "";
 }
 
 std::string batch_table(const PlanReport& report, const std::string& precision) {
-  std::vector<Line> lines = {{"batch", "devices", "ms/step", report.job.unit + "/s", "memory", ""}};
+  Table table = table_of({"batch", "devices", "ms/step", report.job.unit + "/s", "memory", ""});
   size_t most = 0;
   for (const PlanRow& row : report.rows) most = std::max(most, row.used.size());
   for (const PlanRow& row : report.rows) {
     if (row.precision != precision || (row.used.size() != 1 && row.used.size() != most)) continue;
-    lines.push_back({fmt::format("{}", row.batch), fmt::format("{}", row.used.size()),
-                     fmt::format("{:.3g}", 1e3 * row.step.seconds), rate_text(row.samples_per_s),
-                     bytes_text(row.memory.total()), row.fits() ? mark(report) : "does not fit"});
+    table.row({fmt::format("{}", row.batch), fmt::format("{}", row.used.size()),
+               fmt::format("{:.3g}", 1e3 * row.step.seconds), rate_text(row.samples_per_s),
+               bytes_text(row.memory.total()), row.fits() ? mark(report) : "does not fit"});
   }
-  return columns(lines);
+  return table.text();
 }
 
 std::string set_table(const PlanReport& report) {
-  std::vector<Line> lines = {
-      {"devices", "time", "not below", "speedup", "guides", "memory", "kWh", "power", "rented", "error", ""}};
+  Table table = table_of(
+      {"devices", "time", "at best", "speedup", "guides", "memory", "kWh", "electricity", "rented", "error", ""});
   for (const SetRow& row : report.set_rows)
-    lines.push_back(
-        {fmt::format("{}", row.names.size()), time_text(row.seconds), time_text(row.ideal_seconds),
-         fmt::format("{:.2f}x", row.speedup), row.guide ? fmt::format("{:.1f}x", *row.guide) : "-",
-         bytes_text(row.memory_bytes), fmt::format("{:.3g}", row.kwh), money(row.cost, report.prices.currency),
-         row.cloud_cost ? money(*row.cloud_cost, report.prices.currency) : "-", error_text(row.error), mark(report)});
-  return columns(lines);
+    table.row({devices_text(report, row.names), time_text(row.seconds), time_text(row.ideal_seconds),
+               fmt::format("{:.2f}x", row.speedup), row.guide ? fmt::format("{:.1f}x", *row.guide) : "-",
+               bytes_text(row.memory_bytes), fmt::format("{:.3g}", row.kwh), money(row.cost, report.prices.currency),
+               row.cloud_cost ? money(*row.cloud_cost, report.prices.currency) : "-", error_text(row.error),
+               mark(report)});
+  return table.text();
+}
+
+std::string legend(const PlanReport& report) {
+  const bool rented =
+      std::ranges::any_of(report.rows, [](const PlanRow& row) { return row.cloud_cost.has_value(); }) ||
+      std::ranges::any_of(report.set_rows, [](const SetRow& row) { return row.cloud_cost.has_value(); });
+  return fmt::format(
+      "guides: the speedup that they state for as many GPUs; electricity: of the whole machine{}; error: of the time\n",
+      rented ? "; rented: the same cards by the price list" : "");
 }
 
 std::string machine_lines(const PlanReport& report) {
   const std::string& currency = report.prices.currency;
   const PowerForecast& p = report.power;
-  std::string text = fmt::format(
-      "machine   {:.0f} W at most, about {:.0f} W while it trains; power supply {:.0f} W (the guides' rule: {:.0f} W); "
-      "heat {:.0f} "
-      "BTU/h, {:.0f} at most{}\n",
-      p.peak_w, p.typical_w, p.psu_w, p.psu_least_w, p.btu_per_hour, p.peak_btu_per_hour,
-      p.cards_peak_w > 0 ? "" : " (no card: 150 W for the processor, 50 W for the rest are assumed)");
-  text += fmt::format("24/7      {} a month, {} a year at {}/kWh ({}); about {} a month more for cooling\n",
-                      money(report.running.month, currency), money(report.running.year, currency),
-                      money(report.prices.kwh, currency), report.prices.source,
-                      money(report.running.cooling_month, currency));
+  std::string text =
+      fmt::format("machine   {:.0f} W at most, about {:.0f} W while it trains{}\n", p.peak_w, p.typical_w,
+                  p.cards_peak_w > 0 ? " (the cards' limits, 150 W for the processor, 50 W for the rest)"
+                                     : " (no card: 150 W for the processor, 50 W for the rest)");
+  text += fmt::format("supply    {:.0f} W, a fifth above the most (the guides' rule, the next size: {:.0f} W)\n",
+                      p.psu_w, p.psu_least_w);
+  text += fmt::format("heat      {:.0f} BTU/h, {:.0f} at most; cooling about {} a month\n", p.btu_per_hour,
+                      p.peak_btu_per_hour, money(report.running.cooling_month, currency));
+  text +=
+      fmt::format("24/7      {} a month, {} a year at {}/kWh ({})\n", money(report.running.month, currency),
+                  money(report.running.year, currency), money(report.prices.kwh, currency), report.prices.kwh_source);
   if (report.rent)
     text += fmt::format("rented    {} an hour ({}), {} a month\n", money(report.rent->per_hour, currency),
                         report.rent->name, money(report.rent->per_hour * 720, currency));
@@ -139,9 +166,9 @@ std::string machine_lines(const PlanReport& report) {
 
 std::string outcome_lines(const PlanReport& report) {
   if (report.outcomes.empty())
-    return "checked   no run of this recipe had a forecast yet; from now on each has, see `runs show`\n";
+    return "checked   never yet: each `train` of this recipe from now on notes its forecast beside what came\n";
   std::vector<std::string> times, memories;
-  for (const Outcome& one : report.outcomes) {
+  for (const ForecastOutcome& one : report.outcomes) {
     times.push_back(fmt::format("{:+.1f} %", 100 * one.time_error()));
     if (one.memory > 0 && one.forecast_memory > 0)
       memories.push_back(fmt::format("{:+.1f} %", 100 * one.memory_error()));
@@ -191,19 +218,30 @@ std::string plan_text(const PlanReport& report) {
                         report.job.total_steps ? fmt::format("{} steps", report.job.total_steps) : "no end in steps");
     text += device_table(report, report.batch, precision);
   }
+  text += legend(report);
   if (!report.precisions.empty()) {
     const std::string& first = report.precisions.front();
     if (const std::string memory = memory_table(report, first); !memory.empty())
-      text += fmt::format("\nmemory of the worker that needs most, at most\n{}", memory);
-    text += fmt::format("\nby batch\n{}", batch_table(report, first));
+      text +=
+          fmt::format("\nmemory of the worker that needs most, batch {}; overhead: program, libraries and a margin\n{}",
+                      report.batch, memory);
+    text += fmt::format("\nby batch size\n{}", batch_table(report, first));
     if (const PlanRow* best = best_row(report.rows, report.batch, first)) {
       std::vector<std::string> left;
       for (size_t i = 0; i < report.devices.size(); ++i)
         if (std::ranges::find(best->used, static_cast<int>(i)) == best->used.end())
           left.push_back(report.devices[i].name);
       text += fmt::format("\nbest      {} device{}: {}{}\n", best->used.size(), best->used.size() == 1 ? "" : "s",
-                          fmt::join(best->names, " "),
-                          left.empty() ? "" : fmt::format("; {} would not make it faster", fmt::join(left, ", ")));
+                          names_text(best->names),
+                          left.empty() ? "" : fmt::format("; {} would not make it faster", names_text(left)));
+      const PlanRow* all = nullptr;
+      for (const PlanRow& row : report.rows)
+        if (row.precision == first && row.batch == report.batch && row.used.size() > best->used.size()) all = &row;
+      if (all && all->step.combine > all->step.compute)
+        text += fmt::format(
+            "why       on {} devices a step computes for {:.3g} ms and adds up for {:.3g} ms: a larger batch, or "
+            "several jobs side by side, would keep them busy\n",
+            all->used.size(), 1e3 * all->step.compute, 1e3 * all->step.combine);
     } else {
       text += "\nbest      none: the batch fits nowhere; take a smaller one, or --set accumulation=2\n";
     }
@@ -213,7 +251,7 @@ std::string plan_text(const PlanReport& report) {
   for (const std::string& note : report.notes) text += "note      " + note + "\n";
   text += fmt::format(
       "measured  {} on {}{}\n", report.calibration.made, report.calibration.machine,
-      report.calibration.load > 1
+      report.here && report.calibration.load > 1
           ? fmt::format("; a load of {:.1f} was on the machine then, so it may be faster when quiet (--calibrate)",
                         report.calibration.load)
           : "");
@@ -272,7 +310,7 @@ Json plan_json(const PlanReport& report) {
                     {"error", row.error}});
   for (const AgentForecast& agent : report.agents)
     agents.push_back({{"name", agent.name}, {"steps", agent.steps}, {"seconds_alone", agent.seconds_alone}});
-  for (const Outcome& one : report.outcomes)
+  for (const ForecastOutcome& one : report.outcomes)
     outcomes.push_back({{"run", one.run},
                         {"workers", one.workers},
                         {"forecast_seconds", one.forecast_seconds},
@@ -308,6 +346,7 @@ Json plan_json(const PlanReport& report) {
           {"money",
            {{"currency", report.prices.currency},
             {"price_kwh", report.prices.kwh},
+            {"price_kwh_from", report.prices.kwh_source},
             {"prices", report.prices.source},
             {"month", report.running.month},
             {"year", report.running.year},

@@ -72,7 +72,8 @@ ResolvedRecipe make_resolved(const std::string& name, const CliContext& context)
 // future versions, and somebody else's TANDEM_FOO is not ours to judge.
 void warn_of_misspelt_variables(const Resolver& resolver, const Output& output) {
   constexpr std::string_view kPrefix = "TANDEM_";
-  std::vector<std::string> known = {"RUNS_ROOT", "LIFE_FD", "PLANE", "GRAPHS", "NVML", "LIBCUDA", "NCCL"};
+  std::vector<std::string> known = {"RUNS_ROOT", "LIFE_FD", "PLANE",     "GRAPHS",      "NVML",
+                                    "LIBCUDA",   "NCCL",    "STATE_DIR", "GUARD_SPEED", "GUARD_CPU_SLOTS"};
   for (const KeyInfo& key : resolver.keys()) {
     std::string name;
     for (const char c : key.name)

@@ -171,11 +171,18 @@ void shrink_replay(ResolvedRecipe& recipe) {
     recipe.resolver->set("learning_starts", std::to_string(kStarts), "trial");
 }
 
+void check_batch(const Command& command, const std::string& recipe, int64_t batch) {
+  Arguments arguments = command.arguments;
+  arguments.quick = false;
+  arguments.overrides.push_back({"batch_size", std::to_string(batch), "--batch"});
+  const Output silent(false, true, false, true);
+  ResolvedRecipe resolved = resolve_recipe(recipe, arguments, command.context, silent);
+  settle(resolved, {arguments, command.context, silent});
+}
+
 Trial run_trial(const Command& command, const TrialRequest& request) {
   Arguments arguments = command.arguments;
   if (!request.flags) arguments.overrides.clear();
-  for (const auto& [key, value] : request.set)
-    arguments.overrides.insert(arguments.overrides.begin(), {key, value, "trial"});
   arguments.quick = false;  // of the measurement, not of the recipe
   const auto demand = [&](const char* key, const std::string& value) {
     arguments.overrides.push_back({key, value, "trial"});
@@ -207,7 +214,10 @@ Trial run_trial(const Command& command, const TrialRequest& request) {
   const double began = unix_seconds();
   const int code = start_run(inner, recipe, specs, run.dir(), false, {}, std::nullopt, request.seconds);
   const double ended = unix_seconds();
-  if (code != 0 && code != static_cast<int>(ExitCode::kResumable)) throw TrialInterrupted{code};
+  if (code > 128) throw TrialInterrupted{code};  // a signal to us, not to a worker
+  if (code != 0 && code != static_cast<int>(ExitCode::kResumable))
+    throw Error(static_cast<ExitCode>(code), fmt::format("a trial of {} ended with code {}", recipe.name, code),
+                "it must train for some seconds to be measured", "try `tandem train` with the same settings");
   read_times(run.metrics_jsonl(), began, ended, trial);
   const Meter after = read_meter(specs);
   trial.power_w = watts_between(before, after, trial.start_seconds + trial.end_seconds + after.at - ended);

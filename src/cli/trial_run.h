@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -32,9 +31,8 @@ struct TrialRequest {
   bool flags = true;    // those of this command line hold for it
   std::string devices;  // as --devices takes them
   std::optional<int64_t> batch;
-  std::string precision;                                      // empty: the recipe's
-  double seconds = 5;                                         // of training, from the first step on
-  std::vector<std::pair<std::string, std::string>> set = {};  // further keys, weaker than flags
+  std::string precision;  // empty: the recipe's
+  double seconds = 5;     // of training, from the first step on
 };
 
 // Ctrl-C or SIGTERM during a trial: the code to end with.
@@ -45,6 +43,9 @@ struct TrialInterrupted {
 // The first fifth of the steps is not counted: caches fill, graphs are recorded. Throws ConfigError for settings that
 // do not go together, Error if the run fails, TrialInterrupted.
 Trial run_trial(const Command& command, const TrialRequest& request);
+
+// Throws ConfigError if the recipe can't be trained with this batch: refused before anything is measured.
+void check_batch(const Command& command, const std::string& recipe, int64_t batch);
 
 // The first n of these, as --devices takes them.
 std::string first_devices(const std::vector<DeviceSpec>& all, size_t count);

@@ -27,6 +27,26 @@ Grammar interval() {
           }};
 }
 
+Grammar power_or_empty() {
+  return {"a share of a card's limit such as 80%, or watts such as 180W",
+          [](const std::string& text) -> std::optional<std::string> {
+            if (text.empty() || parse_power(text)) return std::nullopt;
+            return "it is neither";
+          }};
+}
+
+void describe_guard(Describer& d, GuardSettings& s) {
+  d.key("guard.mode", s.mode, Choices{{"on", "watch", "off"}},
+        "watch: names what is wrong with a GPU and changes nothing", Role::kRunning);
+  d.key("guard.target_c", s.target_c, Range::between(30, 110), "a GPU is cool enough at this", Role::kRunning);
+  d.key("guard.warn_c", s.warn_c, Range::between(30, 110), "a GPU is warm: it is told", Role::kRunning);
+  d.key("guard.act_c", s.act_c, Range::between(30, 110), "a GPU is hot: shards move away, then fan, then power",
+        Role::kRunning);
+  d.key("guard.power", s.power, power_or_empty(),
+        "how far a hot GPU's power limit may be lowered: 80%, 180W; empty: not", Role::kRunning);
+  d.key("guard.fan", s.fan, "a hot GPU's fans may be raised", Role::kRunning);
+}
+
 void describe_optimizer(Describer& d, OptimizerSettings& s) {
   d.key("optimizer.kind", s.kind, Choices{{"adam", "adamw", "sgd"}}, "rule that turns a gradient into an update");
   d.key("optimizer.learning_rate", s.learning_rate, Range::above(0), "size of a step");
@@ -89,6 +109,10 @@ void RecipeSettings::describe(Describer& d) {
   d.key("nan.patience", nan.patience, Range::at_least(1), "steps with NaN in a row before a roll-back");
   d.key("nan.rollback_every", nan.rollback_every, Range::at_least(1), "steps between the states kept for a roll-back");
   d.key("nan.max_rollbacks", nan.max_rollbacks, Range::at_least(0), "roll-backs before the run stops with code 7");
+  describe_guard(d, guard);
+  d.key("price_kwh", price_kwh, Range::at_least(0), "price of a kWh, for the cost of a run; 0: not known",
+        Role::kRunning);
+  d.key("currency", currency, "what price_kwh is counted in", Role::kRunning);
 }
 
 void RecipeSettings::check() const {
@@ -124,6 +148,11 @@ void RecipeSettings::check() const {
     throw ConfigError(fmt::format("schedule.batch_scaling is {}, but schedule.base_batch is 0", schedule.batch_scaling),
                       "the rate is scaled by batch_size / base_batch",
                       "set schedule.base_batch to the batch that learning_rate was found with");
+  }
+  if (!(guard.target_c < guard.warn_c && guard.warn_c < guard.act_c)) {
+    throw ConfigError(fmt::format("guard.target_c, warn_c and act_c are {:g}, {:g} and {:g}", guard.target_c,
+                                  guard.warn_c, guard.act_c),
+                      "a GPU is cool, then warm, then hot", "set them in this order, as 80, 85 and 90");
   }
   if (optimizer.nesterov && (optimizer.kind != "sgd" || optimizer.momentum == 0)) {
     throw ConfigError("optimizer.nesterov is on without SGD's momentum",

@@ -51,6 +51,16 @@ struct AmpSettings {
   int64_t growth_steps = 2000;
 };
 
+// What watches the GPUs of a run (src/guard/).
+struct GuardSettings {
+  std::string mode = "on";  // on, watch (names what is wrong, changes nothing), off
+  double target_c = 80;     // cool enough: what was taken back is given again below it
+  double warn_c = 85;
+  double act_c = 90;
+  std::string power;  // how far a hot card's power limit may be lowered: "80%", "180W"; "" is not at all
+  bool fan = true;    // fans may be raised
+};
+
 struct NanSettings {
   int64_t patience = 3;          // bad steps in a row before a roll-back
   int64_t rollback_every = 100;  // steps between the states kept to roll back to
@@ -85,6 +95,9 @@ struct RecipeSettings : Settings {
   LoaderSettings loader;
   AmpSettings amp;
   NanSettings nan;
+  GuardSettings guard;
+  double price_kwh = 0;  // of electricity; 0: not known, a run tells its energy alone
+  std::string currency = "USD";
 
   void describe(Describer& describer) override;
 

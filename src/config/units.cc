@@ -71,4 +71,16 @@ std::optional<Interval> parse_interval(std::string_view text) {
   return Interval{.seconds = *seconds};
 }
 
+std::optional<PowerLimit> parse_power(std::string_view text) {
+  skip_spaces(text);
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (error != std::errc() || !(number > 0) || !std::isfinite(number)) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  skip_spaces(text);
+  if (text == "%") return number <= 100 ? std::optional(PowerLimit{.share = number / 100}) : std::nullopt;
+  if (!text.empty() && text != "W" && text != "w") return std::nullopt;
+  return PowerLimit{.watts = number};
+}
+
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// config/units.h -- texts with units: "90s", "1h30m", "500 steps".
+// config/units.h -- texts with units: "90s", "1h30m", "500 steps", "180W".
 #pragma once
 
 #include <cstdint>
@@ -17,5 +17,12 @@ struct Interval {
   bool automatic = false;  // "auto": the engine chooses, so that checkpoints stay cheap
 };
 std::optional<Interval> parse_interval(std::string_view text);  // "auto", "60s", "10m", "500 steps", "never"
+
+// A power limit: a share of the card's own ("80%"), or watts ("180W", "180"). Nothing if it is neither; a share is
+// above 0 and at most 1.
+struct PowerLimit {
+  double watts = 0, share = 0;  // one of them
+};
+std::optional<PowerLimit> parse_power(std::string_view text);
 
 }  // namespace tandem

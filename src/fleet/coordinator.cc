@@ -58,7 +58,7 @@ std::vector<Action> Coordinator::lost(int rank, std::optional<Mark> mark) {
   if (members_.empty()) {
     stop_or_begin(actions);
   } else if (was_member) {
-    if (options_.stateful || !mark || !everybody_restored())
+    if (options_.stateful || !mark || !everybody_restored() || holding_)
       restore(actions);
     else
       same_phase(effective(*mark), actions);
@@ -135,6 +135,10 @@ std::vector<Action> Coordinator::want_stop() {
   Actions actions;
   if (over_) return actions;
   stop_wanted_ = true;
+  if (holding_) {
+    finish(actions);
+    return actions;
+  }
   if (members_.empty()) stop_or_begin(actions);
   ask_if_wanted(actions);
   return actions;
@@ -159,6 +163,27 @@ std::vector<Action> Coordinator::measured(const std::map<int, double>& speeds, d
   gains_ = worth_moving(options_.shards, order_.members, plan, now, step_seconds, move_seconds, sure) ? gains_ + 1 : 0;
   move_wanted_ = gains_ >= kGainsInARow;
   ask_if_wanted(actions);
+  return actions;
+}
+
+std::vector<Action> Coordinator::want_shares(const std::map<int, double>& shares) {
+  Actions actions;
+  if (over_ || shares == shares_) return actions;
+  shares_ = shares;
+  if (members_.empty()) return actions;
+  move_wanted_ = make_plan(options_.shards, speeds_of(members_), options_.planner, order_.members) != order_.members;
+  ask_if_wanted(actions);
+  return actions;
+}
+
+std::vector<Action> Coordinator::want_hold(bool hold) {
+  Actions actions;
+  if (over_) return actions;
+  hold_wanted_ = hold;
+  if (hold)
+    ask_if_wanted(actions);
+  else if (holding_)
+    restore(actions);
   return actions;
 }
 
@@ -200,7 +225,7 @@ void Coordinator::issue(Order::From from, int64_t cut, Actions& actions) {
   cuts_.push_back(cut);
   parts_.clear();
   checks_.clear();
-  asked_ = asked_hold_ = move_wanted_ = false;
+  asked_ = asked_hold_ = move_wanted_ = holding_ = false;
   measurements_ = gains_ = 0;
   actions.emplace_back(IssueOrder{order_});
   ask_if_wanted(actions);
@@ -229,8 +254,13 @@ std::map<int, double> Coordinator::speeds_of(const std::map<int, Worker>& worker
   const double scale = guessed > 0 ? measured / guessed : 1;
   std::map<int, double> speeds;
   for (const auto& [rank, worker] : workers)
-    speeds[rank] = worker.measured.known() ? worker.measured.value() : worker.guess * scale;
+    speeds[rank] = (worker.measured.known() ? worker.measured.value() : worker.guess * scale) * share_of(rank);
   return speeds;
+}
+
+double Coordinator::share_of(int rank) const {
+  const auto found = shares_.find(rank);
+  return found == shares_.end() ? 1 : found->second;
 }
 
 // Every survivor has the state of the newest restore. If one has not, "go on" means nothing to it.
@@ -251,7 +281,7 @@ int64_t Coordinator::effective(const Mark& mark) const {
 
 bool Coordinator::on_hold_wanted() const {
   const size_t staying = members_.size() - leaving_.size();
-  return stop_wanted_ || move_wanted_ || !leaving_.empty() ||
+  return stop_wanted_ || move_wanted_ || hold_wanted_ || !leaving_.empty() ||
          (!lobby_.empty() && staying < static_cast<size_t>(options_.shards));
 }
 
@@ -282,6 +312,8 @@ void Coordinator::settle(const Reports& reports, int64_t step, Actions& actions)
   actions.emplace_back(SnapshotWhole{.generation = order_.generation, .step = step});
   if (reports.final || (reports.held && stop_wanted_))
     finish(actions);
+  else if (reports.held && hold_wanted_)
+    holding_ = true;
   else if (reports.held)
     restore(actions);
 }

@@ -100,6 +100,11 @@ class Coordinator {
   // the planner's least and more than chance explains, twice in a row.
   std::vector<Action> measured(const std::map<int, double>& speeds, double step_seconds, double move_seconds,
                                double seconds_left = kForEver);  // of the run: a move must pay before its end
+  // Of their speed that plans count with, by rank; who is not named has all of it. Shards move away from a rank whose
+  // share falls (its card is hot) at the next held snapshot, whether or not that is faster.
+  std::vector<Action> want_shares(const std::map<int, double>& shares);
+  // Everybody waits at the next held snapshot, until it is no longer wanted.
+  std::vector<Action> want_hold(bool hold);
 
   // ---- what is ----
   const Order& order() const;
@@ -108,6 +113,7 @@ class Coordinator {
   std::map<int, double> speeds() const { return speeds_of(members_); }  // measured, or what was said of them
   int64_t snapshot_step() const;                                        // -1: none yet
   bool started() const;                                                 // the first order has been given
+  bool holding() const { return holding_; }                             // everybody waits, as was wanted
 
  private:
   using Actions = std::vector<Action>;
@@ -127,6 +133,7 @@ class Coordinator {
   bool everybody_restored() const;
   std::map<int, Worker> next_members();
   std::map<int, double> speeds_of(const std::map<int, Worker>& workers) const;
+  double share_of(int rank) const;
   int64_t effective(const Mark& mark) const;
   Verdict judge(const Reports& reports) const;
 
@@ -148,7 +155,9 @@ class Coordinator {
   // Every living rank is in one of these.
   std::map<int, Worker> on_the_way_, lobby_, members_;
 
-  bool stop_wanted_ = false, snapshot_wanted_ = false, move_wanted_ = false;
+  bool stop_wanted_ = false, snapshot_wanted_ = false, move_wanted_ = false, hold_wanted_ = false;
+  bool holding_ = false;
+  std::map<int, double> shares_;  // below 1, by rank
   std::set<int> leaving_;
   uint64_t serial_ = 0;
   bool asked_ = false, asked_hold_ = false;  // in this generation, and not answered yet

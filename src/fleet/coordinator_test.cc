@@ -389,5 +389,77 @@ TEST(Coordinator, ANewcomersGuessIsScaledToWhatOthersMeasured) {
             (std::vector<Assignment>{{0, {0, 8}}, {1, {8, 16}}, {2, {16, 24}}}));
 }
 
+TEST(Coordinator, AHotWorkerLosesShardsAtAHeldSnapshotAndGetsThemBack) {
+  Job job(3);
+  const auto asked = all<AskSnapshot>(job.c.want_shares({{1, 0.5}}));
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_TRUE(asked[0].hold);
+  EXPECT_TRUE(job.c.want_shares({{1, 0.5}}).empty()) << "said once";
+  const Order order = order_in(job.snapshot(5, true));
+  ASSERT_EQ(order.members.size(), 3u);
+  EXPECT_LT(order.members[1].range.size(), 6);
+  EXPECT_EQ(order.from, From::kSnapshot);
+  job.adopt();
+  for (int i = 0; i < 20; ++i)
+    EXPECT_TRUE(job.c.measured({{0, 10}, {1, 10}, {2, 10}}, 1, 0.01).empty()) << "its speed alone would move them back";
+  EXPECT_EQ(all<AskSnapshot>(job.c.want_shares({})).size(), 1u);
+  EXPECT_EQ(order_in(job.snapshot(9, true)).members[1].range.size(), 8);
+}
+
+TEST(Coordinator, AShareOutlivesTheWorkerThatHadIt) {
+  Job job(3);
+  job.c.want_shares({{1, 0.3}});
+  job.snapshot(5, true);
+  job.adopt();
+  job.c.lost(1, std::nullopt);
+  job.c.expect(1, 1);
+  job.c.arrived(1);
+  job.adopt();
+  EXPECT_LT(order_in(job.snapshot(7, true)).members[1].range.size(), 5);
+}
+
+TEST(Coordinator, AHeldRunWaitsAndGoesOnWhereItWas) {
+  Job job(2);
+  EXPECT_TRUE(all<AskSnapshot>(job.c.want_hold(true)).at(0).hold);
+  const Actions held = job.snapshot(5, true);
+  EXPECT_TRUE(has<SnapshotWhole>(held));
+  EXPECT_FALSE(has<IssueOrder>(held));
+  EXPECT_TRUE(job.c.holding());
+  EXPECT_TRUE(job.c.want_snapshot().empty()) << "there is nothing new";
+  const Order order = order_in(job.c.want_hold(false));
+  EXPECT_EQ(order.from, From::kSnapshot);
+  EXPECT_EQ(order.snapshot_step, 5);
+  EXPECT_FALSE(job.c.holding());
+}
+
+TEST(Coordinator, AHoldThatIsTakenBackInTimeHoldsNobody) {
+  Job job(2);
+  job.c.want_hold(true);
+  job.c.want_hold(false);
+  EXPECT_TRUE(has<IssueOrder>(job.snapshot(5, true)));
+}
+
+TEST(Coordinator, AHeldRunCanBeStopped) {
+  Job job(2);
+  job.c.want_hold(true);
+  job.snapshot(5, true);
+  const auto finished = all<Finished>(job.c.want_stop());
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_EQ(finished[0].step, 5);
+}
+
+TEST(Coordinator, ADeathInAHeldRunGoesBackToItsSnapshotAndHoldsAgain) {
+  Job job(3);
+  job.c.want_hold(true);
+  job.snapshot(5, true);
+  const Actions actions = job.c.lost(1, Mark{1, 40});
+  EXPECT_EQ(order_in(actions).from, From::kSnapshot);
+  ASSERT_EQ(all<AskSnapshot>(actions).size(), 1u);
+  EXPECT_TRUE(all<AskSnapshot>(actions)[0].hold);
+  job.adopt();
+  EXPECT_FALSE(has<IssueOrder>(job.snapshot(6, true)));
+  EXPECT_TRUE(has<IssueOrder>(job.c.want_hold(false)));
+}
+
 }  // namespace
 }  // namespace tandem

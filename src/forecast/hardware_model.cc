@@ -23,12 +23,26 @@ constexpr double kOfNvlink = .7, kOfPcie = .45;
 
 // Measured on an H200 (docs/gpu-results.md): a step as a run.
 struct Reference {
-  const char* recipe;
+  const char *recipe, *precision;
   int64_t batch;
   double seconds;
 };
-constexpr Reference kReferences[] = {{"tiny", 192, 554e-6}, {"web-agent", 256, 189e-6}};
+constexpr Reference kReferences[] = {
+    {"tiny", "fp32", 192, 554e-6},
+    {"web-agent", "fp32", 256, 187e-6},  // kernels of its own; the others are libraries'
+    {"web-agent", "tf32", 256, 8186e-6},
+    {"web-agent", "bf16", 256, 10430e-6},
+    {"web-agent", "fp16", 256, 11639e-6}};
 constexpr double kGuessedLatency = 600e-6;  // of a step of another recipe
+
+// In this precision, else in fp32.
+const Reference* reference_of(const std::string& recipe, const std::string& precision) {
+  const Reference* best = nullptr;
+  for (const Reference& one : kReferences)
+    if (recipe == one.recipe && (one.precision == precision || (!best && one.precision == std::string_view("fp32"))))
+      best = &one;
+  return best;
+}
 
 double operations(const JobShape& job, double samples) {
   return kOperationsPerWeight * job.weights_bytes / 4 * samples;
@@ -42,6 +56,12 @@ StepShares by_book(const BookCard& card, const JobShape& job, double samples, co
           .latency = 0};
 }
 
+std::optional<double> stated_peak(const BookCard& card, const std::string& precision) {
+  if (precision == "bf16") return card.bf16_tflops;
+  if (precision == "fp16") return card.fp16_tflops;
+  return precision == "tf32" ? card.tf32_tflops : std::optional<double>(card.fp32_tflops);
+}
+
 double link_bytes_per_second(const BookCard& card) {
   if (card.nvlink_gb_per_s) return kOfNvlink * *card.nvlink_gb_per_s / 2 * 1e9;
   return kOfPcie * card.pcie_gb_per_s * 1e9;
@@ -50,15 +70,16 @@ double link_bytes_per_second(const BookCard& card) {
 }  // namespace
 
 double peak_flops(const BookCard& card, const std::string& precision) {
-  const auto peak = precision == "bf16"   ? card.bf16_tflops
-                    : precision == "fp16" ? card.fp16_tflops
-                    : precision == "tf32" ? card.tf32_tflops
-                                          : std::optional<double>(card.fp32_tflops);
-  return peak.value_or(card.fp32_tflops) * 1e12;
+  return stated_peak(card, precision).value_or(card.fp32_tflops) * 1e12;
 }
 
-StepShares moved(const StepShares& shares, const BookCard& from, const BookCard& to, const std::string& precision) {
-  return {.arithmetic = shares.arithmetic * peak_flops(from, precision) / peak_flops(to, precision),
+bool states_peak(const BookCard& card, const std::string& precision) {
+  return stated_peak(card, precision).has_value();
+}
+
+StepShares moved(const StepShares& shares, const BookCard& from, const std::string& from_precision, const BookCard& to,
+                 const std::string& precision) {
+  return {.arithmetic = shares.arithmetic * peak_flops(from, from_precision) / peak_flops(to, precision),
           .memory = shares.memory * from.bandwidth_gb_per_s / to.bandwidth_gb_per_s,
           .latency = shares.latency};
 }
@@ -78,32 +99,30 @@ Scaled scale_to(const std::vector<const BookCard*>& cards, const Calibration& he
   const BookCard& reference = source ? *source : *find_card("H200");
   const bool card = measured->devices[0].model != "cpu";
   const MemoryModel memory(here, tried, card);
+  const Reference* const known = source ? nullptr : reference_of(here.recipe, precision);
+  const std::string basis = source ? tried : known ? known->precision : "fp32";
 
   const auto shares_at = [&](int64_t batch) {  // on the reference
     const double samples = steps.samples(batch, 1);
-    StepShares shares = by_book(reference, job, samples, tried);
+    StepShares shares = by_book(reference, job, samples, basis);
     if (source) {
       const double seconds = steps.step(batch, {{measured->devices[0].model, 1, -1}}).seconds;
-      const double known = std::min(shares.seconds(), .9 * seconds);
-      const double part = known / shares.seconds();
-      return StepShares{shares.arithmetic * part, shares.memory * part, seconds - known};
+      const double by_peaks = std::min(shares.seconds(), .9 * seconds);
+      const double part = by_peaks / shares.seconds();
+      return StepShares{shares.arithmetic * part, shares.memory * part, seconds - by_peaks};
     }
     shares.latency = kGuessedLatency;
-    for (const Reference& known : kReferences)
-      if (here.recipe == known.recipe) {
-        const StepShares there = by_book(reference, job, steps.samples(known.batch, 1), "fp32");
-        shares.latency = std::max(.1 * known.seconds, known.seconds - there.seconds());
-      }
+    if (known) {
+      const StepShares there = by_book(reference, job, steps.samples(known->batch, 1), basis);
+      shares.latency = std::max(.1 * known->seconds, known->seconds - there.seconds());
+    }
     return shares;
   };
-  const bool referenced =
-      std::ranges::any_of(kReferences, [&](const Reference& known) { return here.recipe == known.recipe; });
-  scaled.error = source ? (own ? .35 : .5) : referenced ? .6 : 2;
+  scaled.error = source ? (own ? .35 : .5) : known ? .6 : 2;
   scaled.from =
-      source ? fmt::format("{} measured here", measured->devices[0].model)
-      : referenced
-          ? std::string("an H200 measured before (docs/gpu-results.md); here there is no card")
-          : std::string("the cards' data sheets and a guess of 0.6 ms of launches a step; here there is no card");
+      source  ? fmt::format("{} measured here", measured->devices[0].model)
+      : known ? std::string("an H200 measured before (docs/gpu-results.md); here there is no card")
+              : std::string("the cards' data sheets and a guess of 0.6 ms of launches a step; here there is no card");
   scaled.calibration = {.recipe = here.recipe,
                         .machine = here.machine,
                         .made = here.made,
@@ -114,7 +133,7 @@ Scaled scale_to(const std::vector<const BookCard*>& cards, const Calibration& he
   for (const BookCard* target : cards) {
     if (!done.insert(target->name).second) continue;
     for (const int64_t batch : batches) {
-      const StepShares shares = moved(shares_at(batch), reference, *target, precision);
+      const StepShares shares = moved(shares_at(batch), reference, basis, *target, precision);
       if (scaled.shares.seconds() == 0) scaled.shares = shares;
       const MemoryForecast told = memory.worker(job, batch, static_cast<int>(steps.shards_of(1)), 1, 1e9);
       Trial trial = *measured;

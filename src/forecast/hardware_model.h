@@ -30,9 +30,11 @@ struct Scaled {
 
 // Peak of a card in this precision, in floating-point operations a second; fp32's where the maker says nothing.
 double peak_flops(const BookCard& card, const std::string& precision);
+bool states_peak(const BookCard& card, const std::string& precision);
 
-// Moves shares from one card to another.
-StepShares moved(const StepShares& shares, const BookCard& from, const BookCard& to, const std::string& precision);
+// Moves shares from one card to another, and from one precision to another.
+StepShares moved(const StepShares& shares, const BookCard& from, const std::string& from_precision, const BookCard& to,
+                 const std::string& precision);
 
 // `here` holds trials of `precision` (of fp32 if it has none) on one device. Throws ConfigError if it has none at all.
 Scaled scale_to(const std::vector<const BookCard*>& cards, const Calibration& here, const JobShape& job,

@@ -23,13 +23,36 @@ Calibration on_h200() {
 TEST(HardwareModel, LaunchesStayArithmeticAndMemoryFollowTheBook) {
   const StepShares shares{.arithmetic = 1, .memory = 1, .latency = 1};
   const BookCard &h200 = card_or_throw("H200"), &h100 = card_or_throw("H100"), &small = card_or_throw("3060ti");
-  const StepShares same = moved(shares, h200, h200, "fp32");
+  const StepShares same = moved(shares, h200, "fp32", h200, "fp32");
   EXPECT_EQ(same.seconds(), 3);
-  EXPECT_NEAR(moved(shares, h200, h100, "fp32").memory, 4800.0 / 3350, 1e-9);
-  const StepShares slower = moved(shares, h200, small, "fp32");
+  EXPECT_NEAR(moved(shares, h200, "fp32", h100, "fp32").memory, 4800.0 / 3350, 1e-9);
+  const StepShares slower = moved(shares, h200, "fp32", small, "fp32");
   EXPECT_NEAR(slower.arithmetic, 66.9 / 16.2, 1e-9);
   EXPECT_EQ(slower.latency, 1);
-  EXPECT_LT(moved(shares, small, h200, "bf16").arithmetic, moved(shares, small, h200, "fp32").arithmetic);
+  EXPECT_LT(moved(shares, small, "fp32", h200, "bf16").arithmetic,
+            moved(shares, small, "fp32", h200, "fp32").arithmetic);
+}
+
+TEST(HardwareModel, AFasterPrecisionIsNeverForecastSlowerThanFp32) {
+  Calibration cpu = SampleMachine().calibration();
+  cpu.recipe = "tiny";
+  JobShape job = cpu.trials[0].shape;
+  job.weights_bytes = 400e6;
+  double before = 1e9;
+  for (const char* precision : {"fp32", "tf32", "bf16"}) {
+    const Scaled scaled = scale_to(parse_hardware("MI325X"), cpu, job, {192}, precision);
+    EXPECT_LT(scaled.shares.arithmetic, before) << precision;
+    before = scaled.shares.arithmetic;
+  }
+}
+
+TEST(HardwareModel, WebAgentInBf16IsForecastAsSlowAsItWasMeasured) {
+  Calibration cpu = SampleMachine().calibration();
+  cpu.recipe = "web-agent";
+  const auto seconds = [&](const char* precision) {
+    return scale_to(parse_hardware("H200"), cpu, cpu.trials[0].shape, {256}, precision).shares.seconds();
+  };
+  EXPECT_GT(seconds("bf16"), 20 * seconds("fp32"));
 }
 
 TEST(HardwareModel, TheCardThatWasMeasuredIsForecastAsMeasured) {

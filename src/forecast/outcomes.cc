@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kLargest = 4 << 20;
 }
 
-void keep_outcome(const std::filesystem::path& cache, const Outcome& outcome) {
+void keep_outcome(const std::filesystem::path& cache, const ForecastOutcome& outcome) {
   if (cache.empty()) return;
   std::error_code none;
   std::filesystem::create_directories(cache, none);
@@ -30,22 +30,22 @@ void keep_outcome(const std::filesystem::path& cache, const Outcome& outcome) {
   std::ofstream(file, std::ios::app) << line.dump() + "\n";
 }
 
-std::vector<Outcome> last_outcomes(const std::filesystem::path& cache, const std::string& recipe, size_t most) {
-  std::vector<Outcome> all;
+std::vector<ForecastOutcome> last_outcomes(const std::filesystem::path& cache, const std::string& recipe, size_t most) {
+  std::vector<ForecastOutcome> all;
   if (cache.empty()) return all;
   std::istringstream lines(read_small_file(cache / "outcomes.jsonl", 2 * kLargest).value_or(""));
   for (std::string line; std::getline(lines, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object()) continue;
     try {
-      Outcome one{.run = json.at("run"),
-                  .recipe = json.at("recipe"),
-                  .made = json.at("made"),
-                  .workers = json.at("workers"),
-                  .forecast_seconds = json.at("forecast_seconds"),
-                  .took_seconds = json.at("took_seconds"),
-                  .forecast_memory = json.at("forecast_memory"),
-                  .memory = json.at("memory")};
+      ForecastOutcome one{.run = json.at("run"),
+                          .recipe = json.at("recipe"),
+                          .made = json.at("made"),
+                          .workers = json.at("workers"),
+                          .forecast_seconds = json.at("forecast_seconds"),
+                          .took_seconds = json.at("took_seconds"),
+                          .forecast_memory = json.at("forecast_memory"),
+                          .memory = json.at("memory")};
       if (one.took_seconds > 0 && (recipe.empty() || one.recipe == recipe)) all.push_back(std::move(one));
     } catch (const nlohmann::json::exception&) {
     }
@@ -54,9 +54,9 @@ std::vector<Outcome> last_outcomes(const std::filesystem::path& cache, const std
   return all;
 }
 
-double outcome_error(const std::vector<Outcome>& outcomes) {
+double outcome_error(const std::vector<ForecastOutcome>& outcomes) {
   double squares = 0;
-  for (const Outcome& one : outcomes) squares += one.time_error() * one.time_error();
+  for (const ForecastOutcome& one : outcomes) squares += one.time_error() * one.time_error();
   return outcomes.empty() ? 0 : std::sqrt(squares / static_cast<double>(outcomes.size()));
 }
 

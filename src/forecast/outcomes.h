@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-struct Outcome {
+struct ForecastOutcome {
   std::string run, recipe, made;
   int workers = 0;
   double forecast_seconds = 0, took_seconds = 0;
@@ -17,10 +17,10 @@ struct Outcome {
 };
 
 // Appended to <cache>/outcomes.jsonl; a loss of it costs nothing.
-void keep_outcome(const std::filesystem::path& cache, const Outcome& outcome);
+void keep_outcome(const std::filesystem::path& cache, const ForecastOutcome& outcome);
 // The newest of a recipe, newest last; of all recipes where it is empty. Lines that make no sense are left out.
-std::vector<Outcome> last_outcomes(const std::filesystem::path& cache, const std::string& recipe, size_t most);
+std::vector<ForecastOutcome> last_outcomes(const std::filesystem::path& cache, const std::string& recipe, size_t most);
 // Root of the mean square of their errors in time; 0 if there is none.
-double outcome_error(const std::vector<Outcome>& outcomes);
+double outcome_error(const std::vector<ForecastOutcome>& outcomes);
 
 }  // namespace tandem

@@ -90,7 +90,7 @@ Entry& entry_of(std::vector<Entry>& entries, const std::string& name) {
 std::string_view example_prices() { return kExamples; }
 
 Prices read_prices(std::string_view text, const std::string& source) {
-  Prices prices{.source = source, .currency = "USD", .kwh = .12, .cloud = {}, .buy = {}};
+  Prices prices{.source = source, .kwh_source = source, .currency = "USD", .kwh = .12, .cloud = {}, .buy = {}};
   for (const TomlItem& item : read_toml(text, source)) {
     const std::string where = fmt::format("{}:{}", source, item.line);
     const size_t first = item.key.find('.'), last = item.key.rfind('.');

@@ -20,7 +20,8 @@ struct BuyPrice {
 };
 
 struct Prices {
-  std::string source;  // the file, or "built in"
+  std::string source;      // the file, or "the guides' examples"
+  std::string kwh_source;  // where the price of a kWh comes from
   std::string currency = "USD";
   double kwh = .12;
   std::vector<CloudPrice> cloud;

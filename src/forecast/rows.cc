@@ -102,7 +102,7 @@ const PlanRow* best_row(const std::vector<PlanRow>& rows, int64_t batch, const s
   const PlanRow* best = nullptr;
   for (const PlanRow& row : rows) {
     if (row.batch != batch || row.precision != precision || !row.fits()) continue;
-    if (!best || row.step.seconds < .98 * best->step.seconds) best = &row;
+    if (!best || row.samples_per_s > 1.02 * best->samples_per_s) best = &row;
   }
   return best;
 }

@@ -74,6 +74,7 @@ Launcher::Launcher(const LaunchRequest& request)
   arm_faults(-1);
   begin_ = last_tick_ = monotonic_seconds();
   requests_ = std::make_unique<RequestBox>(request.run_dir);
+  guard_ = std::make_unique<RunGuard>(*request.settings, request.run_dir);
   for (const DeviceSpec& device : request.devices) add_seat(device).start(false);
 }
 
@@ -225,6 +226,7 @@ void Launcher::tick() {
   last_tick_ = now;
   drain_rings();
   watch_for_frozen(now);
+  watch_gpus();
   if (!coordinator_ || fatal_) return;
   record_->tell_reports(*pool_);
   save_when_gathered();
@@ -314,6 +316,7 @@ nlohmann::json Launcher::figures() const {
     if (request_.forecast && !request_.resume)
       out.update(outcome_of(*request_.forecast, seconds, record_->last_step(), out["usage"]));
   }
+  out.update(guard_->figures());
   return out;
 }
 
@@ -350,6 +353,7 @@ void Launcher::give_up(const Error& error) {
     if (seat->running()) read_channel(*seat);
   if (record_ && said_first_lines_) {
     save_what_there_is();
+    end_guard();
     record_->fail(error, figures());
   }
   throw error;
@@ -375,6 +379,7 @@ int Launcher::end() {
   } catch (const Error& error) {
     give_up(error);
   }
+  end_guard();
   const nlohmann::json extra = figures();
   seats_.clear();  // they end by themselves; whoever does not is killed
   const bool done = record_->facts().total_steps > 0 && pool_->base_step() >= record_->facts().total_steps;
@@ -394,6 +399,7 @@ int Launcher::watch() {
     while (const auto signal = signals_.next()) handle(*signal);
     if (kill_now_) {
       seats_.clear();
+      end_guard();
       if (record_ && said_first_lines_)
         return record_->finish(static_cast<int>(ExitCode::kInterrupted), "stopped", nullptr, figures());
       return static_cast<int>(ExitCode::kInterrupted);

@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "fleet/coordinator.h"
+#include "guard/run_guard.h"
 #include "launch/fault_book.h"
 #include "launch/growth.h"
 #include "launch/launcher.h"
@@ -62,6 +63,11 @@ class Launcher {
   void watch_hosts();
   void gather(int buffer);
 
+  // ---- heat, power, cards that vanish ----
+  void watch_gpus();
+  void tell_guard(const std::vector<RunGuard::Line>& lines);
+  void end_guard();
+
   // ---- time, signals, requests ----
   void tick();
   void measure(double now);
@@ -83,6 +89,9 @@ class Launcher {
   std::unique_ptr<Plane> plane_;
   std::optional<Coordinator> coordinator_;
   std::unique_ptr<RequestBox> requests_;
+  std::unique_ptr<RunGuard> guard_;
+  std::vector<RunGuard::Line> guard_lines_;  // from before there was a record to tell them in
+  bool held_by_guard_ = false;
   Growth growth_;
   StallWatch stalls_;
   std::optional<Error> fatal_;

@@ -176,7 +176,7 @@ void Launcher::bury(Seat& seat, const std::string& fenced_because) {
 
 // Dead before the first worker was up: tried again, then done without, if there are others.
 void Launcher::bury_unborn(Seat& seat, const Death& death, const std::string& words) {
-  if (stop_code_ == 0 && faults_.may_restart(seat, monotonic_seconds())) {
+  if (stop_code_ == 0 && !seat.device_gone && faults_.may_restart(seat, monotonic_seconds())) {
     if (!request_.quiet)
       fmt::print(stderr, "warning: {} {} in its start; it is started again\n", seat.name(), death.cause);
     try {
@@ -194,7 +194,7 @@ void Launcher::bury_unborn(Seat& seat, const Death& death, const std::string& wo
 
 // Starts another worker for the same device, unless it died too often.
 bool Launcher::replace(Seat& seat) {
-  if (seat.leaving || !faults_.may_restart(seat, monotonic_seconds())) return false;
+  if (seat.leaving || seat.device_gone || !faults_.may_restart(seat, monotonic_seconds())) return false;
   try {
     seat.start(true);
   } catch (const Error& error) {

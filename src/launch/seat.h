@@ -86,8 +86,9 @@ class Seat {
   // What it said of itself before it ended.
   std::string failed_kind, failed_why;
   bool arrived = false, leaving = false;
-  bool joining = false;     // came by `tandem join` and has not worked yet
-  std::string log_trouble;  // why what it says is not kept
+  bool joining = false;      // came by `tandem join` and has not worked yet
+  bool device_gone = false;  // its card has vanished: it is not started again
+  std::string log_trouble;   // why what it says is not kept
   int restarts = 0;
   double started_at = 0;
 

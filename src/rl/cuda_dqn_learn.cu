@@ -187,12 +187,13 @@ __device__ void matrix_gradient(const DqnShape& shape, const Matrix& m, int tile
   for (int base = 0; base < shape.count; base += kTileWarps) {
     const int here = kRounds && shape.count - base > kTileWarps ? kTileWarps : shape.count - base;
     const int64_t set = int64_t{job} * shape.count + base + warp;
-    WarpTile sums;
-    sums.clear();
+    WarpTile<Lies::kDepthOutside, Lies::kDepthOutside> sums;
     if (kRounds && base > 0) __syncthreads();  // all have taken of the round before
     if (warp < here)
-      sums = warp_product(m.dy + set * shape.piece * m.out + first_out, m.out, m.out - first_out,
-                          m.x + set * m.x_set + first_in, m.in, m.in - first_in, shape.piece, memory);
+      sums.multiply({m.dy + set * shape.piece * m.out + first_out, m.out, m.out - first_out, shape.piece},
+                    {m.x + set * m.x_set + first_in, m.in, m.in - first_in, shape.piece}, 0, kSlice);
+    else
+      sums.clear();
     sums.hand_out(memory, [&](int, int, auto part) {
       if constexpr (kRounds) {
         for (int w = 0; w < here; ++w) {

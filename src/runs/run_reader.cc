@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-constexpr const char* kFiles[] = {"run.json", "training_stats.json", "recipe.toml"};
+constexpr const char* kFiles[] = {"run.json", "training_stats.json", "recipe.toml", "energy.json"};
 
 std::string text_of(const nlohmann::json& object, const char* key) {
   return object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
@@ -34,7 +34,7 @@ void add_metrics(RunRow& row, const nlohmann::json& stats) {
     if (std::isfinite(number_of(entry, "seconds"))) seconds += number_of(entry, "seconds");
     if (std::isfinite(number_of(entry, "samples"))) samples += number_of(entry, "samples");
     for (const auto& [group, values] : entry.items()) {
-      if (!values.is_object() || group == "phases" || group == "training_losses") continue;
+      if (!values.is_object() || group == "phases" || group == "training_losses" || group == "energy") continue;
       for (const auto& [name, value] : values.items())
         if (value.is_number()) row.metrics[group == "metrics" ? name : group + "/" + name] = value.get<double>();
     }
@@ -70,6 +70,12 @@ RunRow read_run(const std::filesystem::path& dir) {
   if (run.contains("extra") && run["extra"].is_object())
     for (const auto& [name, value] : run["extra"].items())
       if (value.is_number()) row.metrics.emplace(name, value.get<double>());
+  // energy.json is written while the run goes on; what stands in run.json is from its last end.
+  const auto energy = nlohmann::json::parse(read_small_file(dir / "energy.json", 1 << 20).value_or(""), nullptr, false);
+  if (energy.is_object())
+    for (const auto& [key, name] :
+         {std::pair{"kwh", "energy_kwh"}, {"mean_w", "mean_power_w"}, {"cost", "energy_cost"}})
+      if (std::isfinite(number_of(energy, key))) row.metrics[name] = number_of(energy, key);
   for (const auto& setting : read_resolved_recipe(read_small_file(dir / "recipe.toml", 1 << 20).value_or("")))
     row.settings[setting.key] = setting.value;
   if (row.recipe.empty() && row.settings.contains("recipe")) row.recipe = row.settings["recipe"];

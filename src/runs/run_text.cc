@@ -107,6 +107,15 @@ std::string show_text(const RunRow& row) {
       {"run", row.id},           {"recipe", row.recipe},        {"status", row.status},
       {"step", steps_text(row)}, {"loss", loss_text(row.loss)}, {"time", duration_text(row.seconds)},
       {"started", row.started},  {"folder", row.dir.string()}};
+  if (const auto energy = row.metrics.find("energy_kwh"); energy != row.metrics.end()) {
+    std::string text = fmt::format("{:.4g} kWh", energy->second);
+    if (row.metrics.contains("mean_power_w"))
+      text += fmt::format(", {:.0f} W on average", row.metrics.at("mean_power_w"));
+    if (row.metrics.contains("energy_cost"))
+      text += fmt::format(", {:.4g} {}", row.metrics.at("energy_cost"),
+                          row.settings.contains("currency") ? row.settings.at("currency") : "");
+    lines.push_back({"energy", text});
+  }
   if (!row.digest.empty()) lines.push_back({"digest", row.digest});
   if (!row.kind.empty()) lines.push_back({"kind", row.kind});
   if (row.exit_code != 0) lines.push_back({"exit code", fmt::format("{}", row.exit_code)});

@@ -11,6 +11,7 @@
 #include "telemetry/event_log.h"
 #include "telemetry/human.h"
 #include "telemetry/metrics_file.h"
+#include "telemetry/report_gpus.h"
 #include "telemetry/resolved_recipe.h"
 #include "telemetry/run_summary.h"
 #include "telemetry/series.h"
@@ -195,6 +196,8 @@ nlohmann::json collect_report(const std::filesystem::path& run_dir, const Report
     data["run"]["id"] = std::filesystem::absolute(run_dir).lexically_normal().filename().string();
 
   data["evaluation"] = std::move(evaluation);
+  data["energy"] = report_energy(run_dir);
+  data["gpus"] = report_gpus(run_dir, std::min<size_t>(240, limits.most_buckets));
   data["settings"] = nlohmann::json::array();
   for (const auto& s : read_resolved_recipe(read_small_file(run_dir / "recipe.toml", 1 << 20).value_or("")))
     if (data["settings"].size() < limits.most_settings)

@@ -90,7 +90,7 @@ function draw(chart) {
   const path = (xs, ys) => "M" + xs.map((x, i) => px(x).toFixed(1) + " " + py(ys[i]).toFixed(1)).join("L");
   let svg = `<svg height="${H}" viewBox="0 0 ${W} ${H}" role="img" aria-label="${escape(chart.title)}">`;
   for (const v of ticks(low, high, Math.round(H / 45), log)) svg += `<line class="gridline" x1="${L}" x2="${W - R}" y1="${py(v).toFixed(1)}" y2="${py(v).toFixed(1)}"/><text x="${L - 8}" y="${(py(v) + 4).toFixed(1)}" text-anchor="end">${si(v)}</text>`;
-  for (const v of ticks(x0, x1, Math.max(2, Math.floor(W / 110)), false)) svg += `<text x="${px(v).toFixed(1)}" y="${H - 5}" text-anchor="middle">${si(v)}</text>`;
+  for (const v of ticks(x0, x1, Math.max(2, Math.floor(W / 110)), false)) svg += `<text x="${px(v).toFixed(1)}" y="${H - 5}" text-anchor="middle">${chart.time ? duration(v) : si(v)}</text>`;
   svg += `<line class="axis" x1="${L}" x2="${W - R}" y1="${H - B}" y2="${H - B}"/>`;
   if (chart.marks) for (const m of data.events) if ((m.kind === "resume" || m.kind === "warning" || m.kind === "fault") && m.step >= x0 && m.step <= x1)
     svg += `<line class="mark ${m.kind}" x1="${px(m.step).toFixed(1)}" x2="${px(m.step).toFixed(1)}" y1="${T}" y2="${H - B}"><title>${escape(m.text)}</title></line>`;
@@ -116,14 +116,14 @@ function draw(chart) {
         (s.least ? ` <span class="soft">${num(s.least[a])} … ${num(s.greatest[a])}</span>` : chart.smooth ? ` <span class="soft">raw ${num(s.mean[a])}</span>` : "");
     });
     cursor.setAttribute("visibility", "visible"); cursor.setAttribute("x1", px(where)); cursor.setAttribute("x2", px(where));
-    tip.innerHTML = `step ${whole(where)}` + text; tip.style.display = "block";
+    tip.innerHTML = (chart.time ? `after ${duration(where)}` : `step ${whole(where)}`) + text; tip.style.display = "block";
     const side = px(where) > W / 2; tip.style.left = side ? "" : px(where) + 12 + "px"; tip.style.right = side ? W - px(where) + 12 + "px" : ""; tip.style.top = "12px";
   };
 }
 
 const charts = [];
 function chart(parent, options) {
-  const series = byLabel(options.label).filter((s) => s.mean.length > 0);
+  const series = (options.series || byLabel(options.label)).filter((s) => s.mean.length > 0);
   if (series.length === 0) return;
   const one = { height: 200, amount: 0.9, first: 0, zero: false, log: false, smooth: false, marks: false, ...options, series };
   const last = series.length === 1 ? series[0].mean[series[0].mean.length - 1] : null;
@@ -148,7 +148,8 @@ page.innerHTML = `<header><h1>${escape(run.title && run.title !== run.id ? run.t
 <p class="id">${[run.id, run.digest && "digest " + run.digest.slice(0, 16), run.kind && "kind " + run.kind].filter(Boolean).map(escape).join(" &nbsp;·&nbsp; ")}</p>` + data.notes.map((n) => `<p class="note">${escape(n)}</p>`).join("") +
   `<dl class="facts">` + fact("steps", whole(facts.steps), run.total_steps > 0 ? "of " + whole(run.total_steps) : "") +
   fact("training time", duration(seconds)) + fact("loss", num(run.loss === undefined ? facts.loss : run.loss)) +
-  fact("speed", si(facts.samples_per_s), unit + "/s") + fact("skipped updates", whole(facts.skipped)) +
+  fact("speed", si(facts.samples_per_s), unit + "/s") +
+  (data.energy ? fact("energy", num(data.energy.kwh) + " kWh", [data.energy.mean_w ? num(data.energy.mean_w) + " W" : "", data.energy.cost !== undefined ? num(data.energy.cost) + " " + (data.energy.currency || "") : ""].filter(Boolean).join(", ")) : "") + fact("skipped updates", whole(facts.skipped)) +
   (run.exit_code === undefined ? "" : fact("exit code", run.exit_code)) + `</dl><div class="grid"></div>`;
 document.getElementById("theme").onclick = () => {
   const root = document.documentElement;
@@ -196,10 +197,20 @@ chart(grid, { label: "grad_norm", title: "Gradient norm", first: 4 });
 chart(grid, { label: "scale", title: "Loss scale", first: 5, log: true });
 labels.filter((l) => !["loss", "speed", "lr", "grad_norm", "scale"].includes(l)).forEach((label, i) => chart(grid, { label, title: label, first: i }));
 
+// ---- the GPUs over time, and what they used
+const gpuCurves = (key) => (data.gpus || []).map((g) => {
+  const at = g[key].map((v, i) => i).filter((i) => g[key][i] !== null);
+  return { job: g.name, label: g.name, x: at.map((i) => g.x[i]), mean: at.map((i) => g[key][i]) };
+});
+chart(grid, { series: gpuCurves("power"), title: "GPU power (W)", time: true, zero: true });
+chart(grid, { series: gpuCurves("temp"), title: "GPU temperature (C)", time: true });
+if (data.energy && data.energy.devices.length) card("Energy", `<table><tr><th>device</th><th class="n">kWh</th><th class="n">mean W</th><th class="n">peak W</th><th class="n">peak C</th><th class="n">${escape(data.energy.currency || "")}</th></tr>` + data.energy.devices.map((d) =>
+  `<tr><td>${escape((d.index === undefined ? "" : "GPU " + d.index + " ") + (d.name || ""))}</td>` + ["kwh", "mean_w", "peak_w", "peak_c", "cost"].map((k) => `<td class="n">${d[k] === undefined ? "–" : num(d[k])}</td>`).join("") + `</tr>`).join("") + `</table>`);
+
 // ---- what happened when
 const kinds = [...new Set(data.events.map((e) => e.kind))], last = Math.max(1, facts.steps, ...data.events.map((e) => e.step));
 if (data.events.length + data.skips.length > 0) {
-  const paint = { checkpoint: "var(--c2)", resume: "var(--c3)", warning: "var(--warn)", fault: "var(--bad)", skip: "var(--bad)" };
+  const paint = { checkpoint: "var(--c2)", resume: "var(--c3)", warning: "var(--warn)", fault: "var(--bad)", guard: "var(--warn)", skip: "var(--bad)" };
   const marks = [...data.events.filter((e) => e.kind !== "finish"), ...data.skips.map((s) => ({ kind: "skip", step: s, text: "update skipped at step " + s }))];
   const rows = [...new Set(marks.map((m) => m.kind))];
   let svg = `<div class="plot"><svg viewBox="0 0 1100 ${rows.length * 22 + 24}" height="${rows.length * 22 + 24}" preserveAspectRatio="none">`;

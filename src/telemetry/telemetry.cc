@@ -114,6 +114,7 @@ struct Telemetry::Parts {
   int64_t steps_seen = 0, last_step = 0;
   size_t stats_seen = 0;
   bool finished = false;
+  nlohmann::json energy;
 
   explicit Parts(TelemetryOptions given)
       : options(with_defaults(std::move(given))),
@@ -217,8 +218,10 @@ struct Telemetry::Parts {
   void write_stats() {
     guard("training_stats.json", [&] {
       const double before = options.monotonic_seconds();
+      nlohmann::json entries = stats.to_json();
+      if (energy.is_object() && !entries.empty()) entries.back()["energy"] = energy;
       write_file_atomically(options.run_dir / "training_stats.json",
-                            stats.to_json().dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
+                            entries.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
                             Durability::kProcessDeath);
       // A run of very many epochs has a long file: it may take a hundredth of the time, no more.
       const double after = options.monotonic_seconds();
@@ -264,6 +267,8 @@ void Telemetry::say(std::string_view line) {
 void Telemetry::warn(std::string_view line) { parts_->complain(std::string(line)); }
 
 void Telemetry::event(std::string_view kind, int64_t step, std::string_view text) { parts_->note(kind, step, text); }
+
+void Telemetry::energy(const nlohmann::json& energy) { parts_->energy = energy; }
 
 void Telemetry::checkpoint_saved(int64_t step, double seconds_stalled, uint64_t bytes) {
   flush();

@@ -54,6 +54,8 @@ class Telemetry {
   // Into the log and the timeline only; kinds shown in the report: warning, checkpoint, resume, skip, plan, fault.
   void event(std::string_view kind, int64_t step, std::string_view text);
   void checkpoint_saved(int64_t step, double seconds_stalled, uint64_t bytes);
+  // What the run has used so far, as in energy.json: into the last entry of training_stats.json.
+  void energy(const nlohmann::json& energy);
   // Makes what was recorded durable against a death of this process. Called by checkpoint_saved and finish.
   void flush();
   // Flushes, writes run.json and report.html, takes the bar away and prints the last line.

@@ -48,7 +48,7 @@ class Plan(Planned):
         away = self.plan(*words, "--devices", "cpu:2", "--hardware", "8xMI325X", "--gpus", "1,2,4,8")
         self.assertIn("NOT HERE", away.stdout)
         self.assertIn("AMD cards do not train with tandem yet", away.stdout)
-        self.assertEqual(away.stdout.count("not here"), 4 + 4 * 2 + 2 * 2)  # devices; memory by batch; 1 and 8 by batch
+        self.assertEqual(away.stdout.count("not here"), 4 + 4 + 2 * 2)  # devices; their memory; 1 and 8 by batch
         away = json.loads(self.plan(*words, "--devices", "cpu:2", "--hardware", "3060ti+2x3070", "--json").stdout)
         self.assertFalse(away["here"] or any(row["here"] for row in away["rows"]))
         self.assertTrue(all(row["error"] >= 0.5 for row in away["rows"]))
@@ -56,6 +56,20 @@ class Plan(Planned):
         table = self.plan(*words, "--devices", "cpu:2", "--csv", "-").stdout
         self.assertEqual(len(list(csv.DictReader(io.StringIO(table)))), 4)
         self.assertEqual([p.name for p in self.dir.glob("tandem-*")], [], "no folder is left")
+
+    def test_a_set_is_planned_by_its_agents_and_its_run_checks_that(self):
+        words = ["web-test", "--agents", "analysis,evolution", "--steps", 400, "--devices", "cpu:2",
+                 *[word for pair in ("net.hidden=[32,16]", "net.head=8", "batch_size=64", "environments=2", "capacity=4000",
+                                     "learning_starts=400", "shards=4") for word in ("--set", pair)]]
+        told = json.loads(self.plan(*words, "--json").stdout)
+        self.assertEqual([agent["name"] for agent in told["agents"]], ["analysis", "evolution"])
+        self.assertEqual([row["devices"] for row in told["set"]], [1, 2])
+        self.assertGreater(told["set"][0]["seconds"], told["set"][1]["ideal_seconds"])
+        run = json.loads(self.tandem("train", *words, "--json", env=self.env).stdout)
+        kept = json.loads((self.dir / "runs" / run["run"] / "run.json").read_text())["extra"]
+        self.assertAlmostEqual(kept["plan_seconds"], told["set"][1]["seconds"], places=6)
+        self.assertAlmostEqual(kept["plan_error"], kept["plan_seconds"] / run["seconds"] - 1, places=3)
+        self.assertEqual([one["run"] for one in json.loads(self.plan(*words, "--json").stdout)["outcomes"]], [run["run"]])
 
     def test_prices_are_a_file_to_edit_and_bad_ones_are_refused(self):
         path = self.plan("--make-prices").stdout.strip()

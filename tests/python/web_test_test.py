@@ -84,7 +84,7 @@ class Digest(WebTest):
         self.assert_same(told, ("analysis", "evolution"))
         self.assertEqual(told["agents"]["analysis"]["devices"], ["cpu:0", "cpu:1"])
         # One short, one long, on slow slots: joining pays, and the device of the short one joins the other.
-        told = self.train(*SMALL, "--steps", STEPS, "--set", "analysis.steps=2500", "--devices", "cpu:2@0.15,0.15", "--agents",
+        told = self.train(*SMALL, "--steps", STEPS, "--set", "analysis.steps=2500", "--devices", "cpu:2@0.04,0.04", "--agents",
                           "evolution,analysis", recipe="web-test")
         self.assertGreaterEqual(told["joins"], 1)
         self.assertEqual(sorted(told["agents"]["analysis"]["devices"]), ["cpu:0", "cpu:1"])

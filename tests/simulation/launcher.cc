@@ -49,6 +49,11 @@ void Launcher::start_another() {
 
 void Launcher::want_leave() { obey(coordinator_.want_leave(world_.dice.below(most_ranks_))); }
 
+void Launcher::want_shares() {
+  constexpr double kShares[] = {0.3, 0.6, 1};
+  obey(coordinator_.want_shares({{world_.dice.below(most_ranks_), kShares[world_.dice.below(3)]}}));
+}
+
 void Launcher::measure() {
   std::map<int, double> speeds;
   for (int rank : coordinator_.members()) speeds[rank] = 10 + world_.dice.below(30);

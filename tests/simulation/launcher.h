@@ -33,6 +33,8 @@ class Launcher {
   void want_leave();
   void want_stop() { obey(coordinator_.want_stop()); }
   void want_snapshot() { obey(coordinator_.want_snapshot()); }
+  void want_hold(bool hold) { obey(coordinator_.want_hold(hold)); }
+  void want_shares();  // of a rank that is hot, or was
   void measure();
 
   const Coordinator& coordinator() const { return coordinator_; }

@@ -10,7 +10,21 @@
 namespace tandem::simulation {
 namespace {
 
-enum class Trouble { kKill, kFreeze, kFalseAlarm, kFlip, kLauncherDies, kJoin, kLeave, kMeasure, kSnapshot, kStop };
+enum class Trouble {
+  kKill,
+  kFreeze,
+  kFalseAlarm,
+  kFlip,
+  kLauncherDies,
+  kJoin,
+  kLeave,
+  kMeasure,
+  kShare,
+  kHold,
+  kGo,
+  kSnapshot,
+  kStop
+};
 
 struct Planned {
   uint64_t at = 0;  // tick
@@ -62,10 +76,10 @@ class Schedule {
   Dice& dice() { return world_.dice; }
 
   void plan_trouble() {
-    constexpr Trouble kAll[] = {Trouble::kKill,     Trouble::kKill,       Trouble::kKill,  Trouble::kFreeze,
-                                Trouble::kFreeze,   Trouble::kFalseAlarm, Trouble::kFlip,  Trouble::kLauncherDies,
-                                Trouble::kJoin,     Trouble::kJoin,       Trouble::kLeave, Trouble::kMeasure,
-                                Trouble::kSnapshot, Trouble::kStop};
+    constexpr Trouble kAll[] = {Trouble::kKill,   Trouble::kKill,       Trouble::kKill,     Trouble::kFreeze,
+                                Trouble::kFreeze, Trouble::kFalseAlarm, Trouble::kFlip,     Trouble::kLauncherDies,
+                                Trouble::kJoin,   Trouble::kJoin,       Trouble::kLeave,    Trouble::kMeasure,
+                                Trouble::kShare,  Trouble::kHold,       Trouble::kSnapshot, Trouble::kStop};
     // Troubles seldom come alone: every other one follows the one before within a few actions. In a storm all do, and
     // somebody dies each time.
     const bool storm = dice().chance(30);
@@ -270,6 +284,20 @@ class Schedule {
         return true;
       case Trouble::kMeasure:
         launcher_->measure();
+        return true;
+      case Trouble::kShare:
+        launcher_->want_shares();
+        return true;
+      case Trouble::kHold: {
+        launcher_->want_hold(true);
+        const Planned go{world_.tick + dice().below(400), Trouble::kGo, -1};
+        planned_.insert(std::upper_bound(planned_.begin(), planned_.end(), go,
+                                         [](const Planned& a, const Planned& b) { return a.at < b.at; }),
+                        go);
+        return true;
+      }
+      case Trouble::kGo:
+        launcher_->want_hold(false);
         return true;
       case Trouble::kSnapshot:
         launcher_->want_snapshot();

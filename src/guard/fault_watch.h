@@ -1,0 +1,63 @@
+// guard/fault_watch.h -- what is wrong with a GPU, in words: what it is, why, and what to do.
+//
+// Throttling, heat, memory errors, a narrow PCIe link, full memory, a card that is gone, Xid errors, a driver that does
+// not answer. Each is told once when it has lasted a few seconds, and again at the earliest ten minutes after it was
+// over. Pure: readings and time are given.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "guard/policy.h"
+#include "hardware/gpu.h"
+#include "hardware/nvml.h"
+
+namespace tandem {
+
+struct GpuNotice {
+  enum class Weight {
+    kNote,     // worth knowing: a card at its power limit under full load
+    kWarning,  // costs speed or will
+    kFault,    // the card can't be used as it is
+  };
+  int gpu = -1;
+  std::string id;  // "thermal_hw", "xid_79", "lost": the same for the same thing
+  Weight weight = Weight::kWarning;
+  std::string what, why, todo;
+  bool over = false;         // it is no longer so; `what` says it
+  std::string text() const;  // "GPU 0 (...) runs slower: ... ; cause: ...; do: ..."
+};
+
+class FaultWatch {
+ public:
+  explicit FaultWatch(GuardOptions options) : options_(options) {}
+
+  // What is new since the last call.
+  std::vector<GpuNotice> see(double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus);
+  GpuNotice xid(const std::vector<GpuFacts>& facts, const XidEvent& event) const;
+  // The driver has not answered for so long.
+  std::optional<GpuNotice> silence(double quiet_seconds);
+
+  static constexpr double kLongestSeconds = 10;  // the longest that anything must last before it is told
+
+ private:
+  struct Seen {
+    std::optional<double> since, gone_since;
+    bool told = false;
+    double told_at = -1e9;
+  };
+  struct Condition {
+    double after_seconds = 5;
+    GpuNotice notice;
+  };
+  std::vector<Condition> conditions(const GpuFacts& facts, const GpuReading& now);
+
+  GuardOptions options_;
+  std::map<std::pair<int, std::string>, Seen> seen_;
+  std::map<int, uint64_t> corrected_, uncorrected_;  // ECC counts at the first sight
+  bool silent_ = false;
+};
+
+}  // namespace tandem

@@ -1,0 +1,221 @@
+#include "guard/policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tandem {
+namespace {
+
+using Kind = GuardOrder::Kind;
+
+bool heat_throttled(const GpuReading& now) {
+  return now.throttle && std::any_of(now.throttle->begin(), now.throttle->end(), [](Throttle reason) {
+           return reason == Throttle::kThermalSw || reason == Throttle::kThermalHw;
+         });
+}
+
+const GpuFacts& facts_of(const std::vector<GpuFacts>& all, int gpu) {
+  static const GpuFacts unknown;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const GpuFacts& f) { return f.index == gpu; });
+  return found == all.end() ? unknown : *found;
+}
+
+}  // namespace
+
+std::string gpu_text(const GpuFacts& facts) {
+  return facts.name ? fmt::format("GPU {} ({})", facts.index, *facts.name) : fmt::format("GPU {}", facts.index);
+}
+
+GuardOptions GuardOptions::from(const GuardSettings& s) {
+  return {.acts = s.mode == "on",
+          .target_c = s.target_c,
+          .warn_c = s.warn_c,
+          .act_c = s.act_c,
+          .power = parse_power(s.power),
+          .fan = s.fan,
+          .shares = true,
+          .hold = true};
+}
+
+HeatLimits HeatLimits::of(const GuardOptions& options, const GpuFacts& facts) {
+  HeatLimits limits{options.target_c, options.warn_c, options.act_c, options.act_c + 4};
+  if (facts.slowdown_c) limits.act_c = std::min(limits.act_c, *facts.slowdown_c - 2.0);
+  limits.pause_c = limits.act_c + 4;
+  if (facts.shutdown_c) limits.pause_c = std::min(limits.pause_c, std::max(limits.act_c + 1, *facts.shutdown_c - 3.0));
+  limits.warn_c = std::min(limits.warn_c, limits.act_c - 3);
+  limits.target_c = std::min(limits.target_c, limits.warn_c - 3);
+  return limits;
+}
+
+double GuardPolicy::share(int gpu) const {
+  const auto found = cards_.find(gpu);
+  return found == cards_.end() ? 1 : kShares[found->second.shares];
+}
+
+double GuardPolicy::floor_of(const Card& card, const GpuFacts& facts) const {
+  const double wanted = options_.power->watts > 0 ? options_.power->watts : options_.power->share * *card.found_w;
+  return std::max(wanted, facts.power_min_w.value_or(wanted));
+}
+
+// A limit that is neither the one we found nor the one we set is somebody else's, and stays so.
+void GuardPolicy::look_at_limit(Card& card, const GpuFacts& facts, const GpuReading& now, double time,
+                                std::vector<GuardOrder>& orders) {
+  if (!now.power_limit_w) return;
+  if (!card.set_w) {
+    card.found_w = *now.power_limit_w;
+    return;
+  }
+  if (time - card.changed < 2 || std::abs(*now.power_limit_w - *card.set_w) < 1) return;
+  orders.push_back({Kind::kNote, facts.index, *now.power_limit_w,
+                    fmt::format("{}: somebody else set its power limit to {:.0f} W (it was {:.0f} W by the guard); it "
+                                "is left as it is",
+                                gpu_text(facts), *now.power_limit_w, *card.set_w)});
+  card.set_w.reset();
+  card.no_power = true;
+}
+
+std::optional<GuardOrder> GuardPolicy::climb(Card& card, const GpuFacts& facts, const GpuReading& now,
+                                             const HeatLimits& limits, bool others_are_cooler) {
+  const std::string hot =
+      fmt::format("{} is at {} C (hot from {:.0f} C)", gpu_text(facts), now.temperature_c.value_or(0), limits.act_c);
+  if (options_.shares && others_are_cooler && card.shares + 1 < static_cast<int>(std::size(kShares))) {
+    const double share = kShares[++card.shares];
+    return GuardOrder{
+        Kind::kShare, facts.index, share,
+        fmt::format("{}: shards move to cooler GPUs, it counts as {:.0f} % of its speed", hot, share * 100)};
+  }
+  if (options_.fan && !card.fan && !card.no_fan && facts.fans.value_or(0) > 0) {
+    card.fan = true;
+    const int percent = facts.fan_max_percent.value_or(100);
+    return GuardOrder{Kind::kFan, facts.index, static_cast<double>(percent),
+                      fmt::format("{}: its fans go to {} %", hot, percent)};
+  }
+  if (options_.power && !card.no_power && card.found_w) {
+    const double now_w = card.set_w.value_or(*card.found_w), floor = floor_of(card, facts);
+    if (now_w > floor + 0.5) {
+      const double next = std::max(floor, now_w - kPowerStep * *card.found_w);
+      card.set_w = next;
+      return GuardOrder{Kind::kPower, facts.index, next,
+                        fmt::format("{}: its power limit goes from {:.0f} to {:.0f} W (down to {:.0f} W is allowed)",
+                                    hot, now_w, next, floor)};
+    }
+  }
+  if (std::exchange(card.told_no_more, true)) return std::nullopt;
+  return GuardOrder{Kind::kNote, facts.index, 0,
+                    fmt::format("{} and all that may be done is done; look at its fans, dust and the air around it{}",
+                                hot, options_.power ? "" : ", or allow a lower power limit with --power 80%")};
+}
+
+std::optional<GuardOrder> GuardPolicy::descend(int gpu, Card& card, const std::string& why) {
+  if (card.set_w && card.found_w) {
+    const double next = *card.set_w + kPowerStep * *card.found_w;
+    if (next + 0.5 < *card.found_w) {
+      card.set_w = next;
+      return GuardOrder{Kind::kPower, gpu, next, fmt::format("{}: its power limit goes up to {:.0f} W", why, next)};
+    }
+    card.set_w.reset();
+    return GuardOrder{Kind::kPowerBack, gpu, *card.found_w,
+                      fmt::format("{}: its power limit is {:.0f} W again", why, *card.found_w)};
+  }
+  if (std::exchange(card.fan, false))
+    return GuardOrder{Kind::kFanAuto, gpu, 0, fmt::format("{}: its fans are the driver's again", why)};
+  if (card.shares > 0) {
+    const double share = kShares[--card.shares];
+    return GuardOrder{Kind::kShare, gpu, share,
+                      share == 1 ? fmt::format("{}: it gets all its shards again", why)
+                                 : fmt::format("{}: it counts as {:.0f} % of its speed", why, share * 100)};
+  }
+  return std::nullopt;
+}
+
+std::vector<GuardOrder> GuardPolicy::step(double time, const std::vector<GpuFacts>& facts,
+                                          const std::vector<GpuReading>& gpus) {
+  std::vector<GuardOrder> orders;
+  if (!options_.acts) return orders;
+  bool all_cool = true;
+  int too_hot = -1;
+  for (const GpuReading& now : gpus) {
+    const GpuFacts& about = facts_of(facts, now.index);
+    const HeatLimits limits = HeatLimits::of(options_, about);
+    Card& card = cards_[now.index];
+    if (now.lost || !now.temperature_c) {  // nothing is known: nothing is done
+      card.hot_since.reset();
+      card.cool_since.reset();
+      continue;
+    }
+    look_at_limit(card, about, now, time, orders);
+    const double celsius = *now.temperature_c;
+    all_cool = all_cool && celsius <= limits.target_c;
+    if (celsius >= limits.pause_c) too_hot = now.index;
+    const bool hot = celsius >= limits.act_c || heat_throttled(now), cool = celsius <= limits.target_c;
+    if (!hot) card.hot_since.reset();
+    if (!cool) card.cool_since.reset();
+    if (hot && !card.hot_since) {
+      card.hot_since = time;
+      if (time - card.undone < kAgainSeconds) card.patience = std::min(kMostPatience, card.patience * 2);
+    }
+    if (cool && !card.cool_since) card.cool_since = time;
+    const bool others_are_cooler = std::any_of(gpus.begin(), gpus.end(), [&](const GpuReading& other) {
+      return other.index != now.index && !other.lost && other.temperature_c &&
+             *other.temperature_c < HeatLimits::of(options_, facts_of(facts, other.index)).warn_c;
+    });
+    const bool boiling = celsius >= limits.pause_c && !held_since_;  // no time to see whether the last rung helped
+    if (!held_since_ && hot && (time - *card.hot_since >= kHotSeconds || boiling) &&
+        (time - card.changed >= kSettleSeconds || (boiling && time - card.changed >= kHotSeconds))) {
+      if (auto order = climb(card, about, now, limits, others_are_cooler)) {
+        if (order->kind != Kind::kNote) card.changed = time;
+        orders.push_back(*order);
+      }
+    }
+    const double wait = kCoolSeconds * card.patience;
+    if (!held_since_ && cool && time - *card.cool_since >= wait && time - card.changed >= wait) {
+      if (auto order = descend(now.index, card, fmt::format("{} is cool ({:.0f} C)", gpu_text(about), celsius))) {
+        card.changed = card.undone = time;
+        card.told_no_more = false;
+        orders.push_back(*order);
+      } else if (time - card.undone > 10 * kAgainSeconds) {
+        card.patience = 1;
+      }
+    }
+  }
+  if (options_.hold && !held_since_ && too_hot >= 0) {
+    held_since_ = time;
+    held_for_ = too_hot;
+    const auto at = std::find_if(gpus.begin(), gpus.end(), [&](const GpuReading& r) { return r.index == too_hot; });
+    const HeatLimits limits = HeatLimits::of(options_, facts_of(facts, too_hot));
+    orders.push_back({Kind::kHold, too_hot, 0,
+                      fmt::format("{} is at {} C: the run waits at its next step until it is at {:.0f} C, then goes on "
+                                  "by itself",
+                                  gpu_text(facts_of(facts, too_hot)), *at->temperature_c, limits.target_c)});
+  } else if (held_since_ && time - *held_since_ >= kHoldSeconds && all_cool) {
+    orders.push_back({Kind::kGo, held_for_, 0,
+                      fmt::format("{} is cool: the run goes on after {:.0f} s", gpu_text(facts_of(facts, held_for_)),
+                                  time - *held_since_)});
+    held_since_.reset();
+    held_for_ = -1;
+    for (auto& [gpu, card] : cards_) card.cool_since.reset();  // it was cool because nothing ran
+  }
+  return orders;
+}
+
+void GuardPolicy::refused(const GuardOrder& order) {
+  Card& card = cards_[order.gpu];
+  card.changed = -1e9;  // nothing happened: the next rung need not wait
+  if (order.kind == Kind::kFan) card.fan = false, card.no_fan = true;
+  if (order.kind == Kind::kPower) card.set_w.reset(), card.no_power = true;
+}
+
+std::vector<GuardOrder> GuardPolicy::give_all_back() {
+  std::vector<GuardOrder> orders;
+  for (auto& [gpu, card] : cards_) {
+    const std::string why = fmt::format("GPU {}: the guard ends", gpu);
+    if (card.set_w && card.found_w) *card.set_w = *card.found_w;  // in one go
+    while (const auto order = descend(gpu, card, why))
+      if (order->kind != Kind::kShare) orders.push_back(*order);
+  }
+  return orders;
+}
+
+}  // namespace tandem

@@ -1,0 +1,105 @@
+// guard/policy.h -- what is to be done about a hot GPU, and when it is given back.
+//
+// A ladder per GPU, climbed while it is hot: shards move away to cooler ones, then its fans are raised, then its power
+// limit is lowered as far as the user allowed. Before damage the run is held until it is cool. What was done is undone
+// in the opposite order once the GPU has been cool for a while; a GPU that became hot again soon after waits twice as
+// long the next time. Pure: time and readings are given, orders come out, so tests and a simulation play it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/run_settings.h"
+#include "config/units.h"
+#include "hardware/gpu.h"
+
+namespace tandem {
+
+struct GuardOptions {
+  bool acts = true;  // false: says what is wrong, changes nothing
+  double target_c = 80, warn_c = 85, act_c = 90;
+  std::optional<PowerLimit> power;  // how far a limit may be lowered
+  bool fan = true;
+  // What a run offers; a guard that stands alone has neither.
+  bool shares = false;                                      // shards can move between its GPUs
+  bool hold = false;                                        // it can be held at a step boundary
+  static GuardOptions from(const GuardSettings& settings);  // of a run: both offered
+};
+
+// The temperatures of one card. Where it slows itself down earlier than at 90 C, all of them come before that.
+struct HeatLimits {
+  double target_c = 80, warn_c = 85, act_c = 90, pause_c = 94;
+  static HeatLimits of(const GuardOptions& options, const GpuFacts& facts);
+};
+
+struct GuardOrder {
+  enum class Kind {
+    kShare,      // of its speed that the plan counts with: value, 1 is all of it
+    kFan,        // to value percent
+    kFanAuto,    // the driver's own again
+    kPower,      // the limit becomes value watts
+    kPowerBack,  // the limit that was there before
+    kHold,       // the run waits at its next step boundary
+    kGo,         // and goes on
+    kNote,       // nothing is done; the text says why
+  };
+  Kind kind = Kind::kNote;
+  int gpu = -1;
+  double value = 0;
+  std::string text;  // what is done and why, for people
+};
+
+class GuardPolicy {
+ public:
+  explicit GuardPolicy(GuardOptions options) : options_(options) {}
+
+  // `gpus` and `facts` belong together; `time` only grows. Orders come in the order in which they are to be carried
+  // out.
+  std::vector<GuardOrder> step(double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus);
+  // The driver would not: this rung is left out from now on.
+  void refused(const GuardOrder& order);
+  // Everything is given back, as at the end.
+  std::vector<GuardOrder> give_all_back();
+
+  bool held() const { return held_since_.has_value(); }
+  double share(int gpu) const;
+  const GuardOptions& options() const { return options_; }
+
+  static constexpr double kHotSeconds = 3;      // hot for this long before the first rung
+  static constexpr double kSettleSeconds = 15;  // a rung is given this long to help
+  static constexpr double kCoolSeconds = 30;    // cool for this long before a rung is undone
+  static constexpr double kAgainSeconds = 300;  // hot again this soon after: wait twice as long the next time
+  static constexpr double kMostPatience = 64;
+  static constexpr double kHoldSeconds = 20;  // a hold lasts at least this long
+  static constexpr double kShares[] = {1, 0.6, 0.3};
+  static constexpr double kPowerStep = 0.1;  // of the limit that was found
+
+ private:
+  struct Card {
+    int shares = 0;  // index into kShares
+    bool fan = false;
+    std::optional<double> found_w, set_w;  // the limit as it was, and as we set it
+    bool no_fan = false, no_power = false, told_no_more = false, told_theirs = false;
+    std::optional<double> hot_since, cool_since;
+    double changed = -1e9, undone = -1e9, patience = 1;
+    bool changed_anything() const { return shares > 0 || fan || set_w; }
+  };
+  std::optional<GuardOrder> climb(Card& card, const GpuFacts& facts, const GpuReading& now, const HeatLimits& limits,
+                                  bool others_are_cooler);
+  std::optional<GuardOrder> descend(int gpu, Card& card, const std::string& why);
+  void look_at_limit(Card& card, const GpuFacts& facts, const GpuReading& now, double time,
+                     std::vector<GuardOrder>& orders);
+  double floor_of(const Card& card, const GpuFacts& facts) const;
+
+  GuardOptions options_;
+  std::map<int, Card> cards_;
+  std::optional<double> held_since_;
+  int held_for_ = -1;
+};
+
+// "GPU 0 (NVIDIA GeForce RTX 3070)"
+std::string gpu_text(const GpuFacts& facts);
+
+}  // namespace tandem

@@ -1,0 +1,238 @@
+#include "guard/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "config/run_settings.h"
+
+namespace tandem {
+namespace {
+
+using Kind = GuardOrder::Kind;
+
+// A card by the law of the fake machines: it goes to ambient + rise x power / default power, a fan at 100 % takes 35 %
+// of the rise away.
+struct ToyCard {
+  GpuFacts facts;
+  double celsius = 40, load = 1, share = 1, rise = 50, limit_w = 220, tau_s = 30;
+  bool fan = false;
+  GpuReading reading() const {
+    GpuReading r;
+    r.index = facts.index;
+    r.temperature_c = static_cast<int>(std::lround(celsius));
+    r.power_w = power();
+    r.power_limit_w = limit_w;
+    return r;
+  }
+  double power() const { return std::min(220 * load * share, limit_w); }
+  void pass(double seconds) {
+    const double goal = 25 + rise * power() / 220 * (fan ? 0.65 : 1);
+    celsius += (goal - celsius) * (1 - std::exp(-seconds / tau_s));
+  }
+};
+
+struct Toy {
+  explicit Toy(GuardOptions options, int count = 3) : policy(options) {
+    for (int i = 0; i < count; ++i) {
+      ToyCard card;
+      card.facts.index = i;
+      card.facts.name = "Toy";
+      card.facts.fans = 2;
+      card.facts.power_min_w = 100;
+      card.facts.power_limit_w = 220;
+      card.facts.slowdown_c = 95;
+      card.facts.shutdown_c = 98;
+      cards.push_back(card);
+    }
+  }
+  // Plays so many seconds; carries out what is ordered.
+  void play(double seconds) {
+    for (double end = time + seconds; time < end; time += 1) {
+      std::vector<GpuFacts> facts;
+      std::vector<GpuReading> readings;
+      for (ToyCard& card : cards) {
+        if (held) card.share = 0;
+        card.pass(1);
+        facts.push_back(card.facts);
+        readings.push_back(card.reading());
+        most = std::max(most, card.celsius);
+      }
+      for (const GuardOrder& order : policy.step(time, facts, readings)) {
+        orders.push_back(order);
+        times.push_back(time);
+        if (order.kind == Kind::kHold || order.kind == Kind::kGo) held = order.kind == Kind::kHold;
+        ToyCard& card = cards.at(order.gpu);
+        if (refuse.contains(order.kind)) {
+          policy.refused(order);
+          continue;
+        }
+        if (order.kind == Kind::kFan || order.kind == Kind::kFanAuto) card.fan = order.kind == Kind::kFan;
+        if (order.kind == Kind::kPower || order.kind == Kind::kPowerBack) card.limit_w = order.value;
+      }
+      for (ToyCard& card : cards) card.share = held ? 0 : policy.share(card.facts.index);
+    }
+  }
+  int count(Kind kind) const {
+    return static_cast<int>(std::count_if(orders.begin(), orders.end(), [&](const auto& o) { return o.kind == kind; }));
+  }
+  std::vector<Kind> kinds() const {
+    std::vector<Kind> out;
+    for (const GuardOrder& order : orders)
+      if (order.kind != Kind::kNote) out.push_back(order.kind);
+    return out;
+  }
+  GuardPolicy policy;
+  std::vector<ToyCard> cards;
+  std::vector<GuardOrder> orders;
+  std::vector<double> times;
+  std::map<Kind, bool> refuse;
+  double time = 0, most = 0;
+  bool held = false;
+};
+
+GuardOptions all() {
+  GuardOptions options;
+  options.power = PowerLimit{.share = 0.8};
+  options.shares = options.hold = true;
+  return options;
+}
+
+TEST(GuardPolicy, LeavesACoolMachineAlone) {
+  Toy toy(all());
+  toy.play(3600);
+  EXPECT_TRUE(toy.orders.empty());
+}
+
+TEST(GuardPolicy, MovesShardsFirstThenTheFanThenThePowerLimit) {
+  Toy toy(all());
+  toy.cards[0].rise = 160;  // too hot whatever is done, but for the last rung
+  toy.cards[0].tau_s = 400;
+  toy.cards[0].celsius = 89;
+  // Shards that moved away do not cool this one: somebody else works on it.
+  for (int i = 0; i < 200; ++i) {
+    toy.play(1);
+    toy.cards[0].share = 1;
+    toy.cards[0].celsius = std::min(toy.cards[0].celsius, 92.0);
+  }
+  const std::vector<Kind> expected = {Kind::kShare, Kind::kShare, Kind::kFan, Kind::kPower, Kind::kPower};
+  EXPECT_EQ(toy.kinds(), expected);
+  EXPECT_EQ(toy.cards[0].limit_w, 176);  // 80 %, no further
+  for (size_t i = 1; i < expected.size(); ++i) EXPECT_GE(toy.times[i] - toy.times[i - 1], GuardPolicy::kSettleSeconds);
+}
+
+TEST(GuardPolicy, ASmallerShareIsEnoughWhereItCools) {
+  Toy toy(all());
+  toy.cards[0].rise = 68;  // 93 C at full load
+  toy.cards[0].tau_s = 60;
+  toy.play(1800);
+  EXPECT_EQ(toy.count(Kind::kFan), 0);
+  EXPECT_EQ(toy.count(Kind::kPower), 0);
+  EXPECT_GE(toy.count(Kind::kShare), 1);
+  EXPECT_LT(toy.cards[0].celsius, 90);
+}
+
+TEST(GuardPolicy, NeverFlaps) {
+  Toy toy(all());
+  toy.cards[0].rise = 68;  // hot with all its shards, cool with 60 % of them: the bait for a flapper
+  toy.play(4 * 3600);
+  EXPECT_LE(toy.orders.size(), 40u) << "in four hours";
+  for (size_t i = 1; i < toy.times.size(); ++i) EXPECT_GE(toy.times[i] - toy.times[i - 1], 3);
+  // It waits longer each time.
+  EXPECT_GE(toy.times.back() - toy.times[toy.times.size() - 2], 30);
+}
+
+TEST(GuardPolicy, GivesEverythingBackInTheOppositeOrder) {
+  Toy toy(all(), 1);  // alone: no shards to move
+  toy.cards[0].celsius = 91;
+  toy.cards[0].tau_s = 1e9;  // stays hot
+  toy.play(80);
+  EXPECT_EQ(toy.kinds(), (std::vector<Kind>{Kind::kFan, Kind::kPower, Kind::kPower}));
+  toy.cards[0].celsius = 60;
+  toy.play(300);
+  EXPECT_EQ(toy.kinds(), (std::vector<Kind>{Kind::kFan, Kind::kPower, Kind::kPower, Kind::kPower, Kind::kPowerBack,
+                                            Kind::kFanAuto}));
+  EXPECT_EQ(toy.cards[0].limit_w, 220);
+  EXPECT_FALSE(toy.cards[0].fan);
+}
+
+TEST(GuardPolicy, PausesBeforeDamageAndGoesOnByItself) {
+  Toy toy(all());
+  for (ToyCard& card : toy.cards)
+    card.celsius = 80, card.rise = 90, card.tau_s = 20;  // all of them: nowhere to move to
+  toy.play(60);
+  ASSERT_GE(toy.count(Kind::kHold), 1);
+  EXPECT_LT(toy.most, 97) << "one degree below where the card switches itself off";
+  for (ToyCard& card : toy.cards) card.rise = 50;  // the window is open now
+  toy.play(600);
+  EXPECT_EQ(toy.count(Kind::kHold), toy.count(Kind::kGo));
+  EXPECT_FALSE(toy.policy.held());
+}
+
+TEST(GuardPolicy, TouchesNoPowerLimitUnlessTheUserAllowedIt) {
+  GuardOptions options = all();
+  options.power.reset();
+  Toy toy(options, 1);
+  toy.cards[0].celsius = 92;
+  toy.cards[0].tau_s = 1e9;
+  toy.play(600);
+  EXPECT_EQ(toy.count(Kind::kPower), 0);
+  EXPECT_EQ(toy.count(Kind::kFan), 1);
+  ASSERT_EQ(toy.count(Kind::kNote), 1) << "told once that nothing more may be done";
+  EXPECT_NE(toy.orders.back().text.find("--power 80%"), std::string::npos);
+}
+
+TEST(GuardPolicy, WhatTheDriverRefusesIsLeftOut) {
+  Toy toy(all(), 1);
+  toy.refuse[Kind::kFan] = true;
+  toy.cards[0].celsius = 92;
+  toy.cards[0].tau_s = 1e9;
+  toy.play(60);
+  EXPECT_EQ(toy.count(Kind::kFan), 1);
+  EXPECT_EQ(toy.count(Kind::kPower), 2);
+}
+
+TEST(GuardPolicy, ALimitThatSomebodyElseChangedIsTheirs) {
+  Toy toy(all(), 1);
+  toy.refuse[Kind::kFan] = true;
+  toy.cards[0].celsius = 92;
+  toy.cards[0].tau_s = 1e9;
+  toy.play(10);
+  ASSERT_EQ(toy.count(Kind::kPower), 1);
+  toy.cards[0].limit_w = 150;
+  toy.play(100);
+  EXPECT_EQ(toy.count(Kind::kPower), 1);
+  EXPECT_EQ(toy.cards[0].limit_w, 150);
+  EXPECT_TRUE(toy.policy.give_all_back().empty());
+}
+
+TEST(GuardPolicy, ActsBeforeTheCardDoes) {
+  GpuFacts h100;
+  h100.slowdown_c = 87;
+  h100.shutdown_c = 92;
+  const HeatLimits limits = HeatLimits::of(all(), h100);
+  EXPECT_EQ(limits.act_c, 85);
+  EXPECT_EQ(limits.pause_c, 89);
+  EXPECT_LT(limits.warn_c, limits.act_c);
+  EXPECT_LT(limits.target_c, limits.warn_c);
+  EXPECT_EQ(HeatLimits::of(all(), GpuFacts{}).act_c, 90);
+}
+
+TEST(GuardPolicy, AWatcherChangesNothing) {
+  GuardSettings settings;
+  settings.mode = "watch";
+  Toy toy(GuardOptions::from(settings));
+  toy.cards[0].celsius = 97;
+  toy.cards[0].tau_s = 1e9;
+  toy.play(100);
+  EXPECT_TRUE(toy.orders.empty());
+}
+
+TEST(GuardPolicy, AMissingTemperatureIsNoReasonToAct) {
+  Toy toy(all(), 1);
+  GpuReading reading;
+  for (int t = 0; t < 100; ++t) EXPECT_TRUE(toy.policy.step(t, {toy.cards[0].facts}, {reading}).empty());
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,51 @@
+// The launcher's guard: what it says of the GPUs is told, and what it wants is done.
+#include <algorithm>
+#include <utility>
+
+#include "launch/launcher_impl.h"
+
+namespace tandem {
+
+void Launcher::watch_gpus() {
+  if (finished_ || given_up_) return;
+  std::map<int, DeviceSpec> devices;
+  for (const auto& [rank, seat] : seats_)
+    if (seat->running() && !(request_.net && rank > 0)) devices[rank] = seat->device();
+  const bool going = coordinator_ && coordinator_->started() && !held_by_guard_;
+  const RunGuard::News news =
+      guard_->look(devices, going ? std::optional(record_->last_step()) : std::optional<int64_t>());
+  tell_guard(news.lines);
+  for (const auto& [rank, why] : news.gone) {
+    Seat& seat = *seats_.at(rank);
+    if (!seat.running() || fatal_) continue;
+    seat.device_gone = true;
+    bury(seat, why);
+  }
+  if (!coordinator_ || fatal_) return;
+  carry_out(coordinator_->want_shares(guard_->shares()));
+  if (guard_->holds() != held_by_guard_) {
+    held_by_guard_ = guard_->holds();
+    carry_out(coordinator_->want_hold(held_by_guard_));
+  }
+}
+
+void Launcher::tell_guard(const std::vector<RunGuard::Line>& lines) {
+  guard_lines_.insert(guard_lines_.end(), lines.begin(), lines.end());
+  if (!record_ || !said_first_lines_) return;
+  for (const RunGuard::Line& line : std::exchange(guard_lines_, {})) {
+    if (line.to == RunGuard::Line::To::kWarning) record_->tell().warn(line.text);
+    if (line.to == RunGuard::Line::To::kTalk) record_->tell().say(line.text);
+    record_->tell().event(line.kind, record_->last_step(), line.text);
+  }
+}
+
+void Launcher::end_guard() {
+  tell_guard(guard_->end());
+  if (!record_ || !said_first_lines_) return;
+  const nlohmann::json figures = guard_->figures();
+  if (!figures.contains("energy")) return;
+  record_->tell().energy(figures["energy"]);
+  record_->tell().say("energy  " + guard_->energy_text());
+}
+
+}  // namespace tandem

@@ -1,0 +1,16 @@
+// telemetry/report_gpus.h -- the GPUs and the energy of a run, cut down to what its report draws.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+namespace tandem {
+
+// gpus.jsonl as curves over time: [{"name": "GPU 0", "x": [seconds], "power": [...], "temp": [...], "limit": [...]}].
+// At most `most_points` each, means of what lies between; a value that was not told is null. Empty without such a file.
+nlohmann::json report_gpus(const std::filesystem::path& run_dir, size_t most_points);
+// energy.json, names and numbers only; null without one.
+nlohmann::json report_energy(const std::filesystem::path& run_dir);
+
+}  // namespace tandem

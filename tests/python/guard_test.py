@@ -1,0 +1,375 @@
+"""The guard on fake machines: heat, power, cards that vanish; alone (`tandem guard`) and inside real runs.
+
+    python3 guard_test.py <folder with tandem and tandem-worker> [unittest arguments]
+
+The machine is played by tests/fake_nvml.cc (docs/fake-machines.md); its time and the guard's run SPEED times as fast as
+ours. Waiting is done on what a program prints, on its end, or on what the machine's state says, never on time.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from run_test import BIN, TANDEM, Case, QUICK  # noqa: E402  (takes the folder from the command line)
+
+SPEED = 10
+FAKE = BIN.parent / "tests" / "libfake_nvml.so"
+HOT = {"card": "3070", "temperature": [[0, 92], [100000, 92]], "load": 1}
+SLOW = "cpu:3@0.1,0.1,0.1"
+TINY_200 = "bad0515e"  # docs: two hundred steps of tiny with seed 7
+
+
+class Machine(Case):
+    def setUp(self):
+        super().setUp()
+        self.script = self.dir / "machine.json"
+        self.state = self.dir / "state"
+
+    def play(self, speed=SPEED, stepped=False, **script):
+        """Stepped: the machine stands still until at() moves it; the guard's own time goes on."""
+        self.script.write_text(json.dumps({"clock": {"stepped": True} if stepped else {"speed": speed}, **script}))
+        self.at(0)
+        self.env = {"TANDEM_NVML": str(FAKE), "FAKE_NVML_SCRIPT": str(self.script), "TANDEM_STATE_DIR": str(self.state),
+                    "TANDEM_GUARD_SPEED": str(speed), "TANDEM_GUARD_CPU_SLOTS": "1"}
+
+    def at(self, seconds):
+        beside = self.dir / "clock.new"
+        beside.write_text(f"{seconds}\n")
+        beside.rename(f"{self.script}.clock")
+
+    def say(self, *args, code=0):
+        return self.tandem(*args, code=code, env=self.env)
+
+    def begin(self, *args):
+        process = subprocess.Popen([TANDEM, *map(str, args)], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, env={**os.environ, "NO_COLOR": "1", **self.env}, stdin=subprocess.DEVNULL)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(lambda: process.poll() is None and (process.kill(), process.wait()))
+        return process
+
+    def until(self, what, seconds=30):
+        end = time.monotonic() + seconds
+        while not (found := what()):
+            self.assertLess(time.monotonic(), end, "it never happened")
+            time.sleep(0.005)  # lint: allow(sleep) between two looks at a condition that has its own end
+        return found
+
+    def cards(self):
+        return json.loads(pathlib.Path(f"{self.script}.state").read_text())["gpus"]
+
+    def limit(self, gpu=0):
+        with contextlib.suppress(OSError, ValueError):
+            return self.cards()[gpu]["power_limit_w"]
+
+    def fan(self, gpu=0):
+        with contextlib.suppress(OSError, ValueError):
+            return self.cards()[gpu]["fan_percent"]
+
+    def orders(self):
+        log = pathlib.Path(f"{self.script}.log")
+        return re.findall(r"(power_limit|fan) gpu=(\d) value=(-?\d+)", log.read_text()) if log.exists() else []
+
+    def somebody_sets(self, gpu, watts):
+        state = pathlib.Path(f"{self.script}.state")
+        whole = json.loads(state.read_text())
+        whole["gpus"][gpu]["power_limit_w"] = watts
+        beside = state.with_suffix(".other")
+        beside.write_text(json.dumps(whole))
+        beside.rename(state)
+
+    def records(self):
+        return list((self.state / "guard").glob("*.json"))
+
+    def watchdog_of(self, pid):
+        def look():
+            for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    if b"__guard-watchdog\0" + str(self.state / "guard").encode() in path.read_bytes():
+                        return int(path.parent.name)
+        return self.until(look)
+
+
+class Limits(Machine):
+    """Whatever happens to the guard, limits and fans are as they were."""
+
+    def borrowed(self):
+        self.play(gpus=[HOT])
+        guard = self.begin("guard", "--power", "80%")
+        self.until(lambda: self.limit() == 176)
+        self.assertEqual(self.fan(), 100)
+        self.assertEqual(len(self.records()), 1)
+        return guard
+
+    def assert_given_back(self):
+        self.until(lambda: self.limit() == 220 and self.fan() == -1 and not self.records())
+
+    def test_after_kill_9(self):
+        guard = self.borrowed()
+        guard.kill()
+        guard.wait()
+        self.assert_given_back()
+
+    def test_after_sigterm_and_ctrl_c(self):
+        for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+            guard = self.borrowed()
+            guard.send_signal(number)
+            self.assertEqual(guard.wait(), code)
+            self.assertEqual((self.limit(), self.fan(), self.records()), (220, -1, []), "before it ends")
+            pathlib.Path(f"{self.script}.state").unlink()
+
+    def test_a_watchdog_that_is_killed_is_started_again(self):
+        guard = self.borrowed()
+        first = self.watchdog_of(guard.pid)
+        os.kill(first, signal.SIGKILL)
+        second = self.until(lambda: (found := self.watchdog_of(guard.pid)) != first and found)
+        self.assertNotEqual(first, second)
+        guard.kill()
+        guard.wait()
+        self.assert_given_back()
+
+    def test_after_both_are_killed_restore_puts_them_back(self):
+        guard = self.borrowed()
+        watchdog = self.watchdog_of(guard.pid)
+        os.kill(guard.pid, signal.SIGSTOP)  # so that it can't start another one
+        os.kill(watchdog, signal.SIGKILL)
+        guard.kill()
+        guard.wait()
+        self.assertEqual(self.limit(), 176)
+        self.assertIn("220 W again", self.say("guard", "restore").stderr)
+        self.assert_given_back()
+
+    def test_the_next_guard_puts_back_what_a_dead_one_left(self):
+        guard = self.borrowed()
+        watchdog = self.watchdog_of(guard.pid)
+        os.kill(guard.pid, signal.SIGSTOP)
+        os.kill(watchdog, signal.SIGKILL)
+        guard.kill()
+        guard.wait()
+        self.say("guard", "--for", "1s", "--target", "100")
+        self.assertEqual((self.limit(), self.records()), (220, []))
+
+    def test_a_limit_that_somebody_else_changed_is_left_alone(self):
+        guard = self.borrowed()
+        self.somebody_sets(0, 150)
+        guard.kill()
+        guard.wait()
+        self.until(lambda: not self.records())
+        self.assertEqual((self.limit(), self.fan()), (150, -1))
+
+    def test_only_one_guard_holds_a_gpu(self):
+        self.borrowed()
+        status = json.loads(self.say("guard", "status", "--json").stdout)
+        self.assertTrue(status["records"][0]["held"])
+        self.assert_explains(self.say("guard", "set", "0=200W", code=1), "holds this GPU")
+        self.assertIn("held by a guard that is alive", self.say("guard", "restore", code=1).stderr)
+
+
+class Commands(Machine):
+    def test_set_stays_until_restore(self):
+        self.play(preset="3060ti+2x3070")
+        done = self.say("guard", "set", "0=180W,1=80%", "--json")
+        self.assertEqual([one["to_w"] for one in json.loads(done.stdout)["limits"]], [180, 176])
+        self.assertEqual((self.limit(0), self.limit(1), self.limit(2)), (180, 176, 220))
+        self.say("guard", "set", "0=150W")
+        self.say("guard", "--for", "1s")  # another guard's start and end does not undo a wish
+        self.assertEqual(self.limit(0), 150)
+        status = json.loads(self.say("guard", "status", "--json").stdout)
+        self.assertEqual([(r["gpu"], r["found_w"], r["held"]) for r in status["records"]], [(0, 200, False), (1, 220, False)])
+        self.say("guard", "restore")
+        self.assertEqual((self.limit(0), self.limit(1)), (200, 220))
+        self.assertIn("nothing to restore", self.say("guard", "restore").stderr)
+
+    def test_a_guard_gives_back_to_the_limit_that_was_set(self):
+        self.play(gpus=[{**HOT, "fans": 0}])
+        self.say("guard", "set", "0=200W")
+        guard = self.begin("guard", "--power", "80%")
+        self.until(lambda: self.limit() == 160)
+        guard.terminate()
+        guard.wait()
+        self.assertEqual(self.limit(), 200)
+        self.say("guard", "restore")
+        self.assertEqual(self.limit(), 220)
+
+    def test_bad_input_is_explained(self):
+        self.play(preset="3060ti+2x3070", power_permission=False)
+        for words, code, told in ((["set", "0=50W"], 2, "100 to 220 W"), (["set", "7=180W"], 2, "there is no GPU 7"),
+                                  (["set", "0:180"], 2, "is no limit"), (["set", "0=180W"], 1, "sudo tandem guard set 0=180W"),
+                                  (["--power", "lots"], 2, "--power 80%"), (["--target", "500"], 2, "30 to 100"),
+                                  (["--interval", "x"], 2, "--interval 1"), (["--for", "x"], 2, "--for 90s")):
+            self.assert_explains(self.say("guard", *words, code=code), told)
+        self.assertEqual((self.limit(0), self.records()), (200, []))
+
+    def test_without_a_driver_or_gpus(self):
+        self.play(preset="none")
+        self.assert_explains(self.say("guard", "status", code=1), "there is no GPU here")
+        self.env["TANDEM_NVML"] = "/nonexistent/libnvidia-ml.so.1"
+        for words in (["status"], [], ["set", "0=180W"]):
+            self.assert_explains(self.say("guard", *words, code=1), "no NVIDIA driver")
+        run = json.loads(self.say("train", "tiny", *QUICK, "--steps", 3, "--devices", "cpu:1", "--json").stdout)
+        self.assertFalse((pathlib.Path(run["dir"]) / "gpus.jsonl").exists())
+
+    def test_without_permission_it_says_what_it_would_do_and_goes_on(self):
+        self.play(gpus=[HOT], power_permission=False, fan_permission=False)
+        done = self.say("guard", "--power", "80%", "--for", "40s")
+        self.assertIn("only root may set limits", done.stderr)
+        self.assertIn("sudo nvidia-smi -i 0 -pl 198", done.stderr)
+        self.assertEqual((self.limit(), self.records()), (220, []))
+
+
+class Faults(Machine):
+    PLAYED = {  # what the machine can play, by GPU -> what the guard calls it
+        0: ({"xid": 79}, "xid_79"), 1: ({"lost": True}, "lost"), 2: ({"throttle": 8}, "hw_slowdown"),
+        3: ({"throttle": 64}, "thermal_hw"), 4: ({"throttle": 128}, "power_brake"), 5: ({"throttle": 2}, "application_clocks"),
+        6: ({"throttle": 16}, "sync_boost"), 7: ({"throttle": 256}, "display_clocks"), 8: ({"throttle": 32}, "thermal_sw"),
+        9: ({"ecc_uncorrected": 3}, "ecc_uncorrected"), 10: ({"ecc_corrected": 99}, "ecc_corrected"),
+        11: ({"pcie_width": 4}, "pcie_width"), 12: ({"pcie_gen": 1, "load": 1}, "pcie_generation"),
+        13: ({"used_gb": 7.99}, "memory_full"), 14: ({"hot_c": 150, "load": 1}, "warm"), 15: ({"xid": 48}, "xid_48"), 16: ({"throttle": 4}, "power_cap"),
+    }
+
+    def test_every_fault_is_named_with_cause_and_remedy_within_30_s(self):
+        begin, speed = 10, 5
+        cards = [{"card": "3070", "load": 0.3, "ecc": True, "tau_s": 4} for _ in self.PLAYED]
+        self.play(speed, gpus=cards, events=[{"at": begin, "gpu": gpu, **what} for gpu, (what, _) in self.PLAYED.items()])
+        done = self.say("guard", "--json", "--for", f"{begin + 35}s")
+        began = json.loads(pathlib.Path(f"{self.script}.state").read_text())["began"]
+        happened = began + begin / speed + time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        told = {}
+        for line in map(json.loads, done.stdout.splitlines()):
+            if "id" in line:
+                told.setdefault(line["id"], line)
+        for gpu, (_, name) in self.PLAYED.items():
+            with self.subTest(fault=name):
+                self.assertIn(name, told, done.stderr)
+                self.assertIn(f"GPU {gpu} (NVIDIA", told[name]["text"])
+                self.assertRegex(told[name]["text"], r"; cause: .+; do: .+")
+                self.assertLessEqual((told[name]["t"] - happened) * speed, 30)
+
+    def test_a_driver_that_hangs_is_named_and_holds_nobody(self):
+        self.play(gpus=[HOT], events=[{"at": 5, "gpu": 0, "hang": True}])
+        done = self.say("guard", "--for", "30s")
+        self.assertIn("has not answered for", done.stderr)
+
+
+class Runs(Machine):
+    """Inside real runs: CPU slot i stands for GPU i."""
+
+    def digest_after(self, steps):
+        return self.train(*QUICK, "--steps", steps, "--devices", "cpu:1")["digest"]
+
+    def events(self, run):
+        lines = (pathlib.Path(run["dir"]) / "events.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def stopped(self, process):
+        """Ends a run that was begun without an end, and finds the bits of one worker that nobody disturbed."""
+        process.terminate()
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 143, err)
+        run = json.loads(out)
+        self.assertEqual(run["digest"], self.digest_after(run["step"]), err)
+        return run
+
+    def test_a_hot_gpu_loses_shards_then_its_fan_rises_then_its_power_falls(self):
+        cool = {"card": "3070", "load": 0.5}
+        self.play(stepped=True, gpus=[cool, {**cool, "temperature": [[0, 50], [10, 50], [11, 92], [99, 92]]}, cool])
+        process = self.begin("train", "tiny", *QUICK, "--steps", 100000, "--devices", SLOW, "--power", "80%", "--json")
+        self.wait_for(process, "exact ")
+        self.at(20)
+        self.wait_for(process, "power limit goes from 198 to 176 W")
+        run = self.stopped(process)
+        texts = [e["text"] for e in self.events(run) if e["kind"] in ("guard", "plan")]
+        order = [next((i for i, text in enumerate(texts) if word in text), -1) for word in
+                 ("counts as 60 %", "counts as 30 %", "its fans go to 100 %", "from 220 to 198 W", "from 198 to 176 W")]
+        self.assertEqual(order, sorted(order), texts)
+        self.assertGreaterEqual(order[0], 0, texts)
+        plans = [re.search(r"rank 1: (\d+)(?:-(\d+))?", text) for text in texts if text.startswith("generation")]
+        sizes = [int(m.group(2) or m.group(1)) - int(m.group(1)) + 1 for m in plans]
+        self.assertEqual(sizes[0], 8)
+        self.assertLess(sizes[-1], 6, texts)
+        self.assertEqual((self.limit(1), self.fan(1), self.records()), (220, -1, []))
+        self.assertGreater(run["guard_orders"], 4)
+
+    def test_it_pauses_before_damage_and_goes_on_by_itself(self):
+        hot = {"card": "3070", "load": 1, "fans": 0, "temperature": [[0, 60], [10, 60], [11, 96], [20, 96], [21, 50], [99, 50]]}
+        self.play(stepped=True, gpus=[hot, hot, hot])
+        process = self.begin("train", "tiny", *QUICK, "--steps", 100000, "--devices", SLOW, "--json")
+        self.wait_for(process, "exact ")
+        self.at(15)
+        self.wait_for(process, "the run waits at its next step")
+        self.at(30)
+        self.wait_for(process, "the run goes on after")
+        self.wait_for(process, "plan ")
+        run = self.stopped(process)
+        self.assertGreaterEqual(run["guard_held_seconds"] * SPEED, 19)
+        steps = [e["step"] for e in self.events(run) if e["kind"] == "guard" and ("waits at" in e["text"] or "goes on" in e["text"])]
+        self.assertLessEqual(steps[1] - steps[0], 3, "the step that was under way, and no other")
+
+    def test_a_run_that_is_paused_can_be_stopped(self):
+        boiling = {"card": "3070", "load": 1, "fans": 0, "temperature": [[0, 96], [9999, 96]]}
+        self.play(gpus=[boiling] * 2)
+        process = self.begin("train", "tiny", *QUICK, "--steps", 100000, "--devices", "cpu:2", "--json")
+        self.wait_for(process, "the run waits at its next step")
+        self.stopped(process)
+
+    def test_a_vanished_card_is_a_dead_worker(self):
+        for what in ({"lost": True}, {"xid": 79}):
+            self.play(stepped=True, gpus=[{"card": "3070", "load": 0.5}] * 3, events=[{"at": 15, "gpu": 2, **what}])
+            slow = "cpu:3@0.3,0.3,0.3"
+            process = self.begin("train", "tiny", "--steps", 200, "--seed", 7, "--devices", slow, "--json", "--run-dir", *what)
+            self.wait_for(process, "exact ")
+            metrics = self.dir / next(iter(what)) / "metrics.jsonl"
+            self.until(lambda: metrics.exists() and metrics.read_text().count("\n") > 3)
+            self.at(20)
+            out, err = process.communicate()
+            self.assertEqual(process.returncode, 0, err)
+            run = json.loads(out)
+            self.assertEqual(run["digest"][:8], TINY_200, err)
+            self.assertEqual((run["deaths"], run["workers"]), (1, 2), err)
+            line = next(line for line in err.splitlines() if "rank 2 (cpu:2) was taken out" in line)
+            for word in ("its GPU 2 has vanished", "its shards are taken over", "it is not replaced"):
+                self.assertIn(word, line)
+
+    def test_energy_and_cost_are_in_all_that_is_told_of_a_run(self):
+        self.play(gpus=[{"card": "3070", "load": 0.5}] * 2)
+        self.env["TANDEM_PRICE_KWH"] = "0.30"
+        run = json.loads(self.say("train", "tiny", *QUICK, "--steps", 30, "--devices", "cpu:2@0.1,0.1", "--json").stdout)
+        folder = pathlib.Path(run["dir"])
+        energy = run["energy"]
+        used = sum(one["joules"] for one in energy["devices"])
+        self.assertEqual(len(energy["devices"]), 2)
+        self.assertAlmostEqual(energy["kwh"], used / 3.6e6)
+        self.assertAlmostEqual(energy["cost"], energy["kwh"] * 0.30)
+        # The machine's own counter runs SPEED times as fast as the wall clock: power x real time x SPEED.
+        self.assertAlmostEqual(used / energy["seconds"] / SPEED, 2 * (13 + 0.5 * (220 - 13)), delta=25)
+        self.assertEqual(json.loads((folder / "training_stats.json").read_text())[-1]["energy"]["kwh"], energy["kwh"])
+        lines = [json.loads(line) for line in (folder / "gpus.jsonl").read_text().splitlines()]
+        self.assertEqual([gpu["index"] for gpu in lines[0]["gpus"]], [0, 1])
+        for key in ("name", "util", "mem_used", "power_w", "limit_w", "temp_c", "sm_mhz", "throttle"):
+            self.assertIn(key, lines[0]["gpus"][0])
+        shown = self.say("runs", "show", run["run"]).stdout
+        self.assertRegex(shown, r"energy +[\d.e-]+ kWh, \d+ W on average, [\d.e-]+ USD")
+        page = (folder / "report.html").read_text()
+        self.assertIn('"energy":{', page)
+        self.assertIn('"temp":[', page)
+
+    def test_energy_goes_on_over_a_kill_and_a_resume(self):
+        self.play(gpus=[{"card": "3070", "load": 0.5}])
+        process = self.begin("train", "tiny", *QUICK, "--steps", 100000, "--devices", "cpu:1@0.1", "--checkpoint-every", "1 steps")
+        folder = self.until(lambda: next(iter((self.dir / "runs").glob("tiny-*")), None))
+        self.until(lambda: (folder / "energy.json").exists() and json.loads((folder / "energy.json").read_text())["joules"] > 0)
+        process.kill()
+        process.wait()
+        before = json.loads((folder / "energy.json").read_text())["joules"]
+        done = self.tandem("resume", folder.name, "--max-time", "1s", "--json", env=self.env, code=75)
+        self.assertGreater(json.loads(done.stdout)["energy"]["joules"], before)
+
+
+if __name__ == "__main__":
+    unittest.main()
