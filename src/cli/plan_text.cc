@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cli/plan.h"
@@ -132,7 +133,9 @@ std::string legend(const PlanReport& report) {
       std::ranges::any_of(report.rows, [](const PlanRow& row) { return row.cloud_cost.has_value(); }) ||
       std::ranges::any_of(report.set_rows, [](const SetRow& row) { return row.cloud_cost.has_value(); });
   return fmt::format(
-      "guides: the speedup that they state for as many GPUs; electricity: of the whole machine{}; error: of the time\n",
+      "{}guides: the speedup that they state for as many GPUs; electricity: of the whole machine{}; error: of the "
+      "time\n",
+      report.set_rows.empty() ? "" : "at best: the work spread without any loss; memory: of one worker; ",
       rented ? "; rented: the same cards by the price list" : "");
 }
 
@@ -161,6 +164,15 @@ std::string machine_lines(const PlanReport& report) {
                             : "");
   else if (report.rent)
     text += "bought    no price is known: add [buy.<name>] to the prices\n";
+  if (p.cards_peak_w <= 0 || report.rent) return text;
+  // Nobody rents out these cards: beside what can be rented, as the guides set a V100 beside theirs.
+  for (const CloudPrice& offer : report.prices.cloud) {
+    const double more = 720 * offer.per_hour - report.running.month - report.running.cooling_month;
+    text +=
+        fmt::format("cloud     {} ({}): {} an hour, {} a month, {} {} than this machine's electricity and cooling\n",
+                    offer.name, offer.hardware, money(offer.per_hour, currency), money(720 * offer.per_hour, currency),
+                    money(std::abs(more), currency), more < 0 ? "less" : "more");
+  }
   return text;
 }
 
@@ -233,7 +245,9 @@ std::string plan_text(const PlanReport& report) {
           left.push_back(report.devices[i].name);
       text += fmt::format("\nbest      {} device{}: {}{}\n", best->used.size(), best->used.size() == 1 ? "" : "s",
                           names_text(best->names),
-                          left.empty() ? "" : fmt::format("; {} would not make it faster", names_text(left)));
+                          best->speedup < 1 ? "; one alone would be faster"
+                          : left.empty()    ? ""
+                                            : fmt::format("; {} would not make it faster", names_text(left)));
       const PlanRow* all = nullptr;
       for (const PlanRow& row : report.rows)
         if (row.precision == first && row.batch == report.batch && row.used.size() > best->used.size()) all = &row;
@@ -261,7 +275,7 @@ std::string plan_text(const PlanReport& report) {
 
 Json plan_json(const PlanReport& report) {
   Json rows = Json::array(), devices = Json::array(), outcomes = Json::array(), sets = Json::array(),
-       agents = Json::array();
+       agents = Json::array(), cloud = Json::array();
   for (const PlanDevice& device : report.devices)
     devices.push_back({{"name", device.name},
                        {"model", device.device.model},
@@ -319,6 +333,11 @@ Json plan_json(const PlanReport& report) {
                         {"forecast_memory", one.forecast_memory},
                         {"memory", one.memory},
                         {"memory_error", one.memory_error()}});
+  for (const CloudPrice& offer : report.prices.cloud)
+    cloud.push_back({{"name", offer.name},
+                     {"hardware", offer.hardware},
+                     {"per_hour", offer.per_hour},
+                     {"month", 720 * offer.per_hour}});
   const PlanRow* best =
       report.precisions.empty() ? nullptr : best_row(report.rows, report.batch, report.precisions.front());
   return {{"recipe", report.recipe},
@@ -353,7 +372,8 @@ Json plan_json(const PlanReport& report) {
             {"cooling_month", report.running.cooling_month},
             {"rent_per_hour", report.rent ? Json(report.rent->per_hour) : Json()},
             {"buy", value_or_null(report.buy_price)},
-            {"break_even_hours", value_or_null(report.break_even_h)}}},
+            {"break_even_hours", value_or_null(report.break_even_h)},
+            {"cloud", cloud}}},
           {"calibration", to_json(report.calibration)},
           {"outcomes", outcomes},
           {"notes", report.notes},

@@ -127,6 +127,26 @@ TEST(PlanRows, OneShardADeviceGivesMoreSamplesAStep) {
   const StepModel steps(c, "fp32");
   EXPECT_NEAR(steps.samples(192, 2), 2 * steps.samples(192, 1), 1e-9);
   EXPECT_NEAR(steps.step(192, {{"cpu"}, {"cpu"}}).compute, steps.step(192, {{"cpu"}}).compute, 2e-3);
+  PlanQuestion question;
+  question.devices = {{{"cpu", 1}, "cpu:0"}, {{"cpu", 1}, "cpu:1"}};
+  question.batches = {192};
+  question.cores = 2;
+  const auto rows = plan_rows(question, steps, nullptr, "fp32");
+  ASSERT_TRUE(best_row(rows, 192, "fp32"));
+  EXPECT_EQ(best_row(rows, 192, "fp32")->used.size(), 2u) << "its step is no shorter, but does twice as much";
+}
+
+TEST(PlanRows, CountTheEnergyWithWhatACardWasSeenToDraw) {
+  Calibration c = SampleMachine().calibration();
+  c.trials.resize(1);
+  c.trials[0].devices = {{"H200"}};
+  PlanQuestion question;
+  question.devices = {{{"H200", 1}, "cuda:0", 141e9, 700}};
+  question.batches = {192};
+  const StepModel steps(c, "fp32");
+  const double guessed = plan_rows(question, steps, nullptr, "fp32")[0].watts;
+  question.measured_w = 300;
+  EXPECT_NEAR(guessed - plan_rows(question, steps, nullptr, "fp32")[0].watts, .62 * 700 - 300, 1e-6);
 }
 
 TEST(PlanRows, CountsAndBatchesAreReadOrRefused) {
