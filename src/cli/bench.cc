@@ -77,11 +77,12 @@ std::string csv(const std::vector<BenchRow>& rows) {
   std::string text =
       "devices,names,batch_size,samples_per_s,deviation,speedup,repetitions,bench,ms_per_iteration,ms_deviation,"
       "efficiency,rival\n";
-  const auto cell = [](const std::optional<double>& value) { return value ? fmt::format("{:.3f}", *value) : ""; };
+  const auto cell = [](const std::optional<double>& value) { return value ? fmt::format("{:.4g}", *value) : ""; };
   for (const BenchRow& row : rows)
-    text += fmt::format("{},\"{}\",{},{:.1f},{:.1f},{},{},{},{:.4g},{:.3g},{},{}\n", row.count, row.devices, row.batch,
-                        row.rate.mean(), row.rate.deviation(), cell(row.speedup), row.rate.values.size(), row.bench,
-                        row.ms.mean(), row.ms.deviation(), cell(row.efficiency()), row.rival ? "yes" : "no");
+    text +=
+        fmt::format("{},\"{}\",{},{:.1f},{},{},{},{},{:.4g},{},{},{}\n", row.count, row.devices, row.batch,
+                    row.rate.mean(), cell(row.rate.deviation()), cell(row.speedup), row.rate.values.size(), row.bench,
+                    row.ms.mean(), cell(row.ms.deviation()), cell(row.efficiency()), row.rival ? "yes" : "no");
   return text;
 }
 
@@ -91,10 +92,12 @@ std::string table(const std::vector<BenchRow>& rows, const std::string& bench) {
   for (const BenchRow& row : rows) {
     if (row.bench != bench) continue;
     const auto guide = row.rival ? std::nullopt : guide_speedup(static_cast<int>(row.count));
-    text += fmt::format("{:>7}  {:<18} {:>10}  {:>13.0f} +- {:<5.0f}  {:>9.3f} +- {:<5.2g}  {:>7}  {:>10}  {:>6}\n",
-                        row.count, row.devices, row.batch, row.rate.mean(), row.rate.deviation(), row.ms.mean(),
-                        row.ms.deviation(), row.speedup_text(), row.efficiency_text(),
-                        guide ? fmt::format("{:.1f}x", *guide) : "-");
+    const auto apart = [](const BenchFigure& figure, int digits) {
+      return figure.deviation() ? fmt::format("+- {:.{}g}", *figure.deviation(), digits) : std::string();
+    };
+    text += fmt::format("{:>7}  {:<18} {:>10}  {:>13.0f} {:<8}  {:>9.3f} {:<8}  {:>7}  {:>10}  {:>6}\n", row.count,
+                        row.devices, row.batch, row.rate.mean(), apart(row.rate, 4), row.ms.mean(), apart(row.ms, 2),
+                        row.speedup_text(), row.efficiency_text(), guide ? fmt::format("{:.1f}x", *guide) : "-");
   }
   return text;
 }
@@ -106,10 +109,10 @@ Json json_of(const BenchRow& row) {
           {"names", row.devices},
           {"batch_size", row.batch},
           {"samples_per_s", row.rate.mean()},
-          {"deviation", row.rate.deviation()},
+          {"deviation", row.rate.deviation() ? Json(*row.rate.deviation()) : Json()},
           {"repetitions", row.rate.values},
           {"ms_per_iteration", row.ms.mean()},
-          {"ms_deviation", row.ms.deviation()},
+          {"ms_deviation", row.ms.deviation() ? Json(*row.ms.deviation()) : Json()},
           {"speedup", row.speedup ? Json(*row.speedup) : Json()},
           {"efficiency", row.speedup ? Json(*row.efficiency()) : Json()},
           {"rival", row.rival}};
@@ -223,7 +226,7 @@ int run_bench(const Command& command) {
     if (one != alone.end()) row.speedup = row.rate.mean() / one->second;
   }
   if (std::any_of(rows.begin(), rows.end(),
-                  [](const BenchRow& row) { return row.rate.deviation() > 0.2 * row.rate.mean(); }))
+                  [](const BenchRow& row) { return row.rate.deviation().value_or(0) > 0.2 * row.rate.mean(); }))
     command.output.warn("repetitions differ by more than a fifth: something else was using the machine");
   if (arguments.rivals) add_rivals(command, rows, repetitions, seconds);
 

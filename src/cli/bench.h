@@ -17,10 +17,11 @@ struct BenchFigure {
     for (double value : values) sum += value;
     return values.empty() ? 0 : sum / static_cast<double>(values.size());
   }
-  double deviation() const {
+  std::optional<double> deviation() const {  // not known of one repetition
+    if (values.size() < 2) return std::nullopt;
     double squares = 0;
     for (double value : values) squares += (value - mean()) * (value - mean());
-    return values.size() > 1 ? std::sqrt(squares / static_cast<double>(values.size() - 1)) : 0;
+    return std::sqrt(squares / static_cast<double>(values.size() - 1));
   }
 };
 

@@ -34,7 +34,7 @@ std::string plot(const std::vector<const BenchRow*>& rows) {
   std::map<int64_t, std::vector<const BenchRow*>> lines;
   for (const BenchRow* row : rows) {
     most_devices = std::max(most_devices, row->count);
-    most = std::max(most, row->rate.mean() + row->rate.deviation());
+    most = std::max(most, row->rate.mean() + row->rate.deviation().value_or(0));
     if (!row->rival) lines[row->batch].push_back(row);
   }
   if (most <= 0) return "";
@@ -62,14 +62,14 @@ std::string plot(const std::vector<const BenchRow*>& rows) {
     for (const BenchRow* row : line) {
       const double at = x(static_cast<double>(row->count));
       points += fmt::format("{:.1f},{:.1f} ", at, y(row->rate.mean()));
-      svg +=
-          fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\" stroke=\"{3}\"/>", at,
-                      y(row->rate.mean() - row->rate.deviation()), y(row->rate.mean() + row->rate.deviation()), paint);
+      svg += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\" stroke=\"{3}\"/>", at,
+                         y(row->rate.mean() - row->rate.deviation().value_or(0)),
+                         y(row->rate.mean() + row->rate.deviation().value_or(0)), paint);
       svg += fmt::format(
-          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"><title>{} on {}: {:.0f} +- {:.0f} samples/s, "
+          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"><title>{} on {}: {:.0f} samples/s, "
           "{}</title></circle>",
           at, y(row->rate.mean()), paint, html_text(row->bench), html_text(row->devices), row->rate.mean(),
-          row->rate.deviation(), row->speedup_text());
+          row->speedup_text());
     }
     svg += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>", points, paint);
     if (line.size() > 1 && line.front()->count == 1) {
@@ -89,9 +89,10 @@ std::string rows_table(const std::vector<const BenchRow*>& rows) {
   std::string text =
       "<table><tr><th>devices<th><th>batch<th>samples/s<th>+-<th>ms/iteration<th>speedup<th>efficiency</tr>";
   for (const BenchRow* row : rows)
-    text += fmt::format("<tr><td>{}<td class=\"name\">{}<td>{}<td>{:.0f}<td>{:.0f}<td>{:.3f}<td>{}<td>{}</tr>",
-                        row->count, html_text(row->devices), row->batch, row->rate.mean(), row->rate.deviation(),
-                        row->ms.mean(), row->speedup_text(), row->efficiency_text());
+    text += fmt::format("<tr><td>{}<td class=\"name\">{}<td>{}<td>{:.0f}<td>{}<td>{:.3f}<td>{}<td>{}</tr>", row->count,
+                        html_text(row->devices), row->batch, row->rate.mean(),
+                        row->rate.deviation() ? fmt::format("{:.0f}", *row->rate.deviation()) : "-", row->ms.mean(),
+                        row->speedup_text(), row->efficiency_text());
   return text + "</table>";
 }
 

@@ -21,7 +21,7 @@ recipe, batch, seconds, cuda = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 try:
     import torch
 except ImportError as error:
-    print(json.dumps({"reason": str(error)})); sys.exit(0)
+    print(json.dumps({"reason": str(error) + "; activate an environment that has torch"})); sys.exit(0)
 import torch.nn as nn, torch.nn.functional as F
 torch.manual_seed(1)
 torch.set_num_threads(1)
@@ -117,7 +117,8 @@ RivalAnswer run_rival(const std::string& recipe, int64_t batch, double seconds, 
   const auto told = nlohmann::json::parse(text, nullptr, false);
   if (told.is_object() && told.contains("samples_per_s") && told["samples_per_s"].is_number())
     return {told["samples_per_s"].get<double>(), ""};
-  if (told.is_object() && told.contains("reason")) return {std::nullopt, told["reason"].dump()};
+  if (told.is_object() && told.contains("reason") && told["reason"].is_string())
+    return {std::nullopt, told["reason"].get<std::string>()};
   return {std::nullopt,
           fmt::format("{} could not run it; install torch there, or activate an environment that has it", python)};
 }
