@@ -92,11 +92,10 @@ std::string table(const std::vector<BenchRow>& rows, const std::string& bench) {
   for (const BenchRow& row : rows) {
     if (row.bench != bench) continue;
     const auto guide = row.rival ? std::nullopt : guide_speedup(static_cast<int>(row.count));
-    const auto apart = [](const BenchFigure& figure, int digits) {
-      return figure.deviation() ? fmt::format("+- {:.{}g}", *figure.deviation(), digits) : std::string();
-    };
+    const std::string rate_apart = row.rate.deviation() ? fmt::format("+- {:.0f}", *row.rate.deviation()) : "";
+    const std::string ms_apart = row.ms.deviation() ? fmt::format("+- {:.2g}", *row.ms.deviation()) : "";
     text += fmt::format("{:>7}  {:<18} {:>10}  {:>13.0f} {:<8}  {:>9.3f} {:<8}  {:>7}  {:>10}  {:>6}\n", row.count,
-                        row.devices, row.batch, row.rate.mean(), apart(row.rate, 4), row.ms.mean(), apart(row.ms, 2),
+                        row.devices, row.batch, row.rate.mean(), rate_apart, row.ms.mean(), ms_apart,
                         row.speedup_text(), row.efficiency_text(), guide ? fmt::format("{:.1f}x", *guide) : "-");
   }
   return text;
@@ -114,7 +113,7 @@ Json json_of(const BenchRow& row) {
           {"ms_per_iteration", row.ms.mean()},
           {"ms_deviation", row.ms.deviation() ? Json(*row.ms.deviation()) : Json()},
           {"speedup", row.speedup ? Json(*row.speedup) : Json()},
-          {"efficiency", row.speedup ? Json(*row.efficiency()) : Json()},
+          {"efficiency", row.efficiency() ? Json(*row.efficiency()) : Json()},
           {"rival", row.rival}};
 }
 
@@ -228,7 +227,10 @@ int run_bench(const Command& command) {
   if (std::any_of(rows.begin(), rows.end(),
                   [](const BenchRow& row) { return row.rate.deviation().value_or(0) > 0.2 * row.rate.mean(); }))
     command.output.warn("repetitions differ by more than a fifth: something else was using the machine");
-  if (arguments.rivals) add_rivals(command, rows, repetitions, seconds);
+  if (arguments.rivals) {
+    add_rivals(command, rows, repetitions, seconds);
+    command.output.say("PyTorch eager: one thread, the whole batch at once, no shards, priorities or environments");
+  }
 
   const std::string note =
       fmt::format("{} repetition{} of {:.0f} s each; speedup against one device with the same batch", repetitions,

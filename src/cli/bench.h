@@ -34,11 +34,11 @@ struct BenchRow {
   std::optional<double> speedup;  // against one device with this batch, where that could be measured
   bool rival = false;
   std::optional<double> efficiency() const {
-    if (!speedup) return std::nullopt;
+    if (!speedup || rival) return std::nullopt;
     return *speedup / static_cast<double>(count);
   }
   std::string speedup_text() const { return speedup ? fmt::format("{:.2f}x", *speedup) : "-"; }
-  std::string efficiency_text() const { return speedup ? fmt::format("{:.0f} %", 100 * *efficiency()) : "-"; }
+  std::string efficiency_text() const { return efficiency() ? fmt::format("{:.0f} %", 100 * *efficiency()) : "-"; }
 };
 
 // One HTML file, no network: a plot for each benchmark, samples a second over devices, a line for each batch.
