@@ -168,10 +168,13 @@ std::string machine_lines(const PlanReport& report) {
   // Nobody rents out these cards: beside what can be rented, as the guides set a V100 beside theirs.
   for (const CloudPrice& offer : report.prices.cloud) {
     const double more = 720 * offer.per_hour - report.running.month - report.running.cooling_month;
+    const double own = (report.running.month + report.running.cooling_month) / 720;  // an hour
+    const auto even = report.buy_price ? break_even_hours(*report.buy_price, offer.per_hour, own) : std::nullopt;
     text +=
-        fmt::format("cloud     {} ({}): {} an hour, {} a month, {} {} than this machine's electricity and cooling\n",
+        fmt::format("cloud     {} ({}): {} an hour, {} a month, {} {} than this machine's electricity and cooling{}\n",
                     offer.name, offer.hardware, money(offer.per_hour, currency), money(720 * offer.per_hour, currency),
-                    money(std::abs(more), currency), more < 0 ? "less" : "more");
+                    money(std::abs(more), currency), more < 0 ? "less" : "more",
+                    even ? fmt::format("; buying it pays after {:.0f} h", *even) : "");
   }
   return text;
 }
