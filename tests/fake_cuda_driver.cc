@@ -1,5 +1,7 @@
 // tests/fake_cuda_driver.cc -- libfake_cuda.so: the few functions of CUDA's driver library that tell which cards are
 // visible, over the same scripted machine as libfake_nvml.so. Honours CUDA_VISIBLE_DEVICES as CUDA does.
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -12,7 +14,7 @@ struct Seen {
   const fake::Mig* part = nullptr;
 };
 
-constexpr int kSuccess = 0, kInvalidValue = 1, kNotInitialized = 3, kNoDevice = 100;
+constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kNoDevice = 100;
 bool g_initialized = false;
 
 // A machine without CUDA_VISIBLE_DEVICES shows every card that is there; the list ends at the first that is not.
@@ -59,9 +61,107 @@ void put_uuid(const std::string& text, unsigned char* bytes) {
     bytes[n++] = static_cast<unsigned char>(hex(digits[i]) << 4 | hex(digits[i + 1]));
 }
 
+// Memory is the host's; a copy happens at once, and a stream's clock goes on by what it would take.
+struct Stream {
+  double seconds = 0;
+};
+struct Moment {
+  double seconds = 0;
+};
+int g_current = 0;  // contexts are numbers of devices, plus one
+
+double host_bytes_per_s(int device) {
+  constexpr double kLane[] = {0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
+  fake::Machine* m = fake::machine();
+  const int gpu = visible().at(device).gpu;
+  const fake::Card& card = m->cards[gpu];
+  const double t = m->now();
+  return 0.8 * kLane[static_cast<int>(m->value(gpu, t, "pcie_gen", card.pcie_gen))] *
+         m->value(gpu, t, "pcie_width", card.pcie_width);
+}
+
+double peer_bytes_per_s(int from, int to) {
+  const auto& cards = fake::machine()->cards;
+  const fake::Card &a = cards[visible().at(from).gpu], &b = cards[visible().at(to).gpu];
+  if (!a.peer || !b.peer) return std::min(host_bytes_per_s(from), host_bytes_per_s(to)) / 2;
+  if (a.nvlinks > 0 && b.nvlinks > 0) return 0.9e6 * a.nvlinks * a.nvlink_mbps;
+  return std::min(host_bytes_per_s(from), host_bytes_per_s(to));
+}
+
+int copy(void* to, const void* from, size_t bytes, void* stream, double bytes_per_s) {
+  std::memcpy(to, from, bytes);
+  if (stream) static_cast<Stream*>(stream)->seconds += static_cast<double>(bytes) / bytes_per_s;
+  return kSuccess;
+}
+int device_of(void* context) { return static_cast<int>(reinterpret_cast<intptr_t>(context)) - 1; }
+void* at(unsigned long long address) { return reinterpret_cast<void*>(address); }
+
 }  // namespace
 
 extern "C" {
+
+int cuDevicePrimaryCtxRetain(void** context, int device) {
+  *context = reinterpret_cast<void*>(static_cast<intptr_t>(device) + 1);
+  return device < static_cast<int>(visible().size()) ? kSuccess : kInvalidValue;
+}
+int cuDevicePrimaryCtxRelease_v2(int) { return kSuccess; }
+int cuCtxSetCurrent(void* context) {
+  g_current = device_of(context);
+  return kSuccess;
+}
+int cuCtxEnablePeerAccess(void*, unsigned) { return kSuccess; }
+int cuStreamCreate(void** stream, unsigned) {
+  *stream = new Stream;
+  return kSuccess;
+}
+int cuStreamSynchronize(void*) { return kSuccess; }
+int cuStreamDestroy_v2(void* stream) {
+  delete static_cast<Stream*>(stream);
+  return kSuccess;
+}
+int cuEventCreate(void** event, unsigned) {
+  *event = new Moment;
+  return kSuccess;
+}
+int cuEventRecord(void* event, void* stream) {
+  static_cast<Moment*>(event)->seconds = static_cast<Stream*>(stream)->seconds;
+  return kSuccess;
+}
+int cuEventElapsedTime(float* ms, void* begin, void* end) {
+  *ms = static_cast<float>(1000 * (static_cast<Moment*>(end)->seconds - static_cast<Moment*>(begin)->seconds));
+  return kSuccess;
+}
+int cuEventDestroy_v2(void* event) {
+  delete static_cast<Moment*>(event);
+  return kSuccess;
+}
+int cuMemAlloc_v2(unsigned long long* address, size_t bytes) {
+  if (fake::machine()->refusal("cuMemAlloc_v2", visible().at(g_current).gpu)) return kOutOfMemory;
+  *address = reinterpret_cast<unsigned long long>(std::malloc(bytes));
+  return kSuccess;
+}
+int cuMemFree_v2(unsigned long long address) {
+  std::free(at(address));
+  return kSuccess;
+}
+int cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
+  *memory = std::malloc(bytes);
+  return kSuccess;
+}
+int cuMemFreeHost(void* memory) {
+  std::free(memory);
+  return kSuccess;
+}
+int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, size_t bytes, void* stream) {
+  return copy(at(to), from, bytes, stream, host_bytes_per_s(g_current));
+}
+int cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, size_t bytes, void* stream) {
+  return copy(to, at(from), bytes, stream, host_bytes_per_s(g_current));
+}
+int cuMemcpyPeerAsync(unsigned long long to, void* to_context, unsigned long long from, void* from_context,
+                      size_t bytes, void* stream) {
+  return copy(at(to), at(from), bytes, stream, peer_bytes_per_s(device_of(from_context), device_of(to_context)));
+}
 
 int cuInit(unsigned) {
   fake::Machine* m = fake::machine();
@@ -113,10 +213,11 @@ int cuDeviceCanAccessPeer(int* can, int a, int b) {
   return kSuccess;
 }
 int cuGetErrorName(int code, const char** name) {
-  *name = code == kNoDevice ? "CUDA_ERROR_NO_DEVICE"
-          : code == 803     ? "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
-          : code == 999     ? "CUDA_ERROR_UNKNOWN"
-                            : "CUDA_ERROR";
+  *name = code == kNoDevice      ? "CUDA_ERROR_NO_DEVICE"
+          : code == kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : code == 803          ? "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
+          : code == 999          ? "CUDA_ERROR_UNKNOWN"
+                                 : "CUDA_ERROR";
   return kSuccess;
 }
 int cuGetErrorString(int code, const char** words) {

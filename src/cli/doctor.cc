@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -69,33 +71,72 @@ struct Advice {
   std::optional<double> seconds;
 };
 
-Advice advise(const Command& command, const Findings& findings, const CardsSeen& cards,
-              std::optional<double> steps_per_second) {
-  bool cards_fine = cards.cuda_build && cards.cuda && cards.cuda->ok() && !cards.cuda->devices.empty(),
-       workers_fine = true;
+nlohmann::json rows_json(const std::vector<BandwidthRow>& rows) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const BandwidthRow& row : rows)
+    out.push_back({{"size_bytes", row.bytes},
+                   {"count", row.count},
+                   {"type", "float"},
+                   {"time_us", row.time_us},
+                   {"algbw_gb_per_s", row.algbw_gb_per_s},
+                   {"busbw_gb_per_s", row.busbw_gb_per_s},
+                   {"wrong", row.wrong}});
+  return out;
+}
+
+nlohmann::json links_json(const LinksSeen& seen) {
+  nlohmann::json out{{"host", nlohmann::json::array()}, {"peers", nlohmann::json::array()}};
+  for (const HostLink& link : seen.links.host)
+    out["host"].push_back(
+        {{"device", link.device}, {"up_gb_per_s", link.up_gb_per_s}, {"down_gb_per_s", link.down_gb_per_s}});
+  for (const PeerLink& link : seen.links.peers)
+    out["peers"].push_back(
+        {{"from", link.from}, {"to", link.to}, {"direct", link.direct}, {"gb_per_s", link.gb_per_s}});
+  if (seen.sum) out["nccl"] = rows_json(seen.sum->rows);
+  return out;
+}
+
+// A worker would work on them, by all that is known.
+bool cards_are_fine(const Findings& findings, const CardsSeen& cards) {
+  constexpr std::string_view kOfCards[] = {"driver", "CUDA", "card", "MIG", "ECC", "on cards"};
+  return cards.cuda_build && cards.cuda && cards.cuda->ok() && !cards.cuda->devices.empty() &&
+         std::ranges::none_of(findings, [&](const Finding& finding) {
+           return finding.verdict == Verdict::kProblem &&
+                  std::ranges::find(kOfCards, finding.check) != std::end(kOfCards);
+         });
+}
+
+// Steps of the recipe's own length, at a rate that was just measured.
+void forecast(Advice& advice, const Command& command, std::optional<double> steps_per_second,
+              const std::string& where) {
+  for (const RecipeInfo& recipe : command.context.recipes) {
+    if (recipe.name != "tiny" || !steps_per_second) continue;
+    const int64_t steps = recipe.settings()->steps;
+    advice.seconds = static_cast<double>(steps) / *steps_per_second + 2;
+    advice.forecast = fmt::format("about {} ({} steps at {:.0f} a second, as just measured on {})",
+                                  duration_text(*advice.seconds), steps, *steps_per_second, where);
+  }
+}
+
+Advice advise(const Command& command, const Findings& findings, const CardsSeen& cards, const WorkerTrial& trial) {
+  bool workers_fine = true;
   for (const Finding& finding : findings) {
     if (finding.verdict != Verdict::kProblem) continue;
-    if (finding.check == "driver" || finding.check == "CUDA" || finding.check == "card" || finding.check == "MIG" ||
-        finding.check == "ECC")
-      cards_fine = false;
     if (finding.check == "workers" || finding.check == "sum" || finding.check == "libtorch" || finding.check == "disk")
       workers_fine = false;
   }
   const std::string program = command.context.program == "tandem-worker" ? "tandem" : command.context.program;
   if (!workers_fine) return {"", "mend the problems above first", {}};
-  if (cards_fine)
-    return {program + " train tiny",
-            fmt::format("on {} card{}; `{} plan tiny` forecasts its time there", cards.cuda->devices.size(),
-                        cards.cuda->devices.size() == 1 ? "" : "s", program),
-            {}};
-  Advice advice{fmt::format("{} train tiny --devices cpu:2", program), "", {}};
-  for (const RecipeInfo& recipe : command.context.recipes) {
-    if (recipe.name != "tiny" || !steps_per_second) continue;
-    const int64_t steps = recipe.settings()->steps;
-    advice.seconds = static_cast<double>(steps) / *steps_per_second + 2;
-    advice.forecast = fmt::format("about {} ({} steps at {:.0f} a second, as just measured on two slots)",
-                                  duration_text(*advice.seconds), steps, *steps_per_second);
+  if (cards_are_fine(findings, cards)) {
+    const size_t count = cards.cuda->devices.size();
+    const std::string where = count == 1 ? "the card" : fmt::format("{} cards", count);
+    Advice advice{
+        program + " train tiny", fmt::format("on {}; `{} plan tiny` forecasts its time there", where, program), {}};
+    forecast(advice, command, trial.card_steps_per_second(), where);
+    return advice;
   }
+  Advice advice{fmt::format("{} train tiny --devices cpu:2", program), "", {}};
+  forecast(advice, command, trial.steps_per_second(), "two slots");
   return advice;
 }
 
@@ -153,12 +194,21 @@ int run_doctor(const Command& command) {
   add(judge_recipes(command.context, cards, place));
   findings.push_back(try_sum(3));
   findings.push_back(trial.finish());
+  const bool played = std::getenv("TANDEM_LIBCUDA") != nullptr;  // a test's machine: no worker can use its cards
+  if (cards_are_fine(findings, cards) && !played)
+    findings.push_back(trial.try_cards(static_cast<int>(cards.cuda->devices.size())));
   const double seconds = monotonic_seconds() - start;
 
   std::vector<BandwidthRow> rows;
   const int processes = std::clamp(command.context.machine.cpu_slots, 2, 8);
-  if (command.arguments.bandwidth) rows = measure_bandwidth(processes);
-  const std::string measured = rows.empty() ? "" : bandwidth_text(rows, processes);
+  LinksSeen links;
+  if (command.arguments.bandwidth) {
+    rows = measure_bandwidth(processes);
+    if (cards.cuda && cards.cuda->ok()) links = look_at_links(cards, libraries);
+    add(judge_links(links, cards));
+  }
+  std::string measured = links_text(links);
+  if (!rows.empty()) measured += bandwidth_text(rows, fmt::format("host memory, {} processes", processes));
 
   Verdict worst = Verdict::kOk;
   int problems = 0, warnings = 0;
@@ -167,15 +217,14 @@ int run_doctor(const Command& command) {
     problems += finding.verdict == Verdict::kProblem;
     warnings += finding.verdict == Verdict::kWarning;
   }
-  const Advice advice = advise(command, findings, cards, trial.steps_per_second());
+  const Advice advice = advise(command, findings, cards, trial);
   if (!command.arguments.report.empty()) {
     write_file_atomically(command.arguments.report,
                           doctor_report(command.context, findings, cards, place, libraries, measured));
     command.output.say("report written to " + command.arguments.report);
   }
   if (command.output.json()) {
-    nlohmann::json checks = nlohmann::json::array(), gpus = nlohmann::json::array(),
-                   bandwidth = nlohmann::json::array();
+    nlohmann::json checks = nlohmann::json::array(), gpus = nlohmann::json::array();
     for (const Finding& finding : findings) {
       checks.push_back(
           {{"check", finding.check}, {"verdict", verdict_name(finding.verdict)}, {"found", finding.found}});
@@ -185,21 +234,15 @@ int run_doctor(const Command& command) {
       gpus.push_back(to_json(cards.facts[i]));
       gpus.back().update(to_json(cards.now[i]));
     }
-    for (const BandwidthRow& row : rows)
-      bandwidth.push_back({{"size_bytes", row.bytes},
-                           {"count", row.count},
-                           {"type", "float"},
-                           {"time_us", row.time_us},
-                           {"algbw_gb_per_s", row.algbw_gb_per_s},
-                           {"busbw_gb_per_s", row.busbw_gb_per_s},
-                           {"wrong", row.wrong}});
     nlohmann::json out{{"verdict", verdict_name(worst)},
                        {"problems", problems},
                        {"warnings", warnings},
                        {"checks", checks},
                        {"gpus", gpus},
                        {"seconds", seconds}};
-    if (!rows.empty()) out["bandwidth"] = {{"plane", "host memory"}, {"processes", processes}, {"rows", bandwidth}};
+    if (!rows.empty())
+      out["bandwidth"] = {{"plane", "host memory"}, {"processes", processes}, {"rows", rows_json(rows)}};
+    if (!links.links.host.empty()) out["links"] = links_json(links);
     if (!advice.command.empty()) out["recommended"] = {{"command", advice.command}, {"forecast", advice.forecast}};
     if (advice.seconds) out["recommended"]["seconds"] = *advice.seconds;
     command.output.object(out);

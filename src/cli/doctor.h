@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "hardware/cuda_driver.h"
+#include "hardware/cuda_links.h"
 #include "hardware/machine.h"
 #include "hardware/nvml.h"
 
@@ -69,22 +70,29 @@ Findings judge_recipes(const CliContext& context, const CardsSeen& cards, const 
 Finding try_sum(int processes);
 
 // nccl-tests' columns, for a sum over `processes` through that plane.
-struct BandwidthRow {
-  int64_t bytes = 0, count = 0;
-  double time_us = 0, algbw_gb_per_s = 0, busbw_gb_per_s = 0;
-  int64_t wrong = 0;
-};
 std::vector<BandwidthRow> measure_bandwidth(int processes);
-std::string bandwidth_text(const std::vector<BandwidthRow>& rows, int processes);
+std::string bandwidth_text(const std::vector<BandwidthRow>& rows, const std::string& over);
 
-// The real workers: `tiny` for a few steps on one slot, started at once, and then on two.
+// The cards' own links, and NCCL's sum over them where there are several.
+struct LinksSeen {
+  CardLinks links;
+  std::optional<NcclSum> sum;
+};
+LinksSeen look_at_links(const CardsSeen& cards, const LibrariesSeen& libraries);
+Findings judge_links(const LinksSeen& links, const CardsSeen& cards);
+std::string links_text(const LinksSeen& links);
+
+// The real workers: `tiny` for a few steps on one slot, started at once, and then on two; on the cards as well.
 class WorkerTrial {
  public:
   WorkerTrial(const CliContext& context, const std::filesystem::path& folder);
   ~WorkerTrial();  // ends what still runs
   Finding finish();
-  // Steps a second of `tiny` on two slots, once finished.
+  // On the first card, and on all where there are several.
+  Finding try_cards(int count);
+  // Steps a second of `tiny` on two slots, on all cards, once tried.
   std::optional<double> steps_per_second() const { return rate_; }
+  std::optional<double> card_steps_per_second() const { return card_rate_; }
 
  private:
   struct Child {
@@ -92,11 +100,14 @@ class WorkerTrial {
     std::filesystem::path out, err;
     int code = -1;
   };
-  Child start(const std::string& devices);
+  Child start(const std::string& devices, const std::string& name);
   bool wait(Child& child, double deadline);
+  // Runs it to its end; the digest, or a finding that tells what went wrong.
+  std::string digest_of(Child& child, const std::string& check, const std::string& devices, Finding& wrong);
+  std::optional<double> rate_of(const std::string& name) const;
   std::filesystem::path program_, folder_;
   std::vector<Child> children_;
-  std::optional<double> rate_;
+  std::optional<double> rate_, card_rate_;
   std::string trouble_;
 };
 

@@ -160,9 +160,8 @@ std::vector<BandwidthRow> measure_bandwidth(int processes) {
   return rows;
 }
 
-std::string bandwidth_text(const std::vector<BandwidthRow>& rows, int processes) {
-  std::string text =
-      fmt::format("# all-reduce over host memory, {} processes (columns as in nccl-tests, out of place)\n", processes);
+std::string bandwidth_text(const std::vector<BandwidthRow>& rows, const std::string& over) {
+  std::string text = fmt::format("# all-reduce over {} (columns as in nccl-tests, out of place)\n", over);
   text += fmt::format("# {:>10} {:>12} {:>8} {:>6} {:>10} {:>8} {:>8} {:>7}\n", "size", "count", "type", "redop",
                       "time", "algbw", "busbw", "#wrong");
   text += fmt::format("# {:>10} {:>12} {:>8} {:>6} {:>10} {:>8} {:>8} {:>7}\n", "(B)", "(elements)", "", "", "(us)",
@@ -222,12 +221,11 @@ WorkerTrial::WorkerTrial(const CliContext& context, const fs::path& folder) : fo
   }
   std::error_code error;
   program_ = fs::read_symlink("/proc/self/exe", error);
-  children_.push_back(start("cpu:1"));
+  children_.push_back(start("cpu:1", "on-1"));
 }
 
-WorkerTrial::Child WorkerTrial::start(const std::string& devices) {
+WorkerTrial::Child WorkerTrial::start(const std::string& devices, const std::string& name) {
   Child child;
-  const std::string name = "on-" + devices.substr(4);
   child.out = folder_ / (name + ".json");
   child.err = folder_ / (name + ".log");
   const std::string run_dir = (folder_ / name).string(), steps = std::to_string(kTrialSteps);
@@ -279,38 +277,73 @@ WorkerTrial::~WorkerTrial() {
   }
 }
 
-Finding WorkerTrial::finish() {
-  if (!trouble_.empty()) return {"workers", Verdict::kProblem, trouble_, "make build"};
-  const double deadline = monotonic_seconds() + kTrialSeconds;
-  std::vector<std::string> digests;
-  for (const char* devices : {"cpu:1", "cpu:2"}) {  // one after the other: steps are timed too
-    if (devices != std::string("cpu:1")) children_.push_back(start(devices));
-    Child& child = children_.back();
-    if (!wait(child, deadline)) {
-      const std::string words = last_line(child.err);
-      return {"workers", Verdict::kProblem,
-              child.pid > 0 ? fmt::format("`tiny` for {} steps is not over after {:.0f} s", kTrialSteps, kTrialSeconds)
-                            : fmt::format("`tiny` ends with code {}: {}", child.code, words),
-              "tandem train tiny --steps 12 --devices cpu:2 -v"};
-    }
-    const auto told = nlohmann::json::parse(all_of(child.out), nullptr, false);
-    digests.push_back(told.is_object() ? told.value("digest", "") : "");
+std::string WorkerTrial::digest_of(Child& child, const std::string& check, const std::string& devices, Finding& wrong) {
+  if (!wait(child, monotonic_seconds() + kTrialSeconds)) {
+    wrong = {check, Verdict::kProblem,
+             child.pid > 0 ? fmt::format("`tiny` for {} steps is not over after {:.0f} s", kTrialSteps, kTrialSeconds)
+                           : fmt::format("`tiny` ends with code {}: {}", child.code, last_line(child.err)),
+             fmt::format("tandem train tiny --steps {} --devices {} -v", kTrialSteps, devices)};
+    return "";
   }
-  if (digests.at(0).empty() || digests[0] != digests.at(1))
-    return {"workers", Verdict::kProblem,
-            fmt::format("two workers give other weights than one ({:.8} against {:.8})", digests[0], digests[1]),
-            "tandem doctor --report report.md   (and send it: this must not happen)"};
+  const auto told = nlohmann::json::parse(all_of(child.out), nullptr, false);
+  const std::string digest = told.is_object() ? told.value("digest", "") : "";
+  if (digest.empty())
+    wrong = {check, Verdict::kProblem, "`tiny` ends without a digest",
+             fmt::format("tandem train tiny --steps {} --devices {} -v", kTrialSteps, devices)};
+  return digest;
+}
+
+std::optional<double> WorkerTrial::rate_of(const std::string& name) const {
   std::vector<double> seconds;
-  std::ifstream metrics(folder_ / "on-2" / "metrics.jsonl");
+  std::ifstream metrics(folder_ / name / "metrics.jsonl");
   for (std::string line; std::getline(metrics, line);) {
     const auto step = nlohmann::json::parse(line, nullptr, false);
     if (step.is_object() && step.value("step", 0) > 2 && step.contains("seconds")) seconds.push_back(step["seconds"]);
   }
   std::sort(seconds.begin(), seconds.end());
-  if (!seconds.empty() && seconds[seconds.size() / 2] > 0) rate_ = 1 / seconds[seconds.size() / 2];
-  return {
-      "workers", Verdict::kOk,
-      fmt::format("{} steps of `tiny` on one slot and on two end in the same bits ({:.8})", kTrialSteps, digests[0])};
+  if (seconds.empty() || seconds[seconds.size() / 2] <= 0) return {};
+  return 1 / seconds[seconds.size() / 2];
+}
+
+Finding WorkerTrial::finish() {
+  if (!trouble_.empty()) return {"workers", Verdict::kProblem, trouble_, "make build"};
+  Finding wrong;
+  const std::string one = digest_of(children_.front(), "workers", "cpu:1", wrong);
+  if (one.empty()) return wrong;
+  children_.push_back(start("cpu:2", "on-2"));  // after the first: its steps are timed
+  const std::string two = digest_of(children_.back(), "workers", "cpu:2", wrong);
+  if (two.empty()) return wrong;
+  if (one != two)
+    return {"workers", Verdict::kProblem,
+            fmt::format("two workers give other weights than one ({:.8} against {:.8})", one, two),
+            "tandem doctor --report report.md   (and send it: this must not happen)"};
+  rate_ = rate_of("on-2");
+  return {"workers", Verdict::kOk,
+          fmt::format("{} steps of `tiny` on one slot and on two end in the same bits ({:.8})", kTrialSteps, one)};
+}
+
+Finding WorkerTrial::try_cards(int count) {
+  if (!trouble_.empty()) return {"on cards", Verdict::kProblem, trouble_, "make build"};
+  Finding wrong;
+  children_.push_back(start("cuda:0", "on-card"));
+  const std::string one = digest_of(children_.back(), "on cards", "cuda:0", wrong);
+  if (one.empty()) return wrong;
+  card_rate_ = rate_of("on-card");
+  if (count < 2)
+    return {"on cards", Verdict::kOk, fmt::format("{} steps of `tiny` on the card ({:.8})", kTrialSteps, one)};
+  std::string every = "cuda:0";
+  for (int i = 1; i < count; ++i) every += fmt::format(",cuda:{}", i);
+  children_.push_back(start(every, "on-cards"));
+  const std::string all = digest_of(children_.back(), "on cards", every, wrong);
+  if (all.empty()) return wrong;
+  card_rate_ = rate_of("on-cards");
+  // Cards of several kinds may round in their own ways; a run says so at its start.
+  return {"on cards", one == all ? Verdict::kOk : Verdict::kWarning,
+          one == all ? fmt::format("{} steps of `tiny` on the first card and on all {} end in the same bits ({:.8})",
+                                   kTrialSteps, count, one)
+                     : fmt::format("`tiny` on the first card and on all {} ends in other bits ({:.8}, {:.8})", count,
+                                   one, all),
+          one == all ? "" : "train on cards of one kind where bits must repeat: --gpus 0"};
 }
 
 }  // namespace tandem

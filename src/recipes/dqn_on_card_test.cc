@@ -36,9 +36,23 @@ class PlayedCard : public Card {
   void* part(const std::string& name) override {
     static const DqnKernels dqn{cuda::queue_observe, cuda::queue_act,   cuda::queue_draws,
                                 cuda::queue_serve,   cuda::queue_learn, cuda::queue_applied};
-    if (name == "dqn") return const_cast<DqnKernels*>(&dqn);
+    static const DqnKernels in_large_blocks{
+        cuda::queue_observe,
+        [](const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CardAdvance advance,
+           CUstream_st* stream) { cuda::queue_act(among_many(shape), places, work, advance, stream); },
+        cuda::queue_draws,
+        cuda::queue_serve,
+        [](const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, float* gradient, float* tail,
+           CUstream_st* stream) { cuda::queue_learn(among_many(shape), places, work, gradient, tail, stream); },
+        cuda::queue_applied};
+    if (name == "dqn") return const_cast<DqnKernels*>(large_blocks ? &in_large_blocks : &dqn);
     return reinterpret_cast<void*>(&cuda::advance_web);
   }
+  static DqnShape among_many(DqnShape shape) {
+    shape.beside = 1000;
+    return shape;
+  }
+  bool large_blocks = false;
   void hang() override {}
   void* stream() override { return nullptr; }
   void* current_stream() override { return nullptr; }
@@ -154,6 +168,19 @@ void expect_skipped(const WebAgentSettings& settings) {
       if (t.name.ends_with("replay.rows")) t.tensor.view(at::kFloat).select(-1, 0).fill_(std::nanf(""));
   EXPECT_TRUE(loop->step().skipped);
   EXPECT_NE(loop->note().find("NaN or Inf in the gradient of"), std::string::npos) << loop->note();
+}
+
+TEST_F(PlayedDqn, TheShapeOfTheBlocksDoesNotMatter) {
+  for (const int shards : {4, 8}) {  // eight: a tree of pairs
+    WebAgentSettings settings = small(shards);
+    settings.net.hidden = {132, 64};  // tiles of which a part is beyond the end
+    use_card(std::make_unique<PlayedCard>());
+    const auto small_blocks = trained<Dqn>(settings, {"analysis"}, 2);
+    auto card = std::make_unique<PlayedCard>();
+    card->large_blocks = true;
+    use_card(std::move(card));
+    expect_equal(*small_blocks, *trained<Dqn>(settings, {"analysis"}, 2));
+  }
 }
 
 TEST_F(PlayedDqn, NanInTheDataReachesTheGuardOnEveryPath) {

@@ -1,4 +1,6 @@
 // rl/cuda_dqn_learn.cu -- the loss of the dueling net on a card, and the way back to the gradients of its weights.
+#include <algorithm>
+
 #include "kernels/random_fill_math.h"
 #include "rl/cuda_dqn.h"
 #include "rl/cuda_dqn_products.h"
@@ -105,17 +107,29 @@ __global__ void __launch_bounds__(kLossWarps * 32) loss(DqnShape shape, DqnPlace
 // ---- the way back ----
 
 // out = in * weight, of rows that are learned from.
-__global__ void __launch_bounds__(kTileThreads, 2)
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 512 / Shape::kThreads)
     linear_back(DqnShape shape, DqnWork work, const float* in, float* out, int64_t weight, int in_width,
                 int out_width) {
-  __shared__ TileMemory memory;
-  const int set = blockIdx.z, first_row = blockIdx.y * kTileRows, first_column = blockIdx.x * kTileColumns;
-  const float* const net = work.jobs[set / shape.count].net;
-  const int64_t row = int64_t{set} * shape.piece + first_row;
-  tile_product<Lies::kDepthInside, Lies::kDepthOutside>(
-      in + row * in_width, in_width, shape.piece - first_row, net + weight + first_column, out_width,
-      out_width - first_column, in_width, memory, [&](int r, int column, float4 y) {
-        *reinterpret_cast<float4*>(out + (row + r) * out_width + first_column + column) = y;
+  __shared__ typename Shape::Memory memory;
+  const RowTiles tiles(shape.count, shape.piece);
+  const int first_tile = blockIdx.y * Shape::kDown, first_column = blockIdx.x * kTileColumns, index = blockIdx.z;
+  const float* const net = work.jobs[index].net;
+  const auto row_of = [&](int tile) {
+    return (int64_t{index} * shape.count + tiles.set(tile)) * shape.piece + tiles.row(tile);
+  };
+  tile_products<Shape, Lies::kDepthInside, Lies::kDepthOutside>(
+      memory,
+      [&](int t) {
+        const int tile = first_tile + t;
+        return Factor<Lies::kDepthInside>{in + row_of(tile) * in_width, in_width, tiles.rows(tile), in_width};
+      },
+      Factor<Lies::kDepthOutside>{net + weight + first_column, out_width, out_width - first_column, in_width},
+      slices_in_turn(),
+      [&](int t, int row, int column, float4 y) {
+        column += first_column;
+        if (row < tiles.rows(first_tile + t) && column < out_width)
+          *reinterpret_cast<float4*>(out + (row_of(first_tile + t) + row) * out_width + column) = y;
       });
 }
 
@@ -177,43 +191,57 @@ struct Matrices {
   int blocks;
 };
 
-// Warp w makes the products of shard w; shards beyond the block's warps come in further rounds.
-template <bool kRounds>
-__device__ void matrix_gradient(const DqnShape& shape, const Matrix& m, int tile, int job, float* gradient,
-                                TileMemory& memory) {
+// Where the shards' tree is one of pairs, of pairs, of pairs: they are the parts of the products.
+constexpr int kPairedShards = kParts;
+template <class Shape>
+__device__ void paired_gradient(const DqnShape& shape, const Matrix& m, int block, int job, float* gradient,
+                                typename Shape::Memory& memory) {
+  const int across = (m.in + kTileColumns - 1) / kTileColumns;
+  const int first_out = block / across * Shape::kDown * kTileRows, first_in = block % across * kTileColumns;
+  const int64_t set = int64_t{job} * kPairedShards, dy_set = int64_t{shape.piece} * m.out;
+  tile_products<Shape, Lies::kDepthOutside, Lies::kDepthOutside>(
+      memory,
+      [&](int t) {
+        const int out = first_out + t * kTileRows;
+        return Factor<Lies::kDepthOutside>{m.dy + set * dy_set + out, m.out, m.out - out, shape.piece};
+      },
+      Factor<Lies::kDepthOutside>{m.x + set * m.x_set + first_in, m.in, m.in - first_in, shape.piece},
+      Parts{dy_set, m.x_set, 0, kSlice},
+      [&](int t, int row, int column, float4 sum) {
+        row += first_out + t * kTileRows;
+        column += first_in;
+        if (row < m.out && column < m.in)
+          *reinterpret_cast<float4*>(gradient + m.to + int64_t{row} * m.in + column) = sum;
+      });
+}
+
+// Any tree. Warp w makes the products of shard w; shards beyond the block's warps come in further rounds.
+__device__ void tree_gradient(const DqnShape& shape, const Matrix& m, int block, int job, float* gradient,
+                              OneTile::Memory& memory) {
   const int across = (m.in + kTileColumns - 1) / kTileColumns, warp = threadIdx.x / 32;
-  const int first_out = tile / across * kTileRows, first_in = tile % across * kTileColumns;
+  const int first_out = block / across * kTileRows, first_in = block % across * kTileColumns;
+  const int row = static_cast<int>(threadIdx.x) * 4 / kTileColumns, column = threadIdx.x * 4 % kTileColumns;
   Stack<4, kMostCardDepth> stack;
-  for (int base = 0; base < shape.count; base += kTileWarps) {
-    const int here = kRounds && shape.count - base > kTileWarps ? kTileWarps : shape.count - base;
+  for (int base = 0; base < shape.count; base += OneTile::kWarps) {
+    const int here = shape.count - base > OneTile::kWarps ? OneTile::kWarps : shape.count - base;
     const int64_t set = int64_t{job} * shape.count + base + warp;
-    WarpTile<Lies::kDepthOutside, Lies::kDepthOutside> sums;
-    if (kRounds && base > 0) __syncthreads();  // all have taken of the round before
-    if (warp < here)
+    if (base > 0) __syncthreads();  // all have taken of the round before
+    if (warp < here) {
+      WarpTile<Lies::kDepthOutside, Lies::kDepthOutside> sums;
       sums.multiply({m.dy + set * shape.piece * m.out + first_out, m.out, m.out - first_out, shape.piece},
-                    {m.x + set * m.x_set + first_in, m.in, m.in - first_in, shape.piece}, 0, kSlice);
-    else
-      sums.clear();
-    sums.hand_out(memory, [&](int, int, auto part) {
-      if constexpr (kRounds) {
-        for (int w = 0; w < here; ++w) {
-          const float4 sum = part(w);
-          stack.push({sum.x, sum.y, sum.z, sum.w}, shape.merges[base + w]);
-        }
-      } else {
-        for (int i = 0; i + 1 < here; ++i)
-          part(shape.joins[i].to) = plus(part(shape.joins[i].to), part(shape.joins[i].from));
-        const float4 sum = part(0);
-        stack.push({sum.x, sum.y, sum.z, sum.w}, 0);
-      }
-    });
-    if (!kRounds) break;
+                    {m.x + set * m.x_set + first_in, m.in, m.in - first_in, shape.piece}, Parts{0, 0, 0, kSlice}, 0, 1,
+                    [&](int) { sums.put(memory.numbers + warp * kTile); });
+    }
+    __syncthreads();
+    for (int w = 0; w < here; ++w) {
+      const float4 sum = *reinterpret_cast<const float4*>(memory.numbers + w * kTile + place(row, column));
+      stack.push({sum.x, sum.y, sum.z, sum.w}, shape.merges[base + w]);
+    }
   }
-  const int row = first_out + static_cast<int>(threadIdx.x) * 4 / kTileColumns;
-  const int column = first_in + threadIdx.x * 4 % kTileColumns;
-  if (row >= m.out || column >= m.in) return;
+  if (first_out + row >= m.out || first_in + column >= m.in) return;
   const float(&sum)[4] = stack.top();
-  *reinterpret_cast<float4*>(gradient + m.to + int64_t{row} * m.in + column) = {sum[0], sum[1], sum[2], sum[3]};
+  *reinterpret_cast<float4*>(gradient + m.to + int64_t{first_out + row} * m.in + first_in + column) = {sum[0], sum[1],
+                                                                                                       sum[2], sum[3]};
 }
 
 // Sums of one column over rows: a[row][column], or a times b there.
@@ -287,22 +315,27 @@ __device__ int64_t column_of(const DqnShape& shape, const DqnPlaces& p, const Dq
 }
 
 // The columns' blocks come first: 32 columns each, one to a lane; warp w adds up shard w, then w + 8, ...
-template <bool kRounds>
-__global__ void __launch_bounds__(kTileThreads, 2)
+template <bool kPaired, class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 2)
     weight_gradients(DqnShape shape, DqnPlaces places, DqnWork work, Matrices matrices, float* gradient, float* tail) {
-  __shared__ TileMemory memory;
+  static_assert(Shape::kThreads == OneTile::kThreads);
+  __shared__ typename Shape::Memory memory;
   const int job = blockIdx.y, block = static_cast<int>(blockIdx.x) - (static_cast<int>(gridDim.x) - matrices.blocks);
   float* const to = gradient + work.jobs[job].place;
   if (block >= 0) {
     int which = 0;
     while (which < 2 && block >= matrices.of[which + 1].first_block) ++which;
-    matrix_gradient<kRounds>(shape, matrices.of[which], block - matrices.of[which].first_block, job, to, memory);
+    const Matrix& m = matrices.of[which];
+    if constexpr (kPaired)
+      paired_gradient<Shape>(shape, m, block - m.first_block, job, to, memory);
+    else
+      tree_gradient(shape, m, block - m.first_block, job, to, memory);
     return;
   }
   const int lane = threadIdx.x % 32;
   Column column;
   const int64_t at = column_of(shape, places, work, static_cast<int>(blockIdx.x) * 32 + lane, column);
-  for (int s = threadIdx.x / 32; s < shape.count; s += kTileWarps)
+  for (int s = threadIdx.x / 32; s < shape.count; s += Shape::kWarps)
     memory.numbers[32 * s + lane] = at == kNoColumn ? 0.0f : column_sum(shape, column, int64_t{job} * shape.count + s);
   __syncthreads();
   if (threadIdx.x >= 32 || at == kNoColumn) return;
@@ -310,6 +343,11 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   for (int s = 0; s < shape.count; ++s) stack.push({memory.numbers[32 * s + lane]}, shape.merges[s]);
   float* const told = tail ? tail + int64_t{job} * (2 + shape.batch) : work.job_sums + 2 * job;
   (at == kLossColumn ? told[0] : at == kQColumn ? told[1] : to[at]) = stack.top()[0];
+}
+
+bool is_paired(const DqnShape& shape) {
+  constexpr int kMerges[kPairedShards] = {0, 1, 0, 2, 0, 1, 0, 3};
+  return shape.count == kPairedShards && std::equal(kMerges, kMerges + kPairedShards, shape.merges);
 }
 
 }  // namespace
@@ -320,9 +358,13 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
   TANDEM_LAUNCH("dqn loss", loss, dim3(cuts(shape.piece, kLossRows), shape.sets()), dim3(kLossWarps * 32), stream,
                 shape, p, w, tail);
   const auto back = [&](const float* in, float* out, int64_t weight, int in_width, int out_width) {
-    TANDEM_LAUNCH("dqn linear back", linear_back,
-                  dim3(cuts(out_width, kTileColumns), cuts(shape.piece, kTileRows), shape.sets()), dim3(kTileThreads),
-                  stream, shape, w, in, out, weight, in_width, out_width);
+    const RowTiles tiles(shape.count, shape.piece);
+    const int64_t across = cuts(out_width, kTileColumns);
+    with_tiles(across * shape.jobs * shape.beside * tiles.count, [&](auto chosen) {
+      using Shape = decltype(chosen);
+      TANDEM_LAUNCH("dqn linear back", linear_back<Shape>, dim3(across, tiles.blocks(Shape::kDown), shape.jobs),
+                    dim3(Shape::kThreads), stream, shape, w, in, out, weight, in_width, out_width);
+    });
   };
   const auto norm = [&](const NormBack& layer) {
     TANDEM_LAUNCH("dqn norm back", norm_back, dim3(cuts(shape.piece, kNormWarps), 1, shape.sets()),
@@ -337,19 +379,25 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
                      {w.dx2, w.out1, 3 * rows * shape.wide, p.w2, shape.narrow, shape.wide, 0},
                      {w.both_grad, w.out2, 3 * rows * shape.narrow, p.heads, 2 * shape.head, shape.narrow, 0}},
                     0};
-  for (Matrix& m : matrices.of) {
-    m.first_block = matrices.blocks;
-    matrices.blocks += static_cast<int>(cuts(m.out, kTileRows) * cuts(m.in, kTileColumns));
-  }
   const int columns =
       3 * shape.wide + 3 * shape.narrow + 2 * shape.head + (1 + shape.actions) * shape.head + 1 + shape.actions + 2;
-  const dim3 grid(cuts(columns, 32) + matrices.blocks, shape.jobs);
-  if (shape.count > kTileWarps)
-    TANDEM_LAUNCH("dqn weights", weight_gradients<true>, grid, dim3(kTileThreads), stream, shape, p, w, matrices,
-                  gradient, tail);
+  const auto launch = [&](auto kernel, auto chosen) {
+    using Shape = decltype(chosen);
+    matrices.blocks = 0;
+    for (Matrix& m : matrices.of) {
+      m.first_block = matrices.blocks;
+      matrices.blocks += static_cast<int>(cuts(m.out, Shape::kDown * kTileRows) * cuts(m.in, kTileColumns));
+    }
+    TANDEM_LAUNCH("dqn weights", kernel, dim3(cuts(columns, 32) + matrices.blocks, shape.jobs), dim3(Shape::kThreads),
+                  stream, shape, p, w, matrices, gradient, tail);
+  };
+  int64_t tiles = 0;
+  for (const Matrix& m : matrices.of) tiles += int64_t{cuts(m.out, kTileRows)} * cuts(m.in, kTileColumns);
+  if (is_paired(shape))
+    with_tiles(shape.jobs * shape.beside * tiles,
+               [&](auto chosen) { launch(weight_gradients<true, decltype(chosen)>, chosen); });
   else
-    TANDEM_LAUNCH("dqn weights", weight_gradients<false>, grid, dim3(kTileThreads), stream, shape, p, w, matrices,
-                  gradient, tail);
+    launch(weight_gradients<false, OneTile>, OneTile{});
 }
 
 }  // namespace tandem::cuda

@@ -19,23 +19,37 @@ struct Linear {
   bool relu;
 };
 
-__global__ void __launch_bounds__(kTileThreads, 2) linear(DqnShape shape, DqnWork work, Linear layer) {
-  __shared__ TileMemory memory;
-  const int row_tiles = (layer.rows + kTileRows - 1) / kTileRows;
-  const int set = blockIdx.z, kind = blockIdx.y / row_tiles, first_row = blockIdx.y % row_tiles * kTileRows;
-  const int first_column = blockIdx.x * kTileColumns;
-  const DqnJob& job = work.jobs[set / shape.count];
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 512 / Shape::kThreads)
+    linear(DqnShape shape, DqnWork work, Linear layer) {
+  __shared__ typename Shape::Memory memory;
+  const RowTiles tiles(shape.count, layer.rows);
+  const int blocks = tiles.blocks(Shape::kDown), kind = blockIdx.y / blocks, index = blockIdx.z;
+  const int first_tile = blockIdx.y % blocks * Shape::kDown, first_column = blockIdx.x * kTileColumns;
+  const DqnJob& job = work.jobs[index];
   const float* const net = kind == 2 ? job.target : job.net;
   const int in_kind = kind < layer.in_kinds ? kind : layer.in_kinds - 1;
-  const float* const in =
-      layer.in + ((int64_t{set} * layer.in_kinds + in_kind) * layer.rows + first_row) * layer.in_width;
-  float* const out = layer.out + ((int64_t{set} * layer.kinds + kind) * layer.rows + first_row) * layer.out_width;
-  tile_product<Lies::kDepthInside, Lies::kDepthInside>(
-      in, layer.in_width, layer.rows - first_row, net + layer.weight + int64_t{first_column} * layer.in_width,
-      layer.in_width, layer.out_width - first_column, layer.in_width, memory, [&](int row, int column, float4 y) {
-        y = plus(y, *reinterpret_cast<const float4*>(net + layer.bias + first_column + column));
+  // Where a tile's first row is among those of all kinds.
+  const auto row_of = [&](int tile, int kinds, int of_kind) {
+    return ((int64_t{index} * shape.count + tiles.set(tile)) * kinds + of_kind) * layer.rows + tiles.row(tile);
+  };
+  tile_products<Shape, Lies::kDepthInside, Lies::kDepthInside>(
+      memory,
+      [&](int t) {
+        const int tile = first_tile + t;
+        return Factor<Lies::kDepthInside>{layer.in + row_of(tile, layer.in_kinds, in_kind) * layer.in_width,
+                                          layer.in_width, tiles.rows(tile), layer.in_width};
+      },
+      Factor<Lies::kDepthInside>{net + layer.weight + int64_t{first_column} * layer.in_width, layer.in_width,
+                                 layer.out_width - first_column, layer.in_width},
+      slices_in_turn(),
+      [&](int t, int row, int column, float4 y) {
+        column += first_column;
+        if (row >= tiles.rows(first_tile + t) || column >= layer.out_width) return;
+        y = plus(y, *reinterpret_cast<const float4*>(net + layer.bias + column));
         if (layer.relu) y = {fmaxf(y.x, 0), fmaxf(y.y, 0), fmaxf(y.z, 0), fmaxf(y.w, 0)};
-        *reinterpret_cast<float4*>(out + int64_t{row} * layer.out_width + first_column + column) = y;
+        *reinterpret_cast<float4*>(layer.out + (row_of(first_tile + t, layer.kinds, kind) + row) * layer.out_width +
+                                   column) = y;
       });
 }
 
@@ -135,9 +149,13 @@ void queue_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, 
   const auto product = [&](const float* from, float* to, int from_kinds, int64_t weight, int64_t bias, int in_width,
                            int out_width, bool relu) {
     const Linear layer{from, to, weight, bias, from_kinds, kinds, rows, in_width, out_width, relu};
-    TANDEM_LAUNCH("dqn linear", linear,
-                  dim3(cuts(out_width, kTileColumns), kinds * cuts(rows, kTileRows), shape.sets()), dim3(kTileThreads),
-                  stream, shape, w, layer);
+    const RowTiles tiles(shape.count, rows);
+    const int64_t across = cuts(out_width, kTileColumns);
+    with_tiles(across * kinds * shape.jobs * shape.beside * tiles.count, [&](auto chosen) {
+      using Shape = decltype(chosen);
+      TANDEM_LAUNCH("dqn linear", linear<Shape>, dim3(across, kinds * tiles.blocks(Shape::kDown), shape.jobs),
+                    dim3(Shape::kThreads), stream, shape, w, layer);
+    });
   };
   const auto norm = [&](float* sums, float* out, float* inverse, int64_t scale, int64_t shift, int width,
                         uint32_t site) {

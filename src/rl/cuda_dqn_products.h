@@ -1,6 +1,6 @@
 // rl/cuda_dqn_products.h -- tiles of matrix products: 32 x 32 numbers by one warp, sixteen of depth at a time, from
-// memory straight into registers. Eight warps share a tile's depth; their sums are added in the warps' order. So a
-// number depends on its row and column alone.
+// memory straight into registers. Several warps share a tile's depth, in an order of its own: a number depends on its
+// row and column alone.
 //
 // On tensor cores each factor is a sum of two tf32 numbers, x = high + low, and three of the four products are added:
 // about 22 bits of a factor count, where fp32 has 24. Cards without them, and tests on the CPU, take chains of fused
@@ -14,18 +14,16 @@
 namespace tandem::cuda {
 
 inline constexpr unsigned kWholeWarp = 0xFFFFFFFFu;
-inline constexpr int kTileRows = 32, kTileColumns = 32, kTileWarps = 8, kTileThreads = 32 * kTileWarps;
+inline constexpr int kTileRows = 32, kTileColumns = 32;
 inline constexpr int kSlice = 16;  // of depth
 inline constexpr int kTile = kTileRows * kTileColumns;
 
 // Blocks for `count` things, `size` to each.
 inline unsigned cuts(int64_t count, int64_t size) { return static_cast<unsigned>((count + size - 1) / size); }
 
-// Every warp's sums of a tile.
-struct TileMemory {
-  alignas(16) float numbers[kTileWarps * kTile];
-};
-static_assert(kTile == 4 * kTileThreads, "in hand_out() a thread takes four numbers");
+// Where a tile's number stands in shared memory: turned, for its banks.
+__device__ inline int place(int row, int column) { return row * kTileColumns + (column ^ (row % 8 * 4)); }
+__device__ inline float4 plus(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
 // How a factor lies: element (i, k) at [i * stride + k], or at [k * stride + i]. Strides and i's count divide by four;
 // so does k's count where k runs inside.
@@ -40,25 +38,37 @@ struct Factor {
   int length, depth;  // valid i and k
 
   __device__ static int row(int q, int g) { return lies == Lies::kDepthInside ? 8 * q + g : 4 * g + q; }
-  __device__ float at(int i, int k) const {
-    if (i >= length || k >= depth) return 0;
-    return lies == Lies::kDepthInside ? data[i * stride + k] : data[k * stride + i];
+  __device__ int64_t place_of(int i, int k) const {
+    return lies == Lies::kDepthInside ? i * stride + k : k * stride + i;
   }
-  // Elements (i, k) to (i, k + 3), or to (i + 3, k).
-  __device__ float4 four(int i, int k) const {
-    if (i >= length || k >= depth) return {0, 0, 0, 0};
-    return *reinterpret_cast<const float4*>(data + (lies == Lies::kDepthInside ? i * stride + k : k * stride + i));
+  __device__ float at(int i, int k) const { return i >= length || k >= depth ? 0.0f : data[place_of(i, k)]; }
+
+  // [q][c]: element (row(q, g), first + 4 t + c) of lane 4 g + t. `from` is where the lane's first one lies.
+  __device__ const float* from(int first) const {
+    return data + place_of(row(0, threadIdx.x % 32 / 4), first + threadIdx.x % 4 * 4);
   }
-  // [q][c]: element (row(q, g), first + 4 t + c) of lane 4 g + t.
-  __device__ void fetch(int first, float (&x)[4][4]) const {
+  __device__ void fetch(const float* from, float (&x)[4][4]) const {
+    const int64_t next = lies == Lies::kDepthInside ? 8 * stride : stride;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) put(x, j, *reinterpret_cast<const float4*>(from + j * next));
+  }
+  // The same where part of it may be beyond the end.
+  __device__ void fetch_valid(int first, float (&x)[4][4]) const {
     const int g = threadIdx.x % 32 / 4, k = first + threadIdx.x % 4 * 4;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float4 f = lies == Lies::kDepthInside ? four(row(j, g), k) : four(row(0, g), k + j);
-      const float of[4] = {f.x, f.y, f.z, f.w};
-#pragma unroll
-      for (int c = 0; c < 4; ++c) (lies == Lies::kDepthInside ? x[j][c] : x[c][j]) = of[c];
+      const int i = lies == Lies::kDepthInside ? row(j, g) : row(0, g),
+                depth_of = lies == Lies::kDepthInside ? k : k + j;
+      const bool there = i < length && depth_of < depth;
+      put(x, j, there ? *reinterpret_cast<const float4*>(data + place_of(i, depth_of)) : float4{0, 0, 0, 0});
     }
+  }
+
+ private:
+  __device__ static void put(float (&x)[4][4], int j, float4 f) {
+    const float of[4] = {f.x, f.y, f.z, f.w};
+#pragma unroll
+    for (int c = 0; c < 4; ++c) (lies == Lies::kDepthInside ? x[j][c] : x[c][j]) = of[c];
   }
 };
 
@@ -81,76 +91,51 @@ __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint3
 }
 #endif
 
+// The parts that make up a tile's numbers: part p begins at `shift` * p of both factors' numbers and at depth k * p,
+// and has the slices of depth from there on, `step` apart.
+inline constexpr int kParts = 8;
+struct Parts {
+  int64_t a_shift, b_shift;
+  int k_shift, step;
+};
+
 // A warp's sums: lane 4 g + t has number c of [m][n] at row a.row(2 m + c / 2, g), column b.row(n, 2 t + c % 2).
 template <Lies a_lies, Lies b_lies>
 struct WarpTile {
   float sums[2][4][4];
 
-  __device__ void clear() {
-#pragma unroll
-    for (int i = 0; i < 32; ++i) sums[i / 16][i / 4 % 4][i % 4] = 0;
-  }
-
-  // The product over slices `begin`, begin + step, ... of the depth. Its warp's business alone.
-  __device__ void multiply(const Factor<a_lies>& a, const Factor<b_lies>& b, int begin, int step) {
-    clear();
+  // `count` parts from `part` on, one after the other; done(i) finds each one's sums. Its warp's business alone.
+  template <class Done>
+  __device__ void multiply(Factor<a_lies> a, Factor<b_lies> b, const Parts& parts, int part, int count, Done done) {
+    a.data += part * parts.a_shift;
+    b.data += part * parts.b_shift;
 #if defined(TANDEM_TENSOR_CORES)
-    float next_x[4][4], next_y[4][4];
-    a.fetch(begin, next_x);
-    b.fetch(begin, next_y);
-    for (int first = begin; first < a.depth; first += step) {
-      float x[4][4], y[4][4];
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        x[i / 4][i % 4] = next_x[i / 4][i % 4];
-        y[i / 4][i % 4] = next_y[i / 4][i % 4];
-      }
-      if (first + step < a.depth) {  // while these are worked on
-        a.fetch(first + step, next_x);
-        b.fetch(first + step, next_y);
-      }
-#pragma unroll
-      for (int s = 0; s < 4; s += 2) {  // which k stands where is free as well: a lane has 4 t + s and the next
-        uint32_t high[2][4], low[2][4];
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const Split split(x[i / 2][s + i % 2]);
-          high[i / 4][i / 2 % 2 + i % 2 * 2] = split.high;
-          low[i / 4][i / 2 % 2 + i % 2 * 2] = split.low;
-        }
-#pragma unroll
-        for (int n = 0; n < 4; n += 2) {  // two by two: the products in between are not waited for
-          const Split p[2][2] = {{Split(y[n][s]), Split(y[n][s + 1])}, {Split(y[n + 1][s]), Split(y[n + 1][s + 1])}};
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            multiply_add(sums[i % 2][n + i / 2], low[i % 2], p[i / 2][0].high, p[i / 2][1].high);
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            multiply_add(sums[i % 2][n + i / 2], high[i % 2], p[i / 2][0].low, p[i / 2][1].low);
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            multiply_add(sums[i % 2][n + i / 2], high[i % 2], p[i / 2][0].high, p[i / 2][1].high);
-        }
-      }
+    if (a.length >= kTileRows && b.length >= kTileColumns && a.depth % parts.step == 0) {
+      multiply_whole(a, b, parts, part, count, done);
+      return;
     }
-#else
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    for (int first = begin; first < a.depth; first += step)
-      for (int k = first; k < first + kSlice && k < a.depth; ++k)
-        for (int i = 0; i < 32; ++i) {
-          float& sum = sums[i / 16][i / 4 % 4][i % 4];
-          sum = fmaf(a.at(a.row(i / 16 * 2 + i % 4 / 2, g), k), b.at(b.row(i / 4 % 4, 2 * t + i % 2), k), sum);
-        }
 #endif
+    for (int i = 0; i < count; ++i) {
+      clear();
+      for (int first = (part + i) * parts.k_shift; first < a.depth; first += parts.step) {
+#if defined(TANDEM_TENSOR_CORES)
+        float x[4][4], y[4][4];
+        a.fetch_valid(first, x);
+        b.fetch_valid(first, y);
+        add_products(x, y);
+#else
+        add_products(a, b, first);
+#endif
+      }
+      done(i);
+      a.data += parts.a_shift;
+      b.data += parts.b_shift;
+    }
   }
 
-  // take(row, column, parts) by every thread of the block: four numbers of the tile from `column` on; parts(w) are
-  // those of warp w, which nobody else reads.
-  template <class Take>
-  __device__ void hand_out(TileMemory& memory, Take take) const {
+  // to[place of a number] = its sum.
+  __device__ void put(float* to) const {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const auto place = [](int row, int column) { return row * kTileColumns + (column ^ (row % 8 * 4)); };  // banks
-    float* const own = memory.numbers + threadIdx.x / 32 * kTile;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int m = i / 4;
@@ -158,37 +143,195 @@ struct WarpTile {
         const int n = i % 4;
 #pragma unroll
         for (int h = 0; h < 2; ++h)
-          *reinterpret_cast<float2*>(own + place(Factor<a_lies>::row(2 * m + h, g), 8 * n + 2 * t)) = {
+          *reinterpret_cast<float2*>(to + place(Factor<a_lies>::row(2 * m + h, g), 8 * n + 2 * t)) = {
               sums[m][n][2 * h], sums[m][n][2 * h + 1]};
       } else {
         const int c = i % 4;
-        *reinterpret_cast<float4*>(own + place(Factor<a_lies>::row(2 * m + c / 2, g), 4 * (2 * t + c % 2))) = {
+        *reinterpret_cast<float4*>(to + place(Factor<a_lies>::row(2 * m + c / 2, g), 4 * (2 * t + c % 2))) = {
             sums[m][0][c], sums[m][1][c], sums[m][2][c], sums[m][3][c]};
       }
     }
-    __syncthreads();
-    const int row = static_cast<int>(threadIdx.x) * 4 / kTileColumns, column = threadIdx.x * 4 % kTileColumns;
-    take(row, column,
-         [&](int w) -> float4& { return *reinterpret_cast<float4*>(memory.numbers + w * kTile + place(row, column)); });
   }
+  // A lane's own numbers, for itself to take again; `memory` has a tile's size.
+  __device__ void keep(float* memory) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float(&s)[4] = sums[i / 4][i % 4];
+      reinterpret_cast<float4*>(memory)[i * 32 + threadIdx.x % 32] = {s[0], s[1], s[2], s[3]};
+    }
+  }
+  __device__ void add_kept(const float* memory) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float4 kept = reinterpret_cast<const float4*>(memory)[i * 32 + threadIdx.x % 32];
+      float(&s)[4] = sums[i / 4][i % 4];
+      s[0] = kept.x + s[0], s[1] = kept.y + s[1], s[2] = kept.z + s[2], s[3] = kept.w + s[3];
+    }
+  }
+
+ private:
+  __device__ void clear() {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) sums[i / 16][i / 4 % 4][i % 4] = 0;
+  }
+
+#if defined(TANDEM_TENSOR_CORES)
+  // No number is beyond an end. Slices are fetched one ahead, into two buffers in turn.
+  template <class Done>
+  __device__ void multiply_whole(const Factor<a_lies>& a, const Factor<b_lies>& b, const Parts& parts, int part,
+                                 int count, Done done) {
+    const int slices = a.depth / parts.step;
+    const int64_t a_next = parts.step * (a_lies == Lies::kDepthInside ? 1 : a.stride);
+    const int64_t b_next = parts.step * (b_lies == Lies::kDepthInside ? 1 : b.stride);
+    const int64_t a_part =
+        parts.a_shift + parts.k_shift * (a_lies == Lies::kDepthInside ? 1 : a.stride) - slices * a_next;
+    const int64_t b_part =
+        parts.b_shift + parts.k_shift * (b_lies == Lies::kDepthInside ? 1 : b.stride) - slices * b_next;
+    const float *x_from = a.from(part * parts.k_shift), *y_from = b.from(part * parts.k_shift);
+    int fetched = 0, left = slices * count;
+    const auto fetch = [&](float(&x)[4][4], float(&y)[4][4]) {
+      a.fetch(x_from, x);
+      b.fetch(y_from, y);
+      x_from += a_next;
+      y_from += b_next;
+      if (++fetched == slices) {
+        fetched = 0;
+        x_from += a_part;
+        y_from += b_part;
+      }
+    };
+    int of_part = slices, at = 0;
+    const auto work = [&](const float(&x)[4][4], const float(&y)[4][4]) {
+      add_products(x, y);
+      if (--of_part > 0) return;
+      done(at++);
+      clear();
+      of_part = slices;
+    };
+    clear();
+    float x[2][4][4], y[2][4][4];
+    fetch(x[0], y[0]);
+    while (true) {
+      if (left > 1) fetch(x[1], y[1]);
+      work(x[0], y[0]);
+      if (left <= 1) break;
+      if (left > 2) fetch(x[0], y[0]);
+      work(x[1], y[1]);
+      if (left <= 2) break;
+      left -= 2;
+    }
+  }
+
+  __device__ void add_products(const float (&x)[4][4], const float (&y)[4][4]) {
+#pragma unroll
+    for (int s = 0; s < 4; s += 2) {  // which k stands where is free as well: a lane has 4 t + s and the next
+      uint32_t high[2][4], low[2][4];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const Split split(x[i / 2][s + i % 2]);
+        high[i / 4][i / 2 % 2 + i % 2 * 2] = split.high;
+        low[i / 4][i / 2 % 2 + i % 2 * 2] = split.low;
+      }
+#pragma unroll
+      for (int n = 0; n < 4; n += 2) {  // two by two: the products in between are not waited for
+        const Split p[2][2] = {{Split(y[n][s]), Split(y[n][s + 1])}, {Split(y[n + 1][s]), Split(y[n + 1][s + 1])}};
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          multiply_add(sums[i % 2][n + i / 2], low[i % 2], p[i / 2][0].high, p[i / 2][1].high);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) multiply_add(sums[i % 2][n + i / 2], high[i % 2], p[i / 2][0].low, p[i / 2][1].low);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          multiply_add(sums[i % 2][n + i / 2], high[i % 2], p[i / 2][0].high, p[i / 2][1].high);
+      }
+    }
+  }
+#else
+  __device__ void add_products(const Factor<a_lies>& a, const Factor<b_lies>& b, int first) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    for (int k = first; k < first + kSlice && k < a.depth; ++k)
+      for (int i = 0; i < 32; ++i) {
+        float& sum = sums[i / 16][i / 4 % 4][i % 4];
+        sum = fmaf(a.at(a.row(i / 16 * 2 + i % 4 / 2, g), k), b.at(b.row(i / 4 % 4, 2 * t + i % 2), k), sum);
+      }
+  }
+#endif
 };
 
-__device__ inline float4 plus(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+// The tiles of a block, one below the other. A number is the sum of its eight parts, by pairs, of pairs, of pairs. One
+// warp or half as many make them, to the same bits: the first reach the whole card where there are few rows, the others
+// have less to do beside their products.
+template <int kTilesOfBlock, int kWarpsOfTile>
+struct Tiles {
+  static constexpr int kDown = kTilesOfBlock, kOfEach = kWarpsOfTile;
+  static constexpr int kWarps = kOfEach * kDown, kThreads = 32 * kWarps;
+  static_assert(kOfEach == kParts || kOfEach == kParts / 2);
+  struct Memory {
+    alignas(16) float numbers[kWarps * kTile];
+  };
+};
+using OneTile = Tiles<1, kParts>;
+using TwoTiles = Tiles<2, kParts / 2>;
 
-// A tile of a product by all threads of a block: take(row, column, numbers) for the tile's numbers, four at a time.
-template <Lies a_lies, Lies b_lies, class Take>
-__device__ void tile_product(const float* a, int64_t a_stride, int rows, const float* b, int64_t b_stride, int columns,
-                             int depth, TileMemory& memory, Take take) {
-  WarpTile<a_lies, b_lies> tile;
-  tile.multiply({a, a_stride, rows, depth}, {b, b_stride, columns, depth}, static_cast<int>(threadIdx.x) / 32 * kSlice,
-                kTileWarps * kSlice);
-  tile.hand_out(memory, [&](int row, int column, auto part) {
-    if (row >= rows || column >= columns) return;
-    float4 sum = part(0);
-#pragma unroll
-    for (int w = 1; w < kTileWarps; ++w) sum = plus(sum, part(w));
-    take(row, column, sum);
+// Products of tiles by all threads of a block. a(tile) and b have the factors; take(tile, row, column, numbers) gets
+// four numbers from `column` on.
+template <class Shape, Lies a_lies, Lies b_lies, class A, class Take>
+__device__ void tile_products(typename Shape::Memory& memory, A a, const Factor<b_lies>& b, const Parts& parts,
+                              Take take) {
+  constexpr int kEach = kParts / Shape::kOfEach;
+  const int warp = threadIdx.x / 32;
+  float* const own = memory.numbers + warp * kTile;
+  WarpTile<a_lies, b_lies> sums;
+  sums.multiply(a(warp / Shape::kOfEach), b, parts, warp % Shape::kOfEach * kEach, kEach, [&](int part) {
+    if (part + 1 < kEach) {
+      sums.keep(own);
+    } else {
+      if (kEach > 1) {
+        sums.add_kept(own);
+        __syncwarp();
+      }
+      sums.put(own);
+    }
   });
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kTile * Shape::kDown / 4 / Shape::kThreads; ++i) {
+    const int at = i * Shape::kThreads + static_cast<int>(threadIdx.x), t = at / (kTile / 4);
+    const int row = at % (kTile / 4) * 4 / kTileColumns, column = at * 4 % kTileColumns;
+    const float* const here = memory.numbers + t * Shape::kOfEach * kTile + place(row, column);
+    float4 sum[Shape::kOfEach];
+#pragma unroll
+    for (int w = 0; w < Shape::kOfEach; ++w) sum[w] = *reinterpret_cast<const float4*>(here + w * kTile);
+#pragma unroll
+    for (int apart = 1; apart < Shape::kOfEach; apart *= 2)
+#pragma unroll
+      for (int w = 0; w < Shape::kOfEach; w += 2 * apart) sum[w] = plus(sum[w], sum[w + apart]);
+    take(t, row, column, sum[0]);
+  }
+}
+
+// A product's depth, cut so that its parts have every eighth slice.
+__device__ inline Parts slices_in_turn() { return {0, 0, kSlice, kParts * kSlice}; }
+
+// How the rows of a job's shards are cut into tiles: a shard's by themselves.
+struct RowTiles {
+  int each, rows_each, count;  // tiles of a shard, its rows; tiles of the job
+  __host__ __device__ RowTiles(int shards, int rows)
+      : each((rows + kTileRows - 1) / kTileRows), rows_each(rows), count(shards * each) {}
+  __host__ __device__ int blocks(int down) const { return (count + down - 1) / down; }
+  __device__ int set(int tile) const { return tile / each; }
+  __device__ int row(int tile) const { return tile % each * kTileRows; }
+  __device__ int rows(int tile) const { return tile < count ? rows_each - row(tile) : 0; }  // from there to its end
+};
+
+// Calls with the shape of blocks that suits so many tiles: all give the same bits.
+inline constexpr int64_t kManyTiles = 768;
+template <class Call>
+void with_tiles(int64_t tiles, Call call) {
+  if (tiles >= kManyTiles)
+    call(TwoTiles{});
+  else
+    call(OneTile{});
 }
 
 // The numbers on the way up a tree of shards (reduce/sum_tree.h), of which those to the left wait. What comes is

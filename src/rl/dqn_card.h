@@ -31,6 +31,7 @@ enum DqnSite : uint32_t {
 // Sizes that all jobs share.
 struct DqnShape {
   int32_t jobs = 1, shards = 1;  // shards of a job, all of them
+  int32_t beside = 1;            // launches like this one that run at the same time
   int32_t first = 0, count = 1;  // those that this launch serves
   int32_t piece = 0, batch = 0;  // rows that a shard learns from; piece * shards
   int32_t environments = 0;      // of a shard
@@ -42,10 +43,6 @@ struct DqnShape {
   float gamma = 1, epsilon_norm = 1e-5f, target_rate = 0;
   double alpha = 0, dropout = 0;
   int32_t merges[32] = {};  // sums of shards along the tree: how many are joined after each (see Stack)
-  struct Join {
-    int8_t to, from;
-  };
-  Join joins[32] = {};  // the same as a list: to = to + from; shard 0 has the sum in the end
   int sets() const { return jobs * count; }
 };
 inline constexpr int kMostCardActions = 16;

@@ -94,19 +94,7 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
        .alpha = s.alpha,
        .dropout = s.net.dropout};
   h.levels = PriorityTree::places(dqn_.shape_.leaves(), h.level_first);
-  if (count > 1) {
-    merges_of(count, h.merges);
-    std::vector<int8_t> waiting;
-    DqnShape::Join* join = h.joins;
-    for (int s = 0; s < count; ++s) {
-      waiting.push_back(static_cast<int8_t>(s));
-      for (int m = 0; m < h.merges[s]; ++m) {
-        const int8_t from = waiting.back();
-        waiting.pop_back();
-        *join++ = {waiting.back(), from};
-      }
-    }
-  }
+  if (count > 1) merges_of(count, h.merges);
 
   const std::string prefix = jobs > 1 ? dqn_.agents_[0].name + "." : "";
   const auto place = [&](const std::string& name) {
@@ -282,6 +270,49 @@ void DqnOnCard::learn(Launch& launch, ShardContext& context) {
 
 // ---- a whole step ----
 
+namespace {
+
+// The part of a launch's memory that belongs to jobs from `first` on. Rows of a set's activations lie one after the
+// other while it acts and while it learns, so each gets room for the larger.
+DqnWork from_job(const DqnShape& h, DqnWork w, int first) {
+  const int64_t set = int64_t{first} * h.count, playing = set * h.environments, learning = set * h.piece;
+  const int64_t passing = set * std::max(h.environments, 3 * h.piece);
+  w.jobs += first;
+  w.shards += set;
+  w.worlds += set;
+  w.observed += playing * h.state;
+  w.rewards += playing;
+  w.actions += playing;
+  w.ends += playing;
+  w.states += 2 * learning * h.state;
+  w.reward += learning;
+  w.discount += learning;
+  w.action += learning;
+  w.priority += learning;
+  w.sums1 += passing * h.wide;
+  w.out1 += passing * h.wide;
+  w.sums2 += passing * h.narrow;
+  w.out2 += passing * h.narrow;
+  w.both += passing * 2 * h.head;
+  w.inverse1 += learning;
+  w.inverse2 += learning;
+  w.both_grad += learning * 2 * h.head;
+  w.dz2 += learning * h.narrow;
+  w.dx2 += learning * h.narrow;
+  w.dz1 += learning * h.wide;
+  w.dx1 += learning * h.wide;
+  w.out_grad += learning * (1 + h.actions);
+  w.row_loss += learning;
+  w.row_q += learning;
+  w.job_sums += 2 * first;
+  w.shard_returns += set;
+  w.shard_episodes += set;
+  w.told += first;
+  return w;
+}
+
+}  // namespace
+
 class DqnWholeStep : public WholeStep {
  public:
   DqnWholeStep(DqnOnCard& card, JobState& state)
@@ -298,9 +329,21 @@ class DqnWholeStep : public WholeStep {
   }
   void queue_work(const std::byte* order, float* total) override {
     launch_.work.order = reinterpret_cast<const DqnOrder*>(order);
-    card_.k_.act(launch_.shape, launch_.places, launch_.work, card_.resting_ ? nullptr : card_.advance_, stream());
-    card_.k_.draws(launch_.shape, launch_.work, stream());
-    card_.k_.learn(launch_.shape, launch_.places, launch_.work, total, nullptr, stream());
+    // A branch for each agent: while the environments of some are moved on, which keeps few of the card's processors
+    // busy, others learn.
+    const int jobs = launch_.shape.jobs;
+    DqnShape shape = launch_.shape;
+    shape.jobs = 1;
+    shape.beside = jobs;
+    if (jobs > 1) card()->fork(jobs);
+    for (int j = 0; j < jobs; ++j) {
+      if (jobs > 1) card()->branch(j);
+      const DqnWork work = from_job(launch_.shape, launch_.work, j);
+      card_.k_.act(shape, launch_.places, work, card_.resting_ ? nullptr : card_.advance_, stream());
+      card_.k_.draws(shape, work, stream());
+      card_.k_.learn(shape, launch_.places, work, total, nullptr, stream());
+    }
+    if (jobs > 1) card()->join(jobs);
   }
   size_t told_bytes() const override { return sizeof(DqnTold) * static_cast<size_t>(launch_.shape.jobs); }
   void queue_applied(const UpdatePlan* plan, std::byte* told) override {

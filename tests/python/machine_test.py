@@ -177,6 +177,29 @@ class Doctor(Case):
             self.assertAlmostEqual(float(algbw), int(size) / float(time_us) / 1e3, delta=0.02 + 0.05 * float(algbw))
         self.assertIn("Avg bus bandwidth", out)
 
+    def test_bandwidth_measures_the_links_of_the_cards(self):
+        env = self.play({"gpus": [{"card": "H100"}, {"card": "H100", "peer": False}, {"card": "H100"}],
+                         "events": [{"at": 0, "gpu": 2, "pcie_width": 4}]})
+        told = self.doctor(env, "--bandwidth")
+        host = [link["up_gb_per_s"] for link in told["links"]["host"]]
+        self.assertAlmostEqual(host[0], 0.8 * 3.938 * 16, delta=0.1)  # what the machine plays: PCIe 5.0 x16
+        self.assertAlmostEqual(host[2], 0.8 * 3.938 * 4, delta=0.1)
+        pairs = {(link["from"], link["to"]): link for link in told["links"]["peers"]}
+        self.assertEqual(len(pairs), 6)
+        self.assertFalse(pairs[0, 1]["direct"])
+        self.assertTrue(pairs[0, 2]["direct"])
+        warned = [check for check in told["checks"] if check["check"] == "host link" and check["verdict"] == "warning"]
+        self.assertEqual(len(warned), 1)
+        self.assertIn("GPU 2", warned[0]["found"])
+        self.assertIn("PCIe 5.0 x16 carries", warned[0]["found"])
+        text = self.tandem("doctor", "--bandwidth", env=env, code=3, program=self.without_worker()).stdout
+        self.assertIn("from card (down) to card (across), GB/s; * through host memory", text)
+
+    def test_a_card_without_memory_for_the_links_is_named(self):
+        env = self.play({"gpus": [{"card": "4090"}], "refuse": {"cuMemAlloc_v2": 2}})
+        done = self.tandem("doctor", "--bandwidth", env=env, code=3, program=self.without_worker())
+        self.assertIn("cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY", done.stdout)
+
     def test_the_report_has_no_secrets(self):
         planted = {"WANDB_API_KEY": "wk-111122223333", "MY_TOKEN": "tok-999", "DB_PASSWORD": "hunter2!", "AWS_SECRET_ACCESS_KEY": "aws+sec/ret",
                    "SSH_PASSPHRASE": "open sesame", "TANDEM_NOTE": "see hunter2! and https://ann:pw123@example.org/x and 10.1.2.3 and fe80::1:2",

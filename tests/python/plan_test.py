@@ -48,6 +48,7 @@ class Plan(Planned):
         away = self.plan(*words, "--devices", "cpu:2", "--hardware", "8xMI325X", "--gpus", "1,2,4,8")
         self.assertIn("NOT HERE", away.stdout)
         self.assertIn("AMD cards do not train with tandem yet", away.stdout)
+        self.assertRegex(away.stdout, "best      1 device: .*\nwhy       on 8 devices a step computes for .* and adds up for")
         self.assertEqual(away.stdout.count("not here"), 4 + 4 + 2 * 2)  # devices; their memory; 1 and 8 by batch
         away = json.loads(self.plan(*words, "--devices", "cpu:2", "--hardware", "3060ti+2x3070", "--json").stdout)
         self.assertFalse(away["here"] or any(row["here"] for row in away["rows"]))

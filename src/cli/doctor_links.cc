@@ -1,0 +1,111 @@
+// cli/doctor_links.cc -- the links of the cards: what was measured, beside what their lanes could carry.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "cli/doctor.h"
+
+namespace tandem {
+namespace {
+
+// What a PCIe link carries one way after its encoding and packets, GB/s: about 0.85 of the raw rate.
+std::optional<double> pcie_gb_per_s(int generation, int lanes) {
+  constexpr double kLane[] = {0, 0.25, 0.5, 0.985, 1.969, 3.938, 7.563};
+  if (generation < 1 || generation > 6 || lanes < 1) return {};
+  return 0.85 * kLane[generation] * lanes;
+}
+
+}  // namespace
+
+LinksSeen look_at_links(const CardsSeen& cards, const LibrariesSeen& libraries) {
+  LinksSeen seen{.links = measure_card_links(), .sum = {}};
+  const bool played = std::getenv("TANDEM_LIBCUDA") != nullptr;  // NCCL would look for cards of its own
+  if (!played && cards.cuda && cards.cuda->devices.size() > 1 && !libraries.nccl.empty() &&
+      seen.links.trouble.empty()) {
+    std::vector<int> devices;
+    for (size_t i = 0; i < cards.cuda->devices.size(); ++i) devices.push_back(static_cast<int>(i));
+    seen.sum = measure_nccl_sum(libraries.nccl, devices);
+  }
+  return seen;
+}
+
+Findings judge_links(const LinksSeen& seen, const CardsSeen& cards) {
+  Findings all;
+  if (!seen.links.trouble.empty())
+    all.push_back({"links", Verdict::kProblem, seen.links.trouble,
+                   "tandem doctor   (without --bandwidth: what is wrong with the cards comes first)"});
+  for (const HostLink& link : seen.links.host) {
+    const std::string& uuid = cards.cuda->devices.at(static_cast<size_t>(link.device)).uuid;
+    const auto card = std::ranges::find_if(cards.facts, [&](const GpuFacts& facts) { return facts.uuid == uuid; });
+    if (card == cards.facts.end()) continue;
+    const double slower = std::min(link.up_gb_per_s, link.down_gb_per_s);
+    const auto could = pcie_gb_per_s(card->pcie_generation_max.value_or(0), card->pcie_width_max.value_or(0));
+    const std::string found =
+        fmt::format("GPU {}: {:.1f} GB/s to the card, {:.1f} back", card->index, link.up_gb_per_s, link.down_gb_per_s);
+    if (could && slower < 0.5 * *could)
+      all.push_back({"host link", Verdict::kWarning,
+                     fmt::format("{}; PCIe {}.0 x{} carries about {:.0f}", found, *card->pcie_generation_max,
+                                 *card->pcie_width_max, *could),
+                     "give it a slot with all its lanes (nvidia-smi -q -d PCIE), and memory of its own NUMA node"});
+    else
+      all.push_back({"host link", Verdict::kOk, found});
+  }
+  double least = 1e30, most = 0;
+  int through_host = 0;
+  for (const PeerLink& link : seen.links.peers) {
+    least = std::min(least, link.gb_per_s);
+    most = std::max(most, link.gb_per_s);
+    through_host += !link.direct;
+  }
+  if (!seen.links.peers.empty())
+    all.push_back(
+        {"card to card", Verdict::kOk,
+         fmt::format("{} pairs, {:.1f} to {:.1f} GB/s{}", seen.links.peers.size(), least, most,
+                     through_host == 0 ? "" : fmt::format("; {} of them through host memory", through_host))});
+  if (seen.sum && !seen.sum->trouble.empty())
+    all.push_back({"NCCL sum", Verdict::kProblem, seen.sum->trouble,
+                   "NCCL_DEBUG=INFO tandem doctor --bandwidth   (training goes on without it: TANDEM_PLANE=host)"});
+  int64_t wrong = 0;
+  if (seen.sum)
+    for (const BandwidthRow& row : seen.sum->rows) wrong += row.wrong;
+  if (wrong > 0)
+    all.push_back({"NCCL sum", Verdict::kProblem, fmt::format("{} numbers of its sums are wrong", wrong),
+                   "try one card at a time: CUDA_VISIBLE_DEVICES=0 tandem doctor --bandwidth"});
+  return all;
+}
+
+std::string links_text(const LinksSeen& seen) {
+  std::string text;
+  if (!seen.links.host.empty()) {
+    text += "# host memory (pinned) and cards, GB/s, 64 MiB\n";
+    text += fmt::format("# {:>6} {:>10} {:>10}\n", "card", "to it", "from it");
+    for (const HostLink& link : seen.links.host)
+      text += fmt::format("  {:>6} {:>10.2f} {:>10.2f}\n", link.device, link.up_gb_per_s, link.down_gb_per_s);
+  }
+  if (!seen.links.peers.empty()) {
+    text += "# from card (down) to card (across), GB/s; * through host memory\n";
+    const size_t n = seen.links.host.size();
+    text += fmt::format("  {:>6}", "");
+    for (size_t to = 0; to < n; ++to) text += fmt::format(" {:>9}", to);
+    text += '\n';
+    size_t next = 0;
+    for (size_t from = 0; from < n; ++from) {
+      text += fmt::format("  {:>6}", from);
+      for (size_t to = 0; to < n; ++to) {
+        if (from == to) {
+          text += fmt::format(" {:>9}", "-");
+        } else if (next < seen.links.peers.size()) {
+          const PeerLink& link = seen.links.peers[next++];
+          text += fmt::format(" {:>9}", fmt::format("{:.2f}{}", link.gb_per_s, link.direct ? "" : "*"));
+        }
+      }
+      text += '\n';
+    }
+  }
+  if (seen.sum && !seen.sum->rows.empty())
+    text += bandwidth_text(seen.sum->rows, fmt::format("{} cards by NCCL", seen.links.host.size()));
+  return text;
+}
+
+}  // namespace tandem
