@@ -20,7 +20,7 @@ WORKERS ?=
 MUTANT ?=
 export TORCH_DIR CUDA CUDA_ARCHS JOBS PRESET BUILD_DIR PYTHON EXECUTIONS TRIALS
 
-.PHONY: help setup build train test bench format lint tidy fuzz simulate test-faults test-gpu install package clean distclean
+.PHONY: help setup build train test bench format lint tidy fuzz simulate test-faults test-gpu test-monitor install package clean distclean
 
 help:
 	@echo 'make train     set up, build, train the six web-test agents, about two minutes (ARGS="--agents analysis" adds to it)'
@@ -30,6 +30,7 @@ help:
 	@echo 'make bench     measure, beside the peer, in one run'
 	@echo 'make format    put the sources in shape          make lint   check the shape and the promises'
 	@echo 'make test-gpu  what needs a card: kernels, operators, digests (ARGS="--only digests"); docs/gpu-results.md'
+	@echo 'make test-monitor  the monitor in a real browser, in tmux and before promtool, which it installs (300 MB)'
 	@echo 'make fuzz      fuzz every reader (EXECUTIONS=$(EXECUTIONS) each)     make tidy   clang-tidy, if installed'
 	@echo 'make simulate  10,000 seeded schedules of kills, freezes, joins (SEED=n replays one)'
 	@echo 'make test-faults  500 random plans and faults of each test recipe (TRIALS=$(TRIALS))'
@@ -77,6 +78,11 @@ fuzz:
 
 test-faults: build
 	@scripts/test_faults.sh $(ARGS)
+
+test-monitor:
+	@scripts/setup.sh test monitor
+	@scripts/build.sh tandem tandem-worker fake_nvml
+	@for class in Formats Web Browser Terminal Cost; do .venv/bin/python3 tests/python/monitor_test.py $(BUILD_DIR)/bin $$class; done
 
 test-gpu:
 	@scripts/setup.sh

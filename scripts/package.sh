@@ -51,8 +51,8 @@ fill_share() {
 # Libraries that every Linux of the wheel's glibc has, and those that torch's wheel brings.
 provided='^(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s|gomp|c10|torch|torch_cpu|cudart|cupti))\.so'
 
-# linked: the libraries of the worker as "name path" lines. package_of PATH: the Debian package that it is of.
-linked() { ldd "$BUILD_DIR/bin/tandem-worker" | sed -nE 's/^\s*(\S+) => (\/\S+) .*/\1 \2/p' | sort -u; }
+# linked: the libraries of the programs as "name path" lines. package_of PATH: the Debian package that it is of.
+linked() { ldd "$BUILD_DIR/bin/tandem" "$BUILD_DIR/bin/tandem-worker" | sed -nE 's/^\s*(\S+) => (\/\S+) .*/\1 \2/p' | sort -u; }
 package_of() {
   local real
   real=$(readlink -f "$1")

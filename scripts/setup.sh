@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/setup.sh [test] [lint] [fuzz] [gym] [package] -- makes this machine able to build tandem. `make` calls it; by hand works too.
+# scripts/setup.sh [test] [lint] [fuzz] [gym] [package] [monitor] -- makes this machine able to build tandem. `make` calls it; by hand works too.
 #
 # Promises: every step is named, and done only if it is not done yet (a step's stamp holds what was asked, so another
 # request does it again); a second run needs no network. A failure names the step, why, and what to do; the next run
@@ -16,7 +16,7 @@ VENV=$PWD/.venv
 STAMPS=$VENV/.stamps
 CUDA=${CUDA:-auto}
 TORCH_DIR=${TORCH_DIR:-}
-want_test=0 want_lint=0 want_fuzz=0 want_gym=0 want_package=0 worked=0
+want_test=0 want_lint=0 want_fuzz=0 want_gym=0 want_package=0 want_monitor=0 worked=0
 step_number=0 step_name=start
 
 for word in "$@"; do
@@ -25,8 +25,9 @@ for word in "$@"; do
     lint) want_lint=1 ;;
     fuzz) want_fuzz=1 ;;
     gym) want_gym=1 ;;
+    monitor) want_monitor=1 ;;
     package) want_package=1 ;;
-    *) fail 2 "scripts/setup.sh: unknown word '$word'" "it takes: test, lint, fuzz, gym, package" "leave it out, or choose one of these" ;;
+    *) fail 2 "scripts/setup.sh: unknown word '$word'" "it takes: test, lint, fuzz, gym, package, monitor" "leave it out, or choose one of these" ;;
   esac
 done
 case $CUDA in
@@ -111,7 +112,12 @@ check_system() {
 # ---- 2. Debian packages ----------------------------------------------------------------------------------------------
 
 BUILD_PACKAGES="g++ make ccache python3 python3-venv ca-certificates libfmt-dev nlohmann-json3-dev libtomlplusplus-dev
-  libcli11-dev libsqlite3-dev libssl-dev libxxhash-dev libgtest-dev libgloo-dev"
+  libcli11-dev libncurses-dev libsqlite3-dev libssl-dev libxxhash-dev libgtest-dev libgloo-dev"
+
+# What the monitor's page and terminal view are tried with: a browser, a terminal, Prometheus' own judge. Ubuntu's chromium is a
+# snap, which a container cannot run: there those tests are skipped.
+MONITOR_PACKAGES="tmux prometheus"
+[[ -r /etc/os-release && $(. /etc/os-release; echo "${ID:-}") == debian ]] && MONITOR_PACKAGES+=" chromium"
 
 missing_packages() { # prints those of its arguments that are not installed
   local installed
@@ -125,6 +131,7 @@ install_packages() {
   local wanted=$BUILD_PACKAGES missing sudo="" log start
   ((want_fuzz)) && wanted+=" clang $(clang_runtime_package)"
   ((want_package || want_test)) && wanted+=" binutils dpkg-dev patchelf"   # scripts/package.sh, and its test
+  ((want_monitor)) && wanted+=" $MONITOR_PACKAGES"
   # shellcheck disable=SC2086 -- lists are split on purpose, here and below
   missing=$(missing_packages $wanted)
   [[ -z $missing ]] && return

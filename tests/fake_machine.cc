@@ -252,25 +252,27 @@ Machine::Machine(const std::string& script) : script_(script) {
   read_state();
 }
 
-void Machine::read_state() {
+bool Machine::take_state() {
   const std::string path = script_ + ".state";
   struct stat stamp {};
-  if (stat(path.c_str(), &stamp) == 0) {
-    if (same(stamp, state_stamp_)) return;
-    std::ifstream file(path);
-    const json all = json::parse(file, nullptr, false);
-    if (!all.is_discarded() && all.value("gpus", json::array()).size() == cards.size()) {
-      began_ = all.value("began", 0.0);
-      states_.clear();
-      for (const json& one : all["gpus"])
-        states_.push_back(
-            {one["t"], one["celsius"], one["joules"], one["power_limit_w"], one["fan_percent"], one["load"]});
-      state_stamp_ = stamp;
-      return;
-    }
-  }
+  if (stat(path.c_str(), &stamp) != 0) return false;
+  if (same(stamp, state_stamp_)) return true;
+  std::ifstream file(path);
+  const json all = json::parse(file, nullptr, false);
+  if (all.is_discarded() || all.value("gpus", json::array()).size() != cards.size()) return false;
+  began_ = all.value("began", 0.0);
+  states_.clear();
+  for (const json& one : all["gpus"])
+    states_.push_back({one["t"], one["celsius"], one["joules"], one["power_limit_w"], one["fan_percent"], one["load"]});
+  state_stamp_ = stamp;
+  return true;
+}
+
+// A state of another machine (a script that was changed) is replaced.
+void Machine::read_state() {
+  if (take_state()) return;
   const Lock lock(script_ + ".lock");
-  if (stat(path.c_str(), &stamp) == 0 && !same(stamp, state_stamp_)) return read_state();  // another process was first
+  if (take_state()) return;  // another process was first
   began_ = boot_seconds();
   states_.clear();
   for (const Card& card : cards) {

@@ -100,6 +100,7 @@ class Machine {
   double speed = 1;
 
  private:
+  bool take_state();
   void read_state();
   void write_state();
   void read_load();

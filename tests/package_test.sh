@@ -19,7 +19,7 @@ for path in usr/bin/tandem usr/bin/tandem-worker usr/bin/tandem-torch usr/lib/ta
 done
 [[ ! -e $build/bin/libtandem_cuda.so ]] || grep -q libtandem_cuda.so "$work/list" || stop "the .deb has no libtandem_cuda.so"
 depends=$(dpkg-deb -f "$deb" Depends)
-for package in libc6 libfmt libsqlite3-0 libssl3 libstdc++6; do [[ $depends == *"$package"* ]] || stop "the .deb depends on '$depends', not on $package"; done
+for package in libc6 libfmt libncursesw6 libsqlite3-0 libssl3 libstdc++6; do [[ $depends == *"$package"* ]] || stop "the .deb depends on '$depends', not on $package"; done
 [[ $depends != *lib32* && $depends != *-dev* ]] || stop "the .deb depends on '$depends'"
 
 python3 - "$wheel" <<'END'
@@ -39,7 +39,7 @@ for name in names:
         assert rows[name][1] == "sha256=" + digest, name
 assert "@" not in wheel.read("tandem_train/launch.py").decode(), "a version was not filled in"
 bundled = {name.split("/")[-1].split(".so")[0] for name in names if name.startswith("tandem_train/lib/")}
-assert {"libfmt", "libcrypto", "libsqlite3"} <= bundled and not {"libc", "libstdc++", "libtorch_cpu"} & bundled, bundled
+assert {"libfmt", "libcrypto", "libncursesw", "libsqlite3", "libtinfo"} <= bundled and not {"libc", "libstdc++", "libtorch_cpu"} & bundled, bundled
 END
 
 # Into a root of its own: torch is beside, as pip would put it.

@@ -45,6 +45,7 @@ class AppBuilder {
     add_agents(root.get());
     add_plan(root.get());
     add_bench(root.get());
+    add_monitor(root.get());
     add_guard(root.get());
     add_machine(root.get());
     add_config(root.get());
@@ -355,6 +356,35 @@ class AppBuilder {
     set_option(app);
   }
 
+  void add_monitor(CLI::App* root) {
+    MonitorArguments& m = arguments_.monitor;
+    auto* app = command(root, "monitor", "GPUs and runs as they are now: in the terminal, as a page, for scripts",
+                        {{"monitor", "in this terminal; q ends it"},
+                         {"monitor --web", "a page in the browser; its address is printed"},
+                         {"monitor --snapshot", "once, as text"},
+                         {"monitor --json --interval 1", "an object a line, each second"},
+                         {"monitor --csv --interval 1 > gpus.csv", "a table that grows"},
+                         {"monitor --prometheus", "Prometheus' text; --web serves it as /metrics"}});
+    subject(app, "run", "these runs only: id, start of an id, folder, or last [all that go on here]", 0, 64);
+    auto* snapshot = app->add_flag("--snapshot", m.snapshot, "text, once");
+    auto* csv = app->add_flag("--csv", m.csv, "a table: a line for the machine, each GPU, each run");
+    auto* prometheus = app->add_flag("--prometheus", m.prometheus, "Prometheus' text format, once");
+    auto* web = app->add_flag("--web", m.web, "serve a page instead, protected by a token");
+    auto* json = app->get_option("--json");
+    for (auto* a : {snapshot, csv, prometheus, web, json})
+      for (auto* b : {snapshot, csv, prometheus, web, json})
+        if (a != b) a->excludes(b);
+    app->add_option("--interval", m.interval, "seconds between looks [1]; --json and --csv go on by it")
+        ->type_name("s");
+    app->add_option("--count", m.count, "with --interval: end after n looks")->type_name("n");
+    app->add_option("--port", m.port, "of --web [a free one]")->type_name("n");
+    app->add_option("--host", m.host, "of --web: where it listens [127.0.0.1]")->type_name("address");
+    app->add_option("--token-file", m.token_file, "of --web: keep the token here, for Prometheus say")
+        ->type_name("file");
+    app->add_option("--history", m.history, "where it is kept [~/.local/state/tandem]")->type_name("file");
+    app->add_flag("--no-history", m.no_history, "keep none");
+  }
+
   void add_guard(CLI::App* root) {
     auto* guard = command(root, "guard", "watches heat and power of all GPUs, and acts; every run has one inside",
                           {{"guard", "names what is wrong; raises the fans of a hot GPU"},
@@ -429,38 +459,6 @@ class AppBuilder {
 };
 
 }  // namespace
-
-const std::vector<SettingFlag>& setting_flags() {
-  static const std::vector<SettingFlag> flags = {
-      {"--steps", "steps", "n", "stop after n updates"},
-      {"--epochs", "epochs", "n", "stop after n passes over the data"},
-      {"--episodes,--num-episodes", "episodes", "n", "stop after n episodes"},
-      {"--iterations", "iterations", "n", "stop after n iterations"},
-      {"--max-time", "max_time", "time", "stop after this time: 90s, 10m, 2h"},
-      {"--checkpoint-every", "checkpoint.every", "time", "between checkpoints: auto, 60s, 10m, \"500 steps\", never"},
-      {"--batch-size", "batch_size", "n", "samples of one update of the whole job"},
-      {"--lr,--learning-rate", "optimizer.learning_rate", "x", "size of a step"},
-      {"--precision", "precision", "word", "fp32, bf16, fp16; tf32 on a card"},
-      {"--memory-fraction", "memory_fraction", "part", "most of a card's memory to take (0.9)"},
-      {"--accumulation,--gradient-accumulation-steps", "accumulation", "n", "pieces in which a shard's slice runs"},
-      {"--loader-threads,--num-workers", "loader.threads", "n", "threads that prepare batches"},
-      {"--seed", "seed", "n", "start of every random stream"},
-      {"--devices,--device", "devices", "list", "auto, cpu, cpu:4, cuda:0,cuda:2"},
-      {"--power", "guard.power", "limit", "how far a hot GPU's power limit may be lowered: 80%, 180W"},
-      {"--guard", "guard.mode", "word", "heat and power: on, watch (only tells), off"},
-      {"--strategy", "strategy", "word",
-       "of web-test: agents (one a device), ddp (each on all), ensemble (three of each)"},
-      {"--assignment", "assignment", "word", "of web-test: auto, balanced, specialized, hierarchical"},
-      {"--together", "together", "word",
-       "of web-test: agents side by side in one run: auto (where a card is alone), on, off"},
-      {"--agents", "agents", "list", "of web-test: those to train, in this order"},
-      {"--assign", "assign", "list", "of web-test: devices that agents begin on: analysis=0,evolution=1"},
-      {"--env", "env.id", "name", "environment of recipe dqn: gym:CartPole-v1, my_module:MyEnv"},
-      {"--num-envs", "env.count", "n", "environments played at once, over all shards"},
-      {"--exact", "exact", "[word]", "refuse to start where equal bits cannot be kept (require, aim)"},
-  };
-  return flags;
-}
 
 std::unique_ptr<CLI::App> make_app(const CliContext& context, Arguments& arguments) {
   return AppBuilder(context, arguments).build();

@@ -22,6 +22,15 @@ struct PlanArguments {
   bool calibrate = false, make_prices = false;
 };
 
+// Of `tandem monitor`.
+struct MonitorArguments {
+  bool snapshot = false, csv = false, prometheus = false, web = false, no_history = false;
+  std::optional<double> interval;  // seconds
+  std::optional<int64_t> count;
+  std::string host = "127.0.0.1", token_file, history;
+  int64_t port = 0;
+};
+
 struct Arguments {
   std::vector<std::string> command;   // {"runs", "list"}; empty: none was given
   std::vector<std::string> subjects;  // recipe, run, path, metric or shell
@@ -44,6 +53,7 @@ struct Arguments {
   std::string report;   // file that doctor writes
   std::string compare;  // hardware that gpus sets beside this machine's
   bool bandwidth = false;
+  MonitorArguments monitor;
 };
 
 // Throws ConfigError that suggests the nearest command or flag. With --help or --version anywhere, nothing else is

@@ -42,6 +42,7 @@ int run_report(const Command& command);
 int run_eval(const Command& command);
 int run_act(const Command& command);
 int run_bench(const Command& command);
+int run_monitor(const Command& command);
 int run_doctor(const Command& command);
 int run_gpus(const Command& command);
 int run_plan(const Command& command);

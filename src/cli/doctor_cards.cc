@@ -6,11 +6,11 @@
 
 #include "cli/doctor.h"
 #include "config/cards.h"
+#include "hardware/cuda_needed.h"
 
 namespace tandem {
 namespace {
 
-constexpr int kCudaNeeded = 13000;  // of the driver, for the libtorch that set-up installs
 constexpr double kGiB = 1ull << 30;
 
 int on_bus(const char* vendor) {

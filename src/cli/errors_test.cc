@@ -25,7 +25,7 @@ TEST(Errors, AMisspeltCommandGetsTheNearestOne) {
   expect_error(box, {"trian", "tiny"},
                "error: `tandem` has no command \"trian\"\n"
                "  why    the commands are: train, resume, join, leave, runs, digest, export, report, eval, act, plan, "
-               "bench, guard, doctor, gpus, config, recipes, "
+               "bench, monitor, guard, doctor, gpus, config, recipes, "
                "completion, version\n"
                "  do     did you mean `train`?\n");
   expect_error(box, {"runs", "lst"},

@@ -8,7 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/table.h"
-#include "config/cards.h"
+#include "config/visible_gpus.h"
 #include "hardware/card_book.h"
 #include "hardware/machine.h"
 #include "hardware/nvml.h"
@@ -182,23 +182,9 @@ int run_gpus(const Command& command) {
   if (!command.arguments.compare.empty()) others = parse_hardware(command.arguments.compare);
   const auto nvml = Nvml::open();
   std::vector<Gpu> gpus;
-  std::vector<CardId> ids;
-  for (const GpuFacts& facts : nvml->facts()) {
-    gpus.push_back({facts, nvml->reading(facts.index)});
-    ids.push_back({facts.uuid.value_or(""), facts.name.value_or("")});
-  }
-  if (const char* list = std::getenv("CUDA_VISIBLE_DEVICES")) {
-    const std::vector<CardId> seen = visible_cards(ids, list);
-    for (size_t i = 0; i < gpus.size(); ++i) {
-      const auto part_of = [&](const CardId& id) {
-        for (const MigInstance& part : gpus[i].facts.mig) {
-          if (part.uuid == id.uuid) return true;
-        }
-        return id.uuid == ids[i].uuid;
-      };
-      gpus[i].visible = std::any_of(seen.begin(), seen.end(), part_of);
-    }
-  }
+  const std::vector<GpuFacts> all = nvml->facts();
+  const std::vector<bool> visible = visible_gpus(all, std::getenv("CUDA_VISIBLE_DEVICES"));
+  for (size_t i = 0; i < all.size(); ++i) gpus.push_back({all[i], nvml->reading(all[i].index), visible[i]});
   nlohmann::json json{{"gpus", nlohmann::json::array()}};
   for (const Gpu& gpu : gpus) {
     nlohmann::json one = to_json(gpu.facts);

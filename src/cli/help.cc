@@ -50,8 +50,10 @@ std::string usage(const CLI::App& app, const std::string& full_name) {
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_positional()) continue;
     const std::string name = option->get_name();
-    for (int i = 0; i < option->get_items_expected_max(); ++i)
+    const bool many = option->get_items_expected_max() > 2;
+    for (int i = 0; i < (many ? 1 : option->get_items_expected_max()); ++i)
       text += option->get_items_expected_min() > 0 ? " <" + name + ">" : " [" + name + "]";
+    if (many) text += "...";
   }
   return text + " [flags]\n";
 }

@@ -27,6 +27,9 @@ const std::vector<std::vector<std::string>> kCommands = {{},
                                                          {"report"},
                                                          {"doctor"},
                                                          {"gpus"},
+                                                         {"monitor"},
+                                                         {"guard"},
+                                                         {"guard", "set"},
                                                          {"config"},
                                                          {"config", "show"},
                                                          {"recipes"},
@@ -51,6 +54,7 @@ TEST(Help, OfEveryCommandOpensWithCommandsToCopyAndEndsWithExitCodes) {
     const ProgramResult result = box.run(words);
     EXPECT_EQ(result.code, 0);
     EXPECT_TRUE(result.out.starts_with(start)) << result.out;
+    EXPECT_LT(result.out.find('\n'), 100u) << result.out;
     const size_t second_line = result.out.find('\n') + 1;
     EXPECT_EQ(result.out.compare(second_line, 9, "  tandem "), 0) << result.out;
     EXPECT_NE(result.out.find("75 stopped and resumable"), std::string::npos);
@@ -93,6 +97,7 @@ TEST(Program, EveryReadingCommandAnswersInJsonWithASchema) {
   ASSERT_EQ(listed["runs"].size(), 2u);
   const std::string a = listed["runs"][0]["id"], b = listed["runs"][1]["id"];
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"version"},
+                                                                                     {"monitor"},
                                                                                      {"recipes"},
                                                                                      {"runs", "list"},
                                                                                      {"runs", "show", "last"},

@@ -145,7 +145,8 @@ std::vector<int> real_cores_first(const cpu_set_t& set) {
     (lowest == cpu || !CPU_ISSET(lowest, &set) ? first : second).push_back(cpu);
   }
   // Another launcher begins with another core: several runs of slowed slots must not crowd the first ones.
-  if (!first.empty()) std::ranges::rotate(first, first.begin() + getpid() % static_cast<int>(first.size()));
+  if (!first.empty())
+    std::rotate(first.begin(), first.begin() + getpid() % static_cast<int>(first.size()), first.end());
   first.insert(first.end(), second.begin(), second.end());
   return first;
 }

@@ -70,6 +70,7 @@ Launcher::Launcher(const LaunchRequest& request)
               {.add_seat = [this](DeviceSpec device) -> Seat& { return add_seat(device); },
                .carry_out = [this](std::vector<Action> actions) { carry_out(std::move(actions)); }}),
       stalls_(frozen_seconds()),
+      live_(request.run_dir),
       faults_(request.program, request.run_dir) {
   arm_faults(-1);
   begin_ = last_tick_ = monotonic_seconds();
@@ -226,6 +227,7 @@ void Launcher::tick() {
   last_tick_ = now;
   drain_rings();
   watch_for_frozen(now);
+  if (live_.due(now)) show(now);
   watch_gpus();
   if (!coordinator_ || fatal_) return;
   record_->tell_reports(*pool_);
@@ -254,6 +256,15 @@ void Launcher::measure(double now) {
           speedometer_.read(now, record_->last_step(), static_cast<int>(record_->facts().phases.size()), workers))
     carry_out(coordinator_->measured(reading->speeds, reading->step_seconds, move_seconds_,
                                      record_->seconds_left(reading->step_seconds)));
+}
+
+// For those who watch.
+void Launcher::show(double now) {
+  static const std::vector<std::string> none;
+  std::vector<const Seat*> seats;
+  for (const auto& [rank, seat] : seats_) seats.push_back(seat.get());
+  live_.write(now, record_ ? record_->last_step() : 0, record_ ? record_->facts().phases : none,
+              coordinator_ && coordinator_->started() ? &coordinator_->order() : nullptr, seats);
 }
 
 // ---- signals ----

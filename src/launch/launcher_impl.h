@@ -16,6 +16,7 @@
 #include "launch/fault_book.h"
 #include "launch/growth.h"
 #include "launch/launcher.h"
+#include "launch/live_state.h"
 #include "launch/plane.h"
 #include "launch/requests.h"
 #include "launch/run_record.h"
@@ -71,6 +72,7 @@ class Launcher {
   // ---- time, signals, requests ----
   void tick();
   void measure(double now);
+  void show(double now);
   void handle(int signal);
   void stop_with(int code);
   int watch();  // the loop
@@ -94,6 +96,7 @@ class Launcher {
   bool held_by_guard_ = false;
   Growth growth_;
   StallWatch stalls_;
+  LiveState live_;
   std::optional<Error> fatal_;
 
   uint64_t snapshots_in_generation_ = 0;

@@ -41,7 +41,7 @@ class LocalSeat : public Seat {
   static constexpr int64_t kLastWordsBytes = 64 << 10;  // of its log are looked at for them
   void work_in(const std::filesystem::path& folder) { command_.arguments = {"work", folder.string()}; }
   WorkerState state() const;
-  pid_t pid() const { return process_ ? process_->pid() : -1; }
+  pid_t pid() const override { return process_ ? process_->pid() : -1; }
   WorkerPage& page() const { return *reinterpret_cast<WorkerPage*>(page_memory_.bytes().data()); }
 
  private:

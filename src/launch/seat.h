@@ -2,6 +2,8 @@
 // supervisor elsewhere (remote_seat.h).
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,6 +55,7 @@ class Seat {
   virtual void start(bool replacement) = 0;  // throws Error if it cannot be started
   virtual bool running() const = 0;          // started and not buried
   virtual bool has_ended() const = 0;
+  virtual pid_t pid() const { return -1; }  // of a process of this machine
   virtual void kill() = 0;
   // Waits for its end, if need be by killing it, and tells how it ended.
   virtual Death bury(bool fenced, bool oom_counted) = 0;

@@ -65,6 +65,12 @@ class Gpus(Case):
         self.assertIn("hidden by CUDA_VISIBLE_DEVICES", out)
         self.assertIn("MIG, 2 parts", out)
 
+    def test_a_played_machine_whose_script_changes_begins_anew(self):
+        self.assertEqual(len(json.loads(self.tandem("gpus", "--json", env=self.play({"preset": "4xh100"})).stdout)["gpus"]), 4)
+        env = self.play({"preset": "8xh100"})
+        (self.dir / "machine.json.state").write_text('{"began": 1, "gpus": []}')
+        self.assertEqual(len(json.loads(self.tandem("gpus", "--json", env=env).stdout)["gpus"]), 8)
+
     def test_without_a_gpu_says_so_and_shows_cpu_slots(self):
         done = self.tandem("gpus", "--compare", "8xH100")
         self.assertIn("no NVIDIA GPU here", done.stderr)

@@ -1,0 +1,60 @@
+#include "launch/live_state.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.h"
+#include "telemetry/atomic_file.h"
+#include "telemetry/human.h"
+
+namespace tandem {
+
+LiveState::~LiveState() {
+  std::error_code ignored;
+  std::filesystem::remove(path_, ignored);
+}
+
+void LiveState::write(double now, int64_t step, const std::vector<std::string>& phases, const Order* order,
+                      const std::vector<const Seat*>& seats) {
+  const double seconds = now - written_at_;
+  written_at_ = now;
+  nlohmann::json ranks = nlohmann::json::array();
+  std::map<int, Progress> here;
+  for (const Seat* seat : seats) {
+    nlohmann::json row = {
+        {"rank", seat->rank()}, {"device", seat->device().name()}, {"restarts", seat->restarts}, {"state", "ended"}};
+    if (!seat->device().card.uuid.empty()) row["uuid"] = seat->device().card.uuid;
+    if (seat->pid() > 0) row["pid"] = seat->pid();
+    if (seat->running()) {
+      const WorkerFacts facts = seat->facts(order ? order->generation : 0);
+      row["state"] = facts.stopped ? "stopped" : seat->leaving ? "leaving" : stage_name(facts.stage);
+      if (facts.phase >= 0 && static_cast<size_t>(facts.phase) < phases.size()) row["phase"] = phases[facts.phase];
+      const Progress p = here[seat->rank()] = seat->progress();
+      const auto before = before_.find(seat->rank());
+      if (before != before_.end() && p.shards_run >= before->second.shards_run &&
+          p.compute_ns > before->second.compute_ns && seconds > 0) {
+        const double compute = static_cast<double>(p.compute_ns - before->second.compute_ns) * 1e-9;
+        const double shards = static_cast<double>(p.shards_run - before->second.shards_run);
+        // A shard is counted once a phase.
+        row["shards_per_s"] = shards / compute / static_cast<double>(std::max<size_t>(1, phases.size()));
+        row["busy"] = std::min(1.0, compute / seconds);
+      }
+    }
+    if (order) {
+      for (const Assignment& a : order->members)
+        if (a.rank == seat->rank()) row["first"] = a.range.first, row["shards"] = a.range.size();
+    }
+    ranks.push_back(std::move(row));
+  }
+  before_ = std::move(here);
+  const nlohmann::json live = {{"format", 1},  {"time", unix_now()}, {"generation", order ? order->generation : 0},
+                               {"step", step}, {"phases", phases},   {"ranks", std::move(ranks)}};
+  try {
+    write_file_atomically(path_, live.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
+                          Durability::kProcessDeath);
+  } catch (const IoError&) {
+    // A full disk is told by those who keep something.
+  }
+}
+
+}  // namespace tandem

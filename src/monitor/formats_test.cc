@@ -1,0 +1,90 @@
+// What other programs read of a sample.
+#include "monitor/formats.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "monitor/samples_for_tests.h"
+
+namespace tandem {
+namespace {
+
+TEST(MonitorJson, HasNumbersWithoutUnitsAndNoKeyForWhatIsNotKnown) {
+  const auto json = to_json(sample_for_tests(2, 1));
+  const auto& gpu = json["gpus"][1];
+  EXPECT_EQ(gpu["utilisation_percent"], 91);
+  EXPECT_EQ(gpu["power_w"], 640.5);
+  EXPECT_EQ(gpu["throttle"][0], "power_cap");
+  EXPECT_FALSE(gpu.contains("fan_percent"));
+  EXPECT_EQ(gpu["processes"][0]["run"], "r6k9d0 rank 1");
+  EXPECT_EQ(json["runs"][0]["ranks"][1]["first_shard"], 12);
+  EXPECT_NEAR(json["runs"][0]["loss"], 0.4312, 1e-9);
+  MonitorSample empty;
+  EXPECT_FALSE(to_json(empty)["host"].contains("cpu_percent"));
+}
+
+TEST(MonitorCsv, HasAsManyCellsInEveryLineAsInItsHead) {
+  MonitorSample sample = sample_for_tests(2, 1);
+  sample.facts[0].name = "a \"name\", with all";
+  std::istringstream lines(csv_header() + csv_lines(sample));
+  std::string line;
+  const auto cells = [](const std::string& text) {
+    int count = 1;
+    bool quoted = false;
+    for (const char c : text) {
+      if (c == '"') quoted = !quoted;
+      if (c == ',' && !quoted) ++count;
+    }
+    return count;
+  };
+  std::getline(lines, line);
+  const int columns = cells(line);
+  int rows = 0;
+  for (; std::getline(lines, line); ++rows) EXPECT_EQ(cells(line), columns) << line;
+  EXPECT_EQ(rows, 4);  // the machine, two GPUs, a run
+}
+
+TEST(MonitorPrometheus, NamesEveryFamilyOnceAndLeavesOutWhatIsNotKnown) {
+  const std::string text = prometheus_text(sample_for_tests(8, 2));
+  std::istringstream lines(text);
+  std::set<std::string> families, series;
+  std::string line, family;
+  while (std::getline(lines, line)) {
+    if (line.starts_with("# TYPE ")) {
+      family = line.substr(7, line.find(' ', 7) - 7);
+      EXPECT_TRUE(families.insert(family).second) << line;
+    } else if (!line.starts_with("#")) {
+      EXPECT_TRUE(line.starts_with(family + "{") || line.starts_with(family + " ")) << line;
+      EXPECT_TRUE(series.insert(line.substr(0, line.rfind(' '))).second) << line;
+    }
+  }
+  EXPECT_TRUE(families.contains("tandem_gpu_power_watts"));
+  EXPECT_FALSE(families.contains("tandem_gpu_fan_ratio"));  // nobody told: no family either
+  EXPECT_NE(text.find("tandem_gpu_utilisation_ratio{gpu=\"7\"} 0.97\n"), std::string::npos) << text;
+}
+
+TEST(MonitorPrometheus, EscapesWhatStrangersNamed) {
+  MonitorSample sample = sample_for_tests(1, 0);
+  sample.facts[0].name = "a \"b\" \\ c\nd";
+  EXPECT_NE(prometheus_text(sample).find("name=\"a \\\"b\\\" \\\\ c\\nd\""), std::string::npos);
+}
+
+TEST(MonitorSnapshot, ShowsDashesForWhatIsNotKnownAndKeepsToItsWidth) {
+  const MonitorSample sample = sample_for_tests(8, 2);
+  const std::string text = snapshot_text(sample, 200);
+  EXPECT_NE(text.find("640/700 W"), std::string::npos) << text;
+  EXPECT_NE(text.find("the power limit"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+  std::istringstream lines(snapshot_text(sample, 60));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 60u) << line;
+  MonitorSample none;
+  none.gpu_trouble = "libnvidia-ml.so.1: no such file";
+  EXPECT_NE(snapshot_text(none).find("no GPU: libnvidia-ml.so.1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tandem
