@@ -45,6 +45,7 @@ int run_bench(const Command& command);
 int run_monitor(const Command& command);
 int run_doctor(const Command& command);
 int run_gpus(const Command& command);
+int run_plan(const Command& command);
 int run_guard(const Command& command);
 int guard_machine(const Command& command);   // `guard` without a verb
 std::unique_ptr<Nvml> open_nvml_or_throw();  // an Error in words where there is no driver or no GPU

@@ -24,8 +24,8 @@ TEST(Errors, AMisspeltCommandGetsTheNearestOne) {
   const Sandbox box;
   expect_error(box, {"trian", "tiny"},
                "error: `tandem` has no command \"trian\"\n"
-               "  why    the commands are: train, resume, join, leave, runs, digest, export, report, eval, act, bench, "
-               "monitor, guard, doctor, gpus, config, recipes, "
+               "  why    the commands are: train, resume, join, leave, runs, digest, export, report, eval, act, plan, "
+               "bench, monitor, guard, doctor, gpus, config, recipes, "
                "completion, version\n"
                "  do     did you mean `train`?\n");
   expect_error(box, {"runs", "lst"},

@@ -153,9 +153,9 @@ void compare(const Command& command, const std::vector<Gpu>& gpus, const std::ve
   if (gpus.size() > 1 && largest + 0.5 < other_largest)
     command.output.say("a model must fit into each card by itself: memory does not add up for one that does not");
   for (const BookCard* card : others) {
-    if (card->trains_here()) continue;
-    command.output.say(
-        fmt::format("{} is for comparison: tandem does not train on {} cards yet", card->name, card->maker));
+    const std::string why = card->why_no_training();
+    if (why.empty()) continue;
+    command.output.say(fmt::format("{} is for comparison: {}", card->name, why));
     break;
   }
 }

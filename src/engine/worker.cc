@@ -31,6 +31,7 @@
 #include "engine/slow_slot.h"
 #include "engine/snapshot.h"
 #include "engine/train_loop.h"
+#include "engine/usage.h"
 #include "fleet/messages.h"
 #include "fleet/order.h"
 #include "fleet/worker_page.h"
@@ -70,7 +71,7 @@ class Worker : public Watch, public LoopObserver {
  public:
   Worker(Channel& channel, const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes);
   void run();
-  std::string times() const;  // for its log
+  std::string times() const { return times_text(page()); }
 
  private:
   struct Post {  // an order with the memory that belongs to it
@@ -203,6 +204,7 @@ void Worker::say_hello() {
                  {"maxima", largest.maxima},
                  {"mail", largest.mail},
                  {"stateful", loop_->stateful()},
+                 {"usage", usage_of(page())},
                  {"lockstep_bytes", lockstep ? loop_->state().contribution_floats() * 4 : 0}});
 }
 
@@ -331,13 +333,6 @@ void Worker::run() {
   }
 }
 
-std::string Worker::times() const {
-  const auto seconds = [](const std::atomic<uint64_t>& ns) { return static_cast<double>(ns.load()) * 1e-9; };
-  return fmt::format("{} steps: computing {:.3f} s, combining {:.3f} s (with waiting), snapshots {:.3f} s",
-                     page().steps_run.load(), seconds(page().compute_ns), seconds(page().combine_ns),
-                     seconds(page().snapshot_ns));
-}
-
 void Worker::train() {
   while (!next_order_) {
     if (done()) {
@@ -402,6 +397,7 @@ void Worker::take_snapshot(bool hold, bool final) {
                  {"hash", replicated_hash(*loop_)},
                  {"hold", hold},
                  {"final", final},
+                 {"usage", usage_of(page())},
                  {"seconds", seconds}});
   fault_point("after-snapshot", loop_->steps_done());
   if (hold) settle_order_at_boundary();

@@ -236,6 +236,11 @@ void Launcher::tick() {
   if (!coordinator_->started()) return;
   if (request_.max_seconds > 0 && now - begin_ >= request_.max_seconds && stop_code_ == 0)
     stop_with(static_cast<int>(ExitCode::kResumable));
+  if (request_.trial_seconds > 0 && record_->last_step() > 0) {
+    if (first_step_at_ == 0) first_step_at_ = now;
+    if (now - first_step_at_ >= request_.trial_seconds && stop_code_ == 0)
+      stop_with(static_cast<int>(ExitCode::kResumable));
+  }
   if (record_->writer().due(now)) checkpoint_due_ = true;
   const double interval = std::max(kSnapshotSeconds, snapshot_seconds_ / kSnapshotShare);
   const bool wanted = checkpoint_due_ || save_asked_ || now - last_snapshot_ >= interval;
@@ -311,11 +316,17 @@ void Launcher::handle(int signal) {
 
 nlohmann::json Launcher::figures() const {
   const double seconds = monotonic_seconds() - begin_;
-  nlohmann::json out{{"workers", coordinator_ ? coordinator_->members().size() : 0},
-                     {"generations", coordinator_ ? coordinator_->order().generation : 0},
-                     {"deaths", faults_.deaths()},
-                     {"frozen", frozen_},
-                     {"snapshot_share", seconds > 0 ? snapshot_total_ / seconds : 0}};
+  nlohmann::json out = {{"workers", coordinator_ ? coordinator_->members().size() : 0},
+                        {"generations", coordinator_ ? coordinator_->order().generation : 0},
+                        {"deaths", faults_.deaths()},
+                        {"frozen", frozen_},
+                        {"snapshot_share", seconds > 0 ? snapshot_total_ / seconds : 0}};
+  out["usage"] = usage_.to_json();
+  if (record_) {
+    out["state"] = state_bytes(record_->facts().layout, record_->facts().floats);
+    if (request_.forecast && !request_.resume)
+      out.update(outcome_of(*request_.forecast, seconds, record_->last_step(), out["usage"]));
+  }
   out.update(guard_->figures());
   return out;
 }

@@ -25,6 +25,7 @@
 #include "launch/snapshot_pool.h"
 #include "launch/speedometer.h"
 #include "launch/stall_watch.h"
+#include "launch/usage_book.h"
 
 namespace tandem {
 
@@ -114,11 +115,12 @@ class Launcher {
   double move_seconds_ = 0.05, hold_began_ = 0, move_began_ = 0;
 
   FaultBook faults_;
+  UsageBook usage_;
   int frozen_ = 0, interrupts_ = 0, stop_code_ = 0, next_rank_ = 0;
   std::string last_order_text_;  // what the newest order means, for the line about a death
   bool burying_ = false;         // that line is being made
   bool finished_ = false, said_first_lines_ = false, saved_last_ = false, given_up_ = false, kill_now_ = false;
-  double begin_ = 0, last_tick_ = 0, watched_at_ = 0;
+  double begin_ = 0, first_step_at_ = 0, last_tick_ = 0, watched_at_ = 0;
 };
 
 }  // namespace tandem
