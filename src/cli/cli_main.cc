@@ -57,15 +57,13 @@ int run(const Command& command) {
   if (command.arguments.help) return show_help(command);
   if (command.arguments.version) return run_version(command);
   static const std::map<std::string, int (*)(const Command&)> commands = {
-      {"train", run_train},     {"resume", run_resume},
-      {"join", run_join},       {"leave", run_leave},
-      {"runs", run_runs},       {"digest", run_digest},
-      {"export", run_export},   {"report", run_report},
-      {"eval", run_eval},       {"act", run_act},
-      {"bench", run_bench},     {"config", run_config_show},
-      {"recipes", run_recipes}, {"completion", run_completion},
-      {"version", run_version}, {"gpus", run_gpus},
-      {"doctor", run_doctor},   {"guard", run_guard}};
+      {"train", run_train},        {"resume", run_resume},   {"join", run_join},
+      {"leave", run_leave},        {"runs", run_runs},       {"digest", run_digest},
+      {"export", run_export},      {"report", run_report},   {"explain", run_explain},
+      {"eval", run_eval},          {"act", run_act},         {"bench", run_bench},
+      {"config", run_config_show}, {"recipes", run_recipes}, {"completion", run_completion},
+      {"version", run_version},    {"gpus", run_gpus},       {"doctor", run_doctor},
+      {"guard", run_guard}};
   const auto& words = command.arguments.command;
   if (words.empty() || words == std::vector<std::string>{"config"}) {
     show_help(command);
