@@ -23,7 +23,8 @@ class OperationCount {
   int64_t begin_;
 };
 
-// Of this thread's time, for one operation on one number, with its part of the backward pass. Takes a few milliseconds.
+// Of this thread's time, for one operation on a few numbers, with its part of the backward pass. Takes a few
+// milliseconds.
 double seconds_per_operation();
 
 // TANDEM_SLOW_OPERATIONS, for tests; for this thread.

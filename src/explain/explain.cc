@@ -134,8 +134,12 @@ class Judge {
     const double launches = share(kLaunches);
     double fixed = launches + share(kUpdate) + share(kOther);
     if (latency) fixed += share(kCommunication) + share(kUneven);
-    if (fixed < kWorthMoreWork) return;
     const int64_t rows = evidence_.batch / static_cast<int64_t>(splits_.size());
+    // Where a step is batches alone, a product of a few rows takes as long as one of a tile: it reads the same weights.
+    const bool batches = share(kLoading) > 0;
+    if (batches && rows < kTileRows)
+      fixed += share(kCompute) * (1 - static_cast<double>(rows) / static_cast<double>(kTileRows));
+    if (fixed < kWorthMoreWork) return;
     if (launches >= fixed / 2 && rows >= kTileRows) {
       if (launches < kWorthNaming) return;
       add({.cause = Cause::kLaunches,

@@ -14,7 +14,7 @@ namespace tandem {
 // Seconds since the worker was started, or between two readings.
 struct RankTimes {
   double steps = 0;
-  double step = 0;               // all of it; snapshots come on top
+  double step = 0;               // all of it; snapshots come on top, and are no part of it
   double work = 0, load = 0;     // shards; waiting for their data
   double combine = 0, late = 0;  // meeting the others; until the last of them had come
   double update = 0, snapshot = 0;

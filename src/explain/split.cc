@@ -53,8 +53,7 @@ std::vector<StepSplit> split(const Evidence& evidence) {
       s.seconds[kCommunication] = std::min(combine, transfer);
       s.seconds[kWaiting] = combine - s.seconds[kCommunication];
     }
-    s.seconds[kOther] = t.snapshot / n;
-    s.seconds[kOther] += std::max(0.0, (t.step + t.snapshot) / n - s.total());
+    s.seconds[kOther] = std::max(0.0, t.step / n - s.total());
     all.push_back(s);
   }
   if (all.empty()) return all;

@@ -18,7 +18,7 @@ enum Part {
   kThrottled,      // what a card's lower clock costs, itself and those who wait for it
   kUpdate,
   kIdle,   // no shards
-  kOther,  // snapshots, records, what is between the parts
+  kOther,  // records, what is between the parts
   kParts
 };
 const char* part_name(Part part);
