@@ -65,14 +65,17 @@ class Planted(unittest.TestCase):
 
 class Program(Case):
     def test_a_live_run_says_once_who_waits_for_whom_and_keeps_its_bits(self):
-        env = {"TANDEM_EXPLAIN_SPEED": "20"}
+        env = {"TANDEM_EXPLAIN_SPEED": "5"}
         done = self.tandem("train", "tiny", "--steps", 200, "--seed", 7, "--devices", "cpu:2@1,0.2", "--json", "--run-dir", "even", env=env)
         self.assertEqual(json.loads(done.stdout)["digest"][:8], TINY_200)
-        args = ["--set", "hidden=256", "--set", "shards=2", "--batch-size", 128, "--devices", "cpu:2@1,0.2", "--steps", 100000]
+        args = ["--set", "hidden=256", "--set", "shards=2", "--batch-size", 128, "--devices", "cpu:2@0.5,0.08", "--steps", 100000]
         process = self.begin("train", "tiny", *args, "--run-dir", "uneven", env=env)
         line = self.wait_for(process, "slow ")
         self.assertRegex(line, r"worker 0 \(cpu:0\) waits for worker 1 \(cpu:1\) \(up to \d\d % of each step\); why: .+; do: .+tandem leave uneven --rank 1")
-        told = json.loads(self.tandem("explain", "uneven", "--json").stdout)
+        for _ in range(200):  # its records come once a second
+            told = json.loads(self.tandem("explain", "uneven", "--json").stdout)
+            if told["enough"]:
+                break
         self.assertEqual((told["live"], told["findings"][0]["cause"], told["findings"][0]["rank"]), (True, "imbalance", 1))
         process.terminate()
         rest = process.stderr.read()
