@@ -16,6 +16,8 @@ constexpr double kEnoughSteps = 20, kSureSteps = 50;
 constexpr double kHeatWorthNaming = 0.10;  // the card itself says that it is in trouble
 // A meeting that takes less is bound by its latency, whatever the link: more work between meetings is the remedy.
 constexpr double kLatencySeconds = 1e-3;
+// The same of a batch that is handed over from a loader's thread: no thread more would make it shorter.
+constexpr double kHandOverSeconds = 0.5e-3;
 
 int percent(double share) { return static_cast<int>(std::lround(100 * share)); }
 
@@ -104,8 +106,13 @@ class Judge {
         kWorthNaming);
   }
 
+  bool handing_over() const {
+    const int64_t pieces = evidence_.shards * evidence_.accumulation / static_cast<int64_t>(splits_.size());
+    return share(kLoading) * out_.step_seconds < kHandOverSeconds * static_cast<double>(std::max<int64_t>(pieces, 1));
+  }
+
   void loader() {
-    if (share(kLoading) < kWorthNaming) return;
+    if (share(kLoading) < kWorthNaming || handing_over()) return;
     add({.cause = Cause::kLoader,
          .share = share(kLoading),
          .text = fmt::format("the loader is too slow: {} % of each step waits for data", percent(share(kLoading)))},
@@ -133,6 +140,8 @@ class Judge {
   void fixed_costs(bool latency) {
     const double launches = share(kLaunches);
     double fixed = launches + share(kUpdate) + share(kOther);
+    const double by_piece = launches + (handing_over() ? share(kLoading) : 0);
+    fixed += by_piece - launches;
     if (latency) fixed += share(kCommunication) + share(kUneven);
     const int64_t rows = evidence_.batch / static_cast<int64_t>(splits_.size());
     // Where a step is batches alone, a product of a few rows takes as long as one of a tile: it reads the same weights.
@@ -140,7 +149,7 @@ class Judge {
     if (batches && rows < kTileRows)
       fixed += share(kCompute) * (1 - static_cast<double>(rows) / static_cast<double>(kTileRows));
     if (fixed < kWorthMoreWork) return;
-    if (launches >= fixed / 2 && rows >= kTileRows) {
+    if (by_piece >= fixed / 2 && rows >= kTileRows) {
       if (launches < kWorthNaming) return;
       add({.cause = Cause::kLaunches,
            .share = launches,
