@@ -122,7 +122,7 @@ def plant_launches(rng, rate):
     how = rng.choice(["shards", "pieces", "slow"])
     if how == "slow":
         shape = Shape(rng, workers)
-        us = rng.uniform(1.5, 4) * 1e6 * shape.piece_seconds(rate, 1) / 80
+        us = rng.uniform(1.5, 4) * 1e6 * shape.piece_seconds(rate, 1) / 250  # operations of a piece
         return Case("launches", f"{workers} workers, an operation costs {us:.0f} us more", shape.arguments(), whole_cores(workers),
                     {"TANDEM_SLOW_OPERATIONS": f"{us:.1f}"})
     pieces, rows, hidden = rng.choice([24, 32, 48]), rng.choice([2, 4]), rng.choice([16, 32, 64])
