@@ -42,6 +42,7 @@ class AppBuilder {
     add_runs(root.get());
     add_weights(root.get());
     add_report(root.get());
+    add_explain(root.get());
     add_agents(root.get());
     add_plan(root.get());
     add_bench(root.get());
@@ -277,6 +278,15 @@ class AppBuilder {
     subject(app, "run", "id, start of an id, folder, or last", 0, 1);
     app->add_option("-o,--output", arguments_.output, "file to write [report.html in the run's folder]")
         ->type_name("file");
+  }
+
+  void add_explain(CLI::App* root) {
+    auto* app = command(root, "explain", "why a run is slow: shares of its step, causes, and the remedy for each",
+                        {{"explain", "the newest run, while it goes on or after"},
+                         {"explain " + recipe_ + "-20261115", "another one"},
+                         {"explain last --json", "for scripts: {\"shares\": {...}, \"findings\": [...]}"},
+                         {"explain last -q", "one line"}});
+    subject(app, "run", "id, start of an id, folder, or last", 0, 1);
   }
 
   void add_agents(CLI::App* root) {

@@ -66,7 +66,8 @@ int run(const Command& command) {
       {"recipes", run_recipes}, {"completion", run_completion},
       {"version", run_version}, {"gpus", run_gpus},
       {"doctor", run_doctor},   {"guard", run_guard},
-      {"plan", run_plan},       {"monitor", run_monitor}};
+      {"plan", run_plan},       {"explain", run_explain},
+      {"monitor", run_monitor}};
   const auto& words = command.arguments.command;
   if (words.empty() || words == std::vector<std::string>{"config"}) {
     show_help(command);

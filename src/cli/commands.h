@@ -39,6 +39,7 @@ int run_runs(const Command& command);
 int run_digest(const Command& command);
 int run_export(const Command& command);
 int run_report(const Command& command);
+int run_explain(const Command& command);
 int run_eval(const Command& command);
 int run_act(const Command& command);
 int run_bench(const Command& command);

@@ -45,10 +45,4 @@ nlohmann::json usage_of(const WorkerPage& page) {
   return usage;
 }
 
-std::string times_text(const WorkerPage& page) {
-  return fmt::format("{} steps: computing {:.3f} s, combining {:.3f} s (with waiting), snapshots {:.3f} s",
-                     page.steps_run.load(), seconds(page.compute_ns), seconds(page.combine_ns),
-                     seconds(page.snapshot_ns));
-}
-
 }  // namespace tandem

@@ -18,8 +18,4 @@ HostMemory host_memory();
 // {"memory_bytes", "memory_now", "card_bytes", "card_now", "steps", "compute_s", "combine_s", "snapshot_s"}; those of a
 // card where there is one. Bytes are the most so far, "now" those of this moment.
 nlohmann::json usage_of(const WorkerPage& page);
-
-// "200 steps: computing 1.250 s, combining 0.010 s (with waiting), snapshots 0.002 s", for its log.
-std::string times_text(const WorkerPage& page);
-
 }  // namespace tandem

@@ -7,13 +7,11 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "base/clock.h"
 #include "base/errors.h"
@@ -28,8 +26,11 @@
 #include "engine/kind.h"
 #include "engine/last_step.h"
 #include "engine/net_combine.h"
+#include "engine/operations.h"
+#include "engine/slow_link.h"
 #include "engine/slow_slot.h"
 #include "engine/snapshot.h"
+#include "engine/step_times.h"
 #include "engine/train_loop.h"
 #include "engine/usage.h"
 #include "fleet/messages.h"
@@ -71,7 +72,7 @@ class Worker : public Watch, public LoopObserver {
  public:
   Worker(Channel& channel, const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes);
   void run();
-  std::string times() const { return times_text(page()); }
+  std::string times() const { return times_.text(); }  // for its log
 
  private:
   struct Post {  // an order with the memory that belongs to it
@@ -134,7 +135,7 @@ class Worker : public Watch, public LoopObserver {
   std::string last_record_;
   bool fresh_ = true;  // nothing was trained since the loop was built
 
-  double shard_began_ = 0, combine_began_ = 0;
+  StepTimes times_;
   SlowSlot slot_;
 };
 
@@ -145,6 +146,7 @@ Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std
       folder_(RunFolder::open(run_dir)) {
   arm_faults(rank_);
   page().enter(Stage::kStarting);
+  times_.page(page());
   fault_point("start", 0);
   const FileBytes text = read_whole_file(FileSystem::real(), folder_.recipe_toml(), 1 << 20);
   recipe_name_ = recipe_named_in(text.text(), "recipe.toml").value_or("");
@@ -155,6 +157,7 @@ Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std
   freeze(*resolver_, *settings_, 1);
   every_steps_ = parse_interval(settings_->checkpoint.every).value().steps;
   slot_.read_environment(rank_);
+  slow_operations_if_asked();
   use_portable_vector();
   set_determinism();
   take_device(*settings_);
@@ -255,7 +258,9 @@ Worker::Post Worker::await_order() {
 
 std::unique_ptr<Combine> Worker::make_combine(Post& post, int64_t ticket) {
   if (post.mesh.is_null())
-    return std::make_unique<ShmCombine>(post.shape, me_, std::move(post.segment), order_.generation, ticket, *this);
+    return with_slow_link(
+        std::make_unique<ShmCombine>(post.shape, me_, std::move(post.segment), order_.generation, ticket, *this),
+        post.shape);
   return make_net_combine(post.mesh, {post.shape.shards, post.shape.ranges, me_, order_.generation, ticket}, *this,
                           channel_, early_, [this] { page().beats.fetch_add(1, std::memory_order_relaxed); });
 }
@@ -339,10 +344,12 @@ void Worker::train() {
       take_snapshot(true, true);
       continue;
     }
+    times_.step_begins(*loop_, card() != nullptr);
     const StepRecord step = loop_->step();
     page().steps_run.fetch_add(1, std::memory_order_relaxed);
     page().step.store(step.step, std::memory_order_relaxed);
     record(step);
+    times_.step_ends(*loop_);
     boundary();
   }
 }
@@ -420,38 +427,33 @@ void Worker::phase_begins(int64_t step, int phase) {
 void Worker::shard_begins(int shard) {
   page().shard.store(shard, std::memory_order_relaxed);
   page().beats.fetch_add(1, std::memory_order_relaxed);
-  shard_began_ = monotonic_seconds();
+  times_.shard_begins(*loop_);
   slot_.shard_begins();
   fault_point("in-phase", loop_->steps_done());
 }
 
 void Worker::shard_ends(int shard) {
   slot_.shard_ends();
-  const double seconds = monotonic_seconds() - shard_began_;
-  page().compute_ns.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
-  page().shards_run.fetch_add(1, std::memory_order_relaxed);
+  times_.shard_ends(*loop_);
 }
 
 void Worker::combine_begins() {
-  page().compute_ns.fetch_add(static_cast<uint64_t>(slot_.rest() * 1e9), std::memory_order_relaxed);
+  times_.rested(slot_.rest());
   fault_point("before-combine", loop_->steps_done());
   page().enter(Stage::kCombining);
-  combine_began_ = monotonic_seconds();
+  times_.combine_begins(*loop_);
 }
 
 void Worker::combine_ends() {
-  page().combine_ns.fetch_add(static_cast<uint64_t>((monotonic_seconds() - combine_began_) * 1e9),
-                              std::memory_order_relaxed);
+  times_.combine_ends(*loop_);
   fault_point("after-combine", loop_->steps_done());
   page().enter(Stage::kApplying);
   fault_point("before-apply", loop_->steps_done());
 }
 
-void Worker::applied() { fault_point("after-apply", loop_->steps_done()); }
-
-nlohmann::json fatal(const Error& error) {
-  return {
-      {"fatal", static_cast<int>(error.code())}, {"what", error.what()}, {"why", error.why()}, {"do", error.todo()}};
+void Worker::applied() {
+  times_.applied();
+  fault_point("after-apply", loop_->steps_done());
 }
 
 }  // namespace
@@ -461,7 +463,10 @@ int work(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& r
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) signal(number, SIG_IGN);
   Channel channel(static_cast<int>(number_in_environment("TANDEM_SEAT_FD")));
   const auto fail = [&](const Error& error) {
-    channel.send(fatal(error));
+    channel.send({{"fatal", static_cast<int>(error.code())},
+                  {"what", error.what()},
+                  {"why", error.why()},
+                  {"do", error.todo()}});
     return static_cast<int>(error.code());
   };
   const auto lost = [&](const char* kind, const std::string& why, ExitCode code) {

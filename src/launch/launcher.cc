@@ -246,6 +246,7 @@ void Launcher::tick() {
   const bool wanted = checkpoint_due_ || save_asked_ || now - last_snapshot_ >= interval;
   if (wanted && !snapshot_asked_ && target_posted_) carry_out(coordinator_->want_snapshot());
   measure(now);
+  watch_speed(now);
 }
 
 // How fast each member computes; the coordinator moves shards if that pays.
@@ -365,6 +366,7 @@ void Launcher::give_up(const Error& error) {
   if (record_ && said_first_lines_) {
     save_what_there_is();
     end_guard();
+    end_speed();
     record_->fail(error, figures());
   }
   throw error;
@@ -372,6 +374,7 @@ void Launcher::give_up(const Error& error) {
 
 int Launcher::end() {
   drain_rings();
+  end_speed();
   for (const auto& [rank, seat] : seats_)
     if (seat->running()) seat->send({{"end", true}});
   requests_.reset();

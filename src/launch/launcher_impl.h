@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "explain/live.h"
+#include "explain/times_log.h"
 #include "fleet/coordinator.h"
 #include "guard/run_guard.h"
 #include "launch/fault_book.h"
@@ -69,6 +71,11 @@ class Launcher {
   void tell_guard(const std::vector<RunGuard::Line>& lines);
   void end_guard();
 
+  // ---- where the time goes ----
+  TimesLine times_now() const;
+  void watch_speed(double now);
+  void end_speed();
+
   // ---- time, signals, requests ----
   void tick();
   void measure(double now);
@@ -94,6 +101,9 @@ class Launcher {
   std::unique_ptr<RunGuard> guard_;
   std::vector<RunGuard::Line> guard_lines_;  // from before there was a record to tell them in
   bool held_by_guard_ = false;
+  std::unique_ptr<TimesLog> times_;
+  std::unique_ptr<LiveWatch> slow_watch_;
+  double speed_at_ = 0;
   Growth growth_;
   StallWatch stalls_;
   LiveState live_;
