@@ -10,6 +10,7 @@
 #include "cli/table.h"
 #include "config/visible_gpus.h"
 #include "hardware/card_book.h"
+#include "hardware/in_time.h"
 #include "hardware/machine.h"
 #include "hardware/nvml.h"
 #include "telemetry/gpu_json.h"
@@ -18,6 +19,21 @@ namespace tandem {
 namespace {
 
 constexpr double kGiB = 1ull << 30;
+
+struct DriverSeen {
+  NvmlStatus status;
+  std::optional<std::string> driver;
+  std::optional<int> cuda;
+  std::vector<GpuFacts> facts;
+  std::vector<GpuReading> now;
+};
+
+DriverSeen look_at_driver() {
+  const auto nvml = Nvml::open();
+  DriverSeen seen{nvml->status(), nvml->driver_version(), nvml->cuda_version(), nvml->facts(), {}};
+  for (const GpuFacts& facts : seen.facts) seen.now.push_back(nvml->reading(facts.index));
+  return seen;
+}
 
 struct Gpu {
   GpuFacts facts;
@@ -177,14 +193,19 @@ void show_cpu(const Command& command, nlohmann::json& json) {
 
 }  // namespace
 
+Error driver_hangs(const NvmlStatus& status) {
+  return {ExitCode::kFailed, "the NVIDIA driver does not answer",
+          status.words + "; a driver hangs like this when a card has failed", kDriverHangsTodo};
+}
+
 int run_gpus(const Command& command) {
   std::vector<const BookCard*> others;
   if (!command.arguments.compare.empty()) others = parse_hardware(command.arguments.compare);
-  const auto nvml = Nvml::open();
+  const auto seen = in_time<DriverSeen>(driver_seconds(), look_at_driver);
+  if (!seen) throw driver_hangs(Nvml::no_answer(driver_seconds()));
   std::vector<Gpu> gpus;
-  const std::vector<GpuFacts> all = nvml->facts();
-  const std::vector<bool> visible = visible_gpus(all, std::getenv("CUDA_VISIBLE_DEVICES"));
-  for (size_t i = 0; i < all.size(); ++i) gpus.push_back({all[i], nvml->reading(all[i].index), visible[i]});
+  const std::vector<bool> visible = visible_gpus(seen->facts, std::getenv("CUDA_VISIBLE_DEVICES"));
+  for (size_t i = 0; i < seen->facts.size(); ++i) gpus.push_back({seen->facts[i], seen->now[i], visible[i]});
   nlohmann::json json{{"gpus", nlohmann::json::array()}};
   for (const Gpu& gpu : gpus) {
     nlohmann::json one = to_json(gpu.facts);
@@ -192,9 +213,8 @@ int run_gpus(const Command& command) {
     one["visible"] = gpu.visible;
     json["gpus"].push_back(one);
   }
-  if (const auto driver = nvml->driver_version()) json["driver"] = *driver;
-  if (const auto cuda = nvml->cuda_version())
-    json["driver_cuda"] = fmt::format("{}.{}", *cuda / 1000, *cuda % 1000 / 10);
+  if (seen->driver) json["driver"] = *seen->driver;
+  if (seen->cuda) json["driver_cuda"] = fmt::format("{}.{}", *seen->cuda / 1000, *seen->cuda % 1000 / 10);
   const Totals sum = total(gpus);
   json["total"] = {{"cards", gpus.size()}};
   if (sum.memory_known) json["total"]["memory_gib"] = sum.memory_gb;
@@ -202,7 +222,7 @@ int run_gpus(const Command& command) {
   if (sum.bandwidth_known) json["total"]["bandwidth_gb_per_s"] = sum.bandwidth_gb;
   if (sum.power_known) json["total"]["power_limit_w"] = sum.power_w;
   if (gpus.empty()) {
-    json["why_none"] = nvml->status().ok() ? "the driver reports no card" : nvml->status().words;
+    json["why_none"] = seen->status.ok() ? "the driver reports no card" : seen->status.words;
     command.output.say(fmt::format("no NVIDIA GPU here: {}", json["why_none"].get<std::string>()));
     command.output.say("everything works on the CPU: `tandem train tiny`");
   } else if (!command.output.json()) {

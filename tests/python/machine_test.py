@@ -14,6 +14,7 @@ import unittest
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 FAKES = pathlib.Path(sys.argv.pop(1)).resolve()
+API = pathlib.Path(__file__).resolve().parents[2] / "src/hardware/nvml_api.h"
 
 
 class Case(unittest.TestCase):
@@ -30,11 +31,11 @@ class Case(unittest.TestCase):
             pathlib.Path(f"{path}.clock").write_text(str(script["t"]))
         return {"TANDEM_NVML": str(FAKES / library), "TANDEM_LIBCUDA": str(FAKES / "libfake_cuda.so"), "FAKE_NVML_SCRIPT": str(path)}
 
-    def tandem(self, *args, code=0, env=None, program=None):
+    def tandem(self, *args, code=0, env=None, program=None, timeout=None):
         base = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
         done = subprocess.run([program or BIN / "tandem", *map(str, args)], cwd=self.dir, capture_output=True, text=True,
                               env={**base, "NO_COLOR": "1", "TANDEM_NVML": "/nonexistent/libnvidia-ml.so.1", **(env or {})},
-                              stdin=subprocess.DEVNULL)
+                              stdin=subprocess.DEVNULL, timeout=timeout)
         if code is not None:
             self.assertEqual(done.returncode, code, f"{args}\n{done.stdout}\n{done.stderr}")
         return done
@@ -64,6 +65,33 @@ class Gpus(Case):
         self.assertIn("GPU is lost", out)
         self.assertIn("hidden by CUDA_VISIBLE_DEVICES", out)
         self.assertIn("MIG, 2 parts", out)
+
+    def test_a_card_that_answers_nothing_but_errors_is_named(self):
+        asked = set(re.findall(r"nvmlDevice\w+", API.read_text())) - {"nvmlDeviceGetHandleByIndex_v2"}
+        env = self.play({"preset": "4xh100", "refuse": {name: {"1": 999} for name in asked}})
+        self.assertRegex(self.tandem("gpus", env=env).stdout, r"(?m)^ *1 .*Unknown Error")
+        told = json.loads(self.tandem("gpus", "--json", env=env).stdout)
+        self.assertEqual([gpu.get("trouble") for gpu in told["gpus"]], [None, "Unknown Error", None, None])
+
+    def test_a_card_that_does_not_tell_its_memory_alone_is_no_trouble(self):
+        env = self.play({"preset": "4xh100", "refuse": {"nvmlDeviceGetMemoryInfo": {"1": 3}, "nvmlDeviceGetMemoryInfo_v2": {"1": 3}}})
+        for gpu in json.loads(self.tandem("gpus", "--json", env=env).stdout)["gpus"]:
+            self.assertNotIn("trouble", gpu)
+
+    def test_a_driver_that_hangs_is_told_of_and_holds_nobody(self):
+        env = {**self.play({"preset": "3060ti+2x3070", "events": [{"at": 0, "gpu": 1, "hang": True}]}),
+               "TANDEM_DRIVER_SECONDS": "0.5", "TANDEM_STATE_DIR": str(self.dir / "state")}
+        for line in (["gpus"], ["guard"], ["guard", "status"], ["guard", "set", "0=180W"]):
+            done = self.tandem(*line, env=env, code=1, timeout=10)
+            for words in ("the NVIDIA driver does not answer", "nothing came back in 0.5 s", "dmesg"):
+                self.assertIn(words, done.stderr)
+        self.assertIn("does not answer", json.loads(self.tandem("gpus", "--json", env=env, code=1, timeout=10).stdout)["error"]["what"])
+        out = json.loads(self.tandem("doctor", "--json", env=env, code=3, timeout=60).stdout)
+        driver, = line_of(out, "driver")
+        self.assertEqual((driver["verdict"], driver["found"]), ("problem", "does not answer: nothing came back in 0.5 s"))
+        self.assertIn("dmesg", driver["do"])
+        self.assertIn("--devices cpu:2", out["recommended"]["command"])
+        self.assertEqual(line_of(out, "workers")[0]["verdict"], "ok")
 
     def test_a_played_machine_whose_script_changes_begins_anew(self):
         self.assertEqual(len(json.loads(self.tandem("gpus", "--json", env=self.play({"preset": "4xh100"})).stdout)["gpus"]), 4)
