@@ -114,7 +114,8 @@ void judge_memory(const GpuFacts& facts, const GpuReading& now, Findings& all) {
   std::string others;
   for (const GpuProcess& process : now.processes.value_or(std::vector<GpuProcess>{})) {
     others += fmt::format(
-        "{}{} (pid {}{})", others.empty() ? "" : ", ", process.name.value_or("a process"), process.pid,
+        "{}{} (pid {}{})", others.empty() ? "" : ", ", process.name ? program_of(*process.name) : "a process",
+        process.pid,
         process.memory_bytes ? fmt::format(", {:.1f} GiB", static_cast<double>(*process.memory_bytes) / kGiB) : "");
   }
   const bool tight = free < 1.0 || free < 0.25 * total;
@@ -200,6 +201,12 @@ Finding peer_finding(const CardsSeen& cards) {
 }
 
 }  // namespace
+
+std::string program_of(const std::string& command_line) {
+  const std::string path = command_line.substr(0, command_line.find(' '));
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos || slash + 1 == path.size() ? path : path.substr(slash + 1);
+}
 
 std::string_view verdict_name(Verdict verdict) {
   return verdict == Verdict::kOk ? "ok" : verdict == Verdict::kWarning ? "warning" : "problem";

@@ -43,7 +43,7 @@ struct Gpu {
 
 struct Totals {
   double memory_gb = 0, free_gb = 0, cores = 0, bandwidth_gb = 0, power_w = 0;
-  bool memory_known = true, cores_known = true, bandwidth_known = true, power_known = true;
+  bool memory_known = true, free_known = true, cores_known = true, bandwidth_known = true, power_known = true;
 };
 
 Totals total(const std::vector<Gpu>& gpus) {
@@ -56,7 +56,7 @@ Totals total(const std::vector<Gpu>& gpus) {
   };
   for (const Gpu& gpu : gpus) {
     add(sum.memory_gb, sum.memory_known, gpu.facts.memory_bytes, kGiB);
-    if (gpu.now.memory_free_bytes) sum.free_gb += static_cast<double>(*gpu.now.memory_free_bytes) / kGiB;
+    add(sum.free_gb, sum.free_known, gpu.now.memory_free_bytes, kGiB);
     add(sum.cores, sum.cores_known, gpu.facts.cuda_cores, 1);
     add(sum.bandwidth_gb, sum.bandwidth_known, gpu.facts.bandwidth_bytes_per_s, 1e9);
     add(sum.power_w, sum.power_known, gpu.facts.power_limit_w, 1);
@@ -108,12 +108,16 @@ std::string gpu_table(const std::vector<Gpu>& gpus) {
   }
   if (gpus.size() > 1) {
     const Totals sum = total(gpus);
-    const auto told = [](bool known, std::string text) { return known ? text : fmt::format("at least {}", text); };
+    const auto told = [](bool known, double value, const std::string& text) -> std::string {
+      if (!known && value <= 0) return "-";  // no card tells
+      return known ? text : fmt::format("at least {}", text);
+    };
     table.row({"all", fmt::format("{} cards", gpus.size()),
-               told(sum.memory_known, fmt::format("{:.1f} GiB", sum.memory_gb)), fmt::format("{:.1f} GiB", sum.free_gb),
-               told(sum.cores_known, thousands(sum.cores)),
-               told(sum.bandwidth_known, thousands(sum.bandwidth_gb) + " GB/s"),
-               told(sum.power_known, thousands(sum.power_w) + " W"), "", ""});
+               told(sum.memory_known, sum.memory_gb, fmt::format("{:.1f} GiB", sum.memory_gb)),
+               told(sum.free_known, sum.free_gb, fmt::format("{:.1f} GiB", sum.free_gb)),
+               told(sum.cores_known, sum.cores, thousands(sum.cores)),
+               told(sum.bandwidth_known, sum.bandwidth_gb, thousands(sum.bandwidth_gb) + " GB/s"),
+               told(sum.power_known, sum.power_w, thousands(sum.power_w) + " W"), "", ""});
   }
   return table.text();
 }
