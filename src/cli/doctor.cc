@@ -165,12 +165,16 @@ bool cards_are_fine(const Findings& findings, const CardsSeen& cards) {
          });
 }
 
-// What is free on a card; of one that MIG has split, its largest part, as a worker gets a part and not the card.
-std::optional<uint64_t> memory_for_a_worker(const GpuFacts& facts, const GpuReading& now) {
+// What is free on a card; of one that MIG has split, its largest part, as a worker gets a part and not the card. Where
+// CUDA_VISIBLE_DEVICES names parts, only those count.
+std::optional<uint64_t> memory_for_a_worker(const GpuFacts& facts, const GpuReading& now, const std::string& named) {
   if (!facts.mig_on.value_or(false)) return now.memory_free_bytes;
+  const bool chosen = named.find("MIG-") != std::string::npos;
   std::optional<uint64_t> most;
-  for (const MigInstance& part : facts.mig)
-    if (part.memory_bytes) most = std::max(most.value_or(0), *part.memory_bytes);
+  for (const MigInstance& part : facts.mig) {
+    if (!part.memory_bytes || (chosen && named.find(part.uuid) == std::string::npos)) continue;
+    most = std::max(most.value_or(0), *part.memory_bytes);
+  }
   return most;
 }
 
@@ -223,7 +227,8 @@ Findings judge_recipes(const CliContext& context, const CardsSeen& cards, const 
     std::string no;
     int fits = 0;
     for (size_t i = 0; i < cards.facts.size(); ++i) {
-      const auto room = visible[i] ? memory_for_a_worker(cards.facts[i], cards.now[i]) : std::nullopt;
+      if (!visible[i]) continue;
+      const auto room = memory_for_a_worker(cards.facts[i], cards.now[i], cards.visible_devices.value_or(""));
       if (!room) continue;
       if (static_cast<double>(*room) / kGiB >= need->card_gib)
         ++fits;

@@ -213,8 +213,12 @@ class Doctor(Case):
         env = self.play({"preset": "3060ti+2x3070"})
         self.assert_found(self.doctor({**env, "CUDA_VISIBLE_DEVICES": "1"}), "recipe", "ok", "web-test", "and 1 card")
         env = self.play({"preset": "4xh100", "gpus": [{"mig": [{"uuid": "MIG-1", "name": "1g", "memory_gb": 1.5}]}, {"mig_on": True}]})
-        self.assert_found(self.doctor(env), "recipe", "warning", "web-test", "2 cards", "not GPU 0")
-        self.assert_found(self.doctor(env), "recipe", "ok", "dqn", "3 cards")
+        out = self.doctor(env)
+        self.assert_found(out, "recipe", "warning", "web-test", "2 cards", "not GPU 0")
+        self.assert_found(out, "recipe", "ok", "dqn", "3 cards")
+        env = self.play({"preset": "1xh200", "gpus": [{"mig": [{"uuid": "MIG-aa", "memory_gb": 1.5}, {"uuid": "MIG-bb", "memory_gb": 20}]}]})
+        self.assert_found(self.doctor(env), "recipe", "ok", "web-test", "1 card")
+        self.assert_found(self.doctor({**env, "CUDA_VISIBLE_DEVICES": "MIG-aa"}), "recipe", "warning", "web-test", "not GPU 0")
 
     def test_a_signal_leaves_no_folder_behind(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
