@@ -16,6 +16,7 @@
 #include "cli/ranks.h"
 #include "cli/sources.h"
 #include "guard/lease.h"
+#include "hardware/in_time.h"
 
 namespace tandem {
 namespace {
@@ -86,11 +87,7 @@ Output output_for(int argc, char** argv) {
                 given("--no-color") || given("--no_color"));
 }
 
-}  // namespace
-
-int cli_main(int argc, char** argv, const CliContext& context) {
-  if (argc == 3 && std::string_view(argv[1]) == Lease::kWatchdogWord) return guard_watchdog(argv[2]);
-  std::signal(SIGPIPE, SIG_IGN);  // `tandem runs | head` is no accident
+int run_line(int argc, char** argv, const CliContext& context) {
   const Output output = output_for(argc, argv);
   try {
     try {
@@ -117,6 +114,16 @@ int cli_main(int argc, char** argv, const CliContext& context) {
                        "please report it with the command you gave"));
     return static_cast<int>(ExitCode::kFailed);
   }
+}
+
+}  // namespace
+
+int cli_main(int argc, char** argv, const CliContext& context) {
+  if (argc == 3 && std::string_view(argv[1]) == Lease::kWatchdogWord) return guard_watchdog(argv[2]);
+  std::signal(SIGPIPE, SIG_IGN);  // `tandem runs | head` is no accident
+  const int code = run_line(argc, argv, context);
+  end_program_if_left_behind(code);
+  return code;
 }
 
 }  // namespace tandem
