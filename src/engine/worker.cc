@@ -134,7 +134,6 @@ class Worker : public Watch, public LoopObserver {
   uint64_t snapshots_ = 0, handled_wish_ = 0;
   std::string last_record_;
   bool fresh_ = true;  // nothing was trained since the loop was built
-
   StepTimes times_;
   SlowSlot slot_;
 };
