@@ -10,7 +10,7 @@ import re
 import sys
 
 # Lowest first: a folder includes itself and what stands before it.
-ORDER = ["base", "hardware", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "reduce", "fleet", "guard", "launch", "jobs", "monitor",
+ORDER = ["base", "hardware", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "reduce", "fleet", "guard", "explain", "launch", "jobs", "forecast", "monitor",
          "nn", "learn", "data", "engine", "rl", "recipes", "cuda", "cli"]
 # Usable by anybody, so they know nobody else.
 ONLY = {"hardware": {"base"}, "telemetry": {"base", "hardware"}, "kernels": {"base"}, "world": {"base", "kernels"}}

@@ -31,7 +31,6 @@ TEST(Agents, CommandsWithoutARunSayWhatToDo) {
     EXPECT_NE(result.err.find("tandem train"), std::string::npos) << result.err;
   }
   EXPECT_EQ(box.run({"train", "web-agent", "--from", "last", "--experience", "x.jsonl"}).code, 2);
-  EXPECT_EQ(box.run({"bench"}).code, 2);
 }
 
 TEST(Agents, ADamagedListOfAgentsIsRefused) {

@@ -42,7 +42,9 @@ class AppBuilder {
     add_runs(root.get());
     add_weights(root.get());
     add_report(root.get());
+    add_explain(root.get());
     add_agents(root.get());
+    add_plan(root.get());
     add_bench(root.get());
     add_monitor(root.get());
     add_guard(root.get());
@@ -109,6 +111,10 @@ class AppBuilder {
         ->type_name("n")
         ->excludes(devices)
         ->excludes(gpus);
+    set_option(app);
+  }
+
+  void set_option(CLI::App* app) {
     app->add_option_function<std::vector<std::string>>(
            "--set", [&a = arguments_](const std::vector<std::string>& pairs) { add_pairs(a, pairs); },
            "one line of the recipe, repeatable: --set clip_norm=1")
@@ -274,6 +280,15 @@ class AppBuilder {
         ->type_name("file");
   }
 
+  void add_explain(CLI::App* root) {
+    auto* app = command(root, "explain", "why a run is slow: shares of its step, causes, and the remedy for each",
+                        {{"explain", "the newest run, while it goes on or after"},
+                         {"explain " + recipe_ + "-20261115", "another one"},
+                         {"explain last --json", "for scripts: {\"shares\": {...}, \"findings\": [...]}"},
+                         {"explain last -q", "one line"}});
+    subject(app, "run", "id, start of an id, folder, or last", 0, 1);
+  }
+
   void add_agents(CLI::App* root) {
     auto* eval = command(root, "eval", "how good the agents of a run are: 0 is random play, 1 the solver",
                          {{"eval last", "every agent of the newest run, 1000 greedy episodes each"},
@@ -299,17 +314,56 @@ class AppBuilder {
     act->add_option("--devices,--device", arguments_.act_devices, "cpu or one card [cpu]")->type_name("device");
   }
 
+  void add_plan(CLI::App* root) {
+    auto* app =
+        command(root, "plan", "forecasts speed, time, memory, energy and money on 1 to n devices",
+                {{"plan " + recipe_, "on the devices at hand; measures for up to a minute, once"},
+                 {"plan web-test --hardware 8xH100", "all six agents, on cards that are not here"},
+                 {"plan web-agent --hardware 3060ti+2x3070 --price-kwh 0.30", "unequal cards, your electricity"},
+                 {"plan " + recipe_ + " --batch 96,192,384 --json", "by batch, for scripts"},
+                 {"plan --make-prices", "a price list to edit"}});
+    subject(app, "recipe", "name of a recipe, or a .toml file that names one", 0, 1);
+    PlanArguments& plan = arguments_.plan;
+    app->add_option("--hardware", plan.hardware, "cards that are not here: 8xH100, 3060ti+2x3070")->type_name("cards");
+    app->add_option("--gpus", plan.gpus, "numbers of devices: 1..8, 4 or 1,2,4 [all there are]")->type_name("counts");
+    app->add_option("--batch", plan.batch, "batches, the first for the main table [the recipe's, and twice that]")
+        ->type_name("list");
+    app->add_option("--precision", plan.precision, "fp32, tf32, bf16, fp16, several, or all [the recipe's]")
+        ->type_name("list");
+    app->add_option("--price-kwh", plan.price_kwh, "what a kilowatt-hour costs [of the price list]")->type_name("x");
+    app->add_option("--prices", plan.prices, "the price list [~/.config/tandem/prices.toml, else the guides' prices]")
+        ->type_name("file");
+    app->add_flag("--make-prices", plan.make_prices, "write a price list to edit, and stop");
+    app->add_option("--budget", plan.budget_s, "seconds of measuring, about [60]")->type_name("s");
+    app->add_flag("--calibrate", plan.calibrate, "measure again, whatever was measured before");
+    app->add_option("--csv", arguments_.csv, "the table as a file too; - for stdout alone")->type_name("file");
+    for (const SettingFlag& flag : setting_flags()) {
+      const std::string key = flag.key;
+      if (key == "devices" || key == "steps" || key == "epochs" || key == "episodes" || key == "strategy" ||
+          key == "agents" || key == "env.id" || key == "env.count")
+        override_option(app, flag);
+    }
+    set_option(app);
+  }
+
   void add_bench(CLI::App* root) {
-    auto* app = command(root, "bench", "measures training on the devices at hand",
-                        {{"bench web-test", "1 to n devices, batches of 128, 256 and 512"},
-                         {"bench web-test --devices cpu:2 --quick", "two workers, in half a minute"},
-                         {"bench web-test --json --csv table.csv", "for scripts and tables"}});
-    subject(app, "benchmark", "web-test", 1, 1);
+    auto* app =
+        command(root, "bench", "measures training on the devices at hand",
+                {{"bench", "every recipe, 1 to n devices, three batches each"},
+                 {"bench web-test", "1 to n devices, batches of 128, 256 and 512"},
+                 {"bench web-test --devices cpu:2 --quick", "two workers, in half a minute"},
+                 {"bench tiny web-test --json --csv table.csv --plot bench.html", "for scripts, tables and eyes"}});
+    subject(app, "recipe", "recipes to measure [all of them]", 0, 64);
     app->add_option("--devices,--device", arguments_.act_devices, "which to use, as train takes them [auto]")
         ->type_name("list");
+    app->add_option("--batch", arguments_.plan.batch, "batches [half, whole and double of the recipe's]")
+        ->type_name("list");
     app->add_flag("--quick", arguments_.quick, "two short repetitions");
-    app->add_option("--repeat", arguments_.repeat, "repetitions [3]")->type_name("n");
-    app->add_option("--csv", arguments_.csv, "the table as a file too")->type_name("file");
+    app->add_option("--rounds,--repeat", arguments_.repeat, "repetitions [3]")->type_name("n");
+    app->add_option("--csv", arguments_.csv, "the table as a file too; - for stdout alone")->type_name("file");
+    app->add_option("--plot", arguments_.plot, "a page with plots")->type_name("file");
+    app->add_flag("--rivals", arguments_.rivals, "PyTorch's own loop beside it, where Python has torch");
+    set_option(app);
   }
 
   void add_monitor(CLI::App* root) {
@@ -415,38 +469,6 @@ class AppBuilder {
 };
 
 }  // namespace
-
-const std::vector<SettingFlag>& setting_flags() {
-  static const std::vector<SettingFlag> flags = {
-      {"--steps", "steps", "n", "stop after n updates"},
-      {"--epochs", "epochs", "n", "stop after n passes over the data"},
-      {"--episodes,--num-episodes", "episodes", "n", "stop after n episodes"},
-      {"--iterations", "iterations", "n", "stop after n iterations"},
-      {"--max-time", "max_time", "time", "stop after this time: 90s, 10m, 2h"},
-      {"--checkpoint-every", "checkpoint.every", "time", "between checkpoints: auto, 60s, 10m, \"500 steps\", never"},
-      {"--batch-size", "batch_size", "n", "samples of one update of the whole job"},
-      {"--lr,--learning-rate", "optimizer.learning_rate", "x", "size of a step"},
-      {"--precision", "precision", "word", "fp32, bf16, fp16; tf32 on a card"},
-      {"--memory-fraction", "memory_fraction", "part", "most of a card's memory to take (0.9)"},
-      {"--accumulation,--gradient-accumulation-steps", "accumulation", "n", "pieces in which a shard's slice runs"},
-      {"--loader-threads,--num-workers", "loader.threads", "n", "threads that prepare batches"},
-      {"--seed", "seed", "n", "start of every random stream"},
-      {"--devices,--device", "devices", "list", "auto, cpu, cpu:4, cuda:0,cuda:2"},
-      {"--power", "guard.power", "limit", "how far a hot GPU's power limit may be lowered: 80%, 180W"},
-      {"--guard", "guard.mode", "word", "heat and power: on, watch (only tells), off"},
-      {"--strategy", "strategy", "word",
-       "of web-test: agents (one a device), ddp (each on all), ensemble (three of each)"},
-      {"--assignment", "assignment", "word", "of web-test: auto, balanced, specialized, hierarchical"},
-      {"--together", "together", "word",
-       "of web-test: agents side by side in one run: auto (where a card is alone), on, off"},
-      {"--agents", "agents", "list", "of web-test: those to train, in this order"},
-      {"--assign", "assign", "list", "of web-test: devices that agents begin on: analysis=0,evolution=1"},
-      {"--env", "env.id", "name", "environment of recipe dqn: gym:CartPole-v1, my_module:MyEnv"},
-      {"--num-envs", "env.count", "n", "environments played at once, over all shards"},
-      {"--exact", "exact", "[word]", "refuse to start where equal bits cannot be kept (require, aim)"},
-  };
-  return flags;
-}
 
 std::unique_ptr<CLI::App> make_app(const CliContext& context, Arguments& arguments) {
   return AppBuilder(context, arguments).build();

@@ -14,6 +14,14 @@ struct Override {
   std::string key, value, source;
 };
 
+struct PlanArguments {
+  std::string hardware, gpus, batch, precision;
+  std::optional<std::string> prices;
+  std::optional<double> price_kwh;
+  double budget_s = 60;  // of measuring
+  bool calibrate = false, make_prices = false;
+};
+
 // Of `tandem monitor`.
 struct MonitorArguments {
   bool snapshot = false, csv = false, prometheus = false, web = false, no_history = false;
@@ -30,15 +38,17 @@ struct Arguments {
   std::optional<std::string> resume;  // "last", a run or a checkpoint
   std::optional<std::string> run_dir, runs_root, from;
   std::string output, filter_recipe, filter_status, order;
-  std::string agent, act_devices, csv, record;
+  std::string agent, act_devices, csv, plot, record;
   std::string power;                              // of guard: 80%, 180W
   std::optional<std::string> interval, for_time;  // of guard
   std::optional<double> target;
   std::optional<int64_t> step, limit, rank, local_rank, episodes, repeat;
+  PlanArguments plan;
   int64_t seed = 1;  // of eval and bench; a recipe's is a setting
   bool json = false, quiet = false, verbose = false, no_color = false, no_input = false;
   bool dry_run = false, quick = false, origin = false, force = false;
   bool ensemble = false, strict = false, full = false, print_timer = false;
+  bool rivals = false;
   bool help = false, version = false;
   std::string report;   // file that doctor writes
   std::string compare;  // hardware that gpus sets beside this machine's

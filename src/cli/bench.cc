@@ -1,207 +1,264 @@
-// cli/bench.cc -- `tandem bench web-test`: samples learned a second on 1 to n of the devices at hand, for the batch
-// sizes of the usual table. Real training of web-agent in folders that are gone afterwards.
+// cli/bench.cc -- `tandem bench`: samples learned a second on 1 to n of the devices at hand, for some batch sizes, of
+// every recipe. Real training in folders that are gone afterwards.
+#include "cli/bench.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
 #include "base/file_system.h"
 #include "cli/commands.h"
+#include "cli/plan.h"
 #include "cli/start.h"
-#include "launch/run_lock.h"
-#include "runs/run_folder.h"
-#include "telemetry/metrics_file.h"
+#include "cli/trial_run.h"
+#include "cli/web_test.h"
+#include "config/spelling.h"
+#include "forecast/money.h"
 
 namespace tandem {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int kBatches[] = {128, 256, 512};
-
-struct Figure {
-  std::vector<double> rates;  // samples a second, of each repetition
-  double mean() const {
-    double sum = 0;
-    for (double rate : rates) sum += rate;
-    return sum / static_cast<double>(rates.size());
-  }
-  double deviation() const {
-    double squares = 0;
-    for (double rate : rates) squares += (rate - mean()) * (rate - mean());
-    return rates.size() > 1 ? std::sqrt(squares / static_cast<double>(rates.size() - 1)) : 0;
-  }
+struct Bench {
+  std::string name, recipe;
+  std::vector<int64_t> batches;
 };
 
-struct Row {
-  std::string devices;  // "cuda:0,cuda:1"
-  size_t count = 0;
-  int batch = 0;
-  Figure figure;
-  double speedup = 1;
-};
-
-// A folder that is removed at the end, whatever happens.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "tandem-bench-XXXXXX").string();
-    if (!mkdtemp(name.data()))
-      throw IoError(fmt::format("cannot make a folder in {}", fs::temp_directory_path().string()), errno,
-                    "name another place by TMPDIR");
-    path_ = name;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-std::string first_devices(const std::vector<DeviceSpec>& all, size_t count) {
-  std::string names, speeds;
-  bool slowed = false, cpus = true;
-  for (size_t i = 0; i < count; ++i) {
-    names += (i ? "," : "") + all[i].name();
-    speeds += fmt::format("{}{:g}", i ? "," : "", all[i].speed);
-    slowed = slowed || all[i].speed != 1;
-    cpus = cpus && all[i].kind == DeviceSpec::Kind::kCpu;
-  }
-  return cpus ? fmt::format("cpu:{}{}", count, slowed ? "@" + speeds : "") : names;
+std::vector<std::string> names_of(const CliContext& context) {
+  std::vector<std::string> names;
+  for (const RecipeInfo& recipe : context.recipes) names.push_back(recipe.name);
+  return names;
 }
 
-struct Interrupted {
-  int code;
-};
-
-// Samples a second without the first fifth of the steps, in which caches fill and graphs are recorded.
-double rate_of(const fs::path& metrics) {
-  std::vector<std::pair<double, double>> steps;  // samples, seconds
-  read_metrics(metrics, [&](const StepRecord& r) { steps.emplace_back(r.samples, r.seconds); });
-  double samples = 0, seconds = 0;
-  for (size_t i = steps.size() / 5; i < steps.size(); ++i) {
-    samples += steps[i].first;
-    seconds += steps[i].second;
-  }
-  if (seconds <= 0)
-    throw Error(ExitCode::kFailed, "nothing was measured", "no step was done in the time given", "run without --quick");
-  return samples / seconds;
+// Half, whole and double of the recipe's own, where shards divide it; the guides' 128, 256 and 512 for web-test.
+std::vector<int64_t> batches_for(const std::string& name, const RecipeSettings& settings) {
+  if (name == "web-test") return {128, 256, 512};
+  const int64_t own = settings.batch_size, unit = std::max<int64_t>(1, settings.shards) * settings.accumulation;
+  std::vector<int64_t> batches;
+  if (own % (2 * unit) == 0) batches.push_back(own / 2);
+  batches.push_back(own);
+  batches.push_back(2 * own);
+  return batches;
 }
 
-double measure(const Command& command, const std::string& devices, int batch, const std::string& time) {
+// Recipes whose training can't begin here are left out where all were asked for, with the reason.
+std::vector<Bench> benches_of(const Command& command) {
   Arguments arguments = command.arguments;
-  const auto preset = [&](const char* key, const std::string& value) {
-    arguments.overrides.insert(arguments.overrides.begin(), {key, value, "bench"});
-  };
-  // A small buffer: its size does not matter to the speed of a step, but to the time in which it is saved at the end.
-  preset("capacity", "65536");
-  preset("learning_starts", "2048");
-  preset("checkpoint.every", "never");
-  preset("steps", "100000000");
-  arguments.overrides.push_back({"max_time", time, "bench"});
-  arguments.overrides.push_back({"batch_size", std::to_string(batch), "bench"});
-  arguments.overrides.push_back({"devices", devices, "bench"});
   arguments.quick = false;  // of the measurement, not of the recipe
-  const Output silent(false, true, false, true);
-  const Command inner{arguments, command.context, silent};
-  const Scratch scratch;
-  ResolvedRecipe recipe = resolve_recipe("web-agent", arguments, command.context, silent);
-  const auto specs = settle(recipe, inner);
-  const RunFolder run = RunFolder::create(scratch.path(), recipe.name, scratch.path() / "run");
-  const RunLock lock(run.dir());
-  run.write_recipe(recipe.resolver->to_toml(recipe.name));
-  const int code = start_run(inner, recipe, specs, run.dir(), false);
-  if (code != 0 && code != static_cast<int>(ExitCode::kResumable)) throw Interrupted{code};
-  return rate_of(run.metrics_jsonl());
+  const bool all = arguments.subjects.empty();
+  const std::vector<std::string> known = names_of(command.context);
+  std::vector<Bench> benches;
+  for (const std::string& name : all ? known : arguments.subjects) {
+    if (all && name == "web-agent") continue;  // web-test trains it
+    if (!name.ends_with(".toml") && std::ranges::find(known, name) == known.end())
+      throw ConfigError(fmt::format("there is no benchmark '{}'", printable(name)),
+                        fmt::format("every recipe is one: {}", fmt::join(known, ", ")),
+                        fmt::format("use `{} bench web-test`, or no name for all of them", command.context.program));
+    const std::string trained = name == "web-test" ? "web-agent" : name;
+    ResolvedRecipe recipe = resolve_recipe(trained, arguments, command.context, command.output);
+    if (is_web_test(recipe))
+      throw ConfigError(fmt::format("{} is a set of jobs", name), "a benchmark is of one of them",
+                        "use `bench web-test`, or a file for web-agent");
+    const bool asked = !arguments.plan.batch.empty();
+    benches.push_back(
+        {name, trained, asked ? parse_batches(arguments.plan.batch) : batches_for(name, *recipe.settings)});
+    if (asked && !all)
+      for (const int64_t batch : benches.back().batches) check_batch(command, trained, batch);
+  }
+  return benches;
 }
 
-std::string csv(const std::vector<Row>& rows) {
-  std::string text = "devices,names,batch_size,samples_per_s,deviation,speedup,repetitions\n";
-  for (const Row& row : rows)
-    text += fmt::format("{},\"{}\",{},{:.1f},{:.1f},{:.3f},{}\n", row.count, row.devices, row.batch, row.figure.mean(),
-                        row.figure.deviation(), row.speedup, row.figure.rates.size());
-  return text;
-}
-
-std::string table(const std::vector<Row>& rows) {
+std::string csv(const std::vector<BenchRow>& rows) {
   std::string text =
-      fmt::format("{:>7}  {:<16} {:>10}  {:>22}  {:>7}\n", "devices", "", "batch size", "samples/s", "speedup");
-  for (const Row& row : rows)
-    text += fmt::format("{:>7}  {:<16} {:>10}  {:>13.0f} +- {:<5.0f}  {:>6.2f}x\n", row.count, row.devices, row.batch,
-                        row.figure.mean(), row.figure.deviation(), row.speedup);
+      "devices,names,batch_size,samples_per_s,deviation,speedup,repetitions,bench,ms_per_iteration,ms_deviation,"
+      "efficiency,rival\n";
+  const auto cell = [](const std::optional<double>& value) { return value ? fmt::format("{:.4g}", *value) : ""; };
+  for (const BenchRow& row : rows)
+    text +=
+        fmt::format("{},\"{}\",{},{:.1f},{},{},{},{},{:.4g},{},{},{}\n", row.count, row.devices, row.batch,
+                    row.rate.mean(), cell(row.rate.deviation()), cell(row.speedup), row.rate.values.size(), row.bench,
+                    row.ms.mean(), cell(row.ms.deviation()), cell(row.efficiency()), row.rival ? "yes" : "no");
   return text;
+}
+
+std::string table(const std::vector<BenchRow>& rows, const std::string& bench) {
+  std::string text = fmt::format("{:>7}  {:<18} {:>10}  {:>22}  {:>18}  {:>7}  {:>10}  {:>6}\n", "devices", "",
+                                 "batch size", "samples/s", "ms/iteration", "speedup", "efficiency", "guides");
+  for (const BenchRow& row : rows) {
+    if (row.bench != bench) continue;
+    const auto guide = row.rival ? std::nullopt : guide_speedup(static_cast<int>(row.count));
+    const std::string rate_apart = row.rate.deviation() ? fmt::format("+- {:.0f}", *row.rate.deviation()) : "";
+    const std::string ms_apart = row.ms.deviation() ? fmt::format("+- {:.2g}", *row.ms.deviation()) : "";
+    text += fmt::format("{:>7}  {:<18} {:>10}  {:>13.0f} {:<8}  {:>9.3f} {:<8}  {:>7}  {:>10}  {:>6}\n", row.count,
+                        row.devices, row.batch, row.rate.mean(), rate_apart, row.ms.mean(), ms_apart,
+                        row.speedup_text(), row.efficiency_text(), guide ? fmt::format("{:.1f}x", *guide) : "-");
+  }
+  return text;
+}
+
+Json json_of(const BenchRow& row) {
+  return {{"bench", row.bench},
+          {"recipe", row.recipe},
+          {"devices", row.count},
+          {"names", row.devices},
+          {"batch_size", row.batch},
+          {"samples_per_s", row.rate.mean()},
+          {"deviation", row.rate.deviation() ? Json(*row.rate.deviation()) : Json()},
+          {"repetitions", row.rate.values},
+          {"ms_per_iteration", row.ms.mean()},
+          {"ms_deviation", row.ms.deviation() ? Json(*row.ms.deviation()) : Json()},
+          {"speedup", row.speedup ? Json(*row.speedup) : Json()},
+          {"efficiency", row.efficiency() ? Json(*row.efficiency()) : Json()},
+          {"rival", row.rival}};
+}
+
+void write_file(const std::string& file, const std::string& text, const char* flag) {
+  try {
+    replace_file(FileSystem::real(), file, text);
+  } catch (const IoError& error) {
+    throw ConfigError(error.what(), error.why(),
+                      fmt::format("choose a file in a folder that exists and is writable with {}", flag));
+  }
+}
+
+void add_rivals(const Command& command, std::vector<BenchRow>& rows, int repetitions, double seconds) {
+  std::vector<BenchRow> rivals;
+  for (const BenchRow& row : rows) {
+    if (row.count != 1) continue;
+    BenchRow rival = row;
+    rival.rival = true;
+    rival.devices = "PyTorch eager";
+    rival.rate = rival.ms = {};
+    const bool cuda = row.devices.starts_with("cuda");
+    for (int r = 0; r < repetitions; ++r) {
+      command.output.say(fmt::format("rival of {} batch {}, {} of {}", row.bench, row.batch, r + 1, repetitions));
+      const RivalAnswer answer = run_rival(row.recipe, row.batch, seconds, cuda);
+      if (!answer.samples_per_s) {
+        command.output.warn(fmt::format("no rival for {}: {}", row.bench, answer.reason));
+        break;
+      }
+      rival.rate.values.push_back(*answer.samples_per_s);
+      rival.ms.values.push_back(1e3 * static_cast<double>(row.batch) / *answer.samples_per_s);
+    }
+    if (rival.rate.values.empty()) continue;
+    rival.speedup = rival.rate.mean() / row.rate.mean();
+    rivals.push_back(std::move(rival));
+  }
+  rows.insert(rows.end(), rivals.begin(), rivals.end());
+}
+
+// Repetitions outside: what changes with time, such as a machine that grows warm, meets every row alike. A recipe may
+// need what is not here (Gymnasium, say), a batch may not fit: such rows are left out with the reason.
+void measure_rows(const Command& command, std::vector<BenchRow>& rows, int repetitions, double seconds,
+                  Json& left_out) {
+  const bool named = !command.arguments.subjects.empty();
+  for (int r = 0; r < repetitions; ++r)
+    for (size_t i = 0; i < rows.size();) {
+      BenchRow& row = rows[i];
+      command.output.say(fmt::format("round {} of {}, {} of {}: {} on {}, batch {}", r + 1, repetitions, i + 1,
+                                     rows.size(), row.bench, row.devices, row.batch));
+      try {
+        const Trial trial = run_trial(
+            command,
+            {.recipe = row.recipe, .devices = row.devices, .batch = row.batch, .precision = "", .seconds = seconds});
+        row.rate.values.push_back(trial.samples / trial.step_seconds);
+        row.ms.values.push_back(1e3 * trial.step_seconds);
+        ++i;
+      } catch (const Error& error) {
+        const bool whole = r == 0 && (i == 0 || rows[i - 1].bench != row.bench);  // not even its first row
+        if (whole && named) throw;
+        const BenchRow gone = row;
+        command.output.warn(
+            fmt::format("{} is left out: {} ({})",
+                        whole ? gone.bench : fmt::format("{} on {}, batch {}", gone.bench, gone.devices, gone.batch),
+                        error.what(), error.why()));
+        left_out.push_back({{"bench", gone.bench},
+                            {"names", whole ? Json() : Json(gone.devices)},
+                            {"batch_size", whole ? Json() : Json(gone.batch)},
+                            {"reason", fmt::format("{}: {}", error.what(), error.why())}});
+        std::erase_if(rows, [&](const BenchRow& other) {
+          return other.bench == gone.bench && (whole || (other.devices == gone.devices && other.batch == gone.batch));
+        });
+      }
+    }
 }
 
 }  // namespace
 
 int run_bench(const Command& command) {
   const Arguments& arguments = command.arguments;
-  if (command.subject() != "web-test")
-    throw ConfigError(
-        command.subject().empty() ? "bench what?" : fmt::format("there is no benchmark '{}'", command.subject()),
-        "the benchmarks are: web-test", fmt::format("use `{} bench web-test`", command.context.program));
   const int repetitions = static_cast<int>(arguments.repeat.value_or(arguments.quick ? 2 : 3));
   if (repetitions < 1 || repetitions > 1000)
-    throw ConfigError(fmt::format("--repeat {} is no number of repetitions", repetitions), "1 to 1000 can be done",
+    throw ConfigError(fmt::format("--rounds {} is no number of repetitions", repetitions), "1 to 1000 can be done",
                       "leave it out for 3");
-  const std::string time = arguments.quick ? "1s" : "5s";
+  const double seconds = arguments.quick ? 1 : 5;
   const auto all = parse_devices(arguments.act_devices, command.context.machine, 8);
+  std::vector<Bench> benches = benches_of(command);
   check_worker_program(command.context);
 
-  std::vector<Row> rows;
-  for (size_t count = 1; count <= all.size(); ++count)
-    for (const int batch : kBatches) rows.push_back({first_devices(all, count), count, batch, {}, 1});
+  std::vector<BenchRow> rows;
+  for (const Bench& bench : benches)
+    for (size_t count = 1; count <= all.size(); ++count)
+      for (const int64_t batch : bench.batches)
+        rows.push_back({.bench = bench.name,
+                        .recipe = bench.recipe,
+                        .devices = first_devices(all, count),
+                        .count = count,
+                        .batch = batch,
+                        .rate = {},
+                        .ms = {}});
+  Json left_out = Json::array();
   try {
-    // Repetitions outside: what changes with time, such as a machine that grows warm, meets every row alike.
-    for (int r = 0; r < repetitions; ++r)
-      for (Row& row : rows) {
-        command.output.detail(fmt::format("{} batch {}, {} of {}", row.devices, row.batch, r + 1, repetitions));
-        row.figure.rates.push_back(measure(command, row.devices, row.batch, time));
-      }
-  } catch (const Interrupted& stopped) {
+    measure_rows(command, rows, repetitions, seconds, left_out);
+  } catch (const TrialInterrupted& stopped) {
     return stopped.code;
   }
-  std::map<int, double> alone;
-  for (Row& row : rows) {
-    if (row.count == 1) alone[row.batch] = row.figure.mean();
-    row.speedup = row.figure.mean() / alone[row.batch];
+  std::map<std::pair<std::string, int64_t>, double> alone;
+  for (BenchRow& row : rows) {
+    if (row.count == 1) alone[{row.bench, row.batch}] = row.rate.mean();
+    const auto one = alone.find({row.bench, row.batch});
+    if (one != alone.end()) row.speedup = row.rate.mean() / one->second;
   }
   if (std::any_of(rows.begin(), rows.end(),
-                  [](const Row& row) { return row.figure.deviation() > 0.2 * row.figure.mean(); }))
+                  [](const BenchRow& row) { return row.rate.deviation().value_or(0) > 0.2 * row.rate.mean(); }))
     command.output.warn("repetitions differ by more than a fifth: something else was using the machine");
-  if (!arguments.csv.empty()) {
-    try {
-      replace_file(FileSystem::real(), arguments.csv, csv(rows));
-    } catch (const IoError& error) {
-      throw ConfigError(error.what(), error.why(), "choose a file in a folder that exists and is writable with --csv");
-    }
+  if (arguments.rivals) {
+    add_rivals(command, rows, repetitions, seconds);
+    command.output.say("PyTorch eager: one thread, the whole batch at once, no shards, priorities or environments");
   }
+
+  const std::string note =
+      fmt::format("{} repetition{} of {:.0f} s each; speedup against one device with the same batch", repetitions,
+                  repetitions == 1 ? "" : "s", seconds);
+  if (!arguments.plot.empty())
+    write_file(arguments.plot, bench_page(rows, machine_name(command.context), note), "--plot");
+  if (arguments.csv == "-") {
+    command.output.data(csv(rows));
+    return 0;
+  }
+  if (!arguments.csv.empty()) write_file(arguments.csv, csv(rows), "--csv");
   if (!command.output.json()) {
-    command.output.data(table(rows));
-    command.output.say(
-        fmt::format("web-agent, {} repetition{} of {} each; speedup against one device with the same batch",
-                    repetitions, repetitions == 1 ? "" : "s", time));
+    for (const Bench& bench : benches) {
+      if (std::ranges::none_of(rows, [&](const BenchRow& row) { return row.bench == bench.name; })) continue;
+      if (benches.size() > 1) command.output.data(bench.name + "\n");
+      command.output.data(table(rows, bench.name));
+    }
+    command.output.say(fmt::format("{}, {}", benches.size() == 1 ? benches[0].recipe : "each recipe", note));
     return 0;
   }
   Json out = Json::array();
-  for (const Row& row : rows)
-    out.push_back({{"devices", row.count},
-                   {"names", row.devices},
-                   {"batch_size", row.batch},
-                   {"samples_per_s", row.figure.mean()},
-                   {"deviation", row.figure.deviation()},
-                   {"repetitions", row.figure.rates},
-                   {"speedup", row.speedup}});
-  command.output.object({{"bench", "web-test"}, {"recipe", "web-agent"}, {"seconds_each", time}, {"rows", out}});
+  for (const BenchRow& row : rows) out.push_back(json_of(row));
+  Json object = {{"seconds_each", fmt::format("{:.0f}s", seconds)},
+                 {"machine", machine_name(command.context)},
+                 {"left_out", left_out},
+                 {"rows", out}};
+  if (benches.size() == 1) object.update({{"bench", benches[0].name}, {"recipe", benches[0].recipe}});
+  command.output.object(std::move(object));
   return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "cli/ranks.h"
 #include "cli/sources.h"
 #include "guard/lease.h"
+#include "hardware/in_time.h"
 
 namespace tandem {
 namespace {
@@ -67,6 +68,7 @@ int run(const Command& command) {
       {"recipes", run_recipes}, {"completion", run_completion},
       {"version", run_version}, {"gpus", run_gpus},
       {"doctor", run_doctor},   {"guard", run_guard},
+      {"plan", run_plan},       {"explain", run_explain},
       {"monitor", run_monitor}};
   const auto& words = command.arguments.command;
   if (words.empty() || words == std::vector<std::string>{"config"}) {
@@ -86,12 +88,7 @@ Output output_for(int argc, char** argv) {
                 given("--no-color") || given("--no_color"));
 }
 
-}  // namespace
-
-int cli_main(int argc, char** argv, const CliContext& context) {
-  if ((argc == 3 || argc == 4) && std::string_view(argv[1]) == Lease::kWatchdogWord)
-    return guard_watchdog(argv[2], argc == 4 ? std::atoll(argv[3]) : 0);
-  std::signal(SIGPIPE, SIG_IGN);  // `tandem runs | head` is no accident
+int run_line(int argc, char** argv, const CliContext& context) {
   const Output output = output_for(argc, argv);
   try {
     try {
@@ -118,6 +115,17 @@ int cli_main(int argc, char** argv, const CliContext& context) {
                        "please report it with the command you gave"));
     return static_cast<int>(ExitCode::kFailed);
   }
+}
+
+}  // namespace
+
+int cli_main(int argc, char** argv, const CliContext& context) {
+  if ((argc == 3 || argc == 4) && std::string_view(argv[1]) == Lease::kWatchdogWord)
+    return guard_watchdog(argv[2], argc == 4 ? std::atoll(argv[3]) : 0);
+  std::signal(SIGPIPE, SIG_IGN);  // `tandem runs | head` is no accident
+  const int code = run_line(argc, argv, context);
+  end_program_if_left_behind(code);
+  return code;
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@ namespace tandem {
 
 class Gathering;
 class Nvml;
+struct NvmlStatus;
 
 struct Command {
   const Arguments& arguments;
@@ -39,15 +40,22 @@ int run_runs(const Command& command);
 int run_digest(const Command& command);
 int run_export(const Command& command);
 int run_report(const Command& command);
+int run_explain(const Command& command);
 int run_eval(const Command& command);
 int run_act(const Command& command);
 int run_bench(const Command& command);
 int run_monitor(const Command& command);
 int run_doctor(const Command& command);
 int run_gpus(const Command& command);
+int run_plan(const Command& command);
 int run_guard(const Command& command);
 int guard_machine(const Command& command);   // `guard` without a verb
 std::unique_ptr<Nvml> open_nvml_or_throw();  // an Error in words where there is no driver or no GPU
+// What is done about a driver that does not answer; it hangs nvidia-smi as well.
+inline constexpr const char* kDriverHangsTodo =
+    "sudo dmesg | grep -i -e NVRM -e Xid   (then restart the machine; a driver that is only slow: "
+    "TANDEM_DRIVER_SECONDS=60)";
+Error driver_hangs(const NvmlStatus& status);
 int run_config_show(const Command& command);
 int run_recipes(const Command& command);
 int run_version(const Command& command);

@@ -1,15 +1,20 @@
 // cli/doctor.cc -- `tandem doctor`: looks, tries, judges, and says what to do next.
 #include "cli/doctor.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "cli/sources.h"
+#include "config/visible_gpus.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/gpu_json.h"
 #include "telemetry/human.h"
@@ -29,7 +34,8 @@ struct Need {
 constexpr Need kNeeds[] = {
     {"tiny", 1.0, 0.2}, {"tiny-rl", 1.0, 0.2}, {"dqn", 1.0, 0.3}, {"web-agent", 2.0, 1.3}, {"web-test", 2.0, 1.3}};
 
-class Folder {  // of the trial; gone at the end
+// Of the trial; gone at the end, however it comes: a process of its own waits for this one's and tidies up.
+class Folder {
  public:
   Folder() {
     std::string name = (fs::temp_directory_path() / "tandem-doctor-XXXXXX").string();
@@ -37,15 +43,66 @@ class Folder {  // of the trial; gone at the end
       throw IoError("cannot make a folder in " + fs::temp_directory_path().string(), errno,
                     "set TMPDIR to a folder you may write");
     path_ = name;
+    start_tidier();
   }
   ~Folder() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
+    if (tidier_ < 0) return;
+    close(alive_);
+    waitpid(tidier_, nullptr, 0);
   }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
   const fs::path& path() const { return path_; }
 
  private:
+  // Ctrl-C, SIGTERM and SIGKILL end the doctor as they end any program; the pipe tells of it. Its workers die with it,
+  // but not before it, so the folder may fill a little longer.
+  void start_tidier() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return;
+    tidier_ = fork();
+    if (tidier_ == 0) {
+      setsid();  // Ctrl-C is not for it
+      close(ends[1]);
+      for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(fd);  // nobody waits for its end
+      char byte;
+      while (read(ends[0], &byte, 1) < 0 && errno == EINTR) continue;
+      for (int tries = 0; tries < 100; ++tries) {
+        std::error_code error;
+        fs::remove_all(path_, error);
+        if (!fs::exists(path_, error)) break;
+        poll(nullptr, 0, 50);
+      }
+      _exit(0);
+    }
+    close(ends[0]);
+    if (tidier_ > 0)
+      alive_ = ends[1];
+    else
+      close(ends[1]);
+  }
+
   fs::path path_;
+  int alive_ = -1;
+  pid_t tidier_ = -1;
+};
+
+// CUDA counts cards as nvidia-smi does, and as workers have it: a number means one card everywhere.
+class NvidiaOrder {
+ public:
+  NvidiaOrder() {
+    if (const char* given = std::getenv(kName)) before_ = given;
+    setenv(kName, "PCI_BUS_ID", 1);
+  }
+  ~NvidiaOrder() { before_ ? setenv(kName, before_->c_str(), 1) : unsetenv(kName); }
+  NvidiaOrder(const NvidiaOrder&) = delete;
+  NvidiaOrder& operator=(const NvidiaOrder&) = delete;
+
+ private:
+  static constexpr const char* kName = "CUDA_DEVICE_ORDER";
+  std::optional<std::string> before_;
 };
 
 std::string mark(Verdict verdict, bool color) {
@@ -88,22 +145,37 @@ nlohmann::json links_json(const LinksSeen& seen) {
   nlohmann::json out{{"host", nlohmann::json::array()}, {"peers", nlohmann::json::array()}};
   for (const HostLink& link : seen.links.host)
     out["host"].push_back(
-        {{"device", link.device}, {"up_gb_per_s", link.up_gb_per_s}, {"down_gb_per_s", link.down_gb_per_s}});
+        {{"gpu", seen.gpu(link.device)}, {"up_gb_per_s", link.up_gb_per_s}, {"down_gb_per_s", link.down_gb_per_s}});
   for (const PeerLink& link : seen.links.peers)
-    out["peers"].push_back(
-        {{"from", link.from}, {"to", link.to}, {"direct", link.direct}, {"gb_per_s", link.gb_per_s}});
+    out["peers"].push_back({{"from", seen.gpu(link.from)},
+                            {"to", seen.gpu(link.to)},
+                            {"direct", link.direct},
+                            {"gb_per_s", link.gb_per_s}});
   if (seen.sum) out["nccl"] = rows_json(seen.sum->rows);
   return out;
 }
 
 // A worker would work on them, by all that is known.
 bool cards_are_fine(const Findings& findings, const CardsSeen& cards) {
-  constexpr std::string_view kOfCards[] = {"driver", "CUDA", "card", "MIG", "ECC", "on cards"};
+  constexpr std::string_view kOfCards[] = {"driver", "CUDA", "card", "MIG", "ECC", "libtorch", "on cards"};
   return cards.cuda_build && cards.cuda && cards.cuda->ok() && !cards.cuda->devices.empty() &&
          std::ranges::none_of(findings, [&](const Finding& finding) {
            return finding.verdict == Verdict::kProblem &&
                   std::ranges::find(kOfCards, finding.check) != std::end(kOfCards);
          });
+}
+
+// What is free on a card; of one that MIG has split, its largest part, as a worker gets a part and not the card. Where
+// CUDA_VISIBLE_DEVICES names parts, only those count.
+std::optional<uint64_t> memory_for_a_worker(const GpuFacts& facts, const GpuReading& now, const std::string& named) {
+  if (!facts.mig_on.value_or(false)) return now.memory_free_bytes;
+  const bool chosen = named.find("MIG-") != std::string::npos;
+  std::optional<uint64_t> most;
+  for (const MigInstance& part : facts.mig) {
+    if (!part.memory_bytes || (chosen && named.find(part.uuid) == std::string::npos)) continue;
+    most = std::max(most.value_or(0), *part.memory_bytes);
+  }
+  return most;
 }
 
 // Steps of the recipe's own length, at a rate that was just measured.
@@ -119,12 +191,11 @@ void forecast(Advice& advice, const Command& command, std::optional<double> step
 }
 
 Advice advise(const Command& command, const Findings& findings, const CardsSeen& cards, const WorkerTrial& trial) {
-  bool workers_fine = true;
-  for (const Finding& finding : findings) {
-    if (finding.verdict != Verdict::kProblem) continue;
-    if (finding.check == "workers" || finding.check == "sum" || finding.check == "libtorch" || finding.check == "disk")
-      workers_fine = false;
-  }
+  // libtorch is not asked: one that is broken breaks the workers, one too new for the driver only keeps cards away.
+  constexpr std::string_view kOfWorkers[] = {"workers", "sum", "disk"};
+  const bool workers_fine = std::ranges::none_of(findings, [&](const Finding& finding) {
+    return finding.verdict == Verdict::kProblem && std::ranges::find(kOfWorkers, finding.check) != std::end(kOfWorkers);
+  });
   const std::string program = command.context.program == "tandem-worker" ? "tandem" : command.context.program;
   if (!workers_fine) return {"", "mend the problems above first", {}};
   if (cards_are_fine(findings, cards)) {
@@ -145,6 +216,8 @@ Advice advise(const Command& command, const Findings& findings, const CardsSeen&
 Findings judge_recipes(const CliContext& context, const CardsSeen& cards, const PlaceSeen& place) {
   Findings all;
   const auto host = usable_memory_bytes(place.machine.memory);
+  const std::vector<bool> visible =
+      visible_gpus(cards.facts, cards.visible_devices ? cards.visible_devices->c_str() : nullptr);
   for (const RecipeInfo& recipe : context.recipes) {
     const Need* need = nullptr;
     for (const Need& one : kNeeds) {
@@ -154,8 +227,10 @@ Findings judge_recipes(const CliContext& context, const CardsSeen& cards, const 
     std::string no;
     int fits = 0;
     for (size_t i = 0; i < cards.facts.size(); ++i) {
-      if (!cards.now[i].memory_free_bytes) continue;
-      if (static_cast<double>(*cards.now[i].memory_free_bytes) / kGiB >= need->card_gib)
+      if (!visible[i]) continue;
+      const auto room = memory_for_a_worker(cards.facts[i], cards.now[i], cards.visible_devices.value_or(""));
+      if (!room) continue;
+      if (static_cast<double>(*room) / kGiB >= need->card_gib)
         ++fits;
       else
         no += fmt::format("{}{}", no.empty() ? "" : ", ", cards.facts[i].index);
@@ -168,7 +243,7 @@ Findings judge_recipes(const CliContext& context, const CardsSeen& cards, const 
                                 where.empty() ? "nowhere" : where)};
     if (!no.empty()) {
       finding.verdict = Verdict::kWarning;
-      finding.found += fmt::format("; not GPU {}: too little is free", no);
+      finding.found += fmt::format("; not GPU {}: too little is free there", no);
       finding.todo = "nvidia-smi   (free the card, or leave it out: --gpus)";
     }
     if (where.empty()) finding.verdict = Verdict::kProblem;
@@ -183,6 +258,7 @@ int run_doctor(const Command& command) {
     throw ConfigError(fmt::format("--report {}: that is a folder", command.arguments.report),
                       "it names the file to write", "write --report report.md");
   const Folder folder;
+  std::optional<NvidiaOrder> order(std::in_place);
   WorkerTrial trial(command.context, folder.path());  // works while we look around
   const CardsSeen cards = look_at_cards(command.context.machine.cuda_build);
   const LibrariesSeen libraries = look_at_libraries(command.context);
@@ -199,16 +275,21 @@ int run_doctor(const Command& command) {
     findings.push_back(trial.try_cards(static_cast<int>(cards.cuda->devices.size())));
   const double seconds = monotonic_seconds() - start;
 
-  std::vector<BandwidthRow> rows;
+  Bandwidth bandwidth;
   const int processes = std::clamp(command.context.machine.cpu_slots, 2, 8);
   LinksSeen links;
   if (command.arguments.bandwidth) {
-    rows = measure_bandwidth(processes);
+    bandwidth = measure_bandwidth(processes);
+    if (!bandwidth.trouble.empty())
+      findings.push_back({"bandwidth", Verdict::kProblem, bandwidth.trouble,
+                          "free -m && ulimit -a   (memory or processes are short; dmesg tells who was killed)"});
     if (cards.cuda && cards.cuda->ok()) links = look_at_links(cards, libraries);
     add(judge_links(links, cards));
   }
+  order.reset();  // the report shows the user's
   std::string measured = links_text(links);
-  if (!rows.empty()) measured += bandwidth_text(rows, fmt::format("host memory, {} processes", processes));
+  if (!bandwidth.rows.empty())
+    measured += bandwidth_text(bandwidth.rows, fmt::format("host memory, {} processes", processes));
 
   Verdict worst = Verdict::kOk;
   int problems = 0, warnings = 0;
@@ -240,8 +321,8 @@ int run_doctor(const Command& command) {
                        {"checks", checks},
                        {"gpus", gpus},
                        {"seconds", seconds}};
-    if (!rows.empty())
-      out["bandwidth"] = {{"plane", "host memory"}, {"processes", processes}, {"rows", rows_json(rows)}};
+    if (!bandwidth.rows.empty())
+      out["bandwidth"] = {{"plane", "host memory"}, {"processes", processes}, {"rows", rows_json(bandwidth.rows)}};
     if (!links.links.host.empty()) out["links"] = links_json(links);
     if (!advice.command.empty()) out["recommended"] = {{"command", advice.command}, {"forecast", advice.forecast}};
     if (advice.seconds) out["recommended"]["seconds"] = *advice.seconds;

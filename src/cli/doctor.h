@@ -41,6 +41,8 @@ struct CardsSeen {
 };
 CardsSeen look_at_cards(bool cuda_build);
 Findings judge_cards(const CardsSeen& cards);
+// Of a process's command line: "/opt/x/python3 train.py --key=1" is "python3".
+std::string program_of(const std::string& command_line);
 
 // What the worker's libraries are, by the loader's own answer: nothing of libtorch is started.
 struct LibrariesSeen {
@@ -70,13 +72,21 @@ Findings judge_recipes(const CliContext& context, const CardsSeen& cards, const 
 Finding try_sum(int processes);
 
 // nccl-tests' columns, for a sum over `processes` through that plane.
-std::vector<BandwidthRow> measure_bandwidth(int processes);
+struct Bandwidth {
+  std::vector<BandwidthRow> rows;
+  std::string trouble;  // why there are no more of them
+};
+Bandwidth measure_bandwidth(int processes);
 std::string bandwidth_text(const std::vector<BandwidthRow>& rows, const std::string& over);
 
 // The cards' own links, and NCCL's sum over them where there are several.
 struct LinksSeen {
   CardLinks links;
   std::optional<NcclSum> sum;
+  std::vector<int> numbers;  // nvidia-smi's, of CUDA's devices in their order
+  int gpu(int device) const {
+    return device < static_cast<int>(numbers.size()) ? numbers[static_cast<size_t>(device)] : device;
+  }
 };
 LinksSeen look_at_links(const CardsSeen& cards, const LibrariesSeen& libraries);
 Findings judge_links(const LinksSeen& links, const CardsSeen& cards);
@@ -113,7 +123,7 @@ class WorkerTrial {
 
 // For bug reports: user, host, addresses and secrets are taken out of the text.
 struct Private {
-  std::string user, home, host;
+  std::vector<std::string> users, homes, hosts;
   std::vector<std::string> secrets;  // values of variables whose names look secret
 };
 Private private_things();

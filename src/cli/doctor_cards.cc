@@ -7,6 +7,7 @@
 #include "cli/doctor.h"
 #include "config/cards.h"
 #include "hardware/cuda_needed.h"
+#include "hardware/in_time.h"
 
 namespace tandem {
 namespace {
@@ -51,6 +52,8 @@ Finding driver_finding(const CardsSeen& cards) {
               cards.status.words.find("mismatch") != std::string::npos
                   ? "sudo reboot   (the driver was updated under the running kernel module)"
                   : "sudo modprobe nvidia && nvidia-smi"};
+    case Kind::kTimeout:
+      return {"driver", Verdict::kProblem, "does not answer: " + cards.status.words, kDriverHangsTodo};
     default:
       return {"driver", Verdict::kProblem, "NVML answers: " + cards.status.words, "nvidia-smi"};
   }
@@ -63,6 +66,8 @@ Finding driver_finding(const CardsSeen& cards) {
 }
 
 Finding cuda_finding(const CardsSeen& cards) {
+  if (cards.status.kind == NvmlStatus::Kind::kTimeout)
+    return {"CUDA", Verdict::kOk, "not asked: the driver does not answer"};
   if (cards.facts.empty()) return {"CUDA", Verdict::kOk, "not asked: there is no card"};
   if (!cards.cuda_build)
     return {"CUDA", Verdict::kProblem,
@@ -86,6 +91,8 @@ Finding cuda_finding(const CardsSeen& cards) {
 
 Finding visible_finding(const CardsSeen& cards) {
   const size_t present = cards.facts.size();
+  if (cards.status.kind == NvmlStatus::Kind::kTimeout)
+    return {"GPUs", Verdict::kOk, "not known: the driver does not answer; CPU workers train"};
   if (present == 0) return {"GPUs", Verdict::kOk, "none: CPU workers train"};
   const size_t visible = cards.cuda ? cards.cuda->devices.size() : present;
   if (visible >= present) return {"GPUs", Verdict::kOk, fmt::format("{} present, {} visible", present, visible)};
@@ -107,7 +114,8 @@ void judge_memory(const GpuFacts& facts, const GpuReading& now, Findings& all) {
   std::string others;
   for (const GpuProcess& process : now.processes.value_or(std::vector<GpuProcess>{})) {
     others += fmt::format(
-        "{}{} (pid {}{})", others.empty() ? "" : ", ", process.name.value_or("a process"), process.pid,
+        "{}{} (pid {}{})", others.empty() ? "" : ", ", process.name ? program_of(*process.name) : "a process",
+        process.pid,
         process.memory_bytes ? fmt::format(", {:.1f} GiB", static_cast<double>(*process.memory_bytes) / kGiB) : "");
   }
   const bool tight = free < 1.0 || free < 0.25 * total;
@@ -194,16 +202,20 @@ Finding peer_finding(const CardsSeen& cards) {
 
 }  // namespace
 
+std::string program_of(const std::string& command_line) {
+  const std::string path = command_line.substr(0, command_line.find(' '));
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos || slash + 1 == path.size() ? path : path.substr(slash + 1);
+}
+
 std::string_view verdict_name(Verdict verdict) {
   return verdict == Verdict::kOk ? "ok" : verdict == Verdict::kWarning ? "warning" : "problem";
 }
 
-CardsSeen look_at_cards(bool cuda_build) {
+namespace {
+
+CardsSeen ask_drivers() {
   CardsSeen cards;
-  cards.cuda_build = cuda_build;
-  if (const char* list = std::getenv("CUDA_VISIBLE_DEVICES")) cards.visible_devices = list;
-  cards.nvidia_on_bus = on_bus("0x10de");
-  cards.amd_on_bus = on_bus("0x1002");
   const auto nvml = Nvml::open();
   cards.status = nvml->status();
   cards.driver = nvml->driver_version();
@@ -215,6 +227,21 @@ CardsSeen look_at_cards(bool cuda_build) {
     for (const GpuFacts& other : cards.facts) row.push_back(nvml->link(facts.index, other.index));
   }
   if (!cards.facts.empty()) cards.cuda = ask_cuda_driver();
+  return cards;
+}
+
+}  // namespace
+
+CardsSeen look_at_cards(bool cuda_build) {
+  CardsSeen cards;
+  if (auto seen = in_time<CardsSeen>(driver_seconds(), ask_drivers))
+    cards = std::move(*seen);
+  else
+    cards.status = Nvml::no_answer(driver_seconds());
+  cards.cuda_build = cuda_build;
+  if (const char* list = std::getenv("CUDA_VISIBLE_DEVICES")) cards.visible_devices = list;
+  cards.nvidia_on_bus = on_bus("0x10de");
+  cards.amd_on_bus = on_bus("0x1002");
   return cards;
 }
 

@@ -19,7 +19,16 @@ std::optional<double> pcie_gb_per_s(int generation, int lanes) {
 }  // namespace
 
 LinksSeen look_at_links(const CardsSeen& cards, const LibrariesSeen& libraries) {
-  LinksSeen seen{.links = measure_card_links(), .sum = {}};
+  LinksSeen seen{.links = measure_card_links(), .sum = {}, .numbers = {}};
+  for (size_t i = 0; cards.cuda && i < cards.cuda->devices.size(); ++i) {
+    const auto has_uuid = [&](const GpuFacts& facts) {
+      const std::string& uuid = cards.cuda->devices[i].uuid;
+      return facts.uuid == uuid ||
+             std::ranges::any_of(facts.mig, [&](const MigInstance& part) { return part.uuid == uuid; });
+    };
+    const auto card = std::ranges::find_if(cards.facts, has_uuid);
+    seen.numbers.push_back(card == cards.facts.end() ? static_cast<int>(i) : card->index);
+  }
   const bool played = std::getenv("TANDEM_LIBCUDA") != nullptr;  // NCCL would look for cards of its own
   if (!played && cards.cuda && cards.cuda->devices.size() > 1 && !libraries.nccl.empty() &&
       seen.links.trouble.empty()) {
@@ -81,17 +90,17 @@ std::string links_text(const LinksSeen& seen) {
     text += "# host memory (pinned) and cards, GB/s, 64 MiB\n";
     text += fmt::format("# {:>6} {:>10} {:>10}\n", "card", "to it", "from it");
     for (const HostLink& link : seen.links.host)
-      text += fmt::format("  {:>6} {:>10.2f} {:>10.2f}\n", link.device, link.up_gb_per_s, link.down_gb_per_s);
+      text += fmt::format("  {:>6} {:>10.2f} {:>10.2f}\n", seen.gpu(link.device), link.up_gb_per_s, link.down_gb_per_s);
   }
   if (!seen.links.peers.empty()) {
     text += "# from card (down) to card (across), GB/s; * through host memory\n";
     const size_t n = seen.links.host.size();
     text += fmt::format("  {:>6}", "");
-    for (size_t to = 0; to < n; ++to) text += fmt::format(" {:>9}", to);
+    for (size_t to = 0; to < n; ++to) text += fmt::format(" {:>9}", seen.gpu(static_cast<int>(to)));
     text += '\n';
     size_t next = 0;
     for (size_t from = 0; from < n; ++from) {
-      text += fmt::format("  {:>6}", from);
+      text += fmt::format("  {:>6}", seen.gpu(static_cast<int>(from)));
       for (size_t to = 0; to < n; ++to) {
         if (from == to) {
           text += fmt::format(" {:>9}", "-");

@@ -195,17 +195,22 @@ Findings judge_place(const PlaceSeen& place, const CardsSeen& cards) {
                    "tandem train tiny --runs-root /a/folder/of/yours"});
   } else if (place.disk) {
     const bool full = place.disk->free_bytes < 256 * kMiB, low = place.disk->free_bytes < 5 * kGiB;
+    // A disk below 1 MB/s must not show as 0.
+    const std::string speed = place.write_bytes_per_s
+                                  ? fmt::format(", {:.{}f} MB/s to the disk", *place.write_bytes_per_s / 1e6,
+                                                *place.write_bytes_per_s < 10e6 ? 2 : 0)
+                                  : ", speed not measured";
     const bool slow = place.write_bytes_per_s && *place.write_bytes_per_s < 20e6;
-    all.push_back(
-        {"disk",
-         full          ? Verdict::kProblem
-         : low || slow ? Verdict::kWarning
-                       : Verdict::kOk,
-         fmt::format("{} ({}): {} free, {} MB/s to the disk", root, place.disk->type.empty() ? "?" : place.disk->type,
-                     bytes_text(place.disk->free_bytes), static_cast<long>(place.write_bytes_per_s.value_or(0) / 1e6)),
-         full || low ? "tandem runs   (then remove what is not needed, or name another folder with --runs-root)"
-         : slow      ? "tandem train tiny --runs-root /a/faster/disk"
-                     : ""});
+    all.push_back({"disk",
+                   full          ? Verdict::kProblem
+                   : low || slow ? Verdict::kWarning
+                                 : Verdict::kOk,
+                   fmt::format("{} ({}): {} free{}", root, place.disk->type.empty() ? "?" : place.disk->type,
+                               bytes_text(place.disk->free_bytes), speed),
+                   full || low
+                       ? "tandem runs   (then remove what is not needed, or name another folder with --runs-root)"
+                   : slow ? "tandem train tiny --runs-root /a/faster/disk"
+                          : ""});
   }
   return all;
 }

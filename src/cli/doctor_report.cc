@@ -36,13 +36,36 @@ void replace_word(std::string& text, const std::string& from, const std::string&
   }
 }
 
+// "PAT" is in "HF_PAT", and not in "PATH".
+bool has_word(const std::string& name, std::string_view word) {
+  const std::string framed = "_" + name + "_";
+  return framed.find(fmt::format("_{}_", word)) != std::string::npos;
+}
+
 // Names that runs/environment.h does not call secret, but a report should.
-bool hides(const std::string& name) {
+bool hides(std::string name) {
   if (looks_secret(name)) return true;
+  for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   for (const char* word : {"KEY", "PASS", "PWD", "CRED", "SESSION", "DSN", "CONNECTION_STRING"}) {
     if (name.find(word) != std::string::npos && name != "PWD" && name != "OLDPWD") return true;
   }
-  return false;
+  return has_word(name, "PAT") || has_word(name, "PIN") || has_word(name, "ACCOUNT");
+}
+
+bool names_a_user(const std::string& name) {
+  return name == "USER" || name == "LOGNAME" || name == "USERNAME" || name == "SUDO_USER" || name == "DOAS_USER" ||
+         (name.starts_with("SLURM") && name.ends_with("USER"));
+}
+
+bool names_hosts(const std::string& name) {
+  if (name == "MASTER_ADDR" || name == "HOSTNAME" || name == "HOST") return true;
+  return (name.starts_with("SLURM") || name.starts_with("OMPI_") || name.starts_with("PMI")) &&
+         (name.ends_with("HOST") || name.ends_with("NODENAME") || name.ends_with("NODELIST") ||
+          name.ends_with("ADDR") || name.ends_with("HOSTNAME") || has_word(name, "CLUSTER"));
+}
+
+void add_once(std::vector<std::string>& to, const std::string& value) {
+  if (value.size() > 1 && std::ranges::find(to, value) == to.end()) to.push_back(value);
 }
 
 std::string topology(const CardsSeen& cards) {
@@ -62,17 +85,22 @@ std::string topology(const CardsSeen& cards) {
 
 Private private_things() {
   Private hidden;
-  if (const passwd* user = getpwuid(getuid())) hidden.user = user->pw_name, hidden.home = user->pw_dir;
-  if (const char* home = std::getenv("HOME"); home && std::string(home).size() > 1) hidden.home = home;
-  if (const char* user = std::getenv("USER"); user && *user) hidden.user = user;
+  if (const passwd* user = getpwuid(getuid()))
+    add_once(hidden.users, user->pw_name), add_once(hidden.homes, user->pw_dir);
+  if (const char* home = std::getenv("HOME")) add_once(hidden.homes, home);
   char host[256] = "";
-  if (gethostname(host, sizeof host - 1) == 0) hidden.host = host;
+  if (gethostname(host, sizeof host - 1) == 0) add_once(hidden.hosts, host);
   for (char** entry = environ; *entry; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');
-    if (equals == std::string::npos || !hides(text.substr(0, equals))) continue;
-    if (text.size() - equals - 1 >= 4) hidden.secrets.push_back(text.substr(equals + 1));
+    if (equals == std::string::npos) continue;
+    const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+    if (names_a_user(name)) add_once(hidden.users, value);
+    if (names_hosts(name)) add_once(hidden.hosts, value);
+    if (hides(name) && value.size() >= 4) hidden.secrets.push_back(value);
   }
+  std::erase(hidden.users, "root");
+  std::erase(hidden.hosts, "localhost");
   std::sort(hidden.secrets.begin(), hidden.secrets.end(),
             [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
   return hidden;
@@ -80,9 +108,15 @@ Private private_things() {
 
 std::string without_private_things(std::string text, const Private& hidden) {
   for (const std::string& secret : hidden.secrets) replace_all(text, secret, "***");
-  if (hidden.home.size() > 1 && hidden.home != "/") replace_all(text, hidden.home, "~");
-  if (hidden.user != "root") replace_word(text, hidden.user, "USER");
-  replace_word(text, hidden.host, "HOST");
+  for (const std::string& home : hidden.homes) replace_all(text, home, "~");
+  for (const std::string& user : hidden.users) replace_word(text, user, "USER");
+  for (const std::string& host : hidden.hosts) replace_word(text, host, "HOST");
+  // "?token=..&k=..": an address's values; then what looks like a token by itself, whatever names it.
+  static const std::regex query(R"(([?&][A-Za-z0-9_.~-]+=)[^&\s"'#\]]+)");
+  text = std::regex_replace(text, query, "$1***");
+  static const std::regex token(
+      R"(\b((gh[oprsu]_|github_pat_|glpat-|hf_|sk-|pk-|rk_live_|sk_live_|xox[abeoprs]-|npm_|pypi-|nvapi-|dckr_pat_|wandb_v1_)[A-Za-z0-9_-]{10,}|A[KS]IA[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]+|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?))");
+  text = std::regex_replace(text, token, "***");
   static const std::regex home_of_others(R"(/(home|Users)/[^/\s":,;]+)");
   text = std::regex_replace(text, home_of_others, "/$1/USER");
   static const std::regex v4(
@@ -108,10 +142,10 @@ std::string doctor_report(const CliContext& context, const Findings& findings, c
                         finding.todo.empty() ? "" : "   [" + finding.todo + "]");
   text += fmt::format("\n## Machine\n{}, kernel {}, {}{}\n", machine.system.value_or("-"), machine.kernel,
                       machine.architecture, machine.container ? ", in " + *machine.container : "");
-  text +=
-      fmt::format("CPU: {}, {} logical, {} usable, {} cores, {} sockets, {} NUMA nodes\n",
-                  machine.cpu.model.value_or("-"), machine.cpu.logical, machine.cpu.usable,
-                  machine.cpu.cores.value_or(0), machine.cpu.sockets.value_or(0), machine.cpu.numa_nodes.value_or(0));
+  const auto number = [](const std::optional<int>& value) { return value ? std::to_string(*value) : "unknown"; };
+  text += fmt::format("CPU: {}, {} logical, {} usable, {} cores, {} sockets, {} NUMA nodes\n",
+                      machine.cpu.model.value_or("-"), machine.cpu.logical, machine.cpu.usable,
+                      number(machine.cpu.cores), number(machine.cpu.sockets), number(machine.cpu.numa_nodes));
   text += fmt::format("libtorch: {} (CUDA {}) in {}\nworker: {}\n", libraries.torch_version,
                       libraries.torch_cuda.empty() ? "none" : libraries.torch_cuda, libraries.torch_dir,
                       context.worker.string());
@@ -119,7 +153,11 @@ std::string doctor_report(const CliContext& context, const Findings& findings, c
     text += "\n## Cards\n" + topology(cards) + "\n";
     for (size_t i = 0; i < cards.facts.size(); ++i) {
       nlohmann::json one = to_json(cards.facts[i]);
-      one.update(to_json(cards.now[i]));
+      GpuReading now = cards.now[i];
+      if (now.processes)
+        for (GpuProcess& process : *now.processes)
+          if (process.name) process.name = program_of(*process.name);  // arguments are nobody's business
+      one.update(to_json(now));
       text += one.dump() + "\n";
     }
   }

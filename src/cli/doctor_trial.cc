@@ -84,9 +84,21 @@ bool in_processes(int processes, int64_t floats, Act act) {
   if (!fine) {
     for (const pid_t child : children) kill(child, SIGKILL);
   }
-  for (const pid_t child : children) {
-    int status = 0;
-    fine = waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0 && fine;
+  while (!children.empty()) {
+    for (size_t i = 0; i < children.size();) {
+      int status = 0;
+      const pid_t ended = waitpid(children[i], &status, WNOHANG);
+      if (ended == 0) {
+        ++i;
+        continue;
+      }
+      children.erase(children.begin() + static_cast<ptrdiff_t>(i));
+      if (ended > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
+      fine = false;  // the others would wait for it
+      for (const pid_t child : children) kill(child, SIGKILL);
+    }
+    const timespec little{0, 500'000};
+    if (!children.empty()) nanosleep(&little, nullptr);
   }
   return fine;
 }
@@ -123,10 +135,10 @@ Finding try_sum(int processes) {
           fmt::format("{} processes add {} numbers to the bits of one, in {:.0f} ms", processes, kLength, ms)};
 }
 
-std::vector<BandwidthRow> measure_bandwidth(int processes) {
+Bandwidth measure_bandwidth(int processes) {
   const SharedMemory shared = SharedMemory::create("doctor-told", sizeof(Told));
   auto* told = reinterpret_cast<Told*>(shared.bytes().data());
-  std::vector<BandwidthRow> rows;
+  Bandwidth measured;
   for (int64_t bytes = 1024; bytes <= 64 << 20; bytes *= 4) {
     const int64_t count = bytes / 4;
     const int rounds = static_cast<int>(std::clamp<int64_t>((16 << 20) / bytes, 3, 200));
@@ -148,16 +160,19 @@ std::vector<BandwidthRow> measure_bandwidth(int processes) {
       told->seconds[me] = (monotonic_seconds() - start) / rounds;
       told->wrong[me] = wrong;
     });
-    if (!fine) break;
+    if (!fine) {
+      measured.trouble = fmt::format("{} processes could not add up {} bytes over shared memory", processes, bytes);
+      break;
+    }
     BandwidthRow row{.bytes = bytes, .count = count};
     double seconds = 0;
     for (int me = 0; me < processes; ++me) seconds = std::max(seconds, told->seconds[me]), row.wrong += told->wrong[me];
     row.time_us = seconds * 1e6;
     row.algbw_gb_per_s = static_cast<double>(bytes) / seconds / 1e9;
     row.busbw_gb_per_s = row.algbw_gb_per_s * 2 * (processes - 1) / processes;
-    rows.push_back(row);
+    measured.rows.push_back(row);
   }
-  return rows;
+  return measured;
 }
 
 std::string bandwidth_text(const std::vector<BandwidthRow>& rows, const std::string& over) {

@@ -22,12 +22,13 @@ void expect_error(const Sandbox& box, const std::vector<std::string>& arguments,
 
 TEST(Errors, AMisspeltCommandGetsTheNearestOne) {
   const Sandbox box;
-  expect_error(box, {"trian", "tiny"},
-               "error: `tandem` has no command \"trian\"\n"
-               "  why    the commands are: train, resume, join, leave, runs, digest, export, report, eval, act, bench, "
-               "monitor, guard, doctor, gpus, config, recipes, "
-               "completion, version\n"
-               "  do     did you mean `train`?\n");
+  expect_error(
+      box, {"trian", "tiny"},
+      "error: `tandem` has no command \"trian\"\n"
+      "  why    the commands are: train, resume, join, leave, runs, digest, export, report, explain, eval, act, plan, "
+      "bench, monitor, guard, doctor, gpus, config, recipes, "
+      "completion, version\n"
+      "  do     did you mean `train`?\n");
   expect_error(box, {"runs", "lst"},
                "error: `tandem runs` has no command \"lst\"\n"
                "  why    the commands are: list, show, compare, best, rebuild\n"

@@ -10,6 +10,7 @@
 #include "cli/table.h"
 #include "config/visible_gpus.h"
 #include "hardware/card_book.h"
+#include "hardware/in_time.h"
 #include "hardware/machine.h"
 #include "hardware/nvml.h"
 #include "telemetry/gpu_json.h"
@@ -19,6 +20,21 @@ namespace {
 
 constexpr double kGiB = 1ull << 30;
 
+struct DriverSeen {
+  NvmlStatus status;
+  std::optional<std::string> driver;
+  std::optional<int> cuda;
+  std::vector<GpuFacts> facts;
+  std::vector<GpuReading> now;
+};
+
+DriverSeen look_at_driver() {
+  const auto nvml = Nvml::open();
+  DriverSeen seen{nvml->status(), nvml->driver_version(), nvml->cuda_version(), nvml->facts(), {}};
+  for (const GpuFacts& facts : seen.facts) seen.now.push_back(nvml->reading(facts.index));
+  return seen;
+}
+
 struct Gpu {
   GpuFacts facts;
   GpuReading now;
@@ -27,7 +43,7 @@ struct Gpu {
 
 struct Totals {
   double memory_gb = 0, free_gb = 0, cores = 0, bandwidth_gb = 0, power_w = 0;
-  bool memory_known = true, cores_known = true, bandwidth_known = true, power_known = true;
+  bool memory_known = true, free_known = true, cores_known = true, bandwidth_known = true, power_known = true;
 };
 
 Totals total(const std::vector<Gpu>& gpus) {
@@ -40,7 +56,7 @@ Totals total(const std::vector<Gpu>& gpus) {
   };
   for (const Gpu& gpu : gpus) {
     add(sum.memory_gb, sum.memory_known, gpu.facts.memory_bytes, kGiB);
-    if (gpu.now.memory_free_bytes) sum.free_gb += static_cast<double>(*gpu.now.memory_free_bytes) / kGiB;
+    add(sum.free_gb, sum.free_known, gpu.now.memory_free_bytes, kGiB);
     add(sum.cores, sum.cores_known, gpu.facts.cuda_cores, 1);
     add(sum.bandwidth_gb, sum.bandwidth_known, gpu.facts.bandwidth_bytes_per_s, 1e9);
     add(sum.power_w, sum.power_known, gpu.facts.power_limit_w, 1);
@@ -92,12 +108,16 @@ std::string gpu_table(const std::vector<Gpu>& gpus) {
   }
   if (gpus.size() > 1) {
     const Totals sum = total(gpus);
-    const auto told = [](bool known, std::string text) { return known ? text : fmt::format("at least {}", text); };
+    const auto told = [](bool known, double value, const std::string& text) -> std::string {
+      if (!known && value <= 0) return "-";  // no card tells
+      return known ? text : fmt::format("at least {}", text);
+    };
     table.row({"all", fmt::format("{} cards", gpus.size()),
-               told(sum.memory_known, fmt::format("{:.1f} GiB", sum.memory_gb)), fmt::format("{:.1f} GiB", sum.free_gb),
-               told(sum.cores_known, thousands(sum.cores)),
-               told(sum.bandwidth_known, thousands(sum.bandwidth_gb) + " GB/s"),
-               told(sum.power_known, thousands(sum.power_w) + " W"), "", ""});
+               told(sum.memory_known, sum.memory_gb, fmt::format("{:.1f} GiB", sum.memory_gb)),
+               told(sum.free_known, sum.free_gb, fmt::format("{:.1f} GiB", sum.free_gb)),
+               told(sum.cores_known, sum.cores, thousands(sum.cores)),
+               told(sum.bandwidth_known, sum.bandwidth_gb, thousands(sum.bandwidth_gb) + " GB/s"),
+               told(sum.power_known, sum.power_w, thousands(sum.power_w) + " W"), "", ""});
   }
   return table.text();
 }
@@ -153,9 +173,9 @@ void compare(const Command& command, const std::vector<Gpu>& gpus, const std::ve
   if (gpus.size() > 1 && largest + 0.5 < other_largest)
     command.output.say("a model must fit into each card by itself: memory does not add up for one that does not");
   for (const BookCard* card : others) {
-    if (card->trains_here()) continue;
-    command.output.say(
-        fmt::format("{} is for comparison: tandem does not train on {} cards yet", card->name, card->maker));
+    const std::string why = card->why_no_training();
+    if (why.empty()) continue;
+    command.output.say(fmt::format("{} is for comparison: {}", card->name, why));
     break;
   }
 }
@@ -177,14 +197,19 @@ void show_cpu(const Command& command, nlohmann::json& json) {
 
 }  // namespace
 
+Error driver_hangs(const NvmlStatus& status) {
+  return {ExitCode::kFailed, "the NVIDIA driver does not answer",
+          status.words + "; a driver hangs like this when a card has failed", kDriverHangsTodo};
+}
+
 int run_gpus(const Command& command) {
   std::vector<const BookCard*> others;
   if (!command.arguments.compare.empty()) others = parse_hardware(command.arguments.compare);
-  const auto nvml = Nvml::open();
+  const auto seen = in_time<DriverSeen>(driver_seconds(), look_at_driver);
+  if (!seen) throw driver_hangs(Nvml::no_answer(driver_seconds()));
   std::vector<Gpu> gpus;
-  const std::vector<GpuFacts> all = nvml->facts();
-  const std::vector<bool> visible = visible_gpus(all, std::getenv("CUDA_VISIBLE_DEVICES"));
-  for (size_t i = 0; i < all.size(); ++i) gpus.push_back({all[i], nvml->reading(all[i].index), visible[i]});
+  const std::vector<bool> visible = visible_gpus(seen->facts, std::getenv("CUDA_VISIBLE_DEVICES"));
+  for (size_t i = 0; i < seen->facts.size(); ++i) gpus.push_back({seen->facts[i], seen->now[i], visible[i]});
   nlohmann::json json{{"gpus", nlohmann::json::array()}};
   for (const Gpu& gpu : gpus) {
     nlohmann::json one = to_json(gpu.facts);
@@ -192,9 +217,8 @@ int run_gpus(const Command& command) {
     one["visible"] = gpu.visible;
     json["gpus"].push_back(one);
   }
-  if (const auto driver = nvml->driver_version()) json["driver"] = *driver;
-  if (const auto cuda = nvml->cuda_version())
-    json["driver_cuda"] = fmt::format("{}.{}", *cuda / 1000, *cuda % 1000 / 10);
+  if (seen->driver) json["driver"] = *seen->driver;
+  if (seen->cuda) json["driver_cuda"] = fmt::format("{}.{}", *seen->cuda / 1000, *seen->cuda % 1000 / 10);
   const Totals sum = total(gpus);
   json["total"] = {{"cards", gpus.size()}};
   if (sum.memory_known) json["total"]["memory_gib"] = sum.memory_gb;
@@ -202,7 +226,7 @@ int run_gpus(const Command& command) {
   if (sum.bandwidth_known) json["total"]["bandwidth_gb_per_s"] = sum.bandwidth_gb;
   if (sum.power_known) json["total"]["power_limit_w"] = sum.power_w;
   if (gpus.empty()) {
-    json["why_none"] = nvml->status().ok() ? "the driver reports no card" : nvml->status().words;
+    json["why_none"] = seen->status.ok() ? "the driver reports no card" : seen->status.words;
     command.output.say(fmt::format("no NVIDIA GPU here: {}", json["why_none"].get<std::string>()));
     command.output.say("everything works on the CPU: `tandem train tiny`");
   } else if (!command.output.json()) {

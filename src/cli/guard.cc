@@ -307,7 +307,8 @@ int status(const Command& command) {
 }  // namespace
 
 std::unique_ptr<Nvml> open_nvml_or_throw() {
-  auto nvml = Nvml::open();
+  auto nvml = Nvml::open_in_time();
+  if (nvml->status().kind == NvmlStatus::Kind::kTimeout) throw driver_hangs(nvml->status());
   if (!nvml->status().ok())
     throw Error(ExitCode::kFailed, "there is no NVIDIA driver to ask", nvml->status().words,
                 "install NVIDIA's driver (nvidia-smi must answer); training on CPUs works without");

@@ -10,6 +10,7 @@
 #include "cli/cli_main.h"
 #include "cli/output.h"
 #include "cli/ranks.h"
+#include "engine/describe.h"
 #include "engine/memory.h"
 #include "engine/worker.h"
 
@@ -31,6 +32,18 @@ int work_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes) {
   }
 }
 
+// describe <run_dir>: what a forecast asks before anything is trained.
+int describe_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes) {
+  try {
+    if (argc != 3)
+      throw ConfigError("`describe` needs a run folder", "it is what `plan` starts, not for typing", "use `plan`");
+    return describe(argv[2], recipes);
+  } catch (const Error& error) {
+    Output(false, false, false, false).error(error);
+    return static_cast<int>(error.code());
+  }
+}
+
 // Under another launcher the supervisor lives as long as the job and needs no libtorch: `tandem` beside us has none.
 // It does not return if there is one.
 void become_supervisor(char** argv, const std::filesystem::path& self) {
@@ -43,6 +56,7 @@ void become_supervisor(char** argv, const std::filesystem::path& self) {
 int program_main(int argc, char** argv, const std::string& name, const std::vector<RecipeEntry>& recipes,
                  const decltype(CliContext::agent_on_card)& agent_on_card) {
   if (argc > 1 && std::strcmp(argv[1], "work") == 0) return work_main(argc, argv, recipes);
+  if (argc > 1 && std::strcmp(argv[1], "describe") == 0) return describe_main(argc, argv, recipes);
   CliContext context;
   context.program = name;
   context.version = TANDEM_VERSION;

@@ -3,9 +3,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/commands.h"
 #include "cli/sources.h"
 #include "runs/index.h"
+#include "telemetry/atomic_file.h"
 
 namespace tandem {
 namespace {
@@ -39,6 +42,10 @@ int show_one(const Command& command, const RunRow& row) {
     command.output.object({{"run", to_json(row)}});
   } else {
     command.output.data(show_text(row));
+    const auto judged =
+        nlohmann::json::parse(read_small_file(row.dir / "explain.json", 1 << 20).value_or(""), nullptr, false);
+    if (judged.is_object() && judged.contains("verdict") && judged["verdict"].is_string())
+      command.output.data(fmt::format("speed\n  {}\n", judged["verdict"].get<std::string>()));
   }
   return 0;
 }

@@ -96,7 +96,8 @@ void check_worker_program(const CliContext& context) {
 }
 
 int start_run(const Command& command, const ResolvedRecipe& recipe, const std::vector<DeviceSpec>& devices,
-              const std::filesystem::path& run_dir, bool resume, const std::filesystem::path& checkpoint) {
+              const std::filesystem::path& run_dir, bool resume, const std::filesystem::path& checkpoint,
+              const std::optional<RunForecast>& forecast, double trial_seconds) {
   command.output.flush();
   const auto worker = command.ranks ? command.ranks->worker() : std::make_shared<WorkerProgram>(command.context.worker);
   if (command.ranks)
@@ -114,6 +115,8 @@ int start_run(const Command& command, const ResolvedRecipe& recipe, const std::v
                  .max_seconds = parse_duration(recipe.settings->max_time).value_or(0),
                  .program = command.context.program == "tandem-worker" ? "tandem" : command.context.program,
                  .parse_devices = [machine](const std::string& text) { return parse_devices(text, machine); },
+                 .trial_seconds = trial_seconds,
+                 .forecast = forecast,
                  .net = command.ranks});
 }
 

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/sources.h"
 #include "config/devices.h"
+#include "launch/launcher.h"
 
 namespace tandem {
 
@@ -32,6 +33,7 @@ std::optional<Manifest> newest_manifest(const std::filesystem::path& checkpoints
 
 // Runs it to its end (launch/launcher.h) and returns the exit code.
 int start_run(const Command& command, const ResolvedRecipe& recipe, const std::vector<DeviceSpec>& devices,
-              const std::filesystem::path& run_dir, bool resume, const std::filesystem::path& checkpoint = {});
+              const std::filesystem::path& run_dir, bool resume, const std::filesystem::path& checkpoint = {},
+              const std::optional<RunForecast>& forecast = std::nullopt, double trial_seconds = 0);
 
 }  // namespace tandem

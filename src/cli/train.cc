@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/experience.h"
+#include "cli/plan.h"
 #include "cli/start.h"
 #include "cli/web_test.h"
 #include "launch/place.h"
@@ -87,7 +88,10 @@ int run_train(const Command& command) {
   command.output.detail(plan_line(*recipe.settings, devices));
   command.output.detail(fmt::format("run {}", run.dir().string()));
   try {
-    return start_run(command, recipe, devices, run.dir(), false);
+    const int code =
+        start_run(command, recipe, devices, run.dir(), false, {}, forecast_of_run(command, recipe, devices));
+    note_outcome(run.dir(), recipe.name);
+    return code;
   } catch (const Error& error) {
     // Refused before the first step: a folder in which nothing was trained would only be in the way.
     if (error.code() == ExitCode::kUsage && !fs::exists(run.metrics_jsonl())) fs::remove_all(run.dir());

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/clock.h"
 #include "base/errors.h"
+#include "cli/plan.h"
 #include "cli/start.h"
 #include "config/units.h"
 #include "jobs/agents_file.h"
@@ -195,7 +197,8 @@ void tell_end(const Command& command, const RunFolder& run, const std::vector<Se
   command.output.say(fmt::format("report  {}", (run.dir() / "report.html").string()));
 }
 
-int run_prepared(const Command& command, const ResolvedRecipe& recipe, PreparedSet& set, const RunFolder& run) {
+int run_prepared(const Command& command, const ResolvedRecipe& recipe, PreparedSet& set, const RunFolder& run,
+                 std::optional<double> planned_seconds) {
   const fs::path speeds_file = runs_root(command.arguments) / "speeds.json";
   Estimate estimate = estimate_of(set, speeds_file);
   const std::vector<SetJob> set_jobs = set.plain();
@@ -249,6 +252,17 @@ int run_prepared(const Command& command, const ResolvedRecipe& recipe, PreparedS
   write_agents_file(run.dir(), facts, jobs, outcome.jobs, outcome.course);
   const Totals totals = totals_of(jobs, outcome.jobs);
   nlohmann::json extra = {{"forecast_seconds", number(outcome.forecast_seconds)}, {"joins", outcome.joins}};
+  if (planned_seconds) {  // by `tandem plan`, before anything ran
+    extra["plan_seconds"] = *planned_seconds;
+    extra["plan_error"] = *planned_seconds / outcome.seconds - 1;
+    if (outcome.status == "done")
+      keep_outcome(forecast_cache(), {.run = run.id(),
+                                      .recipe = recipe.name,
+                                      .made = utc_stamp(),
+                                      .workers = static_cast<int>(set.devices.size()),
+                                      .forecast_seconds = *planned_seconds,
+                                      .took_seconds = outcome.seconds});
+  }
   for (size_t j = 0; j < jobs.size(); ++j)
     if (std::isfinite(outcome.jobs[j].score)) extra[jobs[j].name + "/score"] = outcome.jobs[j].score;
   run.write_status({.status = outcome.status,
@@ -288,7 +302,7 @@ int train_web_test(const Command& command, ResolvedRecipe& recipe) {
   run.write_recipe(recipe.resolver->to_toml(recipe.name));
   PreparedSet set = prepare_web_test(command, recipe, run.dir());
   write_jobs(set);
-  return run_prepared(command, recipe, set, run);
+  return run_prepared(command, recipe, set, run, forecast_of_set(command, set));
 }
 
 int resume_web_test(const Command& command, ResolvedRecipe& recipe, const RunFolder& run) {
@@ -302,7 +316,7 @@ int resume_web_test(const Command& command, ResolvedRecipe& recipe, const RunFol
   const RunLock lock(run.dir());
   run.write_recipe(recipe.resolver->to_toml(recipe.name));
   write_jobs(set);
-  return run_prepared(command, recipe, set, run);
+  return run_prepared(command, recipe, set, run, std::nullopt);  // what is left is no whole set
 }
 
 }  // namespace tandem

@@ -87,6 +87,7 @@ class CudaCard : public Card {
 
   void trim() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
   void begin_peak() override {
+    memory();  // keeps the peak that is forgotten here
     c10::cuda::CUDACachingAllocator::resetPeakStats(0);
     peak_base_ = allocated().current;
   }
@@ -98,6 +99,21 @@ class CudaCard : public Card {
     cudaMemGetInfo(&free, &total);
     const double used = static_cast<double>(total - free), most = fraction_ * static_cast<double>(total);
     return static_cast<size_t>(std::max(0.0, most - used));
+  }
+
+  // The context and the libraries' own memory: what is used beside libtorch's as this process begins. Somebody else's
+  // memory can't be told from it, so it counts for no more than they ever take.
+  CardMemory memory() const override {
+    const auto reserved = c10::cuda::CUDACachingAllocator::getDeviceStats(0)
+                              .reserved_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+    if (own_bytes_ == 0) {
+      size_t free = 0, total = 0;
+      cudaMemGetInfo(&free, &total);
+      const auto held = static_cast<uint64_t>(std::max<int64_t>(0, reserved.current));
+      own_bytes_ = std::min<uint64_t>(total - free - std::min<uint64_t>(held, total - free), uint64_t{1} << 30);
+    }
+    most_reserved_ = std::max({most_reserved_, reserved.peak, reserved.current});
+    return {own_bytes_ + static_cast<uint64_t>(reserved.current), own_bytes_ + static_cast<uint64_t>(most_reserved_)};
   }
 
   std::unique_ptr<Recording> record(const std::function<void()>& work, std::string* refused) override {
@@ -204,6 +220,8 @@ class CudaCard : public Card {
   cudaEvent_t forked_ = nullptr;
   double fraction_ = 1;
   int64_t peak_base_ = 0;
+  mutable uint64_t own_bytes_ = 0;
+  mutable int64_t most_reserved_ = 0;
   cudaDeviceProp facts_{};
   std::unique_ptr<Device> device_;
 };

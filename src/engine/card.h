@@ -4,6 +4,7 @@
 // starts in a quarter of a second without them, and a machine without a card need not have them.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,6 +19,11 @@ class Recording {
  public:
   virtual ~Recording() = default;
   virtual void play() = 0;  // queues it
+};
+
+// Of the card's memory: what libtorch holds of it, with what the driver and the libraries took for this process.
+struct CardMemory {
+  uint64_t now_bytes = 0, peak_bytes = 0;  // 0: not known
 };
 
 class Card {
@@ -35,6 +41,7 @@ class Card {
   virtual void begin_peak() = 0;
   virtual size_t peak_bytes() const = 0;
   virtual size_t free_bytes() const = 0;  // within the fraction that may be used
+  virtual CardMemory memory() const { return {}; }
   // Records what `work` queues, without running it; null with the reason if it can't be recorded. What work() allocates
   // belongs to the recording.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work, std::string* refused) = 0;

@@ -1,4 +1,8 @@
 // engine/slow_slot.h -- a CPU slot that plays a slower machine, for tests (`--devices cpu:2@1,0.5`, TANDEM_SLOW).
+//
+// TANDEM_SLOW_LOADER="12" makes every batch 12 ms late, TANDEM_SLOW_LINK="200" lets sums pass at 200 MB/s
+// (engine/slow_link.h), TANDEM_SLOW_OPERATIONS="30" makes each of libtorch's operations cost 30 us more
+// (engine/operations.h).
 #pragma once
 
 #include <algorithm>
@@ -11,6 +15,16 @@
 #include "base/clock.h"
 
 namespace tandem {
+
+inline double slowed_by(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? std::max(0.0, std::atof(text)) : 0;
+}
+
+inline void slow_loader() {
+  static const double ms = slowed_by("TANDEM_SLOW_LOADER");
+  if (ms > 0) std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
+}
 
 class SlowSlot {
  public:

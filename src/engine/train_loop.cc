@@ -12,6 +12,7 @@
 #include "engine/card.h"
 #include "engine/determinism.h"
 #include "engine/precision.h"
+#include "engine/slow_slot.h"
 #include "kernels/device.h"
 #include "kernels/sums.h"
 #include "nn/here.h"
@@ -218,7 +219,7 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int place, int 
     context.micro = micro;
     Batch batch;
     if (phase.batches) {
-      batch = on_card ? batch_at_hand({steps_done_, shard, micro}) : loader_->get({steps_done_, shard, micro});
+      batch = on_card ? batch_at_hand({steps_done_, shard, micro}) : load({steps_done_, shard, micro});
       context.batch_ = &batch;
     }
     if (recording_) {
@@ -402,8 +403,16 @@ ContributionLayout TrainLoop::layout_of(const Phase& phase) const {
   return layout;
 }
 
+Batch TrainLoop::load(const LoadKey& key) {
+  const double begin = monotonic_seconds();
+  Batch batch = loader_->get(key);
+  load_seconds_ += monotonic_seconds() - begin;
+  return batch;
+}
+
 Batch TrainLoop::make_batch(const LoadKey& key) const {
   Batch batch;
+  slow_loader();
   batch.slice = sampler_->slice(key.step, key.shard, key.micro);
   const RandomKey random{.seed = state_.seed(),
                          .step = static_cast<uint64_t>(key.step * settings_.accumulation + key.micro),

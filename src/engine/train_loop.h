@@ -86,6 +86,8 @@ class TrainLoop {
   Update& update() { return update_; }
   Recipe& recipe() { return *recipe_; }
   const EpochSampler* sampler() const { return sampler_ ? &*sampler_ : nullptr; }
+  double load_seconds() const { return load_seconds_; }  // waited for batches, in all
+  double card_seconds() const { return card_seconds_; }  // waited for a card to end its work, in all
 
   // For measurements: calls measure(work) in place of playing the next whole step, where the recipe has one.
   void measure_next(std::function<void(const std::function<void()>&)> measure) { measure_ = std::move(measure); }
@@ -126,6 +128,8 @@ class TrainLoop {
   std::vector<at::Tensor> host_inputs(const Phase& phase, ShardContext& context, const Batch* batch);
   bool all_rows_count(const Phase& phase, int64_t step) const;
   const Batch& batch_at_hand(const LoadKey& key);
+  Batch load(const LoadKey& key);
+  double wait_for_card();  // returns the seconds
   void clear_desks(const Phase& phase, const CardPhase& card);
   void take_answers(const Phase& phase, CardPhase& card);
   void hand_over(const Phase& phase);
@@ -156,6 +160,7 @@ class TrainLoop {
   std::vector<ShardContext> together_;  // of run_together(), kept for their memory
   std::vector<float> recipe_floats_;
   int64_t steps_done_ = 0, steps_here_ = 0;
+  double load_seconds_ = 0, card_seconds_ = 0;
   std::function<void()> take_order_;
   std::function<int64_t()> wish_;
   int64_t wished_ = 0, agreed_wish_ = 0, phase_ticket_ = 0;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/errors.h"
 #include "engine/train_loop.h"
 #include "kernels/device.h"
@@ -72,7 +73,7 @@ void TrainLoop::run_on_card(const Phase& phase) {
     if (observer_) observer_->shard_begins(visit_order_.front());
     card.tray->queue_up(static_cast<int>(steps_done_ % 2));
     card.shards->play();
-    device().wait();
+    wait_for_card();
     clear_desks(phase, card);
     combine_->set_floats(card.partials);
     tell_played_shards();
@@ -81,7 +82,7 @@ void TrainLoop::run_on_card(const Phase& phase) {
     queue_shards(phase);
     if (may_play && steps_here_ >= kPlainSteps) try_recording(phase, card);
     card.board.queue_fetch(nullptr);
-    device().wait();
+    wait_for_card();
     if (observer_) observer_->shard_ends(visit_order_.back());
   }
   hand_over(phase);
@@ -288,8 +289,14 @@ Total TrainLoop::play_step(const Phase& phase) {
   card.tray->put(copy, update_.order(0));
   card.tray->queue_up(copy);
   card.step->play();
+  const double loaded = load_seconds_;
   stage_ahead(phase, card);
-  device().wait();
+  // A card that is still at work was not kept waiting by the next step's batches.
+  const double staging = load_seconds_ - loaded;
+  if (wait_for_card() > 0.05 * staging) {
+    load_seconds_ = loaded;
+    card_seconds_ += staging;
+  }
   if (compare && fingerprint(card.partials, card.board, shards) != plain) recording_went_stale(phase);
   card.step_agreed = true;
   take_answers(phase, card);
@@ -344,9 +351,17 @@ bool TrainLoop::all_rows_count(const Phase& phase, int64_t step) const {
   return !phase.batches || sampler_->is_full(step);
 }
 
+double TrainLoop::wait_for_card() {
+  const double begin = monotonic_seconds();
+  device().wait();
+  const double seconds = monotonic_seconds() - begin;
+  card_seconds_ += seconds;
+  return seconds;
+}
+
 const Batch& TrainLoop::batch_at_hand(const LoadKey& key) {
   auto found = at_hand_.find(key);
-  if (found == at_hand_.end()) found = at_hand_.emplace(key, loader_->get(key)).first;
+  if (found == at_hand_.end()) found = at_hand_.emplace(key, load(key)).first;
   return found->second;
 }
 

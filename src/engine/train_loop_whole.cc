@@ -104,7 +104,7 @@ StepRecord TrainLoop::play_whole_step() {
     whole.recording->play();
   else
     work();
-  device().wait();
+  wait_for_card();
   whole.warm = true;
   tell_played_shards();
   if (observer_) {

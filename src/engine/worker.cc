@@ -7,13 +7,11 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "base/clock.h"
 #include "base/errors.h"
@@ -28,9 +26,13 @@
 #include "engine/kind.h"
 #include "engine/last_step.h"
 #include "engine/net_combine.h"
+#include "engine/operations.h"
+#include "engine/slow_link.h"
 #include "engine/slow_slot.h"
 #include "engine/snapshot.h"
+#include "engine/step_times.h"
 #include "engine/train_loop.h"
+#include "engine/usage.h"
 #include "fleet/messages.h"
 #include "fleet/order.h"
 #include "fleet/worker_page.h"
@@ -70,7 +72,7 @@ class Worker : public Watch, public LoopObserver {
  public:
   Worker(Channel& channel, const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes);
   void run();
-  std::string times() const;  // for its log
+  std::string times() const { return times_.text(); }  // for its log
 
  private:
   struct Post {  // an order with the memory that belongs to it
@@ -132,8 +134,7 @@ class Worker : public Watch, public LoopObserver {
   uint64_t snapshots_ = 0, handled_wish_ = 0;
   std::string last_record_;
   bool fresh_ = true;  // nothing was trained since the loop was built
-
-  double shard_began_ = 0, combine_began_ = 0;
+  StepTimes times_;
   SlowSlot slot_;
 };
 
@@ -144,6 +145,7 @@ Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std
       folder_(RunFolder::open(run_dir)) {
   arm_faults(rank_);
   page().enter(Stage::kStarting);
+  times_.page(page());
   fault_point("start", 0);
   const FileBytes text = read_whole_file(FileSystem::real(), folder_.recipe_toml(), 1 << 20);
   recipe_name_ = recipe_named_in(text.text(), "recipe.toml").value_or("");
@@ -154,6 +156,7 @@ Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std
   freeze(*resolver_, *settings_, 1);
   every_steps_ = parse_interval(settings_->checkpoint.every).value().steps;
   slot_.read_environment(rank_);
+  slow_operations_if_asked();
   use_portable_vector();
   set_determinism();
   take_device(*settings_);
@@ -203,6 +206,7 @@ void Worker::say_hello() {
                  {"maxima", largest.maxima},
                  {"mail", largest.mail},
                  {"stateful", loop_->stateful()},
+                 {"usage", usage_of(page())},
                  {"lockstep_bytes", lockstep ? loop_->state().contribution_floats() * 4 : 0}});
 }
 
@@ -253,7 +257,9 @@ Worker::Post Worker::await_order() {
 
 std::unique_ptr<Combine> Worker::make_combine(Post& post, int64_t ticket) {
   if (post.mesh.is_null())
-    return std::make_unique<ShmCombine>(post.shape, me_, std::move(post.segment), order_.generation, ticket, *this);
+    return with_slow_link(
+        std::make_unique<ShmCombine>(post.shape, me_, std::move(post.segment), order_.generation, ticket, *this),
+        post.shape);
   return make_net_combine(post.mesh, {post.shape.shards, post.shape.ranges, me_, order_.generation, ticket}, *this,
                           channel_, early_, [this] { page().beats.fetch_add(1, std::memory_order_relaxed); });
 }
@@ -331,23 +337,18 @@ void Worker::run() {
   }
 }
 
-std::string Worker::times() const {
-  const auto seconds = [](const std::atomic<uint64_t>& ns) { return static_cast<double>(ns.load()) * 1e-9; };
-  return fmt::format("{} steps: computing {:.3f} s, combining {:.3f} s (with waiting), snapshots {:.3f} s",
-                     page().steps_run.load(), seconds(page().compute_ns), seconds(page().combine_ns),
-                     seconds(page().snapshot_ns));
-}
-
 void Worker::train() {
   while (!next_order_) {
     if (done()) {
       take_snapshot(true, true);
       continue;
     }
+    times_.step_begins(*loop_, card() != nullptr);
     const StepRecord step = loop_->step();
     page().steps_run.fetch_add(1, std::memory_order_relaxed);
     page().step.store(step.step, std::memory_order_relaxed);
     record(step);
+    times_.step_ends(*loop_);
     boundary();
   }
 }
@@ -402,6 +403,7 @@ void Worker::take_snapshot(bool hold, bool final) {
                  {"hash", replicated_hash(*loop_)},
                  {"hold", hold},
                  {"final", final},
+                 {"usage", usage_of(page())},
                  {"seconds", seconds}});
   fault_point("after-snapshot", loop_->steps_done());
   if (hold) settle_order_at_boundary();
@@ -424,38 +426,33 @@ void Worker::phase_begins(int64_t step, int phase) {
 void Worker::shard_begins(int shard) {
   page().shard.store(shard, std::memory_order_relaxed);
   page().beats.fetch_add(1, std::memory_order_relaxed);
-  shard_began_ = monotonic_seconds();
+  times_.shard_begins(*loop_);
   slot_.shard_begins();
   fault_point("in-phase", loop_->steps_done());
 }
 
 void Worker::shard_ends(int shard) {
   slot_.shard_ends();
-  const double seconds = monotonic_seconds() - shard_began_;
-  page().compute_ns.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
-  page().shards_run.fetch_add(1, std::memory_order_relaxed);
+  times_.shard_ends(*loop_);
 }
 
 void Worker::combine_begins() {
-  page().compute_ns.fetch_add(static_cast<uint64_t>(slot_.rest() * 1e9), std::memory_order_relaxed);
+  times_.rested(slot_.rest());
   fault_point("before-combine", loop_->steps_done());
   page().enter(Stage::kCombining);
-  combine_began_ = monotonic_seconds();
+  times_.combine_begins(*loop_);
 }
 
 void Worker::combine_ends() {
-  page().combine_ns.fetch_add(static_cast<uint64_t>((monotonic_seconds() - combine_began_) * 1e9),
-                              std::memory_order_relaxed);
+  times_.combine_ends(*loop_);
   fault_point("after-combine", loop_->steps_done());
   page().enter(Stage::kApplying);
   fault_point("before-apply", loop_->steps_done());
 }
 
-void Worker::applied() { fault_point("after-apply", loop_->steps_done()); }
-
-nlohmann::json fatal(const Error& error) {
-  return {
-      {"fatal", static_cast<int>(error.code())}, {"what", error.what()}, {"why", error.why()}, {"do", error.todo()}};
+void Worker::applied() {
+  times_.applied();
+  fault_point("after-apply", loop_->steps_done());
 }
 
 }  // namespace
@@ -465,7 +462,10 @@ int work(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& r
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) signal(number, SIG_IGN);
   Channel channel(static_cast<int>(number_in_environment("TANDEM_SEAT_FD")));
   const auto fail = [&](const Error& error) {
-    channel.send(fatal(error));
+    channel.send({{"fatal", static_cast<int>(error.code())},
+                  {"what", error.what()},
+                  {"why", error.why()},
+                  {"do", error.todo()}});
     return static_cast<int>(error.code());
   };
   const auto lost = [&](const char* kind, const std::string& why, ExitCode code) {

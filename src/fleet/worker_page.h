@@ -43,7 +43,11 @@ struct WorkerPage {
   std::atomic<uint32_t> stage{0};
   std::atomic<int32_t> phase{-1}, shard{-1};
   std::atomic<uint64_t> generation{0};
-  std::atomic<uint64_t> shards_run{0}, compute_ns{0}, combine_ns{0}, wait_ns{0}, snapshot_ns{0}, steps_run{0};
+  std::atomic<uint64_t> shards_run{0}, compute_ns{0}, snapshot_ns{0}, steps_run{0};
+  // Where the time of its steps went (explain/rank_times.h): all of it, the shards without waiting for data, waiting
+  // for data, meeting the others, the part of that in which some had not come yet, the update, a card at work.
+  std::atomic<uint64_t> step_ns{0}, work_ns{0}, load_ns{0}, combine_ns{0}, wait_ns{0}, update_ns{0}, card_ns{0};
+  std::atomic<uint64_t> operations{0}, counted_steps{0}, operation_ps{0};  // of libtorch; what asking for one costs
 
   alignas(64) std::atomic<uint64_t> written{0};  // bytes ever pushed into the ring
   alignas(64) std::atomic<uint64_t> taken{0};    // bytes ever taken out

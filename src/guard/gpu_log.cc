@@ -75,7 +75,8 @@ GpuLog::GpuLog(std::filesystem::path path, size_t most_lines) : path_(std::move(
   if (!(interval_s_ < 1e6)) interval_s_ = 1;
 }
 
-void GpuLog::add(double unix_s, double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus) {
+void GpuLog::add(double unix_s, double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus,
+                 const nlohmann::json& others) {
   if (time < next_) return;
   next_ = std::max(next_ + interval_s_, time + interval_s_ / 2);
   nlohmann::json line{{"t", rounded(unix_s, 0.001)}, {"gpus", nlohmann::json::array()}};
@@ -84,6 +85,7 @@ void GpuLog::add(double unix_s, double time, const std::vector<GpuFacts>& facts,
         std::find_if(facts.begin(), facts.end(), [&](const GpuFacts& f) { return f.index == now.index; });
     line["gpus"].push_back(reading_json(about == facts.end() ? GpuFacts{} : *about, now));
   }
+  if (!others.empty()) line["others"] = others;
   const std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   const int fd = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) return;

@@ -23,8 +23,10 @@ class GpuLog {
   static constexpr size_t kMostLines = 4000;
   explicit GpuLog(std::filesystem::path path, size_t most_lines = kMostLines);
 
-  // At most one line per interval; `unix_s` and `time` are now, by the wall and by a clock that only grows.
-  void add(double unix_s, double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus);
+  // At most one line per interval; `unix_s` and `time` are now, by the wall and by a clock that only grows. `others`:
+  // GPUs of this machine that are not the run's, and how busy they are: [{"index": 1, "util": 0}].
+  void add(double unix_s, double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus,
+           const nlohmann::json& others = {});
   double interval_s() const { return interval_s_; }
 
  private:

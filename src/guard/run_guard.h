@@ -42,7 +42,8 @@ class RunGuard {
   // not going.
   News look(const std::map<int, DeviceSpec>& devices, std::optional<int64_t> step);
   bool holds() const { return policy_.held(); }  // the run is to wait at its next step boundary
-  std::map<int, double> shares() const;          // by rank: of its speed that a plan counts with; 1 is left out
+  std::optional<int> gpu_number(const DeviceSpec& device) const { return gpu_of(device, facts_); }
+  std::map<int, double> shares() const;  // by rank: of its speed that a plan counts with; 1 is left out
   // The last reading is taken and everything borrowed is given back.
   std::vector<Line> end();
   // {"energy": {...}, "guard": {...}} for run.json; empty if there was nothing to measure.

@@ -19,6 +19,7 @@
 namespace tandem {
 namespace {
 
+constexpr double kOthersSeconds = 4;
 constexpr double kFactsSeconds = 15;   // between looks at what changes rarely: the PCIe link
 constexpr double kEnergySeconds = 10;  // between writes of energy.json
 constexpr double kEndSeconds = 3;
@@ -102,7 +103,10 @@ class Round {
     for (const RaplZone& zone : rapl_)
       if (const auto joules = read_rapl(zone)) energy_.add_counter(zone.name, now, *joules, zone.wraps_at_j);
     energy_.add(sample.facts, sample.gpus);
-    if (log_ && !sample.gpus.empty()) log_->add(unix_now(), sample.time, sample.facts, sample.gpus);
+    if (log_ && !sample.gpus.empty()) {
+      look_at_others(wanted, sample.time);
+      log_->add(unix_now(), sample.time, sample.facts, sample.gpus, others_);
+    }
     return sample;
   }
 
@@ -111,6 +115,18 @@ class Round {
     if (!answer.ok && watchdog_well_) words_.push_back({true, answer.text()});
     if (answer.ok && !watchdog_well_) words_.push_back({false, "the guard's watchdog is there again"});
     watchdog_well_ = answer.ok;
+  }
+
+  // Whether cards that the run does not use are free: not of interest where somebody chose for it what it may see.
+  void look_at_others(const WantedGpus& wanted, double time) {
+    if (time < others_at_ + kOthersSeconds || std::getenv("CUDA_VISIBLE_DEVICES")) return;
+    others_at_ = time;
+    others_ = nlohmann::json::array();
+    for (const GpuFacts& facts : facts_) {
+      if (wanted.has(facts)) continue;
+      const GpuReading now = nvml_->reading(facts.index, false);
+      if (now.utilisation_percent) others_.push_back({{"index", facts.index}, {"util", *now.utilisation_percent}});
+    }
   }
 
   // What a card that has vanished told of itself is kept: its name is wanted now.
@@ -185,7 +201,8 @@ class Round {
   std::optional<GpuLog> log_;
   std::vector<RaplZone> rapl_;
   EnergyMeter energy_;
-  double facts_at_ = 0, energy_at_ = 0;
+  nlohmann::json others_ = nlohmann::json::array();
+  double facts_at_ = 0, energy_at_ = 0, others_at_ = -1e9;
   std::vector<GuardWord> words_;
   double xids_after_ = 0;
   bool no_xids_ = false, told_xids_ = false, watchdog_well_ = true;

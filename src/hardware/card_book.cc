@@ -11,6 +11,13 @@ namespace tandem {
 // Sources, all the makers' own: NVIDIA Turing, Ampere GA102, Ada and Blackwell architecture papers (GeForce: tensor
 // peaks with fp32 accumulation); data sheets of V100, T4, A100, L4, L40S, RTX A6000, RTX 6000 Ada, H100, H200 and
 // HGX B200 (an eighth of its eight cards); AMD data sheets of Instinct MI300X and MI325X. Prices: at launch.
+std::string BookCard::why_no_training() const {
+  if (maker != "NVIDIA") return std::string(maker) + " cards do not train with tandem yet: its kernels are CUDA";
+  if (cc && *cc < 7.5)
+    return std::string(name) + " does not train with tandem: CUDA 13 begins with compute capability 7.5";
+  return "";
+}
+
 const std::vector<BookCard>& card_book() {
   constexpr double kGen3 = 15.75, kGen4 = 31.5, kGen5 = 63.0;
   const auto none = std::nullopt;

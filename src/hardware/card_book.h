@@ -26,9 +26,9 @@ struct BookCard {
   std::optional<double> nvlink_gb_per_s;  // both ways together, all links (Infinity Fabric for AMD)
   double pcie_gb_per_s = 0;               // one way: 16 lanes of its generation
   int year = 0;
-  std::optional<double> price_usd;  // at launch, where there was a price
-  std::optional<double> cc;         // compute capability: 8.6
-  bool trains_here() const { return maker == "NVIDIA"; }
+  std::optional<double> price_usd;      // at launch, where there was a price
+  std::optional<double> cc;             // compute capability: 8.6
+  std::string why_no_training() const;  // with tandem; empty: it trains
 };
 
 const std::vector<BookCard>& card_book();

@@ -2,9 +2,11 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "hardware/in_time.h"
 #include "hardware/nvml_impl.h"
 
 namespace tandem {
@@ -76,6 +78,25 @@ std::unique_ptr<Nvml> Nvml::open() {
   return nvml;
 }
 
+NvmlStatus Nvml::no_answer(double seconds) {
+  char number[32];
+  std::snprintf(number, sizeof number, "%g", seconds);
+  return {Kind::kTimeout, std::string("nothing came back in ") + number + " s"};
+}
+
+std::unique_ptr<Nvml> Nvml::open_in_time(double seconds) {
+  if (seconds <= 0) seconds = driver_seconds();
+  auto answer = in_time<std::unique_ptr<Nvml>>(seconds, [] {
+    auto nvml = open();
+    for (const GpuFacts& facts : nvml->facts()) nvml->reading(facts.index);
+    return nvml;
+  });
+  if (answer) return std::move(*answer);
+  std::unique_ptr<Nvml> nvml(new Nvml);
+  nvml->impl_->status = no_answer(seconds);
+  return nvml;
+}
+
 Nvml::~Nvml() {
   if (impl_->events && impl_->nvmlEventSetFree) impl_->nvmlEventSetFree(impl_->events);
   if (impl_->initialized && impl_->nvmlShutdown) impl_->nvmlShutdown();
@@ -100,6 +121,23 @@ NvmlStatus Nvml::Impl::device(int gpu, nvml::Device& handle) const {
     return {Kind::kInvalid, "there is no GPU " + std::to_string(gpu) + ", only " + std::to_string(devices.size())};
   handle = devices[gpu];
   return device_status[gpu];
+}
+
+// Not ok where the card tells neither name nor uuid nor memory, which every card does that is well: a lost one says so,
+// one whose firmware has hung answers "Unknown Error" to everything.
+NvmlStatus Nvml::Impl::silence(nvml::Device handle) const {
+  char text[nvml::kUuidBuffer] = "";
+  nvml::Memory memory{};
+  nvml::Ret worst = nvml::kSuccess;
+  const auto told = [&](auto function, auto... arguments) {
+    const nvml::Ret code = function ? function(handle, arguments...) : nvml::kFunctionNotFound;
+    if (worst != nvml::kGpuIsLost && function) worst = code;
+    return code == nvml::kSuccess;
+  };
+  if (told(nvmlDeviceGetName, text, sizeof text)) return {};
+  if (worst == nvml::kGpuIsLost) return word(worst);
+  if (told(nvmlDeviceGetUUID, text, sizeof text) || told(nvmlDeviceGetMemoryInfo, &memory)) return {};
+  return word(worst);
 }
 
 const NvmlStatus& Nvml::status() const { return impl_->status; }
@@ -184,11 +222,7 @@ GpuFacts Nvml::facts(int gpu) const {
   facts.index = gpu;
   nvml::Device d = nullptr;
   NvmlStatus status = n.device(gpu, d);
-  if (status.ok() && n.nvmlDeviceGetName) {  // a card that is lost answers nothing at all
-    char name[nvml::kNameBuffer] = "";
-    status = n.word(n.nvmlDeviceGetName(d, name, sizeof name));
-    if (status.kind != Kind::kGpuLost) status = {};
-  }
+  if (status.ok()) status = n.silence(d);
   if (!status.ok()) {
     facts.trouble = status.words;
     return facts;

@@ -56,7 +56,11 @@ class Nvml {
  public:
   // Never null: ask status(). Opening takes NVML's own time, 10 to 500 ms with a real driver.
   static std::unique_ptr<Nvml> open();
-  static std::string library_name();  // TANDEM_NVML, or libnvidia-ml.so.1
+  // The same, and every card read once, by a thread that may take `seconds` (0: driver_seconds()); after them the
+  // status is kTimeout, and in_time.h says how such a program ends.
+  static std::unique_ptr<Nvml> open_in_time(double seconds = 0);
+  static NvmlStatus no_answer(double seconds);  // that status
+  static std::string library_name();            // TANDEM_NVML, or libnvidia-ml.so.1
   ~Nvml();
 
   const NvmlStatus& status() const;

@@ -29,6 +29,7 @@ struct Nvml::Impl {
   NvmlStatus word(nvml::Ret code) const;
   NvmlStatus device(int gpu, nvml::Device& handle) const;
   void find_devices();
+  NvmlStatus silence(nvml::Device handle) const;
   std::optional<std::string> bus_id(nvml::Device handle) const;
   std::vector<NvLinkPeer> nvlink_peers(nvml::Device handle) const;
   NvmlStatus watch_events();

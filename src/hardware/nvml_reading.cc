@@ -112,7 +112,7 @@ GpuReading Nvml::reading(int gpu, bool with_processes) const {
   } else if (status.ok() && n.nvmlDeviceGetMemoryInfo) {
     const nvml::Ret code = n.nvmlDeviceGetMemoryInfo(d, &plain);
     if (code == nvml::kSuccess) now.memory_used_bytes = plain.used, now.memory_free_bytes = plain.free;
-    if (code == nvml::kGpuIsLost) status = n.word(code);
+    if (code != nvml::kSuccess) status = code == nvml::kGpuIsLost ? n.word(code) : n.silence(d);
   }
   if (!status.ok()) {
     now.trouble = status.words;

@@ -236,11 +236,17 @@ void Launcher::tick() {
   if (!coordinator_->started()) return;
   if (request_.max_seconds > 0 && now - begin_ >= request_.max_seconds && stop_code_ == 0)
     stop_with(static_cast<int>(ExitCode::kResumable));
+  if (request_.trial_seconds > 0 && record_->last_step() > 0) {
+    if (first_step_at_ == 0) first_step_at_ = now;
+    if (now - first_step_at_ >= request_.trial_seconds && stop_code_ == 0)
+      stop_with(static_cast<int>(ExitCode::kResumable));
+  }
   if (record_->writer().due(now)) checkpoint_due_ = true;
   const double interval = std::max(kSnapshotSeconds, snapshot_seconds_ / kSnapshotShare);
   const bool wanted = checkpoint_due_ || save_asked_ || now - last_snapshot_ >= interval;
   if (wanted && !snapshot_asked_ && target_posted_) carry_out(coordinator_->want_snapshot());
   measure(now);
+  watch_speed(now);
 }
 
 // How fast each member computes; the coordinator moves shards if that pays.
@@ -311,11 +317,17 @@ void Launcher::handle(int signal) {
 
 nlohmann::json Launcher::figures() const {
   const double seconds = monotonic_seconds() - begin_;
-  nlohmann::json out{{"workers", coordinator_ ? coordinator_->members().size() : 0},
-                     {"generations", coordinator_ ? coordinator_->order().generation : 0},
-                     {"deaths", faults_.deaths()},
-                     {"frozen", frozen_},
-                     {"snapshot_share", seconds > 0 ? snapshot_total_ / seconds : 0}};
+  nlohmann::json out = {{"workers", coordinator_ ? coordinator_->members().size() : 0},
+                        {"generations", coordinator_ ? coordinator_->order().generation : 0},
+                        {"deaths", faults_.deaths()},
+                        {"frozen", frozen_},
+                        {"snapshot_share", seconds > 0 ? snapshot_total_ / seconds : 0}};
+  out["usage"] = usage_.to_json();
+  if (record_) {
+    out["state"] = state_bytes(record_->facts().layout, record_->facts().floats);
+    if (request_.forecast && !request_.resume)
+      out.update(outcome_of(*request_.forecast, seconds, record_->last_step(), out["usage"]));
+  }
   out.update(guard_->figures());
   return out;
 }
@@ -354,6 +366,7 @@ void Launcher::give_up(const Error& error) {
   if (record_ && said_first_lines_) {
     save_what_there_is();
     end_guard();
+    end_speed();
     record_->fail(error, figures());
   }
   throw error;
@@ -361,6 +374,7 @@ void Launcher::give_up(const Error& error) {
 
 int Launcher::end() {
   drain_rings();
+  end_speed();
   for (const auto& [rank, seat] : seats_)
     if (seat->running()) seat->send({{"end", true}});
   requests_.reset();

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,12 @@ namespace tandem {
 
 class Gathering;
 
+// What `tandem plan` says of a run before it begins; run.json then has it beside what came of it.
+struct RunForecast {
+  double start_seconds = 0, step_seconds = 0, end_seconds = 0;
+  double memory_bytes = 0;  // of the worker that needs most
+};
+
 struct LaunchRequest {
   std::filesystem::path run_dir;                // made by the caller: recipe.toml is resolved and checked
   std::shared_ptr<const WorkerProgram> worker;  // started as `<worker> work <run_dir>`
@@ -35,6 +42,8 @@ struct LaunchRequest {
   double max_seconds = 0;                                                            // 0: no limit
   std::string program = "tandem";                                                    // for advice: what the user types
   std::function<std::vector<DeviceSpec>(const std::string& devices)> parse_devices;  // for workers that join
+  double trial_seconds = 0;  // not 0: a measurement; it ends so long after its first step
+  std::optional<RunForecast> forecast;
   Gathering* net = nullptr;  // ranks 1, 2, ... are held by supervisors elsewhere (launch/rendezvous.h), all gathered
 };
 

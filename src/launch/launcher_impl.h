@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "explain/live.h"
+#include "explain/times_log.h"
 #include "fleet/coordinator.h"
 #include "guard/run_guard.h"
 #include "launch/fault_book.h"
@@ -25,6 +27,7 @@
 #include "launch/snapshot_pool.h"
 #include "launch/speedometer.h"
 #include "launch/stall_watch.h"
+#include "launch/usage_book.h"
 
 namespace tandem {
 
@@ -68,6 +71,11 @@ class Launcher {
   void tell_guard(const std::vector<RunGuard::Line>& lines);
   void end_guard();
 
+  // ---- where the time goes ----
+  TimesLine times_now() const;
+  void watch_speed(double now);
+  void end_speed();
+
   // ---- time, signals, requests ----
   void tick();
   void measure(double now);
@@ -93,6 +101,9 @@ class Launcher {
   std::unique_ptr<RunGuard> guard_;
   std::vector<RunGuard::Line> guard_lines_;  // from before there was a record to tell them in
   bool held_by_guard_ = false;
+  std::unique_ptr<TimesLog> times_;
+  std::unique_ptr<LiveWatch> slow_watch_;
+  double speed_at_ = 0;
   Growth growth_;
   StallWatch stalls_;
   LiveState live_;
@@ -114,11 +125,12 @@ class Launcher {
   double move_seconds_ = 0.05, hold_began_ = 0, move_began_ = 0;
 
   FaultBook faults_;
+  UsageBook usage_;
   int frozen_ = 0, interrupts_ = 0, stop_code_ = 0, next_rank_ = 0;
   std::string last_order_text_;  // what the newest order means, for the line about a death
   bool burying_ = false;         // that line is being made
   bool finished_ = false, said_first_lines_ = false, saved_last_ = false, given_up_ = false, kill_now_ = false;
-  double begin_ = 0, last_tick_ = 0, watched_at_ = 0;
+  double begin_ = 0, first_step_at_ = 0, last_tick_ = 0, watched_at_ = 0;
 };
 
 }  // namespace tandem

@@ -48,6 +48,7 @@ void Launcher::hello(Seat& seat, const nlohmann::json& body) {
     record_->add_kind(seat.name(), body.at("kind"));
   }
   seat.arrived = true;
+  usage_.told(seat.rank(), seat.device().name(), body);
   if (!seat.log_trouble.empty())
     record_->tell().warn(fmt::format("what {} says is not kept: {}", seat.name(), seat.log_trouble));
   carry_out(coordinator_->arrived(seat.rank()));
@@ -90,6 +91,7 @@ void Launcher::heard(Seat& seat, Message& message) {
     if (move_began_ > 0 && generation == coordinator_->order().generation)
       move_seconds_ = monotonic_seconds() - move_began_;
   } else if (body.contains("part")) {
+    usage_.told(seat.rank(), seat.device().name(), body);
     part_seconds_ = std::max(part_seconds_, body.at("seconds").get<double>());
     if (body.at("hold").get<bool>() && hold_began_ == 0) hold_began_ = monotonic_seconds();
     carry_out(coordinator_->snapshot_part(seat.rank(), body.at("generation"), body.at("part"), body.at("hash"),

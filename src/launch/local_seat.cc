@@ -141,7 +141,8 @@ WorkerState LocalSeat::state() const {
           .stage = p.where(),
           .phase = p.phase.load(relaxed),
           .shard = p.shard.load(relaxed),
-          .stopped = process_ && process_state(process_->pid()) == 'T'};
+          .stopped = process_ && process_state(process_->pid()) == 'T',
+          .times = times_in(p)};
 }
 
 std::string LocalSeat::place(const std::vector<std::string>& phases) const { return place_text(state(), phases); }

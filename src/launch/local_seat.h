@@ -33,6 +33,7 @@ class LocalSeat : public Seat {
   }
   std::optional<std::string> pop_record() override { return page().pop(); }
   Progress progress() const override;
+  RankTimes times() const override { return times_in(page()); }
   WorkerFacts facts(uint64_t newest_generation) const override;
   std::string place(const std::vector<std::string>& phases) const override;
   std::string last_words() const override;

@@ -37,6 +37,7 @@ class RemoteSeat : public Seat {
   }
   std::optional<std::string> pop_record() override;
   Progress progress() const override;
+  RankTimes times() const override { return state_.times; }
   WorkerFacts facts(uint64_t newest_generation) const override;
   std::string place(const std::vector<std::string>& phases) const override { return place_text(state_, phases); }
   std::string last_words() const override { return last_words_; }

@@ -78,7 +78,7 @@ int64_t RunRecord::restore(SnapshotPool& pool) {
       }
     }
   }
-  last_step_ = std::max<int64_t>(step, 0);
+  last_step_ = first_step_ = std::max<int64_t>(step, 0);
   folder_.write_recipe(facts_.recipe_toml);
   nlohmann::json env = facts_.versions;
   env["kind"] = facts_.kind;

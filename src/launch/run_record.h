@@ -43,6 +43,7 @@ class RunRecord {
   // ---- on the way ----
   void step_told(const std::string& metrics_line);
   int64_t last_step() const { return last_step_; }
+  int64_t first_step() const { return first_step_; }  // that this start went on from
   double last_step_seconds() const { return last_step_seconds_; }
   double seconds_left(double step_seconds) const;  // Coordinator::kForEver where only a clock ends the run
   const StepRecord& last_record() const { return last_record_; }
@@ -75,7 +76,7 @@ class RunRecord {
   std::unique_ptr<CheckpointWriter> writer_;
   std::vector<std::string> notes_;
   StepRecord last_record_;
-  int64_t last_step_ = 0, asked_step_ = -1;
+  int64_t first_step_ = 0, last_step_ = 0, asked_step_ = -1;
   double begin_ = 0, earlier_seconds_ = 0, last_loss_ = kAbsent, last_step_seconds_ = 0;
   double stall_seconds_ = 0, final_save_seconds_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/devices.h"
+#include "explain/rank_times.h"
 #include "launch/channel.h"
 #include "launch/stall_watch.h"
 
@@ -31,6 +32,7 @@ struct WorkerState {
   Stage stage = Stage::kStarting;
   int phase = -1, shard = -1;
   bool stopped = false;
+  RankTimes times;
 };
 // "phase 'learn' of step 37 (computing shard 9)"
 std::string place_text(const WorkerState& state, const std::vector<std::string>& phases);
@@ -74,6 +76,7 @@ class Seat {
   virtual void post_target(uint64_t generation, uint64_t nth, unsigned buffer) = 0;
   virtual std::optional<std::string> pop_record() = 0;
   virtual Progress progress() const = 0;
+  virtual RankTimes times() const = 0;
   virtual WorkerFacts facts(uint64_t newest_generation) const = 0;
   // "phase 'learn' of step 37 (computing shard 9)"
   virtual std::string place(const std::vector<std::string>& phases) const = 0;

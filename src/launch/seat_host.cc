@@ -298,8 +298,8 @@ int SeatHost::run() {
 }  // namespace
 
 nlohmann::json to_json(const WorkerState& s) {
-  return {s.generation, s.shards_run, s.compute_ns, s.beats, s.step, static_cast<int>(s.stage),
-          s.phase,      s.shard,      s.stopped};
+  return {s.generation, s.shards_run, s.compute_ns, s.beats,         s.step, static_cast<int>(s.stage),
+          s.phase,      s.shard,      s.stopped,    to_json(s.times)};
 }
 
 WorkerState state_from(const nlohmann::json& json) {
@@ -311,7 +311,8 @@ WorkerState state_from(const nlohmann::json& json) {
           .stage = static_cast<Stage>(std::min(json.at(5).get<uint32_t>(), static_cast<uint32_t>(Stage::kIdle))),
           .phase = json.at(6),
           .shard = json.at(7),
-          .stopped = json.at(8)};
+          .stopped = json.at(8),
+          .times = times_from(json.at(9))};
 }
 
 int host_seat(const SeatHostRequest& request) { return SeatHost(request).run(); }

@@ -36,6 +36,7 @@ class CardCombine : public Combine {
   }
   int64_t next_ticket() const override { return inner_->next_ticket(); }
   int64_t begun_at() const override { return inner_->begun_at(); }
+  double late_seconds() const override { return inner_->late_seconds(); }
 
  private:
   struct Vectors;  // of one length

@@ -70,6 +70,8 @@ class Combine {
   // The place of the next finish() or meet() in the program, and as it was at the last begin(); see fleet/order.h.
   virtual int64_t next_ticket() const { return 0; }
   virtual int64_t begun_at() const { return 0; }
+  // In finish(), until the last of the others had come, in all; 0 where that can't be told apart from the transfer.
+  virtual double late_seconds() const { return 0; }
 };
 
 // All shards in this process. The plan's ranges are summed apart and joined as workers would join them, so that a plan

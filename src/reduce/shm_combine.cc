@@ -356,7 +356,7 @@ struct ShmCombine::Parts {
   int64_t ticket, begun_at;
   uint64_t publications = 0, meet_rounds = 0, last_done = 0;
   Clock::duration spin, longest_spin;
-  double waited = 0;
+  double waited = 0, late = 0;
   std::function<void(Point)> call;
 
   ContributionLayout layout;
@@ -423,7 +423,9 @@ Total ShmCombine::finish() {
     if (p.layout.mail) p.write_mail(mail, 0);
     p.publish();
     p.reach(Point::kPublished);
+    const double waited_before = p.waited;
     p.wait_for_published();
+    p.late += p.waited - waited_before;
     p.reduce_slice();
     p.add_heads();
     if (p.layout.mail) p.collect_mail(mail);
@@ -486,6 +488,7 @@ void ShmCombine::meet(std::span<const int> shards, std::span<const std::span<dou
 int64_t ShmCombine::next_ticket() const { return parts_->ticket; }
 int64_t ShmCombine::begun_at() const { return parts_->begun_at; }
 double ShmCombine::waited_seconds() const { return parts_->waited; }
+double ShmCombine::late_seconds() const { return parts_->late; }
 void ShmCombine::at_points(std::function<void(Point)> call) { parts_->call = std::move(call); }
 
 }  // namespace tandem

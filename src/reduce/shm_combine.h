@@ -73,7 +73,8 @@ class ShmCombine : public Combine {
   void meet(std::span<const int> shards, std::span<const std::span<double>> values) override;
   int64_t next_ticket() const override;  // of the next finish() or meet()
   int64_t begun_at() const override;     // next_ticket() as it was at the last begin()
-  double waited_seconds() const;         // waiting for others, in all
+  double late_seconds() const override;
+  double waited_seconds() const;  // waiting for others, in all
 
   // Called at these places of finish() (at the first and the last of meet()). For tests that die there.
   enum class Point { kBeforePublish, kPublished, kReduced, kDone };

@@ -197,6 +197,7 @@ nlohmann::json collect_report(const std::filesystem::path& run_dir, const Report
 
   data["evaluation"] = std::move(evaluation);
   data["energy"] = report_energy(run_dir);
+  data["explain"] = report_explain(run_dir);
   data["gpus"] = report_gpus(run_dir, std::min<size_t>(240, limits.most_buckets));
   data["settings"] = nlohmann::json::array();
   for (const auto& s : read_resolved_recipe(read_small_file(run_dir / "recipe.toml", 1 << 20).value_or("")))

@@ -95,4 +95,26 @@ nlohmann::json report_energy(const std::filesystem::path& run_dir) {
   return out.contains("kwh") ? out : nlohmann::json();
 }
 
+nlohmann::json report_explain(const std::filesystem::path& run_dir) {
+  const auto whole =
+      nlohmann::json::parse(read_small_file(run_dir / "explain.json", 1 << 20).value_or(""), nullptr, false);
+  if (!whole.is_object() || !whole.contains("shares") || !whole["shares"].is_object()) return {};
+  const auto text = [](const nlohmann::json& from, const char* key, int width) {
+    return from.contains(key) && from[key].is_string() ? fit(from[key].get<std::string>(), width) : std::string();
+  };
+  nlohmann::json out{{"verdict", text(whole, "verdict", 300)}};
+  out["shares"] = nlohmann::json::array();
+  for (const auto& [name, share] : whole["shares"].items())
+    if (share.is_number() && out["shares"].size() < kMostGpus) out["shares"].push_back({fit(name, 40), share});
+  out["findings"] = nlohmann::json::array();
+  if (whole.contains("findings") && whole["findings"].is_array())
+    for (const nlohmann::json& one : whole["findings"])
+      if (one.is_object() && out["findings"].size() < kMostGpus)
+        out["findings"].push_back({{"text", text(one, "text", 300)},
+                                   {"why", text(one, "why", 300)},
+                                   {"remedy", text(one, "remedy", 400)},
+                                   {"command", text(one, "command", 300)}});
+  return out;
+}
+
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// telemetry/report_gpus.h -- the GPUs and the energy of a run, cut down to what its report draws.
+// telemetry/report_gpus.h -- the GPUs, the energy and the speed of a run, cut down to what its report draws.
 #pragma once
 
 #include <cstddef>
@@ -12,5 +12,7 @@ namespace tandem {
 nlohmann::json report_gpus(const std::filesystem::path& run_dir, size_t most_points);
 // energy.json, names and numbers only; null without one.
 nlohmann::json report_energy(const std::filesystem::path& run_dir);
+// explain.json, what was found and the shares of a step; null without one.
+nlohmann::json report_explain(const std::filesystem::path& run_dir);
 
 }  // namespace tandem

@@ -207,6 +207,9 @@ chart(grid, { series: gpuCurves("temp"), title: "GPU temperature (C)", time: tru
 if (data.energy && data.energy.devices.length) card("Energy", `<table><tr><th>device</th><th class="n">kWh</th><th class="n">mean W</th><th class="n">peak W</th><th class="n">peak C</th><th class="n">${escape(data.energy.currency || "")}</th></tr>` + data.energy.devices.map((d) =>
   `<tr><td>${escape((d.index === undefined ? "" : "GPU " + d.index + " ") + (d.name || ""))}</td>` + ["kwh", "mean_w", "peak_w", "peak_c", "cost"].map((k) => `<td class="n">${d[k] === undefined ? "–" : num(d[k])}</td>`).join("") + `</tr>`).join("") + `</table>`);
 
+if (data.explain) card("Where the time goes", `<p>${escape(data.explain.verdict)}</p><table>` + data.explain.shares.filter((s) => s[1] >= 0.005).sort((a, b) => b[1] - a[1]).map((s) => `<tr><td>${escape(s[0])}</td><td class="n">${(100 * s[1]).toFixed(1)} %</td></tr>`).join("") + `</table>` +
+  data.explain.findings.map((f) => `<p>${escape(f.text)}: ${escape(f.why)}.<br>${escape(f.remedy)}${f.command ? `<br><code>${escape(f.command)}</code>` : ""}</p>`).join(""));
+
 // ---- what happened when
 const kinds = [...new Set(data.events.map((e) => e.kind))], last = Math.max(1, facts.steps, ...data.events.map((e) => e.step));
 if (data.events.length + data.skips.length > 0) {

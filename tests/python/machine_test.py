@@ -2,18 +2,22 @@
 
     python3 machine_test.py <folder with tandem> <folder with the fake libraries> [unittest arguments]
 """
+import contextlib
 import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 FAKES = pathlib.Path(sys.argv.pop(1)).resolve()
+API = pathlib.Path(__file__).resolve().parents[2] / "src/hardware/nvml_api.h"
 
 
 class Case(unittest.TestCase):
@@ -30,11 +34,17 @@ class Case(unittest.TestCase):
             pathlib.Path(f"{path}.clock").write_text(str(script["t"]))
         return {"TANDEM_NVML": str(FAKES / library), "TANDEM_LIBCUDA": str(FAKES / "libfake_cuda.so"), "FAKE_NVML_SCRIPT": str(path)}
 
-    def tandem(self, *args, code=0, env=None, program=None):
+    def until(self, happened):
+        end = time.monotonic() + 30
+        while not happened():
+            self.assertLess(time.monotonic(), end, "it never happened")
+            time.sleep(0.005)  # lint: allow(sleep) between two looks at a condition that has its own end
+
+    def tandem(self, *args, code=0, env=None, program=None, timeout=None):
         base = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
         done = subprocess.run([program or BIN / "tandem", *map(str, args)], cwd=self.dir, capture_output=True, text=True,
                               env={**base, "NO_COLOR": "1", "TANDEM_NVML": "/nonexistent/libnvidia-ml.so.1", **(env or {})},
-                              stdin=subprocess.DEVNULL)
+                              stdin=subprocess.DEVNULL, timeout=timeout)
         if code is not None:
             self.assertEqual(done.returncode, code, f"{args}\n{done.stdout}\n{done.stderr}")
         return done
@@ -58,12 +68,45 @@ class Gpus(Case):
         self.assertNotIn("cuda_cores", told["total"])  # one is not known, so the sum is not
         self.assertIn("at least", self.tandem("gpus", env=env).stdout)
 
+    def test_what_no_card_tells_is_not_nought(self):
+        env = self.play({"preset": "4xh100", "refuse": {"nvmlDeviceGetMemoryInfo": {"1": 3}, "nvmlDeviceGetMemoryInfo_v2": {"1": 3}}}, "libfake_nvml_old.so")
+        total = self.tandem("gpus", env=env).stdout.splitlines()[-1]
+        self.assertNotIn("at least 0", total)
+        self.assertRegex(total, r"^ *all +4 cards +at least [\d.]+ GiB +at least [\d.]+ GiB +- +-")
+
     def test_hidden_lost_and_split_cards_are_named(self):
         env = self.play({"preset": "4xh100", "events": [{"at": 0, "gpu": 1, "lost": True}], "gpus": [{}, {}, {"mig": [{}, {}]}]})
         out = self.tandem("gpus", env={**env, "CUDA_VISIBLE_DEVICES": "0"}).stdout
         self.assertIn("GPU is lost", out)
         self.assertIn("hidden by CUDA_VISIBLE_DEVICES", out)
         self.assertIn("MIG, 2 parts", out)
+
+    def test_a_card_that_answers_nothing_but_errors_is_named(self):
+        asked = set(re.findall(r"nvmlDevice\w+", API.read_text())) - {"nvmlDeviceGetHandleByIndex_v2"}
+        env = self.play({"preset": "4xh100", "refuse": {name: {"1": 999} for name in asked}})
+        self.assertRegex(self.tandem("gpus", env=env).stdout, r"(?m)^ *1 .*Unknown Error")
+        told = json.loads(self.tandem("gpus", "--json", env=env).stdout)
+        self.assertEqual([gpu.get("trouble") for gpu in told["gpus"]], [None, "Unknown Error", None, None])
+
+    def test_a_card_that_does_not_tell_its_memory_alone_is_no_trouble(self):
+        env = self.play({"preset": "4xh100", "refuse": {"nvmlDeviceGetMemoryInfo": {"1": 3}, "nvmlDeviceGetMemoryInfo_v2": {"1": 3}}})
+        for gpu in json.loads(self.tandem("gpus", "--json", env=env).stdout)["gpus"]:
+            self.assertNotIn("trouble", gpu)
+
+    def test_a_driver_that_hangs_is_told_of_and_holds_nobody(self):
+        env = {**self.play({"preset": "3060ti+2x3070", "events": [{"at": 0, "gpu": 1, "hang": True}]}),
+               "TANDEM_DRIVER_SECONDS": "0.5", "TANDEM_STATE_DIR": str(self.dir / "state")}
+        for line in (["gpus"], ["guard"], ["guard", "status"], ["guard", "set", "0=180W"]):
+            done = self.tandem(*line, env=env, code=1, timeout=10)
+            for words in ("the NVIDIA driver does not answer", "nothing came back in 0.5 s", "dmesg"):
+                self.assertIn(words, done.stderr)
+        self.assertIn("does not answer", json.loads(self.tandem("gpus", "--json", env=env, code=1, timeout=10).stdout)["error"]["what"])
+        out = json.loads(self.tandem("doctor", "--json", env=env, code=3, timeout=60).stdout)
+        driver, = line_of(out, "driver")
+        self.assertEqual((driver["verdict"], driver["found"]), ("problem", "does not answer: nothing came back in 0.5 s"))
+        self.assertIn("dmesg", driver["do"])
+        self.assertIn("--devices cpu:2", out["recommended"]["command"])
+        self.assertEqual(line_of(out, "workers")[0]["verdict"], "ok")
 
     def test_a_played_machine_whose_script_changes_begins_anew(self):
         self.assertEqual(len(json.loads(self.tandem("gpus", "--json", env=self.play({"preset": "4xh100"})).stdout)["gpus"]), 4)
@@ -150,6 +193,13 @@ class Doctor(Case):
         out = self.doctor(self.play({"preset": "4x2080ti", "driver": "470.82", "cuda": 11040}, "libfake_nvml_old.so"))
         self.assert_found(out, "driver", "problem", "older than CUDA 13.0 needs", "nvidia-driver-580")
 
+    def test_an_old_driver_leaves_the_cpu_to_train_with_its_forecast(self):
+        out = self.whole_doctor(3, self.play({"preset": "3060ti+2x3070", "driver": "550.54", "cuda": 12040}))
+        self.assert_found(out, "driver", "problem", "older than CUDA 13.0 needs")
+        self.assert_found(out, "workers", "ok", "same bits")
+        self.assertIn("train tiny --devices cpu:2", out["recommended"]["command"])
+        self.assertGreater(out["recommended"]["seconds"], 0)
+
     def test_a_driver_that_does_not_answer(self):
         self.assert_found(self.doctor(self.play({"preset": "1xh200", "init": 9})), "driver", "problem", "Driver Not Loaded", "modprobe nvidia")
         self.assert_found(self.doctor(self.play({"preset": "1xh200", "init": 18})), "driver", "problem", "mismatch", "reboot")
@@ -158,6 +208,36 @@ class Doctor(Case):
         env = self.play({"preset": "3060ti+2x3070"})
         out = self.doctor({**env, "CUDA_VISIBLE_DEVICES": "0"})
         self.assert_found(out, "GPUs", "warning", "3 present, 1 visible", "unset CUDA_VISIBLE_DEVICES")
+
+    def test_recipes_fit_the_cards_and_parts_that_a_worker_may_use(self):
+        env = self.play({"preset": "3060ti+2x3070"})
+        self.assert_found(self.doctor({**env, "CUDA_VISIBLE_DEVICES": "1"}), "recipe", "ok", "web-test", "and 1 card")
+        env = self.play({"preset": "4xh100", "gpus": [{"mig": [{"uuid": "MIG-1", "name": "1g", "memory_gb": 1.5}]}, {"mig_on": True}]})
+        out = self.doctor(env)
+        self.assert_found(out, "recipe", "warning", "web-test", "2 cards", "not GPU 0")
+        self.assert_found(out, "recipe", "ok", "dqn", "3 cards")
+        env = self.play({"preset": "1xh200", "gpus": [{"mig": [{"uuid": "MIG-aa", "memory_gb": 1.5}, {"uuid": "MIG-bb", "memory_gb": 20}]}]})
+        self.assert_found(self.doctor(env), "recipe", "ok", "web-test", "1 card")
+        self.assert_found(self.doctor({**env, "CUDA_VISIBLE_DEVICES": "MIG-aa"}), "recipe", "warning", "web-test", "not GPU 0")
+
+    def test_a_signal_leaves_no_folder_behind(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            doctor = subprocess.Popen([BIN / "tandem", "doctor"], cwd=self.dir, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                                      env={**os.environ, "TMPDIR": str(self.dir), "TANDEM_NVML": "/nonexistent/libnvidia-ml.so.1"})
+            self.until(lambda: list(self.dir.glob("tandem-doctor-*/on-1/*")))
+            doctor.send_signal(number)
+            self.assertEqual(doctor.wait(), -number)
+            self.until(lambda: not list(self.dir.glob("tandem-doctor-*")))
+
+    def test_a_bandwidth_that_cannot_be_measured_is_a_problem(self):
+        doctor = subprocess.Popen([self.without_worker(), "doctor", "--bandwidth", "--json"], cwd=self.dir, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, text=True, env={**os.environ, "TANDEM_NVML": "/nonexistent/libnvidia-ml.so.1"})
+        while doctor.poll() is None:  # one of its processes dies, again and again
+            for pid in pathlib.Path(f"/proc/{doctor.pid}/task/{doctor.pid}/children").read_text().split()[1:]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+        self.assert_found(json.loads(doctor.communicate()[0]), "bandwidth", "problem", "could not add up")
 
     def test_a_lowered_power_limit(self):
         env = self.play({"preset": "3060ti+2x3070"})
@@ -201,6 +281,14 @@ class Doctor(Case):
         text = self.tandem("doctor", "--bandwidth", env=env, code=3, program=self.without_worker()).stdout
         self.assertIn("from card (down) to card (across), GB/s; * through host memory", text)
 
+    def test_links_are_numbered_as_nvidia_smi_numbers_their_cards(self):
+        env = {**self.play({"preset": "4xh100"}), "CUDA_VISIBLE_DEVICES": "3,1"}
+        told = self.doctor(env, "--bandwidth")["links"]
+        self.assertEqual([link["gpu"] for link in told["host"]], [3, 1])
+        self.assertEqual([(link["from"], link["to"]) for link in told["peers"]], [(3, 1), (1, 3)])
+        text = self.tandem("doctor", "--bandwidth", env=env, code=3, program=self.without_worker()).stdout
+        self.assertRegex(text, r"through host memory\n +3 +1\n +3 +- +[\d.]+\n +1 +[\d.]+ +-\n")
+
     def test_a_card_without_memory_for_the_links_is_named(self):
         env = self.play({"gpus": [{"card": "4090"}], "refuse": {"cuMemAlloc_v2": 2}})
         done = self.tandem("doctor", "--bandwidth", env=env, code=3, program=self.without_worker())
@@ -219,6 +307,22 @@ class Doctor(Case):
             self.assertNotIn(secret, text)
         self.assertNotRegex(text, rf"\b{re.escape(os.uname().nodename)}\b")
         for kept in ("NCCL_SOCKET_IFNAME=eth0", "NV18", "580.65.06", "NVIDIA H100 80GB HBM3", "## Verdicts"):
+            self.assertIn(kept, text)
+
+    def test_the_report_has_no_arguments_tokens_or_other_names(self):
+        planted = {"SUDO_USER": "mallory", "TANDEM_RUNS": "/scratch/mallory/runs", "SLURM_JOB_USER": "jdoe", "TORCH_X": "for jdoe",
+                   "SLURM_SUBMIT_HOST": "login7.corp.example", "SLURM_JOB_NODELIST": "node[77-78]", "MASTER_ADDR": "trainer-3.internal.corp",
+                   "NCCL_NOTE": "to login7.corp.example", "MLFLOW_TRACKING_URI": "https://u:p@ml.example/?token=tok-5551&run=abc77",
+                   "TANDEM_HF_PAT": "pat-424242", "CUDA_TEST": "ghp_abcdefghijklmnopqrstuvwx", "RAY_X": "sk-abcdef123456789", "TORCH_Y": "AKIAABCDEFGHIJKLMNOP",
+                   "wandb_key2": "lower-secret-1", "OMP_NOTE": "see lower-secret-1", "NCCL_DEBUG": "INFO", "PATH": os.environ["PATH"] + ":/opt/kept/path"}
+        env = self.play({"preset": "3060ti+2x3070", "gpus": [{"processes": [
+            {"pid": 4242, "memory_mb": 500, "name": "/opt/zorro/bin/python3 train.py --api-key=zk-abcdef --user vera77"}]}]})
+        self.tandem("doctor", "--report", self.dir / "report.md", env={**env, **planted}, code=3, program=self.without_worker())
+        text = (self.dir / "report.md").read_text()
+        for secret in ("mallory", "jdoe", "login7", "node[77", "trainer-3", "tok-5551", "abc77", "pat-424242", "ghp_", "sk-abc", "AKIA",
+                       "lower-secret-1", "zk-abcdef", "vera77", "zorro"):
+            self.assertNotIn(secret, text)
+        for kept in ("python3 (pid 4242", '"name":"python3"', "NCCL_DEBUG=INFO", "/opt/kept/path", "MLFLOW_TRACKING_URI=https://***@ml.example/?token=***&run=***"):
             self.assertIn(kept, text)
 
     def test_a_report_that_is_a_folder_is_refused(self):

@@ -1,0 +1,68 @@
+// cli/explain.cc -- `tandem explain`: why a run is slow, from its records; while it runs, or after.
+#include "explain/explain.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/sources.h"
+#include "explain/read_run.h"
+#include "jobs/agents_file.h"
+#include "runs/run_folder.h"
+#include "runs/run_reader.h"
+
+namespace tandem {
+namespace {
+
+struct Judged {
+  Evidence evidence;
+  Explanation explanation;
+};
+
+Judged judge(const RunFolder& run) {
+  Judged out{read_evidence(run.dir(), run.id()), {}};
+  if (out.evidence.ranks.empty())
+    throw ConfigError(fmt::format("{} has no record of where its time went", run.id()),
+                      "ranks.jsonl begins with a run's fourth step; runs of older versions have none",
+                      fmt::format("let it train for a few seconds: tandem resume {}", run.id()));
+  out.evidence.live = read_run(run.dir()).status == "running";
+  out.explanation = explain(out.evidence);
+  return out;
+}
+
+nlohmann::json json_of(const Judged& judged) {
+  nlohmann::json out = to_json(judged.explanation);
+  out["run"] = judged.evidence.run;
+  out["live"] = judged.evidence.live;
+  return out;
+}
+
+}  // namespace
+
+int run_explain(const Command& command) {
+  const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
+  std::vector<Judged> all;
+  for (const SetRun& one : runs_of_set(run.dir()))  // of web-test: an agent each
+    if (std::filesystem::exists(one.dir / "ranks.jsonl")) all.push_back(judge(RunFolder::open(one.dir)));
+  const bool set = !all.empty();
+  if (!set) all.push_back(judge(run));
+  if (command.output.json()) {
+    if (!set) {
+      command.output.object(json_of(all.front()));
+      return 0;
+    }
+    nlohmann::json runs = nlohmann::json::array();
+    for (const Judged& one : all) runs.push_back(json_of(one));
+    command.output.object({{"run", run.id()}, {"runs", runs}});
+    return 0;
+  }
+  std::string text;
+  for (const Judged& one : all)
+    text += (text.empty() ? "" : "\n") + (command.output.quiet() ? one.explanation.verdict() + "\n"
+                                                                 : explanation_text(one.explanation, one.evidence));
+  command.output.data(text);
+  return 0;
+}
+
+}  // namespace tandem

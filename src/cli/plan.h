@@ -1,0 +1,114 @@
+// cli/plan.h -- `tandem plan`: between its files, and what `train` asks of it before a run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/sources.h"
+#include "config/devices.h"
+#include "forecast/calibration.h"
+#include "forecast/outcomes.h"
+#include "forecast/rows.h"
+#include "launch/launcher.h"
+
+namespace tandem {
+
+struct BookCard;
+struct PreparedSet;
+
+// ---- measuring (plan_measure.cc) ----
+
+inline constexpr double kOfBudget = .92;  // the rest is for what takes longer than it was thought to
+
+struct MeasureRequest {
+  std::string recipe, title;        // its name; how it is told of
+  const Resolver* resolver;         // settings as they are
+  std::vector<DeviceSpec> devices;  // at hand
+  std::vector<int64_t> batches;     // the first is the main one
+  std::vector<std::string> precisions;
+  bool pair = true;  // two of the devices together, too
+  double budget_s = 55;
+  bool anew = false;
+};
+
+// What is not yet in the cache is measured and put there.
+Calibration measure(const Command& command, const MeasureRequest& request);
+// Where it lies: machine, recipe and those settings that change a step's time.
+std::string key_of(const CliContext& context, const std::string& recipe, const Resolver& resolver);
+// The shape of the job, from the cache where it was asked before.
+JobShape shape_of_job(const Command& command, const std::string& recipe, const Resolver& resolver);
+std::string machine_name(const CliContext& context);
+
+ForecastDevice forecast_device(const DeviceSpec& spec);
+
+// ---- the whole answer ----
+
+struct AgentForecast {  // of a set
+  std::string name;
+  double seconds_alone = 0;
+  int64_t steps = 0;
+};
+
+struct SetRow {  // of a set: six agents on n devices
+  std::vector<std::string> names;
+  double seconds = 0, ideal_seconds = 0, speedup = 1;
+  double memory_bytes = 0;  // of the worker that needs most
+  double watts = 0, kwh = 0, cost = 0;
+  std::optional<double> cloud_cost;
+  std::string cloud;
+  std::optional<double> guide;
+  double error = 0;
+};
+
+struct PlanReport {
+  std::string recipe;
+  bool here = true;                   // on the devices at hand
+  std::string hardware, scaled_from;  // "8 x H100 SXM"; what it was scaled from
+  std::string trains = "";            // why these cards do not train yet; empty: they do
+  std::vector<std::string> precisions;
+  std::vector<PlanDevice> devices;
+  JobShape job;
+  int64_t shards = 1, batch = 0;
+  std::vector<PlanRow> rows;
+  std::vector<AgentForecast> agents;  // of a set
+  std::vector<SetRow> set_rows;
+  std::string strategy;
+  PowerForecast power;
+  RunningCost running;
+  std::optional<double> buy_price;  // of all devices
+  std::string buy_source;
+  std::optional<CloudPrice> rent;  // of all devices, an hour
+  std::optional<double> break_even_h;
+  Prices prices;
+  Calibration calibration;
+  std::vector<ForecastOutcome> outcomes;
+  std::string command;  // to copy
+  std::vector<std::string> notes;
+};
+
+// ---- between plan.cc and plan_set.cc ----
+std::vector<PlanDevice> devices_here(const std::vector<DeviceSpec>& specs);
+std::vector<const BookCard*> cards_of(const std::vector<PlanDevice>& devices);
+std::optional<CloudPrice> rent_of(const Prices& prices, std::vector<const BookCard*> cards);
+// What a card was seen to draw while it trained; 0 if the driver did not tell.
+double watts_of_one(const Calibration& calibration);
+void add_power(PlanReport& report, const std::vector<const BookCard*>& cards, double measured_w);
+// web-test: six agents as jobs.
+void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report,
+              const std::vector<const BookCard*>& elsewhere);
+
+std::string plan_text(const PlanReport& report);
+nlohmann::json plan_json(const PlanReport& report);
+std::string plan_csv(const PlanReport& report);
+
+// The forecast of a run that is about to begin, from what was measured before; nothing where nothing was.
+std::optional<RunForecast> forecast_of_run(const Command& command, const ResolvedRecipe& recipe,
+                                           const std::vector<DeviceSpec>& devices);
+// Of a set: seconds. Nothing unless every agent was measured.
+std::optional<double> forecast_of_set(const Command& command, const PreparedSet& set);
+// After it: for the next plan's word on how good forecasts are.
+void note_outcome(const std::filesystem::path& run_dir, const std::string& recipe);
+
+}  // namespace tandem

@@ -1,0 +1,44 @@
+// engine/step_times.h -- where the time of a worker's steps goes, told in its page.
+//
+// Costs some clock readings a step. The launcher reads the page whenever it likes (explain/rank_times.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "fleet/worker_page.h"
+
+namespace tandem {
+
+class OperationCount;
+class TrainLoop;
+
+class StepTimes {
+ public:
+  StepTimes();
+  ~StepTimes();
+  void page(WorkerPage& page) { page_ = &page; }
+
+  void step_begins(TrainLoop& loop, bool on_card);  // one step and what follows it: its record, a snapshot
+  void step_ends(TrainLoop& loop);
+  void step_given_up() { count_.reset(); }
+
+  void shard_begins(const TrainLoop& loop);
+  void shard_ends(const TrainLoop& loop);
+  void rested(double seconds);  // a slower slot's part of its work
+  void combine_begins(TrainLoop& loop);
+  void combine_ends(TrainLoop& loop);
+  void applied();
+  std::string text() const;  // all of it, for the worker's log
+
+ private:
+  WorkerPage* page_ = nullptr;
+  double step_began_ = 0, load_at_step_ = 0, card_at_step_ = 0;
+  double shard_began_ = 0, load_at_shard_ = 0;
+  double combine_began_ = 0, late_at_combine_ = 0, combine_ended_ = 0;
+  uint64_t steps_ = 0;
+  std::unique_ptr<OperationCount> count_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,21 @@
+// engine/usage.h -- what a worker used: memory at most, and where its time went. Told to the launcher with each part of
+// a snapshot, kept in run.json, and what forecasts are made from.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace tandem {
+
+struct WorkerPage;
+
+struct HostMemory {
+  uint64_t now_bytes = 0, peak_bytes = 0;  // resident, shared pages included; 0: not known
+};
+HostMemory host_memory();
+
+// {"memory_bytes", "memory_now", "card_bytes", "card_now", "steps", "compute_s", "combine_s", "snapshot_s"}; those of a
+// card where there is one. Bytes are the most so far, "now" those of this moment.
+nlohmann::json usage_of(const WorkerPage& page);
+}  // namespace tandem

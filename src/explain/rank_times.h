@@ -1,0 +1,55 @@
+// explain/rank_times.h -- where each worker's time went, as its page tells it and as ranks.jsonl of a run keeps it.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fleet/worker_page.h"
+
+namespace tandem {
+
+// Seconds since the worker was started, or between two readings.
+struct RankTimes {
+  double steps = 0;
+  double step = 0;               // all of it; snapshots come on top, and are no part of it
+  double work = 0, load = 0;     // shards; waiting for their data
+  double combine = 0, late = 0;  // meeting the others; until the last of them had come
+  double update = 0, snapshot = 0;
+  double card = 0;                           // of the work: the host waited for the card
+  double operations = 0, counted_steps = 0;  // of libtorch, in the steps that were counted
+  double operation = 0;                      // what one costs; not a sum
+
+  RankTimes& operator+=(const RankTimes& other);
+  RankTimes operator-(const RankTimes& earlier) const;
+  double operations_per_step() const { return counted_steps > 0 ? operations / counted_steps : 0; }
+};
+
+RankTimes times_in(const WorkerPage& page);
+nlohmann::json to_json(const RankTimes& times);    // an array: short
+RankTimes times_from(const nlohmann::json& json);  // zeros for what is no such array
+
+// One worker in one line of ranks.jsonl.
+struct RankRow {
+  int rank = 0;
+  std::string device;      // "cuda:1"
+  std::optional<int> gpu;  // NVML's number of its card
+  bool on_card = false;
+  int shards = 0;
+  RankTimes times;           // in all since the run's start
+  std::string name() const;  // "GPU 1", "worker 2 (cpu:2)"
+};
+
+struct TimesLine {
+  double time = 0;  // Unix seconds
+  int64_t step = 0;
+  uint64_t generation = 0;  // of the plan: shards of rows change with it
+  std::vector<RankRow> ranks;
+};
+
+nlohmann::json to_json(const TimesLine& line);
+std::optional<TimesLine> line_from(const std::string& text);
+
+}  // namespace tandem

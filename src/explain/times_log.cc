@@ -1,0 +1,56 @@
+#include "explain/times_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/errors.h"
+#include "telemetry/atomic_file.h"
+
+namespace tandem {
+
+TimesLog::TimesLog(std::filesystem::path path, size_t most_lines) : path_(std::move(path)), most_lines_(most_lines) {
+  std::ifstream file(path_);
+  for (std::string line; std::getline(file, line);) ++lines_;
+}
+
+TimesLine TimesLog::add_up(TimesLine now) {
+  for (RankRow& row : now.ranks) {
+    RankTimes& last = last_[row.rank];
+    if (row.times.steps < last.steps || row.times.step < last.step) before_[row.rank] += last;  // a new process
+    last = row.times;
+    RankTimes all = before_[row.rank];
+    row.times = all += row.times;
+  }
+  return now;
+}
+
+void TimesLog::write(const TimesLine& line, double monotonic_s, bool last) {
+  if (monotonic_s < next_ && !last) return;
+  next_ = monotonic_s + interval_s_;
+  const std::string text = to_json(line).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const int fd = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0) return;
+  const bool whole = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(fd);
+  if (whole && ++lines_ >= most_lines_) thin();
+}
+
+void TimesLog::thin() {
+  std::ifstream file(path_);
+  std::string kept;
+  size_t count = 0;
+  for (std::string line; std::getline(file, line); ++count)
+    if (count % 2 == 0) kept += line + "\n";
+  try {
+    write_file_atomically(path_, kept, Durability::kProcessDeath);
+    interval_s_ *= 2;
+  } catch (const Error&) {
+  }
+  lines_ = (count + 1) / 2;  // tried again later if it failed
+}
+
+}  // namespace tandem

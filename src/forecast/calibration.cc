@@ -1,0 +1,139 @@
+#include "forecast/calibration.h"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.h"
+#include "base/sha256.h"
+#include "telemetry/atomic_file.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int kVersion = 1;
+
+Json to_json(const JobShape& shape) {
+  return {{"total_steps", shape.total_steps},      {"unit", shape.unit},
+          {"weights_bytes", shape.weights_bytes},  {"optimizer_bytes", shape.optimizer_bytes},
+          {"other_bytes", shape.other_bytes},      {"shard_bytes", shape.shard_bytes},
+          {"combine_floats", shape.combine_floats}};
+}
+
+JobShape shape_from(const Json& json) {
+  return {.total_steps = json.at("total_steps"),
+          .unit = json.at("unit"),
+          .weights_bytes = json.at("weights_bytes"),
+          .optimizer_bytes = json.at("optimizer_bytes"),
+          .other_bytes = json.at("other_bytes"),
+          .shard_bytes = json.at("shard_bytes"),
+          .combine_floats = json.at("combine_floats")};
+}
+
+Json to_json(const Trial& trial) {
+  Json devices = Json::array();
+  for (const TrialDevice& device : trial.devices)
+    devices.push_back({{"model", device.model}, {"speed", device.speed}, {"core", device.core}});
+  return {{"devices", devices},
+          {"batch", trial.batch},
+          {"shards", trial.shards},
+          {"per_device", trial.per_device},
+          {"precision", trial.precision},
+          {"steps", trial.steps},
+          {"step_seconds", trial.step_seconds},
+          {"deviation", trial.deviation},
+          {"samples", trial.samples},
+          {"compute_seconds", trial.compute_seconds},
+          {"combine_seconds", trial.combine_seconds},
+          {"start_seconds", trial.start_seconds},
+          {"end_seconds", trial.end_seconds},
+          {"memory_bytes", trial.memory_bytes},
+          {"memory_start", trial.memory_start},
+          {"power_w", trial.power_w},
+          {"shape", to_json(trial.shape)}};
+}
+
+Trial trial_from(const Json& json) {
+  Trial trial;
+  for (const Json& device : json.at("devices"))
+    trial.devices.push_back(
+        {device.at("model").get<std::string>(), device.at("speed").get<double>(), device.at("core").get<int>()});
+  trial.batch = json.at("batch");
+  trial.shards = json.at("shards");
+  trial.per_device = json.at("per_device");
+  trial.precision = json.at("precision");
+  trial.steps = json.at("steps");
+  trial.step_seconds = json.at("step_seconds");
+  trial.deviation = json.at("deviation");
+  trial.samples = json.at("samples");
+  trial.compute_seconds = json.at("compute_seconds");
+  trial.combine_seconds = json.at("combine_seconds");
+  trial.start_seconds = json.at("start_seconds");
+  trial.end_seconds = json.at("end_seconds");
+  trial.memory_bytes = json.at("memory_bytes");
+  trial.memory_start = json.at("memory_start");
+  trial.power_w = json.at("power_w");
+  trial.shape = shape_from(json.at("shape"));
+  return trial;
+}
+
+}  // namespace
+
+Json to_json(const Calibration& calibration) {
+  Json trials = Json::array();
+  for (const Trial& trial : calibration.trials) trials.push_back(to_json(trial));
+  return {{"version", kVersion},      {"recipe", calibration.recipe}, {"machine", calibration.machine},
+          {"made", calibration.made}, {"cores", calibration.cores},   {"load", calibration.load},
+          {"trials", trials}};
+}
+
+std::optional<Calibration> calibration_from(const Json& json) {
+  try {
+    if (json.at("version") != kVersion) return std::nullopt;
+    Calibration calibration{.recipe = json.at("recipe"),
+                            .machine = json.at("machine"),
+                            .made = json.at("made"),
+                            .cores = json.at("cores"),
+                            .load = json.at("load"),
+                            .trials = {}};
+    for (const Json& trial : json.at("trials")) calibration.trials.push_back(trial_from(trial));
+    if (calibration.trials.empty()) return std::nullopt;
+    return calibration;
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+fs::path forecast_cache() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) return fs::path(cache) / "tandem" / "plan";
+  if (const char* home = std::getenv("HOME"); home && *home) return fs::path(home) / ".cache" / "tandem" / "plan";
+  return {};
+}
+
+std::string calibration_key(const std::string& machine, const std::string& recipe, const std::string& settings) {
+  Sha256 hash;
+  for (const std::string& part : {machine, recipe, settings}) hash.update(part + '\n');
+  return recipe + "-" + hash.hex().substr(0, 16);
+}
+
+std::optional<Calibration> load_calibration(const fs::path& cache, const std::string& key) {
+  if (cache.empty()) return std::nullopt;
+  const auto text = read_small_file(cache / (key + ".json"), 1 << 20);
+  if (!text) return std::nullopt;
+  const Json json = Json::parse(*text, nullptr, false);
+  return json.is_discarded() ? std::nullopt : calibration_from(json);
+}
+
+void keep_calibration(const fs::path& cache, const std::string& key, const Calibration& calibration) {
+  if (cache.empty()) return;
+  std::error_code none;
+  fs::create_directories(cache, none);
+  try {
+    write_file_atomically(cache / (key + ".json"), to_json(calibration).dump(1) + "\n", Durability::kProcessDeath);
+  } catch (const IoError&) {  // measured again next time
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,68 @@
+// forecast/calibration.h -- what was measured on the devices at hand, from which forecasts are made: short runs of the
+// real recipe (trials), kept in a file for each machine, recipe and settings.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+// What a job consists of, whoever trains it.
+struct JobShape {
+  int64_t total_steps = 0;  // 0: only a clock ends it
+  std::string unit = "samples";
+  double weights_bytes = 0, optimizer_bytes = 0, other_bytes = 0;
+  double shard_bytes = 0;     // state of one shard: environments, replay
+  double combine_floats = 0;  // of the longest vector that is summed
+  double replicated_bytes() const { return weights_bytes + optimizer_bytes + other_bytes; }
+};
+
+struct TrialDevice {
+  std::string model = "cpu";  // "cpu", or the card's name
+  double speed = 1;           // share of a slot that was slowed by name
+  int core = -1;              // that it was put on; -1: wherever the system liked
+};
+
+// One run of some seconds.
+struct Trial {
+  std::vector<TrialDevice> devices;
+  int64_t batch = 0, shards = 1;  // of all workers together
+  bool per_device = false;        // `shards = "devices"`: one shard a device, and batch is that of one
+  std::string precision = "fp32";
+  int64_t steps = 0;           // that were counted
+  double step_seconds = 0;     // from record to record
+  double deviation = 0;        // of means of a tenth of the steps each, as a share of step_seconds
+  double samples = 0;          // of a step, in the run's unit
+  double compute_seconds = 0;  // of a step: the busiest worker
+  double combine_seconds = 0;  // of a step: the worker that waited least
+  double start_seconds = 0;    // until the first step began
+  double end_seconds = 0;      // after the last one
+  double memory_bytes = 0;     // the most of any worker: of its card where it has one, else resident
+  double memory_start = 0;     // before it had any shard
+  double power_w = 0;          // of its cards together, where the driver tells; 0: not known
+  JobShape shape;              // with the trial's settings (a smaller replay)
+};
+
+struct Calibration {
+  std::string recipe, machine, made;  // made: UTC
+  int cores = 1;
+  double load = 0;  // of the machine, by others, as it began: the kernel's one-minute average
+  std::vector<Trial> trials;
+};
+
+nlohmann::json to_json(const Calibration& calibration);
+std::optional<Calibration> calibration_from(
+    const nlohmann::json& json);  // nothing if it is damaged or of another version
+
+// XDG_CACHE_HOME/tandem/plan, or ~/.cache/tandem/plan; empty if there is no home.
+std::filesystem::path forecast_cache();
+// The name of a calibration's file: 16 digits of a SHA-256 over these.
+std::string calibration_key(const std::string& machine, const std::string& recipe, const std::string& settings);
+std::optional<Calibration> load_calibration(const std::filesystem::path& cache, const std::string& key);
+void keep_calibration(const std::filesystem::path& cache, const std::string& key, const Calibration& calibration);
+
+}  // namespace tandem

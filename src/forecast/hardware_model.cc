@@ -1,0 +1,178 @@
+#include "forecast/hardware_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/errors.h"
+#include "forecast/memory_model.h"
+#include "forecast/step_model.h"
+
+namespace tandem {
+namespace {
+
+// What training of small nets reaches of a card's peaks; only the split between the shares depends on it.
+constexpr double kOfPeak = .35, kOfBandwidth = .6;
+constexpr double kOperationsPerWeight = 10;  // a sample: forward, backward, and a second net's forward
+constexpr double kPassesOverState = 4;       // of weights, gradient and optimizer in an update
+constexpr double kContextBytes = 600e6;      // of CUDA and its libraries
+// A sum over two cards: launches, meeting, and the update that is no longer part of the phase's own graph.
+constexpr double kSumLatency = 3e-4;
+constexpr double kOfNvlink = .7, kOfPcie = .45;
+
+// Measured on an H200 (docs/gpu-results.md): a step as a run.
+struct Reference {
+  const char *recipe, *precision;
+  int64_t batch;
+  double seconds;
+};
+constexpr Reference kReferences[] = {
+    {"tiny", "fp32", 192, 554e-6},
+    {"web-agent", "fp32", 256, 182e-6},  // kernels of its own; the others are libraries'
+    {"web-agent", "tf32", 256, 9918e-6},
+    {"web-agent", "bf16", 256, 9072e-6},
+    {"web-agent", "fp16", 256, 9914e-6}};
+constexpr double kGuessedLatency = 600e-6;  // of a step of another recipe
+
+// In this precision, else in fp32.
+const Reference* reference_of(const std::string& recipe, const std::string& precision) {
+  const Reference* best = nullptr;
+  for (const Reference& one : kReferences)
+    if (recipe == one.recipe && (one.precision == precision || (!best && one.precision == std::string_view("fp32"))))
+      best = &one;
+  return best;
+}
+
+double operations(const JobShape& job, double samples) {
+  return kOperationsPerWeight * job.weights_bytes / 4 * samples;
+}
+
+// By the book alone, without what waits for launches.
+StepShares by_book(const BookCard& card, const JobShape& job, double samples, const std::string& precision) {
+  return {.arithmetic = operations(job, samples) / (kOfPeak * peak_flops(card, precision)),
+          .memory = kPassesOverState * (job.replicated_bytes() + 4 * job.combine_floats) /
+                    (kOfBandwidth * card.bandwidth_gb_per_s * 1e9),
+          .latency = 0};
+}
+
+std::optional<double> stated_peak(const BookCard& card, const std::string& precision) {
+  if (precision == "bf16") return card.bf16_tflops;
+  if (precision == "fp16") return card.fp16_tflops;
+  return precision == "tf32" ? card.tf32_tflops : std::optional<double>(card.fp32_tflops);
+}
+
+double link_bytes_per_second(const BookCard& card) {
+  if (card.nvlink_gb_per_s) return kOfNvlink * *card.nvlink_gb_per_s / 2 * 1e9;
+  return kOfPcie * card.pcie_gb_per_s * 1e9;
+}
+
+}  // namespace
+
+double peak_flops(const BookCard& card, const std::string& precision) {
+  return stated_peak(card, precision).value_or(card.fp32_tflops) * 1e12;
+}
+
+bool states_peak(const BookCard& card, const std::string& precision) {
+  return stated_peak(card, precision).has_value();
+}
+
+StepShares moved(const StepShares& shares, const BookCard& from, const std::string& from_precision, const BookCard& to,
+                 const std::string& precision) {
+  return {.arithmetic = shares.arithmetic * peak_flops(from, from_precision) / peak_flops(to, precision),
+          .memory = shares.memory * from.bandwidth_gb_per_s / to.bandwidth_gb_per_s,
+          .latency = shares.latency};
+}
+
+Scaled scale_to(const std::vector<const BookCard*>& cards, const Calibration& here, const JobShape& job,
+                const std::vector<int64_t>& batches, const std::string& precision) {
+  Scaled scaled;
+  const bool own = std::ranges::any_of(here.trials, [&](const Trial& t) { return t.precision == precision; });
+  const std::string tried = own ? precision : "fp32";
+  const StepModel steps(here, tried);
+  const Trial* measured = nullptr;  // on a card that the book knows, best
+  for (const Trial& trial : here.trials) {
+    if (trial.devices.size() != 1 || trial.precision != tried) continue;
+    if (!measured || (find_card(trial.devices[0].model) && !find_card(measured->devices[0].model))) measured = &trial;
+  }
+  const BookCard* const source = find_card(measured->devices[0].model);
+  const BookCard& reference = source ? *source : *find_card("H200");
+  const bool card = measured->devices[0].model != "cpu";
+  const MemoryModel memory(here, tried, card);
+  const Reference* const known = source ? nullptr : reference_of(here.recipe, precision);
+  const std::string basis = source ? tried : known ? known->precision : "fp32";
+
+  const auto shares_at = [&](int64_t batch) {  // on the reference
+    const double samples = steps.samples(batch, 1);
+    StepShares shares = by_book(reference, job, samples, basis);
+    if (source) {
+      const double seconds = steps.step(batch, {{measured->devices[0].model, 1, -1}}).seconds;
+      const double by_peaks = std::min(shares.seconds(), .9 * seconds);
+      const double part = by_peaks / shares.seconds();
+      return StepShares{shares.arithmetic * part, shares.memory * part, seconds - by_peaks};
+    }
+    shares.latency = kGuessedLatency;
+    if (known) {
+      const StepShares there = by_book(reference, job, steps.samples(known->batch, 1), basis);
+      shares.latency = std::max(.1 * known->seconds, known->seconds - there.seconds());
+    }
+    return shares;
+  };
+  scaled.error = source ? (own ? .35 : .5) : known ? .6 : 2;
+  scaled.from =
+      source  ? fmt::format("{} measured here", measured->devices[0].model)
+      : known ? std::string("an H200 measured before (docs/gpu-results.md); here there is no card")
+              : std::string("the cards' data sheets and a guess of 0.6 ms of launches a step; here there is no card");
+  scaled.calibration = {.recipe = here.recipe,
+                        .machine = here.machine,
+                        .made = here.made,
+                        .cores = here.cores,
+                        .load = here.load,
+                        .trials = {}};
+  std::set<std::string_view> done;
+  for (const BookCard* target : cards) {
+    if (!done.insert(target->name).second) continue;
+    for (const int64_t batch : batches) {
+      const StepShares shares = moved(shares_at(batch), reference, basis, *target, precision);
+      if (scaled.shares.seconds() == 0) scaled.shares = shares;
+      const MemoryForecast told = memory.worker(job, batch, static_cast<int>(steps.shards_of(1)), 1, 1e9);
+      Trial trial = *measured;
+      trial.devices = {{std::string(target->name), 1, -1}};
+      trial.batch = batch;
+      trial.precision = precision;
+      trial.step_seconds = shares.seconds();
+      trial.samples = steps.samples(batch, 1);
+      trial.deviation = 0;
+      trial.shape = job;
+      trial.start_seconds = std::max(3.0, measured->start_seconds);  // CUDA's libraries are large
+      trial.memory_start = job.replicated_bytes() + kContextBytes;
+      const double alive = card ? 1 : static_cast<double>(trial.shards);  // shards run side by side on a card
+      trial.memory_bytes = trial.memory_start + static_cast<double>(trial.shards) * job.shard_bytes +
+                           alive * (told.activations + told.gradients);
+      scaled.calibration.trials.push_back(trial);
+      if (batch != batches.front() || cards.size() < 2) continue;
+      trial.devices.push_back(trial.devices[0]);
+      trial.step_seconds = 0;  // below: the model says what one card of two computes
+      trial.memory_bytes = 0;
+      trial.combine_seconds = kSumLatency + 1.25 * 4 * job.combine_floats / link_bytes_per_second(*target);
+      scaled.calibration.trials.push_back(std::move(trial));
+    }
+  }
+  // A pair's step: what its model says of half the shards, and the sum.
+  const Calibration alone = [&] {
+    Calibration some = scaled.calibration;
+    std::erase_if(some.trials, [](const Trial& trial) { return trial.devices.size() > 1; });
+    return some;
+  }();
+  const StepModel model(alone, precision);
+  for (Trial& trial : scaled.calibration.trials) {
+    if (trial.devices.size() < 2) continue;
+    std::vector<ForecastDevice> pair;
+    for (const TrialDevice& device : trial.devices) pair.push_back({device.model, 1, -1});
+    const StepForecast told = model.step(trial.batch, pair);
+    trial.step_seconds = told.compute + told.fixed + trial.combine_seconds;
+  }
+  return scaled;
+}
+
+}  // namespace tandem

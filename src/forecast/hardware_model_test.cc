@@ -1,0 +1,86 @@
+#include "forecast/hardware_model.h"
+
+#include <gtest/gtest.h>
+
+#include "forecast/step_model.h"
+#include "forecast/trial_sample.h"
+
+namespace tandem {
+namespace {
+
+Calibration on_h200() {
+  Calibration c = SampleMachine().calibration();
+  c.trials.pop_back();
+  for (Trial& trial : c.trials) {
+    trial.devices = {{"NVIDIA H200"}};
+    trial.step_seconds = 4e-4 + 2e-6 * static_cast<double>(trial.batch);
+    trial.compute_seconds = 0;
+    trial.shape.weights_bytes = 400e6;  // large enough that arithmetic counts
+  }
+  return c;
+}
+
+TEST(HardwareModel, LaunchesStayArithmeticAndMemoryFollowTheBook) {
+  const StepShares shares{.arithmetic = 1, .memory = 1, .latency = 1};
+  const BookCard &h200 = card_or_throw("H200"), &h100 = card_or_throw("H100"), &small = card_or_throw("3060ti");
+  const StepShares same = moved(shares, h200, "fp32", h200, "fp32");
+  EXPECT_EQ(same.seconds(), 3);
+  EXPECT_NEAR(moved(shares, h200, "fp32", h100, "fp32").memory, 4800.0 / 3350, 1e-9);
+  const StepShares slower = moved(shares, h200, "fp32", small, "fp32");
+  EXPECT_NEAR(slower.arithmetic, 66.9 / 16.2, 1e-9);
+  EXPECT_EQ(slower.latency, 1);
+  EXPECT_LT(moved(shares, small, "fp32", h200, "bf16").arithmetic,
+            moved(shares, small, "fp32", h200, "fp32").arithmetic);
+}
+
+TEST(HardwareModel, AFasterPrecisionIsNeverForecastSlowerThanFp32) {
+  Calibration cpu = SampleMachine().calibration();
+  cpu.recipe = "tiny";
+  JobShape job = cpu.trials[0].shape;
+  job.weights_bytes = 400e6;
+  double before = 1e9;
+  for (const char* precision : {"fp32", "tf32", "bf16"}) {
+    const Scaled scaled = scale_to(parse_hardware("MI325X"), cpu, job, {192}, precision);
+    EXPECT_LT(scaled.shares.arithmetic, before) << precision;
+    before = scaled.shares.arithmetic;
+  }
+}
+
+TEST(HardwareModel, WebAgentInBf16IsForecastAsSlowAsItWasMeasured) {
+  Calibration cpu = SampleMachine().calibration();
+  cpu.recipe = "web-agent";
+  const auto seconds = [&](const char* precision) {
+    return scale_to(parse_hardware("H200"), cpu, cpu.trials[0].shape, {256}, precision).shares.seconds();
+  };
+  EXPECT_GT(seconds("bf16"), 20 * seconds("fp32"));
+}
+
+TEST(HardwareModel, TheCardThatWasMeasuredIsForecastAsMeasured) {
+  const Calibration here = on_h200();
+  const Scaled scaled = scale_to(parse_hardware("H200"), here, here.trials[0].shape, {192, 384}, "fp32");
+  EXPECT_NEAR(StepModel(scaled.calibration, "fp32").step(192, {{"H200"}}).seconds, here.trials[0].step_seconds, 1e-9);
+  EXPECT_LE(scaled.error, .35);
+}
+
+TEST(HardwareModel, ASlowerCardIsSlowerAndEightAreFasterThanOne) {
+  const Calibration here = on_h200();
+  const JobShape& job = here.trials[0].shape;
+  const StepModel slow(scale_to(parse_hardware("2x3060ti"), here, job, {192, 384}, "fp32").calibration, "fp32");
+  const StepModel eight(scale_to(parse_hardware("8xH100"), here, job, {192, 384}, "fp32").calibration, "fp32");
+  EXPECT_GT(slow.step(192, {{"RTX 3060 Ti"}}).seconds, here.trials[0].step_seconds);
+  const std::vector<ForecastDevice> cards(8, {"H100 SXM"});
+  EXPECT_LT(eight.step(192, cards).compute, eight.step(192, {{"H100 SXM"}}).compute / 7);
+}
+
+TEST(HardwareModel, WithoutACardHereItSaysHowWideItsErrorIs) {
+  const Calibration cpu = SampleMachine().calibration();
+  const Scaled known = scale_to(parse_hardware("8xH100"), cpu, cpu.trials[0].shape, {192, 384}, "fp32");
+  EXPECT_GE(known.error, .5);
+  EXPECT_NE(known.from.find("H200"), std::string::npos);
+  Calibration other = cpu;
+  other.recipe = "mine";
+  EXPECT_GT(scale_to(parse_hardware("8xMI325X"), other, cpu.trials[0].shape, {192, 384}, "fp32").error, known.error);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,87 @@
+#include "forecast/memory_model.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kMargin = .03, kMarginBytes = 4 << 20;
+constexpr double kFirstSnapshot = 1.5;  // seconds; launch/launcher.cc
+
+// Two buffers take turns; a third is used only while a checkpoint is slow to reach the disk.
+double copies(double seconds) { return seconds < kFirstSnapshot ? 1 : 2; }
+
+double snapshots_of(const JobShape& job, double held, double workers, double seconds) {
+  return copies(seconds) * (job.replicated_bytes() / workers + held * job.shard_bytes);
+}
+
+// Between measured points a line, below the first one its value, beyond the last one the steepest line.
+double on_line(const std::vector<std::pair<double, double>>& points, double x) {
+  if (x <= points.front().first) return points.front().second;
+  if (points.size() == 1) return points[0].second * x / points[0].first;
+  double steepest = 0;
+  for (size_t i = 1; i < points.size(); ++i) {
+    const auto& [batch, bytes] = points[i];
+    const auto& [before, less] = points[i - 1];
+    const double slope = std::max(0.0, (bytes - less) / (batch - before));
+    if (x <= batch) return std::max(less, std::max(less, bytes) - slope * (batch - x));
+    steepest = std::max(steepest, slope);
+  }
+  return points.back().second + steepest * (x - points.back().first);
+}
+
+}  // namespace
+
+MemoryModel::MemoryModel(const Calibration& calibration, const std::string& precision, bool card) : card_(card) {
+  const auto fits = [&](const Trial& trial) {
+    return trial.precision == precision && trial.memory_bytes > 0 && (trial.devices[0].model != "cpu") == card;
+  };
+  for (const Trial& trial : calibration.trials) {
+    if (!fits(trial) || trial.devices.size() != 1) continue;
+    const JobShape& job = trial.shape;
+    shards_ = trial.shards;
+    base_ = std::max(base_, trial.memory_start - job.replicated_bytes());
+    double rest = trial.memory_bytes - std::max(trial.memory_start, job.replicated_bytes());
+    rest -= static_cast<double>(trial.shards) * job.shard_bytes;
+    const double seconds = static_cast<double>(trial.steps) * trial.step_seconds;
+    if (!card) rest -= snapshots_of(job, static_cast<double>(trial.shards), 1, seconds);
+    rest_.emplace_back(static_cast<double>(trial.batch), std::max(rest, 0.0));
+  }
+  if (rest_.empty())
+    throw ConfigError("no worker's memory was measured", "a forecast scales what one worker was seen to take",
+                      "run `tandem plan` with --calibrate");
+  std::sort(rest_.begin(), rest_.end());
+  // Two trials at one batch: the larger.
+  for (size_t i = 1; i < rest_.size();)
+    if (rest_[i].first == rest_[i - 1].first)
+      rest_.erase(rest_.begin() + static_cast<long>(i) - 1);
+    else
+      ++i;
+  for (const Trial& trial : calibration.trials) {
+    if (!fits(trial) || trial.devices.size() < 2) continue;
+    const int workers = static_cast<int>(trial.devices.size());
+    const int held = static_cast<int>((trial.shards + workers - 1) / workers);
+    const double seconds = static_cast<double>(trial.steps) * trial.step_seconds;
+    const MemoryForecast told = worker(trial.shape, trial.batch, held, workers, seconds);
+    several_ = std::max(several_, (trial.memory_bytes + kMarginBytes) * (1 + kMargin) - told.total());
+  }
+}
+
+MemoryForecast MemoryModel::worker(const JobShape& job, int64_t batch, int held, int workers, double seconds) const {
+  MemoryForecast told;
+  told.weights = job.weights_bytes;
+  told.optimizer = job.optimizer_bytes;
+  told.data = held * job.shard_bytes;
+  const double share = card_ ? static_cast<double>(held) / static_cast<double>(shards_) : 1;  // side by side on a card
+  const double rest = on_line(rest_, static_cast<double>(batch)) * share;
+  told.gradients = std::min(rest, 4 * job.combine_floats);
+  told.activations = rest - told.gradients;
+  if (!card_) told.snapshots = snapshots_of(job, held, workers, seconds);
+  told.overhead = base_ + job.other_bytes + (workers > 1 ? several_ : 0);
+  told.overhead += kMargin * told.total() + kMarginBytes;
+  return told;
+}
+
+}  // namespace tandem

@@ -1,0 +1,38 @@
+// forecast/memory_model.h -- how much memory a worker will need at most, in parts.
+//
+// A trial tells the peak of a worker with a small replay at some batches. What is known exactly (weights, optimizer,
+// shards' state and their copies in snapshots) is taken out, the rest follows the batch on a line; then the known parts
+// are put back as the real run has them. Made to be never below the truth: a margin of a few percent is added.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "forecast/calibration.h"
+
+namespace tandem {
+
+struct MemoryForecast {
+  double weights = 0, gradients = 0, optimizer = 0, activations = 0, data = 0;
+  double snapshots = 0;  // on the CPU: its part of what a death must not reach, in memory it shares with the launcher
+  double overhead = 0;   // the process and its libraries, or the card's context; and the margin
+  double total() const { return weights + gradients + optimizer + activations + data + snapshots + overhead; }
+};
+
+class MemoryModel {
+ public:
+  // Throws ConfigError if no trial of one device has this precision and kind of device.
+  MemoryModel(const Calibration& calibration, const std::string& precision, bool card);
+
+  // Of the worker that holds `held` of the shards. `seconds`: how long the run will take.
+  MemoryForecast worker(const JobShape& job, int64_t batch, int held, int workers, double seconds) const;
+
+ private:
+  std::vector<std::pair<double, double>> rest_;  // by batch: what is neither known nor there before the first shard
+  double base_ = 0;                              // before the first shard, without what is known
+  double several_ = 0;                           // more, where there are several workers
+  int64_t shards_ = 1;
+  bool card_ = false;
+};
+
+}  // namespace tandem

@@ -1,0 +1,61 @@
+#include "forecast/memory_model.h"
+
+#include <gtest/gtest.h>
+
+#include "base/errors.h"
+#include "forecast/trial_sample.h"
+
+namespace tandem {
+namespace {
+
+TEST(MemoryModel, IsNeverBelowWhatWasMeasuredAndHardlyAbove) {
+  const Calibration c = SampleMachine().calibration();
+  const MemoryModel model(c, "fp32", false);
+  for (const Trial& trial : c.trials) {
+    const int workers = static_cast<int>(trial.devices.size());
+    const double told = model.worker(trial.shape, trial.batch, 24 / workers, workers, 100).total();
+    EXPECT_GE(told, trial.memory_bytes);
+    EXPECT_LE(told, 1.08 * trial.memory_bytes);
+  }
+}
+
+TEST(MemoryModel, ALargerReplayCountsAsDataAndInTwoSnapshots) {
+  const Calibration c = SampleMachine().calibration();
+  const MemoryModel model(c, "fp32", false);
+  JobShape job = c.trials[0].shape;
+  const double small = model.worker(job, 192, 24, 1, 100).total();
+  job.shard_bytes += 10e6;
+  const MemoryForecast large = model.worker(job, 192, 24, 1, 100);
+  EXPECT_NEAR(large.total() - small, 3 * 240e6 * 1.03, 1e6);
+  EXPECT_NEAR(large.data, 24 * 10.1e6, 1);
+  EXPECT_NEAR(model.worker(job, 192, 12, 2, 100).data, 12 * 10.1e6, 1) << "half the shards, half the replay";
+}
+
+TEST(MemoryModel, GrowsWithTheBatchAndNeverShrinksBelowTheSmallestTried) {
+  const Calibration c = SampleMachine().calibration();
+  const MemoryModel model(c, "fp32", false);
+  const JobShape& job = c.trials[0].shape;
+  const auto at = [&](int64_t batch) { return model.worker(job, batch, 24, 1, 100).total(); };
+  EXPECT_NEAR(at(768) - at(384), 384 * 1e4 * 1.03, 1e5);
+  EXPECT_EQ(at(96), at(192));
+  EXPECT_NEAR(at(288), (at(192) + at(384)) / 2, 1);
+}
+
+TEST(MemoryModel, OnACardShardsAreSideBySideAndSnapshotsLieElsewhere) {
+  Calibration c = SampleMachine().calibration();
+  for (Trial& trial : c.trials) {
+    for (TrialDevice& device : trial.devices) device.model = "NVIDIA H200";
+    trial.memory_bytes = trial.memory_start + 24e5 + 1e6 * static_cast<double>(trial.batch);
+  }
+  c.trials.pop_back();
+  const MemoryModel model(c, "fp32", true);
+  const MemoryForecast whole = model.worker(c.trials[0].shape, 192, 24, 1, 100);
+  EXPECT_EQ(whole.snapshots, 0);
+  EXPECT_NEAR(whole.activations + whole.gradients, 192e6, 1e6);
+  const MemoryForecast half = model.worker(c.trials[0].shape, 192, 12, 2, 100);
+  EXPECT_NEAR(half.activations + half.gradients, 96e6, 1e6);
+  EXPECT_THROW(MemoryModel(c, "fp32", false), ConfigError);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,141 @@
+#include "forecast/rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/errors.h"
+#include "config/spelling.h"
+
+namespace tandem {
+namespace {
+
+PlanRow row_of(const PlanQuestion& question, const StepModel& steps, const MemoryModel* memory, int64_t batch,
+               const DeviceChoice& choice) {
+  PlanRow row;
+  row.batch = batch;
+  row.used = choice.used;
+  row.step = choice.step;
+  const int workers = static_cast<int>(choice.used.size());
+  row.steps_per_s = row.step.seconds > 0 ? 1 / row.step.seconds : 0;
+  row.samples_per_s = row.steps_per_s * steps.samples(batch, workers);
+  const JobShape& job = question.job;
+  if (job.total_steps > 0)
+    row.seconds =
+        steps.start_seconds(workers) + static_cast<double>(job.total_steps) * row.step.seconds +
+        steps.end_seconds(job.replicated_bytes() + job.shard_bytes * static_cast<double>(steps.shards_of(workers)));
+  row.guide = guide_speedup(workers);
+  std::vector<double> cards;
+  for (const int i : row.used) {
+    const PlanDevice& device = question.devices[static_cast<size_t>(i)];
+    row.names.push_back(device.name);
+    if (device.watts > 0) cards.push_back(device.watts);
+    if (device.memory_bytes > 0) {
+      const double usable = question.memory_fraction * device.memory_bytes;
+      row.memory_limit = row.memory_limit > 0 ? std::min(row.memory_limit, usable) : usable;
+    }
+  }
+  if (memory) {
+    for (const int held : row.step.shards) {
+      MemoryForecast one = memory->worker(job, batch, held, workers, row.seconds > 0 ? row.seconds : 1e9);
+      if (one.total() > row.memory.total()) row.memory = one;
+    }
+  }
+  const double busy = static_cast<double>(workers) / std::max(1, question.cores);
+  row.watts = power_of(cards, question.measured_w * static_cast<double>(cards.size()), busy).typical_w;
+  row.kwh = energy_kwh(row.watts, row.seconds);
+  row.cost = row.kwh * question.prices.kwh;
+  if (question.rent && row.seconds > 0)
+    if (const auto rented = question.rent(row.used)) {
+      row.cloud = rented->name;
+      row.cloud_cost = rented->per_hour * row.seconds / 3600;
+    }
+  row.error = std::max(row.step.error, question.past_error);
+  return row;
+}
+
+int64_t whole_number(std::string_view text, std::string_view all, const char* flag, const char* todo) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > 1'000'000'000)
+    throw ConfigError(fmt::format("{} {}: \"{}\" is no number", flag, printable(all), printable(text)),
+                      "it takes numbers from 1 on", todo);
+  return value;
+}
+
+template <class F>
+void each_part(std::string_view text, F f) {
+  while (true) {
+    const size_t comma = text.find(',');
+    f(text.substr(0, comma));
+    if (comma == std::string_view::npos) return;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace
+
+std::vector<PlanRow> plan_rows(const PlanQuestion& question, const StepModel& steps, const MemoryModel* memory,
+                               const std::string& precision) {
+  std::vector<PlanRow> rows;
+  std::vector<ForecastDevice> devices;
+  for (const PlanDevice& device : question.devices) devices.push_back(device.device);
+  const int most = question.counts.empty() ? static_cast<int>(devices.size()) : question.counts.back();
+  for (const int64_t batch : question.batches) {
+    double alone = 0;
+    for (const DeviceChoice& choice : choose_devices(steps, batch, devices, most)) {
+      PlanRow row = row_of(question, steps, memory, batch, choice);
+      row.precision = precision;
+      if (choice.used.size() == 1) alone = row.samples_per_s;
+      if (alone > 0) row.speedup = row.samples_per_s / alone;
+      row.efficiency = row.speedup / static_cast<double>(choice.used.size());
+      if (question.counts.empty() || std::ranges::binary_search(question.counts, static_cast<int>(choice.used.size())))
+        rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+const PlanRow* best_row(const std::vector<PlanRow>& rows, int64_t batch, const std::string& precision) {
+  const PlanRow* best = nullptr;
+  for (const PlanRow& row : rows) {
+    if (row.batch != batch || row.precision != precision || !row.fits()) continue;
+    if (!best || row.samples_per_s > 1.02 * best->samples_per_s) best = &row;
+  }
+  return best;
+}
+
+std::vector<int> parse_counts(std::string_view text, int most) {
+  constexpr const char* kTodo = "write --gpus 1..8, --gpus 4 or --gpus 1,2,4";
+  std::vector<int> counts;
+  each_part(text, [&](std::string_view part) {
+    const size_t dots = part.find("..");
+    const int64_t from = whole_number(part.substr(0, dots), text, "--gpus", kTodo);
+    const int64_t to =
+        dots == std::string_view::npos ? from : whole_number(part.substr(dots + 2), text, "--gpus", kTodo);
+    if (from > to)
+      throw ConfigError(fmt::format("--gpus {}: {} is above {}", printable(text), from, to), "it counts upwards",
+                        kTodo);
+    if (to > most)
+      throw ConfigError(fmt::format("--gpus {}: there are {} devices", printable(text), most),
+                        "a plan is for the devices at hand, or for those that --hardware names",
+                        "ask for hardware that is not here with --hardware 8xH100, say");
+    for (int64_t n = from; n <= to; ++n) counts.push_back(static_cast<int>(n));
+  });
+  std::sort(counts.begin(), counts.end());
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  return counts;
+}
+
+std::vector<int64_t> parse_batches(std::string_view text) {
+  std::vector<int64_t> batches;
+  each_part(text, [&](std::string_view part) {
+    const int64_t batch = whole_number(part, text, "--batch", "write --batch 256 or --batch 128,256,512");
+    if (std::ranges::find(batches, batch) == batches.end()) batches.push_back(batch);
+  });
+  return batches;
+}
+
+}  // namespace tandem

@@ -1,0 +1,269 @@
+#include "forecast/step_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/errors.h"
+#include "fleet/planner.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kSecondsPerFloat = 1.2e-9;  // of a vector summed in host memory; only how K grows depends on it
+constexpr double kUnmeasuredCombine = 6e-5;  // latency of a combine that nobody measured
+constexpr double kSaveBytesPerSecond = 4e8;  // beyond what was saved in the trial
+
+bool is_cpu(const std::string& model) { return model == "cpu"; }
+
+struct Line {
+  double at_zero = 0, slope = 0;
+  double operator()(double x) const { return at_zero + slope * x; }
+};
+
+// Least squares; neither part below 0. One point: through the origin.
+Line fit(const std::vector<std::pair<double, double>>& points) {
+  const auto n = static_cast<double>(points.size());
+  double x = 0, y = 0, xx = 0, xy = 0;
+  for (const auto& [a, b] : points) x += a, y += b, xx += a * a, xy += a * b;
+  const double spread = n * xx - x * x;
+  if (points.size() < 2 || spread <= 0) return {0, x > 0 ? y / x : 0};
+  const double slope = (n * xy - x * y) / spread, at_zero = (y - slope * x) / n;
+  if (slope < 0) return {y / n, 0};
+  if (at_zero < 0) return {0, xx > 0 ? xy / xx : 0};
+  return {at_zero, slope};
+}
+
+// Through the points where there are some on both sides, along the fitted line beyond them.
+double through(const std::vector<std::pair<double, double>>& points, double x) {
+  const auto above = std::find_if(points.begin(), points.end(), [&](const auto& p) { return p.first >= x; });
+  if (above != points.end() && above->first == x) return above->second;
+  if (above == points.begin() || above == points.end()) {
+    const auto& nearest = above == points.end() ? points.back() : points.front();
+    const Line line = fit(points);
+    const double there = line(nearest.first);
+    return there > 0 ? nearest.second * line(x) / there : nearest.second;
+  }
+  const auto below = above - 1;
+  const double share = (x - below->first) / (above->first - below->first);
+  return below->second + share * (above->second - below->second);
+}
+
+}  // namespace
+
+double wait_growth(int workers) {
+  // Expected largest of n standard normal numbers.
+  static constexpr double kLargest[] = {0, 0, .5642, .8463, 1.0294, 1.1630, 1.2672, 1.3522, 1.4236};
+  const int n = std::clamp(workers, 0, 1 << 20);
+  const double largest = n <= 8 ? kLargest[n] : std::sqrt(2 * std::log(n)) - .62;  // within 2 % up to 64
+  return largest / kLargest[2];
+}
+
+StepModel::StepModel(const Calibration& calibration, const std::string& precision) : cores_(calibration.cores) {
+  std::map<std::string, std::vector<const Trial*>> alone;
+  for (const Trial& trial : calibration.trials)
+    if (trial.precision == precision && trial.devices.size() == 1 && trial.step_seconds > 0)
+      alone[trial.devices[0].model].push_back(&trial);
+  if (alone.empty())
+    throw ConfigError("there is no measurement of one device in " + precision,
+                      "a forecast scales what one device was seen to do", "run `tandem plan` with --calibrate");
+  size_t most = 0;
+  int trials = 0;
+  for (auto& [model, list] : alone) {
+    std::sort(list.begin(), list.end(), [](const Trial* a, const Trial* b) { return a->batch < b->batch; });
+    std::vector<std::pair<double, double>> whole;
+    for (const Trial* trial : list) whole.emplace_back(static_cast<double>(trial->batch), trial->step_seconds);
+    const Line line = fit(whole);
+    for (const Trial* trial : list) {
+      const auto batch = static_cast<double>(trial->batch);
+      double divided = 0;
+      if (is_cpu(model))
+        divided = std::min(trial->compute_seconds, trial->step_seconds);
+      else  // shards share launches: what grows with the batch can be divided, the launches can't
+        divided = list.size() > 1 ? std::min(line.slope * batch, .95 * trial->step_seconds) : .5 * trial->step_seconds;
+      alone_[model].push_back({batch, divided * trial->devices[0].speed, trial->step_seconds - divided});
+      deviation_ += trial->deviation;
+      ++trials;
+    }
+    if (list.size() > most) most = list.size(), reference_ = model;
+    const Trial& first = *list.front();
+    shards_ = first.shards;
+    per_device_ = first.per_device;
+    floats_ = first.shape.combine_floats;
+    if (first.batch > 0) samples_per_batch_ = first.samples / static_cast<double>(first.batch);
+    start1_ = std::max(start1_, first.start_seconds);
+    end_ = std::max(end_, first.end_seconds);
+    end_bytes_ = first.shape.replicated_bytes() + first.shape.shard_bytes * static_cast<double>(first.shards);
+  }
+  for (const Trial& trial : calibration.trials) {
+    if (trial.precision != precision || trial.devices.size() != 2 || trial.step_seconds <= 0) continue;
+    std::vector<ForecastDevice> devices;
+    for (const TrialDevice& device : trial.devices) devices.push_back({device.model, device.speed, device.core});
+    const StepForecast told = step(trial.batch, devices);
+    double computed = told.compute;
+    if (is_cpu(devices[0].model) && told.compute > 0 && trial.compute_seconds > 0) {
+      crowd2_ = std::clamp(trial.compute_seconds / told.compute, .9, 2.0);
+      crowded_cores_ = side_by_side(devices) > 1;
+      computed = told.compute * crowd2_;
+    }
+    combine2_ = std::max({0.0, combine2_, trial.step_seconds - computed - told.fixed});
+    start2_ = trial.start_seconds;
+    deviation_ += trial.deviation;
+    ++trials;
+  }
+  deviation_ /= std::max(1, trials);
+}
+
+double StepModel::combine2() const {
+  return combine2_ >= 0 ? combine2_ : kUnmeasuredCombine + floats_ * kSecondsPerFloat;
+}
+
+const std::vector<StepModel::Point>& StepModel::points(const std::string& model, double& factor) const {
+  const auto own = alone_.find(model);
+  const auto& reference = alone_.at(reference_);
+  factor = 1;
+  if (own == alone_.end()) return reference;
+  if (own->second.size() >= reference.size()) return own->second;
+  // Tried at fewer batches: as the reference, at the speed it had there.
+  for (const Point& point : reference)
+    for (const Point& mine : own->second)
+      if (point.batch == mine.batch && point.variable > 0) factor = mine.variable / point.variable;
+  return reference;
+}
+
+double StepModel::variable(const std::string& model, double batch) const {
+  double factor = 1;
+  std::vector<std::pair<double, double>> line;
+  for (const Point& point : points(model, factor)) line.emplace_back(point.batch, point.variable);
+  return factor * through(line, batch);
+}
+
+double StepModel::fixed(const std::string& model, double batch) const {
+  double factor = 1;
+  std::vector<std::pair<double, double>> line;
+  for (const Point& point : points(model, factor)) line.emplace_back(point.batch, point.fixed);
+  // It hardly depends on the batch, and beyond what was tried its slope is noise.
+  return through(line, std::clamp(batch, line.front().first, line.back().first));
+}
+
+std::vector<int> StepModel::deal(int64_t batch, const std::vector<ForecastDevice>& devices, double& efficiency) const {
+  if (per_device_) return std::vector<int>(devices.size(), 1);
+  std::map<int, double> speeds;
+  for (size_t i = 0; i < devices.size(); ++i)
+    speeds[static_cast<int>(i)] =
+        devices[i].speed / std::max(1e-12, variable(devices[i].model, static_cast<double>(batch)));
+  const std::vector<Assignment> plan = make_plan(static_cast<int>(shards_), speeds, {});
+  efficiency = cost_of(static_cast<int>(shards_), plan, speeds, {}).efficiency;
+  std::vector<int> shards(devices.size());
+  for (const Assignment& a : plan) shards[static_cast<size_t>(a.rank)] = a.range.size();
+  return shards;
+}
+
+double StepModel::turns(const std::vector<ForecastDevice>& devices) const {
+  std::map<int, int> slots;
+  int cpus = 0, placed = 0;
+  for (const ForecastDevice& device : devices) {
+    if (!is_cpu(device.model)) continue;
+    ++cpus;
+    if (device.core >= 0) ++placed, ++slots[device.core];
+  }
+  if (cpus == 0) return 1;
+  if (placed < cpus) return std::max(1.0, static_cast<double>(cpus) / cores_);
+  int most = 1;
+  for (const auto& [core, count] : slots) most = std::max(most, count);
+  return most;
+}
+
+int StepModel::side_by_side(const std::vector<ForecastDevice>& devices) const {
+  std::set<int> used;
+  int cpus = 0, placed = 0;
+  for (const ForecastDevice& device : devices) {
+    if (!is_cpu(device.model)) continue;
+    ++cpus;
+    if (device.core >= 0) ++placed, used.insert(device.core);
+  }
+  return placed == cpus ? static_cast<int>(used.size()) : std::min(cpus, cores_);
+}
+
+double StepModel::crowd(const std::vector<ForecastDevice>& devices) const {
+  double cpus = 0, wanted = 0;
+  for (const ForecastDevice& device : devices)
+    if (is_cpu(device.model)) ++cpus, wanted += device.speed;
+  if (cpus <= 1) return 1;
+  const double others = crowded_cores_ ? side_by_side(devices) - 1 : 1;
+  return (1 + (crowd2_ - 1) * others) * std::max(1.0, wanted / cores_);
+}
+
+StepForecast StepModel::step(int64_t batch, const std::vector<ForecastDevice>& devices) const {
+  StepForecast told;
+  const auto b = static_cast<double>(batch);
+  told.shards = deal(batch, devices, told.efficiency);
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const double share = per_device_ ? 1 : static_cast<double>(told.shards[i]) / static_cast<double>(shards_);
+    told.compute = std::max(told.compute, share * variable(devices[i].model, b) / devices[i].speed);
+    told.fixed = std::max(told.fixed, fixed(devices[i].model, b));
+  }
+  told.compute *= crowd(devices);
+  told.fixed *= turns(devices);
+  const int workers = static_cast<int>(devices.size());
+  if (workers > 1) {
+    const double moved = std::min(.8 * combine2(), floats_ * kSecondsPerFloat);
+    told.combine = (combine2() - moved) * wait_growth(workers) + moved * 2 * (workers - 1) / workers;
+  }
+  told.seconds = told.compute + told.fixed + told.combine;
+  told.error = .04 + deviation_;
+  if (workers > 1 && !measured_combine()) told.error += .1;
+  if (workers > 2) told.error += .02 * std::log2(workers / 2.0);
+  return told;
+}
+
+double StepModel::start_seconds(int workers) const {
+  return start1_ + std::max(0.0, start2_ - start1_) * (start2_ < 0 ? 0 : workers - 1);
+}
+
+double StepModel::end_seconds(double state_bytes) const {
+  return end_ + std::max(0.0, state_bytes - end_bytes_) / kSaveBytesPerSecond;
+}
+
+double StepModel::samples(int64_t batch, int workers) const {
+  return samples_per_batch_ * static_cast<double>(batch) * (per_device_ ? workers : 1);
+}
+
+std::vector<DeviceChoice> choose_devices(const StepModel& model, int64_t batch,
+                                         const std::vector<ForecastDevice>& devices, int most) {
+  std::vector<DeviceChoice> best(static_cast<size_t>(std::max(0, most)));
+  const int count = static_cast<int>(devices.size());
+  const auto consider = [&](const std::vector<int>& used) {
+    if (static_cast<int>(used.size()) > most || static_cast<int64_t>(used.size()) > model.shards()) return;
+    std::vector<ForecastDevice> chosen;
+    for (const int i : used) chosen.push_back(devices[static_cast<size_t>(i)]);
+    DeviceChoice& now = best[used.size() - 1];
+    StepForecast step = model.step(batch, chosen);
+    if (now.used.empty() || step.seconds < now.step.seconds * (1 - 1e-9)) now = {used, std::move(step)};
+  };
+  std::set<std::tuple<std::string, double, int>> kinds;
+  for (const ForecastDevice& device : devices) kinds.insert({device.model, device.speed, device.core});
+  if (kinds.size() > 1 && count <= 12) {
+    for (int mask = 1; mask < 1 << count; ++mask) {
+      std::vector<int> used;
+      for (int i = 0; i < count; ++i)
+        if (mask >> i & 1) used.push_back(i);
+      consider(used);
+    }
+  } else {
+    std::vector<int> order(devices.size()), used;
+    for (int i = 0; i < count; ++i) order[static_cast<size_t>(i)] = i;
+    const auto alone = [&](int i) { return model.step(batch, {devices[static_cast<size_t>(i)]}).seconds; };
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return alone(a) < alone(b); });
+    for (const int i : order) {
+      used.push_back(i);
+      std::vector<int> sorted = used;
+      std::sort(sorted.begin(), sorted.end());
+      consider(sorted);
+    }
+  }
+  std::erase_if(best, [](const DeviceChoice& choice) { return choice.used.empty(); });
+  return best;
+}
+
+}  // namespace tandem

@@ -1,0 +1,115 @@
+"""Forecasts and measurements through the real programs: plan, its cache, runs that check it, and bench of recipes.
+
+    python3 plan_test.py <folder with tandem and tandem-worker> [unittest arguments]
+"""
+import csv
+import io
+import json
+import unittest
+
+from run_test import QUICK, Case  # noqa: E402  (takes the folder from the command line)
+
+
+class Planned(Case):
+    def setUp(self):
+        super().setUp()
+        self.env = {"XDG_CACHE_HOME": str(self.dir / "cache"), "XDG_CONFIG_HOME": str(self.dir / "config"), "TMPDIR": str(self.dir)}
+
+    def plan(self, *args, code=0):
+        return self.tandem("plan", *args, "--budget", 8, code=code, env=self.env)
+
+
+class Plan(Planned):
+    def test_measures_once_forecasts_every_count_and_a_run_checks_it(self):
+        words = ["tiny", *QUICK[:4], "--set", "batch_size=48", "--steps", 300]
+        first = self.plan(*words, "--devices", "cpu:2", "--json")
+        self.assertIn("measuring 1 of 3", first.stderr)
+        told = json.loads(first.stdout)
+        self.assertEqual([(row["devices"], row["batch_size"]) for row in told["rows"]], [(1, 48), (2, 48), (1, 96), (2, 96)])
+        self.assertTrue(told["here"] and all(row["here"] for row in told["rows"]))
+        row = told["rows"][0]
+        self.assertEqual(told["total_steps"], 300)
+        self.assertGreater(row["seconds"], 300 * row["step_seconds"])
+        parts = row["memory"]
+        self.assertAlmostEqual(sum(v for k, v in parts.items() if k != "total"), parts["total"], delta=1)
+        self.assertEqual([row["guide_speedup"] for row in told["rows"][:2]], [1, 1.8])
+        again = self.plan(*words, "--devices", "cpu:2")
+        self.assertNotIn("measuring", again.stderr, "what was measured is kept")
+        self.assertIn("cpu:0, cpu:1", again.stdout)
+        # The run knows its forecast, tells it beside what came, and the next plan says how good it was.
+        run = json.loads(self.tandem("train", *words, "--devices", "cpu:1", "--json", env=self.env).stdout)
+        self.assertAlmostEqual(run["forecast_seconds"] / run["took_seconds"] - 1, run["forecast_error"], places=6)
+        self.assertGreaterEqual(run["forecast_memory_error"], 0, "memory is never forecast below the truth")
+        self.assertLess(run["forecast_memory_error"], 0.15)
+        self.assertIn("forecast_seconds", self.tandem("runs", "show", "last", env=self.env).stdout)
+        outcomes = json.loads(self.plan(*words, "--devices", "cpu:2", "--json").stdout)["outcomes"]
+        self.assertEqual([one["run"] for one in outcomes], [run["run"]])
+        # Hardware that is not here is marked in every line, and so is what does not train.
+        away = self.plan(*words, "--devices", "cpu:2", "--hardware", "8xMI325X", "--gpus", "1,2,4,8")
+        self.assertIn("NOT HERE", away.stdout)
+        self.assertIn("AMD cards do not train with tandem yet", away.stdout)
+        self.assertRegex(away.stdout, "best      1 device: .*\nwhy       on 8 devices a step computes for .* and adds up for")
+        self.assertEqual(away.stdout.count("not here"), 4 + 4 + 2 * 2)  # devices; their memory; 1 and 8 by batch
+        away = json.loads(self.plan(*words, "--devices", "cpu:2", "--hardware", "3060ti+2x3070", "--json").stdout)
+        self.assertFalse(away["here"] or any(row["here"] for row in away["rows"]))
+        self.assertTrue(all(row["error"] >= 0.5 for row in away["rows"]))
+        self.assertEqual(away["power"]["peak_w"], 840, "the first guide's machine")
+        table = self.plan(*words, "--devices", "cpu:2", "--csv", "-").stdout
+        self.assertEqual(len(list(csv.DictReader(io.StringIO(table)))), 4)
+        self.assertEqual([p.name for p in self.dir.glob("tandem-*")], [], "no folder is left")
+
+    def test_a_set_is_planned_by_its_agents_and_its_run_checks_that(self):
+        words = ["web-test", "--agents", "analysis,evolution", "--steps", 400, "--devices", "cpu:2",
+                 *[word for pair in ("net.hidden=[32,16]", "net.head=8", "batch_size=64", "environments=2", "capacity=4000",
+                                     "learning_starts=400", "shards=4") for word in ("--set", pair)]]
+        told = json.loads(self.plan(*words, "--json").stdout)
+        self.assertEqual([agent["name"] for agent in told["agents"]], ["analysis", "evolution"])
+        self.assertEqual([row["devices"] for row in told["set"]], [1, 2])
+        self.assertGreater(told["set"][0]["seconds"], told["set"][1]["ideal_seconds"])
+        run = json.loads(self.tandem("train", *words, "--json", env=self.env).stdout)
+        kept = json.loads((self.dir / "runs" / run["run"] / "run.json").read_text())["extra"]
+        self.assertAlmostEqual(kept["plan_seconds"], told["set"][1]["seconds"], places=6)
+        self.assertAlmostEqual(kept["plan_error"], kept["plan_seconds"] / run["seconds"] - 1, places=3)
+        self.assertEqual([one["run"] for one in json.loads(self.plan(*words, "--json").stdout)["outcomes"]], [run["run"]])
+
+    def test_prices_are_a_file_to_edit_and_bad_ones_are_refused(self):
+        path = self.plan("--make-prices").stdout.strip()
+        self.assertEqual(path, str(self.dir / "config" / "tandem" / "prices.toml"))
+        text = (self.dir / "config" / "tandem" / "prices.toml").read_text()
+        self.assertIn("AWS p3.2xlarge (1x V100): $3.06/hour", text)
+        self.assert_explains(self.plan("--make-prices", code=2), "there already")
+        (self.dir / "mine.toml").write_text(text.replace("4xH100", "4xH1000"))
+        self.assert_explains(self.plan("tiny", "--prices", "mine.toml", code=2), "H1000")
+        self.assert_explains(self.plan("tiny", "--prices", "none.toml", code=2), "none.toml")
+
+    def test_bad_questions_are_refused_before_anything_is_measured(self):
+        for words, said in ((["--hardware", "8xH1000"], "H100"), (["--gpus", "1..99", "--devices", "cpu:2"], "--hardware"),
+                            (["--batch", "x"], "--batch"), (["--precision", "fp31"], "fp32"), (["--price-kwh", "-1"], "kilowatt"),
+                            (["--devices", "cpu:0"], "cpu"), (["--batch", "100"], "shards")):
+            done = self.plan("tiny", *words, code=2)
+            self.assert_explains(done, said)
+        self.assert_explains(self.plan(code=2), "plan tiny")
+        self.assert_explains(self.plan("tinny", code=2), "tiny")
+
+
+class Bench(Planned):
+    def test_several_recipes_as_json_csv_and_a_page(self):
+        done = self.tandem("bench", "tiny", "tiny-rl", "--devices", "cpu:1", "--batch", "48,96", "--quick", "--rounds", 1, "--json",
+                           "--csv", self.dir / "t.csv", "--plot", self.dir / "p.html", env=self.env)
+        told = json.loads(done.stdout)
+        self.assertEqual([(row["bench"], row["batch_size"]) for row in told["rows"]],
+                         [("tiny", 48), ("tiny", 96), ("tiny-rl", 48), ("tiny-rl", 96)])
+        for row in told["rows"]:
+            self.assertAlmostEqual(row["samples_per_s"] * row["ms_per_iteration"] / 1e3, row["batch_size"], delta=row["batch_size"] * 0.05)
+            self.assertEqual((row["speedup"], row["efficiency"]), (1, 1))
+        with open(self.dir / "t.csv", newline="") as file:
+            self.assertEqual([line["bench"] for line in csv.DictReader(file)], ["tiny", "tiny", "tiny-rl", "tiny-rl"])
+        page = (self.dir / "p.html").read_text()
+        self.assertEqual(page.count("<svg"), 2)
+        self.assertNotIn("http", page.replace("http-equiv", ""))
+        self.assertIn("round 1 of 1, 1 of 4", done.stderr)
+        self.assertEqual([p.name for p in self.dir.glob("tandem-*")], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
