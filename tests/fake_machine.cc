@@ -449,6 +449,12 @@ int Machine::fan_percent(int gpu, double t) {
   return static_cast<int>(std::clamp(30 + (celsius(gpu, t) - 50) * 1.4, 30.0, 100.0));
 }
 
+bool Machine::fan_set_by_hand(int gpu) {
+  const std::lock_guard guard(mutex_);
+  read_state();
+  return states_[gpu].fan_percent >= 0;
+}
+
 unsigned long long Machine::throttle_bits(int gpu, double t) {
   const std::lock_guard guard(mutex_);
   const Card& card = cards[gpu];

@@ -79,6 +79,7 @@ class Machine {
   double joules(int gpu, double t);
   double load(int gpu, double t);
   int fan_percent(int gpu, double t);
+  bool fan_set_by_hand(int gpu);
   double power_limit(int gpu);
   unsigned long long throttle_bits(int gpu, double t);
   int sm_clock(int gpu, double t);

@@ -429,6 +429,12 @@ Ret nvmlDeviceSetDefaultFanSpeed_v2(Device device, unsigned fan) {
   c.m->set_fan(c.gpu, -1);
   return kSuccess;
 }
+Ret nvmlDeviceGetFanControlPolicy_v2(Device device, unsigned fan, unsigned* policy) {
+  BEGIN(device);
+  if (fan >= static_cast<unsigned>(c.card->fans)) return kInvalidArgument;
+  *policy = c.m->fan_set_by_hand(c.gpu);
+  return kSuccess;
+}
 Ret nvmlDeviceGetNumaNodeId(Device device, unsigned* node) {
   BEGIN(device);
   if (c.card->numa < 0) return kNotSupported;

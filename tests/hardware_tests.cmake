@@ -15,6 +15,9 @@ if(TANDEM_TESTS)
   tandem_test(hardware_test SOURCES hardware_test.cc hardware_book_test.cc LIBS tandem_hardware nlohmann_json::nlohmann_json)
   target_compile_definitions(hardware_test PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>"
                              FAKE_NVML_OLD="$<TARGET_FILE:fake_nvml_old>" FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
+  tandem_test(guard_lease_test SOURCES guard_lease_test.cc LIBS tandem_guard)
+  target_compile_definitions(guard_lease_test PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>" FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
+  add_dependencies(guard_lease_test fake_nvml fake_cuda)
   find_path(TANDEM_NVML_INCLUDE nvml.h PATHS /usr/local/cuda/include)   # only to hold ours against it
   if(TANDEM_NVML_INCLUDE)
     target_include_directories(hardware_test PRIVATE ${TANDEM_NVML_INCLUDE})

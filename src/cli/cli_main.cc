@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <new>
@@ -119,7 +120,8 @@ int run_line(int argc, char** argv, const CliContext& context) {
 }  // namespace
 
 int cli_main(int argc, char** argv, const CliContext& context) {
-  if (argc == 3 && std::string_view(argv[1]) == Lease::kWatchdogWord) return guard_watchdog(argv[2]);
+  if ((argc == 3 || argc == 4) && std::string_view(argv[1]) == Lease::kWatchdogWord)
+    return guard_watchdog(argv[2], argc == 4 ? std::atoll(argv[3]) : 0);
   std::signal(SIGPIPE, SIG_IGN);  // `tandem runs | head` is no accident
   const int code = run_line(argc, argv, context);
   end_program_if_left_behind(code);

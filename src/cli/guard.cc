@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,7 @@ namespace tandem {
 namespace {
 
 constexpr double kSettleSeconds = EffectMeter::kSettleSeconds, kWindowSeconds = EffectMeter::kWindowSeconds;
+constexpr double kBusySeconds = 1;  // `guard status` looks at locks, too
 
 struct WantedLimit {
   int gpu = 0;
@@ -50,6 +52,9 @@ std::vector<WantedLimit> parse_limits(const std::vector<std::string>& subjects) 
       const auto limit = parse_power(pair.substr(equals + 1));
       if (error != std::errc() || end != pair.data() + equals || one.gpu < 0 || !limit) refuse_pair(pair);
       one.limit = *limit;
+      if (std::any_of(wanted.begin(), wanted.end(), [&](const WantedLimit& w) { return w.gpu == one.gpu; }))
+        throw ConfigError(fmt::format("GPU {} is given two limits", one.gpu), "a card has one",
+                          "write each card once: `tandem guard set 0=180W,1=200W`");
       wanted.push_back(one);
     }
   }
@@ -83,34 +88,44 @@ void keep_limit(Nvml& nvml, const GpuFacts& facts, double watts) {
   const std::string what = fmt::format("cannot set the power limit of {} to {:.0f} W", gpu_text(facts), watts);
   if (!facts.uuid) throw Error(ExitCode::kFailed, what, "the driver does not tell its uuid", "update the driver");
   std::string trouble;
-  const auto lock = RecordLock::take(dir, *facts.uuid, &trouble);
+  const auto lock = RecordLock::take(dir, *facts.uuid, &trouble, kBusySeconds);
   if (!lock && !trouble.empty())
     throw Error(ExitCode::kFailed, what, trouble + "; limits are only changed where they can be put back",
                 "give a folder that can be written: TANDEM_STATE_DIR=/some/where");
   if (!lock)
     throw Error(ExitCode::kFailed, what, "a guard that is at work holds this GPU",
                 "see which: tandem guard status; stop it first");
+  if (const auto left = restore_left(dir, nvml, *facts.uuid); left && !left->ok)
+    throw Error(ExitCode::kFailed, what, "what was changed here before could not be put back: " + left->text,
+                "put that right first: sudo tandem guard restore");
+  const auto now = nvml.reading(facts.index, false).power_limit_w;
+  if (!now)
+    throw Error(ExitCode::kFailed, what,
+                "what it is now can't be read; limits are only changed where they can be put back",
+                fmt::format("look at nvidia-smi -i {} -q -d POWER", facts.index));
+  const auto before = read_record(dir, *facts.uuid).record;
   LimitRecord record{.uuid = *facts.uuid, .name = facts.name.value_or(""), .index = facts.index};
-  record.found_w = facts.power_limit_w;
-  bool had_one = false;
-  for (const LimitRecord& known : read_records(dir))
-    if (known.uuid == record.uuid && known.set_w && facts.power_limit_w &&
-        std::abs(*known.set_w - *facts.power_limit_w) < 1)
-      record = known, had_one = true;
-  const LimitRecord before = record;
+  const bool kept = before && before->kept_w && before->found_w && std::abs(*before->kept_w - *now) < kSameWatts;
+  record.found_w = kept ? *before->found_w : *now;
   record.kept_w = record.set_w = watts;
-  record.pid = 0;
-  write_record(dir, record);
+  try {
+    write_record(dir, record);
+  } catch (const Error& error) {
+    throw Error(ExitCode::kFailed, what,
+                fmt::format("no record can be written to {} ({}); limits are only changed where they can be put back",
+                            dir.string(), error.why()),
+                fmt::format("free space in {}, or give another folder: TANDEM_STATE_DIR=/some/where", dir.string()));
+  }
   const NvmlStatus status = nvml.set_power_limit(facts.index, watts);
   if (status.ok()) return;
-  if (had_one)
-    write_record(dir, before);
+  if (kept)
+    write_record(dir, *before);
   else
     remove_record(dir, record.uuid);
   const bool permission = status.kind == NvmlStatus::Kind::kNoPermission;
   throw Error(ExitCode::kFailed, what, status.words + (permission ? ": only root may set limits" : ""),
               permission ? fmt::format("sudo tandem guard set {}={:.0f}W", facts.index, watts)
-                         : fmt::format("try it by hand: sudo nvidia-smi -i {} -pl {:.0f}", facts.index, watts));
+                         : "try it by hand: " + limit_command(facts.index, watts));
 }
 
 int set_limits(const Command& command) {
@@ -124,6 +139,7 @@ int set_limits(const Command& command) {
     const GpuFacts facts = nvml->facts(one.gpu);
     limits.emplace_back(facts, watts_of(one, facts));
   }
+  if (const std::string warning = state_dir_warning(); !warning.empty()) command.output.warn(warning);
   nlohmann::json out = nlohmann::json::array();
   for (const auto& [facts, watts] : limits) {
     const auto runs = runs_on(runs_root(command.arguments), facts.index);
@@ -133,6 +149,11 @@ int set_limits(const Command& command) {
       if (const auto rate = recent_rate(run / "metrics.jsonl", kWindowSeconds))
         rate_before = rate_before.value_or(0) + *rate;
     keep_limit(*nvml, facts, watts);
+    if (facts.persistence_mode == false)
+      command.output.warn(
+          fmt::format("{}: persistence is off: the driver forgets this limit when the last program that "
+                      "uses the card ends; do: sudo nvidia-smi -i {} -pm 1",
+                      gpu_text(facts), facts.index));
     nlohmann::json one{{"gpu", facts.index}, {"from_w", *facts.power_limit_w}, {"to_w", watts}};
     command.output.say(fmt::format("{}: power limit {:.0f} -> {:.0f} W; `{} guard restore` puts it back",
                                    gpu_text(facts), *facts.power_limit_w, watts, command.context.program));
@@ -157,20 +178,38 @@ int set_limits(const Command& command) {
   return 0;
 }
 
+std::string unread_text(const RecordRead& unread) {
+  return fmt::format(
+      "{} can't be understood: {}; what its card's limit was before is not known here; do: read it with "
+      "the tandem that wrote it, or set the limit by hand and remove the file",
+      unread.file.string(), unread.trouble);
+}
+
 int restore(const Command& command) {
-  const auto dir = guard_state_dir();
   nlohmann::json out = nlohmann::json::array();
   bool all = true;
-  if (!read_records(dir).empty()) {
-    const auto nvml = open_nvml_or_throw();
+  std::vector<std::string> looked;
+  std::vector<RecordRead> unread;
+  std::unique_ptr<Nvml> nvml;
+  for (const auto& dir : guard_state_dirs()) {
+    looked.push_back(dir.string());
+    if (read_records(dir, &unread).empty()) continue;
+    if (!nvml) nvml = open_nvml_or_throw();
     for (const Restored& one : restore_records(dir, *nvml, true)) {
       all = all && one.ok;
       out.push_back({{"gpu", one.record.index}, {"uuid", one.record.uuid}, {"ok", one.ok}, {"text", one.text}});
       if (!command.output.json()) one.ok ? command.output.say(one.text) : command.output.warn(one.text);
     }
-  } else {
-    command.output.say("nothing to restore: no limit was changed by tandem");
   }
+  for (const RecordRead& one : unread) {
+    all = false;
+    out.push_back({{"file", one.file.string()}, {"ok", false}, {"text", unread_text(one)}});
+    if (!command.output.json()) command.output.warn(unread_text(one));
+  }
+  if (out.empty())
+    command.output.say(fmt::format("nothing to restore: no record of a changed limit in {}{}",
+                                   fmt::join(looked, " or "),
+                                   geteuid() == 0 ? "" : "; root's are found by root: sudo tandem guard restore"));
   if (command.output.json()) command.output.object({{"restored", out}, {"ok", all}});
   return static_cast<int>(all ? ExitCode::kOk : ExitCode::kFailed);
 }
@@ -179,10 +218,45 @@ std::string cell(const auto& value, const char* unit) {
   return value ? fmt::format("{:.0f}{}", static_cast<double>(*value), unit) : "-";
 }
 
+// Of one record, for people and programs: who holds it, and whether the limit is still what was set.
+nlohmann::json record_state(const std::filesystem::path& dir, const LimitRecord& record, Nvml& nvml,
+                            const std::string& program, std::vector<std::string>& lines) {
+  std::string trouble, who;
+  const RecordLock::Seen seen = RecordLock::look(dir, record.uuid, &trouble);
+  nlohmann::json one{{"gpu", record.index}, {"uuid", record.uuid}, {"fan", record.fan}, {"folder", dir.string()}};
+  if (seen != RecordLock::Seen::kUnknown) one["held"] = seen == RecordLock::Seen::kHeld;
+  if (record.found_w) one["found_w"] = *record.found_w;
+  if (record.set_w) one["set_w"] = *record.set_w;
+  if (seen == RecordLock::Seen::kHeld) one["pid"] = record.pid;
+  std::optional<double> now;
+  for (const GpuFacts& facts : nvml.facts())
+    if (facts.uuid == record.uuid) now = facts.power_limit_w;
+  const bool same = !record.set_w || !now || std::abs(*now - *record.set_w) < kSameWatts;
+  if (!same && record.before_restart()) one["lost_with_restart"] = true;
+  if (seen == RecordLock::Seen::kUnknown)
+    who = fmt::format("whether a guard holds it can't be told ({})", trouble);
+  else if (seen == RecordLock::Seen::kHeld)
+    who = fmt::format("held by the guard of process {}", record.pid);
+  else if (!same && record.before_restart())
+    who = fmt::format("lost with the restart, it is {:.0f} W now; set it again, or forget it: `{} guard restore`", *now,
+                      program);
+  else if (!same)
+    who = fmt::format("somebody else made it {:.0f} W; `{} guard restore` forgets ours", *now, program);
+  else if (record.only_kept())
+    who = fmt::format("stays until `{} guard restore`", program);
+  else
+    who = fmt::format("left by a guard that is gone: `{} guard restore` puts it back", program);
+  lines.push_back(fmt::format(
+      "GPU {}: limit {}{}; {}", record.index,
+      record.set_w ? fmt::format("{:.0f} W, found at {} W", *record.set_w, cell(record.found_w, "")) : "as it was",
+      record.fan ? ", fans raised" : "", who));
+  return one;
+}
+
 int status(const Command& command) {
   const auto nvml = open_nvml_or_throw();
-  const GuardOptions options;
-  const auto records = read_records(guard_state_dir());
+  GuardOptions options;
+  options.acts = false;  // this looks, once
   nlohmann::json gpus = nlohmann::json::array();
   std::string table = fmt::format("{:<4} {:<30} {:>6} {:>11} {:>7} {:>12} {:>5} {:>9}  {}\n", "GPU", "NAME", "TEMP",
                                   "WARN/ACT", "POWER", "LIMIT/DEF", "FAN", "CLOCK", "STATE");
@@ -197,11 +271,9 @@ int status(const Command& command) {
     if (facts.power_max_w) one["max_w"] = *facts.power_max_w;
     one["limits_c"] = {
         {"target", limits.target_c}, {"warn", limits.warn_c}, {"act", limits.act_c}, {"pause", limits.pause_c}};
-    FaultWatch watch(options);
-    watch.see(0, {facts}, {now});
     one["notices"] = nlohmann::json::array();
     std::vector<std::string> state;
-    for (const GpuNotice& notice : watch.see(FaultWatch::kLongestSeconds, {facts}, {now})) {
+    for (const GpuNotice& notice : FaultWatch::at_once(options, facts, now)) {
       one["notices"].push_back({{"id", notice.id}, {"what", notice.what}, {"why", notice.why}, {"do", notice.todo}});
       lines.push_back(notice.text());
       state.push_back(notice.id);
@@ -215,17 +287,13 @@ int status(const Command& command) {
     gpus.push_back(std::move(one));
   }
   nlohmann::json held = nlohmann::json::array();
-  for (const LimitRecord& record : records) {
-    const bool alive = !RecordLock::take(guard_state_dir(), record.uuid);
-    nlohmann::json one{{"gpu", record.index}, {"uuid", record.uuid}, {"held", alive}, {"fan", record.fan}};
-    if (record.found_w) one["found_w"] = *record.found_w;
-    if (record.set_w) one["set_w"] = *record.set_w;
-    if (alive) one["pid"] = record.pid;
-    held.push_back(one);
-    lines.push_back(fmt::format("GPU {}: limit {} W, found at {} W; {}", record.index, cell(record.set_w, ""),
-                                cell(record.found_w, ""),
-                                alive ? fmt::format("held by the guard of process {}", record.pid)
-                                      : fmt::format("stays until `{} guard restore`", command.context.program)));
+  std::vector<RecordRead> unread;
+  for (const auto& dir : guard_state_dirs())
+    for (const LimitRecord& record : read_records(dir, &unread))
+      held.push_back(record_state(dir, record, *nvml, command.context.program, lines));
+  for (const RecordRead& one : unread) {
+    held.push_back({{"file", one.file.string()}, {"trouble", one.trouble}});
+    lines.push_back(unread_text(one));
   }
   if (command.output.json()) {
     command.output.object({{"driver", nvml->driver_version().value_or("")}, {"gpus", gpus}, {"records", held}});

@@ -89,7 +89,11 @@ class MachineGuard {
 
   int watch() {
     SignalQueue signals;
-    Sampler sampler({.interval_s = wishes_.interval_s, .wanted = {.all = true, .uuids = {}, .indices = {}}});
+    SamplerOptions asked;
+    asked.interval_s = wishes_.interval_s;
+    asked.wanted.all = true;
+    asked.restores = false;  // done already
+    Sampler sampler(asked);
     const double begin = monotonic_seconds();
     int code = 0;
     for (bool over = false; !over;) {
@@ -100,32 +104,48 @@ class MachineGuard {
         if (*signal == SIGTERM || *signal == SIGHUP) code = static_cast<int>(ExitCode::kTerminated), over = true;
       }
       if (wishes_.for_s > 0 && (monotonic_seconds() - begin) * guard_speed() >= wishes_.for_s) over = true;
-      for (const OrderDone& done : sampler.take_done()) {
-        if (done.answer.ok) continue;
-        policy_.refused(done.order);
-        tell("refused", fmt::format("{}; cause: {}; do: {}", done.answer.what, done.answer.why, done.answer.todo),
-             true);
-      }
-      for (const GuardSample& sample : sampler.take()) see(sample, sampler);
+      hear(sampler);
+      const auto samples = sampler.take();
+      for (const GuardSample& sample : samples) see(sample, &sample == &samples.back(), sampler);
       if (const auto silence = faults_.silence(sampler.quiet_seconds())) tell(silence->id, silence->text(), true);
     }
     const bool answered = sampler.end();
     clear();
+    hear(sampler);
     if (orders_ > 0 || effects_.saved_joules() > 0)
       tell("end",
            fmt::format(
-               "{} orders given{}; limits and fans are as they were before", orders_,
-               effects_.saved_joules() > 0 ? fmt::format(", {:.3g} Wh saved", effects_.saved_joules() / 3600) : ""));
+               "{} order{} given{}{}", orders_, orders_ == 1 ? "" : "s",
+               effects_.saved_joules() > 0 ? fmt::format(", {:.3g} Wh saved", effects_.saved_joules() / 3600) : "",
+               sampler.gave_all_back() ? "; limits and fans are as they were before"
+                                       : "; NOT all limits and fans are as they were before"),
+           !sampler.gave_all_back());
     if (!answered) tell("end", "the driver does not answer: the watchdog puts limits and fans back", true);
     return code;
   }
 
  private:
-  void see(const GuardSample& sample, Sampler& sampler) {
+  void hear(Sampler& sampler) {
+    for (const OrderDone& done : sampler.take_done()) {
+      if (!done.answer.ok) {
+        if (policy_.refused(done.order, done.answer.text(), done.answer.for_good))
+          tell("refused", done.answer.text(), true);
+        continue;
+      }
+      ++orders_;
+      policy_.done(done.order, done.time);
+      if (done.order.kind != Kind::kPower && done.order.kind != Kind::kPowerBack) continue;
+      effects_.changed(done.time, done.order.gpu, from_w_[done.order.gpu], done.order.value);
+    }
+    for (const GuardWord& word : sampler.take_words())
+      tell(word.trouble ? "trouble" : "guard", word.text, word.trouble);
+  }
+
+  void see(const GuardSample& sample, bool newest, Sampler& sampler) {
     std::map<int, double> power;
     for (const GpuReading& now : sample.gpus) {
       if (now.power_w) power[now.index] = *now.power_w;
-      if (now.power_limit_w) limit_w_.try_emplace(now.index, *now.power_limit_w);
+      if (now.power_limit_w) limit_w_[now.index] = *now.power_limit_w;
     }
     const double real = monotonic_seconds();
     effects_.add(sample.time, real, power, progress(real));
@@ -135,15 +155,12 @@ class MachineGuard {
     }
     for (const GpuNotice& notice : faults_.see(sample.time, sample.facts, sample.gpus))
       tell(notice.id, notice.text(), !notice.over && notice.weight != GpuNotice::Weight::kNote);
-    for (const GuardOrder& order : policy_.step(sample.time, sample.facts, sample.gpus)) {
-      if (order.kind == Kind::kPower || order.kind == Kind::kPowerBack) {
-        effects_.changed(sample.time, order.gpu, limit_w_[order.gpu], order.value);
-        limit_w_[order.gpu] = order.value;
+    if (newest)
+      for (const GuardOrder& order : policy_.step(sample.time, sample.facts, sample.gpus)) {
+        from_w_[order.gpu] = limit_w_[order.gpu];
+        if (order.kind != Kind::kNote) sampler.order(order);
+        tell("order", order.text, order.kind == Kind::kNote);
       }
-      orders_ += order.kind != Kind::kNote;
-      sampler.order(order);
-      tell("order", order.text, order.kind == Kind::kNote);
-    }
     for (const Effect& effect : effects_.finished()) tell("effect", effect.text("steps"));
     show(sample, real);
   }
@@ -193,7 +210,7 @@ class MachineGuard {
   GuardPolicy policy_;
   FaultWatch faults_;
   EffectMeter effects_;
-  std::map<int, double> limit_w_;
+  std::map<int, double> limit_w_, from_w_;  // as it is, and as it was when the last order was given
   std::vector<std::filesystem::path> runs_;
   double runs_at_ = -1e9, line_at_ = -1e9;
   int orders_ = 0;
@@ -206,13 +223,15 @@ int guard_machine(const Command& command) {
   const Wishes wishes = wishes_of(command.arguments);
   {
     const auto nvml = open_nvml_or_throw();
-    for (const Restored& one : restore_records(guard_state_dir(), *nvml, false)) command.output.say(one.text);
+    for (const Restored& one : restore_records(guard_state_dir(), *nvml, false))
+      one.ok ? command.output.say(one.text) : command.output.warn(one.text);
     command.output.say(
         fmt::format("guarding {} GPU{}: good to {:.0f} C, warning from {:.0f} C, acting from {:.0f} C; "
                     "Ctrl-C ends it and gives everything back",
                     nvml->count(), nvml->count() == 1 ? "" : "s", wishes.options.target_c, wishes.options.warn_c,
                     wishes.options.act_c));
   }
+  if (const std::string warning = state_dir_warning(); !warning.empty()) command.output.warn(warning);
   if (geteuid() != 0)
     command.output.say(fmt::format("not root: limits and fans can only be told of, not set; do: sudo {} guard{}{}",
                                    command.context.program, command.arguments.power.empty() ? "" : " --power ",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace tandem {
@@ -34,34 +35,49 @@ std::string Effect::text(const std::string& unit) const {
 
 void EffectMeter::add(double time, double real_time, const std::map<int, double>& power_w,
                       std::optional<double> progress) {
-  if (!points_.empty())
-    for (const auto& [gpu, before] : baseline_w_)
+  if (!points_.empty() && progress && points_.back().progress && *progress > *points_.back().progress)
+    for (const auto& [gpu, joules] : step_joules_)
       if (const auto now = power_w.find(gpu); now != power_w.end())
-        saved_joules_ += (before - now->second) * (real_time - points_.back().real_time);
+        saved_joules_ +=
+            joules * (*progress - *points_.back().progress) - now->second * (real_time - points_.back().real_time);
+  if (!progress)  // held: what it draws now says nothing about the limit
+    for (Mark& mark : marks_)
+      if (mark.effect.before_rate) mark.until = std::min(mark.until, time - 1e-6);
   points_.push_back({time, real_time, power_w, progress});
   while (points_.size() > 2 && points_.front().time < time - kKeptSeconds) points_.pop_front();
 }
 
 void EffectMeter::changed(double time, int gpu, double from_w, double to_w) {
-  const auto before = mean_power(gpu, time - kWindowSeconds, time);
-  if (to_w < from_w)
-    baseline_w_.try_emplace(gpu, before.value_or(from_w));
-  else
-    baseline_w_.erase(gpu);  // on its way back: what it would draw now is not known
+  for (Mark& mark : marks_)
+    if (mark.effect.gpu == gpu) mark.until = std::min(mark.until, time - 1e-6);
+  const auto last = changed_at_.find(gpu);
+  const double from = std::max(time - kWindowSeconds, last == changed_at_.end() ? -1e9 : last->second + kSettleSeconds);
+  changed_at_[gpu] = time;
+  const auto before = mean_power(gpu, from, time);
+  const auto speed = rate(from, time);
+  if (to_w >= from_w)
+    step_joules_.erase(gpu);  // on its way back: what it would draw now is not known
+  else if (before && speed && *speed > 0)
+    step_joules_.try_emplace(gpu, *before / *speed);
   if (!before) return;
   marks_.push_back({time,
+                    1e300,
                     {.gpu = gpu,
                      .from_w = from_w,
                      .to_w = to_w,
                      .before_w = *before,
-                     .before_rate = rate(time - kWindowSeconds, time),
+                     .before_rate = speed,
                      .after_rate = std::nullopt}});
 }
 
 std::vector<Effect> EffectMeter::finished() {
   std::vector<Effect> out;
   for (auto mark = marks_.begin(); mark != marks_.end();) {
-    const double from = mark->time + kSettleSeconds, to = from + kWindowSeconds;
+    const double from = mark->time + kSettleSeconds, to = std::min(from + kWindowSeconds, mark->until);
+    if (to - from < kLeastSeconds) {  // the next change came before anything could be seen
+      mark = marks_.erase(mark);
+      continue;
+    }
     if (points_.empty() || points_.back().time < to) {
       ++mark;
       continue;

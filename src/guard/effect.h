@@ -1,7 +1,9 @@
 // guard/effect.h -- what a lower power limit cost and saved, measured: power and speed before and after.
 //
 // Pure: every second it is told the power of each GPU and how far the work has got; a change is marked; some seconds
-// later, when clocks and temperature have settled, both sides are compared.
+// later, when clocks and temperature have settled, both sides are compared. A window never reaches over the next change
+// of the same GPU. Saved is what the steps that were made would have cost before, less what they cost: a run that is
+// held or waits saves nothing.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +28,13 @@ struct Effect {
 
 class EffectMeter {
  public:
-  static constexpr double kWindowSeconds = 15, kSettleSeconds = 5;
+  static constexpr double kWindowSeconds = 15, kSettleSeconds = 5, kLeastSeconds = 5;
 
   // `progress` only grows (steps, or samples), absent where nothing runs; `real_time` is what rates are counted in.
   void add(double time, double real_time, const std::map<int, double>& power_w, std::optional<double> progress);
   void changed(double time, int gpu, double from_w, double to_w);
-  std::vector<Effect> finished();                        // those whose time has come since the last call
-  double saved_joules() const { return saved_joules_; }  // while limits were lower, against the power before
+  std::vector<Effect> finished();  // those whose time has come since the last call
+  double saved_joules() const { return saved_joules_; }
 
  private:
   struct Point {
@@ -41,7 +43,7 @@ class EffectMeter {
     std::optional<double> progress;
   };
   struct Mark {
-    double time;
+    double time, until;  // until: the GPU's next change, or a hold
     Effect effect;
   };
   std::optional<double> mean_power(int gpu, double from, double to) const;
@@ -49,7 +51,8 @@ class EffectMeter {
 
   std::deque<Point> points_;
   std::vector<Mark> marks_;
-  std::map<int, double> baseline_w_;  // of GPUs whose limit is lower now: their power before
+  std::map<int, double> step_joules_;  // of GPUs whose limit is lower now: what they took for a step before
+  std::map<int, double> changed_at_;
   double saved_joules_ = 0;
 };
 

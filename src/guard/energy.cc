@@ -143,6 +143,7 @@ std::vector<RaplZone> rapl_zones(const std::filesystem::path& root) {
     if (!std::filesystem::exists(dir, none)) break;
     RaplZone zone{.name = fmt::format("package-{}", i), .file = dir / "energy_uj"};
     std::ifstream(dir / "name") >> zone.name;
+    if (zone.name == "psys") continue;  // the whole board, with the packages in it
     zone.wraps_at_j = number_in(dir / "max_energy_range_uj").value_or(0) * 1e-6;
     if (read_rapl(zone)) zones.push_back(std::move(zone));
   }

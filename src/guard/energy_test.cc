@@ -88,5 +88,17 @@ TEST(Rapl, ReadsPackagesAndSurvivesTheirWrap) {
   EXPECT_TRUE(rapl_zones(dir.path() / "none").empty());
 }
 
+TEST(Rapl, TheWholeBoardIsNotAddedToItsPackages) {
+  const TempDir dir;
+  for (const auto& [zone, name] : {std::pair("intel-rapl:0", "package-0"), std::pair("intel-rapl:1", "psys")}) {
+    std::filesystem::create_directories(dir.path() / zone);
+    std::ofstream(dir.path() / zone / "name") << name << "\n";
+    std::ofstream(dir.path() / zone / "energy_uj") << "1000000\n";
+  }
+  const auto zones = rapl_zones(dir.path());
+  ASSERT_EQ(zones.size(), 1u);
+  EXPECT_EQ(zones[0].name, "package-0");
+}
+
 }  // namespace
 }  // namespace tandem

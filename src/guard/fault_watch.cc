@@ -115,8 +115,9 @@ std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts,
            {.gpu = facts.index,
             .id = "warm",
             .what = fmt::format("{} is at {} C", name, *now.temperature_c),
-            .why = fmt::format("its fans do not carry away {}; from {:.0f} C on it is acted upon",
-                               now.power_w ? fmt::format("{:.0f} W", *now.power_w) : "its heat", limits.act_c),
+            .why = fmt::format("its fans do not carry away {}{}",
+                               now.power_w ? fmt::format("{:.0f} W", *now.power_w) : "its heat",
+                               options_.acts ? fmt::format("; from {:.0f} C on it is acted upon", limits.act_c) : ""),
             .todo = "more air: clean fans and filters, open the case, a slot between cards; or a lower limit: tandem "
                     "guard --power 80%"}});
   }
@@ -224,6 +225,15 @@ std::vector<GpuNotice> FaultWatch::see(double time, const std::vector<GpuFacts>&
   return news;
 }
 
+std::vector<GpuNotice> FaultWatch::at_once(const GuardOptions& options, const GpuFacts& facts, const GpuReading& now) {
+  FaultWatch watch(options);
+  if (now.ecc_corrected > 100) watch.corrected_[facts.index] = 0;  // as doctor judges them
+  watch.uncorrected_[facts.index] = 0;
+  std::vector<GpuNotice> notices;
+  for (Condition& condition : watch.conditions(facts, now)) notices.push_back(std::move(condition.notice));
+  return notices;
+}
+
 GpuNotice FaultWatch::xid(const std::vector<GpuFacts>& facts, const XidEvent& event) const {
   const auto about = std::find_if(facts.begin(), facts.end(), [&](const GpuFacts& f) { return f.index == event.gpu; });
   const XidMeaning meaning = xid_meaning(event.xid);
@@ -236,7 +246,7 @@ GpuNotice FaultWatch::xid(const std::vector<GpuFacts>& facts, const XidEvent& ev
           .todo = meaning.todo};
 }
 
-std::optional<GpuNotice> FaultWatch::silence(double quiet_seconds) {
+std::optional<GpuNotice> FaultWatch::silence(double quiet_seconds, bool held) {
   if (quiet_seconds < kSilentSeconds) {
     if (!std::exchange(silent_, false)) return std::nullopt;
     return GpuNotice{.id = "driver_silent",
@@ -250,7 +260,9 @@ std::optional<GpuNotice> FaultWatch::silence(double quiet_seconds) {
   return GpuNotice{.id = "driver_silent",
                    .what = fmt::format("the NVIDIA driver has not answered for {:.0f} s", quiet_seconds),
                    .why = "a call into it hangs: a card that is falling off the bus, or a firmware fault",
-                   .todo = "look at dmesg | grep -i nvrm; training goes on, heat and power are not watched meanwhile"};
+                   .todo = held ? "look at dmesg | grep -i nvrm; the run is held until its cards are known to be cool: "
+                                  "Ctrl-C ends it"
+                                : "look at dmesg | grep -i nvrm; heat and power are not watched meanwhile"};
 }
 
 }  // namespace tandem

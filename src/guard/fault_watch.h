@@ -36,9 +36,11 @@ class FaultWatch {
 
   // What is new since the last call.
   std::vector<GpuNotice> see(double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus);
+  // All that is wrong now, however short it has lasted, with errors that were counted before: for one look.
+  static std::vector<GpuNotice> at_once(const GuardOptions& options, const GpuFacts& facts, const GpuReading& now);
   GpuNotice xid(const std::vector<GpuFacts>& facts, const XidEvent& event) const;
-  // The driver has not answered for so long.
-  std::optional<GpuNotice> silence(double quiet_seconds);
+  // The driver has not answered for so long. `held`: and a run waits for it.
+  std::optional<GpuNotice> silence(double quiet_seconds, bool held = false);
 
   static constexpr double kLongestSeconds = 10;  // the longest that anything must last before it is told
 

@@ -120,6 +120,23 @@ TEST(FaultWatch, AMomentIsNoFault) {
   }
 }
 
+TEST(FaultWatch, OneLookTellsAllThatIsWrongNow) {
+  GpuReading reading = well();
+  reading.ecc_uncorrected = 3;
+  reading.temperature_c = 91;
+  GuardOptions watcher;
+  watcher.acts = false;
+  std::vector<std::string> ids;
+  for (const GpuNotice& notice : FaultWatch::at_once(watcher, card(), reading)) {
+    ids.push_back(notice.id);
+    EXPECT_EQ(notice.text().find("acted upon"), std::string::npos) << "nobody acts";
+  }
+  EXPECT_EQ(ids, (std::vector<std::string>{"warm", "ecc_uncorrected"}));
+  reading.lost = true;
+  ASSERT_EQ(FaultWatch::at_once(watcher, card(), reading).size(), 1u);
+  EXPECT_EQ(FaultWatch::at_once(watcher, card(), reading)[0].id, "lost");
+}
+
 TEST(FaultWatch, NamesAnXid) {
   FaultWatch watch({});
   const GpuNotice notice = watch.xid({card()}, {.gpu = 0, .xid = 79});

@@ -67,7 +67,11 @@ nlohmann::json reading_json(const GpuFacts& facts, const GpuReading& r) {
 GpuLog::GpuLog(std::filesystem::path path, size_t most_lines) : path_(std::move(path)), most_lines_(most_lines) {
   const std::vector<std::string> lines = lines_of(path_);
   lines_ = lines.size();
-  if (lines_ >= 2) interval_s_ = std::max(1.0, std::round(time_of(lines[lines_ - 1]) - time_of(lines[lines_ - 2])));
+  if (lines_ < 2 || lines_ < most_lines_ / 2) return;  // never thinned
+  std::vector<double> gaps;                            // the usual one: between two starts of a run there may be days
+  for (size_t i = 1; i < lines_; ++i) gaps.push_back(time_of(lines[i]) - time_of(lines[i - 1]));
+  std::nth_element(gaps.begin(), gaps.begin() + static_cast<long>(gaps.size() / 2), gaps.end());
+  interval_s_ = std::max(1.0, std::round(gaps[gaps.size() / 2]));
   if (!(interval_s_ < 1e6)) interval_s_ = 1;
 }
 

@@ -34,12 +34,22 @@ TEST(GpuLog, StaysBoundedAndEvenlySpaced) {
 TEST(GpuLog, AResumeGoesOnWithTheSpacingItFinds) {
   const TempDir dir;
   const auto path = dir.path() / "gpus.jsonl";
-  GpuLog(path, 1000).add(0, 0, {}, {});
-  std::ofstream(path) << R"({"t": 100, "gpus": []})"
-                      << "\n"
-                      << R"({"t": 108, "gpus": []})"
-                      << "\n";
-  EXPECT_EQ(GpuLog(path, 1000).interval_s(), 8);
+  GpuLog first(path, 10);
+  for (int t = 0; t < 60; ++t) first.add(1000 + t, t, {}, {});
+  ASSERT_GT(first.interval_s(), 4);
+  EXPECT_EQ(GpuLog(path, 10).interval_s(), first.interval_s());
+}
+
+TEST(GpuLog, TheTimeBetweenTwoStartsIsNoSpacing) {
+  const TempDir dir;
+  const auto path = dir.path() / "gpus.jsonl";
+  GpuLog(path, 1000).add(1000, 0, {}, {});
+  GpuLog(path, 1000).add(90000, 0, {}, {});
+  EXPECT_EQ(GpuLog(path, 1000).interval_s(), 1);
+  GpuLog whole(path, 10);
+  for (int t = 0; t < 60; ++t) whole.add(100000 + t, t, {}, {});
+  GpuLog(path, 10).add(900000, 0, {}, {});
+  EXPECT_EQ(GpuLog(path, 10).interval_s(), whole.interval_s());
 }
 
 TEST(GpuLog, AValueThatIsNotToldIsAbsent) {

@@ -16,6 +16,10 @@ bool heat_throttled(const GpuReading& now) {
          });
 }
 
+bool is_borrowed(Kind kind) {
+  return kind == Kind::kFan || kind == Kind::kFanAuto || kind == Kind::kPower || kind == Kind::kPowerBack;
+}
+
 const GpuFacts& facts_of(const std::vector<GpuFacts>& all, int gpu) {
   static const GpuFacts unknown;
   const auto found = std::find_if(all.begin(), all.end(), [&](const GpuFacts& f) { return f.index == gpu; });
@@ -62,12 +66,12 @@ double GuardPolicy::floor_of(const Card& card, const GpuFacts& facts) const {
 // A limit that is neither the one we found nor the one we set is somebody else's, and stays so.
 void GuardPolicy::look_at_limit(Card& card, const GpuFacts& facts, const GpuReading& now, double time,
                                 std::vector<GuardOrder>& orders) {
-  if (!now.power_limit_w) return;
+  if (!now.power_limit_w || card.pending || time < card.shown_from) return;
   if (!card.set_w) {
     card.found_w = *now.power_limit_w;
     return;
   }
-  if (time - card.changed < 2 || std::abs(*now.power_limit_w - *card.set_w) < 1) return;
+  if (time < card.shown_from + 2 || std::abs(*now.power_limit_w - *card.set_w) < 1) return;
   orders.push_back({Kind::kNote, facts.index, *now.power_limit_w,
                     fmt::format("{}: somebody else set its power limit to {:.0f} W (it was {:.0f} W by the guard); it "
                                 "is left as it is",
@@ -86,20 +90,21 @@ std::optional<GuardOrder> GuardPolicy::climb(Card& card, const GpuFacts& facts, 
         Kind::kShare, facts.index, share,
         fmt::format("{}: shards move to cooler GPUs, it counts as {:.0f} % of its speed", hot, share * 100)};
   }
-  if (options_.fan && !card.fan && !card.no_fan && facts.fans.value_or(0) > 0) {
+  if (options_.fan && !card.fan && !card.no_fan && now_ >= card.fan_after && facts.fans.value_or(0) > 0) {
     card.fan = true;
     const int percent = facts.fan_max_percent.value_or(100);
     return GuardOrder{Kind::kFan, facts.index, static_cast<double>(percent),
                       fmt::format("{}: its fans go to {} %", hot, percent)};
   }
-  if (options_.power && !card.no_power && card.found_w) {
+  if (options_.power && !card.no_power && now_ >= card.power_after && card.found_w) {
     const double now_w = card.set_w.value_or(*card.found_w), floor = floor_of(card, facts);
     if (now_w > floor + 0.5) {
       const double next = std::max(floor, now_w - kPowerStep * *card.found_w);
       card.set_w = next;
       return GuardOrder{Kind::kPower, facts.index, next,
                         fmt::format("{}: its power limit goes from {:.0f} to {:.0f} W (down to {:.0f} W is allowed)",
-                                    hot, now_w, next, floor)};
+                                    hot, now_w, next, floor),
+                        now_w};
     }
   }
   if (std::exchange(card.told_no_more, true)) return std::nullopt;
@@ -112,8 +117,9 @@ std::optional<GuardOrder> GuardPolicy::descend(int gpu, Card& card, const std::s
   if (card.set_w && card.found_w) {
     const double next = *card.set_w + kPowerStep * *card.found_w;
     if (next + 0.5 < *card.found_w) {
-      card.set_w = next;
-      return GuardOrder{Kind::kPower, gpu, next, fmt::format("{}: its power limit goes up to {:.0f} W", why, next)};
+      const double now_w = std::exchange(*card.set_w, next);
+      return GuardOrder{Kind::kPower, gpu, next, fmt::format("{}: its power limit goes up to {:.0f} W", why, next),
+                        now_w};
     }
     card.set_w.reset();
     return GuardOrder{Kind::kPowerBack, gpu, *card.found_w,
@@ -134,19 +140,25 @@ std::vector<GuardOrder> GuardPolicy::step(double time, const std::vector<GpuFact
                                           const std::vector<GpuReading>& gpus) {
   std::vector<GuardOrder> orders;
   if (!options_.acts) return orders;
+  now_ = time;
   bool all_cool = true;
   int too_hot = -1;
   for (const GpuReading& now : gpus) {
     const GpuFacts& about = facts_of(facts, now.index);
     const HeatLimits limits = HeatLimits::of(options_, about);
     Card& card = cards_[now.index];
+    card.seen_at = time;
+    const Pending before{card.set_w, card.fan};
     if (now.lost || !now.temperature_c) {  // nothing is known: nothing is done
       card.hot_since.reset();
       card.cool_since.reset();
+      // But one that was warm and tells no more has not become cool by that.
+      if (!now.lost && time - card.warm_at < kBlindSeconds) all_cool = false;
       continue;
     }
     look_at_limit(card, about, now, time, orders);
     const double celsius = *now.temperature_c;
+    card.warm_at = celsius <= limits.target_c ? -1e9 : time;
     all_cool = all_cool && celsius <= limits.target_c;
     if (celsius >= limits.pause_c) too_hot = now.index;
     const bool hot = celsius >= limits.act_c || heat_throttled(now), cool = celsius <= limits.target_c;
@@ -162,24 +174,27 @@ std::vector<GuardOrder> GuardPolicy::step(double time, const std::vector<GpuFact
              *other.temperature_c < HeatLimits::of(options_, facts_of(facts, other.index)).warn_c;
     });
     const bool boiling = celsius >= limits.pause_c && !held_since_;  // no time to see whether the last rung helped
-    if (!held_since_ && hot && (time - *card.hot_since >= kHotSeconds || boiling) &&
+    if (!held_since_ && !card.pending && hot && (time - *card.hot_since >= kHotSeconds || boiling) &&
         (time - card.changed >= kSettleSeconds || (boiling && time - card.changed >= kHotSeconds))) {
       if (auto order = climb(card, about, now, limits, others_are_cooler)) {
         if (order->kind != Kind::kNote) card.changed = time;
+        if (is_borrowed(order->kind)) card.pending = before;
         orders.push_back(*order);
       }
     }
     const double wait = kCoolSeconds * card.patience;
-    if (!held_since_ && cool && time - *card.cool_since >= wait && time - card.changed >= wait) {
+    if (!held_since_ && !card.pending && cool && time - *card.cool_since >= wait && time - card.changed >= wait) {
       if (auto order = descend(now.index, card, fmt::format("{} is cool ({:.0f} C)", gpu_text(about), celsius))) {
         card.changed = card.undone = time;
         card.told_no_more = false;
+        if (is_borrowed(order->kind)) card.pending = before;
         orders.push_back(*order);
       } else if (time - card.undone > 10 * kAgainSeconds) {
         card.patience = 1;
       }
     }
   }
+  leave_absent(time, gpus, orders);
   if (options_.hold && !held_since_ && too_hot >= 0) {
     held_since_ = time;
     held_for_ = too_hot;
@@ -200,11 +215,50 @@ std::vector<GuardOrder> GuardPolicy::step(double time, const std::vector<GpuFact
   return orders;
 }
 
-void GuardPolicy::refused(const GuardOrder& order) {
-  Card& card = cards_[order.gpu];
-  card.changed = -1e9;  // nothing happened: the next rung need not wait
-  if (order.kind == Kind::kFan) card.fan = false, card.no_fan = true;
-  if (order.kind == Kind::kPower) card.set_w.reset(), card.no_power = true;
+// A GPU whose worker has left is no longer ours to keep slow.
+void GuardPolicy::leave_absent(double time, const std::vector<GpuReading>& gpus, std::vector<GuardOrder>& orders) {
+  for (auto item = cards_.begin(); item != cards_.end();) {
+    auto& [gpu, card] = *item;
+    const bool here =
+        std::any_of(gpus.begin(), gpus.end(), [&](const GpuReading& r) { return r.index == item->first; });
+    if (here || card.pending || time - card.seen_at < kGoneSeconds) {
+      ++item;
+      continue;
+    }
+    if (card.set_w && card.found_w) *card.set_w = *card.found_w;  // in one go
+    while (const auto order = descend(gpu, card, fmt::format("GPU {} is no longer used here", gpu)))
+      if (order->kind != Kind::kShare) orders.push_back(*order);
+    item = cards_.erase(item);
+  }
+}
+
+void GuardPolicy::done(const GuardOrder& order, double time) {
+  const auto found = cards_.find(order.gpu);
+  if (found == cards_.end() || !is_borrowed(order.kind)) return;
+  Card& card = found->second;
+  card.pending.reset();
+  card.changed = std::max(card.changed, time);  // it begins to help now
+  card.shown_from = time;
+  card.refusals.erase(order.kind);
+  (order.kind == Kind::kFan ? card.fan_retry_s : card.power_retry_s) = kRetrySeconds;
+}
+
+bool GuardPolicy::refused(const GuardOrder& order, const std::string& words, bool for_good) {
+  const auto found = cards_.find(order.gpu);
+  if (found == cards_.end()) return true;
+  Card& card = found->second;
+  if (card.pending) card.set_w = card.pending->set_w, card.fan = card.pending->fan;
+  card.pending.reset();
+  const bool climbing = order.kind == Kind::kFan || order.kind == Kind::kPower;
+  if (climbing) card.changed = -1e9;  // nothing happened: the next rung need not wait
+  if (climbing) {
+    const bool fan = order.kind == Kind::kFan;
+    (fan ? card.no_fan : card.no_power) = for_good;
+    double& wait = fan ? card.fan_retry_s : card.power_retry_s;
+    (fan ? card.fan_after : card.power_after) = now_ + wait;
+    wait = std::min(kMostRetrySeconds, wait * 2);
+  }
+  return std::exchange(card.refusals[order.kind], words) != words;
 }
 
 std::vector<GuardOrder> GuardPolicy::give_all_back() {

@@ -48,7 +48,8 @@ struct GuardOrder {
   Kind kind = Kind::kNote;
   int gpu = -1;
   double value = 0;
-  std::string text;  // what is done and why, for people
+  std::string text;                   // what is done and why, for people
+  std::optional<double> from_w = {};  // kPower: the limit it was reckoned from; where it is another now, it is void
 };
 
 class GuardPolicy {
@@ -56,10 +57,13 @@ class GuardPolicy {
   explicit GuardPolicy(GuardOptions options) : options_(options) {}
 
   // `gpus` and `facts` belong together; `time` only grows. Orders come in the order in which they are to be carried
-  // out.
+  // out; while one for fans or limits is under way, its GPU gets no other. Only the newest readings are worth a step.
   std::vector<GuardOrder> step(double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus);
-  // The driver would not: this rung is left out from now on.
-  void refused(const GuardOrder& order);
+  // It was carried out, at this time by the guard's clock.
+  void done(const GuardOrder& order, double time);
+  // The driver would not. `for_good`: this rung is left out from now on; else it is tried again later. True if these
+  // words are new.
+  bool refused(const GuardOrder& order, const std::string& words, bool for_good);
   // Everything is given back, as at the end.
   std::vector<GuardOrder> give_all_back();
 
@@ -72,11 +76,19 @@ class GuardPolicy {
   static constexpr double kCoolSeconds = 30;    // cool for this long before a rung is undone
   static constexpr double kAgainSeconds = 300;  // hot again this soon after: wait twice as long the next time
   static constexpr double kMostPatience = 64;
-  static constexpr double kHoldSeconds = 20;  // a hold lasts at least this long
+  static constexpr double kHoldSeconds = 20;   // a hold lasts at least this long
+  static constexpr double kRetrySeconds = 30;  // after a refusal that may pass; twice as long each time, up to
+  static constexpr double kMostRetrySeconds = 960;
+  static constexpr double kBlindSeconds = 600;  // a hold does not end so long after a hot card's last temperature
+  static constexpr double kGoneSeconds = 30;    // not among the readings for this long: what was done is undone
   static constexpr double kShares[] = {1, 0.6, 0.3};
   static constexpr double kPowerStep = 0.1;  // of the limit that was found
 
  private:
+  struct Pending {
+    std::optional<double> set_w;  // as it was before the order
+    bool fan = false;
+  };
   struct Card {
     int shares = 0;  // index into kShares
     bool fan = false;
@@ -84,11 +96,16 @@ class GuardPolicy {
     bool no_fan = false, no_power = false, told_no_more = false, told_theirs = false;
     std::optional<double> hot_since, cool_since;
     double changed = -1e9, undone = -1e9, patience = 1;
+    std::optional<Pending> pending;                         // an order is under way
+    double seen_at = 0, shown_from = -1e9, warm_at = -1e9;  // a reading; one that shows the last order; above target
+    double fan_after = -1e9, power_after = -1e9, fan_retry_s = kRetrySeconds, power_retry_s = kRetrySeconds;
+    std::map<GuardOrder::Kind, std::string> refusals;
     bool changed_anything() const { return shares > 0 || fan || set_w; }
   };
   std::optional<GuardOrder> climb(Card& card, const GpuFacts& facts, const GpuReading& now, const HeatLimits& limits,
                                   bool others_are_cooler);
   std::optional<GuardOrder> descend(int gpu, Card& card, const std::string& why);
+  void leave_absent(double time, const std::vector<GpuReading>& gpus, std::vector<GuardOrder>& orders);
   void look_at_limit(Card& card, const GpuFacts& facts, const GpuReading& now, double time,
                      std::vector<GuardOrder>& orders);
   double floor_of(const Card& card, const GpuFacts& facts) const;
@@ -97,6 +114,7 @@ class GuardPolicy {
   std::map<int, Card> cards_;
   std::optional<double> held_since_;
   int held_for_ = -1;
+  double now_ = 0;
 };
 
 // "GPU 0 (NVIDIA GeForce RTX 3070)"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <deque>
 
 #include "config/run_settings.h"
 
@@ -64,11 +65,20 @@ struct Toy {
         if (order.kind == Kind::kHold || order.kind == Kind::kGo) held = order.kind == Kind::kHold;
         ToyCard& card = cards.at(order.gpu);
         if (refuse.contains(order.kind)) {
-          policy.refused(order);
+          policy.refused(order, "no", refuse[order.kind]);
           continue;
         }
+        if (order.kind == Kind::kPower && late_s > 0) {
+          late.emplace_back(time + late_s, order);
+          continue;
+        }
+        policy.done(order, time);
         if (order.kind == Kind::kFan || order.kind == Kind::kFanAuto) card.fan = order.kind == Kind::kFan;
         if (order.kind == Kind::kPower || order.kind == Kind::kPowerBack) card.limit_w = order.value;
+      }
+      for (; !late.empty() && late.front().first <= time; late.pop_front()) {
+        cards.at(late.front().second.gpu).limit_w = late.front().second.value;
+        policy.done(late.front().second, time);
       }
       for (ToyCard& card : cards) card.share = held ? 0 : policy.share(card.facts.index);
     }
@@ -86,7 +96,9 @@ struct Toy {
   std::vector<ToyCard> cards;
   std::vector<GuardOrder> orders;
   std::vector<double> times;
-  std::map<Kind, bool> refuse;
+  std::map<Kind, bool> refuse;  // for good?
+  double late_s = 0;            // power orders take so long
+  std::deque<std::pair<double, GuardOrder>> late;
   double time = 0, most = 0;
   bool held = false;
 };
@@ -190,6 +202,101 @@ TEST(GuardPolicy, WhatTheDriverRefusesIsLeftOut) {
   toy.play(60);
   EXPECT_EQ(toy.count(Kind::kFan), 1);
   EXPECT_EQ(toy.count(Kind::kPower), 2);
+}
+
+TEST(GuardPolicy, WhatIsRefusedForNowIsTriedAgain) {
+  Toy toy(all(), 1);
+  toy.refuse[Kind::kFan] = true;
+  toy.refuse[Kind::kPower] = false;
+  toy.cards[0].celsius = 92;
+  toy.cards[0].tau_s = 1e9;
+  toy.play(30);
+  EXPECT_EQ(toy.count(Kind::kPower), 1) << "not every second";
+  toy.refuse.erase(Kind::kPower);  // the other guard has ended
+  toy.play(GuardPolicy::kRetrySeconds + 20);
+  EXPECT_LT(toy.cards[0].limit_w, 220);
+}
+
+TEST(GuardPolicy, ARefusalIsToldOnceUntilItsWordsChange) {
+  Toy toy(all(), 1);
+  toy.cards[0].celsius = 92;
+  toy.cards[0].tau_s = 1e9;
+  toy.play(5);
+  ASSERT_EQ(toy.count(Kind::kFan), 1);
+  const GuardOrder fan = toy.orders[0];
+  EXPECT_TRUE(toy.policy.refused(fan, "busy", false));
+  EXPECT_FALSE(toy.policy.refused(fan, "busy", false));
+  EXPECT_TRUE(toy.policy.refused(fan, "I/O error", false));
+}
+
+TEST(GuardPolicy, ARefusedStepKeepsTheOneBefore) {
+  Toy toy(all(), 1);
+  toy.refuse[Kind::kFan] = true;
+  toy.cards[0].celsius = 92;
+  toy.cards[0].tau_s = 1e9;
+  toy.play(10);
+  ASSERT_EQ(toy.cards[0].limit_w, 198);
+  toy.refuse[Kind::kPower] = true;
+  toy.play(30);
+  ASSERT_EQ(toy.count(Kind::kPower), 2);
+  toy.cards[0].celsius = 60;
+  toy.play(120);
+  EXPECT_EQ(toy.count(Kind::kPowerBack), 1) << "198 W is still ours to give back";
+  EXPECT_EQ(toy.cards[0].limit_w, 220);
+}
+
+TEST(GuardPolicy, ItsOwnLateOrderIsNobodyElses) {
+  Toy toy(all(), 1);
+  toy.refuse[Kind::kFan] = true;
+  toy.cards[0].celsius = 92;
+  toy.cards[0].tau_s = 1e9;
+  toy.late_s = 20;
+  toy.play(100);
+  EXPECT_EQ(toy.count(Kind::kNote), 1) << "only that nothing more may be done: " << toy.orders[1].text;
+  EXPECT_EQ(toy.cards[0].limit_w, 176);
+  EXPECT_EQ(toy.count(Kind::kPower), 2) << "the next one only when the last was carried out";
+}
+
+TEST(GuardPolicy, AReadingFromBeforeTheOrderProvesNothing) {
+  Toy toy(all(), 1);
+  toy.refuse[Kind::kFan] = true;
+  toy.cards[0].celsius = 92;
+  toy.cards[0].tau_s = 1e9;
+  toy.play(6);
+  ASSERT_EQ(toy.count(Kind::kPower), 1);
+  toy.policy.done(toy.orders.back(), 30);  // a reading of second 20 lay in a queue
+  GpuReading old = toy.cards[0].reading();
+  old.power_limit_w = 220;
+  EXPECT_TRUE(toy.policy.step(20, {toy.cards[0].facts}, {old}).empty());
+}
+
+TEST(GuardPolicy, ACardThatLeavesTheRunGetsBackWhatWasTaken) {
+  Toy toy(all(), 2);
+  for (ToyCard& card : toy.cards) card.celsius = 92, card.tau_s = 1e9;
+  toy.play(60);
+  ASSERT_EQ(toy.cards[1].limit_w, 176);
+  std::vector<Kind> kinds;
+  for (int t = 0; t < 60; ++t)
+    for (const GuardOrder& order : toy.policy.step(100 + t, {toy.cards[0].facts}, {toy.cards[0].reading()}))
+      if (order.gpu == 1) kinds.push_back(order.kind);
+  EXPECT_EQ(kinds, (std::vector<Kind>{Kind::kPowerBack, Kind::kFanAuto}));
+}
+
+TEST(GuardPolicy, AHotCardThatTellsNoTemperatureIsNotCool) {
+  Toy toy(all(), 1);
+  toy.cards[0].celsius = 96;
+  toy.cards[0].tau_s = 1e9;
+  toy.play(10);
+  ASSERT_TRUE(toy.policy.held());
+  GpuReading blind = toy.cards[0].reading();
+  blind.temperature_c.reset();
+  for (int t = 20; t < 300; ++t) toy.policy.step(t, {toy.cards[0].facts}, {blind});
+  EXPECT_TRUE(toy.policy.held());
+  for (int t = 300; t < 320; ++t) {
+    toy.cards[0].celsius = 50;
+    toy.policy.step(t, {toy.cards[0].facts}, {toy.cards[0].reading()});
+  }
+  EXPECT_FALSE(toy.policy.held());
 }
 
 TEST(GuardPolicy, ALimitThatSomebodyElseChangedIsTheirs) {

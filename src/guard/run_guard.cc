@@ -71,27 +71,39 @@ RunGuard::News RunGuard::look(const std::map<int, DeviceSpec>& devices, std::opt
         SamplerOptions{.wanted = wanted, .run_dir = run_dir_, .price_kwh = price_kwh_, .currency = currency_});
   }
   sampler_->want(wanted);
-  for (const OrderDone& done : sampler_->take_done()) {
-    if (done.answer.ok) continue;
-    policy_.refused(done.order);
-    limit_w_.erase(done.order.gpu);  // what it is, the next reading tells
-    news.lines.push_back({To::kWarning, "guard",
-                          fmt::format("{}; cause: {}; do: {}", done.answer.what, done.answer.why, done.answer.todo)});
-  }
-  for (const GuardSample& sample : sampler_->take()) see(sample, step, news);
+  for (const OrderDone& done : sampler_->take_done()) hear(done, news);
+  for (const GuardWord& word : sampler_->take_words())
+    news.lines.push_back(
+        {word.trouble ? To::kWarning : To::kTalk, "guard", word.trouble ? word.text : "guard   " + word.text});
+  const auto samples = sampler_->take();
+  for (const GuardSample& sample : samples) see(sample, &sample == &samples.back(), step, news);
+  if (!wanted.any())  // the last GPU has left: what was done to it is undone
+    for (const GuardOrder& order : policy_.step(monotonic_seconds() * guard_speed(), {}, {})) carry_out(order, news);
   if (wanted.any())
-    if (const auto silence = faults_.silence(sampler_->quiet_seconds())) tell(*silence, news);
+    if (const auto silence = faults_.silence(sampler_->quiet_seconds(), policy_.held())) tell(*silence, news);
   return news;
 }
 
-void RunGuard::see(const GuardSample& sample, std::optional<int64_t> step, News& news) {
+void RunGuard::hear(const OrderDone& done, News& news) {
+  if (!done.answer.ok) {
+    if (policy_.refused(done.order, done.answer.text(), done.answer.for_good))
+      news.lines.push_back({To::kWarning, "guard", done.answer.text()});
+    return;
+  }
+  ++orders_;
+  policy_.done(done.order, done.time);
+  if (done.order.kind != Kind::kPower && done.order.kind != Kind::kPowerBack) return;
+  effects_.changed(done.time, done.order.gpu, from_w_[done.order.gpu], done.order.value);
+}
+
+void RunGuard::see(const GuardSample& sample, bool newest, std::optional<int64_t> step, News& news) {
   facts_ = sample.facts;
   energy_ = sampler_->energy();
   energy_text_ = sampler_->energy_text();
   std::map<int, double> power;
   for (const GpuReading& now : sample.gpus) {
     if (now.power_w) power[now.index] = *now.power_w;
-    if (now.power_limit_w) limit_w_.try_emplace(now.index, *now.power_limit_w);
+    if (now.power_limit_w) limit_w_[now.index] = *now.power_limit_w;
   }
   const double real = sample.gpus.empty() ? monotonic_seconds() : sample.gpus.front().time_s;
   effects_.add(sample.time, real, power, step ? std::optional(static_cast<double>(*step)) : std::nullopt);
@@ -106,8 +118,8 @@ void RunGuard::see(const GuardSample& sample, std::optional<int64_t> step, News&
   for (const GpuNotice& notice : faults_.see(sample.time, sample.facts, sample.gpus)) tell(notice, news);
   for (const GpuReading& now : sample.gpus)
     if (now.lost) lose(now.index, now.trouble.empty() ? "GPU is lost" : now.trouble, news);
-  for (const GuardOrder& order : policy_.step(sample.time, sample.facts, sample.gpus))
-    carry_out(order, sample.time, news);
+  if (newest)  // a launcher that was stopped does not climb several rungs at once
+    for (const GuardOrder& order : policy_.step(sample.time, sample.facts, sample.gpus)) carry_out(order, news);
   for (const Effect& effect : effects_.finished()) {
     if (const auto lost = effect.lost_share(); lost && effect.to_w < effect.from_w) lost_speed_ = *lost;
     news.lines.push_back({To::kTalk, "guard", "guard   " + effect.text("steps")});
@@ -120,16 +132,14 @@ void RunGuard::tell(const GpuNotice& notice, News& news) {
   news.lines.push_back({to, fault ? "fault" : "guard", notice.text()});
 }
 
-void RunGuard::carry_out(const GuardOrder& order, double time, News& news) {
-  if (order.kind == Kind::kPower || order.kind == Kind::kPowerBack) {
-    double& limit = limit_w_[order.gpu];
-    effects_.changed(time, order.gpu, limit, order.value);
-    limit = order.value;
-  }
+void RunGuard::carry_out(const GuardOrder& order, News& news) {
   if (order.kind == Kind::kHold) held_at_ = monotonic_seconds();
   if (order.kind == Kind::kGo) held_seconds_ += monotonic_seconds() - std::exchange(held_at_, 0);
-  if (is_borrowed(order.kind)) sampler_->order(order);
-  orders_ += order.kind != Kind::kNote;
+  from_w_[order.gpu] = limit_w_[order.gpu];
+  if (is_borrowed(order.kind))
+    sampler_->order(order);
+  else
+    orders_ += order.kind != Kind::kNote;
   const bool loud = order.kind == Kind::kHold || order.kind == Kind::kNote;
   news.lines.push_back({loud ? To::kWarning : To::kTalk, "guard", loud ? order.text : "guard   " + order.text});
 }
@@ -150,13 +160,19 @@ std::vector<RunGuard::Line> RunGuard::end() {
         {To::kWarning, "guard", "the NVIDIA driver does not answer: what the guard set is given back by its watchdog"});
   energy_ = sampler_->energy();
   energy_text_ = sampler_->energy_text();
+  News last;
+  for (const OrderDone& done : sampler_->take_done()) hear(done, last);
+  lines.insert(lines.end(), last.lines.begin(), last.lines.end());
+  for (const GuardWord& word : sampler_->take_words())
+    if (word.trouble) lines.push_back({To::kWarning, "guard", word.text});
   if (orders_ > 0)
     lines.push_back(
         {To::kTalk, "guard",
          fmt::format(
-             "guard   gave {} orders{}{}; everything is as it was before", orders_,
+             "guard   gave {} order{}{}{}{}", orders_, orders_ == 1 ? "" : "s",
              held_seconds_ > 0 ? fmt::format(", held the run for {:.0f} s", held_seconds_) : "",
-             effects_.saved_joules() > 0 ? fmt::format(", saved {:.3g} Wh", effects_.saved_joules() / 3600) : "")});
+             effects_.saved_joules() > 0 ? fmt::format(", saved {:.3g} Wh", effects_.saved_joules() / 3600) : "",
+             sampler_->gave_all_back() ? "; everything is as it was before" : "; NOT everything is as it was before")});
   return lines;
 }
 

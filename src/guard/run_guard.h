@@ -52,9 +52,10 @@ class RunGuard {
 
  private:
   static std::optional<int> gpu_of(const DeviceSpec& device, const std::vector<GpuFacts>& facts);
-  void see(const GuardSample& sample, std::optional<int64_t> step, News& news);
+  void see(const GuardSample& sample, bool newest, std::optional<int64_t> step, News& news);
+  void hear(const OrderDone& done, News& news);
   void tell(const GpuNotice& notice, News& news);
-  void carry_out(const GuardOrder& order, double time, News& news);
+  void carry_out(const GuardOrder& order, News& news);
   void lose(int gpu, const std::string& why, News& news);
 
   std::filesystem::path run_dir_;
@@ -68,7 +69,7 @@ class RunGuard {
   std::map<int, DeviceSpec> devices_;
   std::vector<GpuFacts> facts_;
   std::set<int> lost_;
-  std::map<int, double> limit_w_;
+  std::map<int, double> limit_w_, from_w_;  // as it is, and as it was when the last order was given
   nlohmann::json energy_;
   std::string energy_text_;
   int orders_ = 0;

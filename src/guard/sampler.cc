@@ -23,6 +23,7 @@ constexpr double kOthersSeconds = 4;
 constexpr double kFactsSeconds = 15;   // between looks at what changes rarely: the PCIe link
 constexpr double kEnergySeconds = 10;  // between writes of energy.json
 constexpr double kEndSeconds = 3;
+constexpr double kXidSeconds = 10;    // before Xids are asked for again after the driver would not
 constexpr size_t kMostSamples = 600;  // kept for a launcher that is stopped
 
 }  // namespace
@@ -51,6 +52,8 @@ struct Sampler::Shared {
   std::deque<GuardSample> samples;
   std::deque<GuardOrder> orders;
   std::deque<OrderDone> done;
+  std::vector<GuardWord> words;
+  bool gave_all_back = false;
   double round_at = monotonic_seconds();
   nlohmann::json energy;
   std::string energy_text;
@@ -70,15 +73,17 @@ class Round {
     if (!options.wanted.any()) rapl_ = rapl_zones();
   }
 
-  ~Round() { give_back(); }
-
   void open() {
     if (nvml_) return;
     nvml_ = Nvml::open();
     if (!works()) return;
     facts_ = nvml_->facts();
     lease_.emplace(*nvml_, options_.lease);
+    if (!options_.restores) return;
+    for (const Restored& one : restore_records(options_.lease.dir, *nvml_, false))
+      if (!one.busy) words_.push_back({!one.ok, "left by a guard that is gone: " + one.text});
   }
+  std::vector<GuardWord> words() { return std::exchange(words_, {}); }
   bool asked() const { return nvml_ != nullptr; }
   bool works() const { return nvml_ && nvml_->status().ok(); }
   NvmlStatus status() const { return nvml_ ? nvml_->status() : NvmlStatus{}; }
@@ -93,7 +98,7 @@ class Round {
       if (sample.time - facts_at_ >= kFactsSeconds) refresh(sample);
       for (const GpuFacts& facts : facts_)
         if (wanted.has(facts)) sample.facts.push_back(facts);
-      if (lease_) lease_->look_after_watchdog();
+      if (lease_) look_after_watchdog();
     }
     for (const RaplZone& zone : rapl_)
       if (const auto joules = read_rapl(zone)) energy_.add_counter(zone.name, now, *joules, zone.wraps_at_j);
@@ -103,6 +108,13 @@ class Round {
       log_->add(unix_now(), sample.time, sample.facts, sample.gpus, others_);
     }
     return sample;
+  }
+
+  void look_after_watchdog() {
+    const GuardAnswer answer = lease_->look_after_watchdog();
+    if (!answer.ok && watchdog_well_) words_.push_back({true, answer.text()});
+    if (answer.ok && !watchdog_well_) words_.push_back({false, "the guard's watchdog is there again"});
+    watchdog_well_ = answer.ok;
   }
 
   // Whether cards that the run does not use are free: not of interest where somebody chose for it what it may see.
@@ -131,13 +143,21 @@ class Round {
 
   // Waits for so long, and tells of an Xid at once.
   std::optional<XidEvent> wait_for_xid(int milliseconds) {
-    if (!works() || no_xids_) return std::nullopt;
     const auto event = nvml_->next_xid(milliseconds);
     if (event.ok()) return event.value;
-    if (event.status.kind != NvmlStatus::Kind::kTimeout) no_xids_ = true;
+    using Kind = NvmlStatus::Kind;
+    if (event.status.kind == Kind::kTimeout) return std::nullopt;
+    if (event.status.kind == Kind::kNotSupported || event.status.kind == Kind::kNoFunction) {
+      no_xids_ = true;  // no card here tells of them
+      return std::nullopt;
+    }
+    if (!std::exchange(told_xids_, true))
+      words_.push_back({true, fmt::format("the driver does not tell of Xid errors now ({}); it is asked again",
+                                          event.status.words)});
+    xids_after_ = monotonic_seconds() + kXidSeconds / speed_;
     return std::nullopt;
   }
-  bool waits() const { return works() && !no_xids_; }
+  bool waits() const { return works() && !no_xids_ && monotonic_seconds() >= xids_after_; }
 
   GuardAnswer carry_out(const GuardOrder& order) {
     const auto about =
@@ -145,7 +165,7 @@ class Round {
     if (!lease_ || about == facts_.end()) return {false, "could not", "there is no such GPU", "tandem guard status"};
     switch (order.kind) {
       case GuardOrder::Kind::kPower:
-        return lease_->set_power(*about, order.value);
+        return lease_->set_power(*about, order.value, order.from_w);
       case GuardOrder::Kind::kPowerBack:
         return lease_->give_power_back(*about);
       case GuardOrder::Kind::kFan:
@@ -170,9 +190,7 @@ class Round {
 
   nlohmann::json energy() const { return energy_.any() ? energy_.json() : nlohmann::json(); }
   std::string energy_text() const { return energy_.text(); }
-  void give_back() {
-    if (lease_) lease_->give_all_back();
-  }
+  std::vector<std::string> give_back() { return lease_ ? lease_->give_all_back() : std::vector<std::string>(); }
 
  private:
   const SamplerOptions& options_;
@@ -185,7 +203,9 @@ class Round {
   EnergyMeter energy_;
   nlohmann::json others_ = nlohmann::json::array();
   double facts_at_ = 0, energy_at_ = 0, others_at_ = -1e9;
-  bool no_xids_ = false;
+  std::vector<GuardWord> words_;
+  double xids_after_ = 0;
+  bool no_xids_ = false, told_xids_ = false, watchdog_well_ = true;
 };
 
 }  // namespace
@@ -206,6 +226,9 @@ void Sampler::work(const std::shared_ptr<Shared>& shared) {
 
 void Sampler::watch(Shared& s) {
   Round round(s.options, s.speed);
+  const auto keep_words = [&] {  // the lock is held
+    for (GuardWord& word : round.words()) s.words.push_back(std::move(word));
+  };
   std::vector<XidEvent> xids;
   double next = monotonic_seconds();
   const double interval = s.options.interval_s / s.speed;
@@ -224,15 +247,16 @@ void Sampler::watch(Shared& s) {
       s.status = round.status();
       if (!round.has_work(wanted)) {  // nothing to watch: it sleeps until it is wanted or over
         s.round_at = -1;
-        s.wake.wait(lock, [&] { return s.stop || !(s.wanted == wanted); });
+        s.wake.wait(lock, [&] { return s.stop || !s.orders.empty() || !(s.wanted == wanted); });
         s.round_at = monotonic_seconds();
-        if (!s.stop) continue;
+        if (!s.stop && s.orders.empty()) continue;
       }
       last = s.stop;
       orders.swap(s.orders);
     }
     for (const GuardOrder& order : orders) {
       OrderDone done{order, round.carry_out(order)};
+      done.time = monotonic_seconds() * s.speed;
       const std::lock_guard lock(s.mutex);
       s.done.push_back(std::move(done));
     }
@@ -248,6 +272,7 @@ void Sampler::watch(Shared& s) {
       if (s.samples.size() > kMostSamples) s.samples.pop_front();
       s.energy = round.energy();
       s.energy_text = round.energy_text();
+      keep_words();
       s.round_at = monotonic_seconds();
     }
     if (last) break;
@@ -263,6 +288,11 @@ void Sampler::watch(Shared& s) {
       s.wake.wait_for(lock, std::chrono::duration<double>(wait), [&] { return s.stop || !s.orders.empty(); });
     }
   }
+  const std::vector<std::string> troubles = round.give_back();
+  const std::lock_guard lock(s.mutex);
+  keep_words();
+  for (const std::string& trouble : troubles) s.words.push_back({true, trouble});
+  s.gave_all_back = troubles.empty();
 }
 
 std::vector<GuardSample> Sampler::take() {
@@ -279,6 +309,11 @@ std::vector<OrderDone> Sampler::take_done() {
                              std::make_move_iterator(shared_->done.end()));
   shared_->done.clear();
   return out;
+}
+
+std::vector<GuardWord> Sampler::take_words() {
+  const std::lock_guard lock(shared_->mutex);
+  return std::exchange(shared_->words, {});
 }
 
 void Sampler::order(const GuardOrder& order) {
@@ -300,6 +335,11 @@ bool Sampler::end() {
   shared_->stop = true;
   shared_->wake.notify_all();
   return shared_->wake.wait_for(lock, std::chrono::duration<double>(kEndSeconds), [&] { return shared_->stopped; });
+}
+
+bool Sampler::gave_all_back() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->gave_all_back;
 }
 
 NvmlStatus Sampler::status() const {

@@ -42,6 +42,13 @@ struct GuardSample {
 struct OrderDone {
   GuardOrder order;
   GuardAnswer answer;
+  double time = 0;  // the guard's clock: readings before it do not show it
+};
+
+// What the thread has to say of itself.
+struct GuardWord {
+  bool trouble = false;
+  std::string text;
 };
 
 struct SamplerOptions {
@@ -51,6 +58,7 @@ struct SamplerOptions {
   std::filesystem::path run_dir;  // empty: no files
   double price_kwh = 0;
   std::string currency;
+  bool restores = true;  // what guards left that are gone
   Lease::Options lease = {};
 };
 
@@ -64,10 +72,12 @@ class Sampler {
 
   std::vector<GuardSample> take();  // what is new
   std::vector<OrderDone> take_done();
+  std::vector<GuardWord> take_words();
   void order(const GuardOrder& order);  // kFan, kFanAuto, kPower, kPowerBack
   void want(const WantedGpus& wanted);
   // Takes a last reading, writes the files, gives back what was borrowed. False if the driver hangs.
   bool end();
+  bool gave_all_back() const;  // after end(): if not, take_words() says what and what to do
 
   NvmlStatus status() const;      // of NVML; kOk until it was opened
   bool opened() const;            // NVML was asked, with whatever answer

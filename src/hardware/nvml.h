@@ -80,6 +80,8 @@ class Nvml {
   std::optional<double> power_limit_at_open(int gpu) const;
   NvmlStatus set_fan(int gpu, int percent);  // all its fans
   NvmlStatus set_fan_auto(int gpu);          // gives them back to the driver
+  // What somebody set them to; absent where they are the driver's, or it does not tell.
+  std::optional<int> fan_by_hand(int gpu) const;
 
   // The next critical Xid of any GPU that happens after the first call; kTimeout if none does in time, kNotSupported
   // where no card tells of them.

@@ -131,6 +131,7 @@ struct FieldValue {
   X(nvmlDeviceGetMinMaxFanSpeed, (::tandem::nvml::Device, unsigned*, unsigned*))                                \
   X(nvmlDeviceSetFanSpeed_v2, (::tandem::nvml::Device, unsigned, unsigned))                                     \
   X(nvmlDeviceSetDefaultFanSpeed_v2, (::tandem::nvml::Device, unsigned))                                        \
+  X(nvmlDeviceGetFanControlPolicy_v2, (::tandem::nvml::Device, unsigned, unsigned*))                            \
   X(nvmlDeviceGetCurrPcieLinkGeneration, (::tandem::nvml::Device, unsigned*))                                   \
   X(nvmlDeviceGetCurrPcieLinkWidth, (::tandem::nvml::Device, unsigned*))                                        \
   X(nvmlDeviceGetMaxPcieLinkGeneration, (::tandem::nvml::Device, unsigned*))                                    \

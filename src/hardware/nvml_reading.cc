@@ -86,6 +86,15 @@ std::optional<int> temperature(const Nvml::Impl& n, nvml::Device d) {
   return asked.celsius;
 }
 
+// A card that does not tell how many it has has not none.
+NvmlStatus count_fans(const Nvml::Impl& n, nvml::Device d, int& fans) {
+  if (!n.nvmlDeviceGetNumFans) return n.word(nvml::kFunctionNotFound);
+  unsigned count = 0;
+  NvmlStatus status = n.word(n.nvmlDeviceGetNumFans(d, &count));
+  fans = static_cast<int>(count);
+  return status;
+}
+
 }  // namespace
 
 GpuReading Nvml::reading(int gpu, bool with_processes) const {
@@ -170,7 +179,8 @@ NvmlStatus Nvml::set_fan(int gpu, int percent) {
   if (const NvmlStatus status = n.device(gpu, d); !status.ok()) return status;
   if (!n.nvmlDeviceSetFanSpeed_v2) return n.word(nvml::kFunctionNotFound);
   if (percent < 0 || percent > 100) return {Kind::kInvalid, "a fan's speed is 0 to 100 percent"};
-  const int fans = n.number(n.nvmlDeviceGetNumFans, d).value_or(0);
+  int fans = 0;
+  if (const NvmlStatus status = count_fans(n, d, fans); !status.ok()) return status;
   if (fans == 0) return {Kind::kNotSupported, "it has no fan of its own"};
   for (int fan = 0; fan < fans; ++fan) {
     const NvmlStatus status = n.word(n.nvmlDeviceSetFanSpeed_v2(d, fan, static_cast<unsigned>(percent)));
@@ -185,11 +195,20 @@ NvmlStatus Nvml::set_fan_auto(int gpu) {
   if (const NvmlStatus status = n.device(gpu, d); !status.ok()) return status;
   if (!n.nvmlDeviceSetDefaultFanSpeed_v2) return n.word(nvml::kFunctionNotFound);
   NvmlStatus worst;
-  for (int fan = 0; fan < n.number(n.nvmlDeviceGetNumFans, d).value_or(0); ++fan) {
+  int fans = 0;
+  if (const NvmlStatus status = count_fans(n, d, fans); !status.ok()) return status;
+  for (int fan = 0; fan < fans; ++fan) {
     const NvmlStatus status = n.word(n.nvmlDeviceSetDefaultFanSpeed_v2(d, fan));
     if (!status.ok()) worst = status;
   }
   return worst;
+}
+
+std::optional<int> Nvml::fan_by_hand(int gpu) const {
+  const Impl& n = *impl_;
+  nvml::Device d = nullptr;
+  if (!n.device(gpu, d).ok() || n.number(n.nvmlDeviceGetFanControlPolicy_v2, d, 0u) != 1) return std::nullopt;
+  return n.number(n.nvmlDeviceGetFanSpeed_v2, d, 0u);
 }
 
 NvmlStatus Nvml::Impl::watch_events() {

@@ -188,8 +188,8 @@ void Launcher::bury_unborn(Seat& seat, const Death& death, const std::string& wo
   if (std::none_of(seats_.begin(), seats_.end(), [](const auto& item) { return item.second->running(); }))
     fatal_ = FaultBook::never_started(seat, death, words);
   else
-    fmt::print(stderr, "warning: {} is left out: it {} in its start, again and again; see {}\n", seat.name(),
-               death.cause, seat.log_name());
+    fmt::print(stderr, "warning: {} is left out: it {} in its start{}; see {}\n", seat.name(), death.cause,
+               seat.device_gone ? "" : ", again and again", seat.log_name());
 }
 
 // Starts another worker for the same device, unless it died too often.

@@ -6,10 +6,12 @@ The machine is played by tests/fake_nvml.cc (docs/fake-machines.md); its time an
 ours. Waiting is done on what a program prints, on its end, or on what the machine's state says, never on time.
 """
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -76,13 +78,31 @@ class Machine(Case):
         log = pathlib.Path(f"{self.script}.log")
         return re.findall(r"(power_limit|fan) gpu=(\d) value=(-?\d+)", log.read_text()) if log.exists() else []
 
-    def somebody_sets(self, gpu, watts):
+    def somebody_sets(self, gpu, watts, **more):
         state = pathlib.Path(f"{self.script}.state")
         whole = json.loads(state.read_text())
-        whole["gpus"][gpu]["power_limit_w"] = watts
+        whole["gpus"][gpu].update(power_limit_w=watts, **more)
         beside = state.with_suffix(".other")
         beside.write_text(json.dumps(whole))
         beside.rename(state)
+
+    def somebody_sets_fan(self, gpu, percent):
+        self.somebody_sets(gpu, self.limit(gpu), fan_percent=percent)
+
+    def kill_both(self, guard):
+        """The guard and its watchdog, so that nobody puts anything back."""
+        watchdog = self.watchdog_of(guard.pid)
+        os.kill(guard.pid, signal.SIGSTOP)  # so that it can't start another one
+        os.kill(watchdog, signal.SIGKILL)
+        guard.kill()
+        guard.wait()
+
+    def record(self):
+        return json.loads(self.records()[0].read_text())
+
+    def ended(self, guard, number=signal.SIGINT):
+        guard.send_signal(number)
+        return guard.communicate()[1]
 
     def records(self):
         return list((self.state / "guard").glob("*.json"))
@@ -136,22 +156,14 @@ class Limits(Machine):
 
     def test_after_both_are_killed_restore_puts_them_back(self):
         guard = self.borrowed()
-        watchdog = self.watchdog_of(guard.pid)
-        os.kill(guard.pid, signal.SIGSTOP)  # so that it can't start another one
-        os.kill(watchdog, signal.SIGKILL)
-        guard.kill()
-        guard.wait()
+        self.kill_both(guard)
         self.assertEqual(self.limit(), 176)
         self.assertIn("220 W again", self.say("guard", "restore").stderr)
         self.assert_given_back()
 
     def test_the_next_guard_puts_back_what_a_dead_one_left(self):
         guard = self.borrowed()
-        watchdog = self.watchdog_of(guard.pid)
-        os.kill(guard.pid, signal.SIGSTOP)
-        os.kill(watchdog, signal.SIGKILL)
-        guard.kill()
-        guard.wait()
+        self.kill_both(guard)
         self.say("guard", "--for", "1s", "--target", "100")
         self.assertEqual((self.limit(), self.records()), (220, []))
 
@@ -162,6 +174,103 @@ class Limits(Machine):
         guard.wait()
         self.until(lambda: not self.records())
         self.assertEqual((self.limit(), self.fan()), (150, -1))
+
+    def test_a_guard_that_may_not_restore_keeps_the_record(self):
+        self.kill_both(self.borrowed())
+        before = self.records()[0].read_text()
+        self.play(gpus=[HOT], power_permission=False, fan_permission=False)
+        told = self.say("guard", "--power", "80%", "--for", "40s").stderr
+        self.assertIn("could not be put back", told)
+        self.assertEqual(self.records()[0].read_text(), before)
+        self.play(gpus=[HOT])
+        self.say("guard", "restore")
+        self.assert_given_back()
+
+    def test_a_kept_limit_outlives_a_guard_that_died_over_it(self):
+        self.play(gpus=[HOT])
+        self.say("guard", "set", "0=200W")
+        first = self.begin("guard", "--power", "80%")
+        self.until(lambda: self.limit() == 160)
+        second = self.begin("guard", "--power", "80%")
+        self.wait_for(second, "another guard holds this GPU")
+        self.kill_both(first)
+        self.until(lambda: self.limit() == 160 and self.record()["pid"] == second.pid)
+        self.ended(second)
+        self.assertEqual((self.limit(), self.record()["found_w"]), (200, 220))
+        self.say("guard", "restore")
+        self.assertEqual(self.limit(), 220)
+
+    def test_a_watchdog_that_could_not_be_started_is_tried_again(self):
+        self.play(gpus=[{**HOT, "fans": 0}])
+        guard = self.begin("guard", "--power", "50%")
+        self.until(lambda: self.limit() == 198)
+        resource.prlimit(guard.pid, resource.RLIMIT_NOFILE, (3, 1024))
+        os.kill(self.watchdog_of(guard.pid), signal.SIGKILL)
+        self.wait_for(guard, "could not start the guard's watchdog")
+        self.assertEqual(self.limit(), 198)
+        resource.prlimit(guard.pid, resource.RLIMIT_NOFILE, (1024, 1024))
+        self.wait_for(guard, "watchdog is there again")
+        guard.kill()
+        guard.wait()
+        self.assert_given_back()
+
+    def test_what_could_not_be_given_back_is_said(self):
+        self.play(gpus=[HOT], events=[{"at": 60, "gpu": 0, "lost": True}])
+        guard = self.begin("guard", "--power", "80%")
+        self.wait_for(guard, "is gone")
+        told = self.ended(guard)
+        self.assertIn("NOT all limits and fans", told)
+        self.assertIn("sudo nvidia-smi -i 0 -pl 220", told)
+        self.assertEqual(len(self.records()), 1)
+
+    def test_fans_that_could_not_be_given_back_are_not_raised(self):
+        for function, code in (("nvmlDeviceSetDefaultFanSpeed_v2", 3), ("nvmlDeviceGetNumFans", 999)):
+            self.play(gpus=[{**HOT, "fans": 2}], refuse={function: code})
+            self.say("guard", "--for", "20s")
+            self.assertEqual((self.fan(), self.records()), (-1, []), function)
+
+    def test_fans_that_somebody_set_are_given_back_to_that(self):
+        self.play(gpus=[HOT])
+        self.say("guard", "status")
+        self.somebody_sets_fan(0, 60)
+        guard = self.begin("guard")
+        self.until(lambda: self.fan() == 100)
+        self.ended(guard)
+        self.assertEqual((self.fan(), self.records()), (60, []))
+
+    def test_what_somebody_set_before_the_first_step_is_given_back(self):
+        self.play(gpus=[HOT])
+        guard = self.begin("guard", "--power", "80%")
+        self.until(lambda: self.fan() == 100)
+        self.somebody_sets(0, 200)
+        self.until(lambda: self.limit() < 200)
+        self.assertNotIn("somebody else", self.ended(guard))
+        self.assertEqual((self.limit(), self.fan(), self.records()), (200, -1, []))
+
+    def test_another_guards_record_does_not_hold_up_the_end(self):
+        self.play(gpus=[HOT])
+        guard = self.begin("guard")
+        self.until(lambda: self.fan() == 100)
+        watchdog = self.watchdog_of(guard.pid)
+        other = self.state / "guard" / "GPU-other"
+        other.with_suffix(".json").write_text(json.dumps({**self.record(), "uuid": "GPU-other", "pid": 1}))
+        with other.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            begun = time.monotonic()
+            self.ended(guard)
+            self.assertLess(time.monotonic() - begun, 0.9)
+            self.assertFalse(pathlib.Path(f"/proc/{watchdog}").exists())
+        other.with_suffix(".json").unlink()
+
+    def test_a_guard_that_waited_for_another_acts_when_that_has_ended(self):
+        first = self.borrowed()
+        second = self.begin("guard", "--power", "80%")
+        self.wait_for(second, "another guard holds this GPU")
+        self.ended(first)
+        self.assertEqual(self.limit(), 220)
+        self.until(lambda: self.limit() == 176)
+        self.ended(second)
+        self.assert_given_back()
 
     def test_only_one_guard_holds_a_gpu(self):
         self.borrowed()
@@ -197,10 +306,61 @@ class Commands(Machine):
         self.say("guard", "restore")
         self.assertEqual(self.limit(), 220)
 
+    def test_set_puts_back_first_what_a_dead_guard_left(self):
+        self.play(gpus=[HOT])
+        guard = self.begin("guard", "--power", "80%")
+        self.until(lambda: self.limit() == 176)
+        self.kill_both(guard)
+        self.somebody_sets(0, 210)
+        self.say("guard", "set", "0=180W")
+        self.assertEqual(self.fan(), -1)
+        self.say("guard", "restore")
+        self.assertEqual((self.limit(), self.records()), (210, []))
+
+    def test_a_record_that_is_not_understood_is_named_and_its_card_left_alone(self):
+        for spoil in (lambda text: text.replace('"format": 1', '"format": 2'), lambda text: text[:20]):
+            self.play(gpus=[HOT])
+            self.say("guard", "set", "0=200W")
+            file = self.records()[0]
+            whole = file.read_text()
+            file.write_text(spoil(whole))
+            for words in (["restore"], ["set", "0=150W"]):
+                self.assertIn(file.name, self.say("guard", *words, code=1).stderr)
+            self.assertIn(file.name, self.say("guard", "status").stdout)
+            self.assertIn(file.name, self.say("guard", "--power", "80%", "--for", "20s").stderr)
+            self.assertEqual((self.limit(), self.fan(), file.read_text()), (200, -1, spoil(whole)))
+            file.write_text(whole)
+            self.say("guard", "restore")
+
+    def test_after_a_restart_a_kept_limit_is_said_to_be_lost(self):
+        self.play(gpus=[HOT])
+        self.say("guard", "set", "0=180W")
+        self.records()[0].write_text(json.dumps({**self.record(), "boot": "another"}))
+        self.somebody_sets(0, 220)
+        self.assertIn("lost with the restart", self.say("guard", "status").stdout)
+        self.assertIn("lost with the restart", self.say("guard", "restore").stderr)
+        self.assertEqual((self.limit(), self.records()), (220, []))
+
+    def test_status_tells_who_holds_what_and_where_it_looked(self):
+        self.play(gpus=[HOT])
+        self.assertIn(str(self.state / "guard"), self.say("guard", "restore").stderr)
+        self.say("guard", "set", "0=180W")
+        lock = next((self.state / "guard").glob("*.lock"))
+        lock.unlink()
+        lock.symlink_to(lock)  # can't be opened
+        self.assertIn("can't be told", self.say("guard", "status").stdout)
+        self.assertIn("is not put back", self.say("guard", "restore", code=1).stderr)
+
+    def test_status_names_what_is_wrong_now(self):
+        events = [{"at": 0, "gpu": 0, "pcie_width": 4}, {"at": 0, "gpu": 1, "lost": True}, {"at": 0, "gpu": 2, "ecc_uncorrected": 3}]
+        self.play(preset="4xh100", gpus=[{}, {}, {}, {}], events=events)
+        gpus = json.loads(self.say("guard", "status", "--json").stdout)["gpus"]
+        self.assertEqual([[n["id"] for n in gpu["notices"]] for gpu in gpus], [["pcie_width"], ["lost"], ["ecc_uncorrected"], []])
+
     def test_bad_input_is_explained(self):
         self.play(preset="3060ti+2x3070", power_permission=False)
         for words, code, told in ((["set", "0=50W"], 2, "100 to 220 W"), (["set", "7=180W"], 2, "there is no GPU 7"),
-                                  (["set", "0:180"], 2, "is no limit"), (["set", "0=180W"], 1, "sudo tandem guard set 0=180W"),
+                                  (["set", "0:180"], 2, "is no limit"), (["set", "0=180W,0=200W"], 2, "two limits"), (["set", "0=180W"], 1, "sudo tandem guard set 0=180W"),
                                   (["--power", "lots"], 2, "--power 80%"), (["--target", "500"], 2, "30 to 100"),
                                   (["--interval", "x"], 2, "--interval 1"), (["--for", "x"], 2, "--for 90s")):
             self.assert_explains(self.say("guard", *words, code=code), told)
@@ -295,6 +455,17 @@ class Runs(Machine):
         self.assertLess(sizes[-1], 6, texts)
         self.assertEqual((self.limit(1), self.fan(1), self.records()), (220, -1, []))
         self.assertGreater(run["guard_orders"], 4)
+
+    def test_a_run_puts_back_what_a_dead_guard_left(self):
+        self.play(gpus=[HOT])
+        guard = self.begin("guard", "--power", "80%")
+        self.until(lambda: self.limit() == 176)
+        self.kill_both(guard)
+        self.play(gpus=[{"card": "3070", "temperature": [[0, 50], [100000, 50]]}])
+        process = self.begin("train", "tiny", *QUICK, "--steps", 100000, "--devices", "cpu:1@0.1", "--json")
+        self.until(lambda: self.limit() == 220 and self.fan() == -1 and not self.records())
+        self.wait_for(process, "left by a guard that is gone")
+        self.stopped(process)
 
     def test_it_pauses_before_damage_and_goes_on_by_itself(self):
         hot = {"card": "3070", "load": 1, "fans": 0, "temperature": [[0, 60], [10, 60], [11, 96], [20, 96], [21, 50], [99, 50]]}
