@@ -65,7 +65,7 @@ std::vector<PlanDevice> devices_here(const std::vector<DeviceSpec>& specs) {
   std::vector<PlanDevice> devices;
   std::vector<GpuFacts> facts;
   if (std::ranges::any_of(specs, [](const DeviceSpec& s) { return s.kind == DeviceSpec::Kind::kCuda; }))
-    facts = Nvml::open()->facts();
+    facts = Nvml::open_in_time()->facts();
   for (const DeviceSpec& spec : specs) {
     PlanDevice device{forecast_device(spec), spec.name()};
     for (const GpuFacts& gpu : facts)

@@ -101,7 +101,7 @@ Meter read_meter(const std::vector<DeviceSpec>& specs) {
   Meter meter;
   meter.at = unix_seconds();
   if (std::ranges::none_of(specs, [](const DeviceSpec& s) { return s.kind == DeviceSpec::Kind::kCuda; })) return meter;
-  const auto nvml = Nvml::open();
+  const auto nvml = Nvml::open_in_time();
   meter.known = nvml->status().ok();
   for (const DeviceSpec& spec : specs) {
     bool found = false;
