@@ -18,7 +18,8 @@ if(TANDEM_TESTS)
   tandem_test(guard_lease_test SOURCES guard_lease_test.cc LIBS tandem_guard)
   target_compile_definitions(guard_lease_test PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>" FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
   add_dependencies(guard_lease_test fake_nvml fake_cuda)
-  find_path(TANDEM_NVML_INCLUDE nvml.h PATHS /usr/local/cuda/include)   # only to hold ours against it
+  file(GLOB _wheel_includes ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/include)
+  find_path(TANDEM_NVML_INCLUDE nvml.h PATHS ${_wheel_includes} /usr/local/cuda/include)   # only to hold ours against it
   if(TANDEM_NVML_INCLUDE)
     target_include_directories(hardware_test PRIVATE ${TANDEM_NVML_INCLUDE})
   endif()
@@ -32,5 +33,6 @@ if(TANDEM_TESTS)
     endforeach()
     add_test(NAME Machine.Judge
       COMMAND ${TANDEM_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/python/nvml_judge_test.py ${CMAKE_BINARY_DIR}/bin $<TARGET_FILE:fake_nvml>)
+    set_tests_properties(Machine.Judge PROPERTIES SKIP_RETURN_CODE 77)
   endif()
 endif()
