@@ -50,9 +50,11 @@ class PlayedCard : public Card {
   }
   static DqnShape among_many(DqnShape shape) {
     shape.beside = 1000;
+    shape.tiles_of_block = tiles_of_block;
     return shape;
   }
   bool large_blocks = false;
+  static inline int tiles_of_block = 0;
   void hang() override {}
   void* stream() override { return nullptr; }
   void* current_stream() override { return nullptr; }
@@ -181,6 +183,23 @@ TEST_F(PlayedDqn, TheShapeOfTheBlocksDoesNotMatter) {
     use_card(std::move(card));
     expect_equal(*small_blocks, *trained<Dqn>(settings, {"analysis"}, 2));
   }
+}
+
+TEST_F(PlayedDqn, BlocksOfFourTilesLearnTheSame) {
+  WebAgentSettings settings = small(8);
+  settings.batch_size = 256;
+  settings.environments = 32;
+  settings.capacity = 8 * 32 * 8;
+  settings.net.hidden = {128, 128};  // nothing is cut
+  settings.net.head = 64;
+  const auto small_blocks = trained<Dqn>(settings, {"analysis"}, 1);
+  auto card = std::make_unique<PlayedCard>();
+  card->large_blocks = true;
+  PlayedCard::tiles_of_block = 4;
+  use_card(std::move(card));
+  const auto staged = trained<Dqn>(settings, {"analysis"}, 1);
+  PlayedCard::tiles_of_block = 0;
+  expect_equal(*small_blocks, *staged);
 }
 
 TEST_F(PlayedDqn, NanInTheDataReachesTheGuardOnEveryPath) {

@@ -3,7 +3,7 @@
 
 #include "kernels/random_fill_math.h"
 #include "rl/cuda_dqn.h"
-#include "rl/cuda_dqn_products.h"
+#include "rl/cuda_dqn_staged.h"
 #include "rl/cuda_dqn_values.h"
 #include "rl/priority.h"
 
@@ -108,12 +108,13 @@ __global__ void __launch_bounds__(kLossWarps * 32) loss(DqnShape shape, DqnPlace
 
 // out = in * weight, of rows that are learned from.
 template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 512 / Shape::kThreads)
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     linear_back(DqnShape shape, DqnWork work, const float* in, float* out, int64_t weight, int in_width,
                 int out_width) {
   __shared__ typename Shape::Memory memory;
   const RowTiles tiles(shape.count, shape.piece);
-  const int first_tile = blockIdx.y * Shape::kDown, first_column = blockIdx.x * kTileColumns, index = blockIdx.z;
+  const int first_tile = blockIdx.y * Shape::kDown, index = blockIdx.z;
+  const int first_column = blockIdx.x * Shape::kAcross * kTileColumns;
   const float* const net = work.jobs[index].net;
   const auto row_of = [&](int tile) {
     return (int64_t{index} * shape.count + tiles.set(tile)) * shape.piece + tiles.row(tile);
@@ -196,8 +197,9 @@ constexpr int kPairedShards = kParts;
 template <class Shape>
 __device__ void paired_gradient(const DqnShape& shape, const Matrix& m, int block, int job, float* gradient,
                                 typename Shape::Memory& memory) {
-  const int across = (m.in + kTileColumns - 1) / kTileColumns;
-  const int first_out = block / across * Shape::kDown * kTileRows, first_in = block % across * kTileColumns;
+  constexpr int kColumns = Shape::kAcross * kTileColumns;
+  const int across = (m.in + kColumns - 1) / kColumns;
+  const int first_out = block / across * Shape::kDown * kTileRows, first_in = block % across * kColumns;
   const int64_t set = int64_t{job} * kPairedShards, dy_set = int64_t{shape.piece} * m.out;
   tile_products<Shape, Lies::kDepthOutside, Lies::kDepthOutside>(
       memory,
@@ -316,9 +318,8 @@ __device__ int64_t column_of(const DqnShape& shape, const DqnPlaces& p, const Dq
 
 // The columns' blocks come first: 32 columns each, one to a lane; warp w adds up shard w, then w + 8, ...
 template <bool kPaired, class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 2)
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     weight_gradients(DqnShape shape, DqnPlaces places, DqnWork work, Matrices matrices, float* gradient, float* tail) {
-  static_assert(Shape::kThreads == OneTile::kThreads);
   __shared__ typename Shape::Memory memory;
   const int job = blockIdx.y, block = static_cast<int>(blockIdx.x) - (static_cast<int>(gridDim.x) - matrices.blocks);
   float* const to = gradient + work.jobs[job].place;
@@ -360,10 +361,12 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
   const auto back = [&](const float* in, float* out, int64_t weight, int in_width, int out_width) {
     const RowTiles tiles(shape.count, shape.piece);
     const int64_t across = cuts(out_width, kTileColumns);
-    with_tiles(across * shape.jobs * shape.beside * tiles.count, [&](auto chosen) {
+    const bool whole = tiles.whole() && divides(2 * kTileColumns, out_width) && divides(kParts * kSlice, in_width);
+    with_tiles(shape, across * shape.jobs * shape.beside * tiles.count, whole, [&](auto chosen) {
       using Shape = decltype(chosen);
-      TANDEM_LAUNCH("dqn linear back", linear_back<Shape>, dim3(across, tiles.blocks(Shape::kDown), shape.jobs),
-                    dim3(Shape::kThreads), stream, shape, w, in, out, weight, in_width, out_width);
+      TANDEM_LAUNCH("dqn linear back", linear_back<Shape>,
+                    dim3(across / Shape::kAcross, tiles.blocks(Shape::kDown), shape.jobs), dim3(Shape::kThreads),
+                    stream, shape, w, in, out, weight, in_width, out_width);
     });
   };
   const auto norm = [&](const NormBack& layer) {
@@ -386,15 +389,20 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
     matrices.blocks = 0;
     for (Matrix& m : matrices.of) {
       m.first_block = matrices.blocks;
-      matrices.blocks += static_cast<int>(cuts(m.out, Shape::kDown * kTileRows) * cuts(m.in, kTileColumns));
+      matrices.blocks +=
+          static_cast<int>(cuts(m.out, Shape::kDown * kTileRows) * cuts(m.in, Shape::kAcross * kTileColumns));
     }
     TANDEM_LAUNCH("dqn weights", kernel, dim3(cuts(columns, 32) + matrices.blocks, shape.jobs), dim3(Shape::kThreads),
                   stream, shape, p, w, matrices, gradient, tail);
   };
   int64_t tiles = 0;
-  for (const Matrix& m : matrices.of) tiles += int64_t{cuts(m.out, kTileRows)} * cuts(m.in, kTileColumns);
+  bool whole = divides(kSlice, shape.piece);
+  for (const Matrix& m : matrices.of) {
+    tiles += int64_t{cuts(m.out, kTileRows)} * cuts(m.in, kTileColumns);
+    whole = whole && divides(2 * kTileRows, m.out) && divides(2 * kTileColumns, m.in);
+  }
   if (is_paired(shape))
-    with_tiles(shape.jobs * shape.beside * tiles,
+    with_tiles(shape, shape.jobs * shape.beside * tiles, whole,
                [&](auto chosen) { launch(weight_gradients<true, decltype(chosen)>, chosen); });
   else
     launch(weight_gradients<false, OneTile>, OneTile{});

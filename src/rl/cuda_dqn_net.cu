@@ -1,7 +1,7 @@
 // rl/cuda_dqn_net.cu -- the dueling net on a card: forward, for acting and learning, and what is decided by it.
 #include "kernels/random_fill_math.h"
 #include "rl/cuda_dqn.h"
-#include "rl/cuda_dqn_products.h"
+#include "rl/cuda_dqn_staged.h"
 #include "rl/cuda_dqn_values.h"
 
 namespace tandem::cuda {
@@ -20,12 +20,12 @@ struct Linear {
 };
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 512 / Shape::kThreads)
-    linear(DqnShape shape, DqnWork work, Linear layer) {
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) linear(DqnShape shape, DqnWork work, Linear layer) {
   __shared__ typename Shape::Memory memory;
   const RowTiles tiles(shape.count, layer.rows);
   const int blocks = tiles.blocks(Shape::kDown), kind = blockIdx.y / blocks, index = blockIdx.z;
-  const int first_tile = blockIdx.y % blocks * Shape::kDown, first_column = blockIdx.x * kTileColumns;
+  const int first_tile = blockIdx.y % blocks * Shape::kDown;
+  const int first_column = blockIdx.x * Shape::kAcross * kTileColumns;
   const DqnJob& job = work.jobs[index];
   const float* const net = kind == 2 ? job.target : job.net;
   const int in_kind = kind < layer.in_kinds ? kind : layer.in_kinds - 1;
@@ -151,9 +151,11 @@ void queue_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, 
     const Linear layer{from, to, weight, bias, from_kinds, kinds, rows, in_width, out_width, relu};
     const RowTiles tiles(shape.count, rows);
     const int64_t across = cuts(out_width, kTileColumns);
-    with_tiles(across * kinds * shape.jobs * shape.beside * tiles.count, [&](auto chosen) {
+    const bool whole = tiles.whole() && divides(2 * kTileColumns, out_width) && divides(kParts * kSlice, in_width);
+    with_tiles(shape, across * kinds * shape.jobs * shape.beside * tiles.count, whole, [&](auto chosen) {
       using Shape = decltype(chosen);
-      TANDEM_LAUNCH("dqn linear", linear<Shape>, dim3(across, kinds * tiles.blocks(Shape::kDown), shape.jobs),
+      TANDEM_LAUNCH("dqn linear", linear<Shape>,
+                    dim3(across / Shape::kAcross, kinds * tiles.blocks(Shape::kDown), shape.jobs),
                     dim3(Shape::kThreads), stream, shape, w, layer);
     });
   };

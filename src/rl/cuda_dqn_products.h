@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda_portable.h"
+#include "kernels/cuda_tensor_cores.h"
 
 namespace tandem::cuda {
 
@@ -20,6 +20,8 @@ inline constexpr int kTile = kTileRows * kTileColumns;
 
 // Blocks for `count` things, `size` to each.
 inline unsigned cuts(int64_t count, int64_t size) { return static_cast<unsigned>((count + size - 1) / size); }
+
+inline bool divides(int size, int64_t count) { return count % size == 0; }
 
 // Where a tile's number stands in shared memory: turned, for its banks.
 __device__ inline int place(int row, int column) { return row * kTileColumns + (column ^ (row % 8 * 4)); }
@@ -64,7 +66,6 @@ struct Factor {
     }
   }
 
- private:
   __device__ static void put(float (&x)[4][4], int j, float4 f) {
     const float of[4] = {f.x, f.y, f.z, f.w};
 #pragma unroll
@@ -72,23 +73,15 @@ struct Factor {
   }
 };
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-#define TANDEM_TENSOR_CORES
+#if defined(TANDEM_TENSOR_CORES)
 // x as high + low, both tf32 (of which a tensor core takes the upper 19 bits).
 struct Split {
   uint32_t high, low;
   __device__ explicit Split(float x) {
-    high = (__float_as_uint(x) + 0x1000u) & 0xFFFFE000u;
-    low = __float_as_uint(x - __uint_as_float(high));
+    high = (bits_of(x) + 0x1000u) & 0xFFFFE000u;
+    low = bits_of(x - float_of(high));
   }
 };
-__device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-      "%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 #endif
 
 // The parts that make up a tile's numbers: part p begins at `shift` * p of both factors' numbers and at depth k * p,
@@ -169,7 +162,6 @@ struct WarpTile {
     }
   }
 
- private:
   __device__ void clear() {
 #pragma unroll
     for (int i = 0; i < 32; ++i) sums[i / 16][i / 4 % 4][i % 4] = 0;
@@ -263,8 +255,8 @@ struct WarpTile {
 // have less to do beside their products.
 template <int kTilesOfBlock, int kWarpsOfTile>
 struct Tiles {
-  static constexpr int kDown = kTilesOfBlock, kOfEach = kWarpsOfTile;
-  static constexpr int kWarps = kOfEach * kDown, kThreads = 32 * kWarps;
+  static constexpr int kDown = kTilesOfBlock, kAcross = 1, kOfEach = kWarpsOfTile;
+  static constexpr int kWarps = kOfEach * kDown, kThreads = 32 * kWarps, kBlocks = 512 / kThreads;  // of a processor
   static_assert(kOfEach == kParts || kOfEach == kParts / 2);
   struct Memory {
     alignas(16) float numbers[kWarps * kTile];
@@ -276,8 +268,8 @@ using TwoTiles = Tiles<2, kParts / 2>;
 // Products of tiles by all threads of a block. a(tile) and b have the factors; take(tile, row, column, numbers) gets
 // four numbers from `column` on.
 template <class Shape, Lies a_lies, Lies b_lies, class A, class Take>
-__device__ void tile_products(typename Shape::Memory& memory, A a, const Factor<b_lies>& b, const Parts& parts,
-                              Take take) {
+requires(Shape::kAcross == 1) __device__
+    void tile_products(typename Shape::Memory& memory, A a, const Factor<b_lies>& b, const Parts& parts, Take take) {
   constexpr int kEach = kParts / Shape::kOfEach;
   const int warp = threadIdx.x / 32;
   float* const own = memory.numbers + warp * kTile;
@@ -319,20 +311,11 @@ struct RowTiles {
   __host__ __device__ RowTiles(int shards, int rows)
       : each((rows + kTileRows - 1) / kTileRows), rows_each(rows), count(shards * each) {}
   __host__ __device__ int blocks(int down) const { return (count + down - 1) / down; }
+  bool whole() const { return rows_each % kTileRows == 0 && count % 2 == 0; }
   __device__ int set(int tile) const { return tile / each; }
   __device__ int row(int tile) const { return tile % each * kTileRows; }
   __device__ int rows(int tile) const { return tile < count ? rows_each - row(tile) : 0; }  // from there to its end
 };
-
-// Calls with the shape of blocks that suits so many tiles: all give the same bits.
-inline constexpr int64_t kManyTiles = 768;
-template <class Call>
-void with_tiles(int64_t tiles, Call call) {
-  if (tiles >= kManyTiles)
-    call(TwoTiles{});
-  else
-    call(OneTile{});
-}
 
 // The numbers on the way up a tree of shards (reduce/sum_tree.h), of which those to the left wait. What comes is
 // pushed, then joined with what waits, `merges` times: left + right.

@@ -1,10 +1,14 @@
 #include "rl/dqn_on_card.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
+#include "base/errors.h"
 #include "engine/card.h"
 #include "nn/here.h"
 #include "reduce/sum_tree.h"
@@ -17,6 +21,17 @@ namespace {
 constexpr int64_t kNoPriority = int64_t{1} << 40;  // as in dqn.cc
 
 CUstream_st* stream() { return static_cast<CUstream_st*>(card()->current_stream()); }
+
+// TANDEM_DQN_TILES: how products are cut into blocks changes no bit, so that it is no setting.
+int tiles_asked_for() {
+  const char* asked = std::getenv("TANDEM_DQN_TILES");
+  if (!asked || !*asked) return 0;
+  const std::string_view tiles = asked;
+  if (tiles == "1" || tiles == "2" || tiles == "4") return tiles[0] - '0';
+  throw ConfigError(fmt::format("TANDEM_DQN_TILES={} is not known", tiles),
+                    "it says how many tiles of a product a block of threads makes: 1, 2 or 4",
+                    "set one of these, or unset it");
+}
 
 // How often sums of shards are joined after each shard, when they come in order (Stack of cuda_dqn_products.h). False
 // where more would wait than there is room for.
@@ -76,6 +91,7 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
   DqnShape& h = made.shape;
   h = {.jobs = jobs,
        .shards = static_cast<int32_t>(s.shards),
+       .tiles_of_block = tiles_asked_for(),
        .first = first,
        .count = count,
        .piece = static_cast<int32_t>(s.piece()),
