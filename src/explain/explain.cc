@@ -27,6 +27,7 @@ class Judge {
       : evidence_(evidence), splits_(splits), out_(out) {}
 
   void judge() {
+    crowded();
     idle();
     throttling();
     imbalance();
@@ -42,10 +43,23 @@ class Judge {
 
  private:
   double share(Part part) const { return out_.share(part_name(part)); }
+  // Of what the step would be on cores of its own: a crowd must not hide what is wrong besides.
+  double own(Part part) const { return share(part) / std::max(0.05, 1 - share(kCrowded)); }
   void add(SlowDown finding, double worth) {
     finding.sure = finding.share >= 2 * worth && out_.steps >= kSureSteps;
     add_remedy(finding, evidence_, out_);
     out_.findings.push_back(std::move(finding));
+  }
+
+  void crowded() {
+    if (share(kCrowded) < kWorthNaming) return;
+    const bool by_itself = crowded_by_itself(evidence_);
+    add({.cause = Cause::kCrowded,
+         .share = share(kCrowded),
+         .text = fmt::format("{}: {} % of each step waits for a core",
+                             by_itself ? "the workers take each other's cores" : "other programs take the cores",
+                             percent(share(kCrowded)))},
+        kWorthNaming);
   }
 
   void idle() {
@@ -78,7 +92,7 @@ class Judge {
           worst = &gpu, who = s.row->rank;
     if (!worst || worst->reasons.empty()) return;
     const double worth = worst->reasons.front() == "power_cap" ? kWorthNaming : kHeatWorthNaming;
-    if (share(kThrottled) < worth) return;
+    if (own(kThrottled) < worth) return;
     add({.cause = Cause::kThrottling,
          .share = share(kThrottled),
          .who = who,
@@ -93,9 +107,9 @@ class Judge {
     const StepSplit& waits = *std::max_element(
         splits_.begin(), splits_.end(),
         [](const StepSplit& a, const StepSplit& b) { return a.seconds[kWaiting] < b.seconds[kWaiting]; });
-    if (share(kWaiting) < kWorthNaming) return;
+    if (own(kWaiting) < kWorthNaming) return;
     const size_t waiting = static_cast<size_t>(std::count_if(splits_.begin(), splits_.end(), [&](const StepSplit& s) {
-      return s.seconds[kWaiting] >= kWorthNaming * out_.step_seconds;
+      return s.seconds[kWaiting] >= kWorthNaming * out_.step_seconds * (1 - share(kCrowded));
     }));
     add({.cause = Cause::kImbalance,
          .share = share(kWaiting),
@@ -112,7 +126,9 @@ class Judge {
   }
 
   void loader() {
-    if (share(kLoading) < kWorthNaming || handing_over()) return;
+    if (handing_over()) return;
+    const double could_go = own(kLoading) * removable_loading(evidence_, share(kLoading));
+    if (could_go < kWorthNaming && own(kLoading) < kWorthMoreWork) return;
     add({.cause = Cause::kLoader,
          .share = share(kLoading),
          .text = fmt::format("the loader is too slow: {} % of each step waits for data", percent(share(kLoading)))},
@@ -120,7 +136,7 @@ class Judge {
   }
 
   void communication() {
-    if (share(kCommunication) < kWorthNaming) return;
+    if (own(kCommunication) < kWorthNaming) return;
     add({.cause = Cause::kCommunication,
          .share = share(kCommunication),
          .text = fmt::format("communication takes {} % of each step ({:.3g} ms)", percent(share(kCommunication)),
@@ -129,7 +145,7 @@ class Judge {
   }
 
   void uneven() {
-    if (share(kUneven) < kWorthNaming) return;
+    if (own(kUneven) < kWorthNaming) return;
     add({.cause = Cause::kJitter,
          .share = share(kUneven),
          .text = fmt::format("the workers are late by turns: {} % of each step", percent(share(kUneven)))},
@@ -138,30 +154,30 @@ class Judge {
 
   // What no batch changes: asking for operations, the update, meetings that are all latency, the rest of the step.
   void fixed_costs(bool latency) {
-    const double launches = share(kLaunches);
-    double fixed = launches + share(kUpdate) + share(kOther);
-    const double by_piece = launches + (handing_over() ? share(kLoading) : 0);
+    const double launches = own(kLaunches);
+    double fixed = launches + own(kUpdate) + own(kOther);
+    const double by_piece = launches + (handing_over() ? own(kLoading) : 0);
     fixed += by_piece - launches;
-    if (latency) fixed += share(kCommunication) + share(kUneven);
+    if (latency) fixed += own(kCommunication) + own(kUneven);
     const int64_t rows = evidence_.batch / static_cast<int64_t>(splits_.size());
     // Where a step is batches alone, a product of a few rows takes as long as one of a tile: it reads the same weights.
-    const bool batches = share(kLoading) > 0;
+    const bool batches = own(kLoading) > 0;
     if (batches && rows < kTileRows)
-      fixed += share(kCompute) * (1 - static_cast<double>(rows) / static_cast<double>(kTileRows));
+      fixed += own(kCompute) * (1 - static_cast<double>(rows) / static_cast<double>(kTileRows));
     if (fixed < kWorthMoreWork) return;
     if (by_piece >= fixed / 2 && rows >= kTileRows) {
       if (launches < kWorthNaming) return;
       add({.cause = Cause::kLaunches,
-           .share = launches,
+           .share = share(kLaunches),
            .text = fmt::format("bound by launches: {} % of each step asks for operations instead of computing",
-                               percent(launches))},
+                               percent(share(kLaunches)))},
           kWorthMoreWork);
     } else {
       add({.cause = Cause::kSmallBatch,
-           .share = fixed,
+           .share = fixed * (1 - share(kCrowded)),
            .text = fmt::format("the batch is too small for {}: {} % of each step does not depend on it",
                                splits_.size() > 1 ? fmt::format("{} workers", splits_.size()) : splits_[0].row->name(),
-                               percent(fixed))},
+                               percent(fixed * (1 - share(kCrowded))))},
           kWorthMoreWork);
     }
   }
@@ -174,8 +190,8 @@ class Judge {
 }  // namespace
 
 const char* cause_name(Cause cause) {
-  constexpr const char* kNames[] = {"idle",   "throttling", "imbalance",   "communication",
-                                    "loader", "launches",   "small-batch", "uneven"};
+  constexpr const char* kNames[] = {"idle",     "throttling",  "imbalance", "communication", "loader",
+                                    "launches", "small-batch", "uneven",    "crowded"};
   return kNames[static_cast<int>(cause)];
 }
 
