@@ -53,12 +53,14 @@ class Judge {
 
   void crowded() {
     if (share(kCrowded) < kWorthNaming) return;
-    const bool by_itself = crowded_by_itself(evidence_);
+    const Crowd crowd = crowd_of(evidence_);
+    if (crowd == Crowd::kOwnLoaders) return;  // making batches takes the time: on which thread makes no difference
     add({.cause = Cause::kCrowded,
          .share = share(kCrowded),
-         .text = fmt::format("{}: {} % of each step waits for a core",
-                             by_itself ? "the workers take each other's cores" : "other programs take the cores",
-                             percent(share(kCrowded)))},
+         .text = fmt::format(
+             "{}: {} % of each step waits for a core",
+             crowd == Crowd::kWorkers ? "the workers take each other's cores" : "other programs take the cores",
+             percent(share(kCrowded)))},
         kWorthNaming);
   }
 
@@ -122,13 +124,16 @@ class Judge {
 
   bool handing_over() const {
     const int64_t pieces = evidence_.shards * evidence_.accumulation / static_cast<int64_t>(splits_.size());
-    return share(kLoading) * out_.step_seconds < kHandOverSeconds * static_cast<double>(std::max<int64_t>(pieces, 1));
+    if (share(kLoading) * out_.step_seconds < kHandOverSeconds * static_cast<double>(std::max<int64_t>(pieces, 1)))
+      return true;
+    // In a crowd a hand-over takes as long as the loader's thread waits for a core.
+    return share(kCrowded) >= kWorthNaming && loading_that_could_go() < kWorthNaming;
   }
+  double loading_that_could_go() const { return own(kLoading) * removable_loading(evidence_, share(kLoading)); }
 
   void loader() {
     if (handing_over()) return;
-    const double could_go = own(kLoading) * removable_loading(evidence_, share(kLoading));
-    if (could_go < kWorthNaming && own(kLoading) < kWorthMoreWork) return;
+    if (loading_that_could_go() < kWorthNaming && own(kLoading) < kWorthMoreWork) return;
     add({.cause = Cause::kLoader,
          .share = share(kLoading),
          .text = fmt::format("the loader is too slow: {} % of each step waits for data", percent(share(kLoading)))},

@@ -172,6 +172,27 @@ TEST(Explain, MoreWorkersThanCoresTakeEachOthers) {
   EXPECT_EQ(explain(evidence).findings[0].command, "tandem resume tiny-1 --devices cpu:1");
 }
 
+TEST(Explain, BatchesThatAreMadeOnTheWorkersOwnCoresAreNoCrowd) {
+  Evidence evidence = run_of({worker(0, 0.02, 0.001), worker(1, 0.02, 0.001)});
+  evidence.cores = 2;
+  for (RankRow& row : evidence.ranks) row.times.delay = 100 * 0.006, row.times.made = 100 * 0.006 / 8;
+  EXPECT_EQ(first(evidence), "healthy");
+  evidence.others = {{4711, "cc1plus", 0.6}};
+  EXPECT_EQ(first(evidence), "crowded");
+}
+
+TEST(Explain, InACrowdALateHandOverIsNotTheLoadersFault) {
+  Evidence evidence = run_of({worker(0, 0.02, 0, 0.02)});  // half of the step, and no core is free
+  evidence.ranks[0].times.made = 1;
+  evidence.idle_cores = 0;
+  EXPECT_EQ(first(evidence), "loader");
+  evidence.ranks[0].times.delay = 100 * 0.01;
+  ASSERT_EQ(explain(evidence).findings.size(), 1u);
+  EXPECT_EQ(first(evidence), "crowded");
+  evidence.ranks[0].times.asleep = 0.9;  // but it waits for a disk as well
+  EXPECT_EQ(explain(evidence).findings.size(), 2u);
+}
+
 // On a core that somebody else uses too: the others wait for that worker, but it is not slow.
 TEST(Explain, WaitingForAWorkerThatHadNoCoreIsCrowdingNotImbalance) {
   Evidence evidence = run_of({worker(0, 0.01, 0.0105), worker(1, 0.02, 0.0005)});

@@ -11,6 +11,7 @@ namespace tandem {
 namespace {
 
 constexpr int64_t kMostThreads = 64;
+constexpr double kMadePerLook = 8;  // batches, of which one is looked at (engine/loader.h)
 constexpr const char* kAnother = "another batch or number of shards is another experiment: a new run, not a resume";
 
 const RankRow* row_of(const Evidence& evidence, int rank) {
@@ -160,7 +161,7 @@ void imbalance(SlowDown& f, const Evidence& evidence) {
 }
 
 void crowded(SlowDown& f, const Evidence& evidence) {
-  if (crowded_by_itself(evidence)) {
+  if (crowd_of(evidence) == Crowd::kWorkers) {
     f.why = fmt::format("{} workers share {} cores", workers_of(evidence), evidence.cores);
     f.remedy = "one worker a core (no bit changes)" + when(evidence);
     f.command = go_on(evidence, fmt::format("--devices cpu:{}", evidence.cores));
@@ -316,8 +317,18 @@ double removable_loading(const Evidence& evidence, double loading) {
   return sleeps + std::min(works, room) / loading;
 }
 
-bool crowded_by_itself(const Evidence& evidence) {
-  return !on_cards(evidence) && evidence.cores > 0 && workers_of(evidence) > static_cast<size_t>(evidence.cores);
+Crowd crowd_of(const Evidence& evidence) {
+  double others = 0, own = 0;  // cores
+  for (const OtherProgram& other : evidence.others) others += other.cores;
+  for (const RankRow& row : evidence.ranks) {
+    const RankTimes& t = row.times;
+    if (t.step <= 0) continue;
+    own += std::max(0.0, t.step - t.load - t.combine - t.delay) / t.step;
+    if (evidence.loader_threads > 0) own += kMadePerLook * std::max(0.0, t.made - t.asleep) / t.step;
+  }
+  if (on_cards(evidence) || evidence.cores <= 0 || others >= 0.25 * evidence.cores) return Crowd::kOthers;
+  if (workers_of(evidence) > static_cast<size_t>(evidence.cores)) return Crowd::kWorkers;
+  return own >= 0.75 * evidence.cores ? Crowd::kOwnLoaders : Crowd::kOthers;
 }
 
 std::string shell_word(const std::string& text) {

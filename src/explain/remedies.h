@@ -18,7 +18,9 @@ std::string hint_for(const Evidence& evidence, const Explanation& explanation);
 // The part of `loading` (a share of the step) that more loading could take away: what a batch's thread sleeps for, and
 // work as far as cores are free for it.
 double removable_loading(const Evidence& evidence, double loading);
-bool crowded_by_itself(const Evidence& evidence);  // more workers than cores
+// Who has the cores that the workers wait for.
+enum class Crowd { kOthers, kWorkers, kOwnLoaders };
+Crowd crowd_of(const Evidence& evidence);
 
 std::string shell_word(const std::string& text);  // quoted where a shell would not take it as one word
 
