@@ -1,8 +1,12 @@
 #include "base/clock.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <atomic>
+#include <fstream>
 #include <regex>
+#include <thread>
 
 namespace tandem {
 
@@ -13,6 +17,29 @@ TEST(Clock, MonotonicSecondsNeverGoBack) {
     EXPECT_GE(now, last);
     last = now;
   }
+}
+
+// Two threads on one core: whichever is not running waits, so together they wait for about as long as they run.
+TEST(Clock, AThreadThatSharesItsCoreIsToldThatItWaited) {
+  if (thread_wait_seconds() == 0 && !std::ifstream("/proc/thread-self/schedstat")) GTEST_SKIP() << "not told here";
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&one);
+  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++core)
+    if (CPU_ISSET(core, &before)) CPU_SET(core, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    while (!over.load(std::memory_order_relaxed)) {
+    }
+  });
+  const double waited = thread_wait_seconds(), begin = thread_cpu_seconds();
+  while (thread_cpu_seconds() - begin < 0.2) {
+  }
+  EXPECT_GT(thread_wait_seconds() - waited, 0.05);
+  over = true;
+  other.join();
+  sched_setaffinity(0, sizeof before, &before);
 }
 
 TEST(Clock, StampsHaveTheirShape) {

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/sources.h"
 #include "explain/read_run.h"
+#include "explain/remedies.h"
 #include "jobs/agents_file.h"
 #include "runs/run_folder.h"
 #include "runs/run_reader.h"
@@ -20,13 +21,18 @@ struct Judged {
   Explanation explanation;
 };
 
-Judged judge(const RunFolder& run) {
+Judged judge(const RunFolder& run, const std::string& program) {
   Judged out{read_evidence(run.dir(), run.id()), {}};
   if (out.evidence.ranks.empty())
-    throw ConfigError(fmt::format("{} has no record of where its time went", run.id()),
-                      "ranks.jsonl begins with a run's fourth step; runs of older versions have none",
-                      fmt::format("let it train for a few seconds: tandem resume {}", run.id()));
-  out.evidence.live = read_run(run.dir()).status == "running";
+    throw ConfigError(
+        fmt::format("{} has no record of where its time went", run.id()),
+        "ranks.jsonl begins with a run's fourth step; runs of older versions have none",
+        fmt::format("let it train for a few seconds: {} resume {}", program, shell_word(run.dir().string())));
+  const std::string status = read_run(run.dir()).status;
+  out.evidence.live = status == "running";
+  out.evidence.done = status == "done";
+  out.evidence.dir = run.dir().string();
+  out.evidence.program = program;
   out.explanation = explain(out.evidence);
   return out;
 }
@@ -44,9 +50,10 @@ int run_explain(const Command& command) {
   const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
   std::vector<Judged> all;
   for (const SetRun& one : runs_of_set(run.dir()))  // of web-test: an agent each
-    if (std::filesystem::exists(one.dir / "ranks.jsonl")) all.push_back(judge(RunFolder::open(one.dir)));
+    if (std::filesystem::exists(one.dir / "ranks.jsonl"))
+      all.push_back(judge(RunFolder::open(one.dir), command.context.program));
   const bool set = !all.empty();
-  if (!set) all.push_back(judge(run));
+  if (!set) all.push_back(judge(run, command.context.program));
   if (command.output.json()) {
     if (!set) {
       command.output.object(json_of(all.front()));

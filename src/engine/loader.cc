@@ -1,10 +1,24 @@
 #include "engine/loader.h"
 
+#include <algorithm>
 #include <chrono>
 
+#include "base/clock.h"
 #include "engine/determinism.h"
 
 namespace tandem {
+
+Batch MakeTimes::measured(const std::function<Batch()>& make) {
+  constexpr uint64_t kEvery = 8;
+  if (batches_.fetch_add(1, std::memory_order_relaxed) % kEvery != 0) return make();
+  const double cpu = thread_cpu_seconds() + thread_wait_seconds(), begin = monotonic_seconds();
+  Batch batch = make();
+  const double seconds = monotonic_seconds() - begin;
+  const double asleep = seconds - (thread_cpu_seconds() + thread_wait_seconds() - cpu);
+  made_ns_.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
+  asleep_ns_.fetch_add(static_cast<uint64_t>(std::clamp(asleep, 0.0, seconds) * 1e9), std::memory_order_relaxed);
+  return batch;
+}
 
 Loader::Loader(Make make, Next next, int threads, int prefetch)
     : make_(std::move(make)), next_(std::move(next)), prefetch_(prefetch > 0 ? prefetch : 1) {

@@ -4,6 +4,7 @@
 // is in it: 0 threads, 1 and 8 give the same bits.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -22,6 +23,18 @@ namespace tandem {
 struct LoadKey {
   int64_t step = 0, shard = 0, micro = 0;
   auto operator<=>(const LoadKey&) const = default;
+};
+
+// How batches are made: of every eighth one the time it took, and how much of that its thread slept, for a disk or a
+// network. More threads shorten that; work of a core they shorten only where a core is free.
+class MakeTimes {
+ public:
+  Batch measured(const std::function<Batch()>& make);
+  double seconds() const { return static_cast<double>(made_ns_.load(std::memory_order_relaxed)) * 1e-9; }
+  double asleep_seconds() const { return static_cast<double>(asleep_ns_.load(std::memory_order_relaxed)) * 1e-9; }
+
+ private:
+  std::atomic<uint64_t> batches_{0}, made_ns_{0}, asleep_ns_{0};
 };
 
 class Loader {

@@ -52,14 +52,18 @@ class SlowSlot {
   // Sleeps until a slower core would be done with its shards; returns the seconds. At once: between shards its core
   // would get cold, and slower still.
   double rest() {
-    const double left = due_ > 0 ? std::max(0.0, due_ - monotonic_seconds()) : 0;
+    const double left = due_ > 0 ? due_ - monotonic_seconds() : 0;
+    late_ = std::max(0.0, -left);
     if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
     due_ = 0;
-    return left;
+    return std::max(0.0, left);
   }
+  bool slowed() const { return speed_ < 1; }
+  // By how much it was later than a slower core would have been, before the last rest: it did not get its share of one.
+  double late() const { return late_; }
 
  private:
-  double speed_ = 1, later_ = 1, due_ = 0, cpu_ = 0;
+  double speed_ = 1, later_ = 1, due_ = 0, cpu_ = 0, late_ = 0;
   int64_t later_from_ = -1;
 };
 

@@ -7,10 +7,13 @@
 
 #include "base/clock.h"
 #include "engine/operations.h"
+#include "engine/slow_slot.h"
 #include "engine/train_loop.h"
 
 namespace tandem {
 namespace {
+
+constexpr double kDelaySeconds = 0.02;  // between looks at what the kernel tells: one call to it
 
 // The first steps choose and allocate; the number hardly ever changes after them.
 bool is_counted(uint64_t step) { return step == 3 || step == 6 || step % 1000 == 999; }
@@ -41,7 +44,11 @@ void StepTimes::step_ends(TrainLoop& loop) {
     page_->operations.fetch_add(static_cast<uint64_t>(count->count()), std::memory_order_relaxed);
     page_->counted_steps.fetch_add(1, std::memory_order_relaxed);
   }
-  add(page_->step_ns, monotonic_seconds() - step_began_);
+  const double now = monotonic_seconds();
+  add(page_->step_ns, now - step_began_);
+  look_for_delay(now);
+  page_->made_ns.store(static_cast<uint64_t>(loop.making().seconds() * 1e9), std::memory_order_relaxed);
+  page_->asleep_ns.store(static_cast<uint64_t>(loop.making().asleep_seconds() * 1e9), std::memory_order_relaxed);
   add(page_->load_ns, loop.load_seconds() - load_at_step_);
   add(page_->card_ns, loop.card_seconds() - card_at_step_);
 }
@@ -58,9 +65,22 @@ void StepTimes::shard_ends(const TrainLoop& loop) {
   page_->shards_run.fetch_add(1, std::memory_order_relaxed);
 }
 
-void StepTimes::rested(double seconds) {
+void StepTimes::rest(SlowSlot& slot, const TrainLoop& loop) {
+  const double seconds = slot.rest();
   add(page_->compute_ns, seconds);
   add(page_->work_ns, seconds);
+  slowed_ = slot.slowed();
+  // Waiting for a core is part of its rest; only what is beyond that made it slower than it plays to be.
+  if (slowed_) add(page_->delay_ns, slot.late() - (loop.load_seconds() - load_at_rest_));
+  load_at_rest_ = loop.load_seconds();
+}
+
+void StepTimes::look_for_delay(double now) {
+  if (now - looked_ < kDelaySeconds) return;
+  looked_ = now;
+  const double delay = thread_wait_seconds();
+  if (!slowed_ && delay_at_look_ >= 0) add(page_->delay_ns, delay - delay_at_look_);
+  delay_at_look_ = delay;
 }
 
 void StepTimes::combine_begins(TrainLoop& loop) {

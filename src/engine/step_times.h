@@ -12,6 +12,7 @@
 namespace tandem {
 
 class OperationCount;
+class SlowSlot;
 class TrainLoop;
 
 class StepTimes {
@@ -26,17 +27,21 @@ class StepTimes {
 
   void shard_begins(const TrainLoop& loop);
   void shard_ends(const TrainLoop& loop);
-  void rested(double seconds);  // a slower slot's part of its work
+  void rest(SlowSlot& slot, const TrainLoop& loop);  // a slower slot's part of its work
   void combine_begins(TrainLoop& loop);
   void combine_ends(TrainLoop& loop);
   void applied();
   std::string text() const;  // all of it, for the worker's log
 
  private:
+  void look_for_delay(double now);
+
   WorkerPage* page_ = nullptr;
   double step_began_ = 0, load_at_step_ = 0, card_at_step_ = 0;
   double shard_began_ = 0, load_at_shard_ = 0;
   double combine_began_ = 0, late_at_combine_ = 0, combine_ended_ = 0;
+  double load_at_rest_ = 0, delay_at_look_ = -1, looked_ = 0;
+  bool slowed_ = false;
   uint64_t steps_ = 0;
   std::unique_ptr<OperationCount> count_;
 };

@@ -345,9 +345,10 @@ std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::u
 void TrainLoop::start_loader() {
   if (!recipe_->dataset()) return;
   loader_.reset();  // its threads ask for this loop's order of visits
-  loader_ = std::make_unique<Loader>(
-      [this](const LoadKey& key) { return make_batch(key); }, [this](const LoadKey& key) { return next_batch(key); },
-      static_cast<int>(settings_.loader.threads), static_cast<int>(settings_.loader.prefetch));
+  loader_ =
+      std::make_unique<Loader>([this](const LoadKey& key) { return making_.measured([&] { return make_batch(key); }); },
+                               [this](const LoadKey& key) { return next_batch(key); },
+                               static_cast<int>(settings_.loader.threads), static_cast<int>(settings_.loader.prefetch));
 }
 
 void TrainLoop::reassign(ShardRange mine, std::unique_ptr<Combine> combine) {

@@ -87,6 +87,7 @@ class TrainLoop {
   Recipe& recipe() { return *recipe_; }
   const EpochSampler* sampler() const { return sampler_ ? &*sampler_ : nullptr; }
   double load_seconds() const { return load_seconds_; }  // waited for batches, in all
+  const MakeTimes& making() const { return making_; }
   double card_seconds() const { return card_seconds_; }  // waited for a card to end its work, in all
 
   // For measurements: calls measure(work) in place of playing the next whole step, where the recipe has one.
@@ -154,6 +155,7 @@ class TrainLoop {
   std::unique_ptr<Combine> combine_;
   Lockstep lockstep_;
   std::optional<EpochSampler> sampler_;
+  MakeTimes making_;  // outlives the loader's threads
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<GradientReady> gradient_ready_;  // where the combine has a use for it
   std::vector<Desk> desks_;

@@ -437,7 +437,7 @@ void Worker::shard_ends(int shard) {
 }
 
 void Worker::combine_begins() {
-  times_.rested(slot_.rest());
+  times_.rest(slot_, *loop_);
   fault_point("before-combine", loop_->steps_done());
   page().enter(Stage::kCombining);
   times_.combine_begins(*loop_);

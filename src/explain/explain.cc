@@ -27,6 +27,7 @@ class Judge {
       : evidence_(evidence), splits_(splits), out_(out) {}
 
   void judge() {
+    crowded();
     idle();
     throttling();
     imbalance();
@@ -42,10 +43,25 @@ class Judge {
 
  private:
   double share(Part part) const { return out_.share(part_name(part)); }
+  // Of what the step would be on cores of its own: a crowd must not hide what is wrong besides.
+  double own(Part part) const { return share(part) / std::max(0.05, 1 - share(kCrowded)); }
   void add(SlowDown finding, double worth) {
     finding.sure = finding.share >= 2 * worth && out_.steps >= kSureSteps;
     add_remedy(finding, evidence_, out_);
     out_.findings.push_back(std::move(finding));
+  }
+
+  void crowded() {
+    if (share(kCrowded) < kWorthNaming) return;
+    const Crowd crowd = crowd_of(evidence_);
+    if (crowd == Crowd::kOwnLoaders) return;  // making batches takes the time: on which thread makes no difference
+    add({.cause = Cause::kCrowded,
+         .share = share(kCrowded),
+         .text = fmt::format(
+             "{}: {} % of each step waits for a core",
+             crowd == Crowd::kWorkers ? "the workers take each other's cores" : "other programs take the cores",
+             percent(share(kCrowded)))},
+        kWorthNaming);
   }
 
   void idle() {
@@ -78,7 +94,7 @@ class Judge {
           worst = &gpu, who = s.row->rank;
     if (!worst || worst->reasons.empty()) return;
     const double worth = worst->reasons.front() == "power_cap" ? kWorthNaming : kHeatWorthNaming;
-    if (share(kThrottled) < worth) return;
+    if (own(kThrottled) < worth) return;
     add({.cause = Cause::kThrottling,
          .share = share(kThrottled),
          .who = who,
@@ -93,9 +109,9 @@ class Judge {
     const StepSplit& waits = *std::max_element(
         splits_.begin(), splits_.end(),
         [](const StepSplit& a, const StepSplit& b) { return a.seconds[kWaiting] < b.seconds[kWaiting]; });
-    if (share(kWaiting) < kWorthNaming) return;
+    if (own(kWaiting) < kWorthNaming) return;
     const size_t waiting = static_cast<size_t>(std::count_if(splits_.begin(), splits_.end(), [&](const StepSplit& s) {
-      return s.seconds[kWaiting] >= kWorthNaming * out_.step_seconds;
+      return s.seconds[kWaiting] >= kWorthNaming * out_.step_seconds * (1 - share(kCrowded));
     }));
     add({.cause = Cause::kImbalance,
          .share = share(kWaiting),
@@ -108,11 +124,16 @@ class Judge {
 
   bool handing_over() const {
     const int64_t pieces = evidence_.shards * evidence_.accumulation / static_cast<int64_t>(splits_.size());
-    return share(kLoading) * out_.step_seconds < kHandOverSeconds * static_cast<double>(std::max<int64_t>(pieces, 1));
+    if (share(kLoading) * out_.step_seconds < kHandOverSeconds * static_cast<double>(std::max<int64_t>(pieces, 1)))
+      return true;
+    // In a crowd a hand-over takes as long as the loader's thread waits for a core.
+    return share(kCrowded) >= kWorthNaming && loading_that_could_go() < kWorthNaming;
   }
+  double loading_that_could_go() const { return own(kLoading) * removable_loading(evidence_, share(kLoading)); }
 
   void loader() {
-    if (share(kLoading) < kWorthNaming || handing_over()) return;
+    if (handing_over()) return;
+    if (loading_that_could_go() < kWorthNaming && own(kLoading) < kWorthMoreWork) return;
     add({.cause = Cause::kLoader,
          .share = share(kLoading),
          .text = fmt::format("the loader is too slow: {} % of each step waits for data", percent(share(kLoading)))},
@@ -120,7 +141,7 @@ class Judge {
   }
 
   void communication() {
-    if (share(kCommunication) < kWorthNaming) return;
+    if (own(kCommunication) < kWorthNaming) return;
     add({.cause = Cause::kCommunication,
          .share = share(kCommunication),
          .text = fmt::format("communication takes {} % of each step ({:.3g} ms)", percent(share(kCommunication)),
@@ -129,7 +150,7 @@ class Judge {
   }
 
   void uneven() {
-    if (share(kUneven) < kWorthNaming) return;
+    if (own(kUneven) < kWorthNaming) return;
     add({.cause = Cause::kJitter,
          .share = share(kUneven),
          .text = fmt::format("the workers are late by turns: {} % of each step", percent(share(kUneven)))},
@@ -138,30 +159,30 @@ class Judge {
 
   // What no batch changes: asking for operations, the update, meetings that are all latency, the rest of the step.
   void fixed_costs(bool latency) {
-    const double launches = share(kLaunches);
-    double fixed = launches + share(kUpdate) + share(kOther);
-    const double by_piece = launches + (handing_over() ? share(kLoading) : 0);
+    const double launches = own(kLaunches);
+    double fixed = launches + own(kUpdate) + own(kOther);
+    const double by_piece = launches + (handing_over() ? own(kLoading) : 0);
     fixed += by_piece - launches;
-    if (latency) fixed += share(kCommunication) + share(kUneven);
+    if (latency) fixed += own(kCommunication) + own(kUneven);
     const int64_t rows = evidence_.batch / static_cast<int64_t>(splits_.size());
     // Where a step is batches alone, a product of a few rows takes as long as one of a tile: it reads the same weights.
-    const bool batches = share(kLoading) > 0;
+    const bool batches = own(kLoading) > 0;
     if (batches && rows < kTileRows)
-      fixed += share(kCompute) * (1 - static_cast<double>(rows) / static_cast<double>(kTileRows));
+      fixed += own(kCompute) * (1 - static_cast<double>(rows) / static_cast<double>(kTileRows));
     if (fixed < kWorthMoreWork) return;
     if (by_piece >= fixed / 2 && rows >= kTileRows) {
       if (launches < kWorthNaming) return;
       add({.cause = Cause::kLaunches,
-           .share = launches,
+           .share = share(kLaunches),
            .text = fmt::format("bound by launches: {} % of each step asks for operations instead of computing",
-                               percent(launches))},
+                               percent(share(kLaunches)))},
           kWorthMoreWork);
     } else {
       add({.cause = Cause::kSmallBatch,
-           .share = fixed,
+           .share = fixed * (1 - share(kCrowded)),
            .text = fmt::format("the batch is too small for {}: {} % of each step does not depend on it",
                                splits_.size() > 1 ? fmt::format("{} workers", splits_.size()) : splits_[0].row->name(),
-                               percent(fixed))},
+                               percent(fixed * (1 - share(kCrowded))))},
           kWorthMoreWork);
     }
   }
@@ -174,8 +195,8 @@ class Judge {
 }  // namespace
 
 const char* cause_name(Cause cause) {
-  constexpr const char* kNames[] = {"idle",   "throttling", "imbalance",   "communication",
-                                    "loader", "launches",   "small-batch", "uneven"};
+  constexpr const char* kNames[] = {"idle",     "throttling",  "imbalance", "communication", "loader",
+                                    "launches", "small-batch", "uneven",    "crowded"};
   return kNames[static_cast<int>(cause)];
 }
 

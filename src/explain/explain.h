@@ -31,12 +31,15 @@ struct Evidence {
   std::vector<int> idle_gpus;  // of this machine, neither in the run nor used by anybody else
   // of the run
   std::string run, recipe, precision = "fp32";
-  int64_t batch = 0, shards = 1, accumulation = 1, loader_threads = 0;
+  std::string program = "tandem", dir;  // for commands to copy; the folder as it is found from here
+  int64_t batch = 0, shards = 1, accumulation = 1, loader_threads = 0, prefetch = 2;
   int cores = 0;
-  bool live = false;
+  bool live = false, done = false;   // goes on; has reached its goal, so that nothing is left to resume
+  std::optional<double> idle_cores;  // that had nothing to do, on average
+  std::vector<OtherProgram> others;  // that had the cores while the run waited for them
 };
 
-enum class Cause { kIdle, kThrottling, kImbalance, kCommunication, kLoader, kLaunches, kSmallBatch, kJitter };
+enum class Cause { kIdle, kThrottling, kImbalance, kCommunication, kLoader, kLaunches, kSmallBatch, kJitter, kCrowded };
 const char* cause_name(Cause cause);  // "one-gpu-idle", "throttling", "imbalance", ...
 
 struct SlowDown {

@@ -71,7 +71,7 @@ TEST(Explain, WaitingForDataIsTheLoaderAndTheThreadsThatWouldServeAreNamed) {
   const Explanation e = explain(run_of({worker(0, 0.01, 0, 0.03)}));
   ASSERT_FALSE(e.findings.empty());
   EXPECT_EQ(e.findings[0].cause, Cause::kLoader);
-  EXPECT_EQ(e.findings[0].command, "tandem resume tiny-1 --loader-threads 4");
+  EXPECT_EQ(e.findings[0].command, "tandem resume tiny-1 --loader-threads 4 --set loader.prefetch=4");
 }
 
 TEST(Explain, ThrottlingTakesTheWaitingThatItCauses) {
@@ -147,6 +147,96 @@ TEST(Explain, WorkersThatAreLateByTurnsAreNotCalledUnequal) {
   for (RankRow& row : evidence.ranks) row.times.late = 100 * 0.0055;
   EXPECT_EQ(first(evidence), "uneven");
   EXPECT_EQ(explain(evidence).share("waiting") < 0.05, true);
+}
+
+TEST(Explain, WaitingForACoreIsCalledCrowdedAndWhoHadItIsNamed) {
+  Evidence evidence = run_of({worker(0, 0.02)});
+  evidence.ranks[0].times.delay = 100 * 0.008;
+  EXPECT_EQ(first(evidence), "crowded");
+  EXPECT_NEAR(explain(evidence).share("crowded"), 0.008 / 0.0205, 0.001);
+  EXPECT_EQ(explain(evidence).findings[0].command.substr(0, 3), "ps ");
+  evidence.others = {{4711, "cc1plus", 1.9}, {4712, "ld", 0.5}};
+  const SlowDown named = explain(evidence).findings[0];
+  EXPECT_EQ(named.text, "other programs take the cores: 39 % of each step waits for a core");
+  EXPECT_EQ(named.why, "cc1plus (process 4711) took 1.9 cores, ld (process 4712) took 0.5 cores");
+  EXPECT_EQ(named.command, "renice -n 19 -p 4711 4712");
+  evidence.ranks[0].times.delay = 100 * 0.003;
+  EXPECT_EQ(first(evidence), "healthy") << "a tenth is nothing to complain of";
+}
+
+TEST(Explain, MoreWorkersThanCoresTakeEachOthers) {
+  Evidence evidence = run_of({worker(0, 0.02, 0.002), worker(1, 0.02, 0.002)});
+  for (RankRow& row : evidence.ranks) row.times.delay = 100 * 0.01;
+  evidence.cores = 1;
+  ASSERT_EQ(first(evidence), "crowded");
+  EXPECT_EQ(explain(evidence).findings[0].command, "tandem resume tiny-1 --devices cpu:1");
+}
+
+TEST(Explain, BatchesThatAreMadeOnTheWorkersOwnCoresAreNoCrowd) {
+  Evidence evidence = run_of({worker(0, 0.02, 0.001), worker(1, 0.02, 0.001)});
+  evidence.cores = 2;
+  for (RankRow& row : evidence.ranks) row.times.delay = 100 * 0.006, row.times.made = 100 * 0.006 / 8;
+  EXPECT_EQ(first(evidence), "healthy");
+  evidence.others = {{4711, "cc1plus", 0.6}};
+  EXPECT_EQ(first(evidence), "crowded");
+}
+
+TEST(Explain, InACrowdALateHandOverIsNotTheLoadersFault) {
+  Evidence evidence = run_of({worker(0, 0.02, 0, 0.02)});  // half of the step, and no core is free
+  evidence.ranks[0].times.made = 1;
+  evidence.idle_cores = 0;
+  EXPECT_EQ(first(evidence), "loader");
+  evidence.ranks[0].times.delay = 100 * 0.01;
+  ASSERT_EQ(explain(evidence).findings.size(), 1u);
+  EXPECT_EQ(first(evidence), "crowded");
+  evidence.ranks[0].times.asleep = 0.9;  // but it waits for a disk as well
+  EXPECT_EQ(explain(evidence).findings.size(), 2u);
+}
+
+// On a core that somebody else uses too: the others wait for that worker, but it is not slow.
+TEST(Explain, WaitingForAWorkerThatHadNoCoreIsCrowdingNotImbalance) {
+  Evidence evidence = run_of({worker(0, 0.01, 0.0105), worker(1, 0.02, 0.0005)});
+  evidence.ranks[1].times.delay = 100 * 0.0099;
+  ASSERT_EQ(explain(evidence).findings.size(), 1u);
+  EXPECT_EQ(first(evidence), "crowded");
+  EXPECT_LT(explain(evidence).share("waiting"), 0.05);
+  // Late by turns, because they take turns on the cores.
+  evidence = run_of({worker(0, 0.01, 0.006), worker(1, 0.0101, 0.006)});
+  for (RankRow& row : evidence.ranks) row.times.late = 100 * 0.0055, row.times.delay = 100 * 0.005;
+  EXPECT_EQ(first(evidence), "crowded");
+  EXPECT_LT(explain(evidence).share("uneven"), 0.05);
+}
+
+TEST(Explain, ACrowdDoesNotHideWhatElseIsWrong) {
+  // A third of the step waits for data on cores of its own; here half of the step waits for a core, too.
+  Evidence evidence = run_of({worker(0, 0.03, 0, 0.01)});
+  evidence.ranks[0].times.delay = 100 * 0.018;
+  const Explanation e = explain(evidence);
+  ASSERT_EQ(e.findings.size(), 2u);
+  EXPECT_EQ(e.findings[0].cause, Cause::kCrowded);
+  EXPECT_EQ(e.findings[1].cause, Cause::kLoader);
+}
+
+// What no thread could take away is not the loader's fault: batches that are work, on cores that have no time left.
+TEST(Explain, TheLoaderIsBlamedForWhatMoreLoadingCouldTakeAway) {
+  Evidence evidence = run_of({worker(0, 0.015, 0, 0.005)});  // a quarter of the step
+  RankTimes& times = evidence.ranks[0].times;
+  times.made = 1;
+  EXPECT_EQ(first(evidence), "loader") << "nothing is known of free cores";
+  evidence.idle_cores = 0.02;
+  EXPECT_EQ(first(evidence), "healthy");
+  evidence.idle_cores = 1;
+  EXPECT_EQ(first(evidence), "loader");
+  evidence.ranks[0].pinned = true;  // and so are its threads
+  EXPECT_EQ(first(evidence), "healthy");
+  times.asleep = 0.95;  // it waits for a disk
+  EXPECT_EQ(first(evidence), "loader");
+  // Half of the step and nothing to be done by threads: named, with another remedy.
+  evidence = run_of({worker(0, 0.01, 0, 0.01)});
+  evidence.ranks[0].times.made = 1;
+  evidence.idle_cores = 0;
+  ASSERT_EQ(first(evidence), "loader");
+  EXPECT_NE(explain(evidence).findings[0].why.find("no core is free"), std::string::npos);
 }
 
 TEST(Explain, AFewStepsAreNoGround) {

@@ -28,6 +28,7 @@ double explain_speed() {
 LiveWatch::LiveWatch(std::filesystem::path run_dir, std::string run, double speed)
     : run_dir_(std::move(run_dir)), speed_(speed) {
   shape_.run = std::move(run);
+  shape_.dir = run_dir_.string();
   shape_.live = true;
 }
 
@@ -45,6 +46,7 @@ std::optional<SlowDown> LiveWatch::look(const TimesLine& now, double monotonic_s
   Evidence evidence = shape_;
   const TimesLine& first = window_.front().second;
   evidence.ranks = between(first, now);
+  read_machine(first, now, evidence);
   read_gpus(run_dir_, first.time, now.time, kTailBytes, evidence);
   const Explanation judged = explain(evidence);
   if (judged.findings.empty() || !is_told(judged.findings.front(), evidence)) {

@@ -13,6 +13,8 @@ constexpr double RankTimes::*kSums[] = {&RankTimes::steps,      &RankTimes::step
                                         &RankTimes::load,       &RankTimes::combine,      &RankTimes::late,
                                         &RankTimes::update,     &RankTimes::snapshot,     &RankTimes::card,
                                         &RankTimes::operations, &RankTimes::counted_steps};
+// After `operation`, which is no sum.
+constexpr double RankTimes::*kLaterSums[] = {&RankTimes::delay, &RankTimes::made, &RankTimes::asleep};
 
 double rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
@@ -35,6 +37,7 @@ T value_of(const nlohmann::json& from, const char* key, T otherwise) {
 
 RankTimes& RankTimes::operator+=(const RankTimes& other) {
   for (const auto sum : kSums) this->*sum += other.*sum;
+  for (const auto sum : kLaterSums) this->*sum += other.*sum;
   operation = other.operation > 0 ? other.operation : operation;
   return *this;
 }
@@ -42,6 +45,7 @@ RankTimes& RankTimes::operator+=(const RankTimes& other) {
 RankTimes RankTimes::operator-(const RankTimes& earlier) const {
   RankTimes out = *this;
   for (const auto sum : kSums) out.*sum = std::max(0.0, this->*sum - earlier.*sum);
+  for (const auto sum : kLaterSums) out.*sum = std::max(0.0, this->*sum - earlier.*sum);
   return out;
 }
 
@@ -63,13 +67,17 @@ RankTimes times_in(const WorkerPage& page) {
           .card = seconds(page.card_ns),
           .operations = count(page.operations),
           .counted_steps = count(page.counted_steps),
-          .operation = count(page.operation_ps) * 1e-12};
+          .operation = count(page.operation_ps) * 1e-12,
+          .delay = seconds(page.delay_ns),
+          .made = seconds(page.made_ns),
+          .asleep = seconds(page.asleep_ns)};
 }
 
 nlohmann::json to_json(const RankTimes& times) {
   nlohmann::json out = nlohmann::json::array();
   for (const auto sum : kSums) out.push_back(rounded(times.*sum));
   out.push_back(times.operation);
+  for (const auto sum : kLaterSums) out.push_back(rounded(times.*sum));
   return out;
 }
 
@@ -78,7 +86,8 @@ RankTimes times_from(const nlohmann::json& json) {
   if (!json.is_array()) return out;
   size_t at = 0;
   for (const auto sum : kSums) out.*sum = number_at(json, at++);
-  out.operation = number_at(json, at);
+  out.operation = number_at(json, at++);
+  for (const auto sum : kLaterSums) out.*sum = number_at(json, at++);
   return out;
 }
 
@@ -94,8 +103,13 @@ nlohmann::json to_json(const TimesLine& line) {
         {"rank", row.rank}, {"device", row.device}, {"shards", row.shards}, {"times", to_json(row.times)}};
     if (row.gpu) one["gpu"] = *row.gpu;
     if (row.on_card) one["card"] = true;
+    if (row.pinned) one["pinned"] = true;
     out["ranks"].push_back(std::move(one));
   }
+  if (line.cores > 0) out["cores"] = line.cores;
+  if (line.idle) out["idle"] = std::round(*line.idle * 100) / 100;
+  for (const OtherProgram& other : line.others)
+    out["others"].push_back({{"pid", other.pid}, {"name", other.name}, {"cores", std::round(other.cores * 100) / 100}});
   return out;
 }
 
@@ -110,10 +124,18 @@ std::optional<TimesLine> line_from(const std::string& text) {
     RankRow row{.rank = value_of(one, "rank", 0), .device = value_of(one, "device", std::string())};
     if (const int gpu = value_of(one, "gpu", -1); gpu >= 0) row.gpu = gpu;
     row.on_card = value_of(one, "card", false);
+    row.pinned = value_of(one, "pinned", false);
     row.shards = value_of(one, "shards", 0);
     if (one.contains("times")) row.times = times_from(one["times"]);
     line.ranks.push_back(std::move(row));
   }
+  line.cores = std::max(0, value_of(json, "cores", 0));
+  if (json.contains("idle") && json["idle"].is_number()) line.idle = json["idle"].get<double>();
+  if (json.contains("others") && json["others"].is_array())
+    for (const nlohmann::json& one : json["others"])
+      if (one.is_object() && line.others.size() < 8)
+        line.others.push_back(
+            {value_of(one, "pid", int64_t{0}), value_of(one, "name", std::string()), value_of(one, "cores", 0.0)});
   return line;
 }
 

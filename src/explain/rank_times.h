@@ -21,6 +21,8 @@ struct RankTimes {
   double card = 0;                           // of the work: the host waited for the card
   double operations = 0, counted_steps = 0;  // of libtorch, in the steps that were counted
   double operation = 0;                      // what one costs; not a sum
+  double delay = 0;                          // ready to run while others had the cores
+  double made = 0, asleep = 0;               // making the batches that were looked at; asleep meanwhile
 
   RankTimes& operator+=(const RankTimes& other);
   RankTimes operator-(const RankTimes& earlier) const;
@@ -37,9 +39,17 @@ struct RankRow {
   std::string device;      // "cuda:1"
   std::optional<int> gpu;  // NVML's number of its card
   bool on_card = false;
+  bool pinned = false;  // to one core, its loader's threads too
   int shards = 0;
   RankTimes times;           // in all since the run's start
   std::string name() const;  // "GPU 1", "worker 2 (cpu:2)"
+};
+
+// A program that is no part of the run, and how many cores it took.
+struct OtherProgram {
+  int64_t pid = 0;
+  std::string name;
+  double cores = 0;
 };
 
 struct TimesLine {
@@ -47,6 +57,9 @@ struct TimesLine {
   int64_t step = 0;
   uint64_t generation = 0;  // of the plan: shards of rows change with it
   std::vector<RankRow> ranks;
+  int cores = 0;                     // that the run may use on its launcher's machine; 0: not known
+  std::optional<double> idle;        // core-seconds in which these had nothing to do, since the boot
+  std::vector<OtherProgram> others;  // looked for only while the run waits for cores
 };
 
 nlohmann::json to_json(const TimesLine& line);

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <thread>
 
+#include "explain/crowd.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/resolved_recipe.h"
 
@@ -78,6 +78,13 @@ std::vector<RankRow> between(const TimesLine& earlier, const TimesLine& later) {
   return rows;
 }
 
+void read_machine(const TimesLine& earlier, const TimesLine& later, Evidence& evidence) {
+  if (earlier.idle && later.idle && later.time > earlier.time)
+    evidence.idle_cores = std::max(0.0, (*later.idle - *earlier.idle) / (later.time - earlier.time));
+  evidence.others = later.others;
+  if (later.cores > 0) evidence.cores = later.cores;
+}
+
 void read_settings(const std::filesystem::path& run_dir, Evidence& evidence) {
   std::map<std::string, std::string> settings;
   for (const auto& setting : read_resolved_recipe(read_small_file(run_dir / "recipe.toml", 1 << 20).value_or("")))
@@ -98,7 +105,8 @@ void read_settings(const std::filesystem::path& run_dir, Evidence& evidence) {
   evidence.shards = whole("shards", 1);
   evidence.accumulation = whole("accumulation", 1);
   evidence.loader_threads = whole("loader.threads", 0);
-  evidence.cores = static_cast<int>(std::thread::hardware_concurrency());
+  evidence.prefetch = whole("loader.prefetch", 1);
+  evidence.cores = usable_cores();
 }
 
 void read_gpus(const std::filesystem::path& run_dir, double from, double to, size_t tail_bytes, Evidence& evidence) {
@@ -155,6 +163,10 @@ Evidence read_evidence(const std::filesystem::path& run_dir, const std::string& 
   auto first = std::find_if(lines.begin(), lines.end(),
                             [&](const TimesLine& line) { return line.generation == last.generation; });
   evidence.ranks = between(*first, last);
+  read_machine(*first, last, evidence);
+  if (evidence.others.empty())
+    for (auto line = lines.rbegin(); line != lines.rend() && evidence.others.empty(); ++line)
+      evidence.others = line->others;
   double from = first->time;
   if (steps_of(evidence.ranks) < kFewestSteps) {  // too short: all of the start
     evidence.ranks = last.ranks;

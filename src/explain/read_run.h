@@ -17,6 +17,8 @@ Evidence read_evidence(const std::filesystem::path& run_dir, const std::string& 
 void read_settings(const std::filesystem::path& run_dir, Evidence& evidence);
 // The GPUs between two times (Unix seconds); of the file's end alone, if `tail_bytes` is not 0.
 void read_gpus(const std::filesystem::path& run_dir, double from, double to, size_t tail_bytes, Evidence& evidence);
+// What else used the machine between two lines.
+void read_machine(const TimesLine& earlier, const TimesLine& later, Evidence& evidence);
 // What was done between two lines, by rank; rows as in the later one.
 std::vector<RankRow> between(const TimesLine& earlier, const TimesLine& later);
 

@@ -19,11 +19,40 @@ double launches_of(const RankRow& row, double work) {
   return std::min(work, t.operations_per_step() * t.operation);
 }
 
+// Waiting for a core lengthens whatever a worker does on one; where data comes from other threads, and in what asking
+// for operations costs (a thread's own time), it is not contained. Then others wait for it.
+void take_out_crowding(std::vector<StepSplit>& all, const Evidence& evidence) {
+  std::vector<double> lost(all.size(), 0);
+  for (size_t i = 0; i < all.size(); ++i) {
+    StepSplit& s = all[i];
+    std::vector<Part> parts{kCompute, kUpdate, kOther, kUneven};
+    if (evidence.loader_threads == 0) parts.push_back(kLoading);
+    if (s.row->on_card) parts.push_back(kLaunches);
+    double pool = 0;
+    for (const Part part : parts) pool += s.seconds[part];
+    lost[i] = std::min(s.row->times.delay / s.row->times.steps, pool);
+    if (pool <= 0) continue;
+    for (const Part part : parts) s.seconds[part] *= 1 - lost[i] / pool;
+    s.seconds[kCrowded] = lost[i];
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    double others = 0;
+    for (size_t k = 0; k < all.size(); ++k)
+      if (k != i) others = std::max(others, lost[k]);
+    // By turns each is late by its own; always late is who lost more than this one.
+    const double by_turns = std::min(all[i].seconds[kUneven], others);
+    const double always = std::min(all[i].seconds[kWaiting], std::max(0.0, others - lost[i]));
+    all[i].seconds[kUneven] -= by_turns;
+    all[i].seconds[kWaiting] -= always;
+    all[i].seconds[kCrowded] += by_turns + always;
+  }
+}
+
 }  // namespace
 
 const char* part_name(Part part) {
-  constexpr const char* kNames[] = {"compute", "launches",   "loader", "communication", "waiting",
-                                    "uneven",  "throttling", "update", "idle",          "other"};
+  constexpr const char* kNames[] = {"compute",    "launches", "loader", "communication", "waiting", "uneven",
+                                    "throttling", "crowded",  "update", "idle",          "other"};
   return kNames[part];
 }
 
@@ -65,6 +94,7 @@ std::vector<StepSplit> split(const Evidence& evidence) {
     s.seconds[kUneven] = s.seconds[kWaiting] - each_time;
     s.seconds[kWaiting] = each_time;
   }
+  take_out_crowding(all, evidence);
   double lost_by_slowest = 0;
   for (StepSplit& s : all) {
     const GpuEvidence* gpu = gpu_of(evidence, *s.row);

@@ -12,9 +12,10 @@
 
 namespace tandem {
 
-TimesLog::TimesLog(std::filesystem::path path, size_t most_lines) : path_(std::move(path)), most_lines_(most_lines) {
+TimesLog::TimesLog(std::filesystem::path path, size_t most_lines, size_t most_bytes)
+    : path_(std::move(path)), most_lines_(most_lines), most_bytes_(most_bytes) {
   std::ifstream file(path_);
-  for (std::string line; std::getline(file, line);) ++lines_;
+  for (std::string line; std::getline(file, line); ++lines_) bytes_ += line.size() + 1;
 }
 
 TimesLine TimesLog::add_up(TimesLine now) {
@@ -36,7 +37,8 @@ void TimesLog::write(const TimesLine& line, double monotonic_s, bool last) {
   if (fd < 0) return;
   const bool whole = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   close(fd);
-  if (whole && ++lines_ >= most_lines_) thin();
+  bytes_ += text.size();
+  if (whole && (++lines_ >= most_lines_ || bytes_ >= most_bytes_)) thin();
 }
 
 void TimesLog::thin() {
@@ -45,12 +47,13 @@ void TimesLog::thin() {
   size_t count = 0;
   for (std::string line; std::getline(file, line); ++count)
     if (count % 2 == 0) kept += line + "\n";
+  bytes_ = kept.size();  // tried again later if it fails
+  lines_ = (count + 1) / 2;
   try {
     write_file_atomically(path_, kept, Durability::kProcessDeath);
     interval_s_ *= 2;
   } catch (const Error&) {
   }
-  lines_ = (count + 1) / 2;  // tried again later if it failed
 }
 
 }  // namespace tandem

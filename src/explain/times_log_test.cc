@@ -27,15 +27,35 @@ size_t lines_in(const std::filesystem::path& path) {
 TEST(TimesLog, ALineReadsBackAsItWasWritten) {
   TimesLine line = line_of(7, 0.25, 3);
   line.ranks[0].gpu = 2;
-  line.ranks[0].on_card = true;
+  line.ranks[0].on_card = line.ranks[0].pinned = true;
+  line.ranks[0].times.delay = 0.125;
+  line.ranks[0].times.made = 2;
+  line.ranks[0].times.asleep = 1.5;
+  line.ranks[0].times.operation = 2e-6;
+  line.cores = 2;
+  line.idle = 17.25;
+  line.others = {{.pid = 4711, .name = "cc1plus", .cores = 1.5}};
   const auto read = line_from(to_json(line).dump());
   ASSERT_TRUE(read);
   EXPECT_EQ(to_json(*read), to_json(line));
+  EXPECT_EQ(read->ranks[0].times.asleep, 1.5);
+  EXPECT_EQ(read->others.at(0).name, "cc1plus");
   for (const char* bad :
-       {"", "{", "[1]", "{\"ranks\": 5}", "{\"ranks\": [{\"times\": \"x\", \"gpu\": \"y\"}], \"t\": []}"})
+       {"", "{", "[1]", "{\"ranks\": 5}", "{\"ranks\": [{\"times\": \"x\", \"gpu\": \"y\"}], \"t\": []}",
+        "{\"ranks\": [], \"idle\": \"x\", \"cores\": \"y\", \"others\": [1, {\"pid\": \"z\"}]}"})
     if (const auto other = line_from(bad)) {
       EXPECT_LE(other->ranks.size(), 1u);
     }
+}
+
+// Lines of version 0.2: without what was added since.
+TEST(TimesLog, ALineOfAnOlderVersionIsReadAsFarAsItGoes) {
+  const auto read = line_from(R"({"t":1,"step":9,"ranks":[{"rank":0,"device":"cpu:0","shards":1,)"
+                              R"("times":[9,1,0.5,0.25,0,0,0,0,0,100,1,2e-6]}]})");
+  ASSERT_TRUE(read);
+  EXPECT_DOUBLE_EQ(read->ranks[0].times.operation, 2e-6);
+  EXPECT_EQ(read->ranks[0].times.delay, 0);
+  EXPECT_FALSE(read->idle);
 }
 
 TEST(TimesLog, AReplacedWorkersTimeIsAddedToItsPredecessors) {
@@ -56,6 +76,20 @@ TEST(TimesLog, IsThinnedAndTellsTheSame) {
   const Evidence evidence = read_evidence(dir.path(), "tiny-1");
   ASSERT_EQ(evidence.ranks.size(), 1u);
   EXPECT_NEAR(evidence.ranks[0].times.work / evidence.ranks[0].times.steps, 0.01, 1e-6);
+}
+
+TEST(TimesLog, ARunOfManyWorkersDoesNotFillTheDisk) {
+  const TempDir dir;
+  const auto path = dir.path() / "ranks.jsonl";
+  TimesLog log(path, 1000, 20'000);
+  for (int i = 1; i <= 300; ++i) {
+    TimesLine line = line_of(i, i * 0.01);
+    line.ranks.resize(10, line.ranks[0]);
+    log.write(line, i);
+    ASSERT_LE(std::filesystem::file_size(path), 20'000u);
+  }
+  EXPECT_GT(lines_in(path), 2u);
+  EXPECT_NEAR(read_evidence(dir.path(), "tiny-1").ranks[0].times.steps, 290, 60);
 }
 
 TEST(TimesLog, OnlyTheNewestPlanOfTheNewestStartIsLookedAt) {

@@ -48,6 +48,8 @@ struct WorkerPage {
   // for data, meeting the others, the part of that in which some had not come yet, the update, a card at work.
   std::atomic<uint64_t> step_ns{0}, work_ns{0}, load_ns{0}, combine_ns{0}, wait_ns{0}, update_ns{0}, card_ns{0};
   std::atomic<uint64_t> operations{0}, counted_steps{0}, operation_ps{0};  // of libtorch; what asking for one costs
+  // Ready to run while others had the cores; of the batches that were looked at: making them, and asleep meanwhile.
+  std::atomic<uint64_t> delay_ns{0}, made_ns{0}, asleep_ns{0};
 
   alignas(64) std::atomic<uint64_t> written{0};  // bytes ever pushed into the ring
   alignas(64) std::atomic<uint64_t> taken{0};    // bytes ever taken out

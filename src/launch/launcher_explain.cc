@@ -25,6 +25,7 @@ TimesLine Launcher::times_now() const {
                           .device = seat->device().name(),
                           .gpu = guard_->gpu_number(seat->device()),
                           .on_card = seat->device().kind == DeviceSpec::Kind::kCuda,
+                          .pinned = seat->device().core >= 0,
                           .shards = shards.contains(rank) ? shards[rank] : 0,
                           .times = seat->times()});
   }
@@ -39,7 +40,8 @@ void Launcher::watch_speed(double now) {
     times_ = std::make_unique<TimesLog>(request_.run_dir / "ranks.jsonl");
     slow_watch_ = std::make_unique<LiveWatch>(request_.run_dir, request_.run_dir.filename().string(), explain_speed());
   }
-  const TimesLine line = times_->add_up(times_now());
+  TimesLine line = times_->add_up(times_now());
+  crowd_.add_to(line, now);
   times_->write(line, now);
   if (const auto found = slow_watch_->look(line, now)) {
     const std::string text = fmt::format("{}; why: {}; do: {}{}", found->text, found->why, found->remedy,
@@ -52,8 +54,13 @@ void Launcher::watch_speed(double now) {
 // The whole run, for its report and for `runs show`; `tandem explain` looks for itself.
 void Launcher::end_speed() {
   if (!record_ || !coordinator_ || !times_) return;
-  times_->write(times_->add_up(times_now()), monotonic_seconds(), true);
-  const Explanation all = explain(read_evidence(request_.run_dir, request_.run_dir.filename().string()));
+  TimesLine last = times_->add_up(times_now());
+  crowd_.add_to(last, monotonic_seconds());
+  times_->write(last, monotonic_seconds(), true);
+  Evidence evidence = read_evidence(request_.run_dir, request_.run_dir.filename().string());
+  evidence.dir = request_.run_dir.string();
+  evidence.done = stop_code_ == 0 && !given_up_;
+  const Explanation all = explain(evidence);
   if (!all.enough) return;
   try {
     write_file_atomically(request_.run_dir / "explain.json", to_json(all).dump(1) + "\n", Durability::kProcessDeath);

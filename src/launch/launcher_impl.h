@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "explain/crowd.h"
 #include "explain/live.h"
 #include "explain/times_log.h"
 #include "fleet/coordinator.h"
@@ -103,6 +104,7 @@ class Launcher {
   bool held_by_guard_ = false;
   std::unique_ptr<TimesLog> times_;
   std::unique_ptr<LiveWatch> slow_watch_;
+  CrowdWatch crowd_;
   double speed_at_ = 0;
   Growth growth_;
   StallWatch stalls_;

@@ -411,12 +411,13 @@ class Continue(Agents):
         args = ["train", "web-agent", "--from", run, "--experience", self.experience("analysis"), "--steps", 150]
         self.tandem(*args, "--run-dir", self.dir / "whole", code=None)
         (run / "current.json").unlink(missing_ok=True)
-        process = self.start(*args, "--checkpoint-every", "1 steps", "--run-dir", self.dir / "part")
+        slowly = ["--devices", "cpu:1@0.02"]  # so that it is killed long before its end
+        process = self.start(*args, *slowly, "--checkpoint-every", "1 steps", "--run-dir", self.dir / "part")
         process.kill()
         process.wait()
         self.assertFalse((run / "current.json").exists())
         (self.dir / "part").rename(self.dir / "moved")
-        self.tandem("resume", self.dir / "moved")
+        self.tandem("resume", self.dir / "moved", "--devices", "cpu:1")
         self.assertEqual(self.digest(self.dir / "moved"), self.digest(self.dir / "whole"))
 
     def test_it_prints_timers_and_explains_bad_input(self):
