@@ -98,6 +98,16 @@ class Monitor(Case):
         return process
 
 
+def free_port():
+    """One that the kernel gives to nobody by itself, so that it is still free when a monitor comes back to it."""
+    for port in range(21000 + os.getpid() % 9000, 31000):
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port is free")
+
+
 def ask(port, path, host="127.0.0.1", token=None, method="GET", **headers):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     with contextlib.closing(connection):
@@ -425,8 +435,7 @@ class Browser(Monitor):
         self.assertEqual(browser.open(f"http://localhost:{server.port}/"), 401)   # another name, another cookie
 
     def test_a_connection_that_is_lost_is_told_and_comes_back_by_itself(self):
-        port = 21000 + os.getpid() % 9000   # none of those that the kernel gives to others
-        fixed = ("--port", port, "--token-file", self.dir / "token", "--interval", "0.2")
+        fixed = ("--port", free_port(), "--token-file", self.dir / "token", "--interval", "0.2")
         server = self.serve(*fixed, script=EIGHT)
         browser = self.browser()
         browser.size(1280, 900)
@@ -444,7 +453,7 @@ class Browser(Monitor):
         self.assertFalse(browser.ask("document.documentElement.classList.contains('old')"))
 
     def test_a_monitor_with_another_token_is_told_from_one_that_is_gone(self):
-        port = 21000 + (os.getpid() + 1) % 9000
+        port = free_port()
         server = self.serve("--port", port, "--interval", "0.2", script=EIGHT)
         browser = self.browser()
         browser.open(server.address)
