@@ -82,7 +82,7 @@ test-faults: build
 test-monitor:
 	@scripts/setup.sh test monitor
 	@scripts/build.sh tandem tandem-worker fake_nvml
-	@for class in Formats Web Browser Terminal Cost; do .venv/bin/python3 tests/python/monitor_test.py $(BUILD_DIR)/bin $$class || exit 1; done
+	@for class in Formats Web Browser Terminal Tty Cost; do .venv/bin/python3 tests/python/monitor_test.py $(BUILD_DIR)/bin $$class || exit 1; done
 
 test-gpu:
 	@scripts/setup.sh

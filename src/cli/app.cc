@@ -384,7 +384,7 @@ class AppBuilder {
     for (auto* a : {snapshot, csv, prometheus, web, json})
       for (auto* b : {snapshot, csv, prometheus, web, json})
         if (a != b) a->excludes(b);
-    app->add_option("--interval", m.interval, "seconds between looks [1]; --json and --csv go on by it")
+    app->add_option("--interval", m.interval, "seconds between looks [1]; --json, --csv and --snapshot go on by it")
         ->type_name("s");
     app->add_option("--count", m.count, "with --interval: end after n looks")->type_name("n");
     app->add_option("--port", m.port, "of --web [a free one]")->type_name("n");

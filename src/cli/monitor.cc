@@ -28,14 +28,19 @@ namespace {
 constexpr double kDriverSeconds = 30;  // some drivers need many seconds to wake their cards
 
 void check(const MonitorArguments& m) {
-  if (m.interval && !(*m.interval >= 0.1 && *m.interval <= 3600))
+  if (m.interval && !(*m.interval >= 0.05 && *m.interval <= 3600))
     throw ConfigError(fmt::format("--interval {} is out of range", *m.interval), "it is the seconds between two looks",
-                      "give 0.1 to 3600, as in --interval 1");
+                      "give 0.05 to 3600, as in --interval 1");
   if (m.count && *m.count < 1)
     throw ConfigError("--count must be at least 1", "it is the number of looks", "leave it out to go on until Ctrl-C");
   if (m.port < 0 || m.port > 65535)
     throw ConfigError(fmt::format("--port {} is no port", m.port), "ports are 1 to 65535; 0 takes a free one",
                       "leave it out, or give another");
+  if (m.prometheus && (m.interval || m.count.value_or(1) > 1))
+    throw ConfigError(
+        "--prometheus gives one look", "a second one in the same text would be a broken text to a scraper",
+        "leave --interval and --count out; `tandem monitor --web` serves /metrics as often as it is asked");
+  if (!m.history.empty() && !m.no_history) History::check_is_ours(m.history);
 }
 
 MonitorSamplerOptions sampler_options(const Command& command) {
@@ -47,14 +52,14 @@ MonitorSamplerOptions sampler_options(const Command& command) {
   return options;
 }
 
-// Ctrl-C and SIGTERM as a descriptor to wait for.
+// What ends it, as a descriptor to wait for: Ctrl-C, SIGTERM, and those that would leave a terminal as it is (Ctrl-\, a
+// window that is closed).
 class Pause {
  public:
   Pause() {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
+    for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGHUP}) sigaddset(&set, signal);
     sigprocmask(SIG_BLOCK, &set, nullptr);
     fd_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   }
@@ -65,7 +70,8 @@ class Pause {
   int code() {
     signalfd_siginfo info{};
     if (::read(fd_, &info, sizeof info) != sizeof info) return 0;
-    return static_cast<int>(info.ssi_signo == SIGTERM ? ExitCode::kTerminated : ExitCode::kInterrupted);
+    const bool told = info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP;
+    return static_cast<int>(told ? ExitCode::kTerminated : ExitCode::kInterrupted);
   }
 
  private:
@@ -122,14 +128,24 @@ int serve(const Command& command, MonitorSamplerOptions options) {
   char machine[256] = {};
   ::gethostname(machine, sizeof machine - 1);
   History history(history_file(m));
-  if (!history.trouble().empty()) command.output.warn(fmt::format("history: {}", history.trouble()));
+  std::string told;
+  const auto tell_trouble = [&] {
+    if (history.trouble() == told) return;
+    told = history.trouble();
+    command.output.warn(fmt::format("history: {}", told));
+  };
+  if (history.in_memory() && history.trouble().empty() && !m.no_history)
+    command.output.warn("history: there is no HOME, so it is kept in memory; --history names a file");
+  tell_trouble();
   MonitorSite* site = nullptr;
   HttpServer server(m.host, static_cast<int>(m.port),
                     [&](const HttpRequest& request) { return site->answer(request); });
-  MonitorSite the_site(token, machine, server.loopback(), history, 15 + 2 * m.interval.value_or(1));
+  const double interval = m.interval.value_or(1);
+  MonitorSite the_site(token, machine, server.loopback(), history, 15 + 2 * interval, interval);
+  the_site.also_called(m.host);
   site = &the_site;
   Pause pause;
-  SampleFeed feed(std::move(options), m.interval.value_or(1));
+  SampleFeed feed(std::move(options), interval);
   command.output.data(fmt::format("http://{}:{}/?token={}\n", shown_host(m.host, machine), server.port(), token));
   command.output.flush();
   if (server.loopback()) {
@@ -152,6 +168,7 @@ int serve(const Command& command, MonitorSamplerOptions options) {
     if (!sample) continue;
     the_site.show(*sample);
     history.add(*sample);
+    tell_trouble();
     server.send_event(the_site.newest_json());
     if (m.count && ++looks >= *m.count) return 0;
   }
@@ -162,9 +179,10 @@ int show(const Command& command, MonitorSamplerOptions options) {
   History history(history_file(m));
   Pause pause;
   SampleFeed feed(std::move(options), m.interval.value_or(1));
-  const int ended =
-      show_in_terminal(feed, history, pause.fd(),
-                       {.color = wants_color(STDOUT_FILENO, command.arguments.no_color), .count = m.count.value_or(0)});
+  const int ended = show_in_terminal(feed, history, pause.fd(),
+                                     {.color = wants_color(STDOUT_FILENO, command.arguments.no_color),
+                                      .interval_s = m.interval.value_or(1),
+                                      .count = m.count.value_or(0)});
   return ended < 0 ? pause.code() : 0;
 }
 
@@ -189,10 +207,10 @@ int run_monitor(const Command& command) {
     return stream(command, interval, looks, [&](const MonitorSample& sample) { output.data(csv_lines(sample)); });
   }
   if (m.prometheus)
-    return stream(command, interval, m.count.value_or(1),
-                  [&](const MonitorSample& sample) { output.data(prometheus_text(sample)); });
-  return stream(command, interval, m.count.value_or(1),
-                [&](const MonitorSample& sample) { output.data(snapshot_text(sample, text_width())); });
+    return stream(command, interval, 1, [&](const MonitorSample& sample) { output.data(prometheus_text(sample)); });
+  return stream(command, interval, looks, [&](const MonitorSample& sample) {
+    output.data(snapshot_text(sample, text_width()) + (looks == 1 ? "" : "\n"));
+  });
 }
 
 }  // namespace tandem

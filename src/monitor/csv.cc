@@ -142,7 +142,7 @@ std::string csv_lines(const MonitorSample& sample) {
       reasons += (reasons.empty() ? "" : " ") + std::string(throttle_name(reason));
     row.text(kThrottle, reasons);
     if (gpu.processes) row.number(kProcesses, std::optional<size_t>(gpu.processes->size()));
-    row.text(kStatus, gpu.lost ? "lost" : gpu.trouble);
+    row.text(kStatus, gpu.lost ? "lost" : !gpu.trouble.empty() ? gpu.trouble : facts.trouble);
     text += row.line();
   }
   for (const RunReading& run : sample.runs) {

@@ -27,6 +27,34 @@ TEST(MonitorJson, HasNumbersWithoutUnitsAndNoKeyForWhatIsNotKnown) {
   EXPECT_FALSE(to_json(empty)["host"].contains("cpu_percent"));
 }
 
+TEST(MonitorFormats, TellOfInstancesOfACardAndOfRunsThatWereLeftOut) {
+  MonitorSample sample = sample_for_tests(1, 1);
+  sample.facts[0].mig_on = true;
+  sample.facts[0].mig = {{"MIG-a", "1g.10gb", uint64_t{10'000'000'000}}, {"MIG-b", "3g.40gb", std::nullopt}};
+  sample.gpus[0].utilisation_percent.reset();  // the driver does not tell it of a card that is cut
+  sample.runs_left_out = 7;
+  const auto json = to_json(sample);
+  EXPECT_EQ(json["gpus"][0]["mig"][0]["uuid"], "MIG-a");
+  EXPECT_FALSE(json["gpus"][0]["mig"][1].contains("memory_bytes"));
+  EXPECT_FALSE(json["gpus"][0].contains("utilisation_percent"));
+  EXPECT_EQ(json["runs_left_out"], 7);
+  const std::string text = snapshot_text(sample, 300);
+  EXPECT_NE(text.find("MIG: 2 instances"), std::string::npos) << text;
+  EXPECT_NE(text.find("and 7 more runs"), std::string::npos) << text;
+  EXPECT_EQ(prometheus_text(sample).find("utilisation"), std::string::npos);
+}
+
+TEST(MonitorFormats, OfALostCardSayWhoseItWasAndHaveNoFigures) {
+  MonitorSample sample = sample_for_tests(2, 0);
+  sample.facts[1].trouble = "GPU is lost";
+  sample.gpus[1] = GpuReading{.index = 1, .trouble = "GPU is lost", .lost = true};
+  const std::string text = prometheus_text(sample);
+  EXPECT_NE(text.find("tandem_gpu_up{gpu=\"1\"} 0\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("gpu=\"1\",name=\"NVIDIA H100 80GB HBM3\""), std::string::npos) << text;
+  EXPECT_EQ(text.find("tandem_gpu_power_watts{gpu=\"1\"}"), std::string::npos) << text;
+  EXPECT_FALSE(to_json(sample)["gpus"][1].contains("power_w"));
+}
+
 TEST(MonitorCsv, HasAsManyCellsInEveryLineAsInItsHead) {
   MonitorSample sample = sample_for_tests(2, 1);
   sample.facts[0].name = "a \"name\", with all";

@@ -1,7 +1,8 @@
 #include "monitor/history.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <sqlite3.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,9 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
-#include <stdexcept>
 
 #include "base/clock.h"
+#include "base/errors.h"
+#include "base/sqlite.h"
 #include "monitor/trails.h"
 
 namespace tandem {
@@ -25,116 +27,21 @@ constexpr int64_t kPruneSeconds = 60;
 constexpr size_t kMostRuns = 32;         // in one answer: a page with more lines is not read by anybody
 constexpr size_t kMostWaiting = 20'000;  // points, while the file is locked by somebody
 
-struct SqliteError : std::runtime_error {
-  SqliteError(sqlite3* db, int code)
-      : std::runtime_error(db ? sqlite3_errmsg(db) : sqlite3_errstr(code)), code(code & 0xFF) {}
-  int code;
-};
+constexpr int64_t kMostInMemory = 16 << 20;  // bytes: a monitor must stay small
+constexpr int kBusyMs = 100;                 // a view must not freeze while somebody holds the file: it is tried again
+constexpr int64_t kFuture = 120;             // seconds that a clock may have been ahead
 
-class Query {
- public:
-  Query(sqlite3* db, const char* sql) : db_(db) { check(sqlite3_prepare_v2(db, sql, -1, &statement_, nullptr)); }
-  ~Query() { sqlite3_finalize(statement_); }
-  Query(const Query&) = delete;
-  Query& operator=(const Query&) = delete;
-  Query& bind(int at, int64_t number) { return check(sqlite3_bind_int64(statement_, at, number)), *this; }
-  Query& bind(int at, const std::string& text) {
-    return check(sqlite3_bind_text(statement_, at, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT)),
-           *this;
-  }
-  Query& bind(int at, const std::vector<float>& values) {
-    return check(sqlite3_bind_blob(statement_, at, values.data(), static_cast<int>(values.size() * sizeof(float)),
-                                   SQLITE_TRANSIENT)),
-           *this;
-  }
-  bool step() {
-    const int code = sqlite3_step(statement_);
-    if (code != SQLITE_ROW && code != SQLITE_DONE) throw SqliteError(db_, code);
-    return code == SQLITE_ROW;
-  }
-  void again() {
-    sqlite3_reset(statement_);
-    sqlite3_clear_bindings(statement_);
-  }
-  int64_t number(int column) const { return sqlite3_column_int64(statement_, column); }
-  std::string text(int column) const {
-    const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
-    return bytes ? std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(statement_, column))) : "";
-  }
-  std::vector<float> floats(int column) const {
-    const size_t count = static_cast<size_t>(sqlite3_column_bytes(statement_, column)) / sizeof(float);
-    std::vector<float> values(count);
-    if (count) std::memcpy(values.data(), sqlite3_column_blob(statement_, column), count * sizeof(float));
-    return values;
-  }
+constexpr const char* kTables =
+    "CREATE TABLE IF NOT EXISTS sources (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);"
+    "CREATE TABLE IF NOT EXISTS points (tier INTEGER, source INTEGER, t INTEGER, v BLOB NOT NULL,"
+    " PRIMARY KEY (tier, source, t)) WITHOUT ROWID";
 
- private:
-  void check(int code) {
-    if (code != SQLITE_OK) throw SqliteError(db_, code);
-  }
-  sqlite3* db_;
-  sqlite3_stmt* statement_ = nullptr;
-};
-
-void remove_database(const fs::path& file) {
-  for (const char* ending : {"", "-wal", "-shm", "-journal"}) {
-    std::error_code ignored;
-    fs::remove(file.string() + ending, ignored);
-  }
+ino_t inode_of(const fs::path& file) {
+  struct stat info {};
+  return ::stat(file.c_str(), &info) == 0 ? info.st_ino : 0;
 }
 
 }  // namespace
-
-struct History::Database {
-  sqlite3* db = nullptr;
-
-  Database(const fs::path& file, uint64_t most_bytes) {
-    const int code = sqlite3_open_v2(file.empty() ? ":memory:" : file.c_str(), &db,
-                                     SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
-    try {
-      if (code != SQLITE_OK) throw SqliteError(db, code);
-      sqlite3_busy_timeout(db, 1000);
-      sqlite3_exec(db, "PRAGMA journal_mode=WAL", nullptr, nullptr, nullptr);  // where it can't switch, another has
-      run("PRAGMA synchronous=NORMAL");
-      run("PRAGMA cache_size=-1024");  // 1 MB
-      run(fmt::format("PRAGMA max_page_count={}", most_bytes / 4096).c_str());
-      if (number("PRAGMA user_version") == 0) create();
-      if (number("PRAGMA user_version") != kVersion) throw SqliteError(nullptr, SQLITE_CORRUPT);
-    } catch (...) {
-      sqlite3_close(db);
-      throw;
-    }
-  }
-  ~Database() { sqlite3_close(db); }
-  Database(const Database&) = delete;
-  Database& operator=(const Database&) = delete;
-
-  void run(const char* sql) {
-    const int code = sqlite3_exec(db, sql, nullptr, nullptr, nullptr);
-    if (code != SQLITE_OK) throw SqliteError(db, code);
-  }
-  int64_t number(const char* sql) {
-    Query query(db, sql);
-    return query.step() ? query.number(0) : 0;
-  }
-  void create() {
-    run("BEGIN IMMEDIATE");  // of two monitors the second finds it made
-    run("CREATE TABLE IF NOT EXISTS sources (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)");
-    run("CREATE TABLE IF NOT EXISTS points (tier INTEGER, source INTEGER, t INTEGER, v BLOB NOT NULL,"
-        " PRIMARY KEY (tier, source, t)) WITHOUT ROWID");
-    run(fmt::format("PRAGMA user_version={}", kVersion).c_str());
-    run("COMMIT");
-  }
-  int64_t source(const std::string& name) {
-    const auto known = ids.find(name);
-    if (known != ids.end()) return known->second;
-    Query(db, "INSERT OR IGNORE INTO sources (name) VALUES (?)").bind(1, name).step();
-    Query query(db, "SELECT id FROM sources WHERE name = ?");
-    query.bind(1, name).step();
-    return ids[name] = query.number(0);
-  }
-  std::map<std::string, int64_t> ids;
-};
 
 fs::path History::default_file() {
   char host[256] = {};
@@ -153,31 +60,73 @@ fs::path History::default_file() {
   return folder / "tandem" / fmt::format("monitor-{}.sqlite", host);
 }
 
+void History::check_is_ours(const fs::path& file) {
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError(fmt::format("--history {} is not used", file.string()), why,
+                      "name another file; one that does not exist is made");
+  };
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0 || (S_ISREG(info.st_mode) && info.st_size == 0)) return;
+  if (!S_ISREG(info.st_mode)) refuse("it is no file");
+  unsigned char head[100] = {};
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) refuse(std::strerror(errno));
+  const ssize_t got = ::read(fd, head, sizeof head);
+  ::close(fd);
+  constexpr char kMagic[16] = "SQLite format 3";
+  if (got != sizeof head || std::memcmp(head, kMagic, sizeof kMagic) != 0)
+    refuse("it holds something else than a history of the monitor");
+  const uint32_t version = uint32_t{head[60]} << 24 | uint32_t{head[61]} << 16 | uint32_t{head[62]} << 8 | head[63];
+  if (version != 0 && version != kVersion)
+    refuse(fmt::format("it is a database of another kind, or of another version ({})", version));
+}
+
 History::History(fs::path file, uint64_t most_bytes) : most_bytes_(most_bytes), file_(std::move(file)) { open(file_); }
 
 void History::open(const fs::path& file) {
   database_.reset();
+  SqliteOptions options{.version = kVersion, .tables = kTables, .busy_ms = 1000, .cache_bytes = 1 << 20};
+  options.most_bytes = static_cast<int64_t>(most_bytes_);
   if (!file.empty()) {
     std::error_code ignored;
     if (file.has_parent_path()) fs::create_directories(file.parent_path(), ignored);
     for (int attempt = 0; attempt < 2 && !database_; ++attempt) {
+      inode_ = inode_of(file);
       try {
-        database_ = std::make_unique<Database>(file, most_bytes_);
+        database_ = std::make_unique<SqliteDatabase>(file, options);
+        database_->wait_at_most(kBusyMs);
+        inode_ = inode_of(file);
       } catch (const SqliteError& error) {
-        trouble_ = fmt::format("{}: {}", file.string(), error.what());
-        if (error.code != SQLITE_CORRUPT && error.code != SQLITE_NOTADB && error.code != SQLITE_SCHEMA) break;
-        remove_database(file);
+        trouble_ = fmt::format("{}: {}", file.string(), error.why());
+        if (!error.damaged() || !set_aside()) break;
       }
     }
   }
   if (!database_) {
+    trouble_ += trouble_.empty() ? "" : "; it is kept in memory";
     file_.clear();
-    database_ = std::make_unique<Database>(fs::path(), most_bytes_);
+    options.most_bytes = std::min(options.most_bytes, kMostInMemory);
+    database_ = std::make_unique<SqliteDatabase>(fs::path(), options);
   }
+  bound_ = options.most_bytes;
 }
+
+// A damaged file is not removed: it may be somebody else's. Not if another monitor has just begun a new one.
+bool History::set_aside() {
+  if (inode_of(file_) != inode_) return true;
+  std::error_code failed;
+  fs::rename(file_, file_.string() + ".damaged", failed);
+  if (failed) return false;
+  remove_sqlite_file(file_);  // what lies beside it
+  trouble_ += fmt::format("; begun anew, the old one is {}.damaged", file_.string());
+  return true;
+}
+
+bool History::file_is_another() const { return !file_.empty() && inode_of(file_) != inode_; }
 
 History::~History() {
   try {
+    if (file_is_another()) database_->leave_files_alone();
     write();
   } catch (const SqliteError&) {
   }
@@ -203,7 +152,7 @@ void History::finish(size_t tier, const std::string& source, const Mean& mean) {
 void History::finish_silent(int64_t now) {
   for (size_t tier = 0; tier < kHistoryTiers.size(); ++tier) {
     std::erase_if(means_[tier], [&](const auto& item) {
-      const bool silent = now - item.second.time >= 2 * kHistoryTiers[tier].seconds + 60;
+      const bool silent = std::abs(now - item.second.time) >= 2 * kHistoryTiers[tier].seconds + 60;
       if (silent) finish(tier, item.first, item.second);
       return silent;
     });
@@ -228,98 +177,119 @@ void History::flush() {
   flushed_at_ = monotonic_seconds();
   finish_silent(newest_);
   try {
+    if (file_is_another()) {  // somebody threw it away, as he may
+      database_->leave_files_alone();
+      open(file_);
+    }
     write();
   } catch (const SqliteError& error) {
-    if (error.code == SQLITE_BUSY || error.code == SQLITE_LOCKED) return;  // kept for the next time
-    if (error.code == SQLITE_FULL && make_room()) return;
+    if (error.kind() == SqliteError::Kind::kBusy) return;  // kept for the next time
+    if (error.kind() == SqliteError::Kind::kFull && make_room(newest_, 0)) return;
     // A full disk, or a file that broke under us: what is shown matters more than what is kept.
-    trouble_ = fmt::format("{}: {}", file_.string(), error.what());
-    const bool broken = error.code == SQLITE_CORRUPT || error.code == SQLITE_NOTADB;
-    if (broken && !file_.empty()) remove_database(file_);
-    open(broken ? file_ : fs::path());
+    trouble_ = fmt::format("{}: {}", file_.string(), error.why());
+    if (error.damaged() && !file_.empty()) {
+      database_->leave_files_alone();
+      database_.reset();
+      open(set_aside() ? file_ : fs::path());
+    } else {
+      open(fs::path());
+    }
   }
 }
 
+// The ids of sources are looked up anew in every transaction: another monitor may have forgotten one, and given its id
+// to somebody else.
 void History::write() {
   if (waiting_.empty()) return;
-  Database& d = *database_;
-  d.run("BEGIN IMMEDIATE");
-  try {
-    Query insert(d.db, "INSERT OR IGNORE INTO points (tier, source, t, v) VALUES (?, ?, ?, ?)");
-    for (const Point& point : waiting_) {
-      insert.bind(1, point.tier).bind(2, d.source(point.source)).bind(3, point.time).bind(4, point.values).step();
-      insert.again();
+  SqliteDatabase& d = *database_;
+  const int64_t newest = waiting_.back().time;
+  const bool prune = std::abs(newest - pruned_at_) >= kPruneSeconds;
+  SqliteTransaction all(d);
+  std::map<std::string, int64_t> ids;
+  SqliteStatement make(d, "INSERT OR IGNORE INTO sources (name) VALUES (?)");
+  SqliteStatement find(d, "SELECT id FROM sources WHERE name = ?");
+  SqliteStatement insert(d, "INSERT OR IGNORE INTO points (tier, source, t, v) VALUES (?, ?, ?, ?)");
+  for (const Point& point : waiting_) {
+    const auto [id, is_new] = ids.try_emplace(point.source);
+    if (is_new) {
+      make.bind(1, point.source).step();
+      make.again();
+      find.bind(1, point.source).step();
+      id->second = find.number(0);
+      find.again();
     }
-    const int64_t newest = waiting_.back().time;
-    if (std::abs(newest - pruned_at_) >= kPruneSeconds) {
-      prune(newest, 1);
-      pruned_at_ = newest;
-    }
-    d.run("COMMIT");
-  } catch (...) {
-    sqlite3_exec(d.db, "ROLLBACK", nullptr, nullptr, nullptr);
-    d.ids.clear();
-    throw;
+    insert.bind(1, point.tier).bind(2, id->second).bind(3, point.time).bind(4, point.values).step();
+    insert.again();
   }
+  if (prune) forget_old(newest);
+  all.commit();
   waiting_.clear();
+  if (!prune) return;
+  pruned_at_ = newest;
+  make_room(newest, bound_ * 3 / 4);
 }
 
-// The file has its size: half of what is old goes. False if that does not help, as on a full disk.
-bool History::make_room() {
-  try {
-    database_->run("BEGIN IMMEDIATE");
-    prune(waiting_.back().time, 2);
-    database_->run("COMMIT");
-    write();
-    return true;
-  } catch (const SqliteError&) {
-    sqlite3_exec(database_->db, "ROLLBACK", nullptr, nullptr, nullptr);
-    return false;
-  }
+// What is older than its tier keeps, or than `1 / share` of that; and what a clock that was ahead has left.
+void History::cut(int64_t now, int64_t share, int64_t source) {
+  for (size_t tier = 0; tier < kHistoryTiers.size(); ++tier)
+    SqliteStatement(*database_, "DELETE FROM points WHERE tier = ? AND source = ? AND (t < ? OR t > ?)")
+        .bind(1, static_cast<int64_t>(tier))
+        .bind(2, source)
+        .bind(3, now - kHistoryTiers[tier].kept / share)
+        .bind(4, now + kFuture)
+        .step();
 }
 
-void History::prune(int64_t now, int64_t least_share) {
-  Database& d = *database_;
-  std::vector<int64_t> sources;
-  {
-    Query query(d.db, "SELECT id FROM sources");
-    while (query.step()) sources.push_back(query.number(0));
-  }
-  const auto cut = [&](int64_t share) {
-    for (size_t tier = 0; tier < kHistoryTiers.size(); ++tier) {
-      for (const int64_t source : sources)
-        Query(d.db, "DELETE FROM points WHERE tier = ? AND source = ? AND (t < ? OR t > ?)")
-            .bind(1, static_cast<int64_t>(tier))
-            .bind(2, source)
-            .bind(3, now - kHistoryTiers[tier].kept / share)
-            .bind(4, now + 86400)  // of a clock that was wrong
-            .step();
-    }
-  };
-  cut(least_share);
-  // Many runs in one week: the oldest goes first, so that there is always room for what happens now.
-  const auto used = [&] {
-    return static_cast<uint64_t>(d.number("PRAGMA page_count") - d.number("PRAGMA freelist_count")) * 4096;
-  };
-  for (int64_t share = 2 * least_share; share <= 64 && used() > most_bytes_ * 3 / 4; share *= 2) cut(share);
-  d.run(
+std::vector<int64_t> History::source_ids() {
+  std::vector<int64_t> ids;
+  SqliteStatement query(*database_, "SELECT id FROM sources");
+  while (query.step()) ids.push_back(query.number(0));
+  return ids;
+}
+
+void History::forget_old(int64_t now) {
+  for (const int64_t id : source_ids()) cut(now, 1, id);
+  database_->run(
       "DELETE FROM sources WHERE NOT EXISTS (SELECT 1 FROM points WHERE points.source = sources.id AND tier = 2)"
       " AND NOT EXISTS (SELECT 1 FROM points WHERE points.source = sources.id AND tier = 1)"
       " AND NOT EXISTS (SELECT 1 FROM points WHERE points.source = sources.id AND tier = 0)");
-  d.ids.clear();
+}
+
+// Many runs in one week: the oldest goes first, so that there is always room for what happens now. Source by source,
+// since a transaction over all of them would make a journal as large as the file. With `most_used` 0, when the file has
+// its size: half of what is old goes, and what waits is written. False if that does not help, as on a full disk.
+bool History::make_room(int64_t now, int64_t most_used) {
+  try {
+    for (int64_t share = 2; share <= 64 && database_->used_bytes() > most_used; share *= 2) {
+      for (const int64_t id : source_ids()) {
+        SqliteTransaction one(*database_);
+        cut(now, share, id);
+        one.commit();
+      }
+      if (most_used == 0) {
+        pruned_at_ = now;
+        write();
+        return true;
+      }
+    }
+    return true;
+  } catch (const SqliteError& error) {
+    return most_used > 0 && error.kind() == SqliteError::Kind::kBusy;
+  }
 }
 
 // By name; of many runs the newest.
-std::vector<std::pair<int64_t, std::string>> History::sources_since(size_t tier, int64_t since) {
+std::vector<std::pair<int64_t, std::string>> History::sources_since(size_t tier, int64_t since, int64_t until) {
   std::vector<std::pair<int64_t, std::string>> sources;
   std::vector<std::pair<int64_t, int64_t>> runs;  // newest point, source
-  Query all(database_->db, "SELECT id, name FROM sources ORDER BY name");
+  SqliteStatement all(*database_, "SELECT id, name FROM sources ORDER BY name");
+  SqliteStatement newest(*database_, "SELECT max(t) FROM points WHERE tier = ? AND source = ? AND t <= ?");
   while (all.step()) {
-    Query query(database_->db, "SELECT max(t) FROM points WHERE tier = ? AND source = ?");
-    query.bind(1, static_cast<int64_t>(tier)).bind(2, all.number(0)).step();
-    if (query.number(0) < since) continue;
+    newest.again();
+    newest.bind(1, static_cast<int64_t>(tier)).bind(2, all.number(0)).bind(3, until).step();
+    if (newest.number(0) < since) continue;
     sources.emplace_back(all.number(0), all.text(1));
-    if (all.text(1).starts_with("run:")) runs.emplace_back(query.number(0), all.number(0));
+    if (all.text(1).starts_with("run:")) runs.emplace_back(newest.number(0), all.number(0));
   }
   std::sort(runs.rbegin(), runs.rend());
   std::set<int64_t> old;
@@ -332,13 +302,14 @@ std::vector<HistorySeries> History::read(double unix_now, int64_t seconds) {
   flush();
   size_t tier = 0;
   while (tier + 1 < kHistoryTiers.size() && kHistoryTiers[tier].kept < seconds) ++tier;
-  const auto since = static_cast<int64_t>(unix_now) - seconds;
+  const auto now = static_cast<int64_t>(unix_now), since = now - seconds;
   std::vector<HistorySeries> all;
   try {
-    for (const auto& [id, name] : sources_since(tier, since)) {
+    for (const auto& [id, name] : sources_since(tier, since, now + kFuture)) {
       HistorySeries series{name, {}, {}};
-      Query query(database_->db, "SELECT t, v FROM points WHERE tier = ? AND source = ? AND t >= ? ORDER BY t");
-      query.bind(1, static_cast<int64_t>(tier)).bind(2, id).bind(3, since);
+      SqliteStatement query(*database_,
+                            "SELECT t, v FROM points WHERE tier = ? AND source = ? AND t BETWEEN ? AND ? ORDER BY t");
+      query.bind(1, static_cast<int64_t>(tier)).bind(2, id).bind(3, since).bind(4, now + kFuture);
       while (query.step()) {
         const std::vector<float> values = query.floats(1);
         if (series.values.empty()) series.values.resize(values.size());
@@ -349,7 +320,7 @@ std::vector<HistorySeries> History::read(double unix_now, int64_t seconds) {
       if (!series.times.empty()) all.push_back(std::move(series));
     }
   } catch (const SqliteError& error) {
-    trouble_ = error.what();
+    if (error.kind() != SqliteError::Kind::kBusy) trouble_ = fmt::format("{}: {}", file_.string(), error.why());
   }
   return all;
 }

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <fstream>
 
+#include "base/errors.h"
+#include "base/sqlite.h"
 #include "base/temp_dir.h"
 #include "monitor/samples_for_tests.h"
 #include "monitor/trails.h"
@@ -50,7 +52,12 @@ TEST(History, NeverGrowsPastItsSize) {
       MonitorSample sample = sample_for_tests(4, 1, kStart + hour * 3600.0 + static_cast<double>(i));
       sample.runs[0].id = "run-" + std::to_string(hour);
       history.add(sample);
-      if (i % 600 == 0) history.flush();
+      if (i % 600 != 0) continue;
+      history.flush();
+      uint64_t all = 0;  // its journal counts too
+      for (const auto& file : std::filesystem::directory_iterator(dir.path()))
+        if (file.path().extension() != ".sqlite-shm") all += file.file_size();
+      ASSERT_LE(all, kMost * 3 / 2);
     }
   }
   history.flush();
@@ -120,12 +127,107 @@ TEST(History, ThatIsDamagedOrCannotBeWrittenIsNoReasonToStop) {
   std::ofstream(dir / "h.sqlite") << std::string(10'000, 'x');
   History damaged(dir / "h.sqlite");
   EXPECT_FALSE(damaged.in_memory());
-  EXPECT_NE(damaged.trouble(), "");
+  EXPECT_NE(damaged.trouble().find("h.sqlite.damaged"), std::string::npos) << damaged.trouble();
+  EXPECT_EQ(std::filesystem::file_size(dir / "h.sqlite.damaged"), 10'000u);  // set aside, never removed
   std::ofstream(dir / "file") << "";
   History nowhere(dir / "file" / "h.sqlite");
   EXPECT_TRUE(nowhere.in_memory());
   for (int i = 0; i < 20; ++i) nowhere.add(sample_for_tests(1, 0, kStart + i));
   EXPECT_FALSE(nowhere.read(kStart + 20, 600).empty());
+}
+
+TEST(History, ThatBreaksWhileItIsOpenIsSetAsideAndGoesOn) {
+  const TempDir dir;
+  History history(dir / "h.sqlite");
+  for (int i = 0; i < 10; ++i) history.add(sample_for_tests(1, 0, kStart + i));
+  history.flush();
+  { SqliteDatabase(dir / "h.sqlite", {.version = 1}).run("DROP TABLE points"); }
+  for (int i = 10; i < 40; ++i) {
+    history.add(sample_for_tests(1, 0, kStart + i));
+    history.flush();
+  }
+  EXPECT_FALSE(history.in_memory());
+  EXPECT_NE(history.trouble().find("h.sqlite.damaged"), std::string::npos) << history.trouble();
+  EXPECT_TRUE(std::filesystem::exists(dir / "h.sqlite.damaged"));
+  EXPECT_GE(History(dir / "h.sqlite").read(kStart + 40, 600).at(0).times.size(), 25u);
+}
+
+TEST(History, MayBeThrownAwayWhileItIsOpen) {
+  const TempDir dir;
+  History history(dir / "h.sqlite");
+  for (int i = 0; i < 10; ++i) history.add(sample_for_tests(1, 0, kStart + i));
+  history.flush();
+  std::filesystem::remove(dir / "h.sqlite");  // what SQLite keeps beside it stays, as when one types rm
+  for (int i = 10; i < 20; ++i) history.add(sample_for_tests(1, 0, kStart + i));
+  history.flush();
+  EXPECT_FALSE(history.in_memory());
+  History other(dir / "h.sqlite");
+  EXPECT_EQ(other.trouble(), "");
+  const auto series = other.read(kStart + 20, 600);
+  ASSERT_EQ(series.size(), 2u);
+  EXPECT_EQ(series[0].times.front(), static_cast<int64_t>(kStart) + 9);  // from there on
+}
+
+TEST(History, OfAFileThatHoldsSomethingElseIsRefusedAndNothingIsLost) {
+  const TempDir dir;
+  std::ofstream(dir / "thesis") << "chapter one";
+  EXPECT_THROW(History::check_is_ours(dir / "thesis"), ConfigError);
+  EXPECT_THROW(History::check_is_ours(dir.path()), ConfigError);
+  { SqliteDatabase foreign(dir / "mail.db", {.version = 7, .tables = "CREATE TABLE letters (text TEXT)"}); }
+  EXPECT_THROW(History::check_is_ours(dir / "mail.db"), ConfigError);
+  EXPECT_EQ(std::filesystem::file_size(dir / "thesis"), 11u);
+  std::ofstream(dir / "empty") << "";
+  { History ours(dir / "h.sqlite"); }
+  for (const char* name : {"none", "empty", "h.sqlite"}) EXPECT_NO_THROW(History::check_is_ours(dir / name)) << name;
+}
+
+TEST(History, HeldBySomebodyLosesNothing) {
+  const TempDir dir;
+  History history(dir / "h.sqlite");
+  {
+    SqliteDatabase other(dir / "h.sqlite", {.version = 1});
+    SqliteTransaction held(other);
+    for (int i = 0; i < 10; ++i) history.add(sample_for_tests(1, 0, kStart + i));
+    history.flush();
+    EXPECT_TRUE(history.read(kStart + 10, 600).empty());
+    EXPECT_EQ(history.trouble(), "");
+  }
+  EXPECT_EQ(history.read(kStart + 10, 600).at(0).times.size(), 9u);
+  EXPECT_FALSE(history.in_memory());
+}
+
+TEST(History, GivesNoPointsToAnotherSourceWhenAMonitorBesideItForgetsOne) {
+  const TempDir dir;
+  History history(dir / "h.sqlite");
+  history.add(sample_for_tests(0, 0, kStart));
+  history.add(sample_for_tests(0, 0, kStart + 1));
+  history.flush();
+  {
+    SqliteDatabase other(dir / "h.sqlite", {.version = 1});
+    other.run("DELETE FROM points; DELETE FROM sources; INSERT INTO sources (name) VALUES ('run:another')");
+  }
+  history.add(sample_for_tests(0, 0, kStart + 2));
+  history.add(sample_for_tests(0, 0, kStart + 3));
+  const auto series = history.read(kStart + 3, 600);
+  ASSERT_EQ(series.size(), 1u);
+  EXPECT_EQ(series[0].source, "host");
+}
+
+TEST(History, ForgetsWhatAClockThatWasAheadHasLeft) {
+  const TempDir dir;
+  History history(dir / "h.sqlite");
+  for (int i = 0; i < 100; ++i) history.add(sample_for_tests(1, 0, kStart + 7200 + i));
+  history.flush();
+  for (int i = 0; i < 200; ++i) {  // two hours back: the clock was set right
+    history.add(sample_for_tests(1, 0, kStart + i));
+    if (i % 50 == 49) history.flush();
+  }
+  for (const HistorySeries& series : history.read(kStart + 200, 600)) {
+    EXPECT_LE(series.times.back(), static_cast<int64_t>(kStart) + 200) << series.source;
+    EXPECT_GE(series.times.size(), 190u) << series.source;
+  }
+  SqliteDatabase file(dir / "h.sqlite", {.version = 1});
+  EXPECT_LE(file.number("SELECT max(t) FROM points WHERE tier = 0"), static_cast<int64_t>(kStart) + 200);
 }
 
 TEST(History, OfManyRunsGivesTheNewest) {

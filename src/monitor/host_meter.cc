@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -39,7 +40,8 @@ HostReading HostMeter::read() {
   }
   reading.name = name_;
   cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) reading.cpus = CPU_COUNT(&set);
+  reading.cpus = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) reading.cpus = CPU_COUNT(&set);  // not with more than 1024
   char buffer[4096];
   if (const auto text = slurp("/proc/stat", buffer, sizeof buffer); text.starts_with("cpu ")) {
     double values[8] = {};
@@ -48,7 +50,8 @@ HostReading HostMeter::read() {
     double total = 0;
     for (const double value : values) total += value;
     const double busy = total - values[3] - values[4];  // idle, and waiting for a disk
-    if (total_ >= 0 && total > total_) reading.cpu_percent = 100 * (busy - busy_) / (total - total_);
+    if (total_ >= 0 && total > total_)
+      reading.cpu_percent = std::clamp(100 * (busy - busy_) / (total - total_), 0.0, 100.0);  // idle may go back
     busy_ = busy;
     total_ = total;
   }

@@ -115,7 +115,8 @@ HttpParse parse_http_request(std::string_view bytes) {
     }
   }
   if (request.headers.contains("transfer-encoding")) return bad(411, "no body is expected here");
-  if (const std::string length = request.header("content-length"); !length.empty() && length != "0")
+  if (const auto length = request.headers.find("content-length");
+      length != request.headers.end() && length->second != "0")
     return bad(413, "no body is expected here");
   const std::string connection = small(request.header("connection"));
   if (connection.find("close") != std::string::npos) request.keep_alive = false;
@@ -157,6 +158,14 @@ std::optional<std::string> host_of_header(std::string_view host) {
   std::string out = small(name);
   if (out.ends_with('.')) out.pop_back();
   return out;
+}
+
+bool is_loopback_literal(const std::string& host) {
+  in_addr four{};
+  in6_addr six{};
+  if (::inet_pton(AF_INET, host.c_str(), &four) == 1) return ntohl(four.s_addr) >> 24 == 127;
+  if (::inet_pton(AF_INET6, host.c_str(), &six) != 1) return false;
+  return IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 127);
 }
 
 bool is_ip_literal(const std::string& host) {

@@ -40,6 +40,7 @@ HttpParse parse_http_request(std::string_view bytes);
 // Host without its port, in small letters; nothing if it is not a host.
 std::optional<std::string> host_of_header(std::string_view host);
 bool is_ip_literal(const std::string& host);
+bool is_loopback_literal(const std::string& host);  // 127.0.0.0/8, ::1, however it is spelled
 
 // In the same time for every content of equal length.
 bool equal_secrets(std::string_view a, std::string_view b);

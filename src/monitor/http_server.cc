@@ -14,12 +14,16 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/errors.h"
 
 namespace tandem {
 namespace {
+
+constexpr double kDeafSeconds = 0.5;
+constexpr size_t kLeaving = 32;  // guests beyond the limit: those who have their answer and read it
 
 const char* status_text(int status) {
   switch (status) {
@@ -69,6 +73,7 @@ struct HttpServer::Guest {
   double since = 0;  // it was last of use: a head that is awaited, a byte taken
   bool stream = false, closing = false, gone = false;
   bool ended = false;  // it says nothing more
+  bool fresh = true;   // nobody has looked yet whether it says something
   ~Guest() {
     if (fd >= 0) ::close(fd);
   }
@@ -119,42 +124,62 @@ size_t HttpServer::streams() const {
       std::count_if(guests_.begin(), guests_.end(), [](const auto& guest) { return guest->stream && !guest->gone; }));
 }
 
-void HttpServer::welcome() {
-  for (;;) {
+void HttpServer::welcome(double now) {
+  const auto full = [&] {
+    return std::count_if(guests_.begin(), guests_.end(), [](const auto& one) { return !one->closing; }) >=
+           static_cast<ptrdiff_t>(limits_.connections);
+  };
+  const auto unheard = [&] {
+    return std::any_of(guests_.begin(), guests_.end(), [](const auto& one) { return one->fresh; });
+  };
+  for (int i = 0; i < 64; ++i) {      // those who are here have their turn, too
+    if (full() && unheard()) return;  // who came just now is heard before it is said that he is silent
     const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
+    if (fd < 0) {
+      const bool no_room = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      if (!no_room || unheard()) return;
+      if (make_room(true) || make_room(false)) continue;
+      // Who waits at the door keeps the listener readable: without a pause this would be a loop at full speed.
+      deaf_until_ = now + kDeafSeconds;
+      return;
+    }
     const int on = 1;
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     auto guest = std::make_unique<Guest>();
     guest->fd = fd;
-    guest->since = monotonic_seconds();
-    if (guests_.size() >= limits_.connections) make_room();
-    if (guests_.size() >= limits_.connections) {
+    guest->since = now;
+    if (full()) make_room(false);
+    // He stays until he has read it: a socket closed with a question in it takes the answer along.
+    if (full())
       reply(*guest, nullptr,
-            {503, "text/plain; charset=utf-8", "too many connections; try again in a moment\n", {}, false},
-            guest->since);
-      continue;  // what the socket took at once is all it gets
-    }
-    guests_.push_back(std::move(guest));
+            {503, "text/plain; charset=utf-8", "too many connections; try again in a moment\n", {}, false}, now);
+    if (guests_.size() >= limits_.connections + kLeaving) make_room(true);
+    if (guests_.size() < limits_.connections + kLeaving) guests_.push_back(std::move(guest));
   }
 }
 
-// Who only holds a place gives it up to who comes: strangers that connect and say nothing keep nobody out.
-void HttpServer::make_room() {
+// Who only holds a place gives it up to who comes: strangers that connect and say nothing keep nobody out. `leaving`:
+// one who has his answer and does not go.
+bool HttpServer::make_room(bool leaving) {
   auto oldest = guests_.end();
   for (auto at = guests_.begin(); at != guests_.end(); ++at)
-    if (!(*at)->stream && (*at)->out.empty() && (oldest == guests_.end() || (*at)->since < (*oldest)->since))
+    if (!(*at)->stream && !(*at)->fresh && (*at)->out.empty() && (*at)->closing == leaving &&
+        (oldest == guests_.end() || (*at)->since < (*oldest)->since))
       oldest = at;
-  if (oldest != guests_.end()) guests_.erase(oldest);
+  if (oldest == guests_.end()) return false;
+  guests_.erase(oldest);
+  return true;
 }
 
 void HttpServer::reply(Guest& guest, const HttpRequest* request, HttpResponse response, double now) {
   const bool head_only = request && request->method == "HEAD";
-  guest.closing = !response.stream && (!request || !request->keep_alive || response.status >= 400);
+  guest.stream = response.stream && !head_only;
+  guest.closing = !guest.stream && (!request || !request->keep_alive || response.status >= 400 || response.stream);
   std::string head = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\n", response.status,
                                  status_text(response.status), response.type);
   if (!response.stream) head += fmt::format("Content-Length: {}\r\n", response.body.size());
-  head += fmt::format("Connection: {}\r\n", guest.closing ? "close" : "keep-alive");
+  // A stream ends with its connection.
+  head += fmt::format("Connection: {}\r\n", guest.closing || response.stream ? "close" : "keep-alive");
   // Nobody keeps it, frames it, guesses its type or learns where a link came from.
   head +=
       "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n"
@@ -162,7 +187,6 @@ void HttpServer::reply(Guest& guest, const HttpRequest* request, HttpResponse re
   for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
   guest.out += head + "\r\n";
   if (!head_only) guest.out += response.body;
-  guest.stream = response.stream && !head_only;
   guest.since = now;
   push(guest, now);
 }
@@ -232,6 +256,7 @@ void HttpServer::send_event(std::string_view data) {
       guest->gone = true;
       continue;
     }
+    if (guest->sent > 0) guest->out.erase(0, std::exchange(guest->sent, 0));  // one who is always a little behind
     guest->out += fmt::format("data: {}\n\n", data);
     push(*guest, now);
   }
@@ -242,8 +267,9 @@ int HttpServer::serve_until(double monotonic, const std::vector<int>& others) {
     double now = monotonic_seconds();
     std::vector<pollfd> waits;
     for (const int fd : others) waits.push_back({fd, POLLIN, 0});
-    waits.push_back({listener_, POLLIN, 0});
-    double wake = monotonic;
+    const bool deaf = now < deaf_until_;
+    waits.push_back({deaf ? -1 : listener_, POLLIN, 0});
+    double wake = deaf ? std::min(monotonic, deaf_until_) : monotonic;
     for (const auto& guest : guests_) {
       const bool sending = guest->sent < guest->out.size();
       waits.push_back({guest->fd, static_cast<short>((hears(*guest) ? POLLIN : 0) | (sending ? POLLOUT : 0)), 0});
@@ -259,6 +285,7 @@ int HttpServer::serve_until(double monotonic, const std::vector<int>& others) {
     for (size_t i = 0; i < guests_.size(); ++i) {
       Guest& guest = *guests_[i];
       const pollfd& wait = waits[others.size() + 1 + i];
+      guest.fresh = false;
       if (ready > 0 && (wait.revents & (POLLERR | POLLHUP | POLLNVAL))) guest.gone = true;
       if (ready > 0 && !guest.gone && (wait.revents & POLLOUT)) push(guest, now);
       // What it asked before the last answer was on its way is here already.
@@ -274,7 +301,7 @@ int HttpServer::serve_until(double monotonic, const std::vector<int>& others) {
       }
     }
     std::erase_if(guests_, [](const auto& guest) { return guest->gone; });
-    if (ready > 0 && (waits[others.size()].revents & POLLIN)) welcome();
+    if (ready > 0 && (waits[others.size()].revents & POLLIN)) welcome(now);
     if (now >= monotonic) return -1;
   }
 }

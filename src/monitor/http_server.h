@@ -2,6 +2,7 @@
 //
 // Nobody can hold it up: a head must be there within seconds, what is sent must be taken within seconds, there is a
 // limit on guests (who is silent gives way to who comes), on the bytes of a head, and on what waits for a slow one.
+// Where the process has no descriptor left, it waits for one instead of trying without end.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +50,8 @@ class HttpServer {
  private:
   struct Guest;
   static bool hears(const Guest& guest);
-  void welcome();
-  void make_room();
+  void welcome(double now);
+  bool make_room(bool leaving);
   void hear(Guest& guest, double now);
   void answer(Guest& guest, const HttpRequest& request, double now);
   void reply(Guest& guest, const HttpRequest* request, HttpResponse response, double now);
@@ -60,6 +61,7 @@ class HttpServer {
   HttpLimits limits_;
   int listener_ = -1, port_ = 0;
   bool loopback_ = true;
+  double deaf_until_ = 0;  // monotonic: nobody is let in before
   std::vector<std::unique_ptr<Guest>> guests_;
 };
 

@@ -28,7 +28,8 @@ void put(json& object, const char* key, const std::string& text) {
 }
 
 json host_json(const HostReading& host) {
-  json out = {{"name", host.name}, {"cpus", host.cpus}};
+  json out = {{"name", host.name}};
+  if (host.cpus > 0) out["cpus"] = host.cpus;
   put(out, "cpu_percent", host.cpu_percent);
   put(out, "load", host.load);
   put(out, "memory_total_bytes", host.memory_total_bytes);
@@ -66,7 +67,15 @@ json gpu_json(const MonitorSample& sample, size_t at) {
   put(out, "pcie_width", facts.pcie_width);
   put(out, "pcie_rx_bytes_per_s", gpu.pcie_rx_bytes_per_s);
   put(out, "pcie_tx_bytes_per_s", gpu.pcie_tx_bytes_per_s);
-  if (facts.mig_on.value_or(false)) out["mig_instances"] = facts.mig.size();
+  if (facts.mig_on.value_or(false)) {
+    out["mig_instances"] = facts.mig.size();
+    out["mig"] = json::array();
+    for (const MigInstance& one : facts.mig) {
+      json row = {{"uuid", one.uuid}, {"name", one.name}};
+      put(row, "memory_bytes", one.memory_bytes);
+      out["mig"].push_back(std::move(row));
+    }
+  }
   if (gpu.throttle) {
     out["throttle"] = json::array();
     for (const Throttle reason : *gpu.throttle) out["throttle"].push_back(throttle_name(reason));
@@ -102,6 +111,7 @@ json run_json(const RunReading& run) {
   json out = {{"id", run.id}, {"recipe", run.recipe}, {"status", run.status}, {"dir", run.dir}, {"step", run.step}};
   if (run.total_steps > 0) out["total_steps"] = run.total_steps;
   put(out, "started", run.started);
+  put(out, "host", run.host);
   put(out, "unit", run.unit);
   put(out, "loss", run.loss);
   put(out, "window_loss", run.window_loss);
@@ -136,6 +146,7 @@ nlohmann::json to_json(const MonitorSample& sample) {
   for (size_t i = 0; i < sample.gpus.size(); ++i) out["gpus"].push_back(gpu_json(sample, i));
   out["runs"] = json::array();
   for (const RunReading& run : sample.runs) out["runs"].push_back(run_json(run));
+  if (sample.runs_left_out > 0) out["runs_left_out"] = sample.runs_left_out;
   return out;
 }
 

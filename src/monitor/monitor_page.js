@@ -28,7 +28,9 @@ const duration = (s) => {
   const d = Math.floor(s / 86400), h = Math.floor(s / 3600) % 24, m = Math.floor(s / 60) % 60, two = (n) => String(n).padStart(2, "0");
   return (d ? d + " d " : "") + (d || h ? h + ":" + two(m) : m) + ":" + two(s % 60);
 };
-const clock = (t, long) => new Date(t * 1000).toLocaleString([], long ? { weekday: "short", hour: "2-digit", minute: "2-digit" } : { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const H = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+const clock = (t, long) => new Date(t * 1000).toLocaleString([], long ? { weekday: "short", ...H } : { ...H, second: "2-digit" });
+const days = (t) => new Date(t * 1000).toLocaleDateString([], { weekday: "short", day: "numeric" });
 const shortId = (id) => { const [head, rest] = id.split("/"); return head.slice(head.lastIndexOf("-") + 1) + (rest ? "/" + rest : ""); };
 const WORDS = { application_clocks: "clocks set by hand", power_cap: "the power limit", hw_slowdown: "hardware slowdown", sync_boost: "sync boost", thermal_sw: "heat (driver)",
   thermal_hw: "heat (hardware)", power_brake: "power brake", display_clocks: "display clocks" };
@@ -78,14 +80,14 @@ async function load() {
 
 // ---- charts
 const CHARTS = [
+  { id: "loss", title: "Loss", unit: "", kind: "run", value: 0 },
+  { id: "rate", title: "Steps a second", unit: "/s", kind: "run", value: 1, low: 0 },
   { id: "util", title: "GPU utilisation", unit: "%", kind: "gpu", value: 0, low: 0, high: 100 },
   { id: "memory", title: "GPU memory", unit: "GB", kind: "gpu", value: 1, low: 0 },
   { id: "power", title: "GPU power", unit: "W", kind: "gpu", value: 2, low: 0 },
   { id: "heat", title: "GPU temperature", unit: "°C", kind: "gpu", value: 3 },
   { id: "clock", title: "SM clock", unit: "MHz", kind: "gpu", value: 4, low: 0 },
   { id: "pcie", title: "PCIe in", unit: "GB/s", kind: "gpu", value: 6, low: 0 },
-  { id: "loss", title: "Loss", unit: "", kind: "run", value: 0 },
-  { id: "rate", title: "Steps a second", unit: "/s", kind: "run", value: 1, low: 0 },
   { id: "cpu", title: "CPU", unit: "%", kind: "host", value: 0, low: 0, high: 100 },
   { id: "ram", title: "Memory of the machine", unit: "GB", kind: "host", value: 1, low: 0 },
 ];
@@ -133,14 +135,13 @@ function draw(chart) {
     g.fillText(num(v), left - 6, at);
   }
   g.textBaseline = "alphabetic"; g.textAlign = "center";
-  const step = timeStep(span, Math.max(2, Math.floor((right - left) / 80))), zone = new Date().getTimezoneOffset() * 60;
+  const step = timeStep(span, Math.max(2, Math.floor((right - left) / 70))), zone = new Date().getTimezoneOffset() * 60;
   for (let t = Math.ceil((begin - zone) / step) * step + zone; t <= end; t += step) {
     const at = x(t);
-    const text = new Date(t * 1000).toLocaleString([], step >= 86400 ? { weekday: "short", day: "numeric" } : step < 60 ? { hour: "2-digit", minute: "2-digit", second: "2-digit" } : { hour: "2-digit", minute: "2-digit" });
+    const text = step >= 86400 ? days(t) : step < 60 ? clock(t) : new Date(t * 1000).toLocaleTimeString([], H);
     const half = g.measureText(text).width / 2;
     if (at - half > left - 10 && at + half < w) g.fillText(text, at, h - 5);
   }
-  if (chart.id === "heat") limitLine(g, chart, Math.min(...sample.gpus.map((c) => c.slowdown_c ?? Infinity)), y, low, high, left, right);
   g.save(); g.beginPath(); g.rect(left, top - 2, right - left, bottom - top + 4); g.clip();
   g.lineWidth = 1.5; g.lineJoin = "round";
   sources.forEach((s) => {
@@ -170,7 +171,8 @@ function draw(chart) {
     g.stroke();
   });
   g.restore();
-  const names = sources.map((s) => `<span><i style="background:var(--c${colorOf(s)})"></i>${escape(label(s))}</span>`).join("");
+  if (chart.id === "heat") limitLine(g, chart, Math.min(...sample.gpus.map((c) => c.slowdown_c ?? Infinity)), y, low, high, left, right);
+  const names = sources[0] === "host" ? "" : sources.map((s) => `<span><i style="background:var(--c${colorOf(s)})"></i>${escape(label(s))}</span>`).join("");
   if (chart.legend.dataset.names !== names) { chart.legend.innerHTML = names; chart.legend.dataset.names = names; }
 }
 const colorOf = (source) => {
@@ -181,7 +183,10 @@ const colorOf = (source) => {
 };
 function limitLine(g, chart, v, y, low, high, left, right) {
   if (!has(v) || v < low || v > high) return;
-  g.save(); g.strokeStyle = css("--bad"); g.setLineDash([5, 4]); g.beginPath(); g.moveTo(left, y(v)); g.lineTo(right, y(v)); g.stroke(); g.restore();
+  g.save(); g.strokeStyle = css("--bad"); g.setLineDash([5, 4]); g.beginPath(); g.moveTo(left, y(v)); g.lineTo(right, y(v)); g.stroke();
+  const text = "the hardware slows down", at = y(v) + (y(v) > 24 ? -5 : 13);
+  g.setLineDash([]); g.lineWidth = 3; g.strokeStyle = css("--card"); g.fillStyle = css("--bad"); g.textAlign = "left";
+  g.strokeText(text, left + 4, at); g.fillText(text, left + 4, at); g.restore();
 }
 function point(chart, event) {
   const box = chart.canvas.getBoundingClientRect(), at = event.clientX - box.left, s = chart.scale;
@@ -232,17 +237,22 @@ function gpuCard(g) {
   if (g.trouble) return `<div class="card gpu">${head}<span class="pill bad">${g.lost ? "lost" : "trouble"}</span></div><p class="note bad">${escape(g.trouble)}</p></div>`;
   const heat = g.temperature_c / g.slowdown_c, held = (g.throttle || []).filter((r) => r !== "idle");
   const hot = has(heat) ? (g.temperature_c >= g.slowdown_c ? "bad" : g.temperature_c >= g.slowdown_c - 5 ? "warn" : "") : g.temperature_c >= 90 ? "bad" : g.temperature_c >= 85 ? "warn" : "";
-  const processes = (g.processes || []).slice(0, 4).map((p) => `<div>${p.pid} ${escape((p.name || "").replace(/.*\//, ""))} ${has(p.memory_bytes) ? bytes(p.memory_bytes) : ""} <span class="good">${escape(p.run || "")}</span></div>`).join("");
-  const hidden = g.visible === false ? `<span class="pill" title="CUDA_VISIBLE_DEVICES hides it from programs started where the monitor was">hidden</span>` : "";
-  return `<div class="card gpu">${head}${hidden}${held.map((r) => `<span class="pill ${r.startsWith("thermal") || r.startsWith("hw") ? "bad" : "warn"}" title="held back by ${escape(WORDS[r] || r)}">${escape(WORDS[r] || r)}</span>`).join("")}</div>`
+  const shown = g.processes || [], more = shown.length > 4 ? `<div>and ${shown.length - 4} more</div>` : "";
+  const processes = shown.slice(0, 4).map((p) => `<div>${p.pid} ${escape((p.name || "").replace(/.*\//, ""))} ${has(p.memory_bytes) ? bytes(p.memory_bytes) : ""} <span class="good">${escape(p.run || "")}</span></div>`).join("") + more;
+  const pills = held.map((r) => `<span class="pill ${r.startsWith("thermal") || r.startsWith("hw") ? "bad" : "warn"}" title="held back by ${escape(WORDS[r] || r)}">${escape(WORDS[r] || r)}</span>`)
+    .concat(g.visible === false ? `<span class="pill" title="CUDA_VISIBLE_DEVICES hides it from programs started where the monitor was">hidden</span>` : [],
+      has(g.mig_instances) ? `<span class="pill" title="${escape((g.mig || []).map((m) => m.name).join(", "))}">MIG: ${g.mig_instances || "no"} instance${g.mig_instances === 1 ? "" : "s"}</span>` : []).join("");
+  const fact = (name, value, level = "", title = "") => `<span title="${title}">${name}<b class="${level}">${value}</b></span>`;
+  const unit = (v, u) => has(v) ? v + " " + u : "–", rate = (v) => has(v) ? bytes(v) + "/s" : "–";
+  return `<div class="card gpu">${head}</div>`
     + bar("use", g.utilisation_percent / 100, percent(g.utilisation_percent))
     + bar("memory", g.memory_used_bytes / g.memory_total_bytes, `${has(g.memory_used_bytes) ? num(g.memory_used_bytes / 1e9) : "–"} / ${bytes(g.memory_total_bytes)}`, g.memory_used_bytes / g.memory_total_bytes > .97 ? "warn" : "")
     + bar("power", g.power_w / g.power_limit_w, `${has(g.power_w) ? Math.round(g.power_w) : "–"} / ${has(g.power_limit_w) ? Math.round(g.power_limit_w) : "–"} W`)
     + bar("heat", heat, `${has(g.temperature_c) ? g.temperature_c : "–"} / ${has(g.slowdown_c) ? g.slowdown_c : "–"} °C`, hot)
-    + `<div class="small"><span>SM <b>${has(g.sm_clock_mhz) ? g.sm_clock_mhz + " MHz" : "–"}</b></span><span>memory <b>${has(g.memory_clock_mhz) ? g.memory_clock_mhz + " MHz" : "–"}</b></span><span>fan <b>${percent(g.fan_percent)}</b></span>`
-    + `<span title="corrected / not corrected">ECC <b class="${g.ecc_uncorrected > 0 ? "bad" : ""}">${has(g.ecc_corrected) || has(g.ecc_uncorrected) ? (g.ecc_corrected ?? "–") + " / " + (g.ecc_uncorrected ?? "–") : "–"}</b></span>`
-    + `<span>PCIe in <b>${has(g.pcie_rx_bytes_per_s) ? bytes(g.pcie_rx_bytes_per_s) + "/s" : "–"}</b> out <b>${has(g.pcie_tx_bytes_per_s) ? bytes(g.pcie_tx_bytes_per_s) + "/s" : "–"}</b></span></div>`
-    + (processes ? `<div class="note soft">${processes}</div>` : "") + "</div>";
+    + `<div class="small">` + fact("SM clock", unit(g.sm_clock_mhz, "MHz")) + fact("memory clock", unit(g.memory_clock_mhz, "MHz")) + fact("fan", percent(g.fan_percent))
+    + fact("PCIe in", rate(g.pcie_rx_bytes_per_s)) + fact("PCIe out", rate(g.pcie_tx_bytes_per_s))
+    + fact("ECC errors", has(g.ecc_corrected) || has(g.ecc_uncorrected) ? (g.ecc_corrected ?? "–") + " / " + (g.ecc_uncorrected ?? "–") : "–", g.ecc_uncorrected > 0 ? "bad" : "", "corrected / not corrected") + "</div>"
+    + (pills ? `<div class="pills">${pills}</div>` : "") + (processes ? `<div class="note soft">${processes}</div>` : "") + "</div>";
 }
 const LEVEL = { running: "accent", done: "good", stopped: "warn", failed: "bad", died: "bad" };
 function runCard(r) {
@@ -250,8 +260,9 @@ function runCard(r) {
   const rate = r.stalled ? `<span class="bad">no step for ${duration(r.since_step_s)}</span>` : has(r.steps_per_s) ? `${num(r.steps_per_s)} steps/s` : "–";
   const ranks = (r.ranks || []).map((k) => `<tr><td>${k.rank}</td><td>${escape(k.device)}</td><td>${k.shards ? (k.shards > 1 ? k.first_shard + "–" + (k.first_shard + k.shards - 1) : k.first_shard) : "none"}</td><td>${escape(k.state === "computing" && k.phase ? "computing " + k.phase : k.state || "–")}</td>`
     + `<td class="n">${num(k.shards_per_s)}</td><td class="n">${percent(k.busy_percent)}</td><td class="n">${percent(k.cpu_percent)}</td><td class="n">${bytes(k.memory_bytes)}</td><td class="n">${k.restarts || ""}</td></tr>`).join("");
-  return `<div class="card run"><div class="head"><h2>${escape(r.recipe || "run")}</h2><span class="mono soft">${escape(r.id)}</span><span class="push"></span><span class="pill ${LEVEL[r.status] || ""}">${escape(r.status)}</span></div>`
-    + (r.total_steps ? `<div class="progress"><i style="width:${Math.min(100, 100 * r.step / r.total_steps).toFixed(2)}%"></i></div>` : "")
+  const level = Object.hasOwn(LEVEL, r.status) ? LEVEL[r.status] : "", ended = r.status !== "running";
+  return `<div class="card run${ended ? " ended" : ""}"><div class="head"><h2>${escape(r.recipe || "run")}</h2><span class="mono soft">${escape(r.id)}</span>${r.host ? `<span class="soft">on ${escape(r.host)}</span>` : ""}<span class="push"></span><span class="pill ${level}">${escape(r.status)}</span></div>`
+    + (r.total_steps ? `<div class="progress"><i class="${ended ? level : ""}" style="width:${Math.min(100, 100 * r.step / r.total_steps).toFixed(2)}%"></i></div>` : "")
     + `<dl class="facts"><div><dt>step</dt><dd>${r.step}${r.total_steps ? ` <span class="soft">of ${r.total_steps}</span>` : ""}</dd></div><div><dt>loss</dt><dd>${num(r.loss, 4)}</dd></div>`
     + (r.status === "running" ? `<div><dt>rate</dt><dd>${rate}</dd></div>` + (has(r.samples_per_s) ? `<div><dt>${escape(r.unit || "samples")}</dt><dd>${num(r.samples_per_s)}/s</dd></div>` : "") : "") + left
     + (Object.keys(r.phases || {}).length && r.status === "running" ? `<div><dt>phases</dt><dd>${Object.entries(r.phases).map(([n, s]) => escape(n) + " " + Math.round(s * 100) + " %").join(", ")}</dd></div>` : "") + "</dl>"
@@ -259,45 +270,80 @@ function runCard(r) {
     + (r.warning ? `<p class="note warn">${escape(r.warning)}</p>` : "")
     + (r.event && r.event.text !== r.warning ? `<p class="note soft">${clock(r.event.time)} ${escape(r.event.text)}</p>` : "") + "</div>";
 }
+// The whole machine at one glance; of the GPUs sums and means over those that tell.
+function tiles(x) {
+  const tile = (name, value, more, part, level = "") => `<dl class="tile"><dt>${name}</dt><dd>${value}${more ? ` <small>${more}</small>` : ""}</dd>${has(part) ? `<div class="bar"><i class="${level}" style="width:${(Math.max(0, Math.min(1, part)) * 100).toFixed(1)}%"></i></div>` : ""}</dl>`;
+  const sum = (key, of = x.gpus) => of.some((g) => has(g[key])) ? of.reduce((all, g) => all + (has(g[key]) ? g[key] : 0), 0) : undefined;
+  const h = x.host, used = sum("utilisation_percent") / x.gpus.filter((g) => has(g.utilisation_percent)).length;
+  const full = x.gpus.filter((g) => has(g.memory_used_bytes)), drawn = x.gpus.filter((g) => has(g.power_w));
+  const hot = x.gpus.filter((g) => has(g.temperature_c)).sort((a, b) => b.temperature_c - a.temperature_c)[0];
+  return (x.gpus.length ? tile(x.gpus.length === 1 ? "GPU use" : `use of ${x.gpus.length} GPUs`, percent(used), "", used / 100)
+      + tile("GPU memory", has(sum("memory_used_bytes")) ? num(sum("memory_used_bytes") / 1e9) : "–", "of " + bytes(sum("memory_total_bytes", full)), sum("memory_used_bytes") / sum("memory_total_bytes", full))
+      + tile("power", has(sum("power_w")) ? Math.round(sum("power_w")) + " W" : "–", has(sum("power_limit_w", drawn)) ? "of " + Math.round(sum("power_limit_w", drawn)) : "", sum("power_w") / sum("power_limit_w", drawn))
+      + (hot ? tile("hottest", hot.temperature_c + " °C", "GPU " + hot.index, hot.temperature_c / hot.slowdown_c, hot.temperature_c >= hot.slowdown_c ? "bad" : hot.temperature_c >= hot.slowdown_c - 5 ? "warn" : "") : "") : "")
+    + tile("CPU", percent(h.cpu_percent), has(h.cpus) ? `of ${h.cpus} core${h.cpus === 1 ? "" : "s"}` : "", h.cpu_percent / 100)
+    + tile("memory", has(h.memory_used_bytes) ? num(h.memory_used_bytes / 1e9) : "–", "of " + bytes(h.memory_total_bytes), h.memory_used_bytes / h.memory_total_bytes);
+}
 const put = (node, html) => { if (node.dataset.html !== html) { node.innerHTML = html; node.dataset.html = html; } };
 function show() {
   const h = sample.host;
   $("host").textContent = h.name;
   document.title = h.name + " · tandem monitor";
-  $("machine").textContent = `CPU ${percent(h.cpu_percent)} of ${h.cpus} · memory ${bytes(h.memory_used_bytes)} of ${bytes(h.memory_total_bytes)} · load ${has(h.load) ? h.load.toFixed(2) : "–"}`
-    + (sample.driver ? " · driver " + sample.driver + (sample.driver_note ? " (" + sample.driver_note + ")" : "") : "") + (sample.gpus.length ? "" : " · no GPU" + (sample.gpu_trouble ? ": " + sample.gpu_trouble : ""));
   if (!sample.time) { $("machine").textContent = "The first look is under way."; return; }
-  put($("gpus"), sample.gpus.map(gpuCard).join(""));
-  put($("runs"), sample.runs.map(runCard).join("") || `<div class="card soft">No run is going on. <span class="mono">tandem train tiny</span> starts one.</div>`);
+  $("machine").textContent = [sample.driver ? "driver " + sample.driver + (sample.driver_note ? " (" + sample.driver_note + ")" : "") : "", has(h.load) ? "load " + h.load.toFixed(2) : "",
+    sample.history_trouble ? "history: " + sample.history_trouble : ""].filter(Boolean).join(" · ");
+  put($("tiles"), tiles(sample));
+  put($("gpus"), sample.gpus.map(gpuCard).join("") || `<div class="card empty soft"><b>No GPU</b>${escape(sample.gpu_trouble || "the driver knows of none")}. <span class="mono">tandem doctor</span> tells more.</div>`);
+  put($("runs"), (sample.runs.map(runCard).join("") || `<div class="card empty soft"><b>No run is going on</b><span class="mono">tandem train tiny</span> starts one; it appears here by itself.</div>`)
+    + (sample.runs_left_out ? `<div class="card soft">and ${sample.runs_left_out} more</div>` : ""));
 }
 
 // ---- live
-let came = performance.now(), every = 1;   // when the last sample came; seconds between them
-setInterval(() => {
-  const waited = (performance.now() - came) / 1000;
-  if (waited > Math.max(5, 3 * every) && $("link").classList.contains("good")) said("", "warn");
-  if ($("link").classList.contains("warn")) said(`no news for ${duration(waited)}: the driver does not answer`, "warn");
-}, 1000);
+let came = performance.now(), lost = 0, refused = false;   // when the last sample came; since when there is no connection
 function said(text, level) { $("link").textContent = text; $("link").className = "pill " + level; }
+function warn(text, level) {
+  $("banner").hidden = !text;
+  if ($("banner").textContent !== text) $("banner").textContent = text;
+  $("banner").className = level;
+  document.documentElement.classList.toggle("old", Boolean(text));
+}
+function look() {
+  const waited = (performance.now() - came) / 1000, from = sample.time ? ` What you see is from ${clock(sample.time)}.` : "";
+  if (refused) warn("The monitor refuses this page: it was started again, with another token. Open the address that it printed." + from, "bad");
+  else if (lost) warn(`No connection to the monitor for ${duration((performance.now() - lost) / 1000)}: it has ended, or the way to it (ssh) is cut.${from} The page goes on by itself once it is back.`, "bad");
+  else if (sample.time && waited > 5 + (sample.interval_s || 1)) {
+    said(`no news for ${duration(waited)}: the driver does not answer`, "warn");
+    warn(`The driver has not answered for ${duration(waited)}.${from} See whether nvidia-smi hangs too.`, "warn");
+  } else warn("", "");
+}
+setInterval(look, 1000);
 function listen() {
   const source = new EventSource("/live");
   source.onmessage = (event) => {
     const next = JSON.parse(event.data);
     if (!next.time) return;
-    if (sample.time && next.time > sample.time) every = next.time - sample.time;
+    const back = lost;
+    lost = 0; refused = false;
     sample = next;
     remember(sample);
     came = performance.now();
     said(clock(sample.time), "good");
     document.documentElement.dataset.samples = Number(document.documentElement.dataset.samples || 0) + 1;
     show();
-    if (range[2] === 1 || Math.floor(sample.time) % range[2] === 0 || !$("charts").dataset.ids) drawAll();
+    if (back) { look(); load(); }   // what was measured meanwhile
+    else if (range[2] === 1 || Math.floor(sample.time) % range[2] === 0 || !$("charts").dataset.ids) drawAll();
   };
   source.onerror = async () => {
+    lost ||= performance.now();
     said("no connection", "bad");
-    if (source.readyState !== EventSource.CLOSED) return;
-    // Closed for good: refused, since the monitor was started again with another token; or it is gone.
-    said("refused: open the address that the monitor printed", "bad");
+    look();
+    if (source.readyState !== EventSource.CLOSED) return;   // the browser tries again
+    let status = 0;
+    try { status = (await fetch("/sample.json")).status; } catch { /* nobody there */ }
+    refused = status === 401 || status === 403;
+    if (refused) said("refused", "bad");
+    look();
+    setTimeout(listen, refused ? 10000 : 2000);
   };
 }
 put($("ranges"), RANGES.map(([name]) => `<button>${name}</button>`).join(""));

@@ -79,8 +79,9 @@ void gpu_families(Text& text, const MonitorSample& sample) {
     text.value(
         {{"gpu", std::to_string(facts.index)}, {"name", facts.name.value_or("")}, {"uuid", facts.uuid.value_or("")}},
         std::optional(1));
-  each("tandem_gpu_up", "gauge", "1 if the driver answers for this GPU, else 0.",
-       [](F, R gpu) { return std::optional(gpu.trouble.empty() && !gpu.lost ? 1.0 : 0.0); });
+  each("tandem_gpu_up", "gauge", "1 if the driver answers for this GPU, else 0.", [](F facts, R gpu) {
+    return std::optional(gpu.trouble.empty() && facts.trouble.empty() && !gpu.lost ? 1.0 : 0.0);
+  });
   each("tandem_gpu_utilisation_ratio", "gauge", "Share of time in which a kernel ran, 0 to 1.",
        [&](F, R gpu) { return ratio(gpu.utilisation_percent); });
   each("tandem_gpu_memory_size_bytes", "gauge", "Memory of the GPU.",

@@ -1,8 +1,11 @@
 #include "monitor/run_watch.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "monitor/clean_text.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/metrics_line.h"
 #include "telemetry/run_summary.h"
@@ -13,20 +16,34 @@ namespace {
 constexpr double kPaceSeconds = 10;
 constexpr double kLiveSeconds = 10;  // a live.json that is older tells of nobody
 constexpr size_t kMostRanks = 1024;
+constexpr size_t kMostPhases = 32;
+constexpr int64_t kMostSmall = 1'000'000'000;  // of ranks and shards: sums of them stay numbers
 constexpr size_t kSmallFile = size_t{4} << 20;
 
 double seconds_of(const timespec& time) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-std::string text_of(const nlohmann::json& object, const char* key) {
+std::string text_of(const nlohmann::json& object, const char* key, size_t most = kLongestName) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  return found != object.end() && found->is_string() ? clean_text(found->get_ref<const std::string&>(), most)
+                                                     : std::string();
 }
 
 int64_t whole_of(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+  if (found == object.end() || !found->is_number_integer()) return 0;
+  if (found->is_number_unsigned()) return static_cast<int64_t>(std::min(found->get<uint64_t>(), uint64_t{INT64_MAX}));
+  return found->get<int64_t>();
+}
+
+int small_of(const nlohmann::json& object, const char* key) {
+  return static_cast<int>(std::clamp(whole_of(object, key), int64_t{0}, kMostSmall));
+}
+
+std::string this_host() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 std::optional<double> number_of(const nlohmann::json& object, const char* key) {
@@ -52,6 +69,7 @@ const nlohmann::json& ChangingJson::read() {
       now.st_mtim.tv_nsec == stamp_.st_mtim.tv_nsec)
     return value_;
   stamp_ = now;
+  ++changes_;
   const auto text = read_small_file(path_, kSmallFile);
   value_ = text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json::object();
   if (!value_.is_object()) value_ = nlohmann::json::object();
@@ -73,31 +91,30 @@ double RunWatch::last_sign_of_life() const { return std::max(run_json_.modified(
 RunReading RunWatch::read(double unix_now, double monotonic, HostMeter& meter) {
   RunReading run;
   const nlohmann::json& json = run_json_.read();
-  run.id = name_.empty() ? text_of(json, "id") : name_;
-  if (run.id.empty()) run.id = dir_.filename().string();
+  run.id = name_.empty() ? text_of(json, "id") : clean_text(name_);
+  if (run.id.empty()) run.id = clean_text(dir_.filename().string());
   run.recipe = text_of(json, "recipe");
-  run.dir = dir_.string();
+  run.dir = clean_text(dir_.string(), kLongestText);
   run.started = text_of(json, "started");
   run.unit = text_of(json, "unit");
-  run.status = present_status(json);
+  run.status = clean_text(present_status(json));
   run.step = whole_of(json, "step");
   run.total_steps = whole_of(json, "total_steps");
   run.loss = number_of(json, "loss");
-  read_metrics(run);
-  if (any_) {
-    run.step = std::max(run.alive() ? int64_t{0} : run.step, last_.step);
-    run.loss = present(last_.loss);
-    run.learning_rate = present(last_.learning_rate);
-    run.grad_norm = present(last_.grad_norm);
-    double sum = 0;
-    for (const auto& [name, seconds] : last_.phase_seconds) sum += seconds;
-    for (const auto& [name, seconds] : last_.phase_seconds)
-      if (sum > 0) run.phases.emplace_back(name, seconds / sum);
-    run.job_losses.assign(job_losses_.begin(), job_losses_.end());
+  if (const auto process = json.find("process"); process != json.end() && process->is_object()) {
+    if (const std::string host = text_of(*process, "host"); host != this_host()) run.host = host;
   }
+  read_metrics(run, unix_now, monotonic);
+  if (any_) read_steps(run);
   if (run.alive()) {
     if (any_) run.step_seconds = present(last_.seconds);
-    if (any_ && std::isfinite(last_.time)) run.since_step_s = std::max(0.0, unix_now - last_.time);
+    // One that was resumed has not stood still since its last step of long ago.
+    if (run_json_.changes() != run_changes_) {
+      begun_at_ = monotonic - std::max(0.0, unix_now - run_json_.modified());
+      run_changes_ = run_json_.changes();
+    }
+    if (any_ && std::isfinite(last_.time))
+      run.since_step_s = std::max(0.0, monotonic - std::max(stepped_at_, begun_at_));
     if (pace_.size() > 1 && pace_.back().time > pace_.front().time && !run.stalled()) {
       run.steps_per_s =
           static_cast<double>(pace_.back().step - pace_.front().step) / (pace_.back().time - pace_.front().time);
@@ -111,33 +128,58 @@ RunReading RunWatch::read(double unix_now, double monotonic, HostMeter& meter) {
   return run;
 }
 
-void RunWatch::read_metrics(RunReading& run) {
+void RunWatch::read_steps(RunReading& run) {
+  run.step = std::max(run.alive() ? int64_t{0} : run.step, last_.step);
+  run.loss = present(last_.loss);
+  run.learning_rate = present(last_.learning_rate);
+  run.grad_norm = present(last_.grad_norm);
+  double sum = 0;
+  for (const auto& [name, seconds] : last_.phase_seconds) sum += seconds;
+  for (const auto& [name, seconds] : last_.phase_seconds)
+    if (sum > 0 && std::isfinite(sum) && run.phases.size() < kMostPhases)
+      run.phases.emplace_back(clean_text(name), seconds / sum);
+  run.job_losses.assign(job_losses_.begin(), job_losses_.end());
+}
+
+void RunWatch::read_metrics(RunReading& run, double unix_now, double monotonic) {
   const std::string_view lines = metrics_.read_new();
-  if (metrics_.began_anew()) pace_.clear();  // resumed: steps are made again
+  if (metrics_.began_anew()) {  // resumed: steps are made again; or another run has this folder now
+    pace_.clear();
+    job_losses_.clear();
+    any_ = false;
+  }
   double sum = 0, samples = 0;
   int64_t count = 0, records = 0;
   for_each_line(lines, [&](std::string_view line) {
     if (!parse_metrics_line(line, record_, reason_)) return;
-    if (pace_.empty() || (pace_.back().step >= record_.step)) pace_.assign(1, {record_.time, record_.step});
+    // Steps that are made again, or a clock that was set back: the pace is measured from here.
+    if (pace_.empty() || pace_.back().step >= record_.step || !(record_.time >= pace_.back().time))
+      pace_.assign(1, {record_.time, record_.step});
     if (std::isfinite(record_.samples)) samples += record_.samples, ++records;
     if (std::isfinite(record_.loss)) sum += record_.loss, ++count;
-    if (!record_.job.empty() && job_losses_.size() < 64) job_losses_[record_.job] = record_.loss;
+    if (!record_.job.empty() && job_losses_.size() < 64) job_losses_[clean_text(record_.job)] = record_.loss;
     std::swap(last_, record_);
     any_ = true;
   });
   if (records > 0) mean_samples_ = samples / static_cast<double>(records);  // the last step of an epoch has fewer
   if (count > 0) run.window_loss = sum / static_cast<double>(count);
   if (lines.empty() || !any_) return;
+  stepped_at_ = monotonic - std::max(0.0, unix_now - last_.time);
   if (pace_.empty() || last_.step > pace_.back().step) pace_.push_back({last_.time, last_.step});
   while (pace_.size() > 2 && pace_.back().time - pace_[1].time >= kPaceSeconds) pace_.pop_front();
 }
 
 void RunWatch::read_events(RunReading& run) {
-  for_each_line(events_.read_new(), [&](std::string_view line) {
+  const std::string_view lines = events_.read_new();
+  if (events_.began_anew()) {
+    event_kind_.clear(), event_text_.clear(), warning_.clear();
+    event_time_ = 0;
+  }
+  for_each_line(lines, [&](std::string_view line) {
     const auto event = nlohmann::json::parse(line, nullptr, false);
     if (!event.is_object()) return;
     event_kind_ = text_of(event, "kind");
-    event_text_ = text_of(event, "text");
+    event_text_ = text_of(event, "text", kLongestText);
     event_time_ = number_of(event, "t").value_or(0);
     if (event_kind_ == "warning" || event_kind_ == "fault") warning_ = event_text_;
     if (event_kind_ == "resume") warning_.clear();
@@ -150,24 +192,30 @@ void RunWatch::read_events(RunReading& run) {
 
 void RunWatch::read_ranks(RunReading& run, double unix_now, double monotonic, HostMeter& meter) {
   const nlohmann::json& live = live_json_.read();
+  if (live_json_.changes() != live_changes_) {
+    // What is found at the first look may be old; what changed while we looked is new, whatever its clock says.
+    live_at_ = live_changes_ == 0 ? monotonic - std::max(0.0, unix_now - live_json_.modified()) : monotonic;
+    live_changes_ = live_json_.changes();
+  }
   const auto ranks = live.find("ranks");
-  if (ranks == live.end() || !ranks->is_array() || unix_now - live_json_.modified() > kLiveSeconds) return;
+  if (ranks == live.end() || !ranks->is_array() || monotonic - live_at_ > kLiveSeconds) return;
   run.step = std::max(run.step, whole_of(live, "step"));
   for (const nlohmann::json& row : *ranks) {
     if (!row.is_object()) continue;
     if (run.ranks.size() == kMostRanks) break;
     RankReading rank;
-    rank.rank = static_cast<int>(whole_of(row, "rank"));
+    rank.rank = small_of(row, "rank");
     rank.device = text_of(row, "device");
     rank.state = text_of(row, "state");
     rank.phase = text_of(row, "phase");
-    rank.first_shard = static_cast<int>(whole_of(row, "first"));
-    rank.shards = static_cast<int>(whole_of(row, "shards"));
+    rank.first_shard = small_of(row, "first");
+    rank.shards = small_of(row, "shards");
     rank.shards_per_s = number_of(row, "shards_per_s");
     if (const auto busy = number_of(row, "busy")) rank.busy_percent = 100 * *busy;
-    rank.restarts = static_cast<int>(whole_of(row, "restarts"));
+    rank.restarts = small_of(row, "restarts");
     rank.uuid = text_of(row, "uuid");
-    if (const int64_t pid = whole_of(row, "pid"); pid > 0) {
+    // Of a run on another machine (a shared folder) the number is some other process's here.
+    if (const int64_t pid = whole_of(row, "pid"); pid > 0 && run.host.empty()) {
       rank.pid = pid;
       const HostMeter::Process process = meter.read_process(pid, monotonic);
       rank.cpu_percent = process.cpu_percent;

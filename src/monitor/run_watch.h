@@ -1,5 +1,8 @@
 // monitor/run_watch.h -- one run as its folder tells it, read bit by bit: run.json and live.json when they change, and
 // the new ends of metrics.jsonl and events.jsonl.
+//
+// How long ago something happened is told by the monotonic clock from the first sight of it on: a wall clock that is
+// set, or another machine's that goes wrong, makes no run stall and hides none that does.
 #pragma once
 
 #include <sys/stat.h>
@@ -21,12 +24,14 @@ namespace tandem {
 class ChangingJson {
  public:
   explicit ChangingJson(std::filesystem::path path) : path_(std::move(path)) {}
-  const nlohmann::json& read();  // {} where there is none, or it is damaged
-  double modified() const;       // Unix; 0: no file
+  const nlohmann::json& read();                 // {} where there is none, or it is damaged
+  double modified() const;                      // Unix; 0: no file
+  int64_t changes() const { return changes_; }  // how often another file was found there
 
  private:
   std::filesystem::path path_;
   struct stat stamp_ {};
+  int64_t changes_ = 0;
   nlohmann::json value_ = nlohmann::json::object();
 };
 
@@ -38,7 +43,8 @@ class RunWatch {
   double last_sign_of_life() const;  // Unix: the newest change of its files
 
  private:
-  void read_metrics(RunReading& run);
+  void read_metrics(RunReading& run, double unix_now, double monotonic);
+  void read_steps(RunReading& run);
   void read_events(RunReading& run);
   void read_ranks(RunReading& run, double unix_now, double monotonic, HostMeter& meter);
 
@@ -49,6 +55,10 @@ class RunWatch {
   StepRecord record_, last_;
   std::string reason_;
   bool any_ = false;
+  double stepped_at_ = 0;  // monotonic: when the newest step was made
+  double begun_at_ = 0;    // monotonic: when run.json last changed
+  double live_at_ = 0;     // monotonic: when live.json last changed
+  int64_t run_changes_ = 0, live_changes_ = 0;
   double mean_samples_ = 0;  // of a step
   std::map<std::string, double> job_losses_;
   struct Point {

@@ -10,7 +10,10 @@
 #include <fstream>
 
 #include "base/temp_dir.h"
+#include "monitor/clean_text.h"
 #include "monitor/run_finder.h"
+#include "monitor/words.h"
+#include "telemetry/atomic_file.h"
 #include "telemetry/human.h"
 #include "telemetry/metrics_line.h"
 #include "telemetry/run_summary.h"
@@ -58,6 +61,31 @@ TEST(Tail, GivesWholeLinesOnceAndOfALongFileTheEnd) {
   EXPECT_TRUE(tail.began_anew());
 }
 
+TEST(Tail, PassesOverALineThatIsTooLongAlsoWhenItComesInPieces) {
+  const TempDir dir;
+  Tail tail(dir / "f", 64);
+  append(dir / "f", std::string(100, 'x'));
+  EXPECT_EQ(tail.read_new(), "");
+  append(dir / "f", "end of it\nnext\n");
+  EXPECT_EQ(tail.read_new(), "next\n");
+}
+
+TEST(Tail, SeesAFileThatIsGoneOrWrittenAnewUnderTheSameInode) {
+  const TempDir dir;
+  Tail tail(dir / "f", 1024);
+  append(dir / "f", "one\ntwo\n");
+  EXPECT_EQ(tail.read_new(), "one\ntwo\n");
+  std::ofstream(dir / "f", std::ios::trunc) << "another one, longer\n";  // cut, and longer again before the next look
+  EXPECT_EQ(tail.read_new(), "another one, longer\n");
+  EXPECT_TRUE(tail.began_anew());
+  fs::remove(dir / "f");
+  EXPECT_EQ(tail.read_new(), "");
+  EXPECT_TRUE(tail.began_anew());
+  EXPECT_EQ(tail.modified(), 0);
+  append(dir / "f", "new\n");
+  EXPECT_EQ(tail.read_new(), "new\n");
+}
+
 TEST(RunWatch, TellsStepRateLossAndPhasesFromTheNewLinesAlone) {
   const Folder folder;
   HostMeter meter;
@@ -77,7 +105,7 @@ TEST(RunWatch, TellsStepRateLossAndPhasesFromTheNewLinesAlone) {
   run = watch.read(now + 1, 2, meter);
   EXPECT_FALSE(run.window_loss.has_value());  // nothing new
   EXPECT_EQ(run.step, 20);
-  EXPECT_TRUE(watch.read(now + 300, 3, meter).stalled());
+  EXPECT_TRUE(watch.read(now + 300, 301, meter).stalled());
 }
 
 TEST(RunWatch, ReadsTheWorkersFromLiveJsonAndForgetsAStaleOne) {
@@ -95,7 +123,89 @@ TEST(RunWatch, ReadsTheWorkersFromLiveJsonAndForgetsAStaleOne) {
   EXPECT_EQ(run.ranks[0].busy_percent, 50);
   EXPECT_TRUE(run.ranks[0].memory_bytes.has_value());
   EXPECT_EQ(run.step, 7);
-  EXPECT_TRUE(watch.read(unix_now() + 60, 2, meter).ranks.empty());
+  EXPECT_TRUE(watch.read(unix_now() + 60, 61, meter).ranks.empty());
+}
+
+// The folder may lie on another machine's disk, whose clock is not ours; ours may be set.
+TEST(RunWatch, GoesByWhatItSeesNotByClocksThatDisagree) {
+  const Folder folder;
+  HostMeter meter;
+  RunWatch watch(folder.dir.path());
+  const double now = unix_now();
+  const auto live = [&](int64_t step) {
+    write_file_atomically(folder.dir / "live.json",
+                          R"({"step":)" + std::to_string(step) + R"(,"ranks":[{"rank":0,"device":"cpu:0"}]})");
+    const timespec long_ago[2] = {{1000, 0}, {1000, step}};
+    ASSERT_EQ(utimensat(AT_FDCWD, (folder.dir / "live.json").c_str(), long_ago, 0), 0);
+  };
+  live(1);
+  EXPECT_TRUE(watch.read(now, 1, meter).ranks.empty());  // it may be old
+  live(2);
+  EXPECT_EQ(watch.read(now, 2, meter).ranks.size(), 1u);  // it has changed before our eyes
+  for (int i = 1; i <= 20; ++i) append(folder.dir / "metrics.jsonl", step_line(i, now + 0.1 * i));
+  EXPECT_NEAR(watch.read(now + 2, 3, meter).steps_per_s.value_or(0), 10, 0.01);
+  for (int i = 21; i <= 40; ++i) append(folder.dir / "metrics.jsonl", step_line(i, now - 3600 + 0.1 * i));
+  const RunReading run = watch.read(now - 3598, 4, meter);  // an hour back
+  EXPECT_NEAR(run.steps_per_s.value_or(0), 10, 0.01);
+  EXPECT_FALSE(run.stalled());
+  EXPECT_TRUE(watch.read(now - 3598, 304, meter).stalled());  // five minutes without a step, whatever the clock shows
+}
+
+TEST(RunWatch, OfARunThatWasResumedWaitsForItsFirstStep) {
+  const Folder folder;
+  HostMeter meter;
+  for (int i = 1; i <= 20; ++i) append(folder.dir / "metrics.jsonl", step_line(i, unix_now() - 7200 + 0.1 * i));
+  RunWatch watch(folder.dir.path());
+  EXPECT_FALSE(watch.read(unix_now(), 10'000, meter).stalled());  // run.json was written a moment ago
+  EXPECT_TRUE(watch.read(unix_now() + 60, 10'060, meter).stalled());
+}
+
+TEST(RunWatch, ForgetsTheRunBeforeWhenAnotherHasItsFolder) {
+  const Folder folder;
+  HostMeter meter;
+  RunWatch watch(folder.dir.path());
+  append(folder.dir / "metrics.jsonl", step_line(20, unix_now()));
+  append(folder.dir / "events.jsonl", R"({"t":1,"kind":"warning","text":"hot"})"
+                                      "\n");
+  EXPECT_EQ(watch.read(unix_now(), 1, meter).warning, "hot");
+  fs::remove(folder.dir / "metrics.jsonl");
+  fs::remove(folder.dir / "events.jsonl");
+  const RunReading run = watch.read(unix_now(), 2, meter);
+  EXPECT_EQ(run.step, 0);
+  EXPECT_FALSE(run.loss.has_value());
+  EXPECT_FALSE(run.event_time.has_value());
+  EXPECT_EQ(run.warning, "");
+}
+
+TEST(RunWatch, OfAnotherMachineTakesNoProcessOfThisOneForItsWorker) {
+  const Folder folder;
+  update_run_json(folder.dir.path(), {{"process", {{"pid", 1}, {"host", "elsewhere"}}}});
+  append(folder.dir / "live.json", R"({"ranks":[{"rank":0,"pid":)" + std::to_string(getpid()) + "}]}");
+  HostMeter meter;
+  RunWatch watch(folder.dir.path());
+  const RunReading run = watch.read(unix_now(), 1, meter);
+  EXPECT_EQ(run.host, "elsewhere");
+  ASSERT_EQ(run.ranks.size(), 1u);
+  EXPECT_FALSE(run.ranks[0].pid.has_value());
+  EXPECT_FALSE(run.ranks[0].memory_bytes.has_value());
+}
+
+TEST(RunWatch, TamesWhatAStrangerWroteIntoAFolder) {
+  const TempDir dir;
+  const fs::path folder = dir / "evil-\xff\x1b[2J";
+  fs::create_directories(folder);
+  append(folder / "run.json",
+         R"({"status":"running","recipe":")" + std::string(100'000, 'r') + R"(","step":18446744073709551615})");
+  append(folder / "live.json",
+         R"({"ranks":[{"rank":9e9,"first":9223372036854775807,"shards":9223372036854775807,"state":"a\u001b[31mb"}]})");
+  HostMeter meter;
+  const RunReading run = RunWatch(folder).read(unix_now(), 1, meter);
+  EXPECT_EQ(run.id, "evil-\xef\xbf\xbd [2J");
+  EXPECT_LE(run.recipe.size(), kLongestName);
+  EXPECT_GT(run.step, 0);
+  ASSERT_EQ(run.ranks.size(), 1u);
+  EXPECT_EQ(run.ranks[0].state, "a [31mb");
+  EXPECT_EQ(shards_text(run.ranks[0]), "shards 1000000000-1999999999");
 }
 
 TEST(RunWatch, OfADamagedFolderSaysWhatItCan) {

@@ -39,6 +39,7 @@ struct RankReading {
 struct RunReading {
   std::string id, recipe, status, dir;  // status as `tandem runs` has it
   std::string started;                  // UTC
+  std::string host;                     // where it runs, if not here
   int64_t step = 0, total_steps = 0;    // total 0: not known
   std::string unit;                     // "samples"
   std::optional<double> loss, learning_rate, grad_norm;
@@ -66,6 +67,7 @@ struct MonitorSample {
   std::vector<GpuReading> gpus;  // as many as facts, in their order
   std::vector<bool> visible;     // as many: what CUDA_VISIBLE_DEVICES leaves to programs started from here
   std::vector<RunReading> runs;  // those that go on, then those that ended lately
+  size_t runs_left_out = 0;      // there are so many more
 
   bool hidden(size_t gpu) const { return gpu < visible.size() && !visible[gpu]; }
   // The run and rank that a process belongs to, as "tiny-...-r6k9da rank 0"; empty: none of these.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <thread>
 
@@ -23,9 +24,29 @@ struct SampleFeed::Shared {
   std::optional<MonitorSample> newest;
   double came_at = monotonic_seconds();
   bool stop = false, ended = false;
+  std::exception_ptr failed;
   ~Shared() { ::close(event); }
 
+  void tell() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(event, &one, sizeof one);
+  }
+
+  // A failure belongs to who shows: he has a terminal to give back, and words for it.
   void run() {
+    try {
+      look();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failed = std::current_exception();
+      tell();
+    }
+    const std::lock_guard lock(mutex);
+    ended = true;
+    changed.notify_all();
+  }
+
+  void look() {
     MonitorSampler sampler(options);
     sampler.warm_up();
     double next = monotonic_seconds() + std::min(interval, 0.2);  // shares of time need two looks
@@ -38,12 +59,10 @@ struct SampleFeed::Shared {
       lock.lock();
       newest = std::move(sample);
       came_at = monotonic_seconds();
-      const uint64_t one = 1;
-      [[maybe_unused]] const auto written = ::write(event, &one, sizeof one);
-      next = std::max(next + interval, came_at);
+      tell();
+      // Who is late (a driver that takes its time, a laptop that slept) does not hurry after what was missed.
+      next = next + interval > came_at ? next + interval : came_at + interval;
     }
-    ended = true;
-    changed.notify_all();
   }
 };
 
@@ -71,6 +90,7 @@ std::optional<MonitorSample> SampleFeed::take() {
   uint64_t count = 0;
   [[maybe_unused]] const auto got = ::read(shared_->event, &count, sizeof count);
   const std::lock_guard lock(shared_->mutex);
+  if (shared_->failed) std::rethrow_exception(shared_->failed);
   return std::exchange(shared_->newest, std::nullopt);
 }
 

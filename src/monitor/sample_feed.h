@@ -17,7 +17,7 @@ class SampleFeed {
   SampleFeed& operator=(const SampleFeed&) = delete;
 
   int fd() const;                       // readable when there is a new one
-  std::optional<MonitorSample> take();  // the newest that nobody took yet
+  std::optional<MonitorSample> take();  // the newest that nobody took yet; throws what ended the looks
   double waited() const;                // seconds since the last one came
 
  private:

@@ -4,20 +4,36 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "base/clock.h"
 #include "config/visible_gpus.h"
 #include "hardware/cuda_needed.h"
 #include "hardware/nvml.h"
+#include "monitor/clean_text.h"
 #include "telemetry/human.h"
 
 namespace tandem {
 namespace {
 
-constexpr double kFindSeconds = 3;    // between looks for new runs
+constexpr double kFindSeconds = 3;  // between looks for new runs, at least
+constexpr double kFindShare =
+    0.003;  // of a core, at most: a folder with thousands of runs is looked through less often
 constexpr double kFactsSeconds = 60;  // between looks at what hardly changes
 constexpr double kReopenSeconds = 30;
 constexpr size_t kMostRuns = 64;
+
+// The card that a worker is on, or has an instance of.
+std::optional<int> gpu_of(const RankReading& rank, const std::vector<GpuFacts>& all) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool instance = std::any_of(all[i].mig.begin(), all[i].mig.end(),
+                                      [&](const MigInstance& one) { return one.uuid == rank.uuid; });
+    const bool here = rank.uuid.empty() ? rank.device == "cuda:" + std::to_string(all[i].index)
+                                        : all[i].uuid == rank.uuid || instance;
+    if (here) return static_cast<int>(i);
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -66,6 +82,22 @@ void MonitorSampler::find_runs(double unix_now) {
   watches_ = std::move(now);
 }
 
+// A card that fell off the bus tells nothing any more, and keeps its name all the same.
+void MonitorSampler::read_facts() {
+  std::vector<GpuFacts> before = std::exchange(facts_, nvml_->facts());
+  for (GpuFacts& facts : facts_) {
+    if (facts.name) facts.name = clean_text(*facts.name);
+    if (facts.trouble.empty()) continue;
+    for (GpuFacts& known : before)
+      if (known.index == facts.index && known.name) {
+        known.trouble = facts.trouble;
+        facts = std::move(known);
+        break;
+      }
+  }
+  visible_ = visible_gpus(facts_, std::getenv("CUDA_VISIBLE_DEVICES"));
+}
+
 void MonitorSampler::read_gpus(MonitorSample& sample) {
   const double now = monotonic_seconds();
   // A driver that came later, or came back.
@@ -80,42 +112,44 @@ void MonitorSampler::read_gpus(MonitorSample& sample) {
   }
   sample.driver = nvml_->driver_version().value_or("");
   if (now - facts_at_ > kFactsSeconds || static_cast<int>(facts_.size()) != nvml_->count()) {
-    facts_ = nvml_->facts();
-    visible_ = visible_gpus(facts_, std::getenv("CUDA_VISIBLE_DEVICES"));
+    read_facts();
     facts_at_ = now;
   }
   sample.facts = facts_;
   sample.visible = visible_;
   if (const auto cuda = nvml_->cuda_version(); cuda && *cuda < kCudaNeeded && !facts_.empty())
     sample.driver_note = fmt::format("older than CUDA {}.{} needs", kCudaNeeded / 1000, kCudaNeeded % 1000 / 10);
-  for (const GpuFacts& facts : facts_) sample.gpus.push_back(nvml_->reading(facts.index));
+  for (const GpuFacts& facts : facts_) {
+    sample.gpus.push_back(nvml_->reading(facts.index));
+    if (!sample.gpus.back().processes) continue;
+    for (GpuProcess& process : *sample.gpus.back().processes)
+      if (process.name) process.name = clean_text(*process.name);
+  }
 }
 
 void MonitorSampler::read_runs(MonitorSample& sample) {
   const double now = monotonic_seconds();
-  if (now - found_at_ > kFindSeconds) {
+  if (now >= find_at_) {
+    const double before = thread_cpu_seconds();
     find_runs(sample.time);
-    found_at_ = now;
+    find_at_ = now + std::max(kFindSeconds, (thread_cpu_seconds() - before) / kFindShare);
   }
   for (const auto& [dir, watch] : watches_) {
     RunReading run = watch->read(sample.time, now, meter_);
     const bool recent = sample.time - watch->last_sign_of_life() < options_.recent_seconds;
     if (!run.alive() && !recent && options_.runs.empty()) continue;
-    for (RankReading& rank : run.ranks) {
-      for (size_t i = 0; i < sample.facts.size(); ++i) {
-        const GpuFacts& facts = sample.facts[i];
-        if ((!rank.uuid.empty() && facts.uuid == rank.uuid) ||
-            (rank.uuid.empty() && rank.device == "cuda:" + std::to_string(facts.index)))
-          rank.gpu = static_cast<int>(i);
-      }
-    }
+    if (run.host.empty())
+      for (RankReading& rank : run.ranks) rank.gpu = gpu_of(rank, sample.facts);
     sample.runs.push_back(std::move(run));
   }
   meter_.forget_unread();
   std::stable_sort(sample.runs.begin(), sample.runs.end(), [](const RunReading& a, const RunReading& b) {
     return a.alive() != b.alive() ? a.alive() : a.started > b.started;
   });
-  if (sample.runs.size() > kMostRuns) sample.runs.resize(kMostRuns);
+  if (sample.runs.size() > kMostRuns) {
+    sample.runs_left_out = sample.runs.size() - kMostRuns;
+    sample.runs.resize(kMostRuns);
+  }
 }
 
 MonitorSample MonitorSampler::take() {

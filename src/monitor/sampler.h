@@ -34,6 +34,7 @@ class MonitorSampler {
 
  private:
   void find_runs(double unix_now);
+  void read_facts();
   void read_gpus(MonitorSample& sample);
   void read_runs(MonitorSample& sample);
 
@@ -41,7 +42,7 @@ class MonitorSampler {
   std::unique_ptr<Nvml> nvml_;
   std::vector<GpuFacts> facts_;
   std::vector<bool> visible_;
-  double facts_at_ = -1e9, found_at_ = -1e9, opened_at_ = 0;
+  double facts_at_ = -1e9, find_at_ = -1e9, opened_at_ = 0;
   HostMeter meter_;
   RunFinder finder_;
   std::map<std::filesystem::path, std::unique_ptr<RunWatch>> watches_;

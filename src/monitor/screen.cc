@@ -119,6 +119,11 @@ class Screen {
       lines.push_back(line.take());
     }
     for (const RunReading& one : sample_.runs) run(lines, one);
+    if (sample_.runs_left_out > 0) {
+      LineMaker line = maker();
+      line.add(Style::kSoft, fmt::format("and {} more runs", sample_.runs_left_out));
+      lines.push_back(line.take());
+    }
   }
 
  private:
@@ -213,6 +218,11 @@ class Screen {
       process.add(Style::kSoft, "     " + process_text(sample_, (*gpu.processes)[i]));
       lines.push_back(process.take());
     }
+    if (gpu.processes->size() > kShownProcesses) {
+      LineMaker process = maker();
+      process.add(Style::kSoft, fmt::format("     and {} more processes", gpu.processes->size() - kShownProcesses));
+      lines.push_back(process.take());
+    }
   }
 
   void run(std::vector<ScreenLine>& lines, const RunReading& run) const {
@@ -222,7 +232,9 @@ class Screen {
                                                 : Style::kWarn;
     LineMaker line = maker();
     line.add(Style::kBold, width_ >= 90 ? run.id : run.recipe + " " + short_run_id(run.id));
-    line.add(" ").add(status, run.status).add(Style::kSoft, "  step ").add(step_text(run));
+    line.add(" ").add(status, run.status);
+    if (!run.host.empty()) line.add(Style::kSoft, " on " + run.host);
+    line.add(Style::kSoft, "  step ").add(step_text(run));
     line.add(Style::kSoft, "  loss ").add(run.loss ? loss_text(*run.loss) : "-");
     if (run.alive()) {
       const std::string whole = rate_text(run), first = whole.substr(0, whole.find(','));
@@ -334,6 +346,7 @@ std::vector<ScreenLine> draw_screen(const MonitorSample& sample, const Trails& t
               fmt::format("  up/down {}-{} of {}", state.scroll + 1,
                           std::min<int>(state.scroll + room, static_cast<int>(body.size())), body.size()));
   for (const char* word : {"  h help", "  space pause", "  p processes", "  r ranks"}) help.word(Style::kSoft, word);
+  if (!state.note.empty()) help.add(Style::kWarn, "  " + state.note);
   lines.push_back(help.take());
   return lines;
 }

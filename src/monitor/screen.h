@@ -21,7 +21,8 @@ struct ScreenState {
   int scroll = 0;  // lines; kept in range by draw_screen
   bool processes = true, ranks = true, help = false, paused = false;
   bool utf8 = true;
-  double waited_s = 0;  // for the driver
+  double waited_s = 0;  // for the driver, beyond the interval
+  std::string note;     // what else the user must know: why no history is kept
 };
 
 // At most `height` lines, none wider than `width` columns.

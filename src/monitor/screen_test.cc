@@ -88,6 +88,14 @@ TEST(Screen, NamesALostCardAndAStalledRun) {
   EXPECT_NE(text.find("no step for 2:00"), std::string::npos) << text;
 }
 
+TEST(Screen, SaysWhyNoHistoryIsKept) {
+  const MonitorSample sample = sample_for_tests(1, 0);
+  ScreenState state;
+  state.note = "history: /home/a/h.sqlite: unable to open database file; it is kept in memory";
+  const std::string text = text_of(draw_screen(sample, Trails(), state, 140, 24));
+  EXPECT_NE(text.find("unable to open"), std::string::npos) << text;
+}
+
 TEST(Sparkline, IsAsWideAsAskedAndLeavesGaps) {
   const std::deque<float> points = {0, 50, std::nanf(""), 100};
   EXPECT_EQ(sparkline(points, 6, false, 0, 100), "  _+ #");

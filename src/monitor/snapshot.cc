@@ -59,8 +59,9 @@ std::string gpus_text(const MonitorSample& sample) {
 }
 
 std::string run_text(const RunReading& run) {
-  std::string text = fmt::format("run {}  {}  step {}  loss {}  {}", run.id, run.status, step_text(run),
-                                 run.loss ? loss_text(*run.loss) : "-", run.alive() ? rate_text(run) : "");
+  std::string text =
+      fmt::format("run {}  {}{}  step {}  loss {}  {}", run.id, run.status, run.host.empty() ? "" : " on " + run.host,
+                  step_text(run), run.loss ? loss_text(*run.loss) : "-", run.alive() ? rate_text(run) : "");
   if (run.seconds_left) text += fmt::format("  {} left", duration_text(*run.seconds_left));
   if (run.alive() && !run.phases.empty()) text += "  " + phase_text(run);
   text += "\n";
@@ -92,6 +93,7 @@ std::string snapshot_text(const MonitorSample& sample, int width) {
     text += gpus_text(sample);
   if (sample.runs.empty()) text += "no run is going on\n";
   for (const RunReading& run : sample.runs) text += run_text(run);
+  if (sample.runs_left_out > 0) text += fmt::format("and {} more runs\n", sample.runs_left_out);
   std::string cut;
   for (size_t from = 0, end; (end = text.find('\n', from)) != std::string::npos; from = end + 1)
     cut += fit(text.substr(from, end - from), width) + "\n";

@@ -1,6 +1,7 @@
 // monitor/tail.h -- what was added to a file of lines since the last look, never more than its end.
 //
-// A file that was replaced (a resume cuts metrics.jsonl) or cut is begun anew, from its end.
+// A file that was replaced (a resume cuts metrics.jsonl), cut or removed is begun anew, from its end. That it is
+// another is seen by its inode, its size, and by what stands before the place that was read to: inodes come back.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +19,7 @@ class Tail {
   explicit Tail(std::filesystem::path path, size_t most = size_t{64} << 10) : path_(std::move(path)), most_(most) {}
   // Whole lines, each with its newline; valid until the next call. Empty where there are none, or no file.
   std::string_view read_new();
-  bool began_anew() const { return began_anew_; }  // of the last call: another file than before, or a shorter one
+  bool began_anew() const { return began_anew_; }  // of the last call: another file than before, or none any more
   double modified() const { return modified_; }    // Unix; 0: no file
 
  private:
@@ -28,6 +29,7 @@ class Tail {
   ino_t inode_ = 0;
   double modified_ = 0;
   bool began_anew_ = false;
+  bool inside_ = false;  // offset_ is in the middle of a line that is passed over
   std::string text_;
 };
 

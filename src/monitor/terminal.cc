@@ -7,6 +7,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <clocale>
 #include <cstdlib>
 #include <cstring>
@@ -109,12 +110,23 @@ class SuspendKey {
   SuspendKey(const SuspendKey&) = delete;
   SuspendKey& operator=(const SuspendKey&) = delete;
   int fd() const { return fd_; }
-  // Stops the program with the terminal as it was; returns once it goes on.
+  // Stops the program with the terminal as it was; returns once it goes on. By the signal itself, not by SIGSTOP: where
+  // no shell could bring it back (the only program of a window) the kernel lets it go on.
   void stop() {
     signalfd_siginfo info{};
     [[maybe_unused]] const auto got = ::read(fd_, &info, sizeof info);
     endwin();
-    ::kill(::getpid(), SIGSTOP);
+    struct sigaction plain {
+    }, before{};
+    plain.sa_handler = SIG_DFL;
+    ::sigaction(SIGTSTP, &plain, &before);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTSTP);
+    ::raise(SIGTSTP);
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);  // it stops here
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    ::sigaction(SIGTSTP, &before, nullptr);
     refresh();
   }
 
@@ -212,7 +224,8 @@ int show_in_terminal(SampleFeed& feed, History& history, int stop_fd, const Term
     }
     if (ready > 0 && (waits[2].revents & (POLLHUP | POLLERR))) return -1;  // the terminal is gone
     if (!changed) continue;
-    state.waited_s = feed.waited();
+    state.waited_s = std::max(0.0, feed.waited() - options.interval_s);
+    state.note = history.trouble().empty() ? "" : "history: " + history.trouble();
     terminal.draw(draw_screen(sample, trails, state, COLS, LINES));
   }
 }

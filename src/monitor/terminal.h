@@ -8,7 +8,8 @@ namespace tandem {
 
 struct TerminalOptions {
   bool color = true;
-  int64_t count = 0;  // end after so many samples; 0: when the user ends it
+  double interval_s = 1;  // between samples
+  int64_t count = 0;      // end after so many samples; 0: when the user ends it
 };
 
 // Shows samples until `q` (0), or until `stop_fd` is readable (-1). Throws ConfigError where the terminal can't be

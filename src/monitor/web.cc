@@ -19,6 +19,7 @@
 #include "base/sha256.h"
 #include "monitor/formats.h"
 #include "monitor/monitor_page.h"
+#include "telemetry/human.h"
 
 namespace tandem {
 namespace {
@@ -76,45 +77,56 @@ std::string token_of_file(const std::string& file) {
   const auto bad = [&](const std::string& why, const std::string& todo) {
     return ConfigError(fmt::format("--token-file {} cannot be used", file), why, todo);
   };
-  int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd >= 0) {
-    struct stat info {};
-    char buffer[512] = {};
-    const ssize_t got = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? ::read(fd, buffer, sizeof buffer - 1) : -1;
-    ::close(fd);
-    if (got < 0) throw bad("it is no file that can be read", "name another, or remove it: a new one is made");
-    if (info.st_mode & 077)
-      throw bad("others than its owner may read it, so it is no secret", fmt::format("run `chmod 600 {}`", file));
-    std::string token(buffer, static_cast<size_t>(got));
-    while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
-    const bool plain = std::all_of(token.begin(), token.end(),
-                                   [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; });
-    if (token.size() < 16 || token.size() > 256 || !plain)
-      throw bad("a token is 16 to 256 letters, digits, - and _", "remove the file: a new one is made");
-    return token;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would hold us
+    if (fd >= 0) {
+      struct stat info {};
+      char buffer[512] = {};
+      const ssize_t got = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? ::read(fd, buffer, sizeof buffer - 1) : -1;
+      ::close(fd);
+      if (got < 0) throw bad("it is no file that can be read", "name another, or remove it: a new one is made");
+      if (info.st_mode & 077)
+        throw bad("others than its owner may read it, so it is no secret", fmt::format("run `chmod 600 {}`", file));
+      std::string token(buffer, static_cast<size_t>(got));
+      while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+      const bool plain = std::all_of(token.begin(), token.end(),
+                                     [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; });
+      if (token.size() < 16 || token.size() > 256 || !plain)
+        throw bad("a token is 16 to 256 letters, digits, - and _", "remove the file: a new one is made");
+      return token;
+    }
+    if (errno != ENOENT) throw bad(std::strerror(errno), "name a file that you may read");
+    // Made beside it and linked: of two monitors that begin at once both have the token of the first, and a full disk
+    // leaves no half of one.
+    const std::string draft = fmt::format("{}.{}", file, random_hex(8)), line = new_token() + "\n";
+    const int made = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (made < 0) throw bad(std::strerror(errno), "name a file in a folder that you may write");
+    const bool written = ::write(made, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+    const bool closed = ::close(made) == 0;
+    const bool linked = written && closed && ::link(draft.c_str(), file.c_str()) == 0;
+    const int error = errno;
+    ::unlink(draft.c_str());
+    if (!written || !closed) throw bad("it could not be written", "look whether the disk is full");
+    if (!linked && error != EEXIST) throw bad(std::strerror(error), "name a file in a folder that you may write");
   }
-  if (errno != ENOENT) throw bad(std::strerror(errno), "name a file that you may read");
-  fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) throw bad(std::strerror(errno), "name a file in a folder that you may write");
-  const std::string token = new_token(), line = token + "\n";
-  const bool written = ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  if (::close(fd) != 0 || !written) throw bad("it could not be written", "look whether the disk is full");
-  return token;
+  throw bad("it comes and goes", "name a file that nobody else removes");
 }
 
-MonitorSite::MonitorSite(std::string token, std::string host_name, bool loopback, History& history, double stale_s)
-    : token_(std::move(token)),
-      host_name_(std::move(host_name)),
-      loopback_(loopback),
-      history_(history),
-      stale_s_(stale_s) {
+MonitorSite::MonitorSite(std::string token, std::string host_name, bool loopback, History& history, double stale_s,
+                         double interval_s)
+    : token_(std::move(token)), loopback_(loopback), history_(history), stale_s_(stale_s), interval_s_(interval_s) {
   show(MonitorSample{});
   shown_at_ = -1;
   // Cookies know no ports: each monitor has its own name, so that two behind one address do not undo each other.
   Sha256 hash;
   hash.update("cookie " + token_);
   cookie_name_ = "tandem-" + hash.hex().substr(0, 12);
-  for (char& c : host_name_) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  also_called(std::move(host_name));
+}
+
+void MonitorSite::also_called(std::string name) {
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  names_.push_back(std::move(name));
 }
 
 void MonitorSite::show(const MonitorSample& sample) {
@@ -122,6 +134,8 @@ void MonitorSite::show(const MonitorSample& sample) {
   shown_at_ = monotonic_seconds();
   nlohmann::json json = to_json(sample);
   json["schema"] = 1;
+  json["interval_s"] = interval_s_;
+  if (!history_.trouble().empty()) json["history_trouble"] = history_.trouble();
   json_ = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -129,9 +143,9 @@ void MonitorSite::show(const MonitorSample& sample) {
 bool MonitorSite::host_is_ours(const std::string& header) const {
   const auto host = host_of_header(header);
   if (!host) return false;
-  if (*host == "localhost" || *host == "127.0.0.1" || *host == "::1") return true;
+  if (*host == "localhost" || is_loopback_literal(*host)) return true;
   // An address can't be made to point elsewhere; a name can.
-  return !loopback_ && (is_ip_literal(*host) || *host == host_name_);
+  return !loopback_ && (is_ip_literal(*host) || std::find(names_.begin(), names_.end(), *host) != names_.end());
 }
 
 bool MonitorSite::may_look(const HttpRequest& request) const {
@@ -225,7 +239,8 @@ HttpResponse MonitorSite::history(const HttpRequest& request) {
               {},
               false};
   }
-  return {200, "application/json", history_json(history_.read(sample_.time, seconds), seconds), {}, false};
+  const double now = sample_.time > 0 ? sample_.time : unix_now();
+  return {200, "application/json", history_json(history_.read(now, seconds), seconds), {}, false};
 }
 
 std::string history_json(const std::vector<HistorySeries>& series, int64_t seconds) {

@@ -22,8 +22,12 @@ std::string token_of_file(const std::string& file);
 
 class MonitorSite {
  public:
-  // A sample that is older than `stale_s` is not given out any more: the driver hangs.
-  MonitorSite(std::string token, std::string host_name, bool loopback, History& history, double stale_s = 15);
+  // A sample that is older than `stale_s` is not given out any more: the driver hangs. `interval_s`: when the page may
+  // expect the next one.
+  MonitorSite(std::string token, std::string host_name, bool loopback, History& history, double stale_s = 15,
+              double interval_s = 1);
+  // Another name that it is reached by: the one that it was told to listen on.
+  void also_called(std::string name);
   HttpResponse answer(const HttpRequest& request);
   void show(const MonitorSample& sample);  // what is answered from now on
   const std::string& newest_json() const { return json_; }
@@ -35,10 +39,11 @@ class MonitorSite {
   HttpResponse newest(const char* type, const std::function<std::string()>& body) const;
   HttpResponse history(const HttpRequest& request);
 
-  std::string token_, host_name_, cookie_name_;
+  std::string token_, cookie_name_;
+  std::vector<std::string> names_;
   bool loopback_;
   History& history_;
-  double stale_s_, shown_at_ = -1;  // monotonic; -1: nothing yet
+  double stale_s_, interval_s_, shown_at_ = -1;  // monotonic; -1: nothing yet
   MonitorSample sample_;
   std::string json_;
 };

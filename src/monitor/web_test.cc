@@ -44,6 +44,10 @@ TEST(HttpRequest, IsReadStrictly) {
       {"GET / HTTP/2.0\r\n\r\n", 505},
       {"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\n", 413},
       {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411},
+      {"GET / HTTP/1.1\r\nContent-Length:\r\n\r\n", 413},
+      {"GET / HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nHost: a\nX: b\r\n\r\n", 400},
+      {"OPTIONS * HTTP/1.1\r\n\r\n", 400},
       {"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400},
       {"GET / HTTP/1.1\r\n: empty\r\n\r\n", 400},
       {"\x16\x03\x01\x02", 400},
@@ -115,8 +119,13 @@ TEST(MonitorSite, RefusesForeignNamesAndPathsOutside) {
   for (const char* path :
        {"/../../etc/passwd", "/%2e%2e/etc/passwd", "//etc/passwd", "/history/", "/metrics/../", "/run.json"})
     EXPECT_EQ(s.status(path + key, "localhost"), 404) << path;
+  for (const char* host : {"127.0.0.2:80", "127.1.2.3", "[::1]:80", "[0:0:0:0:0:0:0:1]:80", "[::ffff:127.0.0.1]"})
+    EXPECT_EQ(s.status("/" + key, host), 200) << host;
   Site open(false);
   EXPECT_EQ(open.status("/" + key, "box:8000"), 200);
+  EXPECT_EQ(open.status("/" + key, "box.example.org"), 403);
+  open.site.also_called("Box.Example.org");  // as --host has it: the address that was printed must work
+  EXPECT_EQ(open.status("/" + key, "box.example.org"), 200);
   EXPECT_EQ(open.status("/" + key, "10.0.0.1"), 200);
   EXPECT_EQ(open.status("/" + key, "evil.example"), 403);
 }
@@ -144,6 +153,26 @@ TEST(MonitorSite, HasNoFiguresBeforeTheFirstLookAndGivesOutNoOldOnes) {
   hung.show(sample_for_tests(8, 1));
   EXPECT_EQ(ask(hung, "/metrics").status, 503);
   EXPECT_NE(ask(hung, "/sample.json").body.find("has not answered"), std::string::npos);
+}
+
+TEST(MonitorSite, BeforeTheFirstLookGivesTheHistoryOfTheLastMinutesNotOfOldDays) {
+  History history("");
+  for (int i = 0; i < 20; ++i) history.add(sample_for_tests(1, 0, 1'700'000'000 + i));
+  MonitorSite site("0123456789abcdef", "box", true, history);
+  const auto answer =
+      site.answer(request_of("GET /history?seconds=600&token=0123456789abcdef HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  EXPECT_TRUE(nlohmann::json::parse(answer.body)["series"].empty()) << answer.body;
+}
+
+TEST(MonitorSite, TellsThePageWhenToExpectTheNextLookAndWhyNoHistoryIsKept) {
+  const TempDir dir;
+  std::ofstream(dir / "file") << "";
+  History history(dir / "file" / "h.sqlite");
+  MonitorSite site("0123456789abcdef", "box", true, history, 135, 60);
+  site.show(sample_for_tests(1, 0));
+  const auto json = nlohmann::json::parse(site.newest_json());
+  EXPECT_EQ(json["interval_s"], 60);
+  EXPECT_NE(json["history_trouble"].get<std::string>().find("in memory"), std::string::npos);
 }
 
 TEST(MonitorSite, ARunWithAnEvilNameStaysText) {
@@ -192,6 +221,24 @@ TEST(Token, OfAFileIsMadeOnceForItsOwnerOnly) {
   chmod((dir / "short").c_str(), 0600);
   EXPECT_THROW(token_of_file(dir / "short"), ConfigError);
   EXPECT_THROW(token_of_file(dir / "none" / "token"), ConfigError);
+  ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);  // nobody writes: who waited for it would wait for ever
+  EXPECT_THROW(token_of_file(dir / "pipe"), ConfigError);
+}
+
+TEST(Token, OfAFileIsOneAlsoWhenSeveralMonitorsBeginAtOnce) {
+  const TempDir dir;
+  std::vector<std::string> tokens(8);
+  std::vector<std::thread> monitors;
+  std::atomic<int> waiting = 8;
+  for (int i = 0; i < 8; ++i)
+    monitors.emplace_back([&, i] {
+      --waiting;
+      while (waiting > 0) std::this_thread::yield();
+      tokens[static_cast<size_t>(i)] = token_of_file(dir / "token");
+    });
+  for (std::thread& one : monitors) one.join();
+  for (const std::string& token : tokens) EXPECT_EQ(token, tokens[0]);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1);  // nothing else is left
 }
 
 // ---- the server itself
@@ -276,19 +323,22 @@ TEST(HttpServer, AnswersOneAfterTheOtherOnOneConnection) {
 }
 
 TEST(HttpServer, CutsWhoeverIsSlowSilentOrTalksTooMuch) {
-  Served served({.connections = 8, .head_seconds = 0.2, .stuck_seconds = 0.2, .stream_backlog = 1 << 20});
-  Client silent(served.port()), half(served.port()), long_one(served.port()), posting(served.port());
-  half.say("GET / HTTP/1.1\r\nHo");
-  long_one.say("GET / HTTP/1.1\r\nA: " + std::string(20'000, 'a'));
+  Served served({.connections = 8, .head_seconds = 2, .stuck_seconds = 2, .stream_backlog = 1 << 20});
+  Client posting(served.port());
   posting.say("POST / HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(posting.read_to_the_end().find("405"), std::string::npos);
+  Client long_one(served.port());
+  long_one.say("GET / HTTP/1.1\r\nA: " + std::string(20'000, 'a'));
+  EXPECT_NE(long_one.read_some().find("431"), std::string::npos);
+  Client silent(served.port()), half(served.port());
+  half.say("GET / HTTP/1.1\r\nHo");
   EXPECT_EQ(silent.read_to_the_end(), "");
   EXPECT_EQ(half.read_to_the_end(), "");
-  EXPECT_NE(long_one.read_some().find("431"), std::string::npos);
-  EXPECT_NE(posting.read_to_the_end().find("405"), std::string::npos);
-  Client reader(served.port()), other(served.port());
+  Client reader(served.port());
   reader.say("GET /live HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_NE(reader.read_some().find("text/event-stream"), std::string::npos);
   served.flood_ = true;  // it does not read: it is cut, and others are served all the same
+  Client other(served.port());
   other.say("GET /other HTTP/1.1\r\nConnection: close\r\n\r\n");
   EXPECT_NE(other.read_to_the_end().find("hello /other"), std::string::npos);
 }
@@ -300,6 +350,17 @@ TEST(HttpServer, WhoOnlyHoldsAPlaceGivesItUp) {
   Client guest(served.port());
   guest.say("GET /a HTTP/1.1\r\nConnection: close\r\n\r\n");
   EXPECT_NE(guest.read_to_the_end().find("hello /a"), std::string::npos);
+}
+
+TEST(HttpServer, SaysThatAStreamEndsWithItsConnection) {
+  Served served({});
+  Client reader(served.port()), head(served.port());
+  reader.say("GET /live HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(reader.read_some().find("Connection: close"), std::string::npos);
+  head.say("HEAD /live HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string answer = head.read_to_the_end();  // and it ends
+  EXPECT_NE(answer.find("text/event-stream"), std::string::npos);
+  EXPECT_EQ(answer.find("data:"), std::string::npos);
 }
 
 TEST(HttpServer, AnswersWhoHasNothingMoreToSay) {
@@ -336,6 +397,7 @@ TEST(HttpServer, RefusesMoreGuestsThanItHasRoomFor) {
     EXPECT_NE(guests.back()->read_some().find("200 OK"), std::string::npos);
   }
   Client one_more(served.port());
+  one_more.say("GET / HTTP/1.1\r\nHost: x\r\n\r\n");  // with a question on its way the answer must arrive all the same
   EXPECT_NE(one_more.read_to_the_end().find("503"), std::string::npos);
   guests.clear();
   std::string answer;

@@ -91,6 +91,10 @@ std::string gpu_note(const MonitorSample& sample, size_t gpu) {
   const std::string throttle = throttle_text(sample.gpus[gpu]);
   std::string text = throttle.empty() ? "" : "held back by " + throttle;
   if (sample.hidden(gpu)) text += std::string(text.empty() ? "" : "; ") + "hidden by CUDA_VISIBLE_DEVICES";
+  const GpuFacts& facts = sample.facts[gpu];
+  if (facts.mig_on.value_or(false))
+    text += fmt::format("{}MIG: {}", text.empty() ? "" : "; ",
+                        facts.mig.empty() ? "no instance" : fmt::format("{} instances", facts.mig.size()));
   return text;
 }
 

@@ -19,7 +19,7 @@ std::string throttle_text(const GpuReading& gpu);                               
 std::string short_gpu_name(const GpuFacts& facts);                                   // without "NVIDIA GeForce"
 std::string short_throttle_text(const GpuReading& gpu);         // "heat, power"; empty if nothing holds it back
 std::string driver_text(const MonitorSample& sample);           // "535.54.03 (older than CUDA 13.0 needs)"
-std::string gpu_note(const MonitorSample& sample, size_t gpu);  // "held back by heat; hidden by CUDA_VISIBLE_DEVICES"
+std::string gpu_note(const MonitorSample& sample, size_t gpu);  // "held back by heat; MIG: 2 instances"
 std::string process_text(const MonitorSample& sample,
                          const GpuProcess& process);  // "4711 tandem-worker 60 GB r6k9da rank 0"
 

@@ -1,13 +1,13 @@
 #include "runs/index.h"
 
 #include <fmt/format.h>
-#include <sqlite3.h>
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "base/errors.h"
+#include "base/sqlite.h"
 #include "runs/run_folder.h"
 #include "runs/run_reader.h"
 
@@ -16,45 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kVersion = 1;  // another number in the file means: rebuild
-constexpr int kBusyMilliseconds = 5000;
-
-// SQLite's own complaint; caught in this file, where it means "rebuild" or "go on in memory".
-struct SqliteError : std::runtime_error {
-  SqliteError(sqlite3* db, int code)
-      : std::runtime_error(db ? sqlite3_errmsg(db) : sqlite3_errstr(code)), code(code & 0xFF) {}
-  int code;
-};
-
-class Statement {
- public:
-  Statement(sqlite3* db, const char* sql) : db_(db) { check(sqlite3_prepare_v2(db, sql, -1, &statement_, nullptr)); }
-  ~Statement() { sqlite3_finalize(statement_); }
-  Statement(const Statement&) = delete;
-  Statement& operator=(const Statement&) = delete;
-  Statement& bind(int at, const std::string& text) {
-    return check(sqlite3_bind_text(statement_, at, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT)),
-           *this;
-  }
-  Statement& bind(int at, int64_t number) { return check(sqlite3_bind_int64(statement_, at, number)), *this; }
-  bool step() {
-    const int code = sqlite3_step(statement_);
-    if (code != SQLITE_ROW && code != SQLITE_DONE) throw SqliteError(db_, code);
-    return code == SQLITE_ROW;
-  }
-  std::string text(int column) const {
-    const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
-    return bytes ? std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(statement_, column))) : "";
-  }
-  int64_t number(int column) const { return sqlite3_column_int64(statement_, column); }
-
- private:
-  void check(int code) {
-    if (code != SQLITE_OK) throw SqliteError(db_, code);
-  }
-  sqlite3* db_;
-  sqlite3_stmt* statement_ = nullptr;
-};
+constexpr SqliteOptions kIndex = {
+    .version = 1,  // another number in the file means: rebuild
+    .tables =
+        "CREATE TABLE IF NOT EXISTS runs (name TEXT PRIMARY KEY, stamp INTEGER NOT NULL, row TEXT NOT NULL)"
+        " WITHOUT ROWID",
+    .check_pages = true};
 
 // A row as the index stores it. The filter columns are copies; the object is the truth.
 std::string stored(const RunRow& row) {
@@ -95,92 +62,31 @@ bool lower_is_better(const std::string& metric) {
 
 }  // namespace
 
-struct RunIndex::Database {
-  sqlite3* db = nullptr;
-  bool memory = false;
-
-  explicit Database(const fs::path& file) : memory(file.empty()) {
-    const int code =
-        sqlite3_open_v2(memory ? ":memory:" : file.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
-    try {
-      if (code != SQLITE_OK) throw SqliteError(db, code);
-      sqlite3_busy_timeout(db, kBusyMilliseconds);
-      // The switch to WAL needs the file alone and does not wait; where another process is at it, it has made the
-      // switch.
-      sqlite3_exec(db, "PRAGMA journal_mode=WAL", nullptr, nullptr, nullptr);
-      run("PRAGMA synchronous=NORMAL");
-      // No statement may be open across a write: a reader that turns into a writer is refused at once, without the
-      // wait.
-      if (version() == 0) create();
-      if (version() != kVersion) throw SqliteError(nullptr, SQLITE_CORRUPT);
-      // Reads every page of a small file: a damaged one is found here and not in the middle of a list.
-      Statement check(db, "PRAGMA integrity_check(1)");
-      if (!check.step() || check.text(0) != "ok") throw SqliteError(nullptr, SQLITE_CORRUPT);
-    } catch (...) {
-      sqlite3_close(db);
-      throw;
-    }
-  }
-  ~Database() { sqlite3_close(db); }
-  Database(const Database&) = delete;
-  Database& operator=(const Database&) = delete;
-
-  int64_t version() {
-    Statement statement(db, "PRAGMA user_version");
-    return statement.step() ? statement.number(0) : -1;
-  }
-  void create() {
-    run("BEGIN IMMEDIATE");  // of two processes the second finds the table made
-    run("CREATE TABLE IF NOT EXISTS runs (name TEXT PRIMARY KEY, stamp INTEGER NOT NULL, row TEXT NOT NULL) WITHOUT "
-        "ROWID");
-    run(fmt::format("PRAGMA user_version={}", kVersion).c_str());
-    run("COMMIT");
-  }
-  void run(const char* sql) {
-    const int code = sqlite3_exec(db, sql, nullptr, nullptr, nullptr);
-    if (code != SQLITE_OK) throw SqliteError(db, code);
-  }
-};
-
-namespace {
-
-void remove_index(const fs::path& file) {
-  for (const char* ending : {"", "-wal", "-shm", "-journal"}) {
-    std::error_code ignored;
-    fs::remove(file.string() + ending, ignored);
-  }
-}
-
-}  // namespace
-
 RunIndex::RunIndex(fs::path root) : root_(std::move(root)) {
   const fs::path file = root_ / "index.sqlite";
   std::error_code ignored;
   if (fs::is_directory(root_, ignored)) {
     for (int attempt = 0; attempt < 2 && !database_; ++attempt) {
       try {
-        database_ = std::make_unique<Database>(file);
+        database_ = std::make_unique<SqliteDatabase>(file, kIndex);
         sync();
       } catch (const SqliteError& error) {
         database_.reset();
         // Damaged, no database at all, or of another version: it is a cache, so it goes. Not writable: memory will do.
-        if (error.code == SQLITE_CORRUPT || error.code == SQLITE_NOTADB || error.code == SQLITE_ERROR ||
-            error.code == SQLITE_SCHEMA)
-          remove_index(file);
-        else
-          break;
+        if (!error.damaged()) break;
+        remove_sqlite_file(file);
       }
     }
   }
   if (!database_) {
-    database_ = std::make_unique<Database>(fs::path());
+    database_ = std::make_unique<SqliteDatabase>(fs::path(), kIndex);
     sync();
   }
 }
 
 RunIndex::~RunIndex() = default;
 
-bool RunIndex::in_memory() const { return database_->memory; }
+bool RunIndex::in_memory() const { return database_->in_memory(); }
 
 int64_t RunIndex::sync() { return bring_up_to_date(false); }
 
@@ -190,10 +96,9 @@ int64_t RunIndex::rebuild() {
 }
 
 int64_t RunIndex::bring_up_to_date(bool from_nothing) {
-  sqlite3* db = database_->db;
   std::map<std::string, int64_t> known;
   {
-    Statement all(db, "SELECT name, stamp FROM runs");
+    SqliteStatement all(*database_, "SELECT name, stamp FROM runs");
     while (all.step()) known[all.text(0)] = all.number(1);
   }
   std::vector<std::pair<fs::path, int64_t>> changed;
@@ -211,27 +116,23 @@ int64_t RunIndex::bring_up_to_date(bool from_nothing) {
   const auto count = static_cast<int64_t>(changed.size() + known.size());
   if (count == 0) return 0;
   // One transaction: other processes see the old list or the new one, and there is one wait for the disk.
-  database_->run("BEGIN IMMEDIATE");
-  try {
-    if (from_nothing) database_->run("DELETE FROM runs");
-    for (const auto& [dir, stamp] : changed)
-      Statement(db, "INSERT OR REPLACE INTO runs VALUES (?, ?, ?)")
-          .bind(1, dir.filename().string())
-          .bind(2, stamp)
-          .bind(3, stored(read_run(dir)))
-          .step();
-    for (const auto& [name, stamp] : known) Statement(db, "DELETE FROM runs WHERE name = ?").bind(1, name).step();
-    database_->run("COMMIT");
-  } catch (...) {
-    sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr);
-    throw;
-  }
+  SqliteTransaction change(*database_);
+  if (from_nothing) database_->run("DELETE FROM runs");
+  for (const auto& [dir, stamp] : changed)
+    SqliteStatement(*database_, "INSERT OR REPLACE INTO runs VALUES (?, ?, ?)")
+        .bind(1, dir.filename().string())
+        .bind(2, stamp)
+        .bind(3, stored(read_run(dir)))
+        .step();
+  for (const auto& [name, stamp] : known)
+    SqliteStatement(*database_, "DELETE FROM runs WHERE name = ?").bind(1, name).step();
+  change.commit();
   return count;
 }
 
 std::vector<RunRow> RunIndex::list(const RunFilter& filter) {
   std::vector<RunRow> rows;
-  Statement all(database_->db, "SELECT row FROM runs");
+  SqliteStatement all(*database_, "SELECT row FROM runs");
   while (all.step()) {
     auto row = loaded(all.text(0), root_);
     if (!row) continue;

@@ -18,6 +18,8 @@
 
 namespace tandem {
 
+class SqliteDatabase;
+
 struct RunRow {
   std::string id, recipe, status;  // status: created | running | died | done | stopped | failed | unknown
   std::string started;             // UTC, "2026-11-15T01:47:06Z"
@@ -72,8 +74,7 @@ class RunIndex {
 
  private:
   int64_t bring_up_to_date(bool from_nothing);
-  struct Database;
-  std::unique_ptr<Database> database_;
+  std::unique_ptr<SqliteDatabase> database_;
   std::filesystem::path root_;
 };
 
