@@ -54,12 +54,15 @@ class SlowSlot {
   double rest() {
     const double left = due_ > 0 ? due_ - monotonic_seconds() : 0;
     late_ = std::max(0.0, -left);
-    if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
+    if (left > 0) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(left));
+      late_ = std::max(0.0, monotonic_seconds() - due_);  // on a busy core it is woken and not run
+    }
     due_ = 0;
     return std::max(0.0, left);
   }
   bool slowed() const { return speed_ < 1; }
-  // By how much it was later than a slower core would have been, before the last rest: it did not get its share of one.
+  // By how much it was later than a slower core would have been, with the last rest: it did not get its share of one.
   double late() const { return late_; }
 
  private:

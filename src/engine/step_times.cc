@@ -67,11 +67,12 @@ void StepTimes::shard_ends(const TrainLoop& loop) {
 
 void StepTimes::rest(SlowSlot& slot, const TrainLoop& loop) {
   const double seconds = slot.rest();
-  add(page_->compute_ns, seconds);
-  add(page_->work_ns, seconds);
+  add(page_->compute_ns, seconds);  // by which shards are shared out: as a slower core would be
   slowed_ = slot.slowed();
   // Waiting for a core is part of its rest; only what is beyond that made it slower than it plays to be.
-  if (slowed_) add(page_->delay_ns, slot.late() - (loop.load_seconds() - load_at_rest_));
+  const double late = slot.late() - (seconds > 0 ? 0 : loop.load_seconds() - load_at_rest_);
+  add(page_->work_ns, seconds + (seconds > 0 ? late : 0));
+  if (slowed_) add(page_->delay_ns, late);
   load_at_rest_ = loop.load_seconds();
 }
 
