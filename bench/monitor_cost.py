@@ -8,7 +8,8 @@ All of it happens beside one long training, whose own step times are the clock. 
 
     cost      the monitor's CPU time (from the kernel, in nanoseconds) and memory at 1 Hz: page with a reader, terminal, CSV
     windows   the page's server at 1 Hz is stopped and goes on in turn (SIGSTOP, SIGCONT), a window four looks long, in the order on off off on, so that
-              a drift of the machine meets both. A block of four windows gives one difference of step rates; the result is their mean with its 95 % interval
+              a drift of the machine meets both. A block of four windows gives one difference of step rates (as the logarithm of their ratio, which noise does
+              not bend to one side); the result is their mean with its 95 % interval, and that of the middle four fifths
     fast      the same at 20 Hz: twenty times the effect in the same noise. What 1 Hz costs is this by the ratio of the monitor's CPU times at 1 Hz and at
               20 Hz (part of its work does not depend on the looks, so this is more than a twentieth; the twentieth is told too). The same in parts: its share
               of the training's cores, and what a step's own CPU time grows by (caches, switches; workers wait busily, so other work on the machine shows there)
@@ -84,6 +85,17 @@ def mean_interval(values):
     if len(values) < 2:
         return (values[0] if values else math.nan), math.nan
     return statistics.fmean(values), student(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def middle(values):
+    """The same of the middle four fifths (Tukey and McLaughlin): what else the machine does makes a few blocks wild, both ways."""
+    cut = len(values) // 10
+    if not cut:
+        return mean_interval(values)
+    ordered = sorted(values)
+    kept = ordered[cut:-cut]
+    bent = [kept[0]] * cut + kept + [kept[-1]] * cut
+    return statistics.fmean(kept), student(len(kept) - 1) * statistics.stdev(bent) / (len(kept) / len(values)) / math.sqrt(len(values))
 
 
 class Training:
@@ -236,8 +248,10 @@ class Bench:
                 for on, begin, finish, cpu in moments:
                     steps = self.training.rate(begin, finish)
                     rate[on] += steps / 2
-                    work[on] += cpu / ((finish - begin) * steps) / 2
-                rows.append((100 * (rate[False] - rate[True]) / rate[False], 100 * (work[True] - work[False]) / work[False], 100 * took / (2 * length)))
+                    work[on] += cpu / ((finish - begin) * steps) / 2 if steps > 0 else -math.inf
+                if min(*rate.values(), *work.values()) <= 0:   # no step in half a second, or a thread that ended and took its time along
+                    continue
+                rows.append((100 * math.log(rate[False] / rate[True]), 100 * math.log(work[True] / work[False]), 100 * took / (2 * length)))
                 self.say(f"  {len(rows):3} {rate[True]:8.2f} steps/s with, {rate[False]:8.2f} without: slower by {rows[-1][0]:+6.2f} %, CPU time of a step {rows[-1][1]:+6.2f} %; "
                          f"it has {rows[-1][2]:5.2f} % of a core")
 
@@ -261,16 +275,19 @@ class Bench:
         self.training.forget()
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
+        if not rows:
+            raise SystemExit("error: no block could be judged\n  why    the training made no step in some window of each\n  do     end what else runs here, or give more --minutes")
         slower, half = mean_interval([row[0] for row in rows])
+        inner, half_inner = middle([row[0] for row in rows])
         dearer, half_dearer = mean_interval([row[1] for row in rows])
-        return {"slow_down_percent": slower, "half_interval_95": half, "median_percent": statistics.median(row[0] for row in rows),
+        return {"slow_down_percent": slower, "half_interval_95": half, "middle_percent": inner, "middle_half_interval_95": half_inner,
                 "cpu_of_a_step_percent": dearer, "cpu_of_a_step_half_interval_95": half_dearer,
                 "blocks": len(rows), "window_s": length, "percent_of_a_core": statistics.fmean(row[2] for row in rows),
                 "forced_switches_per_s": {"with": forced[True] / (length * windows), "without": forced[False] / (length * windows)}}
 
     def told(self, result):
         f = result["forced_switches_per_s"]
-        return (f"{result['slow_down_percent']:+.3f} % ± {result['half_interval_95']:.3f} (mean of {result['blocks']} blocks; median {result['median_percent']:+.3f})\n"
+        return (f"{result['slow_down_percent']:+.3f} % ± {result['half_interval_95']:.3f} (mean of {result['blocks']} blocks; of the middle four fifths {result['middle_percent']:+.3f} ± {result['middle_half_interval_95']:.3f})\n"
                 f"  a step's CPU time {result['cpu_of_a_step_percent']:+.3f} % ± {result['cpu_of_a_step_half_interval_95']:.3f}; the disturber had {result['percent_of_a_core']:.2f} % of a core; "
                 f"workers were pushed off a core {f['with']:.1f} times a second with it, {f['without']:.1f} without")
 
@@ -291,11 +308,12 @@ class Bench:
         ratio = one["percent_of_a_core"] / result["percent_of_a_core"]
         result["at_1_hz"] = {"own_percent_of_a_core": one["percent_of_a_core"], "own_percent_of_the_trainings_cores": one["percent_of_the_trainings_cores"], "ratio_of_cpu": ratio,
                              "slow_down_percent": result["slow_down_percent"] * ratio, "half_interval_95": result["half_interval_95"] * ratio,
+                             "middle_percent": result["middle_percent"] * ratio, "middle_half_interval_95": result["middle_half_interval_95"] * ratio,
                              "cpu_of_a_step_percent": result["cpu_of_a_step_percent"] * ratio, "cpu_of_a_step_half_interval_95": result["cpu_of_a_step_half_interval_95"] * ratio,
                              "twentieth_percent": result["slow_down_percent"] / FAST_HZ, "twentieth_half_interval_95": result["half_interval_95"] / FAST_HZ}
         at = result["at_1_hz"]
         self.say("  slower by " + self.told(result))
-        self.say(f"  at 1 Hz, by CPU time ({one['percent_of_a_core']:.3f} % of a core there: 1/{1 / ratio:.1f}): slower by {at['slow_down_percent']:+.3f} % ± {at['half_interval_95']:.3f}"
+        self.say(f"  at 1 Hz, by CPU time ({one['percent_of_a_core']:.3f} % of a core there: 1/{1 / ratio:.1f}): slower by {at['slow_down_percent']:+.3f} % ± {at['half_interval_95']:.3f}, by the middle {at['middle_percent']:+.3f} ± {at['middle_half_interval_95']:.3f}"
                  f" (a twentieth: {at['twentieth_percent']:+.3f} % ± {at['twentieth_half_interval_95']:.3f}; goal: under 0.5 %)")
         self.say(f"  in parts, where the cores are full: {at['own_percent_of_the_trainings_cores']:.3f} % that it takes of training's cores, and a step's own CPU time "
                  f"{at['cpu_of_a_step_percent']:+.3f} % ± {at['cpu_of_a_step_half_interval_95']:.3f} (caches, switches)")
