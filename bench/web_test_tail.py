@@ -2,9 +2,10 @@
 """How near a set of unequal jobs on unequal slots comes to the ideal: python3 bench/web_test_tail.py <folder with tandem>
 
 Six agents with unequal steps on cpu:3@1,0.5,0.5, or on slots of other speeds: `--speeds 0.2,0.1,0.1` sleep most of the
-time, so a busy machine disturbs them less. Ideal: all the work there is, spread over all the speed there is. What a
-step of an agent costs is taken from this very run, from the time when it had one device alone, so neighbours on the
-machine slow both sides. Goal: 1.05. Starts of processes, joins and the combine of several workers are all losses.
+time, so a busy machine disturbs them less. Ideal: all the work there is, spread over all the speed there is. What the
+steps of an agent cost is taken from this very run, from the slot that it began on while it had it alone, so neighbours on
+the machine slow both sides. Goal: 1.05. Losses are everything else: starts of processes, snapshots and the last save,
+slots without work, joins, and what several workers on one job lose on agreeing.
 """
 import argparse
 import json
@@ -27,16 +28,24 @@ def one_run(tandem, steps, speeds, more, folder):
     return json.loads(done.stdout)
 
 
-def step_cost(told, file, speeds, number, job):
-    """Seconds of a step at speed 1, while the first device had the job to itself."""
+def account(told, file, speeds, number, job):
+    """Of one job, in seconds of a slot of speed 1: the work of its steps, and what its slots spent on it beside.
+
+    Work: the steps that the first device made alone, as they were; the others, which several made together, as the last
+    quarter of those before them, since a replay that fills up makes steps dearer."""
     parts = sorted((p for p in file["course"] if p["job"] == number), key=lambda p: p["begin"])
-    alone = parts[0]
-    second = parts[1]["begin"] if len(parts) > 1 else alone["end"]
+    begin, end, speed = parts[0]["begin"], max(p["end"] for p in parts), speeds[parts[0]["device"]]
     lines = [json.loads(line) for line in (pathlib.Path(told["dir"]) / job["run"] / "metrics.jsonl").read_text().splitlines()]
     first = lines[0]["t"] - lines[0]["seconds"]
-    speed = speeds[alone["device"]]
-    costs = [line["seconds"] * speed for line in lines if line["t"] - first < second - alone["begin"] - 3]
-    return statistics.mean(costs) if costs else statistics.mean(line["seconds"] for line in lines) * speed
+    start = (end - begin) - (lines[-1]["t"] - first)  # and until the runner saw the last step
+    joined = parts[1]["begin"] - begin - start if len(parts) > 1 else lines[-1]["t"] - first + 1
+    alone = [line for line in lines if line["t"] - first < joined] or lines
+    costs = [line["seconds"] for line in alone]
+    work = speed * (sum(costs) + (job["steps"] - len(costs)) * statistics.mean(costs[-max(1, len(costs) // 4):]))
+    used = sum(speeds[p["device"]] * (p["end"] - p["begin"]) for p in parts)
+    starts = speed * start
+    between = speed * (alone[-1]["t"] - first - sum(costs))
+    return {"work": work, "starts": starts, "between": between, "shared": used - work - starts - between}
 
 
 def main():
@@ -55,14 +64,18 @@ def main():
         folder = given.keep or tempfile.mkdtemp(prefix="tandem-bench-")
         told = one_run(tandem, steps, speeds, more, folder)
         file = json.loads((pathlib.Path(told["dir"]) / "agents.json").read_text())
-        work = {job["name"]: job["steps"] * step_cost(told, file, speeds, n, job) for n, job in enumerate(file["jobs"])}
-        ideal = sum(work.values()) / sum(speeds)
+        jobs = {job["name"]: account(told, file, speeds, n, job) for n, job in enumerate(file["jobs"])}
+        total = {key: sum(job[key] for job in jobs.values()) for key in ("work", "starts", "between", "shared")}
+        ideal = total["work"] / sum(speeds)
         ratios.append(told["seconds"] / ideal)
-        busy = sum(p["end"] - p["begin"] for p in file["course"]) / (len(speeds) * told["seconds"])
-        print(f"makespan {told['seconds']:.1f} s, ideal {ideal:.1f} s: {ratios[-1]:.3f}; forecast {told['forecast_seconds']:.1f} s; "
-              f"{told['joins']} joins; slots busy {100 * busy:.1f} %", flush=True)
-        for name, seconds in work.items():
-            print(f"  {name:<14} {steps[name]:>6} steps  {seconds:6.1f} s of a full slot  on {' '.join(told['agents'][name]['devices'])}")
+        used = sum(speeds[p["device"]] * (p["end"] - p["begin"]) for p in file["course"])
+        idle = sum(speeds) * told["seconds"] - used
+        print(f"makespan {told['seconds']:.1f} s, ideal {ideal:.1f} s: {ratios[-1]:.3f}; forecast {told['forecast_seconds']:.1f} s; {told['joins']} joins", flush=True)
+        words = {"starts": "starts", "between": "snapshots and other pauses between steps", "shared": "joins and steps that several slots shared"}
+        print("  lost, in % of the work: " + "; ".join(f"{words[key]} {100 * total[key] / total['work']:.2f}" for key in words)
+              + f"; slots without a job, the last save among it, {100 * idle / total['work']:.2f}")
+        for name, one in jobs.items():
+            print(f"  {name:<14} {steps[name]:>6} steps  {one['work']:6.1f} s of a full slot  on {' '.join(told['agents'][name]['devices'])}")
         if not given.keep:  # half a gigabyte of replay for each agent
             shutil.rmtree(folder)
     print(f"{f'six unequal jobs on slots {given.speeds}: makespan over ideal':<66} {statistics.median(ratios):>8.3f}   target 1.05")

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <stdexcept>
 #include <utility>
 
 #include "base/errors.h"
@@ -81,6 +82,17 @@ SharedMemory SharedMemory::adopt(int descriptor, uint64_t bytes) {
   made.size_ = bytes;
   made.fd_ = fd.take();
   return made;
+}
+
+void SharedMemory::write(uint64_t at, std::span<const std::byte> from) const {
+  if (at > size_ || from.size() > size_ - at) throw std::logic_error("a write beyond the end of shared memory");
+  while (!from.empty()) {
+    const ssize_t done = pwrite(fd_, from.data(), from.size(), static_cast<off_t>(at));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) throw IoError("cannot fill shared memory", done < 0 ? errno : ENOSPC, kMoreMemory);
+    at += static_cast<uint64_t>(done);
+    from = from.subspan(static_cast<size_t>(done));
+  }
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept

@@ -23,6 +23,10 @@ class SharedMemory {
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
+  // Copies into it without touching the mapping: pages that are filled whole are not cleared first, and count as no
+  // memory of this process. For much at once; half the cost of a copy into memory that is new. Throws IoError.
+  void write(uint64_t at, std::span<const std::byte> from) const;
+
   int fd() const { return fd_; }
   std::span<std::byte> bytes() const { return {data_, size_}; }
   explicit operator bool() const { return data_ != nullptr; }

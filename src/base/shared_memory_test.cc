@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "base/errors.h"
 
@@ -35,6 +37,18 @@ TEST(SharedMemory, StartsZeroedAndIsSeenByAChildThatAdoptsIt) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(mine.bytes()[9999], std::byte{42}) << "and outlives the one who wrote it";
   close(inherited);
+}
+
+TEST(SharedMemory, WhatIsWrittenPastTheMappingIsSeenThroughIt) {
+  const SharedMemory mine = SharedMemory::create("test", 10000);
+  const std::vector<std::byte> text(5000, std::byte{7});
+  mine.write(3000, text);
+  EXPECT_EQ(mine.bytes()[2999], std::byte{0});
+  EXPECT_EQ(mine.bytes()[3000], std::byte{7});
+  EXPECT_EQ(mine.bytes()[7999], std::byte{7});
+  EXPECT_EQ(mine.bytes()[8000], std::byte{0});
+  EXPECT_THROW(mine.write(5001, text), std::logic_error) << "never beyond the end";
+  EXPECT_THROW(mine.write(~uint64_t{0}, text), std::logic_error);
 }
 
 TEST(SharedMemory, NobodyCanResizeOrUnsealIt) {

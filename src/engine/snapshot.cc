@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/errors.h"
 #include "checkpoint/digest.h"
@@ -12,6 +13,8 @@
 
 namespace tandem {
 namespace {
+
+constexpr uint64_t kLarge = 1 << 20;  // below, a call to the kernel costs more than the pages
 
 DType dtype_of(at::ScalarType type) {
   switch (type) {
@@ -94,22 +97,49 @@ SnapshotLayout snapshot_layout(TrainLoop& loop) {
   return layout;
 }
 
-void write_part(TrainLoop& loop, const SnapshotLayout& layout, std::span<std::byte> block, int me, int members) {
+namespace {
+
+// out(device, tensor's memory, place in the block, bytes)
+template <class Out>
+void each_of_my_part(TrainLoop& loop, const SnapshotLayout& layout, int me, int members, Out out) {
   const std::vector<NamedTensor> replicated = replicated_tensors(loop);
-  const auto out = [&](Device& device, const std::byte* from, uint64_t at, uint64_t bytes) {
-    device.queue_to_host(block.data() + at, from, bytes);
-  };
   const uint64_t begin = SnapshotLayout::kScalarBytes, bytes = layout.replicated_end() - begin;
   each_piece(replicated, layout.tensors(), begin + bytes * me / members, begin + bytes * (me + 1) / members, out);
   for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard) {
     const std::vector<NamedTensor> own = loop.state().shard_state(shard);
     each_piece(own, places_of(layout, replicated.size(), static_cast<int>(own.size()), shard), 0, layout.bytes(), out);
   }
+}
+
+void finish_part(TrainLoop& loop, std::span<std::byte> block, int me, std::optional<uint64_t> handled) {
   device().wait();
-  if (me == 0)
-    SnapshotLayout::put_scalars(
-        block,
-        {{"update", loop.update().save()}, {"step", loop.steps_done()}, {"ticket", loop.combine().next_ticket()}});
+  if (me != 0) return;
+  nlohmann::json scalars = {
+      {"update", loop.update().save()}, {"step", loop.steps_done()}, {"ticket", loop.combine().next_ticket()}};
+  if (handled) scalars["handled"] = *handled;
+  SnapshotLayout::put_scalars(block, scalars);
+}
+
+}  // namespace
+
+void write_part(TrainLoop& loop, const SnapshotLayout& layout, std::span<std::byte> block, int me, int members) {
+  each_of_my_part(loop, layout, me, members, [&](Device& device, const std::byte* from, uint64_t at, uint64_t bytes) {
+    device.queue_to_host(block.data() + at, from, bytes);
+  });
+  finish_part(loop, block, me, std::nullopt);
+}
+
+uint64_t write_part(TrainLoop& loop, const SnapshotLayout& layout, const SharedMemory& memory, int me, int members,
+                    uint64_t handled) {
+  uint64_t past_the_mapping = 0;
+  each_of_my_part(loop, layout, me, members, [&](Device& device, const std::byte* from, uint64_t at, uint64_t bytes) {
+    if (&device != &cpu_device() || bytes < kLarge)
+      return device.queue_to_host(memory.bytes().data() + at, from, bytes);
+    memory.write(at, {from, bytes});
+    past_the_mapping += bytes;
+  });
+  finish_part(loop, memory.bytes(), me, handled);
+  return past_the_mapping;
 }
 
 int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<const std::byte> block) {

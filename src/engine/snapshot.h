@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/shared_memory.h"
 #include "checkpoint/store.h"
 #include "engine/train_loop.h"
 #include "fleet/snapshot_layout.h"
@@ -20,6 +21,10 @@ SnapshotLayout snapshot_layout(TrainLoop& loop);
 
 // This worker's part: member `me` of `members`. The first one adds the scalars.
 void write_part(TrainLoop& loop, const SnapshotLayout& layout, std::span<std::byte> block, int me, int members);
+// The same into shared memory, large tensors of the host past the mapping (SharedMemory::write); returns their bytes.
+// `handled`: the newest wish that was carried out, kept among the scalars.
+uint64_t write_part(TrainLoop& loop, const SnapshotLayout& layout, const SharedMemory& memory, int me, int members,
+                    uint64_t handled);
 // Everything replicated, this process's shards, the step; returns the ticket of the next combine.
 int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<const std::byte> block);
 

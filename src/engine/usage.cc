@@ -29,8 +29,9 @@ HostMemory host_memory() {
   return memory;
 }
 
-nlohmann::json usage_of(const WorkerPage& page) {
-  const HostMemory host = host_memory();
+nlohmann::json usage_of(const WorkerPage& page, const std::map<unsigned, uint64_t>& filled) {
+  HostMemory host = host_memory();
+  for (const auto& [buffer, bytes] : filled) host.peak_bytes += bytes;
   nlohmann::json usage = {{"memory_bytes", host.peak_bytes},
                           {"memory_now", host.now_bytes},
                           {"steps", page.steps_run.load(std::memory_order_relaxed)},

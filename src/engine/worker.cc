@@ -132,6 +132,7 @@ class Worker : public Watch, public LoopObserver {
   std::vector<SharedMemory> buffers_;
   int me_ = 0;  // place in the member list
   uint64_t snapshots_ = 0, handled_wish_ = 0;
+  std::map<unsigned, uint64_t> filled_;  // of the launcher's memory, by buffer
   std::string last_record_;
   bool fresh_ = true;  // nothing was trained since the loop was built
   StepTimes times_;
@@ -389,13 +390,8 @@ void Worker::take_snapshot(bool hold, bool final) {
     nanosleep(&moment, nullptr);
   }
   fault_point("in-snapshot", loop_->steps_done());
-  const std::span<std::byte> block = buffers_.at(*buffer).bytes();
-  write_part(*loop_, layout_, block, whole_ ? 0 : me_, whole_ ? 1 : static_cast<int>(order_.members.size()));
-  if (whole_ || me_ == 0) {
-    nlohmann::json scalars = SnapshotLayout::get_scalars(block);
-    scalars["handled"] = handled_wish_;
-    SnapshotLayout::put_scalars(block, scalars);
-  }
+  filled_[*buffer] = write_part(*loop_, layout_, buffers_.at(*buffer), whole_ ? 0 : me_,
+                                whole_ ? 1 : static_cast<int>(order_.members.size()), handled_wish_);
   const double seconds = monotonic_seconds() - begin;
   page().snapshot_ns.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
   channel_.send({{"part", loop_->steps_done()},
@@ -403,7 +399,7 @@ void Worker::take_snapshot(bool hold, bool final) {
                  {"hash", replicated_hash(*loop_)},
                  {"hold", hold},
                  {"final", final},
-                 {"usage", usage_of(page())},
+                 {"usage", usage_of(page(), filled_)},
                  {"seconds", seconds}});
   fault_point("after-snapshot", loop_->steps_done());
   if (hold) settle_order_at_boundary();

@@ -3,18 +3,22 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "fleet/snapshot_pace.h"
 
 namespace tandem {
 namespace {
 
 constexpr double kMargin = .03, kMarginBytes = 4 << 20;
-constexpr double kFirstSnapshot = 1.5;  // seconds; launch/launcher.cc
 
-// Two buffers take turns; a third is used only while a checkpoint is slow to reach the disk.
-double copies(double seconds) { return seconds < kFirstSnapshot ? 1 : 2; }
+// Two buffers take turns; a third is used only while a checkpoint is slow to reach the disk. A run that ends before its
+// first snapshot is worth it has the one at its end only.
+double copies(double bytes, double seconds) {
+  return seconds < snapshot_interval(guessed_snapshot_seconds(static_cast<uint64_t>(bytes))) ? 1 : 2;
+}
 
-double snapshots_of(const JobShape& job, double held, double workers, double seconds) {
-  return copies(seconds) * (job.replicated_bytes() / workers + held * job.shard_bytes);
+double snapshots_of(const JobShape& job, double shards, double held, double workers, double seconds) {
+  return copies(job.replicated_bytes() + shards * job.shard_bytes, seconds) *
+         (job.replicated_bytes() / workers + held * job.shard_bytes);
 }
 
 // Between measured points a line, below the first one its value, beyond the last one the steepest line.
@@ -46,7 +50,8 @@ MemoryModel::MemoryModel(const Calibration& calibration, const std::string& prec
     double rest = trial.memory_bytes - std::max(trial.memory_start, job.replicated_bytes());
     rest -= static_cast<double>(trial.shards) * job.shard_bytes;
     const double seconds = static_cast<double>(trial.steps) * trial.step_seconds;
-    if (!card) rest -= snapshots_of(job, static_cast<double>(trial.shards), 1, seconds);
+    const auto all = static_cast<double>(trial.shards);
+    if (!card) rest -= snapshots_of(job, all, all, 1, seconds);
     rest_.emplace_back(static_cast<double>(trial.batch), std::max(rest, 0.0));
   }
   if (rest_.empty())
@@ -78,7 +83,7 @@ MemoryForecast MemoryModel::worker(const JobShape& job, int64_t batch, int held,
   const double rest = on_line(rest_, static_cast<double>(batch)) * share;
   told.gradients = std::min(rest, 4 * job.combine_floats);
   told.activations = rest - told.gradients;
-  if (!card_) told.snapshots = snapshots_of(job, held, workers, seconds);
+  if (!card_) told.snapshots = snapshots_of(job, static_cast<double>(shards_), held, workers, seconds);
   told.overhead = base_ + job.other_bytes + (workers > 1 ? several_ : 0);
   told.overhead += kMargin * told.total() + kMarginBytes;
   return told;

@@ -31,6 +31,21 @@ TEST(MemoryModel, ALargerReplayCountsAsDataAndInTwoSnapshots) {
   EXPECT_NEAR(model.worker(job, 192, 12, 2, 100).data, 12 * 10.1e6, 1) << "half the shards, half the replay";
 }
 
+// Or the memory that a trial did without would be missing in the forecast.
+TEST(MemoryModel, CountsTheSnapshotsThatATrialOfThatLengthReallyMade) {
+  Calibration c = SampleMachine().calibration();
+  c.trials.resize(1);
+  Trial& trial = c.trials[0];
+  const double replay = 24 * 20e6;  // 480 MB: its first snapshot is worth it after 96 s
+  trial.shape.shard_bytes += 20e6;
+  trial.steps = 5, trial.step_seconds = 1;
+  trial.memory_bytes += 2 * replay;  // the replay and the one snapshot at the end
+  const MemoryModel model(c, "fp32", false);
+  EXPECT_GE(model.worker(trial.shape, trial.batch, 24, 1, 5).total(), trial.memory_bytes);
+  EXPECT_GE(model.worker(trial.shape, trial.batch, 24, 1, 1000).total(), trial.memory_bytes + replay);
+  EXPECT_LE(model.worker(trial.shape, trial.batch, 24, 1, 1000).total(), 1.08 * (trial.memory_bytes + replay));
+}
+
 TEST(MemoryModel, GrowsWithTheBatchAndNeverShrinksBelowTheSmallestTried) {
   const Calibration c = SampleMachine().calibration();
   const MemoryModel model(c, "fp32", false);

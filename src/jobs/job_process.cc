@@ -1,5 +1,6 @@
 #include "jobs/job_process.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -26,7 +27,7 @@ constexpr std::streamoff kLastWords = 64 << 10;  // of the log are looked at for
 
 WorkerCommand command_of(const SetJob& job, std::shared_ptr<const WorkerProgram> program,
                          const std::vector<DeviceSpec>& devices, const std::vector<std::string>& unset,
-                         const fs::path& log) {
+                         const fs::path& log, int gate) {
   WorkerCommand command{
       .program = std::move(program),
       .arguments = {"resume", job.dir.string(), "--devices", devices_text(devices), "--json", "--quiet", "--no-color"},
@@ -35,6 +36,7 @@ WorkerCommand command_of(const SetJob& job, std::shared_ptr<const WorkerProgram>
       .death_signal = SIGTERM,
       .log = log};
   for (const std::string& name : unset) command.environment.emplace_back(name, "");
+  if (gate >= 0) command.inherit.emplace_back("TANDEM_START_FD", gate);
   return command;
 }
 
@@ -92,10 +94,34 @@ void MetricsTail::look(JobStatus& status) {
 
 JobProcess::JobProcess(const SetJob& job, std::shared_ptr<const WorkerProgram> program,
                        const std::vector<DeviceSpec>& devices, const std::vector<std::string>& unset_variables,
-                       fs::path log)
+                       fs::path log, bool wait)
     : log_(std::move(log)),
       log_begin_(size_of(log_)),
-      process_(WorkerProcess::start(command_of(job, std::move(program), devices, unset_variables, log_))) {}
+      gate_(wait),
+      process_(
+          WorkerProcess::start(command_of(job, std::move(program), devices, unset_variables, log_, gate_.theirs()))) {
+  gate_.give();
+}
+
+JobProcess::Gate::Gate(bool wait) {
+  int ends[2];
+  if (!wait) return;
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw IoError("cannot make a pipe", errno, "close other programs, or raise `ulimit -n`");
+  theirs_ = ends[0];
+  ours_ = ends[1];
+}
+
+void JobProcess::Gate::give() {
+  if (theirs_ >= 0) close(theirs_);
+  theirs_ = -1;
+}
+
+void JobProcess::Gate::reset() {
+  give();
+  if (ours_ >= 0) close(ours_);
+  ours_ = -1;
+}
 
 bool JobEnd::is_final() const {
   switch (static_cast<ExitCode>(code)) {

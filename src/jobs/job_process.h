@@ -40,9 +40,11 @@ struct JobEnd {
 
 class JobProcess {
  public:
-  // Begins the job, or goes on with it. Throws Error if the program can't be started.
+  // Begins the job, or goes on with it; with `wait` it loads and waits for go(). Throws Error if the program can't be
+  // started.
   JobProcess(const SetJob& job, std::shared_ptr<const WorkerProgram> program, const std::vector<DeviceSpec>& devices,
-             const std::vector<std::string>& unset_variables, std::filesystem::path log);
+             const std::vector<std::string>& unset_variables, std::filesystem::path log, bool wait = false);
+  void go() { gate_.reset(); }
 
   int pidfd() const { return process_.pidfd(); }
   bool ended() const { return process_.ended(); }
@@ -51,8 +53,24 @@ class JobProcess {
   JobEnd reap();  // waits for the end
 
  private:
+  // The end of a pipe that the process has the other end of: closed, the job begins (launch/start_gate.h).
+  class Gate {
+   public:
+    explicit Gate(bool wait);
+    ~Gate() { reset(); }
+    Gate(const Gate&) = delete;
+    Gate& operator=(const Gate&) = delete;
+    int theirs() const { return theirs_; }
+    void give();  // the process has its end
+    void reset();
+
+   private:
+    int ours_ = -1, theirs_ = -1;
+  };
+
   std::filesystem::path log_;
   int64_t log_begin_;
+  Gate gate_;
   WorkerProcess process_;
 };
 

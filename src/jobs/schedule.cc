@@ -13,6 +13,7 @@ constexpr double kForEver = std::numeric_limits<double>::infinity();
 constexpr double kMeanWeight = 0.02;  // where the end of all is the same, earlier ends of some are still better
 constexpr double kMostWays = 1000;    // of giving jobs to devices that are all tried; 729 for six on three
 constexpr int kMostTries = 1500;      // where there are more
+constexpr double kBetterAlone = 1.1;  // times the speed that a job must have without those who are to leave it
 constexpr double kLittle = 0.998;     // a way that ends no sooner than this is no better: the longest first is safer
 
 struct State {
@@ -438,6 +439,32 @@ std::vector<Move> next_moves(const std::vector<PlannedJob>& jobs, const std::vec
     add_move(moves, joined, device, true);
   }
   return moves;
+}
+
+std::vector<Leave> burdens(const std::vector<PlannedJob>& jobs, const std::vector<double>& speeds,
+                           const ScheduleOptions& options) {
+  std::vector<Leave> leaves;
+  if (options.strategy != Strategy::kAgents) return leaves;  // with ddp all that came were chosen so
+  const auto speed = [&](int device) { return speeds[static_cast<size_t>(device)]; };
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    const PlannedJob& job = jobs[j];
+    if (job.done || !job.begun || job.start_left > 0 || !job.joining.empty() || job.devices.size() < 2) continue;
+    std::vector<int> order = job.devices;  // the fastest first
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return speed(a) > speed(b); });
+    std::vector<double> used;
+    double best = 0;
+    size_t stay = 0;
+    for (const int device : order) {
+      used.push_back(speed(device));
+      const double rate = work_rate(job.shards, used, options.combine_share);
+      if (rate > best) best = rate, stay = used.size();
+    }
+    const double now = work_rate(job.shards, used, options.combine_share);
+    const double wins = job.work / now - job.work / best - options.hold_seconds;
+    if (stay == order.size() || best < kBetterAlone * now || wins < options.least_gain) continue;
+    leaves.push_back({static_cast<int>(j), {order.begin() + static_cast<std::ptrdiff_t>(stay), order.end()}});
+  }
+  return leaves;
 }
 
 Forecast forecast(std::vector<PlannedJob> jobs, const std::vector<double>& speeds, const ScheduleOptions& options) {

@@ -11,13 +11,15 @@
 #include "base/errors.h"
 #include "base/fault_points.h"
 #include "config/units.h"
+#include "fleet/snapshot_pace.h"
 
 namespace tandem {
 
-CheckpointWriter::CheckpointWriter(CheckpointStore& store, const CheckpointSettings& settings) : store_(store) {
+CheckpointWriter::CheckpointWriter(CheckpointStore& store, const CheckpointSettings& settings, uint64_t bytes)
+    : store_(store), last_stall_(guessed_snapshot_seconds(bytes)) {
   const Interval interval = parse_interval(settings.every).value();
   automatic_ = interval.automatic;
-  every_seconds_ = automatic_ ? 10 : interval.seconds;
+  every_seconds_ = automatic_ ? kCheckpointSeconds : interval.seconds;
   every_steps_ = interval.steps;
   event_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   thread_ = std::thread([this] { work(); });
@@ -33,11 +35,20 @@ CheckpointWriter::~CheckpointWriter() {
   if (event_fd_ >= 0) close(event_fd_);
 }
 
-bool CheckpointWriter::due(double now) {
+double CheckpointWriter::automatic_seconds() const {
+  return checkpoint_interval(last_stall_, last_write_, last_write_cpu_);
+}
+
+bool CheckpointWriter::due(double now, double seconds_left) {
   if (last_seconds_ < 0) last_seconds_ = now;  // the clock starts with the first question
-  double seconds = every_seconds_;
-  if (automatic_) seconds = std::max({seconds, 200 * last_stall_, 10 * last_write_});
-  return every_seconds_ > 0 && now - last_seconds_ >= seconds && !busy();
+  const double since = now - last_seconds_;
+  const bool is_time = automatic_ ? worth_it(since, seconds_left, automatic_seconds(), kCheckpointSeconds)
+                                  : every_seconds_ > 0 && since >= every_seconds_;
+  return is_time && !busy();
+}
+
+bool CheckpointWriter::nearly_due(double now) const {
+  return automatic_ && last_seconds_ >= 0 && now - last_seconds_ >= kTogether * automatic_seconds() && !busy();
 }
 
 bool CheckpointWriter::busy() const {
@@ -73,12 +84,13 @@ std::optional<CheckpointReport> CheckpointWriter::poll() {
   reports_.erase(reports_.begin());
   if (report.saved) last_saved_step_ = report.step;
   last_write_ = report.write_seconds;
+  last_write_cpu_ = report.write_cpu_seconds;
   return report;
 }
 
 CheckpointReport CheckpointWriter::write(const Job& job) {
   CheckpointReport report{.step = job.contents.step, .stall_seconds = job.stall, .buffer = job.buffer};
-  const double begin = monotonic_seconds();
+  const double begin = monotonic_seconds(), cpu = thread_cpu_seconds();
   try {
     report.bytes = store_.bytes_needed(job.contents);
     fault_point("before-rename", job.contents.step);
@@ -93,6 +105,7 @@ CheckpointReport CheckpointWriter::write(const Job& job) {
     report.error = error.what();
   }
   report.write_seconds = monotonic_seconds() - begin;
+  report.write_cpu_seconds = thread_cpu_seconds() - cpu;
   return report;
 }
 

@@ -2,8 +2,8 @@
 //
 // It writes from a snapshot that the workers have left in the launcher's memory; they wait for the copy only. A failed
 // write is told and tried again at the next interval: the checkpoint before it is intact and the run goes on. "auto"
-// chooses the interval so that the stall costs at most half a percent of the run time and the writer is busy at most a
-// tenth of it, but not below 10 s.
+// chooses the interval by fleet/snapshot_pace.h: the stall costs at most half a percent of the run time and the writer
+// is busy at most a tenth of it and takes a hundredth of a core, but not below 10 s.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ namespace tandem {
 struct CheckpointReport {
   int64_t step = 0;
   bool saved = false;
-  double stall_seconds = 0, write_seconds = 0;
+  double stall_seconds = 0, write_seconds = 0, write_cpu_seconds = 0;
   uint64_t bytes = 0;
   std::string error;                  // why it was not saved
   std::vector<std::string> warnings;  // space running out; leftovers
@@ -31,11 +31,16 @@ struct CheckpointReport {
 
 class CheckpointWriter {
  public:
-  CheckpointWriter(CheckpointStore& store, const CheckpointSettings& settings);
+  static constexpr double kForEver = 1e300;
+  // `bytes` of a checkpoint: what the first one will cost is guessed from them.
+  CheckpointWriter(CheckpointStore& store, const CheckpointSettings& settings, uint64_t bytes = 0);
   ~CheckpointWriter();  // waits for a write in progress
 
-  // By time: true when one is due; never while the one before is still being written.
-  bool due(double now_seconds);
+  // By time: true when one is due; never while the one before is still being written. `seconds_left` of the run: with
+  // "auto" no dear one is made just before the one at its end.
+  bool due(double now_seconds, double seconds_left = kForEver);
+  // With "auto": it will be due so soon that it had better go along with a snapshot that is made now.
+  bool nearly_due(double now_seconds) const;
   // By steps: is a snapshot of this step to be written?
   bool wants(int64_t step) const { return every_steps_ > 0 && step % every_steps_ == 0; }
   bool busy() const;
@@ -56,12 +61,13 @@ class CheckpointWriter {
   };
   void work();
   CheckpointReport write(const Job& job);
+  double automatic_seconds() const;
 
   CheckpointStore& store_;
   bool automatic_ = false;
   double every_seconds_ = 0;
   int64_t every_steps_ = 0;
-  double last_seconds_ = -1, last_stall_ = 0, last_write_ = 0;
+  double last_seconds_ = -1, last_stall_ = 0, last_write_ = 0, last_write_cpu_ = 0;
   int64_t last_saved_step_ = -1;
   int event_fd_ = -1;
 

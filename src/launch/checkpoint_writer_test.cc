@@ -26,8 +26,8 @@ struct State {
 };
 
 struct Job {
-  Job(const std::string& every, FileSystem& fs, const std::filesystem::path& dir)
-      : store(fs, dir, 2), writer(store, {.every = every}) {}
+  Job(const std::string& every, FileSystem& fs, const std::filesystem::path& dir, uint64_t bytes = 0)
+      : store(fs, dir, 2), writer(store, {.every = every}, bytes) {}
   CheckpointStore store;
   CheckpointWriter writer;
 };
@@ -126,6 +126,37 @@ TEST(CheckpointWriter, ByStepsAndByTimeAndNever) {
   EXPECT_FALSE(never.writer.wants(1));
   EXPECT_FALSE(never.writer.due(0));
   EXPECT_FALSE(never.writer.due(1e9));
+}
+
+TEST(CheckpointWriter, TheFirstAutomaticOneOfALargeStateComesWhenItIsWorthItsCost) {
+  TempDir dir;
+  Job large("auto", FileSystem::real(), dir / "a", 545'000'000);
+  EXPECT_FALSE(large.writer.due(0));
+  EXPECT_FALSE(large.writer.due(100));
+  EXPECT_FALSE(large.writer.due(109, 20)) << "the run ends, and saves itself, in 20 s";
+  EXPECT_TRUE(large.writer.due(109));
+}
+
+TEST(CheckpointWriter, AnIntervalThatTheUserNamesIsObeyedWhateverItCosts) {
+  TempDir dir;
+  Job large("2s", FileSystem::real(), dir / "a", 545'000'000);
+  EXPECT_FALSE(large.writer.due(0));
+  EXPECT_FALSE(large.writer.nearly_due(1.9)) << "not before its time, either";
+  EXPECT_TRUE(large.writer.due(2));
+  EXPECT_TRUE(large.writer.due(2, 0.1)) << "also just before the end";
+  Job never("never", FileSystem::real(), dir / "b", 545'000'000);
+  EXPECT_FALSE(never.writer.due(0));
+  EXPECT_FALSE(never.writer.nearly_due(1e9));
+}
+
+TEST(CheckpointWriter, OneThatIsNearlyDueGoesAlongWithASnapshotThatIsMadeAnyway) {
+  TempDir dir;
+  Job job("auto", FileSystem::real(), dir.path());
+  EXPECT_FALSE(job.writer.nearly_due(0)) << "the clock starts with the first question";
+  EXPECT_FALSE(job.writer.due(0));
+  EXPECT_FALSE(job.writer.nearly_due(5));
+  EXPECT_TRUE(job.writer.nearly_due(9));
+  EXPECT_FALSE(job.writer.due(9)) << "but none is made for its sake";
 }
 
 }  // namespace

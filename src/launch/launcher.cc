@@ -21,6 +21,7 @@
 #include "base/file_system.h"
 #include "fleet/coordinator.h"
 #include "fleet/messages.h"
+#include "fleet/snapshot_pace.h"
 #include "launch/channel.h"
 #include "launch/fault_book.h"
 #include "launch/growth.h"
@@ -42,8 +43,6 @@ namespace {
 
 constexpr int kTickMs = 50;
 constexpr double kLastWordsSeconds = 0.5;
-constexpr double kSnapshotSeconds = 1.5;  // so that a death costs at most about two seconds of work
-constexpr double kSnapshotShare = 0.005;  // ... and snapshots at most this share of the run time
 
 // How long a worker may be quiet; a test may be less patient.
 double frozen_seconds() {
@@ -184,8 +183,11 @@ void Launcher::carry_out(const SnapshotWhole& action) {
   part_seconds_ = 0;
   faults_.got_past(action.step);
   const bool by_steps = record_->writer().wants(action.step);
+  const int64_t end = record_->facts().total_steps;
+  const bool ends = stop_code_ != 0 || (end > 0 && action.step >= end);  // end() saves it: not twice
+  const bool wanted = save_asked_ || (!ends && (checkpoint_due_ || record_->writer().nearly_due(last_snapshot_)));
   // Those by steps are all kept: while the disk is behind, workers wait for a free buffer at their next snapshot.
-  if (by_steps || ((checkpoint_due_ || save_asked_) && !record_->writer().busy() && saves_.empty())) {
+  if (by_steps || (wanted && !record_->writer().busy() && saves_.empty())) {
     saves_.push_back({pool_->base(), snapshot_seconds_, save_asked_});
     pool_->lease(pool_->base());
     checkpoint_due_ = save_asked_ = false;
@@ -241,9 +243,11 @@ void Launcher::tick() {
     if (now - first_step_at_ >= request_.trial_seconds && stop_code_ == 0)
       stop_with(static_cast<int>(ExitCode::kResumable));
   }
-  if (record_->writer().due(now)) checkpoint_due_ = true;
-  const double interval = std::max(kSnapshotSeconds, snapshot_seconds_ / kSnapshotShare);
-  const bool wanted = checkpoint_due_ || save_asked_ || now - last_snapshot_ >= interval;
+  const double left = record_->seconds_left(record_->last_step_seconds());
+  if (record_->writer().due(now, left)) checkpoint_due_ = true;
+  const double interval = snapshot_interval(snapshot_seconds_);
+  const bool wanted =
+      checkpoint_due_ || save_asked_ || worth_it(now - last_snapshot_, left, interval, kSnapshotSeconds);
   if (wanted && !snapshot_asked_ && target_posted_) carry_out(coordinator_->want_snapshot());
   measure(now);
   watch_speed(now);
@@ -405,6 +409,7 @@ int Launcher::watch() {
   while (!finished_) {
     std::vector<pollfd> waits{{signals_.fd(), POLLIN, 0}, {requests_->fd(), POLLIN, 0}};
     if (record_) waits.push_back({record_->writer().event_fd(), POLLIN, 0});
+    if (gate_.fd() >= 0) waits.push_back({gate_.fd(), POLLIN, 0});
     for (const auto& [rank, seat] : seats_) {
       if (!seat->running()) continue;
       for (const int fd : seat->poll_fds()) waits.push_back({fd, POLLIN, 0});
@@ -418,7 +423,13 @@ int Launcher::watch() {
         return record_->finish(static_cast<int>(ExitCode::kInterrupted), "stopped", nullptr, figures());
       return static_cast<int>(ExitCode::kInterrupted);
     }
+    if (stop_code_ != 0 && !gate_.open()) {  // it never began: there is nothing to save
+      seats_.clear();
+      end_guard();
+      return stop_code_;
+    }
     watch_hosts();
+    let_begin();
     if (fatal_) give_up(*fatal_);
     std::vector<int> ranks;
     for (const auto& [rank, seat] : seats_) ranks.push_back(rank);

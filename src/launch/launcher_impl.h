@@ -28,6 +28,7 @@
 #include "launch/snapshot_pool.h"
 #include "launch/speedometer.h"
 #include "launch/stall_watch.h"
+#include "launch/start_gate.h"
 #include "launch/usage_book.h"
 
 namespace tandem {
@@ -47,6 +48,7 @@ class Launcher {
   void bury_unborn(Seat& seat, const Death& death, const std::string& words);
   bool replace(Seat& seat);
   void drain_rings();
+  void let_begin();
   void watch_for_frozen(double now);
 
   // ---- what the coordinator says ----
@@ -93,6 +95,8 @@ class Launcher {
   const LaunchRequest& request_;
   SignalQueue signals_;  // before the workers: a Ctrl-C in between must not be lost
   std::map<int, std::unique_ptr<Seat>> seats_;
+  StartGate gate_;
+  std::vector<int> behind_gate_;  // ranks that are up and wait for it
   std::optional<uint64_t> oom_kills_before_;
   std::unique_ptr<RunRecord> record_;
   std::unique_ptr<SnapshotPool> pool_;

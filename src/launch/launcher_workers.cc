@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "fleet/messages.h"
+#include "fleet/snapshot_pace.h"
 #include "launch/launcher_impl.h"
 #include "launch/oom_count.h"
 
@@ -31,6 +32,7 @@ void Launcher::hello(Seat& seat, const nlohmann::json& body) {
   if (!coordinator_) {
     record_ = std::make_unique<RunRecord>(request_, JobFacts::from(body));
     pool_ = std::make_unique<SnapshotPool>(record_->facts().layout.bytes());
+    snapshot_seconds_ = guessed_snapshot_seconds(record_->facts().layout.bytes());
     const int64_t step = record_->restore(*pool_);
     coordinator_.emplace(CoordinatorOptions{.shards = static_cast<int>(request_.settings->shards),
                                             .stateful = record_->facts().stateful,
@@ -51,7 +53,14 @@ void Launcher::hello(Seat& seat, const nlohmann::json& body) {
   usage_.told(seat.rank(), seat.device().name(), body);
   if (!seat.log_trouble.empty())
     record_->tell().warn(fmt::format("what {} says is not kept: {}", seat.name(), seat.log_trouble));
-  carry_out(coordinator_->arrived(seat.rank()));
+  behind_gate_.push_back(seat.rank());
+  let_begin();
+}
+
+// Those who are up, once the run may begin.
+void Launcher::let_begin() {
+  if (behind_gate_.empty() || !gate_.open()) return;
+  for (const int rank : std::exchange(behind_gate_, {})) carry_out(coordinator_->arrived(rank));
 }
 
 // ---- what workers say ----
@@ -123,6 +132,7 @@ void Launcher::drain_rings() {
 // ---- deaths ----
 
 void Launcher::bury(Seat& seat, const std::string& fenced_because) {
+  std::erase(behind_gate_, seat.rank());
   if (!seat.has_ended()) seat.kill();
   const double killed_at = monotonic_seconds();
   while (!seat.has_ended() && monotonic_seconds() - killed_at < kKillSeconds) {

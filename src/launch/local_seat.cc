@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <new>
 
@@ -14,6 +15,8 @@
 
 namespace tandem {
 namespace {
+
+constexpr char kLargePages[] = "THP_MEM_ALLOC_ENABLE";
 
 // State letter of /proc/<pid>/stat; the name before it may hold anything, so it is looked for from the end.
 char process_state(pid_t pid) {
@@ -39,6 +42,9 @@ void LocalSeat::start(bool replacement) {
   } else {
     command.environment.emplace_back("TANDEM_DEVICE", "cpu");
   }
+  // Large pages for its large tensors (libtorch reads this): a replay of half a gigabyte is read all over, and misses
+  // the TLB less; what the user says of it goes before.
+  if (!std::getenv(kLargePages)) command.environment.emplace_back(kLargePages, "1");
   if (replacement) command.environment.emplace_back("TANDEM_FAULT", "");  // a planted fault strikes once
   command.inherit.emplace_back("TANDEM_SEAT_FD", pair.theirs.fd());
   command.inherit.emplace_back("TANDEM_PAGE_FD", page_memory_.fd());

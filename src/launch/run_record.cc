@@ -96,7 +96,7 @@ int64_t RunRecord::restore(SnapshotPool& pool) {
                                       .resume_step = last_step_,
                                       .unit = facts_.unit,
                                       .resumed = request_.resume});
-  writer_ = std::make_unique<CheckpointWriter>(*store_, request_.settings->checkpoint);
+  writer_ = std::make_unique<CheckpointWriter>(*store_, request_.settings->checkpoint, facts_.layout.bytes());
   begin_ = monotonic_seconds();
   return step;
 }
@@ -150,6 +150,7 @@ void RunRecord::step_told(const std::string& line) {
   last_step_seconds_ = record.seconds;
   if (!record.skipped) last_loss_ = record.loss;
   telemetry_->record(record);
+  if (record.step == facts_.total_steps) telemetry_->flush();  // a set gives its device to the next job at once
   last_record_ = std::move(record);
 }
 

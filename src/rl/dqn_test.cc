@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstring>
 #include <numeric>
 
 #include "engine/determinism.h"
@@ -146,6 +147,21 @@ TEST(Dqn, StoppedAtAnyStepAndGoingOnElsewhereKeepsEveryBit) {
     while (second->steps_done() < 8) second->step();
     EXPECT_EQ(digest_of(*second), want) << "stopped at " << stop;
   }
+}
+
+TEST(Dqn, ASnapshotInSharedMemoryHasTheSameBytesAlsoWhereTensorsAreLarge) {
+  DqnSettings s = small();
+  s.capacity = 400'000;
+  const auto loop = loop_of(s, {1});
+  loop->step();
+  const SnapshotLayout layout = snapshot_layout(*loop);
+  std::vector<std::byte> block(layout.bytes());
+  write_part(*loop, layout, block, 0, 1);
+  const SharedMemory memory = SharedMemory::create("test", layout.bytes());
+  EXPECT_GT(write_part(*loop, layout, memory, 0, 1, 5), 0u) << "some went past the mapping";
+  const size_t scalars = SnapshotLayout::kScalarBytes;
+  EXPECT_EQ(std::memcmp(memory.bytes().data() + scalars, block.data() + scalars, block.size() - scalars), 0);
+  EXPECT_EQ(SnapshotLayout::get_scalars(memory.bytes()).at("handled"), 5);
 }
 
 // The parts of the state by name, of all shards.

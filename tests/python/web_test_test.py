@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from run_test import TANDEM, Case  # noqa: E402  (takes the folder from the command line)
+from run_test import QUICK, TANDEM, Case  # noqa: E402  (takes the folder from the command line)
 
 AGENTS = ("requirements", "generation", "execution", "observation", "analysis", "evolution")
 SMALL = ["--set", "net.hidden=[32,16]", "--set", "net.head=8", "--batch-size", "64", "--set", "environments=2",
@@ -170,6 +170,8 @@ class Together(WebTest):
 
 class Faults(WebTest):
     LONG = 400
+    # Six seconds pass at each: on any machine there is time to see how fast a job is, and that it will soon be done.
+    SLOW = "; ".join(f"at-boundary rank=0 step={step} do=slow" for step in (5, 150, 390, 395))
 
     def test_killed_workers_and_killed_launchers_of_agents_lose_no_bit(self):
         process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:2", "--run-dir", "set", "--json",
@@ -205,6 +207,60 @@ class Faults(WebTest):
         told = json.loads(self.tandem("resume", "set", "--json").stdout)  # at once: agents that still save are waited for
         self.assert_same(told, ("analysis", "evolution"), self.LONG)
         self.wait_until(lambda: self.processes("set") == {})
+
+    def test_the_next_agent_is_up_and_waiting_before_its_slot_is_free(self):
+        process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:1", "--json", "--agents",
+                             "analysis,evolution", env={"TANDEM_FAULT": self.SLOW})
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 0, err)
+        self.assertRegex(err, "(analysis|evolution) gets ready for cpu:0")
+        self.assert_same(json.loads(out), ("analysis", "evolution"), self.LONG)
+
+    def test_a_set_that_is_stopped_while_an_agent_waits_for_its_slot_leaves_nothing_behind(self):
+        process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:1", "--run-dir", "set", "--agents",
+                             "analysis,evolution", env={"TANDEM_FAULT": self.SLOW})
+        for line in process.stderr:
+            if "gets ready" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        err = process.communicate()[1]
+        self.assertEqual(process.returncode, 143, err)
+        self.assertEqual(self.processes("set"), {})
+        told = json.loads(self.tandem("resume", "set", "--devices", "cpu:2", "--json").stdout)
+        self.assert_same(told, ("analysis", "evolution"), self.LONG)
+
+
+class Gate(WebTest):
+    def early(self, *args):
+        """A run of tiny that waits for the word, its end of the pipe, and its folder; returned once its worker is up."""
+        read, write = os.pipe()
+        words = ["train", "tiny", *QUICK, "--steps", "20", "--devices", "cpu:1", "--run-dir", "early", *args]
+        process = subprocess.Popen([TANDEM, *words], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=[read],
+                                   env={**os.environ, "NO_COLOR": "1", "TANDEM_START_FD": str(read)})
+        self.addCleanup(lambda: (process.poll() is None and process.kill(), process.communicate()))
+        os.close(read)
+        self.wait_until(lambda: (self.dir / "early/logs/run.log").exists(), 300)
+        return process, write
+
+    def test_a_run_that_is_started_early_loads_and_begins_at_the_word_with_the_same_bits(self):
+        whole = self.train(*QUICK, "--steps", 20)
+        process, write = self.early("--json")
+        told = self.tandem("join", "early", "--devices", "cpu:1", code=None)
+        self.assertIn("still starting", told.stderr)
+        os.close(write)
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 0, err)
+        self.assertEqual(json.loads(out)["digest"], whole["digest"])
+
+    def test_one_that_is_stopped_while_it_waits_ends_at_once_and_can_be_gone_on_with(self):
+        process, write = self.early()
+        process.send_signal(signal.SIGTERM)
+        err = process.communicate()[1]
+        self.assertEqual(process.returncode, 143, err)
+        os.close(write)
+        self.assertEqual(list((self.dir / "early/checkpoints").glob("step-*")), [])
+        rest = json.loads(self.tandem("resume", "early", "--json").stdout)
+        self.assertEqual(rest["digest"], self.train(*QUICK, "--steps", 20)["digest"])
 
 
 if __name__ == "__main__":
