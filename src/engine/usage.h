@@ -15,7 +15,8 @@ struct HostMemory {
 };
 HostMemory host_memory();
 
-// {"memory_bytes", "memory_now", "card_bytes", "card_now", "steps", "compute_s", "combine_s", "snapshot_s"}; those of a
-// card where there is one. Bytes are the most so far, "now" those of this moment.
+// {"memory_bytes", "memory_now", "card_bytes", "card_now", "steps", "step_s", "compute_s", "combine_s", "snapshot_s"};
+// those of a card where there is one. Bytes are the most so far, "now" those of this moment; step_s is all of the steps
+// with their records, without snapshots.
 nlohmann::json usage_of(const WorkerPage& page);
 }  // namespace tandem

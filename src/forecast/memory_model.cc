@@ -8,6 +8,7 @@ namespace tandem {
 namespace {
 
 constexpr double kMargin = .03, kMarginBytes = 4 << 20;
+constexpr double kRoom = .07;           // for a shard that moves; with the margin it stays well below 15 %
 constexpr double kFirstSnapshot = 1.5;  // seconds; launch/launcher.cc
 
 // Two buffers take turns; a third is used only while a checkpoint is slow to reach the disk.
@@ -62,11 +63,38 @@ MemoryModel::MemoryModel(const Calibration& calibration, const std::string& prec
   for (const Trial& trial : calibration.trials) {
     if (!fits(trial) || trial.devices.size() < 2) continue;
     const int workers = static_cast<int>(trial.devices.size());
-    const int held = static_cast<int>((trial.shards + workers - 1) / workers);
+    const int64_t dealt = (trial.shards + workers - 1) / workers;
+    const int64_t held = trial.per_device ? 1 : std::max(dealt, trial.most_held);
+    const auto [seen, first] = held_.emplace(workers, held);
+    if (!first) seen->second = std::min(seen->second, held);
     const double seconds = static_cast<double>(trial.steps) * trial.step_seconds;
-    const MemoryForecast told = worker(trial.shape, trial.batch, held, workers, seconds);
-    several_ = std::max(several_, (trial.memory_bytes + kMarginBytes) * (1 + kMargin) - told.total());
+    const double told = worker(trial.shape, trial.batch, static_cast<int>(held), workers, seconds).total() -
+                        (1 + kMargin) * more(workers);
+    double& extra = several_[workers];
+    extra = std::max(extra, ((trial.memory_bytes + kMarginBytes) * (1 + kMargin) - told) / (1 + kMargin));
   }
+}
+
+// Between numbers that were tried: as the neighbour that needs more.
+double MemoryModel::more(int workers) const {
+  if (workers < 2 || several_.empty()) return 0;
+  const auto above = several_.lower_bound(workers);
+  if (above == several_.end()) return several_.rbegin()->second;
+  if (above->first == workers || above == several_.begin()) return above->second;
+  return std::max(above->second, std::prev(above)->second);
+}
+
+MemoryForecast MemoryModel::most(const JobShape& job, int64_t batch, const std::vector<int>& shards,
+                                 double seconds) const {
+  const int workers = static_cast<int>(shards.size());
+  int held = shards.empty() ? 0 : *std::ranges::max_element(shards);
+  if (const auto seen = held_.find(workers); seen != held_.end() && held > 1)
+    held = std::max(held, static_cast<int>(seen->second));
+  MemoryForecast told = worker(job, batch, held, workers, seconds);
+  if (card_ || workers < 2 || held >= shards_) return told;
+  const double with_another = worker(job, batch, held + 1, workers, seconds).total();
+  told.overhead += std::min(with_another - told.total(), kRoom * told.total());
+  return told;
 }
 
 MemoryForecast MemoryModel::worker(const JobShape& job, int64_t batch, int held, int workers, double seconds) const {
@@ -79,7 +107,7 @@ MemoryForecast MemoryModel::worker(const JobShape& job, int64_t batch, int held,
   told.gradients = std::min(rest, 4 * job.combine_floats);
   told.activations = rest - told.gradients;
   if (!card_) told.snapshots = snapshots_of(job, held, workers, seconds);
-  told.overhead = base_ + job.other_bytes + (workers > 1 ? several_ : 0);
+  told.overhead = base_ + job.other_bytes + more(workers);
   told.overhead += kMargin * told.total() + kMarginBytes;
   return told;
 }
