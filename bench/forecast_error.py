@@ -20,6 +20,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -227,6 +228,7 @@ def main():
         lists = [f"cpu:{n + 1}@{','.join(slots[:n + 1])}" for n in range(arguments.slots)]
     question = {"recipes": arguments.recipes, "devices": lists, "batches": arguments.batches, "rounds": arguments.rounds,
                 "seconds": arguments.seconds, "budget": arguments.budget}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: what was measured is told, folders go
     log = Log(arguments.log, question)
     machine = Machine(arguments.bin)
     print(f"{len(cores)} cores, load {os.getloadavg()[0]:.1f} as it begins; devices {lists[-1]}", flush=True)

@@ -8,7 +8,7 @@ namespace tandem {
 namespace {
 
 constexpr double kMargin = .03, kMarginBytes = 4 << 20;
-constexpr double kRoom = .07;           // for a shard that moves; with the margin it stays well below 15 %
+constexpr double kRoom = .06;           // for a shard that moves; with the margin it stays well below 15 %
 constexpr double kFirstSnapshot = 1.5;  // seconds; launch/launcher.cc
 
 // Two buffers take turns; a third is used only while a checkpoint is slow to reach the disk.
@@ -16,6 +16,12 @@ double copies(double seconds) { return seconds < kFirstSnapshot ? 1 : 2; }
 
 double snapshots_of(const JobShape& job, double held, double workers, double seconds) {
   return copies(seconds) * (job.replicated_bytes() / workers + held * job.shard_bytes);
+}
+
+// As if it had gone on for so long: a trial knows how many it took.
+double seconds_of(const Trial& trial) {
+  if (trial.snapshots == 0) return static_cast<double>(trial.steps) * trial.step_seconds;
+  return trial.snapshots == 1 ? 0 : kFirstSnapshot;
 }
 
 // Between measured points a line, below the first one its value, beyond the last one the steepest line.
@@ -46,7 +52,7 @@ MemoryModel::MemoryModel(const Calibration& calibration, const std::string& prec
     base_ = std::max(base_, trial.memory_start - job.replicated_bytes());
     double rest = trial.memory_bytes - std::max(trial.memory_start, job.replicated_bytes());
     rest -= static_cast<double>(trial.shards) * job.shard_bytes;
-    const double seconds = static_cast<double>(trial.steps) * trial.step_seconds;
+    const double seconds = seconds_of(trial);
     if (!card) rest -= snapshots_of(job, static_cast<double>(trial.shards), 1, seconds);
     rest_.emplace_back(static_cast<double>(trial.batch), std::max(rest, 0.0));
   }
@@ -67,11 +73,13 @@ MemoryModel::MemoryModel(const Calibration& calibration, const std::string& prec
     const int64_t held = trial.per_device ? 1 : std::max(dealt, trial.most_held);
     const auto [seen, first] = held_.emplace(workers, held);
     if (!first) seen->second = std::min(seen->second, held);
-    const double seconds = static_cast<double>(trial.steps) * trial.step_seconds;
+    const double seconds = seconds_of(trial);
     const double told = worker(trial.shape, trial.batch, static_cast<int>(held), workers, seconds).total() -
                         (1 + kMargin) * more(workers);
-    double& extra = several_[workers];
-    extra = std::max(extra, ((trial.memory_bytes + kMarginBytes) * (1 + kMargin) - told) / (1 + kMargin));
+    // Below 0 where the model of one worker asks for too much: parts of its rest go with the shards it holds.
+    const double extra = ((trial.memory_bytes + kMarginBytes) * (1 + kMargin) - told) / (1 + kMargin);
+    const auto [known, is_new] = several_.emplace(workers, extra);
+    if (!is_new) known->second = std::max(known->second, extra);
   }
 }
 
