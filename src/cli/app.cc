@@ -324,12 +324,15 @@ class AppBuilder {
                  {"plan --make-prices", "a price list to edit"}});
     subject(app, "recipe", "name of a recipe, or a .toml file that names one", 0, 1);
     PlanArguments& plan = arguments_.plan;
-    app->add_option("--hardware", plan.hardware, "cards that are not here: 8xH100, 3060ti+2x3070")->type_name("cards");
-    app->add_option("--gpus", plan.gpus, "numbers of devices: 1..8, 4 or 1,2,4 [all there are]")->type_name("counts");
-    app->add_option("--batch", plan.batch, "batches, the first for the main table [the recipe's, and twice that]")
-        ->type_name("list");
-    app->add_option("--precision", plan.precision, "fp32, tf32, bf16, fp16, several, or all [the recipe's]")
-        ->type_name("list");
+    const auto list = [&](const char* name, std::string& to, const char* help, const char* type) {
+      app->add_option(name, to, help)->type_name(type)->check([](const std::string& text) {
+        return text.empty() ? "nothing is named" : "";  // of a variable that is not set, say: not the same as no flag
+      });
+    };
+    list("--hardware", plan.hardware, "cards that are not here: 8xH100, 3060ti+2x3070", "cards");
+    list("--gpus", plan.gpus, "numbers of devices: 1..8, 4 or 1,2,4 [all there are]", "counts");
+    list("--batch", plan.batch, "batches, the first for the main table [the recipe's, and twice that]", "list");
+    list("--precision", plan.precision, "fp32, tf32, bf16, fp16, several, or all [the recipe's]", "list");
     app->add_option("--price-kwh", plan.price_kwh, "what a kilowatt-hour costs [of the price list]")->type_name("x");
     app->add_option("--prices", plan.prices, "the price list [~/.config/tandem/prices.toml, else the guides' prices]")
         ->type_name("file");

@@ -10,10 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
-#include "base/file_system.h"
 #include "cli/commands.h"
+#include "cli/out_file.h"
 #include "cli/plan.h"
 #include "cli/start.h"
+#include "cli/table.h"
 #include "cli/trial_run.h"
 #include "cli/web_test.h"
 #include "config/spelling.h"
@@ -79,26 +80,27 @@ std::string csv(const std::vector<BenchRow>& rows) {
       "efficiency,rival\n";
   const auto cell = [](const std::optional<double>& value) { return value ? fmt::format("{:.4g}", *value) : ""; };
   for (const BenchRow& row : rows)
-    text +=
-        fmt::format("{},\"{}\",{},{:.1f},{},{},{},{},{:.4g},{},{},{}\n", row.count, row.devices, row.batch,
-                    row.rate.mean(), cell(row.rate.deviation()), cell(row.speedup), row.rate.values.size(), row.bench,
-                    row.ms.mean(), cell(row.ms.deviation()), cell(row.efficiency()), row.rival ? "yes" : "no");
+    text += fmt::format("{},{},{},{:.1f},{},{},{},{},{:.4g},{},{},{}\n", row.count, csv_cell(row.devices), row.batch,
+                        row.rate.mean(), cell(row.rate.deviation()), cell(row.speedup), row.rate.values.size(),
+                        csv_cell(row.bench), row.ms.mean(), cell(row.ms.deviation()), cell(row.efficiency()),
+                        row.rival ? "yes" : "no");
   return text;
 }
 
 std::string table(const std::vector<BenchRow>& rows, const std::string& bench) {
-  std::string text = fmt::format("{:>7}  {:<18} {:>10}  {:>22}  {:>18}  {:>7}  {:>10}  {:>6}\n", "devices", "",
-                                 "batch size", "samples/s", "ms/iteration", "speedup", "efficiency", "guides");
+  Table table({"devices", "", "batch size", "samples/s", "", "ms/iteration", "", "speedup", "efficiency", "guides"},
+              "><>><><>>>");
   for (const BenchRow& row : rows) {
     if (row.bench != bench) continue;
     const auto guide = row.rival ? std::nullopt : guide_speedup(static_cast<int>(row.count));
-    const std::string rate_apart = row.rate.deviation() ? fmt::format("+- {:.0f}", *row.rate.deviation()) : "";
-    const std::string ms_apart = row.ms.deviation() ? fmt::format("+- {:.2g}", *row.ms.deviation()) : "";
-    text += fmt::format("{:>7}  {:<18} {:>10}  {:>13.0f} {:<8}  {:>9.3f} {:<8}  {:>7}  {:>10}  {:>6}\n", row.count,
-                        row.devices, row.batch, row.rate.mean(), rate_apart, row.ms.mean(), ms_apart,
-                        row.speedup_text(), row.efficiency_text(), guide ? fmt::format("{:.1f}x", *guide) : "-");
+    table.row({fmt::format("{}", row.count), row.devices, fmt::format("{}", row.batch),
+               fmt::format("{:.0f}", row.rate.mean()),
+               row.rate.deviation() ? fmt::format("+- {:.0f}", *row.rate.deviation()) : "",
+               fmt::format("{:.3f}", row.ms.mean()),
+               row.ms.deviation() ? fmt::format("+- {:.2g}", *row.ms.deviation()) : "", row.speedup_text(),
+               row.efficiency_text(), guide ? fmt::format("{:.1f}x", *guide) : "-"});
   }
-  return text;
+  return table.text();
 }
 
 Json json_of(const BenchRow& row) {
@@ -115,15 +117,6 @@ Json json_of(const BenchRow& row) {
           {"speedup", row.speedup ? Json(*row.speedup) : Json()},
           {"efficiency", row.efficiency() ? Json(*row.efficiency()) : Json()},
           {"rival", row.rival}};
-}
-
-void write_file(const std::string& file, const std::string& text, const char* flag) {
-  try {
-    replace_file(FileSystem::real(), file, text);
-  } catch (const IoError& error) {
-    throw ConfigError(error.what(), error.why(),
-                      fmt::format("choose a file in a folder that exists and is writable with {}", flag));
-  }
 }
 
 void add_rivals(const Command& command, std::vector<BenchRow>& rows, int repetitions, double seconds) {
@@ -152,6 +145,12 @@ void add_rivals(const Command& command, std::vector<BenchRow>& rows, int repetit
   rows.insert(rows.end(), rivals.begin(), rivals.end());
 }
 
+// Of a step: training has snapshots, so a rate without them would be too good. The last one ends the trial.
+double seconds_with_snapshots(const Trial& trial) {
+  const auto before_the_end = static_cast<double>(std::max<int64_t>(0, trial.snapshots - 1));
+  return trial.step_seconds + before_the_end * trial.snapshot_seconds / static_cast<double>(trial.steps);
+}
+
 // Repetitions outside: what changes with time, such as a machine that grows warm, meets every row alike. A recipe may
 // need what is not here (Gymnasium, say), a batch may not fit: such rows are left out with the reason.
 void measure_rows(const Command& command, std::vector<BenchRow>& rows, int repetitions, double seconds,
@@ -166,8 +165,9 @@ void measure_rows(const Command& command, std::vector<BenchRow>& rows, int repet
         const Trial trial = run_trial(
             command,
             {.recipe = row.recipe, .devices = row.devices, .batch = row.batch, .precision = "", .seconds = seconds});
-        row.rate.values.push_back(trial.samples / trial.step_seconds);
-        row.ms.values.push_back(1e3 * trial.step_seconds);
+        const double seconds = seconds_with_snapshots(trial);
+        row.rate.values.push_back(trial.samples / seconds);
+        row.ms.values.push_back(1e3 * seconds);
         ++i;
       } catch (const Error& error) {
         const bool whole = r == 0 && (i == 0 || rows[i - 1].bench != row.bench);  // not even its first row
@@ -196,6 +196,9 @@ int run_bench(const Command& command) {
   if (repetitions < 1 || repetitions > 1000)
     throw ConfigError(fmt::format("--rounds {} is no number of repetitions", repetitions), "1 to 1000 can be done",
                       "leave it out for 3");
+  refuse_csv_with_json(arguments.csv, arguments.json);
+  check_out_file(arguments.csv, "--csv");
+  check_out_file(arguments.plot, "--plot");
   const double seconds = arguments.quick ? 1 : 5;
   const auto all = parse_devices(arguments.act_devices, command.context.machine, 8);
   std::vector<Bench> benches = benches_of(command);
@@ -213,10 +216,14 @@ int run_bench(const Command& command) {
                         .rate = {},
                         .ms = {}});
   Json left_out = Json::array();
+  int code = 0;
   try {
     measure_rows(command, rows, repetitions, seconds, left_out);
-  } catch (const TrialInterrupted& stopped) {
-    return stopped.code;
+  } catch (const TrialInterrupted& stopped) {  // minutes of measuring are not thrown away
+    code = stopped.code;
+    std::erase_if(rows, [](const BenchRow& row) { return row.rate.values.empty(); });
+    command.output.warn(fmt::format("stopped: what was measured until then is told ({} rows)", rows.size()));
+    if (rows.empty()) return code;
   }
   std::map<std::pair<std::string, int64_t>, double> alone;
   for (BenchRow& row : rows) {
@@ -227,7 +234,7 @@ int run_bench(const Command& command) {
   if (std::any_of(rows.begin(), rows.end(),
                   [](const BenchRow& row) { return row.rate.deviation().value_or(0) > 0.2 * row.rate.mean(); }))
     command.output.warn("repetitions differ by more than a fifth: something else was using the machine");
-  if (arguments.rivals) {
+  if (arguments.rivals && code == 0) {
     add_rivals(command, rows, repetitions, seconds);
     command.output.say("PyTorch eager: one thread, the whole batch at once, no shards, priorities or environments");
   }
@@ -236,12 +243,12 @@ int run_bench(const Command& command) {
       fmt::format("{} repetition{} of {:.0f} s each; speedup against one device with the same batch", repetitions,
                   repetitions == 1 ? "" : "s", seconds);
   if (!arguments.plot.empty())
-    write_file(arguments.plot, bench_page(rows, machine_name(command.context), note), "--plot");
+    write_out_file(arguments.plot, bench_page(rows, machine_name(command.context), note), "--plot");
   if (arguments.csv == "-") {
     command.output.data(csv(rows));
-    return 0;
+    return code;
   }
-  if (!arguments.csv.empty()) write_file(arguments.csv, csv(rows), "--csv");
+  if (!arguments.csv.empty()) write_out_file(arguments.csv, csv(rows), "--csv");
   if (!command.output.json()) {
     for (const Bench& bench : benches) {
       if (std::ranges::none_of(rows, [&](const BenchRow& row) { return row.bench == bench.name; })) continue;
@@ -249,7 +256,7 @@ int run_bench(const Command& command) {
       command.output.data(table(rows, bench.name));
     }
     command.output.say(fmt::format("{}, {}", benches.size() == 1 ? benches[0].recipe : "each recipe", note));
-    return 0;
+    return code;
   }
   Json out = Json::array();
   for (const BenchRow& row : rows) out.push_back(json_of(row));
@@ -259,7 +266,7 @@ int run_bench(const Command& command) {
                  {"rows", out}};
   if (benches.size() == 1) object.update({{"bench", benches[0].name}, {"recipe", benches[0].recipe}});
   command.output.object(std::move(object));
-  return 0;
+  return code;
 }
 
 }  // namespace tandem

@@ -1,8 +1,6 @@
 // cli/bench_rival.cc -- `tandem bench --rivals`: PyTorch's usual loop over the same net, optimizer and batch, in
 // Python.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -10,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench.h"
+#include "cli/child_output.h"
 
 namespace tandem {
 namespace {
@@ -89,38 +88,19 @@ std::string interpreter() {
 }  // namespace
 
 RivalAnswer run_rival(const std::string& recipe, int64_t batch, double seconds, bool cuda) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return {std::nullopt, "no pipe could be made"};
-  const std::string python = interpreter(), size = std::to_string(batch), time = fmt::format("{}", seconds);
-  const pid_t child = fork();
-  if (child < 0) return {std::nullopt, "no process could be started"};
-  if (child == 0) {
-    dup2(ends[1], STDOUT_FILENO);
-    const int nothing = open("/dev/null", O_WRONLY);
-    if (nothing >= 0) dup2(nothing, STDERR_FILENO);
-    setenv("OMP_NUM_THREADS", "1", 1);
-    execlp(python.c_str(), python.c_str(), "-c", kProgram, recipe.c_str(), size.c_str(), time.c_str(), cuda ? "1" : "0",
-           nullptr);
-    _exit(127);
-  }
-  close(ends[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t got = 0; (got = read(ends[0], buffer, sizeof buffer)) != 0;) {
-    if (got < 0 && errno != EINTR) break;
-    if (got > 0) text.append(buffer, static_cast<size_t>(got));
-  }
-  close(ends[0]);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  const auto told = nlohmann::json::parse(text, nullptr, false);
+  const std::string python = interpreter();
+  const ChildOutput said = run_child(
+      {.words = {python, "-c", kProgram, recipe, std::to_string(batch), fmt::format("{}", seconds), cuda ? "1" : "0"},
+       .environment = {{"OMP_NUM_THREADS", "1"}},
+       .silent = true});
+  const auto told = nlohmann::json::parse(said.text, nullptr, false);
   if (told.is_object() && told.contains("samples_per_s") && told["samples_per_s"].is_number())
     return {told["samples_per_s"].get<double>(), ""};
   if (told.is_object() && told.contains("reason") && told["reason"].is_string())
     return {std::nullopt, told["reason"].get<std::string>()};
   return {std::nullopt,
-          fmt::format("{} could not run it; install torch there, or activate an environment that has it", python)};
+          fmt::format("{} could not run it ({}); install torch there, or activate an environment that has it", python,
+                      said.ending())};
 }
 
 }  // namespace tandem

@@ -1,18 +1,15 @@
 // cli/doctor.cc -- `tandem doctor`: looks, tries, judges, and says what to do next.
 #include "cli/doctor.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "cli/scratch.h"
 #include "cli/sources.h"
 #include "config/visible_gpus.h"
 #include "telemetry/atomic_file.h"
@@ -33,61 +30,6 @@ struct Need {
 };
 constexpr Need kNeeds[] = {
     {"tiny", 1.0, 0.2}, {"tiny-rl", 1.0, 0.2}, {"dqn", 1.0, 0.3}, {"web-agent", 2.0, 1.3}, {"web-test", 2.0, 1.3}};
-
-// Of the trial; gone at the end, however it comes: a process of its own waits for this one's and tidies up.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "tandem-doctor-XXXXXX").string();
-    if (!mkdtemp(name.data()))
-      throw IoError("cannot make a folder in " + fs::temp_directory_path().string(), errno,
-                    "set TMPDIR to a folder you may write");
-    path_ = name;
-    start_tidier();
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-    if (tidier_ < 0) return;
-    close(alive_);
-    waitpid(tidier_, nullptr, 0);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  // Ctrl-C, SIGTERM and SIGKILL end the doctor as they end any program; the pipe tells of it. Its workers die with it,
-  // but not before it, so the folder may fill a little longer.
-  void start_tidier() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return;
-    tidier_ = fork();
-    if (tidier_ == 0) {
-      setsid();  // Ctrl-C is not for it
-      close(ends[1]);
-      for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(fd);  // nobody waits for its end
-      char byte;
-      while (read(ends[0], &byte, 1) < 0 && errno == EINTR) continue;
-      for (int tries = 0; tries < 100; ++tries) {
-        std::error_code error;
-        fs::remove_all(path_, error);
-        if (!fs::exists(path_, error)) break;
-        poll(nullptr, 0, 50);
-      }
-      _exit(0);
-    }
-    close(ends[0]);
-    if (tidier_ > 0)
-      alive_ = ends[1];
-    else
-      close(ends[1]);
-  }
-
-  fs::path path_;
-  int alive_ = -1;
-  pid_t tidier_ = -1;
-};
 
 // CUDA counts cards as nvidia-smi does, and as workers have it: a number means one card everywhere.
 class NvidiaOrder {
@@ -257,7 +199,7 @@ int run_doctor(const Command& command) {
   if (!command.arguments.report.empty() && fs::is_directory(command.arguments.report))
     throw ConfigError(fmt::format("--report {}: that is a folder", command.arguments.report),
                       "it names the file to write", "write --report report.md");
-  const Folder folder;
+  const Scratch folder("doctor");
   std::optional<NvidiaOrder> order(std::in_place);
   WorkerTrial trial(command.context, folder.path());  // works while we look around
   const CardsSeen cards = look_at_cards(command.context.machine.cuda_build);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <sstream>
 
 #include "base/clock.h"
+#include "cli/child_output.h"
 #include "cli/doctor.h"
 #include "telemetry/human.h"
 
@@ -81,22 +81,7 @@ std::string in_path(const std::string& name) {
 
 // The loader lists what it would load, and loads nothing: LD_TRACE_LOADED_OBJECTS, as ldd does it.
 std::string loader_says(const fs::path& program) {
-  int pipe_fds[2];
-  if (pipe2(pipe_fds, O_CLOEXEC) != 0) return "";
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(pipe_fds[1], STDOUT_FILENO);
-    setenv("LD_TRACE_LOADED_OBJECTS", "1", 1);
-    execl(program.c_str(), program.c_str(), nullptr);
-    _exit(127);
-  }
-  close(pipe_fds[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t n; (n = read(pipe_fds[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
-  close(pipe_fds[0]);
-  if (child > 0) waitpid(child, nullptr, 0);
-  return text;
+  return run_child({.words = {program.string()}, .environment = {{"LD_TRACE_LOADED_OBJECTS", "1"}}}).text;
 }
 
 std::string python_constant(const fs::path& file, const std::string& name) {

@@ -6,16 +6,20 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include "base/errors.h"
-#include "base/file_system.h"
+#include "cli/out_file.h"
 #include "cli/start.h"
 #include "cli/trial_run.h"
 #include "cli/web_test.h"
 #include "config/spelling.h"
 #include "forecast/hardware_model.h"
+#include "hardware/machine.h"
 #include "hardware/nvml.h"
 #include "telemetry/atomic_file.h"
 
@@ -45,6 +49,9 @@ std::vector<std::string> precisions_of(const Arguments& arguments, const RecipeS
                         "they are fp32, tf32 (on cards), bf16 and fp16; or all",
                         near.empty() ? "name one or several with commas" : fmt::format("did you mean {}?", near));
     }
+    if (one == "tf32" && !cards)
+      throw ConfigError("--precision tf32 on a CPU", "TF32 is a number format of NVIDIA's cards",
+                        "leave it out, or name cards with --devices or --hardware");
     if (std::ranges::find(list, one) == list.end()) list.push_back(one);
   }
   if (list.empty()) list.push_back(settings.precision);
@@ -68,6 +75,7 @@ std::vector<PlanDevice> devices_here(const std::vector<DeviceSpec>& specs) {
     facts = Nvml::open_in_time()->facts();
   for (const DeviceSpec& spec : specs) {
     PlanDevice device{forecast_device(spec), spec.name()};
+    if (spec.kind == DeviceSpec::Kind::kCuda) device.card = spec.card.uuid.empty() ? spec.name() : spec.card.uuid;
     for (const GpuFacts& gpu : facts)
       if (spec.kind == DeviceSpec::Kind::kCuda && gpu.uuid && *gpu.uuid == spec.card.uuid) {
         device.memory_bytes = static_cast<double>(gpu.memory_bytes.value_or(0));
@@ -89,6 +97,17 @@ std::vector<const BookCard*> cards_of(const std::vector<PlanDevice>& devices) {
     cards.push_back(card);
   }
   return cards;
+}
+
+std::vector<const BookCard*> cards_used(const std::vector<PlanDevice>& devices,
+                                        const std::vector<const BookCard*>& cards, const std::vector<size_t>& used) {
+  std::vector<const BookCard*> some;
+  std::set<std::string> seen;
+  for (const size_t i : used) {
+    if (i >= cards.size()) return {};
+    if (devices[i].card.empty() || seen.insert(devices[i].card).second) some.push_back(cards[i]);
+  }
+  return some;
 }
 
 // An offer of the same cards: exactly as many, else the cheapest for each card.
@@ -155,15 +174,45 @@ void add_buying(PlanReport& report, std::vector<const BookCard*> cards) {
 
 void add_power(PlanReport& report, const std::vector<const BookCard*>& cards, double measured_w) {
   std::vector<double> watts;
-  for (const PlanDevice& device : report.devices)
-    if (device.watts > 0) watts.push_back(device.watts);
+  for (const size_t i : different_cards(report.devices)) watts.push_back(report.devices[i].watts);
   const double busy = static_cast<double>(report.devices.size()) / std::max(1, report.calibration.cores);
   report.power = power_of(watts, measured_w * static_cast<double>(watts.size()), busy);
   report.running = running_cost(report.power.typical_w, report.prices.kwh);
-  report.rent = rent_of(report.prices, cards);
-  add_buying(report, cards);
+  std::vector<size_t> all(report.devices.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  const std::vector<const BookCard*> owned = cards_used(report.devices, cards, all);
+  report.rent = rent_of(report.prices, owned);
+  add_buying(report, owned);
   if (report.buy_price && report.rent)
     report.break_even_h = break_even_hours(*report.buy_price, report.rent->per_hour, report.running.per_hour);
+}
+
+namespace {
+
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain = "=.,:/@+-_";
+  if (std::ranges::all_of(text, [&](unsigned char c) {
+        return std::isalnum(c) || kPlain.find(static_cast<char>(c)) != std::string_view::npos;
+      }))
+    return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
+
+std::string command_to_copy(const Command& command, const std::string& devices, int64_t batch,
+                            const std::string& precision) {
+  std::string text = fmt::format("{} train {}", command.context.program, shell_word(command.subject()));
+  if (!devices.empty()) text += fmt::format(" --devices {}", devices);
+  if (batch > 0) text += fmt::format(" --batch-size {}", batch);
+  if (!precision.empty()) text += fmt::format(" --precision {}", precision);
+  for (const Override& given : command.arguments.overrides)
+    if (!(given.key == "devices" && !devices.empty()) && !(given.key == "batch_size" && batch > 0) &&
+        !(given.key == "precision" && !precision.empty()))
+      text += fmt::format(" --set {}", shell_word(fmt::format("{}={}", given.key, given.value)));
+  return text;
 }
 
 namespace {
@@ -197,13 +246,7 @@ void show(const Command& command, const PlanReport& report) {
     command.output.data(plan_csv(report));
     return;
   }
-  if (!csv.empty()) {
-    try {
-      replace_file(FileSystem::real(), csv, plan_csv(report));
-    } catch (const IoError& error) {
-      throw ConfigError(error.what(), error.why(), "choose a file in a folder that exists and is writable with --csv");
-    }
-  }
+  if (!csv.empty()) write_out_file(csv, plan_csv(report), "--csv");
   if (command.output.json())
     command.output.object(plan_json(report));
   else
@@ -227,6 +270,32 @@ void use_local_price(const Arguments& arguments, const RecipeSettings& settings,
   }
 }
 
+// A shard is never split, so there is no run on more devices than shards.
+void check_counts(const std::vector<int>& counts, int64_t shards, const std::string& recipe) {
+  if (counts.empty() || counts.back() <= shards) return;
+  throw ConfigError(fmt::format("--gpus {}: {} has {} shards", counts.back(), recipe, shards),
+                    "each device computes at least one of them",
+                    fmt::format("ask for at most {}, or --set shards={}", shards, counts.back()));
+}
+
+int most_workers(int devices, const RecipeSettings& settings) {
+  if (settings.shards_from_devices) return devices;
+  return static_cast<int>(std::min<int64_t>(devices, settings.shards));
+}
+
+// But for those that could not be trained here, beyond the ones that could: there was a warning.
+std::vector<int64_t> batches_known(std::vector<int64_t> batches, const Calibration& calibration,
+                                   const std::string& precision) {
+  int64_t smallest = 0, largest = 0;
+  for (const Trial& trial : calibration.trials) {
+    if (trial.precision != precision || trial.devices.size() != 1) continue;
+    smallest = largest == 0 ? trial.batch : std::min(smallest, trial.batch);
+    largest = std::max(largest, trial.batch);
+  }
+  std::erase_if(batches, [&](int64_t batch) { return batch < smallest || batch > largest; });
+  return batches;
+}
+
 // One model, on the devices at hand or on hardware that is not here.
 void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report,
               const std::vector<const BookCard*>& elsewhere) {
@@ -243,7 +312,10 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
     settings.batch_size = batches.front();
   }
   settle(recipe, command);
-  if (report.here && !arguments.plan.gpus.empty()) parse_counts(arguments.plan.gpus, static_cast<int>(specs.size()));
+  const int there = static_cast<int>(report.here ? specs.size() : elsewhere.size());
+  std::vector<int> counts;
+  if (!arguments.plan.gpus.empty()) counts = parse_counts(arguments.plan.gpus, there);
+  check_counts(counts, per_device ? there : settings.shards, command.subject());
   report.job = shape_of_job(command, recipe.name, *recipe.resolver);
   report.shards = per_device ? 0 : settings.shards;
   report.batch = batches.front();
@@ -257,27 +329,31 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
                                          .devices = specs,
                                          .batches = batches,
                                          .precisions = measured,
+                                         .most = !report.here     ? 1
+                                                 : counts.empty() ? most_workers(there, settings)
+                                                                  : counts.back(),
                                          .budget_s = kOfBudget * arguments.plan.budget_s,
                                          .anew = arguments.plan.calibrate});
   PlanQuestion question{.job = report.job,
                         .devices = report.here ? devices_here(specs) : report.devices,
-                        .counts = {},
+                        .counts = counts,
                         .batches = batches,
                         .memory_fraction = settings.memory_fraction,
+                        .host_bytes = static_cast<double>(usable_memory_bytes(memory_facts()).value_or(0)),
                         .measured_w = report.here ? watts_of_one(report.calibration) : 0,
                         .cores = command.context.machine.cpu_slots,
+                        .checkpoints = checkpoint_rule(settings),
                         .prices = report.prices,
                         .rent = {},
                         .past_error = outcome_error(report.outcomes)};
   report.devices = question.devices;
-  const int most = static_cast<int>(question.devices.size());
-  if (!arguments.plan.gpus.empty()) question.counts = parse_counts(arguments.plan.gpus, most);
+  if (!per_device && std::cmp_less(settings.shards, there) && counts.empty())
+    report.notes.push_back(
+        fmt::format("{} devices, but {} shards, which are never split: {} of them have nothing to do", there,
+                    settings.shards, there - settings.shards));
   const std::vector<const BookCard*> cards = report.here ? cards_of(report.devices) : elsewhere;
   question.rent = [&](const std::vector<int>& used) {
-    std::vector<const BookCard*> some;
-    for (const int i : used)
-      if (static_cast<size_t>(i) < cards.size()) some.push_back(cards[static_cast<size_t>(i)]);
-    return some.size() == used.size() ? rent_of(report.prices, some) : std::nullopt;
+    return rent_of(report.prices, cards_used(report.devices, cards, {used.begin(), used.end()}));
   };
   for (const std::string& precision : precisions) {
     std::set<std::string_view> silent;
@@ -294,11 +370,7 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
       calibration = std::move(scaled.calibration);
     }
     if (std::ranges::none_of(calibration.trials, [&](const Trial& t) { return t.precision == precision; })) continue;
-    question.batches = batches;  // but for those that could not be trained here: there was a warning
-    std::erase_if(question.batches, [&](int64_t batch) {
-      return std::ranges::none_of(calibration.trials,
-                                  [&](const Trial& t) { return t.precision == precision && t.batch == batch; });
-    });
+    question.batches = batches_known(batches, calibration, precision);
     const StepModel steps(calibration, precision);
     std::optional<MemoryModel> memory;
     try {
@@ -316,8 +388,8 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
     std::vector<DeviceSpec> used;
     for (const int i : best->used) used.push_back(specs[static_cast<size_t>(i)]);
     report.command =
-        fmt::format("{} train {} --devices {}{}", command.context.program, command.subject(), devices_named(used),
-                    report.batch != open.settings->batch_size ? fmt::format(" --batch-size {}", report.batch) : "");
+        command_to_copy(command, devices_named(used), report.batch != open.settings->batch_size ? report.batch : 0,
+                        best->precision != open.settings->precision ? best->precision : "");
   }
 }
 
@@ -330,9 +402,11 @@ int run_plan(const Command& command) {
     throw ConfigError("plan what?", "a forecast is of a recipe",
                       fmt::format("name one: `{} plan {}`", command.context.program,
                                   command.context.recipes.empty() ? "tiny" : command.context.recipes.front().name));
+  refuse_csv_with_json(arguments.csv, arguments.json);
+  check_out_file(arguments.csv, "--csv");
   PlanReport report;
   report.prices = load_prices(arguments.plan.prices);
-  if (arguments.plan.price_kwh && (!(*arguments.plan.price_kwh >= 0) || *arguments.plan.price_kwh > 1000))
+  if (arguments.plan.price_kwh && (!(*arguments.plan.price_kwh >= 0) || *arguments.plan.price_kwh > kMostForKwh))
     throw ConfigError(fmt::format("--price-kwh {} is no price", *arguments.plan.price_kwh),
                       "it is what a kilowatt-hour costs", "write --price-kwh 0.30");
   if (!(arguments.plan.budget_s >= 1) || arguments.plan.budget_s > 3600)
@@ -349,9 +423,10 @@ int run_plan(const Command& command) {
     for (const BookCard* card : elsewhere) {
       report.devices.push_back(
           {{std::string(card->name), 1, -1}, std::string(card->name), card->memory_gb * 1e9, card->power_w});
-      if (const std::string why = card->why_no_training(); !why.empty())
-        report.trains = why + ". This is a forecast only";
+      if (const std::string why = card->why_no_training(); report.trains.find(why) == std::string::npos)
+        report.trains += why + ". ";
     }
+    if (!report.trains.empty()) report.trains += "This is a forecast only";
   }
   for (const CloudPrice& offer : report.prices.cloud) parse_hardware(offer.hardware);  // refused now, not half-way
   for (const BuyPrice& offer : report.prices.buy) parse_hardware(offer.hardware);

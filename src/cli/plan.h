@@ -28,7 +28,7 @@ struct MeasureRequest {
   std::vector<DeviceSpec> devices;  // at hand
   std::vector<int64_t> batches;     // the first is the main one
   std::vector<std::string> precisions;
-  bool pair = true;  // two of the devices together, too
+  int most = 2;  // of the devices together
   double budget_s = 55;
   bool anew = false;
 };
@@ -41,7 +41,9 @@ std::string key_of(const CliContext& context, const std::string& recipe, const R
 JobShape shape_of_job(const Command& command, const std::string& recipe, const Resolver& resolver);
 std::string machine_name(const CliContext& context);
 
+CheckpointRule checkpoint_rule(const RecipeSettings& settings);
 ForecastDevice forecast_device(const DeviceSpec& spec);
+std::vector<TrialDevice> trial_devices(const std::vector<DeviceSpec>& specs);
 
 // ---- the whole answer ----
 
@@ -91,9 +93,16 @@ struct PlanReport {
 // ---- between plan.cc and plan_set.cc ----
 std::vector<PlanDevice> devices_here(const std::vector<DeviceSpec>& specs);
 std::vector<const BookCard*> cards_of(const std::vector<PlanDevice>& devices);
+// Those of the devices used, a card that several of them share once; empty where one is in no book.
+std::vector<const BookCard*> cards_used(const std::vector<PlanDevice>& devices,
+                                        const std::vector<const BookCard*>& cards, const std::vector<size_t>& used);
 std::optional<CloudPrice> rent_of(const Prices& prices, std::vector<const BookCard*> cards);
 // What a card was seen to draw while it trained; 0 if the driver did not tell.
 double watts_of_one(const Calibration& calibration);
+// What to type for the training that was planned, with the settings that were given for it; a batch of 0 and an empty
+// precision are those of the recipe.
+std::string command_to_copy(const Command& command, const std::string& devices, int64_t batch,
+                            const std::string& precision);
 void add_power(PlanReport& report, const std::vector<const BookCard*>& cards, double measured_w);
 // web-test: six agents as jobs.
 void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report,

@@ -6,13 +6,15 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/clock.h"
 #include "base/errors.h"
 #include "cli/plan.h"
+#include "cli/scratch.h"
 #include "cli/start.h"
 #include "cli/trial_run.h"
+#include "config/units.h"
+#include "forecast/grid.h"
 #include "jobs/estimate.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/run_summary.h"
@@ -33,34 +35,37 @@ struct Wanted {
   bool main = false;  // without it there is no forecast
 };
 
+TrialDevice trial_device(const DeviceSpec& spec) { return {Estimate::model_of(spec), spec.speed, spec.core}; }
+
 bool is(const Trial& trial, const Wanted& wanted) {
-  if (trial.batch != wanted.batch || trial.precision != wanted.precision ||
-      trial.devices.size() != wanted.devices.size())
-    return false;
-  for (size_t i = 0; i < trial.devices.size(); ++i) {
-    const DeviceSpec& spec = wanted.devices[i];
-    if (trial.devices[i].model != Estimate::model_of(spec) || trial.devices[i].speed != spec.speed) return false;
-  }
-  return true;
+  if (trial.batch != wanted.batch || trial.precision != wanted.precision) return false;
+  return std::ranges::equal(trial.devices, wanted.devices,
+                            [](const TrialDevice& a, const DeviceSpec& b) { return a == trial_device(b); });
 }
 
-std::vector<Wanted> wanted_trials(const MeasureRequest& request) {
+std::vector<Wanted> wanted_trials(const MeasureRequest& request, int cores) {
   std::vector<Wanted> all;
-  std::set<std::pair<std::string, double>> models;
-  std::vector<DeviceSpec> each;  // the first of each model and speed
+  std::vector<DeviceSpec> each;  // the first of each model: a slowed slot is the fast one, slowed
   for (const DeviceSpec& spec : request.devices)
-    if (models.insert({Estimate::model_of(spec), spec.speed}).second) each.push_back(spec);
+    if (std::ranges::none_of(each,
+                             [&](const DeviceSpec& e) { return Estimate::model_of(e) == Estimate::model_of(spec); }))
+      each.push_back(spec);
+  const std::vector<GridCell> grid =
+      calibration_grid({.most = std::min(request.most, static_cast<int>(request.devices.size())),
+                        .batches = request.batches,
+                        .seconds = request.budget_s / static_cast<double>(request.precisions.size()),
+                        .start_seconds = kStartGuess,
+                        .cores = cores});
   for (const std::string& precision : request.precisions) {
     const bool first = precision == request.precisions.front();
-    // A slowed slot is the fast one, slowed: one of each model is enough.
-    std::set<std::string> tried;
-    for (const DeviceSpec& spec : each)
-      if (tried.insert(Estimate::model_of(spec)).second)
-        all.push_back({{spec}, request.batches.front(), precision, 2, first});
-    for (size_t b = 1; b < request.batches.size(); ++b)
-      all.push_back({{each.front()}, request.batches[b], precision, 1});
-    if (request.devices.size() > 1 && request.pair)
-      all.push_back({{request.devices[0], request.devices[1]}, request.batches.front(), precision, 2});
+    for (const GridCell& cell : grid)
+      all.push_back({{request.devices.begin(), request.devices.begin() + cell.workers},
+                     cell.batch,
+                     precision,
+                     cell.weight,
+                     first && &cell == &grid.front()});
+    for (size_t model = 1; model < each.size(); ++model)
+      all.push_back({{each[model]}, request.batches.front(), precision, 1});
   }
   return all;
 }
@@ -96,6 +101,17 @@ std::string shape_key(const CliContext& context, const std::string& recipe, cons
 
 }  // namespace
 
+CheckpointRule checkpoint_rule(const RecipeSettings& settings) {
+  const Interval every = parse_interval(settings.checkpoint.every).value_or(Interval{});
+  return {.automatic = every.automatic, .seconds = every.seconds, .steps = every.steps};
+}
+
+std::vector<TrialDevice> trial_devices(const std::vector<DeviceSpec>& specs) {
+  std::vector<TrialDevice> devices;
+  for (const DeviceSpec& spec : specs) devices.push_back(trial_device(spec));
+  return devices;
+}
+
 ForecastDevice forecast_device(const DeviceSpec& spec) { return {Estimate::model_of(spec), spec.speed, spec.core}; }
 
 std::string machine_name(const CliContext& context) {
@@ -116,56 +132,73 @@ std::string key_of(const CliContext& context, const std::string& recipe, const R
 Calibration measure(const Command& command, const MeasureRequest& request) {
   const fs::path cache = forecast_cache();
   const std::string key = key_of(command.context, request.recipe, *request.resolver);
+  const int cores = command.context.machine.cpu_slots;
   Calibration known{.recipe = request.recipe,
                     .machine = machine_name(command.context),
                     .made = utc_stamp(),
-                    .cores = command.context.machine.cpu_slots,
+                    .cores = cores,
                     .load = load_now(),
                     .trials = {}};
-  if (!request.anew)
-    if (auto earlier = load_calibration(cache, key)) known = std::move(*earlier);
+  if (auto earlier = load_calibration(cache, key)) known = std::move(*earlier);
+  const std::vector<Wanted> wanted = wanted_trials(request, cores);
+  const auto unwanted = [&](const Trial& trial) {
+    return std::ranges::none_of(wanted, [&](const Wanted& one) { return is(trial, one); });
+  };
   std::vector<Wanted> missing;
   double weights = 0;
-  for (Wanted& wanted : wanted_trials(request))
-    if (std::ranges::none_of(known.trials, [&](const Trial& trial) { return is(trial, wanted); })) {
-      weights += wanted.weight;
-      missing.push_back(std::move(wanted));
+  for (const Wanted& one : wanted)
+    if (request.anew || std::ranges::none_of(known.trials, [&](const Trial& trial) { return is(trial, one); })) {
+      weights += one.weight;
+      missing.push_back(one);
     }
-  if (missing.empty()) return known;
+  if (missing.empty()) {
+    std::erase_if(known.trials, unwanted);
+    return known;
+  }
   check_worker_program(command.context);
   known.made = utc_stamp();
   known.load = load_now();
   const double began = monotonic_seconds();
-  double around = kStartGuess;  // what a trial takes beside its training
+  bool kept = true;
+  double around = kStartGuess;  // what a trial of one worker takes beside its training
   const Scratch scratch("plan");
   const fs::path file = scratch.path() / "recipe.toml";
   write_file_atomically(file, request.resolver->to_toml(request.recipe), Durability::kProcessDeath);
   for (size_t i = 0; i < missing.size(); ++i) {
-    const Wanted& wanted = missing[i];
-    const double left = request.budget_s - (monotonic_seconds() - began);
-    const double training = left - around * static_cast<double>(missing.size() - i);
-    const double seconds = std::clamp(training * wanted.weight / weights, kShortest, kLongest);
-    weights -= wanted.weight;
-    const std::string devices = devices_named(wanted.devices);
+    const Wanted& now = missing[i];
+    double training = request.budget_s - (monotonic_seconds() - began);
+    for (size_t later = i; later < missing.size(); ++later)
+      training -= start_guess(static_cast<int>(missing[later].devices.size()), around, cores);
+    const double seconds = std::clamp(training * now.weight / weights, kShortest, kLongest);
+    weights -= now.weight;
+    const std::string devices = devices_named(now.devices);
     command.output.say(fmt::format("measuring {} of {}: {} on {}, batch {}, {}, {:.0f} s", i + 1, missing.size(),
-                                   request.title, devices, wanted.batch, wanted.precision, seconds));
+                                   request.title, devices, now.batch, now.precision, seconds));
     command.output.flush();
     try {
-      known.trials.push_back(run_trial(command, {.recipe = file.string(),
-                                                 .flags = false,
-                                                 .devices = devices,
-                                                 .batch = wanted.batch,
-                                                 .precision = wanted.precision,
-                                                 .seconds = seconds}));
-      around = std::max(around, known.trials.back().start_seconds + known.trials.back().end_seconds);
+      Trial trial = run_trial(command, {.recipe = file.string(),
+                                        .flags = false,
+                                        .devices = devices,
+                                        .batch = now.batch,
+                                        .precision = now.precision,
+                                        .seconds = seconds});
+      around = std::max(around, (trial.start_seconds + trial.end_seconds) /
+                                    start_guess(static_cast<int>(trial.devices.size()), 1, cores));
+      std::erase_if(known.trials, [&](const Trial& old) { return is(old, now); });
+      known.trials.push_back(std::move(trial));
+      kept = keep_calibration(cache, key, known);  // now: whoever is stopped half-way need not measure it again
     } catch (const Error& error) {
       // Another batch or precision may not go together with the recipe, or not fit: then there is no line for it.
-      if (wanted.main) throw;
-      command.output.warn(fmt::format("{} with batch {} in {} is left out: {} ({})", devices, wanted.batch,
-                                      wanted.precision, error.what(), error.why()));
+      if (now.main) throw;
+      command.output.warn(fmt::format("{} with batch {} in {} is left out: {} ({})", devices, now.batch, now.precision,
+                                      error.what(), error.why()));
     }
   }
-  keep_calibration(cache, key, known);
+  if (!kept)
+    command.output.warn(
+        fmt::format("{} cannot be written: the next plan has to measure again",
+                    cache.empty() ? "no HOME and no XDG_CACHE_HOME: what was measured" : cache.string()));
+  std::erase_if(known.trials, unwanted);  // the file keeps them: of other devices
   return known;
 }
 
@@ -176,6 +209,7 @@ JobShape shape_of_job(const Command& command, const std::string& recipe, const R
   check_worker_program(command.context);
   const JobShape shape = describe_job(command, recipe, resolver);
   Trial trial;
+  trial.devices = {{}};
   trial.shape = shape;
   keep_calibration(cache, key,
                    {.recipe = recipe, .machine = "", .made = utc_stamp(), .cores = 1, .load = 0, .trials = {trial}});
@@ -190,23 +224,23 @@ std::optional<RunForecast> forecast_of_run(const Command& command, const Resolve
     const auto shape = load_calibration(cache, shape_key(command.context, recipe.name, *recipe.resolver));
     if (!known) return std::nullopt;
     const RecipeSettings& settings = *recipe.settings;
-    const StepModel steps(*known, settings.precision);
     std::vector<ForecastDevice> there;
     for (const DeviceSpec& spec : devices) there.push_back(forecast_device(spec));
+    const Calibration trials = trials_for(*known, trial_devices(devices));
+    const StepModel steps(trials, settings.precision);
     if (std::ranges::any_of(there, [&](const ForecastDevice& d) { return !steps.knows(d.model); })) return std::nullopt;
     const int64_t batch = settings.shards_from_devices ? settings.batch_size / settings.shards : settings.batch_size;
     const StepForecast step = steps.step(batch, there);
     const int workers = static_cast<int>(devices.size());
-    RunForecast told{.start_seconds = steps.start_seconds(workers), .step_seconds = step.seconds};
-    told.end_seconds = steps.end_seconds(0);
+    const JobShape job = shape ? shape->trials.front().shape : JobShape{};
+    const RunTimes times = run_times(steps, step, job, workers, checkpoint_rule(settings),
+                                     busy_cores(there, command.context.machine.cpu_slots));
+    RunForecast told{.start_seconds = times.start, .step_seconds = step.seconds, .end_seconds = times.end};
+    // Snapshots come by time: a run that ends sooner has fewer.
+    if (job.total_steps > 0) told.step_seconds += times.pauses.seconds() / static_cast<double>(job.total_steps);
     if (shape) {
-      const JobShape& job = shape->trials.front().shape;
-      told.end_seconds =
-          steps.end_seconds(job.replicated_bytes() + job.shard_bytes * static_cast<double>(settings.shards));
-      const MemoryModel memory(*known, settings.precision, devices[0].kind == DeviceSpec::Kind::kCuda);
-      const double seconds = told.start_seconds + static_cast<double>(job.total_steps) * step.seconds;
-      for (const int held : step.shards)
-        told.memory_bytes = std::max(told.memory_bytes, memory.worker(job, batch, held, workers, seconds).total());
+      const MemoryModel memory(trials, settings.precision, devices[0].kind == DeviceSpec::Kind::kCuda);
+      told.memory_bytes = memory.most(job, batch, step.shards, times.seconds()).total();
     }
     return told;
   } catch (const Error&) {  // a forecast is never worth a run

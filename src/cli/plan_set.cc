@@ -76,7 +76,7 @@ class SetModel {
                       .shards = one.job.shards,
                       .pin = one.job.pin < static_cast<int>(used.size()) ? one.job.pin : -1,
                       .devices = {}});
-    return {forecast(jobs, speeds, options).seconds + steps().end_seconds(0), ideal_seconds(jobs, speeds)};
+    return {forecast(jobs, speeds, options).seconds + steps().end_seconds(1, 0), ideal_seconds(jobs, speeds)};
   }
 
  private:
@@ -98,12 +98,12 @@ SetRow row_of(const SetModel& model, const PreparedSet& set, const PlanReport& r
   std::sort(used.begin(), used.end());
   SetRow row;
   std::vector<double> watts;
-  std::vector<const BookCard*> rented;
+  std::vector<PlanDevice> here;
   for (const size_t d : used) {
+    here.push_back(report.devices[d]);
     row.names.push_back(report.devices[d].name);
-    if (report.devices[d].watts > 0) watts.push_back(report.devices[d].watts);
-    if (d < cards.size()) rented.push_back(cards[d]);
   }
+  for (const size_t i : different_cards(here)) watts.push_back(here[i].watts);
   const SetModel::Played played = model.play(set, used);
   row.seconds = played.seconds;
   row.ideal_seconds = played.ideal_seconds;
@@ -113,11 +113,10 @@ SetRow row_of(const SetModel& model, const PreparedSet& set, const PlanReport& r
   row.watts = power_of(watts, measured, busy).typical_w;
   row.kwh = energy_kwh(row.watts, row.seconds);
   row.cost = row.kwh * report.prices.kwh;
-  if (rented.size() == used.size())
-    if (const auto offer = rent_of(report.prices, rented)) {
-      row.cloud = offer->name;
-      row.cloud_cost = offer->per_hour * row.seconds / 3600;
-    }
+  if (const auto offer = rent_of(report.prices, cards_used(report.devices, cards, used))) {
+    row.cloud = offer->name;
+    row.cloud_cost = offer->per_hour * row.seconds / 3600;
+  }
   row.guide = guide_speedup(static_cast<int>(used.size()));
   row.error = std::max(model.error(), outcome_error(report.outcomes));
   return row;
@@ -154,7 +153,7 @@ void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report
                                           .devices = set.devices,
                                           .batches = {settings.batch_size},
                                           .precisions = {settings.precision},
-                                          .pair = pair,
+                                          .most = pair ? 2 : 1,
                                           .budget_s = pair ? 2.5 * share : share,
                                           .anew = arguments.plan.calibrate});
     if (pair) report.calibration = known;
@@ -189,7 +188,7 @@ void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report
     report.set_rows.push_back(std::move(row));
   }
   add_power(report, cards, report.here ? watts_of_one(report.calibration) : 0);
-  if (report.here) report.command = fmt::format("{} train web-test", command.context.program);
+  if (report.here) report.command = command_to_copy(command, "", 0, "");
 }
 
 std::optional<double> forecast_of_set(const Command& command, const PreparedSet& set) {
@@ -198,11 +197,12 @@ std::optional<double> forecast_of_set(const Command& command, const PreparedSet&
     const std::vector<const PreparedJob*> agents = different_agents(set);
     for (const PreparedJob* one : agents) {
       const WebAgentSettings& settings = *one->settings;
-      const auto known = load_calibration(forecast_cache(), key_of(command.context, kAgentRecipe, *one->resolver));
-      if (!known) return std::nullopt;
+      const auto kept = load_calibration(forecast_cache(), key_of(command.context, kAgentRecipe, *one->resolver));
+      if (!kept) return std::nullopt;
+      const Calibration known = trials_for(*kept, trial_devices(set.devices));
       models.emplace(one->job.agent,
-                     AgentModel{StepModel(*known, settings.precision),
-                                MemoryModel(*known, settings.precision, set.devices[0].kind == DeviceSpec::Kind::kCuda),
+                     AgentModel{StepModel(known, settings.precision),
+                                MemoryModel(known, settings.precision, set.devices[0].kind == DeviceSpec::Kind::kCuda),
                                 JobShape{}, settings.batch_size});
     }
     std::vector<ForecastDevice> devices;

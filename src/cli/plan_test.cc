@@ -29,9 +29,32 @@ TEST(Plan, RefusesBadQuestionsBeforeAnythingIsMeasured) {
   refused({"tiny", "--price-kwh", "-1"}, "kilowatt-hour");
   refused({"tiny", "--budget", "0"}, "in seconds");
   refused({"tiny", "--prices", "nowhere.toml"}, "--make-prices");
+  refused({"tiny", "--price-kwh", "nan"}, "kilowatt-hour");
+  for (const char* flag : {"--hardware", "--gpus", "--batch", "--precision"})
+    refused({"tiny", flag, ""}, "nothing is named");
+  refused({"tiny", "--precision", "tf32", "--devices", "cpu:1"}, "TF32");
+  refused({"tiny", "--batch", "0"}, "from 1 on");
+  refused({"tiny", "--hardware", "32xH100", "--gpus", "25"}, "24 shards");
+  refused({"tiny", "--csv", "nowhere/t.csv"}, "there is no folder nowhere");
+  refused({"tiny", "--csv", "."}, "it is a folder");
   refused({"web-test", "--batch", "128"}, "plan web-agent");
   box.write("prices.toml", "[cloud.mine]\nhardware = \"8xH1000\"\nper_hour = 3\n");
   refused({"tiny", "--prices", "prices.toml"}, "H1000");
+  box.write("prices.toml", "[cloud.mine]\nhardware = \"8xH100\"\n");
+  refused({"tiny", "--prices", "prices.toml"}, "per_hour = 3.06");
+  for (const char* price : {"-1", "nan", "inf", "1e300"}) {
+    box.write("prices.toml", std::string("[electricity]\nprice_kwh = ") + price + "\n");
+    refused({"tiny", "--prices", "prices.toml"}, "price");
+  }
+}
+
+TEST(Plan, StdoutTakesOneAnswer) {
+  const Sandbox box;
+  for (const char* command : {"plan", "bench"}) {
+    const ProgramResult result = box.run({command, "tiny", "--json", "--csv", "-"});
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_NE(result.err.find("--csv table.csv"), std::string::npos) << result.err;
+  }
 }
 
 TEST(Plan, WritesAPriceListOnceAndReadsItBack) {
@@ -49,7 +72,9 @@ TEST(Bench, NamesTheBenchmarksThereAre) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{"bench", "chess"},
                                                 {"bench", "tiny", "--rounds", "0"},
                                                 {"bench", "tiny", "--batch", "x"},
-                                                {"bench", "tiny", "--batch", "192,100"}}) {
+                                                {"bench", "tiny", "--batch", "192,100"},
+                                                {"bench", "tiny", "--csv", "nowhere/t.csv"},
+                                                {"bench", "tiny", "--plot", "nowhere/p.html"}}) {
     const ProgramResult result = box.run(words);
     EXPECT_EQ(result.code, 2) << result.err;
     EXPECT_EQ(result.err.find("round 1"), std::string::npos) << result.err;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "cli/out_file.h"
 #include "cli/plan.h"
 #include "cli/table.h"
 #include "forecast/money.h"
@@ -52,7 +53,7 @@ std::string devices_text(const PlanReport& report, const std::vector<std::string
 std::string bytes_text(double bytes) {
   if (bytes <= 0) return "-";
   if (bytes < 1e6) return fmt::format("{:.0f} kB", bytes / 1e3);
-  if (bytes < 10 * (1 << 20)) return fmt::format("{:.1f} MB", bytes / 1e6);
+  if (bytes < 10e6) return fmt::format("{:.1f} MB", bytes / 1e6);
   return bytes < 2e9 ? fmt::format("{:.0f} MB", bytes / 1e6) : fmt::format("{:.1f} GB", bytes / 1e9);
 }
 
@@ -60,11 +61,16 @@ std::string rate_text(double rate) { return rate >= 1000 ? fmt::format("{:.0f}",
 
 std::string time_text(double seconds) { return seconds > 0 ? duration_words(seconds) : "-"; }
 
+std::string part_text(double seconds) {
+  return seconds < 60 ? fmt::format("{:.2f} s", seconds) : duration_words(seconds);
+}
+
 std::string error_text(double error) {
   return error > 1 ? fmt::format("x{:.0f}", 1 + error) : fmt::format("+-{:.0f} %", 100 * error);
 }
 
 std::string money(double amount, const std::string& currency) {
+  if (amount > 0 && amount < 1e-4) return currency == "USD" ? "<$0.0001" : "<0.0001 " + currency;
   const std::string figure = amount < .1 ? fmt::format("{:.4f}", amount) : fmt::format("{:.2f}", amount);
   return currency == "USD" ? "$" + figure : figure + " " + currency;
 }
@@ -188,8 +194,9 @@ std::string outcome_lines(const PlanReport& report) {
     if (one.memory > 0 && one.forecast_memory > 0)
       memories.push_back(fmt::format("{:+.1f} %", 100 * one.memory_error()));
   }
-  std::string text = fmt::format("checked   the last {} forecasts against what came: time {}", report.outcomes.size(),
-                                 fmt::join(times, ", "));
+  std::string text =
+      fmt::format("checked   the last {} against what came: time {}",
+                  times.size() == 1 ? "forecast" : fmt::format("{} forecasts", times.size()), fmt::join(times, ", "));
   if (!memories.empty()) text += fmt::format("; memory {}", fmt::join(memories, ", "));
   return text + "\n";
 }
@@ -259,6 +266,12 @@ std::string plan_text(const PlanReport& report) {
             "why       on {} devices a step computes for {:.3g} ms and adds up for {:.3g} ms: a larger batch, or "
             "several jobs side by side, would keep them busy\n",
             all->used.size(), 1e3 * all->step.compute, 1e3 * all->step.combine);
+      if (best->seconds > 0)
+        text += fmt::format(
+            "time      start {}, steps {}, snapshots {} ({:.0f}), checkpoints {} ({:.0f}), end {}\n",
+            part_text(best->start_seconds), part_text(best->step.seconds * static_cast<double>(report.job.total_steps)),
+            part_text(best->pauses.snapshot_seconds), best->pauses.snapshots,
+            part_text(best->pauses.checkpoint_seconds), best->pauses.checkpoints, part_text(best->end_seconds));
     } else {
       text += "\nbest      none: the batch fits nowhere; take a smaller one, or --set accumulation=2\n";
     }
@@ -296,6 +309,12 @@ Json plan_json(const PlanReport& report) {
          {"shards", row.step.shards},
          {"step_seconds", row.step.seconds},
          {"parts", {{"compute", row.step.compute}, {"fixed", row.step.fixed}, {"combine", row.step.combine}}},
+         {"time",
+          {{"start", row.start_seconds},
+           {"training", row.seconds > 0 ? row.step.seconds * static_cast<double>(report.job.total_steps) : 0},
+           {"snapshots", row.pauses.snapshot_seconds},
+           {"checkpoints", row.pauses.checkpoint_seconds},
+           {"end", row.end_seconds}}},
          {"steps_per_s", row.steps_per_s},
          {"samples_per_s", row.samples_per_s},
          {"seconds", number_or_null(row.seconds)},
@@ -306,8 +325,8 @@ Json plan_json(const PlanReport& report) {
          {"memory_limit", number_or_null(row.memory_limit)},
          {"fits", row.fits()},
          {"watts", row.watts},
-         {"kwh", row.kwh},
-         {"cost", row.cost},
+         {"kwh", row.seconds > 0 ? Json(row.kwh) : Json()},
+         {"cost", row.seconds > 0 ? Json(row.cost) : Json()},
          {"cloud_cost", value_or_null(row.cloud_cost)},
          {"cloud", row.cloud.empty() ? Json() : Json(row.cloud)},
          {"error", row.error}});
@@ -391,18 +410,20 @@ std::string plan_csv(const PlanReport& report) {
   const auto cell = [](const std::optional<double>& value) {
     return value ? fmt::format("{:.6g}", *value) : std::string();
   };
-  for (const PlanRow& row : report.rows)
-    text += fmt::format(
-        "{},\"{}\",{},{},{},\"{}\",{:.6g},{:.6g},{:.6g},{:.6g},{:.4g},{:.4g},{},{:.0f},{},{:.6g},{:.6g},{},{:.3g}\n",
-        report.here ? "yes" : "no", report.hardware, row.precision, row.batch, row.used.size(),
-        fmt::join(row.names, " "), row.steps_per_s, row.samples_per_s, row.step.seconds, row.seconds, row.speedup,
-        row.efficiency, cell(row.guide), row.memory.total(), row.fits() ? "yes" : "no", row.kwh, row.cost,
-        cell(row.cloud_cost), row.error);
+  const std::string start = fmt::format("{},{}", report.here ? "yes" : "no", csv_cell(report.hardware));
+  for (const PlanRow& row : report.rows) {
+    const auto ended = [&](double value) { return cell(row.seconds > 0 ? std::optional(value) : std::nullopt); };
+    text += fmt::format("{},{},{},{},{},{:.6g},{:.6g},{:.6g},{},{:.4g},{:.4g},{},{},{},{},{},{},{:.3g}\n", start,
+                        row.precision, row.batch, row.used.size(),
+                        csv_cell(fmt::format("{}", fmt::join(row.names, " "))), row.steps_per_s, row.samples_per_s,
+                        row.step.seconds, ended(row.seconds), row.speedup, row.efficiency, cell(row.guide),
+                        row.memory.total() > 0 ? fmt::format("{:.0f}", row.memory.total()) : "",
+                        row.fits() ? "yes" : "no", ended(row.kwh), ended(row.cost), cell(row.cloud_cost), row.error);
+  }
   for (const SetRow& row : report.set_rows)
-    text += fmt::format("{},\"{}\",,,{},\"{}\",,,,{:.6g},{:.4g},,{},{:.0f},,{:.6g},{:.6g},{},{:.3g}\n",
-                        report.here ? "yes" : "no", report.hardware, row.names.size(), fmt::join(row.names, " "),
-                        row.seconds, row.speedup, cell(row.guide), row.memory_bytes, row.kwh, row.cost,
-                        cell(row.cloud_cost), row.error);
+    text += fmt::format("{},,,{},{},,,,{:.6g},{:.4g},,{},{:.0f},,{:.6g},{:.6g},{},{:.3g}\n", start, row.names.size(),
+                        csv_cell(fmt::format("{}", fmt::join(row.names, " "))), row.seconds, row.speedup,
+                        cell(row.guide), row.memory_bytes, row.kwh, row.cost, cell(row.cloud_cost), row.error);
   return text;
 }
 

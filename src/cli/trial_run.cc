@@ -1,17 +1,18 @@
 #include "cli/trial_run.h"
 
+#include <errno.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "cli/child_output.h"
+#include "cli/scratch.h"
 #include "cli/start.h"
+#include "forecast/trial_times.h"
 #include "hardware/nvml.h"
 #include "jobs/estimate.h"
 #include "launch/run_lock.h"
@@ -43,45 +44,43 @@ JobShape shape_of(const Json& state) {
   return shape;
 }
 
-struct Told {  // of a step
-  double time, samples;
-};
-
-void read_times(const fs::path& metrics, double began, double ended, Trial& trial) {
-  std::vector<Told> all;
-  read_metrics(metrics, [&](const StepRecord& r) { all.push_back({r.time, r.samples}); });
-  const size_t skipped = std::max<size_t>(all.size() / 5, 1);
-  if (all.size() < skipped + 2)
-    throw Error(ExitCode::kFailed, "nothing was measured",
-                fmt::format("only {} steps were done in the time given", all.size()),
-                "give it more time: without --quick, or with a smaller batch");
-  const std::vector<Told> kept(all.begin() + static_cast<long>(skipped), all.end());
-  trial.steps = static_cast<int64_t>(kept.size()) - 1;
-  trial.step_seconds = (kept.back().time - kept.front().time) / static_cast<double>(trial.steps);
-  double samples = 0;
-  for (size_t i = 1; i < kept.size(); ++i) samples += kept[i].samples;
-  trial.samples = samples / static_cast<double>(trial.steps);
-  const size_t pieces = std::min<size_t>(10, static_cast<size_t>(trial.steps));
-  double squares = 0;
-  for (size_t p = 0; p < pieces; ++p) {
-    const size_t from = p * (kept.size() - 1) / pieces, to = (p + 1) * (kept.size() - 1) / pieces;
-    const double mean = (kept[to].time - kept[from].time) / static_cast<double>(to - from);
-    squares += (mean / trial.step_seconds - 1) * (mean / trial.step_seconds - 1);
+// `usage`: of run.json. Snapshots are in no step's time, and told apart.
+void read_times(const fs::path& metrics, const Json& usage, double began, double ended, Trial& trial) {
+  std::vector<StepTold> steps;
+  double first = 0, last = 0, recorded = 0;
+  read_metrics(metrics, [&](const StepRecord& r) {
+    if (steps.empty()) first = r.time - r.seconds;
+    last = r.time;
+    recorded += r.seconds;
+    steps.push_back({r.seconds, r.samples});
+  });
+  // Beside a step its worker, the first one, tells of it.
+  double beside = 0;
+  if (const double done = usage.empty() ? 0 : number(usage[0], "steps_all"); done > 0 && !steps.empty()) {
+    const double told = recorded / static_cast<double>(steps.size());
+    beside = std::clamp(number(usage[0], "step_all_s") / done - told, 0.0, told);
   }
-  trial.deviation = std::sqrt(squares / static_cast<double>(pieces)) / std::sqrt(static_cast<double>(pieces));
-  trial.start_seconds = std::max(0.0, all.front().time - began - trial.step_seconds);
-  trial.end_seconds = std::max(0.0, ended - all.back().time);
+  const TrialTimes times = times_of(steps, beside);
+  trial.steps = times.steps;
+  trial.step_seconds = times.step_seconds;
+  trial.samples = times.samples;
+  trial.deviation = times.deviation;
+  trial.start_seconds = std::max(0.0, first - began + times.warm_up);
+  trial.end_seconds = std::max(0.0, ended - last);
 }
 
-void read_usage(const Json& extra, Trial& trial) {
-  if (!extra.is_object() || !extra.contains("usage") || !extra["usage"].is_array()) return;
-  trial.shape = shape_of(extra.value("state", Json::object()));
+void read_usage(const Json& usage, Trial& trial) {
   double least = -1;
-  for (const Json& one : extra["usage"]) {
+  for (const Json& one : usage) {
     const bool card = one.contains("card_bytes");
     if (number(one, card ? "card_bytes" : "memory_bytes") > trial.memory_bytes) {
       trial.memory_bytes = number(one, card ? "card_bytes" : "memory_bytes");
       trial.memory_start = number(one, card ? "card_start_bytes" : "memory_start_bytes");
+    }
+    trial.most_held = std::max(trial.most_held, static_cast<int64_t>(number(one, "shards")));
+    if (const double taken = number(one, "snapshots"); taken > 0) {
+      trial.snapshots = std::max(trial.snapshots, static_cast<int64_t>(taken));
+      trial.snapshot_seconds = std::max(trial.snapshot_seconds, number(one, "snapshot_s") / taken);
     }
     const double steps = number(one, "steps");
     if (steps < 1) continue;
@@ -126,19 +125,6 @@ double watts_between(const Meter& before, const Meter& after, double idle_second
 }
 
 }  // namespace
-
-Scratch::Scratch(const std::string& purpose) {
-  std::string name = (fs::temp_directory_path() / fmt::format("tandem-{}-XXXXXX", purpose)).string();
-  if (!mkdtemp(name.data()))
-    throw IoError(fmt::format("cannot make a folder in {}", fs::temp_directory_path().string()), errno,
-                  "name another place by TMPDIR");
-  path_ = name;
-}
-
-Scratch::~Scratch() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
 
 std::string devices_named(const std::vector<DeviceSpec>& some) {
   std::string names, speeds;
@@ -218,11 +204,18 @@ Trial run_trial(const Command& command, const TrialRequest& request) {
   if (code != 0 && code != static_cast<int>(ExitCode::kResumable))
     throw Error(static_cast<ExitCode>(code), fmt::format("a trial of {} ended with code {}", recipe.name, code),
                 "it must train for some seconds to be measured", "try `tandem train` with the same settings");
-  read_times(run.metrics_jsonl(), began, ended, trial);
+  const Json told = read_run_json(run.dir()).value("extra", Json::object());
+  const Json usage = told.value("usage", Json::array());
+  if (const double deaths = number(told, "deaths") + number(told, "frozen"); deaths > 0)
+    throw Error(ExitCode::kFailed,
+                fmt::format("a trial of {} lost {:.0f} of its workers on the way", recipe.name, deaths),
+                "its times and its memory are those of a fault",
+                "try `tandem train` with the same settings, which tells why; memory may have run out");
+  read_times(run.metrics_jsonl(), usage, began, ended, trial);
+  read_usage(usage, trial);
+  trial.shape = shape_of(told.value("state", Json::object()));
   const Meter after = read_meter(specs);
   trial.power_w = watts_between(before, after, trial.start_seconds + trial.end_seconds + after.at - ended);
-  const Json told = read_run_json(run.dir());
-  read_usage(told.value("extra", Json::object()), trial);
   return trial;
 }
 
@@ -230,34 +223,12 @@ JobShape describe_job(const Command& command, const std::string& recipe, const R
   const Scratch scratch("describe");
   const RunFolder run = RunFolder::create(scratch.path(), recipe, scratch.path() / "run");
   run.write_recipe(resolver.to_toml(recipe));
-  int ends[2];
-  if (pipe(ends) != 0) throw IoError("cannot make a pipe", errno, "close other programs");
-  const pid_t child = fork();
-  if (child < 0) throw IoError("cannot start a process", errno, "close other programs");
-  if (child == 0) {
-    dup2(ends[1], STDOUT_FILENO);
-    close(ends[0]);
-    close(ends[1]);
-    setenv("OMP_NUM_THREADS", "1", 1);
-    execl(command.context.worker.c_str(), command.context.worker.c_str(), "describe", run.dir().c_str(), nullptr);
-    _exit(127);
-  }
-  close(ends[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t got = 0; (got = read(ends[0], buffer, sizeof buffer)) != 0;) {
-    if (got < 0 && errno != EINTR) break;
-    if (got > 0) text.append(buffer, static_cast<size_t>(got));
-  }
-  close(ends[0]);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  const Json told = Json::parse(text, nullptr, false);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || !told.is_object())
+  const ChildOutput said = run_child({.words = {command.context.worker.string(), "describe", run.dir().string()},
+                                      .environment = {{"OMP_NUM_THREADS", "1"}}});
+  const Json told = Json::parse(said.text, nullptr, false);
+  if (!said.ok() || !told.is_object())
     throw Error(ExitCode::kFailed, fmt::format("what {} consists of could not be found out", recipe),
-                fmt::format("`{} describe` ended with {}; its words are above", command.context.worker.string(),
-                            WIFEXITED(status) ? WEXITSTATUS(status) : status),
+                fmt::format("`{} describe`: {}; its words are above", command.context.worker.string(), said.ending()),
                 "try `tandem train` with the same settings, which tells more");
   JobShape shape = shape_of(told.value("state", Json::object()));
   shape.total_steps = told.value("total_steps", int64_t{0});

@@ -13,19 +13,6 @@
 
 namespace tandem {
 
-// A folder in TMPDIR that is removed at the end, whatever happens.
-class Scratch {
- public:
-  explicit Scratch(const std::string& purpose);  // "bench": tandem-bench-XXXXXX
-  ~Scratch();
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 struct TrialRequest {
   std::string recipe;   // name or .toml file; not web-test, which is a set
   bool flags = true;    // those of this command line hold for it
@@ -40,8 +27,8 @@ struct TrialInterrupted {
   int code;
 };
 
-// The first fifth of the steps is not counted: caches fill, graphs are recorded. Throws ConfigError for settings that
-// do not go together, Error if the run fails, TrialInterrupted.
+// The first fifth of the steps is not counted (forecast/trial_times.h), snapshots are told apart. Throws ConfigError
+// for settings that do not go together, Error if the run fails, TrialInterrupted.
 Trial run_trial(const Command& command, const TrialRequest& request);
 
 // Throws ConfigError if the recipe can't be trained with this batch: refused before anything is measured.

@@ -185,7 +185,9 @@ TEST(WebTest, ADryRunShowsTheAssignmentAndMakesNothing) {
   EXPECT_EQ(told["devices"][1]["speed"], 0.5);
   EXPECT_GE(told["forecast_seconds"].get<double>(), told["ideal_seconds"].get<double>());
   for (const auto& part : told["plan"])
-    if (part["job"] == "analysis" && part["begin"] == 0.0) EXPECT_EQ(part["device"], "cpu:2");
+    if (part["job"] == "analysis" && part["begin"] == 0.0) {
+      EXPECT_EQ(part["device"], "cpu:2");
+    }
   EXPECT_FALSE(fs::exists(box.dir() / "runs"));
   EXPECT_NE(box.run({"train", "web-test", "--dry-run"}).err.find("forecast"), std::string::npos);
 }

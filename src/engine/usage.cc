@@ -35,6 +35,7 @@ nlohmann::json usage_of(const WorkerPage& page, const std::map<unsigned, uint64_
   nlohmann::json usage = {{"memory_bytes", host.peak_bytes},
                           {"memory_now", host.now_bytes},
                           {"steps", page.steps_run.load(std::memory_order_relaxed)},
+                          {"step_s", seconds(page.step_ns)},
                           {"compute_s", seconds(page.compute_ns)},
                           {"combine_s", seconds(page.combine_ns)},
                           {"snapshot_s", seconds(page.snapshot_ns)}};

@@ -1,5 +1,7 @@
 #include "forecast/calibration.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -13,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 Json to_json(const JobShape& shape) {
   return {{"total_steps", shape.total_steps},      {"unit", shape.unit},
@@ -47,10 +49,13 @@ Json to_json(const Trial& trial) {
           {"samples", trial.samples},
           {"compute_seconds", trial.compute_seconds},
           {"combine_seconds", trial.combine_seconds},
+          {"snapshots", trial.snapshots},
+          {"snapshot_seconds", trial.snapshot_seconds},
           {"start_seconds", trial.start_seconds},
           {"end_seconds", trial.end_seconds},
           {"memory_bytes", trial.memory_bytes},
           {"memory_start", trial.memory_start},
+          {"most_held", trial.most_held},
           {"power_w", trial.power_w},
           {"shape", to_json(trial.shape)}};
 }
@@ -70,13 +75,31 @@ Trial trial_from(const Json& json) {
   trial.samples = json.at("samples");
   trial.compute_seconds = json.at("compute_seconds");
   trial.combine_seconds = json.at("combine_seconds");
+  trial.snapshots = json.at("snapshots");
+  trial.snapshot_seconds = json.at("snapshot_seconds");
   trial.start_seconds = json.at("start_seconds");
   trial.end_seconds = json.at("end_seconds");
   trial.memory_bytes = json.at("memory_bytes");
   trial.memory_start = json.at("memory_start");
+  trial.most_held = json.at("most_held");
   trial.power_w = json.at("power_w");
   trial.shape = shape_from(json.at("shape"));
   return trial;
+}
+
+// A file may have been edited, or cut short and mended by somebody: a forecast from it would be nonsense, or a crash.
+bool makes_sense(const Trial& trial) {
+  const auto fine = [](double value) { return std::isfinite(value) && value >= 0; };
+  const JobShape& s = trial.shape;
+  for (const double value :
+       {trial.step_seconds, trial.deviation, trial.samples, trial.compute_seconds, trial.combine_seconds,
+        trial.snapshot_seconds, trial.start_seconds, trial.end_seconds, trial.memory_bytes, trial.memory_start,
+        trial.power_w, s.weights_bytes, s.optimizer_bytes, s.other_bytes, s.shard_bytes, s.combine_floats})
+    if (!fine(value)) return false;
+  for (const TrialDevice& device : trial.devices)
+    if (!(device.speed > 0 && device.speed <= 1) || device.model.empty()) return false;
+  return !trial.devices.empty() && trial.batch >= 0 && trial.shards >= 1 && trial.steps >= 0 && trial.snapshots >= 0 &&
+         trial.most_held >= 0 && s.total_steps >= 0;
 }
 
 }  // namespace
@@ -99,11 +122,24 @@ std::optional<Calibration> calibration_from(const Json& json) {
                             .load = json.at("load"),
                             .trials = {}};
     for (const Json& trial : json.at("trials")) calibration.trials.push_back(trial_from(trial));
-    if (calibration.trials.empty()) return std::nullopt;
+    if (calibration.trials.empty() || !std::ranges::all_of(calibration.trials, makes_sense) || calibration.cores < 1)
+      return std::nullopt;
     return calibration;
   } catch (const Json::exception&) {
     return std::nullopt;
   }
+}
+
+Calibration trials_for(const Calibration& calibration, const std::vector<TrialDevice>& devices) {
+  Calibration some = calibration;
+  std::erase_if(some.trials, [&](const Trial& trial) {
+    if (trial.devices.size() == 1)  // any card tells how the others' steps grow with the batch
+      return trial.devices[0].model == "cpu" && std::ranges::find(devices, trial.devices[0]) == devices.end();
+    const auto common = static_cast<long>(std::min(trial.devices.size(), devices.size()));
+    return !std::equal(devices.begin(), devices.begin() + common, trial.devices.begin());
+  });
+  const bool alone = std::ranges::any_of(some.trials, [](const Trial& trial) { return trial.devices.size() == 1; });
+  return alone ? some : calibration;
 }
 
 fs::path forecast_cache() {
@@ -126,13 +162,15 @@ std::optional<Calibration> load_calibration(const fs::path& cache, const std::st
   return json.is_discarded() ? std::nullopt : calibration_from(json);
 }
 
-void keep_calibration(const fs::path& cache, const std::string& key, const Calibration& calibration) {
-  if (cache.empty()) return;
+bool keep_calibration(const fs::path& cache, const std::string& key, const Calibration& calibration) {
+  if (cache.empty()) return false;
   std::error_code none;
   fs::create_directories(cache, none);
   try {
     write_file_atomically(cache / (key + ".json"), to_json(calibration).dump(1) + "\n", Durability::kProcessDeath);
-  } catch (const IoError&) {  // measured again next time
+    return true;
+  } catch (const IoError&) {
+    return false;
   }
 }
 

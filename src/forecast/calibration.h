@@ -25,6 +25,7 @@ struct TrialDevice {
   std::string model = "cpu";  // "cpu", or the card's name
   double speed = 1;           // share of a slot that was slowed by name
   int core = -1;              // that it was put on; -1: wherever the system liked
+  bool operator==(const TrialDevice&) const = default;
 };
 
 // One run of some seconds.
@@ -33,18 +34,21 @@ struct Trial {
   int64_t batch = 0, shards = 1;  // of all workers together
   bool per_device = false;        // `shards = "devices"`: one shard a device, and batch is that of one
   std::string precision = "fp32";
-  int64_t steps = 0;           // that were counted
-  double step_seconds = 0;     // from record to record
-  double deviation = 0;        // of means of a tenth of the steps each, as a share of step_seconds
-  double samples = 0;          // of a step, in the run's unit
-  double compute_seconds = 0;  // of a step: the busiest worker
-  double combine_seconds = 0;  // of a step: the worker that waited least
-  double start_seconds = 0;    // until the first step began
-  double end_seconds = 0;      // after the last one
-  double memory_bytes = 0;     // the most of any worker: of its card where it has one, else resident
-  double memory_start = 0;     // before it had any shard
-  double power_w = 0;          // of its cards together, where the driver tells; 0: not known
-  JobShape shape;              // with the trial's settings (a smaller replay)
+  int64_t steps = 0;            // that were counted
+  double step_seconds = 0;      // of the mean step, without snapshots
+  double deviation = 0;         // of that mean, as a share of it
+  double samples = 0;           // of a step, in the run's unit
+  double compute_seconds = 0;   // of a step: the busiest worker
+  double combine_seconds = 0;   // of a step: the worker that waited least
+  int64_t snapshots = 0;        // that were taken
+  double snapshot_seconds = 0;  // of one of them
+  double start_seconds = 0;     // until the first step began, and what the first steps took more than later ones
+  double end_seconds = 0;       // after the last one
+  double memory_bytes = 0;      // the most of any worker: of its card where it has one, else resident
+  double memory_start = 0;      // before it had any shard
+  int64_t most_held = 0;        // shards that one worker held at most; 0: not known
+  double power_w = 0;           // of its cards together, where the driver tells; 0: not known
+  JobShape shape;               // with the trial's settings (a smaller replay)
 };
 
 struct Calibration {
@@ -62,7 +66,11 @@ std::optional<Calibration> calibration_from(
 std::filesystem::path forecast_cache();
 // The name of a calibration's file: 16 digits of a SHA-256 over these.
 std::string calibration_key(const std::string& machine, const std::string& recipe, const std::string& settings);
+// Those trials that tell of a run on these devices, or on the first ones of them: a file may hold trials of others too.
+// All of them where none does.
+Calibration trials_for(const Calibration& calibration, const std::vector<TrialDevice>& devices);
 std::optional<Calibration> load_calibration(const std::filesystem::path& cache, const std::string& key);
-void keep_calibration(const std::filesystem::path& cache, const std::string& key, const Calibration& calibration);
+// False if it could not be written: then it is measured again next time.
+bool keep_calibration(const std::filesystem::path& cache, const std::string& key, const Calibration& calibration);
 
 }  // namespace tandem

@@ -1,6 +1,7 @@
 #include "forecast/memory_model.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/errors.h"
 #include "fleet/snapshot_pace.h"
@@ -9,6 +10,7 @@ namespace tandem {
 namespace {
 
 constexpr double kMargin = .03, kMarginBytes = 4 << 20;
+constexpr double kRoom = .06;  // for a shard that moves; with the margin it stays well below 15 %
 
 // Two buffers take turns; a third is used only while a checkpoint is slow to reach the disk. A run that ends before its
 // first snapshot is worth it has the one at its end only.
@@ -19,6 +21,12 @@ double copies(double bytes, double seconds) {
 double snapshots_of(const JobShape& job, double shards, double held, double workers, double seconds) {
   return copies(job.replicated_bytes() + shards * job.shard_bytes, seconds) *
          (job.replicated_bytes() / workers + held * job.shard_bytes);
+}
+
+// As if it had gone on for so long: a trial knows how many it took.
+double seconds_of(const Trial& trial) {
+  if (trial.snapshots == 0) return static_cast<double>(trial.steps) * trial.step_seconds;
+  return trial.snapshots == 1 ? 0 : std::numeric_limits<double>::infinity();
 }
 
 // Between measured points a line, below the first one its value, beyond the last one the steepest line.
@@ -49,9 +57,8 @@ MemoryModel::MemoryModel(const Calibration& calibration, const std::string& prec
     base_ = std::max(base_, trial.memory_start - job.replicated_bytes());
     double rest = trial.memory_bytes - std::max(trial.memory_start, job.replicated_bytes());
     rest -= static_cast<double>(trial.shards) * job.shard_bytes;
-    const double seconds = static_cast<double>(trial.steps) * trial.step_seconds;
     const auto all = static_cast<double>(trial.shards);
-    if (!card) rest -= snapshots_of(job, all, all, 1, seconds);
+    if (!card) rest -= snapshots_of(job, all, all, 1, seconds_of(trial));
     rest_.emplace_back(static_cast<double>(trial.batch), std::max(rest, 0.0));
   }
   if (rest_.empty())
@@ -67,11 +74,40 @@ MemoryModel::MemoryModel(const Calibration& calibration, const std::string& prec
   for (const Trial& trial : calibration.trials) {
     if (!fits(trial) || trial.devices.size() < 2) continue;
     const int workers = static_cast<int>(trial.devices.size());
-    const int held = static_cast<int>((trial.shards + workers - 1) / workers);
-    const double seconds = static_cast<double>(trial.steps) * trial.step_seconds;
-    const MemoryForecast told = worker(trial.shape, trial.batch, held, workers, seconds);
-    several_ = std::max(several_, (trial.memory_bytes + kMarginBytes) * (1 + kMargin) - told.total());
+    const int64_t dealt = (trial.shards + workers - 1) / workers;
+    const int64_t held = trial.per_device ? 1 : std::max(dealt, trial.most_held);
+    const auto [seen, first] = held_.emplace(workers, held);
+    if (!first) seen->second = std::min(seen->second, held);
+    const double seconds = seconds_of(trial);
+    const double told = worker(trial.shape, trial.batch, static_cast<int>(held), workers, seconds).total() -
+                        (1 + kMargin) * more(workers);
+    // Below 0 where the model of one worker asks for too much: parts of its rest go with the shards it holds.
+    const double extra = ((trial.memory_bytes + kMarginBytes) * (1 + kMargin) - told) / (1 + kMargin);
+    const auto [known, is_new] = several_.emplace(workers, extra);
+    if (!is_new) known->second = std::max(known->second, extra);
   }
+}
+
+// Between numbers that were tried: as the neighbour that needs more.
+double MemoryModel::more(int workers) const {
+  if (workers < 2 || several_.empty()) return 0;
+  const auto above = several_.lower_bound(workers);
+  if (above == several_.end()) return several_.rbegin()->second;
+  if (above->first == workers || above == several_.begin()) return above->second;
+  return std::max(above->second, std::prev(above)->second);
+}
+
+MemoryForecast MemoryModel::most(const JobShape& job, int64_t batch, const std::vector<int>& shards,
+                                 double seconds) const {
+  const int workers = static_cast<int>(shards.size());
+  int held = shards.empty() ? 0 : *std::ranges::max_element(shards);
+  if (const auto seen = held_.find(workers); seen != held_.end() && held > 1)
+    held = std::max(held, static_cast<int>(seen->second));
+  MemoryForecast told = worker(job, batch, held, workers, seconds);
+  if (card_ || workers < 2 || held >= shards_) return told;
+  const double with_another = worker(job, batch, held + 1, workers, seconds).total();
+  told.overhead += std::min(with_another - told.total(), kRoom * told.total());
+  return told;
 }
 
 MemoryForecast MemoryModel::worker(const JobShape& job, int64_t batch, int held, int workers, double seconds) const {
@@ -84,7 +120,7 @@ MemoryForecast MemoryModel::worker(const JobShape& job, int64_t batch, int held,
   told.gradients = std::min(rest, 4 * job.combine_floats);
   told.activations = rest - told.gradients;
   if (!card_) told.snapshots = snapshots_of(job, static_cast<double>(shards_), held, workers, seconds);
-  told.overhead = base_ + job.other_bytes + (workers > 1 ? several_ : 0);
+  told.overhead = base_ + job.other_bytes + more(workers);
   told.overhead += kMargin * told.total() + kMarginBytes;
   return told;
 }

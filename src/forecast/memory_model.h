@@ -2,9 +2,11 @@
 //
 // A trial tells the peak of a worker with a small replay at some batches. What is known exactly (weights, optimizer,
 // shards' state and their copies in snapshots) is taken out, the rest follows the batch on a line; then the known parts
-// are put back as the real run has them. Made to be never below the truth: a margin of a few percent is added.
+// are put back as the real run has them. Made to be never below the truth: a margin of a few percent is added, and
+// room for a shard that moves to a worker which turns out to be faster, as far as that keeps the forecast close.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,11 +28,16 @@ class MemoryModel {
 
   // Of the worker that holds `held` of the shards. `seconds`: how long the run will take.
   MemoryForecast worker(const JobShape& job, int64_t batch, int held, int workers, double seconds) const;
+  // Of the worker that needs most, where they are dealt out like this at first.
+  MemoryForecast most(const JobShape& job, int64_t batch, const std::vector<int>& shards, double seconds) const;
 
  private:
   std::vector<std::pair<double, double>> rest_;  // by batch: what is neither known nor there before the first shard
   double base_ = 0;                              // before the first shard, without what is known
-  double several_ = 0;                           // more, where there are several workers
+  double more(int workers) const;
+
+  std::map<int, double> several_;  // by number of workers: what they need more
+  std::map<int, int64_t> held_;    // ... and the shards that one of them came to hold, whenever it was tried
   int64_t shards_ = 1;
   bool card_ = false;
 };

@@ -19,6 +19,60 @@ TEST(MemoryModel, IsNeverBelowWhatWasMeasuredAndHardlyAbove) {
   }
 }
 
+TEST(MemoryModel, CoversEveryNumberOfWorkersThatWasTriedAndThoseBetween) {
+  SampleMachine machine;
+  Calibration c = machine.calibration();
+  Trial four = machine.trial(192, std::vector<TrialDevice>(4), {6, 6, 6, 6});
+  four.memory_bytes += 30e6;
+  c.trials.push_back(four);
+  const MemoryModel model(c, "fp32", false);
+  for (const Trial& trial : c.trials) {
+    const int workers = static_cast<int>(trial.devices.size());
+    const double told =
+        model.most(trial.shape, trial.batch, std::vector<int>(trial.devices.size(), 24 / workers), 100).total();
+    EXPECT_GE(told, trial.memory_bytes) << workers;
+    EXPECT_LE(told, 1.15 * trial.memory_bytes) << workers;
+  }
+  EXPECT_GE(model.most(four.shape, 192, {8, 8, 8}, 100).total(), four.memory_bytes + 2e5);
+  EXPECT_LT(model.most(four.shape, 192, {12, 12}, 100).total(), four.memory_bytes) << "two need less";
+}
+
+TEST(MemoryModel, WhereSeveralNeedLessThanOneSuggestsTheForecastFollows) {
+  SampleMachine machine;
+  Calibration c = machine.calibration();
+  c.trials[2].memory_bytes -= 15e6;
+  const Trial& two = c.trials[2];
+  const double told = MemoryModel(c, "fp32", false).worker(two.shape, two.batch, 12, 2, 100).total();
+  EXPECT_GE(told, two.memory_bytes);
+  EXPECT_LE(told, 1.06 * two.memory_bytes);
+}
+
+TEST(MemoryModel, LeavesRoomForAShardThatMovesAsFarAsItStaysClose) {
+  const Calibration c = SampleMachine().calibration();
+  const MemoryModel model(c, "fp32", false);
+  JobShape job = c.trials[0].shape;
+  job.shard_bytes = 1e6;  // a further one takes 3 MB of 300
+  EXPECT_GE(model.most(job, 192, {12, 12}, 100).total(), model.worker(job, 192, 13, 2, 100).total());
+  job.shard_bytes = 100e6;  // ... and here far more than 15 %
+  const double dealt = model.worker(job, 192, 2, 12, 100).total();
+  EXPECT_GE(model.most(job, 192, std::vector<int>(12, 2), 100).total(), 1.05 * dealt);
+  EXPECT_LE(model.most(job, 192, std::vector<int>(12, 2), 100).total(), 1.07 * dealt);
+  EXPECT_EQ(model.most(job, 192, {24}, 100).total(), model.worker(job, 192, 24, 1, 100).total()) << "nowhere to move";
+}
+
+TEST(MemoryModel, SharesThatEveryTrialCameToAreForecast) {
+  SampleMachine machine;
+  Calibration c = machine.calibration();
+  c.trials[2].most_held = 15;
+  JobShape job = c.trials[0].shape;
+  job.shard_bytes = 50e6;
+  const double uneven = MemoryModel(c, "fp32", false).most(job, 192, {12, 12}, 100).data;
+  EXPECT_NEAR(uneven, 15 * 50e6, 1);
+  c.trials.push_back(c.trials[2]);
+  c.trials.back().most_held = 12;
+  EXPECT_NEAR(MemoryModel(c, "fp32", false).most(job, 192, {12, 12}, 100).data, 12 * 50e6, 1) << "once was chance";
+}
+
 TEST(MemoryModel, ALargerReplayCountsAsDataAndInTwoSnapshots) {
   const Calibration c = SampleMachine().calibration();
   const MemoryModel model(c, "fp32", false);

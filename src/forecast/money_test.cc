@@ -44,7 +44,9 @@ TEST(Prices, TheExamplesAreWholeAndEveryLineNamesItsGuide) {
 TEST(Prices, BadOnesAreRefusedWithTheirLine) {
   for (const char* bad :
        {"[cloud.x]\nhardware = \"H100\"\nper_hour = \"3\"\n", "[cloud.x]\nper_hour = 3\n", "[electricity]\nprice = 3\n",
-        "[cloud.x]\nhardware = 3\n", "[electricity]\nprice_kwh = -1\n", "price_kwh = 3\n", "[buy.x\n"}) {
+        "[cloud.x]\nhardware = 3\n", "[cloud.x]\nhardware = \"H100\"\n", "[buy.x]\nhardware = \"H100\"\n",
+        "[electricity]\nprice_kwh = 1001\n", "[buy.x]\nhardware = \"H100\"\nprice = inf\n",
+        "[electricity]\nprice_kwh = -1\n", "price_kwh = 3\n", "[buy.x\n"}) {
     try {
       read_prices(bad, "prices.toml");
       ADD_FAILURE() << bad;
@@ -52,6 +54,11 @@ TEST(Prices, BadOnesAreRefusedWithTheirLine) {
       EXPECT_NE(error.render().find("prices.toml"), std::string::npos) << error.render();
     }
   }
+}
+
+TEST(Prices, WhatAStrangersFileSaysDoesNotSteerTheTerminal) {
+  const Prices prices = read_prices("[electricity]\ncurrency = \"\\u001b[31mEUR\"\n", "prices.toml");
+  EXPECT_EQ(prices.currency.find('\x1b'), std::string::npos) << prices.currency;
 }
 
 }  // namespace

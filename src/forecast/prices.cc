@@ -54,18 +54,21 @@ hardware = "3060ti+2x3070"
 price = 2000          # "Price (if buying): ~$2,000" (Setup Guide)
 )";
 
+constexpr double kMostMoney = 1e9;
+
 double price_of(const TomlItem& item, const std::string& where) {
   double price = -1;
   if (const auto* whole = std::get_if<int64_t>(&item.value)) price = static_cast<double>(*whole);
   if (const auto* real = std::get_if<double>(&item.value)) price = *real;
-  if (!(price >= 0) || !std::isfinite(price))
-    throw ConfigError(fmt::format("{}: {} is no price", where, item.key), "a price is a number, 0 or more",
+  if (!(price >= 0) || price > kMostMoney)
+    throw ConfigError(fmt::format("{}: {} is no price", where, printable(item.key)),
+                      fmt::format("a price is a number from 0 to {:.0e}", kMostMoney),
                       "write it without a currency sign, as in 3.06");
   return price;
 }
 
 std::string text_of(const TomlItem& item, const std::string& where) {
-  if (const auto* text = std::get_if<std::string>(&item.value)) return *text;
+  if (const auto* text = std::get_if<std::string>(&item.value); text && !text->empty()) return printable(*text);
   throw ConfigError(fmt::format("{}: {} is no text", where, item.key), "it names something",
                     "put it in quotes, as in \"8xH100\"");
 }
@@ -74,7 +77,7 @@ template <class Entry>
 Entry& entry_of(std::vector<Entry>& entries, const std::string& name) {
   const auto found = std::ranges::find_if(entries, [&](const Entry& e) { return e.name == name; });
   if (found != entries.end()) return *found;
-  entries.push_back({name, "", 0});
+  entries.push_back({name, "", -1});
   return entries.back();
 }
 
@@ -96,10 +99,13 @@ Prices read_prices(std::string_view text, const std::string& source) {
     const size_t first = item.key.find('.'), last = item.key.rfind('.');
     if (first == std::string::npos) refuse_key(where, item.key);
     const std::string group = item.key.substr(0, first), leaf = item.key.substr(last + 1);
-    const std::string name = first < last ? item.key.substr(first + 1, last - first - 1) : "";
-    if (item.key == "electricity.price_kwh")
+    const std::string name = first < last ? printable(item.key.substr(first + 1, last - first - 1)) : "";
+    if (item.key == "electricity.price_kwh") {
       prices.kwh = price_of(item, where);
-    else if (item.key == "electricity.currency")
+      if (prices.kwh > kMostForKwh)
+        throw ConfigError(fmt::format("{}: {} for a kilowatt-hour", where, prices.kwh),
+                          fmt::format("it is at most {:.0f}", kMostForKwh), "write price_kwh = 0.30, say");
+    } else if (item.key == "electricity.currency")
       prices.currency = text_of(item, where);
     else if (group == "cloud" && !name.empty() && leaf == "hardware")
       entry_of(prices.cloud, name).hardware = text_of(item, where);
@@ -112,14 +118,17 @@ Prices read_prices(std::string_view text, const std::string& source) {
     else
       refuse_key(where, item.key);
   }
-  const auto whole = [&](const auto& entries, const char* group, const char* price) {
+  const auto whole = [&](const auto& entries, const char* group, const char* price, auto figure) {
     for (const auto& entry : entries)
-      if (entry.hardware.empty())
-        throw ConfigError(fmt::format("{}: {}.{} does not say what it is", source, group, entry.name),
-                          fmt::format("every entry has `hardware` and `{}`", price), "add hardware = \"8xH100\", say");
+      if (entry.hardware.empty() || entry.*figure < 0)
+        throw ConfigError(fmt::format("{}: {}.{} does not say {}", source, group, entry.name,
+                                      entry.hardware.empty() ? "what it is" : "what it costs"),
+                          fmt::format("every entry has `hardware` and `{}`", price),
+                          entry.hardware.empty() ? std::string("add hardware = \"8xH100\", say")
+                                                 : fmt::format("add {} = 3.06, say", price));
   };
-  whole(prices.cloud, "cloud", "per_hour");
-  whole(prices.buy, "buy", "price");
+  whole(prices.cloud, "cloud", "per_hour", &CloudPrice::per_hour);
+  whole(prices.buy, "buy", "price", &BuyPrice::price);
   return prices;
 }
 

@@ -19,6 +19,8 @@ struct BuyPrice {
   double price = 0;
 };
 
+inline constexpr double kMostForKwh = 1000;
+
 struct Prices {
   std::string source;      // the file, or "the guides' examples"
   std::string kwh_source;  // where the price of a kWh comes from

@@ -12,6 +12,11 @@
 namespace tandem {
 namespace {
 
+double sharing(const std::vector<PlanDevice>& devices, const PlanDevice& one) {
+  if (one.card.empty()) return 1;
+  return static_cast<double>(std::ranges::count(devices, one.card, &PlanDevice::card));
+}
+
 PlanRow row_of(const PlanQuestion& question, const StepModel& steps, const MemoryModel* memory, int64_t batch,
                const DeviceChoice& choice) {
   PlanRow row;
@@ -22,28 +27,31 @@ PlanRow row_of(const PlanQuestion& question, const StepModel& steps, const Memor
   row.steps_per_s = row.step.seconds > 0 ? 1 / row.step.seconds : 0;
   row.samples_per_s = row.steps_per_s * steps.samples(batch, workers);
   const JobShape& job = question.job;
-  if (job.total_steps > 0)
-    row.seconds =
-        steps.start_seconds(workers) + static_cast<double>(job.total_steps) * row.step.seconds +
-        steps.end_seconds(job.replicated_bytes() + job.shard_bytes * static_cast<double>(steps.shards_of(workers)));
+  std::vector<ForecastDevice> used;
+  for (const int i : row.used) used.push_back(question.devices[static_cast<size_t>(i)].device);
+  const double busy = busy_cores(used, question.cores);
+  if (job.total_steps > 0) {
+    const RunTimes times = run_times(steps, row.step, job, workers, question.checkpoints, busy);
+    row.start_seconds = times.start;
+    row.pauses = times.pauses;
+    row.end_seconds = times.end;
+    row.seconds = times.seconds();
+  }
   row.guide = guide_speedup(workers);
-  std::vector<double> cards;
-  for (const int i : row.used) {
-    const PlanDevice& device = question.devices[static_cast<size_t>(i)];
+  std::vector<PlanDevice> here;
+  for (const int i : row.used) here.push_back(question.devices[static_cast<size_t>(i)]);
+  for (const PlanDevice& device : here) {
     row.names.push_back(device.name);
-    if (device.watts > 0) cards.push_back(device.watts);
-    if (device.memory_bytes > 0) {
-      const double usable = question.memory_fraction * device.memory_bytes;
-      row.memory_limit = row.memory_limit > 0 ? std::min(row.memory_limit, usable) : usable;
-    }
+    double usable = 0;
+    if (device.memory_bytes > 0)
+      usable = question.memory_fraction * device.memory_bytes / sharing(here, device);
+    else if (device.device.model == "cpu")
+      usable = question.host_bytes / workers;
+    if (usable > 0) row.memory_limit = row.memory_limit > 0 ? std::min(row.memory_limit, usable) : usable;
   }
-  if (memory) {
-    for (const int held : row.step.shards) {
-      MemoryForecast one = memory->worker(job, batch, held, workers, row.seconds > 0 ? row.seconds : 1e9);
-      if (one.total() > row.memory.total()) row.memory = one;
-    }
-  }
-  const double busy = static_cast<double>(workers) / std::max(1, question.cores);
+  std::vector<double> cards;
+  for (const size_t i : different_cards(here)) cards.push_back(here[i].watts);
+  if (memory) row.memory = memory->most(job, batch, row.step.shards, row.seconds > 0 ? row.seconds : 1e9);
   row.watts = power_of(cards, question.measured_w * static_cast<double>(cards.size()), busy).typical_w;
   row.kwh = energy_kwh(row.watts, row.seconds);
   row.cost = row.kwh * question.prices.kwh;
@@ -60,8 +68,8 @@ int64_t whole_number(std::string_view text, std::string_view all, const char* fl
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > 1'000'000'000)
-    throw ConfigError(fmt::format("{} {}: \"{}\" is no number", flag, printable(all), printable(text)),
-                      "it takes numbers from 1 on", todo);
+    throw ConfigError(fmt::format("{} {}: \"{}\" will not do", flag, printable(all), printable(text)),
+                      "it takes whole numbers from 1 on", todo);
   return value;
 }
 
@@ -76,6 +84,38 @@ void each_part(std::string_view text, F f) {
 }
 
 }  // namespace
+
+std::vector<size_t> different_cards(const std::vector<PlanDevice>& devices) {
+  std::vector<size_t> cards;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const bool seen = !devices[i].card.empty() &&
+                      std::ranges::any_of(cards, [&](size_t other) { return devices[other].card == devices[i].card; });
+    if (devices[i].watts > 0 && !seen) cards.push_back(i);
+  }
+  return cards;
+}
+
+double busy_cores(const std::vector<ForecastDevice>& devices, int cores) {
+  double wanted = 0;
+  for (const ForecastDevice& device : devices)
+    if (device.model == "cpu") wanted += device.speed;
+  return std::min(1.0, wanted / std::max(1, cores));
+}
+
+RunTimes run_times(const StepModel& steps, const StepForecast& step, const JobShape& job, int workers,
+                   const CheckpointRule& rule, double busy_cores) {
+  const double bytes = job.replicated_bytes() + job.shard_bytes * static_cast<double>(steps.shards_of(workers));
+  const auto count = static_cast<double>(job.total_steps);
+  return {.start = steps.start_seconds(workers),
+          .training = count * step.seconds,
+          .end = steps.end_seconds(workers, bytes),
+          .pauses = pauses_of({.rule = rule,
+                               .training = count * step.seconds,
+                               .steps = count,
+                               .snapshot = steps.snapshot_seconds(workers, bytes),
+                               .bytes = bytes,
+                               .busy_cores = busy_cores})};
+}
 
 std::vector<PlanRow> plan_rows(const PlanQuestion& question, const StepModel& steps, const MemoryModel* memory,
                                const std::string& precision) {

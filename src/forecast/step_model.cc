@@ -6,13 +6,13 @@
 
 #include "base/errors.h"
 #include "fleet/planner.h"
+#include "forecast/pauses.h"
 
 namespace tandem {
 namespace {
 
 constexpr double kSecondsPerFloat = 1.2e-9;  // of a vector summed in host memory; only how K grows depends on it
 constexpr double kUnmeasuredCombine = 6e-5;  // latency of a combine that nobody measured
-constexpr double kSaveBytesPerSecond = 4e8;  // beyond what was saved in the trial
 
 bool is_cpu(const std::string& model) { return model == "cpu"; }
 
@@ -47,6 +47,39 @@ double through(const std::vector<std::pair<double, double>>& points, double x) {
   const auto below = above - 1;
   const double share = (x - below->first) / (above->first - below->first);
   return below->second + share * (above->second - below->second);
+}
+
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+// One start among several may have met a cold disk: the middle one counts.
+double median(const std::vector<const Trial*>& trials, double Trial::*figure) {
+  std::vector<double> values;
+  for (const Trial* trial : trials) values.push_back(trial->*figure);
+  std::ranges::sort(values);
+  const size_t half = values.size() / 2;
+  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+std::vector<ForecastDevice> devices_of(const Trial& trial) {
+  std::vector<ForecastDevice> devices;
+  for (const TrialDevice& device : trial.devices) devices.push_back({device.model, device.speed, device.core});
+  return devices;
+}
+
+// By number of workers: on lines between those measured, beyond the last one on with it.
+double by_count(const std::map<int, double>& known, int workers) {
+  if (known.empty()) return 0;
+  const auto above = known.lower_bound(workers);
+  if (above != known.end() && (above->first == workers || above == known.begin())) return above->second;
+  const auto last = above == known.end() ? std::prev(known.end()) : above;
+  if (last == known.begin()) return last->second;
+  const auto before = std::prev(last);
+  const double slope = (last->second - before->second) / (last->first - before->first);
+  return std::max(0.0, last->second + (above == known.end() ? std::max(0.0, slope) : slope) * (workers - last->first));
 }
 
 }  // namespace
@@ -91,27 +124,62 @@ StepModel::StepModel(const Calibration& calibration, const std::string& precisio
     per_device_ = first.per_device;
     floats_ = first.shape.combine_floats;
     if (first.batch > 0) samples_per_batch_ = first.samples / static_cast<double>(first.batch);
-    start1_ = std::max(start1_, first.start_seconds);
-    end_ = std::max(end_, first.end_seconds);
-    end_bytes_ = first.shape.replicated_bytes() + first.shape.shard_bytes * static_cast<double>(first.shards);
+    state_bytes_ = first.shape.replicated_bytes() + first.shape.shard_bytes * static_cast<double>(first.shards);
   }
+  std::map<int, std::vector<const Trial*>> by_workers;
+  std::vector<const Trial*> several;
   for (const Trial& trial : calibration.trials) {
-    if (trial.precision != precision || trial.devices.size() != 2 || trial.step_seconds <= 0) continue;
-    std::vector<ForecastDevice> devices;
-    for (const TrialDevice& device : trial.devices) devices.push_back({device.model, device.speed, device.core});
-    const StepForecast told = step(trial.batch, devices);
-    double computed = told.compute;
-    if (is_cpu(devices[0].model) && told.compute > 0 && trial.compute_seconds > 0) {
-      crowd2_ = std::clamp(trial.compute_seconds / told.compute, .9, 2.0);
-      crowded_cores_ = side_by_side(devices) > 1;
-      computed = told.compute * crowd2_;
-    }
-    combine2_ = std::max({0.0, combine2_, trial.step_seconds - computed - told.fixed});
-    start2_ = trial.start_seconds;
+    if (trial.precision != precision || trial.devices.empty() || trial.step_seconds <= 0) continue;
+    by_workers[static_cast<int>(trial.devices.size())].push_back(&trial);
+    if (trial.devices.size() < 2) continue;
+    several.push_back(&trial);
     deviation_ += trial.deviation;
     ++trials;
   }
   deviation_ /= std::max(1, trials);
+  for (const auto& [workers, list] : by_workers) {
+    start_[workers] = median(list, &Trial::start_seconds);
+    end_[workers] = median(list, &Trial::end_seconds);
+    snapshot_[workers] = median(list, &Trial::snapshot_seconds);
+  }
+  learn_pairs(several);
+  learn_stretch(several);
+}
+
+// Crowd and combine of two, as the mean of the trials that tell them.
+void StepModel::learn_pairs(const std::vector<const Trial*>& several) {
+  std::vector<double> crowds, combines;
+  for (const Trial* trial : several) {
+    if (trial->devices.size() != 2) continue;
+    const std::vector<ForecastDevice> devices = devices_of(*trial);
+    const StepForecast told = unstretched(trial->batch, devices);
+    double crowd = 1;
+    if (is_cpu(devices[0].model) && told.compute > 0 && trial->compute_seconds > 0) {
+      crowd = std::clamp(trial->compute_seconds / told.compute, .9, 2.0);
+      crowds.push_back(crowd);
+      crowded_cores_ = side_by_side(devices) > 1;
+    }
+    combines.push_back(std::max(0.0, trial->step_seconds - told.compute * crowd - told.fixed));
+  }
+  if (!crowds.empty()) crowd2_ = mean(crowds);
+  if (combines.empty()) return;
+  // Cards of several models: the slower pair's, which all would wait for.
+  combine2_ = crowds.empty() ? *std::ranges::max_element(combines) : mean(combines);
+}
+
+void StepModel::learn_stretch(const std::vector<const Trial*>& several) {
+  const Trial* longest = nullptr;
+  for (const Trial* trial : several)
+    if (!longest || trial->devices.size() > longest->devices.size()) longest = trial;
+  // Pairs of one model each say nothing of a mixture.
+  const auto same = [](const TrialDevice& a, const TrialDevice& b) { return a.model == b.model && a.speed == b.speed; };
+  for (const Trial* trial : several)
+    if (!std::equal(trial->devices.begin(), trial->devices.end(), longest->devices.begin(), same)) return;
+  Stretch found;  // put in place at once: unstretched() is what it is measured against
+  for (const Trial* trial : several)
+    found.add(static_cast<int>(trial->devices.size()), trial->batch,
+              trial->step_seconds / unstretched(trial->batch, devices_of(*trial)).seconds);
+  stretch_ = std::move(found);
 }
 
 double StepModel::combine2() const {
@@ -194,7 +262,7 @@ double StepModel::crowd(const std::vector<ForecastDevice>& devices) const {
   return (1 + (crowd2_ - 1) * others) * std::max(1.0, wanted / cores_);
 }
 
-StepForecast StepModel::step(int64_t batch, const std::vector<ForecastDevice>& devices) const {
+StepForecast StepModel::unstretched(int64_t batch, const std::vector<ForecastDevice>& devices) const {
   StepForecast told;
   const auto b = static_cast<double>(batch);
   told.shards = deal(batch, devices, told.efficiency);
@@ -211,18 +279,29 @@ StepForecast StepModel::step(int64_t batch, const std::vector<ForecastDevice>& d
     told.combine = (combine2() - moved) * wait_growth(workers) + moved * 2 * (workers - 1) / workers;
   }
   told.seconds = told.compute + told.fixed + told.combine;
-  told.error = .04 + deviation_;
-  if (workers > 1 && !measured_combine()) told.error += .1;
-  if (workers > 2) told.error += .02 * std::log2(workers / 2.0);
   return told;
 }
 
-double StepModel::start_seconds(int workers) const {
-  return start1_ + std::max(0.0, start2_ - start1_) * (start2_ < 0 ? 0 : workers - 1);
+StepForecast StepModel::step(int64_t batch, const std::vector<ForecastDevice>& devices) const {
+  StepForecast told = unstretched(batch, devices);
+  const int workers = static_cast<int>(devices.size());
+  const double stretch = stretch_.at(workers, static_cast<double>(batch));
+  for (double* part : {&told.seconds, &told.compute, &told.fixed, &told.combine}) *part *= stretch;
+  told.error = .04 + deviation_;
+  if (workers > 1 && !measured_combine()) told.error += .1;
+  if (workers > 2 && !measured(workers)) told.error += .02 * std::log2(workers / 2.0);
+  return told;
 }
 
-double StepModel::end_seconds(double state_bytes) const {
-  return end_ + std::max(0.0, state_bytes - end_bytes_) / kSaveBytesPerSecond;
+double StepModel::start_seconds(int workers) const { return by_count(start_, workers); }
+
+double StepModel::end_seconds(int workers, double state_bytes) const {
+  return by_count(end_, workers) + std::max(0.0, state_bytes - state_bytes_) / kSaveBytesPerSecond;
+}
+
+double StepModel::snapshot_seconds(int workers, double state_bytes) const {
+  const double grown = state_bytes_ > 0 ? std::max(1.0, state_bytes / state_bytes_) : 1;
+  return by_count(snapshot_, workers) * grown;
 }
 
 double StepModel::samples(int64_t batch, int workers) const {

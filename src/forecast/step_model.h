@@ -1,8 +1,10 @@
 // forecast/step_model.h -- how long a step will take on other devices, batches and numbers of workers than were tried.
 //
-//   step = crowd x (shards of the slowest worker) x (compute of a shard) / its speed  +  fixed  +  combine(workers)
+//   step = stretch x (crowd x (shards of the slowest worker) x (compute of a shard) / its speed + fixed +
+//   combine(workers))
 // Compute and fixed come from trials on one device, at each batch that was tried and on straight lines between and
-// beyond; combine and crowd from a trial on two. Pure: no clock, no file.
+// beyond; combine and crowd from trials on two. The stretch (forecast/grid.h) makes it pass through every trial of
+// several. Pure: no clock, no file.
 #pragma once
 
 #include <map>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "forecast/calibration.h"
+#include "forecast/grid.h"
 
 namespace tandem {
 
@@ -34,9 +37,11 @@ class StepModel {
 
   StepForecast step(int64_t batch, const std::vector<ForecastDevice>& devices) const;
   double start_seconds(int workers) const;
-  double end_seconds(double state_bytes) const;      // the last save grows with what is saved
-  double samples(int64_t batch, int workers) const;  // of a step
+  double end_seconds(int workers, double state_bytes) const;       // the last save grows with what is saved
+  double snapshot_seconds(int workers, double state_bytes) const;  // of one; each writes its part
+  double samples(int64_t batch, int workers) const;                // of a step
   bool knows(const std::string& model) const { return alone_.contains(model); }
+  bool measured(int workers) const { return stretch_.measured(workers); }
   bool measured_combine() const { return combine2_ >= 0; }
   int64_t shards() const { return per_device_ ? 1 << 20 : shards_; }  // no more workers than this
   int64_t shards_of(int workers) const { return per_device_ ? workers : shards_; }
@@ -50,6 +55,9 @@ class StepModel {
   const std::vector<Point>& points(const std::string& model, double& factor) const;
   double variable(const std::string& model, double batch) const;
   double fixed(const std::string& model, double batch) const;
+  StepForecast unstretched(int64_t batch, const std::vector<ForecastDevice>& devices) const;
+  void learn_pairs(const std::vector<const Trial*>& several);
+  void learn_stretch(const std::vector<const Trial*>& several);
   std::vector<int> deal(int64_t batch, const std::vector<ForecastDevice>& devices, double& efficiency) const;
   int side_by_side(const std::vector<ForecastDevice>& devices) const;  // cores that work at once
   double turns(const std::vector<ForecastDevice>& devices) const;      // how many take turns on one core
@@ -60,7 +68,11 @@ class StepModel {
   int cores_ = 1;
   bool per_device_ = false;
   bool crowded_cores_ = true;  // the two of the trial had a core each
-  double floats_ = 0, combine2_ = -1, crowd2_ = 1, start1_ = 0, start2_ = -1, end_ = 0, end_bytes_ = 0;
+  double floats_ = 0, combine2_ = -1, crowd2_ = 1;
+  // By number of workers: seconds that were measured, in the trials' state.
+  std::map<int, double> start_, end_, snapshot_;
+  double state_bytes_ = 0;
+  Stretch stretch_;
   double samples_per_batch_ = 1, deviation_ = 0;
 };
 

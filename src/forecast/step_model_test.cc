@@ -107,11 +107,12 @@ TEST(PlanRows, NameTheBestAndItsMemoryEnergyAndMoney) {
   question.devices = {{{"cpu", 1}, "cpu:0"}, {{"cpu", 1}, "cpu:1"}, {{"cpu", .05}, "cpu:2"}};
   question.batches = {192, 384};
   question.cores = 2;
+  question.checkpoints.automatic = false;
   question.prices.kwh = .5;
   const auto rows = plan_rows(question, steps, &memory, "fp32");
   ASSERT_EQ(rows.size(), 6u);
   EXPECT_EQ(rows[1].names, (std::vector<std::string>{"cpu:0", "cpu:1"}));
-  EXPECT_NEAR(rows[0].seconds, 1 + .2 + 1e5 * c.trials[0].step_seconds, 1e-6);
+  EXPECT_NEAR(rows[0].seconds, 1 + .2 + 1e5 * c.trials[0].step_seconds, 1e-6) << "the trials took no snapshot";
   EXPECT_NEAR(rows[0].kwh, rows[0].watts * rows[0].seconds / 3.6e6, 1e-9);
   EXPECT_NEAR(rows[0].cost, .5 * rows[0].kwh, 1e-9);
   EXPECT_EQ(rows[1].guide, 1.8);
@@ -123,6 +124,7 @@ TEST(PlanRows, NameTheBestAndItsMemoryEnergyAndMoney) {
 
 TEST(PlanRows, OneShardADeviceGivesMoreSamplesAStep) {
   Calibration c = SampleMachine().calibration();
+  c.trials[2] = SampleMachine().trial(192, {{"cpu"}, {"cpu"}}, {24, 24});  // each a whole batch
   for (Trial& trial : c.trials) trial.per_device = true, trial.shards = static_cast<int64_t>(trial.devices.size());
   const StepModel steps(c, "fp32");
   EXPECT_NEAR(steps.samples(192, 2), 2 * steps.samples(192, 1), 1e-9);
@@ -149,6 +151,37 @@ TEST(PlanRows, CountTheEnergyWithWhatACardWasSeenToDraw) {
   EXPECT_NEAR(guessed - plan_rows(question, steps, nullptr, "fp32")[0].watts, .62 * 700 - 300, 1e-6);
 }
 
+TEST(PlanRows, TwoWorkersOnOneCardShareItsMemoryAndItsPower) {
+  Calibration c = SampleMachine().calibration();
+  c.trials.resize(1);
+  c.trials[0].devices = {{"H200"}};
+  PlanQuestion question;
+  question.devices = {{{"H200", 1}, "cuda:0", 100e9, 700, "uuid"}, {{"H200", 1}, "cuda:0", 100e9, 700, "uuid"}};
+  question.batches = {192};
+  const auto rows = plan_rows(question, StepModel(c, "fp32"), nullptr, "fp32");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_NEAR(rows[0].memory_limit, 90e9, 1);
+  EXPECT_NEAR(rows[1].memory_limit, 45e9, 1);
+  EXPECT_EQ(rows[0].watts, rows[1].watts);
+  question.devices[1].card = "another";
+  EXPECT_GT(plan_rows(question, StepModel(c, "fp32"), nullptr, "fp32")[1].watts, 1.5 * rows[0].watts);
+}
+
+TEST(PlanRows, WorkersOnTheCpuShareTheHostsMemory) {
+  const Calibration c = SampleMachine().calibration();
+  const MemoryModel memory(c, "fp32", false);
+  PlanQuestion question;
+  question.job = c.trials[0].shape;
+  question.devices = {{{"cpu", 1}, "cpu:0"}, {{"cpu", 1}, "cpu:1"}};
+  question.batches = {192};
+  question.cores = 2;
+  question.host_bytes = 1.5 * c.trials[0].memory_bytes;
+  const auto rows = plan_rows(question, StepModel(c, "fp32"), &memory, "fp32");
+  EXPECT_TRUE(rows[0].fits());
+  EXPECT_FALSE(rows[1].fits()) << "two of them need more than there is";
+  EXPECT_EQ(best_row(rows, 192, "fp32")->used.size(), 1u);
+}
+
 TEST(PlanRows, CountsAndBatchesAreReadOrRefused) {
   EXPECT_EQ(parse_counts("1..3,8", 8), (std::vector<int>{1, 2, 3, 8}));
   EXPECT_EQ(parse_counts("2", 8), std::vector<int>{2});
@@ -169,6 +202,12 @@ TEST(Calibration, ReadsBackWhatItWroteAndNothingElse) {
   damaged = to_json(c);
   damaged["version"] = 99;
   EXPECT_FALSE(calibration_from(damaged));
+  for (const auto& [key, value] : std::vector<std::pair<const char*, nlohmann::json>>{
+           {"devices", nlohmann::json::array()}, {"step_seconds", -1}, {"shards", 0}, {"memory_bytes", nullptr}}) {
+    damaged = to_json(c);
+    damaged["trials"][1][key] = value;
+    EXPECT_FALSE(calibration_from(damaged)) << key;
+  }
 }
 
 }  // namespace

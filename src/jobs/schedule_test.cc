@@ -79,7 +79,9 @@ class Machine {
       for (const int device : move.devices) job.joining.push_back({device, options_.join_seconds});
       return;
     }
-    if (job.pin >= 0) EXPECT_EQ(move.devices.front(), job.pin);
+    if (job.pin >= 0) {
+      EXPECT_EQ(move.devices.front(), job.pin);
+    }
     job.begun = true;
     job.devices = move.devices;
     job.start_left = options_.start_seconds;

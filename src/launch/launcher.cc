@@ -125,6 +125,7 @@ void Launcher::carry_out(const IssueOrder& action) {
   post_next_target();
   for (const Assignment& a : order.members) {
     Seat& seat = *seats_.at(a.rank);
+    usage_.holds(a.rank, a.range.size());
     plane_->give(seat, {{"order", to_json(order)}, {"base", pool_->base()}, {"speed", seat.device().speed}});
   }
   stalls_.reset();

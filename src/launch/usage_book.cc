@@ -18,11 +18,15 @@ void UsageBook::told(int rank, const std::string& device, const nlohmann::json& 
   const nlohmann::json& usage = message["usage"];
   Book& book = ranks_[rank];
   book.device = device;
-  if (message.contains("hello"))
-    book = {device, usage, {}, {}};  // a replacement begins anew
-  else
-    (book.first.is_null() ? book.first : book.last) = usage;
+  if (message.contains("hello")) {
+    book = {device, usage, {}, {}, 0, 0};  // a replacement begins anew
+    return;
+  }
+  ++book.snapshots;
+  (book.first.is_null() ? book.first : book.last) = usage;
 }
+
+void UsageBook::holds(int rank, int shards) { ranks_[rank].shards = std::max(ranks_[rank].shards, shards); }
 
 nlohmann::json UsageBook::to_json() const {
   nlohmann::json all = nlohmann::json::array();
@@ -30,7 +34,7 @@ nlohmann::json UsageBook::to_json() const {
     const nlohmann::json& last = book.last.is_null() ? book.first : book.last;
     const nlohmann::json& from = book.last.is_null() ? book.hello : book.first;
     if (last.is_null()) continue;
-    nlohmann::json one = {{"rank", rank}, {"device", book.device}};
+    nlohmann::json one = {{"rank", rank}, {"device", book.device}, {"shards", book.shards}};
     for (const char* key : {"memory_bytes", "card_bytes"})
       if (const double bytes = number(last, key); bytes > 0) one[key] = static_cast<uint64_t>(bytes);
     if (const double bytes = number(book.hello, "memory_now"); bytes > 0)
@@ -38,6 +42,10 @@ nlohmann::json UsageBook::to_json() const {
     if (const double bytes = number(book.hello, "card_now"); bytes > 0)
       one["card_start_bytes"] = static_cast<uint64_t>(bytes);
     for (const char* key : {"steps", "compute_s", "combine_s"}) one[key] = number(last, key) - number(from, key);
+    one["steps_all"] = number(last, "steps") - number(book.hello, "steps");
+    one["step_all_s"] = number(last, "step_s") - number(book.hello, "step_s");
+    one["snapshots"] = book.snapshots;
+    one["snapshot_s"] = number(last, "snapshot_s") - number(book.hello, "snapshot_s");
     all.push_back(std::move(one));
   }
   return all;

@@ -14,15 +14,21 @@ class UsageBook {
   // With each part of a snapshot. What a worker was when it said hello is kept apart: memory before any shard, and the
   // times of the first steps, in which caches fill.
   void told(int rank, const std::string& device, const nlohmann::json& message);
+  // With each order: how many shards it has from then on.
+  void holds(int rank, int shards);
 
-  // [{"rank", "device", "memory_bytes", "memory_start_bytes", "card_bytes", "card_start_bytes", "steps", "compute_s",
-  // "combine_s"}]: bytes at most; times since its first snapshot, where it took several.
+  // [{"rank", "device", "shards", "memory_bytes", "memory_start_bytes", "card_bytes", "card_start_bytes", "steps",
+  // "compute_s", "combine_s", "steps_all", "step_all_s", "snapshots", "snapshot_s"}]: shards and bytes at most; times
+  // since its first snapshot, where it took several, but for those of all steps and of the snapshots themselves, which
+  // are since its hello.
   nlohmann::json to_json() const;
 
  private:
   struct Book {
     std::string device;
     nlohmann::json hello, first, last;
+    int64_t snapshots = 0;
+    int shards = 0;  // at most
   };
   std::map<int, Book> ranks_;
 };

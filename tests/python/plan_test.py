@@ -3,11 +3,17 @@
     python3 plan_test.py <folder with tandem and tandem-worker> [unittest arguments]
 """
 import csv
+import importlib.util
 import io
 import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
 import unittest
 
-from run_test import QUICK, Case  # noqa: E402  (takes the folder from the command line)
+from run_test import QUICK, TANDEM, Case  # noqa: E402  (takes the folder from the command line)
 
 
 class Planned(Case):
@@ -23,19 +29,29 @@ class Plan(Planned):
     def test_measures_once_forecasts_every_count_and_a_run_checks_it(self):
         words = ["tiny", *QUICK[:4], "--set", "batch_size=48", "--steps", 300]
         first = self.plan(*words, "--devices", "cpu:2", "--json")
-        self.assertIn("measuring 1 of 3", first.stderr)
+        self.assertIn("measuring 1 of 4", first.stderr)
+        self.assertIn("measuring 4 of 4: tiny on cpu:2, batch 96", first.stderr, "the corners, and nothing else in 8 s")
         told = json.loads(first.stdout)
         self.assertEqual([(row["devices"], row["batch_size"]) for row in told["rows"]], [(1, 48), (2, 48), (1, 96), (2, 96)])
         self.assertTrue(told["here"] and all(row["here"] for row in told["rows"]))
         row = told["rows"][0]
         self.assertEqual(told["total_steps"], 300)
         self.assertGreater(row["seconds"], 300 * row["step_seconds"])
+        self.assertAlmostEqual(sum(row["time"].values()), row["seconds"], places=6)
+        for trial in told["calibration"]["trials"]:
+            self.assertGreaterEqual(trial["snapshots"], 1, "at its end there is one at least, and it is timed apart")
+        measured = {(len(t["devices"]), t["batch"]): t["step_seconds"] for t in told["calibration"]["trials"]}
+        for row in told["rows"]:
+            self.assertAlmostEqual(row["step_seconds"], measured[row["devices"], row["batch_size"]], places=9, msg="what was measured is told")
+        row = told["rows"][0]
         parts = row["memory"]
         self.assertAlmostEqual(sum(v for k, v in parts.items() if k != "total"), parts["total"], delta=1)
         self.assertEqual([row["guide_speedup"] for row in told["rows"][:2]], [1, 1.8])
         again = self.plan(*words, "--devices", "cpu:2")
         self.assertNotIn("measuring", again.stderr, "what was measured is kept")
         self.assertIn("cpu:0, cpu:1", again.stdout)
+        self.assertIn("train tiny --devices ", again.stdout)
+        self.assertIn(" --set steps=300", again.stdout, "what was planned is what is to be copied")
         # The run knows its forecast, tells it beside what came, and the next plan says how good it was.
         run = json.loads(self.tandem("train", *words, "--devices", "cpu:1", "--json", env=self.env).stdout)
         self.assertAlmostEqual(run["forecast_seconds"] / run["took_seconds"] - 1, run["forecast_error"], places=6)
@@ -82,6 +98,31 @@ class Plan(Planned):
         self.assert_explains(self.plan("tiny", "--prices", "mine.toml", code=2), "H1000")
         self.assert_explains(self.plan("tiny", "--prices", "none.toml", code=2), "none.toml")
 
+    def test_a_killed_calibration_leaves_no_process_and_no_folder_and_keeps_what_it_had_measured(self):
+        words = ["plan", "tiny", *QUICK[:4], "--set", "batch_size=48", "--devices", "cpu:1", "--budget", 8]
+        process = subprocess.Popen([TANDEM, *map(str, words)], cwd=self.dir, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, "NO_COLOR": "1", **self.env})
+        self.addCleanup(process.stderr.close)
+        self.wait_for(process, "measuring 2 of 2")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+        def left():  # whoever was started for it has its folder in the command line or as a place to write
+            for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    if str(self.dir) in entry.read_text(errors="replace"):
+                        return True
+                except OSError:
+                    continue
+            return any(self.dir.glob("tandem-*"))
+        end = time.monotonic() + 120
+        while left() and time.monotonic() < end:
+            time.sleep(0.02)  # lint: allow(sleep) between two looks at a condition that has its own end
+        self.assertFalse(left())
+        again = self.tandem(*words, "--json", env=self.env)
+        self.assertIn("measuring 1 of 1", again.stderr)
+        self.assertEqual(len(json.loads(again.stdout)["calibration"]["trials"]), 2)
+
     def test_bad_questions_are_refused_before_anything_is_measured(self):
         for words, said in ((["--hardware", "8xH1000"], "H100"), (["--gpus", "1..99", "--devices", "cpu:2"], "--hardware"),
                             (["--batch", "x"], "--batch"), (["--precision", "fp31"], "fp32"), (["--price-kwh", "-1"], "kilowatt"),
@@ -90,6 +131,42 @@ class Plan(Planned):
             self.assert_explains(done, said)
         self.assert_explains(self.plan(code=2), "plan tiny")
         self.assert_explains(self.plan("tinny", code=2), "tiny")
+
+
+class ForecastError(unittest.TestCase):
+    """The judge of forecasts, as far as it goes without a run."""
+
+    def setUp(self):
+        place = pathlib.Path(__file__).resolve().parents[2] / "bench" / "forecast_error.py"
+        spec = importlib.util.spec_from_file_location("forecast_error", place)
+        self.judge = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.judge)
+
+    def events(self, forecasts, runs, memory=(1.05, 1.05, 1.05), sticks=(10.0, 10.0, 10.0)):
+        place = {"recipe": "tiny", "batch": 192, "count": 1, "steps": 50}
+        out = [{"kind": "forecast", "round": i, "seconds": s, "stated": 0.05, "bytes": 100 * m, **place}
+               for i, (s, m) in enumerate(zip(forecasts, memory))]
+        out += [{"kind": "run", "round": i, "seconds": s, "bytes": 100, **place} for i, s in enumerate(runs)]
+        return out + [{"kind": "yardstick", "seconds": s} for s in sticks]
+
+    def test_medians_are_compared_so_that_one_bad_minute_judges_nobody(self):
+        told = self.judge.verdict(self.events((10, 10, 10), (9.5, 10, 30)))
+        self.assertAlmostEqual(told["rows"][0]["time_error"], 0)
+        self.assertTrue(told["summary"]["pass"])
+
+    def test_a_restless_machine_is_told_and_excuses_nothing(self):
+        told = self.judge.verdict(self.events((12, 12, 12), (10, 10, 10), sticks=(8.0, 10.0, 13.0)))
+        self.assertAlmostEqual(told["yardstick"]["spread"], 0.3)
+        self.assertEqual((told["summary"]["time_ok"], told["summary"]["within_yardstick"]), (0, 1))
+        self.assertFalse(told["summary"]["pass"])
+
+    def test_memory_is_judged_run_by_run(self):
+        told = self.judge.verdict(self.events((10, 10, 10), (10, 10, 10), memory=(1.05, 0.99, 1.16)))
+        self.assertEqual(told["summary"]["memory_ok"], 1)
+        self.assertFalse(told["summary"]["pass"])
+
+    def test_nothing_measured_is_no_pass(self):
+        self.assertFalse(self.judge.verdict([])["summary"]["pass"])
 
 
 class Bench(Planned):

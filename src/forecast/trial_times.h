@@ -1,0 +1,30 @@
+// forecast/trial_times.h -- what the steps of a trial tell of a run's time. Pure.
+//
+// A run takes the sum of its steps, so a step is forecast by their mean: stalls are part of life, and a median would
+// leave them out of every forecast. What is no step is told apart: snapshots are not in the workers' own times of their
+// steps at all, and what the first steps take more (caches fill, graphs are recorded) happens once and belongs to the
+// start.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tandem {
+
+struct StepTold {
+  double seconds = 0;  // of the step, by the clock of the worker that told it
+  double samples = 0;
+};
+
+struct TrialTimes {
+  int64_t steps = 0;        // that were counted
+  double step_seconds = 0;  // their mean
+  double deviation = 0;     // of means of a tenth of them each, as a share, for the mean of all
+  double samples = 0;       // of a step
+  double warm_up = 0;       // seconds that the steps before those took more than as many later ones; below 0: less
+};
+
+// `beside`: seconds of a step that its record does not know, for it is written then. Throws Error if there are too few.
+TrialTimes times_of(const std::vector<StepTold>& steps, double beside);
+
+}  // namespace tandem

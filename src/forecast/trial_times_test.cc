@@ -1,0 +1,46 @@
+#include "forecast/trial_times.h"
+
+#include <gtest/gtest.h>
+
+#include "base/errors.h"
+
+namespace tandem {
+namespace {
+
+TEST(TrialTimes, AStepIsTheMeanForARunIsASumAndStallsArePartOfIt) {
+  std::vector<StepTold> steps(100, {.010, 192});
+  for (size_t i = 20; i < steps.size(); i += 8) steps[i].seconds = .050;  // every eighth one stalls
+  const TrialTimes times = times_of(steps, 0);
+  EXPECT_EQ(times.steps, 80);
+  EXPECT_NEAR(times.step_seconds, .015, 1e-12);
+  EXPECT_NEAR(times.samples, 192, 1e-9);
+  EXPECT_NEAR(times.deviation, 0, 1e-9) << "each tenth has its stall";
+}
+
+TEST(TrialTimes, WhatTheFirstStepsTakeMoreBelongsToTheStart) {
+  std::vector<StepTold> steps(50, {.010, 1});
+  steps[0].seconds = .5;
+  const TrialTimes times = times_of(steps, .001);
+  EXPECT_NEAR(times.step_seconds, .011, 1e-12) << "with what is done beside it";
+  EXPECT_NEAR(times.warm_up, .49, 1e-9);
+  double whole = times.warm_up;
+  for (size_t i = 0; i < steps.size(); ++i) whole += times.step_seconds;
+  double truth = 0;
+  for (const StepTold& step : steps) truth += step.seconds + .001;
+  EXPECT_NEAR(whole, truth, 1e-9) << "start and steps together are what came";
+}
+
+TEST(TrialTimes, AChangeOnTheWayIsToldAsDeviation) {
+  std::vector<StepTold> steps(100, {.010, 1});
+  for (size_t i = 60; i < steps.size(); ++i) steps[i].seconds = .020;
+  EXPECT_GT(times_of(steps, 0).deviation, .08);
+}
+
+TEST(TrialTimes, TooFewStepsAreNoMeasurement) {
+  EXPECT_THROW(times_of({}, 0), Error);
+  EXPECT_THROW(times_of({{.1, 1}, {.1, 1}}, 0), Error);
+  EXPECT_NO_THROW(times_of({{.1, 1}, {.1, 1}, {.1, 1}}, 0));
+}
+
+}  // namespace
+}  // namespace tandem
