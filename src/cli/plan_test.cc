@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/run_program.h"
+#include "cli/trial_run.h"
 
 namespace tandem {
 namespace {
@@ -46,6 +47,12 @@ TEST(Plan, RefusesBadQuestionsBeforeAnythingIsMeasured) {
     box.write("prices.toml", std::string("[electricity]\nprice_kwh = ") + price + "\n");
     refused({"tiny", "--prices", "prices.toml"}, "price");
   }
+}
+
+// A trial must run, and be known again, as the slot that the plan is about.
+TEST(Plan, ATrialOfASlotAtFullSpeedKeepsItsCore) {
+  EXPECT_EQ(devices_named({{.speed = 1, .core = 0}}), "cpu:1@1/0");
+  EXPECT_EQ(devices_named({{.speed = 1}, {.speed = 1}}), "cpu:2");
 }
 
 TEST(Plan, StdoutTakesOneAnswer) {

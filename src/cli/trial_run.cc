@@ -133,7 +133,7 @@ std::string devices_named(const std::vector<DeviceSpec>& some) {
     names += (i ? "," : "") + some[i].name();
     speeds += fmt::format("{}{:g}", i ? "," : "", some[i].speed);
     if (some[i].core >= 0) speeds += fmt::format("/{}", some[i].core);
-    slowed = slowed || some[i].speed != 1;
+    slowed = slowed || some[i].speed != 1 || some[i].core >= 0;
     cpus = cpus && some[i].kind == DeviceSpec::Kind::kCpu;
   }
   return cpus ? fmt::format("cpu:{}{}", some.size(), slowed ? "@" + speeds : "") : names;

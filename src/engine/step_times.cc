@@ -36,6 +36,9 @@ void StepTimes::step_begins(TrainLoop& loop, bool on_card) {
   ++steps_;
   load_at_step_ = loop.load_seconds();
   card_at_step_ = loop.card_seconds();
+  // A loop that was built anew begins at 0 again.
+  made_at_step_ = std::min(made_at_step_, loop.making().seconds());
+  asleep_at_step_ = std::min(asleep_at_step_, loop.making().asleep_seconds());
   step_began_ = monotonic_seconds();
 }
 
@@ -47,8 +50,10 @@ void StepTimes::step_ends(TrainLoop& loop) {
   const double now = monotonic_seconds();
   add(page_->step_ns, now - step_began_);
   look_for_delay(now);
-  page_->made_ns.store(static_cast<uint64_t>(loop.making().seconds() * 1e9), std::memory_order_relaxed);
-  page_->asleep_ns.store(static_cast<uint64_t>(loop.making().asleep_seconds() * 1e9), std::memory_order_relaxed);
+  add(page_->made_ns, loop.making().seconds() - made_at_step_);
+  add(page_->asleep_ns, loop.making().asleep_seconds() - asleep_at_step_);
+  made_at_step_ = loop.making().seconds();
+  asleep_at_step_ = loop.making().asleep_seconds();
   add(page_->load_ns, loop.load_seconds() - load_at_step_);
   add(page_->card_ns, loop.card_seconds() - card_at_step_);
 }
@@ -70,6 +75,7 @@ void StepTimes::rest(SlowSlot& slot, const TrainLoop& loop) {
   add(page_->compute_ns, seconds);  // by which shards are shared out: as a slower core would be
   slowed_ = slot.slowed();
   // Waiting for a core is part of its rest; only what is beyond that made it slower than it plays to be.
+  load_at_rest_ = std::min(load_at_rest_, loop.load_seconds());
   const double late = slot.late() - (seconds > 0 ? 0 : loop.load_seconds() - load_at_rest_);
   add(page_->work_ns, seconds + (seconds > 0 ? late : 0));
   if (slowed_) add(page_->delay_ns, late);

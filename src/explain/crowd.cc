@@ -56,10 +56,21 @@ std::map<int64_t, Process> all_processes() {
   return all;
 }
 
-bool is_own(const std::map<int64_t, Process>& all, int64_t pid) {
-  const int64_t self = getpid();
+// Runs of one set are siblings: all that the outermost `tandem` above this process has started is ours.
+int64_t outermost(const std::map<int64_t, Process>& all) {
+  int64_t root = getpid(), pid = root;
   for (int steps = 0; pid > 1 && steps < 64; ++steps) {
-    if (pid == self) return true;
+    const auto found = all.find(pid);
+    if (found == all.end()) break;
+    if (found->second.name == "tandem") root = pid;
+    pid = found->second.parent;
+  }
+  return root;
+}
+
+bool is_own(const std::map<int64_t, Process>& all, int64_t root, int64_t pid) {
+  for (int steps = 0; pid > 1 && steps < 64; ++steps) {
+    if (pid == root) return true;
     const auto found = all.find(pid);
     if (found == all.end()) return false;
     pid = found->second.parent;
@@ -83,7 +94,8 @@ std::optional<double> idle_core_seconds() {
   for (std::string line; std::getline(file, line) && line.starts_with("cpu");) {
     int core = -1;
     double idle = 0, waiting = 0;
-    if (std::sscanf(line.c_str(), "cpu%d %*f %*f %*f %lf %lf", &core, &idle, &waiting) != 3) continue;  // the sum
+    if (line.size() < 4 || !std::isdigit(static_cast<unsigned char>(line[3]))) continue;  // the sum
+    if (std::sscanf(line.c_str(), "cpu%d %*f %*f %*f %lf %lf", &core, &idle, &waiting) != 3) continue;
     if (known && (core < 0 || core >= CPU_SETSIZE || !CPU_ISSET(core, &set))) continue;
     ticks += idle + waiting;
     any = true;
@@ -93,12 +105,13 @@ std::optional<double> idle_core_seconds() {
 
 std::vector<OtherProgram> OtherPrograms::look(double now) {
   const auto all = all_processes();
+  const int64_t root = outermost(all);
   std::vector<OtherProgram> found;
   std::map<int64_t, double> seconds;
   for (const auto& [pid, process] : all) {
     seconds[pid] = process.seconds;
     const auto before = seconds_.find(pid);
-    if (at_ <= 0 || now <= at_ || is_own(all, pid)) continue;
+    if (at_ <= 0 || now <= at_ || is_own(all, root, pid)) continue;
     const double cores = (process.seconds - (before == seconds_.end() ? 0 : before->second)) / (now - at_);
     if (cores >= kWorthNaming) found.push_back({pid, process.name, cores});
   }

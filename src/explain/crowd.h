@@ -13,7 +13,8 @@ int usable_cores();  // by this process
 // Core-seconds since the boot in which the cores that this process may use had nothing to do.
 std::optional<double> idle_core_seconds();
 
-// Programs that are neither this process nor its descendants, by the cores they took between two looks.
+// Programs that are neither this process (with the set of runs it belongs to) nor its descendants, by the cores they
+// took between two looks.
 class OtherPrograms {
  public:
   std::vector<OtherProgram> look(double monotonic_s);  // the most three, from a tenth of a core on; at first none

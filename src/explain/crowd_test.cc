@@ -76,7 +76,7 @@ TEST(Crowd, IdleTimeOnlyGrowsAndCoresAreThoseOfThisProcess) {
   EXPECT_GE(usable_cores(), 1);
   const auto first = idle_core_seconds(), second = idle_core_seconds();
   ASSERT_TRUE(first && second);
-  EXPECT_GE(*second, *first);
+  EXPECT_GE(*second + 0.1, *first);  // ticks that moved from one column to another may be cut
 }
 
 TEST(Crowd, ProgramsAreLookedForOnlyWhileTheWorkersWaitForCores) {

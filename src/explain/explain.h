@@ -37,6 +37,7 @@ struct Evidence {
   bool live = false, done = false;   // goes on; has reached its goal, so that nothing is left to resume
   std::optional<double> idle_cores;  // that had nothing to do, on average
   std::vector<OtherProgram> others;  // that had the cores while the run waited for them
+  bool others_now = false;           // in the newest record, not in an older one
 };
 
 enum class Cause { kIdle, kThrottling, kImbalance, kCommunication, kLoader, kLaunches, kSmallBatch, kJitter, kCrowded };

@@ -159,7 +159,9 @@ TEST(Explain, WaitingForACoreIsCalledCrowdedAndWhoHadItIsNamed) {
   const SlowDown named = explain(evidence).findings[0];
   EXPECT_EQ(named.text, "other programs take the cores: 39 % of each step waits for a core");
   EXPECT_EQ(named.why, "cc1plus (process 4711) took 1.9 cores, ld (process 4712) took 0.5 cores");
-  EXPECT_EQ(named.command, "renice -n 19 -p 4711 4712");
+  EXPECT_EQ(named.command.substr(0, 3), "ps ") << "it is over: these numbers may be others' by now";
+  evidence.live = evidence.others_now = true;
+  EXPECT_EQ(explain(evidence).findings[0].command, "renice -n 19 -p 4711 4712");
   evidence.ranks[0].times.delay = 100 * 0.003;
   EXPECT_EQ(first(evidence), "healthy") << "a tenth is nothing to complain of";
 }

@@ -82,6 +82,7 @@ void read_machine(const TimesLine& earlier, const TimesLine& later, Evidence& ev
   if (earlier.idle && later.idle && later.time > earlier.time)
     evidence.idle_cores = std::max(0.0, (*later.idle - *earlier.idle) / (later.time - earlier.time));
   evidence.others = later.others;
+  evidence.others_now = !later.others.empty();
   if (later.cores > 0) evidence.cores = later.cores;
 }
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kMostThreads = 64;
 constexpr double kMadePerLook = 8;  // batches, of which one is looked at (engine/loader.h)
+constexpr const char* kWhoIsBusy = "ps -eo pid,user,pcpu,args --sort=-pcpu | head";
 constexpr const char* kAnother = "another batch or number of shards is another experiment: a new run, not a resume";
 
 const RankRow* row_of(const Evidence& evidence, int rank) {
@@ -172,7 +173,7 @@ void crowded(SlowDown& f, const Evidence& evidence) {
         "the workers were ready to run and had no core; who had it can't be seen from here (other machines on this "
         "host, a limit of its container, or programs that ended quickly)";
     f.remedy = "look at what else uses this machine";
-    f.command = "ps -eo pid,user,pcpu,args --sort=-pcpu | head";
+    f.command = kWhoIsBusy;
     return;
   }
   std::vector<std::string> names;
@@ -183,7 +184,7 @@ void crowded(SlowDown& f, const Evidence& evidence) {
   }
   f.why = fmt::format("{}", fmt::join(names, ", "));
   f.remedy = "end it, let it run elsewhere, or give it what is left over";
-  f.command = "renice -n 19 -p" + pids;
+  f.command = evidence.live && evidence.others_now ? "renice -n 19 -p" + pids : kWhoIsBusy;
 }
 
 void throttling(SlowDown& f, const Evidence& evidence) {
@@ -326,7 +327,7 @@ Crowd crowd_of(const Evidence& evidence) {
     own += std::max(0.0, t.step - t.load - t.combine - t.delay) / t.step;
     if (evidence.loader_threads > 0) own += kMadePerLook * std::max(0.0, t.made - t.asleep) / t.step;
   }
-  if (on_cards(evidence) || evidence.cores <= 0 || others >= 0.25 * evidence.cores) return Crowd::kOthers;
+  if (evidence.cores <= 0 || others >= 0.25 * evidence.cores) return Crowd::kOthers;
   if (workers_of(evidence) > static_cast<size_t>(evidence.cores)) return Crowd::kWorkers;
   return own >= 0.75 * evidence.cores ? Crowd::kOwnLoaders : Crowd::kOthers;
 }

@@ -25,7 +25,9 @@ void take_out_crowding(std::vector<StepSplit>& all, const Evidence& evidence) {
   std::vector<double> lost(all.size(), 0);
   for (size_t i = 0; i < all.size(); ++i) {
     StepSplit& s = all[i];
-    std::vector<Part> parts{kCompute, kUpdate, kOther, kUneven};
+    std::vector<Part> parts{kUpdate, kOther, kUneven};
+    if (!s.row->on_card)
+      parts.push_back(kCompute);  // a thread that waits for its card may wait for a core too: the card does not
     if (evidence.loader_threads == 0) parts.push_back(kLoading);
     if (s.row->on_card) parts.push_back(kLaunches);
     double pool = 0;

@@ -68,17 +68,24 @@ void History::check_is_ours(const fs::path& file) {
   struct stat info {};
   if (::stat(file.c_str(), &info) != 0 || (S_ISREG(info.st_mode) && info.st_size == 0)) return;
   if (!S_ISREG(info.st_mode)) refuse("it is no file");
-  unsigned char head[100] = {};
+  constexpr size_t kHead = 100, kMostPage = 65536;
+  std::string page(kMostPage, '\0');
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) refuse(std::strerror(errno));
-  const ssize_t got = ::read(fd, head, sizeof head);
+  const ssize_t got = ::read(fd, page.data(), page.size());
   ::close(fd);
   constexpr char kMagic[16] = "SQLite format 3";
-  if (got != sizeof head || std::memcmp(head, kMagic, sizeof kMagic) != 0)
+  if (got < static_cast<ssize_t>(kHead) || std::memcmp(page.data(), kMagic, sizeof kMagic) != 0)
     refuse("it holds something else than a history of the monitor");
-  const uint32_t version = uint32_t{head[60]} << 24 | uint32_t{head[61]} << 16 | uint32_t{head[62]} << 8 | head[63];
+  const auto head = [&](size_t at) { return uint32_t{static_cast<unsigned char>(page[at])}; };
+  const uint32_t version = head(60) << 24 | head(61) << 16 | head(62) << 8 | head(63);
   if (version != 0 && version != kVersion)
     refuse(fmt::format("it is a database of another kind, or of another version ({})", version));
+  // Its first page lists its tables, with the words that made them; ours are two.
+  const bool any = (head(kHead + 3) << 8 | head(kHead + 4)) > 0;
+  const auto has = [&](const char* words) { return page.find(words) != std::string::npos; };
+  if (any && !(has("CREATE TABLE sources") && has("CREATE TABLE points")))
+    refuse("it is a database of another program");
 }
 
 History::History(fs::path file, uint64_t most_bytes) : most_bytes_(most_bytes), file_(std::move(file)) { open(file_); }
@@ -117,7 +124,9 @@ bool History::set_aside() {
   std::error_code failed;
   fs::rename(file_, file_.string() + ".damaged", failed);
   if (failed) return false;
-  remove_sqlite_file(file_);  // what lies beside it
+  for (const char* ending : {"-wal", "-journal"})  // what was not yet in it
+    fs::rename(file_.string() + ending, file_.string() + ".damaged" + ending, failed);
+  remove_sqlite_file(file_);
   trouble_ += fmt::format("; begun anew, the old one is {}.damaged", file_.string());
   return true;
 }

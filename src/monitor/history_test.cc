@@ -1,6 +1,7 @@
 // What is kept, how much of it, and what it survives.
 #include "monitor/history.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -173,8 +174,11 @@ TEST(History, OfAFileThatHoldsSomethingElseIsRefusedAndNothingIsLost) {
   std::ofstream(dir / "thesis") << "chapter one";
   EXPECT_THROW(History::check_is_ours(dir / "thesis"), ConfigError);
   EXPECT_THROW(History::check_is_ours(dir.path()), ConfigError);
-  { SqliteDatabase foreign(dir / "mail.db", {.version = 7, .tables = "CREATE TABLE letters (text TEXT)"}); }
-  EXPECT_THROW(History::check_is_ours(dir / "mail.db"), ConfigError);
+  for (const int version : {0, 1, 7}) {  // 1 is ours as well, and that of other databases of ours
+    const auto file = dir / fmt::format("mail-{}.db", version);
+    { SqliteDatabase foreign(file, {.version = version, .tables = "CREATE TABLE letters (text TEXT)"}); }
+    EXPECT_THROW(History::check_is_ours(file), ConfigError) << version;
+  }
   EXPECT_EQ(std::filesystem::file_size(dir / "thesis"), 11u);
   std::ofstream(dir / "empty") << "";
   { History ours(dir / "h.sqlite"); }
