@@ -26,7 +26,7 @@ Pauses pauses_of(const PauseQuestion& q) {
   else if (q.rule.steps > 0)
     told.checkpoints = whole((q.steps - 1) / static_cast<double>(q.rule.steps));  // the last step's is the end's
   else if (q.rule.seconds > 0)
-    told.checkpoints = whole(q.training / q.rule.seconds);
+    told.checkpoints = whole(q.training / std::max(q.rule.seconds, write));  // never two at once
   const double first = snapshot_interval(guessed_snapshot_seconds(static_cast<uint64_t>(q.bytes)));
   const double interval = snapshot_interval(q.snapshot);
   const double left =

@@ -134,8 +134,8 @@ void RunRecord::first_lines(const std::string& devices, const std::string& plan)
     note.starts_with("refused") || note.starts_with("the checkpoint is") ? telemetry_->warn(note)
                                                                          : telemetry_->say(note);
   if (const double first = writer_->first_after(); first > kLongSeconds)
-    telemetry_->say(fmt::format("first checkpoint after about {:.0f} s; --checkpoint-every {}s for less", first,
-                                first > 60 ? 60 : 10));
+    telemetry_->say(fmt::format("{} checkpoint after about {:.0f} s; --checkpoint-every {}s for less",
+                                first_step_ > 0 ? "next" : "first", first, first > 60 ? 60 : 10));
   telemetry_->flush();
   folder_.write_status({.status = "running",
                         .step = last_step_,
