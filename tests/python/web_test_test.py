@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import threading
 import time
 import unittest
 
@@ -222,6 +223,9 @@ class Early(WebTest):
         """A set on cpu:0 whose first agent is held before its end and whose second one gets ready: (set, first, second)."""
         process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--run-dir", "set", "--json", "--agents",
                              ",".join(self.AGENTS), *args, env=self.HELD)
+        end = threading.Timer(400, process.kill)  # whoever waits for a word of it sees its end then
+        end.start()
+        self.addCleanup(lambda: (end.cancel(), self.let_go(number=signal.SIGKILL)))
         second = self.until_ready(process)
         return process, next(agent for agent in self.AGENTS if agent != second), second
 
@@ -231,11 +235,11 @@ class Early(WebTest):
                 return line.split()[0]
         self.fail("nobody got ready")
 
-    def let_go(self, kinds=("work", "resume"), agents=AGENTS):
+    def let_go(self, kinds=("resume", "work"), agents=AGENTS, number=signal.SIGCONT):
         for kind in kinds:
             for agent, pid in self.processes("set").get(kind, {}).items():
                 if agent in agents:
-                    self.send(pid, signal.SIGCONT)
+                    self.send(pid, number)
 
     def send(self, pid, number):
         try:
@@ -261,8 +265,7 @@ class Early(WebTest):
 
     def test_an_agent_that_died_while_it_saved_is_started_early_and_makes_its_steps_again(self):
         process, first, second = self.held("--devices", "cpu:1")
-        self.let_go(["work"], [first])
-        self.wait_until(lambda: self.steps_of("set", second) > 0, 200)
+        self.wait_until(lambda: self.let_go(["work"], [first]) or self.steps_of("set", second) > 0, 200)
         launcher = self.processes("set")["resume"][first]
         self.wait_until(lambda: self.is_held(launcher), 200)  # before its last checkpoint has its name
         os.kill(launcher, signal.SIGKILL)
@@ -274,9 +277,7 @@ class Early(WebTest):
         process, _, second = self.held("--devices", "cpu:1")
         launcher = self.wait_until(lambda: self.processes("set").get("resume", {}).get(second), 200)
         os.kill(launcher, signal.SIGKILL)
-        for line in process.stderr:
-            if f"{second} could not get ready early" in line:
-                break
+        self.assertIn(f"{second} could not get ready early", next((line for line in process.stderr if second in line), ""))
         agents, err = self.to_the_end(process)
         self.assertEqual(agents[second]["restarts"], 0)
         self.assertNotIn(f"{second} gets ready", err, "not tried again")
