@@ -298,6 +298,8 @@ TEST(Machine, SeesTheLeastLimitOfItsCgroups) {
   const MachineFacts facts = machine_facts_below(root.path());
   EXPECT_EQ(facts.memory.cgroup_limit_bytes, 4ull << 30);
   EXPECT_EQ(usable_memory_bytes(facts.memory), 3ull << 30);
+  write(group / "memory.stat", "anon 536870912\nactive_file 134217728\ninactive_file 134217728\nshmem 4096");
+  EXPECT_EQ(usable_memory_bytes(machine_facts_below(root.path()).memory), (3ull << 30) + (256 << 20));
   EXPECT_EQ(facts.cpu.quota, 1.5);
   EXPECT_EQ(facts.cpu.logical, 2);
   EXPECT_EQ(facts.cpu.cores, 1);

@@ -89,7 +89,8 @@ void SharedMemory::write(uint64_t at, std::span<const std::byte> from) const {
   while (!from.empty()) {
     const ssize_t done = pwrite(fd_, from.data(), from.size(), static_cast<off_t>(at));
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) throw IoError("cannot fill shared memory", done < 0 ? errno : ENOSPC, kMoreMemory);
+    if (done < 0 && errno != ENOMEM && errno != ENOSPC) throw IoError("cannot fill shared memory", errno, kMoreMemory);
+    if (done <= 0) throw IoError("cannot fill shared memory", ENOMEM, kMoreMemory);  // "no space" is memory here
     at += static_cast<uint64_t>(done);
     from = from.subspan(static_cast<size_t>(done));
   }

@@ -240,7 +240,7 @@ std::optional<RunForecast> forecast_of_run(const Command& command, const Resolve
     if (job.total_steps > 0) told.step_seconds += times.pauses.seconds() / static_cast<double>(job.total_steps);
     if (shape) {
       const MemoryModel memory(trials, settings.precision, devices[0].kind == DeviceSpec::Kind::kCuda);
-      told.memory_bytes = memory.most(job, batch, step.shards, times.seconds()).total();
+      told.memory_bytes = memory.most(job, batch, step.shards, snapshot_seconds(times.pauses, times.seconds())).total();
     }
     return told;
   } catch (const Error&) {  // a forecast is never worth a run

@@ -107,7 +107,9 @@ SetRow row_of(const SetModel& model, const PreparedSet& set, const PlanReport& r
   const SetModel::Played played = model.play(set, used);
   row.seconds = played.seconds;
   row.ideal_seconds = played.ideal_seconds;
-  row.memory_bytes = model.memory_bytes(row.seconds);
+  const CheckpointRule rule =
+      checkpoint_rule(*set.jobs.front().settings);  // asked for: snapshots come, however short it is
+  row.memory_bytes = model.memory_bytes(rule.seconds > 0 || rule.steps > 0 ? 1e9 : row.seconds);
   const double busy = static_cast<double>(used.size()) / std::max(1, report.calibration.cores);
   const double measured = report.here ? watts_of_one(report.calibration) * static_cast<double>(watts.size()) : 0;
   row.watts = power_of(watts, measured, busy).typical_w;

@@ -132,7 +132,7 @@ class Worker : public Watch, public LoopObserver {
   std::vector<SharedMemory> buffers_;
   int me_ = 0;  // place in the member list
   uint64_t snapshots_ = 0, handled_wish_ = 0;
-  std::map<unsigned, uint64_t> filled_;  // of the launcher's memory, by buffer
+  std::map<unsigned, uint64_t> filled_;  // of the launcher's memory, by buffer; 0 once it was read: it is mapped then
   std::string last_record_;
   bool fresh_ = true;  // nothing was trained since the loop was built
   StepTimes times_;
@@ -302,6 +302,7 @@ void Worker::adopt(int64_t ticket_now) {
   if (order_.from == Order::From::kSnapshot) {
     fault_point("before-restore", loop_->steps_done());
     read_snapshot(*loop_, layout_, buffers_.at(post.base).bytes());
+    filled_[static_cast<unsigned>(post.base)] = 0;
     fault_point("in-restore", loop_->steps_done());
   }
   fresh_ = false;
@@ -390,8 +391,9 @@ void Worker::take_snapshot(bool hold, bool final) {
     nanosleep(&moment, nullptr);
   }
   fault_point("in-snapshot", loop_->steps_done());
-  filled_[*buffer] = write_part(*loop_, layout_, buffers_.at(*buffer), whole_ ? 0 : me_,
-                                whole_ ? 1 : static_cast<int>(order_.members.size()), handled_wish_);
+  const uint64_t bytes = write_part(*loop_, layout_, buffers_.at(*buffer), whole_ ? 0 : me_,
+                                    whole_ ? 1 : static_cast<int>(order_.members.size()), handled_wish_);
+  if (!filled_.contains(*buffer) || filled_[*buffer] > 0) filled_[*buffer] = bytes;
   const double seconds = monotonic_seconds() - begin;
   page().snapshot_ns.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
   channel_.send({{"part", loop_->steps_done()},
@@ -477,6 +479,8 @@ int work(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& r
     }
   } catch (const Ended&) {
   } catch (const IoError& error) {  // of this process alone: memory, descriptors, its own disk
+    if (error.error_number() == ENOMEM)
+      return lost("out of memory", fmt::format("{}: {}", error.what(), error.why()), ExitCode::kOutOfMemory);
     return lost("a call to the system failed", fmt::format("{}: {}", error.what(), error.why()), ExitCode::kFailed);
   } catch (const Error& error) {
     return fail(error);

@@ -26,14 +26,29 @@ constexpr double guessed_snapshot_seconds(uint64_t bytes) {
   return static_cast<double>(bytes) / kGuessedBytesPerSecond;
 }
 
-// Seconds between two, when one costs so much.
-constexpr double snapshot_interval(double cost_seconds) {
-  return std::max(kSnapshotSeconds, cost_seconds / kSnapshotShare);
+// Seconds between two, when one costs so much. Halved by each death since the last one: workers that die again and
+// again before their first snapshot would never get past it.
+constexpr double snapshot_interval(double cost_seconds, int deaths = 0) {
+  return std::max(kSnapshotSeconds, cost_seconds / kSnapshotShare / static_cast<double>(1 << std::min(deaths, 20)));
 }
 constexpr double checkpoint_interval(double cost_seconds, double write_seconds, double write_cpu_seconds) {
   return std::max({kCheckpointSeconds, cost_seconds / kSnapshotShare, write_seconds / kWriterShare,
                    write_cpu_seconds / kWriterCoreShare});
 }
+
+// What one costs: the least of the last three, or the guess where that is less. A copy that had to wait for the cores
+// or for memory once says nothing of the next.
+class SnapshotCost {
+ public:
+  explicit SnapshotCost(double guess = 0) : guess_(guess), last_{guess, guess, guess} {}
+  void took(double seconds) { last_[next_++ % 3] = seconds; }
+  double seconds() const { return std::min({guess_, last_[0], last_[1], last_[2]}); }
+
+ private:
+  double guess_;
+  double last_[3];
+  unsigned next_ = 0;
+};
 
 // `at_risk`: seconds of work that a death would repeat; `left`: until the run's own end. Those that cost next to
 // nothing (an interval of no more than `least`) are made to the end.

@@ -55,6 +55,24 @@ TEST(SnapshotPace, OneThatIsDearIsNotMadeJustBeforeTheEnd) {
   EXPECT_EQ(made_in(170, kReplay, 0.5), 1);
 }
 
+TEST(SnapshotPace, EachDeathHalvesTheIntervalSoThatARunGetsPastDeathsThatComeSooner) {
+  EXPECT_DOUBLE_EQ(snapshot_interval(0.545, 1), 54.5);
+  EXPECT_DOUBLE_EQ(snapshot_interval(0.545, 2), 27.25);
+  EXPECT_DOUBLE_EQ(snapshot_interval(0.545, 100), kSnapshotSeconds);
+  EXPECT_DOUBLE_EQ(snapshot_interval(0.001, 3), kSnapshotSeconds);
+}
+
+TEST(SnapshotPace, OneSlowCopyDoesNotSetThePace) {
+  SnapshotCost cost(0.5);
+  EXPECT_DOUBLE_EQ(cost.seconds(), 0.5);
+  cost.took(9);
+  EXPECT_DOUBLE_EQ(cost.seconds(), 0.5);
+  for (const double seconds : {0.2, 7.0, 8.0}) cost.took(seconds);
+  EXPECT_DOUBLE_EQ(cost.seconds(), 0.2);
+  cost.took(0.3);
+  EXPECT_DOUBLE_EQ(cost.seconds(), 0.3) << "of the last three";
+}
+
 TEST(SnapshotPace, ASlowDiskIsWrittenToForATenthOfTheTimeAndTheWriterTakesAHundredthOfACore) {
   EXPECT_DOUBLE_EQ(checkpoint_interval(0.01, 30, 0.01), 300);
   EXPECT_DOUBLE_EQ(checkpoint_interval(0.5, 3, 0.01), 100);

@@ -26,13 +26,13 @@ Pauses pauses_of(const PauseQuestion& q) {
   else if (q.rule.steps > 0)
     told.checkpoints = whole((q.steps - 1) / static_cast<double>(q.rule.steps));  // the last step's is the end's
   else if (q.rule.seconds > 0)
-    told.checkpoints = whole(q.training / q.rule.seconds);
+    told.checkpoints = whole(q.training / std::max(q.rule.seconds, write));  // never two at once
   const double first = snapshot_interval(guessed_snapshot_seconds(static_cast<uint64_t>(q.bytes)));
   const double interval = snapshot_interval(q.snapshot);
   const double left =
       interval <= kSnapshotSeconds ? 0 : interval / 2;  // as worth_it(): a dear one is left out at the end
   if (q.training - left > first) told.snapshots = 1 + whole((q.training - left - first) / interval);
-  if (q.rule.steps > 0) told.snapshots = std::max(told.snapshots, told.checkpoints);
+  if (!q.rule.automatic) told.snapshots = std::max(told.snapshots, told.checkpoints);
   told.snapshot_seconds = told.snapshots * q.snapshot;
   told.checkpoint_seconds = told.checkpoints * write * kTakenFromWorkers * std::clamp(q.busy_cores, 0.0, 1.0);
   // By steps all are kept: whoever asks for more than the disk can take waits for it.

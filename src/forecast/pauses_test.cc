@@ -50,6 +50,10 @@ TEST(Pauses, CheckpointsCountAsAskedFor) {
   EXPECT_EQ(pauses_of(q).checkpoint_seconds, 0) << "there is a core for it";
   q.rule = {.automatic = false, .seconds = 50};
   EXPECT_EQ(pauses_of(q).checkpoints, 2);
+  q.bytes = 545e6;
+  q.snapshot = .25;
+  EXPECT_EQ(pauses_of(q).snapshots, 2) << "one for each, though by themselves they would come later";
+  EXPECT_GT(snapshot_seconds(pauses_of(q), 100), 109) << "so the memory of two is filled";
 }
 
 TEST(Pauses, WhoSavesEveryStepWaitsForTheDisk) {

@@ -51,7 +51,7 @@ PlanRow row_of(const PlanQuestion& question, const StepModel& steps, const Memor
   }
   std::vector<double> cards;
   for (const size_t i : different_cards(here)) cards.push_back(here[i].watts);
-  if (memory) row.memory = memory->most(job, batch, row.step.shards, row.seconds > 0 ? row.seconds : 1e9);
+  if (memory) row.memory = memory->most(job, batch, row.step.shards, snapshot_seconds(row.pauses, row.seconds));
   row.watts = power_of(cards, question.measured_w * static_cast<double>(cards.size()), busy).typical_w;
   row.kwh = energy_kwh(row.watts, row.seconds);
   row.cost = row.kwh * question.prices.kwh;

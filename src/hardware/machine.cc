@@ -75,6 +75,15 @@ auto least_on_the_way_up(fs::path folder, const fs::path& top, Read read) {
   return least;
 }
 
+std::optional<uint64_t> file_cache_of(const fs::path& stat) {
+  std::optional<uint64_t> bytes;
+  std::ifstream file(stat);
+  std::string key;
+  for (uint64_t value = 0; file >> key >> value;)
+    if (key == "inactive_file" || key == "active_file") bytes = bytes.value_or(0) + value;
+  return bytes;
+}
+
 MemoryFacts memory_below(const fs::path& root) {
   MemoryFacts memory;
   std::ifstream file(root / "proc/meminfo");
@@ -106,6 +115,8 @@ MemoryFacts memory_below(const fs::path& root) {
     if (!memory.cgroup_used_bytes) memory.cgroup_used_bytes = number(first_line(top / "memory.current"));
     if (!memory.cgroup_used_bytes)
       memory.cgroup_used_bytes = number(first_line(group.v1_memory / "memory.usage_in_bytes"));
+    for (const fs::path& folder : {group.v2, top, group.v1_memory})
+      if (!memory.cgroup_cache_bytes) memory.cgroup_cache_bytes = file_cache_of(folder / "memory.stat");
   }
   return memory;
 }
@@ -209,7 +220,8 @@ MemoryFacts memory_facts() { return memory_below("/"); }
 std::optional<uint64_t> usable_memory_bytes(const MemoryFacts& memory) {
   std::optional<uint64_t> least = memory.available_bytes;
   if (memory.cgroup_limit_bytes) {
-    const uint64_t used = memory.cgroup_used_bytes.value_or(0);
+    const uint64_t taken = memory.cgroup_used_bytes.value_or(0);
+    const uint64_t used = taken - std::min(taken, memory.cgroup_cache_bytes.value_or(0));
     const uint64_t left = *memory.cgroup_limit_bytes > used ? *memory.cgroup_limit_bytes - used : 0;
     if (!least || left < *least) least = left;
   }

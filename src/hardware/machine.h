@@ -22,6 +22,7 @@ struct CpuFacts {
 struct MemoryFacts {
   std::optional<uint64_t> total_bytes, available_bytes;
   std::optional<uint64_t> cgroup_limit_bytes, cgroup_used_bytes;  // absent where there is no limit
+  std::optional<uint64_t> cgroup_cache_bytes;  // of the used ones: pages of files, which the kernel gives up when asked
   std::optional<uint64_t> swap_total_bytes;
 };
 

@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "base/errors.h"
+#include "base/file_system.h"
+#include "checkpoint/store.h"
 #include "telemetry/metrics_file.h"
 #include "telemetry/run_summary.h"
 
@@ -63,6 +65,15 @@ void read_job(const SetJob& job, JobStatus& status) {
       take_record(record, status);
     });
   } catch (const IoError&) {  // figures are missing then, and shown as missing
+  }
+}
+
+int64_t saved_step(const SetJob& job) {
+  try {
+    const std::vector<int64_t> steps = CheckpointStore::reader(FileSystem::real(), job.dir / "checkpoints").steps();
+    return steps.empty() ? 0 : steps.back();
+  } catch (const Error&) {
+    return 0;
   }
 }
 

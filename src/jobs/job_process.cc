@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -65,14 +66,28 @@ std::string told_in(const fs::path& log, int64_t begin) {
   return text;
 }
 
+std::optional<uint64_t> tree_bytes(pid_t pid) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid)), children(fmt::format("/proc/{0}/task/{0}/children", pid));
+  if (!status || !children) return std::nullopt;
+  uint64_t bytes = 0;
+  for (std::string line; std::getline(status, line);) {
+    unsigned long long kib = 0;
+    if (std::sscanf(line.c_str(), "VmRSS: %llu", &kib) == 1) bytes = kib << 10;
+  }
+  for (pid_t child = 0; children >> child;) bytes += tree_bytes(child).value_or(0);
+  return bytes;
+}
+
 }  // namespace
 
-void MetricsTail::look(JobStatus& status) {
+bool MetricsTail::look(JobStatus& status) {
+  bool anew = false;
   const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return;
+  if (fd < 0) return false;
   struct stat about {};
   if (fstat(fd, &about) == 0) {
     if (!parser_ || about.st_ino != file_ || about.st_size < at_) {  // a resume cuts what came after its checkpoint
+      anew = parser_ != nullptr;
       file_ = about.st_ino;
       at_ = 0;
       status.step = 0;
@@ -90,6 +105,7 @@ void MetricsTail::look(JobStatus& status) {
     }
   }
   close(fd);
+  return anew;
 }
 
 JobProcess::JobProcess(const SetJob& job, std::shared_ptr<const WorkerProgram> program,
@@ -106,8 +122,8 @@ JobProcess::JobProcess(const SetJob& job, std::shared_ptr<const WorkerProgram> p
 JobProcess::Gate::Gate(bool wait) {
   int ends[2];
   if (!wait) return;
-  if (pipe2(ends, O_CLOEXEC) != 0)
-    throw IoError("cannot make a pipe", errno, "close other programs, or raise `ulimit -n`");
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    throw IoError("cannot make a pair of sockets", errno, "close other programs, or raise `ulimit -n`");
   theirs_ = ends[0];
   ours_ = ends[1];
 }
@@ -117,11 +133,19 @@ void JobProcess::Gate::give() {
   theirs_ = -1;
 }
 
+void JobProcess::Gate::open() {
+  const char word = 1;
+  if (ours_ >= 0) ::send(ours_, &word, 1, MSG_NOSIGNAL);  // where it has just died, its end is seen soon
+  reset();
+}
+
 void JobProcess::Gate::reset() {
   give();
   if (ours_ >= 0) close(ours_);
   ours_ = -1;
 }
+
+std::optional<uint64_t> JobProcess::memory_bytes() const { return tree_bytes(process_.pid()); }
 
 bool JobEnd::is_final() const {
   switch (static_cast<ExitCode>(code)) {

@@ -22,7 +22,8 @@ namespace tandem {
 class MetricsTail {
  public:
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
-  void look(JobStatus& status);  // at what came since the last look
+  // At what came since the last look. True if it was replaced: the records of a checkpoint are told again.
+  bool look(JobStatus& status);
 
  private:
   std::filesystem::path path_;
@@ -44,7 +45,9 @@ class JobProcess {
   // started.
   JobProcess(const SetJob& job, std::shared_ptr<const WorkerProgram> program, const std::vector<DeviceSpec>& devices,
              const std::vector<std::string>& unset_variables, std::filesystem::path log, bool wait = false);
-  void go() { gate_.reset(); }
+  void go() { gate_.open(); }
+  // Of it and all that it started; absent where that can't be told.
+  std::optional<uint64_t> memory_bytes() const;
 
   int pidfd() const { return process_.pidfd(); }
   bool ended() const { return process_.ended(); }
@@ -53,7 +56,7 @@ class JobProcess {
   JobEnd reap();  // waits for the end
 
  private:
-  // The end of a pipe that the process has the other end of: closed, the job begins (launch/start_gate.h).
+  // A pair of sockets, one of them the process's: at the word the job begins, at its end it ends (launch/start_gate.h).
   class Gate {
    public:
     explicit Gate(bool wait);
@@ -62,6 +65,7 @@ class JobProcess {
     Gate& operator=(const Gate&) = delete;
     int theirs() const { return theirs_; }
     void give();  // the process has its end
+    void open();
     void reset();
 
    private:

@@ -15,7 +15,9 @@ namespace tandem {
 struct LiveJob {
   std::unique_ptr<JobProcess> process;
   MetricsTail tail;
-  int ready_for = -1;  // the process is up and waits for this device to be free
+  int ready_for = -1;        // the process is up and waits for this device to be free
+  bool was_ready = false;    // this start of it: what it took says nothing of others
+  bool may_be_early = true;  // not again once that failed
   std::vector<int> devices = {};
   std::vector<PlannedJob::Joining> joining = {};
   double started = 0;  // this start of it
@@ -38,6 +40,7 @@ struct LiveJob {
   bool runs() const { return process && ready_for < 0; }
 
   void begin(const std::vector<int>& on, double now) {
+    was_ready = ready_for >= 0;
     ready_for = -1;
     devices = on;
     started = now;

@@ -36,8 +36,10 @@ SetRunner::SetRunner(SetRequest request)
       display_({.quiet = request_.quiet, .color = request_.color, .title = request_.title}) {
   for (const SetJob& job : request_.jobs) {
     JobStatus status;
-    if (is_done(job)) status.state = JobStatus::State::kDone;
+    const bool done = is_done(job);
+    if (done) status.state = JobStatus::State::kDone;
     read_job(job, status);
+    if (!done) status.step = std::min(status.step, saved_step(job));  // what came after it is made again
     status_.push_back(status);
     live_.push_back({.process = nullptr, .tail = MetricsTail(job.dir / "metrics.jsonl")});
   }
@@ -59,9 +61,10 @@ bool SetRunner::any_running() const {
   return std::any_of(live_.begin(), live_.end(), [](const LiveJob& live) { return live.runs(); });
 }
 
-// All its steps are made. A core is free for the next job then; a card is not: its memory is still taken.
+// All its steps are made, by this process of it: what an earlier one told may have to be made again. A core is free for
+// the next job then; a card is not: its memory is still taken.
 bool SetRunner::only_saves(size_t j) const {
-  return live_[j].process && status_[j].step >= request_.jobs[j].steps &&
+  return live_[j].runs() && live_[j].first_step_after >= 0 && status_[j].step >= request_.jobs[j].steps &&
          std::ranges::all_of(live_[j].devices, [&](int device) {
            return request_.devices[static_cast<size_t>(device)].kind == DeviceSpec::Kind::kCpu;
          });
@@ -97,11 +100,11 @@ void SetRunner::look_at(int j) {
   LiveJob& live = live_[static_cast<size_t>(j)];
   JobStatus& status = status_[static_cast<size_t>(j)];
   const int64_t before = status.step;
-  live.tail.look(status);
+  const bool cut = live.tail.look(status);  // back to its checkpoint: no step of this process
   if (live.first_step_after < 0) {
-    if (status.step <= before || now() - live.started < 0.1) return;
+    if (cut || status.step <= before || now() - live.started < 0.1) return;
     live.first_step_after = now() - live.started;
-    mix(request_.schedule.start_seconds, live.first_step_after);
+    if (!live.was_ready) mix(request_.schedule.start_seconds, live.first_step_after);
     live.measure_anew(now());
   }
   if (look_for_joiners(j)) live.measure_anew(now());
@@ -155,6 +158,7 @@ void SetRunner::bury(int j) {
   LiveJob& live = live_[static_cast<size_t>(j)];
   JobStatus& status = status_[static_cast<size_t>(j)];
   const JobEnd end = live.process->reap();
+  const bool was_early = live.ready_for >= 0;
   live.drop();
   const std::vector<int> devices = live.devices;
   release(j);
@@ -170,12 +174,19 @@ void SetRunner::bury(int j) {
     read_job(job, status);
     return;
   }
+  if (was_early) {  // two were up at once, and that may be why: it is started again when its slot is free, as ever
+    live.may_be_early = false;
+    display_.warn(fmt::format("{} could not get ready early: {}", job.name, end.reason));
+    return;
+  }
   status.failure = end.code == 0 ? "its process ended before its last step" : end.reason;
   if (!end.is_final() && status.restarts < kMostRestarts) {
     ++status.restarts;
     status.state = JobStatus::State::kWaiting;
-    display_.warn(fmt::format("{}: {}; it goes on from its last checkpoint ({} of {} times)", job.name, end.reason,
-                              status.restarts, kMostRestarts));
+    status.step = saved_step(job);
+    const std::string from = status.step > 0 ? fmt::format("goes on from step {}", status.step) : "begins anew";
+    display_.warn(
+        fmt::format("{}: {}; it {} ({} of {} times)", job.name, end.reason, from, status.restarts, kMostRestarts));
     if (!devices.empty()) start(j, devices);  // else it died while it saved: when a device is free again
     return;
   }

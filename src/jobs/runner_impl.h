@@ -24,7 +24,8 @@ class SetRunner {
   void plan();
   void make_ready();
   void drop_what_is_ready_elsewhere();
-  bool open_process(int j, const std::vector<int>& devices, bool wait);
+  void open_process(int j, const std::vector<int>& devices, bool wait);
+  bool has_room_beside(const LiveJob& live) const;
   void start(int j, const std::vector<int>& devices);
   void join(int j, const std::vector<int>& devices);
   void release(int j);

@@ -6,15 +6,17 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "hardware/machine.h"
 #include "jobs/runner_impl.h"
 #include "launch/requests.h"
 
 namespace tandem {
 namespace {
 
-constexpr double kReadySeconds = 5;   // before a core is free the next job's process is started: it loads meanwhile
-constexpr double kAnswerSeconds = 3;  // for a job to answer a request
-constexpr double kRetrySeconds = 1;   // after it refused
+constexpr double kReadySeconds = 5;    // before a core is free the next job's process is started: it loads meanwhile
+constexpr double kUnusedSeconds = 30;  // for one whose set was killed to save and leave its folder
+constexpr double kAnswerSeconds = 3;   // for a job to answer a request
+constexpr double kRetrySeconds = 1;    // after it refused
 
 }  // namespace
 
@@ -33,7 +35,7 @@ std::vector<PlannedJob> SetRunner::planned() const {
                            (status.state != JobStatus::State::kWaiting && status.state != JobStatus::State::kRunning),
                    .devices = live.devices};
     if (one.begun && live.first_step_after < 0)
-      one.start_left = std::max(0.1, request_.schedule.start_seconds - (now() - live.started));
+      one.start_left = live.was_ready ? 0.1 : std::max(0.1, request_.schedule.start_seconds - (now() - live.started));
     one.joining = live.joining;
     for (auto& joining : one.joining) joining.left = std::max(0.05, joining.left - now());  // kept as points in time
     jobs.push_back(std::move(one));
@@ -57,6 +59,12 @@ void SetRunner::plan() {
   make_ready();
 }
 
+// Two are up until the first one has ended: what the next one takes is not known, but hardly twice as much as this one.
+bool SetRunner::has_room_beside(const LiveJob& live) const {
+  const std::optional<uint64_t> taken = live.process->memory_bytes(), room = usable_memory_bytes(memory_facts());
+  return taken && room && *room > 2 * *taken;
+}
+
 // A core that will soon be free finds its next job up and waiting. A card does not: the memory is still taken.
 void SetRunner::make_ready() {
   if (request_.schedule.strategy != Strategy::kAgents) return;
@@ -68,13 +76,19 @@ void SetRunner::make_ready() {
     const auto left = static_cast<double>(request_.jobs[j].steps - status_[j].step) / speed;
     if (left > kReadySeconds || left <= 0 ||
         request_.devices[static_cast<size_t>(device)].kind != DeviceSpec::Kind::kCpu ||
-        std::ranges::any_of(live_, [&](const LiveJob& other) { return other.ready_for == device; }))
+        std::ranges::any_of(live_, [&](const LiveJob& other) { return other.ready_for == device; }) ||
+        !has_room_beside(live))
       continue;
     std::vector<PlannedJob> then = planned();
     then[j].done = true;
     for (const Move& move : next_moves(then, request_.estimate.speeds(), request_.schedule)) {
-      if (move.join || move.devices != std::vector<int>{device} || !open_process(move.job, move.devices, true))
+      if (move.join || move.devices != std::vector<int>{device} || !live_[static_cast<size_t>(move.job)].may_be_early)
         continue;
+      try {
+        open_process(move.job, move.devices, true);
+      } catch (const Error&) {  // its folder is in use, or there is no room for it: there is no hurry
+        continue;
+      }
       display_.say(fmt::format("{} gets ready for {}", request_.jobs[static_cast<size_t>(move.job)].name,
                                device_names(move.devices)));
     }
@@ -87,8 +101,13 @@ void SetRunner::drop_what_is_ready_elsewhere() {
   const bool some_free = std::ranges::find(busy, false) != busy.end();
   for (size_t j = 0; j < live_.size(); ++j)
     if (status_[j].state == JobStatus::State::kWaiting && live_[j].ready_for < 0) return;
-  for (LiveJob& live : live_)
-    if (some_free && live.ready_for >= 0 && busy[static_cast<size_t>(live.ready_for)]) live.drop();
+  if (!some_free) return;
+  std::vector<PlannedJob> jobs = planned();
+  for (size_t j = 0; j < jobs.size(); ++j) jobs[j].pin = request_.jobs[j].pin;
+  for (const Move& move : next_moves(jobs, request_.estimate.speeds(), request_.schedule)) {
+    LiveJob& live = live_[static_cast<size_t>(move.job)];
+    if (!move.join && live.ready_for >= 0 && busy[static_cast<size_t>(live.ready_for)]) live.drop();
+  }
 }
 
 void SetRunner::note_device(int j, int device) {
@@ -97,23 +116,13 @@ void SetRunner::note_device(int j, int device) {
   if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
 }
 
-bool SetRunner::open_process(int j, const std::vector<int>& devices, bool wait) {
+void SetRunner::open_process(int j, const std::vector<int>& devices, bool wait) {
   const SetJob& job = request_.jobs[static_cast<size_t>(j)];
   LiveJob& live = live_[static_cast<size_t>(j)];
-  JobStatus& status = status_[static_cast<size_t>(j)];
-  try {
-    wait_until_unused(job.dir, 30);
-    live.process = std::make_unique<JobProcess>(job, request_.program, specs(devices), request_.unset_variables,
-                                                request_.dir / "logs" / (job.name + ".log"), wait);
-    live.ready_for = wait ? devices[0] : -1;
-    return true;
-  } catch (const Error& error) {
-    status.state = JobStatus::State::kFailed;
-    status.exit_code = static_cast<int>(error.code());
-    status.failure = fmt::format("{} ({})", error.what(), error.why());
-    display_.warn(fmt::format("{} can't be started: {}", job.name, status.failure));
-    return false;
-  }
+  wait_until_unused(job.dir, wait ? 0 : kUnusedSeconds);
+  live.process = std::make_unique<JobProcess>(job, request_.program, specs(devices), request_.unset_variables,
+                                              request_.dir / "logs" / (job.name + ".log"), wait);
+  live.ready_for = wait ? devices[0] : -1;
 }
 
 void SetRunner::start(int j, const std::vector<int>& devices) {
@@ -121,10 +130,20 @@ void SetRunner::start(int j, const std::vector<int>& devices) {
   LiveJob& live = live_[static_cast<size_t>(j)];
   JobStatus& status = status_[static_cast<size_t>(j)];
   if (live.ready_for >= 0 && devices != std::vector<int>{live.ready_for}) live.drop();
-  if (live.ready_for >= 0)
-    live.process->go();
-  else if (!open_process(j, devices, false))
+  live.tail.look(status);  // what an earlier process told is no step of this one
+  status.step = std::min(status.step, saved_step(job));
+  try {
+    if (live.ready_for >= 0)
+      live.process->go();
+    else
+      open_process(j, devices, false);
+  } catch (const Error& error) {
+    status.state = JobStatus::State::kFailed;
+    status.exit_code = static_cast<int>(error.code());
+    status.failure = fmt::format("{} ({})", error.what(), error.why());
+    display_.warn(fmt::format("{} can't be started: {}", job.name, status.failure));
     return;
+  }
   status.state = JobStatus::State::kRunning;
   live.begin(devices, now());
   for (const int device : devices) note_device(j, device);

@@ -16,7 +16,7 @@
 namespace tandem {
 
 CheckpointWriter::CheckpointWriter(CheckpointStore& store, const CheckpointSettings& settings, uint64_t bytes)
-    : store_(store), last_stall_(guessed_snapshot_seconds(bytes)) {
+    : store_(store), cost_(guessed_snapshot_seconds(bytes)) {
   const Interval interval = parse_interval(settings.every).value();
   automatic_ = interval.automatic;
   every_seconds_ = automatic_ ? kCheckpointSeconds : interval.seconds;
@@ -36,7 +36,7 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 double CheckpointWriter::automatic_seconds() const {
-  return checkpoint_interval(last_stall_, last_write_, last_write_cpu_);
+  return checkpoint_interval(cost_.seconds(), last_write_, last_write_cpu_);
 }
 
 bool CheckpointWriter::due(double now, double seconds_left) {
@@ -58,7 +58,7 @@ bool CheckpointWriter::busy() const {
 
 void CheckpointWriter::start(CheckpointContents contents, int buffer, double stall, double now) {
   last_seconds_ = now;
-  last_stall_ = stall;
+  cost_.took(stall);
   std::lock_guard lock(mutex_);
   job_.emplace(Job{std::move(contents), buffer, stall});
   busy_ = true;

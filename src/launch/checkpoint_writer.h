@@ -16,6 +16,7 @@
 
 #include "checkpoint/store.h"
 #include "config/run_settings.h"
+#include "fleet/snapshot_pace.h"
 
 namespace tandem {
 
@@ -44,6 +45,8 @@ class CheckpointWriter {
   // By steps: is a snapshot of this step to be written?
   bool wants(int64_t step) const { return every_steps_ > 0 && step % every_steps_ == 0; }
   bool busy() const;
+  // With "auto": seconds until the first one, as far as its size tells; else 0.
+  double first_after() const { return automatic_ && last_saved_step_ < 0 ? automatic_seconds() : 0; }
 
   // What `contents` views must stay unchanged until the report comes.
   void start(CheckpointContents contents, int buffer, double stall_seconds, double now_seconds);
@@ -67,8 +70,9 @@ class CheckpointWriter {
   bool automatic_ = false;
   double every_seconds_ = 0;
   int64_t every_steps_ = 0;
-  double last_seconds_ = -1, last_stall_ = 0, last_write_ = 0, last_write_cpu_ = 0;
+  double last_seconds_ = -1, last_write_ = 0, last_write_cpu_ = 0;
   int64_t last_saved_step_ = -1;
+  SnapshotCost cost_;
   int event_fd_ = -1;
 
   mutable std::mutex mutex_;

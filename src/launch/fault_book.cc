@@ -19,7 +19,7 @@ std::optional<Error> FaultBook::verdict(const Seat& seat, const Death& death, in
     if (again >= 2 || (alone && !death.out_of_memory))
       return Error(death.out_of_memory ? ExitCode::kOutOfMemory : ExitCode::kFailed, seat.failed_kind, seat.failed_why,
                    death.out_of_memory
-                       ? "a smaller batch_size or model, or accumulation = 2; the last checkpoint is intact"
+                       ? "a smaller batch_size or model, or accumulation = 2; what is saved is intact"
                        : "if it is your own model, check its shapes; otherwise please report it with " + logs_);
   }
   // What was killed from outside, or taken out by us, says nothing about the step.

@@ -178,7 +178,9 @@ void Launcher::carry_out(const SnapshotWhole& action) {
   target_posted_ = false;
   snapshot_asked_ = false;
   last_snapshot_ = monotonic_seconds();
-  snapshot_seconds_ = part_seconds_;
+  const double stall = part_seconds_;
+  snapshot_cost_.took(stall);
+  deaths_since_snapshot_ = std::max(0, deaths_since_snapshot_ - 1);
   record_->add_stall(part_seconds_);
   snapshot_total_ += part_seconds_;
   part_seconds_ = 0;
@@ -189,7 +191,7 @@ void Launcher::carry_out(const SnapshotWhole& action) {
   const bool wanted = save_asked_ || (!ends && (checkpoint_due_ || record_->writer().nearly_due(last_snapshot_)));
   // Those by steps are all kept: while the disk is behind, workers wait for a free buffer at their next snapshot.
   if (by_steps || (wanted && !record_->writer().busy() && saves_.empty())) {
-    saves_.push_back({pool_->base(), snapshot_seconds_, save_asked_});
+    saves_.push_back({pool_->base(), stall, save_asked_});
     pool_->lease(pool_->base());
     checkpoint_due_ = save_asked_ = false;
     save_when_gathered();
@@ -217,9 +219,9 @@ void Launcher::carry_out(const Finished&) { finished_ = true; }
 
 void Launcher::carry_out(const GiveUp& action) {
   if (!fatal_)
-    fatal_.emplace(ExitCode::kPeerLost, action.what, action.why,
-                   fmt::format("see {}, then go on from the last checkpoint with `{} resume`",
-                               (request_.run_dir / "logs").string(), request_.program));
+    fatal_.emplace(
+        ExitCode::kPeerLost, action.what, action.why,
+        fmt::format("see {}, then go on with `{} resume`", (request_.run_dir / "logs").string(), request_.program));
 }
 
 // ---- time ----
@@ -244,9 +246,9 @@ void Launcher::tick() {
     if (now - first_step_at_ >= request_.trial_seconds && stop_code_ == 0)
       stop_with(static_cast<int>(ExitCode::kResumable));
   }
-  const double left = record_->seconds_left(record_->last_step_seconds());
+  const double left = seconds_left(record_->last_step_seconds());
   if (record_->writer().due(now, left)) checkpoint_due_ = true;
-  const double interval = snapshot_interval(snapshot_seconds_);
+  const double interval = snapshot_interval(snapshot_cost_.seconds(), deaths_since_snapshot_);
   const bool wanted =
       checkpoint_due_ || save_asked_ || worth_it(now - last_snapshot_, left, interval, kSnapshotSeconds);
   if (wanted && !snapshot_asked_ && target_posted_) carry_out(coordinator_->want_snapshot());
@@ -261,7 +263,14 @@ void Launcher::measure(double now) {
   if (const auto reading =
           speedometer_.read(now, record_->last_step(), static_cast<int>(record_->facts().phases.size()), workers))
     carry_out(coordinator_->measured(reading->speeds, reading->step_seconds, move_seconds_,
-                                     record_->seconds_left(reading->step_seconds)));
+                                     seconds_left(reading->step_seconds)));
+}
+
+// By where the members are: after a death they are behind what was told.
+double Launcher::seconds_left(double step_seconds) const {
+  int64_t step = record_->last_step();
+  for (const int rank : coordinator_->members()) step = std::min(step, seats_.at(rank)->progress().step);
+  return record_->seconds_left(step, step_seconds);
 }
 
 // For those who watch.
@@ -424,7 +433,9 @@ int Launcher::watch() {
         return record_->finish(static_cast<int>(ExitCode::kInterrupted), "stopped", nullptr, figures());
       return static_cast<int>(ExitCode::kInterrupted);
     }
-    if (stop_code_ != 0 && !gate_.open()) {  // it never began: there is nothing to save
+    const bool may_begin = gate_.open();
+    if (gate_.lost() && stop_code_ == 0) stop_code_ = static_cast<int>(ExitCode::kTerminated);
+    if (stop_code_ != 0 && !may_begin) {  // it never began: there is nothing to save
       seats_.clear();
       end_guard();
       return stop_code_;

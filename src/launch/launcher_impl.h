@@ -15,6 +15,7 @@
 #include "explain/live.h"
 #include "explain/times_log.h"
 #include "fleet/coordinator.h"
+#include "fleet/snapshot_pace.h"
 #include "guard/run_guard.h"
 #include "launch/fault_book.h"
 #include "launch/growth.h"
@@ -82,6 +83,7 @@ class Launcher {
   // ---- time, signals, requests ----
   void tick();
   void measure(double now);
+  double seconds_left(double step_seconds) const;
   void show(double now);
   void handle(int signal);
   void stop_with(int code);
@@ -117,7 +119,9 @@ class Launcher {
 
   uint64_t snapshots_in_generation_ = 0;
   bool target_posted_ = false, save_asked_ = false, checkpoint_due_ = false, snapshot_asked_ = false;
-  double last_snapshot_ = 0, snapshot_seconds_ = 0, part_seconds_ = 0, snapshot_total_ = 0;
+  double last_snapshot_ = 0, part_seconds_ = 0, snapshot_total_ = 0;
+  SnapshotCost snapshot_cost_;
+  int deaths_since_snapshot_ = 0;
   int64_t watched_step_ = 0;
   struct Save {  // of a whole snapshot whose parts may still be on their way here
     int buffer;

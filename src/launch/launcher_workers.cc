@@ -32,7 +32,7 @@ void Launcher::hello(Seat& seat, const nlohmann::json& body) {
   if (!coordinator_) {
     record_ = std::make_unique<RunRecord>(request_, JobFacts::from(body));
     pool_ = std::make_unique<SnapshotPool>(record_->facts().layout.bytes());
-    snapshot_seconds_ = guessed_snapshot_seconds(record_->facts().layout.bytes());
+    snapshot_cost_ = SnapshotCost(guessed_snapshot_seconds(record_->facts().layout.bytes()));
     const int64_t step = record_->restore(*pool_);
     coordinator_.emplace(CoordinatorOptions{.shards = static_cast<int>(request_.settings->shards),
                                             .stateful = record_->facts().stateful,
@@ -169,6 +169,7 @@ void Launcher::bury(Seat& seat, const std::string& fenced_because) {
   const bool alone = std::none_of(seats_.begin(), seats_.end(),
                                   [](const auto& item) { return item.second->running() && !item.second->leaving; });
   fatal_ = faults_.verdict(seat, death, step, alone);
+  ++deaths_since_snapshot_;
   last_order_text_.clear();
   burying_ = true;
   if (!fatal_) lost();

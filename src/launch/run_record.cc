@@ -14,6 +14,11 @@
 #include "telemetry/metrics_line.h"
 
 namespace tandem {
+namespace {
+
+constexpr double kLongSeconds = 30;  // without a checkpoint: worth a word
+
+}  // namespace
 
 JobFacts JobFacts::from(const nlohmann::json& hello) {
   JobFacts facts;
@@ -41,9 +46,9 @@ RunRecord::RunRecord(const LaunchRequest& request, JobFacts facts)
   store_.emplace(FileSystem::real(), folder_.checkpoints(), static_cast<int>(request.settings->checkpoint.keep));
 }
 
-double RunRecord::seconds_left(double step_seconds) const {
+double RunRecord::seconds_left(int64_t step, double step_seconds) const {
   if (facts_.total_steps <= 0) return Coordinator::kForEver;
-  return static_cast<double>(std::max<int64_t>(0, facts_.total_steps - last_step_)) * step_seconds;
+  return static_cast<double>(std::max<int64_t>(0, facts_.total_steps - step)) * step_seconds;
 }
 
 int64_t RunRecord::restore(SnapshotPool& pool) {
@@ -128,6 +133,9 @@ void RunRecord::first_lines(const std::string& devices, const std::string& plan)
   for (const std::string& note : notes_)
     note.starts_with("refused") || note.starts_with("the checkpoint is") ? telemetry_->warn(note)
                                                                          : telemetry_->say(note);
+  if (const double first = writer_->first_after(); first > kLongSeconds)
+    telemetry_->say(fmt::format("{} checkpoint after about {:.0f} s; --checkpoint-every {}s for less",
+                                first_step_ > 0 ? "next" : "first", first, first > 60 ? 60 : 10));
   telemetry_->flush();
   folder_.write_status({.status = "running",
                         .step = last_step_,
@@ -189,9 +197,11 @@ void RunRecord::tell_reports(SnapshotPool& pool) {
       if (report->step == asked_step_) telemetry_->say(fmt::format("saved step {} as asked; going on", report->step));
     } else {
       const int64_t intact = writer_->last_saved_step();
-      telemetry_->warn(
-          fmt::format("checkpoint at step {} was NOT saved: {}; {}; training goes on", report->step, report->error,
-                      intact >= 0 ? fmt::format("the one of step {} is intact", intact) : "earlier ones are intact"));
+      telemetry_->warn(fmt::format("checkpoint at step {} was NOT saved: {}; {}; training goes on", report->step,
+                                   report->error,
+                                   intact >= 0               ? fmt::format("the one of step {} is intact", intact)
+                                   : store_->steps().empty() ? "there is no earlier one"
+                                                             : "earlier ones are intact"));
     }
     for (const std::string& warning : report->warnings) telemetry_->warn(warning);
   }

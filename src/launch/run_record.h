@@ -45,7 +45,8 @@ class RunRecord {
   int64_t last_step() const { return last_step_; }
   int64_t first_step() const { return first_step_; }  // that this start went on from
   double last_step_seconds() const { return last_step_seconds_; }
-  double seconds_left(double step_seconds) const;  // Coordinator::kForEver where only a clock ends the run
+  // After `step`; Coordinator::kForEver where only a clock ends the run.
+  double seconds_left(int64_t step, double step_seconds) const;
   const StepRecord& last_record() const { return last_record_; }
   Telemetry& tell() { return *telemetry_; }
   const JobFacts& facts() const { return facts_; }

@@ -19,8 +19,12 @@ StartGate::~StartGate() { forget(); }
 
 bool StartGate::open() {
   pollfd word{fd_, POLLIN, 0};
-  if (fd_ >= 0 && poll(&word, 1, 0) != 0) forget();
-  return fd_ < 0;
+  if (fd_ >= 0 && poll(&word, 1, 0) > 0) {
+    char byte;
+    lost_ = read(fd_, &byte, 1) != 1;
+    forget();
+  }
+  return fd_ < 0 && !lost_;
 }
 
 void StartGate::forget() {

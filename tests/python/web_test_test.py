@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import threading
 import time
 import unittest
 
@@ -170,8 +171,6 @@ class Together(WebTest):
 
 class Faults(WebTest):
     LONG = 400
-    # Six seconds pass at each: on any machine there is time to see how fast a job is, and that it will soon be done.
-    SLOW = "; ".join(f"at-boundary rank=0 step={step} do=slow" for step in (5, 150, 390, 395))
 
     def test_killed_workers_and_killed_launchers_of_agents_lose_no_bit(self):
         process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:2", "--run-dir", "set", "--json",
@@ -207,6 +206,88 @@ class Faults(WebTest):
         told = json.loads(self.tandem("resume", "set", "--json").stdout)  # at once: agents that still save are waited for
         self.assert_same(told, ("analysis", "evolution"), self.LONG)
         self.wait_until(lambda: self.processes("set") == {})
+
+
+class Early(WebTest):
+    """On one slot: the next agent is started before the slot is free."""
+    LONG = 400
+    AGENTS = ("analysis", "evolution")
+    # Six seconds pass at each: on any machine there is time to see how fast a job is, and that it will soon be done.
+    SLOW = "; ".join(f"at-boundary rank=0 step={step} do=slow" for step in (5, 150, 390, 395))
+    # The same, but five steps before its end each agent stops until it is let go: whatever is to happen first, does.
+    HELD = {"TANDEM_FAULT": "; ".join([f"at-boundary rank=0 step={step} do=slow" for step in (5, 150, 390)] +
+                                      ["at-boundary rank=0 step=395 do=stop", "before-rename rank=-1 step=400 do=stop"]),
+            "TANDEM_FROZEN_SECONDS": "100000"}
+
+    def held(self, *args):
+        """A set on cpu:0 whose first agent is held before its end and whose second one gets ready: (set, first, second)."""
+        process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--run-dir", "set", "--json", "--agents",
+                             ",".join(self.AGENTS), *args, env=self.HELD)
+        end = threading.Timer(400, process.kill)  # whoever waits for a word of it sees its end then
+        end.start()
+        self.addCleanup(lambda: (end.cancel(), self.let_go(number=signal.SIGKILL)))
+        second = self.until_ready(process)
+        return process, next(agent for agent in self.AGENTS if agent != second), second
+
+    def until_ready(self, process):
+        for line in process.stderr:
+            if "gets ready" in line:
+                return line.split()[0]
+        self.fail("nobody got ready")
+
+    def let_go(self, kinds=("resume", "work"), agents=AGENTS, number=signal.SIGCONT):
+        for kind in kinds:
+            for agent, pid in self.processes("set").get(kind, {}).items():
+                if agent in agents:
+                    self.send(pid, number)
+
+    def send(self, pid, number):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+    def is_held(self, pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+        except OSError:
+            return False
+
+    def to_the_end(self, process, same=True):
+        """Everybody is let go; what the set tells at its end, and what it said since."""
+        self.wait_until(lambda: self.let_go() or process.poll() is not None, 400)
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 0, err)
+        told = json.loads(out)
+        if same:
+            self.assert_same(told, self.AGENTS, self.LONG)
+        return told["agents"], err
+
+    def test_an_agent_that_died_while_it_saved_is_started_early_and_makes_its_steps_again(self):
+        process, first, second = self.held("--devices", "cpu:1")
+        self.wait_until(lambda: self.let_go(["work"], [first]) or self.steps_of("set", second) > 0, 200)
+        launcher = self.processes("set")["resume"][first]
+        self.wait_until(lambda: self.is_held(launcher), 200)  # before its last checkpoint has its name
+        os.kill(launcher, signal.SIGKILL)
+        self.assertEqual(self.until_ready(process), first)
+        agents, _ = self.to_the_end(process)
+        self.assertEqual((agents[first]["restarts"], agents[second]["restarts"]), (1, 0))
+
+    def test_an_early_start_that_fails_is_no_failure_of_the_agent(self):
+        process, _, second = self.held("--devices", "cpu:1")
+        launcher = self.wait_until(lambda: self.processes("set").get("resume", {}).get(second), 200)
+        os.kill(launcher, signal.SIGKILL)
+        self.assertIn(f"{second} could not get ready early", next((line for line in process.stderr if second in line), ""))
+        agents, err = self.to_the_end(process)
+        self.assertEqual(agents[second]["restarts"], 0)
+        self.assertNotIn(f"{second} gets ready", err, "not tried again")
+
+    def test_an_agent_that_is_assigned_waits_for_its_slot_beside_an_idle_one(self):
+        # With one shard nobody can join: the other slot stays idle.
+        process, _, second = self.held("--devices", "cpu:2", "--assign", "analysis=0,evolution=0", "--set", "shards=1")
+        self.wait_until(lambda: (self.dir / f"set/agents/{second}/logs/run.log").exists(), 200)  # it may stay that long
+        _, err = self.to_the_end(process, same=False)
+        self.assertNotIn(f"{second} gets ready", err, "it was")
 
     def test_the_next_agent_is_up_and_waiting_before_its_slot_is_free(self):
         process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:1", "--json", "--agents",
@@ -247,6 +328,7 @@ class Gate(WebTest):
         process, write = self.early("--json")
         told = self.tandem("join", "early", "--devices", "cpu:1", code=None)
         self.assertIn("still starting", told.stderr)
+        os.write(write, b"1")
         os.close(write)
         out, err = process.communicate()
         self.assertEqual(process.returncode, 0, err)
@@ -261,6 +343,17 @@ class Gate(WebTest):
         self.assertEqual(list((self.dir / "early/checkpoints").glob("step-*")), [])
         rest = json.loads(self.tandem("resume", "early", "--json").stdout)
         self.assertEqual(rest["digest"], self.train(*QUICK, "--steps", 20)["digest"])
+
+    def test_one_whose_set_has_died_makes_no_step(self):
+        process, write = self.early()
+        os.close(write)  # without the word
+        err = process.communicate()[1]
+        self.assertEqual(process.returncode, 143, err)
+        self.assertEqual(self.steps_in("early"), 0)
+
+    def steps_in(self, run):
+        path = self.dir / run / "metrics.jsonl"
+        return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
 if __name__ == "__main__":
