@@ -124,6 +124,15 @@ class Finder:
                 self.tell(path, number, "sleep", line, "a sleep is a guess: too short on a busy machine, wasted on others",
                           "wait for the event itself: a pipe, a pid, a file")
 
+    def check_is_run(self, path):
+        """A class of tests that no ctest entry names is run by nobody."""
+        entries = "".join(file.read_text() for file in sorted((self.root / "tests").glob("*.cmake")) + sorted((self.root / "tests").glob("CMakeLists.txt")))
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for match in re.finditer(r"^class (\w+)\([^)]*\):\n((?:[ \t].*\n|\n)*)", text, re.M):
+            if re.search(r"^    def test_", match.group(2), re.M) and not re.search(rf"\b{match.group(1)}\b", entries):
+                self.tell(path, text.count("\n", 0, match.start()) + 1, "not-run", match.group(0).split("\n")[0], "no ctest entry names it, so that nobody runs it",
+                          "name it in tests/CMakeLists.txt")
+
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
@@ -138,6 +147,8 @@ def main():
                 count += 1
             elif top == "tests" and path.suffix in (".sh", ".py"):
                 finder.check_script(path)
+                if path.name.endswith("_test.py"):
+                    finder.check_is_run(path)
                 count += 1
     for text in finder.found:
         print(text, file=sys.stderr)

@@ -68,6 +68,7 @@ plant sleep tests/whole_test.cc 'void f() { usleep(10); }'
 plant sleep tests/whole.sh 'sleep 1'
 plant sleep tests/whole.sh 'while busy; do sleep 0.1; done'   # lint: allow(sleep) planted
 plant sleep tests/whole.py 'import time; time.sleep(1)'   # lint: allow(sleep) planted
+plant not-run tests/a_test.py $'class Forgotten(Case):\n    def test_something(self):\n        pass'
 plant wide-include src/engine/a.h '#include <torch/torch.h>'
 plant order src/base/a.cc '#include "engine/a.h"'
 plant order src/engine/a.cc '#include "recipes/a.h"'

@@ -55,8 +55,8 @@ void take_record(const StepRecord& record, JobStatus& status);
 // that the best of an ensemble is chosen by is this one.
 void read_job(const SetJob& job, JobStatus& status);
 
-// The job has made all its steps and saved them.
 int64_t saved_step(const SetJob& job);  // of its newest checkpoint; 0 where there is none
+// The job has made all its steps and saved them.
 bool is_done(const SetJob& job);
 
 // A set as its tables tell it: one row for each agent, also of those that learn side by side. Digests of the latter are

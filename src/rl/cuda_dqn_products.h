@@ -92,6 +92,15 @@ struct Parts {
   int k_shift, step;
 };
 
+// How far it is in a factor's numbers from one slice of a part to its next, and from behind a part's last one to the
+// first of the next part.
+struct Strides {
+  int64_t next, part;
+  template <Lies lies>
+  __device__ Strides(const Factor<lies>& factor, const Parts& parts, int64_t shift, int slices)
+      : next(factor.place_of(0, parts.step)), part(shift + factor.place_of(0, parts.k_shift) - slices * next) {}
+};
+
 // A warp's sums: lane 4 g + t has number c of [m][n] at row a.row(2 m + c / 2, g), column b.row(n, 2 t + c % 2).
 template <Lies a_lies, Lies b_lies>
 struct WarpTile {
@@ -173,23 +182,18 @@ struct WarpTile {
   __device__ void multiply_whole(const Factor<a_lies>& a, const Factor<b_lies>& b, const Parts& parts, int part,
                                  int count, Done done) {
     const int slices = a.depth / parts.step;
-    const int64_t a_next = parts.step * (a_lies == Lies::kDepthInside ? 1 : a.stride);
-    const int64_t b_next = parts.step * (b_lies == Lies::kDepthInside ? 1 : b.stride);
-    const int64_t a_part =
-        parts.a_shift + parts.k_shift * (a_lies == Lies::kDepthInside ? 1 : a.stride) - slices * a_next;
-    const int64_t b_part =
-        parts.b_shift + parts.k_shift * (b_lies == Lies::kDepthInside ? 1 : b.stride) - slices * b_next;
+    const Strides a_stride(a, parts, parts.a_shift, slices), b_stride(b, parts, parts.b_shift, slices);
     const float *x_from = a.from(part * parts.k_shift), *y_from = b.from(part * parts.k_shift);
     int fetched = 0, left = slices * count;
     const auto fetch = [&](float(&x)[4][4], float(&y)[4][4]) {
       a.fetch(x_from, x);
       b.fetch(y_from, y);
-      x_from += a_next;
-      y_from += b_next;
+      x_from += a_stride.next;
+      y_from += b_stride.next;
       if (++fetched == slices) {
         fetched = 0;
-        x_from += a_part;
-        y_from += b_part;
+        x_from += a_stride.part;
+        y_from += b_stride.part;
       }
     };
     int of_part = slices, at = 0;

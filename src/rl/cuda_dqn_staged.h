@@ -77,12 +77,7 @@ requires(Shape::kAcross > 1) __device__
 #if defined(TANDEM_TENSOR_CORES)
   const Factor<a_lies> a = a_of(0);
   const int slices = a.depth / parts.step, total = kParts * slices;  // of a part, of all
-  const int64_t a_next = parts.step * (a_lies == Lies::kDepthInside ? 1 : a.stride);
-  const int64_t b_next = parts.step * (b_lies == Lies::kDepthInside ? 1 : b.stride);
-  const int64_t a_part =
-      parts.a_shift + parts.k_shift * (a_lies == Lies::kDepthInside ? 1 : a.stride) - slices * a_next;
-  const int64_t b_part =
-      parts.b_shift + parts.k_shift * (b_lies == Lies::kDepthInside ? 1 : b.stride) - slices * b_next;
+  const Strides a_stride(a, parts, parts.a_shift, slices), b_stride(b, parts, parts.b_shift, slices);
   const int thread = static_cast<int>(threadIdx.x);
   const float *a_from[Shape::kDown], *b_from[Shape::kAcross];
 #pragma unroll
@@ -102,9 +97,9 @@ requires(Shape::kAcross > 1) __device__
       const bool last = ++of_part == slices;
       if (last) of_part = 0;
 #pragma unroll
-      for (int t = 0; t < Shape::kDown; ++t) a_from[t] += a_next + (last ? a_part : 0);
+      for (int t = 0; t < Shape::kDown; ++t) a_from[t] += a_stride.next + (last ? a_stride.part : 0);
 #pragma unroll
-      for (int t = 0; t < Shape::kAcross; ++t) b_from[t] += b_next + (last ? b_part : 0);
+      for (int t = 0; t < Shape::kAcross; ++t) b_from[t] += b_stride.next + (last ? b_stride.part : 0);
       ++copied;
     }
     end_of_stage();
