@@ -42,7 +42,7 @@ struct CheckpointSettings {
 };
 
 struct LoaderSettings {
-  int64_t threads = 1;
+  int64_t threads = -1;  // what suits the device (base/cores.h)
   int64_t prefetch = 2;
 };
 

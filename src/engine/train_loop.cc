@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/errors.h"
 #include "engine/card.h"
 #include "engine/determinism.h"
@@ -345,10 +346,11 @@ std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::u
 void TrainLoop::start_loader() {
   if (!recipe_->dataset()) return;
   loader_.reset();  // its threads ask for this loop's order of visits
+  const LoaderSize size = loader_size(settings_.loader.threads, settings_.loader.prefetch, card() != nullptr,
+                                      usable_cores(), cards_in_place());
   loader_ =
       std::make_unique<Loader>([this](const LoadKey& key) { return making_.measured([&] { return make_batch(key); }); },
-                               [this](const LoadKey& key) { return next_batch(key); },
-                               static_cast<int>(settings_.loader.threads), static_cast<int>(settings_.loader.prefetch));
+                               [this](const LoadKey& key) { return next_batch(key); }, size.threads, size.prefetch);
 }
 
 void TrainLoop::reassign(ShardRange mine, std::unique_ptr<Combine> combine) {

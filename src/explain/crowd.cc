@@ -10,6 +10,8 @@
 #include <fstream>
 #include <string>
 
+#include "base/cores.h"
+
 namespace tandem {
 namespace {
 
@@ -79,11 +81,6 @@ bool is_own(const std::map<int64_t, Process>& all, int64_t root, int64_t pid) {
 }
 
 }  // namespace
-
-int usable_cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
-}
 
 std::optional<double> idle_core_seconds() {
   cpu_set_t set;

@@ -9,7 +9,6 @@
 
 namespace tandem {
 
-int usable_cores();  // by this process
 // Core-seconds since the boot in which the cores that this process may use had nothing to do.
 std::optional<double> idle_core_seconds();
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/cores.h"
 
 namespace tandem {
 namespace {

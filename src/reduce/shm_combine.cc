@@ -1,7 +1,6 @@
 #include "reduce/shm_combine.h"
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "base/cores.h"
 #include "reduce/join.h"
 #include "reduce/mail_stream.h"
 #include "reduce/stream_copy.h"
@@ -97,11 +97,6 @@ void pause_cpu() {
 #elif defined(__aarch64__)
   asm volatile("isb" ::: "memory");
 #endif
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 }  // namespace
