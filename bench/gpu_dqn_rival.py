@@ -100,22 +100,23 @@ def tandem(program, *settings):
 
 def main():
     program = sys.argv[1]
+    tell = lambda line: print(line, flush=True)  # as soon as it is known: who stops it early has the rest
     one = tandem(program, "agent=analysis")
+    tell(f"tandem, one agent   {one['us_per_step']:8.1f} us a step, acting in {one['environments']} environments included")
     six = tandem(program, "agent=all")
+    tell(f"tandem, six agents  {six['us_per_step']:8.1f} us a step: {six['us_per_step'] / one['us_per_step']:.2f} times one")
     many = tandem(program, "agent=analysis", "environments=1024", "capacity=2000000")
+    tell(f"tandem, {many['environments']} environments: {many['decisions_per_s'] / 1e6:.1f} M decisions a second, learning included")
+    tell(f"tandem, one agent, environments at rest: {one['us_without_acting']:8.1f} us an update")
+    eager = timed(Rival(False).update, 100)
+    tell(f"PyTorch eager       {eager:8.1f} us: {eager / one['us_without_acting']:.1f} x")
+    graph = timed(captured(Rival(True)), 1000)
+    amp = timed(captured(Rival(True, torch.bfloat16)), 1000)
+    tell(f"PyTorch captured    {graph:8.1f} us: {graph / one['us_without_acting']:.1f} x (bf16 {amp:.1f} us)")
     half = {}
     for precision in ("bf16", "fp16", "tf32"):
         half[precision] = tandem(program, "agent=analysis", f"precision={precision}", "capacity=100000")["us_per_step"]
-    eager = timed(Rival(False).update, 100)
-    graph = timed(captured(Rival(True)), 1000)
-    amp = timed(captured(Rival(True, torch.bfloat16)), 1000)
-    print(f"tandem, one agent   {one['us_per_step']:8.1f} us a step, acting in {one['environments']} environments included")
-    print(f"tandem, six agents  {six['us_per_step']:8.1f} us a step: {six['us_per_step'] / one['us_per_step']:.2f} times one")
-    print(f"tandem, {many['environments']} environments: {many['decisions_per_s'] / 1e6:.1f} M decisions a second, learning included")
-    print(f"tandem, one agent, environments at rest: {one['us_without_acting']:8.1f} us an update")
-    print(f"PyTorch eager       {eager:8.1f} us: {eager / one['us_without_acting']:.1f} x")
-    print(f"PyTorch captured    {graph:8.1f} us: {graph / one['us_without_acting']:.1f} x (bf16 {amp:.1f} us)")
-    print(f"tandem by library kernels, host environments, us a step: {half}")
+    tell(f"tandem by library kernels, host environments, us a step: {half}")
     print(json.dumps({"one": one, "six": six, "many": many, "eager_us": eager, "captured_us": graph, "captured_bf16_us": amp, "other_precisions_us": half}))
 
 

@@ -68,7 +68,12 @@ class CudaCard : public Card {
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   }
   void fork(int branches) override {
-    while (static_cast<int>(branches_.size()) < branches) branches_.push_back({c10::cuda::getStreamFromPool(true, 0)});
+    while (static_cast<int>(branches_.size()) < branches) {
+      // The first ones go before the others, two by two: they soon come to where they leave most of the card to them.
+      constexpr int kLevels = c10::cuda::max_compile_time_stream_priorities;
+      const int level = std::max(0, kLevels - 1 - static_cast<int>(branches_.size()) / 2);
+      branches_.push_back({c10::cuda::getStreamFromPool(-level, 0)});
+    }
     check(cudaEventRecord(event_of(forked_), stream_.stream()));
     for (int b = 0; b < branches; ++b) check(cudaStreamWaitEvent(branches_[b].stream.stream(), forked_, 0));
   }
@@ -135,7 +140,8 @@ class CudaCard : public Card {
     }
     c10::cuda::CUDACachingAllocator::endAllocateToPool(0, pool);
     cudaGraphExec_t ready = nullptr;
-    if (error == cudaSuccess && refused->empty()) error = cudaGraphInstantiate(&ready, graph, 0);
+    if (error == cudaSuccess && refused->empty())
+      error = cudaGraphInstantiate(&ready, graph, cudaGraphInstantiateFlagUseNodePriority);
     if (graph) cudaGraphDestroy(graph);
     if (refused->empty() && error != cudaSuccess) *refused = cudaGetErrorString(error);
     if (!refused->empty()) {

@@ -30,6 +30,27 @@ inline void check_launch(const char* kernel) {
   if (launch_watch) launch_watch(kernel);
 }
 
+// How many blocks with so much shared memory find room on a processor of this card.
+inline int blocks_with_shared_memory(size_t bytes) {
+  constexpr size_t kReserved = 1024;  // in each block
+  int card = 0, all = 0, most = 0;
+  if (cudaGetDevice(&card) != cudaSuccess ||
+      cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, card) != cudaSuccess ||
+      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, card) != cudaSuccess)
+    return 0;
+  return bytes > static_cast<size_t>(most) ? 0 : static_cast<int>(static_cast<size_t>(all) / (bytes + kReserved));
+}
+// More of it than 48 kB must be allowed to a kernel, on each card, before it is launched.
+inline void allow_shared_memory(const void* kernel, size_t bytes) {
+  constexpr size_t kAlwaysAllowed = 48 * 1024;
+  if (bytes <= kAlwaysAllowed) return;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (error != cudaSuccess)
+    throw CudaError(static_cast<int>(error), std::string("a kernel can't have ") + std::to_string(bytes) +
+                                                 " bytes of shared memory: " + cudaGetErrorString(error));
+}
+
 __device__ __forceinline__ int64_t first_item() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ int64_t item_stride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 

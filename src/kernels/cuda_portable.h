@@ -9,8 +9,32 @@
     kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__);    \
     ::tandem::cuda::check_launch(name);                       \
   } while (false)
+// A kernel whose blocks have so many bytes of shared memory, in one TANDEM_SHARED(type, name).
+#define TANDEM_LAUNCH_WITH(bytes, name, kernel, grid, block, stream, ...)                       \
+  do {                                                                                          \
+    const auto chosen_kernel = kernel;                                                          \
+    ::tandem::cuda::allow_shared_memory(reinterpret_cast<const void*>(chosen_kernel), (bytes)); \
+    chosen_kernel<<<(grid), (block), (bytes), (stream)>>>(__VA_ARGS__);                         \
+    ::tandem::cuda::check_launch(name);                                                         \
+  } while (false)
+#define TANDEM_SHARED(type, name)                              \
+  extern __shared__ ::tandem::cuda::SharedUnit shared_units[]; \
+  type& name = *reinterpret_cast<type*>(shared_units)
+namespace tandem::cuda {
+struct alignas(128) SharedUnit {
+  unsigned char bytes[128];
+};
+}  // namespace tandem::cuda
 #else
+#include <cstddef>
+
 #include "kernels/cuda_on_cpu.h"
 #define TANDEM_LAUNCH(name, kernel, grid, block, stream, ...) \
   ::tandem::cuda_on_cpu::launch((grid), (block), [&] { kernel(__VA_ARGS__); })
+#define TANDEM_LAUNCH_WITH(bytes, name, kernel, grid, block, stream, ...) \
+  TANDEM_LAUNCH(name, (kernel), grid, block, stream, __VA_ARGS__)
+#define TANDEM_SHARED(type, name) static type name
+namespace tandem::cuda {
+inline int blocks_with_shared_memory(size_t) { return 32; }
+}  // namespace tandem::cuda
 #endif

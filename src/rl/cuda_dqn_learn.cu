@@ -23,11 +23,12 @@ __device__ int64_t warp_least(int64_t x) {
   return x;
 }
 
-__global__ void __launch_bounds__(kLossWarps * 32) loss(DqnShape shape, DqnPlaces places, DqnWork work, float* tail) {
+__global__ void __launch_bounds__(kLossWarps * 32, 2)
+    loss(DqnShape shape, DqnPlaces places, DqnWork work, float* tail) {
   __shared__ int64_t least_of[kLossWarps];
   __shared__ float values[kLossRows][3][kMostCardActions], weights[kLossRows];
   const int set = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int index = set / shape.count, shard = set % shape.count + shape.first;
+  const int index = shape.job_of(set), shard = set - index * shape.count + shape.first;
   const DqnJob& job = work.jobs[index];
   const int features = 2 * shape.head, first = blockIdx.x * kLossRows;
   int64_t least = kLargestPriority + 1;
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(kLossWarps * 32) loss(DqnShape shape, DqnPlace
     __syncthreads();
 #pragma unroll
     for (int w = 0; w < kLossWarps; ++w) least = least_of[w] < least ? least_of[w] : least;
-    if (threadIdx.x == 0 && blockIdx.x == 0 && set % shape.count == 0) job.tops[1] = least;
+    if (threadIdx.x == 0 && blockIdx.x == 0 && set == index * shape.count) job.tops[1] = least;
   }
   if (const int kind = warp / kLossRows, r = first + warp % kLossRows; r < shape.piece) {
     if (kind == 3) {
@@ -109,10 +110,9 @@ __global__ void __launch_bounds__(kLossWarps * 32) loss(DqnShape shape, DqnPlace
 // out = in * weight, of rows that are learned from.
 template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
-    linear_back(DqnShape shape, DqnWork work, const float* in, float* out, int64_t weight, int in_width,
+    linear_back(DqnShape shape, DqnWork work, RowTiles tiles, const float* in, float* out, int64_t weight, int in_width,
                 int out_width) {
-  __shared__ typename Shape::Memory memory;
-  const RowTiles tiles(shape.count, shape.piece);
+  TANDEM_SHARED(typename Shape::Memory, memory);
   const int first_tile = blockIdx.y * Shape::kDown, index = blockIdx.z;
   const int first_column = blockIdx.x * Shape::kAcross * kTileColumns;
   const float* const net = work.jobs[index].net;
@@ -127,10 +127,12 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       },
       Factor<Lies::kDepthOutside>{net + weight + first_column, out_width, out_width - first_column, in_width},
       slices_in_turn(),
-      [&](int t, int row, int column, float4 y) {
-        column += first_column;
-        if (row < tiles.rows(first_tile + t) && column < out_width)
-          *reinterpret_cast<float4*>(out + (row_of(first_tile + t) + row) * out_width + column) = y;
+      [&](int t) {
+        const Target<Shape> target{out + row_of(first_tile + t) * out_width + first_column, out_width,
+                                   tiles.rows(first_tile + t), out_width - first_column};
+        return [target](int row, int column, float4 y) {
+          if (target.has(row, column)) target.put(row, column, y);
+        };
       });
 }
 
@@ -144,7 +146,7 @@ struct NormBack {
 __global__ void __launch_bounds__(kNormWarps * 32) norm_back(DqnShape shape, DqnWork work, NormBack layer) {
   const int lane = threadIdx.x % 32, row = blockIdx.x * kNormWarps + threadIdx.x / 32, set = blockIdx.z;
   if (row >= shape.piece) return;
-  const float* const net = work.jobs[set / shape.count].net;
+  const float* const net = work.jobs[shape.job_of(set)].net;
   const int64_t there = (int64_t{set} * 3 * shape.piece + row) * layer.width;
   const int64_t here = (int64_t{set} * shape.piece + row) * layer.width;
   const float kept = shape.dropout > 0 ? dropout_shape(shape.dropout).kept_value : 1.0f;
@@ -209,11 +211,13 @@ __device__ void paired_gradient(const DqnShape& shape, const Matrix& m, int bloc
       },
       Factor<Lies::kDepthOutside>{m.x + set * m.x_set + first_in, m.in, m.in - first_in, shape.piece},
       Parts{dy_set, m.x_set, 0, kSlice},
-      [&](int t, int row, int column, float4 sum) {
-        row += first_out + t * kTileRows;
-        column += first_in;
-        if (row < m.out && column < m.in)
-          *reinterpret_cast<float4*>(gradient + m.to + int64_t{row} * m.in + column) = sum;
+      [&](int t) {
+        const int out = first_out + t * kTileRows;
+        const Target<Shape> target{gradient + m.to + int64_t{out} * m.in + first_in, m.in, m.out - out,
+                                   m.in - first_in};
+        return [target](int row, int column, float4 sum) {
+          if (target.has(row, column)) target.put(row, column, sum);
+        };
       });
 }
 
@@ -320,7 +324,7 @@ __device__ int64_t column_of(const DqnShape& shape, const DqnPlaces& p, const Dq
 template <bool kPaired, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     weight_gradients(DqnShape shape, DqnPlaces places, DqnWork work, Matrices matrices, float* gradient, float* tail) {
-  __shared__ typename Shape::Memory memory;
+  TANDEM_SHARED(typename Shape::Memory, memory);
   const int job = blockIdx.y, block = static_cast<int>(blockIdx.x) - (static_cast<int>(gridDim.x) - matrices.blocks);
   float* const to = gradient + work.jobs[job].place;
   if (block >= 0) {
@@ -364,9 +368,9 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
     const bool whole = tiles.whole() && divides(2 * kTileColumns, out_width) && divides(kParts * kSlice, in_width);
     with_tiles(shape, across * shape.jobs * shape.beside * tiles.count, whole, [&](auto chosen) {
       using Shape = decltype(chosen);
-      TANDEM_LAUNCH("dqn linear back", linear_back<Shape>,
-                    dim3(across / Shape::kAcross, tiles.blocks(Shape::kDown), shape.jobs), dim3(Shape::kThreads),
-                    stream, shape, w, in, out, weight, in_width, out_width);
+      TANDEM_LAUNCH_WITH(sizeof(typename Shape::Memory), "dqn linear back", linear_back<Shape>,
+                         dim3(across / Shape::kAcross, tiles.blocks(Shape::kDown), shape.jobs), dim3(Shape::kThreads),
+                         stream, shape, w, tiles, in, out, weight, in_width, out_width);
     });
   };
   const auto norm = [&](const NormBack& layer) {
@@ -392,8 +396,9 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
       matrices.blocks +=
           static_cast<int>(cuts(m.out, Shape::kDown * kTileRows) * cuts(m.in, Shape::kAcross * kTileColumns));
     }
-    TANDEM_LAUNCH("dqn weights", kernel, dim3(cuts(columns, 32) + matrices.blocks, shape.jobs), dim3(Shape::kThreads),
-                  stream, shape, p, w, matrices, gradient, tail);
+    TANDEM_LAUNCH_WITH(sizeof(typename Shape::Memory), "dqn weights", kernel,
+                       dim3(cuts(columns, 32) + matrices.blocks, shape.jobs), dim3(Shape::kThreads), stream, shape, p,
+                       w, matrices, gradient, tail);
   };
   int64_t tiles = 0;
   bool whole = divides(kSlice, shape.piece);

@@ -17,15 +17,15 @@ struct Linear {
   int64_t weight, bias;
   int in_kinds, kinds, rows, in_width, out_width;
   bool relu;
+  RowTiles tiles;
 };
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) linear(DqnShape shape, DqnWork work, Linear layer) {
-  __shared__ typename Shape::Memory memory;
-  const RowTiles tiles(shape.count, layer.rows);
-  const int blocks = tiles.blocks(Shape::kDown), kind = blockIdx.y / blocks, index = blockIdx.z;
-  const int first_tile = blockIdx.y % blocks * Shape::kDown;
-  const int first_column = blockIdx.x * Shape::kAcross * kTileColumns;
+  TANDEM_SHARED(typename Shape::Memory, memory);
+  const RowTiles& tiles = layer.tiles;
+  const int index = layer.kinds == 1 ? blockIdx.z : blockIdx.z / 3, kind = layer.kinds == 1 ? 0 : blockIdx.z % 3;
+  const int first_tile = blockIdx.y * Shape::kDown, first_column = blockIdx.x * Shape::kAcross * kTileColumns;
   const DqnJob& job = work.jobs[index];
   const float* const net = kind == 2 ? job.target : job.net;
   const int in_kind = kind < layer.in_kinds ? kind : layer.in_kinds - 1;
@@ -43,13 +43,17 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) linear(DqnSha
       Factor<Lies::kDepthInside>{net + layer.weight + int64_t{first_column} * layer.in_width, layer.in_width,
                                  layer.out_width - first_column, layer.in_width},
       slices_in_turn(),
-      [&](int t, int row, int column, float4 y) {
-        column += first_column;
-        if (row >= tiles.rows(first_tile + t) || column >= layer.out_width) return;
-        y = plus(y, *reinterpret_cast<const float4*>(net + layer.bias + column));
-        if (layer.relu) y = {fmaxf(y.x, 0), fmaxf(y.y, 0), fmaxf(y.z, 0), fmaxf(y.w, 0)};
-        *reinterpret_cast<float4*>(layer.out + (row_of(first_tile + t, layer.kinds, kind) + row) * layer.out_width +
-                                   column) = y;
+      [&](int t) {
+        const int tile = first_tile + t;
+        const Target<Shape> target{layer.out + row_of(tile, layer.kinds, kind) * layer.out_width + first_column,
+                                   layer.out_width, tiles.rows(tile), layer.out_width - first_column};
+        const float* const bias = net + layer.bias + first_column;
+        return [target, bias, relu = layer.relu](int row, int column, float4 y) {
+          if (!target.has(row, column)) return;
+          y = plus(y, *reinterpret_cast<const float4*>(bias + column));
+          if (relu) y = {fmaxf(y.x, 0), fmaxf(y.y, 0), fmaxf(y.z, 0), fmaxf(y.w, 0)};
+          target.put(row, column, y);
+        };
       });
 }
 
@@ -67,7 +71,7 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, Dqn
   const int lane = threadIdx.x % 32, row = blockIdx.x * kNormWarps + threadIdx.x / 32;
   const int kind = blockIdx.y, set = blockIdx.z;
   if (row >= layer.rows) return;
-  const DqnJob& job = work.jobs[set / shape.count];
+  const DqnJob& job = work.jobs[shape.job_of(set)];
   const float* const net = kind == 2 ? job.target : job.net;
   const int64_t at = ((int64_t{set} * layer.kinds + kind) * layer.rows + row) * layer.width;
   const bool learned = layer.learning && kind == 0;
@@ -129,7 +133,7 @@ __global__ void __launch_bounds__(kDecideWarps * 32) decide(DqnShape shape, DqnP
   for (int i = lane; i < shape.state; i += 32)
     shard.seen[leaf * shape.state + i] = work.observed[row * shape.state + i];
   float q[kMostCardActions];
-  values_of(shape, places, work.jobs[set / shape.count].net, work.both + row * 2 * shape.head, q);
+  values_of(shape, places, work.jobs[shape.job_of(set)].net, work.both + row * 2 * shape.head, q);
   if (lane != 0) return;
   RandomKey key = work.order->key;
   key.shard = work.worlds[set].shard;
@@ -148,15 +152,15 @@ void queue_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, 
                    int kinds, int rows, bool learning, CUstream_st* stream) {
   const auto product = [&](const float* from, float* to, int from_kinds, int64_t weight, int64_t bias, int in_width,
                            int out_width, bool relu) {
-    const Linear layer{from, to, weight, bias, from_kinds, kinds, rows, in_width, out_width, relu};
     const RowTiles tiles(shape.count, rows);
+    const Linear layer{from, to, weight, bias, from_kinds, kinds, rows, in_width, out_width, relu, tiles};
     const int64_t across = cuts(out_width, kTileColumns);
     const bool whole = tiles.whole() && divides(2 * kTileColumns, out_width) && divides(kParts * kSlice, in_width);
     with_tiles(shape, across * kinds * shape.jobs * shape.beside * tiles.count, whole, [&](auto chosen) {
       using Shape = decltype(chosen);
-      TANDEM_LAUNCH("dqn linear", linear<Shape>,
-                    dim3(across / Shape::kAcross, kinds * tiles.blocks(Shape::kDown), shape.jobs),
-                    dim3(Shape::kThreads), stream, shape, w, layer);
+      TANDEM_LAUNCH_WITH(sizeof(typename Shape::Memory), "dqn linear", linear<Shape>,
+                         dim3(across / Shape::kAcross, tiles.blocks(Shape::kDown), kinds * shape.jobs),
+                         dim3(Shape::kThreads), stream, shape, w, layer);
     });
   };
   const auto norm = [&](float* sums, float* out, float* inverse, int64_t scale, int64_t shift, int width,

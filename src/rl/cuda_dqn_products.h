@@ -219,6 +219,7 @@ struct WarpTile {
   }
 
   __device__ void add_products(const float (&x)[4][4], const float (&y)[4][4]) {
+    constexpr int kAtOnce = 2;  // with four, registers would not do
 #pragma unroll
     for (int s = 0; s < 4; s += 2) {  // which k stands where is free as well: a lane has 4 t + s and the next
       uint32_t high[2][4], low[2][4];
@@ -229,16 +230,22 @@ struct WarpTile {
         low[i / 4][i / 2 % 2 + i % 2 * 2] = split.low;
       }
 #pragma unroll
-      for (int n = 0; n < 4; n += 2) {  // two by two: the products in between are not waited for
-        const Split p[2][2] = {{Split(y[n][s]), Split(y[n][s + 1])}, {Split(y[n + 1][s]), Split(y[n + 1][s + 1])}};
+      for (int n = 0; n < 4; n += kAtOnce) {  // so many: the products in between are not waited for
+        uint32_t p_high[kAtOnce][2], p_low[kAtOnce][2];
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          multiply_add(sums[i % 2][n + i / 2], low[i % 2], p[i / 2][0].high, p[i / 2][1].high);
+        for (int i = 0; i < 2 * kAtOnce; ++i) {
+          const Split split(y[n + i / 2][s + i % 2]);
+          p_high[i / 2][i % 2] = split.high;
+          p_low[i / 2][i % 2] = split.low;
+        }
+        const auto multiply = [&](const uint32_t(&a)[2][4], const uint32_t(&b)[kAtOnce][2]) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) multiply_add(sums[i % 2][n + i / 2], high[i % 2], p[i / 2][0].low, p[i / 2][1].low);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          multiply_add(sums[i % 2][n + i / 2], high[i % 2], p[i / 2][0].high, p[i / 2][1].high);
+          for (int i = 0; i < 2 * kAtOnce; ++i)
+            multiply_add(sums[i % 2][n + i / 2], a[i % 2], b[i / 2][0], b[i / 2][1]);
+        };
+        multiply(low, p_high);
+        multiply(high, p_low);
+        multiply(high, p_high);
       }
     }
   }
@@ -260,6 +267,7 @@ struct WarpTile {
 template <int kTilesOfBlock, int kWarpsOfTile>
 struct Tiles {
   static constexpr int kDown = kTilesOfBlock, kAcross = 1, kOfEach = kWarpsOfTile;
+  static constexpr bool kWhole = false;  // tiles may reach beyond an end
   static constexpr int kWarps = kOfEach * kDown, kThreads = 32 * kWarps, kBlocks = 512 / kThreads;  // of a processor
   static_assert(kOfEach == kParts || kOfEach == kParts / 2);
   struct Memory {
@@ -269,11 +277,11 @@ struct Tiles {
 using OneTile = Tiles<1, kParts>;
 using TwoTiles = Tiles<2, kParts / 2>;
 
-// Products of tiles by all threads of a block. a(tile) and b have the factors; take(tile, row, column, numbers) gets
-// four numbers from `column` on.
-template <class Shape, Lies a_lies, Lies b_lies, class A, class Take>
+// Products of tiles by all threads of a block. a(tile) and b have the factors; to(tile)(row, column, numbers) gets four
+// numbers from `column` on.
+template <class Shape, Lies a_lies, Lies b_lies, class A, class To>
 requires(Shape::kAcross == 1) __device__
-    void tile_products(typename Shape::Memory& memory, A a, const Factor<b_lies>& b, const Parts& parts, Take take) {
+    void tile_products(typename Shape::Memory& memory, A a, const Factor<b_lies>& b, const Parts& parts, To to) {
   constexpr int kEach = kParts / Shape::kOfEach;
   const int warp = threadIdx.x / 32;
   float* const own = memory.numbers + warp * kTile;
@@ -302,23 +310,39 @@ requires(Shape::kAcross == 1) __device__
     for (int apart = 1; apart < Shape::kOfEach; apart *= 2)
 #pragma unroll
       for (int w = 0; w < Shape::kOfEach; w += 2 * apart) sum[w] = plus(sum[w], sum[w + apart]);
-    take(t, row, column, sum[0]);
+    to(t)(row, column, sum[0]);
   }
 }
 
 // A product's depth, cut so that its parts have every eighth slice.
 __device__ inline Parts slices_in_turn() { return {0, 0, kSlice, kParts * kSlice}; }
 
-// How the rows of a job's shards are cut into tiles: a shard's by themselves.
+// How the rows of a job's shards are cut into tiles: a shard's by themselves. Made on the host: a card is slow to
+// divide.
 struct RowTiles {
   int each, rows_each, count;  // tiles of a shard, its rows; tiles of the job
-  __host__ __device__ RowTiles(int shards, int rows)
-      : each((rows + kTileRows - 1) / kTileRows), rows_each(rows), count(shards * each) {}
+  uint64_t inverse;            // of `each`, times 2^32
+  RowTiles(int shards, int rows)
+      : each((rows + kTileRows - 1) / kTileRows),
+        rows_each(rows),
+        count(shards * each),
+        inverse((uint64_t{1} << 32) / static_cast<uint64_t>(each) + 1) {}
   __host__ __device__ int blocks(int down) const { return (count + down - 1) / down; }
   bool whole() const { return rows_each % kTileRows == 0 && count % 2 == 0; }
-  __device__ int set(int tile) const { return tile / each; }
-  __device__ int row(int tile) const { return tile % each * kTileRows; }
+  __device__ int set(int tile) const { return static_cast<int>(static_cast<uint32_t>(tile) * inverse >> 32); }
+  __device__ int row(int tile) const { return (tile - set(tile) * each) * kTileRows; }
   __device__ int rows(int tile) const { return tile < count ? rows_each - row(tile) : 0; }  // from there to its end
+};
+
+// Four numbers of a product's row go to a matrix that begins at `data`; what is beyond `rows` or `columns` is dropped.
+template <class Shape>
+struct Target {
+  float* data;
+  int stride, rows, columns;
+  __device__ bool has(int row, int column) const { return Shape::kWhole || (row < rows && column < columns); }
+  __device__ void put(int row, int column, float4 y) const {
+    *reinterpret_cast<float4*>(data + row * stride + column) = y;
+  }
 };
 
 // The numbers on the way up a tree of shards (reduce/sum_tree.h), of which those to the left wait. What comes is

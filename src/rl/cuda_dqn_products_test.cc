@@ -26,7 +26,7 @@ Parts parts_of(const Problem& p) {
 
 template <class Shape, Lies a_lies, Lies b_lies>
 void product(Problem& p) {
-  __shared__ typename Shape::Memory memory;
+  TANDEM_SHARED(typename Shape::Memory, memory);
   const int first_row = blockIdx.y * Shape::kDown * kTileRows,
             first_column = blockIdx.x * Shape::kAcross * kTileColumns;
   const auto stride = [&](Lies lies) { return int64_t{lies == Lies::kDepthInside ? p.depth : kSize}; };
@@ -41,9 +41,12 @@ void product(Problem& p) {
         return a;
       },
       b, parts_of(p),
-      [&](int t, int row, int column, float4 y) {
-        float* const to = p.out.data() + (first_row + t * kTileRows + row) * kSize + first_column + column;
-        to[0] = y.x, to[1] = y.y, to[2] = y.z, to[3] = y.w;
+      [&](int t) {
+        const Target<Shape> target{p.out.data() + (first_row + t * kTileRows) * kSize + first_column, kSize, kTileRows,
+                                   kSize - first_column};
+        return [target](int row, int column, float4 y) {
+          if (target.has(row, column)) target.put(row, column, y);
+        };
       });
 }
 

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kStoreThreads) store(DqnShape shape, DqnWork w
   __shared__ float returned[kStoreThreads];
   __shared__ bool over[kStoreThreads];
   const int set = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const DqnJob& job = work.jobs[set / shape.count];
+  const DqnJob& job = work.jobs[shape.job_of(set)];
   const DqnShard& shard = work.shards[set];
   Done done(shape, work, shard, set, 0);
   int own = 0;  // draws of this shard
@@ -225,8 +225,8 @@ __global__ void __launch_bounds__(kDrawWarps * 32) draw(DqnShape shape, DqnWork 
 __global__ void __launch_bounds__(kDrawWarps * 32) serve(DqnShape shape, DqnWork work, DrawnRow* heads, float* states) {
   const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, set = blockIdx.y;
   if (k >= shape.batch) return;
-  const DqnJob& job = work.jobs[set / shape.count];
-  const int me = set % shape.count + shape.first;
+  const DqnJob& job = work.jobs[shape.job_of(set)];
+  const int me = set - shape.job_of(set) * shape.count + shape.first;
   int64_t total = 0, before = 0;
   for (int s = 0; s < shape.shards; ++s) {
     if (s < me) before += job.sums[s];

@@ -1,6 +1,5 @@
-// rl/cuda_dqn_staged.h -- products of many tiles: blocks of two tiles by two, a warp to each, whose factors are copied
-// to shared memory some slices ahead. Half of what single tiles fetch, and nothing is waited for. The same bits as
-// theirs.
+// rl/cuda_dqn_staged.h -- products of many tiles: blocks of two tiles by two, whose factors are copied to shared memory
+// some slices ahead. Half of what single tiles fetch, and nothing is waited for. The same bits as theirs.
 #pragma once
 
 #include "rl/cuda_dqn_products.h"
@@ -8,13 +7,17 @@
 
 namespace tandem::cuda {
 
+// Two warps make a tile, each half of its parts. Sums that wait for others are in shared memory: with them in registers
+// half as many warps would find room, and a warp alone waits most of its time.
 struct FourTiles {
-  static constexpr int kDown = 2, kAcross = 2, kWarps = kDown * kAcross, kThreads = 32 * kWarps;
-  static constexpr int kBlocks = 2;  // of a processor: a warp's sums take half of its registers
-  static constexpr int kStages = 4, kPiece = kTileRows * kSlice;
-  static constexpr int kStage = (kDown + kAcross) * kPiece;
+  static constexpr int kDown = 2, kAcross = 2, kHalves = 2, kWarps = kDown * kAcross * kHalves, kThreads = 32 * kWarps;
+  static constexpr int kBlocks = 2;  // of a processor
+  static constexpr bool kWhole = true;
+  static constexpr int kStages = 3, kPiece = kTileRows * kSlice;
+  static constexpr int kHalf = (kDown + kAcross) * kPiece, kStage = kHalves * kHalf;  // of a stage
   struct Memory {
-    alignas(128) float numbers[kStages * kStage];
+    alignas(128) float staged[kStages * kStage];
+    float numbers[2 * kWarps * kTile];  // sums that wait, two to a warp
   };
 };
 
@@ -43,50 +46,30 @@ struct Piece {
   }
 };
 
-// The parts of a tile by one warp: left + right, by pairs, of pairs, of pairs. add(part, sums) adds up a part.
-template <Lies a_lies, Lies b_lies, class Add>
-__device__ void add_parts(WarpTile<a_lies, b_lies>& tile, Add add) {
-  float waiting[3][2][4][4];
-  int waits = 0;
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) {
-    tile.clear();
-    add(part);
-#pragma unroll
-    for (int bit = 1; bit < kParts && (part & bit); bit *= 2) {
-      --waits;
-#pragma unroll
-      for (int i = 0; i < 32; ++i)
-        tile.sums[i / 16][i / 4 % 4][i % 4] =
-            waiting[waits][i / 16][i / 4 % 4][i % 4] + tile.sums[i / 16][i / 4 % 4][i % 4];
-    }
-    if (part + 1 == kParts) return;
-#pragma unroll
-    for (int i = 0; i < 32; ++i) waiting[waits][i / 16][i / 4 % 4][i % 4] = tile.sums[i / 16][i / 4 % 4][i % 4];
-    ++waits;
-  }
-}
-
-// As the other tile_products(), where no tile is cut and all parts are equally deep: b begins with the block's first
-// column, and take()'s columns count from there.
-template <class Shape, Lies a_lies, Lies b_lies, class A, class Take>
+// As the other tile_products(), where no tile is cut and all parts have as many slices: b begins with the block's first
+// column, and columns count from there.
+template <class Shape, Lies a_lies, Lies b_lies, class A, class To>
 requires(Shape::kAcross > 1) __device__
-    void tile_products(typename Shape::Memory& memory, A a_of, const Factor<b_lies>& b, const Parts& parts, Take take) {
-  const int warp = threadIdx.x / 32, down = warp / Shape::kAcross, across = warp % Shape::kAcross;
+    void tile_products(typename Shape::Memory& memory, A a_of, const Factor<b_lies>& b, const Parts& parts, To to) {
+  constexpr int kTilesOfBlock = Shape::kDown * Shape::kAcross, kOfHalf = kParts / Shape::kHalves;
+  const int warp = threadIdx.x / 32, half = warp / kTilesOfBlock, of_block = warp % kTilesOfBlock;
+  const int down = of_block / Shape::kAcross, across = of_block % Shape::kAcross, first_part = half * kOfHalf;
   WarpTile<a_lies, b_lies> tile;
 #if defined(TANDEM_TENSOR_CORES)
   const Factor<a_lies> a = a_of(0);
-  const int slices = a.depth / parts.step, total = kParts * slices;  // of a part, of all
+  const int slices = a.depth / parts.step, total = kOfHalf * slices;  // of a part, of a half
   const Strides a_stride(a, parts, parts.a_shift, slices), b_stride(b, parts, parts.b_shift, slices);
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = static_cast<int>(threadIdx.x) % (32 * kTilesOfBlock);
+  const int64_t a_first = first_part * (parts.a_shift + a.place_of(0, parts.k_shift)) + Piece<a_lies>::from(a, thread);
+  const int64_t b_first = first_part * (parts.b_shift + b.place_of(0, parts.k_shift)) + Piece<b_lies>::from(b, thread);
   const float *a_from[Shape::kDown], *b_from[Shape::kAcross];
 #pragma unroll
-  for (int t = 0; t < Shape::kDown; ++t) a_from[t] = a_of(t).data + Piece<a_lies>::from(a, thread);
+  for (int t = 0; t < Shape::kDown; ++t) a_from[t] = a_of(t).data + a_first;
 #pragma unroll
-  for (int t = 0; t < Shape::kAcross; ++t)
-    b_from[t] = b.data + b.place_of(t * kTileColumns, 0) + Piece<b_lies>::from(b, thread);
-  float* const a_to = memory.numbers + Piece<a_lies>::to(thread);
-  float* const b_to = memory.numbers + Shape::kDown * Shape::kPiece + Piece<b_lies>::to(thread);
+  for (int t = 0; t < Shape::kAcross; ++t) b_from[t] = b.data + b.place_of(t * kTileColumns, 0) + b_first;
+  float* const staged = memory.staged + half * Shape::kHalf;
+  float* const a_to = staged + Piece<a_lies>::to(thread);
+  float* const b_to = staged + Shape::kDown * Shape::kPiece + Piece<b_lies>::to(thread);
   int copied = 0, of_part = 0, filled = 0;
   const auto copy = [&] {
     if (copied < total) {
@@ -106,10 +89,11 @@ requires(Shape::kAcross > 1) __device__
     filled = filled + Shape::kStage == Shape::kStages * Shape::kStage ? 0 : filled + Shape::kStage;
   };
   for (int i = 0; i + 1 < Shape::kStages; ++i) copy();
-  const float* const a_piece = memory.numbers + down * Shape::kPiece;
-  const float* const b_piece = memory.numbers + (Shape::kDown + across) * Shape::kPiece;
+  const float* const a_piece = staged + down * Shape::kPiece;
+  const float* const b_piece = staged + (Shape::kDown + across) * Shape::kPiece;
   int taken = 0;
-  add_parts(tile, [&](int) {
+  const auto add_part = [&](int) {
+#pragma unroll 1
     for (int s = 0; s < slices; ++s) {
       wait_for_stage<Shape::kStages - 2>();
       __syncthreads();
@@ -120,38 +104,62 @@ requires(Shape::kAcross > 1) __device__
       tile.add_products(x, y);
       taken = taken + Shape::kStage == Shape::kStages * Shape::kStage ? 0 : taken + Shape::kStage;
     }
-  });
-  __syncthreads();
+  };
 #else
-  add_parts(tile, [&](int part) {
+  const auto add_part = [&](int part) {
     Factor<a_lies> x = a_of(down);
     Factor<b_lies> y = b;
     x.data += part * parts.a_shift;
     y.data += part * parts.b_shift + y.place_of(across * kTileColumns, 0);
     for (int first = part * parts.k_shift; first < x.depth; first += parts.step) tile.add_products(x, y, first);
-  });
+  };
 #endif
-  float* const own = memory.numbers + warp * kTile;
-  tile.put(own);
-  __syncwarp();
-  const int lane = threadIdx.x % 32;
+  // Left + right: by pairs, of pairs here, of these below.
+  static_assert(kOfHalf == 4);
+#pragma unroll 1
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll 1
+    for (int k = 0; k < 2; ++k) {
+      tile.clear();
+      add_part(first_part + 2 * i + k);
+      if (k == 0)
+        tile.keep(memory.numbers + warp * kTile);
+      else
+        tile.add_kept(memory.numbers + warp * kTile);
+    }
+    if (i == 0)
+      tile.keep(memory.numbers + (Shape::kWarps + warp) * kTile);
+    else
+      tile.add_kept(memory.numbers + (Shape::kWarps + warp) * kTile);
+  }
+  __syncwarp();  // what waited was a lane's own
+  tile.put(memory.numbers + warp * kTile);
+  __syncthreads();
+  const float* const left = memory.numbers + of_block * kTile;
+  const float* const right = left + kTilesOfBlock * kTile;
+  const int lane = threadIdx.x % 32, column = lane * 4 % kTileColumns;
+  const auto target = to(down);
 #pragma unroll
-  for (int i = 0; i < kTile / 4 / 32; ++i) {
-    const int row = (i * 32 + lane) * 4 / kTileColumns, column = lane * 4 % kTileColumns;
-    take(down, row, column + across * kTileColumns, *reinterpret_cast<const float4*>(own + place(row, column)));
+  for (int i = 0; i < kTile / 4 / 32 / Shape::kHalves; ++i) {
+    const int row = ((i * Shape::kHalves + half) * 32 + lane) * 4 / kTileColumns, at = place(row, column);
+    target(row, column + across * kTileColumns,
+           plus(*reinterpret_cast<const float4*>(left + at), *reinterpret_cast<const float4*>(right + at)));
   }
 }
 
 // Calls with the shape of blocks that suits so many tiles, or that was asked for; `whole`: four tiles make a block
-// everywhere, and none is cut. All give the same bits. Blocks of four must be asked for: no card has timed them yet.
-inline constexpr int64_t kManyTiles = 768;
+// everywhere, and none is cut. All give the same bits. Blocks of four are for cards with room for two on a processor
+// (Hopper's and later ones for servers).
+inline constexpr int64_t kManyTiles = 500, kManyForTwo = 768;
 template <class Call>
 void with_tiles(const DqnShape& shape, int64_t tiles, bool whole, Call call) {
-  const int chosen = shape.tiles_of_block ? shape.tiles_of_block : tiles < kManyTiles ? 1 : 2;
-  if (chosen == 1)
-    call(OneTile{});
-  else if (chosen == 4 && whole)
+  const int asked = shape.tiles_of_block;
+  const bool staged = whole && (asked == 4 || (asked == 0 && tiles >= kManyTiles)) &&
+                      blocks_with_shared_memory(sizeof(FourTiles::Memory)) >= FourTiles::kBlocks;
+  if (staged)
     call(FourTiles{});
+  else if (asked == 1 || (asked == 0 && tiles < kManyForTwo))
+    call(OneTile{});
   else
     call(TwoTiles{});
 }

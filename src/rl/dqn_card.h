@@ -45,6 +45,7 @@ struct DqnShape {
   double alpha = 0, dropout = 0;
   int32_t merges[32] = {};  // sums of shards along the tree: how many are joined after each (see Stack)
   int sets() const { return jobs * count; }
+  TANDEM_HD int job_of(int set) const { return jobs == 1 ? 0 : set / count; }  // a card is slow to divide
 };
 inline constexpr int kMostCardActions = 16;
 inline constexpr int kMostCardWidth = 1024;  // of a hidden layer
