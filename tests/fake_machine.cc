@@ -259,10 +259,13 @@ bool Machine::take_state() {
   if (same(stamp, state_stamp_)) return true;
   std::ifstream file(path);
   const json all = json::parse(file, nullptr, false);
-  if (all.is_discarded() || all.value("gpus", json::array()).size() != cards.size()) return false;
+  const json gpus = all.is_discarded() ? json() : all.value("gpus", json::array());
+  if (gpus.size() != cards.size()) return false;
+  for (size_t i = 0; i < cards.size(); ++i)
+    if (gpus[i].value("name", cards[i].name) != cards[i].name) return false;
   began_ = all.value("began", 0.0);
   states_.clear();
-  for (const json& one : all["gpus"])
+  for (const json& one : gpus)
     states_.push_back({one["t"], one["celsius"], one["joules"], one["power_limit_w"], one["fan_percent"], one["load"]});
   state_stamp_ = stamp;
   return true;
@@ -286,13 +289,16 @@ void Machine::read_state() {
 
 void Machine::write_state() {
   json all{{"began", began_}, {"gpus", json::array()}};
-  for (const State& s : states_)
-    all["gpus"].push_back({{"t", s.t},
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const State& s = states_[i];
+    all["gpus"].push_back({{"name", cards[i].name},
+                           {"t", s.t},
                            {"celsius", s.celsius},
                            {"joules", s.joules},
                            {"power_limit_w", s.power_limit_w},
                            {"fan_percent", s.fan_percent},
                            {"load", s.load}});
+  }
   const std::string path = script_ + ".state", beside = path + "." + std::to_string(getpid());
   std::ofstream(beside) << all.dump(1) << "\n";
   std::rename(beside.c_str(), path.c_str());

@@ -306,5 +306,17 @@ TEST(Machine, SeesTheLeastLimitOfItsCgroups) {
   EXPECT_FALSE(facts.cpu.model);
 }
 
+TEST(Machine, NamesCoresThatHaveNoModelName) {
+  const TempDir root;
+  std::filesystem::create_directories(root.path() / "proc");
+  const auto model = [&](const std::string& implementer, const std::string& part) {
+    std::ofstream(root.path() / "proc/cpuinfo")
+        << "processor\t: 0\nCPU implementer\t: " << implementer << "\nCPU part\t: " << part << "\n";
+    return machine_facts_below(root.path()).cpu.model;
+  };
+  EXPECT_EQ(model("0x41", "0xd4f"), "Arm Neoverse V2");
+  EXPECT_EQ(model("0x61", "0x022"), "Arm implementer 0x61, part 0x022");
+}
+
 }  // namespace
 }  // namespace tandem

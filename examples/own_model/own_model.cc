@@ -22,7 +22,7 @@ struct SpiralSettings : tandem::RecipeSettings {
   }
 };
 
-// Your data: samples by number. Called from loader threads; use `random` for augmentation.
+// Your data: samples by number. Called from several loader threads at once; use `random` for augmentation.
 struct Spirals : tandem::Dataset {
   int64_t size() const override { return 3000; }
   std::vector<at::Tensor> load(std::span<const int64_t> samples, const tandem::RandomKey& random) const override {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -26,13 +28,25 @@ int cards_in_place() {
   return cards;
 }
 
-LoaderSize loader_size(int64_t threads_asked, int64_t prefetch_asked, bool on_card, int cores, int cards) {
+int CoreShare::cores() const {
+  int by = std::max(1, workers);
+  if (usable >= online) by = std::max({by, cards, ranks});
+  const int mine = quota ? std::min(usable, static_cast<int>(std::ceil(*quota))) : usable;
+  return std::max(1, mine / by);
+}
+
+int worker_cores() {
+  const char* told = std::getenv(kWorkerCores);
+  const int cores = told ? std::atoi(told) : 0;
+  return cores > 0 ? cores : usable_cores();
+}
+
+LoaderSize loader_size(int64_t threads_asked, int64_t prefetch_asked, bool on_card, int cores) {
   constexpr int kMost = 8;
-  const int prefetch = static_cast<int>(prefetch_asked);
-  if (threads_asked >= 0) return {static_cast<int>(threads_asked), prefetch};
-  if (!on_card) return {1, prefetch};
-  const int threads = std::clamp(cores / std::max(1, cards) - 1, 1, kMost);
-  return {threads, std::max(prefetch, 2 * threads)};
+  const int threads = threads_asked >= 0 ? static_cast<int>(threads_asked)
+                      : on_card          ? std::clamp(cores - 1, 1, kMost)
+                                         : 1;
+  return {threads, prefetch_asked >= 0 ? static_cast<int>(prefetch_asked) : std::max(2, 2 * threads)};
 }
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 #include "cli/doctor.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -97,16 +98,6 @@ nlohmann::json links_json(const LinksSeen& seen) {
   return out;
 }
 
-// A worker would work on them, by all that is known.
-bool cards_are_fine(const Findings& findings, const CardsSeen& cards) {
-  constexpr std::string_view kOfCards[] = {"driver", "CUDA", "card", "MIG", "ECC", "libtorch", "on cards"};
-  return cards.cuda_build && cards.cuda && cards.cuda->ok() && !cards.cuda->devices.empty() &&
-         std::ranges::none_of(findings, [&](const Finding& finding) {
-           return finding.verdict == Verdict::kProblem &&
-                  std::ranges::find(kOfCards, finding.check) != std::end(kOfCards);
-         });
-}
-
 // What is free on a card; of one that MIG has split, its largest part, as a worker gets a part and not the card. Where
 // CUDA_VISIBLE_DEVICES names parts, only those count.
 std::optional<uint64_t> memory_for_a_worker(const GpuFacts& facts, const GpuReading& now, const std::string& named) {
@@ -132,6 +123,14 @@ void forecast(Advice& advice, const Command& command, std::optional<double> step
   }
 }
 
+// Every core that may be used; a worker without a shard would be refused.
+int slots_for_tiny(const Command& command) {
+  int64_t slots = std::max(1, command.context.machine.cpu_slots);
+  for (const RecipeInfo& recipe : command.context.recipes)
+    if (recipe.name == "tiny") slots = std::min(slots, std::max<int64_t>(1, recipe.settings()->shards));
+  return static_cast<int>(slots);
+}
+
 Advice advise(const Command& command, const Findings& findings, const CardsSeen& cards, const WorkerTrial& trial) {
   // libtorch is not asked: one that is broken breaks the workers, one too new for the driver only keeps cards away.
   constexpr std::string_view kOfWorkers[] = {"workers", "sum", "disk"};
@@ -140,16 +139,27 @@ Advice advise(const Command& command, const Findings& findings, const CardsSeen&
   });
   const std::string program = command.context.program == "tandem-worker" ? "tandem" : command.context.program;
   if (!workers_fine) return {"", "mend the problems above first", {}};
-  if (cards_are_fine(findings, cards)) {
-    const size_t count = cards.cuda->devices.size();
-    const std::string where = count == 1 ? "the card" : fmt::format("{} cards", count);
-    Advice advice{
-        program + " train tiny", fmt::format("on {}; `{} plan tiny` forecasts its time there", where, program), {}};
+  if (const std::vector<UsableCard> usable = usable_cards(findings, cards); !usable.empty()) {
+    const std::string flag = devices_flag(usable, cards), more = flag.empty() ? "" : " " + flag;
+    std::vector<int> gpus;
+    for (const UsableCard& card : usable) gpus.push_back(card.gpu);
+    std::string where = usable.size() == 1 ? "the card" : fmt::format("{} cards", usable.size());
+    if (!flag.empty())  // nvidia-smi counts a lost card, --devices does not
+      where = fmt::format("{} card{} without a fault (GPU {})", usable.size(), usable.size() == 1 ? "" : "s",
+                          fmt::join(gpus, ", "));
+    Advice advice{fmt::format("{} train tiny{}", program, more),
+                  fmt::format("on {}; `{} plan tiny{}` forecasts its time there", where, program, more),
+                  {}};
     forecast(advice, command, trial.card_steps_per_second(), where);
     return advice;
   }
-  Advice advice{fmt::format("{} train tiny --devices cpu:2", program), "", {}};
-  forecast(advice, command, trial.steps_per_second(), "two slots");
+  const int slots = slots_for_tiny(command);
+  Advice advice{fmt::format("{} train tiny --devices cpu:{}", program, slots), "", {}};
+  if (slots == 1)
+    forecast(advice, command, trial.one_slot_steps_per_second(), "one slot");
+  else
+    forecast(advice, command, trial.steps_per_second(),
+             slots == 2 ? "two slots" : fmt::format("two slots; {} were not tried", slots));
   return advice;
 }
 
@@ -213,8 +223,8 @@ int run_doctor(const Command& command) {
   findings.push_back(try_sum(3));
   findings.push_back(trial.finish());
   const bool played = std::getenv("TANDEM_LIBCUDA") != nullptr;  // a test's machine: no worker can use its cards
-  if (cards_are_fine(findings, cards) && !played)
-    findings.push_back(trial.try_cards(static_cast<int>(cards.cuda->devices.size())));
+  if (const std::vector<UsableCard> usable = usable_cards(findings, cards); !usable.empty() && !played)
+    findings.push_back(trial.try_cards(usable));
   const double seconds = monotonic_seconds() - start;
 
   Bandwidth bandwidth;

@@ -23,6 +23,7 @@ struct Finding {
   Verdict verdict = Verdict::kOk;
   std::string found;
   std::string todo = {};  // a command to copy, where there is one
+  int gpu = -1;           // nvidia-smi's number of the card that it is of alone
 };
 using Findings = std::vector<Finding>;
 
@@ -43,6 +44,15 @@ CardsSeen look_at_cards(bool cuda_build);
 Findings judge_cards(const CardsSeen& cards);
 // Of a process's command line: "/opt/x/python3 train.py --key=1" is "python3".
 std::string program_of(const std::string& command_line);
+
+// The cards that a worker would work on, by all that is known.
+struct UsableCard {
+  int device;  // N of `--devices cuda:N`
+  int gpu;     // nvidia-smi's number
+};
+std::vector<UsableCard> usable_cards(const Findings& findings, const CardsSeen& cards);
+// "--devices cuda:0,cuda:2"; empty where they are all that CUDA_VISIBLE_DEVICES leaves: `train` takes them by itself.
+std::string devices_flag(const std::vector<UsableCard>& usable, const CardsSeen& cards);
 
 // What the worker's libraries are, by the loader's own answer: nothing of libtorch is started.
 struct LibrariesSeen {
@@ -98,9 +108,10 @@ class WorkerTrial {
   WorkerTrial(const CliContext& context, const std::filesystem::path& folder);
   ~WorkerTrial();  // ends what still runs
   Finding finish();
-  // On the first card, and on all where there are several.
-  Finding try_cards(int count);
-  // Steps a second of `tiny` on two slots, on all cards, once tried.
+  // On the first of these cards, and on all where there are several.
+  Finding try_cards(const std::vector<UsableCard>& cards);
+  // Steps a second of `tiny` on one slot, on two, on all those cards, once tried.
+  std::optional<double> one_slot_steps_per_second() const { return one_rate_; }
   std::optional<double> steps_per_second() const { return rate_; }
   std::optional<double> card_steps_per_second() const { return card_rate_; }
 
@@ -117,7 +128,7 @@ class WorkerTrial {
   std::optional<double> rate_of(const std::string& name) const;
   std::filesystem::path program_, folder_;
   std::vector<Child> children_;
-  std::optional<double> rate_, card_rate_;
+  std::optional<double> one_rate_, rate_, card_rate_;
   std::string trouble_;
 };
 

@@ -1,11 +1,15 @@
 // cli/doctor_cards.cc -- driver, CUDA and cards, as doctor sees and judges them.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <set>
 
 #include "cli/doctor.h"
 #include "config/cards.h"
+#include "config/visible_gpus.h"
 #include "hardware/cuda_needed.h"
 #include "hardware/in_time.h"
 
@@ -135,7 +139,7 @@ void judge_health(const GpuFacts& facts, const GpuReading& now, Findings& all) {
     all.push_back(
         {"card", Verdict::kProblem,
          fmt::format("{}: compute capability {}.{}; CUDA 13 needs 7.5", name, *facts.cc_major, *facts.cc_minor),
-         "tandem train tiny --devices cpu"});
+         "tandem train tiny --devices cpu", facts.index});
   if (now.temperature_c &&
       (*now.temperature_c >= 85 || (facts.slowdown_c && *now.temperature_c >= *facts.slowdown_c - 5)))
     all.push_back(
@@ -158,7 +162,7 @@ void judge_health(const GpuFacts& facts, const GpuReading& now, Findings& all) {
     all.push_back(
         {"ECC", Verdict::kProblem,
          fmt::format("{}: {} uncorrected memory errors since the driver was loaded", name, *now.ecc_uncorrected),
-         fmt::format("sudo nvidia-smi -r -i {}   (if they come back, replace the card)", facts.index)});
+         fmt::format("sudo nvidia-smi -r -i {}   (if they come back, replace the card)", facts.index), facts.index});
   else if (now.ecc_corrected.value_or(0) > 100)
     all.push_back({"ECC", Verdict::kWarning, fmt::format("{}: {} corrected memory errors", name, *now.ecc_corrected),
                    fmt::format("nvidia-smi -i {} -q -d ECC", facts.index)});
@@ -173,7 +177,7 @@ void judge_health(const GpuFacts& facts, const GpuReading& now, Findings& all) {
   if (facts.mig_on.value_or(false)) {
     if (facts.mig.empty())
       all.push_back({"MIG", Verdict::kProblem, name + ": MIG is on, but it has no parts, so nothing can run on it",
-                     fmt::format("sudo nvidia-smi -i {} -mig 0", facts.index)});
+                     fmt::format("sudo nvidia-smi -i {} -mig 0", facts.index), facts.index});
     else
       all.push_back({"MIG", Verdict::kOk, fmt::format("{}: {} parts", name, facts.mig.size()),
                      "CUDA_VISIBLE_DEVICES=" + facts.mig.front().uuid + " tandem train tiny"});
@@ -230,7 +234,54 @@ CardsSeen ask_drivers() {
   return cards;
 }
 
+// What `train` numbers its devices by (config/cards.h): a card that does not tell who it is has no number there.
+std::vector<CardId> numbered_cards(const CardsSeen& cards) {
+  std::vector<CardId> ids;
+  for (const GpuFacts& facts : cards.facts)
+    if (facts.uuid) ids.push_back({*facts.uuid, facts.name.value_or("")});
+  return visible_cards(ids, cards.visible_devices ? cards.visible_devices->c_str() : nullptr);
+}
+
+// The card itself, or a part that MIG has made of it.
+bool is_of(const std::string& uuid, const GpuFacts& facts) {
+  return uuid == facts.uuid || std::ranges::any_of(facts.mig, [&](const MigInstance& m) { return m.uuid == uuid; });
+}
+
 }  // namespace
+
+std::vector<UsableCard> usable_cards(const Findings& findings, const CardsSeen& cards) {
+  constexpr std::string_view kOfCards[] = {"driver", "CUDA", "card", "MIG", "ECC", "libtorch", "on cards"};
+  if (!cards.cuda_build || !cards.cuda || !cards.cuda->ok()) return {};
+  std::set<int> broken;
+  for (const Finding& finding : findings) {
+    if (finding.verdict != Verdict::kProblem || std::ranges::find(kOfCards, finding.check) == std::end(kOfCards))
+      continue;
+    if (finding.gpu < 0) return {};  // of all of them
+    broken.insert(finding.gpu);
+  }
+  std::vector<UsableCard> usable;
+  const std::vector<CardId> numbered = numbered_cards(cards);
+  for (size_t device = 0; device < numbered.size(); ++device) {
+    const auto facts =
+        std::ranges::find_if(cards.facts, [&](const GpuFacts& one) { return is_of(numbered[device].uuid, one); });
+    if (facts == cards.facts.end() || broken.contains(facts->index)) continue;
+    if (std::ranges::any_of(cards.cuda->devices,
+                            [&](const CudaDevice& seen) { return seen.uuid.empty() || is_of(seen.uuid, *facts); }))
+      usable.push_back({static_cast<int>(device), facts->index});
+  }
+  return usable;
+}
+
+std::string devices_flag(const std::vector<UsableCard>& usable, const CardsSeen& cards) {
+  // A card that is gone altogether has no number, but may be back when the command is typed.
+  const std::vector<bool> visible =
+      visible_gpus(cards.facts, cards.visible_devices ? cards.visible_devices->c_str() : nullptr);
+  const auto shown = static_cast<size_t>(std::ranges::count(visible, true));
+  if (usable.empty() || usable.size() >= std::max(shown, numbered_cards(cards).size())) return "";
+  std::vector<std::string> names;
+  for (const UsableCard& card : usable) names.push_back(fmt::format("cuda:{}", card.device));
+  return fmt::format("--devices {}", fmt::join(names, ","));
+}
 
 CardsSeen look_at_cards(bool cuda_build) {
   CardsSeen cards;
@@ -256,7 +307,8 @@ Findings judge_cards(const CardsSeen& cards) {
     if (!trouble.empty()) {
       all.push_back(
           {"card", Verdict::kProblem, fmt::format("GPU {}: {}", facts.index, trouble),
-           "sudo dmesg | grep -i xid   (then restart the machine; if it repeats: power cables, PSU, riser, heat)"});
+           "sudo dmesg | grep -i xid   (then restart the machine; if it repeats: power cables, PSU, riser, heat)",
+           facts.index});
       continue;
     }
     judge_memory(facts, cards.now[i], all);

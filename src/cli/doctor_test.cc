@@ -37,5 +37,53 @@ TEST(Doctor, OfAProcessOnlyItsProgramIsNamed) {
   EXPECT_EQ(program_of("/usr/bin/"), "/usr/bin/");
 }
 
+// `count` cards that are well, as NVML and CUDA show them.
+CardsSeen cards_seen(int count) {
+  CardsSeen cards;
+  cards.cuda_build = true;
+  cards.cuda = CudaDriver{.library_found = true};
+  for (int i = 0; i < count; ++i) {
+    const std::string uuid = "GPU-" + std::to_string(i);
+    GpuFacts facts;
+    facts.index = i;
+    facts.uuid = uuid;
+    cards.facts.push_back(facts);
+    cards.now.emplace_back();
+    cards.cuda->devices.push_back({.uuid = uuid, .name = {}});
+  }
+  return cards;
+}
+
+std::string advised(const Findings& findings, const CardsSeen& cards) {
+  return devices_flag(usable_cards(findings, cards), cards);
+}
+
+TEST(Doctor, TheCommandNamesTheCardsWithoutAFault) {
+  const CardsSeen three = cards_seen(3);
+  EXPECT_EQ(usable_cards({}, three).size(), 3u);
+  EXPECT_EQ(advised({}, three), "") << "all of them: nothing has to be named";
+  EXPECT_EQ(advised({{"ECC", Verdict::kProblem, "errors", "", 1}}, three), "--devices cuda:0,cuda:2");
+  EXPECT_EQ(advised({{"heat", Verdict::kWarning, "warm", "", 1}}, three), "") << "a warning is no fault";
+  EXPECT_TRUE(usable_cards({{"driver", Verdict::kProblem, "too old"}}, three).empty()) << "of all cards";
+}
+
+TEST(Doctor, ALostCardHasNoNumberAndTheOthersAreNamed) {
+  CardsSeen cards = cards_seen(4);
+  cards.facts[1].uuid.reset();
+  cards.cuda->devices.erase(cards.cuda->devices.begin() + 1);
+  const Findings lost{{"card", Verdict::kProblem, "GPU 1: GPU is lost", "", 1}};
+  EXPECT_EQ(advised(lost, cards), "--devices cuda:0,cuda:1,cuda:2");
+  EXPECT_EQ(usable_cards(lost, cards)[1].gpu, 2);
+}
+
+TEST(Doctor, CardsAreNumberedAsCudaVisibleDevicesLeavesThem) {
+  CardsSeen cards = cards_seen(4);
+  cards.visible_devices = "3,1";
+  cards.cuda->devices = {{.uuid = "GPU-3", .name = {}}, {.uuid = "GPU-1", .name = {}}};
+  EXPECT_EQ(advised({}, cards), "");
+  EXPECT_EQ(advised({{"ECC", Verdict::kProblem, "errors", "", 3}}, cards), "--devices cuda:1");
+  EXPECT_EQ(advised({{"ECC", Verdict::kProblem, "errors", "", 0}}, cards), "") << "it is hidden";
+}
+
 }  // namespace
 }  // namespace tandem

@@ -1,6 +1,7 @@
 // cli/doctor_trial.cc -- what doctor tries for real: a sum over processes, its bandwidth, and the workers themselves.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -251,7 +252,7 @@ WorkerTrial::Child WorkerTrial::start(const std::string& devices, const std::str
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  const std::string out = child.out.string(), err = child.err.string();
+  const std::string out = child.out.string(), err = child.err.string(), cache = (folder_ / "cache").string();
   const pid_t parent = getpid();
   child.pid = fork();
   if (child.pid == 0) {
@@ -259,6 +260,8 @@ WorkerTrial::Child WorkerTrial::start(const std::string& devices, const std::str
     if (getppid() != parent) _exit(1);
     // Neither settings of the user's own nor another launcher's ranks may change what is tried.
     leave_out_variables();
+    // A trial is no training: with a cache of its own it neither has a forecast nor counts among the plan's outcomes.
+    setenv("XDG_CACHE_HOME", cache.c_str(), 1);
     const int null = open("/dev/null", O_RDONLY), to = open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
               talk = open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (chdir(folder_.c_str()) != 0 || null < 0 || to < 0 || talk < 0) _exit(1);
@@ -332,22 +335,25 @@ Finding WorkerTrial::finish() {
     return {"workers", Verdict::kProblem,
             fmt::format("two workers give other weights than one ({:.8} against {:.8})", one, two),
             "tandem doctor --report report.md   (and send it: this must not happen)"};
+  one_rate_ = rate_of("on-1");
   rate_ = rate_of("on-2");
   return {"workers", Verdict::kOk,
           fmt::format("{} steps of `tiny` on one slot and on two end in the same bits ({:.8})", kTrialSteps, one)};
 }
 
-Finding WorkerTrial::try_cards(int count) {
+Finding WorkerTrial::try_cards(const std::vector<UsableCard>& cards) {
   if (!trouble_.empty()) return {"on cards", Verdict::kProblem, trouble_, "make build"};
   Finding wrong;
-  children_.push_back(start("cuda:0", "on-card"));
-  const std::string one = digest_of(children_.back(), "on cards", "cuda:0", wrong);
+  std::vector<std::string> names;
+  for (const UsableCard& card : cards) names.push_back(fmt::format("cuda:{}", card.device));
+  children_.push_back(start(names.front(), "on-card"));
+  const std::string one = digest_of(children_.back(), "on cards", names.front(), wrong);
   if (one.empty()) return wrong;
   card_rate_ = rate_of("on-card");
-  if (count < 2)
+  if (names.size() < 2)
     return {"on cards", Verdict::kOk, fmt::format("{} steps of `tiny` on the card ({:.8})", kTrialSteps, one)};
-  std::string every = "cuda:0";
-  for (int i = 1; i < count; ++i) every += fmt::format(",cuda:{}", i);
+  const size_t count = names.size();
+  const std::string every = fmt::format("{}", fmt::join(names, ","));
   children_.push_back(start(every, "on-cards"));
   const std::string all = digest_of(children_.back(), "on cards", every, wrong);
   if (all.empty()) return wrong;
@@ -358,7 +364,7 @@ Finding WorkerTrial::try_cards(int count) {
                                    kTrialSteps, count, one)
                      : fmt::format("`tiny` on the first card and on all {} ends in other bits ({:.8}, {:.8})", count,
                                    one, all),
-          one == all ? "" : "train on cards of one kind where bits must repeat: --gpus 0"};
+          one == all ? "" : "train on cards of one kind where bits must repeat: --devices " + names.front()};
 }
 
 }  // namespace tandem

@@ -23,12 +23,15 @@ struct Judged {
 
 Judged judge(const RunFolder& run, const std::string& program) {
   Judged out{read_evidence(run.dir(), run.id()), {}};
+  const std::string status = read_run(run.dir()).status;
   if (out.evidence.ranks.empty())
     throw ConfigError(
         fmt::format("{} has no record of where its time went", run.id()),
         "ranks.jsonl begins with a run's fourth step; runs of older versions have none",
-        fmt::format("let it train for a few seconds: {} resume {}", program, shell_word(run.dir().string())));
-  const std::string status = read_run(run.dir()).status;
+        status == "done"
+            ? fmt::format("it is done: train for a few seconds, with more steps: {} train {} --steps 1000", program,
+                          shell_word((run.dir() / "recipe.toml").string()))
+            : fmt::format("let it train for a few seconds: {} resume {}", program, shell_word(run.dir().string())));
   out.evidence.live = status == "running";
   out.evidence.done = status == "done";
   out.evidence.dir = run.dir().string();

@@ -253,6 +253,19 @@ nlohmann::json record_state(const std::filesystem::path& dir, const LimitRecord&
   return one;
 }
 
+// What a guard that is at work found before it lowered this card's limit; absent where the limit is nobody's of us.
+std::optional<double> lowered_from(const GpuFacts& facts, const GpuReading& now) {
+  if (!facts.uuid || !now.power_limit_w) return std::nullopt;
+  for (const auto& dir : guard_state_dirs()) {
+    const auto record = read_record(dir, *facts.uuid).record;
+    if (!record || !record->set_w || record->only_kept()) continue;
+    if (std::abs(*record->set_w - *now.power_limit_w) >= kSameWatts) continue;
+    if (RecordLock::look(dir, *facts.uuid) == RecordLock::Seen::kHeld)
+      return record->kept_w ? record->kept_w : record->found_w;
+  }
+  return std::nullopt;
+}
+
 int status(const Command& command) {
   const auto nvml = open_nvml_or_throw();
   GuardOptions options;
@@ -273,7 +286,7 @@ int status(const Command& command) {
         {"target", limits.target_c}, {"warn", limits.warn_c}, {"act", limits.act_c}, {"pause", limits.pause_c}};
     one["notices"] = nlohmann::json::array();
     std::vector<std::string> state;
-    for (const GpuNotice& notice : FaultWatch::at_once(options, facts, now)) {
+    for (const GpuNotice& notice : FaultWatch::at_once(options, facts, now, lowered_from(facts, now))) {
       one["notices"].push_back({{"id", notice.id}, {"what", notice.what}, {"why", notice.why}, {"do", notice.todo}});
       lines.push_back(notice.text());
       state.push_back(notice.id);

@@ -153,7 +153,7 @@ class MachineGuard {
       const GpuNotice notice = faults_.xid(sample.facts, event);
       tell(notice.id, notice.text(), true);
     }
-    for (const GpuNotice& notice : faults_.see(sample.time, sample.facts, sample.gpus))
+    for (const GpuNotice& notice : faults_.see(sample.time, sample.facts, sample.gpus, policy_.lowered()))
       tell(notice.id, notice.text(), !notice.over && notice.weight != GpuNotice::Weight::kNote);
     if (newest)
       for (const GuardOrder& order : policy_.step(sample.time, sample.facts, sample.gpus)) {
@@ -225,11 +225,8 @@ int guard_machine(const Command& command) {
     const auto nvml = open_nvml_or_throw();
     for (const Restored& one : restore_records(guard_state_dir(), *nvml, false))
       one.ok ? command.output.say(one.text) : command.output.warn(one.text);
-    command.output.say(
-        fmt::format("guarding {} GPU{}: good to {:.0f} C, warning from {:.0f} C, acting from {:.0f} C; "
-                    "Ctrl-C ends it and gives everything back",
-                    nvml->count(), nvml->count() == 1 ? "" : "s", wishes.options.target_c, wishes.options.warn_c,
-                    wishes.options.act_c));
+    command.output.say(fmt::format("guarding {} GPU{}: {}; Ctrl-C ends it and gives everything back", nvml->count(),
+                                   nvml->count() == 1 ? "" : "s", heat_text(wishes.options, nvml->facts())));
   }
   if (const std::string warning = state_dir_warning(); !warning.empty()) command.output.warn(warning);
   if (geteuid() != 0)

@@ -39,6 +39,7 @@ Calibration measure(const Command& command, const MeasureRequest& request);
 std::string key_of(const CliContext& context, const std::string& recipe, const Resolver& resolver);
 // The shape of the job, from the cache where it was asked before.
 JobShape shape_of_job(const Command& command, const std::string& recipe, const Resolver& resolver);
+std::optional<JobShape> known_shape(const CliContext& context, const std::string& recipe, const Resolver& resolver);
 std::string machine_name(const CliContext& context);
 
 CheckpointRule checkpoint_rule(const RecipeSettings& settings);
@@ -62,6 +63,8 @@ struct SetRow {  // of a set: six agents on n devices
   std::string cloud;
   std::optional<double> guide;
   double error = 0;
+  int jobs = 0, agents = 0;  // fewer jobs than agents: several train together, side by side in one run
+  std::string words;         // "6 jobs", "6 agents side by side in 1 job"
 };
 
 struct PlanReport {
@@ -76,7 +79,7 @@ struct PlanReport {
   std::vector<PlanRow> rows;
   std::vector<AgentForecast> agents;  // of a set
   std::vector<SetRow> set_rows;
-  std::string strategy;
+  std::string strategy, set_words;  // of a set; words: on all devices
   PowerForecast power;
   RunningCost running;
   std::optional<double> buy_price;  // of all devices

@@ -15,6 +15,7 @@
 #include "cli/trial_run.h"
 #include "config/units.h"
 #include "forecast/grid.h"
+#include "hardware/machine.h"
 #include "jobs/estimate.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/run_summary.h"
@@ -82,12 +83,7 @@ std::string program_and_machine(const CliContext& context) {
   return fmt::format("{} {}", machine_name(context), none ? 0 : built);
 }
 
-std::string processor() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
-  return "unknown processor";
-}
+std::string processor() { return machine_facts().cpu.model.value_or("unknown processor"); }
 
 // What decides how large a job is and how many steps it has.
 std::string shape_key(const CliContext& context, const std::string& recipe, const Resolver& resolver) {
@@ -126,6 +122,8 @@ std::string key_of(const CliContext& context, const std::string& recipe, const R
   for (const char* key : {"batch_size", "precision", "seed", "steps", "capacity", "learning_starts",
                           "schedule.total_steps", "optimizer.learning_rate", "data_seed"})
     values.erase(key);
+  const Json all = resolver.to_json();
+  for (const char* key : {"loader.threads", "loader.prefetch"}) values[key] = all.at(key);  // no result, but time
   return calibration_key(program_and_machine(context), recipe, values.dump());
 }
 
@@ -200,6 +198,11 @@ Calibration measure(const Command& command, const MeasureRequest& request) {
                     cache.empty() ? "no HOME and no XDG_CACHE_HOME: what was measured" : cache.string()));
   std::erase_if(known.trials, unwanted);  // the file keeps them: of other devices
   return known;
+}
+
+std::optional<JobShape> known_shape(const CliContext& context, const std::string& recipe, const Resolver& resolver) {
+  const auto earlier = load_calibration(forecast_cache(), shape_key(context, recipe, resolver));
+  return earlier ? std::optional(earlier->trials.front().shape) : std::nullopt;
 }
 
 JobShape shape_of_job(const Command& command, const std::string& recipe, const Resolver& resolver) {

@@ -1,20 +1,29 @@
 // cli/plan_set.cc -- `tandem plan web-test`: six agents on 1, 2, ... devices, by the schedule that will run them
 // (jobs/schedule.h) and a measurement of each agent.
+//
+// Which agents share a run depends on the devices (recipes/web_test_jobs.h, runs_together()). So for cards each number
+// of them has its own set, prepared as `train` would prepare it there.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/errors.h"
 #include "cli/plan.h"
 #include "cli/trial_run.h"
 #include "cli/web_test.h"
 #include "forecast/hardware_model.h"
+#include "forecast/pauses.h"
 
 namespace tandem {
 namespace {
 
 constexpr const char* kAgentRecipe = "web-agent";
+// What an agent adds on a card beside its steps and the save of its buffer: at the start its part of the card, at the
+// end 300 greedy episodes. By the 21 to 22 s that six took on an H200, of which 7 were training (docs/gpu-results.md).
+constexpr double kBesideOnCard = .9;
 
 struct AgentModel {
   StepModel steps;
@@ -23,11 +32,29 @@ struct AgentModel {
   int64_t batch;
 };
 
-// Members of an ensemble learn alike: each agent is measured once.
+using AgentModels = std::map<std::string, AgentModel>;  // by kind_of()
+
+// Of its agents: "analysis", "requirements,generation".
+std::string kind_of(const SetJob& job) {
+  if (job.members.empty()) return job.agent;
+  std::vector<std::string> agents;
+  for (const SetJob::Member& member : job.members) agents.push_back(member.agent);
+  return fmt::format("{}", fmt::join(agents, ","));
+}
+
+int agents_of(const SetJob& job) { return static_cast<int>(std::max<size_t>(1, job.members.size())); }
+
+int agents_of(const PreparedSet& set) {
+  int agents = 0;
+  for (const PreparedJob& one : set.jobs) agents += agents_of(one.job);
+  return agents;
+}
+
+// Members of an ensemble learn alike: each agent, and each group of them, is measured once.
 std::vector<const PreparedJob*> different_agents(const PreparedSet& set) {
   std::vector<const PreparedJob*> agents;
   for (const PreparedJob& one : set.jobs)
-    if (std::ranges::none_of(agents, [&](const PreparedJob* seen) { return seen->job.agent == one.job.agent; }))
+    if (std::ranges::none_of(agents, [&](const PreparedJob* seen) { return kind_of(seen->job) == kind_of(one.job); }))
       agents.push_back(&one);
   return agents;
 }
@@ -35,8 +62,8 @@ std::vector<const PreparedJob*> different_agents(const PreparedSet& set) {
 // The agents of a set on some devices, as far as the schedule must know them.
 class SetModel {
  public:
-  // `models`: by name of the agent; `first` is the one that was measured on two devices.
-  SetModel(std::map<std::string, AgentModel> models, std::string first, std::vector<ForecastDevice> devices)
+  // `first` is the one that was measured on two devices.
+  SetModel(AgentModels models, std::string first, std::vector<ForecastDevice> devices)
       : models_(std::move(models)), first_(std::move(first)), devices_(std::move(devices)), speeds_(devices_.size()) {
     for (size_t d = 1; d < devices_.size(); ++d)
       if (alone(first_, d) < alone(first_, fastest_)) fastest_ = d;
@@ -47,7 +74,9 @@ class SetModel {
 
   const StepModel& steps() const { return models_.at(first_).steps; }
   double speed(size_t device) const { return speeds_[device]; }  // 1 is the fastest
-  double seconds_alone(const SetJob& job) const { return static_cast<double>(job.steps) * alone(job.agent, fastest_); }
+  double seconds_alone(const SetJob& job) const {
+    return static_cast<double>(job.steps) * alone(kind_of(job), fastest_);
+  }
   double error() const { return pair().error + .03; }
   double memory_bytes(double seconds) const {  // of the worker that needs most
     double most = 0;
@@ -76,17 +105,28 @@ class SetModel {
                       .shards = one.job.shards,
                       .pin = one.job.pin < static_cast<int>(used.size()) ? one.job.pin : -1,
                       .devices = {}});
-    return {forecast(jobs, speeds, options).seconds + steps().end_seconds(1, 0), ideal_seconds(jobs, speeds)};
+    return {forecast(jobs, speeds, options).seconds + steps().end_seconds(1, 0) + saving(set, used),
+            ideal_seconds(jobs, speeds)};
   }
 
  private:
+  // A core goes on with the next agent while a run saves its buffers; a card is taken until it has.
+  double saving(const PreparedSet& set, const std::vector<size_t>& used) const {
+    if (std::ranges::any_of(used, [&](size_t d) { return devices_[d].model == "cpu"; })) return 0;
+    double largest = 0;
+    for (const auto& [kind, model] : models_)
+      largest = std::max(largest, model.shape.replicated_bytes() +
+                                      static_cast<double>(model.steps.shards_of(1)) * model.shape.shard_bytes);
+    const size_t rounds = (set.jobs.size() + used.size() - 1) / used.size();
+    return static_cast<double>(rounds) * largest / kSaveBytesPerSecond;
+  }
   double alone(const std::string& agent, size_t device) const {
     const AgentModel& model = models_.at(agent);
     return model.steps.step(model.batch, {devices_[device]}).seconds;
   }
   StepForecast pair() const { return steps().step(models_.at(first_).batch, {devices_[fastest_], devices_[fastest_]}); }
 
-  std::map<std::string, AgentModel> models_;
+  AgentModels models_;
   std::string first_;
   std::vector<ForecastDevice> devices_;
   std::vector<double> speeds_;
@@ -105,7 +145,10 @@ SetRow row_of(const SetModel& model, const PreparedSet& set, const PlanReport& r
   }
   for (const size_t i : different_cards(here)) watts.push_back(here[i].watts);
   const SetModel::Played played = model.play(set, used);
-  row.seconds = played.seconds;
+  row.jobs = static_cast<int>(set.jobs.size());
+  row.agents = agents_of(set);
+  row.words = set.words();
+  row.seconds = played.seconds + (report.here ? 0 : kBesideOnCard * row.agents);
   row.ideal_seconds = played.ideal_seconds;
   const CheckpointRule rule =
       checkpoint_rule(*set.jobs.front().settings);  // asked for: snapshots come, however short it is
@@ -124,6 +167,138 @@ SetRow row_of(const SetModel& model, const PreparedSet& set, const PlanReport& r
   return row;
 }
 
+// With some of its settings as they would be elsewhere, and afterwards as they were. By value: they may be its own.
+PreparedSet prepare_with(const Command& command, ResolvedRecipe& recipe, std::string devices, size_t count,
+                         std::string together) {
+  auto& settings = dynamic_cast<WebTestSettings&>(*recipe.settings);
+  std::vector<std::string> pins;  // those of devices that are not used are none
+  for (const auto& [agent, device] : pins_named(settings.assign, 1024))
+    if (std::cmp_less(device, count)) pins.push_back(fmt::format("{}={}", agent, device));
+  const std::string old_devices = std::exchange(settings.devices, std::move(devices));
+  const std::string old_assign = std::exchange(settings.assign, fmt::format("{}", fmt::join(pins, ",")));
+  const std::string old_together = std::exchange(settings.together, std::move(together));
+  PreparedSet set = prepare_web_test(command, recipe, "");
+  settings.devices = old_devices;
+  settings.assign = old_assign;
+  settings.together = old_together;
+  return set;
+}
+
+// What `train` would make of the set on a machine with these cards and no others.
+PreparedSet prepare_on_cards(const Command& command, ResolvedRecipe& recipe, const std::vector<PlanDevice>& devices,
+                             const std::vector<size_t>& used) {
+  CliContext there = command.context;
+  there.machine.cuda_build = true;
+  there.machine.cuda_devices = static_cast<int>(used.size());
+  there.machine.cards.clear();
+  for (const size_t d : used) there.machine.cards.push_back({"", devices[d].device.model});
+  const auto& settings = dynamic_cast<const WebTestSettings&>(*recipe.settings);
+  return prepare_with({command.arguments, there, command.output}, recipe, "auto", used.size(), settings.together);
+}
+
+// Measures, here, and makes models of what it is asked for.
+class AgentBook {
+ public:
+  AgentBook(const Command& command, PlanReport& report, const PreparedSet& base,
+            const std::vector<const BookCard*>& elsewhere)
+      : command_(command), report_(report), base_(base), elsewhere_(elsewhere) {
+    const std::vector<const PreparedJob*> all = different_agents(base);
+    first_ = kind_of(all.front()->job);
+    share_ = kOfBudget * command.arguments.plan.budget_s / (static_cast<double>(all.size()) + 2);
+    for (const PreparedJob* one : all) add(*one);
+  }
+
+  double scaled_error() const { return scaled_error_; }
+  // Of the jobs of a set: of the base's, or of them side by side.
+  SetModel model_of(const PreparedSet& set, const std::vector<ForecastDevice>& devices) {
+    AgentModels some;
+    for (const PreparedJob* one : different_agents(set)) {
+      const std::string kind = kind_of(one->job);
+      if (!models_.contains(kind)) add(*one);
+      some.emplace(kind, models_.at(kind));
+    }
+    const std::string first = some.contains(first_) ? first_ : kind_of(set.jobs.front().job);
+    return {std::move(some), first, devices};
+  }
+
+ private:
+  struct Alone {
+    Calibration calibration;  // as it would be there
+    JobShape shape;
+    double flops;
+  };
+
+  void add(const PreparedJob& one) {
+    if (!elsewhere_.empty() && !one.job.members.empty())
+      keep(one, beside(one), sum_of(shapes_of(one)));
+    else
+      measured(one);
+  }
+
+  void measured(const PreparedJob& one) {
+    const std::string kind = kind_of(one.job);
+    const WebAgentSettings& settings = *one.settings;
+    const bool pair = kind == first_;
+    Calibration known = measure(
+        command_, {.recipe = kAgentRecipe,
+                   .title = one.job.members.empty() ? kind : fmt::format("{} agents side by side", agents_of(one.job)),
+                   .resolver = one.resolver.get(),
+                   .devices = base_.devices,
+                   .batches = {settings.batch_size},
+                   .precisions = {settings.precision},
+                   .most = pair ? 2 : 1,
+                   .budget_s = pair ? 2.5 * share_ : share_,
+                   .anew = command_.arguments.plan.calibrate});
+    if (pair) report_.calibration = known;
+    const JobShape shape = shape_of_job(command_, kAgentRecipe, *one.resolver);
+    if (!elsewhere_.empty()) {
+      Scaled scaled =
+          scale_to(elsewhere_, known, shape, {settings.batch_size, 2 * settings.batch_size}, settings.precision);
+      scaled_error_ = scaled.error;
+      report_.scaled_from = scaled.from;
+      known = std::move(scaled.calibration);
+      alone_[kind] = {known, shape, one.job.flops};
+    }
+    keep(one, known, shape);
+  }
+
+  std::vector<JobShape> shapes_of(const PreparedJob& one) const {
+    std::vector<JobShape> shapes;
+    for (const SetJob::Member& member : one.job.members) shapes.push_back(alone_.at(member.agent).shape);
+    return shapes;
+  }
+
+  // From the slowest of its agents, by what the schedule says that they take together.
+  Calibration beside(const PreparedJob& one) const {
+    const auto seconds = [](const Alone& agent) { return agent.calibration.trials.front().step_seconds; };
+    const Alone* slowest = nullptr;
+    double flops = 0;
+    for (const SetJob::Member& member : one.job.members) {
+      const Alone& agent = alone_.at(member.agent);
+      flops += agent.flops / static_cast<double>(one.job.members.size());
+      if (!slowest || seconds(agent) > seconds(*slowest)) slowest = &agent;
+    }
+    return side_by_side(slowest->calibration, sum_of(shapes_of(one)), agents_of(one.job), one.job.flops / flops);
+  }
+
+  void keep(const PreparedJob& one, const Calibration& known, const JobShape& shape) {
+    const WebAgentSettings& settings = *one.settings;
+    const bool card = !elsewhere_.empty() || base_.devices[0].kind == DeviceSpec::Kind::kCuda;
+    models_.emplace(kind_of(one.job),
+                    AgentModel{StepModel(known, settings.precision), MemoryModel(known, settings.precision, card),
+                               shape, settings.batch_size});
+  }
+
+  const Command& command_;
+  PlanReport& report_;
+  const PreparedSet& base_;
+  const std::vector<const BookCard*>& elsewhere_;
+  AgentModels models_;
+  std::map<std::string, Alone> alone_;
+  std::string first_;
+  double share_ = 0, scaled_error_ = 0;
+};
+
 }  // namespace
 
 void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report,
@@ -132,61 +307,51 @@ void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report
   if (!arguments.plan.batch.empty() || !arguments.plan.precision.empty())
     throw ConfigError("plan web-test takes no --batch and no --precision", "each agent has its own",
                       "plan one agent: `tandem plan web-agent --batch 128,256`; or --set batch_size=512 for all");
-  PreparedSet set = prepare_web_test(command, recipe, "");
-  const size_t there = report.here ? set.devices.size() : elsewhere.size();
+  // For other hardware each agent is measured by itself: who shares a run there is not decided by the devices here.
+  auto& settings = dynamic_cast<WebTestSettings&>(*recipe.settings);
+  const PreparedSet base =
+      report.here ? prepare_web_test(command, recipe, "") : prepare_with(command, recipe, settings.devices, 0, "off");
+  const size_t there = report.here ? base.devices.size() : elsewhere.size();
   std::vector<int> counts;
   if (arguments.plan.gpus.empty())
     for (int n = 1; n <= static_cast<int>(there); ++n) counts.push_back(n);
   else
     counts = parse_counts(arguments.plan.gpus, static_cast<int>(there));
-  report.strategy = set.settings->strategy;
+  report.strategy = settings.strategy;
+  if (report.here) report.devices = devices_here(base.devices);
+  // Refused before anything is measured, if it is.
+  std::vector<size_t> all(there);
+  for (size_t d = 0; d < there; ++d) all[d] = d;
+  report.set_words = report.here ? base.words() : prepare_on_cards(command, recipe, report.devices, all).words();
 
-  const std::vector<const PreparedJob*> agents = different_agents(set);
-  const double share = kOfBudget * arguments.plan.budget_s / (static_cast<double>(agents.size()) + 2);
-  std::map<std::string, AgentModel> models;
-  double scaled_error = 0;
-  for (const PreparedJob* one : agents) {
-    const std::string& agent = one->job.agent;
-    const WebAgentSettings& settings = *one->settings;
-    const bool pair = one == agents.front();
-    Calibration known = measure(command, {.recipe = kAgentRecipe,
-                                          .title = agent.empty() ? "six agents side by side" : agent,
-                                          .resolver = one->resolver.get(),
-                                          .devices = set.devices,
-                                          .batches = {settings.batch_size},
-                                          .precisions = {settings.precision},
-                                          .most = pair ? 2 : 1,
-                                          .budget_s = pair ? 2.5 * share : share,
-                                          .anew = arguments.plan.calibrate});
-    if (pair) report.calibration = known;
-    const JobShape shape = shape_of_job(command, kAgentRecipe, *one->resolver);
-    if (!elsewhere.empty()) {
-      Scaled scaled =
-          scale_to(elsewhere, known, shape, {settings.batch_size, 2 * settings.batch_size}, settings.precision);
-      scaled_error = scaled.error;
-      report.scaled_from = scaled.from;
-      known = std::move(scaled.calibration);
-    }
-    const bool card = !elsewhere.empty() || set.devices[0].kind == DeviceSpec::Kind::kCuda;
-    models.emplace(agent, AgentModel{StepModel(known, settings.precision), MemoryModel(known, settings.precision, card),
-                                     shape, settings.batch_size});
-  }
-  if (report.here) report.devices = devices_here(set.devices);
+  AgentBook book(command, report, base, elsewhere);
   const std::vector<const BookCard*> cards = report.here ? cards_of(report.devices) : elsewhere;
   std::vector<ForecastDevice> devices;
   for (const PlanDevice& device : report.devices) devices.push_back(device.device);
-  const SetModel model(std::move(models), agents.front()->job.agent, std::move(devices));
-  for (const PreparedJob& one : set.jobs)
-    report.agents.push_back({one.job.name, model.seconds_alone(one.job), one.job.steps});
+  const SetModel whole = book.model_of(base, devices);
+  for (const PreparedJob& one : base.jobs)
+    report.agents.push_back({one.job.name, whole.seconds_alone(one.job), one.job.steps});
 
-  std::vector<size_t> order(there);  // the fastest first
-  for (size_t d = 0; d < order.size(); ++d) order[d] = d;
-  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return model.speed(a) > model.speed(b); });
-  const double alone = model.play(set, {order[0]}).seconds;
+  std::vector<size_t> order = all;  // the fastest first
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return whole.speed(a) > whole.speed(b); });
+  const auto on_first = [&](int count) {
+    std::vector<size_t> used(order.begin(), order.begin() + count);
+    std::sort(used.begin(), used.end());
+    const bool cores = std::ranges::any_of(used, [&](size_t d) { return devices[d].model == "cpu"; });
+    if (report.here && (cores || used.size() == there)) return row_of(whole, base, report, used, cards);
+    std::vector<DeviceSpec> specs;
+    for (const size_t d : used)
+      if (report.here) specs.push_back(base.devices[d]);
+    const PreparedSet set = report.here
+                                ? prepare_with(command, recipe, devices_named(specs), used.size(), settings.together)
+                                : prepare_on_cards(command, recipe, report.devices, used);
+    return row_of(book.model_of(set, devices), set, report, used, cards);
+  };
+  const double alone = on_first(1).seconds;
   for (const int count : counts) {
-    SetRow row = row_of(model, set, report, {order.begin(), order.begin() + count}, cards);
+    SetRow row = on_first(count);
     row.speedup = alone / row.seconds;
-    row.error = std::max(row.error, scaled_error);
+    row.error = std::max(row.error, book.scaled_error());
     report.set_rows.push_back(std::move(row));
   }
   add_power(report, cards, report.here ? watts_of_one(report.calibration) : 0);
@@ -195,17 +360,19 @@ void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report
 
 std::optional<double> forecast_of_set(const Command& command, const PreparedSet& set) {
   try {
-    std::map<std::string, AgentModel> models;
+    AgentModels models;
     const std::vector<const PreparedJob*> agents = different_agents(set);
     for (const PreparedJob* one : agents) {
       const WebAgentSettings& settings = *one->settings;
       const auto kept = load_calibration(forecast_cache(), key_of(command.context, kAgentRecipe, *one->resolver));
       if (!kept) return std::nullopt;
+      const bool card = set.devices[0].kind == DeviceSpec::Kind::kCuda;
+      const auto shape = known_shape(command.context, kAgentRecipe, *one->resolver);
+      if (card && !shape) return std::nullopt;  // what is saved at the end takes the card's time
       const Calibration known = trials_for(*kept, trial_devices(set.devices));
-      models.emplace(one->job.agent,
-                     AgentModel{StepModel(known, settings.precision),
-                                MemoryModel(known, settings.precision, set.devices[0].kind == DeviceSpec::Kind::kCuda),
-                                JobShape{}, settings.batch_size});
+      models.emplace(kind_of(one->job),
+                     AgentModel{StepModel(known, settings.precision), MemoryModel(known, settings.precision, card),
+                                shape.value_or(JobShape{}), settings.batch_size});
     }
     std::vector<ForecastDevice> devices;
     std::vector<size_t> all;
@@ -215,7 +382,7 @@ std::optional<double> forecast_of_set(const Command& command, const PreparedSet&
       for (const auto& [agent, model] : models)
         if (!model.steps.knows(devices.back().model)) return std::nullopt;
     }
-    return SetModel(std::move(models), agents.front()->job.agent, std::move(devices)).play(set, all).seconds;
+    return SetModel(std::move(models), kind_of(agents.front()->job), std::move(devices)).play(set, all).seconds;
   } catch (const Error&) {  // a forecast is never worth a run
     return std::nullopt;
   }

@@ -228,7 +228,10 @@ std::string plan_text(const PlanReport& report) {
                         report.scaled_from);
   if (!report.trains.empty()) text += report.trains + "\n";
   if (!report.set_rows.empty()) {
-    text += fmt::format("{} jobs, strategy {}\n\n{}", report.agents.size(), report.strategy, set_table(report));
+    text += fmt::format("{}, strategy {}\n\n{}", report.set_words, report.strategy, set_table(report));
+    for (const SetRow& row : report.set_rows)
+      if (row.jobs < row.agents)
+        text += fmt::format("together  on {}: {}; memory: of all agents of a job\n", names_text(row.names), row.words);
     text += "\nagents on one device:";
     for (const AgentForecast& agent : report.agents)
       text += fmt::format(" {} {};", agent.name, time_text(agent.seconds_alone));
@@ -338,6 +341,8 @@ Json plan_json(const PlanReport& report) {
                     {"ideal_seconds", row.ideal_seconds},
                     {"speedup", row.speedup},
                     {"guide_speedup", value_or_null(row.guide)},
+                    {"jobs", row.jobs},
+                    {"agents", row.agents},
                     {"memory_bytes", row.memory_bytes},
                     {"watts", row.watts},
                     {"kwh", row.kwh},

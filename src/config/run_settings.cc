@@ -104,7 +104,8 @@ void RecipeSettings::describe(Describer& d) {
   d.key("checkpoint.keep", checkpoint.keep, Range::at_least(2), "checkpoints kept", Role::kRunning);
   d.key("loader.threads", loader.threads, Range::between(-1, 1024),
         "threads that prepare batches; -1: what suits the device", Role::kRunning);
-  d.key("loader.prefetch", loader.prefetch, Range::between(0, 1024), "batches prepared ahead", Role::kRunning);
+  d.key("loader.prefetch", loader.prefetch, Range::between(-1, 1024), "batches prepared ahead; -1: two to a thread",
+        Role::kRunning);
   d.key("amp.initial_scale", amp.initial_scale, Range::above(0), "first loss scale of fp16");
   d.key("amp.growth_steps", amp.growth_steps, Range::at_least(1), "good steps before the loss scale doubles");
   d.key("nan.patience", nan.patience, Range::at_least(1), "steps with NaN in a row before a roll-back");

@@ -43,7 +43,7 @@ struct CheckpointSettings {
 
 struct LoaderSettings {
   int64_t threads = -1;  // what suits the device (base/cores.h)
-  int64_t prefetch = 2;
+  int64_t prefetch = -1;
 };
 
 struct AmpSettings {

@@ -18,8 +18,8 @@ struct Batch {
   Slice slice;
 };
 
-// A set of samples that can be had by number. load() is called from loader threads, for any step ahead: it must be a
-// pure function of its arguments. `random` is the stream for augmentation.
+// A set of samples that can be had by number. load() is called from loader threads, several at the same time, for any
+// step ahead: it must be a pure function of its arguments. `random` is the stream for augmentation.
 class Dataset {
  public:
   virtual ~Dataset() = default;

@@ -43,9 +43,14 @@ void open_card(double memory_fraction) {
   using Open = Card* (*)(double, std::string*);
   const auto make = library ? reinterpret_cast<Open>(dlsym(library, "tandem_open_card")) : nullptr;
   if (!make)
-    throw ConfigError("this worker can't use a card", refused.empty() ? "libtandem_cuda.so is not there" : refused,
-                      "build with nvcc and the CUDA libraries of torch (`make build` on a machine with a card), or use "
-                      "`--devices cpu`");
+    throw ConfigError(
+        "this worker can't use a card", refused.empty() ? "libtandem_cuda.so is not there" : refused,
+        refused.empty()
+            ? "build with nvcc (`make build` on a machine with a card, or `make build CUDA=pypi`), or use "
+              "`--devices cpu`"
+            : "libtandem_cuda.so is there, but a library that it needs is not, or is of another version: "
+              "`make setup` on a machine with a card installs torch's CUDA libraries, `tandem doctor` looks "
+              "at the driver; or use `--devices cpu`");
   open.reset(make(memory_fraction, &refused));
   if (!open)
     throw ConfigError("this worker can't use its card", refused,

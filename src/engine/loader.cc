@@ -21,8 +21,18 @@ Batch MakeTimes::measured(const std::function<Batch()>& make) {
   return batch;
 }
 
-Loader::Loader(Make make, Next next, int threads, int prefetch)
-    : make_(std::move(make)), next_(std::move(next)), prefetch_(prefetch > 0 ? prefetch : 1) {
+namespace {
+
+size_t bytes_of(const Batch& batch) {
+  size_t bytes = 1;
+  for (const at::Tensor& tensor : batch.tensors) bytes += tensor.nbytes();
+  return bytes;
+}
+
+}  // namespace
+
+Loader::Loader(Make make, Next next, int threads, int prefetch, size_t most_bytes)
+    : make_(std::move(make)), next_(std::move(next)), prefetch_(prefetch > 0 ? prefetch : 1), most_bytes_(most_bytes) {
   for (int t = 0; t < threads; ++t) threads_.emplace_back([this] { work(); });
 }
 
@@ -65,8 +75,11 @@ Batch Loader::get(const LoadKey& key) {
   if (threads_.empty()) return make_(key);
   const auto begin = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
+  int asked = 0;
   auto ask = [&](const LoadKey& k) {
-    if (slots_.emplace(k, Slot{}).second) queue_.push_back(k);
+    if (!slots_.emplace(k, Slot{}).second) return;
+    queue_.push_back(k);
+    ++asked;
   };
   if (!slots_.contains(key)) {  // the first one, or the loop went elsewhere (another plan, a roll-back)
     slots_.clear();
@@ -74,14 +87,21 @@ Batch Loader::get(const LoadKey& key) {
   }
   ask(key);
   LoadKey ahead = key;
-  for (size_t i = 0; i < prefetch_; ++i) ask(ahead = next_(ahead));
-  wanted_.notify_all();
+  const size_t fits = most_bytes_ == SIZE_MAX ? prefetch_
+                      : largest_ == 0         ? 2  // nobody knows yet
+                                              : std::max<size_t>(2, most_bytes_ / largest_);
+  for (size_t i = 0; i < std::min(prefetch_, fits); ++i) ask(ahead = next_(ahead));
+  if (asked == 1)  // as in all steps but the first: one more at the end, for which one thread is enough to wake
+    wanted_.notify_one();
+  else if (asked > 1)
+    wanted_.notify_all();
   ready_.wait(lock, [&] { return slots_.at(key).ready; });
   Slot slot = std::move(slots_.at(key));
   slots_.erase(key);
   wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   lock.unlock();
   if (slot.error) std::rethrow_exception(slot.error);
+  largest_ = std::max(largest_, bytes_of(slot.batch));
   return std::move(slot.batch);
 }
 

@@ -41,7 +41,8 @@ class Loader {
  public:
   using Make = std::function<Batch(const LoadKey&)>;
   using Next = std::function<LoadKey(const LoadKey&)>;  // which one the loop will ask for after this one
-  Loader(Make make, Next next, int threads, int prefetch);
+  // `most_bytes`: of the batches made ahead; two are, however large.
+  Loader(Make make, Next next, int threads, int prefetch, size_t most_bytes = SIZE_MAX);
   ~Loader();
 
   Batch get(const LoadKey& key);
@@ -57,13 +58,14 @@ class Loader {
 
   Make make_;
   Next next_;
-  size_t prefetch_;
+  size_t prefetch_, most_bytes_;
   std::mutex mutex_;
   std::condition_variable wanted_, ready_;
   std::map<LoadKey, Slot> slots_;
   std::deque<LoadKey> queue_;
   bool stop_ = false;
   double wait_seconds_ = 0;
+  size_t largest_ = 0;  // batch so far
   std::vector<std::thread> threads_;
 };
 

@@ -30,6 +30,24 @@ TEST(Loader, AnyNumberOfThreadsGivesTheBatchThatWasAskedFor) {
     }
 }
 
+TEST(Loader, BatchesAheadTakeNoMoreMemoryThanTheyMay) {
+  const auto place_of = [](const LoadKey& key) { return static_cast<int>(key.step * 3 + key.shard); };
+  std::atomic<int> farthest = 0;
+  const size_t batch_bytes = 2 * sizeof(float) + 1;
+  Loader loader(
+      [&](const LoadKey& key) {
+        int so_far = farthest;
+        while (so_far < place_of(key) && !farthest.compare_exchange_weak(so_far, place_of(key))) {
+        }
+        return numbered(key);
+      },
+      next, 3, /*prefetch=*/50, /*most_bytes=*/4 * batch_bytes);
+  for (LoadKey key; key.step < 20; key = next(key)) {
+    loader.get(key);
+    ASSERT_LE(farthest, place_of(key) + 4);
+  }
+}
+
 TEST(Loader, AnErrorInAThreadReachesTheOneWhoAsked) {
   Loader loader(
       [](const LoadKey& key) -> Batch {

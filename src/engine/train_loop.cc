@@ -346,11 +346,14 @@ std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::u
 void TrainLoop::start_loader() {
   if (!recipe_->dataset()) return;
   loader_.reset();  // its threads ask for this loop's order of visits
-  const LoaderSize size = loader_size(settings_.loader.threads, settings_.loader.prefetch, card() != nullptr,
-                                      usable_cores(), cards_in_place());
+  const LoaderSize size =
+      loader_size(settings_.loader.threads, settings_.loader.prefetch, card() != nullptr, worker_cores());
+  // What nobody asked for takes no more memory than this.
+  constexpr size_t kMostAhead = size_t{1} << 30;
   loader_ =
       std::make_unique<Loader>([this](const LoadKey& key) { return making_.measured([&] { return make_batch(key); }); },
-                               [this](const LoadKey& key) { return next_batch(key); }, size.threads, size.prefetch);
+                               [this](const LoadKey& key) { return next_batch(key); }, size.threads, size.prefetch,
+                               settings_.loader.prefetch < 0 ? kMostAhead : SIZE_MAX);
 }
 
 void TrainLoop::reassign(ShardRange mine, std::unique_ptr<Combine> combine) {

@@ -32,7 +32,8 @@ struct Evidence {
   // of the run
   std::string run, recipe, precision = "fp32";
   std::string program = "tandem", dir;  // for commands to copy; the folder as it is found from here
-  int64_t batch = 0, shards = 1, accumulation = 1, loader_threads = 0, prefetch = 2;
+  int64_t batch = 0, shards = 1, accumulation = 1, loader_threads = 0,
+          prefetch = 2;  // prefetch below 0: as many as threads need
   int cores = 0;
   bool live = false, done = false;   // goes on; has reached its goal, so that nothing is left to resume
   std::optional<double> idle_cores;  // that had nothing to do, on average

@@ -107,6 +107,7 @@ nlohmann::json to_json(const TimesLine& line) {
     out["ranks"].push_back(std::move(one));
   }
   if (line.cores > 0) out["cores"] = line.cores;
+  if (line.loader_threads > 0) out["loader_threads"] = line.loader_threads;
   if (line.idle) out["idle"] = std::round(*line.idle * 100) / 100;
   for (const OtherProgram& other : line.others)
     out["others"].push_back({{"pid", other.pid}, {"name", other.name}, {"cores", std::round(other.cores * 100) / 100}});
@@ -130,6 +131,7 @@ std::optional<TimesLine> line_from(const std::string& text) {
     line.ranks.push_back(std::move(row));
   }
   line.cores = std::max(0, value_of(json, "cores", 0));
+  line.loader_threads = std::max(0, value_of(json, "loader_threads", 0));
   if (json.contains("idle") && json["idle"].is_number()) line.idle = json["idle"].get<double>();
   if (json.contains("others") && json["others"].is_array())
     for (const nlohmann::json& one : json["others"])

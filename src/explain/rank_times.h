@@ -58,6 +58,7 @@ struct TimesLine {
   uint64_t generation = 0;  // of the plan: shards of rows change with it
   std::vector<RankRow> ranks;
   int cores = 0;                     // that the run may use on its launcher's machine; 0: not known
+  int loader_threads = 0;            // of a worker, as its launcher chose it; 0: not known
   std::optional<double> idle;        // core-seconds in which these had nothing to do, since the boot
   std::vector<OtherProgram> others;  // looked for only while the run waits for cores
 };

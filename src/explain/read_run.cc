@@ -84,13 +84,7 @@ void read_machine(const TimesLine& earlier, const TimesLine& later, Evidence& ev
   evidence.others = later.others;
   evidence.others_now = !later.others.empty();
   if (later.cores > 0) evidence.cores = later.cores;
-  if (evidence.loader_threads >= 0) return;
-  const bool on_card =
-      std::any_of(later.ranks.begin(), later.ranks.end(), [](const RankRow& row) { return row.on_card; });
-  const LoaderSize size =
-      loader_size(evidence.loader_threads, evidence.prefetch, on_card, evidence.cores, cards_in_place());
-  evidence.loader_threads = size.threads;
-  evidence.prefetch = size.prefetch;
+  if (evidence.loader_threads < 0) evidence.loader_threads = std::max(1, later.loader_threads);
 }
 
 void read_settings(const std::filesystem::path& run_dir, Evidence& evidence) {
@@ -113,7 +107,7 @@ void read_settings(const std::filesystem::path& run_dir, Evidence& evidence) {
   evidence.shards = whole("shards", 1);
   evidence.accumulation = whole("accumulation", 1);
   evidence.loader_threads = word("loader.threads") == "-1" ? -1 : whole("loader.threads", 0);
-  evidence.prefetch = whole("loader.prefetch", 1);
+  evidence.prefetch = word("loader.prefetch") == "-1" ? -1 : whole("loader.prefetch", 1);
   evidence.cores = usable_cores();
 }
 

@@ -107,9 +107,10 @@ void loader(SlowDown& f, const Evidence& evidence, const Explanation& e) {
   f.remedy = "more loader threads (no bit changes)" + when(evidence);
   if (wanted > threads) f.remedy += fmt::format("; {} would be needed: prepare the data beforehand", wanted);
   // A thread more than there are batches asked for ahead has nothing to do.
-  f.command =
-      go_on(evidence, fmt::format("--loader-threads {}", threads) +
-                          (threads > evidence.prefetch ? fmt::format(" --set loader.prefetch={}", threads) : ""));
+  f.command = go_on(
+      evidence, fmt::format("--loader-threads {}", threads) + (evidence.prefetch >= 0 && threads > evidence.prefetch
+                                                                   ? fmt::format(" --set loader.prefetch={}", threads)
+                                                                   : ""));
 }
 
 // Seconds of a step if the shards of this rank were shared out to the others, whole ones, each to who is done first.

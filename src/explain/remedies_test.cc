@@ -62,6 +62,8 @@ TEST(Remedies, AFinishedRunIsNotResumedAndALiveOneIsStoppedFirst) {
   evidence.ranks[0].times.step = 4;
   EXPECT_EQ(first(evidence).command, "tandem resume runs/tiny-1 --loader-threads 4 --set loader.prefetch=4");
   EXPECT_EQ(first(evidence).remedy.find("Ctrl-C"), std::string::npos);
+  evidence.prefetch = -1;  // two to a thread, however many there are
+  EXPECT_EQ(first(evidence).command, "tandem resume runs/tiny-1 --loader-threads 4");
   evidence.prefetch = 8;
   evidence.live = true;
   EXPECT_EQ(first(evidence).command, "tandem resume runs/tiny-1 --loader-threads 4");

@@ -175,4 +175,32 @@ Scaled scale_to(const std::vector<const BookCard*>& cards, const Calibration& he
   return scaled;
 }
 
+Calibration side_by_side(Calibration alone, const JobShape& job, int agents, double slower) {
+  for (Trial& trial : alone.trials) {
+    if (trial.memory_bytes > 0) {
+      const auto shards = static_cast<double>(trial.shards);
+      const double rest = trial.memory_bytes - trial.memory_start - shards * trial.shape.shard_bytes;
+      trial.memory_start += job.replicated_bytes() - trial.shape.replicated_bytes();
+      trial.memory_bytes = trial.memory_start + shards * job.shard_bytes + agents * std::max(0.0, rest);
+    }
+    trial.shape = job;
+    trial.samples *= agents;
+    trial.snapshot_seconds *= agents;
+    for (double* seconds : {&trial.step_seconds, &trial.compute_seconds, &trial.combine_seconds}) *seconds *= slower;
+  }
+  return alone;
+}
+
+JobShape sum_of(const std::vector<JobShape>& jobs) {
+  JobShape all = jobs.front();
+  for (size_t i = 1; i < jobs.size(); ++i) {
+    all.weights_bytes += jobs[i].weights_bytes;
+    all.optimizer_bytes += jobs[i].optimizer_bytes;
+    all.other_bytes += jobs[i].other_bytes;
+    all.shard_bytes += jobs[i].shard_bytes;
+    all.combine_floats += jobs[i].combine_floats;
+  }
+  return all;
+}
+
 }  // namespace tandem

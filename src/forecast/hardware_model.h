@@ -40,4 +40,10 @@ StepShares moved(const StepShares& shares, const BookCard& from, const std::stri
 Scaled scale_to(const std::vector<const BookCard*>& cards, const Calibration& here, const JobShape& job,
                 const std::vector<int64_t>& batches, const std::string& precision);
 
+// Several agents side by side in one run, from the trials of one that is alone in its own: a step takes `slower` times
+// as long, `job` is the shape of all of them, and what a step holds beside it is there for each.
+Calibration side_by_side(Calibration alone, const JobShape& job, int agents, double slower);
+// The shape of such a run: each has its own weights, optimizer and buffer.
+JobShape sum_of(const std::vector<JobShape>& jobs);
+
 }  // namespace tandem

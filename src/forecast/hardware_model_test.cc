@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "forecast/memory_model.h"
 #include "forecast/step_model.h"
 #include "forecast/trial_sample.h"
 
@@ -80,6 +81,23 @@ TEST(HardwareModel, WithoutACardHereItSaysHowWideItsErrorIs) {
   Calibration other = cpu;
   other.recipe = "mine";
   EXPECT_GT(scale_to(parse_hardware("8xMI325X"), other, cpu.trials[0].shape, {192, 384}, "fp32").error, known.error);
+}
+
+TEST(HardwareModel, AgentsSideBySideHoldAllTheirBuffersAndTakeTheirTimesAsTold) {
+  Calibration cpu = SampleMachine().calibration();
+  JobShape job = cpu.trials[0].shape;
+  job.shard_bytes = 537e6 / 24;
+  const Calibration one = scale_to(parse_hardware("H200"), cpu, job, {192, 384}, "fp32").calibration;
+  const JobShape all = sum_of(std::vector<JobShape>(6, job));
+  const Calibration six = side_by_side(one, all, 6, 2);
+  const auto step = [](const Calibration& c) { return StepModel(c, "fp32").step(192, {{"H200"}}).seconds; };
+  EXPECT_NEAR(step(six), 2 * step(one), 1e-9);
+  const MemoryForecast alone = MemoryModel(one, "fp32", true).worker(job, 192, 24, 1, 1e9);
+  const MemoryForecast held = MemoryModel(six, "fp32", true).worker(all, 192, 24, 1, 1e9);
+  EXPECT_NEAR(held.data, 6 * 537e6, 1);
+  EXPECT_NEAR(held.activations + held.gradients, 6 * (alone.activations + alone.gradients), 1);
+  EXPECT_GT(held.total(), 6 * 537e6 + 600e6) << "and the context once";
+  EXPECT_LT(held.total(), 6 * alone.total());
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ constexpr size_t kLargest = 4 << 20;
 }
 
 void keep_outcome(const std::filesystem::path& cache, const ForecastOutcome& outcome) {
-  if (cache.empty()) return;
+  if (cache.empty() || outcome.took_seconds < kShortestOutcome) return;
   std::error_code none;
   std::filesystem::create_directories(cache, none);
   const auto file = cache / "outcomes.jsonl";
@@ -46,7 +46,8 @@ std::vector<ForecastOutcome> last_outcomes(const std::filesystem::path& cache, c
                           .took_seconds = json.at("took_seconds"),
                           .forecast_memory = json.at("forecast_memory"),
                           .memory = json.at("memory")};
-      if (one.took_seconds > 0 && (recipe.empty() || one.recipe == recipe)) all.push_back(std::move(one));
+      if (one.took_seconds < kShortestOutcome) continue;  // of a version that kept them
+      if (recipe.empty() || one.recipe == recipe) all.push_back(std::move(one));
     } catch (const nlohmann::json::exception&) {
     }
   }

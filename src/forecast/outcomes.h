@@ -16,6 +16,9 @@ struct ForecastOutcome {
   double memory_error() const { return memory > 0 ? forecast_memory / memory - 1 : 0; }
 };
 
+// Of a shorter run the start is the most, and says nothing of a step's forecast: it is neither kept nor read back.
+inline constexpr double kShortestOutcome = 5;
+
 // Appended to <cache>/outcomes.jsonl; a loss of it costs nothing.
 void keep_outcome(const std::filesystem::path& cache, const ForecastOutcome& outcome);
 // The newest of a recipe, newest last; of all recipes where it is empty. Lines that make no sense are left out.

@@ -31,5 +31,23 @@ TEST(Outcomes, TheLastOfARecipeAreReadBackAndBrokenLinesAreNot) {
   EXPECT_TRUE(last_outcomes(dir.path() / "nowhere", "", 5).empty());
 }
 
+TEST(Outcomes, ARunTooShortToSayAnythingIsNeitherKeptNorReadBack) {
+  const TempDir dir;
+  const auto keep = [&](const char* run, double took) {
+    keep_outcome(dir.path(),
+                 {.run = run, .recipe = "tiny", .made = "now", .forecast_seconds = 1, .took_seconds = took});
+  };
+  keep("smoke", .6);
+  EXPECT_FALSE(std::filesystem::exists(dir.path() / "outcomes.jsonl"));
+  keep("whole", kShortestOutcome);
+  std::ofstream(dir.path() / "outcomes.jsonl", std::ios::app)
+      << R"({"run":"old","recipe":"tiny","made":"then","workers":1,"forecast_seconds":0.4,"took_seconds":0.6,)"
+         R"("forecast_memory":0,"memory":0})"
+      << "\n";
+  const auto last = last_outcomes(dir.path(), "tiny", 5);
+  ASSERT_EQ(last.size(), 1u);
+  EXPECT_EQ(last[0].run, "whole");
+}
+
 }  // namespace
 }  // namespace tandem

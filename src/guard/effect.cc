@@ -40,9 +40,8 @@ void EffectMeter::add(double time, double real_time, const std::map<int, double>
       if (const auto now = power_w.find(gpu); now != power_w.end())
         saved_joules_ +=
             joules * (*progress - *points_.back().progress) - now->second * (real_time - points_.back().real_time);
-  if (!progress)  // held: what it draws now says nothing about the limit
-    for (Mark& mark : marks_)
-      if (mark.effect.before_rate) mark.until = std::min(mark.until, time - 1e-6);
+  for (Mark& mark : marks_)  // held, or going on: what it draws now says nothing about the limit
+    if (mark.going != progress.has_value()) mark.until = std::min(mark.until, time - 1e-6);
   points_.push_back({time, real_time, power_w, progress});
   while (points_.size() > 2 && points_.front().time < time - kKeptSeconds) points_.pop_front();
 }
@@ -54,7 +53,8 @@ void EffectMeter::changed(double time, int gpu, double from_w, double to_w) {
   const double from = std::max(time - kWindowSeconds, last == changed_at_.end() ? -1e9 : last->second + kSettleSeconds);
   changed_at_[gpu] = time;
   const auto before = mean_power(gpu, from, time);
-  const auto speed = rate(from, time);
+  const bool going = !points_.empty() && points_.back().progress;
+  const auto speed = going ? rate(from, time) : std::nullopt;  // while held it draws what no step took
   if (to_w >= from_w)
     step_joules_.erase(gpu);  // on its way back: what it would draw now is not known
   else if (before && speed && *speed > 0)
@@ -62,6 +62,7 @@ void EffectMeter::changed(double time, int gpu, double from_w, double to_w) {
   if (!before) return;
   marks_.push_back({time,
                     1e300,
+                    going,
                     {.gpu = gpu,
                      .from_w = from_w,
                      .to_w = to_w,

@@ -43,7 +43,8 @@ class EffectMeter {
     std::optional<double> progress;
   };
   struct Mark {
-    double time, until;  // until: the GPU's next change, or a hold
+    double time, until;  // until: the GPU's next change, or a hold begins or ends
+    bool going;          // something ran when it changed
     Effect effect;
   };
   std::optional<double> mean_power(int gpu, double from, double to) const;

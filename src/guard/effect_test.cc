@@ -63,6 +63,20 @@ TEST(EffectMeter, ARunThatIsHeldSavesNothing) {
   EXPECT_TRUE(meter.finished().empty()) << "so few seconds are too few to tell of an effect";
 }
 
+TEST(EffectMeter, AChangeWhileTheRunIsHeldIsNotMeasuredByItsSteps) {
+  for (const int begin : {20, 40}) {
+    EffectMeter meter;
+    double steps = 0;
+    for (int t = 0; t < 100; ++t) {
+      if (t == 43) meter.changed(t, 0, 220, 176);
+      const bool held = t >= begin && t < 50;
+      meter.add(t, t, {{0, held ? 30 : t < begin ? 220 : 176}}, held ? std::optional<double>() : steps += 100);
+      EXPECT_TRUE(meter.finished().empty()) << "30 W before and 176 W after are no effect of the limit";
+    }
+    EXPECT_EQ(meter.saved_joules(), 0);
+  }
+}
+
 TEST(EffectMeter, WithoutARunTellsThePowerAlone) {
   EffectMeter meter;
   std::vector<Effect> done;

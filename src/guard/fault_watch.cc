@@ -16,6 +16,7 @@ constexpr double kSilentSeconds = 10;
 
 std::string clocks(const GpuReading& now) {
   if (!now.sm_clock_mhz) return "";
+  if (now.sm_clock_max_mhz && *now.sm_clock_mhz >= *now.sm_clock_max_mhz) return "";  // they would deny what is said
   return now.sm_clock_max_mhz ? fmt::format(" at {} of {} MHz", *now.sm_clock_mhz, *now.sm_clock_max_mhz)
                               : fmt::format(" at {} MHz", *now.sm_clock_mhz);
 }
@@ -24,7 +25,14 @@ std::string temperature(const GpuReading& now) {
   return now.temperature_c ? fmt::format("it is at {} C", *now.temperature_c) : "its temperature is not told";
 }
 
-GpuNotice throttled(const GpuFacts& facts, const GpuReading& now, Throttle reason) {
+std::string against_heat(bool power_given) {
+  return fmt::format("more air: clean fans and filters, open the case, a slot between cards{}",
+                     power_given ? "" : "; or a lower limit: tandem guard --power 80%");
+}
+
+// `found_w`: the guard holds the limit lower than this, which it found.
+GpuNotice throttled(const GpuFacts& facts, const GpuReading& now, Throttle reason, bool power_given,
+                    std::optional<double> found_w) {
   GpuNotice notice{.gpu = facts.index,
                    .id = std::string(throttle_name(reason)),
                    .what = fmt::format("{} runs slower than it could{}", gpu_text(facts), clocks(now)),
@@ -35,6 +43,13 @@ GpuNotice throttled(const GpuFacts& facts, const GpuReading& now, Throttle reaso
     case Throttle::kPowerCap: {
       const auto limit = now.power_limit_w ? now.power_limit_w : facts.power_limit_w;
       if (limit) notice.why = fmt::format("its power limit of {:.0f} W is reached", *limit);
+      if (limit && found_w && *limit + 1 < *found_w) {
+        notice.weight = Weight::kNote;
+        notice.why = fmt::format("the guard holds its power limit at {:.0f} W against its heat ({:.0f} W was found)",
+                                 *limit, *found_w);
+        notice.todo = "nothing: the guard gives it back once the card is cool";
+        break;
+      }
       const bool lowered = limit && facts.power_default_w && *limit + 1 < *facts.power_default_w;
       if (lowered) {
         notice.why += fmt::format(" ({:.0f} W is its default)", *facts.power_default_w);
@@ -52,9 +67,7 @@ GpuNotice throttled(const GpuFacts& facts, const GpuReading& now, Throttle reaso
     case Throttle::kThermalSw:
     case Throttle::kThermalHw:
       notice.why += ", " + temperature(now);
-      notice.todo =
-          "more air: clean fans and filters, open the case, a slot between cards; or a lower limit: tandem guard "
-          "--power 80%";
+      notice.todo = against_heat(power_given);
       break;
     case Throttle::kHwSlowdown:
       notice.why += ", " + temperature(now);
@@ -87,9 +100,11 @@ std::string GpuNotice::text() const {
   return fmt::format("{}; cause: {}; do: {}", what, why, todo);
 }
 
-std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts, const GpuReading& now) {
+std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts, const GpuReading& now,
+                                                          std::optional<double> found_w) {
   std::vector<Condition> found;
   const std::string name = gpu_text(facts);
+  const bool power_given = options_.power || found_w;  // who lowered a limit was allowed to
   if (now.lost) {
     found.push_back({0,
                      {.gpu = facts.index,
@@ -118,8 +133,7 @@ std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts,
             .why = fmt::format("its fans do not carry away {}{}",
                                now.power_w ? fmt::format("{:.0f} W", *now.power_w) : "its heat",
                                options_.acts ? fmt::format("; from {:.0f} C on it is acted upon", limits.act_c) : ""),
-            .todo = "more air: clean fans and filters, open the case, a slot between cards; or a lower limit: tandem "
-                    "guard --power 80%"}});
+            .todo = against_heat(power_given)}});
   }
   if (now.throttle) {
     // What heat does, it does under two names: the more exact one is told.
@@ -127,7 +141,8 @@ std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts,
     const bool exact = reasons.contains(Throttle::kThermalHw) || reasons.contains(Throttle::kPowerBrake);
     for (const Throttle reason : reasons) {
       if (reason == Throttle::kIdle || (reason == Throttle::kHwSlowdown && exact)) continue;
-      found.push_back({reason == Throttle::kPowerCap ? kLongestSeconds : 3, throttled(facts, now, reason)});
+      found.push_back(
+          {reason == Throttle::kPowerCap ? kLongestSeconds : 3, throttled(facts, now, reason, power_given, found_w)});
     }
   }
   if (now.ecc_uncorrected) {
@@ -185,14 +200,16 @@ std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts,
 }
 
 std::vector<GpuNotice> FaultWatch::see(double time, const std::vector<GpuFacts>& facts,
-                                       const std::vector<GpuReading>& gpus) {
+                                       const std::vector<GpuReading>& gpus, const std::map<int, double>& lowered) {
   std::vector<GpuNotice> news;
   std::set<std::pair<int, std::string>> here;
   for (const GpuReading& now : gpus) {
     const auto about =
         std::find_if(facts.begin(), facts.end(), [&](const GpuFacts& f) { return f.index == now.index; });
     if (about == facts.end()) continue;
-    for (Condition& condition : conditions(*about, now)) {
+    const auto held = lowered.find(now.index);
+    const auto found_w = held == lowered.end() ? std::optional<double>() : held->second;
+    for (Condition& condition : conditions(*about, now, found_w)) {
       const auto key = std::make_pair(now.index, condition.notice.id);
       here.insert(key);
       Seen& seen = seen_[key];
@@ -225,12 +242,13 @@ std::vector<GpuNotice> FaultWatch::see(double time, const std::vector<GpuFacts>&
   return news;
 }
 
-std::vector<GpuNotice> FaultWatch::at_once(const GuardOptions& options, const GpuFacts& facts, const GpuReading& now) {
+std::vector<GpuNotice> FaultWatch::at_once(const GuardOptions& options, const GpuFacts& facts, const GpuReading& now,
+                                           std::optional<double> found_w) {
   FaultWatch watch(options);
   if (now.ecc_corrected > 100) watch.corrected_[facts.index] = 0;  // as doctor judges them
   watch.uncorrected_[facts.index] = 0;
   std::vector<GpuNotice> notices;
-  for (Condition& condition : watch.conditions(facts, now)) notices.push_back(std::move(condition.notice));
+  for (Condition& condition : watch.conditions(facts, now, found_w)) notices.push_back(std::move(condition.notice));
   return notices;
 }
 

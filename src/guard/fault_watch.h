@@ -34,10 +34,13 @@ class FaultWatch {
  public:
   explicit FaultWatch(GuardOptions options) : options_(options) {}
 
-  // What is new since the last call.
-  std::vector<GpuNotice> see(double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus);
-  // All that is wrong now, however short it has lasted, with errors that were counted before: for one look.
-  static std::vector<GpuNotice> at_once(const GuardOptions& options, const GpuFacts& facts, const GpuReading& now);
+  // What is new since the last call. `lowered`: GuardPolicy::lowered(), for what the guard does itself is no fault.
+  std::vector<GpuNotice> see(double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus,
+                             const std::map<int, double>& lowered = {});
+  // All that is wrong now, however short it has lasted, with errors that were counted before: for one look. `found_w`:
+  // a guard holds this card's limit lower than that.
+  static std::vector<GpuNotice> at_once(const GuardOptions& options, const GpuFacts& facts, const GpuReading& now,
+                                        std::optional<double> found_w = {});
   GpuNotice xid(const std::vector<GpuFacts>& facts, const XidEvent& event) const;
   // The driver has not answered for so long. `held`: and a run waits for it.
   std::optional<GpuNotice> silence(double quiet_seconds, bool held = false);
@@ -54,7 +57,7 @@ class FaultWatch {
     double after_seconds = 5;
     GpuNotice notice;
   };
-  std::vector<Condition> conditions(const GpuFacts& facts, const GpuReading& now);
+  std::vector<Condition> conditions(const GpuFacts& facts, const GpuReading& now, std::optional<double> found_w);
 
   GuardOptions options_;
   std::map<std::pair<int, std::string>, Seen> seen_;

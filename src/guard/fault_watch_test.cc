@@ -67,6 +67,59 @@ TEST(FaultWatch, APowerCapBelowTheDefaultComesWithTheCommandThatRaisesIt) {
   EXPECT_NE(notices[0].todo.find("sudo nvidia-smi -i 0 -pl 220"), std::string::npos) << notices[0].todo;
 }
 
+TEST(FaultWatch, ALimitThatTheGuardHoldsLowerIsNoFault) {
+  GpuReading reading = well();
+  reading.throttle = {Throttle::kPowerCap};
+  reading.power_limit_w = 154;
+  reading.ecc_uncorrected = 0;
+  FaultWatch watch({});
+  std::vector<GpuNotice> notices;
+  for (double t = 0; t < 60; t += 1)
+    for (const GpuNotice& notice : watch.see(t, {card()}, {reading}, {{0, 220}})) notices.push_back(notice);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_EQ(notices[0].weight, GpuNotice::Weight::kNote);
+  EXPECT_NE(notices[0].why.find("the guard holds its power limit at 154 W"), std::string::npos) << notices[0].why;
+  EXPECT_EQ(notices[0].text().find("-pl"), std::string::npos) << notices[0].text();
+
+  const auto now = FaultWatch::at_once({}, card(), reading, 220);
+  ASSERT_EQ(now.size(), 1u);
+  EXPECT_EQ(now[0].text(), notices[0].text()) << "one look says the same";
+}
+
+TEST(FaultWatch, AdvisesAPowerLimitOnlyWhereNoneWasGiven) {
+  GpuReading hot = well();
+  hot.temperature_c = 98;
+  hot.ecc_uncorrected = 0;
+  hot.throttle = {Throttle::kThermalSw, Throttle::kThermalHw};
+  GuardOptions given;
+  given.power = PowerLimit{.share = 0.7};
+  const auto advised = [&](const GuardOptions& options, std::optional<double> found_w) {
+    int count = 0;
+    const auto notices = FaultWatch::at_once(options, card(), hot, found_w);
+    EXPECT_EQ(notices.size(), 3u);
+    for (const GpuNotice& notice : notices) {
+      EXPECT_NE(notice.todo.find("more air"), std::string::npos) << notice.todo;
+      count += notice.todo.find("--power") != std::string::npos;
+    }
+    return count;
+  };
+  EXPECT_EQ(advised({}, std::nullopt), 3);
+  EXPECT_EQ(advised(given, std::nullopt), 0);
+  EXPECT_EQ(advised({}, 250), 0) << "the guard that lowered its limit was given one";
+}
+
+TEST(FaultWatch, TellsClocksOnlyWhereTheyAreLower) {
+  GpuReading reading = well();
+  reading.throttle = {Throttle::kPowerCap};
+  reading.sm_clock_max_mhz = 1980;
+  const auto what = [&](int mhz) {
+    reading.sm_clock_mhz = mhz;
+    return FaultWatch::at_once({}, card(), reading).at(0).what;
+  };
+  EXPECT_EQ(what(1980), "GPU 0 (NVIDIA GeForce RTX 3070) runs slower than it could");
+  EXPECT_EQ(what(1500), "GPU 0 (NVIDIA GeForce RTX 3070) runs slower than it could at 1500 of 1980 MHz");
+}
+
 TEST(FaultWatch, NamesHeatMemoryErrorsNarrowLinksFullMemoryAndLostCards) {
   struct Case {
     const char* id;

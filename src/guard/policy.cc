@@ -53,9 +53,33 @@ HeatLimits HeatLimits::of(const GuardOptions& options, const GpuFacts& facts) {
   return limits;
 }
 
+std::string heat_text(const GuardOptions& options, const std::vector<GpuFacts>& facts) {
+  const HeatLimits first = HeatLimits::of(options, facts.empty() ? GpuFacts{} : facts.front());
+  HeatLimits least = first, most = first;
+  for (const GpuFacts& about : facts) {
+    const HeatLimits one = HeatLimits::of(options, about);
+    for (double HeatLimits::*c : {&HeatLimits::target_c, &HeatLimits::warn_c, &HeatLimits::act_c}) {
+      least.*c = std::min(least.*c, one.*c);
+      most.*c = std::max(most.*c, one.*c);
+    }
+  }
+  const auto range = [](double from, double to) {
+    return from < to ? fmt::format("{:.0f}-{:.0f} C", from, to) : fmt::format("{:.0f} C", from);
+  };
+  return fmt::format("good to {}, warning from {}, acting from {}", range(least.target_c, most.target_c),
+                     range(least.warn_c, most.warn_c), range(least.act_c, most.act_c));
+}
+
 double GuardPolicy::share(int gpu) const {
   const auto found = cards_.find(gpu);
   return found == cards_.end() ? 1 : kShares[found->second.shares];
+}
+
+std::map<int, double> GuardPolicy::lowered() const {
+  std::map<int, double> found;
+  for (const auto& [gpu, card] : cards_)
+    if (card.found_w && (card.set_w || (card.pending && card.pending->set_w))) found[gpu] = *card.found_w;
+  return found;
 }
 
 double GuardPolicy::floor_of(const Card& card, const GpuFacts& facts) const {
@@ -84,7 +108,8 @@ std::optional<GuardOrder> GuardPolicy::climb(Card& card, const GpuFacts& facts, 
                                              const HeatLimits& limits, bool others_are_cooler) {
   const std::string hot =
       fmt::format("{} is at {} C (hot from {:.0f} C)", gpu_text(facts), now.temperature_c.value_or(0), limits.act_c);
-  if (options_.shares && others_are_cooler && card.shares + 1 < static_cast<int>(std::size(kShares))) {
+  // While the run waits there is no work to move: somebody else heats the card.
+  if (options_.shares && !held_since_ && others_are_cooler && card.shares + 1 < static_cast<int>(std::size(kShares))) {
     const double share = kShares[++card.shares];
     return GuardOrder{
         Kind::kShare, facts.index, share,
@@ -108,9 +133,11 @@ std::optional<GuardOrder> GuardPolicy::climb(Card& card, const GpuFacts& facts, 
     }
   }
   if (std::exchange(card.told_no_more, true)) return std::nullopt;
-  return GuardOrder{Kind::kNote, facts.index, 0,
-                    fmt::format("{} and all that may be done is done; look at its fans, dust and the air around it{}",
-                                hot, options_.power ? "" : ", or allow a lower power limit with --power 80%")};
+  return GuardOrder{
+      Kind::kNote, facts.index, 0,
+      fmt::format("{}{} and all that may be done is done; look at {}its fans, dust and the air around it{}", hot,
+                  held_since_ ? ", the run waits" : "", held_since_ ? "other programs on it (nvidia-smi), " : "",
+                  options_.power ? "" : ", or allow a lower power limit with --power 80%")};
 }
 
 std::optional<GuardOrder> GuardPolicy::descend(int gpu, Card& card, const std::string& why) {
@@ -173,9 +200,11 @@ std::vector<GuardOrder> GuardPolicy::step(double time, const std::vector<GpuFact
       return other.index != now.index && !other.lost && other.temperature_c &&
              *other.temperature_c < HeatLimits::of(options_, facts_of(facts, other.index)).warn_c;
     });
-    const bool boiling = celsius >= limits.pause_c && !held_since_;  // no time to see whether the last rung helped
-    if (!held_since_ && !card.pending && hot && (time - *card.hot_since >= kHotSeconds || boiling) &&
-        (time - card.changed >= kSettleSeconds || (boiling && time - card.changed >= kHotSeconds))) {
+    const bool boiling = celsius >= limits.pause_c;  // no time to see whether the last rung helped
+    // A hold is a rung as well: it has its time to help, and does not end the climb of a card that stays hot.
+    const double last_rung = std::max(card.changed, held_since_.value_or(card.changed));
+    if (!card.pending && hot && (time - *card.hot_since >= kHotSeconds || boiling) &&
+        time - last_rung >= (boiling ? kHotSeconds : kSettleSeconds)) {
       if (auto order = climb(card, about, now, limits, others_are_cooler)) {
         if (order->kind != Kind::kNote) card.changed = time;
         if (is_borrowed(order->kind)) card.pending = before;

@@ -1,9 +1,10 @@
 // guard/policy.h -- what is to be done about a hot GPU, and when it is given back.
 //
 // A ladder per GPU, climbed while it is hot: shards move away to cooler ones, then its fans are raised, then its power
-// limit is lowered as far as the user allowed. Before damage the run is held until it is cool. What was done is undone
-// in the opposite order once the GPU has been cool for a while; a GPU that became hot again soon after waits twice as
-// long the next time. Pure: time and readings are given, orders come out, so tests and a simulation play it.
+// limit is lowered as far as the user allowed. Before damage the run is held until it is cool; a GPU that stays hot
+// while it is held (somebody else heats it) climbs on with fans and limit. What was done is undone in the opposite
+// order once the GPU has been cool for a while; a GPU that became hot again soon after waits twice as long the next
+// time. Pure: time and readings are given, orders come out, so tests and a simulation play it.
 #pragma once
 
 #include <map>
@@ -69,6 +70,7 @@ class GuardPolicy {
 
   bool held() const { return held_since_.has_value(); }
   double share(int gpu) const;
+  std::map<int, double> lowered() const;  // the GPUs whose limit it holds lower, and what it found
   const GuardOptions& options() const { return options_; }
 
   static constexpr double kHotSeconds = 3;      // hot for this long before the first rung
@@ -116,6 +118,9 @@ class GuardPolicy {
   int held_for_ = -1;
   double now_ = 0;
 };
+
+// "good to 80 C, warning from 85 C, acting from 90 C"; "85-90 C" where these cards differ.
+std::string heat_text(const GuardOptions& options, const std::vector<GpuFacts>& facts);
 
 // "GPU 0 (NVIDIA GeForce RTX 3070)"
 std::string gpu_text(const GpuFacts& facts);

@@ -181,6 +181,70 @@ TEST(GuardPolicy, PausesBeforeDamageAndGoesOnByItself) {
   EXPECT_FALSE(toy.policy.held());
 }
 
+// Somebody else heats card 0: it jumps to where the run is held, and stays there.
+Toy heated_by_somebody_else(const GuardOptions& options) {
+  Toy toy(options);
+  toy.cards[0].celsius = 96;
+  toy.cards[0].tau_s = 1e9;
+  return toy;
+}
+
+TEST(GuardPolicy, ACardThatStaysHotWhileTheRunWaitsGetsItsFanThenALowerLimit) {
+  Toy toy = heated_by_somebody_else(all());
+  toy.play(60);
+  std::vector<Kind> expected = {Kind::kShare, Kind::kHold, Kind::kFan, Kind::kPower, Kind::kPower};
+  EXPECT_EQ(toy.kinds(), expected) << "and no shards: nothing runs that could move";
+  for (size_t i = 2; i < expected.size(); ++i) EXPECT_EQ(toy.times[i] - toy.times[i - 1], GuardPolicy::kHotSeconds);
+  EXPECT_EQ(toy.cards[0].limit_w, 176);  // 80 %, no further
+  EXPECT_TRUE(toy.policy.held());
+
+  toy.cards[0].celsius = 60;
+  toy.play(300);
+  for (const Kind kind : {Kind::kGo, Kind::kPower, Kind::kPowerBack, Kind::kFanAuto, Kind::kShare})
+    expected.push_back(kind);
+  EXPECT_EQ(toy.kinds(), expected) << "given back as always";
+  EXPECT_EQ(toy.cards[0].limit_w, 220);
+  EXPECT_FALSE(toy.cards[0].fan);
+}
+
+TEST(GuardPolicy, AHoldHasItsTimeToHelpLikeEveryRung) {
+  Toy toy = heated_by_somebody_else(all());
+  toy.play(1);
+  ASSERT_TRUE(toy.policy.held());
+  toy.cards[0].celsius = 92;  // hot, but no longer so hot that nothing can be awaited
+  toy.play(GuardPolicy::kSettleSeconds - 1);
+  EXPECT_EQ(toy.count(Kind::kFan), 0);
+  toy.play(1);
+  EXPECT_EQ(toy.count(Kind::kFan), 1);
+  toy.play(GuardPolicy::kSettleSeconds - 1);
+  EXPECT_EQ(toy.count(Kind::kPower), 0);
+  toy.play(1);
+  EXPECT_EQ(toy.count(Kind::kPower), 1);
+}
+
+TEST(GuardPolicy, AHoldThatCoolsTheCardNeedsNothingMore) {
+  Toy toy(all());
+  toy.cards[0].celsius = 96;  // by its own work, which stops
+  toy.cards[0].tau_s = 20;
+  toy.play(120);
+  EXPECT_EQ(toy.count(Kind::kHold), 1);
+  EXPECT_EQ(toy.count(Kind::kGo), 1);
+  EXPECT_EQ(toy.count(Kind::kFan), 0);
+  EXPECT_EQ(toy.count(Kind::kPower), 0);
+}
+
+TEST(GuardPolicy, WhatIsNotAllowedIsNotDoneWhileTheRunWaits) {
+  GuardOptions options = all();
+  options.power.reset();
+  options.fan = false;
+  Toy toy = heated_by_somebody_else(options);
+  toy.play(60);
+  EXPECT_EQ(toy.kinds(), (std::vector<Kind>{Kind::kShare, Kind::kHold}));
+  ASSERT_EQ(toy.count(Kind::kNote), 1) << "told once that nothing more may be done";
+  EXPECT_NE(toy.orders.back().text.find("the run waits and all that may be done is done"), std::string::npos)
+      << toy.orders.back().text;
+}
+
 TEST(GuardPolicy, TouchesNoPowerLimitUnlessTheUserAllowedIt) {
   GuardOptions options = all();
   options.power.reset();
@@ -311,6 +375,41 @@ TEST(GuardPolicy, ALimitThatSomebodyElseChangedIsTheirs) {
   EXPECT_EQ(toy.count(Kind::kPower), 1);
   EXPECT_EQ(toy.cards[0].limit_w, 150);
   EXPECT_TRUE(toy.policy.give_all_back().empty());
+}
+
+TEST(GuardPolicy, TellsWhichLimitsItHoldsLowerUntilTheyAreBack) {
+  Toy toy(all(), 1);
+  toy.refuse[Kind::kFan] = true;
+  toy.cards[0].celsius = 92;
+  toy.cards[0].tau_s = 1e9;
+  EXPECT_TRUE(toy.policy.lowered().empty());
+  toy.play(10);
+  EXPECT_EQ(toy.policy.lowered(), (std::map<int, double>{{0, 220}}));
+  toy.cards[0].celsius = 60;
+  toy.play(300);
+  EXPECT_EQ(toy.cards[0].limit_w, 220);
+  EXPECT_TRUE(toy.policy.lowered().empty());
+}
+
+TEST(GuardPolicy, ALimitThatSomebodyElseSetIsNotHeldByTheGuard) {
+  Toy toy(all(), 1);
+  toy.refuse[Kind::kFan] = true;
+  toy.cards[0].celsius = 92;
+  toy.cards[0].tau_s = 1e9;
+  toy.play(10);
+  toy.cards[0].limit_w = 150;
+  toy.play(10);
+  EXPECT_TRUE(toy.policy.lowered().empty());
+}
+
+TEST(GuardPolicy, SaysTheTemperaturesOfTheCardsAtHand) {
+  GpuFacts h100, rtx;
+  h100.slowdown_c = 87;
+  rtx.slowdown_c = 95;
+  EXPECT_EQ(heat_text(all(), {}), "good to 80 C, warning from 85 C, acting from 90 C");
+  EXPECT_EQ(heat_text(all(), {rtx, rtx}), "good to 80 C, warning from 85 C, acting from 90 C");
+  EXPECT_EQ(heat_text(all(), {h100, h100}), "good to 79 C, warning from 82 C, acting from 85 C");
+  EXPECT_EQ(heat_text(all(), {rtx, h100}), "good to 79-80 C, warning from 82-85 C, acting from 85-90 C");
 }
 
 TEST(GuardPolicy, ActsBeforeTheCardDoes) {

@@ -115,7 +115,8 @@ void RunGuard::see(const GuardSample& sample, bool newest, std::optional<int64_t
     tell(notice, news);
     if (event.xid == 79) lose(event.gpu, fmt::format("Xid 79: {}", notice.why), news);
   }
-  for (const GpuNotice& notice : faults_.see(sample.time, sample.facts, sample.gpus)) tell(notice, news);
+  for (const GpuNotice& notice : faults_.see(sample.time, sample.facts, sample.gpus, policy_.lowered()))
+    tell(notice, news);
   for (const GpuReading& now : sample.gpus)
     if (now.lost) lose(now.index, now.trouble.empty() ? "GPU is lost" : now.trouble, news);
   if (newest)  // a launcher that was stopped does not climb several rungs at once

@@ -121,23 +121,36 @@ MemoryFacts memory_below(const fs::path& root) {
   return memory;
 }
 
+// Cores of servers that cards are put into, by the numbers that they give; others by these numbers alone.
+std::string arm_core(const std::string& implementer, const std::string& part) {
+  static constexpr std::pair<const char*, const char*> kArm[] = {{"0xd0c", "Neoverse N1"}, {"0xd49", "Neoverse N2"},
+                                                                 {"0xd40", "Neoverse V1"}, {"0xd4f", "Neoverse V2"},
+                                                                 {"0xd8e", "Neoverse N3"}, {"0xd84", "Neoverse V3"}};
+  for (const auto& [number, name] : kArm)
+    if (implementer == "0x41" && part == number) return std::string("Arm ") + name;
+  return "Arm implementer " + implementer + ", part " + part;
+}
+
 CpuFacts cpu_below(const fs::path& root) {
   CpuFacts cpu;
   std::ifstream file(root / "proc/cpuinfo");
   std::string line;
   std::set<std::pair<std::string, std::string>> cores;
   std::set<std::string> sockets;
-  std::string socket;
+  std::string socket, implementer, part;
   while (std::getline(file, line)) {
     const size_t colon = line.find(':');
     if (colon == std::string::npos) continue;
     const std::string key = trimmed(line.substr(0, colon)), value = trimmed(line.substr(colon + 1));
     if (key == "processor") ++cpu.logical;
     if ((key == "model name" || key == "Model") && !cpu.model) cpu.model = value;
+    if (key == "CPU implementer") implementer = value;
+    if (key == "CPU part") part = value;
     if (key == "physical id") sockets.insert(socket = value);
     if (key == "core id") cores.insert({socket, value});
   }
-  if (!cpu.model) {  // aarch64 has no model name there
+  if (!cpu.model && !part.empty()) cpu.model = arm_core(implementer, part);  // aarch64 has no model name there
+  if (!cpu.model) {
     const auto device = first_line(root / "sys/firmware/devicetree/base/model");
     if (device) cpu.model = device->substr(0, device->find('\0'));
   }

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/errors.h"
 #include "base/fault_points.h"
 #include "base/file_system.h"
@@ -75,6 +76,12 @@ Launcher::Launcher(const LaunchRequest& request)
   begin_ = last_tick_ = monotonic_seconds();
   requests_ = std::make_unique<RequestBox>(request.run_dir);
   guard_ = std::make_unique<RunGuard>(*request.settings, request.run_dir);
+  const int workers = request.net ? 1 : static_cast<int>(request.devices.size());
+  cores_of_worker_ = cores_of_worker(workers, request.net ? static_cast<int>(request.devices.size()) : 0);
+  const bool on_card = std::any_of(request.devices.begin(), request.devices.end(),
+                                   [](const DeviceSpec& d) { return d.kind == DeviceSpec::Kind::kCuda; });
+  const LoaderSettings& loader = request.settings->loader;
+  loader_threads_ = loader_size(loader.threads, loader.prefetch, on_card, cores_of_worker_).threads;
   for (const DeviceSpec& device : request.devices) add_seat(device).start(false);
 }
 
@@ -88,9 +95,11 @@ Seat& Launcher::add_seat(DeviceSpec device) {
                                                 std::string(recipe.text()), log);
     return *seats_[rank];
   }
-  WorkerCommand command{.program = request_.worker,
-                        .arguments = {"work", request_.run_dir.string()},
-                        .environment = {{"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}}};
+  WorkerCommand command{
+      .program = request_.worker,
+      .arguments = {"work", request_.run_dir.string()},
+      .environment = {
+          {"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}, {kWorkerCores, std::to_string(cores_of_worker_)}}};
   seats_[rank] = std::make_unique<LocalSeat>(rank, device, std::move(command), log);
   return *seats_[rank];
 }

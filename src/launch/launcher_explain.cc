@@ -29,6 +29,7 @@ TimesLine Launcher::times_now() const {
                           .shards = shards.contains(rank) ? shards[rank] : 0,
                           .times = seat->times()});
   }
+  line.loader_threads = loader_threads_;
   return line;
 }
 

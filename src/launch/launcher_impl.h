@@ -111,6 +111,7 @@ class Launcher {
   std::unique_ptr<TimesLog> times_;
   std::unique_ptr<LiveWatch> slow_watch_;
   CrowdWatch crowd_;
+  int cores_of_worker_ = 1, loader_threads_ = 1;
   double speed_at_ = 0;
   Growth growth_;
   StallWatch stalls_;

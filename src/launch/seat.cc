@@ -2,7 +2,21 @@
 
 #include <fmt/format.h>
 
+#include "base/cores.h"
+#include "hardware/machine.h"
+
 namespace tandem {
+
+int cores_of_worker(int workers, int ranks) {
+  const CpuFacts cpu = machine_facts().cpu;
+  return CoreShare{.usable = usable_cores(),
+                   .online = cpu.logical,
+                   .quota = cpu.quota,
+                   .workers = workers,
+                   .cards = cards_in_place(),
+                   .ranks = ranks}
+      .cores();
+}
 
 std::string Seat::name() const { return fmt::format("rank {} ({})", rank_, device_.name()); }
 

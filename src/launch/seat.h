@@ -35,6 +35,9 @@ struct WorkerState {
   RankTimes times;
 };
 // "phase 'learn' of step 37 (computing shard 9)"
+// Cores of each of so many workers that are started here; `ranks`: of an outer launcher, on this machine.
+int cores_of_worker(int workers, int ranks = 0);
+
 std::string place_text(const WorkerState& state, const std::vector<std::string>& phases);
 
 // Its counters, as they are now or as it left them.

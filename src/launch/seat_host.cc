@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/errors.h"
 #include "launch/local_seat.h"
 #include "launch/oom_count.h"
@@ -100,7 +101,9 @@ SeatHost::SeatHost(const SeatHostRequest& request)
   const int rank = request.place.rank;
   WorkerCommand command{.program = request.build.worker,
                         .arguments = {},
-                        .environment = {{"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}}};
+                        .environment = {{"OMP_NUM_THREADS", "1"},
+                                        {"MKL_NUM_THREADS", "1"},
+                                        {kWorkerCores, std::to_string(cores_of_worker(1, request.place.local_size))}}};
   seat_ = std::make_unique<LocalSeat>(rank, DeviceSpec{}, std::move(command), log_.path());
   SeatFolder::sweep();
 }

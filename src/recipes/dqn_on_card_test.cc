@@ -22,7 +22,7 @@ class PlayedCard : public Card {
  public:
   Device& device() override { return cpu_device(); }
   void prepare_thread() override {}
-  void fork(int) override {}
+  void fork(int, bool) override {}
   void branch(int) override {}
   void join(int) override {}
   void trim() override {}

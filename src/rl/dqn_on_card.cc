@@ -346,12 +346,12 @@ class DqnWholeStep : public WholeStep {
   void queue_work(const std::byte* order, float* total) override {
     launch_.work.order = reinterpret_cast<const DqnOrder*>(order);
     // A branch for each agent: while the environments of some are moved on, which keeps few of the card's processors
-    // busy, others learn.
+    // busy, others learn; the first ones go before the others, so that they come there earlier.
     const int jobs = launch_.shape.jobs;
     DqnShape shape = launch_.shape;
     shape.jobs = 1;
     shape.beside = jobs;
-    if (jobs > 1) card()->fork(jobs);
+    if (jobs > 1) card()->fork(jobs, /*in_order=*/true);
     for (int j = 0; j < jobs; ++j) {
       if (jobs > 1) card()->branch(j);
       const DqnWork work = from_job(launch_.shape, launch_.work, j);

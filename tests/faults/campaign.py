@@ -21,7 +21,7 @@ import time
 
 from local_trial import LocalTrial, NcclTrial
 from net_trial import NetTrial
-from trial import SIZES, Failure, put_away, quiet_digest, strays
+from trial import SIZES, Failure, put_away, quiet_digest, strays, strays_since
 
 PLANES = {"local": LocalTrial, "nccl": NcclTrial, "net": NetTrial}
 
@@ -81,7 +81,7 @@ def main():
                 sums[key] = sums.get(key, 0) + value
             if done % 50 == 0:
                 print(f"{options.plane} {options.recipe}: {done} trials, {failed} failed, {sums}", file=sys.stderr, flush=True)
-    if left := strays() - before:
+    if left := strays_since(before):
         failed += 1
         print(f"files left behind: {sorted(left)}")
     print(json.dumps({"plane": options.plane, "recipe": options.recipe, "trials": done, "failed": failed,

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 
-from trial import GONE_SECONDS, SIZES, Failure, Place, marked, put_away, strays, wait_until_gone, workers_of
+from trial import GONE_SECONDS, SIZES, Failure, Place, marked, put_away, strays, strays_since, wait_until_gone, workers_of
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
 
@@ -110,7 +110,7 @@ def main():
         ends = sorted(ended for ended, _, why in results if not why) or [0]
         print(f"{number.name:<9}{len(results):>6}{len(failures):>8}{code:>6}{f'{ends[len(ends) // 2]:.3f} s, {ends[-1]:.3f} s':>40}"
               f"{f'{max(gone for _, gone, _ in results):.3f} s':>30}", flush=True)
-    if left := strays() - before:
+    if left := strays_since(before):
         print(f"files left behind: {sorted(left)}")
         failed += 1
     return 1 if failed else 0

@@ -76,6 +76,15 @@ def strays():
             if names.match(path.name) and (folder == "/dev/shm" or path.name.startswith("tandem-"))}
 
 
+def strays_since(before, seconds=90):
+    """Those that stay. A command of somebody else beside us (`tandem doctor`, `plan`) takes its own away when it ends."""
+    left, deadline = strays() - before, time.monotonic() + seconds
+    while left and time.monotonic() < deadline:
+        time.sleep(0.2)  # lint: allow(sleep) between two looks at a condition that has its own end
+        left &= strays()
+    return left
+
+
 class Place:
     """A folder, a mark in the environment and a TMPDIR of one's own: what is left behind has one author."""
 

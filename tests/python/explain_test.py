@@ -88,7 +88,7 @@ class Recorded(Case):
 
         run = self.run_with("--devices", "cpu:1", name="alone")
         slow = {"made": 0.03, "asleep": 0.029}
-        self.assert_works(self.assert_named(self.told(run, worker(0.005, load=0.03, **slow)), "loader", "--loader-threads 7", "loader.prefetch=7"))
+        self.assert_works(self.assert_named(self.told(run, worker(0.005, load=0.03, **slow)), "loader", "--loader-threads 7"))
         self.assertEqual(score.named(self.told(run, worker(0.015, load=0.005, made=0.005), idle=0.0, cores=1)), "healthy")
         self.assert_works(self.assert_named(self.told(run, worker(0.001, operations=400, shards=24)), "launches", "--set shards=1"))
         others = [{"pid": 4711, "name": "cc1plus", "cores": 1.7}]
@@ -111,7 +111,7 @@ class Recorded(Case):
         (self.dir / "some where").mkdir()
         (self.dir / "there").rename(self.dir / "some where/else")
         found = self.assert_named(self.told(self.dir / "some where/else", worker(0.005, load=0.03, **slow)), "loader")
-        self.assertEqual(found["command"], "tandem resume 'some where/else' --loader-threads 7 --set loader.prefetch=7")
+        self.assertEqual(found["command"], "tandem resume 'some where/else' --loader-threads 7")
         self.assert_works(found)
 
 

@@ -380,6 +380,23 @@ class Commands(Machine):
         run = json.loads(self.say("train", "tiny", *QUICK, "--steps", 3, "--devices", "cpu:1", "--json").stdout)
         self.assertFalse((pathlib.Path(run["dir"]) / "gpus.jsonl").exists())
 
+    def test_it_begins_with_the_temperatures_of_the_cards_at_hand(self):
+        self.play(preset="4xh100")
+        self.assertIn("guarding 4 GPUs: good to 79 C, warning from 82 C, acting from 85 C", self.say("guard", "--for", "1s").stderr)
+
+    def test_a_limit_that_a_guard_holds_lower_is_no_fault_of_the_card(self):
+        self.play(gpus=[{**HOT, "temperature": [[0, 97], [100000, 97]]}])  # at full load: it reaches any limit
+        told = self.say("guard", "--power", "70%", "--for", "40s").stderr
+        self.assertIn("the guard holds its power limit at", told)
+        self.begin("guard", "--power", "70%")
+        self.until(lambda: self.limit() == 154)
+        notices = json.loads(self.say("guard", "status", "--json").stdout)["gpus"][0]["notices"]
+        cap = next(notice for notice in notices if notice["id"] == "power_cap")
+        self.assertIn("the guard holds its power limit at 154 W", cap["why"])
+        for text in (told, json.dumps(notices)):
+            self.assertNotIn("raise it if", text)
+            self.assertNotIn("--power 80%", text)
+
     def test_without_permission_it_says_what_it_would_do_and_goes_on(self):
         self.play(gpus=[HOT], power_permission=False, fan_permission=False)
         done = self.say("guard", "--power", "80%", "--for", "40s")
@@ -486,6 +503,22 @@ class Runs(Machine):
         self.assertGreaterEqual(run["guard_held_seconds"] * SPEED, 19)
         steps = [e["step"] for e in self.events(run) if e["kind"] == "guard" and ("waits at" in e["text"] or "goes on" in e["text"])]
         self.assertLessEqual(steps[1] - steps[0], 3, "the step that was under way, and no other")
+
+    def test_a_card_that_stays_hot_while_the_run_waits_gets_its_fan_then_a_lower_limit(self):
+        cool = {"card": "3070", "load": 0.5}
+        heated = [[0, 50], [10, 50], [11, 96], [20, 96], [21, 50], [99, 50]]  # by another program: the hold does not cool it
+        self.play(stepped=True, gpus=[cool, {**cool, "temperature": heated}, cool])
+        process = self.begin("train", "tiny", *QUICK, "--steps", 100000, "--devices", SLOW, "--power", "80%", "--json")
+        self.wait_for(process, "exact ")
+        self.at(15)
+        for word in ("the run waits at its next step", "its fans go to 100 %", "from 220 to 198 W", "from 198 to 176 W"):
+            self.wait_for(process, word)
+        self.until(lambda: (self.limit(1), self.fan(1)) == (176, 100))
+        self.at(30)
+        for word in ("the run goes on after", "its power limit is 220 W again", "its fans are the driver's again"):
+            self.wait_for(process, word)
+        self.stopped(process)
+        self.assertEqual((self.limit(1), self.fan(1), self.records()), (220, -1, []))
 
     def test_a_run_that_is_paused_can_be_stopped(self):
         boiling = {"card": "3070", "load": 1, "fans": 0, "temperature": [[0, 96], [9999, 96]]}

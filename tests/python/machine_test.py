@@ -17,6 +17,7 @@ import unittest
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 FAKES = pathlib.Path(sys.argv.pop(1)).resolve()
+SLOTS = min(len(os.sched_getaffinity(0)), 24)  # cores that a command may use; tiny has 24 shards
 API = pathlib.Path(__file__).resolve().parents[2] / "src/hardware/nvml_api.h"
 
 
@@ -105,11 +106,15 @@ class Gpus(Case):
         driver, = line_of(out, "driver")
         self.assertEqual((driver["verdict"], driver["found"]), ("problem", "does not answer: nothing came back in 0.5 s"))
         self.assertIn("dmesg", driver["do"])
-        self.assertIn("--devices cpu:2", out["recommended"]["command"])
+        self.assertIn(f"--devices cpu:{SLOTS}", out["recommended"]["command"])
         self.assertEqual(line_of(out, "workers")[0]["verdict"], "ok")
 
     def test_a_played_machine_whose_script_changes_begins_anew(self):
-        self.assertEqual(len(json.loads(self.tandem("gpus", "--json", env=self.play({"preset": "4xh100"})).stdout)["gpus"]), 4)
+        env = self.play({"preset": "4xh100"})
+        self.assertEqual(len(json.loads(self.tandem("gpus", "--json", env=env).stdout)["gpus"]), 4)
+        (self.dir / "machine.json").write_text('{"preset": "4x2080ti"}')   # as many, but others
+        told = json.loads(self.tandem("gpus", "--json", env=env).stdout)
+        self.assertEqual({gpu["power_limit_w"] for gpu in told["gpus"]}, {250})
         env = self.play({"preset": "8xh100"})
         (self.dir / "machine.json.state").write_text('{"began": 1, "gpus": []}')
         self.assertEqual(len(json.loads(self.tandem("gpus", "--json", env=env).stdout)["gpus"]), 8)
@@ -197,8 +202,22 @@ class Doctor(Case):
         out = self.whole_doctor(3, self.play({"preset": "3060ti+2x3070", "driver": "550.54", "cuda": 12040}))
         self.assert_found(out, "driver", "problem", "older than CUDA 13.0 needs")
         self.assert_found(out, "workers", "ok", "same bits")
-        self.assertIn("train tiny --devices cpu:2", out["recommended"]["command"])
+        self.assertTrue(out["recommended"]["command"].endswith(f"train tiny --devices cpu:{SLOTS}"), out["recommended"])
         self.assertGreater(out["recommended"]["seconds"], 0)
+
+    def assert_advises(self, script, devices, gpus):
+        out = self.whole_doctor(3, self.play(script))
+        if any("this build of tandem has no CUDA" in line["found"] for line in line_of(out, "CUDA")):
+            self.skipTest("a build without CUDA recommends no card; doctor_test.cc has the rest")
+        self.assertTrue(out["recommended"]["command"].endswith(f"train tiny --devices {devices}"), out["recommended"])
+        self.assertIn(f"(GPU {gpus})", out["recommended"]["forecast"])
+
+    def test_with_memory_errors_on_one_card_the_next_command_names_the_others(self):
+        self.assert_advises({"gpus": [{"card": "H100"}, {"card": "H100", "ecc_uncorrected": 3}, {"card": "H100"}]}, "cuda:0,cuda:2", "0, 2")
+
+    def test_with_a_lost_card_the_next_command_names_the_others_by_the_numbers_that_train_gives_them(self):
+        self.assert_advises({"preset": "8xh100", "t": 10, "clock": {"stepped": True}, "events": [{"at": 5, "gpu": 6, "lost": True}]},
+                            ",".join(f"cuda:{i}" for i in range(7)), "0, 1, 2, 3, 4, 5, 7")
 
     def test_a_driver_that_does_not_answer(self):
         self.assert_found(self.doctor(self.play({"preset": "1xh200", "init": 9})), "driver", "problem", "Driver Not Loaded", "modprobe nvidia")

@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import io
 import json
+import math
 import os
 import pathlib
 import signal
@@ -58,8 +59,13 @@ class Plan(Planned):
         self.assertGreaterEqual(run["forecast_memory_error"], 0, "memory is never forecast below the truth")
         self.assertLess(run["forecast_memory_error"], 0.15)
         self.assertIn("forecast_seconds", self.tandem("runs", "show", "last", env=self.env).stdout)
+        # A short one says nothing of that.
+        lasting = [*words[:-1], math.ceil(8 / told["rows"][0]["step_seconds"])]
+        self.plan(*lasting, "--devices", "cpu:2")
+        runs = [run, json.loads(self.tandem("train", *lasting, "--devices", "cpu:1", "--json", env=self.env).stdout)]
+        self.assertGreater(runs[1]["took_seconds"], 5)
         outcomes = json.loads(self.plan(*words, "--devices", "cpu:2", "--json").stdout)["outcomes"]
-        self.assertEqual([one["run"] for one in outcomes], [run["run"]])
+        self.assertEqual([one["run"] for one in outcomes], [one["run"] for one in runs if one["took_seconds"] >= 5])
         # Hardware that is not here is marked in every line, and so is what does not train.
         away = self.plan(*words, "--devices", "cpu:2", "--hardware", "8xMI325X", "--gpus", "1,2,4,8")
         self.assertIn("NOT HERE", away.stdout)
@@ -82,11 +88,41 @@ class Plan(Planned):
         self.assertEqual([agent["name"] for agent in told["agents"]], ["analysis", "evolution"])
         self.assertEqual([row["devices"] for row in told["set"]], [1, 2])
         self.assertGreater(told["set"][0]["seconds"], told["set"][1]["ideal_seconds"])
+        # Long enough to be noted.
+        words[words.index(400)] = math.ceil(400 * 8 / min(agent["seconds_alone"] for agent in told["agents"]))
+        told = json.loads(self.plan(*words, "--json").stdout)
         run = json.loads(self.tandem("train", *words, "--json", env=self.env).stdout)
         kept = json.loads((self.dir / "runs" / run["run"] / "run.json").read_text())["extra"]
         self.assertAlmostEqual(kept["plan_seconds"], told["set"][1]["seconds"], places=6)
         self.assertAlmostEqual(kept["plan_error"], kept["plan_seconds"] / run["seconds"] - 1, places=3)
         self.assertEqual([one["run"] for one in json.loads(self.plan(*words, "--json").stdout)["outcomes"]], [run["run"]])
+
+    def test_a_set_for_other_cards_is_planned_as_train_would_run_it_there(self):
+        words = ["web-test", "--agents", "analysis,evolution", "--steps", 400, "--devices", "cpu:1", "--hardware", "2xH200",
+                 *[word for pair in ("net.hidden=[32,16]", "net.head=8", "batch_size=64", "environments=2", "capacity=400000",
+                                     "learning_starts=400", "shards=4") for word in ("--set", pair)]]
+        together, apart = json.loads(self.plan(*words, "--json").stdout)["set"]
+        self.assertEqual([(row["devices"], row["jobs"], row["agents"]) for row in (together, apart)], [(1, 1, 2), (2, 2, 2)])
+        buffer = 400_000 * 500  # bytes, at least
+        self.assertGreater(together["memory_bytes"], apart["memory_bytes"] + buffer, "both buffers lie on the one card")
+        text = self.plan(*words).stdout
+        self.assertIn("together  on H200: 2 agents side by side in 1 job", text)
+        self.assertNotIn("together  on 2 x H200", text)
+        off = json.loads(self.plan(*words, "--set", "together=off", "--json").stdout)["set"]
+        self.assertEqual([row["jobs"] for row in off], [2, 2])
+        self.assertAlmostEqual(off[0]["memory_bytes"], apart["memory_bytes"], delta=1)
+
+    def test_doctor_and_old_short_outcomes_leave_its_self_check_alone(self):
+        words = ["tiny", "--devices", "cpu:1", "--json"]
+        self.plan(*words)  # so that doctor's trial could have a forecast
+        file = self.dir / "cache" / "tandem" / "plan" / "outcomes.jsonl"
+        line = {"recipe": "tiny", "made": "then", "workers": 1, "forecast_memory": 0, "memory": 0}
+        file.write_text("".join(json.dumps({**line, "run": run, "forecast_seconds": 10, "took_seconds": took}) + "\n"
+                                for run, took in (("whole", 10.0), ("smoke", 0.6))))
+        before = {path: path.read_bytes() for path in file.parent.iterdir()}
+        self.tandem("doctor", "-q", code=None, env={**self.env, "TANDEM_NVML": "/nonexistent/libnvidia-ml.so.1"})
+        self.assertEqual({path: path.read_bytes() for path in file.parent.iterdir()}, before)
+        self.assertEqual([one["run"] for one in json.loads(self.plan(*words).stdout)["outcomes"]], ["whole"])
 
     def test_prices_are_a_file_to_edit_and_bad_ones_are_refused(self):
         path = self.plan("--make-prices").stdout.strip()
