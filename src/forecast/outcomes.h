@@ -17,7 +17,7 @@ struct ForecastOutcome {
 };
 
 // Of a shorter run the start is the most, and says nothing of a step's forecast: it is neither kept nor read back.
-inline constexpr double kShortestOutcome = 5;
+inline constexpr double kShortestOutcome = 5;  // seconds; TANDEM_SHORTEST_OUTCOME: others, for tests
 
 // Appended to <cache>/outcomes.jsonl; a loss of it costs nothing.
 void keep_outcome(const std::filesystem::path& cache, const ForecastOutcome& outcome);
