@@ -2,6 +2,9 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
+#include <map>
+#include <mutex>
 #include <new>
 #include <string>
 #include <vector>
@@ -55,15 +58,26 @@ class CudaDevice : public Device {
     if (bytes) wait();  // pinned memory is read later than the call returns
   }
   void queue_to_host(void* host, const void* from, size_t bytes) override {
+    if (void* const there = reachable(host, bytes); there && cuda::copy_few(there, from, bytes, stream_)) return;
     if (bytes) check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream_), "copy to the host");
   }
   void queue_from_host(void* to, const void* host, size_t bytes) override {
+    if (void* const there = reachable(host, bytes); there && cuda::copy_few(to, there, bytes, stream_)) return;
     if (bytes) check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream_), "copy to the card");
   }
   void pin(void* host, size_t bytes) override {
-    if (cudaHostRegister(host, bytes, cudaHostRegisterDefault) != cudaSuccess) cudaGetLastError();
+    void* there = nullptr;
+    if (cudaHostRegister(host, bytes, cudaHostRegisterDefault) != cudaSuccess ||
+        cudaHostGetDevicePointer(&there, host, 0) != cudaSuccess)
+      cudaGetLastError();
+    const std::lock_guard lock(pinned_mutex_);
+    if (there) pinned_[static_cast<const std::byte*>(host)] = {bytes, static_cast<std::byte*>(there)};
   }
   void unpin(void* host) noexcept override {
+    {
+      const std::lock_guard lock(pinned_mutex_);
+      pinned_.erase(static_cast<const std::byte*>(host));
+    }
     if (cudaHostUnregister(host) != cudaSuccess) cudaGetLastError();
   }
   void wait() override { check(cudaStreamSynchronize(stream_), "waiting for the card"); }
@@ -126,6 +140,20 @@ class CudaDevice : public Device {
   }
 
  private:
+  struct Pinned {
+    size_t bytes;
+    std::byte* there;  // as the card sees it
+  };
+  // Where the card finds this host memory; null: nowhere.
+  void* reachable(const void* host, size_t bytes) {
+    const auto* const at = static_cast<const std::byte*>(host);
+    const std::lock_guard lock(pinned_mutex_);
+    auto found = pinned_.upper_bound(at);
+    if (found == pinned_.begin()) return nullptr;
+    --found;
+    const size_t offset = static_cast<size_t>(at - found->first);
+    return offset + bytes <= found->second.bytes ? found->second.there + offset : nullptr;
+  }
   struct Answers {
     double number;
     int64_t index;
@@ -154,6 +182,8 @@ class CudaDevice : public Device {
   Answers *answers_ = nullptr, *answers_host_ = nullptr;  // on the card, and in pinned memory
   std::vector<void*> scratches_;
   size_t scratch_bytes_ = 0;
+  std::mutex pinned_mutex_;
+  std::map<const std::byte*, Pinned> pinned_;  // by where it begins
 };
 
 }  // namespace

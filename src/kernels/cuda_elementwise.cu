@@ -194,6 +194,10 @@ struct SoftUpdateOp {
   __device__ float operator()(float target, float p) const { return target + tau * (p - target); }
 };
 
+__global__ void copy_words(uint32_t* to, const uint32_t* from, int count) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) to[i] = from[i];
+}
+
 __global__ void decide(UpdatePlan* plan, const UpdateOrder* order, const double* sum_of_squares,
                        const int* statistics_finite, const int64_t* bad, int bad_count) {
   bool flagged = order->flag != 0;
@@ -262,6 +266,16 @@ void soft_update(float* target, const float* p, float tau, int64_t n, Stream str
 
 void soft_update(float* target, const float* p, float tau, int64_t n, const UpdatePlan* plan, Stream stream) {
   launch("soft_update", aligned16(target, p), n, Blend<SoftUpdateOp>{target, p, {tau}, plan}, stream);
+}
+
+bool copy_few(void* to, const void* from, size_t bytes, Stream stream) {
+  constexpr size_t kFew = 4096;
+  const auto odd = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(uint32_t) != 0; };
+  if (bytes == 0 || bytes > kFew || bytes % sizeof(uint32_t) != 0 || odd(to) || odd(from)) return false;
+  copy_words<<<1, kThreads, 0, stream>>>(static_cast<uint32_t*>(to), static_cast<const uint32_t*>(from),
+                                         static_cast<int>(bytes / sizeof(uint32_t)));
+  check_launch("copy_few");
+  return true;
 }
 
 }  // namespace tandem::cuda

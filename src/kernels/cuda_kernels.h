@@ -81,6 +81,9 @@ void decide_update(UpdatePlan* plan, const UpdateOrder* order, const double* sum
 void add_in_order(float* out, const float* const* inputs, int count, int64_t n, Stream stream);
 void scale_add(float* y, float a, const float* x, int64_t n, Stream stream);
 void scale(float* x, float a, int64_t n, Stream stream);
+// A few bytes from or to host memory that the card can reach: sooner there than by a copy engine. False: it is not for
+// this, and nothing was queued.
+bool copy_few(void* to, const void* from, size_t bytes, Stream stream);
 void soft_update(float* target, const float* p, float tau, int64_t n, Stream stream);
 void soft_update(float* target, const float* p, float tau, int64_t n, const UpdatePlan* plan, Stream stream);
 

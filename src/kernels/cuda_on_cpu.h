@@ -79,34 +79,40 @@ inline void run_block(int threads) {
     fiber.waits = Waits::kNothing;
     makecontext(&fiber.context, enter, 0);
   }
-  while (true) {
-    bool moved = false;
-    for (int k = 0; k < threads; ++k) {
-      const int i = last_thread_first ? threads - 1 - k : k;
-      Fiber& fiber = *block.fibers[i];
-      if (fiber.waits != Waits::kNothing) continue;
-      moved = true;
-      block.now = i;
-      thread_index = dim3(static_cast<unsigned>(i), 0, 0);
-      swapcontext(&block.scheduler, &fiber.context);
+  bool moved = false;
+  const auto all = [&](int first, int last, Waits what) {
+    bool any = false;
+    for (int i = first; i < last; ++i) {
+      if (block.fibers[i]->waits == Waits::kOver) continue;
+      if (block.fibers[i]->waits != what) return false;
+      any = true;
     }
-    const auto all = [&](int first, int last, Waits what) {
-      bool any = false;
-      for (int i = first; i < last; ++i) {
-        if (block.fibers[i]->waits == Waits::kOver) continue;
-        if (block.fibers[i]->waits != what) return false;
-        any = true;
-      }
-      return any;
-    };
-    const auto release = [&](int first, int last) {
-      for (int i = first; i < last; ++i)
-        if (block.fibers[i]->waits != Waits::kOver) block.fibers[i]->waits = Waits::kNothing;
-      moved = true;
-    };
-    for (int warp = 0; warp < threads; warp += 32) {
-      const int last = std::min(threads, warp + 32);
-      if (all(warp, last, Waits::kShuffle)) release(warp, last);
+    return any;
+  };
+  const auto release = [&](int first, int last) {
+    for (int i = first; i < last; ++i)
+      if (block.fibers[i]->waits != Waits::kOver) block.fibers[i]->waits = Waits::kNothing;
+    moved = true;
+  };
+  while (true) {
+    moved = false;
+    // A warp comes as far as it can before the next one moves: what they do to each other between two meetings of the
+    // block is seen.
+    for (int w = 0; w < threads; w += 32) {
+      const int warp = last_thread_first ? (threads - 1) / 32 * 32 - w : w, last = std::min(threads, warp + 32);
+      do {
+        for (int k = warp; k < last; ++k) {
+          const int i = last_thread_first ? warp + last - 1 - k : k;
+          Fiber& fiber = *block.fibers[i];
+          if (fiber.waits != Waits::kNothing) continue;
+          moved = true;
+          block.now = i;
+          thread_index = dim3(static_cast<unsigned>(i), 0, 0);
+          swapcontext(&block.scheduler, &fiber.context);
+        }
+        if (!all(warp, last, Waits::kShuffle)) break;
+        release(warp, last);
+      } while (true);
     }
     if (all(0, threads, Waits::kBlock)) release(0, threads);
     bool over = true;

@@ -66,16 +66,16 @@ __device__ void decide_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateO
 
 // Block b of threads, a warp, adds up block b of the gradient. The last one to come decides: `arrived` counts them and
 // is 0 again afterwards.
-__global__ void plan_by_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const float* gradient,
-                               int64_t n, int64_t blocks, int groups, const int64_t* bad, int bad_count, double* sums,
-                               unsigned* arrived) {
+__global__ void __launch_bounds__(32, 8)
+    plan_by_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
+                   int64_t blocks, int groups, const int64_t* bad, int bad_count, double* sums, unsigned* arrived) {
   const int lane = static_cast<int>(threadIdx.x);
   const int64_t block = blockIdx.x;
   if (block < blocks * groups) {
     const float* begin = gradient + block / blocks * n + block % blocks * kNormBlock;
     const int64_t length = min(kNormBlock, n - block % blocks * kNormBlock);
     double sum = 0.0;
-    constexpr int kAtOnce = 64;  // fetched together
+    constexpr int kAtOnce = 128;  // fetched together
     for (int64_t first = lane; first < length; first += 32 * kAtOnce) {
       float x[kAtOnce];
 #pragma unroll

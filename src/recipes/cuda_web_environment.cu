@@ -7,52 +7,147 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr int kThreads1 = 32;  // few environments: on as many multiprocessors as there are
+struct Sites {
+  uint32_t step, reset;
+};
 
-template <class World>
-__device__ void advance_one(World world, const CardSet& set, int64_t e, RandomKey key, uint32_t step_site,
-                            uint32_t reset_site, bool only_observe) {
-  WebTestState& state = reinterpret_cast<WebTestState*>(set.states)[e];
-  if (!only_observe) {
-    key.shard = set.shard;
-    key.site = step_site;
-    const StepResult result = step_one(world, state, set.actions[e], key, e);
-    set.rewards[e] = result.reward;
-    set.ends[e] = static_cast<int32_t>(result.done ? End::kOver : End::kNone);
-    key.site = reset_site;
-    if (result.done) reset_one(world, state, key, e);
-  }
-  observe_one(world, state, set.observed + e * kObservation);
-}
-
-__global__ void advance(const CardSet* sets, int64_t n, const RandomKey* key, uint32_t step_site, uint32_t reset_site,
-                        bool only_observe) {
-  const CardSet& set = sets[blockIdx.y];
-  const int64_t e = int64_t{blockIdx.x} * kThreads1 + threadIdx.x;
-  if (e >= n) return;
-  const auto one = [&](auto world) { advance_one(world, set, e, *key, step_site, reset_site, only_observe); };
+// Calls f(World{}) for the set's world.
+template <class F>
+__device__ void with_world(const CardSet& set, F f) {
   switch (set.kind) {
     case 0:
-      return one(RequirementsWorld{});
+      return f(RequirementsWorld{});
     case 1:
-      return one(GenerationWorld{});
+      return f(GenerationWorld{});
     case 2:
-      return one(ExecutionWorld{});
+      return f(ExecutionWorld{});
     case 3:
-      return one(ObservationWorld{});
+      return f(ObservationWorld{});
     case 4:
-      return one(AnalysisWorld{});
+      return f(AnalysisWorld{});
     default:
-      return one(EvolutionWorld{});
+      return f(EvolutionWorld{});
   }
 }
+
+__device__ void tell(const CardSet& set, int64_t e, const StepResult& result) {
+  set.rewards[e] = result.reward;
+  set.ends[e] = static_cast<int32_t>(result.done ? End::kOver : End::kNone);
+}
+
+// ---- many environments: a thread each ----
+
+constexpr int kThreadsOfBlock = 32;
+
+__global__ void advance(const CardSet* sets, int64_t n, const RandomKey* key_there, Sites sites, bool only_observe) {
+  const CardSet& set = sets[blockIdx.y];
+  const int64_t e = int64_t{blockIdx.x} * kThreadsOfBlock + threadIdx.x;
+  if (e >= n) return;
+  with_world(set, [&](auto world) {
+    WebTestState& state = reinterpret_cast<WebTestState*>(set.states)[e];
+    if (!only_observe) {
+      RandomKey key = *key_there;
+      key.shard = set.shard;
+      key.site = sites.step;
+      const StepResult result = step_one(world, state, set.actions[e], key, e);
+      tell(set, e, result);
+      key.site = sites.reset;
+      if (result.done) reset_one(world, state, key, e);
+    }
+    observe_one(world, state, set.observed + e * kObservation);
+  });
+}
+
+// ---- few: a warp each, of which one lane plays and all draw and copy ----
+
+constexpr int kWarpsOfBlock = 4;
+
+struct Played {
+  WebTestState state;
+  alignas(16) float seen[kObservation];
+  DrawnAhead ahead;
+};
+
+// What an environment draws first, by all lanes.
+__device__ Draws drawn_ahead(DrawnAhead& ahead, const RandomKey& key, int64_t e) {
+  const int lane = threadIdx.x % 32;
+  Draws draws = Draws::of(key, e);
+  __syncwarp();
+  if (constexpr int kBlocks = DrawnAhead::kCount / 4; lane < kBlocks) {
+    const PhiloxBlock block = random_block(key, draws.next / 4 + static_cast<uint64_t>(lane));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) ahead.word[4 * lane + i] = block.word[i];
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(DrawnAhead::kCount); i += 32)
+    ahead.normal[i + lane] = normal_from_u32(ahead.word[i + lane]);
+  __syncwarp();
+  draws.ahead = &ahead;
+  return draws;
+}
+
+template <class World>
+__device__ void play(World world, const CardSet& set, int64_t e, RandomKey key, Sites sites, bool only_observe,
+                     Played& mine) {
+  const int lane = threadIdx.x % 32;
+  const auto words = [](void* p) { return static_cast<char*>(__builtin_assume_aligned(p, 4)); };
+  char* const there = words(reinterpret_cast<WebTestState*>(set.states) + e);
+  char* const here = words(&mine.state);
+  constexpr int kBytes = sizeof(typename World::State);  // what follows them in the union stays 0
+  static_assert(kBytes % 4 == 0);
+  for (int i = 4 * lane; i < kBytes; i += 128) memcpy(here + i, there + i, 4);
+  __syncwarp();
+  if (!only_observe) {
+    key.shard = set.shard;
+    key.site = sites.step;
+    const Draws draws = drawn_ahead(mine.ahead, key, e);
+    int done = 0;
+    if (lane == 0) {
+      const StepResult result = step_one(world, mine.state, set.actions[e], draws);
+      tell(set, e, result);
+      done = result.done;
+    }
+    if (__shfl_sync(0xFFFFFFFFu, done, 0)) {  // as reset_one() does
+      __syncwarp();
+      for (int i = 4 * lane; i < kBytes; i += 128) memset(here + i, 0, 4);
+      key.site = sites.reset;
+      Draws again = drawn_ahead(mine.ahead, key, e);
+      if (lane == 0) World::reset(state_of(mine.state, world), again);
+    }
+  }
+  if (lane == 0) observe_one(world, mine.state, mine.seen);
+  __syncwarp();
+  if (!only_observe)
+    for (int i = 4 * lane; i < kBytes; i += 128) memcpy(there + i, here + i, 4);
+  static_assert(kObservation == 4 * 32);
+  reinterpret_cast<float4*>(set.observed + e * kObservation)[lane] = reinterpret_cast<const float4*>(mine.seen)[lane];
+}
+
+__global__ void __launch_bounds__(kWarpsOfBlock * 32)
+    advance_by_warps(const CardSet* sets, int64_t n, const RandomKey* key, Sites sites, bool only_observe) {
+  [[maybe_unused]] __shared__ Played played[kWarpsOfBlock];
+  const CardSet& set = sets[blockIdx.y];
+  const int warp = threadIdx.x / 32;
+  const int64_t e = int64_t{blockIdx.x} * kWarpsOfBlock + warp;
+  if (e >= n) return;
+  with_world(set, [&](auto world) { play(world, set, e, *key, sites, only_observe, played[warp]); });
+}
+
+constexpr int64_t kManyEnvironments = 16384;
 
 }  // namespace
 
 void advance_web(const CardSet* sets, int count, int64_t n, const RandomKey* key, uint32_t step_site,
                  uint32_t reset_site, bool only_observe, CUstream_st* stream) {
-  TANDEM_LAUNCH("web advance", advance, dim3(static_cast<unsigned>((n + kThreads1 - 1) / kThreads1), count),
-                dim3(kThreads1), stream, sets, n, key, step_site, reset_site, only_observe);
+  const Sites sites{step_site, reset_site};
+  const auto blocks = [&](int each) { return dim3(static_cast<unsigned>((n + each - 1) / each), count); };
+  if (count * n >= kManyEnvironments)
+    TANDEM_LAUNCH("web advance", advance, blocks(kThreadsOfBlock), dim3(kThreadsOfBlock), stream, sets, n, key, sites,
+                  only_observe);
+  else
+    TANDEM_LAUNCH("web advance", advance_by_warps, blocks(kWarpsOfBlock), dim3(kWarpsOfBlock * 32), stream, sets, n,
+                  key, sites, only_observe);
 }
 
 }  // namespace tandem::cuda

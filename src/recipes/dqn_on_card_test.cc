@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <bit>
+#include <cstring>
+
 #include "engine/card.h"
 #include "engine/determinism.h"
 #include "engine/snapshot.h"
@@ -49,7 +52,7 @@ class PlayedCard : public Card {
     return reinterpret_cast<void*>(&cuda::advance_web);
   }
   static DqnShape among_many(DqnShape shape) {
-    shape.beside = 1000;
+    shape.jobs_at_once = 1000;
     shape.tiles_of_block = tiles_of_block;
     return shape;
   }
@@ -129,6 +132,69 @@ void expect_equal(TrainLoop& one, TrainLoop& other) {
   ASSERT_EQ(a.size(), b.size());
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
 }
+
+// ---- the worlds ----
+
+// All six, as a card moves them on, beside the host's.
+void expect_worlds_like_the_hosts(bool by_warps, bool backwards) {
+  constexpr int kEach = 5, kSteps = 70;  // episodes end on the way
+  std::vector<WebTestState> states(kWebAgents * kEach), expected = states;
+  std::vector<int32_t> actions(states.size()), ends(states.size());
+  std::vector<float> rewards(states.size()), seen(states.size() * kObservation), expected_seen = seen;
+  std::vector<CardSet> sets;
+  for (int k = 0; k < kWebAgents; ++k) {
+    const size_t at = static_cast<size_t>(k) * kEach;
+    sets.push_back({k, 7, reinterpret_cast<std::byte*>(&states[at]), &actions[at], &rewards[at], &ends[at],
+                    &seen[at * kObservation]});
+    reset_web(k, &states[at], kEach, {.seed = 3}, 0);
+  }
+  expected = states;
+  int over[kWebAgents] = {};
+  const auto same = [](const auto& a, const auto& b) {  // to the bit
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
+  };
+  cuda_on_cpu::last_thread_first = backwards;
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    for (size_t i = 0; i < actions.size(); ++i)
+      actions[i] = static_cast<int32_t>(random_below({.seed = 5, .step = step}, i, kActions));
+    const RandomKey key{.seed = 4, .step = step};
+    const cuda::Sites sites{2, 3};
+    if (by_warps)
+      TANDEM_LAUNCH("", cuda::advance_by_warps, dim3(2, kWebAgents), dim3(cuda::kWarpsOfBlock * 32), nullptr,
+                    sets.data(), kEach, &key, sites, false);
+    else
+      TANDEM_LAUNCH("", cuda::advance, dim3(1, kWebAgents), dim3(cuda::kThreadsOfBlock), nullptr, sets.data(), kEach,
+                    &key, sites, false);
+    for (int k = 0; k < kWebAgents; ++k) {
+      const size_t at = static_cast<size_t>(k) * kEach;
+      std::vector<StepResult> results(kEach);
+      RandomKey own = key;
+      own.shard = 7;
+      own.site = sites.step;
+      step_web(k, &expected[at], &actions[at], results.data(), kEach, own);
+      own.site = sites.reset;
+      reset_web(k, &expected[at], kEach, own, 0, results.data());
+      observe_web(k, &expected[at], &expected_seen[at * kObservation], kEach);
+      for (int e = 0; e < kEach; ++e) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(rewards[at + e]), std::bit_cast<uint32_t>(results[e].reward))
+            << "world " << k << " step " << step;
+        ASSERT_EQ(ends[at + e] == static_cast<int32_t>(End::kOver), results[e].done != 0);
+        over[k] += results[e].done;
+      }
+    }
+    ASSERT_TRUE(same(seen, expected_seen)) << step;
+    ASSERT_TRUE(same(states, expected)) << step;
+  }
+  cuda_on_cpu::last_thread_first = false;
+  for (int k = 0; k < kWebAgents; ++k) EXPECT_GT(over[k], 0) << "no episode ended in world " << k;
+}
+TEST(WorldsOnACard, AThreadEachPlaysAsTheHostDoes) { expect_worlds_like_the_hosts(false, false); }
+TEST(WorldsOnACard, AWarpEachPlaysAsTheHostDoes) {
+  expect_worlds_like_the_hosts(true, false);
+  expect_worlds_like_the_hosts(true, true);
+}
+
+// ---- the learner ----
 
 TEST_F(PlayedDqn, AWholeStepGivesTheBitsOfItsPhases) {
   for (int64_t shards : {1, 6}) {
@@ -212,12 +278,12 @@ TEST_F(PlayedDqn, NanInTheDataReachesTheGuardOnEveryPath) {
 
 TEST_F(PlayedDqn, AgentsSideBySideLearnWhatTheyLearnAlone) {
   const WebAgentSettings settings = small();
-  const std::vector<std::string> names{"observation", "analysis"};
-  const auto together = trained<Dqn>(settings, names, 3), by_phases = trained<ByPhases>(settings, names, 3);
+  const std::vector<std::string> names{"observation", "analysis", "evolution"};  // two branches: of two, of one
+  const auto together = trained<Dqn>(settings, names, 2), by_phases = trained<ByPhases>(settings, names, 2);
   expect_equal(*together, *by_phases);
   const auto all = all_of(*together);
   for (const std::string& name : names) {
-    const auto alone = trained<Dqn>(settings, {name}, 3);
+    const auto alone = trained<Dqn>(settings, {name}, 2);
     for (const NamedTensor& t : alone->state().model_tensors())
       EXPECT_TRUE(at::equal(t.tensor, all.at(name + "." + t.name))) << name << " " << t.name;
   }

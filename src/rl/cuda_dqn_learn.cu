@@ -320,34 +320,50 @@ __device__ int64_t column_of(const DqnShape& shape, const DqnPlaces& p, const Dq
   return i == 0 ? kLossColumn : kQColumn;
 }
 
-// The columns' blocks come first: 32 columns each, one to a lane; warp w adds up shard w, then w + 8, ...
+// 32 columns, one to a lane; warp w adds up shard w, then w + kWarps, ... `sums` has room for 32 of each shard.
+template <int kWarps>
+__device__ void column_block(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, int block, int job,
+                             float* gradient, float* tail, float* sums) {
+  const int lane = threadIdx.x % 32;
+  Column column;
+  const int64_t at = column_of(shape, places, work, block * 32 + lane, column);
+  for (int s = threadIdx.x / 32; s < shape.count; s += kWarps)
+    sums[32 * s + lane] = at == kNoColumn ? 0.0f : column_sum(shape, column, int64_t{job} * shape.count + s);
+  __syncthreads();
+  if (threadIdx.x >= 32 || at == kNoColumn) return;
+  Stack<1, kMostCardDepth> stack;
+  for (int s = 0; s < shape.count; ++s) stack.push({sums[32 * s + lane]}, shape.merges[s]);
+  float* const told = tail ? tail + int64_t{job} * (2 + shape.batch) : work.job_sums + 2 * job;
+  (at == kLossColumn ? told[0] : at == kQColumn ? told[1] : gradient[at]) = stack.top()[0];
+}
+
+constexpr int kColumnWarps = 8;
+__global__ void __launch_bounds__(kColumnWarps * 32, 3)
+    column_gradients(DqnShape shape, DqnPlaces places, DqnWork work, float* gradient, float* tail) {
+  __shared__ float sums[32 * 32];
+  const int job = blockIdx.y;
+  column_block<kColumnWarps>(shape, places, work, blockIdx.x, job, gradient + work.jobs[job].place, tail, sums);
+}
+
+// The columns' blocks come first, if they are here.
 template <bool kPaired, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     weight_gradients(DqnShape shape, DqnPlaces places, DqnWork work, Matrices matrices, float* gradient, float* tail) {
   TANDEM_SHARED(typename Shape::Memory, memory);
   const int job = blockIdx.y, block = static_cast<int>(blockIdx.x) - (static_cast<int>(gridDim.x) - matrices.blocks);
   float* const to = gradient + work.jobs[job].place;
-  if (block >= 0) {
-    int which = 0;
-    while (which < 2 && block >= matrices.of[which + 1].first_block) ++which;
-    const Matrix& m = matrices.of[which];
-    if constexpr (kPaired)
-      paired_gradient<Shape>(shape, m, block - m.first_block, job, to, memory);
-    else
-      tree_gradient(shape, m, block - m.first_block, job, to, memory);
-    return;
-  }
-  const int lane = threadIdx.x % 32;
-  Column column;
-  const int64_t at = column_of(shape, places, work, static_cast<int>(blockIdx.x) * 32 + lane, column);
-  for (int s = threadIdx.x / 32; s < shape.count; s += Shape::kWarps)
-    memory.numbers[32 * s + lane] = at == kNoColumn ? 0.0f : column_sum(shape, column, int64_t{job} * shape.count + s);
-  __syncthreads();
-  if (threadIdx.x >= 32 || at == kNoColumn) return;
-  Stack<1, kMostCardDepth> stack;
-  for (int s = 0; s < shape.count; ++s) stack.push({memory.numbers[32 * s + lane]}, shape.merges[s]);
-  float* const told = tail ? tail + int64_t{job} * (2 + shape.batch) : work.job_sums + 2 * job;
-  (at == kLossColumn ? told[0] : at == kQColumn ? told[1] : to[at]) = stack.top()[0];
+  if constexpr (Shape::kAcross == 1)
+    if (block < 0) {
+      column_block<Shape::kWarps>(shape, places, work, blockIdx.x, job, to, tail, memory.numbers);
+      return;
+    }
+  int which = 0;
+  while (which < 2 && block >= matrices.of[which + 1].first_block) ++which;
+  const Matrix& m = matrices.of[which];
+  if constexpr (kPaired)
+    paired_gradient<Shape>(shape, m, block - m.first_block, job, to, memory);
+  else
+    tree_gradient(shape, m, block - m.first_block, job, to, memory);
 }
 
 bool is_paired(const DqnShape& shape) {
@@ -366,7 +382,7 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
     const RowTiles tiles(shape.count, shape.piece);
     const int64_t across = cuts(out_width, kTileColumns);
     const bool whole = tiles.whole() && divides(2 * kTileColumns, out_width) && divides(kParts * kSlice, in_width);
-    with_tiles(shape, across * shape.jobs * shape.beside * tiles.count, whole, [&](auto chosen) {
+    with_tiles(shape, across * shape.jobs_at_once * tiles.count, whole, [&](auto chosen) {
       using Shape = decltype(chosen);
       TANDEM_LAUNCH_WITH(sizeof(typename Shape::Memory), "dqn linear back", linear_back<Shape>,
                          dim3(across / Shape::kAcross, tiles.blocks(Shape::kDown), shape.jobs), dim3(Shape::kThreads),
@@ -396,9 +412,13 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
       matrices.blocks +=
           static_cast<int>(cuts(m.out, Shape::kDown * kTileRows) * cuts(m.in, Shape::kAcross * kTileColumns));
     }
+    const bool here = Shape::kAcross == 1;  // blocks of four tiles hold more than columns need
+    if (!here)
+      TANDEM_LAUNCH("dqn columns", column_gradients, dim3(cuts(columns, 32), shape.jobs), dim3(kColumnWarps * 32),
+                    stream, shape, p, w, gradient, tail);
     TANDEM_LAUNCH_WITH(sizeof(typename Shape::Memory), "dqn weights", kernel,
-                       dim3(cuts(columns, 32) + matrices.blocks, shape.jobs), dim3(Shape::kThreads), stream, shape, p,
-                       w, matrices, gradient, tail);
+                       dim3((here ? cuts(columns, 32) : 0) + matrices.blocks, shape.jobs), dim3(Shape::kThreads),
+                       stream, shape, p, w, matrices, gradient, tail);
   };
   int64_t tiles = 0;
   bool whole = divides(kSlice, shape.piece);
@@ -407,7 +427,7 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
     whole = whole && divides(2 * kTileRows, m.out) && divides(2 * kTileColumns, m.in);
   }
   if (is_paired(shape))
-    with_tiles(shape, shape.jobs * shape.beside * tiles, whole,
+    with_tiles(shape, shape.jobs_at_once * tiles, whole,
                [&](auto chosen) { launch(weight_gradients<true, decltype(chosen)>, chosen); });
   else
     launch(weight_gradients<false, OneTile>, OneTile{});

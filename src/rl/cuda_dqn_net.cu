@@ -156,7 +156,7 @@ void queue_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, 
     const Linear layer{from, to, weight, bias, from_kinds, kinds, rows, in_width, out_width, relu, tiles};
     const int64_t across = cuts(out_width, kTileColumns);
     const bool whole = tiles.whole() && divides(2 * kTileColumns, out_width) && divides(kParts * kSlice, in_width);
-    with_tiles(shape, across * kinds * shape.jobs * shape.beside * tiles.count, whole, [&](auto chosen) {
+    with_tiles(shape, across * kinds * shape.jobs_at_once * tiles.count, whole, [&](auto chosen) {
       using Shape = decltype(chosen);
       TANDEM_LAUNCH_WITH(sizeof(typename Shape::Memory), "dqn linear", linear<Shape>,
                          dim3(across / Shape::kAcross, tiles.blocks(Shape::kDown), kinds * shape.jobs),

@@ -171,6 +171,11 @@ struct WarpTile {
     }
   }
 
+  __device__ void add_to(const WarpTile& left) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i)
+      sums[i / 16][i / 4 % 4][i % 4] = left.sums[i / 16][i / 4 % 4][i % 4] + sums[i / 16][i / 4 % 4][i % 4];
+  }
   __device__ void clear() {
 #pragma unroll
     for (int i = 0; i < 32; ++i) sums[i / 16][i / 4 % 4][i % 4] = 0;

@@ -86,10 +86,13 @@ void expect_one_result(int depth, bool sets) {
       ASSERT_NEAR(one[i * kSize + j], sum, 1e-6 * size) << i << " " << j;
     }
   EXPECT_EQ(one, (product_by<TwoTiles, a_lies, b_lies>(p)));
-  EXPECT_EQ(one, (product_by<FourTiles, a_lies, b_lies>(p)));
-  cuda_on_cpu::last_thread_first = true;
-  EXPECT_EQ(one, (product_by<FourTiles, a_lies, b_lies>(p)));
-  cuda_on_cpu::last_thread_first = false;
+  for (const bool backwards : {false, true})
+    for (const bool at_once : {false, true}) {
+      cuda_on_cpu::last_thread_first = backwards;
+      copies_come_at_once = at_once;
+      EXPECT_EQ(one, (product_by<FourTiles, a_lies, b_lies>(p))) << backwards << at_once;
+    }
+  cuda_on_cpu::last_thread_first = copies_come_at_once = false;
 }
 
 TEST(TileProducts, OfALayerAreTheSameInEveryShapeOfBlocks) {

@@ -7,17 +7,16 @@
 
 namespace tandem::cuda {
 
-// Two warps make a tile, each half of its parts. Sums that wait for others are in shared memory: with them in registers
-// half as many warps would find room, and a warp alone waits most of its time.
+// A warp makes a tile. Of its sums that wait for others, two are in shared memory: three blocks find room on a
+// processor.
 struct FourTiles {
-  static constexpr int kDown = 2, kAcross = 2, kHalves = 2, kWarps = kDown * kAcross * kHalves, kThreads = 32 * kWarps;
-  static constexpr int kBlocks = 2;  // of a processor
+  static constexpr int kDown = 2, kAcross = 2, kWarps = kDown * kAcross, kThreads = 32 * kWarps;
+  static constexpr int kBlocks = 3;  // of a processor
   static constexpr bool kWhole = true;
-  static constexpr int kStages = 3, kPiece = kTileRows * kSlice;
-  static constexpr int kHalf = (kDown + kAcross) * kPiece, kStage = kHalves * kHalf;  // of a stage
+  static constexpr int kStages = 4, kPiece = kTileRows * kSlice, kStage = (kDown + kAcross) * kPiece;
   struct Memory {
     alignas(128) float staged[kStages * kStage];
-    float numbers[2 * kWarps * kTile];  // sums that wait, two to a warp
+    float waits[kWarps][2][kTile];  // of pairs of pairs of parts, and of pairs of these
   };
 };
 
@@ -51,25 +50,21 @@ struct Piece {
 template <class Shape, Lies a_lies, Lies b_lies, class A, class To>
 requires(Shape::kAcross > 1) __device__
     void tile_products(typename Shape::Memory& memory, A a_of, const Factor<b_lies>& b, const Parts& parts, To to) {
-  constexpr int kTilesOfBlock = Shape::kDown * Shape::kAcross, kOfHalf = kParts / Shape::kHalves;
-  const int warp = threadIdx.x / 32, half = warp / kTilesOfBlock, of_block = warp % kTilesOfBlock;
-  const int down = of_block / Shape::kAcross, across = of_block % Shape::kAcross, first_part = half * kOfHalf;
-  WarpTile<a_lies, b_lies> tile;
+  const int warp = threadIdx.x / 32, down = warp / Shape::kAcross, across = warp % Shape::kAcross;
+  WarpTile<a_lies, b_lies> tile, left;
 #if defined(TANDEM_TENSOR_CORES)
   const Factor<a_lies> a = a_of(0);
-  const int slices = a.depth / parts.step, total = kOfHalf * slices;  // of a part, of a half
+  const int slices = a.depth / parts.step, total = kParts * slices;  // of a part, of all
   const Strides a_stride(a, parts, parts.a_shift, slices), b_stride(b, parts, parts.b_shift, slices);
-  const int thread = static_cast<int>(threadIdx.x) % (32 * kTilesOfBlock);
-  const int64_t a_first = first_part * (parts.a_shift + a.place_of(0, parts.k_shift)) + Piece<a_lies>::from(a, thread);
-  const int64_t b_first = first_part * (parts.b_shift + b.place_of(0, parts.k_shift)) + Piece<b_lies>::from(b, thread);
+  const int thread = threadIdx.x;
   const float *a_from[Shape::kDown], *b_from[Shape::kAcross];
 #pragma unroll
-  for (int t = 0; t < Shape::kDown; ++t) a_from[t] = a_of(t).data + a_first;
+  for (int t = 0; t < Shape::kDown; ++t) a_from[t] = a_of(t).data + Piece<a_lies>::from(a, thread);
 #pragma unroll
-  for (int t = 0; t < Shape::kAcross; ++t) b_from[t] = b.data + b.place_of(t * kTileColumns, 0) + b_first;
-  float* const staged = memory.staged + half * Shape::kHalf;
-  float* const a_to = staged + Piece<a_lies>::to(thread);
-  float* const b_to = staged + Shape::kDown * Shape::kPiece + Piece<b_lies>::to(thread);
+  for (int t = 0; t < Shape::kAcross; ++t)
+    b_from[t] = b.data + b.place_of(t * kTileColumns, 0) + Piece<b_lies>::from(b, thread);
+  float* const a_to = memory.staged + Piece<a_lies>::to(thread);
+  float* const b_to = memory.staged + Shape::kDown * Shape::kPiece + Piece<b_lies>::to(thread);
   int copied = 0, of_part = 0, filled = 0;
   const auto copy = [&] {
     if (copied < total) {
@@ -89,8 +84,8 @@ requires(Shape::kAcross > 1) __device__
     filled = filled + Shape::kStage == Shape::kStages * Shape::kStage ? 0 : filled + Shape::kStage;
   };
   for (int i = 0; i + 1 < Shape::kStages; ++i) copy();
-  const float* const a_piece = staged + down * Shape::kPiece;
-  const float* const b_piece = staged + (Shape::kDown + across) * Shape::kPiece;
+  const float* const a_piece = memory.staged + down * Shape::kPiece;
+  const float* const b_piece = memory.staged + (Shape::kDown + across) * Shape::kPiece;
   int taken = 0;
   const auto add_part = [&](int) {
 #pragma unroll 1
@@ -114,41 +109,40 @@ requires(Shape::kAcross > 1) __device__
     for (int first = part * parts.k_shift; first < x.depth; first += parts.step) tile.add_products(x, y, first);
   };
 #endif
-  // Left + right: by pairs, of pairs here, of these below.
-  static_assert(kOfHalf == 4);
+  // Left + right: by pairs, of pairs, of these.
+  float(&waits)[2][kTile] = memory.waits[warp];
+  const auto wait_or_add = [&](int number, float* there) {
+    if (number == 0)
+      tile.keep(there);
+    else
+      tile.add_kept(there);
+  };
 #pragma unroll 1
-  for (int i = 0; i < 2; ++i) {
+  for (int pair = 0; pair < kParts / 2; ++pair) {
 #pragma unroll 1
     for (int k = 0; k < 2; ++k) {
+      if (k == 1) left = tile;
       tile.clear();
-      add_part(first_part + 2 * i + k);
-      if (k == 0)
-        tile.keep(memory.numbers + warp * kTile);
-      else
-        tile.add_kept(memory.numbers + warp * kTile);
+      add_part(2 * pair + k);
     }
-    if (i == 0)
-      tile.keep(memory.numbers + (Shape::kWarps + warp) * kTile);
-    else
-      tile.add_kept(memory.numbers + (Shape::kWarps + warp) * kTile);
+    tile.add_to(left);
+    wait_or_add(pair % 2, waits[0]);
+    if (pair % 2 == 1) wait_or_add(pair / 2, waits[1]);
   }
   __syncwarp();  // what waited was a lane's own
-  tile.put(memory.numbers + warp * kTile);
-  __syncthreads();
-  const float* const left = memory.numbers + of_block * kTile;
-  const float* const right = left + kTilesOfBlock * kTile;
+  tile.put(waits[0]);
+  __syncwarp();
   const int lane = threadIdx.x % 32, column = lane * 4 % kTileColumns;
   const auto target = to(down);
 #pragma unroll
-  for (int i = 0; i < kTile / 4 / 32 / Shape::kHalves; ++i) {
-    const int row = ((i * Shape::kHalves + half) * 32 + lane) * 4 / kTileColumns, at = place(row, column);
-    target(row, column + across * kTileColumns,
-           plus(*reinterpret_cast<const float4*>(left + at), *reinterpret_cast<const float4*>(right + at)));
+  for (int i = 0; i < kTile / 4 / 32; ++i) {
+    const int row = (i * 32 + lane) * 4 / kTileColumns;
+    target(row, column + across * kTileColumns, *reinterpret_cast<const float4*>(waits[0] + place(row, column)));
   }
 }
 
 // Calls with the shape of blocks that suits so many tiles, or that was asked for; `whole`: four tiles make a block
-// everywhere, and none is cut. All give the same bits. Blocks of four are for cards with room for two on a processor
+// everywhere, and none is cut. All give the same bits. Blocks of four are for cards with room for three on a processor
 // (Hopper's and later ones for servers).
 inline constexpr int64_t kManyTiles = 500, kManyForTwo = 768;
 template <class Call>

@@ -31,7 +31,7 @@ enum DqnSite : uint32_t {
 // Sizes that all jobs share.
 struct DqnShape {
   int32_t jobs = 1, shards = 1;  // shards of a job, all of them
-  int32_t beside = 1;            // launches like this one that run at the same time
+  int32_t jobs_at_once = 1;      // of this launch and of those like it that run at the same time
   int32_t tiles_of_block = 0;    // of its products: 1, 2, or 4 where they fit; 0: what suits (cuda_dqn_staged.h)
   int32_t first = 0, count = 1;  // those that this launch serves
   int32_t piece = 0, batch = 0;  // rows that a shard learns from; piece * shards

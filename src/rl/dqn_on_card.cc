@@ -91,6 +91,7 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
   DqnShape& h = made.shape;
   h = {.jobs = jobs,
        .shards = static_cast<int32_t>(s.shards),
+       .jobs_at_once = jobs,
        .tiles_of_block = tiles_asked_for(),
        .first = first,
        .count = count,
@@ -345,21 +346,21 @@ class DqnWholeStep : public WholeStep {
   }
   void queue_work(const std::byte* order, float* total) override {
     launch_.work.order = reinterpret_cast<const DqnOrder*>(order);
-    // A branch for each agent: while the environments of some are moved on, which keeps few of the card's processors
-    // busy, others learn; the first ones go before the others, so that they come there earlier.
-    const int jobs = launch_.shape.jobs;
-    DqnShape shape = launch_.shape;
-    shape.jobs = 1;
-    shape.beside = jobs;
-    if (jobs > 1) card()->fork(jobs, /*in_order=*/true);
-    for (int j = 0; j < jobs; ++j) {
-      if (jobs > 1) card()->branch(j);
-      const DqnWork work = from_job(launch_.shape, launch_.work, j);
+    // Branches of two agents: while the environments of some are moved on, which keeps few of the card's processors
+    // busy, others learn. That waits for fewer launches than a branch for each, and has more at once than one for all.
+    constexpr int kAgentsOfBranch = 2;
+    const int jobs = launch_.shape.jobs, branches = (jobs + kAgentsOfBranch - 1) / kAgentsOfBranch;
+    if (branches > 1) card()->fork(branches, /*in_order=*/true);
+    for (int b = 0; b < branches; ++b) {
+      if (branches > 1) card()->branch(b);
+      DqnShape shape = launch_.shape;
+      shape.jobs = std::min(kAgentsOfBranch, jobs - b * kAgentsOfBranch);
+      const DqnWork work = from_job(launch_.shape, launch_.work, b * kAgentsOfBranch);
       card_.k_.act(shape, launch_.places, work, card_.resting_ ? nullptr : card_.advance_, stream());
       card_.k_.draws(shape, work, stream());
       card_.k_.learn(shape, launch_.places, work, total, nullptr, stream());
     }
-    if (jobs > 1) card()->join(jobs);
+    if (branches > 1) card()->join(branches);
   }
   size_t told_bytes() const override { return sizeof(DqnTold) * static_cast<size_t>(launch_.shape.jobs); }
   void queue_applied(const UpdatePlan* plan, std::byte* told) override {

@@ -118,9 +118,12 @@ TANDEM_HD void observe_one(W world, const WebTestState& state, float* out) {
   W::observe(state_of(const_cast<WebTestState&>(state), world).seen, out);
 }
 template <class W>
-TANDEM_HD StepResult step_one(W world, WebTestState& state, int32_t action, const RandomKey& key, int64_t environment) {
-  Draws draws = Draws::of(key, environment);
+TANDEM_HD StepResult step_one(W world, WebTestState& state, int32_t action, Draws draws) {
   return W::step(state_of(state, world), action < 0 ? 0 : action >= kActions ? kActions - 1 : action, draws);
+}
+template <class W>
+TANDEM_HD StepResult step_one(W world, WebTestState& state, int32_t action, const RandomKey& key, int64_t environment) {
+  return step_one(world, state, action, Draws::of(key, environment));
 }
 
 // ---- n environments in host memory; environment i draws from key's indices of first + i ----

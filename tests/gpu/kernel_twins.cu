@@ -6,7 +6,7 @@
 //   nvcc -std=c++20 -O3 -arch=native --fmad=false -Isrc -Xcompiler
 //     -ffp-contract=off,-fno-math-errno,-fno-trapping-math,-Wno-unknown-pragmas -o kernel_twins
 //     tests/gpu/kernel_twins.cu src/kernels/cuda_*.cu
-//     src/kernels/{device,norms,optimizers,random_fill,state_hash,sums}.cc
+//     src/kernels/{cuda_device,device,norms,optimizers,random_fill,state_hash,sums}.cc
 #include <cuda_runtime.h>
 
 #include <cmath>
@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda_device.h"
 #include "kernels/cuda_kernels.h"
 #include "kernels/device.h"
 #include "kernels/norms.h"
@@ -291,6 +292,58 @@ void group_twins(Report& report) {
     }
 }
 
+// Copies between the card and host memory that is pinned, is not, or is so in part; and of what a recording finds there
+// each time it is played.
+void copy_twins(Report& report) {
+  cudaStream_t stream;
+  check(cudaStreamCreate(&stream), "stream");
+  const std::unique_ptr<Device> device = cuda::make_cuda_device(&stream);
+  constexpr size_t kPinned = 8192, kAll = 2 * kPinned;
+  const std::unique_ptr<char, decltype(&std::free)> memory(static_cast<char*>(std::aligned_alloc(4096, kAll)),
+                                                           &std::free);
+  char* const host = memory.get();
+  void* const card = device->allocate(kPinned);
+  const auto there_and_back = [&](size_t where, size_t bytes, char seed) {
+    for (size_t i = 0; i < kAll; ++i) host[i] = static_cast<char>(seed + i * 7);
+    std::vector<char> expected(host, host + kAll);
+    device->queue_from_host(card, host + where, bytes);
+    device->wait();
+    std::memset(host + where, 0, bytes);
+    device->queue_to_host(host + where, card, bytes);
+    device->wait();
+    return std::memcmp(host, expected.data(), kAll) == 0;
+  };
+  for (const bool pinned : {true, false}) {
+    if (pinned) device->pin(host, kPinned);
+    bool equal = true;
+    for (const size_t where : {size_t{0}, size_t{2}, size_t{4}, kPinned - 4, kPinned + 64})
+      for (const size_t bytes : {size_t{4}, size_t{6}, size_t{64}, size_t{4096}, size_t{4100}})
+        equal = there_and_back(where, bytes, static_cast<char>(where + bytes)) && equal;
+    report.line(pinned ? "copies, pinned" : "copies, not pinned", kAll, 0, equal, 0);
+    if (!pinned) continue;
+    cudaGraph_t graph;
+    cudaGraphExec_t played;
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording");
+    device->queue_from_host(card, host, 64);
+    device->queue_to_host(host + 128, card, 64);
+    check(cudaStreamEndCapture(stream, &graph), "recording");
+    check(cudaGraphInstantiate(&played, graph, 0), "recording");
+    bool same = true;
+    for (char time = 0; time < 3; ++time) {
+      std::memset(host, time, 64);
+      check(cudaGraphLaunch(played, stream), "playing");
+      device->wait();
+      same = same && std::memcmp(host, host + 128, 64) == 0;
+    }
+    report.line("copies, recorded", 64, 0, same, 0);
+    cudaGraphExecDestroy(played);
+    cudaGraphDestroy(graph);
+    device->unpin(host);
+  }
+  device->release(card);
+  cudaStreamDestroy(stream);
+}
+
 void sum_twins(Report& report, const Size& size) {
   const auto [n, shift, _] = size;
   for (int count : {1, 2, 3, 8, 37}) {
@@ -386,6 +439,7 @@ int main() {
   try {
     plan_twins(report);
     group_twins(report);
+    copy_twins(report);
     std::vector<Size> sizes;
     for (int64_t n : {0, 1, 3, 31, 255, 4096, 4097, 70001, 1048576, 2621447})
       for (int shift : {0, 1, 3}) sizes.push_back({n, shift, false});
