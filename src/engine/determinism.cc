@@ -15,6 +15,7 @@ namespace tandem {
 
 void set_determinism() {
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);  // read when the first cuBLAS handle is made
+  setenv("ONEDNN_JIT_PROFILE", "0", 0);  // else it leaves /tmp/perf-<pid>.map of every process on some processors
   at::Context& context = at::globalContext();
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(false);

@@ -7,36 +7,22 @@ import contextlib
 import dataclasses
 import json
 import os
+import pathlib
 import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
+import sys
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from ports import lease_ports  # noqa: E402  (beside the tests of launchers, which run at the same time)
 from trial import STEPS, Failure, Trial, wait_until_gone, workers_of
 
 JOIN_SECONDS = 20
-BLOCK = 20  # ports: rank 0 takes the first free one of 16
 SEAT = re.compile(r"^tandem-(seat|start)-")
-_ports, _lock = random.Random(), threading.Lock()
-_used = set()
-
-
-def free_ports():
-    """The first of 16 free ports that no other trial of this process has."""
-    while True:
-        with _lock:
-            port = _ports.randrange(20000, 32000, BLOCK)
-            if port in _used and len(_used) < 500:
-                continue
-            _used.add(port)
-        with contextlib.ExitStack() as sockets, contextlib.suppress(OSError):
-            for number in range(port, port + 16):
-                sockets.enter_context(socket.socket()).bind(("127.0.0.1", number))
-            return port
 
 
 @dataclasses.dataclass
@@ -100,7 +86,7 @@ class NetTrial(Trial):
 
     def start(self, words, size, faults, more):
         """The ranks; without ranks (size 0) one program on this machine."""
-        port = free_ports()
+        port = lease_ports()
         ranks = []
         for rank in range(max(size, 1)):
             own = dict(TANDEM_FAULT=faults, TANDEM_FROZEN_SECONDS="2", TANDEM_JOIN_SECONDS=str(JOIN_SECONDS),

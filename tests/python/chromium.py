@@ -1,5 +1,6 @@
 """Debian's Chromium without a window, driven over a pipe by its own protocol (CDP): no package, no port."""
 import base64
+import fcntl
 import json
 import os
 import shutil
@@ -19,11 +20,10 @@ class Chromium:
         to_browser, self.pipe_out = os.pipe()
         self.pipe_in, from_browser = os.pipe()
 
-        def descriptors():   # the protocol wants them as 3 and 4
-            os.dup2(to_browser, 13)
-            os.dup2(from_browser, 14)
-            os.dup2(13, 3)
-            os.dup2(14, 4)
+        def descriptors():   # the protocol wants them as 3 and 4, which may be one of the two
+            ends = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in (to_browser, from_browser)]
+            os.dup2(ends[0], 3)
+            os.dup2(ends[1], 4)
         self.process = subprocess.Popen(
             [path(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--mute-audio",
              "--disable-background-networking", "--disable-component-update", "--hide-scrollbars", "--remote-debugging-pipe",

@@ -15,7 +15,8 @@ import sys
 import time
 import unittest
 
-from launched import JOBS, WORKER, Launched, clean_environment, free_port, processes_of
+from launched import JOBS, WORKER, Launched, clean_environment, processes_of
+from ports import lease_ports
 
 
 class Foreign(Launched):
@@ -42,12 +43,12 @@ class Foreign(Launched):
             return [*self.mpirun(), "-n", str(size), str(WORKER)]
         torchrun = self.torchrun()
         if which == "torchrun":
-            return [torchrun, "--no-python", "--nproc-per-node", str(size), "--master-port", str(free_port()), str(WORKER)]
+            return [torchrun, "--no-python", "--nproc-per-node", str(size), "--master-port", str(lease_ports()), str(WORKER)]
         if which == "standalone":
             return [torchrun, "--standalone", "--no-python", "--nproc-per-node", str(size), str(WORKER)]
         python = pathlib.Path(torchrun).parent / "python3"
         return [str(python), "-m", "torch.distributed.launch", "--use-env", "--no-python", "--nproc-per-node", str(size), "--master-port",
-                str(free_port()), str(WORKER)]
+                str(lease_ports()), str(WORKER)]
 
     def digest(self, which):
         for recipe, _ in JOBS:

@@ -3,12 +3,12 @@ import contextlib
 import json
 import os
 import pathlib
-import random
 import re
 import signal
 import subprocess
 import time
 
+from ports import lease_ports
 from run_test import BIN, TANDEM, Case, QUICK, QUICK_RL  # noqa: F401  (takes the folder from the command line)
 
 WORKER = BIN / "tandem-worker"
@@ -19,15 +19,6 @@ NAMES = re.compile(r"^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_|SLURM
 def clean_environment(**more):
     return {**{k: v for k, v in os.environ.items() if not NAMES.match(k)}, "NO_COLOR": "1", "TANDEM_JOIN_SECONDS": "40",
             "TANDEM_FROZEN_SECONDS": "4", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **more}
-
-
-_next_port = [random.Random().randrange(21000, 29000, 40)]
-
-
-def free_port():
-    """The first of 16 ports that nobody uses; another one each time."""
-    _next_port[0] += 40
-    return _next_port[0]
 
 
 def processes_of(root):
@@ -53,6 +44,10 @@ def processes_of(root):
 class Launched(Case):
     _quiet = {}
 
+    def setUp(self):
+        super().setUp()
+        self.spawned = []
+
     def quiet(self, recipe, steps):
         """The digest of one worker that nobody disturbs."""
         if (recipe, steps) not in Launched._quiet:
@@ -67,7 +62,8 @@ class Launched(Case):
         out, err = open(self.dir / f"{name}.out", "w+"), open(self.dir / f"{name}.err", "w+")
         process = subprocess.Popen([str(c) for c in command], cwd=self.dir, stdout=out, stderr=err, env=env,
                                    stdin=subprocess.DEVNULL, start_new_session=True)
-        process.texts = out, err
+        process.texts, process.name = (out, err), name
+        self.spawned.append(process)
         self.addCleanup(self.put_away, process)
         return process
 
@@ -83,13 +79,18 @@ class Launched(Case):
         process.texts[which].seek(0)
         return process.texts[which].read()
 
+    def all_said(self):
+        """What every process still open said and how it stands: one that waits in vain rarely knows why."""
+        return "\n".join(f"---- {one.name}, code {one.poll()}\n{self.text(one, 0)}{self.text(one)}"
+                         for one in self.spawned if not one.texts[0].closed)
+
     def end(self, process, code=0, seconds=180):
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
-            self.fail(f"it did not end:\n{self.text(process)}")
-        if code is not None:
-            self.assertEqual(process.returncode, code, self.text(process, 0) + self.text(process))
+            self.fail(f"{process.name} did not end:\n{self.all_said()}")
+        if code is not None and process.returncode != code:
+            self.fail(f"{process.name} ended with {process.returncode}, not {code}:\n{self.all_said()}")
         return self.text(process)
 
     def told(self, process):
@@ -123,7 +124,7 @@ class Launched(Case):
     # ---- plain variables ----
 
     def ranks(self, size, arguments, program=WORKER, port=None, env=None, per_rank=None, wrap=None):
-        port = port or free_port()
+        port = port or lease_ports()
         started = []
         for rank in range(size):
             own = {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",

@@ -17,7 +17,8 @@ import threading
 import time
 import unittest
 
-from launched import BIN, JOBS, TANDEM, WORKER, Launched, clean_environment, free_port, processes_of
+from launched import BIN, JOBS, TANDEM, WORKER, Launched, clean_environment, processes_of
+from ports import lease_ports
 
 
 class Plain(Launched):
@@ -37,11 +38,11 @@ class Plain(Launched):
                         self.assertTrue((pathlib.Path(told["dir"]) / f"logs/rank-{rank}.log").exists())
 
     def test_tandem_itself_and_the_names_of_slurm_and_open_mpi(self):
-        slurm = {r: {"SLURM_PROCID": str(r), "SLURM_NTASKS": "2", "SLURM_LOCALID": str(r), "SLURM_JOB_ID": str(free_port())}
+        slurm = {r: {"SLURM_PROCID": str(r), "SLURM_NTASKS": "2", "SLURM_LOCALID": str(r), "SLURM_JOB_ID": str(lease_ports())}
                  for r in range(2)}
         slurm[1]["SLURM_JOB_ID"] = slurm[0]["SLURM_JOB_ID"]
         ompi = {r: {"OMPI_COMM_WORLD_RANK": str(r), "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": str(r),
-                    "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": f"test-{free_port()}"} for r in range(2)}
+                    "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": f"test-{lease_ports()}"} for r in range(2)}
         ompi[1]["PMIX_NAMESPACE"] = ompi[0]["PMIX_NAMESPACE"]
         nothing = {"RANK": None, "WORLD_SIZE": None, "LOCAL_RANK": None, "MASTER_ADDR": None, "MASTER_PORT": None}
         for names in ({r: {} for r in range(2)}, {r: {**nothing, **slurm[r]} for r in slurm}, {r: {**nothing, **ompi[r]} for r in ompi}):
@@ -65,7 +66,7 @@ class Plain(Launched):
 
     def test_local_rank_by_flag_before_or_after_the_command(self):
         arguments = self.arguments("tiny", 30)
-        ranks, port = [], free_port()
+        ranks, port = [], lease_ports()
         for rank, words in ((0, ["--local_rank=0", *arguments]), (1, [*arguments, "--local-rank=1"])):
             ranks += self.ranks(1, words, port=port, env={"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": None})
         for rank in ranks:
@@ -197,9 +198,11 @@ class Faults(Launched):
         ranks = self.ranks(2, self.arguments("tiny", 100000, "--run-dir", "run"), env={"TMPDIR": str(self.dir / "tmp")})
         self.wait_for_step("run", 10)
         self.assertEqual(list((self.dir / "tmp").iterdir()), [])
+        pids = {pid for rank in ranks for pid in processes_of(rank.pid)}
         ranks[1].kill()
         self.end(ranks[0], code=6, seconds=30)
         self.assertEqual(list((self.dir / "tmp").iterdir()), [])
+        self.assertEqual([pid for pid in pids if pathlib.Path(f"/tmp/perf-{pid}.map").exists()], [], "oneDNN's, of its kernels")
 
     def test_a_full_temporary_folder_ends_no_run(self):
         if os.geteuid() != 0:
@@ -246,7 +249,7 @@ class Refusals(Launched):
             shutil.copy(BIN / name, self.dir / "bin" / name)
         with open(self.dir / "bin/tandem-worker", "ab") as file:
             file.write(b"another build")
-        port, env = free_port(), {"WORLD_SIZE": "2", "TANDEM_JOIN_SECONDS": "6"}
+        port, env = lease_ports(), {"WORLD_SIZE": "2", "TANDEM_JOIN_SECONDS": "6"}
         ranks = self.ranks(1, self.arguments("tiny", 5), port=port, env=env)
         ranks += self.ranks(1, self.arguments("tiny", 5), port=port, env={**env, "RANK": "1", "LOCAL_RANK": "1"},
                             program=self.dir / "bin/tandem-worker")
@@ -312,7 +315,7 @@ class Strangers(Launched):
         return self.wait_until(there)
 
     def test_garbage_and_silence_at_the_listening_port(self):
-        port = free_port()
+        port = lease_ports()
         first = self.ranks(1, self.arguments("tiny", 40), port=port, env={"WORLD_SIZE": "3"})
         strangers = [self.connect(port) for _ in range(6)]
         strangers[0].sendall(b"GET / HTTP/1.0\r\n\r\n" + os.urandom(4000))
@@ -336,7 +339,7 @@ class Strangers(Launched):
 
     def test_a_conversation_played_again(self):
         """A relay writes down what a true rank 1 says, and says it again to the next run of the same job."""
-        port, relay_port = free_port(), free_port()
+        port, relay_port = lease_ports(), lease_ports()
         said = bytearray()
         relay = socket.create_server(("127.0.0.1", relay_port))
 
@@ -381,7 +384,7 @@ class Strangers(Launched):
     def test_nothing_listens_once_all_ranks_are_there(self):
         if not shutil.which("ss"):
             self.skipTest("no ss")
-        port = free_port()
+        port = lease_ports()
         ranks = self.ranks(2, self.arguments("tiny", 100000, "--run-dir", "run"), port=port)
         self.wait_for_step("run", 5)
         pids = {pid for rank in ranks for pid in processes_of(rank.pid)}

@@ -30,6 +30,7 @@ import unittest
 import urllib.parse
 
 import chromium
+from ports import lease_ports
 from run_test import BIN, QUICK, TANDEM, Case
 
 FAKE = BIN.parent / "tests" / "libfake_nvml.so"
@@ -96,16 +97,6 @@ class Monitor(Case):
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         return process
-
-
-def free_port():
-    """One that the kernel gives to nobody by itself, so that it is still free when a monitor comes back to it."""
-    for port in range(21000 + os.getpid() % 9000, 31000):
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(("127.0.0.1", port))
-            return port
-    raise RuntimeError("no port is free")
 
 
 def ask(port, path, host="127.0.0.1", token=None, method="GET", **headers):
@@ -435,7 +426,7 @@ class Browser(Monitor):
         self.assertEqual(browser.open(f"http://localhost:{server.port}/"), 401)   # another name, another cookie
 
     def test_a_connection_that_is_lost_is_told_and_comes_back_by_itself(self):
-        fixed = ("--port", free_port(), "--token-file", self.dir / "token", "--interval", "0.2")
+        fixed = ("--port", lease_ports(), "--token-file", self.dir / "token", "--interval", "0.2")
         server = self.serve(*fixed, script=EIGHT)
         browser = self.browser()
         browser.size(1280, 900)
@@ -453,7 +444,7 @@ class Browser(Monitor):
         self.assertFalse(browser.ask("document.documentElement.classList.contains('old')"))
 
     def test_a_monitor_with_another_token_is_told_from_one_that_is_gone(self):
-        port = free_port()
+        port = lease_ports()
         server = self.serve("--port", port, "--interval", "0.2", script=EIGHT)
         browser = self.browser()
         browser.open(server.address)
