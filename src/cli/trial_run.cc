@@ -226,6 +226,9 @@ JobShape describe_job(const Command& command, const std::string& recipe, const R
   const ChildOutput said = run_child({.words = {command.context.worker.string(), "describe", run.dir().string()},
                                       .environment = {{"OMP_NUM_THREADS", "1"}}});
   const Json told = Json::parse(said.text, nullptr, false);
+  if (said.trouble.empty() && said.code == static_cast<int>(ExitCode::kUsage))
+    throw ConfigError(fmt::format("{} can't be made with these settings", recipe), "the error above says why",
+                      "correct what it names");
   if (!said.ok() || !told.is_object())
     throw Error(ExitCode::kFailed, fmt::format("what {} consists of could not be found out", recipe),
                 fmt::format("`{} describe`: {}; its words are above", command.context.worker.string(), said.ending()),

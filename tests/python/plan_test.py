@@ -155,7 +155,7 @@ class Plan(Planned):
     def test_bad_questions_are_refused_before_anything_is_measured(self):
         for words, said in ((["--hardware", "8xH1000"], "H100"), (["--gpus", "1..99", "--devices", "cpu:2"], "--hardware"),
                             (["--batch", "x"], "--batch"), (["--precision", "fp31"], "fp32"), (["--price-kwh", "-1"], "kilowatt"),
-                            (["--devices", "cpu:0"], "cpu"), (["--batch", "100"], "shards")):
+                            (["--devices", "cpu:0"], "cpu"), (["--batch", "100"], "shards"), (["--batch", "24000"], "5100 samples")):
             done = self.plan("tiny", *words, code=2)
             self.assert_explains(done, said)
         self.assert_explains(self.plan(code=2), "plan tiny")

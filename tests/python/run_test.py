@@ -265,6 +265,7 @@ class BadInput(Case):
                 (["tiny", "--set", "dropout=1.5"], ["dropout"]),
                 (["tiny", "--set", "optimizer.learning_rate=-1"], ["learning_rate"]),
                 (["tiny", "--batch-size", "100"], ["96", "120"]),
+                (["tiny", "--batch-size", "24000"], ["5100 samples", "5112"]),
                 (["tiny", "--steps", "x"], ["steps"]),
                 (["tiny", "--run-dir", "/proc/none"], ["/proc/none"]),
         ):
