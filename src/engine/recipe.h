@@ -130,7 +130,7 @@ class WholeStep {
  public:
   virtual ~WholeStep() = default;
   virtual size_t order_bytes() const = 0;
-  virtual void fill_order(int64_t step, std::byte* order) = 0;
+  virtual void fill_order(int64_t step, double loss_scale, std::byte* order) = 0;
   virtual void queue_first(const std::byte* order) {}  // once, before the first step that is played
   // All phases up to the combined gradient; `total` is zero at first, and what is written stays until the next step.
   virtual void queue_work(const std::byte* order, float* total) = 0;

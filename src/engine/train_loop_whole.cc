@@ -77,7 +77,7 @@ StepRecord TrainLoop::play_whole_step() {
   auto* const plan = reinterpret_cast<UpdatePlan*>(whole.told.on_card());
   const UpdateOrder order = update_.order(0);
   std::memcpy(whole.order.on_host(), &order, sizeof(order));
-  whole.steps->fill_order(steps_done_, whole.order.on_host() + sizeof(UpdateOrder));
+  whole.steps->fill_order(steps_done_, update_.loss_scale(), whole.order.on_host() + sizeof(UpdateOrder));
   const std::span<const float> total{whole.total.data_ptr<float>(), static_cast<size_t>(whole.total.numel())};
   const auto work = [&] {
     whole.order.queue_up(0);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda_portable.h"
+#include "kernels/rounding.h"
 
 #if defined(TANDEM_PLAYED_TENSOR_CORES)
 #define TANDEM_TENSOR_CORES
@@ -32,6 +33,51 @@ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
     double sum = c[i];
     for (int k = 0; k < 8; ++k)
       sum += tf32(left[warp][row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]) * tf32(right[warp][column * 4 + k % 4][k / 4]);
+    c[i] = static_cast<float>(sum);
+  }
+  __syncwarp();
+}
+
+inline uint32_t tf32_of(float x) { return bits_of(rounded(Precision::kTf32, x)); }
+
+// The same in bf16 or fp16, sixteen deep: a word holds two numbers, the first in its lower half.
+template <Precision precision>
+uint16_t half_of(float x) {
+  const uint32_t bits = bits_of(rounded(precision, x)), sign = bits >> 16 & 0x8000u, size = bits & 0x7FFFFFFFu;
+  if (precision == Precision::kBf16) return static_cast<uint16_t>(bits >> 16);
+  if (size >= 0x7F800000u) return static_cast<uint16_t>(sign | (size > 0x7F800000u ? 0x7E00u : 0x7C00u));
+  if (size < 0x38800000u) return static_cast<uint16_t>(sign | static_cast<uint32_t>(float_of(size) * 0x1p24f));
+  return static_cast<uint16_t>(sign | ((size >> 13) - (112u << 10)));
+}
+template <Precision precision>
+float float_of_half(uint16_t half) {
+  if (precision == Precision::kBf16) return float_of(uint32_t{half} << 16);
+  const uint32_t sign = uint32_t{half & 0x8000u} << 16, size = half & 0x7FFFu;
+  if (size >= 0x7C00u) return float_of(sign | 0x7F800000u | (size & 0x3FFu) << 13);
+  if (size < 0x400u) return float_of(sign | bits_of(static_cast<float>(size) * 0x1p-24f));
+  return float_of(sign | (size + (112u << 10)) << 13);
+}
+template <Precision precision>
+uint32_t two_halves(float first, float second) {
+  return half_of<precision>(first) | uint32_t{half_of<precision>(second)} << 16;
+}
+template <Precision precision>
+void multiply_add_halves(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  static uint32_t left[32][32][4], right[32][32][2];  // [warp][lane]
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  for (int i = 0; i < 4; ++i) left[warp][lane][i] = a[i];
+  right[warp][lane][0] = b0;
+  right[warp][lane][1] = b1;
+  __syncwarp();
+  const auto number = [](uint32_t word, int which) -> double {
+    return float_of_half<precision>(static_cast<uint16_t>(word >> 16 * which));
+  };
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    double sum = c[i];
+    for (int k = 0; k < 16; ++k)
+      sum += number(left[warp][row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2], k % 2) *
+             number(right[warp][column * 4 + k % 8 / 2][k / 8], k % 2);
     c[i] = static_cast<float>(sum);
   }
   __syncwarp();
@@ -84,6 +130,38 @@ __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint3
       "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// rounding.h's tf32.
+__device__ inline uint32_t tf32_of(float x) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+}
+
+// Two numbers as halves of a word, the first in the lower one.
+template <Precision precision>
+__device__ uint32_t two_halves(float first, float second) {
+  uint32_t word;
+  if constexpr (precision == Precision::kBf16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+}
+// multiply_add() in bf16 or fp16, sixteen deep.
+template <Precision precision>
+__device__ void multiply_add_halves(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (precision == Precision::kBf16)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // Sixteen bytes to shared memory; a thread's copies since its last end_of_stage() are a stage.

@@ -208,6 +208,53 @@ TEST_F(PlayedDqn, AWholeStepGivesTheBitsOfItsPhases) {
   }
 }
 
+// tf32, bf16 and fp16 go by the same kernels, whole and by phases, and learn nearly what fp32 does; of fp16 the loss is
+// scaled, and a step whose gradient is too large for it is skipped.
+TEST_F(PlayedDqn, EveryPrecisionIsPlayedOnTheCardAndStaysNearFp32) {
+  const auto norm = [](const std::string& precision, int shards) {
+    WebAgentSettings settings = small(shards);
+    settings.precision = precision;
+    settings.amp.initial_scale = 1024;
+    const auto whole = trained<Dqn>(settings, {"analysis"}, 0), phases = trained<ByPhases>(settings, {"analysis"}, 0);
+    const StepRecord one = whole->step(), other = phases->step();
+    EXPECT_EQ(one.phase_seconds.front().first, "step") << "not one queue of work: " << precision;
+    EXPECT_EQ(one.loss, other.loss);
+    EXPECT_EQ(one.loss_scale, precision == "fp16" ? 1024 : 1);
+    EXPECT_FALSE(one.skipped);
+    expect_equal(*whole, *phases);
+    return one.grad_norm;
+  };
+  const auto expect_near = [&](const std::string& precision, int shards, double exact, double off) {
+    const double share = norm(precision, shards) / exact;
+    EXPECT_NEAR(share, 1, off) << precision;
+    EXPECT_NE(share, 1) << precision << " is fp32";
+  };
+  const double few = norm("fp32", 2), paired = norm("fp32", 8);
+  expect_near("tf32", 2, few, 2e-3);
+  expect_near("fp16", 2, few, 2e-3);
+  expect_near("bf16", 8, paired, 2e-2);
+}
+
+TEST_F(PlayedDqn, AGradientTooLargeForFp16IsSkippedAndTheScaleHalved) {
+  WebAgentSettings settings = small(2);
+  settings.precision = "fp16";
+  settings.amp.initial_scale = 0x1p22;
+  const auto whole = trained<Dqn>(settings, {"execution"}, 0), phases = trained<ByPhases>(settings, {"execution"}, 0);
+  double scale = 0x1p22;
+  bool skipped = true;
+  for (int i = 0; i < 8 && skipped; ++i) {
+    const StepRecord one = whole->step(), other = phases->step();
+    EXPECT_EQ(one.skipped, other.skipped) << i;
+    EXPECT_EQ(one.loss_scale, other.loss_scale) << i;
+    skipped = one.skipped;
+    EXPECT_EQ(one.loss_scale, scale) << i;
+    if (skipped) scale /= 2;
+  }
+  EXPECT_LT(scale, 0x1p22) << "nothing was too large";
+  EXPECT_FALSE(skipped);
+  expect_equal(*whole, *phases);
+}
+
 TEST_F(PlayedDqn, AfterARollBackWholeStepsAndPhasesAgree) {
   WebAgentSettings settings = small(2);
   settings.optimizer.learning_rate = 1e30;  // weights that are no numbers after the first update

@@ -76,7 +76,7 @@ int runs_together(const WebTestSettings& settings, const std::vector<DeviceSpec>
                         "use --precision bf16 or fp32, or leave --together out");
     return alike ? static_cast<int>(cards.size()) : 1;
   }
-  const bool own_kernels = settings.precision == "fp32" && !settings.net.attention;
+  const bool own_kernels = settings.precision != "fp16" && !settings.net.attention;
   const bool few = cards.size() < agents_named(settings.agents).size();
   return alike && few && own_kernels && !begun_with && settings.strategy != "ddp" ? static_cast<int>(cards.size()) : 0;
 }

@@ -74,9 +74,11 @@ __global__ void __launch_bounds__(kLossWarps * 32, 2)
   const float goal = work.reward[row] + work.discount[row] * values[warp][2][best];
   const int action = work.action[row];
   const float q = values[warp][0][action], error = q - goal, size = fabsf(error);
-  const float g = weight * (error < -1  ? -1.0f
-                            : error > 1 ? 1.0f
-                                        : error),
+  const float g = weight *
+                  (error < -1  ? -1.0f
+                   : error > 1 ? 1.0f
+                               : error) *
+                  work.order->loss_scale,
               mean = g / static_cast<float>(shape.actions);
   float* const out = work.out_grad + row * (1 + shape.actions);
   if (lane == 0) {
@@ -222,18 +224,19 @@ __device__ void paired_gradient(const DqnShape& shape, const Matrix& m, int bloc
 }
 
 // Any tree. Warp w makes the products of shard w; shards beyond the block's warps come in further rounds.
+template <class Shape>
 __device__ void tree_gradient(const DqnShape& shape, const Matrix& m, int block, int job, float* gradient,
-                              OneTile::Memory& memory) {
+                              typename Shape::Memory& memory) {
   const int across = (m.in + kTileColumns - 1) / kTileColumns, warp = threadIdx.x / 32;
   const int first_out = block / across * kTileRows, first_in = block % across * kTileColumns;
   const int row = static_cast<int>(threadIdx.x) * 4 / kTileColumns, column = threadIdx.x * 4 % kTileColumns;
   Stack<4, kMostCardDepth> stack;
-  for (int base = 0; base < shape.count; base += OneTile::kWarps) {
-    const int here = shape.count - base > OneTile::kWarps ? OneTile::kWarps : shape.count - base;
+  for (int base = 0; base < shape.count; base += Shape::kWarps) {
+    const int here = shape.count - base > Shape::kWarps ? Shape::kWarps : shape.count - base;
     const int64_t set = int64_t{job} * shape.count + base + warp;
     if (base > 0) __syncthreads();  // all have taken of the round before
     if (warp < here) {
-      WarpTile<Lies::kDepthOutside, Lies::kDepthOutside> sums;
+      WarpTile<Lies::kDepthOutside, Lies::kDepthOutside, Shape::kPrecision> sums;
       sums.multiply({m.dy + set * shape.piece * m.out + first_out, m.out, m.out - first_out, shape.piece},
                     {m.x + set * m.x_set + first_in, m.in, m.in - first_in, shape.piece}, Parts{0, 0, 0, kSlice}, 0, 1,
                     [&](int) { sums.put(memory.numbers + warp * kTile); });
@@ -363,7 +366,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   if constexpr (kPaired)
     paired_gradient<Shape>(shape, m, block - m.first_block, job, to, memory);
   else
-    tree_gradient(shape, m, block - m.first_block, job, to, memory);
+    tree_gradient<Shape>(shape, m, block - m.first_block, job, to, memory);
 }
 
 bool is_paired(const DqnShape& shape) {
@@ -430,7 +433,9 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
     with_tiles(shape, shape.jobs_at_once * tiles, whole,
                [&](auto chosen) { launch(weight_gradients<true, decltype(chosen)>, chosen); });
   else
-    launch(weight_gradients<false, OneTile>, OneTile{});
+    with_precision(shape, [&](auto precision) {
+      launch(weight_gradients<false, OneTile<precision.value>>, OneTile<precision.value>{});
+    });
 }
 
 }  // namespace tandem::cuda

@@ -3,7 +3,8 @@
 // row and column alone.
 //
 // On tensor cores each factor is a sum of two tf32 numbers, x = high + low, and three of the four products are added:
-// about 22 bits of a factor count, where fp32 has 24. Cards without them, and tests on the CPU, take chains of fused
+// about 22 bits of a factor count, where fp32 has 24. In tf32, bf16 and fp16 factors are rounded to it and one product
+// is made; sums are fp32 in all of them. Cards without tensor cores, and tests on the CPU, take chains of fused
 // multiply-adds over k instead: equal up to rounding, not to the bit.
 #pragma once
 
@@ -102,7 +103,7 @@ struct Strides {
 };
 
 // A warp's sums: lane 4 g + t has number c of [m][n] at row a.row(2 m + c / 2, g), column b.row(n, 2 t + c % 2).
-template <Lies a_lies, Lies b_lies>
+template <Lies a_lies, Lies b_lies, Precision precision>
 struct WarpTile {
   float sums[2][4][4];
 
@@ -224,6 +225,41 @@ struct WarpTile {
   }
 
   __device__ void add_products(const float (&x)[4][4], const float (&y)[4][4]) {
+    if constexpr (precision == Precision::kFp32)
+      add_split(x, y);
+    else if constexpr (precision == Precision::kTf32)
+      add_tf32(x, y);
+    else
+      add_halves(x, y);
+  }
+  __device__ void add_tf32(const float (&x)[4][4], const float (&y)[4][4]) {
+#pragma unroll
+    for (int s = 0; s < 4; s += 2) {
+      uint32_t a[2][4];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) a[i / 4][i / 2 % 2 + i % 2 * 2] = tf32_of(x[i / 2][s + i % 2]);
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const uint32_t b0 = tf32_of(y[n][s]), b1 = tf32_of(y[n][s + 1]);
+#pragma unroll
+        for (int m = 0; m < 2; ++m) multiply_add(sums[m][n], a[m], b0, b1);
+      }
+    }
+  }
+  __device__ void add_halves(const float (&x)[4][4], const float (&y)[4][4]) {
+    uint32_t a[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      a[i / 4][i % 4] =
+          two_halves<precision>(x[i / 4 * 2 + i % 2][i % 4 / 2 * 2], x[i / 4 * 2 + i % 2][i % 4 / 2 * 2 + 1]);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const uint32_t b0 = two_halves<precision>(y[n][0], y[n][1]), b1 = two_halves<precision>(y[n][2], y[n][3]);
+#pragma unroll
+      for (int m = 0; m < 2; ++m) multiply_add_halves<precision>(sums[m][n], a[m], b0, b1);
+    }
+  }
+  __device__ void add_split(const float (&x)[4][4], const float (&y)[4][4]) {
     constexpr int kAtOnce = 2;  // with four, registers would not do
 #pragma unroll
     for (int s = 0; s < 4; s += 2) {  // which k stands where is free as well: a lane has 4 t + s and the next
@@ -260,7 +296,8 @@ struct WarpTile {
     for (int k = first; k < first + kSlice && k < a.depth; ++k)
       for (int i = 0; i < 32; ++i) {
         float& sum = sums[i / 16][i / 4 % 4][i % 4];
-        sum = fmaf(a.at(a.row(i / 16 * 2 + i % 4 / 2, g), k), b.at(b.row(i / 4 % 4, 2 * t + i % 2), k), sum);
+        sum = fmaf(rounded(precision, a.at(a.row(i / 16 * 2 + i % 4 / 2, g), k)),
+                   rounded(precision, b.at(b.row(i / 4 % 4, 2 * t + i % 2), k)), sum);
       }
   }
 #endif
@@ -269,8 +306,9 @@ struct WarpTile {
 // The tiles of a block, one below the other. A number is the sum of its eight parts, by pairs, of pairs, of pairs. One
 // warp or half as many make them, to the same bits: the first reach the whole card where there are few rows, the others
 // have less to do beside their products.
-template <int kTilesOfBlock, int kWarpsOfTile>
+template <int kTilesOfBlock, int kWarpsOfTile, Precision precision>
 struct Tiles {
+  static constexpr Precision kPrecision = precision;
   static constexpr int kDown = kTilesOfBlock, kAcross = 1, kOfEach = kWarpsOfTile;
   static constexpr bool kWhole = false;  // tiles may reach beyond an end
   static constexpr int kWarps = kOfEach * kDown, kThreads = 32 * kWarps, kBlocks = 512 / kThreads;  // of a processor
@@ -279,8 +317,10 @@ struct Tiles {
     alignas(16) float numbers[kWarps * kTile];
   };
 };
-using OneTile = Tiles<1, kParts>;
-using TwoTiles = Tiles<2, kParts / 2>;
+template <Precision precision>
+using OneTile = Tiles<1, kParts, precision>;
+template <Precision precision>
+using TwoTiles = Tiles<2, kParts / 2, precision>;
 
 // Products of tiles by all threads of a block. a(tile) and b have the factors; to(tile)(row, column, numbers) gets four
 // numbers from `column` on.
@@ -290,7 +330,7 @@ requires(Shape::kAcross == 1) __device__
   constexpr int kEach = kParts / Shape::kOfEach;
   const int warp = threadIdx.x / 32;
   float* const own = memory.numbers + warp * kTile;
-  WarpTile<a_lies, b_lies> sums;
+  WarpTile<a_lies, b_lies, Shape::kPrecision> sums;
   sums.multiply(a(warp / Shape::kOfEach), b, parts, warp % Shape::kOfEach * kEach, kEach, [&](int part) {
     if (part + 1 < kEach) {
       sums.keep(own);

@@ -60,7 +60,8 @@ std::vector<float> product_by(Problem p) {
   return p.out;
 }
 
-template <Lies a_lies, Lies b_lies>
+// What may be lost of a sum's size: tensor cores add in fp32.
+template <Lies a_lies, Lies b_lies, Precision precision = Precision::kFp32>
 void expect_one_result(int depth, bool sets) {
   std::mt19937 random(depth);
   std::normal_distribution<float> normal;
@@ -70,9 +71,10 @@ void expect_one_result(int depth, bool sets) {
     p.left.push_back(normal(random));
     p.right.push_back(normal(random));
   }
-  const std::vector<float> one = product_by<OneTile, a_lies, b_lies>(p);
+  const std::vector<float> one = product_by<OneTile<precision>, a_lies, b_lies>(p);
   const auto at = [&](const std::vector<float>& v, Lies lies, int set, int i, int k) {
-    return static_cast<double>(v[set * depth * kSize + (lies == Lies::kDepthInside ? i * depth + k : k * kSize + i)]);
+    return static_cast<double>(
+        rounded(precision, v[set * depth * kSize + (lies == Lies::kDepthInside ? i * depth + k : k * kSize + i)]));
   };
   for (int i = 0; i < kSize; ++i)
     for (int j = 0; j < kSize; ++j) {
@@ -85,12 +87,12 @@ void expect_one_result(int depth, bool sets) {
         }
       ASSERT_NEAR(one[i * kSize + j], sum, 1e-6 * size) << i << " " << j;
     }
-  EXPECT_EQ(one, (product_by<TwoTiles, a_lies, b_lies>(p)));
+  if constexpr (precision == Precision::kFp32) EXPECT_EQ(one, (product_by<TwoTiles<precision>, a_lies, b_lies>(p)));
   for (const bool backwards : {false, true})
     for (const bool at_once : {false, true}) {
       cuda_on_cpu::last_thread_first = backwards;
       copies_come_at_once = at_once;
-      EXPECT_EQ(one, (product_by<FourTiles, a_lies, b_lies>(p))) << backwards << at_once;
+      EXPECT_EQ(one, (product_by<FourTiles<precision>, a_lies, b_lies>(p))) << backwards << at_once;
     }
   cuda_on_cpu::last_thread_first = copies_come_at_once = false;
 }
@@ -105,10 +107,39 @@ TEST(TileProducts, OfGradientsByShardsAreTheSameInEveryShapeOfBlocks) {
   for (const int depth : {16, 32, 64}) expect_one_result<Lies::kDepthOutside, Lies::kDepthOutside>(depth, true);
 }
 
+template <Precision precision>
+void expect_rounded_factors() {
+  expect_one_result<Lies::kDepthInside, Lies::kDepthInside, precision>(256, false);
+  expect_one_result<Lies::kDepthInside, Lies::kDepthOutside, precision>(128, false);
+  expect_one_result<Lies::kDepthOutside, Lies::kDepthOutside, precision>(32, true);
+}
+TEST(TileProducts, OfFewerBitsAreThoseOfRoundedFactors) {
+  expect_rounded_factors<Precision::kTf32>();
+  expect_rounded_factors<Precision::kBf16>();
+  expect_rounded_factors<Precision::kFp16>();
+}
+
+template <Precision precision>
+void expect_not_a_number_stays(float bad) {
+  Problem p{128, 0, std::vector<float>(128 * kSize, 1.0f), std::vector<float>(128 * kSize, 1.0f), {}};
+  p.left[5 * 128 + 77] = bad;
+  const std::vector<float> out = product_by<FourTiles<precision>, Lies::kDepthInside, Lies::kDepthInside>(p);
+  for (int i = 0; i < kSize; ++i) EXPECT_EQ(std::isfinite(out[i * kSize + 3]), i != 5) << static_cast<int>(precision);
+}
+TEST(TileProducts, NotANumberAndInfinityGoThroughInEveryPrecision) {
+  for (const float bad : {std::bit_cast<float>(0x7FFFFFFFu), std::bit_cast<float>(0xFFC00000u), INFINITY}) {
+    expect_not_a_number_stays<Precision::kFp32>(bad);
+    expect_not_a_number_stays<Precision::kTf32>(bad);
+    expect_not_a_number_stays<Precision::kBf16>(bad);
+    expect_not_a_number_stays<Precision::kFp16>(bad);
+  }
+  expect_not_a_number_stays<Precision::kFp16>(70000.0f);  // too large for it
+}
+
 // The eight lanes that shared memory serves at once must reach all its 32 banks.
 template <Lies lies>
 void expect_no_bank_twice() {
-  std::vector<float> piece(FourTiles::kPiece);
+  std::vector<float> piece(FourTiles<Precision::kFp32>::kPiece);
   for (int j = 0; j < 4; ++j)
     for (int first = 0; first < 32; first += 8) {
       unsigned banks = 0;

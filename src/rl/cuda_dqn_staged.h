@@ -2,6 +2,8 @@
 // some slices ahead. Half of what single tiles fetch, and nothing is waited for. The same bits as theirs.
 #pragma once
 
+#include <type_traits>
+
 #include "rl/cuda_dqn_products.h"
 #include "rl/dqn_card.h"
 
@@ -9,7 +11,9 @@ namespace tandem::cuda {
 
 // A warp makes a tile. Of its sums that wait for others, two are in shared memory: three blocks find room on a
 // processor.
+template <Precision precision>
 struct FourTiles {
+  static constexpr Precision kPrecision = precision;
   static constexpr int kDown = 2, kAcross = 2, kWarps = kDown * kAcross, kThreads = 32 * kWarps;
   static constexpr int kBlocks = 3;  // of a processor
   static constexpr bool kWhole = true;
@@ -51,7 +55,7 @@ template <class Shape, Lies a_lies, Lies b_lies, class A, class To>
 requires(Shape::kAcross > 1) __device__
     void tile_products(typename Shape::Memory& memory, A a_of, const Factor<b_lies>& b, const Parts& parts, To to) {
   const int warp = threadIdx.x / 32, down = warp / Shape::kAcross, across = warp % Shape::kAcross;
-  WarpTile<a_lies, b_lies> tile, left;
+  WarpTile<a_lies, b_lies, Shape::kPrecision> tile, left;
 #if defined(TANDEM_TENSOR_CORES)
   const Factor<a_lies> a = a_of(0);
   const int slices = a.depth / parts.step, total = kParts * slices;  // of a part, of all
@@ -141,21 +145,42 @@ requires(Shape::kAcross > 1) __device__
   }
 }
 
+template <class Call>
+void with_precision(const DqnShape& shape, Call call) {
+  using enum Precision;
+  switch (shape.precision) {
+    case kFp32:
+      return call(std::integral_constant<Precision, kFp32>{});
+    case kTf32:
+      return call(std::integral_constant<Precision, kTf32>{});
+    case kBf16:
+      return call(std::integral_constant<Precision, kBf16>{});
+    case kFp16:
+      return call(std::integral_constant<Precision, kFp16>{});
+  }
+}
+
 // Calls with the shape of blocks that suits so many tiles, or that was asked for; `whole`: four tiles make a block
 // everywhere, and none is cut. All give the same bits. Blocks of four are for cards with room for three on a processor
 // (Hopper's and later ones for servers).
 inline constexpr int64_t kManyTiles = 500, kManyForTwo = 768;
-template <class Call>
-void with_tiles(const DqnShape& shape, int64_t tiles, bool whole, Call call) {
+template <Precision precision, class Call>
+void with_tiles_of(const DqnShape& shape, int64_t tiles, bool whole, Call call) {
+  using Four = FourTiles<precision>;
   const int asked = shape.tiles_of_block;
   const bool staged = whole && (asked == 4 || (asked == 0 && tiles >= kManyTiles)) &&
-                      blocks_with_shared_memory(sizeof(FourTiles::Memory)) >= FourTiles::kBlocks;
+                      blocks_with_shared_memory(sizeof(typename Four::Memory)) >= Four::kBlocks;
+  const bool one = asked == 1 || (asked == 0 && tiles < kManyForTwo);
   if (staged)
-    call(FourTiles{});
-  else if (asked == 1 || (asked == 0 && tiles < kManyForTwo))
-    call(OneTile{});
+    call(Four{});
+  else if (one || precision != Precision::kFp32)  // two: not worth its making elsewhere
+    call(OneTile<precision>{});
   else
-    call(TwoTiles{});
+    call(TwoTiles<Precision::kFp32>{});
+}
+template <class Call>
+void with_tiles(const DqnShape& shape, int64_t tiles, bool whole, Call call) {
+  with_precision(shape, [&](auto precision) { with_tiles_of<precision.value>(shape, tiles, whole, call); });
 }
 
 }  // namespace tandem::cuda

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/philox.h"
+#include "kernels/rounding.h"
 #include "kernels/update_plan.h"
 #include "rl/card_world.h"
 #include "rl/replay.h"
@@ -43,7 +44,8 @@ struct DqnShape {
   int64_t level_first[10] = {};
   float gamma = 1, epsilon_norm = 1e-5f, target_rate = 0;
   double alpha = 0, dropout = 0;
-  int32_t merges[32] = {};  // sums of shards along the tree: how many are joined after each (see Stack)
+  int32_t merges[32] = {};                 // sums of shards along the tree: how many are joined after each (see Stack)
+  Precision precision = Precision::kFp32;  // of the factors of products
   int sets() const { return jobs * count; }
   TANDEM_HD int job_of(int set) const { return jobs == 1 ? 0 : set / count; }  // a card is slow to divide
 };
@@ -81,6 +83,7 @@ struct DqnShard {
 struct DqnOrder {
   RandomKey key;
   double explore = 0, beta = 0;
+  float loss_scale = 1, pad = 0;
 };
 
 // What a step tells, of each job.

@@ -33,6 +33,11 @@ int tiles_asked_for() {
                     "set one of these, or unset it");
 }
 
+Precision precision_of(const std::string& name) {
+  using enum Precision;
+  return name == "tf32" ? kTf32 : name == "bf16" ? kBf16 : name == "fp16" ? kFp16 : kFp32;
+}
+
 // How often sums of shards are joined after each shard, when they come in order (Stack of cuda_dqn_products.h). False
 // where more would wait than there is room for.
 bool merges_of(int shards, int32_t* merges) {
@@ -61,7 +66,6 @@ std::unique_ptr<DqnOnCard> DqnOnCard::make(Dqn& dqn, std::string* why) {
   };
   if (!card()) return nullptr;
   if (!s.experience.files.empty()) return no("experience of a real system");
-  if (s.precision != "fp32") return no("a precision other than fp32");
   if (s.net.attention) return no("net.attention");
   if (s.accumulation != 1) return no("accumulation");
   if (s.net.hidden.size() != 2) return no("other than two hidden layers");
@@ -109,7 +113,8 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
        .gamma = static_cast<float>(s.gamma),
        .target_rate = static_cast<float>(s.target_rate),
        .alpha = s.alpha,
-       .dropout = s.net.dropout};
+       .dropout = s.net.dropout,
+       .precision = precision_of(s.precision)};
   h.levels = PriorityTree::places(dqn_.shape_.leaves(), h.level_first);
   if (count > 1) merges_of(count, h.merges);
 
@@ -195,8 +200,11 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
   return made;
 }
 
-DqnOrder DqnOnCard::order(uint64_t seed, int64_t step) const {
-  return {{.seed = seed, .step = static_cast<uint64_t>(step)}, dqn_.epsilon(step), dqn_.beta(step)};
+DqnOrder DqnOnCard::order(uint64_t seed, int64_t step, double loss_scale) const {
+  return {{.seed = seed, .step = static_cast<uint64_t>(step)},
+          dqn_.epsilon(step),
+          dqn_.beta(step),
+          static_cast<float>(loss_scale)};
 }
 
 // ---- phase by phase, one shard at a time ----
@@ -218,7 +226,7 @@ void DqnOnCard::run(const std::string& phase, ShardContext& context) {
 }
 
 void DqnOnCard::act(Launch& launch, ShardContext& context) {
-  const DqnOrder now = order(context.random(0).seed, context.step);
+  const DqnOrder now = order(context.random(0).seed, context.step, context.loss_scale());
   device().from_host(const_cast<DqnOrder*>(launch.work.order), &now, sizeof(now));
   k_.observe(launch.shape, launch.work, advance_, stream());
   k_.act(launch.shape, launch.places, launch.work, advance_, stream());
@@ -238,7 +246,7 @@ void DqnOnCard::serve(Launch& launch, ShardContext& context) {
   const at::Tensor heads = at::empty({dqn_.agents() * batch, static_cast<int64_t>(sizeof(cuda::DrawnRow))},
                                      here(at::kByte)),
                    states = at::empty({dqn_.agents() * batch, 2, width}, here());
-  const DqnOrder now = order(context.random(0).seed, context.step);
+  const DqnOrder now = order(context.random(0).seed, context.step, context.loss_scale());
   device().from_host(const_cast<DqnOrder*>(launch.work.order), &now, sizeof(now));
   k_.serve(launch.shape, launch.work, reinterpret_cast<cuda::DrawnRow*>(heads.data_ptr()), states.data_ptr<float>(),
            stream());
@@ -268,7 +276,7 @@ std::vector<at::Tensor> DqnOnCard::inputs(const ShardContext& context, const at:
                                           const at::Tensor& reward, const at::Tensor& discount,
                                           const at::Tensor& action, const at::Tensor& priority) {
   at::Tensor bytes = at::empty({static_cast<int64_t>(sizeof(DqnOrder))}, at::kByte);
-  const DqnOrder now = order(context.random(0).seed, context.step);
+  const DqnOrder now = order(context.random(0).seed, context.step, context.loss_scale());
   std::memcpy(bytes.data_ptr(), &now, sizeof(now));
   return {states, reward, discount, action.to(at::kInt), priority, bytes};
 }
@@ -336,8 +344,8 @@ class DqnWholeStep : public WholeStep {
       : card_(card), seed_(state.seed()), launch_(card.make_launch(state, 0, state.shards())) {}
 
   size_t order_bytes() const override { return sizeof(DqnOrder); }
-  void fill_order(int64_t step, std::byte* order) override {
-    const DqnOrder now = card_.order(seed_, step);
+  void fill_order(int64_t step, double loss_scale, std::byte* order) override {
+    const DqnOrder now = card_.order(seed_, step, loss_scale);
     std::memcpy(order, &now, sizeof(now));
   }
   void queue_first(const std::byte* order) override {

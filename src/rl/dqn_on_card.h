@@ -27,7 +27,7 @@ static_assert(sizeof(TravellingRow) == 32);
 class DqnOnCard {
  public:
   // Null where the card's kernels don't do: no card, experience of a real system, environments that live on the host,
-  // other precisions, attention, a net of other than two hidden layers, accumulation. `why` tells, where there is a
+  // attention, a net of other than two hidden layers, accumulation. `why` tells, where there is a
   // card.
   static std::unique_ptr<DqnOnCard> make(Dqn& dqn, std::string* why);
 
@@ -51,7 +51,7 @@ class DqnOnCard {
   DqnOnCard(Dqn& dqn, const DqnKernels& kernels, CardAdvance advance) : dqn_(dqn), k_(kernels), advance_(advance) {}
   Launch make_launch(JobState& state, int first, int count);
   Launch& launch_of(ShardContext& context);
-  DqnOrder order(uint64_t seed, int64_t step) const;
+  DqnOrder order(uint64_t seed, int64_t step, double loss_scale) const;
   void act(Launch& launch, ShardContext& context);
   void serve(Launch& launch, ShardContext& context);
   void learn(Launch& launch, ShardContext& context);

@@ -356,6 +356,15 @@ def dqn(c):
         c.check(equal and len(together) == 6 * len(alone), "web-agent: analysis beside five others has the weights that it has alone", len(together))
     two = runs.train("web-agent", "--set", "agent=all", *small, "--devices", "cuda:0,cuda:0")
     c.check(bool(two) and two["digest"] == both["digest"], "web-agent, all six: one digest on one and two workers", two.get("digest", "none")[:12])
+    for precision in ("tf32", "bf16", "fp16"):
+        ways = {}
+        for devices, env in (("cuda:0", {}), ("cuda:0", {"TANDEM_GRAPHS": "off"}), ("cuda:0", {"TANDEM_DQN_TILES": "4"}), ("cuda:0,cuda:0", {})):
+            told = runs.train("web-agent", "--set", "agent=analysis", *small, "--precision", precision, "--devices", devices, env=env)
+            ways[f"{devices} {env}"] = told.get("digest")
+            said = (runs.dir / told["dir"] / "events.jsonl").read_text() if told else "library kernels"
+            c.check("library kernels" not in said, f"web-agent in {precision}: by kernels of ours on {devices}")
+        c.check(len(set(ways.values())) == 1 and None not in ways.values(), f"web-agent in {precision}: one digest",
+                {k: (v or "none")[:12] for k, v in ways.items()})
     apart = runs.train("web-test", *small, "--devices", "cuda:0", "--together", "off")
     by_itself = runs.train("web-test", *small, "--devices", "cuda:0")
     if apart and by_itself:

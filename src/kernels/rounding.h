@@ -1,0 +1,36 @@
+// kernels/rounding.h -- factors of products in fewer bits: a float rounded to what another format can hold, still as a
+// float. NaN stays NaN, what is too large becomes infinite.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/portable.h"
+
+namespace tandem {
+
+enum class Precision : int32_t { kFp32, kTf32, kBf16, kFp16 };
+
+TANDEM_HD float rounded(Precision precision, float x) {
+  if (precision == Precision::kFp32) return x;
+  uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  const uint32_t size = bits & 0x7FFFFFFFu;
+  if (size >= 0x7F800000u) return x;
+  if (precision == Precision::kTf32) {  // halves away from zero, as cuBLAS and the instruction for it do
+    bits = (bits + 0x1000u) & 0xFFFFE000u;
+  } else if (precision == Precision::kBf16) {  // halves to even, here and below
+    bits = (bits + 0x7FFFu + (bits >> 16 & 1u)) & 0xFFFF0000u;
+  } else if (size < 0x38800000u) {  // below 2^-14 fp16 has steps of 2^-24, as floats from a half to one
+    const float near = ((x < 0 ? -x : x) + 0.5f) - 0.5f;
+    uint32_t least;
+    __builtin_memcpy(&least, &near, sizeof least);
+    bits = least | (bits & 0x80000000u);
+  } else {
+    bits = (bits + 0xFFFu + (bits >> 13 & 1u)) & 0xFFFFE000u;
+    if ((bits & 0x7FFFFFFFu) >= 0x47800000u) bits = 0x7F800000u | (bits & 0x80000000u);  // from 65,520 on
+  }
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+}  // namespace tandem
