@@ -19,7 +19,7 @@ void SupervisedRecipe::build(JobState& state) {
   constexpr int64_t kCheap = 4096;  // rows: a handful of samples may be tried with any recipe's batch
   if (settings_.batch_size > std::max({2 * data_->size(), unit, kCheap}))
     throw ConfigError(
-        fmt::format("a batch of {} is more than the whole data: {} samples", settings_.batch_size, data_->size()),
+        fmt::format("a batch of {} is more than twice the data: {} samples", settings_.batch_size, data_->size()),
         "an update takes each sample once at most; the rest of the batch would be computed for nothing",
         fmt::format("set batch_size to {} or less", (data_->size() + unit - 1) / unit * unit));
   sampler_ = std::make_unique<EpochSampler>(data_->size(), settings_.shards, settings_.accumulation, settings_.piece(),

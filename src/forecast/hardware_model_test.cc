@@ -47,13 +47,14 @@ TEST(HardwareModel, AFasterPrecisionIsNeverForecastSlowerThanFp32) {
   }
 }
 
-TEST(HardwareModel, WebAgentInBf16IsForecastAsSlowAsItWasMeasured) {
+TEST(HardwareModel, WebAgentInBf16IsNotForecastSlowerThanInFp32) {
   Calibration cpu = SampleMachine().calibration();
   cpu.recipe = "web-agent";
   const auto seconds = [&](const char* precision) {
     return scale_to(parse_hardware("H200"), cpu, cpu.trials[0].shape, {256}, precision).shares.seconds();
   };
-  EXPECT_GT(seconds("bf16"), 20 * seconds("fp32"));
+  EXPECT_LE(seconds("bf16"), seconds("fp32"));
+  EXPECT_GT(seconds("bf16"), seconds("fp32") / 2) << "most of it are launches";
 }
 
 TEST(HardwareModel, TheCardThatWasMeasuredIsForecastAsMeasured) {

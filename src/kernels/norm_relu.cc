@@ -79,7 +79,7 @@ __attribute__((always_inline)) inline void norm_rows(const float* x, const float
       v = (v - means[r]) * scales[r];
       if (normed) TANDEM_STORE(normed + r * width + i, v);
       z = v * w + b;
-      z = z > 0.0f ? z : Lanes{};
+      z = z <= 0.0f ? Lanes{} : z;  // NaN stays, for the guard to see
       if (mask) {
         TANDEM_LOAD(v, mask + r * width + i);
         z = z * v;
@@ -92,7 +92,7 @@ __attribute__((always_inline)) inline void norm_rows(const float* x, const float
       const int64_t c = i - r * width;
       const float v = (x[i] - means[r]) * scales[r], z = v * weight[c] + bias[c];
       if (normed) normed[i] = v;
-      y[i] = (z > 0.0f ? z : 0.0f) * (mask ? mask[i] : 1.0f);
+      y[i] = (z <= 0.0f ? 0.0f : z) * (mask ? mask[i] : 1.0f);
     }
 }
 
@@ -164,7 +164,7 @@ void norm_relu_backward(const float* dy, const float* y, const float* normed, co
 void relu(float* x, int64_t n, CpuVariant variant) {
   run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
     TANDEM_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) x[i] = x[i] > 0.0f ? x[i] : 0.0f;
+    for (int64_t i = 0; i < n; ++i) x[i] = x[i] <= 0.0f ? 0.0f : x[i];
   });
 }
 

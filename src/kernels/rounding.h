@@ -16,7 +16,7 @@ TANDEM_HD float rounded(Precision precision, float x) {
   __builtin_memcpy(&bits, &x, sizeof bits);
   const uint32_t size = bits & 0x7FFFFFFFu;
   if (size >= 0x7F800000u) return x;
-  if (precision == Precision::kTf32) {  // halves away from zero, as cuBLAS and the instruction for it do
+  if (precision == Precision::kTf32) {  // halves away from zero, as the instruction for it does
     bits = (bits + 0x1000u) & 0xFFFFE000u;
   } else if (precision == Precision::kBf16) {  // halves to even, here and below
     bits = (bits + 0x7FFFu + (bits >> 16 & 1u)) & 0xFFFF0000u;

@@ -30,7 +30,7 @@ std::vector<double> numbers_of_fp16() {
 
 TEST(Rounding, ToFp16IsTheNearestOfItsNumbersAndOfTwoTheEvenOne) {
   const std::vector<double> numbers = numbers_of_fp16();
-  every_so_often([&](float x) {
+  const auto check = [&](float x) {
     const double size = std::min(std::abs(static_cast<double>(x)), 65536.0);
     const auto above = static_cast<size_t>(std::ranges::lower_bound(numbers, size) - numbers.begin());
     size_t nearest = above;
@@ -42,7 +42,10 @@ TEST(Rounding, ToFp16IsTheNearestOfItsNumbersAndOfTwoTheEvenOne) {
     const float is = rounded(Precision::kFp16, x);
     ASSERT_EQ(std::abs(is), expected) << x;
     ASSERT_EQ(std::signbit(is), std::signbit(x)) << x;
-  });
+  };
+  every_so_often(check);
+  for (size_t i = 0; i + 1 < numbers.size(); ++i)
+    check(static_cast<float>((numbers[i] + numbers[i + 1]) / 2));  // halves
 }
 
 // The nearer neighbour in steps of 2^-7 (bf16) or 2^-10 (tf32) of a power of two; halves to even, or away from zero.

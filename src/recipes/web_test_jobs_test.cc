@@ -45,7 +45,8 @@ TEST(Together, IsLeftWhereItBringsNothingOrCantBe) {
   EXPECT_EQ(runs(as_it_is, {card(0), card(1, "3060")}), 0) << "cards of unequal speed";
   EXPECT_EQ(runs([](WebTestSettings& s) { s.together = "off"; }, {card(0)}), 0);
   EXPECT_EQ(runs([](WebTestSettings& s) { s.strategy = "ddp"; }, {card(0)}), 0);
-  EXPECT_EQ(runs([](WebTestSettings& s) { s.precision = "bf16"; }, {card(0)}), 1);
+  for (const char* precision : {"bf16", "tf32"})
+    EXPECT_EQ(runs([&](WebTestSettings& s) { s.precision = precision; }, {card(0)}), 1) << precision;
   EXPECT_EQ(runs([](WebTestSettings& s) { s.precision = "fp16"; }, {card(0)}), 0) << "a loss scale is one agent's";
   EXPECT_EQ(runs([](WebTestSettings& s) { s.net.attention = true; }, {card(0)}), 0);
   EXPECT_EQ(runs([](WebTestSettings& s) { s.experience.files = "a.jsonl"; }, {card(0)}), 0) << "it is one agent's";

@@ -9,6 +9,11 @@ namespace {
 
 // ---- hidden layers ----
 
+// ReLU. NaN stays, for the guard to see.
+__device__ float4 above_zero(float4 x) {
+  return {x.x <= 0 ? 0.0f : x.x, x.y <= 0 ? 0.0f : x.y, x.z <= 0 ? 0.0f : x.z, x.w <= 0 ? 0.0f : x.w};
+}
+
 // One linear layer of a pass: out = in * weight^T + bias, for `kinds` groups of rows of every set. Kind 2 goes through
 // the target network; kinds beyond `in_kinds` read the last group.
 struct Linear {
@@ -51,7 +56,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) linear(DqnSha
         return [target, bias, relu = layer.relu](int row, int column, float4 y) {
           if (!target.has(row, column)) return;
           y = plus(y, *reinterpret_cast<const float4*>(bias + column));
-          if (relu) y = {fmaxf(y.x, 0), fmaxf(y.y, 0), fmaxf(y.z, 0), fmaxf(y.w, 0)};
+          if (relu) y = above_zero(y);
           target.put(row, column, y);
         };
       });
@@ -106,8 +111,8 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, Dqn
     const float4 scale = *reinterpret_cast<const float4*>(net + layer.scale + column);
     const float4 shift = *reinterpret_cast<const float4*>(net + layer.shift + column);
     const float4 normed = {x[i].x * inverse, x[i].y * inverse, x[i].z * inverse, x[i].w * inverse};
-    float4 y = {fmaxf(normed.x * scale.x + shift.x, 0), fmaxf(normed.y * scale.y + shift.y, 0),
-                fmaxf(normed.z * scale.z + shift.z, 0), fmaxf(normed.w * scale.w + shift.w, 0)};
+    float4 y = above_zero({normed.x * scale.x + shift.x, normed.y * scale.y + shift.y, normed.z * scale.z + shift.z,
+                           normed.w * scale.w + shift.w});
     if (learned) {
       *reinterpret_cast<float4*>(layer.sums + at + column) = normed;
       if (shape.dropout > 0) {

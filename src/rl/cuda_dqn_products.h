@@ -293,12 +293,15 @@ struct WarpTile {
 #else
   __device__ void add_products(const Factor<a_lies>& a, const Factor<b_lies>& b, int first) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    for (int k = first; k < first + kSlice && k < a.depth; ++k)
+    for (int k = first; k < first + kSlice && k < a.depth; ++k) {
+      float x[4], y[8];
+      for (int i = 0; i < 4; ++i) x[i] = rounded(precision, a.at(a.row(i, g), k));
+      for (int i = 0; i < 8; ++i) y[i] = rounded(precision, b.at(b.row(i / 2, 2 * t + i % 2), k));
       for (int i = 0; i < 32; ++i) {
         float& sum = sums[i / 16][i / 4 % 4][i % 4];
-        sum = fmaf(rounded(precision, a.at(a.row(i / 16 * 2 + i % 4 / 2, g), k)),
-                   rounded(precision, b.at(b.row(i / 4 % 4, 2 * t + i % 2), k)), sum);
+        sum = fmaf(x[i / 16 * 2 + i % 4 / 2], y[i / 4 % 4 * 2 + i % 2], sum);
       }
+    }
   }
 #endif
 };

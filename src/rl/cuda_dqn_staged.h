@@ -170,13 +170,12 @@ void with_tiles_of(const DqnShape& shape, int64_t tiles, bool whole, Call call) 
   const int asked = shape.tiles_of_block;
   const bool staged = whole && (asked == 4 || (asked == 0 && tiles >= kManyTiles)) &&
                       blocks_with_shared_memory(sizeof(typename Four::Memory)) >= Four::kBlocks;
-  const bool one = asked == 1 || (asked == 0 && tiles < kManyForTwo);
   if (staged)
     call(Four{});
-  else if (one || precision != Precision::kFp32)  // two: not worth its making elsewhere
+  else if (asked == 1 || (asked == 0 && tiles < kManyForTwo))
     call(OneTile<precision>{});
   else
-    call(TwoTiles<Precision::kFp32>{});
+    call(TwoTiles<precision>{});
 }
 template <class Call>
 void with_tiles(const DqnShape& shape, int64_t tiles, bool whole, Call call) {

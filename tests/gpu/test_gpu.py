@@ -359,12 +359,20 @@ def dqn(c):
     for precision in ("tf32", "bf16", "fp16"):
         ways = {}
         for devices, env in (("cuda:0", {}), ("cuda:0", {"TANDEM_GRAPHS": "off"}), ("cuda:0", {"TANDEM_DQN_TILES": "4"}), ("cuda:0,cuda:0", {})):
-            told = runs.train("web-agent", "--set", "agent=analysis", *small, "--precision", precision, "--devices", devices, env=env)
+            grows = ["--set", "amp.growth_steps=5", "--set", "amp.initial_scale=1e9"] if precision == "fp16" else []
+            told = runs.train("web-agent", "--set", "agent=analysis", *small, *grows, "--precision", precision, "--devices", devices, env=env)
             ways[f"{devices} {env}"] = told.get("digest")
             said = (runs.dir / told["dir"] / "events.jsonl").read_text() if told else "library kernels"
             c.check("library kernels" not in said, f"web-agent in {precision}: by kernels of ours on {devices}")
+            if told and grows:
+                scales = {json.loads(line).get("scale") for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()}
+                c.check(len(scales) > 1, f"web-agent in fp16 on {devices}: the loss scale moves", sorted(scales)[:4])
         c.check(len(set(ways.values())) == 1 and None not in ways.values(), f"web-agent in {precision}: one digest",
                 {k: (v or "none")[:12] for k, v in ways.items()})
+    in_bf16 = [runs.train("web-test", *small, "--precision", "bf16", "--devices", "cuda:0", "--together", how) for how in ("off", "auto")]
+    if all(in_bf16):
+        c.check(in_bf16[0]["digest"] == in_bf16[1]["digest"] and {one["run"] for one in in_bf16[1]["agents"].values()} == {"requirements+5"},
+                "web-test in bf16: six in one run have the digests of six apart", in_bf16[1]["digest"][:12])
     apart = runs.train("web-test", *small, "--devices", "cuda:0", "--together", "off")
     by_itself = runs.train("web-test", *small, "--devices", "cuda:0")
     if apart and by_itself:

@@ -19,7 +19,7 @@ atexit.register(lambda: [claim.close() for claim in _held])
 
 
 def lease_ports():
-    """The first of 16 free ports that no other test has while this process lives."""
+    """The first of 16 free ports that no other test has while this process lives, or until it has leased HELD more."""
     global _next
     with _lock:
         for _ in _blocks:
