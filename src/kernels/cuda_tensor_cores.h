@@ -19,25 +19,33 @@ namespace tandem::cuda {
 inline uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
 inline float float_of(uint32_t x) { return std::bit_cast<float>(x); }
 
-// c += a * b of 16 x 8 numbers, eight deep; the lanes hold them as the instruction below wants it.
-inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+// c += a * b of 16 x 8 numbers by a warp, whose lanes hold them as the instructions below want it, so many to a word:
+// number(word, i) is its i-th.
+template <int kOfWord, class Number>
+void multiply_played(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Number number) {
   static uint32_t left[32][32][4], right[32][32][2];  // [warp][lane]
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   for (int i = 0; i < 4; ++i) left[warp][lane][i] = a[i];
   right[warp][lane][0] = b0;
   right[warp][lane][1] = b1;
   __syncwarp();
-  const auto tf32 = [](uint32_t x) { return static_cast<double>(float_of(x & 0xFFFFE000u)); };
   for (int i = 0; i < 4; ++i) {
     const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
     double sum = c[i];
-    for (int k = 0; k < 8; ++k)
-      sum += tf32(left[warp][row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]) * tf32(right[warp][column * 4 + k % 4][k / 4]);
+    for (int k = 0; k < 8 * kOfWord; ++k) {
+      const int word = k / kOfWord;
+      sum += number(left[warp][row % 8 * 4 + word % 4][row / 8 + word / 4 * 2], k % kOfWord) *
+             number(right[warp][column * 4 + word % 4][word / 4], k % kOfWord);
+    }
     c[i] = static_cast<float>(sum);
   }
   __syncwarp();
 }
 
+// Eight deep, in tf32: the upper 19 bits count.
+inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  multiply_played<1>(c, a, b0, b1, [](uint32_t word, int) { return double{float_of(word & 0xFFFFE000u)}; });
+}
 inline uint32_t tf32_of(float x) { return bits_of(rounded(Precision::kTf32, x)); }
 
 // The same in bf16 or fp16, sixteen deep: a word holds two numbers, the first in its lower half.
@@ -63,24 +71,9 @@ uint32_t two_halves(float first, float second) {
 }
 template <Precision precision>
 void multiply_add_halves(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  static uint32_t left[32][32][4], right[32][32][2];  // [warp][lane]
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  for (int i = 0; i < 4; ++i) left[warp][lane][i] = a[i];
-  right[warp][lane][0] = b0;
-  right[warp][lane][1] = b1;
-  __syncwarp();
-  const auto number = [](uint32_t word, int which) -> double {
-    return float_of_half<precision>(static_cast<uint16_t>(word >> 16 * which));
-  };
-  for (int i = 0; i < 4; ++i) {
-    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-    double sum = c[i];
-    for (int k = 0; k < 16; ++k)
-      sum += number(left[warp][row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2], k % 2) *
-             number(right[warp][column * 4 + k % 8 / 2][k / 8], k % 2);
-    c[i] = static_cast<float>(sum);
-  }
-  __syncwarp();
+  multiply_played<2>(c, a, b0, b1, [](uint32_t word, int i) {
+    return double{float_of_half<precision>(static_cast<uint16_t>(word >> 16 * i))};
+  });
 }
 
 struct CopiesAhead {

@@ -27,8 +27,7 @@ static_assert(sizeof(TravellingRow) == 32);
 class DqnOnCard {
  public:
   // Null where the card's kernels don't do: no card, experience of a real system, environments that live on the host,
-  // attention, a net of other than two hidden layers, accumulation. `why` tells, where there is a
-  // card.
+  // attention, a net of other than two hidden layers, accumulation. `why` tells, where there is a card.
   static std::unique_ptr<DqnOnCard> make(Dqn& dqn, std::string* why);
 
   // Phases of one shard, where several workers hold shards.
