@@ -114,6 +114,8 @@ foreach(arch IN LISTS _archs)
       "  do     leave ${arch} out of TANDEM_CUDA_ARCHS, or build for CPU with -DTANDEM_CUDA=off")
   endif()
 endforeach()
+# Products by groups of warps (kernels/cuda_tensor_cores.h) are for Hopper alone, and code for them runs nowhere else.
+list(TRANSFORM _archs REPLACE "^90$" "90a")
 
 set(CMAKE_CUDA_COMPILER ${_nvcc} CACHE FILEPATH "nvcc")
 set(CMAKE_CUDA_ARCHITECTURES ${_archs})

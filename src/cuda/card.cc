@@ -69,26 +69,23 @@ class CudaCard : public Card {
     // Backward runs in the thread that calls it: on a card, libtorch would hand it to one thread for all.
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   }
-  void fork(int branches, bool in_order) override {
-    branches_ = in_order ? &in_order_ : &side_by_side_;
-    while (static_cast<int>(branches_->size()) < branches) {
-      constexpr int kMost = c10::cuda::max_compile_time_stream_priorities - 1;
-      const int level = in_order ? std::max(0, kMost - static_cast<int>(branches_->size()) / 2) : kMost;
-      branches_->push_back({c10::cuda::getStreamFromPool(-level, 0)});
-    }
+  void fork(int branches) override {
+    constexpr int kMost = c10::cuda::max_compile_time_stream_priorities - 1;
+    while (static_cast<int>(branches_.size()) < branches)
+      branches_.push_back({c10::cuda::getStreamFromPool(-kMost, 0)});
     check(cudaEventRecord(event_of(forked_), stream_.stream()));
-    for (int b = 0; b < branches; ++b) check(cudaStreamWaitEvent((*branches_)[b].stream.stream(), forked_, 0));
+    for (int b = 0; b < branches; ++b) check(cudaStreamWaitEvent(branches_[b].stream.stream(), forked_, 0));
   }
   void branch(int number) override {
-    const c10::cuda::CUDAStream& chosen = number < 0 ? stream_ : branches_->at(number).stream;
+    const c10::cuda::CUDAStream& chosen = number < 0 ? stream_ : branches_.at(number).stream;
     c10::cuda::setCurrentCUDAStream(chosen);
     current_ = chosen.stream();
   }
   void join(int branches) override {
     branch(-1);
     for (int b = 0; b < branches; ++b) {
-      check(cudaEventRecord(event_of((*branches_)[b].done), (*branches_)[b].stream.stream()));
-      check(cudaStreamWaitEvent(stream_.stream(), (*branches_)[b].done, 0));
+      check(cudaEventRecord(event_of(branches_[b].done), branches_[b].stream.stream()));
+      check(cudaStreamWaitEvent(stream_.stream(), branches_[b].done, 0));
     }
   }
 
@@ -195,8 +192,7 @@ class CudaCard : public Card {
   }
   bool is_ours(cudaStream_t stream) const {
     const auto is_it = [&](const Branch& b) { return b.stream.stream() == stream; };
-    return stream == stream_.stream() || std::ranges::any_of(side_by_side_, is_it) ||
-           std::ranges::any_of(in_order_, is_it);
+    return stream == stream_.stream() || std::ranges::any_of(branches_, is_it);
   }
   static const c10::CachingAllocator::Stat& allocated() {
     static thread_local c10::CachingDeviceAllocator::DeviceStats stats;
@@ -226,8 +222,7 @@ class CudaCard : public Card {
 
   c10::cuda::CUDAStream stream_;
   cudaStream_t current_ = nullptr;  // where device_ queues its work: that stream, or a branch
-  std::vector<Branch> side_by_side_, in_order_;
-  std::vector<Branch>* branches_ = &side_by_side_;  // of the last fork()
+  std::vector<Branch> branches_;
   cudaEvent_t forked_ = nullptr;
   double fraction_ = 1;
   int64_t peak_base_ = 0;

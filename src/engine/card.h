@@ -33,8 +33,7 @@ class Card {
   virtual void prepare_thread() = 0;  // in every thread that computes: its work goes to the card's one stream
   // Several queues that run side by side: after fork(n) what is queued in branch 0..n-1 waits for what came before, and
   // after join(n) what is queued waits for them all. A thread is in no branch at first; branch(-1) leaves it.
-  // `in_order`: where they compete, the first ones go before the others.
-  virtual void fork(int branches, bool in_order = false) = 0;
+  virtual void fork(int branches) = 0;
   virtual void branch(int number) = 0;
   virtual void join(int branches) = 0;
   virtual void trim() = 0;  // gives back what recordings that are gone had allocated; waits for the card

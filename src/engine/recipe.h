@@ -135,6 +135,7 @@ class WholeStep {
   // All phases up to the combined gradient; `total` is zero at first, and what is written stays until the next step.
   virtual void queue_work(const std::byte* order, float* total) = 0;
   virtual size_t told_bytes() const = 0;
+  virtual Follower follower() const { return {}; }                          // of all weights: it is moved with them
   virtual void queue_applied(const UpdatePlan* plan, std::byte* told) = 0;  // the weights have moved
   // What apply() of the phases before the last one does, then that of the last: between them a roll-back may happen.
   virtual void acted(const std::byte* told, StepContext& context) = 0;

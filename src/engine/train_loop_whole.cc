@@ -82,7 +82,7 @@ StepRecord TrainLoop::play_whole_step() {
   const auto work = [&] {
     whole.order.queue_up(0);
     whole.steps->queue_work(own_order, whole.total.data_ptr<float>());
-    update_.queue(total, orders, plan, {});
+    update_.queue(total, orders, plan, {}, whole.steps->follower());
     whole.steps->queue_applied(plan, whole.told.on_card() + sizeof(UpdatePlan));
     whole.told.queue_down();
   };

@@ -151,7 +151,7 @@ UpdateOrder Update::order(int64_t flag) const {
 }
 
 void Update::queue(std::span<const float> total, const UpdateOrder* order, UpdatePlan* plan,
-                   std::span<const int64_t> bad) {
+                   std::span<const int64_t> bad, const Follower& follower) {
   const std::span<const float> gradient = total.first(state_.parameter_floats());
   const std::span<float> running = state_.running_statistics();
   const float* statistics = total.data() + gradient.size();
@@ -171,11 +171,13 @@ void Update::queue(std::span<const float> total, const UpdateOrder* order, Updat
   float* second = slots > 1 ? state_.optimizer_slot(1).data() : nullptr;
   if (o.kind != "sgd") {
     device().adam_update(p, gradient.data(), first, second, static_cast<const UpdatePiece*>(pieces_.data_ptr()),
-                         piece_count_, static_cast<int64_t>(gradient.size()), order, plans);
+                         piece_count_, static_cast<int64_t>(gradient.size()), order, plans, follower);
   } else {  // one launch for each piece
     for (int64_t i = 0, begin = 0; i < piece_count_; begin = layout_[i++].end)
       device().sgd_update(p + begin, gradient.data() + begin, first ? first + begin : nullptr, layout_[i].end - begin,
                           &order->sgd[layout_[i].decays], plans + layout_[i].group);
+    if (follower.weights)
+      device().soft_update(follower.weights, p, follower.rate, static_cast<int64_t>(gradient.size()), plan);
   }
   if (!running.empty())
     device().soft_update(running.data(), statistics, static_cast<float>(settings_.bn_momentum),

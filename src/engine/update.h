@@ -49,7 +49,8 @@ class Update {
   // The same in three parts, of which the middle one only queues work: it may be recorded once and run at every step.
   UpdateOrder order(int64_t flag) const;
   // `order` and `plan` lie on the device; `bad`: what Device::find_nonfinite() told of shards that are in the total.
-  void queue(std::span<const float> total, const UpdateOrder* order, UpdatePlan* plan, std::span<const int64_t> bad);
+  void queue(std::span<const float> total, const UpdateOrder* order, UpdatePlan* plan, std::span<const int64_t> bad,
+             const Follower& follower = {});
   // What became of it, once the plan is on the host.
   UpdateResult settle(std::span<const float> total, int64_t flag, const UpdatePlan& plan);
 

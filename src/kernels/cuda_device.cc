@@ -113,8 +113,8 @@ class CudaDevice : public Device {
         &answers_->arrived, stream_);
   }
   void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                   const UpdateOrder* order, const UpdatePlan* plans) override {
-    cuda::adam_update(p, g, m, v, pieces, count, n, order, plans, stream_);
+                   const UpdateOrder* order, const UpdatePlan* plans, const Follower& follower) override {
+    cuda::adam_update(p, g, m, v, pieces, count, n, order, plans, follower, stream_);
   }
   void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
                   const UpdatePlan* plan) override {

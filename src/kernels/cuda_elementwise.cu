@@ -42,6 +42,11 @@ struct AsPlanned {
   __device__ float get() const { return plan->scale; }
 };
 
+struct SoftUpdateOp {
+  float tau;
+  __device__ float operator()(float target, float p) const { return target + tau * (p - target); }
+};
+
 template <template <typename> class Source, typename Scale>
 struct Adam {
   float* p;
@@ -63,7 +68,7 @@ struct Adam {
     m[i] = first;
     v[i] = second;
   }
-  __device__ void four(int64_t i) const {
+  __device__ float4 four(int64_t i) const {
     float4 weight = reinterpret_cast<float4*>(p)[i], first = reinterpret_cast<float4*>(m)[i],
            second = reinterpret_cast<float4*>(v)[i];
     const float4 gradient = reinterpret_cast<const float4*>(g)[i];
@@ -74,12 +79,13 @@ struct Adam {
     reinterpret_cast<float4*>(p)[i] = weight;
     reinterpret_cast<float4*>(m)[i] = first;
     reinterpret_cast<float4*>(v)[i] = second;
+    return weight;
   }
 };
 
 // The same for pieces with parameters and plans of their own. Pieces are multiples of four.
 __global__ void adam_pieces(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count,
-                            int64_t n, const UpdateOrder* order, const UpdatePlan* plans) {
+                            int64_t n, const UpdateOrder* order, const UpdatePlan* plans, Follower follower) {
   for (int64_t i = first_item(); i < n / 4; i += item_stride()) {
     int low = 0, high = count - 1;  // the first piece that ends after 4 * i
     while (low < high) {
@@ -93,7 +99,15 @@ __global__ void adam_pieces(float* p, const float* g, float* m, float* v, const 
     if (plan.skip) continue;
     Adam<Given, AsGiven> body{p, g, m, v, {order->adam[pieces[low].decays]}, {plan.scale}, {}};
     body.prepare();
-    body.four(i);
+    if (!follower.weights) {
+      body.four(i);
+      continue;
+    }
+    float4* const following = reinterpret_cast<float4*>(follower.weights) + i;
+    const float4 before = *following, weight = body.four(i);  // fetched with the others
+    const SoftUpdateOp follow{follower.rate};
+    *following = {follow(before.x, weight.x), follow(before.y, weight.y), follow(before.z, weight.z),
+                  follow(before.w, weight.w)};
   }
 }
 
@@ -189,10 +203,6 @@ struct ScaleOp {
   float a;
   __device__ float operator()(float y, float) const { return a * y; }
 };
-struct SoftUpdateOp {
-  float tau;
-  __device__ float operator()(float target, float p) const { return target + tau * (p - target); }
-};
 
 __global__ void copy_words(uint32_t* to, const uint32_t* from, int count) {
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) to[i] = from[i];
@@ -217,9 +227,9 @@ void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const 
 }
 
 void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                 const UpdateOrder* order, const UpdatePlan* plans, Stream stream) {
+                 const UpdateOrder* order, const UpdatePlan* plans, const Follower& follower, Stream stream) {
   if (n <= 0) return;
-  adam_pieces<<<grid_for(n / 4), kThreads, 0, stream>>>(p, g, m, v, pieces, count, n, order, plans);
+  adam_pieces<<<grid_for(n / 4), kThreads, 0, stream>>>(p, g, m, v, pieces, count, n, order, plans, follower);
   check_launch("adam_update");
 }
 

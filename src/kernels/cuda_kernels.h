@@ -61,9 +61,9 @@ void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const 
                  Stream stream);
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
                  const UpdatePlan* plan, Stream stream);
-// All weights at once, `count` pieces of them; all on the device.
+// All weights at once, `count` pieces of them, and what follows them; all on the device.
 void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                 const UpdateOrder* order, const UpdatePlan* plans, Stream stream);
+                 const UpdateOrder* order, const UpdatePlan* plans, const Follower& follower, Stream stream);
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params, float grad_scale,
                 Stream stream);
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params, const UpdatePlan* plan,

@@ -66,10 +66,13 @@ class CpuDevice : public Device {
     *plan = decide_together(plans, groups);
   }
   void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                   const UpdateOrder* order, const UpdatePlan* plans) override {
-    for (int64_t i = 0, begin = 0; i < count; begin = pieces[i++].end)
-      adam_update(p + begin, g + begin, m + begin, v + begin, pieces[i].end - begin, &order->adam[pieces[i].decays],
-                  plans + pieces[i].group);
+                   const UpdateOrder* order, const UpdatePlan* plans, const Follower& follower) override {
+    for (int64_t i = 0, begin = 0; i < count; begin = pieces[i++].end) {
+      const int64_t length = pieces[i].end - begin;
+      const UpdatePlan* const plan = plans + pieces[i].group;
+      adam_update(p + begin, g + begin, m + begin, v + begin, length, &order->adam[pieces[i].decays], plan);
+      if (follower.weights) soft_update(follower.weights + begin, p + begin, follower.rate, length, plan);
+    }
   }
   void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
                   const UpdatePlan* plan) override {

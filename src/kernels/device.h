@@ -47,9 +47,9 @@ class Device {
                            int64_t n, int groups, const int64_t* bad, int bad_count) = 0;
   virtual void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
                            const UpdatePlan* plan) = 0;
-  // All weights at once; `pieces` lie on this device too.
+  // All weights at once, and what follows them; `pieces` lie on this device too.
   virtual void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count,
-                           int64_t n, const UpdateOrder* order, const UpdatePlan* plans) = 0;
+                           int64_t n, const UpdateOrder* order, const UpdatePlan* plans, const Follower& follower) = 0;
   virtual void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
                           const UpdatePlan* plan) = 0;
   virtual void soft_update(float* target, const float* p, float tau, int64_t n, const UpdatePlan* plan) = 0;

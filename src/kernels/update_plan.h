@@ -36,6 +36,12 @@ struct UpdatePiece {
   int32_t group = 0;   // whose plan
 };
 
+// Weights that go a part of the way to the updated ones, such as those of a target network. Null: there are none.
+struct Follower {
+  float* weights = nullptr;
+  float rate = 0;
+};
+
 // Of several groups that are clipped each by its own norm: if one is not to be updated, none is.
 TANDEM_HD UpdatePlan decide_together(UpdatePlan* plans, int count) {
   UpdatePlan all;

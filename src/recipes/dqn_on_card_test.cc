@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 
 #include "engine/card.h"
@@ -25,7 +26,7 @@ class PlayedCard : public Card {
  public:
   Device& device() override { return cpu_device(); }
   void prepare_thread() override {}
-  void fork(int, bool) override {}
+  void fork(int) override {}
   void branch(int) override {}
   void join(int) override {}
   void trim() override {}
@@ -39,25 +40,9 @@ class PlayedCard : public Card {
   void* part(const std::string& name) override {
     static const DqnKernels dqn{cuda::queue_observe, cuda::queue_act,   cuda::queue_draws,
                                 cuda::queue_serve,   cuda::queue_learn, cuda::queue_applied};
-    static const DqnKernels in_large_blocks{
-        cuda::queue_observe,
-        [](const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CardAdvance advance,
-           CUstream_st* stream) { cuda::queue_act(among_many(shape), places, work, advance, stream); },
-        cuda::queue_draws,
-        cuda::queue_serve,
-        [](const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, float* gradient, float* tail,
-           CUstream_st* stream) { cuda::queue_learn(among_many(shape), places, work, gradient, tail, stream); },
-        cuda::queue_applied};
-    if (name == "dqn") return const_cast<DqnKernels*>(large_blocks ? &in_large_blocks : &dqn);
+    if (name == "dqn") return const_cast<DqnKernels*>(&dqn);
     return reinterpret_cast<void*>(&cuda::advance_web);
   }
-  static DqnShape among_many(DqnShape shape) {
-    shape.jobs_at_once = 1000;
-    shape.tiles_of_block = tiles_of_block;
-    return shape;
-  }
-  bool large_blocks = false;
-  static inline int tiles_of_block = 0;
   void hang() override {}
   void* stream() override { return nullptr; }
   void* current_stream() override { return nullptr; }
@@ -65,6 +50,12 @@ class PlayedCard : public Card {
   std::string kind_parts() override { return "{}"; }
   std::string name() const override { return "played"; }
   std::string memory_told() const override { return "enough"; }
+};
+
+// Products in blocks of so many tiles.
+struct TilesOfBlock {
+  explicit TilesOfBlock(const char* tiles) { ::setenv("TANDEM_DQN_TILES", tiles, 1); }
+  ~TilesOfBlock() { ::unsetenv("TANDEM_DQN_TILES"); }
 };
 
 class PlayedDqn : public ::testing::Test {
@@ -311,11 +302,8 @@ TEST_F(PlayedDqn, TheShapeOfTheBlocksDoesNotMatter) {
   for (const int shards : {4, 8}) {  // eight: a tree of pairs
     WebAgentSettings settings = small(shards);
     settings.net.hidden = {132, 64};  // tiles of which a part is beyond the end
-    use_card(std::make_unique<PlayedCard>());
     const auto small_blocks = trained<Dqn>(settings, {"analysis"}, 2);
-    auto card = std::make_unique<PlayedCard>();
-    card->large_blocks = true;
-    use_card(std::move(card));
+    const TilesOfBlock two("2");
     expect_equal(*small_blocks, *trained<Dqn>(settings, {"analysis"}, 2));
   }
 }
@@ -328,13 +316,8 @@ TEST_F(PlayedDqn, BlocksOfFourTilesLearnTheSame) {
   settings.net.hidden = {128, 128};  // nothing is cut
   settings.net.head = 64;
   const auto small_blocks = trained<Dqn>(settings, {"analysis"}, 1);
-  auto card = std::make_unique<PlayedCard>();
-  card->large_blocks = true;
-  PlayedCard::tiles_of_block = 4;
-  use_card(std::move(card));
-  const auto staged = trained<Dqn>(settings, {"analysis"}, 1);
-  PlayedCard::tiles_of_block = 0;
-  expect_equal(*small_blocks, *staged);
+  const TilesOfBlock four("4");
+  expect_equal(*small_blocks, *trained<Dqn>(settings, {"analysis"}, 1));
 }
 
 TEST_F(PlayedDqn, NanInDataOrTargetReachesTheGuardOnEveryPath) {

@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 }
 
 struct NormBack {
-  const float *normed, *out, *inverse;  // of the forward pass; the first two of three kinds
+  const float *normed, *out, *inverse;  // of the forward pass; the first of three kinds
   float *dz, *dx;                       // dz holds the gradient of `out` at first
   int64_t scale;
   int width;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_back(DqnShape shape, Dqn
   for (int i = 0; i < kMostFours; ++i) {
     const int column = (i * 32 + lane) * 4;
     if (column >= layer.width) continue;
-    const float4 y = *reinterpret_cast<const float4*>(layer.out + there + column);
+    const float4 y = *reinterpret_cast<const float4*>(layer.out + here + column);
     const float4 scale = *reinterpret_cast<const float4*>(net + layer.scale + column);
     float4 dz = *reinterpret_cast<const float4*>(layer.dz + here + column);
     dz = {y.x > 0 ? dz.x * kept : 0.0f, y.y > 0 ? dz.y * kept : 0.0f, y.z > 0 ? dz.z * kept : 0.0f,
@@ -385,7 +385,7 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
     const RowTiles tiles(shape.count, shape.piece);
     const int64_t across = cuts(out_width, kTileColumns);
     const bool whole = tiles.whole() && divides(2 * kTileColumns, out_width) && divides(kParts * kSlice, in_width);
-    with_tiles(shape, across * shape.jobs_at_once * tiles.count, whole, [&](auto chosen) {
+    with_tiles(shape, across * shape.jobs * tiles.count, whole, [&](auto chosen) {
       using Shape = decltype(chosen);
       TANDEM_LAUNCH_WITH(sizeof(typename Shape::Memory), "dqn linear back", linear_back<Shape>,
                          dim3(across / Shape::kAcross, tiles.blocks(Shape::kDown), shape.jobs), dim3(Shape::kThreads),
@@ -402,8 +402,8 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
   norm({w.sums1, w.out1, w.inverse1, w.dz1, w.dx1, p.scale1, shape.wide});
   const int64_t rows = shape.piece;
   Matrices matrices{{{w.dx1, w.states, 2 * rows * shape.state, p.w1, shape.wide, shape.state, 0},
-                     {w.dx2, w.out1, 3 * rows * shape.wide, p.w2, shape.narrow, shape.wide, 0},
-                     {w.both_grad, w.out2, 3 * rows * shape.narrow, p.heads, 2 * shape.head, shape.narrow, 0}},
+                     {w.dx2, w.out1, rows * shape.wide, p.w2, shape.narrow, shape.wide, 0},
+                     {w.both_grad, w.out2, rows * shape.narrow, p.heads, 2 * shape.head, shape.narrow, 0}},
                     0};
   const int columns =
       3 * shape.wide + 3 * shape.narrow + 2 * shape.head + (1 + shape.actions) * shape.head + 1 + shape.actions + 2;
@@ -430,7 +430,7 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
     whole = whole && divides(2 * kTileRows, m.out) && divides(2 * kTileColumns, m.in);
   }
   if (is_paired(shape))
-    with_tiles(shape, shape.jobs_at_once * tiles, whole,
+    with_tiles(shape, shape.jobs * tiles, whole,
                [&](auto chosen) { launch(weight_gradients<true, decltype(chosen)>, chosen); });
   else
     with_precision(shape, [&](auto precision) {

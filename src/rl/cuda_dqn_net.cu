@@ -15,9 +15,10 @@ __device__ float4 above_zero(float4 x) {
 }
 
 // One linear layer of a pass: out = in * weight^T + bias, for `kinds` groups of rows of every set. Kind 2 goes through
-// the target network; kinds beyond `in_kinds` read the last group.
+// the target network; kinds beyond `in_kinds` read the last group. Rows of kind 0 come from `in_learned`, if it is
+// there.
 struct Linear {
-  const float* in;
+  const float *in, *in_learned;
   float* out;
   int64_t weight, bias;
   int in_kinds, kinds, rows, in_width, out_width;
@@ -42,8 +43,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) linear(DqnSha
       memory,
       [&](int t) {
         const int tile = first_tile + t;
-        return Factor<Lies::kDepthInside>{layer.in + row_of(tile, layer.in_kinds, in_kind) * layer.in_width,
-                                          layer.in_width, tiles.rows(tile), layer.in_width};
+        const float* const from = layer.in_learned && kind == 0
+                                      ? layer.in_learned + row_of(tile, 1, 0) * layer.in_width
+                                      : layer.in + row_of(tile, layer.in_kinds, in_kind) * layer.in_width;
+        return Factor<Lies::kDepthInside>{from, layer.in_width, tiles.rows(tile), layer.in_width};
       },
       Factor<Lies::kDepthInside>{net + layer.weight + int64_t{first_column} * layer.in_width, layer.in_width,
                                  layer.out_width - first_column, layer.in_width},
@@ -62,10 +65,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) linear(DqnSha
       });
 }
 
-// Layer norm, ReLU and dropout: one warp a row, four numbers a lane at a time. Rows of kind 0, where `learning`, have
-// dropout and keep what the way back needs: normed in place of the sums, and the inverse deviation.
+// Layer norm, ReLU and dropout, in place of the sums: one warp a row, four numbers a lane at a time. Rows of kind 0,
+// where `learning`, have dropout, and what comes out goes to `learned`: the way back needs the normed sums, and the
+// inverse deviation.
 struct Norm {
-  float *sums, *out, *inverse;
+  float *sums, *learned, *inverse;
   int64_t scale, shift;
   int kinds, rows, width;
   bool learning;
@@ -80,6 +84,7 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, Dqn
   const float* const net = kind == 2 ? job.target : job.net;
   const int64_t at = ((int64_t{set} * layer.kinds + kind) * layer.rows + row) * layer.width;
   const bool learned = layer.learning && kind == 0;
+  float* const out = learned ? layer.learned + (int64_t{set} * layer.rows + row) * layer.width : layer.sums + at;
   float4 x[kMostFours];
   float sum = 0;
 #pragma unroll
@@ -121,7 +126,7 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, Dqn
              y.z * mask_from_u32(drawn.word[2], mask), y.w * mask_from_u32(drawn.word[3], mask)};
       }
     }
-    *reinterpret_cast<float4*>(layer.out + at + column) = y;
+    *reinterpret_cast<float4*>(out + column) = y;
   }
 }
 
@@ -155,30 +160,31 @@ __global__ void __launch_bounds__(kDecideWarps * 32) decide(DqnShape shape, DqnP
 
 void queue_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, const float* in, int in_kinds,
                    int kinds, int rows, bool learning, CUstream_st* stream) {
-  const auto product = [&](const float* from, float* to, int from_kinds, int64_t weight, int64_t bias, int in_width,
-                           int out_width, bool relu) {
+  const auto product = [&](const float* from, const float* learned, float* to, int from_kinds, int64_t weight,
+                           int64_t bias, int in_width, int out_width, bool relu) {
     const RowTiles tiles(shape.count, rows);
-    const Linear layer{from, to, weight, bias, from_kinds, kinds, rows, in_width, out_width, relu, tiles};
+    const Linear layer{from, learned, to, weight, bias, from_kinds, kinds, rows, in_width, out_width, relu, tiles};
     const int64_t across = cuts(out_width, kTileColumns);
     const bool whole = tiles.whole() && divides(2 * kTileColumns, out_width) && divides(kParts * kSlice, in_width);
-    with_tiles(shape, across * kinds * shape.jobs_at_once * tiles.count, whole, [&](auto chosen) {
+    with_tiles(shape, across * kinds * shape.jobs * tiles.count, whole, [&](auto chosen) {
       using Shape = decltype(chosen);
       TANDEM_LAUNCH_WITH(sizeof(typename Shape::Memory), "dqn linear", linear<Shape>,
                          dim3(across / Shape::kAcross, tiles.blocks(Shape::kDown), kinds * shape.jobs),
                          dim3(Shape::kThreads), stream, shape, w, layer);
     });
   };
-  const auto norm = [&](float* sums, float* out, float* inverse, int64_t scale, int64_t shift, int width,
+  const auto norm = [&](float* sums, float* learned, float* inverse, int64_t scale, int64_t shift, int width,
                         uint32_t site) {
-    const Norm layer{sums, out, inverse, scale, shift, kinds, rows, width, learning, site};
+    const Norm layer{sums, learned, inverse, scale, shift, kinds, rows, width, learning, site};
     TANDEM_LAUNCH("dqn norm", norm_relu, dim3(cuts(rows, kNormWarps), kinds, shape.sets()), dim3(kNormWarps * 32),
                   stream, shape, w, layer);
   };
-  product(in, w.sums1, in_kinds, p.w1, p.b1, shape.state, shape.wide, false);
+  product(in, nullptr, w.sums1, in_kinds, p.w1, p.b1, shape.state, shape.wide, false);
   norm(w.sums1, w.out1, w.inverse1, p.scale1, p.shift1, shape.wide, kDropout);
-  product(w.out1, w.sums2, kinds, p.w2, p.b2, shape.wide, shape.narrow, false);
+  product(w.sums1, learning ? w.out1 : nullptr, w.sums2, kinds, p.w2, p.b2, shape.wide, shape.narrow, false);
   norm(w.sums2, w.out2, w.inverse2, p.scale2, p.shift2, shape.narrow, kDropout + 1);
-  product(w.out2, w.both, kinds, p.heads, p.heads_bias, shape.narrow, 2 * shape.head, true);
+  product(w.sums2, learning ? w.out2 : nullptr, w.both, kinds, p.heads, p.heads_bias, shape.narrow, 2 * shape.head,
+          true);
 }
 
 void queue_decisions(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {

@@ -261,22 +261,10 @@ __device__ float along_tree(const DqnShape& shape, const float* of_shards) {
   return stack.top()[0];
 }
 
-// Block 0 of a job: errors, the largest priority, what is told. The others: the target network.
+// A block a job: errors, the largest priority, what is told.
 __global__ void __launch_bounds__(kApplyThreads) applied(DqnShape shape, DqnWork work, const UpdatePlan* plan) {
-  const int index = blockIdx.y;
+  const int index = blockIdx.x;
   const DqnJob& job = work.jobs[index];
-  if (blockIdx.x > 0) {
-    if (plan->skip) return;
-    const int64_t i = (int64_t{blockIdx.x} - 1) * kApplyThreads + threadIdx.x;
-    if (i * 4 >= shape.job_floats) return;
-    float4 target = reinterpret_cast<float4*>(job.target)[i];
-    const float4 p = reinterpret_cast<const float4*>(job.net)[i];
-    const float tau = shape.target_rate;
-    target = {target.x + tau * (p.x - target.x), target.y + tau * (p.y - target.y), target.z + tau * (p.z - target.z),
-              target.w + tau * (p.w - target.w)};
-    reinterpret_cast<float4*>(job.target)[i] = target;
-    return;
-  }
   __shared__ float largest[kApplyThreads / 32];
   float most = 0;
   for (int k = threadIdx.x; k < shape.batch; k += kApplyThreads) {
@@ -329,9 +317,7 @@ void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* heads, fl
 }
 
 void queue_applied(const DqnShape& shape, const DqnWork& work, const UpdatePlan* plan, CUstream_st* stream) {
-  // All jobs' nets are of one size.
-  TANDEM_LAUNCH("dqn applied", applied, dim3(1 + cuts(shape.job_floats, 4 * kApplyThreads), shape.jobs),
-                dim3(kApplyThreads), stream, shape, work, plan);
+  TANDEM_LAUNCH("dqn applied", applied, dim3(shape.jobs), dim3(kApplyThreads), stream, shape, work, plan);
 }
 
 }  // namespace tandem::cuda

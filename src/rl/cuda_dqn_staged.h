@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "rl/cuda_dqn_products.h"
+#include "rl/cuda_dqn_grouped.h"
 #include "rl/dqn_card.h"
 
 namespace tandem::cuda {
@@ -18,9 +18,12 @@ struct FourTiles {
   static constexpr int kBlocks = 3;  // of a processor
   static constexpr bool kWhole = true;
   static constexpr int kStages = 4, kPiece = kTileRows * kSlice, kStage = (kDown + kAcross) * kPiece;
-  struct Memory {
-    alignas(128) float staged[kStages * kStage];
-    float waits[kWarps][2][kTile];  // of pairs of pairs of parts, and of pairs of these
+  union Memory {
+    struct {
+      alignas(128) float staged[kStages * kStage];
+      float waits[kWarps][2][kTile];  // of pairs of pairs of parts, and of pairs of these
+    };
+    GroupMemory group;
   };
 };
 
@@ -54,6 +57,12 @@ struct Piece {
 template <class Shape, Lies a_lies, Lies b_lies, class A, class To>
 requires(Shape::kAcross > 1) __device__
     void tile_products(typename Shape::Memory& memory, A a_of, const Factor<b_lies>& b, const Parts& parts, To to) {
+#if defined(TANDEM_GROUP_PRODUCTS)
+  if constexpr (Shape::kPrecision == Precision::kFp32) {
+    group_products<a_lies, b_lies>(memory.group, a_of, b, parts, to);
+    return;
+  }
+#endif
   const int warp = threadIdx.x / 32, down = warp / Shape::kAcross, across = warp % Shape::kAcross;
   WarpTile<a_lies, b_lies, Shape::kPrecision> tile, left;
 #if defined(TANDEM_TENSOR_CORES)

@@ -32,7 +32,6 @@ enum DqnSite : uint32_t {
 // Sizes that all jobs share.
 struct DqnShape {
   int32_t jobs = 1, shards = 1;  // shards of a job, all of them
-  int32_t jobs_at_once = 1;      // of this launch and of those like it that run at the same time
   int32_t tiles_of_block = 0;    // of its products: 1, 2, or 4 where they fit; 0: what suits (cuda_dqn_staged.h)
   int32_t first = 0, count = 1;  // those that this launch serves
   int32_t piece = 0, batch = 0;  // rows that a shard learns from; piece * shards
@@ -40,9 +39,8 @@ struct DqnShape {
   int32_t state = 0, wide = 0, narrow = 0, head = 0, actions = 0;
   int32_t n_step = 1, levels = 0;  // levels of the priority tree
   int64_t rows = 0;                // of an environment's ring
-  int64_t job_floats = 0;          // weights of a job, padding included
   int64_t level_first[10] = {};
-  float gamma = 1, epsilon_norm = 1e-5f, target_rate = 0;
+  float gamma = 1, epsilon_norm = 1e-5f;
   double alpha = 0, dropout = 0;
   int32_t merges[32] = {};                 // sums of shards along the tree: how many are joined after each (see Stack)
   Precision precision = Precision::kFp32;  // of the factors of products
@@ -62,8 +60,7 @@ struct DqnPlaces {
 };
 
 struct DqnJob {
-  const float* net;
-  float* target;
+  const float *net, *target;
   float* errors;  // [batch] of the last step's draws; below 0: none
   int64_t* tops;  // the largest priority seen, the least one drawn
   int64_t* sums;  // [shards] mass of each shard's priorities
@@ -108,8 +105,10 @@ struct DqnWork {
   int32_t* action;           // [piece]
   int64_t* priority;         // [piece]
   // activations: [set][kinds][rows][width]; kinds: learned from, chosen by, judged by
-  float *sums1, *out1, *sums2, *out2, *both;
-  float *inverse1, *inverse2;                // [set][piece]; sums of rows that are learned from become normed
+  float *sums1, *sums2, *both;
+  // Of rows that are learned from, [set][piece]: what comes out of a layer. Their sums become the normed ones; other
+  // rows' become what comes out.
+  float *out1, *out2, *inverse1, *inverse2;
   float *both_grad, *dz2, *dx2, *dz1, *dx1;  // [set][piece][width]
   float* out_grad;                           // [set][piece][1 + actions]
   float *row_loss, *row_q;                   // [set][piece]
@@ -141,7 +140,7 @@ void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* heads, fl
 // Q, the errors of all draws, of each job) to it.
 void queue_learn(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, float* gradient, float* tail,
                  CUstream_st* stream);
-// After the weights have moved, if plan says so: target networks, the largest priority; and what is told.
+// After the weights and their target networks have moved, if plan says so: the largest priority; and what is told.
 void queue_applied(const DqnShape& shape, const DqnWork& work, const UpdatePlan* plan, CUstream_st* stream);
 
 }  // namespace cuda

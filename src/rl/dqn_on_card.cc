@@ -95,7 +95,6 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
   DqnShape& h = made.shape;
   h = {.jobs = jobs,
        .shards = static_cast<int32_t>(s.shards),
-       .jobs_at_once = jobs,
        .tiles_of_block = tiles_asked_for(),
        .first = first,
        .count = count,
@@ -109,9 +108,7 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
        .actions = static_cast<int32_t>(dqn_.environment().actions()),
        .n_step = static_cast<int32_t>(s.n_step),
        .rows = dqn_.shape_.rows,
-       .job_floats = state.parameter_floats() / jobs,
        .gamma = static_cast<float>(s.gamma),
-       .target_rate = static_cast<float>(s.target_rate),
        .alpha = s.alpha,
        .dropout = s.net.dropout,
        .precision = precision_of(s.precision)};
@@ -149,10 +146,10 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
   w.action = ints(learning);
   w.priority = longs(learning);
   w.sums1 = floats(passing * h.wide);
-  w.out1 = floats(passing * h.wide);
   w.sums2 = floats(passing * h.narrow);
-  w.out2 = floats(passing * h.narrow);
   w.both = floats(passing * 2 * h.head);
+  w.out1 = floats(learning * h.wide);
+  w.out2 = floats(learning * h.narrow);
   w.inverse1 = floats(learning);
   w.inverse2 = floats(learning);
   w.both_grad = floats(learning * 2 * h.head);
@@ -174,7 +171,7 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
   std::vector<CardSet> world_table;
   for (int j = 0; j < jobs; ++j) {
     const DqnAgent& a = dqn_.agents_[j];
-    const int64_t begin = j * h.job_floats;
+    const int64_t begin = j * (state.parameter_floats() / jobs);
     job_table.push_back({state.parameters().data() + begin, state.shadow(0).data() + begin, a.errors.data_ptr<float>(),
                          a.tops.data_ptr<int64_t>(), a.sums.data_ptr<int64_t>(), begin});
     for (int shard = first; shard < first + count; ++shard) {
@@ -295,53 +292,13 @@ void DqnOnCard::learn(Launch& launch, ShardContext& context) {
 
 // ---- a whole step ----
 
-namespace {
-
-// The part of a launch's memory that belongs to jobs from `first` on. Rows of a set's activations lie one after the
-// other while it acts and while it learns, so each gets room for the larger.
-DqnWork from_job(const DqnShape& h, DqnWork w, int first) {
-  const int64_t set = int64_t{first} * h.count, playing = set * h.environments, learning = set * h.piece;
-  const int64_t passing = set * std::max(h.environments, 3 * h.piece);
-  w.jobs += first;
-  w.shards += set;
-  w.worlds += set;
-  w.observed += playing * h.state;
-  w.rewards += playing;
-  w.actions += playing;
-  w.ends += playing;
-  w.states += 2 * learning * h.state;
-  w.reward += learning;
-  w.discount += learning;
-  w.action += learning;
-  w.priority += learning;
-  w.sums1 += passing * h.wide;
-  w.out1 += passing * h.wide;
-  w.sums2 += passing * h.narrow;
-  w.out2 += passing * h.narrow;
-  w.both += passing * 2 * h.head;
-  w.inverse1 += learning;
-  w.inverse2 += learning;
-  w.both_grad += learning * 2 * h.head;
-  w.dz2 += learning * h.narrow;
-  w.dx2 += learning * h.narrow;
-  w.dz1 += learning * h.wide;
-  w.dx1 += learning * h.wide;
-  w.out_grad += learning * (1 + h.actions);
-  w.row_loss += learning;
-  w.row_q += learning;
-  w.job_sums += 2 * first;
-  w.shard_returns += set;
-  w.shard_episodes += set;
-  w.told += first;
-  return w;
-}
-
-}  // namespace
-
 class DqnWholeStep : public WholeStep {
  public:
   DqnWholeStep(DqnOnCard& card, JobState& state)
-      : card_(card), seed_(state.seed()), launch_(card.make_launch(state, 0, state.shards())) {}
+      : card_(card),
+        seed_(state.seed()),
+        launch_(card.make_launch(state, 0, state.shards())),
+        targets_(state.shadow(0).data()) {}
 
   size_t order_bytes() const override { return sizeof(DqnOrder); }
   void fill_order(int64_t step, double loss_scale, std::byte* order) override {
@@ -354,23 +311,13 @@ class DqnWholeStep : public WholeStep {
   }
   void queue_work(const std::byte* order, float* total) override {
     launch_.work.order = reinterpret_cast<const DqnOrder*>(order);
-    // Branches of two agents: while the environments of some are moved on, which keeps few of the card's processors
-    // busy, others learn. That waits for fewer launches than a branch for each, and has more at once than one for all.
-    constexpr int kAgentsOfBranch = 2;
-    const int jobs = launch_.shape.jobs, branches = (jobs + kAgentsOfBranch - 1) / kAgentsOfBranch;
-    if (branches > 1) card()->fork(branches, /*in_order=*/true);
-    for (int b = 0; b < branches; ++b) {
-      if (branches > 1) card()->branch(b);
-      DqnShape shape = launch_.shape;
-      shape.jobs = std::min(kAgentsOfBranch, jobs - b * kAgentsOfBranch);
-      const DqnWork work = from_job(launch_.shape, launch_.work, b * kAgentsOfBranch);
-      card_.k_.act(shape, launch_.places, work, card_.resting_ ? nullptr : card_.advance_, stream());
-      card_.k_.draws(shape, work, stream());
-      card_.k_.learn(shape, launch_.places, work, total, nullptr, stream());
-    }
-    if (branches > 1) card()->join(branches);
+    const DqnWork& work = launch_.work;
+    card_.k_.act(launch_.shape, launch_.places, work, card_.resting_ ? nullptr : card_.advance_, stream());
+    card_.k_.draws(launch_.shape, work, stream());
+    card_.k_.learn(launch_.shape, launch_.places, work, total, nullptr, stream());
   }
   size_t told_bytes() const override { return sizeof(DqnTold) * static_cast<size_t>(launch_.shape.jobs); }
+  Follower follower() const override { return {targets_, static_cast<float>(card_.dqn_.s_.target_rate)}; }
   void queue_applied(const UpdatePlan* plan, std::byte* told) override {
     launch_.work.told = reinterpret_cast<DqnTold*>(told);
     card_.k_.applied(launch_.shape, launch_.work, plan, stream());
@@ -399,6 +346,7 @@ class DqnWholeStep : public WholeStep {
   DqnOnCard& card_;
   uint64_t seed_;
   DqnOnCard::Launch launch_;
+  float* targets_;  // of all jobs, as their weights lie
 };
 
 std::unique_ptr<WholeStep> DqnOnCard::whole_step(JobState& state) {

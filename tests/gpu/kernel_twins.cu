@@ -263,6 +263,8 @@ void group_twins(Report& report) {
       for (double clip : {0.0, 0.5}) {
         const int64_t all = n * groups;
         Pair<float> p(values(all, 1), 0), g(values(all, 2), 0), m(values(all, 3), 0), v(positive(all, 4), 0);
+        Pair<float> target(values(all, 5), 0);
+        const bool followed = clip > 0;
         UpdateOrder order{.loss_scale = 1, .clip_norm = clip};
         for (int decays : {0, 1}) order.adam[decays] = adam_params(3e-4, 0.9, 0.999, 1e-8, 0.01 * decays, false, 7);
         std::vector<UpdatePiece> table;
@@ -278,16 +280,17 @@ void group_twins(Report& report) {
         const int count = static_cast<int>(table.size());
         Device& cpu = cpu_device();
         cpu.plan_groups(plans.host(), plan.host(), orders.host(), g.host(), n, groups, nullptr, 0);
-        cpu.adam_update(p.host(), g.host(), m.host(), v.host(), pieces.host(), count, all, orders.host(), plans.host());
+        cpu.adam_update(p.host(), g.host(), m.host(), v.host(), pieces.host(), count, all, orders.host(), plans.host(),
+                        {followed ? target.host() : nullptr, 0.01f});
         cuda::plan_groups(plans.device(), plan.device(), orders.device(), g.device(), n, groups, nullptr, 0,
                           scratch.device(), arrived.device(), nullptr);
         cuda::adam_update(p.device(), g.device(), m.device(), v.device(), pieces.device(), count, all, orders.device(),
-                          plans.device(), nullptr);
+                          plans.device(), {followed ? target.device() : nullptr, 0.01f}, nullptr);
         UpdatePlan found;
         check(cudaMemcpy(&found, plan.device(), sizeof found, cudaMemcpyDeviceToHost), "copy to the host");
         const bool planned = found.norm == plan.host()[0].norm && found.skip == plan.host()[0].skip;
         report.line("plan_groups and adam_update/" + std::to_string(groups), all, 0,
-                    planned && p.equal() && m.equal() && v.equal(), 0);
+                    planned && p.equal() && m.equal() && v.equal() && target.equal(), 0);
       }
     }
 }

@@ -1,0 +1,219 @@
+// rl/cuda_dqn_grouped.h -- blocks of two tiles by two whose four warps multiply as one group (Hopper's and its kin's
+// alone): products go on while the next numbers are made ready. The same bits as those of single tiles.
+//
+// Two neighbouring parts are made at the same time, a slice of each. A thread fetches both factors' numbers ahead; of
+// the left one they stay in its registers, halves of the right one go to shared memory, where the tensor cores find
+// them.
+#pragma once
+
+#include "rl/cuda_dqn_products.h"
+
+namespace tandem::cuda {
+
+struct GroupMemory {
+  static constexpr int kThreads = 128, kHalves = 2 * kTileColumns * kSlice;  // of a slice of two tiles' factor
+  struct Slice {
+    alignas(128) uint32_t high[kHalves], low[kHalves];
+  };
+  Slice right[2][2];                                 // multiplied now and next; of the two parts
+  float waits[2][2 * kTileRows * 2 * kTileColumns];  // of pairs of pairs of parts, and of pairs of these
+};
+
+#if defined(TANDEM_GROUP_PRODUCTS)
+// What a lane has of a slice of the left factor: numbers 4 t to 4 t + 3 of the rows at places g and g + 8 of its warp's
+// sixteen (4 g + t is the lane).
+template <Lies lies>
+struct OwnLeft {
+  float x[2][4];
+
+  // Which row of the tile stands there.
+  __device__ static int row(int place) {
+    return threadIdx.x / 32 % 2 * 16 + (lies == Lies::kDepthInside ? place : 2 * (place % 8) + place / 8);
+  }
+  __device__ static const float* from(const Factor<lies>& f) {
+    return f.data + f.place_of(row(threadIdx.x % 32 / 4), threadIdx.x % 4 * 4);
+  }
+  __device__ void fetch(const float* from, int stride) {
+    if constexpr (lies == Lies::kDepthInside) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float4 f = *reinterpret_cast<const float4*>(from + 8 * i * stride);
+        x[i][0] = f.x, x[i][1] = f.y, x[i][2] = f.z, x[i][3] = f.w;
+      }
+    } else {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const float2 f = *reinterpret_cast<const float2*>(from + c * stride);
+        x[0][c] = f.x, x[1][c] = f.y;
+      }
+    }
+  }
+  // [k]: as multiply_add() wants the k-th eight of the depth.
+  __device__ void split(uint32_t (&high)[2][4], uint32_t (&low)[2][4]) const {
+#pragma unroll
+    for (int k = 0; k < 2; ++k)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Split split(x[i % 2][2 * k + i / 2]);
+        high[k][i] = split.high;
+        low[k][i] = split.low;
+      }
+  }
+};
+
+// Of a slice of the right factor, by lane 4 g + t of warp w: numbers 4 t to 4 t + 3 of two columns, or, where depth is
+// outside, two times four columns' numbers at depth 4 t + w. Lanes put their halves into different banks.
+template <Lies lies>
+struct OwnRight {
+  float4 x[2];
+
+  // Which column of the block stands at place r of the n-th eight.
+  __device__ static int column(int n, int r) {
+    return lies == Lies::kDepthInside ? 8 * n + r : 4 * (n / 4 * 8 + r / 2 + r % 2 * 4) + n % 4;
+  }
+  __device__ static const float* from(const Factor<lies>& f) {
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    return f.data + (lies == Lies::kDepthInside ? f.place_of(column(2 * warp, g), 4 * t)
+                                                : f.place_of(column(0, g), 4 * t + warp));
+  }
+  __device__ void fetch(const float* from, int stride) {
+    x[0] = *reinterpret_cast<const float4*>(from);
+    x[1] = *reinterpret_cast<const float4*>(from + (lies == Lies::kDepthInside ? 8 * stride : kTileColumns));
+  }
+  __device__ void split(GroupMemory::Slice& to) const {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float of[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const Split split(of[c]);
+        const int at = lies == Lies::kDepthInside ? c * kGroupPlane + (2 * warp + i) * 32 + lane
+                                                  : warp * kGroupPlane + (4 * i + c) * 32 + lane;
+        to.high[at] = split.high;
+        to.low[at] = split.low;
+      }
+    }
+  }
+};
+
+// As tile_products() of four tiles.
+template <Lies a_lies, Lies b_lies, class A, class To>
+__device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>& b, const Parts& parts, To to) {
+  constexpr int kThreads = GroupMemory::kThreads, kPairs = kParts / 2;
+  const int thread = threadIdx.x, tile = thread / 64;
+  const Factor<a_lies> a = a_of(tile);
+  const int slices = a.depth / parts.step;  // of a part
+  // How far it is in a factor's numbers to the other part, to a part's next slice, from its last one to the next pair.
+  const auto strides = [&](const auto& factor, int64_t shift, int& other, int& next, int& pair) {
+    other = static_cast<int>(shift + factor.place_of(0, parts.k_shift));
+    next = static_cast<int>(factor.place_of(0, parts.step));
+    pair = 2 * other - (slices - 1) * next;
+  };
+  int a_other, a_next, a_pair, b_other, b_next, b_pair;
+  strides(a, parts.a_shift, a_other, a_next, a_pair);
+  strides(b, parts.b_shift, b_other, b_next, b_pair);
+  const int a_stride = static_cast<int>(a.stride), b_stride = static_cast<int>(b.stride);
+  const float *a_from = OwnLeft<a_lies>::from(a), *b_from = OwnRight<b_lies>::from(b);
+  OwnLeft<a_lies> x[2];
+  OwnRight<b_lies> y[2];
+  int to_fetch = kPairs * slices, fetched = 0, buffer = 0;
+  const auto fetch = [&] {
+    if (to_fetch <= 0) return;
+#pragma unroll
+    for (int p = 0; p < 2; ++p) {
+      x[p].fetch(a_from + p * a_other, a_stride);
+      y[p].fetch(b_from + p * b_other, b_stride);
+    }
+    const bool last = ++fetched == slices;
+    if (last) fetched = 0;
+    a_from += last ? a_pair : a_next;
+    b_from += last ? b_pair : b_next;
+    --to_fetch;
+  };
+  uint32_t high[2][2][4], low[2][2][4];  // of the left factor
+  const auto split_left = [&] {
+#pragma unroll
+    for (int p = 0; p < 2; ++p) x[p].split(high[p], low[p]);
+  };
+  const auto split_right = [&] {
+#pragma unroll
+    for (int p = 0; p < 2; ++p) y[p].split(memory.right[buffer][p]);
+  };
+  float sums[2][32];
+#pragma unroll
+  for (int i = 0; i < 32; ++i) sums[0][i] = sums[1][i] = 0;
+  const auto wait_or_add = [&](int number, float* there) {
+    float4* const kept = reinterpret_cast<float4*>(there) + thread;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float* const s = sums[0] + 4 * i;
+      if (number == 0) {
+        kept[i * kThreads] = {s[0], s[1], s[2], s[3]};
+      } else {
+        const float4 before = kept[i * kThreads];
+        s[0] = before.x + s[0], s[1] = before.y + s[1], s[2] = before.z + s[2], s[3] = before.w + s[3];
+      }
+    }
+  };
+  fetch();
+  split_right();
+  split_left();
+  show_to_products();  // before the next are fetched: it waits for what is on its way
+  fetch();
+  int to_multiply = kPairs * slices;
+#pragma unroll 1
+  for (int pair = 0; pair < kPairs; ++pair) {
+#pragma unroll 1
+    for (int s = 0; s < slices; ++s) {
+      __syncthreads();  // all halves are there, and nobody's products still read the others
+      before_products(sums);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int p = i % 2, k = i / 2;
+        const uint32_t *const b_high = memory.right[buffer][p].high + 2 * k * kGroupPlane,
+                              *const b_low = memory.right[buffer][p].low + 2 * k * kGroupPlane;
+        begin_product(sums[p], low[p][k], b_high, s > 0 || k > 0);
+        begin_product(sums[p], high[p][k], b_low, true);
+        begin_product(sums[p], high[p][k], b_high, true);
+      }
+      end_of_products();
+      buffer ^= 1;
+      const bool more = --to_multiply > 0;
+      if (more) split_right();
+      wait_for_products(sums);
+      if (more) split_left();
+      show_to_products();
+      fetch();
+    }
+    // Left + right: by pairs, of pairs, of these.
+#pragma unroll
+    for (int i = 0; i < 32; ++i) sums[0][i] = sums[0][i] + sums[1][i];
+    wait_or_add(pair % 2, memory.waits[0]);
+    if (pair % 2 == 1) wait_or_add(pair / 2, memory.waits[1]);
+  }
+  const int g = thread % 32 / 4, t = thread % 4;
+  const auto target = to(tile);
+  if constexpr (b_lies == Lies::kDepthInside) {
+    // Two lanes have two numbers each of four in two rows: one takes the first row's, the other one the second's.
+    const bool second = t % 2 == 1;
+    const int row = OwnLeft<a_lies>::row(g + (second ? 8 : 0));
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float* const s = sums[0] + 4 * n;
+      const float u = __shfl_xor_sync(kWholeWarp, second ? s[0] : s[2], 1);
+      const float v = __shfl_xor_sync(kWholeWarp, second ? s[1] : s[3], 1);
+      target(row, 8 * n + t / 2 * 4, second ? float4{u, v, s[2], s[3]} : float4{s[0], s[1], u, v});
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int r = i % 2, h = i / 2 % 2, n = i / 4 * 4;
+      const float* const s = sums[0] + 4 * n + 2 * h + r;
+      target(OwnLeft<a_lies>::row(g + 8 * h), OwnRight<b_lies>::column(n, 2 * t + r), float4{s[0], s[4], s[8], s[12]});
+    }
+  }
+}
+#endif
+
+}  // namespace tandem::cuda
