@@ -114,8 +114,14 @@ foreach(arch IN LISTS _archs)
       "  do     leave ${arch} out of TANDEM_CUDA_ARCHS, or build for CPU with -DTANDEM_CUDA=off")
   endif()
 endforeach()
-# Products by groups of warps (kernels/cuda_tensor_cores.h) are for Hopper alone, and code for them runs nowhere else.
-list(TRANSFORM _archs REPLACE "^90$" "90a")
+# Products by groups of warps (kernels/cuda_tensor_cores.h) are for Hopper alone, and code for them runs nowhere else. Later cards, where none
+# is listed, take what 90 has for all of them.
+string(REGEX MATCH "(^|;)(9[1-9]|1[0-9][0-9])" _later "${_archs}")
+if("90" IN_LIST _archs AND NOT _later)
+  list(APPEND _archs 90-virtual)
+endif()
+list(TRANSFORM _archs REPLACE "^90(-real)?$" "90a-real")
+list(REMOVE_DUPLICATES _archs)
 
 set(CMAKE_CUDA_COMPILER ${_nvcc} CACHE FILEPATH "nvcc")
 set(CMAKE_CUDA_ARCHITECTURES ${_archs})

@@ -83,7 +83,6 @@ void multiply_add_halves(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
 struct CopiesAhead {
   struct Copy {
     float* to;
-    int count;
     float numbers[4];
   };
   std::vector<std::vector<Copy>> stages;
@@ -92,14 +91,10 @@ struct CopiesAhead {
 inline std::map<int, CopiesAhead> copies_ahead;  // of each thread; empty where a block has waited for all
 inline bool copies_come_at_once = false;         // as early as they may: whoever still reads what was there sees it
 
-template <int kNumbers = 4>
-void copy_ahead(float* to, const float* from) {
-  CopiesAhead::Copy copy{to, kNumbers, {}};
-  for (int i = 0; i < kNumbers; ++i) {
-    copy.numbers[i] = from[i];
-    if (copies_come_at_once) to[i] = from[i];
-  }
-  copies_ahead[static_cast<int>(threadIdx.x)].open.push_back(copy);
+inline void copy_ahead(float* to, const float* from) {
+  if (copies_come_at_once)
+    for (int i = 0; i < 4; ++i) to[i] = from[i];
+  copies_ahead[static_cast<int>(threadIdx.x)].open.push_back({to, {from[0], from[1], from[2], from[3]}});
 }
 inline void end_of_stage() {
   CopiesAhead& mine = copies_ahead[static_cast<int>(threadIdx.x)];
@@ -111,43 +106,40 @@ void wait_for_stage() {
   CopiesAhead& mine = copies_ahead[static_cast<int>(threadIdx.x)];
   while (static_cast<int>(mine.stages.size()) > kMayBeOpen) {
     for (const auto& copy : mine.stages.front())
-      for (int i = 0; i < copy.count; ++i) copy.to[i] = copy.numbers[i];
+      for (int i = 0; i < 4; ++i) copy.to[i] = copy.numbers[i];
     mine.stages.erase(mine.stages.begin());
   }
 }
 
 #if defined(TANDEM_PLAYED_GROUPS)
 #define TANDEM_GROUP_PRODUCTS
-// Made where they are waited for, as late as they may be, or at once.
+// Made where they are waited for, as late as they may be, or at once. What is multiplied is read then.
 struct BegunProduct {
-  float* c;
-  uint32_t a[4];
+  float (&c)[32];
+  const uint32_t (&a)[4];
   const uint32_t* b;
-  bool keep;
 };
 inline std::map<int, std::vector<BegunProduct>> begun_products;  // of each thread
 
 inline void make_product(const BegunProduct& p) {
-  for (int i = 0; i < 32; i += 4) {
-    // A column of the right factor is a lane's four by four: two planes of it are eight deep.
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const uint32_t *const first = p.b + i / 4 * 32 + lane, *const second = first + kGroupPlane;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int n = 0; n < 8; ++n) {
+    const uint32_t* const columns = p.b + n * 32 + lane;
     float c[4];
-    for (int k = 0; k < 4; ++k) c[k] = p.keep ? p.c[i + k] : 0.0f;
-    multiply_add(c, p.a, *first, *second);
-    for (int k = 0; k < 4; ++k) p.c[i + k] = c[k];
+    for (int i = 0; i < 4; ++i) c[i] = p.c[4 * n + i];
+    multiply_add(c, p.a, columns[0], columns[kGroupPlane]);
+    for (int i = 0; i < 4; ++i) p.c[4 * n + i] = c[i];
   }
 }
-inline void begin_product(float (&c)[32], const uint32_t (&a)[4], const uint32_t* b, bool keep) {
-  const BegunProduct product{c, {a[0], a[1], a[2], a[3]}, b, keep};
+inline void begin_product(float (&c)[32], const uint32_t (&a)[4], const uint32_t* b) {
   if (copies_come_at_once)
-    make_product(product);
+    make_product({c, a, b});
   else
-    begun_products[static_cast<int>(threadIdx.x)].push_back(product);
+    begun_products[static_cast<int>(threadIdx.x)].push_back({c, a, b});
 }
-inline void before_products(float (&)[2][32]) {}
+inline void before_products(float (&)[2][32], uint32_t (&)[2][2][4], uint32_t (&)[2][2][4]) {}
 inline void end_of_products() {}
-inline void wait_for_products(float (&)[2][32]) {
+inline void wait_for_products(float (&)[2][32], uint32_t (&)[2][2][4], uint32_t (&)[2][2][4]) {
   for (const BegunProduct& product : begun_products[static_cast<int>(threadIdx.x)]) make_product(product);
   begun_products[static_cast<int>(threadIdx.x)].clear();
 }
@@ -204,14 +196,10 @@ __device__ void multiply_add_halves(float (&c)[4], const uint32_t (&a)[4], uint3
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four numbers, or two, to shared memory; a thread's copies since its last end_of_stage() are a stage.
-template <int kNumbers = 4>
-__device__ void copy_ahead(float* to, const float* from) {
+// Sixteen bytes to shared memory; a thread's copies since its last end_of_stage() are a stage.
+__device__ inline void copy_ahead(float* to, const float* from) {
   const auto there = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  if constexpr (kNumbers == 4)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(there), "l"(from) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(there), "l"(from) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(there), "l"(from) : "memory");
 }
 __device__ inline void end_of_stage() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until no more than so many of this thread's stages are still on their way.
@@ -222,11 +210,11 @@ __device__ void wait_for_stage() {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define TANDEM_GROUP_PRODUCTS
-// c = a * b of 64 x 64 numbers, or c += it, by four warps, in tf32, eight deep; begun, and there once it is waited for.
-// The same bits as multiply_add()'s. A warp has sixteen of the rows, as that one's: c[4 n ...] is its columns from 8 n
-// on. The right factor lies in shared memory: the n-th 32 words of a plane are what lanes give multiply_add() for these
-// columns as b0, the next plane's as b1.
-__device__ inline void begin_product(float (&c)[32], const uint32_t (&a)[4], const uint32_t* b, bool keep) {
+// c += a * b of 64 x 64 numbers by four warps, in tf32, eight deep; begun, and there once it is waited for. The same
+// bits as multiply_add()'s. A warp has sixteen of the rows, as that one's: c[4 n ...] is its columns from 8 n on. The
+// right factor lies in shared memory: the n-th 32 words of a plane are what lanes give multiply_add() for these columns
+// as b0, the next plane's as b1.
+__device__ inline void begin_product(float (&c)[32], const uint32_t (&a)[4], const uint32_t* b) {
   // Blocks of 8 x 4 numbers, 128 bytes each, lie along the columns one after the other and along the depth a plane
   // apart: in units of 16 bytes, beside where the first one is.
   constexpr uint32_t kAlongDepth = kGroupPlane * sizeof(uint32_t) / 16 << 16,
@@ -234,35 +222,37 @@ __device__ inline void begin_product(float (&c)[32], const uint32_t (&a)[4], con
   const uint32_t right = (static_cast<uint32_t>(__cvta_generic_to_shared(b)) >> 4) + kAlongDepth;
   asm volatile(
       "{\n"
-      ".reg .pred keep;\n"
       ".reg .b64 right;\n"
-      "setp.ne.b32 keep, %38, 0;\n"
       "mov.b64 right, {%36, %37};\n"
       "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, right, keep, 1, 1;\n"
+      "{%32, %33, %34, %35}, right, 1, 1, 1;\n"
       "}\n"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
         "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
         "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),
         "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns), "r"(static_cast<int>(keep)));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
 }
-// Nothing is done with c from before_products() to wait_for_products(): the compiler must not move it elsewhere.
-__device__ inline void leave_in_place(float (&c)[2][32]) {
+// Nothing is done with the sums and the left factor's halves from before_products() to wait_for_products(): the
+// compiler must not move them elsewhere, nor what makes the halves to in between.
+__device__ inline void leave_in_place(float (&sums)[2][32], uint32_t (&high)[2][2][4], uint32_t (&low)[2][2][4]) {
 #pragma unroll
-  for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(c[i / 32][i % 32])::"memory");
+  for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(sums[i / 32][i % 32])::"memory");
+#pragma unroll
+  for (int i = 0; i < 16; ++i)
+    asm volatile("" : "+r"(high[i / 8][i / 4 % 2][i % 4]), "+r"(low[i / 8][i / 4 % 2][i % 4])::"memory");
 }
-__device__ inline void before_products(float (&c)[2][32]) {
-  leave_in_place(c);
+__device__ inline void before_products(float (&sums)[2][32], uint32_t (&high)[2][2][4], uint32_t (&low)[2][2][4]) {
+  leave_in_place(sums, high, low);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ inline void end_of_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-__device__ inline void wait_for_products(float (&c)[2][32]) {
+__device__ inline void wait_for_products(float (&sums)[2][32], uint32_t (&high)[2][2][4], uint32_t (&low)[2][2][4]) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-  leave_in_place(c);
+  leave_in_place(sums, high, low);
 }
+__device__ inline void end_of_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // What this thread has put into shared memory is for products to see, after the next __syncthreads().
 __device__ inline void show_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #endif

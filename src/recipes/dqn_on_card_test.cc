@@ -188,8 +188,9 @@ TEST(WorldsOnACard, AWarpEachPlaysAsTheHostDoes) {
 // ---- the learner ----
 
 TEST_F(PlayedDqn, AWholeStepGivesTheBitsOfItsPhases) {
-  for (int64_t shards : {1, 6}) {
-    const WebAgentSettings settings = small(shards);
+  for (const auto& [shards, optimizer] : {std::pair{1, "adam"}, {6, "adam"}, {2, "sgd"}}) {
+    WebAgentSettings settings = small(shards);
+    settings.optimizer.kind = optimizer;
     const auto whole = trained<Dqn>(settings, {"analysis"}, 4);
     cuda_on_cpu::last_thread_first = true;  // nor does the order of a block's threads matter
     const auto phases = trained<ByPhases>(settings, {"analysis"}, 4);
@@ -331,7 +332,7 @@ TEST_F(PlayedDqn, NanInDataOrTargetReachesTheGuardOnEveryPath) {
   }
 }
 
-TEST_F(PlayedDqn, InBf16TwoBranchesOfAgentsLearnWhatTheyLearnAlone) {
+TEST_F(PlayedDqn, InBf16AgentsOfOneLaunchLearnWhatTheyLearnAlone) {
   WebAgentSettings settings = small(2);
   settings.precision = "bf16";
   const std::vector<std::string> names{"observation", "analysis", "evolution"};
@@ -343,7 +344,7 @@ TEST_F(PlayedDqn, InBf16TwoBranchesOfAgentsLearnWhatTheyLearnAlone) {
 
 TEST_F(PlayedDqn, AgentsSideBySideLearnWhatTheyLearnAlone) {
   const WebAgentSettings settings = small();
-  const std::vector<std::string> names{"observation", "analysis", "evolution"};  // two branches: of two, of one
+  const std::vector<std::string> names{"observation", "analysis", "evolution"};
   const auto together = trained<Dqn>(settings, names, 2), by_phases = trained<ByPhases>(settings, names, 2);
   expect_equal(*together, *by_phases);
   const auto all = all_of(*together);

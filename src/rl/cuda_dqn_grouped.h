@@ -1,4 +1,4 @@
-// rl/cuda_dqn_grouped.h -- blocks of two tiles by two whose four warps multiply as one group (Hopper's and its kin's
+// rl/cuda_dqn_grouped.h -- blocks of two tiles by two whose four warps multiply as one group (Hopper's
 // alone): products go on while the next numbers are made ready. The same bits as those of single tiles.
 //
 // Two neighbouring parts are made at the same time, a slice of each. A thread fetches both factors' numbers ahead; of
@@ -141,8 +141,6 @@ __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>
     for (int p = 0; p < 2; ++p) y[p].split(memory.right[buffer][p]);
   };
   float sums[2][32];
-#pragma unroll
-  for (int i = 0; i < 32; ++i) sums[0][i] = sums[1][i] = 0;
   const auto wait_or_add = [&](int number, float* there) {
     float4* const kept = reinterpret_cast<float4*>(there) + thread;
 #pragma unroll
@@ -164,24 +162,26 @@ __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>
   int to_multiply = kPairs * slices;
 #pragma unroll 1
   for (int pair = 0; pair < kPairs; ++pair) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) sums[0][i] = sums[1][i] = 0;
 #pragma unroll 1
     for (int s = 0; s < slices; ++s) {
       __syncthreads();  // all halves are there, and nobody's products still read the others
-      before_products(sums);
+      before_products(sums, high, low);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int p = i % 2, k = i / 2;
         const uint32_t *const b_high = memory.right[buffer][p].high + 2 * k * kGroupPlane,
                               *const b_low = memory.right[buffer][p].low + 2 * k * kGroupPlane;
-        begin_product(sums[p], low[p][k], b_high, s > 0 || k > 0);
-        begin_product(sums[p], high[p][k], b_low, true);
-        begin_product(sums[p], high[p][k], b_high, true);
+        begin_product(sums[p], low[p][k], b_high);
+        begin_product(sums[p], high[p][k], b_low);
+        begin_product(sums[p], high[p][k], b_high);
       }
       end_of_products();
       buffer ^= 1;
       const bool more = --to_multiply > 0;
       if (more) split_right();
-      wait_for_products(sums);
+      wait_for_products(sums, high, low);
       if (more) split_left();
       show_to_products();
       fetch();

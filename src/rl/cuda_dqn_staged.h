@@ -18,11 +18,12 @@ struct FourTiles {
   static constexpr int kBlocks = 3;  // of a processor
   static constexpr bool kWhole = true;
   static constexpr int kStages = 4, kPiece = kTileRows * kSlice, kStage = (kDown + kAcross) * kPiece;
+  struct Staged {
+    alignas(128) float pieces[kStages * kStage];
+    float waits[kWarps][2][kTile];  // of pairs of pairs of parts, and of pairs of these
+  };
   union Memory {
-    struct {
-      alignas(128) float staged[kStages * kStage];
-      float waits[kWarps][2][kTile];  // of pairs of pairs of parts, and of pairs of these
-    };
+    Staged staged;
     GroupMemory group;
   };
 };
@@ -52,17 +53,9 @@ struct Piece {
   }
 };
 
-// As the other tile_products(), where no tile is cut and all parts have as many slices: b begins with the block's first
-// column, and columns count from there.
 template <class Shape, Lies a_lies, Lies b_lies, class A, class To>
-requires(Shape::kAcross > 1) __device__
-    void tile_products(typename Shape::Memory& memory, A a_of, const Factor<b_lies>& b, const Parts& parts, To to) {
-#if defined(TANDEM_GROUP_PRODUCTS)
-  if constexpr (Shape::kPrecision == Precision::kFp32) {
-    group_products<a_lies, b_lies>(memory.group, a_of, b, parts, to);
-    return;
-  }
-#endif
+__device__ void staged_products(typename Shape::Staged& memory, A a_of, const Factor<b_lies>& b, const Parts& parts,
+                                To to) {
   const int warp = threadIdx.x / 32, down = warp / Shape::kAcross, across = warp % Shape::kAcross;
   WarpTile<a_lies, b_lies, Shape::kPrecision> tile, left;
 #if defined(TANDEM_TENSOR_CORES)
@@ -76,8 +69,8 @@ requires(Shape::kAcross > 1) __device__
 #pragma unroll
   for (int t = 0; t < Shape::kAcross; ++t)
     b_from[t] = b.data + b.place_of(t * kTileColumns, 0) + Piece<b_lies>::from(b, thread);
-  float* const a_to = memory.staged + Piece<a_lies>::to(thread);
-  float* const b_to = memory.staged + Shape::kDown * Shape::kPiece + Piece<b_lies>::to(thread);
+  float* const a_to = memory.pieces + Piece<a_lies>::to(thread);
+  float* const b_to = memory.pieces + Shape::kDown * Shape::kPiece + Piece<b_lies>::to(thread);
   int copied = 0, of_part = 0, filled = 0;
   const auto copy = [&] {
     if (copied < total) {
@@ -97,8 +90,8 @@ requires(Shape::kAcross > 1) __device__
     filled = filled + Shape::kStage == Shape::kStages * Shape::kStage ? 0 : filled + Shape::kStage;
   };
   for (int i = 0; i + 1 < Shape::kStages; ++i) copy();
-  const float* const a_piece = memory.staged + down * Shape::kPiece;
-  const float* const b_piece = memory.staged + (Shape::kDown + across) * Shape::kPiece;
+  const float* const a_piece = memory.pieces + down * Shape::kPiece;
+  const float* const b_piece = memory.pieces + (Shape::kDown + across) * Shape::kPiece;
   int taken = 0;
   const auto add_part = [&](int) {
 #pragma unroll 1
@@ -152,6 +145,19 @@ requires(Shape::kAcross > 1) __device__
     const int row = (i * 32 + lane) * 4 / kTileColumns;
     target(row, column + across * kTileColumns, *reinterpret_cast<const float4*>(waits[0] + place(row, column)));
   }
+}
+
+// As the other tile_products(), where no tile is cut and all parts have as many slices: b begins with the block's first
+// column, and columns count from there.
+template <class Shape, Lies a_lies, Lies b_lies, class A, class To>
+requires(Shape::kAcross > 1) __device__
+    void tile_products(typename Shape::Memory& memory, A a_of, const Factor<b_lies>& b, const Parts& parts, To to) {
+#if defined(TANDEM_GROUP_PRODUCTS)
+  if constexpr (Shape::kPrecision == Precision::kFp32)
+    group_products<a_lies, b_lies>(memory.group, a_of, b, parts, to);
+  else
+#endif
+    staged_products<Shape, a_lies, b_lies>(memory.staged, a_of, b, parts, to);
 }
 
 template <class Call>
