@@ -120,7 +120,7 @@ string(REGEX MATCH "(^|;)(9[1-9]|1[0-9][0-9])" _later "${_archs}")
 if("90" IN_LIST _archs AND NOT _later)
   list(APPEND _archs 90-virtual)
 endif()
-list(TRANSFORM _archs REPLACE "^90(-real)?$" "90a-real")
+list(TRANSFORM _archs REPLACE "^90a?(-real)?$" "90a-real")
 list(REMOVE_DUPLICATES _archs)
 
 set(CMAKE_CUDA_COMPILER ${_nvcc} CACHE FILEPATH "nvcc")

@@ -53,6 +53,7 @@ struct Piece {
   }
 };
 
+// As group_products(), by warps that multiply for themselves.
 template <class Shape, Lies a_lies, Lies b_lies, class A, class To>
 __device__ void staged_products(typename Shape::Staged& memory, A a_of, const Factor<b_lies>& b, const Parts& parts,
                                 To to) {
