@@ -84,5 +84,18 @@ TEST(Together, OnACardAnAgentMoreCostsAFifth) {
   EXPECT_NEAR(flops_of_step(six, false) / flops_of_step(one, false), 6, 0.3);
 }
 
+TEST(WebTestSettings, ExperienceWithoutATrainedSetIsRefusedWithBothWays) {
+  WebTestSettings settings;
+  settings.experience.files = "a.jsonl";
+  try {
+    settings.check();
+    FAIL() << "taken";
+  } catch (const ConfigError& error) {
+    const std::string text = error.todo();
+    EXPECT_NE(text.find("--from RUN"), std::string::npos) << text;
+    EXPECT_NE(text.find("web-agent"), std::string::npos) << text;
+  }
+}
+
 }  // namespace
 }  // namespace tandem

@@ -43,6 +43,12 @@ void WebTestSettings::check() const {
   if (shards_from_devices)
     throw ConfigError("web-test needs a number of shards", "its agents move between devices while they are trained",
                       "leave shards as it is, or give a number");
+  if (!experience.files.empty())
+    throw ConfigError(
+        "web-test does not begin with experience",
+        "a line of history is one agent's, and a new set has no models yet that it could improve",
+        "give a trained set too: tandem train web-test --from RUN --experience FILES; or train one agent by "
+        "it: tandem train web-agent --set agent=NAME --experience FILES");
   DqnSettings::check();
   if (steps == 0)
     throw ConfigError("web-test needs --steps", "what is left of each agent must be known to spread them over devices",
