@@ -40,6 +40,27 @@ inline int blocks_with_shared_memory(size_t bytes) {
     return 0;
   return bytes > static_cast<size_t>(most) ? 0 : static_cast<int>(static_cast<size_t>(all) / (bytes + kReserved));
 }
+// How many processors this card has.
+inline int processors() {
+  int card = 0, count = 0;
+  if (cudaGetDevice(&card) != cudaSuccess ||
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, card) != cudaSuccess)
+    return 0;
+  return count;
+}
+// Which card a kernel's code is for here (90 is Hopper), and which ones it was written for, at least: what
+// __CUDA_ARCH__ was.
+struct MadeFor {
+  int card = 0, written = 0;
+};
+inline MadeFor made_for(const void* kernel) {
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
+    cudaGetLastError();  // not that of a launch
+    return {};
+  }
+  return {attributes.binaryVersion, attributes.ptxVersion};
+}
 // More of it than 48 kB must be allowed to a kernel, on each card, before it is launched.
 inline void allow_shared_memory(const void* kernel, size_t bytes) {
   constexpr size_t kAlwaysAllowed = 48 * 1024;

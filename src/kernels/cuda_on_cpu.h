@@ -5,6 +5,7 @@
 // fmaf), so results are equal to the bit.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -38,8 +39,12 @@ namespace tandem::cuda_on_cpu {
 
 enum class Waits { kNothing, kShuffle, kBlock, kOver };
 
+// A context is where a fiber begins. From then on jumps do: they leave the mask of signals alone, which would cost two
+// calls of the system at every meeting.
 struct Fiber {
   ucontext_t context;
+  jmp_buf place;
+  bool begun = false;
   std::vector<char> stack;
   Waits waits = Waits::kNothing;
   uint64_t offered = 0;
@@ -47,7 +52,7 @@ struct Fiber {
 
 struct Block {
   std::vector<std::unique_ptr<Fiber>> fibers;
-  ucontext_t scheduler;
+  jmp_buf scheduler;
   int now = 0;
   std::function<void()> body;
 };
@@ -58,11 +63,19 @@ inline dim3 thread_index, block_index, block_size, grid_size;
 inline void wait(Waits what) {
   Fiber& mine = *block.fibers[block.now];
   mine.waits = what;
-  swapcontext(&mine.context, &block.scheduler);
+  if (_setjmp(mine.place) == 0) _longjmp(block.scheduler, 1);
 }
 inline void enter() {
   block.body();
   wait(Waits::kOver);
+}
+
+// Until it waits.
+inline void go_on(Fiber& fiber) {
+  if (_setjmp(block.scheduler) != 0) return;
+  if (fiber.begun) _longjmp(fiber.place, 1);
+  fiber.begun = true;
+  setcontext(&fiber.context);
 }
 
 inline void run_block(int threads) {
@@ -77,6 +90,7 @@ inline void run_block(int threads) {
     fiber.context.uc_stack = {.ss_sp = fiber.stack.data(), .ss_flags = 0, .ss_size = fiber.stack.size()};
     fiber.context.uc_link = nullptr;
     fiber.waits = Waits::kNothing;
+    fiber.begun = false;
     makecontext(&fiber.context, enter, 0);
   }
   bool moved = false;
@@ -108,7 +122,7 @@ inline void run_block(int threads) {
           moved = true;
           block.now = i;
           thread_index = dim3(static_cast<unsigned>(i), 0, 0);
-          swapcontext(&block.scheduler, &fiber.context);
+          go_on(fiber);
         }
         if (!all(warp, last, Waits::kShuffle)) break;
         release(warp, last);

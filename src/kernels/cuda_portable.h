@@ -36,5 +36,6 @@ struct alignas(128) SharedUnit {
 #define TANDEM_SHARED(type, name) static type name
 namespace tandem::cuda {
 inline int blocks_with_shared_memory(size_t) { return 32; }
+inline int processors() { return 4; }
 }  // namespace tandem::cuda
 #endif

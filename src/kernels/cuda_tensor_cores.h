@@ -9,12 +9,15 @@
 #include "kernels/rounding.h"
 
 namespace tandem::cuda {
-inline constexpr int kGroupPlane = 256;  // words of a plane of begin_product()'s right factor
-}
+// Words of a plane of begin_product()'s right factor.
+template <int kColumns>
+inline constexpr int kPlaneOf = 4 * kColumns;
+}  // namespace tandem::cuda
 
 #if defined(TANDEM_PLAYED_TENSOR_CORES)
 #define TANDEM_TENSOR_CORES
 #include <bit>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -113,38 +116,42 @@ void wait_for_stage() {
 
 #if defined(TANDEM_PLAYED_GROUPS)
 #define TANDEM_GROUP_PRODUCTS
+#endif
 // Made where they are waited for, as late as they may be, or at once. What is multiplied is read then.
-struct BegunProduct {
-  float (&c)[32];
-  const uint32_t (&a)[4];
-  const uint32_t* b;
-};
-inline std::map<int, std::vector<BegunProduct>> begun_products;  // of each thread
+inline std::map<int, std::vector<std::function<void()>>> begun_products;  // of each thread
 
-inline void make_product(const BegunProduct& p) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int n = 0; n < 8; ++n) {
-    const uint32_t* const columns = p.b + n * 32 + lane;
-    float c[4];
-    for (int i = 0; i < 4; ++i) c[i] = p.c[4 * n + i];
-    multiply_add(c, p.a, columns[0], columns[kGroupPlane]);
-    for (int i = 0; i < 4; ++i) p.c[4 * n + i] = c[i];
-  }
-}
-inline void begin_product(float (&c)[32], const uint32_t (&a)[4], const uint32_t* b) {
+struct RightFactor {
+  const uint32_t* data;
+  explicit RightFactor(const uint32_t* b) : data(b) {}
+};
+template <int kColumns>
+void begin_product(float (&c)[kColumns / 2], const uint32_t (&a)[4], RightFactor right, int first = 0) {
+  const uint32_t* const b = right.data + first;
+  const auto make = [&c, &a, b] {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    for (int n = 0; n < kColumns / 8; ++n) {
+      const uint32_t* const columns = b + n * 32 + lane;
+      float sums[4];
+      for (int i = 0; i < 4; ++i) sums[i] = c[4 * n + i];
+      multiply_add(sums, a, columns[0], columns[kPlaneOf<kColumns>]);
+      for (int i = 0; i < 4; ++i) c[4 * n + i] = sums[i];
+    }
+  };
   if (copies_come_at_once)
-    make_product({c, a, b});
+    make();
   else
-    begun_products[static_cast<int>(threadIdx.x)].push_back({c, a, b});
+    begun_products[static_cast<int>(threadIdx.x)].push_back(make);
 }
-inline void before_products(float (&)[2][32], uint32_t (&)[2][2][4], uint32_t (&)[2][2][4]) {}
+template <class... Kept>
+void before_products(Kept&...) {}
 inline void end_of_products() {}
-inline void wait_for_products(float (&)[2][32], uint32_t (&)[2][2][4], uint32_t (&)[2][2][4]) {
-  for (const BegunProduct& product : begun_products[static_cast<int>(threadIdx.x)]) make_product(product);
-  begun_products[static_cast<int>(threadIdx.x)].clear();
+template <class... Kept>
+void wait_for_products(Kept&...) {
+  auto& begun = begun_products[static_cast<int>(threadIdx.x)];
+  for (const auto& make : begun) make();
+  begun.clear();
 }
 inline void show_to_products() {}
-#endif
 
 }  // namespace tandem::cuda
 
@@ -210,51 +217,110 @@ __device__ void wait_for_stage() {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define TANDEM_GROUP_PRODUCTS
-// c += a * b of 64 x 64 numbers by four warps, in tf32, eight deep; begun, and there once it is waited for. The same
-// bits as multiply_add()'s. A warp has sixteen of the rows, as that one's: c[4 n ...] is its columns from 8 n on. The
-// right factor lies in shared memory: the n-th 32 words of a plane are what lanes give multiply_add() for these columns
-// as b0, the next plane's as b1.
-__device__ inline void begin_product(float (&c)[32], const uint32_t (&a)[4], const uint32_t* b) {
+// c += a * b of 64 x kColumns numbers by four warps, in tf32, eight deep; begun, and there once it is waited for. The
+// same bits as multiply_add()'s. A warp has sixteen of the rows, as that one's: c[4 n ...] is its columns from 8 n on.
+// The right factor lies in shared memory: the n-th 32 words of a plane are what lanes give multiply_add() for these
+// columns as b0, the next plane's as b1.
+struct RightFactor {
+  uint32_t at;  // in units of 16 bytes
+  __device__ explicit RightFactor(const uint32_t* b) : at(static_cast<uint32_t>(__cvta_generic_to_shared(b)) / 16) {}
+};
+template <int kColumns>
+__device__ void begin_product(float (&c)[kColumns / 2], const uint32_t (&a)[4], RightFactor b, int first = 0) {
+  static_assert(kColumns == 16 || kColumns == 40 || kColumns == 64);
   // Blocks of 8 x 4 numbers, 128 bytes each, lie along the columns one after the other and along the depth a plane
   // apart: in units of 16 bytes, beside where the first one is.
-  constexpr uint32_t kAlongDepth = kGroupPlane * sizeof(uint32_t) / 16 << 16,
+  constexpr uint32_t kAlongDepth = kPlaneOf<kColumns> * sizeof(uint32_t) / 16 << 16,
                      kAlongColumns = 32 * sizeof(uint32_t) / 16;
-  const uint32_t right = (static_cast<uint32_t>(__cvta_generic_to_shared(b)) >> 4) + kAlongDepth;
-  asm volatile(
-      "{\n"
-      ".reg .b64 right;\n"
-      "mov.b64 right, {%36, %37};\n"
-      "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, right, 1, 1, 1;\n"
-      "}\n"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
-        "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
-        "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),
-        "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
+  const uint32_t right = b.at + (kAlongDepth + first / 4);
+  if constexpr (kColumns == 16)
+    asm volatile(
+        "{\n"
+        ".reg .b64 right;\n"
+        "mov.b64 right, {%12, %13};\n"
+        "wgmma.mma_async.sync.aligned.m64n16k8.f32.tf32.tf32 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "{%8, %9, %10, %11}, right, 1, 1, 1;\n"
+        "}\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
+  else if constexpr (kColumns == 40)
+    asm volatile(
+        "{\n"
+        ".reg .b64 right;\n"
+        "mov.b64 right, {%24, %25};\n"
+        "wgmma.mma_async.sync.aligned.m64n40k8.f32.tf32.tf32 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19}, "
+        "{%20, %21, %22, %23}, right, 1, 1, 1;\n"
+        "}\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
+          "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
+          "+f"(c[17]), "+f"(c[18]), "+f"(c[19])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
+  else
+    asm volatile(
+        "{\n"
+        ".reg .b64 right;\n"
+        "mov.b64 right, {%36, %37};\n"
+        "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, right, 1, 1, 1;\n"
+        "}\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
+          "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
+          "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),
+          "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
 }
 // Nothing is done with the sums and the left factor's halves from before_products() to wait_for_products(): the
 // compiler must not move them elsewhere, nor what makes the halves to in between.
-__device__ inline void leave_in_place(float (&sums)[2][32], uint32_t (&high)[2][2][4], uint32_t (&low)[2][2][4]) {
+__device__ inline void leave_in_place(float& x) { asm volatile("" : "+f"(x)::"memory"); }
+__device__ inline void leave_in_place(uint32_t& x) { asm volatile("" : "+r"(x)::"memory"); }
+template <class T, int kCount>
+__device__ void leave_in_place(T (&x)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(sums[i / 32][i % 32])::"memory");
-#pragma unroll
-  for (int i = 0; i < 16; ++i)
-    asm volatile("" : "+r"(high[i / 8][i / 4 % 2][i % 4]), "+r"(low[i / 8][i / 4 % 2][i % 4])::"memory");
+  for (int i = 0; i < kCount; ++i) leave_in_place(x[i]);
 }
-__device__ inline void before_products(float (&sums)[2][32], uint32_t (&high)[2][2][4], uint32_t (&low)[2][2][4]) {
-  leave_in_place(sums, high, low);
+template <class... Kept>
+__device__ void before_products(Kept&... kept) {
+  (leave_in_place(kept), ...);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ inline void wait_for_products(float (&sums)[2][32], uint32_t (&high)[2][2][4], uint32_t (&low)[2][2][4]) {
+template <class... Kept>
+__device__ void wait_for_products(Kept&... kept) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-  leave_in_place(sums, high, low);
+  (leave_in_place(kept), ...);
 }
 __device__ inline void end_of_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // What this thread has put into shared memory is for products to see, after the next __syncthreads().
 __device__ inline void show_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+#else
+// The same, made at once by warps that multiply for themselves.
+struct RightFactor {
+  const uint32_t* data;
+  __device__ explicit RightFactor(const uint32_t* b) : data(b) {}
+};
+template <int kColumns>
+__device__ void begin_product(float (&c)[kColumns / 2], const uint32_t (&a)[4], RightFactor b, int first = 0) {
+#pragma unroll
+  for (int n = 0; n < kColumns / 8; ++n) {
+    const uint32_t* const columns = b.data + first + n * 32 + threadIdx.x % 32;
+    float sums[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] = c[4 * n + i];
+    multiply_add(sums, a, columns[0], columns[kPlaneOf<kColumns>]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) c[4 * n + i] = sums[i];
+  }
+}
+template <class... Kept>
+__device__ void before_products(Kept&...) {}
+template <class... Kept>
+__device__ void wait_for_products(Kept&...) {}
+__device__ inline void end_of_products() {}
+__device__ inline void show_to_products() {}
 #endif
 
 }  // namespace tandem::cuda

@@ -16,6 +16,7 @@
 #include "rl/cuda_dqn_learn.cu"
 #include "rl/cuda_dqn_net.cu"
 #include "rl/cuda_dqn_replay.cu"
+#include "rl/cuda_dqn_whole.cu"
 #include "rl/dqn.h"
 
 namespace tandem {

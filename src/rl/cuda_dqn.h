@@ -12,6 +12,9 @@ inline constexpr int kMostFours = kMostCardWidth / 128;  // float4s of a row tha
 // and leaves what the way back needs.
 void queue_forward(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const float* in, int in_kinds,
                    int kinds, int rows, bool learning, CUstream_st* stream);
+// The same, all layers of a row by one block, where that suits; false: not queued.
+bool queue_whole_forward(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const float* in,
+                         int in_kinds, int kinds, int rows, bool learning, CUstream_st* stream);
 // What the environments do next, from what they show.
 void queue_decisions(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream);
 

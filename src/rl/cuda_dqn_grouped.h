@@ -10,6 +10,8 @@
 
 namespace tandem::cuda {
 
+inline constexpr int kGroupColumns = 2 * kTileColumns, kGroupPlane = kPlaneOf<kGroupColumns>;
+
 struct GroupMemory {
   static constexpr int kThreads = 128, kHalves = 2 * kTileColumns * kSlice;  // of a slice of two tiles' factor
   struct Slice {
@@ -19,19 +21,18 @@ struct GroupMemory {
   float waits[2][2 * kTileRows * 2 * kTileColumns];  // of pairs of pairs of parts, and of pairs of these
 };
 
-#if defined(TANDEM_GROUP_PRODUCTS)
+#if defined(TANDEM_TENSOR_CORES)
 // What a lane has of a slice of the left factor: numbers 4 t to 4 t + 3 of the rows at places g and g + 8 of its warp's
 // sixteen (4 g + t is the lane).
 template <Lies lies>
 struct OwnLeft {
   float x[2][4];
 
-  // Which row of the tile stands there.
-  __device__ static int row(int place) {
-    return threadIdx.x / 32 % 2 * 16 + (lies == Lies::kDepthInside ? place : 2 * (place % 8) + place / 8);
-  }
-  __device__ static const float* from(const Factor<lies>& f) {
-    return f.data + f.place_of(row(threadIdx.x % 32 / 4), threadIdx.x % 4 * 4);
+  // Which of the warp's rows stands there.
+  __device__ static int row(int place) { return lies == Lies::kDepthInside ? place : 2 * (place % 8) + place / 8; }
+  // `from`: where the lane's first number lies.
+  __device__ static const float* from(const Factor<lies>& f, int first_row) {
+    return f.data + f.place_of(first_row + row(threadIdx.x % 32 / 4), threadIdx.x % 4 * 4);
   }
   __device__ void fetch(const float* from, int stride) {
     if constexpr (lies == Lies::kDepthInside) {
@@ -60,7 +61,9 @@ struct OwnLeft {
       }
   }
 };
+#endif
 
+#if defined(TANDEM_GROUP_PRODUCTS)
 // Of a slice of the right factor, by lane 4 g + t of warp w: numbers 4 t to 4 t + 3 of two columns, or, where depth is
 // outside, two times four columns' numbers at depth 4 t + w. Lanes put their halves into different banks.
 template <Lies lies>
@@ -101,7 +104,7 @@ struct OwnRight {
 template <Lies a_lies, Lies b_lies, class A, class To>
 __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>& b, const Parts& parts, To to) {
   constexpr int kThreads = GroupMemory::kThreads, kPairs = kParts / 2;
-  const int thread = threadIdx.x, tile = thread / 64;
+  const int thread = threadIdx.x, tile = thread / 64, first_row = thread / 32 % 2 * 16;
   const Factor<a_lies> a = a_of(tile);
   const int slices = a.depth / parts.step;  // of a part
   // How far it is in a factor's numbers to the other part, to a part's next slice, from its last one to the next pair.
@@ -114,7 +117,7 @@ __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>
   strides(a, parts.a_shift, a_other, a_next, a_pair);
   strides(b, parts.b_shift, b_other, b_next, b_pair);
   const int a_stride = static_cast<int>(a.stride), b_stride = static_cast<int>(b.stride);
-  const float *a_from = OwnLeft<a_lies>::from(a), *b_from = OwnRight<b_lies>::from(b);
+  const float *a_from = OwnLeft<a_lies>::from(a, first_row), *b_from = OwnRight<b_lies>::from(b);
   OwnLeft<a_lies> x[2];
   OwnRight<b_lies> y[2];
   int to_fetch = kPairs * slices, fetched = 0, buffer = 0;
@@ -171,11 +174,11 @@ __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int p = i % 2, k = i / 2;
-        const uint32_t *const b_high = memory.right[buffer][p].high + 2 * k * kGroupPlane,
-                              *const b_low = memory.right[buffer][p].low + 2 * k * kGroupPlane;
-        begin_product(sums[p], low[p][k], b_high);
-        begin_product(sums[p], high[p][k], b_low);
-        begin_product(sums[p], high[p][k], b_high);
+        const RightFactor b_high(memory.right[buffer][p].high), b_low(memory.right[buffer][p].low);
+        const int plane = 2 * k * kGroupPlane;
+        begin_product<kGroupColumns>(sums[p], low[p][k], b_high, plane);
+        begin_product<kGroupColumns>(sums[p], high[p][k], b_low, plane);
+        begin_product<kGroupColumns>(sums[p], high[p][k], b_high, plane);
       }
       end_of_products();
       buffer ^= 1;
@@ -197,7 +200,7 @@ __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>
   if constexpr (b_lies == Lies::kDepthInside) {
     // Two lanes have two numbers each of four in two rows: one takes the first row's, the other one the second's.
     const bool second = t % 2 == 1;
-    const int row = OwnLeft<a_lies>::row(g + (second ? 8 : 0));
+    const int row = first_row + OwnLeft<a_lies>::row(g + (second ? 8 : 0));
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
       const float* const s = sums[0] + 4 * n;
@@ -210,7 +213,8 @@ __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>
     for (int i = 0; i < 8; ++i) {
       const int r = i % 2, h = i / 2 % 2, n = i / 4 * 4;
       const float* const s = sums[0] + 4 * n + 2 * h + r;
-      target(OwnLeft<a_lies>::row(g + 8 * h), OwnRight<b_lies>::column(n, 2 * t + r), float4{s[0], s[4], s[8], s[12]});
+      target(first_row + OwnLeft<a_lies>::row(g + 8 * h), OwnRight<b_lies>::column(n, 2 * t + r),
+             float4{s[0], s[4], s[8], s[12]});
     }
   }
 }

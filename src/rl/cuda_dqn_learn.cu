@@ -1,8 +1,8 @@
 // rl/cuda_dqn_learn.cu -- the loss of the dueling net on a card, and the way back to the gradients of its weights.
 #include <algorithm>
 
-#include "kernels/random_fill_math.h"
 #include "rl/cuda_dqn.h"
+#include "rl/cuda_dqn_norms.h"
 #include "rl/cuda_dqn_staged.h"
 #include "rl/cuda_dqn_values.h"
 #include "rl/priority.h"
@@ -145,6 +145,7 @@ struct NormBack {
   int width;
 };
 
+template <int kFours>
 __global__ void __launch_bounds__(kNormWarps * 32) norm_back(DqnShape shape, DqnWork work, NormBack layer) {
   const int lane = threadIdx.x % 32, row = blockIdx.x * kNormWarps + threadIdx.x / 32, set = blockIdx.z;
   if (row >= shape.piece) return;
@@ -152,28 +153,28 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_back(DqnShape shape, Dqn
   const int64_t there = (int64_t{set} * 3 * shape.piece + row) * layer.width;
   const int64_t here = (int64_t{set} * shape.piece + row) * layer.width;
   const float kept = shape.dropout > 0 ? dropout_shape(shape.dropout).kept_value : 1.0f;
-  float4 d[kMostFours], n[kMostFours];
+  float4 y[kFours], scale[kFours], g[kFours], n[kFours], d[kFours];
+  fetch_row(layer.dz + here, layer.width, g);
+  fetch_row(layer.out + here, layer.width, y);
+  fetch_row(layer.normed + there, layer.width, n);
+  fetch_row(net + layer.scale, layer.width, scale);
+  const float inverse = layer.inverse[int64_t{set} * shape.piece + row];
   float sum = 0, product = 0;
 #pragma unroll
-  for (int i = 0; i < kMostFours; ++i) {
+  for (int i = 0; i < kFours; ++i) {
     const int column = (i * 32 + lane) * 4;
     if (column >= layer.width) continue;
-    const float4 y = *reinterpret_cast<const float4*>(layer.out + here + column);
-    const float4 scale = *reinterpret_cast<const float4*>(net + layer.scale + column);
-    float4 dz = *reinterpret_cast<const float4*>(layer.dz + here + column);
-    dz = {y.x > 0 ? dz.x * kept : 0.0f, y.y > 0 ? dz.y * kept : 0.0f, y.z > 0 ? dz.z * kept : 0.0f,
-          y.w > 0 ? dz.w * kept : 0.0f};
+    const float4 dz = {y[i].x > 0 ? g[i].x * kept : 0.0f, y[i].y > 0 ? g[i].y * kept : 0.0f,
+                       y[i].z > 0 ? g[i].z * kept : 0.0f, y[i].w > 0 ? g[i].w * kept : 0.0f};
     *reinterpret_cast<float4*>(layer.dz + here + column) = dz;
-    n[i] = *reinterpret_cast<const float4*>(layer.normed + there + column);
-    d[i] = {dz.x * scale.x, dz.y * scale.y, dz.z * scale.z, dz.w * scale.w};
+    d[i] = {dz.x * scale[i].x, dz.y * scale[i].y, dz.z * scale[i].z, dz.w * scale[i].w};
     sum = sum + ((d[i].x + d[i].y) + (d[i].z + d[i].w));
     product = product + ((d[i].x * n[i].x + d[i].y * n[i].y) + (d[i].z * n[i].z + d[i].w * n[i].w));
   }
   const float mean = warp_sum(sum) / static_cast<float>(layer.width);
   const float along = warp_sum(product) / static_cast<float>(layer.width);
-  const float inverse = layer.inverse[int64_t{set} * shape.piece + row];
 #pragma unroll
-  for (int i = 0; i < kMostFours; ++i) {
+  for (int i = 0; i < kFours; ++i) {
     const int column = (i * 32 + lane) * 4;
     if (column >= layer.width) continue;
     *reinterpret_cast<float4*>(layer.dx + here + column) = {
@@ -393,8 +394,10 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
     });
   };
   const auto norm = [&](const NormBack& layer) {
-    TANDEM_LAUNCH("dqn norm back", norm_back, dim3(cuts(shape.piece, kNormWarps), 1, shape.sets()),
-                  dim3(kNormWarps * 32), stream, shape, w, layer);
+    with_fours(layer.width, [&](auto fours) {
+      TANDEM_LAUNCH("dqn norm back", norm_back<fours.value>, dim3(cuts(shape.piece, kNormWarps), 1, shape.sets()),
+                    dim3(kNormWarps * 32), stream, shape, w, layer);
+    });
   };
   back(w.both_grad, w.dz2, p.heads, 2 * shape.head, shape.narrow);
   norm({w.sums2, w.out2, w.inverse2, w.dz2, w.dx2, p.scale2, shape.narrow});

@@ -1,6 +1,7 @@
 // rl/cuda_dqn_net.cu -- the dueling net on a card: forward, for acting and learning, and what is decided by it.
 #include "kernels/random_fill_math.h"
 #include "rl/cuda_dqn.h"
+#include "rl/cuda_dqn_norms.h"
 #include "rl/cuda_dqn_staged.h"
 #include "rl/cuda_dqn_values.h"
 
@@ -8,11 +9,6 @@ namespace tandem::cuda {
 namespace {
 
 // ---- hidden layers ----
-
-// ReLU. NaN stays, for the guard to see.
-__device__ float4 above_zero(float4 x) {
-  return {x.x <= 0 ? 0.0f : x.x, x.y <= 0 ? 0.0f : x.y, x.z <= 0 ? 0.0f : x.z, x.w <= 0 ? 0.0f : x.w};
-}
 
 // One linear layer of a pass: out = in * weight^T + bias, for `kinds` groups of rows of every set. Kind 2 goes through
 // the target network; kinds beyond `in_kinds` read the last group. Rows of kind 0 come from `in_learned`, if it is
@@ -65,69 +61,26 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) linear(DqnSha
       });
 }
 
-// Layer norm, ReLU and dropout, in place of the sums: one warp a row, four numbers a lane at a time. Rows of kind 0,
-// where `learning`, have dropout, and what comes out goes to `learned`: the way back needs the normed sums, and the
-// inverse deviation.
-struct Norm {
-  float *sums, *learned, *inverse;
-  int64_t scale, shift;
-  int kinds, rows, width;
-  bool learning;
-  uint32_t site;
-};
-
+template <int kFours>
 __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, DqnWork work, Norm layer) {
-  const int lane = threadIdx.x % 32, row = blockIdx.x * kNormWarps + threadIdx.x / 32;
-  const int kind = blockIdx.y, set = blockIdx.z;
+  const int row = blockIdx.x * kNormWarps + threadIdx.x / 32, kind = blockIdx.y, set = blockIdx.z;
   if (row >= layer.rows) return;
   const DqnJob& job = work.jobs[shape.job_of(set)];
   const float* const net = kind == 2 ? job.target : job.net;
-  const int64_t at = ((int64_t{set} * layer.kinds + kind) * layer.rows + row) * layer.width;
   const bool learned = layer.learning && kind == 0;
-  float* const out = learned ? layer.learned + (int64_t{set} * layer.rows + row) * layer.width : layer.sums + at;
-  float4 x[kMostFours];
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < kMostFours; ++i) {
-    const int column = (i * 32 + lane) * 4;
-    if (column >= layer.width) continue;
-    x[i] = *reinterpret_cast<const float4*>(layer.sums + at + column);
-    sum = sum + ((x[i].x + x[i].y) + (x[i].z + x[i].w));
-  }
-  const float mean = warp_sum(sum) / static_cast<float>(layer.width);
-  float squares = 0;
-#pragma unroll
-  for (int i = 0; i < kMostFours; ++i) {
-    if ((i * 32 + lane) * 4 >= layer.width) continue;
-    x[i] = {x[i].x - mean, x[i].y - mean, x[i].z - mean, x[i].w - mean};
-    squares = squares + ((x[i].x * x[i].x + x[i].y * x[i].y) + (x[i].z * x[i].z + x[i].w * x[i].w));
-  }
-  const float variance = warp_sum(squares) / static_cast<float>(layer.width);
-  const float inverse = 1.0f / sqrtf(variance + shape.epsilon_norm);
-  if (learned && lane == 0) layer.inverse[int64_t{set} * layer.rows + row] = inverse;
+  float* const sums = layer.sums + ((int64_t{set} * layer.kinds + kind) * layer.rows + row) * layer.width;
+  float4 x[1][kFours], scale[kFours], shift[kFours];
+  fetch_row(sums, layer.width, x[0]);
+  fetch_row(net + layer.scale, layer.width, scale);
+  fetch_row(net + layer.shift, layer.width, shift);
   RandomKey key = work.order->key;
   key.shard = work.worlds[set].shard;
   key.site = layer.site;
-  const MaskShape mask = dropout_shape(shape.dropout);
-#pragma unroll
-  for (int i = 0; i < kMostFours; ++i) {
-    const int column = (i * 32 + lane) * 4;
-    if (column >= layer.width) continue;
-    const float4 scale = *reinterpret_cast<const float4*>(net + layer.scale + column);
-    const float4 shift = *reinterpret_cast<const float4*>(net + layer.shift + column);
-    const float4 normed = {x[i].x * inverse, x[i].y * inverse, x[i].z * inverse, x[i].w * inverse};
-    float4 y = above_zero({normed.x * scale.x + shift.x, normed.y * scale.y + shift.y, normed.z * scale.z + shift.z,
-                           normed.w * scale.w + shift.w});
-    if (learned) {
-      *reinterpret_cast<float4*>(layer.sums + at + column) = normed;
-      if (shape.dropout > 0) {
-        const PhiloxBlock drawn = random_block(key, static_cast<uint64_t>(int64_t{row} * layer.width + column) / 4);
-        y = {y.x * mask_from_u32(drawn.word[0], mask), y.y * mask_from_u32(drawn.word[1], mask),
-             y.z * mask_from_u32(drawn.word[2], mask), y.w * mask_from_u32(drawn.word[3], mask)};
-      }
-    }
-    *reinterpret_cast<float4*>(out + column) = y;
-  }
+  float mean[1], inverse[1];
+  moments_of(x, layer.width, shape.epsilon_norm, mean, inverse);
+  norm_row(shape, layer, key, set, row, learned, x[0], mean[0], inverse[0], scale, shift, [&](int column, float4 y) {
+    if (!learned) *reinterpret_cast<float4*>(sums + column) = y;
+  });
 }
 
 // ---- decisions ----
@@ -160,6 +113,7 @@ __global__ void __launch_bounds__(kDecideWarps * 32) decide(DqnShape shape, DqnP
 
 void queue_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, const float* in, int in_kinds,
                    int kinds, int rows, bool learning, CUstream_st* stream) {
+  if (queue_whole_forward(shape, p, w, in, in_kinds, kinds, rows, learning, stream)) return;
   const auto product = [&](const float* from, const float* learned, float* to, int from_kinds, int64_t weight,
                            int64_t bias, int in_width, int out_width, bool relu) {
     const RowTiles tiles(shape.count, rows);
@@ -176,8 +130,10 @@ void queue_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, 
   const auto norm = [&](float* sums, float* learned, float* inverse, int64_t scale, int64_t shift, int width,
                         uint32_t site) {
     const Norm layer{sums, learned, inverse, scale, shift, kinds, rows, width, learning, site};
-    TANDEM_LAUNCH("dqn norm", norm_relu, dim3(cuts(rows, kNormWarps), kinds, shape.sets()), dim3(kNormWarps * 32),
-                  stream, shape, w, layer);
+    with_fours(width, [&](auto fours) {
+      TANDEM_LAUNCH("dqn norm", norm_relu<fours.value>, dim3(cuts(rows, kNormWarps), kinds, shape.sets()),
+                    dim3(kNormWarps * 32), stream, shape, w, layer);
+    });
   };
   product(in, nullptr, w.sums1, in_kinds, p.w1, p.b1, shape.state, shape.wide, false);
   norm(w.sums1, w.out1, w.inverse1, p.scale1, p.shift1, shape.wide, kDropout);

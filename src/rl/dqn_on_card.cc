@@ -26,11 +26,12 @@ CUstream_st* stream() { return static_cast<CUstream_st*>(card()->current_stream(
 int tiles_asked_for() {
   const char* asked = std::getenv("TANDEM_DQN_TILES");
   if (!asked || !*asked) return 0;
-  const std::string_view tiles = asked;
-  if (tiles == "1" || tiles == "2" || tiles == "4") return tiles[0] - '0';
-  throw ConfigError(fmt::format("TANDEM_DQN_TILES={} is not known", tiles),
-                    "it says how many tiles of a product a block of threads makes: 1, 2 or 4",
-                    "set one of these, or unset it");
+  for (const int known : {1, 2, 4, 16, 40})
+    if (asked == std::to_string(known)) return known;
+  throw ConfigError(
+      fmt::format("TANDEM_DQN_TILES={} is not known", asked),
+      "it says what a block of threads makes: 1, 2 or 4 tiles of a product, or a net's layers of 16 or 40 rows",
+      "set one of these, or unset it");
 }
 
 Precision precision_of(const std::string& name) {

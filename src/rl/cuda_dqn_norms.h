@@ -1,0 +1,116 @@
+// rl/cuda_dqn_norms.h -- layer norm, ReLU and dropout of rows of the DQN's nets: one warp a row, four numbers a lane at
+// a time.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/random_fill_math.h"
+#include "rl/cuda_dqn.h"
+#include "rl/cuda_dqn_values.h"
+
+namespace tandem::cuda {
+
+// ReLU. NaN stays, for the guard to see.
+__device__ inline float4 above_zero(float4 x) {
+  return {x.x <= 0 ? 0.0f : x.x, x.y <= 0 ? 0.0f : x.y, x.z <= 0 ? 0.0f : x.z, x.w <= 0 ? 0.0f : x.w};
+}
+
+__device__ inline float4 less(float4 x, float y) { return {x.x - y, x.y - y, x.z - y, x.w - y}; }
+
+// Calls with how many fours of a row so wide a lane holds.
+template <class Call>
+void with_fours(int width, Call call) {
+  if (width <= kMostCardWidth / 2)
+    call(std::integral_constant<int, kMostFours / 2>{});
+  else
+    call(std::integral_constant<int, kMostFours>{});
+}
+
+// A lane's numbers of a row of so many.
+template <int kFours>
+__device__ void fetch_row(const float* from, int width, float4 (&x)[kFours]) {
+#pragma unroll
+  for (int i = 0; i < kFours; ++i)
+    if (const int column = (i * 32 + static_cast<int>(threadIdx.x) % 32) * 4; column < width)
+      x[i] = *reinterpret_cast<const float4*>(from + column);
+    else
+      x[i] = {0, 0, 0, 0};
+}
+
+// A norm of `kinds` groups of rows of every set. Rows of kind 0, where `learning`, have dropout and go to `learned`:
+// the way back needs the normed sums, which stay in `sums`, and the inverse deviation. What comes out of others takes
+// the sums' place.
+struct Norm {
+  float *sums, *learned, *inverse;
+  int64_t scale, shift;
+  int kinds, rows, width;
+  bool learning;
+  uint32_t site;
+};
+
+// Means and inverse deviations of rows, whose numbers a warp has: those of several rows are waited for together.
+template <int kRows, int kFours>
+__device__ void moments_of(const float4 (&x)[kRows][kFours], int width, float epsilon, float (&mean)[kRows],
+                           float (&inverse)[kRows]) {
+  const auto here = [&](int i) { return (i * 32 + static_cast<int>(threadIdx.x) % 32) * 4 < width; };
+  const auto sums_of_warp = [](float(&sum)[kRows]) {
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2)
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) sum[r] = sum[r] + __shfl_xor_sync(kWholeWarp, sum[r], apart);
+  };
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    mean[r] = 0;
+#pragma unroll
+    for (int i = 0; i < kFours; ++i)
+      if (here(i)) mean[r] = mean[r] + ((x[r][i].x + x[r][i].y) + (x[r][i].z + x[r][i].w));
+  }
+  sums_of_warp(mean);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    mean[r] = mean[r] / static_cast<float>(width);
+    inverse[r] = 0;
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      if (!here(i)) continue;
+      const float4 d = less(x[r][i], mean[r]);
+      inverse[r] = inverse[r] + ((d.x * d.x + d.y * d.y) + (d.z * d.z + d.w * d.w));
+    }
+  }
+  sums_of_warp(inverse);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) inverse[r] = 1.0f / sqrtf(inverse[r] / static_cast<float>(width) + epsilon);
+}
+
+// One row, x: its sums. put(column, y) gets what comes out; scale and shift are of this lane's numbers.
+template <int kFours, class Put>
+__device__ void norm_row(const DqnShape& shape, const Norm& layer, const RandomKey& key, int set, int row, bool learned,
+                         const float4 (&x)[kFours], float mean, float inverse, const float4 (&scale)[kFours],
+                         const float4 (&shift)[kFours], Put put) {
+  const int lane = threadIdx.x % 32;
+  if (learned && lane == 0) layer.inverse[int64_t{set} * layer.rows + row] = inverse;
+  const MaskShape mask = dropout_shape(shape.dropout);
+  float* const sums = layer.sums + (int64_t{set} * layer.kinds * layer.rows + row) * layer.width;
+  float* const out = layer.learned + (int64_t{set} * layer.rows + row) * layer.width;
+#pragma unroll
+  for (int i = 0; i < kFours; ++i) {
+    const int column = (i * 32 + lane) * 4;
+    if (column >= layer.width) continue;
+    const float4 d = less(x[i], mean), normed = {d.x * inverse, d.y * inverse, d.z * inverse, d.w * inverse};
+    float4 y = above_zero({normed.x * scale[i].x + shift[i].x, normed.y * scale[i].y + shift[i].y,
+                           normed.z * scale[i].z + shift[i].z, normed.w * scale[i].w + shift[i].w});
+    if (learned) {
+      *reinterpret_cast<float4*>(sums + column) = normed;
+      if (shape.dropout > 0) {
+        const PhiloxBlock drawn = random_block(key, static_cast<uint64_t>(int64_t{row} * layer.width + column) / 4);
+        y = {y.x * mask_from_u32(drawn.word[0], mask), y.y * mask_from_u32(drawn.word[1], mask),
+             y.z * mask_from_u32(drawn.word[2], mask), y.w * mask_from_u32(drawn.word[3], mask)};
+      }
+      *reinterpret_cast<float4*>(out + column) = y;
+    }
+    put(column, y);
+  }
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,218 @@
+// rl/cuda_dqn_rows.h -- a net's layers one after the other over the same few rows, by one block: what lies between them
+// stays in shared memory, and only weights come from outside. The same bits as tiles' (cuda_dqn_products.h).
+//
+// A product is turned around: weights are its left factor, of which every warp fetches its own sixteen rows some slices
+// ahead, straight into registers; the block's rows, split once, are its right one.
+#pragma once
+
+#include "rl/cuda_dqn_grouped.h"
+#include "rl/dqn_card.h"
+
+// Older cards have not the shared memory.
+#if defined(TANDEM_TENSOR_CORES) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+#define TANDEM_WHOLE_ROWS
+#endif
+
+namespace tandem::cuda {
+
+inline constexpr int kGroupRows = 64;  // of weights, that a group of four warps has
+
+// Shared memory of a block of so many groups: the halves of its rows at the front, what a product makes of them at the
+// end.
+template <int kRowsOfBlock, int kGroupsOfBlock>
+struct RowBlock {
+  static constexpr int kRows = kRowsOfBlock, kGroups = kGroupsOfBlock;
+  static constexpr int kThreads = 128 * kGroups, kWarps = kThreads / 32, kEach = kRows / kWarps;  // rows of a warp
+  static constexpr int kUnit = kGroups * kGroupRows;                                              // widths divide by it
+  static constexpr int kPlane = kPlaneOf<kRows>;
+  static constexpr int kSliceWords = 4 * kPlane + 4;  // four more: lanes that put their halves there meet no bank twice
+  static constexpr int kPad = 4;                      // of a row of sums, for the same reason
+  static constexpr int kMostWidth = 512, kFours = kMostWidth / 128;
+  static constexpr int kHalvesOfWidest = kMostWidth / kSlice * kSliceWords * 2;
+  // Of the widest layer's sums, each warp's first row is taken away before the halves are put there.
+  static constexpr int kSumsBeside = kRows * (kMostWidth / 2 + kPad),
+                       kSumsLeft = (kRows - kWarps) * (kMostWidth + kPad);
+  static constexpr int kWords = kHalvesOfWidest + (kSumsLeft > kSumsBeside ? kSumsLeft : kSumsBeside);
+  static_assert(kRows % kWarps == 0);
+
+  struct Memory {
+    alignas(128) uint32_t words[kWords];
+
+    // Where the low halves of rows so deep are; the high ones are at the front.
+    __device__ const uint32_t* low(int depth) const { return words + depth / kSlice * kSliceWords; }
+#if defined(TANDEM_WHOLE_ROWS)
+    // Four numbers of a row, from `column` on.
+    __device__ void put(int depth, int row, int column, float4 y) {
+      const float of[4] = {y.x, y.y, y.z, y.w};
+      uint32_t* const at = words + column / kSlice * kSliceWords + row / 8 * 32 + row % 8 * 4 + column / 4 % 4;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const Split split(of[c]);
+        at[c * kPlane] = split.high;
+        at[c * kPlane + depth / kSlice * kSliceWords] = split.low;
+      }
+    }
+    // A row by its warp, four numbers a lane at a time.
+    __device__ void put_row(int depth, int row, const float4 (&x)[kFours]) {
+#pragma unroll
+      for (int i = 0; i < kFours; ++i)
+        if (const int column = (i * 32 + static_cast<int>(threadIdx.x) % 32) * 4; column < depth)
+          put(depth, row, column, x[i]);
+    }
+#endif
+    __device__ float* sums(int width, int row) {
+      return reinterpret_cast<float*>(words + kWords - (kRows - row) * (width + kPad));
+    }
+  };
+
+  static bool holds(int depth, int width) {
+    constexpr int kLeast = kParts * kSlice;
+    return (depth == kLeast || depth == 2 * kLeast || depth == 4 * kLeast) && width % kUnit == 0 &&
+           width <= kMostWidth && depth / kSlice * kSliceWords * 2 + kRows * (width + kPad) <= kWords;
+  }
+};
+
+#if defined(TANDEM_WHOLE_ROWS)
+// Not shared memory: the compiler can't see it where a pointer was read from memory.
+__device__ inline void for_global_memory([[maybe_unused]] const void* pointer) {
+#if defined(__CUDA_ARCH__)
+  __builtin_assume(__isGlobal(pointer));
+#endif
+}
+
+// The rows' products with `features` rows of weights; to(i) gives what is called with (row, sum) of the i-th. By all
+// threads of a block; halves were shown to products, and all have come past a __syncthreads() since. Of a part there
+// are kSlices slices.
+template <class Block, int kSlices, class To>
+__device__ void rows_product(const typename Block::Memory& memory, const float* weight, int features, To to) {
+  constexpr int kRows = Block::kRows, kPlane = Block::kPlane, kSliceWords = Block::kSliceWords, kUnit = Block::kUnit;
+  constexpr int kPairs = kParts / 2, kOwn = kRows / 2, kDepth = kSlices * kParts * kSlice;
+  // Four chunks, a slice of both parts of a pair each, are a turn. While one is multiplied, two are on their way.
+  constexpr int kTurn = 4, kAhead = 2, kPairsOfTurn = kTurn / kSlices, kTurns = kPairs / kPairsOfTurn;
+  constexpr auto chunk = [](int j) { return j / kSlices * 2 * kSlice + j % kSlices * kParts * kSlice; };  // its depth
+  using Left = OwnLeft<Lies::kDepthInside>;
+  const int first_row = threadIdx.x / 32 * 16;
+  const float* from = Left::from({weight, kDepth, features, kDepth}, first_row);
+  Left w[kAhead][2];
+  const auto fetch = [&](Left(&into)[2], const float* at) {
+    for_global_memory(at);
+#pragma unroll
+    for (int p = 0; p < 2; ++p) into[p].fetch(at + p * kSlice, kDepth);
+    __syncwarp();  // or the compiler would fetch as late as it can
+  };
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) fetch(w[i], from + chunk(i));
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, tiles = features / kUnit;
+#pragma unroll 1
+  for (int tile = 0; tile < tiles; ++tile) {
+    const int first = tile * kUnit + first_row;
+    const auto upper = to(first + Left::row(g)), lower = to(first + Left::row(g + 8));
+    float sums[2][kOwn], pairs[kOwn], fours[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) pairs[i] = fours[i] = 0;
+#pragma unroll 1
+    for (int turn = 0; turn < kTurns; ++turn) {
+      constexpr int kDepthOfTurn = kPairsOfTurn * 2 * kSlice;
+      const bool last = turn + 1 == kTurns, more = tile + 1 < tiles;  // after the very last one: the same again
+      const float* const then = from + (!last ? kDepthOfTurn : more ? kUnit * kDepth - (kTurns - 1) * kDepthOfTurn : 0);
+      const int at = turn * kPairsOfTurn * 2 * kSliceWords;
+      const RightFactor x_high(memory.words + at), x_low(memory.low(kDepth) + at);
+#pragma unroll
+      for (int j = 0; j < kTurn; ++j) {
+        uint32_t high[2][2][4], low[2][2][4];
+#pragma unroll
+        for (int p = 0; p < 2; ++p) w[j % kAhead][p].split(high[p], low[p]);
+        fetch(w[j % kAhead], (j + kAhead < kTurn ? from : then) + chunk((j + kAhead) % kTurn));
+        if (j % kSlices == 0)
+#pragma unroll
+          for (int i = 0; i < kOwn; ++i) sums[0][i] = sums[1][i] = 0;
+        before_products(sums, high, low);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int p = i % 2, k = i / 2, there = (chunk(j) / kSlice + p) * kSliceWords + 2 * k * kPlane;
+          begin_product<kRows>(sums[p], high[p][k], x_low, there);
+          begin_product<kRows>(sums[p], low[p][k], x_high, there);
+          begin_product<kRows>(sums[p], high[p][k], x_high, there);
+        }
+        end_of_products();
+        wait_for_products(sums, high, low);
+        if (j % kSlices + 1 < kSlices) continue;
+        // Left + right: by pairs, of pairs, of these.
+        const int pair = turn * kPairsOfTurn + j / kSlices;
+        if (pair % 2 == 0) {
+#pragma unroll
+          for (int i = 0; i < kOwn; ++i) pairs[i] = sums[0][i] + sums[1][i];
+        } else if (pair == 1) {
+#pragma unroll
+          for (int i = 0; i < kOwn; ++i) fours[i] = pairs[i] + (sums[0][i] + sums[1][i]);
+        } else {
+#pragma unroll
+          for (int i = 0; i < kOwn; ++i) fours[i] = fours[i] + (pairs[i] + (sums[0][i] + sums[1][i]));
+        }
+      }
+      from = then;
+    }
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int row = i / 4 * 8 + 2 * t + i % 2;
+      if (i % 4 < 2)
+        upper(row, fours[i]);
+      else
+        lower(row, fours[i]);
+    }
+  }
+}
+
+// The same for a depth that is known later.
+template <class Block, class To>
+__device__ void rows_product(const typename Block::Memory& memory, const float* weight, int depth, int features,
+                             To to) {
+  if (depth == kParts * kSlice)
+    rows_product<Block, 1>(memory, weight, features, to);
+  else if (depth == 2 * kParts * kSlice)
+    rows_product<Block, 2>(memory, weight, features, to);
+  else
+    rows_product<Block, 4>(memory, weight, features, to);
+}
+#endif
+
+// ---- when ----
+
+using FewRows = RowBlock<16, 4>;
+using ManyRows = RowBlock<40, 2>;
+
+// Whether a kernel's code here is more than nothing, and by Hopper's groups of warps.
+template <class Kernel>
+bool has_code([[maybe_unused]] Kernel kernel, [[maybe_unused]] bool of_groups) {
+#if defined(__CUDACC__)
+  const MadeFor made = made_for(reinterpret_cast<const void*>(kernel));
+  return made.written >= 90 && (!of_groups || made.card == 90);
+#elif defined(TANDEM_WHOLE_ROWS)
+  return true;
+#else
+  return false;
+#endif
+}
+
+// Calls launch(block) with the blocks that suit `rows` rows of so many nets, or that were asked for (tiles_of_block:
+// their rows); not, where layer by layer is faster, or they can't be: fits(block) says whether a net's sizes are right,
+// kernel_of(block) which kernel it is. Measured on Hopper's alone; elsewhere only who asks for it gets it.
+inline constexpr int64_t kManyRows = 1024;
+template <class Fits, class KernelOf, class Launch>
+bool with_rows(const DqnShape& shape, int64_t nets, int rows, Fits fits, KernelOf kernel_of, Launch launch) {
+  const int asked = shape.tiles_of_block;
+  const bool suits = asked == 0 && nets * rows >= kManyRows;
+  const auto take = [&](auto block) {
+    using Block = decltype(block);
+    if (!suits && asked != Block::kRows) return false;
+    if (shape.precision != Precision::kFp32 || !fits(block) || !has_code(kernel_of(block), suits) ||
+        blocks_with_shared_memory(sizeof(typename Block::Memory)) < 1)
+      return false;
+    launch(block);
+    return true;
+  };
+  const bool few = asked > 0 ? asked == FewRows::kRows : nets * cuts(rows, FewRows::kRows) <= processors();
+  return few ? take(FewRows{}) : take(ManyRows{});
+}
+
+}  // namespace tandem::cuda
