@@ -83,6 +83,14 @@ void multiply_add_halves(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
   });
 }
 
+template <Precision precision>
+void multiply_of(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (precision == Precision::kTf32)
+    multiply_add(c, a, b0, b1);
+  else
+    multiply_add_halves<precision>(c, a, b0, b1);
+}
+
 struct CopiesAhead {
   struct Copy {
     float* to;
@@ -124,7 +132,7 @@ struct RightFactor {
   const uint32_t* data;
   explicit RightFactor(const uint32_t* b) : data(b) {}
 };
-template <int kColumns>
+template <int kColumns, Precision precision = Precision::kTf32>
 void begin_product(float (&c)[kColumns / 2], const uint32_t (&a)[4], RightFactor right, int first = 0) {
   const uint32_t* const b = right.data + first;
   const auto make = [&c, &a, b] {
@@ -133,7 +141,7 @@ void begin_product(float (&c)[kColumns / 2], const uint32_t (&a)[4], RightFactor
       const uint32_t* const columns = b + n * 32 + lane;
       float sums[4];
       for (int i = 0; i < 4; ++i) sums[i] = c[4 * n + i];
-      multiply_add(sums, a, columns[0], columns[kPlaneOf<kColumns>]);
+      multiply_of<precision>(sums, a, columns[0], columns[kPlaneOf<kColumns>]);
       for (int i = 0; i < 4; ++i) c[4 * n + i] = sums[i];
     }
   };
@@ -203,6 +211,15 @@ __device__ void multiply_add_halves(float (&c)[4], const uint32_t (&a)[4], uint3
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// One of these.
+template <Precision precision>
+__device__ void multiply_of(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (precision == Precision::kTf32)
+    multiply_add(c, a, b0, b1);
+  else
+    multiply_add_halves<precision>(c, a, b0, b1);
+}
+
 // Sixteen bytes to shared memory; a thread's copies since its last end_of_stage() are a stage.
 __device__ inline void copy_ahead(float* to, const float* from) {
   const auto there = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -217,23 +234,23 @@ __device__ void wait_for_stage() {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define TANDEM_GROUP_PRODUCTS
-// c += a * b of 64 x kColumns numbers by four warps, in tf32, eight deep; begun, and there once it is waited for. The
-// same bits as multiply_add()'s. A warp has sixteen of the rows, as that one's: c[4 n ...] is its columns from 8 n on.
-// The right factor lies in shared memory: the n-th 32 words of a plane are what lanes give multiply_add() for these
-// columns as b0, the next plane's as b1.
+// c += a * b of 64 x kColumns numbers by four warps, in tf32 eight deep, in halves sixteen; begun, and there once it is
+// waited for. The same bits as multiply_of()'s. A warp has sixteen of the rows, as that one's: c[4 n ...] is its
+// columns from 8 n on. The right factor lies in shared memory: the n-th 32 words of a plane are what lanes give
+// multiply_of() for these columns as b0, the next plane's as b1.
 struct RightFactor {
   uint32_t at;  // in units of 16 bytes
   __device__ explicit RightFactor(const uint32_t* b) : at(static_cast<uint32_t>(__cvta_generic_to_shared(b)) / 16) {}
 };
-template <int kColumns>
+template <int kColumns, Precision precision = Precision::kTf32>
 __device__ void begin_product(float (&c)[kColumns / 2], const uint32_t (&a)[4], RightFactor b, int first = 0) {
   static_assert(kColumns == 16 || kColumns == 40 || kColumns == 64);
-  // Blocks of 8 x 4 numbers, 128 bytes each, lie along the columns one after the other and along the depth a plane
-  // apart: in units of 16 bytes, beside where the first one is.
+  // Blocks of 8 x 4 words, 128 bytes each, lie along the columns one after the other and along the depth a plane apart:
+  // in units of 16 bytes, beside where the first one is.
   constexpr uint32_t kAlongDepth = kPlaneOf<kColumns> * sizeof(uint32_t) / 16 << 16,
                      kAlongColumns = 32 * sizeof(uint32_t) / 16;
   const uint32_t right = b.at + (kAlongDepth + first / 4);
-  if constexpr (kColumns == 16)
+  if constexpr (precision == Precision::kTf32 && kColumns == 16)
     asm volatile(
         "{\n"
         ".reg .b64 right;\n"
@@ -244,7 +261,7 @@ __device__ void begin_product(float (&c)[kColumns / 2], const uint32_t (&a)[4], 
         "}\n"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
-  else if constexpr (kColumns == 40)
+  else if constexpr (precision == Precision::kTf32 && kColumns == 40)
     asm volatile(
         "{\n"
         ".reg .b64 right;\n"
@@ -258,7 +275,7 @@ __device__ void begin_product(float (&c)[kColumns / 2], const uint32_t (&a)[4], 
           "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
           "+f"(c[17]), "+f"(c[18]), "+f"(c[19])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
-  else
+  else if constexpr (precision == Precision::kTf32 && kColumns == 64)
     asm volatile(
         "{\n"
         ".reg .b64 right;\n"
@@ -273,6 +290,58 @@ __device__ void begin_product(float (&c)[kColumns / 2], const uint32_t (&a)[4], 
           "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),
           "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
+  else if constexpr (precision == Precision::kBf16 && kColumns == 16)
+    asm volatile(
+        "{\n"
+        ".reg .b64 right;\n"
+        "mov.b64 right, {%12, %13};\n"
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "{%8, %9, %10, %11}, right, 1, 1, 1, 0;\n"
+        "}\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
+  else if constexpr (precision == Precision::kBf16 && kColumns == 40)
+    asm volatile(
+        "{\n"
+        ".reg .b64 right;\n"
+        "mov.b64 right, {%24, %25};\n"
+        "wgmma.mma_async.sync.aligned.m64n40k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19}, "
+        "{%20, %21, %22, %23}, right, 1, 1, 1, 0;\n"
+        "}\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
+          "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
+          "+f"(c[17]), "+f"(c[18]), "+f"(c[19])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
+  else if constexpr (precision == Precision::kFp16 && kColumns == 16)
+    asm volatile(
+        "{\n"
+        ".reg .b64 right;\n"
+        "mov.b64 right, {%12, %13};\n"
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
+        "{%8, %9, %10, %11}, right, 1, 1, 1, 0;\n"
+        "}\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
+  else if constexpr (precision == Precision::kFp16 && kColumns == 40)
+    asm volatile(
+        "{\n"
+        ".reg .b64 right;\n"
+        "mov.b64 right, {%24, %25};\n"
+        "wgmma.mma_async.sync.aligned.m64n40k16.f32.f16.f16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19}, "
+        "{%20, %21, %22, %23}, right, 1, 1, 1, 0;\n"
+        "}\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
+          "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
+          "+f"(c[17]), "+f"(c[18]), "+f"(c[19])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
+  else
+    static_assert(kColumns == 0, "not made yet");
 }
 // Nothing is done with the sums and the left factor's halves from before_products() to wait_for_products(): the
 // compiler must not move them elsewhere, nor what makes the halves to in between.
@@ -302,7 +371,7 @@ struct RightFactor {
   const uint32_t* data;
   __device__ explicit RightFactor(const uint32_t* b) : data(b) {}
 };
-template <int kColumns>
+template <int kColumns, Precision precision = Precision::kTf32>
 __device__ void begin_product(float (&c)[kColumns / 2], const uint32_t (&a)[4], RightFactor b, int first = 0) {
 #pragma unroll
   for (int n = 0; n < kColumns / 8; ++n) {
@@ -310,7 +379,7 @@ __device__ void begin_product(float (&c)[kColumns / 2], const uint32_t (&a)[4], 
     float sums[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) sums[i] = c[4 * n + i];
-    multiply_add(sums, a, columns[0], columns[kPlaneOf<kColumns>]);
+    multiply_of<precision>(sums, a, columns[0], columns[kPlaneOf<kColumns>]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) c[4 * n + i] = sums[i];
   }

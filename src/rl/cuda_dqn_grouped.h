@@ -60,6 +60,18 @@ struct OwnLeft {
         low[k][i] = split.low;
       }
   }
+  __device__ void round(uint32_t (&as)[2][4]) const {
+#pragma unroll
+    for (int k = 0; k < 2; ++k)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) as[k][i] = tf32_of(x[i % 2][2 * k + i / 2]);
+  }
+  // As multiply_add_halves() wants all sixteen.
+  template <Precision precision>
+  __device__ void halve(uint32_t (&as)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) as[i] = two_halves<precision>(x[i % 2][i / 2 * 2], x[i % 2][i / 2 * 2 + 1]);
+  }
 };
 #endif
 

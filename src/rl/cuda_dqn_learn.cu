@@ -11,8 +11,11 @@ namespace tandem::cuda {
 namespace {
 
 // Errors, the loss, and its gradient down to the heads' features. Three warps a row find its values: of the net before
-// and after, and of the target after; a fourth its importance.
-constexpr int kLossRows = 4, kLossWarps = 4 * kLossRows;
+// and after, and of the target after; a fourth its importance, or one of the three where so many rows would not find
+// room on the card at once.
+constexpr int kLossRows = 4;
+template <int kWarpsOfRow>
+constexpr int kLossWarps = kWarpsOfRow* kLossRows;
 
 __device__ int64_t warp_least(int64_t x) {
 #pragma unroll
@@ -23,9 +26,11 @@ __device__ int64_t warp_least(int64_t x) {
   return x;
 }
 
-__global__ void __launch_bounds__(kLossWarps * 32, 2)
+template <int kWarpsOfRow>
+__global__ void __launch_bounds__(kLossWarps<kWarpsOfRow> * 32, kWarpsOfRow == 4 ? 2 : 3)
     loss(DqnShape shape, DqnPlaces places, DqnWork work, float* tail) {
-  __shared__ int64_t least_of[kLossWarps];
+  constexpr int kWarps = kLossWarps<kWarpsOfRow>;
+  __shared__ int64_t least_of[kWarps];
   __shared__ float values[kLossRows][3][kMostCardActions], weights[kLossRows];
   const int set = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int index = shape.job_of(set), shard = set - index * shape.count + shape.first;
@@ -36,21 +41,16 @@ __global__ void __launch_bounds__(kLossWarps * 32, 2)
     least = job.tops[1];
   } else {  // this worker has all shards
     const int64_t* const priorities = work.priority + int64_t{index} * shape.batch;
-    for (int k = threadIdx.x; k < shape.batch; k += kLossWarps * 32)
-      least = priorities[k] < least ? priorities[k] : least;
+    for (int k = threadIdx.x; k < shape.batch; k += kWarps * 32) least = priorities[k] < least ? priorities[k] : least;
     least = warp_least(least);
     if (lane == 0) least_of[warp] = least;
     __syncthreads();
 #pragma unroll
-    for (int w = 0; w < kLossWarps; ++w) least = least_of[w] < least ? least_of[w] : least;
+    for (int w = 0; w < kWarps; ++w) least = least_of[w] < least ? least_of[w] : least;
     if (threadIdx.x == 0 && blockIdx.x == 0 && set == index * shape.count) job.tops[1] = least;
   }
   if (const int kind = warp / kLossRows, r = first + warp % kLossRows; r < shape.piece) {
-    if (kind == 3) {
-      if (lane == 0)
-        weights[warp % kLossRows] =
-            importance_weight(work.priority[int64_t{set} * shape.piece + r], least, work.order->beta);
-    } else {
+    if (kind < 3) {
       float q[kMostCardActions];
       values_of(shape, places, kind == 2 ? job.target : job.net,
                 work.both + ((int64_t{set} * 3 + kind) * shape.piece + r) * features, q);
@@ -58,6 +58,9 @@ __global__ void __launch_bounds__(kLossWarps * 32, 2)
       for (int a = 0; a < kMostCardActions; ++a)
         if (lane == a) values[warp % kLossRows][kind][a] = q[a];
     }
+    if (kind == kWarpsOfRow - 1 && lane == 0)
+      weights[warp % kLossRows] =
+          importance_weight(work.priority[int64_t{set} * shape.piece + r], least, work.order->beta);
   }
   __syncthreads();
   const int r = first + warp;
@@ -380,8 +383,11 @@ bool is_paired(const DqnShape& shape) {
 void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, float* gradient, float* tail,
                  CUstream_st* stream) {
   queue_forward(shape, p, w, w.states, 2, 3, shape.piece, true, stream);
-  TANDEM_LAUNCH("dqn loss", loss, dim3(cuts(shape.piece, kLossRows), shape.sets()), dim3(kLossWarps * 32), stream,
-                shape, p, w, tail);
+  const dim3 of_rows(cuts(shape.piece, kLossRows), shape.sets());
+  if (static_cast<int>(of_rows.x * of_rows.y) <= 2 * processors())
+    TANDEM_LAUNCH("dqn loss", loss<4>, of_rows, dim3(kLossWarps<4> * 32), stream, shape, p, w, tail);
+  else
+    TANDEM_LAUNCH("dqn loss", loss<3>, of_rows, dim3(kLossWarps<3> * 32), stream, shape, p, w, tail);
   const auto back = [&](const float* in, float* out, int64_t weight, int in_width, int out_width) {
     const RowTiles tiles(shape.count, shape.piece);
     const int64_t across = cuts(out_width, kTileColumns);

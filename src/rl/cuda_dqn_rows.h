@@ -5,8 +5,9 @@
 // ahead, straight into registers; the block's rows, split once, are its right one.
 #pragma once
 
-#include "rl/cuda_dqn_grouped.h"
-#include "rl/dqn_card.h"
+#include <algorithm>
+
+#include "rl/cuda_dqn_staged.h"
 
 // Older cards have not the shared memory.
 #if defined(TANDEM_TENSOR_CORES) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
@@ -19,20 +20,24 @@ inline constexpr int kGroupRows = 64;  // of weights, that a group of four warps
 
 // Shared memory of a block of so many groups: the halves of its rows at the front, what a product makes of them at the
 // end.
-template <int kRowsOfBlock, int kGroupsOfBlock>
+template <int kRowsOfBlock, int kGroupsOfBlock, Precision precision>
 struct RowBlock {
   static constexpr int kRows = kRowsOfBlock, kGroups = kGroupsOfBlock;
+  static constexpr Precision kPrecision = precision;
+  static constexpr bool kSplit = precision == Precision::kFp32;              // into high and low halves
+  static constexpr bool kByWords = kSplit || precision == Precision::kTf32;  // a number is a word; or half of one
   static constexpr int kThreads = 128 * kGroups, kWarps = kThreads / 32, kEach = kRows / kWarps;  // rows of a warp
   static constexpr int kUnit = kGroups * kGroupRows;                                              // widths divide by it
   static constexpr int kPlane = kPlaneOf<kRows>;
-  static constexpr int kSliceWords = 4 * kPlane + 4;  // four more: lanes that put their halves there meet no bank twice
-  static constexpr int kPad = 4;                      // of a row of sums, for the same reason
+  // Four more: lanes that put what they have there meet no bank twice.
+  static constexpr int kSliceWords = (kByWords ? 4 : 2) * kPlane + 4, kCopies = kSplit ? 2 : 1;
+  static constexpr int kPad = 4;  // of a row of sums, for the same reason
   static constexpr int kMostWidth = 512, kFours = kMostWidth / 128;
-  static constexpr int kHalvesOfWidest = kMostWidth / kSlice * kSliceWords * 2;
-  // Of the widest layer's sums, each warp's first row is taken away before the halves are put there.
-  static constexpr int kSumsBeside = kRows * (kMostWidth / 2 + kPad),
-                       kSumsLeft = (kRows - kWarps) * (kMostWidth + kPad);
-  static constexpr int kWords = kHalvesOfWidest + (kSumsLeft > kSumsBeside ? kSumsLeft : kSumsBeside);
+  // Halves and sums of the layers before and after the widest one; and its own, of whose sums each warp's first row is
+  // taken away before the halves are put there.
+  static constexpr int kHalves = kMostWidth / kSlice * kSliceWords * kCopies, kSums = kRows * (kMostWidth + kPad);
+  static constexpr int kWords = std::max(
+      {kHalves / 2 + kSums, kHalves + kRows*(kMostWidth / 2 + kPad), kHalves + kSums / kRows*(kRows - kWarps)});
   static_assert(kRows % kWarps == 0);
 
   struct Memory {
@@ -43,13 +48,22 @@ struct RowBlock {
 #if defined(TANDEM_WHOLE_ROWS)
     // Four numbers of a row, from `column` on.
     __device__ void put(int depth, int row, int column, float4 y) {
-      const float of[4] = {y.x, y.y, y.z, y.w};
       uint32_t* const at = words + column / kSlice * kSliceWords + row / 8 * 32 + row % 8 * 4 + column / 4 % 4;
+      if constexpr (!kByWords) {
+        at[0] = two_halves<precision>(y.x, y.y);
+        at[kPlane] = two_halves<precision>(y.z, y.w);
+      } else {
+        const float of[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        const Split split(of[c]);
-        at[c * kPlane] = split.high;
-        at[c * kPlane + depth / kSlice * kSliceWords] = split.low;
+        for (int c = 0; c < 4; ++c) {
+          if constexpr (kSplit) {
+            const Split split(of[c]);
+            at[c * kPlane] = split.high;
+            at[c * kPlane + depth / kSlice * kSliceWords] = split.low;
+          } else {
+            at[c * kPlane] = tf32_of(of[c]);
+          }
+        }
       }
     }
     // A row by its warp, four numbers a lane at a time.
@@ -68,7 +82,7 @@ struct RowBlock {
   static bool holds(int depth, int width) {
     constexpr int kLeast = kParts * kSlice;
     return (depth == kLeast || depth == 2 * kLeast || depth == 4 * kLeast) && width % kUnit == 0 &&
-           width <= kMostWidth && depth / kSlice * kSliceWords * 2 + kRows * (width + kPad) <= kWords;
+           width <= kMostWidth && depth / kSlice * kSliceWords * kCopies + kRows * (width + kPad) <= kWords;
   }
 };
 
@@ -119,23 +133,43 @@ __device__ void rows_product(const typename Block::Memory& memory, const float* 
       const RightFactor x_high(memory.words + at), x_low(memory.low(kDepth) + at);
 #pragma unroll
       for (int j = 0; j < kTurn; ++j) {
-        uint32_t high[2][2][4], low[2][2][4];
+        uint32_t high[2][2][4], low[2][2][4];  // or what there is instead of two halves
 #pragma unroll
-        for (int p = 0; p < 2; ++p) w[j % kAhead][p].split(high[p], low[p]);
+        for (int p = 0; p < 2; ++p) {
+          const Left& own = w[j % kAhead][p];
+          if constexpr (Block::kSplit)
+            own.split(high[p], low[p]);
+          else if constexpr (Block::kByWords)
+            own.round(high[p]);
+          else
+            own.template halve<Block::kPrecision>(high[p][0]);
+        }
         fetch(w[j % kAhead], (j + kAhead < kTurn ? from : then) + chunk((j + kAhead) % kTurn));
         if (j % kSlices == 0)
 #pragma unroll
           for (int i = 0; i < kOwn; ++i) sums[0][i] = sums[1][i] = 0;
-        before_products(sums, high, low);
+        const auto multiply = [&](auto&... kept) {
+          before_products(kept...);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int p = i % 2, k = i / 2, there = (chunk(j) / kSlice + p) * kSliceWords + 2 * k * kPlane;
-          begin_product<kRows>(sums[p], high[p][k], x_low, there);
-          begin_product<kRows>(sums[p], low[p][k], x_high, there);
-          begin_product<kRows>(sums[p], high[p][k], x_high, there);
-        }
-        end_of_products();
-        wait_for_products(sums, high, low);
+          for (int i = 0; i < (Block::kByWords ? 4 : 2); ++i) {
+            const int p = i % 2, k = i / 2, there = (chunk(j) / kSlice + p) * kSliceWords + 2 * k * kPlane;
+            if constexpr (!Block::kByWords) {
+              begin_product<kRows, Block::kPrecision>(sums[p], high[p][0], x_high, there);
+            } else {
+              if (Block::kSplit) begin_product<kRows>(sums[p], high[p][k], x_low, there);
+              if (Block::kSplit) begin_product<kRows>(sums[p], low[p][k], x_high, there);
+              begin_product<kRows>(sums[p], high[p][k], x_high, there);
+            }
+          }
+          end_of_products();
+          wait_for_products(kept...);
+        };
+        if constexpr (Block::kSplit)
+          multiply(sums, high, low);
+        else if constexpr (Block::kByWords)
+          multiply(sums, high);
+        else
+          multiply(sums, high[0][0], high[1][0]);
         if (j % kSlices + 1 < kSlices) continue;
         // Left + right: by pairs, of pairs, of these.
         const int pair = turn * kPairsOfTurn + j / kSlices;
@@ -178,8 +212,10 @@ __device__ void rows_product(const typename Block::Memory& memory, const float* 
 
 // ---- when ----
 
-using FewRows = RowBlock<16, 4>;
-using ManyRows = RowBlock<40, 2>;
+template <Precision precision>
+using FewRows = RowBlock<16, 4, precision>;
+template <Precision precision>
+using ManyRows = RowBlock<40, 2, precision>;
 
 // Whether a kernel's code here is more than nothing, and by Hopper's groups of warps.
 template <class Kernel>
@@ -205,14 +241,19 @@ bool with_rows(const DqnShape& shape, int64_t nets, int rows, Fits fits, KernelO
   const auto take = [&](auto block) {
     using Block = decltype(block);
     if (!suits && asked != Block::kRows) return false;
-    if (shape.precision != Precision::kFp32 || !fits(block) || !has_code(kernel_of(block), suits) ||
+    if (!fits(block) || !has_code(kernel_of(block), suits) ||
         blocks_with_shared_memory(sizeof(typename Block::Memory)) < 1)
       return false;
     launch(block);
     return true;
   };
-  const bool few = asked > 0 ? asked == FewRows::kRows : nets * cuts(rows, FewRows::kRows) <= processors();
-  return few ? take(FewRows{}) : take(ManyRows{});
+  constexpr int kFew = FewRows<Precision::kFp32>::kRows;
+  const bool few = asked > 0 ? asked == kFew : nets * cuts(rows, kFew) <= processors();
+  bool taken = false;
+  with_precision(shape, [&](auto precision) {
+    taken = few ? take(FewRows<precision.value>{}) : take(ManyRows<precision.value>{});
+  });
+  return taken;
 }
 
 }  // namespace tandem::cuda

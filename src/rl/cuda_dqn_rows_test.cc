@@ -101,6 +101,18 @@ TEST(WholeRows, LeaveWhatSingleLayersDo) {
   for (const int rows : {16, 40}) EXPECT_TRUE(net.pass(rows) == layers) << rows;
 }
 
+TEST(WholeRows, LeaveWhatSingleLayersDoOfFewerBits) {
+  std::vector<std::vector<float>> both;
+  for (const Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
+    Net net(1, 7, false);
+    net.shape.precision = precision;
+    both.push_back(net.pass(1)[0]);
+    for (const int rows : {16, 40})
+      EXPECT_TRUE(net.pass(rows)[0] == both.back()) << rows << static_cast<int>(precision);
+  }
+  for (size_t i = 1; i < both.size(); ++i) EXPECT_NE(both[i - 1], both[i]);
+}
+
 TEST(WholeRows, DoNotDependOnTheOrderOfThreadsNorOnWhenProductsAreMade) {
   Net net(1, 7, false);
   for (const int rows : {16, 40}) {
@@ -135,8 +147,10 @@ void expect_no_bank_twice() {
   }
 }
 TEST(WholeRows, MeetNoBankTwice) {
-  expect_no_bank_twice<FewRows>();
-  expect_no_bank_twice<ManyRows>();
+  expect_no_bank_twice<FewRows<Precision::kFp32>>();
+  expect_no_bank_twice<ManyRows<Precision::kFp32>>();
+  expect_no_bank_twice<FewRows<Precision::kBf16>>();
+  expect_no_bank_twice<ManyRows<Precision::kBf16>>();
 }
 
 TEST(WholeRows, AreLeftToLayersWhereSizesDoNotFit) {
@@ -145,7 +159,7 @@ TEST(WholeRows, AreLeftToLayersWhereSizesDoNotFit) {
   net.shape.wide = 500;
   EXPECT_FALSE(queue_whole_forward(net.shape, net.places, net.work, net.in.data(), 1, 1, 5, false, nullptr));
   net.shape.wide = 512;
-  net.shape.precision = Precision::kBf16;
+  net.shape.state = 100;
   EXPECT_FALSE(queue_whole_forward(net.shape, net.places, net.work, net.in.data(), 1, 1, 5, false, nullptr));
 }
 
