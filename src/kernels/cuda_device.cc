@@ -2,7 +2,9 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -59,11 +61,19 @@ class CudaDevice : public Device {
   }
   void queue_to_host(void* host, const void* from, size_t bytes) override {
     if (void* const there = reachable(host, bytes); there && cuda::copy_few(there, from, bytes, stream_)) return;
-    if (bytes) check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, stream_), "copy to the host");
+    for_each_piece(host, bytes, [&](size_t at, size_t length) {
+      check(cudaMemcpyAsync(static_cast<std::byte*>(host) + at, static_cast<const std::byte*>(from) + at, length,
+                            cudaMemcpyDeviceToHost, stream_),
+            "copy to the host");
+    });
   }
   void queue_from_host(void* to, const void* host, size_t bytes) override {
     if (void* const there = reachable(host, bytes); there && cuda::copy_few(to, there, bytes, stream_)) return;
-    if (bytes) check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream_), "copy to the card");
+    for_each_piece(host, bytes, [&](size_t at, size_t length) {
+      check(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, static_cast<const std::byte*>(host) + at, length,
+                            cudaMemcpyHostToDevice, stream_),
+            "copy to the card");
+    });
   }
   void pin(void* host, size_t bytes) override {
     void* there = nullptr;
@@ -153,6 +163,24 @@ class CudaDevice : public Device {
     --found;
     const size_t offset = static_cast<size_t>(at - found->first);
     return offset + bytes <= found->second.bytes ? found->second.there + offset : nullptr;
+  }
+  // Calls f(first, length) with pieces of host memory that are pinned as a whole or not at all: one copy of both is
+  // refused.
+  template <class F>
+  void for_each_piece(const void* host, size_t bytes, F f) {
+    const auto* const begin = static_cast<const std::byte*>(host);
+    for (size_t at = 0, end; at < bytes; at = end) {
+      end = bytes;
+      {
+        const std::lock_guard lock(pinned_mutex_);
+        const auto next = pinned_.upper_bound(begin + at);
+        if (next != pinned_.end()) end = std::min(end, static_cast<size_t>(next->first - begin));
+        if (next != pinned_.begin())
+          if (const auto* const behind = std::prev(next)->first + std::prev(next)->second.bytes; behind > begin + at)
+            end = std::min(end, static_cast<size_t>(behind - begin));
+      }
+      f(at, end - at);
+    }
   }
   struct Answers {
     double number;

@@ -48,8 +48,8 @@ inline int processors() {
     return 0;
   return count;
 }
-// Which card a kernel's code is for here (90 is Hopper), and which ones it was written for, at least: what
-// __CUDA_ARCH__ was.
+// Which card a kernel's code is for here (90 is Hopper), and which one it was compiled for, before a driver compiles it
+// again: a tenth of what __CUDA_ARCH__ was.
 struct MadeFor {
   int card = 0, written = 0;
 };

@@ -8,14 +8,12 @@ namespace tandem::cuda {
 inline constexpr int kNormWarps = 4;                     // rows of a block, a warp each
 inline constexpr int kMostFours = kMostCardWidth / 128;  // float4s of a row that a lane holds
 
-// Forward of `rows` rows of every set and kind; in [set][in_kinds][rows][state]. Learning: the first kind has dropout
-// and leaves what the way back needs.
-void queue_forward(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const float* in, int in_kinds,
-                   int kinds, int rows, bool learning, CUstream_st* stream);
-// The same, all layers of a row by one block, where that suits; false: not queued.
-bool queue_whole_forward(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const float* in,
-                         int in_kinds, int kinds, int rows, bool learning, CUstream_st* stream);
+// Forward of the rows that are drawn: those learned from, with dropout, leave what the way back needs.
+void queue_forward(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream);
 // What the environments do next, from what they show.
 void queue_decisions(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream);
+// Both with all layers of a row by one block, where that suits; false: not queued.
+bool queue_whole_forward(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream);
+bool queue_whole_decisions(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream);
 
 }  // namespace tandem::cuda

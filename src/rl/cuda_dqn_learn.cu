@@ -26,8 +26,13 @@ __device__ int64_t warp_least(int64_t x) {
   return x;
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int kLossBlocks = 2;  // of three warps a row, on a processor
+#else
+constexpr int kLossBlocks = 3;
+#endif
 template <int kWarpsOfRow>
-__global__ void __launch_bounds__(kLossWarps<kWarpsOfRow> * 32, kWarpsOfRow == 4 ? 2 : 3)
+__global__ void __launch_bounds__(kLossWarps<kWarpsOfRow> * 32, kWarpsOfRow == 4 ? 2 : kLossBlocks)
     loss(DqnShape shape, DqnPlaces places, DqnWork work, float* tail) {
   constexpr int kWarps = kLossWarps<kWarpsOfRow>;
   __shared__ int64_t least_of[kWarps];
@@ -382,7 +387,7 @@ bool is_paired(const DqnShape& shape) {
 
 void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, float* gradient, float* tail,
                  CUstream_st* stream) {
-  queue_forward(shape, p, w, w.states, 2, 3, shape.piece, true, stream);
+  queue_forward(shape, p, w, stream);
   const dim3 of_rows(cuts(shape.piece, kLossRows), shape.sets());
   if (static_cast<int>(of_rows.x * of_rows.y) <= 2 * processors())
     TANDEM_LAUNCH("dqn loss", loss<4>, of_rows, dim3(kLossWarps<4> * 32), stream, shape, p, w, tail);

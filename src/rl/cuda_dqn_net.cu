@@ -1,5 +1,4 @@
 // rl/cuda_dqn_net.cu -- the dueling net on a card: forward, for acting and learning, and what is decided by it.
-#include "kernels/random_fill_math.h"
 #include "rl/cuda_dqn.h"
 #include "rl/cuda_dqn_norms.h"
 #include "rl/cuda_dqn_staged.h"
@@ -88,32 +87,14 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, Dqn
 constexpr int kDecideWarps = 4;
 
 __global__ void __launch_bounds__(kDecideWarps * 32) decide(DqnShape shape, DqnPlaces places, DqnWork work) {
-  const int lane = threadIdx.x % 32, e = blockIdx.x * kDecideWarps + threadIdx.x / 32, set = blockIdx.z;
+  const int e = blockIdx.x * kDecideWarps + threadIdx.x / 32, set = blockIdx.z;
   if (e >= shape.environments) return;
   const int64_t row = int64_t{set} * shape.environments + e;
-  const DqnShard& shard = work.shards[set];
-  const int64_t leaf = e * shape.rows + shard.written[e] % shape.rows;  // what it decides upon goes to the ring
-  for (int i = lane; i < shape.state; i += 32)
-    shard.seen[leaf * shape.state + i] = work.observed[row * shape.state + i];
-  float q[kMostCardActions];
-  values_of(shape, places, work.jobs[shape.job_of(set)].net, work.both + row * 2 * shape.head, q);
-  if (lane != 0) return;
-  RandomKey key = work.order->key;
-  key.shard = work.worlds[set].shard;
-  key.site = kExplore;
-  int action = best_of(shape, q);
-  if (static_cast<double>(random_uniform(key, static_cast<uint64_t>(e))) < work.order->explore) {
-    key.site = kMove;
-    action = static_cast<int>(random_below(key, static_cast<uint64_t>(e), static_cast<uint32_t>(shape.actions)));
-  }
-  work.actions[row] = action;
+  decide_row(shape, places, work, work.jobs[shape.job_of(set)].net, set, e, work.both + row * 2 * shape.head);
 }
 
-}  // namespace
-
-void queue_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, const float* in, int in_kinds,
-                   int kinds, int rows, bool learning, CUstream_st* stream) {
-  if (queue_whole_forward(shape, p, w, in, in_kinds, kinds, rows, learning, stream)) return;
+void queue_layers(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, const float* in, int in_kinds, int kinds,
+                  int rows, bool learning, CUstream_st* stream) {
   const auto product = [&](const float* from, const float* learned, float* to, int from_kinds, int64_t weight,
                            int64_t bias, int in_width, int out_width, bool relu) {
     const RowTiles tiles(shape.count, rows);
@@ -143,8 +124,16 @@ void queue_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, 
           true);
 }
 
+}  // namespace
+
+void queue_forward(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
+  if (!queue_whole_forward(shape, places, work, stream))
+    queue_layers(shape, places, work, work.states, 2, 3, shape.piece, true, stream);
+}
+
 void queue_decisions(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
-  queue_forward(shape, places, work, work.observed, 1, 1, shape.environments, false, stream);
+  if (queue_whole_decisions(shape, places, work, stream)) return;
+  queue_layers(shape, places, work, work.observed, 1, 1, shape.environments, false, stream);
   TANDEM_LAUNCH("dqn decide", decide, dim3(cuts(shape.environments, kDecideWarps), 1, shape.sets()),
                 dim3(kDecideWarps * 32), stream, shape, places, work);
 }

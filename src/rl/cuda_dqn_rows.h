@@ -33,13 +33,17 @@ struct RowBlock {
   static constexpr int kSliceWords = (kByWords ? 4 : 2) * kPlane + 4, kCopies = kSplit ? 2 : 1;
   static constexpr int kPad = 4;  // of a row of sums, for the same reason
   static constexpr int kMostWidth = 512, kFours = kMostWidth / 128;
-  // Halves and sums of the layers before and after the widest one; and its own, of whose sums each warp's first row is
-  // taken away before the halves are put there.
+  // The widest layer's sums beside halves of what is half as deep; its halves beside sums half as wide; and both of its
+  // own, where each warp's first row of sums is taken away before halves are put there.
   static constexpr int kHalves = kMostWidth / kSlice * kSliceWords * kCopies, kSums = kRows * (kMostWidth + kPad);
   static constexpr int kWords = std::max(
       {kHalves / 2 + kSums, kHalves + kRows*(kMostWidth / 2 + kPad), kHalves + kSums / kRows*(kRows - kWarps)});
   static_assert(kRows % kWarps == 0);
 
+  // Where the first word of four numbers stands; the others are a plane apart each.
+  __device__ static constexpr int place(int row, int column) {
+    return column / kSlice * kSliceWords + row / 8 * 32 + row % 8 * 4 + column / 4 % 4;
+  }
   struct Memory {
     alignas(128) uint32_t words[kWords];
 
@@ -48,7 +52,7 @@ struct RowBlock {
 #if defined(TANDEM_WHOLE_ROWS)
     // Four numbers of a row, from `column` on.
     __device__ void put(int depth, int row, int column, float4 y) {
-      uint32_t* const at = words + column / kSlice * kSliceWords + row / 8 * 32 + row % 8 * 4 + column / 4 % 4;
+      uint32_t* const at = words + place(row, column);
       if constexpr (!kByWords) {
         at[0] = two_halves<precision>(y.x, y.y);
         at[kPlane] = two_halves<precision>(y.z, y.w);
@@ -79,10 +83,13 @@ struct RowBlock {
     }
   };
 
-  static bool holds(int depth, int width) {
+  // Whether a layer's rows and sums find room beside each other, and then the halves of what its norm makes of them.
+  static constexpr bool holds(int depth, int width) {
     constexpr int kLeast = kParts * kSlice;
+    const auto halves = [](int of) { return of / kSlice * kSliceWords * kCopies; };
     return (depth == kLeast || depth == 2 * kLeast || depth == 4 * kLeast) && width % kUnit == 0 &&
-           width <= kMostWidth && depth / kSlice * kSliceWords * kCopies + kRows * (width + kPad) <= kWords;
+           width <= kMostWidth && halves(depth) + kRows * (width + kPad) <= kWords &&
+           halves(width) + (kRows - kWarps) * (width + kPad) <= kWords;
   }
 };
 
@@ -217,12 +224,13 @@ using FewRows = RowBlock<16, 4, precision>;
 template <Precision precision>
 using ManyRows = RowBlock<40, 2, precision>;
 
-// Whether a kernel's code here is more than nothing, and by Hopper's groups of warps.
+// Whether a kernel's code here is more than nothing; and for Hopper's, where groups of warps multiply (unless it comes
+// of PTX for any later card: the same bits, more slowly).
 template <class Kernel>
-bool has_code([[maybe_unused]] Kernel kernel, [[maybe_unused]] bool of_groups) {
+bool has_code([[maybe_unused]] Kernel kernel, [[maybe_unused]] bool for_hopper) {
 #if defined(__CUDACC__)
   const MadeFor made = made_for(reinterpret_cast<const void*>(kernel));
-  return made.written >= 90 && (!of_groups || made.card == 90);
+  return made.written >= 90 && (!for_hopper || made.card == 90);
 #elif defined(TANDEM_WHOLE_ROWS)
   return true;
 #else
@@ -230,14 +238,15 @@ bool has_code([[maybe_unused]] Kernel kernel, [[maybe_unused]] bool of_groups) {
 #endif
 }
 
-// Calls launch(block) with the blocks that suit `rows` rows of so many nets, or that were asked for (tiles_of_block:
-// their rows); not, where layer by layer is faster, or they can't be: fits(block) says whether a net's sizes are right,
-// kernel_of(block) which kernel it is. Measured on Hopper's alone; elsewhere only who asks for it gets it.
+// Calls launch(block) with the blocks that suit `rows` rows of so many nets, or that were asked for; not, where layer
+// by layer is faster, or they can't be: fits(block) says whether a net's sizes are right, kernel_of(block) which kernel
+// it is. Measured on Hopper's alone; elsewhere only who asks for it gets it. Few rows by blocks of many are slower than
+// layers, so that they are left to these where blocks of few do not fit.
 inline constexpr int64_t kManyRows = 1024;
 template <class Fits, class KernelOf, class Launch>
 bool with_rows(const DqnShape& shape, int64_t nets, int rows, Fits fits, KernelOf kernel_of, Launch launch) {
-  const int asked = shape.tiles_of_block;
-  const bool suits = asked == 0 && nets * rows >= kManyRows;
+  const int asked = shape.rows_of_block;
+  const bool suits = asked == 0 && shape.tiles_of_block == 0 && nets * rows >= kManyRows;
   const auto take = [&](auto block) {
     using Block = decltype(block);
     if (!suits && asked != Block::kRows) return false;

@@ -1,10 +1,12 @@
 // A net's layers of some rows by one block beside layer by layer, on tensor cores that the CPU plays.
 #define TANDEM_PLAYED_TENSOR_CORES
 #define TANDEM_PLAYED_GROUPS
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "rl/cuda_dqn_net.cu"    // NOLINT(bugprone-suspicious-include)
@@ -13,28 +15,52 @@
 namespace tandem::cuda {
 namespace {
 
+using Left = std::vector<std::vector<float>>;
+
+// To the bit.
+void expect_equal(const Left& got, const Left& wanted, const std::string& which) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t v = 0; v < got.size(); ++v) {
+    ASSERT_EQ(got[v].size(), wanted[v].size());
+    for (size_t i = 0; i < got[v].size(); ++i)
+      ASSERT_EQ(bits_of(got[v][i]), bits_of(wanted[v][i]))
+          << which << ": number " << i << " of " << v << ", " << got[v][i] << " and " << wanted[v][i];
+  }
+}
+
+// Two jobs' nets, and rows of so many shards of each to learn from, or environments that decide.
 struct Net {
   DqnShape shape;
   DqnPlaces places{};
-  int rows, kinds;
-  std::vector<float> online, target, in, sums1, sums2, both, out1, out2, inverse1, inverse2;
+  int rows;
+  std::vector<float> nets, in, sums1, sums2, both, out1, out2, inverse1, inverse2, seen;
+  std::vector<int32_t> actions;
+  std::vector<int64_t> written;
   std::vector<CardSet> worlds;
+  std::vector<DqnShard> shards;
   std::vector<DqnJob> jobs;
   DqnOrder order;
   DqnWork work{};
 
-  Net(int shards, int rows_of_set, bool learning) : rows(rows_of_set), kinds(learning ? 3 : 1) {
-    shape.shards = shape.count = shards;
-    shape.piece = rows;
+  Net(int count, int rows_of_shard, Precision precision = Precision::kFp32, int wide = 512, int narrow = 256)
+      : rows(rows_of_shard) {
+    shape.jobs = 2;
+    shape.shards = 4;
+    shape.first = 1;
+    shape.count = count;
+    shape.piece = shape.environments = rows;
+    shape.rows = 2;
     shape.state = 128;
-    shape.wide = 512;  // the widest: halves take the place of sums
-    shape.narrow = 256;
+    shape.wide = wide;  // the widest, 512: halves take the place of sums
+    shape.narrow = narrow;
     shape.head = 128;
+    shape.actions = 10;
     shape.dropout = 0.2;
+    shape.precision = precision;
     int64_t size = 0;
-    const auto take = [&](int64_t& place, int64_t count) {
+    const auto take = [&](int64_t& place, int64_t number) {
       place = size;
-      size += count;
+      size += (number + 3) / 4 * 4;
     };
     take(places.w1, shape.wide * shape.state);
     for (int64_t* of_wide : {&places.b1, &places.scale1, &places.shift1}) take(*of_wide, shape.wide);
@@ -42,108 +68,144 @@ struct Net {
     for (int64_t* of_narrow : {&places.b2, &places.scale2, &places.shift2}) take(*of_narrow, shape.narrow);
     take(places.heads, 2 * shape.head * shape.narrow);
     take(places.heads_bias, 2 * shape.head);
+    take(places.value, shape.head);
+    take(places.value_bias, 1);
+    take(places.advantage, shape.actions * shape.head);
+    take(places.advantage_bias, shape.actions);
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
-    const auto fill = [&](std::vector<float>& v, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) v.push_back(normal(random));
+    const auto fill = [&](std::vector<float>& v, int64_t number) {
+      for (int64_t i = 0; i < number; ++i) v.push_back(normal(random));
     };
-    fill(online, size);
-    fill(target, size);
-    fill(in, int64_t{shards} * (learning ? 2 : 1) * rows * shape.state);
-    jobs.push_back({online.data(), target.data(), nullptr, nullptr, nullptr, 0});
-    for (int s = 0; s < shards; ++s) {
+    fill(nets, 4 * size);
+    fill(in, int64_t{2} * shape.sets() * rows * shape.state);
+    for (int j = 0; j < 2; ++j)
+      jobs.push_back({nets.data() + 2 * j * size, nets.data() + (2 * j + 1) * size, nullptr, nullptr, nullptr, 0});
+    written.assign(shape.sets() * rows, 3);
+    for (int s = 0; s < shape.sets(); ++s) {
       worlds.emplace_back();
       worlds.back().shard = static_cast<uint32_t>(3 + s);
     }
     order.key.seed = 11;
-  }
-
-  // What a pass leaves, by blocks of so many tiles, or rows.
-  std::vector<std::vector<float>> pass(int of_block) {
-    const int64_t all = int64_t{shape.count} * kinds * rows, learned = int64_t{shape.count} * rows;
-    const float none = -1.0f;
-    sums1.assign(all * shape.wide, none);
-    sums2.assign(all * shape.narrow, none);
-    both.assign(all * 2 * shape.head, none);
-    out1.assign(learned * shape.wide, none);
-    out2.assign(learned * shape.narrow, none);
-    inverse1.assign(learned, none);
-    inverse2.assign(learned, none);
+    order.explore = 0.2;
     work.jobs = jobs.data();
     work.worlds = worlds.data();
     work.order = &order;
-    work.sums1 = sums1.data(), work.sums2 = sums2.data(), work.both = both.data();
-    work.out1 = out1.data(), work.out2 = out2.data();
-    work.inverse1 = inverse1.data(), work.inverse2 = inverse2.data();
-    shape.tiles_of_block = of_block;
-    const bool learning = kinds == 3;
-    if (of_block > 4) {
-      EXPECT_TRUE(
-          queue_whole_forward(shape, places, work, in.data(), learning ? 2 : 1, kinds, rows, learning, nullptr));
-    } else {
-      queue_forward(shape, places, work, in.data(), learning ? 2 : 1, kinds, rows, learning, nullptr);
-    }
-    std::vector<std::vector<float>> left{both, out1, out2, inverse1, inverse2};
-    if (learning)  // of rows that are learned from; what others leave there nobody reads
-      for (int s = 0; s < shape.count; ++s)
-        for (const auto& [sums, width] : {std::pair{&sums1, shape.wide}, {&sums2, shape.narrow}}) {
-          const auto first = sums->begin() + int64_t{s} * kinds * rows * width;
-          left.emplace_back(first, first + int64_t{rows} * width);
-        }
+  }
+  void clear() {
+    const int64_t learned = int64_t{shape.sets()} * rows, all = 3 * learned;
+    const auto give = [](float*& to, std::vector<float>& v, int64_t number) {
+      v.assign(number, -1.0f);
+      to = v.data();
+    };
+    give(work.sums1, sums1, all * shape.wide);
+    give(work.sums2, sums2, all * shape.narrow);
+    give(work.both, both, all * 2 * shape.head);
+    give(work.out1, out1, learned * shape.wide);
+    give(work.out2, out2, learned * shape.narrow);
+    give(work.inverse1, inverse1, learned);
+    give(work.inverse2, inverse2, learned);
+    seen.assign(learned * shape.rows * shape.state, -1.0f);
+    actions.assign(learned, -1);
+    work.actions = actions.data();
+    work.states = work.observed = in.data();
+    shards.clear();
+    for (int s = 0; s < shape.sets(); ++s)
+      shards.push_back({nullptr, seen.data() + s * rows * shape.rows * shape.state, nullptr, written.data() + s * rows,
+                        nullptr, nullptr});
+    work.shards = shards.data();
+  }
+
+  // What a pass leaves, by blocks of so many tiles, or rows.
+  Left forward(int of_block) {
+    clear();
+    shape.tiles_of_block = of_block <= 4 ? of_block : 0;
+    shape.rows_of_block = of_block <= 4 ? 0 : of_block;
+    if (of_block > 4)
+      EXPECT_TRUE(queue_whole_forward(shape, places, work, nullptr));
+    else
+      queue_forward(shape, places, work, nullptr);
+    Left left{both, out1, out2, inverse1, inverse2};
+    for (int s = 0; s < shape.sets(); ++s)  // sums of rows that are learned from; what others leave there nobody reads
+      for (const auto& [sums, width] : {std::pair{&sums1, shape.wide}, {&sums2, shape.narrow}}) {
+        const auto first = sums->begin() + int64_t{s} * 3 * rows * width;
+        left.emplace_back(first, first + int64_t{rows} * width);
+      }
     return left;
+  }
+  Left decisions(int of_block) {
+    clear();
+    shape.tiles_of_block = of_block <= 4 ? of_block : 0;
+    shape.rows_of_block = of_block <= 4 ? 0 : of_block;
+    if (of_block > 4)
+      EXPECT_TRUE(queue_whole_decisions(shape, places, work, nullptr));
+    else
+      queue_decisions(shape, places, work, nullptr);
+    return {std::vector<float>(actions.begin(), actions.end()), seen};
   }
 };
 
 TEST(WholeRows, LeaveWhatSingleLayersDo) {
-  Net net(2, 9, true);  // blocks with rows of two shards, that end with rows of none
-  const auto layers = net.pass(1);
+  Net net(2, 9);  // blocks with rows of two shards, that end with rows of none
+  const Left layers = net.forward(1);
   for (const float x : layers[0]) ASSERT_TRUE(std::isfinite(x));
-  for (const int rows : {16, 40}) EXPECT_TRUE(net.pass(rows) == layers) << rows;
+  for (const int rows : {16, 40}) expect_equal(net.forward(rows), layers, std::to_string(rows) + " rows");
+}
+
+TEST(WholeRows, LeaveItOfWideLayersAfterNarrowOnes) {
+  Net net(1, 17, Precision::kFp32, 256, 512);
+  expect_equal(net.forward(16), net.forward(1), "16 rows");
+  expect_equal(net.forward(40), net.forward(1), "40 rows");
 }
 
 TEST(WholeRows, LeaveWhatSingleLayersDoOfFewerBits) {
-  std::vector<std::vector<float>> both;
+  Left both;
   for (const Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
-    Net net(1, 7, false);
-    net.shape.precision = precision;
-    both.push_back(net.pass(1)[0]);
+    Net net(1, 3, precision);
+    const Left layers = net.forward(1);
+    both.push_back(layers[0]);
     for (const int rows : {16, 40})
-      EXPECT_TRUE(net.pass(rows)[0] == both.back()) << rows << static_cast<int>(precision);
+      expect_equal(net.forward(rows), layers, fmt::format("{} rows in {}", rows, static_cast<int>(precision)));
   }
   for (size_t i = 1; i < both.size(); ++i) EXPECT_NE(both[i - 1], both[i]);
 }
 
+TEST(WholeRows, DecideAsSingleLayersDo) {
+  Net net(2, 9);
+  const Left layers = net.decisions(1);
+  for (const float action : layers[0]) ASSERT_GE(action, 0);
+  for (const int rows : {16, 40}) expect_equal(net.decisions(rows), layers, std::to_string(rows) + " rows");
+}
+
 TEST(WholeRows, DoNotDependOnTheOrderOfThreadsNorOnWhenProductsAreMade) {
-  Net net(1, 7, false);
+  Net net(1, 3);
   for (const int rows : {16, 40}) {
-    const auto once = net.pass(rows);
+    const Left once = net.forward(rows);
     cuda_on_cpu::last_thread_first = true;
     copies_come_at_once = true;
-    EXPECT_TRUE(net.pass(rows) == once) << rows;
+    const Left again = net.forward(rows);
     cuda_on_cpu::last_thread_first = copies_come_at_once = false;
+    expect_equal(again, once, std::to_string(rows) + " rows");
   }
 }
 
 TEST(WholeRows, KeepNotANumber) {
-  Net net(1, 5, false);
+  Net net(1, 5);
   net.in[3 * 128 + 100] = std::nanf("");
-  const auto both = net.pass(16)[0];
+  const auto both = net.forward(16)[0];
   for (int row = 0; row < 5; ++row) EXPECT_EQ(std::isfinite(both[row * 256 + 7]), row != 3) << row;
 }
 
-// Lanes that put their halves at the same time must reach all 32 banks, as must those that read sums by fours.
+// Lanes that put a row's numbers at the same time must reach all 32 banks, as must those that put a product's sums.
 template <class Block>
 void expect_no_bank_twice() {
-  uint64_t banks = 0;
-  for (int lane = 0; lane < 32; ++lane) {
-    const int column = lane * 4;
-    banks |= uint64_t{1} << (column / kSlice * Block::kSliceWords + column / 4 % 4) % 32;
-  }
+  unsigned banks = 0;
+  for (int lane = 0; lane < 32; ++lane) banks |= 1u << Block::place(5, lane * 4) % 32;
   EXPECT_EQ(banks, 0xFFFFFFFFu);
-  for (int width : {256, 512}) {
-    uint64_t rows = 0;  // a product's: lane 4 g + t has row 2 t of column g
-    for (int lane = 0; lane < 32; ++lane) rows |= uint64_t{1} << (lane % 4 * 2 * (width + Block::kPad) + lane / 4) % 32;
-    EXPECT_EQ(rows, 0xFFFFFFFFu);
+  for (const int width : {256, 512}) {
+    banks = 0;  // lane 4 g + t has row 2 t of column g
+    for (int lane = 0; lane < 32; ++lane) banks |= 1u << (lane % 4 * 2 * (width + Block::kPad) + lane / 4) % 32;
+    EXPECT_EQ(banks, 0xFFFFFFFFu);
   }
 }
 TEST(WholeRows, MeetNoBankTwice) {
@@ -154,13 +216,17 @@ TEST(WholeRows, MeetNoBankTwice) {
 }
 
 TEST(WholeRows, AreLeftToLayersWhereSizesDoNotFit) {
-  Net net(1, 5, false);
-  net.shape.tiles_of_block = 16;
-  net.shape.wide = 500;
-  EXPECT_FALSE(queue_whole_forward(net.shape, net.places, net.work, net.in.data(), 1, 1, 5, false, nullptr));
-  net.shape.wide = 512;
-  net.shape.state = 100;
-  EXPECT_FALSE(queue_whole_forward(net.shape, net.places, net.work, net.in.data(), 1, 1, 5, false, nullptr));
+  Net net(1, 5);
+  net.shape.rows_of_block = 16;
+  const auto queued = [&](int state, int wide, int narrow) {
+    net.shape.state = state, net.shape.wide = wide, net.shape.narrow = narrow;
+    return queue_whole_forward(net.shape, net.places, net.work, nullptr);
+  };
+  EXPECT_FALSE(queued(128, 500, 256));
+  EXPECT_FALSE(queued(100, 512, 256));
+  EXPECT_FALSE(queued(128, 384, 256));  // a depth of three slices
+  EXPECT_FALSE(queued(128, 512, 512));  // no room for both
+  EXPECT_FALSE(queued(128, 1024, 256));
 }
 
 }  // namespace

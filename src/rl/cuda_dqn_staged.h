@@ -183,7 +183,7 @@ inline constexpr int64_t kManyTiles = 500, kManyForTwo = 768;
 template <Precision precision, class Call>
 void with_tiles_of(const DqnShape& shape, int64_t tiles, bool whole, Call call) {
   using Four = FourTiles<precision>;
-  const int asked = shape.tiles_of_block > 4 ? 0 : shape.tiles_of_block;
+  const int asked = shape.tiles_of_block;
   const bool staged = whole && (asked == 4 || (asked == 0 && tiles >= kManyTiles)) &&
                       blocks_with_shared_memory(sizeof(typename Four::Memory)) >= Four::kBlocks;
   if (staged)

@@ -1,6 +1,8 @@
-// rl/cuda_dqn_values.h -- from the heads' features of a row to the values of its actions, by one warp.
+// rl/cuda_dqn_values.h -- from the heads' features of a row to the values of its actions, and what is done, by one
+// warp.
 #pragma once
 
+#include "kernels/random_fill_math.h"
 #include "rl/cuda_dqn_products.h"
 #include "rl/dqn_card.h"
 
@@ -55,6 +57,30 @@ __device__ inline int best_of(const DqnShape& shape, const float (&q)[kMostCardA
       best = a;
     }
   return best;
+}
+
+// What environment e of a set does next, by one warp, from the heads' features of what it shows; what it decides upon
+// goes to its ring.
+__device__ inline void decide_row(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const float* net,
+                                  int set, int e, const float* both) {
+  const int lane = threadIdx.x % 32;
+  const int64_t row = int64_t{set} * shape.environments + e;
+  const DqnShard& shard = work.shards[set];
+  const int64_t leaf = e * shape.rows + shard.written[e] % shape.rows;
+  for (int i = lane; i < shape.state; i += 32)
+    shard.seen[leaf * shape.state + i] = work.observed[row * shape.state + i];
+  float q[kMostCardActions];
+  values_of(shape, places, net, both, q);
+  if (lane != 0) return;
+  RandomKey key = work.order->key;
+  key.shard = work.worlds[set].shard;
+  key.site = kExplore;
+  int action = best_of(shape, q);
+  if (static_cast<double>(random_uniform(key, static_cast<uint64_t>(e))) < work.order->explore) {
+    key.site = kMove;
+    action = static_cast<int>(random_below(key, static_cast<uint64_t>(e), static_cast<uint32_t>(shape.actions)));
+  }
+  work.actions[row] = action;
 }
 
 }  // namespace tandem::cuda

@@ -5,6 +5,7 @@
 #include "rl/cuda_dqn.h"
 #include "rl/cuda_dqn_norms.h"
 #include "rl/cuda_dqn_rows.h"
+#include "rl/cuda_dqn_values.h"
 
 namespace tandem::cuda {
 namespace {
@@ -15,7 +16,7 @@ template <class Block>
 struct RowsOfWarp {
   int set_there = -1, row_there = 0;
   __device__ RowsOfWarp(const DqnShape& shape, int job, int rows_of_set) {
-    const int lane = threadIdx.x % 32, of_block = of(lane);
+    const int of_block = of(static_cast<int>(threadIdx.x) % 32);
     const int at = static_cast<int>(blockIdx.x) * Block::kRows + of_block;
     if (of_block >= Block::kRows || at >= shape.count * rows_of_set) return;
     const int shard = at / rows_of_set;
@@ -40,14 +41,15 @@ struct Pass {
 };
 
 template <class Block>
-__global__ void __launch_bounds__(Block::kThreads, 1) forward_rows(DqnShape shape, DqnWork work, Pass pass) {
+__global__ void __launch_bounds__(Block::kThreads, 1)
+    forward_rows(DqnShape shape, DqnPlaces places, DqnWork work, Pass pass) {
 #if defined(TANDEM_WHOLE_ROWS)
   TANDEM_SHARED(typename Block::Memory, memory);
   constexpr int kEach = Block::kEach, kFours = Block::kFours;
   const int kind = blockIdx.y, index = blockIdx.z, lane = threadIdx.x % 32;
   const DqnJob& job = work.jobs[index];
   const float* const net = kind == 2 ? job.target : job.net;
-  const bool learned = pass.layers[0].norm.learning && kind == 0;
+  const bool learning = pass.layers[0].norm.learning, learned = learning && kind == 0;
   const RowsOfWarp<Block> rows(shape, index, pass.rows);
   const uint32_t shard_there = rows.set_there >= 0 ? work.worlds[rows.set_there].shard : 0;
   RandomKey key = work.order->key;
@@ -107,36 +109,38 @@ __global__ void __launch_bounds__(Block::kThreads, 1) forward_rows(DqnShape shap
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const int set = rows.set(i), row = rows.row(i);
-    const float* const sums = memory.sums(features, rows.of(i));
+    if (set < 0) continue;
+    float* const sums = memory.sums(features, rows.of(i));
     float* const to = work.both + ((int64_t{set} * pass.kinds + kind) * pass.rows + row) * features;
-    for (int column = lane * 4; set >= 0 && column < features; column += 128)
-      *reinterpret_cast<float4*>(to + column) = above_zero(*reinterpret_cast<const float4*>(sums + column));
+    for (int column = lane * 4; column < features; column += 128) {
+      const float4 y = above_zero(*reinterpret_cast<const float4*>(sums + column));
+      *reinterpret_cast<float4*>((learning ? to : sums) + column) = y;
+    }
+    if (learning) continue;
+    __syncwarp();
+    decide_row(shape, places, work, net, set, row, sums);
   }
 #endif
 }
 
-}  // namespace
-
-bool queue_whole_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, const float* in, int in_kinds,
-                         int kinds, int rows, bool learning, CUstream_st* stream) {
-  const Pass pass{
-      in,
-      in_kinds,
-      kinds,
-      rows,
-      {{p.w1,
-        p.b1,
-        shape.state,
-        shape.wide,
-        {w.sums1, w.out1, w.inverse1, p.scale1, p.shift1, kinds, rows, shape.wide, learning, kDropout}},
-       {p.w2,
-        p.b2,
-        shape.wide,
-        shape.narrow,
-        {w.sums2, w.out2, w.inverse2, p.scale2, p.shift2, kinds, rows, shape.narrow, learning, kDropout + 1}},
-       {p.heads, p.heads_bias, shape.narrow, 2 * shape.head, {}}}};
+bool queue_pass(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, const float* in, int in_kinds, int kinds,
+                int rows, bool learning, CUstream_st* stream) {
+  Pass pass{in, in_kinds, kinds, rows, {}};
+  pass.layers[0] = {p.w1,
+                    p.b1,
+                    shape.state,
+                    shape.wide,
+                    {w.sums1, w.out1, w.inverse1, p.scale1, p.shift1, kinds, rows, shape.wide, learning, kDropout}};
+  pass.layers[1] = {
+      p.w2,
+      p.b2,
+      shape.wide,
+      shape.narrow,
+      {w.sums2, w.out2, w.inverse2, p.scale2, p.shift2, kinds, rows, shape.narrow, learning, kDropout + 1}};
+  pass.layers[2] = {p.heads, p.heads_bias, shape.narrow, 2 * shape.head, {}};
+  const int all = shape.count * rows;  // of a net
   return with_rows(
-      shape, int64_t{kinds} * shape.jobs, shape.count * rows,
+      shape, int64_t{kinds} * shape.jobs, all,
       [&](auto block) {
         return std::all_of(pass.layers, pass.layers + 3,
                            [&](const Pass::Layer& layer) { return block.holds(layer.depth, layer.width); });
@@ -145,9 +149,19 @@ bool queue_whole_forward(const DqnShape& shape, const DqnPlaces& p, const DqnWor
       [&](auto block) {
         using Block = decltype(block);
         TANDEM_LAUNCH_WITH(sizeof(typename Block::Memory), "dqn forward", forward_rows<Block>,
-                           dim3(cuts(shape.count * rows, Block::kRows), kinds, shape.jobs), dim3(Block::kThreads),
-                           stream, shape, w, pass);
+                           dim3(cuts(all, Block::kRows), kinds, shape.jobs), dim3(Block::kThreads), stream, shape, p, w,
+                           pass);
       });
+}
+
+}  // namespace
+
+bool queue_whole_forward(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
+  return queue_pass(shape, places, work, work.states, 2, 3, shape.piece, true, stream);
+}
+
+bool queue_whole_decisions(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
+  return queue_pass(shape, places, work, work.observed, 1, 1, shape.environments, false, stream);
 }
 
 }  // namespace tandem::cuda

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
+#include <string>
 
 #include "base/errors.h"
 #include "engine/card.h"
@@ -23,14 +23,14 @@ constexpr int64_t kNoPriority = int64_t{1} << 40;  // as in dqn.cc
 CUstream_st* stream() { return static_cast<CUstream_st*>(card()->current_stream()); }
 
 // TANDEM_DQN_TILES: how products are cut into blocks changes no bit, so that it is no setting.
-int tiles_asked_for() {
+int blocks_asked_for() {
   const char* asked = std::getenv("TANDEM_DQN_TILES");
   if (!asked || !*asked) return 0;
   for (const int known : {1, 2, 4, 16, 40})
     if (asked == std::to_string(known)) return known;
   throw ConfigError(
       fmt::format("TANDEM_DQN_TILES={} is not known", asked),
-      "it says what a block of threads makes: 1, 2 or 4 tiles of a product, or a net's layers of 16 or 40 rows",
+      "it says what a block of threads makes: 1, 2 or 4 tiles of a product, or all layers of 16 or 40 rows",
       "set one of these, or unset it");
 }
 
@@ -91,12 +91,13 @@ std::unique_ptr<DqnOnCard> DqnOnCard::make(Dqn& dqn, std::string* why) {
 
 DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) {
   const DqnSettings& s = dqn_.s_;
-  const int jobs = dqn_.agents(), sets = jobs * count;
+  const int jobs = dqn_.agents(), sets = jobs * count, asked = blocks_asked_for();
   Launch made;
   DqnShape& h = made.shape;
   h = {.jobs = jobs,
        .shards = static_cast<int32_t>(s.shards),
-       .tiles_of_block = tiles_asked_for(),
+       .tiles_of_block = asked <= 4 ? asked : 0,
+       .rows_of_block = asked <= 4 ? 0 : asked,
        .first = first,
        .count = count,
        .piece = static_cast<int32_t>(s.piece()),

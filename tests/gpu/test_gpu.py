@@ -336,6 +336,11 @@ def weights_of(run_dir):
     return {name: data[8 + size + at["data_offsets"][0]:8 + size + at["data_offsets"][1]] for name, at in head.items() if name != "__metadata__"}
 
 
+def hopper():
+    told = subprocess.run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], capture_output=True, text=True).stdout
+    return told.strip().startswith("9.0")
+
+
 def dqn(c):
     """Web-test agents: environments, replay and learning on the card; alone and side by side, on one, two and three workers."""
     runs = Runs(c)
@@ -357,11 +362,16 @@ def dqn(c):
         together, alone = weights_of(runs.dir / both["dir"]), weights_of(runs.dir / one["dir"])
         equal = all(together.get("analysis." + name) == bytes_ for name, bytes_ in alone.items())
         c.check(equal and len(together) == 6 * len(alone), "web-agent: analysis beside five others has the weights that it has alone", len(together))
+    six = {tiles or "by itself": runs.train("web-agent", "--set", "agent=all", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("", "4")}
+    c.check(len(set(six.values())) == 1 and None not in six.values(), "web-agent, all six: one digest by whole rows and by tiles", {k: (v or "none")[:12] for k, v in six.items()})
+    if (bench := c.tests.parent / "bench" / "gpu_dqn").exists():
+        told = subprocess.run([bench, "--profile", "agent=all"], capture_output=True, text=True).stderr
+        c.check("dqn forward" in told or not hopper(), "web-agent, all six: whole rows are what Hopper takes by itself")
     two = runs.train("web-agent", "--set", "agent=all", *small, "--devices", "cuda:0,cuda:0")
     c.check(bool(two) and two["digest"] == both["digest"], "web-agent, all six: one digest on one and two workers", two.get("digest", "none")[:12])
     for precision in ("tf32", "bf16", "fp16"):
         ways = {}
-        for devices, env in (("cuda:0", {}), ("cuda:0", {"TANDEM_GRAPHS": "off"}), ("cuda:0", {"TANDEM_DQN_TILES": "4"}), ("cuda:0,cuda:0", {})):
+        for devices, env in (("cuda:0", {}), ("cuda:0", {"TANDEM_GRAPHS": "off"}), *(("cuda:0", {"TANDEM_DQN_TILES": shape}) for shape in ("4", "16", "40")), ("cuda:0,cuda:0", {})):
             grows = ["--set", "amp.growth_steps=5", "--set", "amp.initial_scale=1e9"] if precision == "fp16" else []
             told = runs.train("web-agent", "--set", "agent=analysis", *small, *grows, "--precision", precision, "--devices", devices, env=env)
             ways[f"{devices} {env}"] = told.get("digest")
