@@ -184,8 +184,9 @@ std::string bandwidth_text(const std::vector<BandwidthRow>& rows, const std::str
                       "(GB/s)", "(GB/s)", "");
   double sum = 0;
   for (const BandwidthRow& row : rows) {
-    text += fmt::format("  {:>10} {:>12} {:>8} {:>6} {:>10.1f} {:>8.2f} {:>8.2f} {:>7}\n", row.bytes, row.count,
-                        "float", "sum", row.time_us, row.algbw_gb_per_s, row.busbw_gb_per_s, row.wrong);
+    const int decimals = row.time_us >= 1e4 ? 0 : row.time_us >= 100 ? 1 : 2;  // as there too
+    text += fmt::format("  {:>10} {:>12} {:>8} {:>6} {:>10.{}f} {:>8.2f} {:>8.2f} {:>7}\n", row.bytes, row.count,
+                        "float", "sum", row.time_us, decimals, row.algbw_gb_per_s, row.busbw_gb_per_s, row.wrong);
     sum += row.busbw_gb_per_s;
   }
   if (!rows.empty()) text += fmt::format("# Avg bus bandwidth    : {:.2f}\n", sum / static_cast<double>(rows.size()));
