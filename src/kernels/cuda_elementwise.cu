@@ -68,25 +68,37 @@ struct Adam {
     m[i] = first;
     v[i] = second;
   }
-  __device__ float4 four(int64_t i) const {
-    float4 weight = reinterpret_cast<float4*>(p)[i], first = reinterpret_cast<float4*>(m)[i],
-           second = reinterpret_cast<float4*>(v)[i];
-    const float4 gradient = reinterpret_cast<const float4*>(g)[i];
-    adam_one(weight.x, gradient.x, first.x, second.x, constants);
-    adam_one(weight.y, gradient.y, first.y, second.y, constants);
-    adam_one(weight.z, gradient.z, first.z, second.z, constants);
-    adam_one(weight.w, gradient.w, first.w, second.w, constants);
-    reinterpret_cast<float4*>(p)[i] = weight;
-    reinterpret_cast<float4*>(m)[i] = first;
-    reinterpret_cast<float4*>(v)[i] = second;
-    return weight;
+  __device__ void four(int64_t i) const { four(i, fetch(i)); }
+
+  struct Fetched {
+    float4 weight, gradient, first, second;
+  };
+  __device__ Fetched fetch(int64_t i) const {
+    return {reinterpret_cast<const float4*>(p)[i], reinterpret_cast<const float4*>(g)[i],
+            reinterpret_cast<const float4*>(m)[i], reinterpret_cast<const float4*>(v)[i]};
+  }
+  __device__ float4 four(int64_t i, Fetched x) const {
+    adam_one(x.weight.x, x.gradient.x, x.first.x, x.second.x, constants);
+    adam_one(x.weight.y, x.gradient.y, x.first.y, x.second.y, constants);
+    adam_one(x.weight.z, x.gradient.z, x.first.z, x.second.z, constants);
+    adam_one(x.weight.w, x.gradient.w, x.first.w, x.second.w, constants);
+    reinterpret_cast<float4*>(p)[i] = x.weight;
+    reinterpret_cast<float4*>(m)[i] = x.first;
+    reinterpret_cast<float4*>(v)[i] = x.second;
+    return x.weight;
   }
 };
 
 // The same for pieces with parameters and plans of their own. Pieces are multiples of four.
-__global__ void adam_pieces(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count,
-                            int64_t n, const UpdateOrder* order, const UpdatePlan* plans, Follower follower) {
+__global__ void __launch_bounds__(kThreads, 4)
+    adam_pieces(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
+                const UpdateOrder* order, const UpdatePlan* plans, Follower follower) {
+  Adam<Given, AsGiven> body{p, g, m, v, {}, {}, {}};
   for (int64_t i = first_item(); i < n / 4; i += item_stride()) {
+    float4* const following = follower.weights ? reinterpret_cast<float4*>(follower.weights) + i : nullptr;
+    const auto fetched = body.fetch(i);
+    const float4 before = following ? *following : float4{};
+    __syncwarp(__activemask());     // or the compiler would fetch them after it is known how they change
     int low = 0, high = count - 1;  // the first piece that ends after 4 * i
     while (low < high) {
       const int middle = (low + high) / 2;
@@ -97,14 +109,11 @@ __global__ void adam_pieces(float* p, const float* g, float* m, float* v, const 
     }
     const UpdatePlan& plan = plans[pieces[low].group];
     if (plan.skip) continue;
-    Adam<Given, AsGiven> body{p, g, m, v, {order->adam[pieces[low].decays]}, {plan.scale}, {}};
+    body.params.value = order->adam[pieces[low].decays];
+    body.grad_scale.scale = plan.scale;
     body.prepare();
-    if (!follower.weights) {
-      body.four(i);
-      continue;
-    }
-    float4* const following = reinterpret_cast<float4*>(follower.weights) + i;
-    const float4 before = *following, weight = body.four(i);  // fetched with the others
+    const float4 weight = body.four(i, fetched);
+    if (!following) continue;
     const SoftUpdateOp follow{follower.rate};
     *following = {follow(before.x, weight.x), follow(before.y, weight.y), follow(before.z, weight.z),
                   follow(before.w, weight.w)};

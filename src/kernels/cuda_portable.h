@@ -37,5 +37,6 @@ struct alignas(128) SharedUnit {
 namespace tandem::cuda {
 inline int blocks_with_shared_memory(size_t) { return 32; }
 inline int processors() { return 4; }
+inline void fetch_nearer(const void*) {}
 }  // namespace tandem::cuda
 #endif

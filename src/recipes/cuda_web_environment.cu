@@ -68,23 +68,33 @@ struct Played {
   DrawnAhead ahead;
 };
 
-// What an environment draws first, by all lanes.
-__device__ Draws drawn_ahead(DrawnAhead& ahead, const RandomKey& key, int64_t e) {
-  const int lane = threadIdx.x % 32;
-  Draws draws = Draws::of(key, e);
+// What an environment draws first, by all lanes. Called, so that its code is there once: a card waits for code.
+__device__ __noinline__ void draw_ahead(DrawnAhead& ahead, uint64_t seed, uint64_t step, uint32_t shard, uint32_t site,
+                                        int64_t e, uint32_t count) {
+  const RandomKey key{seed, step, shard, site};
+  const uint32_t lane = threadIdx.x % 32;
+  const uint64_t first = Draws::of(key, e).next;
   __syncwarp();
-  if (constexpr int kBlocks = DrawnAhead::kCount / 4; lane < kBlocks) {
-    const PhiloxBlock block = random_block(key, draws.next / 4 + static_cast<uint64_t>(lane));
+  if (lane == 0) {
+    ahead.seed = seed;
+    ahead.step = step;
+    ahead.first = first;
+    ahead.shard = shard;
+    ahead.site = site;
+  }
+  if (lane < count / 4) {
+    const PhiloxBlock block = random_block(key, first / 4 + lane);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) ahead.word[4 * lane + i] = block.word[i];
+    for (uint32_t i = 0; i < 4; ++i) ahead.word[4 * lane + i] = block.word[i];
   }
   __syncwarp();
-#pragma unroll
-  for (int i = 0; i < static_cast<int>(DrawnAhead::kCount); i += 32)
-    ahead.normal[i + lane] = normal_from_u32(ahead.word[i + lane]);
+#pragma unroll 1
+  for (uint32_t i = lane; i < count; i += 32) ahead.normal[i] = normal_from_u32(ahead.word[i]);
   __syncwarp();
-  draws.ahead = &ahead;
-  return draws;
+}
+__device__ DrawsAhead drawn_ahead(DrawnAhead& ahead, const RandomKey& key, int64_t e, uint32_t count) {
+  draw_ahead(ahead, key.seed, key.step, key.shard, key.site, e, count);
+  return {ahead, count};
 }
 
 template <class World>
@@ -101,7 +111,7 @@ __device__ void play(World world, const CardSet& set, int64_t e, RandomKey key, 
   if (!only_observe) {
     key.shard = set.shard;
     key.site = sites.step;
-    const Draws draws = drawn_ahead(mine.ahead, key, e);
+    const DrawsAhead draws = drawn_ahead(mine.ahead, key, e, DrawnAhead::kOfStep);
     int done = 0;
     if (lane == 0) {
       const StepResult result = step_one(world, mine.state, set.actions[e], draws);
@@ -112,7 +122,7 @@ __device__ void play(World world, const CardSet& set, int64_t e, RandomKey key, 
       __syncwarp();
       for (int i = 4 * lane; i < kBytes; i += 128) memset(here + i, 0, 4);
       key.site = sites.reset;
-      Draws again = drawn_ahead(mine.ahead, key, e);
+      DrawsAhead again = drawn_ahead(mine.ahead, key, e, DrawnAhead::kOfReset);
       if (lane == 0) World::reset(state_of(mine.state, world), again);
     }
   }

@@ -8,7 +8,7 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr int kFanBits = 4, kFan = 1 << kFanBits;  // of rl/priority_tree.h
+constexpr int kFan = 1 << kFanBits;
 
 // Sums of integers: whoever adds first, they are the same.
 __device__ void set_priority(const DqnShape& shape, int64_t* tree, int64_t leaf, int64_t priority) {

@@ -69,6 +69,11 @@ __device__ inline void decide_row(const DqnShape& shape, const DqnPlaces& places
   const int64_t leaf = e * shape.rows + shard.written[e] % shape.rows;
   for (int i = lane; i < shape.state; i += 32)
     shard.seen[leaf * shape.state + i] = work.observed[row * shape.state + i];
+  // What store() will need of the ring, and of the tree above it: it finds few of them nearby where there are many.
+  if (lane < shape.levels)
+    fetch_nearer(shard.tree + shape.level_first[lane] + (leaf >> (kFanBits * lane)));
+  else if (lane == shape.levels)
+    fetch_nearer(shard.rows + leaf);
   float q[kMostCardActions];
   values_of(shape, places, net, both, q);
   if (lane != 0) return;

@@ -34,7 +34,7 @@ struct AnalysisWorld {
   static constexpr int32_t kReport = 3;  // turns that a conclusion takes
   TANDEM_HD static TermWeights weights() { return {{20.0f, 10.0f, 5.0f, -15.0f}, 0.05f}; }
 
-  TANDEM_HD static void next_case(State& s, Draws& draws) {
+  TANDEM_HD static void next_case(State& s, auto& draws) {
     open_case(s.seen.item, s.hidden.item, draws.below(kFeatures), draws, kClarity);
     for (int32_t k = 0; k < kCauses; ++k) {
       s.seen.answers[k] = 0.0f;
@@ -42,7 +42,7 @@ struct AnalysisWorld {
     }
   }
 
-  TANDEM_HD static void reset(State& s, Draws& draws) {
+  TANDEM_HD static void reset(State& s, auto& draws) {
     found_product(s.seen.product, s.hidden.product, rates().birth, draws);
     found_cases(s.seen.item, s.hidden.item, draws);
     s.seen.desk = {};
@@ -50,7 +50,7 @@ struct AnalysisWorld {
     next_case(s, draws);
   }
 
-  TANDEM_HD static StepResult step(State& s, int32_t action, Draws& draws) {
+  TANDEM_HD static StepResult step(State& s, int32_t action, auto& draws) {
     const int32_t f = s.seen.item.feature, cause = action / 2;
     const bool concluded = action % 2 == 1, right = cause == s.hidden.item.cause;
     float rca = 0.0f, pattern = 0.0f, accepted = 0.0f, wrong = 0.0f;

@@ -34,7 +34,7 @@ TANDEM_HD float text_pattern(int32_t cause, int32_t place) {
 }
 
 // `clarity` scales the strength of cues and text.
-TANDEM_HD void open_case(CaseSeen& seen, CaseHidden& hidden, int32_t feature, Draws& draws, float clarity = 1.0f) {
+TANDEM_HD void open_case(CaseSeen& seen, CaseHidden& hidden, int32_t feature, auto& draws, float clarity = 1.0f) {
   seen.feature = feature;
   const float u = draws.uniform();
   const int32_t any = draws.below(kCauses);
@@ -45,7 +45,7 @@ TANDEM_HD void open_case(CaseSeen& seen, CaseHidden& hidden, int32_t feature, Dr
     seen.clues.text[i] = clarity * kTextStrength * text_pattern(hidden.cause, i) + draws.normal();
 }
 
-TANDEM_HD void found_cases(CaseSeen& seen, CaseHidden& hidden, Draws& draws) {
+TANDEM_HD void found_cases(CaseSeen& seen, CaseHidden& hidden, auto& draws) {
   for (int32_t f = 0; f < kFeatures; ++f) {
     hidden.habit[f] = draws.below(kCauses);
     for (int32_t k = 0; k < kCauses; ++k) seen.closed[f][k] = 0.0f;

@@ -37,11 +37,11 @@ struct EvolutionWorld {
   TANDEM_HD static float covers(int32_t answer) { return answer == 1 ? 1.0f : answer == 2 ? 0.8f : 0.2f; }
   TANDEM_HD static float optimises(int32_t answer) { return answer == 3 ? 1.6f : answer == 4 ? 1.0f : 0.1f; }
 
-  TANDEM_HD static void next_case(State& s, Draws& draws) {
+  TANDEM_HD static void next_case(State& s, auto& draws) {
     open_case(s.seen.item, s.hidden.item, draws.below(kFeatures), draws);
   }
 
-  TANDEM_HD static void reset(State& s, Draws& draws) {
+  TANDEM_HD static void reset(State& s, auto& draws) {
     found_product(s.seen.product, s.hidden.product, rates().birth, draws);
     found_cases(s.seen.item, s.hidden.item, draws);
     s.seen.desk = {};
@@ -50,7 +50,7 @@ struct EvolutionWorld {
     next_case(s, draws);
   }
 
-  TANDEM_HD static StepResult step(State& s, int32_t action, Draws& draws) {
+  TANDEM_HD static StepResult step(State& s, int32_t action, auto& draws) {
     const int32_t f = s.seen.item.feature, answer = action / 2;
     const bool right = answer == s.hidden.item.cause;
     const bool verified = action % 2 == 1 && s.seen.budget >= 1.0f;

@@ -46,12 +46,12 @@ struct ExecutionWorld {
     return at_most(base + (wide ? strain * (0.25f + heat) : 0.2f * strain * heat), 0.9f);
   }
 
-  TANDEM_HD static void look_at_gauge(State& s, Draws& draws) {
+  TANDEM_HD static void look_at_gauge(State& s, auto& draws) {
     s.seen.gauge = static_cast<float>(s.hidden.weather) + kGaugeNoise * draws.normal();
     s.seen.gauge_mean = 0.6f * s.seen.gauge_mean + 0.4f * s.seen.gauge;
   }
 
-  TANDEM_HD static void reset(State& s, Draws& draws) {
+  TANDEM_HD static void reset(State& s, auto& draws) {
     found_product(s.seen.product, s.hidden.product, rates().birth, draws);
     s.seen.desk = {};
     for (int32_t q = 0; q < kQueues; ++q) {
@@ -64,7 +64,7 @@ struct ExecutionWorld {
     look_at_gauge(s, draws);
   }
 
-  TANDEM_HD static StepResult step(State& s, int32_t action, Draws& draws) {
+  TANDEM_HD static StepResult step(State& s, int32_t action, auto& draws) {
     const int32_t queue = action / 2;
     const bool wide = action % 2 == 1;
     const int32_t runners = wide ? 6 : 3;

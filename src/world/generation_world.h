@@ -35,11 +35,11 @@ struct GenerationWorld {
     return type == 0 ? 0.9f : type == 1 ? 0.8f : type == 2 ? 0.7f : type == 3 ? 0.55f : 0.45f;
   }
 
-  TANDEM_HD static void next_case(State& s, Draws& draws) {
+  TANDEM_HD static void next_case(State& s, auto& draws) {
     open_case(s.seen.item, s.hidden.item, draws.below(kFeatures), draws);
   }
 
-  TANDEM_HD static void reset(State& s, Draws& draws) {
+  TANDEM_HD static void reset(State& s, auto& draws) {
     found_product(s.seen.product, s.hidden.product, rates().birth, draws);
     found_cases(s.seen.item, s.hidden.item, draws);
     s.seen.desk = {};
@@ -48,7 +48,7 @@ struct GenerationWorld {
     next_case(s, draws);
   }
 
-  TANDEM_HD static StepResult step(State& s, int32_t action, Draws& draws) {
+  TANDEM_HD static StepResult step(State& s, int32_t action, auto& draws) {
     const int32_t f = s.seen.item.feature, type = action / 2;
     const bool from_template = action % 2 == 1;
     const float fit = type == s.hidden.item.cause ? 1.0f : 0.1f;

@@ -50,12 +50,12 @@ struct ObservationWorld {
     return clamped(0.8f * before - 0.5f + clamped((2.0f * score - 2.0f) / square, -4.0f, 4.0f), -5.0f, 5.0f);
   }
 
-  TANDEM_HD static void look_at_gauge(State& s, Draws& draws) {
+  TANDEM_HD static void look_at_gauge(State& s, auto& draws) {
     s.seen.gauge = noise(s.hidden.regime) * (1.0f + kGaugeNoise * draws.normal());
     s.seen.gauge_mean = 0.6f * s.seen.gauge_mean + 0.4f * s.seen.gauge;
   }
 
-  TANDEM_HD static void reset(State& s, Draws& draws) {
+  TANDEM_HD static void reset(State& s, auto& draws) {
     found_product(s.seen.product, s.hidden.product, 0.5f * rates().birth, draws);
     s.seen.desk = {};
     for (int32_t f = 0; f < kFeatures; ++f) {
@@ -72,7 +72,7 @@ struct ObservationWorld {
     look_at_gauge(s, draws);
   }
 
-  TANDEM_HD static StepResult step(State& s, int32_t action, Draws& draws) {
+  TANDEM_HD static StepResult step(State& s, int32_t action, auto& draws) {
     const float line = threshold(action / 2);
     const bool intense = action % 2 == 1 && s.seen.budget >= 1.0f;
     if (intense) s.seen.budget -= 1.0f;

@@ -13,7 +13,7 @@
 
 namespace tandem {
 
-TANDEM_HD int32_t random_policy(Draws& draws) { return draws.below(kActions); }
+TANDEM_HD int32_t random_policy(auto& draws) { return draws.below(kActions); }
 
 // The loudest cue names the strategy; ask back when the text reads vague.
 TANDEM_HD int32_t rule_of_thumb(const RequirementsWorld::Seen& s) {

@@ -38,13 +38,13 @@ struct RequirementsWorld {
     return (suits ? 0.04f : 0.28f) + (read_vaguely ? 0.2f : 0.0f);
   }
 
-  TANDEM_HD static void next_case(State& s, Draws& draws) {
+  TANDEM_HD static void next_case(State& s, auto& draws) {
     open_case(s.seen.item, s.hidden.item, draws.below(kFeatures), draws);
     s.hidden.ambiguous = draws.chance(kAmbiguousShare) ? 1 : 0;
     s.seen.vague = kVagueStrength * static_cast<float>(s.hidden.ambiguous) + draws.normal();
   }
 
-  TANDEM_HD static void reset(State& s, Draws& draws) {
+  TANDEM_HD static void reset(State& s, auto& draws) {
     found_product(s.seen.product, s.hidden.product, rates().birth, draws);
     found_cases(s.seen.item, s.hidden.item, draws);
     s.seen.desk = {};
@@ -52,7 +52,7 @@ struct RequirementsWorld {
     next_case(s, draws);
   }
 
-  TANDEM_HD static StepResult step(State& s, int32_t action, Draws& draws) {
+  TANDEM_HD static StepResult step(State& s, int32_t action, auto& draws) {
     const int32_t f = s.seen.item.feature;
     const bool suits = action / 2 == s.hidden.item.cause;
     const bool thorough = action % 2 == 1 && s.seen.hours >= 1.0f;

@@ -117,8 +117,8 @@ template <class W>
 TANDEM_HD void observe_one(W world, const WebTestState& state, float* out) {
   W::observe(state_of(const_cast<WebTestState&>(state), world).seen, out);
 }
-template <class W>
-TANDEM_HD StepResult step_one(W world, WebTestState& state, int32_t action, Draws draws) {
+template <class W, class Numbers>
+TANDEM_HD StepResult step_one(W world, WebTestState& state, int32_t action, Numbers draws) {
   return W::step(state_of(state, world), action < 0 ? 0 : action >= kActions ? kActions - 1 : action, draws);
 }
 template <class W>

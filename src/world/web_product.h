@@ -53,7 +53,7 @@ TANDEM_HD int32_t whole_defects(const ProductHidden& hidden) {
 }
 
 // Work on f leaves a defect behind with probability p * rot.
-TANDEM_HD void may_leave_defect(ProductSeen& seen, ProductHidden& hidden, int32_t f, float p, Draws& draws) {
+TANDEM_HD void may_leave_defect(ProductSeen& seen, ProductHidden& hidden, int32_t f, float p, auto& draws) {
   seen.exposure[f] += p;
   if (draws.chance(p * hidden.rot[f]) && hidden.defects[f] < 15) ++hidden.defects[f];
 }
@@ -70,7 +70,7 @@ TANDEM_HD bool may_show_defect(ProductSeen& seen, ProductHidden& hidden, int32_t
   return shown;
 }
 
-TANDEM_HD void found_product(ProductSeen& seen, ProductHidden& hidden, float birth, Draws& draws) {
+TANDEM_HD void found_product(ProductSeen& seen, ProductHidden& hidden, float birth, auto& draws) {
   for (int32_t f = 0; f < kFeatures; ++f) {
     seen.complexity[f] = draws.uniform();
     seen.usage[f] = draws.between(0.4f, 1.6f);
@@ -93,7 +93,7 @@ TANDEM_HD float escape_chance(const ProductSeen& seen, int32_t f, float escape) 
 }
 
 // Releases, churn and users for one day. Returns how many defects escaped; bit f of *where tells that f had one.
-TANDEM_HD int32_t pass_day(ProductSeen& seen, ProductHidden& hidden, const DayRates& rates, Draws& draws,
+TANDEM_HD int32_t pass_day(ProductSeen& seen, ProductHidden& hidden, const DayRates& rates, auto& draws,
                            uint32_t* where = nullptr) {
   int32_t escapes = 0;
   uint32_t bits = 0;
