@@ -63,19 +63,64 @@ void Update::begin_step(int64_t step) {
   if (every > 0 && step % every == 0 && bad_in_a_row_ == 0) keep();
 }
 
+namespace {
+
+// Where a tensor that follows `before` in the same memory begins, counted from there; padding may lie between them. -1:
+// it does not follow.
+int64_t begins_after(const at::Tensor& before, const at::Tensor& t) {
+  constexpr int64_t kMostPadding = 16;  // floats, of a ParameterSlot
+  const int64_t at = t.storage_offset() - before.storage_offset();
+  const bool follows = t.is_alias_of(before) && t.dtype() == before.dtype() && before.is_contiguous() &&
+                       t.is_contiguous() && at >= before.numel() && at < before.numel() + kMostPadding;
+  return follows ? at : -1;
+}
+
+// All tensors as few long ones: copies of many small ones cost a launch each.
+std::vector<at::Tensor> in_stretches(const std::vector<NamedTensor>& tensors) {
+  std::vector<at::Tensor> stretches;
+  int64_t length = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& t = tensors[i].tensor;
+    if (const int64_t at = i > 0 ? begins_after(tensors[i - 1].tensor, t) : -1; at >= 0) {
+      length += at - tensors[i - 1].tensor.numel() + t.numel();
+      stretches.back() = stretches.back().as_strided({length}, {1});
+    } else {
+      stretches.push_back(t.is_contiguous() ? t.view({-1}) : t);
+      length = t.numel();
+    }
+  }
+  return stretches;
+}
+
+}  // namespace
+
 void Update::keep() {
   std::vector<NamedTensor> now = state_.model_tensors();
   for (NamedTensor& t : state_.replicated_state()) now.push_back(std::move(t));
-  if (kept_.empty())
-    for (const NamedTensor& t : now) kept_.push_back({t.name, at::empty_like(t.tensor)});
-  for (size_t i = 0; i < now.size(); ++i) kept_[i].tensor.copy_(now[i].tensor);
+  const std::vector<at::Tensor> stretches = in_stretches(now);
+  if (kept_.empty()) {  // laid out alike
+    size_t stretch = 0;
+    for (size_t i = 0; i < now.size(); ++i) {
+      const at::Tensor& t = now[i].tensor;
+      const int64_t at = i > 0 ? begins_after(now[i - 1].tensor, t) : -1;
+      if (at < 0) kept_stretches_.push_back(at::zeros_like(stretches[stretch++]));
+      at::Tensor there = kept_stretches_.back();
+      if (t.is_contiguous()) {
+        const int64_t begin = at < 0 ? 0 : kept_[i - 1].tensor.storage_offset() + at;
+        there = there.as_strided(t.sizes(), t.strides(), begin);
+      }
+      kept_.push_back({now[i].name, there});
+    }
+  }
+  for (size_t i = 0; i < stretches.size(); ++i) kept_stretches_[i].copy_(stretches[i]);
   kept_updates_ = updates_;
 }
 
 void Update::roll_back() {
   std::vector<NamedTensor> now = state_.model_tensors();
   for (NamedTensor& t : state_.replicated_state()) now.push_back(std::move(t));
-  for (size_t i = 0; i < now.size(); ++i) now[i].tensor.copy_(kept_[i].tensor);
+  const std::vector<at::Tensor> stretches = in_stretches(now);
+  for (size_t i = 0; i < stretches.size(); ++i) stretches[i].copy_(kept_stretches_[i]);
   updates_ = kept_updates_;
 }
 

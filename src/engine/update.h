@@ -77,9 +77,10 @@ class Update {
   int64_t good_in_a_row_ = 0, bad_in_a_row_ = 0, rollbacks_ = 0;
   int64_t kept_updates_ = -1;
   std::vector<NamedTensor> kept_;
-  at::Tensor board_;                 // on the device: an order and a plan, for apply()
-  at::Tensor pieces_, plans_;        // there too: UpdatePieces, and plans of groups where there are several
-  std::vector<UpdatePiece> layout_;  // the same on the host
+  std::vector<at::Tensor> kept_stretches_;  // their memory
+  at::Tensor board_;                        // on the device: an order and a plan, for apply()
+  at::Tensor pieces_, plans_;               // there too: UpdatePieces, and plans of groups where there are several
+  std::vector<UpdatePiece> layout_;         // the same on the host
   int piece_count_ = 0;
 };
 

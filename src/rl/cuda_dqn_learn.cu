@@ -265,24 +265,33 @@ __device__ void tree_gradient(const DqnShape& shape, const Matrix& m, int block,
 // Sums of one column over rows: a[row][column], or a times b there.
 struct Column {
   const float *a, *b;
-  int64_t a_row, b_row, a_set, b_set;
+  int a_row, b_row;
+  int64_t a_set, b_set;
 };
 
 __device__ float column_sum(const DqnShape& shape, const Column& c, int64_t set) {
   const float *a = c.a + set * c.a_set, *b = c.b ? c.b + set * c.b_set : nullptr;
   constexpr int kAtOnce = 32;  // fetched together
   float sum = 0;
-  for (int first = 0; first < shape.piece; first += kAtOnce) {
-    float x[kAtOnce], y[kAtOnce];
+  int first = 0;
+  // Steps of a pointer, no test of each row: this is as much about instructions as about memory.
+  for (; first + kAtOnce <= shape.piece; first += kAtOnce) {
+    float x[kAtOnce];
 #pragma unroll
-    for (int r = 0; r < kAtOnce; ++r) {
-      const bool there = first + r < shape.piece;
-      x[r] = there ? a[(first + r) * c.a_row] : 0.0f;
-      y[r] = there && b ? b[(first + r) * c.b_row] : 1.0f;
+    for (int r = 0; r < kAtOnce; ++r, a += c.a_row) x[r] = *a;
+    if (b) {
+      float y[kAtOnce];
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r, b += c.b_row) y[r] = *b;
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) sum = fmaf(x[r], y[r], sum);
+    } else {
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) sum = sum + x[r];
     }
-#pragma unroll
-    for (int r = 0; r < kAtOnce; ++r) sum = fmaf(x[r], y[r], sum);
   }
+#pragma unroll 1
+  for (; first < shape.piece; ++first, a += c.a_row, b += b ? c.b_row : 0) sum = fmaf(*a, b ? *b : 1.0f, sum);
   return sum;
 }
 
@@ -290,7 +299,8 @@ constexpr int64_t kNoColumn = -1, kLossColumn = -2, kQColumn = -3;
 
 // Biases, norms, the two output layers, then loss and mean Q: number i of them all, and where its gradient goes.
 __device__ int64_t column_of(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, int i, Column& c) {
-  const int64_t rows = shape.piece, outs = 1 + shape.actions, both = 2 * shape.head;
+  const int outs = 1 + shape.actions, both = 2 * shape.head;
+  const int64_t rows = shape.piece;
   const auto norm = [&](const float* dx, const float* dz, const float* normed, int width, int64_t bias, int64_t scale,
                         int64_t shift) -> int64_t {
     const int part = i / width, at = i % width;
@@ -306,7 +316,7 @@ __device__ int64_t column_of(const DqnShape& shape, const DqnPlaces& p, const Dq
     c = {w.both_grad + i, nullptr, both, 0, rows * both, 0};
     return p.heads_bias + i;
   }
-  i -= static_cast<int>(both);
+  i -= both;
   if (i < shape.head) {
     c = {w.out_grad, w.both + i, outs, both, rows * outs, 3 * rows * both};
     return p.value + i;
@@ -326,7 +336,7 @@ __device__ int64_t column_of(const DqnShape& shape, const DqnPlaces& p, const Dq
     c = {w.out_grad + i, nullptr, outs, 0, rows * outs, 0};
     return i == 0 ? p.value_bias : p.advantage_bias + i - 1;
   }
-  i -= static_cast<int>(outs);
+  i -= outs;
   if (i >= 2) return kNoColumn;
   c = {i == 0 ? w.row_loss : w.row_q, nullptr, 1, 0, rows, 0};
   return i == 0 ? kLossColumn : kQColumn;

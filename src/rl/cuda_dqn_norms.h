@@ -83,6 +83,41 @@ __device__ void moments_of(const float4 (&x)[kRows][kFours], int width, float ep
   for (int r = 0; r < kRows; ++r) inverse[r] = 1.0f / sqrtf(inverse[r] / static_cast<float>(width) + epsilon);
 }
 
+// The same of rows that lie somewhere, row(i) says where; lane i gets those of the i-th. Little code, played often.
+struct Moments {
+  float mean = 0, inverse = 0;
+};
+template <int kRows, class Row>
+__device__ Moments moments_there(int width, float epsilon, Row row) {
+  const int lane = threadIdx.x % 32;
+  const auto sum_of_rows = [&](auto of) {  // lane i's of row i; of(i, x): what a lane adds of a row
+    float sum[kRows], own = 0;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) sum[r] = 0;
+#pragma unroll 1
+    for (int column = lane * 4; column < width; column += 128)
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) sum[r] = sum[r] + of(r, *reinterpret_cast<const float4*>(row(r) + column));
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2)
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) sum[r] = sum[r] + __shfl_xor_sync(kWholeWarp, sum[r], apart);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+      if (lane == r) own = sum[r];
+    return own;
+  };
+  const float mean = sum_of_rows([](int, float4 x) { return (x.x + x.y) + (x.z + x.w); }) / static_cast<float>(width);
+  float means[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) means[r] = __shfl_sync(kWholeWarp, mean, r);
+  const float squares = sum_of_rows([&](int r, float4 x) {
+    const float4 d = less(x, means[r]);
+    return (d.x * d.x + d.y * d.y) + (d.z * d.z + d.w * d.w);
+  });
+  return {mean, 1.0f / sqrtf(squares / static_cast<float>(width) + epsilon)};
+}
+
 // One row, x: its sums. put(column, y) gets what comes out; scale and shift are of this lane's numbers.
 template <int kFours, class Put>
 __device__ void norm_row(const DqnShape& shape, const Norm& layer, const RandomKey& key, int set, int row, bool learned,

@@ -11,10 +11,11 @@ namespace {
 constexpr int kFan = 1 << kFanBits;
 
 // Sums of integers: whoever adds first, they are the same.
-__device__ void set_priority(const DqnShape& shape, int64_t* tree, int64_t leaf, int64_t priority) {
-  const int64_t difference = priority - tree[leaf];
-  tree[leaf] = priority;
+__device__ void change_priority(const DqnShape& shape, int64_t* tree, int64_t leaf, int64_t before, int64_t priority) {
+  const int64_t difference = priority - before;
   if (difference == 0) return;
+  tree[leaf] = priority;
+#pragma unroll 1
   for (int level = 1; level < shape.levels; ++level) {
     leaf >>= kFanBits;
     atomicAdd(reinterpret_cast<unsigned long long*>(tree + shape.level_first[level] + leaf),
@@ -22,7 +23,7 @@ __device__ void set_priority(const DqnShape& shape, int64_t* tree, int64_t leaf,
   }
 }
 
-constexpr int kStoreThreads = 256, kStoreWarps = kStoreThreads / 32;
+constexpr int kStoreThreads = 256;
 
 __device__ int64_t row_before(int64_t place, int64_t back, int64_t rows) {
   return place >= back ? place - back : place - back + rows;
@@ -47,11 +48,19 @@ struct Done {
     sum = shard.returns[e] + reward;
     place = now % shape.rows;
     reach = static_cast<int>(now < shape.n_step ? now : shape.n_step);
-#pragma unroll 4
-    for (int back = 1; back <= shape.n_step; ++back) {  // no break: they are fetched together
-      if (back > now) continue;
-      const ReplayRow row = shard.rows[e * shape.rows + row_before(place, back, shape.rows)];
-      if ((row.end != End::kNone || row.closing) && reach >= back) reach = back - 1;
+    const int there = reach;
+    constexpr int kAtOnce = 4;  // fetched together
+#pragma unroll 1
+    for (int first_back = 1; first_back <= there; first_back += kAtOnce) {
+      ReplayRow row[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+        if (first_back + k <= there)
+          row[k] = shard.rows[e * shape.rows + row_before(place, first_back + k, shape.rows)];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+        if (first_back + k <= there && (row[k].end != End::kNone || row[k].closing) && reach >= first_back + k)
+          reach = first_back + k - 1;
     }
   }
 };
@@ -59,77 +68,61 @@ struct Done {
 // One block a set: the last draws' priorities, then what the environments did (Replay::add; decide() has put the
 // observations into the rings).
 __global__ void __launch_bounds__(kStoreThreads) store(DqnShape shape, DqnWork work) {
-  __shared__ int32_t drawn[kMostCardBatch];   // rows of this shard's draws, in the draws' order
-  __shared__ int16_t number[kMostCardBatch];  // which draws they are
-  __shared__ int counted[kStoreWarps];
   __shared__ float returned[kStoreThreads];
   __shared__ bool over[kStoreThreads];
   const int set = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const DqnJob& job = work.jobs[shape.job_of(set)];
   const DqnShard& shard = work.shards[set];
+  const int64_t top = job.tops[0];
   Done done(shape, work, shard, set, 0);
-  int own = 0;  // draws of this shard
-  for (int first = 0; first < shape.batch; first += kStoreThreads) {
-    const int k = first + static_cast<int>(threadIdx.x);
-    const int32_t row = k < shape.batch ? shard.drawn[k] : -1;
-    const unsigned with = __ballot_sync(kWholeWarp, row >= 0);
-    if (lane == 0) counted[warp] = __popc(with);
-    __syncthreads();
-    int at = own + __popc(with & ((1u << lane) - 1));
-    for (int w = 0; w < kStoreWarps; ++w) {
-      if (w < warp) at += counted[w];
-      own += counted[w];
+  // Draws are made in the order of what lies in the buffer (place_of_draw()), so that those of one row are neighbours:
+  // the last of them says what its error is.
+  for (int k = threadIdx.x; k < shape.batch; k += kStoreThreads) {
+    const int32_t row = shard.drawn[k], next = k + 1 < shape.batch ? shard.drawn[k + 1] : -1;
+    const float error = job.errors[k];
+    if (row >= 0 && row != next && error >= 0) {  // NaN: not
+      const int64_t before = shard.tree[row];
+      change_priority(shape, shard.tree, row, before, priority_of(error, shape.alpha));
     }
-    if (row >= 0) {
-      drawn[at] = row;
-      number[at] = static_cast<int16_t>(k);
-    }
-    __syncthreads();
-  }
-  for (int first = 0; first < own; first += kStoreThreads) {
-    // Lane l takes draw first + 8 l + warp. Of several draws of one row, the last one's error stays: each warp looks at
-    // its draws one by one, 32 others at a time.
-    int32_t row = -1;
-    float error = -1.0f;
-    for (int l = 0; l < 32; ++l) {
-      const int mine = first + l * kStoreWarps + warp;
-      if (mine >= own) break;
-      const int32_t sought = drawn[mine];
-      bool again = false;
-      for (int other = mine + 1 + lane; other < own; other += 32) again = again || drawn[other] == sought;
-      const bool last = __ballot_sync(kWholeWarp, again) == 0;
-      if (lane != l) continue;
-      row = last ? sought : -1;
-      error = job.errors[number[mine]];
-    }
-    if (row >= 0 && error >= 0) set_priority(shape, shard.tree, row, priority_of(error, shape.alpha));  // NaN: not
   }
   __syncthreads();
-  const int64_t top = job.tops[0];
   float returns = 0;
   int64_t episodes = 0;
   for (int first = 0; first < shape.environments; first += kStoreThreads) {
     if (first > 0) done = Done(shape, work, shard, set, first);
     if (const int e = first + static_cast<int>(threadIdx.x); e < shape.environments) {
       const End end = done.end;
-      const int64_t ring = e * shape.rows, leaf = ring + done.place;
+      const int64_t ring = e * shape.rows;
       over[threadIdx.x] = end != End::kNone;
       returned[threadIdx.x] = done.sum;
       shard.returns[e] = end != End::kNone ? 0.0f : done.sum;
-      set_priority(shape, shard.tree, leaf, 0);
-      shard.rows[leaf] = {done.reward, done.action, end, 0};
+      shard.rows[ring + done.place] = {done.reward, done.action, end, 0};
       shard.written[e] = done.now + 1;
-      for (int back = 0; back <= done.reach; ++back)
-        if (end != End::kNone || back == shape.n_step)
-          set_priority(shape, shard.tree, ring + row_before(done.place, back, shape.rows), top);
+      // Its row can't be drawn yet, unless the episode is over; then all that waited can, else the oldest of them.
+      constexpr int kAtOnce = 4;  // fetched together
+#pragma unroll 1
+      for (int back = 0; back <= done.reach; back += kAtOnce) {
+        int64_t leaf[kAtOnce], before[kAtOnce], now[kAtOnce];
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+          const bool all = end != End::kNone, own = back + k == 0, oldest = back + k == shape.n_step;
+          leaf[k] = ring + row_before(done.place, back + k, shape.rows);
+          now[k] = all || oldest ? top : 0;
+          before[k] = back + k <= done.reach && (all || own || oldest) ? shard.tree[leaf[k]] : now[k];
+        }
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) change_priority(shape, shard.tree, leaf[k], before[k], now[k]);
+      }
     }
     __syncthreads();
-    if (threadIdx.x == 0)
-      for (int i = 0; i < kStoreThreads && first + i < shape.environments; ++i)
-        if (over[i]) {
-          returns = returns + returned[i];
+    if (warp == 0)
+      for (int i = 0; i < kStoreThreads && first + i < shape.environments; i += 32) {
+        const bool ends = first + i + lane < shape.environments && over[i + lane];
+        for (unsigned more = __ballot_sync(kWholeWarp, ends); more != 0; more &= more - 1) {
+          returns = returns + returned[i + __ffs(static_cast<int>(more)) - 1];
           ++episodes;
         }
+      }
     __syncthreads();
   }
   if (threadIdx.x != 0) return;

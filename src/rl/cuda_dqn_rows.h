@@ -108,8 +108,10 @@ template <class Block, int kSlices, class To>
 __device__ void rows_product(const typename Block::Memory& memory, const float* weight, int features, To to) {
   constexpr int kRows = Block::kRows, kPlane = Block::kPlane, kSliceWords = Block::kSliceWords, kUnit = Block::kUnit;
   constexpr int kPairs = kParts / 2, kOwn = kRows / 2, kDepth = kSlices * kParts * kSlice;
-  // Four chunks, a slice of both parts of a pair each, are a turn. While one is multiplied, two are on their way.
-  constexpr int kTurn = 4, kAhead = 2, kPairsOfTurn = kTurn / kSlices, kTurns = kPairs / kPairsOfTurn;
+  // Four chunks, a slice of both parts of a pair each, are a turn. While one is multiplied, others are on their
+  // way: as many as there are registers for.
+  constexpr int kTurn = 4, kAhead = Block::kGroups <= 2 ? 4 : 2, kPairsOfTurn = kTurn / kSlices,
+                kTurns = kPairs / kPairsOfTurn;
   constexpr auto chunk = [](int j) { return j / kSlices * 2 * kSlice + j % kSlices * kParts * kSlice; };  // its depth
   using Left = OwnLeft<Lies::kDepthInside>;
   const int first_row = threadIdx.x / 32 * 16;

@@ -40,7 +40,8 @@ struct Pass {
   Layer layers[3];
 };
 
-template <class Block>
+// Learning, what comes out is kept for the loss; acting, it is decided at once.
+template <class Block, bool kLearning>
 __global__ void __launch_bounds__(Block::kThreads, 1)
     forward_rows(DqnShape shape, DqnPlaces places, DqnWork work, Pass pass) {
 #if defined(TANDEM_WHOLE_ROWS)
@@ -49,21 +50,28 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
   const int kind = blockIdx.y, index = blockIdx.z, lane = threadIdx.x % 32;
   const DqnJob& job = work.jobs[index];
   const float* const net = kind == 2 ? job.target : job.net;
-  const bool learning = pass.layers[0].norm.learning, learned = learning && kind == 0;
+  const bool learned = kLearning && kind == 0;
   const RowsOfWarp<Block> rows(shape, index, pass.rows);
   const uint32_t shard_there = rows.set_there >= 0 ? work.worlds[rows.set_there].shard : 0;
   RandomKey key = work.order->key;
   {
     const int in_kind = kind < pass.in_kinds ? kind : pass.in_kinds - 1;
-    float4 x[kEach][kFours];
+    const int64_t from_there =
+        rows.set_there < 0
+            ? -1
+            : ((int64_t{rows.set_there} * pass.in_kinds + in_kind) * pass.rows + rows.row_there) * shape.state;
+    int64_t from[kEach];
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int set = rows.set(i), row = rows.row(i);
-      fetch_row(pass.in + ((int64_t{set} * pass.in_kinds + in_kind) * pass.rows + row) * shape.state,
-                set >= 0 ? shape.state : 0, x[i]);
+    for (int i = 0; i < kEach; ++i) from[i] = __shfl_sync(kWholeWarp, from_there, i);
+#pragma unroll 1
+    for (int column = lane * 4; column < shape.state; column += 128) {
+      float4 x[kEach];  // fetched together
+#pragma unroll
+      for (int i = 0; i < kEach; ++i)
+        x[i] = from[i] < 0 ? float4{0, 0, 0, 0} : *reinterpret_cast<const float4*>(pass.in + from[i] + column);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) memory.put(shape.state, rows.of(i), column, x[i]);
     }
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) memory.put_row(shape.state, rows.of(i), x[i]);
   }
 #pragma unroll 1
   for (int l = 0;; ++l) {
@@ -77,28 +85,18 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
     __syncthreads();
     if (l == 2) break;
     float4 first[kFours], scale[kFours], shift[kFours];
-    float mean_there = 0, inverse_there = 0;
     fetch_row(net + layer.norm.scale, layer.width, scale);
     fetch_row(net + layer.norm.shift, layer.width, shift);
-    {
-      float4 x[kEach][kFours];
-      float mean[kEach], inverse[kEach];
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) fetch_row(memory.sums(layer.width, rows.of(i)), layer.width, x[i]);
-      moments_of(x, layer.width, shape.epsilon_norm, mean, inverse);
-#pragma unroll
-      for (int i = 0; i < kEach; ++i)
-        if (lane == i) mean_there = mean[i], inverse_there = inverse[i];
-#pragma unroll
-      for (int f = 0; f < kFours; ++f) first[f] = x[0][f];
-    }
+    const Moments there = moments_there<kEach>(layer.width, shape.epsilon_norm,
+                                               [&](int i) { return memory.sums(layer.width, rows.of(i)); });
+    fetch_row(memory.sums(layer.width, rows.of(0)), layer.width, first);
     key.site = layer.norm.site;
     __syncthreads();  // halves may stand where the first rows' sums were
 #pragma unroll 1
     for (int i = 0; i < kEach; ++i) {
       const int of_block = rows.of(i);
       const int set = rows.set(i), row = rows.row(i);
-      const float mean = __shfl_sync(kWholeWarp, mean_there, i), inverse = __shfl_sync(kWholeWarp, inverse_there, i);
+      const float mean = __shfl_sync(kWholeWarp, there.mean, i), inverse = __shfl_sync(kWholeWarp, there.inverse, i);
       key.shard = __shfl_sync(kWholeWarp, shard_there, i);
       if (i > 0) fetch_row(memory.sums(layer.width, of_block), layer.width, first);
       norm_row(shape, layer.norm, key, set, row, learned && set >= 0, first, mean, inverse, scale, shift,
@@ -106,37 +104,37 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
     }
   }
   const int features = pass.layers[2].width;
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < kEach; ++i) {
     const int set = rows.set(i), row = rows.row(i);
     if (set < 0) continue;
     float* const sums = memory.sums(features, rows.of(i));
-    float* const to = work.both + ((int64_t{set} * pass.kinds + kind) * pass.rows + row) * features;
-    for (int column = lane * 4; column < features; column += 128) {
-      const float4 y = above_zero(*reinterpret_cast<const float4*>(sums + column));
-      *reinterpret_cast<float4*>((learning ? to : sums) + column) = y;
+    float* const to = kLearning ? work.both + ((int64_t{set} * pass.kinds + kind) * pass.rows + row) * features : sums;
+    for (int column = lane * 4; column < features; column += 128)
+      *reinterpret_cast<float4*>(to + column) = above_zero(*reinterpret_cast<const float4*>(sums + column));
+    if constexpr (!kLearning) {
+      __syncwarp();
+      decide_row(shape, places, work, net, set, row, sums);
     }
-    if (learning) continue;
-    __syncwarp();
-    decide_row(shape, places, work, net, set, row, sums);
   }
 #endif
 }
 
+template <bool kLearning>
 bool queue_pass(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, const float* in, int in_kinds, int kinds,
-                int rows, bool learning, CUstream_st* stream) {
+                int rows, CUstream_st* stream) {
   Pass pass{in, in_kinds, kinds, rows, {}};
   pass.layers[0] = {p.w1,
                     p.b1,
                     shape.state,
                     shape.wide,
-                    {w.sums1, w.out1, w.inverse1, p.scale1, p.shift1, kinds, rows, shape.wide, learning, kDropout}};
+                    {w.sums1, w.out1, w.inverse1, p.scale1, p.shift1, kinds, rows, shape.wide, kLearning, kDropout}};
   pass.layers[1] = {
       p.w2,
       p.b2,
       shape.wide,
       shape.narrow,
-      {w.sums2, w.out2, w.inverse2, p.scale2, p.shift2, kinds, rows, shape.narrow, learning, kDropout + 1}};
+      {w.sums2, w.out2, w.inverse2, p.scale2, p.shift2, kinds, rows, shape.narrow, kLearning, kDropout + 1}};
   pass.layers[2] = {p.heads, p.heads_bias, shape.narrow, 2 * shape.head, {}};
   const int all = shape.count * rows;  // of a net
   return with_rows(
@@ -145,10 +143,10 @@ bool queue_pass(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, con
         return std::all_of(pass.layers, pass.layers + 3,
                            [&](const Pass::Layer& layer) { return block.holds(layer.depth, layer.width); });
       },
-      [](auto block) { return forward_rows<decltype(block)>; },
+      [](auto block) { return forward_rows<decltype(block), kLearning>; },
       [&](auto block) {
         using Block = decltype(block);
-        TANDEM_LAUNCH_WITH(sizeof(typename Block::Memory), "dqn forward", forward_rows<Block>,
+        TANDEM_LAUNCH_WITH(sizeof(typename Block::Memory), "dqn forward", (forward_rows<Block, kLearning>),
                            dim3(cuts(all, Block::kRows), kinds, shape.jobs), dim3(Block::kThreads), stream, shape, p, w,
                            pass);
       });
@@ -157,11 +155,11 @@ bool queue_pass(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, con
 }  // namespace
 
 bool queue_whole_forward(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
-  return queue_pass(shape, places, work, work.states, 2, 3, shape.piece, true, stream);
+  return queue_pass<true>(shape, places, work, work.states, 2, 3, shape.piece, stream);
 }
 
 bool queue_whole_decisions(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
-  return queue_pass(shape, places, work, work.observed, 1, 1, shape.environments, false, stream);
+  return queue_pass<false>(shape, places, work, work.observed, 1, 1, shape.environments, stream);
 }
 
 }  // namespace tandem::cuda
