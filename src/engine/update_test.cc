@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
@@ -142,6 +143,43 @@ TEST(Update, RepeatedNanRollsBackThenLowersTheRateThenStopsWithCode7) {
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ExitCode::kGuardStopped);
   }
+}
+
+// Weights and biases with padding between them, and the optimizer's own numbers.
+TEST(Update, ARollBackBringsBackEveryTensorAsItWasKept) {
+  Plain s;
+  s.optimizer.learning_rate = 0.01;
+  s.nan.patience = 1;
+  s.nan.rollback_every = 4;
+  JobState state(1, 5);
+  torch::nn::Sequential model(torch::nn::Linear(7, 3), torch::nn::LayerNorm(torch::nn::LayerNormOptions({3})),
+                              torch::nn::Linear(3, 2));
+  state.add_model(model.ptr());
+  state.seal(0, optimizer_slots(s.optimizer));
+  Update update(s, state, 8);
+  const auto all = [&] {
+    std::map<std::string, at::Tensor> tensors;
+    for (const NamedTensor& t : state.model_tensors()) tensors[t.name] = t.tensor;
+    for (const NamedTensor& t : state.replicated_state()) tensors[t.name] = t.tensor;
+    return tensors;
+  };
+  const auto step = [&](int64_t number, float gradient) {
+    update.begin_step(number);
+    std::vector<float> total(state.contribution_floats(), 0.0f);
+    for (const ParameterSlot& slot : state.slots()) std::fill_n(total.begin() + slot.offset, slot.count, gradient);
+    return update.apply(total, 0);
+  };
+  for (int64_t i = 0; i < 4; ++i) step(i, 0.5f);
+  std::map<std::string, at::Tensor> kept;
+  for (const auto& [name, tensor] : all()) kept[name] = tensor.clone();
+  ASSERT_EQ(kept.size(), 8u);
+  step(4, 0.25f);  // keeps, then moves
+  at::NoGradGuard no_grad;
+  for (auto& [name, tensor] : all()) tensor.add_(3);
+  EXPECT_TRUE(step(5, std::numeric_limits<float>::quiet_NaN()).rolled_back);
+  for (const auto& [name, tensor] : all()) EXPECT_TRUE(at::equal(tensor, kept.at(name))) << name;
+  for (const NamedTensor& t : update.kept_state())
+    EXPECT_TRUE(at::equal(t.tensor, kept.at(t.name.substr(t.name.find('.') + 1)))) << t.name;
 }
 
 TEST(Update, Fp16OverflowHalvesTheScaleAndGoodStepsDoubleItAndBothArePowersOfTwo) {

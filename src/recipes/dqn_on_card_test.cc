@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +19,8 @@
 #include "rl/cuda_dqn_replay.cu"
 #include "rl/cuda_dqn_whole.cu"
 #include "rl/dqn.h"
+#include "rl/priority.h"
+#include "rl/priority_tree.h"
 
 namespace tandem {
 namespace {
@@ -184,6 +187,46 @@ TEST(WorldsOnACard, AThreadEachPlaysAsTheHostDoes) { expect_worlds_like_the_host
 TEST(WorldsOnACard, AWarpEachPlaysAsTheHostDoes) {
   expect_worlds_like_the_hosts(true, false);
   expect_worlds_like_the_hosts(true, true);
+}
+
+// ---- storing ----
+
+// Rows are drawn in their order, one several times; its last error counts, be it a number or not.
+TEST(StoreOnACard, OfSeveralDrawsOfARowTheLastOneSaysItsPriority) {
+  constexpr int kBatch = 3 * cuda::kStoreThreads / 2, kLeaves = 300;  // threads have a second one
+  DqnShape shape{.batch = kBatch, .rows = kLeaves, .alpha = 0.6};
+  shape.levels = PriorityTree::places(kLeaves, shape.level_first);
+  std::vector<int32_t> drawn(kBatch, -1);  // the first and last ones are another shard's
+  std::vector<float> errors(kBatch);
+  std::vector<int64_t> words(static_cast<size_t>(PriorityTree::words(kLeaves))), expected = words;
+  PriorityTree tree(words, kLeaves), expected_tree(expected, kLeaves);
+  for (int leaf = 0; leaf < kLeaves; ++leaf)
+    for (PriorityTree* t : {&tree, &expected_tree}) t->set(leaf, 1000 + leaf);
+  int again = 0;
+  for (int k = 0; k < kBatch; ++k) {
+    errors[k] = k % 7 == 0 ? -1.0f : k % 11 == 0 ? std::nanf("") : 0.01f * static_cast<float>(1 + k * 37 % 101);
+    if (k >= 5 && k < kBatch - 5) drawn[k] = k * k % 5 == 0 ? k / 3 * 2 : k / 3 * 2 + k % 3 / 2;
+    again += k > 0 && drawn[k] >= 0 && drawn[k] == drawn[k - 1];
+  }
+  ASSERT_TRUE(std::is_sorted(drawn.begin() + 5, drawn.end() - 5));
+  ASSERT_GT(again, kBatch / 4);
+  for (int k = 0; k < kBatch; ++k)
+    if (drawn[k] >= 0 && (k + 1 == kBatch || drawn[k + 1] != drawn[k]) && errors[k] >= 0)
+      expected_tree.set(drawn[k], priority_of(errors[k], shape.alpha));
+  int64_t tops[2] = {5, 5}, episodes = -1;
+  float returns = -1;
+  const DqnJob job{.errors = errors.data(), .tops = tops};
+  const std::vector<int64_t> before = words;
+  for (const bool backwards : {false, true}) {
+    words = before;
+    const DqnShard shard{.tree = words.data(), .drawn = drawn.data()};
+    const DqnWork work{.jobs = &job, .shards = &shard, .shard_returns = &returns, .shard_episodes = &episodes};
+    cuda_on_cpu::last_thread_first = backwards;
+    TANDEM_LAUNCH("", cuda::store, dim3(1), dim3(cuda::kStoreThreads), nullptr, shape, work);
+    cuda_on_cpu::last_thread_first = false;
+    EXPECT_EQ(words, expected) << backwards;
+  }
+  EXPECT_EQ(episodes, 0);
 }
 
 // ---- the learner ----

@@ -131,6 +131,30 @@ TEST_P(EachAgent, ActionsOutOfRangeAreTheNearest) {
   }
 }
 
+// Worlds on a card read numbers that others drew ahead; beyond these they draw by themselves.
+TEST(Draws, DrawnAheadAreTheSameAndGoOnBeyond) {
+  const RandomKey key{.seed = 3, .step = 5, .shard = 7, .site = 9};
+  constexpr int64_t kEnvironment = 11;
+  constexpr uint32_t kAhead = 8;
+  DrawnAhead ahead{.seed = key.seed,
+                   .step = key.step,
+                   .first = Draws::of(key, kEnvironment).next,
+                   .shard = key.shard,
+                   .site = key.site};
+  for (uint32_t i = 0; i < kAhead; ++i) {
+    ahead.word[i] = random_u32(key, ahead.first + i);
+    ahead.normal[i] = random_normal(key, ahead.first + i);
+  }
+  Draws one = Draws::of(key, kEnvironment);
+  DrawsAhead other(ahead, kAhead);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(one.word(), other.word()) << i;
+    EXPECT_EQ(one.normal(), other.normal()) << i;
+    EXPECT_EQ(one.between(-1, 3), other.between(-1, 3)) << i;
+    EXPECT_EQ(one.below(17), other.below(17)) << i;
+  }
+}
+
 TEST(WebAgents, AreFoundByName) {
   for (int32_t a = 0; a < kWebAgents; ++a) EXPECT_EQ(web_agent_of(kWebAgentTable[a].name), a);
   EXPECT_EQ(web_agent_of("analyst"), -1);
