@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kAlignFloats = 16;  // 64 bytes: libraries choose kernels by alignment
+constexpr int64_t kAlignFloats = JobState::kAlignFloats;
 
 int64_t padded(int64_t floats) { return (floats + kAlignFloats - 1) / kAlignFloats * kAlignFloats; }
 

@@ -44,6 +44,7 @@ struct NamedTensor {
 
 class JobState {
  public:
+  static constexpr int64_t kAlignFloats = 16;  // of a slot, 64 bytes: libraries choose kernels by alignment
   // `mine`: the shards whose state lives in this process.
   JobState(int shards, uint64_t seed, ShardRange mine);
   JobState(int shards, uint64_t seed) : JobState(shards, seed, {0, shards}) {}

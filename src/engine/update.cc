@@ -68,10 +68,9 @@ namespace {
 // Where a tensor that follows `before` in the same memory begins, counted from there; padding may lie between them. -1:
 // it does not follow.
 int64_t begins_after(const at::Tensor& before, const at::Tensor& t) {
-  constexpr int64_t kMostPadding = 16;  // floats, of a ParameterSlot
   const int64_t at = t.storage_offset() - before.storage_offset();
   const bool follows = t.is_alias_of(before) && t.dtype() == before.dtype() && before.is_contiguous() &&
-                       t.is_contiguous() && at >= before.numel() && at < before.numel() + kMostPadding;
+                       t.is_contiguous() && at >= before.numel() && at < before.numel() + JobState::kAlignFloats;
   return follows ? at : -1;
 }
 

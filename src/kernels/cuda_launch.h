@@ -1,4 +1,4 @@
-// kernels/cuda_launch.h -- grid sizes and launch errors, for the .cu files of this folder.
+// kernels/cuda_launch.h -- grid sizes, launch errors and what else kernels share, for the .cu files.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -199,7 +199,6 @@ inline unsigned __ballot_sync(unsigned, bool yes) {
   return all;
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline void __syncwarp() { ::tandem::cuda_on_cpu::wait(::tandem::cuda_on_cpu::Waits::kShuffle); }
 inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
   const unsigned long long old = *at;

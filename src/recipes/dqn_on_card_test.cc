@@ -229,6 +229,58 @@ TEST(StoreOnACard, OfSeveralDrawsOfARowTheLastOneSaysItsPriority) {
   EXPECT_EQ(episodes, 0);
 }
 
+// Rings, and what can be drawn of them, as Replay::add has it: any number of steps, more environments than threads.
+TEST(StoreOnACard, PutsIntoTheRingsWhatReplayDoes) {
+  constexpr int kEnvironments = cuda::kStoreThreads + 44;
+  for (const int n_step : {1, 3, 4, 5, 32}) {
+    SCOPED_TRACE(n_step);
+    const int64_t rows = n_step + 2, leaves = kEnvironments * rows;
+    const ReplayShape replay{kEnvironments, rows, 1, n_step, 0.9};
+    DqnShape shape{.batch = 1, .environments = kEnvironments, .state = 1, .n_step = n_step, .rows = rows, .alpha = 0.6};
+    shape.levels = PriorityTree::places(leaves, shape.level_first);
+    const auto all = static_cast<size_t>(leaves);
+    std::vector<float> seen(all), returns(kEnvironments), rewards(kEnvironments), errors{-1.0f};
+    std::vector<ReplayRow> ring(all), expected_ring(all);
+    std::vector<int64_t> written(kEnvironments), expected_written = written;
+    std::vector<int64_t> words(static_cast<size_t>(PriorityTree::words(leaves))), expected = words;
+    std::vector<int32_t> actions(kEnvironments), ends(kEnvironments), drawn{-1};
+    Replay cpu(replay, seen.data(), expected_ring.data(), expected_written.data(), expected);
+    int64_t tops[2] = {0, 0}, episodes = 0;
+    float returned = 0;
+    const DqnJob job{.errors = errors.data(), .tops = tops};
+    const DqnShard shard{returns.data(), seen.data(), ring.data(), written.data(), words.data(), drawn.data()};
+    const DqnWork work{.jobs = &job,
+                       .shards = &shard,
+                       .rewards = rewards.data(),
+                       .actions = actions.data(),
+                       .ends = ends.data(),
+                       .shard_returns = &returned,
+                       .shard_episodes = &episodes};
+    for (uint64_t step = 0; step < static_cast<uint64_t>(3 * rows + 2); ++step) {
+      tops[0] = 1000 + static_cast<int64_t>(step);
+      int64_t over = 0;
+      for (int e = 0; e < kEnvironments; ++e) {
+        const auto random =
+            static_cast<uint32_t>(random_below({.seed = 8, .step = step}, static_cast<uint64_t>(e), 60));
+        rewards[e] = static_cast<float>(random);
+        actions[e] = static_cast<int32_t>(random % 10);
+        const End end = random < 60 / static_cast<uint32_t>(rows) ? End::kOver : End::kNone;
+        ends[e] = static_cast<int32_t>(end);
+        over += end != End::kNone;
+        const float observation = 0;
+        cpu.add(e, &observation, actions[e], rewards[e], end, nullptr, tops[0]);
+      }
+      cuda_on_cpu::last_thread_first = step % 2 == 1;
+      TANDEM_LAUNCH("", cuda::store, dim3(1), dim3(cuda::kStoreThreads), nullptr, shape, work);
+      cuda_on_cpu::last_thread_first = false;
+      ASSERT_EQ(words, expected) << step;
+      ASSERT_EQ(written, expected_written) << step;
+      ASSERT_EQ(std::memcmp(ring.data(), expected_ring.data(), all * sizeof(ReplayRow)), 0) << step;
+      ASSERT_EQ(episodes, over) << step;
+    }
+  }
+}
+
 // ---- the learner ----
 
 TEST_F(PlayedDqn, AWholeStepGivesTheBitsOfItsPhases) {
@@ -410,7 +462,11 @@ TEST_F(PlayedDqn, TheOrderInWhichShardsAreVisitedDoesNotMatter) {
 
 TEST_F(PlayedDqn, KernelsActStoreDrawAndLearnAsTheCpuDoes) {
   for (const char* agent : {"requirements", "generation", "execution", "observation", "analysis", "evolution"}) {
-    const WebAgentSettings settings = small(2);
+    WebAgentSettings settings = small(2);
+    if (agent == std::string("analysis")) {  // rows of a shard that are cut in 32 and 8; returns of more steps
+      settings.batch_size = 80;
+      settings.n_step = 5;
+    }
     use_card(std::make_unique<PlayedCard>());
     const auto card = trained<Dqn>(settings, {agent}, 1);
     use_card(nullptr);

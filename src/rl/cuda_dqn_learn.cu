@@ -290,8 +290,16 @@ __device__ float column_sum(const DqnShape& shape, const Column& c, int64_t set)
       for (int r = 0; r < kAtOnce; ++r) sum = sum + x[r];
     }
   }
-#pragma unroll 1
-  for (; first < shape.piece; ++first, a += c.a_row, b += b ? c.b_row : 0) sum = fmaf(*a, b ? *b : 1.0f, sum);
+  if (first == shape.piece) return sum;
+  const int left = shape.piece - first;
+  float x[kAtOnce], y[kAtOnce];
+#pragma unroll
+  for (int r = 0; r < kAtOnce; ++r) {
+    x[r] = r < left ? a[r * c.a_row] : 0.0f;
+    y[r] = r < left && b ? b[r * c.b_row] : 1.0f;
+  }
+#pragma unroll
+  for (int r = 0; r < kAtOnce; ++r) sum = fmaf(x[r], y[r], sum);
   return sum;
 }
 

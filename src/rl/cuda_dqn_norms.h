@@ -48,45 +48,29 @@ struct Norm {
   uint32_t site;
 };
 
-// Means and inverse deviations of rows, whose numbers a warp has: those of several rows are waited for together.
-template <int kRows, int kFours>
-__device__ void moments_of(const float4 (&x)[kRows][kFours], int width, float epsilon, float (&mean)[kRows],
-                           float (&inverse)[kRows]) {
+struct Moments {
+  float mean = 0, inverse = 0;  // of the deviation
+};
+
+// Of a row whose numbers a warp has.
+template <int kFours>
+__device__ Moments moments_of(const float4 (&x)[kFours], int width, float epsilon) {
   const auto here = [&](int i) { return (i * 32 + static_cast<int>(threadIdx.x) % 32) * 4 < width; };
-  const auto sums_of_warp = [](float(&sum)[kRows]) {
+  float sum = 0, squares = 0;
 #pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2)
+  for (int i = 0; i < kFours; ++i)
+    if (here(i)) sum = sum + ((x[i].x + x[i].y) + (x[i].z + x[i].w));
+  const float mean = warp_sum(sum) / static_cast<float>(width);
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) sum[r] = sum[r] + __shfl_xor_sync(kWholeWarp, sum[r], apart);
-  };
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    mean[r] = 0;
-#pragma unroll
-    for (int i = 0; i < kFours; ++i)
-      if (here(i)) mean[r] = mean[r] + ((x[r][i].x + x[r][i].y) + (x[r][i].z + x[r][i].w));
+  for (int i = 0; i < kFours; ++i) {
+    if (!here(i)) continue;
+    const float4 d = less(x[i], mean);
+    squares = squares + ((d.x * d.x + d.y * d.y) + (d.z * d.z + d.w * d.w));
   }
-  sums_of_warp(mean);
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    mean[r] = mean[r] / static_cast<float>(width);
-    inverse[r] = 0;
-#pragma unroll
-    for (int i = 0; i < kFours; ++i) {
-      if (!here(i)) continue;
-      const float4 d = less(x[r][i], mean[r]);
-      inverse[r] = inverse[r] + ((d.x * d.x + d.y * d.y) + (d.z * d.z + d.w * d.w));
-    }
-  }
-  sums_of_warp(inverse);
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) inverse[r] = 1.0f / sqrtf(inverse[r] / static_cast<float>(width) + epsilon);
+  return {mean, 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(width) + epsilon)};
 }
 
-// The same of rows that lie somewhere, row(i) says where; lane i gets those of the i-th. Little code, played often.
-struct Moments {
-  float mean = 0, inverse = 0;
-};
+// Of rows that lie somewhere, row(i) says where; lane i gets those of the i-th. They are waited for together.
 template <int kRows, class Row>
 __device__ Moments moments_there(int width, float epsilon, Row row) {
   const int lane = threadIdx.x % 32;

@@ -8,7 +8,7 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr int kFan = 1 << kFanBits;
+constexpr int kFanBits = PriorityTree::kFanBits, kFan = 1 << kFanBits;
 
 // Sums of integers: whoever adds first, they are the same.
 __device__ void change_priority(const DqnShape& shape, int64_t* tree, int64_t leaf, int64_t before, int64_t priority) {

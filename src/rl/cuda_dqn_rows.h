@@ -70,13 +70,6 @@ struct RowBlock {
         }
       }
     }
-    // A row by its warp, four numbers a lane at a time.
-    __device__ void put_row(int depth, int row, const float4 (&x)[kFours]) {
-#pragma unroll
-      for (int i = 0; i < kFours; ++i)
-        if (const int column = (i * 32 + static_cast<int>(threadIdx.x) % 32) * 4; column < depth)
-          put(depth, row, column, x[i]);
-    }
 #endif
     __device__ float* sums(int width, int row) {
       return reinterpret_cast<float*>(words + kWords - (kRows - row) * (width + kPad));
@@ -112,6 +105,7 @@ __device__ void rows_product(const typename Block::Memory& memory, const float* 
   // way: as many as there are registers for.
   constexpr int kTurn = 4, kAhead = Block::kGroups <= 2 ? 4 : 2, kPairsOfTurn = kTurn / kSlices,
                 kTurns = kPairs / kPairsOfTurn;
+  static_assert(kTurn % kAhead == 0);
   constexpr auto chunk = [](int j) { return j / kSlices * 2 * kSlice + j % kSlices * kParts * kSlice; };  // its depth
   using Left = OwnLeft<Lies::kDepthInside>;
   const int first_row = threadIdx.x / 32 * 16;

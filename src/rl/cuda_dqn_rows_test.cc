@@ -35,14 +35,16 @@ struct Net {
   int rows;
   std::vector<float> nets, in, sums1, sums2, both, out1, out2, inverse1, inverse2, seen;
   std::vector<int32_t> actions;
-  std::vector<int64_t> written;
+  std::vector<int64_t> written, tree;
+  std::vector<ReplayRow> ring;
   std::vector<CardSet> worlds;
   std::vector<DqnShard> shards;
   std::vector<DqnJob> jobs;
   DqnOrder order;
   DqnWork work{};
 
-  Net(int count, int rows_of_shard, Precision precision = Precision::kFp32, int wide = 512, int narrow = 256)
+  Net(int count, int rows_of_shard, Precision precision = Precision::kFp32, int wide = 512, int narrow = 256,
+      int state = 128)
       : rows(rows_of_shard) {
     shape.jobs = 2;
     shape.shards = 4;
@@ -50,13 +52,14 @@ struct Net {
     shape.count = count;
     shape.piece = shape.environments = rows;
     shape.rows = 2;
-    shape.state = 128;
+    shape.state = state;
     shape.wide = wide;  // the widest, 512: halves take the place of sums
     shape.narrow = narrow;
     shape.head = 128;
     shape.actions = 10;
     shape.dropout = 0.2;
     shape.precision = precision;
+    shape.levels = PriorityTree::places(rows * shape.rows, shape.level_first);
     int64_t size = 0;
     const auto take = [&](int64_t& place, int64_t number) {
       place = size;
@@ -110,9 +113,11 @@ struct Net {
     work.actions = actions.data();
     work.states = work.observed = in.data();
     shards.clear();
+    ring.resize(learned * shape.rows);
+    tree.resize(shape.sets() * PriorityTree::words(rows * shape.rows));
     for (int s = 0; s < shape.sets(); ++s)
-      shards.push_back({nullptr, seen.data() + s * rows * shape.rows * shape.state, nullptr, written.data() + s * rows,
-                        nullptr, nullptr});
+      shards.push_back({nullptr, seen.data() + s * rows * shape.rows * shape.state, ring.data() + s * rows * shape.rows,
+                        written.data() + s * rows, tree.data() + s * PriorityTree::words(rows * shape.rows), nullptr});
     work.shards = shards.data();
   }
 
@@ -156,6 +161,14 @@ TEST(WholeRows, LeaveItOfWideLayersAfterNarrowOnes) {
   Net net(1, 17, Precision::kFp32, 256, 512);
   expect_equal(net.forward(16), net.forward(1), "16 rows");
   expect_equal(net.forward(40), net.forward(1), "40 rows");
+}
+
+TEST(WholeRows, LeaveItOfStatesThatAWarpFetchesInTurns) {
+  Net net(1, 11, Precision::kFp32, 256, 256, 256);
+  for (const int rows : {16, 40}) {
+    expect_equal(net.forward(rows), net.forward(1), std::to_string(rows) + " rows");
+    expect_equal(net.decisions(rows), net.decisions(1), std::to_string(rows) + " rows decide");
+  }
 }
 
 TEST(WholeRows, LeaveWhatSingleLayersDoOfFewerBits) {

@@ -71,7 +71,7 @@ __device__ inline void decide_row(const DqnShape& shape, const DqnPlaces& places
     shard.seen[leaf * shape.state + i] = work.observed[row * shape.state + i];
   // What store() will need of the ring, and of the tree above it: it finds few of them nearby where there are many.
   if (lane < shape.levels)
-    fetch_nearer(shard.tree + shape.level_first[lane] + (leaf >> (kFanBits * lane)));
+    fetch_nearer(shard.tree + shape.level_first[lane] + (leaf >> (PriorityTree::kFanBits * lane)));
   else if (lane == shape.levels)
     fetch_nearer(shard.rows + leaf);
   float q[kMostCardActions];

@@ -49,7 +49,6 @@ struct DqnShape {
   int sets() const { return jobs * count; }
   TANDEM_HD int job_of(int set) const { return jobs == 1 ? 0 : set / count; }  // a card is slow to divide
 };
-inline constexpr int kFanBits = 4;  // of rl/priority_tree.h: a sum is one of so many bits' leaves
 inline constexpr int kMostCardActions = 16;
 inline constexpr int kMostCardWidth = 1024;  // of a hidden layer
 inline constexpr int kMostCardBatch = 4096;

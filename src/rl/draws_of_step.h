@@ -12,7 +12,8 @@
 
 namespace tandem {
 
-// Where draw k of `count` falls in [0, total). total < 2^62, count < 2^31; total may be smaller than count.
+// Where draw k of `count` falls in [0, total): never before draw k - 1, so that several draws of one transition are
+// neighbours (a card's store() relies on it). total < 2^62, count < 2^31; total may be smaller than count.
 TANDEM_HD int64_t place_of_draw(const RandomKey& key, int64_t k, int64_t count, int64_t total) {
   using Wide = unsigned __int128;
   const uint64_t parts = static_cast<uint64_t>(count), each = static_cast<uint64_t>(total) / parts,

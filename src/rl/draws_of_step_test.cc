@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -52,6 +53,22 @@ std::vector<int64_t> some_priorities(int64_t count, double alpha, uint64_t seed)
   for (int64_t& p : priorities)
     p = random() % 10 == 0 ? 0 : priority_of(std::exponential_distribution<float>(0.5f)(random), alpha);
   return priorities;
+}
+
+TEST(Draws, ComeInTheOrderOfTheBuffer) {
+  for (const int64_t total : {int64_t{1}, int64_t{37}, int64_t{255}, int64_t{256}, int64_t{100003}, int64_t{1} << 50})
+    for (uint64_t step = 0; step < 20; ++step) {
+      int64_t last = 0;
+      for (int64_t k = 0; k < 256; ++k) {
+        const int64_t place = place_of_draw({.seed = 5, .step = step}, k, 256, total);
+        ASSERT_GE(place, last) << k << " of " << total;
+        ASSERT_LT(place, total);
+        last = place;
+      }
+    }
+  const Split split(some_priorities(960, 0.6, 4), 8);
+  const std::vector<int64_t> drawn = split.draw({.seed = 6}, 2048);
+  EXPECT_TRUE(std::ranges::is_sorted(drawn));
 }
 
 TEST(Draws, ABufferThatIsSplitIsSampledAsOne) {

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kFanBits = 4;
+constexpr int kFanBits = PriorityTree::kFanBits;
 constexpr int64_t kFan = int64_t{1} << kFanBits;
 
 int64_t above(int64_t count) { return (count + kFan - 1) >> kFanBits; }

@@ -11,6 +11,7 @@ namespace tandem {
 
 class PriorityTree {
  public:
+  static constexpr int kFanBits = 4;     // a sum is one of sixteen
   static int64_t words(int64_t leaves);  // of memory; all zero is a valid, empty tree
   static constexpr int kMostLevels = 10;
   // Where each level begins in it, the leaves first; returns how many there are.

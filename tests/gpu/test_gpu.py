@@ -27,6 +27,7 @@ class Checks:
 
     def check(self, good, name, told=""):
         self.failed += not good
+        told = sorted(told) if isinstance(told, set) else told
         print(f"{'ok  ' if good else 'FAIL'} {name}{': ' + str(told) if told != '' else ''}", flush=True)
         self.results.setdefault("checks", []).append({"name": name, "ok": bool(good), "told": told})
         return good
