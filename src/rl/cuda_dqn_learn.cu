@@ -355,7 +355,7 @@ template <int kWarps>
 __device__ void column_block(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, int block, int job,
                              float* gradient, float* tail, float* sums) {
   const int lane = threadIdx.x % 32;
-  Column column;
+  Column column{};
   const int64_t at = column_of(shape, places, work, block * 32 + lane, column);
   for (int s = threadIdx.x / 32; s < shape.count; s += kWarps)
     sums[32 * s + lane] = at == kNoColumn ? 0.0f : column_sum(shape, column, int64_t{job} * shape.count + s);
