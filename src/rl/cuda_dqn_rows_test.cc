@@ -121,12 +121,17 @@ struct Net {
     work.shards = shards.data();
   }
 
+  // Asks for blocks of up to four tiles, or of more rows.
+  bool by_whole_rows(int of_block) {
+    const bool by_rows = of_block > 4;
+    shape.tiles_of_block = by_rows ? 0 : of_block;
+    shape.rows_of_block = by_rows ? of_block : 0;
+    return by_rows;
+  }
   // What a pass leaves, by blocks of so many tiles, or rows.
   Left forward(int of_block) {
     clear();
-    shape.tiles_of_block = of_block <= 4 ? of_block : 0;
-    shape.rows_of_block = of_block <= 4 ? 0 : of_block;
-    if (of_block > 4)
+    if (by_whole_rows(of_block))
       EXPECT_TRUE(queue_whole_forward(shape, places, work, nullptr));
     else
       queue_forward(shape, places, work, nullptr);
@@ -140,9 +145,7 @@ struct Net {
   }
   Left decisions(int of_block) {
     clear();
-    shape.tiles_of_block = of_block <= 4 ? of_block : 0;
-    shape.rows_of_block = of_block <= 4 ? 0 : of_block;
-    if (of_block > 4)
+    if (by_whole_rows(of_block))
       EXPECT_TRUE(queue_whole_decisions(shape, places, work, nullptr));
     else
       queue_decisions(shape, places, work, nullptr);
