@@ -1,5 +1,6 @@
 // rl/cuda_dqn_learn.cu -- the loss of the dueling net on a card, and the way back to the gradients of its weights.
 #include <algorithm>
+#include <type_traits>
 
 #include "rl/cuda_dqn.h"
 #include "rl/cuda_dqn_norms.h"
@@ -271,35 +272,32 @@ struct Column {
 
 __device__ float column_sum(const DqnShape& shape, const Column& c, int64_t set) {
   const float *a = c.a + set * c.a_set, *b = c.b ? c.b + set * c.b_set : nullptr;
-  constexpr int kAtOnce = 32;  // fetched together
   float sum = 0;
-  int first = 0;
-  // Steps of a pointer, no test of each row: this is as much about instructions as about memory.
-  for (; first + kAtOnce <= shape.piece; first += kAtOnce) {
-    float x[kAtOnce];
+  // So many rows, fetched together. Steps of a pointer, no test of each row and no product: this is as much about
+  // instructions as about memory, and places that are known ahead are too many for registers.
+  const auto add = [&](auto rows) {
+    float x[rows.value];
 #pragma unroll
-    for (int r = 0; r < kAtOnce; ++r, a += c.a_row) x[r] = *a;
+    for (int r = 0; r < rows.value; ++r, a += c.a_row) x[r] = *a;
     if (b) {
-      float y[kAtOnce];
+      float y[rows.value];
 #pragma unroll
-      for (int r = 0; r < kAtOnce; ++r, b += c.b_row) y[r] = *b;
+      for (int r = 0; r < rows.value; ++r, b += c.b_row) y[r] = *b;
 #pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) sum = fmaf(x[r], y[r], sum);
+      for (int r = 0; r < rows.value; ++r) sum = fmaf(x[r], y[r], sum);
     } else {
 #pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) sum = sum + x[r];
+      for (int r = 0; r < rows.value; ++r) sum = sum + x[r];
     }
-  }
-  if (first == shape.piece) return sum;
-  const int left = shape.piece - first;
-  float x[kAtOnce], y[kAtOnce];
-#pragma unroll
-  for (int r = 0; r < kAtOnce; ++r) {
-    x[r] = r < left ? a[r * c.a_row] : 0.0f;
-    y[r] = r < left && b ? b[r * c.b_row] : 1.0f;
-  }
-#pragma unroll
-  for (int r = 0; r < kAtOnce; ++r) sum = fmaf(x[r], y[r], sum);
+  };
+  constexpr int kMany = 32, kSome = 8;
+  int left = shape.piece;
+#pragma unroll 1
+  for (; left >= kMany; left -= kMany) add(std::integral_constant<int, kMany>{});
+#pragma unroll 1
+  for (; left >= kSome; left -= kSome) add(std::integral_constant<int, kSome>{});
+#pragma unroll 1
+  for (; left > 0; --left) add(std::integral_constant<int, 1>{});
   return sum;
 }
 
