@@ -90,7 +90,9 @@ __global__ void __launch_bounds__(kDecideWarps * 32) decide(DqnShape shape, DqnP
   const int e = blockIdx.x * kDecideWarps + threadIdx.x / 32, set = blockIdx.z;
   if (e >= shape.environments) return;
   const int64_t row = int64_t{set} * shape.environments + e;
-  decide_row(shape, places, work, work.jobs[shape.job_of(set)].net, set, e, work.both + row * 2 * shape.head);
+  remember_row(shape, work, set, e, next_leaf(shape, work.shards[set], e));
+  decide_row(shape, places, work, work.jobs[shape.job_of(set)].net, set, e, chance_of(shape, work, set, e),
+             work.both + row * 2 * shape.head);
 }
 
 void queue_layers(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, const float* in, int in_kinds, int kinds,

@@ -102,6 +102,20 @@ __device__ Moments moments_there(int width, float epsilon, Row row) {
   return {mean, 1.0f / sqrtf(squares / static_cast<float>(width) + epsilon)};
 }
 
+// Four numbers of a row: their sums normed, what comes out of these, and what dropout leaves of it.
+__device__ inline float4 normed_of(float4 x, float mean, float inverse) {
+  const float4 d = less(x, mean);
+  return {d.x * inverse, d.y * inverse, d.z * inverse, d.w * inverse};
+}
+__device__ inline float4 out_of(float4 normed, float4 scale, float4 shift) {
+  return above_zero({normed.x * scale.x + shift.x, normed.y * scale.y + shift.y, normed.z * scale.z + shift.z,
+                     normed.w * scale.w + shift.w});
+}
+__device__ inline float4 left_of(float4 y, const PhiloxBlock& drawn, const MaskShape& mask) {
+  return {y.x * mask_from_u32(drawn.word[0], mask), y.y * mask_from_u32(drawn.word[1], mask),
+          y.z * mask_from_u32(drawn.word[2], mask), y.w * mask_from_u32(drawn.word[3], mask)};
+}
+
 // One row, x: its sums. put(column, y) gets what comes out; scale and shift are of this lane's numbers.
 template <int kFours, class Put>
 __device__ void norm_row(const DqnShape& shape, const Norm& layer, const RandomKey& key, int set, int row, bool learned,
@@ -116,16 +130,12 @@ __device__ void norm_row(const DqnShape& shape, const Norm& layer, const RandomK
   for (int i = 0; i < kFours; ++i) {
     const int column = (i * 32 + lane) * 4;
     if (column >= layer.width) continue;
-    const float4 d = less(x[i], mean), normed = {d.x * inverse, d.y * inverse, d.z * inverse, d.w * inverse};
-    float4 y = above_zero({normed.x * scale[i].x + shift[i].x, normed.y * scale[i].y + shift[i].y,
-                           normed.z * scale[i].z + shift[i].z, normed.w * scale[i].w + shift[i].w});
+    const float4 normed = normed_of(x[i], mean, inverse);
+    float4 y = out_of(normed, scale[i], shift[i]);
     if (learned) {
       *reinterpret_cast<float4*>(sums + column) = normed;
-      if (shape.dropout > 0) {
-        const PhiloxBlock drawn = random_block(key, static_cast<uint64_t>(int64_t{row} * layer.width + column) / 4);
-        y = {y.x * mask_from_u32(drawn.word[0], mask), y.y * mask_from_u32(drawn.word[1], mask),
-             y.z * mask_from_u32(drawn.word[2], mask), y.w * mask_from_u32(drawn.word[3], mask)};
-      }
+      if (shape.dropout > 0)
+        y = left_of(y, random_block(key, static_cast<uint64_t>(int64_t{row} * layer.width + column) / 4), mask);
       *reinterpret_cast<float4*>(out + column) = y;
     }
     put(column, y);

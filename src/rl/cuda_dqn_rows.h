@@ -32,13 +32,16 @@ struct RowBlock {
   // Four more: lanes that put what they have there meet no bank twice.
   static constexpr int kSliceWords = (kByWords ? 4 : 2) * kPlane + 4, kCopies = kSplit ? 2 : 1;
   static constexpr int kPad = 4;  // of a row of sums, for the same reason
-  static constexpr int kMostWidth = 512, kFours = kMostWidth / 128;
-  // The widest layer's sums beside halves of what is half as deep; its halves beside sums half as wide; and both of its
-  // own, where each warp's first row of sums is taken away before halves are put there.
-  static constexpr int kHalves = kMostWidth / kSlice * kSliceWords * kCopies, kSums = kRows * (kMostWidth + kPad);
-  static constexpr int kWords = std::max(
-      {kHalves / 2 + kSums, kHalves + kRows*(kMostWidth / 2 + kPad), kHalves + kSums / kRows*(kRows - kWarps)});
-  static_assert(kRows % kWarps == 0);
+  static constexpr int kMostWidth = 512;
+  static constexpr int kAtOnce = 128;  // columns of a row that a norm takes
+  // The widest layer's sums beside halves of what is half as deep; its halves beside sums of three quarters of its
+  // width; and both of its own, where the last columns' sums are taken away before their halves are put there.
+  static constexpr int kHalves = kMostWidth / kSlice * kSliceWords * kCopies, kSums = kRows * (kMostWidth + kPad),
+                       kOfLast = kAtOnce / kSlice * kSliceWords;
+  static constexpr int kWords =
+      std::max({kHalves / 2 + kSums, kHalves + kRows*(kMostWidth / 4 * 3 + kPad), kHalves - kOfLast + kSums});
+  static_assert(kRows % kWarps == 0 && kUnit % kAtOnce == 0);
+  static_assert(kWords * sizeof(uint32_t) <= 227 * 1024, "more than a block of Hopper's can have");
 
   // Where the first word of four numbers stands; the others are a plane apart each.
   __device__ static constexpr int place(int row, int column) {
@@ -82,7 +85,7 @@ struct RowBlock {
     const auto halves = [](int of) { return of / kSlice * kSliceWords * kCopies; };
     return (depth == kLeast || depth == 2 * kLeast || depth == 4 * kLeast) && width % kUnit == 0 &&
            width <= kMostWidth && halves(depth) + kRows * (width + kPad) <= kWords &&
-           halves(width) + (kRows - kWarps) * (width + kPad) <= kWords;
+           halves(width) - kOfLast + kRows * (width + kPad) <= kWords;
   }
 };
 

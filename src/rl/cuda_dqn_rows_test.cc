@@ -187,21 +187,26 @@ TEST(WholeRows, LeaveWhatSingleLayersDoOfFewerBits) {
 }
 
 TEST(WholeRows, DecideAsSingleLayersDo) {
-  Net net(2, 9);
-  const Left layers = net.decisions(1);
-  for (const float action : layers[0]) ASSERT_GE(action, 0);
-  for (const int rows : {16, 40}) expect_equal(net.decisions(rows), layers, std::to_string(rows) + " rows");
+  for (const Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
+    Net net(2, 9, precision);
+    const Left layers = net.decisions(1);
+    for (const float action : layers[0]) ASSERT_GE(action, 0);
+    for (const int rows : {16, 40})
+      expect_equal(net.decisions(rows), layers, fmt::format("{} rows in {}", rows, static_cast<int>(precision)));
+  }
 }
 
 TEST(WholeRows, DoNotDependOnTheOrderOfThreadsNorOnWhenProductsAreMade) {
-  Net net(1, 3);
-  for (const int rows : {16, 40}) {
-    const Left once = net.forward(rows);
-    cuda_on_cpu::last_thread_first = true;
-    copies_come_at_once = true;
-    const Left again = net.forward(rows);
-    cuda_on_cpu::last_thread_first = copies_come_at_once = false;
-    expect_equal(again, once, std::to_string(rows) + " rows");
+  for (const Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
+    Net net(1, 11, precision);  // blocks of 40: some warps have two rows
+    for (const int rows : {16, 40}) {
+      const Left once = net.forward(rows);
+      cuda_on_cpu::last_thread_first = true;
+      copies_come_at_once = true;
+      const Left again = net.forward(rows);
+      cuda_on_cpu::last_thread_first = copies_come_at_once = false;
+      expect_equal(again, once, fmt::format("{} rows in {}", rows, static_cast<int>(precision)));
+    }
   }
 }
 
@@ -243,6 +248,8 @@ TEST(WholeRows, AreLeftToLayersWhereSizesDoNotFit) {
   EXPECT_FALSE(queued(128, 384, 256));  // a depth of three slices
   EXPECT_FALSE(queued(128, 512, 512));  // no room for both
   EXPECT_FALSE(queued(128, 1024, 256));
+  EXPECT_TRUE(ManyRows<Precision::kFp32>::holds(512, 384));
+  EXPECT_TRUE(ManyRows<Precision::kTf32>::holds(512, 384));
 }
 
 }  // namespace

@@ -59,33 +59,42 @@ __device__ inline int best_of(const DqnShape& shape, const float (&q)[kMostCardA
   return best;
 }
 
-// What environment e of a set does next, by one warp, from the heads' features of what it shows; what it decides upon
-// goes to its ring.
-__device__ inline void decide_row(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const float* net,
-                                  int set, int e, const float* both) {
+// Where in its shard's ring environment e's next decision goes.
+__device__ inline int64_t next_leaf(const DqnShape& shape, const DqnShard& shard, int e) {
+  return e * shape.rows + shard.written[e] % shape.rows;
+}
+
+// What environment e of a set shows goes to its ring, by one warp. And what store() will need of the ring and of the
+// tree above it is asked for: it finds few of them nearby where there are many.
+__device__ inline void remember_row(const DqnShape& shape, const DqnWork& work, int set, int e, int64_t leaf) {
   const int lane = threadIdx.x % 32;
   const int64_t row = int64_t{set} * shape.environments + e;
   const DqnShard& shard = work.shards[set];
-  const int64_t leaf = e * shape.rows + shard.written[e] % shape.rows;
   for (int i = lane; i < shape.state; i += 32)
     shard.seen[leaf * shape.state + i] = work.observed[row * shape.state + i];
-  // What store() will need of the ring, and of the tree above it: it finds few of them nearby where there are many.
   if (lane < shape.levels)
     fetch_nearer(shard.tree + shape.level_first[lane] + (leaf >> (PriorityTree::kFanBits * lane)));
   else if (lane == shape.levels)
     fetch_nearer(shard.rows + leaf);
-  float q[kMostCardActions];
-  values_of(shape, places, net, both, q);
-  if (lane != 0) return;
+}
+
+// What environment e of a set does by chance, whatever its values are; or -1.
+__device__ inline int chance_of(const DqnShape& shape, const DqnWork& work, int set, int e) {
   RandomKey key = work.order->key;
   key.shard = work.worlds[set].shard;
   key.site = kExplore;
-  int action = best_of(shape, q);
-  if (static_cast<double>(random_uniform(key, static_cast<uint64_t>(e))) < work.order->explore) {
-    key.site = kMove;
-    action = static_cast<int>(random_below(key, static_cast<uint64_t>(e), static_cast<uint32_t>(shape.actions)));
-  }
-  work.actions[row] = action;
+  if (!(static_cast<double>(random_uniform(key, static_cast<uint64_t>(e))) < work.order->explore)) return -1;
+  key.site = kMove;
+  return static_cast<int>(random_below(key, static_cast<uint64_t>(e), static_cast<uint32_t>(shape.actions)));
+}
+
+// What environment e of a set does next, by one warp, from the heads' features of what it shows.
+__device__ inline void decide_row(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const float* net,
+                                  int set, int e, int by_chance, const float* both) {
+  float q[kMostCardActions];
+  values_of(shape, places, net, both, q);
+  if (threadIdx.x % 32 == 0)
+    work.actions[int64_t{set} * shape.environments + e] = by_chance >= 0 ? by_chance : best_of(shape, q);
 }
 
 }  // namespace tandem::cuda

@@ -28,6 +28,81 @@ struct RowsOfWarp {
   __device__ int row(int i) const { return __shfl_sync(kWholeWarp, row_there, i); }
 };
 
+// The norm of a layer's sums, as norm_row(), but of a warp's rows together, so that nothing waits for one row's random
+// numbers; four columns of each to a lane at a time. Halves of what comes out take the place of the sums.
+template <class Block>
+__device__ void norm_rows(const DqnShape& shape, typename Block::Memory& memory, const RowsOfWarp<Block>& rows,
+                          const Norm& layer, const float* net, RandomKey key, uint32_t shard_there,
+                          const MaskShape& mask, bool learned) {
+  constexpr int kEach = Block::kEach;
+  const int lane = threadIdx.x % 32, width = layer.width;
+  const auto fours = [](const float* at) { return *reinterpret_cast<const float4*>(at); };
+  const float *scale_at = net + layer.scale + 4 * lane, *shift_at = net + layer.shift + 4 * lane;
+  float4 scale = fours(scale_at), shift = fours(shift_at);
+  const Moments there =
+      moments_there<kEach>(width, shape.epsilon_norm, [&](int i) { return memory.sums(width, rows.of(i)); });
+  float mean[kEach], inverse[kEach];
+  float *normed_to[kEach], *out_to[kEach];  // or nothing
+  uint32_t shard[kEach], first_block[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    mean[i] = __shfl_sync(kWholeWarp, there.mean, i);
+    inverse[i] = __shfl_sync(kWholeWarp, there.inverse, i);
+  }
+  if (learned) {
+    if (rows.set_there >= 0) layer.inverse[int64_t{rows.set_there} * layer.rows + rows.row_there] = there.inverse;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int set = rows.set(i), row = rows.row(i);
+      shard[i] = __shfl_sync(kWholeWarp, shard_there, i);
+      normed_to[i] = out_to[i] = nullptr;
+      first_block[i] = static_cast<uint32_t>(row) * static_cast<uint32_t>(width / 4) + static_cast<uint32_t>(lane);
+      if (set < 0) continue;
+      normed_to[i] = layer.sums + (int64_t{set} * layer.kinds * layer.rows + row) * width + 4 * lane;
+      out_to[i] = layer.learned + (int64_t{set} * layer.rows + row) * width + 4 * lane;
+    }
+  }
+  key.site = layer.site;
+#pragma unroll 1
+  for (int first = 0; first < width; first += Block::kAtOnce) {
+    const int column = first + 4 * lane;
+    const bool last = first + Block::kAtOnce == width;
+    float4 x[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) x[i] = fours(memory.sums(width, rows.of(i)) + column);
+    const float4 by = scale, add = shift;
+    if (!last) {
+      scale = fours(scale_at + first + Block::kAtOnce);
+      shift = fours(shift_at + first + Block::kAtOnce);
+    } else {
+      __syncthreads();  // halves of the last columns may stand where sums were
+    }
+    float4 y[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      x[i] = normed_of(x[i], mean[i], inverse[i]);
+      y[i] = out_of(x[i], by, add);
+    }
+    if (learned) {
+      if (shape.dropout > 0) {
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+          key.shard = shard[i];
+          y[i] = left_of(y[i], random_block(key, first_block[i] + static_cast<uint32_t>(first / 4)), mask);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        if (!out_to[i]) continue;
+        *reinterpret_cast<float4*>(normed_to[i] + first) = x[i];
+        *reinterpret_cast<float4*>(out_to[i] + first) = y[i];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) memory.put(width, rows.of(i), column, y[i]);
+  }
+}
+
 // A pass of `rows` rows of every set and kind. What is kept of it goes where single layers put it.
 struct Pass {
   struct Layer {
@@ -46,14 +121,16 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
     forward_rows(DqnShape shape, DqnPlaces places, DqnWork work, Pass pass) {
 #if defined(TANDEM_WHOLE_ROWS)
   TANDEM_SHARED(typename Block::Memory, memory);
-  constexpr int kEach = Block::kEach, kFours = Block::kFours;
+  constexpr int kEach = Block::kEach;
   const int kind = blockIdx.y, index = blockIdx.z, lane = threadIdx.x % 32;
   const DqnJob& job = work.jobs[index];
   const float* const net = kind == 2 ? job.target : job.net;
   const bool learned = kLearning && kind == 0;
   const RowsOfWarp<Block> rows(shape, index, pass.rows);
   const uint32_t shard_there = rows.set_there >= 0 ? work.worlds[rows.set_there].shard : 0;
-  RandomKey key = work.order->key;
+  const MaskShape mask = dropout_shape(shape.dropout);
+  int chance_there = -1;  // what lane i's row does, if it is not to be the best
+  int64_t leaf_there = 0;
   {
     const int in_kind = kind < pass.in_kinds ? kind : pass.in_kinds - 1;
     const int64_t from_there =
@@ -69,8 +146,21 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
 #pragma unroll
       for (int i = 0; i < kEach; ++i)
         x[i] = from[i] < 0 ? float4{0, 0, 0, 0} : *reinterpret_cast<const float4*>(pass.in + from[i] + column);
+      if constexpr (!kLearning)
+        if (column == lane * 4 && rows.set_there >= 0) {  // while these are on their way
+          leaf_there = next_leaf(shape, work.shards[rows.set_there], rows.row_there);
+          chance_there = chance_of(shape, work, rows.set_there, rows.row_there);
+        }
 #pragma unroll
       for (int i = 0; i < kEach; ++i) memory.put(shape.state, rows.of(i), column, x[i]);
+    }
+    if constexpr (!kLearning) {
+#pragma unroll 1
+      for (int i = 0; i < kEach; ++i) {
+        const int set = rows.set(i), row = rows.row(i);
+        const int64_t leaf = __shfl_sync(kWholeWarp, leaf_there, i);
+        if (set >= 0) remember_row(shape, work, set, row, leaf);
+      }
     }
   }
 #pragma unroll 1
@@ -84,37 +174,33 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
     });
     __syncthreads();
     if (l == 2) break;
-    float4 first[kFours], scale[kFours], shift[kFours];
-    fetch_row(net + layer.norm.scale, layer.width, scale);
-    fetch_row(net + layer.norm.shift, layer.width, shift);
-    const Moments there = moments_there<kEach>(layer.width, shape.epsilon_norm,
-                                               [&](int i) { return memory.sums(layer.width, rows.of(i)); });
-    fetch_row(memory.sums(layer.width, rows.of(0)), layer.width, first);
-    key.site = layer.norm.site;
-    __syncthreads();  // halves may stand where the first rows' sums were
-#pragma unroll 1
-    for (int i = 0; i < kEach; ++i) {
-      const int of_block = rows.of(i);
-      const int set = rows.set(i), row = rows.row(i);
-      const float mean = __shfl_sync(kWholeWarp, there.mean, i), inverse = __shfl_sync(kWholeWarp, there.inverse, i);
-      key.shard = __shfl_sync(kWholeWarp, shard_there, i);
-      if (i > 0) fetch_row(memory.sums(layer.width, of_block), layer.width, first);
-      norm_row(shape, layer.norm, key, set, row, learned && set >= 0, first, mean, inverse, scale, shift,
-               [&](int column, float4 y) { memory.put(layer.width, of_block, column, y); });
-    }
+    norm_rows<Block>(shape, memory, rows, layer.norm, net, work.order->key, shard_there, mask, learned);
   }
   const int features = pass.layers[2].width;
+  if constexpr (kLearning) {
+    float* to[kEach];  // or nothing
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int set = rows.set(i), row = rows.row(i);
+      to[i] = set < 0 ? nullptr : work.both + ((int64_t{set} * pass.kinds + kind) * pass.rows + row) * features;
+    }
 #pragma unroll 1
-  for (int i = 0; i < kEach; ++i) {
-    const int set = rows.set(i), row = rows.row(i);
-    if (set < 0) continue;
-    float* const sums = memory.sums(features, rows.of(i));
-    float* const to = kLearning ? work.both + ((int64_t{set} * pass.kinds + kind) * pass.rows + row) * features : sums;
     for (int column = lane * 4; column < features; column += 128)
-      *reinterpret_cast<float4*>(to + column) = above_zero(*reinterpret_cast<const float4*>(sums + column));
-    if constexpr (!kLearning) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i)
+        if (to[i])
+          *reinterpret_cast<float4*>(to[i] + column) =
+              above_zero(*reinterpret_cast<const float4*>(memory.sums(features, rows.of(i)) + column));
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < kEach; ++i) {
+      const int set = rows.set(i), row = rows.row(i), chance = __shfl_sync(kWholeWarp, chance_there, i);
+      if (set < 0) continue;
+      float* const sums = memory.sums(features, rows.of(i));
+      for (int column = lane * 4; column < features; column += 128)
+        *reinterpret_cast<float4*>(sums + column) = above_zero(*reinterpret_cast<const float4*>(sums + column));
       __syncwarp();
-      decide_row(shape, places, work, net, set, row, sums);
+      decide_row(shape, places, work, net, set, row, chance, sums);
     }
   }
 #endif
