@@ -89,34 +89,56 @@ struct Adam {
   }
 };
 
-// The same for pieces with parameters and plans of their own. Pieces are multiples of four.
-__global__ void __launch_bounds__(kThreads, 4)
+// The same for pieces with parameters and plans of their own. Pieces are multiples of four. A block has a stretch of so
+// many turns, of which the next one's numbers are on their way while one's are worked on; what a piece is updated with
+// is made once for all turns in it.
+constexpr int kPieceThreads = 128, kPieceBlocks = 6;  // of a processor
+__global__ void __launch_bounds__(kPieceThreads, kPieceBlocks)
     adam_pieces(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                const UpdateOrder* order, const UpdatePlan* plans, Follower follower) {
-  Adam<Given, AsGiven> body{p, g, m, v, {}, {}, {}};
-  for (int64_t i = first_item(); i < n / 4; i += item_stride()) {
-    float4* const following = follower.weights ? reinterpret_cast<float4*>(follower.weights) + i : nullptr;
-    const auto fetched = body.fetch(i);
-    const float4 before = following ? *following : float4{};
-    __syncwarp(__activemask());     // or the compiler would fetch them after it is known how they change
-    int low = 0, high = count - 1;  // the first piece that ends after 4 * i
-    while (low < high) {
-      const int middle = (low + high) / 2;
-      if (pieces[middle].end > 4 * i)
-        high = middle;
-      else
-        low = middle + 1;
+                const UpdateOrder* order, const UpdatePlan* plans, Follower follower, int turns) {
+  const int64_t base = int64_t{blockIdx.x} * turns * kPieceThreads, left = n / 4 - base;
+  const int stretch = turns * kPieceThreads, end = left < stretch ? static_cast<int>(left) : stretch;
+  int i = static_cast<int>(threadIdx.x);  // of the stretch
+  if (i >= end) return;
+  Adam<Given, AsGiven> body{p + 4 * base, g + 4 * base, m + 4 * base, v + 4 * base, {}, {}, {}};
+  float4* const following = follower.weights ? reinterpret_cast<float4*>(follower.weights) + base : nullptr;
+  auto fetched = body.fetch(i);
+  float4 before = following ? following[i] : float4{};
+  __syncwarp(__activemask());     // or the compiler would fetch them after it is known how they change
+  int low = 0, high = count - 1;  // the first piece that ends after 4 * (base + i)
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (pieces[middle].end > 4 * (base + i))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  int piece_end = 0;  // of the one that `body` is made for
+  bool skip = false;
+#pragma unroll 1
+  for (; i < end; i += kPieceThreads) {
+    const auto now = fetched;
+    const float4 followed = before;
+    if (const int next = i + kPieceThreads; next < end) {
+      fetched = body.fetch(next);
+      if (following) before = following[next];
     }
-    const UpdatePlan& plan = plans[pieces[low].group];
-    if (plan.skip) continue;
-    body.params.value = order->adam[pieces[low].decays];
-    body.grad_scale.scale = plan.scale;
-    body.prepare();
-    const float4 weight = body.four(i, fetched);
+    if (i >= piece_end) {
+      while (low < count - 1 && pieces[low].end <= 4 * (base + i)) ++low;
+      const int64_t piece_left = pieces[low].end / 4 - base;
+      piece_end = piece_left < stretch ? static_cast<int>(piece_left) : stretch;
+      const UpdatePlan& plan = plans[pieces[low].group];
+      skip = plan.skip != 0;
+      body.params.value = order->adam[pieces[low].decays];
+      body.grad_scale.scale = plan.scale;
+      body.prepare();
+    }
+    if (skip) continue;
+    const float4 weight = body.four(i, now);
     if (!following) continue;
     const SoftUpdateOp follow{follower.rate};
-    *following = {follow(before.x, weight.x), follow(before.y, weight.y), follow(before.z, weight.z),
-                  follow(before.w, weight.w)};
+    following[i] = {follow(followed.x, weight.x), follow(followed.y, weight.y), follow(followed.z, weight.z),
+                    follow(followed.w, weight.w)};
   }
 }
 
@@ -238,7 +260,13 @@ void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const 
 void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
                  const UpdateOrder* order, const UpdatePlan* plans, const Follower& follower, Stream stream) {
   if (n <= 0) return;
-  adam_pieces<<<grid_for(n / 4), kThreads, 0, stream>>>(p, g, m, v, pieces, count, n, order, plans, follower);
+  // As many turns as let all blocks find room at once; of very many numbers, a few.
+  constexpr int64_t kMostTurns = 8;
+  const int64_t at_once = std::max<int64_t>(1, processors()) * kPieceBlocks * kPieceThreads;
+  const auto turns = static_cast<int>(std::clamp<int64_t>((n / 4 + at_once - 1) / at_once, 1, kMostTurns));
+  const int64_t stretch = int64_t{turns} * kPieceThreads;
+  adam_pieces<<<static_cast<unsigned>((n / 4 + stretch - 1) / stretch), kPieceThreads, 0, stream>>>(
+      p, g, m, v, pieces, count, n, order, plans, follower, turns);
   check_launch("adam_update");
 }
 

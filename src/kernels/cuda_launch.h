@@ -77,6 +77,20 @@ __device__ __forceinline__ void fetch_nearer(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
+// Numbers that this processor will not read again: they take no place in its own cache.
+__device__ __forceinline__ float4 read_once(const float4* from) {
+  float4 x;
+  asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "l"(from));
+  return x;
+}
+__device__ __forceinline__ float2 read_once(const float2* from) {
+  float2 x;
+  asm volatile("ld.global.L1::no_allocate.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "l"(from));
+  return x;
+}
+
 __device__ __forceinline__ int64_t first_item() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ int64_t item_stride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 

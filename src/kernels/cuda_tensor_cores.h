@@ -244,104 +244,74 @@ struct RightFactor {
 };
 template <int kColumns, Precision precision = Precision::kTf32>
 __device__ void begin_product(float (&c)[kColumns / 2], const uint32_t (&a)[4], RightFactor b, int first = 0) {
-  static_assert(kColumns == 16 || kColumns == 40 || kColumns == 64);
+  static_assert(kColumns == 16 || kColumns == 24 || kColumns == 32 || kColumns == 40 || kColumns == 64);
+  static_assert(precision != Precision::kFp32, "made of products of tf32");
   // Blocks of 8 x 4 words, 128 bytes each, lie along the columns one after the other and along the depth a plane apart:
   // in units of 16 bytes, beside where the first one is.
   constexpr uint32_t kAlongDepth = kPlaneOf<kColumns> * sizeof(uint32_t) / 16 << 16,
                      kAlongColumns = 32 * sizeof(uint32_t) / 16;
   const uint32_t right = b.at + (kAlongDepth + first / 4);
-  if constexpr (precision == Precision::kTf32 && kColumns == 16)
-    asm volatile(
-        "{\n"
-        ".reg .b64 right;\n"
-        "mov.b64 right, {%12, %13};\n"
-        "wgmma.mma_async.sync.aligned.m64n16k8.f32.tf32.tf32 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "{%8, %9, %10, %11}, right, 1, 1, 1;\n"
-        "}\n"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
-  else if constexpr (precision == Precision::kTf32 && kColumns == 40)
-    asm volatile(
-        "{\n"
-        ".reg .b64 right;\n"
-        "mov.b64 right, {%24, %25};\n"
-        "wgmma.mma_async.sync.aligned.m64n40k8.f32.tf32.tf32 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19}, "
-        "{%20, %21, %22, %23}, right, 1, 1, 1;\n"
-        "}\n"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
-          "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
-          "+f"(c[17]), "+f"(c[18]), "+f"(c[19])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
-  else if constexpr (precision == Precision::kTf32 && kColumns == 64)
-    asm volatile(
-        "{\n"
-        ".reg .b64 right;\n"
-        "mov.b64 right, {%36, %37};\n"
-        "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, right, 1, 1, 1;\n"
-        "}\n"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
-          "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
-          "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),
-          "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
-  else if constexpr (precision == Precision::kBf16 && kColumns == 16)
-    asm volatile(
-        "{\n"
-        ".reg .b64 right;\n"
-        "mov.b64 right, {%12, %13};\n"
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "{%8, %9, %10, %11}, right, 1, 1, 1, 0;\n"
-        "}\n"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
-  else if constexpr (precision == Precision::kBf16 && kColumns == 40)
-    asm volatile(
-        "{\n"
-        ".reg .b64 right;\n"
-        "mov.b64 right, {%24, %25};\n"
-        "wgmma.mma_async.sync.aligned.m64n40k16.f32.bf16.bf16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19}, "
-        "{%20, %21, %22, %23}, right, 1, 1, 1, 0;\n"
-        "}\n"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
-          "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
-          "+f"(c[17]), "+f"(c[18]), "+f"(c[19])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
-  else if constexpr (precision == Precision::kFp16 && kColumns == 16)
-    asm volatile(
-        "{\n"
-        ".reg .b64 right;\n"
-        "mov.b64 right, {%12, %13};\n"
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-        "{%8, %9, %10, %11}, right, 1, 1, 1, 0;\n"
-        "}\n"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
-  else if constexpr (precision == Precision::kFp16 && kColumns == 40)
-    asm volatile(
-        "{\n"
-        ".reg .b64 right;\n"
-        "mov.b64 right, {%24, %25};\n"
-        "wgmma.mma_async.sync.aligned.m64n40k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19}, "
-        "{%20, %21, %22, %23}, right, 1, 1, 1, 0;\n"
-        "}\n"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
-          "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
-          "+f"(c[17]), "+f"(c[18]), "+f"(c[19])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns));
-  else
-    static_assert(kColumns == 0, "not made yet");
+  // The instruction of so many columns: which operands are sums, the left factor, the right one; and the sums.
+#define TANDEM_GROUP_PRODUCT(depth_and_kinds, sums, left, right_at, last, ...)                                      \
+  asm volatile("{\n.reg .b64 right;\nmov.b64 right, {" right_at "};\nwgmma.mma_async.sync.aligned." depth_and_kinds \
+               " {" sums "}, {" left "}, right, 1, 1, 1" last ";\n}\n"                                              \
+               : __VA_ARGS__                                                                                        \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kAlongColumns))
+#define TANDEM_SUMS_16 "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
+#define TANDEM_SUMS_24 TANDEM_SUMS_16, "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11])
+#define TANDEM_SUMS_32 TANDEM_SUMS_24, "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15])
+#define TANDEM_SUMS_40 TANDEM_SUMS_32, "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19])
+#define TANDEM_SUMS_64                                                                                       \
+  TANDEM_SUMS_40, "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), \
+      "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+#define TANDEM_OF_16(kind, last)                                                                              \
+  TANDEM_GROUP_PRODUCT("m64n16" kind, "%0, %1, %2, %3, %4, %5, %6, %7", "%8, %9, %10, %11", "%12, %13", last, \
+                       TANDEM_SUMS_16)
+#define TANDEM_OF_24(kind, last)                                                                                \
+  TANDEM_GROUP_PRODUCT("m64n24" kind, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11", "%12, %13, %14, %15", \
+                       "%16, %17", last, TANDEM_SUMS_24)
+#define TANDEM_OF_32(kind, last)                                                                              \
+  TANDEM_GROUP_PRODUCT("m64n32" kind, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", \
+                       "%16, %17, %18, %19", "%20, %21", last, TANDEM_SUMS_32)
+#define TANDEM_OF_40(kind, last)                                                                                   \
+  TANDEM_GROUP_PRODUCT("m64n40" kind,                                                                              \
+                       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19", \
+                       "%20, %21, %22, %23", "%24, %25", last, TANDEM_SUMS_40)
+#define TANDEM_OF_64(kind, last)                                                                                    \
+  TANDEM_GROUP_PRODUCT("m64n64" kind,                                                                               \
+                       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+                       "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31",                                \
+                       "%32, %33, %34, %35", "%36, %37", last, TANDEM_SUMS_64)
+#define TANDEM_OF(columns)                           \
+  if constexpr (precision == Precision::kTf32)       \
+    TANDEM_OF_##columns("k8.f32.tf32.tf32", "");     \
+  else if constexpr (precision == Precision::kBf16)  \
+    TANDEM_OF_##columns("k16.f32.bf16.bf16", ", 0"); \
+  else                                               \
+    TANDEM_OF_##columns("k16.f32.f16.f16", ", 0")
+  if constexpr (kColumns == 16) {
+    TANDEM_OF(16);
+  } else if constexpr (kColumns == 24) {
+    TANDEM_OF(24);
+  } else if constexpr (kColumns == 32) {
+    TANDEM_OF(32);
+  } else if constexpr (kColumns == 40) {
+    TANDEM_OF(40);
+  } else {
+    TANDEM_OF(64);
+  }
+#undef TANDEM_OF
+#undef TANDEM_GROUP_PRODUCT
+#undef TANDEM_SUMS_16
+#undef TANDEM_OF_16
+#undef TANDEM_SUMS_24
+#undef TANDEM_OF_24
+#undef TANDEM_SUMS_32
+#undef TANDEM_OF_32
+#undef TANDEM_SUMS_40
+#undef TANDEM_OF_40
+#undef TANDEM_SUMS_64
+#undef TANDEM_OF_64
 }
 // Nothing is done with the sums and the left factor's halves from before_products() to wait_for_products(): the
 // compiler must not move them elsewhere, nor what makes the halves to in between.

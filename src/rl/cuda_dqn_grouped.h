@@ -34,17 +34,19 @@ struct OwnLeft {
   __device__ static const float* from(const Factor<lies>& f, int first_row) {
     return f.data + f.place_of(first_row + row(threadIdx.x % 32 / 4), threadIdx.x % 4 * 4);
   }
-  __device__ void fetch(const float* from, int stride) {
+  // By read(a pointer to two or four numbers).
+  template <class Read>
+  __device__ void fetch(const float* from, int stride, Read read) {
     if constexpr (lies == Lies::kDepthInside) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const float4 f = *reinterpret_cast<const float4*>(from + 8 * i * stride);
+        const float4 f = read(reinterpret_cast<const float4*>(from + 8 * i * stride));
         x[i][0] = f.x, x[i][1] = f.y, x[i][2] = f.z, x[i][3] = f.w;
       }
     } else {
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        const float2 f = *reinterpret_cast<const float2*>(from + c * stride);
+        const float2 f = read(reinterpret_cast<const float2*>(from + c * stride));
         x[0][c] = f.x, x[1][c] = f.y;
       }
     }
@@ -76,8 +78,9 @@ struct OwnLeft {
 #endif
 
 #if defined(TANDEM_GROUP_PRODUCTS)
-// Of a slice of the right factor, by lane 4 g + t of warp w: numbers 4 t to 4 t + 3 of two columns, or, where depth is
-// outside, two times four columns' numbers at depth 4 t + w. Lanes put their halves into different banks.
+// Of a slice of the right factor, by lane 4 g + t of warp w: numbers 4 t to 4 t + 3 of two columns; or, where depth is
+// outside, by lane 8 t + g two times four columns' numbers at depth 4 t + w: eight lanes fetch what lies together, or a
+// processor's cache takes four times as long to hand it out. Lanes put their halves into different banks.
 template <Lies lies>
 struct OwnRight {
   float4 x[2];
@@ -86,17 +89,19 @@ struct OwnRight {
   __device__ static int column(int n, int r) {
     return lies == Lies::kDepthInside ? 8 * n + r : 4 * (n / 4 * 8 + r / 2 + r % 2 * 4) + n % 4;
   }
+  __device__ static int g() { return lies == Lies::kDepthInside ? threadIdx.x % 32 / 4 : threadIdx.x % 8; }
+  __device__ static int t() { return lies == Lies::kDepthInside ? threadIdx.x % 4 : threadIdx.x % 32 / 8; }
   __device__ static const float* from(const Factor<lies>& f) {
-    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    return f.data + (lies == Lies::kDepthInside ? f.place_of(column(2 * warp, g), 4 * t)
-                                                : f.place_of(column(0, g), 4 * t + warp));
+    const int warp = threadIdx.x / 32;
+    return f.data + (lies == Lies::kDepthInside ? f.place_of(column(2 * warp, g()), 4 * t())
+                                                : f.place_of(column(0, g()), 4 * t() + warp));
   }
   __device__ void fetch(const float* from, int stride) {
-    x[0] = *reinterpret_cast<const float4*>(from);
-    x[1] = *reinterpret_cast<const float4*>(from + (lies == Lies::kDepthInside ? 8 * stride : kTileColumns));
+    x[0] = read_once(reinterpret_cast<const float4*>(from));
+    x[1] = read_once(reinterpret_cast<const float4*>(from + (lies == Lies::kDepthInside ? 8 * stride : kTileColumns)));
   }
   __device__ void split(GroupMemory::Slice& to) const {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32, lane = 4 * g() + t();
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float of[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
@@ -137,7 +142,7 @@ __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>
     if (to_fetch <= 0) return;
 #pragma unroll
     for (int p = 0; p < 2; ++p) {
-      x[p].fetch(a_from + p * a_other, a_stride);
+      x[p].fetch(a_from + p * a_other, a_stride, [](const auto* from) { return read_once(from); });
       y[p].fetch(b_from + p * b_other, b_stride);
     }
     const bool last = ++fetched == slices;

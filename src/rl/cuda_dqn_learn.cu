@@ -365,12 +365,14 @@ __device__ void column_block(const DqnShape& shape, const DqnPlaces& places, con
   (at == kLossColumn ? told[0] : at == kQColumn ? told[1] : gradient[at]) = stack.top()[0];
 }
 
-constexpr int kColumnWarps = 8;
-__global__ void __launch_bounds__(kColumnWarps * 32, 3)
+// Blocks of eight warps, or of four where so many blocks would not find room at once.
+constexpr int kColumnWarpsOfProcessor = 24;
+template <int kWarps>
+__global__ void __launch_bounds__(kWarps * 32, kColumnWarpsOfProcessor / kWarps)
     column_gradients(DqnShape shape, DqnPlaces places, DqnWork work, float* gradient, float* tail) {
   __shared__ float sums[32 * 32];
   const int job = blockIdx.y;
-  column_block<kColumnWarps>(shape, places, work, blockIdx.x, job, gradient + work.jobs[job].place, tail, sums);
+  column_block<kWarps>(shape, places, work, blockIdx.x, job, gradient + work.jobs[job].place, tail, sums);
 }
 
 // The columns' blocks come first, if they are here.
@@ -446,9 +448,13 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
           static_cast<int>(cuts(m.out, Shape::kDown * kTileRows) * cuts(m.in, Shape::kAcross * kTileColumns));
     }
     const bool here = Shape::kAcross == 1;  // blocks of four tiles hold more than columns need
-    if (!here)
-      TANDEM_LAUNCH("dqn columns", column_gradients, dim3(cuts(columns, 32), shape.jobs), dim3(kColumnWarps * 32),
-                    stream, shape, p, w, gradient, tail);
+    if (!here) {
+      const dim3 blocks(cuts(columns, 32), shape.jobs);
+      if (static_cast<int>(blocks.x * blocks.y) <= kColumnWarpsOfProcessor / 8 * processors())
+        TANDEM_LAUNCH("dqn columns", column_gradients<8>, blocks, dim3(8 * 32), stream, shape, p, w, gradient, tail);
+      else
+        TANDEM_LAUNCH("dqn columns", column_gradients<4>, blocks, dim3(4 * 32), stream, shape, p, w, gradient, tail);
+    }
     TANDEM_LAUNCH_WITH(sizeof(typename Shape::Memory), "dqn weights", kernel,
                        dim3((here ? cuts(columns, 32) : 0) + matrices.blocks, shape.jobs), dim3(Shape::kThreads),
                        stream, shape, p, w, matrices, gradient, tail);

@@ -113,11 +113,15 @@ __device__ void rows_product(const typename Block::Memory& memory, const float* 
   using Left = OwnLeft<Lies::kDepthInside>;
   const int first_row = threadIdx.x / 32 * 16;
   const float* from = Left::from({weight, kDepth, features, kDepth}, first_row);
+  // Lanes of every other row fetch the second part first, so that eight of them reach all banks of the cache at once.
+  // In words there is no time for putting that right again.
+  const int swapped = Block::kByWords ? 0 : threadIdx.x / 4 % 2;
   Left w[kAhead][2];
   const auto fetch = [&](Left(&into)[2], const float* at) {
     for_global_memory(at);
 #pragma unroll
-    for (int p = 0; p < 2; ++p) into[p].fetch(at + p * kSlice, kDepth);
+    for (int p = 0; p < 2; ++p)
+      into[p].fetch(at + (p ^ swapped) * kSlice, kDepth, [](const float4* four) { return *four; });
     __syncwarp();  // or the compiler would fetch as late as it can
   };
 #pragma unroll
@@ -150,6 +154,13 @@ __device__ void rows_product(const typename Block::Memory& memory, const float* 
           else
             own.template halve<Block::kPrecision>(high[p][0]);
         }
+        if constexpr (!Block::kByWords)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const uint32_t first = high[0][0][i], second = high[1][0][i];
+            high[0][0][i] = swapped ? second : first;
+            high[1][0][i] = swapped ? first : second;
+          }
         fetch(w[j % kAhead], (j + kAhead < kTurn ? from : then) + chunk((j + kAhead) % kTurn));
         if (j % kSlices == 0)
 #pragma unroll
@@ -218,8 +229,14 @@ __device__ void rows_product(const typename Block::Memory& memory, const float* 
 
 // ---- when ----
 
+// From few rows to many. What a block takes grows by less than its rows do, so that the smallest that find room on a
+// card at once are the fastest; four groups of warps have registers for sixteen rows alone.
 template <Precision precision>
 using FewRows = RowBlock<16, 4, precision>;
+template <Precision precision>
+using SomeRows = RowBlock<24, 2, precision>;
+template <Precision precision>
+using MoreRows = RowBlock<32, 2, precision>;
 template <Precision precision>
 using ManyRows = RowBlock<40, 2, precision>;
 
@@ -238,28 +255,38 @@ bool has_code([[maybe_unused]] Kernel kernel, [[maybe_unused]] bool for_hopper) 
 }
 
 // Calls launch(block) with the blocks that suit `rows` rows of so many nets, or that were asked for; not, where layer
-// by layer is faster, or they can't be: fits(block) says whether a net's sizes are right, kernel_of(block) which kernel
-// it is. Measured on Hopper's alone; elsewhere only who asks for it gets it. Few rows by blocks of many are slower than
-// layers, so that they are left to these where blocks of few do not fit.
-inline constexpr int64_t kManyRows = 1024;
+// by layer is faster (below `least` rows), or they can't be: fits(block) says whether a net's sizes are right,
+// kernel_of(block) which kernel it is. Measured on Hopper's alone; elsewhere only who asks for it gets it. Few rows by
+// blocks of many are slower than layers, so that they are left to these where blocks of few do not fit.
 template <class Fits, class KernelOf, class Launch>
-bool with_rows(const DqnShape& shape, int64_t nets, int rows, Fits fits, KernelOf kernel_of, Launch launch) {
+bool with_rows(const DqnShape& shape, int64_t nets, int rows, int64_t least, Fits fits, KernelOf kernel_of,
+               Launch launch) {
   const int asked = shape.rows_of_block;
-  const bool suits = asked == 0 && shape.tiles_of_block == 0 && nets * rows >= kManyRows;
-  const auto take = [&](auto block) {
+  if (asked == 0 && (shape.tiles_of_block > 0 || nets * rows < least)) return false;
+  const int room = processors();
+  const auto suits = [&](auto block) {
     using Block = decltype(block);
-    if (!suits && asked != Block::kRows) return false;
-    if (!fits(block) || !has_code(kernel_of(block), suits) ||
+    return asked > 0 ? asked == Block::kRows : nets * cuts(rows, Block::kRows) <= room;
+  };
+  const auto launched = [&](auto block) {
+    using Block = decltype(block);
+    if (!fits(block) || !has_code(kernel_of(block), asked == 0) ||
         blocks_with_shared_memory(sizeof(typename Block::Memory)) < 1)
       return false;
     launch(block);
     return true;
   };
-  constexpr int kFew = FewRows<Precision::kFp32>::kRows;
-  const bool few = asked > 0 ? asked == kFew : nets * cuts(rows, kFew) <= processors();
   bool taken = false;
   with_precision(shape, [&](auto precision) {
-    taken = few ? take(FewRows<precision.value>{}) : take(ManyRows<precision.value>{});
+    constexpr Precision kPrecision = precision.value;
+    if (suits(FewRows<kPrecision>{}))
+      taken = launched(FewRows<kPrecision>{});
+    else if (suits(SomeRows<kPrecision>{}))
+      taken = launched(SomeRows<kPrecision>{});
+    else if (suits(MoreRows<kPrecision>{}))
+      taken = launched(MoreRows<kPrecision>{});
+    else
+      taken = launched(ManyRows<kPrecision>{});
   });
   return taken;
 }

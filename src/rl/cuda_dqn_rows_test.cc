@@ -16,6 +16,7 @@ namespace tandem::cuda {
 namespace {
 
 using Left = std::vector<std::vector<float>>;
+constexpr int kBlocks[] = {16, 24, 32, 40};  // rows of one
 
 // To the bit.
 void expect_equal(const Left& got, const Left& wanted, const std::string& which) {
@@ -157,18 +158,17 @@ TEST(WholeRows, LeaveWhatSingleLayersDo) {
   Net net(2, 9);  // blocks with rows of two shards, that end with rows of none
   const Left layers = net.forward(1);
   for (const float x : layers[0]) ASSERT_TRUE(std::isfinite(x));
-  for (const int rows : {16, 40}) expect_equal(net.forward(rows), layers, std::to_string(rows) + " rows");
+  for (const int rows : kBlocks) expect_equal(net.forward(rows), layers, std::to_string(rows) + " rows");
 }
 
 TEST(WholeRows, LeaveItOfWideLayersAfterNarrowOnes) {
   Net net(1, 17, Precision::kFp32, 256, 512);
-  expect_equal(net.forward(16), net.forward(1), "16 rows");
-  expect_equal(net.forward(40), net.forward(1), "40 rows");
+  for (const int rows : kBlocks) expect_equal(net.forward(rows), net.forward(1), std::to_string(rows) + " rows");
 }
 
 TEST(WholeRows, LeaveItOfStatesThatAWarpFetchesInTurns) {
   Net net(1, 11, Precision::kFp32, 256, 256, 256);
-  for (const int rows : {16, 40}) {
+  for (const int rows : kBlocks) {
     expect_equal(net.forward(rows), net.forward(1), std::to_string(rows) + " rows");
     expect_equal(net.decisions(rows), net.decisions(1), std::to_string(rows) + " rows decide");
   }
@@ -180,7 +180,7 @@ TEST(WholeRows, LeaveWhatSingleLayersDoOfFewerBits) {
     Net net(1, 3, precision);
     const Left layers = net.forward(1);
     both.push_back(layers[0]);
-    for (const int rows : {16, 40})
+    for (const int rows : kBlocks)
       expect_equal(net.forward(rows), layers, fmt::format("{} rows in {}", rows, static_cast<int>(precision)));
   }
   for (size_t i = 1; i < both.size(); ++i) EXPECT_NE(both[i - 1], both[i]);
@@ -191,7 +191,7 @@ TEST(WholeRows, DecideAsSingleLayersDo) {
     Net net(2, 9, precision);
     const Left layers = net.decisions(1);
     for (const float action : layers[0]) ASSERT_GE(action, 0);
-    for (const int rows : {16, 40})
+    for (const int rows : kBlocks)
       expect_equal(net.decisions(rows), layers, fmt::format("{} rows in {}", rows, static_cast<int>(precision)));
   }
 }
@@ -199,7 +199,7 @@ TEST(WholeRows, DecideAsSingleLayersDo) {
 TEST(WholeRows, DoNotDependOnTheOrderOfThreadsNorOnWhenProductsAreMade) {
   for (const Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
     Net net(1, 11, precision);  // blocks of 40: some warps have two rows
-    for (const int rows : {16, 40}) {
+    for (const int rows : kBlocks) {
       const Left once = net.forward(rows);
       cuda_on_cpu::last_thread_first = true;
       copies_come_at_once = true;
@@ -231,8 +231,12 @@ void expect_no_bank_twice() {
 }
 TEST(WholeRows, MeetNoBankTwice) {
   expect_no_bank_twice<FewRows<Precision::kFp32>>();
+  expect_no_bank_twice<SomeRows<Precision::kFp32>>();
+  expect_no_bank_twice<MoreRows<Precision::kFp32>>();
   expect_no_bank_twice<ManyRows<Precision::kFp32>>();
   expect_no_bank_twice<FewRows<Precision::kBf16>>();
+  expect_no_bank_twice<SomeRows<Precision::kBf16>>();
+  expect_no_bank_twice<MoreRows<Precision::kBf16>>();
   expect_no_bank_twice<ManyRows<Precision::kBf16>>();
 }
 

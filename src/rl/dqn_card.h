@@ -32,8 +32,8 @@ enum DqnSite : uint32_t {
 // Sizes that all jobs share.
 struct DqnShape {
   int32_t jobs = 1, shards = 1;  // shards of a job, all of them
-  // Of its products: 1, 2, or 4 where they fit (cuda_dqn_staged.h); or rows of all its layers, 16 or 40, where these
-  // fit (cuda_dqn_rows.h). Both 0: what suits.
+  // Of its products: 1, 2, or 4 where they fit (cuda_dqn_staged.h); or rows of all its layers, 16, 24, 32 or 40, where
+  // these fit (cuda_dqn_rows.h). Both 0: what suits.
   int32_t tiles_of_block = 0, rows_of_block = 0;
   int32_t first = 0, count = 1;  // those that this launch serves
   int32_t piece = 0, batch = 0;  // rows that a shard learns from; piece * shards

@@ -26,11 +26,11 @@ CUstream_st* stream() { return static_cast<CUstream_st*>(card()->current_stream(
 int blocks_asked_for() {
   const char* asked = std::getenv("TANDEM_DQN_TILES");
   if (!asked || !*asked) return 0;
-  for (const int known : {1, 2, 4, 16, 40})
+  for (const int known : {1, 2, 4, 16, 24, 32, 40})
     if (asked == std::to_string(known)) return known;
   throw ConfigError(
       fmt::format("TANDEM_DQN_TILES={} is not known", asked),
-      "it says what a block of threads makes: 1, 2 or 4 tiles of a product, or all layers of 16 or 40 rows",
+      "it says what a block of threads makes: 1, 2 or 4 tiles of a product, or all layers of 16, 24, 32 or 40 rows",
       "set one of these, or unset it");
 }
 

@@ -356,7 +356,7 @@ def dqn(c):
     told = (runs.dir / one["dir"] / "events.jsonl").read_text() if one else "call by call"
     c.check("call by call" not in told and "library kernels" not in told, "web-agent: the whole step is recorded")
     wide = [*small, "--set", "environments=32"]  # rows that blocks of four tiles take in acting too: on Hopper those of groups of warps
-    shapes = {tiles: runs.train("web-agent", "--set", "agent=analysis", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("1", "2", "4", "16", "40")}
+    shapes = {tiles: runs.train("web-agent", "--set", "agent=analysis", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("1", "2", "4", "16", "24", "32", "40")}
     c.check(len(set(shapes.values())) == 1 and None not in shapes.values(), "web-agent: one digest in every shape of blocks", {k: (v or "none")[:12] for k, v in shapes.items()})
     both = runs.train("web-agent", "--set", "agent=all", *small, "--devices", "cuda:0")
     if both and one:
@@ -365,6 +365,9 @@ def dqn(c):
         c.check(equal and len(together) == 6 * len(alone), "web-agent: analysis beside five others has the weights that it has alone", len(together))
     six = {tiles or "by itself": runs.train("web-agent", "--set", "agent=all", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("", "4")}
     c.check(len(set(six.values())) == 1 and None not in six.values(), "web-agent, all six: one digest by whole rows and by tiles", {k: (v or "none")[:12] for k, v in six.items()})
+    for names in ("analysis,evolution,execution", "analysis,evolution,execution,generation,observation"):  # by themselves in blocks of 24 and 32 rows
+        some = {tiles or "by itself": runs.train("web-agent", "--set", f"agent={names}", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("", "4")}
+        c.check(len(set(some.values())) == 1 and None not in some.values(), f"web-agent, {names.count(',') + 1} of them: one digest by whole rows and by tiles", {k: (v or "none")[:12] for k, v in some.items()})
     if (bench := c.tests.parent / "bench" / "gpu_dqn").exists():
         told = subprocess.run([bench, "--profile", "agent=all"], capture_output=True, text=True).stderr
         c.check("dqn forward" in told or not hopper(), "web-agent, all six: whole rows are what Hopper takes by itself")
@@ -372,7 +375,7 @@ def dqn(c):
     c.check(bool(two) and two["digest"] == both["digest"], "web-agent, all six: one digest on one and two workers", two.get("digest", "none")[:12])
     for precision in ("tf32", "bf16", "fp16"):
         ways = {}
-        for devices, env in (("cuda:0", {}), ("cuda:0", {"TANDEM_GRAPHS": "off"}), *(("cuda:0", {"TANDEM_DQN_TILES": shape}) for shape in ("4", "16", "40")), ("cuda:0,cuda:0", {})):
+        for devices, env in (("cuda:0", {}), ("cuda:0", {"TANDEM_GRAPHS": "off"}), *(("cuda:0", {"TANDEM_DQN_TILES": shape}) for shape in ("4", "16", "24", "32", "40")), ("cuda:0,cuda:0", {})):
             grows = ["--set", "amp.growth_steps=5", "--set", "amp.initial_scale=1e9"] if precision == "fp16" else []
             told = runs.train("web-agent", "--set", "agent=analysis", *small, *grows, "--precision", precision, "--devices", devices, env=env)
             ways[f"{devices} {env}"] = told.get("digest")
