@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kPieceThreads, kPieceBlocks)
     if (i >= piece_end) {
       while (low < count - 1 && pieces[low].end <= 4 * (base + i)) ++low;
       const int64_t piece_left = pieces[low].end / 4 - base;
-      piece_end = piece_left < stretch ? static_cast<int>(piece_left) : stretch;
+      piece_end = static_cast<int>(piece_left < 0 ? 0 : piece_left < stretch ? piece_left : stretch);
       const UpdatePlan& plan = plans[pieces[low].group];
       skip = plan.skip != 0;
       body.params.value = order->adam[pieces[low].decays];
@@ -259,7 +259,7 @@ void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const 
 
 void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
                  const UpdateOrder* order, const UpdatePlan* plans, const Follower& follower, Stream stream) {
-  if (n <= 0) return;
+  if (n < 4) return;
   // As many turns as let all blocks find room at once; of very many numbers, a few.
   constexpr int64_t kMostTurns = 8;
   const int64_t at_once = std::max<int64_t>(1, processors()) * kPieceBlocks * kPieceThreads;

@@ -77,7 +77,8 @@ __device__ __forceinline__ void fetch_nearer(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// Numbers that this processor will not read again: they take no place in its own cache.
+// Numbers that this block will not read again: they take no place in its processor's cache. For what the kernel does
+// not write.
 __device__ __forceinline__ float4 read_once(const float4* from) {
   float4 x;
   asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"

@@ -36,7 +36,8 @@ struct alignas(128) SharedUnit {
 #define TANDEM_SHARED(type, name) static type name
 namespace tandem::cuda {
 inline int blocks_with_shared_memory(size_t) { return 32; }
-inline int processors() { return 4; }
+inline int played_processors = 4;
+inline int processors() { return played_processors; }
 inline void fetch_nearer(const void*) {}
 template <class T>
 T read_once(const T* from) {

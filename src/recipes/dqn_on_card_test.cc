@@ -321,6 +321,9 @@ TEST_F(PlayedDqn, BlocksOfFourTilesLearnTheSame) {
   const auto small_blocks = trained<Dqn>(settings, {"analysis"}, 1);
   const TilesOfBlock four("4");
   expect_equal(*small_blocks, *trained<Dqn>(settings, {"analysis"}, 1));
+  cuda::played_processors = 132;  // columns find room in larger blocks
+  expect_equal(*small_blocks, *trained<Dqn>(settings, {"analysis"}, 1));
+  cuda::played_processors = 4;
 }
 
 TEST_F(PlayedDqn, NanInDataOrTargetReachesTheGuardOnEveryPath) {

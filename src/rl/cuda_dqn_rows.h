@@ -285,7 +285,7 @@ bool with_rows(const DqnShape& shape, int64_t nets, int rows, int64_t least, Fit
       taken = launched(SomeRows<kPrecision>{});
     else if (suits(MoreRows<kPrecision>{}))
       taken = launched(MoreRows<kPrecision>{});
-    else
+    else if (asked == 0 || suits(ManyRows<kPrecision>{}))
       taken = launched(ManyRows<kPrecision>{});
   });
   return taken;

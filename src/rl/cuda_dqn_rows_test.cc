@@ -198,7 +198,7 @@ TEST(WholeRows, DecideAsSingleLayersDo) {
 
 TEST(WholeRows, DoNotDependOnTheOrderOfThreadsNorOnWhenProductsAreMade) {
   for (const Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16}) {
-    Net net(1, 11, precision);  // blocks of 40: some warps have two rows
+    Net net(1, 11, precision);  // some warps have two rows, but in blocks of 16
     for (const int rows : kBlocks) {
       const Left once = net.forward(rows);
       cuda_on_cpu::last_thread_first = true;
@@ -252,8 +252,41 @@ TEST(WholeRows, AreLeftToLayersWhereSizesDoNotFit) {
   EXPECT_FALSE(queued(128, 384, 256));  // a depth of three slices
   EXPECT_FALSE(queued(128, 512, 512));  // no room for both
   EXPECT_FALSE(queued(128, 1024, 256));
+  EXPECT_TRUE(SomeRows<Precision::kFp32>::holds(512, 384));
+  EXPECT_TRUE(MoreRows<Precision::kFp32>::holds(512, 384));
   EXPECT_TRUE(ManyRows<Precision::kFp32>::holds(512, 384));
   EXPECT_TRUE(ManyRows<Precision::kTf32>::holds(512, 384));
+}
+
+TEST(WholeRows, AreTakenInTheSmallestBlocksThatFindRoomAtOnce) {
+  DqnShape shape;
+  const auto taken = [&](int nets, int rows, bool fit = true) {
+    int of_block = 0;
+    const bool some = with_rows(
+        shape, nets, rows, /*least=*/48, [&](auto) { return fit; }, [](auto) { return nullptr; },
+        [&](auto block) { of_block = block.kRows; });
+    EXPECT_EQ(some, of_block > 0);
+    return of_block;
+  };
+  ASSERT_EQ(processors(), 4);
+  EXPECT_EQ(taken(3, 15), 0);  // layers are faster
+  EXPECT_EQ(taken(3, 16), 16);
+  EXPECT_EQ(taken(4, 17), 24);
+  EXPECT_EQ(taken(2, 48), 24);
+  EXPECT_EQ(taken(2, 50), 32);
+  EXPECT_EQ(taken(4, 33), 40);
+  EXPECT_EQ(taken(4, 400), 40);  // there are none larger
+  EXPECT_EQ(taken(4, 400, false), 0);
+  for (const int asked : kBlocks) {
+    shape.rows_of_block = asked;
+    EXPECT_EQ(taken(1, 1), asked);
+    EXPECT_EQ(taken(4, 400, false), 0);
+  }
+  shape.rows_of_block = 20;
+  EXPECT_EQ(taken(4, 400), 0);
+  shape.rows_of_block = 0;
+  shape.tiles_of_block = 4;
+  EXPECT_EQ(taken(4, 400), 0);
 }
 
 }  // namespace

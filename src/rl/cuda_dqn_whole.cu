@@ -223,7 +223,7 @@ bool queue_pass(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, con
       {w.sums2, w.out2, w.inverse2, p.scale2, p.shift2, kinds, rows, shape.narrow, kLearning, kDropout + 1}};
   pass.layers[2] = {p.heads, p.heads_bias, shape.narrow, 2 * shape.head, {}};
   const int all = shape.count * rows;             // of a net
-  constexpr int kLeast = kLearning ? 1024 : 768;  // where decisions are made, they would be one more launch
+  constexpr int kLeast = kLearning ? 1024 : 768;  // measured; a decision of its own would be one more launch
   return with_rows(
       shape, int64_t{kinds} * shape.jobs, all, kLeast,
       [&](auto block) {

@@ -273,6 +273,9 @@ void group_twins(Report& report) {
         std::vector<UpdatePiece> table;
         for (int group = 0; group < groups; ++group) {
           if (n > 16) table.push_back({group * n + n / 32 * 16, 1, group});
+          for (int64_t end = 48; table.size() < 2000 && end < n / 2; end += 48)  // small ones, and some that are empty
+            for (int64_t k = 0; k <= end / 48 % 2; ++k)
+              table.push_back({group * n + n / 32 * 16 + end, static_cast<int32_t>(end / 48 % 2), group});
           table.push_back({(group + 1) * n, 0, group});
         }
         Pair<UpdateOrder> orders({order}, 0);

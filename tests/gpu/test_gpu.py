@@ -365,7 +365,7 @@ def dqn(c):
         c.check(equal and len(together) == 6 * len(alone), "web-agent: analysis beside five others has the weights that it has alone", len(together))
     six = {tiles or "by itself": runs.train("web-agent", "--set", "agent=all", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("", "4")}
     c.check(len(set(six.values())) == 1 and None not in six.values(), "web-agent, all six: one digest by whole rows and by tiles", {k: (v or "none")[:12] for k, v in six.items()})
-    for names in ("analysis,evolution,execution", "analysis,evolution,execution,generation,observation"):  # by themselves in blocks of 24 and 32 rows
+    for names in ("analysis,evolution,execution", "analysis,evolution,execution,generation,observation"):  # by themselves in blocks of 24 and 32 rows, where a card has 132 processors
         some = {tiles or "by itself": runs.train("web-agent", "--set", f"agent={names}", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("", "4")}
         c.check(len(set(some.values())) == 1 and None not in some.values(), f"web-agent, {names.count(',') + 1} of them: one digest by whole rows and by tiles", {k: (v or "none")[:12] for k, v in some.items()})
     if (bench := c.tests.parent / "bench" / "gpu_dqn").exists():
