@@ -10,7 +10,7 @@ namespace {
 
 // Processor time of a default step, as shares of their mean: worlds differ little in what a turn costs.
 constexpr double kWorldCost[] = {1.00, 0.98, 1.02, 1.05, 1.00, 0.95};
-constexpr double kOneMoreOnCard = 0.2;  // of a step's time that an agent beside others adds (docs/gpu-results.md)
+constexpr double kOneMoreOnCard = 0.15;  // of a step's time that an agent beside others adds (docs/gpu-results.md)
 
 size_t number_of(const std::string& agent) {
   const std::vector<std::string> all = WebTestSettings::all_agents();

@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(kLossWarps<kWarpsOfRow> * 32, kWarpsOfRow == 4
   if (const int kind = warp / kLossRows, r = first + warp % kLossRows; r < shape.piece) {
     if (kind < 3) {
       float q[kMostCardActions];
-      values_of(shape, places, kind == 2 ? job.target : job.net,
-                work.both + ((int64_t{set} * 3 + kind) * shape.piece + r) * features, q);
+      values_of<kWarpsOfRow == 4>(shape, places, kind == 2 ? job.target : job.net,
+                                  work.both + ((int64_t{set} * 3 + kind) * shape.piece + r) * features, q);
 #pragma unroll
       for (int a = 0; a < kMostCardActions; ++a)
         if (lane == a) values[warp % kLossRows][kind][a] = q[a];

@@ -30,10 +30,12 @@ __device__ float warp_sums(float (&x)[16]) {
     return x[0] + __shfl_xor_sync(kWholeWarp, x[0], 1);
 }
 
-// The values of all actions from a row of the heads' features; every lane gets them.
+// The values of all actions from a row of the heads' features; every lane gets them. Their sums over lanes are made
+// together, or one after the other where registers are few: the same bits.
 static_assert(kMostCardActions == 16);
-__device__ inline void values_of(const DqnShape& shape, const DqnPlaces& places, const float* net, const float* both,
-                                 float (&q)[kMostCardActions]) {
+template <bool kTogether = true>
+__device__ void values_of(const DqnShape& shape, const DqnPlaces& places, const float* net, const float* both,
+                          float (&q)[kMostCardActions]) {
   const int lane = threadIdx.x % 32;
   const float* const value = net + places.value;
   const float* const advantage = net + places.advantage;
@@ -51,15 +53,25 @@ __device__ inline void values_of(const DqnShape& shape, const DqnPlaces& places,
     for (int a = 0; a < kMostCardActions; ++a)  // no branch: they are fetched together
       q[a] = dot(x, fours(advantage + (a < shape.actions ? a : 0) * shape.head + i), q[a]);
   }
-  const int own = lane / 2 < shape.actions ? lane / 2 : 0;  // the action whose sum comes to this lane
-  const float bias = net[places.advantage_bias + own];
-  worth = warp_sum(worth) + net[places.value_bias];
-  const float sum = warp_sums(q) + bias;
   float mean = 0;
+  if constexpr (kTogether) {
+    const int own = lane / 2 < shape.actions ? lane / 2 : 0;  // the action whose sum comes to this lane
+    const float bias = net[places.advantage_bias + own];
+    worth = warp_sum(worth) + net[places.value_bias];
+    const float sum = warp_sums(q) + bias;
 #pragma unroll
-  for (int a = 0; a < kMostCardActions; ++a) {
-    q[a] = __shfl_sync(kWholeWarp, sum, 2 * a);
-    mean = a < shape.actions ? mean + q[a] : mean;
+    for (int a = 0; a < kMostCardActions; ++a) {
+      q[a] = __shfl_sync(kWholeWarp, sum, 2 * a);
+      mean = a < shape.actions ? mean + q[a] : mean;
+    }
+  } else {
+    worth = warp_sum(worth) + net[places.value_bias];
+#pragma unroll
+    for (int a = 0; a < kMostCardActions; ++a)
+      if (a < shape.actions) {
+        q[a] = warp_sum(q[a]) + net[places.advantage_bias + a];
+        mean = mean + q[a];
+      }
   }
   mean = mean / static_cast<float>(shape.actions);
 #pragma unroll
