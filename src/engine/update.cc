@@ -74,19 +74,25 @@ int64_t begins_after(const at::Tensor& before, const at::Tensor& t) {
   return follows ? at : -1;
 }
 
-// All tensors as few long ones: copies of many small ones cost a launch each.
+// All tensors as few long ones: copies of many small ones cost a launch each, and a tensor made for each of them costs
+// as much.
 std::vector<at::Tensor> in_stretches(const std::vector<NamedTensor>& tensors) {
   std::vector<at::Tensor> stretches;
-  int64_t length = 0;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const at::Tensor& t = tensors[i].tensor;
-    if (const int64_t at = i > 0 ? begins_after(tensors[i - 1].tensor, t) : -1; at >= 0) {
-      length += at - tensors[i - 1].tensor.numel() + t.numel();
-      stretches.back() = stretches.back().as_strided({length}, {1});
-    } else {
-      stretches.push_back(t.is_contiguous() ? t.view({-1}) : t);
-      length = t.numel();
+  for (size_t i = 0; i < tensors.size();) {
+    const at::Tensor& first = tensors[i].tensor;
+    int64_t length = first.numel();
+    size_t next = i + 1;
+    for (; next < tensors.size(); ++next) {
+      const at::Tensor &before = tensors[next - 1].tensor, &t = tensors[next].tensor;
+      const int64_t at = begins_after(before, t);
+      if (at < 0) break;
+      length += at - before.numel() + t.numel();
     }
+    if (next == i + 1)
+      stretches.push_back(first.is_contiguous() ? first.view({-1}) : first);
+    else
+      stretches.push_back(first.as_strided({length}, {1}));
+    i = next;
   }
   return stretches;
 }
