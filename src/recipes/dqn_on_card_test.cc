@@ -60,6 +60,13 @@ struct TilesOfBlock {
   ~TilesOfBlock() { ::unsetenv("TANDEM_DQN_TILES"); }
 };
 
+// A card of so many processors.
+struct Processors {
+  explicit Processors(int count) { cuda::played_processors = count; }
+  ~Processors() { cuda::played_processors = before; }
+  const int before = cuda::played_processors;
+};
+
 class PlayedDqn : public ::testing::Test {
  protected:
   PlayedDqn() {
@@ -321,9 +328,8 @@ TEST_F(PlayedDqn, BlocksOfFourTilesLearnTheSame) {
   const auto small_blocks = trained<Dqn>(settings, {"analysis"}, 1);
   const TilesOfBlock four("4");
   expect_equal(*small_blocks, *trained<Dqn>(settings, {"analysis"}, 1));
-  cuda::played_processors = 132;  // columns find room in larger blocks
+  const Processors many(132);  // columns find room in larger blocks
   expect_equal(*small_blocks, *trained<Dqn>(settings, {"analysis"}, 1));
-  cuda::played_processors = 4;
 }
 
 TEST_F(PlayedDqn, NanInDataOrTargetReachesTheGuardOnEveryPath) {
