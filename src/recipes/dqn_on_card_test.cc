@@ -14,6 +14,7 @@
 #include "recipes/cuda_web_environment.cu"
 #include "recipes/web_agent_settings.h"
 #include "recipes/web_card_environment.h"
+#include "rl/cuda_dqn_applied.cu"
 #include "rl/cuda_dqn_learn.cu"
 #include "rl/cuda_dqn_net.cu"
 #include "rl/cuda_dqn_replay.cu"
@@ -40,8 +41,8 @@ class PlayedCard : public Card {
     return nullptr;
   }
   void* part(const std::string& name) override {
-    static const DqnKernels dqn{cuda::queue_observe, cuda::queue_act,   cuda::queue_draws,
-                                cuda::queue_serve,   cuda::queue_learn, cuda::queue_applied};
+    static const DqnKernels dqn{cuda::queue_observe, cuda::queue_act,     cuda::queue_draws, cuda::queue_serve,
+                                cuda::queue_learn,   cuda::queue_applied, cuda::queue_halves};
     if (name == "dqn") return const_cast<DqnKernels*>(&dqn);
     return reinterpret_cast<void*>(&cuda::advance_web);
   }

@@ -15,5 +15,9 @@ void queue_decisions(const DqnShape& shape, const DqnPlaces& places, const DqnWo
 // Both with all layers of a row by one block, where that suits; false: not queued.
 bool queue_whole_forward(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream);
 bool queue_whole_decisions(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream);
+// From the heads' gradient to that of the first layer's sums, in the same way; for weights in halves alone.
+bool queue_whole_back(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream);
+// Whether one of these three would be queued, and with weights in halves.
+bool takes_halves(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work);
 
 }  // namespace tandem::cuda

@@ -147,49 +147,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       });
 }
 
-struct NormBack {
-  const float *normed, *out, *inverse;  // of the forward pass; the first of three kinds
-  float *dz, *dx;                       // dz holds the gradient of `out` at first
-  int64_t scale;
-  int width;
-};
-
 template <int kFours>
 __global__ void __launch_bounds__(kNormWarps * 32) norm_back(DqnShape shape, DqnWork work, NormBack layer) {
-  const int lane = threadIdx.x % 32, row = blockIdx.x * kNormWarps + threadIdx.x / 32, set = blockIdx.z;
+  const int row = blockIdx.x * kNormWarps + threadIdx.x / 32, set = blockIdx.z;
   if (row >= shape.piece) return;
-  const float* const net = work.jobs[shape.job_of(set)].net;
-  const int64_t there = (int64_t{set} * 3 * shape.piece + row) * layer.width;
-  const int64_t here = (int64_t{set} * shape.piece + row) * layer.width;
-  const float kept = shape.dropout > 0 ? dropout_shape(shape.dropout).kept_value : 1.0f;
-  float4 y[kFours], scale[kFours], g[kFours], n[kFours], d[kFours];
-  fetch_row(layer.dz + here, layer.width, g);
-  fetch_row(layer.out + here, layer.width, y);
-  fetch_row(layer.normed + there, layer.width, n);
-  fetch_row(net + layer.scale, layer.width, scale);
-  const float inverse = layer.inverse[int64_t{set} * shape.piece + row];
-  float sum = 0, product = 0;
-#pragma unroll
-  for (int i = 0; i < kFours; ++i) {
-    const int column = (i * 32 + lane) * 4;
-    if (column >= layer.width) continue;
-    const float4 dz = {y[i].x > 0 ? g[i].x * kept : 0.0f, y[i].y > 0 ? g[i].y * kept : 0.0f,
-                       y[i].z > 0 ? g[i].z * kept : 0.0f, y[i].w > 0 ? g[i].w * kept : 0.0f};
-    *reinterpret_cast<float4*>(layer.dz + here + column) = dz;
-    d[i] = {dz.x * scale[i].x, dz.y * scale[i].y, dz.z * scale[i].z, dz.w * scale[i].w};
-    sum = sum + ((d[i].x + d[i].y) + (d[i].z + d[i].w));
-    product = product + ((d[i].x * n[i].x + d[i].y * n[i].y) + (d[i].z * n[i].z + d[i].w * n[i].w));
-  }
-  const float mean = warp_sum(sum) / static_cast<float>(layer.width);
-  const float along = warp_sum(product) / static_cast<float>(layer.width);
-#pragma unroll
-  for (int i = 0; i < kFours; ++i) {
-    const int column = (i * 32 + lane) * 4;
-    if (column >= layer.width) continue;
-    *reinterpret_cast<float4*>(layer.dx + here + column) = {
-        inverse * ((d[i].x - mean) - n[i].x * along), inverse * ((d[i].y - mean) - n[i].y * along),
-        inverse * ((d[i].z - mean) - n[i].z * along), inverse * ((d[i].w - mean) - n[i].w * along)};
-  }
+  float4 g[kFours];
+  fetch_row(layer.dz + (int64_t{set} * shape.piece + row) * layer.width, layer.width, g);
+  norm_row_back(shape, layer, work.jobs[shape.job_of(set)].net, set, row, g, [](int, float4) {});
 }
 
 // ---- gradients of the weights, added up along the tree of shards ----
@@ -401,16 +365,9 @@ bool is_paired(const DqnShape& shape) {
   return shape.count == kPairedShards && std::equal(kMerges, kMerges + kPairedShards, shape.merges);
 }
 
-}  // namespace
-
-void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, float* gradient, float* tail,
-                 CUstream_st* stream) {
-  queue_forward(shape, p, w, stream);
-  const dim3 of_rows(cuts(shape.piece, kLossRows), shape.sets());
-  if (static_cast<int>(of_rows.x * of_rows.y) <= 2 * processors())
-    TANDEM_LAUNCH("dqn loss", loss<4>, of_rows, dim3(kLossWarps<4> * 32), stream, shape, p, w, tail);
-  else
-    TANDEM_LAUNCH("dqn loss", loss<3>, of_rows, dim3(kLossWarps<3> * 32), stream, shape, p, w, tail);
+// From the heads' gradient to that of the first layer's sums.
+void queue_way_back(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, CUstream_st* stream) {
+  if (queue_whole_back(shape, p, w, stream)) return;
   const auto back = [&](const float* in, float* out, int64_t weight, int in_width, int out_width) {
     const RowTiles tiles(shape.count, shape.piece);
     const int64_t across = cuts(out_width, kTileColumns);
@@ -429,9 +386,22 @@ void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, fl
     });
   };
   back(w.both_grad, w.dz2, p.heads, 2 * shape.head, shape.narrow);
-  norm({w.sums2, w.out2, w.inverse2, w.dz2, w.dx2, p.scale2, shape.narrow});
+  norm(second_norm_back(shape, p, w));
   back(w.dx2, w.dz1, p.w2, shape.narrow, shape.wide);
-  norm({w.sums1, w.out1, w.inverse1, w.dz1, w.dx1, p.scale1, shape.wide});
+  norm(first_norm_back(shape, p, w));
+}
+
+}  // namespace
+
+void queue_learn(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, float* gradient, float* tail,
+                 CUstream_st* stream) {
+  queue_forward(shape, p, w, stream);
+  const dim3 of_rows(cuts(shape.piece, kLossRows), shape.sets());
+  if (static_cast<int>(of_rows.x * of_rows.y) <= 2 * processors())
+    TANDEM_LAUNCH("dqn loss", loss<4>, of_rows, dim3(kLossWarps<4> * 32), stream, shape, p, w, tail);
+  else
+    TANDEM_LAUNCH("dqn loss", loss<3>, of_rows, dim3(kLossWarps<3> * 32), stream, shape, p, w, tail);
+  queue_way_back(shape, p, w, stream);
   const int64_t rows = shape.piece;
   Matrices matrices{{{w.dx1, w.states, 2 * rows * shape.state, p.w1, shape.wide, shape.state, 0},
                      {w.dx2, w.out1, rows * shape.wide, p.w2, shape.narrow, shape.wide, 0},

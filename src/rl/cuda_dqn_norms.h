@@ -142,4 +142,57 @@ __device__ void norm_row(const DqnShape& shape, const Norm& layer, const RandomK
   }
 }
 
+// ---- the way back ----
+
+struct NormBack {
+  const float *normed, *out, *inverse;  // of the forward pass; the first of three kinds
+  float *dz, *dx;                       // dz: the gradient of `out` at first, where it comes from memory
+  int64_t scale;
+  int width;
+};
+inline NormBack first_norm_back(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w) {
+  return {w.sums1, w.out1, w.inverse1, w.dz1, w.dx1, p.scale1, shape.wide};
+}
+inline NormBack second_norm_back(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w) {
+  return {w.sums2, w.out2, w.inverse2, w.dz2, w.dx2, p.scale2, shape.narrow};
+}
+
+// One row, g: the gradient of what came out of it. put(column, dx) gets that of its sums, too.
+template <int kFours, class Put>
+__device__ void norm_row_back(const DqnShape& shape, const NormBack& layer, const float* net, int set, int row,
+                              const float4 (&g)[kFours], Put put) {
+  const int lane = threadIdx.x % 32;
+  const int64_t there = (int64_t{set} * 3 * shape.piece + row) * layer.width;
+  const int64_t here = (int64_t{set} * shape.piece + row) * layer.width;
+  const float kept = shape.dropout > 0 ? dropout_shape(shape.dropout).kept_value : 1.0f;
+  float4 y[kFours], scale[kFours], n[kFours], d[kFours];
+  fetch_row(layer.out + here, layer.width, y);
+  fetch_row(layer.normed + there, layer.width, n);
+  fetch_row(net + layer.scale, layer.width, scale);
+  const float inverse = layer.inverse[int64_t{set} * shape.piece + row];
+  float sum = 0, product = 0;
+#pragma unroll
+  for (int i = 0; i < kFours; ++i) {
+    const int column = (i * 32 + lane) * 4;
+    if (column >= layer.width) continue;
+    const float4 dz = {y[i].x > 0 ? g[i].x * kept : 0.0f, y[i].y > 0 ? g[i].y * kept : 0.0f,
+                       y[i].z > 0 ? g[i].z * kept : 0.0f, y[i].w > 0 ? g[i].w * kept : 0.0f};
+    *reinterpret_cast<float4*>(layer.dz + here + column) = dz;
+    d[i] = {dz.x * scale[i].x, dz.y * scale[i].y, dz.z * scale[i].z, dz.w * scale[i].w};
+    sum = sum + ((d[i].x + d[i].y) + (d[i].z + d[i].w));
+    product = product + ((d[i].x * n[i].x + d[i].y * n[i].y) + (d[i].z * n[i].z + d[i].w * n[i].w));
+  }
+  const float mean = warp_sum(sum) / static_cast<float>(layer.width);
+  const float along = warp_sum(product) / static_cast<float>(layer.width);
+#pragma unroll
+  for (int i = 0; i < kFours; ++i) {
+    const int column = (i * 32 + lane) * 4;
+    if (column >= layer.width) continue;
+    const float4 dx = {inverse * ((d[i].x - mean) - n[i].x * along), inverse * ((d[i].y - mean) - n[i].y * along),
+                       inverse * ((d[i].z - mean) - n[i].z * along), inverse * ((d[i].w - mean) - n[i].w * along)};
+    *reinterpret_cast<float4*>(layer.dx + here + column) = dx;
+    put(column, dx);
+  }
+}
+
 }  // namespace tandem::cuda

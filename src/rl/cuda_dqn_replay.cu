@@ -1,4 +1,4 @@
-// rl/cuda_dqn_replay.cu -- replay on a card: storing, priorities, drawing; and what follows an update.
+// rl/cuda_dqn_replay.cu -- replay on a card: storing, priorities, drawing.
 #include "kernels/cuda_portable.h"
 #include "rl/cuda_dqn.h"
 #include "rl/cuda_dqn_products.h"
@@ -246,44 +246,6 @@ __global__ void __launch_bounds__(kDrawWarps * 32) serve(DqnShape shape, DqnWork
   head = {shard.tree[row], k, t.action, t.reward, t.discount};
 }
 
-constexpr int kApplyThreads = 256;
-
-__device__ float along_tree(const DqnShape& shape, const float* of_shards) {
-  Stack<1, kMostCardDepth> stack;
-  for (int s = 0; s < shape.count; ++s) stack.push({of_shards[s]}, shape.merges[s]);
-  return stack.top()[0];
-}
-
-// A block a job: errors, the largest priority, what is told.
-__global__ void __launch_bounds__(kApplyThreads) applied(DqnShape shape, DqnWork work, const UpdatePlan* plan) {
-  const int index = blockIdx.x;
-  const DqnJob& job = work.jobs[index];
-  __shared__ float largest[kApplyThreads / 32];
-  float most = 0;
-  for (int k = threadIdx.x; k < shape.batch; k += kApplyThreads) {
-    most = job.errors[k] > most ? job.errors[k] : most;
-    if (plan->skip) job.errors[k] = -1.0f;
-  }
-#pragma unroll
-  for (int width = 16; width > 0; width /= 2) {
-    const float other = __shfl_xor_sync(kWholeWarp, most, width);
-    most = other > most ? other : most;
-  }
-  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (int i = 1; i < kApplyThreads / 32; ++i) most = largest[i] > most ? largest[i] : most;
-  if (!plan->skip) {
-    const int64_t priority = priority_of(most, shape.alpha);
-    if (priority > job.tops[0]) job.tops[0] = priority;
-  }
-  const int64_t first = int64_t{index} * shape.count;
-  DqnTold told{work.job_sums[2 * index], work.job_sums[2 * index + 1], along_tree(shape, work.shard_returns + first), 0,
-               0};
-  for (int s = 0; s < shape.count; ++s) told.episodes += work.shard_episodes[first + s];
-  work.told[index] = told;
-}
-
 }  // namespace
 
 void queue_observe(const DqnShape& shape, const DqnWork& work, CardAdvance advance, CUstream_st* stream) {
@@ -307,10 +269,6 @@ void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream
 void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* heads, float* states, CUstream_st* stream) {
   TANDEM_LAUNCH("dqn serve", serve, dim3(cuts(shape.batch, kDrawWarps), shape.sets()), dim3(kDrawWarps * 32), stream,
                 shape, work, heads, states);
-}
-
-void queue_applied(const DqnShape& shape, const DqnWork& work, const UpdatePlan* plan, CUstream_st* stream) {
-  TANDEM_LAUNCH("dqn applied", applied, dim3(shape.jobs), dim3(kApplyThreads), stream, shape, work, plan);
 }
 
 }  // namespace tandem::cuda

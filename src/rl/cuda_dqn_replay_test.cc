@@ -8,8 +8,9 @@
 #include <cstring>
 #include <vector>
 
-#include "rl/cuda_dqn_net.cu"    // NOLINT(bugprone-suspicious-include)
-#include "rl/cuda_dqn_whole.cu"  // NOLINT(bugprone-suspicious-include)
+#include "rl/cuda_dqn_applied.cu"  // NOLINT(bugprone-suspicious-include)
+#include "rl/cuda_dqn_net.cu"      // NOLINT(bugprone-suspicious-include)
+#include "rl/cuda_dqn_whole.cu"    // NOLINT(bugprone-suspicious-include)
 #include "rl/replay.h"
 
 namespace tandem::cuda {

@@ -2,11 +2,13 @@
 // stays in shared memory, and only weights come from outside. The same bits as tiles' (cuda_dqn_products.h).
 //
 // A product is turned around: weights are its left factor, of which every warp fetches its own sixteen rows some slices
-// ahead, straight into registers; the block's rows, split once, are its right one.
+// ahead, straight into registers; the block's rows, split once, are its right one. Where a number is half a word,
+// weights come as they are kept for this (cuda_dqn_halves.h).
 #pragma once
 
 #include <algorithm>
 
+#include "rl/cuda_dqn_halves.h"
 #include "rl/cuda_dqn_staged.h"
 
 // Older cards have not the shared memory.
@@ -89,6 +91,24 @@ struct RowBlock {
   }
 };
 
+// Which rows of a net's a warp has: every so manyth of its block's. Lane i knows the i-th; beyond the end its set is
+// -1.
+template <class Block>
+struct RowsOfWarp {
+  int set_there = -1, row_there = 0;
+  __device__ RowsOfWarp(const DqnShape& shape, int job, int rows_of_set) {
+    const int of_block = of(static_cast<int>(threadIdx.x) % 32);
+    const int at = static_cast<int>(blockIdx.x) * Block::kRows + of_block;
+    if (of_block >= Block::kRows || at >= shape.count * rows_of_set) return;
+    const int shard = at / rows_of_set;
+    set_there = job * shape.count + shard;
+    row_there = at - shard * rows_of_set;
+  }
+  __device__ static int of(int i) { return i * Block::kWarps + static_cast<int>(threadIdx.x) / 32; }  // in the block
+  __device__ int set(int i) const { return __shfl_sync(kWholeWarp, set_there, i); }
+  __device__ int row(int i) const { return __shfl_sync(kWholeWarp, row_there, i); }
+};
+
 #if defined(TANDEM_WHOLE_ROWS)
 // Not shared memory: the compiler can't see it where a pointer was read from memory.
 __device__ inline void for_global_memory([[maybe_unused]] const void* pointer) {
@@ -97,48 +117,72 @@ __device__ inline void for_global_memory([[maybe_unused]] const void* pointer) {
 #endif
 }
 
+// How a warp's weights come: 16 rows of `depth` numbers each, or what is kept of them in halves.
+template <class Block>
+struct WeightsOf {
+  using Left = OwnLeft<Lies::kDepthInside>;
+  using Number = float;
+  static constexpr int kSliceStep = kSlice;
+  __device__ static const float* from(const float* weight, int depth, int features, int first_row) {
+    return Left::from({weight, depth, features, depth}, first_row);
+  }
+  __device__ static void fetch(Left& into, const float* at, int depth) {
+    into.fetch(at, depth, [](const float4* four) { return *four; });
+  }
+};
+template <class Block>
+requires(!Block::kByWords) struct WeightsOf<Block> {
+  using Left = HalvesOfLane;
+  using Number = HalvesOfLane;
+  static constexpr int kSliceStep = 32;  // lanes
+  __device__ static const HalvesOfLane* from(const HalvesOfLane* weight, int depth, int, int first_row) {
+    return weight + first_row / 16 * (depth / kSlice) * kSliceStep + threadIdx.x % 32;
+  }
+  __device__ static void fetch(Left& into, const HalvesOfLane* at, int) { into = read_once(at); }
+};
+
 // The rows' products with `features` rows of weights; to(i) gives what is called with (row, sum) of the i-th. By all
 // threads of a block; halves were shown to products, and all have come past a __syncthreads() since. Of a part there
 // are kSlices slices.
 template <class Block, int kSlices, class To>
-__device__ void rows_product(const typename Block::Memory& memory, const float* weight, int features, To to) {
+__device__ void rows_product(const typename Block::Memory& memory, const typename WeightsOf<Block>::Number* weight,
+                             int features, To to) {
+  using Weights = WeightsOf<Block>;
+  using Left = typename Weights::Left;
+  using Number = typename Weights::Number;
   constexpr int kRows = Block::kRows, kPlane = Block::kPlane, kSliceWords = Block::kSliceWords, kUnit = Block::kUnit;
-  constexpr int kPairs = kParts / 2, kOwn = kRows / 2, kDepth = kSlices * kParts * kSlice;
+  constexpr int kPairs = kParts / 2, kOwn = kRows / 2, kDepth = kSlices * kParts * kSlice, kStep = Weights::kSliceStep;
   // Four chunks, a slice of both parts of a pair each, are a turn. While one is multiplied, others are on their
   // way: as many as there are registers for.
-  constexpr int kTurn = 4, kAhead = Block::kGroups <= 2 ? 4 : 2, kPairsOfTurn = kTurn / kSlices,
+  constexpr int kTurn = 4, kAhead = Block::kGroups <= 2 || !Block::kByWords ? 4 : 2, kPairsOfTurn = kTurn / kSlices,
                 kTurns = kPairs / kPairsOfTurn;
   static_assert(kTurn % kAhead == 0);
-  constexpr auto chunk = [](int j) { return j / kSlices * 2 * kSlice + j % kSlices * kParts * kSlice; };  // its depth
-  using Left = OwnLeft<Lies::kDepthInside>;
+  constexpr auto chunk = [](int j) { return j / kSlices * 2 + j % kSlices * kParts; };  // its slice
   const int first_row = threadIdx.x / 32 * 16;
-  const float* from = Left::from({weight, kDepth, features, kDepth}, first_row);
-  // Lanes of every other row fetch the second part first, so that eight of them reach all banks of the cache at once.
-  // In words there is no time for putting that right again.
-  const int swapped = Block::kByWords ? 0 : threadIdx.x / 4 % 2;
+  const Number* from = Weights::from(weight, kDepth, features, first_row);
   Left w[kAhead][2];
-  const auto fetch = [&](Left(&into)[2], const float* at) {
+  const auto fetch = [&](Left(&into)[2], const Number* at) {
     for_global_memory(at);
 #pragma unroll
-    for (int p = 0; p < 2; ++p)
-      into[p].fetch(at + (p ^ swapped) * kSlice, kDepth, [](const float4* four) { return *four; });
+    for (int p = 0; p < 2; ++p) Weights::fetch(into[p], at + p * kStep, kDepth);
     __syncwarp();  // or the compiler would fetch as late as it can
   };
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) fetch(w[i], from + chunk(i));
+  for (int i = 0; i < kAhead; ++i) fetch(w[i], from + chunk(i) * kStep);
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, tiles = features / kUnit;
 #pragma unroll 1
   for (int tile = 0; tile < tiles; ++tile) {
-    const int first = tile * kUnit + first_row;
-    const auto upper = to(first + Left::row(g)), lower = to(first + Left::row(g + 8));
+    const int first = tile * kUnit + first_row + g;
+    const auto upper = to(first), lower = to(first + 8);
     float sums[2][kOwn], pairs[kOwn], fours[kOwn];
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) pairs[i] = fours[i] = 0;
 #pragma unroll 1
     for (int turn = 0; turn < kTurns; ++turn) {
-      constexpr int kDepthOfTurn = kPairsOfTurn * 2 * kSlice;
+      constexpr int kOfTurn = kPairsOfTurn * 2 * kStep, kOfTile = kUnit / 16 * (kDepth / kSlice) * kStep;
+      constexpr int kToNextTile = (Block::kByWords ? kUnit * kDepth : kOfTile) - (kTurns - 1) * kOfTurn;
       const bool last = turn + 1 == kTurns, more = tile + 1 < tiles;  // after the very last one: the same again
-      const float* const then = from + (!last ? kDepthOfTurn : more ? kUnit * kDepth - (kTurns - 1) * kDepthOfTurn : 0);
+      const Number* const then = from + (!last ? kOfTurn : more ? kToNextTile : 0);
       const int at = turn * kPairsOfTurn * 2 * kSliceWords;
       const RightFactor x_high(memory.words + at), x_low(memory.low(kDepth) + at);
 #pragma unroll
@@ -152,16 +196,9 @@ __device__ void rows_product(const typename Block::Memory& memory, const float* 
           else if constexpr (Block::kByWords)
             own.round(high[p]);
           else
-            own.template halve<Block::kPrecision>(high[p][0]);
+            own.give(high[p][0]);
         }
-        if constexpr (!Block::kByWords)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const uint32_t first = high[0][0][i], second = high[1][0][i];
-            high[0][0][i] = swapped ? second : first;
-            high[1][0][i] = swapped ? first : second;
-          }
-        fetch(w[j % kAhead], (j + kAhead < kTurn ? from : then) + chunk((j + kAhead) % kTurn));
+        fetch(w[j % kAhead], (j + kAhead < kTurn ? from : then) + chunk((j + kAhead) % kTurn) * kStep);
         if (j % kSlices == 0)
 #pragma unroll
           for (int i = 0; i < kOwn; ++i) sums[0][i] = sums[1][i] = 0;
@@ -169,7 +206,7 @@ __device__ void rows_product(const typename Block::Memory& memory, const float* 
           before_products(kept...);
 #pragma unroll
           for (int i = 0; i < (Block::kByWords ? 4 : 2); ++i) {
-            const int p = i % 2, k = i / 2, there = (chunk(j) / kSlice + p) * kSliceWords + 2 * k * kPlane;
+            const int p = i % 2, k = i / 2, there = (chunk(j) + p) * kSliceWords + 2 * k * kPlane;
             if constexpr (!Block::kByWords) {
               begin_product<kRows, Block::kPrecision>(sums[p], high[p][0], x_high, there);
             } else {
@@ -216,8 +253,8 @@ __device__ void rows_product(const typename Block::Memory& memory, const float* 
 
 // The same for a depth that is known later.
 template <class Block, class To>
-__device__ void rows_product(const typename Block::Memory& memory, const float* weight, int depth, int features,
-                             To to) {
+__device__ void rows_product(const typename Block::Memory& memory, const typename WeightsOf<Block>::Number* weight,
+                             int depth, int features, To to) {
   if (depth == kParts * kSlice)
     rows_product<Block, 1>(memory, weight, features, to);
   else if (depth == 2 * kParts * kSlice)

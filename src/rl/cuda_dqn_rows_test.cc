@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "rl/cuda_dqn_net.cu"    // NOLINT(bugprone-suspicious-include)
-#include "rl/cuda_dqn_whole.cu"  // NOLINT(bugprone-suspicious-include)
+#include "rl/cuda_dqn_applied.cu"  // NOLINT(bugprone-suspicious-include)
+#include "rl/cuda_dqn_learn.cu"    // NOLINT(bugprone-suspicious-include)
+#include "rl/cuda_dqn_net.cu"      // NOLINT(bugprone-suspicious-include)
+#include "rl/cuda_dqn_whole.cu"    // NOLINT(bugprone-suspicious-include)
 
 namespace tandem::cuda {
 namespace {
@@ -35,6 +37,8 @@ struct Net {
   DqnPlaces places{};
   int rows;
   std::vector<float> nets, in, sums1, sums2, both, out1, out2, inverse1, inverse2, seen;
+  std::vector<float> both_grad, dz2, dx2, dz1, dx1;
+  std::vector<HalvesOfLane> halves;
   std::vector<int32_t> actions;
   std::vector<int64_t> written, tree;
   std::vector<ReplayRow> ring;
@@ -83,6 +87,7 @@ struct Net {
     };
     fill(nets, 4 * size);
     fill(in, int64_t{2} * shape.sets() * rows * shape.state);
+    fill(both_grad, int64_t{shape.sets()} * rows * 2 * shape.head);
     for (int j = 0; j < 2; ++j)
       jobs.push_back({nets.data() + 2 * j * size, nets.data() + (2 * j + 1) * size, nullptr, nullptr, nullptr, 0});
     written.assign(shape.sets() * rows, 3);
@@ -109,6 +114,15 @@ struct Net {
     give(work.out2, out2, learned * shape.narrow);
     give(work.inverse1, inverse1, learned);
     give(work.inverse2, inverse2, learned);
+    give(work.dz2, dz2, learned * shape.narrow);
+    give(work.dx2, dx2, learned * shape.narrow);
+    give(work.dz1, dz1, learned * shape.wide);
+    give(work.dx1, dx1, learned * shape.wide);
+    work.both_grad = both_grad.data();
+    if (shape.precision == Precision::kBf16 || shape.precision == Precision::kFp16) {
+      halves.assign(static_cast<size_t>(shape.jobs * DqnHalves(shape).all), {{~0u, ~0u, ~0u, ~0u}});  // not numbers
+      work.halves = halves.data();
+    }
     seen.assign(learned * shape.rows * shape.state, -1.0f);
     actions.assign(learned, -1);
     work.actions = actions.data();
@@ -143,6 +157,15 @@ struct Net {
         left.emplace_back(first, first + int64_t{rows} * width);
       }
     return left;
+  }
+  // After a forward pass.
+  Left back(int of_block) {
+    forward(1);
+    if (by_whole_rows(of_block))
+      EXPECT_TRUE(queue_whole_back(shape, places, work, nullptr));
+    else
+      queue_way_back(shape, places, work, nullptr);
+    return {dz2, dx2, dz1, dx1};
   }
   Left decisions(int of_block) {
     clear();
@@ -193,6 +216,15 @@ TEST(WholeRows, DecideAsSingleLayersDo) {
     for (const float action : layers[0]) ASSERT_GE(action, 0);
     for (const int rows : kBlocks)
       expect_equal(net.decisions(rows), layers, fmt::format("{} rows in {}", rows, static_cast<int>(precision)));
+  }
+}
+
+TEST(WholeRows, GoBackAsSingleLayersDo) {
+  for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
+    Net net(2, 9, precision);
+    const Left layers = net.back(1);
+    for (const float x : layers[3]) ASSERT_TRUE(std::isfinite(x) && x != -1.0f);
+    expect_equal(net.back(16), layers, fmt::format("in {}", static_cast<int>(precision)));
   }
 }
 

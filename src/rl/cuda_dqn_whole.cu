@@ -1,5 +1,5 @@
 // rl/cuda_dqn_whole.cu -- the dueling net on a card, all layers of some rows by one block (cuda_dqn_rows.h): what many
-// rows take instead of layer by layer.
+// rows take instead of layer by layer; the way back too, where weights are kept in halves.
 #include <algorithm>
 
 #include "rl/cuda_dqn.h"
@@ -9,24 +9,6 @@
 
 namespace tandem::cuda {
 namespace {
-
-// Which rows of a net's a warp has: every so manyth of its block's. Lane i knows the i-th; beyond the end its set is
-// -1.
-template <class Block>
-struct RowsOfWarp {
-  int set_there = -1, row_there = 0;
-  __device__ RowsOfWarp(const DqnShape& shape, int job, int rows_of_set) {
-    const int of_block = of(static_cast<int>(threadIdx.x) % 32);
-    const int at = static_cast<int>(blockIdx.x) * Block::kRows + of_block;
-    if (of_block >= Block::kRows || at >= shape.count * rows_of_set) return;
-    const int shard = at / rows_of_set;
-    set_there = job * shape.count + shard;
-    row_there = at - shard * rows_of_set;
-  }
-  __device__ static int of(int i) { return i * Block::kWarps + static_cast<int>(threadIdx.x) / 32; }  // in the block
-  __device__ int set(int i) const { return __shfl_sync(kWholeWarp, set_there, i); }
-  __device__ int row(int i) const { return __shfl_sync(kWholeWarp, row_there, i); }
-};
 
 // The norm of a layer's sums, as norm_row(), but of a warp's rows together, so that nothing waits for one row's random
 // numbers; four columns of each to a lane at a time. Halves of what comes out take the place of the sums.
@@ -106,12 +88,13 @@ __device__ void norm_rows(const DqnShape& shape, typename Block::Memory& memory,
 // A pass of `rows` rows of every set and kind. What is kept of it goes where single layers put it.
 struct Pass {
   struct Layer {
-    int64_t weight, bias;
+    int64_t weight, halves, bias;
     int depth, width;
     Norm norm;  // of all but the last
   };
   const float* in;
   int in_kinds, kinds, rows;
+  int64_t to_target;  // how far it is from a net's halves to its target's
   Layer layers[3];
 };
 
@@ -168,7 +151,13 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
     const Pass::Layer& layer = pass.layers[l];
     show_to_products();
     __syncthreads();
-    rows_product<Block>(memory, net + layer.weight, layer.depth, layer.width, [&](int column) {
+    const auto weight = [&] {
+      if constexpr (Block::kByWords)
+        return net + layer.weight;
+      else
+        return halves_of(shape, work, index) + (kind == 2 ? pass.to_target : 0) + layer.halves;
+    };
+    rows_product<Block>(memory, weight(), layer.depth, layer.width, [&](int column) {
       return [at = memory.sums(layer.width, 0) + column, stride = layer.width + Block::kPad,
               bias = net[layer.bias + column]](int row, float sum) { at[row * stride] = sum + bias; };
     });
@@ -207,46 +196,159 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
 }
 
 template <bool kLearning>
-bool queue_pass(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, const float* in, int in_kinds, int kinds,
-                int rows, CUstream_st* stream) {
-  Pass pass{in, in_kinds, kinds, rows, {}};
-  pass.layers[0] = {p.w1,
-                    p.b1,
-                    shape.state,
-                    shape.wide,
-                    {w.sums1, w.out1, w.inverse1, p.scale1, p.shift1, kinds, rows, shape.wide, kLearning, kDropout}};
+Pass pass_of(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w) {
+  const int kinds = kLearning ? 3 : 1, rows = kLearning ? shape.piece : shape.environments;
+  const DqnHalves kept(shape);
+  Pass pass{kLearning ? w.states : w.observed, kLearning ? 2 : 1, kinds, rows, kept.of_net, {}};
+  pass.layers[0] = {
+      p.w1,       kept.w1,
+      p.b1,       shape.state,
+      shape.wide, {w.sums1, w.out1, w.inverse1, p.scale1, p.shift1, kinds, rows, shape.wide, kLearning, kDropout}};
   pass.layers[1] = {
       p.w2,
+      kept.w2,
       p.b2,
       shape.wide,
       shape.narrow,
       {w.sums2, w.out2, w.inverse2, p.scale2, p.shift2, kinds, rows, shape.narrow, kLearning, kDropout + 1}};
-  pass.layers[2] = {p.heads, p.heads_bias, shape.narrow, 2 * shape.head, {}};
-  const int all = shape.count * rows;             // of a net
+  pass.layers[2] = {p.heads, kept.heads, p.heads_bias, shape.narrow, 2 * shape.head, {}};
+  return pass;
+}
+
+// Calls with the blocks that a pass takes, if it does.
+template <bool kLearning, class Call>
+bool with_blocks(const DqnShape& shape, const DqnWork& work, const Pass& pass, Call call) {
   constexpr int kLeast = kLearning ? 1024 : 768;  // measured; a decision of its own would be one more launch
   return with_rows(
-      shape, int64_t{kinds} * shape.jobs, all, kLeast,
+      shape, int64_t{pass.kinds} * shape.jobs, shape.count * pass.rows, kLeast,
       [&](auto block) {
-        return std::all_of(pass.layers, pass.layers + 3,
+        return (block.kByWords || work.halves) &&
+               std::all_of(pass.layers, pass.layers + 3,
                            [&](const Pass::Layer& layer) { return block.holds(layer.depth, layer.width); });
       },
-      [](auto block) { return forward_rows<decltype(block), kLearning>; },
-      [&](auto block) {
-        using Block = decltype(block);
-        TANDEM_LAUNCH_WITH(sizeof(typename Block::Memory), "dqn forward", (forward_rows<Block, kLearning>),
-                           dim3(cuts(all, Block::kRows), kinds, shape.jobs), dim3(Block::kThreads), stream, shape, p, w,
-                           pass);
+      [](auto block) { return forward_rows<decltype(block), kLearning>; }, call);
+}
+
+template <bool kLearning>
+bool queue_pass(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
+  const Pass pass = pass_of<kLearning>(shape, places, work);
+  return with_blocks<kLearning>(shape, work, pass, [&](auto block) {
+    using Block = decltype(block);
+    if (!Block::kByWords && !work.halves_kept) queue_halves(shape, places, work, stream);
+    TANDEM_LAUNCH_WITH(sizeof(typename Block::Memory), "dqn forward", (forward_rows<Block, kLearning>),
+                       dim3(cuts(int64_t{shape.count} * pass.rows, Block::kRows), pass.kinds, shape.jobs),
+                       dim3(Block::kThreads), stream, shape, places, work, pass);
+  });
+}
+
+// ---- the way back ----
+
+// From the heads' gradient to that of the first layer's sums.
+struct WayBack {
+  struct Layer {
+    int64_t halves;
+    int depth;
+    NormBack norm;
+  };
+  Layer layers[2];
+};
+
+template <class Block>
+__global__ void __launch_bounds__(Block::kThreads, 1) back_rows(DqnShape shape, DqnWork work, WayBack way) {
+#if defined(TANDEM_WHOLE_ROWS)
+  TANDEM_SHARED(typename Block::Memory, memory);
+  constexpr int kFours = Block::kMostWidth / 128;
+  const int index = blockIdx.z, lane = threadIdx.x % 32;
+  const float* const net = work.jobs[index].net;
+  const RowsOfWarp<Block> rows(shape, index, shape.piece);
+#pragma unroll 1
+  for (int i = 0; i < Block::kEach; ++i) {
+    const int depth = way.layers[0].depth, set = rows.set(i), row = rows.row(i);
+    const float* const from = work.both_grad + (int64_t{set} * shape.piece + row) * depth;
+    for (int column = lane * 4; column < depth; column += 128)
+      memory.put(depth, rows.of(i), column,
+                 set < 0 ? float4{0, 0, 0, 0} : *reinterpret_cast<const float4*>(from + column));
+  }
+#pragma unroll 1
+  for (int l = 0; l < 2; ++l) {
+    const WayBack::Layer& layer = way.layers[l];
+    const int width = layer.norm.width;
+    show_to_products();
+    __syncthreads();
+    rows_product<Block>(memory, halves_of(shape, work, index) + layer.halves, layer.depth, width, [&](int column) {
+      return [at = memory.sums(width, 0) + column, stride = width + Block::kPad](int row, float sum) {
+        at[row * stride] = sum;
+      };
+    });
+    __syncthreads();
+#pragma unroll 1
+    for (int i = 0; i < Block::kEach; ++i) {
+      const int set = rows.set(i), row = rows.row(i);
+      if (set < 0) {
+        for (int column = lane * 4; l == 0 && column < width; column += 128)
+          memory.put(width, rows.of(i), column, {0, 0, 0, 0});
+        continue;
+      }
+      float4 g[kFours];
+      fetch_row(memory.sums(width, rows.of(i)), width, g);
+      norm_row_back(shape, layer.norm, net, set, row, g, [&](int column, float4 dx) {
+        if (l == 0) memory.put(width, rows.of(i), column, dx);
       });
+    }
+  }
+#endif
+}
+
+// As with_blocks().
+template <class Call>
+bool with_blocks_back(const DqnShape& shape, const DqnWork& work, Call call) {
+  constexpr int64_t kLeast = 768;
+  const int64_t rows = int64_t{shape.count} * shape.piece;
+  bool taken = false;
+  with_precision(shape, [&](auto precision) {
+    using Block = FewRows<precision.value>;
+    if constexpr (!Block::kByWords) {
+      const bool asked = shape.rows_of_block == Block::kRows,
+                 suits = shape.rows_of_block == 0 && shape.tiles_of_block == 0 && shape.jobs * rows >= kLeast &&
+                         shape.jobs * int64_t{cuts(rows, Block::kRows)} <= processors();
+      taken = (asked || suits) && work.halves && Block::holds(2 * shape.head, shape.narrow) &&
+              Block::holds(shape.narrow, shape.wide) && has_code(back_rows<Block>, !asked) &&
+              blocks_with_shared_memory(sizeof(typename Block::Memory)) > 0;
+      if (taken) call(Block{});
+    }
+  });
+  return taken;
 }
 
 }  // namespace
 
 bool queue_whole_forward(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
-  return queue_pass<true>(shape, places, work, work.states, 2, 3, shape.piece, stream);
+  return queue_pass<true>(shape, places, work, stream);
 }
 
 bool queue_whole_decisions(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
-  return queue_pass<false>(shape, places, work, work.observed, 1, 1, shape.environments, stream);
+  return queue_pass<false>(shape, places, work, stream);
+}
+
+bool queue_whole_back(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w, CUstream_st* stream) {
+  return with_blocks_back(shape, w, [&](auto block) {
+    using Block = decltype(block);
+    if (!w.halves_kept) queue_halves(shape, p, w, stream);
+    const DqnHalves kept(shape);
+    const WayBack way{{{kept.back_heads, 2 * shape.head, second_norm_back(shape, p, w)},
+                       {kept.back2, shape.narrow, first_norm_back(shape, p, w)}}};
+    TANDEM_LAUNCH_WITH(sizeof(typename Block::Memory), "dqn back", back_rows<Block>,
+                       dim3(cuts(int64_t{shape.count} * shape.piece, Block::kRows), 1, shape.jobs),
+                       dim3(Block::kThreads), stream, shape, w, way);
+  });
+}
+
+bool takes_halves(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work) {
+  if (shape.precision != Precision::kBf16 && shape.precision != Precision::kFp16) return false;
+  const auto nothing = [](auto) {};
+  return with_blocks<true>(shape, work, pass_of<true>(shape, places, work), nothing) ||
+         with_blocks<false>(shape, work, pass_of<false>(shape, places, work), nothing) ||
+         with_blocks_back(shape, work, nothing);
 }
 
 }  // namespace tandem::cuda

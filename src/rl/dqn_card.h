@@ -61,6 +61,22 @@ struct DqnPlaces {
       advantage_bias;
 };
 
+// Where a job's weights in halves begin, in pieces (cuda_dqn_halves.h): those of its net and of its target network, one
+// after the other, then those of the net that the way back takes.
+inline constexpr int kHalvesBytes = 16;  // of a piece, eight numbers
+struct DqnHalves {
+  int32_t w1 = 0, w2, heads, of_net, back2, back_heads, all;
+  TANDEM_HD explicit DqnHalves(const DqnShape& s) {
+    const int32_t first = s.state * s.wide / 8, second = s.wide * s.narrow / 8, third = s.narrow * s.head / 4;
+    w2 = first;
+    heads = w2 + second;
+    of_net = heads + third;
+    back2 = 2 * of_net;
+    back_heads = back2 + second;
+    all = back_heads + third;
+  }
+};
+
 struct DqnJob {
   const float *net, *target;
   float* errors;  // [batch] of the last step's draws; below 0: none
@@ -118,6 +134,9 @@ struct DqnWork {
   float* shard_returns;                      // [set]
   int64_t* shard_episodes;                   // [set]
   DqnTold* told;                             // [jobs]
+  // [jobs][DqnHalves::all] of bf16 or fp16, for who takes them; kept: after each update, by queue_applied().
+  void* halves;
+  bool halves_kept;
 };
 
 namespace cuda {
@@ -143,7 +162,10 @@ void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* heads, fl
 void queue_learn(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, float* gradient, float* tail,
                  CUstream_st* stream);
 // After the weights and their target networks have moved, if plan says so: the largest priority; and what is told.
-void queue_applied(const DqnShape& shape, const DqnWork& work, const UpdatePlan* plan, CUstream_st* stream);
+void queue_applied(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const UpdatePlan* plan,
+                   CUstream_st* stream);
+// Where halves of weights are kept: the first ones, or those of weights that were changed by others.
+void queue_halves(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream);
 
 }  // namespace cuda
 
@@ -155,6 +177,7 @@ struct DqnKernels {
   decltype(&cuda::queue_serve) serve;
   decltype(&cuda::queue_learn) learn;
   decltype(&cuda::queue_applied) applied;
+  decltype(&cuda::queue_halves) halves;
 };
 
 }  // namespace tandem

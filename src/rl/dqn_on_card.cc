@@ -165,6 +165,10 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
   w.job_sums = floats(2 * jobs);
   w.shard_returns = floats(all);
   w.shard_episodes = longs(all);
+  w.halves = nullptr;
+  if (h.precision == Precision::kBf16 || h.precision == Precision::kFp16)
+    w.halves = bytes(size_t{kHalvesBytes} * static_cast<size_t>(jobs) * static_cast<size_t>(DqnHalves(h).all));
+  w.halves_kept = false;
   w.order = static_cast<const DqnOrder*>(bytes(sizeof(DqnOrder)));
   w.told = static_cast<DqnTold*>(bytes(sizeof(DqnTold) * static_cast<size_t>(jobs)));
 
@@ -300,7 +304,9 @@ class DqnWholeStep : public WholeStep {
       : card_(card),
         seed_(state.seed()),
         launch_(card.make_launch(state, 0, state.shards())),
-        targets_(state.shadow(0).data()) {}
+        targets_(state.shadow(0).data()) {
+    launch_.work.halves_kept = true;
+  }
 
   size_t order_bytes() const override { return sizeof(DqnOrder); }
   void fill_order(int64_t step, double loss_scale, std::byte* order) override {
@@ -310,6 +316,7 @@ class DqnWholeStep : public WholeStep {
   void queue_first(const std::byte* order) override {
     launch_.work.order = reinterpret_cast<const DqnOrder*>(order);
     card_.k_.observe(launch_.shape, launch_.work, card_.advance_, stream());
+    queue_halves();
   }
   void queue_work(const std::byte* order, float* total) override {
     launch_.work.order = reinterpret_cast<const DqnOrder*>(order);
@@ -322,7 +329,7 @@ class DqnWholeStep : public WholeStep {
   Follower follower() const override { return {targets_, static_cast<float>(card_.dqn_.s_.target_rate)}; }
   void queue_applied(const UpdatePlan* plan, std::byte* told) override {
     launch_.work.told = reinterpret_cast<DqnTold*>(told);
-    card_.k_.applied(launch_.shape, launch_.work, plan, stream());
+    card_.k_.applied(launch_.shape, launch_.places, launch_.work, plan, stream());
   }
   void acted(const std::byte* told, StepContext& context) override {
     const auto* const all = reinterpret_cast<const DqnTold*>(told);
@@ -340,11 +347,14 @@ class DqnWholeStep : public WholeStep {
       context.record->metrics.emplace_back(dqn.metric(j, "mean_q"), all[j].mean_q);
       if (context.skipped) dqn.agents_[j].errors.fill_(-1);  // again: a roll-back may have put older ones there
     }
+    if (context.skipped) queue_halves();  // as it may have put older weights there
     context.record->loss = loss / dqn.agents();
     context.record->samples = static_cast<double>(dqn.s_.batch_size * dqn.agents());
   }
 
  private:
+  void queue_halves() { card_.k_.halves(launch_.shape, launch_.places, launch_.work, stream()); }
+
   DqnOnCard& card_;
   uint64_t seed_;
   DqnOnCard::Launch launch_;

@@ -1,0 +1,86 @@
+// rl/cuda_dqn_applied.cu -- what follows an update on a card: errors and priorities, what is told, weights in halves.
+#include "kernels/cuda_portable.h"
+#include "rl/cuda_dqn.h"
+#include "rl/cuda_dqn_halves.h"
+#include "rl/priority.h"
+
+namespace tandem::cuda {
+namespace {
+
+constexpr int kApplyThreads = 256;
+
+__device__ float along_tree(const DqnShape& shape, const float* of_shards) {
+  Stack<1, kMostCardDepth> stack;
+  for (int s = 0; s < shape.count; ++s) stack.push({of_shards[s]}, shape.merges[s]);
+  return stack.top()[0];
+}
+
+// Some pieces of a job's weights in halves.
+__device__ void keep_pieces([[maybe_unused]] const DqnShape& shape, [[maybe_unused]] const DqnPlaces& places,
+                            [[maybe_unused]] const DqnWork& work, [[maybe_unused]] int job,
+                            [[maybe_unused]] int block) {
+#if defined(TANDEM_TENSOR_CORES)
+  const int at = block * kApplyThreads + static_cast<int>(threadIdx.x);
+  if (at >= DqnHalves(shape).all) return;
+  const KeptMatrix matrix = kept_matrix(shape, places, work.jobs[job], at);
+  halves_of(shape, work, job)[at] = shape.precision == Precision::kBf16 ? halves_at<Precision::kBf16>(matrix, at)
+                                                                        : halves_at<Precision::kFp16>(matrix, at);
+#endif
+}
+unsigned blocks_of_halves(const DqnShape& shape) { return cuts(DqnHalves(shape).all, kApplyThreads); }
+
+__global__ void __launch_bounds__(kApplyThreads) keep(DqnShape shape, DqnPlaces places, DqnWork work) {
+  keep_pieces(shape, places, work, blockIdx.y, blockIdx.x);
+}
+
+// A job's first block: errors, the largest priority, what is told. Its others keep weights in halves.
+__global__ void __launch_bounds__(kApplyThreads)
+    applied(DqnShape shape, DqnPlaces places, DqnWork work, const UpdatePlan* plan) {
+  const int index = blockIdx.y;
+  if (blockIdx.x > 0) {
+    keep_pieces(shape, places, work, index, blockIdx.x - 1);
+    return;
+  }
+  const DqnJob& job = work.jobs[index];
+  __shared__ float largest[kApplyThreads / 32];
+  float most = 0;
+  for (int k = threadIdx.x; k < shape.batch; k += kApplyThreads) {
+    most = job.errors[k] > most ? job.errors[k] : most;
+    if (plan->skip) job.errors[k] = -1.0f;
+  }
+#pragma unroll
+  for (int width = 16; width > 0; width /= 2) {
+    const float other = __shfl_xor_sync(kWholeWarp, most, width);
+    most = other > most ? other : most;
+  }
+  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int i = 1; i < kApplyThreads / 32; ++i) most = largest[i] > most ? largest[i] : most;
+  if (!plan->skip) {
+    const int64_t priority = priority_of(most, shape.alpha);
+    if (priority > job.tops[0]) job.tops[0] = priority;
+  }
+  const int64_t first = int64_t{index} * shape.count;
+  DqnTold told{work.job_sums[2 * index], work.job_sums[2 * index + 1], along_tree(shape, work.shard_returns + first), 0,
+               0};
+  for (int s = 0; s < shape.count; ++s) told.episodes += work.shard_episodes[first + s];
+  work.told[index] = told;
+}
+
+}  // namespace
+
+void queue_applied(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const UpdatePlan* plan,
+                   CUstream_st* stream) {
+  const unsigned more = work.halves_kept && takes_halves(shape, places, work) ? blocks_of_halves(shape) : 0;
+  TANDEM_LAUNCH("dqn applied", applied, dim3(1 + more, shape.jobs), dim3(kApplyThreads), stream, shape, places, work,
+                plan);
+}
+
+void queue_halves(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
+  if (takes_halves(shape, places, work))
+    TANDEM_LAUNCH("dqn halves", keep, dim3(blocks_of_halves(shape), shape.jobs), dim3(kApplyThreads), stream, shape,
+                  places, work);
+}
+
+}  // namespace tandem::cuda
