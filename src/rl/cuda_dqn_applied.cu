@@ -7,7 +7,7 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr int kApplyThreads = 256;
+constexpr int kApplyThreads = kHalvesThreads;
 
 __device__ float along_tree(const DqnShape& shape, const float* of_shards) {
   Stack<1, kMostCardDepth> stack;
@@ -15,30 +15,17 @@ __device__ float along_tree(const DqnShape& shape, const float* of_shards) {
   return stack.top()[0];
 }
 
-// Some pieces of a job's weights in halves.
-__device__ void keep_pieces([[maybe_unused]] const DqnShape& shape, [[maybe_unused]] const DqnPlaces& places,
-                            [[maybe_unused]] const DqnWork& work, [[maybe_unused]] int job,
-                            [[maybe_unused]] int block) {
-#if defined(TANDEM_TENSOR_CORES)
-  const int at = block * kApplyThreads + static_cast<int>(threadIdx.x);
-  if (at >= DqnHalves(shape).all) return;
-  const KeptMatrix matrix = kept_matrix(shape, places, work.jobs[job], at);
-  halves_of(shape, work, job)[at] = shape.precision == Precision::kBf16 ? halves_at<Precision::kBf16>(matrix, at)
-                                                                        : halves_at<Precision::kFp16>(matrix, at);
-#endif
-}
-unsigned blocks_of_halves(const DqnShape& shape) { return cuts(DqnHalves(shape).all, kApplyThreads); }
-
-__global__ void __launch_bounds__(kApplyThreads) keep(DqnShape shape, DqnPlaces places, DqnWork work) {
-  keep_pieces(shape, places, work, blockIdx.y, blockIdx.x);
+__global__ void __launch_bounds__(kHalvesThreads) keep(DqnShape shape, DqnPlaces places, DqnWork work) {
+  keep_pieces(shape, places, work, blockIdx.y, blockIdx.x * kHalvesThreads, DqnHalves(shape).all);
 }
 
-// A job's first block: errors, the largest priority, what is told. Its others keep weights in halves.
+// A job's first block: errors, the largest priority, what is told. Its others keep the net's weights in halves, for the
+// next decisions; queue_draws() keeps the rest.
 __global__ void __launch_bounds__(kApplyThreads)
     applied(DqnShape shape, DqnPlaces places, DqnWork work, const UpdatePlan* plan) {
   const int index = blockIdx.y;
   if (blockIdx.x > 0) {
-    keep_pieces(shape, places, work, index, blockIdx.x - 1);
+    keep_pieces(shape, places, work, index, (blockIdx.x - 1) * kHalvesThreads, DqnHalves(shape).of_net);
     return;
   }
   const DqnJob& job = work.jobs[index];
@@ -72,15 +59,16 @@ __global__ void __launch_bounds__(kApplyThreads)
 
 void queue_applied(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const UpdatePlan* plan,
                    CUstream_st* stream) {
-  const unsigned more = work.halves_kept && takes_halves(shape, places, work) ? blocks_of_halves(shape) : 0;
+  const unsigned more =
+      work.halves_kept && takes_halves(shape, places, work) ? blocks_of_halves(DqnHalves(shape).of_net) : 0;
   TANDEM_LAUNCH("dqn applied", applied, dim3(1 + more, shape.jobs), dim3(kApplyThreads), stream, shape, places, work,
                 plan);
 }
 
 void queue_halves(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
   if (takes_halves(shape, places, work))
-    TANDEM_LAUNCH("dqn halves", keep, dim3(blocks_of_halves(shape), shape.jobs), dim3(kApplyThreads), stream, shape,
-                  places, work);
+    TANDEM_LAUNCH("dqn halves", keep, dim3(blocks_of_halves(DqnHalves(shape).all), shape.jobs), dim3(kHalvesThreads),
+                  stream, shape, places, work);
 }
 
 }  // namespace tandem::cuda

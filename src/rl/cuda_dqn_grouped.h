@@ -3,7 +3,7 @@
 //
 // Two neighbouring parts are made at the same time, a slice of each. A thread fetches both factors' numbers ahead; of
 // the left one they stay in its registers, halves of the right one go to shared memory, where the tensor cores find
-// them.
+// them. In bf16 and fp16 there is one product instead of six, and half a word to a number.
 #pragma once
 
 #include "rl/cuda_dqn_products.h"
@@ -79,9 +79,12 @@ struct OwnLeft {
 
 #if defined(TANDEM_GROUP_PRODUCTS)
 // Of a slice of the right factor, by lane 4 g + t of warp w: numbers 4 t to 4 t + 3 of two columns; or, where depth is
-// outside, by lane 8 t + g two times four columns' numbers at depth 4 t + w: eight lanes fetch what lies together, or a
-// processor's cache takes four times as long to hand it out. Lanes put their halves into different banks.
-template <Lies lies>
+// outside, by lane 8 t + g four columns' numbers two times. Eight lanes fetch what lies together, or a processor's
+// cache takes four times as long to hand it out. Lanes put their halves into different banks.
+//
+// These two are, of numbers that are words, those of eight columns further at depth 4 t + w. Where two are a word, they
+// are the same columns' at two depths, from 4 t + 2 (w % 2) on: warps 2 and 3 have the other columns.
+template <Lies lies, bool kByWords>
 struct OwnRight {
   float4 x[2];
 
@@ -89,38 +92,61 @@ struct OwnRight {
   __device__ static int column(int n, int r) {
     return lies == Lies::kDepthInside ? 8 * n + r : 4 * (n / 4 * 8 + r / 2 + r % 2 * 4) + n % 4;
   }
+  __device__ static int warp() { return threadIdx.x / 32; }
   __device__ static int g() { return lies == Lies::kDepthInside ? threadIdx.x % 32 / 4 : threadIdx.x % 8; }
   __device__ static int t() { return lies == Lies::kDepthInside ? threadIdx.x % 4 : threadIdx.x % 32 / 8; }
   __device__ static const float* from(const Factor<lies>& f) {
-    const int warp = threadIdx.x / 32;
-    return f.data + (lies == Lies::kDepthInside ? f.place_of(column(2 * warp, g()), 4 * t())
-                                                : f.place_of(column(0, g()), 4 * t() + warp));
+    if (lies == Lies::kDepthInside) return f.data + f.place_of(column(2 * warp(), g()), 4 * t());
+    if (kByWords) return f.data + f.place_of(column(0, g()), 4 * t() + warp());
+    return f.data + f.place_of(column(warp() / 2 * 4, g()), 4 * t() + warp() % 2 * 2);
   }
   __device__ void fetch(const float* from, int stride) {
+    const int other = lies == Lies::kDepthInside ? 8 * stride : kByWords ? kTileColumns : stride;
     x[0] = read_once(reinterpret_cast<const float4*>(from));
-    x[1] = read_once(reinterpret_cast<const float4*>(from + (lies == Lies::kDepthInside ? 8 * stride : kTileColumns)));
+    x[1] = read_once(reinterpret_cast<const float4*>(from + other));
   }
   __device__ void split(GroupMemory::Slice& to) const {
-    const int warp = threadIdx.x / 32, lane = 4 * g() + t();
+    const int lane = 4 * g() + t();
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float of[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const Split split(of[c]);
-        const int at = lies == Lies::kDepthInside ? c * kGroupPlane + (2 * warp + i) * 32 + lane
-                                                  : warp * kGroupPlane + (4 * i + c) * 32 + lane;
+        const int at = lies == Lies::kDepthInside ? c * kGroupPlane + (2 * warp() + i) * 32 + lane
+                                                  : warp() * kGroupPlane + (4 * i + c) * 32 + lane;
         to.high[at] = split.high;
         to.low[at] = split.low;
       }
     }
   }
+  template <Precision precision>
+  __device__ void halve(GroupMemory::Slice& to) const {
+    const int lane = 4 * g() + t();
+    if constexpr (lies == Lies::kDepthInside) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        uint32_t* const at = to.high + (2 * warp() + i) * 32 + lane;
+        at[0] = two_halves<precision>(x[i].x, x[i].y);
+        at[kGroupPlane] = two_halves<precision>(x[i].z, x[i].w);
+      }
+    } else {
+      uint32_t* const at = to.high + warp() % 2 * kGroupPlane + warp() / 2 * 4 * 32 + lane;
+      at[0] = two_halves<precision>(x[0].x, x[1].x);
+      at[32] = two_halves<precision>(x[0].y, x[1].y);
+      at[64] = two_halves<precision>(x[0].z, x[1].z);
+      at[96] = two_halves<precision>(x[0].w, x[1].w);
+    }
+  }
 };
 
 // As tile_products() of four tiles.
-template <Lies a_lies, Lies b_lies, class A, class To>
+template <Precision precision, Lies a_lies, Lies b_lies, class A, class To>
 __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>& b, const Parts& parts, To to) {
+  static_assert(precision != Precision::kTf32);
+  constexpr bool kSplit = precision == Precision::kFp32;
   constexpr int kThreads = GroupMemory::kThreads, kPairs = kParts / 2;
+  using Right = OwnRight<b_lies, kSplit>;
   const int thread = threadIdx.x, tile = thread / 64, first_row = thread / 32 % 2 * 16;
   const Factor<a_lies> a = a_of(tile);
   const int slices = a.depth / parts.step;  // of a part
@@ -134,9 +160,9 @@ __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>
   strides(a, parts.a_shift, a_other, a_next, a_pair);
   strides(b, parts.b_shift, b_other, b_next, b_pair);
   const int a_stride = static_cast<int>(a.stride), b_stride = static_cast<int>(b.stride);
-  const float *a_from = OwnLeft<a_lies>::from(a, first_row), *b_from = OwnRight<b_lies>::from(b);
+  const float *a_from = OwnLeft<a_lies>::from(a, first_row), *b_from = Right::from(b);
   OwnLeft<a_lies> x[2];
-  OwnRight<b_lies> y[2];
+  Right y[2];
   int to_fetch = kPairs * slices, fetched = 0, buffer = 0;
   const auto fetch = [&] {
     if (to_fetch <= 0) return;
@@ -151,14 +177,22 @@ __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>
     b_from += last ? b_pair : b_next;
     --to_fetch;
   };
-  uint32_t high[2][2][4], low[2][2][4];  // of the left factor
+  uint32_t high[2][2][4], low[2][2][4], halves[2][4];  // of the left factor: the first two, or the last
   const auto split_left = [&] {
 #pragma unroll
-    for (int p = 0; p < 2; ++p) x[p].split(high[p], low[p]);
+    for (int p = 0; p < 2; ++p)
+      if constexpr (kSplit)
+        x[p].split(high[p], low[p]);
+      else
+        x[p].template halve<precision>(halves[p]);
   };
   const auto split_right = [&] {
 #pragma unroll
-    for (int p = 0; p < 2; ++p) y[p].split(memory.right[buffer][p]);
+    for (int p = 0; p < 2; ++p)
+      if constexpr (kSplit)
+        y[p].split(memory.right[buffer][p]);
+      else
+        y[p].template halve<precision>(memory.right[buffer][p]);
   };
   float sums[2][32];
   const auto wait_or_add = [&](int number, float* there) {
@@ -187,21 +221,31 @@ __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>
 #pragma unroll 1
     for (int s = 0; s < slices; ++s) {
       __syncthreads();  // all halves are there, and nobody's products still read the others
-      before_products(sums, high, low);
+      if constexpr (kSplit) {
+        before_products(sums, high, low);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int p = i % 2, k = i / 2;
-        const RightFactor b_high(memory.right[buffer][p].high), b_low(memory.right[buffer][p].low);
-        const int plane = 2 * k * kGroupPlane;
-        begin_product<kGroupColumns>(sums[p], low[p][k], b_high, plane);
-        begin_product<kGroupColumns>(sums[p], high[p][k], b_low, plane);
-        begin_product<kGroupColumns>(sums[p], high[p][k], b_high, plane);
+        for (int i = 0; i < 4; ++i) {
+          const int p = i % 2, k = i / 2;
+          const RightFactor b_high(memory.right[buffer][p].high), b_low(memory.right[buffer][p].low);
+          const int plane = 2 * k * kGroupPlane;
+          begin_product<kGroupColumns>(sums[p], low[p][k], b_high, plane);
+          begin_product<kGroupColumns>(sums[p], high[p][k], b_low, plane);
+          begin_product<kGroupColumns>(sums[p], high[p][k], b_high, plane);
+        }
+      } else {
+        before_products(sums, halves);
+#pragma unroll
+        for (int p = 0; p < 2; ++p)
+          begin_product<kGroupColumns, precision>(sums[p], halves[p], RightFactor(memory.right[buffer][p].high));
       }
       end_of_products();
       buffer ^= 1;
       const bool more = --to_multiply > 0;
       if (more) split_right();
-      wait_for_products(sums, high, low);
+      if constexpr (kSplit)
+        wait_for_products(sums, high, low);
+      else
+        wait_for_products(sums, halves);
       if (more) split_left();
       show_to_products();
       fetch();
@@ -230,8 +274,7 @@ __device__ void group_products(GroupMemory& memory, A a_of, const Factor<b_lies>
     for (int i = 0; i < 8; ++i) {
       const int r = i % 2, h = i / 2 % 2, n = i / 4 * 4;
       const float* const s = sums[0] + 4 * n + 2 * h + r;
-      target(first_row + OwnLeft<a_lies>::row(g + 8 * h), OwnRight<b_lies>::column(n, 2 * t + r),
-             float4{s[0], s[4], s[8], s[12]});
+      target(first_row + OwnLeft<a_lies>::row(g + 8 * h), Right::column(n, 2 * t + r), float4{s[0], s[4], s[8], s[12]});
     }
   }
 }

@@ -71,4 +71,19 @@ __device__ HalvesOfLane halves_at(const KeptMatrix& m, int at) {
 }
 #endif
 
+// Pieces of a job's weights from `first` on, below `end`: one to a thread of so many.
+inline constexpr int kHalvesThreads = 128;
+__device__ inline void keep_pieces([[maybe_unused]] const DqnShape& shape, [[maybe_unused]] const DqnPlaces& places,
+                                   [[maybe_unused]] const DqnWork& work, [[maybe_unused]] int job,
+                                   [[maybe_unused]] int first, [[maybe_unused]] int end) {
+#if defined(TANDEM_TENSOR_CORES)
+  const int at = first + static_cast<int>(threadIdx.x);
+  if (at >= end) return;
+  const KeptMatrix matrix = kept_matrix(shape, places, work.jobs[job], at);
+  halves_of(shape, work, job)[at] = shape.precision == Precision::kBf16 ? halves_at<Precision::kBf16>(matrix, at)
+                                                                        : halves_at<Precision::kFp16>(matrix, at);
+#endif
+}
+inline unsigned blocks_of_halves(int pieces) { return cuts(pieces, kHalvesThreads); }
+
 }  // namespace tandem::cuda

@@ -68,15 +68,20 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, Dqn
   const float* const net = kind == 2 ? job.target : job.net;
   const bool learned = layer.learning && kind == 0;
   float* const sums = layer.sums + ((int64_t{set} * layer.kinds + kind) * layer.rows + row) * layer.width;
+  uint32_t drawn = 0;
+  if (learned && shape.dropout > 0) {
+    RandomKey key = work.order->key;
+    key.shard = work.worlds[set].shard;
+    key.site = layer.site;
+    drawn = work.left ? *left_at(shape, work, layer.site, set, row)
+                      : draw_left(key, row, layer.width, dropout_shape(shape.dropout));
+  }
   float4 x[kFours], scale[kFours], shift[kFours];
   fetch_row(sums, layer.width, x);
   fetch_row(net + layer.scale, layer.width, scale);
   fetch_row(net + layer.shift, layer.width, shift);
-  RandomKey key = work.order->key;
-  key.shard = work.worlds[set].shard;
-  key.site = layer.site;
   const Moments moments = moments_of(x, layer.width, shape.epsilon_norm);
-  norm_row(shape, layer, key, set, row, learned, x, moments.mean, moments.inverse, scale, shift,
+  norm_row(shape, layer, drawn, set, row, learned, x, moments.mean, moments.inverse, scale, shift,
            [&](int column, float4 y) {
              if (!learned) *reinterpret_cast<float4*>(sums + column) = y;
            });

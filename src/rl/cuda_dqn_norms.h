@@ -111,14 +111,35 @@ __device__ inline float4 out_of(float4 normed, float4 scale, float4 shift) {
   return above_zero({normed.x * scale.x + shift.x, normed.y * scale.y + shift.y, normed.z * scale.z + shift.z,
                      normed.w * scale.w + shift.w});
 }
-__device__ inline float4 left_of(float4 y, const PhiloxBlock& drawn, const MaskShape& mask) {
-  return {y.x * mask_from_u32(drawn.word[0], mask), y.y * mask_from_u32(drawn.word[1], mask),
-          y.z * mask_from_u32(drawn.word[2], mask), y.w * mask_from_u32(drawn.word[3], mask)};
+__device__ inline float4 left_of(float4 y, uint32_t drawn, int turn, float kept_value) {
+  const uint32_t bits = drawn >> 4 * turn;
+  return {y.x * (bits & 1 ? kept_value : 0.0f), y.y * (bits & 2 ? kept_value : 0.0f),
+          y.z * (bits & 4 ? kept_value : 0.0f), y.w * (bits & 8 ? kept_value : 0.0f)};
 }
+// A lane's part of what dropout leaves of a row so wide (see DqnWork::left).
+__device__ inline uint32_t draw_left(const RandomKey& key, int row, int width, const MaskShape& mask) {
+  const int lane = threadIdx.x % 32;
+  uint32_t drawn = 0;
+#pragma unroll 1
+  for (int column = lane * 4, at = 0; column < width; column += 128, at += 4) {
+    const PhiloxBlock block = random_block(key, static_cast<uint64_t>(int64_t{row} * width + column) / 4);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (mask_from_u32(block.word[i], mask) != 0) drawn |= 1u << (at + i);
+  }
+  return drawn;
+}
+// Where it is, if it was drawn beforehand.
+__device__ inline uint32_t* left_at(const DqnShape& shape, const DqnWork& work, uint32_t site, int set, int row) {
+  const int64_t layer = static_cast<int64_t>(site - kDropout) * shape.sets();
+  return work.left + ((layer + set) * shape.piece + row) * 32 + threadIdx.x % 32;
+}
+static_assert(kMostCardWidth <= 128 * 8, "a word has room for eight turns");
 
-// One row, x: its sums. put(column, y) gets what comes out; scale and shift are of this lane's numbers.
+// One row, x: its sums. put(column, y) gets what comes out; scale, shift and what dropout leaves are of this lane's
+// numbers.
 template <int kFours, class Put>
-__device__ void norm_row(const DqnShape& shape, const Norm& layer, const RandomKey& key, int set, int row, bool learned,
+__device__ void norm_row(const DqnShape& shape, const Norm& layer, uint32_t drawn, int set, int row, bool learned,
                          const float4 (&x)[kFours], float mean, float inverse, const float4 (&scale)[kFours],
                          const float4 (&shift)[kFours], Put put) {
   const int lane = threadIdx.x % 32;
@@ -134,8 +155,7 @@ __device__ void norm_row(const DqnShape& shape, const Norm& layer, const RandomK
     float4 y = out_of(normed, scale[i], shift[i]);
     if (learned) {
       *reinterpret_cast<float4*>(sums + column) = normed;
-      if (shape.dropout > 0)
-        y = left_of(y, random_block(key, static_cast<uint64_t>(int64_t{row} * layer.width + column) / 4), mask);
+      if (shape.dropout > 0) y = left_of(y, drawn, i, mask.kept_value);
       *reinterpret_cast<float4*>(out + column) = y;
     }
     put(column, y);

@@ -1,6 +1,8 @@
 // rl/cuda_dqn_replay.cu -- replay on a card: storing, priorities, drawing.
 #include "kernels/cuda_portable.h"
 #include "rl/cuda_dqn.h"
+#include "rl/cuda_dqn_halves.h"
+#include "rl/cuda_dqn_norms.h"
 #include "rl/cuda_dqn_products.h"
 #include "rl/draws_of_step.h"
 #include "rl/priority.h"
@@ -179,10 +181,36 @@ __device__ Transition take(const DqnShape& shape, const DqnShard& shard, int64_t
   return t;
 }
 
-constexpr int kDrawWarps = 4;
+constexpr int kDrawWarps = kHalvesThreads / 32;
 
-__global__ void __launch_bounds__(kDrawWarps * 32) draw(DqnShape shape, DqnWork work) {
-  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, index = blockIdx.y;
+// What dropout will leave of the i-th row of a job, counting those of both layers; by one warp.
+__device__ void draw_dropout(const DqnShape& shape, const DqnWork& work, int job, int i) {
+  const int all = shape.count * shape.piece, layer = i >= all ? 1 : 0, at = i - layer * all;
+  if (at >= all) return;
+  const int shard = at / shape.piece, row = at - shard * shape.piece, set = job * shape.count + shard;
+  RandomKey key = work.order->key;
+  key.shard = work.worlds[set].shard;
+  key.site = kDropout + layer;
+  *left_at(shape, work, key.site, set, row) =
+      draw_left(key, row, layer == 0 ? shape.wide : shape.narrow, dropout_shape(shape.dropout));
+}
+
+// Blocks of a job: for its draws, one to a warp; for dropout; and for those weights in halves that learning needs.
+// Draws wait for memory, the others for nothing.
+struct DrawBlocks {
+  int draws, dropout, halves;
+};
+__global__ void __launch_bounds__(kDrawWarps * 32)
+    draw(DqnShape shape, DqnPlaces places, DqnWork work, DrawBlocks blocks) {
+  const int lane = threadIdx.x % 32, k = blockIdx.y * kDrawWarps + threadIdx.x / 32, index = blockIdx.x;
+  if (const int other = static_cast<int>(blockIdx.y) - blocks.draws; other >= 0) {
+    const int kept = other - blocks.dropout;
+    if (kept >= 0)
+      keep_pieces(shape, places, work, index, DqnHalves(shape).of_net + kept * kHalvesThreads, DqnHalves(shape).all);
+    else
+      draw_dropout(shape, work, index, other * kDrawWarps + static_cast<int>(threadIdx.x) / 32);
+    return;
+  }
   if (k >= shape.batch) return;
   const DqnShard* const shards = work.shards + int64_t{index} * shape.shards;
   const int64_t root = shape.level_first[shape.levels - 1];
@@ -261,9 +289,14 @@ void queue_act(const DqnShape& shape, const DqnPlaces& places, const DqnWork& wo
   TANDEM_LAUNCH("dqn store", store, dim3(shape.sets()), dim3(kStoreThreads), stream, shape, work);
 }
 
-void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream) {
-  TANDEM_LAUNCH("dqn draw", draw, dim3(cuts(shape.batch, kDrawWarps), shape.jobs), dim3(kDrawWarps * 32), stream, shape,
-                work);
+void queue_draws(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
+  const DqnHalves kept(shape);
+  const bool keeps = work.halves_kept && takes_halves(shape, places, work);
+  const DrawBlocks blocks{static_cast<int>(cuts(shape.batch, kDrawWarps)),
+                          work.left ? static_cast<int>(cuts(int64_t{2} * shape.count * shape.piece, kDrawWarps)) : 0,
+                          keeps ? static_cast<int>(blocks_of_halves(kept.all - kept.of_net)) : 0};
+  TANDEM_LAUNCH("dqn draw", draw, dim3(shape.jobs, blocks.draws + blocks.dropout + blocks.halves),
+                dim3(kDrawWarps * 32), stream, shape, places, work, blocks);
 }
 
 void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* heads, float* states, CUstream_st* stream) {

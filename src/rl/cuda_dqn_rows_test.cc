@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>
@@ -39,6 +40,7 @@ struct Net {
   std::vector<float> nets, in, sums1, sums2, both, out1, out2, inverse1, inverse2, seen;
   std::vector<float> both_grad, dz2, dx2, dz1, dx1;
   std::vector<HalvesOfLane> halves;
+  std::vector<uint32_t> drawn;
   std::vector<int32_t> actions;
   std::vector<int64_t> written, tree;
   std::vector<ReplayRow> ring;
@@ -49,7 +51,7 @@ struct Net {
   DqnWork work{};
 
   Net(int count, int rows_of_shard, Precision precision = Precision::kFp32, int wide = 512, int narrow = 256,
-      int state = 128)
+      int state = 128, int head = 128)
       : rows(rows_of_shard) {
     shape.jobs = 2;
     shape.shards = 4;
@@ -60,7 +62,7 @@ struct Net {
     shape.state = state;
     shape.wide = wide;  // the widest, 512: halves take the place of sums
     shape.narrow = narrow;
-    shape.head = 128;
+    shape.head = head;
     shape.actions = 10;
     shape.dropout = 0.2;
     shape.precision = precision;
@@ -119,7 +121,7 @@ struct Net {
     give(work.dz1, dz1, learned * shape.wide);
     give(work.dx1, dx1, learned * shape.wide);
     work.both_grad = both_grad.data();
-    if (shape.precision == Precision::kBf16 || shape.precision == Precision::kFp16) {
+    if (is_of_halves(shape.precision)) {
       halves.assign(static_cast<size_t>(shape.jobs * DqnHalves(shape).all), {{~0u, ~0u, ~0u, ~0u}});  // not numbers
       work.halves = halves.data();
     }
@@ -136,6 +138,24 @@ struct Net {
     work.shards = shards.data();
   }
 
+  // Says what dropout leaves, as queue_draws() would: a bit of every number, where layers look for it.
+  void draw_beforehand() {
+    const MaskShape mask = dropout_shape(shape.dropout);
+    drawn.assign(size_t{2} * shape.sets() * rows * 32, 0);
+    for (int layer = 0; layer < 2; ++layer)
+      for (int set = 0; set < shape.sets(); ++set)
+        for (int row = 0; row < rows; ++row)
+          for (int column = 0; column < (layer == 0 ? shape.wide : shape.narrow); ++column) {
+            RandomKey key = order.key;
+            key.shard = worlds[set].shard;
+            key.site = kDropout + layer;
+            const int64_t at = int64_t{row} * (layer == 0 ? shape.wide : shape.narrow) + column;
+            const uint32_t word = random_block(key, static_cast<uint64_t>(at / 4)).word[at % 4];
+            const size_t lane = ((size_t(layer) * shape.sets() + set) * rows + row) * 32 + column / 4 % 32;
+            if (mask_from_u32(word, mask) != 0) drawn[lane] |= 1u << (column / 128 * 4 + column % 4);
+          }
+    work.left = drawn.data();
+  }
   // Asks for blocks of up to four tiles, or of more rows.
   bool by_whole_rows(int of_block) {
     const bool by_rows = of_block > 4;
@@ -219,13 +239,27 @@ TEST(WholeRows, DecideAsSingleLayersDo) {
   }
 }
 
-TEST(WholeRows, GoBackAsSingleLayersDo) {
-  for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
+TEST(WholeRows, LeaveTheSameWhereDropoutWasDrawnBeforehand) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     Net net(2, 9, precision);
-    const Left layers = net.back(1);
-    for (const float x : layers[3]) ASSERT_TRUE(std::isfinite(x) && x != -1.0f);
-    expect_equal(net.back(16), layers, fmt::format("in {}", static_cast<int>(precision)));
+    const Left layers = net.forward(1);
+    net.draw_beforehand();
+    expect_equal(net.forward(1), layers, "layer by layer");
+    for (const int rows : kBlocks)
+      expect_equal(net.forward(rows), layers, fmt::format("{} rows in {}", rows, static_cast<int>(precision)));
+    net.drawn.assign(net.drawn.size(), 0);
+    EXPECT_NE(net.forward(16), layers);  // it is what they go by
   }
+}
+
+TEST(WholeRows, GoBackAsSingleLayersDo) {
+  for (const Precision precision : {Precision::kBf16, Precision::kFp16})
+    for (const int head : {64, 128, 256}) {
+      Net net(2, 9, precision, 512, 256, 128, head);
+      const Left layers = net.back(1);
+      for (const float x : layers[3]) ASSERT_TRUE(std::isfinite(x) && x != -1.0f);
+      expect_equal(net.back(16), layers, fmt::format("in {}, heads of {}", static_cast<int>(precision), head));
+    }
 }
 
 TEST(WholeRows, DoNotDependOnTheOrderOfThreadsNorOnWhenProductsAreMade) {

@@ -154,8 +154,8 @@ template <class Shape, Lies a_lies, Lies b_lies, class A, class To>
 requires(Shape::kAcross > 1) __device__
     void tile_products(typename Shape::Memory& memory, A a_of, const Factor<b_lies>& b, const Parts& parts, To to) {
 #if defined(TANDEM_GROUP_PRODUCTS)
-  if constexpr (Shape::kPrecision == Precision::kFp32)
-    group_products<a_lies, b_lies>(memory.group, a_of, b, parts, to);
+  if constexpr (Shape::kPrecision != Precision::kTf32)
+    group_products<Shape::kPrecision, a_lies, b_lies>(memory.group, a_of, b, parts, to);
   else
 #endif
     staged_products<Shape, a_lies, b_lies>(memory.staged, a_of, b, parts, to);

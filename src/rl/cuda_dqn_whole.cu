@@ -10,41 +10,42 @@
 namespace tandem::cuda {
 namespace {
 
-// The norm of a layer's sums, as norm_row(), but of a warp's rows together, so that nothing waits for one row's random
-// numbers; four columns of each to a lane at a time. Halves of what comes out take the place of the sums.
+// The norm of a layer's sums, as norm_row(), but of a warp's rows together, so that nothing waits for one row alone;
+// four columns of each to a lane at a time. Halves of what comes out take the place of the sums.
 template <class Block>
-__device__ void norm_rows(const DqnShape& shape, typename Block::Memory& memory, const RowsOfWarp<Block>& rows,
-                          const Norm& layer, const float* net, RandomKey key, uint32_t shard_there,
-                          const MaskShape& mask, bool learned) {
+__device__ void norm_rows(const DqnShape& shape, const DqnWork& work, typename Block::Memory& memory,
+                          const RowsOfWarp<Block>& rows, const Norm& layer, const float* net, RandomKey key,
+                          uint32_t shard_there, const MaskShape& mask, bool learned) {
   constexpr int kEach = Block::kEach;
   const int lane = threadIdx.x % 32, width = layer.width;
   const auto fours = [](const float* at) { return *reinterpret_cast<const float4*>(at); };
   const float *scale_at = net + layer.scale + 4 * lane, *shift_at = net + layer.shift + 4 * lane;
   float4 scale = fours(scale_at), shift = fours(shift_at);
+  float *normed_to[kEach] = {}, *out_to[kEach] = {};  // or nothing
+  uint32_t drawn[kEach] = {};
+  const bool drops = learned && shape.dropout > 0;
+  if (learned) {
+    key.site = layer.site;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int set = rows.set(i), row = rows.row(i);
+      key.shard = __shfl_sync(kWholeWarp, shard_there, i);
+      if (set < 0) continue;
+      if (drops) drawn[i] = work.left ? *left_at(shape, work, layer.site, set, row) : draw_left(key, row, width, mask);
+      normed_to[i] = layer.sums + (int64_t{set} * layer.kinds * layer.rows + row) * width + 4 * lane;
+      out_to[i] = layer.learned + (int64_t{set} * layer.rows + row) * width + 4 * lane;
+    }
+  }
   const Moments there =
       moments_there<kEach>(width, shape.epsilon_norm, [&](int i) { return memory.sums(width, rows.of(i)); });
+  if (learned && rows.set_there >= 0)
+    layer.inverse[int64_t{rows.set_there} * layer.rows + rows.row_there] = there.inverse;
   float mean[kEach], inverse[kEach];
-  float *normed_to[kEach], *out_to[kEach];  // or nothing
-  uint32_t shard[kEach], first_block[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     mean[i] = __shfl_sync(kWholeWarp, there.mean, i);
     inverse[i] = __shfl_sync(kWholeWarp, there.inverse, i);
   }
-  if (learned) {
-    if (rows.set_there >= 0) layer.inverse[int64_t{rows.set_there} * layer.rows + rows.row_there] = there.inverse;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int set = rows.set(i), row = rows.row(i);
-      shard[i] = __shfl_sync(kWholeWarp, shard_there, i);
-      normed_to[i] = out_to[i] = nullptr;
-      first_block[i] = static_cast<uint32_t>(row) * static_cast<uint32_t>(width / 4) + static_cast<uint32_t>(lane);
-      if (set < 0) continue;
-      normed_to[i] = layer.sums + (int64_t{set} * layer.kinds * layer.rows + row) * width + 4 * lane;
-      out_to[i] = layer.learned + (int64_t{set} * layer.rows + row) * width + 4 * lane;
-    }
-  }
-  key.site = layer.site;
 #pragma unroll 1
   for (int first = 0; first < width; first += Block::kAtOnce) {
     const int column = first + 4 * lane;
@@ -66,12 +67,9 @@ __device__ void norm_rows(const DqnShape& shape, typename Block::Memory& memory,
       y[i] = out_of(x[i], by, add);
     }
     if (learned) {
-      if (shape.dropout > 0) {
+      if (drops) {
 #pragma unroll
-        for (int i = 0; i < kEach; ++i) {
-          key.shard = shard[i];
-          y[i] = left_of(y[i], random_block(key, first_block[i] + static_cast<uint32_t>(first / 4)), mask);
-        }
+        for (int i = 0; i < kEach; ++i) y[i] = left_of(y[i], drawn[i], first / Block::kAtOnce, mask.kept_value);
       }
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
@@ -163,7 +161,7 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
     });
     __syncthreads();
     if (l == 2) break;
-    norm_rows<Block>(shape, memory, rows, layer.norm, net, work.order->key, shard_there, mask, learned);
+    norm_rows<Block>(shape, work, memory, rows, layer.norm, net, work.order->key, shard_there, mask, learned);
   }
   const int features = pass.layers[2].width;
   if constexpr (kLearning) {
@@ -199,7 +197,12 @@ template <bool kLearning>
 Pass pass_of(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w) {
   const int kinds = kLearning ? 3 : 1, rows = kLearning ? shape.piece : shape.environments;
   const DqnHalves kept(shape);
-  Pass pass{kLearning ? w.states : w.observed, kLearning ? 2 : 1, kinds, rows, kept.of_net, {}};
+  Pass pass{.in = kLearning ? w.states : w.observed,
+            .in_kinds = kLearning ? 2 : 1,
+            .kinds = kinds,
+            .rows = rows,
+            .to_target = kept.of_net,
+            .layers = {}};
   pass.layers[0] = {
       p.w1,       kept.w1,
       p.b1,       shape.state,
@@ -218,9 +221,10 @@ Pass pass_of(const DqnShape& shape, const DqnPlaces& p, const DqnWork& w) {
 // Calls with the blocks that a pass takes, if it does.
 template <bool kLearning, class Call>
 bool with_blocks(const DqnShape& shape, const DqnWork& work, const Pass& pass, Call call) {
-  constexpr int kLeast = kLearning ? 1024 : 768;  // measured; a decision of its own would be one more launch
+  // Measured; a decision of its own would be one more launch. With weights in halves one agent's suffice.
+  const int least = is_of_halves(shape.precision) ? kLearning ? 768 : 256 : kLearning ? 1024 : 768;
   return with_rows(
-      shape, int64_t{pass.kinds} * shape.jobs, shape.count * pass.rows, kLeast,
+      shape, int64_t{pass.kinds} * shape.jobs, shape.count * pass.rows, least,
       [&](auto block) {
         return (block.kByWords || work.halves) &&
                std::all_of(pass.layers, pass.layers + 3,
@@ -302,7 +306,7 @@ __global__ void __launch_bounds__(Block::kThreads, 1) back_rows(DqnShape shape, 
 // As with_blocks().
 template <class Call>
 bool with_blocks_back(const DqnShape& shape, const DqnWork& work, Call call) {
-  constexpr int64_t kLeast = 768;
+  constexpr int64_t kLeast = 256;  // measured
   const int64_t rows = int64_t{shape.count} * shape.piece;
   bool taken = false;
   with_precision(shape, [&](auto precision) {
@@ -344,7 +348,7 @@ bool queue_whole_back(const DqnShape& shape, const DqnPlaces& p, const DqnWork& 
 }
 
 bool takes_halves(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work) {
-  if (shape.precision != Precision::kBf16 && shape.precision != Precision::kFp16) return false;
+  if (!is_of_halves(shape.precision)) return false;
   const auto nothing = [](auto) {};
   return with_blocks<true>(shape, work, pass_of<true>(shape, places, work), nothing) ||
          with_blocks<false>(shape, work, pass_of<false>(shape, places, work), nothing) ||

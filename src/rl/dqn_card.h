@@ -46,7 +46,7 @@ struct DqnShape {
   double alpha = 0, dropout = 0;
   int32_t merges[32] = {};                 // sums of shards along the tree: how many are joined after each (see Stack)
   Precision precision = Precision::kFp32;  // of the factors of products
-  int sets() const { return jobs * count; }
+  TANDEM_HD int sets() const { return jobs * count; }
   TANDEM_HD int job_of(int set) const { return jobs == 1 ? 0 : set / count; }  // a card is slow to divide
 };
 inline constexpr int kMostCardActions = 16;
@@ -63,6 +63,7 @@ struct DqnPlaces {
 
 // Where a job's weights in halves begin, in pieces (cuda_dqn_halves.h): those of its net and of its target network, one
 // after the other, then those of the net that the way back takes.
+inline bool is_of_halves(Precision precision) { return precision == Precision::kBf16 || precision == Precision::kFp16; }
 inline constexpr int kHalvesBytes = 16;  // of a piece, eight numbers
 struct DqnHalves {
   int32_t w1 = 0, w2, heads, of_net, back2, back_heads, all;
@@ -127,6 +128,9 @@ struct DqnWork {
   // Of rows that are learned from, [set][piece]: what comes out of a layer. Their sums become the normed ones; other
   // rows' become what comes out.
   float *out1, *out2, *inverse1, *inverse2;
+  // What dropout leaves of them, drawn beforehand by queue_draws(), or null: [layer][set][piece][lane], the four
+  // numbers of a lane's i-th turn in the i-th four bits.
+  uint32_t* left;
   float *both_grad, *dz2, *dx2, *dz1, *dx1;  // [set][piece][width]
   float* out_grad;                           // [set][piece][1 + actions]
   float *row_loss, *row_q;                   // [set][piece]
@@ -134,7 +138,7 @@ struct DqnWork {
   float* shard_returns;                      // [set]
   int64_t* shard_episodes;                   // [set]
   DqnTold* told;                             // [jobs]
-  // [jobs][DqnHalves::all] of bf16 or fp16, for who takes them; kept: after each update, by queue_applied().
+  // [jobs][DqnHalves::all] of bf16 or fp16, for who takes them; kept: by queue_applied() and queue_draws().
   void* halves;
   bool halves_kept;
 };
@@ -147,7 +151,7 @@ void queue_observe(const DqnShape& shape, const DqnWork& work, CardAdvance advan
 void queue_act(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CardAdvance advance,
                CUstream_st* stream);
 // All draws of the step, by a worker that holds every shard; it writes states, reward, ... of `work`.
-void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream);
+void queue_draws(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream);
 // The draws in the mass of the shards served, for others to learn from: their transitions at `rows` [set][batch], those
 // of other shards untouched. jobs[].sums must hold the masses.
 struct DrawnRow {

@@ -165,8 +165,9 @@ DqnOnCard::Launch DqnOnCard::make_launch(JobState& state, int first, int count) 
   w.job_sums = floats(2 * jobs);
   w.shard_returns = floats(all);
   w.shard_episodes = longs(all);
+  w.left = nullptr;
   w.halves = nullptr;
-  if (h.precision == Precision::kBf16 || h.precision == Precision::kFp16)
+  if (is_of_halves(h.precision))
     w.halves = bytes(size_t{kHalvesBytes} * static_cast<size_t>(jobs) * static_cast<size_t>(DqnHalves(h).all));
   w.halves_kept = false;
   w.order = static_cast<const DqnOrder*>(bytes(sizeof(DqnOrder)));
@@ -306,6 +307,10 @@ class DqnWholeStep : public WholeStep {
         launch_(card.make_launch(state, 0, state.shards())),
         targets_(state.shadow(0).data()) {
     launch_.work.halves_kept = true;
+    const DqnShape& h = launch_.shape;
+    if (h.dropout <= 0) return;
+    launch_.memory.push_back(at::zeros({int64_t{2} * h.sets() * h.piece * 32}, here(at::kInt)));
+    launch_.work.left = static_cast<uint32_t*>(launch_.memory.back().data_ptr());
   }
 
   size_t order_bytes() const override { return sizeof(DqnOrder); }
@@ -322,7 +327,7 @@ class DqnWholeStep : public WholeStep {
     launch_.work.order = reinterpret_cast<const DqnOrder*>(order);
     const DqnWork& work = launch_.work;
     card_.k_.act(launch_.shape, launch_.places, work, card_.resting_ ? nullptr : card_.advance_, stream());
-    card_.k_.draws(launch_.shape, work, stream());
+    card_.k_.draws(launch_.shape, launch_.places, work, stream());
     card_.k_.learn(launch_.shape, launch_.places, work, total, nullptr, stream());
   }
   size_t told_bytes() const override { return sizeof(DqnTold) * static_cast<size_t>(launch_.shape.jobs); }
