@@ -24,6 +24,12 @@
 namespace tandem {
 namespace {
 
+int halves_made = 0;
+void queue_counted_halves(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
+  ++halves_made;
+  cuda::queue_halves(shape, places, work, stream);
+}
+
 // A card whose memory is the host's and whose kernels run thread by thread.
 class PlayedCard : public Card {
  public:
@@ -41,8 +47,8 @@ class PlayedCard : public Card {
     return nullptr;
   }
   void* part(const std::string& name) override {
-    static const DqnKernels dqn{cuda::queue_observe, cuda::queue_act,     cuda::queue_draws, cuda::queue_serve,
-                                cuda::queue_learn,   cuda::queue_applied, cuda::queue_halves};
+    static const DqnKernels dqn{cuda::queue_observe, cuda::queue_act,     cuda::queue_draws,   cuda::queue_serve,
+                                cuda::queue_learn,   cuda::queue_applied, queue_counted_halves};
     if (name == "dqn") return const_cast<DqnKernels*>(&dqn);
     return reinterpret_cast<void*>(&cuda::advance_web);
   }
@@ -277,7 +283,7 @@ TEST_F(PlayedDqn, AfterARollBackWholeStepsAndPhasesAgree) {
   settings.optimizer.learning_rate = 1e30;  // weights that are no numbers after the first update
   settings.nan.patience = 2;
   settings.nan.max_rollbacks = 10;
-  settings.nan.rollback_every = 1;
+  settings.nan.rollback_every = 1000;  // to the weights of the beginning, which are other ones
   const auto whole = trained<Dqn>(settings, {"evolution"}, 0), phases = trained<ByPhases>(settings, {"evolution"}, 0);
   int skipped = 0, rolled_back = 0;
   for (int i = 0; i < 6; ++i) {
@@ -289,6 +295,26 @@ TEST_F(PlayedDqn, AfterARollBackWholeStepsAndPhasesAgree) {
   }
   EXPECT_GT(skipped, 2);
   EXPECT_GT(rolled_back, 0);
+}
+
+// A roll-back puts other weights there, which the step itself does not see.
+TEST_F(PlayedDqn, WeightsInHalvesAreMadeAtFirstAndAfterEverySkippedUpdate) {
+  WebAgentSettings settings = small(2);
+  settings.precision = "bf16";
+  settings.optimizer.learning_rate = 1e30;
+  settings.nan.patience = 2;
+  settings.nan.max_rollbacks = 10;
+  settings.nan.rollback_every = 1000;
+  const auto whole = trained<Dqn>(settings, {"evolution"}, 0);
+  int skipped = 0;
+  for (int i = 0; i < 6; ++i) {
+    halves_made = 0;
+    const bool now = whole->step().skipped;
+    EXPECT_EQ(halves_made, (i == 0 ? 1 : 0) + (now ? 1 : 0)) << i;
+    skipped += now;
+  }
+  EXPECT_GT(skipped, 2);
+  EXPECT_LT(skipped, 6);
 }
 
 // Every stored reward is NaN, or a layer of the target network alone, whose values nothing flows back through: whoever

@@ -7,7 +7,7 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr int kApplyThreads = kHalvesThreads;
+constexpr int kApplyThreads = 128;
 
 __device__ float along_tree(const DqnShape& shape, const float* of_shards) {
   Stack<1, kMostCardDepth> stack;
@@ -15,17 +15,17 @@ __device__ float along_tree(const DqnShape& shape, const float* of_shards) {
   return stack.top()[0];
 }
 
-__global__ void __launch_bounds__(kHalvesThreads) keep(DqnShape shape, DqnPlaces places, DqnWork work) {
-  keep_pieces(shape, places, work, blockIdx.y, blockIdx.x * kHalvesThreads, DqnHalves(shape).all);
+__global__ void __launch_bounds__(kApplyThreads) keep(DqnShape shape, DqnPlaces places, DqnWork work) {
+  keep_pieces(shape, places, work, blockIdx.y, blockIdx.x * kApplyThreads, DqnHalves(shape).all);
 }
 
 // A job's first block: errors, the largest priority, what is told. Its others keep the net's weights in halves, for the
-// next decisions; queue_draws() keeps the rest.
+// next decisions; queue_act() keeps the rest.
 __global__ void __launch_bounds__(kApplyThreads)
     applied(DqnShape shape, DqnPlaces places, DqnWork work, const UpdatePlan* plan) {
   const int index = blockIdx.y;
   if (blockIdx.x > 0) {
-    keep_pieces(shape, places, work, index, (blockIdx.x - 1) * kHalvesThreads, DqnHalves(shape).of_net);
+    keep_pieces(shape, places, work, index, (blockIdx.x - 1) * kApplyThreads, DqnHalves(shape).of_net);
     return;
   }
   const DqnJob& job = work.jobs[index];
@@ -60,14 +60,14 @@ __global__ void __launch_bounds__(kApplyThreads)
 void queue_applied(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const UpdatePlan* plan,
                    CUstream_st* stream) {
   const unsigned more =
-      work.halves_kept && takes_halves(shape, places, work) ? blocks_of_halves(DqnHalves(shape).of_net) : 0;
+      work.halves_kept && takes_halves(shape, places, work) ? cuts(DqnHalves(shape).of_net, kApplyThreads) : 0;
   TANDEM_LAUNCH("dqn applied", applied, dim3(1 + more, shape.jobs), dim3(kApplyThreads), stream, shape, places, work,
                 plan);
 }
 
 void queue_halves(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
   if (takes_halves(shape, places, work))
-    TANDEM_LAUNCH("dqn halves", keep, dim3(blocks_of_halves(DqnHalves(shape).all), shape.jobs), dim3(kHalvesThreads),
+    TANDEM_LAUNCH("dqn halves", keep, dim3(cuts(DqnHalves(shape).all, kApplyThreads), shape.jobs), dim3(kApplyThreads),
                   stream, shape, places, work);
 }
 

@@ -12,7 +12,6 @@ namespace tandem::cuda {
 // Lane 4 g + t's: numbers 4 t to 4 t + 3 of rows g and g + 8.
 struct HalvesOfLane {
   uint4 words;
-  static constexpr int kNumbers = 8;
 
   // As multiply_add_halves() wants them.
   __device__ void give(uint32_t (&as)[4]) const { as[0] = words.x, as[1] = words.y, as[2] = words.z, as[3] = words.w; }
@@ -71,8 +70,7 @@ __device__ HalvesOfLane halves_at(const KeptMatrix& m, int at) {
 }
 #endif
 
-// Pieces of a job's weights from `first` on, below `end`: one to a thread of so many.
-inline constexpr int kHalvesThreads = 128;
+// Pieces of a job's weights from `first` on, below `end`: one to a thread of the block.
 __device__ inline void keep_pieces([[maybe_unused]] const DqnShape& shape, [[maybe_unused]] const DqnPlaces& places,
                                    [[maybe_unused]] const DqnWork& work, [[maybe_unused]] int job,
                                    [[maybe_unused]] int first, [[maybe_unused]] int end) {
@@ -84,6 +82,5 @@ __device__ inline void keep_pieces([[maybe_unused]] const DqnShape& shape, [[may
                                                                         : halves_at<Precision::kFp16>(matrix, at);
 #endif
 }
-inline unsigned blocks_of_halves(int pieces) { return cuts(pieces, kHalvesThreads); }
 
 }  // namespace tandem::cuda

@@ -67,11 +67,42 @@ struct Done {
   }
 };
 
+// What dropout will leave of the i-th row of a job, counting those of both layers; by one warp.
+__device__ void draw_dropout(const DqnShape& shape, const DqnWork& work, int job, int i) {
+  const int all = shape.count * shape.piece, layer = i >= all ? 1 : 0, at = i - layer * all;
+  if (at >= all) return;
+  const int shard = at / shape.piece, row = at - shard * shape.piece, set = job * shape.count + shard;
+  RandomKey key = work.order->key;
+  key.shard = work.worlds[set].shard;
+  key.site = kDropout + layer;
+  *left_at(shape, work, key.site, set, row) =
+      draw_left(key, row, layer == 0 ? shape.wide : shape.narrow, dropout_shape(shape.dropout));
+}
+
+// Blocks of a job that learning needs and that wait for nothing: what storing leaves of a card is theirs. They draw
+// dropout and keep those weights in halves that acting does not need.
+struct Beside {
+  int dropout = 0, halves = 0;
+};
+__device__ void work_beside(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const Beside& blocks,
+                            int block) {
+  const int of_job = blocks.dropout + blocks.halves, job = block / of_job, at = block - job * of_job;
+  const DqnHalves kept(shape);
+  if (at < blocks.dropout)
+    draw_dropout(shape, work, job, at * (kStoreThreads / 32) + static_cast<int>(threadIdx.x) / 32);
+  else
+    keep_pieces(shape, places, work, job, kept.of_net + (at - blocks.dropout) * kStoreThreads, kept.all);
+}
+
 // One block a set: the last draws' priorities, then what the environments did (Replay::add; decide() has put the
-// observations into the rings).
-__global__ void __launch_bounds__(kStoreThreads) store(DqnShape shape, DqnWork work) {
+// observations into the rings). Blocks beyond the sets' work beside it.
+__global__ void __launch_bounds__(kStoreThreads) store(DqnShape shape, DqnPlaces places, DqnWork work, Beside beside) {
   __shared__ float returned[kStoreThreads];
   __shared__ bool over[kStoreThreads];
+  if (static_cast<int>(blockIdx.x) >= shape.sets()) {
+    work_beside(shape, places, work, beside, static_cast<int>(blockIdx.x) - shape.sets());
+    return;
+  }
   const int set = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const DqnJob& job = work.jobs[shape.job_of(set)];
   const DqnShard& shard = work.shards[set];
@@ -181,36 +212,10 @@ __device__ Transition take(const DqnShape& shape, const DqnShard& shard, int64_t
   return t;
 }
 
-constexpr int kDrawWarps = kHalvesThreads / 32;
+constexpr int kDrawWarps = 4;
 
-// What dropout will leave of the i-th row of a job, counting those of both layers; by one warp.
-__device__ void draw_dropout(const DqnShape& shape, const DqnWork& work, int job, int i) {
-  const int all = shape.count * shape.piece, layer = i >= all ? 1 : 0, at = i - layer * all;
-  if (at >= all) return;
-  const int shard = at / shape.piece, row = at - shard * shape.piece, set = job * shape.count + shard;
-  RandomKey key = work.order->key;
-  key.shard = work.worlds[set].shard;
-  key.site = kDropout + layer;
-  *left_at(shape, work, key.site, set, row) =
-      draw_left(key, row, layer == 0 ? shape.wide : shape.narrow, dropout_shape(shape.dropout));
-}
-
-// Blocks of a job: for its draws, one to a warp; for dropout; and for those weights in halves that learning needs.
-// Draws wait for memory, the others for nothing.
-struct DrawBlocks {
-  int draws, dropout, halves;
-};
-__global__ void __launch_bounds__(kDrawWarps * 32)
-    draw(DqnShape shape, DqnPlaces places, DqnWork work, DrawBlocks blocks) {
-  const int lane = threadIdx.x % 32, k = blockIdx.y * kDrawWarps + threadIdx.x / 32, index = blockIdx.x;
-  if (const int other = static_cast<int>(blockIdx.y) - blocks.draws; other >= 0) {
-    const int kept = other - blocks.dropout;
-    if (kept >= 0)
-      keep_pieces(shape, places, work, index, DqnHalves(shape).of_net + kept * kHalvesThreads, DqnHalves(shape).all);
-    else
-      draw_dropout(shape, work, index, other * kDrawWarps + static_cast<int>(threadIdx.x) / 32);
-    return;
-  }
+__global__ void __launch_bounds__(kDrawWarps * 32) draw(DqnShape shape, DqnWork work) {
+  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, index = blockIdx.y;
   if (k >= shape.batch) return;
   const DqnShard* const shards = work.shards + int64_t{index} * shape.shards;
   const int64_t root = shape.level_first[shape.levels - 1];
@@ -286,17 +291,18 @@ void queue_act(const DqnShape& shape, const DqnPlaces& places, const DqnWork& wo
     queue_decisions(shape, places, work, stream);
     advance(work.worlds, shape.sets(), shape.environments, &work.order->key, kLuck, kNewEpisode, false, stream);
   }
-  TANDEM_LAUNCH("dqn store", store, dim3(shape.sets()), dim3(kStoreThreads), stream, shape, work);
-}
-
-void queue_draws(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
   const DqnHalves kept(shape);
   const bool keeps = work.halves_kept && takes_halves(shape, places, work);
-  const DrawBlocks blocks{static_cast<int>(cuts(shape.batch, kDrawWarps)),
-                          work.left ? static_cast<int>(cuts(int64_t{2} * shape.count * shape.piece, kDrawWarps)) : 0,
-                          keeps ? static_cast<int>(blocks_of_halves(kept.all - kept.of_net)) : 0};
-  TANDEM_LAUNCH("dqn draw", draw, dim3(shape.jobs, blocks.draws + blocks.dropout + blocks.halves),
-                dim3(kDrawWarps * 32), stream, shape, places, work, blocks);
+  Beside beside;
+  if (work.left) beside.dropout = static_cast<int>(cuts(int64_t{2} * shape.count * shape.piece, kStoreThreads / 32));
+  if (keeps) beside.halves = static_cast<int>(cuts(kept.all - kept.of_net, kStoreThreads));
+  TANDEM_LAUNCH("dqn store", store, dim3(shape.sets() + shape.jobs * (beside.dropout + beside.halves)),
+                dim3(kStoreThreads), stream, shape, places, work, beside);
+}
+
+void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream) {
+  TANDEM_LAUNCH("dqn draw", draw, dim3(cuts(shape.batch, kDrawWarps), shape.jobs), dim3(kDrawWarps * 32), stream, shape,
+                work);
 }
 
 void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* heads, float* states, CUstream_st* stream) {

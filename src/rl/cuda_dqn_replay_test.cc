@@ -47,7 +47,7 @@ TEST(StoreOnACard, OfSeveralDrawsOfARowTheLastOneSaysItsPriority) {
     const DqnShard shard{.tree = words.data(), .drawn = drawn.data()};
     const DqnWork work{.jobs = &job, .shards = &shard, .shard_returns = &returns, .shard_episodes = &episodes};
     cuda_on_cpu::last_thread_first = backwards;
-    TANDEM_LAUNCH("", store, dim3(1), dim3(kStoreThreads), nullptr, shape, work);
+    TANDEM_LAUNCH("", store, dim3(1), dim3(kStoreThreads), nullptr, shape, DqnPlaces{}, work, Beside{});
     cuda_on_cpu::last_thread_first = false;
     EXPECT_EQ(words, expected) << backwards;
   }
@@ -96,7 +96,7 @@ TEST(StoreOnACard, PutsIntoTheRingsWhatReplayDoes) {
         cpu.add(e, &observation, actions[e], rewards[e], end, nullptr, tops[0]);
       }
       cuda_on_cpu::last_thread_first = step % 2 == 1;
-      TANDEM_LAUNCH("", store, dim3(1), dim3(kStoreThreads), nullptr, shape, work);
+      TANDEM_LAUNCH("", store, dim3(1), dim3(kStoreThreads), nullptr, shape, DqnPlaces{}, work, Beside{});
       cuda_on_cpu::last_thread_first = false;
       ASSERT_EQ(words, expected) << step;
       ASSERT_EQ(written, expected_written) << step;

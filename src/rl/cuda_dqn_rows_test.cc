@@ -13,6 +13,7 @@
 #include "rl/cuda_dqn_applied.cu"  // NOLINT(bugprone-suspicious-include)
 #include "rl/cuda_dqn_learn.cu"    // NOLINT(bugprone-suspicious-include)
 #include "rl/cuda_dqn_net.cu"      // NOLINT(bugprone-suspicious-include)
+#include "rl/cuda_dqn_replay.cu"   // NOLINT(bugprone-suspicious-include)
 #include "rl/cuda_dqn_whole.cu"    // NOLINT(bugprone-suspicious-include)
 
 namespace tandem::cuda {
@@ -138,7 +139,7 @@ struct Net {
     work.shards = shards.data();
   }
 
-  // Says what dropout leaves, as queue_draws() would: a bit of every number, where layers look for it.
+  // Says what dropout leaves, as queue_act() would: a bit of every number, where layers look for it.
   void draw_beforehand() {
     const MaskShape mask = dropout_shape(shape.dropout);
     drawn.assign(size_t{2} * shape.sets() * rows * 32, 0);
@@ -206,14 +207,16 @@ TEST(WholeRows, LeaveWhatSingleLayersDo) {
 
 TEST(WholeRows, LeaveItOfWideLayersAfterNarrowOnes) {
   Net net(1, 17, Precision::kFp32, 256, 512);
-  for (const int rows : kBlocks) expect_equal(net.forward(rows), net.forward(1), std::to_string(rows) + " rows");
+  const Left layers = net.forward(1);
+  for (const int rows : kBlocks) expect_equal(net.forward(rows), layers, std::to_string(rows) + " rows");
 }
 
 TEST(WholeRows, LeaveItOfStatesThatAWarpFetchesInTurns) {
   Net net(1, 11, Precision::kFp32, 256, 256, 256);
+  const Left layers = net.forward(1), decided = net.decisions(1);
   for (const int rows : kBlocks) {
-    expect_equal(net.forward(rows), net.forward(1), std::to_string(rows) + " rows");
-    expect_equal(net.decisions(rows), net.decisions(1), std::to_string(rows) + " rows decide");
+    expect_equal(net.forward(rows), layers, std::to_string(rows) + " rows");
+    expect_equal(net.decisions(rows), decided, std::to_string(rows) + " rows decide");
   }
 }
 
@@ -241,11 +244,11 @@ TEST(WholeRows, DecideAsSingleLayersDo) {
 
 TEST(WholeRows, LeaveTheSameWhereDropoutWasDrawnBeforehand) {
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
-    Net net(2, 9, precision);
+    Net net(2, 5, precision);
     const Left layers = net.forward(1);
     net.draw_beforehand();
     expect_equal(net.forward(1), layers, "layer by layer");
-    for (const int rows : kBlocks)
+    for (const int rows : {16, 40})
       expect_equal(net.forward(rows), layers, fmt::format("{} rows in {}", rows, static_cast<int>(precision)));
     net.drawn.assign(net.drawn.size(), 0);
     EXPECT_NE(net.forward(16), layers);  // it is what they go by
@@ -253,13 +256,62 @@ TEST(WholeRows, LeaveTheSameWhereDropoutWasDrawnBeforehand) {
 }
 
 TEST(WholeRows, GoBackAsSingleLayersDo) {
-  for (const Precision precision : {Precision::kBf16, Precision::kFp16})
-    for (const int head : {64, 128, 256}) {
-      Net net(2, 9, precision, 512, 256, 128, head);
-      const Left layers = net.back(1);
-      for (const float x : layers[3]) ASSERT_TRUE(std::isfinite(x) && x != -1.0f);
-      expect_equal(net.back(16), layers, fmt::format("in {}, heads of {}", static_cast<int>(precision), head));
-    }
+  for (const auto& [precision, head] :
+       {std::pair{Precision::kBf16, 64}, {Precision::kBf16, 128}, {Precision::kBf16, 256}, {Precision::kFp16, 128}}) {
+    Net net(2, 9, precision, 512, 256, 128, head);
+    const Left layers = net.back(1);
+    for (const float x : layers[3]) ASSERT_TRUE(std::isfinite(x) && x != -1.0f);
+    expect_equal(net.back(16), layers, fmt::format("in {}, heads of {}", static_cast<int>(precision), head));
+  }
+}
+
+TEST(WholeRows, GoBackThroughAWideLayerInAnyOrderOfThreads) {
+  Net net(1, 11, Precision::kBf16, 256, 512);  // halves take the place of sums
+  const Left layers = net.back(1);
+  for (const bool last_first : {false, true}) {
+    cuda_on_cpu::last_thread_first = last_first;
+    const Left back = net.back(16);
+    cuda_on_cpu::last_thread_first = false;
+    expect_equal(back, layers, last_first ? "last thread first" : "first thread first");
+  }
+}
+
+// What a step keeps for the next one is what is made of all weights at once.
+TEST(WholeRows, FindHalvesAndDropoutThatAStepKeepsForThem) {
+  Net net(2, 9, Precision::kBf16);
+  net.clear();
+  net.by_whole_rows(16);
+  DqnShape& shape = net.shape;
+  const auto words = [&] {
+    std::vector<uint32_t> all;
+    for (const HalvesOfLane& piece : net.halves)
+      all.insert(all.end(), {piece.words.x, piece.words.y, piece.words.z, piece.words.w});
+    return all;
+  };
+  queue_halves(shape, net.places, net.work, nullptr);
+  net.draw_beforehand();
+  const std::vector<uint32_t> made = words(), drawn = net.drawn;
+  net.halves.assign(net.halves.size(), {{~0u, ~0u, ~0u, ~0u}});
+  net.drawn.assign(drawn.size(), ~0u);
+  shape.environments = shape.batch = 0;  // nothing else is done
+  std::vector<int64_t> tops(2), episodes(shape.sets());
+  std::vector<float> sums(4), returns(shape.sets());
+  std::vector<DqnTold> told(2);
+  for (DqnJob& job : net.jobs) job.tops = tops.data();
+  net.work.halves_kept = true;
+  net.work.job_sums = sums.data();
+  net.work.shard_returns = returns.data();
+  net.work.shard_episodes = episodes.data();
+  net.work.told = told.data();
+  const UpdatePlan plan;
+  queue_applied(shape, net.places, net.work, &plan, nullptr);
+  const size_t of_job = 4 * static_cast<size_t>(DqnHalves(shape).all),
+               of_net = 4 * static_cast<size_t>(DqnHalves(shape).of_net);
+  const std::vector<uint32_t> first = words();
+  for (size_t i = 0; i < made.size(); ++i) ASSERT_EQ(first[i], i % of_job < of_net ? made[i] : ~0u) << i;
+  queue_act(shape, net.places, net.work, nullptr, nullptr);
+  EXPECT_EQ(words(), made);
+  EXPECT_EQ(net.drawn, drawn);
 }
 
 TEST(WholeRows, DoNotDependOnTheOrderOfThreadsNorOnWhenProductsAreMade) {

@@ -265,14 +265,11 @@ __global__ void __launch_bounds__(Block::kThreads, 1) back_rows(DqnShape shape, 
   const int index = blockIdx.z, lane = threadIdx.x % 32;
   const float* const net = work.jobs[index].net;
   const RowsOfWarp<Block> rows(shape, index, shape.piece);
-#pragma unroll 1
-  for (int i = 0; i < Block::kEach; ++i) {
-    const int depth = way.layers[0].depth, set = rows.set(i), row = rows.row(i);
-    const float* const from = work.both_grad + (int64_t{set} * shape.piece + row) * depth;
-    for (int column = lane * 4; column < depth; column += 128)
-      memory.put(depth, rows.of(i), column,
-                 set < 0 ? float4{0, 0, 0, 0} : *reinterpret_cast<const float4*>(from + column));
-  }
+  static_assert(Block::kEach == 1, "a row to a warp");
+  const int mine = rows.of(0), set = rows.set(0), row = rows.row(0), depth = way.layers[0].depth;
+  const float* const from = work.both_grad + (int64_t{set} * shape.piece + row) * depth;
+  for (int column = lane * 4; column < depth; column += 128)
+    memory.put(depth, mine, column, set < 0 ? float4{0, 0, 0, 0} : *reinterpret_cast<const float4*>(from + column));
 #pragma unroll 1
   for (int l = 0; l < 2; ++l) {
     const WayBack::Layer& layer = way.layers[l];
@@ -285,20 +282,16 @@ __global__ void __launch_bounds__(Block::kThreads, 1) back_rows(DqnShape shape, 
       };
     });
     __syncthreads();
-#pragma unroll 1
-    for (int i = 0; i < Block::kEach; ++i) {
-      const int set = rows.set(i), row = rows.row(i);
-      if (set < 0) {
-        for (int column = lane * 4; l == 0 && column < width; column += 128)
-          memory.put(width, rows.of(i), column, {0, 0, 0, 0});
-        continue;
-      }
-      float4 g[kFours];
-      fetch_row(memory.sums(width, rows.of(i)), width, g);
-      norm_row_back(shape, layer.norm, net, set, row, g, [&](int column, float4 dx) {
-        if (l == 0) memory.put(width, rows.of(i), column, dx);
-      });
-    }
+    float4 g[kFours];
+    fetch_row(memory.sums(width, mine), width, g);
+    if (l == 0) __syncthreads();  // halves of the last columns may stand where sums were
+    const auto put = [&](int column, float4 dx) {
+      if (l == 0) memory.put(width, mine, column, dx);
+    };
+    if (set < 0)
+      for (int column = lane * 4; column < width; column += 128) put(column, {0, 0, 0, 0});
+    else
+      norm_row_back(shape, layer.norm, net, set, row, g, put);
   }
 #endif
 }

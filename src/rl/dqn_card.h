@@ -128,7 +128,7 @@ struct DqnWork {
   // Of rows that are learned from, [set][piece]: what comes out of a layer. Their sums become the normed ones; other
   // rows' become what comes out.
   float *out1, *out2, *inverse1, *inverse2;
-  // What dropout leaves of them, drawn beforehand by queue_draws(), or null: [layer][set][piece][lane], the four
+  // What dropout leaves of them, drawn beforehand by queue_act(), or null: [layer][set][piece][lane], the four
   // numbers of a lane's i-th turn in the i-th four bits.
   uint32_t* left;
   float *both_grad, *dz2, *dx2, *dz1, *dx1;  // [set][piece][width]
@@ -138,7 +138,8 @@ struct DqnWork {
   float* shard_returns;                      // [set]
   int64_t* shard_episodes;                   // [set]
   DqnTold* told;                             // [jobs]
-  // [jobs][DqnHalves::all] of bf16 or fp16, for who takes them; kept: by queue_applied() and queue_draws().
+  // [jobs][DqnHalves::all] of bf16 or fp16, for who takes them. Kept, by queue_applied() and queue_act(); or made by
+  // who takes them, each time.
   void* halves;
   bool halves_kept;
 };
@@ -147,11 +148,11 @@ namespace cuda {
 
 void queue_observe(const DqnShape& shape, const DqnWork& work, CardAdvance advance, CUstream_st* stream);
 // Last errors become priorities; one decision in each environment, stored. Without `advance` what was done last is
-// stored again.
+// stored again. Beside it what learning will need of `work`, where it is asked for: dropout, and weights in halves.
 void queue_act(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CardAdvance advance,
                CUstream_st* stream);
 // All draws of the step, by a worker that holds every shard; it writes states, reward, ... of `work`.
-void queue_draws(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream);
+void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream);
 // The draws in the mass of the shards served, for others to learn from: their transitions at `rows` [set][batch], those
 // of other shards untouched. jobs[].sums must hold the masses.
 struct DrawnRow {
@@ -166,6 +167,7 @@ void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* heads, fl
 void queue_learn(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, float* gradient, float* tail,
                  CUstream_st* stream);
 // After the weights and their target networks have moved, if plan says so: the largest priority; and what is told.
+// Where halves are kept, those that the next decisions need.
 void queue_applied(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const UpdatePlan* plan,
                    CUstream_st* stream);
 // Where halves of weights are kept: the first ones, or those of weights that were changed by others.

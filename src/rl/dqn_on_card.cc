@@ -327,7 +327,7 @@ class DqnWholeStep : public WholeStep {
     launch_.work.order = reinterpret_cast<const DqnOrder*>(order);
     const DqnWork& work = launch_.work;
     card_.k_.act(launch_.shape, launch_.places, work, card_.resting_ ? nullptr : card_.advance_, stream());
-    card_.k_.draws(launch_.shape, launch_.places, work, stream());
+    card_.k_.draws(launch_.shape, work, stream());
     card_.k_.learn(launch_.shape, launch_.places, work, total, nullptr, stream());
   }
   size_t told_bytes() const override { return sizeof(DqnTold) * static_cast<size_t>(launch_.shape.jobs); }

@@ -371,11 +371,14 @@ def dqn(c):
     if (bench := c.tests.parent / "bench" / "gpu_dqn").exists():
         told = subprocess.run([bench, "--profile", "agent=all"], capture_output=True, text=True).stderr
         c.check("dqn forward" in told or not hopper(), "web-agent, all six: whole rows are what Hopper takes by itself")
+        told = subprocess.run([bench, "--profile", "agent=analysis", "precision=bf16"], capture_output=True, text=True).stderr
+        c.check((told.count("dqn forward") == 2 and "dqn back" in told) or not hopper(), "web-agent in bf16, one: whole rows are what Hopper takes by itself, forward and back")
     two = runs.train("web-agent", "--set", "agent=all", *small, "--devices", "cuda:0,cuda:0")
     c.check(bool(two) and two["digest"] == both["digest"], "web-agent, all six: one digest on one and two workers", two.get("digest", "none")[:12])
     for precision in ("tf32", "bf16", "fp16"):
         ways = {}
-        for devices, env in (("cuda:0", {}), ("cuda:0", {"TANDEM_GRAPHS": "off"}), *(("cuda:0", {"TANDEM_DQN_TILES": shape}) for shape in ("4", "16", "24", "32", "40")), ("cuda:0,cuda:0", {})):
+        for devices, env in (("cuda:0", {}), ("cuda:0", {"TANDEM_GRAPHS": "off"}), *(("cuda:0", {"TANDEM_DQN_TILES": shape}) for shape in ("4", "16", "24", "32", "40")), ("cuda:0,cuda:0", {}),
+                             ("cuda:0", {"TANDEM_FAULT": "in-phase rank=0 step=150 do=kill"})):
             grows = ["--set", "amp.growth_steps=5", "--set", "amp.initial_scale=1e9"] if precision == "fp16" else []
             told = runs.train("web-agent", "--set", "agent=analysis", *small, *grows, "--precision", precision, "--devices", devices, env=env)
             ways[f"{devices} {env}"] = told.get("digest")
@@ -386,6 +389,15 @@ def dqn(c):
                 c.check(len(scales) > 1, f"web-agent in fp16 on {devices}: the loss scale moves", sorted(scales)[:4])
         c.check(len(set(ways.values())) == 1 and None not in ways.values(), f"web-agent in {precision}: one digest",
                 {k: (v or "none")[:12] for k, v in ways.items()})
+    lost = ["--set", "optimizer.learning_rate=1e30", "--set", "nan.patience=2", "--set", "nan.rollback_every=1000", "--set", "nan.max_rollbacks=20", "--steps", 13]
+    back = {}  # good, bad, bad and rolled back, ...: with old weights in halves the next one would be bad as well
+    for tiles in ("", "4"):
+        told = runs.train("web-agent", "--set", "agent=analysis", *small[:4], *lost, "--precision", "bf16", "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles})
+        skipped = [json.loads(line)["skipped"] for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()] if told else []
+        back[tiles or "by itself"] = f"{told.get('digest')} {skipped}"
+        said = (runs.dir / told["dir"] / "events.jsonl").read_text() if told else ""
+        c.check("rolled back" in said, "web-agent in bf16: weights that are no numbers are rolled back")
+    c.check(len(set(back.values())) == 1, "web-agent in bf16: one digest after roll-backs, by whole rows and by tiles", {k: v[:12] for k, v in back.items()})
     in_bf16 = [runs.train("web-test", *small, "--precision", "bf16", "--devices", "cuda:0", "--together", how) for how in ("off", "auto")]
     if all(in_bf16):
         c.check(in_bf16[0]["digest"] == in_bf16[1]["digest"] and {one["run"] for one in in_bf16[1]["agents"].values()} == {"requirements+5"},
