@@ -82,8 +82,8 @@ struct OwnLeft {
 // outside, by lane 8 t + g four columns' numbers two times. Eight lanes fetch what lies together, or a processor's
 // cache takes four times as long to hand it out. Lanes put their halves into different banks.
 //
-// These two are, of numbers that are words, those of eight columns further at depth 4 t + w. Where two are a word, they
-// are the same columns' at two depths, from 4 t + 2 (w % 2) on: warps 2 and 3 have the other columns.
+// These two are, of numbers that are words, those of a tile's columns further at depth 4 t + w. Where two are a word,
+// they are the same columns' at two depths, from 4 t + 2 (w % 2) on: warps 2 and 3 have the other columns.
 template <Lies lies, bool kByWords>
 struct OwnRight {
   float4 x[2];

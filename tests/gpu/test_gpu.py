@@ -392,7 +392,7 @@ def dqn(c):
     lost = ["--set", "optimizer.learning_rate=1e30", "--set", "nan.patience=2", "--set", "nan.rollback_every=1000", "--set", "nan.max_rollbacks=20", "--steps", 13]
     back = {}  # good, bad, bad and rolled back, ...: with old weights in halves the next one would be bad as well
     for tiles in ("", "4"):
-        told = runs.train("web-agent", "--set", "agent=analysis", *small[:4], *lost, "--precision", "bf16", "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles})
+        told = runs.train("web-agent", "--set", "agent=analysis", *wide[:2], *wide[-2:], *lost, "--precision", "bf16", "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles})
         skipped = [json.loads(line)["skipped"] for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()] if told else []
         back[tiles or "by itself"] = f"{told.get('digest')} {skipped}"
         said = (runs.dir / told["dir"] / "events.jsonl").read_text() if told else ""
