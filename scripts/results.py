@@ -8,8 +8,8 @@ A page names a table between two comments, and the lines between them are made h
 and by which command.
 
 A data file has "machines" (name -> description) and "tables". A table has "rows", and "columns" as [heading, field], or
-"form": "list" (one item per row) or "inline" (figures one after the other). "machine", "date", "command" and "minutes" of
-a table hold for all its rows. A row has "what", then "figure" with "unit", or "result", or "digest". "baselines" are
+"form": "list" (one item per row) or "inline" (figures one after the other). "machine", "date", "command" and "minutes"
+of a table hold for all its rows. A row has "what", then "figure" with "unit", or "result", or "digest". "baselines" are
 figures of the same unit; ratios are computed here.
 """
 import json
