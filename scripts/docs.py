@@ -3,7 +3,8 @@
 
 Tests, written as `tests/python/fleet_test.py:Faults.test_...` (class and method), `src/fleet/planner_test.cc:Planner.FasterWorkersTakeMore`
 (suite and name) or `tests/gpu/test_gpu.py:faults` (a part); files, written as `src/...`, `tests/...`, `scripts/...`, `bench/...`,
-`packaging/...` with an ending; links between pages, with their #anchors; and every page must be in the list of docs/README.md.
+`packaging/...` with an ending; links between pages, with their #anchors; and every page must be in the list of docs/README.md,
+docs/words.md among them. A line has at most 120 characters, but for a long URL and for tables that scripts/results.py makes.
 """
 import ast
 import pathlib
@@ -14,6 +15,9 @@ TEST = re.compile(r"`((?:src|tests)/[\w./-]+\.(?:py|cc|cu)):([\w.]+)`")
 FILE = re.compile(r"`((?:src|tests|scripts|packaging|bench|cmake|examples)/[\w./-]+\.(?:py|cc|cu|h|sh|md|toml|cmake))(?::[\w.]+)?`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.S | re.M)
+MADE = re.compile(r"^<!-- table: .*?^<!-- end of table -->", re.S | re.M)
+LONG_URL = re.compile(r"https?://\S{80,}")
+MAX_LINE = 120
 
 
 def tests_of(path):
@@ -35,6 +39,11 @@ def anchors_of(text):
     """The names that a page's headings get: small letters, spaces as dashes, the rest gone."""
     heads = re.findall(r"^#+ +(.*)$", FENCE.sub("", text), re.M)
     return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head)).strip().lower().replace(" ", "-") for head in heads}
+
+
+def lines_of(blocks, text):
+    """The lines that each match of a pattern takes."""
+    return [range(text.count("\n", 0, m.start()) + 1, text.count("\n", 0, m.end()) + 2) for m in blocks.finditer(text)]
 
 
 class Finder:
@@ -60,9 +69,12 @@ class Finder:
 
     def check_page(self, page):
         text = page.read_text(encoding="utf-8")
-        fences = [range(text.count("\n", 0, m.start()) + 1, text.count("\n", 0, m.end()) + 2) for m in FENCE.finditer(text)]
+        fences, made = (lines_of(blocks, text) for blocks in (FENCE, MADE))
         for number, line in enumerate(text.split("\n"), 1):
             self.check_line(page, number, line)
+            if len(line) > MAX_LINE and not LONG_URL.search(line) and not any(number in table for table in made):
+                self.tell(page, number, f"a line of {len(line)} characters", f"a page has at most {MAX_LINE}, so that it can be read anywhere",
+                          "break the line; make a list of a table that is too wide")
             if any(number in fence for fence in fences):
                 continue
             for link in LINK.findall(line):
@@ -84,6 +96,8 @@ def main():
         finder.check_page(page)
     index = root / "docs" / "README.md"
     if index.exists():
+        if index.parent / "words.md" not in pages:
+            finder.tell(index, 1, "there is no docs/words.md", "a reader looks there for the words that are ours alone", "write it: one line a word")
         listed = {(index.parent / link.partition("#")[0]).resolve() for link in LINK.findall(index.read_text(encoding="utf-8"))}
         for page in pages:
             if page != index and "docs" in page.relative_to(root).parts and page not in listed:
