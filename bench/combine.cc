@@ -22,7 +22,7 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "kernels/sums.h"
+#include "kernels/cpu/sums.h"
 #include "reduce/gloo_combine.h"
 #include "reduce/mesh_trial.h"
 #include "reduce/shm_combine.h"
@@ -185,11 +185,11 @@ void rank_main(const Setting& s, int me, Board& board, const SharedMemory& whole
   auto view = [](const SharedMemory& segment) {
     return SharedMemory::adopt(dup(segment.fd()), segment.bytes().size());
   };
-  auto rival = std::make_shared<AllReduce>(mesh("rival"), s.floats, me);
+  auto baseline = std::make_shared<AllReduce>(mesh("rival"), s.floats, me);
   const double p = s.cut.partials();
   std::vector<Contender> contenders;
-  contenders.push_back({"Gloo's all-reduce", 0, [=] { rival->prepare(); }, [=] { rival->run(); },
-                        [=] { return std::span<const float>(rival->values); }});
+  contenders.push_back({"Gloo's all-reduce", 0, [=] { baseline->prepare(); }, [=] { baseline->run(); },
+                        [=] { return std::span<const float>(baseline->values); }});
   contenders.push_back(
       contender("shared memory", 0.5, s.whole, me, s.floats,
                 std::make_shared<ShmCombine>(shape_of(s.whole, s.floats), me, view(whole_segment), 1, 0, watch)));
@@ -239,12 +239,12 @@ void rank_main(const Setting& s, int me, Board& board, const SharedMemory& whole
       const double median = median_of(times);
       std::vector<double> away;
       for (double t : times) away.push_back(std::fabs(t - median));
-      static double rival_median = 0;
-      if (c == 0) rival_median = median;
+      static double baseline_median = 0;
+      if (c == 0) baseline_median = median;
       fmt::print("  {:<24} {:9.0f} us +- {:6.0f}   cpu {:8.0f} us", contenders[c].name, median, median_of(away),
                  median_of(cpus));
       if (c > 0) {
-        const double ratio = median / rival_median;
+        const double ratio = median / baseline_median;
         fmt::print("   {:5.2f}x  goal {:4.2f}  {}", ratio, contenders[c].goal,
                    ratio <= contenders[c].goal ? "met" : "MISSED");
       }
@@ -270,7 +270,7 @@ bool compare(int ranks, int64_t floats, int rounds) {
   pthread_barrierattr_init(&shared);
   pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
   pthread_barrier_init(&scene->barrier, &shared, ranks);
-  trial::SharedBoard board;
+  trial::SharedStore board;
   std::vector<pid_t> children;
   for (int me = 0; me < ranks; ++me) {
     children.push_back(trial::start([&, me] {

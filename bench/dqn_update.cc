@@ -5,7 +5,7 @@
 //   and
 //                              fastest tenth of the processor time, as JSON
 //   dqn_update --dump FILE     a batch of 256 in 8 shards with weights, dropout masks, loss, errors and gradients, as
-//                              safetensors, for bench/dqn_cpu_rival.py to compute again
+//                              safetensors, for bench/dqn_cpu_baseline.py to compute again
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -18,13 +18,13 @@
 #include "engine/job_state.h"
 #include "engine/memory.h"
 #include "engine/train_loop.h"
+#include "kernels/cpu/random_fill.h"
 #include "kernels/philox.h"
-#include "kernels/random_fill.h"
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
 #include "reduce/sum_tree.h"
-#include "rl/dueling_cpu.h"
-#include "rl/dueling_net.h"
+#include "rl/dqn/dueling_cpu.h"
+#include "rl/dqn/dueling_net.h"
 
 namespace tandem {
 namespace {
@@ -43,7 +43,7 @@ struct Update {
       : net(std::make_shared<DuelingNetImpl>(kState, kActions, settings)),
         target(std::make_shared<DuelingNetImpl>(kState, kActions, settings)) {
     state.add_model(net);
-    state.add_shadow(target, "target");
+    state.add_target_network(target, "target");
     state.seal(0, 0);
     at::NoGradGuard no_grad;
     uint32_t site = 100;
@@ -78,9 +78,9 @@ struct Update {
     std::copy_n(action.data_ptr<int64_t>(), kBatch, rows.action);
     std::vector<std::vector<RandomSource>> streams;
     for (int64_t s = 0; s < kShards; ++s) streams.push_back(masks(s));
-    const DuelingCpu::Learned learned = by_hand->learn_together(streams, 1.0 / kBatch, version);
+    const DuelingCpu::Learned learned = by_hand->learn_batched(streams, 1.0 / kBatch, version);
     const Subtree all{0, kShards, tree.merges(tree.root()), state.contribution(0)};
-    by_hand->backward_together(1, {&all, 1}, state.parameters().data());
+    by_hand->backward_batched(1, {&all, 1}, state.parameters().data());
     if (errors) errors->assign(learned.errors.begin(), learned.errors.end());
     return std::accumulate(learned.losses.begin(), learned.losses.end(), 0.0);
   }

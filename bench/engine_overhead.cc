@@ -15,10 +15,10 @@
 #include "engine/snapshot.h"
 #include "engine/supervised.h"
 #include "engine/train_loop.h"
-#include "kernels/norms.h"
-#include "kernels/optimizers.h"
-#include "kernels/random_fill.h"
-#include "kernels/sums.h"
+#include "kernels/cpu/norms.h"
+#include "kernels/cpu/optimizers.h"
+#include "kernels/cpu/random_fill.h"
+#include "kernels/cpu/sums.h"
 #include "nn/dropout.h"
 
 namespace tandem {
@@ -79,7 +79,7 @@ struct BenchRecipe : SupervisedRecipe {
   std::shared_ptr<Net> net;
 };
 
-// The rival: nothing but libtorch and the kernels.
+// The baseline: nothing but libtorch and the kernels.
 class BareLoop {
  public:
   BareLoop(const Settings& s, const Size& size)

@@ -7,7 +7,7 @@ Seven kinds of slow-downs and health; sizes, recipes, numbers of workers and how
 thresholds of src/explain come from reasoning (docs/explain.md); seeds that were looked at while rules were made are named
 there, and others are scored. A case is right when the first cause that is named is the planted one, or none for a healthy
 run. On a machine that is not quiet explain may say `crowded` first; how many are right apart from that is told, too. Fake
-machines (docs/fake-machines.md) play the GPUs: CPU slot i stands for GPU i.
+machines (docs/testing.md) play the GPUs: CPU slot i stands for GPU i.
 """
 import argparse
 import json
@@ -63,7 +63,7 @@ def whole_cores(workers):
     return f"cpu:{workers}"
 
 
-def cards(count, busy, events=()):
+def gpus(count, busy, events=()):
     return {"clock": {"speed": CLOCK}, "gpus": [{"card": "3070", "load": 0.9 if i < busy else 0} for i in range(count)],
             "events": list(events)}
 
@@ -93,11 +93,11 @@ def plant_throttling(rng, rate):
     workers = rng.choice([1, 1, 2, 2, 3])
     who, (bits, slow) = rng.randrange(workers), rng.choice([(8, 0.5), (64, 0.5), (128, 0.5), (72, 0.5), (32, 0.85)])
     if workers > 1 and bits == 32:
-        bits, slow = 64, 0.5  # one card of several at 85 % is 8 % of the step: not worth naming
+        bits, slow = 64, 0.5  # one GPU of several at 85 % is 8 % of the step: not worth naming
     speeds = [BASE] * workers
     speeds[who] *= slow
     return Case("throttling", f"{workers} GPUs, GPU {who} throttled (bits {bits})", [*Shape(rng, workers).arguments(), "--guard", "watch"],
-                slots(workers, speeds), machine=cards(workers, workers, [{"at": 0, "gpu": who, "throttle": bits}]))
+                slots(workers, speeds), machine=gpus(workers, workers, [{"at": 0, "gpu": who, "throttle": bits}]))
 
 
 def plant_small_batch(rng, rate):
@@ -139,7 +139,7 @@ def plant_idle(rng, rate):
     there = rng.choice([2, 2, 3, 4])
     busy = rng.randrange(1, min(there, 3))
     return Case("idle", f"{there} GPUs, the run on {busy}", Shape(rng, busy, rng.choice([1, 2])).arguments(), slots(busy),
-                machine=cards(there, busy))
+                machine=gpus(there, busy))
 
 
 def plant_healthy(rng, rate):
@@ -149,7 +149,7 @@ def plant_healthy(rng, rate):
     piece = shape.piece_seconds(rate)
     env, machine, speeds = {}, None, None
     if how == "cards":
-        machine = cards(workers, workers)
+        machine = gpus(workers, workers)
     if how == "loader":
         env = {"TANDEM_SLOW_LOADER": f"{400 * piece:.2f}"}  # less than half of what a piece takes
     if how == "slot" and workers == 2:

@@ -2,7 +2,7 @@
 """How far `tandem plan` is off: calibrations, their forecasts, then the real thing, in turns.
 
     python3 bench/forecast_error.py build/bin --log errors.jsonl                                       # 1 to 4 CPU slots, three batches
-    python3 bench/forecast_error.py build/bin --devices cuda:0 --rounds 2 --budget 20 --log card.jsonl # a card
+    python3 bench/forecast_error.py build/bin --devices cuda:0 --rounds 2 --budget 20 --log gpu.jsonl # a GPU
     python3 bench/forecast_error.py build/bin --recipes tiny --slots 2 --rounds 1 --json errors.json
 
 A round is, for each recipe: a calibration from nothing (`plan --calibrate`, about --budget seconds), then for each batch and on the first

@@ -1,4 +1,4 @@
-// bench/gpu_dqn.cc -- a step of the DQN learner on a card: acting, drawing from the buffer, learning, priorities.
+// bench/gpu_dqn.cc -- a step of the DQN learner on a GPU: acting, drawing from the buffer, learning, priorities.
 //
 //   gpu_dqn [--profile] [key=value ...]          settings of web-agent; agent=all: six side by side
 //
@@ -15,25 +15,25 @@
 
 #include "base/errors.h"
 #include "config/resolver.h"
-#include "engine/card.h"
 #include "engine/determinism.h"
+#include "engine/gpu_device.h"
 #include "engine/snapshot.h"
 #include "engine/train_loop.h"
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
-#include "rl/dqn.h"
+#include "rl/dqn/dqn.h"
 
 namespace tandem {
 namespace {
 
 void profile(TrainLoop& loop) {
   using Spent = std::vector<std::pair<std::string, double>>;
-  const auto measure = reinterpret_cast<Spent (*)(CUstream_st*, const std::function<void()>&)>(card()->part("profile"));
+  const auto measure = reinterpret_cast<Spent (*)(CUstream_st*, const std::function<void()>&)>(gpu()->part("profile"));
   constexpr int kTimes = 20;
   Spent sums;
   for (int i = 0; i < kTimes; ++i) {
     loop.measure_next([&](const std::function<void()>& work) {
-      const Spent now = measure(static_cast<CUstream_st*>(card()->stream()), work);
+      const Spent now = measure(static_cast<CUstream_st*>(gpu()->stream()), work);
       if (sums.empty()) sums.resize(now.size());
       for (size_t k = 0; k < now.size(); ++k) sums[k] = {now[k].first, sums[k].second + now[k].second / kTimes};
     });
@@ -48,7 +48,7 @@ void profile(TrainLoop& loop) {
 }
 
 int run(int argc, char** argv) {
-  open_card(0.9);
+  open_gpu(0.9);
   set_determinism();
   WebAgentSettings settings;
   Resolver resolver(settings);

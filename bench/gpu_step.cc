@@ -1,10 +1,10 @@
-// bench/gpu_step.cc -- what a step costs on a card: the engine beside plain libtorch, and beside its own kernels bare.
+// bench/gpu_step.cc -- what a step costs on a GPU: the engine beside plain libtorch, and beside its own kernels bare.
 //
 // eager:  `tiny`'s model and 24 micro-batches as a person writes them with libtorch (BatchNorm1d, dropout, Adam), call
 // by call; the engine must be 10 times as fast. bare:  one shard of a larger model, the same kernels recorded by hand
 // into one graph, without an engine around them. Both train first and must end with the same weights; goal: the engine
-// within 3 %. memory:  AdamW over 100 M weights and the sum of 8 shards' vectors, beside what a copy on this card
-// reaches. One JSON line each. It needs a card and libtandem_cuda.so beside it.
+// within 3 %. memory:  AdamW over 100 M weights and the sum of 8 shards' vectors, beside what a copy on this GPU
+// reaches. One JSON line each. It needs a GPU and libtandem_cuda.so beside it.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -14,12 +14,12 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
-#include "engine/card.h"
-#include "engine/card_phase.h"
 #include "engine/determinism.h"
+#include "engine/gpu_device.h"
+#include "engine/gpu_phase.h"
 #include "engine/supervised.h"
 #include "engine/train_loop.h"
-#include "kernels/random_fill.h"
+#include "kernels/cpu/random_fill.h"
 #include "nn/dropout.h"
 #include "nn/here.h"
 #include "reduce/exact_sum.h"
@@ -180,7 +180,7 @@ bool bare(const Size& size) {
     return tensors;
   };
   int64_t step = 0;
-  InputTray tray(1, load(0));
+  InputStaging tray(1, load(0));
   Board board(1, 1, 1);
   const auto fill = [&](int64_t number) {
     tray.put(static_cast<int>(number % 2), 0, {.seed = state.seed(), .step = static_cast<uint64_t>(number)},
@@ -201,9 +201,9 @@ bool bare(const Size& size) {
     {
       at::NoGradGuard no_grad;
       at::from_blob(vector.data() + vector.size() - 1, {1}, here()).select(0, 0).add_(loss);
-      board.counts_on_card(0).select(0, 0).add_((output.argmax(1) == in[1]).sum());
+      board.counts_on_gpu(0).select(0, 0).add_((output.argmax(1) == in[1]).sum());
     }
-    update.queue(vector, tray.order(), board.plan_on_card(), {});
+    update.queue(vector, tray.order(), board.plan_on_gpu(), {});
     board.queue_fetch(vector.data() + vector.size() - 1);
   };
   std::unique_ptr<Recording> graph;
@@ -223,7 +223,7 @@ bool bare(const Size& size) {
   };
   std::string refused;
   for (int i = 0; i < 12; ++i) {
-    if (i == 4) graph = card()->record(work, &refused);
+    if (i == 4) graph = gpu()->record(work, &refused);
     bare_step();
     engine.step();
   }
@@ -255,11 +255,11 @@ void memory() {
   }
   const double copy = gigabytes(8.0 * kFloats, [&] { device().copy(v[0], v[1], kFloats * sizeof(float)); });
   at::Tensor memory = at::zeros({4096}, here(at::kByte));
-  auto* order = static_cast<UpdateOrder*>(memory.data_ptr());
-  auto* plan = reinterpret_cast<UpdatePlan*>(order + 1);
-  UpdateOrder host_order;
+  auto* order = static_cast<UpdateParams*>(memory.data_ptr());
+  auto* plan = reinterpret_cast<UpdateDecision*>(order + 1);
+  UpdateParams host_order;
   host_order.adam[0] = adam_params(1e-3, 0.9, 0.999, 1e-8, 0.01, true, 3);
-  const UpdatePlan host_plan{.scale = 1};
+  const UpdateDecision host_plan{.scale = 1};
   device().from_host(order, &host_order, sizeof(host_order));
   device().from_host(plan, &host_plan, sizeof(host_plan));
   const double adam =
@@ -283,7 +283,7 @@ void memory() {
 
 int main() {
   try {
-    tandem::open_card(0.9);
+    tandem::open_gpu(0.9);
   } catch (const tandem::Error& error) {
     fmt::print("left out: {} ({})\n", error.what(), error.why());
     return 0;

@@ -1,8 +1,8 @@
 // bench/web_agent_learning.cc -- how well and how fast a web-test agent learns, in one process on one core.
 //
-//   web_agent_learning [--quick] [--curve] [--card] [key=value ...]      agent=all trains the six side by side
+//   web_agent_learning [--quick] [--curve] [--gpu] [key=value ...]      agent=all trains the six side by side
 //
-// Prints steps a second of processor time (others may use the machine; on a card it is the host's) and the greedy score
+// Prints steps a second of processor time (others may use the machine; on a GPU it is the host's) and the greedy score
 // after training (0: random play, 1: the solver), on episodes that training never saw. Without the scale of
 // world/scale.h it prints returns beside those of random play.
 #include <fmt/format.h>
@@ -13,13 +13,13 @@
 
 #include "base/errors.h"
 #include "config/resolver.h"
-#include "engine/card.h"
 #include "engine/determinism.h"
+#include "engine/gpu_device.h"
 #include "engine/memory.h"
 #include "engine/train_loop.h"
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
-#include "rl/dqn.h"
+#include "rl/dqn/dqn.h"
 
 namespace tandem {
 namespace {
@@ -66,7 +66,7 @@ void train(WebAgentSettings settings, bool curve) {
 int run(int argc, char** argv) {
   keep_freed_memory();
   for (int i = 1; i < argc; ++i)
-    if (!std::strcmp(argv[i], "--card")) open_card(0.9);
+    if (!std::strcmp(argv[i], "--gpu") || !std::strcmp(argv[i], "--card")) open_gpu(0.9);
   set_determinism();
   WebAgentSettings settings;
   bool curve = false;

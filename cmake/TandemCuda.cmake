@@ -1,14 +1,14 @@
-# nvcc, the cards to compile for, and TANDEM_HAVE_CUDA.
+# nvcc, the GPUs to compile for, and TANDEM_HAVE_CUDA.
 #
 # TANDEM_CUDA        auto: CUDA if nvcc is found; on: required; off: never looked for
-# TANDEM_CUDA_ARCHS  native: the cards of this machine (the packaging list if there is none); all: the packaging list;
+# TANDEM_CUDA_ARCHS  native: the GPUs of this machine (the packaging list if there is none); all: the packaging list;
 #                    or a list such as 80;90
 # nvcc is looked for in CMAKE_CUDA_COMPILER, CUDACXX, PATH, /usr/local/cuda, and the PyPI wheels in .venv (nvidia-cuda-nvcc,
 # nvidia-nvvm, nvidia-cuda-crt, nvidia-cuda-runtime at 13.0; they unpack into one toolkit, nvidia/cu13, on both CPUs).
 # Gives: tandem::cudart (the runtime, static: nothing to find at run time) and tandem_cuda_options(target).
 set(TANDEM_HAVE_CUDA OFF)
 set(TANDEM_CUDA_ARCHS "native" CACHE STRING "GPU architectures of the .cu files: native, all, or a list such as 80;90")
-set(TANDEM_CUDA_PACKAGING_ARCHS 75 80 86 89 90 100 120)   # desktop and server cards, Turing to Blackwell
+set(TANDEM_CUDA_PACKAGING_ARCHS 75 80 86 89 90 100 120)   # desktop and server GPUs, Turing to Blackwell
 
 string(TOLOWER "${TANDEM_CUDA}" _wanted)
 if(NOT _wanted MATCHES "^(auto|on|off|true|false|1|0|yes|no)$")
@@ -55,7 +55,7 @@ else()
   if(_failed OR NOT _nvcc_version)
     set(_refusal "${_nvcc} --version failed")
   elseif(_nvcc_version VERSION_LESS 13.0)
-    set(_refusal "${_nvcc} is ${_nvcc_version}; libtorch's CUDA is 13.0, and an older nvcc does not know its cards")
+    set(_refusal "${_nvcc} is ${_nvcc_version}; libtorch's CUDA is 13.0, and an older nvcc does not know its GPUs")
   else()
     # The static runtime and its headers: lib64 in NVIDIA's own package, targets/<cpu>/lib there too, lib in the wheels.
     find_library(_cudart NAMES libcudart_static.a PATHS ${_cuda_root}/lib64 ${_cuda_root}/lib
@@ -78,7 +78,7 @@ if(_refusal)
     "'nvidia-cuda-crt==13.0.*' 'nvidia-cuda-runtime==13.0.*'; or build for CPU with -DTANDEM_CUDA=off")
 endif()
 
-# ---- the cards ----
+# ---- the GPUs ----
 if(TANDEM_CUDA_ARCHS STREQUAL "all")
   set(_archs ${TANDEM_CUDA_PACKAGING_ARCHS})
   set(_archs_from "all")
@@ -95,10 +95,10 @@ elseif(TANDEM_CUDA_ARCHS STREQUAL "native")
     endif()
   endif()
   if(_archs)
-    set(_archs_from "the cards of this machine")
+    set(_archs_from "the GPUs of this machine")
   else()
     set(_archs ${TANDEM_CUDA_PACKAGING_ARCHS})
-    set(_archs_from "no card was found here: the packaging list")
+    set(_archs_from "no GPU was found here: the packaging list")
   endif()
 else()
   set(_archs ${TANDEM_CUDA_ARCHS})
@@ -114,7 +114,7 @@ foreach(arch IN LISTS _archs)
       "  do     leave ${arch} out of TANDEM_CUDA_ARCHS, or build for CPU with -DTANDEM_CUDA=off")
   endif()
 endforeach()
-# Products by groups of warps (kernels/cuda_tensor_cores.h) are for Hopper alone, and code for them runs nowhere else. Later cards, where none
+# Products by groups of warps (kernels/gpu/mma.h) are for Hopper alone, and code for them runs nowhere else. Later GPUs, where none
 # is listed, take what 90 has for all of them.
 string(REGEX MATCH "(^|;)(9[1-9]|1[0-9][0-9])" _later "${_archs}")
 if("90" IN_LIST _archs AND NOT _later)
@@ -143,7 +143,7 @@ if(NOT TARGET tandem::cudart)
   target_link_libraries(tandem::cudart INTERFACE ${_cudart} rt dl pthread)
 endif()
 
-# libtorch's CUDA side, for what is loaded only where a card is used. Its own needs (cuDNN, NCCL, ...) are found at run time.
+# libtorch's CUDA side, for what is loaded only where a GPU is used. Its own needs (cuDNN, NCCL, ...) are found at run time.
 if(TANDEM_TORCH AND NOT TARGET tandem::torch_cuda)
   add_library(tandem::torch_cuda INTERFACE IMPORTED GLOBAL)
   target_link_libraries(tandem::torch_cuda INTERFACE tandem::torch -Wl,--no-as-needed ${TORCH_DIR}/lib/libtorch_cuda.so

@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t piece = size == 0 ? 1 : 1 + data[0] % 16;
   const HistoryShape shape{3, 4, {"analysis", "evolution"}};
 
-  std::string whole_rows, piece_rows;
+  std::string fused_mlp, piece_rows;
   const auto keep_in = [&](std::string& rows) {
     return [&](const HistoryRow& t) {
       require(t.state.size() == 3 && t.next_state.size() == 3 && t.action >= 0 && t.action < 4);
@@ -33,16 +33,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       rows += history_line(shape.agents[static_cast<size_t>(t.agent)], t);
     };
   };
-  HistoryReader whole(shape, keep_in(whole_rows)), pieces(shape, keep_in(piece_rows));
+  HistoryReader whole(shape, keep_in(fused_mlp)), pieces(shape, keep_in(piece_rows));
   whole.feed(text);
   for (size_t at = 0; at < size; at += piece) pieces.feed(text.substr(at, piece));
   const HistoryRead a = whole.finish(), b = pieces.finish();
-  require(whole_rows == piece_rows && a.lines == b.lines && a.rows == b.rows && a.bad == b.bad);
+  require(fused_mlp == piece_rows && a.lines == b.lines && a.rows == b.rows && a.bad == b.bad);
   require(a.lines == a.rows + a.bad && a.complaint() == b.complaint());
 
   std::string again_rows;
   HistoryReader again(shape, keep_in(again_rows));
-  again.feed(whole_rows);
-  require(again.finish().bad == 0 && again_rows == whole_rows);
+  again.feed(fused_mlp);
+  require(again.finish().bad == 0 && again_rows == fused_mlp);
   return 0;
 }

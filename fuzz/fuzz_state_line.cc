@@ -1,4 +1,4 @@
-// fuzz/fuzz_state_line.cc -- a line that `tandem act` is asked (rl/state_line.h): any bytes.
+// fuzz/fuzz_state_line.cc -- a line that `tandem act` is asked (rl/dqn/state_line.h): any bytes.
 //
 // Beyond not crashing: a line gives all its numbers, finite, or a reason and nothing; what it gave, written as an
 // array, gives the same again.
@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "rl/state_line.h"
+#include "rl/dqn/state_line.h"
 
 namespace {
 

@@ -16,7 +16,7 @@ usage() {
 usage: tandem-torch [show | install | use FOLDER]
   tandem-torch                     which libtorch is used
   sudo tandem-torch install        torch $wanted from PyPI into $venv: with its CUDA libraries (5 GB) where there is an NVIDIA
-                                   card, else what a CPU needs (1.3 GB); --cpu or --cuda decide
+                                   gpu, else what a CPU needs (1.3 GB); --cpu or --cuda decide
   sudo tandem-torch use ~/venv/lib/python3.11/site-packages/torch      one that is there already
 exit codes: 0 done, 1 the world failed (network, disk), 2 what is asked cannot be done like this
 END
@@ -25,7 +25,7 @@ END
 version_of() { sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" "$1/version.py" 2>/dev/null; }
 
 need_root() {
-  [ "$(id -u)" = 0 ] || fail 2 "tandem-torch $1 needs root" "it writes to /var/lib/tandem" "sudo tandem-torch $1; or use a virtual environment of your own: docs/packaging.md"
+  [ "$(id -u)" = 0 ] || fail 2 "tandem-torch $1 needs root" "it writes to /var/lib/tandem" "sudo tandem-torch $1; or use a virtual environment of your own: docs/building.md"
 }
 
 take() { # FOLDER

@@ -15,7 +15,7 @@ TORCH_DIR=${TORCH_DIR:-}
 JOBS=${JOBS:-$(nproc)}
 [[ $JOBS =~ ^[1-9][0-9]*$ ]] || fail 2 "JOBS=$JOBS is not a count" "it is how many compilers run at once" "run again with JOBS=2, say, or without it"
 [[ $CUDA_ARCHS =~ ^(native|all|[0-9]+[af]?(;[0-9]+[af]?)*)$ ]] ||
-  fail 2 "CUDA_ARCHS=$CUDA_ARCHS is not known" "it says for which cards the .cu files are compiled: native (those found here), all, or a list such as '80;90'" \
+  fail 2 "CUDA_ARCHS=$CUDA_ARCHS is not known" "it says for which GPUs the .cu files are compiled: native (those found here), all, or a list such as '80;90'" \
     "run again with one of these"
 case $PRESET in
   release | debug | asan | tsan) ;;

@@ -2,7 +2,7 @@
 # scripts/package.sh [deb] [wheel] -- packs the programs of BUILD_DIR; both, if nothing is named. `make package` builds first.
 #
 # The packages land in BUILD_DIR/package (PACKAGE_DIR). What is packed is a copy: without debug information, and with libtorch looked for
-# in the torch wheel relative to the program, never in the folder it was built with. docs/packaging.md tells what lies where.
+# in the torch wheel relative to the program, never in the folder it was built with. docs/building.md tells what lies where.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 . scripts/messages.sh
@@ -65,7 +65,7 @@ make_deb() {
   local root=$work/deb depends target
   pack_programs "$root/usr/lib/tandem" "\$ORIGIN/torch/lib"
   ln -s /var/lib/tandem/torch "$root/usr/lib/tandem/torch"
-  mkdir -p "$root"/usr/bin "$root"/DEBIAN "$root"/usr/share/{man/man1,doc/tandem/guides}
+  mkdir -p "$root"/usr/bin "$root"/DEBIAN "$root"/usr/share/{man/man1,doc/tandem}
   for program in tandem tandem-worker; do with_versions packaging/tandem.sh >"$root/usr/bin/$program"; done
   with_versions packaging/tandem-torch.sh >"$root/usr/bin/tandem-torch"
   chmod 755 "$root"/usr/bin/*
@@ -74,7 +74,6 @@ make_deb() {
   ln -s tandem.1.gz "$root/usr/share/man/man1/tandem-worker.1.gz"
   ln -s tandem.1.gz "$root/usr/share/man/man1/tandem-torch.1.gz"
   cp README.md docs/*.md "$root/usr/share/doc/tandem/"
-  [[ -d docs/guides ]] && cp docs/guides/*.md "$root/usr/share/doc/tandem/guides/"
   printf 'tandem (%s) unstable; urgency=medium\n\n  * Made of commit %s.\n\n -- %s  %s\n' "$version" "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" "$MAINTAINER" \
     "$(LC_ALL=C date -uRd "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$root/usr/share/doc/tandem/changelog.gz"
   install -m 755 packaging/postinst.sh "$root/DEBIAN/postinst"

@@ -295,7 +295,7 @@ check_driver() {
   [[ -r /proc/driver/nvidia/version ]] && driver=$(grep -oE '[0-9]{3,}\.[0-9]+(\.[0-9]+)?' /proc/driver/nvidia/version | head -n 1)
   [[ -z $driver ]] && driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
   if [[ ! $driver =~ ^[0-9.]+$ ]]; then
-    warn "an NVIDIA card seems to be here, but its driver does not answer" "tandem's GPU parts need driver $OLDEST_DRIVER or newer (CUDA 13)" \
+    warn "an NVIDIA GPU seems to be here, but its driver does not answer" "tandem's GPU parts need driver $OLDEST_DRIVER or newer (CUDA 13)" \
       "install the driver if you want the GPU; training on the CPU works without"
   elif [[ $(printf '%s\n%s\n' "$OLDEST_DRIVER" "$driver" | sort -V | head -n 1) != "$OLDEST_DRIVER" ]]; then
     warn "the NVIDIA driver is $driver" "CUDA 13, which torch $TORCH_VERSION is built with, needs $OLDEST_DRIVER or newer" \

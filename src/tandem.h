@@ -3,7 +3,7 @@
 
 #include "cli/program.h"
 #include "engine/supervised.h"
-#include "kernels/random_fill.h"
+#include "kernels/cpu/random_fill.h"
 #include "nn/batch_norm.h"
 #include "nn/dropout.h"
-#include "rl/dqn.h"
+#include "rl/dqn/dqn.h"

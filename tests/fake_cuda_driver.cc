@@ -1,4 +1,4 @@
-// tests/fake_cuda_driver.cc -- libfake_cuda.so: the few functions of CUDA's driver library that tell which cards are
+// tests/fake_cuda_driver.cc -- libfake_cuda.so: the few functions of CUDA's driver library that tell which GPUs are
 // visible, over the same scripted machine as libfake_nvml.so. Honours CUDA_VISIBLE_DEVICES as CUDA does.
 #include <algorithm>
 #include <cstdint>
@@ -17,15 +17,15 @@ struct Seen {
 constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kNoDevice = 100;
 bool g_initialized = false;
 
-// A machine without CUDA_VISIBLE_DEVICES shows every card that is there; the list ends at the first that is not.
+// A machine without CUDA_VISIBLE_DEVICES shows every GPU that is there; the list ends at the first that is not.
 std::vector<Seen> visible() {
   fake::Machine* m = fake::machine();
   std::vector<Seen> all, chosen;
   if (!m) return all;
-  for (size_t i = 0; i < m->cards.size(); ++i) {
+  for (size_t i = 0; i < m->fakes.size(); ++i) {
     if (m->lost(static_cast<int>(i), m->now())) continue;
-    if (m->cards[i].mig_on) {
-      if (!m->cards[i].mig.empty()) all.push_back({static_cast<int>(i), &m->cards[i].mig.front()});
+    if (m->fakes[i].mig_on) {
+      if (!m->fakes[i].mig.empty()) all.push_back({static_cast<int>(i), &m->fakes[i].mig.front()});
     } else {
       all.push_back({static_cast<int>(i), nullptr});
     }
@@ -40,7 +40,7 @@ std::vector<Seen> visible() {
     start = end + 1;
     const Seen* found = nullptr;
     for (size_t i = 0; i < all.size(); ++i) {
-      const std::string& uuid = all[i].part ? all[i].part->uuid : m->cards[all[i].gpu].uuid;
+      const std::string& uuid = all[i].part ? all[i].part->uuid : m->fakes[all[i].gpu].uuid;
       if (word == std::to_string(i) || (word.size() > 4 && uuid.starts_with(word))) found = &all[i];
     }
     if (!found) break;
@@ -74,15 +74,15 @@ double host_bytes_per_s(int device) {
   constexpr double kLane[] = {0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
   fake::Machine* m = fake::machine();
   const int gpu = visible().at(device).gpu;
-  const fake::Card& card = m->cards[gpu];
+  const fake::FakeGpu& one = m->fakes[gpu];
   const double t = m->now();
-  return 0.8 * kLane[static_cast<int>(m->value(gpu, t, "pcie_gen", card.pcie_gen))] *
-         m->value(gpu, t, "pcie_width", card.pcie_width);
+  return 0.8 * kLane[static_cast<int>(m->value(gpu, t, "pcie_gen", one.pcie_gen))] *
+         m->value(gpu, t, "pcie_width", one.pcie_width);
 }
 
 double peer_bytes_per_s(int from, int to) {
-  const auto& cards = fake::machine()->cards;
-  const fake::Card &a = cards[visible().at(from).gpu], &b = cards[visible().at(to).gpu];
+  const auto& fakes = fake::machine()->fakes;
+  const fake::FakeGpu &a = fakes[visible().at(from).gpu], &b = fakes[visible().at(to).gpu];
   if (!a.peer || !b.peer) return std::min(host_bytes_per_s(from), host_bytes_per_s(to)) / 2;
   if (a.nvlinks > 0 && b.nvlinks > 0) return 0.9e6 * a.nvlinks * a.nvlink_mbps;
   return std::min(host_bytes_per_s(from), host_bytes_per_s(to));
@@ -189,27 +189,27 @@ int cuDeviceGet(int* device, int ordinal) {
 int cuDeviceGetName(char* name, int length, int device) {
   const std::vector<Seen> seen = visible();
   if (device >= static_cast<int>(seen.size())) return kInvalidValue;
-  std::strncpy(name, fake::machine()->cards[seen[device].gpu].name.c_str(), length - 1);
+  std::strncpy(name, fake::machine()->fakes[seen[device].gpu].name.c_str(), length - 1);
   return kSuccess;
 }
 int cuDeviceGetUuid(void* uuid, int device) {
   const std::vector<Seen> seen = visible();
   if (device >= static_cast<int>(seen.size())) return kInvalidValue;
-  put_uuid(fake::machine()->cards[seen[device].gpu].uuid, static_cast<unsigned char*>(uuid));
+  put_uuid(fake::machine()->fakes[seen[device].gpu].uuid, static_cast<unsigned char*>(uuid));
   return kSuccess;
 }
 int cuDeviceGetUuid_v2(void* uuid, int device) {
   const std::vector<Seen> seen = visible();
   if (device >= static_cast<int>(seen.size())) return kInvalidValue;
   const Seen& one = seen[device];
-  put_uuid(one.part ? one.part->uuid : fake::machine()->cards[one.gpu].uuid, static_cast<unsigned char*>(uuid));
+  put_uuid(one.part ? one.part->uuid : fake::machine()->fakes[one.gpu].uuid, static_cast<unsigned char*>(uuid));
   return kSuccess;
 }
 int cuDeviceCanAccessPeer(int* can, int a, int b) {
   const std::vector<Seen> seen = visible();
   if (a >= static_cast<int>(seen.size()) || b >= static_cast<int>(seen.size())) return kInvalidValue;
-  const auto& cards = fake::machine()->cards;
-  *can = a != b && cards[seen[a].gpu].peer && cards[seen[b].gpu].peer;
+  const auto& fakes = fake::machine()->fakes;
+  *can = a != b && fakes[seen[a].gpu].peer && fakes[seen[b].gpu].peer;
   return kSuccess;
 }
 int cuGetErrorName(int code, const char** name) {

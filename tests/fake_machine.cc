@@ -131,29 +131,29 @@ const std::map<std::string, std::vector<const char*>> kPresets = {
     {"none", {}},
 };
 
-Card model(const std::string& word, int index) {
+FakeGpu model(const std::string& word, int index) {
   for (const Model& m : kModels) {
     if (std::string(m.name).find(word) == std::string::npos) continue;
-    Card card;
-    card.name = m.name;
+    FakeGpu fake;
+    fake.name = m.name;
     char text[64];
     std::snprintf(text, sizeof text, "GPU-%08x-fa4e-4d1a-8000-%012x", 0x7a9de000 + index, 0x51ab + index);
-    card.uuid = text;
+    fake.uuid = text;
     std::snprintf(text, sizeof text, "00000000:%02X:00.0", 0x17 + 0x10 * index);
-    card.bus_id = text;
-    card.memory_bytes = static_cast<uint64_t>(m.gb * (1ull << 30));
-    card.used_bytes = 300ull << 20;
-    card.cores = m.cores, card.cc_major = m.cc_major, card.cc_minor = m.cc_minor;
-    card.bus_width = m.bus_width, card.memory_mhz = m.memory_mhz, card.sm_mhz = m.sm_mhz;
-    card.power_default_w = m.power, card.power_min_w = m.power_min, card.power_max_w = m.power_max,
-    card.idle_w = m.idle;
-    card.slowdown_c = m.slowdown, card.shutdown_c = m.shutdown, card.fans = m.fans;
-    card.pcie_gen = card.pcie_gen_max = m.pcie_gen;
-    card.pcie_width = card.pcie_width_max = 16;
-    card.nvlinks = m.nvlinks, card.nvlink_mbps = m.nvlink_mbps, card.nvswitch = m.nvswitch, card.ecc = m.ecc;
-    card.peer = m.nvlinks > 0;
-    card.numa = 0;
-    return card;
+    fake.bus_id = text;
+    fake.memory_bytes = static_cast<uint64_t>(m.gb * (1ull << 30));
+    fake.used_bytes = 300ull << 20;
+    fake.cores = m.cores, fake.cc_major = m.cc_major, fake.cc_minor = m.cc_minor;
+    fake.bus_width = m.bus_width, fake.memory_mhz = m.memory_mhz, fake.sm_mhz = m.sm_mhz;
+    fake.power_default_w = m.power, fake.power_min_w = m.power_min, fake.power_max_w = m.power_max,
+    fake.idle_w = m.idle;
+    fake.slowdown_c = m.slowdown, fake.shutdown_c = m.shutdown, fake.fans = m.fans;
+    fake.pcie_gen = fake.pcie_gen_max = m.pcie_gen;
+    fake.pcie_width = fake.pcie_width_max = 16;
+    fake.nvlinks = m.nvlinks, fake.nvlink_mbps = m.nvlink_mbps, fake.nvswitch = m.nvswitch, fake.ecc = m.ecc;
+    fake.peer = m.nvlinks > 0;
+    fake.numa = 0;
+    return fake;
   }
   std::fprintf(stderr, "fake machine: there is no model '%s'\n", word.c_str());
   std::abort();
@@ -164,34 +164,34 @@ void take(const json& from, const char* key, T& to) {
   if (from.contains(key)) to = from.at(key).get<T>();
 }
 
-void read_card(const json& from, Card& card) {
-  take(from, "name", card.name), take(from, "uuid", card.uuid), take(from, "bus_id", card.bus_id);
+void read_gpu(const json& from, FakeGpu& fake) {
+  take(from, "name", fake.name), take(from, "uuid", fake.uuid), take(from, "bus_id", fake.bus_id);
   if (from.contains("memory_gb"))
-    card.memory_bytes = static_cast<uint64_t>(from["memory_gb"].get<double>() * (1ull << 30));
-  if (from.contains("used_gb")) card.used_bytes = static_cast<uint64_t>(from["used_gb"].get<double>() * (1ull << 30));
-  take(from, "cores", card.cores), take(from, "fans", card.fans), take(from, "numa", card.numa);
-  take(from, "pcie_gen", card.pcie_gen), take(from, "pcie_width", card.pcie_width);
-  take(from, "power_default_w", card.power_default_w), take(from, "power_min_w", card.power_min_w);
-  take(from, "power_max_w", card.power_max_w), take(from, "idle_w", card.idle_w);
-  take(from, "slowdown_c", card.slowdown_c), take(from, "shutdown_c", card.shutdown_c);
-  take(from, "nvlinks", card.nvlinks), take(from, "nvlink_to", card.nvlink_to), take(from, "peer", card.peer);
-  take(from, "ecc", card.ecc), take(from, "persistence", card.persistence);
-  take(from, "ecc_corrected", card.ecc_corrected), take(from, "ecc_uncorrected", card.ecc_uncorrected);
-  take(from, "ambient_c", card.ambient_c), take(from, "hot_c", card.hot_c), take(from, "tau_s", card.tau_s);
-  take(from, "start_c", card.start_c), take(from, "load", card.load), take(from, "temperature", card.temperature);
-  take(from, "pcie_rx_mb", card.pcie_rx_mb), take(from, "pcie_tx_mb", card.pcie_tx_mb);
-  take(from, "mig_on", card.mig_on);
+    fake.memory_bytes = static_cast<uint64_t>(from["memory_gb"].get<double>() * (1ull << 30));
+  if (from.contains("used_gb")) fake.used_bytes = static_cast<uint64_t>(from["used_gb"].get<double>() * (1ull << 30));
+  take(from, "cores", fake.cores), take(from, "fans", fake.fans), take(from, "numa", fake.numa);
+  take(from, "pcie_gen", fake.pcie_gen), take(from, "pcie_width", fake.pcie_width);
+  take(from, "power_default_w", fake.power_default_w), take(from, "power_min_w", fake.power_min_w);
+  take(from, "power_max_w", fake.power_max_w), take(from, "idle_w", fake.idle_w);
+  take(from, "slowdown_c", fake.slowdown_c), take(from, "shutdown_c", fake.shutdown_c);
+  take(from, "nvlinks", fake.nvlinks), take(from, "nvlink_to", fake.nvlink_to), take(from, "peer", fake.peer);
+  take(from, "ecc", fake.ecc), take(from, "persistence", fake.persistence);
+  take(from, "ecc_corrected", fake.ecc_corrected), take(from, "ecc_uncorrected", fake.ecc_uncorrected);
+  take(from, "ambient_c", fake.ambient_c), take(from, "hot_c", fake.hot_c), take(from, "tau_s", fake.tau_s);
+  take(from, "start_c", fake.start_c), take(from, "load", fake.load), take(from, "temperature", fake.temperature);
+  take(from, "pcie_rx_mb", fake.pcie_rx_mb), take(from, "pcie_tx_mb", fake.pcie_tx_mb);
+  take(from, "mig_on", fake.mig_on);
   for (const json& part : from.value("mig", json::array())) {
-    card.mig_on = true;
+    fake.mig_on = true;
     char text[64];
-    std::snprintf(text, sizeof text, "MIG-%08zx-fa4e-4d1a-8000-0000000000ff", 0x51ab00 + card.mig.size());
-    card.mig.push_back({part.value("uuid", std::string(text)), part.value("name", card.name + " MIG 1g.10gb"),
+    std::snprintf(text, sizeof text, "MIG-%08zx-fa4e-4d1a-8000-0000000000ff", 0x51ab00 + fake.mig.size());
+    fake.mig.push_back({part.value("uuid", std::string(text)), part.value("name", fake.name + " MIG 1g.10gb"),
                         static_cast<uint64_t>(part.value("memory_gb", 10.0) * (1ull << 30)), 0});
   }
   for (const json& one : from.value("processes", json::array())) {
     Process process{one.value("pid", 4242u), {}, one.value("name", "")};
     if (one.contains("memory_mb")) process.memory_bytes = one["memory_mb"].get<uint64_t>() << 20;
-    card.processes.push_back(process);
+    fake.processes.push_back(process);
   }
 }
 
@@ -229,11 +229,11 @@ Machine::Machine(const std::string& script) : script_(script) {
     }
   }
   for (size_t i = 0; i < gpus.size(); ++i) {
-    Card card = model(gpus[i].value("card", "3070"), static_cast<int>(i));
-    if (all.contains("every")) read_card(all["every"], card);
-    read_card(gpus[i], card);
-    for (Mig& part : card.mig) part.gpu = static_cast<int>(i);
-    cards.push_back(std::move(card));
+    FakeGpu fake = model(gpus[i].value("card", "3070"), static_cast<int>(i));
+    if (all.contains("every")) read_gpu(all["every"], fake);
+    read_gpu(gpus[i], fake);
+    for (Mig& part : fake.mig) part.gpu = static_cast<int>(i);
+    fakes.push_back(std::move(fake));
   }
   for (const json& one : all.value("events", json::array()))
     events.push_back({one.value("at", 0.0), one.value("until", -1.0), one.value("gpu", 0), one});
@@ -242,7 +242,7 @@ Machine::Machine(const std::string& script) : script_(script) {
   nvml_version = all.value("nvml", "13.580.65.06");
   cuda_version = all.value("cuda", 13000);
   init_code = all.value("init", 0);
-  cuda_init_code = all.value("cuda_init", cards.empty() ? 100 : 0);
+  cuda_init_code = all.value("cuda_init", fakes.empty() ? 100 : 0);
   power_permission = all.value("power_permission", true);
   fan_permission = all.value("fan_permission", true);
   refusals_ = all.value("refuse", json::object());
@@ -260,9 +260,9 @@ bool Machine::take_state() {
   std::ifstream file(path);
   const json all = json::parse(file, nullptr, false);
   const json gpus = all.is_discarded() ? json() : all.value("gpus", json::array());
-  if (gpus.size() != cards.size()) return false;
-  for (size_t i = 0; i < cards.size(); ++i)
-    if (gpus[i].value("name", cards[i].name) != cards[i].name) return false;
+  if (gpus.size() != fakes.size()) return false;
+  for (size_t i = 0; i < fakes.size(); ++i)
+    if (gpus[i].value("name", fakes[i].name) != fakes[i].name) return false;
   began_ = all.value("began", 0.0);
   states_.clear();
   for (const json& one : gpus)
@@ -278,10 +278,10 @@ void Machine::read_state() {
   if (take_state()) return;  // another process was first
   began_ = boot_seconds();
   states_.clear();
-  for (const Card& card : cards) {
+  for (const FakeGpu& fake : fakes) {
     State state;
-    state.power_limit_w = card.power_default_w;
-    state.celsius = card.start_c > -999 ? card.start_c : card.ambient_c + 10;
+    state.power_limit_w = fake.power_default_w;
+    state.celsius = fake.start_c > -999 ? fake.start_c : fake.ambient_c + 10;
     states_.push_back(state);
   }
   write_state();
@@ -291,7 +291,7 @@ void Machine::write_state() {
   json all{{"began", began_}, {"gpus", json::array()}};
   for (size_t i = 0; i < states_.size(); ++i) {
     const State& s = states_[i];
-    all["gpus"].push_back({{"name", cards[i].name},
+    all["gpus"].push_back({{"name", fakes[i].name},
                            {"t", s.t},
                            {"celsius", s.celsius},
                            {"joules", s.joules},
@@ -326,7 +326,7 @@ void Machine::read_load() {
   int gpu = 0;
   double load = 0;
   while (file >> gpu >> load) {
-    if (gpu < 0 || gpu >= static_cast<int>(cards.size())) continue;
+    if (gpu < 0 || gpu >= static_cast<int>(fakes.size())) continue;
     read_state();
     if (states_[gpu].load != load) change(gpu, "", load, [load](State& state) { state.load = load; });
   }
@@ -371,20 +371,20 @@ double Machine::value(int gpu, double t, const char* key, double otherwise) cons
 }
 
 double Machine::load_of(int gpu, const State& state, double t) const {
-  return state.load >= 0 ? state.load : value(gpu, t, "load", cards[gpu].load);
+  return state.load >= 0 ? state.load : value(gpu, t, "load", fakes[gpu].load);
 }
 
 double Machine::watts_of(int gpu, const State& state, double t) const {
-  const Card& card = cards[gpu];
-  return std::min(state.power_limit_w, card.idle_w + load_of(gpu, state, t) * (card.power_default_w - card.idle_w));
+  const FakeGpu& fake = fakes[gpu];
+  return std::min(state.power_limit_w, fake.idle_w + load_of(gpu, state, t) * (fake.power_default_w - fake.idle_w));
 }
 
 // Heat goes with power; a fan above its usual half takes up to a third of it away, one below adds as much.
 double Machine::target(int gpu, const State& state, double t) const {
-  const Card& card = cards[gpu];
-  const double hot = value(gpu, t, "hot_c", card.hot_c), ambient = value(gpu, t, "ambient_c", card.ambient_c);
+  const FakeGpu& fake = fakes[gpu];
+  const double hot = value(gpu, t, "hot_c", fake.hot_c), ambient = value(gpu, t, "ambient_c", fake.ambient_c);
   const double fan = state.fan_percent < 0 ? 1.0 : 1.0 - 0.35 * (state.fan_percent - 50) / 50.0;
-  return ambient + (hot - ambient) * fan * watts_of(gpu, state, t) / card.power_default_w;
+  return ambient + (hot - ambient) * fan * watts_of(gpu, state, t) / fake.power_default_w;
 }
 
 // Between two events everything is constant, so heat follows one exponential.
@@ -401,7 +401,7 @@ State Machine::advanced(int gpu, const State& from, double t) const {
   for (const double until : breaks) {
     const double span = std::max(0.0, until - state.t), middle = state.t + span / 2;
     const double goal = target(gpu, state, middle);
-    state.celsius = goal + (state.celsius - goal) * std::exp(-span / cards[gpu].tau_s);
+    state.celsius = goal + (state.celsius - goal) * std::exp(-span / fakes[gpu].tau_s);
     state.joules += watts_of(gpu, state, middle) * span;
     state.t = std::max(state.t, until);
   }
@@ -410,7 +410,7 @@ State Machine::advanced(int gpu, const State& from, double t) const {
 
 double Machine::celsius(int gpu, double t) {
   const std::lock_guard guard(mutex_);
-  const auto& points = cards[gpu].temperature;
+  const auto& points = fakes[gpu].temperature;
   if (!points.empty()) {
     if (t <= points.front().first) return points.front().second;
     for (size_t i = 1; i < points.size(); ++i) {
@@ -463,31 +463,31 @@ bool Machine::fan_set_by_hand(int gpu) {
 
 unsigned long long Machine::throttle_bits(int gpu, double t) {
   const std::lock_guard guard(mutex_);
-  const Card& card = cards[gpu];
+  const FakeGpu& fake = fakes[gpu];
   unsigned long long bits = static_cast<unsigned long long>(value(gpu, t, "throttle", 0));
   const double heat = celsius(gpu, t), busy = load(gpu, t);
   if (busy <= 0) bits |= 0x1;
-  if (card.idle_w + busy * (card.power_default_w - card.idle_w) > states_[gpu].power_limit_w + 0.5) bits |= 0x4;
-  if (heat >= card.slowdown_c - 4) bits |= 0x20;
-  if (heat >= card.slowdown_c) bits |= 0x8 | 0x40;
+  if (fake.idle_w + busy * (fake.power_default_w - fake.idle_w) > states_[gpu].power_limit_w + 0.5) bits |= 0x4;
+  if (heat >= fake.slowdown_c - 4) bits |= 0x20;
+  if (heat >= fake.slowdown_c) bits |= 0x8 | 0x40;
   return bits;
 }
 
 int Machine::sm_clock(int gpu, double t) {
   const std::lock_guard guard(mutex_);
-  const Card& card = cards[gpu];
+  const FakeGpu& fake = fakes[gpu];
   const unsigned long long bits = throttle_bits(gpu, t);
   if (bits & 0x1) return 210;
-  double clock = card.sm_mhz;
+  double clock = fake.sm_mhz;
   if (bits & 0x4)
-    clock *= std::pow(watts(gpu, t) / (card.idle_w + load(gpu, t) * (card.power_default_w - card.idle_w)), 0.45);
+    clock *= std::pow(watts(gpu, t) / (fake.idle_w + load(gpu, t) * (fake.power_default_w - fake.idle_w)), 0.45);
   if (bits & 0x20) clock *= 0.85;
   if (bits & 0xC8) clock *= 0.5;
   return static_cast<int>(clock);
 }
 
 std::optional<int> Machine::refusal(const std::string& function, int gpu) {
-  while (gpu >= 0 && value(gpu, now(), "hang", 0) != 0) poll(nullptr, 0, 10);  // as a driver does that waits for a card
+  while (gpu >= 0 && value(gpu, now(), "hang", 0) != 0) poll(nullptr, 0, 10);  // as a driver does that waits for a GPU
   const auto found = refusals_.find(function);
   if (found == refusals_.end()) return std::nullopt;
   if (found->is_number()) return found->get<int>();

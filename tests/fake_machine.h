@@ -1,6 +1,6 @@
 // tests/fake_machine.h -- a machine of GPUs played from a script; libfake_nvml.so and libfake_cuda.so show it.
 //
-// FAKE_NVML_SCRIPT names a JSON file (docs/fake-machines.md has all of it):
+// FAKE_NVML_SCRIPT names a JSON file (docs/testing.md has all of it):
 //   {"preset": "3060ti+2x3070",        or "gpus": [{"card": "RTX 3070", "load": 0.9, ...}, ...]
 //    "clock": {"speed": 100},          or {"stepped": true}: seconds are read from SCRIPT.clock
 //    "events": [{"at": 5, "gpu": 0, "xid": 79}, {"at": 9, "gpu": 1, "lost": true}], ...}
@@ -42,7 +42,7 @@ struct Process {
   std::string name;
 };
 
-struct Card {
+struct FakeGpu {
   std::string name, uuid, bus_id;
   uint64_t memory_bytes = 0, used_bytes = 0;
   int cores = 0, cc_major = 0, cc_minor = 0, bus_width = 0, memory_mhz = 0, sm_mhz = 0;
@@ -84,7 +84,7 @@ class Machine {
   unsigned long long throttle_bits(int gpu, double t);
   int sm_clock(int gpu, double t);
   bool lost(int gpu, double t) const;
-  // The number that an event has set by now, or the card's own.
+  // The number that an event has set by now, or the GPU's own.
   double value(int gpu, double t, const char* key, double otherwise) const;
 
   void set_power_limit(int gpu, double watts);
@@ -92,7 +92,7 @@ class Machine {
   // What a function answers by script instead of its work: "refuse": {"nvmlDeviceGetFanSpeed_v2": 3}.
   std::optional<int> refusal(const std::string& function, int gpu);
 
-  std::vector<Card> cards;
+  std::vector<FakeGpu> fakes;
   std::vector<Event> events;  // by time
   std::string driver_version, nvml_version;
   int cuda_version = 0, init_code = 0, cuda_init_code = 0;

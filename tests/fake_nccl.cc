@@ -1,12 +1,12 @@
 // tests/fake_nccl.cc -- libfake_nccl.so: the dozen functions of NCCL that tandem calls, between processes of one
-// machine, on host memory, with faults that a test plants. For tests without a card.
+// machine, on host memory, with faults that a test plants. For tests without a GPU.
 //
 // Strict where NCCL is: a communicator that is in progress refuses further calls, a group must end, sends and receives
 // must match. Work is "queued" when it is done, so kNcclInProgress lasts until then. Bytes go through a file in
 // /dev/shm, one ring per pair of ranks.
 //
 // FAKE_NCCL="act [rank=r] [at=n]; ..." (rank: of the communicator; at: the how-many-th of its kind in this process):
-//   duplicate       forming fails, as two ranks on one card make it fail
+//   duplicate       forming fails, as two ranks on one GPU make it fail
 //   never-forms     forming never ends            no-id         ncclGetUniqueId fails
 //   forms-late      forming is over when it was asked for the tenth time
 //   group-fails     a group ends with an error    group-hangs   a group never ends, nobody has died

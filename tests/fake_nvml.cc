@@ -40,9 +40,9 @@ Handle* handle_of(int gpu, const fake::Mig* part = nullptr) {
 
 std::atomic<int> g_open = 0;  // how many times it was opened; the last one to close ends it
 
-// Where every call on a device begins: is NVML open, is the card still there, does the script refuse this?
+// Where every call on a device begins: is NVML open, is the GPU still there, does the script refuse this?
 struct Call {
-  Call(const char* function, Device device, bool whole_card = true) {
+  Call(const char* function, Device device, bool whole_gpu = true) {
     m = fake::machine();
     if (!m || !g_open) {
       code = kUninitialized;
@@ -54,7 +54,7 @@ struct Call {
       return;
     }
     gpu = handle->gpu;
-    card = &m->cards[gpu];
+    fake = &m->fakes[gpu];
     t = m->now();
     if (m->lost(gpu, t)) {
       code = kGpuIsLost;
@@ -64,11 +64,11 @@ struct Call {
       code = *refused;
       return;
     }
-    if (whole_card && handle->part) code = kNotSupported;
+    if (whole_gpu && handle->part) code = kNotSupported;
   }
   fake::Machine* m = nullptr;
   Handle* handle = nullptr;
-  fake::Card* card = nullptr;
+  fake::FakeGpu* fake = nullptr;
   int gpu = 0;
   double t = 0;
   Ret code = kSuccess;
@@ -93,10 +93,10 @@ void put_bus_id(const std::string& id, PciInfo* pci) {
 
 unsigned milliwatts(double watts) { return static_cast<unsigned>(std::lround(watts * 1000)); }
 
-// The GPU at the other end of a link without switches: cards come in pairs, as bridges join them.
+// The GPU at the other end of a link without switches: GPUs come in pairs, as bridges join them.
 int partner(const fake::Machine& m, int gpu) {
-  const int other = m.cards[gpu].nvlink_to >= 0 ? m.cards[gpu].nvlink_to : gpu ^ 1;
-  return other < static_cast<int>(m.cards.size()) ? other : -1;
+  const int other = m.fakes[gpu].nvlink_to >= 0 ? m.fakes[gpu].nvlink_to : gpu ^ 1;
+  return other < static_cast<int>(m.fakes.size()) ? other : -1;
 }
 
 }  // namespace
@@ -161,8 +161,8 @@ Ret nvmlSystemGetCudaDriverVersion_v2(int* version) {
 }
 Ret nvmlSystemGetProcessName(unsigned pid, char* name, unsigned length) {
   if (!g_open) return kUninitialized;
-  for (const fake::Card& card : fake::machine()->cards) {
-    for (const fake::Process& process : card.processes) {
+  for (const fake::FakeGpu& one : fake::machine()->fakes) {
+    for (const fake::Process& process : one.processes) {
       if (process.pid == pid && !process.name.empty()) return put(process.name, name, length);
     }
   }
@@ -170,13 +170,13 @@ Ret nvmlSystemGetProcessName(unsigned pid, char* name, unsigned length) {
 }
 Ret nvmlDeviceGetCount_v2(unsigned* count) {
   if (!g_open) return kUninitialized;
-  *count = static_cast<unsigned>(fake::machine()->cards.size());
+  *count = static_cast<unsigned>(fake::machine()->fakes.size());
   return kSuccess;
 }
 Ret nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* device) {
   fake::Machine* m = fake::machine();
   if (!g_open) return kUninitialized;
-  if (index >= m->cards.size()) return kInvalidArgument;
+  if (index >= m->fakes.size()) return kInvalidArgument;
   if (m->lost(static_cast<int>(index), m->now())) return kGpuIsLost;
   *device = handle_of(static_cast<int>(index));
   return kSuccess;
@@ -184,26 +184,26 @@ Ret nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* device) {
 Ret nvmlDeviceGetName(Device device, char* name, unsigned length) {
   Call c(__func__, device, false);
   if (c.code != kSuccess) return c.code;
-  return put(c.handle->part ? c.handle->part->name : c.card->name, name, length);
+  return put(c.handle->part ? c.handle->part->name : c.fake->name, name, length);
 }
 Ret nvmlDeviceGetUUID(Device device, char* uuid, unsigned length) {
   Call c(__func__, device, false);
   if (c.code != kSuccess) return c.code;
-  return put(c.handle->part ? c.handle->part->uuid : c.card->uuid, uuid, length);
+  return put(c.handle->part ? c.handle->part->uuid : c.fake->uuid, uuid, length);
 }
 Ret nvmlDeviceGetPciInfo_v3(Device device, PciInfo* pci) {
   BEGIN(device);
-  put_bus_id(c.card->bus_id, pci);
+  put_bus_id(c.fake->bus_id, pci);
   return kSuccess;
 }
 Ret nvmlDeviceGetMemoryInfo(Device device, Memory* memory) {
   Call c(__func__, device, false);
   if (c.code != kSuccess) return c.code;
-  const uint64_t total = c.handle->part ? c.handle->part->memory_bytes : c.card->memory_bytes;
+  const uint64_t total = c.handle->part ? c.handle->part->memory_bytes : c.fake->memory_bytes;
   const uint64_t used = c.handle->part
                             ? 0
                             : static_cast<uint64_t>(c.m->value(c.gpu, c.t, "used_gb",
-                                                               static_cast<double>(c.card->used_bytes) / (1ull << 30)) *
+                                                               static_cast<double>(c.fake->used_bytes) / (1ull << 30)) *
                                                     (1ull << 30));
   *memory = {total, total - used, used};
   return kSuccess;
@@ -216,25 +216,25 @@ Ret nvmlDeviceGetTemperature(Device device, unsigned, unsigned* celsius) {
 Ret nvmlDeviceGetTemperatureThreshold(Device device, unsigned type, unsigned* celsius) {
   BEGIN(device);
   if (type > kThresholdSlowdown) return kNotSupported;
-  *celsius = static_cast<unsigned>(type == kThresholdShutdown ? c.card->shutdown_c : c.card->slowdown_c);
+  *celsius = static_cast<unsigned>(type == kThresholdShutdown ? c.fake->shutdown_c : c.fake->slowdown_c);
   return kSuccess;
 }
 Ret nvmlDeviceGetCudaComputeCapability(Device device, int* major, int* minor) {
   BEGIN(device);
-  *major = c.card->cc_major, *minor = c.card->cc_minor;
+  *major = c.fake->cc_major, *minor = c.fake->cc_minor;
   return kSuccess;
 }
 Ret nvmlDeviceGetMaxClockInfo(Device device, unsigned type, unsigned* mhz) {
   BEGIN(device);
   if (type > kClockMemory) return kNotSupported;
-  *mhz = static_cast<unsigned>(type == kClockMemory ? c.card->memory_mhz : c.card->sm_mhz);
+  *mhz = static_cast<unsigned>(type == kClockMemory ? c.fake->memory_mhz : c.fake->sm_mhz);
   return kSuccess;
 }
 Ret nvmlDeviceGetClockInfo(Device device, unsigned type, unsigned* mhz) {
   BEGIN(device);
   if (type > kClockMemory) return kNotSupported;
   const bool idle = c.m->load(c.gpu, c.t) <= 0;
-  *mhz = static_cast<unsigned>(type == kClockMemory ? (idle ? 405 : c.card->memory_mhz) : c.m->sm_clock(c.gpu, c.t));
+  *mhz = static_cast<unsigned>(type == kClockMemory ? (idle ? 405 : c.fake->memory_mhz) : c.m->sm_clock(c.gpu, c.t));
   return kSuccess;
 }
 Ret nvmlDeviceGetPowerManagementLimit(Device device, unsigned* limit) {
@@ -247,18 +247,18 @@ Ret nvmlDeviceGetEnforcedPowerLimit(Device device, unsigned* limit) {
 }
 Ret nvmlDeviceGetPowerManagementDefaultLimit(Device device, unsigned* limit) {
   BEGIN(device);
-  *limit = milliwatts(c.card->power_default_w);
+  *limit = milliwatts(c.fake->power_default_w);
   return kSuccess;
 }
 Ret nvmlDeviceGetPowerManagementLimitConstraints(Device device, unsigned* low, unsigned* high) {
   BEGIN(device);
-  *low = milliwatts(c.card->power_min_w), *high = milliwatts(c.card->power_max_w);
+  *low = milliwatts(c.fake->power_min_w), *high = milliwatts(c.fake->power_max_w);
   return kSuccess;
 }
 Ret nvmlDeviceSetPowerManagementLimit(Device device, unsigned limit) {
   BEGIN(device);
   if (!c.m->power_permission) return kNoPermission;
-  if (limit < milliwatts(c.card->power_min_w) || limit > milliwatts(c.card->power_max_w)) return kInvalidArgument;
+  if (limit < milliwatts(c.fake->power_min_w) || limit > milliwatts(c.fake->power_max_w)) return kInvalidArgument;
   c.m->set_power_limit(c.gpu, limit / 1000.0);
   return kSuccess;
 }
@@ -275,54 +275,54 @@ Ret nvmlDeviceGetUtilizationRates(Device device, Utilization* rates) {
 }
 Ret nvmlDeviceGetFanSpeed(Device device, unsigned* percent) {
   BEGIN(device);
-  if (c.card->fans == 0) return kNotSupported;
+  if (c.fake->fans == 0) return kNotSupported;
   *percent = static_cast<unsigned>(c.m->fan_percent(c.gpu, c.t));
   return kSuccess;
 }
 Ret nvmlDeviceGetCurrPcieLinkGeneration(Device device, unsigned* value) {
   BEGIN(device);
-  *value = static_cast<unsigned>(c.m->value(c.gpu, c.t, "pcie_gen", c.card->pcie_gen));
+  *value = static_cast<unsigned>(c.m->value(c.gpu, c.t, "pcie_gen", c.fake->pcie_gen));
   return kSuccess;
 }
 Ret nvmlDeviceGetCurrPcieLinkWidth(Device device, unsigned* value) {
   BEGIN(device);
-  *value = static_cast<unsigned>(c.m->value(c.gpu, c.t, "pcie_width", c.card->pcie_width));
+  *value = static_cast<unsigned>(c.m->value(c.gpu, c.t, "pcie_width", c.fake->pcie_width));
   return kSuccess;
 }
 Ret nvmlDeviceGetMaxPcieLinkGeneration(Device device, unsigned* value) {
   BEGIN(device);
-  *value = static_cast<unsigned>(c.card->pcie_gen_max);
+  *value = static_cast<unsigned>(c.fake->pcie_gen_max);
   return kSuccess;
 }
 Ret nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned* value) {
   BEGIN(device);
-  *value = static_cast<unsigned>(c.card->pcie_width_max);
+  *value = static_cast<unsigned>(c.fake->pcie_width_max);
   return kSuccess;
 }
 Ret nvmlDeviceGetPcieThroughput(Device device, unsigned counter, unsigned* kb) {
   BEGIN(device);
-  const double mb = c.m->load(c.gpu, c.t) * (counter == kPcieRx ? c.card->pcie_rx_mb : c.card->pcie_tx_mb);
+  const double mb = c.m->load(c.gpu, c.t) * (counter == kPcieRx ? c.fake->pcie_rx_mb : c.fake->pcie_tx_mb);
   *kb = static_cast<unsigned>(mb * 1024);
   return kSuccess;
 }
 Ret nvmlDeviceGetPersistenceMode(Device device, unsigned* mode) {
   BEGIN(device);
-  *mode = c.card->persistence;
+  *mode = c.fake->persistence;
   return kSuccess;
 }
 Ret nvmlDeviceGetEccMode(Device device, unsigned* now, unsigned* pending) {
   BEGIN(device);
-  if (!c.card->ecc) return kNotSupported;
+  if (!c.fake->ecc) return kNotSupported;
   *now = *pending = 1;
   return kSuccess;
 }
 Ret nvmlDeviceGetTotalEccErrors(Device device, unsigned type, unsigned, unsigned long long* count) {
   BEGIN(device);
-  if (!c.card->ecc) return kNotSupported;
+  if (!c.fake->ecc) return kNotSupported;
   const bool bad = type == kEccUncorrected;
   *count = static_cast<unsigned long long>(
       c.m->value(c.gpu, c.t, bad ? "ecc_uncorrected" : "ecc_corrected",
-                 static_cast<double>(bad ? c.card->ecc_uncorrected : c.card->ecc_corrected)));
+                 static_cast<double>(bad ? c.fake->ecc_uncorrected : c.fake->ecc_corrected)));
   return kSuccess;
 }
 Ret nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long long* reasons) {
@@ -333,38 +333,38 @@ Ret nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long long*
 Ret nvmlDeviceGetComputeRunningProcesses(Device device, unsigned* count, ProcessInfoV1* list) {
   BEGIN(device);
   const unsigned room = *count;
-  *count = static_cast<unsigned>(c.card->processes.size());
+  *count = static_cast<unsigned>(c.fake->processes.size());
   if (*count > room) return kInsufficientSize;
   for (unsigned i = 0; i < *count; ++i)
-    list[i] = {c.card->processes[i].pid, c.card->processes[i].memory_bytes.value_or(kNotAvailable)};
+    list[i] = {c.fake->processes[i].pid, c.fake->processes[i].memory_bytes.value_or(kNotAvailable)};
   return kSuccess;
 }
 Ret nvmlDeviceGetP2PStatus(Device a, Device b, unsigned, unsigned* status) {
   BEGIN(a);
   Call other(__func__, b);
   if (other.code != kSuccess) return other.code;
-  *status = c.card->peer && other.card->peer ? 0 : 1;  // 1: the chipset can't
+  *status = c.fake->peer && other.fake->peer ? 0 : 1;  // 1: the chipset can't
   return kSuccess;
 }
 Ret nvmlDeviceGetTopologyCommonAncestor(Device a, Device b, unsigned* level) {
   BEGIN(a);
   Call other(__func__, b);
   if (other.code != kSuccess) return other.code;
-  *level = c.gpu == other.gpu ? 0 : c.card->numa == other.card->numa ? 30 : 50;
+  *level = c.gpu == other.gpu ? 0 : c.fake->numa == other.fake->numa ? 30 : 50;
   return kSuccess;
 }
 Ret nvmlDeviceGetNvLinkState(Device device, unsigned link, unsigned* on) {
   BEGIN(device);
-  if (link >= static_cast<unsigned>(c.card->nvlinks)) return kInvalidArgument;
-  *on = c.card->nvswitch || partner(*c.m, c.gpu) >= 0;
+  if (link >= static_cast<unsigned>(c.fake->nvlinks)) return kInvalidArgument;
+  *on = c.fake->nvswitch || partner(*c.m, c.gpu) >= 0;
   return kSuccess;
 }
 Ret nvmlDeviceGetNvLinkRemotePciInfo_v2(Device device, unsigned link, PciInfo* pci) {
   BEGIN(device);
-  if (link >= static_cast<unsigned>(c.card->nvlinks)) return kInvalidArgument;
+  if (link >= static_cast<unsigned>(c.fake->nvlinks)) return kInvalidArgument;
   const int other = partner(*c.m, c.gpu);
-  if (!c.card->nvswitch && other < 0) return kNotSupported;
-  put_bus_id(c.card->nvswitch ? "00000000:F" + std::to_string(link % 4) + ":00.0" : c.m->cards[other].bus_id, pci);
+  if (!c.fake->nvswitch && other < 0) return kNotSupported;
+  put_bus_id(c.fake->nvswitch ? "00000000:F" + std::to_string(link % 4) + ":00.0" : c.m->fakes[other].bus_id, pci);
   return kSuccess;
 }
 
@@ -385,12 +385,12 @@ Ret nvmlDeviceGetTemperatureV(Device device, Temperature* temperature) {
 }
 Ret nvmlDeviceGetNumGpuCores(Device device, unsigned* cores) {
   BEGIN(device);
-  *cores = static_cast<unsigned>(c.card->cores);
+  *cores = static_cast<unsigned>(c.fake->cores);
   return kSuccess;
 }
 Ret nvmlDeviceGetMemoryBusWidth(Device device, unsigned* bits) {
   BEGIN(device);
-  *bits = static_cast<unsigned>(c.card->bus_width);
+  *bits = static_cast<unsigned>(c.fake->bus_width);
   return kSuccess;
 }
 Ret nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long* energy) {
@@ -400,59 +400,59 @@ Ret nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long* energ
 }
 Ret nvmlDeviceGetNumFans(Device device, unsigned* fans) {
   BEGIN(device);
-  *fans = static_cast<unsigned>(c.card->fans);
+  *fans = static_cast<unsigned>(c.fake->fans);
   return kSuccess;
 }
 Ret nvmlDeviceGetFanSpeed_v2(Device device, unsigned fan, unsigned* percent) {
   BEGIN(device);
-  if (fan >= static_cast<unsigned>(c.card->fans)) return kInvalidArgument;
+  if (fan >= static_cast<unsigned>(c.fake->fans)) return kInvalidArgument;
   *percent = static_cast<unsigned>(c.m->fan_percent(c.gpu, c.t));
   return kSuccess;
 }
 Ret nvmlDeviceGetMinMaxFanSpeed(Device device, unsigned* low, unsigned* high) {
   BEGIN(device);
-  if (c.card->fans == 0) return kNotSupported;
+  if (c.fake->fans == 0) return kNotSupported;
   *low = 30, *high = 100;
   return kSuccess;
 }
 Ret nvmlDeviceSetFanSpeed_v2(Device device, unsigned fan, unsigned percent) {
   BEGIN(device);
   if (!c.m->fan_permission) return kNoPermission;
-  if (fan >= static_cast<unsigned>(c.card->fans) || percent < 30 || percent > 100) return kInvalidArgument;
+  if (fan >= static_cast<unsigned>(c.fake->fans) || percent < 30 || percent > 100) return kInvalidArgument;
   c.m->set_fan(c.gpu, static_cast<int>(percent));
   return kSuccess;
 }
 Ret nvmlDeviceSetDefaultFanSpeed_v2(Device device, unsigned fan) {
   BEGIN(device);
   if (!c.m->fan_permission) return kNoPermission;
-  if (fan >= static_cast<unsigned>(c.card->fans)) return kInvalidArgument;
+  if (fan >= static_cast<unsigned>(c.fake->fans)) return kInvalidArgument;
   c.m->set_fan(c.gpu, -1);
   return kSuccess;
 }
 Ret nvmlDeviceGetFanControlPolicy_v2(Device device, unsigned fan, unsigned* policy) {
   BEGIN(device);
-  if (fan >= static_cast<unsigned>(c.card->fans)) return kInvalidArgument;
+  if (fan >= static_cast<unsigned>(c.fake->fans)) return kInvalidArgument;
   *policy = c.m->fan_set_by_hand(c.gpu);
   return kSuccess;
 }
 Ret nvmlDeviceGetNumaNodeId(Device device, unsigned* node) {
   BEGIN(device);
-  if (c.card->numa < 0) return kNotSupported;
-  *node = static_cast<unsigned>(c.card->numa);
+  if (c.fake->numa < 0) return kNotSupported;
+  *node = static_cast<unsigned>(c.fake->numa);
   return kSuccess;
 }
 Ret nvmlDeviceGetNvLinkRemoteDeviceType(Device device, unsigned link, unsigned* type) {
   BEGIN(device);
-  if (link >= static_cast<unsigned>(c.card->nvlinks)) return kInvalidArgument;
-  *type = c.card->nvswitch ? kNvLinkSwitch : kNvLinkGpu;
+  if (link >= static_cast<unsigned>(c.fake->nvlinks)) return kInvalidArgument;
+  *type = c.fake->nvswitch ? kNvLinkSwitch : kNvLinkGpu;
   return kSuccess;
 }
 Ret nvmlDeviceGetFieldValues(Device device, int count, FieldValue* values) {
   BEGIN(device);
   for (int i = 0; i < count; ++i) {
-    values[i].result = values[i].field == kFieldNvLinkSpeedCommon && c.card->nvlinks ? kSuccess : kNotSupported;
+    values[i].result = values[i].field == kFieldNvLinkSpeedCommon && c.fake->nvlinks ? kSuccess : kNotSupported;
     values[i].value_type = 1;  // unsigned int
-    values[i].value.u = static_cast<unsigned>(c.card->nvlink_mbps);
+    values[i].value.u = static_cast<unsigned>(c.fake->nvlink_mbps);
   }
   return kSuccess;
 }
@@ -464,10 +464,10 @@ Ret nvmlDeviceGetCurrentClocksEventReasons(Device device, unsigned long long* re
 Ret nvmlDeviceGetComputeRunningProcesses_v2(Device device, unsigned* count, ProcessInfo* list) {
   BEGIN(device);
   const unsigned room = *count;
-  *count = static_cast<unsigned>(c.card->processes.size());
+  *count = static_cast<unsigned>(c.fake->processes.size());
   if (*count > room) return kInsufficientSize;
   for (unsigned i = 0; i < *count; ++i)
-    list[i] = {c.card->processes[i].pid, c.card->processes[i].memory_bytes.value_or(kNotAvailable), ~0u, ~0u};
+    list[i] = {c.fake->processes[i].pid, c.fake->processes[i].memory_bytes.value_or(kNotAvailable), ~0u, ~0u};
   return kSuccess;
 }
 Ret nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned* count, ProcessInfo* list) {
@@ -476,8 +476,8 @@ Ret nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned* count, Proc
 }
 Ret nvmlDeviceGetMigMode(Device device, unsigned* now, unsigned* pending) {
   BEGIN(device);
-  if (c.card->cc_major < 8 || !c.card->ecc) return kNotSupported;
-  *now = *pending = c.card->mig_on;
+  if (c.fake->cc_major < 8 || !c.fake->ecc) return kNotSupported;
+  *now = *pending = c.fake->mig_on;
   return kSuccess;
 }
 Ret nvmlDeviceGetMaxMigDeviceCount(Device device, unsigned* count) {
@@ -487,8 +487,8 @@ Ret nvmlDeviceGetMaxMigDeviceCount(Device device, unsigned* count) {
 }
 Ret nvmlDeviceGetMigDeviceHandleByIndex(Device device, unsigned index, Device* part) {
   BEGIN(device);
-  if (index >= c.card->mig.size()) return kNotFound;
-  *part = handle_of(c.gpu, &c.card->mig[index]);
+  if (index >= c.fake->mig.size()) return kNotFound;
+  *part = handle_of(c.gpu, &c.fake->mig[index]);
   return kSuccess;
 }
 Ret nvmlDeviceGetSupportedEventTypes(Device device, unsigned long long* types) {

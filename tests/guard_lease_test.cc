@@ -1,4 +1,4 @@
-// tests/guard_lease_test.cc -- limits and fans of a fake card, borrowed and given back in one process.
+// tests/guard_lease_test.cc -- limits and fans of a fake GPU, borrowed and given back in one process.
 #include <gtest/gtest.h>
 
 #include "fake_script.h"
@@ -25,7 +25,7 @@ TEST(GuardLease, ALimitThatCannotBeReadIsNotChanged) {
   EXPECT_TRUE(read_records(dir.path() / "guard").empty());
 }
 
-TEST(GuardLease, ACardThatDoesNotTellItsFansHasNotGivenThemBack) {
+TEST(GuardLease, AGpuThatDoesNotTellItsFansHasNotGivenThemBack) {
   const FakeScript script(R"({"gpus": [{"card": "3070"}], "refuse": {"nvmlDeviceGetNumFans": 999}})");
   EXPECT_FALSE(Nvml::open()->set_fan_auto(0).ok());
 }

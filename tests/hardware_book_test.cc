@@ -1,8 +1,8 @@
-// tests/hardware_book_test.cc -- the book of cards, and our hand-made nvml.h beside NVIDIA's where there is one.
+// tests/hardware_book_test.cc -- the book of GPUs, and our hand-made nvml.h beside NVIDIA's where there is one.
 #include <gtest/gtest.h>
 
 #include "base/errors.h"
-#include "hardware/card_book.h"
+#include "hardware/gpu_models.h"
 #include "hardware/nvml_api.h"
 #if __has_include(<nvml.h>)
 #include <nvml.h>
@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-TEST(CardBook, KnowsCardsAsPeopleTypeThemAndAsNvmlCallsThem) {
+TEST(GpuModels, KnowsGpusAsPeopleTypeThemAndAsNvmlCallsThem) {
   for (const auto& [typed, name] :
        std::initializer_list<std::pair<const char*, const char*>>{{"4090", "RTX 4090"},
                                                                   {"rtx 4090", "RTX 4090"},
@@ -31,38 +31,38 @@ TEST(CardBook, KnowsCardsAsPeopleTypeThemAndAsNvmlCallsThem) {
                                                                   {"mi325x", "MI325X"},
                                                                   {"AMD Instinct MI325X", "MI325X"},
                                                                   {"Tesla T4", "T4"}}) {
-    const BookCard* card = find_card(typed);
-    ASSERT_TRUE(card) << typed;
-    EXPECT_EQ(card->name, name) << typed;
+    const GpuModel* gpu = find_gpu_model(typed);
+    ASSERT_TRUE(gpu) << typed;
+    EXPECT_EQ(gpu->name, name) << typed;
   }
   for (const char* other : {"", "NVIDIA GeForce RTX 3070 Laptop GPU", "3070 max-q", "quadro", "40"})
-    EXPECT_FALSE(find_card(other)) << other;
-  EXPECT_NE(find_card("mi325x")->why_no_training(), "");
-  EXPECT_EQ(find_card("4090")->why_no_training(), "");
+    EXPECT_FALSE(find_gpu_model(other)) << other;
+  EXPECT_NE(find_gpu_model("mi325x")->why_no_training(), "");
+  EXPECT_EQ(find_gpu_model("4090")->why_no_training(), "");
 }
 
-TEST(CardBook, HasTheGuidesFigures) {
-  EXPECT_EQ(find_card("3060ti")->cores, 4864);
-  EXPECT_EQ(find_card("3070")->bandwidth_gb_per_s, 448);
-  EXPECT_EQ(find_card("4090")->power_w, 450);
-  EXPECT_EQ(find_card("2080ti")->memory_gb, 11);
+TEST(GpuModels, HasTheGuidesFigures) {
+  EXPECT_EQ(find_gpu_model("3060ti")->cores, 4864);
+  EXPECT_EQ(find_gpu_model("3070")->bandwidth_gb_per_s, 448);
+  EXPECT_EQ(find_gpu_model("4090")->power_w, 450);
+  EXPECT_EQ(find_gpu_model("2080ti")->memory_gb, 11);
 }
 
-TEST(CardBook, EveryNameFindsItself) {
-  for (const BookCard& card : card_book()) {
-    ASSERT_EQ(find_card(card.name), &card) << card.name;
-    EXPECT_GT(card.memory_gb * card.cores * card.bandwidth_gb_per_s * card.power_w * card.fp32_tflops, 0) << card.name;
+TEST(GpuModels, EveryNameFindsItself) {
+  for (const GpuModel& gpu : gpu_models()) {
+    ASSERT_EQ(find_gpu_model(gpu.name), &gpu) << gpu.name;
+    EXPECT_GT(gpu.memory_gb * gpu.cores * gpu.bandwidth_gb_per_s * gpu.power_w * gpu.fp32_tflops, 0) << gpu.name;
   }
 }
 
-TEST(CardBook, ReadsMachines) {
+TEST(GpuModels, ReadsMachines) {
   EXPECT_EQ(hardware_name(parse_hardware("3060ti+2x3070")), "RTX 3060 Ti + 2 x RTX 3070");
   EXPECT_EQ(parse_hardware("8xH100").size(), 8u);
   EXPECT_EQ(hardware_name(parse_hardware("6000ada, 2 x 4090")), "RTX 6000 Ada + 2 x RTX 4090");
   EXPECT_EQ(parse_hardware("4090").size(), 1u);
 }
 
-TEST(CardBook, RefusesNonsenseAndNamesTheNearestCard) {
+TEST(GpuModels, RefusesNonsenseAndNamesTheNearestGpu) {
   try {
     parse_hardware("8xH10");
     FAIL();

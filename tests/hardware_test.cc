@@ -60,7 +60,7 @@ TEST(Nvml, ReadsTheFirstGuidesMachine) {
   EXPECT_EQ(facts[0].fans, 2);
   EXPECT_EQ(facts[0].pcie_width_max, 16);
   EXPECT_TRUE(facts[0].nvlink_peers.empty());
-  EXPECT_FALSE(facts[0].mig_on);  // this card has none: absent, not off
+  EXPECT_FALSE(facts[0].mig_on);  // this GPU has none: absent, not off
   EXPECT_FALSE(facts[0].ecc_mode);
   EXPECT_EQ(nvml->link(0, 1).peer_read, false);
 }
@@ -95,7 +95,7 @@ TEST(Nvml, AMissingValueIsAbsentNeverZero) {
   EXPECT_FALSE(reading.temperature_c);
   EXPECT_FALSE(reading.utilisation_percent);
   EXPECT_FALSE(reading.energy_j);
-  EXPECT_FALSE(reading.fan_percent);  // a card without fans
+  EXPECT_FALSE(reading.fan_percent);  // a GPU without fans
   EXPECT_FALSE(reading.processes);
   EXPECT_TRUE(reading.memory_used_bytes);
   EXPECT_EQ(nvml->facts(0).cuda_cores, 16896);
@@ -185,12 +185,12 @@ TEST(Nvml, RefusesInNvmlsOwnWords) {
   EXPECT_EQ(nvml->reading(1).power_limit_w, 450);
 }
 
-TEST(Nvml, ALimitOutsideTheCardsOwnIsInvalid) {
+TEST(Nvml, ALimitOutsideTheGpusOwnIsInvalid) {
   const FakeScript script(R"({"preset": "6000ada+4090"})");
   EXPECT_EQ(Nvml::open()->set_power_limit(1, 60).kind, Kind::kInvalid);
 }
 
-TEST(Nvml, AVanishedCardIsLostAndTheOthersStay) {
+TEST(Nvml, AVanishedGpuIsLostAndTheOthersStay) {
   const FakeScript script(
       R"({"preset": "4xh100", "clock": {"stepped": true}, "events": [{"at": 30, "gpu": 2, "lost": true}]})");
   const auto nvml = Nvml::open();
@@ -224,7 +224,7 @@ TEST(Nvml, XidEventsComeOnceEach) {
   EXPECT_NE(xid_meaning(123456).todo.find("docs.nvidia.com"), std::string::npos);
 }
 
-TEST(Nvml, ShowsPartsOfACard) {
+TEST(Nvml, ShowsPartsOfAGpu) {
   const FakeScript script(
       R"({"gpus": [{"card": "H100", "mig": [{"name": "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "memory_gb": 40},
                               {"name": "NVIDIA H100 80GB HBM3 MIG 4g.40gb", "memory_gb": 40}]}, {"card": "H100"}]})");

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/kernels_test.sh NVCC INCLUDE [FLAG...] -- kernels keep their numbers in registers: the compiler says of each one, for Hopper's, how many
 # bytes it parks in memory instead. A change that costs nothing in its source can park hundreds, and makes a kernel four times slower without
-# changing a bit of what it computes: only a card would show it.
+# changing a bit of what it computes: only a GPU would show it.
 #
 # The judge itself is judged: a planted kernel that has more numbers than registers must be found wanting.
 set -u

@@ -89,7 +89,7 @@ let_pass src/cli/a.cc $'\n#include "recipes/b.h"'
 let_pass src/engine/a.cc 'auto g = at::rand({2});  // lint: allow(random) compares our numbers with theirs'
 
 lint=(python3 "$here/scripts/docs.py") # and what the pages name
-for words in '`src/engine/a_test.cc:Planner.LosesShards`' '`tests/python/none_test.py:Faults.test_one`' '`scripts/none.sh`' '[a page](none.md)' '[a place](#none)'; do
+for words in '`src/engine/a_test.cc:Planner.LosesShards`' '`tests/python/none_test.py:Faults.test_one`' '`scripts/none.sh`' '[a page](none.md)' '[a place](#none)' "$(printf 'x%.0s' {1..121})"; do
   plant docs docs/a.md "$words"
 done
 clean_tree

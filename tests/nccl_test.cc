@@ -1,4 +1,4 @@
-// Cards that meet over NCCL, without cards: real processes, host memory as the card's, libfake_nccl.so as NCCL.
+// GPUs that meet over NCCL, without GPUs: real processes, host memory as the GPU's, libfake_nccl.so as NCCL.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -8,8 +8,8 @@
 #include "base/errors.h"
 #include "base/temp_dir.h"
 #include "fleet/worker_page.h"
-#include "reduce/card_link.h"
 #include "reduce/combine_trial.h"
+#include "reduce/direct_gpu_link.h"
 #include "reduce/nccl_plane.h"
 #include "reduce/shm_combine.h"
 
@@ -29,7 +29,7 @@ struct Records {
 
 struct PageWatch : Watch {
   explicit PageWatch(const WorkerPage& p) : page(p) {}
-  bool abandoned(uint64_t generation, int64_t ticket) const override { return page.abandoned(generation, ticket); }
+  bool abandoned(uint64_t generation, int64_t sequence) const override { return page.abandoned(generation, sequence); }
   const WorkerPage& page;
 };
 
@@ -79,17 +79,17 @@ class Crew {
   int end(int rank) const { return end_of(pids_[rank]); }
 
   // What the launcher does when a worker of a generation has died.
-  void bury(int rank, size_t generation) {
+  void reap(int rank, size_t generation) {
     const Generation& g = generations_[generation];
     const auto place = std::find(g.ranks.begin(), g.ranks.end(), rank) - g.ranks.begin();
     const int64_t cut = close_mark(g.segment, static_cast<int>(place)).value_or(-1);
     records_->page.revoke(generation + 1, cut);
     wake_all(g.segment);
   }
-  void kill_and_bury(int rank, size_t generation) {
+  void kill_and_reap(int rank, size_t generation) {
     kill(pids_[rank], SIGKILL);
     EXPECT_EQ(end(rank), 128 + SIGKILL);
-    bury(rank, generation);
+    reap(rank, generation);
   }
 
   void expect_all_bits(const std::vector<int>& ranks) const {
@@ -156,7 +156,7 @@ class Crew {
                           .generation = generation + 1};
       auto inner = std::make_unique<ShmCombine>(g.shape, members.me,
                                                 SharedMemory::adopt(dup(g.segment.fd()), g.segment.bytes().size()),
-                                                generation + 1, trial_.first_ticket_of(phase), watch);
+                                                generation + 1, trial_.first_sequence_of(phase), watch);
       combine = plane.combine(members, std::move(inner), watch);
       return g.ranges[members.me];
     };
@@ -167,7 +167,7 @@ class Crew {
           ++generation;
           mine = take_order();
         }
-        // An odd number lends a vector, whose memory play() frees when the members change: a card's would still be
+        // An odd number lends a vector, whose memory play() frees when the members change: a GPU's would still be
         // there.
         const uint64_t visits = mix(trial_.seed + phase * 8 + rank) & ~uint64_t{generations_.size() > 1};
         records_->seen[phase][rank] = play(*combine, trial_, phase, mine, {&mine, 1}, visits)[0];
@@ -289,7 +289,7 @@ TEST(Nccl, ARefusalEndsARunThatAllowsNothingElse) {
   crew.begin_all({.faults = "no-id"});
   EXPECT_EQ(crew.end(0), kRefused);
   EXPECT_NE(std::string(crew.records().words).find("no socket interface"), std::string::npos) << crew.records().words;
-  crew.kill_and_bury(1, 0);  // as the launcher does when it was told that the run can't go on
+  crew.kill_and_reap(1, 0);  // as the launcher does when it was told that the run can't go on
 }
 
 TEST(Nccl, ADeathInTheMiddleOfASumShrinksTheCommunicator) {
@@ -299,7 +299,7 @@ TEST(Nccl, ADeathInTheMiddleOfASumShrinksTheCommunicator) {
     Crew crew(some_phases(16), generations(generation({0, 1, 2}, kThree), generation(rest, kTwo)));
     crew.begin_all({.faults = "dies-in-group at=7", .faults_of = victim});
     EXPECT_EQ(crew.end(victim), 128 + SIGKILL);
-    crew.bury(victim, 0);
+    crew.reap(victim, 0);
     for (const int rank : rest) ASSERT_EQ(crew.end(rank), 0) << "without " << victim;
     crew.expect_all_bits(rest);
     EXPECT_EQ(crew.logged("shrink"), 2);
@@ -317,7 +317,7 @@ TEST(Nccl, WhereShrinkingFailsOnOneAllFormAnother) {
     crew.begin(0, way);
     crew.begin(2, way);
     EXPECT_EQ(crew.end(1), 128 + SIGKILL);
-    crew.bury(1, 0);
+    crew.reap(1, 0);
     for (const int rank : {0, 2}) ASSERT_EQ(crew.end(rank), 0);
     crew.expect_all_bits({0, 2});
     EXPECT_EQ(crew.logged("form"), 5);
@@ -330,7 +330,7 @@ TEST(Nccl, AReplacementJoinsAndAllFormAnother) {
             generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo), generation({0, 1, 2}, kThree, 14)));
   crew.begin_all({.faults = "dies-in-group at=7", .faults_of = 1});
   EXPECT_EQ(crew.end(1), 128 + SIGKILL);
-  crew.bury(1, 0);
+  crew.reap(1, 0);
   crew.begin(1, {}, 2, 14);
   for (const int rank : {0, 1, 2}) ASSERT_EQ(crew.end(rank), 0);
   crew.expect_all_bits({0, 2});
@@ -360,9 +360,9 @@ TEST(Nccl, ASecondDeathWhileTheCommunicatorShrinks) {
   way.faults = "dies-in-group at=9";
   crew.begin(1, way);
   EXPECT_EQ(crew.end(2), 128 + SIGKILL);
-  crew.bury(2, 0);
+  crew.reap(2, 0);
   EXPECT_EQ(crew.end(1), 128 + SIGKILL);
-  crew.bury(1, 1);
+  crew.reap(1, 1);
   for (const int rank : {0, 3}) ASSERT_EQ(crew.end(rank), 0);
   crew.expect_all_bits({0, 3});
 }
@@ -377,10 +377,10 @@ TEST(Nccl, AnAbortThatNeverReturnsEndsTheProcessAndTheOthersGoOn) {
   way.times.abort_seconds = 0.2;
   crew.begin(2, way);
   EXPECT_EQ(crew.end(1), 128 + SIGKILL);
-  crew.bury(1, 0);
+  crew.reap(1, 0);
   EXPECT_EQ(crew.end(2), kStuck);
   EXPECT_STREQ(crew.records().words, "NCCL's abort did not come back in 0.2 s");
-  crew.bury(2, 1);
+  crew.reap(2, 1);
   EXPECT_EQ(crew.end(0), 0);
   crew.expect_all_bits({0});
 }
@@ -392,7 +392,7 @@ TEST(Nccl, AnErrorThatNoDeathExplainsEndsTheWorkerAndTheOthersGoOn) {
   crew.begin_all(way);
   EXPECT_EQ(crew.end(1), 1);
   EXPECT_NE(std::string(crew.records().words).find("Connection reset by peer"), std::string::npos);
-  crew.bury(1, 0);
+  crew.reap(1, 0);
   for (const int rank : {0, 2}) ASSERT_EQ(crew.end(rank), 0);
   crew.expect_all_bits({0, 2});
 }
@@ -405,7 +405,7 @@ TEST(Nccl, AnErrorBeforeTheNewsOfADeathIsTakenForIt) {
   crew.begin(0, {.faults = "group-fails at=7"});
   EXPECT_EQ(crew.end(1), 128 + SIGKILL);
   crew.until_logged("group", 7, 0);
-  crew.bury(1, 0);
+  crew.reap(1, 0);
   for (const int rank : {0, 2}) ASSERT_EQ(crew.end(rank), 0);
   crew.expect_all_bits({0, 2});
 }
@@ -414,7 +414,7 @@ TEST(Nccl, AHangThatNobodyDiedOfEndsWhenOneIsFenced) {
   Crew crew(some_phases(16), generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo)));
   crew.begin_all({.faults = "group-hangs at=5", .faults_of = 0});
   crew.until_logged("group", 5, 0);
-  crew.kill_and_bury(1, 0);
+  crew.kill_and_reap(1, 0);
   for (const int rank : {0, 2}) ASSERT_EQ(crew.end(rank), 0);
   crew.expect_all_bits({0, 2});
 }
@@ -426,9 +426,9 @@ TEST(Nccl, CommunicatorsThatCarryNothingTwiceInARowAreNotTriedAThirdTime) {
   const Way way{.faults = "group-hangs at=1; group-hangs at=2", .required = false};  // one in each communicator
   for (const int rank : {0, 1, 2, 3}) crew.begin(rank, way);
   crew.until_logged("group", 4);
-  crew.kill_and_bury(2, 0);
+  crew.kill_and_reap(2, 0);
   crew.until_logged("group", 4 + 3);
-  crew.kill_and_bury(1, 1);
+  crew.kill_and_reap(1, 1);
   for (const int rank : {0, 3}) ASSERT_EQ(crew.end(rank), 0);
   crew.expect_all_bits({0, 3});
   EXPECT_EQ(crew.logged("group"), 7);

@@ -47,7 +47,7 @@ void tell_environment(int argc, char** argv) {
   while (const dirent* entry = readdir(dir)) {
     const int fd = std::atoi(entry->d_name);
     if (entry->d_name[0] == '.' || fd <= 2 || fd == dirfd(dir)) continue;
-    if (fd != number("TANDEM_LIFE_FD") && fd != number("TANDEM_SEAT_FD") && fd != number("TANDEM_PAGE_FD")) ++extra;
+    if (fd != number("TANDEM_LIFE_FD") && fd != number("TANDEM_WORKER_FD") && fd != number("TANDEM_PAGE_FD")) ++extra;
   }
   closedir(dir);
   tell(std::to_string(extra) + " foreign descriptors");
@@ -66,7 +66,7 @@ void leave_a_child() {
 class StandIn {
  public:
   StandIn(const std::string& run_dir, bool endless)
-      : channel_(number("TANDEM_SEAT_FD")),
+      : channel_(number("TANDEM_WORKER_FD")),
         page_memory_(SharedMemory::adopt(number("TANDEM_PAGE_FD"), sizeof(WorkerPage))),
         endless_(endless) {
     const FileBytes text = read_whole_file(FileSystem::real(), run_dir + "/recipe.toml", 1 << 20);

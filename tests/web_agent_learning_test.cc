@@ -11,7 +11,7 @@
 #include "recipes/web_agent_settings.h"
 #include "recipes/web_environment.h"
 #include "recipes/web_evaluation.h"
-#include "rl/dqn.h"
+#include "rl/dqn/dqn.h"
 
 namespace tandem {
 namespace {

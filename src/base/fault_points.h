@@ -2,7 +2,7 @@
 //
 // TANDEM_FAULT="before-combine rank=1 step=17 do=kill" (several, separated by ';') makes rank 1 kill itself there. The
 // launcher takes the variable away from replacements, so a fault strikes once. Without it a point costs one load.
-//   do = kill | stop | exit | abort | segv | oom (std::bad_alloc; on a card, more than it has is asked for) | throw
+//   do = kill | stop | exit | abort | segv | oom (std::bad_alloc; on a GPU, more than it has is asked for) | throw
 //   (std::runtime_error) | slow (6 s pass, as with a bad disk) | hang (the device never ends its work) | flip (one bit
 //   of the state; the point's place does it)
 #pragma once

@@ -1,7 +1,7 @@
 // cli/act.cc -- `tandem act`: states in, actions out, one JSON line for each.
 //
 // What has arrived is answered before more is waited for: a program that asks line by line gets its answer at once, a
-// file goes through in large pieces. A state's answer is the same either way (rl/q_net.h).
+// file goes through in large pieces. A state's answer is the same either way (rl/dqn/q_net.h).
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,8 +17,8 @@
 #include "cli/start.h"
 #include "config/devices.h"
 #include "config/spelling.h"
-#include "rl/state_line.h"
-#include "rl/trained_agent.h"
+#include "rl/dqn/state_line.h"
+#include "rl/dqn/trained_agent.h"
 #include "runs/agent_runs.h"
 #include "runs/run_folder.h"
 #include "world/web_agents.h"
@@ -166,10 +166,10 @@ void answer_all(int fd, Answerer& answerer) {
   answerer.answer();
 }
 
-// Where libtorch and a card are needed, the worker is the same program with both.
+// Where libtorch and a GPU are needed, the worker is the same program with both.
 [[noreturn]] void become_worker(const Command& command, const DeviceSpec& device) {
   check_worker_program(command.context);
-  if (!device.card.uuid.empty()) setenv("CUDA_VISIBLE_DEVICES", device.card.uuid.c_str(), 1);
+  if (!device.gpu.uuid.empty()) setenv("CUDA_VISIBLE_DEVICES", device.gpu.uuid.c_str(), 1);
   setenv("TANDEM_ACT_DEVICE", device.name().c_str(), 1);
   std::vector<std::string> words = {command.context.worker.string(), "act", command.subject("last"), "--agent",
                                     command.arguments.agent};
@@ -197,7 +197,7 @@ int run_act(const Command& command) {
                       "one device answers", "name one: --devices cpu, or --devices cuda:0");
   if (devices.front().kind == DeviceSpec::Kind::kCuda && !std::getenv("TANDEM_ACT_DEVICE"))
     become_worker(command, devices.front());
-  const bool on_card = std::getenv("TANDEM_ACT_DEVICE") && command.context.agent_on_card;
+  const bool on_gpu = std::getenv("TANDEM_ACT_DEVICE") && command.context.agent_on_gpu;
 
   const RunFolder run = RunFolder::find(runs_root(arguments), command.subject("last"));
   const AgentRuns runs = agent_runs_of(run.dir());
@@ -209,7 +209,7 @@ int run_act(const Command& command) {
       command.output.warn(fmt::format("{}: passed over {}", folder.string(), reason));
     command.output.say(fmt::format("{} of {}, step {}", agent.agent.empty() ? "the agent" : agent.agent,
                                    folder.string(), trained.step));
-    members.push_back(on_card ? command.context.agent_on_card(trained) : trained.net);
+    members.push_back(on_gpu ? command.context.agent_on_gpu(trained) : trained.net);
     if (members.back()->actions() != members.front()->actions() ||
         members.back()->state_size() != members.front()->state_size())
       throw ConfigError(fmt::format("{} does not fit the other members", folder.string()),

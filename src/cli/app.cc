@@ -306,22 +306,21 @@ class AppBuilder {
     auto* act = command(root, "act", "answers states with actions, a JSON line for each",
                         {{"act last --agent analysis < states.jsonl", "a file; --agent where the run has several"},
                          {"act last --agent analysis --ensemble", "all members of an ensemble together"},
-                         {"act last --devices cuda:0", "from a card, while others train"}});
+                         {"act last --devices cuda:0", "from a GPU, while others train"}});
     subject(act, "run", "id, start of an id, folder, or last", 0, 1);
     act->add_option("--agent", arguments_.agent, "which agent answers")->type_name("name");
     act->add_flag("--ensemble", arguments_.ensemble, "the mean of all members, each brought to one scale");
     act->add_flag("--strict", arguments_.strict, "stop at the first line that is no state");
-    act->add_option("--devices,--device", arguments_.act_devices, "cpu or one card [cpu]")->type_name("device");
+    act->add_option("--devices,--device", arguments_.act_devices, "cpu or one GPU [cpu]")->type_name("device");
   }
 
   void add_plan(CLI::App* root) {
-    auto* app =
-        command(root, "plan", "forecasts speed, time, memory, energy and money on 1 to n devices",
-                {{"plan " + recipe_, "on the devices at hand; measures for up to a minute, once"},
-                 {"plan web-test --hardware 8xH100", "all six agents, on cards that are not here"},
-                 {"plan web-agent --hardware 3060ti+2x3070 --price-kwh 0.30", "unequal cards, your electricity"},
-                 {"plan " + recipe_ + " --batch 96,192,384 --json", "by batch, for scripts"},
-                 {"plan --make-prices", "a price list to edit"}});
+    auto* app = command(root, "plan", "forecasts speed, time, memory, energy and money on 1 to n devices",
+                        {{"plan " + recipe_, "on the devices at hand; measures for up to a minute, once"},
+                         {"plan web-test --hardware 8xH100", "all six agents, on GPUs that are not here"},
+                         {"plan web-agent --hardware 3060ti+2x3070 --price-kwh 0.30", "unequal GPUs, your electricity"},
+                         {"plan " + recipe_ + " --batch 96,192,384 --json", "by batch, for scripts"},
+                         {"plan --make-prices", "a price list to edit"}});
     subject(app, "recipe", "name of a recipe, or a .toml file that names one", 0, 1);
     PlanArguments& plan = arguments_.plan;
     const auto list = [&](const char* name, std::string& to, const char* help, const char* type) {
@@ -329,7 +328,7 @@ class AppBuilder {
         return text.empty() ? "nothing is named" : "";  // of a variable that is not set, say: not the same as no flag
       });
     };
-    list("--hardware", plan.hardware, "cards that are not here: 8xH100, 3060ti+2x3070", "cards");
+    list("--hardware", plan.hardware, "GPUs that are not here: 8xH100, 3060ti+2x3070", "cards");
     list("--gpus", plan.gpus, "numbers of devices: 1..8, 4 or 1,2,4 [all there are]", "counts");
     list("--batch", plan.batch, "batches, the first for the main table [the recipe's, and twice that]", "list");
     list("--precision", plan.precision, "fp32, tf32, bf16, fp16, several, or all [the recipe's]", "list");
@@ -365,7 +364,7 @@ class AppBuilder {
     app->add_option("--rounds,--repeat", arguments_.repeat, "repetitions [3]")->type_name("n");
     app->add_option("--csv", arguments_.csv, "the table as a file too; - for stdout alone")->type_name("file");
     app->add_option("--plot", arguments_.plot, "a page with plots")->type_name("file");
-    app->add_flag("--rivals", arguments_.rivals, "PyTorch's own loop beside it, where Python has torch");
+    app->add_flag("--rivals", arguments_.baselines, "PyTorch's own loop beside it, where Python has torch");
     set_option(app);
   }
 
@@ -423,21 +422,20 @@ class AppBuilder {
   }
 
   void add_machine(CLI::App* root) {
-    auto* doctor =
-        command(root, "doctor", "checks this machine: driver, cards, libraries, limits, disk, and a real sum",
-                {{"doctor", "a verdict a line, with what to do; under 5 s"},
-                 {"doctor --bandwidth", "and how fast workers exchange data"},
-                 {"doctor --report report.md", "all of it in a file for a bug report, without secrets"}});
+    auto* doctor = command(root, "doctor", "checks this machine: driver, GPUs, libraries, limits, disk, and a real sum",
+                           {{"doctor", "a verdict a line, with what to do; under 5 s"},
+                            {"doctor --bandwidth", "and how fast workers exchange data"},
+                            {"doctor --report report.md", "all of it in a file for a bug report, without secrets"}});
     doctor
         ->add_option("--report", arguments_.report,
                      "file to write for a bug report; names, addresses and secrets are taken out")
         ->type_name("file");
     doctor->add_flag("--bandwidth", arguments_.bandwidth, "measure a sum over the workers, with nccl-tests' columns");
-    auto* gpus = command(root, "gpus", "the cards of this machine: memory, cores, bandwidth, power limit",
-                         {{"gpus", "one line a card, and all together"},
-                          {"gpus --compare 4090", "beside another card; also 8xH100, 3060ti+2x3070"},
+    auto* gpus = command(root, "gpus", "the GPUs of this machine: memory, cores, bandwidth, power limit",
+                         {{"gpus", "one line a GPU, and all together"},
+                          {"gpus --compare 4090", "beside another GPU; also 8xH100, 3060ti+2x3070"},
                           {"gpus --json", "every value the driver gives"}});
-    gpus->add_option("--compare", arguments_.compare, "card or cards to set beside them")->type_name("cards");
+    gpus->add_option("--compare", arguments_.compare, "GPU or GPUs to set beside them")->type_name("cards");
   }
 
   void add_config(CLI::App* root) {

@@ -48,7 +48,7 @@ struct Arguments {
   bool json = false, quiet = false, verbose = false, no_color = false, no_input = false;
   bool dry_run = false, quick = false, origin = false, force = false;
   bool ensemble = false, strict = false, full = false, print_timer = false;
-  bool rivals = false;
+  bool baselines = false;
   bool help = false, version = false;
   std::string report;   // file that doctor writes
   std::string compare;  // hardware that gpus sets beside this machine's

@@ -83,7 +83,7 @@ std::string csv(const std::vector<BenchRow>& rows) {
     text += fmt::format("{},{},{},{:.1f},{},{},{},{},{:.4g},{},{},{}\n", row.count, csv_cell(row.devices), row.batch,
                         row.rate.mean(), cell(row.rate.deviation()), cell(row.speedup), row.rate.values.size(),
                         csv_cell(row.bench), row.ms.mean(), cell(row.ms.deviation()), cell(row.efficiency()),
-                        row.rival ? "yes" : "no");
+                        row.baseline ? "yes" : "no");
   return text;
 }
 
@@ -92,7 +92,7 @@ std::string table(const std::vector<BenchRow>& rows, const std::string& bench) {
               "><>><><>>>");
   for (const BenchRow& row : rows) {
     if (row.bench != bench) continue;
-    const auto guide = row.rival ? std::nullopt : guide_speedup(static_cast<int>(row.count));
+    const auto guide = row.baseline ? std::nullopt : guide_speedup(static_cast<int>(row.count));
     table.row({fmt::format("{}", row.count), row.devices, fmt::format("{}", row.batch),
                fmt::format("{:.0f}", row.rate.mean()),
                row.rate.deviation() ? fmt::format("+- {:.0f}", *row.rate.deviation()) : "",
@@ -116,33 +116,33 @@ Json json_of(const BenchRow& row) {
           {"ms_deviation", row.ms.deviation() ? Json(*row.ms.deviation()) : Json()},
           {"speedup", row.speedup ? Json(*row.speedup) : Json()},
           {"efficiency", row.efficiency() ? Json(*row.efficiency()) : Json()},
-          {"rival", row.rival}};
+          {"rival", row.baseline}};
 }
 
-void add_rivals(const Command& command, std::vector<BenchRow>& rows, int repetitions, double seconds) {
-  std::vector<BenchRow> rivals;
+void add_baselines(const Command& command, std::vector<BenchRow>& rows, int repetitions, double seconds) {
+  std::vector<BenchRow> baselines;
   for (const BenchRow& row : rows) {
     if (row.count != 1) continue;
-    BenchRow rival = row;
-    rival.rival = true;
-    rival.devices = "PyTorch eager";
-    rival.rate = rival.ms = {};
+    BenchRow baseline = row;
+    baseline.baseline = true;
+    baseline.devices = "PyTorch eager";
+    baseline.rate = baseline.ms = {};
     const bool cuda = row.devices.starts_with("cuda");
     for (int r = 0; r < repetitions; ++r) {
-      command.output.say(fmt::format("rival of {} batch {}, {} of {}", row.bench, row.batch, r + 1, repetitions));
-      const RivalAnswer answer = run_rival(row.recipe, row.batch, seconds, cuda);
+      command.output.say(fmt::format("baseline of {} batch {}, {} of {}", row.bench, row.batch, r + 1, repetitions));
+      const BaselineAnswer answer = run_baseline(row.recipe, row.batch, seconds, cuda);
       if (!answer.samples_per_s) {
-        command.output.warn(fmt::format("no rival for {}: {}", row.bench, answer.reason));
+        command.output.warn(fmt::format("no baseline for {}: {}", row.bench, answer.reason));
         break;
       }
-      rival.rate.values.push_back(*answer.samples_per_s);
-      rival.ms.values.push_back(1e3 * static_cast<double>(row.batch) / *answer.samples_per_s);
+      baseline.rate.values.push_back(*answer.samples_per_s);
+      baseline.ms.values.push_back(1e3 * static_cast<double>(row.batch) / *answer.samples_per_s);
     }
-    if (rival.rate.values.empty()) continue;
-    rival.speedup = rival.rate.mean() / row.rate.mean();
-    rivals.push_back(std::move(rival));
+    if (baseline.rate.values.empty()) continue;
+    baseline.speedup = baseline.rate.mean() / row.rate.mean();
+    baselines.push_back(std::move(baseline));
   }
-  rows.insert(rows.end(), rivals.begin(), rivals.end());
+  rows.insert(rows.end(), baselines.begin(), baselines.end());
 }
 
 // Of a step: training has snapshots, so a rate without them would be too good. The last one ends the trial.
@@ -234,8 +234,8 @@ int run_bench(const Command& command) {
   if (std::any_of(rows.begin(), rows.end(),
                   [](const BenchRow& row) { return row.rate.deviation().value_or(0) > 0.2 * row.rate.mean(); }))
     command.output.warn("repetitions differ by more than a fifth: something else was using the machine");
-  if (arguments.rivals && code == 0) {
-    add_rivals(command, rows, repetitions, seconds);
+  if (arguments.baselines && code == 0) {
+    add_baselines(command, rows, repetitions, seconds);
     command.output.say("PyTorch eager: one thread, the whole batch at once, no shards, priorities or environments");
   }
 

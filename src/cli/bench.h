@@ -27,14 +27,14 @@ struct BenchFigure {
 
 struct BenchRow {
   std::string bench, recipe;  // what was asked for, and what was trained: web-test trains web-agent
-  std::string devices;        // "cuda:0,cuda:1"; for a rival its name
+  std::string devices;        // "cuda:0,cuda:1"; for a baseline its name
   size_t count = 0;
   int64_t batch = 0;
   BenchFigure rate, ms;           // samples a second, milliseconds an update
   std::optional<double> speedup;  // against one device with this batch, where that could be measured
-  bool rival = false;
+  bool baseline = false;
   std::optional<double> efficiency() const {
-    if (!speedup || rival) return std::nullopt;
+    if (!speedup || baseline) return std::nullopt;
     return *speedup / static_cast<double>(count);
   }
   std::string speedup_text() const { return speedup ? fmt::format("{:.2f}x", *speedup) : "-"; }
@@ -45,11 +45,11 @@ struct BenchRow {
 std::string bench_page(const std::vector<BenchRow>& rows, const std::string& machine, const std::string& note);
 
 // PyTorch's own loop over the same net and batch on one device; nothing where there is no Python with torch, with the
-// reason. (bench_rival.cc)
-struct RivalAnswer {
+// reason. (bench_baseline.cc)
+struct BaselineAnswer {
   std::optional<double> samples_per_s;
   std::string reason;
 };
-RivalAnswer run_rival(const std::string& recipe, int64_t batch, double seconds, bool cuda);
+BaselineAnswer run_baseline(const std::string& recipe, int64_t batch, double seconds, bool cuda);
 
 }  // namespace tandem

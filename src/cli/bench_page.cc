@@ -35,7 +35,7 @@ std::string plot(const std::vector<const BenchRow*>& rows) {
   for (const BenchRow* row : rows) {
     most_devices = std::max(most_devices, row->count);
     most = std::max(most, row->rate.mean() + row->rate.deviation().value_or(0));
-    if (!row->rival) lines[row->batch].push_back(row);
+    if (!row->baseline) lines[row->batch].push_back(row);
   }
   if (most <= 0) return "";
   const double tick = tick_of(most), top = tick * std::ceil(most / tick);

@@ -24,8 +24,8 @@ struct CliContext {
   std::vector<RecipeInfo> recipes;  // the first one serves as the example in the help
   std::filesystem::path worker;     // the program that does the training
   Machine machine;                  // devices this build and machine offer; default: CPU only
-  // An agent that answers from this process's card; a program without libtorch has none.
-  std::function<std::shared_ptr<const QFunction>(const TrainedAgent&)> agent_on_card = {};
+  // An agent that answers from this process's GPU; a program without libtorch has none.
+  std::function<std::shared_ptr<const QFunction>(const TrainedAgent&)> agent_on_gpu = {};
 };
 
 // Returns the exit code (base/errors.h). Data goes to stdout, talk to stderr; never throws.

@@ -15,7 +15,7 @@
 #include "cli/timer.h"
 #include "launch/run_lock.h"
 #include "recipes/gate.h"
-#include "rl/dqn_settings.h"
+#include "rl/dqn/dqn_settings.h"
 #include "runs/agent_runs.h"
 #include "runs/run_folder.h"
 #include "telemetry/run_summary.h"
@@ -144,7 +144,7 @@ class Continuation {
     }
     if (jobs_.empty())
       throw ConfigError("nothing new to learn from", "the experience holds nothing of any agent of the run",
-                        "see docs/history-format.md for the names of agents");
+                        "see docs/continuous-learning.md for the names of agents");
   }
 
   // Others may train on the rest of the machine.

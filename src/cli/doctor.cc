@@ -24,15 +24,15 @@ namespace {
 constexpr double kGiB = 1ull << 30;
 
 // GiB that one worker needs: on the host its peak over 60 steps at the recipe's own sizes, as measured, with some room;
-// on a card that and about 0.7 for CUDA's context and libraries, which is an estimate (`tandem plan` measures).
+// on a GPU that and about 0.7 for CUDA's context and libraries, which is an estimate (`tandem plan` measures).
 struct Need {
   const char* recipe;
-  double card_gib, host_gib;
+  double gpu_gib, host_gib;
 };
 constexpr Need kNeeds[] = {
     {"tiny", 1.0, 0.2}, {"tiny-rl", 1.0, 0.2}, {"dqn", 1.0, 0.3}, {"web-agent", 2.0, 1.3}, {"web-test", 2.0, 1.3}};
 
-// CUDA counts cards as nvidia-smi does, and as workers have it: a number means one card everywhere.
+// CUDA counts GPUs as nvidia-smi does, and as workers have it: a number means one GPU everywhere.
 class NvidiaOrder {
  public:
   NvidiaOrder() {
@@ -98,7 +98,7 @@ nlohmann::json links_json(const LinksSeen& seen) {
   return out;
 }
 
-// What is free on a card; of one that MIG has split, its largest part, as a worker gets a part and not the card. Where
+// What is free on a GPU; of one that MIG has split, its largest part, as a worker gets a part and not the GPU. Where
 // CUDA_VISIBLE_DEVICES names parts, only those count.
 std::optional<uint64_t> memory_for_a_worker(const GpuFacts& facts, const GpuReading& now, const std::string& named) {
   if (!facts.mig_on.value_or(false)) return now.memory_free_bytes;
@@ -131,26 +131,26 @@ int slots_for_tiny(const Command& command) {
   return static_cast<int>(slots);
 }
 
-Advice advise(const Command& command, const Findings& findings, const CardsSeen& cards, const WorkerTrial& trial) {
-  // libtorch is not asked: one that is broken breaks the workers, one too new for the driver only keeps cards away.
+Advice advise(const Command& command, const Findings& findings, const GpusSeen& gpus, const WorkerTrial& trial) {
+  // libtorch is not asked: one that is broken breaks the workers, one too new for the driver only keeps GPUs away.
   constexpr std::string_view kOfWorkers[] = {"workers", "sum", "disk"};
   const bool workers_fine = std::ranges::none_of(findings, [&](const Finding& finding) {
     return finding.verdict == Verdict::kProblem && std::ranges::find(kOfWorkers, finding.check) != std::end(kOfWorkers);
   });
   const std::string program = command.context.program == "tandem-worker" ? "tandem" : command.context.program;
   if (!workers_fine) return {"", "mend the problems above first", {}};
-  if (const std::vector<UsableCard> usable = usable_cards(findings, cards); !usable.empty()) {
-    const std::string flag = devices_flag(usable, cards), more = flag.empty() ? "" : " " + flag;
-    std::vector<int> gpus;
-    for (const UsableCard& card : usable) gpus.push_back(card.gpu);
-    std::string where = usable.size() == 1 ? "the card" : fmt::format("{} cards", usable.size());
-    if (!flag.empty())  // nvidia-smi counts a lost card, --devices does not
-      where = fmt::format("{} card{} without a fault (GPU {})", usable.size(), usable.size() == 1 ? "" : "s",
-                          fmt::join(gpus, ", "));
+  if (const std::vector<UsableGpu> usable = usable_gpus(findings, gpus); !usable.empty()) {
+    const std::string flag = devices_flag(usable, gpus), more = flag.empty() ? "" : " " + flag;
+    std::vector<int> numbers;
+    for (const UsableGpu& gpu : usable) numbers.push_back(gpu.gpu);
+    std::string where = usable.size() == 1 ? "the GPU" : fmt::format("{} GPUs", usable.size());
+    if (!flag.empty())  // nvidia-smi counts a lost GPU, --devices does not
+      where = fmt::format("{} GPU{} without a fault (GPU {})", usable.size(), usable.size() == 1 ? "" : "s",
+                          fmt::join(numbers, ", "));
     Advice advice{fmt::format("{} train tiny{}", program, more),
                   fmt::format("on {}; `{} plan tiny{}` forecasts its time there", where, program, more),
                   {}};
-    forecast(advice, command, trial.card_steps_per_second(), where);
+    forecast(advice, command, trial.gpu_steps_per_second(), where);
     return advice;
   }
   const int slots = slots_for_tiny(command);
@@ -165,11 +165,11 @@ Advice advise(const Command& command, const Findings& findings, const CardsSeen&
 
 }  // namespace
 
-Findings judge_recipes(const CliContext& context, const CardsSeen& cards, const PlaceSeen& place) {
+Findings judge_recipes(const CliContext& context, const GpusSeen& gpus, const PlaceSeen& place) {
   Findings all;
   const auto host = usable_memory_bytes(place.machine.memory);
   const std::vector<bool> visible =
-      visible_gpus(cards.facts, cards.visible_devices ? cards.visible_devices->c_str() : nullptr);
+      visible_gpus(gpus.facts, gpus.visible_devices ? gpus.visible_devices->c_str() : nullptr);
   for (const RecipeInfo& recipe : context.recipes) {
     const Need* need = nullptr;
     for (const Need& one : kNeeds) {
@@ -178,25 +178,25 @@ Findings judge_recipes(const CliContext& context, const CardsSeen& cards, const 
     if (!need) continue;
     std::string no;
     int fits = 0;
-    for (size_t i = 0; i < cards.facts.size(); ++i) {
+    for (size_t i = 0; i < gpus.facts.size(); ++i) {
       if (!visible[i]) continue;
-      const auto room = memory_for_a_worker(cards.facts[i], cards.now[i], cards.visible_devices.value_or(""));
+      const auto room = memory_for_a_worker(gpus.facts[i], gpus.now[i], gpus.visible_devices.value_or(""));
       if (!room) continue;
-      if (static_cast<double>(*room) / kGiB >= need->card_gib)
+      if (static_cast<double>(*room) / kGiB >= need->gpu_gib)
         ++fits;
       else
-        no += fmt::format("{}{}", no.empty() ? "" : ", ", cards.facts[i].index);
+        no += fmt::format("{}{}", no.empty() ? "" : ", ", gpus.facts[i].index);
     }
     const bool cpu = !host || static_cast<double>(*host) / kGiB >= need->host_gib;
     std::string where = cpu ? "CPU slots" : "";
-    if (fits > 0) where += fmt::format("{}{} card{}", where.empty() ? "" : " and ", fits, fits == 1 ? "" : "s");
+    if (fits > 0) where += fmt::format("{}{} GPU{}", where.empty() ? "" : " and ", fits, fits == 1 ? "" : "s");
     Finding finding{"recipe", Verdict::kOk,
-                    fmt::format("{}: about {} GiB a card (estimate); fits {}", recipe.name, need->card_gib,
+                    fmt::format("{}: about {} GiB a GPU (estimate); fits {}", recipe.name, need->gpu_gib,
                                 where.empty() ? "nowhere" : where)};
     if (!no.empty()) {
       finding.verdict = Verdict::kWarning;
       finding.found += fmt::format("; not GPU {}: too little is free there", no);
-      finding.todo = "nvidia-smi   (free the card, or leave it out: --gpus)";
+      finding.todo = "nvidia-smi   (free the GPU, or leave it out: --gpus)";
     }
     if (where.empty()) finding.verdict = Verdict::kProblem;
     all.push_back(std::move(finding));
@@ -212,19 +212,19 @@ int run_doctor(const Command& command) {
   const Scratch folder("doctor");
   std::optional<NvidiaOrder> order(std::in_place);
   WorkerTrial trial(command.context, folder.path());  // works while we look around
-  const CardsSeen cards = look_at_cards(command.context.machine.cuda_build);
+  const GpusSeen gpus = look_at_gpus(command.context.machine.cuda_build);
   const LibrariesSeen libraries = look_at_libraries(command.context);
   const PlaceSeen place = look_at_place(runs_root(command.arguments));
-  Findings findings = judge_cards(cards);
+  Findings findings = judge_gpus(gpus);
   const auto add = [&](const Findings& more) { findings.insert(findings.end(), more.begin(), more.end()); };
-  add(judge_libraries(libraries, cards));
-  add(judge_place(place, cards));
-  add(judge_recipes(command.context, cards, place));
+  add(judge_libraries(libraries, gpus));
+  add(judge_place(place, gpus));
+  add(judge_recipes(command.context, gpus, place));
   findings.push_back(try_sum(3));
   findings.push_back(trial.finish());
-  const bool played = std::getenv("TANDEM_LIBCUDA") != nullptr;  // a test's machine: no worker can use its cards
-  if (const std::vector<UsableCard> usable = usable_cards(findings, cards); !usable.empty() && !played)
-    findings.push_back(trial.try_cards(usable));
+  const bool played = std::getenv("TANDEM_LIBCUDA") != nullptr;  // a test's machine: no worker can use its GPUs
+  if (const std::vector<UsableGpu> usable = usable_gpus(findings, gpus); !usable.empty() && !played)
+    findings.push_back(trial.try_gpus(usable));
   const double seconds = monotonic_seconds() - start;
 
   Bandwidth bandwidth;
@@ -235,8 +235,8 @@ int run_doctor(const Command& command) {
     if (!bandwidth.trouble.empty())
       findings.push_back({"bandwidth", Verdict::kProblem, bandwidth.trouble,
                           "free -m && ulimit -a   (memory or processes are short; dmesg tells who was killed)"});
-    if (cards.cuda && cards.cuda->ok()) links = look_at_links(cards, libraries);
-    add(judge_links(links, cards));
+    if (gpus.cuda && gpus.cuda->ok()) links = look_at_links(gpus, libraries);
+    add(judge_links(links, gpus));
   }
   order.reset();  // the report shows the user's
   std::string measured = links_text(links);
@@ -250,28 +250,28 @@ int run_doctor(const Command& command) {
     problems += finding.verdict == Verdict::kProblem;
     warnings += finding.verdict == Verdict::kWarning;
   }
-  const Advice advice = advise(command, findings, cards, trial);
+  const Advice advice = advise(command, findings, gpus, trial);
   if (!command.arguments.report.empty()) {
     write_file_atomically(command.arguments.report,
-                          doctor_report(command.context, findings, cards, place, libraries, measured));
+                          doctor_report(command.context, findings, gpus, place, libraries, measured));
     command.output.say("report written to " + command.arguments.report);
   }
   if (command.output.json()) {
-    nlohmann::json checks = nlohmann::json::array(), gpus = nlohmann::json::array();
+    nlohmann::json checks = nlohmann::json::array(), gpu_list = nlohmann::json::array();
     for (const Finding& finding : findings) {
       checks.push_back(
           {{"check", finding.check}, {"verdict", verdict_name(finding.verdict)}, {"found", finding.found}});
       if (!finding.todo.empty()) checks.back()["do"] = finding.todo;
     }
-    for (size_t i = 0; i < cards.facts.size(); ++i) {
-      gpus.push_back(to_json(cards.facts[i]));
-      gpus.back().update(to_json(cards.now[i]));
+    for (size_t i = 0; i < gpus.facts.size(); ++i) {
+      gpu_list.push_back(to_json(gpus.facts[i]));
+      gpu_list.back().update(to_json(gpus.now[i]));
     }
     nlohmann::json out{{"verdict", verdict_name(worst)},
                        {"problems", problems},
                        {"warnings", warnings},
                        {"checks", checks},
-                       {"gpus", gpus},
+                       {"gpus", gpu_list},
                        {"seconds", seconds}};
     if (!bandwidth.rows.empty())
       out["bandwidth"] = {{"plane", "host memory"}, {"processes", processes}, {"rows", rows_json(bandwidth.rows)}};

@@ -23,36 +23,36 @@ struct Finding {
   Verdict verdict = Verdict::kOk;
   std::string found;
   std::string todo = {};  // a command to copy, where there is one
-  int gpu = -1;           // nvidia-smi's number of the card that it is of alone
+  int gpu = -1;           // nvidia-smi's number of the GPU that it is of alone
 };
 using Findings = std::vector<Finding>;
 
-// What NVML, CUDA's driver and the PCI bus say of the cards.
-struct CardsSeen {
+// What NVML, CUDA's driver and the PCI bus say of the GPUs.
+struct GpusSeen {
   NvmlStatus status;
   std::optional<std::string> driver;
   std::optional<int> driver_cuda;
   std::vector<GpuFacts> facts;
   std::vector<GpuReading> now;
   std::vector<std::vector<GpuLink>> links;
-  std::optional<CudaDriver> cuda;  // asked only where NVML has seen a card
+  std::optional<CudaDriver> cuda;  // asked only where NVML has seen a GPU
   std::optional<std::string> visible_devices;
-  int nvidia_on_bus = 0, amd_on_bus = 0;  // cards that the PCI bus shows, with a driver or without
+  int nvidia_on_bus = 0, amd_on_bus = 0;  // GPUs that the PCI bus shows, with a driver or without
   bool cuda_build = false;
 };
-CardsSeen look_at_cards(bool cuda_build);
-Findings judge_cards(const CardsSeen& cards);
+GpusSeen look_at_gpus(bool cuda_build);
+Findings judge_gpus(const GpusSeen& gpus);
 // Of a process's command line: "/opt/x/python3 train.py --key=1" is "python3".
 std::string program_of(const std::string& command_line);
 
-// The cards that a worker would work on, by all that is known.
-struct UsableCard {
+// The GPUs that a worker would work on, by all that is known.
+struct UsableGpu {
   int device;  // N of `--devices cuda:N`
   int gpu;     // nvidia-smi's number
 };
-std::vector<UsableCard> usable_cards(const Findings& findings, const CardsSeen& cards);
+std::vector<UsableGpu> usable_gpus(const Findings& findings, const GpusSeen& gpus);
 // "--devices cuda:0,cuda:2"; empty where they are all that CUDA_VISIBLE_DEVICES leaves: `train` takes them by itself.
-std::string devices_flag(const std::vector<UsableCard>& usable, const CardsSeen& cards);
+std::string devices_flag(const std::vector<UsableGpu>& usable, const GpusSeen& gpus);
 
 // What the worker's libraries are, by the loader's own answer: nothing of libtorch is started.
 struct LibrariesSeen {
@@ -63,7 +63,7 @@ struct LibrariesSeen {
   std::string ffmpeg, stockfish;  // paths
 };
 LibrariesSeen look_at_libraries(const CliContext& context);
-Findings judge_libraries(const LibrariesSeen& libraries, const CardsSeen& cards);
+Findings judge_libraries(const LibrariesSeen& libraries, const GpusSeen& gpus);
 
 struct PlaceSeen {
   MachineFacts machine;
@@ -73,10 +73,10 @@ struct PlaceSeen {
   std::string write_trouble, port_trouble, clock_trouble;
 };
 PlaceSeen look_at_place(const std::filesystem::path& runs_root);
-Findings judge_place(const PlaceSeen& place, const CardsSeen& cards);
+Findings judge_place(const PlaceSeen& place, const GpusSeen& gpus);
 
-// Does each recipe fit into each card? From a table of what was measured, so an estimate.
-Findings judge_recipes(const CliContext& context, const CardsSeen& cards, const PlaceSeen& place);
+// Does each recipe fit into each GPU? From a table of what was measured, so an estimate.
+Findings judge_recipes(const CliContext& context, const GpusSeen& gpus, const PlaceSeen& place);
 
 // A sum over processes through the plane that CPU workers use, held against one process, bit for bit.
 Finding try_sum(int processes);
@@ -89,31 +89,31 @@ struct Bandwidth {
 Bandwidth measure_bandwidth(int processes);
 std::string bandwidth_text(const std::vector<BandwidthRow>& rows, const std::string& over);
 
-// The cards' own links, and NCCL's sum over them where there are several.
+// The GPUs' own links, and NCCL's sum over them where there are several.
 struct LinksSeen {
-  CardLinks links;
+  MeasuredLinks links;
   std::optional<NcclSum> sum;
   std::vector<int> numbers;  // nvidia-smi's, of CUDA's devices in their order
   int gpu(int device) const {
     return device < static_cast<int>(numbers.size()) ? numbers[static_cast<size_t>(device)] : device;
   }
 };
-LinksSeen look_at_links(const CardsSeen& cards, const LibrariesSeen& libraries);
-Findings judge_links(const LinksSeen& links, const CardsSeen& cards);
+LinksSeen look_at_links(const GpusSeen& gpus, const LibrariesSeen& libraries);
+Findings judge_links(const LinksSeen& links, const GpusSeen& gpus);
 std::string links_text(const LinksSeen& links);
 
-// The real workers: `tiny` for a few steps on one slot, started at once, and then on two; on the cards as well.
+// The real workers: `tiny` for a few steps on one slot, started at once, and then on two; on the GPUs as well.
 class WorkerTrial {
  public:
   WorkerTrial(const CliContext& context, const std::filesystem::path& folder);
   ~WorkerTrial();  // ends what still runs
   Finding finish();
-  // On the first of these cards, and on all where there are several.
-  Finding try_cards(const std::vector<UsableCard>& cards);
-  // Steps a second of `tiny` on one slot, on two, on all those cards, once tried.
+  // On the first of these GPUs, and on all where there are several.
+  Finding try_gpus(const std::vector<UsableGpu>& gpus);
+  // Steps a second of `tiny` on one slot, on two, on all those GPUs, once tried.
   std::optional<double> one_slot_steps_per_second() const { return one_rate_; }
   std::optional<double> steps_per_second() const { return rate_; }
-  std::optional<double> card_steps_per_second() const { return card_rate_; }
+  std::optional<double> gpu_steps_per_second() const { return gpu_rate_; }
 
  private:
   struct Child {
@@ -128,7 +128,7 @@ class WorkerTrial {
   std::optional<double> rate_of(const std::string& name) const;
   std::filesystem::path program_, folder_;
   std::vector<Child> children_;
-  std::optional<double> one_rate_, rate_, card_rate_;
+  std::optional<double> one_rate_, rate_, gpu_rate_;
   std::string trouble_;
 };
 
@@ -139,7 +139,7 @@ struct Private {
 };
 Private private_things();
 std::string without_private_things(std::string text, const Private& hidden);
-std::string doctor_report(const CliContext& context, const Findings& findings, const CardsSeen& cards,
+std::string doctor_report(const CliContext& context, const Findings& findings, const GpusSeen& gpus,
                           const PlaceSeen& place, const LibrariesSeen& libraries, const std::string& more);
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// cli/doctor_links.cc -- the links of the cards: what was measured, beside what their lanes could carry.
+// cli/doctor_links.cc -- the links of the GPUs: what was measured, beside what their lanes could carry.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,44 +18,43 @@ std::optional<double> pcie_gb_per_s(int generation, int lanes) {
 
 }  // namespace
 
-LinksSeen look_at_links(const CardsSeen& cards, const LibrariesSeen& libraries) {
-  LinksSeen seen{.links = measure_card_links(), .sum = {}, .numbers = {}};
-  for (size_t i = 0; cards.cuda && i < cards.cuda->devices.size(); ++i) {
+LinksSeen look_at_links(const GpusSeen& gpus, const LibrariesSeen& libraries) {
+  LinksSeen seen{.links = measure_gpu_links(), .sum = {}, .numbers = {}};
+  for (size_t i = 0; gpus.cuda && i < gpus.cuda->devices.size(); ++i) {
     const auto has_uuid = [&](const GpuFacts& facts) {
-      const std::string& uuid = cards.cuda->devices[i].uuid;
+      const std::string& uuid = gpus.cuda->devices[i].uuid;
       return facts.uuid == uuid ||
              std::ranges::any_of(facts.mig, [&](const MigInstance& part) { return part.uuid == uuid; });
     };
-    const auto card = std::ranges::find_if(cards.facts, has_uuid);
-    seen.numbers.push_back(card == cards.facts.end() ? static_cast<int>(i) : card->index);
+    const auto gpu = std::ranges::find_if(gpus.facts, has_uuid);
+    seen.numbers.push_back(gpu == gpus.facts.end() ? static_cast<int>(i) : gpu->index);
   }
-  const bool played = std::getenv("TANDEM_LIBCUDA") != nullptr;  // NCCL would look for cards of its own
-  if (!played && cards.cuda && cards.cuda->devices.size() > 1 && !libraries.nccl.empty() &&
-      seen.links.trouble.empty()) {
+  const bool played = std::getenv("TANDEM_LIBCUDA") != nullptr;  // NCCL would look for GPUs of its own
+  if (!played && gpus.cuda && gpus.cuda->devices.size() > 1 && !libraries.nccl.empty() && seen.links.trouble.empty()) {
     std::vector<int> devices;
-    for (size_t i = 0; i < cards.cuda->devices.size(); ++i) devices.push_back(static_cast<int>(i));
+    for (size_t i = 0; i < gpus.cuda->devices.size(); ++i) devices.push_back(static_cast<int>(i));
     seen.sum = measure_nccl_sum(libraries.nccl, devices);
   }
   return seen;
 }
 
-Findings judge_links(const LinksSeen& seen, const CardsSeen& cards) {
+Findings judge_links(const LinksSeen& seen, const GpusSeen& gpus) {
   Findings all;
   if (!seen.links.trouble.empty())
     all.push_back({"links", Verdict::kProblem, seen.links.trouble,
-                   "tandem doctor   (without --bandwidth: what is wrong with the cards comes first)"});
+                   "tandem doctor   (without --bandwidth: what is wrong with the GPUs comes first)"});
   for (const HostLink& link : seen.links.host) {
-    const std::string& uuid = cards.cuda->devices.at(static_cast<size_t>(link.device)).uuid;
-    const auto card = std::ranges::find_if(cards.facts, [&](const GpuFacts& facts) { return facts.uuid == uuid; });
-    if (card == cards.facts.end()) continue;
+    const std::string& uuid = gpus.cuda->devices.at(static_cast<size_t>(link.device)).uuid;
+    const auto gpu = std::ranges::find_if(gpus.facts, [&](const GpuFacts& facts) { return facts.uuid == uuid; });
+    if (gpu == gpus.facts.end()) continue;
     const double slower = std::min(link.up_gb_per_s, link.down_gb_per_s);
-    const auto could = pcie_gb_per_s(card->pcie_generation_max.value_or(0), card->pcie_width_max.value_or(0));
+    const auto could = pcie_gb_per_s(gpu->pcie_generation_max.value_or(0), gpu->pcie_width_max.value_or(0));
     const std::string found =
-        fmt::format("GPU {}: {:.1f} GB/s to the card, {:.1f} back", card->index, link.up_gb_per_s, link.down_gb_per_s);
+        fmt::format("GPU {}: {:.1f} GB/s to the GPU, {:.1f} back", gpu->index, link.up_gb_per_s, link.down_gb_per_s);
     if (could && slower < 0.5 * *could)
       all.push_back({"host link", Verdict::kWarning,
-                     fmt::format("{}; PCIe {}.0 x{} carries about {:.0f}", found, *card->pcie_generation_max,
-                                 *card->pcie_width_max, *could),
+                     fmt::format("{}; PCIe {}.0 x{} carries about {:.0f}", found, *gpu->pcie_generation_max,
+                                 *gpu->pcie_width_max, *could),
                      "give it a slot with all its lanes (nvidia-smi -q -d PCIE), and memory of its own NUMA node"});
     else
       all.push_back({"host link", Verdict::kOk, found});
@@ -69,7 +68,7 @@ Findings judge_links(const LinksSeen& seen, const CardsSeen& cards) {
   }
   if (!seen.links.peers.empty())
     all.push_back(
-        {"card to card", Verdict::kOk,
+        {"GPU to GPU", Verdict::kOk,
          fmt::format("{} pairs, {:.1f} to {:.1f} GB/s{}", seen.links.peers.size(), least, most,
                      through_host == 0 ? "" : fmt::format("; {} of them through host memory", through_host))});
   if (seen.sum && !seen.sum->trouble.empty())
@@ -80,20 +79,20 @@ Findings judge_links(const LinksSeen& seen, const CardsSeen& cards) {
     for (const BandwidthRow& row : seen.sum->rows) wrong += row.wrong;
   if (wrong > 0)
     all.push_back({"NCCL sum", Verdict::kProblem, fmt::format("{} numbers of its sums are wrong", wrong),
-                   "try one card at a time: CUDA_VISIBLE_DEVICES=0 tandem doctor --bandwidth"});
+                   "try one GPU at a time: CUDA_VISIBLE_DEVICES=0 tandem doctor --bandwidth"});
   return all;
 }
 
 std::string links_text(const LinksSeen& seen) {
   std::string text;
   if (!seen.links.host.empty()) {
-    text += "# host memory (pinned) and cards, GB/s, 64 MiB\n";
+    text += "# host memory (pinned) and GPUs, GB/s, 64 MiB\n";
     text += fmt::format("# {:>6} {:>10} {:>10}\n", "card", "to it", "from it");
     for (const HostLink& link : seen.links.host)
       text += fmt::format("  {:>6} {:>10.2f} {:>10.2f}\n", seen.gpu(link.device), link.up_gb_per_s, link.down_gb_per_s);
   }
   if (!seen.links.peers.empty()) {
-    text += "# from card (down) to card (across), GB/s; * through host memory\n";
+    text += "# from GPU (down) to GPU (across), GB/s; * through host memory\n";
     const size_t n = seen.links.host.size();
     text += fmt::format("  {:>6}", "");
     for (size_t to = 0; to < n; ++to) text += fmt::format(" {:>9}", seen.gpu(static_cast<int>(to)));
@@ -113,7 +112,7 @@ std::string links_text(const LinksSeen& seen) {
     }
   }
   if (seen.sum && !seen.sum->rows.empty())
-    text += bandwidth_text(seen.sum->rows, fmt::format("{} cards by NCCL", seen.links.host.size()));
+    text += bandwidth_text(seen.sum->rows, fmt::format("{} GPUs by NCCL", seen.links.host.size()));
   return text;
 }
 

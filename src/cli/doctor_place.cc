@@ -115,7 +115,7 @@ PlaceSeen look_at_place(const fs::path& runs_root) {
   return place;
 }
 
-Findings judge_place(const PlaceSeen& place, const CardsSeen& cards) {
+Findings judge_place(const PlaceSeen& place, const GpusSeen& gpus) {
   Findings all;
   const MachineFacts& machine = place.machine;
   all.push_back(
@@ -137,23 +137,23 @@ Findings judge_place(const PlaceSeen& place, const CardsSeen& cards) {
          little ? "ps aux --sort=-rss | head" : ""});
   }
   if (machine.shared_memory) {
-    const bool small = cards.facts.size() > 1 && machine.shared_memory->free_bytes < kGiB;
+    const bool small = gpus.facts.size() > 1 && machine.shared_memory->free_bytes < kGiB;
     all.push_back(
         {"shared memory", small ? Verdict::kWarning : Verdict::kOk,
          fmt::format("/dev/shm has {} free of {}{}", bytes_text(machine.shared_memory->free_bytes),
                      bytes_text(machine.shared_memory->total_bytes),
-                     small ? "; NCCL between cards wants 1 GB" : "; workers on the CPU need none of it"),
+                     small ? "; NCCL between GPUs wants 1 GB" : "; workers on the CPU need none of it"),
          small ? (machine.container ? "docker run --shm-size=2g ..." : "sudo mount -o remount,size=2G /dev/shm") : ""});
   } else {
     all.push_back(
-        {"shared memory", cards.facts.size() > 1 ? Verdict::kWarning : Verdict::kOk,
-         "there is no /dev/shm; NCCL between cards wants it, workers on the CPU do not",
-         cards.facts.size() > 1 ? "sudo mkdir -p /dev/shm && sudo mount -t tmpfs -o size=2G tmpfs /dev/shm" : ""});
+        {"shared memory", gpus.facts.size() > 1 ? Verdict::kWarning : Verdict::kOk,
+         "there is no /dev/shm; NCCL between GPUs wants it, workers on the CPU do not",
+         gpus.facts.size() > 1 ? "sudo mkdir -p /dev/shm && sudo mount -t tmpfs -o size=2G tmpfs /dev/shm" : ""});
   }
   const ProcessLimits& limits = machine.limits;
   const bool few_files = limits.open_files && *limits.open_files < 1024;
-  const bool little_locked = cards.facts.size() > 1 && limits.locked_memory_bytes &&
-                             *limits.locked_memory_bytes < 64 * kMiB && !cards.links.empty();
+  const bool little_locked = gpus.facts.size() > 1 && limits.locked_memory_bytes &&
+                             *limits.locked_memory_bytes < 64 * kMiB && !gpus.links.empty();
   const bool small_files = limits.file_size_bytes.has_value();
   all.push_back(
       {"limits", few_files || small_files ? Verdict::kWarning : Verdict::kOk,
@@ -230,9 +230,9 @@ LibrariesSeen look_at_libraries(const CliContext& context) {
   return seen;
 }
 
-Findings judge_libraries(const LibrariesSeen& seen, const CardsSeen& cards) {
+Findings judge_libraries(const LibrariesSeen& seen, const GpusSeen& gpus) {
   Findings all;
-  const bool has_cards = !cards.facts.empty();
+  const bool has_gpus = !gpus.facts.empty();
   if (!seen.worker_found) {
     all.push_back(
         {"libtorch", Verdict::kProblem, "tandem-worker is not beside this program: nothing can train", "make build"});
@@ -246,19 +246,19 @@ Findings judge_libraries(const LibrariesSeen& seen, const CardsSeen& cards) {
                     seen.torch_cuda.empty() ? ", for the CPU alone" : ", built for CUDA " + seen.torch_cuda);
     const int cuda =
         seen.torch_cuda.empty() ? 0 : static_cast<int>(std::strtod(seen.torch_cuda.c_str(), nullptr) * 10 + 0.5) * 100;
-    if (has_cards && cuda > 0 && cards.driver_cuda && *cards.driver_cuda / 1000 < cuda / 1000)
+    if (has_gpus && cuda > 0 && gpus.driver_cuda && *gpus.driver_cuda / 1000 < cuda / 1000)
       all.push_back({"libtorch", Verdict::kProblem,
-                     fmt::format("{}, but the driver goes up to CUDA {}.{}", text, *cards.driver_cuda / 1000,
-                                 *cards.driver_cuda % 1000 / 10),
+                     fmt::format("{}, but the driver goes up to CUDA {}.{}", text, *gpus.driver_cuda / 1000,
+                                 *gpus.driver_cuda % 1000 / 10),
                      "sudo apt install nvidia-driver-580 && sudo reboot"});
     else
       all.push_back({"libtorch", Verdict::kOk, text});
   }
-  if (has_cards || !seen.nccl.empty())
-    all.push_back({"NCCL", seen.nccl.empty() && cards.facts.size() > 1 ? Verdict::kWarning : Verdict::kOk,
-                   seen.nccl.empty() ? "not found beside libtorch; cards meet through host memory: slower, same bits"
+  if (has_gpus || !seen.nccl.empty())
+    all.push_back({"NCCL", seen.nccl.empty() && gpus.facts.size() > 1 ? Verdict::kWarning : Verdict::kOk,
+                   seen.nccl.empty() ? "not found beside libtorch; GPUs meet through host memory: slower, same bits"
                                      : "comes with libtorch",
-                   seen.nccl.empty() && cards.facts.size() > 1 ? "make setup CUDA=pypi" : ""});
+                   seen.nccl.empty() && gpus.facts.size() > 1 ? "make setup CUDA=pypi" : ""});
   all.push_back({"Gloo", Verdict::kOk,
                  seen.gloo_build ? "built in: several machines can train together"
                                  : "not built in: one machine trains, several can't",

@@ -68,14 +68,14 @@ void add_once(std::vector<std::string>& to, const std::string& value) {
   if (value.size() > 1 && std::ranges::find(to, value) == to.end()) to.push_back(value);
 }
 
-std::string topology(const CardsSeen& cards) {
+std::string topology(const GpusSeen& gpus) {
   std::string text = "      ";
-  for (const GpuFacts& facts : cards.facts) text += fmt::format("{:>6}", fmt::format("GPU{}", facts.index));
+  for (const GpuFacts& facts : gpus.facts) text += fmt::format("{:>6}", fmt::format("GPU{}", facts.index));
   text += "\n";
-  for (size_t a = 0; a < cards.links.size(); ++a) {
-    text += fmt::format("{:<6}", fmt::format("GPU{}", cards.facts[a].index));
-    for (size_t b = 0; b < cards.links.size(); ++b)
-      text += fmt::format("{:>6}", a == b ? "X" : cards.links[a][b].topology.value_or("?"));
+  for (size_t a = 0; a < gpus.links.size(); ++a) {
+    text += fmt::format("{:<6}", fmt::format("GPU{}", gpus.facts[a].index));
+    for (size_t b = 0; b < gpus.links.size(); ++b)
+      text += fmt::format("{:>6}", a == b ? "X" : gpus.links[a][b].topology.value_or("?"));
     text += "\n";
   }
   return text;
@@ -130,7 +130,7 @@ std::string without_private_things(std::string text, const Private& hidden) {
   return without_credentials(text);
 }
 
-std::string doctor_report(const CliContext& context, const Findings& findings, const CardsSeen& cards,
+std::string doctor_report(const CliContext& context, const Findings& findings, const GpusSeen& gpus,
                           const PlaceSeen& place, const LibrariesSeen& libraries, const std::string& more) {
   const MachineFacts& machine = place.machine;
   std::string text = fmt::format(
@@ -149,11 +149,11 @@ std::string doctor_report(const CliContext& context, const Findings& findings, c
   text += fmt::format("libtorch: {} (CUDA {}) in {}\nworker: {}\n", libraries.torch_version,
                       libraries.torch_cuda.empty() ? "none" : libraries.torch_cuda, libraries.torch_dir,
                       context.worker.string());
-  if (!cards.facts.empty()) {
-    text += "\n## Cards\n" + topology(cards) + "\n";
-    for (size_t i = 0; i < cards.facts.size(); ++i) {
-      nlohmann::json one = to_json(cards.facts[i]);
-      GpuReading now = cards.now[i];
+  if (!gpus.facts.empty()) {
+    text += "\n## GPUs\n" + topology(gpus) + "\n";
+    for (size_t i = 0; i < gpus.facts.size(); ++i) {
+      nlohmann::json one = to_json(gpus.facts[i]);
+      GpuReading now = gpus.now[i];
       if (now.processes)
         for (GpuProcess& process : *now.processes)
           if (process.name) process.name = program_of(*process.name);  // arguments are nobody's business

@@ -37,52 +37,52 @@ TEST(Doctor, OfAProcessOnlyItsProgramIsNamed) {
   EXPECT_EQ(program_of("/usr/bin/"), "/usr/bin/");
 }
 
-// `count` cards that are well, as NVML and CUDA show them.
-CardsSeen cards_seen(int count) {
-  CardsSeen cards;
-  cards.cuda_build = true;
-  cards.cuda = CudaDriver{.library_found = true};
+// `count` GPUs that are well, as NVML and CUDA show them.
+GpusSeen gpus_seen(int count) {
+  GpusSeen gpus;
+  gpus.cuda_build = true;
+  gpus.cuda = CudaDriver{.library_found = true};
   for (int i = 0; i < count; ++i) {
     const std::string uuid = "GPU-" + std::to_string(i);
     GpuFacts facts;
     facts.index = i;
     facts.uuid = uuid;
-    cards.facts.push_back(facts);
-    cards.now.emplace_back();
-    cards.cuda->devices.push_back({.uuid = uuid, .name = {}});
+    gpus.facts.push_back(facts);
+    gpus.now.emplace_back();
+    gpus.cuda->devices.push_back({.uuid = uuid, .name = {}});
   }
-  return cards;
+  return gpus;
 }
 
-std::string advised(const Findings& findings, const CardsSeen& cards) {
-  return devices_flag(usable_cards(findings, cards), cards);
+std::string advised(const Findings& findings, const GpusSeen& gpus) {
+  return devices_flag(usable_gpus(findings, gpus), gpus);
 }
 
-TEST(Doctor, TheCommandNamesTheCardsWithoutAFault) {
-  const CardsSeen three = cards_seen(3);
-  EXPECT_EQ(usable_cards({}, three).size(), 3u);
+TEST(Doctor, TheCommandNamesTheGpusWithoutAFault) {
+  const GpusSeen three = gpus_seen(3);
+  EXPECT_EQ(usable_gpus({}, three).size(), 3u);
   EXPECT_EQ(advised({}, three), "") << "all of them: nothing has to be named";
   EXPECT_EQ(advised({{"ECC", Verdict::kProblem, "errors", "", 1}}, three), "--devices cuda:0,cuda:2");
   EXPECT_EQ(advised({{"heat", Verdict::kWarning, "warm", "", 1}}, three), "") << "a warning is no fault";
-  EXPECT_TRUE(usable_cards({{"driver", Verdict::kProblem, "too old"}}, three).empty()) << "of all cards";
+  EXPECT_TRUE(usable_gpus({{"driver", Verdict::kProblem, "too old"}}, three).empty()) << "of all GPUs";
 }
 
-TEST(Doctor, ALostCardHasNoNumberAndTheOthersAreNamed) {
-  CardsSeen cards = cards_seen(4);
-  cards.facts[1].uuid.reset();
-  cards.cuda->devices.erase(cards.cuda->devices.begin() + 1);
+TEST(Doctor, ALostGpuHasNoNumberAndTheOthersAreNamed) {
+  GpusSeen gpus = gpus_seen(4);
+  gpus.facts[1].uuid.reset();
+  gpus.cuda->devices.erase(gpus.cuda->devices.begin() + 1);
   const Findings lost{{"card", Verdict::kProblem, "GPU 1: GPU is lost", "", 1}};
-  EXPECT_EQ(advised(lost, cards), "--devices cuda:0,cuda:1,cuda:2");
-  EXPECT_EQ(usable_cards(lost, cards)[1].gpu, 2);
+  EXPECT_EQ(advised(lost, gpus), "--devices cuda:0,cuda:1,cuda:2");
+  EXPECT_EQ(usable_gpus(lost, gpus)[1].gpu, 2);
 }
 
-TEST(Doctor, CardsAreNumberedAsCudaVisibleDevicesLeavesThem) {
-  CardsSeen cards = cards_seen(4);
-  cards.visible_devices = "3,1";
-  cards.cuda->devices = {{.uuid = "GPU-3", .name = {}}, {.uuid = "GPU-1", .name = {}}};
-  EXPECT_EQ(advised({}, cards), "");
-  EXPECT_EQ(advised({{"ECC", Verdict::kProblem, "errors", "", 3}}, cards), "--devices cuda:1");
-  EXPECT_EQ(advised({{"ECC", Verdict::kProblem, "errors", "", 0}}, cards), "") << "it is hidden";
+TEST(Doctor, GpusAreNumberedAsCudaVisibleDevicesLeavesThem) {
+  GpusSeen gpus = gpus_seen(4);
+  gpus.visible_devices = "3,1";
+  gpus.cuda->devices = {{.uuid = "GPU-3", .name = {}}, {.uuid = "GPU-1", .name = {}}};
+  EXPECT_EQ(advised({}, gpus), "");
+  EXPECT_EQ(advised({{"ECC", Verdict::kProblem, "errors", "", 3}}, gpus), "--devices cuda:1");
+  EXPECT_EQ(advised({{"ECC", Verdict::kProblem, "errors", "", 0}}, gpus), "") << "it is hidden";
 }
 
 }  // namespace

@@ -342,30 +342,30 @@ Finding WorkerTrial::finish() {
           fmt::format("{} steps of `tiny` on one slot and on two end in the same bits ({:.8})", kTrialSteps, one)};
 }
 
-Finding WorkerTrial::try_cards(const std::vector<UsableCard>& cards) {
+Finding WorkerTrial::try_gpus(const std::vector<UsableGpu>& gpus) {
   if (!trouble_.empty()) return {"on cards", Verdict::kProblem, trouble_, "make build"};
   Finding wrong;
   std::vector<std::string> names;
-  for (const UsableCard& card : cards) names.push_back(fmt::format("cuda:{}", card.device));
+  for (const UsableGpu& gpu : gpus) names.push_back(fmt::format("cuda:{}", gpu.device));
   children_.push_back(start(names.front(), "on-card"));
   const std::string one = digest_of(children_.back(), "on cards", names.front(), wrong);
   if (one.empty()) return wrong;
-  card_rate_ = rate_of("on-card");
+  gpu_rate_ = rate_of("on-card");
   if (names.size() < 2)
-    return {"on cards", Verdict::kOk, fmt::format("{} steps of `tiny` on the card ({:.8})", kTrialSteps, one)};
+    return {"on cards", Verdict::kOk, fmt::format("{} steps of `tiny` on the GPU ({:.8})", kTrialSteps, one)};
   const size_t count = names.size();
   const std::string every = fmt::format("{}", fmt::join(names, ","));
   children_.push_back(start(every, "on-cards"));
   const std::string all = digest_of(children_.back(), "on cards", every, wrong);
   if (all.empty()) return wrong;
-  card_rate_ = rate_of("on-cards");
-  // Cards of several kinds may round in their own ways; a run says so at its start.
+  gpu_rate_ = rate_of("on-cards");
+  // GPUs of several kinds may round in their own ways; a run says so at its start.
   return {"on cards", one == all ? Verdict::kOk : Verdict::kWarning,
-          one == all ? fmt::format("{} steps of `tiny` on the first card and on all {} end in the same bits ({:.8})",
-                                   kTrialSteps, count, one)
-                     : fmt::format("`tiny` on the first card and on all {} ends in other bits ({:.8}, {:.8})", count,
-                                   one, all),
-          one == all ? "" : "train on cards of one kind where bits must repeat: --devices " + names.front()};
+          one == all
+              ? fmt::format("{} steps of `tiny` on the first GPU and on all {} end in the same bits ({:.8})",
+                            kTrialSteps, count, one)
+              : fmt::format("`tiny` on the first GPU and on all {} ends in other bits ({:.8}, {:.8})", count, one, all),
+          one == all ? "" : "train on GPUs of one kind where bits must repeat: --devices " + names.front()};
 }
 
 }  // namespace tandem

@@ -203,21 +203,21 @@ TEST(Errors, AreRedOnlyWhereColourIsWanted) {
   EXPECT_EQ(box.run({"trian"}).err.find('\x1b'), std::string::npos);
 }
 
-TEST(Ranks, OfAnotherLauncherTakeTheCardOfTheirLocalRankOrTheOneThatIsNamed) {
-  const Machine cards{.cuda_build = true, .cuda_devices = 2, .cards = {{"GPU-a", "A"}, {"GPU-b", "B"}}};
+TEST(Ranks, OfAnotherLauncherTakeTheGpuOfTheirLocalRankOrTheOneThatIsNamed) {
+  const Machine gpus{.cuda_build = true, .cuda_devices = 2, .gpus = {{"GPU-a", "A"}, {"GPU-b", "B"}}};
   const auto names = [&](const char* text, const Place& place, bool given = true) {
     std::string all;
-    for (const DeviceSpec& device : devices_of_ranks(text, given, cards, place))
+    for (const DeviceSpec& device : devices_of_ranks(text, given, gpus, place))
       all += device.name() + (device.by_local_rank ? "? " : " ");
     return all;
   };
-  EXPECT_EQ(names("", {.size = 2}), "cuda:0 cuda:1? ") << "which card rank 1 has, its own machine knows";
+  EXPECT_EQ(names("", {.size = 2}), "cuda:0 cuda:1? ") << "which GPU rank 1 has, its own machine knows";
   EXPECT_EQ(names("", {.size = 2, .local_rank = 1}), "cuda:1 cuda:1? ");
   EXPECT_EQ(names("cuda:1", {.size = 2}), "cuda:1 cuda:1 ") << "one that all share";
   EXPECT_EQ(names("cpu:2", {.size = 2}), "cpu:0 cpu:1 ");
   EXPECT_EQ(names("cpu", {.size = 3}), "cpu:0 cpu:1 cpu:2 ");
   EXPECT_EQ(names("cpu:4", {.size = 2}, false), "cuda:0 cuda:1? ") << "the run began elsewhere";
-  EXPECT_THROW(names("", {.size = 3, .local_rank = 2}), ConfigError) << "no such card";
+  EXPECT_THROW(names("", {.size = 3, .local_rank = 2}), ConfigError) << "no such GPU";
   EXPECT_THROW(names("", {.size = 3, .local_size = 3}), ConfigError) << "two of three would find none";
   EXPECT_EQ(names("", {.size = 4, .local_size = 2}), "cuda:0 cuda:1? cuda:2? cuda:3? ") << "two machines";
   EXPECT_THROW(names("cpu:4", {.size = 2}), ConfigError);

@@ -5,8 +5,8 @@
 #include <cerrno>
 
 #include "base/errors.h"
-#include "rl/dqn_settings.h"
-#include "rl/experience.h"
+#include "rl/dqn/dqn_settings.h"
+#include "rl/replay/experience.h"
 
 namespace tandem {
 

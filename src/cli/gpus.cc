@@ -1,4 +1,4 @@
-// cli/gpus.cc -- `tandem gpus`: the cards of this machine in one table, and beside another card with --compare.
+// cli/gpus.cc -- `tandem gpus`: the GPUs of this machine in one table, and beside another GPU with --compare.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include "cli/commands.h"
 #include "cli/table.h"
 #include "config/visible_gpus.h"
-#include "hardware/card_book.h"
+#include "hardware/gpu_models.h"
 #include "hardware/in_time.h"
 #include "hardware/machine.h"
 #include "hardware/nvml.h"
@@ -109,10 +109,10 @@ std::string gpu_table(const std::vector<Gpu>& gpus) {
   if (gpus.size() > 1) {
     const Totals sum = total(gpus);
     const auto told = [](bool known, double value, const std::string& text) -> std::string {
-      if (!known && value <= 0) return "-";  // no card tells
+      if (!known && value <= 0) return "-";  // no GPU tells
       return known ? text : fmt::format("at least {}", text);
     };
-    table.row({"all", fmt::format("{} cards", gpus.size()),
+    table.row({"all", fmt::format("{} GPUs", gpus.size()),
                told(sum.memory_known, sum.memory_gb, fmt::format("{:.1f} GiB", sum.memory_gb)),
                told(sum.free_known, sum.free_gb, fmt::format("{:.1f} GiB", sum.free_gb)),
                told(sum.cores_known, sum.cores, thousands(sum.cores)),
@@ -128,26 +128,26 @@ std::string against(double mine, double other) {
   return fmt::format("{:+.0f} %", percent);
 }
 
-// As the guides set three small cards beside a large one: totals, and what totals hide.
-void compare(const Command& command, const std::vector<Gpu>& gpus, const std::vector<const BookCard*>& others,
+// As the guides set three small GPUs beside a large one: totals, and what totals hide.
+void compare(const Command& command, const std::vector<Gpu>& gpus, const std::vector<const GpuModel*>& others,
              nlohmann::json& json) {
   const Totals sum = total(gpus);
   double memory = 0, cores = 0, bandwidth = 0, power = 0, fp32 = 0, price = 0, own_fp32 = 0, own_price = 0;
   double largest = 0, other_largest = 0;
   bool priced = true, own_known = !gpus.empty(), own_priced = !gpus.empty();
-  for (const BookCard* card : others) {
-    memory += card->memory_gb, cores += card->cores, bandwidth += card->bandwidth_gb_per_s, power += card->power_w;
-    fp32 += card->fp32_tflops;
-    price += card->price_usd.value_or(0), priced = priced && card->price_usd.has_value();
-    other_largest = std::max(other_largest, card->memory_gb);
+  for (const GpuModel* model : others) {
+    memory += model->memory_gb, cores += model->cores, bandwidth += model->bandwidth_gb_per_s, power += model->power_w;
+    fp32 += model->fp32_tflops;
+    price += model->price_usd.value_or(0), priced = priced && model->price_usd.has_value();
+    other_largest = std::max(other_largest, model->memory_gb);
   }
   for (const Gpu& gpu : gpus) {
     largest = std::max(largest, static_cast<double>(gpu.facts.memory_bytes.value_or(0)) / kGiB);
-    const BookCard* card = gpu.facts.name ? find_card(*gpu.facts.name) : nullptr;
-    own_known = own_known && card;
-    own_fp32 += card ? card->fp32_tflops : 0;
-    own_priced = own_priced && card && card->price_usd;
-    own_price += card ? card->price_usd.value_or(0) : 0;
+    const GpuModel* model = gpu.facts.name ? find_gpu_model(*gpu.facts.name) : nullptr;
+    own_known = own_known && model;
+    own_fp32 += model ? model->fp32_tflops : 0;
+    own_priced = own_priced && model && model->price_usd;
+    own_price += model ? model->price_usd.value_or(0) : 0;
   }
   const std::string name = hardware_name(others);
   json = {{"hardware", name},    {"cards", others.size()},          {"memory_gib", memory},
@@ -160,8 +160,8 @@ void compare(const Command& command, const std::vector<Gpu>& gpus, const std::ve
     table.row(
         {what, known ? thousands(mine) + unit : "-", thousands(other) + unit, known ? against(mine, other) : "-"});
   };
-  row("memory, all cards", sum.memory_known, sum.memory_gb, memory, " GiB");
-  row("memory of the largest card", largest > 0, largest, other_largest, " GiB");
+  row("memory, all GPUs", sum.memory_known, sum.memory_gb, memory, " GiB");
+  row("memory of the largest GPU", largest > 0, largest, other_largest, " GiB");
   row("cores", sum.cores_known, sum.cores, cores, "");
   row("memory bandwidth", sum.bandwidth_known, sum.bandwidth_gb, bandwidth, " GB/s");
   row("fp32 peak (data sheets)", own_known, own_fp32, fp32, " TFLOPS");
@@ -171,11 +171,11 @@ void compare(const Command& command, const std::vector<Gpu>& gpus, const std::ve
              against(static_cast<double>(gpus.size()), static_cast<double>(others.size()))});
   command.output.data("\n" + table.text());
   if (gpus.size() > 1 && largest + 0.5 < other_largest)
-    command.output.say("a model must fit into each card by itself: memory does not add up for one that does not");
-  for (const BookCard* card : others) {
-    const std::string why = card->why_no_training();
+    command.output.say("a model must fit into each GPU by itself: memory does not add up for one that does not");
+  for (const GpuModel* model : others) {
+    const std::string why = model->why_no_training();
     if (why.empty()) continue;
-    command.output.say(fmt::format("{} is for comparison: {}", card->name, why));
+    command.output.say(fmt::format("{} is for comparison: {}", model->name, why));
     break;
   }
 }
@@ -199,11 +199,11 @@ void show_cpu(const Command& command, nlohmann::json& json) {
 
 Error driver_hangs(const NvmlStatus& status) {
   return {ExitCode::kFailed, "the NVIDIA driver does not answer",
-          status.words + "; a driver hangs like this when a card has failed", kDriverHangsTodo};
+          status.words + "; a driver hangs like this when a GPU has failed", kDriverHangsTodo};
 }
 
 int run_gpus(const Command& command) {
-  std::vector<const BookCard*> others;
+  std::vector<const GpuModel*> others;
   if (!command.arguments.compare.empty()) others = parse_hardware(command.arguments.compare);
   const auto seen = in_time<DriverSeen>(driver_seconds(), look_at_driver);
   if (!seen) throw driver_hangs(Nvml::no_answer(driver_seconds()));
@@ -226,7 +226,7 @@ int run_gpus(const Command& command) {
   if (sum.bandwidth_known) json["total"]["bandwidth_gb_per_s"] = sum.bandwidth_gb;
   if (sum.power_known) json["total"]["power_limit_w"] = sum.power_w;
   if (gpus.empty()) {
-    json["why_none"] = seen->status.ok() ? "the driver reports no card" : seen->status.words;
+    json["why_none"] = seen->status.ok() ? "the driver reports no GPU" : seen->status.words;
     command.output.say(fmt::format("no NVIDIA GPU here: {}", json["why_none"].get<std::string>()));
     command.output.say("everything works on the CPU: `tandem train tiny`");
   } else if (!command.output.json()) {

@@ -53,8 +53,8 @@ std::vector<WantedLimit> parse_limits(const std::vector<std::string>& subjects) 
       if (error != std::errc() || end != pair.data() + equals || one.gpu < 0 || !limit) refuse_pair(pair);
       one.limit = *limit;
       if (std::any_of(wanted.begin(), wanted.end(), [&](const WantedLimit& w) { return w.gpu == one.gpu; }))
-        throw ConfigError(fmt::format("GPU {} is given two limits", one.gpu), "a card has one",
-                          "write each card once: `tandem guard set 0=180W,1=200W`");
+        throw ConfigError(fmt::format("GPU {} is given two limits", one.gpu), "a GPU has one",
+                          "write each GPU once: `tandem guard set 0=180W,1=200W`");
       wanted.push_back(one);
     }
   }
@@ -152,7 +152,7 @@ int set_limits(const Command& command) {
     if (facts.persistence_mode == false)
       command.output.warn(
           fmt::format("{}: persistence is off: the driver forgets this limit when the last program that "
-                      "uses the card ends; do: sudo nvidia-smi -i {} -pm 1",
+                      "uses the GPU ends; do: sudo nvidia-smi -i {} -pm 1",
                       gpu_text(facts), facts.index));
     nlohmann::json one{{"gpu", facts.index}, {"from_w", *facts.power_limit_w}, {"to_w", watts}};
     command.output.say(fmt::format("{}: power limit {:.0f} -> {:.0f} W; `{} guard restore` puts it back",
@@ -180,7 +180,7 @@ int set_limits(const Command& command) {
 
 std::string unread_text(const RecordRead& unread) {
   return fmt::format(
-      "{} can't be understood: {}; what its card's limit was before is not known here; do: read it with "
+      "{} can't be understood: {}; what its GPU's limit was before is not known here; do: read it with "
       "the tandem that wrote it, or set the limit by hand and remove the file",
       unread.file.string(), unread.trouble);
 }
@@ -253,7 +253,7 @@ nlohmann::json record_state(const std::filesystem::path& dir, const LimitRecord&
   return one;
 }
 
-// What a guard that is at work found before it lowered this card's limit; absent where the limit is nobody's of us.
+// What a guard that is at work found before it lowered this GPU's limit; absent where the limit is nobody's of us.
 std::optional<double> lowered_from(const GpuFacts& facts, const GpuReading& now) {
   if (!facts.uuid || !now.power_limit_w) return std::nullopt;
   for (const auto& dir : guard_state_dirs()) {

@@ -40,7 +40,7 @@ Wishes wishes_of(const Arguments& arguments) {
     wishes.options.power = parse_power(arguments.power);
     if (!wishes.options.power)
       throw ConfigError(fmt::format("--power {}: no limit", arguments.power),
-                        "it is how far a hot card's limit may be lowered", "write --power 80%, or --power 180W");
+                        "it is how far a hot GPU's limit may be lowered", "write --power 80%, or --power 180W");
   }
   if (arguments.target) {
     if (!(*arguments.target >= 30 && *arguments.target <= 100))

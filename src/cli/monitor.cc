@@ -25,7 +25,7 @@
 namespace tandem {
 namespace {
 
-constexpr double kDriverSeconds = 30;  // some drivers need many seconds to wake their cards
+constexpr double kDriverSeconds = 30;  // some drivers need many seconds to wake their GPUs
 
 void check(const MonitorArguments& m) {
   if (m.interval && !(*m.interval >= 0.05 && *m.interval <= 3600))
@@ -109,8 +109,8 @@ int stream(const Command& command, double interval, int64_t count,
     if (waited < kDriverSeconds || told) continue;
     if (count == 1)
       throw Error(ExitCode::kFailed, fmt::format("the driver has not answered for {:.0f} s", waited),
-                  "a card that falls off the bus can hold every call to the driver",
-                  "see whether `nvidia-smi` hangs too; `dmesg` names the card; a reboot brings it back");
+                  "a GPU that falls off the bus can hold every call to the driver",
+                  "see whether `nvidia-smi` hangs too; `dmesg` names the GPU; a reboot brings it back");
     command.output.warn(fmt::format("the driver has not answered for {:.0f} s; waiting for it", waited));
     told = true;
   }

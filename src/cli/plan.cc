@@ -30,13 +30,13 @@ namespace fs = std::filesystem;
 
 constexpr size_t kOutcomes = 5;
 
-std::vector<std::string> precisions_of(const Arguments& arguments, const RecipeSettings& settings, bool cards) {
+std::vector<std::string> precisions_of(const Arguments& arguments, const RecipeSettings& settings, bool gpus) {
   static const std::vector<std::string> kAll{"fp32", "tf32", "bf16", "fp16"};
   std::vector<std::string> list;
   std::string_view text = arguments.plan.precision;
   if (text == "all") {
     for (const std::string& one : kAll)
-      if (cards || one != "tf32") list.push_back(one);
+      if (gpus || one != "tf32") list.push_back(one);
     return list;
   }
   while (!text.empty()) {
@@ -46,12 +46,12 @@ std::vector<std::string> precisions_of(const Arguments& arguments, const RecipeS
     if (std::ranges::find(kAll, one) == kAll.end()) {
       const std::string near = nearest_word(one, kAll);
       throw ConfigError(fmt::format("--precision {}: there is no such precision", printable(one)),
-                        "they are fp32, tf32 (on cards), bf16 and fp16; or all",
+                        "they are fp32, tf32 (on GPUs), bf16 and fp16; or all",
                         near.empty() ? "name one or several with commas" : fmt::format("did you mean {}?", near));
     }
-    if (one == "tf32" && !cards)
-      throw ConfigError("--precision tf32 on a CPU", "TF32 is a number format of NVIDIA's cards",
-                        "leave it out, or name cards with --devices or --hardware");
+    if (one == "tf32" && !gpus)
+      throw ConfigError("--precision tf32 on a CPU", "TF32 is a number format of NVIDIA's GPUs",
+                        "leave it out, or name GPUs with --devices or --hardware");
     if (std::ranges::find(list, one) == list.end()) list.push_back(one);
   }
   if (list.empty()) list.push_back(settings.precision);
@@ -75,60 +75,60 @@ std::vector<PlanDevice> devices_here(const std::vector<DeviceSpec>& specs) {
     facts = Nvml::open_in_time()->facts();
   for (const DeviceSpec& spec : specs) {
     PlanDevice device{forecast_device(spec), spec.name()};
-    if (spec.kind == DeviceSpec::Kind::kCuda) device.card = spec.card.uuid.empty() ? spec.name() : spec.card.uuid;
+    if (spec.kind == DeviceSpec::Kind::kCuda) device.gpu = spec.gpu.uuid.empty() ? spec.name() : spec.gpu.uuid;
     for (const GpuFacts& gpu : facts)
-      if (spec.kind == DeviceSpec::Kind::kCuda && gpu.uuid && *gpu.uuid == spec.card.uuid) {
+      if (spec.kind == DeviceSpec::Kind::kCuda && gpu.uuid && *gpu.uuid == spec.gpu.uuid) {
         device.memory_bytes = static_cast<double>(gpu.memory_bytes.value_or(0));
         device.watts = gpu.power_limit_w.value_or(gpu.power_default_w.value_or(0));
       }
     if (spec.kind == DeviceSpec::Kind::kCuda && device.watts == 0)
-      if (const BookCard* book = find_card(spec.card.name)) device.watts = book->power_w;
+      if (const GpuModel* book = find_gpu_model(spec.gpu.name)) device.watts = book->power_w;
     devices.push_back(std::move(device));
   }
   return devices;
 }
 
-// The cards of each device by the book; empty where one is in no book.
-std::vector<const BookCard*> cards_of(const std::vector<PlanDevice>& devices) {
-  std::vector<const BookCard*> cards;
+// The GPUs of each device by the book; empty where one is in no book.
+std::vector<const GpuModel*> gpus_of(const std::vector<PlanDevice>& devices) {
+  std::vector<const GpuModel*> gpus;
   for (const PlanDevice& device : devices) {
-    const BookCard* card = device.device.model == "cpu" ? nullptr : find_card(device.device.model);
-    if (!card) return {};
-    cards.push_back(card);
+    const GpuModel* model = device.device.model == "cpu" ? nullptr : find_gpu_model(device.device.model);
+    if (!model) return {};
+    gpus.push_back(model);
   }
-  return cards;
+  return gpus;
 }
 
-std::vector<const BookCard*> cards_used(const std::vector<PlanDevice>& devices,
-                                        const std::vector<const BookCard*>& cards, const std::vector<size_t>& used) {
-  std::vector<const BookCard*> some;
+std::vector<const GpuModel*> gpus_used(const std::vector<PlanDevice>& devices, const std::vector<const GpuModel*>& gpus,
+                                       const std::vector<size_t>& used) {
+  std::vector<const GpuModel*> some;
   std::set<std::string> seen;
   for (const size_t i : used) {
-    if (i >= cards.size()) return {};
-    if (devices[i].card.empty() || seen.insert(devices[i].card).second) some.push_back(cards[i]);
+    if (i >= gpus.size()) return {};
+    if (devices[i].gpu.empty() || seen.insert(devices[i].gpu).second) some.push_back(gpus[i]);
   }
   return some;
 }
 
-// An offer of the same cards: exactly as many, else the cheapest for each card.
-std::optional<CloudPrice> rent_of(const Prices& prices, std::vector<const BookCard*> cards) {
-  if (cards.empty()) return std::nullopt;
-  std::sort(cards.begin(), cards.end());
+// An offer of the same GPUs: exactly as many, else the cheapest for each GPU.
+std::optional<CloudPrice> rent_of(const Prices& prices, std::vector<const GpuModel*> gpus) {
+  if (gpus.empty()) return std::nullopt;
+  std::sort(gpus.begin(), gpus.end());
   std::optional<CloudPrice> best;
   bool exact = false;
   for (const CloudPrice& offer : prices.cloud) {
-    std::vector<const BookCard*> offered = parse_hardware(offer.hardware);
+    std::vector<const GpuModel*> offered = parse_hardware(offer.hardware);
     std::sort(offered.begin(), offered.end());
-    if (offered == cards) {
+    if (offered == gpus) {
       if (!exact || offer.per_hour < best->per_hour) best = offer;
       exact = true;
       continue;
     }
-    if (exact || offered.front() != offered.back() || cards.front() != cards.back() || offered.front() != cards.front())
+    if (exact || offered.front() != offered.back() || gpus.front() != gpus.back() || offered.front() != gpus.front())
       continue;
     const double each = offer.per_hour / static_cast<double>(offered.size());
     CloudPrice part = offer;
-    part.per_hour = each * static_cast<double>(cards.size());
+    part.per_hour = each * static_cast<double>(gpus.size());
     if (!best || part.per_hour < best->per_hour) best = part;
   }
   return best;
@@ -144,12 +144,12 @@ double watts_of_one(const Calibration& calibration) {
 namespace {
 
 // By the user's list, else by the prices at launch, which are in dollars.
-void add_buying(PlanReport& report, std::vector<const BookCard*> cards) {
-  if (cards.empty()) return;
-  std::vector<const BookCard*> sorted = cards;
+void add_buying(PlanReport& report, std::vector<const GpuModel*> gpus) {
+  if (gpus.empty()) return;
+  std::vector<const GpuModel*> sorted = gpus;
   std::sort(sorted.begin(), sorted.end());
   for (const BuyPrice& offer : report.prices.buy) {
-    std::vector<const BookCard*> offered = parse_hardware(offer.hardware);
+    std::vector<const GpuModel*> offered = parse_hardware(offer.hardware);
     std::sort(offered.begin(), offered.end());
     if (offered != sorted) continue;
     report.buy_price = offer.price;
@@ -157,30 +157,30 @@ void add_buying(PlanReport& report, std::vector<const BookCard*> cards) {
   }
   if (report.buy_price) return;
   double sum = 0;
-  for (const BookCard* card : cards) {
-    double each = report.prices.currency == "USD" ? card->price_usd.value_or(-1) : -1;
+  for (const GpuModel* model : gpus) {
+    double each = report.prices.currency == "USD" ? model->price_usd.value_or(-1) : -1;
     for (const BuyPrice& offer : report.prices.buy) {
-      const std::vector<const BookCard*> offered = parse_hardware(offer.hardware);
-      if (offered.size() == 1 && offered[0] == card) each = offer.price;
+      const std::vector<const GpuModel*> offered = parse_hardware(offer.hardware);
+      if (offered.size() == 1 && offered[0] == model) each = offer.price;
     }
     if (each < 0) return;
     sum += each;
   }
   report.buy_price = sum;
-  report.buy_source = "prices of the cards alone, of the list or at launch";
+  report.buy_source = "prices of the GPUs alone, of the list or at launch";
 }
 
 }  // namespace
 
-void add_power(PlanReport& report, const std::vector<const BookCard*>& cards, double measured_w) {
+void add_power(PlanReport& report, const std::vector<const GpuModel*>& gpus, double measured_w) {
   std::vector<double> watts;
-  for (const size_t i : different_cards(report.devices)) watts.push_back(report.devices[i].watts);
+  for (const size_t i : different_gpus(report.devices)) watts.push_back(report.devices[i].watts);
   const double busy = static_cast<double>(report.devices.size()) / std::max(1, report.calibration.cores);
   report.power = power_of(watts, measured_w * static_cast<double>(watts.size()), busy);
   report.running = running_cost(report.power.typical_w, report.prices.kwh);
   std::vector<size_t> all(report.devices.size());
   std::iota(all.begin(), all.end(), size_t{0});
-  const std::vector<const BookCard*> owned = cards_used(report.devices, cards, all);
+  const std::vector<const GpuModel*> owned = gpus_used(report.devices, gpus, all);
   report.rent = rent_of(report.prices, owned);
   add_buying(report, owned);
   if (report.buy_price && report.rent)
@@ -298,7 +298,7 @@ std::vector<int64_t> batches_known(std::vector<int64_t> batches, const Calibrati
 
 // One model, on the devices at hand or on hardware that is not here.
 void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report,
-              const std::vector<const BookCard*>& elsewhere) {
+              const std::vector<const GpuModel*>& elsewhere) {
   const Arguments& arguments = command.arguments;
   RecipeSettings& settings = *recipe.settings;
   const std::vector<DeviceSpec> specs =
@@ -322,7 +322,7 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
   // The calibration knows the settings as they were given: shards = "devices" must stay open in it.
   ResolvedRecipe open = resolve_recipe(command.subject(), arguments, command.context, Output(false, true, false, true));
   std::vector<std::string> measured = precisions;
-  if (!elsewhere.empty() && specs[0].kind == DeviceSpec::Kind::kCpu) measured = {"fp32"};  // says nothing of cards
+  if (!elsewhere.empty() && specs[0].kind == DeviceSpec::Kind::kCpu) measured = {"fp32"};  // says nothing of GPUs
   report.calibration = measure(command, {.recipe = recipe.name,
                                          .title = recipe.name,
                                          .resolver = open.resolver.get(),
@@ -351,16 +351,16 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
     report.notes.push_back(
         fmt::format("{} devices, but {} shards, which are never split: {} of them have nothing to do", there,
                     settings.shards, there - settings.shards));
-  const std::vector<const BookCard*> cards = report.here ? cards_of(report.devices) : elsewhere;
+  const std::vector<const GpuModel*> gpus = report.here ? gpus_of(report.devices) : elsewhere;
   question.rent = [&](const std::vector<int>& used) {
-    return rent_of(report.prices, cards_used(report.devices, cards, {used.begin(), used.end()}));
+    return rent_of(report.prices, gpus_used(report.devices, gpus, {used.begin(), used.end()}));
   };
   for (const std::string& precision : precisions) {
     std::set<std::string_view> silent;
-    for (const BookCard* card : elsewhere)
-      if (!states_peak(*card, precision) && silent.insert(card->name).second)
+    for (const GpuModel* model : elsewhere)
+      if (!states_peak(*model, precision) && silent.insert(model->name).second)
         report.notes.push_back(
-            fmt::format("the maker of {} states no peak in {}: that of fp32 was taken", card->name, precision));
+            fmt::format("the maker of {} states no peak in {}: that of fp32 was taken", model->name, precision));
     Calibration calibration = report.calibration;
     if (!report.here) {
       const std::vector<int64_t> points = batches.size() > 1 ? batches : std::vector{batches[0], 2 * batches[0]};
@@ -382,7 +382,7 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
       report.rows.push_back(std::move(row));
     report.precisions.push_back(precision);
   }
-  add_power(report, cards, question.measured_w);
+  add_power(report, gpus, question.measured_w);
   const PlanRow* best = best_row(report.rows, report.batch, report.precisions.empty() ? "" : report.precisions[0]);
   if (best && report.here) {
     std::vector<DeviceSpec> used;
@@ -412,18 +412,18 @@ int run_plan(const Command& command) {
   if (!(arguments.plan.budget_s >= 1) || arguments.plan.budget_s > 3600)
     throw ConfigError(fmt::format("--budget {} is no time to measure", arguments.plan.budget_s),
                       "it is in seconds, from 1 to 3600", "leave it out for 60");
-  std::vector<const BookCard*> elsewhere;
+  std::vector<const GpuModel*> elsewhere;
   if (!arguments.plan.hardware.empty()) {
     elsewhere = parse_hardware(arguments.plan.hardware);
     if (elsewhere.size() > 64)
-      throw ConfigError(fmt::format("--hardware {}: {} cards", printable(arguments.plan.hardware), elsewhere.size()),
+      throw ConfigError(fmt::format("--hardware {}: {} GPUs", printable(arguments.plan.hardware), elsewhere.size()),
                         "forecasts are for one machine", "name at most 64");
     report.here = false;
     report.hardware = hardware_name(elsewhere);
-    for (const BookCard* card : elsewhere) {
+    for (const GpuModel* model : elsewhere) {
       report.devices.push_back(
-          {{std::string(card->name), 1, -1}, std::string(card->name), card->memory_gb * 1e9, card->power_w});
-      if (const std::string why = card->why_no_training(); report.trains.find(why) == std::string::npos)
+          {{std::string(model->name), 1, -1}, std::string(model->name), model->memory_gb * 1e9, model->power_w});
+      if (const std::string why = model->why_no_training(); report.trains.find(why) == std::string::npos)
         report.trains += why + ". ";
     }
     if (!report.trains.empty()) report.trains += "This is a forecast only";

@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-struct BookCard;
+struct GpuModel;
 struct PreparedSet;
 
 // ---- measuring (plan_measure.cc) ----
@@ -71,7 +71,7 @@ struct PlanReport {
   std::string recipe;
   bool here = true;                   // on the devices at hand
   std::string hardware, scaled_from;  // "8 x H100 SXM"; what it was scaled from
-  std::string trains = "";            // why these cards do not train yet; empty: they do
+  std::string trains = "";            // why these GPUs do not train yet; empty: they do
   std::vector<std::string> precisions;
   std::vector<PlanDevice> devices;
   JobShape job;
@@ -95,21 +95,21 @@ struct PlanReport {
 
 // ---- between plan.cc and plan_set.cc ----
 std::vector<PlanDevice> devices_here(const std::vector<DeviceSpec>& specs);
-std::vector<const BookCard*> cards_of(const std::vector<PlanDevice>& devices);
-// Those of the devices used, a card that several of them share once; empty where one is in no book.
-std::vector<const BookCard*> cards_used(const std::vector<PlanDevice>& devices,
-                                        const std::vector<const BookCard*>& cards, const std::vector<size_t>& used);
-std::optional<CloudPrice> rent_of(const Prices& prices, std::vector<const BookCard*> cards);
-// What a card was seen to draw while it trained; 0 if the driver did not tell.
+std::vector<const GpuModel*> gpus_of(const std::vector<PlanDevice>& devices);
+// Those of the devices used, a GPU that several of them share once; empty where one is in no book.
+std::vector<const GpuModel*> gpus_used(const std::vector<PlanDevice>& devices, const std::vector<const GpuModel*>& gpus,
+                                       const std::vector<size_t>& used);
+std::optional<CloudPrice> rent_of(const Prices& prices, std::vector<const GpuModel*> gpus);
+// What a GPU was seen to draw while it trained; 0 if the driver did not tell.
 double watts_of_one(const Calibration& calibration);
 // What to type for the training that was planned, with the settings that were given for it; a batch of 0 and an empty
 // precision are those of the recipe.
 std::string command_to_copy(const Command& command, const std::string& devices, int64_t batch,
                             const std::string& precision);
-void add_power(PlanReport& report, const std::vector<const BookCard*>& cards, double measured_w);
+void add_power(PlanReport& report, const std::vector<const GpuModel*>& gpus, double measured_w);
 // web-test: six agents as jobs.
 void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report,
-              const std::vector<const BookCard*>& elsewhere);
+              const std::vector<const GpuModel*>& elsewhere);
 
 std::string plan_text(const PlanReport& report);
 nlohmann::json plan_json(const PlanReport& report);

@@ -1,7 +1,7 @@
 // cli/plan_set.cc -- `tandem plan web-test`: six agents on 1, 2, ... devices, by the schedule that will run them
 // (jobs/schedule.h) and a measurement of each agent.
 //
-// Which agents share a run depends on the devices (recipes/web_test_jobs.h, runs_together()). So for cards each number
+// Which agents share a run depends on the devices (recipes/web_test_jobs.h, runs_together()). So for GPUs each number
 // of them has its own set, prepared as `train` would prepare it there.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,9 +21,9 @@ namespace tandem {
 namespace {
 
 constexpr const char* kAgentRecipe = "web-agent";
-// What an agent adds on a card beside its steps and the save of its buffer: at the start its part of the card, at the
-// end 300 greedy episodes. By the 21 to 22 s that six took on an H200, of which 7 were training (docs/gpu-results.md).
-constexpr double kBesideOnCard = .9;
+// What an agent adds on a GPU beside its steps and the save of its buffer: at the start its part of the GPU, at the
+// end 300 greedy episodes. By the 21 to 22 s that six took on an H200, of which 7 were training (docs/results.md).
+constexpr double kBesideOnGpu = .9;
 
 struct AgentModel {
   StepModel steps;
@@ -110,7 +110,7 @@ class SetModel {
   }
 
  private:
-  // A core goes on with the next agent while a run saves its buffers; a card is taken until it has.
+  // A core goes on with the next agent while a run saves its buffers; a GPU is taken until it has.
   double saving(const PreparedSet& set, const std::vector<size_t>& used) const {
     if (std::ranges::any_of(used, [&](size_t d) { return devices_[d].model == "cpu"; })) return 0;
     double largest = 0;
@@ -134,7 +134,7 @@ class SetModel {
 };
 
 SetRow row_of(const SetModel& model, const PreparedSet& set, const PlanReport& report, std::vector<size_t> used,
-              const std::vector<const BookCard*>& cards) {
+              const std::vector<const GpuModel*>& gpus) {
   std::sort(used.begin(), used.end());
   SetRow row;
   std::vector<double> watts;
@@ -143,12 +143,12 @@ SetRow row_of(const SetModel& model, const PreparedSet& set, const PlanReport& r
     here.push_back(report.devices[d]);
     row.names.push_back(report.devices[d].name);
   }
-  for (const size_t i : different_cards(here)) watts.push_back(here[i].watts);
+  for (const size_t i : different_gpus(here)) watts.push_back(here[i].watts);
   const SetModel::Played played = model.play(set, used);
   row.jobs = static_cast<int>(set.jobs.size());
   row.agents = agents_of(set);
   row.words = set.words();
-  row.seconds = played.seconds + (report.here ? 0 : kBesideOnCard * row.agents);
+  row.seconds = played.seconds + (report.here ? 0 : kBesideOnGpu * row.agents);
   row.ideal_seconds = played.ideal_seconds;
   const CheckpointRule rule =
       checkpoint_rule(*set.jobs.front().settings);  // asked for: snapshots come, however short it is
@@ -158,7 +158,7 @@ SetRow row_of(const SetModel& model, const PreparedSet& set, const PlanReport& r
   row.watts = power_of(watts, measured, busy).typical_w;
   row.kwh = energy_kwh(row.watts, row.seconds);
   row.cost = row.kwh * report.prices.kwh;
-  if (const auto offer = rent_of(report.prices, cards_used(report.devices, cards, used))) {
+  if (const auto offer = rent_of(report.prices, gpus_used(report.devices, gpus, used))) {
     row.cloud = offer->name;
     row.cloud_cost = offer->per_hour * row.seconds / 3600;
   }
@@ -184,14 +184,14 @@ PreparedSet prepare_with(const Command& command, ResolvedRecipe& recipe, std::st
   return set;
 }
 
-// What `train` would make of the set on a machine with these cards and no others.
-PreparedSet prepare_on_cards(const Command& command, ResolvedRecipe& recipe, const std::vector<PlanDevice>& devices,
-                             const std::vector<size_t>& used) {
+// What `train` would make of the set on a machine with these GPUs and no others.
+PreparedSet prepare_on_gpus(const Command& command, ResolvedRecipe& recipe, const std::vector<PlanDevice>& devices,
+                            const std::vector<size_t>& used) {
   CliContext there = command.context;
   there.machine.cuda_build = true;
   there.machine.cuda_devices = static_cast<int>(used.size());
-  there.machine.cards.clear();
-  for (const size_t d : used) there.machine.cards.push_back({"", devices[d].device.model});
+  there.machine.gpus.clear();
+  for (const size_t d : used) there.machine.gpus.push_back({"", devices[d].device.model});
   const auto& settings = dynamic_cast<const WebTestSettings&>(*recipe.settings);
   return prepare_with({command.arguments, there, command.output}, recipe, "auto", used.size(), settings.together);
 }
@@ -200,7 +200,7 @@ PreparedSet prepare_on_cards(const Command& command, ResolvedRecipe& recipe, con
 class AgentBook {
  public:
   AgentBook(const Command& command, PlanReport& report, const PreparedSet& base,
-            const std::vector<const BookCard*>& elsewhere)
+            const std::vector<const GpuModel*>& elsewhere)
       : command_(command), report_(report), base_(base), elsewhere_(elsewhere) {
     const std::vector<const PreparedJob*> all = different_agents(base);
     first_ = kind_of(all.front()->job);
@@ -283,16 +283,16 @@ class AgentBook {
 
   void keep(const PreparedJob& one, const Calibration& known, const JobShape& shape) {
     const WebAgentSettings& settings = *one.settings;
-    const bool card = !elsewhere_.empty() || base_.devices[0].kind == DeviceSpec::Kind::kCuda;
+    const bool gpu = !elsewhere_.empty() || base_.devices[0].kind == DeviceSpec::Kind::kCuda;
     models_.emplace(kind_of(one.job),
-                    AgentModel{StepModel(known, settings.precision), MemoryModel(known, settings.precision, card),
-                               shape, settings.batch_size});
+                    AgentModel{StepModel(known, settings.precision), MemoryModel(known, settings.precision, gpu), shape,
+                               settings.batch_size});
   }
 
   const Command& command_;
   PlanReport& report_;
   const PreparedSet& base_;
-  const std::vector<const BookCard*>& elsewhere_;
+  const std::vector<const GpuModel*>& elsewhere_;
   AgentModels models_;
   std::map<std::string, Alone> alone_;
   std::string first_;
@@ -302,7 +302,7 @@ class AgentBook {
 }  // namespace
 
 void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report,
-              const std::vector<const BookCard*>& elsewhere) {
+              const std::vector<const GpuModel*>& elsewhere) {
   const Arguments& arguments = command.arguments;
   if (!arguments.plan.batch.empty() || !arguments.plan.precision.empty())
     throw ConfigError("plan web-test takes no --batch and no --precision", "each agent has its own",
@@ -322,10 +322,10 @@ void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report
   // Refused before anything is measured, if it is.
   std::vector<size_t> all(there);
   for (size_t d = 0; d < there; ++d) all[d] = d;
-  report.set_words = report.here ? base.words() : prepare_on_cards(command, recipe, report.devices, all).words();
+  report.set_words = report.here ? base.words() : prepare_on_gpus(command, recipe, report.devices, all).words();
 
   AgentBook book(command, report, base, elsewhere);
-  const std::vector<const BookCard*> cards = report.here ? cards_of(report.devices) : elsewhere;
+  const std::vector<const GpuModel*> gpus = report.here ? gpus_of(report.devices) : elsewhere;
   std::vector<ForecastDevice> devices;
   for (const PlanDevice& device : report.devices) devices.push_back(device.device);
   const SetModel whole = book.model_of(base, devices);
@@ -338,14 +338,14 @@ void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report
     std::vector<size_t> used(order.begin(), order.begin() + count);
     std::sort(used.begin(), used.end());
     const bool cores = std::ranges::any_of(used, [&](size_t d) { return devices[d].model == "cpu"; });
-    if (report.here && (cores || used.size() == there)) return row_of(whole, base, report, used, cards);
+    if (report.here && (cores || used.size() == there)) return row_of(whole, base, report, used, gpus);
     std::vector<DeviceSpec> specs;
     for (const size_t d : used)
       if (report.here) specs.push_back(base.devices[d]);
     const PreparedSet set = report.here
                                 ? prepare_with(command, recipe, devices_named(specs), used.size(), settings.together)
-                                : prepare_on_cards(command, recipe, report.devices, used);
-    return row_of(book.model_of(set, devices), set, report, used, cards);
+                                : prepare_on_gpus(command, recipe, report.devices, used);
+    return row_of(book.model_of(set, devices), set, report, used, gpus);
   };
   const double alone = on_first(1).seconds;
   for (const int count : counts) {
@@ -354,7 +354,7 @@ void plan_set(const Command& command, ResolvedRecipe& recipe, PlanReport& report
     row.error = std::max(row.error, book.scaled_error());
     report.set_rows.push_back(std::move(row));
   }
-  add_power(report, cards, report.here ? watts_of_one(report.calibration) : 0);
+  add_power(report, gpus, report.here ? watts_of_one(report.calibration) : 0);
   if (report.here) report.command = command_to_copy(command, "", 0, "");
 }
 
@@ -366,12 +366,12 @@ std::optional<double> forecast_of_set(const Command& command, const PreparedSet&
       const WebAgentSettings& settings = *one->settings;
       const auto kept = load_calibration(forecast_cache(), key_of(command.context, kAgentRecipe, *one->resolver));
       if (!kept) return std::nullopt;
-      const bool card = set.devices[0].kind == DeviceSpec::Kind::kCuda;
+      const bool gpu = set.devices[0].kind == DeviceSpec::Kind::kCuda;
       const auto shape = known_shape(command.context, kAgentRecipe, *one->resolver);
-      if (card && !shape) return std::nullopt;  // what is saved at the end takes the card's time
+      if (gpu && !shape) return std::nullopt;  // what is saved at the end takes the GPU's time
       const Calibration known = trials_for(*kept, trial_devices(set.devices));
       models.emplace(kind_of(one->job),
-                     AgentModel{StepModel(known, settings.precision), MemoryModel(known, settings.precision, card),
+                     AgentModel{StepModel(known, settings.precision), MemoryModel(known, settings.precision, gpu),
                                 shape.value_or(JobShape{}), settings.batch_size});
     }
     std::vector<ForecastDevice> devices;

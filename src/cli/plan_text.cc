@@ -142,7 +142,7 @@ std::string legend(const PlanReport& report) {
       "{}guides: the speedup that they state for as many GPUs; electricity: of the whole machine{}; error: of the "
       "time\n",
       report.set_rows.empty() ? "" : "at best: the work spread without any loss; memory: of one worker; ",
-      rented ? "; rented: the same cards by the price list" : "");
+      rented ? "; rented: the same GPUs by the price list" : "");
 }
 
 std::string machine_lines(const PlanReport& report) {
@@ -150,8 +150,8 @@ std::string machine_lines(const PlanReport& report) {
   const PowerForecast& p = report.power;
   std::string text =
       fmt::format("machine   {:.0f} W at most, about {:.0f} W while it trains{}\n", p.peak_w, p.typical_w,
-                  p.cards_peak_w > 0 ? " (the cards' limits, 150 W for the processor, 50 W for the rest)"
-                                     : " (no card: 150 W for the processor, 50 W for the rest)");
+                  p.gpus_peak_w > 0 ? " (the GPUs' limits, 150 W for the processor, 50 W for the rest)"
+                                    : " (no GPU: 150 W for the processor, 50 W for the rest)");
   text += fmt::format("supply    {:.0f} W, a fifth above the most (the guides' rule, the next size: {:.0f} W)\n",
                       p.psu_w, p.psu_least_w);
   text += fmt::format("heat      {:.0f} BTU/h, {:.0f} at most; cooling about {} a month\n", p.btu_per_hour,
@@ -170,8 +170,8 @@ std::string machine_lines(const PlanReport& report) {
                             : "");
   else if (report.rent)
     text += "bought    no price is known: add [buy.<name>] to the prices\n";
-  if (p.cards_peak_w <= 0 || report.rent) return text;
-  // Nobody rents out these cards: beside what can be rented, as the guides set a V100 beside theirs.
+  if (p.gpus_peak_w <= 0 || report.rent) return text;
+  // Nobody rents out these GPUs: beside what can be rented, as the guides set a V100 beside theirs.
   for (const CloudPrice& offer : report.prices.cloud) {
     const double more = 720 * offer.per_hour - report.running.month - report.running.cooling_month;
     const double own = (report.running.month + report.running.cooling_month) / 720;  // an hour

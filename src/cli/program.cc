@@ -54,14 +54,14 @@ void become_supervisor(char** argv, const std::filesystem::path& self) {
 }  // namespace
 
 int program_main(int argc, char** argv, const std::string& name, const std::vector<RecipeEntry>& recipes,
-                 const decltype(CliContext::agent_on_card)& agent_on_card) {
+                 const decltype(CliContext::agent_on_gpu)& agent_on_gpu) {
   if (argc > 1 && std::strcmp(argv[1], "work") == 0) return work_main(argc, argv, recipes);
   if (argc > 1 && std::strcmp(argv[1], "describe") == 0) return describe_main(argc, argv, recipes);
   CliContext context;
   context.program = name;
   context.version = TANDEM_VERSION;
   context.machine = this_machine();
-  context.agent_on_card = agent_on_card;
+  context.agent_on_gpu = agent_on_gpu;
   for (const RecipeEntry& entry : recipes) context.recipes.push_back(entry.info);
   context.worker = std::filesystem::read_symlink("/proc/self/exe");
   int word = 1;  // torch.distributed.launch puts --local-rank=N before the command

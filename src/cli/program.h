@@ -12,9 +12,9 @@
 
 namespace tandem {
 
-// `agent_on_card` (rl/card_agent.h) lets `act` answer from a card.
+// `agent_on_gpu` (rl/dqn/gpu_agent.h) lets `act` answer from a GPU.
 int program_main(int argc, char** argv, const std::string& name, const std::vector<RecipeEntry>& recipes,
-                 const decltype(CliContext::agent_on_card)& agent_on_card = {});
+                 const decltype(CliContext::agent_on_gpu)& agent_on_gpu = {});
 
 // An entry for a recipe class with a settings struct: recipe_entry<MyRecipe, MySettings>("name", "one line").
 template <class RecipeType, class SettingsType>

@@ -9,8 +9,8 @@
 #include "base/errors.h"
 #include "launch/place.h"
 #include "launch/rendezvous.h"
-#include "launch/seat_host.h"
 #include "launch/secret.h"
+#include "launch/worker_host.h"
 #include "launch/worker_program.h"
 
 namespace tandem {
@@ -47,7 +47,7 @@ int as_rank(const Command& command, int (*act)(const Command&)) {
   const std::string secret = shared_secret(kEnvironment);
   const double seconds = join_seconds(kEnvironment);
   const Build build{command.context.version, std::make_shared<WorkerProgram>(command.context.worker)};
-  if (place->rank > 0) return host_seat({.place = *place, .secret = secret, .build = build, .join_seconds = seconds});
+  if (place->rank > 0) return host_worker({.place = *place, .secret = secret, .build = build, .join_seconds = seconds});
   Gathering ranks(*place, secret, build);
   try {
     const int code = act({command.arguments, command.context, command.output, &ranks});
@@ -72,13 +72,13 @@ std::vector<DeviceSpec> devices_of_ranks(const std::string& text, bool given_her
   if (text.empty() || text == "auto") {
     const std::vector<DeviceSpec> found = parse_devices("auto", machine);
     if (found.front().kind == DeviceSpec::Kind::kCpu) return numbered(each({}));
-    const bool own = each_rank_sees_its_own_card();
-    const int cards = static_cast<int>(found.size()), local = own ? 0 : place.local_rank;
-    if (!own && std::max(place.local_size, place.local_rank + 1) > cards)
-      throw ConfigError(fmt::format("{} ranks on this machine, and {} card{}",
-                                    std::max(place.local_size, place.local_rank + 1), cards, cards == 1 ? "" : "s"),
-                        "each rank takes the card of its local rank (LOCAL_RANK and the like)",
-                        "start one rank for each card; or `--devices cuda:0` for one that all share, `--devices cpu`");
+    const bool own = each_rank_sees_its_own_gpu();
+    const int gpus = static_cast<int>(found.size()), local = own ? 0 : place.local_rank;
+    if (!own && std::max(place.local_size, place.local_rank + 1) > gpus)
+      throw ConfigError(fmt::format("{} ranks on this machine, and {} GPU{}",
+                                    std::max(place.local_size, place.local_rank + 1), gpus, gpus == 1 ? "" : "s"),
+                        "each rank takes the GPU of its local rank (LOCAL_RANK and the like)",
+                        "start one rank for each GPU; or `--devices cuda:0` for one that all share, `--devices cpu`");
     std::vector<DeviceSpec> devices = numbered(each({.kind = DeviceSpec::Kind::kCuda, .by_local_rank = true}));
     devices.front() = found[static_cast<size_t>(local)];
     return devices;

@@ -72,10 +72,10 @@ void read_times(const fs::path& metrics, const Json& usage, double began, double
 void read_usage(const Json& usage, Trial& trial) {
   double least = -1;
   for (const Json& one : usage) {
-    const bool card = one.contains("card_bytes");
-    if (number(one, card ? "card_bytes" : "memory_bytes") > trial.memory_bytes) {
-      trial.memory_bytes = number(one, card ? "card_bytes" : "memory_bytes");
-      trial.memory_start = number(one, card ? "card_start_bytes" : "memory_start_bytes");
+    const bool gpu = one.contains("card_bytes");
+    if (number(one, gpu ? "card_bytes" : "memory_bytes") > trial.memory_bytes) {
+      trial.memory_bytes = number(one, gpu ? "card_bytes" : "memory_bytes");
+      trial.memory_start = number(one, gpu ? "card_start_bytes" : "memory_start_bytes");
     }
     trial.most_held = std::max(trial.most_held, static_cast<int64_t>(number(one, "shards")));
     if (const double taken = number(one, "snapshots"); taken > 0) {
@@ -91,7 +91,7 @@ void read_usage(const Json& usage, Trial& trial) {
   trial.combine_seconds = std::max(0.0, least);
 }
 
-// What the cards of a trial have drawn so far, by the driver's own counter; nothing where it does not tell.
+// What the GPUs of a trial have drawn so far, by the driver's own counter; nothing where it does not tell.
 struct Meter {
   double joules = 0, watts = 0, at = 0;
   bool known = false;
@@ -105,7 +105,7 @@ Meter read_meter(const std::vector<DeviceSpec>& specs) {
   for (const DeviceSpec& spec : specs) {
     bool found = false;
     for (int gpu = 0; gpu < nvml->count() && !found; ++gpu) {
-      if (nvml->facts(gpu).uuid != spec.card.uuid) continue;
+      if (nvml->facts(gpu).uuid != spec.gpu.uuid) continue;
       const GpuReading now = nvml->reading(gpu, false);
       found = now.energy_j && now.power_w;
       meter.joules += now.energy_j.value_or(0);
@@ -117,7 +117,7 @@ Meter read_meter(const std::vector<DeviceSpec>& specs) {
   return meter;
 }
 
-// Of the time in which it trained: before the first step the cards draw what they drew before the trial.
+// Of the time in which it trained: before the first step the GPUs draw what they drew before the trial.
 double watts_between(const Meter& before, const Meter& after, double idle_seconds) {
   const double busy = after.at - before.at - idle_seconds;
   if (!before.known || !after.known || busy < .5) return 0;

@@ -104,7 +104,7 @@ std::vector<AgentJob> batched(std::vector<AgentJob> plans, const ResolvedRecipe&
   return out;
 }
 
-PreparedJob prepare_job(const AgentJob& plan, const ResolvedRecipe& whole, const fs::path& dir, bool on_cards) {
+PreparedJob prepare_job(const AgentJob& plan, const ResolvedRecipe& whole, const fs::path& dir, bool on_gpus) {
   PreparedJob one;
   one.job.name = plan.name();
   one.job.dir = dir / "agents" / one.job.name;
@@ -126,7 +126,7 @@ PreparedJob prepare_job(const AgentJob& plan, const ResolvedRecipe& whole, const
       check_compatible(manifest->settings, one.resolver->result_values(), one.job.name);
   one.job.steps = one.settings->steps;
   one.job.shards = static_cast<int>(one.settings->shards);
-  one.job.flops = flops_of_step(*one.settings, on_cards);
+  one.job.flops = flops_of_step(*one.settings, on_gpus);
   if (plan.agents.size() == 1) {
     one.job.agent = plan.agents.front();
     one.job.rule_score = rule_score(one.job.agent);
@@ -178,9 +178,9 @@ PreparedSet prepare_web_test(const Command& command, ResolvedRecipe& recipe, con
   std::vector<AgentJob> plans = jobs_of_agents(*set.settings, static_cast<int>(set.devices.size()));
   plans = with_those_there(std::move(plans), dir, command.output);
   plans = batched(std::move(plans), recipe, dir, runs_together(*set.settings, set.devices));
-  const bool on_cards =
+  const bool on_gpus =
       std::ranges::all_of(set.devices, [](const DeviceSpec& device) { return device.kind == DeviceSpec::Kind::kCuda; });
-  for (const AgentJob& plan : plans) set.jobs.push_back(prepare_job(plan, recipe, dir, on_cards));
+  for (const AgentJob& plan : plans) set.jobs.push_back(prepare_job(plan, recipe, dir, on_gpus));
   set.schedule.strategy = set.settings->strategy == "ddp" ? Strategy::kDdp : Strategy::kAgents;
   for (const Assignment one : {Assignment::kBalanced, Assignment::kSpecialized, Assignment::kHierarchical})
     if (set.settings->assignment == name_of(one)) set.schedule.assignment = one;

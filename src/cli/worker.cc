@@ -2,8 +2,8 @@
 // knows the same commands.
 #include "cli/program.h"
 #include "recipes/shipped.h"
-#include "rl/card_agent.h"
+#include "rl/dqn/gpu_agent.h"
 
 int main(int argc, char** argv) {
-  return tandem::program_main(argc, argv, "tandem-worker", tandem::shipped_recipe_entries(), tandem::agent_on_card);
+  return tandem::program_main(argc, argv, "tandem-worker", tandem::shipped_recipe_entries(), tandem::agent_on_gpu);
 }

@@ -42,7 +42,7 @@ bool parse_number(std::string_view text, T& value) {
 
 DeviceSpec cuda_device(int index, const Machine& machine) {
   DeviceSpec device{.kind = DeviceSpec::Kind::kCuda, .index = index};
-  if (index < static_cast<int>(machine.cards.size())) device.card = machine.cards[index];
+  if (index < static_cast<int>(machine.gpus.size())) device.gpu = machine.gpus[index];
   return device;
 }
 
@@ -177,8 +177,8 @@ std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& give
     machine.cuda_devices = 0;
     const auto names = [&](const char* word) { return text.find(word) != std::string_view::npos; };
     if (!names("cpu") || names("cuda") || names("gpu")) {
-      machine.cards = visible_cards(all_cards(), std::getenv("CUDA_VISIBLE_DEVICES"));
-      machine.cuda_devices = static_cast<int>(machine.cards.size());
+      machine.gpus = visible_gpu_ids(all_gpu_ids(), std::getenv("CUDA_VISIBLE_DEVICES"));
+      machine.cuda_devices = static_cast<int>(machine.gpus.size());
     }
   }
   std::vector<DeviceSpec> devices;
@@ -216,23 +216,23 @@ std::string devices_text(const std::vector<DeviceSpec>& devices) {
                      plain ? "" : fmt::format("{}", fmt::join(speeds, ",")));
 }
 
-DeviceSpec card_here(int index) {
-  const std::vector<CardId> cards = visible_cards(all_cards(), std::getenv("CUDA_VISIBLE_DEVICES"));
-  if (index >= static_cast<int>(cards.size()))
+DeviceSpec gpu_here(int index) {
+  const std::vector<GpuId> gpus = visible_gpu_ids(all_gpu_ids(), std::getenv("CUDA_VISIBLE_DEVICES"));
+  if (index >= static_cast<int>(gpus.size()))
     throw ConfigError(
-        fmt::format("there is no card {} here", index),
-        fmt::format("this process sees {} CUDA device{}, numbered from 0", cards.size(), cards.size() == 1 ? "" : "s"),
-        "start one rank for each card; or name them, `--devices cuda:0` for one that all ranks share, "
+        fmt::format("there is no GPU {} here", index),
+        fmt::format("this process sees {} CUDA device{}, numbered from 0", gpus.size(), gpus.size() == 1 ? "" : "s"),
+        "start one rank for each GPU; or name them, `--devices cuda:0` for one that all ranks share, "
         "`--devices cpu` for none");
-  return {.kind = DeviceSpec::Kind::kCuda, .index = index, .card = cards[static_cast<size_t>(index)]};
+  return {.kind = DeviceSpec::Kind::kCuda, .index = index, .gpu = gpus[static_cast<size_t>(index)]};
 }
 
-bool each_rank_sees_its_own_card() {
+bool each_rank_sees_its_own_gpu() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  return visible && *visible && visible_cards(all_cards(), visible).size() == 1;
+  return visible && *visible && visible_gpu_ids(all_gpu_ids(), visible).size() == 1;
 }
 
-DeviceSpec card_of_local_rank(int local_rank) { return card_here(each_rank_sees_its_own_card() ? 0 : local_rank); }
+DeviceSpec gpu_of_local_rank(int local_rank) { return gpu_here(each_rank_sees_its_own_gpu() ? 0 : local_rank); }
 
 void check_workers(size_t workers, int64_t shards) {
   if (static_cast<int64_t>(workers) <= shards) return;

@@ -1,7 +1,7 @@
 // config/devices.h -- `--devices` text to a list of devices: "auto", "cpu", "cpu:4", "cpu:3@1,0.5,0.5",
 // "cuda:0,cuda:2".
 //
-// One entry is one worker, in the order given; a card may be named several times, for several workers on it. What comes
+// One entry is one worker, in the order given; a GPU may be named several times, for several workers on it. What comes
 // after '@' slows each slot for tests (1 is full speed); slots so slowed share cores, as far as cores go round, or name
 // theirs: "cpu:1@0.5/3" runs on core 3.
 #pragma once
@@ -11,21 +11,21 @@
 #include <string_view>
 #include <vector>
 
-#include "config/cards.h"
+#include "config/gpu_ids.h"
 
 namespace tandem {
 
 // What the machine and the build offer.
 struct Machine {
   bool cuda_build = false;
-  int cuda_devices = 0;       // kNotAsked: parse_devices() asks the driver, where it needs to know
-  std::vector<CardId> cards;  // what is known of them, by number
+  int cuda_devices = 0;     // kNotAsked: parse_devices() asks the driver, where it needs to know
+  std::vector<GpuId> gpus;  // what is known of them, by number
   static constexpr int kNotAsked = -1;
   int cpu_slots = 1;       // cores that this process may use
   std::vector<int> cores;  // their numbers, from any of them on; those that share a real core with an earlier one last
 };
 
-// What this machine offers to this process: its cores, and its cards if libtandem_cuda.so stands beside the program.
+// What this machine offers to this process: its cores, and its GPUs if libtandem_cuda.so stands beside the program.
 Machine this_machine();
 
 struct DeviceSpec {
@@ -34,8 +34,8 @@ struct DeviceSpec {
   int index = 0;               // CPU slot or CUDA device
   double speed = 1.0;          // share of full speed, in (0, 1]
   int core = -1;               // the one it runs on; -1: where the system puts it
-  CardId card = {};            // of a CUDA device
-  bool by_local_rank = false;  // which card it is, its own machine knows
+  GpuId gpu = {};              // of a CUDA device
+  bool by_local_rank = false;  // which GPU it is, its own machine knows
   std::string name() const;    // "cpu:0", "cuda:2"
 };
 
@@ -46,11 +46,11 @@ std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& mach
 // A text that means the same devices to another process of this machine.
 std::string devices_text(const std::vector<DeviceSpec>& devices);
 
-// The card of this number among those that this process sees. Throws ConfigError if there is none.
-DeviceSpec card_here(int index);
+// The GPU of this number among those that this process sees. Throws ConfigError if there is none.
+DeviceSpec gpu_here(int index);
 // The one of this local rank, or the only one where CUDA_VISIBLE_DEVICES leaves each rank its own.
-DeviceSpec card_of_local_rank(int local_rank);
-bool each_rank_sees_its_own_card();
+DeviceSpec gpu_of_local_rank(int local_rank);
+bool each_rank_sees_its_own_gpu();
 
 // Throws ConfigError if there are more workers than shards: a shard is never split.
 void check_workers(size_t workers, int64_t shards);

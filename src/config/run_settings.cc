@@ -28,7 +28,7 @@ Grammar interval() {
 }
 
 Grammar power_or_empty() {
-  return {"a share of a card's limit such as 80%, or watts such as 180W",
+  return {"a share of a GPU's limit such as 80%, or watts such as 180W",
           [](const std::string& text) -> std::optional<std::string> {
             if (text.empty() || parse_power(text)) return std::nullopt;
             return "it is neither";
@@ -93,7 +93,7 @@ void RecipeSettings::describe(Describer& d) {
   d.key("exact", exact, Choices{{"aim", "require"}}, "require: refuse to start where equal bits cannot be kept",
         Role::kRunning);
   d.key("devices", devices, "workers: auto, cpu:4, cuda:0,cuda:2", Role::kRunning);
-  d.key("memory_fraction", memory_fraction, Range::between(0.01, 1), "most of a card's memory that a worker takes",
+  d.key("memory_fraction", memory_fraction, Range::between(0.01, 1), "most of a GPU's memory that a worker takes",
         Role::kRunning);
   d.key("clip_norm", clip_norm, Range::at_least(0), "longest gradient; 0: no clipping");
   d.key("sync_bn", sync_bn, "batch norm over all shards, not over each");

@@ -57,7 +57,7 @@ struct GuardSettings {
   double target_c = 80;     // cool enough: what was taken back is given again below it
   double warn_c = 85;
   double act_c = 90;
-  std::string power;  // how far a hot card's power limit may be lowered: "80%", "180W"; "" is not at all
+  std::string power;  // how far a hot GPU's power limit may be lowered: "80%", "180W"; "" is not at all
   bool fan = true;    // fans may be raised
 };
 
@@ -81,10 +81,10 @@ struct RecipeSettings : Settings {
   bool shards_from_devices = false;  // `shards = "devices"`: shards is 0 until freeze() sets the number of devices
   int64_t batch_size = 1;            // of one update of the whole job; per device while shards_from_devices
   int64_t accumulation = 1;          // each shard's slice runs in this many equal pieces, one after the other
-  std::string precision = "fp32";    // fp32, tf32 (cards only), bf16, fp16
+  std::string precision = "fp32";    // fp32, tf32 (GPUs only), bf16, fp16
   std::string exact = "aim";         // aim, require
   std::string devices;               // "" is auto; parse with parse_devices() of config/devices.h
-  double memory_fraction = 0.9;      // of a card's memory: the rest is for the driver, the libraries and the desktop
+  double memory_fraction = 0.9;      // of a GPU's memory: the rest is for the driver, the libraries and the desktop
   double clip_norm = 0.0;            // 0 is off
   bool sync_bn = false;
   double bn_momentum = 0.1;

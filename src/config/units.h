@@ -18,7 +18,7 @@ struct Interval {
 };
 std::optional<Interval> parse_interval(std::string_view text);  // "auto", "60s", "10m", "500 steps", "never"
 
-// A power limit: a share of the card's own ("80%"), or watts ("180W", "180"). Nothing if it is neither; a share is
+// A power limit: a share of the GPU's own ("80%"), or watts ("180W", "180"). Nothing if it is neither; a share is
 // above 0 and at most 1.
 struct PowerLimit {
   double watts = 0, share = 0;  // one of them

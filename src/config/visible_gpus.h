@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-// One for each of `facts`. A card with a visible MIG part is visible. Null: all of them.
+// One for each of `facts`. A GPU with a visible MIG part is visible. Null: all of them.
 std::vector<bool> visible_gpus(const std::vector<GpuFacts>& facts, const char* visible_devices);
 
 }  // namespace tandem

@@ -73,20 +73,20 @@ TEST(Devices, ATextOfThemMeansTheSameToAnotherProcess) {
   EXPECT_EQ(devices_text(parse_devices("cpu:3@1,0.5,0.5", {.cores = {0, 1}})), "cpu:1,cpu:1,cpu:1@1/0,0.5/1,0.5/1");
 }
 
-TEST(Devices, SeveralWorkersMayShareACard) { EXPECT_EQ(names("cuda:0,cuda:0", kTwoGpus), "cuda:0 cuda:0 "); }
+TEST(Devices, SeveralWorkersMayShareAGpu) { EXPECT_EQ(names("cuda:0,cuda:0", kTwoGpus), "cuda:0 cuda:0 "); }
 
-TEST(Cards, CudaVisibleDevicesKeepsItsMeaning) {
-  const std::vector<CardId> all{{"GPU-aa11", "A"}, {"GPU-bb22", "B"}, {"GPU-cc33", "C"}};
+TEST(Gpus, CudaVisibleDevicesKeepsItsMeaning) {
+  const std::vector<GpuId> all{{"GPU-aa11", "A"}, {"GPU-bb22", "B"}, {"GPU-cc33", "C"}};
   const auto shown = [&](const char* text) {
     std::string out;
-    for (const CardId& card : visible_cards(all, text)) out += card.uuid + " ";
+    for (const GpuId& gpu : visible_gpu_ids(all, text)) out += gpu.uuid + " ";
     return out;
   };
   EXPECT_EQ(shown(nullptr), "GPU-aa11 GPU-bb22 GPU-cc33 ");
   EXPECT_EQ(shown(""), "");
   EXPECT_EQ(shown("2, 0"), "GPU-cc33 GPU-aa11 ");
   EXPECT_EQ(shown("GPU-bb,1"), "GPU-bb22 GPU-bb22 ");
-  EXPECT_EQ(shown("0,-1,1"), "GPU-aa11 ") << "the list ends at what names no card";
+  EXPECT_EQ(shown("0,-1,1"), "GPU-aa11 ") << "the list ends at what names no GPU";
   EXPECT_EQ(shown("1,7,0"), "GPU-bb22 ");
   EXPECT_EQ(shown("MIG-x/1/0,0"), "MIG-x/1/0 GPU-aa11 ");
   EXPECT_EQ(shown("none"), "");

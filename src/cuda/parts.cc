@@ -1,8 +1,8 @@
 #include "cuda/parts.h"
 
-#include "kernels/cuda_profile.h"
+#include "kernels/gpu/profile.h"
 #include "recipes/cuda_web_environment.h"
-#include "rl/dqn_card.h"
+#include "rl/dqn/dqn_gpu.h"
 
 namespace tandem::cuda {
 

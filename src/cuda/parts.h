@@ -1,4 +1,4 @@
-// cuda/parts.h -- kernels that recipes ask for by name (Card::part), because a worker without a card has none of them.
+// cuda/parts.h -- kernels that recipes ask for by name (GPU::part), because a worker without a GPU has none of them.
 #pragma once
 
 #include <string>

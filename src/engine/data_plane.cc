@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
-#include "engine/card.h"
+#include "engine/gpu_device.h"
 #include "engine/train_loop.h"
 
 namespace tandem {
@@ -23,10 +23,10 @@ DataPlane::DataPlane(Channel& channel, std::function<int64_t()> step) {
                       "set one of these, or leave it out");
   const char* library = std::getenv("TANDEM_NCCL");
   required_ = plane == "nccl";
-  if (required_ && !card() && !library)
-    throw ConfigError("TANDEM_PLANE=nccl on a CPU worker", "NCCL carries data between cards",
+  if (required_ && !gpu() && !library)
+    throw ConfigError("TANDEM_PLANE=nccl on a CPU worker", "NCCL carries data between GPUs",
                       "leave TANDEM_PLANE out, or use `--devices cuda`");
-  if (plane == "host" || (!card() && !library)) return;
+  if (plane == "host" || (!gpu() && !library)) return;
   // Members of one machine: nothing need listen on any other interface. What the user has set stays.
   setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
   setenv("NCCL_RAS_ENABLE", "0", 0);
@@ -35,12 +35,12 @@ DataPlane::DataPlane(Channel& channel, std::function<int64_t()> step) {
   options.required = options.waits = required_;
   options.note = [&channel, step](const std::string& words) { channel.send({{"note", words}, {"step", step()}}); };
   options.stuck = [&channel](const std::string& why) {
-    channel.send({{"failed", "its card hangs"}, {"why", why}});
+    channel.send({{"failed", "its GPU hangs"}, {"why", why}});
     _exit(static_cast<int>(ExitCode::kFailed));
   };
   options.log = [](const std::string& words) { fmt::print(stderr, "{} info  {}\n", utc_stamp(), words); };
-  NcclCard stream{nullptr, [] { return true; }};
-  if (Card* mine = card()) stream = {mine->stream(), [mine] { return mine->idle(); }};
+  NcclGpu stream{nullptr, [] { return true; }};
+  if (GpuDevice* mine = gpu()) stream = {mine->stream(), [mine] { return mine->idle(); }};
   nccl_ = std::make_unique<NcclPlane>(device(), std::move(stream), std::move(options));
 }
 
@@ -69,7 +69,7 @@ std::unique_ptr<Combine> DataPlane::around(std::unique_ptr<Combine> combine, int
                                            bool one_machine, const Watch& watch) {
   const ShardRange mine = order.members.at(static_cast<size_t>(me)).range;
   if (required_ && !one_machine)
-    throw ConfigError("TANDEM_PLANE=nccl with ranks of another launcher", "such ranks meet over Gloo, cards too",
+    throw ConfigError("TANDEM_PLANE=nccl with ranks of another launcher", "such ranks meet over Gloo, GPUs too",
                       "leave TANDEM_PLANE out, or start `tandem train` by itself");
   if (!nccl_ || !one_machine) return for_this_device(shards, mine, std::move(combine));
   return nccl_->combine(members_of(shards, order, me), std::move(combine), watch);

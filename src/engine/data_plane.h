@@ -1,6 +1,6 @@
 // engine/data_plane.h -- how the contributions of this worker reach the others: what goes around its combine.
 //
-// CPU workers meet through the combine itself. A card's sums go over NCCL between the cards of one machine, or as
+// CPU workers meet through the combine itself. A GPU's sums go over NCCL between the GPUs of one machine, or as
 // partials through host memory where NCCL refuses; the bits are the same (reduce/nccl_plane.h). TANDEM_PLANE=host
 // leaves NCCL out, TANDEM_PLANE=nccl ends the run where NCCL refuses. TANDEM_NCCL names another library than the one
 // that libtorch brings; then CPU workers use it too: it is the tests' own.
@@ -19,15 +19,15 @@ namespace tandem {
 
 class DataPlane {
  public:
-  // For the device that was taken (engine/card.h). Tells the launcher over `channel` why host memory is used, at which
-  // `step`, or why this process ends: a card that does not come back. Throws ConfigError for a TANDEM_PLANE that does
-  // not exist.
+  // For the device that was taken (engine/gpu_device.h). Tells the launcher over `channel` why host memory is used, at
+  // which `step`, or why this process ends: a GPU that does not come back. Throws ConfigError for a TANDEM_PLANE that
+  // does not exist.
   DataPlane(Channel& channel, std::function<int64_t()> step);
 
-  // The members change: ends what is under way between the cards. Before anything else is done to this card.
+  // The members change: ends what is under way between the GPUs. Before anything else is done to this GPU.
   void make_way(int shards, const Order& order, int me);
   void drop();  // the same, for good
-  // However a worker ends: what is destroyed then waits for the card, which may wait for a peer that is gone.
+  // However a worker ends: what is destroyed then waits for the GPU, which may wait for a peer that is gone.
   struct DropAtEnd {
     explicit DropAtEnd(DataPlane& p) : plane(p) {}
     ~DropAtEnd() { plane.drop(); }

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "engine/card.h"
+#include "engine/gpu_device.h"
 
 namespace tandem {
 
@@ -28,7 +28,7 @@ void set_determinism() {
 
 void prepare_thread() {
   at::set_num_threads(1);
-  if (device().is_cuda()) card()->prepare_thread();
+  if (device().is_cuda()) gpu()->prepare_thread();
 }
 
 void check_determinism() {

@@ -61,9 +61,9 @@ void JobState::add_group(std::shared_ptr<torch::nn::Module> model, const std::st
   ++groups_;
 }
 
-void JobState::add_shadow(std::shared_ptr<torch::nn::Module> model, const std::string& name) {
+void JobState::add_target_network(std::shared_ptr<torch::nn::Module> model, const std::string& name) {
   if (sealed_) throw std::logic_error("JobState is sealed");
-  shadows_.push_back({std::move(model), name, {}});
+  target_networks_.push_back({std::move(model), name, {}});
 }
 
 at::Tensor JobState::add_replicated(const std::string& name, at::Tensor initial) {
@@ -138,7 +138,7 @@ void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
   }
   for (int s = 0; s < optimizer_slots; ++s) optimizer_.push_back(at::zeros({parameter_floats_}, here()));
 
-  for (Shadow& shadow : shadows_) {
+  for (TargetNetwork& shadow : target_networks_) {
     shadow.flat = flat_.clone();
     auto named = shadow.module->named_parameters();
     if (named.size() != slots_.size()) throw std::logic_error("shadow '" + shadow.name + "' has another layout");
@@ -166,7 +166,7 @@ int64_t JobState::slot_at(int64_t offset) const {
 std::span<float> JobState::parameters() const { return floats_of(flat_); }
 std::span<float> JobState::running_statistics() const { return floats_of(running_); }
 std::span<float> JobState::optimizer_slot(int slot) const { return floats_of(optimizer_.at(slot)); }
-std::span<float> JobState::shadow(int index) const { return floats_of(shadows_.at(index).flat); }
+std::span<float> JobState::shadow(int index) const { return floats_of(target_networks_.at(index).flat); }
 
 std::span<float> JobState::contribution(int slot) {
   while (static_cast<int>(contributions_.size()) <= slot)
@@ -204,7 +204,7 @@ std::vector<NamedTensor> JobState::model_tensors() const {
 std::vector<NamedTensor> JobState::replicated_state() const {
   std::vector<NamedTensor> tensors;
   for (size_t s = 0; s < optimizer_.size(); ++s) tensors.push_back({fmt::format("optimizer.{}", s), optimizer_[s]});
-  for (const Shadow& shadow : shadows_) tensors.push_back({"shadow." + shadow.name, shadow.flat});
+  for (const TargetNetwork& shadow : target_networks_) tensors.push_back({"shadow." + shadow.name, shadow.flat});
   for (const NamedTensor& t : replicated_) tensors.push_back({"replicated." + t.name, t.tensor});
   return tensors;
 }

@@ -57,7 +57,7 @@ class JobState {
   // only one, clipped by its own norm.
   void add_group(std::shared_ptr<torch::nn::Module> model, const std::string& prefix);
   // A second copy of the model, not trained, that starts with its weights: a target network, an average.
-  void add_shadow(std::shared_ptr<torch::nn::Module> model, const std::string& name);
+  void add_target_network(std::shared_ptr<torch::nn::Module> model, const std::string& name);
   // A tensor that all workers hold alike; changed in apply() only.
   at::Tensor add_replicated(const std::string& name, at::Tensor initial);
   // In host memory, or where the job's numbers live.
@@ -109,7 +109,7 @@ class JobState {
     std::shared_ptr<torch::nn::Module> module;
     std::string prefix;
   };
-  struct Shadow {
+  struct TargetNetwork {
     std::shared_ptr<torch::nn::Module> module;
     std::string name;
     at::Tensor flat;
@@ -130,7 +130,7 @@ class JobState {
   int64_t version_ = 0;
   bool sealed_ = false;
   std::vector<Model> models_;
-  std::vector<Shadow> shadows_;
+  std::vector<TargetNetwork> target_networks_;
   std::vector<ParameterSlot> slots_;
   std::vector<at::Tensor> parameter_views_;  // the models' own tensors, in slot order
   std::vector<BatchNorm> norms_;

@@ -16,8 +16,8 @@
 #include <sstream>
 
 #include "base/sha256.h"
-#include "engine/card.h"
-#include "kernels/random_fill.h"
+#include "engine/gpu_device.h"
+#include "kernels/cpu/random_fill.h"
 
 namespace tandem {
 namespace {
@@ -70,8 +70,8 @@ std::string arithmetic() {
 }  // namespace
 
 nlohmann::json device_kind_parts() {
-  if (card()) {
-    nlohmann::json parts = nlohmann::json::parse(card()->kind_parts());
+  if (gpu()) {
+    nlohmann::json parts = nlohmann::json::parse(gpu()->kind_parts());
     parts["host"] = {{"vector_kernels", at::get_cpu_capability()}, {"arithmetic", arithmetic()}};  // schedules, data
     parts["tandem"] = TANDEM_VERSION;
     parts["compiler"] = __VERSION__;
@@ -95,7 +95,7 @@ std::string device_kind() {
   const nlohmann::json parts = device_kind_parts();
   Sha256 hash;
   hash.update(parts.dump());
-  if (card())
+  if (gpu())
     return fmt::format("cuda-{}-{}sm-{}", parts["capability"].get<std::string>(), parts["multiprocessors"].get<int>(),
                        hash.hex().substr(0, 12));
   std::string vector = parts["vector_kernels"];

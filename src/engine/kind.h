@@ -9,7 +9,7 @@ namespace tandem {
 // "cpu-x86_64-avx512-1a2b3c4d5e6f" or "cuda-9.0-132sm-1a2b3c4d5e6f": the device of this process, and a hash of
 // kind_parts().
 std::string device_kind();
-// CPU vendor, family, model and flags, or the card's model and size; libtorch, its libraries; our compiler and version.
+// CPU vendor, family, model and flags, or the GPU's model and size; libtorch, its libraries; our compiler and version.
 nlohmann::json device_kind_parts();
 
 }  // namespace tandem

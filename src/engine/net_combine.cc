@@ -19,9 +19,9 @@ constexpr double kMeshSeconds = 10;  // once everybody is there; less than what 
 constexpr int kBeatMs = 50;
 
 // The launcher keeps it; questions and answers go over the worker's channel.
-class ChannelBoard : public Board {
+class ChannelStore : public Board {
  public:
-  ChannelBoard(Channel& channel, std::deque<Message>& early, const std::function<void()>& beat)
+  ChannelStore(Channel& channel, std::deque<Message>& early, const std::function<void()>& beat)
       : channel_(channel), early_(early), beat_(beat) {}
   void set(const std::string& key, const std::string& bytes) override {
     channel_.send({{"board_set", key}, {"value", to_hex(bytes)}});
@@ -54,7 +54,7 @@ std::unique_ptr<Combine> make_net_combine(const nlohmann::json& mesh, const NetM
                                           Channel& channel, std::deque<Message>& early,
                                           const std::function<void()>& beat) {
   const int size = static_cast<int>(members.ranges.size());
-  ChannelBoard board(channel, early, beat);
+  ChannelStore board(channel, early, beat);
   const std::string name = mesh.at("name");
   board.set(fmt::format("{}/ready/{}", name, members.me), "yes");
   for (int peer = 0; peer < size; ++peer)
@@ -66,7 +66,7 @@ std::unique_ptr<Combine> make_net_combine(const nlohmann::json& mesh, const NetM
                             .timeout_seconds = kMeshSeconds,
                             .name = name};
   return std::make_unique<GlooCombine>(members.shards, members.ranges, connect_mesh(options, board), members.generation,
-                                       members.ticket, watch);
+                                       members.sequence, watch);
 }
 #else
 std::unique_ptr<Combine> make_net_combine(const nlohmann::json&, const NetMembers&, const Watch&, Channel&,

@@ -19,7 +19,7 @@ struct NetMembers {
   std::vector<ShardRange> ranges;  // by member
   int me = 0;
   uint64_t generation = 0;
-  int64_t ticket = 0;
+  int64_t sequence = 0;
 };
 
 // Something else than an answer of the board came from the launcher, and waits in `early`: this mesh is given up.

@@ -24,9 +24,9 @@
 #include "engine/batch.h"
 #include "engine/job_state.h"
 #include "kernels/random_source.h"
-#include "kernels/update_plan.h"
+#include "kernels/update_decision.h"
 #include "reduce/combine.h"
-#include "reduce/mail.h"
+#include "reduce/exchange_message.h"
 #include "telemetry/step_record.h"
 
 namespace tandem {
@@ -40,12 +40,12 @@ struct Phase {
   int counts = 0;             // integer sums
   int maxima = 0;             // integer maxima
   bool mail = false;          // rows for other shards, to be read in the next phase
-  // run() may be recorded on a card and run again at other steps without a call: it is the same tensor operations at
+  // run() may be recorded on a GPU and run again at other steps without a call: it is the same tensor operations at
   // every step, on batch(), inputs() and the weights; it draws by random() in kernels only, gives its sums by add() and
   // count(), reads no tensor on the host and changes no state of its shard. The first steps compare, and so do later
   // ones now and then: what differs at first is not recorded, what differs later ends the run.
-  bool recordable = false;
-  // On a CPU, run_together() does all shards of a worker at once.
+  bool capturable = false;
+  // On a CPU, run_batched() does all shards of a worker at once.
   bool together = false;
 };
 
@@ -74,12 +74,12 @@ class ShardContext {
   void backward(const at::Tensor& loss);
 
   // The contribution itself, where the numbers live, for a recipe that finds its gradient without backward(): laid out
-  // as the parameters, zero at first. And behind it the sums of floats, on a card.
+  // as the parameters, zero at first. And behind it the sums of floats, on a GPU.
   std::span<float> gradient() const { return gradient_; }
   double loss_scale() const { return loss_scale_; }
-  float* sums_on_card() const { return float_sums_.defined() ? float_sums_.data_ptr<float>() : nullptr; }
+  float* sums_on_gpu() const { return float_sums_.defined() ? float_sums_.data_ptr<float>() : nullptr; }
 
-  std::span<const Letter> mail() const { return inbox_->letters(); }
+  std::span<const ExchangeMessage> mail() const { return inbox_->letters(); }
   void send(int to_shard, std::span<const std::byte> row) { send(to_shard, std::vector(row.begin(), row.end())); }
   void send(int to_shard, std::vector<std::byte>&& row);
 
@@ -101,11 +101,11 @@ class ShardContext {
   std::vector<at::Tensor> inputs_;
   const RandomKey* key_on_device_ = nullptr;  // while it is recorded
   at::Tensor loss_scale_tensor_;              // in place of loss_scale_, then
-  at::Tensor float_sums_, count_sums_;        // on a card
+  at::Tensor float_sums_, count_sums_;        // on a GPU
   std::span<float> gradient_;
   JobState* state_ = nullptr;
   const Inbox* inbox_ = nullptr;
-  std::vector<Letter> outgoing_;
+  std::vector<ExchangeMessage> outgoing_;
 };
 
 // Some of a worker's shards whose gradients add up to one sum: a whole subtree of reduce/sum_tree.h.
@@ -123,20 +123,20 @@ struct StepContext {
   StepRecord* record = nullptr;  // loss, samples, epoch and metrics are the recipe's to fill in
 };
 
-// A whole step as one queue of work on a card, by a worker that holds every shard: it must give the very bits that the
-// phases give. The engine adds the update, copies `order` to the card before and `told` back after, and records it all
+// A whole step as one queue of work on a GPU, by a worker that holds every shard: it must give the very bits that the
+// phases give. The engine adds the update, copies `order` to the GPU before and `told` back after, and records it all
 // once.
-class WholeStep {
+class FusedStep {
  public:
-  virtual ~WholeStep() = default;
+  virtual ~FusedStep() = default;
   virtual size_t order_bytes() const = 0;
   virtual void fill_order(int64_t step, double loss_scale, std::byte* order) = 0;
   virtual void queue_first(const std::byte* order) {}  // once, before the first step that is played
   // All phases up to the combined gradient; `total` is zero at first, and what is written stays until the next step.
   virtual void queue_work(const std::byte* order, float* total) = 0;
   virtual size_t told_bytes() const = 0;
-  virtual Follower follower() const { return {}; }                          // of all weights: it is moved with them
-  virtual void queue_applied(const UpdatePlan* plan, std::byte* told) = 0;  // the weights have moved
+  virtual TargetUpdate follower() const { return {}; }                          // of all weights: it is moved with them
+  virtual void queue_applied(const UpdateDecision* plan, std::byte* told) = 0;  // the weights have moved
   // What apply() of the phases before the last one does, then that of the last: between them a roll-back may happen.
   virtual void acted(const std::byte* told, StepContext& context) = 0;
   virtual void apply(const std::byte* told, StepContext& context) = 0;
@@ -155,11 +155,11 @@ class Recipe {
   virtual void run(const Phase& phase, ShardContext& context) = 0;
   // What run() of each would do, to the bit, for a phase that says `together`. With gradients, whose every number it
   // writes as the sum along the tree, it changes no state: where a sum is not finite, run() is asked who it was.
-  virtual void run_together(const Phase& phase, std::span<ShardContext> shards, std::span<const Subtree> sums) {}
+  virtual void run_batched(const Phase& phase, std::span<ShardContext> shards, std::span<const Subtree> sums) {}
   virtual void apply(const Phase& phase, const Total& total, StepContext& context) = 0;
-  // On a card, for a worker that holds all shards; null: it has none. It is made anew when shards or their state
+  // On a GPU, for a worker that holds all shards; null: it has none. It is made anew when shards or their state
   // change.
-  virtual std::unique_ptr<WholeStep> whole_step(JobState& state) { return nullptr; }
+  virtual std::unique_ptr<FusedStep> fused_step(JobState& state) { return nullptr; }
   // Steps that `epochs`, `episodes` or `iterations` of the settings amount to; 0: this recipe has no such unit.
   virtual int64_t steps_in(const std::string& unit, int64_t count) const { return 0; }
   virtual std::string unit() const { return "samples"; }

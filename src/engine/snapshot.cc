@@ -8,8 +8,8 @@
 
 #include "base/errors.h"
 #include "checkpoint/digest.h"
+#include "kernels/cpu/state_hash.h"
 #include "kernels/device.h"
-#include "kernels/state_hash.h"
 
 namespace tandem {
 namespace {
@@ -115,7 +115,7 @@ void finish_part(TrainLoop& loop, std::span<std::byte> block, int me, std::optio
   device().wait();
   if (me != 0) return;
   nlohmann::json scalars = {
-      {"update", loop.update().save()}, {"step", loop.steps_done()}, {"ticket", loop.combine().next_ticket()}};
+      {"update", loop.update().save()}, {"step", loop.steps_done()}, {"ticket", loop.combine().next_sequence()}};
   if (handled) scalars["handled"] = *handled;
   SnapshotLayout::put_scalars(block, scalars);
 }

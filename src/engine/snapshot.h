@@ -25,7 +25,7 @@ void write_part(TrainLoop& loop, const SnapshotLayout& layout, std::span<std::by
 // `handled`: the newest wish that was carried out, kept among the scalars.
 uint64_t write_part(TrainLoop& loop, const SnapshotLayout& layout, const SharedMemory& memory, int me, int members,
                     uint64_t handled);
-// Everything replicated, this process's shards, the step; returns the ticket of the next combine.
+// Everything replicated, this process's shards, the step; returns the sequence number of the next combine.
 int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<const std::byte> block);
 
 // The hash of weights, optimizer and whatever else all workers hold alike.

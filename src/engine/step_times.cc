@@ -27,15 +27,15 @@ void add(std::atomic<uint64_t>& counter, double seconds) {
 StepTimes::StepTimes() = default;
 StepTimes::~StepTimes() = default;
 
-void StepTimes::step_begins(TrainLoop& loop, bool on_card) {
-  if (!on_card && is_counted(steps_)) {
+void StepTimes::step_begins(TrainLoop& loop, bool on_gpu) {
+  if (!on_gpu && is_counted(steps_)) {
     if (page_->operation_ps.load(std::memory_order_relaxed) == 0)
       page_->operation_ps.store(static_cast<uint64_t>(seconds_per_operation() * 1e12), std::memory_order_relaxed);
     count_ = std::make_unique<OperationCount>();
   }
   ++steps_;
   load_at_step_ = loop.load_seconds();
-  card_at_step_ = loop.card_seconds();
+  gpu_at_step_ = loop.gpu_seconds();
   // A loop that was built anew begins at 0 again.
   made_at_step_ = std::min(made_at_step_, loop.making().seconds());
   asleep_at_step_ = std::min(asleep_at_step_, loop.making().asleep_seconds());
@@ -55,7 +55,7 @@ void StepTimes::step_ends(TrainLoop& loop) {
   made_at_step_ = loop.making().seconds();
   asleep_at_step_ = loop.making().asleep_seconds();
   add(page_->load_ns, loop.load_seconds() - load_at_step_);
-  add(page_->card_ns, loop.card_seconds() - card_at_step_);
+  add(page_->gpu_ns, loop.gpu_seconds() - gpu_at_step_);
 }
 
 void StepTimes::shard_begins(const TrainLoop& loop) {

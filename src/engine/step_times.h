@@ -21,7 +21,7 @@ class StepTimes {
   ~StepTimes();
   void page(WorkerPage& page) { page_ = &page; }
 
-  void step_begins(TrainLoop& loop, bool on_card);  // one step and what follows it: its record, a snapshot
+  void step_begins(TrainLoop& loop, bool on_gpu);  // one step and what follows it: its record, a snapshot
   void step_ends(TrainLoop& loop);
   void step_given_up() { count_.reset(); }
 
@@ -37,7 +37,7 @@ class StepTimes {
   void look_for_delay(double now);
 
   WorkerPage* page_ = nullptr;
-  double step_began_ = 0, load_at_step_ = 0, card_at_step_ = 0, made_at_step_ = 0, asleep_at_step_ = 0;
+  double step_began_ = 0, load_at_step_ = 0, gpu_at_step_ = 0, made_at_step_ = 0, asleep_at_step_ = 0;
   double shard_began_ = 0, load_at_shard_ = 0;
   double combine_began_ = 0, late_at_combine_ = 0, combine_ended_ = 0;
   double load_at_rest_ = 0, delay_at_look_ = -1, looked_ = 0;

@@ -33,7 +33,7 @@ std::vector<Phase> SupervisedRecipe::phases() const {
            .one_backward = true,
            .floats = 1,
            .counts = 3,  // loss; rows, right, judged
-           .recordable = recordable()}};
+           .capturable = capturable()}};
 }
 
 at::Tensor SupervisedRecipe::row_losses(const at::Tensor& output, const Batch& batch) {

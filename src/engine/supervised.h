@@ -28,9 +28,9 @@ class SupervisedRecipe : public Recipe {
   virtual at::Tensor row_correct(const at::Tensor& output, const Batch& batch);
 
   // Whether forward(), row_losses() and row_correct() are the same operations at every step and read no tensor on the
-  // host, so that a card may record them (Phase::recordable in engine/recipe.h). Say no for a loss that changes its
+  // host, so that a GPU may record them (Phase::capturable in engine/recipe.h). Say no for a loss that changes its
   // form at some step, or layers that are unfrozen later.
-  virtual bool recordable() const { return true; }
+  virtual bool capturable() const { return true; }
 
   void build(JobState& state) final;
   std::vector<Phase> phases() const final;

@@ -10,15 +10,15 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/errors.h"
-#include "engine/card.h"
 #include "engine/determinism.h"
+#include "engine/gpu_device.h"
 #include "engine/precision.h"
 #include "engine/slow_slot.h"
+#include "kernels/cpu/sums.h"
 #include "kernels/device.h"
-#include "kernels/sums.h"
 #include "nn/here.h"
 #include "nn/sites.h"
-#include "reduce/card_combine.h"
+#include "reduce/gpu_combine.h"
 
 namespace tandem {
 namespace {
@@ -27,7 +27,7 @@ namespace {
 [[noreturn]] void refuse_aten_generator(const Phase& phase) {
   throw ConfigError(fmt::format("the recipe drew random numbers from ATen's generator in phase '{}'", phase.name),
                     "they would depend on the order in which shards are visited, and the result on the machines",
-                    "draw from context.random(site): tandem::dropout (nn/dropout.h), kernels/random_fill.h");
+                    "draw from context.random(site): tandem::dropout (nn/dropout.h), kernels/cpu/random_fill.h");
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ namespace {
 // ---- one step: the whole engine on one screen ----
 
 StepRecord TrainLoop::step() {
-  if (card() && has_whole_step()) return play_whole_step();
+  if (gpu() && has_fused_step()) return run_fused_step();
   StepRecord record;
   note_.clear();
   const double begin = monotonic_seconds();
@@ -47,9 +47,9 @@ StepRecord TrainLoop::step() {
     StepContext context{.step = steps_done_, .state = &state_, .record = &record};
     if (phase.gradients) {
       const int64_t flag = total.maxima[phase.maxima];
-      if (card() && !played_) play_update(phase, total, flag);
+      if (gpu() && !replayed_) play_update(phase, total, flag);
       const UpdateResult result =
-          played_ ? update_.settle(total.floats, flag, played_->board.plan()) : update_.apply(total.floats, flag);
+          replayed_ ? update_.settle(total.floats, flag, replayed_->board.plan()) : update_.apply(total.floats, flag);
       context.skipped = record.skipped = result.skipped;
       record.learning_rate = result.learning_rate;
       record.grad_norm = result.grad_norm;
@@ -59,8 +59,8 @@ StepRecord TrainLoop::step() {
     // The recipe sees its own part of the total: the gradient and the engine's flag are cut away.
     const size_t engine_floats = phase.gradients ? state_.parameter_floats() + state_.statistic_floats() : 0;
     recipe_floats_.resize(total.floats.size() - engine_floats);
-    if (played_)
-      std::ranges::copy(played_->board.floats(), recipe_floats_.begin());
+    if (replayed_)
+      std::ranges::copy(replayed_->board.floats(), recipe_floats_.begin());
     else
       device().to_host(recipe_floats_.data(), total.floats.data() + engine_floats,
                        recipe_floats_.size() * sizeof(float));
@@ -82,10 +82,10 @@ Total TrainLoop::combined(const Phase& phase) {
     try {
       if (observer_) observer_->phase_begins(steps_done_, static_cast<int>(&phase - phases_.data()));
       wished_ = wish_ ? wish_() : 0;
-      phase_ticket_ = combine_->next_ticket();
+      phase_sequence_ = combine_->next_sequence();
       combine_->begin(layout_of(phase));
-      played_ = nullptr;
-      if (card() && plays_whole_step(phase)) return play_step(phase);
+      replayed_ = nullptr;
+      if (gpu() && runs_fused_step(phase)) return play_step(phase);
       if (phase.gradients && lockstep())
         run_in_lockstep(phase);  // as run_alone, but all shards side by side, meeting at every batch norm
       else
@@ -103,8 +103,8 @@ Total TrainLoop::combined(const Phase& phase) {
 
 void TrainLoop::run_alone(const Phase& phase) {
   state_.use_contribution(0);
-  if (card()) return run_on_card(phase);
-  if (run_together(phase)) return;
+  if (gpu()) return run_on_gpu(phase);
+  if (run_batched(phase)) return;
   for (int shard : visit_order_) {
     Contribution contribution = run_shard(phase, shard, 0, 0);
     contribution.stays = shard == visit_order_.back();  // until the next phase: a transport need not copy it
@@ -113,7 +113,7 @@ void TrainLoop::run_alone(const Phase& phase) {
 }
 
 // All shards of this worker in one pass of the recipe's; their gradients come as the sums of whole subtrees.
-bool TrainLoop::run_together(const Phase& phase) {
+bool TrainLoop::run_batched(const Phase& phase) {
   if (!phase.together || mine_.size() < 2 || !std::ranges::is_sorted(visit_order_)) return false;
   const std::vector<int> nodes = combine_->subtrees();
   if (phase.gradients && (nodes.empty() || settings_.accumulation > 1 || state_.statistic_floats() > 0)) return false;
@@ -142,13 +142,13 @@ bool TrainLoop::run_together(const Phase& phase) {
   const std::string generator = look ? aten_generator_state() : "";
   {
     PrecisionScope precision(settings_.precision);
-    recipe_->run_together(phase, together_, sums);
+    recipe_->run_batched(phase, together_, sums);
   }
   if (look && aten_generator_state() != generator) refuse_aten_generator(phase);
   for (const Subtree& sum : sums)
     if (device().first_nonfinite(sum.gradient.data(), static_cast<int64_t>(sum.gradient.size())) >= 0)
       return false;  // one by one they tell which shard it was
-  tell_played_shards();
+  report_replayed_shards();
 
   for (size_t i = 0; i < together_.size(); ++i)
     combine_->add(visit_order_[i], {.floats = phase.gradients ? std::span<const float>() : desks_[i].floats,
@@ -167,7 +167,7 @@ bool TrainLoop::run_together(const Phase& phase) {
 
 void TrainLoop::run_in_lockstep(const Phase& phase) {
   std::vector<Contribution> contributions(visit_order_.size());
-  if (card()) card_phase(phase).board.queue_clear();
+  if (gpu()) gpu_phase(phase).board.queue_clear();
   state_.batch_norm().meet = [this](std::span<double> values) { lockstep_.meet(values); };
   lockstep_.run(
       visit_order_, [&](int i) { contributions[i] = run_shard(phase, visit_order_[i], i, i); },
@@ -178,19 +178,19 @@ void TrainLoop::run_in_lockstep(const Phase& phase) {
   state_.batch_norm().meet = nullptr;
   for (size_t i = 0; i < visit_order_.size(); ++i) {
     contributions[i].stays = true;  // each has a buffer of its own
-    if (card())
+    if (gpu())
       combine_->add_floats(visit_order_[i], contributions[i].floats, true);
     else
       combine_->add(visit_order_[i], std::move(contributions[i]));
   }
-  if (card()) hand_over(phase);
+  if (gpu()) hand_over(phase);
 }
 
 // Forward and backward of one shard, in its accumulation pieces.
 Contribution TrainLoop::run_shard(const Phase& phase, int shard, int place, int slot) {
   if (observer_ && !recording_) observer_->shard_begins(shard);
   Desk& desk = desks_[place];
-  CardPhase* const on_card = card() ? &card_phase(phase) : nullptr;
+  GpuPhase* const on_gpu = gpu() ? &gpu_phase(phase) : nullptr;
   const ContributionLayout layout = layout_of(phase);
   std::span<float> vector;  // what is summed: the gradient with its tail, or the recipe's floats alone
   if (phase.gradients) {
@@ -210,9 +210,9 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int place, int 
   context.counts = desk.counts;
   context.maxima = std::span(desk.maxima).first(phase.maxima);
   if (phase.gradients) context.gradient_ = vector.first(state_.parameter_floats());
-  if (on_card) {
+  if (on_gpu) {
     if (phase.floats > 0) context.float_sums_ = at::from_blob(tail.data(), {phase.floats}, here());
-    if (phase.counts > 0) context.count_sums_ = on_card->board.counts_on_card(place);
+    if (phase.counts > 0) context.count_sums_ = on_gpu->board.counts_on_gpu(place);
   }
 
   const int64_t pieces = phase.gradients ? settings_.accumulation : 1;
@@ -220,14 +220,14 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int place, int 
     context.micro = micro;
     Batch batch;
     if (phase.batches) {
-      batch = on_card ? batch_at_hand({steps_done_, shard, micro}) : load({steps_done_, shard, micro});
+      batch = on_gpu ? batch_at_hand({steps_done_, shard, micro}) : load({steps_done_, shard, micro});
       context.batch_ = &batch;
     }
     if (recording_) {
       const int piece = static_cast<int>(place * pieces + micro);
-      context.key_on_device_ = on_card->tray->key(piece);
-      context.loss_scale_tensor_ = on_card->tray->loss_scale();
-      context.inputs_ = on_card->tray->tensors(piece);
+      context.key_on_device_ = on_gpu->tray->key(piece);
+      context.loss_scale_tensor_ = on_gpu->tray->loss_scale();
+      context.inputs_ = on_gpu->tray->tensors(piece);
       if (phase.batches) {  // they come first
         const auto weight = context.inputs_.begin() + static_cast<int64_t>(batch.tensors.size());
         batch.tensors.assign(context.inputs_.begin(), weight);
@@ -271,12 +271,12 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int place, int 
   // is the total itself: there the norm finds it (update.cc), and one pass is saved.
   const bool flags = phase.gradients && state_.shards() > 1;
   const int64_t checked = state_.parameter_floats() + state_.statistic_floats();
-  if (on_card) {
+  if (on_gpu) {
     if (std::ranges::any_of(desk.floats, [](float x) { return x != 0; })) {
       if (recording_) throw std::runtime_error("its run() adds up context.floats on the host; context.add() would do");
       context.float_sums_.add_(here(at::from_blob(desk.floats.data(), {phase.floats}, at::kFloat)));
     }
-    if (flags) device().find_nonfinite(on_card->board.bad_on_card(place), vector.data(), checked);
+    if (flags) device().find_nonfinite(on_gpu->board.bad_on_gpu(place), vector.data(), checked);
   } else {
     std::ranges::copy(desk.floats, tail.begin());
     if (flags)
@@ -284,8 +284,8 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int place, int 
         desk.maxima[phase.maxima] = nan_flag(shard, state_.slot_at(bad));
   }
   if (&phase == &phases_.back()) desk.maxima.back() = wished_;
-  if (on_card) desk.letters = std::move(context.outgoing_);
-  if (observer_ && (!on_card || (phase.gradients && lockstep()))) observer_->shard_ends(shard);
+  if (on_gpu) desk.letters = std::move(context.outgoing_);
+  if (observer_ && (!on_gpu || (phase.gradients && lockstep()))) observer_->shard_ends(shard);
   return {vector, desk.counts, desk.maxima, std::move(context.outgoing_)};
 }
 
@@ -339,15 +339,15 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
 }
 
 std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::unique_ptr<Combine> combine) {
-  if (!card()) return combine;
-  return std::make_unique<CardCombine>(static_cast<int>(shards), mine, std::move(combine), device());
+  if (!gpu()) return combine;
+  return std::make_unique<GpuCombine>(static_cast<int>(shards), mine, std::move(combine), device());
 }
 
 void TrainLoop::start_loader() {
   if (!recipe_->dataset()) return;
   loader_.reset();  // its threads ask for this loop's order of visits
   const LoaderSize size =
-      loader_size(settings_.loader.threads, settings_.loader.prefetch, card() != nullptr, worker_cores());
+      loader_size(settings_.loader.threads, settings_.loader.prefetch, gpu() != nullptr, worker_cores());
   // What nobody asked for takes no more memory than this.
   constexpr size_t kMostAhead = size_t{1} << 30;
   loader_ =
@@ -362,12 +362,12 @@ void TrainLoop::reassign(ShardRange mine, std::unique_ptr<Combine> combine) {
   visit_order_.resize(static_cast<size_t>(mine.size()));
   std::iota(visit_order_.begin(), visit_order_.end(), mine_.first);
   desks_.resize(static_cast<size_t>(mine.size()));
-  if (!card_phases_.empty() || whole_) {
-    card_phases_.clear();
+  if (!gpu_phases_.empty() || whole_) {
+    gpu_phases_.clear();
     whole_.reset();
-    card()->trim();
+    gpu()->trim();
   }
-  looked_for_whole_ = false;
+  looked_for_fused_ = false;
   at_hand_.clear();
   state_.own(mine);
   combine_ = std::move(combine);

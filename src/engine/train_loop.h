@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "config/run_settings.h"
-#include "engine/card_phase.h"
+#include "engine/gpu_phase.h"
 #include "engine/gradient_ready.h"
 #include "engine/job_state.h"
 #include "engine/loader.h"
@@ -39,7 +39,7 @@ class LoopObserver {
   virtual void applied() = 0;
 };
 
-// The combine as it is, or around it what brings contributions from a card to it.
+// The combine as it is, or around it what brings contributions from a GPU to it.
 std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::unique_ptr<Combine> combine);
 
 class TrainLoop {
@@ -63,7 +63,7 @@ class TrainLoop {
   // What this worker wishes for, and what all agreed on in the step's last combine: the highest of all members' wishes.
   void wish(std::function<int64_t()> wish) { wish_ = std::move(wish); }
   int64_t agreed_wish() const { return agreed_wish_; }
-  int64_t phase_ticket() const { return phase_ticket_; }  // of the first combine of the phase that runs now
+  int64_t phase_sequence() const { return phase_sequence_; }  // of the first combine of the phase that runs now
   void watch(LoopObserver* observer) { observer_ = observer; }
   // What the user should know about the last step ("" if nothing): a skipped update, a roll-back.
   const std::string& note() const { return note_; }
@@ -88,14 +88,14 @@ class TrainLoop {
   const EpochSampler* sampler() const { return sampler_ ? &*sampler_ : nullptr; }
   double load_seconds() const { return load_seconds_; }  // waited for batches, in all
   const MakeTimes& making() const { return making_; }
-  double card_seconds() const { return card_seconds_; }  // waited for a card to end its work, in all
+  double gpu_seconds() const { return gpu_seconds_; }  // waited for a GPU to end its work, in all
 
   // For measurements: calls measure(work) in place of playing the next whole step, where the recipe has one.
   void measure_next(std::function<void(const std::function<void()>&)> measure) { measure_ = std::move(measure); }
   // For tests: the order in which shards are visited. It must not matter.
   void visit_in_order(std::vector<int> shards) {
     visit_order_ = std::move(shards);
-    card_phases_.clear();
+    gpu_phases_.clear();
   }
 
  private:
@@ -104,35 +104,35 @@ class TrainLoop {
   void start_loader();
   bool lockstep() const { return settings_.sync_bn && state_.has_batch_norm(); }
   void run_alone(const Phase& phase);
-  bool run_together(const Phase& phase);  // false: not this phase, or not this time; run_alone()
+  bool run_batched(const Phase& phase);  // false: not this phase, or not this time; run_alone()
   void run_in_lockstep(const Phase& phase);
   // `desk`: the place among this process's shards; `slot`: whose vector of JobState::contribution() it fills.
   Contribution run_shard(const Phase& phase, int shard, int desk, int slot);
   ShardContext context_of(int shard);
 
-  // ---- on a card: train_loop_card.cc ----
-  CardPhase& card_phase(const Phase& phase);
-  void run_on_card(const Phase& phase);
+  // ---- on a GPU: train_loop_gpu.cc ----
+  GpuPhase& gpu_phase(const Phase& phase);
+  void run_on_gpu(const Phase& phase);
   void queue_shards(const Phase& phase, int branches = 1);  // all shards of this worker, so many side by side
   int branches_for(const Phase& phase, size_t bytes_at_work);
-  void try_recording(const Phase& phase, CardPhase& card);  // beside the plain launches just made
-  bool has_whole_step();
-  StepRecord play_whole_step();  // all phases of a recipe that has a WholeStep
-  bool plays_whole_step(const Phase& phase);
+  void try_capture(const Phase& phase, GpuPhase& gpu);  // beside the plain launches just made
+  bool has_fused_step();
+  StepRecord run_fused_step();  // all phases of a recipe that has a FusedStep
+  bool runs_fused_step(const Phase& phase);
   Total play_step(const Phase& phase);
   void play_update(const Phase& phase, const Total& total, int64_t flag);
-  bool stage_inputs(const Phase& phase, CardPhase& card, int64_t step);
-  void stage_ahead(const Phase& phase, CardPhase& card);
-  void stay_plain(const Phase& phase, CardPhase& card, const std::string& why);
-  [[noreturn]] void recording_went_stale(const Phase& phase);
-  void tell_played_shards();
+  bool stage_inputs(const Phase& phase, GpuPhase& gpu, int64_t step);
+  void stage_ahead(const Phase& phase, GpuPhase& gpu);
+  void stay_plain(const Phase& phase, GpuPhase& gpu, const std::string& why);
+  [[noreturn]] void capture_went_stale(const Phase& phase);
+  void report_replayed_shards();
   std::vector<at::Tensor> host_inputs(const Phase& phase, ShardContext& context, const Batch* batch);
   bool all_rows_count(const Phase& phase, int64_t step) const;
   const Batch& batch_at_hand(const LoadKey& key);
   Batch load(const LoadKey& key);
-  double wait_for_card();  // returns the seconds
-  void clear_desks(const Phase& phase, const CardPhase& card);
-  void take_answers(const Phase& phase, CardPhase& card);
+  double wait_for_gpu();  // returns the seconds
+  void clear_desks(const Phase& phase, const GpuPhase& gpu);
+  void take_answers(const Phase& phase, GpuPhase& gpu);
   void hand_over(const Phase& phase);
   Batch make_batch(const LoadKey& key) const;
   LoadKey next_batch(const LoadKey& key) const;
@@ -141,7 +141,7 @@ class TrainLoop {
     std::vector<float> floats;  // the recipe's, on the host
     at::Tensor vector;          // what is summed in a phase without gradients
     std::vector<int64_t> counts, maxima;
-    std::vector<Letter> letters;
+    std::vector<ExchangeMessage> letters;
     BatchNormPiece norm;
   };
 
@@ -159,25 +159,25 @@ class TrainLoop {
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<GradientReady> gradient_ready_;  // where the combine has a use for it
   std::vector<Desk> desks_;
-  std::vector<ShardContext> together_;  // of run_together(), kept for their memory
+  std::vector<ShardContext> together_;  // of run_batched(), kept for their memory
   std::vector<float> recipe_floats_;
   int64_t steps_done_ = 0, steps_here_ = 0;
-  double load_seconds_ = 0, card_seconds_ = 0;
+  double load_seconds_ = 0, gpu_seconds_ = 0;
   std::function<void()> take_order_;
   std::function<int64_t()> wish_;
-  int64_t wished_ = 0, agreed_wish_ = 0, phase_ticket_ = 0;
+  int64_t wished_ = 0, agreed_wish_ = 0, phase_sequence_ = 0;
   LoopObserver* observer_ = nullptr;
   std::string note_;
 
   struct Whole;
   std::shared_ptr<Whole> whole_;  // where the recipe has one and this worker holds all shards
-  bool looked_for_whole_ = false;
+  bool looked_for_fused_ = false;
   std::function<void(const std::function<void()>&)> measure_;
-  std::vector<std::unique_ptr<CardPhase>> card_phases_;  // by phase
-  std::map<LoadKey, Batch> at_hand_;                     // of this step and, staged ahead, of the next
-  bool recording_ = false;                               // what run_shard() queues is recorded, not run
-  CardPhase* played_ = nullptr;                          // whose recording has made this phase's update, if one has
-  std::vector<int64_t> played_counts_, played_maxima_;
+  std::vector<std::unique_ptr<GpuPhase>> gpu_phases_;  // by phase
+  std::map<LoadKey, Batch> at_hand_;                   // of this step and, staged ahead, of the next
+  bool recording_ = false;                             // what run_shard() queues is recorded, not run
+  GpuPhase* replayed_ = nullptr;                       // whose recording has made this phase's update, if one has
+  std::vector<int64_t> replayed_counts_, replayed_maxima_;
 };
 
 }  // namespace tandem

@@ -55,7 +55,7 @@ void Update::lay_out_pieces() {
   const auto bytes = [](size_t n) { return at::empty({static_cast<int64_t>(n)}, here(at::kByte)); };
   pieces_ = bytes(std::max<size_t>(1, pieces.size()) * sizeof(UpdatePiece));
   device().from_host(pieces_.data_ptr(), pieces.data(), pieces.size() * sizeof(UpdatePiece));
-  plans_ = bytes(static_cast<size_t>(state_.groups()) * sizeof(UpdatePlan));
+  plans_ = bytes(static_cast<size_t>(state_.groups()) * sizeof(UpdateDecision));
 }
 
 void Update::begin_step(int64_t step) {
@@ -169,8 +169,8 @@ UpdateResult Update::skip(int64_t flag) {
 
 UpdateResult Update::apply(std::span<const float> total, int64_t flag) {
   struct Board {
-    UpdateOrder order;
-    UpdatePlan plan;
+    UpdateParams order;
+    UpdateDecision plan;
   } board{.order = order(flag)};
   if (!board_.defined()) board_ = at::empty({static_cast<int64_t>(sizeof(Board))}, here(at::kByte));
   auto* there = static_cast<Board*>(board_.data_ptr());
@@ -184,10 +184,10 @@ double Update::learning_rate() const {
   return base_rate_ * rate_factor_ * schedule_factor(settings_.schedule, updates_);
 }
 
-UpdateOrder Update::order(int64_t flag) const {
+UpdateParams Update::order(int64_t flag) const {
   const OptimizerSettings& o = settings_.optimizer;
   const double rate = learning_rate();
-  UpdateOrder order{.loss_scale = loss_scale_, .clip_norm = settings_.clip_norm, .flag = flag};
+  UpdateParams order{.loss_scale = loss_scale_, .clip_norm = settings_.clip_norm, .flag = flag};
   for (int decays : {0, 1}) {
     const double decay = decays ? o.weight_decay : 0;
     order.adam[decays] = adam_params(rate, o.beta1, o.beta2, o.epsilon, decay, o.kind == "adamw", updates_ + 1);
@@ -200,13 +200,13 @@ UpdateOrder Update::order(int64_t flag) const {
   return order;
 }
 
-void Update::queue(std::span<const float> total, const UpdateOrder* order, UpdatePlan* plan,
-                   std::span<const int64_t> bad, const Follower& follower) {
+void Update::queue(std::span<const float> total, const UpdateParams* order, UpdateDecision* plan,
+                   std::span<const int64_t> bad, const TargetUpdate& follower) {
   const std::span<const float> gradient = total.first(state_.parameter_floats());
   const std::span<float> running = state_.running_statistics();
   const float* statistics = total.data() + gradient.size();
   const int64_t group = static_cast<int64_t>(gradient.size()) / state_.groups();
-  UpdatePlan* const plans = state_.groups() > 1 ? static_cast<UpdatePlan*>(plans_.data_ptr()) : plan;
+  UpdateDecision* const plans = state_.groups() > 1 ? static_cast<UpdateDecision*>(plans_.data_ptr()) : plan;
   constexpr int64_t kFew = int64_t{1} << 22;  // floats whose norm two launches find quickly
   if (state_.groups() > 1 || (device().is_cuda() && running.empty() && group <= kFew))
     device().plan_groups(plans, plan, order, gradient.data(), group, state_.groups(), bad.data(),
@@ -234,7 +234,7 @@ void Update::queue(std::span<const float> total, const UpdateOrder* order, Updat
                          static_cast<int64_t>(running.size()), plan);
 }
 
-UpdateResult Update::settle(std::span<const float> total, int64_t flag, const UpdatePlan& plan) {
+UpdateResult Update::settle(std::span<const float> total, int64_t flag, const UpdateDecision& plan) {
   if (plan.skip) return skip(flag ? flag : find_bad(total.first(state_.parameter_floats())));
   bad_in_a_row_ = 0;
   UpdateResult result{

@@ -18,7 +18,7 @@
 
 #include "config/run_settings.h"
 #include "engine/job_state.h"
-#include "kernels/update_plan.h"
+#include "kernels/update_decision.h"
 
 namespace tandem {
 
@@ -47,12 +47,12 @@ class Update {
   UpdateResult apply(std::span<const float> total, int64_t flag);
 
   // The same in three parts, of which the middle one only queues work: it may be recorded once and run at every step.
-  UpdateOrder order(int64_t flag) const;
+  UpdateParams order(int64_t flag) const;
   // `order` and `plan` lie on the device; `bad`: what Device::find_nonfinite() told of shards that are in the total.
-  void queue(std::span<const float> total, const UpdateOrder* order, UpdatePlan* plan, std::span<const int64_t> bad,
-             const Follower& follower = {});
+  void queue(std::span<const float> total, const UpdateParams* order, UpdateDecision* plan,
+             std::span<const int64_t> bad, const TargetUpdate& follower = {});
   // What became of it, once the plan is on the host.
-  UpdateResult settle(std::span<const float> total, int64_t flag, const UpdatePlan& plan);
+  UpdateResult settle(std::span<const float> total, int64_t flag, const UpdateDecision& plan);
 
   // Everything that resume needs beside the tensors.
   nlohmann::json save() const;

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/card.h"
+#include "engine/gpu_device.h"
 #include "fleet/worker_page.h"
 
 namespace tandem {
@@ -39,8 +39,8 @@ nlohmann::json usage_of(const WorkerPage& page, const std::map<unsigned, uint64_
                           {"compute_s", seconds(page.compute_ns)},
                           {"combine_s", seconds(page.combine_ns)},
                           {"snapshot_s", seconds(page.snapshot_ns)}};
-  if (const Card* const driven = card()) {
-    const CardMemory memory = driven->memory();
+  if (const GpuDevice* const driven = gpu()) {
+    const GpuMemory memory = driven->memory();
     usage["card_bytes"] = memory.peak_bytes;
     usage["card_now"] = memory.now_bytes;
   }

@@ -20,9 +20,9 @@
 #include "base/shared_memory.h"
 #include "config/resolver.h"
 #include "config/units.h"
-#include "engine/card.h"
 #include "engine/data_plane.h"
 #include "engine/determinism.h"
+#include "engine/gpu_device.h"
 #include "engine/kind.h"
 #include "engine/last_step.h"
 #include "engine/net_combine.h"
@@ -38,7 +38,7 @@
 #include "fleet/worker_page.h"
 #include "launch/channel.h"
 #include "nn/portable_vector.h"
-#include "reduce/card_link.h"
+#include "reduce/direct_gpu_link.h"
 #include "reduce/shm_combine.h"
 #include "runs/run_folder.h"
 #include "telemetry/metrics_line.h"
@@ -90,8 +90,8 @@ class Worker : public Watch, public LoopObserver {
   void say_hello();
   Post await_order();
   std::optional<Message> next_message(int timeout_ms);
-  std::unique_ptr<Combine> make_combine(Post& post, int64_t ticket);
-  void adopt(int64_t ticket_now);  // next_order_: kSamePhase goes on at this ticket
+  std::unique_ptr<Combine> make_combine(Post& post, int64_t sequence);
+  void adopt(int64_t sequence_now);  // next_order_: kSamePhase goes on at this sequence number
   void train();
   void boundary();
   void keep_buffers(std::vector<SharedMemory> buffers);
@@ -101,7 +101,9 @@ class Worker : public Watch, public LoopObserver {
   bool done() const { return last_step_ > 0 && loop_->steps_done() >= last_step_; }
 
   // Watch
-  bool abandoned(uint64_t generation, int64_t ticket) const override { return page().abandoned(generation, ticket); }
+  bool abandoned(uint64_t generation, int64_t sequence) const override {
+    return page().abandoned(generation, sequence);
+  }
   // LoopObserver
   void phase_begins(int64_t step, int phase) override;
   void shard_begins(int shard) override;
@@ -180,7 +182,7 @@ void Worker::build_loop() {
   loop_->on_members_changed([this] {
     next_order_ = await_order();
     if (next_order_->order.from != Order::From::kSamePhase) throw StepGivenUp{};
-    adopt(loop_->phase_ticket());
+    adopt(loop_->phase_sequence());
   });
   fresh_ = true;
 }
@@ -256,16 +258,16 @@ Worker::Post Worker::await_order() {
   return post;
 }
 
-std::unique_ptr<Combine> Worker::make_combine(Post& post, int64_t ticket) {
+std::unique_ptr<Combine> Worker::make_combine(Post& post, int64_t sequence) {
   if (post.mesh.is_null())
     return with_slow_link(
-        std::make_unique<ShmCombine>(post.shape, me_, std::move(post.segment), order_.generation, ticket, *this),
+        std::make_unique<ShmCombine>(post.shape, me_, std::move(post.segment), order_.generation, sequence, *this),
         post.shape);
-  return make_net_combine(post.mesh, {post.shape.shards, post.shape.ranges, me_, order_.generation, ticket}, *this,
+  return make_net_combine(post.mesh, {post.shape.shards, post.shape.ranges, me_, order_.generation, sequence}, *this,
                           channel_, early_, [this] { page().beats.fetch_add(1, std::memory_order_relaxed); });
 }
 
-void Worker::adopt(int64_t ticket_now) {
+void Worker::adopt(int64_t sequence_now) {
   Post post = std::move(*next_order_);
   next_order_.reset();
   page().enter(Stage::kRestoring);
@@ -281,23 +283,23 @@ void Worker::adopt(int64_t ticket_now) {
   whole_ = post.whole;
   snapshots_ = 0;
 
-  int64_t ticket = ticket_now;
+  int64_t sequence = sequence_now;
   if (order_.from == Order::From::kStart) {
     if (!fresh_) build_loop();
-    ticket = 0;
+    sequence = 0;
     handled_wish_ = 0;
   }
   const nlohmann::json scalars = order_.from == Order::From::kSnapshot
                                      ? SnapshotLayout::get_scalars(buffers_.at(post.base).bytes())
                                      : nlohmann::json::object();
   if (order_.from == Order::From::kSnapshot) {
-    ticket = scalars.value("ticket", int64_t{0});
+    sequence = scalars.value("ticket", int64_t{0});
     handled_wish_ = scalars.value("handled", uint64_t{0});
   }
   const ShardRange range = order_.members[me_].range;
   const bool one_machine = post.mesh.is_null();
   loop_->reassign(range,
-                  plane_->around(make_combine(post, ticket), post.shape.shards, order_, me_, one_machine, *this));
+                  plane_->around(make_combine(post, sequence), post.shape.shards, order_, me_, one_machine, *this));
   if (order_.from == Order::From::kStart) loop_->begin_shards();
   if (order_.from == Order::From::kSnapshot) {
     fault_point("before-restore", loop_->steps_done());
@@ -314,7 +316,7 @@ void Worker::adopt(int64_t ticket_now) {
   if (me_ == 0 && order_.from == Order::From::kSamePhase && !last_record_.empty()) page().push(last_record_);
 }
 
-void Worker::keep_buffers(std::vector<SharedMemory> buffers) {  // pinned: a card writes at the speed of its bus
+void Worker::keep_buffers(std::vector<SharedMemory> buffers) {  // pinned: a GPU writes at the speed of its bus
   for (SharedMemory& old : buffers_) device().unpin(old.bytes().data());
   buffers_ = std::move(buffers);
   for (SharedMemory& buffer : buffers_) device().pin(buffer.bytes().data(), buffer.bytes().size());
@@ -326,7 +328,7 @@ void Worker::run() {
   next_order_ = await_order();
   while (true) {
     try {
-      adopt(loop_->combine().next_ticket());
+      adopt(loop_->combine().next_sequence());
       train();
     } catch (const StepGivenUp&) {
     } catch (const MeshGivenUp&) {
@@ -345,7 +347,7 @@ void Worker::train() {
       take_snapshot(true, true);
       continue;
     }
-    times_.step_begins(*loop_, card() != nullptr);
+    times_.step_begins(*loop_, gpu() != nullptr);
     const StepRecord step = loop_->step();
     page().steps_run.fetch_add(1, std::memory_order_relaxed);
     page().step.store(step.step, std::memory_order_relaxed);
@@ -385,7 +387,7 @@ void Worker::take_snapshot(bool hold, bool final) {
   ++snapshots_;
   std::optional<unsigned> buffer;
   while (!(buffer = page().target_of(order_.generation, snapshots_))) {  // usually there already
-    if (page().abandoned(order_.generation, loop_->combine().next_ticket())) return settle_order_at_boundary();
+    if (page().abandoned(order_.generation, loop_->combine().next_sequence())) return settle_order_at_boundary();
     const timespec moment{0, 200'000};
     page().beats.fetch_add(1, std::memory_order_relaxed);  // waiting for the disk is no standing still
     nanosleep(&moment, nullptr);
@@ -410,7 +412,7 @@ void Worker::take_snapshot(bool hold, bool final) {
 // Waits for an order at a step boundary. One that goes on from here is carried out; others are left to run().
 void Worker::settle_order_at_boundary() {
   next_order_ = await_order();
-  if (next_order_->order.from == Order::From::kSamePhase) adopt(loop_->combine().next_ticket());
+  if (next_order_->order.from == Order::From::kSamePhase) adopt(loop_->combine().next_sequence());
 }
 
 void Worker::phase_begins(int64_t step, int phase) {
@@ -458,7 +460,7 @@ void Worker::applied() {
 int work(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes) {
   // Stopping is the launcher's to decide: it asks for a snapshot first. It can't be outlived (parent-death signal).
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) signal(number, SIG_IGN);
-  Channel channel(static_cast<int>(number_in_environment("TANDEM_SEAT_FD")));
+  Channel channel(static_cast<int>(number_in_environment("TANDEM_WORKER_FD")));
   const auto fail = [&](const Error& error) {
     channel.send({{"fatal", static_cast<int>(error.code())},
                   {"what", error.what()},

@@ -13,7 +13,7 @@ namespace tandem {
 namespace {
 
 constexpr double kEnoughSteps = 20, kSureSteps = 50;
-constexpr double kHeatWorthNaming = 0.10;  // the card itself says that it is in trouble
+constexpr double kHeatWorthNaming = 0.10;  // the GPU itself says that it is in trouble
 // A meeting that takes less is bound by its latency, whatever the link: more work between meetings is the remedy.
 constexpr double kLatencySeconds = 1e-3;
 // The same of a batch that is handed over from a loader's thread: no thread more would make it shorter.

@@ -15,7 +15,7 @@ namespace tandem {
 
 inline constexpr double kWorthNaming = 0.20;    // without this share of the step the run is 1.25 times as fast
 inline constexpr double kWorthMoreWork = 0.40;  // twice the batch at this share that no batch changes: 1.25 times
-inline constexpr int64_t kTileRows = 32;        // rows that a product needs to use a card's or a core's lanes
+inline constexpr int64_t kTileRows = 32;        // rows that a product needs to use a GPU's or a core's lanes
 
 // What gpus.jsonl tells of one GPU of the run.
 struct GpuEvidence {

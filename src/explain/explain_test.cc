@@ -85,7 +85,7 @@ TEST(Explain, ThrottlingTakesTheWaitingThatItCauses) {
   EXPECT_NE(e.findings[0].text.find("GPU 1"), std::string::npos);
 }
 
-TEST(Explain, ACardBelowItsPowerLimitIsNotNamedForAFewPercent) {
+TEST(Explain, AGpuBelowItsPowerLimitIsNotNamedForAFewPercent) {
   Evidence evidence = run_of({worker(0, 0.02)});
   evidence.ranks[0].gpu = 0;
   evidence.gpus = {{.index = 0, .throttled = 1, .clock = 0.86, .reasons = {"power_cap"}}};
@@ -108,22 +108,22 @@ TEST(Explain, FewRowsAreASmallBatchAndManyTinyPiecesAreLaunches) {
 }
 
 // Figures of docs/design.md: the DQN's step took 3.9 ms call by call and 0.325 ms as one graph on one H200.
-TEST(Explain, OnACardLaunchesAreTheHostsTimeInWhichTheCardHasNothingToDo) {
+TEST(Explain, OnAGpuLaunchesAreTheHostsTimeInWhichTheGpuHasNothingToDo) {
   Evidence eager = run_of({worker(0, 0.0039)});
-  eager.ranks[0].on_card = true;
+  eager.ranks[0].on_gpu = true;
   eager.ranks[0].gpu = 0;
-  eager.ranks[0].times.card = 100 * 0.0002;
+  eager.ranks[0].times.gpu_wait = 100 * 0.0002;
   EXPECT_EQ(first(eager), "launches");
   Evidence graph = run_of({worker(0, 0.000325)});
-  graph.ranks[0].on_card = true;
-  graph.ranks[0].times.card = 100 * 0.0003;
+  graph.ranks[0].on_gpu = true;
+  graph.ranks[0].times.gpu_wait = 100 * 0.0003;
   graph.ranks[0].times.step = graph.ranks[0].times.work + 0.003;
   graph.ranks[0].times.update = 0;
   EXPECT_EQ(first(graph), "healthy");
   EXPECT_NE(explain(graph).hint.find("--precision bf16"), std::string::npos);
 }
 
-TEST(Explain, CardsThatHaveNothingToDoAreNamed) {
+TEST(Explain, GpusThatHaveNothingToDoAreNamed) {
   Evidence evidence = run_of({worker(0, 0.02)});
   evidence.ranks[0].gpu = 0;
   evidence.idle_gpus = {1, 2};

@@ -15,7 +15,7 @@ constexpr size_t kTailBytes = 64 << 10;
 bool is_told(const SlowDown& finding, const Evidence& evidence) {
   if (finding.cause == Cause::kThrottling || finding.cause == Cause::kJitter) return false;
   return finding.cause != Cause::kLaunches ||
-         std::any_of(evidence.ranks.begin(), evidence.ranks.end(), [](const RankRow& row) { return row.on_card; });
+         std::any_of(evidence.ranks.begin(), evidence.ranks.end(), [](const RankRow& row) { return row.on_gpu; });
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 // In the order of the array; to which later versions may add.
 constexpr double RankTimes::*kSums[] = {&RankTimes::steps,      &RankTimes::step,         &RankTimes::work,
                                         &RankTimes::load,       &RankTimes::combine,      &RankTimes::late,
-                                        &RankTimes::update,     &RankTimes::snapshot,     &RankTimes::card,
+                                        &RankTimes::update,     &RankTimes::snapshot,     &RankTimes::gpu_wait,
                                         &RankTimes::operations, &RankTimes::counted_steps};
 // After `operation`, which is no sum.
 constexpr double RankTimes::*kLaterSums[] = {&RankTimes::delay, &RankTimes::made, &RankTimes::asleep};
@@ -64,7 +64,7 @@ RankTimes times_in(const WorkerPage& page) {
           .late = seconds(page.wait_ns),
           .update = seconds(page.update_ns),
           .snapshot = seconds(page.snapshot_ns),
-          .card = seconds(page.card_ns),
+          .gpu_wait = seconds(page.gpu_ns),
           .operations = count(page.operations),
           .counted_steps = count(page.counted_steps),
           .operation = count(page.operation_ps) * 1e-12,
@@ -102,7 +102,7 @@ nlohmann::json to_json(const TimesLine& line) {
     nlohmann::json one{
         {"rank", row.rank}, {"device", row.device}, {"shards", row.shards}, {"times", to_json(row.times)}};
     if (row.gpu) one["gpu"] = *row.gpu;
-    if (row.on_card) one["card"] = true;
+    if (row.on_gpu) one["card"] = true;
     if (row.pinned) one["pinned"] = true;
     out["ranks"].push_back(std::move(one));
   }
@@ -124,7 +124,7 @@ std::optional<TimesLine> line_from(const std::string& text) {
     if (!one.is_object() || line.ranks.size() >= 4096) continue;
     RankRow row{.rank = value_of(one, "rank", 0), .device = value_of(one, "device", std::string())};
     if (const int gpu = value_of(one, "gpu", -1); gpu >= 0) row.gpu = gpu;
-    row.on_card = value_of(one, "card", false);
+    row.on_gpu = value_of(one, "card", false);
     row.pinned = value_of(one, "pinned", false);
     row.shards = value_of(one, "shards", 0);
     if (one.contains("times")) row.times = times_from(one["times"]);

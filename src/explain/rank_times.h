@@ -18,7 +18,7 @@ struct RankTimes {
   double work = 0, load = 0;     // shards; waiting for their data
   double combine = 0, late = 0;  // meeting the others; until the last of them had come
   double update = 0, snapshot = 0;
-  double card = 0;                           // of the work: the host waited for the card
+  double gpu_wait = 0;                       // of the work: the host waited for the GPU
   double operations = 0, counted_steps = 0;  // of libtorch, in the steps that were counted
   double operation = 0;                      // what one costs; not a sum
   double delay = 0;                          // ready to run while others had the cores
@@ -37,8 +37,8 @@ RankTimes times_from(const nlohmann::json& json);  // zeros for what is no such 
 struct RankRow {
   int rank = 0;
   std::string device;      // "cuda:1"
-  std::optional<int> gpu;  // NVML's number of its card
-  bool on_card = false;
+  std::optional<int> gpu;  // NVML's number of its GPU
+  bool on_gpu = false;
   bool pinned = false;  // to one core, its loader's threads too
   int shards = 0;
   RankTimes times;           // in all since the run's start

@@ -26,8 +26,8 @@ size_t workers_of(const Evidence& evidence) {
       std::count_if(evidence.ranks.begin(), evidence.ranks.end(), [](const RankRow& row) { return row.shards > 0; }));
 }
 
-bool on_cards(const Evidence& evidence) {
-  return std::any_of(evidence.ranks.begin(), evidence.ranks.end(), [](const RankRow& row) { return row.on_card; });
+bool on_gpus(const Evidence& evidence) {
+  return std::any_of(evidence.ranks.begin(), evidence.ranks.end(), [](const RankRow& row) { return row.on_gpu; });
 }
 
 // So many times the batch that what does not grow with it is 30 % of the step or less; a power of two, at most 64.
@@ -72,19 +72,19 @@ std::string when(const Evidence& evidence) {
                          : "";
 }
 
-// Those that the run is on but this rank, and more of them. "cpu:2" is a number of workers, "cuda:2" a card.
+// Those that the run is on but this rank, and more of them. "cpu:2" is a number of workers, "cuda:2" a GPU.
 std::string devices_but(const Evidence& evidence, int rank, const std::string& more = "") {
   int cores = 0;
-  std::string cards;
+  std::string gpus;
   for (const RankRow& row : evidence.ranks) {
     if (row.rank == rank) continue;
-    if (row.on_card)
-      cards += (cards.empty() ? "" : ",") + row.device;
+    if (row.on_gpu)
+      gpus += (gpus.empty() ? "" : ",") + row.device;
     else
       ++cores;
   }
   std::string all = cores > 0 ? fmt::format("cpu:{}", cores) : "";
-  for (const std::string& part : {cards, more})
+  for (const std::string& part : {gpus, more})
     if (!part.empty()) all += (all.empty() ? "" : ",") + part;
   return all;
 }
@@ -217,8 +217,8 @@ void launches(SlowDown& f, const Evidence& evidence) {
     operations = std::max(operations, row.times.operations_per_step());
     cost = std::max(cost, row.times.operation);
   }
-  if (on_cards(evidence))
-    f.why = "the card waits for the host between its kernels";
+  if (on_gpus(evidence))
+    f.why = "the GPU waits for the host between its kernels";
   else
     f.why =
         fmt::format("a step asks for {:.0f} operations at {:.3g} us each, whatever is in them", operations, cost * 1e6);
@@ -228,7 +228,7 @@ void launches(SlowDown& f, const Evidence& evidence) {
   } else if (pieces > 1) {
     f.remedy = fmt::format("fewer, larger shards: each worker runs {} a step; {}", pieces, kAnother);
     f.command = anew(evidence, shards_flag(evidence, static_cast<int64_t>(workers)));
-  } else if (on_cards(evidence)) {
+  } else if (on_gpus(evidence)) {
     f.remedy = fmt::format(
         "let the step be one CUDA graph (no TANDEM_GRAPHS=off, no CUDA_LAUNCH_BLOCKING=1; the run's warnings say why "
         "it is not), or a larger batch{}",
@@ -297,7 +297,7 @@ void add_remedy(SlowDown& f, const Evidence& evidence, const Explanation& e) {
     case Cause::kJitter:
       f.why = "they have equal work and equal speed on average, but not in each step";
       f.remedy = "look at what else uses the machine";
-      f.command = on_cards(evidence) ? evidence.program + " gpus" : "ps -eo pid,user,pcpu,args --sort=-pcpu | head";
+      f.command = on_gpus(evidence) ? evidence.program + " gpus" : "ps -eo pid,user,pcpu,args --sort=-pcpu | head";
       return;
     case Cause::kCrowded:
       return crowded(f, evidence);
@@ -345,10 +345,10 @@ std::string shell_word(const std::string& text) {
 }
 
 std::string hint_for(const Evidence& evidence, const Explanation& e) {
-  if (!e.enough || !on_cards(evidence) || evidence.precision != "fp32" || e.share("compute") < 0.6) return "";
+  if (!e.enough || !on_gpus(evidence) || evidence.precision != "fp32" || e.share("compute") < 0.6) return "";
   return fmt::format(
-      "the cards are busy; mixed precision may make them faster: {} "
-      "(another experiment; docs/tuning.md tells where it paid)",
+      "the GPUs are busy; mixed precision may make them faster: {} "
+      "(another experiment; docs/explain.md tells where it paid)",
       anew(evidence, "--precision bf16"));
 }
 

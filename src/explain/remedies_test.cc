@@ -45,13 +45,13 @@ TEST(Remedies, AWorkerIsLeftOutWhereTheOthersAreAQuarterFasterWithoutIt) {
   EXPECT_NE(first(unequal(3, 3, 0.45)).command.find("--set shards="), std::string::npos);
 }
 
-TEST(Remedies, WorkersOnCoresAreNamedByTheirNumberAndCardsByName) {
+TEST(Remedies, WorkersOnCoresAreNamedByTheirNumberAndGpusByName) {
   Evidence evidence = unequal(3, 3, 0.2);
   EXPECT_EQ(first(evidence).command, "tandem resume runs/tiny-1 --devices cpu:2");
   for (RankRow& row : evidence.ranks) {
-    row.on_card = true;
+    row.on_gpu = true;
     row.device = "cuda:" + std::to_string(2 * row.rank);
-    row.times.card = row.times.work;
+    row.times.gpu_wait = row.times.work;
   }
   EXPECT_EQ(first(evidence).command, "tandem resume runs/tiny-1 --devices cuda:0,cuda:2");
 }

@@ -15,7 +15,7 @@ const GpuEvidence* gpu_of(const Evidence& evidence, const RankRow& row) {
 
 double launches_of(const RankRow& row, double work) {
   const RankTimes& t = row.times;
-  if (row.on_card) return std::max(0.0, work - t.card / t.steps);
+  if (row.on_gpu) return std::max(0.0, work - t.gpu_wait / t.steps);
   return std::min(work, t.operations_per_step() * t.operation);
 }
 
@@ -26,10 +26,10 @@ void take_out_crowding(std::vector<StepSplit>& all, const Evidence& evidence) {
   for (size_t i = 0; i < all.size(); ++i) {
     StepSplit& s = all[i];
     std::vector<Part> parts{kUpdate, kOther, kUneven};
-    if (!s.row->on_card)
-      parts.push_back(kCompute);  // a thread that waits for its card may wait for a core too: the card does not
+    if (!s.row->on_gpu)
+      parts.push_back(kCompute);  // a thread that waits for its GPU may wait for a core too: the GPU does not
     if (evidence.loader_threads == 0) parts.push_back(kLoading);
-    if (s.row->on_card) parts.push_back(kLaunches);
+    if (s.row->on_gpu) parts.push_back(kLaunches);
     double pool = 0;
     for (const Part part : parts) pool += s.seconds[part];
     lost[i] = std::min(s.row->times.delay / s.row->times.steps, pool);

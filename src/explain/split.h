@@ -15,7 +15,7 @@ enum Part {
   kCommunication,  // the sum itself
   kWaiting,        // for members that have more to do, or do it more slowly
   kUneven,         // for members that were late this time, by turns
-  kThrottled,      // what a card's lower clock costs, itself and those who wait for it
+  kThrottled,      // what a GPU's lower clock costs, itself and those who wait for it
   kCrowded,        // ready to run while others had the cores, and waiting for a member that was
   kUpdate,
   kIdle,   // no shards

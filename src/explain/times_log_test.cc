@@ -27,7 +27,7 @@ size_t lines_in(const std::filesystem::path& path) {
 TEST(TimesLog, ALineReadsBackAsItWasWritten) {
   TimesLine line = line_of(7, 0.25, 3);
   line.ranks[0].gpu = 2;
-  line.ranks[0].on_card = line.ranks[0].pinned = true;
+  line.ranks[0].on_gpu = line.ranks[0].pinned = true;
   line.ranks[0].times.delay = 0.125;
   line.ranks[0].times.made = 2;
   line.ranks[0].times.asleep = 1.5;

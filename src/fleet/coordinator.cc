@@ -33,7 +33,7 @@ std::set<int> Coordinator::members() const {
 // ---- what happened ----
 
 std::vector<Action> Coordinator::expect(int rank, double speed) {
-  if (over_ || members_.contains(rank) || lobby_.contains(rank)) return {};
+  if (over_ || members_.contains(rank) || standby_.contains(rank)) return {};
   on_the_way_[rank] = {.guess = speed > 0 ? speed : 1};
   return {};
 }
@@ -42,7 +42,7 @@ std::vector<Action> Coordinator::arrived(int rank) {
   Actions actions;
   const auto found = on_the_way_.find(rank);
   if (over_ || found == on_the_way_.end()) return actions;
-  lobby_.insert(on_the_way_.extract(found));
+  standby_.insert(on_the_way_.extract(found));
   begin_if_ready(actions);
   ask_if_wanted(actions);
   return actions;
@@ -52,7 +52,7 @@ std::vector<Action> Coordinator::lost(int rank, std::optional<Mark> mark) {
   Actions actions;
   if (over_) return actions;
   on_the_way_.erase(rank);
-  lobby_.erase(rank);
+  standby_.erase(rank);
   leaving_.erase(rank);
   const bool was_member = members_.erase(rank) > 0;
   if (members_.empty()) {
@@ -99,7 +99,7 @@ std::vector<Action> Coordinator::state_hash(int rank, uint64_t generation, int64
 }
 
 std::vector<Action> Coordinator::nobody_is_coming() {
-  if (over_ || !members_.empty() || !lobby_.empty() || !on_the_way_.empty()) return {};
+  if (over_ || !members_.empty() || !standby_.empty() || !on_the_way_.empty()) return {};
   over_ = true;
   return {GiveUp{.what = "no worker is left",
                  .why = snapshot_step_ < 0
@@ -118,14 +118,14 @@ std::vector<Action> Coordinator::want_snapshot() {
 
 std::vector<Action> Coordinator::want_leave(int rank) {
   Actions actions;
-  const size_t living = members_.size() + lobby_.size() + on_the_way_.size();
+  const size_t living = members_.size() + standby_.size() + on_the_way_.size();
   if (over_ || living <= 1) return actions;  // somebody has to stay
-  if (on_the_way_.erase(rank) + lobby_.erase(rank) > 0) {
+  if (on_the_way_.erase(rank) + standby_.erase(rank) > 0) {
     actions.emplace_back(Dismiss{rank});
     begin_if_ready(actions);
   } else if (members_.contains(rank)) {
     leaving_.insert(rank);
-    if (leaving_.size() == members_.size() && lobby_.empty()) leaving_.erase(rank);
+    if (leaving_.size() == members_.size() && standby_.empty()) leaving_.erase(rank);
   }
   ask_if_wanted(actions);
   return actions;
@@ -191,7 +191,7 @@ std::vector<Action> Coordinator::want_hold(bool hold) {
 
 // With no members: the first order, or the first after everybody died. Nobody is left behind who is on the way.
 void Coordinator::begin_if_ready(Actions& actions) {
-  if (members_.empty() && on_the_way_.empty() && !lobby_.empty()) restore(actions);
+  if (members_.empty() && on_the_way_.empty() && !standby_.empty()) restore(actions);
 }
 
 // Nobody is at work. A stop that is wanted needs nobody if there is a snapshot to stop at.
@@ -207,7 +207,7 @@ void Coordinator::restore(Actions& actions) {
   std::map<int, Worker> next = next_members();
   for (const auto& [rank, worker] : members_)
     if (!next.contains(rank)) actions.emplace_back(Dismiss{rank});
-  for (const auto& [rank, worker] : next) lobby_.erase(rank);
+  for (const auto& [rank, worker] : next) standby_.erase(rank);
   members_ = std::move(next);
   leaving_.clear();
   restore_generation_ = order_.generation + 1;
@@ -231,17 +231,17 @@ void Coordinator::issue(Order::From from, int64_t cut, Actions& actions) {
   ask_if_wanted(actions);
 }
 
-// Who works after the next restore. Members stay unless they want to leave; those in the lobby come in while there are
-// shards for them, the fastest first; the others wait as spares.
+// Who works after the next restore. Members stay unless they want to leave; those in the standby come in while there
+// are shards for them, the fastest first; the others wait as spares.
 std::map<int, Coordinator::Worker> Coordinator::next_members() {
   std::map<int, Worker> next;
   for (const auto& [rank, worker] : members_)
     if (!leaving_.contains(rank)) next.emplace(rank, worker);
   std::vector<std::pair<double, int>> waiting;
-  for (const auto& [rank, worker] : lobby_) waiting.emplace_back(-worker.guess, rank);
+  for (const auto& [rank, worker] : standby_) waiting.emplace_back(-worker.guess, rank);
   std::sort(waiting.begin(), waiting.end());
   for (const auto& [speed, rank] : waiting)
-    if (next.size() < static_cast<size_t>(options_.shards)) next.emplace(rank, lobby_.at(rank));
+    if (next.size() < static_cast<size_t>(options_.shards)) next.emplace(rank, standby_.at(rank));
   return next.empty() ? members_ : next;  // all wanted to leave, and those who were to stay have died
 }
 
@@ -272,9 +272,9 @@ bool Coordinator::everybody_restored() const {
 // A combine that a dead member did its part of need not be complete: an earlier death may have ended its generation
 // before. And what lies before a restore (cut -1) no longer counts.
 int64_t Coordinator::effective(const Mark& mark) const {
-  int64_t ticket = mark.ticket;
-  for (uint64_t g = mark.generation + 1; g < cuts_.size(); ++g) ticket = std::min(ticket, cuts_[g]);
-  return std::max<int64_t>(ticket, -1);
+  int64_t sequence = mark.sequence;
+  for (uint64_t g = mark.generation + 1; g < cuts_.size(); ++g) sequence = std::min(sequence, cuts_[g]);
+  return std::max<int64_t>(sequence, -1);
 }
 
 // ---- snapshots ----
@@ -282,7 +282,7 @@ int64_t Coordinator::effective(const Mark& mark) const {
 bool Coordinator::on_hold_wanted() const {
   const size_t staying = members_.size() - leaving_.size();
   return stop_wanted_ || move_wanted_ || hold_wanted_ || !leaving_.empty() ||
-         (!lobby_.empty() && staying < static_cast<size_t>(options_.shards));
+         (!standby_.empty() && staying < static_cast<size_t>(options_.shards));
 }
 
 void Coordinator::ask_if_wanted(Actions& actions) {
@@ -347,7 +347,7 @@ void Coordinator::disagree(const Reports& reports, int64_t step, Actions& action
 void Coordinator::finish(Actions& actions) {
   over_ = true;
   actions.emplace_back(Finished{.step = snapshot_step_});
-  for (const auto* workers : {&members_, &lobby_, &on_the_way_})
+  for (const auto* workers : {&members_, &standby_, &on_the_way_})
     for (const auto& [rank, worker] : *workers) actions.emplace_back(Dismiss{rank});
 }
 

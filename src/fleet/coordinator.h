@@ -101,7 +101,7 @@ class Coordinator {
   std::vector<Action> measured(const std::map<int, double>& speeds, double step_seconds, double move_seconds,
                                double seconds_left = kForEver);  // of the run: a move must pay before its end
   // Of their speed that plans count with, by rank; who is not named has all of it. Shards move away from a rank whose
-  // share falls (its card is hot) at the next held snapshot, whether or not that is faster.
+  // share falls (its GPU is hot) at the next held snapshot, whether or not that is faster.
   std::vector<Action> want_shares(const std::map<int, double>& shares);
   // Everybody waits at the next held snapshot, until it is no longer wanted.
   std::vector<Action> want_hold(bool hold);
@@ -153,7 +153,7 @@ class Coordinator {
   uint64_t restore_generation_ = 0;  // of the newest order that put state back
   int64_t snapshot_step_ = -1;
   // Every living rank is in one of these.
-  std::map<int, Worker> on_the_way_, lobby_, members_;
+  std::map<int, Worker> on_the_way_, standby_, members_;
 
   bool stop_wanted_ = false, snapshot_wanted_ = false, move_wanted_ = false, hold_wanted_ = false;
   bool holding_ = false;

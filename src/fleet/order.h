@@ -2,10 +2,11 @@
 //
 // rank        a worker's number for the life of the run; a replacement on the same device keeps it
 // generation  the number of a member list; every change of members or of the plan makes a higher one
-// ticket      the place of a combine in the program: 0, 1, 2, ... from step 0 on, the same on every worker and for
-// every
-//             plan. A phase that is run again takes the same tickets again, in a higher generation.
-// mark        how far a member got: it has done its part of every combine up to `ticket`, the last one in `generation`
+// sequence number      the place of a combine in the program: 0, 1, 2, ... from step 0 on, the same on every worker and
+// for every
+//             plan. A phase that is run again takes the same sequence numbers again, in a higher generation.
+// mark        how far a member got: it has done its part of every combine up to `sequence number`, the last one in
+// `generation`
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace tandem {
 
 struct Mark {
   uint64_t generation = 0;
-  int64_t ticket = -1;
+  int64_t sequence = -1;
   bool operator==(const Mark&) const = default;
 };
 

@@ -45,8 +45,8 @@ struct WorkerPage {
   std::atomic<uint64_t> generation{0};
   std::atomic<uint64_t> shards_run{0}, compute_ns{0}, snapshot_ns{0}, steps_run{0};
   // Where the time of its steps went (explain/rank_times.h): all of it, the shards without waiting for data, waiting
-  // for data, meeting the others, the part of that in which some had not come yet, the update, a card at work.
-  std::atomic<uint64_t> step_ns{0}, work_ns{0}, load_ns{0}, combine_ns{0}, wait_ns{0}, update_ns{0}, card_ns{0};
+  // for data, meeting the others, the part of that in which some had not come yet, the update, a GPU at work.
+  std::atomic<uint64_t> step_ns{0}, work_ns{0}, load_ns{0}, combine_ns{0}, wait_ns{0}, update_ns{0}, gpu_ns{0};
   std::atomic<uint64_t> operations{0}, counted_steps{0}, operation_ps{0};  // of libtorch; what asking for one costs
   // Ready to run while others had the cores; of the batches that were looked at: making them, and asleep meanwhile.
   std::atomic<uint64_t> delay_ns{0}, made_ns{0}, asleep_ns{0};
@@ -77,9 +77,9 @@ struct WorkerPage {
     if (word >> 8 != (generation << 32 | nth)) return std::nullopt;
     return static_cast<unsigned>(word & 255);
   }
-  bool abandoned(uint64_t generation, int64_t ticket) const {
+  bool abandoned(uint64_t generation, int64_t sequence) const {
     const uint64_t word = revoked.load(std::memory_order_acquire);
-    return generation <= (word >> 40) && ticket >= static_cast<int64_t>(word & ((uint64_t{1} << 40) - 1));
+    return generation <= (word >> 40) && sequence >= static_cast<int64_t>(word & ((uint64_t{1} << 40) - 1));
   }
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);

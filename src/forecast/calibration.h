@@ -22,7 +22,7 @@ struct JobShape {
 };
 
 struct TrialDevice {
-  std::string model = "cpu";  // "cpu", or the card's name
+  std::string model = "cpu";  // "cpu", or the GPU's name
   double speed = 1;           // share of a slot that was slowed by name
   int core = -1;              // that it was put on; -1: wherever the system liked
   bool operator==(const TrialDevice&) const = default;
@@ -44,10 +44,10 @@ struct Trial {
   double snapshot_seconds = 0;  // of one of them
   double start_seconds = 0;     // until the first step began, and what the first steps took more than later ones
   double end_seconds = 0;       // after the last one
-  double memory_bytes = 0;      // the most of any worker: of its card where it has one, else resident
+  double memory_bytes = 0;      // the most of any worker: of its GPU where it has one, else resident
   double memory_start = 0;      // before it had any shard
   int64_t most_held = 0;        // shards that one worker held at most; 0: not known
-  double power_w = 0;           // of its cards together, where the driver tells; 0: not known
+  double power_w = 0;           // of its GPUs together, where the driver tells; 0: not known
   JobShape shape;               // with the trial's settings (a smaller replay)
 };
 

@@ -12,16 +12,16 @@
 namespace tandem {
 namespace {
 
-// What training of small nets reaches of a card's peaks; only the split between the shares depends on it.
+// What training of small nets reaches of a GPU's peaks; only the split between the shares depends on it.
 constexpr double kOfPeak = .35, kOfBandwidth = .6;
 constexpr double kOperationsPerWeight = 10;  // a sample: forward, backward, and a second net's forward
 constexpr double kPassesOverState = 4;       // of weights, gradient and optimizer in an update
 constexpr double kContextBytes = 600e6;      // of CUDA and its libraries
-// A sum over two cards: launches, meeting, and the update that is no longer part of the phase's own graph.
+// A sum over two GPUs: launches, meeting, and the update that is no longer part of the phase's own graph.
 constexpr double kSumLatency = 3e-4;
 constexpr double kOfNvlink = .7, kOfPcie = .45;
 
-// Measured on an H200 (docs/gpu-results.md): a step as a run.
+// Measured on an H200 (docs/results.md): a step as a run.
 struct Reference {
   const char *recipe, *precision;
   int64_t batch;
@@ -44,56 +44,55 @@ double operations(const JobShape& job, double samples) {
 }
 
 // By the book alone, without what waits for launches.
-StepShares by_book(const BookCard& card, const JobShape& job, double samples, const std::string& precision) {
-  return {.arithmetic = operations(job, samples) / (kOfPeak * peak_flops(card, precision)),
+StepShares by_book(const GpuModel& gpu, const JobShape& job, double samples, const std::string& precision) {
+  return {.arithmetic = operations(job, samples) / (kOfPeak * peak_flops(gpu, precision)),
           .memory = kPassesOverState * (job.replicated_bytes() + 4 * job.combine_floats) /
-                    (kOfBandwidth * card.bandwidth_gb_per_s * 1e9),
+                    (kOfBandwidth * gpu.bandwidth_gb_per_s * 1e9),
           .latency = 0};
 }
 
-std::optional<double> stated_peak(const BookCard& card, const std::string& precision) {
-  if (precision == "bf16") return card.bf16_tflops;
-  if (precision == "fp16") return card.fp16_tflops;
-  return precision == "tf32" ? card.tf32_tflops : std::optional<double>(card.fp32_tflops);
+std::optional<double> stated_peak(const GpuModel& gpu, const std::string& precision) {
+  if (precision == "bf16") return gpu.bf16_tflops;
+  if (precision == "fp16") return gpu.fp16_tflops;
+  return precision == "tf32" ? gpu.tf32_tflops : std::optional<double>(gpu.fp32_tflops);
 }
 
-double link_bytes_per_second(const BookCard& card) {
-  if (card.nvlink_gb_per_s) return kOfNvlink * *card.nvlink_gb_per_s / 2 * 1e9;
-  return kOfPcie * card.pcie_gb_per_s * 1e9;
+double link_bytes_per_second(const GpuModel& gpu) {
+  if (gpu.nvlink_gb_per_s) return kOfNvlink * *gpu.nvlink_gb_per_s / 2 * 1e9;
+  return kOfPcie * gpu.pcie_gb_per_s * 1e9;
 }
 
 }  // namespace
 
-double peak_flops(const BookCard& card, const std::string& precision) {
-  return stated_peak(card, precision).value_or(card.fp32_tflops) * 1e12;
+double peak_flops(const GpuModel& gpu, const std::string& precision) {
+  return stated_peak(gpu, precision).value_or(gpu.fp32_tflops) * 1e12;
 }
 
-bool states_peak(const BookCard& card, const std::string& precision) {
-  return stated_peak(card, precision).has_value();
-}
+bool states_peak(const GpuModel& gpu, const std::string& precision) { return stated_peak(gpu, precision).has_value(); }
 
-StepShares moved(const StepShares& shares, const BookCard& from, const std::string& from_precision, const BookCard& to,
+StepShares moved(const StepShares& shares, const GpuModel& from, const std::string& from_precision, const GpuModel& to,
                  const std::string& precision) {
   return {.arithmetic = shares.arithmetic * peak_flops(from, from_precision) / peak_flops(to, precision),
           .memory = shares.memory * from.bandwidth_gb_per_s / to.bandwidth_gb_per_s,
           .latency = shares.latency};
 }
 
-Scaled scale_to(const std::vector<const BookCard*>& cards, const Calibration& here, const JobShape& job,
+Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& here, const JobShape& job,
                 const std::vector<int64_t>& batches, const std::string& precision) {
   Scaled scaled;
   const bool own = std::ranges::any_of(here.trials, [&](const Trial& t) { return t.precision == precision; });
   const std::string tried = own ? precision : "fp32";
   const StepModel steps(here, tried);
-  const Trial* measured = nullptr;  // on a card that the book knows, best
+  const Trial* measured = nullptr;  // on a GPU that the book knows, best
   for (const Trial& trial : here.trials) {
     if (trial.devices.size() != 1 || trial.precision != tried) continue;
-    if (!measured || (find_card(trial.devices[0].model) && !find_card(measured->devices[0].model))) measured = &trial;
+    if (!measured || (find_gpu_model(trial.devices[0].model) && !find_gpu_model(measured->devices[0].model)))
+      measured = &trial;
   }
-  const BookCard* const source = find_card(measured->devices[0].model);
-  const BookCard& reference = source ? *source : *find_card("H200");
-  const bool card = measured->devices[0].model != "cpu";
-  const MemoryModel memory(here, tried, card);
+  const GpuModel* const source = find_gpu_model(measured->devices[0].model);
+  const GpuModel& reference = source ? *source : *find_gpu_model("H200");
+  const bool gpu = measured->devices[0].model != "cpu";
+  const MemoryModel memory(here, tried, gpu);
   const Reference* const known = source ? nullptr : reference_of(here.recipe, precision);
   const std::string basis = source ? tried : known ? known->precision : "fp32";
 
@@ -116,8 +115,8 @@ Scaled scale_to(const std::vector<const BookCard*>& cards, const Calibration& he
   scaled.error = source ? (own ? .35 : .5) : known ? .6 : 2;
   scaled.from =
       source  ? fmt::format("{} measured here", measured->devices[0].model)
-      : known ? std::string("an H200 measured before (docs/gpu-results.md); here there is no card")
-              : std::string("the cards' data sheets and a guess of 0.6 ms of launches a step; here there is no card");
+      : known ? std::string("an H200 measured before (docs/results.md); here there is no GPU")
+              : std::string("the GPUs' data sheets and a guess of 0.6 ms of launches a step; here there is no GPU");
   scaled.calibration = {.recipe = here.recipe,
                         .machine = here.machine,
                         .made = here.made,
@@ -125,7 +124,7 @@ Scaled scale_to(const std::vector<const BookCard*>& cards, const Calibration& he
                         .load = here.load,
                         .trials = {}};
   std::set<std::string_view> done;
-  for (const BookCard* target : cards) {
+  for (const GpuModel* target : gpus) {
     if (!done.insert(target->name).second) continue;
     for (const int64_t batch : batches) {
       const StepShares shares = moved(shares_at(batch), reference, basis, *target, precision);
@@ -141,13 +140,13 @@ Scaled scale_to(const std::vector<const BookCard*>& cards, const Calibration& he
       trial.shape = job;
       trial.start_seconds = std::max(3.0, measured->start_seconds);  // CUDA's libraries are large
       trial.memory_start = job.replicated_bytes() + kContextBytes;
-      const double alive = card ? 1 : static_cast<double>(trial.shards);  // shards run side by side on a card
+      const double alive = gpu ? 1 : static_cast<double>(trial.shards);  // shards run side by side on a GPU
       trial.memory_bytes = trial.memory_start + static_cast<double>(trial.shards) * job.shard_bytes +
                            alive * (told.activations + told.gradients);
       scaled.calibration.trials.push_back(trial);
-      if (batch != batches.front() || cards.size() < 2) continue;
+      if (batch != batches.front() || gpus.size() < 2) continue;
       trial.devices.push_back(trial.devices[0]);
-      trial.step_seconds = 0;  // below: the model says what one card of two computes
+      trial.step_seconds = 0;  // below: the model says what one GPU of two computes
       trial.memory_bytes = 0;
       trial.combine_seconds = kSumLatency + 1.25 * 4 * job.combine_floats / link_bytes_per_second(*target);
       scaled.calibration.trials.push_back(std::move(trial));

@@ -23,7 +23,7 @@ Calibration on_h200() {
 
 TEST(HardwareModel, LaunchesStayArithmeticAndMemoryFollowTheBook) {
   const StepShares shares{.arithmetic = 1, .memory = 1, .latency = 1};
-  const BookCard &h200 = card_or_throw("H200"), &h100 = card_or_throw("H100"), &small = card_or_throw("3060ti");
+  const GpuModel &h200 = gpu_or_throw("H200"), &h100 = gpu_or_throw("H100"), &small = gpu_or_throw("3060ti");
   const StepShares same = moved(shares, h200, "fp32", h200, "fp32");
   EXPECT_EQ(same.seconds(), 3);
   EXPECT_NEAR(moved(shares, h200, "fp32", h100, "fp32").memory, 4800.0 / 3350, 1e-9);
@@ -57,24 +57,24 @@ TEST(HardwareModel, WebAgentInBf16IsNotForecastSlowerThanInFp32) {
   EXPECT_GT(seconds("bf16"), seconds("fp32") / 2) << "most of it are launches";
 }
 
-TEST(HardwareModel, TheCardThatWasMeasuredIsForecastAsMeasured) {
+TEST(HardwareModel, TheGpuThatWasMeasuredIsForecastAsMeasured) {
   const Calibration here = on_h200();
   const Scaled scaled = scale_to(parse_hardware("H200"), here, here.trials[0].shape, {192, 384}, "fp32");
   EXPECT_NEAR(StepModel(scaled.calibration, "fp32").step(192, {{"H200"}}).seconds, here.trials[0].step_seconds, 1e-9);
   EXPECT_LE(scaled.error, .35);
 }
 
-TEST(HardwareModel, ASlowerCardIsSlowerAndEightAreFasterThanOne) {
+TEST(HardwareModel, ASlowerGpuIsSlowerAndEightAreFasterThanOne) {
   const Calibration here = on_h200();
   const JobShape& job = here.trials[0].shape;
   const StepModel slow(scale_to(parse_hardware("2x3060ti"), here, job, {192, 384}, "fp32").calibration, "fp32");
   const StepModel eight(scale_to(parse_hardware("8xH100"), here, job, {192, 384}, "fp32").calibration, "fp32");
   EXPECT_GT(slow.step(192, {{"RTX 3060 Ti"}}).seconds, here.trials[0].step_seconds);
-  const std::vector<ForecastDevice> cards(8, {"H100 SXM"});
-  EXPECT_LT(eight.step(192, cards).compute, eight.step(192, {{"H100 SXM"}}).compute / 7);
+  const std::vector<ForecastDevice> gpus(8, {"H100 SXM"});
+  EXPECT_LT(eight.step(192, gpus).compute, eight.step(192, {{"H100 SXM"}}).compute / 7);
 }
 
-TEST(HardwareModel, WithoutACardHereItSaysHowWideItsErrorIs) {
+TEST(HardwareModel, WithoutAGpuHereItSaysHowWideItsErrorIs) {
   const Calibration cpu = SampleMachine().calibration();
   const Scaled known = scale_to(parse_hardware("8xH100"), cpu, cpu.trials[0].shape, {192, 384}, "fp32");
   EXPECT_GE(known.error, .5);

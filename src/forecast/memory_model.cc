@@ -46,9 +46,9 @@ double on_line(const std::vector<std::pair<double, double>>& points, double x) {
 
 }  // namespace
 
-MemoryModel::MemoryModel(const Calibration& calibration, const std::string& precision, bool card) : card_(card) {
+MemoryModel::MemoryModel(const Calibration& calibration, const std::string& precision, bool gpu) : gpu_(gpu) {
   const auto fits = [&](const Trial& trial) {
-    return trial.precision == precision && trial.memory_bytes > 0 && (trial.devices[0].model != "cpu") == card;
+    return trial.precision == precision && trial.memory_bytes > 0 && (trial.devices[0].model != "cpu") == gpu;
   };
   for (const Trial& trial : calibration.trials) {
     if (!fits(trial) || trial.devices.size() != 1) continue;
@@ -58,7 +58,7 @@ MemoryModel::MemoryModel(const Calibration& calibration, const std::string& prec
     double rest = trial.memory_bytes - std::max(trial.memory_start, job.replicated_bytes());
     rest -= static_cast<double>(trial.shards) * job.shard_bytes;
     const auto all = static_cast<double>(trial.shards);
-    if (!card) rest -= snapshots_of(job, all, all, 1, seconds_of(trial));
+    if (!gpu) rest -= snapshots_of(job, all, all, 1, seconds_of(trial));
     rest_.emplace_back(static_cast<double>(trial.batch), std::max(rest, 0.0));
   }
   if (rest_.empty())
@@ -104,7 +104,7 @@ MemoryForecast MemoryModel::most(const JobShape& job, int64_t batch, const std::
   if (const auto seen = held_.find(workers); seen != held_.end() && held > 1)
     held = std::max(held, static_cast<int>(seen->second));
   MemoryForecast told = worker(job, batch, held, workers, seconds);
-  if (card_ || workers < 2 || held >= shards_) return told;
+  if (gpu_ || workers < 2 || held >= shards_) return told;
   const double with_another = worker(job, batch, held + 1, workers, seconds).total();
   told.overhead += std::min(with_another - told.total(), kRoom * told.total());
   return told;
@@ -115,11 +115,11 @@ MemoryForecast MemoryModel::worker(const JobShape& job, int64_t batch, int held,
   told.weights = job.weights_bytes;
   told.optimizer = job.optimizer_bytes;
   told.data = held * job.shard_bytes;
-  const double share = card_ ? static_cast<double>(held) / static_cast<double>(shards_) : 1;  // side by side on a card
+  const double share = gpu_ ? static_cast<double>(held) / static_cast<double>(shards_) : 1;  // side by side on a GPU
   const double rest = on_line(rest_, static_cast<double>(batch)) * share;
   told.gradients = std::min(rest, 4 * job.combine_floats);
   told.activations = rest - told.gradients;
-  if (!card_) told.snapshots = snapshots_of(job, static_cast<double>(shards_), held, workers, seconds);
+  if (!gpu_) told.snapshots = snapshots_of(job, static_cast<double>(shards_), held, workers, seconds);
   told.overhead = base_ + job.other_bytes + more(workers);
   told.overhead += kMargin * told.total() + kMarginBytes;
   return told;

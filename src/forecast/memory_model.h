@@ -17,14 +17,14 @@ namespace tandem {
 struct MemoryForecast {
   double weights = 0, gradients = 0, optimizer = 0, activations = 0, data = 0;
   double snapshots = 0;  // on the CPU: its part of what a death must not reach, in memory it shares with the launcher
-  double overhead = 0;   // the process and its libraries, or the card's context; and the margin
+  double overhead = 0;   // the process and its libraries, or the GPU's context; and the margin
   double total() const { return weights + gradients + optimizer + activations + data + snapshots + overhead; }
 };
 
 class MemoryModel {
  public:
   // Throws ConfigError if no trial of one device has this precision and kind of device.
-  MemoryModel(const Calibration& calibration, const std::string& precision, bool card);
+  MemoryModel(const Calibration& calibration, const std::string& precision, bool gpu);
 
   // Of the worker that holds `held` of the shards. `seconds`: how long the run will take.
   MemoryForecast worker(const JobShape& job, int64_t batch, int held, int workers, double seconds) const;
@@ -39,7 +39,7 @@ class MemoryModel {
   std::map<int, double> several_;  // by number of workers: what they need more
   std::map<int, int64_t> held_;    // ... and the shards that one of them came to hold, whenever it was tried
   int64_t shards_ = 1;
-  bool card_ = false;
+  bool gpu_ = false;
 };
 
 }  // namespace tandem

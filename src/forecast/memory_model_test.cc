@@ -110,7 +110,7 @@ TEST(MemoryModel, GrowsWithTheBatchAndNeverShrinksBelowTheSmallestTried) {
   EXPECT_NEAR(at(288), (at(192) + at(384)) / 2, 1);
 }
 
-TEST(MemoryModel, OnACardShardsAreSideBySideAndSnapshotsLieElsewhere) {
+TEST(MemoryModel, OnAGpuShardsAreSideBySideAndSnapshotsLieElsewhere) {
   Calibration c = SampleMachine().calibration();
   for (Trial& trial : c.trials) {
     for (TrialDevice& device : trial.devices) device.model = "NVIDIA H200";

@@ -21,12 +21,12 @@ double supply_for(double watts) {
 
 }  // namespace
 
-PowerForecast power_of(const std::vector<double>& cards_w, double measured_w, double busy_cores) {
+PowerForecast power_of(const std::vector<double>& gpus_w, double measured_w, double busy_cores) {
   PowerForecast power;
-  power.cards_peak_w = std::accumulate(cards_w.begin(), cards_w.end(), 0.0);
-  power.peak_w = power.cards_peak_w + kProcessorWatts + kOtherWatts;
-  const double processor = cards_w.empty() ? kProcessorWatts * std::clamp(busy_cores, 0.0, 1.0) : kProcessorWatts;
-  power.typical_w = (measured_w > 0 ? measured_w : kTypicalShare * power.cards_peak_w) + processor + kOtherWatts;
+  power.gpus_peak_w = std::accumulate(gpus_w.begin(), gpus_w.end(), 0.0);
+  power.peak_w = power.gpus_peak_w + kProcessorWatts + kOtherWatts;
+  const double processor = gpus_w.empty() ? kProcessorWatts * std::clamp(busy_cores, 0.0, 1.0) : kProcessorWatts;
+  power.typical_w = (measured_w > 0 ? measured_w : kTypicalShare * power.gpus_peak_w) + processor + kOtherWatts;
   power.psu_w = supply_for(kHeadroom * power.peak_w);
   power.psu_least_w = supply_for(power.peak_w);
   power.btu_per_hour = kBtuPerWattHour * power.typical_w;

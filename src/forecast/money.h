@@ -8,23 +8,23 @@
 
 namespace tandem {
 
-// The guides' own: 150 W for the processor, 50 W for the rest; of what cards may draw, training takes 62 % (their 640 W
-// of cards and 840 W in all are "about 600 W typical").
+// The guides' own: 150 W for the processor, 50 W for the rest; of what GPUs may draw, training takes 62 % (their 640 W
+// of GPUs and 840 W in all are "about 600 W typical").
 inline constexpr double kProcessorWatts = 150, kOtherWatts = 50, kTypicalShare = .62;
 inline constexpr double kBtuPerWattHour = 3.412;
 inline constexpr double kCoolingShare = .35;  // of the electricity bill: their $15 of cooling for $43
 
 struct PowerForecast {
-  double cards_peak_w = 0;
+  double gpus_peak_w = 0;
   double peak_w = 0, typical_w = 0;
   double psu_w = 0;        // a size that is sold, a fifth above the peak
   double psu_least_w = 0;  // the guides' rule: the next size above the peak
   double btu_per_hour = 0, peak_btu_per_hour = 0;
 };
 
-// `cards_w`: power limits of the cards used. `measured_w`: what they were seen to draw together, 0 if nobody looked.
-// `busy_cores`: share of the processor that workers on the CPU keep busy; with cards it feeds them.
-PowerForecast power_of(const std::vector<double>& cards_w, double measured_w, double busy_cores);
+// `gpus_w`: power limits of the GPUs used. `measured_w`: what they were seen to draw together, 0 if nobody looked.
+// `busy_cores`: share of the processor that workers on the CPU keep busy; with GPUs it feeds them.
+PowerForecast power_of(const std::vector<double>& gpus_w, double measured_w, double busy_cores);
 
 struct RunningCost {
   double per_hour = 0, month = 0, year = 0;  // electricity, 24 hours a day; a month has 30 days

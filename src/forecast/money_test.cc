@@ -4,7 +4,7 @@
 
 #include "base/errors.h"
 #include "forecast/prices.h"
-#include "hardware/card_book.h"
+#include "hardware/gpu_models.h"
 
 namespace tandem {
 namespace {
@@ -21,7 +21,7 @@ TEST(Power, OfTheFirstGuidesMachineIsTheGuides) {
   EXPECT_NEAR(running_cost(500, .12).cooling_month, 15, .3);
 }
 
-TEST(Power, WhatWasMeasuredGoesBeforeWhatCardsMayDraw) {
+TEST(Power, WhatWasMeasuredGoesBeforeWhatGpusMayDraw) {
   EXPECT_NEAR(power_of({700}, 120, 0).typical_w, 320, 1e-9);
   EXPECT_NEAR(power_of({}, 0, .5).typical_w, 125, 1e-9) << "half of the cores";
   EXPECT_GE(power_of(std::vector<double>(8, 1000), 0, 0).psu_w, 1.2 * 8200);

@@ -49,7 +49,7 @@ per_hour = 27.60      # "2 minutes, $0.92", TensorWave (the same summary, produc
 hardware = "4090"
 price = 1800          # "RTX 4090: $1,600-$2,000" (Setup Guide)
 
-[buy.three-cards]
+[buy.three-GPUs]
 hardware = "3060ti+2x3070"
 price = 2000          # "Price (if buying): ~$2,000" (Setup Guide)
 )";

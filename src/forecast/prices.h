@@ -1,4 +1,4 @@
-// forecast/prices.h -- what electricity, rented and bought cards cost: a file that the user edits.
+// forecast/prices.h -- what electricity, rented and bought GPUs cost: a file that the user edits.
 #pragma once
 
 #include <filesystem>

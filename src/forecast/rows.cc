@@ -13,8 +13,8 @@ namespace tandem {
 namespace {
 
 double sharing(const std::vector<PlanDevice>& devices, const PlanDevice& one) {
-  if (one.card.empty()) return 1;
-  return static_cast<double>(std::ranges::count(devices, one.card, &PlanDevice::card));
+  if (one.gpu.empty()) return 1;
+  return static_cast<double>(std::ranges::count(devices, one.gpu, &PlanDevice::gpu));
 }
 
 PlanRow row_of(const PlanQuestion& question, const StepModel& steps, const MemoryModel* memory, int64_t batch,
@@ -49,10 +49,10 @@ PlanRow row_of(const PlanQuestion& question, const StepModel& steps, const Memor
       usable = question.host_bytes / workers;
     if (usable > 0) row.memory_limit = row.memory_limit > 0 ? std::min(row.memory_limit, usable) : usable;
   }
-  std::vector<double> cards;
-  for (const size_t i : different_cards(here)) cards.push_back(here[i].watts);
+  std::vector<double> gpus;
+  for (const size_t i : different_gpus(here)) gpus.push_back(here[i].watts);
   if (memory) row.memory = memory->most(job, batch, row.step.shards, snapshot_seconds(row.pauses, row.seconds));
-  row.watts = power_of(cards, question.measured_w * static_cast<double>(cards.size()), busy).typical_w;
+  row.watts = power_of(gpus, question.measured_w * static_cast<double>(gpus.size()), busy).typical_w;
   row.kwh = energy_kwh(row.watts, row.seconds);
   row.cost = row.kwh * question.prices.kwh;
   if (question.rent && row.seconds > 0)
@@ -85,14 +85,14 @@ void each_part(std::string_view text, F f) {
 
 }  // namespace
 
-std::vector<size_t> different_cards(const std::vector<PlanDevice>& devices) {
-  std::vector<size_t> cards;
+std::vector<size_t> different_gpus(const std::vector<PlanDevice>& devices) {
+  std::vector<size_t> gpus;
   for (size_t i = 0; i < devices.size(); ++i) {
-    const bool seen = !devices[i].card.empty() &&
-                      std::ranges::any_of(cards, [&](size_t other) { return devices[other].card == devices[i].card; });
-    if (devices[i].watts > 0 && !seen) cards.push_back(i);
+    const bool seen = !devices[i].gpu.empty() &&
+                      std::ranges::any_of(gpus, [&](size_t other) { return devices[other].gpu == devices[i].gpu; });
+    if (devices[i].watts > 0 && !seen) gpus.push_back(i);
   }
-  return cards;
+  return gpus;
 }
 
 double busy_cores(const std::vector<ForecastDevice>& devices, int cores) {

@@ -18,12 +18,12 @@ namespace tandem {
 struct PlanDevice {
   ForecastDevice device;
   std::string name;         // "cuda:0", "H100"
-  double memory_bytes = 0;  // of the card; 0: not known, or the CPU's
+  double memory_bytes = 0;  // of the GPU; 0: not known, or the CPU's
   double watts = 0;         // its power limit; 0: of the CPU, or not known
-  std::string card = "";    // several workers may share one: which it is; empty: its own
+  std::string gpu = "";     // several workers may share one: which it is; empty: its own
 };
-// The devices that draw power, each card once: several workers may share one.
-std::vector<size_t> different_cards(const std::vector<PlanDevice>& devices);
+// The devices that draw power, each GPU once: several workers may share one.
+std::vector<size_t> different_gpus(const std::vector<PlanDevice>& devices);
 
 struct PlanRow {
   std::string precision;
@@ -38,7 +38,7 @@ struct PlanRow {
   double speedup = 1, efficiency = 1;
   std::optional<double> guide;  // what the guides say of as many GPUs
   MemoryForecast memory;        // of the worker that needs most
-  double memory_limit = 0;      // what one of them may take: of the smallest card, of the host's memory; 0: not known
+  double memory_limit = 0;      // what one of them may take: of the smallest GPU, of the host's memory; 0: not known
   bool fits() const { return memory_limit <= 0 || memory.total() <= memory_limit; }
   double watts = 0, kwh = 0, cost = 0;
   std::optional<double> cloud_cost;  // the same hardware rented
@@ -51,9 +51,9 @@ struct PlanQuestion {
   std::vector<PlanDevice> devices;
   std::vector<int> counts;       // of devices, ascending
   std::vector<int64_t> batches;  // the first is the recipe's own
-  double memory_fraction = .9;   // of a card that may be used
+  double memory_fraction = .9;   // of a GPU that may be used
   double host_bytes = 0;         // of memory for workers on the CPU together; 0: not known
-  double measured_w = 0;         // of one card while it trains; 0: nobody looked
+  double measured_w = 0;         // of one GPU while it trains; 0: nobody looked
   int cores = 1;
   CheckpointRule checkpoints;
   Prices prices;

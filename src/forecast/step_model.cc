@@ -163,7 +163,7 @@ void StepModel::learn_pairs(const std::vector<const Trial*>& several) {
   }
   if (!crowds.empty()) crowd2_ = mean(crowds);
   if (combines.empty()) return;
-  // Cards of several models: the slower pair's, which all would wait for.
+  // GPUs of several models: the slower pair's, which all would wait for.
   combine2_ = crowds.empty() ? *std::ranges::max_element(combines) : mean(combines);
 }
 

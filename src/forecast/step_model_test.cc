@@ -61,7 +61,7 @@ TEST(StepModel, WorkersBesideEachOtherCostWhatTwoWereSeenToCost) {
   EXPECT_NEAR(model.step(192, {{"cpu"}, {"cpu"}}).seconds, c.trials[2].step_seconds, 1e-9);
 }
 
-TEST(StepModel, OnACardWhatDoesNotGrowWithTheBatchIsNotDivided) {
+TEST(StepModel, OnAGpuWhatDoesNotGrowWithTheBatchIsNotDivided) {
   Calibration c = SampleMachine().calibration();
   c.trials.pop_back();
   for (Trial& trial : c.trials) {
@@ -138,7 +138,7 @@ TEST(PlanRows, OneShardADeviceGivesMoreSamplesAStep) {
   EXPECT_EQ(best_row(rows, 192, "fp32")->used.size(), 2u) << "its step is no shorter, but does twice as much";
 }
 
-TEST(PlanRows, CountTheEnergyWithWhatACardWasSeenToDraw) {
+TEST(PlanRows, CountTheEnergyWithWhatAGpuWasSeenToDraw) {
   Calibration c = SampleMachine().calibration();
   c.trials.resize(1);
   c.trials[0].devices = {{"H200"}};
@@ -151,7 +151,7 @@ TEST(PlanRows, CountTheEnergyWithWhatACardWasSeenToDraw) {
   EXPECT_NEAR(guessed - plan_rows(question, steps, nullptr, "fp32")[0].watts, .62 * 700 - 300, 1e-6);
 }
 
-TEST(PlanRows, TwoWorkersOnOneCardShareItsMemoryAndItsPower) {
+TEST(PlanRows, TwoWorkersOnOneGpuShareItsMemoryAndItsPower) {
   Calibration c = SampleMachine().calibration();
   c.trials.resize(1);
   c.trials[0].devices = {{"H200"}};
@@ -163,7 +163,7 @@ TEST(PlanRows, TwoWorkersOnOneCardShareItsMemoryAndItsPower) {
   EXPECT_NEAR(rows[0].memory_limit, 90e9, 1);
   EXPECT_NEAR(rows[1].memory_limit, 45e9, 1);
   EXPECT_EQ(rows[0].watts, rows[1].watts);
-  question.devices[1].card = "another";
+  question.devices[1].gpu = "another";
   EXPECT_GT(plan_rows(question, StepModel(c, "fp32"), nullptr, "fp32")[1].watts, 1.5 * rows[0].watts);
 }
 

@@ -1,6 +1,6 @@
 // guard/energy.h -- what a run has used: joules per GPU, and what they cost.
 //
-// From the card's own energy counter where it has one, else from its power, integrated over time; where there is no
+// From the GPU's own energy counter where it has one, else from its power, integrated over time; where there is no
 // GPU, from the processor's counters (RAPL) if they may be read. What earlier starts of the run used is added: the sum
 // stands in energy.json of the run's folder, which is rewritten while the run goes on, so a kill costs seconds of it.
 #pragma once

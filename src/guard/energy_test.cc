@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-GpuFacts card() {
+GpuFacts gpu() {
   GpuFacts facts;
   facts.uuid = "GPU-a";
   facts.name = "Toy";
@@ -24,10 +24,10 @@ GpuReading at(double time, std::optional<double> power, std::optional<double> en
   return reading;
 }
 
-TEST(EnergyMeter, PrefersTheCardsOwnCounter) {
+TEST(EnergyMeter, PrefersTheGpusOwnCounter) {
   EnergyMeter meter(0, "");
-  meter.add({card()}, {at(0, 100, 5000)});
-  meter.add({card()}, {at(10, 100, 6500)});
+  meter.add({gpu()}, {at(0, 100, 5000)});
+  meter.add({gpu()}, {at(10, 100, 6500)});
   EXPECT_DOUBLE_EQ(meter.joules(), 1500);
   EXPECT_EQ(meter.json()["devices"][0]["source"], "counter");
   EXPECT_FALSE(meter.json().contains("cost")) << "no price, no money";
@@ -35,7 +35,7 @@ TEST(EnergyMeter, PrefersTheCardsOwnCounter) {
 
 TEST(EnergyMeter, IntegratesPowerWhereThereIsNoCounter) {
   EnergyMeter meter(0.5, "EUR");
-  for (int t = 0; t <= 3600; ++t) meter.add({card()}, {at(t, 1000, {})});
+  for (int t = 0; t <= 3600; ++t) meter.add({gpu()}, {at(t, 1000, {})});
   EXPECT_NEAR(meter.json()["kwh"].get<double>(), 1, 1e-9);
   EXPECT_NEAR(meter.json()["cost"].get<double>(), 0.5, 1e-9);
   EXPECT_EQ(meter.text(), "1 kWh, 1000 W on average, 0.5 EUR");
@@ -43,20 +43,20 @@ TEST(EnergyMeter, IntegratesPowerWhereThereIsNoCounter) {
 
 TEST(EnergyMeter, ACounterThatStartsAgainLosesNothing) {
   EnergyMeter meter(0, "");
-  meter.add({card()}, {at(0, 100, 5000)});
-  meter.add({card()}, {at(1, 100, 10)});  // the driver was loaded anew
-  meter.add({card()}, {at(2, 100, 110)});
+  meter.add({gpu()}, {at(0, 100, 5000)});
+  meter.add({gpu()}, {at(1, 100, 10)});  // the driver was loaded anew
+  meter.add({gpu()}, {at(2, 100, 110)});
   EXPECT_DOUBLE_EQ(meter.joules(), 200);
 }
 
 TEST(EnergyMeter, AddsWhatEarlierStartsUsed) {
   EnergyMeter first(0, "");
-  first.add({card()}, {at(0, 100, 0)});
-  first.add({card()}, {at(10, 100, 1000)});
+  first.add({gpu()}, {at(0, 100, 0)});
+  first.add({gpu()}, {at(10, 100, 1000)});
   EnergyMeter second(0, "");
   second.add_earlier(first.json());
-  second.add({card()}, {at(0, 100, 7000)});
-  second.add({card()}, {at(10, 100, 8000)});
+  second.add({gpu()}, {at(0, 100, 7000)});
+  second.add({gpu()}, {at(10, 100, 8000)});
   EXPECT_DOUBLE_EQ(second.joules(), 2000);
   EXPECT_DOUBLE_EQ(second.json()["mean_w"].get<double>(), 100);
   second.add_earlier(nlohmann::json::parse(R"({"devices": [{"id": 3}, {"id": "x", "joules": -5, "seconds": 1}]})"));
@@ -66,7 +66,7 @@ TEST(EnergyMeter, AddsWhatEarlierStartsUsed) {
 
 TEST(EnergyMeter, WithoutAnyFigureSaysNothing) {
   EnergyMeter meter(1, "EUR");
-  meter.add({card()}, {at(0, {}, {})});
+  meter.add({gpu()}, {at(0, {}, {})});
   EXPECT_FALSE(meter.any());
   EXPECT_EQ(meter.text(), "");
 }

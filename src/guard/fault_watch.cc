@@ -26,7 +26,7 @@ std::string temperature(const GpuReading& now) {
 }
 
 std::string against_heat(bool power_given) {
-  return fmt::format("more air: clean fans and filters, open the case, a slot between cards{}",
+  return fmt::format("more air: clean fans and filters, open the case, a slot between GPUs{}",
                      power_given ? "" : "; or a lower limit: tandem guard --power 80%");
 }
 
@@ -47,7 +47,7 @@ GpuNotice throttled(const GpuFacts& facts, const GpuReading& now, Throttle reaso
         notice.weight = Weight::kNote;
         notice.why = fmt::format("the guard holds its power limit at {:.0f} W against its heat ({:.0f} W was found)",
                                  *limit, *found_w);
-        notice.todo = "nothing: the guard gives it back once the card is cool";
+        notice.todo = "nothing: the guard gives it back once the GPU is cool";
         break;
       }
       const bool lowered = limit && facts.power_default_w && *limit + 1 < *facts.power_default_w;
@@ -74,16 +74,16 @@ GpuNotice throttled(const GpuFacts& facts, const GpuReading& now, Throttle reaso
       notice.todo = "if it is not hot: check its power cables and the power supply; else more air";
       break;
     case Throttle::kPowerBrake:
-      notice.todo = "the power supply or the rack asks for less: a larger supply, fewer cards on it, or lower limits";
+      notice.todo = "the power supply or the rack asks for less: a larger supply, fewer GPUs on it, or lower limits";
       break;
     case Throttle::kApplicationClocks:
       notice.todo = fmt::format("give its clocks back: sudo nvidia-smi -i {0} -rac; sudo nvidia-smi -i {0} -rgc", gpu);
       break;
     case Throttle::kSyncBoost:
-      notice.todo = "it waits for the slowest card of its sync group; take it out of the group if that is not wanted";
+      notice.todo = "it waits for the slowest GPU of its sync group; take it out of the group if that is not wanted";
       break;
     case Throttle::kDisplayClocks:
-      notice.todo = "a display hangs on this card: move it to another one, or close it";
+      notice.todo = "a display hangs on this GPU: move it to another one, or close it";
       break;
     case Throttle::kIdle:
     case Throttle::kOther:
@@ -156,7 +156,7 @@ std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts,
                                             *now.ecc_uncorrected - before),
                         .why = "its memory is failing, or was hit by radiation",
                         .todo = fmt::format("stop what runs on it and reset it: sudo nvidia-smi -r -i {}; if it "
-                                            "repeats, replace the card",
+                                            "repeats, replace the GPU",
                                             facts.index)}});
   }
   if (now.ecc_corrected) {
@@ -194,7 +194,7 @@ std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts,
                       .what = fmt::format("{}: {:.1f} of {:.1f} GiB of its memory are taken", name,
                                           static_cast<double>(*now.memory_used_bytes) / (1ull << 30),
                                           static_cast<double>(*facts.memory_bytes) / (1ull << 30)),
-                      .why = "the batch is large, or another program is on the card",
+                      .why = "the batch is large, or another program is on the GPU",
                       .todo = "see who: nvidia-smi; end it, or train with accumulation = 2 or a smaller batch_size"}});
   return found;
 }
@@ -277,8 +277,8 @@ std::optional<GpuNotice> FaultWatch::silence(double quiet_seconds, bool held) {
   if (std::exchange(silent_, true)) return std::nullopt;
   return GpuNotice{.id = "driver_silent",
                    .what = fmt::format("the NVIDIA driver has not answered for {:.0f} s", quiet_seconds),
-                   .why = "a call into it hangs: a card that is falling off the bus, or a firmware fault",
-                   .todo = held ? "look at dmesg | grep -i nvrm; the run is held until its cards are known to be cool: "
+                   .why = "a call into it hangs: a GPU that is falling off the bus, or a firmware fault",
+                   .todo = held ? "look at dmesg | grep -i nvrm; the run is held until its GPUs are known to be cool: "
                                   "Ctrl-C ends it"
                                 : "look at dmesg | grep -i nvrm; heat and power are not watched meanwhile"};
 }

@@ -1,6 +1,6 @@
 // guard/fault_watch.h -- what is wrong with a GPU, in words: what it is, why, and what to do.
 //
-// Throttling, heat, memory errors, a narrow PCIe link, full memory, a card that is gone, Xid errors, a driver that does
+// Throttling, heat, memory errors, a narrow PCIe link, full memory, a GPU that is gone, Xid errors, a driver that does
 // not answer. Each is told once when it has lasted a few seconds, and again at the earliest ten minutes after it was
 // over. Pure: readings and time are given.
 #pragma once
@@ -18,9 +18,9 @@ namespace tandem {
 
 struct GpuNotice {
   enum class Weight {
-    kNote,     // worth knowing: a card at its power limit under full load
+    kNote,     // worth knowing: a GPU at its power limit under full load
     kWarning,  // costs speed or will
-    kFault,    // the card can't be used as it is
+    kFault,    // the GPU can't be used as it is
   };
   int gpu = -1;
   std::string id;  // "thermal_hw", "xid_79", "lost": the same for the same thing
@@ -38,7 +38,7 @@ class FaultWatch {
   std::vector<GpuNotice> see(double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus,
                              const std::map<int, double>& lowered = {});
   // All that is wrong now, however short it has lasted, with errors that were counted before: for one look. `found_w`:
-  // a guard holds this card's limit lower than that.
+  // a guard holds this GPU's limit lower than that.
   static std::vector<GpuNotice> at_once(const GuardOptions& options, const GpuFacts& facts, const GpuReading& now,
                                         std::optional<double> found_w = {});
   GpuNotice xid(const std::vector<GpuFacts>& facts, const XidEvent& event) const;

@@ -44,7 +44,7 @@ GuardAnswer explained(const NvmlStatus& status, const std::string& what, const s
     answer.why += ": only root may set limits and fans";
     answer.todo = sudo_command;
   } else if (status.kind == NvmlStatus::Kind::kNotSupported || status.kind == NvmlStatus::Kind::kNoFunction) {
-    answer.todo = "nothing: this card or driver does not offer it; the guard does without";
+    answer.todo = "nothing: this GPU or driver does not offer it; the guard does without";
   } else {
     answer.todo = "try it by hand: " + sudo_command;
   }

@@ -24,7 +24,7 @@ namespace tandem {
 struct GuardAnswer {
   bool ok = true;
   std::string what, why, todo;
-  bool for_good = false;  // not ok, and asking again is of no use: no permission, or the card can't
+  bool for_good = false;  // not ok, and asking again is of no use: no permission, or the GPU can't
   static GuardAnswer good(std::string what = "") { return {true, std::move(what), "", "", false}; }
   std::string text() const;  // "could not: ...; cause: ...; do: ..."
 };

@@ -71,68 +71,68 @@ std::string heat_text(const GuardOptions& options, const std::vector<GpuFacts>& 
 }
 
 double GuardPolicy::share(int gpu) const {
-  const auto found = cards_.find(gpu);
-  return found == cards_.end() ? 1 : kShares[found->second.shares];
+  const auto found = states_.find(gpu);
+  return found == states_.end() ? 1 : kShares[found->second.shares];
 }
 
 std::map<int, double> GuardPolicy::lowered() const {
   std::map<int, double> found;
-  for (const auto& [gpu, card] : cards_)
-    if (card.found_w && (card.set_w || (card.pending && card.pending->set_w))) found[gpu] = *card.found_w;
+  for (const auto& [gpu, state] : states_)
+    if (state.found_w && (state.set_w || (state.pending && state.pending->set_w))) found[gpu] = *state.found_w;
   return found;
 }
 
-double GuardPolicy::floor_of(const Card& card, const GpuFacts& facts) const {
-  const double wanted = options_.power->watts > 0 ? options_.power->watts : options_.power->share * *card.found_w;
+double GuardPolicy::floor_of(const GpuState& state, const GpuFacts& facts) const {
+  const double wanted = options_.power->watts > 0 ? options_.power->watts : options_.power->share * *state.found_w;
   return std::max(wanted, facts.power_min_w.value_or(wanted));
 }
 
 // A limit that is neither the one we found nor the one we set is somebody else's, and stays so.
-void GuardPolicy::look_at_limit(Card& card, const GpuFacts& facts, const GpuReading& now, double time,
+void GuardPolicy::look_at_limit(GpuState& state, const GpuFacts& facts, const GpuReading& now, double time,
                                 std::vector<GuardOrder>& orders) {
-  if (!now.power_limit_w || card.pending || time < card.shown_from) return;
-  if (!card.set_w) {
-    card.found_w = *now.power_limit_w;
+  if (!now.power_limit_w || state.pending || time < state.shown_from) return;
+  if (!state.set_w) {
+    state.found_w = *now.power_limit_w;
     return;
   }
-  if (time < card.shown_from + 2 || std::abs(*now.power_limit_w - *card.set_w) < 1) return;
+  if (time < state.shown_from + 2 || std::abs(*now.power_limit_w - *state.set_w) < 1) return;
   orders.push_back({Kind::kNote, facts.index, *now.power_limit_w,
                     fmt::format("{}: somebody else set its power limit to {:.0f} W (it was {:.0f} W by the guard); it "
                                 "is left as it is",
-                                gpu_text(facts), *now.power_limit_w, *card.set_w)});
-  card.set_w.reset();
-  card.no_power = true;
+                                gpu_text(facts), *now.power_limit_w, *state.set_w)});
+  state.set_w.reset();
+  state.no_power = true;
 }
 
-std::optional<GuardOrder> GuardPolicy::climb(Card& card, const GpuFacts& facts, const GpuReading& now,
+std::optional<GuardOrder> GuardPolicy::climb(GpuState& state, const GpuFacts& facts, const GpuReading& now,
                                              const HeatLimits& limits, bool others_are_cooler) {
   const std::string hot =
       fmt::format("{} is at {} C (hot from {:.0f} C)", gpu_text(facts), now.temperature_c.value_or(0), limits.act_c);
-  // While the run waits there is no work to move: somebody else heats the card.
-  if (options_.shares && !held_since_ && others_are_cooler && card.shares + 1 < static_cast<int>(std::size(kShares))) {
-    const double share = kShares[++card.shares];
+  // While the run waits there is no work to move: somebody else heats the GPU.
+  if (options_.shares && !held_since_ && others_are_cooler && state.shares + 1 < static_cast<int>(std::size(kShares))) {
+    const double share = kShares[++state.shares];
     return GuardOrder{
         Kind::kShare, facts.index, share,
         fmt::format("{}: shards move to cooler GPUs, it counts as {:.0f} % of its speed", hot, share * 100)};
   }
-  if (options_.fan && !card.fan && !card.no_fan && now_ >= card.fan_after && facts.fans.value_or(0) > 0) {
-    card.fan = true;
+  if (options_.fan && !state.fan && !state.no_fan && now_ >= state.fan_after && facts.fans.value_or(0) > 0) {
+    state.fan = true;
     const int percent = facts.fan_max_percent.value_or(100);
     return GuardOrder{Kind::kFan, facts.index, static_cast<double>(percent),
                       fmt::format("{}: its fans go to {} %", hot, percent)};
   }
-  if (options_.power && !card.no_power && now_ >= card.power_after && card.found_w) {
-    const double now_w = card.set_w.value_or(*card.found_w), floor = floor_of(card, facts);
+  if (options_.power && !state.no_power && now_ >= state.power_after && state.found_w) {
+    const double now_w = state.set_w.value_or(*state.found_w), floor = floor_of(state, facts);
     if (now_w > floor + 0.5) {
-      const double next = std::max(floor, now_w - kPowerStep * *card.found_w);
-      card.set_w = next;
+      const double next = std::max(floor, now_w - kPowerStep * *state.found_w);
+      state.set_w = next;
       return GuardOrder{Kind::kPower, facts.index, next,
                         fmt::format("{}: its power limit goes from {:.0f} to {:.0f} W (down to {:.0f} W is allowed)",
                                     hot, now_w, next, floor),
                         now_w};
     }
   }
-  if (std::exchange(card.told_no_more, true)) return std::nullopt;
+  if (std::exchange(state.told_no_more, true)) return std::nullopt;
   return GuardOrder{
       Kind::kNote, facts.index, 0,
       fmt::format("{}{} and all that may be done is done; look at {}its fans, dust and the air around it{}", hot,
@@ -140,22 +140,22 @@ std::optional<GuardOrder> GuardPolicy::climb(Card& card, const GpuFacts& facts, 
                   options_.power ? "" : ", or allow a lower power limit with --power 80%")};
 }
 
-std::optional<GuardOrder> GuardPolicy::descend(int gpu, Card& card, const std::string& why) {
-  if (card.set_w && card.found_w) {
-    const double next = *card.set_w + kPowerStep * *card.found_w;
-    if (next + 0.5 < *card.found_w) {
-      const double now_w = std::exchange(*card.set_w, next);
+std::optional<GuardOrder> GuardPolicy::descend(int gpu, GpuState& state, const std::string& why) {
+  if (state.set_w && state.found_w) {
+    const double next = *state.set_w + kPowerStep * *state.found_w;
+    if (next + 0.5 < *state.found_w) {
+      const double now_w = std::exchange(*state.set_w, next);
       return GuardOrder{Kind::kPower, gpu, next, fmt::format("{}: its power limit goes up to {:.0f} W", why, next),
                         now_w};
     }
-    card.set_w.reset();
-    return GuardOrder{Kind::kPowerBack, gpu, *card.found_w,
-                      fmt::format("{}: its power limit is {:.0f} W again", why, *card.found_w)};
+    state.set_w.reset();
+    return GuardOrder{Kind::kPowerBack, gpu, *state.found_w,
+                      fmt::format("{}: its power limit is {:.0f} W again", why, *state.found_w)};
   }
-  if (std::exchange(card.fan, false))
+  if (std::exchange(state.fan, false))
     return GuardOrder{Kind::kFanAuto, gpu, 0, fmt::format("{}: its fans are the driver's again", why)};
-  if (card.shares > 0) {
-    const double share = kShares[--card.shares];
+  if (state.shares > 0) {
+    const double share = kShares[--state.shares];
     return GuardOrder{Kind::kShare, gpu, share,
                       share == 1 ? fmt::format("{}: it gets all its shards again", why)
                                  : fmt::format("{}: it counts as {:.0f} % of its speed", why, share * 100)};
@@ -173,53 +173,53 @@ std::vector<GuardOrder> GuardPolicy::step(double time, const std::vector<GpuFact
   for (const GpuReading& now : gpus) {
     const GpuFacts& about = facts_of(facts, now.index);
     const HeatLimits limits = HeatLimits::of(options_, about);
-    Card& card = cards_[now.index];
-    card.seen_at = time;
-    const Pending before{card.set_w, card.fan};
+    GpuState& state = states_[now.index];
+    state.seen_at = time;
+    const Pending before{state.set_w, state.fan};
     if (now.lost || !now.temperature_c) {  // nothing is known: nothing is done
-      card.hot_since.reset();
-      card.cool_since.reset();
+      state.hot_since.reset();
+      state.cool_since.reset();
       // But one that was warm and tells no more has not become cool by that.
-      if (!now.lost && time - card.warm_at < kBlindSeconds) all_cool = false;
+      if (!now.lost && time - state.warm_at < kBlindSeconds) all_cool = false;
       continue;
     }
-    look_at_limit(card, about, now, time, orders);
+    look_at_limit(state, about, now, time, orders);
     const double celsius = *now.temperature_c;
-    card.warm_at = celsius <= limits.target_c ? -1e9 : time;
+    state.warm_at = celsius <= limits.target_c ? -1e9 : time;
     all_cool = all_cool && celsius <= limits.target_c;
     if (celsius >= limits.pause_c) too_hot = now.index;
     const bool hot = celsius >= limits.act_c || heat_throttled(now), cool = celsius <= limits.target_c;
-    if (!hot) card.hot_since.reset();
-    if (!cool) card.cool_since.reset();
-    if (hot && !card.hot_since) {
-      card.hot_since = time;
-      if (time - card.undone < kAgainSeconds) card.patience = std::min(kMostPatience, card.patience * 2);
+    if (!hot) state.hot_since.reset();
+    if (!cool) state.cool_since.reset();
+    if (hot && !state.hot_since) {
+      state.hot_since = time;
+      if (time - state.undone < kAgainSeconds) state.patience = std::min(kMostPatience, state.patience * 2);
     }
-    if (cool && !card.cool_since) card.cool_since = time;
+    if (cool && !state.cool_since) state.cool_since = time;
     const bool others_are_cooler = std::any_of(gpus.begin(), gpus.end(), [&](const GpuReading& other) {
       return other.index != now.index && !other.lost && other.temperature_c &&
              *other.temperature_c < HeatLimits::of(options_, facts_of(facts, other.index)).warn_c;
     });
     const bool boiling = celsius >= limits.pause_c;  // no time to see whether the last rung helped
-    // A hold is a rung as well: it has its time to help, and does not end the climb of a card that stays hot.
-    const double last_rung = std::max(card.changed, held_since_.value_or(card.changed));
-    if (!card.pending && hot && (time - *card.hot_since >= kHotSeconds || boiling) &&
+    // A hold is a rung as well: it has its time to help, and does not end the climb of a GPU that stays hot.
+    const double last_rung = std::max(state.changed, held_since_.value_or(state.changed));
+    if (!state.pending && hot && (time - *state.hot_since >= kHotSeconds || boiling) &&
         time - last_rung >= (boiling ? kHotSeconds : kSettleSeconds)) {
-      if (auto order = climb(card, about, now, limits, others_are_cooler)) {
-        if (order->kind != Kind::kNote) card.changed = time;
-        if (is_borrowed(order->kind)) card.pending = before;
+      if (auto order = climb(state, about, now, limits, others_are_cooler)) {
+        if (order->kind != Kind::kNote) state.changed = time;
+        if (is_borrowed(order->kind)) state.pending = before;
         orders.push_back(*order);
       }
     }
-    const double wait = kCoolSeconds * card.patience;
-    if (!held_since_ && !card.pending && cool && time - *card.cool_since >= wait && time - card.changed >= wait) {
-      if (auto order = descend(now.index, card, fmt::format("{} is cool ({:.0f} C)", gpu_text(about), celsius))) {
-        card.changed = card.undone = time;
-        card.told_no_more = false;
-        if (is_borrowed(order->kind)) card.pending = before;
+    const double wait = kCoolSeconds * state.patience;
+    if (!held_since_ && !state.pending && cool && time - *state.cool_since >= wait && time - state.changed >= wait) {
+      if (auto order = descend(now.index, state, fmt::format("{} is cool ({:.0f} C)", gpu_text(about), celsius))) {
+        state.changed = state.undone = time;
+        state.told_no_more = false;
+        if (is_borrowed(order->kind)) state.pending = before;
         orders.push_back(*order);
-      } else if (time - card.undone > 10 * kAgainSeconds) {
-        card.patience = 1;
+      } else if (time - state.undone > 10 * kAgainSeconds) {
+        state.patience = 1;
       }
     }
   }
@@ -239,63 +239,63 @@ std::vector<GuardOrder> GuardPolicy::step(double time, const std::vector<GpuFact
                                   time - *held_since_)});
     held_since_.reset();
     held_for_ = -1;
-    for (auto& [gpu, card] : cards_) card.cool_since.reset();  // it was cool because nothing ran
+    for (auto& [gpu, state] : states_) state.cool_since.reset();  // it was cool because nothing ran
   }
   return orders;
 }
 
 // A GPU whose worker has left is no longer ours to keep slow.
 void GuardPolicy::leave_absent(double time, const std::vector<GpuReading>& gpus, std::vector<GuardOrder>& orders) {
-  for (auto item = cards_.begin(); item != cards_.end();) {
-    auto& [gpu, card] = *item;
+  for (auto item = states_.begin(); item != states_.end();) {
+    auto& [gpu, state] = *item;
     const bool here =
         std::any_of(gpus.begin(), gpus.end(), [&](const GpuReading& r) { return r.index == item->first; });
-    if (here || card.pending || time - card.seen_at < kGoneSeconds) {
+    if (here || state.pending || time - state.seen_at < kGoneSeconds) {
       ++item;
       continue;
     }
-    if (card.set_w && card.found_w) *card.set_w = *card.found_w;  // in one go
-    while (const auto order = descend(gpu, card, fmt::format("GPU {} is no longer used here", gpu)))
+    if (state.set_w && state.found_w) *state.set_w = *state.found_w;  // in one go
+    while (const auto order = descend(gpu, state, fmt::format("GPU {} is no longer used here", gpu)))
       if (order->kind != Kind::kShare) orders.push_back(*order);
-    item = cards_.erase(item);
+    item = states_.erase(item);
   }
 }
 
 void GuardPolicy::done(const GuardOrder& order, double time) {
-  const auto found = cards_.find(order.gpu);
-  if (found == cards_.end() || !is_borrowed(order.kind)) return;
-  Card& card = found->second;
-  card.pending.reset();
-  card.changed = std::max(card.changed, time);  // it begins to help now
-  card.shown_from = time;
-  card.refusals.erase(order.kind);
-  (order.kind == Kind::kFan ? card.fan_retry_s : card.power_retry_s) = kRetrySeconds;
+  const auto found = states_.find(order.gpu);
+  if (found == states_.end() || !is_borrowed(order.kind)) return;
+  GpuState& state = found->second;
+  state.pending.reset();
+  state.changed = std::max(state.changed, time);  // it begins to help now
+  state.shown_from = time;
+  state.refusals.erase(order.kind);
+  (order.kind == Kind::kFan ? state.fan_retry_s : state.power_retry_s) = kRetrySeconds;
 }
 
 bool GuardPolicy::refused(const GuardOrder& order, const std::string& words, bool for_good) {
-  const auto found = cards_.find(order.gpu);
-  if (found == cards_.end()) return true;
-  Card& card = found->second;
-  if (card.pending) card.set_w = card.pending->set_w, card.fan = card.pending->fan;
-  card.pending.reset();
+  const auto found = states_.find(order.gpu);
+  if (found == states_.end()) return true;
+  GpuState& state = found->second;
+  if (state.pending) state.set_w = state.pending->set_w, state.fan = state.pending->fan;
+  state.pending.reset();
   const bool climbing = order.kind == Kind::kFan || order.kind == Kind::kPower;
-  if (climbing) card.changed = -1e9;  // nothing happened: the next rung need not wait
+  if (climbing) state.changed = -1e9;  // nothing happened: the next rung need not wait
   if (climbing) {
     const bool fan = order.kind == Kind::kFan;
-    (fan ? card.no_fan : card.no_power) = for_good;
-    double& wait = fan ? card.fan_retry_s : card.power_retry_s;
-    (fan ? card.fan_after : card.power_after) = now_ + wait;
+    (fan ? state.no_fan : state.no_power) = for_good;
+    double& wait = fan ? state.fan_retry_s : state.power_retry_s;
+    (fan ? state.fan_after : state.power_after) = now_ + wait;
     wait = std::min(kMostRetrySeconds, wait * 2);
   }
-  return std::exchange(card.refusals[order.kind], words) != words;
+  return std::exchange(state.refusals[order.kind], words) != words;
 }
 
 std::vector<GuardOrder> GuardPolicy::give_all_back() {
   std::vector<GuardOrder> orders;
-  for (auto& [gpu, card] : cards_) {
+  for (auto& [gpu, state] : states_) {
     const std::string why = fmt::format("GPU {}: the guard ends", gpu);
-    if (card.set_w && card.found_w) *card.set_w = *card.found_w;  // in one go
-    while (const auto order = descend(gpu, card, why))
+    if (state.set_w && state.found_w) *state.set_w = *state.found_w;  // in one go
+    while (const auto order = descend(gpu, state, why))
       if (order->kind != Kind::kShare) orders.push_back(*order);
   }
   return orders;

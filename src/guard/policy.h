@@ -29,7 +29,7 @@ struct GuardOptions {
   static GuardOptions from(const GuardSettings& settings);  // of a run: both offered
 };
 
-// The temperatures of one card. Where it slows itself down earlier than at 90 C, all of them come before that.
+// The temperatures of one GPU. Where it slows itself down earlier than at 90 C, all of them come before that.
 struct HeatLimits {
   double target_c = 80, warn_c = 85, act_c = 90, pause_c = 94;
   static HeatLimits of(const GuardOptions& options, const GpuFacts& facts);
@@ -81,7 +81,7 @@ class GuardPolicy {
   static constexpr double kHoldSeconds = 20;   // a hold lasts at least this long
   static constexpr double kRetrySeconds = 30;  // after a refusal that may pass; twice as long each time, up to
   static constexpr double kMostRetrySeconds = 960;
-  static constexpr double kBlindSeconds = 600;  // a hold does not end so long after a hot card's last temperature
+  static constexpr double kBlindSeconds = 600;  // a hold does not end so long after a hot GPU's last temperature
   static constexpr double kGoneSeconds = 30;    // not among the readings for this long: what was done is undone
   static constexpr double kShares[] = {1, 0.6, 0.3};
   static constexpr double kPowerStep = 0.1;  // of the limit that was found
@@ -91,7 +91,7 @@ class GuardPolicy {
     std::optional<double> set_w;  // as it was before the order
     bool fan = false;
   };
-  struct Card {
+  struct GpuState {
     int shares = 0;  // index into kShares
     bool fan = false;
     std::optional<double> found_w, set_w;  // the limit as it was, and as we set it
@@ -104,22 +104,22 @@ class GuardPolicy {
     std::map<GuardOrder::Kind, std::string> refusals;
     bool changed_anything() const { return shares > 0 || fan || set_w; }
   };
-  std::optional<GuardOrder> climb(Card& card, const GpuFacts& facts, const GpuReading& now, const HeatLimits& limits,
-                                  bool others_are_cooler);
-  std::optional<GuardOrder> descend(int gpu, Card& card, const std::string& why);
+  std::optional<GuardOrder> climb(GpuState& state, const GpuFacts& facts, const GpuReading& now,
+                                  const HeatLimits& limits, bool others_are_cooler);
+  std::optional<GuardOrder> descend(int gpu, GpuState& state, const std::string& why);
   void leave_absent(double time, const std::vector<GpuReading>& gpus, std::vector<GuardOrder>& orders);
-  void look_at_limit(Card& card, const GpuFacts& facts, const GpuReading& now, double time,
+  void look_at_limit(GpuState& state, const GpuFacts& facts, const GpuReading& now, double time,
                      std::vector<GuardOrder>& orders);
-  double floor_of(const Card& card, const GpuFacts& facts) const;
+  double floor_of(const GpuState& state, const GpuFacts& facts) const;
 
   GuardOptions options_;
-  std::map<int, Card> cards_;
+  std::map<int, GpuState> states_;
   std::optional<double> held_since_;
   int held_for_ = -1;
   double now_ = 0;
 };
 
-// "good to 80 C, warning from 85 C, acting from 90 C"; "85-90 C" where these cards differ.
+// "good to 80 C, warning from 85 C, acting from 90 C"; "85-90 C" where these GPUs differ.
 std::string heat_text(const GuardOptions& options, const std::vector<GpuFacts>& facts);
 
 // "GPU 0 (NVIDIA GeForce RTX 3070)"

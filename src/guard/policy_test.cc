@@ -12,9 +12,9 @@ namespace {
 
 using Kind = GuardOrder::Kind;
 
-// A card by the law of the fake machines: it goes to ambient + rise x power / default power, a fan at 100 % takes 35 %
+// A GPU by the law of the fake machines: it goes to ambient + rise x power / default power, a fan at 100 % takes 35 %
 // of the rise away.
-struct ToyCard {
+struct ToyGpu {
   GpuFacts facts;
   double celsius = 40, load = 1, share = 1, rise = 50, limit_w = 220, tau_s = 30;
   bool fan = false;
@@ -36,15 +36,15 @@ struct ToyCard {
 struct Toy {
   explicit Toy(GuardOptions options, int count = 3) : policy(options) {
     for (int i = 0; i < count; ++i) {
-      ToyCard card;
-      card.facts.index = i;
-      card.facts.name = "Toy";
-      card.facts.fans = 2;
-      card.facts.power_min_w = 100;
-      card.facts.power_limit_w = 220;
-      card.facts.slowdown_c = 95;
-      card.facts.shutdown_c = 98;
-      cards.push_back(card);
+      ToyGpu gpu;
+      gpu.facts.index = i;
+      gpu.facts.name = "Toy";
+      gpu.facts.fans = 2;
+      gpu.facts.power_min_w = 100;
+      gpu.facts.power_limit_w = 220;
+      gpu.facts.slowdown_c = 95;
+      gpu.facts.shutdown_c = 98;
+      gpus.push_back(gpu);
     }
   }
   // Plays so many seconds; carries out what is ordered.
@@ -52,18 +52,18 @@ struct Toy {
     for (double end = time + seconds; time < end; time += 1) {
       std::vector<GpuFacts> facts;
       std::vector<GpuReading> readings;
-      for (ToyCard& card : cards) {
-        if (held) card.share = 0;
-        card.pass(1);
-        facts.push_back(card.facts);
-        readings.push_back(card.reading());
-        most = std::max(most, card.celsius);
+      for (ToyGpu& gpu : gpus) {
+        if (held) gpu.share = 0;
+        gpu.pass(1);
+        facts.push_back(gpu.facts);
+        readings.push_back(gpu.reading());
+        most = std::max(most, gpu.celsius);
       }
       for (const GuardOrder& order : policy.step(time, facts, readings)) {
         orders.push_back(order);
         times.push_back(time);
         if (order.kind == Kind::kHold || order.kind == Kind::kGo) held = order.kind == Kind::kHold;
-        ToyCard& card = cards.at(order.gpu);
+        ToyGpu& gpu = gpus.at(order.gpu);
         if (refuse.contains(order.kind)) {
           policy.refused(order, "no", refuse[order.kind]);
           continue;
@@ -73,14 +73,14 @@ struct Toy {
           continue;
         }
         policy.done(order, time);
-        if (order.kind == Kind::kFan || order.kind == Kind::kFanAuto) card.fan = order.kind == Kind::kFan;
-        if (order.kind == Kind::kPower || order.kind == Kind::kPowerBack) card.limit_w = order.value;
+        if (order.kind == Kind::kFan || order.kind == Kind::kFanAuto) gpu.fan = order.kind == Kind::kFan;
+        if (order.kind == Kind::kPower || order.kind == Kind::kPowerBack) gpu.limit_w = order.value;
       }
       for (; !late.empty() && late.front().first <= time; late.pop_front()) {
-        cards.at(late.front().second.gpu).limit_w = late.front().second.value;
+        gpus.at(late.front().second.gpu).limit_w = late.front().second.value;
         policy.done(late.front().second, time);
       }
-      for (ToyCard& card : cards) card.share = held ? 0 : policy.share(card.facts.index);
+      for (ToyGpu& gpu : gpus) gpu.share = held ? 0 : policy.share(gpu.facts.index);
     }
   }
   int count(Kind kind) const {
@@ -93,7 +93,7 @@ struct Toy {
     return out;
   }
   GuardPolicy policy;
-  std::vector<ToyCard> cards;
+  std::vector<ToyGpu> gpus;
   std::vector<GuardOrder> orders;
   std::vector<double> times;
   std::map<Kind, bool> refuse;  // for good?
@@ -118,35 +118,35 @@ TEST(GuardPolicy, LeavesACoolMachineAlone) {
 
 TEST(GuardPolicy, MovesShardsFirstThenTheFanThenThePowerLimit) {
   Toy toy(all());
-  toy.cards[0].rise = 160;  // too hot whatever is done, but for the last rung
-  toy.cards[0].tau_s = 400;
-  toy.cards[0].celsius = 89;
+  toy.gpus[0].rise = 160;  // too hot whatever is done, but for the last rung
+  toy.gpus[0].tau_s = 400;
+  toy.gpus[0].celsius = 89;
   // Shards that moved away do not cool this one: somebody else works on it.
   for (int i = 0; i < 200; ++i) {
     toy.play(1);
-    toy.cards[0].share = 1;
-    toy.cards[0].celsius = std::min(toy.cards[0].celsius, 92.0);
+    toy.gpus[0].share = 1;
+    toy.gpus[0].celsius = std::min(toy.gpus[0].celsius, 92.0);
   }
   const std::vector<Kind> expected = {Kind::kShare, Kind::kShare, Kind::kFan, Kind::kPower, Kind::kPower};
   EXPECT_EQ(toy.kinds(), expected);
-  EXPECT_EQ(toy.cards[0].limit_w, 176);  // 80 %, no further
+  EXPECT_EQ(toy.gpus[0].limit_w, 176);  // 80 %, no further
   for (size_t i = 1; i < expected.size(); ++i) EXPECT_GE(toy.times[i] - toy.times[i - 1], GuardPolicy::kSettleSeconds);
 }
 
 TEST(GuardPolicy, ASmallerShareIsEnoughWhereItCools) {
   Toy toy(all());
-  toy.cards[0].rise = 68;  // 93 C at full load
-  toy.cards[0].tau_s = 60;
+  toy.gpus[0].rise = 68;  // 93 C at full load
+  toy.gpus[0].tau_s = 60;
   toy.play(1800);
   EXPECT_EQ(toy.count(Kind::kFan), 0);
   EXPECT_EQ(toy.count(Kind::kPower), 0);
   EXPECT_GE(toy.count(Kind::kShare), 1);
-  EXPECT_LT(toy.cards[0].celsius, 90);
+  EXPECT_LT(toy.gpus[0].celsius, 90);
 }
 
 TEST(GuardPolicy, NeverFlaps) {
   Toy toy(all());
-  toy.cards[0].rise = 68;  // hot with all its shards, cool with 60 % of them: the bait for a flapper
+  toy.gpus[0].rise = 68;  // hot with all its shards, cool with 60 % of them: the bait for a flapper
   toy.play(4 * 3600);
   EXPECT_LE(toy.orders.size(), 40u) << "in four hours";
   for (size_t i = 1; i < toy.times.size(); ++i) EXPECT_GE(toy.times[i] - toy.times[i - 1], 3);
@@ -156,62 +156,61 @@ TEST(GuardPolicy, NeverFlaps) {
 
 TEST(GuardPolicy, GivesEverythingBackInTheOppositeOrder) {
   Toy toy(all(), 1);  // alone: no shards to move
-  toy.cards[0].celsius = 91;
-  toy.cards[0].tau_s = 1e9;  // stays hot
+  toy.gpus[0].celsius = 91;
+  toy.gpus[0].tau_s = 1e9;  // stays hot
   toy.play(80);
   EXPECT_EQ(toy.kinds(), (std::vector<Kind>{Kind::kFan, Kind::kPower, Kind::kPower}));
-  toy.cards[0].celsius = 60;
+  toy.gpus[0].celsius = 60;
   toy.play(300);
   EXPECT_EQ(toy.kinds(), (std::vector<Kind>{Kind::kFan, Kind::kPower, Kind::kPower, Kind::kPower, Kind::kPowerBack,
                                             Kind::kFanAuto}));
-  EXPECT_EQ(toy.cards[0].limit_w, 220);
-  EXPECT_FALSE(toy.cards[0].fan);
+  EXPECT_EQ(toy.gpus[0].limit_w, 220);
+  EXPECT_FALSE(toy.gpus[0].fan);
 }
 
 TEST(GuardPolicy, PausesBeforeDamageAndGoesOnByItself) {
   Toy toy(all());
-  for (ToyCard& card : toy.cards)
-    card.celsius = 80, card.rise = 90, card.tau_s = 20;  // all of them: nowhere to move to
+  for (ToyGpu& gpu : toy.gpus) gpu.celsius = 80, gpu.rise = 90, gpu.tau_s = 20;  // all of them: nowhere to move to
   toy.play(60);
   ASSERT_GE(toy.count(Kind::kHold), 1);
-  EXPECT_LT(toy.most, 97) << "one degree below where the card switches itself off";
-  for (ToyCard& card : toy.cards) card.rise = 50;  // the window is open now
+  EXPECT_LT(toy.most, 97) << "one degree below where the GPU switches itself off";
+  for (ToyGpu& gpu : toy.gpus) gpu.rise = 50;  // the window is open now
   toy.play(600);
   EXPECT_EQ(toy.count(Kind::kHold), toy.count(Kind::kGo));
   EXPECT_FALSE(toy.policy.held());
 }
 
-// Somebody else heats card 0: it jumps to where the run is held, and stays there.
+// Somebody else heats GPU 0: it jumps to where the run is held, and stays there.
 Toy heated_by_somebody_else(const GuardOptions& options) {
   Toy toy(options);
-  toy.cards[0].celsius = 96;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 96;
+  toy.gpus[0].tau_s = 1e9;
   return toy;
 }
 
-TEST(GuardPolicy, ACardThatStaysHotWhileTheRunWaitsGetsItsFanThenALowerLimit) {
+TEST(GuardPolicy, AGpuThatStaysHotWhileTheRunWaitsGetsItsFanThenALowerLimit) {
   Toy toy = heated_by_somebody_else(all());
   toy.play(60);
   std::vector<Kind> expected = {Kind::kShare, Kind::kHold, Kind::kFan, Kind::kPower, Kind::kPower};
   EXPECT_EQ(toy.kinds(), expected) << "and no shards: nothing runs that could move";
   for (size_t i = 2; i < expected.size(); ++i) EXPECT_EQ(toy.times[i] - toy.times[i - 1], GuardPolicy::kHotSeconds);
-  EXPECT_EQ(toy.cards[0].limit_w, 176);  // 80 %, no further
+  EXPECT_EQ(toy.gpus[0].limit_w, 176);  // 80 %, no further
   EXPECT_TRUE(toy.policy.held());
 
-  toy.cards[0].celsius = 60;
+  toy.gpus[0].celsius = 60;
   toy.play(300);
   for (const Kind kind : {Kind::kGo, Kind::kPower, Kind::kPowerBack, Kind::kFanAuto, Kind::kShare})
     expected.push_back(kind);
   EXPECT_EQ(toy.kinds(), expected) << "given back as always";
-  EXPECT_EQ(toy.cards[0].limit_w, 220);
-  EXPECT_FALSE(toy.cards[0].fan);
+  EXPECT_EQ(toy.gpus[0].limit_w, 220);
+  EXPECT_FALSE(toy.gpus[0].fan);
 }
 
 TEST(GuardPolicy, AHoldHasItsTimeToHelpLikeEveryRung) {
   Toy toy = heated_by_somebody_else(all());
   toy.play(1);
   ASSERT_TRUE(toy.policy.held());
-  toy.cards[0].celsius = 92;  // hot, but no longer so hot that nothing can be awaited
+  toy.gpus[0].celsius = 92;  // hot, but no longer so hot that nothing can be awaited
   toy.play(GuardPolicy::kSettleSeconds - 1);
   EXPECT_EQ(toy.count(Kind::kFan), 0);
   toy.play(1);
@@ -222,10 +221,10 @@ TEST(GuardPolicy, AHoldHasItsTimeToHelpLikeEveryRung) {
   EXPECT_EQ(toy.count(Kind::kPower), 1);
 }
 
-TEST(GuardPolicy, AHoldThatCoolsTheCardNeedsNothingMore) {
+TEST(GuardPolicy, AHoldThatCoolsTheGpuNeedsNothingMore) {
   Toy toy(all());
-  toy.cards[0].celsius = 96;  // by its own work, which stops
-  toy.cards[0].tau_s = 20;
+  toy.gpus[0].celsius = 96;  // by its own work, which stops
+  toy.gpus[0].tau_s = 20;
   toy.play(120);
   EXPECT_EQ(toy.count(Kind::kHold), 1);
   EXPECT_EQ(toy.count(Kind::kGo), 1);
@@ -249,8 +248,8 @@ TEST(GuardPolicy, TouchesNoPowerLimitUnlessTheUserAllowedIt) {
   GuardOptions options = all();
   options.power.reset();
   Toy toy(options, 1);
-  toy.cards[0].celsius = 92;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 92;
+  toy.gpus[0].tau_s = 1e9;
   toy.play(600);
   EXPECT_EQ(toy.count(Kind::kPower), 0);
   EXPECT_EQ(toy.count(Kind::kFan), 1);
@@ -261,8 +260,8 @@ TEST(GuardPolicy, TouchesNoPowerLimitUnlessTheUserAllowedIt) {
 TEST(GuardPolicy, WhatTheDriverRefusesIsLeftOut) {
   Toy toy(all(), 1);
   toy.refuse[Kind::kFan] = true;
-  toy.cards[0].celsius = 92;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 92;
+  toy.gpus[0].tau_s = 1e9;
   toy.play(60);
   EXPECT_EQ(toy.count(Kind::kFan), 1);
   EXPECT_EQ(toy.count(Kind::kPower), 2);
@@ -272,19 +271,19 @@ TEST(GuardPolicy, WhatIsRefusedForNowIsTriedAgain) {
   Toy toy(all(), 1);
   toy.refuse[Kind::kFan] = true;
   toy.refuse[Kind::kPower] = false;
-  toy.cards[0].celsius = 92;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 92;
+  toy.gpus[0].tau_s = 1e9;
   toy.play(30);
   EXPECT_EQ(toy.count(Kind::kPower), 1) << "not every second";
   toy.refuse.erase(Kind::kPower);  // the other guard has ended
   toy.play(GuardPolicy::kRetrySeconds + 20);
-  EXPECT_LT(toy.cards[0].limit_w, 220);
+  EXPECT_LT(toy.gpus[0].limit_w, 220);
 }
 
 TEST(GuardPolicy, ARefusalIsToldOnceUntilItsWordsChange) {
   Toy toy(all(), 1);
-  toy.cards[0].celsius = 92;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 92;
+  toy.gpus[0].tau_s = 1e9;
   toy.play(5);
   ASSERT_EQ(toy.count(Kind::kFan), 1);
   const GuardOrder fan = toy.orders[0];
@@ -296,69 +295,69 @@ TEST(GuardPolicy, ARefusalIsToldOnceUntilItsWordsChange) {
 TEST(GuardPolicy, ARefusedStepKeepsTheOneBefore) {
   Toy toy(all(), 1);
   toy.refuse[Kind::kFan] = true;
-  toy.cards[0].celsius = 92;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 92;
+  toy.gpus[0].tau_s = 1e9;
   toy.play(10);
-  ASSERT_EQ(toy.cards[0].limit_w, 198);
+  ASSERT_EQ(toy.gpus[0].limit_w, 198);
   toy.refuse[Kind::kPower] = true;
   toy.play(30);
   ASSERT_EQ(toy.count(Kind::kPower), 2);
-  toy.cards[0].celsius = 60;
+  toy.gpus[0].celsius = 60;
   toy.play(120);
   EXPECT_EQ(toy.count(Kind::kPowerBack), 1) << "198 W is still ours to give back";
-  EXPECT_EQ(toy.cards[0].limit_w, 220);
+  EXPECT_EQ(toy.gpus[0].limit_w, 220);
 }
 
 TEST(GuardPolicy, ItsOwnLateOrderIsNobodyElses) {
   Toy toy(all(), 1);
   toy.refuse[Kind::kFan] = true;
-  toy.cards[0].celsius = 92;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 92;
+  toy.gpus[0].tau_s = 1e9;
   toy.late_s = 20;
   toy.play(100);
   EXPECT_EQ(toy.count(Kind::kNote), 1) << "only that nothing more may be done: " << toy.orders[1].text;
-  EXPECT_EQ(toy.cards[0].limit_w, 176);
+  EXPECT_EQ(toy.gpus[0].limit_w, 176);
   EXPECT_EQ(toy.count(Kind::kPower), 2) << "the next one only when the last was carried out";
 }
 
 TEST(GuardPolicy, AReadingFromBeforeTheOrderProvesNothing) {
   Toy toy(all(), 1);
   toy.refuse[Kind::kFan] = true;
-  toy.cards[0].celsius = 92;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 92;
+  toy.gpus[0].tau_s = 1e9;
   toy.play(6);
   ASSERT_EQ(toy.count(Kind::kPower), 1);
   toy.policy.done(toy.orders.back(), 30);  // a reading of second 20 lay in a queue
-  GpuReading old = toy.cards[0].reading();
+  GpuReading old = toy.gpus[0].reading();
   old.power_limit_w = 220;
-  EXPECT_TRUE(toy.policy.step(20, {toy.cards[0].facts}, {old}).empty());
+  EXPECT_TRUE(toy.policy.step(20, {toy.gpus[0].facts}, {old}).empty());
 }
 
-TEST(GuardPolicy, ACardThatLeavesTheRunGetsBackWhatWasTaken) {
+TEST(GuardPolicy, AGpuThatLeavesTheRunGetsBackWhatWasTaken) {
   Toy toy(all(), 2);
-  for (ToyCard& card : toy.cards) card.celsius = 92, card.tau_s = 1e9;
+  for (ToyGpu& gpu : toy.gpus) gpu.celsius = 92, gpu.tau_s = 1e9;
   toy.play(60);
-  ASSERT_EQ(toy.cards[1].limit_w, 176);
+  ASSERT_EQ(toy.gpus[1].limit_w, 176);
   std::vector<Kind> kinds;
   for (int t = 0; t < 60; ++t)
-    for (const GuardOrder& order : toy.policy.step(100 + t, {toy.cards[0].facts}, {toy.cards[0].reading()}))
+    for (const GuardOrder& order : toy.policy.step(100 + t, {toy.gpus[0].facts}, {toy.gpus[0].reading()}))
       if (order.gpu == 1) kinds.push_back(order.kind);
   EXPECT_EQ(kinds, (std::vector<Kind>{Kind::kPowerBack, Kind::kFanAuto}));
 }
 
-TEST(GuardPolicy, AHotCardThatTellsNoTemperatureIsNotCool) {
+TEST(GuardPolicy, AHotGpuThatTellsNoTemperatureIsNotCool) {
   Toy toy(all(), 1);
-  toy.cards[0].celsius = 96;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 96;
+  toy.gpus[0].tau_s = 1e9;
   toy.play(10);
   ASSERT_TRUE(toy.policy.held());
-  GpuReading blind = toy.cards[0].reading();
+  GpuReading blind = toy.gpus[0].reading();
   blind.temperature_c.reset();
-  for (int t = 20; t < 300; ++t) toy.policy.step(t, {toy.cards[0].facts}, {blind});
+  for (int t = 20; t < 300; ++t) toy.policy.step(t, {toy.gpus[0].facts}, {blind});
   EXPECT_TRUE(toy.policy.held());
   for (int t = 300; t < 320; ++t) {
-    toy.cards[0].celsius = 50;
-    toy.policy.step(t, {toy.cards[0].facts}, {toy.cards[0].reading()});
+    toy.gpus[0].celsius = 50;
+    toy.policy.step(t, {toy.gpus[0].facts}, {toy.gpus[0].reading()});
   }
   EXPECT_FALSE(toy.policy.held());
 }
@@ -366,43 +365,43 @@ TEST(GuardPolicy, AHotCardThatTellsNoTemperatureIsNotCool) {
 TEST(GuardPolicy, ALimitThatSomebodyElseChangedIsTheirs) {
   Toy toy(all(), 1);
   toy.refuse[Kind::kFan] = true;
-  toy.cards[0].celsius = 92;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 92;
+  toy.gpus[0].tau_s = 1e9;
   toy.play(10);
   ASSERT_EQ(toy.count(Kind::kPower), 1);
-  toy.cards[0].limit_w = 150;
+  toy.gpus[0].limit_w = 150;
   toy.play(100);
   EXPECT_EQ(toy.count(Kind::kPower), 1);
-  EXPECT_EQ(toy.cards[0].limit_w, 150);
+  EXPECT_EQ(toy.gpus[0].limit_w, 150);
   EXPECT_TRUE(toy.policy.give_all_back().empty());
 }
 
 TEST(GuardPolicy, TellsWhichLimitsItHoldsLowerUntilTheyAreBack) {
   Toy toy(all(), 1);
   toy.refuse[Kind::kFan] = true;
-  toy.cards[0].celsius = 92;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 92;
+  toy.gpus[0].tau_s = 1e9;
   EXPECT_TRUE(toy.policy.lowered().empty());
   toy.play(10);
   EXPECT_EQ(toy.policy.lowered(), (std::map<int, double>{{0, 220}}));
-  toy.cards[0].celsius = 60;
+  toy.gpus[0].celsius = 60;
   toy.play(300);
-  EXPECT_EQ(toy.cards[0].limit_w, 220);
+  EXPECT_EQ(toy.gpus[0].limit_w, 220);
   EXPECT_TRUE(toy.policy.lowered().empty());
 }
 
 TEST(GuardPolicy, ALimitThatSomebodyElseSetIsNotHeldByTheGuard) {
   Toy toy(all(), 1);
   toy.refuse[Kind::kFan] = true;
-  toy.cards[0].celsius = 92;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 92;
+  toy.gpus[0].tau_s = 1e9;
   toy.play(10);
-  toy.cards[0].limit_w = 150;
+  toy.gpus[0].limit_w = 150;
   toy.play(10);
   EXPECT_TRUE(toy.policy.lowered().empty());
 }
 
-TEST(GuardPolicy, SaysTheTemperaturesOfTheCardsAtHand) {
+TEST(GuardPolicy, SaysTheTemperaturesOfTheGpusAtHand) {
   GpuFacts h100, rtx;
   h100.slowdown_c = 87;
   rtx.slowdown_c = 95;
@@ -412,7 +411,7 @@ TEST(GuardPolicy, SaysTheTemperaturesOfTheCardsAtHand) {
   EXPECT_EQ(heat_text(all(), {rtx, h100}), "good to 79-80 C, warning from 82-85 C, acting from 85-90 C");
 }
 
-TEST(GuardPolicy, ActsBeforeTheCardDoes) {
+TEST(GuardPolicy, ActsBeforeTheGpuDoes) {
   GpuFacts h100;
   h100.slowdown_c = 87;
   h100.shutdown_c = 92;
@@ -428,8 +427,8 @@ TEST(GuardPolicy, AWatcherChangesNothing) {
   GuardSettings settings;
   settings.mode = "watch";
   Toy toy(GuardOptions::from(settings));
-  toy.cards[0].celsius = 97;
-  toy.cards[0].tau_s = 1e9;
+  toy.gpus[0].celsius = 97;
+  toy.gpus[0].tau_s = 1e9;
   toy.play(100);
   EXPECT_TRUE(toy.orders.empty());
 }
@@ -437,7 +436,7 @@ TEST(GuardPolicy, AWatcherChangesNothing) {
 TEST(GuardPolicy, AMissingTemperatureIsNoReasonToAct) {
   Toy toy(all(), 1);
   GpuReading reading;
-  for (int t = 0; t < 100; ++t) EXPECT_TRUE(toy.policy.step(t, {toy.cards[0].facts}, {reading}).empty());
+  for (int t = 0; t < 100; ++t) EXPECT_TRUE(toy.policy.step(t, {toy.gpus[0].facts}, {reading}).empty());
 }
 
 }  // namespace

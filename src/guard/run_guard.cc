@@ -15,7 +15,7 @@ namespace {
 using Kind = GuardOrder::Kind;
 using To = RunGuard::Line::To;
 
-// For tests on machines without cards: CPU slot i stands for GPU i of a fake NVML.
+// For tests on machines without GPUs: CPU slot i stands for GPU i of a fake NVML.
 bool slots_are_gpus() {
   static const bool yes = std::getenv("TANDEM_GUARD_CPU_SLOTS") != nullptr;
   return yes;
@@ -24,7 +24,7 @@ bool slots_are_gpus() {
 WantedGpus wanted_of(const std::map<int, DeviceSpec>& devices) {
   WantedGpus wanted;
   for (const auto& [rank, device] : devices) {
-    if (device.kind == DeviceSpec::Kind::kCuda && !device.card.uuid.empty()) wanted.uuids.insert(device.card.uuid);
+    if (device.kind == DeviceSpec::Kind::kCuda && !device.gpu.uuid.empty()) wanted.uuids.insert(device.gpu.uuid);
     if (device.kind == DeviceSpec::Kind::kCpu && slots_are_gpus()) wanted.indices.insert(device.index);
   }
   return wanted;
@@ -111,7 +111,7 @@ void RunGuard::see(const GuardSample& sample, bool newest, std::optional<int64_t
     const GpuNotice notice = faults_.xid(facts_, event);
     if (event.gpu >= 0 &&
         std::none_of(facts_.begin(), facts_.end(), [&](const auto& f) { return f.index == event.gpu; }))
-      continue;  // a card of somebody else
+      continue;  // a GPU of somebody else
     tell(notice, news);
     if (event.xid == 79) lose(event.gpu, fmt::format("Xid 79: {}", notice.why), news);
   }

@@ -117,7 +117,7 @@ class Round {
     watchdog_well_ = answer.ok;
   }
 
-  // Whether cards that the run does not use are free: not of interest where somebody chose for it what it may see.
+  // Whether GPUs that the run does not use are free: not of interest where somebody chose for it what it may see.
   void look_at_others(const WantedGpus& wanted, double time) {
     if (time < others_at_ + kOthersSeconds || std::getenv("CUDA_VISIBLE_DEVICES")) return;
     others_at_ = time;
@@ -129,7 +129,7 @@ class Round {
     }
   }
 
-  // What a card that has vanished told of itself is kept: its name is wanted now.
+  // What a GPU that has vanished told of itself is kept: its name is wanted now.
   void refresh(const GuardSample& sample) {
     for (GpuFacts& facts : facts_) {
       const bool lost = std::any_of(sample.gpus.begin(), sample.gpus.end(),
@@ -148,7 +148,7 @@ class Round {
     using Kind = NvmlStatus::Kind;
     if (event.status.kind == Kind::kTimeout) return std::nullopt;
     if (event.status.kind == Kind::kNotSupported || event.status.kind == Kind::kNoFunction) {
-      no_xids_ = true;  // no card here tells of them
+      no_xids_ = true;  // no GPU here tells of them
       return std::nullopt;
     }
     if (!std::exchange(told_xids_, true))

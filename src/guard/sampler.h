@@ -22,7 +22,7 @@
 
 namespace tandem {
 
-// Which GPUs: all, or by uuid (a MIG device stands for its card) and index.
+// Which GPUs: all, or by uuid (a MIG device stands for its GPU) and index.
 struct WantedGpus {
   bool all = false;
   std::set<std::string> uuids;

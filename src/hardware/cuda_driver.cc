@@ -89,7 +89,7 @@ CudaDriver ask_cuda_driver() {
     if (cuda.get && cuda.get(&handle, i) != 0) continue;
     CudaDevice device;
     Uuid uuid{}, whole{};
-    // The second version gives a part of a card (MIG) its own uuid; the first gives the whole card's.
+    // The second version gives a part of a GPU (MIG) its own uuid; the first gives the whole GPU's.
     const bool known = cuda.uuid_v2 ? cuda.uuid_v2(&uuid, handle) == 0 : cuda.uuid && cuda.uuid(&uuid, handle) == 0;
     const bool part = known && cuda.uuid_v2 && cuda.uuid && cuda.uuid(&whole, handle) == 0 &&
                       uuid_text(whole, false) != uuid_text(uuid, false);

@@ -1,7 +1,7 @@
-// hardware/cuda_driver.h -- what CUDA's driver library shows a program here: which cards are visible, who reaches whom.
+// hardware/cuda_driver.h -- what CUDA's driver library shows a program here: which GPUs are visible, who reaches whom.
 //
 // NVML tells what is present; this tells what is left after CUDA_VISIBLE_DEVICES. cuInit takes about a second with
-// eight GPUs and makes the process hold the cards open, so it is asked only where somebody wants to know.
+// eight GPUs and makes the process hold the GPUs open, so it is asked only where somebody wants to know.
 // TANDEM_LIBCUDA names another library than libcuda.so.1 (tests do).
 #pragma once
 

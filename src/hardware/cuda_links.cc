@@ -69,7 +69,7 @@ class Cuda {
   int count_ = 0;
 };
 
-// A card's own context with a stream and memory of its own.
+// A GPU's own context with a stream and memory of its own.
 class Place {
  public:
   Place(const Cuda& cuda, int device, int64_t bytes, int buffers = 1) : cuda_(cuda), device_(device) {
@@ -99,7 +99,7 @@ class Place {
   Handle stream() const { return stream_; }
   Address memory(int i = 0) const { return memory_[static_cast<size_t>(i)]; }
 
-  // Seconds of what `queue` puts into the stream, by the card's own clock: the least of a few.
+  // Seconds of what `queue` puts into the stream, by the GPU's own clock: the least of a few.
   template <class Queue>
   double seconds_of(Queue queue) const {
     double least = 1e30;
@@ -141,16 +141,15 @@ class Pinned {
 double gb_per_s(int64_t bytes, double seconds) { return static_cast<double>(bytes) / seconds / 1e9; }
 
 HostLink measure_host(const Cuda& cuda, int device, int64_t bytes) {
-  const Place card(cuda, device, bytes);
+  const Place gpu(cuda, device, bytes);
   const Pinned host(cuda, bytes);
   const auto size = static_cast<size_t>(bytes);
   HostLink link{.device = device};
-  link.up_gb_per_s = gb_per_s(bytes, card.seconds_of([&] {
-    cuda.call("cuMemcpyHtoDAsync_v2", card.memory(), static_cast<const void*>(host.at()), size, card.stream());
+  link.up_gb_per_s = gb_per_s(bytes, gpu.seconds_of([&] {
+    cuda.call("cuMemcpyHtoDAsync_v2", gpu.memory(), static_cast<const void*>(host.at()), size, gpu.stream());
   }));
-  link.down_gb_per_s = gb_per_s(bytes, card.seconds_of([&] {
-    cuda.call("cuMemcpyDtoHAsync_v2", host.at(), card.memory(), size, card.stream());
-  }));
+  link.down_gb_per_s = gb_per_s(
+      bytes, gpu.seconds_of([&] { cuda.call("cuMemcpyDtoHAsync_v2", host.at(), gpu.memory(), size, gpu.stream()); }));
   return link;
 }
 
@@ -193,8 +192,8 @@ constexpr int kNcclFloat = 7, kNcclAdd = 0;
 
 }  // namespace
 
-CardLinks measure_card_links(int64_t bytes) {
-  CardLinks links;
+MeasuredLinks measure_gpu_links(int64_t bytes) {
+  MeasuredLinks links;
   try {
     const Cuda cuda;
     for (int i = 0; i < cuda.devices(); ++i) links.host.push_back(measure_host(cuda, i, bytes));
@@ -213,8 +212,8 @@ NcclSum measure_nccl_sum(const std::string& library, const std::vector<int>& dev
     const Cuda cuda;
     const Nccl nccl(library);
     const auto ranks = devices.size();
-    std::vector<std::unique_ptr<Place>> cards;
-    for (const int device : devices) cards.push_back(std::make_unique<Place>(cuda, device, most_bytes, 2));
+    std::vector<std::unique_ptr<Place>> gpus;
+    for (const int device : devices) gpus.push_back(std::make_unique<Place>(cuda, device, most_bytes, 2));
     struct Communicators {
       const Nccl& nccl;
       std::vector<Handle> of;
@@ -231,15 +230,15 @@ NcclSum measure_nccl_sum(const std::string& library, const std::vector<int>& dev
     const auto reduce = [&](int64_t count) {
       nccl.call("ncclGroupStart");
       for (size_t r = 0; r < ranks; ++r)
-        nccl.call("ncclAllReduce", reinterpret_cast<const void*>(cards[r]->memory(0)),
-                  reinterpret_cast<void*>(cards[r]->memory(1)), static_cast<size_t>(count), kNcclFloat, kNcclAdd,
-                  all.of[r], cards[r]->stream());
+        nccl.call("ncclAllReduce", reinterpret_cast<const void*>(gpus[r]->memory(0)),
+                  reinterpret_cast<void*>(gpus[r]->memory(1)), static_cast<size_t>(count), kNcclFloat, kNcclAdd,
+                  all.of[r], gpus[r]->stream());
       nccl.call("ncclGroupEnd");
     };
     const auto wait = [&] {
-      for (const auto& card : cards) {
-        card->enter();
-        cuda.call("cuStreamSynchronize", card->stream());
+      for (const auto& gpu : gpus) {
+        gpu->enter();
+        cuda.call("cuStreamSynchronize", gpu->stream());
       }
     };
     for (size_t r = 0; r < ranks; ++r) {  // rank r has r + 1 everywhere
@@ -247,8 +246,8 @@ NcclSum measure_nccl_sum(const std::string& library, const std::vector<int>& dev
       unsigned bits = 0;
       static_assert(sizeof bits == sizeof value);
       __builtin_memcpy(&bits, &value, sizeof bits);
-      cards[r]->enter();
-      cuda.call("cuMemsetD32_v2", cards[r]->memory(0), bits, static_cast<size_t>(most_bytes / 4));
+      gpus[r]->enter();
+      cuda.call("cuMemsetD32_v2", gpus[r]->memory(0), bits, static_cast<size_t>(most_bytes / 4));
     }
     wait();
     const float want = static_cast<float>(ranks * (ranks + 1) / 2);
@@ -265,9 +264,9 @@ NcclSum measure_nccl_sum(const std::string& library, const std::vector<int>& dev
       row.algbw_gb_per_s = gb_per_s(bytes, seconds);
       row.busbw_gb_per_s = row.algbw_gb_per_s * 2 * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
       std::vector<float> result(static_cast<size_t>(count));
-      for (const auto& card : cards) {
-        card->enter();
-        cuda.call("cuMemcpyDtoH_v2", static_cast<void*>(result.data()), card->memory(1), static_cast<size_t>(bytes));
+      for (const auto& gpu : gpus) {
+        gpu->enter();
+        cuda.call("cuMemcpyDtoH_v2", static_cast<void*>(result.data()), gpu->memory(1), static_cast<size_t>(bytes));
         row.wrong += std::count_if(result.begin(), result.end(), [&](float x) { return x != want; });
       }
       sum.rows.push_back(row);

@@ -1,5 +1,5 @@
-// hardware/cuda_links.h -- how fast data moves between cards and to the host: copies by CUDA's driver library, and a
-// sum over all cards by NCCL. Both libraries are opened at run time; the cards' memory is given back.
+// hardware/cuda_links.h -- how fast data moves between GPUs and to the host: copies by CUDA's driver library, and a
+// sum over all GPUs by NCCL. Both libraries are opened at run time; the GPUs' memory is given back.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ struct PeerLink {
   double gb_per_s = 0;
 };
 
-struct CardLinks {
+struct MeasuredLinks {
   std::vector<HostLink> host;
   std::vector<PeerLink> peers;  // of all pairs, both ways
   std::string trouble;          // why there is no more of it
 };
 
-// Copies of `bytes` from pinned memory and between all pairs of the visible cards, the fastest of a few.
-CardLinks measure_card_links(int64_t bytes = int64_t{64} << 20);
+// Copies of `bytes` from pinned memory and between all pairs of the visible GPUs, the fastest of a few.
+MeasuredLinks measure_gpu_links(int64_t bytes = int64_t{64} << 20);
 
 // One line of nccl-tests' table.
 struct BandwidthRow {

@@ -39,7 +39,7 @@ std::string_view throttle_in_words(Throttle reason) {
     case Throttle::kHwSlowdown:
       return "the hardware's own slowdown (heat, or a power brake)";
     case Throttle::kSyncBoost:
-      return "clocks kept equal with other cards";
+      return "clocks kept equal with other GPUs";
     case Throttle::kThermalSw:
       return "heat (the driver slows it)";
     case Throttle::kThermalHw:

@@ -12,7 +12,7 @@
 
 namespace tandem {
 
-// 10, or what TANDEM_DRIVER_SECONDS says: eight cards without persistence mode may need long to wake.
+// 10, or what TANDEM_DRIVER_SECONDS says: eight GPUs without persistence mode may need long to wake.
 double driver_seconds();
 
 void note_left_behind();

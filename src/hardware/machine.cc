@@ -121,7 +121,7 @@ MemoryFacts memory_below(const fs::path& root) {
   return memory;
 }
 
-// Cores of servers that cards are put into, by the numbers that they give; others by these numbers alone.
+// Cores of servers that GPUs are put into, by the numbers that they give; others by these numbers alone.
 std::string arm_core(const std::string& implementer, const std::string& part) {
   static constexpr std::pair<const char*, const char*> kArm[] = {{"0xd0c", "Neoverse N1"}, {"0xd49", "Neoverse N2"},
                                                                  {"0xd40", "Neoverse V1"}, {"0xd4f", "Neoverse V2"},

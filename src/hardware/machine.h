@@ -1,4 +1,4 @@
-// hardware/machine.h -- the machine around the cards: CPUs, memory, limits, disk, where it runs.
+// hardware/machine.h -- the machine around the GPUs: CPUs, memory, limits, disk, where it runs.
 //
 // Read from /proc and /sys. What could not be read is absent.
 #pragma once

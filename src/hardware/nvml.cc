@@ -123,7 +123,7 @@ NvmlStatus Nvml::Impl::device(int gpu, nvml::Device& handle) const {
   return device_status[gpu];
 }
 
-// Not ok where the card tells neither name nor uuid nor memory, which every card does that is well: a lost one says so,
+// Not ok where the GPU tells neither name nor uuid nor memory, which every GPU does that is well: a lost one says so,
 // one whose firmware has hung answers "Unknown Error" to everything.
 NvmlStatus Nvml::Impl::silence(nvml::Device handle) const {
   char text[nvml::kUuidBuffer] = "";

@@ -21,7 +21,7 @@ struct NvmlStatus {
     kNoLibrary,     // no driver is installed here
     kNoDriver,      // its library is there, its kernel module is not (or is another version's)
     kNoFunction,    // an older driver's library
-    kNotSupported,  // by this card
+    kNotSupported,  // by this GPU
     kNoPermission,
     kGpuLost,
     kTimeout,
@@ -56,7 +56,7 @@ class Nvml {
  public:
   // Never null: ask status(). Opening takes NVML's own time, 10 to 500 ms with a real driver.
   static std::unique_ptr<Nvml> open();
-  // The same, and every card read once, by a thread that may take `seconds` (0: driver_seconds()); after them the
+  // The same, and every GPU read once, by a thread that may take `seconds` (0: driver_seconds()); after them the
   // status is kTimeout, and in_time.h says how such a program ends.
   static std::unique_ptr<Nvml> open_in_time(double seconds = 0);
   static NvmlStatus no_answer(double seconds);  // that status
@@ -84,7 +84,7 @@ class Nvml {
   std::optional<int> fan_by_hand(int gpu) const;
 
   // The next critical Xid of any GPU that happens after the first call; kTimeout if none does in time, kNotSupported
-  // where no card tells of them.
+  // where no GPU tells of them.
   NvmlResult<XidEvent> next_xid(int timeout_ms);
 
   struct Impl;
@@ -97,7 +97,7 @@ class Nvml {
 // What an Xid means and what to do, from NVIDIA's catalog; for one we don't know, where to look it up.
 struct XidMeaning {
   std::string meaning, todo;
-  bool fatal = false;  // the card can't be used until it is reset
+  bool fatal = false;  // the GPU can't be used until it is reset
 };
 XidMeaning xid_meaning(uint64_t xid);
 

@@ -86,7 +86,7 @@ std::optional<int> temperature(const Nvml::Impl& n, nvml::Device d) {
   return asked.celsius;
 }
 
-// A card that does not tell how many it has has not none.
+// A GPU that does not tell how many it has has not none.
 NvmlStatus count_fans(const Nvml::Impl& n, nvml::Device d, int& fans) {
   if (!n.nvmlDeviceGetNumFans) return n.word(nvml::kFunctionNotFound);
   unsigned count = 0;

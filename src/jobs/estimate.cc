@@ -9,8 +9,8 @@
 namespace tandem {
 namespace {
 
-// First guesses, of a core and of a card; only the first forecast is made with them.
-constexpr double kCoreFlops = 5e10, kCardFlops = 2e12;
+// First guesses, of a core and of a GPU; only the first forecast is made with them.
+constexpr double kCoreFlops = 5e10, kGpuFlops = 2e12;
 // Standard deviations of logarithms: of a reading, of a device's speed from its name, of a job's cost from its
 // arithmetic.
 constexpr double kReading = 0.02, kDevice = 0.08, kJob = 0.06;
@@ -29,7 +29,7 @@ Estimate::Estimate(const std::vector<DeviceSpec>& devices, const std::vector<Set
 
 std::string Estimate::model_of(const DeviceSpec& device) {
   if (device.kind == DeviceSpec::Kind::kCpu) return "cpu";
-  return device.card.name.empty() ? "cuda" : device.card.name;
+  return device.gpu.name.empty() ? "cuda" : device.gpu.name;
 }
 
 void Estimate::measured(int job, const std::vector<int>& devices, double steps_per_second) {
@@ -95,9 +95,9 @@ double Estimate::throughput(int device) const {
   if (const auto earlier = assumed_.find(model); earlier != assumed_.end()) return earlier->second;
   double sum = 0;
   int count = 0;
-  for (const auto& [other, value] : models_)  // another card is a better guess than a number from nowhere
+  for (const auto& [other, value] : models_)  // another GPU is a better guess than a number from nowhere
     if (is_cpu(other) == is_cpu(model)) sum += value, ++count;
-  return count > 0 ? sum / count : is_cpu(model) ? kCoreFlops : kCardFlops;
+  return count > 0 ? sum / count : is_cpu(model) ? kCoreFlops : kGpuFlops;
 }
 
 double Estimate::fastest() const {

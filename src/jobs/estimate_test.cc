@@ -7,8 +7,8 @@
 namespace tandem {
 namespace {
 
-DeviceSpec card(const std::string& name, int index) {
-  return {.kind = DeviceSpec::Kind::kCuda, .index = index, .card = {"uuid", name}};
+DeviceSpec gpu(const std::string& name, int index) {
+  return {.kind = DeviceSpec::Kind::kCuda, .index = index, .gpu = {"uuid", name}};
 }
 
 std::vector<SetJob> two_jobs() {
@@ -32,14 +32,14 @@ TEST(Estimate, ASlowedSlotKeepsItsShareAndTheJobItsOwnCost) {
   EXPECT_NEAR(estimate.step_seconds(0), 1 / 50.0, 1e-9) << "25 steps a second at half speed are 50 at full";
 }
 
-TEST(Estimate, ACardIsAsFastAsItWasMeasuredAndOneOfItsModelToo) {
-  Estimate estimate({card("3060", 0), card("3070", 1), card("3070", 2)}, two_jobs(), 0);
+TEST(Estimate, AGpuIsAsFastAsItWasMeasuredAndOneOfItsModelToo) {
+  Estimate estimate({gpu("3060", 0), gpu("3070", 1), gpu("3070", 2)}, two_jobs(), 0);
   EXPECT_EQ(estimate.speeds(), (std::vector<double>{1, 1, 1})) << "nothing is known yet";
   estimate.measured(0, {0}, 80);
   estimate.measured(1, {1}, 100 / 3.0);
   EXPECT_NEAR(estimate.speeds()[0], .8, 1e-9);
   EXPECT_NEAR(estimate.speeds()[2], 1, 1e-9);
-  EXPECT_NEAR(estimate.step_seconds(0), .01, 1e-9) << "on the faster card";
+  EXPECT_NEAR(estimate.step_seconds(0), .01, 1e-9) << "on the faster GPU";
 }
 
 TEST(Estimate, WhatAnEarlierRunMeasuredServesUntilThisOneHas) {

@@ -62,7 +62,7 @@ bool SetRunner::any_running() const {
 }
 
 // All its steps are made, by this process of it: what an earlier one told may have to be made again. A core is free for
-// the next job then; a card is not: its memory is still taken.
+// the next job then; a GPU is not: its memory is still taken.
 bool SetRunner::only_saves(size_t j) const {
   return live_[j].runs() && live_[j].first_step_after >= 0 && status_[j].step >= request_.jobs[j].steps &&
          std::ranges::all_of(live_[j].devices, [&](int device) {
@@ -153,7 +153,7 @@ void SetRunner::add_forecast() {
   display_.say(fmt::format("forecast: all done {} after the start", duration_words(outcome_.forecast_seconds)));
 }
 
-void SetRunner::bury(int j) {
+void SetRunner::reap(int j) {
   const SetJob& job = request_.jobs[static_cast<size_t>(j)];
   LiveJob& live = live_[static_cast<size_t>(j)];
   JobStatus& status = status_[static_cast<size_t>(j)];
@@ -277,7 +277,7 @@ SetOutcome SetRunner::run() {
     while (const auto signal = signals_.next()) handle(*signal);
     for (size_t j = 0; j < live_.size(); ++j) {
       if (!live_[j].process || !live_[j].process->ended()) continue;
-      bury(static_cast<int>(j));
+      reap(static_cast<int>(j));
       planned_ = -1;  // a device is free: at once
     }
     if (now() - looked_ >= kLookSeconds) look();

@@ -35,7 +35,7 @@ class SetRunner {
   bool look_for_joiners(int j);
   void send_away(int j, double steps_per_second);
   void leave(int j, const std::vector<int>& devices, const std::string& why);
-  void bury(int j);
+  void reap(int j);
   void handle(int signal);
   void stop(int code, const std::string& why);
   void draw(bool last);

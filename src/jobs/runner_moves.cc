@@ -65,7 +65,7 @@ bool SetRunner::has_room_beside(const LiveJob& live) const {
   return taken && room && *room > 2 * *taken;
 }
 
-// A core that will soon be free finds its next job up and waiting. A card does not: the memory is still taken.
+// A core that will soon be free finds its next job up and waiting. A GPU does not: the memory is still taken.
 void SetRunner::make_ready() {
   if (request_.schedule.strategy != Strategy::kAgents) return;
   for (size_t j = 0; j < live_.size(); ++j) {

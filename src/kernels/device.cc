@@ -5,10 +5,10 @@
 #include <cstring>
 #include <new>
 
-#include "kernels/norms.h"
-#include "kernels/random_fill.h"
-#include "kernels/state_hash.h"
-#include "kernels/sums.h"
+#include "kernels/cpu/norms.h"
+#include "kernels/cpu/random_fill.h"
+#include "kernels/cpu/state_hash.h"
+#include "kernels/cpu/sums.h"
 
 namespace tandem {
 namespace {
@@ -50,35 +50,35 @@ class CpuDevice : public Device {
     tandem::fill_dropout_mask(out, n, key, first, drop);
   }
 
-  void plan_update(UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
+  void plan_update(UpdateDecision* plan, const UpdateParams* order, const float* gradient, int64_t n,
                    const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) override {
     const bool flagged = order->flag != 0 || std::any_of(bad, bad + bad_count, [](int64_t at) { return at >= 0; });
     const double squares = flagged ? 0 : tandem::sum_of_squares(gradient, n);  // it will be skipped: one pass saved
     *plan = decide_update(squares, tandem::all_finite(statistics, statistic_count), flagged, *order);
   }
   void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
-                   const UpdatePlan* plan) override {
+                   const UpdateDecision* plan) override {
     if (!plan->skip) tandem::adam_update(p, g, m, v, n, *params, plan->scale);
   }
-  void plan_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
-                   int groups, const int64_t* bad, int bad_count) override {
+  void plan_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
+                   int64_t n, int groups, const int64_t* bad, int bad_count) override {
     for (int g = 0; g < groups; ++g) plan_update(plans + g, order, gradient + g * n, n, nullptr, 0, bad, bad_count);
-    *plan = decide_together(plans, groups);
+    *plan = decide_batched(plans, groups);
   }
   void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                   const UpdateOrder* order, const UpdatePlan* plans, const Follower& follower) override {
+                   const UpdateParams* order, const UpdateDecision* plans, const TargetUpdate& follower) override {
     for (int64_t i = 0, begin = 0; i < count; begin = pieces[i++].end) {
       const int64_t length = pieces[i].end - begin;
-      const UpdatePlan* const plan = plans + pieces[i].group;
+      const UpdateDecision* const plan = plans + pieces[i].group;
       adam_update(p + begin, g + begin, m + begin, v + begin, length, &order->adam[pieces[i].decays], plan);
       if (follower.weights) soft_update(follower.weights + begin, p + begin, follower.rate, length, plan);
     }
   }
   void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
-                  const UpdatePlan* plan) override {
+                  const UpdateDecision* plan) override {
     if (!plan->skip) tandem::sgd_update(p, g, velocity, n, *params, plan->scale);
   }
-  void soft_update(float* target, const float* p, float tau, int64_t n, const UpdatePlan* plan) override {
+  void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* plan) override {
     if (!plan->skip) tandem::soft_update(target, p, tau, n);
   }
   void find_nonfinite(int64_t* at, const float* x, int64_t n) override { *at = tandem::first_nonfinite(x, n); }

@@ -1,4 +1,4 @@
-// kernels/device.h -- where a job's numbers live, and what can be done to them there: host memory, or one card's.
+// kernels/device.h -- where a job's numbers live, and what can be done to them there: host memory, or one GPU's.
 //
 // A worker drives one device, so a process has one: device(). Calls queue work in order; those that give an answer, or
 // host memory, wait for it. The CPU and the CUDA implementation give the same bits (tests/gpu/kernel_twins.cu).
@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "kernels/random_source.h"
-#include "kernels/update_plan.h"
+#include "kernels/update_decision.h"
 
 namespace tandem {
 
@@ -40,19 +40,20 @@ class Device {
 
   // ---- an update: its order and plan lie on this device, and nothing waits for them ----
   // `bad`: what find_nonfinite() told of each shard.
-  virtual void plan_update(UpdatePlan* plan, const UpdateOrder* order, const float* gradient, int64_t n,
+  virtual void plan_update(UpdateDecision* plan, const UpdateParams* order, const float* gradient, int64_t n,
                            const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) = 0;
-  // `groups` of `n` floats each, one after the other, with plans of their own (decide_together()); *plan is for all.
-  virtual void plan_groups(UpdatePlan* plans, UpdatePlan* plan, const UpdateOrder* order, const float* gradient,
-                           int64_t n, int groups, const int64_t* bad, int bad_count) = 0;
+  // `groups` of `n` floats each, one after the other, with plans of their own (decide_batched()); *plan is for all.
+  virtual void plan_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order,
+                           const float* gradient, int64_t n, int groups, const int64_t* bad, int bad_count) = 0;
   virtual void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
-                           const UpdatePlan* plan) = 0;
+                           const UpdateDecision* plan) = 0;
   // All weights at once, and what follows them; `pieces` lie on this device too.
   virtual void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count,
-                           int64_t n, const UpdateOrder* order, const UpdatePlan* plans, const Follower& follower) = 0;
+                           int64_t n, const UpdateParams* order, const UpdateDecision* plans,
+                           const TargetUpdate& follower) = 0;
   virtual void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
-                          const UpdatePlan* plan) = 0;
-  virtual void soft_update(float* target, const float* p, float tau, int64_t n, const UpdatePlan* plan) = 0;
+                          const UpdateDecision* plan) = 0;
+  virtual void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* plan) = 0;
   // *at is -1; it becomes the first one's index.
   virtual void find_nonfinite(int64_t* at, const float* x, int64_t n) = 0;
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/random_fill.h"
+#include "kernels/cpu/random_fill.h"
 
 namespace tandem {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "kernels/optimizers.h"
+#include "kernels/cpu/optimizers.h"
 #include "kernels/portable.h"
 
 namespace tandem {

@@ -29,7 +29,7 @@ struct PhiloxBlock {
 inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53u, kPhiloxMultiplier1 = 0xCD9E8D57u;
 inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9u, kPhiloxWeyl1 = 0xBB67AE85u;
 
-// All 64 bits. On a card by one instruction: nvcc 13.0 adds a zero to the upper half of the usual product.
+// All 64 bits. On a GPU by one instruction: nvcc 13.0 adds a zero to the upper half of the usual product.
 TANDEM_HD uint64_t wide_product(uint32_t x, uint32_t y) {
 #if defined(__CUDA_ARCH__)
   uint64_t product;

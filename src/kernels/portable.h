@@ -10,7 +10,7 @@
 
 #if defined(__CUDACC__)
 #define TANDEM_HD __host__ __device__ __forceinline__
-// The same, called: a card waits for code as it does for memory, so that what is seldom needed should not be
+// The same, called: a GPU waits for code as it does for memory, so that what is seldom needed should not be
 // everywhere.
 #define TANDEM_HD_APART __host__ __device__ __noinline__ static
 #else

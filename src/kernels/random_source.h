@@ -1,4 +1,4 @@
-// kernels/random_source.h -- a stream of random numbers, by its key, and where a card finds the key when it draws.
+// kernels/random_source.h -- a stream of random numbers, by its key, and where a GPU finds the key when it draws.
 #pragma once
 
 #include "kernels/philox.h"

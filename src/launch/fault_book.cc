@@ -12,7 +12,7 @@ constexpr int kMostDeathsAtOneStep = 4;
 
 }  // namespace
 
-std::optional<Error> FaultBook::verdict(const Seat& seat, const Death& death, int64_t step, bool alone) {
+std::optional<Error> FaultBook::verdict(const WorkerHandle& seat, const Death& death, int64_t step, bool alone) {
   ++deaths_;
   if (!seat.failed_kind.empty()) {
     const int again = ++failures_[fmt::format("{} {} {}", step, seat.failed_kind, seat.failed_why)];
@@ -31,21 +31,21 @@ std::optional<Error> FaultBook::verdict(const Seat& seat, const Death& death, in
                            program_, run_, logs_));
 }
 
-bool FaultBook::may_restart(Seat& seat, double now) {
+bool FaultBook::may_restart(WorkerHandle& seat, double now) {
   if (now - seat.started_at > kWellSeconds) seat.restarts = 0;
   if (seat.restarts >= kMostRestarts) return false;
   ++seat.restarts;
   return true;
 }
 
-std::string FaultBook::line(const Seat& seat, const Death& death, const std::string& place,
+std::string FaultBook::line(const WorkerHandle& seat, const Death& death, const std::string& place,
                             const std::string& fenced_because, const std::string& last_words) {
   if (!fenced_because.empty()) return fmt::format("{} was taken out: {} in {}", seat.name(), fenced_because, place);
   return fmt::format("{} {} in {}{}", seat.name(), death.cause, place,
                      last_words.empty() ? "" : fmt::format(" (last words: {})", last_words));
 }
 
-Error FaultBook::never_started(const Seat& seat, const Death& death, const std::string& last_words) {
+Error FaultBook::never_started(const WorkerHandle& seat, const Death& death, const std::string& last_words) {
   return Error(death.out_of_memory ? ExitCode::kOutOfMemory : ExitCode::kFailed,
                fmt::format("{} {} before training began", seat.name(), death.cause),
                last_words.empty() ? "it said nothing" : fmt::format("its last words: {}", last_words),

@@ -25,19 +25,19 @@
 #include "fleet/snapshot_pace.h"
 #include "launch/channel.h"
 #include "launch/fault_book.h"
-#include "launch/growth.h"
 #include "launch/launcher_impl.h"
-#include "launch/local_seat.h"
+#include "launch/local_worker_handle.h"
+#include "launch/membership_requests.h"
 #include "launch/oom_count.h"
-#include "launch/remote_seat.h"
+#include "launch/remote_worker_handle.h"
 #include "launch/rendezvous.h"
 #include "launch/requests.h"
 #include "launch/run_record.h"
-#include "launch/seat.h"
 #include "launch/signal_queue.h"
 #include "launch/snapshot_pool.h"
 #include "launch/speedometer.h"
 #include "launch/stall_watch.h"
+#include "launch/worker_handle.h"
 
 namespace tandem {
 namespace {
@@ -66,8 +66,8 @@ std::string ranges_text(const std::vector<Assignment>& members) {
 Launcher::Launcher(const LaunchRequest& request)
     : request_(request),
       oom_kills_before_(kernel_oom_kills()),
-      growth_(request, seats_,
-              {.add_seat = [this](DeviceSpec device) -> Seat& { return add_seat(device); },
+      growth_(request, workers_,
+              {.add_seat = [this](DeviceSpec device) -> WorkerHandle& { return add_seat(device); },
                .carry_out = [this](std::vector<Action> actions) { carry_out(std::move(actions)); }}),
       stalls_(frozen_seconds()),
       live_(request.run_dir),
@@ -78,35 +78,35 @@ Launcher::Launcher(const LaunchRequest& request)
   guard_ = std::make_unique<RunGuard>(*request.settings, request.run_dir);
   const int workers = request.net ? 1 : static_cast<int>(request.devices.size());
   cores_of_worker_ = cores_of_worker(workers, request.net ? static_cast<int>(request.devices.size()) : 0);
-  const bool on_card = std::any_of(request.devices.begin(), request.devices.end(),
-                                   [](const DeviceSpec& d) { return d.kind == DeviceSpec::Kind::kCuda; });
+  const bool on_gpu = std::any_of(request.devices.begin(), request.devices.end(),
+                                  [](const DeviceSpec& d) { return d.kind == DeviceSpec::Kind::kCuda; });
   const LoaderSettings& loader = request.settings->loader;
-  loader_threads_ = loader_size(loader.threads, loader.prefetch, on_card, cores_of_worker_).threads;
+  loader_threads_ = loader_size(loader.threads, loader.prefetch, on_gpu, cores_of_worker_).threads;
   for (const DeviceSpec& device : request.devices) add_seat(device).start(false);
 }
 
-Seat& Launcher::add_seat(DeviceSpec device) {
+WorkerHandle& Launcher::add_seat(DeviceSpec device) {
   const int rank = next_rank_++;
   if (device.kind == DeviceSpec::Kind::kCpu) device.index = rank;
   const std::filesystem::path log = request_.run_dir / "logs" / fmt::format("rank-{}.log", rank);
   if (request_.net && rank > 0) {
     const FileBytes recipe = read_whole_file(FileSystem::real(), request_.run_dir / "recipe.toml", 1 << 20);
-    seats_[rank] = std::make_unique<RemoteSeat>(rank, device, request_.net->link(rank), request_.net->host(rank),
-                                                std::string(recipe.text()), log);
-    return *seats_[rank];
+    workers_[rank] = std::make_unique<RemoteWorkerHandle>(rank, device, request_.net->link(rank),
+                                                          request_.net->host(rank), std::string(recipe.text()), log);
+    return *workers_[rank];
   }
   WorkerCommand command{
       .program = request_.worker,
       .arguments = {"work", request_.run_dir.string()},
       .environment = {
           {"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}, {kWorkerCores, std::to_string(cores_of_worker_)}}};
-  seats_[rank] = std::make_unique<LocalSeat>(rank, device, std::move(command), log);
-  return *seats_[rank];
+  workers_[rank] = std::make_unique<LocalWorkerHandle>(rank, device, std::move(command), log);
+  return *workers_[rank];
 }
 
 std::string Launcher::device_names() const {
   std::vector<std::string> names;
-  for (const auto& [rank, seat] : seats_) names.push_back(seat->device().name());
+  for (const auto& [rank, seat] : workers_) names.push_back(seat->device().name());
   return fmt::format("{}", fmt::join(names, " "));
 }
 
@@ -121,7 +121,7 @@ void Launcher::carry_out(const IssueOrder& action) {
   const Order& order = action.order;
   fault_point("launcher-order", record_->last_step());
   const bool same_phase = order.from == Order::From::kSamePhase;
-  for (const auto& [rank, seat] : seats_)
+  for (const auto& [rank, seat] : workers_)
     if (seat->running()) seat->revoke(order.generation - 1, same_phase ? order.cut : -1);
   plane_->wake();
   if (const auto buffer = pool_->abandon()) plane_->abandoned(*buffer);
@@ -133,7 +133,7 @@ void Launcher::carry_out(const IssueOrder& action) {
   part_seconds_ = 0;
   post_next_target();
   for (const Assignment& a : order.members) {
-    Seat& seat = *seats_.at(a.rank);
+    WorkerHandle& seat = *workers_.at(a.rank);
     usage_.holds(a.rank, a.range.size());
     plane_->give(seat, {{"order", to_json(order)}, {"base", pool_->base()}, {"speed", seat.device().speed}});
   }
@@ -156,7 +156,7 @@ void Launcher::carry_out(const IssueOrder& action) {
                                ? fmt::format("everybody goes on from step {} ({})", order.snapshot_step, plan)
                                : fmt::format("everybody begins anew ({})", plan);
   last_order_text_ = text;
-  if (!burying_)
+  if (!reaping_)
     record_->tell().say(order.from == Order::From::kSnapshot
                             ? fmt::format("plan    from step {} on: {}", order.snapshot_step, plan)
                             : "plan    " + text);
@@ -169,13 +169,13 @@ void Launcher::post_next_target() {
   target_posted_ = true;
   plane_->reuse(*buffer);
   for (const Assignment& a : coordinator_->order().members)
-    seats_.at(a.rank)->post_target(coordinator_->order().generation, snapshots_in_generation_ + 1,
-                                   static_cast<unsigned>(*buffer));
+    workers_.at(a.rank)->post_target(coordinator_->order().generation, snapshots_in_generation_ + 1,
+                                     static_cast<unsigned>(*buffer));
 }
 
 void Launcher::carry_out(const AskSnapshot& action) {
   snapshot_asked_ = true;
-  for (const int rank : coordinator_->members()) seats_.at(rank)->wish(Wish{action.serial, action.hold}.packed());
+  for (const int rank : coordinator_->members()) workers_.at(rank)->wish(Wish{action.serial, action.hold}.packed());
 }
 
 void Launcher::carry_out(const SnapshotWhole& action) {
@@ -216,10 +216,10 @@ void Launcher::save_when_gathered() {
   record_->start_checkpoint(*pool_, save.buffer, save.stall, monotonic_seconds(), save.asked);
 }
 
-void Launcher::carry_out(const Fence& action) { bury(*seats_.at(action.rank), action.why); }
+void Launcher::carry_out(const Fence& action) { reap(*workers_.at(action.rank), action.why); }
 
 void Launcher::carry_out(const Dismiss& action) {
-  Seat& seat = *seats_.at(action.rank);
+  WorkerHandle& seat = *workers_.at(action.rank);
   seat.leaving = true;
   if (seat.running()) seat.send({{"end", true}});
 }
@@ -268,7 +268,7 @@ void Launcher::tick() {
 // How fast each member computes; the coordinator moves shards if that pays.
 void Launcher::measure(double now) {
   std::map<int, Progress> workers;
-  for (const int rank : coordinator_->members()) workers[rank] = seats_.at(rank)->progress();
+  for (const int rank : coordinator_->members()) workers[rank] = workers_.at(rank)->progress();
   if (const auto reading =
           speedometer_.read(now, record_->last_step(), static_cast<int>(record_->facts().phases.size()), workers))
     carry_out(coordinator_->measured(reading->speeds, reading->step_seconds, move_seconds_,
@@ -278,15 +278,15 @@ void Launcher::measure(double now) {
 // By where the members are: after a death they are behind what was told.
 double Launcher::seconds_left(double step_seconds) const {
   int64_t step = record_->last_step();
-  for (const int rank : coordinator_->members()) step = std::min(step, seats_.at(rank)->progress().step);
+  for (const int rank : coordinator_->members()) step = std::min(step, workers_.at(rank)->progress().step);
   return record_->seconds_left(step, step_seconds);
 }
 
 // For those who watch.
 void Launcher::show(double now) {
   static const std::vector<std::string> none;
-  std::vector<const Seat*> seats;
-  for (const auto& [rank, seat] : seats_) seats.push_back(seat.get());
+  std::vector<const WorkerHandle*> seats;
+  for (const auto& [rank, seat] : workers_) seats.push_back(seat.get());
   live_.write(now, record_ ? record_->last_step() : 0, record_ ? record_->facts().phases : none,
               coordinator_ && coordinator_->started() ? &coordinator_->order() : nullptr, seats);
 }
@@ -323,10 +323,10 @@ void Launcher::handle(int signal) {
       save_asked_ = true;
       break;
     case SIGTSTP:  // the workers are not in the terminal's group: Ctrl-Z reaches us alone
-      for (const auto& [rank, seat] : seats_)
+      for (const auto& [rank, seat] : workers_)
         if (seat->running()) seat->pause(true);
       raise(SIGSTOP);
-      for (const auto& [rank, seat] : seats_)
+      for (const auto& [rank, seat] : workers_)
         if (seat->running()) seat->pause(false);
       stalls_.reset();
       last_tick_ = monotonic_seconds();
@@ -380,11 +380,11 @@ void Launcher::give_up(const Error& error) {
   // What ends one worker often ends all of them, and another one may have told more: a moment for their last words.
   const auto still_there = [](const auto& item) { return item.second->running() && !item.second->has_ended(); };
   for (const double end = monotonic_seconds() + kLastWordsSeconds;
-       monotonic_seconds() < end && std::any_of(seats_.begin(), seats_.end(), still_there);) {
+       monotonic_seconds() < end && std::any_of(workers_.begin(), workers_.end(), still_there);) {
     const timespec moment{0, 1'000'000};
     nanosleep(&moment, nullptr);
   }
-  for (const auto& [rank, seat] : seats_)
+  for (const auto& [rank, seat] : workers_)
     if (seat->running()) read_channel(*seat);
   if (record_ && said_first_lines_) {
     save_what_there_is();
@@ -398,7 +398,7 @@ void Launcher::give_up(const Error& error) {
 int Launcher::end() {
   drain_rings();
   end_speed();
-  for (const auto& [rank, seat] : seats_)
+  for (const auto& [rank, seat] : workers_)
     if (seat->running()) seat->send({{"end", true}});
   requests_.reset();
   try {
@@ -418,7 +418,7 @@ int Launcher::end() {
   }
   end_guard();
   const nlohmann::json extra = figures();
-  seats_.clear();  // they end by themselves; whoever does not is killed
+  workers_.clear();  // they end by themselves; whoever does not is killed
   const bool done = record_->facts().total_steps > 0 && pool_->base_step() >= record_->facts().total_steps;
   const int code = done ? 0 : stop_code_;
   return record_->finish(code, done ? "done" : "stopped", pool_.get(), extra);
@@ -429,14 +429,14 @@ int Launcher::watch() {
     std::vector<pollfd> waits{{signals_.fd(), POLLIN, 0}, {requests_->fd(), POLLIN, 0}};
     if (record_) waits.push_back({record_->writer().event_fd(), POLLIN, 0});
     if (gate_.fd() >= 0) waits.push_back({gate_.fd(), POLLIN, 0});
-    for (const auto& [rank, seat] : seats_) {
+    for (const auto& [rank, seat] : workers_) {
       if (!seat->running()) continue;
       for (const int fd : seat->poll_fds()) waits.push_back({fd, POLLIN, 0});
     }
     poll(waits.data(), waits.size(), kTickMs);
     while (const auto signal = signals_.next()) handle(*signal);
     if (kill_now_) {
-      seats_.clear();
+      workers_.clear();
       end_guard();
       if (record_ && said_first_lines_)
         return record_->finish(static_cast<int>(ExitCode::kInterrupted), "stopped", nullptr, figures());
@@ -445,7 +445,7 @@ int Launcher::watch() {
     const bool may_begin = gate_.open();
     if (gate_.lost() && stop_code_ == 0) stop_code_ = static_cast<int>(ExitCode::kTerminated);
     if (stop_code_ != 0 && !may_begin) {  // it never began: there is nothing to save
-      seats_.clear();
+      workers_.clear();
       end_guard();
       return stop_code_;
     }
@@ -453,11 +453,11 @@ int Launcher::watch() {
     let_begin();
     if (fatal_) give_up(*fatal_);
     std::vector<int> ranks;
-    for (const auto& [rank, seat] : seats_) ranks.push_back(rank);
+    for (const auto& [rank, seat] : workers_) ranks.push_back(rank);
     for (const int rank : ranks) {
-      Seat& seat = *seats_.at(rank);
+      WorkerHandle& seat = *workers_.at(rank);
       if (seat.running()) read_channel(seat);
-      if (seat.running() && seat.has_ended() && !finished_) bury(seat, "");
+      if (seat.running() && seat.has_ended() && !finished_) reap(seat, "");
       if (fatal_) give_up(*fatal_);
     }
     if (waits[1].revents & POLLIN)

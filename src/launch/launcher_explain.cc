@@ -19,12 +19,12 @@ TimesLine Launcher::times_now() const {
   TimesLine line{.time = unix_now(), .step = record_->last_step(), .generation = coordinator_->order().generation};
   std::map<int, int> shards;
   for (const Assignment& a : coordinator_->order().members) shards[a.rank] = a.range.size();
-  for (const auto& [rank, seat] : seats_) {
+  for (const auto& [rank, seat] : workers_) {
     if (!seat->running() || !seat->arrived || seat->joining || (seat->leaving && !shards.contains(rank))) continue;
     line.ranks.push_back({.rank = rank,
                           .device = seat->device().name(),
                           .gpu = guard_->gpu_number(seat->device()),
-                          .on_card = seat->device().kind == DeviceSpec::Kind::kCuda,
+                          .on_gpu = seat->device().kind == DeviceSpec::Kind::kCuda,
                           .pinned = seat->device().core >= 0,
                           .shards = shards.contains(rank) ? shards[rank] : 0,
                           .times = seat->times()});

@@ -18,19 +18,19 @@
 #include "fleet/snapshot_pace.h"
 #include "guard/run_guard.h"
 #include "launch/fault_book.h"
-#include "launch/growth.h"
 #include "launch/launcher.h"
 #include "launch/live_state.h"
+#include "launch/membership_requests.h"
 #include "launch/plane.h"
 #include "launch/requests.h"
 #include "launch/run_record.h"
-#include "launch/seat.h"
 #include "launch/signal_queue.h"
 #include "launch/snapshot_pool.h"
 #include "launch/speedometer.h"
 #include "launch/stall_watch.h"
 #include "launch/start_gate.h"
 #include "launch/usage_book.h"
+#include "launch/worker_handle.h"
 
 namespace tandem {
 
@@ -41,13 +41,13 @@ class Launcher {
 
  private:
   // ---- workers ----
-  Seat& add_seat(DeviceSpec device);
-  void read_channel(Seat& seat);
-  void heard(Seat& seat, Message& message);
-  void hello(Seat& seat, const nlohmann::json& body);
-  void bury(Seat& seat, const std::string& fenced_because);
-  void bury_unborn(Seat& seat, const Death& death, const std::string& words);
-  bool replace(Seat& seat);
+  WorkerHandle& add_seat(DeviceSpec device);
+  void read_channel(WorkerHandle& seat);
+  void heard(WorkerHandle& seat, Message& message);
+  void hello(WorkerHandle& seat, const nlohmann::json& body);
+  void reap(WorkerHandle& seat, const std::string& fenced_because);
+  void reap_unborn(WorkerHandle& seat, const Death& death, const std::string& words);
+  bool replace(WorkerHandle& seat);
   void drain_rings();
   void let_begin();
   void watch_for_frozen(double now);
@@ -66,11 +66,11 @@ class Launcher {
 
   // ---- other machines ----
   std::unique_ptr<Plane> make_plane(bool resumed);
-  void mesh_failed(Seat& seat, const nlohmann::json& body);
+  void mesh_failed(WorkerHandle& seat, const nlohmann::json& body);
   void watch_hosts();
   void gather(int buffer);
 
-  // ---- heat, power, cards that vanish ----
+  // ---- heat, power, GPUs that vanish ----
   void watch_gpus();
   void tell_guard(const std::vector<RunGuard::Line>& lines);
   void end_guard();
@@ -96,7 +96,7 @@ class Launcher {
 
   const LaunchRequest& request_;
   SignalQueue signals_;  // before the workers: a Ctrl-C in between must not be lost
-  std::map<int, std::unique_ptr<Seat>> seats_;
+  std::map<int, std::unique_ptr<WorkerHandle>> workers_;
   StartGate gate_;
   std::vector<int> behind_gate_;  // ranks that are up and wait for it
   std::optional<uint64_t> oom_kills_before_;
@@ -113,7 +113,7 @@ class Launcher {
   CrowdWatch crowd_;
   int cores_of_worker_ = 1, loader_threads_ = 1;
   double speed_at_ = 0;
-  Growth growth_;
+  MembershipRequests growth_;
   StallWatch stalls_;
   LiveState live_;
   std::optional<Error> fatal_;
@@ -139,7 +139,7 @@ class Launcher {
   UsageBook usage_;
   int frozen_ = 0, interrupts_ = 0, stop_code_ = 0, next_rank_ = 0;
   std::string last_order_text_;  // what the newest order means, for the line about a death
-  bool burying_ = false;         // that line is being made
+  bool reaping_ = false;         // that line is being made
   bool finished_ = false, said_first_lines_ = false, saved_last_ = false, given_up_ = false, kill_now_ = false;
   double begin_ = 0, first_step_at_ = 0, last_tick_ = 0, watched_at_ = 0;
 };

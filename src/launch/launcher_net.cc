@@ -27,9 +27,9 @@ std::unique_ptr<Plane> Launcher::make_plane(bool resumed) {
                                                  .max_maxima = job.maxima,
                                                  .mail = job.mail},
                                         *pool_);
-  std::map<int, RemoteSeat*> hosts;
-  for (const auto& [rank, seat] : seats_)
-    if (auto* remote = dynamic_cast<RemoteSeat*>(seat.get())) hosts[rank] = remote;
+  std::map<int, RemoteWorkerHandle*> hosts;
+  for (const auto& [rank, seat] : workers_)
+    if (auto* remote = dynamic_cast<RemoteWorkerHandle*>(seat.get())) hosts[rank] = remote;
   const std::string nonce = to_hex(random_bytes(16));
   auto plane = std::make_unique<NetPlane>(
       NetPlane::Options{.nonce = nonce, .secret = request_.net->mesh_secret(nonce), .address = request_.net->address()},
@@ -40,7 +40,7 @@ std::unique_ptr<Plane> Launcher::make_plane(bool resumed) {
 
 // A member could not connect to the others. Mostly because one of them died, and an order without it is on its way;
 // otherwise it comes back as one that joins, and all connect anew.
-void Launcher::mesh_failed(Seat& seat, const nlohmann::json& body) {
+void Launcher::mesh_failed(WorkerHandle& seat, const nlohmann::json& body) {
   if (body.at("generation") != coordinator_->order().generation || !coordinator_->is_member(seat.rank())) return;
   const std::string why = body.at("why");
   record_->tell().warn(fmt::format("{} could not connect to the others: {}; it is tried again", seat.name(), why));
@@ -58,7 +58,7 @@ void Launcher::mesh_failed(Seat& seat, const nlohmann::json& body) {
 // again. What is all here is saved; otherwise the newest checkpoint stands.
 void Launcher::watch_hosts() {
   if (!request_.net) return;
-  for (const auto& [rank, seat] : seats_) {
+  for (const auto& [rank, seat] : workers_) {
     if (const auto signal = seat->take_signal(); signal && stop_code_ == 0) {
       const std::string text =
           fmt::format("stopping: {} was told to; the step is finished and saved first", seat->name());
@@ -90,7 +90,7 @@ void Launcher::watch_hosts() {
 void Launcher::gather(int buffer) {
   for (const double end = monotonic_seconds() + kGatherSeconds; !plane_->gathered(buffer);) {
     std::vector<pollfd> waits;
-    for (const auto& [rank, seat] : seats_) {
+    for (const auto& [rank, seat] : workers_) {
       while (seat->receive()) {  // nothing they say matters now; this takes in what they send
       }
       const std::string why = seat->host_lost();

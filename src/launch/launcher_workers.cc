@@ -23,7 +23,7 @@ constexpr double kKillSeconds = 3;
 }  // namespace
 
 // The first worker that is up tells what the job is; from then on there is somebody to coordinate.
-void Launcher::hello(Seat& seat, const nlohmann::json& body) {
+void Launcher::hello(WorkerHandle& seat, const nlohmann::json& body) {
   if (body.at("hello").get<int>() != kProtocolVersion)
     throw ConfigError("launcher and worker are of different versions",
                       fmt::format("{} speaks protocol {}, this program {}", request_.worker->path().string(),
@@ -40,7 +40,7 @@ void Launcher::hello(Seat& seat, const nlohmann::json& body) {
     plane_ = make_plane(step >= 0);
     watched_step_ = record_->last_step();
     if (stop_code_) carry_out(coordinator_->want_stop());
-    for (const auto& [rank, other] : seats_)
+    for (const auto& [rank, other] : workers_)
       if (other->running()) carry_out(coordinator_->expect(rank, other->device().speed));
   } else {
     if (!(SnapshotLayout::from_json(body.at("layout")) == record_->facts().layout))
@@ -65,14 +65,14 @@ void Launcher::let_begin() {
 
 // ---- what workers say ----
 
-void Launcher::read_channel(Seat& seat) {
+void Launcher::read_channel(WorkerHandle& seat) {
   while (std::optional<Message> message = seat.receive()) {
     heard(seat, *message);
     for (const int fd : message->fds) close(fd);
   }
 }
 
-void Launcher::heard(Seat& seat, Message& message) {
+void Launcher::heard(WorkerHandle& seat, Message& message) {
   const nlohmann::json& body = message.body;
   if (body.contains("hello")) return hello(seat, body);
   if (body.contains("fatal")) {
@@ -91,7 +91,7 @@ void Launcher::heard(Seat& seat, Message& message) {
     const uint64_t generation = body.at("adopted");
     carry_out(coordinator_->adopted(seat.rank(), generation));
     uint64_t oldest = coordinator_->order().generation;
-    for (const int rank : coordinator_->members()) oldest = std::min(oldest, seats_.at(rank)->progress().generation);
+    for (const int rank : coordinator_->members()) oldest = std::min(oldest, workers_.at(rank)->progress().generation);
     plane_->all_adopted(oldest);
     if (generation == coordinator_->order().generation && std::exchange(seat.joining, false)) {
       record_->tell().say(fmt::format("{} joins", seat.name()));
@@ -118,7 +118,7 @@ void Launcher::heard(Seat& seat, Message& message) {
 
 void Launcher::drain_rings() {
   if (!record_ || !coordinator_) return;
-  for (const auto& [rank, seat] : seats_) {
+  for (const auto& [rank, seat] : workers_) {
     if (!seat->running()) continue;
     while (const auto line = seat->pop_record()) record_->step_told(*line);
   }
@@ -131,7 +131,7 @@ void Launcher::drain_rings() {
 
 // ---- deaths ----
 
-void Launcher::bury(Seat& seat, const std::string& fenced_because) {
+void Launcher::reap(WorkerHandle& seat, const std::string& fenced_because) {
   std::erase(behind_gate_, seat.rank());
   if (!seat.has_ended()) seat.kill();
   const double killed_at = monotonic_seconds();
@@ -152,7 +152,7 @@ void Launcher::bury(Seat& seat, const std::string& fenced_because) {
   const int64_t step = seat.progress().step;
   const bool was_member = coordinator_ && coordinator_->is_member(seat.rank());
   const bool expected_end = seat.leaving || finished_;
-  Death death = seat.bury(!fenced_because.empty(), oom);
+  Death death = seat.reap(!fenced_because.empty(), oom);
   death.fenced = !fenced_because.empty();
   const auto lost = [&] {  // who is not dead may still move its mark, so it has none
     carry_out(coordinator_->lost(seat.rank(), dead ? plane_->mark_of(seat.rank()) : std::nullopt));
@@ -165,16 +165,16 @@ void Launcher::bury(Seat& seat, const std::string& fenced_because) {
     return seat.release();
   }
   if (!fenced_because.empty() && !coordinator_) death.cause = "was taken out: " + fenced_because;
-  if (!coordinator_) return bury_unborn(seat, death, words);
-  const bool alone = std::none_of(seats_.begin(), seats_.end(),
+  if (!coordinator_) return reap_unborn(seat, death, words);
+  const bool alone = std::none_of(workers_.begin(), workers_.end(),
                                   [](const auto& item) { return item.second->running() && !item.second->leaving; });
   fatal_ = faults_.verdict(seat, death, step, alone);
   ++deaths_since_snapshot_;
   last_order_text_.clear();
-  burying_ = true;
+  reaping_ = true;
   if (!fatal_) lost();
   const bool replaced = !fatal_ && replace(seat);
-  burying_ = false;
+  reaping_ = false;
   std::string line = FaultBook::line(seat, death, place, fenced_because, words);
   if (!last_order_text_.empty()) line += "; " + last_order_text_;
   if (!fatal_) line += replaced ? "; a replacement is on its way" : "; it is not replaced";
@@ -186,7 +186,7 @@ void Launcher::bury(Seat& seat, const std::string& fenced_because) {
 }
 
 // Dead before the first worker was up: tried again, then done without, if there are others.
-void Launcher::bury_unborn(Seat& seat, const Death& death, const std::string& words) {
+void Launcher::reap_unborn(WorkerHandle& seat, const Death& death, const std::string& words) {
   if (stop_code_ == 0 && !seat.device_gone && faults_.may_restart(seat, monotonic_seconds())) {
     if (!request_.quiet)
       fmt::print(stderr, "warning: {} {} in its start; it is started again\n", seat.name(), death.cause);
@@ -196,7 +196,7 @@ void Launcher::bury_unborn(Seat& seat, const Death& death, const std::string& wo
       fmt::print(stderr, "warning: {} cannot be started again: {} ({})\n", seat.name(), error.what(), error.why());
     }
   }
-  if (std::none_of(seats_.begin(), seats_.end(), [](const auto& item) { return item.second->running(); }))
+  if (std::none_of(workers_.begin(), workers_.end(), [](const auto& item) { return item.second->running(); }))
     fatal_ = FaultBook::never_started(seat, death, words);
   else
     fmt::print(stderr, "warning: {} is left out: it {} in its start{}; see {}\n", seat.name(), death.cause,
@@ -204,7 +204,7 @@ void Launcher::bury_unborn(Seat& seat, const Death& death, const std::string& wo
 }
 
 // Starts another worker for the same device, unless it died too often.
-bool Launcher::replace(Seat& seat) {
+bool Launcher::replace(WorkerHandle& seat) {
   if (seat.leaving || seat.device_gone || !faults_.may_restart(seat, monotonic_seconds())) return false;
   try {
     seat.start(true);
@@ -220,7 +220,7 @@ void Launcher::watch_for_frozen(double now) {
   if (now - watched_at_ < kWatchSeconds) return;
   watched_at_ = now;
   std::vector<WorkerFacts> facts;
-  for (const auto& [rank, seat] : seats_) {
+  for (const auto& [rank, seat] : workers_) {
     if (!seat->running() || seat->leaving) continue;
     const bool member = coordinator_ && coordinator_->is_member(rank);
     WorkerFacts fact = seat->facts(member ? coordinator_->order().generation : 0);
@@ -229,12 +229,12 @@ void Launcher::watch_for_frozen(double now) {
   }
   bool first = true;
   for (const int rank : stalls_.frozen(now, facts)) {
-    Seat& seat = *seats_.at(rank);
+    WorkerHandle& seat = *workers_.at(rank);
     // Taking one out may have woken the next: it is out as well only if the system says that it is stopped.
     if (!std::exchange(first, false) && !(seat.running() && seat.facts(0).stopped)) continue;
     ++frozen_;
     const double limit = stalls_.limit_of(seat.progress().phase);
-    bury(seat,
+    reap(seat,
          fmt::format("no progress for {:.0f} s{}", limit, seat.facts(0).stopped ? " (the process is stopped)" : ""));
   }
 }

@@ -15,15 +15,15 @@ LiveState::~LiveState() {
 }
 
 void LiveState::write(double now, int64_t step, const std::vector<std::string>& phases, const Order* order,
-                      const std::vector<const Seat*>& seats) {
+                      const std::vector<const WorkerHandle*>& seats) {
   const double seconds = now - written_at_;
   written_at_ = now;
   nlohmann::json ranks = nlohmann::json::array();
   std::map<int, Progress> here;
-  for (const Seat* seat : seats) {
+  for (const WorkerHandle* seat : seats) {
     nlohmann::json row = {
         {"rank", seat->rank()}, {"device", seat->device().name()}, {"restarts", seat->restarts}, {"state", "ended"}};
-    if (!seat->device().card.uuid.empty()) row["uuid"] = seat->device().card.uuid;
+    if (!seat->device().gpu.uuid.empty()) row["uuid"] = seat->device().gpu.uuid;
     if (seat->pid() > 0) row["pid"] = seat->pid();
     if (seat->running()) {
       const WorkerFacts facts = seat->facts(order ? order->generation : 0);

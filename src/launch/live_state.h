@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "fleet/order.h"
-#include "launch/seat.h"
+#include "launch/worker_handle.h"
 
 namespace tandem {
 
@@ -30,7 +30,7 @@ class LiveState {
   bool due(double now) const { return now - written_at_ >= kSeconds; }
   // `order`: null before the first one.
   void write(double now, int64_t step, const std::vector<std::string>& phases, const Order* order,
-             const std::vector<const Seat*>& seats);
+             const std::vector<const WorkerHandle*>& seats);
 
  private:
   static constexpr double kSeconds = 1;

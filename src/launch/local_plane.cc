@@ -11,7 +11,7 @@ void LocalPlane::begin(const Order& order, int) {
       {order.generation, order.members, SharedMemory::create("tandem-combine", shm_combine_bytes(shape))});
 }
 
-void LocalPlane::give(Seat& seat, nlohmann::json body) {
+void LocalPlane::give(WorkerHandle& seat, nlohmann::json body) {
   std::vector<int> fds{segments_.back().memory.fd()};
   for (const int fd : pool_.fds()) fds.push_back(fd);
   seat.send(body, fds);
@@ -27,8 +27,8 @@ std::optional<Mark> LocalPlane::mark_of(int rank) const {
     for (size_t i = 0; i < segment->members.size(); ++i) {
       if (segment->members[i].rank != rank) continue;
       if (!newest) newest = Mark{segment->generation, -1};
-      if (const auto ticket = done_mark(segment->memory, static_cast<int>(i)))
-        return Mark{segment->generation, *ticket};
+      if (const auto sequence = done_mark(segment->memory, static_cast<int>(i)))
+        return Mark{segment->generation, *sequence};
     }
   }
   return newest ? newest : Mark{0, -1};

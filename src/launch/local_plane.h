@@ -17,7 +17,7 @@ class LocalPlane : public Plane {
   // `shape` without its ranges.
   LocalPlane(ShmShape shape, const SnapshotPool& pool) : shape_(std::move(shape)), pool_(pool) {}
   void begin(const Order& order, int base) override;
-  void give(Seat& seat, nlohmann::json body) override;
+  void give(WorkerHandle& seat, nlohmann::json body) override;
   void wake() override;
   std::optional<Mark> mark_of(int rank) const override;
   void all_adopted(uint64_t generation) override;
@@ -25,7 +25,7 @@ class LocalPlane : public Plane {
   void abandoned(int) override {}  // the pool did it
   void whole(int) override {}
   bool gathered(int) override { return true; }
-  bool heard(Seat&, const nlohmann::json&) override { return false; }
+  bool heard(WorkerHandle&, const nlohmann::json&) override { return false; }
 
  private:
   struct Segment {

@@ -10,7 +10,7 @@
 namespace tandem {
 
 NetPlane::NetPlane(Options options, const SnapshotLayout& layout, const SnapshotPool& pool,
-                   std::map<int, RemoteSeat*> hosts)
+                   std::map<int, RemoteWorkerHandle*> hosts)
     : options_(std::move(options)), pool_(pool), hosts_(std::move(hosts)), bytes_(layout.bytes()) {
   extent_[kReplicated] = {0, layout.replicated_end()};
   for (const SnapshotTensor& t : layout.tensors()) {
@@ -63,7 +63,7 @@ void NetPlane::begin(const Order& order, int base) {
   askers_.clear();
 }
 
-void NetPlane::give(Seat& seat, nlohmann::json body) {
+void NetPlane::give(WorkerHandle& seat, nlohmann::json body) {
   body["whole"] = true;
   body["bytes"] = bytes_;
   body["mesh"] = {{"name", fmt::format("{}/{}", options_.nonce, order_.generation)}, {"nonce", options_.nonce}};
@@ -95,7 +95,7 @@ void NetPlane::send_those_ready() {
       waiting.seat->send(waiting.body, pool_.fds());
     } else {
       if (!lacking.empty()) {
-        RemoteSeat& seat = *hosts_.at(host);
+        RemoteWorkerHandle& seat = *hosts_.at(host);
         seat.make_buffers(bytes_);
         for (const auto& [extent, parts] : extents(lacking))
           seat.put(base_, extent.begin, pool_.bytes(base_).subspan(extent.begin, extent.end - extent.begin));
@@ -164,7 +164,7 @@ void NetPlane::came(int buffer, uint64_t at, std::string_view bytes, uint64_t id
 
 // ---- the board ----
 
-bool NetPlane::heard(Seat& seat, const nlohmann::json& body) {
+bool NetPlane::heard(WorkerHandle& seat, const nlohmann::json& body) {
   if (body.contains("board_set")) {
     const std::string key = body.at("board_set"), value = body.at("value");
     board_[key] = value;

@@ -18,7 +18,7 @@
 
 #include "fleet/snapshot_layout.h"
 #include "launch/plane.h"
-#include "launch/remote_seat.h"
+#include "launch/remote_worker_handle.h"
 #include "launch/snapshot_pool.h"
 
 namespace tandem {
@@ -31,10 +31,11 @@ class NetPlane : public Plane {
     std::string address;  // ... and where it listens
   };
   // `hosts`: the seats of other machines by rank; whoever is not in it shares the launcher's memory.
-  NetPlane(Options options, const SnapshotLayout& layout, const SnapshotPool& pool, std::map<int, RemoteSeat*> hosts);
+  NetPlane(Options options, const SnapshotLayout& layout, const SnapshotPool& pool,
+           std::map<int, RemoteWorkerHandle*> hosts);
 
   void begin(const Order& order, int base) override;
-  void give(Seat& seat, nlohmann::json body) override;
+  void give(WorkerHandle& seat, nlohmann::json body) override;
   void wake() override {}
   std::optional<Mark> mark_of(int) const override { return std::nullopt; }
   void all_adopted(uint64_t) override {}
@@ -42,7 +43,7 @@ class NetPlane : public Plane {
   void abandoned(int buffer) override;
   void whole(int buffer) override;
   bool gathered(int buffer) override;
-  bool heard(Seat& seat, const nlohmann::json& body) override;
+  bool heard(WorkerHandle& seat, const nlohmann::json& body) override;
 
   // A checkpoint was read into this buffer of the launcher.
   void filled_here(int buffer);
@@ -54,7 +55,7 @@ class NetPlane : public Plane {
     uint64_t begin = 0, end = 0;
   };
   struct Waiting {
-    Seat* seat;
+    WorkerHandle* seat;
     nlohmann::json body;
     Parts needs;
   };
@@ -73,7 +74,7 @@ class NetPlane : public Plane {
 
   Options options_;
   const SnapshotPool& pool_;
-  std::map<int, RemoteSeat*> hosts_;
+  std::map<int, RemoteWorkerHandle*> hosts_;
   std::map<int, Extent> extent_;  // by part
   uint64_t bytes_ = 0;
 
@@ -85,7 +86,7 @@ class NetPlane : public Plane {
   uint64_t next_id_ = 0;
 
   std::map<std::string, std::string> board_;
-  std::vector<std::pair<Seat*, std::string>> askers_;
+  std::vector<std::pair<WorkerHandle*, std::string>> askers_;
 };
 
 }  // namespace tandem

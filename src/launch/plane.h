@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "fleet/order.h"
-#include "launch/seat.h"
+#include "launch/worker_handle.h"
 
 namespace tandem {
 
@@ -18,7 +18,7 @@ class Plane {
   // All older ones are void. `base`: the buffer that holds the snapshot it goes on from, if it does.
   virtual void begin(const Order& order, int base) = 0;
   // Adds to the message what this member needs, and sends it: now, or as soon as the member's host has it all.
-  virtual void give(Seat& seat, nlohmann::json body) = 0;
+  virtual void give(WorkerHandle& seat, nlohmann::json body) = 0;
   // Everybody who waits in an older one is woken.
   virtual void wake() = 0;
   // How far a dead member got; nothing if that can't be known.
@@ -37,7 +37,7 @@ class Plane {
   virtual bool gathered(int buffer) = 0;
 
   // True if the message was for it.
-  virtual bool heard(Seat& seat, const nlohmann::json& body) = 0;
+  virtual bool heard(WorkerHandle& seat, const nlohmann::json& body) = 0;
 };
 
 }  // namespace tandem

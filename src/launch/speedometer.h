@@ -5,7 +5,7 @@
 #include <map>
 #include <optional>
 
-#include "launch/seat.h"
+#include "launch/worker_handle.h"
 
 namespace tandem {
 

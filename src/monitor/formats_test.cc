@@ -27,11 +27,11 @@ TEST(MonitorJson, HasNumbersWithoutUnitsAndNoKeyForWhatIsNotKnown) {
   EXPECT_FALSE(to_json(empty)["host"].contains("cpu_percent"));
 }
 
-TEST(MonitorFormats, TellOfInstancesOfACardAndOfRunsThatWereLeftOut) {
+TEST(MonitorFormats, TellOfInstancesOfAGpuAndOfRunsThatWereLeftOut) {
   MonitorSample sample = sample_for_tests(1, 1);
   sample.facts[0].mig_on = true;
   sample.facts[0].mig = {{"MIG-a", "1g.10gb", uint64_t{10'000'000'000}}, {"MIG-b", "3g.40gb", std::nullopt}};
-  sample.gpus[0].utilisation_percent.reset();  // the driver does not tell it of a card that is cut
+  sample.gpus[0].utilisation_percent.reset();  // the driver does not tell it of a GPU that is cut
   sample.runs_left_out = 7;
   const auto json = to_json(sample);
   EXPECT_EQ(json["gpus"][0]["mig"][0]["uuid"], "MIG-a");
@@ -44,7 +44,7 @@ TEST(MonitorFormats, TellOfInstancesOfACardAndOfRunsThatWereLeftOut) {
   EXPECT_EQ(prometheus_text(sample).find("utilisation"), std::string::npos);
 }
 
-TEST(MonitorFormats, OfALostCardSayWhoseItWasAndHaveNoFigures) {
+TEST(MonitorFormats, OfALostGpuSayWhoseItWasAndHaveNoFigures) {
   MonitorSample sample = sample_for_tests(2, 0);
   sample.facts[1].trouble = "GPU is lost";
   sample.gpus[1] = GpuReading{.index = 1, .trouble = "GPU is lost", .lost = true};

@@ -157,7 +157,7 @@ void History::finish(size_t tier, const std::string& source, const Mean& mean) {
   waiting_.push_back({static_cast<int>(tier), source, mean.time, std::move(values)});
 }
 
-// A run that ended, or a card that is gone.
+// A run that ended, or a GPU that is gone.
 void History::finish_silent(int64_t now) {
   for (size_t tier = 0; tier < kHistoryTiers.size(); ++tier) {
     std::erase_if(means_[tier], [&](const auto& item) {

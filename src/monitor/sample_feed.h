@@ -1,4 +1,4 @@
-// monitor/sample_feed.h -- samples taken in a thread of their own, so that a driver which takes its time (a card that
+// monitor/sample_feed.h -- samples taken in a thread of their own, so that a driver which takes its time (a GPU that
 // is falling off the bus can hold a call for seconds) never holds a view.
 #pragma once
 

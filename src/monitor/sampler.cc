@@ -23,7 +23,7 @@ constexpr double kFactsSeconds = 60;  // between looks at what hardly changes
 constexpr double kReopenSeconds = 30;
 constexpr size_t kMostRuns = 64;
 
-// The card that a worker is on, or has an instance of.
+// The GPU that a worker is on, or has an instance of.
 std::optional<int> gpu_of(const RankReading& rank, const std::vector<GpuFacts>& all) {
   for (size_t i = 0; i < all.size(); ++i) {
     const bool instance = std::any_of(all[i].mig.begin(), all[i].mig.end(),
@@ -82,7 +82,7 @@ void MonitorSampler::find_runs(double unix_now) {
   watches_ = std::move(now);
 }
 
-// A card that fell off the bus tells nothing any more, and keeps its name all the same.
+// A GPU that fell off the bus tells nothing any more, and keeps its name all the same.
 void MonitorSampler::read_facts() {
   std::vector<GpuFacts> before = std::exchange(facts_, nvml_->facts());
   for (GpuFacts& facts : facts_) {

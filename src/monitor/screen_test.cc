@@ -76,7 +76,7 @@ TEST(Screen, ScrollsToWhatDoesNotFit) {
   EXPECT_LT(state.scroll, 1000);
 }
 
-TEST(Screen, NamesALostCardAndAStalledRun) {
+TEST(Screen, NamesALostGpuAndAStalledRun) {
   MonitorSample sample = sample_for_tests(2, 1);
   sample.gpus[1] = GpuReading{.index = 1, .trouble = "GPU is lost", .lost = true};
   sample.runs[0].since_step_s = 120;

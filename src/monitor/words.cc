@@ -64,7 +64,7 @@ std::string throttle_text(const GpuReading& gpu) {
   std::string text;
   if (!gpu.throttle) return text;
   for (const Throttle reason : *gpu.throttle) {
-    if (reason == Throttle::kIdle) continue;  // a card with nothing to do is not held back
+    if (reason == Throttle::kIdle) continue;  // a GPU with nothing to do is not held back
     text += (text.empty() ? "" : ", ") + std::string(throttle_in_words(reason));
   }
   return text;

@@ -24,7 +24,7 @@ at::Tensor real_rows(const at::Tensor& x, int64_t rows) { return rows == x.size(
 
 // Sums over the batch of all shards. In double: a sum of squares in float would lose the variance to cancellation.
 void meet(BatchNormContext& context, at::Tensor& values) {
-  at::Tensor host = values.cpu();  // itself, unless it is on a card
+  at::Tensor host = values.cpu();  // itself, unless it is on a GPU
   context.meet({host.data_ptr<double>(), static_cast<size_t>(host.numel())});
   if (!host.is_same(values)) values.copy_(host);
 }

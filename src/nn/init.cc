@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/random_fill.h"
+#include "kernels/cpu/random_fill.h"
 #include "nn/sites.h"
 
 namespace tandem {

@@ -8,7 +8,7 @@
 #include <vector>
 
 // The whole class and every form of its growth that libtorch_cpu exports: the one with SVE is
-// _M_realloc_insert<at::Tensor&>, seen under emulation (docs/measured.md).
+// _M_realloc_insert<at::Tensor&>, seen under emulation (docs/results.md).
 using Tensors = std::vector<at::Tensor>;
 template class std::vector<at::Tensor>;
 template void Tensors::_M_realloc_insert<>(Tensors::iterator);

@@ -1,5 +1,5 @@
-// recipes/cuda_web_environment.cu -- the six worlds on a card, any of them in one launch (rl/card_world.h).
-#include "kernels/cuda_portable.h"
+// recipes/cuda_web_environment.cu -- the six worlds on a GPU, any of them in one launch (rl/gpu_environment.h).
+#include "kernels/gpu/intrinsics.h"
 #include "recipes/cuda_web_environment.h"
 #include "rl/environment.h"
 #include "world/web_agents.h"
@@ -13,24 +13,24 @@ struct Sites {
 
 // Calls f(World{}) for the set's world.
 template <class F>
-__device__ void with_world(const CardSet& set, F f) {
+__device__ void with_world(const GpuSet& set, F f) {
   switch (set.kind) {
     case 0:
-      return f(RequirementsWorld{});
+      return f(RequirementsEnvironment{});
     case 1:
-      return f(GenerationWorld{});
+      return f(GenerationEnvironment{});
     case 2:
-      return f(ExecutionWorld{});
+      return f(ExecutionEnvironment{});
     case 3:
-      return f(ObservationWorld{});
+      return f(ObservationEnvironment{});
     case 4:
-      return f(AnalysisWorld{});
+      return f(AnalysisEnvironment{});
     default:
-      return f(EvolutionWorld{});
+      return f(EvolutionEnvironment{});
   }
 }
 
-__device__ void tell(const CardSet& set, int64_t e, const StepResult& result) {
+__device__ void tell(const GpuSet& set, int64_t e, const StepResult& result) {
   set.rewards[e] = result.reward;
   set.ends[e] = static_cast<int32_t>(result.done ? End::kOver : End::kNone);
 }
@@ -39,8 +39,8 @@ __device__ void tell(const CardSet& set, int64_t e, const StepResult& result) {
 
 constexpr int kThreadsOfBlock = 32;
 
-__global__ void advance(const CardSet* sets, int64_t n, const RandomKey* key_there, Sites sites, bool only_observe) {
-  const CardSet& set = sets[blockIdx.y];
+__global__ void advance(const GpuSet* sets, int64_t n, const RandomKey* key_there, Sites sites, bool only_observe) {
+  const GpuSet& set = sets[blockIdx.y];
   const int64_t e = int64_t{blockIdx.x} * kThreadsOfBlock + threadIdx.x;
   if (e >= n) return;
   with_world(set, [&](auto world) {
@@ -68,7 +68,7 @@ struct Played {
   DrawnAhead ahead;
 };
 
-// What an environment draws first, by all lanes. Called, so that its code is there once: a card waits for code.
+// What an environment draws first, by all lanes. Called, so that its code is there once: a GPU waits for code.
 __device__ __noinline__ void draw_ahead(DrawnAhead& ahead, uint64_t seed, uint64_t step, uint32_t shard, uint32_t site,
                                         int64_t e, uint32_t count) {
   const RandomKey key{seed, step, shard, site};
@@ -98,7 +98,7 @@ __device__ DrawsAhead drawn_ahead(DrawnAhead& ahead, const RandomKey& key, int64
 }
 
 template <class World>
-__device__ void play(World world, const CardSet& set, int64_t e, RandomKey key, Sites sites, bool only_observe,
+__device__ void play(World world, const GpuSet& set, int64_t e, RandomKey key, Sites sites, bool only_observe,
                      Played& mine) {
   const int lane = threadIdx.x % 32;
   const auto words = [](void* p) { return static_cast<char*>(__builtin_assume_aligned(p, 4)); };
@@ -135,9 +135,9 @@ __device__ void play(World world, const CardSet& set, int64_t e, RandomKey key, 
 }
 
 __global__ void __launch_bounds__(kWarpsOfBlock * 32)
-    advance_by_warps(const CardSet* sets, int64_t n, const RandomKey* key, Sites sites, bool only_observe) {
+    advance_by_warps(const GpuSet* sets, int64_t n, const RandomKey* key, Sites sites, bool only_observe) {
   [[maybe_unused]] __shared__ Played played[kWarpsOfBlock];
-  const CardSet& set = sets[blockIdx.y];
+  const GpuSet& set = sets[blockIdx.y];
   const int warp = threadIdx.x / 32;
   const int64_t e = int64_t{blockIdx.x} * kWarpsOfBlock + warp;
   if (e >= n) return;
@@ -148,7 +148,7 @@ constexpr int64_t kManyEnvironments = 16384;
 
 }  // namespace
 
-void advance_web(const CardSet* sets, int count, int64_t n, const RandomKey* key, uint32_t step_site,
+void advance_web(const GpuSet* sets, int count, int64_t n, const RandomKey* key, uint32_t step_site,
                  uint32_t reset_site, bool only_observe, CUstream_st* stream) {
   const Sites sites{step_site, reset_site};
   const auto blocks = [&](int each) { return dim3(static_cast<unsigned>((n + each - 1) / each), count); };

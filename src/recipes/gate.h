@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "recipes/web_evaluation.h"
-#include "rl/experience.h"
+#include "rl/replay/experience.h"
 
 namespace tandem {
 

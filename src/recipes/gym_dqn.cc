@@ -1,8 +1,8 @@
-// recipes/gym_dqn.cc -- `dqn`: a Gymnasium environment of rl/gym_environment.h, learned by rl/dqn.h.
+// recipes/gym_dqn.cc -- `dqn`: a Gymnasium environment of rl/gym/gym_environment.h, learned by rl/dqn/dqn.h.
 #include "recipes/gym_settings.h"
 #include "recipes/makers.h"
-#include "rl/dqn.h"
-#include "rl/gym_environment.h"
+#include "rl/dqn/dqn.h"
+#include "rl/gym/gym_environment.h"
 
 namespace tandem {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "rl/dqn_settings.h"
+#include "rl/dqn/dqn_settings.h"
 
 namespace tandem {
 

@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "engine/supervised.h"
-#include "kernels/random_fill.h"
+#include "kernels/cpu/random_fill.h"
 #include "nn/batch_norm.h"
 #include "nn/dropout.h"
 #include "recipes/makers.h"

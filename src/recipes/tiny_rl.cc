@@ -45,7 +45,7 @@ class TinyRl : public Recipe {
 
   void build(JobState& state) override {
     state.add_model(net_.ptr());
-    state.add_shadow(target_.ptr(), "target");
+    state.add_target_network(target_.ptr(), "target");
     fill_ = state.add_replicated("ring_fill", at::zeros({s_.shards}, at::kLong));
     average_ = state.add_replicated("average_return", at::zeros({1}, at::kDouble));
     games_ = state.add_shard_field("games", {s_.games, 3}, at::kInt);
@@ -57,7 +57,7 @@ class TinyRl : public Recipe {
     return {{.name = "act", .counts = static_cast<int>(2 + s_.shards)},
             {.name = "ask", .mail = true},
             {.name = "answer", .mail = true},
-            {.name = "learn", .gradients = true, .floats = 1, .recordable = true}};
+            {.name = "learn", .gradients = true, .floats = 1, .capturable = true}};
   }
 
   void init_shard(ShardContext& context) override {
@@ -171,7 +171,7 @@ class TinyRl : public Recipe {
   }
 
   void answer(ShardContext& context) {
-    for (const Letter& letter : context.mail()) {
+    for (const ExchangeMessage& letter : context.mail()) {
       int64_t at = 0;
       std::memcpy(&at, letter.row.data(), sizeof(at));
       context.send(letter.from, std::as_bytes(std::span(&row(context, at), 1)));

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "config/spelling.h"
-#include "rl/dqn_settings.h"
+#include "rl/dqn/dqn_settings.h"
 #include "world/web_agents.h"
 
 namespace tandem {

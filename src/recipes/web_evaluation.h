@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "rl/dqn/trained_agent.h"
 #include "rl/play.h"
-#include "rl/trained_agent.h"
 #include "runs/agent_runs.h"
 
 namespace tandem {

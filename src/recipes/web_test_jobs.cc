@@ -10,7 +10,7 @@ namespace {
 
 // Processor time of a default step, as shares of their mean: worlds differ little in what a turn costs.
 constexpr double kWorldCost[] = {1.00, 0.98, 1.02, 1.05, 1.00, 0.95};
-constexpr double kOneMoreOnCard = 0.15;  // of a step's time that an agent beside others adds (docs/gpu-results.md)
+constexpr double kOneMoreOnGpu = 0.15;  // of a step's time that an agent beside others adds (docs/results.md)
 
 size_t number_of(const std::string& agent) {
   const std::vector<std::string> all = WebTestSettings::all_agents();
@@ -62,10 +62,10 @@ int runs_together(const WebTestSettings& settings, const std::vector<DeviceSpec>
   if (settings.together == "off") return 0;
   const DeviceSpec& first = devices.front();
   const bool alike = std::ranges::all_of(devices, [&](const DeviceSpec& device) {
-    return device.kind == DeviceSpec::Kind::kCuda && device.card.name == first.card.name && device.speed == first.speed;
+    return device.kind == DeviceSpec::Kind::kCuda && device.gpu.name == first.gpu.name && device.speed == first.speed;
   });
-  std::set<int> cards;  // one may be named several times
-  for (const DeviceSpec& device : devices) cards.insert(device.index);
+  std::set<int> gpus;  // one may be named several times
+  for (const DeviceSpec& device : devices) gpus.insert(device.index);
   const bool begun_with = !settings.experience.files.empty() || !settings.from.empty();
   if (settings.together == "on") {
     if (begun_with)
@@ -74,11 +74,11 @@ int runs_together(const WebTestSettings& settings, const std::vector<DeviceSpec>
     if (settings.precision == "fp16")
       throw ConfigError("--together on in fp16", "the loss scale of one agent would be the other's",
                         "use --precision bf16 or fp32, or leave --together out");
-    return alike ? static_cast<int>(cards.size()) : 1;
+    return alike ? static_cast<int>(gpus.size()) : 1;
   }
   const bool own_kernels = settings.precision != "fp16" && !settings.net.attention;
-  const bool few = cards.size() < agents_named(settings.agents).size();
-  return alike && few && own_kernels && !begun_with && settings.strategy != "ddp" ? static_cast<int>(cards.size()) : 0;
+  const bool few = gpus.size() < agents_named(settings.agents).size();
+  return alike && few && own_kernels && !begun_with && settings.strategy != "ddp" ? static_cast<int>(gpus.size()) : 0;
 }
 
 std::vector<AgentJob> side_by_side(const std::vector<AgentJob>& jobs, int runs) {
@@ -92,7 +92,7 @@ std::vector<AgentJob> side_by_side(const std::vector<AgentJob>& jobs, int runs) 
   return dealt;
 }
 
-double flops_of_step(const WebAgentSettings& settings, bool on_cards) {
+double flops_of_step(const WebAgentSettings& settings, bool on_gpus) {
   double weights = 0, width = 128;
   for (const int64_t hidden : settings.net.hidden) {
     weights += width * static_cast<double>(hidden);
@@ -108,7 +108,7 @@ double flops_of_step(const WebAgentSettings& settings, bool on_cards) {
   const std::vector<std::string> agents = settings.agents();
   for (const std::string& agent : agents) cost += kWorldCost[number_of(agent)];
   const auto count = static_cast<double>(agents.size());
-  return flops * cost * (on_cards ? (1 + kOneMoreOnCard * (count - 1)) / count : 1);
+  return flops * cost * (on_gpus ? (1 + kOneMoreOnGpu * (count - 1)) / count : 1);
 }
 
 double rule_score(const std::string& agent) {

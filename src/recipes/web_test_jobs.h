@@ -25,14 +25,14 @@ struct AgentJob {
 std::vector<AgentJob> jobs_of_agents(const WebTestSettings& settings, int devices);
 
 // In how many runs agents of equal settings learn side by side; 0: each has a run of its own. By itself that is done on
-// cards that are all alike and fewer than the agents, one run for each, where tandem's own kernels learn: there six
+// GPUs that are all alike and fewer than the agents, one run for each, where tandem's own kernels learn: there six
 // together take twice the time of one. Throws ConfigError where it is asked for and can't be.
 int runs_together(const WebTestSettings& settings, const std::vector<DeviceSpec>& devices);
 // `jobs`, of one kind and equal settings, dealt out to at most so many.
 std::vector<AgentJob> side_by_side(const std::vector<AgentJob>& jobs, int runs);
 
 // Arithmetic of one step, roughly: what jobs are compared by before they are measured.
-double flops_of_step(const WebAgentSettings& settings, bool on_cards);
+double flops_of_step(const WebAgentSettings& settings, bool on_gpus);
 
 // What the rule of thumb scores where random play scores 0 and the solver 1.
 double rule_score(const std::string& agent);

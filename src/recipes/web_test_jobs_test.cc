@@ -7,8 +7,8 @@
 namespace tandem {
 namespace {
 
-DeviceSpec card(int index, const std::string& model = "H200") {
-  return {.kind = DeviceSpec::Kind::kCuda, .index = index, .card = {"uuid", model}};
+DeviceSpec gpu(int index, const std::string& model = "H200") {
+  return {.kind = DeviceSpec::Kind::kCuda, .index = index, .gpu = {"uuid", model}};
 }
 
 std::vector<std::string> names(const std::vector<AgentJob>& jobs) {
@@ -17,21 +17,21 @@ std::vector<std::string> names(const std::vector<AgentJob>& jobs) {
   return names;
 }
 
-TEST(Together, OneCardTrainsAllAgentsInOneRunByItself) {
+TEST(Together, OneGpuTrainsAllAgentsInOneRunByItself) {
   const WebTestSettings settings;
-  EXPECT_EQ(runs_together(settings, {card(0)}), 1);
+  EXPECT_EQ(runs_together(settings, {gpu(0)}), 1);
   EXPECT_EQ(names(side_by_side(jobs_of_agents(settings, 1), 1)), std::vector<std::string>{"requirements+5"});
 }
 
-TEST(Together, EqualCardsThatAreFewerThanAgentsTakeARunEach) {
+TEST(Together, EqualGpusThatAreFewerThanAgentsTakeARunEach) {
   const WebTestSettings settings;
-  EXPECT_EQ(runs_together(settings, {card(0), card(1)}), 2);
+  EXPECT_EQ(runs_together(settings, {gpu(0), gpu(1)}), 2);
   EXPECT_EQ(names(side_by_side(jobs_of_agents(settings, 2), 2)),
             (std::vector<std::string>{"requirements+2", "generation+2"}));
-  EXPECT_EQ(runs_together(settings, {card(0), card(0)}), 1) << "two workers of one card";
+  EXPECT_EQ(runs_together(settings, {gpu(0), gpu(0)}), 1) << "two workers of one GPU";
   std::vector<DeviceSpec> many;
-  for (int i = 0; i < 6; ++i) many.push_back(card(i));
-  EXPECT_EQ(runs_together(settings, many), 0) << "one card for each";
+  for (int i = 0; i < 6; ++i) many.push_back(gpu(i));
+  EXPECT_EQ(runs_together(settings, many), 0) << "one GPU for each";
 }
 
 TEST(Together, IsLeftWhereItBringsNothingOrCantBe) {
@@ -42,15 +42,15 @@ TEST(Together, IsLeftWhereItBringsNothingOrCantBe) {
   };
   const auto as_it_is = [](WebTestSettings&) {};
   EXPECT_EQ(runs(as_it_is, {{.index = 0}, {.index = 1}}), 0) << "cores";
-  EXPECT_EQ(runs(as_it_is, {card(0), card(1, "3060")}), 0) << "cards of unequal speed";
-  EXPECT_EQ(runs([](WebTestSettings& s) { s.together = "off"; }, {card(0)}), 0);
-  EXPECT_EQ(runs([](WebTestSettings& s) { s.strategy = "ddp"; }, {card(0)}), 0);
+  EXPECT_EQ(runs(as_it_is, {gpu(0), gpu(1, "3060")}), 0) << "GPUs of unequal speed";
+  EXPECT_EQ(runs([](WebTestSettings& s) { s.together = "off"; }, {gpu(0)}), 0);
+  EXPECT_EQ(runs([](WebTestSettings& s) { s.strategy = "ddp"; }, {gpu(0)}), 0);
   for (const char* precision : {"bf16", "tf32"})
-    EXPECT_EQ(runs([&](WebTestSettings& s) { s.precision = precision; }, {card(0)}), 1) << precision;
-  EXPECT_EQ(runs([](WebTestSettings& s) { s.precision = "fp16"; }, {card(0)}), 0) << "a loss scale is one agent's";
-  EXPECT_EQ(runs([](WebTestSettings& s) { s.net.attention = true; }, {card(0)}), 0);
-  EXPECT_EQ(runs([](WebTestSettings& s) { s.experience.files = "a.jsonl"; }, {card(0)}), 0) << "it is one agent's";
-  EXPECT_EQ(runs([](WebTestSettings& s) { s.agents = "analysis"; }, {card(0)}), 0);
+    EXPECT_EQ(runs([&](WebTestSettings& s) { s.precision = precision; }, {gpu(0)}), 1) << precision;
+  EXPECT_EQ(runs([](WebTestSettings& s) { s.precision = "fp16"; }, {gpu(0)}), 0) << "a loss scale is one agent's";
+  EXPECT_EQ(runs([](WebTestSettings& s) { s.net.attention = true; }, {gpu(0)}), 0);
+  EXPECT_EQ(runs([](WebTestSettings& s) { s.experience.files = "a.jsonl"; }, {gpu(0)}), 0) << "it is one agent's";
+  EXPECT_EQ(runs([](WebTestSettings& s) { s.agents = "analysis"; }, {gpu(0)}), 0);
 }
 
 TEST(Together, AskedForItIsDoneAnywhereOrRefused) {
@@ -58,10 +58,10 @@ TEST(Together, AskedForItIsDoneAnywhereOrRefused) {
   settings.together = "on";
   EXPECT_EQ(runs_together(settings, {{.index = 0}, {.index = 1}}), 1);
   settings.precision = "fp16";
-  EXPECT_THROW(runs_together(settings, {card(0)}), ConfigError);
+  EXPECT_THROW(runs_together(settings, {gpu(0)}), ConfigError);
   settings.precision = "fp32";
   settings.from = "weights.safetensors";
-  EXPECT_THROW(runs_together(settings, {card(0)}), ConfigError);
+  EXPECT_THROW(runs_together(settings, {gpu(0)}), ConfigError);
 }
 
 TEST(Together, AnEnsemblesMembersOfOneKindAreSideBySide) {
@@ -76,7 +76,7 @@ TEST(Together, AnEnsemblesMembersOfOneKindAreSideBySide) {
   EXPECT_EQ(all.own, bold.front().own);
 }
 
-TEST(Together, OnACardAnAgentMoreCostsASeventh) {
+TEST(Together, OnAGpuAnAgentMoreCostsASeventh) {
   WebAgentSettings one, six;
   one.agent = "execution";
   six.agent = "all";

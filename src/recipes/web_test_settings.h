@@ -32,7 +32,7 @@ struct WebTestSettings : DqnSettings, HasMembers {
           "which agent a free device takes: the longest; its own, dealt out in order; heavy ones for fast devices",
           Role::kRunning);
     d.key("together", together, Choices{{"auto", "on", "off"}},
-          "agents side by side in one run, which a card does in about twice the time of one; auto: on cards",
+          "agents side by side in one run, which a GPU does in about twice the time of one; auto: on GPUs",
           Role::kRunning);
     d.key("agents", agents, "those to train, and their order; empty: all six", Role::kRunning);
     d.key("assign", assign, "devices that agents begin on, by number: analysis=0,evolution=1", Role::kRunning);

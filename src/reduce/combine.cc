@@ -6,26 +6,27 @@
 namespace tandem {
 
 void Inbox::sort() {
-  std::stable_sort(letters_.begin(), letters_.end(), [](const Letter& a, const Letter& b) { return a.from < b.from; });
+  std::stable_sort(letters_.begin(), letters_.end(),
+                   [](const ExchangeMessage& a, const ExchangeMessage& b) { return a.from < b.from; });
 }
 
 namespace {
 
-[[noreturn]] void not_on_a_card() { throw std::logic_error("this combine takes no contributions from a card"); }
+[[noreturn]] void not_on_a_gpu() { throw std::logic_error("this combine takes no contributions from a GPU"); }
 
 }  // namespace
 
-void Combine::begin_floats() { not_on_a_card(); }
-void Combine::add_floats(int, std::span<const float>, bool) { not_on_a_card(); }
-Partials Combine::floats_added() const { not_on_a_card(); }
-void Combine::set_floats(Partials) { not_on_a_card(); }
+void Combine::begin_floats() { not_on_a_gpu(); }
+void Combine::add_floats(int, std::span<const float>, bool) { not_on_a_gpu(); }
+Partials Combine::floats_added() const { not_on_a_gpu(); }
+void Combine::set_floats(Partials) { not_on_a_gpu(); }
 
-LocalCombine::LocalCombine(int shards, std::vector<ShardRange> ranges, int64_t first_ticket)
+LocalCombine::LocalCombine(int shards, std::vector<ShardRange> ranges, int64_t first_sequence)
     : tree_(shards),
       ranges_(std::move(ranges)),
       range_of_(shards, -1),
-      ticket_(first_ticket),
-      begun_at_(first_ticket),
+      sequence_(first_sequence),
+      begun_at_(first_sequence),
       inboxes_(shards) {
   for (size_t r = 0; r < ranges_.size(); ++r)
     for (int shard = ranges_[r].first; shard < ranges_[r].last; ++shard) range_of_.at(shard) = static_cast<int>(r);
@@ -47,7 +48,7 @@ LocalCombine::Sums& LocalCombine::sums_for(int64_t length) {
 
 void LocalCombine::begin(const ContributionLayout& layout) {
   layout_ = layout;
-  begun_at_ = ticket_;
+  begun_at_ = sequence_;
   now_ = &sums_for(layout.floats);
   for (auto& sum : now_->per_range) sum->begin();
   if (now_->joined) now_->joined->begin();
@@ -62,7 +63,7 @@ void LocalCombine::add(int shard, Contribution contribution) {
   for (int64_t i = 0; i < layout_.counts; ++i) counts_[i] += contribution.counts[i];
   for (int64_t i = 0; i < layout_.maxima; ++i) maxima_[i] = std::max(maxima_[i], contribution.maxima[i]);
   if (!contribution.letters.empty() && !layout_.mail) throw std::logic_error("a phase without mail sent a letter");
-  for (Letter& letter : contribution.letters) outgoing_.push_back(std::move(letter));
+  for (ExchangeMessage& letter : contribution.letters) outgoing_.push_back(std::move(letter));
 }
 
 void LocalCombine::add_partial(int node, std::span<const float> floats, bool stays) {
@@ -86,13 +87,13 @@ Total LocalCombine::finish() {
     floats = now_->per_range[0]->total();
   }
   for (Inbox& inbox : inboxes_) inbox.clear();
-  for (Letter& letter : outgoing_) {
+  for (ExchangeMessage& letter : outgoing_) {
     const int to = letter.to;
     inboxes_.at(to).put(std::move(letter));
   }
   outgoing_.clear();
   for (Inbox& inbox : inboxes_) inbox.sort();
-  ++ticket_;
+  ++sequence_;
   return {floats, counts_, maxima_};
 }
 
@@ -102,7 +103,7 @@ void LocalCombine::meet(std::span<const int> shards, std::span<const std::span<d
   const std::span<const double> total = sum.total();
   const std::vector<double> copy(total.begin(), total.end());  // with one shard the total is its own memory
   for (const std::span<double>& v : values) std::copy(copy.begin(), copy.end(), v.begin());
-  ++ticket_;
+  ++sequence_;
 }
 
 void LocalCombine::drop_mail() {

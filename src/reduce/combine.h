@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "reduce/exact_sum.h"
-#include "reduce/mail.h"
+#include "reduce/exchange_message.h"
 #include "reduce/shard_range.h"
 
 namespace tandem {
@@ -27,7 +27,7 @@ struct ContributionLayout {
 struct Contribution {
   std::span<const float> floats;  // empty: they come in a partial
   std::span<const int64_t> counts, maxima;
-  std::vector<Letter> letters;
+  std::vector<ExchangeMessage> letters;
   bool stays = false;  // the floats stay as they are until finish() is over: a transport need not copy them
 };
 
@@ -54,7 +54,7 @@ class Combine {
   // most have no use for it.
   virtual void ready(int shard, std::span<const float> vector, int64_t first, int64_t last) {}
   virtual bool wants_ready(int shard) const { return false; }
-  // ---- on a card: a shard's floats are added when they are queued, the rest of its contribution when it is known ----
+  // ---- on a GPU: a shard's floats are added when they are queued, the rest of its contribution when it is known ----
   virtual void begin_floats();  // once more from the start, within a phase
   virtual void add_floats(int shard, std::span<const float> floats, bool stays);
   virtual Partials floats_added() const;  // what this worker's shards add up to, once all are added
@@ -68,7 +68,7 @@ class Combine {
   // becomes the total over all shards of all workers. In double, along the same tree.
   virtual void meet(std::span<const int> shards, std::span<const std::span<double>> values) = 0;
   // The place of the next finish() or meet() in the program, and as it was at the last begin(); see fleet/order.h.
-  virtual int64_t next_ticket() const { return 0; }
+  virtual int64_t next_sequence() const { return 0; }
   virtual int64_t begun_at() const { return 0; }
   // In finish(), until the last of the others had come, in all; 0 where that can't be told apart from the transfer.
   virtual double late_seconds() const { return 0; }
@@ -78,7 +78,7 @@ class Combine {
 // is exercised even where one process plays all its parts.
 class LocalCombine : public Combine {
  public:
-  LocalCombine(int shards, std::vector<ShardRange> ranges, int64_t first_ticket = 0);
+  LocalCombine(int shards, std::vector<ShardRange> ranges, int64_t first_sequence = 0);
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
   void add_partial(int node, std::span<const float> floats, bool stays) override;
@@ -87,7 +87,7 @@ class LocalCombine : public Combine {
   const Inbox& inbox(int shard) const override { return inboxes_.at(shard); }
   void drop_mail() override;
   void meet(std::span<const int> shards, std::span<const std::span<double>> values) override;
-  int64_t next_ticket() const override { return ticket_; }
+  int64_t next_sequence() const override { return sequence_; }
   int64_t begun_at() const override { return begun_at_; }
 
  private:
@@ -103,10 +103,10 @@ class LocalCombine : public Combine {
   std::vector<int> range_of_;  // by shard
   std::vector<std::unique_ptr<Sums>> sums_;
   Sums* now_ = nullptr;
-  int64_t ticket_, begun_at_;
+  int64_t sequence_, begun_at_;
   ContributionLayout layout_;
   std::vector<int64_t> counts_, maxima_;
-  std::vector<Letter> outgoing_;
+  std::vector<ExchangeMessage> outgoing_;
   std::vector<Inbox> inboxes_;
 };
 

@@ -36,12 +36,12 @@ TEST(LocalCombine, MailArrivesSortedBySenderWhateverTheOrderOfVisits) {
     LocalCombine combine(4, {{0, 1}, {1, 4}});
     combine.begin({.mail = true});
     for (int s : order) {
-      std::vector<Letter> letters{{s, 2, row(10 * s)}, {s, 2, row(10 * s + 1)}, {s, (s + 1) % 4, row(99)}};
+      std::vector<ExchangeMessage> letters{{s, 2, row(10 * s)}, {s, 2, row(10 * s + 1)}, {s, (s + 1) % 4, row(99)}};
       combine.add(s, {{}, {}, {}, letters});
     }
     combine.finish();
     std::vector<int> seen;
-    for (const Letter& letter : combine.inbox(2).letters()) seen.push_back(static_cast<int>(letter.row[0]));
+    for (const ExchangeMessage& letter : combine.inbox(2).letters()) seen.push_back(static_cast<int>(letter.row[0]));
     EXPECT_EQ(seen, (std::vector<int>{0, 1, 10, 11, 99, 20, 21, 30, 31}));
     combine.begin({});
     for (int s : order) combine.add(s, {});
@@ -52,7 +52,7 @@ TEST(LocalCombine, MailArrivesSortedBySenderWhateverTheOrderOfVisits) {
 
 TEST(LocalCombine, TicketsCountCombinesAndMeets) {
   LocalCombine combine(1, {{0, 1}}, 7);
-  EXPECT_EQ(combine.next_ticket(), 7);
+  EXPECT_EQ(combine.next_sequence(), 7);
   combine.begin({});
   std::vector<double> value{1};
   const std::vector<std::span<double>> values{value};
@@ -60,9 +60,9 @@ TEST(LocalCombine, TicketsCountCombinesAndMeets) {
   combine.meet(shards, values);
   combine.add(0, {});
   EXPECT_EQ(combine.begun_at(), 7);
-  EXPECT_EQ(combine.next_ticket(), 8);
+  EXPECT_EQ(combine.next_sequence(), 8);
   combine.finish();
-  EXPECT_EQ(combine.next_ticket(), 9);
+  EXPECT_EQ(combine.next_sequence(), 9);
   combine.begin({});
   EXPECT_EQ(combine.begun_at(), 9);
 }
@@ -70,7 +70,7 @@ TEST(LocalCombine, TicketsCountCombinesAndMeets) {
 TEST(LocalCombine, APhaseWithoutMailMayNotSend) {
   LocalCombine combine(1, {{0, 1}});
   combine.begin({});
-  EXPECT_THROW(combine.add(0, {{}, {}, {}, {Letter{0, 0, {}}}}), std::logic_error);
+  EXPECT_THROW(combine.add(0, {{}, {}, {}, {ExchangeMessage{0, 0, {}}}}), std::logic_error);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ struct Phase {
   std::vector<int64_t> meets;  // their lengths
   int letters = 0;             // at most, by one shard to one shard
   int64_t letter_bytes = 0;    // at most
-  int64_t tickets() const { return static_cast<int64_t>(meets.size()) + 1; }
+  int64_t sequences() const { return static_cast<int64_t>(meets.size()) + 1; }
 };
 
 struct Trial {
@@ -43,14 +43,14 @@ struct Trial {
   std::vector<ShardRange> ranges;
   std::vector<Phase> phases;
   int members() const { return static_cast<int>(ranges.size()); }
-  int64_t first_ticket_of(int phase) const {
-    int64_t ticket = 0;
-    for (int p = 0; p < phase; ++p) ticket += phases[p].tickets();
-    return ticket;
+  int64_t first_sequence_of(int phase) const {
+    int64_t sequence = 0;
+    for (int p = 0; p < phase; ++p) sequence += phases[p].sequences();
+    return sequence;
   }
-  int phase_of(int64_t ticket) const {
+  int phase_of(int64_t sequence) const {
     int phase = 0;
-    while (phase < static_cast<int>(phases.size()) && first_ticket_of(phase + 1) <= ticket) ++phase;
+    while (phase < static_cast<int>(phases.size()) && first_sequence_of(phase + 1) <= sequence) ++phase;
     return phase;
   }
   int64_t max(int64_t ContributionLayout::*length) const {
@@ -79,7 +79,7 @@ inline float awkward(uint64_t bits) {
 struct Given {
   std::vector<float> floats;
   std::vector<int64_t> counts, maxima;
-  std::vector<Letter> letters;
+  std::vector<ExchangeMessage> letters;
 };
 
 inline Given given(const Trial& trial, int phase, int shard) {
@@ -93,7 +93,7 @@ inline Given given(const Trial& trial, int phase, int shard) {
   if (p.layout.mail && p.letters > 0) {
     uint64_t draw = key + 12345;
     for (int n = static_cast<int>(mix(++draw) % (p.letters * trial.shards + 1)); n-- > 0;) {
-      Letter letter{shard, static_cast<int>(mix(++draw) % trial.shards), {}};
+      ExchangeMessage letter{shard, static_cast<int>(mix(++draw) % trial.shards), {}};
       letter.row.resize(p.letter_bytes ? mix(++draw) % (p.letter_bytes + 1) : 0);
       for (size_t i = 0; i < letter.row.size(); ++i) letter.row[i] = static_cast<std::byte>(mix(draw + i));
       g.letters.push_back(std::move(letter));
@@ -123,14 +123,14 @@ uint64_t hash_of(std::span<const T> values) {
 // What a member saw in one phase.
 struct Seen {
   uint64_t floats = 0, counts = 0, maxima = 0, mail = 0, meets = 0;
-  int64_t begun_at = 0, ticket = 0;
+  int64_t begun_at = 0, sequence = 0;
   bool operator==(const Seen&) const = default;
 };
 
 inline uint64_t hash_of_mail(const Combine& combine, ShardRange range) {
   uint64_t h = 1;
   for (int shard = range.first; shard < range.last; ++shard) {
-    for (const Letter& letter : combine.inbox(shard).letters())
+    for (const ExchangeMessage& letter : combine.inbox(shard).letters())
       h = mix(h + hash_bytes(letter.row) + 31 * letter.from + 977 * letter.to);
     h = mix(h + shard);
   }
@@ -185,7 +185,7 @@ inline std::vector<Seen> play(Combine& combine, const Trial& trial, int phase, S
   seen.floats = hash_of(total.floats);
   seen.counts = hash_of(total.counts);
   seen.maxima = hash_of(total.maxima);
-  seen.ticket = combine.next_ticket();
+  seen.sequence = combine.next_sequence();
   std::vector<Seen> all;
   for (const ShardRange& range : records) {
     seen.mail = hash_of_mail(combine, range);

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/sums.h"
+#include "kernels/cpu/sums.h"
 #include "reduce/stream_copy.h"
 
 namespace tandem {

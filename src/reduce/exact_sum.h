@@ -19,7 +19,7 @@ template <class T>
 class ExactSum {
  public:
   // Sums the shards [first, last) of the tree: the whole tree, or what one worker holds. Vectors of float may lie on a
-  // card: then so do the sums.
+  // GPU: then so do the sums.
   ExactSum(const SumTree& tree, int64_t length, int first, int last, Device& device = cpu_device());
   ExactSum(const SumTree& tree, int64_t length) : ExactSum(tree, length, 0, tree.shards()) {}
   // The same in host memory, but partial k is added up in places[k], memory that the caller keeps: others may read it

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "kernels/sums.h"
+#include "kernels/cpu/sums.h"
 #include "reduce/shard_range.h"
 
 namespace tandem {

@@ -12,10 +12,10 @@
 #include <functional>
 #include <stdexcept>
 
+#include "reduce/exchange_stream.h"
 #include "reduce/gloo_guard.h"
 #include "reduce/gloo_mesh.h"
 #include "reduce/join.h"
-#include "reduce/mail_stream.h"
 
 namespace tandem {
 namespace {
@@ -69,7 +69,7 @@ struct GlooCombine::Parts {
   };
 
   Parts(int shards, std::vector<ShardRange> all_ranges, std::shared_ptr<gloo::Context> c, uint64_t of_generation,
-        int64_t first_ticket, const Watch& w)
+        int64_t first_sequence, const Watch& w)
       : ranges(std::move(all_ranges)),
         context(std::move(c)),
         me(context->rank),
@@ -83,15 +83,15 @@ struct GlooCombine::Parts {
         guard(w, of_generation),
         member_of(members_of_shards(shards, ranges)),
         sources(join.partials()),
-        ticket(first_ticket),
-        begun_at(first_ticket),
+        sequence(first_sequence),
+        begun_at(first_sequence),
         inboxes(mine.size()) {
     if (context->size != members) throw std::logic_error("the mesh has another number of members than the plan");
     for (int m = 0; m < members; ++m) salts.push_back(mesh_salt(*context, m));
   }
 
   void ask() const {
-    if (watch.abandoned(generation, ticket)) throw MembersChanged();
+    if (watch.abandoned(generation, sequence)) throw MembersChanged();
   }
 
   // ---- messages ----
@@ -110,7 +110,7 @@ struct GlooCombine::Parts {
     const Clock::time_point start = Clock::now();
     for (; left > 0; --left) {
       guard.during(
-          ticket, [&] { return (p.buffer.get()->*wait_once)(kForever); }, [&] { (p.buffer.get()->*abort)(); });
+          sequence, [&] { return (p.buffer.get()->*wait_once)(kForever); }, [&] { (p.buffer.get()->*abort)(); });
     }
     waited += std::chrono::duration<double>(Clock::now() - start).count();
   }
@@ -257,7 +257,7 @@ struct GlooCombine::Parts {
     heads_out = port(head_out.data(), head_out.size() * 8);
     heads_in = port(head_in.data(), head_in.size() * 8);
   }
-  void send_heads(const MailStream& mail) {
+  void send_heads(const ExchangeStream& mail) {
     with_others([&](int to) {
       int64_t* head = head_out.data() + to * head_bytes() / 8;
       head = std::copy(counts.begin(), counts.end(), head);
@@ -290,7 +290,7 @@ struct GlooCombine::Parts {
   std::vector<int> member_of;         // by shard
   std::vector<const float*> sources;  // by partial
 
-  int64_t ticket, begun_at;
+  int64_t sequence, begun_at;
   uint64_t exchanges = 0, phase_exchange = 0;
   bool begun = false;
   double waited = 0;
@@ -301,13 +301,14 @@ struct GlooCombine::Parts {
   Port heads_out, heads_in;
   std::vector<std::unique_ptr<Vectors>> all_vectors;
   Vectors* now = nullptr;
-  std::vector<Letter> outgoing;
+  std::vector<ExchangeMessage> outgoing;
   std::vector<Inbox> inboxes;  // by shard of ours
 };
 
 GlooCombine::GlooCombine(int shards, std::vector<ShardRange> ranges, std::shared_ptr<gloo::Context> context,
-                         uint64_t generation, int64_t first_ticket, const Watch& watch)
-    : parts_(std::make_unique<Parts>(shards, std::move(ranges), std::move(context), generation, first_ticket, watch)) {}
+                         uint64_t generation, int64_t first_sequence, const Watch& watch)
+    : parts_(
+          std::make_unique<Parts>(shards, std::move(ranges), std::move(context), generation, first_sequence, watch)) {}
 
 GlooCombine::~GlooCombine() = default;
 
@@ -315,7 +316,7 @@ void GlooCombine::begin(const ContributionLayout& layout) {
   Parts& p = *parts_;
   p.ask();
   if (p.begun && layout != p.layout) throw std::logic_error("a phase was begun again as another one");
-  p.begun_at = p.ticket;
+  p.begun_at = p.sequence;
   p.layout = layout;
   p.now = &p.vectors_for(layout.floats);
   p.now->sum->begin();
@@ -343,7 +344,7 @@ void GlooCombine::add(int shard, Contribution contribution) {
   for (int64_t i = 0; i < p.layout.counts; ++i) p.counts[i] += contribution.counts[i];
   for (int64_t i = 0; i < p.layout.maxima; ++i) p.maxima[i] = std::max(p.maxima[i], contribution.maxima[i]);
   if (!contribution.letters.empty() && !p.layout.mail) throw std::logic_error("a phase without mail sent a letter");
-  for (Letter& letter : contribution.letters) {
+  for (ExchangeMessage& letter : contribution.letters) {
     if (letter.to < 0 || letter.to >= p.tree.shards()) throw std::out_of_range("a letter to a shard that is not there");
     p.outgoing.push_back(std::move(letter));
   }
@@ -371,7 +372,7 @@ Total GlooCombine::finish() {
   p.ask();
   (void)p.now->sum->partials();  // throws if a shard is missing
   for (Inbox& inbox : p.inboxes) inbox.clear();
-  MailStream mail = pack_mail(p.outgoing, p.members, p.member_of, p.me, p.mine, p.inboxes);
+  ExchangeStream mail = pack_mail(p.outgoing, p.members, p.member_of, p.me, p.mine, p.inboxes);
   std::span<const float> floats;
   if (p.members == 1) {
     floats = p.now->sum->total();
@@ -408,7 +409,7 @@ Total GlooCombine::finish() {
   }
   for (Inbox& inbox : p.inboxes) inbox.sort();
   p.begun = false;
-  ++p.ticket;
+  ++p.sequence;
   return {floats, p.counts, p.maxima};
 }
 
@@ -447,10 +448,10 @@ void GlooCombine::meet(std::span<const int> shards, std::span<const std::span<do
   for (int k = 0; k < p.join.partials(); ++k) sources.push_back(at(k));
   p.join_meets.add(total.data(), sources.data(), length);
   for (const std::span<double>& v : values) std::copy(total.begin(), total.end(), v.begin());
-  ++p.ticket;
+  ++p.sequence;
 }
 
-int64_t GlooCombine::next_ticket() const { return parts_->ticket; }
+int64_t GlooCombine::next_sequence() const { return parts_->sequence; }
 int64_t GlooCombine::begun_at() const { return parts_->begun_at; }
 double GlooCombine::waited_seconds() const { return parts_->waited; }
 

@@ -30,7 +30,7 @@ class GlooCombine : public Combine {
   // `context` is connected (reduce/gloo_mesh.h), its rank is this member and its size the number of ranges; nothing
   // else is sent over it. As in ShmCombine, after MembersChanged the object and its context are only destroyed.
   GlooCombine(int shards, std::vector<ShardRange> ranges, std::shared_ptr<gloo::Context> context, uint64_t generation,
-              int64_t first_ticket, const Watch& watch);
+              int64_t first_sequence, const Watch& watch);
   ~GlooCombine() override;
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
@@ -42,7 +42,7 @@ class GlooCombine : public Combine {
   const Inbox& inbox(int shard) const override;  // for shards of this member's range
   void drop_mail() override;
   void meet(std::span<const int> shards, std::span<const std::span<double>> values) override;
-  int64_t next_ticket() const override;
+  int64_t next_sequence() const override;
   int64_t begun_at() const override;
   double waited_seconds() const;  // waiting for others, in all
 

@@ -27,7 +27,7 @@ struct Records {
 void expect_equal_bits(const Trial& trial, const std::string& what) {
   const auto want = expected(trial);
   const Shared<Records> records;
-  SharedBoard board;
+  SharedStore board;
   std::vector<pid_t> children;
   for (int me = 0; me < trial.members(); ++me) {
     children.push_back(start([&, me] {
@@ -93,7 +93,7 @@ TEST(GlooCombine, WhatAMemberWithOneShardSendsAheadChangesNoBit) {
 
 TEST(GlooCombine, AKilledPeerEndsTheOthersWaits) {
   for (int at_phase : {0, 2}) {
-    SharedBoard board;
+    SharedStore board;
     const Shared<Fates> fates;
     std::vector<pid_t> children;
     for (int me = 0; me < 3; ++me) {
@@ -127,7 +127,7 @@ struct AbandonedByTest : Watch {
 };
 
 TEST(GlooCombine, AFrozenPeerIsLeftWhenTheWatchSaysSo) {
-  SharedBoard board;
+  SharedStore board;
   const Shared<Fates> fates;
   std::vector<pid_t> children;
   for (int me = 0; me < 3; ++me) {

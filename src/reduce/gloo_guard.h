@@ -46,11 +46,11 @@ class Guard {
   }
 
   // wait() is the buffer's waitSend or waitRecv; abort() makes it return false.
-  void during(int64_t ticket, const std::function<bool()>& wait, const std::function<void()>& abort) {
+  void during(int64_t sequence, const std::function<bool()>& wait, const std::function<void()>& abort) {
     {
       std::lock_guard lock(mutex_);
       abort_ = &abort;
-      ticket_ = ticket;
+      sequence_ = sequence;
     }
     struct Leave {
       Guard& guard;
@@ -66,7 +66,7 @@ class Guard {
   void run() {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, std::chrono::milliseconds(20), [this] { return ended_; }))
-      if (abort_ && watch_.abandoned(generation_, ticket_)) (*abort_)();
+      if (abort_ && watch_.abandoned(generation_, sequence_)) (*abort_)();
   }
 
   const Watch& watch_;
@@ -74,7 +74,7 @@ class Guard {
   std::mutex mutex_;
   std::condition_variable changed_;
   const std::function<void()>* abort_ = nullptr;
-  int64_t ticket_ = 0;
+  int64_t sequence_ = 0;
   bool ended_ = false;
   std::thread thread_;
 };

@@ -192,23 +192,24 @@ std::string key_of(const MeshOptions& options, int from, int to) {
 }
 
 // What a member leaves on the board for another: where it listens for it, and its half of the pair's salt.
-struct Card {
+struct PeerAddress {
   std::string address;
   uint64_t salt = 0;
 };
-std::string text_of(const Card& card) {
-  return std::string(reinterpret_cast<const char*>(&card.salt), sizeof card.salt) + card.address;
+std::string text_of(const PeerAddress& peer_address) {
+  return std::string(reinterpret_cast<const char*>(&peer_address.salt), sizeof peer_address.salt) +
+         peer_address.address;
 }
-Card card_of(const std::string& text) {
-  Card card;
-  if (text.size() < sizeof card.salt) return card;
-  std::memcpy(&card.salt, text.data(), sizeof card.salt);
-  card.address = text.substr(sizeof card.salt);
-  return card;
+PeerAddress peer_address_of(const std::string& text) {
+  PeerAddress peer_address;
+  if (text.size() < sizeof peer_address.salt) return peer_address;
+  std::memcpy(&peer_address.salt, text.data(), sizeof peer_address.salt);
+  peer_address.address = text.substr(sizeof peer_address.salt);
+  return peer_address;
 }
 
 void connect_all(const MeshOptions& options, Board& board, Mesh& mesh, const Deadline& deadline) {
-  std::vector<Card> own(options.size), theirs(options.size);
+  std::vector<PeerAddress> own(options.size), theirs(options.size);
   for (int peer = 0; peer < options.size; ++peer) {
     if (peer == options.me) continue;
     random_bytes(&own[peer].salt, sizeof own[peer].salt);
@@ -217,7 +218,7 @@ void connect_all(const MeshOptions& options, Board& board, Mesh& mesh, const Dea
   }
   for (int peer = 0; peer < options.size; ++peer) {
     if (peer == options.me) continue;
-    theirs[peer] = card_of(board.get(key_of(options, peer, options.me), deadline.seconds()));
+    theirs[peer] = peer_address_of(board.get(key_of(options, peer, options.me), deadline.seconds()));
     mesh.salts[peer] = own[peer].salt ^ theirs[peer].salt;
     if (options.filter_hosts) admit_only(theirs[peer].address, own[peer].address);
   }

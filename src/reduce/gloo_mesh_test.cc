@@ -38,13 +38,13 @@ void try_mesh(const MeshOptions& options, Board& board, Reports::Report& report)
 }
 
 TEST(Mesh, OneMemberNeedsNobody) {
-  SharedBoard board;
+  SharedStore board;
   const pid_t child = start([&] { connect_mesh(loopback(0, 1), board); });
   EXPECT_EQ(end_of(child), 0);
 }
 
 TEST(Mesh, WhoDoesNotKnowTheSecretIsRefusedByAll) {
-  SharedBoard board;
+  SharedStore board;
   const Shared<Reports> reports;
   std::vector<pid_t> children;
   for (int me = 0; me < 3; ++me) {
@@ -61,7 +61,7 @@ TEST(Mesh, WhoDoesNotKnowTheSecretIsRefusedByAll) {
 }
 
 TEST(Mesh, ADifferentNameOrSizeIsAnotherMesh) {
-  SharedBoard board;
+  SharedStore board;
   const Shared<Reports> reports;
   struct Renaming : Board {  // so that they find each other all the same
     explicit Renaming(Board& b) : board(b) {}
@@ -84,7 +84,7 @@ TEST(Mesh, ADifferentNameOrSizeIsAnotherMesh) {
 }
 
 TEST(Mesh, AMemberThatNeverComesIsNamed) {
-  SharedBoard board;
+  SharedStore board;
   const Shared<Reports> reports;
   const pid_t child = start([&] { try_mesh(loopback(0, 2, 0.3), board, reports->of[0]); });
   EXPECT_EQ(end_of(child), 0);
@@ -92,7 +92,7 @@ TEST(Mesh, AMemberThatNeverComesIsNamed) {
 }
 
 TEST(Mesh, AnAddressThatIsNotOursIsRefused) {
-  SharedBoard board;
+  SharedStore board;
   for (const char* address : {"", "192.0.2.1", "no-such-interface0"}) {
     const pid_t child = start([&] {
       MeshOptions options = loopback(0, 2, 1);
@@ -109,7 +109,7 @@ TEST(Mesh, AnAddressThatIsNotOursIsRefused) {
 }
 
 TEST(Mesh, AnInterfaceCanBeNamed) {
-  SharedBoard board;
+  SharedStore board;
   std::vector<pid_t> children;
   for (int me = 0; me < 2; ++me) {
     children.push_back(start([&, me] {
@@ -123,9 +123,9 @@ TEST(Mesh, AnInterfaceCanBeNamed) {
 
 // ---- strangers ----
 
-sockaddr_in address_on(const std::string& card) {  // as it is on the board: behind the salt
+sockaddr_in address_on(const std::string& gpu) {  // as it is on the board: behind the salt
   sockaddr_in address{};
-  std::memcpy(&address, card.data() + 8, sizeof address);
+  std::memcpy(&address, gpu.data() + 8, sizeof address);
   return address;
 }
 
@@ -139,9 +139,9 @@ int connect_to(const sockaddr_in& address) {
 }
 
 // A board that lets a stranger in first: a member's address is shown to the others when the stranger has connected.
-struct StrangersBoard : Board {
-  StrangersBoard(Board& b, std::string t, bool h) : board(b), talk(std::move(t)), hangs_up(h) {}
-  ~StrangersBoard() override {
+struct StrangersStore : Board {
+  StrangersStore(Board& b, std::string t, bool h) : board(b), talk(std::move(t)), hangs_up(h) {}
+  ~StrangersStore() override {
     for (int fd : fds) close(fd);
   }
   void set(const std::string& key, const std::string& bytes) override {
@@ -180,12 +180,12 @@ struct Ends {
 
 // A stranger is the first to come to both ports of rank 0.
 Ends mesh_with_stranger(const std::string& talk, bool hangs_up, const std::string& what) {
-  SharedBoard board;
+  SharedStore board;
   const Shared<Reports> reports;
   std::vector<pid_t> children;
   for (int me = 0; me < 3; ++me) {
     children.push_back(start([&, me] {
-      StrangersBoard strangers(board, talk, hangs_up);
+      StrangersStore strangers(board, talk, hangs_up);
       try_mesh(loopback(me, 3, 2), me == 0 ? static_cast<Board&>(strangers) : board, reports->of[me]);
       // Two connections, each at most: ready to send and receive, a random number, ready to send and receive a proof.
       if (!reports->of[me].formed && strangers.bytes_heard() > 2 * (5 * 48 + 2 * 32))
@@ -298,7 +298,7 @@ TEST(Mesh, BetweenTwoNetworksOnlyTheMembersHostsReachThePorts) {
     Board& board;
     Verdict& verdict;
   };
-  SharedBoard board;
+  SharedStore board;
   const Trial trial{.seed = 9,
                     .shards = 6,
                     .ranges = {{0, 2}, {2, 5}, {5, 6}},

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "kernels/sums.h"
+#include "kernels/cpu/sums.h"
 #include "reduce/stream_copy.h"
 
 namespace tandem {

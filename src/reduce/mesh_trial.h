@@ -15,7 +15,7 @@
 namespace tandem::trial {
 
 // A board in memory that forked children share. A key is set once.
-class SharedBoard : public Board {
+class SharedStore : public Board {
  public:
   void set(const std::string& key, const std::string& bytes) override {
     const int place = shared_->taken++;

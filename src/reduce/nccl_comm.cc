@@ -10,9 +10,9 @@
 
 namespace tandem {
 
-NcclComm::NcclComm(std::shared_ptr<const NcclLibrary> library, NcclCard card, const NcclTimes& times,
+NcclComm::NcclComm(std::shared_ptr<const NcclLibrary> library, NcclGpu gpu, const NcclTimes& times,
                    std::function<void(const std::string&)> stuck)
-    : library_(std::move(library)), card_(std::move(card)), times_(times), stuck_(std::move(stuck)) {}
+    : library_(std::move(library)), gpu_(std::move(gpu)), times_(times), stuck_(std::move(stuck)) {}
 
 NcclComm::~NcclComm() { abort(); }
 
@@ -29,7 +29,7 @@ bool NcclComm::under_watch(const char* what, const std::function<void()>& call) 
     _exit(1);  // the thread still uses what stands above
   }
   thread.join();
-  while (!card_.idle()) {
+  while (!gpu_.idle()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
@@ -70,7 +70,7 @@ int NcclComm::result() {
 
 void NcclComm::stop(const std::function<void()>& call) {
   if (under_watch("NCCL's abort", call)) return;
-  stuck_(fmt::format("work of NCCL stayed on the card for {:g} s after its abort", times_.abort_seconds));
+  stuck_(fmt::format("work of NCCL stayed on the GPU for {:g} s after its abort", times_.abort_seconds));
   _exit(1);
 }
 

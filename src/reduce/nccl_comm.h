@@ -1,7 +1,7 @@
 // reduce/nccl_comm.h -- one communicator of NCCL, never waited for without an end.
 //
 // It is formed in the background; result() tells how far it is. What may hang inside NCCL (abort, shrink) runs in a
-// thread of its own and has a limit. Past it the card can't be had back: `stuck` is told why and ends this process, and
+// thread of its own and has a limit. Past it the GPU can't be had back: `stuck` is told why and ends this process, and
 // the launcher puts another in its place.
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace tandem {
 
-struct NcclCard {              // what NCCL needs of a card, beside its Device
+struct NcclGpu {               // what NCCL needs of a GPU, beside its Device
   void* stream = nullptr;      // where all its work is queued
-  std::function<bool()> idle;  // all of it is done; true as well if the card has failed: the next call to it tells
+  std::function<bool()> idle;  // all of it is done; true as well if the GPU has failed: the next call to it tells
 };
 
 struct NcclTimes {
@@ -27,7 +27,7 @@ struct NcclTimes {
 
 class NcclComm {
  public:
-  NcclComm(std::shared_ptr<const NcclLibrary> library, NcclCard card, const NcclTimes& times,
+  NcclComm(std::shared_ptr<const NcclLibrary> library, NcclGpu gpu, const NcclTimes& times,
            std::function<void(const std::string&)> stuck);
   ~NcclComm();  // aborts
   NcclComm(const NcclComm&) = delete;
@@ -38,16 +38,16 @@ class NcclComm {
   void shrink(std::vector<int> without);
   // NCCL's code: kNcclInProgress while it forms, or until a group's work is queued; kNcclSuccess; else it has failed.
   int result();
-  void abort();  // the card's stream is free afterwards
+  void abort();  // the GPU's stream is free afterwards
 
   NcclLibrary::Comm handle() const { return handle_; }
 
  private:
-  bool under_watch(const char* what, const std::function<void()>& call);  // false: the card is still busy
+  bool under_watch(const char* what, const std::function<void()>& call);  // false: the GPU is still busy
   void stop(const std::function<void()>& call);
 
   std::shared_ptr<const NcclLibrary> library_;
-  NcclCard card_;
+  NcclGpu gpu_;
   NcclTimes times_;
   std::function<void(const std::string&)> stuck_;
   int refused_ = kNcclSuccess;  // what the call that forms it said at once

@@ -20,7 +20,7 @@ constexpr int kIdBytes = 6;         // of a word: none is below 0
 // The words of one member; of all members the largest is taken.
 enum Word { kRefuser, kUnready, kTag, kTagTurned, kId };
 constexpr int kIdWords = (sizeof(NcclId) + kIdBytes - 1) / kIdBytes;
-static_assert(kId + kIdWords == CardLink::kWords);
+static_assert(kId + kIdWords == DirectGpuLink::kWords);
 
 constexpr int64_t kLargestTag = static_cast<int64_t>(NcclLink::kTagMask);
 
@@ -75,7 +75,7 @@ void NcclLink::begin_forming() {
   began_ = monotonic_seconds();
 }
 
-void NcclLink::give(std::span<int64_t> words, int64_t ticket) {
+void NcclLink::give(std::span<int64_t> words, int64_t sequence) {
   if (stage_ == Stage::kAsking && plane_.comm_) {  // to go on with; it has formed already, or it shrinks
     const int result = plane_.comm_->result();
     ready_ = result == kNcclSuccess;
@@ -90,7 +90,7 @@ void NcclLink::give(std::span<int64_t> words, int64_t ticket) {
   }
   if (stage_ == Stage::kForming) {
     const double end = monotonic_seconds() + (plane_.options_.waits ? kWaitSeconds : 0);
-    wait(ticket, [&] {
+    wait(sequence, [&] {
       look();
       return ready_ || !refused_.empty() || monotonic_seconds() >= end;
     });
@@ -124,8 +124,7 @@ void NcclLink::take(std::span<const int64_t> largest) {
 
 void NcclLink::form(std::span<const int64_t> words) {
   begin_forming();
-  plane_.comm_ =
-      std::make_unique<NcclComm>(plane_.library_, plane_.card_, plane_.options_.times, plane_.options_.stuck);
+  plane_.comm_ = std::make_unique<NcclComm>(plane_.library_, plane_.gpu_, plane_.options_.times, plane_.options_.stuck);
   plane_.ranks_ = members_.ranks;
   plane_.agreed_ = false;
   plane_.comm_->form(id_in(words), static_cast<int>(members_.ranges.size()), members_.me);
@@ -148,28 +147,28 @@ void NcclLink::use_host(int refuser) {
   stage_ = Stage::kHost;
   plane_.drop();
   if (refuser != members_.me) {
-    plane_.options_.log("the cards meet through host memory: another worker can't use NCCL, or its NCCL refused");
+    plane_.options_.log("the GPUs meet through host memory: another worker can't use NCCL, or its NCCL refused");
     return;
   }
   if (plane_.options_.required)
     throw ConfigError(
         "the workers can't meet over NCCL, and TANDEM_PLANE=nccl allows nothing else", refused_,
         "leave TANDEM_PLANE out: host memory gives the same bits, more slowly; NCCL_DEBUG=WARN tells more");
-  const std::string note = fmt::format("the cards meet through host memory: NCCL refused ({})", refused_);
+  const std::string note = fmt::format("the GPUs meet through host memory: NCCL refused ({})", refused_);
   if (std::exchange(plane_.told_, note) != note) plane_.options_.note(note);
 }
 
 // ---- summing ----
 
-void NcclLink::ask(int64_t ticket) const {
-  if (watch_.abandoned(members_.generation, ticket)) throw MembersChanged();
+void NcclLink::ask(int64_t sequence) const {
+  if (watch_.abandoned(members_.generation, sequence)) throw MembersChanged();
 }
 
 template <class Ready>
-void NcclLink::wait(int64_t ticket, const Ready& ready) const {
+void NcclLink::wait(int64_t sequence, const Ready& ready) const {
   const double begin = monotonic_seconds();
   while (!ready()) {
-    ask(ticket);
+    ask(sequence);
     if (monotonic_seconds() - begin < kSpinSeconds) {
       sched_yield();
       continue;
@@ -181,15 +180,15 @@ void NcclLink::wait(int64_t ticket, const Ready& ready) const {
 
 // A peer's death breaks NCCL before the launcher has told of it. Where NCCL failed on all, the first member ends before
 // the others, whose error its death then explains.
-void NcclLink::failed(int64_t ticket, int result) {
+void NcclLink::failed(int64_t sequence, int result) {
   const std::string words = plane_.library_->words_for(result);
   const double end = monotonic_seconds() + plane_.options_.times.blame_seconds * (1 + 0.2 * members_.me);
-  wait(ticket, [&] { return monotonic_seconds() > end; });
+  wait(sequence, [&] { return monotonic_seconds() > end; });
   throw std::runtime_error(fmt::format("NCCL failed, and no worker had died: {}", words));
 }
 
 template <class Calls>
-void NcclLink::group(int64_t ticket, const Calls& calls) {
+void NcclLink::group(int64_t sequence, const Calls& calls) {
   NcclComm& comm = *plane_.comm_;
   const NcclLibrary& nccl = *plane_.library_;
   int bad = nccl.group_start();
@@ -198,18 +197,18 @@ void NcclLink::group(int64_t ticket, const Calls& calls) {
   };
   const auto send = [&](const float* from, int64_t n, int peer) {
     if (n > 0 && bad == kNcclSuccess)
-      note(nccl.send(from, static_cast<size_t>(n), NcclLibrary::kFloat32, peer, comm.handle(), plane_.card_.stream));
+      note(nccl.send(from, static_cast<size_t>(n), NcclLibrary::kFloat32, peer, comm.handle(), plane_.gpu_.stream));
   };
   const auto receive = [&](float* to, int64_t n, int peer) {
     if (n > 0 && bad == kNcclSuccess)
-      note(nccl.recv(to, static_cast<size_t>(n), NcclLibrary::kFloat32, peer, comm.handle(), plane_.card_.stream));
+      note(nccl.recv(to, static_cast<size_t>(n), NcclLibrary::kFloat32, peer, comm.handle(), plane_.gpu_.stream));
   };
   calls(send, receive);
   note(nccl.group_end());
   int now = bad;
   if (now == kNcclSuccess)  // the group is on the stream once NCCL says so: what we queue next comes after it
-    wait(ticket, [&] { return (now = comm.result()) != kNcclInProgress; });
-  if (now != kNcclSuccess) failed(ticket, now);
+    wait(sequence, [&] { return (now = comm.result()) != kNcclInProgress; });
+  if (now != kNcclSuccess) failed(sequence, now);
 }
 
 NcclLink::Areas& NcclLink::areas_for(int64_t floats) {
@@ -236,13 +235,13 @@ void NcclLink::add_up(float* out, Areas& areas, std::span<const float* const> mi
   }
 }
 
-void NcclLink::sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t ticket) {
-  ask(ticket);
+void NcclLink::sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence) {
+  ask(sequence);
   const int members = static_cast<int>(members_.ranges.size()), me = members_.me;
   const auto [first, last] = slice_of(floats, members, me);
   Areas& areas = areas_for(floats);
   plane_.under_way_ = true;
-  group(ticket, [&](const auto& send, const auto& receive) {
+  group(sequence, [&](const auto& send, const auto& receive) {
     for (int step = 1; step < members; ++step) {  // each begins with another peer
       const int to = (me + step) % members, from = (me + members - step) % members;
       const auto [begin, end] = slice_of(floats, members, to);
@@ -252,7 +251,7 @@ void NcclLink::sum(float* total, std::span<const float* const> mine, int64_t flo
     }
   });
   if (first < last) add_up(total + first, areas, mine, first, last - first);
-  group(ticket, [&](const auto& send, const auto& receive) {
+  group(sequence, [&](const auto& send, const auto& receive) {
     for (int step = 1; step < members; ++step) {
       const int to = (me + step) % members, from = (me + members - step) % members;
       const auto [begin, end] = slice_of(floats, members, from);
@@ -261,11 +260,11 @@ void NcclLink::sum(float* total, std::span<const float* const> mine, int64_t flo
     }
   });
   int now = kNcclSuccess;
-  wait(ticket, [&] {
+  wait(sequence, [&] {
     now = plane_.comm_->result();
-    return now != kNcclInProgress && (now != kNcclSuccess || plane_.card_.idle());
+    return now != kNcclInProgress && (now != kNcclSuccess || plane_.gpu_.idle());
   });
-  if (now != kNcclSuccess) failed(ticket, now);
+  if (now != kNcclSuccess) failed(sequence, now);
   plane_.under_way_ = false;
   ++plane_.sums_;
 }

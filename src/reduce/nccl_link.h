@@ -7,22 +7,22 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "reduce/card_link.h"
+#include "reduce/direct_gpu_link.h"
 #include "reduce/join.h"
 #include "reduce/nccl_plane.h"
 
 namespace tandem {
 
-class NcclLink : public CardLink {
+class NcclLink : public DirectGpuLink {
  public:
   static constexpr uint64_t kTagMask = (uint64_t{1} << 40) - 1;
 
   NcclLink(NcclPlane& plane, const NcclMembers& members, const Watch& watch);
   ~NcclLink() override;
   bool carries() const override { return stage_ == Stage::kCarrying; }
-  void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t ticket) override;
+  void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence) override;
   int words() const override { return stage_ == Stage::kAsking || stage_ == Stage::kForming ? kWords : 0; }
-  void give(std::span<int64_t> words, int64_t ticket) override;
+  void give(std::span<int64_t> words, int64_t sequence) override;
   void take(std::span<const int64_t> largest) override;
 
  private:
@@ -30,12 +30,12 @@ class NcclLink : public CardLink {
   struct Areas;  // for vectors of one length
 
   Areas& areas_for(int64_t floats);
-  void ask(int64_t ticket) const;  // throws MembersChanged if this combine will never be
+  void ask(int64_t sequence) const;  // throws MembersChanged if this combine will never be
   template <class Ready>
-  void wait(int64_t ticket, const Ready& ready) const;
-  [[noreturn]] void failed(int64_t ticket, int result);
+  void wait(int64_t sequence, const Ready& ready) const;
+  [[noreturn]] void failed(int64_t sequence, int result);
   template <class Calls>
-  void group(int64_t ticket, const Calls& calls);
+  void group(int64_t sequence, const Calls& calls);
   void add_up(float* out, Areas& areas, std::span<const float* const> mine, int64_t first, int64_t length);
 
   void begin_forming();

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "reduce/card_combine.h"
+#include "reduce/gpu_combine.h"
 #include "reduce/nccl_link.h"
 
 namespace tandem {
@@ -22,8 +22,8 @@ uint64_t mixed(uint64_t tag, uint64_t with) {
 
 }  // namespace
 
-NcclPlane::NcclPlane(Device& device, NcclCard card, Options options)
-    : device_(device), card_(std::move(card)), options_(std::move(options)) {
+NcclPlane::NcclPlane(Device& device, NcclGpu gpu, Options options)
+    : device_(device), gpu_(std::move(gpu)), options_(std::move(options)) {
   library_ = NcclLibrary::open(options_.library, &refused_);
 }
 
@@ -69,13 +69,13 @@ std::unique_ptr<Combine> NcclPlane::combine(const NcclMembers& members, std::uni
   const ShardRange mine = members.ranges.at(static_cast<size_t>(members.me));
   if (members.ranges.size() == 1) {
     drop();
-    return std::make_unique<CardCombine>(members.shards, mine, std::move(inner), device_);
+    return std::make_unique<GpuCombine>(members.shards, mine, std::move(inner), device_);
   }
   if (fruitless_ >= kMostFruitless && refused_.empty())
     refused_ = fmt::format("{} communicators in a row came to nothing", fruitless_);
   auto link = std::make_unique<NcclLink>(*this, members, watch);
   auto talk = std::make_unique<LinkTalk>(std::move(inner), *link, mine.size());
-  return std::make_unique<CardCombine>(members.shards, mine, std::move(talk), device_, std::move(link));
+  return std::make_unique<GpuCombine>(members.shards, mine, std::move(talk), device_, std::move(link));
 }
 
 }  // namespace tandem

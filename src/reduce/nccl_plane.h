@@ -1,17 +1,17 @@
-// reduce/nccl_plane.h -- cards that meet over NCCL: the exact sum by grouped sends and receives, for any members.
+// reduce/nccl_plane.h -- GPUs that meet over NCCL: the exact sum by grouped sends and receives, for any members.
 //
 // Every member owns one slice of the vector. Each sends the owners their slices of its partial sums; the owner adds
-// them on its card, in tree order; then the slices go to everybody. Same tree, same bits as through host memory, so a
+// them on its GPU, in tree order; then the slices go to everybody. Same tree, same bits as through host memory, so a
 // run may change between the two at any combine, and does: while a communicator forms in the background (after the
 // start, after a death) the phases go through host memory. All members follow one course, told by the words that ride
-// with those phases (card_link.h):
+// with those phases (direct_gpu_link.h):
 //
 //   ask      can everybody? who holds a communicator to go on with?  -> form a new one, with the first member's id
 //   forming  has it formed everywhere?  -> carry         one refused, or it took too long -> host memory, for good
 //
 // A member's death is seen by the Watch, as everywhere: nothing waits for NCCL without asking it. The next generation
 // then shrinks the communicator, if all its members were in it, or aborts it and forms another.
-// A sum is over on all cards before anybody marks the combine as done, since inner's finish() comes after it: whoever
+// A sum is over on all GPUs before anybody marks the combine as done, since inner's finish() comes after it: whoever
 // died later has left nothing undone.
 #pragma once
 
@@ -48,13 +48,13 @@ class NcclPlane {
     std::function<void(const std::string&)> log;    // for this worker's log
     std::function<void(const std::string&)> stuck;  // see nccl_comm.h
   };
-  NcclPlane(Device& device, NcclCard card, Options options);
+  NcclPlane(Device& device, NcclGpu gpu, Options options);
   ~NcclPlane();  // after the combines that it made
 
   // Ends what the generation before left under way, and keeps what can be kept of its communicator. First of all when
-  // the members change: until then any call that waits for the card may wait for a peer that is gone.
+  // the members change: until then any call that waits for the GPU may wait for a peer that is gone.
   void take_over(const NcclMembers& members);
-  void drop();  // ends what is under way, for good; before anything is destroyed that waits for the card
+  void drop();  // ends what is under way, for good; before anything is destroyed that waits for the GPU
   // The combine of one generation; `inner` was made for the same members.
   std::unique_ptr<Combine> combine(const NcclMembers& members, std::unique_ptr<Combine> inner, const Watch& watch);
 
@@ -62,7 +62,7 @@ class NcclPlane {
   friend class NcclLink;
 
   Device& device_;
-  NcclCard card_;
+  NcclGpu gpu_;
   Options options_;
   std::shared_ptr<const NcclLibrary> library_;
   std::string refused_;  // NCCL can't be used in this process: why

@@ -13,8 +13,8 @@
 #include <stdexcept>
 
 #include "base/cores.h"
+#include "reduce/exchange_stream.h"
 #include "reduce/join.h"
-#include "reduce/mail_stream.h"
 #include "reduce/stream_copy.h"
 
 namespace tandem {
@@ -34,10 +34,10 @@ struct alignas(128) Bell {
 
 struct alignas(128) MemberWords {
   std::atomic<uint64_t> published{0};         // how many times: by finish(), further rounds of mail, chunks of a meet
-  alignas(64) std::atomic<uint64_t> done{0};  // (ticket + 1) << 1 | closed
+  alignas(64) std::atomic<uint64_t> done{0};  // (sequence number + 1) << 1 | closed
 
-  static uint64_t done_word(int64_t ticket) { return static_cast<uint64_t>(ticket + 1) << 1; }
-  static std::optional<int64_t> ticket_of(uint64_t word) {
+  static uint64_t done_word(int64_t sequence) { return static_cast<uint64_t>(sequence + 1) << 1; }
+  static std::optional<int64_t> sequence_of(uint64_t word) {
     return word >> 1 ? std::optional(static_cast<int64_t>(word >> 1) - 1) : std::nullopt;
   }
 };
@@ -107,11 +107,11 @@ uint64_t shm_combine_bytes(const ShmShape& shape) {
 }
 
 std::optional<int64_t> done_mark(const SharedMemory& segment, int member) {
-  return MemberWords::ticket_of(words_of(segment, member).done.load());
+  return MemberWords::sequence_of(words_of(segment, member).done.load());
 }
 
 std::optional<int64_t> close_mark(const SharedMemory& segment, int member) {
-  return MemberWords::ticket_of(words_of(segment, member).done.fetch_or(1));
+  return MemberWords::sequence_of(words_of(segment, member).done.fetch_or(1));
 }
 
 void wake_all(const SharedMemory& segment) { ring(bell_of(segment)); }
@@ -126,7 +126,7 @@ struct ShmCombine::Parts {
     ExactSum<double> sum;
   };
 
-  Parts(const ShmShape& s, int member, SharedMemory memory, uint64_t of_generation, int64_t first_ticket,
+  Parts(const ShmShape& s, int member, SharedMemory memory, uint64_t of_generation, int64_t first_sequence,
         const Watch& w)
       : shape(s),
         me(member),
@@ -140,8 +140,8 @@ struct ShmCombine::Parts {
         generation(of_generation),
         watch(w),
         member_of(members_of_shards(s.shards, shape.ranges)),
-        ticket(first_ticket),
-        begun_at(first_ticket),
+        sequence(first_sequence),
+        begun_at(first_sequence),
         inboxes(mine.size()) {
     if (segment.bytes().size() < map.end) throw std::logic_error("the segment is too small for this plan");
     const int partial_count = join.partials();
@@ -172,7 +172,7 @@ struct ShmCombine::Parts {
   // ---- words ----
 
   void ask() const {
-    if (watch.abandoned(generation, ticket)) throw MembersChanged();
+    if (watch.abandoned(generation, sequence)) throw MembersChanged();
   }
   void reach(Point point) const {
     if (call) call(point);
@@ -185,7 +185,7 @@ struct ShmCombine::Parts {
   }
   bool all_done() const {
     for (int m = 0; m < members; ++m)
-      if (words_of(segment, m).done.load() < MemberWords::done_word(ticket)) return false;
+      if (words_of(segment, m).done.load() < MemberWords::done_word(sequence)) return false;
     return true;
   }
   void publish() {
@@ -195,7 +195,7 @@ struct ShmCombine::Parts {
   }
   // From the value that we left there, so that a closed word stays as it is.
   void mark_done() {
-    const uint64_t word = MemberWords::done_word(ticket);
+    const uint64_t word = MemberWords::done_word(sequence);
     if (!words_of(segment, me).done.compare_exchange_strong(last_done, word)) throw MembersChanged();
     last_done = word;
     if (all_done()) ring(bell_of(segment));
@@ -259,7 +259,7 @@ struct ShmCombine::Parts {
     return meets.back()->sum;
   }
 
-  void write_head(const MailStream& mail) {
+  void write_head(const ExchangeStream& mail) {
     std::copy(counts.begin(), counts.end(), counts_of(me));
     std::copy(maxima.begin(), maxima.end(), maxima_of(me));
     if (layout.mail) std::copy(mail.first.begin(), mail.first.end(), mail_index_of(me));
@@ -292,13 +292,13 @@ struct ShmCombine::Parts {
     join.add(at<float>(map.result) + first, slices.data(), last - first);
   }
 
-  void write_mail(const MailStream& mail, uint64_t round) {
+  void write_mail(const ExchangeStream& mail, uint64_t round) {
     const uint64_t first = std::min<uint64_t>(round * map.mail_half, mail.bytes.size());
     const uint64_t last = std::min<uint64_t>(first + map.mail_half, mail.bytes.size());
     if (first < last) std::memcpy(mail_of(me, round), mail.bytes.data() + first, last - first);
   }
   // After the wait that made everybody's round 0 visible.
-  void collect_mail(const MailStream& mail) {
+  void collect_mail(const ExchangeStream& mail) {
     struct Sender {
       uint64_t first, last;  // our part of its stream
       std::vector<std::byte> so_far;
@@ -348,7 +348,7 @@ struct ShmCombine::Parts {
   std::vector<float*> partials;
   std::vector<const float*> slices, own;  // own: our partials, in their places or where they were lent
 
-  int64_t ticket, begun_at;
+  int64_t sequence, begun_at;
   uint64_t publications = 0, meet_rounds = 0, last_done = 0;
   Clock::duration spin, longest_spin;
   double waited = 0, late = 0;
@@ -359,14 +359,14 @@ struct ShmCombine::Parts {
   std::vector<std::unique_ptr<Meets>> meets;
   ExactSum<float>* now = nullptr;
   std::vector<int64_t> counts, maxima;
-  std::vector<Letter> outgoing;
+  std::vector<ExchangeMessage> outgoing;
   std::vector<Inbox> inboxes;  // by shard of ours
   std::vector<double> meet_total;
 };
 
-ShmCombine::ShmCombine(const ShmShape& shape, int me, SharedMemory segment, uint64_t generation, int64_t first_ticket,
+ShmCombine::ShmCombine(const ShmShape& shape, int me, SharedMemory segment, uint64_t generation, int64_t first_sequence,
                        const Watch& watch)
-    : parts_(std::make_unique<Parts>(shape, me, std::move(segment), generation, first_ticket, watch)) {}
+    : parts_(std::make_unique<Parts>(shape, me, std::move(segment), generation, first_sequence, watch)) {}
 
 ShmCombine::~ShmCombine() = default;
 
@@ -377,7 +377,7 @@ void ShmCombine::begin(const ContributionLayout& layout) {
       (layout.mail && !p.shape.mail))
     throw std::logic_error("a phase is larger than its segment");
   p.layout = layout;
-  p.begun_at = p.ticket;
+  p.begun_at = p.sequence;
   p.now = &p.sum_for(layout.floats);
   p.now->begin();
   p.counts.assign(layout.counts, 0);
@@ -392,7 +392,7 @@ void ShmCombine::add(int shard, Contribution contribution) {
   for (int64_t i = 0; i < p.layout.counts; ++i) p.counts[i] += contribution.counts[i];
   for (int64_t i = 0; i < p.layout.maxima; ++i) p.maxima[i] = std::max(p.maxima[i], contribution.maxima[i]);
   if (!contribution.letters.empty() && !p.layout.mail) throw std::logic_error("a phase without mail sent a letter");
-  for (Letter& letter : contribution.letters) {
+  for (ExchangeMessage& letter : contribution.letters) {
     if (letter.to < 0 || letter.to >= p.shape.shards) throw std::out_of_range("a letter to a shard that is not there");
     p.outgoing.push_back(std::move(letter));
   }
@@ -411,7 +411,7 @@ Total ShmCombine::finish() {
   if (p.members == 1) floats = p.now->total();
   if (p.members > 1) p.place_lent(p.now->partials());  // throws if a shard is missing
   for (Inbox& inbox : p.inboxes) inbox.clear();
-  const MailStream mail = pack_mail(p.outgoing, p.members, p.member_of, p.me, p.mine, p.inboxes);
+  const ExchangeStream mail = pack_mail(p.outgoing, p.members, p.member_of, p.me, p.mine, p.inboxes);
   p.reach(Point::kBeforePublish);
   if (p.members > 1) {
     p.write_head(mail);
@@ -431,7 +431,7 @@ Total ShmCombine::finish() {
   p.reach(Point::kDone);
   p.wait_for_done();
   for (Inbox& inbox : p.inboxes) inbox.sort();
-  ++p.ticket;
+  ++p.sequence;
   return {floats, p.counts, p.maxima};
 }
 
@@ -477,10 +477,10 @@ void ShmCombine::meet(std::span<const int> shards, std::span<const std::span<dou
     p.join_meets.add(p.meet_total.data() + first, sources.data(), n);
   }
   for (const std::span<double>& v : values) std::copy(p.meet_total.begin(), p.meet_total.end(), v.begin());
-  ++p.ticket;
+  ++p.sequence;
 }
 
-int64_t ShmCombine::next_ticket() const { return parts_->ticket; }
+int64_t ShmCombine::next_sequence() const { return parts_->sequence; }
 int64_t ShmCombine::begun_at() const { return parts_->begun_at; }
 double ShmCombine::waited_seconds() const { return parts_->waited; }
 double ShmCombine::late_seconds() const { return parts_->late; }

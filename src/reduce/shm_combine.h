@@ -10,12 +10,13 @@
 //
 // Why one buffer of each is enough:
 //   an area    its owner writes it again in the next phase, after finish() saw everybody's done: all have read it
-//   the result is written for ticket t+1 once all have published t+1; a member does that in its next finish(), when it
+//   the result is written for sequence number t+1 once all have published t+1; a member does that in its next finish(),
+//   when it
 //              has applied t. So nobody writes it while somebody still reads the total before
 //   meet       has two halves per member, used in turn, and one wait: whoever came to meet k+1 has read all of meet k,
 //              so when my wait for k+1 is over, k's half is free. My part of a meet is done when my values are there:
 //              done is the word that publishes them (their last round, if they are many)
-//   mail       likewise two halves; what does not fit goes in further rounds of the same ticket
+//   mail       likewise two halves; what does not fit goes in further rounds of the same sequence number
 //
 // Memory orders: `published` and `done` are stored after the data they speak of, and read before it (release, acquire).
 // They are sequentially consistent besides, for the bell: the last one to arrive at a wait, and only that one, wakes
@@ -50,7 +51,7 @@ struct ShmShape {
 };
 
 uint64_t shm_combine_bytes(const ShmShape& shape);
-// The ticket up to which a member did its part in this segment; nothing if it did none. For the launcher.
+// The sequence number up to which a member did its part in this segment; nothing if it did none. For the launcher.
 std::optional<int64_t> done_mark(const SharedMemory& segment, int member);
 // The same for a member that may not be dead yet: from now on it can do no more parts here, so the answer is final.
 std::optional<int64_t> close_mark(const SharedMemory& segment, int member);
@@ -59,8 +60,8 @@ void wake_all(const SharedMemory& segment);
 
 class ShmCombine : public Combine {
  public:
-  // `first_ticket`: the ticket of the next combine (tickets count finish() and meet() alike).
-  ShmCombine(const ShmShape& shape, int me, SharedMemory segment, uint64_t generation, int64_t first_ticket,
+  // `first_sequence`: the sequence number of the next combine (sequence numbers count finish() and meet() alike).
+  ShmCombine(const ShmShape& shape, int me, SharedMemory segment, uint64_t generation, int64_t first_sequence,
              const Watch& watch);
   ~ShmCombine() override;
   void begin(const ContributionLayout& layout) override;
@@ -71,8 +72,8 @@ class ShmCombine : public Combine {
   const Inbox& inbox(int shard) const override;  // for shards of this member's range
   void drop_mail() override;
   void meet(std::span<const int> shards, std::span<const std::span<double>> values) override;
-  int64_t next_ticket() const override;  // of the next finish() or meet()
-  int64_t begun_at() const override;     // next_ticket() as it was at the last begin()
+  int64_t next_sequence() const override;  // of the next finish() or meet()
+  int64_t begun_at() const override;       // next_sequence() as it was at the last begin()
   double late_seconds() const override;
   double waited_seconds() const;  // waiting for others, in all
 

@@ -9,8 +9,8 @@
 #include <optional>
 #include <random>
 
-#include "reduce/card_combine.h"
 #include "reduce/combine_trial.h"
+#include "reduce/gpu_combine.h"
 #include "reduce/join.h"
 
 namespace tandem {
@@ -48,8 +48,8 @@ struct Records {
 };
 
 // Every member in a process of its own; each member's record of each phase must be LocalCombine's.
-// With cards, the vectors lie in a device's memory (the CPU plays the card) and only partial sums travel.
-void expect_equal_bits(const Trial& trial, uint64_t mail_bytes, const std::string& what, bool cards = false) {
+// With GPUs, the vectors lie in a device's memory (the CPU plays the GPU) and only partial sums travel.
+void expect_equal_bits(const Trial& trial, uint64_t mail_bytes, const std::string& what, bool gpus = false) {
   const auto want = expected(trial);
   const ShmShape shape = shape_of(trial, trial.ranges, mail_bytes);
   const SharedMemory segment = segment_for(shape);
@@ -59,8 +59,8 @@ void expect_equal_bits(const Trial& trial, uint64_t mail_bytes, const std::strin
   for (int me = 0; me < trial.members(); ++me) {
     children.push_back(start([&, me] {
       std::unique_ptr<Combine> combine = std::make_unique<ShmCombine>(shape, me, view(segment), 1, 0, watch);
-      if (cards)
-        combine = std::make_unique<CardCombine>(trial.shards, trial.ranges[me], std::move(combine), cpu_device());
+      if (gpus)
+        combine = std::make_unique<GpuCombine>(trial.shards, trial.ranges[me], std::move(combine), cpu_device());
       for (int phase = 0; phase < static_cast<int>(trial.phases.size()); ++phase)
         records->seen[phase][me] =
             play(*combine, trial, phase, trial.ranges[me], {&trial.ranges[me], 1}, mix(trial.seed + phase * 8 + me))[0];
@@ -71,7 +71,7 @@ void expect_equal_bits(const Trial& trial, uint64_t mail_bytes, const std::strin
     for (int me = 0; me < trial.members(); ++me)
       ASSERT_EQ(records->seen[phase][me], want[phase][me]) << what << ", phase " << phase << ", member " << me;
   for (int me = 0; me < trial.members(); ++me)
-    ASSERT_EQ(done_mark(segment, me), trial.first_ticket_of(static_cast<int>(trial.phases.size())) - 1);
+    ASSERT_EQ(done_mark(segment, me), trial.first_sequence_of(static_cast<int>(trial.phases.size())) - 1);
 }
 
 TEST(ShmCombine, AnyMembersRangesAndVisitsGiveTheBitsOfOneProcess) {
@@ -116,7 +116,7 @@ TEST(ShmCombine, VectorsThatAreWrittenPastTheCache) {
 }
 
 TEST(ShmCombine, OnlyOneOfThemHasMuchToSend) {
-  std::vector<Letter> letters;
+  std::vector<ExchangeMessage> letters;
   const ShmShape shape{.shards = 3, .ranges = {{0, 1}, {1, 2}, {2, 3}}, .mail = true, .mail_bytes = 100};
   const SharedMemory segment = segment_for(shape);
   const NeverAbandoned watch;
@@ -125,7 +125,7 @@ TEST(ShmCombine, OnlyOneOfThemHasMuchToSend) {
     children.push_back(start([&, me] {
       ShmCombine combine(shape, me, view(segment), 1, 0, watch);
       for (int phase = 0; phase < 4; ++phase) {
-        std::vector<Letter> sent;
+        std::vector<ExchangeMessage> sent;
         if (phase % 2 == 0 && me == 2) sent = {{2, 0, std::vector<std::byte>(5000, std::byte(phase))}, {2, 2, {}}};
         combine.begin({.mail = true});
         combine.add(me, {{}, {}, {}, sent});
@@ -176,7 +176,7 @@ TEST(ShmCombine, NobodyReadsPartialsThatAreNotPublishedNorATotalThatIsNotDone) {
         combine.at_points([&](Point point) {
           if (me > 0 && point == Point::kPublished) ++arrivals->published;
           if (me > 0 && point == Point::kDone) ++arrivals->done;
-          if (me == 0 && point == Point::kPublished && !late_in_adding && combine.next_ticket() > 0) {
+          if (me == 0 && point == Point::kPublished && !late_in_adding && combine.next_sequence() > 0) {
             while (arrivals->done < 4) sched_yield();  // before its part of the total
             until_others_wait_or_end(*arrivals);
           }
@@ -233,9 +233,9 @@ struct Revocation {  // as fleet/worker_page.h keeps it
 
 struct RevokedByTest : Watch {
   explicit RevokedByTest(Revocation& r) : revocation(r) {}
-  bool abandoned(uint64_t generation, int64_t ticket) const override {
+  bool abandoned(uint64_t generation, int64_t sequence) const override {
     const uint64_t word = revocation.word;
-    return generation <= (word >> 40) && ticket >= static_cast<int64_t>(word & ((uint64_t{1} << 40) - 1));
+    return generation <= (word >> 40) && sequence >= static_cast<int64_t>(word & ((uint64_t{1} << 40) - 1));
   }
   Revocation& revocation;
 };
@@ -243,7 +243,7 @@ struct RevokedByTest : Watch {
 struct Life {
   Records records;
   Revocation revocation;
-  std::atomic<int64_t> stopped_at[kMostMembers];  // next_ticket() when MembersChanged came
+  std::atomic<int64_t> stopped_at[kMostMembers];  // next_sequence() when MembersChanged came
   std::atomic<bool> waiting, go_on;
 };
 
@@ -265,7 +265,7 @@ void work(const Trial& trial, int rank, const ShmShape& old_shape, const SharedM
   int phase = 0;
   ShmCombine before(old_shape, rank, view(old_segment), 1, 0, watch);
   before.at_points([&](Point point) {
-    if (rank == victim && before.next_ticket() == die_at && point == die_where) raise(SIGKILL);
+    if (rank == victim && before.next_sequence() == die_at && point == die_where) raise(SIGKILL);
   });
   try {
     for (; phase < phases; ++phase)
@@ -273,9 +273,9 @@ void work(const Trial& trial, int rank, const ShmShape& old_shape, const SharedM
           play(before, trial, phase, old_shape.ranges[rank], {&old_shape.ranges[rank], 1}, rank + 1)[0];
   } catch (const MembersChanged&) {
   }
-  life.stopped_at[rank] = before.next_ticket();
+  life.stopped_at[rank] = before.next_sequence();
   const ShardRange range = new_shape.ranges[new_member];
-  ShmCombine combine(new_shape, new_member, view(new_segment), 2, trial.first_ticket_of(phase), watch);
+  ShmCombine combine(new_shape, new_member, view(new_segment), 2, trial.first_sequence_of(phase), watch);
   for (; phase < phases; ++phase)
     life.records.seen[phase][rank] = play(combine, trial, phase, range, {&range, 1}, rank + 5)[0];
 }
@@ -286,13 +286,13 @@ TEST(ShmCombine, ADeathAtAnyStageEndsEverybodyAtTheSameTicketAndTheNextGeneratio
   Trial smaller = trial;
   smaller.ranges = {{0, 7}, {7, 12}};
   const auto want_smaller = expected(smaller);
-  const int64_t tickets = trial.first_ticket_of(4);
+  const int64_t sequences = trial.first_sequence_of(4);
   for (int victim = 0; victim < 3; ++victim) {
-    for (int64_t ticket = 0; ticket < tickets; ++ticket) {
-      const bool is_meet = ticket + 1 != trial.first_ticket_of(trial.phase_of(ticket) + 1);
+    for (int64_t sequence = 0; sequence < sequences; ++sequence) {
+      const bool is_meet = sequence + 1 != trial.first_sequence_of(trial.phase_of(sequence) + 1);
       for (Point where : {Point::kBeforePublish, Point::kPublished, Point::kReduced, Point::kDone}) {
         if (is_meet && (where == Point::kPublished || where == Point::kReduced)) continue;
-        const std::string what = "rank " + std::to_string(victim) + " at ticket " + std::to_string(ticket) +
+        const std::string what = "rank " + std::to_string(victim) + " at sequence number " + std::to_string(sequence) +
                                  ", point " + std::to_string(static_cast<int>(where));
         const ShmShape old_shape = shape_of(trial, trial.ranges), new_shape = shape_of(trial, smaller.ranges);
         const SharedMemory old_segment = segment_for(old_shape), new_segment = segment_for(new_shape);
@@ -301,12 +301,13 @@ TEST(ShmCombine, ADeathAtAnyStageEndsEverybodyAtTheSameTicketAndTheNextGeneratio
         for (int rank = 0; rank < 3; ++rank) {
           const int new_member = rank - (rank > victim);
           children.push_back(start([&, rank, new_member] {
-            work(trial, rank, old_shape, old_segment, new_shape, new_segment, new_member, *life, victim, ticket, where);
+            work(trial, rank, old_shape, old_segment, new_shape, new_segment, new_member, *life, victim, sequence,
+                 where);
           }));
         }
         ASSERT_EQ(end_of(children[victim]), 128 + SIGKILL) << what;
         const std::optional<int64_t> mark = done_mark(old_segment, victim);
-        const int64_t want_mark = where == Point::kDone ? ticket : ticket - 1;
+        const int64_t want_mark = where == Point::kDone ? sequence : sequence - 1;
         ASSERT_EQ(mark.value_or(-1), want_mark) << what;
         ASSERT_EQ(mark.has_value(), want_mark >= 0) << what;
         life->revocation.revoke(1, want_mark);
@@ -336,14 +337,14 @@ TEST(ShmCombine, AMemberThatMayStillLiveIsClosedAndThenCanCompleteNothing) {
       const NeverAbandoned deaf;  // it does not hear that it is out
       ShmCombine combine(shape, me, view(segment), 1, 5, me == 0 ? static_cast<const Watch&>(deaf) : watch);
       combine.at_points([&](Point point) {
-        if (me != 0 || point != Point::kReduced || combine.next_ticket() != 6) return;
+        if (me != 0 || point != Point::kReduced || combine.next_sequence() != 6) return;
         life->waiting = true;
         while (!life->go_on) sched_yield();
       });
       for (;;) {
         std::vector<float> values(8, 1.f);
         one_phase(combine, me, values, [] {});
-        life->stopped_at[me] = combine.next_ticket();
+        life->stopped_at[me] = combine.next_sequence();
       }
     }));
   }
@@ -356,7 +357,7 @@ TEST(ShmCombine, AMemberThatMayStillLiveIsClosedAndThenCanCompleteNothing) {
   life->revocation.revoke(1, 5);
   wake_all(segment);
   EXPECT_EQ(end_of(children[1]), kMembersChanged);
-  EXPECT_EQ(life->stopped_at[1], 6) << "ticket 5 was complete, 6 was not";
+  EXPECT_EQ(life->stopped_at[1], 6) << "sequence number 5 was complete, 6 was not";
 }
 
 TEST(ShmCombine, ALongPhaseStopsAtItsNextShardWhenTheMembersHaveChanged) {
@@ -370,7 +371,7 @@ TEST(ShmCombine, ALongPhaseStopsAtItsNextShardWhenTheMembersHaveChanged) {
   combine.add(0, {one, {}, {}, {}});
   revocation.revoke(2, 40);  // another generation
   combine.add(1, {one, {}, {}, {}});
-  revocation.revoke(3, 40);  // this ticket is still to be finished
+  revocation.revoke(3, 40);  // this sequence number is still to be finished
   combine.begin({.floats = 1});
   combine.add(0, {one, {}, {}, {}});
   revocation.revoke(3, 39);
@@ -382,7 +383,7 @@ TEST(ShmCombine, ALongPhaseStopsAtItsNextShardWhenTheMembersHaveChanged) {
   const std::vector<int> shards{0};
   EXPECT_THROW(combine.meet(shards, values), MembersChanged);
   EXPECT_EQ(done_mark(segment, 0), std::nullopt);
-  EXPECT_EQ(combine.next_ticket(), 40);
+  EXPECT_EQ(combine.next_sequence(), 40);
 }
 
 TEST(ShmCombine, OneMemberWaitsForNobodyAndMarksWhatItDid) {
@@ -395,7 +396,7 @@ TEST(ShmCombine, OneMemberWaitsForNobodyAndMarksWhatItDid) {
   EXPECT_EQ(total.floats.data(), values.data()) << "one shard is its own total, as in LocalCombine";
   EXPECT_EQ(done_mark(segment, 0), 9);
   EXPECT_EQ(combine.begun_at(), 9);
-  EXPECT_EQ(combine.next_ticket(), 10);
+  EXPECT_EQ(combine.next_sequence(), 10);
   EXPECT_EQ(combine.waited_seconds(), 0);
 }
 

@@ -16,9 +16,9 @@ class MembersChanged : public std::exception {
 class Watch {
  public:
   virtual ~Watch() = default;
-  // True if the combine `ticket` of `generation` can't complete any more: the generation is revoked and the ticket lies
-  // past the cut. Cheap: asked while spinning. It may become true at any moment, and stays so.
-  virtual bool abandoned(uint64_t generation, int64_t ticket) const = 0;
+  // True if the combine `sequence number` of `generation` can't complete any more: the generation is revoked and the
+  // sequence number lies past the cut. Cheap: asked while spinning. It may become true at any moment, and stays so.
+  virtual bool abandoned(uint64_t generation, int64_t sequence) const = 0;
 };
 
 }  // namespace tandem

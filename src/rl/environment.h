@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/philox.h"
-#include "rl/card_world.h"
+#include "rl/gpu_environment.h"
 
 namespace tandem {
 
@@ -39,8 +39,8 @@ class Environment {
   // The return of an episode on the problem's own scale (0 random play, 1 as well as is known), if it has one.
   virtual std::optional<double> score(double /*mean_return*/) const { return std::nullopt; }
 
-  // The same problem on the card that this process drives; its kernels give the bits of the functions below.
-  virtual std::optional<CardWorld> on_card() const { return std::nullopt; }
+  // The same problem on the GPU that this process drives; its kernels give the bits of the functions below.
+  virtual std::optional<GpuEnvironment> on_gpu() const { return std::nullopt; }
 
   // Begins an episode in each, or, given outcomes, in those that ended.
   virtual void reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const = 0;

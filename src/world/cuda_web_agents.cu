@@ -1,5 +1,5 @@
 // world/cuda_web_agents.cu -- kernels of cuda_web_agents.h.
-#include "kernels/cuda_launch.h"
+#include "kernels/gpu/launch.h"
 #include "world/cuda_web_agents.h"
 
 namespace tandem::cuda {
@@ -48,7 +48,7 @@ template <template <typename> class Source>
 void launch_reset(int32_t agent, WebTestState* states, int64_t n, const Source<RandomKey>& key, int64_t first,
                   const StepResult* only_done, Stream stream) {
   if (n <= 0) return;
-  with_web_world(agent, [&](auto world) {
+  with_web_environment(agent, [&](auto world) {
     reset<decltype(world), Source><<<blocks_for(n), kBlock, 0, stream>>>(states, n, key, first, only_done);
   });
   check_launch("reset_web");
@@ -58,7 +58,7 @@ template <template <typename> class Source>
 void launch_step(int32_t agent, WebTestState* states, const int32_t* actions, StepResult* results, int64_t n,
                  const Source<RandomKey>& key, int64_t first, Stream stream) {
   if (n <= 0) return;
-  with_web_world(agent, [&](auto world) {
+  with_web_environment(agent, [&](auto world) {
     step<decltype(world), Source><<<blocks_for(n), kBlock, 0, stream>>>(states, actions, results, n, key, first);
   });
   check_launch("step_web");
@@ -77,8 +77,8 @@ void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey* 
 
 void observe_web(int32_t agent, const WebTestState* states, float* out, int64_t n, Stream stream) {
   if (n <= 0) return;
-  with_web_world(agent,
-                 [&](auto world) { observe<decltype(world)><<<blocks_for(n), kBlock, 0, stream>>>(states, out, n); });
+  with_web_environment(
+      agent, [&](auto world) { observe<decltype(world)><<<blocks_for(n), kBlock, 0, stream>>>(states, out, n); });
   check_launch("observe_web");
 }
 

@@ -6,7 +6,7 @@
 // refused launch throws CudaError.
 #pragma once
 
-#include "kernels/cuda_kernels.h"
+#include "kernels/gpu/kernels.h"
 #include "world/web_agents.h"
 
 namespace tandem::cuda {

@@ -221,7 +221,8 @@ HistoryRead read_history(const std::filesystem::path& file, const HistoryShape& 
   HistoryRead read = reader.finish();
   if (read.rows == 0)
     throw ConfigError(file.string() + " holds no transition that can be used",
-                      read.lines == 0 ? "it is empty" : read.complaint(), "write it as docs/history-format.md says");
+                      read.lines == 0 ? "it is empty" : read.complaint(),
+                      "write it as docs/continuous-learning.md says");
   return read;
 }
 

@@ -1,8 +1,9 @@
 // world/history.h -- transitions of a real system instead of the simulator's: JSON lines in, checked rows out.
 //
 // One object a line: {"agent": "analysis", "state": [...], "action": 3, "reward": 0.5, "next_state": [...], "done":
-// false}; docs/history-format.md has the whole format. A bad line never stops the reading: it is counted, and the first
-// few are named by number with what is wrong. Memory is bounded by the longest line allowed, whatever the file holds.
+// false}; docs/continuous-learning.md has the whole format. A bad line never stops the reading: it is counted, and the
+// first few are named by number with what is wrong. Memory is bounded by the longest line allowed, whatever the file
+// holds.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ INSTANTIATE_TEST_SUITE_P(WebScale, EachScale, testing::Range(0, kWebAgents),
 
 TEST_P(EachScale, IsWhatAQuickReplayGives) {
   const WebScale& scale = kWebScale[GetParam()];
-  with_web_world(GetParam(), [&](auto world) {
+  with_web_environment(GetParam(), [&](auto world) {
     const Solver<decltype(world)> solver(99);
     Params params;
     std::copy(std::begin(scale.tuned_params), std::end(scale.tuned_params), params.begin());

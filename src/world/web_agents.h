@@ -1,7 +1,7 @@
 // world/web_agents.h -- the six decision problems behind one door: agents by number, states as plain bytes.
 //
 // Every agent sees 128 numbers and has ten actions. A transition is a pure function of (state, action, draws), with the
-// same bits on CPU and CUDA (cuda_web_agents.h). docs/web-test-worlds.md tells what the worlds are; scale.h what
+// same bits on CPU and CUDA (cuda_web_agents.h). docs/web-agent.md tells what the worlds are; scale.h what
 // playing them well is worth.
 #pragma once
 
@@ -29,37 +29,37 @@ inline constexpr WebAgentInfo kWebAgentTable[kWebAgents] = {
      {"form", "flow", "permission", "data", "integration"},
      "quick",
      "thorough",
-     RequirementsWorld::kLength},
+     RequirementsEnvironment::kLength},
     {"generation",
      {"quality", "maintainability", "reuse", "smells"},
      {"unit", "contract", "integration", "visual", "end-to-end"},
      "bespoke",
      "template",
-     GenerationWorld::kLength},
+     GenerationEnvironment::kLength},
     {"execution",
      {"parallel", "utilisation", "time", "failed"},
      {"smoke", "regression", "end-to-end", "performance", "quarantine"},
      "narrow",
      "wide",
-     ExecutionWorld::kLength},
+     ExecutionEnvironment::kLength},
     {"observation",
      {"accuracy", "precision", "false", "missed"},
      {"lowest", "low", "middle", "high", "highest"},
      "plain",
      "intense",
-     ObservationWorld::kLength},
+     ObservationEnvironment::kLength},
     {"analysis",
      {"rca", "pattern", "accepted", "wrong"},
      {"defect", "flaky", "environment", "data", "configuration"},
      "probe",
      "conclude",
-     AnalysisWorld::kLength},
+     AnalysisEnvironment::kLength},
     {"evolution",
      {"healed", "coverage", "optimised", "broken"},
      {"heal", "rewrite", "report", "retire", "steady"},
      "light",
      "verified",
-     EvolutionWorld::kLength},
+     EvolutionEnvironment::kLength},
 };
 
 // -1 if there is none of that name.
@@ -70,39 +70,39 @@ constexpr int32_t web_agent_of(std::string_view name) {
 }
 
 union WebTestState {
-  RequirementsWorld::State requirements;
-  GenerationWorld::State generation;
-  ExecutionWorld::State execution;
-  ObservationWorld::State observation;
-  AnalysisWorld::State analysis;
-  EvolutionWorld::State evolution;
+  RequirementsEnvironment::State requirements;
+  GenerationEnvironment::State generation;
+  ExecutionEnvironment::State execution;
+  ObservationEnvironment::State observation;
+  AnalysisEnvironment::State analysis;
+  EvolutionEnvironment::State evolution;
 };
 static_assert(sizeof(WebTestState) <= 1024 && sizeof(WebTestState) % 4 == 0);
 
 // The member of the union that belongs to a world.
-TANDEM_HD RequirementsWorld::State& state_of(WebTestState& s, RequirementsWorld) { return s.requirements; }
-TANDEM_HD GenerationWorld::State& state_of(WebTestState& s, GenerationWorld) { return s.generation; }
-TANDEM_HD ExecutionWorld::State& state_of(WebTestState& s, ExecutionWorld) { return s.execution; }
-TANDEM_HD ObservationWorld::State& state_of(WebTestState& s, ObservationWorld) { return s.observation; }
-TANDEM_HD AnalysisWorld::State& state_of(WebTestState& s, AnalysisWorld) { return s.analysis; }
-TANDEM_HD EvolutionWorld::State& state_of(WebTestState& s, EvolutionWorld) { return s.evolution; }
+TANDEM_HD RequirementsEnvironment::State& state_of(WebTestState& s, RequirementsEnvironment) { return s.requirements; }
+TANDEM_HD GenerationEnvironment::State& state_of(WebTestState& s, GenerationEnvironment) { return s.generation; }
+TANDEM_HD ExecutionEnvironment::State& state_of(WebTestState& s, ExecutionEnvironment) { return s.execution; }
+TANDEM_HD ObservationEnvironment::State& state_of(WebTestState& s, ObservationEnvironment) { return s.observation; }
+TANDEM_HD AnalysisEnvironment::State& state_of(WebTestState& s, AnalysisEnvironment) { return s.analysis; }
+TANDEM_HD EvolutionEnvironment::State& state_of(WebTestState& s, EvolutionEnvironment) { return s.evolution; }
 
 // Calls f(World{}) for the agent's world; anything but 0 to 4 is the last.
 template <typename F>
-decltype(auto) with_web_world(int32_t agent, F&& f) {
+decltype(auto) with_web_environment(int32_t agent, F&& f) {
   switch (agent) {
     case 0:
-      return f(RequirementsWorld{});
+      return f(RequirementsEnvironment{});
     case 1:
-      return f(GenerationWorld{});
+      return f(GenerationEnvironment{});
     case 2:
-      return f(ExecutionWorld{});
+      return f(ExecutionEnvironment{});
     case 3:
-      return f(ObservationWorld{});
+      return f(ObservationEnvironment{});
     case 4:
-      return f(AnalysisWorld{});
+      return f(AnalysisEnvironment{});
     default:
-      return f(EvolutionWorld{});
+      return f(EvolutionEnvironment{});
   }
 }
 

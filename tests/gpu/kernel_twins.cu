@@ -1,7 +1,7 @@
 // tests/gpu/kernel_twins.cu -- every CUDA kernel beside its CPU twin: equal bits over sizes and alignments, then speed.
 //
 // One JSON line per kernel and size: {"kernel","n","shift","equal","gbps"}; gbps is that of the largest size, of the
-// bytes a perfect kernel moves (null for the others). Exit 1 if any differs, 2 if there is no card. Builds alone, on a
+// bytes a perfect kernel moves (null for the others). Exit 1 if any differs, 2 if there is no GPU. Builds alone, on a
 // bare machine:
 //   nvcc -std=c++20 -O3 -arch=native --fmad=false -Isrc -Xcompiler
 //     -ffp-contract=off,-fno-math-errno,-fno-trapping-math,-Wno-unknown-pragmas -o kernel_twins
@@ -20,15 +20,15 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda_device.h"
-#include "kernels/cuda_kernels.h"
+#include "kernels/cpu/norms.h"
+#include "kernels/cpu/optimizers.h"
+#include "kernels/cpu/random_fill.h"
+#include "kernels/cpu/state_hash.h"
+#include "kernels/cpu/sums.h"
 #include "kernels/device.h"
-#include "kernels/norms.h"
-#include "kernels/optimizers.h"
+#include "kernels/gpu/cuda_device.h"
+#include "kernels/gpu/kernels.h"
 #include "kernels/permutation.h"
-#include "kernels/random_fill.h"
-#include "kernels/state_hash.h"
-#include "kernels/sums.h"
 
 namespace {
 
@@ -190,10 +190,10 @@ void optimizer_twins(Report& report, const Size& size) {
     Pair<float> p(values(n, 1), shift), g(values(n, 2), shift), m(values(n, 3), shift), v(positive(n, 4), shift);
     const AdamParams params = adam_params(3e-4, 0.9, 0.999, 1e-8, 0.01, decoupled, 7);
     AdamParams* device_params;
-    UpdatePlan* device_plan;
+    UpdateDecision* device_plan;
     const float grad_scale = 0.125f;
     check(cudaMalloc(&device_params, sizeof params), "cudaMalloc");
-    const UpdatePlan plan{.scale = grad_scale};
+    const UpdateDecision plan{.scale = grad_scale};
     check(cudaMalloc(&device_plan, sizeof plan), "cudaMalloc");
     check(cudaMemcpy(device_params, &params, sizeof params, cudaMemcpyHostToDevice), "copy to the device");
     check(cudaMemcpy(device_plan, &plan, sizeof plan, cudaMemcpyHostToDevice), "copy to the device");
@@ -201,7 +201,7 @@ void optimizer_twins(Report& report, const Size& size) {
     adam_update(p.host(), g.host(), m.host(), v.host(), n, params, grad_scale);
     cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, params, grad_scale, nullptr);
     cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, device_params, device_plan, nullptr);
-    const UpdatePlan skip{.scale = grad_scale, .skip = 1};  // leaves everything as it is
+    const UpdateDecision skip{.scale = grad_scale, .skip = 1};  // leaves everything as it is
     check(cudaMemcpy(device_plan, &skip, sizeof skip, cudaMemcpyHostToDevice), "copy to the device");
     cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, device_params, device_plan, nullptr);
     cuda::soft_update(p.device(), g.device(), 0.5f, n, device_plan, nullptr);
@@ -225,7 +225,7 @@ void optimizer_twins(Report& report, const Size& size) {
   }
 }
 
-// What the card decides about an update, for every kind of gradient.
+// What the GPU decides about an update, for every kind of gradient.
 void plan_twins(Report& report) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
   bool equal = true;
@@ -236,18 +236,18 @@ void plan_twins(Report& report) {
         for (int finite : {0, 1})
           for (int64_t flag : {0, 9})
             for (int64_t bad : {-1, 4}) {
-              const UpdateOrder order{.loss_scale = scale, .clip_norm = clip, .flag = flag};
-              Pair<UpdateOrder> orders({order}, 0);
-              Pair<UpdatePlan> plan({UpdatePlan{}}, 0);
+              const UpdateParams order{.loss_scale = scale, .clip_norm = clip, .flag = flag};
+              Pair<UpdateParams> orders({order}, 0);
+              Pair<UpdateDecision> plan({UpdateDecision{}}, 0);
               Pair<double> sums({squares}, 0);
               Pair<int> statistics({finite}, 0);
               Pair<int64_t> flags({-1, bad, -1}, 0);
               plan.host()[0] = decide_update(squares, finite != 0, flag != 0 || bad >= 0, order);
               cuda::decide_update(plan.device(), orders.device(), sums.device(), statistics.device(), flags.device(), 3,
                                   nullptr);
-              UpdatePlan found;
+              UpdateDecision found;
               check(cudaMemcpy(&found, plan.device(), sizeof found, cudaMemcpyDeviceToHost), "copy to the host");
-              const UpdatePlan& want = plan.host()[0];
+              const UpdateDecision& want = plan.host()[0];
               const bool same_norm = found.norm == want.norm || (found.norm != found.norm && want.norm != want.norm);
               const bool same_scale =
                   found.scale == want.scale || (found.scale != found.scale && want.scale != want.scale);
@@ -268,7 +268,7 @@ void group_twins(Report& report) {
         Pair<float> p(values(all, 1), 0), g(gradient, 0), m(values(all, 3), 0), v(positive(all, 4), 0);
         Pair<float> target(values(all, 5), 0);
         const bool followed = clip > 0;
-        UpdateOrder order{.loss_scale = 1, .clip_norm = clip};
+        UpdateParams order{.loss_scale = 1, .clip_norm = clip};
         for (int decays : {0, 1}) order.adam[decays] = adam_params(3e-4, 0.9, 0.999, 1e-8, 0.01 * decays, false, 7);
         std::vector<UpdatePiece> table;
         for (int group = 0; group < groups; ++group) {
@@ -278,8 +278,9 @@ void group_twins(Report& report) {
               table.push_back({group * n + n / 32 * 16 + end, static_cast<int32_t>(end / 48 % 2), group});
           table.push_back({(group + 1) * n, 0, group});
         }
-        Pair<UpdateOrder> orders({order}, 0);
-        Pair<UpdatePlan> plans(std::vector<UpdatePlan>(static_cast<size_t>(groups)), 0), plan({UpdatePlan{}}, 0);
+        Pair<UpdateParams> orders({order}, 0);
+        Pair<UpdateDecision> plans(std::vector<UpdateDecision>(static_cast<size_t>(groups)), 0),
+            plan({UpdateDecision{}}, 0);
         Pair<UpdatePiece> pieces(table, 0);
         Pair<double> scratch(std::vector<double>(static_cast<size_t>(groups * cuda::norm_scratch_doubles(n))), 0);
         Pair<unsigned> arrived({0u}, 0);
@@ -292,7 +293,7 @@ void group_twins(Report& report) {
                           scratch.device(), arrived.device(), nullptr);
         cuda::adam_update(p.device(), g.device(), m.device(), v.device(), pieces.device(), count, all, orders.device(),
                           plans.device(), {followed ? target.device() : nullptr, 0.01f}, nullptr);
-        UpdatePlan found;
+        UpdateDecision found;
         check(cudaMemcpy(&found, plan.device(), sizeof found, cudaMemcpyDeviceToHost), "copy to the host");
         const double norm = plan.host()[0].norm;
         const bool planned = found.skip == plan.host()[0].skip && (found.skip != 0) == bad &&
@@ -303,7 +304,7 @@ void group_twins(Report& report) {
     }
 }
 
-// Copies between the card and host memory that is pinned, is not, or is so in part; and of what a recording finds there
+// Copies between the GPU and host memory that is pinned, is not, or is so in part; and of what a recording finds there
 // each time it is played.
 void copy_twins(Report& report) {
   cudaStream_t stream;
@@ -313,14 +314,14 @@ void copy_twins(Report& report) {
   const std::unique_ptr<char, decltype(&std::free)> memory(static_cast<char*>(std::aligned_alloc(4096, kAll)),
                                                            &std::free);
   char* const host = memory.get();
-  void* const card = device->allocate(kPinned);
+  void* const gpu = device->allocate(kPinned);
   const auto there_and_back = [&](size_t where, size_t bytes, char seed) {
     for (size_t i = 0; i < kAll; ++i) host[i] = static_cast<char>(seed + i * 7);
     std::vector<char> expected(host, host + kAll);
-    device->queue_from_host(card, host + where, bytes);
+    device->queue_from_host(gpu, host + where, bytes);
     device->wait();
     std::memset(host + where, 0, bytes);
-    device->queue_to_host(host + where, card, bytes);
+    device->queue_to_host(host + where, gpu, bytes);
     device->wait();
     return std::memcmp(host, expected.data(), kAll) == 0;
   };
@@ -335,8 +336,8 @@ void copy_twins(Report& report) {
     cudaGraph_t graph;
     cudaGraphExec_t played;
     check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording");
-    device->queue_from_host(card, host, 64);
-    device->queue_to_host(host + 128, card, 64);
+    device->queue_from_host(gpu, host, 64);
+    device->queue_to_host(host + 128, gpu, 64);
     check(cudaStreamEndCapture(stream, &graph), "recording");
     check(cudaGraphInstantiate(&played, graph, 0), "recording");
     bool same = true;
@@ -351,7 +352,7 @@ void copy_twins(Report& report) {
     cudaGraphDestroy(graph);
     device->unpin(host);
   }
-  device->release(card);
+  device->release(gpu);
   cudaStreamDestroy(stream);
 }
 
@@ -442,7 +443,7 @@ void reduction_twins(Report& report, const Size& size) {
 int main() {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::fprintf(stderr, "error: no CUDA card\n  why    %s\n  do     run this on a machine with one\n",
+    std::fprintf(stderr, "error: no CUDA GPU\n  why    %s\n  do     run this on a machine with one\n",
                  cudaGetErrorString(cudaGetLastError()));
     return 2;
   }

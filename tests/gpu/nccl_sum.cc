@@ -1,4 +1,4 @@
-// tests/gpu/nccl_sum.cc -- doctor's sum by NCCL over the cards named, in nccl-tests' columns:
+// tests/gpu/nccl_sum.cc -- doctor's sum by NCCL over the GPUs named, in nccl-tests' columns:
 //   nccl_sum libnccl.so.2 0,1       (0,0 with NCCL 2.29 or later and NCCL_MULTI_RANK_GPU_ENABLE=1)
 // Exit code 1 if a number is wrong or NCCL refuses.
 #include <cstdio>

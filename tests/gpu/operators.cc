@@ -1,10 +1,10 @@
 // tests/gpu/operators.cc -- which of libtorch's CUDA operators give equal bits, and at what price.
 //
 //   gpu_operators [--repeat 20] [--reverse] [--hold-mib 3000] [--only WORD]
-// Every operator that the recipes need runs forward and backward, `repeat` times, while a second stream keeps the card
+// Every operator that the recipes need runs forward and backward, `repeat` times, while a second stream keeps the GPU
 // busy and the allocator's free blocks are shuffled; once as libtorch comes ("free"), once behind the switchboard of
 // engine/determinism.h ("exact"). One JSON line each: {"op","mode","distinct","hash","us","refused"}. Processes are
-// compared by whoever runs several of them (tests/gpu/test_gpu.py). Exit 2 if there is no card.
+// compared by whoever runs several of them (tests/gpu/test_gpu.py). Exit 2 if there is no GPU.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "engine/determinism.h"
-#include "kernels/cuda_kernels.h"
-#include "kernels/random_fill.h"
-#include "kernels/state_hash.h"
+#include "kernels/cpu/random_fill.h"
+#include "kernels/cpu/state_hash.h"
+#include "kernels/gpu/kernels.h"
 
 namespace tandem {
 namespace {
@@ -326,7 +326,7 @@ std::vector<Case> cases() {
   return list;
 }
 
-// Other work on the card and another state of the allocator, different in every repetition.
+// Other work on the GPU and another state of the allocator, different in every repetition.
 class Disturbance {
  public:
   Disturbance() : stream_(c10::cuda::getStreamFromPool(false)) {
@@ -437,7 +437,7 @@ int run(int argc, char** argv) {
   }
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-    std::fprintf(stderr, "error: no CUDA card here\n");
+    std::fprintf(stderr, "error: no CUDA GPU here\n");
     return 2;
   }
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);

@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "engine/card.h"
 #include "engine/determinism.h"
+#include "engine/gpu_device.h"
 #include "engine/snapshot.h"
 #include "engine/train_loop.h"
 #include "mixed_recipe.h"
@@ -79,7 +79,7 @@ bool repeat(const char* name, const Settings& settings, Make make, int steps, in
 }
 
 int run(int repetitions) {
-  open_card(0.9);
+  open_gpu(0.9);
   set_determinism();
   const Disturbance disturbance;
   TinySettings tiny;

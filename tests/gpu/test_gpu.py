@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What needs a card, in one go: python3 tests/gpu/test_gpu.py <build folder> [--only PART] [--out results.json]
+"""What needs a GPU, in one go: python3 tests/gpu/test_gpu.py <build folder> [--only PART] [--out results.json]
 
 Parts: twins (each kernel beside its CPU twin), operators (which library operators give equal bits), digests (one digest
 on one, two and three workers, in several processes, under disturbance, after kills and a resume), repetitions (twenty
 in one process), settings (the same with other precisions and accumulation), graphs (a step as one graph and launch by
-launch), dqn (web-test agents wholly on the card), faults, checkpoints, times, nccl (workers on one card over NCCL; that takes NCCL 2.29 or later, whose
+launch), dqn (web-test agents wholly on the GPU), faults, checkpoints, times, nccl (workers on one GPU over NCCL; that takes NCCL 2.29 or later, whose
 libnccl.so.2 lies in the folder TANDEM_TEST_NCCL; without it only the refusal is looked at). One line per check; a JSON
-file with everything; the minutes of each part. Exit 1 if a check failed, 2 if there is no card.
+file with everything; the minutes of each part. Exit 1 if a check failed, 2 if there is no GPU.
 """
 import argparse
 import json
@@ -44,7 +44,7 @@ def twins(c):
     equal = sum(line["equal"] for line in found)
     c.check(code == 0 and equal == len(found), "kernels equal their CPU twins", f"{equal} of {len(found)}")
     c.results["twins_gbps"] = {line["kernel"]: line["gbps"] for line in found if line.get("gbps")}
-    code, found, words = lines_of(c.tests / "world_twins")
+    code, found, words = lines_of(c.tests / "environment_twins")
     equal = sum(line["equal"] for line in found)
     c.check(code == 0 and equal == 6, "web-test worlds equal their CPU twins", f"{equal} of 6")
     c.results["world_steps_per_s"] = {line["agent"]: line["with_observation_per_s"] for line in found}
@@ -107,7 +107,7 @@ class Runs:
 
 
 def busy(c):
-    """Another process that keeps the card and its memory moving."""
+    """Another process that keeps the GPU and its memory moving."""
     return subprocess.Popen(["sh", "-c", f"while :; do {c.tests / 'gpu_operators'} --repeat 40 --only 'linear 8192'; done"],
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 
@@ -121,7 +121,7 @@ def digests(c):
         if not first:
             continue
         want = first["digest"]
-        c.check(first["kind"].startswith("cuda-"), f"{recipe} on a card", f"{want[:12]} {first['kind']}, {time.monotonic() - begin:.1f} s")
+        c.check(first["kind"].startswith("cuda-"), f"{recipe} on a GPU", f"{want[:12]} {first['kind']}, {time.monotonic() - begin:.1f} s")
         noise = busy(c)
         try:
             again = {runs.digest(recipe, *args, "--devices", "cuda:0") for _ in range(3)}
@@ -130,7 +130,7 @@ def digests(c):
         c.check(again == {want}, f"{recipe}: three more processes beside a busy one", again)
         for devices in ("cuda:0,cuda:0", "cuda:0,cuda:0,cuda:0"):
             got = runs.digest(recipe, *args, "--devices", devices)
-            c.check(got == want, f"{recipe}: {devices.count(',') + 1} workers on one card", got[:12])
+            c.check(got == want, f"{recipe}: {devices.count(',') + 1} workers on one GPU", got[:12])
         step = args[1] // 2
         got = runs.train(recipe, *args, "--devices", "cuda:0,cuda:0", env={"TANDEM_FAULT": f"in-phase rank=1 step={step} do=kill"})
         c.check(got.get("digest") == want and got.get("deaths", 1) >= 1, f"{recipe}: one of two killed in step {step}", got.get("digest", "")[:12])
@@ -212,7 +212,7 @@ def workers_of(pid):
 
 
 def faults(c):
-    """Deaths in the middle of graphs, no memory on one rank, a card that stops answering: the digest of a quiet run."""
+    """Deaths in the middle of graphs, no memory on one rank, a GPU that stops answering: the digest of a quiet run."""
     runs = Runs(c)
     args = ["--steps", 3000, "--checkpoint-every", "1000"]
     quiet = runs.train("tiny", *args, "--devices", "cuda:0")
@@ -296,11 +296,11 @@ def nccl(c):
     args = ["--steps", 60]
     alone = runs.digest("tiny", *args, "--devices", "cuda:0")
     got, words, _, host = runs.told("tiny", *args, "--devices", "cuda:0,cuda:0")
-    c.check(got.get("digest") == alone and words.count("NCCL refused") == 1, "two workers on one card: NCCL refuses, host memory serves",
+    c.check(got.get("digest") == alone and words.count("NCCL refused") == 1, "two workers on one GPU: NCCL refuses, host memory serves",
             next((line for line in words.splitlines() if "NCCL refused" in line), words[-300:]))
     folder = os.environ.get("TANDEM_TEST_NCCL")
     if not folder:
-        print("-- nccl: TANDEM_TEST_NCCL is not set: nothing goes over NCCL on one card", flush=True)
+        print("-- nccl: TANDEM_TEST_NCCL is not set: nothing goes over NCCL on one GPU", flush=True)
         return
     # libtorch finds its own NCCL by an rpath, which is stronger than LD_LIBRARY_PATH.
     several = {"LD_PRELOAD": str(pathlib.Path(folder).resolve() / "libnccl.so.2"), "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
@@ -311,7 +311,7 @@ def nccl(c):
         for workers in (2, 3):
             got, words, logs, records = runs.told(recipe, *args, "--devices", ",".join(["cuda:0"] * workers), env=only)
             agreed = next((line.split("info", 1)[1].strip() for line in logs.splitlines() if "members, agreed" in line), "")
-            c.check(got.get("digest") == want and agreed != "", f"{recipe}: {workers} workers over NCCL on one card",
+            c.check(got.get("digest") == want and agreed != "", f"{recipe}: {workers} workers over NCCL on one GPU",
                     f"{agreed}; {1e3 * median([r['seconds'] for r in records[5:]]):.1f} ms a step" if records else words)
         for place in ("in-phase", "before-combine"):
             step = steps // 2
@@ -343,7 +343,7 @@ def hopper():
 
 
 def dqn(c):
-    """Web-test agents: environments, replay and learning on the card; alone and side by side, on one, two and three workers."""
+    """Web-test agents: environments, replay and learning on the GPU; alone and side by side, on one, two and three workers."""
     runs = Runs(c)
     small = ["--set", "capacity=100000", "--set", "environments=16", "--steps", 300, "--checkpoint-every", "100"]
     one = runs.train("web-agent", "--set", "agent=analysis", *small, "--devices", "cuda:0")
@@ -365,7 +365,7 @@ def dqn(c):
         c.check(equal and len(together) == 6 * len(alone), "web-agent: analysis beside five others has the weights that it has alone", len(together))
     six = {tiles or "by itself": runs.train("web-agent", "--set", "agent=all", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("", "4")}
     c.check(len(set(six.values())) == 1 and None not in six.values(), "web-agent, all six: one digest by whole rows and by tiles", {k: (v or "none")[:12] for k, v in six.items()})
-    for names in ("analysis,evolution,execution", "analysis,evolution,execution,generation,observation"):  # by themselves in blocks of 24 and 32 rows, where a card has 132 processors
+    for names in ("analysis,evolution,execution", "analysis,evolution,execution,generation,observation"):  # by themselves in blocks of 24 and 32 rows, where a GPU has 132 processors
         some = {tiles or "by itself": runs.train("web-agent", "--set", f"agent={names}", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("", "4")}
         c.check(len(set(some.values())) == 1 and None not in some.values(), f"web-agent, {names.count(',') + 1} of them: one digest by whole rows and by tiles", {k: (v or "none")[:12] for k, v in some.items()})
     if (bench := c.tests.parent / "bench" / "gpu_dqn").exists():
@@ -405,7 +405,7 @@ def dqn(c):
     apart = runs.train("web-test", *small, "--devices", "cuda:0", "--together", "off")
     by_itself = runs.train("web-test", *small, "--devices", "cuda:0")
     if apart and by_itself:
-        c.check({one["run"] for one in by_itself["agents"].values()} == {"requirements+5"}, "web-test: one card trains all six in one run by itself")
+        c.check({one["run"] for one in by_itself["agents"].values()} == {"requirements+5"}, "web-test: one GPU trains all six in one run by itself")
         c.check(by_itself["digest"] == apart["digest"], "web-test: the digests of six together and apart", by_itself["digest"][:12])
         c.check(by_itself["agents"]["analysis"]["digest"] == one.get("digest"), "web-test: analysis has the digest of its own run")
         c.check(True, "web-test: seconds apart and together", [round(apart["seconds"], 1), round(by_itself["seconds"], 1)])
@@ -427,7 +427,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("gpu-results.json"))
     options = parser.parse_args()
     if subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode != 0:
-        print("error: no card here\n  why    nvidia-smi finds none\n  do     run this on a machine with an NVIDIA card", file=sys.stderr)
+        print("error: no GPU here\n  why    nvidia-smi finds none\n  do     run this on a machine with an NVIDIA GPU", file=sys.stderr)
         sys.exit(2)
     c = Checks(options.build.resolve() / "bin", options.build.resolve() / "tests")
     for name, part in PARTS.items():

@@ -243,7 +243,7 @@ class Act(Agents):
                 expected = [e + (q - mean) / spread / 2 for e, q in zip(expected, one["q"])]
             self.assertLess(max(abs(a - b) for a, b in zip(answer["q"], expected)), 1e-4)
 
-    def test_libtorch_gives_the_same_where_a_card_would_answer(self):
+    def test_libtorch_gives_the_same_where_a_gpu_would_answer(self):
         run, text = self.run_of(), "\n".join(map(json.dumps, self.states(30)))
         plain, _ = self.act(run, text)
         # What `--devices cuda:0` starts, on the only device that is here.

@@ -95,13 +95,13 @@ class Recorded(Case):
         found = self.assert_named(self.told(run, worker(0.02, delay=0.012), others=others), "crowded", "ps -eo")  # it is over: that process may be another by now
         self.assertIn("cc1plus (process 4711) took 1.7 cores", found["why"])
 
-    def test_heat_and_idle_cards_are_told_from_what_the_guard_wrote(self):
+    def test_heat_and_idle_gpus_are_told_from_what_the_guard_wrote(self):
         run = self.run_with("--devices", "cpu:1")
-        card = {"index": 0, "util": 97, "sm_mhz": 700, "sm_max_mhz": 1400}
-        hot = {"gpus": [{**card, "throttle": ["thermal_hw"]}]}
+        gpu = {"index": 0, "util": 97, "sm_mhz": 700, "sm_max_mhz": 1400}
+        hot = {"gpus": [{**gpu, "throttle": ["thermal_hw"]}]}
         found = self.assert_named(self.told(run, worker(0.02, gpu=0), gpus=hot), "throttling", "--power 80%")
         self.assert_works(found)
-        idle = {"gpus": [card], "others": [{"index": 1, "util": 0}]}
+        idle = {"gpus": [gpu], "others": [{"index": 1, "util": 0}]}
         found = self.assert_named(self.told(run, worker(0.02, gpu=0), gpus=idle), "idle", "cuda:1")
         self.assertEqual(found["text"], "only GPU 0 is busy; GPU 1 has nothing to do")
 
@@ -139,12 +139,12 @@ class Planted(unittest.TestCase):
         self.assert_named(score.Case("imbalance", "", self.SHAPE, "cpu:2@0.5,0.01"))
 
     def test_a_throttled_gpu(self):
-        machine = score.cards(1, 1, [{"at": 0, "gpu": 0, "throttle": 64}])
+        machine = score.gpus(1, 1, [{"at": 0, "gpu": 0, "throttle": 64}])
         shape = ["--set", "hidden=384", "--set", "shards=1", "--batch-size", "96", "--guard", "watch"]
         self.assert_named(score.Case("throttling", "", shape, "cpu:1@0.05", machine=machine))
 
     def test_a_gpu_that_has_nothing_to_do(self):
-        self.assert_named(score.Case("idle", "", self.SHAPE, "cpu:1@0.05", machine=score.cards(2, 1)))
+        self.assert_named(score.Case("idle", "", self.SHAPE, "cpu:1@0.05", machine=score.gpus(2, 1)))
 
 
 def waits_for_cores_are_told():

@@ -1,8 +1,8 @@
-"""The guard on fake machines: heat, power, cards that vanish; alone (`tandem guard`) and inside real runs.
+"""The guard on fake machines: heat, power, GPUs that vanish; alone (`tandem guard`) and inside real runs.
 
     python3 guard_test.py <folder with tandem and tandem-worker> [unittest arguments]
 
-The machine is played by tests/fake_nvml.cc (docs/fake-machines.md); its time and the guard's run SPEED times as fast as
+The machine is played by tests/fake_nvml.cc (docs/testing.md); its time and the guard's run SPEED times as fast as
 ours. Waiting is done on what a program prints, on its end, or on what the machine's state says, never on time.
 """
 import contextlib
@@ -62,16 +62,16 @@ class Machine(Case):
             time.sleep(0.005)  # lint: allow(sleep) between two looks at a condition that has its own end
         return found
 
-    def cards(self):
+    def gpus(self):
         return json.loads(pathlib.Path(f"{self.script}.state").read_text())["gpus"]
 
     def limit(self, gpu=0):
         with contextlib.suppress(OSError, ValueError):
-            return self.cards()[gpu]["power_limit_w"]
+            return self.gpus()[gpu]["power_limit_w"]
 
     def fan(self, gpu=0):
         with contextlib.suppress(OSError, ValueError):
-            return self.cards()[gpu]["fan_percent"]
+            return self.gpus()[gpu]["fan_percent"]
 
     def orders(self):
         log = pathlib.Path(f"{self.script}.log")
@@ -322,7 +322,7 @@ class Commands(Machine):
         self.say("guard", "restore")
         self.assertEqual((self.limit(), self.records()), (210, []))
 
-    def test_a_record_that_is_not_understood_is_named_and_its_card_left_alone(self):
+    def test_a_record_that_is_not_understood_is_named_and_its_gpu_left_alone(self):
         for spoil in (lambda text: text.replace('"format": 1', '"format": 2'), lambda text: text[:20]):
             self.play(gpus=[HOT])
             self.say("guard", "set", "0=200W")
@@ -380,11 +380,11 @@ class Commands(Machine):
         run = json.loads(self.say("train", "tiny", *QUICK, "--steps", 3, "--devices", "cpu:1", "--json").stdout)
         self.assertFalse((pathlib.Path(run["dir"]) / "gpus.jsonl").exists())
 
-    def test_it_begins_with_the_temperatures_of_the_cards_at_hand(self):
+    def test_it_begins_with_the_temperatures_of_the_gpus_at_hand(self):
         self.play(preset="4xh100")
         self.assertIn("guarding 4 GPUs: good to 79 C, warning from 82 C, acting from 85 C", self.say("guard", "--for", "1s").stderr)
 
-    def test_a_limit_that_a_guard_holds_lower_is_no_fault_of_the_card(self):
+    def test_a_limit_that_a_guard_holds_lower_is_no_fault_of_the_gpu(self):
         self.play(gpus=[{**HOT, "temperature": [[0, 97], [100000, 97]]}])  # at full load: it reaches any limit
         told = self.say("guard", "--power", "70%", "--for", "40s").stderr
         self.assertIn("the guard holds its power limit at", told)
@@ -417,8 +417,8 @@ class Faults(Machine):
 
     def test_every_fault_is_named_with_cause_and_remedy_within_30_s(self):
         begin, speed = 10, 5
-        cards = [{"card": "3070", "load": 0.3, "ecc": True, "tau_s": 4} for _ in self.PLAYED]
-        self.play(speed, gpus=cards, events=[{"at": begin, "gpu": gpu, **what} for gpu, (what, _) in self.PLAYED.items()])
+        gpus = [{"card": "3070", "load": 0.3, "ecc": True, "tau_s": 4} for _ in self.PLAYED]
+        self.play(speed, gpus=gpus, events=[{"at": begin, "gpu": gpu, **what} for gpu, (what, _) in self.PLAYED.items()])
         done = self.say("guard", "--json", "--for", f"{begin + 35}s")
         began = json.loads(pathlib.Path(f"{self.script}.state").read_text())["began"]
         happened = began + begin / speed + time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -504,7 +504,7 @@ class Runs(Machine):
         steps = [e["step"] for e in self.events(run) if e["kind"] == "guard" and ("waits at" in e["text"] or "goes on" in e["text"])]
         self.assertLessEqual(steps[1] - steps[0], 3, "the step that was under way, and no other")
 
-    def test_a_card_that_stays_hot_while_the_run_waits_gets_its_fan_then_a_lower_limit(self):
+    def test_a_gpu_that_stays_hot_while_the_run_waits_gets_its_fan_then_a_lower_limit(self):
         cool = {"card": "3070", "load": 0.5}
         heated = [[0, 50], [10, 50], [11, 96], [20, 96], [21, 50], [99, 50]]  # by another program: the hold does not cool it
         self.play(stepped=True, gpus=[cool, {**cool, "temperature": heated}, cool])
@@ -527,7 +527,7 @@ class Runs(Machine):
         self.wait_for(process, "the run waits at its next step")
         self.stopped(process)
 
-    def test_a_vanished_card_is_a_dead_worker(self):
+    def test_a_vanished_gpu_is_a_dead_worker(self):
         alone = self.train("--steps", 200, "--seed", 7, "--devices", "cpu:1")["digest"]
         for what in ({"lost": True}, {"xid": 79}):
             self.play(stepped=True, gpus=[{"card": "3070", "load": 0.5}] * 3, events=[{"at": 15, "gpu": 2, **what}])

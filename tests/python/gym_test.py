@@ -42,14 +42,14 @@ class Digest(Gym):
         self.assertEqual(rest["digest"], one["digest"])
 
     def test_environments_of_a_users_own_are_found_in_the_folder_on_the_path_and_in_a_package(self):
-        one = self.train("--steps", 5, "--env", "gym_worlds:Walk")["digest"]
+        one = self.train("--steps", 5, "--env", "gym_environments:Walk")["digest"]
         package = self.dir / "my_package"
         package.mkdir()
         (package / "__init__.py").write_text(
-            "import gymnasium\nfrom gym_worlds import Walk\ngymnasium.register('my_package/Walk-v0', Walk)\n")
+            "import gymnasium\nfrom gym_environments import Walk\ngymnasium.register('my_package/Walk-v0', Walk)\n")
         self.assertEqual(self.train("--steps", 5, "--env", "gym:my_package/Walk-v0", "--set", "env.max_steps=1000")["digest"],
                          one)
-        (self.dir / "here.py").write_text("from gym_worlds import Walk\ndef make(far=False):\n    return Walk()\n")
+        (self.dir / "here.py").write_text("from gym_environments import Walk\ndef make(far=False):\n    return Walk()\n")
         self.assertEqual(self.train("--steps", 5, "--env", "here:make", "--set", 'env.arguments={"far": true}')["digest"], one)
         table = self.train("--steps", 5, "--env", "gym:Taxi-v4")  # 500 places: one-hot
         self.assertEqual(len(table["digest"]), 64)
@@ -58,7 +58,7 @@ class Digest(Gym):
 class Faults(Gym):
     def failing(self, how, *more, code=0, devices="cpu:1", always=False):
         arguments = json.dumps({"flag": str(self.dir / f"flag-{how}"), "how": how, "always": always})
-        return self.tandem("train", "dqn", *SMALL, "--steps", 40, "--json", "--env", "gym_worlds:Once", "--set",
+        return self.tandem("train", "dqn", *SMALL, "--steps", 40, "--json", "--env", "gym_environments:Once", "--set",
                            f"env.arguments={arguments}", "--devices", devices, *more, code=code)
 
     def test_an_exception_a_crash_and_a_hang_are_named_started_again_and_cost_no_bit(self):
@@ -74,7 +74,7 @@ class Faults(Gym):
             self.assertEqual(told["digest"], whole, how)
             if word:
                 self.assertIn(word, done.stderr)
-                self.assertIn("gym_worlds:Once", done.stderr)
+                self.assertIn("gym_environments:Once", done.stderr)
                 self.assertIn("restart 1 of 3", done.stderr)
         self.assertIn("the walk fell down", self.log_of_run("ZeroDivisionError"))
 
@@ -111,15 +111,15 @@ class Faults(Gym):
         self.assertIn("env.restarts", error["do"])
 
     def test_one_that_does_not_repeat_itself_is_named_or_refused(self):
-        done = self.tandem("train", "dqn", *SMALL, "--steps", 3, "--env", "gym_worlds:Whim")
-        self.assertIn("gym_worlds:Whim does not repeat itself", done.stderr)
+        done = self.tandem("train", "dqn", *SMALL, "--steps", 3, "--env", "gym_environments:Whim")
+        self.assertIn("gym_environments:Whim does not repeat itself", done.stderr)
         self.assertIn("equal bits are not promised", done.stderr)
-        self.assert_explains(self.tandem("train", "dqn", *SMALL, "--steps", 3, "--env", "gym_worlds:Whim", "--exact", code=2),
+        self.assert_explains(self.tandem("train", "dqn", *SMALL, "--steps", 3, "--env", "gym_environments:Whim", "--exact", code=2),
                              "np_random")
-        part = self.train("--steps", 5, "--env", "gym_worlds:Moody")  # only the resume's replay can tell
+        part = self.train("--steps", 5, "--env", "gym_environments:Moody")  # only the resume's replay can tell
         done = self.tandem("resume", part["run"], "--steps", 9)
         self.assertIn("shows another observation", done.stderr)
-        part = self.train("--steps", 5, "--env", "gym_worlds:Moody")
+        part = self.train("--steps", 5, "--env", "gym_environments:Moody")
         self.assert_explains(self.tandem("resume", part["run"], "--steps", 9, "--exact", code=1), "another observation")
 
 
@@ -134,11 +134,11 @@ class BadInput(Gym):
         self.refused("--env", "CartPole-v1", words=["gym:CartPole-v1"])
         self.refused("--env", "gym:Pendulum-v1", words=["continuous actions"])
         self.refused("--env", "gym:Blackjack-v1", words=["observation", "FlattenObservation"])
-        self.refused("--env", "gym_worlds:Pair", words=["Dict", "FlattenObservation"])
-        self.refused("--env", "gym_worlds:Wolk", words=["Wolk"])
-        self.refused("--env", "gym_worlds:broken", words=["no engine"])
+        self.refused("--env", "gym_environments:Pair", words=["Dict", "FlattenObservation"])
+        self.refused("--env", "gym_environments:Wolk", words=["Wolk"])
+        self.refused("--env", "gym_environments:broken", words=["no engine"])
         self.refused("--env", "gym:nowhere/Walk-v0", words=["nowhere"])
-        self.refused("--env", "gym_worlds:Nan", words=["nan"])
+        self.refused("--env", "gym_environments:Nan", words=["nan"])
         self.refused("--set", "env.arguments=[1]", words=["JSON"])
         self.refused("--num-envs", 6, words=["4 or 8"])
         self.refused("--set", "env.python=/nowhere/python3", words=["/nowhere/python3", "env.python"])
@@ -150,7 +150,7 @@ class BadInput(Gym):
         self.refused("--set", f"env.python={bare}", words=["gymnasium is not installed", "-m pip install gymnasium"])
 
     def test_no_time_limit_is_told(self):
-        done = self.tandem("train", "dqn", *SMALL, "--steps", 3, "--env", "gym_worlds:Endless")
+        done = self.tandem("train", "dqn", *SMALL, "--steps", 3, "--env", "gym_environments:Endless")
         self.assertIn("env.max_steps", done.stderr)
 
     def test_another_recipe_has_no_environment_to_choose(self):

@@ -69,27 +69,27 @@ class Gpus(Case):
         self.assertNotIn("cuda_cores", told["total"])  # one is not known, so the sum is not
         self.assertIn("at least", self.tandem("gpus", env=env).stdout)
 
-    def test_what_no_card_tells_is_not_nought(self):
+    def test_what_no_gpu_tells_is_not_nought(self):
         env = self.play({"preset": "4xh100", "refuse": {"nvmlDeviceGetMemoryInfo": {"1": 3}, "nvmlDeviceGetMemoryInfo_v2": {"1": 3}}}, "libfake_nvml_old.so")
         total = self.tandem("gpus", env=env).stdout.splitlines()[-1]
         self.assertNotIn("at least 0", total)
-        self.assertRegex(total, r"^ *all +4 cards +at least [\d.]+ GiB +at least [\d.]+ GiB +- +-")
+        self.assertRegex(total, r"^ *all +4 GPUs +at least [\d.]+ GiB +at least [\d.]+ GiB +- +-")
 
-    def test_hidden_lost_and_split_cards_are_named(self):
+    def test_hidden_lost_and_split_gpus_are_named(self):
         env = self.play({"preset": "4xh100", "events": [{"at": 0, "gpu": 1, "lost": True}], "gpus": [{}, {}, {"mig": [{}, {}]}]})
         out = self.tandem("gpus", env={**env, "CUDA_VISIBLE_DEVICES": "0"}).stdout
         self.assertIn("GPU is lost", out)
         self.assertIn("hidden by CUDA_VISIBLE_DEVICES", out)
         self.assertIn("MIG, 2 parts", out)
 
-    def test_a_card_that_answers_nothing_but_errors_is_named(self):
+    def test_a_gpu_that_answers_nothing_but_errors_is_named(self):
         asked = set(re.findall(r"nvmlDevice\w+", API.read_text())) - {"nvmlDeviceGetHandleByIndex_v2"}
         env = self.play({"preset": "4xh100", "refuse": {name: {"1": 999} for name in asked}})
         self.assertRegex(self.tandem("gpus", env=env).stdout, r"(?m)^ *1 .*Unknown Error")
         told = json.loads(self.tandem("gpus", "--json", env=env).stdout)
         self.assertEqual([gpu.get("trouble") for gpu in told["gpus"]], [None, "Unknown Error", None, None])
 
-    def test_a_card_that_does_not_tell_its_memory_alone_is_no_trouble(self):
+    def test_a_gpu_that_does_not_tell_its_memory_alone_is_no_trouble(self):
         env = self.play({"preset": "4xh100", "refuse": {"nvmlDeviceGetMemoryInfo": {"1": 3}, "nvmlDeviceGetMemoryInfo_v2": {"1": 3}}})
         for gpu in json.loads(self.tandem("gpus", "--json", env=env).stdout)["gpus"]:
             self.assertNotIn("trouble", gpu)
@@ -128,7 +128,7 @@ class Gpus(Case):
         self.assertGreater(told["cpu"]["slots"], 0)
         self.assertIn("/nonexistent", told["why_none"])
 
-    def test_a_card_that_is_not_in_the_book(self):
+    def test_a_gpu_that_is_not_in_the_book(self):
         done = self.tandem("gpus", "--compare", "4091", code=2)
         for words in ("error: ", "why ", "did you mean"):
             self.assertIn(words, done.stderr)
@@ -173,7 +173,7 @@ class Doctor(Case):
         self.assertIn("train tiny", out["recommended"]["command"])
         self.assertGreater(out["recommended"]["seconds"], 0)
 
-    def test_every_fault_of_a_card_is_named_with_its_remedy(self):
+    def test_every_fault_of_a_gpu_is_named_with_its_remedy(self):
         script = {"preset": "8xh100", "t": 10, "clock": {"stepped": True}, "gpus": [
             {"pcie_width": 4}, {"ecc_uncorrected": 3}, {"persistence": False},
             {"used_gb": 79.5, "processes": [{"pid": 4242, "memory_mb": 81000, "name": "python3"}]},
@@ -208,14 +208,14 @@ class Doctor(Case):
     def assert_advises(self, script, devices, gpus):
         out = self.whole_doctor(3, self.play(script))
         if any("this build of tandem has no CUDA" in line["found"] for line in line_of(out, "CUDA")):
-            self.skipTest("a build without CUDA recommends no card; doctor_test.cc has the rest")
+            self.skipTest("a build without CUDA recommends no GPU; doctor_test.cc has the rest")
         self.assertTrue(out["recommended"]["command"].endswith(f"train tiny --devices {devices}"), out["recommended"])
         self.assertIn(f"(GPU {gpus})", out["recommended"]["forecast"])
 
-    def test_with_memory_errors_on_one_card_the_next_command_names_the_others(self):
+    def test_with_memory_errors_on_one_gpu_the_next_command_names_the_others(self):
         self.assert_advises({"gpus": [{"card": "H100"}, {"card": "H100", "ecc_uncorrected": 3}, {"card": "H100"}]}, "cuda:0,cuda:2", "0, 2")
 
-    def test_with_a_lost_card_the_next_command_names_the_others_by_the_numbers_that_train_gives_them(self):
+    def test_with_a_lost_gpu_the_next_command_names_the_others_by_the_numbers_that_train_gives_them(self):
         self.assert_advises({"preset": "8xh100", "t": 10, "clock": {"stepped": True}, "events": [{"at": 5, "gpu": 6, "lost": True}]},
                             ",".join(f"cuda:{i}" for i in range(7)), "0, 1, 2, 3, 4, 5, 7")
 
@@ -223,20 +223,20 @@ class Doctor(Case):
         self.assert_found(self.doctor(self.play({"preset": "1xh200", "init": 9})), "driver", "problem", "Driver Not Loaded", "modprobe nvidia")
         self.assert_found(self.doctor(self.play({"preset": "1xh200", "init": 18})), "driver", "problem", "mismatch", "reboot")
 
-    def test_hidden_cards(self):
+    def test_hidden_gpus(self):
         env = self.play({"preset": "3060ti+2x3070"})
         out = self.doctor({**env, "CUDA_VISIBLE_DEVICES": "0"})
         self.assert_found(out, "GPUs", "warning", "3 present, 1 visible", "unset CUDA_VISIBLE_DEVICES")
 
-    def test_recipes_fit_the_cards_and_parts_that_a_worker_may_use(self):
+    def test_recipes_fit_the_gpus_and_parts_that_a_worker_may_use(self):
         env = self.play({"preset": "3060ti+2x3070"})
-        self.assert_found(self.doctor({**env, "CUDA_VISIBLE_DEVICES": "1"}), "recipe", "ok", "web-test", "and 1 card")
+        self.assert_found(self.doctor({**env, "CUDA_VISIBLE_DEVICES": "1"}), "recipe", "ok", "web-test", "and 1 GPU")
         env = self.play({"preset": "4xh100", "gpus": [{"mig": [{"uuid": "MIG-1", "name": "1g", "memory_gb": 1.5}]}, {"mig_on": True}]})
         out = self.doctor(env)
-        self.assert_found(out, "recipe", "warning", "web-test", "2 cards", "not GPU 0")
-        self.assert_found(out, "recipe", "ok", "dqn", "3 cards")
+        self.assert_found(out, "recipe", "warning", "web-test", "2 GPUs", "not GPU 0")
+        self.assert_found(out, "recipe", "ok", "dqn", "3 GPUs")
         env = self.play({"preset": "1xh200", "gpus": [{"mig": [{"uuid": "MIG-aa", "memory_gb": 1.5}, {"uuid": "MIG-bb", "memory_gb": 20}]}]})
-        self.assert_found(self.doctor(env), "recipe", "ok", "web-test", "1 card")
+        self.assert_found(self.doctor(env), "recipe", "ok", "web-test", "1 GPU")
         self.assert_found(self.doctor({**env, "CUDA_VISIBLE_DEVICES": "MIG-aa"}), "recipe", "warning", "web-test", "not GPU 0")
 
     def test_a_signal_leaves_no_folder_behind(self):
@@ -282,7 +282,7 @@ class Doctor(Case):
             self.assertAlmostEqual(float(algbw), int(size) / float(time_us) / 1e3, delta=0.02 + 0.05 * float(algbw))
         self.assertIn("Avg bus bandwidth", out)
 
-    def test_bandwidth_measures_the_links_of_the_cards(self):
+    def test_bandwidth_measures_the_links_of_the_gpus(self):
         env = self.play({"gpus": [{"card": "H100"}, {"card": "H100", "peer": False}, {"card": "H100"}],
                          "events": [{"at": 0, "gpu": 2, "pcie_width": 4}]})
         told = self.doctor(env, "--bandwidth")
@@ -298,9 +298,9 @@ class Doctor(Case):
         self.assertIn("GPU 2", warned[0]["found"])
         self.assertIn("PCIe 5.0 x16 carries", warned[0]["found"])
         text = self.tandem("doctor", "--bandwidth", env=env, code=3, program=self.without_worker()).stdout
-        self.assertIn("from card (down) to card (across), GB/s; * through host memory", text)
+        self.assertIn("from GPU (down) to GPU (across), GB/s; * through host memory", text)
 
-    def test_links_are_numbered_as_nvidia_smi_numbers_their_cards(self):
+    def test_links_are_numbered_as_nvidia_smi_numbers_their_gpus(self):
         env = {**self.play({"preset": "4xh100"}), "CUDA_VISIBLE_DEVICES": "3,1"}
         told = self.doctor(env, "--bandwidth")["links"]
         self.assertEqual([link["gpu"] for link in told["host"]], [3, 1])
@@ -308,7 +308,7 @@ class Doctor(Case):
         text = self.tandem("doctor", "--bandwidth", env=env, code=3, program=self.without_worker()).stdout
         self.assertRegex(text, r"through host memory\n +3 +1\n +3 +- +[\d.]+\n +1 +[\d.]+ +-\n")
 
-    def test_a_card_without_memory_for_the_links_is_named(self):
+    def test_a_gpu_without_memory_for_the_links_is_named(self):
         env = self.play({"gpus": [{"card": "4090"}], "refuse": {"cuMemAlloc_v2": 2}})
         done = self.tandem("doctor", "--bandwidth", env=env, code=3, program=self.without_worker())
         self.assertIn("cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY", done.stdout)

@@ -198,7 +198,7 @@ class Formats(Monitor):
         self.assertEqual(len(self.look()["runs"]), 1)
         self.assertEqual(len(json.loads(self.monitor("last", "--json").stdout)["runs"]), 1)
 
-    def test_a_card_that_vanishes_is_named_and_the_others_go_on(self):
+    def test_a_gpu_that_vanishes_is_named_and_the_others_go_on(self):
         gpus = self.look({"preset": "4xh100", "events": [{"at": 0, "gpu": 2, "lost": True}]})["gpus"]
         self.assertIn("lost", gpus[2]["trouble"].lower())
         self.assertNotIn("power_w", gpus[2])
@@ -233,7 +233,7 @@ class Formats(Monitor):
                 rows = list(csv.DictReader(io.StringIO(text)))
                 self.assertEqual(rows[-1]["name"], 'a [2J "b",\\c')
 
-    def test_a_card_in_instances_says_so_and_has_no_use_of_its_own(self):
+    def test_a_gpu_in_instances_says_so_and_has_no_use_of_its_own(self):
         script = {"preset": "4xh100", "gpus": [{}, {"mig": [{"name": "1g.10gb", "memory_gb": 10}, {"name": "3g.40gb", "memory_gb": 40}]}]}
         gpus = self.look(script)["gpus"]
         self.assertEqual((gpus[1]["mig_instances"], len(gpus[1]["mig"])), (2, 2))
@@ -364,7 +364,7 @@ class Browser(Monitor):
             const left = Math.round(50 * devicePixelRatio), d = c.getContext("2d").getImageData(left, 0, c.width - left, c.height - 24 * devicePixelRatio).data;
             let n = 0; const colors = new Set();
             for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 200) { n++; colors.add(d[i] >> 5 << 10 | d[i + 1] >> 5 << 5 | d[i + 2] >> 5); }
-            return [c.closest(".card").id, [n, colors.size]]; }))""")
+            return [c.closest(".gpu").id, [n, colors.size]]; }))""")
 
     def test_live_updates_charts_both_themes_and_a_phone(self):
         training = self.training()

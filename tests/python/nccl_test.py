@@ -73,7 +73,7 @@ class Runs(Case):
     def test_where_nccl_refuses_host_memory_is_used_and_the_reason_told_once(self):
         done = self.over_nccl("tiny", plane="auto", nccl="duplicate")
         self.assert_same(done, "tiny")
-        self.assertEqual(done.stderr.count("the cards meet through host memory: NCCL refused"), 1, done.stderr)
+        self.assertEqual(done.stderr.count("the GPUs meet through host memory: NCCL refused"), 1, done.stderr)
         self.assertIn("Duplicate GPU detected", done.stderr)
         self.assertEqual(self.logged("group"), 0)
 

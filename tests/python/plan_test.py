@@ -64,7 +64,7 @@ class Plan(Planned):
         # Hardware that is not here is marked in every line, and so is what does not train.
         away = self.plan(*words, "--devices", "cpu:2", "--hardware", "8xMI325X", "--gpus", "1,2,4,8")
         self.assertIn("NOT HERE", away.stdout)
-        self.assertIn("AMD cards do not train with tandem yet", away.stdout)
+        self.assertIn("AMD GPUs do not train with tandem yet", away.stdout)
         self.assertRegex(away.stdout, "best      1 device: .*\nwhy       on 8 devices a step computes for .* and adds up for")
         self.assertEqual(away.stdout.count("not here"), 4 + 4 + 2 * 2)  # devices; their memory; 1 and 8 by batch
         away = json.loads(self.plan(*words, "--devices", "cpu:2", "--hardware", "3060ti+2x3070", "--json").stdout)
@@ -89,14 +89,14 @@ class Plan(Planned):
         self.assertAlmostEqual(kept["plan_error"], kept["plan_seconds"] / run["seconds"] - 1, places=3)
         self.assertEqual([one["run"] for one in json.loads(self.plan(*words, "--json").stdout)["outcomes"]], [run["run"]])
 
-    def test_a_set_for_other_cards_is_planned_as_train_would_run_it_there(self):
+    def test_a_set_for_other_gpus_is_planned_as_train_would_run_it_there(self):
         words = ["web-test", "--agents", "analysis,evolution", "--steps", 400, "--devices", "cpu:1", "--hardware", "2xH200",
                  *[word for pair in ("net.hidden=[32,16]", "net.head=8", "batch_size=64", "environments=2", "capacity=400000",
                                      "learning_starts=400", "shards=4") for word in ("--set", pair)]]
         together, apart = json.loads(self.plan(*words, "--json").stdout)["set"]
         self.assertEqual([(row["devices"], row["jobs"], row["agents"]) for row in (together, apart)], [(1, 1, 2), (2, 2, 2)])
         buffer = 400_000 * 500  # bytes, at least
-        self.assertGreater(together["memory_bytes"], apart["memory_bytes"] + buffer, "both buffers lie on the one card")
+        self.assertGreater(together["memory_bytes"], apart["memory_bytes"] + buffer, "both buffers lie on the one GPU")
         text = self.plan(*words).stdout
         self.assertIn("together  on H200: 2 agents side by side in 1 job", text)
         self.assertNotIn("together  on 2 x H200", text)

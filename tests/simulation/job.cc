@@ -12,12 +12,12 @@ uint64_t Dice::next() {
 
 uint64_t mix(uint64_t a, uint64_t b) { return Dice(a ^ (b * 0xd6e8feb86659fd93 + 0x2545f4914f6cdd1d)).next(); }
 
-uint64_t Job::contribution(uint64_t weights, uint64_t shard_state, int64_t ticket, int shard) const {
-  return mix(mix(weights, shard_state), static_cast<uint64_t>(ticket) * 1024 + static_cast<uint64_t>(shard));
+uint64_t Job::contribution(uint64_t weights, uint64_t shard_state, int64_t sequence, int shard) const {
+  return mix(mix(weights, shard_state), static_cast<uint64_t>(sequence) * 1024 + static_cast<uint64_t>(shard));
 }
 
-uint64_t Job::next_shard_state(uint64_t shard_state, uint64_t weights, int64_t ticket) const {
-  return stateful ? mix(shard_state, mix(weights, static_cast<uint64_t>(ticket))) : 0;
+uint64_t Job::next_shard_state(uint64_t shard_state, uint64_t weights, int64_t sequence) const {
+  return stateful ? mix(shard_state, mix(weights, static_cast<uint64_t>(sequence))) : 0;
 }
 
 uint64_t Job::total(const std::vector<uint64_t>& contributions) const {
@@ -26,8 +26,8 @@ uint64_t Job::total(const std::vector<uint64_t>& contributions) const {
   return sum;
 }
 
-uint64_t Job::apply(uint64_t weights, uint64_t total, int64_t ticket) const {
-  return mix(mix(weights, total), static_cast<uint64_t>(ticket));
+uint64_t Job::apply(uint64_t weights, uint64_t total, int64_t sequence) const {
+  return mix(mix(weights, total), static_cast<uint64_t>(sequence));
 }
 
 Reference::Reference(const Job& job) {
@@ -35,13 +35,13 @@ Reference::Reference(const Job& job) {
   for (int shard = 0; shard < job.shards; ++shard) state[shard] = job.first_shard_state(shard);
   weights.push_back(job.first_weights());
   shards.push_back(state);
-  for (int64_t ticket = 0; ticket < job.tickets(); ++ticket) {
+  for (int64_t sequence = 0; sequence < job.sequences(); ++sequence) {
     for (int shard = 0; shard < job.shards; ++shard) {
-      contributions[shard] = job.contribution(weights.back(), state[shard], ticket, shard);
-      state[shard] = job.next_shard_state(state[shard], weights.back(), ticket);
+      contributions[shard] = job.contribution(weights.back(), state[shard], sequence, shard);
+      state[shard] = job.next_shard_state(state[shard], weights.back(), sequence);
     }
-    weights.push_back(job.apply(weights.back(), job.total(contributions), ticket));
-    if ((ticket + 1) % job.phases == 0) shards.push_back(state);
+    weights.push_back(job.apply(weights.back(), job.total(contributions), sequence));
+    if ((sequence + 1) % job.phases == 0) shards.push_back(state);
   }
 }
 

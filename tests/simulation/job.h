@@ -30,19 +30,19 @@ struct Job {
   bool stateful = false;
   int snapshot_every = 4, check_every = 3;  // steps
 
-  int64_t tickets() const { return static_cast<int64_t>(steps) * phases; }
+  int64_t sequences() const { return static_cast<int64_t>(steps) * phases; }
   uint64_t first_weights() const { return mix(1, static_cast<uint64_t>(shards)); }
   uint64_t first_shard_state(int shard) const { return stateful ? mix(2, static_cast<uint64_t>(shard)) : 0; }
-  uint64_t contribution(uint64_t weights, uint64_t shard_state, int64_t ticket, int shard) const;
-  uint64_t next_shard_state(uint64_t shard_state, uint64_t weights, int64_t ticket) const;
+  uint64_t contribution(uint64_t weights, uint64_t shard_state, int64_t sequence, int shard) const;
+  uint64_t next_shard_state(uint64_t shard_state, uint64_t weights, int64_t sequence) const;
   uint64_t total(const std::vector<uint64_t>& contributions) const;
-  uint64_t apply(uint64_t weights, uint64_t total, int64_t ticket) const;
+  uint64_t apply(uint64_t weights, uint64_t total, int64_t sequence) const;
 };
 
 // The run of one process that nothing happens to.
 struct Reference {
   explicit Reference(const Job& job);
-  std::vector<uint64_t> weights;              // before ticket t; the last one is the result
+  std::vector<uint64_t> weights;              // before sequence number t; the last one is the result
   std::vector<std::vector<uint64_t>> shards;  // after step s, by shard
 };
 

@@ -125,9 +125,9 @@ void Launcher::lose(Worker& worker, bool dead) {
   current_.erase(worker.rank);
   std::optional<Mark> mark;
   if (dead ? !world_.dice.chance(8) : world_.mutant == Mutant::kZombieMark) mark = mark_of(worker);
-  if (mark && world_.mutant == Mutant::kCutHigh) ++mark->ticket;
-  if (mark && world_.mutant == Mutant::kCutLow && mark->ticket >= 0) --mark->ticket;
-  if (mark) world_.tell("its mark is", worker.rank, mark->ticket, static_cast<int64_t>(mark->generation));
+  if (mark && world_.mutant == Mutant::kCutHigh) ++mark->sequence;
+  if (mark && world_.mutant == Mutant::kCutLow && mark->sequence >= 0) --mark->sequence;
+  if (mark) world_.tell("its mark is", worker.rank, mark->sequence, static_cast<int64_t>(mark->generation));
   raw_mark_ = mark;
   losing_ = true;
   obey(coordinator_.lost(worker.rank, mark));
@@ -272,7 +272,7 @@ void Launcher::check(const Order& order) const {
 void Launcher::mutate(Order& order) const {
   const bool go_on = order.from == Order::From::kSamePhase;
   if (world_.mutant == Mutant::kDropShard && order.members.back().range.size() > 1) --order.members.back().range.last;
-  if (world_.mutant == Mutant::kUnclipped && losing_ && go_on) order.cut = raw_mark_->ticket;
+  if (world_.mutant == Mutant::kUnclipped && losing_ && go_on) order.cut = raw_mark_->sequence;
   // With a mark, stateless shards and members left, only an unfinished restore makes the coordinator restore again.
   if (world_.mutant == Mutant::kForgetRestore && losing_ && raw_mark_ && !go_on && !world_.job.stateful &&
       members_.size() > 1)

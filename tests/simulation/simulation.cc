@@ -72,7 +72,7 @@ class Schedule {
   }
 
  private:
-  uint64_t usual_ticks() const { return static_cast<uint64_t>(world_.job.tickets()) * workers_ * 7 + 100; }
+  uint64_t usual_ticks() const { return static_cast<uint64_t>(world_.job.sequences()) * workers_ * 7 + 100; }
   Dice& dice() { return world_.dice; }
 
   void plan_trouble() {

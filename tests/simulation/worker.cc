@@ -69,7 +69,8 @@ bool Worker::wait_for(size_t arrived, Stage then) {
   const bool complete = arrived == segment().members.size(), over = abandoned();
   if (!complete && !over) return false;
   stage = complete && !(over && world_.dice.chance(50)) ? then : Stage::kAbandoned;
-  if (stage == Stage::kAbandoned) world_.tell("abandons ticket", rank, ticket_, static_cast<int64_t>(generation));
+  if (stage == Stage::kAbandoned)
+    world_.tell("abandons sequence number", rank, sequence_, static_cast<int64_t>(generation));
   return true;
 }
 
@@ -77,21 +78,21 @@ void Worker::restore() {
   const Job& job = world_.job;
   weights_ = job.first_weights();
   shard_states_ = world_.reference.shards[0];
-  ticket_ = 0;
+  sequence_ = 0;
   handled_ = 0;
   if (order_.from == Order::From::kSnapshot) {
     if (!world_.whole || world_.whole->step != order_.snapshot_step)
       throw Violation(fmt::format("rank {} is to restore step {}, which is not kept", rank, order_.snapshot_step));
     weights_ = world_.whole->weights;
     shard_states_ = world_.whole->shards;
-    ticket_ = order_.snapshot_step * job.phases;
+    sequence_ = order_.snapshot_step * job.phases;
     handled_ = world_.whole->handled;
   }
   taint_ = 0;
   flipped = false;
   has_state_ = true;
   stage = Stage::kAdopting;
-  world_.tell("restored to ticket", rank, ticket_, static_cast<int64_t>(order_.generation));
+  world_.tell("restored to sequence number", rank, sequence_, static_cast<int64_t>(order_.generation));
 }
 
 void Worker::adopt() {
@@ -99,13 +100,13 @@ void Worker::adopt() {
     throw Violation(fmt::format("generation {} has two member lists", order_.generation));
   if (order_.from == Order::From::kSamePhase) go_on();
   generation = order_.generation;
-  entered_at_ = ticket_;
+  entered_at_ = sequence_;
   snapshots_ = 0;
   index_ = segment().index_of(rank);
   if (index_ < 0) throw Violation(fmt::format("rank {} adopts generation {} without being in it", rank, generation));
   range_ = segment().members[index_].range;
   to_launcher.push_back({.what = Told::What::kAdopted, .generation = generation});
-  world_.tell("adopted", rank, static_cast<int64_t>(generation), ticket_);
+  world_.tell("adopted", rank, static_cast<int64_t>(generation), sequence_);
   held_ = at_end();
   stage = at_end() ? Stage::kWritingPart : Stage::kComputing;
 }
@@ -115,8 +116,9 @@ void Worker::go_on() {
   // (By an order that is superseded already it may: everything it does then is put back.)
   if ((taint_ & kFenced) != 0 && order_.generation == world_.newest_generation)
     throw Violation(fmt::format("rank {} goes on with what a fenced worker wrote", rank));
-  if (ticket_ > std::max(order_.cut + 1, entered_at_))
-    throw Violation(fmt::format("rank {} applied ticket {}, past the cut {}", rank, ticket_ - 1, order_.cut));
+  if (sequence_ > std::max(order_.cut + 1, entered_at_))
+    throw Violation(
+        fmt::format("rank {} applied sequence number {}, past the cut {}", rank, sequence_ - 1, order_.cut));
 }
 
 void Worker::compute() {
@@ -126,8 +128,8 @@ void Worker::compute() {
   }
   contributions_.clear();
   for (int shard = range_.first; shard < range_.last; ++shard) {
-    contributions_.push_back(world_.job.contribution(weights_, shard_states_[shard], ticket_, shard));
-    shard_states_[shard] = world_.job.next_shard_state(shard_states_[shard], weights_, ticket_);
+    contributions_.push_back(world_.job.contribution(weights_, shard_states_[shard], sequence_, shard));
+    shard_states_[shard] = world_.job.next_shard_state(shard_states_[shard], weights_, sequence_);
   }
   stage = Stage::kPublishing;
 }
@@ -140,7 +142,7 @@ void Worker::publish() {
     now.contributions[shard] = contributions_[shard - range_.first] ^ (fenced ? 0xdead : 0);
     ++now.times[shard];
   }
-  if ((ticket_ + 1) % world_.job.phases == 0) now.wish = std::max(now.wish, wish);
+  if ((sequence_ + 1) % world_.job.phases == 0) now.wish = std::max(now.wish, wish);
   now.taint |= own_taint();
   ++now.published;
   stage = Stage::kWaitingForParts;
@@ -150,35 +152,36 @@ void Worker::reduce() {
   Segment::Combine& now = combine();
   for (int shard = 0; shard < world_.job.shards; ++shard)
     if (now.times[shard] != 1)
-      throw Violation(fmt::format("shard {} is {} times in ticket {}", shard, now.times[shard], ticket_));
+      throw Violation(fmt::format("shard {} is {} times in sequence number {}", shard, now.times[shard], sequence_));
   now.total = world_.job.total(now.contributions);
   stage = Stage::kMarking;
 }
 
 void Worker::mark_done() {
-  segment().done[index_] = ticket_;
+  segment().done[index_] = sequence_;
   ++combine().done;
   if (fenced) combine().taint |= kFenced;
-  world_.tell("done", rank, ticket_, static_cast<int64_t>(generation));
+  world_.tell("done", rank, sequence_, static_cast<int64_t>(generation));
   stage = Stage::kWaitingForMarks;
 }
 
 void Worker::apply() {
   taint_ |= combine().taint;
-  weights_ = world_.job.apply(weights_, combine().total, ticket_);
-  world_.tell("applied", rank, ticket_, static_cast<int64_t>(generation));
-  ++ticket_;
-  if (taint_ == 0 && !fenced && weights_ != world_.reference.weights.at(ticket_))
-    throw Violation(fmt::format("rank {} has other weights than the reference after ticket {}", rank, ticket_ - 1));
-  if (ticket_ % world_.job.phases == 0)
+  weights_ = world_.job.apply(weights_, combine().total, sequence_);
+  world_.tell("applied", rank, sequence_, static_cast<int64_t>(generation));
+  ++sequence_;
+  if (taint_ == 0 && !fenced && weights_ != world_.reference.weights.at(sequence_))
+    throw Violation(
+        fmt::format("rank {} has other weights than the reference after sequence number {}", rank, sequence_ - 1));
+  if (sequence_ % world_.job.phases == 0)
     boundary();
   else
     stage = Stage::kComputing;
 }
 
 void Worker::boundary() {
-  const uint64_t wished = segment().combines[ticket_ - 1].wish;
-  segment().combines.erase(segment().combines.begin(), segment().combines.lower_bound(ticket_ - 1));
+  const uint64_t wished = segment().combines[sequence_ - 1].wish;
+  segment().combines.erase(segment().combines.begin(), segment().combines.lower_bound(sequence_ - 1));
   const bool follow = (wished >> 1) > handled_;
   handled_ = std::max(handled_, wished >> 1);
   held_ = at_end() || (follow && (wished & 1) != 0);

@@ -71,7 +71,7 @@ class Worker {
   std::deque<Told> to_launcher;
 
  private:
-  bool abandoned() const { return generation <= revoked_generation && ticket_ > revoked_cut; }
+  bool abandoned() const { return generation <= revoked_generation && sequence_ > revoked_cut; }
   bool wait_for_order();
   bool wait_for(size_t arrived, Stage then);
   void restore();
@@ -86,9 +86,9 @@ class Worker {
   bool write_part();
   void report_part();
   Segment& segment() { return world_.segments.at(generation); }
-  Segment::Combine& combine() { return segment().combines[ticket_]; }
-  int64_t steps_done() const { return ticket_ / world_.job.phases; }
-  bool at_end() const { return ticket_ == world_.job.tickets(); }
+  Segment::Combine& combine() { return segment().combines[sequence_]; }
+  int64_t steps_done() const { return sequence_ / world_.job.phases; }
+  bool at_end() const { return sequence_ == world_.job.sequences(); }
   unsigned own_taint() const { return taint_ | (fenced ? unsigned{kFenced} : 0u); }
 
   World& world_;
@@ -102,8 +102,8 @@ class Worker {
   uint64_t weights_ = 0;
   std::vector<uint64_t> shard_states_;  // true for its own range only
   unsigned taint_ = 0;
-  int64_t ticket_ = 0;      // the next combine
-  int64_t entered_at_ = 0;  // the ticket at which it adopted its generation
+  int64_t sequence_ = 0;    // the next combine
+  int64_t entered_at_ = 0;  // the sequence number at which it adopted its generation
   std::vector<uint64_t> contributions_;
   uint64_t handled_ = 0;    // serial of the newest wish it followed
   uint64_t snapshots_ = 0;  // begun in this generation

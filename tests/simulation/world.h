@@ -28,7 +28,7 @@ enum class Mutant {
   kNone,
   kOldMessages,    // reports of an older generation, or of a rank that was replaced, count as of today
   kMissingPart,    // a snapshot counts as whole with one part missing
-  kCutHigh,        // the cut is one ticket too far
+  kCutHigh,        // the cut is one sequence number too far
   kCutLow,         // ... too near
   kUnclipped,      // a second death's mark is taken as it is
   kForgetRestore,  // an order to go on follows a restore that not everybody has adopted
@@ -57,7 +57,7 @@ struct Segment {
   };
   std::vector<Assignment> members;
   std::vector<int64_t> done;            // by member
-  std::map<int64_t, Combine> combines;  // by ticket
+  std::map<int64_t, Combine> combines;  // by sequence number
 
   int index_of(int rank) const;  // -1: no member
 };

@@ -89,15 +89,15 @@ void expect_whole_draw() {
 
 TEST(Belief, DrawsEveryHiddenNumber) {
   for (int agent = 0; agent < kWebAgents; ++agent)
-    with_web_world(agent, [](auto world) { expect_whole_draw<decltype(world)>(); });
+    with_web_environment(agent, [](auto world) { expect_whole_draw<decltype(world)>(); });
 }
 
 TEST(Belief, KnowsHowManyDefectsAreLeft) {
-  expect_honest_product<RequirementsWorld>(0.15);
-  expect_honest_product<GenerationWorld>(0.15);
-  expect_honest_product<ExecutionWorld>(0.15);
-  expect_honest_product<AnalysisWorld>(0.15);
-  expect_honest_product<EvolutionWorld>(0.15);
+  expect_honest_product<RequirementsEnvironment>(0.15);
+  expect_honest_product<GenerationEnvironment>(0.15);
+  expect_honest_product<ExecutionEnvironment>(0.15);
+  expect_honest_product<AnalysisEnvironment>(0.15);
+  expect_honest_product<EvolutionEnvironment>(0.15);
 }
 
 TEST(Belief, KnowsHowSureItIsOfACause) {
@@ -108,8 +108,8 @@ TEST(Belief, KnowsHowSureItIsOfACause) {
     };
   };
   Agreement cause, habit, failure, failure_habit;
-  follow<GenerationWorld>(400, look_with(cause, habit));
-  follow<AnalysisWorld>(400, look_with(failure, failure_habit));
+  follow<GenerationEnvironment>(400, look_with(cause, habit));
+  follow<AnalysisEnvironment>(400, look_with(failure, failure_habit));
   cause.expect_honest("cause", 0.02);
   habit.expect_honest("habit", 0.02);
   failure.expect_honest("cause of a failure", 0.02);
@@ -117,13 +117,13 @@ TEST(Belief, KnowsHowSureItIsOfACause) {
 
 TEST(Belief, KnowsHowSureItIsOfAmbiguityWeatherNoiseAndSickness) {
   Agreement ambiguous, weather, regime, sick;
-  follow<RequirementsWorld>(300, [&](const auto& hidden, const auto& a, const auto& b) {
+  follow<RequirementsEnvironment>(300, [&](const auto& hidden, const auto& a, const auto& b) {
     ambiguous.see(hidden.ambiguous, a.ambiguous, b.ambiguous);
   });
-  follow<ExecutionWorld>(300, [&](const auto& hidden, const auto& a, const auto& b) {
+  follow<ExecutionEnvironment>(300, [&](const auto& hidden, const auto& a, const auto& b) {
     weather.see(hidden.weather, a.weather, b.weather);
   });
-  follow<ObservationWorld>(300, [&](const auto& hidden, const auto& a, const auto& b) {
+  follow<ObservationEnvironment>(300, [&](const auto& hidden, const auto& a, const auto& b) {
     regime.see(hidden.regime, a.regime, b.regime);
     for (int f = 0; f < kFeatures; ++f) sick.see(hidden.sick[f], a.sick[f], b.sick[f]);
   });

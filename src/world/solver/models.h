@@ -6,12 +6,12 @@
 
 #include <array>
 
-#include "world/analysis_world.h"
-#include "world/evolution_world.h"
-#include "world/execution_world.h"
-#include "world/generation_world.h"
-#include "world/observation_world.h"
-#include "world/requirements_world.h"
+#include "world/analysis_environment.h"
+#include "world/evolution_environment.h"
+#include "world/execution_environment.h"
+#include "world/generation_environment.h"
+#include "world/observation_environment.h"
+#include "world/requirements_environment.h"
 
 namespace tandem {
 
@@ -29,66 +29,66 @@ template <class W>
 struct Model;
 
 template <>
-struct Model<RequirementsWorld> {
-  struct Belief : NoMemory<RequirementsWorld> {
-    void sample(const RequirementsWorld::Seen& seen, RequirementsWorld::Hidden& hidden, Draws& draws) const;
+struct Model<RequirementsEnvironment> {
+  struct Belief : NoMemory<RequirementsEnvironment> {
+    void sample(const RequirementsEnvironment::Seen& seen, RequirementsEnvironment::Hidden& hidden, Draws& draws) const;
   };
   static Params start();
-  static int act(const RequirementsWorld::Seen& seen, const Params& w);
+  static int act(const RequirementsEnvironment::Seen& seen, const Params& w);
 };
 
 template <>
-struct Model<GenerationWorld> {
-  struct Belief : NoMemory<GenerationWorld> {
-    void sample(const GenerationWorld::Seen& seen, GenerationWorld::Hidden& hidden, Draws& draws) const;
+struct Model<GenerationEnvironment> {
+  struct Belief : NoMemory<GenerationEnvironment> {
+    void sample(const GenerationEnvironment::Seen& seen, GenerationEnvironment::Hidden& hidden, Draws& draws) const;
   };
   static Params start();
-  static int act(const GenerationWorld::Seen& seen, const Params& w);
+  static int act(const GenerationEnvironment::Seen& seen, const Params& w);
 };
 
 template <>
-struct Model<ExecutionWorld> {
+struct Model<ExecutionEnvironment> {
   // A forward filter over the weather: the gauge, and how many jobs failed.
   struct Belief {
     double weather[3];
-    void begin(const ExecutionWorld::Seen& seen);
-    void after(const ExecutionWorld::Seen& before, int action, const ExecutionWorld::Seen& seen);
-    void sample(const ExecutionWorld::Seen& seen, ExecutionWorld::Hidden& hidden, Draws& draws) const;
+    void begin(const ExecutionEnvironment::Seen& seen);
+    void after(const ExecutionEnvironment::Seen& before, int action, const ExecutionEnvironment::Seen& seen);
+    void sample(const ExecutionEnvironment::Seen& seen, ExecutionEnvironment::Hidden& hidden, Draws& draws) const;
   };
   static Params start();
-  static int act(const ExecutionWorld::Seen& seen, const Params& w);
+  static int act(const ExecutionEnvironment::Seen& seen, const Params& w);
 };
 
 template <>
-struct Model<ObservationWorld> {
+struct Model<ObservationEnvironment> {
   // Forward filters: the noise regime from the gauge, each service's sickness from its scores.
   struct Belief {
     double regime[3];
-    double sick[kFeatures][ObservationWorld::kLongest];
-    void begin(const ObservationWorld::Seen& seen);
-    void after(const ObservationWorld::Seen& before, int action, const ObservationWorld::Seen& seen);
-    void sample(const ObservationWorld::Seen& seen, ObservationWorld::Hidden& hidden, Draws& draws) const;
+    double sick[kFeatures][ObservationEnvironment::kLongest];
+    void begin(const ObservationEnvironment::Seen& seen);
+    void after(const ObservationEnvironment::Seen& before, int action, const ObservationEnvironment::Seen& seen);
+    void sample(const ObservationEnvironment::Seen& seen, ObservationEnvironment::Hidden& hidden, Draws& draws) const;
   };
   static Params start();
-  static int act(const ObservationWorld::Seen& seen, const Params& w);
+  static int act(const ObservationEnvironment::Seen& seen, const Params& w);
 };
 
 template <>
-struct Model<AnalysisWorld> {
-  struct Belief : NoMemory<AnalysisWorld> {
-    void sample(const AnalysisWorld::Seen& seen, AnalysisWorld::Hidden& hidden, Draws& draws) const;
+struct Model<AnalysisEnvironment> {
+  struct Belief : NoMemory<AnalysisEnvironment> {
+    void sample(const AnalysisEnvironment::Seen& seen, AnalysisEnvironment::Hidden& hidden, Draws& draws) const;
   };
   static Params start();
-  static int act(const AnalysisWorld::Seen& seen, const Params& w);
+  static int act(const AnalysisEnvironment::Seen& seen, const Params& w);
 };
 
 template <>
-struct Model<EvolutionWorld> {
-  struct Belief : NoMemory<EvolutionWorld> {
-    void sample(const EvolutionWorld::Seen& seen, EvolutionWorld::Hidden& hidden, Draws& draws) const;
+struct Model<EvolutionEnvironment> {
+  struct Belief : NoMemory<EvolutionEnvironment> {
+    void sample(const EvolutionEnvironment::Seen& seen, EvolutionEnvironment::Hidden& hidden, Draws& draws) const;
   };
   static Params start();
-  static int act(const EvolutionWorld::Seen& seen, const Params& w);
+  static int act(const EvolutionEnvironment::Seen& seen, const Params& w);
 };
 
 }  // namespace tandem

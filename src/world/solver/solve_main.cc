@@ -97,6 +97,6 @@ int main(int argc, char** argv) {
   if (agents.empty())
     for (int a = 0; a < kWebAgents; ++a) agents.push_back(a);
   std::printf("// seed %llu, digest %s\n", static_cast<unsigned long long>(s.seed), web_test_digest().c_str());
-  for (int a : agents) with_web_world(a, [&](auto world) { solve<decltype(world)>(kWebAgentTable[a], s); });
+  for (int a : agents) with_web_environment(a, [&](auto world) { solve<decltype(world)>(kWebAgentTable[a], s); });
   return 0;
 }

@@ -188,11 +188,11 @@ Params Solver<W>::tune(int rounds, int population, int episodes, const std::func
   return worth(mean) > worth(Model<W>::start()) ? mean : Model<W>::start();
 }
 
-template class Solver<RequirementsWorld>;
-template class Solver<GenerationWorld>;
-template class Solver<ExecutionWorld>;
-template class Solver<ObservationWorld>;
-template class Solver<AnalysisWorld>;
-template class Solver<EvolutionWorld>;
+template class Solver<RequirementsEnvironment>;
+template class Solver<GenerationEnvironment>;
+template class Solver<ExecutionEnvironment>;
+template class Solver<ObservationEnvironment>;
+template class Solver<AnalysisEnvironment>;
+template class Solver<EvolutionEnvironment>;
 
 }  // namespace tandem

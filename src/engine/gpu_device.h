@@ -1,0 +1,68 @@
+// engine/gpu_device.h -- the GPU that this process drives, if it drives one.
+//
+// What needs libtorch's CUDA libraries is a library of its own, libtandem_cuda.so, loaded here: a worker on the CPU
+// starts in a quarter of a second without them, and a machine without a GPU need not have them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "config/run_settings.h"
+#include "kernels/device.h"
+
+namespace tandem {
+
+// Work that was queued once, to be run again without a word from the host between its parts.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void play() = 0;  // queues it
+};
+
+// Of the GPU's memory: what libtorch holds of it, with what the driver and the libraries took for this process.
+struct GpuMemory {
+  uint64_t now_bytes = 0, peak_bytes = 0;  // 0: not known
+};
+
+class GpuDevice {
+ public:
+  virtual ~GpuDevice() = default;
+  virtual Device& device() = 0;
+  virtual void prepare_thread() = 0;  // in every thread that computes: its work goes to the GPU's one stream
+  // Several queues that run side by side: after fork(n) what is queued in branch 0..n-1 waits for what came before, and
+  // after join(n) what is queued waits for them all. A thread is in no branch at first; branch(-1) leaves it.
+  virtual void fork(int branches) = 0;
+  virtual void branch(int number) = 0;
+  virtual void join(int branches) = 0;
+  virtual void trim() = 0;  // gives back what recordings that are gone had allocated; waits for the GPU
+  // What the work of the calls between had allocated at most, beside what stays: libtorch's memory on the GPU.
+  virtual void begin_peak() = 0;
+  virtual size_t peak_bytes() const = 0;
+  virtual size_t free_bytes() const = 0;  // within the fraction that may be used
+  virtual GpuMemory memory() const { return {}; }
+  // Records what `work` queues, without running it; null with the reason if it can't be recorded. What work() allocates
+  // belongs to the recording.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& work, std::string* refused) = 0;
+  virtual void* part(const std::string& name) = 0;  // kernels of a recipe: what cuda/parts.cc has by that name, or null
+  virtual void hang() = 0;                          // for tests: queues work that never ends
+  virtual void* stream() = 0;                       // the CUDA stream where everything is queued
+  virtual void* current_stream() = 0;               // that, or the branch's
+  virtual bool idle() = 0;                          // all of it is done, or the GPU has failed: the next call tells
+  virtual std::string kind_parts() = 0;             // JSON: what the GPU's bits depend on
+  virtual std::string name() const = 0;             // "NVIDIA H200"
+  virtual std::string memory_told() const = 0;      // "3.1 of 139.8 GiB", for messages
+};
+
+// Takes the first visible GPU (the launcher shows a worker only its own) and makes it this process's device(). Of its
+// memory, libtorch will take no more than `memory_fraction`. Throws Error with the reason if there is none.
+void open_gpu(double memory_fraction);
+GpuDevice* gpu();                              // null on the CPU
+void use_gpu(std::unique_ptr<GpuDevice> gpu);  // for tests: one that plays a GPU; null: none again
+
+// Takes the device that the launcher gave this process (TANDEM_DEVICE: "cuda" or nothing), and sets what TF32 may be
+// used for. Throws ConfigError if the device can't do what the settings ask for.
+void take_device(const RecipeSettings& settings);
+
+}  // namespace tandem

@@ -1,0 +1,116 @@
+// engine/gpu_phase.h -- one phase on a GPU: where its shards find what they need, where their answers gather, and its
+// recording.
+//
+// Inputs lie in one piece of memory on the GPU (the tray), filled by one copy a step; answers in another (the board),
+// fetched by one copy. So a worker's whole phase is one queue of work with fixed addresses: it is launched call by call
+// in the first steps, then recorded once and played at every step. With one worker the update is part of it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/gpu_device.h"
+#include "kernels/random_source.h"
+#include "kernels/update_decision.h"
+#include "reduce/combine.h"
+
+namespace tandem {
+
+// Memory on the GPU with a twin in pinned host memory.
+class Mirror {
+ public:
+  Mirror(size_t bytes, int host_copies = 1);
+  ~Mirror();
+  Mirror(const Mirror&) = delete;
+  size_t size() const { return bytes_; }
+  std::byte* on_gpu() const { return gpu_; }
+  std::byte* on_host(int copy = 0) { return host_.get() + static_cast<size_t>(copy) * bytes_; }
+  void queue_up(int copy) { queue_up(copy, bytes_); }
+  void queue_up(int copy, size_t first_bytes) { device().queue_from_host(gpu_, on_host(copy), first_bytes); }
+  void queue_down() { device().queue_to_host(on_host(), gpu_, bytes_); }
+
+ private:
+  size_t bytes_;
+  std::byte* gpu_;
+  std::unique_ptr<std::byte[], decltype(&std::free)> host_;  // whole pages: two mirrors never share one
+};
+
+// What the shards of one phase tell: a NaN index and integer sums each, and what became of the update.
+class Board {
+ public:
+  Board(int shards, int counts, int floats);
+  void queue_clear();
+  // Fetches everything; `floats`: the recipe's sums in the total, on the GPU, or null.
+  void queue_fetch(const float* floats);
+
+  std::span<int64_t> bad_on_gpu() const;
+  int64_t* bad_on_gpu(int slot) const { return bad_on_gpu().data() + slot; }
+  at::Tensor counts_on_gpu(int slot) const;
+  UpdateDecision* plan_on_gpu() const { return reinterpret_cast<UpdateDecision*>(memory_.on_gpu()); }
+
+  // After queue_fetch() and a wait:
+  const UpdateDecision& plan() { return *reinterpret_cast<UpdateDecision*>(memory_.on_host()); }
+  int64_t bad(int slot) { return words()[slot]; }
+  std::span<const int64_t> counts(int slot) { return words().subspan(shards_ + slot * counts_, counts_); }
+  std::span<const float> floats();
+
+ private:
+  std::span<int64_t> words();
+  size_t shards_, counts_, floats_;
+  Mirror memory_;
+};
+
+// The inputs of all pieces of all shards of one phase, and the update's order.
+class InputStaging {
+ public:
+  // Sizes are those of `first`, the inputs of one piece; every piece has the same.
+  InputStaging(int pieces, const std::vector<at::Tensor>& first);
+  bool fits(const std::vector<at::Tensor>& tensors) const;  // the same sizes, and in host memory
+  void put(int copy, int piece, const RandomKey& key, const std::vector<at::Tensor>& tensors);
+  void put(int copy, const UpdateParams& order);
+  void queue_up(int copy) { memory_.queue_up(copy); }
+  void queue_up_order(int copy);  // that alone
+
+  const RandomKey* key(int piece) const;
+  const UpdateParams* order() const { return reinterpret_cast<const UpdateParams*>(memory_.on_gpu()); }
+  at::Tensor loss_scale() const;
+  const std::vector<at::Tensor>& tensors(int piece) const { return tensors_[piece]; }
+
+ private:
+  size_t tensor_offset(int piece) const { return keys_end_ + static_cast<size_t>(piece) * piece_bytes_; }
+  int pieces_;
+  size_t keys_end_, piece_bytes_;
+  std::vector<size_t> offsets_;  // of a piece's tensors
+  Mirror memory_;
+  std::vector<std::vector<at::Tensor>> tensors_;  // on the GPU
+};
+
+// Why nothing is to be recorded, by the environment's variables: CUDA_LAUNCH_BLOCKING=1, TANDEM_GRAPHS=off. Or "".
+std::string plain_launches_asked_for();
+
+struct GpuPhase {
+  GpuPhase(int shards, int counts, int floats) : board(shards, counts, floats) {}
+  Board board;
+  std::unique_ptr<InputStaging> tray;
+  std::unique_ptr<Recording> shards, step;  // the second with the update
+  std::unique_ptr<Recording> update;        // alone, of a total at `total`
+  bool update_refused = false;
+  const float* total = nullptr;
+  Partials partials;                              // where a recording leaves its sums
+  std::vector<std::vector<int64_t>> host_counts;  // what run() counted on the host while it was recorded
+  int branches = 1;                               // shards that run side by side in the recording
+  bool step_agreed = false;
+  int agreed = 0;             // times that the recording gave the bits of plain launches
+  bool only_batches = false;  // all that it needs from the host
+  std::string why_plain;      // not empty: it is not recorded
+  int64_t staged_step = -1;   // whose inputs lie in host copy staged_step % 2
+};
+
+}  // namespace tandem

@@ -1,0 +1,419 @@
+// engine/train_loop_gpu.cc -- the part of TrainLoop that drives a GPU: phases recorded once and played at every step.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/errors.h"
+#include "engine/train_loop.h"
+#include "kernels/device.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kPlainSteps = 2;  // libraries choose and allocate in the first ones
+constexpr size_t kMostBranches = 24;
+constexpr int kTimesToAgree = 2;  // at two steps, so that nothing of the first one's numbers is in the recording
+
+std::string reason_for_plain_launches(const Phase& phase) {
+  if (const std::string asked = plain_launches_asked_for(); !asked.empty()) return asked;
+  if (!phase.capturable || phase.mail) return "the recipe does not say that it can be recorded";
+  return "";
+}
+
+// A recording is looked at again at steps 16, 32, 64, ...
+bool is_time_to_compare(int64_t step) { return step >= 16 && (step & (step - 1)) == 0; }
+
+class Recorded {  // while it lives, what is queued is recorded
+ public:
+  explicit Recorded(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Recorded() { flag_ = false; }
+
+ private:
+  bool& flag_;
+};
+
+struct LeaveBranch {
+  ~LeaveBranch() { tandem::gpu()->branch(-1); }
+};
+
+// The bits of what a phase gave: its sums on the GPU and its integers.
+std::vector<uint64_t> fingerprint(const Partials& partials, Board& board, int shards) {
+  std::vector<uint64_t> bits;
+  for (const auto& partial : partials)
+    bits.push_back(device().state_hash(partial.values.data(), static_cast<int64_t>(partial.values.size_bytes())));
+  for (int slot = 0; slot < shards; ++slot) {
+    bits.push_back(static_cast<uint64_t>(board.bad(slot)));
+    for (int64_t count : board.counts(slot)) bits.push_back(static_cast<uint64_t>(count));
+  }
+  return bits;
+}
+
+}  // namespace
+
+GpuPhase& TrainLoop::gpu_phase(const Phase& phase) {
+  const size_t index = static_cast<size_t>(&phase - phases_.data());
+  gpu_phases_.resize(phases_.size());
+  if (!gpu_phases_[index]) {
+    gpu_phases_[index] = std::make_unique<GpuPhase>(static_cast<int>(visit_order_.size()), phase.counts, phase.floats);
+    gpu_phases_[index]->why_plain = reason_for_plain_launches(phase);
+  }
+  return *gpu_phases_[index];
+}
+
+void TrainLoop::run_on_gpu(const Phase& phase) {
+  GpuPhase& gpu = gpu_phase(phase);
+  const bool may_play = gpu.why_plain.empty() && all_rows_count(phase, steps_done_);
+  if (may_play && gpu.agreed >= kTimesToAgree && !is_time_to_compare(steps_done_) &&
+      stage_inputs(phase, gpu, steps_done_)) {
+    if (observer_) observer_->shard_begins(visit_order_.front());
+    gpu.tray->queue_up(static_cast<int>(steps_done_ % 2));
+    gpu.shards->play();
+    wait_for_gpu();
+    clear_desks(phase, gpu);
+    combine_->set_floats(gpu.partials);
+    report_replayed_shards();
+  } else {
+    tandem::gpu()->begin_peak();
+    queue_shards(phase);
+    if (may_play && steps_here_ >= kPlainSteps) try_capture(phase, gpu);
+    gpu.board.queue_fetch(nullptr);
+    wait_for_gpu();
+    if (observer_) observer_->shard_ends(visit_order_.back());
+  }
+  hand_over(phase);
+}
+
+// The first one has begun, and all are done.
+void TrainLoop::report_replayed_shards() {
+  if (!observer_) return;
+  for (size_t i = 0; i < visit_order_.size(); ++i) {
+    if (i > 0) observer_->shard_begins(visit_order_[i]);
+    observer_->shard_ends(visit_order_[i]);
+  }
+}
+
+// Small shards leave most of a GPU idle: several run side by side, each with a vector of its own. The sums are made in
+// the same order, so the bits are the same.
+void TrainLoop::queue_shards(const Phase& phase, int branches) {
+  combine_->begin_floats();
+  gpu_phase(phase).board.queue_clear();
+  GpuDevice& gpu = *tandem::gpu();
+  const LeaveBranch in_any_case;
+  const int count = static_cast<int>(visit_order_.size());
+  std::vector<std::span<const float>> floats(visit_order_.size());
+  for (int first = 0; first < count; first += branches) {
+    const int last = std::min(count, first + branches);
+    if (branches > 1) gpu.fork(last - first);
+    for (int i = first; i < last; ++i) {
+      if (branches > 1) gpu.branch(i - first);
+      if (phase.gradients) state_.use_contribution(i - first);
+      floats[i] = run_shard(phase, visit_order_[i], i, i - first).floats;
+      if (observer_ && !recording_ && i + 1 < count) observer_->shard_ends(visit_order_[i]);
+    }
+    if (branches > 1) gpu.join(last - first);
+    for (int i = first; i < last; ++i) combine_->add_floats(visit_order_[i], floats[i], /*stays=*/last == count);
+  }
+  if (phase.gradients) state_.use_contribution(0);
+}
+
+int TrainLoop::branches_for(const Phase& phase, size_t bytes_at_work) {
+  constexpr size_t kMostVectorBytes = size_t{64} << 20;  // larger ones keep a GPU busy by themselves
+  const size_t vector = static_cast<size_t>(layout_of(phase).floats) * sizeof(float);
+  const size_t room = tandem::gpu()->free_bytes() / 4;
+  size_t branches = std::min<size_t>(visit_order_.size(), kMostVectorBytes / std::max<size_t>(vector, 1));
+  branches = std::min(branches, room / std::max<size_t>(bytes_at_work + vector, 1));
+  return static_cast<int>(std::clamp<size_t>(branches, 1, kMostBranches));
+}
+
+// Records the phase and plays it on the inputs that plain launches have just had. If the bits are the same, twice, it
+// will be played from then on; else the plain launches stay, and the user is told why. A recording that was played and
+// differs now ends the run: what it gave before may have been wrong.
+void TrainLoop::try_capture(const Phase& phase, GpuPhase& gpu) {
+  const int shards = static_cast<int>(visit_order_.size());
+  gpu.board.queue_fetch(nullptr);
+  device().wait();
+  const std::vector<uint64_t> plain = fingerprint(combine_->floats_added(), gpu.board, shards);
+  std::vector<std::vector<int64_t>> counts;
+  bool by_hand = false;
+  for (const Desk& desk : desks_) {
+    counts.push_back(desk.counts);
+    const auto not_zero = [](auto x) { return x != 0; };
+    by_hand = by_hand || std::ranges::any_of(desk.floats, not_zero) ||
+              std::any_of(desk.maxima.begin(), desk.maxima.begin() + phase.maxima, not_zero);
+  }
+  if (by_hand && gpu.agreed >= kTimesToAgree) capture_went_stale(phase);
+  std::string refused = by_hand ? "its run() adds up context.floats or context.maxima on the host" : "";
+  if (refused.empty() && !gpu.shards) {
+    gpu.branches = branches_for(phase, tandem::gpu()->peak_bytes());
+    if (gpu.branches > 1) {  // libraries make their workspaces of each branch now, not while recording
+      queue_shards(phase, gpu.branches);
+      device().wait();
+    }
+    if (stage_inputs(phase, gpu, steps_done_)) {
+      const Recorded here(recording_);
+      gpu.shards = tandem::gpu()->record(
+          [&] {
+            queue_shards(phase, gpu.branches);
+            gpu.board.queue_fetch(nullptr);
+          },
+          &refused);
+    }
+    gpu.host_counts.clear();
+    for (const Desk& desk : desks_) gpu.host_counts.push_back(desk.counts);
+    if (gpu.shards) gpu.partials = combine_->floats_added();
+  }
+  if (refused.empty() && stage_inputs(phase, gpu, steps_done_)) {
+    gpu.tray->queue_up(static_cast<int>(steps_done_ % 2));
+    gpu.shards->play();
+    device().wait();
+    if (gpu.host_counts == counts && fingerprint(gpu.partials, gpu.board, shards) == plain) {
+      ++gpu.agreed;
+      clear_desks(phase, gpu);
+      combine_->set_floats(gpu.partials);
+      return;
+    }
+    if (gpu.agreed >= kTimesToAgree) capture_went_stale(phase);
+    refused = "its recording gave other bits than plain launches";
+  }
+  stay_plain(phase, gpu, refused.empty() ? gpu.why_plain : refused);
+  queue_shards(phase);
+}
+
+void TrainLoop::stay_plain(const Phase& phase, GpuPhase& gpu, const std::string& why) {
+  gpu.shards.reset();
+  gpu.step.reset();
+  gpu.why_plain = why;
+  note_ = fmt::format("phase '{}' is launched call by call, not as one CUDA graph: {}", phase.name, why);
+}
+
+void TrainLoop::capture_went_stale(const Phase& phase) {
+  throw Error(ExitCode::kFailed,
+              fmt::format("the recording of phase '{}' gives other bits than its calls at step {}", phase.name,
+                          steps_done_ + 1),
+              "what run() does has changed since it was recorded: a condition on the step, a coefficient from the host",
+              "let the recipe say that the phase is not capturable (SupervisedRecipe::capturable), or set "
+              "TANDEM_GRAPHS=off, and begin anew: updates since the change may be wrong");
+}
+
+// As run_shard() leaves them, for shards that are played.
+void TrainLoop::clear_desks(const Phase& phase, const GpuPhase& gpu) {
+  for (size_t i = 0; i < visit_order_.size(); ++i) {
+    Desk& desk = desks_[i];
+    desk.counts = gpu.host_counts[i];
+    desk.maxima.assign(static_cast<size_t>(layout_of(phase).maxima), 0);
+    desk.letters.clear();
+    if (&phase == &phases_.back()) desk.maxima.back() = wished_;
+  }
+}
+
+// What the shards told, to the combine.
+void TrainLoop::take_answers(const Phase& phase, GpuPhase& gpu) {
+  for (size_t i = 0; i < visit_order_.size(); ++i) {
+    Desk& desk = desks_[i];
+    const std::span<const int64_t> counted = gpu.board.counts(static_cast<int>(i));
+    for (size_t k = 0; k < counted.size(); ++k) desk.counts[k] += counted[k];
+    const int64_t bad = gpu.board.bad(static_cast<int>(i));
+    if (phase.gradients && state_.shards() > 1 && bad >= 0)
+      desk.maxima[phase.maxima] = nan_flag(visit_order_[i], state_.slot_at(bad));
+  }
+}
+
+void TrainLoop::hand_over(const Phase& phase) {
+  GpuPhase& gpu = gpu_phase(phase);
+  if (phase.gradients && lockstep()) {
+    gpu.board.queue_fetch(nullptr);
+    device().wait();
+  }
+  take_answers(phase, gpu);
+  for (size_t i = 0; i < visit_order_.size(); ++i) {
+    Desk& desk = desks_[i];
+    combine_->add(visit_order_[i], {{}, desk.counts, desk.maxima, std::exchange(desk.letters, {})});
+  }
+  std::erase_if(at_hand_, [&](const auto& item) { return item.first.step < steps_done_; });
+}
+
+// ---- the whole step as one recording, where this worker has all shards ----
+
+bool TrainLoop::runs_fused_step(const Phase& phase) {
+  if (!phase.gradients || lockstep() || mine_.size() != state_.shards()) return false;
+  GpuPhase& gpu = gpu_phase(phase);
+  if (!gpu.why_plain.empty() || gpu.agreed < kTimesToAgree || !all_rows_count(phase, steps_done_)) return false;
+  if (!stage_inputs(phase, gpu, steps_done_)) return false;
+  if (gpu.step) return true;
+  std::string refused;
+  {
+    const Recorded here(recording_);
+    gpu.step = tandem::gpu()->record(
+        [&] {
+          queue_shards(phase, gpu.branches);
+          gpu.partials = combine_->floats_added();
+          const std::span<const float> total = gpu.partials.at(0).values;
+          const bool flags = state_.shards() > 1;
+          update_.queue(total, gpu.tray->order(), gpu.board.plan_on_gpu(),
+                        flags ? gpu.board.bad_on_gpu() : std::span<int64_t>());
+          gpu.board.queue_fetch(total.data() + total.size() - static_cast<size_t>(phase.floats));
+        },
+        &refused);
+  }
+  combine_->begin_floats();
+  if (!gpu.step) stay_plain(phase, gpu, refused);
+  gpu.shards.reset();
+  return gpu.step != nullptr;
+}
+
+Total TrainLoop::play_step(const Phase& phase) {
+  GpuPhase& gpu = gpu_phase(phase);
+  const int shards = static_cast<int>(visit_order_.size());
+  const bool compare = !gpu.step_agreed || is_time_to_compare(steps_done_);
+  std::vector<uint64_t> plain;
+  if (compare) {
+    queue_shards(phase);
+    gpu.board.queue_fetch(nullptr);
+    device().wait();
+    plain = fingerprint(combine_->floats_added(), gpu.board, shards);
+    for (int i = 0; i < shards; ++i)
+      if (desks_[i].counts != gpu.host_counts[i]) capture_went_stale(phase);
+    if (observer_) observer_->shard_ends(visit_order_.back());
+  }
+  clear_desks(phase, gpu);
+  for (int i = 0; i < shards; ++i) combine_->add(visit_order_[i], {{}, desks_[i].counts, desks_[i].maxima, {}});
+  combine_->set_floats(gpu.partials);
+  Total total = combine_->finish();  // nobody can join in this phase any more: now it may change the weights
+  if (observer_) observer_->shard_begins(visit_order_.front());
+  const int copy = static_cast<int>(steps_done_ % 2);
+  gpu.tray->put(copy, update_.order(0));
+  gpu.tray->queue_up(copy);
+  gpu.step->play();
+  const double loaded = load_seconds_;
+  stage_ahead(phase, gpu);
+  // A GPU that is still at work was not kept waiting by the next step's batches.
+  const double staging = load_seconds_ - loaded;
+  if (wait_for_gpu() > 0.05 * staging) {
+    load_seconds_ = loaded;
+    gpu_seconds_ += staging;
+  }
+  if (compare && fingerprint(gpu.partials, gpu.board, shards) != plain) capture_went_stale(phase);
+  gpu.step_agreed = true;
+  take_answers(phase, gpu);
+  replayed_counts_.assign(static_cast<size_t>(phase.counts), 0);
+  replayed_maxima_.assign(desks_[0].maxima.begin(), desks_[0].maxima.end());
+  for (const Desk& desk : desks_) {
+    for (size_t k = 0; k < replayed_counts_.size(); ++k) replayed_counts_[k] += desk.counts[k];
+    for (size_t k = 0; k < replayed_maxima_.size(); ++k)
+      replayed_maxima_[k] = std::max(replayed_maxima_[k], desk.maxima[k]);
+  }
+  total.counts = replayed_counts_;
+  total.maxima = replayed_maxima_;
+  report_replayed_shards();
+  if (observer_) {
+    observer_->combine_begins();
+    observer_->combine_ends();
+  }
+  std::erase_if(at_hand_, [&](const auto& item) { return item.first.step <= steps_done_; });
+  replayed_ = &gpu;
+  return total;
+}
+
+// The update alone, where the total comes from several workers. Leaves replayed_ empty where it is not recorded.
+void TrainLoop::play_update(const Phase& phase, const Total& total, int64_t flag) {
+  GpuPhase& gpu = gpu_phase(phase);
+  if (!gpu.why_plain.empty() || gpu.agreed < kTimesToAgree || gpu.update_refused) return;
+  if (!gpu.update || gpu.total != total.floats.data()) {
+    std::string refused;
+    gpu.total = total.floats.data();
+    gpu.update = tandem::gpu()->record(
+        [&] {
+          update_.queue(total.floats, gpu.tray->order(), gpu.board.plan_on_gpu(), {});
+          gpu.board.queue_fetch(total.floats.data() + total.floats.size() - static_cast<size_t>(phase.floats));
+        },
+        &refused);
+    gpu.update_refused = !gpu.update;
+    if (gpu.update_refused) {
+      note_ = fmt::format("the update of phase '{}' is launched call by call: {}", phase.name, refused);
+      return;
+    }
+  }
+  const int copy = static_cast<int>(steps_done_ % 2);
+  gpu.tray->put(copy, update_.order(flag));
+  gpu.tray->queue_up_order(copy);
+  gpu.update->play();
+  device().wait();
+  replayed_ = &gpu;
+}
+
+// ---- inputs ----
+
+bool TrainLoop::all_rows_count(const Phase& phase, int64_t step) const {
+  return !phase.batches || sampler_->is_full(step);
+}
+
+double TrainLoop::wait_for_gpu() {
+  const double begin = monotonic_seconds();
+  device().wait();
+  const double seconds = monotonic_seconds() - begin;
+  gpu_seconds_ += seconds;
+  return seconds;
+}
+
+const Batch& TrainLoop::batch_at_hand(const LoadKey& key) {
+  auto found = at_hand_.find(key);
+  if (found == at_hand_.end()) found = at_hand_.emplace(key, load(key)).first;
+  return found->second;
+}
+
+std::vector<at::Tensor> TrainLoop::host_inputs(const Phase& phase, ShardContext& context, const Batch* batch) {
+  std::vector<at::Tensor> all;
+  if (batch) {
+    all = batch->tensors;
+    all.push_back(batch->weight);
+  }
+  for (at::Tensor& tensor : recipe_->inputs(phase, context)) all.push_back(std::move(tensor));
+  return all;
+}
+
+// False, with the reason in GPU.why_plain, where they can't be staged.
+bool TrainLoop::stage_inputs(const Phase& phase, GpuPhase& gpu, int64_t step) {
+  if (gpu.staged_step == step) return true;
+  const size_t pieces = static_cast<size_t>(phase.gradients ? settings_.accumulation : 1);
+  const int copy = static_cast<int>(step % 2);
+  for (size_t place = 0; place < visit_order_.size(); ++place) {
+    ShardContext context = context_of(visit_order_[place]);
+    context.step = step;
+    for (size_t micro = 0; micro < pieces; ++micro) {
+      context.micro = static_cast<int64_t>(micro);
+      const Batch* batch = nullptr;
+      if (phase.batches) batch = context.batch_ = &batch_at_hand({step, visit_order_[place], context.micro});
+      const std::vector<at::Tensor> tensors = host_inputs(phase, context, batch);
+      if (!gpu.tray) {
+        gpu.tray = std::make_unique<InputStaging>(static_cast<int>(visit_order_.size() * pieces), tensors);
+        gpu.only_batches = batch && tensors.size() == batch->tensors.size() + 1;
+      }
+      if (!gpu.tray->fits(tensors)) {
+        stay_plain(phase, gpu, "its inputs change their sizes between steps or shards, or lie on the GPU already");
+        return false;
+      }
+      gpu.tray->put(copy, static_cast<int>(place * pieces + micro), context.random(0), tensors);
+    }
+  }
+  gpu.tray->put(copy, update_.order(0));
+  gpu.staged_step = step;
+  return true;
+}
+
+// The next step's batches, while the GPU is busy with this one. What goes wrong there is told when that step comes,
+// if it does.
+void TrainLoop::stage_ahead(const Phase& phase, GpuPhase& gpu) {
+  const int64_t next = steps_done_ + 1;
+  if (phases_.size() > 1 || !gpu.only_batches || !all_rows_count(phase, next)) return;
+  try {
+    stage_inputs(phase, gpu, next);
+  } catch (const std::exception&) {
+    gpu.staged_step = -1;
+  }
+}
+
+}  // namespace tandem

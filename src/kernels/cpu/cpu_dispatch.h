@@ -1,0 +1,40 @@
+// kernels/cpu/cpu_dispatch.h -- runs a loop with the chosen instruction set. For the .cc files of this folder only.
+//
+// The loop is an always-inlined lambda, so it is compiled anew inside each of the functions below, with their
+// instructions.
+#pragma once
+
+#include "kernels/cpu/cpu_variant.h"
+
+#define TANDEM_INLINE_LAMBDA __attribute__((always_inline))
+
+// Before a loop whose turns do not touch each other's elements (arrays are the same or apart, never overlapping).
+#if defined(__clang__)
+#define TANDEM_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define TANDEM_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+namespace tandem {
+
+#if defined(__x86_64__)
+template <typename Body>
+__attribute__((target("avx512f,avx512dq,avx512vl,avx512bw"), noinline)) auto run_avx512(const Body& body) {
+  return body();
+}
+template <typename Body>
+__attribute__((target("avx2"), noinline)) auto run_avx2(const Body& body) {
+  return body();
+}
+#endif
+
+template <typename Body>
+auto run_variant(CpuVariant variant, const Body& body) {
+#if defined(__x86_64__)
+  if (variant == CpuVariant::kAvx512) return run_avx512(body);
+  if (variant == CpuVariant::kAvx2) return run_avx2(body);
+#endif
+  return body();
+}
+
+}  // namespace tandem

@@ -1,0 +1,198 @@
+#include "kernels/cpu/norm_relu.h"
+
+#include <cmath>
+
+#include "kernels/cpu/cpu_dispatch.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kLanes = 16;
+
+// Sixteen numbers at a time, in whatever registers the variant has.
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+
+__attribute__((always_inline)) inline float lanes_sum(float* lanes) {
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+  return lanes[0];
+}
+
+#define TANDEM_LOAD(lanes, from) __builtin_memcpy(&(lanes), (from), sizeof(Lanes))
+#define TANDEM_STORE(to, lanes) __builtin_memcpy((to), &(lanes), sizeof(Lanes))
+
+// Sum of term(i) for i < n; always inlined, so that it is compiled for the variant that asks.
+template <typename Term>
+__attribute__((always_inline)) inline float row_sum(int64_t n, const Term& term) {
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) lanes[l] += term(i + l);
+  for (int l = 0; i + l < n; ++l) lanes[l] += term(i + l);
+  return lanes_sum(lanes);
+}
+
+// R rows side by side: a sum's additions wait for each other, those of other rows need not.
+template <int R>
+__attribute__((always_inline)) inline void norm_rows(const float* x, const float* weight, const float* bias,
+                                                     const float* mask, float* y, float* normed, float* inverse,
+                                                     int64_t width, float eps) {
+  const float n = static_cast<float>(width);
+  const int64_t whole = width / kLanes * kLanes;
+  float lanes[R][kLanes], means[R], scales[R];
+  Lanes sums[R] = {};
+  for (int64_t i = 0; i < whole; i += kLanes)
+    for (int r = 0; r < R; ++r) {
+      Lanes v;
+      TANDEM_LOAD(v, x + r * width + i);
+      sums[r] = sums[r] + v;
+    }
+  for (int r = 0; r < R; ++r) {
+    TANDEM_STORE(lanes[r], sums[r]);
+    for (int64_t i = whole; i < width; ++i) lanes[r][i - whole] += x[r * width + i];
+    means[r] = lanes_sum(lanes[r]) / n;
+    sums[r] = Lanes{};
+  }
+  for (int64_t i = 0; i < whole; i += kLanes)
+    for (int r = 0; r < R; ++r) {
+      Lanes v;
+      TANDEM_LOAD(v, x + r * width + i);
+      v = v - means[r];
+      sums[r] = sums[r] + v * v;
+    }
+  for (int r = 0; r < R; ++r) {
+    TANDEM_STORE(lanes[r], sums[r]);
+    for (int64_t i = whole; i < width; ++i) {
+      const float v = x[r * width + i] - means[r];
+      lanes[r][i - whole] += v * v;
+    }
+    scales[r] = 1.0f / std::sqrt(lanes_sum(lanes[r]) / n + eps);
+    if (inverse) inverse[r] = scales[r];
+  }
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    Lanes w, b;
+    TANDEM_LOAD(w, weight + i);
+    TANDEM_LOAD(b, bias + i);
+    for (int r = 0; r < R; ++r) {
+      Lanes v, z;
+      TANDEM_LOAD(v, x + r * width + i);
+      v = (v - means[r]) * scales[r];
+      if (normed) TANDEM_STORE(normed + r * width + i, v);
+      z = v * w + b;
+      z = z <= 0.0f ? Lanes{} : z;  // NaN stays, for the guard to see
+      if (mask) {
+        TANDEM_LOAD(v, mask + r * width + i);
+        z = z * v;
+      }
+      TANDEM_STORE(y + r * width + i, z);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int64_t i = r * width + whole; i < (r + 1) * width; ++i) {
+      const int64_t c = i - r * width;
+      const float v = (x[i] - means[r]) * scales[r], z = v * weight[c] + bias[c];
+      if (normed) normed[i] = v;
+      y[i] = (z <= 0.0f ? 0.0f : z) * (mask ? mask[i] : 1.0f);
+    }
+}
+
+constexpr int kRowsBeside = 4;
+
+}  // namespace
+
+void norm_relu(const float* x, const float* weight, const float* bias, const float* mask, float* y, float* normed,
+               float* inverse, int64_t rows, int64_t width, float eps, CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    const auto at = [=](auto* p, int64_t row) TANDEM_INLINE_LAMBDA { return p ? p + row * width : p; };
+    int64_t r = 0;
+    for (; r + kRowsBeside <= rows; r += kRowsBeside)
+      norm_rows<kRowsBeside>(at(x, r), weight, bias, at(mask, r), at(y, r), at(normed, r),
+                             inverse ? inverse + r : nullptr, width, eps);
+    for (; r < rows; ++r)
+      norm_rows<1>(at(x, r), weight, bias, at(mask, r), at(y, r), at(normed, r), inverse ? inverse + r : nullptr, width,
+                   eps);
+  });
+}
+
+// Row by row: four side by side were slower, rows of a power of two lie in the same places of the cache.
+void norm_relu_backward(const float* dy, const float* y, const float* normed, const float* inverse, const float* weight,
+                        float kept, float* dx, float* weight_grad, float* bias_grad, int64_t rows, int64_t width,
+                        CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    const float n = static_cast<float>(width);
+    for (int64_t r = 0; r < rows; ++r) {
+      const float *in = dy + r * width, *out = y + r * width, *hats = normed + r * width;
+      float* const grad = dx + r * width;
+      Lanes means{}, slopes{};
+      int64_t i = 0;
+      for (; i + kLanes <= width; i += kLanes) {
+        Lanes g, o, hat, w, sum;
+        TANDEM_LOAD(g, in + i);
+        TANDEM_LOAD(o, out + i);
+        TANDEM_LOAD(hat, hats + i);
+        TANDEM_LOAD(w, weight + i);
+        g = (o > 0.0f ? g : Lanes{}) * kept;  // 0 where the ReLU or the mask stopped it: y is 0 there
+        TANDEM_LOAD(sum, weight_grad + i);
+        sum = sum + g * hat;
+        TANDEM_STORE(weight_grad + i, sum);
+        TANDEM_LOAD(sum, bias_grad + i);
+        sum = sum + g;
+        TANDEM_STORE(bias_grad + i, sum);
+        g = g * w;
+        TANDEM_STORE(grad + i, g);
+        means = means + g;
+        slopes = slopes + g * hat;
+      }
+      float mean_lanes[kLanes], slope_lanes[kLanes];
+      TANDEM_STORE(mean_lanes, means);
+      TANDEM_STORE(slope_lanes, slopes);
+      for (int l = 0; i + l < width; ++l) {
+        const float g = (out[i + l] > 0.0f ? in[i + l] : 0.0f) * kept;
+        weight_grad[i + l] += g * hats[i + l];
+        bias_grad[i + l] += g;
+        grad[i + l] = g * weight[i + l];
+        mean_lanes[l] += grad[i + l];
+        slope_lanes[l] += grad[i + l] * hats[i + l];
+      }
+      const float mean = lanes_sum(mean_lanes) / n, slope = lanes_sum(slope_lanes) / n, scale = inverse[r];
+      TANDEM_INDEPENDENT
+      for (int64_t k = 0; k < width; ++k) grad[k] = scale * (grad[k] - mean - hats[k] * slope);
+    }
+  });
+}
+
+void relu(float* x, int64_t n, CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    TANDEM_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) x[i] = x[i] <= 0.0f ? 0.0f : x[i];
+  });
+}
+
+void relu_backward(float* dy, const float* y, int64_t n, CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    TANDEM_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) dy[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+  });
+}
+
+void row_dots(const float* x, int64_t stride, const float* w, float bias, float* out, int64_t rows, int64_t width,
+              CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* in = x + r * stride;
+      out[r] = bias + row_sum(width, [=](int64_t i) TANDEM_INLINE_LAMBDA { return in[i] * w[i]; });
+    }
+  });
+}
+
+void add_rows(float* out, const float* x, int64_t rows, int64_t width, CpuVariant variant) {
+  run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* in = x + r * width;
+      TANDEM_INDEPENDENT
+      for (int64_t i = 0; i < width; ++i) out[i] += in[i];
+    }
+  });
+}
+
+}  // namespace tandem

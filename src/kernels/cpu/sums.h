@@ -1,0 +1,28 @@
+// kernels/cpu/sums.h -- sums of whole arrays, element by element, in the order given.
+//
+// Float addition depends on order, so the order is the caller's and is kept: it is what makes a reduction exact.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/cpu/cpu_variant.h"
+
+namespace tandem {
+
+// out = ((in[0] + in[1]) + in[2]) + ...; count >= 1. `out` may be inputs[0] (the very same array); it overlaps no
+// other.
+void add_in_order(float* out, const float* const* inputs, int count, int64_t n,
+                  CpuVariant variant = best_cpu_variant());
+// out = the sum of parts[0], parts[1], ... along a tree: `merges`, one for each, says how many of the sums that wait
+// are joined after it, as left + right (SumTree::merges).
+void add_along_tree(float* out, std::span<const float* const> parts, std::span<const int> merges, int64_t n,
+                    CpuVariant variant = best_cpu_variant());
+// y = y + a * x, two roundings. x may be y.
+void scale_add(float* y, float a, const float* x, int64_t n, CpuVariant variant = best_cpu_variant());
+// x = a * x.
+void scale(float* x, float a, int64_t n, CpuVariant variant = best_cpu_variant());
+// target = target + tau * (p - target): Polyak averaging of a target network, or an average of weights.
+void soft_update(float* target, const float* p, float tau, int64_t n, CpuVariant variant = best_cpu_variant());
+
+}  // namespace tandem

@@ -1,0 +1,221 @@
+#include "kernels/gpu/cuda_device.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace tandem::cuda {
+namespace {
+
+void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // an error that was told must not be told again by the next call
+  if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
+  throw CudaError(static_cast<int>(error),
+                  std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error));
+}
+
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(const Stream* stream) : stream_(*stream) {
+    check(cudaMalloc(&answers_, sizeof(Answers)), "memory for answers");
+    check(cudaMemset(answers_, 0, sizeof(Answers)), "filling with zeros");
+    check(cudaHostAlloc(&answers_host_, sizeof(Answers), cudaHostAllocDefault), "pinned memory for answers");
+  }
+  ~CudaDevice() override {
+    cudaFree(answers_);
+    cudaFreeHost(answers_host_);
+    for (void* scratch : scratches_) cudaFree(scratch);
+  }
+  bool is_cuda() const override { return true; }
+
+  void* allocate(size_t bytes) override {
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, bytes ? bytes : 1), "memory on the GPU");
+    return memory;
+  }
+  void release(void* memory) noexcept override { cudaFree(memory); }
+  void zero(void* memory, size_t bytes) override {
+    if (bytes) check(cudaMemsetAsync(memory, 0, bytes, stream_), "filling with zeros");
+  }
+  void fill_ones(void* memory, size_t bytes) override {
+    if (bytes) check(cudaMemsetAsync(memory, 0xFF, bytes, stream_), "filling with ones");
+  }
+  void copy(void* to, const void* from, size_t bytes) override {
+    if (bytes) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy on the GPU");
+  }
+  void to_host(void* host, const void* from, size_t bytes) override {
+    queue_to_host(host, from, bytes);
+    if (bytes) wait();
+  }
+  void from_host(void* to, const void* host, size_t bytes) override {
+    queue_from_host(to, host, bytes);
+    if (bytes) wait();  // pinned memory is read later than the call returns
+  }
+  void queue_to_host(void* host, const void* from, size_t bytes) override {
+    if (void* const there = reachable(host, bytes); there && cuda::copy_few(there, from, bytes, stream_)) return;
+    for_each_piece(host, bytes, [&](size_t at, size_t length) {
+      check(cudaMemcpyAsync(static_cast<std::byte*>(host) + at, static_cast<const std::byte*>(from) + at, length,
+                            cudaMemcpyDeviceToHost, stream_),
+            "copy to the host");
+    });
+  }
+  void queue_from_host(void* to, const void* host, size_t bytes) override {
+    if (void* const there = reachable(host, bytes); there && cuda::copy_few(to, there, bytes, stream_)) return;
+    for_each_piece(host, bytes, [&](size_t at, size_t length) {
+      check(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, static_cast<const std::byte*>(host) + at, length,
+                            cudaMemcpyHostToDevice, stream_),
+            "copy to the GPU");
+    });
+  }
+  void pin(void* host, size_t bytes) override {
+    void* there = nullptr;
+    if (cudaHostRegister(host, bytes, cudaHostRegisterDefault) != cudaSuccess ||
+        cudaHostGetDevicePointer(&there, host, 0) != cudaSuccess)
+      cudaGetLastError();
+    const std::lock_guard lock(pinned_mutex_);
+    if (there) pinned_[static_cast<const std::byte*>(host)] = {bytes, static_cast<std::byte*>(there)};
+  }
+  void unpin(void* host) noexcept override {
+    {
+      const std::lock_guard lock(pinned_mutex_);
+      pinned_.erase(static_cast<const std::byte*>(host));
+    }
+    if (cudaHostUnregister(host) != cudaSuccess) cudaGetLastError();
+  }
+  void wait() override { check(cudaStreamSynchronize(stream_), "waiting for the GPU"); }
+
+  void add_in_order(float* out, const float* const* inputs, int count, int64_t n) override {
+    cuda::add_in_order(out, inputs, count, n, stream_);
+  }
+  void soft_update(float* target, const float* p, float tau, int64_t n) override {
+    cuda::soft_update(target, p, tau, n, stream_);
+  }
+  void fill_dropout_mask(float* out, int64_t n, const RandomSource& key, uint64_t first, double drop) override {
+    if (key.on_device)
+      cuda::fill_dropout_mask(out, n, key.on_device, key.site, first, drop, stream_);
+    else
+      cuda::fill_dropout_mask(out, n, key, first, drop, stream_);
+  }
+
+  void plan_update(UpdateDecision* plan, const UpdateParams* order, const float* gradient, int64_t n,
+                   const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) override {
+    cuda::sum_of_squares(&answers_->number, gradient, n, norm_scratch(n), stream_);
+    cuda::all_finite(&answers_->truth, statistics, statistic_count, stream_);
+    cuda::decide_update(plan, order, &answers_->number, &answers_->truth, bad, bad_count, stream_);
+  }
+  void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
+                   const UpdateDecision* plan) override {
+    cuda::adam_update(p, g, m, v, n, params, plan, stream_);
+  }
+  void plan_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
+                   int64_t n, int groups, const int64_t* bad, int bad_count) override {
+    cuda::plan_groups(
+        plans, plan, order, gradient, n, groups, bad, bad_count,
+        static_cast<double*>(scratch(sizeof(double) * static_cast<size_t>(groups) * norm_scratch_doubles(n))),
+        &answers_->arrived, stream_);
+  }
+  void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
+                   const UpdateParams* order, const UpdateDecision* plans, const TargetUpdate& follower) override {
+    cuda::adam_update(p, g, m, v, pieces, count, n, order, plans, follower, stream_);
+  }
+  void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
+                  const UpdateDecision* plan) override {
+    cuda::sgd_update(p, g, velocity, n, params, plan, stream_);
+  }
+  void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* plan) override {
+    cuda::soft_update(target, p, tau, n, plan, stream_);
+  }
+  void find_nonfinite(int64_t* at, const float* x, int64_t n) override { cuda::lower_to_nonfinite(at, x, n, stream_); }
+
+  double sum_of_squares(const float* x, int64_t n) override {
+    cuda::sum_of_squares(&answers_->number, x, n, norm_scratch(n), stream_);
+    return answer(&Answers::number);
+  }
+  int64_t first_nonfinite(const float* x, int64_t n) override {
+    cuda::first_nonfinite(&answers_->index, x, n, stream_);
+    return answer(&Answers::index);
+  }
+  uint64_t state_hash(const void* data, int64_t bytes) override {
+    cuda::state_hash(&answers_->hash, data, bytes,
+                     static_cast<uint64_t*>(scratch(sizeof(uint64_t) * hash_block_count(bytes))), stream_);
+    return answer(&Answers::hash);
+  }
+
+ private:
+  struct Pinned {
+    size_t bytes;
+    std::byte* there;  // as the GPU sees it
+  };
+  // Where the GPU finds this host memory; null: nowhere.
+  void* reachable(const void* host, size_t bytes) {
+    const auto* const at = static_cast<const std::byte*>(host);
+    const std::lock_guard lock(pinned_mutex_);
+    auto found = pinned_.upper_bound(at);
+    if (found == pinned_.begin()) return nullptr;
+    --found;
+    const size_t offset = static_cast<size_t>(at - found->first);
+    return offset + bytes <= found->second.bytes ? found->second.there + offset : nullptr;
+  }
+  // Calls f(first, length) with pieces of host memory that are pinned as a whole or not at all: one copy of both is
+  // refused.
+  template <class F>
+  void for_each_piece(const void* host, size_t bytes, F f) {
+    const auto* const begin = static_cast<const std::byte*>(host);
+    for (size_t at = 0, end; at < bytes; at = end) {
+      end = bytes;
+      {
+        const std::lock_guard lock(pinned_mutex_);
+        const auto next = pinned_.upper_bound(begin + at);
+        if (next != pinned_.end()) end = std::min(end, static_cast<size_t>(next->first - begin));
+        if (next != pinned_.begin())
+          if (const auto* const behind = std::prev(next)->first + std::prev(next)->second.bytes; behind > begin + at)
+            end = std::min(end, static_cast<size_t>(behind - begin));
+      }
+      f(at, end - at);
+    }
+  }
+  struct Answers {
+    double number;
+    int64_t index;
+    uint64_t hash;
+    int truth;
+    unsigned arrived;  // of plan_groups
+  };
+  template <class T>
+  T answer(T Answers::*which) {
+    to_host(&(answers_host_->*which), &(answers_->*which), sizeof(T));
+    return answers_host_->*which;
+  }
+  double* norm_scratch(int64_t n) { return static_cast<double*>(scratch(sizeof(double) * norm_scratch_doubles(n))); }
+  // A recording may know the address of an older one: none is freed.
+  void* scratch(size_t bytes) {
+    if (scratches_.empty() || bytes > scratch_bytes_) {
+      void* larger = nullptr;
+      check(cudaMalloc(&larger, bytes ? bytes : 1), "memory for partial results");
+      scratches_.push_back(larger);
+      scratch_bytes_ = bytes;
+    }
+    return scratches_.back();
+  }
+
+  const Stream& stream_;
+  Answers *answers_ = nullptr, *answers_host_ = nullptr;  // on the GPU, and in pinned memory
+  std::vector<void*> scratches_;
+  size_t scratch_bytes_ = 0;
+  std::mutex pinned_mutex_;
+  std::map<const std::byte*, Pinned> pinned_;  // by where it begins
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cuda_device(const Stream* stream) { return std::make_unique<CudaDevice>(stream); }
+
+}  // namespace tandem::cuda

@@ -1,0 +1,47 @@
+// kernels/gpu/intrinsics.h -- launches of kernels that also compile for the CPU, where tests run them thread by thread
+// (cuda_on_cpu.h stands in for the compiler's own words then).
+#pragma once
+
+#if defined(__CUDACC__)
+#include "kernels/gpu/launch.h"
+#define TANDEM_LAUNCH(name, kernel, grid, block, stream, ...) \
+  do {                                                        \
+    kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__);    \
+    ::tandem::cuda::check_launch(name);                       \
+  } while (false)
+// A kernel whose blocks have so many bytes of shared memory, in one TANDEM_SHARED(type, name).
+#define TANDEM_LAUNCH_WITH(bytes, name, kernel, grid, block, stream, ...)                       \
+  do {                                                                                          \
+    const auto chosen_kernel = kernel;                                                          \
+    ::tandem::cuda::allow_shared_memory(reinterpret_cast<const void*>(chosen_kernel), (bytes)); \
+    chosen_kernel<<<(grid), (block), (bytes), (stream)>>>(__VA_ARGS__);                         \
+    ::tandem::cuda::check_launch(name);                                                         \
+  } while (false)
+#define TANDEM_SHARED(type, name)                              \
+  extern __shared__ ::tandem::cuda::SharedUnit shared_units[]; \
+  type& name = *reinterpret_cast<type*>(shared_units)
+namespace tandem::cuda {
+struct alignas(128) SharedUnit {
+  unsigned char bytes[128];
+};
+}  // namespace tandem::cuda
+#else
+#include <cstddef>
+
+#include "kernels/gpu/emulator.h"
+#define TANDEM_LAUNCH(name, kernel, grid, block, stream, ...) \
+  ::tandem::cuda_on_cpu::launch((grid), (block), [&] { kernel(__VA_ARGS__); })
+#define TANDEM_LAUNCH_WITH(bytes, name, kernel, grid, block, stream, ...) \
+  TANDEM_LAUNCH(name, (kernel), grid, block, stream, __VA_ARGS__)
+#define TANDEM_SHARED(type, name) static type name
+namespace tandem::cuda {
+inline int blocks_with_shared_memory(size_t) { return 32; }
+inline int emulated_sm_count = 4;
+inline int processors() { return emulated_sm_count; }
+inline void fetch_nearer(const void*) {}
+template <class T>
+T read_once(const T* from) {
+  return *from;
+}
+}  // namespace tandem::cuda
+#endif

@@ -1,0 +1,63 @@
+// kernels/gpu/profile.cu -- how long each kernel of a queue of work takes.
+#include <vector>
+
+#include "kernels/gpu/launch.h"
+#include "kernels/gpu/profile.h"
+
+namespace tandem::cuda {
+namespace {
+
+__global__ void hold(volatile int* told) {
+  while (*told == 0) {
+  }
+}
+
+struct Mark {
+  std::string name;
+  cudaEvent_t event;
+};
+std::vector<Mark> marks;
+Stream watched;
+
+void mark(const char* name) {
+  cudaEvent_t event = nullptr;
+  cudaEventCreate(&event);
+  cudaEventRecord(event, watched);
+  marks.push_back({name, event});
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, double>> profile(Stream stream, const std::function<void()>& work) {
+  int* told = nullptr;
+  cudaHostAlloc(&told, sizeof(int), cudaHostAllocMapped);
+  if (!told) throw CudaError(static_cast<int>(cudaGetLastError()), "no pinned memory to profile with");
+  *told = 0;
+  watched = stream;
+  hold<<<1, 1, 0, stream>>>(told);  // until all is queued: the host's pace is no part of it
+  mark("");
+  launch_watch = mark;
+  {
+    const struct Release {  // however work() ends: the GPU must not spin for ever
+      int* told;
+      ~Release() {
+        launch_watch = nullptr;
+        *static_cast<volatile int*>(told) = 1;
+      }
+    } release{told};
+    work();
+  }
+  cudaStreamSynchronize(stream);
+  std::vector<std::pair<std::string, double>> spent;
+  for (size_t i = 0; i + 1 < marks.size(); ++i) {
+    float ms = 0;
+    cudaEventElapsedTime(&ms, marks[i].event, marks[i + 1].event);
+    spent.emplace_back(marks[i + 1].name, 1e-3 * static_cast<double>(ms));
+  }
+  for (const Mark& m : marks) cudaEventDestroy(m.event);
+  marks.clear();
+  cudaFreeHost(told);
+  return spent;
+}
+
+}  // namespace tandem::cuda

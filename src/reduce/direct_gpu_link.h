@@ -1,0 +1,68 @@
+// reduce/direct_gpu_link.h -- a way between GPUs that leaves the host out of it, and how its two ends get ready.
+//
+// A link is made for one generation. It needs a few rounds of agreement before it carries anything: its words ride as
+// maxima of the phases that go through host memory meanwhile, so agreeing takes no combine of its own, waits for
+// nobody, and a death in the middle of it is an ordinary one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "reduce/combine.h"
+
+namespace tandem {
+
+class DirectGpuLink {
+ public:
+  static constexpr int kWords = 26;  // at most
+
+  virtual ~DirectGpuLink() = default;
+  // Whether floats go over it. Changes in take() alone, so at a sequence number all members have one answer.
+  virtual bool carries() const = 0;
+  // total[i] = the sum over all shards, on the GPU; `mine`: this member's partial sums. Nothing is under way any more
+  // when it returns. When it throws MembersChanged, `mine` may still be read until the link of the next generation is
+  // made, or this one is gone: what is queued on the GPU after that comes later.
+  virtual void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence) = 0;
+
+  virtual int words() const = 0;                                      // that it wants to exchange in the next combine
+  virtual void give(std::span<int64_t> words, int64_t sequence) = 0;  // none below 0; throws MembersChanged
+  virtual void take(std::span<const int64_t> largest) = 0;            // of all members
+};
+
+inline ContributionLayout with_link_words(ContributionLayout layout) {
+  layout.maxima += DirectGpuLink::kWords;
+  return layout;
+}
+
+// The combine `inner` with a link's words added to what goes through it.
+class LinkTalk : public Combine {
+ public:
+  LinkTalk(std::unique_ptr<Combine> inner, DirectGpuLink& link, int shards_here)
+      : inner_(std::move(inner)), link_(link), shards_here_(shards_here) {}
+  void begin(const ContributionLayout& layout) override;
+  void add(int shard, Contribution contribution) override;
+  void add_partial(int node, std::span<const float> floats, bool stays) override {
+    inner_->add_partial(node, floats, stays);
+  }
+  Total finish() override;
+  const Inbox& inbox(int shard) const override { return inner_->inbox(shard); }
+  void drop_mail() override { inner_->drop_mail(); }
+  void meet(std::span<const int> shards, std::span<const std::span<double>> values) override {
+    inner_->meet(shards, values);
+  }
+  int64_t next_sequence() const override { return inner_->next_sequence(); }
+  int64_t begun_at() const override { return inner_->begun_at(); }
+
+ private:
+  std::unique_ptr<Combine> inner_;
+  DirectGpuLink& link_;
+  int shards_here_, added_ = 0, last_shard_ = -1;
+  size_t words_ = 0;
+  Contribution last_;  // held back: the words go with it, as late as can be
+  std::vector<int64_t> counts_, maxima_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,112 @@
+#include "reduce/gpu_combine.h"
+
+#include <utility>
+
+#include "reduce/exact_sum.h"
+
+namespace tandem {
+
+struct GpuCombine::Vectors {
+  Vectors(const SumTree& tree, int64_t n, ShardRange mine, Device& d)
+      : length(n), sum(tree, n, mine.first, mine.last, d), device(d) {}
+  Vectors(const Vectors&) = delete;
+  ~Vectors() {
+    for (std::vector<float>& partial : partials) device.unpin(partial.data());
+    if (total) device.release(total);
+  }
+
+  int64_t length;
+  ExactSum<float> sum;
+  Device& device;
+  std::vector<std::vector<float>> partials;  // on the host, on their way to the others
+  float* total = nullptr;                    // on the GPU
+  Partials made;                             // by a recording, in place of `sum`
+};
+
+GpuCombine::GpuCombine(int shards, ShardRange mine, std::unique_ptr<Combine> inner, Device& device,
+                       std::unique_ptr<DirectGpuLink> link)
+    : tree_(shards),
+      mine_(mine),
+      inner_(std::move(inner)),
+      device_(device),
+      alone_(mine.size() == shards),
+      link_(std::move(link)) {}
+
+GpuCombine::~GpuCombine() = default;
+
+GpuCombine::Vectors& GpuCombine::vectors_for(int64_t length) {
+  for (auto& v : all_)
+    if (v->length == length) return *v;
+  all_.push_back(std::make_unique<Vectors>(tree_, length, mine_, device_));
+  Vectors& v = *all_.back();
+  if (alone_ || length == 0) return v;
+  v.partials.resize(tree_.cover(mine_.first, mine_.last).size());
+  for (std::vector<float>& partial : v.partials) {
+    partial.resize(static_cast<size_t>(length));
+    device_.pin(partial.data(), partial.size() * sizeof(float));
+  }
+  v.total = static_cast<float*>(device_.allocate(static_cast<size_t>(length) * sizeof(float)));
+  return v;
+}
+
+void GpuCombine::begin(const ContributionLayout& layout) {
+  ContributionLayout on_host = layout;
+  linked_ = link_ && link_->carries() && layout.floats > 0;
+  if (alone_ || linked_) on_host.floats = 0;
+  inner_->begin(on_host);
+  now_ = &vectors_for(layout.floats);
+  begin_floats();
+}
+
+void GpuCombine::add(int shard, Contribution contribution) {
+  if (!contribution.floats.empty()) add_floats(shard, std::exchange(contribution.floats, {}), contribution.stays);
+  inner_->add(shard, std::move(contribution));
+}
+
+void GpuCombine::begin_floats() {
+  now_->made.clear();
+  now_->sum.begin();
+}
+
+void GpuCombine::add_floats(int shard, std::span<const float> floats, bool stays) {
+  if (now_->length > 0) now_->sum.add(shard, floats, stays);
+}
+
+Partials GpuCombine::floats_added() const {  // throws if a shard is missing
+  if (now_->length == 0) return {};
+  return now_->made.empty() ? now_->sum.partials() : now_->made;
+}
+
+void GpuCombine::set_floats(Partials sums) { now_->made = std::move(sums); }
+
+void GpuCombine::add_partial(int node, std::span<const float> floats, bool stays) {
+  now_->sum.add_partial(node, floats, stays);
+}
+
+Total GpuCombine::finish() {
+  const Partials partials = floats_added();
+  if (alone_) {
+    Total total = inner_->finish();
+    if (!partials.empty()) total.floats = partials[0].values;
+    return total;
+  }
+  if (linked_) {  // before the host's part: whoever is done there has nothing under way here
+    std::vector<const float*> mine;
+    for (const auto& partial : partials) mine.push_back(partial.values.data());
+    link_->sum(now_->total, mine, now_->length, inner_->next_sequence());
+    Total total = inner_->finish();
+    total.floats = {now_->total, static_cast<size_t>(now_->length)};
+    return total;
+  }
+  for (size_t k = 0; k < now_->partials.size(); ++k) {
+    device_.to_host(now_->partials[k].data(), partials[k].values.data(), partials[k].values.size_bytes());
+    inner_->add_partial(partials[k].node, now_->partials[k], false);
+  }
+  Total total = inner_->finish();
+  if (total.floats.empty()) return total;
+  device_.from_host(now_->total, total.floats.data(), total.floats.size_bytes());
+  total.floats = {now_->total, total.floats.size()};
+  return total;
+}
+
+}  // namespace tandem

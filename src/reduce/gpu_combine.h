@@ -1,0 +1,56 @@
+// reduce/gpu_combine.h -- the combine of a worker whose contributions lie on a GPU, through host memory.
+//
+// The GPU adds up the whole subtrees that this worker holds; only those partial sums travel to the host, where `inner`
+// meets the other workers, and the total travels back. Alone, nothing travels; nor over a link between the GPUs, where
+// there is one and it carries (direct_gpu_link.h). Host memory serves while it does not, and where GPUs can't talk to
+// each other directly: two workers on one GPU, MIG, GPUs of several machines.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/device.h"
+#include "reduce/combine.h"
+#include "reduce/direct_gpu_link.h"
+
+namespace tandem {
+
+class GpuCombine : public Combine {
+ public:
+  // `mine`: this worker's shards; `inner` was made for them.
+  GpuCombine(int shards, ShardRange mine, std::unique_ptr<Combine> inner, Device& device,
+             std::unique_ptr<DirectGpuLink> link = nullptr);
+  ~GpuCombine() override;
+  void begin(const ContributionLayout& layout) override;
+  void add(int shard, Contribution contribution) override;  // floats on the GPU, if they were not added before
+  void begin_floats() override;
+  void add_floats(int shard, std::span<const float> floats, bool stays) override;
+  Partials floats_added() const override;
+  void set_floats(Partials sums) override;
+  void add_partial(int node, std::span<const float> floats, bool stays) override;
+  Total finish() override;  // floats on the GPU
+  const Inbox& inbox(int shard) const override { return inner_->inbox(shard); }
+  void drop_mail() override { inner_->drop_mail(); }
+  void meet(std::span<const int> shards, std::span<const std::span<double>> values) override {
+    inner_->meet(shards, values);
+  }
+  int64_t next_sequence() const override { return inner_->next_sequence(); }
+  int64_t begun_at() const override { return inner_->begun_at(); }
+  double late_seconds() const override { return inner_->late_seconds(); }
+
+ private:
+  struct Vectors;  // of one length
+  Vectors& vectors_for(int64_t length);
+
+  SumTree tree_;
+  ShardRange mine_;
+  std::unique_ptr<Combine> inner_;
+  Device& device_;
+  bool alone_;
+  std::vector<std::unique_ptr<Vectors>> all_;
+  Vectors* now_ = nullptr;
+  std::unique_ptr<DirectGpuLink> link_;  // goes first: what it has under way uses the vectors
+  bool linked_ = false;                  // the floats of this phase go over it
+};
+
+}  // namespace tandem

@@ -1,0 +1,481 @@
+#include "rl/dqn/dqn.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "nn/here.h"
+#include "nn/sites.h"
+#include "rl/dqn/dqn_on_gpu.h"
+#include "rl/dqn/dueling_cpu.h"
+#include "rl/dqn/dueling_net.h"
+#include "rl/dqn/initial_weights.h"
+#include "rl/replay/draws_of_step.h"
+#include "rl/replay/experience.h"
+#include "rl/replay/priority.h"
+
+namespace tandem {
+namespace {
+
+enum Average { kReturn, kEpisodes };
+constexpr double kAveragedEpisodes = 200;
+constexpr int64_t kNoPriority = int64_t{1} << 40;  // a shard tells its least priority as this minus it: maxima grow
+
+Device& home_of(const at::Tensor& tensor) { return tensor.is_cuda() ? device() : cpu_device(); }
+
+// Agents side by side have one vector of weights, and their targets another: one module that has them all.
+struct SeveralImpl : torch::nn::Module {
+  explicit SeveralImpl(const std::vector<DqnAgent>& agents) {
+    for (const DqnAgent& agent : agents) register_module(agent.name, agent.target);
+  }
+};
+
+std::vector<Dqn::Named> alone(std::unique_ptr<Environment> environment) {
+  std::vector<Dqn::Named> agents;
+  agents.push_back({"", std::move(environment)});
+  return agents;
+}
+
+}  // namespace
+
+Dqn::Dqn(const DqnSettings& settings, std::unique_ptr<Environment> environment)
+    : Dqn(settings, alone(std::move(environment))) {}
+
+Dqn::Dqn(const DqnSettings& settings, std::vector<Named> agents) : s_(settings) {
+  for (Named& named : agents) {
+    const int64_t width = named.environment->state_size(), actions = named.environment->actions();
+    if (!agents_.empty() && (width != environment().state_size() || actions != environment().actions()))
+      throw std::logic_error("agents that learn side by side see and do equally much");
+    agents_.push_back({.name = named.name,
+                       .environment = std::move(named.environment),
+                       .net = std::make_shared<DuelingNetImpl>(width, actions, settings.net),
+                       .target = std::make_shared<DuelingNetImpl>(width, actions, settings.net)});
+  }
+  shape_ = {settings.environments, settings.rows(), environment().state_size(), settings.n_step, settings.gamma};
+  std::string why;
+  on_gpu_ = DqnOnGpu::make(*this, &why);
+  if (!why.empty())
+    note_ = fmt::format("the step goes through library kernels and the host, not the GPU's own: {}", why);
+}
+
+Dqn::~Dqn() = default;
+
+void Dqn::build(JobState& state) {
+  const bool several = agents() > 1, there = on_gpu_ != nullptr;
+  const int64_t n = s_.environments, first = priority_of(1.0f, s_.alpha);
+  for (DqnAgent& agent : agents_) {
+    if (several)
+      state.add_group(agent.net, agent.name);
+    else
+      state.add_model(agent.net);
+    if (!s_.from.empty()) load_weights(*agent.net, s_.from, s_.from_digest);
+  }
+  if (several)
+    state.add_target_network(std::make_shared<SeveralImpl>(agents_), "target");
+  else
+    state.add_target_network(agents_[0].target, "target");
+  for (DqnAgent& agent : agents_) {
+    const auto named = [&](const std::string& name) { return several ? agent.name + "." + name : name; };
+    const auto replicated = [&](const std::string& name, const at::Tensor& initial) {
+      return state.add_replicated(named(name), there ? here(initial) : initial);
+    };
+    const auto field = [&](const std::string& name, std::vector<int64_t> sizes, at::ScalarType type) {
+      return state.add_shard_field(named(name), std::move(sizes), type, there);
+    };
+    agent.sums = replicated("priority_sums", at::zeros({s_.shards}, at::kLong));
+    agent.errors = replicated("errors", at::full({s_.batch_size}, -1.0f));  // below 0: none to write
+    agent.tops = replicated("priority_top_and_least", at::full({2}, first, at::kLong));
+    agent.average = state.add_replicated(named("average_return"), at::zeros({2}, at::kDouble));
+    agent.states = field("environments", {n, agent.environment->bytes()}, at::kByte);
+    agent.returns = field("returns", {n}, at::kFloat);
+    agent.seen = field("replay.seen", {n, shape_.rows, shape_.state_size}, at::kFloat);
+    agent.rows = field("replay.rows", {n, shape_.rows, static_cast<int64_t>(sizeof(ReplayRow))}, at::kByte);
+    agent.written = field("replay.written", {n}, at::kLong);
+    agent.priorities = field("replay.priorities", {PriorityTree::words(shape_.leaves())}, at::kLong);
+    agent.drawn = field("replay.drawn", {s_.batch_size}, at::kInt);
+  }
+}
+
+std::vector<Phase> Dqn::phases() const {
+  const int n = agents();
+  const bool together = goes_by_hand();
+  return {{.name = "act", .floats = n, .counts = static_cast<int>(n * (1 + s_.shards)), .together = together},
+          {.name = "serve", .maxima = n, .mail = true},
+          {.name = "learn",
+           .gradients = true,
+           .one_backward = n == 1 && !on_gpu_,
+           .floats = static_cast<int>(n * (kErrors + s_.batch_size)),
+           .capturable = true,
+           .together = together}};
+}
+
+// Of a shard whose state lies in host memory.
+Replay Dqn::replay(DqnAgent& agent, ShardContext& context) {
+  at::Tensor& priorities = context.state(agent.priorities);
+  return {shape_,
+          context.state(agent.seen).data_ptr<float>(),
+          reinterpret_cast<ReplayRow*>(context.state(agent.rows).data_ptr<uint8_t>()),
+          context.state(agent.written).data_ptr<int64_t>(),
+          {priorities.data_ptr<int64_t>(), static_cast<size_t>(priorities.numel())}};
+}
+
+namespace {
+
+// Stores what n environments did.
+struct Storing {
+  Replay& replay;
+  const Environment& environment;
+  std::byte* states;
+  int64_t priority;
+
+  void store(const float* seen, const int32_t* actions, const std::vector<Outcome>& outcomes) {
+    const int64_t n = static_cast<int64_t>(outcomes.size()), width = environment.state_size();
+    const bool cut = std::ranges::any_of(outcomes, [](const Outcome& o) { return o.end == End::kCut; });
+    std::vector<float> last(cut ? static_cast<size_t>(n * width) : 0);
+    if (cut) environment.observe(states, last.data(), n);
+    for (int64_t e = 0; e < n; ++e)
+      replay.add(e, seen + e * width, actions[e], outcomes[e].reward, outcomes[e].end,
+                 cut ? last.data() + e * width : nullptr, priority);
+  }
+};
+
+}  // namespace
+
+void Dqn::init_shard(ShardContext& context) {
+  for (DqnAgent& agent : agents_) {
+    if (!on_gpu_) {
+      begin_agent(agent, context);
+      continue;
+    }
+    // In host memory at first: the worlds and the buffer give the same bits there.
+    std::vector<at::Tensor> there;
+    const ShardField fields[] = {agent.states,  agent.returns,    agent.seen, agent.rows,
+                                 agent.written, agent.priorities, agent.drawn};
+    for (const ShardField field : fields) {
+      there.push_back(context.state(field));
+      context.state(field) = at::zeros_like(there.back(), at::TensorOptions(at::kCPU));
+    }
+    begin_agent(agent, context);
+    for (size_t i = 0; i < there.size(); ++i) {
+      there[i].copy_(context.state(fields[i]));
+      context.state(fields[i]) = there[i];
+    }
+  }
+}
+
+void Dqn::begin_agent(DqnAgent& agent, ShardContext& context) {
+  context.state(agent.drawn).fill_(-1);
+  const int64_t n = s_.playing();  // the other rings hold experience
+  const Environment& environment = *agent.environment;
+  if (n < s_.environments) {
+    if (!experience_)
+      experience_ = std::make_unique<const Experience>(Experience::read(experience_files(s_.experience.files),
+                                                                        s_.history_shape().value(), s_.history_agent(),
+                                                                        s_.experience.holdout, s_.experience.digest));
+    Replay store = replay(agent, context);
+    experience_->fill(store, context.shard, s_.shards, n, s_.environments - n, agent.tops.data_ptr<int64_t>()[0]);
+    if (n == 0) return;
+  }
+  std::byte* const states = reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>());
+  environment.reset(states, n, context.random(kInitialState), nullptr);
+  Replay store = replay(agent, context);
+  Storing storing{store, environment, states, agent.tops.cpu().data_ptr<int64_t>()[0]};
+  std::vector<float> seen(static_cast<size_t>(n * shape_.state_size));
+  std::vector<int32_t> actions(static_cast<size_t>(n));
+  std::vector<Outcome> outcomes(static_cast<size_t>(n));
+  float* const returns = context.state(agent.returns).data_ptr<float>();
+  // At least so many that every environment has a transition to draw.
+  const int64_t moves = std::max((s_.learning_starts + n * s_.shards - 1) / (n * s_.shards), s_.n_step + 1);
+  for (int64_t move = 0; move < moves; ++move) {
+    const auto key = [&](DqnSite site) {
+      RandomKey k = context.random(site);
+      k.step = static_cast<uint64_t>(move);
+      return k;
+    };
+    environment.observe(states, seen.data(), n);
+    for (int64_t e = 0; e < n; ++e)
+      actions[e] = static_cast<int32_t>(random_below(key(kFirstMove), e, static_cast<uint32_t>(environment.actions())));
+    environment.step(states, actions.data(), outcomes.data(), n, key(kFirstLuck));
+    storing.store(seen.data(), actions.data(), outcomes);
+    for (int64_t e = 0; e < n; ++e) returns[e] = outcomes[e].end == End::kNone ? returns[e] + outcomes[e].reward : 0;
+    environment.reset(states, n, key(kFirstEpisode), outcomes.data());
+  }
+}
+
+std::vector<at::Tensor> Dqn::inputs(const Phase& phase, ShardContext& context) {
+  if (phase.name != "learn") return {};
+  const int64_t piece = s_.piece(), width = shape_.state_size, n = agents();
+  const int64_t first = context.shard * (s_.batch_size / s_.shards) + context.micro * piece;
+  at::Tensor states = at::empty({n, 2, piece, width});  // before, after
+  at::Tensor reward = at::empty({n, piece}), discount = at::empty({n, piece}), weight = at::empty({n, piece});
+  at::Tensor action = at::empty({n, piece}, at::kLong), priority = at::empty({n, piece}, at::kLong);
+  const size_t bytes = static_cast<size_t>(width) * sizeof(float);
+  for (const ExchangeMessage& letter : context.mail()) {
+    const std::byte* const end = letter.row.data() + letter.row.size();
+    for (const std::byte* at = letter.row.data(); at < end; at += sizeof(TravellingRow) + 2 * bytes) {
+      TravellingRow head;
+      std::memcpy(&head, at, sizeof(head));
+      const int64_t i = head.draw - first;
+      if (i < 0 || i >= piece) continue;  // another accumulation piece's
+      const int64_t to = head.agent * piece + i;
+      float* const seen = states.data_ptr<float>() + (head.agent * 2 * piece + i) * width;
+      std::memcpy(seen, at + sizeof(head), bytes);
+      std::memcpy(seen + piece * width, at + sizeof(head) + bytes, bytes);
+      reward.data_ptr<float>()[to] = head.transition.reward;
+      discount.data_ptr<float>()[to] = head.transition.discount;
+      action.data_ptr<int64_t>()[to] = head.transition.action;
+      priority.data_ptr<int64_t>()[to] = head.priority;
+    }
+  }
+  if (on_gpu_) return on_gpu_->inputs(context, states, reward, discount, action, priority);
+  const double power = beta(context.step);
+  for (int64_t i = 0; i < n * piece; ++i)
+    weight.data_ptr<float>()[i] =
+        importance_weight(priority.data_ptr<int64_t>()[i], agents_[i / piece].tops.data_ptr<int64_t>()[1], power);
+  return {states, reward, discount, action, weight};
+}
+
+void Dqn::run(const Phase& phase, ShardContext& context) {
+  if (on_gpu_) return on_gpu_->run(phase.name, context);
+  for (int agent = 0; agent < agents(); ++agent) {
+    if (phase.name == "act")
+      act(agent, context);
+    else if (phase.name == "serve")
+      serve(agent, context);
+    else
+      learn(agent, context);
+  }
+}
+
+void Dqn::act(int index, ShardContext& context) {
+  at::NoGradGuard no_grad;
+  DqnAgent& agent = agents_[index];
+  give_priorities(agent, context);
+  const at::Tensor seen = at::empty({s_.playing(), shape_.state_size});
+  if (s_.playing() == 0) return play(index, context, nullptr, nullptr);
+  agent.environment->observe(reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>()),
+                             seen.data_ptr<float>(), s_.playing());
+  const at::Tensor values =
+      by_hand(index) ? by_hand(index)->q_values(seen, context.step) : agent.net->forward(here(seen));
+  const at::Tensor best = values.argmax(1).cpu();
+  play(index, context, seen.data_ptr<float>(), best.data_ptr<int64_t>());
+}
+
+void Dqn::give_priorities(DqnAgent& agent, ShardContext& context) {
+  Replay store = replay(agent, context);
+  const int32_t* drawn = context.state(agent.drawn).data_ptr<int32_t>();
+  const float* errors = agent.errors.data_ptr<float>();
+  for (int64_t k = 0; k < s_.batch_size; ++k)
+    if (drawn[k] >= 0 && errors[k] >= 0) store.priorities().set(drawn[k], priority_of(errors[k], s_.alpha));
+}
+
+// One decision of each environment: what it saw, and which action the net thinks best there.
+void Dqn::play(int index, ShardContext& context, const float* seen, const int64_t* best) {
+  DqnAgent& agent = agents_[index];
+  const Environment& environment = *agent.environment;
+  Replay store = replay(agent, context);
+  const int64_t n = s_.playing();
+  int64_t* const counts = context.counts.data() + index * (1 + s_.shards);
+  if (n == 0) {
+    counts[1 + context.shard] = store.priorities().total();
+    return;
+  }
+  std::byte* const states = reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>());
+  std::vector<int32_t> actions(static_cast<size_t>(n));
+  std::vector<Outcome> outcomes(static_cast<size_t>(n));
+  const double explore = epsilon(context.step);
+  for (int64_t e = 0; e < n; ++e)
+    actions[e] =
+        random_uniform(context.random(kExplore), e) < explore
+            ? static_cast<int32_t>(random_below(context.random(kMove), e, static_cast<uint32_t>(environment.actions())))
+            : static_cast<int32_t>(best[e]);
+  environment.step(states, actions.data(), outcomes.data(), n, context.random(kLuck));
+  Storing{store, environment, states, agent.tops.data_ptr<int64_t>()[0]}.store(seen, actions.data(), outcomes);
+  float* const returns = context.state(agent.returns).data_ptr<float>();
+  for (int64_t e = 0; e < n; ++e) {
+    returns[e] += outcomes[e].reward;
+    if (outcomes[e].end == End::kNone) continue;
+    counts[0] += 1;
+    context.floats[index] += returns[e];
+    returns[e] = 0;
+  }
+  environment.reset(states, n, context.random(kNewEpisode), outcomes.data());
+  counts[1 + context.shard] = store.priorities().total();
+}
+
+void Dqn::serve(int index, ShardContext& context) {
+  DqnAgent& agent = agents_[index];
+  Replay store = replay(agent, context);
+  int32_t* const drawn = context.state(agent.drawn).data_ptr<int32_t>();
+  std::fill_n(drawn, s_.batch_size, -1);
+  RandomKey key = context.random(kDraw);
+  key.shard = 0;  // the draws belong to the job
+  const ShardDraws draws =
+      draws_of_shard({agent.sums.data_ptr<int64_t>(), static_cast<size_t>(s_.shards)}, context.shard, s_.batch_size);
+  const int64_t width = shape_.state_size, each = s_.batch_size / s_.shards;
+  const size_t bytes = sizeof(TravellingRow) + 2 * static_cast<size_t>(width) * sizeof(float);
+  std::vector<std::byte> letter;  // one for each learner: draws of one learner follow each other
+  int64_t least = kNoPriority, learner = -1;
+  const auto send = [&] {
+    if (!letter.empty()) context.send(static_cast<int>(learner), std::exchange(letter, {}));
+    letter.reserve(static_cast<size_t>(each) * bytes);
+  };
+  std::vector<int64_t> own, rows;  // draws of this shard, and where they fall
+  for (int64_t k = draws.first; k < draws.last; ++k)
+    if (const int64_t place = draws.place(key, k, s_.batch_size); place >= 0) {
+      own.push_back(k);
+      rows.push_back(place);
+    }
+  store.priorities().find_all(rows);
+  for (size_t i = 0; i < own.size(); ++i) {
+    drawn[own[i]] = static_cast<int32_t>(rows[i]);
+    store.fetch_ahead(rows[i]);  // they lie far apart in memory: all are on their way before the first is read
+  }
+  for (const int64_t k : own) {
+    const int64_t row = drawn[k];
+    if (k / each != learner) send();
+    learner = k / each;
+    letter.resize(letter.size() + bytes);
+    std::byte* const at = letter.data() + letter.size() - bytes;
+    float* const before = reinterpret_cast<float*>(at + sizeof(TravellingRow));
+    const TravellingRow head{store.priorities().get(row), static_cast<int32_t>(k), index,
+                             store.take(row, before, before + width)};
+    std::memcpy(at, &head, sizeof(head));
+    least = std::min(least, head.priority);
+  }
+  send();
+  context.maxima[index] = kNoPriority - least;
+}
+
+bool Dqn::goes_by_hand() const { return s_.precision == "fp32" && !s_.net.attention && !device().is_cuda(); }
+
+DuelingCpu* Dqn::by_hand(int index) const {
+  if (!goes_by_hand()) return nullptr;
+  DqnAgent& agent = agents_[index];
+  if (!agent.by_hand) agent.by_hand = std::make_shared<DuelingCpu>(agent.net, agent.target, s_.net, s_.piece());
+  return agent.by_hand.get();
+}
+
+std::vector<RandomSource> Dqn::masks(const ShardContext& context) const {
+  std::vector<RandomSource> masks;
+  for (size_t i = 0; i < s_.net.hidden.size(); ++i)
+    masks.push_back(context.random(kDropout + static_cast<uint32_t>(i)));
+  return masks;
+}
+
+int Dqn::first_sum(int agent) const { return static_cast<int>(agent * (kErrors + s_.batch_size)); }
+
+int Dqn::first_error(int agent, const ShardContext& context) const {
+  return static_cast<int>(first_sum(agent) + kErrors + context.shard * (s_.batch_size / s_.shards) +
+                          context.micro * s_.piece());
+}
+
+void Dqn::learn_by_hand(int agent, ShardContext& context) {
+  std::vector<at::Tensor> in;
+  for (const at::Tensor& all : context.inputs()) in.push_back(all.select(0, agent));
+  const double share = 1 / static_cast<double>(s_.batch_size);
+  const DuelingCpu::Result result = by_hand(agent)->learn(
+      {in[0].select(0, 0), in[0].select(0, 1), in[1], in[2], in[3], in[4]}, masks(context), share, context.step);
+  context.backward(result.loss);
+  context.add(first_sum(agent) + kLoss, result.loss);
+  context.floats[first_sum(agent) + kMeanQ] += result.q_sum * static_cast<float>(share);
+  context.add(first_error(agent, context), result.errors);
+}
+
+void Dqn::learn(int index, ShardContext& context) {
+  if (by_hand(index)) return learn_by_hand(index, context);
+  DqnAgent& agent = agents_[index];
+  std::vector<at::Tensor> in;
+  for (const at::Tensor& all : context.inputs()) in.push_back(all.select(0, index));
+  const at::Tensor before = in[0].select(0, 0), after = in[0].select(0, 1), &reward = in[1], &discount = in[2],
+                   &action = in[3], &weight = in[4];
+  at::Tensor goal;
+  {
+    at::NoGradGuard no_grad;  // double Q: the net chooses, the target judges
+    const at::Tensor chosen = agent.net->forward(after).argmax(1, /*keepdim=*/true);
+    const at::Tensor worth = agent.target->forward(after).gather(1, chosen).squeeze(1).to(at::kFloat);
+    goal = reward + discount * worth;
+  }
+  const std::vector<RandomSource> dropped = masks(context);
+  const at::Tensor q = agent.net->forward(before, &dropped).gather(1, action.unsqueeze(1)).squeeze(1).to(at::kFloat);
+  const double share = 1 / static_cast<double>(s_.batch_size);
+  const at::Tensor loss = (at::huber_loss(q, goal, at::Reduction::None) * weight).sum() * share;
+  context.backward(loss);
+  context.add(first_sum(index) + kLoss, loss);
+  const at::Tensor values = q.detach();
+  context.add(first_sum(index) + kMeanQ, values.sum() * share);
+  context.add(first_error(index, context), (values - goal).abs());
+}
+
+void Dqn::apply(const Phase& phase, const Total& total, StepContext& context) {
+  if (phase.name == "act") {
+    acted(total, context);
+  } else if (phase.name == "serve") {
+    for (int agent = 0; agent < agents(); ++agent) {
+      const int64_t least = kNoPriority - total.maxima[agent];
+      home_of(agents_[agent].tops).from_host(agents_[agent].tops.data_ptr<int64_t>() + 1, &least, sizeof(least));
+    }
+  } else {
+    learned(total, context);
+  }
+}
+
+void Dqn::acted(const Total& total, StepContext& context) {
+  context.record->metrics.emplace_back("epsilon", epsilon(context.step));
+  for (int agent = 0; agent < agents(); ++agent) {
+    const int64_t* const counts = total.counts.data() + agent * (1 + s_.shards);
+    const at::Tensor& sums = agents_[agent].sums;
+    home_of(sums).from_host(sums.data_ptr(), counts + 1, sums.nbytes());
+    tell_returns(agent, static_cast<double>(counts[0]), total.floats[agent], context);
+  }
+}
+
+std::string Dqn::metric(int agent, const std::string& name) const {
+  return agents() > 1 ? agents_[agent].name + "." + name : name;
+}
+
+void Dqn::tell_returns(int agent, double ended, double returns, StepContext& context) {
+  double* const average = agents_[agent].average.data_ptr<double>();
+  if (ended > 0) {
+    average[kEpisodes] += ended;
+    const double share = ended / std::min(average[kEpisodes], std::max(kAveragedEpisodes, ended));
+    average[kReturn] += share * (returns / ended - average[kReturn]);
+  }
+  auto& metrics = context.record->metrics;
+  if (average[kEpisodes] == 0) return;
+  metrics.emplace_back(metric(agent, "average_return"), average[kReturn]);
+  if (const auto score = environment(agent).score(average[kReturn]))
+    metrics.emplace_back(metric(agent, "score"), *score);
+}
+
+void Dqn::learned(const Total& total, StepContext& context) {
+  experience_.reset();
+  const int64_t batch = s_.batch_size;
+  double loss = 0;
+  for (int index = 0; index < agents(); ++index) {
+    DqnAgent& agent = agents_[index];
+    const float* const sums = total.floats.data() + first_sum(index);
+    loss += sums[kLoss];
+    context.record->metrics.emplace_back(metric(index, "mean_q"), sums[kMeanQ]);
+    std::vector<float> errors(sums + kErrors, sums + kErrors + batch);
+    if (context.skipped) std::ranges::fill(errors, -1.0f);
+    home_of(agent.errors).from_host(agent.errors.data_ptr(), errors.data(), agent.errors.nbytes());
+    if (context.skipped) continue;
+    Device& home = home_of(agent.tops);
+    int64_t top = 0;
+    home.to_host(&top, agent.tops.data_ptr(), sizeof(top));
+    top = std::max(top, priority_of(*std::ranges::max_element(errors), s_.alpha));
+    home.from_host(agent.tops.data_ptr(), &top, sizeof(top));
+  }
+  context.record->loss = loss / agents();
+  context.record->samples = static_cast<double>(batch * agents());
+  if (context.skipped) return;
+  const std::span<float> target = context.state->shadow(0);
+  device().soft_update(target.data(), context.state->parameters().data(), static_cast<float>(s_.target_rate),
+                       static_cast<int64_t>(target.size()));
+}
+
+}  // namespace tandem

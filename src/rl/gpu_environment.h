@@ -1,0 +1,34 @@
+// rl/gpu_environment.h -- an environment's own kernels: many sets of environments, moved on by one launch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/philox.h"
+
+struct CUstream_st;
+
+namespace tandem {
+
+// One shard's environments, all pointers on the GPU.
+struct GpuSet {
+  int32_t kind;    // which problem, where one kernel knows several
+  uint32_t shard;  // for the random key
+  std::byte* states;
+  const int32_t* actions;
+  float* rewards;
+  int32_t* ends;    // an End
+  float* observed;  // [n, state_size]: what they show now
+};
+
+// One decision in each environment, a new episode where one ended, and what is seen then. With `only_observe` nothing
+// but the last. The key is read on the GPU, but for shard and site.
+using GpuAdvance = void (*)(const GpuSet* sets, int count, int64_t n, const RandomKey* key, uint32_t step_site,
+                            uint32_t reset_site, bool only_observe, CUstream_st* stream);
+
+struct GpuEnvironment {
+  GpuAdvance advance;
+  int32_t kind;
+};
+
+}  // namespace tandem

@@ -1,0 +1,146 @@
+#include "rl/gym/gym_environment.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/errors.h"
+
+namespace tandem {
+namespace {
+
+// A bijection that scatters: keys of different seeds or actions are different but for chance.
+uint64_t scattered(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+uint64_t key_of(int64_t seed) { return scattered(static_cast<uint64_t>(seed) + 0x9E3779B97F4A7C15u); }
+uint64_t key_after(uint64_t key, int32_t action) {
+  return scattered(key + (static_cast<uint64_t>(action) + 1) * 0x9E3779B97F4A7C15u);
+}
+
+int64_t rounded(int64_t bytes) { return (bytes + 7) / 8 * 8; }
+
+}  // namespace
+
+GymEnvironment::GymEnvironment(const GymOptions& options, int64_t longest, bool require_exact)
+    : options_(options), require_exact_(require_exact), process_(std::make_unique<GymProcess>(options)) {
+  const GymFacts& facts = process_->facts();
+  if (!facts.exact) {
+    const std::string what = fmt::format("{} does not repeat itself", options.environment);
+    const std::string why = "the same seed and the same actions gave other numbers the second time";
+    if (require_exact)
+      throw ConfigError(fmt::format("{}, and --exact=require was given", what), why,
+                        "draw from self.np_random, which reset(seed=...) sets, and nowhere else; or leave --exact out: "
+                        "the run then trains, without the promise of equal bits");
+    told_differs_ = true;
+    note_ = fmt::format("{}: {}; equal bits are not promised for this run", what, why);
+  }
+  const int64_t own = facts.longest;
+  longest_ = longest == 0 ? (own > 0 ? own : kLongest) : own > 0 ? std::min(own, longest) : longest;
+  if (longest == 0 && own == 0)
+    note_ += fmt::format("{}{} has no time limit: its episodes are cut after {} decisions (env.max_steps)",
+                         note_.empty() ? "" : "; ", options.environment, kLongest);
+  process_->share_memory(longest_);
+  bytes_ = rounded(static_cast<int64_t>(sizeof(Head)) + 4 * facts.width + longest_ * process_->action_bytes());
+}
+
+void GymEnvironment::reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const {
+  const GymProcess::Slots& slots = process_->slots();
+  for (int64_t first = 0; first < n; first += GymProcess::kSlots) {
+    const int64_t count = std::min(GymProcess::kSlots, n - first);
+    bool any = false;
+    for (int64_t s = 0; s < count; ++s) {
+      const int64_t i = first + s;
+      const bool begins = !only_ended || only_ended[i].end != End::kNone;
+      any |= begins;
+      slots.status[s] = 0;
+      slots.op[s] = begins ? GymProcess::kReset : GymProcess::kNothing;
+      // 31 bits: as many as every simulator takes.
+      slots.seed[s] = random_u32(key, static_cast<uint64_t>(i)) >> 1;
+      slots.count[s] = 0;
+      slots.before[s] = only_ended ? head(states, i).key : 0;
+      slots.after[s] = key_of(slots.seed[s]);
+    }
+    if (!any) continue;
+    process_->exchange(count);
+    for (int64_t s = 0; s < count; ++s) {
+      if (!(slots.status[s] & GymProcess::kDone)) continue;
+      Head& h = head(states, first + s);
+      h = {slots.after[s], slots.seed[s], 0};
+      std::memcpy(seen(states, first + s), slots.seen + s * state_size(), 4 * static_cast<size_t>(state_size()));
+      // Bytes of the past would be in snapshots and hashes of the state.
+      std::memset(history(states, first + s), 0, static_cast<size_t>(longest_ * process_->action_bytes()));
+    }
+  }
+}
+
+void GymEnvironment::observe(const std::byte* states, float* out, int64_t n) const {
+  for (int64_t i = 0; i < n; ++i)
+    std::memcpy(out + i * state_size(), seen(const_cast<std::byte*>(states), i), 4 * static_cast<size_t>(state_size()));
+}
+
+void GymEnvironment::step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey&) const {
+  for (int64_t first = 0; first < n; first += GymProcess::kSlots)
+    step_slots(states + first * bytes_, actions + first, out + first, std::min(GymProcess::kSlots, n - first));
+}
+
+void GymEnvironment::step_slots(std::byte* states, const int32_t* actions, Outcome* out, int64_t n) const {
+  const GymProcess::Slots& slots = process_->slots();
+  const size_t width = 4 * static_cast<size_t>(state_size()), size = static_cast<size_t>(process_->action_bytes());
+  for (int64_t i = 0; i < n; ++i) {
+    const Head& h = head(states, i);
+    slots.status[i] = 0;
+    slots.op[i] = GymProcess::kStep;
+    slots.before[i] = h.key;
+    slots.after[i] = key_after(h.key, actions[i]);
+    slots.seed[i] = h.seed;
+    slots.count[i] = h.count;
+    slots.action[i] = actions[i];
+  }
+  process_->exchange(n);
+  bool missing = false;
+  for (int64_t i = 0; i < n; ++i) {
+    slots.op[i] = GymProcess::kNothing;
+    if (slots.status[i] & GymProcess::kDone) continue;
+    missing = true;
+    slots.op[i] = GymProcess::kReplay;
+    std::memcpy(slots.seen + i * state_size(), seen(states, i), width);
+    std::memcpy(slots.history + i * longest_ * static_cast<int64_t>(size), history(states, i),
+                static_cast<size_t>(head(states, i).count) * size);
+  }
+  if (missing) process_->exchange(n);
+  for (int64_t i = 0; i < n; ++i) {
+    Head& h = head(states, i);
+    if ((slots.status[i] & GymProcess::kDiffers) && !told_differs_) {
+      told_differs_ = true;
+      const std::string what = fmt::format(
+          "{} does not repeat itself: the episode of seed {}, played again to decision {}, "
+          "shows another observation",
+          options_.environment, h.seed, h.count);
+      if (require_exact_)
+        throw Error(
+            ExitCode::kFailed, what, "equal bits can't be kept, and --exact=require was given",
+            "draw from self.np_random, which reset(seed=...) sets, and nowhere else; or resume with --exact=aim");
+      note_ = fmt::format("{}; equal bits are not promised for this run", what);
+    }
+    const int32_t action = actions[i];
+    std::memcpy(history(states, i) + static_cast<size_t>(h.count) * size, &action, size);  // little-endian
+    h.key = slots.after[i];
+    ++h.count;
+    std::memcpy(seen(states, i), slots.seen + i * state_size(), width);
+    out[i] = {.reward = slots.reward[i], .end = static_cast<End>(slots.end[i])};
+    if (out[i].end == End::kNone && h.count >= longest_) out[i].end = End::kCut;
+  }
+}
+
+std::string GymEnvironment::take_note() const {
+  std::string note = std::exchange(note_, "");
+  const std::string failed = process_->take_note();
+  if (!failed.empty()) note += (note.empty() ? "" : "; ") + failed;
+  return note;
+}
+
+}  // namespace tandem

@@ -1,0 +1,54 @@
+// rl/gym/gym_environment.h -- a Gymnasium environment (Python) as a learner sees it.
+//
+// Gymnasium's environments keep their state inside, where no snapshot reaches it. So a state is how it came about: the
+// seed of the episode, the actions taken, and the last observation. The live environment is a cache in another process
+// (rl/gym/gym_process.h), made anew by playing the actions again wherever the shard may be. An environment that then
+// shows another observation is not deterministic: the run says so once, or stops where equal bits are required.
+#pragma once
+
+#include <memory>
+
+#include "rl/environment.h"
+#include "rl/gym/gym_process.h"
+
+namespace tandem {
+
+class GymEnvironment : public Environment {
+ public:
+  // `longest`: an episode is cut after so many decisions; 0: the environment's own limit, or kLongest if it has none.
+  // `require_exact`: refuse an environment that does not repeat itself. Throws ConfigError.
+  GymEnvironment(const GymOptions& options, int64_t longest, bool require_exact);
+  static constexpr int64_t kLongest = 1000;
+
+  int64_t state_size() const override { return process_->facts().width; }
+  int64_t actions() const override { return process_->facts().actions; }
+  int64_t bytes() const override { return bytes_; }
+  int64_t longest() const override { return longest_; }
+  void reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const override;
+  void observe(const std::byte* states, float* out, int64_t n) const override;
+  void step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey& key) const override;
+  std::string take_note() const override;
+
+ private:
+  struct Head {
+    uint64_t key;  // of seed and actions: what the live environment is known by
+    int64_t seed, count;
+  };  // the observation follows, then the actions
+  Head& head(std::byte* states, int64_t i) const { return *reinterpret_cast<Head*>(states + i * bytes_); }
+  float* seen(std::byte* states, int64_t i) const {
+    return reinterpret_cast<float*>(states + i * bytes_ + static_cast<int64_t>(sizeof(Head)));
+  }
+  std::byte* history(std::byte* states, int64_t i) const {
+    return states + i * bytes_ + static_cast<int64_t>(sizeof(Head)) + 4 * state_size();
+  }
+  void step_slots(std::byte* states, const int32_t* actions, Outcome* out, int64_t n) const;
+
+  GymOptions options_;
+  bool require_exact_;
+  std::unique_ptr<GymProcess> process_;
+  int64_t longest_, bytes_;
+  mutable bool told_differs_ = false;
+  mutable std::string note_;
+};
+
+}  // namespace tandem

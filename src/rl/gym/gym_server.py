@@ -1,0 +1,306 @@
+"""The Python side of rl/gym/gym_process.h: live environments, stepped many at a time through shared memory.
+
+Started by a worker with this text on standard input and the number of a socket as its argument. Messages of the socket:
+    worker -> here   {"environment", "arguments", "live"}      here -> worker   what it is like, or why it can't be used
+    worker -> here   {"slots", "width", ...} and the memory    then for each exchange a count, answered by a length: 0 for
+                                                               all done, else of the JSON that follows and says what failed
+A live environment is known by a key that the worker makes of its seed and the actions taken so far. A key that is not
+here (the shard came from elsewhere, this process is new) is missing: the worker then sends the actions, and they are
+played again after a reset with the seed.
+"""
+import importlib
+import json
+import mmap
+import os
+import socket
+import struct
+import sys
+import time
+import traceback
+
+NOTHING, RESET, STEP, REPLAY = range(4)
+DONE, MISSING, DIFFERS = 1, 2, 4
+NONE, OVER, CUT = range(3)
+
+
+class Refused(Exception):
+    def __init__(self, code, what, why, do):
+        super().__init__(what)
+        self.told = {"error": code, "what": what, "why": why, "do": do}
+
+
+def last_words(error):
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def told_fully(error):
+    """With the place: a run that never began leaves no log to look into."""
+    traceback.print_exc()
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {last_words(error)[:500]} ({os.path.basename(where.filename)}:{where.lineno} in {where.name})"
+
+
+def load(name, arguments):
+    """A function that makes one environment."""
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise Refused("gymnasium", "gymnasium is not installed", last_words(error),
+                      f"{sys.executable} -m pip install gymnasium")
+    sys.path.insert(0, os.getcwd())
+    if not name.startswith("gym:"):
+        module_name, _, attribute = name.partition(":")
+        try:
+            make = getattr(importlib.import_module(module_name), attribute)
+        except Exception as error:
+            raise Refused("unknown", f"cannot load the environment {name}", told_fully(error),
+                          "write module:Class, with the module in this folder or on PYTHONPATH, or gym:Name-v1 for one of "
+                          "Gymnasium's")
+        return lambda: make(**arguments)
+    environment = name[len("gym:"):]
+
+    def make():
+        return gymnasium.make(environment, disable_env_checker=True, **arguments)
+
+    def registered():
+        make().close()
+        return make
+
+    namespace = environment.partition("/")[0] if "/" in environment and ":" not in environment else ""
+    try:
+        try:
+            return registered()
+        except gymnasium.error.NamespaceNotFound:
+            importlib.import_module(namespace.replace("-", "_").lower())  # a package registers its own when imported
+            return registered()
+    except ImportError as error:
+        if isinstance(error, gymnasium.error.DependencyNotInstalled):
+            raise Refused("missing", f"{name} needs a package that is not installed", last_words(error),
+                          f"install it for {sys.executable}")
+        raise Refused("unknown", f"there is no environment {name}", last_words(error),
+                      f"install the package that holds it for {sys.executable}, or correct the name")
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise Refused("missing", f"{name} needs a package that is not installed", last_words(error),
+                      f"install it for {sys.executable}")
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error) as error:
+        raise Refused("unknown", f"there is no environment {name}", last_words(error),
+                      f"correct the name; `{sys.executable} -c \"import gymnasium; gymnasium.pprint_registry()\"` lists them")
+    except Exception as error:
+        raise Refused("broken", f"{name} cannot be made", told_fully(error), "check env.arguments, and the environment")
+
+
+def flattener(space, name):
+    """(numbers, observation -> float32 vector) of an observation space."""
+    import numpy as np
+    from gymnasium import spaces
+    if isinstance(space, spaces.Box):
+        width = int(np.prod(space.shape, dtype=np.int64))
+        if width == 0:
+            raise Refused("observation", f"the observations of {name} are empty", f"its observation space is {space}",
+                          "a learner needs at least one number")
+        return width, lambda o: np.asarray(o, dtype=np.float32).reshape(-1)
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return spaces.flatdim(space), lambda o: np.asarray(spaces.flatten(space, o), dtype=np.float32).reshape(-1)
+    raise Refused("observation", f"the observations of {name} are no numbers of fixed size",
+                  f"its observation space is {str(space)[:200]}; Box, Discrete, MultiDiscrete and MultiBinary can be learned from",
+                  "give --env my_module:make, a function that returns it inside gymnasium.wrappers.FlattenObservation")
+
+
+def discrete(space, name):
+    from gymnasium import spaces
+    if isinstance(space, spaces.Discrete):
+        return int(space.n), int(space.start)
+    why = f"its action space is {str(space)[:200]}; DQN values each of n actions"
+    if isinstance(space, spaces.Box):
+        raise Refused("action", f"{name} has continuous actions", why,
+                      "choose an environment with Discrete actions, or give --env my_module:make, a function that wraps it "
+                      "with a few fixed actions (gymnasium.wrappers.TransformAction)")
+    raise Refused("action", f"{name} has no Discrete actions", why,
+                  "give --env my_module:make, a function that wraps it with one Discrete action")
+
+
+class World:
+    def __init__(self, name, arguments):
+        self.make = load(name, arguments)
+        import gymnasium
+        import numpy as np
+        self.np = np
+        try:
+            first = self.make()
+        except Exception as error:
+            raise Refused("broken", f"{name} cannot be made", told_fully(error), "check env.arguments, and the environment")
+        if not hasattr(first, "observation_space") or not hasattr(first, "action_space"):
+            raise Refused("broken", f"{name} is no Gymnasium environment", f"it made a {type(first).__name__}",
+                          "derive it from gymnasium.Env, with observation_space and action_space")
+        self.width, self.flat = flattener(first.observation_space, name)
+        self.actions, self.start = discrete(first.action_space, name)
+        spec = getattr(first, "spec", None)
+        self.longest = int(getattr(spec, "max_episode_steps", None) or 0)
+        self.versions = {"gymnasium": gymnasium.__version__, "numpy": np.__version__, "python": sys.version.split()[0]}
+        self.live, self.pool, self.most = {}, [first], 0
+
+    def look(self, observation):
+        flat = self.flat(observation)
+        if flat.size != self.width:
+            raise ValueError(f"an observation has {flat.size} numbers, the observation space {self.width}")
+        if not self.np.isfinite(flat).all():
+            raise ValueError("an observation has a number that is NaN or infinite")
+        return flat
+
+    def fresh(self):
+        return self.pool.pop() if self.pool else self.make()
+
+    def give_back(self, environment):
+        if len(self.pool) < max(1, self.most):
+            self.pool.append(environment)
+        else:
+            environment.close()
+
+    def begin(self, environment, seed):
+        return self.look(environment.reset(seed=seed)[0])
+
+    def decide(self, environment, action):
+        observation, reward, terminated, truncated, _ = environment.step(action + self.start)
+        reward = float(reward)
+        if not self.np.isfinite(reward):
+            raise ValueError(f"a reward is {reward}")
+        return self.look(observation), reward, OVER if terminated else CUT if truncated else NONE
+
+    def repeats_itself(self):
+        """The same seed and actions give the same numbers: in a new one, and in one that played before."""
+        def episode(environment, seed, moves=50, seconds=1.0):
+            seen, end = [self.begin(environment, seed).tobytes()], time.monotonic() + seconds
+            for move in range(moves):
+                if time.monotonic() > end:
+                    break
+                observation, reward, over = self.decide(environment, (move * 7 + move // 3) % self.actions)
+                seen.append((observation.tobytes(), reward, over))
+                if over:
+                    break
+            return seen
+        first, second = self.fresh(), self.make()
+        episode(first, 11)
+        one, two = episode(first, 12), episode(second, 12)
+        self.give_back(first)
+        self.give_back(second)
+        shorter = min(len(one), len(two))
+        return one[:shorter] == two[:shorter]
+
+    def keep(self, key, environment):
+        self.live[key] = environment
+        while len(self.live) > self.most:  # left behind by a shard that moved or went back
+            oldest = next(iter(self.live))
+            self.give_back(self.live.pop(oldest))
+
+
+class Memory:
+    """The arrays of rl/gym/gym_process.cc, in its order."""
+    def __init__(self, np, fd, shape):
+        self.map = mmap.mmap(fd, shape["bytes"])
+        os.close(fd)
+        n, self.at = shape["slots"], 64
+        self.beats = np.frombuffer(self.map, np.int64, 1, 0)
+
+        def array(kind, *sizes):
+            count = int(np.prod(sizes, dtype=np.int64))
+            found = np.frombuffer(self.map, kind, count, self.at).reshape(sizes)
+            self.at = (self.at + count * found.itemsize + 63) // 64 * 64
+            return found
+        self.before, self.after = array(np.uint64, n), array(np.uint64, n)
+        self.seed, self.count = array(np.int64, n), array(np.int64, n)
+        self.op, self.action, self.status, self.end = (array(np.int32, n) for _ in range(4))
+        self.reward = array(np.float32, n)
+        self.seen = array(np.float32, n, shape["width"])
+        kind = {1: np.uint8, 2: np.uint16, 4: np.int32}[shape["action_bytes"]]
+        self.history = array(kind, n, shape["longest"])
+
+
+def replayed(world, memory, slot, seed):
+    """An environment brought to where the actions lead; and whether it is where it was."""
+    environment, actions = world.fresh(), memory.history[slot, :memory.count[slot]].tolist()
+    observation, over = world.begin(environment, seed), NONE
+    for action in actions:
+        memory.beats[0] += 1
+        if over:
+            return environment, False, True
+        observation, _, over = world.decide(environment, action)
+    same = observation.tobytes() == memory.seen[slot].tobytes()
+    return environment, same, bool(over)
+
+
+def exchange(world, memory, n):
+    ops, before, after = memory.op[:n].tolist(), memory.before[:n].tolist(), memory.after[:n].tolist()
+    seeds, actions = memory.seed[:n].tolist(), memory.action[:n].tolist()
+    for slot in range(n):
+        op = ops[slot]
+        if op == NOTHING:
+            continue
+        memory.beats[0] += 1
+        environment = world.live.pop(before[slot], None)
+        try:
+            if op == RESET:
+                environment = environment or world.fresh()
+                memory.seen[slot] = world.begin(environment, seeds[slot])
+                world.keep(after[slot], environment)
+                memory.status[slot] = DONE
+                continue
+            flags = DONE
+            if environment is None:
+                if op == STEP:
+                    memory.status[slot] = MISSING
+                    continue
+                environment, same, ended = replayed(world, memory, slot, seeds[slot])
+                flags |= 0 if same else DIFFERS
+                if ended:  # where it goes on from here nobody can know
+                    memory.reward[slot], memory.end[slot], memory.status[slot] = 0, CUT, flags
+                    world.give_back(environment)
+                    continue
+            observation, reward, end = world.decide(environment, actions[slot])
+            memory.seen[slot] = observation
+            memory.reward[slot] = reward
+            memory.end[slot] = end
+            if end:
+                world.give_back(environment)
+            else:
+                world.keep(after[slot], environment)
+            memory.status[slot] = flags
+        except Exception as error:
+            told = told_fully(error)
+            sys.stderr.flush()
+            world.pool.clear()  # what it shares with others may be spoilt
+            return {"slot": slot, "error": told}
+    return None
+
+
+def main():
+    link = socket.socket(fileno=int(sys.argv[1]))
+    asked = json.loads(link.recv(1 << 16))
+    try:
+        try:
+            world = World(asked["environment"], asked["arguments"])
+            exact = world.repeats_itself()
+        except Refused:
+            raise
+        except Exception as error:
+            raise Refused("broken", f"{asked['environment']} cannot be played", told_fully(error), "mend the environment")
+    except Refused as refused:
+        sys.stderr.flush()
+        link.send(json.dumps(refused.told).encode())
+        return
+    world.most = asked["live"]
+    link.send(json.dumps({"width": world.width, "actions": world.actions, "longest": world.longest, "exact": exact,
+                          "versions": world.versions}).encode())
+    message, descriptors, _, _ = socket.recv_fds(link, 1 << 16, 1)
+    if not message:
+        return
+    memory = Memory(world.np, descriptors[0], json.loads(message))
+    while True:
+        count = link.recv(16)
+        if not count:
+            return
+        failed = exchange(world, memory, struct.unpack("<i", count)[0])
+        text = json.dumps(failed).encode() if failed else b""
+        link.send(struct.pack("<i", len(text)) + text)
+
+
+main()

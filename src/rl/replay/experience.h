@@ -1,0 +1,74 @@
+// rl/replay/experience.h -- transitions of a real system (world/history.h) as a learner's replay holds them. No
+// libtorch.
+//
+// The rows of one agent are cut into segments: a row follows another where its state is the other's next_state, number
+// for number, so that n-step returns run over real successions; a segment ends with its episode, where nothing follows,
+// or after kLongestSegment rows. Where it does not end with the episode, its last next_state stands for what came
+// after. Segments are dealt out to shards and rings by their number in the file, and every tenth or so (`holdout`) is
+// kept apart to judge by. All of it is a function of the file alone.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "rl/replay/replay.h"
+#include "world/history.h"
+
+namespace tandem {
+
+struct ExperienceRow {
+  int64_t segment = 0;  // from 0, held out or not
+  int32_t action = 0;
+  float reward = 0;
+  End end = End::kNone;
+  const float* state = nullptr;
+  const float* next = nullptr;  // null where the row that follows has it as its state
+};
+
+class Experience {
+ public:
+  static constexpr int64_t kLongestSegment = 32;
+
+  // Rows of agent `agent` (an index into shape.agents) of the files, one after the other. `digest`: what their bytes
+  // must be, empty for any. Throws IoError, or ConfigError where a file changed, holds nothing, or nothing of this
+  // agent.
+  static Experience read(const std::vector<std::filesystem::path>& files, const HistoryShape& shape, int32_t agent,
+                         double holdout, const std::string& digest);
+
+  int64_t rows() const { return static_cast<int64_t>(rows_.size()); }
+  int64_t segments() const { return segments_; }
+  int64_t held_out_rows() const;
+  bool held_out(int64_t segment) const;
+  const std::string& digest() const { return digest_; }
+  const std::vector<HistoryRead>& read_of() const { return reads_; }  // what each file held, bad lines included
+
+  void each(bool held_out, const std::function<void(const ExperienceRow&)>& taker) const;
+  // A shard's part of what is learned from, into rings [first_ring, first_ring + rings) of its replay.
+  void fill(Replay& replay, int shard, int64_t shards, int64_t first_ring, int64_t rings, int64_t priority) const;
+
+ private:
+  struct Row {
+    int64_t segment;
+    int64_t last;  // place of its next_state in lasts_, or -1
+    int32_t action;
+    float reward;
+    End end;
+  };
+  void add(const HistoryRow& row);
+  void end_segment();
+
+  int64_t width_ = 0, segments_ = 0, length_ = 0;
+  double holdout_ = 0;
+  std::string digest_;
+  std::vector<HistoryRead> reads_;
+  std::vector<float> states_, lasts_, next_;  // next_: of the row added last
+  std::vector<Row> rows_;
+};
+
+// "a.jsonl,b.jsonl" as a setting holds them.
+std::vector<std::filesystem::path> experience_files(const std::string& list);
+
+}  // namespace tandem
