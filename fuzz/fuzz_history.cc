@@ -1,4 +1,4 @@
-// fuzz/fuzz_history.cc -- the reader of transitions (world/history.h): any bytes, in pieces of any size.
+// fuzz/fuzz_history.cc -- the reader of transitions (world/product_history.h): any bytes, in pieces of any size.
 //
 // Beyond not crashing: pieces and the whole give the same rows; what was read is within its bounds, and written and
 // read again it gives the same line.
@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "world/history.h"
+#include "world/product_history.h"
 
 namespace {
 

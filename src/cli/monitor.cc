@@ -15,7 +15,7 @@
 #include "cli/commands.h"
 #include "cli/sources.h"
 #include "monitor/formats.h"
-#include "monitor/history.h"
+#include "monitor/sample_history.h"
 #include "monitor/http_server.h"
 #include "monitor/sample_feed.h"
 #include "monitor/terminal.h"

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/sampler.h"
+#include "engine/epoch_sampler.h"
 #include "kernels/philox.h"
 
 namespace tandem {

@@ -19,7 +19,7 @@
 #include "engine/loader.h"
 #include "engine/lockstep.h"
 #include "engine/recipe.h"
-#include "engine/sampler.h"
+#include "engine/epoch_sampler.h"
 #include "engine/shard_plan.h"
 #include "engine/update.h"
 #include "reduce/combine.h"
@@ -107,7 +107,7 @@ class TrainLoop {
   bool run_batched(const Phase& phase);  // false: not this phase, or not this time; run_alone()
   void run_in_lockstep(const Phase& phase);
   // `desk`: the place among this process's shards; `slot`: whose vector of JobState::contribution() it fills.
-  Contribution run_shard(const Phase& phase, int shard, int desk, int slot);
+  Contribution run_shard(const Phase& phase, int shard, int scratch, int slot);
   ShardContext context_of(int shard);
 
   // ---- on a GPU: train_loop_gpu.cc ----
@@ -119,8 +119,8 @@ class TrainLoop {
   bool has_fused_step();
   StepRecord run_fused_step();  // all phases of a recipe that has a FusedStep
   bool runs_fused_step(const Phase& phase);
-  Total play_step(const Phase& phase);
-  void play_update(const Phase& phase, const Total& total, int64_t flag);
+  Total replay_step(const Phase& phase);
+  void replay_update(const Phase& phase, const Total& total, int64_t flag);
   bool stage_inputs(const Phase& phase, GpuPhase& gpu, int64_t step);
   void stage_ahead(const Phase& phase, GpuPhase& gpu);
   void stay_plain(const Phase& phase, GpuPhase& gpu, const std::string& why);
@@ -131,17 +131,17 @@ class TrainLoop {
   const Batch& batch_at_hand(const LoadKey& key);
   Batch load(const LoadKey& key);
   double wait_for_gpu();  // returns the seconds
-  void clear_desks(const Phase& phase, const GpuPhase& gpu);
-  void take_answers(const Phase& phase, GpuPhase& gpu);
+  void reset_scratch(const Phase& phase, const GpuPhase& gpu);
+  void read_outputs(const Phase& phase, GpuPhase& gpu);
   void hand_over(const Phase& phase);
   Batch make_batch(const LoadKey& key) const;
   LoadKey next_batch(const LoadKey& key) const;
 
-  struct Desk {                 // what a shard works with beside its gradient; one per contribution slot
+  struct ShardScratch {                 // what a shard works with beside its gradient; one per contribution slot
     std::vector<float> floats;  // the recipe's, on the host
     at::Tensor vector;          // what is summed in a phase without gradients
     std::vector<int64_t> counts, maxima;
-    std::vector<ExchangeMessage> letters;
+    std::vector<ExchangeMessage> messages;
     BatchNormPiece norm;
   };
 
@@ -158,8 +158,8 @@ class TrainLoop {
   MakeTimes making_;  // outlives the loader's threads
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<GradientReady> gradient_ready_;  // where the combine has a use for it
-  std::vector<Desk> desks_;
-  std::vector<ShardContext> together_;  // of run_batched(), kept for their memory
+  std::vector<ShardScratch> scratch_;
+  std::vector<ShardContext> batched_;  // of run_batched(), kept for their memory
   std::vector<float> recipe_floats_;
   int64_t steps_done_ = 0, steps_here_ = 0;
   double load_seconds_ = 0, gpu_seconds_ = 0;
@@ -169,13 +169,13 @@ class TrainLoop {
   LoopObserver* observer_ = nullptr;
   std::string note_;
 
-  struct Whole;
-  std::shared_ptr<Whole> whole_;  // where the recipe has one and this worker holds all shards
+  struct FusedState;
+  std::shared_ptr<FusedState> fused_;  // where the recipe has one and this worker holds all shards
   bool looked_for_fused_ = false;
   std::function<void(const std::function<void()>&)> measure_;
   std::vector<std::unique_ptr<GpuPhase>> gpu_phases_;  // by phase
   std::map<LoadKey, Batch> at_hand_;                   // of this step and, staged ahead, of the next
-  bool recording_ = false;                             // what run_shard() queues is recorded, not run
+  bool capturing_ = false;                             // what run_shard() queues is recorded, not run
   GpuPhase* replayed_ = nullptr;                       // whose recording has made this phase's update, if one has
   std::vector<int64_t> replayed_counts_, replayed_maxima_;
 };

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "monitor/sampler.h"
+#include "monitor/machine_sampler.h"
 
 namespace tandem {
 

@@ -1,7 +1,7 @@
 // monitor/terminal.h -- the screen in a real terminal, by ncurses: keys, sizes, suspend and resume.
 #pragma once
 
-#include "monitor/history.h"
+#include "monitor/sample_history.h"
 #include "monitor/sample_feed.h"
 
 namespace tandem {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "monitor/history.h"
+#include "monitor/sample_history.h"
 
 namespace tandem {
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "monitor/history.h"
+#include "monitor/sample_history.h"
 #include "monitor/http_server.h"
 #include "monitor/sample.h"
 

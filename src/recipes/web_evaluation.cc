@@ -12,7 +12,7 @@
 
 #include "base/errors.h"
 #include "recipes/web_environment.h"
-#include "world/history.h"
+#include "world/product_history.h"
 #include "world/scale.h"
 
 namespace tandem {

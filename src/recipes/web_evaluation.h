@@ -41,7 +41,7 @@ struct AgentEvaluation {
 
 // Throws ConfigError for an agent that has no world, CheckpointError for weights that do not fit it.
 std::vector<AgentEvaluation> evaluate_agents(const std::vector<AgentRun>& agents, const EvaluationPlan& plan);
-// Episodes of a policy as JSON lines of world/history.h, one episode after the other.
+// Episodes of a policy as JSON lines of world/product_history.h, one episode after the other.
 std::string record_episodes(const std::string& agent, const Policy& policy, int64_t episodes, uint64_t seed);
 Evaluation play_net(const TrainedAgent& trained, const EvaluationPlan& plan);
 

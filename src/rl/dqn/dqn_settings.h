@@ -10,7 +10,7 @@
 
 #include "base/errors.h"
 #include "config/run_settings.h"
-#include "world/history.h"
+#include "world/product_history.h"
 
 namespace tandem {
 
@@ -23,17 +23,17 @@ struct NetSettings {
   int64_t attention_heads = 8;
 };
 
-// Transitions of a real system, to learn from instead of playing or beside it (rl/replay/experience.h).
+// Transitions of a real system, to learn from instead of, or beside, the simulator (rl/replay/experience.h).
 struct ExperienceSettings {
   std::string files;     // separated by commas; empty: none
   std::string digest;    // of their bytes; set when the run begins
-  double share = 1;      // of the replay's rings that hold them; 1: nothing is played
+  double share = 1;      // of the replay's rings that hold them; 1: no environment runs
   double holdout = 0.1;  // kept apart to judge by
 };
 
 struct DqnSettings : RecipeSettings {
   int64_t environments = 32;     // per shard
-  int64_t capacity = 1'000'000;  // decisions kept, by all shards together
+  int64_t capacity = 1'000'000;  // decisions kept, over all shards
   int64_t learning_starts = 10'000;
   int64_t n_step = 3;
   double gamma = 0.99;
@@ -83,7 +83,7 @@ struct DqnSettings : RecipeSettings {
     d.key("epsilon.start", epsilon_start, Range::between(0, 1), "share of random decisions at first");
     d.key("epsilon.end", epsilon_end, Range::between(0, 1), "share of random decisions in the end");
     d.key("epsilon.steps", epsilon_steps, Range::at_least(1), "steps until then");
-    d.key("replay.alpha", alpha, Range::between(0, 1), "how much more surprising transitions are drawn; 0: all alike");
+    d.key("replay.alpha", alpha, Range::between(0, 1), "priority exponent: how much more often large TD errors are drawn; 0: uniformly");
     d.key("replay.beta_start", beta_start, Range::between(0, 1), "how far importance weights undo that, at first");
     d.key("replay.beta_end", beta_end, Range::between(0, 1), "how far in the end; 1: wholly");
     d.key("replay.beta_steps", beta_steps, Range::at_least(1), "steps until then");
@@ -91,7 +91,7 @@ struct DqnSettings : RecipeSettings {
           Role::kRunning);
     d.key("experience.digest", experience.digest, "SHA-256 of these files; set when the run begins");
     d.key("experience.share", experience.share, Range::between(0, 1),
-          "share of the replay that holds them; 1: nothing is played");
+          "share of the replay that holds them; 1: no environment runs");
     d.key("experience.holdout", experience.holdout, Range::from_up_to_below(0, 1),
           "share of them kept apart, to judge by");
     d.key("from", from, "weights to begin with, a safetensors file; --from RUN sets it", Role::kRunning);
@@ -105,7 +105,7 @@ struct DqnSettings : RecipeSettings {
   }
 
   virtual void describe_environments(Describer& d) {
-    d.key("environments", environments, Range::between(1, 65536), "environments each shard plays at once");
+    d.key("environments", environments, Range::between(1, 65536), "environments of each shard");
   }
 
   void check() const override {
@@ -121,7 +121,7 @@ struct DqnSettings : RecipeSettings {
       throw ConfigError("experience.files is set, but this recipe takes none",
                         "it does not say how many numbers a state has", "leave it out, or use web-agent");
     if (playing() == 0 && episodes > 0)
-      throw ConfigError("episodes can't be counted where nothing is played",
+      throw ConfigError("episodes can't be counted where no environment runs",
                         "experience.share = 1 learns from history alone",
                         "give --steps, or a smaller experience.share");
     if (rows() < n_step + 2)

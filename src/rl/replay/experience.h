@@ -1,4 +1,4 @@
-// rl/replay/experience.h -- transitions of a real system (world/history.h) as a learner's replay holds them. No
+// rl/replay/experience.h -- transitions of a real system (world/product_history.h) as a learner's replay holds them. No
 // libtorch.
 //
 // The rows of one agent are cut into segments: a row follows another where its state is the other's next_state, number
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "rl/replay/replay.h"
-#include "world/history.h"
+#include "world/product_history.h"
 
 namespace tandem {
 

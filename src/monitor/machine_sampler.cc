@@ -1,4 +1,4 @@
-#include "monitor/sampler.h"
+#include "monitor/machine_sampler.h"
 
 #include <fmt/format.h>
 

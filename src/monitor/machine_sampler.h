@@ -1,4 +1,4 @@
-// monitor/sampler.h -- takes samples: GPUs through NVML, the machine through /proc, runs through their folders.
+// monitor/machine_sampler.h -- takes samples: GPUs through NVML, the machine through /proc, runs through their folders.
 //
 // One look costs well under a millisecond beside NVML's own time. Not for several threads at once.
 #pragma once

@@ -1,4 +1,4 @@
-// engine/sampler.h -- which samples a shard sees at a step: a pure function, so a resume needs no saved position.
+// engine/epoch_sampler.h -- which samples a shard sees at a step: a pure function, so a resume needs no saved position.
 //
 // An epoch visits every sample exactly once, in an order keyed by (seed, epoch). The rule for the remainder: an epoch
 // has ceil(size / batch) updates; where the last batch is short, the missing rows are filled with other rows of that

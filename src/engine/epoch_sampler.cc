@@ -1,4 +1,4 @@
-#include "engine/sampler.h"
+#include "engine/epoch_sampler.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// monitor/history.h -- what was measured, kept bounded in one SQLite file: each second for ten minutes, every ten
+// monitor/sample_history.h -- what was measured, kept bounded in one SQLite file: each second for ten minutes, every ten
 // seconds for six hours, every minute for a week.
 //
 // It may be thrown away at any time, also while monitors write it. Several monitors write one file (the first to tell

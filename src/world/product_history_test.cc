@@ -1,4 +1,4 @@
-#include "world/history.h"
+#include "world/product_history.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What is kept, how much of it, and what it survives.
-#include "monitor/history.h"
+#include "monitor/sample_history.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

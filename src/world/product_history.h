@@ -1,4 +1,4 @@
-// world/history.h -- transitions of a real system instead of the simulator's: JSON lines in, checked rows out.
+// world/product_history.h -- transitions of a real system instead of the simulator's: JSON lines in, checked rows out.
 //
 // One object a line: {"agent": "analysis", "state": [...], "action": 3, "reward": 0.5, "next_state": [...], "done":
 // false}; docs/continuous-learning.md has the whole format. A bad line never stops the reading: it is counted, and the
@@ -30,7 +30,7 @@ struct HistoryRow {
   std::span<const float> state, next_state;
 };
 
-struct BadLine {
+struct BadHistoryLine {
   int64_t number = 0;  // from 1
   std::string reason;
 };
@@ -38,7 +38,7 @@ struct BadLine {
 struct HistoryRead {
   int64_t lines = 0, rows = 0, bad = 0;  // empty lines are in none of these
   std::vector<int64_t> rows_of;          // by agent
-  std::vector<BadLine> first_bad;        // at most kNamed
+  std::vector<BadHistoryLine> first_bad;        // at most kNamed
   // "3 of 1,200 lines are bad: line 7: ...; line 9: ..." or "".
   std::string complaint() const;
 };

@@ -1,4 +1,4 @@
-#include "monitor/history.h"
+#include "monitor/sample_history.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "world/history.h"
+#include "world/product_history.h"
 
 #include <charconv>
 #include <cmath>
@@ -17,8 +17,8 @@ enum Field { kNone = -1, kAgent, kState, kAction, kReward, kNext, kDone, kFieldC
 constexpr const char* kFieldNames[kFieldCount] = {"agent", "state", "action", "reward", "next_state", "done"};
 
 // Takes a line's events without building a tree, so a hostile line costs no more memory than its longest string.
-struct LineReader : nlohmann::json_sax<Json> {
-  LineReader(std::string_view text, const HistoryShape& shape, std::vector<float>& state, std::vector<float>& next)
+struct HistoryLineReader : nlohmann::json_sax<Json> {
+  HistoryLineReader(std::string_view text, const HistoryShape& shape, std::vector<float>& state, std::vector<float>& next)
       : text(text), shape(shape), state(state), next(next) {
     state.clear();
     next.clear();
@@ -186,7 +186,7 @@ void HistoryReader::line(std::string_view text) {
   if (!too_long_ && text.find_first_not_of(" \t\r") == std::string_view::npos) return;
   ++read_.lines;
   if (too_long_) return refuse("is longer than " + std::to_string(kLongestLine) + " bytes");
-  LineReader reader(text, shape_, state_, next_);
+  HistoryLineReader reader(text, shape_, state_, next_);
   if (!Json::sax_parse(text, &reader) || !reader.reason.empty())
     return refuse(reader.reason.empty() ? "is not JSON" : reader.reason);
   for (int f = shape_.agents.empty() ? kState : kAgent; f < kFieldCount; ++f)
