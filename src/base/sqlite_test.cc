@@ -18,7 +18,7 @@ namespace {
 constexpr SqliteOptions kOptions = {
     .version = 3, .tables = "CREATE TABLE IF NOT EXISTS t (k INTEGER, v BLOB)", .busy_ms = 20};
 
-SqliteError error_of(const std::function<void()>& act) {
+SqliteError sqlite_error_of(const std::function<void()>& act) {
   try {
     act();
   } catch (const SqliteError& error) {
@@ -55,27 +55,27 @@ TEST(Sqlite, KeepsWhatWasCommittedAndUndoesTheRest) {
 TEST(Sqlite, SaysWhichFileWhyAndWhatToDo) {
   const TempDir dir;
   std::ofstream(dir / "text") << std::string(5000, 'x');
-  const SqliteError damaged = error_of([&] { SqliteDatabase(dir / "text", kOptions); });
+  const SqliteError damaged = sqlite_error_of([&] { SqliteDatabase(dir / "text", kOptions); });
   EXPECT_EQ(damaged.kind(), SqliteError::Kind::kDamaged);
   EXPECT_NE(std::string(damaged.what()).find((dir / "text").string()), std::string::npos);
   EXPECT_EQ(damaged.why(), "file is not a database");
   EXPECT_NE(damaged.todo(), "");
-  EXPECT_EQ(error_of([&] { SqliteDatabase(dir / "none" / "d", kOptions); }).kind(), SqliteError::Kind::kUnwritable);
+  EXPECT_EQ(sqlite_error_of([&] { SqliteDatabase(dir / "none" / "d", kOptions); }).kind(), SqliteError::Kind::kUnwritable);
   { SqliteDatabase database(dir / "d", kOptions); }
   SqliteOptions newer = kOptions;
   newer.version = 4;
-  const SqliteError other = error_of([&] { SqliteDatabase(dir / "d", newer); });
+  const SqliteError other = sqlite_error_of([&] { SqliteDatabase(dir / "d", newer); });
   EXPECT_TRUE(other.damaged());
   EXPECT_EQ(other.why(), "its tables are of version 3, this program's of 4");
   SqliteDatabase database(dir / "d", kOptions);
-  EXPECT_TRUE(error_of([&] { database.run("SELECT * FROM nothing"); }).damaged());
+  EXPECT_TRUE(sqlite_error_of([&] { database.run("SELECT * FROM nothing"); }).damaged());
 }
 
 TEST(Sqlite, WaitsForALockAndThenSaysSo) {
   const TempDir dir;
   SqliteDatabase one(dir / "d", kOptions), two(dir / "d", kOptions);
   SqliteTransaction held(one);
-  EXPECT_EQ(error_of([&] { SqliteTransaction refused(two); }).kind(), SqliteError::Kind::kBusy);
+  EXPECT_EQ(sqlite_error_of([&] { SqliteTransaction refused(two); }).kind(), SqliteError::Kind::kBusy);
   EXPECT_EQ(two.number("SELECT count(*) FROM t"), 0);  // who only reads is not held up
 }
 
@@ -93,7 +93,7 @@ TEST(Sqlite, NeverGrowsPastItsBoundNorDoesItsJournal) {
       ASSERT_LE(std::filesystem::file_size(dir / "d-wal"), 1u << 19);
     }
   };
-  EXPECT_EQ(error_of(fill).kind(), SqliteError::Kind::kFull);
+  EXPECT_EQ(sqlite_error_of(fill).kind(), SqliteError::Kind::kFull);
   EXPECT_LE(std::filesystem::file_size(dir / "d"), 1u << 20);
   EXPECT_GT(database.used_bytes(), 1 << 19);
   database.run("DELETE FROM t");  // there is room again

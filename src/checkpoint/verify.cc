@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_file(const std::string& what) {
   throw CheckpointError(what, "the file is not the one that was saved: damaged, cut, mixed up or edited",
                         "use an older checkpoint, or another copy of this one");
 }
@@ -22,17 +22,17 @@ FileBytes read_file(FileSystem& fs, const std::filesystem::path& dir, const std:
   } catch (const IoError& error) {
     switch (error.error_number()) {
       case ENOENT:
-        refuse(name + ": is missing");
+        refuse_file(name + ": is missing");
       case ENOTDIR:
-        refuse(name + ": is missing (no folder)");
+        refuse_file(name + ": is missing (no folder)");
       case EISDIR:
       case EINVAL:
       case ELOOP:
-        refuse(name + ": is not a regular file");
+        refuse_file(name + ": is not a regular file");
       case EFBIG:
-        refuse(fmt::format("{}: has more than the {} bytes that were written", name, limit));
+        refuse_file(fmt::format("{}: has more than the {} bytes that were written", name, limit));
       case EIO:
-        refuse(fmt::format("{}: cannot be read ({})", name, std::strerror(EIO)));
+        refuse_file(fmt::format("{}: cannot be read ({})", name, std::strerror(EIO)));
       default:
         throw;
     }
@@ -46,39 +46,39 @@ FileBytes read_file(FileSystem& fs, const std::filesystem::path& dir, const std:
   try {
     file = SafetensorsFile::parse(std::move(bytes), name);
   } catch (const CheckpointError& error) {
-    refuse(fmt::format("{} (it differs from its checksum)", error.what()));
+    refuse_file(fmt::format("{} (it differs from its checksum)", error.what()));
   }
   const auto tie = tie_metadata(manifest);
   const auto& found = file.metadata();
   if (found != tie && found.count("run_id") && found.count("step"))
-    refuse(fmt::format("{}: belongs to step {} of run {}, or its header is damaged", name, found.at("step"),
+    refuse_file(fmt::format("{}: belongs to step {} of run {}, or its header is damaged", name, found.at("step"),
                        found.at("run_id")));
   for (const TensorView& tensor : file.tensors()) {
     const auto sum = sums.tensors.find(tensor.name);
-    if (sum == sums.tensors.end()) refuse(fmt::format("{}: tensor '{}' was not saved with it", name, tensor.name));
+    if (sum == sums.tensors.end()) refuse_file(fmt::format("{}: tensor '{}' was not saved with it", name, tensor.name));
     if (checksum_of(ChecksumKind::kXxh64, tensor.bytes) != sum->second)
-      refuse(fmt::format("{}: tensor '{}' differs from its checksum", name, tensor.name));
+      refuse_file(fmt::format("{}: tensor '{}' differs from its checksum", name, tensor.name));
   }
-  refuse(name + ": its header differs from its checksum");
+  refuse_file(name + ": its header differs from its checksum");
 }
 
 SafetensorsFile read_tensors(FileSystem& fs, const std::filesystem::path& dir, const std::string& name,
                              const Manifest& manifest) {
   const auto entry = manifest.files.find(name);
-  if (entry == manifest.files.end()) refuse(fmt::format("{}: does not list {}", kManifestFile, name));
+  if (entry == manifest.files.end()) refuse_file(fmt::format("{}: does not list {}", kManifestFile, name));
   const FileSums& sums = entry->second;
   FileBytes bytes = read_file(fs, dir, name, sums.size);
   if (bytes.size != sums.size)
-    refuse(fmt::format("{}: has {} bytes where {} were written", name, bytes.size, sums.size));
+    refuse_file(fmt::format("{}: has {} bytes where {} were written", name, bytes.size, sums.size));
   if (checksum_of(ChecksumKind::kXxh128, bytes.span()) != sums.checksum)
     name_the_damage(std::move(bytes), name, sums, manifest);
   SafetensorsFile file = SafetensorsFile::parse(std::move(bytes), name);
   // Against damage in memory between the two sums when it was written, and here between the sum and the use.
-  if (file.tensors().size() != sums.tensors.size()) refuse(name + ": has another number of tensors than was saved");
+  if (file.tensors().size() != sums.tensors.size()) refuse_file(name + ": has another number of tensors than was saved");
   for (const TensorView& tensor : file.tensors()) {
     const auto sum = sums.tensors.find(tensor.name);
     if (sum == sums.tensors.end() || checksum_of(ChecksumKind::kXxh64, tensor.bytes) != sum->second)
-      refuse(fmt::format("{}: tensor '{}' differs from its checksum", name, tensor.name));
+      refuse_file(fmt::format("{}: tensor '{}' differs from its checksum", name, tensor.name));
   }
   return file;
 }

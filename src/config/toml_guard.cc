@@ -14,7 +14,7 @@ namespace {
 constexpr int kMostDotsOnALine = 200;
 constexpr size_t kDeepestBrackets = 16;
 
-[[noreturn]] void refuse(std::string_view source_name, int line, const std::string& reason, const std::string& todo) {
+[[noreturn]] void refuse_line(std::string_view source_name, int line, const std::string& reason, const std::string& todo) {
   throw ConfigError(fmt::format("{}:{}: {}", source_name, line, reason),
                     "a recipe is TOML: `key = value` lines, texts in quotes, tables in [brackets]", todo);
 }
@@ -25,11 +25,11 @@ void guard_line(std::string_view line, int number, std::string_view source_name)
   if (line.ends_with('\r')) line.remove_suffix(1);
   const auto is_control = [](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F; };
   if (std::any_of(line.begin(), line.end(), is_control)) {
-    refuse(source_name, number, "this line holds control characters", "check that it is the right file");
+    refuse_line(source_name, number, "this line holds control characters", "check that it is the right file");
   }
-  if (!is_utf8(line)) refuse(source_name, number, "this line holds bytes that are no UTF-8", "save the file as UTF-8");
+  if (!is_utf8(line)) refuse_line(source_name, number, "this line holds bytes that are no UTF-8", "save the file as UTF-8");
   if (std::count(line.begin(), line.end(), '.') > kMostDotsOnALine) {
-    refuse(source_name, number, fmt::format("this line has more than {} dots", kMostDotsOnALine),
+    refuse_line(source_name, number, fmt::format("this line has more than {} dots", kMostDotsOnALine),
            "check that it is the right file");
   }
 }
@@ -52,7 +52,7 @@ class TokenGuard {
         continue;
       }
       if (static_cast<unsigned char>(c) >= 0x80) {
-        refuse(source_name_, line_, "this is no TOML: a character outside of ASCII and outside of quotes",
+        refuse_line(source_name_, line_, "this is no TOML: a character outside of ASCII and outside of quotes",
                "put it in quotes");
       }
       if (c == '\n') ++line_;
@@ -71,18 +71,18 @@ class TokenGuard {
     const char before = at_ == 0 ? '\n' : text_[at_ - 1];
     const bool begins_a_word = std::string_view(" \t\n\r=[,{").find(before) != std::string_view::npos;
     if (begins_a_word || (before == '.' && !in_value_)) return;
-    refuse(source_name_, line_, "this is no TOML: a quote in the midst of a word", "put the whole word in quotes");
+    refuse_line(source_name_, line_, "this is no TOML: a quote in the midst of a word", "put the whole word in quotes");
   }
 
   void open(char bracket) {
     open_ += bracket;
     if (open_.size() > kDeepestBrackets)
-      refuse(source_name_, line_, "brackets are nested too deep", "a list of numbers is all a setting needs");
+      refuse_line(source_name_, line_, "brackets are nested too deep", "a list of numbers is all a setting needs");
   }
 
   void close(char bracket) {
     if (open_.empty() || open_.back() != bracket) {
-      refuse(source_name_, line_, fmt::format("this is no TOML: a '{}' that closes nothing", text_[at_]),
+      refuse_line(source_name_, line_, fmt::format("this is no TOML: a '{}' that closes nothing", text_[at_]),
              "balance the brackets");
     }
     open_.pop_back();
@@ -99,11 +99,11 @@ class TokenGuard {
       if (c == '\\' && quote == '"') {
         const char next = at_ + 1 < text_.size() ? text_[at_ + 1] : '\n';
         if (next == '\n' || next == '\r' || next == ' ' || next == '\t') {
-          refuse(source_name_, line_, "a text that goes on after a backslash is not supported here",
+          refuse_line(source_name_, line_, "a text that goes on after a backslash is not supported here",
                  "write it on one line");
         }
         if (std::string_view("btnfr\"\\uU").find(next) == std::string_view::npos) {
-          refuse(source_name_, line_, "this is no TOML: a backslash before a character that needs none",
+          refuse_line(source_name_, line_, "this is no TOML: a backslash before a character that needs none",
                  "write \\\\ for a backslash, or put the text in single quotes");
         }
         at_ += 2;
@@ -119,7 +119,7 @@ class TokenGuard {
         ++at_;
       }
     }
-    refuse(source_name_, first_line, "this is no TOML: a text without its closing quote", "add the quote");
+    refuse_line(source_name_, first_line, "this is no TOML: a text without its closing quote", "add the quote");
   }
 
   std::string_view text_, source_name_;

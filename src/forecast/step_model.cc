@@ -49,7 +49,7 @@ double through(const std::vector<std::pair<double, double>>& points, double x) {
   return below->second + share * (above->second - below->second);
 }
 
-double mean(const std::vector<double>& values) {
+double mean_of(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
   return sum / static_cast<double>(values.size());
@@ -161,10 +161,10 @@ void StepModel::learn_pairs(const std::vector<const Trial*>& several) {
     }
     combines.push_back(std::max(0.0, trial->step_seconds - told.compute * crowd - told.fixed));
   }
-  if (!crowds.empty()) crowd2_ = mean(crowds);
+  if (!crowds.empty()) crowd2_ = mean_of(crowds);
   if (combines.empty()) return;
   // GPUs of several models: the slower pair's, which all would wait for.
-  combine2_ = crowds.empty() ? *std::ranges::max_element(combines) : mean(combines);
+  combine2_ = crowds.empty() ? *std::ranges::max_element(combines) : mean_of(combines);
 }
 
 void StepModel::learn_stretch(const std::vector<const Trial*>& several) {
@@ -220,10 +220,10 @@ std::vector<int> StepModel::deal(int64_t batch, const std::vector<ForecastDevice
   for (size_t i = 0; i < devices.size(); ++i)
     speeds[static_cast<int>(i)] =
         devices[i].speed / std::max(1e-12, variable(devices[i].model, static_cast<double>(batch)));
-  const std::vector<Assignment> plan = make_plan(static_cast<int>(shards_), speeds, {});
+  const std::vector<ShardAssignment> plan = make_plan(static_cast<int>(shards_), speeds, {});
   efficiency = cost_of(static_cast<int>(shards_), plan, speeds, {}).efficiency;
   std::vector<int> shards(devices.size());
-  for (const Assignment& a : plan) shards[static_cast<size_t>(a.rank)] = a.range.size();
+  for (const ShardAssignment& a : plan) shards[static_cast<size_t>(a.rank)] = a.range.size();
   return shards;
 }
 

@@ -25,7 +25,7 @@ std::optional<std::string> first_line(const fs::path& path) {
   return line;
 }
 
-std::string trimmed(std::string text) {
+std::string without_spaces(std::string text) {
   const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\n'; };
   while (!text.empty() && blank(text.back())) text.pop_back();
   size_t start = 0;
@@ -141,7 +141,7 @@ CpuFacts cpu_below(const fs::path& root) {
   while (std::getline(file, line)) {
     const size_t colon = line.find(':');
     if (colon == std::string::npos) continue;
-    const std::string key = trimmed(line.substr(0, colon)), value = trimmed(line.substr(colon + 1));
+    const std::string key = without_spaces(line.substr(0, colon)), value = without_spaces(line.substr(colon + 1));
     if (key == "processor") ++cpu.logical;
     if ((key == "model name" || key == "Model") && !cpu.model) cpu.model = value;
     if (key == "CPU implementer") implementer = value;

@@ -24,10 +24,10 @@ constexpr double kSettleSeconds = 1.5;  // after a change of devices, before spe
 constexpr double kMeasureSeconds = 3;   // the shortest that counts as measured
 constexpr double kJoinPatience = 60;    // for a joiner that its job's launcher has promised
 constexpr double kWorse = 0.97;         // of its speed before: those who joined are sent away again
-constexpr double kNewReading = 0.5;     // weight of the newest in what starts and joins cost
+constexpr double kNewestWeight = 0.5;     // weight of the newest in what starts and joins cost
 constexpr int kMostRestarts = 3;
 
-void mix(double& known, double reading) { known += kNewReading * (reading - known); }
+void mix(double& known, double reading) { known += kNewestWeight * (reading - known); }
 
 }  // namespace
 

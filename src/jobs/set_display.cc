@@ -37,7 +37,7 @@ bool locale_is_utf8() {
   return false;
 }
 
-std::string number(double value, int digits) {
+std::string digits_or_dash(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
 }
 
@@ -131,8 +131,8 @@ std::string set_table(const std::vector<SetJob>& jobs, const std::vector<JobStat
     const JobStatus& one = status[j];
     const bool done = one.state == JobStatus::State::kDone;
     text += fmt::format("{:<{}}  {:>7}  {:>8}  {:>8}  {:>6}  {:>6}  {:<8}  {}{}\n", jobs[j].name, width, one.step,
-                        duration_text(one.seconds), number(one.average_return, 1), number(one.score, 2),
-                        number(jobs[j].rule_score, 2), one.digest.substr(0, 8), fmt::join(one.devices, " "),
+                        duration_text(one.seconds), digits_or_dash(one.average_return, 1), digits_or_dash(one.score, 2),
+                        digits_or_dash(jobs[j].rule_score, 2), one.digest.substr(0, 8), fmt::join(one.devices, " "),
                         done ? "" : fmt::format("{}{}", one.devices.empty() ? "" : "  ", name_of(one.state)));
   }
   return text;

@@ -25,7 +25,7 @@ constexpr size_t kMostPoints = 400;
 
 std::string color_of(size_t job) { return kColors[job % std::size(kColors)]; }
 
-std::string number(const nlohmann::json& object, const char* key, int digits) {
+std::string report_number(const nlohmann::json& object, const char* key, int digits) {
   if (!object.contains(key) || !object[key].is_number()) return "-";
   return fmt::format("{:.{}f}", object[key].get<double>(), digits);
 }
@@ -44,7 +44,7 @@ std::string table(const nlohmann::json& file, const std::filesystem::path& dir) 
         "<tr><td><span style=\"color:{}\">&#9632;</span> "
         "{}<td>{}<td>{}<td>{}<td><strong>{}</strong><td>{}<td><code>{}</code><td>{}<td>{}</tr>\n",
         color_of(at++), shown, job.value("step", int64_t{0}), duration_text(job.value("seconds", 0.0)),
-        number(job, "average_return", 1), number(job, "score", 2), number(job, "rule_score", 2),
+        report_number(job, "average_return", 1), report_number(job, "score", 2), report_number(job, "rule_score", 2),
         html_text(job.value("digest", "").substr(0, 16)),
         html_text(fmt::format("{}", fmt::join(job.value("devices", std::vector<std::string>()), " "))),
         html_text(job.value("state", "")));
@@ -143,7 +143,7 @@ std::string make_set_report(const std::filesystem::path& dir) {
   std::string body;
   try {
     const nlohmann::json file = read_agents_file(dir).value_or(nlohmann::json::object());
-    const std::string seconds = number(file, "seconds", 1), forecast = number(file, "forecast_seconds", 1);
+    const std::string seconds = report_number(file, "seconds", 1), forecast = report_number(file, "forecast_seconds", 1);
     body = fmt::format("<p>{}; strategy {}, assignment {}; {} s (forecast {} s)</p>\n", html_text(present_status(run)),
                        html_text(file.value("strategy", "-")), html_text(file.value("assignment", "-")), seconds,
                        forecast) +

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr int kVersion = 1;
 constexpr double kFlushSeconds = 5;
 constexpr int64_t kPruneSeconds = 60;
-constexpr size_t kMostRuns = 32;         // in one answer: a page with more lines is not read by anybody
+constexpr size_t kMostRunsInAnswer = 32;         // in one answer: a page with more lines is not read by anybody
 constexpr size_t kMostWaiting = 20'000;  // points, while the file is locked by somebody
 
 constexpr int64_t kMostInMemory = 16 << 20;  // bytes: a monitor must stay small
@@ -302,7 +302,7 @@ std::vector<std::pair<int64_t, std::string>> History::sources_since(size_t tier,
   }
   std::sort(runs.rbegin(), runs.rend());
   std::set<int64_t> old;
-  for (size_t i = kMostRuns; i < runs.size(); ++i) old.insert(runs[i].second);
+  for (size_t i = kMostRunsInAnswer; i < runs.size(); ++i) old.insert(runs[i].second);
   std::erase_if(sources, [&](const auto& source) { return old.contains(source.first); });
   return sources;
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kFiles[] = {"run.json", "training_stats.json", "recipe.toml", "energy.json"};
 
-std::string text_of(const nlohmann::json& object, const char* key) {
+std::string text_at(const nlohmann::json& object, const char* key) {
   return object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
 }
 int64_t whole_of(const nlohmann::json& object, const char* key) {
@@ -49,17 +49,17 @@ RunRow read_run(const std::filesystem::path& dir) {
   const nlohmann::json run = read_run_json(dir);
   RunRow row;
   row.dir = dir;
-  row.id = text_of(run, "id");
+  row.id = text_at(run, "id");
   if (row.id.empty()) row.id = dir.filename().string();
-  row.recipe = text_of(run, "recipe");
+  row.recipe = text_at(run, "recipe");
   row.status = present_status(run);
-  row.started = text_of(run, "started");
+  row.started = text_at(run, "started");
   row.step = whole_of(run, "step");
   row.total_steps = whole_of(run, "total_steps");
   row.seconds = std::isfinite(number_of(run, "seconds")) ? number_of(run, "seconds") : 0;
   row.loss = number_of(run, "loss");
-  row.digest = text_of(run, "digest");
-  row.kind = text_of(run, "kind");
+  row.digest = text_at(run, "digest");
+  row.kind = text_at(run, "kind");
   row.exit_code = static_cast<int>(whole_of(run, "exit_code"));
   const auto stats = nlohmann::json::parse(read_small_file(dir / "training_stats.json").value_or("[]"), nullptr, false);
   if (stats.is_array()) add_metrics(row, stats);

@@ -121,7 +121,7 @@ nlohmann::json events_json(std::vector<RunEvent> events, size_t most) {
   return out;
 }
 
-std::string text_of(const nlohmann::json& object, const char* key) {
+std::string text_at(const nlohmann::json& object, const char* key) {
   return object.is_object() && object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
 }
 
@@ -205,8 +205,8 @@ nlohmann::json collect_report(const std::filesystem::path& run_dir, const Report
       data["settings"].push_back({fit(s.key, 80), fit(s.value, 200), fit(s.source, 80)});
 
   const auto env = nlohmann::json::parse(read_small_file(run_dir / "env.json", 1 << 20).value_or("{}"), nullptr, false);
-  data["env"] = {{"host", text_of(env, "host")}, {"os", text_of(env, "os")}};
-  if (env.is_object() && env.contains("cpu")) data["env"]["cpu"] = text_of(env["cpu"], "model");
+  data["env"] = {{"host", text_at(env, "host")}, {"os", text_at(env, "os")}};
+  if (env.is_object() && env.contains("cpu")) data["env"]["cpu"] = text_at(env["cpu"], "model");
   if (env.is_object() && env.contains("versions") && env["versions"].is_object())
     data["env"]["versions"] = env["versions"];
 

@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-StepRecord record_of(int64_t step) {
+StepRecord telemetry_record(int64_t step) {
   StepRecord r;
   r.step = step, r.loss = 1.0 / static_cast<double>(step), r.seconds = 0.01, r.samples = 24, r.learning_rate = 1e-3,
   r.grad_norm = 0.7;
@@ -53,7 +53,7 @@ TEST(Telemetry, ARunLeavesEveryFileOfItsFolder) {
   {
     Telemetry telemetry(bench.options());
     telemetry.say("24 shards x 4 = batch 96");
-    for (int64_t s = 1; s <= 1000; ++s) bench.now += 0.01, telemetry.record(record_of(s));
+    for (int64_t s = 1; s <= 1000; ++s) bench.now += 0.01, telemetry.record(telemetry_record(s));
     telemetry.checkpoint_saved(1000, 0.002, 12345678);
     RunSummary summary;
     summary.status = "done", summary.step = 1000, summary.seconds = 10, summary.loss = 0.001,
@@ -74,12 +74,12 @@ TEST(Telemetry, ARunLeavesEveryFileOfItsFolder) {
 TEST(Telemetry, RecordsReachTheFileWithinASecondAndAtEachCheckpoint) {
   Bench bench;
   Telemetry telemetry(bench.options());
-  telemetry.record(record_of(1));
+  telemetry.record(telemetry_record(1));
   EXPECT_EQ(bench.records(), 0) << "buffered";
   bench.now += 1;
-  telemetry.record(record_of(2));
+  telemetry.record(telemetry_record(2));
   EXPECT_EQ(bench.records(), 2);
-  telemetry.record(record_of(3));
+  telemetry.record(telemetry_record(3));
   telemetry.checkpoint_saved(3, 0, 1);
   EXPECT_EQ(bench.records(), 3);
 }
@@ -88,13 +88,13 @@ TEST(Telemetry, AResumeCutsWhatCameLaterAndGoesOn) {
   Bench bench;
   {
     Telemetry first(bench.options());
-    for (int64_t s = 1; s <= 50; ++s) first.record(record_of(s));
+    for (int64_t s = 1; s <= 50; ++s) first.record(telemetry_record(s));
   }
   auto options = bench.options();
   options.resume_step = 30;
   {
     Telemetry second(options);
-    for (int64_t s = 31; s <= 40; ++s) second.record(record_of(s));
+    for (int64_t s = 31; s <= 40; ++s) second.record(telemetry_record(s));
   }
   std::vector<int64_t> steps;
   read_metrics(bench.dir / "metrics.jsonl", [&](const StepRecord& r) { steps.push_back(r.step); });
@@ -113,7 +113,7 @@ TEST(Telemetry, ATerminalGetsOneBarInPlaceAndOthersALineEveryFiveSeconds) {
     options.tty = tty;
     options.color = false;
     Telemetry telemetry(options);
-    for (int64_t s = 1; s <= 600; ++s) bench.now += 0.02, telemetry.record(record_of(s));  // 12 seconds
+    for (int64_t s = 1; s <= 600; ++s) bench.now += 0.02, telemetry.record(telemetry_record(s));  // 12 seconds
     const auto lines = std::count(bench.screen.begin(), bench.screen.end(), '\n');
     EXPECT_EQ(lines, tty ? 0 : 2);
     const auto redraws = std::count(bench.screen.begin(), bench.screen.end(), '\r');
@@ -131,7 +131,7 @@ TEST(Telemetry, QuietShowsWarningsOnlyAndNothingGoesToStdout) {
   {
     Telemetry telemetry(options);
     telemetry.say("hello");
-    for (int64_t s = 1; s <= 100; ++s) bench.now += 1, telemetry.record(record_of(s));
+    for (int64_t s = 1; s <= 100; ++s) bench.now += 1, telemetry.record(telemetry_record(s));
     telemetry.finish(RunSummary{});
     EXPECT_EQ(bench.screen, "");
     telemetry.warn("careful");
@@ -148,7 +148,7 @@ TEST(Telemetry, OtherRanksWriteTheirLogAndNothingElse) {
   {
     Telemetry telemetry(options);
     telemetry.say("ready");
-    telemetry.record(record_of(1));
+    telemetry.record(telemetry_record(1));
     telemetry.finish(RunSummary{});
   }
   EXPECT_NE(bench.text("logs/rank-3.log").find("ready"), std::string::npos);
@@ -160,7 +160,7 @@ TEST(Telemetry, AFolderThatVanishesIsToldOnceAndTheRunGoesOn) {
   Bench bench;
   Telemetry telemetry(bench.options());
   std::filesystem::remove_all(bench.dir.path());
-  for (int64_t s = 1; s <= 100; ++s) bench.now += 2, telemetry.record(record_of(s));
+  for (int64_t s = 1; s <= 100; ++s) bench.now += 2, telemetry.record(telemetry_record(s));
   telemetry.finish(RunSummary{});
   size_t count = 0;
   for (size_t at = 0; (at = bench.screen.find("warning: training_stats.json", at)) != std::string::npos; ++at) ++count;
@@ -182,7 +182,7 @@ TEST(Telemetry, ManyFastStepsAreThinnedForTensorBoardButNotInTheRecord) {
     Telemetry telemetry(bench.options());
     for (int64_t s = 1; s <= 20000; ++s) {
       bench.now += 0.0001;
-      telemetry.record(record_of(s));
+      telemetry.record(telemetry_record(s));
       if (s == 10000) telemetry.flush();
     }
   }
@@ -201,7 +201,7 @@ TEST(Telemetry, JobsHaveARowAndTagsOfTheirOwn) {
     Telemetry telemetry(options);
     for (int64_t s = 1; s <= 10; ++s)
       for (const char* job : {"agent-a", "agent-b"}) {
-        auto r = record_of(s);
+        auto r = telemetry_record(s);
         r.job = job;
         bench.now += 0.06;
         telemetry.record(r);

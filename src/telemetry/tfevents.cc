@@ -17,7 +17,7 @@ namespace tandem {
 namespace {
 
 constexpr size_t kFlushAt = 256 << 10;
-constexpr size_t kGiveUpAt = 4 << 20;
+constexpr size_t kMostUnwrittenBytes = 4 << 20;
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
 template <typename Word>
@@ -69,7 +69,7 @@ void append_record(std::string& out, WriteEvent write_event) {
   append_little_endian(out, masked_crc32c(std::string_view(out).substr(begin + 12)));
 }
 
-std::string host_name() {
+std::string event_host_name() {
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
   std::string host = name;
@@ -137,7 +137,7 @@ void append_tfevents_scalars(std::string& out, double unix_seconds, int64_t step
 
 TfEventsWriter::TfEventsWriter(const std::filesystem::path& dir, double unix_seconds, int64_t first_step) {
   const int64_t stamp = next_stamp(dir, unix_seconds);
-  const std::string host = host_name();
+  const std::string host = event_host_name();
   for (int n = 0; fd_ < 0; ++n) {
     path_ = dir / fmt::format("{}{:010}.{}.{}.{}", kPrefix, stamp, host, ::getpid(), n);
     fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -158,7 +158,7 @@ TfEventsWriter::~TfEventsWriter() {
 }
 
 void TfEventsWriter::add(double unix_seconds, int64_t step, std::span<const Scalar> scalars) {
-  if (scalars.empty() || buffer_.size() > kGiveUpAt) return;
+  if (scalars.empty() || buffer_.size() > kMostUnwrittenBytes) return;
   append_tfevents_scalars(buffer_, unix_seconds, step, scalars);
   if (buffer_.size() >= kFlushAt) flush();
 }

@@ -24,7 +24,7 @@ std::vector<std::filesystem::path> event_files(const std::filesystem::path& dir)
   return files;
 }
 
-StepRecord record_of(int64_t step, double loss) {
+StepRecord event_record(int64_t step, double loss) {
   StepRecord r;
   r.step = step, r.loss = loss, r.learning_rate = 0.5, r.grad_norm = 2, r.seconds = 0.25, r.samples = 8;
   r.metrics = {{"accuracy", 0.125}};
@@ -44,12 +44,12 @@ TelemetryOptions options_for(const TempDir& dir) {
 void write_resumed_run(const TempDir& dir) {
   {
     Telemetry first(options_for(dir));
-    for (int64_t s = 1; s <= 20; ++s) first.record(record_of(s, 1.0));
+    for (int64_t s = 1; s <= 20; ++s) first.record(event_record(s, 1.0));
   }
   auto options = options_for(dir);
   options.resume_step = 12;
   Telemetry second(options);
-  for (int64_t s = 13; s <= 30; ++s) second.record(record_of(s, 3.0));
+  for (int64_t s = 13; s <= 30; ++s) second.record(event_record(s, 3.0));
 }
 
 TEST(TfEvents, EachRecordIsFramedByLengthAndMaskedChecksums) {

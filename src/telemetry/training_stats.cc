@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kEntries = 100;  // aimed at where the number of steps is known
 constexpr size_t kMostEntries = 200;
 
-nlohmann::json number_or_null(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); }
+nlohmann::json finite_or_null(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); }
 }  // namespace
 
 void TrainingStats::Mean::add(double value) {
@@ -17,7 +17,7 @@ void TrainingStats::Mean::add(double value) {
   ++count;
 }
 nlohmann::json TrainingStats::Mean::json() const {
-  return count > 0 ? number_or_null(sum / static_cast<double>(count)) : nlohmann::json();
+  return count > 0 ? finite_or_null(sum / static_cast<double>(count)) : nlohmann::json();
 }
 
 void TrainingStats::add_named(NamedMeans& means, const std::string& name, const Mean& value, size_t hint) {
@@ -102,10 +102,10 @@ nlohmann::json TrainingStats::entry_json(const Entry& entry, const std::string& 
       {"step", entry.last_step},
       {"steps", entry.steps},
       {"loss", entry.loss.json()},
-      {"learning_rate", number_or_null(entry.learning_rate)},
-      {"samples", number_or_null(entry.samples)},
-      {"samples_per_s", entry.seconds > 0 ? number_or_null(entry.samples / entry.seconds) : nlohmann::json()},
-      {"seconds", number_or_null(entry.seconds)},
+      {"learning_rate", finite_or_null(entry.learning_rate)},
+      {"samples", finite_or_null(entry.samples)},
+      {"samples_per_s", entry.seconds > 0 ? finite_or_null(entry.samples / entry.seconds) : nlohmann::json()},
+      {"seconds", finite_or_null(entry.seconds)},
       {"skipped", entry.skipped},
       {"training_losses", {{"total_loss", entry.loss.json()}}},
       {"metrics", nlohmann::json::object()},
@@ -119,7 +119,7 @@ nlohmann::json TrainingStats::entry_json(const Entry& entry, const std::string& 
     (is_group ? out[group] : out["metrics"])[is_group && slash != std::string::npos ? name.substr(slash + 1) : name] =
         mean.json();
   }
-  for (const auto& [name, mean] : entry.phases) out["phases"][name] = number_or_null(mean.sum);
+  for (const auto& [name, mean] : entry.phases) out["phases"][name] = finite_or_null(mean.sum);
   return out;
 }
 

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-StepRecord record_of(int64_t step, int64_t epoch = -1) {
+StepRecord stats_record(int64_t step, int64_t epoch = -1) {
   StepRecord r;
   r.step = step, r.epoch = epoch, r.loss = static_cast<double>(step), r.seconds = 0.5, r.samples = 10,
   r.learning_rate = 0.1;
@@ -18,7 +18,7 @@ StepRecord record_of(int64_t step, int64_t epoch = -1) {
 
 TEST(TrainingStats, OneEntryPerEpochWhereThereAreEpochs) {
   TrainingStats stats(1000);
-  for (int64_t s = 1; s <= 30; ++s) stats.add(record_of(s, (s - 1) / 10));
+  for (int64_t s = 1; s <= 30; ++s) stats.add(stats_record(s, (s - 1) / 10));
   const auto json = stats.to_json();
   ASSERT_EQ(json.size(), 3u);
   EXPECT_EQ(json[1]["iteration"], 1);
@@ -34,13 +34,13 @@ TEST(TrainingStats, OneEntryPerEpochWhereThereAreEpochs) {
 
 TEST(TrainingStats, AboutAHundredEntriesForAKnownNumberOfSteps) {
   TrainingStats stats(12345);
-  for (int64_t s = 1; s <= 12345; ++s) stats.add(record_of(s));
+  for (int64_t s = 1; s <= 12345; ++s) stats.add(stats_record(s));
   EXPECT_EQ(stats.entries(), 100u);
 }
 
 TEST(TrainingStats, AnUnknownNumberOfStepsStaysBoundedAndLosesNothing) {
   TrainingStats stats(0);
-  for (int64_t s = 1; s <= 100000; ++s) stats.add(record_of(s));
+  for (int64_t s = 1; s <= 100000; ++s) stats.add(stats_record(s));
   EXPECT_LT(stats.entries(), 200u);
   EXPECT_GE(stats.entries(), 99u);
   int64_t steps = 0, last = 0;
@@ -55,19 +55,19 @@ TEST(TrainingStats, AnUnknownNumberOfStepsStaysBoundedAndLosesNothing) {
 TEST(TrainingStats, AResumedRunReplayedEndsWithTheSameEntries) {
   for (const int64_t total : {0, 1000}) {
     TrainingStats whole(total), resumed(total);
-    for (int64_t s = 1; s <= 777; ++s) whole.add(record_of(s));
-    for (int64_t s = 1; s <= 777; ++s) resumed.add(record_of(s));  // as Telemetry does from metrics.jsonl
+    for (int64_t s = 1; s <= 777; ++s) whole.add(stats_record(s));
+    for (int64_t s = 1; s <= 777; ++s) resumed.add(stats_record(s));  // as Telemetry does from metrics.jsonl
     EXPECT_EQ(whole.to_json(), resumed.to_json());
   }
 }
 
 TEST(TrainingStats, LossesThatAreNoNumberAreCountedOutOfTheMean) {
   TrainingStats stats(2);
-  auto bad = record_of(1, 0);
+  auto bad = stats_record(1, 0);
   bad.loss = NAN, bad.skipped = true;
   stats.add(bad);
   EXPECT_TRUE(stats.to_json()[0]["loss"].is_null());
-  stats.add(record_of(2, 0));
+  stats.add(stats_record(2, 0));
   EXPECT_EQ(stats.to_json()[0]["loss"], 2.0);
   EXPECT_EQ(stats.to_json()[0]["skipped"], 1);
 }
@@ -75,7 +75,7 @@ TEST(TrainingStats, LossesThatAreNoNumberAreCountedOutOfTheMean) {
 TEST(TrainingStats, JobsHaveEntriesOfTheirOwn) {
   TrainingStats stats(0);
   for (const char* job : {"a", "b"}) {
-    auto r = record_of(1, 0);
+    auto r = stats_record(1, 0);
     r.job = job;
     stats.add(r);
   }
@@ -86,7 +86,7 @@ TEST(TrainingStats, JobsHaveEntriesOfTheirOwn) {
 
 TEST(TrainingStats, AMetricNamedLikeAKeyOverwritesNothing) {
   TrainingStats stats(1);
-  auto r = record_of(1, 0);
+  auto r = stats_record(1, 0);
   r.metrics = {{"loss/extra", 9.0}};
   stats.add(r);
   EXPECT_EQ(stats.to_json()[0]["loss"], 1.0);
