@@ -69,7 +69,8 @@ lint:
 	@scripts/setup.sh lint
 	@scripts/lint.sh
 
-tidy: build
+tidy:
+	@scripts/setup.sh
 	@scripts/tidy.sh
 
 fuzz:
@@ -106,4 +107,4 @@ clean:
 	rm -rf -- '$(BUILD_DIR)'
 
 distclean: clean
-	rm -rf -- .venv .cache build-debug build-asan build-tsan build-fuzz build-simulate
+	rm -rf -- .venv .cache build-debug build-asan build-tsan build-fuzz build-simulate build-tidy

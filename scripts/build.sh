@@ -31,9 +31,15 @@ case $CUDA in
     arguments+=(-DTANDEM_CUDA=on "-DCMAKE_CUDA_COMPILER=$nvcc")
     ;;
   auto)
-    arguments+=(-DTANDEM_CUDA=auto)
-    nvcc=$(wheel_nvcc)
-    [[ -n $nvcc ]] && ! machine_nvcc >/dev/null && arguments+=("-DCMAKE_CUDA_COMPILER=$nvcc")
+    # nvcc without a GPU: this machine could not run what it compiles, and `native` would mean every architecture. A list asks for it.
+    if [[ $CUDA_ARCHS == native ]] && ! gpu_here; then
+      arguments+=(-DTANDEM_CUDA=off)
+      without_gpu="no GPU here, so the build is for the CPU alone; CUDA=on compiles the kernels too"
+    else
+      arguments+=(-DTANDEM_CUDA=auto)
+      nvcc=$(wheel_nvcc)
+      [[ -n $nvcc ]] && ! machine_nvcc >/dev/null && arguments+=("-DCMAKE_CUDA_COMPILER=$nvcc")
+    fi
     ;;
   on | off) arguments+=("-DTANDEM_CUDA=$CUDA") ;;
   *) fail 2 "CUDA=$CUDA is not known" "it says where nvcc comes from: auto, on, off, pypi" "run again with one of these, or without CUDA=" ;;
@@ -45,6 +51,7 @@ asked="${arguments[*]} ${more[*]:-}"
 # ninja runs CMake again when a CMake file changes; we need to only when somebody asks for something else.
 if [[ ! -f $BUILD_DIR/build.ninja || ! -f $BUILD_DIR/.asked || $(<"$BUILD_DIR/.asked") != "$asked" ]]; then
   start=$(now_ms)
+  [[ -z ${without_gpu:-} ]] || say "CUDA=auto: $without_gpu"
   mkdir -p "$BUILD_DIR" || fail 1 "cannot make the folder $BUILD_DIR" "no permission, or the disk is full" "name another one: BUILD_DIR=..."
   rm -f "$BUILD_DIR/.asked"
   if ! cmake --fresh "${arguments[@]}" ${more[@]+"${more[@]}"} >"$BUILD_DIR/configure.log" 2>&1; then

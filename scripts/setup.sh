@@ -211,8 +211,6 @@ pip_step() {
 
 # ---- 4. torch --------------------------------------------------------------------------------------------------------
 
-gpu_here() { compgen -G '/dev/nvidia[0-9]*' >/dev/null || [[ -e /dev/nvidiactl || -e /dev/dxg ]] || command -v nvidia-smi >/dev/null; }
-
 install_torch() {
   if [[ -n $TORCH_DIR ]]; then
     begin "your libtorch"

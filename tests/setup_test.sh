@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tests/setup_test.sh -- what set-up and the build say to a wrong request: what, why, what to do, and exit code 2.
 #
-# Only requests that are refused before anything is installed or built, so it needs no network and changes nothing.
+# Only requests that are refused before anything is installed or built, so it needs no network and changes nothing. And what
+# CUDA=auto means on a machine with and without a GPU.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$(mktemp -d)
@@ -52,6 +53,29 @@ if ! out=$(cd "$work" && given "$work/above/libtorch" 2>&1); then
   echo "FAILED: a good libtorch was refused: $out"
   failed=1
 fi
+
+# What CUDA=auto asks CMake for: nothing of CUDA where nvcc would compile for GPUs that are not here. CMake is played by a script.
+printf '#!/bin/bash\nprintf "%%s\\n" "$@" >"%s"\nexit 1\n' "$work/asked" >"$work/.venv/bin/cmake"
+printf '#!/bin/bash\necho release 13.0\n' | tee "$work/bin/nvcc" >"$work/smi"
+chmod +x "$work/.venv/bin/cmake" "$work/bin/nvcc" "$work/smi"
+asks() { # EXPECTED NAME=VALUE...
+  local expected=$1
+  shift
+  rm -f "$work/asked"
+  (cd "$work" && env -u TORCH_DIR -u CUDA -u CUDA_ARCHS -u PRESET -u BUILD_DIR -u JOBS PATH="$work/bin:$PATH" "$@" scripts/build.sh all) >/dev/null 2>&1
+  if ! grep -qx -- "-DTANDEM_CUDA=$expected" "$work/asked"; then
+    echo "FAILED: the build with '$*' was expected to ask for TANDEM_CUDA=$expected; it asked for:"
+    cat "$work/asked"
+    failed=1
+  fi
+}
+. "$here/scripts/nvcc.sh"
+gpu_here || asks off CUDA=auto
+asks auto CUDA=auto CUDA_ARCHS=90
+asks on CUDA=on
+asks off CUDA=off
+mv "$work/smi" "$work/bin/nvidia-smi" # and a GPU
+asks auto CUDA=auto
 
 ((failed)) || echo "every wrong request is answered"
 exit $failed
