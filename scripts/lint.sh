@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# scripts/lint.sh [ROOT] -- the shape of the sources (clang-format) and the project's promises (promises.py), and what the pages name (docs.py). Changes nothing.
+# scripts/lint.sh [ROOT] -- the shape of the sources (clang-format), the project's promises (promises.py), names that must differ (names.py),
+# what the pages name (docs.py) and the tables that are made from docs/results/ (results.py). Changes nothing.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/messages.sh"
@@ -19,5 +20,7 @@ if ((${#files[@]})); then
 fi
 say "format: ${#files[@]} files"
 python3 "$here/promises.py" . || status=1
+python3 "$here/names.py" . || status=1
 python3 "$here/docs.py" . || status=1
+python3 "$here/results.py" --check . || status=1
 exit $status

@@ -88,6 +88,58 @@ let_pass src/engine/a.cc 'int i = random_u32(key, 1).rand_below(3);'
 let_pass src/cli/a.cc $'\n#include "recipes/b.h"'
 let_pass src/engine/a.cc 'auto g = at::rand({2});  // lint: allow(random) compares our numbers with theirs'
 
+lint=(python3 "$here/scripts/names.py") # names that mean two things, and words that were given up
+clean_tree
+expect passes "" "clean tree"
+clean_tree
+echo 'struct Plan {};' | tee -a "$tree/src/base/a.h" >>"$tree/src/engine/a.h"
+expect stops '[types]' 'a type in two headers'
+clean_tree
+echo 'enum class Plan { kOne };' >>"$tree/src/base/a.h"
+printf 'namespace tandem {\nnamespace {\nstruct Plan final : Base {\n  int a;\n};\n}\n}\n' >>"$tree/src/engine/a.cc"
+expect stops '[types]' 'a local type with the name of a header'"'"'s'
+clean_tree
+printf 'struct Plan;\nvoid f() {\n  struct Plan {};\n}\nstruct Engine {\n  struct Plan {};\n};\n' >>"$tree/src/engine/a.cc"
+echo 'struct Plan {};' >>"$tree/src/base/a.h"
+expect passes "" 'a declaration, a type of a function and a type of a class'
+plant headers src/recipes/a.cc '#include "engine/a.h"'
+clean_tree
+echo 'namespace { int half(int a) { return a / 2; } }' | tee -a "$tree/src/engine/a.cc" >"$tree/src/engine/b.cc"
+expect stops '[unity]' 'a local function in two files of a folder'
+clean_tree
+echo 'static const int kHalf = 2;' | tee -a "$tree/src/engine/a.cc" >"$tree/src/engine/b.cc"
+expect stops '[unity]' 'a constant in two files of a folder'
+clean_tree
+echo 'namespace { int half(int a) { return a / 2; } }' | tee -a "$tree/src/engine/a.cc" "$tree/src/engine/a_test.cc" >"$tree/src/cli/b.cc"
+echo 'namespace fs = std::filesystem;' | tee -a "$tree/src/engine/a.cc" >"$tree/src/engine/b.cc"
+expect passes "" 'a name of another folder or of the tests, and an alias that is the same'
+for name in card_bytes CardPhase kCards rival bury_worker seat_ kMostSeats ticket InputTray letter_bytes follower WayBack queue_way_back WholeStep whole_steps played_step PlayedDqn lobby; do
+  plant words src/engine/a.cc "int $name = 0;"
+done
+plant words tests/whole_test.cc 'void f(int card) {}'
+let_pass src/engine/a.cc 'const char* key = "card";  // a card of the user'
+let_pass src/engine/a.cc 'int cardinality = discard(arrival, letter, games_played, k_whole, step);'
+let_pass src/engine/a.cc 'int card = 0;  // lint: allow(words) a playing card'
+
+lint=(python3 "$here/scripts/results.py" --check) # tables of the pages are what the data says
+results() { # FIGURE: a page with its data, and the figure that the page shows
+  clean_tree
+  mkdir -p "$tree/docs/results"
+  cat >"$tree/docs/results/a.json" <<'DATA'
+{"machines": {"box": "a machine"},
+ "tables": {"speed": {"machine": "box", "date": "2026-01-02", "command": "make bench", "columns": [["what", "what"], ["time", "figure"]],
+                      "rows": [{"what": "a step", "figure": 12, "unit": "us"}]}}}
+DATA
+  printf '<!-- table: speed -->\n| what | time |\n|---|---|\n| a step | %s us |\n<!-- end of table -->\n' "$1" >"$tree/docs/a.md"
+}
+results 12
+expect passes "" "a page with the figures of its data"
+results 11
+expect stops "[results]" "a page with another figure than its data"
+results 12
+sed -i 's/"command": "make bench", //' "$tree/docs/results/a.json"
+expect stops "[results]" "a figure that nobody could measure again"
+
 lint=(python3 "$here/scripts/docs.py") # and what the pages name
 for words in '`src/engine/a_test.cc:Planner.LosesShards`' '`tests/python/none_test.py:Faults.test_one`' '`scripts/none.sh`' '[a page](none.md)' '[a place](#none)' "$(printf 'x%.0s' {1..121})"; do
   plant docs docs/a.md "$words"
