@@ -209,10 +209,10 @@ void Update::queue(std::span<const float> total, const UpdateParams* order, Upda
   UpdateDecision* const plans = state_.groups() > 1 ? static_cast<UpdateDecision*>(plans_.data_ptr()) : plan;
   constexpr int64_t kFew = int64_t{1} << 22;  // floats whose norm two launches find quickly
   if (state_.groups() > 1 || (device().is_cuda() && running.empty() && group <= kFew))
-    device().plan_groups(plans, plan, order, gradient.data(), group, state_.groups(), bad.data(),
+    device().decide_groups(plans, plan, order, gradient.data(), group, state_.groups(), bad.data(),
                          static_cast<int>(bad.size()));
   else
-    device().plan_update(plan, order, gradient.data(), group, statistics, state_.statistic_floats(), bad.data(),
+    device().decide_update(plan, order, gradient.data(), group, statistics, state_.statistic_floats(), bad.data(),
                          static_cast<int>(bad.size()));
   const OptimizerSettings& o = settings_.optimizer;
   const int slots = optimizer_slots(o);

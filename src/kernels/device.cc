@@ -50,36 +50,37 @@ class CpuDevice : public Device {
     tandem::fill_dropout_mask(out, n, key, first, drop);
   }
 
-  void plan_update(UpdateDecision* plan, const UpdateParams* order, const float* gradient, int64_t n,
-                   const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) override {
-    const bool flagged = order->flag != 0 || std::any_of(bad, bad + bad_count, [](int64_t at) { return at >= 0; });
+  void decide_update(UpdateDecision* decision, const UpdateParams* params, const float* gradient, int64_t n,
+                     const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) override {
+    const bool flagged = params->flag != 0 || std::any_of(bad, bad + bad_count, [](int64_t at) { return at >= 0; });
     const double squares = flagged ? 0 : tandem::sum_of_squares(gradient, n);  // it will be skipped: one pass saved
-    *plan = decide_update(squares, tandem::all_finite(statistics, statistic_count), flagged, *order);
+    *decision = tandem::decide_update(squares, tandem::all_finite(statistics, statistic_count), flagged, *params);
   }
   void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
-                   const UpdateDecision* plan) override {
-    if (!plan->skip) tandem::adam_update(p, g, m, v, n, *params, plan->scale);
+                   const UpdateDecision* decision) override {
+    if (!decision->skip) tandem::adam_update(p, g, m, v, n, *params, decision->scale);
   }
-  void plan_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
-                   int64_t n, int groups, const int64_t* bad, int bad_count) override {
-    for (int g = 0; g < groups; ++g) plan_update(plans + g, order, gradient + g * n, n, nullptr, 0, bad, bad_count);
-    *plan = decide_batched(plans, groups);
+  void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params,
+                     const float* gradient, int64_t n, int groups, const int64_t* bad, int bad_count) override {
+    for (int g = 0; g < groups; ++g)
+      decide_update(decisions + g, params, gradient + g * n, n, nullptr, 0, bad, bad_count);
+    *decision = decide_batched(decisions, groups);
   }
   void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                   const UpdateParams* order, const UpdateDecision* plans, const TargetUpdate& follower) override {
+                   const UpdateParams* params, const UpdateDecision* decisions, const TargetUpdate& target) override {
     for (int64_t i = 0, begin = 0; i < count; begin = pieces[i++].end) {
       const int64_t length = pieces[i].end - begin;
-      const UpdateDecision* const plan = plans + pieces[i].group;
-      adam_update(p + begin, g + begin, m + begin, v + begin, length, &order->adam[pieces[i].decays], plan);
-      if (follower.weights) soft_update(follower.weights + begin, p + begin, follower.rate, length, plan);
+      const UpdateDecision* const decision = decisions + pieces[i].group;
+      adam_update(p + begin, g + begin, m + begin, v + begin, length, &params->adam[pieces[i].decays], decision);
+      if (target.weights) soft_update(target.weights + begin, p + begin, target.rate, length, decision);
     }
   }
   void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
-                  const UpdateDecision* plan) override {
-    if (!plan->skip) tandem::sgd_update(p, g, velocity, n, *params, plan->scale);
+                  const UpdateDecision* decision) override {
+    if (!decision->skip) tandem::sgd_update(p, g, velocity, n, *params, decision->scale);
   }
-  void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* plan) override {
-    if (!plan->skip) tandem::soft_update(target, p, tau, n);
+  void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* decision) override {
+    if (!decision->skip) tandem::soft_update(target, p, tau, n);
   }
   void find_nonfinite(int64_t* at, const float* x, int64_t n) override { *at = tandem::first_nonfinite(x, n); }
 

@@ -1,7 +1,7 @@
-// kernels/device.h -- where a job's numbers live, and what can be done to them there: host memory, or one GPU's.
+// kernels/device.h -- where a job's tensors live and what can be done to them there: host memory, or one GPU's.
 //
-// A worker drives one device, so a process has one: device(). Calls queue work in order; those that give an answer, or
-// host memory, wait for it. The CPU and the CUDA implementation give the same bits (tests/gpu/kernel_twins.cu).
+// A worker drives one device, so a process has one: device(). Calls queue work in order; those that return a value, or
+// touch host memory, wait for it. The CPU and the CUDA implementation give the same bits (tests/gpu/kernel_twins.cu).
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class Device {
   virtual void zero(void* memory, size_t bytes) = 0;
   virtual void fill_ones(void* memory, size_t bytes) = 0;  // every bit: integers become -1
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
-  virtual void to_host(void* host, const void* from, size_t bytes) = 0;  // it is there when the call returns
+  virtual void to_host(void* host, const void* from, size_t bytes) = 0;  // done when the call returns
   virtual void from_host(void* to, const void* host, size_t bytes) = 0;  // `host` may change after the call
   // The same, queued: the host memory, pinned, is read or written by the time of wait().
   virtual void queue_to_host(void* host, const void* from, size_t bytes) = 0;
@@ -38,26 +38,26 @@ class Device {
   virtual void soft_update(float* target, const float* p, float tau, int64_t n) = 0;
   virtual void fill_dropout_mask(float* out, int64_t n, const RandomSource& key, uint64_t first, double drop) = 0;
 
-  // ---- an update: its order and plan lie on this device, and nothing waits for them ----
-  // `bad`: what find_nonfinite() told of each shard.
-  virtual void plan_update(UpdateDecision* plan, const UpdateParams* order, const float* gradient, int64_t n,
-                           const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) = 0;
-  // `groups` of `n` floats each, one after the other, with plans of their own (decide_batched()); *plan is for all.
-  virtual void plan_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order,
-                           const float* gradient, int64_t n, int groups, const int64_t* bad, int bad_count) = 0;
+  // ---- an update: its parameters and its decision lie in this device's memory, and no call waits for them ----
+  // `bad`: for each shard, what find_nonfinite() wrote.
+  virtual void decide_update(UpdateDecision* decision, const UpdateParams* params, const float* gradient, int64_t n,
+                             const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) = 0;
+  // `groups` of `n` floats each, contiguous, each with its own decision (decide_batched()); *decision is for all.
+  virtual void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params,
+                             const float* gradient, int64_t n, int groups, const int64_t* bad, int bad_count) = 0;
   virtual void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
-                           const UpdateDecision* plan) = 0;
-  // All weights at once, and what follows them; `pieces` lie on this device too.
+                           const UpdateDecision* decision) = 0;
+  // All weights and the target network's in one call; `pieces` lie in this device's memory too.
   virtual void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count,
-                           int64_t n, const UpdateParams* order, const UpdateDecision* plans,
-                           const TargetUpdate& follower) = 0;
+                           int64_t n, const UpdateParams* params, const UpdateDecision* decisions,
+                           const TargetUpdate& target) = 0;
   virtual void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
-                          const UpdateDecision* plan) = 0;
-  virtual void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* plan) = 0;
-  // *at is -1; it becomes the first one's index.
+                          const UpdateDecision* decision) = 0;
+  virtual void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* decision) = 0;
+  // *at is -1 before the call; it becomes the index of the first NaN or Inf.
   virtual void find_nonfinite(int64_t* at, const float* x, int64_t n) = 0;
 
-  // ---- answers ----
+  // ---- results on the host: these wait ----
   virtual double sum_of_squares(const float* x, int64_t n) = 0;
   virtual int64_t first_nonfinite(const float* x, int64_t n) = 0;
   virtual uint64_t state_hash(const void* data, int64_t bytes) = 0;

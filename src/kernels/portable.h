@@ -10,10 +10,9 @@
 
 #if defined(__CUDACC__)
 #define TANDEM_HD __host__ __device__ __forceinline__
-// The same, called: a GPU waits for code as it does for memory, so that what is seldom needed should not be
-// everywhere.
-#define TANDEM_HD_APART __host__ __device__ __noinline__ static
+// The same, out of line: instruction-cache misses stall a GPU, so cold paths are not inlined at every use.
+#define TANDEM_HD_NOINLINE __host__ __device__ __noinline__ static
 #else
 #define TANDEM_HD inline __attribute__((always_inline))
-#define TANDEM_HD_APART TANDEM_HD
+#define TANDEM_HD_NOINLINE TANDEM_HD
 #endif

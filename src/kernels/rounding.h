@@ -1,5 +1,5 @@
-// kernels/rounding.h -- factors of products in fewer bits: a float rounded to what another format can hold, still as a
-// float. NaN stays NaN, what is too large becomes infinite.
+// kernels/rounding.h -- GEMM operands in fewer bits: a float rounded to tf32, bf16 or fp16, still stored as a float. NaN
+// stays NaN, overflow becomes infinity.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ TANDEM_HD float rounded(Precision precision, float x) {
   __builtin_memcpy(&bits, &x, sizeof bits);
   const uint32_t size = bits & 0x7FFFFFFFu;
   if (size >= 0x7F800000u) return x;
-  if (precision == Precision::kTf32) {  // halves away from zero, as the instruction for it does
+  if (precision == Precision::kTf32) {  // ties away from zero, as cvt.rna.tf32 does
     bits = (bits + 0x1000u) & 0xFFFFE000u;
-  } else if (precision == Precision::kBf16) {  // halves to even, here and below
+  } else if (precision == Precision::kBf16) {  // ties to even, here and below
     bits = (bits + 0x7FFFu + (bits >> 16 & 1u)) & 0xFFFF0000u;
-  } else if (size < 0x38800000u) {  // below 2^-14 fp16 has steps of 2^-24, as floats from a half to one
+  } else if (size < 0x38800000u) {  // fp16 subnormals: steps of 2^-24, as floats in [0.5, 1)
     const float near = ((x < 0 ? -x : x) + 0.5f) - 0.5f;
     uint32_t least;
     __builtin_memcpy(&least, &near, sizeof least);

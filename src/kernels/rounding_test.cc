@@ -28,7 +28,7 @@ std::vector<double> numbers_of_fp16() {
   return all;
 }
 
-TEST(Rounding, ToFp16IsTheNearestOfItsNumbersAndOfTwoTheEvenOne) {
+TEST(Rounding, ToFp16IsToNearestTiesToEven) {
   const std::vector<double> numbers = numbers_of_fp16();
   const auto check = [&](float x) {
     const double size = std::min(std::abs(static_cast<double>(x)), 65536.0);
@@ -45,11 +45,11 @@ TEST(Rounding, ToFp16IsTheNearestOfItsNumbersAndOfTwoTheEvenOne) {
   };
   every_so_often(check);
   for (size_t i = 0; i + 1 < numbers.size(); ++i)
-    check(static_cast<float>((numbers[i] + numbers[i + 1]) / 2));  // halves
+    check(static_cast<float>((numbers[i] + numbers[i + 1]) / 2));  // ties
 }
 
-// The nearer neighbour in steps of 2^-7 (bf16) or 2^-10 (tf32) of a power of two; halves to even, or away from zero.
-TEST(Rounding, ToBf16AndTf32IsToTheNearestNeighbour) {
+// The nearer neighbour in steps of 2^-7 (bf16) or 2^-10 (tf32) of a power of two; ties to even, or away from zero.
+TEST(Rounding, ToBf16AndTf32IsToNearest) {
   for (const auto& [precision, dropped] : {std::pair{Precision::kBf16, 16}, {Precision::kTf32, 13}})
     every_so_often([precision = precision, dropped = dropped](float x) {
       const uint32_t bits = std::bit_cast<uint32_t>(x), below = bits >> dropped << dropped, step = 1u << dropped;
@@ -59,7 +59,7 @@ TEST(Rounding, ToBf16AndTf32IsToTheNearestNeighbour) {
     });
 }
 
-TEST(Rounding, KeepsWhatIsNoNumberAndEveryBitOfFp32) {
+TEST(Rounding, KeepsNanInfinityAndEveryBitOfFp32) {
   for (const Precision precision : {Precision::kFp32, Precision::kTf32, Precision::kBf16, Precision::kFp16}) {
     EXPECT_TRUE(std::isnan(rounded(precision, std::bit_cast<float>(0x7FFFFFFFu))));
     EXPECT_TRUE(std::isnan(rounded(precision, std::bit_cast<float>(0xFF800001u))));

@@ -286,10 +286,10 @@ void group_twins(Report& report) {
         Pair<unsigned> arrived({0u}, 0);
         const int count = static_cast<int>(table.size());
         Device& cpu = cpu_device();
-        cpu.plan_groups(plans.host(), plan.host(), orders.host(), g.host(), n, groups, nullptr, 0);
+        cpu.decide_groups(plans.host(), plan.host(), orders.host(), g.host(), n, groups, nullptr, 0);
         cpu.adam_update(p.host(), g.host(), m.host(), v.host(), pieces.host(), count, all, orders.host(), plans.host(),
                         {followed ? target.host() : nullptr, 0.01f});
-        cuda::plan_groups(plans.device(), plan.device(), orders.device(), g.device(), n, groups, nullptr, 0,
+        cuda::decide_groups(plans.device(), plan.device(), orders.device(), g.device(), n, groups, nullptr, 0,
                           scratch.device(), arrived.device(), nullptr);
         cuda::adam_update(p.device(), g.device(), m.device(), v.device(), pieces.device(), count, all, orders.device(),
                           plans.device(), {followed ? target.device() : nullptr, 0.01f}, nullptr);
@@ -298,7 +298,7 @@ void group_twins(Report& report) {
         const double norm = plan.host()[0].norm;
         const bool planned = found.skip == plan.host()[0].skip && (found.skip != 0) == bad &&
                              (found.norm == norm || (std::isnan(found.norm) && std::isnan(norm)));
-        report.line("plan_groups and adam_update/" + std::to_string(groups), all, 0,
+        report.line("decide_groups and adam_update/" + std::to_string(groups), all, 0,
                     planned && p.equal() && m.equal() && v.equal() && target.equal(), 0);
       }
     }

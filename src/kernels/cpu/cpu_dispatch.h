@@ -8,7 +8,7 @@
 
 #define TANDEM_INLINE_LAMBDA __attribute__((always_inline))
 
-// Before a loop whose turns do not touch each other's elements (arrays are the same or apart, never overlapping).
+// Before a loop without dependences between iterations (arrays are identical or disjoint, never overlapping).
 #if defined(__clang__)
 #define TANDEM_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else

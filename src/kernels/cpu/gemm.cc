@@ -10,33 +10,33 @@
 namespace tandem {
 namespace {
 
-// Memory to work in only grows: a vector would fill with zeros what it had shrunk from.
+// Scratch memory only grows: resizing down and up again would zero it each time.
 void grow(LineFloats& memory, int64_t floats) {
   if (static_cast<int64_t>(memory.size()) < floats) memory.resize(static_cast<size_t>(floats));
 }
 
 #define TANDEM_TILE inline __attribute__((always_inline))
 
-// `Pair` is two vectors of 16 numbers, or what stands for them; kTileRows of them fit the registers.
+// `Vec32` holds 32 floats: two zmm or four ymm registers, or an array. kTileRows of them fit the register file.
 namespace plain {
 
-struct Pair {
+struct Vec32 {
   static constexpr int kTileRows = 2;
   float v[32];
-  static TANDEM_TILE Pair zero() { return {}; }
-  static TANDEM_TILE Pair load(const float* p) {
-    Pair r;
+  static TANDEM_TILE Vec32 zero() { return {}; }
+  static TANDEM_TILE Vec32 load(const float* p) {
+    Vec32 r;
     std::memcpy(r.v, p, sizeof r.v);
     return r;
   }
-  TANDEM_TILE void add_product(float a, const Pair& b) {
+  TANDEM_TILE void multiply_add(float a, const Vec32& b) {
 #if defined(__aarch64__)
     for (int i = 0; i < 32; ++i) v[i] = __builtin_fmaf(a, b.v[i], v[i]);
 #else
     for (int i = 0; i < 32; ++i) v[i] += a * b.v[i];
 #endif
   }
-  TANDEM_TILE void add(const Pair& b) {
+  TANDEM_TILE void add(const Vec32& b) {
     for (int i = 0; i < 32; ++i) v[i] += b.v[i];
   }
   TANDEM_TILE void store(float* p) const { std::memcpy(p, v, sizeof v); }
@@ -48,22 +48,22 @@ struct Pair {
 
 #if defined(__x86_64__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"  // g++ 12 says it of its own <immintrin.h>
+#pragma GCC diagnostic ignored "-Wuninitialized"  // a false warning of g++ 12 about its own <immintrin.h>
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,fma")
 namespace avx512 {
 
-struct Pair {
+struct Vec32 {
   static constexpr int kTileRows = 8;
   __m512 a, b;
-  static TANDEM_TILE Pair zero() { return {_mm512_setzero_ps(), _mm512_setzero_ps()}; }
-  static TANDEM_TILE Pair load(const float* p) { return {_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16)}; }
-  TANDEM_TILE void add_product(float x, const Pair& w) {
+  static TANDEM_TILE Vec32 zero() { return {_mm512_setzero_ps(), _mm512_setzero_ps()}; }
+  static TANDEM_TILE Vec32 load(const float* p) { return {_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16)}; }
+  TANDEM_TILE void multiply_add(float x, const Vec32& w) {
     const __m512 s = _mm512_set1_ps(x);
     a = _mm512_fmadd_ps(s, w.a, a);
     b = _mm512_fmadd_ps(s, w.b, b);
   }
-  TANDEM_TILE void add(const Pair& o) {
+  TANDEM_TILE void add(const Vec32& o) {
     a = _mm512_add_ps(a, o.a);
     b = _mm512_add_ps(b, o.b);
   }
@@ -82,8 +82,8 @@ TANDEM_TILE __m512 high(__m512 a, __m512 b) {
   return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
 }
 
-// to[j][i] = from[i][j], 16 x 16; rows of `to` lie a panel's width apart.
-__attribute__((noinline)) void turn_block(const float* from, int64_t stride, float* to) {
+// to[j][i] = from[i][j], 16 x 16; rows of `to` are kPanel floats apart.
+__attribute__((noinline)) void transpose_16x16(const float* from, int64_t stride, float* to) {
   __m512 r[16], t[16];
   for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(from + i * stride);
   for (int i = 0; i < 16; i += 2) {
@@ -113,21 +113,21 @@ __attribute__((noinline)) void turn_block(const float* from, int64_t stride, flo
 #pragma GCC target("avx2,fma")
 namespace avx2 {
 
-struct Pair {
+struct Vec32 {
   static constexpr int kTileRows = 2;
   __m256 v[4];
-  static TANDEM_TILE Pair zero() {
+  static TANDEM_TILE Vec32 zero() {
     const __m256 z = _mm256_setzero_ps();
     return {{z, z, z, z}};
   }
-  static TANDEM_TILE Pair load(const float* p) {
+  static TANDEM_TILE Vec32 load(const float* p) {
     return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8), _mm256_loadu_ps(p + 16), _mm256_loadu_ps(p + 24)}};
   }
-  TANDEM_TILE void add_product(float x, const Pair& w) {
+  TANDEM_TILE void multiply_add(float x, const Vec32& w) {
     const __m256 s = _mm256_set1_ps(x);
     for (int i = 0; i < 4; ++i) v[i] = _mm256_fmadd_ps(s, w.v[i], v[i]);
   }
-  TANDEM_TILE void add(const Pair& o) {
+  TANDEM_TILE void add(const Vec32& o) {
     for (int i = 0; i < 4; ++i) v[i] = _mm256_add_ps(v[i], o.v[i]);
   }
   TANDEM_TILE void store(float* p) const {
@@ -166,7 +166,7 @@ void Panels::pack(const float* matrix, int64_t depth, int64_t width) {
 
 void Panels::pack_transposed(const float* matrix, int64_t depth, int64_t width) {
   shape(depth, width);
-  constexpr int64_t kBlock = 16;  // of 16 x 32: read and written whole lines
+  constexpr int64_t kBlock = 16;  // blocks of 16 x 32: whole cache lines are read and written
   [[maybe_unused]] const bool vectors = best_cpu_variant() == CpuVariant::kAvx512;
   for (int64_t c = 0; c < width; c += kPanel) {
     const int64_t columns = std::min(kPanel, width - c);
@@ -175,8 +175,8 @@ void Panels::pack_transposed(const float* matrix, int64_t depth, int64_t width) 
       const int64_t last = std::min(depth, k + kBlock);
 #if defined(__x86_64__)
       if (vectors && columns == kPanel && last - k == kBlock) {
-        for (const int64_t half : {0, 16})
-          avx512::turn_block(matrix + (c + half) * depth + k, depth, panel + k * kPanel + half);
+        for (const int64_t offset : {0, 16})
+          avx512::transpose_16x16(matrix + (c + offset) * depth + k, depth, panel + k * kPanel + offset);
         continue;
       }
 #endif
@@ -186,25 +186,25 @@ void Panels::pack_transposed(const float* matrix, int64_t depth, int64_t width) 
   }
 }
 
-void product(const float* x, int64_t x_stride, const Panels& m, const float* bias, float* y, int64_t y_stride,
+void gemm(const float* x, int64_t x_stride, const Panels& m, const float* bias, float* y, int64_t y_stride,
              int64_t rows, CpuVariant variant) {
 #if defined(__x86_64__)
-  if (variant == CpuVariant::kAvx512) return avx512::product_of(x, x_stride, m, bias, y, y_stride, rows);
-  if (variant == CpuVariant::kAvx2) return avx2::product_of(x, x_stride, m, bias, y, y_stride, rows);
+  if (variant == CpuVariant::kAvx512) return avx512::gemm_panels(x, x_stride, m, bias, y, y_stride, rows);
+  if (variant == CpuVariant::kAvx2) return avx2::gemm_panels(x, x_stride, m, bias, y, y_stride, rows);
 #endif
-  plain::product_of(x, x_stride, m, bias, y, y_stride, rows);
+  plain::gemm_panels(x, x_stride, m, bias, y, y_stride, rows);
 }
 
-void outer_sums(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* sum, int64_t out,
-                int64_t in, int64_t rows, std::span<const int> merges, Write write, OuterRoom& room,
+void weight_gradient(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* dw, int64_t out,
+                int64_t in, int64_t rows, std::span<const int> merges, Write write, WeightGradientScratch& scratch,
                 CpuVariant variant) {
 #if defined(__x86_64__)
   if (variant == CpuVariant::kAvx512)
-    return avx512::outer_sums_of(dy, dy_stride, x, x_stride, sum, out, in, rows, merges, write, room);
+    return avx512::weight_gradient_tiles(dy, dy_stride, x, x_stride, dw, out, in, rows, merges, write, scratch);
   if (variant == CpuVariant::kAvx2)
-    return avx2::outer_sums_of(dy, dy_stride, x, x_stride, sum, out, in, rows, merges, write, room);
+    return avx2::weight_gradient_tiles(dy, dy_stride, x, x_stride, dw, out, in, rows, merges, write, scratch);
 #endif
-  plain::outer_sums_of(dy, dy_stride, x, x_stride, sum, out, in, rows, merges, write, room);
+  plain::weight_gradient_tiles(dy, dy_stride, x, x_stride, dw, out, in, rows, merges, write, scratch);
 }
 
 }  // namespace tandem

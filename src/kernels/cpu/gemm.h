@@ -1,12 +1,11 @@
-// kernels/cpu/gemm.h -- matrix products of a small net on a CPU: a few dozen rows times weights that fit the caches.
+// kernels/cpu/gemm.h -- fp32 GEMMs of a small net on a CPU: a few dozen rows times weights that fit the caches.
 //
-// Each number of a result is one sum in one fixed order (by fused multiply-adds, from 0, in the order of the summed
-// index), whatever rows and columns are beside it. So a row's bits do not depend on how many rows are in the call, and
-// all variants with a fused multiply-add agree. A CPU without one (kPlain on x86) rounds twice where they round once:
-// other bits, as the kind of the device says.
+// Each element of a result is one chain of fused multiply-adds from 0, in the order of k, whatever rows and columns are
+// in the same call. So a row's bits do not depend on the number of rows, and all variants with FMA agree. A CPU without
+// FMA (kPlain on x86) rounds twice per term and has other bits: the kind of the device says so.
 //
-// Weights are put into panels of 32 columns first, once for all calls with the same weights: a library would do it in
-// every call.
+// The weight operand is packed into panels of 32 columns once per update and used by all calls until the next one; a
+// BLAS would pack it in every call.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@ namespace tandem {
 
 inline constexpr int64_t kPanel = 32;
 
-// Memory that begins at a whole line of the cache: a vector that lies across two is read twice.
+// Memory aligned to a cache line: a vector load across two lines costs two loads.
 template <class T>
 struct LineAllocator {
   using value_type = T;
@@ -34,7 +33,7 @@ struct LineAllocator {
 };
 using LineFloats = std::vector<float, LineAllocator<float>>;
 
-// A matrix [depth, width] in panels: [ceil(width / 32)][depth][32], the last one filled up with zeros.
+// The right-hand operand [depth, width] (K x N) in panels: [ceil(width / 32)][depth][32], the last one padded with zeros.
 class Panels {
  public:
   void pack(const float* matrix, int64_t depth, int64_t width);             // row-major [depth, width]
@@ -51,19 +50,20 @@ class Panels {
 
 // y = x m + bias (null: 0): x [rows, depth], m [depth, width], y [rows, width]; rows lie `x_stride` and `y_stride`
 // apart.
-void product(const float* x, int64_t x_stride, const Panels& m, const float* bias, float* y, int64_t y_stride,
-             int64_t rows, CpuVariant variant = best_cpu_variant());
+void gemm(const float* x, int64_t x_stride, const Panels& m, const float* bias, float* y, int64_t y_stride,
+          int64_t rows, CpuVariant variant = best_cpu_variant());
 
-// sum = dy^T x: dy [rows, out], x [rows, in], sum [out, in], for a batch of several pieces of `rows` rows that follow
-// each other: the pieces' products, each summed over its rows, are added along a tree. `merges`, one for each piece,
-// says how many of the sums that wait are joined after it, as left + right (SumTree::merges). kAdd adds the whole to
-// what is there. `room` is memory to work in, kept by the caller for the next call.
+// The weight gradient of a linear layer, dw = dy^T x: dy [rows, out], x [rows, in], dw [out, in]. The batch holds
+// several shards of `rows` rows, one after the other; each shard's gradient is summed over its rows, then the shards'
+// are added along a tree in registers. `merges` has one entry per shard: how many partial sums on the stack are merged
+// after it, as left + right (SumTree::merges). kAdd accumulates into dw (beta = 1), kSet overwrites it. `scratch` is
+// kept by the caller for the next call.
 enum class Write { kSet, kAdd };
-struct OuterRoom {
-  LineFloats dy, x, waiting;
+struct WeightGradientScratch {
+  LineFloats dy, x, stack;
 };
-void outer_sums(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* sum, int64_t out,
-                int64_t in, int64_t rows, std::span<const int> merges, Write write, OuterRoom& room,
-                CpuVariant variant = best_cpu_variant());
+void weight_gradient(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* dw, int64_t out,
+                     int64_t in, int64_t rows, std::span<const int> merges, Write write,
+                     WeightGradientScratch& scratch, CpuVariant variant = best_cpu_variant());
 
 }  // namespace tandem

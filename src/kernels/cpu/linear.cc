@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-// kRows x kColumns sums stay in registers while `in` runs.
+// kRows x kColumns accumulators stay in registers over the loop on `in`.
 constexpr int kRows = 4, kColumns = 32;
 
 template <int rows, int columns>
@@ -17,8 +17,8 @@ __attribute__((always_inline)) inline void tile(const float* x, const float* w, 
   for (int64_t i = 0; i < in; ++i) {
     const float* const line = w + i * out;
     for (int r = 0; r < rows; ++r) {
-      const float factor = x[r * in + i];
-      for (int c = 0; c < columns; ++c) sums[r][c] += factor * line[c];
+      const float a = x[r * in + i];
+      for (int c = 0; c < columns; ++c) sums[r][c] += a * line[c];
     }
   }
   for (int r = 0; r < rows; ++r)

@@ -1,7 +1,7 @@
-// kernels/cpu/linear.h -- a product with a weight matrix, for nets that answer without libtorch.
+// kernels/cpu/linear.h -- a linear layer for inference without libtorch.
 //
-// Each number is bias + x[0] w[0] + x[1] w[1] + ..., added in this order, so every variant and every number of rows
-// gives the same bits: an answer never depends on who else asked at the same time.
+// Each output is bias + x[0] w[0] + x[1] w[1] + ..., added in this order, so every variant and every number of rows
+// gives the same bits: an answer does not depend on what else is in the batch.
 #pragma once
 
 #include <cstdint>

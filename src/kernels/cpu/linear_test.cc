@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-std::vector<float> numbers(int64_t n, uint32_t site) {
+std::vector<float> uniform_numbers(int64_t n, uint32_t site) {
   std::vector<float> out(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) out[i] = random_uniform(RandomKey{7, 0, 0, site}, i) * 2 - 1;
   return out;
@@ -18,7 +18,7 @@ std::vector<float> numbers(int64_t n, uint32_t site) {
 TEST(Linear, IsTheSumInOrderForEveryVariantAndNumberOfRows) {
   for (const auto& [rows, in, out] :
        std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {5, 7, 33}, {9, 128, 64}, {4, 3, 10}}) {
-    const auto x = numbers(rows * in, 1), w = numbers(in * out, 2), bias = numbers(out, 3);
+    const auto x = uniform_numbers(rows * in, 1), w = uniform_numbers(in * out, 2), bias = uniform_numbers(out, 3);
     for (const CpuVariant variant : runnable_cpu_variants()) {
       std::vector<float> y(static_cast<size_t>(rows * out));
       linear(x.data(), w.data(), bias.data(), y.data(), rows, in, out, variant);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kLanes = 16;
 
-// Sixteen numbers at a time, in whatever registers the variant has.
+// Sixteen floats, in whatever registers the variant has.
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 
 __attribute__((always_inline)) inline float lanes_sum(float* lanes) {
@@ -21,7 +21,7 @@ __attribute__((always_inline)) inline float lanes_sum(float* lanes) {
 #define TANDEM_LOAD(lanes, from) __builtin_memcpy(&(lanes), (from), sizeof(Lanes))
 #define TANDEM_STORE(to, lanes) __builtin_memcpy((to), &(lanes), sizeof(Lanes))
 
-// Sum of term(i) for i < n; always inlined, so that it is compiled for the variant that asks.
+// Sum of term(i) for i < n; always inlined, so that it is compiled for the calling variant.
 template <typename Term>
 __attribute__((always_inline)) inline float row_sum(int64_t n, const Term& term) {
   float lanes[kLanes] = {};
@@ -32,7 +32,7 @@ __attribute__((always_inline)) inline float row_sum(int64_t n, const Term& term)
   return lanes_sum(lanes);
 }
 
-// R rows side by side: a sum's additions wait for each other, those of other rows need not.
+// R rows interleaved: the additions of one sum depend on each other, those of other rows hide their latency.
 template <int R>
 __attribute__((always_inline)) inline void norm_rows(const float* x, const float* weight, const float* bias,
                                                      const float* mask, float* y, float* normed, float* inverse,
@@ -96,7 +96,7 @@ __attribute__((always_inline)) inline void norm_rows(const float* x, const float
     }
 }
 
-constexpr int kRowsBeside = 4;
+constexpr int kRowsAtOnce = 4;
 
 }  // namespace
 
@@ -105,8 +105,8 @@ void norm_relu(const float* x, const float* weight, const float* bias, const flo
   run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
     const auto at = [=](auto* p, int64_t row) TANDEM_INLINE_LAMBDA { return p ? p + row * width : p; };
     int64_t r = 0;
-    for (; r + kRowsBeside <= rows; r += kRowsBeside)
-      norm_rows<kRowsBeside>(at(x, r), weight, bias, at(mask, r), at(y, r), at(normed, r),
+    for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce)
+      norm_rows<kRowsAtOnce>(at(x, r), weight, bias, at(mask, r), at(y, r), at(normed, r),
                              inverse ? inverse + r : nullptr, width, eps);
     for (; r < rows; ++r)
       norm_rows<1>(at(x, r), weight, bias, at(mask, r), at(y, r), at(normed, r), inverse ? inverse + r : nullptr, width,
@@ -114,7 +114,7 @@ void norm_relu(const float* x, const float* weight, const float* bias, const flo
   });
 }
 
-// Row by row: four side by side were slower, rows of a power of two lie in the same places of the cache.
+// Row by row: four interleaved were slower, since rows of a power of two fall into the same cache sets.
 void norm_relu_backward(const float* dy, const float* y, const float* normed, const float* inverse, const float* weight,
                         float kept, float* dx, float* weight_grad, float* bias_grad, int64_t rows, int64_t width,
                         CpuVariant variant) {

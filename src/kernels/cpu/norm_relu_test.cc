@@ -11,7 +11,7 @@ namespace {
 
 using Floats = std::vector<float>;
 
-Floats numbers(int64_t n, uint64_t seed) {
+Floats row_numbers(int64_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   Floats x(n);
   for (float& v : x) v = std::normal_distribution<float>(0.3f, 1.5f)(random);
@@ -20,9 +20,9 @@ Floats numbers(int64_t n, uint64_t seed) {
 
 struct Layer {
   Layer(int64_t rows, int64_t width, bool masked)
-      : rows(rows), width(width), x(numbers(rows * width, 1)), weight(numbers(width, 2)), bias(numbers(width, 3)) {
+      : rows(rows), width(width), x(row_numbers(rows * width, 1)), weight(row_numbers(width, 2)), bias(row_numbers(width, 3)) {
     if (masked)
-      for (float v : numbers(rows * width, 4)) mask.push_back(v > 0 ? 1.25f : 0.0f);
+      for (float v : row_numbers(rows * width, 4)) mask.push_back(v > 0 ? 1.25f : 0.0f);
   }
   const float* mask_or_null() const { return mask.empty() ? nullptr : mask.data(); }
   // In double, as the definition says.
@@ -47,14 +47,14 @@ struct Layer {
 };
 
 TEST(NormRelu, ForwardAndGradientAreThoseOfTheFormulaInEveryVariant) {
-  constexpr int64_t kRows = 6;  // four side by side, and two
+  constexpr int64_t kRows = 6;  // four interleaved, then two
   for (bool masked : {false, true})
     for (int64_t width : {5, 16, 37, 64}) {
       const Layer layer(kRows, width, masked);
       const std::vector<double> in(layer.x.begin(), layer.x.end()), w(layer.weight.begin(), layer.weight.end()),
           b(layer.bias.begin(), layer.bias.end());
       const std::vector<double> want = layer.formula(in, w, b);
-      const Floats dy = numbers(kRows * width, 5);
+      const Floats dy = row_numbers(kRows * width, 5);
       Floats first_y, first_dx;
       for (CpuVariant variant : runnable_cpu_variants()) {
         Floats y(kRows * width), normed(kRows * width), inverse(kRows), dx(kRows * width), dw(width, 0), db(width, 0);
@@ -97,8 +97,8 @@ TEST(NormRelu, ForwardAndGradientAreThoseOfTheFormulaInEveryVariant) {
     }
 }
 
-TEST(NormRelu, ReluAloneAndBack) {
-  const Floats x = numbers(37, 7), dy = numbers(37, 8);
+TEST(NormRelu, ReluForwardAndBackward) {
+  const Floats x = row_numbers(37, 7), dy = row_numbers(37, 8);
   for (CpuVariant variant : runnable_cpu_variants()) {
     Floats y = x, grad = dy;
     relu(y.data(), 37, variant);
@@ -111,7 +111,7 @@ TEST(NormRelu, ReluAloneAndBack) {
 }
 
 TEST(NormRelu, AddRowsAddsInOrder) {
-  const Floats x = numbers(7 * 19, 6);
+  const Floats x = row_numbers(7 * 19, 6);
   for (CpuVariant variant : runnable_cpu_variants()) {
     Floats sum(19, 0.5f), want(19, 0.5f);
     for (int64_t r = 0; r < 7; ++r)

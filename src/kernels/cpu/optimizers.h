@@ -25,7 +25,7 @@ struct AdamParams {
   float one_minus_beta2 = 1.0f - beta2;
 };
 
-// The parameters of update number `step`, which counts from 1. Computed in double with products only (no std::pow,
+// The parameters of update number `step`, which counts from 1. Computed in double by repeated squaring (no std::pow,
 // whose last bit differs between C libraries).
 AdamParams adam_params(double lr, double beta1, double beta2, double eps, double weight_decay, bool decoupled,
                        int64_t step);

@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-std::vector<float> normals(int64_t n, uint32_t site) {
+std::vector<float> normal_numbers(int64_t n, uint32_t site) {
   std::vector<float> out(n);
   fill_normal(out.data(), n, {1, 2, 3, site});
   return out;
@@ -40,11 +40,11 @@ struct DoubleAdam {
 TEST(Adam, FollowsTheFormulaInDoubleForAHundredSteps) {
   constexpr int kCount = 257;
   for (bool decoupled : {false, true}) {
-    std::vector<float> p = normals(kCount, 1), m(kCount), v(kCount);
+    std::vector<float> p = normal_numbers(kCount, 1), m(kCount), v(kCount);
     std::vector<DoubleAdam> exact;
     for (float x : p) exact.push_back({x});
     for (int t = 1; t <= 100; ++t) {
-      const std::vector<float> g = normals(kCount, 100 + t);
+      const std::vector<float> g = normal_numbers(kCount, 100 + t);
       adam_update(p.data(), g.data(), m.data(), v.data(), kCount,
                   adam_params(1e-2, 0.9, 0.999, 1e-8, 0.1, decoupled, t), 0.5f);
       for (int i = 0; i < kCount; ++i) exact[i].step(0.5 * g[i], 1e-2, 0.9, 0.999, 1e-8, 0.1, decoupled, t);
@@ -71,8 +71,8 @@ TEST(Adam, ParamsAreRoundedFromDouble) {
 TEST(Adam, EveryVariantGivesTheBitsOfThePlainFormula) {
   for (int64_t n : {0, 1, 7, 16, 33, 1000, 4099}) {
     const AdamParams params = adam_params(3e-4, 0.9, 0.99, 1e-8, 0.01, n % 2 == 0, 3);
-    const std::vector<float> g = normals(n, 2);
-    std::vector<float> rp = normals(n, 1), rm = normals(n, 3), rv = normals(n, 4);
+    const std::vector<float> g = normal_numbers(n, 2);
+    std::vector<float> rp = normal_numbers(n, 1), rm = normal_numbers(n, 3), rv = normal_numbers(n, 4);
     for (float& x : rv) x = std::fabs(x);
     const std::vector<float> p0 = rp, m0 = rm, v0 = rv;
     const AdamConstants c = adam_constants(params, 0.25f);
@@ -94,7 +94,7 @@ TEST(Adam, EveryVariantGivesTheBitsOfThePlainFormula) {
 }
 
 TEST(Adam, ZeroGradientsWithoutDecayLeaveFreshWeightsAlone) {
-  std::vector<float> p = normals(100, 1), g(100), m(100), v(100);
+  std::vector<float> p = normal_numbers(100, 1), g(100), m(100), v(100);
   const std::vector<float> before = p;
   adam_update(p.data(), g.data(), m.data(), v.data(), 100, adam_params(1e-3, 0.9, 0.999, 1e-8, 0, false, 1));
   EXPECT_TRUE(same_bits(p, before));
@@ -104,10 +104,10 @@ TEST(Sgd, FollowsTheFormulaInDouble) {
   constexpr int kCount = 131;
   for (int form = 0; form < 3; ++form) {
     SgdParams params{0.05f, form == 0 ? 0.0f : 0.9f, 0.01f, form == 2, true};
-    std::vector<float> p = normals(kCount, 1), velocity(kCount, std::nanf(""));  // the first step must not read it
+    std::vector<float> p = normal_numbers(kCount, 1), velocity(kCount, std::nanf(""));  // the first step must not read it
     std::vector<double> ep(p.begin(), p.end()), ev(kCount);
     for (int t = 0; t < 50; ++t) {
-      const std::vector<float> g = normals(kCount, 10 + t);
+      const std::vector<float> g = normal_numbers(kCount, 10 + t);
       sgd_update(p.data(), g.data(), form == 0 ? nullptr : velocity.data(), kCount, params, 2.0f);
       for (int i = 0; i < kCount; ++i) {
         const double gradient = 2.0 * g[i] + double(params.weight_decay) * ep[i];
@@ -125,8 +125,8 @@ TEST(Sgd, EveryVariantGivesTheBitsOfThePlainFormula) {
   for (int form = 0; form < 4; ++form)
     for (int64_t n : {0, 1, 15, 16, 1003}) {
       const SgdParams params{0.05f, form == 0 ? 0.0f : 0.9f, 0.01f, form == 2, form == 3};
-      const std::vector<float> g = normals(n, 2);
-      std::vector<float> rp = normals(n, 1), rv = normals(n, 3);
+      const std::vector<float> g = normal_numbers(n, 2);
+      std::vector<float> rp = normal_numbers(n, 1), rv = normal_numbers(n, 3);
       const std::vector<float> p0 = rp, v0 = rv;
       for (int64_t i = 0; i < n; ++i) {
         volatile float scaled = g[i] * 0.5f, pull = params.weight_decay * rp[i], gradient = scaled + pull;

@@ -26,12 +26,12 @@ __attribute__((always_inline)) inline void make_batch(uint32_t* __restrict words
 
 #if defined(__x86_64__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"  // g++ 12 says it of its own <immintrin.h>
+#pragma GCC diagnostic ignored "-Wuninitialized"  // a false warning of g++ 12 about its own <immintrin.h>
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-// The same with eight blocks in a vector, each word in the low half of 64 bits: the multiplication that Philox wants
-// takes low halves and gives whole ones. What stands in the high halves does not matter.
+// The same with eight blocks in a vector, each word in the low 32 bits of a 64-bit lane: _mm512_mul_epu32 multiplies the
+// low 32 bits of each lane to 64. The high bits do not matter.
 __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw"), noinline)) void make_batch_avx512(uint32_t* words,
                                                                                                const RandomKey& key,
                                                                                                uint64_t first_block) {
@@ -50,7 +50,7 @@ __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw"), noinline)) void mak
     for (int round = 0; round < 10; ++round) {
       const __m512i product0 = _mm512_mul_epu32(m0, c0), product1 = _mm512_mul_epu32(m1, c2);
       constexpr int kXorOfThree = 0x96;
-      constexpr _MM_PERM_ENUM kHighToLow = _MM_PERM_DDBB;  // a shift would wait for the multiplier's port
+      constexpr _MM_PERM_ENUM kHighToLow = _MM_PERM_DDBB;  // a shift would compete for the multiplier's port
       c0 = _mm512_ternarylogic_epi64(_mm512_shuffle_epi32(product1, kHighToLow), c1, _mm512_set1_epi64(key0),
                                      kXorOfThree);
       c2 = _mm512_ternarylogic_epi64(_mm512_shuffle_epi32(product0, kHighToLow), c3, _mm512_set1_epi64(key1),
@@ -91,8 +91,8 @@ __attribute__((always_inline)) inline void for_batches(int64_t n, const RandomKe
   }
 }
 
-// All words by the central ratio, then those of the tails (15 %) gathered and done together: fewer operations than both
-// ratios for all, and no branch that is mispredicted.
+// All words by the central ratio, then those in the tails (15 %) gathered and done in one batch: fewer operations than
+// both ratios for all, and no mispredicted branch.
 __attribute__((always_inline)) inline void normals(const uint32_t* words, float* __restrict out, int count,
                                                    const NormalShape& shape) {
   for (int i = 0; i < count; ++i)

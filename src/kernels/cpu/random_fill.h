@@ -1,7 +1,6 @@
-// kernels/cpu/random_fill.h -- arrays of random numbers: out[i] is exactly the number philox.h gives for first_index +
-// i.
+// kernels/cpu/random_fill.h -- arrays of random numbers: out[i] is the number of philox.h at index first_index + i.
 //
-// Any cut of an array into calls gives the same numbers, and so do all CPU variants and the CUDA twins.
+// However an array is divided into calls, the numbers are the same, as are those of all CPU variants and CUDA twins.
 #pragma once
 
 #include <cstdint>

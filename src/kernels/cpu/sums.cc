@@ -8,16 +8,15 @@
 namespace tandem {
 namespace {
 
-// A piece of `out` that stays in the first-level cache while all inputs are added to it: memory is then read once per
-// input and written once, whatever the count.
-constexpr int64_t kPiece = 2048;
+// A block of `out` that stays in L1 while all inputs are added to it: memory is read once per input and written once.
+constexpr int64_t kBlock = 2048;
 
 }  // namespace
 
 void add_in_order(float* out, const float* const* inputs, int count, int64_t n, CpuVariant variant) {
   run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
-    for (int64_t begin = 0; begin < n; begin += kPiece) {
-      const int64_t length = std::min(kPiece, n - begin);
+    for (int64_t begin = 0; begin < n; begin += kBlock) {
+      const int64_t length = std::min(kBlock, n - begin);
       float* o = out + begin;
       const float* first = inputs[0] + begin;
       int next = 1;
@@ -48,17 +47,17 @@ void add_in_order(float* out, const float* const* inputs, int count, int64_t n, 
   });
 }
 
-void add_along_tree(float* out, std::span<const float* const> parts, std::span<const int> merges, int64_t n,
+void add_along_tree(float* out, std::span<const float* const> inputs, std::span<const int> merges, int64_t n,
                     CpuVariant variant) {
   constexpr int64_t kWidth = 256;
-  std::vector<float> waiting(merges.size() * kWidth);
-  float* const first = waiting.data();
+  std::vector<float> stack(merges.size() * kWidth);
+  float* const first = stack.data();
   run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
     for (int64_t begin = 0; begin < n; begin += kWidth) {
       const int64_t length = std::min(kWidth, n - begin);
-      float* to = first;  // where the next one waits
+      float* to = first;  // top of the stack
       for (size_t p = 0; p < merges.size(); ++p) {
-        std::copy_n(parts[p] + begin, length, to);
+        std::copy_n(inputs[p] + begin, length, to);
         for (int join = 0; join < merges[p]; ++join) {
           float* const left = to - kWidth;
           TANDEM_INDEPENDENT

@@ -14,9 +14,9 @@ namespace tandem {
 // other.
 void add_in_order(float* out, const float* const* inputs, int count, int64_t n,
                   CpuVariant variant = best_cpu_variant());
-// out = the sum of parts[0], parts[1], ... along a tree: `merges`, one for each, says how many of the sums that wait
-// are joined after it, as left + right (SumTree::merges).
-void add_along_tree(float* out, std::span<const float* const> parts, std::span<const int> merges, int64_t n,
+// out = the sum of the inputs along a tree: `merges` has one entry per input, the number of partial sums on the stack
+// that are merged after it, as left + right (SumTree::merges).
+void add_along_tree(float* out, std::span<const float* const> inputs, std::span<const int> merges, int64_t n,
                     CpuVariant variant = best_cpu_variant());
 // y = y + a * x, two roundings. x may be y.
 void scale_add(float* y, float a, const float* x, int64_t n, CpuVariant variant = best_cpu_variant());

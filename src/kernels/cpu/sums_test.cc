@@ -10,12 +10,12 @@
 namespace tandem {
 namespace {
 
-std::vector<float> normals(int64_t n, uint32_t site) {
+std::vector<float> normal_terms(int64_t n, uint32_t site) {
   std::vector<float> out(n);
   fill_normal(out.data(), n, {1, 2, 3, site}, 0, 0.0f, 100.0f);
   return out;
 }
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+bool equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
@@ -25,7 +25,7 @@ TEST(AddInOrder, AddsFromTheLeftForAnyCountSizeAndVariant) {
       for (int64_t n : {0, 1, 17, 2048, 5001}) {
         std::vector<std::vector<float>> arrays;
         std::vector<const float*> inputs;
-        for (int k = 0; k < count; ++k) arrays.push_back(normals(n, k));
+        for (int k = 0; k < count; ++k) arrays.push_back(normal_terms(n, k));
         for (auto& array : arrays) inputs.push_back(array.data());
         std::vector<float> expected = arrays[0], out(n, -1.0f);
         for (int k = 1; k < count; ++k)
@@ -34,9 +34,9 @@ TEST(AddInOrder, AddsFromTheLeftForAnyCountSizeAndVariant) {
             expected[i] = sum;
           }
         add_in_order(out.data(), inputs.data(), count, n, variant);
-        ASSERT_TRUE(same_bits(out, expected)) << count << " arrays of " << n;
+        ASSERT_TRUE(equal_bits(out, expected)) << count << " arrays of " << n;
         add_in_order(arrays[0].data(), inputs.data(), count, n, variant);
-        ASSERT_TRUE(same_bits(arrays[0], expected)) << "in place, " << count << " arrays of " << n;
+        ASSERT_TRUE(equal_bits(arrays[0], expected)) << "in place, " << count << " arrays of " << n;
       }
 }
 
@@ -53,7 +53,7 @@ TEST(AddInOrder, TheOrderShows) {
 
 TEST(ScaleAdd, RoundsTwiceOnEveryVariant) {
   for (CpuVariant variant : runnable_cpu_variants()) {
-    const std::vector<float> x = normals(1003, 1), y = normals(1003, 2);
+    const std::vector<float> x = normal_terms(1003, 1), y = normal_terms(1003, 2);
     std::vector<float> expected(1003), soft(1003), scaled(1003), found = y;
     for (int i = 0; i < 1003; ++i) {
       volatile float product = 0.3f * x[i], gap = x[i] - y[i], part = 0.005f * gap;
@@ -62,13 +62,13 @@ TEST(ScaleAdd, RoundsTwiceOnEveryVariant) {
       scaled[i] = product;
     }
     scale_add(found.data(), 0.3f, x.data(), 1003, variant);
-    EXPECT_TRUE(same_bits(found, expected));
+    EXPECT_TRUE(equal_bits(found, expected));
     found = y;
     soft_update(found.data(), x.data(), 0.005f, 1003, variant);
-    EXPECT_TRUE(same_bits(found, soft));
+    EXPECT_TRUE(equal_bits(found, soft));
     found = x;
     scale(found.data(), 0.3f, 1003, variant);
-    EXPECT_TRUE(same_bits(found, scaled));
+    EXPECT_TRUE(equal_bits(found, scaled));
   }
   // The product is 1 - 2^-24 + ..., which an FMA would not round away.
   float y = -1.0f, x = 1.0f + 0x1p-12f;
@@ -76,12 +76,12 @@ TEST(ScaleAdd, RoundsTwiceOnEveryVariant) {
   EXPECT_EQ(y, static_cast<float>((1.0f + 0x1p-12f) * (1.0f - 0x1p-12f)) - 1.0f);
 }
 
-TEST(SoftUpdate, WholeStepCopiesAndNoStepKeeps) {
-  std::vector<float> target(10, 0.0f), p = normals(10, 1);
+TEST(SoftUpdate, RateOneCopiesAndRateZeroKeeps) {
+  std::vector<float> target(10, 0.0f), p = normal_terms(10, 1);
   soft_update(target.data(), p.data(), 1.0f, 10);
-  EXPECT_TRUE(same_bits(target, p));
-  soft_update(target.data(), normals(10, 2).data(), 0.0f, 10);
-  EXPECT_TRUE(same_bits(target, p));
+  EXPECT_TRUE(equal_bits(target, p));
+  soft_update(target.data(), normal_terms(10, 2).data(), 0.0f, 10);
+  EXPECT_TRUE(equal_bits(target, p));
 }
 
 }  // namespace

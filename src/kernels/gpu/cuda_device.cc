@@ -105,7 +105,7 @@ class CudaDevice : public Device {
       cuda::fill_dropout_mask(out, n, key, first, drop, stream_);
   }
 
-  void plan_update(UpdateDecision* plan, const UpdateParams* order, const float* gradient, int64_t n,
+  void decide_update(UpdateDecision* plan, const UpdateParams* order, const float* gradient, int64_t n,
                    const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) override {
     cuda::sum_of_squares(&answers_->number, gradient, n, norm_scratch(n), stream_);
     cuda::all_finite(&answers_->truth, statistics, statistic_count, stream_);
@@ -115,9 +115,9 @@ class CudaDevice : public Device {
                    const UpdateDecision* plan) override {
     cuda::adam_update(p, g, m, v, n, params, plan, stream_);
   }
-  void plan_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
+  void decide_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
                    int64_t n, int groups, const int64_t* bad, int bad_count) override {
-    cuda::plan_groups(
+    cuda::decide_groups(
         plans, plan, order, gradient, n, groups, bad, bad_count,
         static_cast<double*>(scratch(sizeof(double) * static_cast<size_t>(groups) * norm_scratch_doubles(n))),
         &answers_->arrived, stream_);
@@ -187,7 +187,7 @@ class CudaDevice : public Device {
     int64_t index;
     uint64_t hash;
     int truth;
-    unsigned arrived;  // of plan_groups
+    unsigned arrived;  // of decide_groups
   };
   template <class T>
   T answer(T Answers::*which) {

@@ -70,7 +70,7 @@ void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdP
                 const UpdateDecision* plan, Stream stream);
 // Norms and plans of `groups` stretches of n floats in one launch; scratch: norm_scratch_doubles(n) of each; `arrived`:
 // a zero on the device, of this stream alone, and zero again afterwards.
-void plan_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
+void decide_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
                  int64_t n, int groups, const int64_t* bad, int bad_count, double* scratch, unsigned* arrived,
                  Stream stream);
 // update_decision.h, all on the device: one of `bad` not negative, or a flag in the order, and the plan is to skip.

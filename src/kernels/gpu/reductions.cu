@@ -177,13 +177,13 @@ void sum_of_squares(double* result, const float* x, int64_t n, double* scratch, 
   }
 }
 
-void plan_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
+void decide_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
                  int64_t n, int groups, const int64_t* bad, int bad_count, double* scratch, unsigned* arrived,
                  Stream stream) {
   const int64_t blocks = (n + kNormBlock - 1) / kNormBlock;
   plan_by_groups<<<static_cast<unsigned>(std::max<int64_t>(1, blocks * groups)), 32, 0, stream>>>(
       plans, plan, order, gradient, n, blocks, groups, bad, bad_count, scratch, arrived);
-  check_launch("plan_groups");
+  check_launch("decide_groups");
 }
 
 void all_finite(int* result, const float* x, int64_t n, Stream stream) {
