@@ -1,6 +1,6 @@
 // guard/effect.h -- what a lower power limit cost and saved, measured: power and speed before and after.
 //
-// Pure: every second it is told the power of each GPU and how far the work has got; a change is marked; some seconds
+// Pure: every second it gets the power of each GPU and the progress of the work; a change is marked; some seconds
 // later, when clocks and temperature have settled, both sides are compared. A window never reaches over the next change
 // of the same GPU. Saved is what the steps that were made would have cost before, less what they cost: a run that is
 // held or waits saves nothing.

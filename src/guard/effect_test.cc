@@ -41,14 +41,14 @@ TEST(EffectMeter, TheNextChangeEndsTheWindow) {
 
 TEST(EffectMeter, AChangeThatIsChangedAtOnceTellsNothing) {
   EffectMeter meter;
-  int told = 0;
+  int reported = 0;
   for (int t = 0; t < 100; ++t) {
     if (t == 40) meter.changed(t, 0, 220, 198);
     if (t == 47) meter.changed(t, 0, 198, 220);
     meter.add(t, t, {{0, 200}}, std::nullopt);
-    told += static_cast<int>(meter.finished().size());
+    reported += static_cast<int>(meter.finished().size());
   }
-  EXPECT_LE(told, 1);
+  EXPECT_LE(reported, 1);
 }
 
 TEST(EffectMeter, ARunThatIsHeldSavesNothing) {
@@ -60,7 +60,7 @@ TEST(EffectMeter, ARunThatIsHeldSavesNothing) {
     meter.add(t, t, {{0, held ? 30 : t < 40 ? 220 : 176}}, held ? std::optional<double>() : steps += 100);
   }
   EXPECT_NEAR(meter.saved_joules(), 9 * 44, 1e-6);
-  EXPECT_TRUE(meter.finished().empty()) << "so few seconds are too few to tell of an effect";
+  EXPECT_TRUE(meter.finished().empty()) << "too few seconds to measure an effect";
 }
 
 TEST(EffectMeter, AChangeWhileTheRunIsHeldIsNotMeasuredByItsSteps) {

@@ -38,7 +38,7 @@ class EnergyMeter {
   // {"kwh", "joules", "seconds", "mean_w", "price_kwh", "currency", "cost", "devices": [...]}; what is not known is
   // absent.
   nlohmann::json json() const;
-  std::string text() const;  // "1.234 kWh, 312 W on average, 0.37 USD"; "" if there is nothing to tell
+  std::string text() const;  // "1.234 kWh, 312 W on average, 0.37 USD"; "" if nothing was measured
 
  private:
   struct Last {

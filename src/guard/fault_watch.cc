@@ -11,7 +11,7 @@ namespace {
 using Weight = GpuNotice::Weight;
 
 constexpr double kGoneSeconds = 30;    // absent for this long: it is over
-constexpr double kAgainSeconds = 600;  // and told again at the earliest so long after it was told
+constexpr double kAgainSeconds = 600;  // and reported again at the earliest so long after
 constexpr double kSilentSeconds = 10;
 
 std::string clocks(const GpuReading& now) {
@@ -22,7 +22,7 @@ std::string clocks(const GpuReading& now) {
 }
 
 std::string temperature(const GpuReading& now) {
-  return now.temperature_c ? fmt::format("it is at {} C", *now.temperature_c) : "its temperature is not told";
+  return now.temperature_c ? fmt::format("it is at {} C", *now.temperature_c) : "its temperature is not known";
 }
 
 std::string against_heat(bool power_given) {
@@ -136,7 +136,7 @@ std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts,
             .todo = against_heat(power_given)}});
   }
   if (now.throttle) {
-    // What heat does, it does under two names: the more exact one is told.
+    // Heat has two names here: the more exact one is reported.
     const std::set<Throttle> reasons(now.throttle->begin(), now.throttle->end());
     const bool exact = reasons.contains(Throttle::kThermalHw) || reasons.contains(Throttle::kPowerBrake);
     for (const Throttle reason : reasons) {
@@ -215,22 +215,22 @@ std::vector<GpuNotice> FaultWatch::see(double time, const std::vector<GpuFacts>&
       Seen& seen = seen_[key];
       seen.gone_since.reset();
       if (!seen.since) seen.since = time;
-      if (seen.told || time - *seen.since < condition.after_seconds || time - seen.told_at < kAgainSeconds) continue;
-      seen.told = true;
-      seen.told_at = time;
+      if (seen.reported || time - *seen.since < condition.after_seconds || time - seen.reported_at < kAgainSeconds) continue;
+      seen.reported = true;
+      seen.reported_at = time;
       news.push_back(std::move(condition.notice));
     }
   }
   for (auto& [key, seen] : seen_) {
     if (here.contains(key) || !seen.since) continue;
     if (!seen.gone_since) seen.gone_since = time;
-    if (!seen.told) {
+    if (!seen.reported) {
       seen.since.reset();
       continue;
     }
     if (time - *seen.gone_since < kGoneSeconds) continue;
     seen.since.reset();
-    if (std::exchange(seen.told, false))
+    if (std::exchange(seen.reported, false))
       news.push_back({.gpu = key.first,
                       .id = key.second,
                       .weight = Weight::kNote,

@@ -1,8 +1,8 @@
 // guard/fault_watch.h -- what is wrong with a GPU, in words: what it is, why, and what to do.
 //
 // Throttling, heat, memory errors, a narrow PCIe link, full memory, a GPU that is gone, Xid errors, a driver that does
-// not answer. Each is told once when it has lasted a few seconds, and again at the earliest ten minutes after it was
-// over. Pure: readings and time are given.
+// not answer. Each is reported once when it has lasted a few seconds, and again at the earliest ten minutes after it
+// was over. Pure: readings and time are given.
 #pragma once
 
 #include <map>
@@ -45,13 +45,13 @@ class FaultWatch {
   // The driver has not answered for so long. `held`: and a run waits for it.
   std::optional<GpuNotice> silence(double quiet_seconds, bool held = false);
 
-  static constexpr double kLongestSeconds = 10;  // the longest that anything must last before it is told
+  static constexpr double kLongestSeconds = 10;  // the longest that anything must last before it is reported
 
  private:
   struct Seen {
     std::optional<double> since, gone_since;
-    bool told = false;
-    double told_at = -1e9;
+    bool reported = false;
+    double reported_at = -1e9;
   };
   struct Condition {
     double after_seconds = 5;

@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-GpuFacts gpu() {
+GpuFacts watched_gpu() {
   GpuFacts facts;
   facts.name = "NVIDIA GeForce RTX 3070";
   facts.power_default_w = facts.power_limit_w = 220;
@@ -24,8 +24,8 @@ GpuReading well() {
   return reading;
 }
 
-// What is told within so many seconds of this being so.
-std::vector<GpuNotice> told(FaultWatch& watch, const GpuFacts& facts, const GpuReading& reading, double seconds,
+// What is reported within so many seconds of this state.
+std::vector<GpuNotice> reported(FaultWatch& watch, const GpuFacts& facts, const GpuReading& reading, double seconds,
                             double from = 100) {
   std::vector<GpuNotice> all;
   for (double t = from; t < from + seconds; t += 1)
@@ -37,8 +37,8 @@ TEST(FaultWatch, SaysNothingOfAGpuThatIsWell) {
   FaultWatch watch({});
   GpuReading idle = well();
   idle.throttle = {Throttle::kIdle};
-  EXPECT_TRUE(told(watch, gpu(), well(), 100).empty());
-  EXPECT_TRUE(told(watch, gpu(), idle, 100, 300).empty());
+  EXPECT_TRUE(reported(watch, watched_gpu(), well(), 100).empty());
+  EXPECT_TRUE(reported(watch, watched_gpu(), idle, 100, 300).empty());
 }
 
 TEST(FaultWatch, NamesEveryThrottlingWithCauseAndRemedyInTime) {
@@ -48,7 +48,7 @@ TEST(FaultWatch, NamesEveryThrottlingWithCauseAndRemedyInTime) {
     FaultWatch watch({});
     GpuReading reading = well();
     reading.throttle = {reason};
-    const auto notices = told(watch, gpu(), reading, 30);
+    const auto notices = reported(watch, watched_gpu(), reading, 30);
     ASSERT_EQ(notices.size(), 1u) << throttle_name(reason);
     EXPECT_EQ(notices[0].id, throttle_name(reason));
     EXPECT_FALSE(notices[0].why.empty());
@@ -61,7 +61,7 @@ TEST(FaultWatch, APowerCapBelowTheDefaultComesWithTheCommandThatRaisesIt) {
   GpuReading reading = well();
   reading.throttle = {Throttle::kPowerCap};
   reading.power_limit_w = 150;
-  const auto notices = told(watch, gpu(), reading, 30);
+  const auto notices = reported(watch, watched_gpu(), reading, 30);
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_EQ(notices[0].weight, GpuNotice::Weight::kWarning);
   EXPECT_NE(notices[0].todo.find("sudo nvidia-smi -i 0 -pl 220"), std::string::npos) << notices[0].todo;
@@ -75,13 +75,13 @@ TEST(FaultWatch, ALimitThatTheGuardHoldsLowerIsNoFault) {
   FaultWatch watch({});
   std::vector<GpuNotice> notices;
   for (double t = 0; t < 60; t += 1)
-    for (const GpuNotice& notice : watch.see(t, {gpu()}, {reading}, {{0, 220}})) notices.push_back(notice);
+    for (const GpuNotice& notice : watch.see(t, {watched_gpu()}, {reading}, {{0, 220}})) notices.push_back(notice);
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_EQ(notices[0].weight, GpuNotice::Weight::kNote);
   EXPECT_NE(notices[0].why.find("the guard holds its power limit at 154 W"), std::string::npos) << notices[0].why;
   EXPECT_EQ(notices[0].text().find("-pl"), std::string::npos) << notices[0].text();
 
-  const auto now = FaultWatch::at_once({}, gpu(), reading, 220);
+  const auto now = FaultWatch::at_once({}, watched_gpu(), reading, 220);
   ASSERT_EQ(now.size(), 1u);
   EXPECT_EQ(now[0].text(), notices[0].text()) << "one look says the same";
 }
@@ -95,7 +95,7 @@ TEST(FaultWatch, AdvisesAPowerLimitOnlyWhereNoneWasGiven) {
   given.power = PowerLimit{.share = 0.7};
   const auto advised = [&](const GuardOptions& options, std::optional<double> found_w) {
     int count = 0;
-    const auto notices = FaultWatch::at_once(options, gpu(), hot, found_w);
+    const auto notices = FaultWatch::at_once(options, watched_gpu(), hot, found_w);
     EXPECT_EQ(notices.size(), 3u);
     for (const GpuNotice& notice : notices) {
       EXPECT_NE(notice.todo.find("more air"), std::string::npos) << notice.todo;
@@ -114,7 +114,7 @@ TEST(FaultWatch, TellsClocksOnlyWhereTheyAreLower) {
   reading.sm_clock_max_mhz = 1980;
   const auto what = [&](int mhz) {
     reading.sm_clock_mhz = mhz;
-    return FaultWatch::at_once({}, gpu(), reading).at(0).what;
+    return FaultWatch::at_once({}, watched_gpu(), reading).at(0).what;
   };
   EXPECT_EQ(what(1980), "GPU 0 (NVIDIA GeForce RTX 3070) runs slower than it could");
   EXPECT_EQ(what(1500), "GPU 0 (NVIDIA GeForce RTX 3070) runs slower than it could at 1500 of 1980 MHz");
@@ -140,11 +140,11 @@ TEST(FaultWatch, NamesHeatMemoryErrorsNarrowLinksFullMemoryAndLostGpus) {
   };
   for (const Case& one : cases) {
     FaultWatch watch({});
-    EXPECT_TRUE(told(watch, gpu(), well(), 5, 0).empty());
-    GpuFacts facts = gpu();
+    EXPECT_TRUE(reported(watch, watched_gpu(), well(), 5, 0).empty());
+    GpuFacts facts = watched_gpu();
     GpuReading reading = well();
     one.spoil(facts, reading);
-    const auto notices = told(watch, facts, reading, 30);
+    const auto notices = reported(watch, facts, reading, 30);
     ASSERT_EQ(notices.size(), 1u) << one.id;
     EXPECT_EQ(notices[0].id, one.id);
     EXPECT_NE(notices[0].text().find("; cause: "), std::string::npos);
@@ -156,11 +156,11 @@ TEST(FaultWatch, TellsOnceAndThatItIsOver) {
   FaultWatch watch({});
   GpuReading hot = well();
   hot.temperature_c = 88;
-  EXPECT_EQ(told(watch, gpu(), hot, 1000).size(), 1u);
-  const auto after = told(watch, gpu(), well(), 100, 1100);
+  EXPECT_EQ(reported(watch, watched_gpu(), hot, 1000).size(), 1u);
+  const auto after = reported(watch, watched_gpu(), well(), 100, 1100);
   ASSERT_EQ(after.size(), 1u);
   EXPECT_TRUE(after[0].over);
-  EXPECT_EQ(told(watch, gpu(), hot, 100, 1200).size(), 1u) << "ten minutes later it is told again";
+  EXPECT_EQ(reported(watch, watched_gpu(), hot, 100, 1200).size(), 1u) << "ten minutes later it is reported again";
 }
 
 TEST(FaultWatch, AMomentIsNoFault) {
@@ -168,8 +168,8 @@ TEST(FaultWatch, AMomentIsNoFault) {
   GpuReading capped = well();
   capped.throttle = {Throttle::kPowerCap};
   for (int i = 0; i < 100; ++i) {
-    EXPECT_TRUE(told(watch, gpu(), capped, 3, i * 10).empty());
-    EXPECT_TRUE(told(watch, gpu(), well(), 3, i * 10 + 3).empty());
+    EXPECT_TRUE(reported(watch, watched_gpu(), capped, 3, i * 10).empty());
+    EXPECT_TRUE(reported(watch, watched_gpu(), well(), 3, i * 10 + 3).empty());
   }
 }
 
@@ -180,19 +180,19 @@ TEST(FaultWatch, OneLookTellsAllThatIsWrongNow) {
   GuardOptions watcher;
   watcher.acts = false;
   std::vector<std::string> ids;
-  for (const GpuNotice& notice : FaultWatch::at_once(watcher, gpu(), reading)) {
+  for (const GpuNotice& notice : FaultWatch::at_once(watcher, watched_gpu(), reading)) {
     ids.push_back(notice.id);
     EXPECT_EQ(notice.text().find("acted upon"), std::string::npos) << "nobody acts";
   }
   EXPECT_EQ(ids, (std::vector<std::string>{"warm", "ecc_uncorrected"}));
   reading.lost = true;
-  ASSERT_EQ(FaultWatch::at_once(watcher, gpu(), reading).size(), 1u);
-  EXPECT_EQ(FaultWatch::at_once(watcher, gpu(), reading)[0].id, "lost");
+  ASSERT_EQ(FaultWatch::at_once(watcher, watched_gpu(), reading).size(), 1u);
+  EXPECT_EQ(FaultWatch::at_once(watcher, watched_gpu(), reading)[0].id, "lost");
 }
 
 TEST(FaultWatch, NamesAnXid) {
   FaultWatch watch({});
-  const GpuNotice notice = watch.xid({gpu()}, {.gpu = 0, .xid = 79});
+  const GpuNotice notice = watch.xid({watched_gpu()}, {.gpu = 0, .xid = 79});
   EXPECT_EQ(notice.weight, GpuNotice::Weight::kFault);
   EXPECT_NE(notice.text().find("fallen off the bus"), std::string::npos);
   EXPECT_FALSE(notice.todo.empty());

@@ -3,7 +3,7 @@
 // Once there are kMostLines, every second one is dropped and from then on half as many are written; so the file of a
 // long run has between 2,000 and 4,000 lines, equally spaced. A resume goes on with the spacing it finds. The file is
 // replaced whole (by rename) when it is thinned: who follows it looks at its inode. A value that the driver does not
-// tell is absent. Never worth a run: a disk that is full only costs lines.
+// report is absent. Never worth a run: a disk that is full only costs lines.
 #pragma once
 
 #include <filesystem>

@@ -46,7 +46,7 @@ GuardAnswer explained(const NvmlStatus& status, const std::string& what, const s
   } else if (status.kind == NvmlStatus::Kind::kNotSupported || status.kind == NvmlStatus::Kind::kNoFunction) {
     answer.todo = "nothing: this GPU or driver does not offer it; the guard does without";
   } else {
-    answer.todo = "try it by hand: " + sudo_command;
+    answer.todo = "try it yourself: " + sudo_command;
   }
   return answer;
 }
@@ -55,7 +55,7 @@ GuardAnswer explained(const NvmlStatus& status, const std::string& what, const s
 
 GuardAnswer Lease::take(const GpuFacts& facts, Held*& held) {
   const std::string what = fmt::format("could not: change limits of GPU {}", facts.index);
-  if (!facts.uuid) return {false, what, "the driver does not tell its uuid", "update the driver", true};
+  if (!facts.uuid) return {false, what, "the driver does not report its uuid", "update the driver", true};
   if (const auto found = held_.find(*facts.uuid); found != held_.end()) {
     held = &found->second;
     return look_after_watchdog();
@@ -125,7 +125,7 @@ GuardAnswer Lease::set_power(const GpuFacts& facts, double watts, std::optional<
     settle(before.uuid);
     return {false, "could not: " + what,
             fmt::format("it was {:.0f} W when that was decided and is {:.0f} W now", *from_w, now),
-            "nothing: it is reckoned anew"};
+            "nothing: it is computed anew"};
   }
   const LimitRecord refreshed = held->record;
   held->record.set_w = watts;

@@ -29,7 +29,7 @@ struct GuardAnswer {
   std::string text() const;  // "could not: ...; cause: ...; do: ..."
 };
 
-// What NVML said to an order, with the command that has the right to give it.
+// NVML's answer to an action, with the command that has the right to do it.
 GuardAnswer explained(const NvmlStatus& status, const std::string& what, const std::string& sudo_command);
 
 class Lease {

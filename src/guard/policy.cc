@@ -8,7 +8,7 @@
 namespace tandem {
 namespace {
 
-using Kind = GuardOrder::Kind;
+using Kind = GuardAction::Kind;
 
 bool heat_throttled(const GpuReading& now) {
   return now.throttle && std::any_of(now.throttle->begin(), now.throttle->end(), [](Throttle reason) {
@@ -89,14 +89,14 @@ double GuardPolicy::floor_of(const GpuState& state, const GpuFacts& facts) const
 
 // A limit that is neither the one we found nor the one we set is somebody else's, and stays so.
 void GuardPolicy::look_at_limit(GpuState& state, const GpuFacts& facts, const GpuReading& now, double time,
-                                std::vector<GuardOrder>& orders) {
+                                std::vector<GuardAction>& actions) {
   if (!now.power_limit_w || state.pending || time < state.shown_from) return;
   if (!state.set_w) {
     state.found_w = *now.power_limit_w;
     return;
   }
   if (time < state.shown_from + 2 || std::abs(*now.power_limit_w - *state.set_w) < 1) return;
-  orders.push_back({Kind::kNote, facts.index, *now.power_limit_w,
+  actions.push_back({Kind::kNote, facts.index, *now.power_limit_w,
                     fmt::format("{}: somebody else set its power limit to {:.0f} W (it was {:.0f} W by the guard); it "
                                 "is left as it is",
                                 gpu_text(facts), *now.power_limit_w, *state.set_w)});
@@ -104,21 +104,21 @@ void GuardPolicy::look_at_limit(GpuState& state, const GpuFacts& facts, const Gp
   state.no_power = true;
 }
 
-std::optional<GuardOrder> GuardPolicy::climb(GpuState& state, const GpuFacts& facts, const GpuReading& now,
+std::optional<GuardAction> GuardPolicy::climb(GpuState& state, const GpuFacts& facts, const GpuReading& now,
                                              const HeatLimits& limits, bool others_are_cooler) {
   const std::string hot =
       fmt::format("{} is at {} C (hot from {:.0f} C)", gpu_text(facts), now.temperature_c.value_or(0), limits.act_c);
   // While the run waits there is no work to move: somebody else heats the GPU.
   if (options_.shares && !held_since_ && others_are_cooler && state.shares + 1 < static_cast<int>(std::size(kShares))) {
     const double share = kShares[++state.shares];
-    return GuardOrder{
+    return GuardAction{
         Kind::kShare, facts.index, share,
         fmt::format("{}: shards move to cooler GPUs, it counts as {:.0f} % of its speed", hot, share * 100)};
   }
   if (options_.fan && !state.fan && !state.no_fan && now_ >= state.fan_after && facts.fans.value_or(0) > 0) {
     state.fan = true;
     const int percent = facts.fan_max_percent.value_or(100);
-    return GuardOrder{Kind::kFan, facts.index, static_cast<double>(percent),
+    return GuardAction{Kind::kFan, facts.index, static_cast<double>(percent),
                       fmt::format("{}: its fans go to {} %", hot, percent)};
   }
   if (options_.power && !state.no_power && now_ >= state.power_after && state.found_w) {
@@ -126,47 +126,47 @@ std::optional<GuardOrder> GuardPolicy::climb(GpuState& state, const GpuFacts& fa
     if (now_w > floor + 0.5) {
       const double next = std::max(floor, now_w - kPowerStep * *state.found_w);
       state.set_w = next;
-      return GuardOrder{Kind::kPower, facts.index, next,
+      return GuardAction{Kind::kPower, facts.index, next,
                         fmt::format("{}: its power limit goes from {:.0f} to {:.0f} W (down to {:.0f} W is allowed)",
                                     hot, now_w, next, floor),
                         now_w};
     }
   }
-  if (std::exchange(state.told_no_more, true)) return std::nullopt;
-  return GuardOrder{
+  if (std::exchange(state.noted_exhausted, true)) return std::nullopt;
+  return GuardAction{
       Kind::kNote, facts.index, 0,
       fmt::format("{}{} and all that may be done is done; look at {}its fans, dust and the air around it{}", hot,
                   held_since_ ? ", the run waits" : "", held_since_ ? "other programs on it (nvidia-smi), " : "",
                   options_.power ? "" : ", or allow a lower power limit with --power 80%")};
 }
 
-std::optional<GuardOrder> GuardPolicy::descend(int gpu, GpuState& state, const std::string& why) {
+std::optional<GuardAction> GuardPolicy::descend(int gpu, GpuState& state, const std::string& why) {
   if (state.set_w && state.found_w) {
     const double next = *state.set_w + kPowerStep * *state.found_w;
     if (next + 0.5 < *state.found_w) {
       const double now_w = std::exchange(*state.set_w, next);
-      return GuardOrder{Kind::kPower, gpu, next, fmt::format("{}: its power limit goes up to {:.0f} W", why, next),
+      return GuardAction{Kind::kPower, gpu, next, fmt::format("{}: its power limit goes up to {:.0f} W", why, next),
                         now_w};
     }
     state.set_w.reset();
-    return GuardOrder{Kind::kPowerBack, gpu, *state.found_w,
+    return GuardAction{Kind::kPowerBack, gpu, *state.found_w,
                       fmt::format("{}: its power limit is {:.0f} W again", why, *state.found_w)};
   }
   if (std::exchange(state.fan, false))
-    return GuardOrder{Kind::kFanAuto, gpu, 0, fmt::format("{}: its fans are the driver's again", why)};
+    return GuardAction{Kind::kFanAuto, gpu, 0, fmt::format("{}: its fans are the driver's again", why)};
   if (state.shares > 0) {
     const double share = kShares[--state.shares];
-    return GuardOrder{Kind::kShare, gpu, share,
+    return GuardAction{Kind::kShare, gpu, share,
                       share == 1 ? fmt::format("{}: it gets all its shards again", why)
                                  : fmt::format("{}: it counts as {:.0f} % of its speed", why, share * 100)};
   }
   return std::nullopt;
 }
 
-std::vector<GuardOrder> GuardPolicy::step(double time, const std::vector<GpuFacts>& facts,
+std::vector<GuardAction> GuardPolicy::step(double time, const std::vector<GpuFacts>& facts,
                                           const std::vector<GpuReading>& gpus) {
-  std::vector<GuardOrder> orders;
-  if (!options_.acts) return orders;
+  std::vector<GuardAction> actions;
+  if (!options_.acts) return actions;
   now_ = time;
   bool all_cool = true;
   int too_hot = -1;
@@ -179,11 +179,11 @@ std::vector<GuardOrder> GuardPolicy::step(double time, const std::vector<GpuFact
     if (now.lost || !now.temperature_c) {  // nothing is known: nothing is done
       state.hot_since.reset();
       state.cool_since.reset();
-      // But one that was warm and tells no more has not become cool by that.
+      // A GPU that was warm and reports no temperature any more does not count as cool.
       if (!now.lost && time - state.warm_at < kBlindSeconds) all_cool = false;
       continue;
     }
-    look_at_limit(state, about, now, time, orders);
+    look_at_limit(state, about, now, time, actions);
     const double celsius = *now.temperature_c;
     state.warm_at = celsius <= limits.target_c ? -1e9 : time;
     all_cool = all_cool && celsius <= limits.target_c;
@@ -205,47 +205,47 @@ std::vector<GuardOrder> GuardPolicy::step(double time, const std::vector<GpuFact
     const double last_rung = std::max(state.changed, held_since_.value_or(state.changed));
     if (!state.pending && hot && (time - *state.hot_since >= kHotSeconds || boiling) &&
         time - last_rung >= (boiling ? kHotSeconds : kSettleSeconds)) {
-      if (auto order = climb(state, about, now, limits, others_are_cooler)) {
-        if (order->kind != Kind::kNote) state.changed = time;
-        if (is_borrowed(order->kind)) state.pending = before;
-        orders.push_back(*order);
+      if (auto action = climb(state, about, now, limits, others_are_cooler)) {
+        if (action->kind != Kind::kNote) state.changed = time;
+        if (is_borrowed(action->kind)) state.pending = before;
+        actions.push_back(*action);
       }
     }
     const double wait = kCoolSeconds * state.patience;
     if (!held_since_ && !state.pending && cool && time - *state.cool_since >= wait && time - state.changed >= wait) {
-      if (auto order = descend(now.index, state, fmt::format("{} is cool ({:.0f} C)", gpu_text(about), celsius))) {
+      if (auto action = descend(now.index, state, fmt::format("{} is cool ({:.0f} C)", gpu_text(about), celsius))) {
         state.changed = state.undone = time;
-        state.told_no_more = false;
-        if (is_borrowed(order->kind)) state.pending = before;
-        orders.push_back(*order);
+        state.noted_exhausted = false;
+        if (is_borrowed(action->kind)) state.pending = before;
+        actions.push_back(*action);
       } else if (time - state.undone > 10 * kAgainSeconds) {
         state.patience = 1;
       }
     }
   }
-  leave_absent(time, gpus, orders);
+  leave_absent(time, gpus, actions);
   if (options_.hold && !held_since_ && too_hot >= 0) {
     held_since_ = time;
     held_for_ = too_hot;
     const auto at = std::find_if(gpus.begin(), gpus.end(), [&](const GpuReading& r) { return r.index == too_hot; });
     const HeatLimits limits = HeatLimits::of(options_, facts_of(facts, too_hot));
-    orders.push_back({Kind::kHold, too_hot, 0,
+    actions.push_back({Kind::kHold, too_hot, 0,
                       fmt::format("{} is at {} C: the run waits at its next step until it is at {:.0f} C, then goes on "
                                   "by itself",
                                   gpu_text(facts_of(facts, too_hot)), *at->temperature_c, limits.target_c)});
   } else if (held_since_ && time - *held_since_ >= kHoldSeconds && all_cool) {
-    orders.push_back({Kind::kGo, held_for_, 0,
+    actions.push_back({Kind::kResume, held_for_, 0,
                       fmt::format("{} is cool: the run goes on after {:.0f} s", gpu_text(facts_of(facts, held_for_)),
                                   time - *held_since_)});
     held_since_.reset();
     held_for_ = -1;
     for (auto& [gpu, state] : states_) state.cool_since.reset();  // it was cool because nothing ran
   }
-  return orders;
+  return actions;
 }
 
 // A GPU whose worker has left is no longer ours to keep slow.
-void GuardPolicy::leave_absent(double time, const std::vector<GpuReading>& gpus, std::vector<GuardOrder>& orders) {
+void GuardPolicy::leave_absent(double time, const std::vector<GpuReading>& gpus, std::vector<GuardAction>& actions) {
   for (auto item = states_.begin(); item != states_.end();) {
     auto& [gpu, state] = *item;
     const bool here =
@@ -255,50 +255,50 @@ void GuardPolicy::leave_absent(double time, const std::vector<GpuReading>& gpus,
       continue;
     }
     if (state.set_w && state.found_w) *state.set_w = *state.found_w;  // in one go
-    while (const auto order = descend(gpu, state, fmt::format("GPU {} is no longer used here", gpu)))
-      if (order->kind != Kind::kShare) orders.push_back(*order);
+    while (const auto action = descend(gpu, state, fmt::format("GPU {} is no longer used here", gpu)))
+      if (action->kind != Kind::kShare) actions.push_back(*action);
     item = states_.erase(item);
   }
 }
 
-void GuardPolicy::done(const GuardOrder& order, double time) {
-  const auto found = states_.find(order.gpu);
-  if (found == states_.end() || !is_borrowed(order.kind)) return;
+void GuardPolicy::done(const GuardAction& action, double time) {
+  const auto found = states_.find(action.gpu);
+  if (found == states_.end() || !is_borrowed(action.kind)) return;
   GpuState& state = found->second;
   state.pending.reset();
   state.changed = std::max(state.changed, time);  // it begins to help now
   state.shown_from = time;
-  state.refusals.erase(order.kind);
-  (order.kind == Kind::kFan ? state.fan_retry_s : state.power_retry_s) = kRetrySeconds;
+  state.refusals.erase(action.kind);
+  (action.kind == Kind::kFan ? state.fan_retry_s : state.power_retry_s) = kRetrySeconds;
 }
 
-bool GuardPolicy::refused(const GuardOrder& order, const std::string& words, bool for_good) {
-  const auto found = states_.find(order.gpu);
+bool GuardPolicy::refused(const GuardAction& action, const std::string& words, bool for_good) {
+  const auto found = states_.find(action.gpu);
   if (found == states_.end()) return true;
   GpuState& state = found->second;
   if (state.pending) state.set_w = state.pending->set_w, state.fan = state.pending->fan;
   state.pending.reset();
-  const bool climbing = order.kind == Kind::kFan || order.kind == Kind::kPower;
+  const bool climbing = action.kind == Kind::kFan || action.kind == Kind::kPower;
   if (climbing) state.changed = -1e9;  // nothing happened: the next rung need not wait
   if (climbing) {
-    const bool fan = order.kind == Kind::kFan;
+    const bool fan = action.kind == Kind::kFan;
     (fan ? state.no_fan : state.no_power) = for_good;
     double& wait = fan ? state.fan_retry_s : state.power_retry_s;
     (fan ? state.fan_after : state.power_after) = now_ + wait;
     wait = std::min(kMostRetrySeconds, wait * 2);
   }
-  return std::exchange(state.refusals[order.kind], words) != words;
+  return std::exchange(state.refusals[action.kind], words) != words;
 }
 
-std::vector<GuardOrder> GuardPolicy::give_all_back() {
-  std::vector<GuardOrder> orders;
+std::vector<GuardAction> GuardPolicy::give_all_back() {
+  std::vector<GuardAction> actions;
   for (auto& [gpu, state] : states_) {
     const std::string why = fmt::format("GPU {}: the guard ends", gpu);
     if (state.set_w && state.found_w) *state.set_w = *state.found_w;  // in one go
-    while (const auto order = descend(gpu, state, why))
-      if (order->kind != Kind::kShare) orders.push_back(*order);
+    while (const auto action = descend(gpu, state, why))
+      if (action->kind != Kind::kShare) actions.push_back(*action);
   }
-  return orders;
+  return actions;
 }
 
 }  // namespace tandem

@@ -4,7 +4,7 @@
 // limit is lowered as far as the user allowed. Before damage the run is held until it is cool; a GPU that stays hot
 // while it is held (somebody else heats it) climbs on with fans and limit. What was done is undone in the opposite
 // order once the GPU has been cool for a while; a GPU that became hot again soon after waits twice as long the next
-// time. Pure: time and readings are given, orders come out, so tests and a simulation play it.
+// time. Pure: time and readings go in, actions come out, so tests can simulate it.
 #pragma once
 
 #include <map>
@@ -35,7 +35,7 @@ struct HeatLimits {
   static HeatLimits of(const GuardOptions& options, const GpuFacts& facts);
 };
 
-struct GuardOrder {
+struct GuardAction {
   enum class Kind {
     kShare,      // of its speed that the plan counts with: value, 1 is all of it
     kFan,        // to value percent
@@ -43,30 +43,30 @@ struct GuardOrder {
     kPower,      // the limit becomes value watts
     kPowerBack,  // the limit that was there before
     kHold,       // the run waits at its next step boundary
-    kGo,         // and goes on
+    kResume,         // and goes on
     kNote,       // nothing is done; the text says why
   };
   Kind kind = Kind::kNote;
   int gpu = -1;
   double value = 0;
   std::string text;                   // what is done and why, for people
-  std::optional<double> from_w = {};  // kPower: the limit it was reckoned from; where it is another now, it is void
+  std::optional<double> from_w = {};  // kPower: the limit it was computed from; void if the limit has changed since
 };
 
 class GuardPolicy {
  public:
   explicit GuardPolicy(GuardOptions options) : options_(options) {}
 
-  // `gpus` and `facts` belong together; `time` only grows. Orders come in the order in which they are to be carried
-  // out; while one for fans or limits is under way, its GPU gets no other. Only the newest readings are worth a step.
-  std::vector<GuardOrder> step(double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus);
+  // `gpus` and `facts` have the same order; `time` only grows. Actions are to be carried out in the order given; while
+  // one for fans or limits is under way, its GPU gets no other. Only the newest readings are worth a step.
+  std::vector<GuardAction> step(double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus);
   // It was carried out, at this time by the guard's clock.
-  void done(const GuardOrder& order, double time);
-  // The driver would not. `for_good`: this rung is left out from now on; else it is tried again later. True if these
-  // words are new.
-  bool refused(const GuardOrder& order, const std::string& words, bool for_good);
+  void done(const GuardAction& action, double time);
+  // The driver refused. `for_good`: this rung is left out from now on; else it is tried again later. True if the
+  // message is new.
+  bool refused(const GuardAction& action, const std::string& words, bool for_good);
   // Everything is given back, as at the end.
-  std::vector<GuardOrder> give_all_back();
+  std::vector<GuardAction> give_all_back();
 
   bool held() const { return held_since_.has_value(); }
   double share(int gpu) const;
@@ -88,28 +88,27 @@ class GuardPolicy {
 
  private:
   struct Pending {
-    std::optional<double> set_w;  // as it was before the order
+    std::optional<double> set_w;  // as it was before the action
     bool fan = false;
   };
   struct GpuState {
     int shares = 0;  // index into kShares
     bool fan = false;
     std::optional<double> found_w, set_w;  // the limit as it was, and as we set it
-    bool no_fan = false, no_power = false, told_no_more = false, told_theirs = false;
+    bool no_fan = false, no_power = false, noted_exhausted = false;
     std::optional<double> hot_since, cool_since;
     double changed = -1e9, undone = -1e9, patience = 1;
-    std::optional<Pending> pending;                         // an order is under way
-    double seen_at = 0, shown_from = -1e9, warm_at = -1e9;  // a reading; one that shows the last order; above target
+    std::optional<Pending> pending;                         // an action is under way
+    double seen_at = 0, shown_from = -1e9, warm_at = -1e9;  // last reading; first that shows the last action; last above target
     double fan_after = -1e9, power_after = -1e9, fan_retry_s = kRetrySeconds, power_retry_s = kRetrySeconds;
-    std::map<GuardOrder::Kind, std::string> refusals;
-    bool changed_anything() const { return shares > 0 || fan || set_w; }
+    std::map<GuardAction::Kind, std::string> refusals;
   };
-  std::optional<GuardOrder> climb(GpuState& state, const GpuFacts& facts, const GpuReading& now,
+  std::optional<GuardAction> climb(GpuState& state, const GpuFacts& facts, const GpuReading& now,
                                   const HeatLimits& limits, bool others_are_cooler);
-  std::optional<GuardOrder> descend(int gpu, GpuState& state, const std::string& why);
-  void leave_absent(double time, const std::vector<GpuReading>& gpus, std::vector<GuardOrder>& orders);
+  std::optional<GuardAction> descend(int gpu, GpuState& state, const std::string& why);
+  void leave_absent(double time, const std::vector<GpuReading>& gpus, std::vector<GuardAction>& actions);
   void look_at_limit(GpuState& state, const GpuFacts& facts, const GpuReading& now, double time,
-                     std::vector<GuardOrder>& orders);
+                     std::vector<GuardAction>& actions);
   double floor_of(const GpuState& state, const GpuFacts& facts) const;
 
   GuardOptions options_;

@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-using Kind = GuardOrder::Kind;
+using Kind = GuardAction::Kind;
 
 // A GPU by the law of the fake machines: it goes to ambient + rise x power / default power, a fan at 100 % takes 35 %
 // of the rise away.
@@ -48,7 +48,7 @@ struct Toy {
     }
   }
   // Plays so many seconds; carries out what is ordered.
-  void play(double seconds) {
+  void simulate(double seconds) {
     for (double end = time + seconds; time < end; time += 1) {
       std::vector<GpuFacts> facts;
       std::vector<GpuReading> readings;
@@ -59,22 +59,22 @@ struct Toy {
         readings.push_back(gpu.reading());
         most = std::max(most, gpu.celsius);
       }
-      for (const GuardOrder& order : policy.step(time, facts, readings)) {
-        orders.push_back(order);
+      for (const GuardAction& action : policy.step(time, facts, readings)) {
+        actions.push_back(action);
         times.push_back(time);
-        if (order.kind == Kind::kHold || order.kind == Kind::kGo) held = order.kind == Kind::kHold;
-        ToyGpu& gpu = gpus.at(order.gpu);
-        if (refuse.contains(order.kind)) {
-          policy.refused(order, "no", refuse[order.kind]);
+        if (action.kind == Kind::kHold || action.kind == Kind::kResume) held = action.kind == Kind::kHold;
+        ToyGpu& gpu = gpus.at(action.gpu);
+        if (refuse.contains(action.kind)) {
+          policy.refused(action, "no", refuse[action.kind]);
           continue;
         }
-        if (order.kind == Kind::kPower && late_s > 0) {
-          late.emplace_back(time + late_s, order);
+        if (action.kind == Kind::kPower && late_s > 0) {
+          late.emplace_back(time + late_s, action);
           continue;
         }
-        policy.done(order, time);
-        if (order.kind == Kind::kFan || order.kind == Kind::kFanAuto) gpu.fan = order.kind == Kind::kFan;
-        if (order.kind == Kind::kPower || order.kind == Kind::kPowerBack) gpu.limit_w = order.value;
+        policy.done(action, time);
+        if (action.kind == Kind::kFan || action.kind == Kind::kFanAuto) gpu.fan = action.kind == Kind::kFan;
+        if (action.kind == Kind::kPower || action.kind == Kind::kPowerBack) gpu.limit_w = action.value;
       }
       for (; !late.empty() && late.front().first <= time; late.pop_front()) {
         gpus.at(late.front().second.gpu).limit_w = late.front().second.value;
@@ -84,21 +84,21 @@ struct Toy {
     }
   }
   int count(Kind kind) const {
-    return static_cast<int>(std::count_if(orders.begin(), orders.end(), [&](const auto& o) { return o.kind == kind; }));
+    return static_cast<int>(std::count_if(actions.begin(), actions.end(), [&](const auto& o) { return o.kind == kind; }));
   }
   std::vector<Kind> kinds() const {
     std::vector<Kind> out;
-    for (const GuardOrder& order : orders)
-      if (order.kind != Kind::kNote) out.push_back(order.kind);
+    for (const GuardAction& action : actions)
+      if (action.kind != Kind::kNote) out.push_back(action.kind);
     return out;
   }
   GuardPolicy policy;
   std::vector<ToyGpu> gpus;
-  std::vector<GuardOrder> orders;
+  std::vector<GuardAction> actions;
   std::vector<double> times;
   std::map<Kind, bool> refuse;  // for good?
-  double late_s = 0;            // power orders take so long
-  std::deque<std::pair<double, GuardOrder>> late;
+  double late_s = 0;            // power actions take so long
+  std::deque<std::pair<double, GuardAction>> late;
   double time = 0, most = 0;
   bool held = false;
 };
@@ -112,8 +112,8 @@ GuardOptions all() {
 
 TEST(GuardPolicy, LeavesACoolMachineAlone) {
   Toy toy(all());
-  toy.play(3600);
-  EXPECT_TRUE(toy.orders.empty());
+  toy.simulate(3600);
+  EXPECT_TRUE(toy.actions.empty());
 }
 
 TEST(GuardPolicy, MovesShardsFirstThenTheFanThenThePowerLimit) {
@@ -123,7 +123,7 @@ TEST(GuardPolicy, MovesShardsFirstThenTheFanThenThePowerLimit) {
   toy.gpus[0].celsius = 89;
   // Shards that moved away do not cool this one: somebody else works on it.
   for (int i = 0; i < 200; ++i) {
-    toy.play(1);
+    toy.simulate(1);
     toy.gpus[0].share = 1;
     toy.gpus[0].celsius = std::min(toy.gpus[0].celsius, 92.0);
   }
@@ -137,7 +137,7 @@ TEST(GuardPolicy, ASmallerShareIsEnoughWhereItCools) {
   Toy toy(all());
   toy.gpus[0].rise = 68;  // 93 C at full load
   toy.gpus[0].tau_s = 60;
-  toy.play(1800);
+  toy.simulate(1800);
   EXPECT_EQ(toy.count(Kind::kFan), 0);
   EXPECT_EQ(toy.count(Kind::kPower), 0);
   EXPECT_GE(toy.count(Kind::kShare), 1);
@@ -147,8 +147,8 @@ TEST(GuardPolicy, ASmallerShareIsEnoughWhereItCools) {
 TEST(GuardPolicy, NeverFlaps) {
   Toy toy(all());
   toy.gpus[0].rise = 68;  // hot with all its shards, cool with 60 % of them: the bait for a flapper
-  toy.play(4 * 3600);
-  EXPECT_LE(toy.orders.size(), 40u) << "in four hours";
+  toy.simulate(4 * 3600);
+  EXPECT_LE(toy.actions.size(), 40u) << "in four hours";
   for (size_t i = 1; i < toy.times.size(); ++i) EXPECT_GE(toy.times[i] - toy.times[i - 1], 3);
   // It waits longer each time.
   EXPECT_GE(toy.times.back() - toy.times[toy.times.size() - 2], 30);
@@ -158,10 +158,10 @@ TEST(GuardPolicy, GivesEverythingBackInTheOppositeOrder) {
   Toy toy(all(), 1);  // alone: no shards to move
   toy.gpus[0].celsius = 91;
   toy.gpus[0].tau_s = 1e9;  // stays hot
-  toy.play(80);
+  toy.simulate(80);
   EXPECT_EQ(toy.kinds(), (std::vector<Kind>{Kind::kFan, Kind::kPower, Kind::kPower}));
   toy.gpus[0].celsius = 60;
-  toy.play(300);
+  toy.simulate(300);
   EXPECT_EQ(toy.kinds(), (std::vector<Kind>{Kind::kFan, Kind::kPower, Kind::kPower, Kind::kPower, Kind::kPowerBack,
                                             Kind::kFanAuto}));
   EXPECT_EQ(toy.gpus[0].limit_w, 220);
@@ -171,12 +171,12 @@ TEST(GuardPolicy, GivesEverythingBackInTheOppositeOrder) {
 TEST(GuardPolicy, PausesBeforeDamageAndGoesOnByItself) {
   Toy toy(all());
   for (ToyGpu& gpu : toy.gpus) gpu.celsius = 80, gpu.rise = 90, gpu.tau_s = 20;  // all of them: nowhere to move to
-  toy.play(60);
+  toy.simulate(60);
   ASSERT_GE(toy.count(Kind::kHold), 1);
   EXPECT_LT(toy.most, 97) << "one degree below where the GPU switches itself off";
   for (ToyGpu& gpu : toy.gpus) gpu.rise = 50;  // the window is open now
-  toy.play(600);
-  EXPECT_EQ(toy.count(Kind::kHold), toy.count(Kind::kGo));
+  toy.simulate(600);
+  EXPECT_EQ(toy.count(Kind::kHold), toy.count(Kind::kResume));
   EXPECT_FALSE(toy.policy.held());
 }
 
@@ -190,7 +190,7 @@ Toy heated_by_somebody_else(const GuardOptions& options) {
 
 TEST(GuardPolicy, AGpuThatStaysHotWhileTheRunWaitsGetsItsFanThenALowerLimit) {
   Toy toy = heated_by_somebody_else(all());
-  toy.play(60);
+  toy.simulate(60);
   std::vector<Kind> expected = {Kind::kShare, Kind::kHold, Kind::kFan, Kind::kPower, Kind::kPower};
   EXPECT_EQ(toy.kinds(), expected) << "and no shards: nothing runs that could move";
   for (size_t i = 2; i < expected.size(); ++i) EXPECT_EQ(toy.times[i] - toy.times[i - 1], GuardPolicy::kHotSeconds);
@@ -198,8 +198,8 @@ TEST(GuardPolicy, AGpuThatStaysHotWhileTheRunWaitsGetsItsFanThenALowerLimit) {
   EXPECT_TRUE(toy.policy.held());
 
   toy.gpus[0].celsius = 60;
-  toy.play(300);
-  for (const Kind kind : {Kind::kGo, Kind::kPower, Kind::kPowerBack, Kind::kFanAuto, Kind::kShare})
+  toy.simulate(300);
+  for (const Kind kind : {Kind::kResume, Kind::kPower, Kind::kPowerBack, Kind::kFanAuto, Kind::kShare})
     expected.push_back(kind);
   EXPECT_EQ(toy.kinds(), expected) << "given back as always";
   EXPECT_EQ(toy.gpus[0].limit_w, 220);
@@ -208,16 +208,16 @@ TEST(GuardPolicy, AGpuThatStaysHotWhileTheRunWaitsGetsItsFanThenALowerLimit) {
 
 TEST(GuardPolicy, AHoldHasItsTimeToHelpLikeEveryRung) {
   Toy toy = heated_by_somebody_else(all());
-  toy.play(1);
+  toy.simulate(1);
   ASSERT_TRUE(toy.policy.held());
   toy.gpus[0].celsius = 92;  // hot, but no longer so hot that nothing can be awaited
-  toy.play(GuardPolicy::kSettleSeconds - 1);
+  toy.simulate(GuardPolicy::kSettleSeconds - 1);
   EXPECT_EQ(toy.count(Kind::kFan), 0);
-  toy.play(1);
+  toy.simulate(1);
   EXPECT_EQ(toy.count(Kind::kFan), 1);
-  toy.play(GuardPolicy::kSettleSeconds - 1);
+  toy.simulate(GuardPolicy::kSettleSeconds - 1);
   EXPECT_EQ(toy.count(Kind::kPower), 0);
-  toy.play(1);
+  toy.simulate(1);
   EXPECT_EQ(toy.count(Kind::kPower), 1);
 }
 
@@ -225,9 +225,9 @@ TEST(GuardPolicy, AHoldThatCoolsTheGpuNeedsNothingMore) {
   Toy toy(all());
   toy.gpus[0].celsius = 96;  // by its own work, which stops
   toy.gpus[0].tau_s = 20;
-  toy.play(120);
+  toy.simulate(120);
   EXPECT_EQ(toy.count(Kind::kHold), 1);
-  EXPECT_EQ(toy.count(Kind::kGo), 1);
+  EXPECT_EQ(toy.count(Kind::kResume), 1);
   EXPECT_EQ(toy.count(Kind::kFan), 0);
   EXPECT_EQ(toy.count(Kind::kPower), 0);
 }
@@ -237,11 +237,11 @@ TEST(GuardPolicy, WhatIsNotAllowedIsNotDoneWhileTheRunWaits) {
   options.power.reset();
   options.fan = false;
   Toy toy = heated_by_somebody_else(options);
-  toy.play(60);
+  toy.simulate(60);
   EXPECT_EQ(toy.kinds(), (std::vector<Kind>{Kind::kShare, Kind::kHold}));
-  ASSERT_EQ(toy.count(Kind::kNote), 1) << "told once that nothing more may be done";
-  EXPECT_NE(toy.orders.back().text.find("the run waits and all that may be done is done"), std::string::npos)
-      << toy.orders.back().text;
+  ASSERT_EQ(toy.count(Kind::kNote), 1) << "noted once that nothing more may be done";
+  EXPECT_NE(toy.actions.back().text.find("the run waits and all that may be done is done"), std::string::npos)
+      << toy.actions.back().text;
 }
 
 TEST(GuardPolicy, TouchesNoPowerLimitUnlessTheUserAllowedIt) {
@@ -250,11 +250,11 @@ TEST(GuardPolicy, TouchesNoPowerLimitUnlessTheUserAllowedIt) {
   Toy toy(options, 1);
   toy.gpus[0].celsius = 92;
   toy.gpus[0].tau_s = 1e9;
-  toy.play(600);
+  toy.simulate(600);
   EXPECT_EQ(toy.count(Kind::kPower), 0);
   EXPECT_EQ(toy.count(Kind::kFan), 1);
-  ASSERT_EQ(toy.count(Kind::kNote), 1) << "told once that nothing more may be done";
-  EXPECT_NE(toy.orders.back().text.find("--power 80%"), std::string::npos);
+  ASSERT_EQ(toy.count(Kind::kNote), 1) << "noted once that nothing more may be done";
+  EXPECT_NE(toy.actions.back().text.find("--power 80%"), std::string::npos);
 }
 
 TEST(GuardPolicy, WhatTheDriverRefusesIsLeftOut) {
@@ -262,7 +262,7 @@ TEST(GuardPolicy, WhatTheDriverRefusesIsLeftOut) {
   toy.refuse[Kind::kFan] = true;
   toy.gpus[0].celsius = 92;
   toy.gpus[0].tau_s = 1e9;
-  toy.play(60);
+  toy.simulate(60);
   EXPECT_EQ(toy.count(Kind::kFan), 1);
   EXPECT_EQ(toy.count(Kind::kPower), 2);
 }
@@ -273,10 +273,10 @@ TEST(GuardPolicy, WhatIsRefusedForNowIsTriedAgain) {
   toy.refuse[Kind::kPower] = false;
   toy.gpus[0].celsius = 92;
   toy.gpus[0].tau_s = 1e9;
-  toy.play(30);
+  toy.simulate(30);
   EXPECT_EQ(toy.count(Kind::kPower), 1) << "not every second";
   toy.refuse.erase(Kind::kPower);  // the other guard has ended
-  toy.play(GuardPolicy::kRetrySeconds + 20);
+  toy.simulate(GuardPolicy::kRetrySeconds + 20);
   EXPECT_LT(toy.gpus[0].limit_w, 220);
 }
 
@@ -284,9 +284,9 @@ TEST(GuardPolicy, ARefusalIsToldOnceUntilItsWordsChange) {
   Toy toy(all(), 1);
   toy.gpus[0].celsius = 92;
   toy.gpus[0].tau_s = 1e9;
-  toy.play(5);
+  toy.simulate(5);
   ASSERT_EQ(toy.count(Kind::kFan), 1);
-  const GuardOrder fan = toy.orders[0];
+  const GuardAction fan = toy.actions[0];
   EXPECT_TRUE(toy.policy.refused(fan, "busy", false));
   EXPECT_FALSE(toy.policy.refused(fan, "busy", false));
   EXPECT_TRUE(toy.policy.refused(fan, "I/O error", false));
@@ -297,13 +297,13 @@ TEST(GuardPolicy, ARefusedStepKeepsTheOneBefore) {
   toy.refuse[Kind::kFan] = true;
   toy.gpus[0].celsius = 92;
   toy.gpus[0].tau_s = 1e9;
-  toy.play(10);
+  toy.simulate(10);
   ASSERT_EQ(toy.gpus[0].limit_w, 198);
   toy.refuse[Kind::kPower] = true;
-  toy.play(30);
+  toy.simulate(30);
   ASSERT_EQ(toy.count(Kind::kPower), 2);
   toy.gpus[0].celsius = 60;
-  toy.play(120);
+  toy.simulate(120);
   EXPECT_EQ(toy.count(Kind::kPowerBack), 1) << "198 W is still ours to give back";
   EXPECT_EQ(toy.gpus[0].limit_w, 220);
 }
@@ -314,8 +314,8 @@ TEST(GuardPolicy, ItsOwnLateOrderIsNobodyElses) {
   toy.gpus[0].celsius = 92;
   toy.gpus[0].tau_s = 1e9;
   toy.late_s = 20;
-  toy.play(100);
-  EXPECT_EQ(toy.count(Kind::kNote), 1) << "only that nothing more may be done: " << toy.orders[1].text;
+  toy.simulate(100);
+  EXPECT_EQ(toy.count(Kind::kNote), 1) << "only that nothing more may be done: " << toy.actions[1].text;
   EXPECT_EQ(toy.gpus[0].limit_w, 176);
   EXPECT_EQ(toy.count(Kind::kPower), 2) << "the next one only when the last was carried out";
 }
@@ -325,9 +325,9 @@ TEST(GuardPolicy, AReadingFromBeforeTheOrderProvesNothing) {
   toy.refuse[Kind::kFan] = true;
   toy.gpus[0].celsius = 92;
   toy.gpus[0].tau_s = 1e9;
-  toy.play(6);
+  toy.simulate(6);
   ASSERT_EQ(toy.count(Kind::kPower), 1);
-  toy.policy.done(toy.orders.back(), 30);  // a reading of second 20 lay in a queue
+  toy.policy.done(toy.actions.back(), 30);  // a reading of second 20 lay in a queue
   GpuReading old = toy.gpus[0].reading();
   old.power_limit_w = 220;
   EXPECT_TRUE(toy.policy.step(20, {toy.gpus[0].facts}, {old}).empty());
@@ -336,12 +336,12 @@ TEST(GuardPolicy, AReadingFromBeforeTheOrderProvesNothing) {
 TEST(GuardPolicy, AGpuThatLeavesTheRunGetsBackWhatWasTaken) {
   Toy toy(all(), 2);
   for (ToyGpu& gpu : toy.gpus) gpu.celsius = 92, gpu.tau_s = 1e9;
-  toy.play(60);
+  toy.simulate(60);
   ASSERT_EQ(toy.gpus[1].limit_w, 176);
   std::vector<Kind> kinds;
   for (int t = 0; t < 60; ++t)
-    for (const GuardOrder& order : toy.policy.step(100 + t, {toy.gpus[0].facts}, {toy.gpus[0].reading()}))
-      if (order.gpu == 1) kinds.push_back(order.kind);
+    for (const GuardAction& action : toy.policy.step(100 + t, {toy.gpus[0].facts}, {toy.gpus[0].reading()}))
+      if (action.gpu == 1) kinds.push_back(action.kind);
   EXPECT_EQ(kinds, (std::vector<Kind>{Kind::kPowerBack, Kind::kFanAuto}));
 }
 
@@ -349,7 +349,7 @@ TEST(GuardPolicy, AHotGpuThatTellsNoTemperatureIsNotCool) {
   Toy toy(all(), 1);
   toy.gpus[0].celsius = 96;
   toy.gpus[0].tau_s = 1e9;
-  toy.play(10);
+  toy.simulate(10);
   ASSERT_TRUE(toy.policy.held());
   GpuReading blind = toy.gpus[0].reading();
   blind.temperature_c.reset();
@@ -367,10 +367,10 @@ TEST(GuardPolicy, ALimitThatSomebodyElseChangedIsTheirs) {
   toy.refuse[Kind::kFan] = true;
   toy.gpus[0].celsius = 92;
   toy.gpus[0].tau_s = 1e9;
-  toy.play(10);
+  toy.simulate(10);
   ASSERT_EQ(toy.count(Kind::kPower), 1);
   toy.gpus[0].limit_w = 150;
-  toy.play(100);
+  toy.simulate(100);
   EXPECT_EQ(toy.count(Kind::kPower), 1);
   EXPECT_EQ(toy.gpus[0].limit_w, 150);
   EXPECT_TRUE(toy.policy.give_all_back().empty());
@@ -382,10 +382,10 @@ TEST(GuardPolicy, TellsWhichLimitsItHoldsLowerUntilTheyAreBack) {
   toy.gpus[0].celsius = 92;
   toy.gpus[0].tau_s = 1e9;
   EXPECT_TRUE(toy.policy.lowered().empty());
-  toy.play(10);
+  toy.simulate(10);
   EXPECT_EQ(toy.policy.lowered(), (std::map<int, double>{{0, 220}}));
   toy.gpus[0].celsius = 60;
-  toy.play(300);
+  toy.simulate(300);
   EXPECT_EQ(toy.gpus[0].limit_w, 220);
   EXPECT_TRUE(toy.policy.lowered().empty());
 }
@@ -395,9 +395,9 @@ TEST(GuardPolicy, ALimitThatSomebodyElseSetIsNotHeldByTheGuard) {
   toy.refuse[Kind::kFan] = true;
   toy.gpus[0].celsius = 92;
   toy.gpus[0].tau_s = 1e9;
-  toy.play(10);
+  toy.simulate(10);
   toy.gpus[0].limit_w = 150;
-  toy.play(10);
+  toy.simulate(10);
   EXPECT_TRUE(toy.policy.lowered().empty());
 }
 
@@ -429,8 +429,8 @@ TEST(GuardPolicy, AWatcherChangesNothing) {
   Toy toy(GuardOptions::from(settings));
   toy.gpus[0].celsius = 97;
   toy.gpus[0].tau_s = 1e9;
-  toy.play(100);
-  EXPECT_TRUE(toy.orders.empty());
+  toy.simulate(100);
+  EXPECT_TRUE(toy.actions.empty());
 }
 
 TEST(GuardPolicy, AMissingTemperatureIsNoReasonToAct) {

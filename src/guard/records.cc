@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kRootDir = "/var/lib/tandem/guard";
 
-void pause_a_moment() {
+void pause_before_retry() {
   const timespec moment{0, 5'000'000};
   nanosleep(&moment, nullptr);
 }
@@ -214,7 +214,7 @@ std::unique_ptr<RecordLock> RecordLock::take(const fs::path& dir, const std::str
   for (const double end = monotonic_seconds() + patience_s;;) {
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) return std::unique_ptr<RecordLock>(new RecordLock(fd));
     if (monotonic_seconds() >= end) break;
-    pause_a_moment();
+    pause_before_retry();
   }
   close(fd);
   return nullptr;

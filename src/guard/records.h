@@ -32,7 +32,7 @@ struct LimitRecord {
   std::optional<double> kept_w;   // what `guard set` made of it, to stay
   std::optional<double> set_w;    // what it should be now
   bool fan = false;               // its fans are ours
-  std::optional<int> found_fan;   // the percent that somebody had set by hand; absent: they were the driver's
+  std::optional<int> found_fan;   // the percent that a user had set; absent: the driver controlled them
   int64_t pid = 0;                // of the guard, for messages; who holds the lock is alive
   std::string boot;               // of the machine's start: limits do not outlive it
   bool before_restart() const;    // the machine was started anew since
@@ -47,7 +47,7 @@ class RecordLock {
   // then).
   static std::unique_ptr<RecordLock> take(const std::filesystem::path& dir, const std::string& uuid,
                                           std::string* trouble = nullptr, double patience_s = 0);
-  // Who only wants to know writes nothing. `trouble`: why it can't be told.
+  // Looks without writing. `trouble`: why it is not known.
   static Seen look(const std::filesystem::path& dir, const std::string& uuid, std::string* trouble = nullptr);
   ~RecordLock();
 

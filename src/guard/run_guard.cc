@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-using Kind = GuardOrder::Kind;
+using Kind = GuardAction::Kind;
 using To = RunGuard::Line::To;
 
 // For tests on machines without GPUs: CPU slot i stands for GPU i of a fake NVML.
@@ -30,7 +30,7 @@ WantedGpus wanted_of(const std::map<int, DeviceSpec>& devices) {
   return wanted;
 }
 
-bool is_borrowed(Kind kind) {
+bool is_held_setting(Kind kind) {
   return kind == Kind::kFan || kind == Kind::kFanAuto || kind == Kind::kPower || kind == Kind::kPowerBack;
 }
 
@@ -67,36 +67,36 @@ RunGuard::News RunGuard::look(const std::map<int, DeviceSpec>& devices, std::opt
   devices_ = devices;
   if (!sampler_) {
     if (!wanted.any() && (std::exchange(asked_rapl_, true) || rapl_zones().empty())) return news;
-    sampler_ = std::make_unique<Sampler>(
-        SamplerOptions{.wanted = wanted, .run_dir = run_dir_, .price_kwh = price_kwh_, .currency = currency_});
+    sampler_ = std::make_unique<GpuSampler>(
+        GpuSamplerOptions{.wanted = wanted, .run_dir = run_dir_, .price_kwh = price_kwh_, .currency = currency_});
   }
   sampler_->want(wanted);
-  for (const OrderDone& done : sampler_->take_done()) hear(done, news);
+  for (const ActionResult& done : sampler_->take_done()) on_result(done, news);
   for (const GuardWord& word : sampler_->take_words())
     news.lines.push_back(
         {word.trouble ? To::kWarning : To::kTalk, "guard", word.trouble ? word.text : "guard   " + word.text});
   const auto samples = sampler_->take();
-  for (const GuardSample& sample : samples) see(sample, &sample == &samples.back(), step, news);
+  for (const GuardSample& sample : samples) on_sample(sample, &sample == &samples.back(), step, news);
   if (!wanted.any())  // the last GPU has left: what was done to it is undone
-    for (const GuardOrder& order : policy_.step(monotonic_seconds() * guard_speed(), {}, {})) carry_out(order, news);
+    for (const GuardAction& action : policy_.step(monotonic_seconds() * guard_speed(), {}, {})) carry_out(action, news);
   if (wanted.any())
-    if (const auto silence = faults_.silence(sampler_->quiet_seconds(), policy_.held())) tell(*silence, news);
+    if (const auto silence = faults_.silence(sampler_->quiet_seconds(), policy_.held())) report(*silence, news);
   return news;
 }
 
-void RunGuard::hear(const OrderDone& done, News& news) {
+void RunGuard::on_result(const ActionResult& done, News& news) {
   if (!done.answer.ok) {
-    if (policy_.refused(done.order, done.answer.text(), done.answer.for_good))
+    if (policy_.refused(done.action, done.answer.text(), done.answer.for_good))
       news.lines.push_back({To::kWarning, "guard", done.answer.text()});
     return;
   }
-  ++orders_;
-  policy_.done(done.order, done.time);
-  if (done.order.kind != Kind::kPower && done.order.kind != Kind::kPowerBack) return;
-  effects_.changed(done.time, done.order.gpu, from_w_[done.order.gpu], done.order.value);
+  ++actions_;
+  policy_.done(done.action, done.time);
+  if (done.action.kind != Kind::kPower && done.action.kind != Kind::kPowerBack) return;
+  effects_.changed(done.time, done.action.gpu, from_w_[done.action.gpu], done.action.value);
 }
 
-void RunGuard::see(const GuardSample& sample, bool newest, std::optional<int64_t> step, News& news) {
+void RunGuard::on_sample(const GuardSample& sample, bool newest, std::optional<int64_t> step, News& news) {
   facts_ = sample.facts;
   energy_ = sampler_->energy();
   energy_text_ = sampler_->energy_text();
@@ -112,40 +112,40 @@ void RunGuard::see(const GuardSample& sample, bool newest, std::optional<int64_t
     if (event.gpu >= 0 &&
         std::none_of(facts_.begin(), facts_.end(), [&](const auto& f) { return f.index == event.gpu; }))
       continue;  // a GPU of somebody else
-    tell(notice, news);
-    if (event.xid == 79) lose(event.gpu, fmt::format("Xid 79: {}", notice.why), news);
+    report(notice, news);
+    if (event.xid == 79) on_lost(event.gpu, fmt::format("Xid 79: {}", notice.why), news);
   }
   for (const GpuNotice& notice : faults_.see(sample.time, sample.facts, sample.gpus, policy_.lowered()))
-    tell(notice, news);
+    report(notice, news);
   for (const GpuReading& now : sample.gpus)
-    if (now.lost) lose(now.index, now.trouble.empty() ? "GPU is lost" : now.trouble, news);
+    if (now.lost) on_lost(now.index, now.trouble.empty() ? "GPU is lost" : now.trouble, news);
   if (newest)  // a launcher that was stopped does not climb several rungs at once
-    for (const GuardOrder& order : policy_.step(sample.time, sample.facts, sample.gpus)) carry_out(order, news);
+    for (const GuardAction& action : policy_.step(sample.time, sample.facts, sample.gpus)) carry_out(action, news);
   for (const Effect& effect : effects_.finished()) {
     if (const auto lost = effect.lost_share(); lost && effect.to_w < effect.from_w) lost_speed_ = *lost;
     news.lines.push_back({To::kTalk, "guard", "guard   " + effect.text("steps")});
   }
 }
 
-void RunGuard::tell(const GpuNotice& notice, News& news) {
+void RunGuard::report(const GpuNotice& notice, News& news) {
   const bool fault = notice.weight == GpuNotice::Weight::kFault;
   const To to = notice.over ? To::kTimeline : notice.weight == GpuNotice::Weight::kNote ? To::kTalk : To::kWarning;
   news.lines.push_back({to, fault ? "fault" : "guard", notice.text()});
 }
 
-void RunGuard::carry_out(const GuardOrder& order, News& news) {
-  if (order.kind == Kind::kHold) held_at_ = monotonic_seconds();
-  if (order.kind == Kind::kGo) held_seconds_ += monotonic_seconds() - std::exchange(held_at_, 0);
-  from_w_[order.gpu] = limit_w_[order.gpu];
-  if (is_borrowed(order.kind))
-    sampler_->order(order);
+void RunGuard::carry_out(const GuardAction& action, News& news) {
+  if (action.kind == Kind::kHold) held_at_ = monotonic_seconds();
+  if (action.kind == Kind::kResume) held_seconds_ += monotonic_seconds() - std::exchange(held_at_, 0);
+  from_w_[action.gpu] = limit_w_[action.gpu];
+  if (is_held_setting(action.kind))
+    sampler_->submit(action);
   else
-    orders_ += order.kind != Kind::kNote;
-  const bool loud = order.kind == Kind::kHold || order.kind == Kind::kNote;
-  news.lines.push_back({loud ? To::kWarning : To::kTalk, "guard", loud ? order.text : "guard   " + order.text});
+    actions_ += action.kind != Kind::kNote;
+  const bool loud = action.kind == Kind::kHold || action.kind == Kind::kNote;
+  news.lines.push_back({loud ? To::kWarning : To::kTalk, "guard", loud ? action.text : "guard   " + action.text});
 }
 
-void RunGuard::lose(int gpu, const std::string& why, News& news) {
+void RunGuard::on_lost(int gpu, const std::string& why, News& news) {
   if (!lost_.insert(gpu).second) return;
   for (const auto& [rank, device] : devices_)
     if (gpu_of(device, facts_) == gpu)
@@ -162,15 +162,15 @@ std::vector<RunGuard::Line> RunGuard::end() {
   energy_ = sampler_->energy();
   energy_text_ = sampler_->energy_text();
   News last;
-  for (const OrderDone& done : sampler_->take_done()) hear(done, last);
+  for (const ActionResult& done : sampler_->take_done()) on_result(done, last);
   lines.insert(lines.end(), last.lines.begin(), last.lines.end());
   for (const GuardWord& word : sampler_->take_words())
     if (word.trouble) lines.push_back({To::kWarning, "guard", word.text});
-  if (orders_ > 0)
+  if (actions_ > 0)
     lines.push_back(
         {To::kTalk, "guard",
          fmt::format(
-             "guard   gave {} order{}{}{}{}", orders_, orders_ == 1 ? "" : "s",
+             "guard   took {} action{}{}{}{}", actions_, actions_ == 1 ? "" : "s",
              held_seconds_ > 0 ? fmt::format(", held the run for {:.0f} s", held_seconds_) : "",
              effects_.saved_joules() > 0 ? fmt::format(", saved {:.3g} Wh", effects_.saved_joules() / 3600) : "",
              sampler_->gave_all_back() ? "; everything is as it was before" : "; NOT everything is as it was before")});
@@ -185,8 +185,8 @@ nlohmann::json RunGuard::figures() const {
     if (energy_.contains("mean_w")) out["mean_power_w"] = energy_["mean_w"];
     if (energy_.contains("cost")) out["energy_cost"] = energy_["cost"];
   }
-  if (orders_ > 0) {
-    out["guard_orders"] = orders_;
+  if (actions_ > 0) {
+    out["guard_orders"] = actions_;
     out["guard_held_seconds"] = held_seconds_;
     out["guard_saved_kwh"] = effects_.saved_joules() / 3.6e6;
     if (lost_speed_ != 0) out["guard_speed_lost"] = lost_speed_;

@@ -1,8 +1,7 @@
-// guard/run_guard.h -- the guard inside a run: it watches the GPUs that the run uses, and tells its launcher what to
-// do.
+// guard/run_guard.h -- the guard inside a run: it watches the run's GPUs and tells its launcher what to do.
 //
-// The launcher calls look() in its loop, which never waits: the driver is asked by a thread (guard/sampler.h). A run
-// without GPUs has no such thread, unless the processor tells its energy.
+// The launcher calls look() in its loop, which never waits: the driver is asked by a thread (guard/gpu_sampler.h). A
+// run without GPUs has no such thread, unless the processor has energy counters.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +18,7 @@
 #include "guard/effect.h"
 #include "guard/fault_watch.h"
 #include "guard/policy.h"
-#include "guard/sampler.h"
+#include "guard/gpu_sampler.h"
 
 namespace tandem {
 
@@ -52,11 +51,11 @@ class RunGuard {
 
  private:
   static std::optional<int> gpu_of(const DeviceSpec& device, const std::vector<GpuFacts>& facts);
-  void see(const GuardSample& sample, bool newest, std::optional<int64_t> step, News& news);
-  void hear(const OrderDone& done, News& news);
-  void tell(const GpuNotice& notice, News& news);
-  void carry_out(const GuardOrder& order, News& news);
-  void lose(int gpu, const std::string& why, News& news);
+  void on_sample(const GuardSample& sample, bool newest, std::optional<int64_t> step, News& news);
+  void on_result(const ActionResult& result, News& news);
+  void report(const GpuNotice& notice, News& news);
+  void carry_out(const GuardAction& action, News& news);
+  void on_lost(int gpu, const std::string& why, News& news);
 
   std::filesystem::path run_dir_;
   bool on_;
@@ -65,14 +64,14 @@ class RunGuard {
   GuardPolicy policy_;
   FaultWatch faults_;
   EffectMeter effects_;
-  std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<GpuSampler> sampler_;
   std::map<int, DeviceSpec> devices_;
   std::vector<GpuFacts> facts_;
   std::set<int> lost_;
-  std::map<int, double> limit_w_, from_w_;  // as it is, and as it was when the last order was given
+  std::map<int, double> limit_w_, from_w_;  // now, and when the last action was chosen
   nlohmann::json energy_;
   std::string energy_text_;
-  int orders_ = 0;
+  int actions_ = 0;
   double held_seconds_ = 0, held_at_ = 0, lost_speed_ = 0;
   bool asked_rapl_ = false;
 };

@@ -1,4 +1,4 @@
-// guard/sampler.h -- a thread that reads the GPUs every second, carries out what the guard orders, and keeps the files
+// guard/gpu_sampler.h -- a thread that reads the GPUs every second, carries out the guard's actions, and keeps the files
 // gpus.jsonl and energy.json of a run.
 //
 // All that talks to the driver is in this thread: a call that hangs there holds nobody else. Who started it looks at
@@ -39,8 +39,8 @@ struct GuardSample {
   std::vector<XidEvent> xids;  // since the last sample
 };
 
-struct OrderDone {
-  GuardOrder order;
+struct ActionResult {
+  GuardAction action;
   GuardAnswer answer;
   double time = 0;  // the guard's clock: readings before it do not show it
 };
@@ -51,7 +51,7 @@ struct GuardWord {
   std::string text;
 };
 
-struct SamplerOptions {
+struct GpuSamplerOptions {
   double interval_s = 1;
   WantedGpus wanted;
   bool processes = false;         // who is on each GPU, too
@@ -65,15 +65,15 @@ struct SamplerOptions {
 // How fast the guard's clock runs: 1, or what TANDEM_GUARD_SPEED says, for tests on machines whose time runs faster.
 double guard_speed();
 
-class Sampler {
+class GpuSampler {
  public:
-  explicit Sampler(SamplerOptions options);
-  ~Sampler();  // gives everything back; waits a few seconds at most
+  explicit GpuSampler(GpuSamplerOptions options);
+  ~GpuSampler();  // gives everything back; waits a few seconds at most
 
   std::vector<GuardSample> take();  // what is new
-  std::vector<OrderDone> take_done();
+  std::vector<ActionResult> take_done();
   std::vector<GuardWord> take_words();
-  void order(const GuardOrder& order);  // kFan, kFanAuto, kPower, kPowerBack
+  void submit(const GuardAction& action);  // kFan, kFanAuto, kPower, kPowerBack
   void want(const WantedGpus& wanted);
   // Takes a last reading, writes the files, gives back what was borrowed. False if the driver hangs.
   bool end();

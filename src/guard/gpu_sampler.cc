@@ -1,4 +1,4 @@
-#include "guard/sampler.h"
+#include "guard/gpu_sampler.h"
 
 #include <fmt/format.h>
 
@@ -39,9 +39,9 @@ bool WantedGpus::has(const GpuFacts& facts) const {
 }
 
 // What both threads see. The thread keeps it alive, so a thread that hangs can be left behind.
-struct Sampler::Shared {
-  explicit Shared(SamplerOptions given) : options(std::move(given)) {}
-  const SamplerOptions options;
+struct GpuSampler::Shared {
+  explicit Shared(GpuSamplerOptions given) : options(std::move(given)) {}
+  const GpuSamplerOptions options;
   const double speed = guard_speed();
 
   std::mutex mutex;
@@ -50,8 +50,8 @@ struct Sampler::Shared {
   bool stop = false, stopped = false, opened = false;
   NvmlStatus status;
   std::deque<GuardSample> samples;
-  std::deque<GuardOrder> orders;
-  std::deque<OrderDone> done;
+  std::deque<GuardAction> actions;
+  std::deque<ActionResult> done;
   std::vector<GuardWord> words;
   bool gave_all_back = false;
   double round_at = monotonic_seconds();
@@ -64,7 +64,7 @@ namespace {
 // The thread's own part.
 class Round {
  public:
-  Round(const SamplerOptions& options, double speed)
+  Round(const GpuSamplerOptions& options, double speed)
       : options_(options), speed_(speed), energy_(options.price_kwh, options.currency) {
     if (options.run_dir.empty()) return;
     log_.emplace(options.run_dir / "gpus.jsonl");
@@ -129,7 +129,7 @@ class Round {
     }
   }
 
-  // What a GPU that has vanished told of itself is kept: its name is wanted now.
+  // Facts of a GPU that has vanished are kept: its name is needed now.
   void refresh(const GuardSample& sample) {
     for (GpuFacts& facts : facts_) {
       const bool lost = std::any_of(sample.gpus.begin(), sample.gpus.end(),
@@ -141,36 +141,36 @@ class Round {
     facts_at_ = sample.time;
   }
 
-  // Waits for so long, and tells of an Xid at once.
+  // Waits for so long, and returns an Xid at once.
   std::optional<XidEvent> wait_for_xid(int milliseconds) {
     const auto event = nvml_->next_xid(milliseconds);
     if (event.ok()) return event.value;
     using Kind = NvmlStatus::Kind;
     if (event.status.kind == Kind::kTimeout) return std::nullopt;
     if (event.status.kind == Kind::kNotSupported || event.status.kind == Kind::kNoFunction) {
-      no_xids_ = true;  // no GPU here tells of them
+      no_xids_ = true;  // no GPU here reports them
       return std::nullopt;
     }
-    if (!std::exchange(told_xids_, true))
-      words_.push_back({true, fmt::format("the driver does not tell of Xid errors now ({}); it is asked again",
+    if (!std::exchange(reported_xids_, true))
+      words_.push_back({true, fmt::format("the driver does not report Xid errors now ({}); it is asked again",
                                           event.status.words)});
     xids_after_ = monotonic_seconds() + kXidSeconds / speed_;
     return std::nullopt;
   }
   bool waits() const { return works() && !no_xids_ && monotonic_seconds() >= xids_after_; }
 
-  GuardAnswer carry_out(const GuardOrder& order) {
+  GuardAnswer carry_out(const GuardAction& action) {
     const auto about =
-        std::find_if(facts_.begin(), facts_.end(), [&](const GpuFacts& f) { return f.index == order.gpu; });
+        std::find_if(facts_.begin(), facts_.end(), [&](const GpuFacts& f) { return f.index == action.gpu; });
     if (!lease_ || about == facts_.end()) return {false, "could not", "there is no such GPU", "tandem guard status"};
-    switch (order.kind) {
-      case GuardOrder::Kind::kPower:
-        return lease_->set_power(*about, order.value, order.from_w);
-      case GuardOrder::Kind::kPowerBack:
+    switch (action.kind) {
+      case GuardAction::Kind::kPower:
+        return lease_->set_power(*about, action.value, action.from_w);
+      case GuardAction::Kind::kPowerBack:
         return lease_->give_power_back(*about);
-      case GuardOrder::Kind::kFan:
-        return lease_->set_fan(*about, static_cast<int>(order.value));
-      case GuardOrder::Kind::kFanAuto:
+      case GuardAction::Kind::kFan:
+        return lease_->set_fan(*about, static_cast<int>(action.value));
+      case GuardAction::Kind::kFanAuto:
         return lease_->give_fan_back(*about);
       default:
         return GuardAnswer::good();
@@ -193,7 +193,7 @@ class Round {
   std::vector<std::string> give_back() { return lease_ ? lease_->give_all_back() : std::vector<std::string>(); }
 
  private:
-  const SamplerOptions& options_;
+  const GpuSamplerOptions& options_;
   double speed_;
   std::unique_ptr<Nvml> nvml_;
   std::vector<GpuFacts> facts_;
@@ -205,26 +205,26 @@ class Round {
   double facts_at_ = 0, energy_at_ = 0, others_at_ = -1e9;
   std::vector<GuardWord> words_;
   double xids_after_ = 0;
-  bool no_xids_ = false, told_xids_ = false, watchdog_well_ = true;
+  bool no_xids_ = false, reported_xids_ = false, watchdog_well_ = true;
 };
 
 }  // namespace
 
-Sampler::Sampler(SamplerOptions options) : shared_(std::make_shared<Shared>(std::move(options))) {
+GpuSampler::GpuSampler(GpuSamplerOptions options) : shared_(std::make_shared<Shared>(std::move(options))) {
   shared_->wanted = shared_->options.wanted;
   std::thread([shared = shared_] { work(shared); }).detach();
 }
 
-Sampler::~Sampler() { end(); }
+GpuSampler::~GpuSampler() { end(); }
 
-void Sampler::work(const std::shared_ptr<Shared>& shared) {
+void GpuSampler::work(const std::shared_ptr<Shared>& shared) {
   watch(*shared);  // what it opened is closed when it returns
   const std::lock_guard lock(shared->mutex);
   shared->stopped = true;
   shared->wake.notify_all();
 }
 
-void Sampler::watch(Shared& s) {
+void GpuSampler::watch(Shared& s) {
   Round round(s.options, s.speed);
   const auto keep_words = [&] {  // the lock is held
     for (GuardWord& word : round.words()) s.words.push_back(std::move(word));
@@ -234,7 +234,7 @@ void Sampler::watch(Shared& s) {
   const double interval = s.options.interval_s / s.speed;
   for (bool last = false; !last;) {
     WantedGpus wanted;
-    std::deque<GuardOrder> orders;
+    std::deque<GuardAction> actions;
     {
       std::unique_lock lock(s.mutex);
       wanted = s.wanted;
@@ -247,15 +247,15 @@ void Sampler::watch(Shared& s) {
       s.status = round.status();
       if (!round.has_work(wanted)) {  // nothing to watch: it sleeps until it is wanted or over
         s.round_at = -1;
-        s.wake.wait(lock, [&] { return s.stop || !s.orders.empty() || !(s.wanted == wanted); });
+        s.wake.wait(lock, [&] { return s.stop || !s.actions.empty() || !(s.wanted == wanted); });
         s.round_at = monotonic_seconds();
-        if (!s.stop && s.orders.empty()) continue;
+        if (!s.stop && s.actions.empty()) continue;
       }
       last = s.stop;
-      orders.swap(s.orders);
+      actions.swap(s.actions);
     }
-    for (const GuardOrder& order : orders) {
-      OrderDone done{order, round.carry_out(order)};
+    for (const GuardAction& action : actions) {
+      ActionResult done{action, round.carry_out(action)};
       done.time = monotonic_seconds() * s.speed;
       const std::lock_guard lock(s.mutex);
       s.done.push_back(std::move(done));
@@ -276,7 +276,7 @@ void Sampler::watch(Shared& s) {
       s.round_at = monotonic_seconds();
     }
     if (last) break;
-    // Short waits, since an order may come; the driver itself waits for Xids.
+    // Short waits, since an action may come; the driver itself waits for Xids.
     const double wait = std::clamp(next - monotonic_seconds(), 0.0, 0.1);
     if (round.waits()) {
       if (const auto event = round.wait_for_xid(static_cast<int>(wait * 1e3))) {
@@ -285,7 +285,7 @@ void Sampler::watch(Shared& s) {
       }
     } else {
       std::unique_lock lock(s.mutex);
-      s.wake.wait_for(lock, std::chrono::duration<double>(wait), [&] { return s.stop || !s.orders.empty(); });
+      s.wake.wait_for(lock, std::chrono::duration<double>(wait), [&] { return s.stop || !s.actions.empty(); });
     }
   }
   const std::vector<std::string> troubles = round.give_back();
@@ -295,7 +295,7 @@ void Sampler::watch(Shared& s) {
   s.gave_all_back = troubles.empty();
 }
 
-std::vector<GuardSample> Sampler::take() {
+std::vector<GuardSample> GpuSampler::take() {
   const std::lock_guard lock(shared_->mutex);
   std::vector<GuardSample> out(std::make_move_iterator(shared_->samples.begin()),
                                std::make_move_iterator(shared_->samples.end()));
@@ -303,33 +303,33 @@ std::vector<GuardSample> Sampler::take() {
   return out;
 }
 
-std::vector<OrderDone> Sampler::take_done() {
+std::vector<ActionResult> GpuSampler::take_done() {
   const std::lock_guard lock(shared_->mutex);
-  std::vector<OrderDone> out(std::make_move_iterator(shared_->done.begin()),
+  std::vector<ActionResult> out(std::make_move_iterator(shared_->done.begin()),
                              std::make_move_iterator(shared_->done.end()));
   shared_->done.clear();
   return out;
 }
 
-std::vector<GuardWord> Sampler::take_words() {
+std::vector<GuardWord> GpuSampler::take_words() {
   const std::lock_guard lock(shared_->mutex);
   return std::exchange(shared_->words, {});
 }
 
-void Sampler::order(const GuardOrder& order) {
+void GpuSampler::submit(const GuardAction& action) {
   const std::lock_guard lock(shared_->mutex);
-  shared_->orders.push_back(order);
+  shared_->actions.push_back(action);
   shared_->wake.notify_all();
 }
 
-void Sampler::want(const WantedGpus& wanted) {
+void GpuSampler::want(const WantedGpus& wanted) {
   const std::lock_guard lock(shared_->mutex);
   if (shared_->wanted == wanted) return;
   shared_->wanted = wanted;
   shared_->wake.notify_all();
 }
 
-bool Sampler::end() {
+bool GpuSampler::end() {
   if (std::exchange(ended_, true)) return true;
   std::unique_lock lock(shared_->mutex);
   shared_->stop = true;
@@ -337,32 +337,32 @@ bool Sampler::end() {
   return shared_->wake.wait_for(lock, std::chrono::duration<double>(kEndSeconds), [&] { return shared_->stopped; });
 }
 
-bool Sampler::gave_all_back() const {
+bool GpuSampler::gave_all_back() const {
   const std::lock_guard lock(shared_->mutex);
   return shared_->gave_all_back;
 }
 
-NvmlStatus Sampler::status() const {
+NvmlStatus GpuSampler::status() const {
   const std::lock_guard lock(shared_->mutex);
   return shared_->status;
 }
 
-bool Sampler::opened() const {
+bool GpuSampler::opened() const {
   const std::lock_guard lock(shared_->mutex);
   return shared_->opened;
 }
 
-double Sampler::quiet_seconds() const {
+double GpuSampler::quiet_seconds() const {
   const std::lock_guard lock(shared_->mutex);
   return shared_->round_at < 0 ? 0 : (monotonic_seconds() - shared_->round_at) * shared_->speed;
 }
 
-nlohmann::json Sampler::energy() const {
+nlohmann::json GpuSampler::energy() const {
   const std::lock_guard lock(shared_->mutex);
   return shared_->energy;
 }
 
-std::string Sampler::energy_text() const {
+std::string GpuSampler::energy_text() const {
   const std::lock_guard lock(shared_->mutex);
   return shared_->energy_text;
 }
