@@ -1,6 +1,6 @@
 // bench/web_agent_learning.cc -- how well and how fast a web-test agent learns, in one process on one core.
 //
-//   web_agent_learning [--quick] [--curve] [--gpu] [key=value ...]      agent=all trains the six side by side
+//   web_agent_learning [--quick] [--curve] [--gpu] [key=value ...]      agent=all trains the six in one job
 //
 // Prints steps a second of processor time (others may use the machine; on a GPU it is the host's) and the greedy score
 // after training (0: random play, 1: the solver), on episodes that training never saw. Without the scale of
@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kEpisodes = 1000;
 constexpr uint64_t kSeed = 20251027;
 
-std::string told(const Evaluation& e) {
+std::string text_of(const Evaluation& e) {
   std::string text = fmt::format("return {:8.3f} +- {:.3f}", e.mean, e.error);
   if (e.score) text += fmt::format("   score {:6.3f} +- {:.3f}", *e.score, *e.score_error);
   return text;
@@ -49,14 +49,14 @@ void train(WebAgentSettings settings, bool curve) {
     for (size_t i = 0; i < phases.size(); ++i) phases[i].second += record.phase_seconds[i].second;
     if (!curve || record.step % std::max<int64_t>(1, settings.steps / 10) != 0) continue;
     const double now = seconds();
-    fmt::print("  step {:6}  {:6.1f} s  {}\n", record.step, now, told(dqn.evaluate(kEpisodes / 4, kSeed)));
+    fmt::print("  step {:6}  {:6.1f} s  {}\n", record.step, now, text_of(dqn.evaluate(kEpisodes / 4, kSeed)));
     std::fflush(stdout);
     evaluating += seconds() - now;
   }
   const double steps = static_cast<double>(settings.steps), all = seconds();
   for (int agent = 0; agent < dqn.agents(); ++agent)
     fmt::print("{:13} {:6} steps in {:6.1f} s = {:6.1f} a second   {}   random {:.3f}\n", settings.agents()[agent],
-               settings.steps, all, steps / all, told(dqn.evaluate(kEpisodes, kSeed, agent)),
+               settings.steps, all, steps / all, text_of(dqn.evaluate(kEpisodes, kSeed, agent)),
                evaluate_random(dqn.environment(agent), kEpisodes, kSeed).mean);
   for (const auto& [name, time] : phases) fmt::print(" {} {:.0f} us", name, time / steps * 1e6);
   fmt::print("\n");

@@ -1,4 +1,4 @@
-// bench/web_environments.cc -- steps a second of each web-test world on one core, with and without writing the
+// bench/web_environments.cc -- steps per second of each web-test environment on one core, with and without writing the
 // observation.
 //
 // One line an agent; restarts at the end of an episode are included. The median of five runs.

@@ -15,7 +15,7 @@ namespace tandem {
 struct AnalysisEnvironment {
   struct Seen {
     ProductSeen product;
-    Desk desk;
+    EpisodeSeen episode;
     CaseSeen item;
     float answers[kCauses], probes[kCauses];  // sum of the answers, and how many
     float trust;
@@ -46,7 +46,7 @@ struct AnalysisEnvironment {
   TANDEM_HD static void reset(State& s, auto& draws) {
     found_product(s.seen.product, s.hidden.product, rates().birth, draws);
     found_cases(s.seen.item, s.hidden.item, draws);
-    s.seen.desk = {};
+    s.seen.episode = {};
     s.seen.trust = draws.between(0.4f, 0.8f);
     next_case(s, draws);
   }
@@ -70,18 +70,18 @@ struct AnalysisEnvironment {
       s.seen.probes[cause] += 1.0f;
     }
     const int32_t turns = concluded ? kReport : 1;
-    const bool done = s.seen.desk.time + turns >= kLength;
+    const bool done = s.seen.episode.time + turns >= kLength;
     wrong += static_cast<float>(pass_day(s.seen.product, s.hidden.product, rates(), draws));
     const StepResult result = settle(weights(), rca, pattern, accepted, wrong, done);
-    remember(s.seen.desk, action, result);
-    s.seen.desk.time += turns - 1;
+    remember(s.seen.episode, action, result);
+    s.seen.episode.time += turns - 1;
     if (concluded) next_case(s, draws);
     return result;
   }
 
   TANDEM_HD static void observe(const Seen& s, float* out) {
     float* g = out + kGlobal;
-    g[0] = 2.0f * static_cast<float>(s.desk.time) / kLength - 1.0f;
+    g[0] = 2.0f * static_cast<float>(s.episode.time) / kLength - 1.0f;
     g[1] = 2.0f * s.trust - 1.2f;
     g[2] = at_most(0.25f * whole_risk(s.product), 3.0f);
     float probes = 0.0f;
@@ -97,7 +97,7 @@ struct AnalysisEnvironment {
       closed[f] = 0.0f;
       for (int32_t k = 0; k < kCauses; ++k) closed[f] += 0.2f * s.item.closed[f][k];
     }
-    observe_product(s.product, s.desk, s.item.feature, closed, out);
+    observe_product(s.product, s.episode, s.item.feature, closed, out);
     observe_case(s.item, out + kOwn + kColumns);
     float* own = out + kOwn + kColumns + 18;
     for (int32_t k = 0; k < kCauses; ++k) own[k] = s.item.closed[s.item.feature][k] >= 1.0f ? 1.0f : 0.0f;

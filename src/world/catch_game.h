@@ -27,7 +27,7 @@ struct CatchGame {
     out[4] = ball > paddle ? 1.0f : 0.0f;
   }
 
-  // Plays a move (0 left, 1 stay, 2 right). Returns the reward; done() tells whether the game is over.
+  // Plays a move (0 left, 1 stay, 2 right). Returns the reward; done(): the game is over.
   int move(int32_t action) {
     paddle += action - 1;
     if (paddle < 0) paddle = 0;

@@ -1,7 +1,7 @@
 // What a decision costs later: each test compares two pasts that differ in one decision, over many throws of the dice.
 #include <gtest/gtest.h>
 
-#include "world/world_trial.h"
+#include "world/test_states.h"
 
 namespace tandem {
 namespace {

@@ -10,12 +10,12 @@
 
 namespace tandem {
 
-TANDEM_HD_APART PhiloxBlock block_apart(uint64_t seed, uint64_t step, uint32_t shard, uint32_t site, uint64_t block) {
+TANDEM_HD_NOINLINE PhiloxBlock block_noinline(uint64_t seed, uint64_t step, uint32_t shard, uint32_t site, uint64_t block) {
   return random_block({seed, step, shard, site}, block);
 }
-TANDEM_HD_APART float normal_apart(uint32_t word) { return normal_from_u32(word); }
+TANDEM_HD_NOINLINE float normal_noinline(uint32_t word) { return normal_from_u32(word); }
 
-// What worlds ask for, of the word() and normal() that `Own` has.
+// Draws of an environment, from the word() and normal() of `Own`.
 template <class Own>
 struct DrawsOf {
   TANDEM_HD float uniform() { return uniform_from_u32(own().word()); }  // [0, 1)
@@ -42,16 +42,16 @@ struct Draws : DrawsOf<Draws> {
   }
   TANDEM_HD uint32_t word() {
     const uint32_t lane = static_cast<uint32_t>(next & 3);
-    if (lane == 0) block = block_apart(key.seed, key.step, key.shard, key.site, next >> 2);
+    if (lane == 0) block = block_noinline(key.seed, key.step, key.shard, key.site, next >> 2);
     ++next;
     return lane == 0 ? block.word[0] : lane == 1 ? block.word[1] : lane == 2 ? block.word[2] : block.word[3];
   }
-  TANDEM_HD float normal() { return normal_apart(word()); }
+  TANDEM_HD float normal() { return normal_noinline(word()); }
 };
 
-// An environment's numbers, of which somebody has drawn the first before they are asked for.
+// An environment's random numbers, the first of which were drawn in advance (by other threads of a warp).
 struct DrawnAhead {
-  // What a step needs, and the beginning of an episode (the six worlds ask for up to 43 and 88).
+  // What a step needs, and the beginning of an episode (the six environments need up to 43 and 88).
   static constexpr uint32_t kOfStep = 64, kOfReset = 96;
   uint64_t seed, step, first;  // of their key, and where they begin
   uint32_t shard, site;
@@ -60,10 +60,10 @@ struct DrawnAhead {
 
   TANDEM_HD RandomKey key() const { return {seed, step, shard, site}; }
 };
-TANDEM_HD_APART uint32_t word_beyond(const DrawnAhead* ahead, uint32_t number) {
+TANDEM_HD_NOINLINE uint32_t word_beyond(const DrawnAhead* ahead, uint32_t number) {
   return random_u32(ahead->key(), ahead->first + number);
 }
-TANDEM_HD_APART float normal_beyond(const DrawnAhead* ahead, uint32_t number) {
+TANDEM_HD_NOINLINE float normal_beyond(const DrawnAhead* ahead, uint32_t number) {
   return random_normal(ahead->key(), ahead->first + number);
 }
 

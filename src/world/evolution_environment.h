@@ -13,7 +13,7 @@ namespace tandem {
 struct EvolutionEnvironment {
   struct Seen {
     ProductSeen product;
-    Desk desk;
+    EpisodeSeen episode;
     CaseSeen item;
     float brittle[kFeatures];  // 0 to 1
     float budget;
@@ -44,7 +44,7 @@ struct EvolutionEnvironment {
   TANDEM_HD static void reset(State& s, auto& draws) {
     found_product(s.seen.product, s.hidden.product, rates().birth, draws);
     found_cases(s.seen.item, s.hidden.item, draws);
-    s.seen.desk = {};
+    s.seen.episode = {};
     for (int32_t f = 0; f < kFeatures; ++f) s.seen.brittle[f] = draws.between(0.1f, 0.6f);
     s.seen.budget = 2.0f;
     next_case(s, draws);
@@ -76,18 +76,18 @@ struct EvolutionEnvironment {
       if (draws.chance(kBreakChance * s.seen.brittle[i])) broken += 0.5f;
       product.coverage[i] *= 1.0f - 0.02f * product.churn[i];
     }
-    const bool done = s.seen.desk.time + 1 >= kLength;
+    const bool done = s.seen.episode.time + 1 >= kLength;
     broken += static_cast<float>(pass_day(product, s.hidden.product, rates(), draws));
     if (done) broken += 0.7f * static_cast<float>(whole_defects(s.hidden.product));
     const StepResult result = settle(weights(), healed, gain, optimised, broken, done);
-    remember(s.seen.desk, action, result);
+    remember(s.seen.episode, action, result);
     next_case(s, draws);
     return result;
   }
 
   TANDEM_HD static void observe(const Seen& s, float* out) {
     float* g = out + kGlobal;
-    g[0] = 2.0f * static_cast<float>(s.desk.time) / kLength - 1.0f;
+    g[0] = 2.0f * static_cast<float>(s.episode.time) / kLength - 1.0f;
     g[1] = 0.5f * (s.budget - 2.0f);
     g[2] = s.budget >= 1.0f ? 1.0f : -1.0f;
     g[3] = at_most(0.25f * whole_risk(s.product), 3.0f);
@@ -97,7 +97,7 @@ struct EvolutionEnvironment {
     for (int32_t i = 5; i < kOwn; ++i) g[i] = 0.0f;
     float column[kFeatures];
     for (int32_t f = 0; f < kFeatures; ++f) column[f] = 2.0f * s.brittle[f] - 1.0f;
-    observe_product(s.product, s.desk, s.item.feature, column, out);
+    observe_product(s.product, s.episode, s.item.feature, column, out);
     observe_case(s.item, out + kOwn + kColumns);
     for (int32_t i = kOwn + kColumns + 18; i < kTable; ++i) out[i] = 0.0f;
   }

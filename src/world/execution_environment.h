@@ -15,7 +15,7 @@ struct ExecutionEnvironment {
   static constexpr int32_t kQueues = 5, kLength = 48;
   struct Seen {
     ProductSeen product;
-    Desk desk;
+    EpisodeSeen episode;
     float waiting[kQueues];   // jobs
     float age[kQueues];       // decisions since the queue was served last
     float heat;               // 0 to 1
@@ -53,7 +53,7 @@ struct ExecutionEnvironment {
 
   TANDEM_HD static void reset(State& s, auto& draws) {
     found_product(s.seen.product, s.hidden.product, rates().birth, draws);
-    s.seen.desk = {};
+    s.seen.episode = {};
     for (int32_t q = 0; q < kQueues; ++q) {
       s.seen.waiting[q] = static_cast<float>(2 + draws.below(6));
       s.seen.age[q] = static_cast<float>(draws.below(4));
@@ -99,12 +99,12 @@ struct ExecutionEnvironment {
       }
     }
 
-    const bool done = s.seen.desk.time + 1 >= kLength;
+    const bool done = s.seen.episode.time + 1 >= kLength;
     const float escapes = static_cast<float>(pass_day(product, s.hidden.product, rates(), draws));
     const StepResult result =
         settle(weights(), static_cast<float>(ended) / 6.0f, static_cast<float>(run) / static_cast<float>(runners),
                saved, 0.25f * static_cast<float>(failures) + 0.5f * dropped + escapes, done);
-    remember(s.seen.desk, action, result);
+    remember(s.seen.episode, action, result);
     if (!draws.chance(kKeepWeather)) s.hidden.weather = draws.below(3);
     look_at_gauge(s, draws);
     return result;
@@ -112,7 +112,7 @@ struct ExecutionEnvironment {
 
   TANDEM_HD static void observe(const Seen& s, float* out) {
     float* g = out + kGlobal;
-    g[0] = 2.0f * static_cast<float>(s.desk.time) / kLength - 1.0f;
+    g[0] = 2.0f * static_cast<float>(s.episode.time) / kLength - 1.0f;
     g[1] = 2.0f * s.heat - 0.7f;
     g[2] = s.gauge - 1.0f;
     g[3] = s.gauge_mean - 1.0f;
@@ -129,7 +129,7 @@ struct ExecutionEnvironment {
     for (int32_t i = 7; i < kOwn; ++i) g[i] = 0.0f;
     float spread[kFeatures];
     for (int32_t f = 0; f < kFeatures; ++f) spread[f] = escape_chance(s.product, f, 2.0f) - 1.2f;
-    observe_product(s.product, s.desk, busiest, spread, out);
+    observe_product(s.product, s.episode, busiest, spread, out);
     float* own = out + kOwn + kColumns;
     for (int32_t q = 0; q < kQueues; ++q) {
       own[q] = 0.125f * s.waiting[q] - 0.7f;

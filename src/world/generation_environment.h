@@ -14,7 +14,7 @@ namespace tandem {
 struct GenerationEnvironment {
   struct Seen {
     ProductSeen product;
-    Desk desk;
+    EpisodeSeen episode;
     CaseSeen item;
     float fixtures[kCauses];  // by type, 0 to 1
     float debt;               // 0 to 1
@@ -43,7 +43,7 @@ struct GenerationEnvironment {
   TANDEM_HD static void reset(State& s, auto& draws) {
     found_product(s.seen.product, s.hidden.product, rates().birth, draws);
     found_cases(s.seen.item, s.hidden.item, draws);
-    s.seen.desk = {};
+    s.seen.episode = {};
     for (int32_t t = 0; t < kCauses; ++t) s.seen.fixtures[t] = draws.between(0.0f, 0.35f);
     s.seen.debt = draws.between(0.1f, 0.4f);
     next_case(s, draws);
@@ -67,19 +67,19 @@ struct GenerationEnvironment {
     s.seen.product.coverage[f] += 0.3f * bite * (1.0f - s.seen.product.coverage[f]);
     close_case(s.seen.item, s.hidden.item);
 
-    const bool done = s.seen.desk.time + 1 >= kLength;
+    const bool done = s.seen.episode.time + 1 >= kLength;
     const float escapes = static_cast<float>(pass_day(s.seen.product, s.hidden.product, rates(), draws));
     const float quality = bite - 0.5f * escapes;
     for (int32_t i = 0; i < kFeatures; ++i) s.seen.product.coverage[i] *= 1.0f - 0.04f * s.seen.product.churn[i];
     const StepResult result = settle(weights(), quality, maintainability, reuse, smells, done);
-    remember(s.seen.desk, action, result);
+    remember(s.seen.episode, action, result);
     next_case(s, draws);
     return result;
   }
 
   TANDEM_HD static void observe(const Seen& s, float* out) {
     float* g = out + kGlobal;
-    g[0] = 2.0f * static_cast<float>(s.desk.time) / kLength - 1.0f;
+    g[0] = 2.0f * static_cast<float>(s.episode.time) / kLength - 1.0f;
     g[1] = 2.0f * s.debt - 0.8f;
     for (int32_t t = 0; t < kCauses; ++t) g[2 + t] = 2.0f * s.fixtures[t] - 0.8f;
     g[7] = at_most(0.25f * whole_risk(s.product), 3.0f);
@@ -89,7 +89,7 @@ struct GenerationEnvironment {
       closed[f] = 0.0f;
       for (int32_t k = 0; k < kCauses; ++k) closed[f] += 0.2f * s.item.closed[f][k];
     }
-    observe_product(s.product, s.desk, s.item.feature, closed, out);
+    observe_product(s.product, s.episode, s.item.feature, closed, out);
     observe_case(s.item, out + kOwn + kColumns);
     for (int32_t i = kOwn + kColumns + 18; i < kTable; ++i) out[i] = 0.0f;
   }

@@ -13,7 +13,7 @@ namespace tandem {
 struct ObservationEnvironment {
   struct Seen {
     ProductSeen product;
-    Desk desk;
+    EpisodeSeen episode;
     float score[kFeatures], score_mean[kFeatures];  // of the last window, and running mean
     float suspicion[kFeatures];                     // the monitor's log-odds that a service is sick
     float trust, budget;
@@ -44,7 +44,7 @@ struct ObservationEnvironment {
     return windows == 0 ? 0.0f : 1.1f + 0.6f * static_cast<float>(windows);
   }
 
-  // Log-odds of a symptom of 2 against none, in noise `sigma` as the gauge tells it; old evidence fades.
+  // Log-odds of a symptom of 2 against none, in noise `sigma` as the gauge shows it; old evidence fades.
   TANDEM_HD static float suspected(float before, float score, float sigma) {
     const float square = at_least(sigma * sigma, 0.04f);
     return clamped(0.8f * before - 0.5f + clamped((2.0f * score - 2.0f) / square, -4.0f, 4.0f), -5.0f, 5.0f);
@@ -57,7 +57,7 @@ struct ObservationEnvironment {
 
   TANDEM_HD static void reset(State& s, auto& draws) {
     found_product(s.seen.product, s.hidden.product, 0.5f * rates().birth, draws);
-    s.seen.desk = {};
+    s.seen.episode = {};
     for (int32_t f = 0; f < kFeatures; ++f) {
       s.seen.score[f] = 0.0f;
       s.seen.score_mean[f] = 0.0f;
@@ -98,7 +98,7 @@ struct ObservationEnvironment {
       }
       s.seen.score[f] = symptom(sick) + sigma * draws.normal();
       const bool acted = draws.chance(trust);
-      bool known = false;  // healed, or told by the users: everybody sees it
+      bool known = false;  // healed, or reported by users: everybody sees it
       if (s.seen.score[f] > line) {
         hits += sick > 0 ? 1.0f : 0.0f;
         falses += sick > 0 ? 0.0f : 1.0f;
@@ -128,11 +128,11 @@ struct ObservationEnvironment {
     }
     s.seen.trust = clamped(trust + 0.05f * hits - 0.06f * falses + 0.01f * (0.7f - trust), 0.1f, 0.98f);
 
-    const bool done = s.seen.desk.time + 1 >= kLength;
+    const bool done = s.seen.episode.time + 1 >= kLength;
     const float judged = hits + falses + silent, alerts = hits + falses;
     const StepResult result = settle(weights(), judged > 0.0f ? hits / judged : 0.0f,
                                      alerts > 0.0f ? hits / alerts : 0.0f, falses, missed, done);
-    remember(s.seen.desk, action, result);
+    remember(s.seen.episode, action, result);
     if (!draws.chance(kKeepRegime)) s.hidden.regime = draws.below(3);
     look_at_gauge(s, draws);
     return result;
@@ -140,7 +140,7 @@ struct ObservationEnvironment {
 
   TANDEM_HD static void observe(const Seen& s, float* out) {
     float* g = out + kGlobal;
-    g[0] = 2.0f * static_cast<float>(s.desk.time) / kLength - 1.0f;
+    g[0] = 2.0f * static_cast<float>(s.episode.time) / kLength - 1.0f;
     g[1] = 2.0f * s.trust - 1.2f;
     g[2] = 0.5f * (s.budget - 2.0f);
     g[3] = s.budget >= 1.0f ? 1.0f : -1.0f;
@@ -170,7 +170,7 @@ struct ObservationEnvironment {
     for (int32_t i = 12; i < kOwn; ++i) g[i] = 0.0f;
     float means[kFeatures];
     for (int32_t f = 0; f < kFeatures; ++f) means[f] = 0.4f * s.suspicion[f];
-    observe_product(s.product, s.desk, suspect, means, out);
+    observe_product(s.product, s.episode, suspect, means, out);
     float* own = out + kOwn + kColumns;
     for (int32_t f = 0; f < kFeatures; ++f) {
       own[f] = 0.5f * clamped(s.score[f], -3.0f, 6.0f);

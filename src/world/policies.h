@@ -1,5 +1,4 @@
-// world/policies.h -- who plays without having learned: at random, and by the rule of thumb that a sensible team
-// follows.
+// world/policies.h -- policies without learning: uniformly random, and the rule of thumb that a sensible team follows.
 //
 // A rule sees what the observation shows, uses one or two of its numbers, and plans nothing.
 #pragma once

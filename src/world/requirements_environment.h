@@ -14,7 +14,7 @@ namespace tandem {
 struct RequirementsEnvironment {
   struct Seen {
     ProductSeen product;
-    Desk desk;
+    EpisodeSeen episode;
     CaseSeen item;
     float vague;  // cue of ambiguity
     float hours;
@@ -47,7 +47,7 @@ struct RequirementsEnvironment {
   TANDEM_HD static void reset(State& s, auto& draws) {
     found_product(s.seen.product, s.hidden.product, rates().birth, draws);
     found_cases(s.seen.item, s.hidden.item, draws);
-    s.seen.desk = {};
+    s.seen.episode = {};
     s.seen.hours = 2.0f;
     next_case(s, draws);
   }
@@ -67,19 +67,19 @@ struct RequirementsEnvironment {
     may_leave_defect(s.seen.product, s.hidden.product, f, miss_chance(suits, ambiguous && !thorough), draws);
     close_case(s.seen.item, s.hidden.item);
 
-    const bool done = s.seen.desk.time + 1 >= kLength;
+    const bool done = s.seen.episode.time + 1 >= kLength;
     float missed = static_cast<float>(pass_day(s.seen.product, s.hidden.product, rates(), draws));
     // The release's audit finds what is left: a late mistake is not free.
     if (done) missed += 0.7f * static_cast<float>(whole_defects(s.hidden.product));
     const StepResult result = settle(weights(), scenarios, edges, resolved, missed, done);
-    remember(s.seen.desk, action, result);
+    remember(s.seen.episode, action, result);
     next_case(s, draws);
     return result;
   }
 
   TANDEM_HD static void observe(const Seen& s, float* out) {
     float* g = out + kGlobal;
-    g[0] = 2.0f * static_cast<float>(s.desk.time) / kLength - 1.0f;
+    g[0] = 2.0f * static_cast<float>(s.episode.time) / kLength - 1.0f;
     g[1] = 0.5f * (s.hours - 2.0f);
     g[2] = s.hours >= 1.0f ? 1.0f : -1.0f;
     g[3] = s.vague - 0.5f;
@@ -90,7 +90,7 @@ struct RequirementsEnvironment {
       closed[f] = 0.0f;
       for (int32_t k = 0; k < kCauses; ++k) closed[f] += 0.2f * s.item.closed[f][k];
     }
-    observe_product(s.product, s.desk, s.item.feature, closed, out);
+    observe_product(s.product, s.episode, s.item.feature, closed, out);
     observe_case(s.item, out + kOwn + kColumns);
     for (int32_t i = kOwn + kColumns + 18; i < kTable; ++i) out[i] = 0.0f;
   }

@@ -1,29 +1,29 @@
 // Every term of every reward, alone: a situation in which it is the one thing that differs, and the sign it must have.
 #include <gtest/gtest.h>
 
-#include "world/world_trial.h"
+#include "world/test_states.h"
 
 namespace tandem {
 namespace {
 
 // `more` shows more of `term` than `less` and the other terms are equal; then its reward is higher by exactly the
 // term's share if the term is good, lower if it is bad.
-template <class W>
+template <class Env>
 void expect_sign(const StepResult& more, const StepResult& less, int term, int sign) {
   EXPECT_GT(more.terms[term], less.terms[term]);
   for (int i = 0; i < kTerms; ++i) {
     if (i == term) continue;
     EXPECT_EQ(more.terms[i], less.terms[i]) << "term " << i;
   }
-  const TermWeights w = W::weights();
+  const TermWeights w = Env::weights();
   EXPECT_GT(sign * w.weight[term], 0);
   EXPECT_GT(sign * (more.reward - less.reward), 0);
   EXPECT_NEAR(more.reward - less.reward, w.scale * w.weight[term] * (more.terms[term] - less.terms[term]), 1e-5);
 }
 
-template <class W>
-StepResult decided(typename W::State s, int action, uint64_t luck = 1) {
-  return decide<W>(s, action, luck);
+template <class Env>
+StepResult decided(typename Env::State s, int action, uint64_t luck = 1) {
+  return decide<Env>(s, action, luck);
 }
 
 TEST(RequirementsReward, ScenariosAreGood) {
@@ -242,8 +242,8 @@ TEST(Rewards, WeightsAreTheGuidesWithTheSignsPutRight) {
   const float expected[kWebAgents][kTerms] = {{2, 5, 3, -10},    {10, 5, 3, -2},   {10, 5, 3, -5},
                                               {15, 10, -5, -15}, {20, 10, 5, -15}, {15, 10, 5, -20}};
   for (int agent = 0; agent < kWebAgents; ++agent)
-    with_web_environment(agent, [&](auto world) {
-      for (int i = 0; i < kTerms; ++i) EXPECT_EQ(decltype(world)::weights().weight[i], expected[agent][i]);
+    with_web_environment(agent, [&](auto environment) {
+      for (int i = 0; i < kTerms; ++i) EXPECT_EQ(decltype(environment)::weights().weight[i], expected[agent][i]);
     });
 }
 

@@ -11,9 +11,9 @@
 namespace tandem {
 namespace {
 
-TEST(WebScale, BelongsToTheseWorlds) {
+TEST(WebScale, BelongsToTheseEnvironments) {
   EXPECT_EQ(web_test_digest(), kWebTestDigest)
-      << "a world changed: run tandem_world_solve and put its rows and this digest into world/scale.h";
+      << "an environment changed: run tandem_world_solve and put its rows and this digest into world/scale.h";
 }
 
 class EachScale : public testing::TestWithParam<int> {};
@@ -22,11 +22,11 @@ INSTANTIATE_TEST_SUITE_P(WebScale, EachScale, testing::Range(0, kWebAgents),
 
 TEST_P(EachScale, IsWhatAQuickReplayGives) {
   const WebScale& scale = kWebScale[GetParam()];
-  with_web_environment(GetParam(), [&](auto world) {
-    const Solver<decltype(world)> solver(99);
+  with_web_environment(GetParam(), [&](auto environment) {
+    const Solver<decltype(environment)> solver(99);
     Params params;
     std::copy(std::begin(scale.tuned_params), std::end(scale.tuned_params), params.begin());
-    const auto near = [](const Outcome& now, const WebReturn& then) {
+    const auto near = [](const PolicyReturn& now, const WebReturn& then) {
       EXPECT_NEAR(now.mean, then.mean, 4 * std::hypot(now.error, then.error));
     };
     near(solver.play_random(1500), scale.random);

@@ -9,29 +9,29 @@ namespace tandem {
 
 void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey& key, int64_t first,
                const StepResult* only_done) {
-  with_web_environment(agent, [&](auto world) {
+  with_web_environment(agent, [&](auto environment) {
     for (int64_t i = 0; i < n; ++i)
-      if (only_done == nullptr || only_done[i].done != 0) reset_one(world, states[i], key, first + i);
+      if (only_done == nullptr || only_done[i].done != 0) reset_one(environment, states[i], key, first + i);
   });
 }
 
 void observe_web(int32_t agent, const WebTestState* states, float* out, int64_t n) {
-  with_web_environment(agent, [&](auto world) {
-    for (int64_t i = 0; i < n; ++i) observe_one(world, states[i], out + kObservation * i);
+  with_web_environment(agent, [&](auto environment) {
+    for (int64_t i = 0; i < n; ++i) observe_one(environment, states[i], out + kObservation * i);
   });
 }
 
 void step_web(int32_t agent, WebTestState* states, const int32_t* actions, StepResult* results, int64_t n,
               const RandomKey& key, int64_t first) {
-  with_web_environment(agent, [&](auto world) {
-    for (int64_t i = 0; i < n; ++i) results[i] = step_one(world, states[i], actions[i], key, first + i);
+  with_web_environment(agent, [&](auto environment) {
+    for (int64_t i = 0; i < n; ++i) results[i] = step_one(environment, states[i], actions[i], key, first + i);
   });
 }
 
 void rule_web(int32_t agent, const WebTestState* states, int32_t* actions, int64_t n) {
-  with_web_environment(agent, [&](auto world) {
+  with_web_environment(agent, [&](auto environment) {
     for (int64_t i = 0; i < n; ++i)
-      actions[i] = rule_of_thumb(state_of(const_cast<WebTestState&>(states[i]), world).seen);
+      actions[i] = rule_of_thumb(state_of(const_cast<WebTestState&>(states[i]), environment).seen);
   });
 }
 

@@ -1,8 +1,8 @@
-// world/web_agents.h -- the six decision problems behind one door: agents by number, states as plain bytes.
+// world/web_agents.h -- the six environments of web-test behind one interface: agents by number, states as plain bytes.
 //
 // Every agent sees 128 numbers and has ten actions. A transition is a pure function of (state, action, draws), with the
-// same bits on CPU and CUDA (cuda_web_agents.h). docs/web-agent.md tells what the worlds are; scale.h what
-// playing them well is worth.
+// same bits on CPU and CUDA (cuda_web_agents.h). docs/web-agent.md describes
+// them; scale.h holds their reference returns.
 #pragma once
 
 #include <cstring>
@@ -79,7 +79,7 @@ union WebTestState {
 };
 static_assert(sizeof(WebTestState) <= 1024 && sizeof(WebTestState) % 4 == 0);
 
-// The member of the union that belongs to a world.
+// The member of the union that belongs to an environment.
 TANDEM_HD RequirementsEnvironment::State& state_of(WebTestState& s, RequirementsEnvironment) { return s.requirements; }
 TANDEM_HD GenerationEnvironment::State& state_of(WebTestState& s, GenerationEnvironment) { return s.generation; }
 TANDEM_HD ExecutionEnvironment::State& state_of(WebTestState& s, ExecutionEnvironment) { return s.execution; }
@@ -87,7 +87,7 @@ TANDEM_HD ObservationEnvironment::State& state_of(WebTestState& s, ObservationEn
 TANDEM_HD AnalysisEnvironment::State& state_of(WebTestState& s, AnalysisEnvironment) { return s.analysis; }
 TANDEM_HD EvolutionEnvironment::State& state_of(WebTestState& s, EvolutionEnvironment) { return s.evolution; }
 
-// Calls f(World{}) for the agent's world; anything but 0 to 4 is the last.
+// Calls f(Environment{}) with the agent's environment; anything but 0 to 4 is the last.
 template <typename F>
 decltype(auto) with_web_environment(int32_t agent, F&& f) {
   switch (agent) {
@@ -107,23 +107,23 @@ decltype(auto) with_web_environment(int32_t agent, F&& f) {
 }
 
 // One environment. The whole state is zeroed first, so that equal histories are equal bytes.
-template <class W>
-TANDEM_HD void reset_one(W world, WebTestState& state, const RandomKey& key, int64_t environment) {
+template <class Env>
+TANDEM_HD void reset_one(Env environment, WebTestState& state, const RandomKey& key, int64_t index) {
   memset(&state, 0, sizeof(state));
-  Draws draws = Draws::of(key, environment);
-  W::reset(state_of(state, world), draws);
+  Draws draws = Draws::of(key, index);
+  Env::reset(state_of(state, environment), draws);
 }
-template <class W>
-TANDEM_HD void observe_one(W world, const WebTestState& state, float* out) {
-  W::observe(state_of(const_cast<WebTestState&>(state), world).seen, out);
+template <class Env>
+TANDEM_HD void observe_one(Env environment, const WebTestState& state, float* out) {
+  Env::observe(state_of(const_cast<WebTestState&>(state), environment).seen, out);
 }
-template <class W, class Numbers>
-TANDEM_HD StepResult step_one(W world, WebTestState& state, int32_t action, Numbers draws) {
-  return W::step(state_of(state, world), action < 0 ? 0 : action >= kActions ? kActions - 1 : action, draws);
+template <class Env, class Numbers>
+TANDEM_HD StepResult step_one(Env environment, WebTestState& state, int32_t action, Numbers draws) {
+  return Env::step(state_of(state, environment), action < 0 ? 0 : action >= kActions ? kActions - 1 : action, draws);
 }
-template <class W>
-TANDEM_HD StepResult step_one(W world, WebTestState& state, int32_t action, const RandomKey& key, int64_t environment) {
-  return step_one(world, state, action, Draws::of(key, environment));
+template <class Env>
+TANDEM_HD StepResult step_one(Env environment, WebTestState& state, int32_t action, const RandomKey& key, int64_t index) {
+  return step_one(environment, state, action, Draws::of(key, index));
 }
 
 // ---- n environments in host memory; environment i draws from key's indices of first + i ----

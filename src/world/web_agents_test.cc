@@ -66,7 +66,7 @@ TEST_P(EachAgent, RewardsAreAboutOneAndTheSumOfTheirTerms) {
   Batch batch(GetParam(), 64, 4);
   double square = 0;
   int64_t count = 0;
-  const TermWeights w = with_web_environment(GetParam(), [](auto world) { return decltype(world)::weights(); });
+  const TermWeights w = with_web_environment(GetParam(), [](auto environment) { return decltype(environment)::weights(); });
   for (uint64_t step = 1; step <= 120; ++step) {
     batch.step_at_random(step);
     for (const StepResult& r : batch.results) {
@@ -108,13 +108,13 @@ TEST_P(EachAgent, AnEnvironmentDependsOnItsNumberAlone) {
 }
 
 // The type says so: observe() gets `Seen`. This shows that `Hidden` is nothing that a reset could leave in there.
-TEST_P(EachAgent, TheObservationTellsNothingOfTheHiddenState) {
+TEST_P(EachAgent, TheObservationDoesNotDependOnTheHiddenState) {
   Batch batch(GetParam(), 8, 7);
   batch.observe();
   const std::vector<float> before = batch.seen;
-  with_web_environment(GetParam(), [&](auto world) {
+  with_web_environment(GetParam(), [&](auto environment) {
     for (WebTestState& s : batch.states)
-      std::memset(&state_of(s, world).hidden, 0x11, sizeof(state_of(s, world).hidden));
+      std::memset(&state_of(s, environment).hidden, 0x11, sizeof(state_of(s, environment).hidden));
   });
   batch.observe();
   EXPECT_EQ(before, batch.seen);
@@ -131,7 +131,7 @@ TEST_P(EachAgent, ActionsOutOfRangeAreTheNearest) {
   }
 }
 
-// Worlds on a GPU read numbers that others drew ahead; beyond these they draw by themselves.
+// Environments on a GPU read numbers that were drawn in advance; beyond these they draw by themselves.
 TEST(Draws, DrawnAheadAreTheSameAndGoOnBeyond) {
   const RandomKey key{.seed = 3, .step = 5, .shard = 7, .site = 9};
   constexpr int64_t kEnvironment = 11;

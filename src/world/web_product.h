@@ -58,7 +58,7 @@ TANDEM_HD void may_leave_defect(ProductSeen& seen, ProductHidden& hidden, int32_
   if (draws.chance(p * hidden.rot[f]) && hidden.defects[f] < 15) ++hidden.defects[f];
 }
 
-// Each defect of f shows itself with probability p; at most one does. Tells whether one did.
+// Each defect of f shows itself with probability p; at most one does. Returns whether one did.
 TANDEM_HD bool may_show_defect(ProductSeen& seen, ProductHidden& hidden, int32_t f, float p, float uniform) {
   const bool shown = uniform < at_most(p * static_cast<float>(hidden.defects[f]), 0.95f);
   seen.searched[f] += seen.exposure[f] * p;
@@ -92,7 +92,7 @@ TANDEM_HD float escape_chance(const ProductSeen& seen, int32_t f, float escape) 
   return escape * seen.usage[f] * (1.0f - 0.7f * seen.coverage[f]);
 }
 
-// Releases, churn and users for one day. Returns how many defects escaped; bit f of *where tells that f had one.
+// Releases, churn and users for one day. Returns how many defects escaped; bit f of *where is set if f had one.
 TANDEM_HD int32_t pass_day(ProductSeen& seen, ProductHidden& hidden, const DayRates& rates, auto& draws,
                            uint32_t* where = nullptr) {
   int32_t escapes = 0;
@@ -132,24 +132,24 @@ TANDEM_HD StepResult settle(const TermWeights& w, float a, float b, float c, flo
   return result;
 }
 
-// What all six share beside the product: the clock and the memory of the last step.
-struct Desk {
+// What all six environments share beside the product: the time of the episode and its last step.
+struct EpisodeSeen {
   int32_t time, last_action;
   float last_terms[kTerms];
 };
 
-TANDEM_HD void remember(Desk& desk, int32_t action, const StepResult& result) {
-  desk.last_action = action;
-  for (int32_t i = 0; i < kTerms; ++i) desk.last_terms[i] = result.terms[i];
-  ++desk.time;
+TANDEM_HD void remember(EpisodeSeen& episode, int32_t action, const StepResult& result) {
+  episode.last_action = action;
+  for (int32_t i = 0; i < kTerms; ++i) episode.last_terms[i] = result.terms[i];
+  ++episode.time;
 }
 
-// Places in an observation; a world fills [kGlobal, kOwn), [kOwn + 8, kTable) and the table's last column by itself.
+// Offsets in an observation; an environment fills [kGlobal, kOwn), [kOwn + 8, kTable) and the table's last column by itself.
 inline constexpr int32_t kGlobal = 0, kOwn = 16, kTable = 48, kLast = 112, kColumns = 8;
 
 // Writes the product's table, the row of `feature` again at kOwn, and the last step; `extra` is the table's last
 // column.
-TANDEM_HD void observe_product(const ProductSeen& seen, const Desk& desk, int32_t feature, const float* extra,
+TANDEM_HD void observe_product(const ProductSeen& seen, const EpisodeSeen& episode, int32_t feature, const float* extra,
                                float* out) {
   for (int32_t f = 0; f < kFeatures; ++f) {
     float* row = out + kTable + kColumns * f;
@@ -163,8 +163,8 @@ TANDEM_HD void observe_product(const ProductSeen& seen, const Desk& desk, int32_
     row[7] = extra[f];
   }
   for (int32_t i = 0; i < kColumns; ++i) out[kOwn + i] = out[kTable + kColumns * feature + i];
-  for (int32_t i = 0; i < kActions; ++i) out[kLast + i] = desk.time > 0 && desk.last_action == i ? 1.0f : 0.0f;
-  for (int32_t i = 0; i < kTerms; ++i) out[kLast + kActions + i] = clamped(0.5f * desk.last_terms[i], -2.0f, 2.0f);
+  for (int32_t i = 0; i < kActions; ++i) out[kLast + i] = episode.time > 0 && episode.last_action == i ? 1.0f : 0.0f;
+  for (int32_t i = 0; i < kTerms; ++i) out[kLast + kActions + i] = clamped(0.5f * episode.last_terms[i], -2.0f, 2.0f);
   out[kLast + 14] = 0.25f * (whole_risk(seen) - 2.0f);
   out[kLast + 15] = 0.0f;
 }

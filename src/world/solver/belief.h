@@ -1,5 +1,5 @@
-// world/solver/belief.h -- what the observations so far tell about the hidden state: exact where the worlds are
-// conjugate.
+// world/solver/belief.h -- the posterior of the hidden state given the observations so far: exact where the
+// environments are conjugate.
 //
 // Used by the solver only; it knows the model and sees `Seen`, never `Hidden`.
 #pragma once

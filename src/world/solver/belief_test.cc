@@ -29,39 +29,39 @@ struct Agreement {
 };
 
 // Plays the tuned family's starting policy and calls look(truth, draw, other draw) at each decision.
-template <class W, class Look>
+template <class Env, class Look>
 void follow(int episodes, const Look& look) {
   for (int episode = 0; episode < episodes; ++episode) {
-    typename W::State state{};
-    typename W::Seen before{};
-    typename Model<W>::Belief belief;
+    typename Env::State state{};
+    typename Env::Seen before{};
+    typename Model<Env>::Belief belief;
     Draws first = Draws::of({11, 0, 0, 0}, episode);
-    W::reset(state, first);
+    Env::reset(state, first);
     int action = 0;
     for (uint64_t time = 1;; ++time) {
       if (time == 1)
         belief.begin(state.seen);
       else
         belief.after(before, action, state.seen);
-      typename W::Hidden a{}, b{};
+      typename Env::Hidden a{}, b{};
       Draws one = Draws::of({11, time, 0, 2}, episode), two = Draws::of({11, time, 0, 3}, episode);
       belief.sample(state.seen, a, one);
       belief.sample(state.seen, b, two);
       look(state.hidden, a, b);
       before = state.seen;
       Draws any = Draws::of({11, time, 0, 4}, episode);
-      action = any.chance(0.2f) ? any.below(kActions) : Model<W>::act(state.seen, Model<W>::start());
+      action = any.chance(0.2f) ? any.below(kActions) : Model<Env>::act(state.seen, Model<Env>::start());
       Draws draws = Draws::of({11, time, 0, 1}, episode);
-      if (W::step(state, action, draws).done != 0) break;
+      if (Env::step(state, action, draws).done != 0) break;
     }
   }
 }
 
-template <class W>
+template <class Env>
 void expect_honest_product(double most) {
   double truth = 0, drawn = 0;
   Agreement rot;
-  follow<W>(250, [&](const auto& hidden, const auto& a, const auto& b) {
+  follow<Env>(250, [&](const auto& hidden, const auto& a, const auto& b) {
     truth += whole_defects(hidden.product);
     drawn += whole_defects(a.product);
     for (int f = 0; f < kFeatures; ++f) rot.see(hidden.product.rot[f], a.product.rot[f], b.product.rot[f]);
@@ -71,14 +71,14 @@ void expect_honest_product(double most) {
 }
 
 // Nothing of the true hidden state may reach the planner: a draw overwrites all of it.
-template <class W>
+template <class Env>
 void expect_whole_draw() {
-  typename W::State state{};
+  typename Env::State state{};
   Draws first = Draws::of({12, 0, 0, 0}, 0);
-  W::reset(state, first);
-  typename Model<W>::Belief belief;
+  Env::reset(state, first);
+  typename Model<Env>::Belief belief;
   belief.begin(state.seen);
-  typename W::Hidden a, b;
+  typename Env::Hidden a, b;
   std::memset(&a, 0x55, sizeof(a));
   std::memset(&b, 0x2A, sizeof(b));
   Draws one = Draws::of({12, 1, 0, 0}, 0), two = one;
@@ -89,7 +89,7 @@ void expect_whole_draw() {
 
 TEST(Belief, DrawsEveryHiddenNumber) {
   for (int agent = 0; agent < kWebAgents; ++agent)
-    with_web_environment(agent, [](auto world) { expect_whole_draw<decltype(world)>(); });
+    with_web_environment(agent, [](auto environment) { expect_whole_draw<decltype(environment)>(); });
 }
 
 TEST(Belief, KnowsHowManyDefectsAreLeft) {

@@ -9,9 +9,9 @@ namespace tandem {
 namespace {
 
 // Share of the episode that is left.
-template <class W>
-double left_of(const typename W::Seen& seen) {
-  return 1.0 - static_cast<double>(seen.desk.time) / W::kLength;
+template <class Env>
+double left_of(const typename Env::Seen& seen) {
+  return 1.0 - static_cast<double>(seen.episode.time) / Env::kLength;
 }
 
 double rot_mean(const ProductSeen& seen, int f) { return (2.0 + seen.found[f]) / (2.0 + seen.searched[f]); }
@@ -103,7 +103,7 @@ void Model<ExecutionEnvironment>::Belief::after(const ExecutionEnvironment::Seen
   const int queue = action / 2;
   const bool wide = action % 2 == 1;
   const int run = std::min(static_cast<int>(before.waiting[queue]), wide ? 6 : 3);
-  const int ended = static_cast<int>(std::lround(seen.desk.last_terms[0] * 6.0f));
+  const int ended = static_cast<int>(std::lround(seen.episode.last_terms[0] * 6.0f));
   double moved[3] = {0, 0, 0};
   for (int k = 0; k < 3; ++k) {
     const double p = ExecutionEnvironment::fail_chance(k, wide, before.heat);
@@ -182,7 +182,7 @@ void Model<ObservationEnvironment>::Belief::after(const ObservationEnvironment::
     const double mean =
         std::min(0.95, static_cast<double>(risk_of(before.product, f) *
                                            escape_chance(before.product, f, ObservationEnvironment::kEscape)));
-    const bool known = seen.product.found[f] > before.product.found[f];  // healed, or told by the users
+    const bool known = seen.product.found[f] > before.product.found[f];  // healed, or reported by users
     for (int k = 0; k < 3; ++k) {
       const double sigma = ObservationEnvironment::noise(k) * (intense ? 0.5 : 1.0);
       double sum = 0;
@@ -272,7 +272,7 @@ int Model<AnalysisEnvironment>::act(const AnalysisEnvironment::Seen& seen, const
   const bool repeated = seen.item.closed[seen.item.feature][best] >= 1.0f;
   const double enough = w[0] + w[1] * probes + w[2] * (seen.trust - 0.6) + (repeated ? w[3] : 0) +
                         w[4] * (1 - left_of<AnalysisEnvironment>(seen));
-  if (posterior.p[best] > enough || seen.desk.time + 1 >= AnalysisEnvironment::kLength) return 2 * best + 1;
+  if (posterior.p[best] > enough || seen.episode.time + 1 >= AnalysisEnvironment::kLength) return 2 * best + 1;
   return 2 * (posterior.p[best] - posterior.p[posterior.second()] < w[5] ? posterior.second() : best);
 }
 

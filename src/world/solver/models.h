@@ -1,6 +1,6 @@
-// world/solver/models.h -- for each world: a belief to draw hidden states from, and a family of policies to search in.
+// world/solver/models.h -- for each environment: a belief to draw hidden states from, and a family of policies to search in.
 //
-// Model<W>::act is a policy on `Seen` with kParams numbers: sensible at Model<W>::start(), to be tuned by search.
+// Model<Env>::act is a policy on `Seen` with kParams numbers: sensible at Model<Env>::start(), to be tuned by search.
 // Belief follows the observations of one episode; sample() draws the hidden state given them.
 #pragma once
 
@@ -19,13 +19,13 @@ inline constexpr int kMostParams = 8;
 using Params = std::array<double, kMostParams>;
 
 // Where the open case and the product say all there is to know, the past need not be kept.
-template <class W>
+template <class Env>
 struct NoMemory {
-  void begin(const typename W::Seen&) {}
-  void after(const typename W::Seen&, int, const typename W::Seen&) {}
+  void begin(const typename Env::Seen&) {}
+  void after(const typename Env::Seen&, int, const typename Env::Seen&) {}
 };
 
-template <class W>
+template <class Env>
 struct Model;
 
 template <>

@@ -1,9 +1,9 @@
-// world/solver/solve_main.cc -- tandem_world_solve: how well each world can be played; prints the rows of
+// world/solver/solve_main.cc -- tandem_world_solve: reference returns of each environment; prints the rows of
 // world/scale.h.
 //
 //   tandem_world_solve                     all six: tune, plan, oracle (half an hour on one core)
 //   tandem_world_solve analysis --plan 50  one of them, fewer episodes
-// Everything is a function of --seed; the digest of the world is printed with it.
+// Everything is a function of --seed; the digest of the environments is printed with it.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -17,34 +17,34 @@ namespace {
 
 using namespace tandem;
 
-struct Settings {
+struct SolveSettings {
   int episodes = 20000, plan = 120, oracle = 60, rounds = 24, population = 60, trial = 250;
   uint64_t seed = 1;
 };
 
-template <class W>
-void solve(const WebAgentInfo& info, const Settings& s) {
+template <class Env>
+void solve(const WebAgentInfo& info, const SolveSettings& s) {
   const auto begin = std::chrono::steady_clock::now();
-  const Solver<W> solver(s.seed);
+  const Solver<Env> solver(s.seed);
   const Params params = solver.tune(s.rounds, s.population, s.trial, [&](int round, double best) {
     std::fprintf(stderr, "%s: tuning, round %d: %.3f\n", info.name.data(), round + 1, best);
   });
-  const Outcome random = solver.play_random(s.episodes), rule = solver.play_rule(s.episodes),
+  const PolicyReturn random = solver.play_random(s.episodes), rule = solver.play_rule(s.episodes),
                 tuned = solver.play_tuned(params, s.episodes);
-  const auto told = [&](int episode, double) {
+  const auto progress = [&](int episode, double) {
     if (episode % 20 == 19) std::fprintf(stderr, "%s: episode %d\n", info.name.data(), episode + 1);
   };
-  Outcome plan = tuned, oracle = tuned;
-  if (s.plan > 0) plan = carried_over(solver.play_plan(params, {}, s.plan, told), tuned);
+  PolicyReturn plan = tuned, oracle = tuned;
+  if (s.plan > 0) plan = carried_over(solver.play_plan(params, {}, s.plan, progress), tuned);
   PlanSettings knowing;
   knowing.oracle = true;
   knowing.samples = 16;
   knowing.finals = 48;
-  if (s.oracle > 0) oracle = carried_over(solver.play_plan(params, knowing, s.oracle, told), tuned);
+  if (s.oracle > 0) oracle = carried_over(solver.play_plan(params, knowing, s.oracle, progress), tuned);
 
   const bool planned = plan.mean - plan.error > tuned.mean;
   const double one = planned ? plan.mean : tuned.mean;
-  const auto row = [&](const char* name, const Outcome& o) {
+  const auto row = [&](const char* name, const PolicyReturn& o) {
     std::fprintf(stderr, "  %-7s %8.3f +- %.3f  score %6.3f   ", name, o.mean, o.error,
                  (o.mean - random.mean) / (one - random.mean));
     for (int i = 0; i < kTerms; ++i) std::fprintf(stderr, " %s %.2f", info.terms[i].data(), o.terms[i]);
@@ -68,7 +68,7 @@ void solve(const WebAgentInfo& info, const Settings& s) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Settings s;
+  SolveSettings s;
   std::vector<int> agents;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -97,6 +97,6 @@ int main(int argc, char** argv) {
   if (agents.empty())
     for (int a = 0; a < kWebAgents; ++a) agents.push_back(a);
   std::printf("// seed %llu, digest %s\n", static_cast<unsigned long long>(s.seed), web_test_digest().c_str());
-  for (int a : agents) with_web_environment(a, [&](auto world) { solve<decltype(world)>(kWebAgentTable[a], s); });
+  for (int a : agents) with_web_environment(a, [&](auto environment) { solve<decltype(environment)>(kWebAgentTable[a], s); });
   return 0;
 }

@@ -12,8 +12,8 @@ namespace {
 
 enum Site : uint32_t { kReset, kStep, kChoice, kImagined, kSearch, kTrial };
 
-Outcome summed_up(std::vector<double> returns, const double* terms) {
-  Outcome out;
+PolicyReturn summed_up(std::vector<double> returns, const double* terms) {
+  PolicyReturn out;
   const double n = static_cast<double>(returns.size());
   for (double r : returns) out.mean += r / n;
   for (double r : returns) out.error += (r - out.mean) * (r - out.mean);
@@ -24,70 +24,70 @@ Outcome summed_up(std::vector<double> returns, const double* terms) {
 }
 
 // Plays `episodes` with choose(state, episode, time) -> action.
-template <class W, class Choose>
-Outcome play(uint64_t seed, uint32_t site, int episodes, const Choose& choose,
-             const std::function<void(int, double)>& told = {}) {
+template <class Env, class Choose>
+PolicyReturn play(uint64_t seed, uint32_t site, int episodes, const Choose& choose,
+             const std::function<void(int, double)>& progress = {}) {
   std::vector<double> returns;
   double terms[kTerms] = {};
   for (int episode = 0; episode < episodes; ++episode) {
-    typename W::State state{};
+    typename Env::State state{};
     Draws first = Draws::of({seed, 0, 0, site}, episode);
-    W::reset(state, first);
+    Env::reset(state, first);
     double sum = 0;
     for (int time = 0;; ++time) {
       const int action = choose(state, episode, time);
       Draws draws = Draws::of({seed, static_cast<uint64_t>(time + 1), 0, site}, episode);
-      const StepResult result = W::step(state, action, draws);
+      const StepResult result = Env::step(state, action, draws);
       sum += result.reward;
       for (int i = 0; i < kTerms; ++i) terms[i] += result.terms[i];
       if (result.done != 0) break;
     }
     returns.push_back(sum);
-    if (told) told(episode, sum);
+    if (progress) progress(episode, sum);
   }
   return summed_up(std::move(returns), terms);
 }
 
 }  // namespace
 
-Outcome carried_over(const Outcome& few, const Outcome& many) {
+PolicyReturn carried_over(const PolicyReturn& few, const PolicyReturn& many) {
   std::vector<double> gains;
   for (size_t i = 0; i < few.returns.size(); ++i) gains.push_back(few.returns[i] - many.returns.at(i));
-  const Outcome gain = summed_up(std::move(gains), few.terms);
-  Outcome out = few;
+  const PolicyReturn gain = summed_up(std::move(gains), few.terms);
+  PolicyReturn out = few;
   out.mean = many.mean + gain.mean;
   out.error = std::sqrt(gain.error * gain.error + many.error * many.error);
   return out;
 }
 
-template <class W>
-Outcome Solver<W>::play_random(int episodes) const {
-  return play<W>(seed_, kStep, episodes, [&](const State&, int episode, int time) {
+template <class Env>
+PolicyReturn Solver<Env>::play_random(int episodes) const {
+  return play<Env>(seed_, kStep, episodes, [&](const State&, int episode, int time) {
     Draws draws = Draws::of({seed_, static_cast<uint64_t>(time), 0, kChoice}, episode);
     return random_policy(draws);
   });
 }
 
-template <class W>
-Outcome Solver<W>::play_rule(int episodes) const {
-  return play<W>(seed_, kStep, episodes, [&](const State& state, int, int) { return rule_of_thumb(state.seen); });
+template <class Env>
+PolicyReturn Solver<Env>::play_rule(int episodes) const {
+  return play<Env>(seed_, kStep, episodes, [&](const State& state, int, int) { return rule_of_thumb(state.seen); });
 }
 
-template <class W>
-Outcome Solver<W>::play_tuned(const Params& params, int episodes) const {
-  return play<W>(seed_, kStep, episodes,
-                 [&](const State& state, int, int) { return Model<W>::act(state.seen, params); });
+template <class Env>
+PolicyReturn Solver<Env>::play_tuned(const Params& params, int episodes) const {
+  return play<Env>(seed_, kStep, episodes,
+                 [&](const State& state, int, int) { return Model<Env>::act(state.seen, params); });
 }
 
-template <class W>
-int Solver<W>::plan(const State& state, const typename Model<W>::Belief& belief, const Params& params,
+template <class Env>
+int Solver<Env>::plan(const State& state, const typename Model<Env>::Belief& belief, const Params& params,
                     const PlanSettings& settings, uint64_t decision) const {
-  const int own = Model<W>::act(state.seen, params);
+  const int own = Model<Env>::act(state.seen, params);
   double sum[kActions] = {}, square[kActions] = {};  // of the gain over the tuned policy's own action
   std::vector<int> race(kActions);
   std::iota(race.begin(), race.end(), 0);
   std::swap(race[0], race[own]);
-  const int until = state.seen.desk.time + settings.horizon;
+  const int until = state.seen.episode.time + settings.horizon;
   const auto look = [&](int from, int to) {
     for (int sample = from; sample < to; ++sample) {
       State start = state;
@@ -101,10 +101,10 @@ int Solver<W>::plan(const State& state, const typename Model<W>::Belief& belief,
         double reward = 0;
         for (int depth = 0, next = action;; ++depth) {
           luck.next = draws.next + static_cast<uint64_t>(depth) * 256;
-          const StepResult result = W::step(imagined, next, luck);
+          const StepResult result = Env::step(imagined, next, luck);
           reward += result.reward;
-          if (result.done != 0 || imagined.seen.desk.time > until) break;
-          next = Model<W>::act(imagined.seen, params);
+          if (result.done != 0 || imagined.seen.episode.time > until) break;
+          next = Model<Env>::act(imagined.seen, params);
         }
         if (action == own) first = reward;
         sum[action] += reward - first;
@@ -130,13 +130,13 @@ int Solver<W>::plan(const State& state, const typename Model<W>::Belief& belief,
   return best;
 }
 
-template <class W>
-Outcome Solver<W>::play_plan(const Params& params, const PlanSettings& settings, int episodes,
-                             const std::function<void(int, double)>& told) const {
-  typename Model<W>::Belief belief;
+template <class Env>
+PolicyReturn Solver<Env>::play_plan(const Params& params, const PlanSettings& settings, int episodes,
+                             const std::function<void(int, double)>& progress) const {
+  typename Model<Env>::Belief belief;
   Seen before{};
   int last = 0;
-  return play<W>(
+  return play<Env>(
       seed_, kStep, episodes,
       [&](const State& state, int episode, int time) {
         if (time == 0)
@@ -148,12 +148,12 @@ Outcome Solver<W>::play_plan(const Params& params, const PlanSettings& settings,
         before = state.seen;
         return last;
       },
-      told);
+      progress);
 }
 
-template <class W>
-Params Solver<W>::tune(int rounds, int population, int episodes, const std::function<void(int, double)>& told) const {
-  Params mean = Model<W>::start(), spread;
+template <class Env>
+Params Solver<Env>::tune(int rounds, int population, int episodes, const std::function<void(int, double)>& progress) const {
+  Params mean = Model<Env>::start(), spread;
   for (int i = 0; i < kMostParams; ++i) spread[i] = 0.5 * std::abs(mean[i]) + 0.3;
   const int elite = std::max(4, population / 6);
   for (int round = 0; round < rounds; ++round) {
@@ -163,8 +163,8 @@ Params Solver<W>::tune(int rounds, int population, int episodes, const std::func
       Draws draws = Draws::of({seed_, static_cast<uint64_t>(round), 0, kSearch}, c);
       for (int i = 0; i < kMostParams; ++i) tried[c][i] = mean[i] + (c == 0 ? 0.0 : spread[i] * draws.normal());
       // All candidates of a round meet the same episodes; the next round meets others.
-      score[c] = play<W>(seed_ + 1000003 * (round + 1), kTrial, episodes, [&](const State& state, int, int) {
-                   return Model<W>::act(state.seen, tried[c]);
+      score[c] = play<Env>(seed_ + 1000003 * (round + 1), kTrial, episodes, [&](const State& state, int, int) {
+                   return Model<Env>::act(state.seen, tried[c]);
                  }).mean;
     }
     std::vector<int> order(population);
@@ -177,15 +177,15 @@ Params Solver<W>::tune(int rounds, int population, int episodes, const std::func
       mean[i] = m;
       spread[i] = std::max(0.7 * std::sqrt(v) + 0.3 * spread[i], 0.01);
     }
-    if (told) told(round, score[order[0]]);
+    if (progress) progress(round, score[order[0]]);
   }
   // The search may have been led astray by luck: it must beat its start on fresh episodes.
   const auto worth = [&](const Params& params) {
-    return play<W>(seed_ + 999983, kTrial, 4000,
-                   [&](const State& state, int, int) { return Model<W>::act(state.seen, params); })
+    return play<Env>(seed_ + 999983, kTrial, 4000,
+                   [&](const State& state, int, int) { return Model<Env>::act(state.seen, params); })
         .mean;
   };
-  return worth(mean) > worth(Model<W>::start()) ? mean : Model<W>::start();
+  return worth(mean) > worth(Model<Env>::start()) ? mean : Model<Env>::start();
 }
 
 template class Solver<RequirementsEnvironment>;

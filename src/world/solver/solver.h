@@ -1,11 +1,10 @@
-// world/solver/solver.h -- finds how well a world can be played from its observations alone, without any learning net.
+// world/solver/solver.h -- how high a return the observations of an environment allow, found without a learning net.
 //
 // Two steps, each a lower bound of the best policy; the better one is the scale's 1:
-//   tune     the cross-entropy method over Model<W>'s family of policies, on simulated episodes
-//   plan     at each decision: hidden states drawn from the belief, each action tried in the simulator, the tuned
-//   policy
-//            played on to the horizon; an action replaces the tuned policy's own where it is better beyond doubt (a
-//            rollout: one step of policy improvement)
+//   tune     the cross-entropy method over Model<Env>'s family of policies, on simulated episodes
+//   plan     at each decision: hidden states drawn from the belief, each action tried in the simulator and followed by
+//            the tuned policy up to the horizon; an action replaces the tuned policy's own where it is better beyond
+//            doubt (a rollout: one step of policy improvement)
 // The oracle plans in the same way from the true hidden state; what is yet to come it does not know.
 #pragma once
 
@@ -16,15 +15,15 @@
 
 namespace tandem {
 
-struct Outcome {
+struct PolicyReturn {
   double mean = 0, error = 0;  // of the return of an episode, and its standard error
   double terms[kTerms] = {};   // mean sum of each term in an episode
   std::vector<double> returns;
 };
 
-// The mean of `few` on the scale of many episodes: `many` is another policy's on all episodes, of which `few` played
-// the first ones; their difference there has less variance than `few` alone.
-Outcome carried_over(const Outcome& few, const Outcome& many);
+// The mean of `few` extrapolated to many episodes: `many` is another policy's return on all episodes, `few` covers the
+// first of them; the paired difference has less variance than `few` alone (a control variate).
+PolicyReturn carried_over(const PolicyReturn& few, const PolicyReturn& many);
 
 struct PlanSettings {
   int samples = 48;  // hidden states for each action in the first look
@@ -35,23 +34,23 @@ struct PlanSettings {
   bool oracle = false;
 };
 
-template <class W>
+template <class Env>
 class Solver {
  public:
-  using Seen = typename W::Seen;
-  using State = typename W::State;
+  using Seen = typename Env::Seen;
+  using State = typename Env::State;
 
   explicit Solver(uint64_t seed) : seed_(seed) {}
 
-  Outcome play_random(int episodes) const;
-  Outcome play_rule(int episodes) const;
-  Outcome play_tuned(const Params& params, int episodes) const;
-  Outcome play_plan(const Params& params, const PlanSettings& settings, int episodes,
-                    const std::function<void(int, double)>& told = {}) const;  // told: episode, return
-  Params tune(int rounds, int population, int episodes, const std::function<void(int, double)>& told = {}) const;
+  PolicyReturn play_random(int episodes) const;
+  PolicyReturn play_rule(int episodes) const;
+  PolicyReturn play_tuned(const Params& params, int episodes) const;
+  PolicyReturn play_plan(const Params& params, const PlanSettings& settings, int episodes,
+                    const std::function<void(int, double)>& progress = {}) const;  // called with episode, return
+  Params tune(int rounds, int population, int episodes, const std::function<void(int, double)>& progress = {}) const;
 
  private:
-  int plan(const State& state, const typename Model<W>::Belief& belief, const Params& params,
+  int plan(const State& state, const typename Model<Env>::Belief& belief, const Params& params,
            const PlanSettings& settings, uint64_t decision) const;
 
   uint64_t seed_;
