@@ -20,7 +20,7 @@ WORKERS ?=
 MUTANT ?=
 export TORCH_DIR CUDA CUDA_ARCHS JOBS PRESET BUILD_DIR PYTHON EXECUTIONS TRIALS
 
-.PHONY: help setup build train test bench format lint tidy fuzz simulate test-faults test-gpu test-monitor install package clean distclean
+.PHONY: help setup build train test bench format lint tidy fuzz simulate test-faults test-long test-gpu test-monitor install package clean distclean
 
 help:
 	@echo 'make train     set up, build, train the six web-test agents, about two minutes (ARGS="--agents analysis" adds to it)'
@@ -34,6 +34,7 @@ help:
 	@echo 'make fuzz      fuzz every reader (EXECUTIONS=$(EXECUTIONS) each)     make tidy   clang-tidy, if installed'
 	@echo 'make simulate  10,000 seeded schedules of kills, freezes, joins (SEED=n replays one)'
 	@echo 'make test-faults  500 random plans and faults of each test recipe (TRIALS=$(TRIALS))'
+	@echo 'make test-long the campaigns of which `make test` runs a part: 1,000 kills, schedules, faults on every plane (hours)'
 	@echo 'make install   to PREFIX=$(PREFIX), for find_package(tandem)'
 	@echo 'make package   a .deb and a wheel in $(BUILD_DIR)/package; packaging/Containerfile takes the .deb (docs/building.md)'
 	@echo 'make clean     remove $(BUILD_DIR)               make distclean   and .venv'
@@ -79,6 +80,11 @@ fuzz:
 
 test-faults: build
 	@scripts/test_faults.sh $(ARGS)
+
+test-long:
+	@scripts/setup.sh test
+	@scripts/build.sh all
+	@scripts/test_long.sh
 
 test-monitor:
 	@scripts/setup.sh test monitor

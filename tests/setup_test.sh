@@ -30,6 +30,8 @@ refused "JOBS=many is not a count" env JOBS=many scripts/build.sh all
 refused "CUDA_ARCHS=some is not known" env CUDA_ARCHS=some scripts/build.sh all
 refused "PRESET=fast is not known" env PRESET=fast scripts/build.sh all
 refused "no tests in" scripts/test.sh
+refused "KILLS=many is not a count" env KILLS=many scripts/test_long.sh
+refused "no tandem or no tests in" scripts/test_long.sh
 
 # A machine with nothing missing, by way of a dpkg-query that says so and a venv that is there: the libtorch is looked at.
 mkdir -p "$work/bin" "$work/.venv/.stamps" "$work/.venv/bin"
