@@ -11,7 +11,7 @@ import sys
 
 # Lowest first: a folder includes itself and what stands before it.
 ORDER = ["base", "hardware", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "reduce", "fleet", "guard", "explain", "launch", "jobs", "forecast", "monitor",
-         "nn", "learn", "data", "engine", "rl", "recipes", "cuda", "cli"]
+         "nn", "learn", "data", "engine", "rl", "command", "recipes", "cuda", "apps", "tools", "cli"]
 # Usable by anybody, so they know nobody else.
 ONLY = {"hardware": {"base"}, "telemetry": {"base", "hardware"}, "kernels": {"base"}, "world": {"base", "kernels"}}
 FIRST_WITH_TORCH = ORDER.index("nn")

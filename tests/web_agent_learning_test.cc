@@ -10,7 +10,7 @@
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
 #include "recipes/web_environment.h"
-#include "recipes/web_evaluation.h"
+#include "apps/web_test/web_evaluation.h"
 #include "rl/dqn/dqn.h"
 
 namespace tandem {

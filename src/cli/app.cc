@@ -5,15 +5,20 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
+#include <algorithm>
+#include <set>
 
 #include "base/errors.h"
 
 namespace tandem {
 namespace {
 
-std::string first_name(const char* names) {
-  const std::string all = names;
-  return all.substr(0, all.find(','));
+std::string first_name(const std::string& names) { return names.substr(0, names.find(',')); }
+
+// "output" of "-o,--output".
+std::string first_long_name(const std::string& names) {
+  const size_t begin = names.find("--") + 2;
+  return names.substr(begin, names.find(',', begin) - begin);
 }
 
 class AppBuilder {
@@ -22,7 +27,8 @@ class AppBuilder {
       : context_(context),
         arguments_(arguments),
         program_(context.program),
-        recipe_(context.recipes.empty() ? "tiny" : context.recipes.front().name) {}
+        recipe_(context.example()),
+        setting_flags_(setting_flags(context.recipes)) {}
 
   std::unique_ptr<CLI::App> build() {
     auto root = std::make_unique<CLI::App>(
@@ -43,7 +49,7 @@ class AppBuilder {
     add_weights(root.get());
     add_report(root.get());
     add_explain(root.get());
-    add_agents(root.get());
+    add_verbs(root.get());
     add_plan(root.get());
     add_bench(root.get());
     add_monitor(root.get());
@@ -55,7 +61,7 @@ class AppBuilder {
   }
 
  private:
-  std::string examples(const std::vector<std::pair<std::string, std::string>>& lines) const {
+  std::string examples(const std::vector<CommandExample>& lines) const {
     size_t width = 0;
     for (const auto& [command, meaning] : lines) width = std::max(width, command.size() + program_.size() + 1);
     std::string text;
@@ -74,9 +80,12 @@ class AppBuilder {
   }
 
   CLI::App* command(CLI::App* parent, const std::string& name, const std::string& summary,
-                    const std::vector<std::pair<std::string, std::string>>& lines) {
+                    std::vector<CommandExample> lines) {
     CLI::App* app = parent->add_subcommand(name, summary);
     app->set_help_flag("-h,--help", "this text");
+    for (const RecipeInfo& recipe : context_.recipes)
+      for (const CommandExample& line : recipe.examples)
+        if (line.first.starts_with(name + " ")) lines.push_back(line);
     app->footer(examples(lines));
     common(app);
     return app;
@@ -100,7 +109,8 @@ class AppBuilder {
 
   // Settings by flag and by --set, for train, resume and config show.
   void settings(CLI::App* app) {
-    for (const SettingFlag& flag : setting_flags()) override_option(app, flag);
+    for (const SettingFlag& flag : setting_flags_)
+      if (flag.on != SettingFlag::On::kTrainOnly) override_option(app, flag);
     auto* devices = app->get_option("--devices");
     auto* gpus = app->add_option_function<std::string>(
         "--gpus", [&a = arguments_](const std::string& list) { name_gpus(a, list); }, "CUDA devices by number: 0,1");
@@ -153,37 +163,30 @@ class AppBuilder {
   }
 
   void add_train(CLI::App* root) {
-    std::vector<std::pair<std::string, std::string>> lines = {
-        {"train " + recipe_, "a new run on every device"},
-        {"train " + recipe_ + " --steps 500 --lr 0.01", "other settings, by flag"},
-        {"train my.toml --set clip_norm=1", "a recipe file of your own"},
-        {"train web-test --quick", "all six web-test agents, a short training"},
-        {"train " + recipe_ + " --resume", "go on from its newest whole checkpoint"},
-        {"train " + recipe_ + " --dry-run", "show settings and plan, train nothing"},
-        {"train web-agent --from last --experience new.jsonl", "a day's increment, judged at its end"}};
-    for (const RecipeInfo& recipe : context_.recipes)
-      if (recipe.name == "dqn")
-        lines.push_back({"train dqn --env gym:CartPole-v1 --num-envs 8", "a DQN on an environment in Python"});
-    auto* app = command(root, "train", "trains a recipe in a new run", lines);
+    auto* app = command(root, "train", "trains a recipe in a new run",
+                        {{"train " + recipe_, "a new run on every device"},
+                         {"train " + recipe_ + " --steps 500 --lr 0.01", "other settings, by flag"},
+                         {"train my.toml --set clip_norm=1", "a recipe file of your own"},
+                         {"train " + recipe_ + " --resume", "go on from its newest whole checkpoint"},
+                         {"train " + recipe_ + " --dry-run", "show settings and plan, train nothing"}});
     subject(app, "recipe", "name of a recipe, or a .toml file that names one", 0, 1);
     app->add_option("--run-dir,--save-dir,--output-dir", arguments_.run_dir, "the run's own folder, new or empty")
         ->type_name("dir");
     app->add_option("--resume,--checkpoint", arguments_.resume,
                     "go on with a run: last, an id, a folder or a checkpoint")
         ->type_name("[run]");
-    app->add_option("--from", arguments_.from,
-                    "go on learning from a trained run, in a new one that replaces it if it is not worse")
-        ->type_name("run");
-    app->add_option_function<std::string>(
-           "--experience",
-           [&a = arguments_](const std::string& files) {
-             a.overrides.push_back({"experience.files", files, "--experience"});
-           },
-           "JSON lines of a real system to learn from, separated by commas")
-        ->type_name("files");
-    app->add_flag("--full", arguments_.full, "with --from: all of the training again, not an increment");
-    app->add_flag("--print-timer", arguments_.print_timer,
-                  "with --from: print a systemd timer and cron lines for both, and stop");
+    const bool goes_on = std::ranges::any_of(context_.recipes, [](const RecipeInfo& r) { return bool(r.train_from); });
+    if (goes_on)
+      app->add_option("--from", arguments_.from,
+                      "go on learning from a trained run, in a new one that replaces it if it is not worse")
+          ->type_name("run");
+    for (const SettingFlag& flag : setting_flags_)
+      if (flag.on == SettingFlag::On::kTrainOnly) override_option(app, flag);
+    if (goes_on) {
+      app->add_flag("--full", arguments_.full, "with --from: all of the training again, not an increment");
+      app->add_flag("--print-timer", arguments_.print_timer,
+                    "with --from: print a systemd timer and cron lines for both, and stop");
+    }
     app->add_flag("--quick", arguments_.quick, "a short training, by the recipe's own settings for one");
     app->add_flag("--dry-run", arguments_.dry_run, "show the resolved recipe and the plan, and stop");
     local_rank(app);
@@ -212,8 +215,8 @@ class AppBuilder {
                          {{"join last --devices cpu:1", "one more CPU worker"},
                           {"join " + recipe_ + "-20261115 --devices cuda:2", "a GPU that became free"}});
     subject(join, "run", "id, start of an id, folder, or last", 0, 1);
-    for (const SettingFlag& flag : setting_flags())
-      if (std::string(flag.key) == "devices") override_option(join, flag);
+    for (const SettingFlag& flag : setting_flags_)
+      if (flag.key == "devices") override_option(join, flag);
     auto* leave = command(root, "leave", "takes a worker out of a run that is going on; its bits stay the same",
                           {{"leave last --rank 2", "its shards go to the others at the next step"}});
     subject(leave, "run", "id, start of an id, folder, or last", 0, 1);
@@ -255,13 +258,11 @@ class AppBuilder {
   void add_weights(CLI::App* root) {
     auto* digest = command(root, "digest", "SHA-256 of the weights, and the kind of machine that made them",
                            {{"digest last", "the newest checkpoint of the newest run"},
-                            {"digest last --agent analysis", "of one agent of a run that has several"},
                             {"digest model.safetensors", "any safetensors file"}});
     subject(digest, "path", "run, checkpoint folder or .safetensors file", 0, 1);
     digest->add_option("--agent", arguments_.agent, "of this agent alone")->type_name("name");
     auto* exported = command(root, "export", "writes the weights of a run to one safetensors file",
                              {{"export last", "newest checkpoint, into this folder"},
-                              {"export last --agent analysis", "one agent of a run that has several"},
                               {"export last --step 200 --output net.safetensors", "one checkpoint, by name"}});
     subject(exported, "run", "run or checkpoint folder", 0, 1);
     exported->add_option("--agent", arguments_.agent, "this agent alone, its weights named as in a run of its own")
@@ -289,36 +290,34 @@ class AppBuilder {
     subject(app, "run", "id, start of an id, folder, or last", 0, 1);
   }
 
-  void add_agents(CLI::App* root) {
-    auto* eval = command(root, "eval", "how good the agents of a run are: 0 is random play, 1 the solver",
-                         {{"eval last", "every agent of the newest run, 1000 greedy episodes each"},
-                          {"eval last --agent analysis --episodes 5000", "one agent, a narrower interval"},
-                          {"eval last --json", "for scripts: {\"agents\": {\"analysis\": {\"score\": ...}}}"}});
-    subject(eval, "run", "id, start of an id, folder, or last", 0, 1);
-    eval->add_option("--agent", arguments_.agent, "this agent only")->type_name("name");
-    eval->add_option("--episodes", arguments_.episodes, "episodes for each policy [1000]")->type_name("n");
-    eval->add_option("--seed", arguments_.seed, "luck of the episodes; training never draws it [1]")->type_name("n");
-    eval->add_option("-o,--output", arguments_.output,
-                     "the page with the plots [report.html or evaluation.html in the run's folder]")
-        ->type_name("file");
-    eval->add_option("--record", arguments_.record, "the episodes as JSON lines, to learn from (--experience)")
-        ->type_name("file");
-    auto* act = command(root, "act", "answers states with actions, a JSON line for each",
-                        {{"act last --agent analysis < states.jsonl", "a file; --agent where the run has several"},
-                         {"act last --agent analysis --ensemble", "all members of an ensemble together"},
-                         {"act last --devices cuda:0", "from a GPU, while others train"}});
-    subject(act, "run", "id, start of an id, folder, or last", 0, 1);
-    act->add_option("--agent", arguments_.agent, "which agent answers")->type_name("name");
-    act->add_flag("--ensemble", arguments_.ensemble, "the mean of all members, each brought to one scale");
-    act->add_flag("--strict", arguments_.strict, "stop at the first line that is no state");
-    act->add_option("--devices,--device", arguments_.act_devices, "cpu or one GPU [cpu]")->type_name("device");
+  // What recipes bring. Of equal verbs the first one's is taken, as cli_main.cc does.
+  void add_verbs(CLI::App* root) {
+    std::set<std::string> there;
+    for (const RecipeInfo& recipe : context_.recipes)
+      for (const RecipeVerb& verb : recipe.verbs) {
+        if (!there.insert(verb.name).second) continue;
+        auto* app = command(root, verb.name, verb.summary, verb.examples);
+        if (!verb.subject.empty()) subject(app, verb.subject, verb.subject_help, 0, 1);
+        for (const VerbFlag& flag : verb.flags) verb_flag(app, flag);
+      }
+  }
+
+  void verb_flag(CLI::App* app, const VerbFlag& flag) {
+    const std::string name = first_long_name(flag.names);
+    std::map<std::string, std::string>& flags = arguments_.verb_flags;
+    const auto keep = [&flags, name](const std::string& value) { flags[name] = value; };
+    const auto keep_whole = [&flags, name](const int64_t& value) { flags[name] = std::to_string(value); };
+    if (flag.kind == VerbFlag::Kind::kSwitch)
+      app->add_flag_callback(flag.names, [keep] { keep("true"); }, flag.help);
+    else if (flag.kind == VerbFlag::Kind::kWhole)
+      app->add_option_function<int64_t>(flag.names, keep_whole, flag.help)->type_name(flag.value_name);
+    else
+      app->add_option_function<std::string>(flag.names, keep, flag.help)->type_name(flag.value_name);
   }
 
   void add_plan(CLI::App* root) {
     auto* app = command(root, "plan", "forecasts speed, time, memory, energy and money on 1 to n devices",
                         {{"plan " + recipe_, "on the devices at hand; measures for up to a minute, once"},
-                         {"plan web-test --hardware 8xH100", "all six agents, on GPUs that are not here"},
-                         {"plan web-agent --hardware 3060ti+2x3070 --price-kwh 0.30", "unequal GPUs, your electricity"},
                          {"plan " + recipe_ + " --batch 96,192,384 --json", "by batch, for scripts"},
                          {"plan --make-prices", "a price list to edit"}});
     subject(app, "recipe", "name of a recipe, or a .toml file that names one", 0, 1);
@@ -339,24 +338,16 @@ class AppBuilder {
     app->add_option("--budget", plan.budget_s, "seconds of measuring, about [60]")->type_name("s");
     app->add_flag("--calibrate", plan.calibrate, "measure again, whatever was measured before");
     app->add_option("--csv", arguments_.csv, "the table as a file too; - for stdout alone")->type_name("file");
-    for (const SettingFlag& flag : setting_flags()) {
-      const std::string key = flag.key;
-      if (key == "devices" || key == "steps" || key == "epochs" || key == "episodes" || key == "strategy" ||
-          key == "agents" || key == "env.id" || key == "env.count")
-        override_option(app, flag);
-    }
+    for (const SettingFlag& flag : setting_flags_)
+      if (flag.on == SettingFlag::On::kPlanToo) override_option(app, flag);
     set_option(app);
   }
 
   void add_bench(CLI::App* root) {
-    auto* app =
-        command(root, "bench", "measures training on the devices at hand",
-                {{"bench", "every recipe, 1 to n devices, three batches each"},
-                 {"bench web-test", "1 to n devices, batches of 128, 256 and 512"},
-                 {"bench web-test --devices cpu:2 --quick", "two workers, in half a minute"},
-                 {"bench tiny web-test --json --csv table.csv --plot bench.html", "for scripts, tables and eyes"}});
+    auto* app = command(root, "bench", "measures training on the devices at hand",
+                        {{"bench", "every recipe, 1 to n devices, three batches each"}});
     subject(app, "recipe", "recipes to measure [all of them]", 0, 64);
-    app->add_option("--devices,--device", arguments_.act_devices, "which to use, as train takes them [auto]")
+    app->add_option("--devices,--device", arguments_.bench_devices, "which to use, as train takes them [auto]")
         ->type_name("list");
     app->add_option("--batch", arguments_.plan.batch, "batches [half, whole and double of the recipe's]")
         ->type_name("list");
@@ -364,7 +355,7 @@ class AppBuilder {
     app->add_option("--rounds,--repeat", arguments_.repeat, "repetitions [3]")->type_name("n");
     app->add_option("--csv", arguments_.csv, "the table as a file too; - for stdout alone")->type_name("file");
     app->add_option("--plot", arguments_.plot, "a page with plots")->type_name("file");
-    app->add_flag("--rivals", arguments_.baselines, "PyTorch's own loop beside it, where Python has torch");
+    app->add_flag("--baselines,--rivals", arguments_.baselines, "PyTorch's own loop beside it, where Python has torch");
     set_option(app);
   }
 
@@ -467,6 +458,7 @@ class AppBuilder {
   const CliContext& context_;
   Arguments& arguments_;
   std::string program_, recipe_;
+  std::vector<SettingFlag> setting_flags_;
 };
 
 }  // namespace

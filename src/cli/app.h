@@ -4,7 +4,7 @@
 #include <CLI/App.hpp>
 #include <memory>
 
-#include "cli/arguments.h"
+#include "command/arguments.h"
 
 namespace tandem {
 

@@ -14,10 +14,16 @@
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/help.h"
-#include "cli/ranks.h"
-#include "cli/sources.h"
+#include "cli/parse_arguments.h"
+#include "command/ranks.h"
+#include "command/sources.h"
 #include "guard/lease.h"
 #include "hardware/in_time.h"
+#include "tools/bench/bench.h"
+#include "tools/doctor/doctor.h"
+#include "tools/gpus/gpus.h"
+#include "tools/guard/guard.h"
+#include "tools/plan/plan.h"
 
 namespace tandem {
 namespace {
@@ -44,7 +50,8 @@ int show_help(const Command& command) {
                                        fmt::join(command.arguments.command, " "));
   const bool all_keys = recipe && !command.arguments.subjects.empty();
   command.output.data(
-      help_text(*app, name, recipe ? recipe->resolver.get() : nullptr, recipe ? recipe->name : "", all_keys));
+      help_text(*app, name, command.context.recipes, recipe ? recipe->resolver.get() : nullptr,
+                recipe ? recipe->name : "", all_keys));
   return 0;
 }
 
@@ -63,7 +70,6 @@ int run(const Command& command) {
       {"join", run_join},       {"leave", run_leave},
       {"runs", run_runs},       {"digest", run_digest},
       {"export", run_export},   {"report", run_report},
-      {"eval", run_eval},       {"act", run_act},
       {"bench", run_bench},     {"config", run_config_show},
       {"recipes", run_recipes}, {"completion", run_completion},
       {"version", run_version}, {"gpus", run_gpus},
@@ -75,6 +81,9 @@ int run(const Command& command) {
     show_help(command);
     return static_cast<int>(words.empty() ? ExitCode::kOk : ExitCode::kUsage);
   }
+  for (const RecipeInfo& recipe : command.context.recipes)
+    for (const RecipeVerb& verb : recipe.verbs)
+      if (verb.name == words.front()) return verb.run(command);
   const auto act = commands.at(words.front());
   return act == run_train || act == run_resume ? as_rank(command, act) : act(command);
 }

@@ -4,7 +4,7 @@
 #include <CLI/App.hpp>
 #include <string>
 
-#include "cli/cli_main.h"
+#include "command/context.h"
 
 namespace tandem {
 

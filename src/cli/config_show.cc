@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/sources.h"
+#include "command/sources.h"
 
 namespace tandem {
 namespace {

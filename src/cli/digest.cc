@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "cli/commands.h"
-#include "cli/sources.h"
+#include "command/sources.h"
 #include "cli/weights.h"
 #include "jobs/agents_file.h"
 #include "runs/run_folder.h"

@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/ranks.h"
-#include "cli/run_program.h"
-#include "launch/place.h"
+#include "command/ranks.h"
+#include "command/run_program.h"
+#include "launch/rank_info.h"
 
 namespace tandem {
 namespace {
@@ -205,7 +205,7 @@ TEST(Errors, AreRedOnlyWhereColourIsWanted) {
 
 TEST(Ranks, OfAnotherLauncherTakeTheGpuOfTheirLocalRankOrTheOneThatIsNamed) {
   const Machine gpus{.cuda_build = true, .cuda_devices = 2, .gpus = {{"GPU-a", "A"}, {"GPU-b", "B"}}};
-  const auto names = [&](const char* text, const Place& place, bool given = true) {
+  const auto names = [&](const char* text, const RankInfo& place, bool given = true) {
     std::string all;
     for (const DeviceSpec& device : devices_of_ranks(text, given, gpus, place))
       all += device.name() + (device.by_local_rank ? "? " : " ");

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/sources.h"
+#include "command/sources.h"
 #include "explain/read_run.h"
 #include "explain/remedies.h"
 #include "jobs/agents_file.h"
@@ -40,7 +40,7 @@ Judged judge(const RunFolder& run, const std::string& program) {
   return out;
 }
 
-nlohmann::json json_of(const Judged& judged) {
+nlohmann::json json_of_judged(const Judged& judged) {
   nlohmann::json out = to_json(judged.explanation);
   out["run"] = judged.evidence.run;
   out["live"] = judged.evidence.live;
@@ -52,18 +52,18 @@ nlohmann::json json_of(const Judged& judged) {
 int run_explain(const Command& command) {
   const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
   std::vector<Judged> all;
-  for (const SetRun& one : runs_of_set(run.dir()))  // of web-test: an agent each
+  for (const SetRun& one : runs_of_set(run.dir()))  // of a set of jobs: one each
     if (std::filesystem::exists(one.dir / "ranks.jsonl"))
       all.push_back(judge(RunFolder::open(one.dir), command.context.program));
   const bool set = !all.empty();
   if (!set) all.push_back(judge(run, command.context.program));
   if (command.output.json()) {
     if (!set) {
-      command.output.object(json_of(all.front()));
+      command.output.object(json_of_judged(all.front()));
       return 0;
     }
     nlohmann::json runs = nlohmann::json::array();
-    for (const Judged& one : all) runs.push_back(json_of(one));
+    for (const Judged& one : all) runs.push_back(json_of_judged(one));
     command.output.object({{"run", run.id()}, {"runs", runs}});
     return 0;
   }

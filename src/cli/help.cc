@@ -4,7 +4,6 @@
 
 #include <map>
 
-#include "cli/arguments.h"
 
 namespace tandem {
 namespace {
@@ -25,7 +24,7 @@ std::string option_left(const CLI::Option& option) {
   return fmt::format("{}{}{}", fmt::join(names, ", "), value.empty() ? "" : " ", value);
 }
 
-std::string table(const std::vector<Row>& rows) {
+std::string rows_text(const std::vector<Row>& rows) {
   size_t width = 0;
   for (const Row& row : rows) width = std::max(width, std::min<size_t>(row.left.size(), 34));
   std::string text;
@@ -37,7 +36,7 @@ std::string table(const std::vector<Row>& rows) {
   return text;
 }
 
-// "200, default of tiny"; "500, tandem.toml:3"; nothing for a value that is not set.
+// "200, default of RECIPE"; "500, tandem.toml:3"; nothing for a value that is not set.
 std::string live_value(const KeyInfo& key, const std::string& recipe) {
   if (key.value == "\"\"" || key.value == "0") return "";
   return fmt::format("{}, {}", key.value, key.source == "default" ? "default of " + recipe : key.source);
@@ -60,15 +59,15 @@ std::string usage(const CLI::App& app, const std::string& full_name) {
 
 }  // namespace
 
-std::string help_text(const CLI::App& app, const std::string& full_name, const Resolver* resolver,
-                      const std::string& recipe, bool all_keys) {
+std::string help_text(const CLI::App& app, const std::string& full_name, const std::vector<RecipeInfo>& recipes,
+                      const Resolver* resolver, const std::string& recipe, bool all_keys) {
   std::map<std::string, KeyInfo> keys;
   if (resolver) {
     for (const KeyInfo& key : resolver->keys()) keys[key.name] = key;
   }
   std::map<const CLI::Option*, std::string> key_of;
-  for (const SettingFlag& flag : setting_flags()) {
-    const std::string names = flag.names;
+  for (const SettingFlag& flag : setting_flags(recipes)) {
+    const std::string& names = flag.names;
     if (const auto* option = app.get_option_no_throw(names.substr(0, names.find(',')))) key_of[option] = flag.key;
   }
 
@@ -88,16 +87,16 @@ std::string help_text(const CLI::App& app, const std::string& full_name, const R
   }
 
   std::string text = usage(app, full_name) + app.get_footer() + "\n" + app.get_description() + "\n";
-  if (!commands.empty()) text += "\ncommands:\n" + table(commands);
-  if (!arguments.empty()) text += "\narguments:\n" + table(arguments);
-  text += "\nflags (- and _ are alike in their names):\n" + table(flags);
+  if (!commands.empty()) text += "\ncommands:\n" + rows_text(commands);
+  if (!arguments.empty()) text += "\narguments:\n" + rows_text(arguments);
+  text += "\nflags (- and _ are alike in their names):\n" + rows_text(flags);
   if (all_keys && resolver) {
     std::vector<Row> rows;
     for (const KeyInfo& key : resolver->keys()) {
       rows.push_back({key.name + " = " + key.value, key.help + (key.allowed.empty() ? "" : "; " + key.allowed), ""});
     }
     text += fmt::format("\nsettings of {} (--set key=value, TANDEM_KEY=value, or lines of a .toml file):\n{}", recipe,
-                        table(rows));
+                        rows_text(rows));
   }
   return text + "\n" + std::string(kExitCodes);
 }

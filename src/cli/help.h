@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "cli/cli_main.h"
+#include "command/context.h"
 #include "config/resolver.h"
 
 namespace tandem {
 
-// `resolver` may be null: then no values are shown. `recipe` is whose values they are. `all_keys` lists every key of
+// `recipes` are those whose flags the command has. `resolver` may be null: then no values are shown. `recipe` is whose values they are. `all_keys` lists every key of
 // the recipe below the flags.
-std::string help_text(const CLI::App& app, const std::string& full_name, const Resolver* resolver,
-                      const std::string& recipe, bool all_keys);
+std::string help_text(const CLI::App& app, const std::string& full_name, const std::vector<RecipeInfo>& recipes,
+                      const Resolver* resolver, const std::string& recipe, bool all_keys);
 
 }  // namespace tandem

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "cli/run_program.h"
+#include "command/run_program.h"
 
 namespace tandem {
 namespace {

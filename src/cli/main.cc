@@ -2,8 +2,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "apps/app_recipes.h"
 #include "cli/cli_main.h"
-#include "recipes/shipped.h"
 
 int main(int argc, char** argv) {
   std::error_code error;
@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   context.program = "tandem";
   context.version = TANDEM_VERSION;
   context.machine = tandem::this_machine();
-  context.recipes = tandem::shipped_recipes();
+  context.recipes = tandem::app_recipes();
   context.worker = self.parent_path() / "tandem-worker";
   return tandem::cli_main(argc, argv, context);
 }

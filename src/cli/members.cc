@@ -6,8 +6,9 @@
 
 #include "base/errors.h"
 #include "cli/commands.h"
-#include "cli/sources.h"
+#include "command/sources.h"
 #include "config/devices.h"
+#include "jobs/agents_file.h"
 #include "launch/requests.h"
 #include "runs/run_folder.h"
 #include "telemetry/run_summary.h"
@@ -19,10 +20,10 @@ constexpr double kAnswerSeconds = 20;
 
 RunFolder running_one(const Command& command) {
   const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
-  if (run.recipe() == "web-test")
+  if (const std::vector<SetRun> jobs = runs_of_set(run.dir()); !jobs.empty())
     throw ConfigError(fmt::format("{} is a set of runs", run.id()), "it spreads its devices over its agents by itself",
                       fmt::format("name one of its agents, as {}; or stop it and `{} resume {}` with other --devices",
-                                  (run.dir() / "agents" / "analysis").string(), command.context.program, run.id()));
+                                  jobs.front().dir.string(), command.context.program, run.id()));
   const std::string status = present_status(read_run_json(run.dir()));
   if (status != "running" && status != "created")
     throw ConfigError(fmt::format("{} is not running", run.id()), fmt::format("its status is: {}", status),

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "cli/commands.h"
-#include "cli/sources.h"
+#include "command/sources.h"
 #include "monitor/formats.h"
 #include "monitor/sample_history.h"
 #include "monitor/http_server.h"

@@ -8,8 +8,8 @@
 
 #include "base/errors.h"
 #include "cli/cli_main.h"
-#include "cli/output.h"
-#include "cli/ranks.h"
+#include "command/output.h"
+#include "command/ranks.h"
 #include "engine/describe.h"
 #include "engine/memory.h"
 #include "engine/worker.h"
@@ -53,15 +53,13 @@ void become_supervisor(char** argv, const std::filesystem::path& self) {
 
 }  // namespace
 
-int program_main(int argc, char** argv, const std::string& name, const std::vector<RecipeEntry>& recipes,
-                 const decltype(CliContext::agent_on_gpu)& agent_on_gpu) {
+int program_main(int argc, char** argv, const std::string& name, const std::vector<RecipeEntry>& recipes) {
   if (argc > 1 && std::strcmp(argv[1], "work") == 0) return work_main(argc, argv, recipes);
   if (argc > 1 && std::strcmp(argv[1], "describe") == 0) return describe_main(argc, argv, recipes);
   CliContext context;
   context.program = name;
   context.version = TANDEM_VERSION;
   context.machine = this_machine();
-  context.agent_on_gpu = agent_on_gpu;
   for (const RecipeEntry& entry : recipes) context.recipes.push_back(entry.info);
   context.worker = std::filesystem::read_symlink("/proc/self/exe");
   int word = 1;  // torch.distributed.launch puts --local-rank=N before the command

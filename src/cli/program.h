@@ -12,9 +12,7 @@
 
 namespace tandem {
 
-// `agent_on_gpu` (rl/dqn/gpu_agent.h) lets `act` answer from a GPU.
-int program_main(int argc, char** argv, const std::string& name, const std::vector<RecipeEntry>& recipes,
-                 const decltype(CliContext::agent_on_gpu)& agent_on_gpu = {});
+int program_main(int argc, char** argv, const std::string& name, const std::vector<RecipeEntry>& recipes);
 
 // An entry for a recipe class with a settings struct: recipe_entry<MyRecipe, MySettings>("name", "one line").
 template <class RecipeType, class SettingsType>

@@ -8,7 +8,7 @@
 
 #include "base/file_system.h"
 #include "cli/commands.h"
-#include "cli/sources.h"
+#include "command/sources.h"
 #include "jobs/agents_file.h"
 #include "jobs/set_report.h"
 #include "runs/run_folder.h"

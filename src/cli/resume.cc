@@ -9,9 +9,8 @@
 #include "checkpoint/store.h"
 #include "checkpoint/verify.h"
 #include "cli/commands.h"
-#include "cli/experience.h"
-#include "cli/start.h"
-#include "cli/web_test.h"
+#include "cli/train_set.h"
+#include "command/start.h"
 #include "launch/run_lock.h"
 #include "runs/run_folder.h"
 
@@ -19,10 +18,6 @@ namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
-
-Manifest read_manifest(const fs::path& dir) {
-  return Manifest::parse(read_whole_file(FileSystem::real(), dir / kManifestFile, kMaxManifest).text());
-}
 
 // The run has reached its goal: tell what it reached, change nothing.
 int already_there(const Command& command, const RunFolder& run, const Manifest& manifest) {
@@ -42,31 +37,13 @@ int already_there(const Command& command, const RunFolder& run, const Manifest& 
 
 }  // namespace
 
-// The launcher verifies the rest when it loads. A newer format ends it: falling back would lose work.
-std::optional<Manifest> newest_manifest(const fs::path& checkpoints) {
-  auto store = CheckpointStore::reader(FileSystem::real(), checkpoints);
-  auto steps = store.steps();
-  std::sort(steps.rbegin(), steps.rend());
-  for (const int64_t step : steps) {
-    try {
-      return read_manifest(checkpoints / fmt::format("step-{:08}", step));
-    } catch (const NewerFormatError&) {
-      throw;
-    } catch (const Error&) {
-      continue;
-    }
-  }
-  if (steps.empty()) return std::nullopt;
-  store.load_newest();  // none is whole: this says so, with each reason
-  return std::nullopt;
-}
-
 int resume_run(const Command& command, const fs::path& run_dir, const std::optional<fs::path>& checkpoint) {
   const RunFolder run = RunFolder::open(run_dir);
   ResolvedRecipe recipe = resolve_run(run.recipe_toml(), command.arguments, command.context, command.output);
-  if (is_web_test(recipe)) return resume_web_test(command, recipe, run);
-  find_first_weights(recipe, run.dir());
-  const auto manifest = checkpoint ? std::optional(read_manifest(*checkpoint)) : newest_manifest(run.checkpoints());
+  const RecipeInfo& info = find_recipe(command.context.recipes, recipe.name);
+  if (info.set) return resume_set(command, recipe, *info.set, run);
+  if (info.before_resume) info.before_resume(recipe, run.dir());
+  const auto manifest = checkpoint ? std::optional(manifest_in(*checkpoint)) : newest_manifest(run.checkpoints());
   // Before anything else about the settings: another shard count may break other rules too, and this is the cause.
   if (manifest) check_compatible(manifest->settings, recipe.resolver->result_values(), run.id());
   const auto devices = settle(recipe, command);

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/sources.h"
+#include "command/sources.h"
 #include "runs/index.h"
 #include "telemetry/atomic_file.h"
 

@@ -1,15 +1,15 @@
 // cli/train.cc -- `tandem train`: resolve, check, make the run's folder, start the worker.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdlib>
 
 #include "base/errors.h"
 #include "cli/commands.h"
-#include "cli/experience.h"
-#include "cli/plan.h"
-#include "cli/start.h"
-#include "cli/web_test.h"
-#include "launch/place.h"
+#include "cli/train_set.h"
+#include "tools/plan/plan.h"
+#include "command/start.h"
+#include "launch/rank_info.h"
 #include "launch/rendezvous.h"
 #include "launch/run_lock.h"
 #include "runs/index.h"
@@ -54,10 +54,24 @@ int resume_from_train(const Command& command, const std::string& recipe) {
   return resume_run(command, run.dir(), std::nullopt);
 }
 
+// `--from RUN`, by the recipe that is named, else by that of the run.
+int train_from(const Command& command) {
+  std::string recipe = command.subject();
+  if (recipe.empty()) recipe = RunFolder::find(runs_root(command.arguments), *command.arguments.from).recipe();
+  const RecipeInfo& info = find_recipe(command.context.recipes, recipe);
+  if (info.train_from) return info.train_from(command);
+  std::vector<std::string> names;
+  for (const RecipeInfo& other : command.context.recipes)
+    if (other.train_from) names.push_back(other.name);
+  throw ConfigError(fmt::format("{} has no --from", recipe),
+                    names.empty() ? "none of these recipes has" : fmt::format("{} have", fmt::join(names, ", ")),
+                    fmt::format("leave it out; `{} resume` goes on with any run", command.context.program));
+}
+
 }  // namespace
 
 int run_train(const Command& command) {
-  if (command.arguments.from) return run_continue(command);
+  if (command.arguments.from) return train_from(command);
   if (command.arguments.full || command.arguments.print_timer)
     throw ConfigError(command.arguments.full ? "--full without --from" : "--print-timer without --from",
                       "both are about going on with a trained run", "name the run: --from last");
@@ -70,8 +84,9 @@ int run_train(const Command& command) {
   ResolvedRecipe recipe = resolve_recipe(command.subject(), command.arguments, command.context, command.output);
   if (command.arguments.resume) return resume_from_train(command, recipe.name);
 
-  if (is_web_test(recipe)) return train_web_test(command, recipe);
-  take_experience(command, recipe);
+  const RecipeInfo& info = find_recipe(command.context.recipes, recipe.name);
+  if (info.set) return train_set(command, recipe, *info.set);
+  if (info.before_train) info.before_train(command, recipe);
   const auto devices = settle(recipe, command);
   if (command.arguments.dry_run) {
     show_dry_run(command, recipe, devices);

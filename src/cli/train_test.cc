@@ -8,7 +8,7 @@
 
 #include "base/file_system.h"
 #include "checkpoint/store.h"
-#include "cli/run_program.h"
+#include "command/run_program.h"
 #include "config/resolver.h"
 #include "recipes/shipped.h"
 

@@ -4,7 +4,7 @@
 
 #include "checkpoint/store.h"
 #include "checkpoint/verify.h"
-#include "cli/sources.h"
+#include "command/sources.h"
 #include "jobs/agents_file.h"
 #include "runs/agent_runs.h"
 #include "runs/run_folder.h"

@@ -15,19 +15,19 @@
 #include "recipes/web_agent_settings.h"
 #include "recipes/web_gpu_environment.h"
 #include "rl/dqn/dqn.h"
-#include "rl/dqn/gpu/fused_mlp.cu"
+#include "rl/dqn/gpu/after_update.cu"
+#include "rl/dqn/gpu/fused_net.cu"
 #include "rl/dqn/gpu/layers.cu"
 #include "rl/dqn/gpu/learn.cu"
 #include "rl/dqn/gpu/replay_store.cu"
-#include "rl/dqn/gpu/update_rows.cu"
 
 namespace tandem {
 namespace {
 
-int halves_made = 0;
-void queue_counted_halves(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, CUstream_st* stream) {
-  ++halves_made;
-  cuda::queue_halves(shape, places, work, stream);
+int times_packed = 0;
+void queue_counted_packing(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, CUstream_st* stream) {
+  ++times_packed;
+  cuda::queue_pack_weights(shape, offsets, work, stream);
 }
 
 // A GPU whose memory is the host's and whose kernels run thread by thread.
@@ -42,35 +42,36 @@ class EmulatedGpu : public GpuDevice {
   void begin_peak() override {}
   size_t peak_bytes() const override { return 0; }
   size_t free_bytes() const override { return size_t{1} << 40; }
-  std::unique_ptr<Recording> record(const std::function<void()>&, std::string* refused) override {
-    *refused = "nothing is recorded here";
+  std::unique_ptr<CudaGraph> capture(const std::function<void()>&, std::string* refused) override {
+    *refused = "nothing is captured here";
     return nullptr;
   }
-  void* part(const std::string& name) override {
-    static const DqnKernels dqn{cuda::queue_observe, cuda::queue_act,     cuda::queue_draws,   cuda::queue_serve,
-                                cuda::queue_learn,   cuda::queue_applied, queue_counted_halves};
-    if (name == "dqn") return const_cast<DqnKernels*>(&dqn);
-    return reinterpret_cast<void*>(&cuda::advance_web);
+  const KernelTables& kernel_tables() const override {
+    static const DqnKernels dqn{cuda::queue_observe, cuda::queue_act,          cuda::queue_draws,    cuda::queue_serve,
+                                cuda::queue_learn,   cuda::queue_after_update, queue_counted_packing};
+    static const WebKernels web{cuda::advance_web};
+    static const KernelTables tables = KernelTables().add(dqn).add(web);
+    return tables;
   }
   void hang() override {}
   void* stream() override { return nullptr; }
   void* current_stream() override { return nullptr; }
   bool idle() override { return true; }
   std::string kind_parts() override { return "{}"; }
-  std::string name() const override { return "played"; }
+  std::string name() const override { return "emulated"; }
   std::string memory_told() const override { return "enough"; }
 };
 
-// Products in blocks of so many tiles.
+// GEMMs in blocks of so many tiles.
 struct TilesOfBlock {
   explicit TilesOfBlock(const char* tiles) { ::setenv("TANDEM_DQN_TILES", tiles, 1); }
   ~TilesOfBlock() { ::unsetenv("TANDEM_DQN_TILES"); }
 };
 
-// A GPU of so many processors.
-struct Processors {
-  explicit Processors(int count) { cuda::emulated_sm_count = count; }
-  ~Processors() { cuda::emulated_sm_count = before; }
+// A GPU of so many SMs.
+struct SmCount {
+  explicit SmCount(int count) { cuda::emulated_sm_count = count; }
+  ~SmCount() { cuda::emulated_sm_count = before; }
   const int before = cuda::emulated_sm_count;
 };
 
@@ -148,7 +149,7 @@ void expect_worlds_like_the_hosts(bool by_warps, bool backwards) {
   std::vector<WebTestState> states(kWebAgents * kEach), expected = states;
   std::vector<int32_t> actions(states.size()), ends(states.size());
   std::vector<float> rewards(states.size()), seen(states.size() * kObservation), expected_seen = seen;
-  std::vector<GpuSet> sets;
+  std::vector<ShardEnvironments> sets;
   for (int k = 0; k < kWebAgents; ++k) {
     const size_t at = static_cast<size_t>(k) * kEach;
     sets.push_back({k, 7, reinterpret_cast<std::byte*>(&states[at]), &actions[at], &rewards[at], &ends[at],
@@ -218,7 +219,7 @@ TEST_F(EmulatedDqn, AWholeStepGivesTheBitsOfItsPhases) {
 
 // tf32, bf16 and fp16 go by the same kernels, whole and by phases, and learn nearly what fp32 does; of fp16 the loss is
 // scaled, and a step whose gradient is too large for it is skipped.
-TEST_F(EmulatedDqn, EveryPrecisionIsPlayedOnTheGpuAndStaysNearFp32) {
+TEST_F(EmulatedDqn, EveryPrecisionRunsOnTheGpuAndStaysNearFp32) {
   struct Learned {
     double loss, mean_q, norm;
     at::Tensor gradient, errors;  // the first but for a factor
@@ -298,7 +299,7 @@ TEST_F(EmulatedDqn, AfterARollBackWholeStepsAndPhasesAgree) {
 }
 
 // A roll-back puts other weights there, which the step itself does not see.
-TEST_F(EmulatedDqn, WeightsInHalvesAreMadeAtFirstAndAfterEverySkippedUpdate) {
+TEST_F(EmulatedDqn, WeightsArePackedAtFirstAndAfterEverySkippedUpdate) {
   WebAgentSettings settings = small(2);
   settings.precision = "bf16";
   settings.optimizer.learning_rate = 1e30;
@@ -308,9 +309,9 @@ TEST_F(EmulatedDqn, WeightsInHalvesAreMadeAtFirstAndAfterEverySkippedUpdate) {
   const auto whole = trained<Dqn>(settings, {"evolution"}, 0);
   int skipped = 0;
   for (int i = 0; i < 6; ++i) {
-    halves_made = 0;
+    times_packed = 0;
     const bool now = whole->step().skipped;
-    EXPECT_EQ(halves_made, (i == 0 ? 1 : 0) + (now ? 1 : 0)) << i;
+    EXPECT_EQ(times_packed, (i == 0 ? 1 : 0) + (now ? 1 : 0)) << i;
     skipped += now;
   }
   EXPECT_GT(skipped, 2);
@@ -329,7 +330,7 @@ void expect_skipped(const WebAgentSettings& settings, bool rewards) {
   } else {
     for (const ParameterSlot& slot : loop->state().slots())
       if (slot.name == "hidden1.weight")
-        std::ranges::fill(loop->state().shadow(0).subspan(static_cast<size_t>(slot.offset), 1), std::nanf(""));
+        std::ranges::fill(loop->state().target_network(0).subspan(static_cast<size_t>(slot.offset), 1), std::nanf(""));
   }
   EXPECT_TRUE(loop->step().skipped) << rewards;
   EXPECT_NE(loop->note().find("NaN or Inf in the gradient of"), std::string::npos) << loop->note();
@@ -355,7 +356,7 @@ TEST_F(EmulatedDqn, BlocksOfFourTilesLearnTheSame) {
   const auto small_blocks = trained<Dqn>(settings, {"analysis"}, 1);
   const TilesOfBlock four("4");
   expect_equal(*small_blocks, *trained<Dqn>(settings, {"analysis"}, 1));
-  const Processors many(132);  // columns find room in larger blocks
+  const SmCount many(132);
   expect_equal(*small_blocks, *trained<Dqn>(settings, {"analysis"}, 1));
 }
 

@@ -7,10 +7,11 @@
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
 #include "recipes/web_agent_settings.h"
+#include "rl/dqn/gpu_agent.h"
 
 namespace tandem {
 
-std::vector<RecipeEntry> shipped_recipe_entries() {
+std::vector<RecipeEntry> with_makers(std::vector<RecipeInfo> infos) {
   using Make = std::function<std::unique_ptr<Recipe>(const RecipeSettings&)>;
   const std::map<std::string, Make> makers{
       {"tiny", [](const RecipeSettings& s) { return make_tiny(dynamic_cast<const TinySettings&>(s)); }},
@@ -19,11 +20,15 @@ std::vector<RecipeEntry> shipped_recipe_entries() {
       {"dqn", [](const RecipeSettings& s) { return make_gym_dqn(dynamic_cast<const GymSettings&>(s)); }},
   };
   std::vector<RecipeEntry> entries;
-  for (RecipeInfo& info : shipped_recipes()) {
-    const auto maker = makers.find(info.name);  // web-test is a set of jobs: its workers train web-agent
+  for (RecipeInfo& info : infos) {
+    const auto maker = makers.find(info.name);  // a set of jobs has none: its workers train its jobs
     if (maker != makers.end()) entries.push_back({std::move(info), maker->second});
   }
   return entries;
 }
+
+AgentOnGpu agents_on_gpu() { return agent_on_gpu; }
+
+std::vector<RecipeEntry> shipped_recipe_entries() { return with_makers(shipped_recipes(agents_on_gpu())); }
 
 }  // namespace tandem

@@ -1,26 +1,76 @@
 #include "recipes/shipped.h"
 
+#include <fmt/format.h>
+
+#include "recipes/baselines.h"
 #include "recipes/gym_settings.h"
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
 #include "recipes/web_agent_settings.h"
-#include "recipes/web_test_settings.h"
+#include "world/web_agents.h"
 
 namespace tandem {
+namespace {
 
-std::vector<RecipeInfo> shipped_recipes() {
-  return {
-      {"tiny", "a small classifier on generated data: dropout, batch norm, 24 shards",
-       [] { return std::make_unique<TinySettings>(); }},
-      {"tiny-rl", "a small Q-learner: shards own games and a replay ring",
-       [] { return std::make_unique<TinyRlSettings>(); }},
-      {"web-agent", "one of the six web-test agents: dueling double DQN, prioritized replay over all shards",
-       [] { return std::make_unique<WebAgentSettings>(); }, WebAgentSettings::quick()},
-      {"web-test", "all six web-test agents on all devices: one a device, each on all, or three of each",
-       [] { return std::make_unique<WebTestSettings>(); }, WebAgentSettings::quick()},
-      {"dqn", "dueling double DQN on any Gymnasium environment: --env gym:CartPole-v1",
-       [] { return std::make_unique<GymSettings>(); }},
-  };
+using On = SettingFlag::On;
+
+// Needs: on the host the peak of one worker over 60 steps at the recipe's own sizes, as measured, with some room; on a
+// GPU that and about 0.7 GiB for CUDA's context and libraries, which is an estimate (`tandem plan` measures).
+constexpr MemoryNeed kSmall{1.0, 0.2}, kGymNeed{1.0, 0.3}, kWebNeed{2.0, 1.3};
+
+std::string web_action_name(const std::string& agent, int64_t action) {
+  const int32_t number = web_agent_of(agent);
+  if (number < 0) return "";
+  const WebAgentInfo& info = kWebAgentTable[number];
+  return fmt::format("{} {}", action % 2 == 0 ? info.light : info.heavy, info.actions[action / 2]);
+}
+
+RecipeInfo tiny() {
+  RecipeInfo info{"tiny", "a small classifier on generated data: dropout, batch norm, 24 shards",
+                  [] { return std::make_unique<TinySettings>(); }};
+  info.need = kSmall;
+  info.baseline = kTinyBaseline;
+  info.tries_machine = true;
+  return info;
+}
+
+RecipeInfo tiny_rl() {
+  RecipeInfo info{"tiny-rl", "a small Q-learner: shards own games and a replay ring",
+                  [] { return std::make_unique<TinyRlSettings>(); }};
+  info.need = kSmall;
+  return info;
+}
+
+RecipeInfo web_agent(const AgentOnGpu& on_gpu) {
+  RecipeInfo info{"web-agent", "one of the six web-test agents: dueling double DQN, prioritized replay over all shards",
+                  [] { return std::make_unique<WebAgentSettings>(); }, WebAgentSettings::quick()};
+  info.flags = {{"--experience", "experience.files", "files",
+                 "JSON lines of a real system to learn from, separated by commas", On::kTrainOnly}};
+  info.verbs = {act_verb(on_gpu, web_action_name)};
+  info.examples = {
+      {"plan web-agent --hardware 3060ti+2x3070 --price-kwh 0.30", "unequal GPUs, your electricity"}};
+  info.need = kWebNeed;
+  info.bench.among_all = false;  // web-test trains it
+  info.baseline = kWebAgentBaseline;
+  return info;
+}
+
+RecipeInfo gym_dqn(const AgentOnGpu& on_gpu) {
+  RecipeInfo info{"dqn", "dueling double DQN on any Gymnasium environment: --env gym:CartPole-v1",
+                  [] { return std::make_unique<GymSettings>(); }};
+  info.flags = {
+      {"--env", "env.id", "name", "environment of recipe dqn: gym:CartPole-v1, my_module:MyEnv", On::kPlanToo},
+      {"--num-envs", "env.count", "n", "environments played at once, over all shards", On::kPlanToo}};
+  info.verbs = {act_verb(on_gpu)};
+  info.examples = {{"train dqn --env gym:CartPole-v1 --num-envs 8", "a DQN on an environment in Python"}};
+  info.need = kGymNeed;
+  return info;
+}
+
+}  // namespace
+
+std::vector<RecipeInfo> shipped_recipes(const AgentOnGpu& on_gpu) {
+  return {tiny(), tiny_rl(), web_agent(on_gpu), gym_dqn(on_gpu)};
 }
 
 }  // namespace tandem

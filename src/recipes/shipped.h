@@ -1,14 +1,19 @@
-// recipes/shipped.h -- the recipes that come with tandem.
+// recipes/shipped.h -- the recipes that come with tandem, each a run of its own. apps/app_recipes.h adds the sets of
+// jobs made of them, and their commands.
 #pragma once
 
 #include <vector>
 
 #include "config/recipe_list.h"
 #include "engine/recipe_entry_fwd.h"
+#include "recipes/act.h"
 
 namespace tandem {
 
-std::vector<RecipeInfo> shipped_recipes();          // names and settings; needs no libtorch
-std::vector<RecipeEntry> shipped_recipe_entries();  // the same list with its makers, for a worker
+std::vector<RecipeInfo> shipped_recipes(const AgentOnGpu& on_gpu = {});  // needs no libtorch
+std::vector<RecipeEntry> shipped_recipe_entries();                       // the same list with its makers, for a worker
+AgentOnGpu agents_on_gpu();                                              // by libtorch, for a worker
+// Entries of those of `infos` that a worker can train.
+std::vector<RecipeEntry> with_makers(std::vector<RecipeInfo> infos);
 
 }  // namespace tandem

@@ -19,7 +19,7 @@
 namespace tandem {
 namespace {
 
-enum Site : uint32_t { kExplore, kMove, kNewGame, kDraw };
+enum DrawSite : uint32_t { kExplore, kMove, kNewGame, kDraw };
 
 // One transition, as it is stored and as it travels.
 struct Row {
@@ -40,6 +40,8 @@ struct QNetImpl : torch::nn::Module {
 TORCH_MODULE(QNet);
 
 class TinyRl : public Recipe {
+  enum PhaseId { kAct, kAsk, kAnswer, kLearn };
+
  public:
   explicit TinyRl(const TinyRlSettings& s) : s_(s), net_(s.hidden), target_(s.hidden) {}
 
@@ -54,10 +56,10 @@ class TinyRl : public Recipe {
   }
 
   std::vector<Phase> phases() const override {
-    return {{.name = "act", .counts = static_cast<int>(2 + s_.shards)},
-            {.name = "ask", .mail = true},
-            {.name = "answer", .mail = true},
-            {.name = "learn", .gradients = true, .floats = 1, .capturable = true}};
+    return {{.name = "act", .id = kAct, .counts = static_cast<int>(2 + s_.shards)},
+            {.name = "ask", .id = kAsk, .exchange = true},
+            {.name = "answer", .id = kAnswer, .exchange = true},
+            {.name = "learn", .id = kLearn, .gradients = true, .floats = 1, .capturable = true}};
   }
 
   void init_shard(ShardContext& context) override {
@@ -65,13 +67,13 @@ class TinyRl : public Recipe {
   }
 
   std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) override {
-    if (phase.name != "learn") return {};
+    if (phase.id != kLearn) return {};
     const int64_t piece = s_.piece(), first = context.micro * piece;
     at::Tensor before = at::empty({piece, CatchGame::kFeatures}), after = at::empty({piece, CatchGame::kFeatures});
     at::Tensor reward = at::empty({piece}), done = at::empty({piece}), action = at::empty({piece}, at::kLong);
     for (int64_t i = 0; i < piece; ++i) {
       Row r;
-      std::memcpy(&r, context.mail()[first + i].row.data(), sizeof(r));
+      std::memcpy(&r, context.messages()[first + i].row.data(), sizeof(r));
       std::memcpy(before.data_ptr<float>() + i * CatchGame::kFeatures, r.before, sizeof(r.before));
       std::memcpy(after.data_ptr<float>() + i * CatchGame::kFeatures, r.after, sizeof(r.after));
       reward.data_ptr<float>()[i] = r.reward;
@@ -82,28 +84,30 @@ class TinyRl : public Recipe {
   }
 
   void run(const Phase& phase, ShardContext& context) override {
-    if (phase.name == "act")
-      act(context);
-    else if (phase.name == "ask")
-      ask(context);
-    else if (phase.name == "answer")
-      answer(context);
-    else
-      learn(context);
+    switch (static_cast<PhaseId>(phase.id)) {
+      case kAct:
+        return act(context);
+      case kAsk:
+        return ask(context);
+      case kAnswer:
+        return answer(context);
+      case kLearn:
+        return learn(context);
+    }
   }
 
   void apply(const Phase& phase, const Total& total, StepContext& context) override {
     StepRecord& record = *context.record;
-    if (phase.name == "act") {
+    if (phase.id == kAct) {
       std::copy(total.counts.begin() + 2, total.counts.end(), fill_.data_ptr<int64_t>());
       double& average = *average_.data_ptr<double>();
       if (total.counts[0] > 0)
         average += 0.05 * (static_cast<double>(total.counts[1]) / static_cast<double>(total.counts[0]) - average);
       record.metrics.emplace_back("average_return", average);
-    } else if (phase.name == "learn") {
+    } else if (phase.id == kLearn) {
       record.loss = total.floats[0];
       record.samples = static_cast<double>(s_.batch_size);
-      const std::span<float> target = context.state->shadow(0);
+      const std::span<float> target = context.state->target_network(0);
       device().soft_update(target.data(), context.state->parameters().data(), static_cast<float>(s_.target_rate),
                            static_cast<int64_t>(target.size()));
     }
@@ -171,10 +175,10 @@ class TinyRl : public Recipe {
   }
 
   void answer(ShardContext& context) {
-    for (const ExchangeMessage& letter : context.mail()) {
+    for (const ExchangeMessage& message : context.messages()) {
       int64_t at = 0;
-      std::memcpy(&at, letter.row.data(), sizeof(at));
-      context.send(letter.from, std::as_bytes(std::span(&row(context, at), 1)));
+      std::memcpy(&at, message.row.data(), sizeof(at));
+      context.send(message.from, std::as_bytes(std::span(&row(context, at), 1)));
     }
   }
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "engine/gpu_device.h"
+#include "recipes/cuda_web_environment.h"
 #include "recipes/web_environment.h"
 
 namespace tandem {
@@ -13,9 +14,9 @@ class WebGpuEnvironment : public WebEnvironment {
  public:
   using WebEnvironment::WebEnvironment;
   std::optional<GpuEnvironment> on_gpu() const override {
-    const auto advance = gpu() ? reinterpret_cast<GpuAdvance>(gpu()->part("web")) : nullptr;
-    if (!advance) return std::nullopt;
-    return GpuEnvironment{advance, agent_};
+    const WebKernels* const kernels = gpu() ? gpu()->kernels<WebKernels>() : nullptr;
+    if (!kernels) return std::nullopt;
+    return GpuEnvironment{kernels->advance, agent_};
   }
 };
 

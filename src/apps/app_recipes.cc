@@ -1,0 +1,9 @@
+#include "apps/app_recipes.h"
+
+#include "apps/web_test/entry.h"
+
+namespace tandem {
+
+std::vector<RecipeInfo> app_recipes(const AgentOnGpu& on_gpu) { return with_web_test(shipped_recipes(on_gpu)); }
+
+}  // namespace tandem

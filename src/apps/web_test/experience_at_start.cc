@@ -1,0 +1,57 @@
+#include "apps/web_test/experience_at_start.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+
+#include "base/errors.h"
+#include "rl/dqn/dqn_settings.h"
+#include "rl/replay/experience.h"
+
+namespace tandem {
+
+namespace fs = std::filesystem;
+
+void take_experience(const Command& command, ResolvedRecipe& recipe) {
+  auto* const settings = dynamic_cast<DqnSettings*>(recipe.settings.get());
+  if (!settings || settings->experience.files.empty()) return;
+  const auto shape = settings->history_shape();
+  if (!shape) return settings->check();  // says so
+  std::vector<fs::path> files = experience_files(settings->experience.files);
+  std::vector<std::string> names;
+  for (fs::path& file : files) names.push_back((file = fs::absolute(file).lexically_normal()).string());
+  try {
+    const Experience read =
+        Experience::read(files, *shape, settings->history_agent(), settings->experience.holdout, "");
+    for (size_t i = 0; i < files.size(); ++i)
+      if (const HistoryRead& of = read.read_of()[i]; of.bad > 0)
+        command.output.warn(fmt::format("{}: left out: {}", names[i], of.complaint()));
+    const int64_t held = read.held_out_rows(), learned = read.rows() - held;
+    const std::string& agent = shape->agents[static_cast<size_t>(settings->history_agent())];
+    if (learned == 0)
+      throw ConfigError(fmt::format("{} leaves nothing to learn from", names.front()),
+                        fmt::format("{} of its {} transitions of {} are kept apart", held, read.rows(), agent),
+                        "give more, or set a smaller experience.holdout");
+    command.output.say(fmt::format("experience: {} transitions of {} in {} segments, {} of them kept apart",
+                                   read.rows(), agent, read.segments(), held));
+    const int64_t room = settings->history_rings() * settings->shards * settings->rows();
+    if (settings->shards > 0 && learned > room)
+      command.output.warn(
+          fmt::format("the replay has room for {} of them: the newest are kept; raise capacity for all", room));
+    settings->experience.files = fmt::format("{}", fmt::join(names, ","));
+    settings->experience.digest = read.digest();
+    recipe.resolver->note_source("experience.digest", "the files at the start");
+  } catch (const IoError& error) {
+    const int number = error.error_number();
+    if (number != ENOENT && number != EACCES && number != EISDIR && number != ENOTDIR) throw;
+    throw ConfigError(error.what(), error.why(), error.todo());
+  }
+}
+
+void find_first_weights(ResolvedRecipe& recipe, const fs::path& run_dir) {
+  auto* const settings = dynamic_cast<DqnSettings*>(recipe.settings.get());
+  const fs::path here = fs::absolute(run_dir) / kFirstWeights;
+  if (settings && !settings->from.empty() && fs::exists(here)) settings->from = here.string();
+}
+
+}  // namespace tandem

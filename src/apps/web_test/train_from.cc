@@ -1,0 +1,370 @@
+// apps/web_test/train_from.cc -- the daily increment and the weekly full training, each in a new run; at its end gates
+// decide whether the new model takes the old one's place (docs/continuous-learning.md).
+#include "apps/web_test/train_from.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/errors.h"
+#include "base/file_system.h"
+#include "command/command.h"
+#include "apps/web_test/experience_at_start.h"
+#include "command/start.h"
+#include "apps/web_test/timer.h"
+#include "apps/web_test/web_test_set.h"
+#include "launch/run_lock.h"
+#include "apps/web_test/gate.h"
+#include "rl/dqn/dqn_settings.h"
+#include "runs/agent_runs.h"
+#include "runs/run_folder.h"
+#include "telemetry/run_summary.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int64_t kGateEpisodes = 2000;
+constexpr double kIncrementShare = 0.1;  // of the steps of the first training
+
+std::string given(const Arguments& arguments, const std::string& key) {
+  std::string value;
+  for (const Override& flag : arguments.overrides)
+    if (flag.key == key) value = flag.value;
+  return value;
+}
+
+// What an increment changes in the settings of the run's first training: short, careful, half of it on what is new.
+// One that was an increment itself has them already.
+Presets increment_presets(const RecipeSettings& recipe, const TrainedAgent& old) {
+  const auto& first = dynamic_cast<const DqnSettings&>(recipe);
+  Presets presets{{"seed", std::to_string(old.settings.value("seed", int64_t{1}) + 1)}, {"schedule.total_steps", "0"}};
+  presets.emplace_back("experience.share", "0.5");
+  if (!first.from_digest.empty()) return presets;
+  const auto steps = static_cast<int64_t>(kIncrementShare * static_cast<double>(first.steps));
+  presets.emplace_back("steps", std::to_string(std::max<int64_t>(100, steps)));
+  presets.emplace_back("optimizer.learning_rate", fmt::format("{:g}", first.optimizer.learning_rate / 3));
+  presets.emplace_back("schedule.kind", "cosine");
+  presets.emplace_back("epsilon.start", fmt::format("{:g}", std::max(0.05, first.epsilon_end)));
+  presets.emplace_back("replay.beta_start", fmt::format("{:g}", first.beta_end));
+  return presets;
+}
+
+// Everything again, with other luck; new experience is mixed in.
+Presets full_presets(const RecipeSettings& recipe, const TrainedAgent& old) {
+  Presets presets{{"seed", std::to_string(old.settings.value("seed", int64_t{1}) + 1)},
+                  {"schedule.total_steps", "0"},
+                  {"from", ""},
+                  {"from_digest", ""}};
+  if (dynamic_cast<const DqnSettings&>(recipe).experience.files.empty())
+    presets.emplace_back("experience.share", "0.5");
+  return presets;
+}
+
+class Continuation {
+ public:
+  Continuation(Command command, const RunFolder& old, AgentRuns runs)
+      : command_(command),
+        old_(old),
+        runs_(std::move(runs)),
+        quiet_output_(false, command.output.quiet(), command.output.verbose(), !command.output.color()),
+        inner_{command.arguments, command.context, quiet_output_} {}
+
+  int run() {
+    prepare();
+    if (command_.arguments.dry_run) {
+      for (const Job& job : jobs_) show_dry_run(inner_, job.recipe, job.devices);
+      return 0;
+    }
+    check_worker_program(command_.context);
+    make_folder();
+    for (Job& job : jobs_)
+      if (const int code = train(job); code != 0) {
+        command_.output.say(fmt::format("{} stays as it was; `{} resume {}` goes on", old_.id(),
+                                        command_.context.program, job.dir.string()));
+        finish_parent("stopped", code);
+        return code;
+      }
+    const bool accepted = judge_all();
+    finish_parent("done", accepted ? 0 : static_cast<int>(ExitCode::kCheckFailed));
+    return tell(accepted);
+  }
+
+ private:
+  struct Job {
+    AgentRun agent;
+    TrainedAgent old;
+    ResolvedRecipe recipe;
+    std::vector<DeviceSpec> devices;
+    fs::path dir;
+    GateResult gate;
+    Json told;
+  };
+
+  // Everything is resolved and read before the first step of the first agent.
+  void prepare() {
+    const bool full = command_.arguments.full;
+    for (const AgentRun& agent : runs_.agents) {
+      TrainedAgent old = load_agent(agent.best, agent.agent);
+      const auto presets = [&](const RecipeSettings& settings) {
+        Presets all = full ? full_presets(settings, old) : increment_presets(settings, old);
+        if (!agent.agent.empty()) all.emplace_back("agent", agent.agent);  // others may have learned beside it
+        return all;
+      };
+      ResolvedRecipe recipe = resolve_run(agent.first / "recipe.toml", command_.arguments, command_.context,
+                                          command_.output, presets, full ? "--full" : "--from");
+      auto* const settings = dynamic_cast<DqnSettings*>(recipe.settings.get());
+      if (!settings || recipe.name != kAgentRecipe)
+        throw ConfigError(fmt::format("{} is a run of {}", agent.first.string(), recipe.name),
+                          "going on with gates is for the web-test agents", "name a run of web-agent or web-test");
+      if (!full && settings->experience.files.empty())
+        throw ConfigError("nothing new to learn from", "an increment learns from --experience",
+                          "give --experience new.jsonl, or --full to train everything again");
+      if (!full) {  // where it will lie, so that the settings are whole before the folder is made
+        settings->from = kFirstWeights;
+        settings->from_digest = old.digest;
+        recipe.resolver->note_source("from", agent.best.string());
+        recipe.resolver->note_source("from_digest", "the weights at the start");
+      }
+      try {
+        take_experience(inner_, recipe);
+      } catch (const ConfigError& error) {
+        // A file of some agents only: the others have nothing new today.
+        if (full || runs_.agents.size() == 1 ||
+            std::string(error.what()).find("nothing of the agent") == std::string::npos)
+          throw;
+        command_.output.say(fmt::format("{}: nothing new", agent.agent));
+        continue;
+      }
+      if (given(command_.arguments, "devices").empty()) recipe.resolver->set("devices", one_device(), "--from");
+      auto devices = settle(recipe, inner_);
+      jobs_.push_back({agent, std::move(old), std::move(recipe), std::move(devices), {}, {}, {}});
+    }
+    if (jobs_.empty())
+      throw ConfigError("nothing new to learn from", "the experience holds nothing of any agent of the run",
+                        "see docs/continuous-learning.md for the names of agents");
+  }
+
+  // Others may train on the rest of the machine.
+  std::string one_device() const {
+    try {
+      return parse_devices("cuda:0", command_.context.machine).size() == 1 ? "cuda:0" : "cpu:1";
+    } catch (const ConfigError&) {
+      return "cpu:1";
+    }
+  }
+
+  bool several() const { return fs::exists(old_.dir() / "agents.json") || runs_.agents.size() > 1; }
+
+  void make_folder() {
+    std::optional<fs::path> exact;
+    if (command_.arguments.run_dir) exact = *command_.arguments.run_dir;
+    const fs::path root = runs_root(command_.arguments);
+    if (!several()) {
+      const RunFolder run = RunFolder::create(root, kAgentRecipe, exact);
+      jobs_.front().dir = run.dir();
+      parent_ = run.dir();
+      id_ = run.id();
+      return;
+    }
+    const RunFolder parent = RunFolder::create(root, "web-test", exact);
+    parent_ = parent.dir();
+    id_ = parent.id();
+    update_run_json(parent_, {{"status", "running"}});
+    Json agents = Json::object();
+    for (Job& job : jobs_) {
+      job.dir = RunFolder::create(root, kAgentRecipe, parent_ / "agents" / job.agent.agent).dir();
+      const std::string name = "agents/" + job.agent.agent;
+      agents[job.agent.agent] = {{"runs", {name}}, {"best", name}};
+    }
+    const Json whole = {{"schema", 1},
+                        {"strategy", command_.arguments.full ? "full" : "increment"},
+                        {"from", fs::absolute(old_.dir()).lexically_normal().string()},
+                        {"agents", agents}};
+    replace_file(FileSystem::real(), parent_ / "agents.json", whole.dump(2) + "\n");
+  }
+
+  int train(Job& job) {
+    const RunFolder run = RunFolder::open(job.dir);
+    const RunLock lock(run.dir());
+    auto& settings = dynamic_cast<DqnSettings&>(*job.recipe.settings);
+    if (!settings.from_digest.empty()) {
+      settings.from = (fs::absolute(job.dir) / kFirstWeights).lexically_normal().string();
+      write_safetensors(FileSystem::real(), settings.from, job.old.model.tensors(),
+                        {{"format", "pt"}, {"digest", job.old.digest}, {"run", fs::absolute(job.old.run).string()}});
+    }
+    run.write_recipe(job.recipe.resolver->to_toml(job.recipe.name));
+    command_.output.say(fmt::format("{}: {} from {}", job.agent.agent,
+                                    command_.arguments.full ? "a full training" : "an increment",
+                                    job.old.run.string()));
+    return start_run(inner_, job.recipe, job.devices, run.dir(), false);
+  }
+
+  // The experience that a run learned from, if its files are still what they were.
+  static std::unique_ptr<Experience> experience_of(const DqnSettings& settings, const std::string& digest) {
+    if (settings.experience.files.empty() || settings.experience.holdout == 0) return nullptr;
+    try {
+      return std::make_unique<Experience>(Experience::read(experience_files(settings.experience.files),
+                                                           settings.history_shape().value(), settings.history_agent(),
+                                                           settings.experience.holdout, digest));
+    } catch (const Error&) {
+      return nullptr;
+    }
+  }
+
+  std::unique_ptr<Experience> old_experience(const Job& job) const {
+    if (job.old.settings.value("experience.digest", "").empty()) return nullptr;
+    const ResolvedRecipe recipe =
+        resolve_run(job.agent.best / "recipe.toml", Arguments{}, command_.context, inner_.output);
+    return experience_of(dynamic_cast<const DqnSettings&>(*recipe.settings),
+                         job.old.settings.value("experience.digest", ""));
+  }
+
+  bool judge_all() {
+    EvaluationPlan plan;
+    plan.episodes = kGateEpisodes;
+    bool all = true;
+    for (Job& job : jobs_) {
+      const TrainedAgent after = load_agent(job.dir);
+      const auto& settings = dynamic_cast<const DqnSettings&>(*job.recipe.settings);
+      const auto fresh = experience_of(settings, settings.experience.digest);
+      if (!fresh && !settings.experience.files.empty() && settings.experience.holdout > 0)
+        throw Error(ExitCode::kFailed, "the new experience can't be read again",
+                    "it changed while the run was learning from it",
+                    fmt::format("{} stays as it was; begin again with a file that nobody writes to", old_.id()));
+      const auto before = old_experience(job);
+      std::optional<TrainedAgent> first;
+      if (job.agent.replaced()) first = load_agent(job.agent.first, job.agent.agent);
+      job.gate = judge({job.old, after, first ? &*first : nullptr, fresh.get(), before.get()}, plan);
+      const bool accepted = job.gate.passed();
+      job.told = gate_json(job.gate);
+      job.told.update({{"run", fs::absolute(job.dir).lexically_normal().string()},
+                       {"old", fs::absolute(job.old.run).lexically_normal().string()},
+                       {"digest", after.digest},
+                       {"old_digest", job.old.digest},
+                       {"step", after.step}});
+      replace_file(FileSystem::real(), job.dir / "gate.json", job.told.dump(2) + "\n");
+      if (accepted) make_current(old_.dir(), job.agent.agent, job.dir);
+      all = all && accepted;
+    }
+    return all;
+  }
+
+  void finish_parent(const std::string& status, int code) const {
+    if (several()) update_run_json(parent_, {{"status", status}, {"finished", utc_stamp()}, {"exit_code", code}});
+  }
+
+  int tell(bool accepted) const {
+    std::vector<GateResult> gates;
+    Json agents = Json::object();
+    std::vector<std::string> refused, taken;
+    for (const Job& job : jobs_) {
+      gates.push_back(job.gate);
+      agents[job.agent.agent] = job.told;
+      (job.gate.passed() ? taken : refused).push_back(job.agent.agent);
+    }
+    const int code = accepted ? 0 : static_cast<int>(ExitCode::kCheckFailed);
+    if (command_.output.json()) {
+      command_.output.object({{"run", id_},
+                              {"dir", fs::absolute(parent_).lexically_normal().string()},
+                              {"from", old_.id()},
+                              {"mode", command_.arguments.full ? "full" : "increment"},
+                              {"accepted", accepted},
+                              {"agents", agents},
+                              {"exit_code", code}});
+    } else {
+      command_.output.data(gate_table(gates));
+    }
+    if (!taken.empty())
+      command_.output.say(fmt::format("{} of {} now {} {}: `{} act {}` and `eval` use it", fmt::join(taken, ", "),
+                                      old_.id(), taken.size() == 1 ? "is that of" : "are those of", parent_.string(),
+                                      command_.context.program, old_.id()));
+    if (accepted) {
+      command_.output.say(fmt::format("every day by itself: `{} train web-test --from {} --print-timer`",
+                                      command_.context.program, old_.id()));
+      return 0;
+    }
+    const Error error(ExitCode::kCheckFailed,
+                      fmt::format("{}: the new model does not replace the old", fmt::join(refused, ", ")),
+                      "it is worse on the old or on the new, as the table says",
+                      fmt::format("{} answers as before; look at {}, give more experience, or train longer{}",
+                                  old_.id(), parent_.string(), command_.arguments.full ? "" : ", or with --full"));
+    Output(false, command_.output.quiet(), false, !command_.output.color()).error(error);
+    return code;
+  }
+
+  const Command command_;
+  const RunFolder& old_;
+  AgentRuns runs_;
+  Output quiet_output_;  // each training says what it does on stderr; the one object at the end is ours
+  Command inner_;
+  std::vector<Job> jobs_;
+  fs::path parent_;
+  std::string id_;
+};
+
+int print_timer(const Command& command, const RunFolder& run) {
+  std::error_code ignored;
+  const fs::path self = fs::read_symlink("/proc/self/exe", ignored);
+  const std::string recipe = command.subject("web-test");
+  const std::string files = given(command.arguments, "experience.files");
+  const std::string from = fs::absolute(run.dir()).lexically_normal().string();
+  std::vector<std::string> base = {self.empty() ? command.context.program : self.string(),
+                                   "train",
+                                   recipe,
+                                   "--from",
+                                   from,
+                                   "--runs-root",
+                                   fs::absolute(runs_root(command.arguments)).lexically_normal().string()};
+  std::vector<std::string> names;
+  for (const fs::path& file : experience_files(files.empty() ? "new.jsonl" : files))
+    names.push_back(fs::absolute(file).lexically_normal().string());
+  std::vector<std::string> daily = base, weekly = base;
+  for (auto* words : {&daily, &weekly}) {
+    words->emplace_back("--experience");
+    words->push_back(fmt::format("{}", fmt::join(names, ",")));
+  }
+  weekly.emplace_back("--full");
+  const std::string folder = fs::current_path().string();
+  const std::vector<TimedCommand> commands = {{"tandem-daily", "*-*-* 03:00:00", "0 3 * * *", folder, daily},
+                                              {"tandem-weekly", "Sun *-*-* 04:00:00", "0 4 * * 0", folder, weekly}};
+  if (!command.output.json()) {
+    command.output.data(timer_text(commands));
+    return 0;
+  }
+  Json out = Json::object();
+  for (const TimedCommand& one : commands)
+    out[one.name] = {{"service", systemd_service(one)}, {"timer", systemd_timer(one)}, {"cron", cron_line(one)}};
+  command.output.object(out);
+  return 0;
+}
+
+}  // namespace
+
+int train_agents_from(const Command& command) {
+  const Arguments& arguments = command.arguments;
+  if (command.ranks)
+    throw ConfigError("--from under another launcher", "an increment is small and runs on one machine",
+                      "start `tandem` itself, without torchrun or srun");
+  if (arguments.resume)
+    throw ConfigError("--from and --resume name two beginnings", "one begins a new run, the other goes on with one",
+                      "leave one of them out");
+  const RunFolder old = RunFolder::find(runs_root(arguments), *arguments.from);
+  AgentRuns runs = agent_runs_of(old.dir());
+  // `--agents a,b` and `--set agent=a` choose; the settings of each run name its own agent.
+  std::vector<AgentRun> chosen;
+  for (const char* key : {"agent", "agents"})
+    for (const fs::path& name : experience_files(given(arguments, key)))
+      chosen.push_back(find_agent(runs, name.string()));
+  if (!chosen.empty()) runs.agents = chosen;
+  if (arguments.print_timer) return print_timer(command, old);
+  Arguments others = arguments;
+  std::erase_if(others.overrides, [](const Override& flag) { return flag.key == "agent" || flag.key == "agents"; });
+  return Continuation({others, command.context, command.output}, old, std::move(runs)).run();
+}
+
+}  // namespace tandem

@@ -1,0 +1,86 @@
+// cli/show_set.cc -- `train --dry-run` of a set of jobs.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/train_set.h"
+#include "jobs/set_display.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+struct SetCourse {
+  std::vector<PlannedJob> jobs;
+  std::vector<double> speeds;
+  Forecast forecast;
+  double ideal_seconds;
+};
+
+Json course_json(const ResolvedRecipe& recipe, const PreparedSet& set, const SetCourse& course) {
+  Json jobs = Json::array(), devices = Json::array(), plan = Json::array();
+  for (size_t j = 0; j < course.jobs.size(); ++j)
+    jobs.push_back({{"name", set.jobs[j].job.name},
+                    {"agent", models_of(set.jobs[j].job)},
+                    {"steps", set.jobs[j].job.steps},
+                    {"shards", set.jobs[j].job.shards},
+                    {"seconds_alone", course.jobs[j].work},
+                    {"values", set.jobs[j].resolver->to_json()}});
+  for (size_t d = 0; d < course.speeds.size(); ++d)
+    devices.push_back({{"device", set.devices[d].name()}, {"speed", course.speeds[d]}});
+  for (const Segment& part : course.forecast.course)
+    plan.push_back({{"device", set.devices[static_cast<size_t>(part.device)].name()},
+                    {"job", set.jobs[static_cast<size_t>(part.job)].job.name},
+                    {"begin", part.begin},
+                    {"end", part.end}});
+  return {{"dry_run", true},
+          {"recipe", recipe.name},
+          {"values", recipe.resolver->to_json()},
+          {"strategy", set.strategy},
+          {"assignment", name_of(set.schedule.assignment)},
+          {"jobs", jobs},
+          {"devices", devices},
+          {"plan", plan},
+          {"forecast_seconds", course.forecast.seconds},
+          {"ideal_seconds", course.ideal_seconds}};
+}
+
+void say_course(const Command& command, const PreparedSet& set, const SetCourse& course) {
+  for (size_t j = 0; j < course.jobs.size(); ++j)
+    command.output.say(fmt::format("  {:<26} {:>7} steps  {} shards  about {} alone", set.jobs[j].job.name,
+                                   set.jobs[j].job.steps, set.jobs[j].job.shards,
+                                   duration_words(course.jobs[j].work)));
+  for (size_t d = 0; d < course.speeds.size(); ++d) {
+    std::vector<std::string> parts;
+    for (const Segment& part : course.forecast.course)
+      if (part.device == static_cast<int>(d))
+        parts.push_back(
+            fmt::format("{} {:.0f}-{:.0f} s", set.jobs[static_cast<size_t>(part.job)].job.name, part.begin, part.end));
+    command.output.say(
+        fmt::format("  {:<8} speed {:.2f}: {}", set.devices[d].name(), course.speeds[d], fmt::join(parts, ", ")));
+  }
+  command.output.say(fmt::format("forecast {} (nothing can be below {})", duration_words(course.forecast.seconds),
+                                 duration_words(course.ideal_seconds)));
+}
+
+}  // namespace
+
+void show_set(const Command& command, const ResolvedRecipe& recipe, const PreparedSet& set, const Estimate& estimate) {
+  SetCourse course{planned(set, estimate), estimate.speeds(), {}, 0};
+  course.forecast = forecast(course.jobs, course.speeds, set.schedule);
+  course.ideal_seconds = ideal_seconds(course.jobs, course.speeds);
+  if (command.output.json()) {
+    command.output.object(course_json(recipe, set, course));
+    return;
+  }
+  command.output.data(recipe.resolver->to_toml(recipe.name));
+  command.output.say(fmt::format("{}: {} on {} device{}, strategy {}, assignment {}", recipe.name, set.words(),
+                                 course.speeds.size(), course.speeds.size() == 1 ? "" : "s", set.strategy,
+                                 name_of(set.schedule.assignment)));
+  say_course(command, set, course);
+  command.output.say("dry run: nothing was started");
+}
+
+}  // namespace tandem

@@ -1,0 +1,34 @@
+// command/sources.h -- gathers a recipe's settings from everywhere, the weakest source first:
+// default < user file < project file < recipe file given < TANDEM_* environment < flags.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "command/arguments.h"
+#include "command/output.h"
+#include "config/resolved_recipe.h"
+
+namespace tandem {
+
+// `subject` is a recipe's name or a .toml file; empty: what ./tandem.toml names. Throws ConfigError.
+ResolvedRecipe resolve_recipe(const std::string& subject, const Arguments& arguments, const CliContext& context,
+                              const Output& output);
+
+// Settings that a command itself puts between a run's own and what was given again: key and value.
+using Presets = std::vector<std::pair<std::string, std::string>>;
+using PresetsOf = std::function<Presets(const RecipeSettings&)>;
+
+// The settings of a run, from its recipe.toml, then `presets` (source: `preset_name`), then environment and flags.
+ResolvedRecipe resolve_run(const std::filesystem::path& recipe_toml, const Arguments& arguments,
+                           const CliContext& context, const Output& output, const PresetsOf& presets = {},
+                           const std::string& preset_name = "");
+
+// --runs-root, TANDEM_RUNS_ROOT, `runs_root` of ./tandem.toml or the user's file, ./runs.
+std::filesystem::path runs_root(const Arguments& arguments);
+
+}  // namespace tandem

@@ -1,0 +1,79 @@
+// jobs/job_set.h -- a recipe that is a set of jobs, each a run of another recipe: what its entry brings, and what is
+// known of such a set before anything of it runs.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/devices.h"
+#include "config/resolved_recipe.h"
+#include "jobs/estimate.h"
+#include "jobs/job.h"
+#include "jobs/schedule.h"
+
+namespace tandem {
+
+struct SetOutcome;
+
+struct PreparedJob {
+  SetJob job;
+  std::unique_ptr<RecipeSettings> settings;
+  std::unique_ptr<Resolver> resolver;  // refers to *settings
+  bool is_new = true;                  // its folder is still to be made
+};
+
+struct PreparedSet {
+  std::string job_recipe;          // that its jobs are runs of
+  std::string strategy, max_time;  // of the set's settings
+  std::vector<DeviceSpec> devices;
+  std::vector<PreparedJob> jobs;
+  ScheduleOptions schedule;
+  std::vector<SetJob> plain() const;
+  std::string words() const;  // "6 jobs", "6 agents side by side in 1 job"
+};
+
+// Devices that a set is prepared for instead of those of its settings. Pins to others are none.
+struct SetPlace {
+  std::string devices;  // as --devices takes them
+  size_t count = 0;
+  bool job_by_job = false;  // no two models share a run
+};
+
+class JobSet {
+ public:
+  virtual ~JobSet() = default;
+  virtual std::string job_recipe() const = 0;
+
+  // Everything that can be refused is refused here. `dir` is the set's folder: jobs that have a run in it go on with
+  // theirs; empty: there is none yet. `say` takes lines for the user. Throws ConfigError.
+  using Say = std::function<void(const std::string&)>;
+  virtual PreparedSet prepare(ResolvedRecipe& recipe, const Machine& machine, const std::filesystem::path& dir,
+                              const Say& say) const = 0;
+  // With some settings as they would be there; afterwards they are as they were.
+  virtual PreparedSet prepare_at(ResolvedRecipe& recipe, const Machine& machine, const SetPlace& place) const = 0;
+
+  // Digests of models that share a run, and figures of those that are done by the recipe's own measure, row by row
+  // (rows_of). False where one could not be judged: it keeps the figures of its training.
+  virtual bool judge(const std::vector<SetJob>& jobs, std::vector<JobStatus>& status) const = 0;
+  virtual std::string score_words(bool judged) const = 0;  // what a score means, for the line below the table
+  virtual double seconds_beside_steps() const { return 0; }  // of one model on a GPU, at its start and its end
+};
+
+// "analysis"; "requirements,generation" of those that share a run.
+std::string models_of(const SetJob& job);
+
+// What is left of each job, on a device of speed 1.
+std::vector<PlannedJob> planned(const PreparedSet& set, const Estimate& estimate);
+
+// With what was measured on this machine before, also in the set's own schedule: speeds.json of the folder of all runs.
+Estimate estimate_of(PreparedSet& set, const std::filesystem::path& speeds_file);
+// What the devices were measured to do, for the first forecast of the next run. A loss of it costs nothing.
+void keep_speeds(const std::filesystem::path& speeds_file, const SetOutcome& outcome);
+
+// The folders and recipes of the jobs.
+void write_jobs(const PreparedSet& set);
+
+}  // namespace tandem

@@ -1,0 +1,93 @@
+// `tandem plan` and `tandem bench` as far as they go without a worker; tests/python/plan_test.py has the rest.
+#include <gtest/gtest.h>
+
+#include "command/run_program.h"
+#include "command/trial_run.h"
+
+namespace tandem {
+namespace {
+
+TEST(Plan, RefusesBadQuestionsBeforeAnythingIsMeasured) {
+  const Sandbox box;
+  const auto refused = [&](std::vector<std::string> words, const std::string& said) {
+    words.insert(words.begin(), "plan");
+    const ProgramResult result = box.run(words);
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find("measuring"), std::string::npos) << result.err;
+    EXPECT_EQ(result.out, "");
+  };
+  refused({}, "tandem plan tiny");
+  refused({"tinny"}, "tiny");
+  refused({"tiny", "--hardware", "8xH1000"}, "H100");
+  refused({"tiny", "--hardware", "65xH100"}, "at most 64");
+  refused({"tiny", "--devices", "cpu:2", "--gpus", "1..3"}, "--hardware 8xH100");
+  refused({"tiny", "--devices", "cpu:2", "--gpus", "two"}, "--gpus 1..8");
+  refused({"tiny", "--batch", "12x"}, "--batch 128,256,512");
+  refused({"tiny", "--batch", "100"}, "shards");
+  refused({"tiny", "--batch", "192,100"}, "shards");
+  refused({"tiny", "--precision", "bf61"}, "bf16");
+  refused({"tiny", "--price-kwh", "-1"}, "kilowatt-hour");
+  refused({"tiny", "--budget", "0"}, "in seconds");
+  refused({"tiny", "--prices", "nowhere.toml"}, "--make-prices");
+  refused({"tiny", "--price-kwh", "nan"}, "kilowatt-hour");
+  for (const char* flag : {"--hardware", "--gpus", "--batch", "--precision"})
+    refused({"tiny", flag, ""}, "nothing is named");
+  refused({"tiny", "--precision", "tf32", "--devices", "cpu:1"}, "TF32");
+  refused({"tiny", "--batch", "0"}, "from 1 on");
+  refused({"tiny", "--hardware", "32xH100", "--gpus", "25"}, "24 shards");
+  refused({"tiny", "--csv", "nowhere/t.csv"}, "there is no folder nowhere");
+  refused({"tiny", "--csv", "."}, "it is a folder");
+  refused({"web-test", "--batch", "128"}, "plan web-agent");
+  box.write("prices.toml", "[cloud.mine]\nhardware = \"8xH1000\"\nper_hour = 3\n");
+  refused({"tiny", "--prices", "prices.toml"}, "H1000");
+  box.write("prices.toml", "[cloud.mine]\nhardware = \"8xH100\"\n");
+  refused({"tiny", "--prices", "prices.toml"}, "per_hour = 3.06");
+  for (const char* price : {"-1", "nan", "inf", "1e300"}) {
+    box.write("prices.toml", std::string("[electricity]\nprice_kwh = ") + price + "\n");
+    refused({"tiny", "--prices", "prices.toml"}, "price");
+  }
+}
+
+// A trial must run, and be known again, as the slot that the plan is about.
+TEST(Plan, ATrialOfASlotAtFullSpeedKeepsItsCore) {
+  EXPECT_EQ(devices_named({{.speed = 1, .core = 0}}), "cpu:1@1/0");
+  EXPECT_EQ(devices_named({{.speed = 1}, {.speed = 1}}), "cpu:2");
+}
+
+TEST(Plan, StdoutTakesOneAnswer) {
+  const Sandbox box;
+  for (const char* command : {"plan", "bench"}) {
+    const ProgramResult result = box.run({command, "tiny", "--json", "--csv", "-"});
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_NE(result.err.find("--csv table.csv"), std::string::npos) << result.err;
+  }
+}
+
+TEST(Plan, WritesAPriceListOnceAndReadsItBack) {
+  const Sandbox box;
+  const ProgramResult made = box.run({"plan", "--make-prices", "--prices", "prices.toml"});
+  EXPECT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(made.out, "prices.toml\n");
+  EXPECT_EQ(box.run({"plan", "--make-prices", "--prices", "prices.toml"}).code, 2) << "it may have been edited";
+  const ProgramResult json = box.run({"plan", "--make-prices", "--prices", "more.toml", "--json"});
+  EXPECT_NE(json.out.find("\"prices\":\"more.toml\""), std::string::npos) << json.out;
+}
+
+TEST(Bench, NamesTheBenchmarksThereAre) {
+  const Sandbox box;
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"bench", "chess"},
+                                                {"bench", "tiny", "--rounds", "0"},
+                                                {"bench", "tiny", "--batch", "x"},
+                                                {"bench", "tiny", "--batch", "192,100"},
+                                                {"bench", "tiny", "--csv", "nowhere/t.csv"},
+                                                {"bench", "tiny", "--plot", "nowhere/p.html"}}) {
+    const ProgramResult result = box.run(words);
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_EQ(result.err.find("round 1"), std::string::npos) << result.err;
+  }
+  EXPECT_NE(box.run({"bench", "chess"}).err.find("web-test"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tandem
