@@ -4,7 +4,7 @@
 types    no two types of src/ share a name: an error message, a debugger and a reader can't tell them apart. Types of
          headers count, and those of a .cc file if a header has the name.
 headers  no file includes two headers of one name ("engine/history.h" and "world/history.h").
-unity    files of one folder are compiled together (TANDEM_UNITY), so their local names must differ. Functions too: two
+unity    files of one target are compiled together (TANDEM_UNITY), so their local names must differ. Functions too: two
          of one name would be overloads, and a call could silently take the other file's.
 words    identifiers use the field's words; RETIRED lists what they replaced (docs/words.md).
 
@@ -34,6 +34,7 @@ ALIAS = re.compile(r"(?:using|namespace)\s+(\w+)\s*=")
 FUNCTION = re.compile(r"(?<![\w:])((?:operator\s*\S+?)|\w+)\s*\(")
 VARIABLE = re.compile(r"[^=({]*?(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=|$)", re.S)
 INTERNAL = re.compile(r"(?:template\s*<.*?>\s*)?(?:\[\[\w+\]\]\s*)?(?:static|constexpr|const)\b", re.S)
+TARGET = re.compile(r"\b(?:tandem_library|tandem_test|add_library|add_executable|target_sources)\s*\(\s*([\w-]+)([^)]*)\)")
 KEYWORDS = {"static_assert", "if", "for", "while", "return", "using", "friend", "extern", "decltype", "alignas", "noexcept",
             "__attribute__", "TANDEM_CLONES", "requires"}
 
@@ -112,6 +113,11 @@ class Finder:
         self.types_of_cc = []                                                       # (name, path, line)
         self.locals = collections.defaultdict(lambda: collections.defaultdict(dict))  # unit -> name -> path -> (line, text)
         self.lines = {}
+        self.targets = collections.defaultdict(set)                                 # file -> the targets that compile it
+        for page in [*root.rglob("src/**/CMakeLists.txt"), *root.glob("tests/**/CMakeLists.txt"), *root.glob("tests/*.cmake")]:
+            for target, sources in TARGET.findall(re.sub(r"#.*", "", page.read_text(encoding="utf-8"))):
+                for source in re.findall(r"[\w./-]+\.cc\b", sources):
+                    self.targets[(page.parent / source).resolve()].add(target)
 
     def tell(self, path, line, rule, text, why, do):
         lines = self.lines[path]
@@ -127,16 +133,18 @@ class Finder:
         parts = path.relative_to(self.root).parts
         self.check_words(path, text)
         self.check_headers(path, text)
-        if parts[0] != "src":
+        if parts[0] not in ("src", "tests"):
             return
-        is_header, is_test = path.suffix in (".h", ".cuh"), path.stem.endswith("_test")
+        is_header, is_test = path.suffix in (".h", ".cuh"), parts[0] == "tests" or path.stem.endswith("_test")
+        units = self.targets.get(path) or {f"{parts[1]}_test" if is_test else parts[1]}   # not listed yet: its folder's
         for one in declarations(text):
-            if one.is_type and is_header:
+            if one.is_type and is_header and parts[0] == "src":
                 self.types[one.name].append((path, one.line))
             elif one.is_type and not is_test:
                 self.types_of_cc.append((one.name, path, one.line))
             if path.suffix == ".cc" and one.is_local:
-                self.locals[parts[1], is_test][one.name].setdefault(path, (one.line, one.text))
+                for unit in units:
+                    self.locals[unit][one.name].setdefault(path, (one.line, one.text))
 
     def check_words(self, path, text):
         for number, line in enumerate(without_comments(text).split("\n"), 1):
@@ -169,13 +177,13 @@ class Finder:
             if name in self.types:
                 self.tell(path, line, "types", f"{name} is also a type of {self.where(self.types[name][:1])}", "two types never share a name in the program",
                           "rename the one of the .cc file")
-        for (folder, is_test), names in sorted(self.locals.items()):
+        for unit, names in sorted(self.locals.items()):
             for name, places in sorted(names.items()):
                 if len(places) < 2 or (len({text for _, text in places.values()}) == 1 and ALIAS.match(next(iter(places.values()))[1])):
                     continue   # one file, or one alias written alike in all
                 (first, (first_line, _)), (second, (second_line, _)) = list(places.items())[:2]
                 self.tell(second, second_line, "unity", f"{name} is also a local name of {self.where([(first, first_line)])}",
-                          f"files of src/{folder}/ are compiled together", "rename one, or share it by a header")
+                          f"the files of {unit} are compiled together", "rename one, or share it by a header")
 
 
 def main():
