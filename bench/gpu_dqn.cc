@@ -19,6 +19,7 @@
 #include "engine/gpu_device.h"
 #include "engine/snapshot.h"
 #include "engine/train_loop.h"
+#include "kernels/gpu/profile.h"
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
 #include "rl/dqn/dqn.h"
@@ -28,12 +29,12 @@ namespace {
 
 void profile(TrainLoop& loop) {
   using Spent = std::vector<std::pair<std::string, double>>;
-  const auto measure = reinterpret_cast<Spent (*)(CUstream_st*, const std::function<void()>&)>(gpu()->part("profile"));
+  const ProfileKernels& profiler = *gpu()->kernels<ProfileKernels>();
   constexpr int kTimes = 20;
   Spent sums;
   for (int i = 0; i < kTimes; ++i) {
     loop.measure_next([&](const std::function<void()>& work) {
-      const Spent now = measure(static_cast<CUstream_st*>(gpu()->stream()), work);
+      const Spent now = profiler.profile(static_cast<CUstream_st*>(gpu()->stream()), work);
       if (sums.empty()) sums.resize(now.size());
       for (size_t k = 0; k < now.size(); ++k) sums[k] = {now[k].first, sums[k].second + now[k].second / kTimes};
     });

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/sha256.h"
-#include "cuda/parts.h"
+#include "cuda/offered_kernels.h"
 #include "engine/gpu_device.h"
 #include "kernels/gpu/cuda_device.h"
 
@@ -29,7 +29,7 @@ constexpr int kGpuKernels = 2;  // part of the kind: raise it when kernels of ou
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // A CUDA graph with the memory that its work allocates.
-class Graph : public Recording {
+class Graph : public CudaGraph {
  public:
   Graph(cudaGraphExec_t graph, c10::MempoolId_t pool, cudaStream_t stream)
       : graph_(graph), pool_(pool), stream_(stream) {}
@@ -37,7 +37,7 @@ class Graph : public Recording {
     cudaGraphExecDestroy(graph_);
     c10::cuda::CUDACachingAllocator::releasePool(0, pool_);
   }
-  void play() override {
+  void replay() override {
     if (const cudaError_t error = cudaGraphLaunch(graph_, stream_); error != cudaSuccess)
       throw cuda::CudaError(static_cast<int>(error), fmt::format("running a graph: {}", cudaGetErrorString(error)));
   }
@@ -119,7 +119,7 @@ class CudaGpu : public GpuDevice {
     return {own_bytes_ + static_cast<uint64_t>(reserved.current), own_bytes_ + static_cast<uint64_t>(most_reserved_)};
   }
 
-  std::unique_ptr<Recording> record(const std::function<void()>& work, std::string* refused) override {
+  std::unique_ptr<CudaGraph> capture(const std::function<void()>& work, std::string* refused) override {
     const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
     const cudaStream_t stream = stream_.stream();
     cudaGraph_t graph = nullptr;
@@ -149,7 +149,7 @@ class CudaGpu : public GpuDevice {
     }
     return std::make_unique<Graph>(ready, pool, stream);
   }
-  void* part(const std::string& name) override { return cuda::part(name); }
+  const KernelTables& kernel_tables() const override { return cuda::offered_kernels(); }
   void hang() override { cuda::hang(stream_.stream()); }
   void* stream() override { return stream_.stream(); }
   void* current_stream() override { return current_; }

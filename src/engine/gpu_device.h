@@ -11,14 +11,15 @@
 
 #include "config/run_settings.h"
 #include "kernels/device.h"
+#include "kernels/gpu/kernel_tables.h"
 
 namespace tandem {
 
-// Work that was queued once, to be run again without a word from the host between its parts.
-class Recording {
+// Work that was captured once, with the memory that it allocates.
+class CudaGraph {
  public:
-  virtual ~Recording() = default;
-  virtual void play() = 0;  // queues it
+  virtual ~CudaGraph() = default;
+  virtual void replay() = 0;  // queues all of it by one launch
 };
 
 // Of the GPU's memory: what libtorch holds of it, with what the driver and the libraries took for this process.
@@ -31,21 +32,26 @@ class GpuDevice {
   virtual ~GpuDevice() = default;
   virtual Device& device() = 0;
   virtual void prepare_thread() = 0;  // in every thread that computes: its work goes to the GPU's one stream
-  // Several queues that run side by side: after fork(n) what is queued in branch 0..n-1 waits for what came before, and
-  // after join(n) what is queued waits for them all. A thread is in no branch at first; branch(-1) leaves it.
+  // Parallel streams: after fork(n), work queued in branch 0..n-1 waits for what came before; after join(n), work waits
+  // for all of them. A thread is in no branch at first; branch(-1) leaves it.
   virtual void fork(int branches) = 0;
   virtual void branch(int number) = 0;
   virtual void join(int branches) = 0;
-  virtual void trim() = 0;  // gives back what recordings that are gone had allocated; waits for the GPU
+  virtual void trim() = 0;  // gives back the memory of destroyed graphs; waits for the GPU
   // What the work of the calls between had allocated at most, beside what stays: libtorch's memory on the GPU.
   virtual void begin_peak() = 0;
   virtual size_t peak_bytes() const = 0;
   virtual size_t free_bytes() const = 0;  // within the fraction that may be used
   virtual GpuMemory memory() const { return {}; }
-  // Records what `work` queues, without running it; null with the reason if it can't be recorded. What work() allocates
-  // belongs to the recording.
-  virtual std::unique_ptr<Recording> record(const std::function<void()>& work, std::string* refused) = 0;
-  virtual void* part(const std::string& name) = 0;  // kernels of a recipe: what cuda/parts.cc has by that name, or null
+  // Captures what `work` queues, without running it; null with the reason if it can't be captured. What work() allocates
+  // belongs to the graph.
+  virtual std::unique_ptr<CudaGraph> capture(const std::function<void()>& work, std::string* refused) = 0;
+  // Kernels of a recipe or an environment, a struct of function pointers (kernels/gpu/kernel_tables.h); null: none.
+  template <class Kernels>
+  const Kernels* kernels() const {
+    return kernel_tables().template find<Kernels>();
+  }
+  virtual const KernelTables& kernel_tables() const = 0;
   virtual void hang() = 0;                          // for tests: queues work that never ends
   virtual void* stream() = 0;                       // the CUDA stream where everything is queued
   virtual void* current_stream() = 0;               // that, or the branch's
@@ -59,7 +65,7 @@ class GpuDevice {
 // memory, libtorch will take no more than `memory_fraction`. Throws Error with the reason if there is none.
 void open_gpu(double memory_fraction);
 GpuDevice* gpu();                              // null on the CPU
-void use_gpu(std::unique_ptr<GpuDevice> gpu);  // for tests: one that plays a GPU; null: none again
+void use_gpu(std::unique_ptr<GpuDevice> gpu);  // for tests: an emulated one; null: none again
 
 // Takes the device that the launcher gave this process (TANDEM_DEVICE: "cuda" or nothing), and sets what TF32 may be
 // used for. Throws ConfigError if the device can't do what the settings ask for.

@@ -102,7 +102,7 @@ WebAgentSettings small(int64_t shards = 4) {
   return s;
 }
 
-std::vector<Dqn::Named> worlds(const std::vector<std::string>& names) {
+std::vector<Dqn::Named> environments_of(const std::vector<std::string>& names) {
   std::vector<Dqn::Named> agents;
   for (const std::string& name : names)
     agents.push_back({name, std::make_unique<WebGpuEnvironment>(web_agent_of(name))});
@@ -117,7 +117,7 @@ class ByPhases : public Dqn {
 
 template <class Kind>
 std::unique_ptr<TrainLoop> trained(const WebAgentSettings& settings, const std::vector<std::string>& names, int steps) {
-  auto loop = std::make_unique<TrainLoop>(settings, std::make_unique<Kind>(settings, worlds(names)),
+  auto loop = std::make_unique<TrainLoop>(settings, std::make_unique<Kind>(settings, environments_of(names)),
                                           ShardPlan::balance(static_cast<int>(settings.shards), std::vector{1.0}));
   for (int i = 0; i < steps; ++i) loop->step();
   return loop;
@@ -141,18 +141,18 @@ void expect_equal(TrainLoop& one, TrainLoop& other) {
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
 }
 
-// ---- the worlds ----
+// ---- environments ----
 
 // All six, as a GPU moves them on, beside the host's.
-void expect_worlds_like_the_hosts(bool by_warps, bool backwards) {
+void expect_environments_like_the_hosts(bool by_warps, bool backwards) {
   constexpr int kEach = 5, kSteps = 70;  // episodes end on the way
   std::vector<WebTestState> states(kWebAgents * kEach), expected = states;
   std::vector<int32_t> actions(states.size()), ends(states.size());
   std::vector<float> rewards(states.size()), seen(states.size() * kObservation), expected_seen = seen;
-  std::vector<ShardEnvironments> sets;
+  std::vector<ShardEnvironments> shards;
   for (int k = 0; k < kWebAgents; ++k) {
     const size_t at = static_cast<size_t>(k) * kEach;
-    sets.push_back({k, 7, reinterpret_cast<std::byte*>(&states[at]), &actions[at], &rewards[at], &ends[at],
+    shards.push_back({k, 7, reinterpret_cast<std::byte*>(&states[at]), &actions[at], &rewards[at], &ends[at],
                     &seen[at * kObservation]});
     reset_web(k, &states[at], kEach, {.seed = 3}, 0);
   }
@@ -169,9 +169,9 @@ void expect_worlds_like_the_hosts(bool by_warps, bool backwards) {
     const cuda::Sites sites{2, 3};
     if (by_warps)
       TANDEM_LAUNCH("", cuda::advance_by_warps, dim3(2, kWebAgents), dim3(cuda::kWarpsOfBlock * 32), nullptr,
-                    sets.data(), kEach, &key, sites, false);
+                    shards.data(), kEach, &key, sites, false);
     else
-      TANDEM_LAUNCH("", cuda::advance, dim3(1, kWebAgents), dim3(cuda::kThreadsOfBlock), nullptr, sets.data(), kEach,
+      TANDEM_LAUNCH("", cuda::advance, dim3(1, kWebAgents), dim3(cuda::kThreadsOfBlock), nullptr, shards.data(), kEach,
                     &key, sites, false);
     for (int k = 0; k < kWebAgents; ++k) {
       const size_t at = static_cast<size_t>(k) * kEach;
@@ -185,7 +185,7 @@ void expect_worlds_like_the_hosts(bool by_warps, bool backwards) {
       observe_web(k, &expected[at], &expected_seen[at * kObservation], kEach);
       for (int e = 0; e < kEach; ++e) {
         ASSERT_EQ(std::bit_cast<uint32_t>(rewards[at + e]), std::bit_cast<uint32_t>(results[e].reward))
-            << "world " << k << " step " << step;
+            << "environment " << k << " step " << step;
         ASSERT_EQ(ends[at + e] == static_cast<int32_t>(End::kOver), results[e].done != 0);
         over[k] += results[e].done;
       }
@@ -194,30 +194,30 @@ void expect_worlds_like_the_hosts(bool by_warps, bool backwards) {
     ASSERT_TRUE(same(states, expected)) << step;
   }
   cuda_on_cpu::last_thread_first = false;
-  for (int k = 0; k < kWebAgents; ++k) EXPECT_GT(over[k], 0) << "no episode ended in world " << k;
+  for (int k = 0; k < kWebAgents; ++k) EXPECT_GT(over[k], 0) << "no episode ended in environment " << k;
 }
-TEST(WorldsOnAGpu, AThreadEachPlaysAsTheHostDoes) { expect_worlds_like_the_hosts(false, false); }
-TEST(WorldsOnAGpu, AWarpEachPlaysAsTheHostDoes) {
-  expect_worlds_like_the_hosts(true, false);
-  expect_worlds_like_the_hosts(true, true);
+TEST(EnvironmentsOnAGpu, AThreadEachStepsAsTheHostDoes) { expect_environments_like_the_hosts(false, false); }
+TEST(EnvironmentsOnAGpu, AWarpEachStepsAsTheHostDoes) {
+  expect_environments_like_the_hosts(true, false);
+  expect_environments_like_the_hosts(true, true);
 }
 
 // ---- the learner ----
 
-TEST_F(EmulatedDqn, AWholeStepGivesTheBitsOfItsPhases) {
+TEST_F(EmulatedDqn, AFusedStepGivesTheBitsOfItsPhases) {
   for (const auto& [shards, optimizer] : {std::pair{1, "adam"}, {6, "adam"}, {2, "sgd"}}) {
     WebAgentSettings settings = small(shards);
     settings.optimizer.kind = optimizer;
-    const auto whole = trained<Dqn>(settings, {"analysis"}, 4);
+    const auto fused = trained<Dqn>(settings, {"analysis"}, 4);
     cuda_on_cpu::last_thread_first = true;  // nor does the order of a block's threads matter
     const auto phases = trained<ByPhases>(settings, {"analysis"}, 4);
     cuda_on_cpu::last_thread_first = false;
     SCOPED_TRACE(shards);
-    expect_equal(*whole, *phases);
+    expect_equal(*fused, *phases);
   }
 }
 
-// tf32, bf16 and fp16 go by the same kernels, whole and by phases, and learn nearly what fp32 does; of fp16 the loss is
+// tf32, bf16 and fp16 use the same kernels, fused and by phases, and learn nearly what fp32 does; of fp16 the loss is
 // scaled, and a step whose gradient is too large for it is skipped.
 TEST_F(EmulatedDqn, EveryPrecisionRunsOnTheGpuAndStaysNearFp32) {
   struct Learned {
@@ -228,14 +228,14 @@ TEST_F(EmulatedDqn, EveryPrecisionRunsOnTheGpuAndStaysNearFp32) {
     WebAgentSettings settings = small(shards);
     settings.precision = precision;
     settings.amp.initial_scale = 1024;
-    const auto whole = trained<Dqn>(settings, {"analysis"}, 0), phases = trained<ByPhases>(settings, {"analysis"}, 0);
-    const StepRecord one = whole->step();
+    const auto fused = trained<Dqn>(settings, {"analysis"}, 0), phases = trained<ByPhases>(settings, {"analysis"}, 0);
+    const StepRecord one = fused->step();
     phases->step();
     EXPECT_EQ(one.phase_seconds.front().first, "step") << "not one queue of work: " << precision;
     EXPECT_EQ(one.loss_scale, precision == "fp16" ? 1024 : 1);
     EXPECT_FALSE(one.skipped);
-    expect_equal(*whole, *phases);
-    const auto all = all_of(*whole);
+    expect_equal(*fused, *phases);
+    const auto all = all_of(*fused);
     double mean_q = 0;
     for (const auto& [name, value] : one.metrics)
       if (name == "mean_q") mean_q = value;
@@ -263,11 +263,11 @@ TEST_F(EmulatedDqn, AGradientTooLargeForFp16IsSkippedAndTheScaleHalved) {
   WebAgentSettings settings = small(2);
   settings.precision = "fp16";
   settings.amp.initial_scale = 0x1p22;
-  const auto whole = trained<Dqn>(settings, {"execution"}, 0), phases = trained<ByPhases>(settings, {"execution"}, 0);
+  const auto fused = trained<Dqn>(settings, {"execution"}, 0), phases = trained<ByPhases>(settings, {"execution"}, 0);
   double scale = 0x1p22;
   bool skipped = true;
   for (int i = 0; i < 8 && skipped; ++i) {
-    const StepRecord one = whole->step(), other = phases->step();
+    const StepRecord one = fused->step(), other = phases->step();
     EXPECT_EQ(one.skipped, other.skipped) << i;
     EXPECT_EQ(one.loss_scale, other.loss_scale) << i;
     skipped = one.skipped;
@@ -276,23 +276,23 @@ TEST_F(EmulatedDqn, AGradientTooLargeForFp16IsSkippedAndTheScaleHalved) {
   }
   EXPECT_LT(scale, 0x1p22) << "nothing was too large";
   EXPECT_FALSE(skipped);
-  expect_equal(*whole, *phases);
+  expect_equal(*fused, *phases);
 }
 
-TEST_F(EmulatedDqn, AfterARollBackWholeStepsAndPhasesAgree) {
+TEST_F(EmulatedDqn, AfterARollBackFusedStepsAndPhasesAgree) {
   WebAgentSettings settings = small(2);
   settings.optimizer.learning_rate = 1e30;  // weights that are no numbers after the first update
   settings.nan.patience = 2;
   settings.nan.max_rollbacks = 10;
   settings.nan.rollback_every = 1000;  // to the weights of the beginning, which are other ones
-  const auto whole = trained<Dqn>(settings, {"evolution"}, 0), phases = trained<ByPhases>(settings, {"evolution"}, 0);
+  const auto fused = trained<Dqn>(settings, {"evolution"}, 0), phases = trained<ByPhases>(settings, {"evolution"}, 0);
   int skipped = 0, rolled_back = 0;
   for (int i = 0; i < 6; ++i) {
-    const StepRecord one = whole->step(), other = phases->step();
+    const StepRecord one = fused->step(), other = phases->step();
     EXPECT_EQ(one.skipped, other.skipped) << i;
     skipped += one.skipped;
-    rolled_back += whole->note().find("rolled back") != std::string::npos;
-    expect_equal(*whole, *phases);
+    rolled_back += fused->note().find("rolled back") != std::string::npos;
+    expect_equal(*fused, *phases);
   }
   EXPECT_GT(skipped, 2);
   EXPECT_GT(rolled_back, 0);
@@ -306,11 +306,11 @@ TEST_F(EmulatedDqn, WeightsArePackedAtFirstAndAfterEverySkippedUpdate) {
   settings.nan.patience = 2;
   settings.nan.max_rollbacks = 10;
   settings.nan.rollback_every = 1000;
-  const auto whole = trained<Dqn>(settings, {"evolution"}, 0);
+  const auto fused = trained<Dqn>(settings, {"evolution"}, 0);
   int skipped = 0;
   for (int i = 0; i < 6; ++i) {
     times_packed = 0;
-    const bool now = whole->step().skipped;
+    const bool now = fused->step().skipped;
     EXPECT_EQ(times_packed, (i == 0 ? 1 : 0) + (now ? 1 : 0)) << i;
     skipped += now;
   }
@@ -356,7 +356,7 @@ TEST_F(EmulatedDqn, BlocksOfFourTilesLearnTheSame) {
   const auto small_blocks = trained<Dqn>(settings, {"analysis"}, 1);
   const TilesOfBlock four("4");
   expect_equal(*small_blocks, *trained<Dqn>(settings, {"analysis"}, 1));
-  const SmCount many(132);
+  const SmCount many(132);  // the loss by four warps a row
   expect_equal(*small_blocks, *trained<Dqn>(settings, {"analysis"}, 1));
 }
 

@@ -1,4 +1,4 @@
-// rl/gpu_environment.h -- an environment's own kernels: many sets of environments, moved on by one launch.
+// rl/gpu_environment.h -- an environment's own kernels: the environments of many shards, stepped by one launch.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@ struct CUstream_st;
 namespace tandem {
 
 // One shard's environments, all pointers on the GPU.
-struct GpuSet {
+struct ShardEnvironments {
   int32_t kind;    // which problem, where one kernel knows several
   uint32_t shard;  // for the random key
   std::byte* states;
   const int32_t* actions;
   float* rewards;
   int32_t* ends;    // an End
-  float* observed;  // [n, state_size]: what they show now
+  float* observed;  // [n, state_size], after the step
 };
 
-// One decision in each environment, a new episode where one ended, and what is seen then. With `only_observe` nothing
-// but the last. The key is read on the GPU, but for shard and site.
-using GpuAdvance = void (*)(const GpuSet* sets, int count, int64_t n, const RandomKey* key, uint32_t step_site,
+// Steps each environment, resets those whose episode ended, and writes observations; with `only_observe` only the
+// last. The key is read on the GPU, except for shard and site.
+using GpuAdvance = void (*)(const ShardEnvironments* shards, int count, int64_t n, const RandomKey* key, uint32_t step_site,
                             uint32_t reset_site, bool only_observe, CUstream_st* stream);
 
 struct GpuEnvironment {

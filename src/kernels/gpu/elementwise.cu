@@ -262,7 +262,7 @@ void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece
   if (n < 4) return;
   // As many turns as let all blocks find room at once; of very many numbers, a few.
   constexpr int64_t kMostTurns = 8;
-  const int64_t at_once = std::max<int64_t>(1, processors()) * kPieceBlocks * kPieceThreads;
+  const int64_t at_once = std::max<int64_t>(1, sm_count()) * kPieceBlocks * kPieceThreads;
   const auto turns = static_cast<int>(std::clamp<int64_t>((n / 4 + at_once - 1) / at_once, 1, kMostTurns));
   const int64_t stretch = int64_t{turns} * kPieceThreads;
   adam_pieces<<<static_cast<unsigned>((n / 4 + stretch - 1) / stretch), kPieceThreads, 0, stream>>>(

@@ -1,5 +1,5 @@
-// kernels/gpu/intrinsics.h -- launches of kernels that also compile for the CPU, where tests run them thread by thread
-// (cuda_on_cpu.h stands in for the compiler's own words then).
+// kernels/gpu/intrinsics.h -- launches of kernels that also compile for the CPU, where tests emulate them thread by
+// thread (emulator.h stands in for CUDA's built-ins then).
 #pragma once
 
 #if defined(__CUDACC__)
@@ -9,7 +9,7 @@
     kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__);    \
     ::tandem::cuda::check_launch(name);                       \
   } while (false)
-// A kernel whose blocks have so many bytes of shared memory, in one TANDEM_SHARED(type, name).
+// A kernel with so many bytes of dynamic shared memory, declared by one TANDEM_SHARED(type, name).
 #define TANDEM_LAUNCH_WITH(bytes, name, kernel, grid, block, stream, ...)                       \
   do {                                                                                          \
     const auto chosen_kernel = kernel;                                                          \
@@ -35,12 +35,12 @@ struct alignas(128) SharedUnit {
   TANDEM_LAUNCH(name, (kernel), grid, block, stream, __VA_ARGS__)
 #define TANDEM_SHARED(type, name) static type name
 namespace tandem::cuda {
-inline int blocks_with_shared_memory(size_t) { return 32; }
+inline int blocks_per_sm(size_t) { return 32; }
 inline int emulated_sm_count = 4;
-inline int processors() { return emulated_sm_count; }
-inline void fetch_nearer(const void*) {}
+inline int sm_count() { return emulated_sm_count; }
+inline void prefetch_l2(const void*) {}
 template <class T>
-T read_once(const T* from) {
+T load_no_allocate(const T* from) {
   return *from;
 }
 }  // namespace tandem::cuda

@@ -19,7 +19,7 @@ inline int grid_for(int64_t work_items) {
   return static_cast<int>(std::max<int64_t>(1, std::min<int64_t>((work_items + kThreads - 1) / kThreads, 4096)));
 }
 
-// For measurements (cuda_profile.cu): told of every launch, after it is queued.
+// For measurements (profile.cu): called after every launch is queued.
 inline void (*launch_watch)(const char* kernel) = nullptr;
 
 inline void check_launch(const char* kernel) {
@@ -30,8 +30,8 @@ inline void check_launch(const char* kernel) {
   if (launch_watch) launch_watch(kernel);
 }
 
-// How many blocks with so much shared memory find room on a processor of this GPU.
-inline int blocks_with_shared_memory(size_t bytes) {
+// How many blocks with so much shared memory fit on an SM.
+inline int blocks_per_sm(size_t bytes) {
   constexpr size_t kReserved = 1024;  // in each block
   int gpu = 0, all = 0, most = 0;
   if (cudaGetDevice(&gpu) != cudaSuccess ||
@@ -40,28 +40,27 @@ inline int blocks_with_shared_memory(size_t bytes) {
     return 0;
   return bytes > static_cast<size_t>(most) ? 0 : static_cast<int>(static_cast<size_t>(all) / (bytes + kReserved));
 }
-// How many processors this GPU has.
-inline int processors() {
+// SMs of this GPU.
+inline int sm_count() {
   int gpu = 0, count = 0;
   if (cudaGetDevice(&gpu) != cudaSuccess ||
       cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, gpu) != cudaSuccess)
     return 0;
   return count;
 }
-// Which GPU a kernel's code is for here (90 is Hopper), and which one it was compiled for, before a driver compiles it
-// again: a tenth of what __CUDA_ARCH__ was.
-struct MadeFor {
-  int gpu = 0, written = 0;
+// The architecture of a kernel's code here (90: Hopper), and of the PTX it comes from, where the driver compiled that.
+struct KernelArch {
+  int binary = 0, ptx = 0;
 };
-inline MadeFor made_for(const void* kernel) {
+inline KernelArch arch_of(const void* kernel) {
   cudaFuncAttributes attributes{};
   if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
-    cudaGetLastError();  // not that of a launch
+    cudaGetLastError();  // cleared, or the next launch would report it
     return {};
   }
   return {attributes.binaryVersion, attributes.ptxVersion};
 }
-// More of it than 48 kB must be allowed to a kernel, on each GPU, before it is launched.
+// Above 48 kB of dynamic shared memory a kernel must opt in before its launch.
 inline void allow_shared_memory(const void* kernel, size_t bytes) {
   constexpr size_t kAlwaysAllowed = 48 * 1024;
   if (bytes <= kAlwaysAllowed) return;
@@ -72,26 +71,25 @@ inline void allow_shared_memory(const void* kernel, size_t bytes) {
                                                  " bytes of shared memory: " + cudaGetErrorString(error));
 }
 
-// Asks for the line of memory around an address, for later: it comes into the cache that all processors share.
-__device__ __forceinline__ void fetch_nearer(const void* address) {
+// Prefetches a cache line into L2.
+__device__ __forceinline__ void prefetch_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// Numbers that this block will not read again: they take no place in its processor's cache. For what the kernel does
-// not write.
-__device__ __forceinline__ float4 read_once(const float4* from) {
+// Loads that bypass L1 (no-allocate): for data that the block reads once and the kernel does not write.
+__device__ __forceinline__ float4 load_no_allocate(const float4* from) {
   float4 x;
   asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
                : "l"(from));
   return x;
 }
-__device__ __forceinline__ float2 read_once(const float2* from) {
+__device__ __forceinline__ float2 load_no_allocate(const float2* from) {
   float2 x;
   asm volatile("ld.global.L1::no_allocate.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "l"(from));
   return x;
 }
-__device__ __forceinline__ uint4 read_once(const uint4* from) {
+__device__ __forceinline__ uint4 load_no_allocate(const uint4* from) {
   uint4 x;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)

@@ -1,4 +1,4 @@
-// kernels/gpu/profile.h -- how long each kernel of a queue of work takes, for bench/ (GPU::part("profile")).
+// kernels/gpu/profile.h -- how long each kernel of a queue of work takes, for bench/ (GpuDevice::kernels()).
 #pragma once
 
 #include <functional>
@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/gpu/kernel_tables.h"
 #include "kernels/gpu/kernels.h"
 
 namespace tandem::cuda {
@@ -15,3 +16,12 @@ namespace tandem::cuda {
 std::vector<std::pair<std::string, double>> profile(Stream stream, const std::function<void()>& work);
 
 }  // namespace tandem::cuda
+
+namespace tandem {
+
+struct ProfileKernels {
+  static constexpr KernelTableId kId{"profile", 1};
+  decltype(&cuda::profile) profile;
+};
+
+}  // namespace tandem

@@ -14,6 +14,7 @@
 namespace tandem {
 
 class Dqn;
+enum DqnPhase : int;
 
 // A transition as it travels between workers; two observations follow.
 struct TravellingRow {
@@ -33,7 +34,7 @@ class DqnOnGpu {
   // Phases of one shard, where several workers hold shards.
   std::vector<at::Tensor> inputs(const ShardContext& context, const at::Tensor& states, const at::Tensor& reward,
                                  const at::Tensor& discount, const at::Tensor& action, const at::Tensor& priority);
-  void run(const std::string& phase, ShardContext& context);
+  void run(DqnPhase phase, ShardContext& context);
   void rest(bool resting) { resting_ = resting; }
   std::unique_ptr<FusedStep> fused_step(JobState& state);  // null where the tree of shards is too deep
 
@@ -42,7 +43,7 @@ class DqnOnGpu {
   // Tables and room for a launch over shards [first, first + count) of all agents.
   struct Launch {
     DqnShape shape;
-    DqnPlaces places;
+    DqnOffsets offsets;
     DqnWork work;
     std::vector<at::Tensor> memory;
     int64_t version = -1;  // JobState::version() that it was made for
@@ -50,7 +51,7 @@ class DqnOnGpu {
   DqnOnGpu(Dqn& dqn, const DqnKernels& kernels, GpuAdvance advance) : dqn_(dqn), k_(kernels), advance_(advance) {}
   Launch make_launch(JobState& state, int first, int count);
   Launch& launch_of(ShardContext& context);
-  StepParams order(uint64_t seed, int64_t step, double loss_scale) const;
+  StepParams params(uint64_t seed, int64_t step, double loss_scale) const;
   void act(Launch& launch, ShardContext& context);
   void serve(Launch& launch, ShardContext& context);
   void learn(Launch& launch, ShardContext& context);

@@ -1,84 +1,61 @@
-// rl/dqn/gpu/dueling_head.h -- from the heads' features of a row to the values of its actions, and what is done, by one
-// warp.
+// rl/dqn/gpu/dueling_head.h -- from the head features of a row to the Q values of its actions and the action taken: one
+// warp a row.
 #pragma once
 
+#include "kernels/gpu/warp.h"
 #include "kernels/random_fill_math.h"
 #include "rl/dqn/dqn_gpu.h"
-#include "rl/dqn/gpu/gemm_tiles.h"
 
 namespace tandem::cuda {
 
-__device__ inline float warp_sum(float x) {
-#pragma unroll
-  for (int width = 16; width > 0; width /= 2) x = x + __shfl_xor_sync(kWholeWarp, x, width);
-  return x;
-}
-
-// warp_sum() of sixteen numbers at once, to the same bits: lanes 2 i and 2 i + 1 get the i-th. One after the other they
-// would wait five times for every one.
-template <int kCount = 8>  // that are left to a lane
-__device__ float warp_sums(float (&x)[16]) {
-  const bool upper = (threadIdx.x & 2 * kCount) != 0;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const float kept = upper ? x[i + kCount] : x[i], sent = upper ? x[i] : x[i + kCount];
-    x[i] = kept + __shfl_xor_sync(kWholeWarp, sent, 2 * kCount);
-  }
-  if constexpr (kCount > 1)
-    return warp_sums<kCount / 2>(x);
-  else
-    return x[0] + __shfl_xor_sync(kWholeWarp, x[0], 1);
-}
-
-// The values of all actions from a row of the heads' features; every lane gets them. Their sums over lanes are made
-// together, or one after the other where registers are few: the same bits.
+// The Q values of all actions; every lane gets them. The actions' warp sums are folded together, or made one after the
+// other where registers are scarce: the same bits.
 static_assert(kMostGpuActions == 16);
 template <bool kTogether = true>
-__device__ void values_of(const DqnShape& shape, const DqnPlaces& places, const float* net, const float* both,
-                          float (&q)[kMostGpuActions]) {
+__device__ void q_values_of(const DqnShape& shape, const DqnOffsets& offsets, const float* net,
+                            const float* head_features, float (&q)[kMostGpuActions]) {
   const int lane = threadIdx.x % 32;
-  const float* const value = net + places.value;
-  const float* const advantage = net + places.advantage;
-  float worth = 0;
+  const float* const value = net + offsets.value;
+  const float* const advantage = net + offsets.advantage;
+  float state_value = 0;
 #pragma unroll
   for (int a = 0; a < kMostGpuActions; ++a) q[a] = 0;
-  const auto fours = [](const float* at) { return *reinterpret_cast<const float4*>(at); };
   const auto dot = [](float4 x, float4 y, float sum) {
     return fmaf(x.w, y.w, fmaf(x.z, y.z, fmaf(x.y, y.y, fmaf(x.x, y.x, sum))));
   };
   for (int i = 4 * lane; i < shape.head; i += 128) {
-    const float4 x = fours(both + shape.head + i);
-    worth = dot(fours(both + i), fours(value + i), worth);
+    const float4 x = load4(head_features + shape.head + i);
+    state_value = dot(load4(head_features + i), load4(value + i), state_value);
 #pragma unroll
-    for (int a = 0; a < kMostGpuActions; ++a)  // no branch: they are fetched together
-      q[a] = dot(x, fours(advantage + (a < shape.actions ? a : 0) * shape.head + i), q[a]);
+    for (int a = 0; a < kMostGpuActions; ++a)  // no branch, so that all loads are in flight together
+      q[a] = dot(x, load4(advantage + (a < shape.actions ? a : 0) * shape.head + i), q[a]);
   }
   float mean = 0;
   if constexpr (kTogether) {
-    const int own = lane / 2 < shape.actions ? lane / 2 : 0;  // the action whose sum comes to this lane
-    const float bias = net[places.advantage_bias + own];
-    worth = warp_sum(worth) + net[places.value_bias];
+    const int own = lane / 2 < shape.actions ? lane / 2 : 0;  // the action whose sum warp_sums() gives this lane
+    const float bias = net[offsets.advantage_bias + own];
+    state_value = warp_sum(state_value) + net[offsets.value_bias];
     const float sum = warp_sums(q) + bias;
 #pragma unroll
     for (int a = 0; a < kMostGpuActions; ++a) {
-      q[a] = __shfl_sync(kWholeWarp, sum, 2 * a);
+      q[a] = __shfl_sync(kFullMask, sum, 2 * a);
       mean = a < shape.actions ? mean + q[a] : mean;
     }
   } else {
-    worth = warp_sum(worth) + net[places.value_bias];
+    state_value = warp_sum(state_value) + net[offsets.value_bias];
 #pragma unroll
     for (int a = 0; a < kMostGpuActions; ++a)
       if (a < shape.actions) {
-        q[a] = warp_sum(q[a]) + net[places.advantage_bias + a];
+        q[a] = warp_sum(q[a]) + net[offsets.advantage_bias + a];
         mean = mean + q[a];
       }
   }
   mean = mean / static_cast<float>(shape.actions);
 #pragma unroll
-  for (int a = 0; a < kMostGpuActions; ++a) q[a] = worth + (q[a] - mean);
+  for (int a = 0; a < kMostGpuActions; ++a) q[a] = state_value + (q[a] - mean);
 }
 
-__device__ inline int best_of(const DqnShape& shape, const float (&q)[kMostGpuActions]) {
+__device__ inline int best_action(const DqnShape& shape, const float (&q)[kMostGpuActions]) {
   int best = 0;
   float most = q[0];
 #pragma unroll
@@ -95,37 +72,37 @@ __device__ inline int64_t next_leaf(const DqnShape& shape, const DqnShard& shard
   return e * shape.rows + shard.written[e] % shape.rows;
 }
 
-// What environment e of a set shows goes to its ring, by one warp. And what store() will need of the ring and of the
-// tree above it is asked for: it finds few of them nearby where there are many.
-__device__ inline void remember_row(const DqnShape& shape, const DqnWork& work, int set, int e, int64_t leaf) {
+// Environment e's observation goes to its ring, by one warp. And what store() will need of the ring and of the priority
+// tree is prefetched to L2: in a large buffer it would miss.
+__device__ inline void remember_row(const DqnShape& shape, const DqnWork& work, int job_shard, int e, int64_t leaf) {
   const int lane = threadIdx.x % 32;
-  const int64_t row = int64_t{set} * shape.environments + e;
-  const DqnShard& shard = work.shards[set];
+  const int64_t row = int64_t{job_shard} * shape.environments + e;
+  const DqnShard& shard = work.shards[job_shard];
   for (int i = lane; i < shape.state; i += 32)
     shard.seen[leaf * shape.state + i] = work.observed[row * shape.state + i];
   if (lane < shape.levels)
-    fetch_nearer(shard.tree + shape.level_first[lane] + (leaf >> (PriorityTree::kFanBits * lane)));
+    prefetch_l2(shard.tree + shape.level_first[lane] + (leaf >> (PriorityTree::kFanBits * lane)));
   else if (lane == shape.levels)
-    fetch_nearer(shard.rows + leaf);
+    prefetch_l2(shard.rows + leaf);
 }
 
-// What environment e of a set does by chance, whatever its values are; or -1.
-__device__ inline int chance_of(const DqnShape& shape, const DqnWork& work, int set, int e) {
-  RandomKey key = work.order->key;
-  key.shard = work.worlds[set].shard;
+// Epsilon-greedy: environment e's random action, or -1 where it takes the best one.
+__device__ inline int explored_action(const DqnShape& shape, const DqnWork& work, int job_shard, int e) {
+  RandomKey key = work.params->key;
+  key.shard = work.environments[job_shard].shard;
   key.site = kExplore;
-  if (!(static_cast<double>(random_uniform(key, static_cast<uint64_t>(e))) < work.order->explore)) return -1;
+  if (!(static_cast<double>(random_uniform(key, static_cast<uint64_t>(e))) < work.params->explore)) return -1;
   key.site = kMove;
   return static_cast<int>(random_below(key, static_cast<uint64_t>(e), static_cast<uint32_t>(shape.actions)));
 }
 
-// What environment e of a set does next, by one warp, from the heads' features of what it shows.
-__device__ inline void decide_row(const DqnShape& shape, const DqnPlaces& places, const DqnWork& work, const float* net,
-                                  int set, int e, int by_chance, const float* both) {
+// Environment e's next action, by one warp, from the head features of its observation.
+__device__ inline void decide_row(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work,
+                                  const float* net, int job_shard, int e, int explored, const float* head_features) {
   float q[kMostGpuActions];
-  values_of(shape, places, net, both, q);
+  q_values_of(shape, offsets, net, head_features, q);
   if (threadIdx.x % 32 == 0)
-    work.actions[int64_t{set} * shape.environments + e] = by_chance >= 0 ? by_chance : best_of(shape, q);
+    work.actions[int64_t{job_shard} * shape.environments + e] = explored >= 0 ? explored : best_action(shape, q);
 }
 
 }  // namespace tandem::cuda

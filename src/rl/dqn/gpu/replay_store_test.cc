@@ -1,4 +1,4 @@
-// Storing as a GPU does it, played on the CPU, beside the host's buffer.
+// The replay store's kernel, emulated on the CPU, beside the host's buffer.
 #include "rl/dqn/gpu/replay_store.cu"  // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <cstring>
 #include <vector>
 
-#include "rl/dqn/gpu/fused_mlp.cu"    // NOLINT(bugprone-suspicious-include)
+#include "rl/dqn/gpu/fused_net.cu"    // NOLINT(bugprone-suspicious-include)
 #include "rl/dqn/gpu/layers.cu"       // NOLINT(bugprone-suspicious-include)
-#include "rl/dqn/gpu/update_rows.cu"  // NOLINT(bugprone-suspicious-include)
+#include "rl/dqn/gpu/after_update.cu"  // NOLINT(bugprone-suspicious-include)
 #include "rl/replay/replay.h"
 
 namespace tandem::cuda {
@@ -38,16 +38,16 @@ TEST(StoreOnAGpu, OfSeveralDrawsOfARowTheLastOneSaysItsPriority) {
   for (int k = 0; k < kBatch; ++k)
     if (drawn[k] >= 0 && (k + 1 == kBatch || drawn[k + 1] != drawn[k]) && errors[k] >= 0)
       expected_tree.set(drawn[k], priority_of(errors[k], shape.alpha));
-  int64_t tops[2] = {5, 5}, episodes = -1;
+  int64_t max_priority = 5, episodes = -1;
   float returns = -1;
-  const DqnJob job{.errors = errors.data(), .tops = tops};
+  const DqnJob job{.td_errors = errors.data(), .max_priority = &max_priority};
   const std::vector<int64_t> before = words;
   for (const bool backwards : {false, true}) {
     words = before;
     const DqnShard shard{.tree = words.data(), .drawn = drawn.data()};
     const DqnWork work{.jobs = &job, .shards = &shard, .shard_returns = &returns, .shard_episodes = &episodes};
     cuda_on_cpu::last_thread_first = backwards;
-    TANDEM_LAUNCH("", store, dim3(1), dim3(kStoreThreads), nullptr, shape, DqnPlaces{}, work, Beside{});
+    TANDEM_LAUNCH("", store, dim3(1), dim3(kStoreThreads), nullptr, shape, DqnOffsets{}, work, ExtraBlocks{});
     cuda_on_cpu::last_thread_first = false;
     EXPECT_EQ(words, expected) << backwards;
   }
@@ -70,9 +70,9 @@ TEST(StoreOnAGpu, PutsIntoTheRingsWhatReplayDoes) {
     std::vector<int64_t> words(static_cast<size_t>(PriorityTree::words(leaves))), expected = words;
     std::vector<int32_t> actions(kEnvironments), ends(kEnvironments), drawn{-1};
     Replay cpu(replay, seen.data(), expected_ring.data(), expected_written.data(), expected);
-    int64_t tops[2] = {0, 0}, episodes = 0;
+    int64_t max_priority = 0, episodes = 0;
     float returned = 0;
-    const DqnJob job{.errors = errors.data(), .tops = tops};
+    const DqnJob job{.td_errors = errors.data(), .max_priority = &max_priority};
     const DqnShard shard{returns.data(), seen.data(), ring.data(), written.data(), words.data(), drawn.data()};
     const DqnWork work{.jobs = &job,
                        .shards = &shard,
@@ -82,7 +82,7 @@ TEST(StoreOnAGpu, PutsIntoTheRingsWhatReplayDoes) {
                        .shard_returns = &returned,
                        .shard_episodes = &episodes};
     for (uint64_t step = 0; step < static_cast<uint64_t>(3 * rows + 2); ++step) {
-      tops[0] = 1000 + static_cast<int64_t>(step);
+      max_priority = 1000 + static_cast<int64_t>(step);
       int64_t over = 0;
       for (int e = 0; e < kEnvironments; ++e) {
         const auto random =
@@ -93,10 +93,10 @@ TEST(StoreOnAGpu, PutsIntoTheRingsWhatReplayDoes) {
         ends[e] = static_cast<int32_t>(end);
         over += end != End::kNone;
         const float observation = 0;
-        cpu.add(e, &observation, actions[e], rewards[e], end, nullptr, tops[0]);
+        cpu.add(e, &observation, actions[e], rewards[e], end, nullptr, max_priority);
       }
       cuda_on_cpu::last_thread_first = step % 2 == 1;
-      TANDEM_LAUNCH("", store, dim3(1), dim3(kStoreThreads), nullptr, shape, DqnPlaces{}, work, Beside{});
+      TANDEM_LAUNCH("", store, dim3(1), dim3(kStoreThreads), nullptr, shape, DqnOffsets{}, work, ExtraBlocks{});
       cuda_on_cpu::last_thread_first = false;
       ASSERT_EQ(words, expected) << step;
       ASSERT_EQ(written, expected_written) << step;

@@ -1,0 +1,18 @@
+#include "cuda/offered_kernels.h"
+
+#include "kernels/gpu/profile.h"
+#include "recipes/cuda_web_environment.h"
+#include "rl/dqn/dqn_gpu.h"
+
+namespace tandem::cuda {
+
+const KernelTables& offered_kernels() {
+  static const DqnKernels dqn{queue_observe, queue_act,          queue_draws,       queue_serve,
+                              queue_learn,   queue_after_update, queue_pack_weights};
+  static const ProfileKernels profiler{profile};
+  static const WebKernels web{advance_web};
+  static const KernelTables all = KernelTables().add(dqn).add(profiler).add(web);
+  return all;
+}
+
+}  // namespace tandem::cuda
