@@ -62,7 +62,7 @@ def loss_of(net, target, before, after, reward, discount, action, weight, drop):
 
 
 class SumTree:
-    """All draws walk down together; all new priorities climb together."""
+    """Draws descend and new priorities ascend the tree as one batch."""
     def __init__(self, leaves):
         self.levels = [np.zeros(leaves, np.float64)]
         while self.levels[-1].size > 1:
@@ -144,16 +144,16 @@ def compare(build):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "update.safetensors"
         subprocess.run([build / "bench" / "dqn_update", "--dump", path], check=True)
-        told = load_file(path)
+        dump = load_file(path)
     net, target = Net(), Net()
-    net.load_state_dict({name[len("net."):]: t for name, t in told.items() if name.startswith("net.")})
-    target.load_state_dict({name[len("target."):]: t for name, t in told.items() if name.startswith("target.")})
-    loss, errors = loss_of(net, target, told["before"], told["after"], told["reward"], told["discount"], told["action"],
-                           told["weight"], lambda x, layer: x * told[f"mask{layer + 1}"])
+    net.load_state_dict({name[len("net."):]: t for name, t in dump.items() if name.startswith("net.")})
+    target.load_state_dict({name[len("target."):]: t for name, t in dump.items() if name.startswith("target.")})
+    loss, errors = loss_of(net, target, dump["before"], dump["after"], dump["reward"], dump["discount"], dump["action"],
+                           dump["weight"], lambda x, layer: x * dump[f"mask{layer + 1}"])
     loss.backward()
-    worst = {"loss": abs(loss.item() - told["loss"].item()) / abs(loss.item()),
-             "errors": ((errors - told["errors"]).abs().max() / errors.max()).item(),
-             "gradients": max(((p.grad - told["grad." + name]).abs().max() / p.grad.abs().max()).item()
+    worst = {"loss": abs(loss.item() - dump["loss"].item()) / abs(loss.item()),
+             "errors": ((errors - dump["errors"]).abs().max() / errors.max()).item(),
+             "gradients": max(((p.grad - dump["grad." + name]).abs().max() / p.grad.abs().max()).item()
                               for name, p in net.named_parameters())}
     if max(worst.values()) > 2e-5:
         sys.exit(f"the two do not compute the same: {worst}")

@@ -6,7 +6,7 @@
 Seven kinds of slow-downs and health; sizes, recipes, numbers of workers and how bad it is are drawn from the seed. The
 thresholds of src/explain come from reasoning (docs/explain.md); seeds that were looked at while rules were made are named
 there, and others are scored. A case is right when the first cause that is named is the planted one, or none for a healthy
-run. On a machine that is not quiet explain may say `crowded` first; how many are right apart from that is told, too. Fake
+run. On a machine that is not quiet explain may say `crowded` first; how many are right apart from that is printed, too. Fake
 machines (docs/testing.md) play the GPUs: CPU slot i stands for GPU i.
 """
 import argparse
@@ -195,17 +195,17 @@ class Scorer:
 
     def explain(self, name):
         found = self.tandem("explain", name, "--json", codes=(0, 2))
-        told = json.loads(found.stdout) if found.returncode == 0 else {"enough": False, "findings": [], "shares": {}, "steps": 0}
+        reply = json.loads(found.stdout) if found.returncode == 0 else {"enough": False, "findings": [], "shares": {}, "steps": 0}
         shutil.rmtree(self.dir / name, ignore_errors=True)
-        return told
+        return reply
 
     def run(self, case, name):
         for seconds in (self.seconds, 3 * self.seconds):  # longer where it was too short to judge
             done = self.train(case, name, "--steps", 100000, "--max-time", f"{seconds}s", code=75)
-            told = self.explain(name)
-            if told["enough"]:
+            reply = self.explain(name)
+            if reply["enough"]:
                 break
-        return json.loads(done.stdout), told
+        return json.loads(done.stdout), reply
 
     def run_steps(self, case, name, steps):
         """However long they take here."""
@@ -217,14 +217,14 @@ class Scorer:
         rates = {}
         for workers in (1, 2):
             shape = Shape(random.Random(0), workers, hidden=512, rows=96)
-            _, told = self.run(Case("healthy", "", shape.arguments(), f"cpu:{workers}"), "rate")
-            rates[workers] = 6 * shape.rows * shape.weights() / (told["step_seconds"] * told["shares"]["compute"])
+            _, reply = self.run(Case("healthy", "", shape.arguments(), f"cpu:{workers}"), "rate")
+            rates[workers] = 6 * shape.rows * shape.weights() / (reply["step_seconds"] * reply["shares"]["compute"])
         return rates
 
 
-def named(told, apart_from=()):
-    causes = [found["cause"] for found in told["findings"] if found["cause"] not in apart_from]
-    return causes[0] if causes else "healthy" if told["enough"] else "too few steps"
+def named(reply, apart_from=()):
+    causes = [found["cause"] for found in reply["findings"] if found["cause"] not in apart_from]
+    return causes[0] if causes else "healthy" if reply["enough"] else "too few steps"
 
 
 def cases(seed, rate, counts):
@@ -252,13 +252,13 @@ def main():
         print(f"a worker here: {rate[1] / 1e9:.0f} Gflop/s alone, {rate[2] / 1e9:.0f} beside another; seed {options.seed}")
         counts = {k: n for k, n in KINDS.items() if not options.only or k in options.only.split(",")}
         for number, case in enumerate(cases(options.seed, rate, counts)):
-            _, told = scorer.run(case, f"case-{number}")
-            verdict = named(told)
+            _, reply = scorer.run(case, f"case-{number}")
+            verdict = named(reply)
             right[case.kind] += verdict == case.kind
-            apart[case.kind] += named(told, ('crowded',)) == case.kind
-            shares = " ".join(f"{k} {100 * v:.0f}" for k, v in sorted(told["shares"].items(), key=lambda kv: -kv[1]) if v >= 0.02)
-            print(f"{'ok  ' if verdict == case.kind else 'MISS'} {case.kind:<14} {verdict:<14} {case.text}  [{told['steps']:.0f} steps: {shares}]", flush=True)
-            rows.append({"planted": case.kind, "named": verdict, "case": case.text, **told})
+            apart[case.kind] += named(reply, ('crowded',)) == case.kind
+            shares = " ".join(f"{k} {100 * v:.0f}" for k, v in sorted(reply["shares"].items(), key=lambda kv: -kv[1]) if v >= 0.02)
+            print(f"{'ok  ' if verdict == case.kind else 'MISS'} {case.kind:<14} {verdict:<14} {case.text}  [{reply['steps']:.0f} steps: {shares}]", flush=True)
+            rows.append({"planted": case.kind, "named": verdict, "case": case.text, **reply})
     finally:
         scorer.close()
     planted = sum(n for k, n in counts.items() if k != "healthy")

@@ -25,15 +25,15 @@ def run(tandem, *args, env=None):
         done = subprocess.run([tandem, *map(str, args), "--json"], cwd=folder, capture_output=True, text=True,
                               env={**os.environ, **(env or {})})
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        told["records"] = [json.loads(line) for line in (pathlib.Path(told["dir"]) / "metrics.jsonl").read_text().splitlines()]
-        told["events"] = [json.loads(line) for line in (pathlib.Path(told["dir"]) / "events.jsonl").read_text().splitlines()]
-        return told
+        reply = json.loads(done.stdout)
+        reply["records"] = [json.loads(line) for line in (pathlib.Path(reply["dir"]) / "metrics.jsonl").read_text().splitlines()]
+        reply["events"] = [json.loads(line) for line in (pathlib.Path(reply["dir"]) / "events.jsonl").read_text().splitlines()]
+        return reply
 
 
 def step_seconds(runs, skip=15):
     """The median step of several runs, after the first ones: neighbours on the machine come and go."""
-    return statistics.median(record["seconds"] for told in runs for record in told["records"][skip:])
+    return statistics.median(record["seconds"] for reply in runs for record in reply["records"][skip:])
 
 
 def show(name, value, target):
@@ -46,7 +46,7 @@ def in_turn(tandem, steps, rounds, *devices, size=HEAVY, skip=15):
     for _ in range(rounds):
         for device in devices:
             runs[device].append(run(tandem, "train", "tiny", *size, "--steps", steps, "--devices", device))
-    assert len({told["digest"] for many in runs.values() for told in many}) == 1, "equal results first"
+    assert len({reply["digest"] for many in runs.values() for reply in many}) == 1, "equal results first"
     return {device: step_seconds(many, skip) for device, many in runs.items()}
 
 
@@ -73,8 +73,8 @@ def gives_rank_1_less(event):
 
 
 def slowdown(tandem, steps):
-    told = run(tandem, "train", "tiny", *HEAVY, "--steps", steps, "--devices", "cpu:2", env={"TANDEM_SLOW": "1:40:0.5"})
-    plans = [e for e in told["events"] if e["kind"] == "plan" and e["step"] >= 40 and gives_rank_1_less(e)]
+    reply = run(tandem, "train", "tiny", *HEAVY, "--steps", steps, "--devices", "cpu:2", env={"TANDEM_SLOW": "1:40:0.5"})
+    plans = [e for e in reply["events"] if e["kind"] == "plan" and e["step"] >= 40 and gives_rank_1_less(e)]
     show("steps from a 2x slowdown to a plan that follows it", plans[0]["step"] - 40 if plans else "never", "<= 20")
 
 
@@ -131,8 +131,8 @@ def snapshots(tandem, seconds):
         with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
             done = subprocess.run([tandem, "train", recipe, "--steps", "100000000", "--max-time", f"{seconds}s", "--devices", "cpu:2", "--json"],
                                   cwd=folder, capture_output=True, text=True)
-            told = json.loads(done.stdout)
-            show(f"snapshots of {recipe}, share of the run time", f"{100 * told['snapshot_share']:.3f} %", "<= 1 %")
+            reply = json.loads(done.stdout)
+            show(f"snapshots of {recipe}, share of the run time", f"{100 * reply['snapshot_share']:.3f} %", "<= 1 %")
 
 
 def main():

@@ -124,12 +124,12 @@ def calibrate(machine, log, recipe, batches, lists, arguments, number):
     for size in batches:
         for count in range(1, len(lists) + 1):
             earlier = log.find(kind="forecast", recipe=recipe, batch=size, count=count)
-            told = row_of(first, size, count)
-            beside = told["time"]["start"] + told["time"]["end"]
-            steps = earlier[0]["steps"] if earlier else max(20, int((arguments.seconds - beside) / told["step_seconds"]))
-            told = row_of(machine.run(*words, "--steps", steps, "--json"), size, count)  # from what was measured just now
+            reply = row_of(first, size, count)
+            beside = reply["time"]["start"] + reply["time"]["end"]
+            steps = earlier[0]["steps"] if earlier else max(20, int((arguments.seconds - beside) / reply["step_seconds"]))
+            reply = row_of(machine.run(*words, "--steps", steps, "--json"), size, count)  # from what was measured just now
             forecasts.append({"kind": "forecast", "round": number, "recipe": recipe, "batch": size, "count": count, "steps": steps,
-                              "seconds": told["seconds"], "time": told["time"], "stated": told["error"], "bytes": told["memory"]["total"]})
+                              "seconds": reply["seconds"], "time": reply["time"], "stated": reply["error"], "bytes": reply["memory"]["total"]})
     log.add({"kind": "calibration", "round": number, "recipe": recipe, "seconds": took, "load": os.getloadavg()[0],
              "trials": first["calibration"]["trials"]})
     for one in forecasts:
@@ -160,12 +160,12 @@ def measure(machine, log, lists, arguments):
                     continue
                 if place % EACH_YARDSTICK == 0:
                     yardstick()
-                told = log.find(kind="forecast", round=number, recipe=recipe, batch=size, count=count)[-1]
-                took, used = machine.train(recipe, told["steps"], size, lists[count - 1])
-                log.add({"kind": "run", "round": number, "recipe": recipe, "batch": size, "count": count, "steps": told["steps"],
+                reply = log.find(kind="forecast", round=number, recipe=recipe, batch=size, count=count)[-1]
+                took, used = machine.train(recipe, reply["steps"], size, lists[count - 1])
+                log.add({"kind": "run", "round": number, "recipe": recipe, "batch": size, "count": count, "steps": reply["steps"],
                          "seconds": took, "bytes": used, "load": os.getloadavg()[0]})
-                print(f"{len(log.find(kind='run')):3} of {total}  {recipe:10} {count} devices, batch {size:4}: forecast {told['seconds']:6.2f} s, "
-                      f"took {took:6.2f} s {100 * (told['seconds'] / took - 1):+6.1f} %, memory {100 * (told['bytes'] / used - 1):+5.1f} %",
+                print(f"{len(log.find(kind='run')):3} of {total}  {recipe:10} {count} devices, batch {size:4}: forecast {reply['seconds']:6.2f} s, "
+                      f"took {took:6.2f} s {100 * (reply['seconds'] / took - 1):+6.1f} %, memory {100 * (reply['bytes'] / used - 1):+5.1f} %",
                       flush=True)
 
 
@@ -181,15 +181,15 @@ def verdict(events):
     for place in dict.fromkeys((e["recipe"], e["batch"], e["count"]) for e in events_of("run")):
         keys = dict(zip(("recipe", "batch", "count"), place))
         runs = events_of("run", **keys)
-        told = {e["round"]: e for e in events_of("forecast", **keys)}
-        told = [told[run["round"]] for run in runs]
-        forecast, took = (statistics.median(e["seconds"] for e in list_) for list_ in (told, runs))
-        memory = [one["bytes"] / run["bytes"] - 1 for one, run in zip(told, runs)]
+        by_round = {e["round"]: e for e in events_of("forecast", **keys)}
+        forecasts = [by_round[run["round"]] for run in runs]
+        forecast, took = (statistics.median(e["seconds"] for e in list_) for list_ in (forecasts, runs))
+        memory = [one["bytes"] / run["bytes"] - 1 for one, run in zip(forecasts, runs)]
         error = forecast / took - 1
         rows.append({**keys, "steps": runs[0]["steps"], "forecast_s": forecast, "took_s": took, "time_error": error,
-                     "forecasts_s": [e["seconds"] for e in told], "runs_s": [e["seconds"] for e in runs],
+                     "forecasts_s": [e["seconds"] for e in forecasts], "runs_s": [e["seconds"] for e in runs],
                      "own_spread": max(e["seconds"] for e in runs) / min(e["seconds"] for e in runs) - 1,
-                     "stated_error": statistics.median(e["stated"] for e in told), "memory_errors": memory,
+                     "stated_error": statistics.median(e["stated"] for e in forecasts), "memory_errors": memory,
                      "time_ok": abs(error) <= TIME, "within_yardstick": abs(error) <= max(TIME, spread),
                      "memory_ok": sum(0 <= e <= MEMORY for e in memory)})
     runs = len(events_of("run"))
@@ -200,14 +200,14 @@ def verdict(events):
     return {"rows": rows, "yardstick": {"seconds": sticks, "median": middle, "spread": spread}, "summary": summary}
 
 
-def show(told):
+def show(result):
     print(f"\n{'recipe':10} devices  batch   steps  forecast s   took s    error  (runs differ)   stated   memory, run by run")
-    for row in told["rows"]:
+    for row in result["rows"]:
         fine = row["time_ok"] and row["memory_ok"] == len(row["memory_errors"])
         print(f"{row['recipe']:10} {row['count']:7} {row['batch']:6} {row['steps']:7} {row['forecast_s']:11.2f} {row['took_s']:8.2f} "
               f"{100 * row['time_error']:+7.1f} % {100 * row['own_spread']:11.1f} % {100 * row['stated_error']:8.1f} %   "
               f"{' '.join(f'{100 * e:+.1f}' for e in row['memory_errors'])} %  {'pass' if fine else 'FAIL'}")
-    stick, s = told["yardstick"], told["summary"]
+    stick, s = result["yardstick"], result["summary"]
     if stick["seconds"]:
         print(f"yardstick: one command {len(stick['seconds'])} times, {min(stick['seconds']):.2f} / {stick['median']:.2f} / "
               f"{max(stick['seconds']):.2f} s (least, median, most): {100 * stick['spread']:.0f} % from its own median")
@@ -228,7 +228,7 @@ def main():
         lists = [f"cpu:{n + 1}@{','.join(slots[:n + 1])}" for n in range(arguments.slots)]
     question = {"recipes": arguments.recipes, "devices": lists, "batches": arguments.batches, "rounds": arguments.rounds,
                 "seconds": arguments.seconds, "budget": arguments.budget}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: what was measured is told, folders go
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: what was measured is printed, folders are removed
     log = Log(arguments.log, question)
     machine = Machine(arguments.bin)
     print(f"{len(cores)} cores, load {os.getloadavg()[0]:.1f} as it begins; devices {lists[-1]}", flush=True)
@@ -237,12 +237,12 @@ def main():
         measure(machine, log, lists, arguments)
     finally:
         shutil.rmtree(machine.work, ignore_errors=True)
-        told = verdict(log.events)
-        show(told)
+        result = verdict(log.events)
+        show(result)
         if arguments.json:
-            arguments.json.write_text(json.dumps(told, indent=1) + "\n")
+            arguments.json.write_text(json.dumps(result, indent=1) + "\n")
     print(f"in {time.monotonic() - begin:.0f} s")
-    return 0 if told["summary"]["pass"] else 1
+    return 0 if result["summary"]["pass"] else 1
 
 
 if __name__ == "__main__":

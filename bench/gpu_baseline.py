@@ -79,8 +79,8 @@ def tandem_us(tandem, steps, *more):
         done = subprocess.run([tandem, "train", "tiny", "--devices", "cuda:0", "--steps", str(steps), "--checkpoint-every", "never", "--json", *more],
                               cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        records = [json.loads(line) for line in (pathlib.Path(folder) / told["dir"] / "metrics.jsonl").read_text().splitlines()]
+        reply = json.loads(done.stdout)
+        records = [json.loads(line) for line in (pathlib.Path(folder) / reply["dir"] / "metrics.jsonl").read_text().splitlines()]
         records = records[steps // 5:]
         return 1e6 * statistics.median(b["t"] - a["t"] for a, b in zip(records, records[1:]))
 

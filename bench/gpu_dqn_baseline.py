@@ -100,26 +100,26 @@ def tandem(program, *settings):
 
 def main():
     program = sys.argv[1]
-    tell = lambda line: print(line, flush=True)  # as soon as it is known: who stops it early has the rest
+    show = lambda line: print(line, flush=True)  # as soon as it is known: who stops it early has the rest
     one = tandem(program, "agent=analysis")
-    tell(f"tandem, one agent   {one['us_per_step']:8.1f} us a step, acting in {one['environments']} environments included")
+    show(f"tandem, one agent   {one['us_per_step']:8.1f} us a step, acting in {one['environments']} environments included")
     six = tandem(program, "agent=all")
-    tell(f"tandem, six agents  {six['us_per_step']:8.1f} us a step: {six['us_per_step'] / one['us_per_step']:.2f} times one")
+    show(f"tandem, six agents  {six['us_per_step']:8.1f} us a step: {six['us_per_step'] / one['us_per_step']:.2f} times one")
     many = tandem(program, "agent=analysis", "environments=1024", "capacity=2000000")
-    tell(f"tandem, {many['environments']} environments: {many['decisions_per_s'] / 1e6:.1f} M decisions a second, learning included")
-    tell(f"tandem, one agent, environments at rest: {one['us_without_acting']:8.1f} us an update")
+    show(f"tandem, {many['environments']} environments: {many['decisions_per_s'] / 1e6:.1f} M decisions a second, learning included")
+    show(f"tandem, one agent, environments at rest: {one['us_without_acting']:8.1f} us an update")
     eager = timed(Baseline(False).update, 100)
-    tell(f"PyTorch eager       {eager:8.1f} us: {eager / one['us_without_acting']:.1f} x")
+    show(f"PyTorch eager       {eager:8.1f} us: {eager / one['us_without_acting']:.1f} x")
     graph = timed(captured(Baseline(True)), 1000)
     amp = timed(captured(Baseline(True, torch.bfloat16)), 1000)
-    tell(f"PyTorch captured    {graph:8.1f} us: {graph / one['us_without_acting']:.1f} x (bf16 {amp:.1f} us)")
-    half = {}
+    show(f"PyTorch captured    {graph:8.1f} us: {graph / one['us_without_acting']:.1f} x (bf16 {amp:.1f} us)")
+    other = {}
     for precision in ("bf16", "fp16", "tf32"):
-        half[precision] = {"one": tandem(program, "agent=analysis", f"precision={precision}")["us_per_step"]}
+        other[precision] = {"one": tandem(program, "agent=analysis", f"precision={precision}")["us_per_step"]}
         if precision != "fp16":  # the loss scale of one agent would be the others'
-            half[precision]["six"] = tandem(program, "agent=all", f"precision={precision}")["us_per_step"]
-        tell(f"tandem in {precision}      " + ", ".join(f"{who} {us:8.1f} us a step" for who, us in half[precision].items()))
-    print(json.dumps({"one": one, "six": six, "many": many, "eager_us": eager, "captured_us": graph, "captured_bf16_us": amp, "other_precisions_us": half}))
+            other[precision]["six"] = tandem(program, "agent=all", f"precision={precision}")["us_per_step"]
+        show(f"tandem in {precision}      " + ", ".join(f"{who} {us:8.1f} us a step" for who, us in other[precision].items()))
+    print(json.dumps({"one": one, "six": six, "many": many, "eager_us": eager, "captured_us": graph, "captured_bf16_us": amp, "other_precisions_us": other}))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ All of it happens beside one long training, whose own step times are the clock. 
               a drift of the machine meets both. A block of four windows gives one difference of step rates (as the logarithm of their ratio, which noise does
               not bend to one side); the result is their mean with its 95 % interval, and that of the middle four fifths
     fast      the same at 20 Hz: twenty times the effect in the same noise. What 1 Hz costs is this by the ratio of the monitor's CPU times at 1 Hz and at
-              20 Hz (part of its work does not depend on the looks, so this is more than a twentieth; the twentieth is told too). The same in parts: its share
+              20 Hz (part of its work does not depend on the looks, so this is more than a twentieth; the twentieth is printed too). The same in parts: its share
               of the training's cores, and what a step's own CPU time grows by (caches, switches; workers wait busily, so other work on the machine shows there)
     plant     instead of a monitor, a spinner on each core that takes a known share of it: shows that such windows see what is there
 
-Needs libfake_nvml.so (`scripts/build.sh fake_nvml`). Ctrl-C ends it with what it has. Other work on the machine widens the intervals, and is told as its load.
+Needs libfake_nvml.so (`scripts/build.sh fake_nvml`). Ctrl-C ends it with what it has. Other work on the machine widens the intervals, and is printed as its load.
 """
 import argparse
 import bisect
@@ -285,7 +285,7 @@ class Bench:
                 "blocks": len(rows), "window_s": length, "percent_of_a_core": statistics.fmean(row[2] for row in rows),
                 "forced_switches_per_s": {"with": forced[True] / (length * windows), "without": forced[False] / (length * windows)}}
 
-    def told(self, result):
+    def text_of(self, result):
         f = result["forced_switches_per_s"]
         return (f"{result['slow_down_percent']:+.3f} % ± {result['half_interval_95']:.3f} (mean of {result['blocks']} blocks; of the middle four fifths {result['middle_percent']:+.3f} ± {result['middle_half_interval_95']:.3f})\n"
                 f"  a step's CPU time {result['cpu_of_a_step_percent']:+.3f} % ± {result['cpu_of_a_step_half_interval_95']:.3f}; the disturber had {result['percent_of_a_core']:.2f} % of a core; "
@@ -296,7 +296,7 @@ class Bench:
         with self.page() as (process, _):
             time.sleep(2)
             result = self.blocks([process.pid], 4, seconds - 2)
-        self.say("  slower by " + self.told(result))
+        self.say("  slower by " + self.text_of(result))
         return result
 
     def fast(self, seconds):
@@ -312,7 +312,7 @@ class Bench:
                              "cpu_of_a_step_percent": result["cpu_of_a_step_percent"] * ratio, "cpu_of_a_step_half_interval_95": result["cpu_of_a_step_half_interval_95"] * ratio,
                              "twentieth_percent": result["slow_down_percent"] / FAST_HZ, "twentieth_half_interval_95": result["half_interval_95"] / FAST_HZ}
         at = result["at_1_hz"]
-        self.say("  slower by " + self.told(result))
+        self.say("  slower by " + self.text_of(result))
         self.say(f"  at 1 Hz, by CPU time ({one['percent_of_a_core']:.3f} % of a core there: 1/{1 / ratio:.1f}): slower by {at['slow_down_percent']:+.3f} % ± {at['half_interval_95']:.3f}, by the middle {at['middle_percent']:+.3f} ± {at['middle_half_interval_95']:.3f}"
                  f" (a twentieth: {at['twentieth_percent']:+.3f} % ± {at['twentieth_half_interval_95']:.3f}; goal: under 0.5 %)")
         self.say(f"  in parts, where the cores are full: {at['own_percent_of_the_trainings_cores']:.3f} % that it takes of training's cores, and a step's own CPU time "
@@ -332,7 +332,7 @@ class Bench:
                 one.kill()
                 one.wait()
         result["planted_percent"] = 100 * share
-        self.say("  slower by " + self.told(result))
+        self.say("  slower by " + self.text_of(result))
         return result
 
     def all(self):

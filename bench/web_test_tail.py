@@ -28,14 +28,14 @@ def one_run(tandem, steps, speeds, more, folder):
     return json.loads(done.stdout)
 
 
-def account(told, file, speeds, number, job):
+def account(reply, file, speeds, number, job):
     """Of one job, in seconds of a slot of speed 1: the work of its steps, and what its slots spent on it beside.
 
-    Work: the steps that the first device made alone, as they were; the others, which several made together, as the last
+    Work: the steps that the first device made alone, as they were; the others, which several made, as the last
     quarter of those before them, since a replay that fills up makes steps dearer."""
     parts = sorted((p for p in file["course"] if p["job"] == number), key=lambda p: p["begin"])
     begin, end, speed = parts[0]["begin"], max(p["end"] for p in parts), speeds[parts[0]["device"]]
-    lines = [json.loads(line) for line in (pathlib.Path(told["dir"]) / job["run"] / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (pathlib.Path(reply["dir"]) / job["run"] / "metrics.jsonl").read_text().splitlines()]
     first = lines[0]["t"] - lines[0]["seconds"]
     start = (end - begin) - (lines[-1]["t"] - first)  # and until the runner saw the last step
     joined = parts[1]["begin"] - begin - start if len(parts) > 1 else lines[-1]["t"] - first + 1
@@ -62,20 +62,20 @@ def main():
     ratios = []
     for _ in range(given.rounds):
         folder = given.keep or tempfile.mkdtemp(prefix="tandem-bench-")
-        told = one_run(tandem, steps, speeds, more, folder)
-        file = json.loads((pathlib.Path(told["dir"]) / "agents.json").read_text())
-        jobs = {job["name"]: account(told, file, speeds, n, job) for n, job in enumerate(file["jobs"])}
+        reply = one_run(tandem, steps, speeds, more, folder)
+        file = json.loads((pathlib.Path(reply["dir"]) / "agents.json").read_text())
+        jobs = {job["name"]: account(reply, file, speeds, n, job) for n, job in enumerate(file["jobs"])}
         total = {key: sum(job[key] for job in jobs.values()) for key in ("work", "starts", "between", "shared")}
         ideal = total["work"] / sum(speeds)
-        ratios.append(told["seconds"] / ideal)
+        ratios.append(reply["seconds"] / ideal)
         used = sum(speeds[p["device"]] * (p["end"] - p["begin"]) for p in file["course"])
-        idle = sum(speeds) * told["seconds"] - used
-        print(f"makespan {told['seconds']:.1f} s, ideal {ideal:.1f} s: {ratios[-1]:.3f}; forecast {told['forecast_seconds']:.1f} s; {told['joins']} joins", flush=True)
+        idle = sum(speeds) * reply["seconds"] - used
+        print(f"makespan {reply['seconds']:.1f} s, ideal {ideal:.1f} s: {ratios[-1]:.3f}; forecast {reply['forecast_seconds']:.1f} s; {reply['joins']} joins", flush=True)
         words = {"starts": "starts", "between": "snapshots and other pauses between steps", "shared": "joins and steps that several slots shared"}
         print("  lost, in % of the work: " + "; ".join(f"{words[key]} {100 * total[key] / total['work']:.2f}" for key in words)
               + f"; slots without a job, the last save among it, {100 * idle / total['work']:.2f}")
         for name, one in jobs.items():
-            print(f"  {name:<14} {steps[name]:>6} steps  {one['work']:6.1f} s of a full slot  on {' '.join(told['agents'][name]['devices'])}")
+            print(f"  {name:<14} {steps[name]:>6} steps  {one['work']:6.1f} s of a full slot  on {' '.join(reply['agents'][name]['devices'])}")
         if not given.keep:  # half a gigabyte of replay for each agent
             shutil.rmtree(folder)
     print(f"{f'six unequal jobs on slots {given.speeds}: makespan over ideal':<66} {statistics.median(ratios):>8.3f}   target 1.05")

@@ -1,7 +1,7 @@
 // tests/checkpoint_kill_test.cc -- a process that saves checkpoints is killed at random moments, again and again.
 //
 // After every kill the newest checkpoint that loads is at least the last one the process said it had saved, and every
-// byte of it is right. TANDEM_KILLS sets the number of kills (100 unless told), TANDEM_KILL_SEED the moments.
+// byte of it is right. TANDEM_KILLS sets the number of kills (default 100), TANDEM_KILL_SEED the moments.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>

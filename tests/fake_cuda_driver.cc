@@ -1,4 +1,4 @@
-// tests/fake_cuda_driver.cc -- libfake_cuda.so: the few functions of CUDA's driver library that tell which GPUs are
+// tests/fake_cuda_driver.cc -- libfake_cuda.so: the few functions of CUDA's driver library that list which GPUs are
 // visible, over the same scripted machine as libfake_nvml.so. Honours CUDA_VISIBLE_DEVICES as CUDA does.
 #include <algorithm>
 #include <cstdint>

@@ -25,7 +25,7 @@ struct Handle {
 struct Events {
   std::set<int> gpus;
   double since = 0;
-  std::set<const fake::Event*> told;
+  std::set<const fake::Event*> delivered;
 };
 
 Handle* handle_of(int gpu, const fake::Mig* part = nullptr) {
@@ -521,7 +521,7 @@ Ret nvmlEventSetWait_v2(EventSet set, EventData* data, unsigned timeout_ms) {
     for (const fake::Event& event : m->events) {
       if (event.at > t || event.at <= events->since || !event.what.contains("xid") || !events->gpus.contains(event.gpu))
         continue;
-      if (!events->told.insert(&event).second) continue;
+      if (!events->delivered.insert(&event).second) continue;
       *data = {handle_of(event.gpu), kEventXid, event.what["xid"].get<unsigned long long>(), ~0u, ~0u};
       return kSuccess;
     }

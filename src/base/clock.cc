@@ -49,13 +49,13 @@ double thread_wait_seconds() {
   return static_cast<double>(std::strtoull(end, nullptr, 10)) * 1e-9;  // ns of waiting for one
 }
 
-bool thread_waits_are_told() {
-  static const bool told = [] {
+bool thread_waits_are_known() {
+  static const bool known = [] {
     const ThreadFile file;
     char text[96] = {};
     return file.fd >= 0 && pread(file.fd, text, sizeof text - 1, 0) > 0 && std::strtoull(text, nullptr, 10) > 0;
   }();
-  return told;
+  return known;
 }
 
 std::string utc_stamp() { return format_now("%Y-%m-%dT%H:%M:%SZ"); }

@@ -9,10 +9,10 @@ namespace tandem {
 
 double monotonic_seconds();
 double thread_cpu_seconds();  // that this thread has had a core
-// That it was ready to run and had none: others had them. 0 where the kernel does not tell
+// That it was ready to run and had none: others had them. 0 where the kernel does not report it
 // (/proc/thread-self/schedstat).
 double thread_wait_seconds();
-bool thread_waits_are_told();  // else that is always 0
+bool thread_waits_are_known();  // else that is always 0
 
 std::string utc_stamp();       // "2026-01-31T09:05:07Z", for records
 std::string utc_file_stamp();  // "20260131-090507", for names of files and folders; sorts by time

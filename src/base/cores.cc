@@ -36,8 +36,8 @@ int CoreShare::cores() const {
 }
 
 int worker_cores() {
-  const char* told = std::getenv(kWorkerCores);
-  const int cores = told ? std::atoi(told) : 0;
+  const char* share = std::getenv(kWorkerCores);
+  const int cores = share ? std::atoi(share) : 0;
   return cores > 0 ? cores : usable_cores();
 }
 

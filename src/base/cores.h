@@ -18,8 +18,8 @@ struct CoreShare {
   // An outer launcher that bound us to some cores has made its division already.
   int cores() const;
 };
-inline constexpr char kWorkerCores[] = "TANDEM_WORKER_CORES";  // how a worker is told its share
-int worker_cores();                                            // what it was told; else all it may use
+inline constexpr char kWorkerCores[] = "TANDEM_WORKER_CORES";  // a worker's share of the cores
+int worker_cores();                                            // its share; else all it may use
 
 struct LoaderSize {
   int threads, prefetch;

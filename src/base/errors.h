@@ -1,6 +1,6 @@
-// base/errors.h -- errors that tell what happened, why, and what to do, each with its exit code.
+// base/errors.h -- errors that say what happened, why, and what to do, each with its exit code.
 //
-// Three kinds are kept apart: the user's (ConfigError, exit 2), the world's (a full disk, a damaged checkpoint, a lost
+// Three kinds are kept apart: the user's (ConfigError, exit 2), external ones (a full disk, a damaged checkpoint, a lost
 // peer: typed, the engine may recover), and ours (assert). The codes are printed in `tandem --help` and never change.
 #pragma once
 
@@ -52,7 +52,7 @@ class CheckpointError : public Error {
       : Error(ExitCode::kCheckpointUnusable, what, std::move(why), std::move(todo)) {}
 };
 
-// A file operation that failed; errno is kept so that a full disk can be told from a broken one.
+// A file operation that failed; errno is kept, to distinguish a full disk from a broken one.
 class IoError : public Error {
  public:
   IoError(const std::string& what, int error_number, std::string todo);

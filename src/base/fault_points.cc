@@ -20,13 +20,13 @@ bool armed = false;
 
 namespace {
 
-struct Fault {
+struct PlannedFault {
   std::string point, act = "kill";
   int rank = 0;
   int64_t step = -1;  // any
   bool struck = false;
 };
-std::vector<Fault> faults;
+std::vector<PlannedFault> faults;
 DeviceFaults device_faults;
 constexpr time_t kSlowSeconds = 6;
 
@@ -35,9 +35,9 @@ constexpr time_t kSlowSeconds = 6;
                     "write for instance TANDEM_FAULT=\"before-combine rank=1 step=17 do=kill\"");
 }
 
-Fault parse(const std::string& text) {
+PlannedFault parse(const std::string& text) {
   std::istringstream words(text);
-  Fault fault;
+  PlannedFault fault;
   words >> fault.point;
   if (std::find(std::begin(kFaultPoints), std::end(kFaultPoints), fault.point) == std::end(kFaultPoints))
     refuse(text, fmt::format("there is no fault point '{}'", fault.point));
@@ -58,7 +58,7 @@ Fault parse(const std::string& text) {
 }
 
 // true: the caller carries it out
-bool carry_out(const Fault& fault) {
+bool carry_out(const PlannedFault& fault) {
   if (fault.act == "flip") return true;
   if (fault.act == "oom") {
     if (device_faults.oom) device_faults.oom();
@@ -99,14 +99,14 @@ void arm_faults(int rank) {
   if (!text || !*text) return;
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ';');) {
-    Fault fault = parse(part);
+    PlannedFault fault = parse(part);
     if (fault.rank == rank) faults.push_back(std::move(fault));
   }
   fault_detail::armed = !faults.empty();
 }
 
 bool fault_detail::strike(std::string_view point, int64_t step) {
-  for (Fault& fault : faults) {
+  for (PlannedFault& fault : faults) {
     if (fault.struck || fault.point != point || (fault.step >= 0 && fault.step != step)) continue;
     fault.struck = true;
     return carry_out(fault);

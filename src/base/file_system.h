@@ -32,7 +32,7 @@ class FileSystem {
   virtual std::size_t read(const FileHandle& file, std::span<std::byte> bytes);         // 0 at the end
   virtual std::uint64_t size(const FileHandle& file);
   // Reserves room for a file of this size, so that a full disk is met before the first byte. Where the file system
-  // cannot reserve, it does nothing and the write itself will tell.
+  // cannot reserve, it does nothing and the write itself fails later.
   virtual void allocate(const FileHandle& file, std::uint64_t bytes);
   virtual void fsync(const FileHandle& file);
   virtual void close(const FileHandle& file);  // the descriptor is gone even if this throws

@@ -73,7 +73,7 @@ TEST(FileSystem, ReplacedFileIsTheOldOrTheNewWhicheverCallFails) {
       replace_file(FileSystem::real(), dir / "a", "old");
       FaultyFileSystem faulty({.fail_at = n, .error_number = ENOSPC, .persistent = persistent});
       const int error_number = error_of([&] { replace_file(faulty, dir / "a", "new"); });
-      EXPECT_EQ(error_number, ENOSPC) << "no error told, call " << faulty.log().back();
+      EXPECT_EQ(error_number, ENOSPC) << "no error reported, call " << faulty.log().back();
       EXPECT_TRUE(text_of(dir / "a") == "old" || faulty.log().back() == "fsync_dir " + dir.path().filename().string());
       replace_file(FileSystem::real(), dir / "a", "newer");
       EXPECT_EQ(text_of(dir / "a"), "newer");

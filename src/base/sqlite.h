@@ -1,8 +1,8 @@
 // base/sqlite.h -- SQLite with owners: a database that closes itself, statements and transactions that end themselves,
 // errors that say which file, why, and what to do.
 //
-// For files that can be made again (the index of runs, the monitor's history): an error tells what kind it is, and the
-// owner decides whether to begin anew, to try again later, or to go on in memory. Not for several threads at once.
+// For files that can be made again (the index of runs, the monitor's history): an error has a kind, and the owner
+// decides whether to begin anew, to try again later, or to go on in memory. Not for several threads at once.
 #pragma once
 
 #include <cstdint>

@@ -100,7 +100,7 @@ TEST(Sqlite, NeverGrowsPastItsBoundNorDoesItsJournal) {
   SqliteStatement(database, "INSERT INTO t VALUES (1, ?)").bind(1, row).step();
 }
 
-// A disk that is full, played by the limit on a file's size.
+// A full disk, emulated by a limit on the file size.
 TEST(Sqlite, OnAFullDiskSaysSoAndGoesOnReading) {
   const TempDir dir;
   const pid_t child = fork();
@@ -113,8 +113,8 @@ TEST(Sqlite, OnAFullDiskSaysSoAndGoesOnReading) {
     try {
       for (int i = 0; i < 1000; ++i) SqliteStatement(database, "INSERT INTO t VALUES (1, ?)").bind(1, row).step();
     } catch (const SqliteError& error) {
-      const bool told = error.kind() == SqliteError::Kind::kFull || error.kind() == SqliteError::Kind::kOther;
-      _exit(told && database.number("SELECT count(*) FROM t") > 0 ? 0 : 1);
+      const bool reported = error.kind() == SqliteError::Kind::kFull || error.kind() == SqliteError::Kind::kOther;
+      _exit(reported && database.number("SELECT count(*) FROM t") > 0 ? 0 : 1);
     }
     _exit(2);
   }

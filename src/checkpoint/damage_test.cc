@@ -97,7 +97,7 @@ TEST(Damage, OfLatestNeverChangesWhatIsLoaded) {
     put(path, text);
     const auto loaded = two.reader().load_newest();
     ASSERT_EQ(two.second.difference(*loaded), "");
-    // A smaller number is what a crash between the two renames leaves, and no fault; all else is told.
+    // A smaller number is what a crash between the two renames leaves, and no fault; all else is reported.
     const bool plausible = text.size() == 14 && text.starts_with("step-0000") && text.ends_with('\n') && text < whole &&
                            text.find_first_not_of("0123456789", 5) == 13;
     ASSERT_EQ(loaded->refused.empty(), plausible) << text;

@@ -74,20 +74,20 @@ TEST_P(FaultOfOneCall, OfAnyCallLosesNothingAndIsNeverCalledSaved) {
         TempDir dir(quick_dir());
         prepare(GetParam(), dir.path());
         FaultyFileSystem faulty({.fail_at = n, .error_number = error_number, .persistent = persistent});
-        bool saved = false, told = false;
+        bool saved = false, warned = false;
         try {
           CheckpointStore store(faulty, dir.path(), 2);
-          told = !store.last_warnings().empty();
+          warned = !store.last_warnings().empty();
           store.save(Sample(GetParam().saves).contents());
           saved = true;
-          told |= !store.last_warnings().empty();
+          warned |= !store.last_warnings().empty();
         } catch (const IoError& error) {
           EXPECT_EQ(error.error_number(), error_number);
         }
         ASSERT_TRUE(faulty.fired());
         const std::string what = "failing " + faulty.log().at(n) + (persistent ? " and all after" : "");
-        // Saved in spite of the fault is right only if the fault was in tidying up, and that was told.
-        ASSERT_TRUE(!saved || told) << what << " passed in silence";
+        // Saved in spite of the fault is right only if the fault was in tidying up, and that was reported.
+        ASSERT_TRUE(!saved || warned) << what << " passed in silence";
         // A disk that failed once: all is in its place even before the next open.
         const auto at_once = CheckpointStore::reader(FileSystem::real(), dir.path()).load_newest();
         ASSERT_TRUE(persistent || at_once->manifest.step >= GetParam().last_good) << what << " left a gap";

@@ -94,7 +94,7 @@ std::int64_t integer_from(const json& from, const char* key, std::int64_t most) 
   return value.get<std::int64_t>();
 }
 
-// The format may be told even of a manifest whose sum we cannot check, for the message.
+// The format is read even from a manifest whose sum we cannot check, for the message.
 int claimed_format(std::string_view text) {
   constexpr std::string_view kFormat = "\"format\": ";
   const std::size_t found = text.substr(0, kHeadBytes).find(kFormat);
@@ -178,7 +178,7 @@ Manifest Manifest::parse(std::string_view text) {
     throw NewerFormatError(
         fmt::format("manifest.json: has format {}, this tandem reads formats up to {}", format, kCheckpointFormat),
         "a newer tandem wrote this checkpoint", "update tandem, or resume with the version that wrote it");
-  if (format < 1) damaged("tells no format");
+  if (format < 1) damaged("has no format");
   if (auto crossed = json_bound_crossed(text, kBounds)) damaged(*crossed);
   try {
     Manifest manifest = from_json(json::parse(text));

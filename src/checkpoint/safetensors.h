@@ -23,7 +23,7 @@ namespace tandem {
 class SafetensorsFile {
  public:
   SafetensorsFile() = default;  // no tensors
-  // Both throw CheckpointError that tells what is wrong with the file; read() also IoError.
+  // Both throw CheckpointError that says what is wrong with the file; read() also IoError.
   static SafetensorsFile read(FileSystem& fs, const std::filesystem::path& path);
   static SafetensorsFile parse(std::vector<std::byte> bytes);
   // `source` names the bytes in messages: "model.safetensors".

@@ -93,7 +93,7 @@ TEST(Safetensors, EveryBreachOfTheFormatIsNamed) {
   struct Case {
     std::string header;
     std::size_t data;
-    std::string told;
+    std::string expected;
   };
   const auto two = [](const std::string& a, const std::string& b) {
     return R"({"a":{"dtype":"U8","shape":[2],"data_offsets":)" + a +
@@ -135,13 +135,13 @@ TEST(Safetensors, EveryBreachOfTheFormatIsNamed) {
       {"[]", 0, "does not begin with '{'"},
   };
   for (const Case& c : cases) {
-    const std::string told = refusal(c.header, c.data);
+    const std::string message = refusal(c.header, c.data);
     bool found = false;
-    for (std::size_t from = 0, to; from <= c.told.size(); from = to + 1) {
-      to = std::min(c.told.find('|', from), c.told.size());
-      found |= told.find(c.told.substr(from, to - from)) != std::string::npos;
+    for (std::size_t from = 0, to; from <= c.expected.size(); from = to + 1) {
+      to = std::min(c.expected.find('|', from), c.expected.size());
+      found |= message.find(c.expected.substr(from, to - from)) != std::string::npos;
     }
-    EXPECT_TRUE(found) << c.header << "\n  told: " << told << "\n  expected: " << c.told;
+    EXPECT_TRUE(found) << c.header << "\n  message: " << message << "\n  expected: " << c.expected;
   }
 }
 

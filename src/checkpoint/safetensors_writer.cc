@@ -33,7 +33,7 @@ std::uint64_t data_size(std::span<const TensorView> tensors) {
 }
 
 std::string make_header(const std::vector<const TensorView*>& layout, const Metadata& metadata) {
-  // By hand: a JSON object that keeps its order looks through all its keys for each new one.
+  // Written directly: a JSON object that keeps its order looks through all its keys for each new one.
   std::string text = "{";
   if (!metadata.empty()) text += "\"__metadata__\":" + json(metadata).dump() + ",";
   std::uint64_t offset = 0;

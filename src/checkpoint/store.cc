@@ -25,7 +25,7 @@ constexpr char kFor[] = "-for-step-";
 std::string digits_of(std::int64_t step) { return fmt::format("{:08d}", step); }
 std::string folder_of(std::int64_t step) { return "step-" + digits_of(step); }
 
-// The step a name tells, if it is spelled exactly as we would spell it.
+// The step in a folder's name, if it is spelled exactly as we would spell it.
 std::optional<std::int64_t> step_of(std::string_view name, std::string_view prefix = "step-") {
   if (!name.starts_with(prefix)) return std::nullopt;
   const std::string_view digits = name.substr(prefix.size());
@@ -58,10 +58,10 @@ Manifest manifest_of(const CheckpointContents& contents) {
 }
 
 // Runs `undo` unless dismissed; an undo that fails leaves something for the next open to clear away.
-class Guard {
+class UndoUnlessDone {
  public:
-  explicit Guard(std::function<void()> undo) : undo_(std::move(undo)) {}
-  ~Guard() {
+  explicit UndoUnlessDone(std::function<void()> undo) : undo_(std::move(undo)) {}
+  ~UndoUnlessDone() {
     try {
       if (undo_) undo_();
     } catch (const std::exception&) {
@@ -88,7 +88,7 @@ CheckpointStore::CheckpointStore(FileSystem& fs, stdfs::path checkpoints_dir, in
     if (error.error_number() != EWOULDBLOCK) throw;
     throw ConfigError(fmt::format("another process writes checkpoints in {}", dir_.string()),
                       "two writers in one folder would drop each other's checkpoints",
-                      "wait for it to end, or stop it; `tandem runs` tells which runs are alive");
+                      "wait for it to end, or stop it; `tandem runs` shows which runs are alive");
   }
   clear_leftovers();
 }
@@ -135,7 +135,7 @@ stdfs::path CheckpointStore::save(const CheckpointContents& contents) {
   warnings_.clear();
   const stdfs::path tmp = dir_ / (kTmp + digits_of(contents.step));
   clear_leftovers();  // of a save that failed: its room may be needed
-  Guard remove_tmp([&] { fs_->remove_all(tmp); });
+  UndoUnlessDone remove_tmp([&] { fs_->remove_all(tmp); });
   fs_->mkdir(tmp);
   Manifest manifest = manifest_of(contents);
   const auto tie = tie_metadata(manifest);
@@ -155,11 +155,11 @@ stdfs::path CheckpointStore::save(const CheckpointContents& contents) {
 void CheckpointStore::commit(const stdfs::path& built, std::int64_t step) {
   // All that needs room on the disk comes before the rename; after it a full disk can no longer get in the way.
   const stdfs::path latest = dir_ / kTmpLatest;
-  Guard remove_latest([&] { fs_->remove_all(latest); });
+  UndoUnlessDone remove_latest([&] { fs_->remove_all(latest); });
   write_text(*fs_, latest, folder_of(step) + "\n");
 
   std::vector<std::pair<stdfs::path, stdfs::path>> aside;  // from, to
-  Guard put_back([&] {
+  UndoUnlessDone put_back([&] {
     for (const auto& [from, to] : aside) fs_->rename(to, from);
   });
   for (std::int64_t later : steps()) {
@@ -210,7 +210,7 @@ LoadedCheckpoint CheckpointStore::load(const stdfs::path& dir, CheckpointParts p
     VerifiedCheckpoint verified = read_and_verify(*fs_, folder, parts);
     const auto step = step_of(name);
     if (step && *step != verified.manifest.step)
-      throw CheckpointError(fmt::format("{}: tells step {}", kManifestFile, verified.manifest.step),
+      throw CheckpointError(fmt::format("{}: is of step {}", kManifestFile, verified.manifest.step),
                             "the folder was renamed, or copied from another place",
                             "give the folder back its name, or remove it");
     return {std::move(verified.manifest), std::move(verified.model), std::move(verified.state), folder, {}};

@@ -4,7 +4,7 @@
 //   checkpoints/latest            names the folder saved last; for people and scripts, never trusted by a load
 //
 // A checkpoint is built in .tmp-step-..., fsynced and renamed, so a crash at any moment leaves the one before as the
-// newest whole one. docs/run-folder.md tells the order of the calls and why.
+// newest whole one. docs/run-folder.md gives the order of the calls and why.
 // One thread at a time; the folder is locked against a second writer.
 #pragma once
 

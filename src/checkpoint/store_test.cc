@@ -153,7 +153,7 @@ TEST(Checkpoint, FolderUnderAnotherStepsNameIsRefused) {
   stdfs::copy(two.dir / "step-00000100", two.dir / "step-00000300");
   const auto loaded = two.reader().load_newest();
   EXPECT_EQ(two.first.difference(*loaded), "");
-  EXPECT_EQ(loaded->refused.at(0), "step-00000300: manifest.json: tells step 100");
+  EXPECT_EQ(loaded->refused.at(0), "step-00000300: manifest.json: is of step 100");
 }
 
 TEST(Checkpoint, MissingFileIsNamed) {

@@ -11,7 +11,7 @@ namespace tandem {
 Batch MakeTimes::measured(const std::function<Batch()>& make) {
   constexpr uint64_t kEvery = 8;
   if (batches_.fetch_add(1, std::memory_order_relaxed) % kEvery != 0) return make();
-  if (!thread_waits_are_told()) return make();  // sleeping could not be told from waiting for a core
+  if (!thread_waits_are_known()) return make();  // sleeping could not be told from waiting for a core
   const double cpu = thread_cpu_seconds() + thread_wait_seconds(), begin = monotonic_seconds();
   Batch batch = make();
   const double seconds = monotonic_seconds() - begin;

@@ -92,7 +92,7 @@ TEST(Crowd, ProgramsAreLookedForOnlyWhileTheWorkersWaitForCores) {
     return line.others.size();
   };
   for (int i = 0; i < 5; ++i) EXPECT_EQ(second_of(0.02), 0u);
-  EXPECT_EQ(second_of(0.5), 0u) << "the first look tells nothing yet";
+  EXPECT_EQ(second_of(0.5), 0u) << "the first look has nothing to compare with";
   const double begin = cpu_of(other.pid());
   while (cpu_of(other.pid()) < begin + 0.3) sched_yield();
   EXPECT_GT(second_of(0.5), 0u);

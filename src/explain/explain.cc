@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kEnoughSteps = 20, kSureSteps = 50;
 constexpr double kHeatWorthNaming = 0.10;  // the GPU itself says that it is in trouble
-// A meeting that takes less is bound by its latency, whatever the link: more work between meetings is the remedy.
+// A combine that takes less is bound by latency, whatever the link: more work between combines is the remedy.
 constexpr double kLatencySeconds = 1e-3;
 // The same of a batch that is handed over from a loader's thread: no thread more would make it shorter.
 constexpr double kHandOverSeconds = 0.5e-3;
@@ -32,8 +32,8 @@ class Judge {
     throttling();
     imbalance();
     loader();
-    const double meeting = (share(kCommunication) + share(kUneven)) * out_.step_seconds;
-    const bool latency = splits_.size() > 1 && meeting < kLatencySeconds;
+    const double combining = (share(kCommunication) + share(kUneven)) * out_.step_seconds;
+    const bool latency = splits_.size() > 1 && combining < kLatencySeconds;
     fixed_costs(latency);
     if (!latency) communication();
     if (!latency) uneven();
@@ -157,7 +157,7 @@ class Judge {
         kWorthNaming);
   }
 
-  // What no batch changes: asking for operations, the update, meetings that are all latency, the rest of the step.
+  // What no batch changes: launches, the update, combines that are all latency, the rest of the step.
   void fixed_costs(bool latency) {
     const double launches = own(kLaunches);
     double fixed = launches + own(kUpdate) + own(kOther);
@@ -165,7 +165,7 @@ class Judge {
     fixed += by_piece - launches;
     if (latency) fixed += own(kCommunication) + own(kUneven);
     const int64_t rows = evidence_.batch / static_cast<int64_t>(splits_.size());
-    // Where a step is batches alone, a product of a few rows takes as long as one of a tile: it reads the same weights.
+    // Where a step is batches alone, a GEMM of a few rows takes as long as one of a tile: it reads the same weights.
     const bool batches = own(kLoading) > 0;
     if (batches && rows < kTileRows)
       fixed += own(kCompute) * (1 - static_cast<double>(rows) / static_cast<double>(kTileRows));

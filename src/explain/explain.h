@@ -2,7 +2,7 @@
 //
 // Pure functions over a run's records (explain/read_run.h); the launcher asks the same ones while a run goes on. The
 // shares add up to 1: the mean over the run's workers of where a step's time went. A cause is named when its remedy
-// would make the run a quarter faster (kWorthNaming, kWorthMoreWork); docs/explain.md tells how each is told apart.
+// would make the run a quarter faster (kWorthNaming, kWorthMoreWork); docs/explain.md says how each is recognised.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,9 +15,9 @@ namespace tandem {
 
 inline constexpr double kWorthNaming = 0.20;    // without this share of the step the run is 1.25 times as fast
 inline constexpr double kWorthMoreWork = 0.40;  // twice the batch at this share that no batch changes: 1.25 times
-inline constexpr int64_t kTileRows = 32;        // rows that a product needs to use a GPU's or a core's lanes
+inline constexpr int64_t kTileRows = 32;        // rows that a GEMM needs to fill a GPU's or a core's lanes
 
-// What gpus.jsonl tells of one GPU of the run.
+// What gpus.jsonl says of one GPU of the run.
 struct GpuEvidence {
   int index = 0;
   double throttled = 0;              // share of the readings in which it was slowed down, idle ones apart

@@ -8,12 +8,12 @@ namespace tandem {
 namespace {
 
 // Two workers at a hundred steps a second; the second has `slow` times the first one's work.
-class PlayedRun {
+class SimulatedRun {
  public:
-  explicit PlayedRun(LiveWatch& watch) : watch_(watch) {}
+  explicit SimulatedRun(LiveWatch& watch) : watch_(watch) {}
 
   std::vector<std::string> go_on(double seconds, double slow) {
-    std::vector<std::string> told;
+    std::vector<std::string> reported;
     for (double end = time_ + seconds; time_ < end; time_ += 0.5) {
       for (RankRow& row : line_.ranks) {
         const double work = row.rank == 0 ? 0.01 / slow : 0.01;
@@ -21,9 +21,9 @@ class PlayedRun {
       }
       line_.step += 50;
       line_.time += 0.5;
-      if (const auto found = watch_.look(line_, time_)) told.push_back(found->text);
+      if (const auto found = watch_.look(line_, time_)) reported.push_back(found->text);
     }
-    return told;
+    return reported;
   }
   void new_plan() { ++line_.generation; }
 
@@ -36,23 +36,23 @@ class PlayedRun {
 TEST(Live, NamesAWaitingWorkerOnceAndNotBeforeItHasLasted) {
   const TempDir dir;
   LiveWatch watch(dir.path(), "tiny-1");
-  PlayedRun run(watch);
+  SimulatedRun run(watch);
   EXPECT_TRUE(run.go_on(8, 2).empty());
-  const auto told = run.go_on(60, 2);
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_NE(told[0].find("worker 0 (cpu:0) waits for worker 1 (cpu:1)"), std::string::npos) << told[0];
+  const auto reported = run.go_on(60, 2);
+  ASSERT_EQ(reported.size(), 1u);
+  EXPECT_NE(reported[0].find("worker 0 (cpu:0) waits for worker 1 (cpu:1)"), std::string::npos) << reported[0];
 }
 
 TEST(Live, AHealthyRunHearsNothing) {
   const TempDir dir;
   LiveWatch watch(dir.path(), "tiny-1");
-  EXPECT_TRUE(PlayedRun(watch).go_on(60, 1.02).empty());
+  EXPECT_TRUE(SimulatedRun(watch).go_on(60, 1.02).empty());
 }
 
 TEST(Live, ASlowDownThatPassesOrComesAndGoesIsNotNamed) {
   const TempDir dir;
   LiveWatch watch(dir.path(), "tiny-1");
-  PlayedRun run(watch);
+  SimulatedRun run(watch);
   for (int i = 0; i < 10; ++i) {
     EXPECT_TRUE(run.go_on(4, 2).empty());
     EXPECT_TRUE(run.go_on(26, 1).empty());
@@ -62,7 +62,7 @@ TEST(Live, ASlowDownThatPassesOrComesAndGoesIsNotNamed) {
 TEST(Live, ANewPlanBeginsANewWindow) {
   const TempDir dir;
   LiveWatch watch(dir.path(), "tiny-1");
-  PlayedRun run(watch);
+  SimulatedRun run(watch);
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(run.go_on(8, 2).empty());
     run.new_plan();

@@ -1,4 +1,4 @@
-// explain/rank_times.h -- where each worker's time went, as its page tells it and as ranks.jsonl of a run keeps it.
+// explain/rank_times.h -- where each worker's time went, as its page reports it and as ranks.jsonl of a run keeps it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct RankTimes {
   double steps = 0;
   double step = 0;               // all of it; snapshots come on top, and are no part of it
   double work = 0, load = 0;     // shards; waiting for their data
-  double combine = 0, late = 0;  // meeting the others; until the last of them had come
+  double combine = 0, late = 0;  // in combines; of that, waiting for the last member
   double update = 0, snapshot = 0;
   double gpu_wait = 0;                       // of the work: the host waited for the GPU
   double operations = 0, counted_steps = 0;  // of libtorch, in the steps that were counted

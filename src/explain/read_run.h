@@ -1,4 +1,4 @@
-// explain/read_run.h -- what a run's folder tells about its speed: ranks.jsonl, gpus.jsonl, recipe.toml, run.json.
+// explain/read_run.h -- what a run's folder says about its speed: ranks.jsonl, gpus.jsonl, recipe.toml, run.json.
 //
 // Looked at is the newest plan of the newest start, since shards that moved changed the picture; the first steps, which
 // choose and allocate, are left out. Files that are missing or damaged leave their part empty; nothing throws.

@@ -286,7 +286,7 @@ void add_remedy(SlowDown& f, const Evidence& evidence, const Explanation& e) {
       return;
     case Cause::kSmallBatch:
       f.why =
-          fmt::format("a step has {} rows for {} worker{}: asking for operations, the update and the meeting cost more",
+          fmt::format("a step has {} rows for {} worker{}: launches, the update and the combine cost more",
                       evidence.batch, workers_of(evidence), workers_of(evidence) == 1 ? "" : "s");
       f.remedy = fmt::format(
           "a larger batch (and a rate that follows it: --set schedule.batch_scaling=linear --set "
@@ -348,7 +348,7 @@ std::string hint_for(const Evidence& evidence, const Explanation& e) {
   if (!e.enough || !on_gpus(evidence) || evidence.precision != "fp32" || e.share("compute") < 0.6) return "";
   return fmt::format(
       "the GPUs are busy; mixed precision may make them faster: {} "
-      "(another experiment; docs/explain.md tells where it paid)",
+      "(another experiment; docs/explain.md says where it paid)",
       anew(evidence, "--precision bf16"));
 }
 

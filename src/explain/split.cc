@@ -63,10 +63,10 @@ double StepSplit::total() const { return std::accumulate(seconds.begin(), second
 std::vector<StepSplit> split(const Evidence& evidence) {
   std::vector<StepSplit> all;
   double transfer = std::numeric_limits<double>::infinity();
-  size_t meeting = 0;
+  size_t combining = 0;
   for (const RankRow& row : evidence.ranks) {
     if (row.shards == 0 || row.times.steps < 1) continue;
-    ++meeting;
+    ++combining;
     // Everybody leaves a sum at the same time: who came last spent only the transfer in it.
     transfer = std::min(transfer, std::max(0.0, row.times.combine - row.times.late) / row.times.steps);
   }
@@ -80,7 +80,7 @@ std::vector<StepSplit> split(const Evidence& evidence) {
     s.seconds[kCompute] = work - s.seconds[kLaunches];
     s.seconds[kLoading] = t.load / n;
     s.seconds[kUpdate] = t.update / n;
-    if (meeting > 1) {
+    if (combining > 1) {
       s.seconds[kCommunication] = std::min(combine, transfer);
       s.seconds[kWaiting] = combine - s.seconds[kCommunication];
     }

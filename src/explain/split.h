@@ -27,7 +27,7 @@ const char* part_name(Part part);
 struct StepSplit {
   const RankRow* row = nullptr;
   std::array<double, kParts> seconds{};
-  double busy = 0;  // before it meets the others: work and data
+  double busy = 0;  // before its combine: work and data
   double total() const;
 };
 

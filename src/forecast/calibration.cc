@@ -133,7 +133,7 @@ std::optional<Calibration> calibration_from(const Json& json) {
 Calibration trials_for(const Calibration& calibration, const std::vector<TrialDevice>& devices) {
   Calibration some = calibration;
   std::erase_if(some.trials, [&](const Trial& trial) {
-    if (trial.devices.size() == 1)  // any GPU tells how the others' steps grow with the batch
+    if (trial.devices.size() == 1)  // any GPU shows how the others' steps grow with the batch
       return trial.devices[0].model == "cpu" && std::ranges::find(devices, trial.devices[0]) == devices.end();
     const auto common = static_cast<long>(std::min(trial.devices.size(), devices.size()));
     return !std::equal(devices.begin(), devices.begin() + common, trial.devices.begin());

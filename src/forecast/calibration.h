@@ -47,7 +47,7 @@ struct Trial {
   double memory_bytes = 0;      // the most of any worker: of its GPU where it has one, else resident
   double memory_start = 0;      // before it had any shard
   int64_t most_held = 0;        // shards that one worker held at most; 0: not known
-  double power_w = 0;           // of its GPUs together, where the driver tells; 0: not known
+  double power_w = 0;           // of all its GPUs, where the driver reports it; 0: not known
   JobShape shape;               // with the trial's settings (a smaller replay)
 };
 
@@ -66,7 +66,7 @@ std::optional<Calibration> calibration_from(
 std::filesystem::path forecast_cache();
 // The name of a calibration's file: 16 digits of a SHA-256 over these.
 std::string calibration_key(const std::string& machine, const std::string& recipe, const std::string& settings);
-// Those trials that tell of a run on these devices, or on the first ones of them: a file may hold trials of others too.
+// Those trials that apply to a run on these devices, or on the first ones of them: a file may hold trials of others too.
 // All of them where none does.
 Calibration trials_for(const Calibration& calibration, const std::vector<TrialDevice>& devices);
 std::optional<Calibration> load_calibration(const std::filesystem::path& cache, const std::string& key);

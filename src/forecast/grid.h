@@ -1,4 +1,4 @@
-// forecast/grid.h -- which numbers of workers and batches are tried, and how the model is held to what they told. Pure.
+// forecast/grid.h -- which numbers of workers and batches are tried, and how the model is fitted to them. Pure.
 //
 // A model of one and of two workers misses what happens where several share cores, caches and memory. So the corners
 // are measured: one, two and the most workers that are asked for, at the smallest and the largest batch; the model says

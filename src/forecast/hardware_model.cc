@@ -17,7 +17,7 @@ constexpr double kOfPeak = .35, kOfBandwidth = .6;
 constexpr double kOperationsPerWeight = 10;  // a sample: forward, backward, and a second net's forward
 constexpr double kPassesOverState = 4;       // of weights, gradient and optimizer in an update
 constexpr double kContextBytes = 600e6;      // of CUDA and its libraries
-// A sum over two GPUs: launches, meeting, and the update that is no longer part of the phase's own graph.
+// A combine over two GPUs: launches, latency, and the update that is no longer part of the phase's own graph.
 constexpr double kSumLatency = 3e-4;
 constexpr double kOfNvlink = .7, kOfPcie = .45;
 
@@ -129,7 +129,7 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
     for (const int64_t batch : batches) {
       const StepShares shares = moved(shares_at(batch), reference, basis, *target, precision);
       if (scaled.shares.seconds() == 0) scaled.shares = shares;
-      const MemoryForecast told = memory.worker(job, batch, static_cast<int>(steps.shards_of(1)), 1, 1e9);
+      const MemoryForecast forecast = memory.worker(job, batch, static_cast<int>(steps.shards_of(1)), 1, 1e9);
       Trial trial = *measured;
       trial.devices = {{std::string(target->name), 1, -1}};
       trial.batch = batch;
@@ -142,7 +142,7 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
       trial.memory_start = job.replicated_bytes() + kContextBytes;
       const double alive = gpu ? 1 : static_cast<double>(trial.shards);  // shards run side by side on a GPU
       trial.memory_bytes = trial.memory_start + static_cast<double>(trial.shards) * job.shard_bytes +
-                           alive * (told.activations + told.gradients);
+                           alive * (forecast.activations + forecast.gradients);
       scaled.calibration.trials.push_back(trial);
       if (batch != batches.front() || gpus.size() < 2) continue;
       trial.devices.push_back(trial.devices[0]);
@@ -163,8 +163,8 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
     if (trial.devices.size() < 2) continue;
     std::vector<ForecastDevice> pair;
     for (const TrialDevice& device : trial.devices) pair.push_back({device.model, 1, -1});
-    const StepForecast told = model.step(trial.batch, pair);
-    trial.step_seconds = told.compute + told.fixed + trial.combine_seconds;
+    const StepForecast forecast = model.step(trial.batch, pair);
+    trial.step_seconds = forecast.compute + forecast.fixed + trial.combine_seconds;
   }
   return scaled;
 }

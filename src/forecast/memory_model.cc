@@ -79,10 +79,10 @@ MemoryModel::MemoryModel(const Calibration& calibration, const std::string& prec
     const auto [seen, first] = held_.emplace(workers, held);
     if (!first) seen->second = std::min(seen->second, held);
     const double seconds = seconds_of(trial);
-    const double told = worker(trial.shape, trial.batch, static_cast<int>(held), workers, seconds).total() -
+    const double forecast = worker(trial.shape, trial.batch, static_cast<int>(held), workers, seconds).total() -
                         (1 + kMargin) * more(workers);
     // Below 0 where the model of one worker asks for too much: parts of its rest go with the shards it holds.
-    const double extra = ((trial.memory_bytes + kMarginBytes) * (1 + kMargin) - told) / (1 + kMargin);
+    const double extra = ((trial.memory_bytes + kMarginBytes) * (1 + kMargin) - forecast) / (1 + kMargin);
     const auto [known, is_new] = several_.emplace(workers, extra);
     if (!is_new) known->second = std::max(known->second, extra);
   }
@@ -103,26 +103,26 @@ MemoryForecast MemoryModel::most(const JobShape& job, int64_t batch, const std::
   int held = shards.empty() ? 0 : *std::ranges::max_element(shards);
   if (const auto seen = held_.find(workers); seen != held_.end() && held > 1)
     held = std::max(held, static_cast<int>(seen->second));
-  MemoryForecast told = worker(job, batch, held, workers, seconds);
-  if (gpu_ || workers < 2 || held >= shards_) return told;
+  MemoryForecast forecast = worker(job, batch, held, workers, seconds);
+  if (gpu_ || workers < 2 || held >= shards_) return forecast;
   const double with_another = worker(job, batch, held + 1, workers, seconds).total();
-  told.overhead += std::min(with_another - told.total(), kRoom * told.total());
-  return told;
+  forecast.overhead += std::min(with_another - forecast.total(), kRoom * forecast.total());
+  return forecast;
 }
 
 MemoryForecast MemoryModel::worker(const JobShape& job, int64_t batch, int held, int workers, double seconds) const {
-  MemoryForecast told;
-  told.weights = job.weights_bytes;
-  told.optimizer = job.optimizer_bytes;
-  told.data = held * job.shard_bytes;
+  MemoryForecast forecast;
+  forecast.weights = job.weights_bytes;
+  forecast.optimizer = job.optimizer_bytes;
+  forecast.data = held * job.shard_bytes;
   const double share = gpu_ ? static_cast<double>(held) / static_cast<double>(shards_) : 1;  // side by side on a GPU
   const double rest = on_line(rest_, static_cast<double>(batch)) * share;
-  told.gradients = std::min(rest, 4 * job.combine_floats);
-  told.activations = rest - told.gradients;
-  if (!gpu_) told.snapshots = snapshots_of(job, static_cast<double>(shards_), held, workers, seconds);
-  told.overhead = base_ + job.other_bytes + more(workers);
-  told.overhead += kMargin * told.total() + kMarginBytes;
-  return told;
+  forecast.gradients = std::min(rest, 4 * job.combine_floats);
+  forecast.activations = rest - forecast.gradients;
+  if (!gpu_) forecast.snapshots = snapshots_of(job, static_cast<double>(shards_), held, workers, seconds);
+  forecast.overhead = base_ + job.other_bytes + more(workers);
+  forecast.overhead += kMargin * forecast.total() + kMarginBytes;
+  return forecast;
 }
 
 }  // namespace tandem

@@ -1,6 +1,6 @@
 // forecast/memory_model.h -- how much memory a worker will need at most, in parts.
 //
-// A trial tells the peak of a worker with a small replay at some batches. What is known exactly (weights, optimizer,
+// A trial measures the peak of a worker with a small replay at some batches. What is known exactly (weights, optimizer,
 // shards' state and their copies in snapshots) is taken out, the rest follows the batch on a line; then the known parts
 // are put back as the real run has them. Made to be never below the truth: a margin of a few percent is added, and
 // room for a shard that moves to a worker which turns out to be faster, as far as that keeps the forecast close.

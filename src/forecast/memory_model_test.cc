@@ -13,9 +13,9 @@ TEST(MemoryModel, IsNeverBelowWhatWasMeasuredAndHardlyAbove) {
   const MemoryModel model(c, "fp32", false);
   for (const Trial& trial : c.trials) {
     const int workers = static_cast<int>(trial.devices.size());
-    const double told = model.worker(trial.shape, trial.batch, 24 / workers, workers, 100).total();
-    EXPECT_GE(told, trial.memory_bytes);
-    EXPECT_LE(told, 1.08 * trial.memory_bytes);
+    const double forecast = model.worker(trial.shape, trial.batch, 24 / workers, workers, 100).total();
+    EXPECT_GE(forecast, trial.memory_bytes);
+    EXPECT_LE(forecast, 1.08 * trial.memory_bytes);
   }
 }
 
@@ -28,10 +28,10 @@ TEST(MemoryModel, CoversEveryNumberOfWorkersThatWasTriedAndThoseBetween) {
   const MemoryModel model(c, "fp32", false);
   for (const Trial& trial : c.trials) {
     const int workers = static_cast<int>(trial.devices.size());
-    const double told =
+    const double forecast =
         model.most(trial.shape, trial.batch, std::vector<int>(trial.devices.size(), 24 / workers), 100).total();
-    EXPECT_GE(told, trial.memory_bytes) << workers;
-    EXPECT_LE(told, 1.15 * trial.memory_bytes) << workers;
+    EXPECT_GE(forecast, trial.memory_bytes) << workers;
+    EXPECT_LE(forecast, 1.15 * trial.memory_bytes) << workers;
   }
   EXPECT_GE(model.most(four.shape, 192, {8, 8, 8}, 100).total(), four.memory_bytes + 2e5);
   EXPECT_LT(model.most(four.shape, 192, {12, 12}, 100).total(), four.memory_bytes) << "two need less";
@@ -42,9 +42,9 @@ TEST(MemoryModel, WhereSeveralNeedLessThanOneSuggestsTheForecastFollows) {
   Calibration c = machine.calibration();
   c.trials[2].memory_bytes -= 15e6;
   const Trial& two = c.trials[2];
-  const double told = MemoryModel(c, "fp32", false).worker(two.shape, two.batch, 12, 2, 100).total();
-  EXPECT_GE(told, two.memory_bytes);
-  EXPECT_LE(told, 1.06 * two.memory_bytes);
+  const double forecast = MemoryModel(c, "fp32", false).worker(two.shape, two.batch, 12, 2, 100).total();
+  EXPECT_GE(forecast, two.memory_bytes);
+  EXPECT_LE(forecast, 1.06 * two.memory_bytes);
 }
 
 TEST(MemoryModel, LeavesRoomForAShardThatMovesAsFarAsItStaysClose) {

@@ -18,27 +18,27 @@ double whole(double number) { return std::floor(std::max(0.0, number)); }
 }  // namespace
 
 Pauses pauses_of(const PauseQuestion& q) {
-  Pauses told;
-  if (q.training <= 0) return told;
+  Pauses forecast;
+  if (q.training <= 0) return forecast;
   const double write = std::max(kLeastWrite, q.bytes / kSaveBytesPerSecond);
   if (q.rule.automatic)
-    told.checkpoints = whole(q.training / checkpoint_interval(q.snapshot, write, q.bytes / kWriterBytesPerSecond));
+    forecast.checkpoints = whole(q.training / checkpoint_interval(q.snapshot, write, q.bytes / kWriterBytesPerSecond));
   else if (q.rule.steps > 0)
-    told.checkpoints = whole((q.steps - 1) / static_cast<double>(q.rule.steps));  // the last step's is the end's
+    forecast.checkpoints = whole((q.steps - 1) / static_cast<double>(q.rule.steps));  // the last step's is the end's
   else if (q.rule.seconds > 0)
-    told.checkpoints = whole(q.training / std::max(q.rule.seconds, write));  // never two at once
+    forecast.checkpoints = whole(q.training / std::max(q.rule.seconds, write));  // never two at once
   const double first = snapshot_interval(guessed_snapshot_seconds(static_cast<uint64_t>(q.bytes)));
   const double interval = snapshot_interval(q.snapshot);
   const double left =
       interval <= kSnapshotSeconds ? 0 : interval / 2;  // as worth_it(): a dear one is left out at the end
-  if (q.training - left > first) told.snapshots = 1 + whole((q.training - left - first) / interval);
-  if (!q.rule.automatic) told.snapshots = std::max(told.snapshots, told.checkpoints);
-  told.snapshot_seconds = told.snapshots * q.snapshot;
-  told.checkpoint_seconds = told.checkpoints * write * kTakenFromWorkers * std::clamp(q.busy_cores, 0.0, 1.0);
+  if (q.training - left > first) forecast.snapshots = 1 + whole((q.training - left - first) / interval);
+  if (!q.rule.automatic) forecast.snapshots = std::max(forecast.snapshots, forecast.checkpoints);
+  forecast.snapshot_seconds = forecast.snapshots * q.snapshot;
+  forecast.checkpoint_seconds = forecast.checkpoints * write * kTakenFromWorkers * std::clamp(q.busy_cores, 0.0, 1.0);
   // By steps all are kept: whoever asks for more than the disk can take waits for it.
   if (q.rule.steps > 0)
-    told.checkpoint_seconds = std::max(told.checkpoint_seconds, told.checkpoints * write - q.training);
-  return told;
+    forecast.checkpoint_seconds = std::max(forecast.checkpoint_seconds, forecast.checkpoints * write - q.training);
+  return forecast;
 }
 
 }  // namespace tandem

@@ -31,7 +31,7 @@ struct Pauses {
 Pauses pauses_of(const PauseQuestion& question);
 
 // For MemoryModel: as long as a run lasts, or for ever where snapshots are known to be made (asked for by a rule, which
-// the length does not tell) or the length is not known.
+// the length does not determine) or the length is not known.
 inline double snapshot_seconds(const Pauses& pauses, double seconds) {
   return seconds <= 0 || pauses.snapshots > 0 ? 1e9 : seconds;
 }

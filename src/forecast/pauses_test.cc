@@ -59,10 +59,10 @@ TEST(Pauses, CheckpointsCountAsAskedFor) {
 TEST(Pauses, WhoSavesEveryStepWaitsForTheDisk) {
   PauseQuestion q = question();
   q.rule = {.automatic = false, .steps = 1};
-  const Pauses told = pauses_of(q);
-  EXPECT_EQ(told.checkpoints, 999);
-  EXPECT_GE(told.snapshots, 999);
-  EXPECT_NEAR(told.checkpoint_seconds, 899, 1) << "999 s of writing in 100 s of training";
+  const Pauses forecast = pauses_of(q);
+  EXPECT_EQ(forecast.checkpoints, 999);
+  EXPECT_GE(forecast.snapshots, 999);
+  EXPECT_NEAR(forecast.checkpoint_seconds, 899, 1) << "999 s of writing in 100 s of training";
 }
 
 TEST(Pauses, AreAPartOfARowsTime) {

@@ -146,20 +146,20 @@ StepModel::StepModel(const Calibration& calibration, const std::string& precisio
   learn_stretch(several);
 }
 
-// Crowd and combine of two, as the mean of the trials that tell them.
+// Crowd and combine of two, as the mean of the trials that measured them.
 void StepModel::learn_pairs(const std::vector<const Trial*>& several) {
   std::vector<double> crowds, combines;
   for (const Trial* trial : several) {
     if (trial->devices.size() != 2) continue;
     const std::vector<ForecastDevice> devices = devices_of(*trial);
-    const StepForecast told = unstretched(trial->batch, devices);
+    const StepForecast forecast = unstretched(trial->batch, devices);
     double crowd = 1;
-    if (is_cpu(devices[0].model) && told.compute > 0 && trial->compute_seconds > 0) {
-      crowd = std::clamp(trial->compute_seconds / told.compute, .9, 2.0);
+    if (is_cpu(devices[0].model) && forecast.compute > 0 && trial->compute_seconds > 0) {
+      crowd = std::clamp(trial->compute_seconds / forecast.compute, .9, 2.0);
       crowds.push_back(crowd);
       crowded_cores_ = side_by_side(devices) > 1;
     }
-    combines.push_back(std::max(0.0, trial->step_seconds - told.compute * crowd - told.fixed));
+    combines.push_back(std::max(0.0, trial->step_seconds - forecast.compute * crowd - forecast.fixed));
   }
   if (!crowds.empty()) crowd2_ = mean_of(crowds);
   if (combines.empty()) return;
@@ -263,34 +263,34 @@ double StepModel::crowd(const std::vector<ForecastDevice>& devices) const {
 }
 
 StepForecast StepModel::unstretched(int64_t batch, const std::vector<ForecastDevice>& devices) const {
-  StepForecast told;
+  StepForecast forecast;
   const auto b = static_cast<double>(batch);
-  told.shards = deal(batch, devices, told.efficiency);
+  forecast.shards = deal(batch, devices, forecast.efficiency);
   for (size_t i = 0; i < devices.size(); ++i) {
-    const double share = per_device_ ? 1 : static_cast<double>(told.shards[i]) / static_cast<double>(shards_);
-    told.compute = std::max(told.compute, share * variable(devices[i].model, b) / devices[i].speed);
-    told.fixed = std::max(told.fixed, fixed(devices[i].model, b));
+    const double share = per_device_ ? 1 : static_cast<double>(forecast.shards[i]) / static_cast<double>(shards_);
+    forecast.compute = std::max(forecast.compute, share * variable(devices[i].model, b) / devices[i].speed);
+    forecast.fixed = std::max(forecast.fixed, fixed(devices[i].model, b));
   }
-  told.compute *= crowd(devices);
-  told.fixed *= turns(devices);
+  forecast.compute *= crowd(devices);
+  forecast.fixed *= turns(devices);
   const int workers = static_cast<int>(devices.size());
   if (workers > 1) {
     const double moved = std::min(.8 * combine2(), floats_ * kSecondsPerFloat);
-    told.combine = (combine2() - moved) * wait_growth(workers) + moved * 2 * (workers - 1) / workers;
+    forecast.combine = (combine2() - moved) * wait_growth(workers) + moved * 2 * (workers - 1) / workers;
   }
-  told.seconds = told.compute + told.fixed + told.combine;
-  return told;
+  forecast.seconds = forecast.compute + forecast.fixed + forecast.combine;
+  return forecast;
 }
 
 StepForecast StepModel::step(int64_t batch, const std::vector<ForecastDevice>& devices) const {
-  StepForecast told = unstretched(batch, devices);
+  StepForecast forecast = unstretched(batch, devices);
   const int workers = static_cast<int>(devices.size());
   const double stretch = stretch_.at(workers, static_cast<double>(batch));
-  for (double* part : {&told.seconds, &told.compute, &told.fixed, &told.combine}) *part *= stretch;
-  told.error = .04 + deviation_;
-  if (workers > 1 && !measured_combine()) told.error += .1;
-  if (workers > 2 && !measured(workers)) told.error += .02 * std::log2(workers / 2.0);
-  return told;
+  for (double* part : {&forecast.seconds, &forecast.compute, &forecast.fixed, &forecast.combine}) *part *= stretch;
+  forecast.error = .04 + deviation_;
+  if (workers > 1 && !measured_combine()) forecast.error += .1;
+  if (workers > 2 && !measured(workers)) forecast.error += .02 * std::log2(workers / 2.0);
+  return forecast;
 }
 
 double StepModel::start_seconds(int workers) const { return by_count(start_, workers); }

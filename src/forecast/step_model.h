@@ -27,7 +27,7 @@ struct StepForecast {
   double compute = 0, fixed = 0, combine = 0;  // its parts
   double efficiency = 1;                       // share of the summed speed that whole shards leave
   std::vector<int> shards;                     // by device
-  double error = 0;                            // as a share of seconds, as far as the trials tell
+  double error = 0;                            // as a share of seconds, as far as the trials show
 };
 
 class StepModel {

@@ -11,7 +11,7 @@ namespace tandem {
 namespace {
 
 constexpr size_t kFewest = 2, kPieces = 10;
-constexpr size_t kSkipped = 5;  // a fifth of them: caches fill, graphs are recorded, shards find their workers
+constexpr size_t kSkipped = 5;  // a fifth of them: caches fill, graphs are captured, shards find their workers
 
 double sum(const std::vector<StepTold>& steps, size_t from, size_t to) {
   double seconds = 0;

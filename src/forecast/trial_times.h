@@ -1,8 +1,8 @@
-// forecast/trial_times.h -- what the steps of a trial tell of a run's time. Pure.
+// forecast/trial_times.h -- the time of a run, from the steps of a trial. Pure.
 //
 // A run takes the sum of its steps, so a step is forecast by their mean: stalls are part of life, and a median would
-// leave them out of every forecast. What is no step is told apart: snapshots are not in the workers' own times of their
-// steps at all, and what the first steps take more (caches fill, graphs are recorded) happens once and belongs to the
+// leave them out of every forecast. What is no step is kept apart: snapshots are not in the workers' own times of their
+// steps at all, and what the first steps take more (caches fill, graphs are captured) happens once and belongs to the
 // start.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace tandem {
 
 struct StepTold {
-  double seconds = 0;  // of the step, by the clock of the worker that told it
+  double seconds = 0;  // of the step, by the clock of the worker that reported it
   double samples = 0;
 };
 

@@ -27,7 +27,7 @@ TEST(TrialTimes, WhatTheFirstStepsTakeMoreBelongsToTheStart) {
   for (size_t i = 0; i < steps.size(); ++i) whole += times.step_seconds;
   double truth = 0;
   for (const StepTold& step : steps) truth += step.seconds + .001;
-  EXPECT_NEAR(whole, truth, 1e-9) << "start and steps together are what came";
+  EXPECT_NEAR(whole, truth, 1e-9) << "start and steps add up to the whole";
 }
 
 TEST(TrialTimes, AChangeOnTheWayIsToldAsDeviation) {

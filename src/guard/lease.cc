@@ -166,7 +166,7 @@ GuardAnswer Lease::set_fan(const GpuFacts& facts, int percent) {
   if (GuardAnswer taken = take(facts, held); !taken.ok) return taken;
   const std::string what = fmt::format("fans of GPU {} to {} %", facts.index, percent);
   const LimitRecord before = held->record;
-  if (!before.fan) held->record.found_fan = nvml_.fan_by_hand(facts.index);
+  if (!before.fan) held->record.found_fan = nvml_.manual_fan_percent(facts.index);
   held->record.fan = true;
   if (GuardAnswer noted = note(held->record, what); !noted.ok) {
     held->record = before;

@@ -103,8 +103,8 @@ CudaDriver ask_cuda_driver() {
   for (size_t a = 0; a < handles.size(); ++a) {
     for (size_t b = 0; b < handles.size(); ++b) {
       int can = 0;
-      const bool told = a != b && cuda.can_access && cuda.can_access(&can, handles[a], handles[b]) == 0;
-      driver.peers[a].push_back(told ? std::optional<bool>(can != 0) : std::nullopt);
+      const bool known = a != b && cuda.can_access && cuda.can_access(&can, handles[a], handles[b]) == 0;
+      driver.peers[a].push_back(known ? std::optional<bool>(can != 0) : std::nullopt);
     }
   }
   return driver;

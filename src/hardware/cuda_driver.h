@@ -1,6 +1,6 @@
 // hardware/cuda_driver.h -- what CUDA's driver library shows a program here: which GPUs are visible, who reaches whom.
 //
-// NVML tells what is present; this tells what is left after CUDA_VISIBLE_DEVICES. cuInit takes about a second with
+// NVML lists the GPUs present, this the ones left after CUDA_VISIBLE_DEVICES. cuInit takes about a second with
 // eight GPUs and makes the process hold the GPUs open, so it is asked only where somebody wants to know.
 // TANDEM_LIBCUDA names another library than libcuda.so.1 (tests do).
 #pragma once

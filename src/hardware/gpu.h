@@ -1,6 +1,6 @@
 // hardware/gpu.h -- what is known of a GPU: what it is (GpuFacts) and how it is now (GpuReading).
 //
-// A driver need not know everything. What it did not tell is absent, never 0.
+// A driver need not know everything. What it did not report is absent, never 0.
 #pragma once
 
 #include <cstdint>

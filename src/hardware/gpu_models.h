@@ -23,7 +23,7 @@ struct GpuModel {
   double power_w = 0;
   double fp32_tflops = 0;
   std::optional<double> tf32_tflops, bf16_tflops, fp16_tflops;
-  std::optional<double> nvlink_gb_per_s;  // both ways together, all links (Infinity Fabric for AMD)
+  std::optional<double> nvlink_gb_per_s;  // both directions summed, all links (Infinity Fabric for AMD)
   double pcie_gb_per_s = 0;               // one way: 16 lanes of its generation
   int year = 0;
   std::optional<double> price_usd;      // at launch, where there was a price

@@ -123,20 +123,20 @@ NvmlStatus Nvml::Impl::device(int gpu, nvml::Device& handle) const {
   return device_status[gpu];
 }
 
-// Not ok where the GPU tells neither name nor uuid nor memory, which every GPU does that is well: a lost one says so,
-// one whose firmware has hung answers "Unknown Error" to everything.
+// Not ok where the GPU reports neither name nor uuid nor memory, as every healthy GPU does: a lost one says so, one
+// whose firmware has hung answers "Unknown Error" to everything.
 NvmlStatus Nvml::Impl::silence(nvml::Device handle) const {
   char text[nvml::kUuidBuffer] = "";
   nvml::Memory memory{};
   nvml::Ret worst = nvml::kSuccess;
-  const auto told = [&](auto function, auto... arguments) {
+  const auto answers = [&](auto function, auto... arguments) {
     const nvml::Ret code = function ? function(handle, arguments...) : nvml::kFunctionNotFound;
     if (worst != nvml::kGpuIsLost && function) worst = code;
     return code == nvml::kSuccess;
   };
-  if (told(nvmlDeviceGetName, text, sizeof text)) return {};
+  if (answers(nvmlDeviceGetName, text, sizeof text)) return {};
   if (worst == nvml::kGpuIsLost) return word(worst);
-  if (told(nvmlDeviceGetUUID, text, sizeof text) || told(nvmlDeviceGetMemoryInfo, &memory)) return {};
+  if (answers(nvmlDeviceGetUUID, text, sizeof text) || answers(nvmlDeviceGetMemoryInfo, &memory)) return {};
   return word(worst);
 }
 

@@ -1,7 +1,7 @@
 // hardware/nvml.h -- NVIDIA's management library, opened at run time: what GPUs there are and how they are.
 //
-// Any function may be missing in an old driver, and any may be refused: a value is then absent, an order is answered
-// with NVML's own words. TANDEM_NVML names another library than libnvidia-ml.so.1 (tests do). Calls take no lock of
+// Any function may be missing in an old driver, and any may be refused: a value is then absent, a command returns
+// NVML's own words. TANDEM_NVML names another library than libnvidia-ml.so.1 (tests do). Calls take no lock of
 // ours, as NVML takes its own: several threads may use one Nvml.
 #pragma once
 
@@ -80,11 +80,11 @@ class Nvml {
   std::optional<double> power_limit_at_open(int gpu) const;
   NvmlStatus set_fan(int gpu, int percent);  // all its fans
   NvmlStatus set_fan_auto(int gpu);          // gives them back to the driver
-  // What somebody set them to; absent where they are the driver's, or it does not tell.
-  std::optional<int> fan_by_hand(int gpu) const;
+  // The percent a user set; absent where the driver controls the fans, or does not report it.
+  std::optional<int> manual_fan_percent(int gpu) const;
 
   // The next critical Xid of any GPU that happens after the first call; kTimeout if none does in time, kNotSupported
-  // where no GPU tells of them.
+  // where no GPU reports them.
   NvmlResult<XidEvent> next_xid(int timeout_ms);
 
   struct Impl;

@@ -86,7 +86,7 @@ std::optional<int> temperature(const Nvml::Impl& n, nvml::Device d) {
   return asked.celsius;
 }
 
-// A GPU that does not tell how many it has has not none.
+// Fails where the GPU does not report a number: that is not the same as none.
 NvmlStatus count_fans(const Nvml::Impl& n, nvml::Device d, int& fans) {
   if (!n.nvmlDeviceGetNumFans) return n.word(nvml::kFunctionNotFound);
   unsigned count = 0;
@@ -204,7 +204,7 @@ NvmlStatus Nvml::set_fan_auto(int gpu) {
   return worst;
 }
 
-std::optional<int> Nvml::fan_by_hand(int gpu) const {
+std::optional<int> Nvml::manual_fan_percent(int gpu) const {
   const Impl& n = *impl_;
   nvml::Device d = nullptr;
   if (!n.device(gpu, d).ok() || n.number(n.nvmlDeviceGetFanControlPolicy_v2, d, 0u) != 1) return std::nullopt;

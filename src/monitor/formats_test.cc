@@ -31,7 +31,7 @@ TEST(MonitorFormats, TellOfInstancesOfAGpuAndOfRunsThatWereLeftOut) {
   MonitorSample sample = sample_for_tests(1, 1);
   sample.facts[0].mig_on = true;
   sample.facts[0].mig = {{"MIG-a", "1g.10gb", uint64_t{10'000'000'000}}, {"MIG-b", "3g.40gb", std::nullopt}};
-  sample.gpus[0].utilisation_percent.reset();  // the driver does not tell it of a GPU that is cut
+  sample.gpus[0].utilisation_percent.reset();  // not reported for a GPU with MIG instances
   sample.runs_left_out = 7;
   const auto json = to_json(sample);
   EXPECT_EQ(json["gpus"][0]["mig"][0]["uuid"], "MIG-a");
@@ -91,7 +91,7 @@ TEST(MonitorPrometheus, NamesEveryFamilyOnceAndLeavesOutWhatIsNotKnown) {
     }
   }
   EXPECT_TRUE(families.contains("tandem_gpu_power_watts"));
-  EXPECT_FALSE(families.contains("tandem_gpu_fan_ratio"));  // nobody told: no family either
+  EXPECT_FALSE(families.contains("tandem_gpu_fan_ratio"));  // not reported: no family either
   EXPECT_NE(text.find("tandem_gpu_utilisation_ratio{gpu=\"7\"} 0.97\n"), std::string::npos) << text;
 }
 

@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-// Files of /proc tell no size and are small: one read.
+// Files of /proc have no size and are small: one read.
 std::string_view slurp(const char* path, char* buffer, size_t size) {
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return {};

@@ -82,7 +82,7 @@ void MonitorSampler::find_runs(double unix_now) {
   watches_ = std::move(now);
 }
 
-// A GPU that fell off the bus tells nothing any more, and keeps its name all the same.
+// A GPU that fell off the bus reports nothing any more; its name is kept.
 void MonitorSampler::read_facts() {
   std::vector<GpuFacts> before = std::exchange(facts_, nvml_->facts());
   for (GpuFacts& facts : facts_) {

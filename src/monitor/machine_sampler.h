@@ -29,7 +29,7 @@ class MonitorSampler {
   explicit MonitorSampler(MonitorSamplerOptions options);  // opens NVML: 10 to 500 ms with a real driver
   ~MonitorSampler();
   MonitorSample take();
-  // A first look, so that the next one can tell shares of time.
+  // A first look, so that the next one has shares of time.
   void warm_up();
 
  private:

@@ -74,7 +74,7 @@ async function load() {
     store = {};
     for (const s of kept.series) store[s.source] = { t: s.t, v: s.v.map((v) => v.map((x) => x === null ? NaN : x)) };
     document.documentElement.dataset.loaded = range[1];
-  } catch { /* the stream tells that the monitor is gone */ }
+  } catch { /* the stream shows that the monitor is gone */ }
   drawAll();
 }
 
@@ -270,7 +270,7 @@ function runCard(r) {
     + (r.warning ? `<p class="note warn">${escape(r.warning)}</p>` : "")
     + (r.event && r.event.text !== r.warning ? `<p class="note soft">${clock(r.event.time)} ${escape(r.event.text)}</p>` : "") + "</div>";
 }
-// The whole machine at one glance; of the GPUs sums and means over those that tell.
+// The whole machine at one glance; of the GPUs sums and means over those that report them.
 function tiles(x) {
   const tile = (name, value, more, part, level = "") => `<dl class="tile"><dt>${name}</dt><dd>${value}${more ? ` <small>${more}</small>` : ""}</dd>${has(part) ? `<div class="bar"><i class="${level}" style="width:${(Math.max(0, Math.min(1, part)) * 100).toFixed(1)}%"></i></div>` : ""}</dl>`;
   const sum = (key, of = x.gpus) => of.some((g) => has(g[key])) ? of.reduce((all, g) => all + (has(g[key]) ? g[key] : 0), 0) : undefined;

@@ -14,7 +14,7 @@ namespace tandem {
 namespace {
 
 constexpr double kPaceSeconds = 10;
-constexpr double kLiveSeconds = 10;  // a live.json that is older tells of nobody
+constexpr double kLiveSeconds = 10;  // an older live.json is not used
 constexpr size_t kMostRanks = 1024;
 constexpr size_t kMostPhases = 32;
 constexpr int64_t kMostSmall = 1'000'000'000;  // of ranks and shards: sums of them stay numbers

@@ -1,7 +1,7 @@
-// monitor/run_watch.h -- one run as its folder tells it, read bit by bit: run.json and live.json when they change, and
+// monitor/run_watch.h -- one run as its folder shows it, read bit by bit: run.json and live.json when they change, and
 // the new ends of metrics.jsonl and events.jsonl.
 //
-// How long ago something happened is told by the monotonic clock from the first sight of it on: a wall clock that is
+// How long ago something happened is measured by the monotonic clock from the first sight of it on: a wall clock that is
 // set, or another machine's that goes wrong, makes no run stall and hides none that does.
 #pragma once
 

@@ -1,4 +1,4 @@
-// A run as its folder tells it.
+// A run as its folder shows it.
 #include "monitor/run_watch.h"
 
 #include <fcntl.h>

@@ -25,7 +25,7 @@ struct RankReading {
   int rank = 0;
   std::string device, uuid;  // "cuda:0", "cpu:1"; the uuid of a GPU
   std::optional<int> gpu;    // its GPU among those of the sample
-  std::string state;         // "computing", "combining", "starting", "ended"; empty if the run does not tell
+  std::string state;         // "computing", "combining", "starting", "ended"; empty if not known
   std::string phase;         // of the step
   int first_shard = 0;       // of a contiguous range
   int shards = 0;            // 0: a spare

@@ -27,7 +27,7 @@ struct SampleFeed::Shared {
   std::exception_ptr failed;
   ~Shared() { ::close(event); }
 
-  void tell() {
+  void notify() {
     const uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(event, &one, sizeof one);
   }
@@ -39,7 +39,7 @@ struct SampleFeed::Shared {
     } catch (...) {
       const std::lock_guard lock(mutex);
       failed = std::current_exception();
-      tell();
+      notify();
     }
     const std::lock_guard lock(mutex);
     ended = true;
@@ -59,7 +59,7 @@ struct SampleFeed::Shared {
       lock.lock();
       newest = std::move(sample);
       came_at = monotonic_seconds();
-      tell();
+      notify();
       // Who is late (a driver that takes its time, a laptop that slept) does not hurry after what was missed.
       next = next + interval > came_at ? next + interval : came_at + interval;
     }

@@ -79,7 +79,7 @@ TEST(History, OfAMonitorThatWasKilledIsWholeUpToTheLastSeconds) {
       history.add(sample_for_tests(8, 1, kStart + static_cast<double>(i)));
       if (i % 20 == 0) history.flush();
       if (i == 100) [[maybe_unused]]
-        const auto told = write(ready[1], "x", 1);
+        const auto sent = write(ready[1], "x", 1);
       if (i > 100'000) _exit(0);
     }
   }

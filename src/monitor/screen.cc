@@ -106,7 +106,7 @@ class Screen {
     }
     if (!sample_.driver_note.empty()) {
       LineMaker line = maker();
-      line.add(Style::kWarn, "driver " + driver_text(sample_) + ": `tandem doctor` tells more");
+      line.add(Style::kWarn, "driver " + driver_text(sample_) + ": see `tandem doctor`");
       lines.push_back(line.take());
     }
     for (size_t i = 0; i < sample_.gpus.size(); ++i) gpu(lines, i, per_gpu);

@@ -26,7 +26,7 @@ class MonitorSite {
   // expect the next one.
   MonitorSite(std::string token, std::string host_name, bool loopback, History& history, double stale_s = 15,
               double interval_s = 1);
-  // Another name that it is reached by: the one that it was told to listen on.
+  // Another name that it is reached by: the one that it listens on.
   void also_called(std::string name);
   HttpResponse answer(const HttpRequest& request);
   void show(const MonitorSample& sample);  // what is answered from now on

@@ -136,7 +136,7 @@ std::vector<RunRow> RunIndex::list(const RunFilter& filter) {
   while (all.step()) {
     auto row = loaded(all.text(0), root_);
     if (!row) continue;
-    // A process may have ended since the folder last changed; nothing in the folder tells.
+    // A process may have ended since the folder last changed; nothing in the folder shows it.
     if (row->status == "running" || row->status == "died") row->status = read_run(row->dir).status;
     if (!filter.recipe.empty() && row->recipe != filter.recipe) continue;
     if (!filter.status.empty() && row->status != filter.status) continue;

@@ -27,7 +27,7 @@ class RunFolder {
 
   const std::filesystem::path& dir() const { return dir_; }
   const std::string& id() const { return id_; }          // <recipe>-<UTC>-<id6>, also for an exact_dir
-  const std::string& recipe() const { return recipe_; }  // empty if the folder does not tell
+  const std::string& recipe() const { return recipe_; }  // empty if not known
   std::filesystem::path checkpoints() const { return dir_ / "checkpoints"; }
   std::filesystem::path logs() const { return dir_ / "logs"; }
   std::filesystem::path recipe_toml() const { return dir_ / "recipe.toml"; }
@@ -35,7 +35,6 @@ class RunFolder {
   std::filesystem::path metrics_jsonl() const { return dir_ / "metrics.jsonl"; }
   std::filesystem::path training_stats_json() const { return dir_ / "training_stats.json"; }
   std::filesystem::path run_json() const { return dir_ / "run.json"; }
-  std::filesystem::path report_html() const { return dir_ / "report.html"; }
 
   void write_recipe(const std::string& resolved_toml) const;  // recipe.toml, atomic
   // env.json: this machine and process as runs/environment.h describes them, with the versions given. What an earlier

@@ -59,12 +59,6 @@ std::string utc_iso(double unix_seconds, bool milliseconds) {
   return fmt::format("{}.{:03}Z", head, millis - static_cast<int64_t>(unix_seconds) * 1000);
 }
 
-std::string utc_compact(double unix_seconds) {
-  const std::tm t = utc(unix_seconds);
-  return fmt::format("{:04}{:02}{:02}-{:02}{:02}{:02}", t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min,
-                     t.tm_sec);
-}
-
 std::string duration_text(double seconds) {
   if (!(seconds >= 0) || seconds > 1e10) return "-";
   const auto whole = static_cast<int64_t>(seconds + 0.5);

@@ -10,7 +10,6 @@ namespace tandem {
 double unix_now();  // wall clock with its fraction, for stamps only: durations come from base/clock.h
 
 std::string utc_iso(double unix_seconds, bool milliseconds = false);  // 2026-11-15T01:47:06Z
-std::string utc_compact(double unix_seconds);                         // 20261115-014706
 std::string duration_text(double seconds);  // 0:07  12:30  3:05:00  2d 04:00:00; "-" if unknown
 std::string short_number(double value);     // 0.0123  12.3  1.25k  3.1M; "-" if absent
 std::string bytes_text(uint64_t bytes);     // 12.3 MB

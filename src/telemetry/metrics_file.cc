@@ -41,7 +41,7 @@ MetricsWriter::MetricsWriter(std::filesystem::path path) : path_(std::move(path)
 MetricsWriter::~MetricsWriter() {
   try {
     flush();
-  } catch (const IoError&) {  // nobody is left to tell
+  } catch (const IoError&) {  // nobody is left to report it to
   }
   ::close(fd_);
 }

@@ -35,14 +35,14 @@ class MetricsWriter {
   int64_t dropped_ = 0;
 };
 
-struct BadLine {
+struct BadMetricsLine {
   int64_t line;  // counted from 1
   std::string reason;
 };
 
 struct MetricsRead {
   int64_t records = 0;
-  std::vector<BadLine> bad;  // the first 100
+  std::vector<BadMetricsLine> bad;  // the first 100
   int64_t bad_count = 0;
   bool torn = false;  // the last line has no newline: a writer died in it, or writes it right now. Never delivered.
 };
@@ -69,8 +69,7 @@ class MetricsParser {
 };
 
 // Drops records past `last_step`, a torn end and lines longer than any record; other lines, bad ones too, are kept byte
-// for byte. Atomic: the file is
-// the old one or the new one. Returns the number of records dropped. Throws IoError.
+// for byte. Atomic: the file is the old one or the new one. Returns the number of records dropped. Throws IoError.
 int64_t cut_metrics(const std::filesystem::path& path, int64_t last_step, FileSystem& fs = FileSystem::real());
 
 }  // namespace tandem

@@ -66,7 +66,7 @@ Widths choose(const std::vector<Parts>& rows, int width) {
   const int wanted_title = w.title;
   for (int* part : {&w.unit_rate, &w.count, &w.place, &w.step_rate, &w.eta, &w.bar, &w.loss}) {
     if (w.total() <= width) break;
-    // A long title gives way before a part does, down to a length at which it still tells jobs apart.
+    // A long title gives way before a part does, down to a length at which jobs can still be distinguished.
     w.title = std::max(std::min(wanted_title, 12), w.title - (w.total() - width));
     if (w.total() > width) *part = 0;
   }

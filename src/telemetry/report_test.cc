@@ -37,7 +37,7 @@ TEST(Report, IsOneFileThatAsksTheNetworkForNothing) {
   const std::string html = make_report(dir.path());
   for (const char* foreign : {"http://", "https://", "src=", "@import", "url(", "<link", "fetch(", "XMLHttpRequest"})
     EXPECT_EQ(html.find(foreign), html.npos) << foreign;
-  EXPECT_NE(html.find("default-src 'none'"), html.npos) << "the browser is told to refuse it as well";
+  EXPECT_NE(html.find("default-src 'none'"), html.npos) << "the browser refuses it as well";
 }
 
 TEST(Report, AMillionStepsStayUnder300KilobytesAnd2000PointsASeries) {

@@ -21,7 +21,7 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-// Files of /proc tell no size, so they are read by line.
+// Files of /proc have no size, so they are read by line.
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;

@@ -29,8 +29,8 @@ nlohmann::json to_json(const RunSummary& summary);
 nlohmann::json read_run_json(const std::filesystem::path& run_dir);
 // Merges `changes` over what is there, stamps "updated", replaces the file atomically.
 void update_run_json(const std::filesystem::path& run_dir, const nlohmann::json& changes);
-// The same with a summary. "running" also records this process (pid, its start time, host), so that a reader can tell a
-// run that is going on from one whose process is gone.
+// The same with a summary. "running" also records this process (pid, its start time, host), so that a reader can
+// distinguish a live run from one whose process is gone.
 void write_run_status(const std::filesystem::path& run_dir, const RunSummary& summary);
 // status of a run.json as it is now: "running" becomes "died" if its process is gone from this host.
 std::string present_status(const nlohmann::json& run_json);

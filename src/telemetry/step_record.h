@@ -1,4 +1,4 @@
-// telemetry/step_record.h -- what one step of training tells the world.
+// telemetry/step_record.h -- the record of one training step.
 //
 // Filled by the train loop (rank 0's numbers are everybody's, already combined), written to metrics.jsonl, to the
 // TensorBoard file and to the progress bar, read back by the report and by `tandem runs`. A number that does not exist

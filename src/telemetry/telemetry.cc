@@ -150,7 +150,7 @@ struct Telemetry::Parts {
     update_run_json(dir, {{"total_steps", options.total_steps}, {"unit", options.unit}, {"title", options.title}});
   }
 
-  // Runs one part's work; its first failure is told, none ends the run.
+  // Runs one part's work; its first failure is reported, none ends the run.
   template <typename Work>
   void guard(const char* part, Work work) {
     try {

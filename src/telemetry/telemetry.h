@@ -1,4 +1,4 @@
-// telemetry/telemetry.h -- everything a run tells while it goes on: one object per worker process.
+// telemetry/telemetry.h -- everything a run reports while it goes on: one object per worker process.
 //
 // Rank 0 writes metrics.jsonl, the TensorBoard file, events.jsonl, training_stats.json, run.json, the progress display
 // (on stderr; nothing here ever writes to stdout) and, at the end, report.html. Every rank writes logs/rank-N.log.

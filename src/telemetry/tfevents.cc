@@ -152,7 +152,7 @@ TfEventsWriter::TfEventsWriter(const std::filesystem::path& dir, double unix_sec
 TfEventsWriter::~TfEventsWriter() {
   try {
     flush();
-  } catch (const IoError&) {  // nobody is left to tell
+  } catch (const IoError&) {  // nobody is left to report it to
   }
   ::close(fd_);
 }

@@ -1,4 +1,4 @@
-// telemetry/tfevents.h -- TensorBoard's event file, encoded by hand.
+// telemetry/tfevents.h -- TensorBoard's event file, by a hand-written encoder.
 //
 // Five message types of protobuf are needed and no reader, so there is no protobuf here (libtorch carries another one).
 // A record is: length, masked CRC-32C of the length, an Event, masked CRC-32C of it. The first event names the format;
