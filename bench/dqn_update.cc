@@ -1,11 +1,10 @@
 // bench/dqn_update.cc -- one DQN update of the recipe web-agent on one core: how long its parts take, and its numbers.
 //
 //   dqn_update                 microseconds of acting, of the update of all shards, and of the weights' packing
-//   dqn_update --steps n       whole steps of the recipe with one environment a shard and a full buffer of 1 M: median
-//   and
-//                              fastest tenth of the processor time, as JSON
-//   dqn_update --dump FILE     a batch of 256 in 8 shards with weights, dropout masks, loss, errors and gradients, as
-//                              safetensors, for bench/dqn_cpu_baseline.py to compute again
+//   dqn_update --steps n       whole steps of the recipe with one environment per shard and a full buffer of 1 M: the
+//                              median and the fastest tenth of the processor time, as JSON
+//   dqn_update --dump FILE     a batch of 256 in 8 shards with weights, dropout masks, loss, TD errors and gradients, as
+//                              safetensors, for bench/dqn_cpu_baseline.py to check against
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -29,7 +28,7 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kState = 128, kActions = 10, kBatch = 256, kShards = 8, kPiece = kBatch / kShards;
+constexpr int64_t kState = 128, kActions = 10, kBatch = 256, kShards = 8, kShardRows = kBatch / kShards;
 
 at::Tensor numbers(std::vector<int64_t> shape, uint32_t site, float scale = 1) {
   const at::Tensor t = at::empty(shape);
@@ -61,14 +60,14 @@ struct Update {
     discount.narrow(0, 0, 16).zero_();
     weight = numbers({kBatch}, 4).abs().clamp(0.05, 1);
     action = at::arange(kBatch) % kActions;
-    by_hand = std::make_unique<DuelingCpu>(net, target, settings, kPiece);
+    cpu_net = std::make_unique<DuelingCpu>(net, target, settings, kShardRows);
   }
   static std::vector<RandomSource> masks(int64_t shard) {
     return {RandomKey{1, 2, static_cast<uint32_t>(shard), 8}, RandomKey{1, 2, static_cast<uint32_t>(shard), 9}};
   }
-  // All shards together; the sum of their gradients is where the net's are.
+  // All shards batched; the sum of their gradients is where the net's are.
   double run(std::vector<float>* errors, int64_t version) {
-    const DuelingCpu::Rows rows = by_hand->rows(kShards);
+    const DuelingCpu::Rows rows = cpu_net->rows(kShards);
     const auto fill = [](float* to, const at::Tensor& from) { std::copy_n(from.data_ptr<float>(), from.numel(), to); };
     fill(rows.before, before);
     fill(rows.after, after);
@@ -78,10 +77,10 @@ struct Update {
     std::copy_n(action.data_ptr<int64_t>(), kBatch, rows.action);
     std::vector<std::vector<RandomSource>> streams;
     for (int64_t s = 0; s < kShards; ++s) streams.push_back(masks(s));
-    const DuelingCpu::Learned learned = by_hand->learn_batched(streams, 1.0 / kBatch, version);
+    const DuelingCpu::Learned learned = cpu_net->learn_batched(streams, 1.0 / kBatch, version);
     const Subtree all{0, kShards, tree.merges(tree.root()), state.contribution(0)};
-    by_hand->backward_batched(1, {&all, 1}, state.parameters().data());
-    if (errors) errors->assign(learned.errors.begin(), learned.errors.end());
+    cpu_net->backward_batched(1, {&all, 1}, state.parameters().data());
+    if (errors) errors->assign(learned.td_errors.begin(), learned.td_errors.end());
     return std::accumulate(learned.losses.begin(), learned.losses.end(), 0.0);
   }
   NetSettings settings{.dropout = 0.2};
@@ -89,7 +88,7 @@ struct Update {
   SumTree tree{kShards};
   std::shared_ptr<DuelingNetImpl> net, target;
   at::Tensor before, after, reward, discount, weight, action;
-  std::unique_ptr<DuelingCpu> by_hand;
+  std::unique_ptr<DuelingCpu> cpu_net;
 };
 
 void dump(const char* path) {
@@ -102,7 +101,7 @@ void dump(const char* path) {
   tensors.emplace_back("errors", at::from_blob(errors.data(), {kBatch}));
   for (size_t l = 0; l < update.settings.hidden.size(); ++l) {
     at::Tensor mask = at::empty({kBatch, update.settings.hidden[l]});
-    const int64_t piece = kPiece * update.settings.hidden[l];
+    const int64_t piece = kShardRows * update.settings.hidden[l];
     for (int64_t s = 0; s < kShards; ++s)
       fill_dropout_mask(mask.data_ptr<float>() + s * piece, piece, Update::masks(s)[l], 0, update.settings.dropout);
     tensors.emplace_back(fmt::format("mask{}", l + 1), mask);
@@ -140,12 +139,12 @@ void measure() {
   const double warm = microseconds([&] { update.run(nullptr, version); });
   at::NoGradGuard no_grad;
   const at::Tensor seen = numbers({32, kState}, 9);
-  const double act = microseconds([&] { update.by_hand->q_values(seen, version); });
+  const double act = microseconds([&] { update.cpu_net->q_values(seen, version); });
   fmt::print("update of {} rows in {} shards {:.0f} us, of these packing {:.0f}; 32 rows to act {:.0f} us\n", kBatch,
              kShards, all, all - warm, act);
 }
 
-void whole_steps(int64_t steps) {
+void recipe_steps(int64_t steps) {
   WebAgentSettings settings;
   settings.agent = "analysis";
   settings.net.dropout = 0.2;
@@ -171,7 +170,7 @@ int main(int argc, char** argv) {
   tandem::keep_freed_memory();
   tandem::set_determinism();
   if (argc == 3 && !std::strcmp(argv[1], "--steps"))
-    tandem::whole_steps(std::max(10LL, std::atoll(argv[2])));
+    tandem::recipe_steps(std::max(10LL, std::atoll(argv[2])));
   else if (argc == 3 && !std::strcmp(argv[1], "--dump"))
     tandem::dump(argv[2]);
   else

@@ -1,4 +1,4 @@
-// rl/environment.h -- what a learner needs to know of a decision problem: any state size, any number of actions.
+// rl/environment.h -- the environment interface: any state size, any number of discrete actions.
 //
 // An environment object holds no state: the states of a shard's n environments lie in the shard's own memory, `bytes()`
 // each, and travel with it. All random numbers come from the key; environment i reads only what belongs to i, so that n
@@ -25,7 +25,7 @@ struct Outcome {
   static constexpr int kMostTerms = 8;
   float reward = 0;
   End end = End::kNone;
-  float terms[kMostTerms] = {};  // what the reward is made of, as far as the environment tells
+  float terms[kMostTerms] = {};  // of the reward, where the environment has them
 };
 
 class Environment {

@@ -1,4 +1,4 @@
-// rl/evaluate.h -- how well a net of libtorch plays (rl/play.h).
+// rl/evaluate.h -- evaluation of a libtorch net (rl/play.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

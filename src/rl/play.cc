@@ -41,7 +41,7 @@ Evaluation play(const Environment& environment, const Policy& policy, int64_t ep
       over[i] = 1;
       --left;
     }
-    // Those that are over play on, unseen: an environment may not be stepped past its end.
+    // Finished ones start another episode, which is not counted: an environment may not be stepped past its end.
     environment.reset(states.data(), n, {seed, static_cast<uint64_t>(step) + 1, 0, kFirstState}, outcomes.data());
   }
   for (double r : returns) result.mean += r / static_cast<double>(n);

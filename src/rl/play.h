@@ -1,4 +1,4 @@
-// rl/play.h -- how well a policy plays: whole episodes, with random numbers that training never draws. No libtorch.
+// rl/play.h -- evaluation of a policy: whole episodes, with random numbers that training never draws. No libtorch.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct Evaluation {
   double mean = 0, error = 0;                         // of the return, and the mean's standard error
   std::vector<std::pair<std::string, double>> terms;  // mean sum over an episode
   std::optional<double> score, score_error;           // on the environment's own scale
-  std::vector<double> returns;                        // of each episode, to compare policies on equal luck
+  std::vector<double> returns;                        // of each episode, to compare policies by pairs
 };
 
 // Chooses an action for each of n environments. `states` as the environment keeps them.
@@ -28,7 +28,7 @@ using Policy = std::function<void(const std::byte* states, int64_t n, uint64_t s
 using Watcher = std::function<void(int64_t episode, const float* before, int32_t action, const Outcome& outcome,
                                    const float* after)>;
 
-// Plays `episodes` episodes side by side. Equal seeds meet equal luck, so that two policies can be compared.
+// Runs `episodes` episodes in parallel environments. Equal seeds give equal random numbers, so policies can be compared.
 Evaluation play(const Environment& environment, const Policy& policy, int64_t episodes, uint64_t seed,
                 const Watcher& watcher = {});
 // Actions drawn uniformly.

@@ -22,13 +22,12 @@ namespace {
 
 enum Average { kReturn, kEpisodes };
 constexpr double kAveragedEpisodes = 200;
-constexpr int64_t kNoPriority = int64_t{1} << 40;  // a shard tells its least priority as this minus it: maxima grow
 
 Device& home_of(const at::Tensor& tensor) { return tensor.is_cuda() ? device() : cpu_device(); }
 
-// Agents side by side have one vector of weights, and their targets another: one module that has them all.
-struct SeveralImpl : torch::nn::Module {
-  explicit SeveralImpl(const std::vector<DqnAgent>& agents) {
+// Several agents have one vector of weights, and their target networks another: one module that holds them all.
+struct AllTargetsImpl : torch::nn::Module {
+  explicit AllTargetsImpl(const std::vector<DqnAgent>& agents) {
     for (const DqnAgent& agent : agents) register_module(agent.name, agent.target);
   }
 };
@@ -48,7 +47,7 @@ Dqn::Dqn(const DqnSettings& settings, std::vector<Named> agents) : s_(settings) 
   for (Named& named : agents) {
     const int64_t width = named.environment->state_size(), actions = named.environment->actions();
     if (!agents_.empty() && (width != environment().state_size() || actions != environment().actions()))
-      throw std::logic_error("agents that learn side by side see and do equally much");
+      throw std::logic_error("agents of one job must have the same state size and number of actions");
     agents_.push_back({.name = named.name,
                        .environment = std::move(named.environment),
                        .net = std::make_shared<DuelingNetImpl>(width, actions, settings.net),
@@ -74,7 +73,7 @@ void Dqn::build(JobState& state) {
     if (!s_.from.empty()) load_weights(*agent.net, s_.from, s_.from_digest);
   }
   if (several)
-    state.add_target_network(std::make_shared<SeveralImpl>(agents_), "target");
+    state.add_target_network(std::make_shared<AllTargetsImpl>(agents_), "target");
   else
     state.add_target_network(agents_[0].target, "target");
   for (DqnAgent& agent : agents_) {
@@ -85,9 +84,9 @@ void Dqn::build(JobState& state) {
     const auto field = [&](const std::string& name, std::vector<int64_t> sizes, at::ScalarType type) {
       return state.add_shard_field(named(name), std::move(sizes), type, there);
     };
-    agent.sums = replicated("priority_sums", at::zeros({s_.shards}, at::kLong));
-    agent.errors = replicated("errors", at::full({s_.batch_size}, -1.0f));  // below 0: none to write
-    agent.tops = replicated("priority_top_and_least", at::full({2}, first, at::kLong));
+    agent.priority_sums = replicated("priority_sums", at::zeros({s_.shards}, at::kLong));
+    agent.td_errors = replicated("errors", at::full({s_.batch_size}, -1.0f));  // below 0: none to write
+    agent.priority_range = replicated("priority_top_and_least", at::full({2}, first, at::kLong));
     agent.average = state.add_replicated(named("average_return"), at::zeros({2}, at::kDouble));
     agent.states = field("environments", {n, agent.environment->bytes()}, at::kByte);
     agent.returns = field("returns", {n}, at::kFloat);
@@ -101,15 +100,20 @@ void Dqn::build(JobState& state) {
 
 std::vector<Phase> Dqn::phases() const {
   const int n = agents();
-  const bool together = goes_by_hand();
-  return {{.name = "act", .floats = n, .counts = static_cast<int>(n * (1 + s_.shards)), .together = together},
-          {.name = "serve", .maxima = n, .mail = true},
+  const bool batched = uses_cpu_kernels();
+  return {{.name = "act",
+           .id = kActPhase,
+           .floats = n,
+           .counts = static_cast<int>(n * (1 + s_.shards)),
+           .batched = batched},
+          {.name = "serve", .id = kServePhase, .maxima = n, .exchange = true},
           {.name = "learn",
+           .id = kLearnPhase,
            .gradients = true,
            .one_backward = n == 1 && !on_gpu_,
-           .floats = static_cast<int>(n * (kErrors + s_.batch_size)),
+           .floats = static_cast<int>(n * (kTdErrors + s_.batch_size)),
            .capturable = true,
-           .together = together}};
+           .batched = batched}};
 }
 
 // Of a shard whose state lies in host memory.
@@ -124,7 +128,7 @@ Replay Dqn::replay(DqnAgent& agent, ShardContext& context) {
 
 namespace {
 
-// Stores what n environments did.
+// Stores the decisions of n environments.
 struct Storing {
   Replay& replay;
   const Environment& environment;
@@ -150,7 +154,7 @@ void Dqn::init_shard(ShardContext& context) {
       begin_agent(agent, context);
       continue;
     }
-    // In host memory at first: the worlds and the buffer give the same bits there.
+    // In host memory at first: environments and buffer have the same bits there.
     std::vector<at::Tensor> there;
     const ShardField fields[] = {agent.states,  agent.returns,    agent.seen, agent.rows,
                                  agent.written, agent.priorities, agent.drawn};
@@ -176,13 +180,13 @@ void Dqn::begin_agent(DqnAgent& agent, ShardContext& context) {
                                                                         s_.history_shape().value(), s_.history_agent(),
                                                                         s_.experience.holdout, s_.experience.digest));
     Replay store = replay(agent, context);
-    experience_->fill(store, context.shard, s_.shards, n, s_.environments - n, agent.tops.data_ptr<int64_t>()[0]);
+    experience_->fill(store, context.shard, s_.shards, n, s_.environments - n, agent.priority_range.data_ptr<int64_t>()[0]);
     if (n == 0) return;
   }
   std::byte* const states = reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>());
   environment.reset(states, n, context.random(kInitialState), nullptr);
   Replay store = replay(agent, context);
-  Storing storing{store, environment, states, agent.tops.cpu().data_ptr<int64_t>()[0]};
+  Storing storing{store, environment, states, agent.priority_range.cpu().data_ptr<int64_t>()[0]};
   std::vector<float> seen(static_cast<size_t>(n * shape_.state_size));
   std::vector<int32_t> actions(static_cast<size_t>(n));
   std::vector<Outcome> outcomes(static_cast<size_t>(n));
@@ -206,20 +210,20 @@ void Dqn::begin_agent(DqnAgent& agent, ShardContext& context) {
 }
 
 std::vector<at::Tensor> Dqn::inputs(const Phase& phase, ShardContext& context) {
-  if (phase.name != "learn") return {};
+  if (phase.id != kLearnPhase) return {};
   const int64_t piece = s_.piece(), width = shape_.state_size, n = agents();
   const int64_t first = context.shard * (s_.batch_size / s_.shards) + context.micro * piece;
   at::Tensor states = at::empty({n, 2, piece, width});  // before, after
   at::Tensor reward = at::empty({n, piece}), discount = at::empty({n, piece}), weight = at::empty({n, piece});
   at::Tensor action = at::empty({n, piece}, at::kLong), priority = at::empty({n, piece}, at::kLong);
   const size_t bytes = static_cast<size_t>(width) * sizeof(float);
-  for (const ExchangeMessage& letter : context.mail()) {
-    const std::byte* const end = letter.row.data() + letter.row.size();
-    for (const std::byte* at = letter.row.data(); at < end; at += sizeof(TravellingRow) + 2 * bytes) {
+  for (const ExchangeMessage& message : context.messages()) {
+    const std::byte* const end = message.row.data() + message.row.size();
+    for (const std::byte* at = message.row.data(); at < end; at += sizeof(TravellingRow) + 2 * bytes) {
       TravellingRow head;
       std::memcpy(&head, at, sizeof(head));
       const int64_t i = head.draw - first;
-      if (i < 0 || i >= piece) continue;  // another accumulation piece's
+      if (i < 0 || i >= piece) continue;  // of another micro-batch
       const int64_t to = head.agent * piece + i;
       float* const seen = states.data_ptr<float>() + (head.agent * 2 * piece + i) * width;
       std::memcpy(seen, at + sizeof(head), bytes);
@@ -234,19 +238,24 @@ std::vector<at::Tensor> Dqn::inputs(const Phase& phase, ShardContext& context) {
   const double power = beta(context.step);
   for (int64_t i = 0; i < n * piece; ++i)
     weight.data_ptr<float>()[i] =
-        importance_weight(priority.data_ptr<int64_t>()[i], agents_[i / piece].tops.data_ptr<int64_t>()[1], power);
+        importance_weight(priority.data_ptr<int64_t>()[i], agents_[i / piece].priority_range.data_ptr<int64_t>()[1], power);
   return {states, reward, discount, action, weight};
 }
 
 void Dqn::run(const Phase& phase, ShardContext& context) {
-  if (on_gpu_) return on_gpu_->run(phase.name, context);
+  if (on_gpu_) return on_gpu_->run(static_cast<DqnPhase>(phase.id), context);
   for (int agent = 0; agent < agents(); ++agent) {
-    if (phase.name == "act")
-      act(agent, context);
-    else if (phase.name == "serve")
-      serve(agent, context);
-    else
-      learn(agent, context);
+    switch (static_cast<DqnPhase>(phase.id)) {
+      case kActPhase:
+        act(agent, context);
+        break;
+      case kServePhase:
+        serve(agent, context);
+        break;
+      case kLearnPhase:
+        learn(agent, context);
+        break;
+    }
   }
 }
 
@@ -255,25 +264,25 @@ void Dqn::act(int index, ShardContext& context) {
   DqnAgent& agent = agents_[index];
   give_priorities(agent, context);
   const at::Tensor seen = at::empty({s_.playing(), shape_.state_size});
-  if (s_.playing() == 0) return play(index, context, nullptr, nullptr);
+  if (s_.playing() == 0) return step_environments(index, context, nullptr, nullptr);
   agent.environment->observe(reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>()),
                              seen.data_ptr<float>(), s_.playing());
   const at::Tensor values =
-      by_hand(index) ? by_hand(index)->q_values(seen, context.step) : agent.net->forward(here(seen));
+      cpu_net(index) ? cpu_net(index)->q_values(seen, context.step) : agent.net->forward(here(seen));
   const at::Tensor best = values.argmax(1).cpu();
-  play(index, context, seen.data_ptr<float>(), best.data_ptr<int64_t>());
+  step_environments(index, context, seen.data_ptr<float>(), best.data_ptr<int64_t>());
 }
 
 void Dqn::give_priorities(DqnAgent& agent, ShardContext& context) {
   Replay store = replay(agent, context);
   const int32_t* drawn = context.state(agent.drawn).data_ptr<int32_t>();
-  const float* errors = agent.errors.data_ptr<float>();
+  const float* errors = agent.td_errors.data_ptr<float>();
   for (int64_t k = 0; k < s_.batch_size; ++k)
     if (drawn[k] >= 0 && errors[k] >= 0) store.priorities().set(drawn[k], priority_of(errors[k], s_.alpha));
 }
 
-// One decision of each environment: what it saw, and which action the net thinks best there.
-void Dqn::play(int index, ShardContext& context, const float* seen, const int64_t* best) {
+// One decision of each environment. `seen`: its observation; `best`: the net's greedy action.
+void Dqn::step_environments(int index, ShardContext& context, const float* seen, const int64_t* best) {
   DqnAgent& agent = agents_[index];
   const Environment& environment = *agent.environment;
   Replay store = replay(agent, context);
@@ -293,7 +302,7 @@ void Dqn::play(int index, ShardContext& context, const float* seen, const int64_
             ? static_cast<int32_t>(random_below(context.random(kMove), e, static_cast<uint32_t>(environment.actions())))
             : static_cast<int32_t>(best[e]);
   environment.step(states, actions.data(), outcomes.data(), n, context.random(kLuck));
-  Storing{store, environment, states, agent.tops.data_ptr<int64_t>()[0]}.store(seen, actions.data(), outcomes);
+  Storing{store, environment, states, agent.priority_range.data_ptr<int64_t>()[0]}.store(seen, actions.data(), outcomes);
   float* const returns = context.state(agent.returns).data_ptr<float>();
   for (int64_t e = 0; e < n; ++e) {
     returns[e] += outcomes[e].reward;
@@ -314,14 +323,14 @@ void Dqn::serve(int index, ShardContext& context) {
   RandomKey key = context.random(kDraw);
   key.shard = 0;  // the draws belong to the job
   const ShardDraws draws =
-      draws_of_shard({agent.sums.data_ptr<int64_t>(), static_cast<size_t>(s_.shards)}, context.shard, s_.batch_size);
+      draws_of_shard({agent.priority_sums.data_ptr<int64_t>(), static_cast<size_t>(s_.shards)}, context.shard, s_.batch_size);
   const int64_t width = shape_.state_size, each = s_.batch_size / s_.shards;
   const size_t bytes = sizeof(TravellingRow) + 2 * static_cast<size_t>(width) * sizeof(float);
-  std::vector<std::byte> letter;  // one for each learner: draws of one learner follow each other
+  std::vector<std::byte> message;  // one per learning shard, whose draws are contiguous
   int64_t least = kNoPriority, learner = -1;
   const auto send = [&] {
-    if (!letter.empty()) context.send(static_cast<int>(learner), std::exchange(letter, {}));
-    letter.reserve(static_cast<size_t>(each) * bytes);
+    if (!message.empty()) context.send(static_cast<int>(learner), std::exchange(message, {}));
+    message.reserve(static_cast<size_t>(each) * bytes);
   };
   std::vector<int64_t> own, rows;  // draws of this shard, and where they fall
   for (int64_t k = draws.first; k < draws.last; ++k)
@@ -332,14 +341,14 @@ void Dqn::serve(int index, ShardContext& context) {
   store.priorities().find_all(rows);
   for (size_t i = 0; i < own.size(); ++i) {
     drawn[own[i]] = static_cast<int32_t>(rows[i]);
-    store.fetch_ahead(rows[i]);  // they lie far apart in memory: all are on their way before the first is read
+    store.prefetch(rows[i]);  // scattered rows: prefetch all before the first is read
   }
   for (const int64_t k : own) {
     const int64_t row = drawn[k];
     if (k / each != learner) send();
     learner = k / each;
-    letter.resize(letter.size() + bytes);
-    std::byte* const at = letter.data() + letter.size() - bytes;
+    message.resize(message.size() + bytes);
+    std::byte* const at = message.data() + message.size() - bytes;
     float* const before = reinterpret_cast<float*>(at + sizeof(TravellingRow));
     const TravellingRow head{store.priorities().get(row), static_cast<int32_t>(k), index,
                              store.take(row, before, before + width)};
@@ -350,13 +359,13 @@ void Dqn::serve(int index, ShardContext& context) {
   context.maxima[index] = kNoPriority - least;
 }
 
-bool Dqn::goes_by_hand() const { return s_.precision == "fp32" && !s_.net.attention && !device().is_cuda(); }
+bool Dqn::uses_cpu_kernels() const { return s_.precision == "fp32" && !s_.net.attention && !device().is_cuda(); }
 
-DuelingCpu* Dqn::by_hand(int index) const {
-  if (!goes_by_hand()) return nullptr;
+DuelingCpu* Dqn::cpu_net(int index) const {
+  if (!uses_cpu_kernels()) return nullptr;
   DqnAgent& agent = agents_[index];
-  if (!agent.by_hand) agent.by_hand = std::make_shared<DuelingCpu>(agent.net, agent.target, s_.net, s_.piece());
-  return agent.by_hand.get();
+  if (!agent.cpu_net) agent.cpu_net = std::make_shared<DuelingCpu>(agent.net, agent.target, s_.net, s_.piece());
+  return agent.cpu_net.get();
 }
 
 std::vector<RandomSource> Dqn::masks(const ShardContext& context) const {
@@ -366,27 +375,27 @@ std::vector<RandomSource> Dqn::masks(const ShardContext& context) const {
   return masks;
 }
 
-int Dqn::first_sum(int agent) const { return static_cast<int>(agent * (kErrors + s_.batch_size)); }
+int Dqn::first_sum(int agent) const { return static_cast<int>(agent * (kTdErrors + s_.batch_size)); }
 
-int Dqn::first_error(int agent, const ShardContext& context) const {
-  return static_cast<int>(first_sum(agent) + kErrors + context.shard * (s_.batch_size / s_.shards) +
+int Dqn::first_td_error(int agent, const ShardContext& context) const {
+  return static_cast<int>(first_sum(agent) + kTdErrors + context.shard * (s_.batch_size / s_.shards) +
                           context.micro * s_.piece());
 }
 
-void Dqn::learn_by_hand(int agent, ShardContext& context) {
+void Dqn::learn_on_cpu(int agent, ShardContext& context) {
   std::vector<at::Tensor> in;
   for (const at::Tensor& all : context.inputs()) in.push_back(all.select(0, agent));
   const double share = 1 / static_cast<double>(s_.batch_size);
-  const DuelingCpu::Result result = by_hand(agent)->learn(
+  const DuelingCpu::Result result = cpu_net(agent)->learn(
       {in[0].select(0, 0), in[0].select(0, 1), in[1], in[2], in[3], in[4]}, masks(context), share, context.step);
   context.backward(result.loss);
   context.add(first_sum(agent) + kLoss, result.loss);
   context.floats[first_sum(agent) + kMeanQ] += result.q_sum * static_cast<float>(share);
-  context.add(first_error(agent, context), result.errors);
+  context.add(first_td_error(agent, context), result.td_errors);
 }
 
 void Dqn::learn(int index, ShardContext& context) {
-  if (by_hand(index)) return learn_by_hand(index, context);
+  if (cpu_net(index)) return learn_on_cpu(index, context);
   DqnAgent& agent = agents_[index];
   std::vector<at::Tensor> in;
   for (const at::Tensor& all : context.inputs()) in.push_back(all.select(0, index));
@@ -394,7 +403,7 @@ void Dqn::learn(int index, ShardContext& context) {
                    &action = in[3], &weight = in[4];
   at::Tensor goal;
   {
-    at::NoGradGuard no_grad;  // double Q: the net chooses, the target judges
+    at::NoGradGuard no_grad;  // double Q: the net chooses, the target network evaluates
     const at::Tensor chosen = agent.net->forward(after).argmax(1, /*keepdim=*/true);
     const at::Tensor worth = agent.target->forward(after).gather(1, chosen).squeeze(1).to(at::kFloat);
     goal = reward + discount * worth;
@@ -407,19 +416,24 @@ void Dqn::learn(int index, ShardContext& context) {
   context.add(first_sum(index) + kLoss, loss);
   const at::Tensor values = q.detach();
   context.add(first_sum(index) + kMeanQ, values.sum() * share);
-  context.add(first_error(index, context), (values - goal).abs());
+  context.add(first_td_error(index, context), (values - goal).abs());
 }
 
 void Dqn::apply(const Phase& phase, const Total& total, StepContext& context) {
-  if (phase.name == "act") {
-    acted(total, context);
-  } else if (phase.name == "serve") {
-    for (int agent = 0; agent < agents(); ++agent) {
-      const int64_t least = kNoPriority - total.maxima[agent];
-      home_of(agents_[agent].tops).from_host(agents_[agent].tops.data_ptr<int64_t>() + 1, &least, sizeof(least));
-    }
-  } else {
-    learned(total, context);
+  switch (static_cast<DqnPhase>(phase.id)) {
+    case kActPhase:
+      return acted(total, context);
+    case kServePhase:
+      return served(total);
+    case kLearnPhase:
+      return learned(total, context);
+  }
+}
+
+void Dqn::served(const Total& total) {
+  for (int agent = 0; agent < agents(); ++agent) {
+    const int64_t least = kNoPriority - total.maxima[agent];
+    home_of(agents_[agent].priority_range).from_host(agents_[agent].priority_range.data_ptr<int64_t>() + 1, &least, sizeof(least));
   }
 }
 
@@ -427,9 +441,9 @@ void Dqn::acted(const Total& total, StepContext& context) {
   context.record->metrics.emplace_back("epsilon", epsilon(context.step));
   for (int agent = 0; agent < agents(); ++agent) {
     const int64_t* const counts = total.counts.data() + agent * (1 + s_.shards);
-    const at::Tensor& sums = agents_[agent].sums;
+    const at::Tensor& sums = agents_[agent].priority_sums;
     home_of(sums).from_host(sums.data_ptr(), counts + 1, sums.nbytes());
-    tell_returns(agent, static_cast<double>(counts[0]), total.floats[agent], context);
+    record_returns(agent, static_cast<double>(counts[0]), total.floats[agent], context);
   }
 }
 
@@ -437,7 +451,7 @@ std::string Dqn::metric(int agent, const std::string& name) const {
   return agents() > 1 ? agents_[agent].name + "." + name : name;
 }
 
-void Dqn::tell_returns(int agent, double ended, double returns, StepContext& context) {
+void Dqn::record_returns(int agent, double ended, double returns, StepContext& context) {
   double* const average = agents_[agent].average.data_ptr<double>();
   if (ended > 0) {
     average[kEpisodes] += ended;
@@ -460,20 +474,20 @@ void Dqn::learned(const Total& total, StepContext& context) {
     const float* const sums = total.floats.data() + first_sum(index);
     loss += sums[kLoss];
     context.record->metrics.emplace_back(metric(index, "mean_q"), sums[kMeanQ]);
-    std::vector<float> errors(sums + kErrors, sums + kErrors + batch);
+    std::vector<float> errors(sums + kTdErrors, sums + kTdErrors + batch);
     if (context.skipped) std::ranges::fill(errors, -1.0f);
-    home_of(agent.errors).from_host(agent.errors.data_ptr(), errors.data(), agent.errors.nbytes());
+    home_of(agent.td_errors).from_host(agent.td_errors.data_ptr(), errors.data(), agent.td_errors.nbytes());
     if (context.skipped) continue;
-    Device& home = home_of(agent.tops);
+    Device& home = home_of(agent.priority_range);
     int64_t top = 0;
-    home.to_host(&top, agent.tops.data_ptr(), sizeof(top));
+    home.to_host(&top, agent.priority_range.data_ptr(), sizeof(top));
     top = std::max(top, priority_of(*std::ranges::max_element(errors), s_.alpha));
-    home.from_host(agent.tops.data_ptr(), &top, sizeof(top));
+    home.from_host(agent.priority_range.data_ptr(), &top, sizeof(top));
   }
   context.record->loss = loss / agents();
   context.record->samples = static_cast<double>(batch * agents());
   if (context.skipped) return;
-  const std::span<float> target = context.state->shadow(0);
+  const std::span<float> target = context.state->target_network(0);
   device().soft_update(target.data(), context.state->parameters().data(), static_cast<float>(s_.target_rate),
                        static_cast<int64_t>(target.size()));
 }

@@ -1,19 +1,18 @@
 // rl/dqn/dqn.h -- dueling double DQN with n-step returns and prioritized replay, on any environment.
 //
-// A shard owns environments and a ring for each; the rings together are one replay buffer. A step:
-//   act     each shard gives the last step's draws their new priorities, plays one decision in its environments and
-//           stores it                                        counts: episodes ended, mass of each shard's priorities
-//   serve   each shard finds the draws that fall into its own mass (rl/replay/draws_of_step.h) and sends their
-//   transitions to
-//           the shards that learn from them, draw k to shard k / (batch / shards)      mail; maximum: least priority
-//   learn   the Q update, each error times its importance weight, normalised by the largest weight of the step's draws
-//                                                             gradients; sums: loss, mean Q, the error of every draw
-// The errors come back in one sum of which each shard fills its own part, so that a step needs no second mail and learn
-// can be recorded. They are applied by the next step's act: until then they are part of the replicated state.
-// New rows get the largest priority seen so far. What is drawn before the first step is played at random in
-// init_shard().
-// Several agents of one shape may learn side by side in one job, each to the bits that it would have alone: on a GPU
-// they share every launch (rl/dqn/dqn_gpu.h).
+// A shard owns environments and a ring for each; all rings are one replay buffer. A step, and what it combines:
+//   act     each shard updates the priorities of the last step's draws, steps its environments and stores the results
+//             counts: episodes ended, mass of each shard's priorities
+//   serve   each shard finds the draws that fall into its own mass (rl/replay/draws_of_step.h) and sends the transitions
+//           to the shards that learn from them, draw k to shard k / (batch / shards)
+//             exchange: the transitions; maximum: least priority
+//   learn   the Q update, each TD error times its importance weight, normalised by the step's largest weight
+//             gradients; sums: loss, mean Q, the TD error of every draw
+// TD errors return in one sum of which each shard fills its own part, so that a step needs no second exchange and learn
+// can be captured. The next step's act applies them; until then they are part of the replicated state.
+// New rows get the largest priority seen so far. init_shard() fills the buffer with random decisions.
+// Several agents of one shape may learn in one job, each to the bits that it would have alone: on a GPU they share
+// every launch (rl/dqn/dqn_gpu.h).
 #pragma once
 
 #include <memory>
@@ -36,13 +35,16 @@ class Experience;
 
 // What one agent consists of.
 struct DqnAgent {
-  std::string name;  // of its tensors' and metrics' prefix, where there are several
+  std::string name;  // prefix of its tensors and metrics, where there are several agents
   std::shared_ptr<const Environment> environment;
   std::shared_ptr<DuelingNetImpl> net, target;
-  std::shared_ptr<DuelingCpu> by_hand;
-  at::Tensor sums, errors, tops, average;
+  std::shared_ptr<DuelingCpu> cpu_net;
+  // Mass of each shard's priorities; TD errors of the last draws; largest priority seen and least one drawn.
+  at::Tensor priority_sums, td_errors, priority_range, average;
   ShardField states, returns, seen, rows, written, priorities, drawn;
 };
+
+enum DqnPhase : int { kActPhase, kServePhase, kLearnPhase };  // Phase::id
 
 class Dqn : public Recipe {
  public:
@@ -67,7 +69,7 @@ class Dqn : public Recipe {
   std::string unit() const override { return "transitions"; }
   std::string take_note() override;
 
-  void rest(bool resting);  // for measurements on a GPU: environments stand still from the next recording on
+  void rest(bool resting);  // for measurements on a GPU: from the next capture on environments are not stepped
   int agents() const { return static_cast<int>(agents_.size()); }
   const Environment& environment(int agent = 0) const { return *agents_[agent].environment; }
   at::Tensor q_values(const at::Tensor& states, int agent = 0) const;            // without dropout
@@ -75,26 +77,27 @@ class Dqn : public Recipe {
   Evaluation evaluate(int64_t episodes, uint64_t seed, int agent = 0) const;
 
  private:
-  enum LearnSum { kLoss, kMeanQ, kErrors };  // of each agent
+  enum LearnSum { kLoss, kMeanQ, kTdErrors };  // of each agent
   Replay replay(DqnAgent& agent, ShardContext& context);
   void begin_agent(DqnAgent& agent, ShardContext& context);
   void act(int agent, ShardContext& context);
   void give_priorities(DqnAgent& agent, ShardContext& context);  // to the last step's draws
-  void play(int agent, ShardContext& context, const float* seen, const int64_t* best);
+  void step_environments(int agent, ShardContext& context, const float* seen, const int64_t* best);
   void serve(int agent, ShardContext& context);
   void learn(int agent, ShardContext& context);
-  void learn_by_hand(int agent, ShardContext& context);
-  // ---- all shards of a worker at once: dqn_together.cc ----
+  void learn_on_cpu(int agent, ShardContext& context);
+  // ---- all shards of a worker, batched: dqn_batched.cc ----
   void act_batched(int agent, std::span<ShardContext> shards);
   void learn_batched(int agent, std::span<ShardContext> shards, std::span<const Subtree> sums);
   std::vector<RandomSource> masks(const ShardContext& context) const;
   int first_sum(int agent) const;                                 // of this agent, among learn's
-  int first_error(int agent, const ShardContext& context) const;  // of this piece
-  bool goes_by_hand() const;  // else the net runs as tensor operations: on a GPU, in less than fp32, with attention
-  DuelingCpu* by_hand(int agent) const;  // null where it does not
+  int first_td_error(int agent, const ShardContext& context) const;  // of this micro-batch
+  bool uses_cpu_kernels() const;  // else the net runs through libtorch: on a GPU, in less than fp32, with attention
+  DuelingCpu* cpu_net(int agent) const;  // null where it does not
   void acted(const Total& total, StepContext& context);
+  void served(const Total& total);
   void learned(const Total& total, StepContext& context);
-  void tell_returns(int agent, double ended, double returns, StepContext& context);
+  void record_returns(int agent, double ended, double returns, StepContext& context);
   std::string metric(int agent, const std::string& name) const;
   double share_done(int64_t step, int64_t steps) const;
   double epsilon(int64_t step) const;
@@ -107,7 +110,7 @@ class Dqn : public Recipe {
   mutable std::vector<DqnAgent> agents_;
   std::string note_;
   std::unique_ptr<const Experience> experience_;  // until the first step
-  std::unique_ptr<DqnOnGpu> on_gpu_;              // where all is done by kernels of our own
+  std::unique_ptr<DqnOnGpu> on_gpu_;              // null: the phases run through libtorch and the host
 };
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// All shards of one worker in one pass of the net by hand, to the bits that they have one by one.
+// rl/dqn/dqn_batched.cc -- all shards of one worker in one pass of the hand-written net, to the bits of one by one.
 #include <torch/torch.h>
 
 #include <cstring>
@@ -14,10 +14,16 @@ namespace tandem {
 void Dqn::run_batched(const Phase& phase, std::span<ShardContext> shards, std::span<const Subtree> sums) {
   at::NoGradGuard no_grad;
   for (int agent = 0; agent < agents(); ++agent) {
-    if (phase.name == "act")
-      act_batched(agent, shards);
-    else
-      learn_batched(agent, shards, sums);
+    switch (static_cast<DqnPhase>(phase.id)) {
+      case kActPhase:
+        act_batched(agent, shards);
+        break;
+      case kLearnPhase:
+        learn_batched(agent, shards, sums);
+        break;
+      case kServePhase:
+        throw std::logic_error("the serve phase has no batched form");
+    }
   }
 }
 
@@ -30,26 +36,26 @@ void Dqn::act_batched(int index, std::span<ShardContext> shards) {
     for (size_t i = 0; i < shards.size(); ++i)
       agent.environment->observe(reinterpret_cast<std::byte*>(shards[i].state(agent.states).data_ptr<uint8_t>()),
                                  seen.data_ptr<float>() + static_cast<int64_t>(i) * n * width, n);
-    best = by_hand(index)->q_values(seen, shards[0].step).argmax(1);
+    best = cpu_net(index)->q_values(seen, shards[0].step).argmax(1);
   }
   for (size_t i = 0; i < shards.size(); ++i)
-    play(index, shards[i], seen.data_ptr<float>() + static_cast<int64_t>(i) * n * width,
+    step_environments(index, shards[i], seen.data_ptr<float>() + static_cast<int64_t>(i) * n * width,
          best.data_ptr<int64_t>() + static_cast<int64_t>(i) * n);
 }
 
 void Dqn::learn_batched(int index, std::span<ShardContext> shards, std::span<const Subtree> sums) {
   DqnAgent& agent = agents_[index];
-  DuelingCpu& net = *by_hand(index);
-  const int64_t piece = s_.piece(), width = shape_.state_size, least = agent.tops.data_ptr<int64_t>()[1];
+  DuelingCpu& net = *cpu_net(index);
+  const int64_t piece = s_.piece(), width = shape_.state_size, least = agent.priority_range.data_ptr<int64_t>()[1];
   const size_t bytes = static_cast<size_t>(width) * sizeof(float);
   const double power = beta(shards[0].step), share = 1 / static_cast<double>(s_.batch_size);
   const DuelingCpu::Rows rows = net.rows(static_cast<int64_t>(shards.size()));
   std::vector<std::vector<RandomSource>> streams;
   for (size_t i = 0; i < shards.size(); ++i) {
     const int64_t first = shards[i].shard * piece;
-    for (const ExchangeMessage& letter : shards[i].mail()) {
-      const std::byte* const end = letter.row.data() + letter.row.size();
-      for (const std::byte* at = letter.row.data(); at < end; at += sizeof(TravellingRow) + 2 * bytes) {
+    for (const ExchangeMessage& message : shards[i].messages()) {
+      const std::byte* const end = message.row.data() + message.row.size();
+      for (const std::byte* at = message.row.data(); at < end; at += sizeof(TravellingRow) + 2 * bytes) {
         TravellingRow head;
         std::memcpy(&head, at, sizeof(head));
         if (head.agent != index) continue;
@@ -70,7 +76,7 @@ void Dqn::learn_batched(int index, std::span<ShardContext> shards, std::span<con
     floats[first_sum(index) + kLoss] += learned.losses[i];
     floats[first_sum(index) + kMeanQ] += learned.q_sums[i] * static_cast<float>(share);
     for (int64_t r = 0; r < piece; ++r)
-      floats[first_error(index, shards[i]) + r] += learned.errors[static_cast<int64_t>(i) * piece + r];
+      floats[first_td_error(index, shards[i]) + r] += learned.td_errors[static_cast<int64_t>(i) * piece + r];
   }
   net.backward_batched(static_cast<float>(shards[0].loss_scale()), sums, shards[0].job().parameters().data());
 }

@@ -1,4 +1,4 @@
-// rl/dqn/dqn_outputs.cc -- what a learner is asked beside its phases: values, evaluation, schedules, notes.
+// rl/dqn/dqn_outputs.cc -- the learner outside its phases: Q values, evaluation, schedules, notes.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ int64_t Dqn::steps_in(const std::string& unit, int64_t count) const {
 }
 
 at::Tensor Dqn::q_values(const at::Tensor& states, int agent) const {
-  return by_hand(agent) ? by_hand(agent)->q_values(states) : agents_[agent].net->forward(states);
+  return cpu_net(agent) ? cpu_net(agent)->q_values(states) : agents_[agent].net->forward(states);
 }
 
 std::string Dqn::take_note() {

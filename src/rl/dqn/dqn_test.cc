@@ -1,4 +1,4 @@
-// The learner on an environment that is solved by hand: a corridor of five cells.
+// The learner on an environment whose solution is known: a corridor of five cells.
 #include "rl/dqn/dqn.h"
 
 #include <gtest/gtest.h>
@@ -119,9 +119,9 @@ TEST(Dqn, HasOneDigestForEveryPlanAndOrder) {
   }
 }
 
-TEST(Dqn, ShardsThatLearnTogetherTellWhoseNumbersAreNotFinite) {
+TEST(Dqn, BatchedShardsReportWhoseNumbersAreNotFinite) {
   std::vector<std::string> notes;
-  for (const std::vector<int>& order : {std::vector<int>{0, 1, 2, 3}, {1, 0, 2, 3}}) {  // together, and one by one
+  for (const std::vector<int>& order : {std::vector<int>{0, 1, 2, 3}, {1, 0, 2, 3}}) {  // batched, and one by one
     const auto loop = loop_of(small());
     loop->visit_in_order(order);
     for (const NamedTensor& t : loop->state().shard_state(2))
@@ -214,7 +214,7 @@ TEST(Dqn, EveryDrawHasOneOwnerWhoGivesItItsNewPriority) {
   EXPECT_GT(seen, 16);
 }
 
-// One step by hand: the loss of the drawn rows from the stored ones, with the weights before the update.
+// One step recomputed here: the loss of the drawn rows from the stored ones, with the weights before the update.
 TEST(Dqn, TheErrorsAreThoseOfDoubleQOverTheDrawnRows) {
   DqnSettings s = small();
   s.net.dropout = 0;
@@ -230,7 +230,7 @@ TEST(Dqn, TheErrorsAreThoseOfDoubleQOverTheDrawnRows) {
           at::from_blob(flat.data() + slot.offset, {slot.count}, at::kFloat).view(parameters[slot.name].sizes()));
   };
   copy(net, loop->state().parameters());
-  copy(target, loop->state().shadow(0));
+  copy(target, loop->state().target_network(0));
   loop->step();
   const at::Tensor errors = replicated(*loop, "errors");
   const ReplayShape shape{s.environments, s.rows(), Corridor::kCells, s.n_step, s.gamma};

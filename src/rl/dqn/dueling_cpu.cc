@@ -18,35 +18,35 @@ namespace {
 const float* data(const at::Tensor& t) { return t.const_data_ptr<float>(); }
 float* out(const at::Tensor& t) { return t.data_ptr<float>(); }
 
-// A net's weights as the products want them.
+// A net's weights, packed for the GEMMs.
 struct Packed {
-  std::vector<Panels> layers, layers_back;  // there: transposed; back: as they are, of all layers but the first
-  Panels heads, heads_back, advantage, advantage_back;
+  std::vector<Panels> layers, layers_backward;  // forward: transposed; backward: as stored, all layers but the first
+  Panels heads, heads_backward, advantage, advantage_backward;
   int64_t version = -1;
 
-  void pack(const DuelingNetImpl& net, bool back) {
-    const auto there = [](Panels& to, const torch::nn::Linear& layer) {
+  void pack(const DuelingNetImpl& net, bool for_backward) {
+    const auto pack_forward = [](Panels& to, const torch::nn::Linear& layer) {
       to.pack_transposed(data(layer->weight), layer->options.in_features(), layer->options.out_features());
     };
-    const auto as_is = [](Panels& to, const torch::nn::Linear& layer) {
+    const auto pack_backward = [](Panels& to, const torch::nn::Linear& layer) {
       to.pack(data(layer->weight), layer->options.out_features(), layer->options.in_features());
     };
     layers.resize(net.layers.size());
-    layers_back.resize(net.layers.size());
+    layers_backward.resize(net.layers.size());
     for (size_t l = 0; l < net.layers.size(); ++l) {
-      there(layers[l], net.layers[l]);
-      if (back && l > 0) as_is(layers_back[l], net.layers[l]);
+      pack_forward(layers[l], net.layers[l]);
+      if (for_backward && l > 0) pack_backward(layers_backward[l], net.layers[l]);
     }
-    there(heads, net.heads);
-    there(advantage, net.advantage);
-    if (!back) return;
-    as_is(heads_back, net.heads);
-    as_is(advantage_back, net.advantage);
+    pack_forward(heads, net.heads);
+    pack_forward(advantage, net.advantage);
+    if (!for_backward) return;
+    pack_backward(heads_backward, net.heads);
+    pack_backward(advantage_backward, net.advantage);
   }
 };
 
-// What one pass over rows leaves behind.
-struct Pass {
+// Activations of one forward pass.
+struct Activations {
   void resize(const DuelingNetImpl& net, int64_t rows, int64_t head, int64_t actions) {
     const size_t layers = net.layers.size(), n = static_cast<size_t>(rows);
     sums.resize(layers);
@@ -58,34 +58,34 @@ struct Pass {
       outputs[l].resize(n * width);
       inverses[l].resize(n);
     }
-    both.resize(n * static_cast<size_t>(2 * head));
+    head_features.resize(n * static_cast<size_t>(2 * head));
     value.resize(n);
     advantage.resize(n * static_cast<size_t>(actions));
   }
-  std::vector<LineFloats> sums, outputs, inverses;  // of each hidden layer; where masks are given, sums become `normed`
-  LineFloats both, value, advantage;
+  std::vector<LineFloats> sums, outputs, inverses;  // of each hidden layer; when learning, sums become `normed`
+  LineFloats head_features, value, advantage;
 };
 
-// Dropout of rows that are learned from: row r is the piece's row r % rows, of piece r / rows.
+// Dropout streams of rows that are learned from: batch row r is row r % rows of shard r / rows.
 struct Masks {
   const std::vector<std::vector<RandomSource>>& streams;
   int64_t rows;
   double dropout;
 };
 
-constexpr int64_t kBlockRows = 64;  // whose activations stay in the second-level cache beside the weights
-constexpr int64_t kMaskRows = 4;    // whose masks stay in the first
+constexpr int64_t kBlockRows = 64;  // their activations fit L2 beside the weights
+constexpr int64_t kMaskRows = 4;    // their masks fit L1
 
-// Rows [first, first + rows) of what the pass has room for; x and q are theirs. With masks they are learned from: what
-// the way back needs is kept.
-void forward(const DuelingNetImpl& net, const Packed& packed, const float* x, int64_t first, int64_t rows, Pass& pass,
+// Forward of rows [first, first + rows) of the activations; x and q are those rows' own. With masks the rows are learned
+// from: what backward needs is saved.
+void forward(const DuelingNetImpl& net, const Packed& packed, const float* x, int64_t first, int64_t rows, Activations& pass,
              const Masks* masks, float* q) {
   LineFloats mask;
   for (size_t l = 0; l < net.layers.size(); ++l) {
     const Panels& panels = packed.layers[l];
     const int64_t width = panels.width();
     float *const sums = pass.sums[l].data() + first * width, *const y = pass.outputs[l].data() + first * width;
-    product(x, panels.depth(), panels, data(net.layers[l]->bias), sums, width, rows);
+    gemm(x, panels.depth(), panels, data(net.layers[l]->bias), sums, width, rows);
     const float *weight = data(net.norms[l]->weight), *bias = data(net.norms[l]->bias);
     const float eps = static_cast<float>(net.norms[l]->options.eps());
     if (!masks) {
@@ -97,22 +97,22 @@ void forward(const DuelingNetImpl& net, const Packed& packed, const float* x, in
     const bool drops = masks->dropout > 0;
     mask.resize(static_cast<size_t>(kMaskRows * width));
     for (int64_t r = 0, n; r < rows; r += n) {
-      const int64_t piece = (first + r) / masks->rows, row = (first + r) % masks->rows;
+      const int64_t shard = (first + r) / masks->rows, row = (first + r) % masks->rows;
       n = std::min({kMaskRows, rows - r, masks->rows - row});
       if (drops)
-        fill_dropout_mask(mask.data(), n * width, masks->streams[piece][l], static_cast<uint64_t>(row * width),
+        fill_dropout_mask(mask.data(), n * width, masks->streams[shard][l], static_cast<uint64_t>(row * width),
                           masks->dropout);
       norm_relu(sums + r * width, weight, bias, drops ? mask.data() : nullptr, y + r * width, sums + r * width,
                 pass.inverses[l].data() + first + r, n, width, eps);
     }
   }
   const int64_t head = packed.heads.width() / 2, actions = packed.advantage.width();
-  float *const both = pass.both.data() + first * 2 * head, *const value = pass.value.data() + first,
+  float *const head_features = pass.head_features.data() + first * 2 * head, *const value = pass.value.data() + first,
                *const advantage = pass.advantage.data() + first * actions;
-  product(x, packed.heads.depth(), packed.heads, data(net.heads->bias), both, 2 * head, rows);
-  tandem::relu(both, rows * 2 * head);
-  row_dots(both, 2 * head, data(net.value->weight), data(net.value->bias)[0], value, rows, head);
-  product(both + head, 2 * head, packed.advantage, data(net.advantage->bias), advantage, actions, rows);
+  gemm(x, packed.heads.depth(), packed.heads, data(net.heads->bias), head_features, 2 * head, rows);
+  tandem::relu(head_features, rows * 2 * head);
+  row_dots(head_features, 2 * head, data(net.value->weight), data(net.value->bias)[0], value, rows, head);
+  gemm(head_features + head, 2 * head, packed.advantage, data(net.advantage->bias), advantage, actions, rows);
   for (int64_t r = 0; r < rows; ++r) {
     const float* const a = advantage + r * actions;
     float mean = 0;
@@ -122,9 +122,10 @@ void forward(const DuelingNetImpl& net, const Packed& packed, const float* x, in
   }
 }
 
-// Where the gradients of some pieces go: to the net's own, added, or to a vector that is laid out as the parameters.
-struct Goal {
-  int64_t first, last;  // pieces
+// Where the gradients of some shards go: accumulated into the net's own, or written to a vector laid out as the
+// parameters.
+struct GradientOutput {
+  int64_t first, last;  // shards
   std::span<const int> merges;
   float* gradient = nullptr;
   const float* parameters = nullptr;
@@ -135,20 +136,20 @@ struct Goal {
   Write write() const { return gradient ? Write::kSet : Write::kAdd; }
 };
 
-// Vectors of one length, one for each piece, to be summed along the tree. A lone piece adds to the net's gradient
-// itself.
-struct PieceSums {
-  float* of(int64_t piece) { return own ? own : parts.data() + piece * width; }
-  void begin(int64_t n, int64_t pieces, float* lone) {
+// Vectors of one length, one per shard, to be summed along the tree. A single shard accumulates into the net's gradient
+// directly.
+struct ShardSums {
+  float* of(int64_t shard) { return own ? own : parts.data() + shard * width; }
+  void begin(int64_t n, int64_t shards, float* lone) {
     width = n;
     own = lone;
-    if (!own) parts.assign(static_cast<size_t>(pieces * n), 0.0f);
+    if (!own) parts.assign(static_cast<size_t>(shards * n), 0.0f);
   }
-  void finish(const Goal& goal, const at::Tensor& parameter) const {
+  void finish(const GradientOutput& output, const at::Tensor& parameter) const {
     if (own) return;
     std::vector<const float*> vectors;
-    for (int64_t p = goal.first; p < goal.last; ++p) vectors.push_back(parts.data() + p * width);
-    add_along_tree(goal.of(parameter), vectors, goal.merges, width);
+    for (int64_t p = output.first; p < output.last; ++p) vectors.push_back(parts.data() + p * width);
+    add_along_tree(output.of(parameter), vectors, output.merges, width);
   }
   int64_t width = 0;
   float* own = nullptr;
@@ -167,38 +168,38 @@ struct DuelingCpu::Work {
     biases.resize(net.layers.size());
   }
   void reserve(const DuelingNetImpl& net, const NetSettings& settings, int64_t count) {
-    pieces = count;
-    const int64_t n = pieces * rows;
+    shards = count;
+    const int64_t n = shards * rows;
     if (n == static_cast<int64_t>(action.size())) return;
     const size_t size = static_cast<size_t>(n);
-    kept.resize(net, n, settings.head, actions);
+    saved.resize(net, n, settings.head, actions);
     for (LineFloats* const states : {&before, &after}) states->resize(size * static_cast<size_t>(state_size));
-    for (LineFloats* const numbers : {&q, &q_next, &q_judged, &advantage_grad})
+    for (LineFloats* const numbers : {&q, &q_next, &q_target, &advantage_grad})
       numbers->resize(size * static_cast<size_t>(actions));
-    for (LineFloats* const numbers : {&reward, &discount, &weight, &errors, &q_grad}) numbers->resize(size);
+    for (LineFloats* const numbers : {&reward, &discount, &weight, &td_errors, &q_grad}) numbers->resize(size);
     action.resize(size);
-    both_grad.resize(size * static_cast<size_t>(2 * settings.head));
+    head_features_grad.resize(size * static_cast<size_t>(2 * settings.head));
     for (size_t l = 0; l < net.layers.size(); ++l)
       grads[l].resize(size * static_cast<size_t>(net.layers[l]->options.out_features()));
   }
-  // The pieces' gradients, in blocks of rows, then their sums.
-  void backward(const DuelingNetImpl& net, float scale, float mask_kept, std::span<const Goal> goals);
-  void back_block(const DuelingNetImpl& net, int64_t first, int64_t last, float scale, float mask_kept);
+  // Gradients of the shards in blocks of rows, then their tree sums.
+  void backward(const DuelingNetImpl& net, float scale, float mask_kept, std::span<const GradientOutput> outputs);
+  void backward_block(const DuelingNetImpl& net, int64_t first, int64_t last, float scale, float mask_kept);
 
-  int64_t rows, state_size, actions, pieces = 0;
+  int64_t rows, state_size, actions, shards = 0;
   Packed packed, packed_target;
-  Pass kept, blocks;  // of the rows that are learned from; of a block of others
-  LineFloats before, after, reward, discount, weight, q, q_next, q_judged, errors;
+  Activations saved, blocks;  // of the rows that are learned from; of one block of other rows
+  LineFloats before, after, reward, discount, weight, q, q_next, q_target, td_errors;
   std::vector<int64_t> action;
   std::vector<float> losses, q_sums;
-  LineFloats q_grad, advantage_grad, both_grad;
+  LineFloats q_grad, advantage_grad, head_features_grad;
   std::vector<LineFloats> grads;  // of each hidden layer
-  PieceSums value_bias, advantage_bias, heads_bias;
-  std::vector<PieceSums> norm_weights, norm_biases, biases;
-  OuterRoom room;
+  ShardSums value_bias, advantage_bias, heads_bias;
+  std::vector<ShardSums> norm_weights, norm_biases, biases;
+  WeightGradientScratch scratch;
 };
 
-// A node of autograd whose backward is ours: so the loss is scaled and its backward() watched as every other's.
+// An autograd node whose backward is ours, so that loss scaling and gradient hooks work as for any other loss.
 struct DuelingCpuBackward : torch::autograd::Function<DuelingCpuBackward> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& anchor, float loss,
                             int64_t self) {
@@ -209,7 +210,7 @@ struct DuelingCpuBackward : torch::autograd::Function<DuelingCpuBackward> {
                                                  const torch::autograd::variable_list& grads) {
     at::NoGradGuard no_grad;
     reinterpret_cast<DuelingCpu*>(context->saved_data["self"].toInt())->backward(grads[0].item<float>());
-    return {at::Tensor(), at::Tensor(), at::Tensor()};  // the gradients are where they belong
+    return {at::Tensor(), at::Tensor(), at::Tensor()};  // the gradients are in place already
   }
 };
 
@@ -221,18 +222,18 @@ DuelingCpu::DuelingCpu(std::shared_ptr<DuelingNetImpl> net, std::shared_ptr<Duel
       work_(std::make_unique<Work>(*net_, settings, rows)) {}
 DuelingCpu::~DuelingCpu() = default;
 
-DuelingCpu::Rows DuelingCpu::rows(int64_t pieces) {
+DuelingCpu::Rows DuelingCpu::rows(int64_t shards) {
   Work& w = *work_;
-  w.reserve(*net_, settings_, pieces);
+  w.reserve(*net_, settings_, shards);
   return {w.before.data(), w.after.data(), w.reward.data(), w.discount.data(), w.weight.data(), w.action.data()};
 }
 
 DuelingCpu::Result DuelingCpu::learn(const Batch& batch, const std::vector<RandomSource>& masks, double share,
                                      int64_t version) {
   const Rows to = rows(1);
-  const auto copy = [](float* there, const at::Tensor& t) {
+  const auto copy = [](float* out, const at::Tensor& t) {
     const at::Tensor from = t.contiguous();
-    std::copy_n(data(from), from.numel(), there);
+    std::copy_n(data(from), from.numel(), out);
   };
   copy(to.before, batch.before);
   copy(to.after, batch.after);
@@ -242,17 +243,17 @@ DuelingCpu::Result DuelingCpu::learn(const Batch& batch, const std::vector<Rando
   const at::Tensor action = batch.action.contiguous();
   std::copy_n(action.const_data_ptr<int64_t>(), action.numel(), to.action);
   const Learned learned = learn_batched({masks}, share, version);
-  at::Tensor errors = at::empty({work_->rows});
-  std::ranges::copy(learned.errors, out(errors));
+  at::Tensor td_errors = at::empty({work_->rows});
+  std::ranges::copy(learned.td_errors, out(td_errors));
   return {DuelingCpuBackward::apply(net_->heads->weight, learned.losses[0], reinterpret_cast<int64_t>(this)),
-          learned.q_sums[0], errors};
+          learned.q_sums[0], td_errors};
 }
 
-// All rows by the net, then all by the target: its weights are then the only ones in the cache.
+// All rows through the net, then all through the target network: only one net's weights are in the cache at a time.
 DuelingCpu::Learned DuelingCpu::learn_batched(const std::vector<std::vector<RandomSource>>& masks, double share,
                                               int64_t version) {
   Work& w = *work_;
-  const int64_t n = w.pieces * w.rows;
+  const int64_t n = w.shards * w.rows;
   pack_online(version);
   if (version < 0 || w.packed_target.version != version) {
     w.packed_target.pack(*target_, false);
@@ -263,7 +264,7 @@ DuelingCpu::Learned DuelingCpu::learn_batched(const std::vector<std::vector<Rand
     for (int64_t first = 0; first < n; first += kBlockRows) work(first, std::min(kBlockRows, n - first));
   };
   in_blocks([&](int64_t first, int64_t rows) {
-    forward(*net_, w.packed, w.before.data() + first * w.state_size, first, rows, w.kept, &streams,
+    forward(*net_, w.packed, w.before.data() + first * w.state_size, first, rows, w.saved, &streams,
             w.q.data() + first * w.actions);
   });
   in_blocks([&](int64_t first, int64_t rows) {
@@ -272,39 +273,39 @@ DuelingCpu::Learned DuelingCpu::learn_batched(const std::vector<std::vector<Rand
   });
   in_blocks([&](int64_t first, int64_t rows) {
     forward(*target_, w.packed_target, w.after.data() + first * w.state_size, 0, rows, w.blocks, nullptr,
-            w.q_judged.data() + first * w.actions);
+            w.q_target.data() + first * w.actions);
   });
-  w.losses.assign(static_cast<size_t>(w.pieces), 0.0f);
-  w.q_sums.assign(static_cast<size_t>(w.pieces), 0.0f);
+  w.losses.assign(static_cast<size_t>(w.shards), 0.0f);
+  w.q_sums.assign(static_cast<size_t>(w.shards), 0.0f);
   for (int64_t r = 0; r < n; ++r) {
     const float* const next = w.q_next.data() + r * w.actions;
     const int64_t best = std::max_element(next, next + w.actions) - next;  // double Q: the net chooses
-    const float goal = w.reward[r] + w.discount[r] * w.q_judged[r * w.actions + best];
+    const float goal = w.reward[r] + w.discount[r] * w.q_target[r * w.actions + best];
     const float own = w.q[r * w.actions + w.action[r]], error = own - goal, size = std::abs(error);
     const float weight = w.weight[r] * static_cast<float>(share);
     w.losses[r / w.rows] += weight * (size < 1 ? 0.5f * error * error : size - 0.5f);
     w.q_grad[r] = weight * std::clamp(error, -1.0f, 1.0f);
     w.q_sums[r / w.rows] += own;
-    w.errors[r] = size;
+    w.td_errors[r] = size;
   }
-  return {w.losses, w.q_sums, w.errors};
+  return {w.losses, w.q_sums, w.td_errors};
 }
 
 void DuelingCpu::backward_batched(float scale, std::span<const Subtree> sums, const float* parameters) {
-  std::vector<Goal> goals;
-  for (const Subtree& sum : sums) goals.push_back({sum.first, sum.last, sum.merges, sum.gradient.data(), parameters});
-  work_->backward(*net_, scale, dropout_shape(settings_.dropout).kept_value, goals);
+  std::vector<GradientOutput> outputs;
+  for (const Subtree& sum : sums) outputs.push_back({sum.first, sum.last, sum.merges, sum.gradient.data(), parameters});
+  work_->backward(*net_, scale, dropout_shape(settings_.dropout).kept_value, outputs);
 }
 
 void DuelingCpu::backward(float scale) {
   const int alone[] = {0};
-  const Goal goal{0, 1, alone};
-  work_->backward(*net_, scale, dropout_shape(settings_.dropout).kept_value, {&goal, 1});
+  const GradientOutput output{0, 1, alone};
+  work_->backward(*net_, scale, dropout_shape(settings_.dropout).kept_value, {&output, 1});
 }
 
-void DuelingCpu::Work::backward(const DuelingNetImpl& net, float scale, float mask_kept, std::span<const Goal> goals) {
+void DuelingCpu::Work::backward(const DuelingNetImpl& net, float scale, float mask_kept, std::span<const GradientOutput> outputs) {
   struct Small {
-    PieceSums& sums;
+    ShardSums& sums;
     const at::Tensor& parameter;
   };
   std::vector<Small> small{
@@ -315,68 +316,68 @@ void DuelingCpu::Work::backward(const DuelingNetImpl& net, float scale, float ma
     small.push_back({biases[l], net.layers[l]->bias});
   }
   for (const auto& [sums, parameter] : small)
-    sums.begin(parameter.numel(), pieces, goals[0].gradient ? nullptr : goals[0].of(parameter));
+    sums.begin(parameter.numel(), shards, outputs[0].gradient ? nullptr : outputs[0].of(parameter));
   const int64_t block = std::max<int64_t>(1, kBlockRows / rows);
-  for (int64_t first = 0; first < pieces; first += block)
-    back_block(net, first, std::min(pieces, first + block), scale, mask_kept);
-  for (const Goal& goal : goals) {
-    for (const auto& [sums, parameter] : small) sums.finish(goal, parameter);
-    const auto outer = [&](const torch::nn::Linear& layer, const LineFloats& dy, const float* x, int64_t stride) {
-      const int64_t height = layer->options.out_features(), begin = goal.first * rows;
-      outer_sums(dy.data() + begin * height, height, x + begin * stride, stride, goal.of(layer->weight), height,
-                 layer->options.in_features(), rows, goal.merges, goal.write(), room);
+  for (int64_t first = 0; first < shards; first += block)
+    backward_block(net, first, std::min(shards, first + block), scale, mask_kept);
+  for (const GradientOutput& output : outputs) {
+    for (const auto& [sums, parameter] : small) sums.finish(output, parameter);
+    const auto add_weight_gradient = [&](const torch::nn::Linear& layer, const LineFloats& dy, const float* x, int64_t stride) {
+      const int64_t height = layer->options.out_features(), begin = output.first * rows;
+      weight_gradient(dy.data() + begin * height, height, x + begin * stride, stride, output.of(layer->weight), height,
+                 layer->options.in_features(), rows, output.merges, output.write(), scratch);
     };
     const int64_t head = net.value->options.in_features(), last = static_cast<int64_t>(net.layers.size()) - 1;
-    outer(net.value, q_grad, kept.both.data(), 2 * head);
-    outer(net.advantage, advantage_grad, kept.both.data() + head, 2 * head);
-    outer(net.heads, both_grad, kept.outputs[last].data(), net.heads->options.in_features());
+    add_weight_gradient(net.value, q_grad, saved.head_features.data(), 2 * head);
+    add_weight_gradient(net.advantage, advantage_grad, saved.head_features.data() + head, 2 * head);
+    add_weight_gradient(net.heads, head_features_grad, saved.outputs[last].data(), net.heads->options.in_features());
     for (int64_t l = last; l >= 0; --l)
-      outer(net.layers[l], grads[l], l > 0 ? kept.outputs[l - 1].data() : before.data(),
+      add_weight_gradient(net.layers[l], grads[l], l > 0 ? saved.outputs[l - 1].data() : before.data(),
             net.layers[l]->options.in_features());
   }
 }
 
-// Pieces [first, last), from the errors of Q to the gradient of what comes out of the first product.
-void DuelingCpu::Work::back_block(const DuelingNetImpl& net, int64_t first, int64_t last, float scale,
+// Shards [first, last): from the TD errors back to the gradient of the first layer's GEMM output.
+void DuelingCpu::Work::backward_block(const DuelingNetImpl& net, int64_t first, int64_t last, float scale,
                                   float mask_kept) {
   const int64_t head = net.value->options.in_features(), begin = first * rows, n = (last - first) * rows;
-  float *const value_grad = q_grad.data() + begin, *const better_grad = advantage_grad.data() + begin * actions;
+  float *const value_grad = q_grad.data() + begin, *const advantage_dy = advantage_grad.data() + begin * actions;
   for (int64_t r = 0; r < n; ++r) {
     const float g = value_grad[r] * scale;
     value_grad[r] = g;
     for (int64_t i = 0; i < actions; ++i)
-      better_grad[r * actions + i] = (i == action[begin + r] ? g : 0.0f) - g / static_cast<float>(actions);
+      advantage_dy[r * actions + i] = (i == action[begin + r] ? g : 0.0f) - g / static_cast<float>(actions);
   }
-  const float *const both = kept.both.data() + begin * 2 * head, *const value_weight = data(net.value->weight);
-  float* const both_of = both_grad.data() + begin * 2 * head;
+  const float *const head_features = saved.head_features.data() + begin * 2 * head, *const value_weight = data(net.value->weight);
+  float* const head_features_dy = head_features_grad.data() + begin * 2 * head;
   for (int64_t r = 0; r < n; ++r)
-    for (int64_t i = 0; i < head; ++i) both_of[r * 2 * head + i] = value_grad[r] * value_weight[i];
-  product(better_grad, actions, packed.advantage_back, nullptr, both_of + head, 2 * head, n);
-  relu_backward(both_of, both, n * 2 * head);
-  const auto add_bias = [&](PieceSums& sums, const float* dy) {
+    for (int64_t i = 0; i < head; ++i) head_features_dy[r * 2 * head + i] = value_grad[r] * value_weight[i];
+  gemm(advantage_dy, actions, packed.advantage_backward, nullptr, head_features_dy + head, 2 * head, n);
+  relu_backward(head_features_dy, head_features, n * 2 * head);
+  const auto add_bias = [&](ShardSums& sums, const float* dy) {
     for (int64_t p = first; p < last; ++p) add_rows(sums.of(p), dy + (p - first) * rows * sums.width, rows, sums.width);
   };
   add_bias(value_bias, value_grad);
-  add_bias(advantage_bias, better_grad);
-  add_bias(heads_bias, both_of);
+  add_bias(advantage_bias, advantage_dy);
+  add_bias(heads_bias, head_features_dy);
 
   const int64_t top = static_cast<int64_t>(net.layers.size()) - 1;
   const auto of = [&](std::vector<LineFloats>& layers, int64_t l, int64_t row) {
     return layers[l].data() + row * net.layers[l]->options.out_features();
   };
-  product(both_of, 2 * head, packed.heads_back, nullptr, of(grads, top, begin), packed.heads_back.width(), n);
+  gemm(head_features_dy, 2 * head, packed.heads_backward, nullptr, of(grads, top, begin), packed.heads_backward.width(), n);
   for (int64_t l = top; l >= 0; --l) {
     const int64_t width = net.layers[l]->options.out_features();
     for (int64_t p = first; p < last; ++p) {
       float* const dx = of(grads, l, p * rows);
-      norm_relu_backward(dx, of(kept.outputs, l, p * rows), of(kept.sums, l, p * rows),
-                         kept.inverses[l].data() + p * rows, data(net.norms[l]->weight), mask_kept, dx,
+      norm_relu_backward(dx, of(saved.outputs, l, p * rows), of(saved.sums, l, p * rows),
+                         saved.inverses[l].data() + p * rows, data(net.norms[l]->weight), mask_kept, dx,
                          norm_weights[l].of(p), norm_biases[l].of(p), rows, width);
     }
     float* const dx = of(grads, l, begin);
     add_bias(biases[l], dx);
     if (l > 0)
-      product(dx, width, packed.layers_back[l], nullptr, of(grads, l - 1, begin), packed.layers_back[l].width(), n);
+      gemm(dx, width, packed.layers_backward[l], nullptr, of(grads, l - 1, begin), packed.layers_backward[l].width(), n);
   }
 }
 

@@ -1,11 +1,11 @@
-// rl/dqn/dueling_cpu.h -- the double-Q update of a dueling net on a CPU in fp32, by hand: products of
-// kernels/cpu/gemm.h, all between them in single passes, no graph of operations.
+// rl/dqn/dueling_cpu.h -- the double-Q update of a dueling net on a CPU in fp32, hand-written: GEMMs of
+// kernels/cpu/gemm.h, everything between them in single passes, no autograd graph.
 //
-// It computes what dqn.cc's learn() computes by tensors (dueling_net_test.cc compares). The weights are put in order
-// for the products once a step, for all shards and for acting, where a library does it in every call. All shards of a
-// worker, `pieces` of equally many rows, can learn in one pass: the weights of each net then stay in the second-level
-// cache while all rows go by, and what the shards' gradients add up to is made at once, in registers, along the sum
-// tree. A piece has the same bits beside others as alone.
+// It computes what dqn.cc's learn() computes with tensors (dueling_net_test.cc compares). Weights are packed for the
+// GEMMs once per step, for all shards and for acting; a library would pack them in every call. All shards of a worker,
+// of equally many rows each, can learn in one batched pass: the weights of each net then stay in L2 while the rows
+// stream by, and the shards' gradients are summed along the sum tree in registers. A shard has the same bits batched as
+// alone.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,37 +25,37 @@ class DuelingNetImpl;
 class DuelingCpu {
  public:
   DuelingCpu(std::shared_ptr<DuelingNetImpl> net, std::shared_ptr<DuelingNetImpl> target, const NetSettings& settings,
-             int64_t rows);  // of a piece
+             int64_t rows);  // of one shard
   ~DuelingCpu();
 
-  // `version` tells weights apart: those of an equal one, 0 or more, are as they were in the last call (within a run
-  // the step will do: its weights are what they are). Below 0: look at them anew.
+  // `version` identifies the weights: packed weights are used again while it is the same (within a run, the step).
+  // Below 0: pack anew.
 
-  // ---- one piece, by tensors: states [rows, state_size], and for each row what was done and came of it ----
+  // ---- one shard, from tensors: states [rows, state_size], and for each row action, reward, discount, weight ----
   struct Batch {
     const at::Tensor &before, &after, &reward, &discount, &action, &weight;
   };
   struct Result {
     at::Tensor loss;  // `share` times the weighted Huber losses' sum; its backward() adds to the net's gradients
     float q_sum = 0;
-    at::Tensor errors;  // [rows], absolute
+    at::Tensor td_errors;  // [rows], absolute
   };
   // Before the next call, backward() of the loss may run once.
   Result learn(const Batch& batch, const std::vector<RandomSource>& masks, double share, int64_t version = -1);
 
-  // ---- several: their rows are filled in, piece after piece, then learned from ----
+  // ---- several shards, batched: their rows are filled in shard by shard, then learned from ----
   struct Rows {
     float *before, *after, *reward, *discount, *weight;
     int64_t* action;
   };
-  Rows rows(int64_t pieces);
+  Rows rows(int64_t shards);
   struct Learned {
-    std::span<const float> losses, q_sums;  // of each piece
-    std::span<const float> errors;          // of each row
+    std::span<const float> losses, q_sums;  // of each shard
+    std::span<const float> td_errors;       // of each row
   };
-  // Of the pieces that rows() was asked for, each with its masks.
+  // Forward and loss of the shards that rows() was called for, each with its dropout streams.
   Learned learn_batched(const std::vector<std::vector<RandomSource>>& masks, double share, int64_t version);
-  // Then, once: the gradients of `scale` times the losses. `parameters` is what the gradients are laid out as.
+  // Then, once: the gradients of `scale` times the losses. Gradients have the layout of `parameters`.
   void backward_batched(float scale, std::span<const Subtree> sums, const float* parameters);
 
   // [n, state_size] -> [n, actions], no dropout

@@ -22,7 +22,7 @@ DuelingNetImpl::DuelingNetImpl(int64_t state_size, int64_t actions, const NetSet
     attended = register_module("attended", torch::nn::Linear(token, token));
     attention_norm = register_module("attention_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({token})));
   }
-  heads = register_module("heads", torch::nn::Linear(width, 2 * settings.head));  // both in one product
+  heads = register_module("heads", torch::nn::Linear(width, 2 * settings.head));  // both heads in one GEMM
   value = register_module("value", torch::nn::Linear(settings.head, 1));
   advantage = register_module("advantage", torch::nn::Linear(settings.head, actions));
 }
@@ -34,10 +34,10 @@ at::Tensor DuelingNetImpl::forward(const at::Tensor& states, const std::vector<R
     if (masks) x = dropout(x, settings_.dropout, masks->at(i));
   }
   if (settings_.attention) x = attend(x);
-  const at::Tensor both = at::relu(heads(x));
-  const at::Tensor worth = value(both.narrow(1, 0, settings_.head));
-  const at::Tensor better = advantage(both.narrow(1, settings_.head, settings_.head));
-  return worth + (better - better.mean(1, /*keepdim=*/true));
+  const at::Tensor head_features = at::relu(heads(x));
+  const at::Tensor state_value = value(head_features.narrow(1, 0, settings_.head));
+  const at::Tensor advantages = advantage(head_features.narrow(1, settings_.head, settings_.head));
+  return state_value + (advantages - advantages.mean(1, /*keepdim=*/true));
 }
 
 // The features of one row are cut into tokens that look at each other; rows of the batch never do.
@@ -49,9 +49,9 @@ at::Tensor DuelingNetImpl::attend(const at::Tensor& features) {
   const at::Tensor split =
       query_key_value(tokens).view({rows, settings_.tokens, 3, count, part}).permute({2, 0, 3, 1, 4}).contiguous();
   const auto piece = [&](int64_t i) { return split.select(0, i).view({rows * count, settings_.tokens, part}); };
-  const at::Tensor looks =
+  const at::Tensor attention_weights =
       at::softmax(at::bmm(piece(0), piece(1).transpose(1, 2)) * (1 / std::sqrt(static_cast<double>(part))), 2);
-  const at::Tensor mixed = at::bmm(looks, piece(2))
+  const at::Tensor mixed = at::bmm(attention_weights, piece(2))
                                .view({rows, count, settings_.tokens, part})
                                .transpose(1, 2)
                                .reshape({rows, settings_.tokens, token});

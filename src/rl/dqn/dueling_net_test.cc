@@ -56,10 +56,10 @@ TEST(DuelingNet, AttentionIsTheFormulaAndLooksAtNoOtherRow) {
   const NetSettings settings{.hidden = {16}, .head = 4, .attention = true, .tokens = 4, .attention_heads = 2};
   DuelingNet net = make(6, 3, settings);
   const at::Tensor states = numbers({5, 6});
-  const at::Tensor together = net->forward(states);
+  const at::Tensor batched = net->forward(states);
   for (int64_t row = 0; row < 5; ++row)
-    EXPECT_TRUE(at::allclose(net->forward(states.narrow(0, row, 1))[0], together[row], 1e-5, 1e-6));
-  // By hand: hidden features, then heads of two numbers over four tokens of four.
+    EXPECT_TRUE(at::allclose(net->forward(states.narrow(0, row, 1))[0], batched[row], 1e-5, 1e-6));
+  // The formula: hidden features, then heads of two numbers over four tokens of four.
   auto w = net->named_parameters();
   at::Tensor x = at::relu(at::layer_norm(at::linear(states, w["hidden1.weight"], w["hidden1.bias"]), {16}));
   const at::Tensor tokens = x.view({5, 4, 4});
@@ -76,7 +76,7 @@ TEST(DuelingNet, AttentionIsTheFormulaAndLooksAtNoOtherRow) {
   const at::Tensor advantage = at::linear(both.slice(1, 4, 8), w["advantage.weight"], w["advantage.bias"]);
   const at::Tensor want =
       at::linear(both.slice(1, 0, 4), w["value.weight"], w["value.bias"]) + advantage - advantage.mean(1, true);
-  EXPECT_TRUE(at::allclose(together, want, 1e-4, 1e-5));
+  EXPECT_TRUE(at::allclose(batched, want, 1e-4, 1e-5));
 }
 
 TEST(DuelingCpu, LossErrorsAndGradientsAreThoseOfTensors) {
@@ -113,16 +113,16 @@ TEST(DuelingCpu, LossErrorsAndGradientsAreThoseOfTensors) {
         w.mutable_grad().zero_();
       }
 
-      DuelingCpu by_hand(net.ptr(), target.ptr(), settings, kRows);
-      const DuelingCpu::Result result = by_hand.learn({before, after, reward, discount, action, weight}, masks, 0.25);
+      DuelingCpu cpu_net(net.ptr(), target.ptr(), settings, kRows);
+      const DuelingCpu::Result result = cpu_net.learn({before, after, reward, discount, action, weight}, masks, 0.25);
       EXPECT_NEAR(result.loss.item<float>(), loss.item<float>(), 1e-5);
       EXPECT_NEAR(result.q_sum, q.sum().item<float>(), 1e-4);
-      EXPECT_TRUE(at::allclose(result.errors, (q - goal).abs(), 1e-4, 1e-5));
+      EXPECT_TRUE(at::allclose(result.td_errors, (q - goal).abs(), 1e-4, 1e-5));
       (result.loss * 3).backward();
       const auto named = net->named_parameters();
       for (size_t i = 0; i < want.size(); ++i)
         EXPECT_TRUE(at::allclose(named[i].value().grad(), want[i], 1e-3, 1e-5)) << named[i].key();
-      EXPECT_TRUE(at::allclose(by_hand.q_values(after), net->forward(after), 1e-4, 1e-5));
+      EXPECT_TRUE(at::allclose(cpu_net.q_values(after), net->forward(after), 1e-4, 1e-5));
     }
 }
 

@@ -6,7 +6,7 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kAtOnce = 256;  // observations of a policy that are in memory together
+constexpr int64_t kAtOnce = 256;  // observations per batch
 
 }  // namespace
 

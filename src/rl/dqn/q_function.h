@@ -20,7 +20,7 @@ class QFunction {
 };
 
 // Several agents as one. Each one's values are first brought to mean 0 and deviation 1 over the actions of a state, so
-// that one with larger values has no louder voice; then they are averaged.
+// that an agent with larger values has no more weight; then they are averaged.
 class QEnsemble : public QFunction {
  public:
   explicit QEnsemble(std::vector<std::shared_ptr<const QFunction>> members) : members_(std::move(members)) {}

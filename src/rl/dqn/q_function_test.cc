@@ -16,7 +16,7 @@ struct Fixed : QFunction {
   std::vector<float> q;
 };
 
-TEST(QEnsemble, GivesNoMemberALouderVoiceForLargerValues) {
+TEST(QEnsemble, WeighsMembersEquallyWhateverTheScaleOfTheirValues) {
   const QEnsemble ensemble({std::make_shared<Fixed>(std::vector<float>{0, 1, 2}),
                             std::make_shared<Fixed>(std::vector<float>{0, 3, 1}),
                             std::make_shared<Fixed>(std::vector<float>{1000, 0, 500})});
@@ -27,7 +27,7 @@ TEST(QEnsemble, GivesNoMemberALouderVoiceForLargerValues) {
   for (int a = 0; a < 3; ++a) EXPECT_NEAR(q[a], q[3 + a], 1e-6) << "the scale of a state's values says nothing";
 }
 
-TEST(QEnsemble, TakesAMemberWithoutOpinionAsSilent) {
+TEST(QEnsemble, IgnoresAMemberWithEqualValues) {
   const QEnsemble ensemble(
       {std::make_shared<Fixed>(std::vector<float>{4, 4}), std::make_shared<Fixed>(std::vector<float>{0, 1})});
   const float state = 1;

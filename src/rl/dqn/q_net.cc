@@ -102,24 +102,24 @@ void QNet::q_values(const float* states, int64_t n, float* out) const {
   }
   if (attention_) attend(x, n);
   const int64_t head = value_.in, count = actions();
-  std::vector<float> both(static_cast<size_t>(n * 2 * head)), half(static_cast<size_t>(n * head));
-  linear(x.data(), heads_.weight.data(), heads_.bias.data(), both.data(), n, heads_.in, heads_.out);
-  relu(both.data(), n * 2 * head);
-  const auto take_half = [&](int64_t first) {
+  std::vector<float> head_features(static_cast<size_t>(n * 2 * head)), own(static_cast<size_t>(n * head));
+  linear(x.data(), heads_.weight.data(), heads_.bias.data(), head_features.data(), n, heads_.in, heads_.out);
+  relu(head_features.data(), n * 2 * head);
+  const auto features_from = [&](int64_t first) {
     for (int64_t r = 0; r < n; ++r)
-      std::memcpy(half.data() + r * head, both.data() + r * 2 * head + first,
+      std::memcpy(own.data() + r * head, head_features.data() + r * 2 * head + first,
                   static_cast<size_t>(head) * sizeof(float));
-    return half.data();
+    return own.data();
   };
-  std::vector<float> worth(static_cast<size_t>(n));
-  linear(take_half(0), value_.weight.data(), value_.bias.data(), worth.data(), n, head, 1);
-  linear(take_half(head), advantage_.weight.data(), advantage_.bias.data(), out, n, head, count);
+  std::vector<float> value(static_cast<size_t>(n));
+  linear(features_from(0), value_.weight.data(), value_.bias.data(), value.data(), n, head, 1);
+  linear(features_from(head), advantage_.weight.data(), advantage_.bias.data(), out, n, head, count);
   for (int64_t r = 0; r < n; ++r) {
     float* const a = out + r * count;
     float mean = 0;
     for (int64_t i = 0; i < count; ++i) mean += a[i];
     mean /= static_cast<float>(count);
-    for (int64_t i = 0; i < count; ++i) a[i] = worth[r] + (a[i] - mean);
+    for (int64_t i = 0; i < count; ++i) a[i] = value[r] + (a[i] - mean);
   }
 }
 

@@ -1,8 +1,7 @@
-// rl/dqn/q_net.h -- the dueling net of rl/dqn/dueling_net.h, answering from its weights alone: no libtorch, up in
-// milliseconds.
+// rl/dqn/q_net.h -- inference of the dueling net of rl/dqn/dueling_net.h without libtorch: ready in milliseconds.
 //
-// The same net within rounding (q_net_test.cc, tests/python/act_test.py), and more: a state's values are the same bits
-// whatever stands beside it in a batch, and on every processor. Sizes are read from the tensors.
+// The same net within rounding (q_net_test.cc, tests/python/act_test.py). Moreover a state's values have the same bits
+// whatever else is in the batch, and on every processor. Sizes are read from the tensors.
 #pragma once
 
 #include <string>
@@ -14,7 +13,7 @@ namespace tandem {
 
 class QNet : public QFunction {
  public:
-  // `model`: the tensors of a checkpoint. `attention_heads` is the one number that they do not tell. Throws
+  // `model`: the tensors of a checkpoint. `attention_heads` is the one number they do not determine. Throws
   // CheckpointError where this is no such net; `name` is what the message calls it.
   QNet(const SafetensorsFile& model, int64_t attention_heads, const std::string& name);
 

@@ -6,8 +6,8 @@
 namespace tandem {
 namespace {
 
-struct LineReader : nlohmann::json_sax<nlohmann::json> {
-  LineReader(std::string_view text, int64_t size, std::vector<float>& out) : text(text), size(size), out(out) {}
+struct StateLineReader : nlohmann::json_sax<nlohmann::json> {
+  StateLineReader(std::string_view text, int64_t size, std::vector<float>& out) : text(text), size(size), out(out) {}
 
   std::string_view text;
   int64_t size;
@@ -79,7 +79,7 @@ struct LineReader : nlohmann::json_sax<nlohmann::json> {
 
 std::string read_state_line(std::string_view line, int64_t size, std::vector<float>& out) {
   const size_t before = out.size();
-  LineReader reader(line, size, out);
+  StateLineReader reader(line, size, out);
   bool good = line.size() <= kLongestStateLine || reader.fail("is longer than 1 MiB");
   good = good && nlohmann::json::sax_parse(line, &reader);
   if (good && !reader.seen) reader.fail("has no \"state\"");

@@ -1,4 +1,4 @@
-// rl/dqn/state_line.h -- one line of what an agent is asked: {"state": [numbers]} or the bare array.
+// rl/dqn/state_line.h -- one line of input of `tandem act`: {"state": [numbers]} or the bare array.
 //
 // Other fields may stand beside "state" if they hold plain values; they are not read. Nothing is built from a hostile
 // line beyond its longest string.

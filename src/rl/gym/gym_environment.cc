@@ -35,7 +35,7 @@ GymEnvironment::GymEnvironment(const GymOptions& options, int64_t longest, bool 
       throw ConfigError(fmt::format("{}, and --exact=require was given", what), why,
                         "draw from self.np_random, which reset(seed=...) sets, and nowhere else; or leave --exact out: "
                         "the run then trains, without the promise of equal bits");
-    told_differs_ = true;
+    reported_differs_ = true;
     note_ = fmt::format("{}: {}; equal bits are not promised for this run", what, why);
   }
   const int64_t own = facts.longest;
@@ -114,10 +114,10 @@ void GymEnvironment::step_slots(std::byte* states, const int32_t* actions, Outco
   if (missing) process_->exchange(n);
   for (int64_t i = 0; i < n; ++i) {
     Head& h = head(states, i);
-    if ((slots.status[i] & GymProcess::kDiffers) && !told_differs_) {
-      told_differs_ = true;
+    if ((slots.status[i] & GymProcess::kDiffers) && !reported_differs_) {
+      reported_differs_ = true;
       const std::string what = fmt::format(
-          "{} does not repeat itself: the episode of seed {}, played again to decision {}, "
+          "{} does not repeat itself: the episode of seed {}, replayed to decision {}, "
           "shows another observation",
           options_.environment, h.seed, h.count);
       if (require_exact_)

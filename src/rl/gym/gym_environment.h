@@ -2,7 +2,7 @@
 //
 // Gymnasium's environments keep their state inside, where no snapshot reaches it. So a state is how it came about: the
 // seed of the episode, the actions taken, and the last observation. The live environment is a cache in another process
-// (rl/gym/gym_process.h), made anew by playing the actions again wherever the shard may be. An environment that then
+// (rl/gym/gym_process.h), rebuilt by replaying the actions wherever the shard may be. An environment that then
 // shows another observation is not deterministic: the run says so once, or stops where equal bits are required.
 #pragma once
 
@@ -47,7 +47,7 @@ class GymEnvironment : public Environment {
   bool require_exact_;
   std::unique_ptr<GymProcess> process_;
   int64_t longest_, bytes_;
-  mutable bool told_differs_ = false;
+  mutable bool reported_differs_ = false;
   mutable std::string note_;
 };
 

@@ -161,16 +161,16 @@ std::string GymProcess::start(const std::string& python) {
     stop();
     if (why.find("status 1") != std::string::npos && facts_.width == 0) return "it is no Python 3.9 or newer";
     throw ConfigError(fmt::format("{} cannot be started", options_.environment), fmt::format("{}: {}", python, why),
-                      "the run's log tells more");
+                      "see the run's log");
   }
-  const nlohmann::json told = nlohmann::json::parse(answer);
-  if (told.contains("error")) {
+  const nlohmann::json reply = nlohmann::json::parse(answer);
+  if (reply.contains("error")) {
     stop();
-    if (told.at("error") == "gymnasium") return fmt::format("no gymnasium ({})", told.at("why").get<std::string>());
-    throw ConfigError(told.at("what"), told.at("why"), told.at("do"));
+    if (reply.at("error") == "gymnasium") return fmt::format("no gymnasium ({})", reply.at("why").get<std::string>());
+    throw ConfigError(reply.at("what"), reply.at("why"), reply.at("do"));
   }
-  GymFacts facts{told.at("width"), told.at("actions"), told.at("longest"), told.at("exact"), ""};
-  for (const auto& [name, version] : told.at("versions").items())
+  GymFacts facts{reply.at("width"), reply.at("actions"), reply.at("longest"), reply.at("exact"), ""};
+  for (const auto& [name, version] : reply.at("versions").items())
     facts.versions += fmt::format("{}{} {}", facts.versions.empty() ? "" : ", ", name, version.get<std::string>());
   facts_ = facts;
   return "";
@@ -322,9 +322,9 @@ void GymProcess::exchange(int64_t n) {
       return;
     }
     if (answered) {  // an exception: that environment is gone, the process goes on
-      const auto told = nlohmann::json::parse(answer.substr(sizeof count), nullptr, false);
-      if (told.is_discarded()) throw std::logic_error("the environment's process sent what nobody understands");
-      failed(told.at("error").get<std::string>(), n);
+      const auto reply = nlohmann::json::parse(answer.substr(sizeof count), nullptr, false);
+      if (reply.is_discarded()) throw std::logic_error("the environment's process sent an invalid message");
+      failed(reply.at("error").get<std::string>(), n);
     } else {
       failed(answer.empty() ? death() : answer, n);
       const GymFacts before = facts_;

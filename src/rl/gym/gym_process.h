@@ -1,8 +1,8 @@
 // rl/gym/gym_process.h -- a Python process with Gymnasium environments, and the memory through which they are stepped.
 //
 // One process serves a worker; all environments of a call are stepped in one exchange (a packet there, a packet back;
-// everything else lies in shared memory). The process holds live environments as a cache only: what an environment is,
-// is told by its seed and the actions taken, so a process that died, hung or threw is started again and asked again.
+// everything else lies in shared memory). The process holds live environments as a cache only: an environment
+// is determined by its seed and the actions taken, so a process that died, hung or threw is restarted and asked again.
 // Each of these is written to stderr with its reason; too many, and exchange() throws. rl/gym/gym_server.py is the text
 // of the other side, compiled into the program.
 #pragma once
@@ -24,7 +24,7 @@ struct GymOptions {
   std::string python;            // interpreter; empty: see interpreters()
   double timeout_seconds = 10;   // one decision of one environment at most
   int64_t restarts = 3;          // in a row, before the run stops
-  int64_t live = 1;              // environments that are played at once, over all shards
+  int64_t live = 1;              // environments that live at once, over all shards
 };
 
 // What the process says of an environment.
@@ -75,7 +75,7 @@ class GymProcess {
   std::string start(const std::string& python);  // empty, or why it could not be started
   void hand_over_memory();
   void stop();
-  void failed(const std::string& why, int64_t n);  // counts, tells, starts again; throws if it was once too often
+  void failed(const std::string& why, int64_t n);  // counts and logs it; throws if it happened too often
   std::string death() const;                       // of a process that closed its socket
   bool receive(std::string& message, double quiet_seconds);
 

@@ -6,7 +6,7 @@ Started by a worker with this text on standard input and the number of a socket 
                                                                all done, else of the JSON that follows and says what failed
 A live environment is known by a key that the worker makes of its seed and the actions taken so far. A key that is not
 here (the shard came from elsewhere, this process is new) is missing: the worker then sends the actions, and they are
-played again after a reset with the seed.
+replayed after a reset with the seed.
 """
 import importlib
 import json
@@ -26,14 +26,14 @@ NONE, OVER, CUT = range(3)
 class Refused(Exception):
     def __init__(self, code, what, why, do):
         super().__init__(what)
-        self.told = {"error": code, "what": what, "why": why, "do": do}
+        self.reply = {"error": code, "what": what, "why": why, "do": do}
 
 
 def last_words(error):
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def told_fully(error):
+def described(error):
     """With the place: a run that never began leaves no log to look into."""
     traceback.print_exc()
     where = traceback.extract_tb(error.__traceback__)[-1]
@@ -53,7 +53,7 @@ def load(name, arguments):
         try:
             make = getattr(importlib.import_module(module_name), attribute)
         except Exception as error:
-            raise Refused("unknown", f"cannot load the environment {name}", told_fully(error),
+            raise Refused("unknown", f"cannot load the environment {name}", described(error),
                           "write module:Class, with the module in this folder or on PYTHONPATH, or gym:Name-v1 for one of "
                           "Gymnasium's")
         return lambda: make(**arguments)
@@ -86,7 +86,7 @@ def load(name, arguments):
         raise Refused("unknown", f"there is no environment {name}", last_words(error),
                       f"correct the name; `{sys.executable} -c \"import gymnasium; gymnasium.pprint_registry()\"` lists them")
     except Exception as error:
-        raise Refused("broken", f"{name} cannot be made", told_fully(error), "check env.arguments, and the environment")
+        raise Refused("broken", f"{name} cannot be made", described(error), "check env.arguments, and the environment")
 
 
 def flattener(space, name):
@@ -119,7 +119,7 @@ def discrete(space, name):
                   "give --env my_module:make, a function that wraps it with one Discrete action")
 
 
-class World:
+class Environments:
     def __init__(self, name, arguments):
         self.make = load(name, arguments)
         import gymnasium
@@ -128,7 +128,7 @@ class World:
         try:
             first = self.make()
         except Exception as error:
-            raise Refused("broken", f"{name} cannot be made", told_fully(error), "check env.arguments, and the environment")
+            raise Refused("broken", f"{name} cannot be made", described(error), "check env.arguments, and the environment")
         if not hasattr(first, "observation_space") or not hasattr(first, "action_space"):
             raise Refused("broken", f"{name} is no Gymnasium environment", f"it made a {type(first).__name__}",
                           "derive it from gymnasium.Env, with observation_space and action_space")
@@ -167,7 +167,7 @@ class World:
         return self.look(observation), reward, OVER if terminated else CUT if truncated else NONE
 
     def repeats_itself(self):
-        """The same seed and actions give the same numbers: in a new one, and in one that played before."""
+        """The same seed and actions give the same numbers: in a new one, and in one that was used before."""
         def episode(environment, seed, moves=50, seconds=1.0):
             seen, end = [self.begin(environment, seed).tobytes()], time.monotonic() + seconds
             for move in range(moves):
@@ -215,20 +215,20 @@ class Memory:
         self.history = array(kind, n, shape["longest"])
 
 
-def replayed(world, memory, slot, seed):
+def replayed(environments, memory, slot, seed):
     """An environment brought to where the actions lead; and whether it is where it was."""
-    environment, actions = world.fresh(), memory.history[slot, :memory.count[slot]].tolist()
-    observation, over = world.begin(environment, seed), NONE
+    environment, actions = environments.fresh(), memory.history[slot, :memory.count[slot]].tolist()
+    observation, over = environments.begin(environment, seed), NONE
     for action in actions:
         memory.beats[0] += 1
         if over:
             return environment, False, True
-        observation, _, over = world.decide(environment, action)
+        observation, _, over = environments.decide(environment, action)
     same = observation.tobytes() == memory.seen[slot].tobytes()
     return environment, same, bool(over)
 
 
-def exchange(world, memory, n):
+def exchange(environments, memory, n):
     ops, before, after = memory.op[:n].tolist(), memory.before[:n].tolist(), memory.after[:n].tolist()
     seeds, actions = memory.seed[:n].tolist(), memory.action[:n].tolist()
     for slot in range(n):
@@ -236,12 +236,12 @@ def exchange(world, memory, n):
         if op == NOTHING:
             continue
         memory.beats[0] += 1
-        environment = world.live.pop(before[slot], None)
+        environment = environments.live.pop(before[slot], None)
         try:
             if op == RESET:
-                environment = environment or world.fresh()
-                memory.seen[slot] = world.begin(environment, seeds[slot])
-                world.keep(after[slot], environment)
+                environment = environment or environments.fresh()
+                memory.seen[slot] = environments.begin(environment, seeds[slot])
+                environments.keep(after[slot], environment)
                 memory.status[slot] = DONE
                 continue
             flags = DONE
@@ -249,26 +249,26 @@ def exchange(world, memory, n):
                 if op == STEP:
                     memory.status[slot] = MISSING
                     continue
-                environment, same, ended = replayed(world, memory, slot, seeds[slot])
+                environment, same, ended = replayed(environments, memory, slot, seeds[slot])
                 flags |= 0 if same else DIFFERS
                 if ended:  # where it goes on from here nobody can know
                     memory.reward[slot], memory.end[slot], memory.status[slot] = 0, CUT, flags
-                    world.give_back(environment)
+                    environments.give_back(environment)
                     continue
-            observation, reward, end = world.decide(environment, actions[slot])
+            observation, reward, end = environments.decide(environment, actions[slot])
             memory.seen[slot] = observation
             memory.reward[slot] = reward
             memory.end[slot] = end
             if end:
-                world.give_back(environment)
+                environments.give_back(environment)
             else:
-                world.keep(after[slot], environment)
+                environments.keep(after[slot], environment)
             memory.status[slot] = flags
         except Exception as error:
-            told = told_fully(error)
+            reply = described(error)
             sys.stderr.flush()
-            world.pool.clear()  # what it shares with others may be spoilt
-            return {"slot": slot, "error": told}
+            environments.pool.clear()  # what it shares with others may be spoilt
+            return {"slot": slot, "error": reply}
     return None
 
 
@@ -277,28 +277,28 @@ def main():
     asked = json.loads(link.recv(1 << 16))
     try:
         try:
-            world = World(asked["environment"], asked["arguments"])
-            exact = world.repeats_itself()
+            environments = Environments(asked["environment"], asked["arguments"])
+            exact = environments.repeats_itself()
         except Refused:
             raise
         except Exception as error:
-            raise Refused("broken", f"{asked['environment']} cannot be played", told_fully(error), "mend the environment")
+            raise Refused("broken", f"{asked['environment']} cannot be run", described(error), "mend the environment")
     except Refused as refused:
         sys.stderr.flush()
-        link.send(json.dumps(refused.told).encode())
+        link.send(json.dumps(refused.reply).encode())
         return
-    world.most = asked["live"]
-    link.send(json.dumps({"width": world.width, "actions": world.actions, "longest": world.longest, "exact": exact,
-                          "versions": world.versions}).encode())
+    environments.most = asked["live"]
+    link.send(json.dumps({"width": environments.width, "actions": environments.actions, "longest": environments.longest, "exact": exact,
+                          "versions": environments.versions}).encode())
     message, descriptors, _, _ = socket.recv_fds(link, 1 << 16, 1)
     if not message:
         return
-    memory = Memory(world.np, descriptors[0], json.loads(message))
+    memory = Memory(environments.np, descriptors[0], json.loads(message))
     while True:
         count = link.recv(16)
         if not count:
             return
-        failed = exchange(world, memory, struct.unpack("<i", count)[0])
+        failed = exchange(environments, memory, struct.unpack("<i", count)[0])
         text = json.dumps(failed).encode() if failed else b""
         link.send(struct.pack("<i", len(text)) + text)
 

@@ -1,5 +1,4 @@
-// rl/replay/draws_of_step.h -- which transitions of the whole buffer a step draws, found by each shard for its own
-// part.
+// rl/replay/draws_of_step.h -- which transitions of the whole buffer a step draws; each shard finds those in its part.
 //
 // The mass of all priorities is [0, total), shard after shard. It is cut into `count` strata of equal size and draw k
 // falls into stratum k, at a place given by (seed, step, k) alone. So every shard knows all draws, answers for those in
@@ -17,12 +16,12 @@ namespace tandem {
 // neighbours (a GPU's store() relies on it). total < 2^62, count < 2^31; total may be smaller than count.
 TANDEM_HD int64_t place_of_draw(const RandomKey& key, int64_t k, int64_t count, int64_t total) {
   using Wide = unsigned __int128;
-  const uint64_t parts = static_cast<uint64_t>(count), each = static_cast<uint64_t>(total) / parts,
-                 rest = static_cast<uint64_t>(total) - each * parts;
+  const uint64_t strata = static_cast<uint64_t>(count), each = static_cast<uint64_t>(total) / strata,
+                 rest = static_cast<uint64_t>(total) - each * strata;
   const auto edge = [&](int64_t i) {  // floor(total * i / count), without wide divisions: a GPU has none
     const uint64_t more = rest * static_cast<uint64_t>(i);
     return each * static_cast<uint64_t>(i) +
-           (more >> 32 ? more / parts : static_cast<uint32_t>(more) / static_cast<uint32_t>(parts));
+           (more >> 32 ? more / strata : static_cast<uint32_t>(more) / static_cast<uint32_t>(strata));
   };
   const uint64_t low = edge(k), high = edge(k + 1);
   const uint64_t bits = (uint64_t{random_u32(key, 2 * k)} << 32) | random_u32(key, 2 * k + 1);

@@ -12,7 +12,9 @@ namespace tandem {
 
 inline constexpr double kPriorityUnits = 0x1p20;  // of a priority of 1
 inline constexpr int64_t kLargestPriority = (int64_t{1} << 31) - 1;
-inline constexpr double kPriorityFloor = 1e-3;  // added to every error, so that all are drawn some day
+// Above every priority. A shard reports its least priority as this minus it, so that a maximum combines them.
+inline constexpr int64_t kNoPriority = int64_t{1} << 40;
+inline constexpr double kPriorityFloor = 1e-3;  // added to every TD error, so that every row may be drawn
 
 // e^x for |x| < 700, within 2 ulp; like exact_log() it uses exactly rounded operations only.
 TANDEM_HD double exact_exp(double x) {

@@ -51,9 +51,9 @@ TEST(PriorityTree, TotalsAndPlacesAreThoseOfPlainPrefixSums) {
       if (plain[leaf] > 0) {
         EXPECT_EQ(tree.find(before), leaf);
         EXPECT_EQ(tree.find(before + plain[leaf] - 1), leaf);
-        std::vector<int64_t> both{before + plain[leaf] - 1, before};
-        tree.find_all(both);
-        EXPECT_EQ(both, (std::vector<int64_t>{leaf, leaf}));
+        std::vector<int64_t> two{before + plain[leaf] - 1, before};
+        tree.find_all(two);
+        EXPECT_EQ(two, (std::vector<int64_t>{leaf, leaf}));
       }
       before += plain[leaf];
     }

@@ -46,7 +46,7 @@ void PriorityTree::set(int64_t leaf, int64_t priority) {
   for (int level = 0; level < levels_; ++level, leaf >>= kFanBits) memory_[first_[level] + leaf] += difference;
 }
 
-// All sums of a node, instead of a branch that would be guessed wrong at every level.
+// Reads all sums of a node: no branch, which would be mispredicted at every level.
 int64_t PriorityTree::descend(int level, int64_t index, int64_t& at) const {
   index <<= kFanBits;
   const int64_t* const sums = memory_.data() + first_[level] + index;

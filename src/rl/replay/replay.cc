@@ -27,7 +27,7 @@ void Replay::add(int64_t environment, const float* observation, int32_t action, 
   if (end == End::kCut) put(leaf(environment, written_[environment]++), last, {0, 0, End::kNone, 1});
 }
 
-void Replay::fetch_ahead(int64_t row) const {
+void Replay::prefetch(int64_t row) const {
   const int64_t base = row / shape_.rows * shape_.rows, later = base + (row - base + shape_.n_step) % shape_.rows;
   constexpr int64_t kLineFloats = 16;
   for (const int64_t at : {row, later}) {

@@ -1,8 +1,7 @@
-// rl/replay/replay.h -- a shard's part of the replay buffer: what its environments saw, and how much each is worth
-// drawing.
+// rl/replay/replay.h -- a shard's part of the replay buffer: rows of its environments, and their priorities.
 //
 // Each environment has a ring of rows, one per decision: observation, action, reward. An observation is stored once:
-// the n-step transition that begins at a row is put together when it is drawn, from the rows that follow it. A row can
+// the n-step transition that begins at a row is assembled when it is drawn, from the rows that follow it. A row can
 // be drawn (has a priority above 0) once its n rewards are known or its episode has ended. Where an episode was cut,
 // one row more holds its last observation and is never drawn itself. A row's number, environment * rows + place in the
 // ring, is its leaf in the tree.
@@ -51,7 +50,7 @@ class Replay {
            int64_t priority);
 
   PriorityTree& priorities() { return tree_; }
-  void fetch_ahead(int64_t row) const;  // a hint that take() of this row will follow
+  void prefetch(int64_t row) const;  // into the cache, before take()
   // A row that can be drawn: copies its observation and the one n steps later (any, where the discount is 0).
   Transition take(int64_t row, float* before, float* after) const;
 

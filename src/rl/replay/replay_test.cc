@@ -1,4 +1,4 @@
-// n-step transitions against a twin that keeps whole episodes and knows no ring.
+// n-step transitions against a reference that keeps whole episodes and has no ring.
 #include "rl/replay/replay.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ struct Expected {
   float reward, discount, after;
   int32_t action;
 };
-std::map<float, Expected> twin(const std::vector<Decision>& all, const ReplayShape& shape) {
+std::map<float, Expected> reference(const std::vector<Decision>& all, const ReplayShape& shape) {
   std::map<float, Expected> result;
   int64_t rows_used = 0;  // from the newest back
   std::vector<int64_t> kept;
@@ -69,7 +69,7 @@ std::map<float, Expected> twin(const std::vector<Decision>& all, const ReplaySha
   return result;
 }
 
-void compare_with_twin(int64_t n_step, int64_t rows, double over, double cut) {
+void compare_with_reference(int64_t n_step, int64_t rows, double over, double cut) {
   const ReplayShape shape{2, rows, 3, n_step, 0.9};
   Ring ring(shape);
   std::mt19937_64 random(static_cast<uint64_t>(n_step * 1000 + rows));
@@ -91,7 +91,7 @@ void compare_with_twin(int64_t n_step, int64_t rows, double over, double cut) {
     }
     Replay replay = ring.view();
     for (int64_t e = 0; e < 2; ++e) {
-      const auto want = twin(all[e], shape);
+      const auto want = reference(all[e], shape);
       int64_t drawable = 0;
       for (int64_t row = e * rows; row < (e + 1) * rows; ++row) {
         if (replay.priorities().get(row) == 0) continue;
@@ -114,15 +114,15 @@ void compare_with_twin(int64_t n_step, int64_t rows, double over, double cut) {
 
 TEST(Replay, TransitionsOfNStepsAreThoseOfWholeEpisodes) {
   for (int64_t n : {1, 2, 3, 5})
-    for (int64_t rows : {7, 8, 20, 1000}) compare_with_twin(n, rows, 0, 0);
+    for (int64_t rows : {7, 8, 20, 1000}) compare_with_reference(n, rows, 0, 0);
 }
 TEST(Replay, AnEpisodesEndCutsTheReturnAndWhatFollowsIsAnotherOne) {
   for (int64_t n : {1, 2, 3, 5})
-    for (int64_t rows : {7, 20, 1000}) compare_with_twin(n, rows, 0.3, 0);
+    for (int64_t rows : {7, 20, 1000}) compare_with_reference(n, rows, 0.3, 0);
 }
 TEST(Replay, ACutEpisodeIsWorthWhatItsLastObservationIsWorth) {
   for (int64_t n : {1, 3, 5})
-    for (int64_t rows : {8, 20, 1000}) compare_with_twin(n, rows, 0.15, 0.2);
+    for (int64_t rows : {8, 20, 1000}) compare_with_reference(n, rows, 0.15, 0.2);
 }
 
 TEST(Replay, ARowThatWasGivenAPriorityKeepsItUntilItIsOverwritten) {
