@@ -1,9 +1,9 @@
-// tandem.h -- what a program with its own model or environment includes; see examples/own_model and examples/own_env.
+// tandem.h -- what the author of a recipe includes: settings, data, layers, the recipe itself (examples/own_model).
+//
+// The main() of a program includes <tandem/program.h>, an environment for the DQN <tandem/dqn.h>.
 #pragma once
 
-#include "cli/program.h"
 #include "engine/supervised.h"
 #include "kernels/cpu/random_fill.h"
 #include "nn/batch_norm.h"
 #include "nn/dropout.h"
-#include "rl/dqn/dqn.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/install_test.sh BUILD_DIR CMAKE NINJA -- installs into a fresh prefix, builds examples/own_model and examples/own_env
-# against it with find_package(tandem), trains with them, and expects one digest on one and two workers, and an environment
-# that is learned to near its optimum.
+# tests/install_test.sh BUILD_DIR CMAKE NINJA -- installs into a fresh prefix, builds the programs of examples/ against it
+# with find_package(tandem), trains with them, and expects one digest on one and two workers, an environment that is
+# learned to near its optimum, and a recipe whose own command is in help and completion and answers from its run.
 set -eu
 build=$1 cmake=$2 ninja=$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$cmake" --install "$build" --prefix "$work/prefix" >"$work/log" || { cat "$work/log"; exit 1; }
 # Copies, so that nothing can be found by its place in the checkout.
-for example in own_model own_env; do
+for example in own_model own_env own_verb; do
   cp -r "$here/examples/$example" "$work/$example"
   "$cmake" -G Ninja -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
     -S "$work/$example" -B "$work/build-$example"
@@ -28,5 +28,15 @@ test -s cpu:1.digest
 cmp cpu:1.digest cpu:2.digest
 "$shop" judge --steps 3000 | tee judged   # 0: random orders, 1: dynamic programming
 awk '{ exit !($NF > 0.9) }' judged
+"$shop" --help | grep -q '^  act '   # dqn_entry() brings it
+line=./$(program_of own_verb)
+"$line" train --steps 400 --noise 0 --json | tee line.json
+"$line" predict last --x 2 --json | tee predicted.json   # 3 x + 1
+grep -oE '"y":[0-9.]+' predicted.json | awk -F: '{ exit !($2 > 6.8 && $2 < 7.2) }'
+"$line" predict --help | grep -q -- '--x number'
+"$line" train --help | grep -q -- '--noise x .*\[0.1, default of line\]'
+"$line" completion bash | grep -q predict
+if "$line" eval last 2>wrong; then exit 1; fi   # a verb of other recipes
+grep -q 'no command "eval"' wrong
 test -x prefix/bin/tandem
 prefix/bin/tandem version

@@ -6,9 +6,10 @@
 // The problem: a shop orders every evening what is sold on the next day. Stock costs, an order costs, a customer who
 // finds nothing costs more; weekends sell more than weekdays. It is small enough for dynamic programming, so `judge`
 // can say how far what was learned is from the best there is.
+#include <tandem/dqn.h>
 #include <tandem/engine/determinism.h>
 #include <tandem/engine/train_loop.h>
-#include <tandem/tandem.h>
+#include <tandem/program.h>
 
 #include <array>
 #include <cstdio>
@@ -187,5 +188,5 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "judge") == 0)
     return judge(argc > 3 && std::strcmp(argv[2], "--steps") == 0 ? std::atoll(argv[3]) : ShopSettings().steps);
   return tandem::program_main(argc, argv, "own_env",
-                              {tandem::recipe_entry<Shop, ShopSettings>("shop", "orders of a small shop")});
+                              {tandem::dqn_entry<Shop, ShopSettings>("shop", "orders of a small shop")});
 }

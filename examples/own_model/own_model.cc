@@ -2,6 +2,7 @@
 // bits, checkpoints, exact resume, progress, TensorBoard, report.
 //
 //   own_model train --steps 500 --json        own_model resume last --steps 1000        own_model export last
+#include <tandem/program.h>
 #include <tandem/tandem.h>
 #include <torch/torch.h>
 

@@ -12,6 +12,7 @@
 #include "command/ranks.h"
 #include "engine/describe.h"
 #include "engine/memory.h"
+#include "engine/recipe.h"
 #include "engine/worker.h"
 
 namespace tandem {

@@ -2,6 +2,7 @@
 // knows the same commands.
 #include "apps/app_recipes.h"
 #include "cli/program.h"
+#include "engine/recipe.h"
 
 int main(int argc, char** argv) {
   return tandem::program_main(argc, argv, "tandem-worker",

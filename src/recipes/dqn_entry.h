@@ -1,0 +1,19 @@
+// recipes/dqn_entry.h -- an entry for a recipe class that learns with the DQN: recipe_entry() with the verb `act`.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "recipes/recipe_entry.h"
+#include "recipes/shipped.h"
+
+namespace tandem {
+
+template <class RecipeType, class SettingsType>
+RecipeEntry dqn_entry(std::string name, std::string summary) {
+  RecipeEntry entry = recipe_entry<RecipeType, SettingsType>(std::move(name), std::move(summary));
+  entry.info.verbs.push_back(act_verb(agents_on_gpu()));
+  return entry;
+}
+
+}  // namespace tandem

@@ -1,0 +1,20 @@
+// recipes/recipe_entry.h -- an entry of a program's list from a recipe class and its settings.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "engine/recipe.h"
+
+namespace tandem {
+
+// recipe_entry<MyRecipe, MySettings>("name", "one line"). What else an entry may bring (flags, verbs, presets for
+// `bench`, needs) is in its `info`: config/recipe_list.h.
+template <class RecipeType, class SettingsType>
+RecipeEntry recipe_entry(std::string name, std::string summary) {
+  return {{std::move(name), std::move(summary), [] { return std::make_unique<SettingsType>(); }},
+          [](const RecipeSettings& s) { return std::make_unique<RecipeType>(dynamic_cast<const SettingsType&>(s)); }};
+}
+
+}  // namespace tandem
