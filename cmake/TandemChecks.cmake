@@ -12,9 +12,9 @@ if(TANDEM_HAVE_CUDA AND NOT TANDEM_SANITIZE)
   if(CMAKE_CUDA_HOST_COMPILER)
     set(_host -ccbin ${CMAKE_CUDA_HOST_COMPILER})
   endif()
-  add_test(NAME kernels_keep_to_registers
+  add_test(NAME kernels_do_not_spill
     COMMAND ${PROJECT_SOURCE_DIR}/tests/kernels_test.sh ${CMAKE_CUDA_COMPILER} ${_cuda_include} ${_host})
-  set_tests_properties(kernels_keep_to_registers PROPERTIES TIMEOUT 600 COST 100)
+  set_tests_properties(kernels_do_not_spill PROPERTIES TIMEOUT 600 COST 100)
 endif()
 if(TANDEM_TORCH AND NOT TANDEM_SANITIZE)
   add_test(NAME package COMMAND ${PROJECT_SOURCE_DIR}/tests/package_test.sh ${CMAKE_BINARY_DIR} ${TORCH_DIR})

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# tests/kernels_test.sh NVCC INCLUDE [FLAG...] -- kernels keep their numbers in registers: the compiler says of each one, for Hopper's, how many
-# bytes it parks in memory instead. A change that costs nothing in its source can park hundreds, and makes a kernel four times slower without
-# changing a bit of what it computes: only a GPU would show it.
+# tests/kernels_test.sh NVCC INCLUDE [FLAG...] -- kernels do not spill: fails if ptxas, for sm_90a, reports a stack frame or spills of more
+# than 128 bytes to a thread. A harmless change of the source can spill hundreds, which makes a kernel several times slower without changing
+# a bit of its results: only a GPU would show it.
 #
-# The judge itself is judged: a planted kernel that has more numbers than registers must be found wanting.
+# The check is checked: a planted kernel with more live values than registers must fail it.
 set -u
 nvcc=$1 include=$2
 shift 2
@@ -13,7 +13,7 @@ most=128
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Into $work/list: "BYTES KERNEL" of each kernel of a source, the larger of its frame and of what it spills.
+# Into $work/list: "BYTES KERNEL" of each kernel of a source, the larger of its stack frame and its spill stores.
 list() { # SOURCE
   local said=$work/said
   "$nvcc" -std=c++20 -I"$here/src" -I"$include" --fmad=false -gencode arch=compute_90a,code=sm_90a -Xptxas -v "${flags[@]}" \
@@ -27,12 +27,12 @@ list() { # SOURCE
   local kernels
   kernels=$(grep -c 'Compiling entry function' "$said")
   if [[ $kernels -ne $(wc -l <"$work/list") ]] || { [[ $kernels -eq 0 ]] && grep -q '^__global__' "$1"; }; then
-    echo "FAILED: of $1 the compiler's words are not understood any more:"
+    echo "FAILED: ptxas's output for $1 has another form than expected:"
     cat "$said"
     return 1
   fi
 }
-wanting() { awk -v most=$most '$1 + 0 > most' "$work/list"; }
+spilling() { awk -v most=$most '$1 + 0 > most' "$work/list"; }
 
 cat >"$work/planted.cu" <<'PLANTED'
 __global__ void __launch_bounds__(1024, 2) planted(const float* from, float* to) {
@@ -45,22 +45,22 @@ __global__ void __launch_bounds__(1024, 2) planted(const float* from, float* to)
 }
 PLANTED
 list "$work/planted.cu" || exit 1
-if [[ $(wanting | wc -l) -ne 1 ]]; then
-  echo "FAILED: the planted kernel was not seen to park more than $most bytes:"
+if [[ $(spilling | wc -l) -ne 1 ]]; then
+  echo "FAILED: the planted kernel was not seen to spill more than $most bytes:"
   cat "$work/said"
   exit 1
 fi
 kernels=0 failed=0
-for source in "$here"/src/*/cuda_*.cu; do
-  list "$source" || {
+while read -r source; do
+  list "$source" </dev/null || {
     failed=1
     continue
   }
   kernels=$((kernels + $(wc -l <"$work/list")))
   while read -r bytes kernel; do
-    echo "FAILED: ${source#"$here"/}: $kernel parks $bytes bytes in memory (at most $most)"
+    echo "FAILED: ${source#"$here"/}: $kernel spills $bytes bytes (at most $most)"
     failed=1
-  done < <(wanting)
-done
+  done < <(spilling)
+done < <(find "$here/src" -name '*.cu' | sort)
 echo "$kernels kernels"
 [[ $kernels -gt 0 && $failed -eq 0 ]]

@@ -1,4 +1,4 @@
-// tests/gpu/environment_twins.cu -- the six web-test worlds on the GPU beside the CPU: equal bits over whole episodes,
+// tests/gpu/environment_twins.cu -- the six web-test environments on the GPU beside the CPU: equal bits over whole episodes,
 // then speed.
 //
 // One JSON line per agent: {"agent","environments","steps","equal","steps_per_s","with_observation_per_s"}. Exit 1 if a

@@ -190,27 +190,27 @@ void optimizer_twins(Report& report, const Size& size) {
     Pair<float> p(values(n, 1), shift), g(values(n, 2), shift), m(values(n, 3), shift), v(positive(n, 4), shift);
     const AdamParams params = adam_params(3e-4, 0.9, 0.999, 1e-8, 0.01, decoupled, 7);
     AdamParams* device_params;
-    UpdateDecision* device_plan;
+    UpdateDecision* device_decision;
     const float grad_scale = 0.125f;
     check(cudaMalloc(&device_params, sizeof params), "cudaMalloc");
-    const UpdateDecision plan{.scale = grad_scale};
-    check(cudaMalloc(&device_plan, sizeof plan), "cudaMalloc");
+    const UpdateDecision decision{.scale = grad_scale};
+    check(cudaMalloc(&device_decision, sizeof decision), "cudaMalloc");
     check(cudaMemcpy(device_params, &params, sizeof params, cudaMemcpyHostToDevice), "copy to the device");
-    check(cudaMemcpy(device_plan, &plan, sizeof plan, cudaMemcpyHostToDevice), "copy to the device");
+    check(cudaMemcpy(device_decision, &decision, sizeof decision, cudaMemcpyHostToDevice), "copy to the device");
     adam_update(p.host(), g.host(), m.host(), v.host(), n, params, grad_scale);
     adam_update(p.host(), g.host(), m.host(), v.host(), n, params, grad_scale);
     cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, params, grad_scale, nullptr);
-    cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, device_params, device_plan, nullptr);
+    cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, device_params, device_decision, nullptr);
     const UpdateDecision skip{.scale = grad_scale, .skip = 1};  // leaves everything as it is
-    check(cudaMemcpy(device_plan, &skip, sizeof skip, cudaMemcpyHostToDevice), "copy to the device");
-    cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, device_params, device_plan, nullptr);
-    cuda::soft_update(p.device(), g.device(), 0.5f, n, device_plan, nullptr);
+    check(cudaMemcpy(device_decision, &skip, sizeof skip, cudaMemcpyHostToDevice), "copy to the device");
+    cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, device_params, device_decision, nullptr);
+    cuda::soft_update(p.device(), g.device(), 0.5f, n, device_decision, nullptr);
     const bool equal = p.equal() && g.equal() && m.equal() && v.equal();
     report.line(decoupled ? "adamw_update" : "adam_update", n, shift, equal, timed(size, 28, [&] {
                   cuda::adam_update(p.device(), g.device(), m.device(), v.device(), n, params, grad_scale, nullptr);
                 }));
     cudaFree(device_params);
-    cudaFree(device_plan);
+    cudaFree(device_decision);
   }
   for (int form = 0; form < 4; ++form) {
     SgdParams params{0.05f, form == 0 ? 0.0f : 0.9f, 0.01f, form == 2, form == 3};
@@ -226,7 +226,7 @@ void optimizer_twins(Report& report, const Size& size) {
 }
 
 // What the GPU decides about an update, for every kind of gradient.
-void plan_twins(Report& report) {
+void decision_twins(Report& report) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
   bool equal = true;
   int64_t cases = 0;
@@ -236,18 +236,18 @@ void plan_twins(Report& report) {
         for (int finite : {0, 1})
           for (int64_t flag : {0, 9})
             for (int64_t bad : {-1, 4}) {
-              const UpdateParams order{.loss_scale = scale, .clip_norm = clip, .flag = flag};
-              Pair<UpdateParams> orders({order}, 0);
-              Pair<UpdateDecision> plan({UpdateDecision{}}, 0);
+              const UpdateParams one{.loss_scale = scale, .clip_norm = clip, .flag = flag};
+              Pair<UpdateParams> params({one}, 0);
+              Pair<UpdateDecision> decision({UpdateDecision{}}, 0);
               Pair<double> sums({squares}, 0);
               Pair<int> statistics({finite}, 0);
               Pair<int64_t> flags({-1, bad, -1}, 0);
-              plan.host()[0] = decide_update(squares, finite != 0, flag != 0 || bad >= 0, order);
-              cuda::decide_update(plan.device(), orders.device(), sums.device(), statistics.device(), flags.device(), 3,
+              decision.host()[0] = decide_update(squares, finite != 0, flag != 0 || bad >= 0, one);
+              cuda::decide_update(decision.device(), params.device(), sums.device(), statistics.device(), flags.device(), 3,
                                   nullptr);
               UpdateDecision found;
-              check(cudaMemcpy(&found, plan.device(), sizeof found, cudaMemcpyDeviceToHost), "copy to the host");
-              const UpdateDecision& want = plan.host()[0];
+              check(cudaMemcpy(&found, decision.device(), sizeof found, cudaMemcpyDeviceToHost), "copy to the host");
+              const UpdateDecision& want = decision.host()[0];
               const bool same_norm = found.norm == want.norm || (found.norm != found.norm && want.norm != want.norm);
               const bool same_scale =
                   found.scale == want.scale || (found.scale != found.scale && want.scale != want.scale);
@@ -257,7 +257,7 @@ void plan_twins(Report& report) {
   report.line("decide_update", cases, 0, equal, 0);
 }
 
-// All weights of several groups at once: plans from their norms, and the update of pieces.
+// All weights of several groups at once: decisions from their norms, and the update of pieces.
 void group_twins(Report& report) {
   for (int groups : {1, 6})
     for (const int64_t n : {int64_t{16}, int64_t{4096}, int64_t{262'160}, int64_t{1'100'000}}) {
@@ -267,9 +267,9 @@ void group_twins(Report& report) {
         if (bad) gradient[static_cast<size_t>(n / 2)] = std::nanf("");
         Pair<float> p(values(all, 1), 0), g(gradient, 0), m(values(all, 3), 0), v(positive(all, 4), 0);
         Pair<float> target(values(all, 5), 0);
-        const bool followed = clip > 0;
-        UpdateParams order{.loss_scale = 1, .clip_norm = clip};
-        for (int decays : {0, 1}) order.adam[decays] = adam_params(3e-4, 0.9, 0.999, 1e-8, 0.01 * decays, false, 7);
+        const bool with_target = clip > 0;
+        UpdateParams one{.loss_scale = 1, .clip_norm = clip};
+        for (int decays : {0, 1}) one.adam[decays] = adam_params(3e-4, 0.9, 0.999, 1e-8, 0.01 * decays, false, 7);
         std::vector<UpdatePiece> table;
         for (int group = 0; group < groups; ++group) {
           if (n > 16) table.push_back({group * n + n / 32 * 16, 1, group});
@@ -278,34 +278,34 @@ void group_twins(Report& report) {
               table.push_back({group * n + n / 32 * 16 + end, static_cast<int32_t>(end / 48 % 2), group});
           table.push_back({(group + 1) * n, 0, group});
         }
-        Pair<UpdateParams> orders({order}, 0);
-        Pair<UpdateDecision> plans(std::vector<UpdateDecision>(static_cast<size_t>(groups)), 0),
-            plan({UpdateDecision{}}, 0);
+        Pair<UpdateParams> params({one}, 0);
+        Pair<UpdateDecision> decisions(std::vector<UpdateDecision>(static_cast<size_t>(groups)), 0),
+            decision({UpdateDecision{}}, 0);
         Pair<UpdatePiece> pieces(table, 0);
         Pair<double> scratch(std::vector<double>(static_cast<size_t>(groups * cuda::norm_scratch_doubles(n))), 0);
         Pair<unsigned> arrived({0u}, 0);
         const int count = static_cast<int>(table.size());
         Device& cpu = cpu_device();
-        cpu.decide_groups(plans.host(), plan.host(), orders.host(), g.host(), n, groups, nullptr, 0);
-        cpu.adam_update(p.host(), g.host(), m.host(), v.host(), pieces.host(), count, all, orders.host(), plans.host(),
-                        {followed ? target.host() : nullptr, 0.01f});
-        cuda::decide_groups(plans.device(), plan.device(), orders.device(), g.device(), n, groups, nullptr, 0,
+        cpu.decide_groups(decisions.host(), decision.host(), params.host(), g.host(), n, groups, nullptr, 0);
+        cpu.adam_update(p.host(), g.host(), m.host(), v.host(), pieces.host(), count, all, params.host(), decisions.host(),
+                        {with_target ? target.host() : nullptr, 0.01f});
+        cuda::decide_groups(decisions.device(), decision.device(), params.device(), g.device(), n, groups, nullptr, 0,
                           scratch.device(), arrived.device(), nullptr);
-        cuda::adam_update(p.device(), g.device(), m.device(), v.device(), pieces.device(), count, all, orders.device(),
-                          plans.device(), {followed ? target.device() : nullptr, 0.01f}, nullptr);
+        cuda::adam_update(p.device(), g.device(), m.device(), v.device(), pieces.device(), count, all, params.device(),
+                          decisions.device(), {with_target ? target.device() : nullptr, 0.01f}, nullptr);
         UpdateDecision found;
-        check(cudaMemcpy(&found, plan.device(), sizeof found, cudaMemcpyDeviceToHost), "copy to the host");
-        const double norm = plan.host()[0].norm;
-        const bool planned = found.skip == plan.host()[0].skip && (found.skip != 0) == bad &&
+        check(cudaMemcpy(&found, decision.device(), sizeof found, cudaMemcpyDeviceToHost), "copy to the host");
+        const double norm = decision.host()[0].norm;
+        const bool decided = found.skip == decision.host()[0].skip && (found.skip != 0) == bad &&
                              (found.norm == norm || (std::isnan(found.norm) && std::isnan(norm)));
         report.line("decide_groups and adam_update/" + std::to_string(groups), all, 0,
-                    planned && p.equal() && m.equal() && v.equal() && target.equal(), 0);
+                    decided && p.equal() && m.equal() && v.equal() && target.equal(), 0);
       }
     }
 }
 
-// Copies between the GPU and host memory that is pinned, is not, or is so in part; and of what a recording finds there
-// each time it is played.
+// Copies between the GPU and host memory that is pinned, is not, or is so in part; and of what a graph finds there
+// each time it is replayed.
 void copy_twins(Report& report) {
   cudaStream_t stream;
   check(cudaStreamCreate(&stream), "stream");
@@ -334,21 +334,21 @@ void copy_twins(Report& report) {
     report.line(pinned ? "copies, pinned" : "copies, not pinned", kAll, 0, equal, 0);
     if (!pinned) continue;
     cudaGraph_t graph;
-    cudaGraphExec_t played;
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording");
+    cudaGraphExec_t replayed;
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing");
     device->queue_from_host(gpu, host, 64);
     device->queue_to_host(host + 128, gpu, 64);
-    check(cudaStreamEndCapture(stream, &graph), "recording");
-    check(cudaGraphInstantiate(&played, graph, 0), "recording");
+    check(cudaStreamEndCapture(stream, &graph), "capturing");
+    check(cudaGraphInstantiate(&replayed, graph, 0), "capturing");
     bool same = true;
     for (char time = 0; time < 3; ++time) {
       std::memset(host, time, 64);
-      check(cudaGraphLaunch(played, stream), "playing");
+      check(cudaGraphLaunch(replayed, stream), "replaying");
       device->wait();
       same = same && std::memcmp(host, host + 128, 64) == 0;
     }
-    report.line("copies, recorded", 64, 0, same, 0);
-    cudaGraphExecDestroy(played);
+    report.line("copies, captured", 64, 0, same, 0);
+    cudaGraphExecDestroy(replayed);
     cudaGraphDestroy(graph);
     device->unpin(host);
   }
@@ -449,7 +449,7 @@ int main() {
   }
   Report report;
   try {
-    plan_twins(report);
+    decision_twins(report);
     group_twins(report);
     copy_twins(report);
     std::vector<Size> sizes;

@@ -10,7 +10,7 @@ namespace tandem {
 
 struct MixedSettings : RecipeSettings {
   int64_t width = 64;
-  bool peek = false;    // forward() reads a tensor on the host: it can't be recorded
+  bool peek = false;    // forward() reads a tensor on the host: it can't be captured
   bool ragged = false;  // batches of changing length
   MixedSettings() {
     shards = 8;

@@ -46,7 +46,7 @@ def twins(c):
     c.results["twins_gbps"] = {line["kernel"]: line["gbps"] for line in found if line.get("gbps")}
     code, found, words = lines_of(c.tests / "environment_twins")
     equal = sum(line["equal"] for line in found)
-    c.check(code == 0 and equal == 6, "web-test worlds equal their CPU twins", f"{equal} of 6")
+    c.check(code == 0 and equal == 6, "web-test environments equal their CPU twins", f"{equal} of 6")
     c.results["world_steps_per_s"] = {line["agent"]: line["with_observation_per_s"] for line in found}
 
 
@@ -180,11 +180,11 @@ def graphs(c):
         c.check(len({t["digest"] for t in told.values()}) == 1, f"{name}: one digest with and without graphs, on one and two workers",
                 {f"{way} {n}": t["digest"][:12] for (way, n), t in told.items()})
         plain = {line for t in told.values() for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "call by call" in line}
-        c.check(not plain, f"{name}: is recorded", plain or "")
+        c.check(not plain, f"{name}: is captured", plain or "")
         speeds = {f"{way} {n}": round(step_milliseconds(runs, t), 3) for (way, n), t in told.items()}
         c.check(True, f"{name}: ms a step", speeds)
         c.results.setdefault("step_ms", {})[name] = speeds
-    for what in ("peek", "ragged"):  # what can't be recorded is launched call by call, and the reason told
+    for what in ("peek", "ragged"):  # what can't be captured is launched call by call, and the reason given
         told = [runs.train("mixed", "--steps", 12, "--set", f"{what}=true", "--devices", devices, env=env)
                 for devices in ("cuda:0", "cuda:0,cuda:0") for env in ({}, {"TANDEM_GRAPHS": "off"})]
         words = [line for t in told[::2] if t for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "call by call" in line]
@@ -354,30 +354,30 @@ def dqn(c):
         ways[name] = runs.train("web-agent", "--set", "agent=analysis", *small, "--devices", devices, env=env).get("digest")
     c.check(len(set(ways.values())) == 1 and None not in ways.values(), "web-agent: one digest", {k: (v or "none")[:12] for k, v in ways.items()})
     told = (runs.dir / one["dir"] / "events.jsonl").read_text() if one else "call by call"
-    c.check("call by call" not in told and "library kernels" not in told, "web-agent: the whole step is recorded")
-    wide = [*small, "--set", "environments=32"]  # rows that blocks of four tiles take in acting too: on Hopper those of groups of warps
-    shapes = {tiles: runs.train("web-agent", "--set", "agent=analysis", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("1", "2", "4", "16", "24", "32", "40")}
-    c.check(len(set(shapes.values())) == 1 and None not in shapes.values(), "web-agent: one digest in every shape of blocks", {k: (v or "none")[:12] for k, v in shapes.items()})
+    c.check("call by call" not in told and "library kernels" not in told, "web-agent: the whole step is one graph")
+    wide = [*small, "--set", "environments=32"]  # rows that blocks of four tiles take in acting too: on Hopper by wgmma
+    shapes = {tiles: runs.train("web-agent", "--set", "agent=analysis", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("1", "2", "4", "16", "24", "40")}
+    c.check(len(set(shapes.values())) == 1 and None not in shapes.values(), "web-agent: one digest in every block shape", {k: (v or "none")[:12] for k, v in shapes.items()})
     both = runs.train("web-agent", "--set", "agent=all", *small, "--devices", "cuda:0")
     if both and one:
         together, alone = weights_of(runs.dir / both["dir"]), weights_of(runs.dir / one["dir"])
         equal = all(together.get("analysis." + name) == bytes_ for name, bytes_ in alone.items())
         c.check(equal and len(together) == 6 * len(alone), "web-agent: analysis beside five others has the weights that it has alone", len(together))
     six = {tiles or "by itself": runs.train("web-agent", "--set", "agent=all", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("", "4")}
-    c.check(len(set(six.values())) == 1 and None not in six.values(), "web-agent, all six: one digest by whole rows and by tiles", {k: (v or "none")[:12] for k, v in six.items()})
-    for names in ("analysis,evolution,execution", "analysis,evolution,execution,generation,observation"):  # by themselves in blocks of 24 and 32 rows, where a GPU has 132 processors
+    c.check(len(set(six.values())) == 1 and None not in six.values(), "web-agent, all six: one digest fused and layer by layer", {k: (v or "none")[:12] for k, v in six.items()})
+    for names in ("analysis,evolution,execution", "analysis,evolution,execution,generation,observation"):  # by themselves in blocks of 24 and 40 rows, where a GPU has 132 SMs
         some = {tiles or "by itself": runs.train("web-agent", "--set", f"agent={names}", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("", "4")}
-        c.check(len(set(some.values())) == 1 and None not in some.values(), f"web-agent, {names.count(',') + 1} of them: one digest by whole rows and by tiles", {k: (v or "none")[:12] for k, v in some.items()})
+        c.check(len(set(some.values())) == 1 and None not in some.values(), f"web-agent, {names.count(',') + 1} of them: one digest fused and layer by layer", {k: (v or "none")[:12] for k, v in some.items()})
     if (bench := c.tests.parent / "bench" / "gpu_dqn").exists():
         told = subprocess.run([bench, "--profile", "agent=all"], capture_output=True, text=True).stderr
-        c.check("dqn forward" in told or not hopper(), "web-agent, all six: whole rows are what Hopper takes by itself")
+        c.check("dqn forward" in told or not hopper(), "web-agent, all six: Hopper takes the fused MLP by itself")
         told = subprocess.run([bench, "--profile", "agent=analysis", "precision=bf16"], capture_output=True, text=True).stderr
-        c.check((told.count("dqn forward") == 2 and "dqn back" in told) or not hopper(), "web-agent in bf16, one: whole rows are what Hopper takes by itself, forward and back")
+        c.check((told.count("dqn forward") == 2 and "dqn backward" in told) or not hopper(), "web-agent in bf16, one: Hopper takes the fused MLP by itself, forward and backward")
     two = runs.train("web-agent", "--set", "agent=all", *small, "--devices", "cuda:0,cuda:0")
     c.check(bool(two) and two["digest"] == both["digest"], "web-agent, all six: one digest on one and two workers", two.get("digest", "none")[:12])
     for precision in ("tf32", "bf16", "fp16"):
         ways = {}
-        for devices, env in (("cuda:0", {}), ("cuda:0", {"TANDEM_GRAPHS": "off"}), *(("cuda:0", {"TANDEM_DQN_TILES": shape}) for shape in ("4", "16", "24", "32", "40")), ("cuda:0,cuda:0", {}),
+        for devices, env in (("cuda:0", {}), ("cuda:0", {"TANDEM_GRAPHS": "off"}), *(("cuda:0", {"TANDEM_DQN_TILES": shape}) for shape in ("4", "16", "24", "40")), ("cuda:0,cuda:0", {}),
                              ("cuda:0", {"TANDEM_FAULT": "in-phase rank=0 step=150 do=kill"})):
             grows = ["--set", "amp.growth_steps=5", "--set", "amp.initial_scale=1e9"] if precision == "fp16" else []
             told = runs.train("web-agent", "--set", "agent=analysis", *small, *grows, "--precision", precision, "--devices", devices, env=env)
@@ -390,14 +390,14 @@ def dqn(c):
         c.check(len(set(ways.values())) == 1 and None not in ways.values(), f"web-agent in {precision}: one digest",
                 {k: (v or "none")[:12] for k, v in ways.items()})
     lost = ["--set", "optimizer.learning_rate=1e30", "--set", "nan.patience=2", "--set", "nan.rollback_every=1000", "--set", "nan.max_rollbacks=20", "--steps", 13]
-    back = {}  # good, bad, bad and rolled back, ...: with old weights in halves the next one would be bad as well
+    back = {}  # good, bad, bad and rolled back, ...: with stale packed weights the next one would be bad as well
     for tiles in ("", "4"):
         told = runs.train("web-agent", "--set", "agent=analysis", *wide[:2], *wide[-2:], *lost, "--precision", "bf16", "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles})
         skipped = [json.loads(line)["skipped"] for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()] if told else []
         back[tiles or "by itself"] = f"{told.get('digest')} {skipped}"
         said = (runs.dir / told["dir"] / "events.jsonl").read_text() if told else ""
         c.check("rolled back" in said, "web-agent in bf16: weights that are no numbers are rolled back")
-    c.check(len(set(back.values())) == 1, "web-agent in bf16: one digest after roll-backs, by whole rows and by tiles", {k: v[:12] for k, v in back.items()})
+    c.check(len(set(back.values())) == 1, "web-agent in bf16: one digest after roll-backs, fused and layer by layer", {k: v[:12] for k, v in back.items()})
     in_bf16 = [runs.train("web-test", *small, "--precision", "bf16", "--devices", "cuda:0", "--together", how) for how in ("off", "auto")]
     if all(in_bf16):
         c.check(in_bf16[0]["digest"] == in_bf16[1]["digest"] and {one["run"] for one in in_bf16[1]["agents"].values()} == {"requirements+5"},

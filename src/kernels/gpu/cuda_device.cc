@@ -16,20 +16,20 @@ namespace {
 
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // an error that was told must not be told again by the next call
+  cudaGetLastError();  // cleared, or the next call would report it again
   if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
   throw CudaError(static_cast<int>(error),
                   std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error));
 }
 
-class CudaDevice : public Device {
+class CudaKernelDevice : public Device {
  public:
-  explicit CudaDevice(const Stream* stream) : stream_(*stream) {
+  explicit CudaKernelDevice(const Stream* stream) : stream_(*stream) {
     check(cudaMalloc(&answers_, sizeof(Answers)), "memory for answers");
     check(cudaMemset(answers_, 0, sizeof(Answers)), "filling with zeros");
     check(cudaHostAlloc(&answers_host_, sizeof(Answers), cudaHostAllocDefault), "pinned memory for answers");
   }
-  ~CudaDevice() override {
+  ~CudaKernelDevice() override {
     cudaFree(answers_);
     cudaFreeHost(answers_host_);
     for (void* scratch : scratches_) cudaFree(scratch);
@@ -105,33 +105,33 @@ class CudaDevice : public Device {
       cuda::fill_dropout_mask(out, n, key, first, drop, stream_);
   }
 
-  void decide_update(UpdateDecision* plan, const UpdateParams* order, const float* gradient, int64_t n,
+  void decide_update(UpdateDecision* decision, const UpdateParams* params, const float* gradient, int64_t n,
                    const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) override {
     cuda::sum_of_squares(&answers_->number, gradient, n, norm_scratch(n), stream_);
     cuda::all_finite(&answers_->truth, statistics, statistic_count, stream_);
-    cuda::decide_update(plan, order, &answers_->number, &answers_->truth, bad, bad_count, stream_);
+    cuda::decide_update(decision, params, &answers_->number, &answers_->truth, bad, bad_count, stream_);
   }
   void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
-                   const UpdateDecision* plan) override {
-    cuda::adam_update(p, g, m, v, n, params, plan, stream_);
+                   const UpdateDecision* decision) override {
+    cuda::adam_update(p, g, m, v, n, params, decision, stream_);
   }
-  void decide_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
+  void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params, const float* gradient,
                    int64_t n, int groups, const int64_t* bad, int bad_count) override {
     cuda::decide_groups(
-        plans, plan, order, gradient, n, groups, bad, bad_count,
+        decisions, decision, params, gradient, n, groups, bad, bad_count,
         static_cast<double*>(scratch(sizeof(double) * static_cast<size_t>(groups) * norm_scratch_doubles(n))),
         &answers_->arrived, stream_);
   }
   void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                   const UpdateParams* order, const UpdateDecision* plans, const TargetUpdate& follower) override {
-    cuda::adam_update(p, g, m, v, pieces, count, n, order, plans, follower, stream_);
+                   const UpdateParams* params, const UpdateDecision* decisions, const TargetUpdate& target) override {
+    cuda::adam_update(p, g, m, v, pieces, count, n, params, decisions, target, stream_);
   }
   void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
-                  const UpdateDecision* plan) override {
-    cuda::sgd_update(p, g, velocity, n, params, plan, stream_);
+                  const UpdateDecision* decision) override {
+    cuda::sgd_update(p, g, velocity, n, params, decision, stream_);
   }
-  void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* plan) override {
-    cuda::soft_update(target, p, tau, n, plan, stream_);
+  void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* decision) override {
+    cuda::soft_update(target, p, tau, n, decision, stream_);
   }
   void find_nonfinite(int64_t* at, const float* x, int64_t n) override { cuda::lower_to_nonfinite(at, x, n, stream_); }
 
@@ -195,7 +195,7 @@ class CudaDevice : public Device {
     return answers_host_->*which;
   }
   double* norm_scratch(int64_t n) { return static_cast<double*>(scratch(sizeof(double) * norm_scratch_doubles(n))); }
-  // A recording may know the address of an older one: none is freed.
+  // A CUDA graph may hold the address of an older one: none is freed.
   void* scratch(size_t bytes) {
     if (scratches_.empty() || bytes > scratch_bytes_) {
       void* larger = nullptr;
@@ -216,6 +216,6 @@ class CudaDevice : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_cuda_device(const Stream* stream) { return std::make_unique<CudaDevice>(stream); }
+std::unique_ptr<Device> make_cuda_device(const Stream* stream) { return std::make_unique<CudaKernelDevice>(stream); }
 
 }  // namespace tandem::cuda

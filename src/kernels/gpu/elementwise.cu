@@ -30,16 +30,16 @@ void launch(const char* name, bool by_four, int64_t n, const Body& body, Stream 
   check_launch(name);
 }
 
-// How a gradient is scaled, and whether it counts at all.
+// The scale of the gradient, and whether the update is skipped.
 struct AsGiven {
   float scale;
   __device__ bool skip() const { return false; }
   __device__ float get() const { return scale; }
 };
-struct AsPlanned {
-  const UpdateDecision* plan;
-  __device__ bool skip() const { return plan->skip != 0; }
-  __device__ float get() const { return plan->scale; }
+struct AsDecided {
+  const UpdateDecision* decision;
+  __device__ bool skip() const { return decision->skip != 0; }
+  __device__ float get() const { return decision->scale; }
 };
 
 struct SoftUpdateOp {
@@ -68,16 +68,16 @@ struct Adam {
     m[i] = first;
     v[i] = second;
   }
-  __device__ void four(int64_t i) const { four(i, fetch(i)); }
+  __device__ void four(int64_t i) const { four(i, load(i)); }
 
-  struct Fetched {
+  struct Loaded {
     float4 weight, gradient, first, second;
   };
-  __device__ Fetched fetch(int64_t i) const {
+  __device__ Loaded load(int64_t i) const {
     return {reinterpret_cast<const float4*>(p)[i], reinterpret_cast<const float4*>(g)[i],
             reinterpret_cast<const float4*>(m)[i], reinterpret_cast<const float4*>(v)[i]};
   }
-  __device__ float4 four(int64_t i, Fetched x) const {
+  __device__ float4 four(int64_t i, Loaded x) const {
     adam_one(x.weight.x, x.gradient.x, x.first.x, x.second.x, constants);
     adam_one(x.weight.y, x.gradient.y, x.first.y, x.second.y, constants);
     adam_one(x.weight.z, x.gradient.z, x.first.z, x.second.z, constants);
@@ -89,22 +89,21 @@ struct Adam {
   }
 };
 
-// The same for pieces with parameters and plans of their own. Pieces are multiples of four. A block has a stretch of so
-// many turns, of which the next one's numbers are on their way while one's are worked on; what a piece is updated with
-// is made once for all turns in it.
-constexpr int kPieceThreads = 128, kPieceBlocks = 6;  // of a processor
+// The same for pieces with parameters and decisions of their own. Pieces are multiples of four. A block takes `turns` x
+// 128 float4s that soft_update_op each other, and loads a turn ahead of the arithmetic; a piece's constants are computed once.
+constexpr int kPieceThreads = 128, kPieceBlocks = 6;  // on an SM: 80 registers, at which 8 bytes of a thread spill
 __global__ void __launch_bounds__(kPieceThreads, kPieceBlocks)
     adam_pieces(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                const UpdateParams* order, const UpdateDecision* plans, TargetUpdate follower, int turns) {
+                const UpdateParams* params, const UpdateDecision* decisions, TargetUpdate target, int turns) {
   const int64_t base = int64_t{blockIdx.x} * turns * kPieceThreads, left = n / 4 - base;
   const int stretch = turns * kPieceThreads, end = left < stretch ? static_cast<int>(left) : stretch;
-  int i = static_cast<int>(threadIdx.x);  // of the stretch
+  int i = static_cast<int>(threadIdx.x);  // float4 of the block
   if (i >= end) return;
   Adam<Given, AsGiven> body{p + 4 * base, g + 4 * base, m + 4 * base, v + 4 * base, {}, {}, {}};
-  float4* const following = follower.weights ? reinterpret_cast<float4*>(follower.weights) + base : nullptr;
-  auto fetched = body.fetch(i);
-  float4 before = following ? following[i] : float4{};
-  __syncwarp(__activemask());     // or the compiler would fetch them after it is known how they change
+  float4* const target_weights = target.weights ? reinterpret_cast<float4*>(target.weights) + base : nullptr;
+  auto loaded = body.load(i);
+  float4 before = target_weights ? target_weights[i] : float4{};
+  __syncwarp(__activemask());     // keeps the compiler from moving the loads down to their use
   int low = 0, high = count - 1;  // the first piece that ends after 4 * (base + i)
   while (low < high) {
     const int middle = (low + high) / 2;
@@ -117,28 +116,28 @@ __global__ void __launch_bounds__(kPieceThreads, kPieceBlocks)
   bool skip = false;
 #pragma unroll 1
   for (; i < end; i += kPieceThreads) {
-    const auto now = fetched;
-    const float4 followed = before;
+    const auto now = loaded;
+    const float4 old_target = before;
     if (const int next = i + kPieceThreads; next < end) {
-      fetched = body.fetch(next);
-      if (following) before = following[next];
+      loaded = body.load(next);
+      if (target_weights) before = target_weights[next];
     }
     if (i >= piece_end) {
       while (low < count - 1 && pieces[low].end <= 4 * (base + i)) ++low;
       const int64_t piece_left = pieces[low].end / 4 - base;
       piece_end = static_cast<int>(piece_left < 0 ? 0 : piece_left < stretch ? piece_left : stretch);
-      const UpdateDecision& plan = plans[pieces[low].group];
-      skip = plan.skip != 0;
-      body.params.value = order->adam[pieces[low].decays];
-      body.grad_scale.scale = plan.scale;
+      const UpdateDecision& decision = decisions[pieces[low].group];
+      skip = decision.skip != 0;
+      body.params.value = params->adam[pieces[low].decays];
+      body.grad_scale.scale = decision.scale;
       body.prepare();
     }
     if (skip) continue;
     const float4 weight = body.four(i, now);
-    if (!following) continue;
-    const SoftUpdateOp follow{follower.rate};
-    following[i] = {follow(followed.x, weight.x), follow(followed.y, weight.y), follow(followed.z, weight.z),
-                    follow(followed.w, weight.w)};
+    if (!target_weights) continue;
+    const SoftUpdateOp soft_update_op{target.rate};
+    target_weights[i] = {soft_update_op(old_target.x, weight.x), soft_update_op(old_target.y, weight.y), soft_update_op(old_target.z, weight.z),
+                    soft_update_op(old_target.w, weight.w)};
   }
 }
 
@@ -217,9 +216,9 @@ struct Blend {
   float* y;
   const float* x;
   Op op;
-  const UpdateDecision* plan = nullptr;
+  const UpdateDecision* decision = nullptr;
 
-  __device__ bool prepare() const { return !plan || !plan->skip; }
+  __device__ bool prepare() const { return !decision || !decision->skip; }
   __device__ void one(int64_t i) const { y[i] = op(y[i], x[i]); }
   __device__ void four(int64_t i) const {
     const float4 a = reinterpret_cast<float4*>(y)[i], b = reinterpret_cast<const float4*>(x)[i];
@@ -239,11 +238,11 @@ __global__ void copy_words(uint32_t* to, const uint32_t* from, int count) {
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) to[i] = from[i];
 }
 
-__global__ void decide(UpdateDecision* plan, const UpdateParams* order, const double* sum_of_squares,
+__global__ void decide(UpdateDecision* decision, const UpdateParams* params, const double* sum_of_squares,
                        const int* statistics_finite, const int64_t* bad, int bad_count) {
-  bool flagged = order->flag != 0;
+  bool flagged = params->flag != 0;
   for (int i = 0; i < bad_count; ++i) flagged = flagged || bad[i] >= 0;
-  *plan = tandem::decide_update(*sum_of_squares, *statistics_finite != 0, flagged, *order);
+  *decision = tandem::decide_update(*sum_of_squares, *statistics_finite != 0, flagged, *params);
 }
 
 }  // namespace
@@ -253,20 +252,20 @@ void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const 
   launch("adam_update", aligned16(p, g, m, v), n, Adam<Given, AsGiven>{p, g, m, v, {params}, {grad_scale}, {}}, stream);
 }
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
-                 const UpdateDecision* plan, Stream stream) {
-  launch("adam_update", aligned16(p, g, m, v), n, Adam<OnDevice, AsPlanned>{p, g, m, v, {params}, {plan}, {}}, stream);
+                 const UpdateDecision* decision, Stream stream) {
+  launch("adam_update", aligned16(p, g, m, v), n, Adam<OnDevice, AsDecided>{p, g, m, v, {params}, {decision}, {}}, stream);
 }
 
 void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                 const UpdateParams* order, const UpdateDecision* plans, const TargetUpdate& follower, Stream stream) {
+                 const UpdateParams* params, const UpdateDecision* decisions, const TargetUpdate& target, Stream stream) {
   if (n < 4) return;
-  // As many turns as let all blocks find room at once; of very many numbers, a few.
+  // As many turns as let all blocks run at once; a few, where there are very many weights.
   constexpr int64_t kMostTurns = 8;
   const int64_t at_once = std::max<int64_t>(1, sm_count()) * kPieceBlocks * kPieceThreads;
   const auto turns = static_cast<int>(std::clamp<int64_t>((n / 4 + at_once - 1) / at_once, 1, kMostTurns));
   const int64_t stretch = int64_t{turns} * kPieceThreads;
   adam_pieces<<<static_cast<unsigned>((n / 4 + stretch - 1) / stretch), kPieceThreads, 0, stream>>>(
-      p, g, m, v, pieces, count, n, order, plans, follower, turns);
+      p, g, m, v, pieces, count, n, params, decisions, target, turns);
   check_launch("adam_update");
 }
 
@@ -276,14 +275,14 @@ void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdP
          Sgd<Given, AsGiven>{p, g, velocity, {params}, {grad_scale}, {}, 0.0f}, stream);
 }
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
-                const UpdateDecision* plan, Stream stream) {
+                const UpdateDecision* decision, Stream stream) {
   launch("sgd_update", aligned16(p, g, velocity), n,
-         Sgd<OnDevice, AsPlanned>{p, g, velocity, {params}, {plan}, {}, 0.0f}, stream);
+         Sgd<OnDevice, AsDecided>{p, g, velocity, {params}, {decision}, {}, 0.0f}, stream);
 }
 
-void decide_update(UpdateDecision* plan, const UpdateParams* order, const double* sum_of_squares,
+void decide_update(UpdateDecision* decision, const UpdateParams* params, const double* sum_of_squares,
                    const int* statistics_finite, const int64_t* bad, int bad_count, Stream stream) {
-  decide<<<1, 1, 0, stream>>>(plan, order, sum_of_squares, statistics_finite, bad, bad_count);
+  decide<<<1, 1, 0, stream>>>(decision, params, sum_of_squares, statistics_finite, bad, bad_count);
   check_launch("decide_update");
 }
 
@@ -291,7 +290,7 @@ void add_in_order(float* out, const float* const* inputs, int count, int64_t n, 
   AddInOrder body{out, {}, 0};
   for (int next = 0; next < count;) {
     body.count = 0;
-    if (next > 0) body.inputs[body.count++] = out;  // the sum so far comes first: the order stays
+    if (next > 0) body.inputs[body.count++] = out;  // the sum so far comes first: the order of addition stays
     bool by_four = aligned16(out);
     while (body.count < kMaxInputs && next < count) {
       by_four = by_four && aligned16(inputs[next]);
@@ -311,8 +310,8 @@ void soft_update(float* target, const float* p, float tau, int64_t n, Stream str
   launch("soft_update", aligned16(target, p), n, Blend<SoftUpdateOp>{target, p, {tau}}, stream);
 }
 
-void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* plan, Stream stream) {
-  launch("soft_update", aligned16(target, p), n, Blend<SoftUpdateOp>{target, p, {tau}, plan}, stream);
+void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* decision, Stream stream) {
+  launch("soft_update", aligned16(target, p), n, Blend<SoftUpdateOp>{target, p, {tau}, decision}, stream);
 }
 
 bool copy_few(void* to, const void* from, size_t bytes, Stream stream) {

@@ -1,8 +1,8 @@
-// kernels/gpu/emulator.h -- runs kernels on the CPU, so that they can be tested on a machine without a GPU: a block's
-// threads are fibers that meet at __syncthreads() and at shuffles; blocks run one after the other.
+// kernels/gpu/emulator.h -- runs kernels on the CPU, for tests on machines without a GPU: the threads of a block are
+// fibers that switch at __syncthreads(), __syncwarp() and shuffles; blocks run one after the other.
 //
-// Written for kernels that use only what is here. The arithmetic is that of the GPU's (-ffp-contract=off, explicit
-// fmaf), so results are equal to the bit.
+// Kernels may use only what is here. The arithmetic is the GPU's (-ffp-contract=off, explicit fmaf), so results are
+// equal to the bit.
 #pragma once
 
 #include <setjmp.h>
@@ -46,8 +46,8 @@ namespace tandem::cuda_on_cpu {
 
 enum class Waits { kNothing, kShuffle, kBlock, kOver };
 
-// A context is where a fiber begins. From then on jumps do: they leave the mask of signals alone, which would cost two
-// calls of the system at every meeting.
+// A context starts a fiber; after that, longjmp switches. It leaves the signal mask alone, which would cost two system
+// calls at every switch.
 struct Fiber {
   ucontext_t context;
   jmp_buf place;
@@ -64,7 +64,7 @@ struct Block {
   std::function<void()> body;
 };
 inline Block block;
-inline bool last_thread_first = false;  // another order of a block's threads: it must not matter
+inline bool last_thread_first = false;  // schedules a block's threads in reverse: results must not change
 inline dim3 thread_index, block_index, block_size, grid_size;
 
 inline void wait(Waits what) {
@@ -118,8 +118,7 @@ inline void run_block(int threads) {
   };
   while (true) {
     moved = false;
-    // A warp comes as far as it can before the next one moves: what they do to each other between two meetings of the
-    // block is seen.
+    // A warp runs to its next barrier of the block before the next warp moves: races between warps show.
     for (int w = 0; w < threads; w += 32) {
       const int warp = last_thread_first ? (threads - 1) / 32 * 32 - w : w, last = std::min(threads, warp + 32);
       do {
@@ -140,7 +139,7 @@ inline void run_block(int threads) {
     bool over = true;
     for (int i = 0; i < threads; ++i) over = over && block.fibers[i]->waits == Waits::kOver;
     if (over) return;
-    if (!moved) throw std::logic_error("threads of a block wait for each other for ever");
+    if (!moved) throw std::logic_error("deadlock: threads of a block wait for each other");
   }
 }
 

@@ -4,18 +4,18 @@
 namespace tandem::cuda {
 namespace {
 
-__global__ void spin(volatile int* told) {
-  while (*told == 0) {
+__global__ void spin(volatile int* released) {
+  while (*released == 0) {
   }
 }
 
 }  // namespace
 
 void hang(Stream stream) {
-  int* told = nullptr;
-  cudaHostAlloc(&told, sizeof(int), cudaHostAllocMapped);  // nobody ever tells
-  if (told) *told = 0;
-  spin<<<1, 1, 0, stream>>>(told);
+  int* released = nullptr;
+  cudaHostAlloc(&released, sizeof(int), cudaHostAllocMapped);  // never set
+  if (released) *released = 0;
+  spin<<<1, 1, 0, stream>>>(released);
   check_launch("hang");
 }
 

@@ -56,25 +56,25 @@ void fill_dropout_mask(float* out, int64_t n, const RandomKey* key, uint32_t sit
 void fill_permutation(int64_t* out, int64_t count, uint64_t n, uint64_t seed, uint64_t epoch, uint64_t first,
                       Stream stream);
 
-// ---- optimizers.h. The second form of each reads parameters and plan on the device. ----
+// ---- optimizers.h. The second form of each reads parameters and decision on the device. ----
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams& params, float grad_scale,
                  Stream stream);
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
-                 const UpdateDecision* plan, Stream stream);
-// All weights at once, `count` pieces of them, and what follows them; all on the device.
+                 const UpdateDecision* decision, Stream stream);
+// All weights at once, `count` pieces of them, and the target network's; all on the device.
 void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                 const UpdateParams* order, const UpdateDecision* plans, const TargetUpdate& follower, Stream stream);
+                 const UpdateParams* params, const UpdateDecision* decisions, const TargetUpdate& target, Stream stream);
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params, float grad_scale,
                 Stream stream);
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
-                const UpdateDecision* plan, Stream stream);
-// Norms and plans of `groups` stretches of n floats in one launch; scratch: norm_scratch_doubles(n) of each; `arrived`:
+                const UpdateDecision* decision, Stream stream);
+// Norms and decisions of `groups` ranges of n floats in one launch; scratch: norm_scratch_doubles(n) of each; `arrived`:
 // a zero on the device, of this stream alone, and zero again afterwards.
-void decide_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
+void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params, const float* gradient,
                  int64_t n, int groups, const int64_t* bad, int bad_count, double* scratch, unsigned* arrived,
                  Stream stream);
-// update_decision.h, all on the device: one of `bad` not negative, or a flag in the order, and the plan is to skip.
-void decide_update(UpdateDecision* plan, const UpdateParams* order, const double* sum_of_squares,
+// update_decision.h, all on the device: if one of `bad` is not negative, or params->flag is set, the update is skipped.
+void decide_update(UpdateDecision* decision, const UpdateParams* params, const double* sum_of_squares,
                    const int* statistics_finite, const int64_t* bad, int bad_count, Stream stream);
 
 // ---- sums.h ----
@@ -82,11 +82,11 @@ void decide_update(UpdateDecision* plan, const UpdateParams* order, const double
 void add_in_order(float* out, const float* const* inputs, int count, int64_t n, Stream stream);
 void scale_add(float* y, float a, const float* x, int64_t n, Stream stream);
 void scale(float* x, float a, int64_t n, Stream stream);
-// A few bytes from or to host memory that the GPU can reach: sooner there than by a copy engine. False: it is not for
-// this, and nothing was queued.
+// Up to 4 kB from or to mapped host memory by a kernel: lower latency than a copy engine. False: not possible, nothing
+// was queued.
 bool copy_few(void* to, const void* from, size_t bytes, Stream stream);
 void soft_update(float* target, const float* p, float tau, int64_t n, Stream stream);
-void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* plan, Stream stream);
+void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* decision, Stream stream);
 
 // ---- norms.h. Results are written to device memory. ----
 // How many doubles of device memory sum_of_squares needs for its block sums.

@@ -7,16 +7,16 @@
 namespace tandem::cuda {
 namespace {
 
-__global__ void hold(volatile int* told) {
-  while (*told == 0) {
+__global__ void hold(volatile int* released) {
+  while (*released == 0) {
   }
 }
 
-struct Mark {
+struct NamedEvent {
   std::string name;
   cudaEvent_t event;
 };
-std::vector<Mark> marks;
+std::vector<NamedEvent> marks;
 Stream watched;
 
 void mark(const char* name) {
@@ -29,22 +29,22 @@ void mark(const char* name) {
 }  // namespace
 
 std::vector<std::pair<std::string, double>> profile(Stream stream, const std::function<void()>& work) {
-  int* told = nullptr;
-  cudaHostAlloc(&told, sizeof(int), cudaHostAllocMapped);
-  if (!told) throw CudaError(static_cast<int>(cudaGetLastError()), "no pinned memory to profile with");
-  *told = 0;
+  int* released = nullptr;
+  cudaHostAlloc(&released, sizeof(int), cudaHostAllocMapped);
+  if (!released) throw CudaError(static_cast<int>(cudaGetLastError()), "no pinned memory to profile with");
+  *released = 0;
   watched = stream;
-  hold<<<1, 1, 0, stream>>>(told);  // until all is queued: the host's pace is no part of it
+  hold<<<1, 1, 0, stream>>>(released);  // until all is queued: the host's pace is no part of it
   mark("");
   launch_watch = mark;
   {
     const struct Release {  // however work() ends: the GPU must not spin for ever
-      int* told;
+      int* released;
       ~Release() {
         launch_watch = nullptr;
-        *static_cast<volatile int*>(told) = 1;
+        *static_cast<volatile int*>(released) = 1;
       }
-    } release{told};
+    } release{released};
     work();
   }
   cudaStreamSynchronize(stream);
@@ -54,9 +54,9 @@ std::vector<std::pair<std::string, double>> profile(Stream stream, const std::fu
     cudaEventElapsedTime(&ms, marks[i].event, marks[i + 1].event);
     spent.emplace_back(marks[i + 1].name, 1e-3 * static_cast<double>(ms));
   }
-  for (const Mark& m : marks) cudaEventDestroy(m.event);
+  for (const NamedEvent& m : marks) cudaEventDestroy(m.event);
   marks.clear();
-  cudaFreeHost(told);
+  cudaFreeHost(released);
   return spent;
 }
 

@@ -31,7 +31,7 @@ __global__ void block_sums(double* sums, const float* x, int64_t n, int64_t bloc
   }
 }
 
-// out[i] = in[i * group] + in[i * group + 1] + ..., in order: one thread each, as an order can't be shared.
+// out[i] = in[i * group] + in[i * group + 1] + ..., in order: one thread each, since the additions are sequential.
 __global__ void add_groups(double* out, const double* in, int64_t count, int64_t group) {
   const int64_t begin = first_item() * group;
   if (begin >= count) return;
@@ -43,11 +43,11 @@ __global__ void add_groups(double* out, const double* in, int64_t count, int64_t
 }
 
 // Lane g adds up group g's blocks as add_groups does, then group g + 32's, ..., and all decide. By one warp.
-__device__ void decide_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order,
+__device__ void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params,
                               const volatile double* sums, int64_t blocks, int groups, const int64_t* bad,
                               int bad_count) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  bool flagged = order->flag != 0;
+  bool flagged = params->flag != 0;
   for (int i = 0; i < bad_count; ++i) flagged = flagged || bad[i] >= 0;
   for (int g = lane; g < groups; g += 32) {
     double total = 0.0;
@@ -58,16 +58,16 @@ __device__ void decide_groups(UpdateDecision* plans, UpdateDecision* plan, const
       for (int64_t i = begin; i < end; ++i) sum += sums[g * blocks + i];
       total += sum;
     }
-    plans[g] = tandem::decide_update(total, true, flagged, *order);
+    decisions[g] = tandem::decide_update(total, true, flagged, *params);
   }
   __syncwarp();
-  if (lane == 0) *plan = decide_batched(plans, groups);
+  if (lane == 0) *decision = decide_batched(decisions, groups);
 }
 
-// Block b of threads, a warp, adds up block b of the gradient. The last one to come decides: `arrived` counts them and
-// is 0 again afterwards.
+// One warp a thread block: it adds up block b of the gradient. The last block to arrive decides: `arrived` counts them
+// (with fences, so that it sees all sums) and is 0 again afterwards.
 __global__ void __launch_bounds__(32, 8)
-    plan_by_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
+    decide_by_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params, const float* gradient,
                    int64_t n, int64_t blocks, int groups, const int64_t* bad, int bad_count, double* sums,
                    unsigned* arrived) {
   const int lane = static_cast<int>(threadIdx.x);
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(32, 8)
     const float* begin = gradient + block / blocks * n + block % blocks * kNormBlock;
     const int64_t length = min(kNormBlock, n - block % blocks * kNormBlock);
     double sum = 0.0;
-    constexpr int kAtOnce = 128;  // fetched together
+    constexpr int kAtOnce = 128;  // independent loads in flight
     for (int64_t first = lane; first < length; first += 32 * kAtOnce) {
       float x[kAtOnce];
 #pragma unroll
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(32, 8)
   before = __shfl_sync(0xFFFFFFFFu, before, 0);
   if (before + 1 < gridDim.x) return;
   __threadfence();
-  decide_groups(plans, plan, order, sums, blocks, groups, bad, bad_count);
+  decide_groups(decisions, decision, params, sums, blocks, groups, bad, bad_count);
   if (lane == 0) *arrived = 0;
 }
 
@@ -177,12 +177,12 @@ void sum_of_squares(double* result, const float* x, int64_t n, double* scratch, 
   }
 }
 
-void decide_groups(UpdateDecision* plans, UpdateDecision* plan, const UpdateParams* order, const float* gradient,
+void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params, const float* gradient,
                  int64_t n, int groups, const int64_t* bad, int bad_count, double* scratch, unsigned* arrived,
                  Stream stream) {
   const int64_t blocks = (n + kNormBlock - 1) / kNormBlock;
-  plan_by_groups<<<static_cast<unsigned>(std::max<int64_t>(1, blocks * groups)), 32, 0, stream>>>(
-      plans, plan, order, gradient, n, blocks, groups, bad, bad_count, scratch, arrived);
+  decide_by_groups<<<static_cast<unsigned>(std::max<int64_t>(1, blocks * groups)), 32, 0, stream>>>(
+      decisions, decision, params, gradient, n, blocks, groups, bad, bad_count, scratch, arrived);
   check_launch("decide_groups");
 }
 
