@@ -90,7 +90,7 @@ struct Adam {
 };
 
 // The same for pieces with parameters and decisions of their own. Pieces are multiples of four. A block takes `turns` x
-// 128 float4s that soft_update_op each other, and loads a turn ahead of the arithmetic; a piece's constants are computed once.
+// 128 contiguous float4s and loads a turn ahead of the arithmetic; a piece's constants are computed once.
 constexpr int kPieceThreads = 128, kPieceBlocks = 6;  // on an SM: 80 registers, at which 8 bytes of a thread spill
 __global__ void __launch_bounds__(kPieceThreads, kPieceBlocks)
     adam_pieces(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
