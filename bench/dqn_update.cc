@@ -3,8 +3,8 @@
 //   dqn_update                 microseconds of acting, of the update of all shards, and of the weights' packing
 //   dqn_update --steps n       whole steps of the recipe with one environment per shard and a full buffer of 1 M: the
 //                              median and the fastest tenth of the processor time, as JSON
-//   dqn_update --dump FILE     a batch of 256 in 8 shards with weights, dropout masks, loss, TD errors and gradients, as
-//                              safetensors, for bench/dqn_cpu_baseline.py to check against
+//   dqn_update --dump FILE     a batch of 256 in 8 shards with weights, dropout masks, loss, TD errors and gradients,
+//                              as safetensors, for bench/dqn_cpu_baseline.py to check against
 #include <fmt/format.h>
 #include <torch/torch.h>
 

@@ -316,7 +316,7 @@ double Machine::now() {
   return (boot_seconds() - began_) * speed;
 }
 
-// Loads that a test writes while it plays become part of the state when they are first seen.
+// Loads that a test writes while it runs become part of the state when they are first seen.
 void Machine::read_load() {
   struct stat stamp {};
   const std::string path = script_ + ".load";

@@ -1,11 +1,11 @@
-// tests/fake_machine.h -- a machine of GPUs played from a script; libfake_nvml.so and libfake_cuda.so show it.
+// tests/fake_machine.h -- a machine of GPUs simulated from a script; libfake_nvml.so and libfake_cuda.so show it.
 //
 // FAKE_NVML_SCRIPT names a JSON file (docs/testing.md has all of it):
 //   {"preset": "3060ti+2x3070",        or "gpus": [{"card": "RTX 3070", "load": 0.9, ...}, ...]
 //    "clock": {"speed": 100},          or {"stepped": true}: seconds are read from SCRIPT.clock
 //    "events": [{"at": 5, "gpu": 0, "xid": 79}, {"at": 9, "gpu": 1, "lost": true}], ...}
 // SCRIPT.state is what outlives a process (limits and fans that were set, heat, energy, when time began); SCRIPT.log
-// has a line for each order given; SCRIPT.load ("0 0.5", a line per GPU) overrides how busy a GPU is, while it plays.
+// has a line for each command given; SCRIPT.load ("0 0.5", a line per GPU) overrides how busy a GPU is, while it runs.
 #pragma once
 
 #include <sys/stat.h>
@@ -22,7 +22,7 @@
 
 namespace fake {
 
-// What changes by orders, from (t, celsius, joules) on by law alone.
+// What commands change; from (t, celsius, joules) on it follows the law alone.
 struct State {
   double t = 0, celsius = 0, joules = 0;
   double power_limit_w = 0;
@@ -121,7 +121,7 @@ class Machine {
   std::recursive_mutex mutex_;
 };
 
-// The machine of FAKE_NVML_SCRIPT; null with a line on stderr where there is none to play.
+// The machine of FAKE_NVML_SCRIPT; null with a line on stderr where there is none.
 Machine* machine();
 
 }  // namespace fake

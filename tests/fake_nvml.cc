@@ -1,4 +1,4 @@
-// tests/fake_nvml.cc -- libfake_nvml.so: NVML's symbols over a machine played from a script (tests/fake_machine.h).
+// tests/fake_nvml.cc -- libfake_nvml.so: NVML's symbols over a machine simulated from a script (tests/fake_machine.h).
 //
 // Loaded through TANDEM_NVML, or by anybody who opens NVML by name (PyPI's pynvml does in a test). Compiled a second
 // time with FAKE_NVML_OLD as libfake_nvml_old.so, which lacks what drivers of about 2018 lacked.

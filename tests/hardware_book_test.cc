@@ -1,4 +1,4 @@
-// tests/hardware_book_test.cc -- the book of GPUs, and our hand-made nvml.h beside NVIDIA's where there is one.
+// tests/hardware_book_test.cc -- the book of GPUs, and our hand-written nvml.h beside NVIDIA's where there is one.
 #include <gtest/gtest.h>
 
 #include "base/errors.h"

@@ -1,7 +1,7 @@
 // explain/live.h -- names a slow-down while a run goes on: once each, when it has lasted.
 //
-// Every two seconds the last ten are judged as `tandem explain` would. What stands first three times in a row is reported,
-// once; a new plan begins a new window, since shards that move are the remedy at work. So nothing is said of
+// Every two seconds the last ten are judged as `tandem explain` would. What stands first three times in a row is
+// reported, once; a new plan begins a new window, since shards that move are the remedy at work. So nothing is said of
 // the first nine seconds, and nothing flaps. Heat is the guard's to name; launches are reported for GPUs alone, and
 // unevenness is left to `tandem explain`.
 #pragma once

@@ -66,7 +66,7 @@ std::optional<Calibration> calibration_from(
 std::filesystem::path forecast_cache();
 // The name of a calibration's file: 16 digits of a SHA-256 over these.
 std::string calibration_key(const std::string& machine, const std::string& recipe, const std::string& settings);
-// Those trials that apply to a run on these devices, or on the first ones of them: a file may hold trials of others too.
+// Those trials that apply to a run on these devices, or on the first ones of them: a file may hold trials of others.
 // All of them where none does.
 Calibration trials_for(const Calibration& calibration, const std::vector<TrialDevice>& devices);
 std::optional<Calibration> load_calibration(const std::filesystem::path& cache, const std::string& key);

@@ -1,5 +1,5 @@
-// kernels/rounding.h -- GEMM operands in fewer bits: a float rounded to tf32, bf16 or fp16, still stored as a float. NaN
-// stays NaN, overflow becomes infinity.
+// kernels/rounding.h -- GEMM operands in fewer bits: a float rounded to tf32, bf16 or fp16, still stored as a float.
+// NaN stays NaN, overflow becomes infinity.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // monitor/run_watch.h -- one run as its folder shows it, read bit by bit: run.json and live.json when they change, and
 // the new ends of metrics.jsonl and events.jsonl.
 //
-// How long ago something happened is measured by the monotonic clock from the first sight of it on: a wall clock that is
-// set, or another machine's that goes wrong, makes no run stall and hides none that does.
+// How long ago something happened is measured by the monotonic clock from the first sight of it on: a wall clock that
+// is set, or another machine's that goes wrong, makes no run stall and hides none that does.
 #pragma once
 
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-// monitor/sample_history.h -- what was measured, kept bounded in one SQLite file: each second for ten minutes, every ten
-// seconds for six hours, every minute for a week.
+// monitor/sample_history.h -- what was measured, kept bounded in one SQLite file: each second for ten minutes, every
+// ten seconds for six hours, every minute for a week.
 //
 // It may be thrown away at any time, also while monitors write it. Several monitors write one file (the first to report
 // a second is believed), and a monitor that is killed loses the last few seconds. A file that is damaged or of

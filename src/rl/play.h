@@ -28,7 +28,7 @@ using Policy = std::function<void(const std::byte* states, int64_t n, uint64_t s
 using Watcher = std::function<void(int64_t episode, const float* before, int32_t action, const Outcome& outcome,
                                    const float* after)>;
 
-// Runs `episodes` episodes in parallel environments. Equal seeds give equal random numbers, so policies can be compared.
+// Runs `episodes` episodes in parallel. Equal seeds give equal random numbers, so that policies can be compared.
 Evaluation play(const Environment& environment, const Policy& policy, int64_t episodes, uint64_t seed,
                 const Watcher& watcher = {});
 // Actions drawn uniformly.

@@ -44,7 +44,7 @@ fs::path path_in(const Json& value, const fs::path& file) {
   return (file.parent_path() / value.get<std::string>()).lexically_normal();
 }
 
-// Several where they learned side by side; one without a name where the recipe has none.
+// Several where they learned in one job; one without a name where the recipe has none.
 std::vector<std::string> agents_of_recipe(const fs::path& run) {
   std::string named;
   for (const ResolvedSetting& s : read_resolved_recipe(read_small_file(run / "recipe.toml", 1 << 20).value_or("")))

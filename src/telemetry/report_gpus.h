@@ -8,7 +8,7 @@
 namespace tandem {
 
 // gpus.jsonl as curves over time: [{"name": "GPU 0", "x": [seconds], "power": [...], "temp": [...], "limit": [...]}].
-// At most `most_points` each, means of what lies between; a value that was not reported is null. Empty without such a file.
+// At most `most_points` each, means of what lies between; what was not reported is null. Empty without such a file.
 nlohmann::json report_gpus(const std::filesystem::path& run_dir, size_t most_points);
 // energy.json, names and numbers only; null without one.
 nlohmann::json report_energy(const std::filesystem::path& run_dir);

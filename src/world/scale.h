@@ -1,8 +1,8 @@
 // world/scale.h -- reference returns of the environments: random play, the rule of thumb, the solver, the oracle.
 //
 // Made by tandem_world_solve (solver/solver.h), for environments with the digest below and no others: a change to an
-// environment needs new rows. A score is 0 at random play and 1 at the solver, which sees the observations only and is a
-// lower bound of what is possible; a learner may pass 1. The oracle sees the hidden state.
+// environment needs new rows. A score is 0 at random play and 1 at the solver, which sees the observations only and is
+// a lower bound of what is possible; a learner may pass 1. The oracle sees the hidden state.
 #pragma once
 
 #include <string_view>

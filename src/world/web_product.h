@@ -144,7 +144,7 @@ TANDEM_HD void remember(EpisodeSeen& episode, int32_t action, const StepResult& 
   ++episode.time;
 }
 
-// Offsets in an observation; an environment fills [kGlobal, kOwn), [kOwn + 8, kTable) and the table's last column by itself.
+// Offsets in an observation; an environment fills [kGlobal, kOwn), [kOwn + 8, kTable) and the table's last column.
 inline constexpr int32_t kGlobal = 0, kOwn = 16, kTable = 48, kLast = 112, kColumns = 8;
 
 // Writes the product's table, the row of `feature` again at kOwn, and the last step; `extra` is the table's last

@@ -33,7 +33,7 @@ struct LineAllocator {
 };
 using LineFloats = std::vector<float, LineAllocator<float>>;
 
-// The right-hand operand [depth, width] (K x N) in panels: [ceil(width / 32)][depth][32], the last one padded with zeros.
+// The right-hand operand [depth, width] (K x N) in panels: [ceil(width / 32)][depth][32], padded with zeros.
 class Panels {
  public:
   void pack(const float* matrix, int64_t depth, int64_t width);             // row-major [depth, width]

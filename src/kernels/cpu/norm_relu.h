@@ -1,4 +1,4 @@
-// kernels/cpu/norm_relu.h -- layer norm, ReLU and dropout of a hidden layer in one pass over its rows, forward and backward.
+// kernels/cpu/norm_relu.h -- layer norm, ReLU and dropout of a hidden layer in one pass, forward and backward.
 //
 // Sums over a row run in 16 lanes (element i in lane i % 16), which are then reduced pairwise (l and l + 8, then + 4,
 // ...); sums over rows run in row order. So every variant gives the same bits.

@@ -30,8 +30,8 @@ __attribute__((always_inline)) inline void make_batch(uint32_t* __restrict words
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-// The same with eight blocks in a vector, each word in the low 32 bits of a 64-bit lane: _mm512_mul_epu32 multiplies the
-// low 32 bits of each lane to 64. The high bits do not matter.
+// The same with eight blocks in a vector, each word in the low 32 bits of a 64-bit lane: _mm512_mul_epu32 multiplies
+// the low 32 bits of each lane to 64. The high bits do not matter.
 __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw"), noinline)) void make_batch_avx512(uint32_t* words,
                                                                                                const RandomKey& key,
                                                                                                uint64_t first_block) {

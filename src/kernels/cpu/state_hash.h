@@ -3,7 +3,7 @@
 // Meant against accidents (a flaky memory, a bug), not against an adversary; weights that leave the machine are signed
 // by SHA-256. A word's share is a bijection of the word, salted by its position, and shares are added modulo 2^64: a
 // change of one word is always seen, and any order of work, on any device, gives the same hash. Blocks of 1 MiB are
-// folded in order, and their own hashes tell where two buffers differ.
+// folded in order, and their own hashes show where two buffers differ.
 #pragma once
 
 #include <cstdint>

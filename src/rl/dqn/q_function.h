@@ -34,7 +34,7 @@ class QEnsemble : public QFunction {
 
 // The action of the largest value; of equal ones the first.
 int32_t best_action(const float* q, int64_t actions);
-// Always plays it. Both must outlive the policy.
+// The greedy policy. Both must outlive it.
 Policy greedy_play(const Environment& environment, const QFunction& q);
 
 }  // namespace tandem

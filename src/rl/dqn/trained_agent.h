@@ -24,7 +24,7 @@ struct TrainedAgent {
 };
 
 // Reads the weights and leaves the replay buffer alone. Throws Error if there are none, or of another kind of net. Of a
-// run whose agents learned side by side, `agent` says whose: weights and digest are those that it would have alone.
+// run whose agents learned in one job, `agent` says whose: weights and digest are those that it would have alone.
 TrainedAgent load_agent(const std::filesystem::path& run, const std::string& agent = "");
 
 }  // namespace tandem

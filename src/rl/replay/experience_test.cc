@@ -83,7 +83,7 @@ TEST(Experience, DealsEveryRowToOneRingOfOneShard) {
     std::vector<int64_t> written(3), sums(static_cast<size_t>(PriorityTree::words(shape.leaves())));
     Replay replay(shape, memory.data(), rows.data(), written.data(), sums);
     e.fill(replay, shard, kShards, kFirst, kRings, 5);
-    EXPECT_EQ(written[0], 0) << "rings of environments that play are left alone";
+    EXPECT_EQ(written[0], 0) << "rings of live environments are left alone";
     EXPECT_GT(written[1], 0);
     EXPECT_GT(written[2], 0);
     for (int64_t leaf = 0; leaf < shape.leaves(); ++leaf) {

@@ -1,4 +1,4 @@
-// world/solver/models.h -- for each environment: a belief to draw hidden states from, and a family of policies to search in.
+// world/solver/models.h -- for each environment: a belief to draw hidden states from, and a family of policies to tune.
 //
 // Model<Env>::act is a policy on `Seen` with kParams numbers: sensible at Model<Env>::start(), to be tuned by search.
 // Belief follows the observations of one episode; sample() draws the hidden state given them.
