@@ -174,13 +174,13 @@ ShmShape shape_of(const Plan& plan, int64_t floats) {
   return shape;
 }
 
-void rank_main(const Setting& s, int me, Board& board, const SharedMemory& whole_segment,
+void rank_main(const Setting& s, int me, KeyValueStore& store, const SharedMemory& whole_segment,
                const SharedMemory& cut_segment, Scene& scene) {
   const NeverAbandoned watch;
   auto mesh = [&](const std::string& name) {
     MeshOptions options = trial::loopback(me, s.ranks);
     options.name = name;
-    return connect_mesh(options, board);
+    return connect_mesh(options, store);
   };
   auto view = [](const SharedMemory& segment) {
     return SharedMemory::adopt(dup(segment.fd()), segment.bytes().size());
@@ -270,12 +270,12 @@ bool compare(int ranks, int64_t floats, int rounds) {
   pthread_barrierattr_init(&shared);
   pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
   pthread_barrier_init(&scene->barrier, &shared, ranks);
-  trial::SharedStore board;
+  trial::SharedStore store;
   std::vector<pid_t> children;
   for (int me = 0; me < ranks; ++me) {
     children.push_back(trial::start([&, me] {
       alarm(600);
-      rank_main(s, me, board, whole_segment, cut_segment, *scene);
+      rank_main(s, me, store, whole_segment, cut_segment, *scene);
     }));
   }
   bool good = true;

@@ -180,50 +180,50 @@ bool bare(const Size& size) {
     return tensors;
   };
   int64_t step = 0;
-  InputStaging tray(1, load(0));
-  Board board(1, 1, 1);
+  InputStaging staging(1, load(0));
+  PhaseOutputs outputs(1, 1, 1);
   const auto fill = [&](int64_t number) {
-    tray.put(static_cast<int>(number % 2), 0, {.seed = state.seed(), .step = static_cast<uint64_t>(number)},
+    staging.put(static_cast<int>(number % 2), 0, {.seed = state.seed(), .step = static_cast<uint64_t>(number)},
              load(number));
   };
   const auto work = [&] {
     const std::span<float> vector = state.contribution();
     device().zero(vector.data(), vector.size_bytes());
-    board.queue_clear();
+    outputs.queue_clear();
     static_cast<BatchNormPiece&>(state.batch_norm()) = {.training = true, .share = 1, .real = 1};
-    const auto& in = tray.tensors(0);
+    const auto& in = staging.tensors(0);
     const RandomKey key{.seed = state.seed()};
-    RandomSource first(key, tray.key(0)), second(key, tray.key(0));
+    RandomSource first(key, staging.key(0)), second(key, staging.key(0));
     second.site = 1;
     const at::Tensor output = net->forward(in[0], first, second);
     const at::Tensor loss = (row_losses(output, in[1]) * in[2]).sum() / static_cast<double>(size.batch);
-    (loss * tray.loss_scale()).backward();
+    (loss * staging.loss_scale()).backward();
     {
       at::NoGradGuard no_grad;
       at::from_blob(vector.data() + vector.size() - 1, {1}, here()).select(0, 0).add_(loss);
-      board.counts_on_gpu(0).select(0, 0).add_((output.argmax(1) == in[1]).sum());
+      outputs.counts_on_gpu(0).select(0, 0).add_((output.argmax(1) == in[1]).sum());
     }
-    update.queue(vector, tray.order(), board.plan_on_gpu(), {});
-    board.queue_fetch(vector.data() + vector.size() - 1);
+    update.queue(vector, staging.params(), outputs.decision_on_gpu(), {});
+    outputs.queue_fetch(vector.data() + vector.size() - 1);
   };
-  std::unique_ptr<Recording> graph;
+  std::unique_ptr<CudaGraph> graph;
   fill(0);
   const auto bare_step = [&] {
     const int copy = static_cast<int>(step % 2);
-    tray.put(copy, update.order(0));
-    tray.queue_up(copy);
+    staging.put(copy, update.params(0));
+    staging.queue_up(copy);
     if (graph)
-      graph->play();
+      graph->replay();
     else
       work();
     fill(step + 1);
     device().wait();
-    update.settle(state.contribution(), 0, board.plan());
+    update.settle(state.contribution(), 0, outputs.decision());
     ++step;
   };
   std::string refused;
   for (int i = 0; i < 12; ++i) {
-    if (i == 4) graph = gpu()->record(work, &refused);
+    if (i == 4) graph = gpu()->capture(work, &refused);
     bare_step();
     engine.step();
   }

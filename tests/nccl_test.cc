@@ -1,4 +1,4 @@
-// GPUs that meet over NCCL, without GPUs: real processes, host memory as the GPU's, libfake_nccl.so as NCCL.
+// The combine over NCCL, without GPUs: real processes, host memory as the GPU's, libfake_nccl.so as NCCL.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -10,7 +10,7 @@
 #include "fleet/worker_page.h"
 #include "reduce/combine_trial.h"
 #include "reduce/direct_gpu_link.h"
-#include "reduce/nccl_plane.h"
+#include "reduce/nccl_transport.h"
 #include "reduce/shm_combine.h"
 
 namespace tandem {
@@ -41,7 +41,7 @@ struct Generation {
   SharedMemory segment;
 };
 
-struct Way {  // how a trial is played
+struct Way {  // how a trial is run
   std::string faults;
   int faults_of = -1;  // the rank that has them; -1: all
   bool waits = true, required = true;
@@ -52,7 +52,7 @@ struct Way {  // how a trial is played
 
 class Crew {
  public:
-  Crew(Trial trial, std::vector<Generation> generations)
+  Crew(CombineTrial trial, std::vector<Generation> generations)
       : trial_(std::move(trial)), generations_(std::move(generations)) {
     for (Generation& g : generations_) {
       const ContributionLayout most = with_link_words({.floats = trial_.max(&ContributionLayout::floats),
@@ -63,13 +63,13 @@ class Crew {
                  .max_floats = most.floats,
                  .max_counts = most.counts,
                  .max_maxima = most.maxima,
-                 .mail = true};
+                 .exchange = true};
       g.segment = SharedMemory::create("test", shm_combine_bytes(g.shape));
     }
     log_ = (dir_.path() / "log").string();
   }
 
-  // A process that plays from the generation's first phase to the end, with whatever members it is given.
+  // A process that runs from the generation's first phase to the end, with whatever members it is given.
   pid_t begin(int rank, const Way& way, size_t generation = 0, int phase = 0) {
     return pids_[rank] = start([this, rank, way, generation, phase]() mutable { live(rank, way, generation, phase); });
   }
@@ -81,8 +81,8 @@ class Crew {
   // What the launcher does when a worker of a generation has died.
   void reap(int rank, size_t generation) {
     const Generation& g = generations_[generation];
-    const auto place = std::find(g.ranks.begin(), g.ranks.end(), rank) - g.ranks.begin();
-    const int64_t cut = close_mark(g.segment, static_cast<int>(place)).value_or(-1);
+    const auto member = std::find(g.ranks.begin(), g.ranks.end(), rank) - g.ranks.begin();
+    const int64_t cut = close_mark(g.segment, static_cast<int>(member)).value_or(-1);
     records_->page.revoke(generation + 1, cut);
     wake_all(g.segment);
   }
@@ -97,7 +97,7 @@ class Crew {
     for (size_t phase = 0; phase < trial_.phases.size(); ++phase)
       for (const int rank : ranks) {
         Seen seen = records_->seen[phase][rank];
-        seen.mail = 0;
+        seen.exchange = 0;
         ASSERT_EQ(seen, want[phase]) << "phase " << phase << ", rank " << rank;
       }
   }
@@ -115,20 +115,20 @@ class Crew {
 
  private:
   std::vector<Seen> expected_alike() const {
-    Trial whole = trial_;
+    CombineTrial whole = trial_;
     whole.ranges = {{0, trial_.shards}};
     std::vector<Seen> all;
     for (const auto& of_phase : expected(whole)) {
       all.push_back(of_phase[0]);
-      all.back().mail = 0;
+      all.back().exchange = 0;
     }
     return all;
   }
   void live(int rank, const Way& way, size_t generation, int phase) {
     setenv("FAKE_NCCL", way.faults_of < 0 || way.faults_of == rank ? way.faults.c_str() : "", 1);
     setenv("FAKE_NCCL_LOG", log_.c_str(), 1);
-    const auto keep = [](char(&place)[400], const std::string& words) { words.copy(place, sizeof place - 1); };
-    NcclPlane::Options options;
+    const auto keep = [](char(&text)[400], const std::string& words) { words.copy(text, sizeof text - 1); };
+    NcclTransport::Options options;
     options.library = way.without_library == rank ? "/nowhere/libnccl.so.2" : way.library;
     options.required = way.required;
     options.waits = way.waits;
@@ -143,38 +143,38 @@ class Crew {
       _exit(kStuck);
     };
     const PageWatch watch(records_->page);
-    NcclPlane plane(cpu_device(), {.stream = nullptr, .idle = [] { return true; }}, options);
+    NcclTransport transport(cpu_device(), {.stream = nullptr, .idle = [] { return true; }}, options);
     std::unique_ptr<Combine> combine;
-    const auto take_order = [&] {
+    const auto enter_generation = [&] {
       Generation& g = generations_.at(generation);
-      const auto place = std::find(g.ranks.begin(), g.ranks.end(), rank);
-      if (place == g.ranks.end()) _exit(0);
+      const auto member = std::find(g.ranks.begin(), g.ranks.end(), rank);
+      if (member == g.ranks.end()) _exit(0);
       NcclMembers members{.shards = trial_.shards,
                           .ranges = g.ranges,
                           .ranks = g.ranks,
-                          .me = static_cast<int>(place - g.ranks.begin()),
+                          .me = static_cast<int>(member - g.ranks.begin()),
                           .generation = generation + 1};
       auto inner = std::make_unique<ShmCombine>(g.shape, members.me,
                                                 SharedMemory::adopt(dup(g.segment.fd()), g.segment.bytes().size()),
                                                 generation + 1, trial_.first_sequence_of(phase), watch);
-      combine = plane.combine(members, std::move(inner), watch);
+      combine = transport.combine(members, std::move(inner), watch);
       return g.ranges[members.me];
     };
-    ShardRange mine = take_order();
+    ShardRange mine = enter_generation();
     while (phase < static_cast<int>(trial_.phases.size())) {
       try {
         if (generation + 1 < generations_.size() && generations_[generation + 1].begins_at == phase) {
           ++generation;
-          mine = take_order();
+          mine = enter_generation();
         }
-        // An odd number lends a vector, whose memory play() frees when the members change: a GPU's would still be
+        // An odd number lends a vector, whose memory run_phase() frees when the members change: a GPU's would still be
         // there.
         const uint64_t visits = mix(trial_.seed + phase * 8 + rank) & ~uint64_t{generations_.size() > 1};
-        records_->seen[phase][rank] = play(*combine, trial_, phase, mine, {&mine, 1}, visits)[0];
+        records_->seen[phase][rank] = run_phase(*combine, trial_, phase, mine, {&mine, 1}, visits)[0];
         ++phase;
       } catch (const MembersChanged&) {
         ++generation;
-        mine = take_order();
+        mine = enter_generation();
       } catch (const ConfigError& error) {
         keep(records_->words, std::string(error.what()) + ": " + error.why());
         _exit(kRefused);
@@ -186,7 +186,7 @@ class Crew {
     combine.reset();
   }
 
-  Trial trial_;
+  CombineTrial trial_;
   std::vector<Generation> generations_;
   TempDir dir_;
   std::string log_;
@@ -194,8 +194,8 @@ class Crew {
   pid_t pids_[kMostRanks] = {};
 };
 
-Trial some_phases(int count, int shards = 6, int64_t floats = 5000) {
-  Trial trial{.seed = 77, .shards = shards, .ranges = {}, .phases = {}};
+CombineTrial some_phases(int count, int shards = 6, int64_t floats = 5000) {
+  CombineTrial trial{.seed = 77, .shards = shards, .ranges = {}, .phases = {}};
   for (int p = 0; p < count; ++p)
     trial.phases.push_back({.layout = {.floats = p % 5 == 3 ? 0 : floats + p, .counts = p % 3, .maxima = p % 2}});
   return trial;
@@ -207,11 +207,11 @@ TEST(Nccl, AnyMembersAndRangesGiveTheBitsOfOneProcess) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 24; ++round) {
     const int members = 2 + round % 5;
-    Trial trial{.seed = 300u + round, .shards = 0, .ranges = {}, .phases = {}};
+    CombineTrial trial{.seed = 300u + round, .shards = 0, .ranges = {}, .phases = {}};
     trial.shards = round % 3 == 0 ? 24 : members + static_cast<int>(random() % 20);
     const int64_t lengths[] = {0, 1, 15, 17, 64, 1000, 4097, 70001};
     for (int p = 0; p < 5; ++p)
-      trial.phases.push_back({.layout = {.floats = lengths[random() % 8], .counts = 2, .maxima = p % 3}, .meets = {3}});
+      trial.phases.push_back({.layout = {.floats = lengths[random() % 8], .counts = 2, .maxima = p % 3}, .all_reduces = {3}});
     std::vector<int> ranks(members);
     std::iota(ranks.begin(), ranks.end(), 0);
     std::vector<Generation> generations(1);
@@ -289,7 +289,7 @@ TEST(Nccl, ARefusalEndsARunThatAllowsNothingElse) {
   crew.begin_all({.faults = "no-id"});
   EXPECT_EQ(crew.end(0), kRefused);
   EXPECT_NE(std::string(crew.records().words).find("no socket interface"), std::string::npos) << crew.records().words;
-  crew.kill_and_reap(1, 0);  // as the launcher does when it was told that the run can't go on
+  crew.kill_and_reap(1, 0);  // as the launcher does when it learns that the run can't go on
 }
 
 TEST(Nccl, ADeathInTheMiddleOfASumShrinksTheCommunicator) {

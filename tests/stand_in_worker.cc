@@ -102,8 +102,8 @@ class StandIn {
       if (message && message->body.contains("end")) return;
       if (message && message->body.contains("order")) take(*message);
       if (channel_.ended()) return;
-      const Wish wish = Wish::unpack(page().wish.load());
-      if (endless_ && wish.serial > handled_ && generation_ > 0) snapshot(++step_, wish);
+      const SnapshotRequest request = SnapshotRequest::unpack(page().request.load());
+      if (endless_ && request.serial > handled_ && generation_ > 0) snapshot(++step_, request);
     }
   }
 
@@ -111,11 +111,11 @@ class StandIn {
   WorkerPage& page() { return *reinterpret_cast<WorkerPage*>(page_memory_.bytes().data()); }
 
   void take(Message& message) {
-    const Order order = order_from(message.body.at("order"));
-    generation_ = order.generation;
+    const GenerationStart start = generation_start_from(message.body.at("order"));
+    generation_ = start.generation;
     me_ = 0;
-    for (size_t i = 0; i < order.members.size(); ++i)
-      if (order.members[i].rank == number("TANDEM_RANK")) me_ = static_cast<int>(i);
+    for (size_t i = 0; i < start.members.size(); ++i)
+      if (start.members[i].rank == number("TANDEM_RANK")) me_ = static_cast<int>(i);
     snapshots_ = 0;
     buffers_.clear();
     for (size_t i = 1; i < message.fds.size(); ++i)
@@ -127,8 +127,8 @@ class StandIn {
     if (!endless_) snapshot(settings_->steps, {.serial = handled_, .hold = true});
   }
 
-  void snapshot(int64_t step, Wish wish) {
-    handled_ = wish.serial;
+  void snapshot(int64_t step, SnapshotRequest request) {
+    handled_ = request.serial;
     ++snapshots_;
     std::optional<unsigned> buffer;
     while (!(buffer = page().target_of(generation_, snapshots_))) {
@@ -141,10 +141,10 @@ class StandIn {
     channel_.send({{"part", step},
                    {"generation", generation_},
                    {"hash", 0},
-                   {"hold", wish.hold},
+                   {"hold", request.hold},
                    {"final", !endless_},
                    {"seconds", 0.0}});
-    page().enter(wish.hold ? Stage::kHolding : Stage::kComputing);
+    page().enter(request.hold ? Stage::kHolding : Stage::kComputing);
   }
 
   Channel channel_;

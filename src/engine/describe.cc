@@ -20,28 +20,25 @@ namespace tandem {
 int describe(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes) {
   const FileBytes text = read_whole_file(FileSystem::real(), run_dir / "recipe.toml", 1 << 20);
   const std::string name = recipe_named_in(text.text(), "recipe.toml").value_or("");
-  std::vector<RecipeInfo> infos;
-  for (const RecipeEntry& entry : recipes) infos.push_back(entry.info);
-  const std::string found = find_recipe(infos, name).name;
-  const auto entry = std::ranges::find_if(recipes, [&](const RecipeEntry& e) { return e.info.name == found; });
-  const auto settings = entry->info.settings();
+  const RecipeEntry& entry = find_recipe_entry(recipes, name);
+  const auto settings = entry.info.settings();
   Resolver resolver(*settings);
   resolver.apply_toml(text.text(), "recipe.toml");
   freeze(resolver, *settings, 1);
   use_portable_vector();
   set_determinism();
   torch::manual_seed(static_cast<uint64_t>(settings->seed));  // lint: allow(random) for constructors of users
-  TrainLoop loop(*settings, entry->make(*settings), ShardRange{0, 0},
+  TrainLoop loop(*settings, entry.make(*settings), ShardRange{0, 0},
                  std::make_unique<LocalCombine>(static_cast<int>(settings->shards),
                                                 std::vector<ShardRange>{{0, static_cast<int>(settings->shards)}}));
   nlohmann::json phases = nlohmann::json::array();
   for (const Phase& phase : loop.phases()) phases.push_back(phase.name);
   const ContributionLayout largest = loop.largest_layout();
-  const nlohmann::json out = {{"recipe", found},
+  const nlohmann::json out = {{"recipe", entry.info.name},
                               {"total_steps", last_step_of(*settings, resolver, loop.recipe())},
                               {"unit", loop.recipe().unit()},
                               {"phases", phases},
-                              {"mail", largest.mail},
+                              {"mail", largest.exchange},
                               {"state", state_bytes(snapshot_layout(loop), largest.floats)}};
   fmt::print("{}\n", out.dump());
   return std::fflush(stdout) == 0 ? 0 : 1;

@@ -19,7 +19,7 @@ namespace {
 
 std::unique_ptr<GpuDevice> open;
 
-std::vector<std::filesystem::path> places() {
+std::vector<std::filesystem::path> library_paths() {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   return {program / "libtandem_cuda.so", program / "../lib/libtandem_cuda.so", program / "../bin/libtandem_cuda.so",
           "libtandem_cuda.so"};
@@ -33,9 +33,9 @@ void use_gpu(std::unique_ptr<GpuDevice> gpu) { open = std::move(gpu); }
 void open_gpu(double memory_fraction) {
   std::string refused;
   void* library = nullptr;
-  for (const std::filesystem::path& place : places()) {
-    if (place.has_parent_path() && !std::filesystem::exists(place)) continue;
-    library = dlopen(place.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  for (const std::filesystem::path& path : library_paths()) {
+    if (path.has_parent_path() && !std::filesystem::exists(path)) continue;
+    library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (library) break;
     const char* words = dlerror();  // the first found tells most
     if (refused.empty()) refused = words ? words : "it can't be loaded";

@@ -23,8 +23,8 @@ size_t piece_bytes(const std::vector<at::Tensor>& tensors) {
   return bytes;
 }
 
-constexpr size_t kPlanBytes = 64, kScaleOffset = (sizeof(UpdateParams) + 63) / 64 * 64, kKeysOffset = kScaleOffset + 64;
-static_assert(sizeof(UpdateDecision) <= kPlanBytes);
+constexpr size_t kDecisionBytes = 64, kScaleOffset = (sizeof(UpdateParams) + 63) / 64 * 64, kKeysOffset = kScaleOffset + 64;
+static_assert(sizeof(UpdateDecision) <= kDecisionBytes);
 
 }  // namespace
 
@@ -43,38 +43,38 @@ Mirror::~Mirror() {
   device().release(gpu_);
 }
 
-Board::Board(int shards, int counts, int floats)
+PhaseOutputs::PhaseOutputs(int shards, int counts, int floats)
     : shards_(shards),
       counts_(counts),
       floats_(floats),
-      memory_(kPlanBytes + (shards_ + shards_ * counts_) * sizeof(int64_t) + floats_ * sizeof(float)) {}
+      memory_(kDecisionBytes + (shards_ + shards_ * counts_) * sizeof(int64_t) + floats_ * sizeof(float)) {}
 
-void Board::queue_clear() {
+void PhaseOutputs::queue_clear() {
   device().fill_ones(bad_on_gpu().data(), bad_on_gpu().size_bytes());
-  const size_t done = kPlanBytes + shards_ * sizeof(int64_t);
+  const size_t done = kDecisionBytes + shards_ * sizeof(int64_t);
   device().zero(memory_.on_gpu() + done, memory_.size() - done);
 }
 
-void Board::queue_fetch(const float* floats) {
+void PhaseOutputs::queue_fetch(const float* floats) {
   if (floats)
     device().copy(memory_.on_gpu() + memory_.size() - floats_ * sizeof(float), floats, floats_ * sizeof(float));
   memory_.queue_down();
 }
 
-std::span<int64_t> Board::bad_on_gpu() const {
-  return {reinterpret_cast<int64_t*>(memory_.on_gpu() + kPlanBytes), shards_};
+std::span<int64_t> PhaseOutputs::bad_on_gpu() const {
+  return {reinterpret_cast<int64_t*>(memory_.on_gpu() + kDecisionBytes), shards_};
 }
 
-at::Tensor Board::counts_on_gpu(int slot) const {
+at::Tensor PhaseOutputs::counts_on_gpu(int slot) const {
   int64_t* first = bad_on_gpu().data() + shards_ + static_cast<size_t>(slot) * counts_;
   return at::from_blob(first, {static_cast<int64_t>(counts_)}, here(at::kLong));
 }
 
-std::span<int64_t> Board::words() {
-  return {reinterpret_cast<int64_t*>(memory_.on_host() + kPlanBytes), shards_ + shards_ * counts_};
+std::span<int64_t> PhaseOutputs::words() {
+  return {reinterpret_cast<int64_t*>(memory_.on_host() + kDecisionBytes), shards_ + shards_ * counts_};
 }
 
-std::span<const float> Board::floats() {
+std::span<const float> PhaseOutputs::floats() {
   return {reinterpret_cast<float*>(memory_.on_host() + memory_.size() - floats_ * sizeof(float)), floats_};
 }
 
@@ -110,13 +110,13 @@ void InputStaging::put(int copy, int piece, const RandomKey& key, const std::vec
   }
 }
 
-void InputStaging::put(int copy, const UpdateParams& order) {
-  std::memcpy(memory_.on_host(copy), &order, sizeof(order));
-  const float scale = static_cast<float>(order.loss_scale);
+void InputStaging::put(int copy, const UpdateParams& params) {
+  std::memcpy(memory_.on_host(copy), &params, sizeof(params));
+  const float scale = static_cast<float>(params.loss_scale);
   std::memcpy(memory_.on_host(copy) + kScaleOffset, &scale, sizeof(scale));
 }
 
-void InputStaging::queue_up_order(int copy) { memory_.queue_up(copy, kKeysOffset); }
+void InputStaging::queue_up_params(int copy) { memory_.queue_up(copy, kKeysOffset); }
 
 const RandomKey* InputStaging::key(int piece) const {
   return reinterpret_cast<const RandomKey*>(memory_.on_gpu() + kKeysOffset) + piece;

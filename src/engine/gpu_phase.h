@@ -1,9 +1,8 @@
-// engine/gpu_phase.h -- one phase on a GPU: where its shards find what they need, where their answers gather, and its
-// recording.
+// engine/gpu_phase.h -- one phase on a GPU: its input staging, its outputs and its CUDA graphs.
 //
-// Inputs lie in one piece of memory on the GPU (the tray), filled by one copy a step; answers in another (the board),
-// fetched by one copy. So a worker's whole phase is one queue of work with fixed addresses: it is launched call by call
-// in the first steps, then recorded once and played at every step. With one worker the update is part of it.
+// Inputs lie in one block of GPU memory, filled by one copy per step; outputs in another, read by one copy. So all work
+// of a phase has fixed addresses: it runs by plain launches in the first steps, is then captured once, and replayed at
+// every step. With one worker the update is part of the graph.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,10 +41,10 @@ class Mirror {
   std::unique_ptr<std::byte[], decltype(&std::free)> host_;  // whole pages: two mirrors never share one
 };
 
-// What the shards of one phase tell: a NaN index and integer sums each, and what became of the update.
-class Board {
+// What a phase reports: the index of a NaN and integer sums of each shard, and the update decision.
+class PhaseOutputs {
  public:
-  Board(int shards, int counts, int floats);
+  PhaseOutputs(int shards, int counts, int floats);
   void queue_clear();
   // Fetches everything; `floats`: the recipe's sums in the total, on the GPU, or null.
   void queue_fetch(const float* floats);
@@ -53,10 +52,10 @@ class Board {
   std::span<int64_t> bad_on_gpu() const;
   int64_t* bad_on_gpu(int slot) const { return bad_on_gpu().data() + slot; }
   at::Tensor counts_on_gpu(int slot) const;
-  UpdateDecision* plan_on_gpu() const { return reinterpret_cast<UpdateDecision*>(memory_.on_gpu()); }
+  UpdateDecision* decision_on_gpu() const { return reinterpret_cast<UpdateDecision*>(memory_.on_gpu()); }
 
   // After queue_fetch() and a wait:
-  const UpdateDecision& plan() { return *reinterpret_cast<UpdateDecision*>(memory_.on_host()); }
+  const UpdateDecision& decision() { return *reinterpret_cast<UpdateDecision*>(memory_.on_host()); }
   int64_t bad(int slot) { return words()[slot]; }
   std::span<const int64_t> counts(int slot) { return words().subspan(shards_ + slot * counts_, counts_); }
   std::span<const float> floats();
@@ -67,19 +66,19 @@ class Board {
   Mirror memory_;
 };
 
-// The inputs of all pieces of all shards of one phase, and the update's order.
+// The inputs of all accumulation pieces of all shards of one phase, and the parameters of the update.
 class InputStaging {
  public:
   // Sizes are those of `first`, the inputs of one piece; every piece has the same.
   InputStaging(int pieces, const std::vector<at::Tensor>& first);
   bool fits(const std::vector<at::Tensor>& tensors) const;  // the same sizes, and in host memory
   void put(int copy, int piece, const RandomKey& key, const std::vector<at::Tensor>& tensors);
-  void put(int copy, const UpdateParams& order);
+  void put(int copy, const UpdateParams& params);
   void queue_up(int copy) { memory_.queue_up(copy); }
-  void queue_up_order(int copy);  // that alone
+  void queue_up_params(int copy);  // of the update, alone
 
   const RandomKey* key(int piece) const;
-  const UpdateParams* order() const { return reinterpret_cast<const UpdateParams*>(memory_.on_gpu()); }
+  const UpdateParams* params() const { return reinterpret_cast<const UpdateParams*>(memory_.on_gpu()); }
   at::Tensor loss_scale() const;
   const std::vector<at::Tensor>& tensors(int piece) const { return tensors_[piece]; }
 
@@ -92,24 +91,24 @@ class InputStaging {
   std::vector<std::vector<at::Tensor>> tensors_;  // on the GPU
 };
 
-// Why nothing is to be recorded, by the environment's variables: CUDA_LAUNCH_BLOCKING=1, TANDEM_GRAPHS=off. Or "".
+// Why nothing is to be captured, by the environment's variables: CUDA_LAUNCH_BLOCKING=1, TANDEM_GRAPHS=off. Or "".
 std::string plain_launches_asked_for();
 
 struct GpuPhase {
-  GpuPhase(int shards, int counts, int floats) : board(shards, counts, floats) {}
-  Board board;
-  std::unique_ptr<InputStaging> tray;
-  std::unique_ptr<Recording> shards, step;  // the second with the update
-  std::unique_ptr<Recording> update;        // alone, of a total at `total`
+  GpuPhase(int shards, int counts, int floats) : outputs(shards, counts, floats) {}
+  PhaseOutputs outputs;
+  std::unique_ptr<InputStaging> staging;
+  std::unique_ptr<CudaGraph> shards_graph, step_graph;  // the second includes the update
+  std::unique_ptr<CudaGraph> update_graph;              // the update alone, of a total at `total`
   bool update_refused = false;
   const float* total = nullptr;
-  Partials partials;                              // where a recording leaves its sums
-  std::vector<std::vector<int64_t>> host_counts;  // what run() counted on the host while it was recorded
-  int branches = 1;                               // shards that run side by side in the recording
+  Partials partials;                              // where a graph leaves its sums
+  std::vector<std::vector<int64_t>> host_counts;  // what run() counted on the host during capture
+  int branches = 1;                               // shards that run side by side in the graph
   bool step_agreed = false;
-  int agreed = 0;             // times that the recording gave the bits of plain launches
+  int agreed = 0;             // times that the graph gave the bits of plain launches
   bool only_batches = false;  // all that it needs from the host
-  std::string why_plain;      // not empty: it is not recorded
+  std::string why_plain;      // not empty: it is not captured
   int64_t staged_step = -1;   // whose inputs lie in host copy staged_step % 2
 };
 

@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kPieceFloats = 1 << 16;
+constexpr int64_t kLeastFloats = 1 << 16;
 
 }  // namespace
 
@@ -31,21 +31,21 @@ GradientReady::~GradientReady() {
     torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
 }
 
-void GradientReady::begin(Tell tell) {
-  tell_ = std::move(tell);
+void GradientReady::begin(Report report) {
+  report_ = std::move(report);
   std::fill(done_.begin(), done_.end(), false);
   next_ = done_.size();
-  told_ = state_.parameter_floats();
+  reported_ = state_.parameter_floats();
 }
 
 void GradientReady::final(size_t slot) {
-  if (!tell_) return;
+  if (!report_) return;
   done_[slot] = true;
   while (next_ > 0 && done_[next_ - 1]) --next_;
   const int64_t from = next_ < done_.size() ? state_.slots()[next_].offset : state_.parameter_floats();
-  if (told_ - from < kPieceFloats && !(next_ == 0 && from < told_)) return;
-  told_ = from;
-  tell_(from, state_.parameter_floats());
+  if (reported_ - from < kLeastFloats && !(next_ == 0 && from < reported_)) return;
+  reported_ = from;
+  report_(from, state_.parameter_floats());
 }
 
 }  // namespace tandem

@@ -14,27 +14,27 @@ namespace tandem {
 
 class GradientReady {
  public:
-  using Tell = std::function<void(int64_t first, int64_t last)>;  // floats of the gradient; `last` is its end
+  using Report = std::function<void(int64_t first, int64_t last)>;  // floats of the gradient; `last` is its end
 
   // Hooks stay on the parameters as long as this lives.
   explicit GradientReady(JobState& state);
   ~GradientReady();
   GradientReady(const GradientReady&) = delete;
 
-  // From now on, until end(): `tell` is called from backward(), each time that another 64 Ki floats or more are final:
+  // From now on, until end(): `report` is called from backward(), each time that another 64 Ki floats or more are final:
   // everything from `first` to the end of the gradient. It holds for one call of backward().
-  void begin(Tell tell);
-  void end() { tell_ = nullptr; }
+  void begin(Report report);
+  void end() { report_ = nullptr; }
 
  private:
   struct Hook;
   void final(size_t slot);
 
   JobState& state_;
-  Tell tell_;
+  Report report_;
   std::vector<bool> done_;  // by slot
   size_t next_ = 0;         // all slots from here on are final
-  int64_t told_ = 0;        // all floats from here on were told
+  int64_t reported_ = 0;    // all floats from here on were reported
 };
 
 }  // namespace tandem

@@ -51,12 +51,12 @@ JobState::JobState(int shards, uint64_t seed, ShardRange mine) : shards_(shards)
 void JobState::add_model(std::shared_ptr<torch::nn::Module> model, const std::string& prefix) {
   if (sealed_) throw std::logic_error("JobState is sealed");
   refuse_impure_layers(*model);
-  next_place_ = init_weights(*model, seed_, next_place_);
+  next_init_ = init_weights(*model, seed_, next_init_);
   models_.push_back({std::move(model), prefix});
 }
 
 void JobState::add_group(std::shared_ptr<torch::nn::Module> model, const std::string& prefix) {
-  next_place_ = 0;
+  next_init_ = 0;
   add_model(std::move(model), prefix);
   ++groups_;
 }
@@ -138,20 +138,20 @@ void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
   }
   for (int s = 0; s < optimizer_slots; ++s) optimizer_.push_back(at::zeros({parameter_floats_}, here()));
 
-  for (TargetNetwork& shadow : target_networks_) {
-    shadow.flat = flat_.clone();
-    auto named = shadow.module->named_parameters();
-    if (named.size() != slots_.size()) throw std::logic_error("shadow '" + shadow.name + "' has another layout");
+  for (TargetNetwork& target : target_networks_) {
+    target.flat = flat_.clone();
+    auto named = target.module->named_parameters();
+    if (named.size() != slots_.size()) throw std::logic_error("target network '" + target.name + "' has another layout");
     for (size_t i = 0; i < slots_.size(); ++i) {
       named[i].value().set_requires_grad(false);
-      named[i].value().set_data(shadow.flat.narrow(0, slots_[i].offset, slots_[i].count).view(slots_[i].sizes));
+      named[i].value().set_data(target.flat.narrow(0, slots_[i].offset, slots_[i].count).view(slots_[i].sizes));
     }
   }
   contribution(0);
   use_contribution(0);
 }
 
-std::string JobState::place_name(int64_t slot) const {
+std::string JobState::tensor_text(int64_t slot) const {
   if (slot >= static_cast<int64_t>(slots_.size())) return "the batch-norm statistics";
   return fmt::format("the gradient of '{}'", slots_[slot].name);
 }
@@ -166,7 +166,7 @@ int64_t JobState::slot_at(int64_t offset) const {
 std::span<float> JobState::parameters() const { return floats_of(flat_); }
 std::span<float> JobState::running_statistics() const { return floats_of(running_); }
 std::span<float> JobState::optimizer_slot(int slot) const { return floats_of(optimizer_.at(slot)); }
-std::span<float> JobState::shadow(int index) const { return floats_of(target_networks_.at(index).flat); }
+std::span<float> JobState::target_network(int index) const { return floats_of(target_networks_.at(index).flat); }
 
 std::span<float> JobState::contribution(int slot) {
   while (static_cast<int>(contributions_.size()) <= slot)
@@ -204,7 +204,7 @@ std::vector<NamedTensor> JobState::model_tensors() const {
 std::vector<NamedTensor> JobState::replicated_state() const {
   std::vector<NamedTensor> tensors;
   for (size_t s = 0; s < optimizer_.size(); ++s) tensors.push_back({fmt::format("optimizer.{}", s), optimizer_[s]});
-  for (const TargetNetwork& shadow : target_networks_) tensors.push_back({"shadow." + shadow.name, shadow.flat});
+  for (const TargetNetwork& target : target_networks_) tensors.push_back({"shadow." + target.name, target.flat});
   for (const NamedTensor& t : replicated_) tensors.push_back({"replicated." + t.name, t.tensor});
   return tensors;
 }

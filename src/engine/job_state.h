@@ -71,7 +71,7 @@ class JobState {
   const std::vector<ParameterSlot>& slots() const { return slots_; }
   // Which tensor this float of a contribution belongs to; slots().size() for the batch-norm statistics.
   int64_t slot_at(int64_t offset) const;
-  std::string place_name(int64_t slot) const;                     // "the gradient of 'fc1.weight'"
+  std::string tensor_text(int64_t slot) const;                    // "the gradient of 'fc1.weight'"
   int64_t parameter_floats() const { return parameter_floats_; }  // with the padding between tensors
   int groups() const { return std::max(1, groups_); }  // of parameters, each of parameter_floats() / groups()
   int64_t statistic_floats() const { return statistic_floats_; }
@@ -80,7 +80,7 @@ class JobState {
   std::span<float> parameters() const;
   std::span<float> running_statistics() const;      // same layout as a contribution's statistics
   std::span<float> optimizer_slot(int slot) const;  // as long as the parameters
-  std::span<float> shadow(int index) const;
+  std::span<float> target_network(int index) const;  // its weights, laid out as the parameters
 
   const std::vector<at::Tensor>& parameter_tensors() const { return parameter_views_; }  // in slots()' order
 
@@ -99,7 +99,7 @@ class JobState {
 
   // ---- for checkpoints: names as they appear in the files ----
   std::vector<NamedTensor> model_tensors() const;     // parameters, running statistics, other buffers
-  std::vector<NamedTensor> replicated_state() const;  // optimizer, shadows, replicated tensors
+  std::vector<NamedTensor> replicated_state() const;  // optimizer, target networks, replicated tensors
   std::vector<NamedTensor> shard_state(int shard) const;
   // The same of a shard that may live elsewhere: tensors without memory of their own, for layouts.
   std::vector<NamedTensor> shard_shape(int shard) const;
@@ -125,7 +125,7 @@ class JobState {
 
   int shards_;
   ShardRange mine_;
-  uint64_t seed_, next_place_ = 0;
+  uint64_t seed_, next_init_ = 0;
   int groups_ = 0;
   int64_t version_ = 0;
   bool sealed_ = false;

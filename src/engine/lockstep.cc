@@ -22,7 +22,7 @@ void Lockstep::run(std::span<const int> shards, const std::function<void(int)>& 
   where_.assign(members, Where::kRunning);
   values_.assign(members, {});
   turn_ = turn;
-  speaker_ = 0;
+  running_ = 0;
   error_ = nullptr;
   std::vector<std::thread> threads;
   for (int i = 0; i < members; ++i) {
@@ -30,7 +30,7 @@ void Lockstep::run(std::span<const int> shards, const std::function<void(int)>& 
       prepare_thread();
       this_member = i;
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return speaker_ == i; });
+      changed_.wait(lock, [&] { return running_ == i; });
       try {
         if (error_) throw Ended{};
         lock.unlock();
@@ -44,47 +44,47 @@ void Lockstep::run(std::span<const int> shards, const std::function<void(int)>& 
         if (!error_) error_ = std::current_exception();
       }
       where_[i] = Where::kDone;
-      hand_over(lock);
+      pass_turn(lock);
     });
   }
   for (std::thread& thread : threads) thread.join();
   if (error_) std::rethrow_exception(error_);
 }
 
-void Lockstep::meet(std::span<double> values) {
+void Lockstep::all_reduce(std::span<double> values) {
   const int me = this_member;
   std::unique_lock lock(mutex_);
   values_[me] = values;
-  where_[me] = Where::kMet;
-  hand_over(lock);
-  changed_.wait(lock, [&] { return speaker_ == me; });
+  where_[me] = Where::kWaiting;
+  pass_turn(lock);
+  changed_.wait(lock, [&] { return running_ == me; });
   if (error_) throw Ended{};
   lock.unlock();
   turn_(me);
 }
 
-// The word goes to the next member that can run; when all have met, their values are summed first.
-void Lockstep::hand_over(std::unique_lock<std::mutex>&) {
+// The turn goes to the next member that can run; when all wait, their values are summed first.
+void Lockstep::pass_turn(std::unique_lock<std::mutex>&) {
   const int members = static_cast<int>(where_.size());
   auto next_with = [&](Where where) {
     for (int k = 1; k <= members; ++k)
-      if (const int i = (speaker_ + k) % members; where_[i] == where) return i;
+      if (const int i = (running_ + k) % members; where_[i] == where) return i;
     return -1;
   };
   int next = next_with(Where::kRunning);
   if (next < 0 || error_) {
-    const auto met = std::count(where_.begin(), where_.end(), Where::kMet);
-    if (met > 0 && met < members && !error_)
-      error_ = std::make_exception_ptr(std::logic_error("shards in lock-step did not meet equally often"));
-    if (met == members && !error_) sum_(shards_, values_);
-    if (met > 0) {
+    const auto waiting = std::count(where_.begin(), where_.end(), Where::kWaiting);
+    if (waiting > 0 && waiting < members && !error_)
+      error_ = std::make_exception_ptr(std::logic_error("shards in lock-step called all_reduce() unequally often"));
+    if (waiting == members && !error_) sum_(shards_, values_);
+    if (waiting > 0) {
       for (Where& w : where_)
-        if (w == Where::kMet) w = Where::kRunning;
-      speaker_ = members - 1;
+        if (w == Where::kWaiting) w = Where::kRunning;
+      running_ = members - 1;
       next = next_with(Where::kRunning);
     }
   }
-  speaker_ = next;
+  running_ = next;
   changed_.notify_all();
 }
 

@@ -14,7 +14,7 @@ void add_up(std::span<const int>, std::span<const std::span<double>> values) {
   for (const auto& v : values) v[0] = total;
 }
 
-TEST(Lockstep, EverybodyGetsTheTotalOfEachMeeting) {
+TEST(Lockstep, EverybodyGetsTheTotalOfEachAllReduce) {
   Lockstep lockstep(add_up);
   std::vector<int> shards(5);
   std::iota(shards.begin(), shards.end(), 0);
@@ -26,12 +26,12 @@ TEST(Lockstep, EverybodyGetsTheTotalOfEachMeeting) {
         most = std::max(most, ++running);
         double v = i + 1;
         --running;
-        lockstep.meet({&v, 1});
+        lockstep.all_reduce({&v, 1});
         most = std::max(most, ++running);
         got[i] = v;
         v *= i;
         --running;
-        lockstep.meet({&v, 1});
+        lockstep.all_reduce({&v, 1});
         second[i] = v;
       },
       [](int) {});
@@ -50,22 +50,22 @@ TEST(Lockstep, AnErrorInOneEndsAllAndIsTold) {
                      shards,
                      [&](int i) {
                        double v = 1;
-                       lockstep.meet({&v, 1});
+                       lockstep.all_reduce({&v, 1});
                        if (i == bad) throw std::runtime_error("boom");
-                       lockstep.meet({&v, 1});
+                       lockstep.all_reduce({&v, 1});
                      },
                      [](int) {}),
                  std::runtime_error);
 }
 
-TEST(Lockstep, MeetingUnequallyOftenIsAnErrorNotAHang) {
+TEST(Lockstep, ReducingUnequallyOftenIsAnErrorNotAHang) {
   Lockstep lockstep(add_up);
   const std::vector<int> shards{0, 1, 2};
   EXPECT_THROW(lockstep.run(
                    shards,
                    [&](int i) {
                      double v = 1;
-                     if (i != 1) lockstep.meet({&v, 1});
+                     if (i != 1) lockstep.all_reduce({&v, 1});
                    },
                    [](int) {}),
                std::logic_error);

@@ -18,15 +18,15 @@ namespace {
 constexpr double kMeshSeconds = 10;  // once everybody is there; less than what counts as frozen
 constexpr int kBeatMs = 50;
 
-// The launcher keeps it; questions and answers go over the worker's channel.
-class ChannelStore : public Board {
+// The launcher keeps it; requests and values go over the worker's channel.
+class ChannelStore : public KeyValueStore {
  public:
   ChannelStore(Channel& channel, std::deque<Message>& early, const std::function<void()>& beat)
       : channel_(channel), early_(early), beat_(beat) {}
   void set(const std::string& key, const std::string& bytes) override {
     channel_.send({{"board_set", key}, {"value", to_hex(bytes)}});
   }
-  // As long as it takes: a peer may still compute. The launcher sees who is frozen, and a new order ends this.
+  // As long as it takes: a peer may still compute. The launcher sees who is frozen, and a new generation ends this.
   std::string get(const std::string& key, double) override {
     channel_.send({{"board_get", key}});
     while (true) {
@@ -54,18 +54,18 @@ std::unique_ptr<Combine> make_net_combine(const nlohmann::json& mesh, const NetM
                                           Channel& channel, std::deque<Message>& early,
                                           const std::function<void()>& beat) {
   const int size = static_cast<int>(members.ranges.size());
-  ChannelStore board(channel, early, beat);
+  ChannelStore store(channel, early, beat);
   const std::string name = mesh.at("name");
-  board.set(fmt::format("{}/ready/{}", name, members.me), "yes");
+  store.set(fmt::format("{}/ready/{}", name, members.me), "yes");
   for (int peer = 0; peer < size; ++peer)
-    if (peer != members.me) board.get(fmt::format("{}/ready/{}", name, peer), 0);
+    if (peer != members.me) store.get(fmt::format("{}/ready/{}", name, peer), 0);
   const MeshOptions options{.me = members.me,
                             .size = size,
                             .interface_or_address = mesh.at("address"),
                             .secret = from_hex(mesh.at("secret").get<std::string>()),
                             .timeout_seconds = kMeshSeconds,
                             .name = name};
-  return std::make_unique<GlooCombine>(members.shards, members.ranges, connect_mesh(options, board), members.generation,
+  return std::make_unique<GlooCombine>(members.shards, members.ranges, connect_mesh(options, store), members.generation,
                                        members.sequence, watch);
 }
 #else

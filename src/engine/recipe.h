@@ -32,21 +32,22 @@
 namespace tandem {
 
 struct Phase {
-  std::string name;
+  std::string name;           // for logs and messages
+  int id = 0;                 // the recipe's own enum: which phase run() and apply() are asked for
   bool gradients = false;     // run() calls backward(); the engine combines the gradient and updates the weights
   bool batches = false;       // run() gets a batch of dataset()
   bool one_backward = false;  // run() calls backward() once: what it has finished may travel while it does the rest
   int floats = 0;             // further sums: losses, statistics
   int counts = 0;             // integer sums
   int maxima = 0;             // integer maxima
-  bool mail = false;          // rows for other shards, to be read in the next phase
-  // run() may be recorded on a GPU and run again at other steps without a call: it is the same tensor operations at
-  // every step, on batch(), inputs() and the weights; it draws by random() in kernels only, gives its sums by add() and
-  // count(), reads no tensor on the host and changes no state of its shard. The first steps compare, and so do later
-  // ones now and then: what differs at first is not recorded, what differs later ends the run.
+  bool exchange = false;          // messages to other shards, to be read in the next phase
+  // run() may be captured as a CUDA graph and replayed at other steps: it is the same tensor operations at every step,
+  // on batch(), inputs() and the weights; it draws by random() in kernels only, reports its sums by add() and count(),
+  // reads no tensor on the host and changes no state of its shard. The first steps compare the graph with plain
+  // launches, and so do later ones now and then: what differs at first is not captured, what differs later ends the run.
   bool capturable = false;
-  // On a CPU, run_batched() does all shards of a worker at once.
-  bool together = false;
+  // On a CPU, run_batched() runs all shards of a worker in one pass.
+  bool batched = false;
 };
 
 // What run() sees of the world.
@@ -79,7 +80,7 @@ class ShardContext {
   double loss_scale() const { return loss_scale_; }
   float* sums_on_gpu() const { return float_sums_.defined() ? float_sums_.data_ptr<float>() : nullptr; }
 
-  std::span<const ExchangeMessage> mail() const { return inbox_->letters(); }
+  std::span<const ExchangeMessage> messages() const { return inbox_->messages(); }
   void send(int to_shard, std::span<const std::byte> row) { send(to_shard, std::vector(row.begin(), row.end())); }
   void send(int to_shard, std::vector<std::byte>&& row);
 
@@ -99,8 +100,8 @@ class ShardContext {
   int backwards_left_ = INT_MAX;
   const Batch* batch_ = nullptr;
   std::vector<at::Tensor> inputs_;
-  const RandomKey* key_on_device_ = nullptr;  // while it is recorded
-  at::Tensor loss_scale_tensor_;              // in place of loss_scale_, then
+  const RandomKey* key_on_device_ = nullptr;  // during capture
+  at::Tensor loss_scale_tensor_;              // in place of loss_scale_ then
   at::Tensor float_sums_, count_sums_;        // on a GPU
   std::span<float> gradient_;
   JobState* state_ = nullptr;
@@ -110,12 +111,12 @@ class ShardContext {
 
 // Some of a worker's shards whose gradients add up to one sum: a whole subtree of reduce/sum_tree.h.
 struct Subtree {
-  int first = 0, last = 0;    // places among the worker's shards
+  int first = 0, last = 0;    // indices among the worker's shards
   std::vector<int> merges;    // SumTree::merges()
   std::span<float> gradient;  // laid out as the parameters
 };
 
-// What apply() sees, and tells.
+// What apply() sees, and fills in.
 struct StepContext {
   int64_t step = 0;      // updates made before this one
   bool skipped = false;  // the engine dropped this update (NaN or overflow)
@@ -123,23 +124,22 @@ struct StepContext {
   StepRecord* record = nullptr;  // loss, samples, epoch and metrics are the recipe's to fill in
 };
 
-// A whole step as one queue of work on a GPU, by a worker that holds every shard: it must give the very bits that the
-// phases give. The engine adds the update, copies `order` to the GPU before and `told` back after, and records it all
-// once.
+// A whole step as one queue of GPU work, for a worker that holds every shard. It must give the bits of the phases. The
+// engine adds the update, copies `params` to the GPU before and `outputs` back after, and captures all of it once.
 class FusedStep {
  public:
   virtual ~FusedStep() = default;
-  virtual size_t order_bytes() const = 0;
-  virtual void fill_order(int64_t step, double loss_scale, std::byte* order) = 0;
-  virtual void queue_first(const std::byte* order) {}  // once, before the first step that is played
+  virtual size_t params_bytes() const = 0;
+  virtual void fill_params(int64_t step, double loss_scale, std::byte* params) = 0;
+  virtual void queue_first(const std::byte* params) {}  // once, before the first step
   // All phases up to the combined gradient; `total` is zero at first, and what is written stays until the next step.
-  virtual void queue_work(const std::byte* order, float* total) = 0;
-  virtual size_t told_bytes() const = 0;
-  virtual TargetUpdate follower() const { return {}; }                          // of all weights: it is moved with them
-  virtual void queue_applied(const UpdateDecision* plan, std::byte* told) = 0;  // the weights have moved
+  virtual void queue_work(const std::byte* params, float* total) = 0;
+  virtual size_t output_bytes() const = 0;
+  virtual TargetUpdate target_update() const { return {}; }  // of all weights, in the update's kernel
+  virtual void queue_applied(const UpdateDecision* decision, std::byte* outputs) = 0;  // after the update
   // What apply() of the phases before the last one does, then that of the last: between them a roll-back may happen.
-  virtual void acted(const std::byte* told, StepContext& context) = 0;
-  virtual void apply(const std::byte* told, StepContext& context) = 0;
+  virtual void apply_earlier_phases(const std::byte* outputs, StepContext& context) = 0;
+  virtual void apply(const std::byte* outputs, StepContext& context) = 0;
 };
 
 class Recipe {
@@ -150,10 +150,10 @@ class Recipe {
   virtual const Dataset* dataset() const { return nullptr; }
   // The first state of a shard: a function of (seed, shard). Fields start as zeros.
   virtual void init_shard(ShardContext& context) {}
-  // What run() needs from the host beside the batch, such as rows that came by mail: of the same sizes at every step.
+  // What run() needs from the host beside the batch, such as rows from messages(): of the same sizes at every step.
   virtual std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) { return {}; }
   virtual void run(const Phase& phase, ShardContext& context) = 0;
-  // What run() of each would do, to the bit, for a phase that says `together`. With gradients, whose every number it
+  // What run() of each would do, to the bit, for a phase that says `batched`. With gradients, whose every number it
   // writes as the sum along the tree, it changes no state: where a sum is not finite, run() is asked who it was.
   virtual void run_batched(const Phase& phase, std::span<ShardContext> shards, std::span<const Subtree> sums) {}
   virtual void apply(const Phase& phase, const Total& total, StepContext& context) = 0;
@@ -172,5 +172,7 @@ struct RecipeEntry {
   RecipeInfo info;
   std::function<std::unique_ptr<Recipe>(const RecipeSettings&)> make;
 };
+// Throws ConfigError with the nearest names if there is none of this name.
+const RecipeEntry& find_recipe_entry(const std::vector<RecipeEntry>& recipes, const std::string& name);
 
 }  // namespace tandem

@@ -68,19 +68,19 @@ SnapshotTensor describe(const NamedTensor& t, bool model, int shard) {
 
 Device& home_of(const at::Tensor& tensor) { return tensor.is_cuda() ? device() : cpu_device(); }
 
-// Calls copy(device, tensor's memory, place in the block, bytes) for what lies in [begin, end) of the block.
+// Calls copy(device, tensor's memory, offset in the block, bytes) for what lies in [begin, end) of the block.
 template <class Copy>
-void each_piece(const std::vector<NamedTensor>& tensors, std::span<const SnapshotTensor> places, uint64_t begin,
+void each_stretch(const std::vector<NamedTensor>& tensors, std::span<const SnapshotTensor> tensors_there, uint64_t begin,
                 uint64_t end, Copy copy) {
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const uint64_t first = std::max(begin, places[i].offset), last = std::min(end, places[i].offset + places[i].bytes);
+    const uint64_t first = std::max(begin, tensors_there[i].offset), last = std::min(end, tensors_there[i].offset + tensors_there[i].bytes);
     if (first < last)
-      copy(home_of(tensors[i].tensor), memory_of(tensors[i]) + (first - places[i].offset), first, last - first);
+      copy(home_of(tensors[i].tensor), memory_of(tensors[i]) + (first - tensors_there[i].offset), first, last - first);
   }
 }
 
 // Where the shards of this process lie among the layout's tensors.
-std::span<const SnapshotTensor> places_of(const SnapshotLayout& layout, size_t replicated, int fields, int shard) {
+std::span<const SnapshotTensor> tensors_of_shard(const SnapshotLayout& layout, size_t replicated, int fields, int shard) {
   return std::span(layout.tensors())
       .subspan(replicated + static_cast<size_t>(fields * shard), static_cast<size_t>(fields));
 }
@@ -99,15 +99,15 @@ SnapshotLayout snapshot_layout(TrainLoop& loop) {
 
 namespace {
 
-// out(device, tensor's memory, place in the block, bytes)
+// out(device, tensor's memory, offset in the block, bytes)
 template <class Out>
 void each_of_my_part(TrainLoop& loop, const SnapshotLayout& layout, int me, int members, Out out) {
   const std::vector<NamedTensor> replicated = replicated_tensors(loop);
   const uint64_t begin = SnapshotLayout::kScalarBytes, bytes = layout.replicated_end() - begin;
-  each_piece(replicated, layout.tensors(), begin + bytes * me / members, begin + bytes * (me + 1) / members, out);
+  each_stretch(replicated, layout.tensors(), begin + bytes * me / members, begin + bytes * (me + 1) / members, out);
   for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard) {
     const std::vector<NamedTensor> own = loop.state().shard_state(shard);
-    each_piece(own, places_of(layout, replicated.size(), static_cast<int>(own.size()), shard), 0, layout.bytes(), out);
+    each_stretch(own, tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard), 0, layout.bytes(), out);
   }
 }
 
@@ -149,10 +149,10 @@ int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<c
   };
   loop.update().load(scalars.at("update"));
   const std::vector<NamedTensor> replicated = replicated_tensors(loop);
-  each_piece(replicated, layout.tensors(), 0, layout.replicated_end(), in);
+  each_stretch(replicated, layout.tensors(), 0, layout.replicated_end(), in);
   for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard) {
     const std::vector<NamedTensor> own = loop.state().shard_state(shard);
-    each_piece(own, places_of(layout, replicated.size(), static_cast<int>(own.size()), shard), 0, layout.bytes(), in);
+    each_stretch(own, tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard), 0, layout.bytes(), in);
   }
   loop.set_steps_done(scalars.at("step"));
   return scalars.value("ticket", int64_t{0});

@@ -22,7 +22,7 @@ SnapshotLayout snapshot_layout(TrainLoop& loop);
 // This worker's part: member `me` of `members`. The first one adds the scalars.
 void write_part(TrainLoop& loop, const SnapshotLayout& layout, std::span<std::byte> block, int me, int members);
 // The same into shared memory, large tensors of the host past the mapping (SharedMemory::write); returns their bytes.
-// `handled`: the newest wish that was carried out, kept among the scalars.
+// `handled`: the newest request that was carried out, kept among the scalars.
 uint64_t write_part(TrainLoop& loop, const SnapshotLayout& layout, const SharedMemory& memory, int me, int members,
                     uint64_t handled);
 // Everything replicated, this process's shards, the step; returns the sequence number of the next combine.

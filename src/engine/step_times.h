@@ -1,4 +1,4 @@
-// engine/step_times.h -- where the time of a worker's steps goes, told in its page.
+// engine/step_times.h -- where the time of a worker's steps goes, written to its page.
 //
 // Costs some clock readings a step. The launcher reads the page whenever it likes (explain/rank_times.h).
 #pragma once
@@ -23,7 +23,6 @@ class StepTimes {
 
   void step_begins(TrainLoop& loop, bool on_gpu);  // one step and what follows it: its record, a snapshot
   void step_ends(TrainLoop& loop);
-  void step_given_up() { count_.reset(); }
 
   void shard_begins(const TrainLoop& loop);
   void shard_ends(const TrainLoop& loop);

@@ -47,33 +47,27 @@ StepRecord TrainLoop::step() {
     StepContext context{.step = steps_done_, .state = &state_, .record = &record};
     if (phase.gradients) {
       const int64_t flag = total.maxima[phase.maxima];
-      if (gpu() && !replayed_) play_update(phase, total, flag);
+      if (gpu() && !replayed_) replay_update(phase, total, flag);
       const UpdateResult result =
-          replayed_ ? update_.settle(total.floats, flag, replayed_->board.plan()) : update_.apply(total.floats, flag);
-      context.skipped = record.skipped = result.skipped;
-      record.learning_rate = result.learning_rate;
-      record.grad_norm = result.grad_norm;
-      record.loss_scale = result.loss_scale;
-      if (!result.note.empty()) note_ = result.note;
+          replayed_ ? update_.settle(total.floats, flag, replayed_->outputs.decision()) : update_.apply(total.floats, flag);
+      fill_record(result, record);
+      context.skipped = result.skipped;
     }
     // The recipe sees its own part of the total: the gradient and the engine's flag are cut away.
     const size_t engine_floats = phase.gradients ? state_.parameter_floats() + state_.statistic_floats() : 0;
     recipe_floats_.resize(total.floats.size() - engine_floats);
     if (replayed_)
-      std::ranges::copy(replayed_->board.floats(), recipe_floats_.begin());
+      std::ranges::copy(replayed_->outputs.floats(), recipe_floats_.begin());
     else
       device().to_host(recipe_floats_.data(), total.floats.data() + engine_floats,
                        recipe_floats_.size() * sizeof(float));
     recipe_->apply(phase, {recipe_floats_, total.counts, total.maxima.first(phase.maxima)}, context);
-    if (&phase == &phases_.back()) agreed_wish_ = total.maxima.back();
+    if (&phase == &phases_.back()) agreed_request_ = total.maxima.back();
     if (observer_) observer_->applied();
     record.phase_seconds.emplace_back(phase.name, monotonic_seconds() - phase_begin);
   }
-  combine_->drop_mail();
-  if (steps_here_ < 2 || steps_done_ % 100 == 0) check_determinism();
-  record.step = ++steps_done_;
-  ++steps_here_;
-  record.seconds = monotonic_seconds() - begin;
+  combine_->clear_inboxes();
+  end_step(record, begin);
   return record;
 }
 
@@ -81,13 +75,13 @@ Total TrainLoop::combined(const Phase& phase) {
   while (true) {
     try {
       if (observer_) observer_->phase_begins(steps_done_, static_cast<int>(&phase - phases_.data()));
-      wished_ = wish_ ? wish_() : 0;
+      requested_ = request_ ? request_() : 0;
       phase_sequence_ = combine_->next_sequence();
       combine_->begin(layout_of(phase));
       replayed_ = nullptr;
-      if (gpu() && runs_fused_step(phase)) return play_step(phase);
+      if (gpu() && has_step_graph(phase)) return replay_step(phase);
       if (phase.gradients && lockstep())
-        run_in_lockstep(phase);  // as run_alone, but all shards side by side, meeting at every batch norm
+        run_in_lockstep(phase);  // as run_alone, but all shards side by side, with an all-reduce at every batch norm
       else
         run_alone(phase);
       if (observer_) observer_->combine_begins();
@@ -95,8 +89,8 @@ Total TrainLoop::combined(const Phase& phase) {
       if (observer_) observer_->combine_ends();
       return total;
     } catch (const MembersChanged&) {  // nothing was applied: the phase is run again, with other members
-      if (!take_order_) throw;
-      take_order_();
+      if (!enter_generation_) throw;
+      enter_generation_();
     }
   }
 }
@@ -112,24 +106,17 @@ void TrainLoop::run_alone(const Phase& phase) {
   }
 }
 
-// All shards of this worker in one pass of the recipe's; their gradients come as the sums of whole subtrees.
+// All shards of this worker in one pass of the recipe; their gradients come as the sums of whole subtrees.
 bool TrainLoop::run_batched(const Phase& phase) {
-  if (!phase.together || mine_.size() < 2 || !std::ranges::is_sorted(visit_order_)) return false;
+  if (!phase.batched || mine_.size() < 2 || !std::ranges::is_sorted(visit_order_)) return false;
   const std::vector<int> nodes = combine_->subtrees();
   if (phase.gradients && (nodes.empty() || settings_.accumulation > 1 || state_.statistic_floats() > 0)) return false;
   if (observer_) observer_->shard_begins(visit_order_.front());
   const ContributionLayout layout = layout_of(phase);
-  together_.clear();
+  batched_.clear();
   for (size_t i = 0; i < visit_order_.size(); ++i) {
-    Desk& desk = desks_[i];
-    desk.floats.assign(phase.floats, 0);
-    desk.counts.assign(layout.counts, 0);
-    desk.maxima.assign(layout.maxima, 0);
-    if (&phase == &phases_.back()) desk.maxima.back() = wished_;
-    ShardContext& context = together_.emplace_back(context_of(visit_order_[i]));
-    context.floats = desk.floats;
-    context.counts = desk.counts;
-    context.maxima = std::span(desk.maxima).first(phase.maxima);
+    batched_.push_back(context_of(phase, visit_order_[i], static_cast<int>(i)));
+    if (&phase == &phases_.back()) scratch_[i].maxima.back() = requested_;
   }
   const SumTree tree(state_.shards());
   std::vector<Subtree> sums;
@@ -142,7 +129,7 @@ bool TrainLoop::run_batched(const Phase& phase) {
   const std::string generator = look ? aten_generator_state() : "";
   {
     PrecisionScope precision(settings_.precision);
-    recipe_->run_batched(phase, together_, sums);
+    recipe_->run_batched(phase, batched_, sums);
   }
   if (look && aten_generator_state() != generator) refuse_aten_generator(phase);
   for (const Subtree& sum : sums)
@@ -150,15 +137,15 @@ bool TrainLoop::run_batched(const Phase& phase) {
       return false;  // one by one they tell which shard it was
   report_replayed_shards();
 
-  for (size_t i = 0; i < together_.size(); ++i)
-    combine_->add(visit_order_[i], {.floats = phase.gradients ? std::span<const float>() : desks_[i].floats,
-                                    .counts = desks_[i].counts,
-                                    .maxima = desks_[i].maxima,
-                                    .letters = std::move(together_[i].outgoing_)});
+  for (size_t i = 0; i < batched_.size(); ++i)
+    combine_->add(visit_order_[i], {.floats = phase.gradients ? std::span<const float>() : scratch_[i].floats,
+                                    .counts = scratch_[i].counts,
+                                    .maxima = scratch_[i].maxima,
+                                    .messages = std::move(batched_[i].outgoing_)});
   for (size_t k = 0; k < sums.size(); ++k) {
     const std::span<float> vector = state_.contribution(static_cast<int>(k)).first(layout.floats);
     std::vector<const float*> tails;
-    for (int i = sums[k].first; i < sums[k].last; ++i) tails.push_back(desks_[i].floats.data());
+    for (int i = sums[k].first; i < sums[k].last; ++i) tails.push_back(scratch_[i].floats.data());
     add_along_tree(vector.last(phase.floats).data(), tails, sums[k].merges, phase.floats);
     combine_->add_partial(nodes[k], vector, /*stays=*/true);
   }
@@ -167,126 +154,135 @@ bool TrainLoop::run_batched(const Phase& phase) {
 
 void TrainLoop::run_in_lockstep(const Phase& phase) {
   std::vector<Contribution> contributions(visit_order_.size());
-  if (gpu()) gpu_phase(phase).board.queue_clear();
-  state_.batch_norm().meet = [this](std::span<double> values) { lockstep_.meet(values); };
+  if (gpu()) gpu_phase(phase).outputs.queue_clear();
+  state_.batch_norm().all_reduce = [this](std::span<double> values) { lockstep_.all_reduce(values); };
   lockstep_.run(
       visit_order_, [&](int i) { contributions[i] = run_shard(phase, visit_order_[i], i, i); },
       [&](int i) {
         state_.use_contribution(i);
-        static_cast<BatchNormPiece&>(state_.batch_norm()) = desks_[i].norm;
+        static_cast<BatchNormPiece&>(state_.batch_norm()) = scratch_[i].norm;
       });
-  state_.batch_norm().meet = nullptr;
+  state_.batch_norm().all_reduce = nullptr;
   for (size_t i = 0; i < visit_order_.size(); ++i) {
     contributions[i].stays = true;  // each has a buffer of its own
     if (gpu())
-      combine_->add_floats(visit_order_[i], contributions[i].floats, true);
+      device_combine().add_floats(visit_order_[i], contributions[i].floats, true);
     else
       combine_->add(visit_order_[i], std::move(contributions[i]));
   }
-  if (gpu()) hand_over(phase);
+  if (gpu()) add_host_sums(phase);
 }
 
 // Forward and backward of one shard, in its accumulation pieces.
-Contribution TrainLoop::run_shard(const Phase& phase, int shard, int place, int slot) {
-  if (observer_ && !recording_) observer_->shard_begins(shard);
-  Desk& desk = desks_[place];
-  GpuPhase* const on_gpu = gpu() ? &gpu_phase(phase) : nullptr;
-  const ContributionLayout layout = layout_of(phase);
-  std::span<float> vector;  // what is summed: the gradient with its tail, or the recipe's floats alone
-  if (phase.gradients) {
-    vector = state_.contribution(slot).first(layout.floats);
-  } else {
-    if (!desk.vector.defined() || desk.vector.numel() < layout.floats) desk.vector = at::empty({layout.floats}, here());
-    vector = {desk.vector.data_ptr<float>(), static_cast<size_t>(layout.floats)};
-  }
-  const std::span<float> tail = vector.last(phase.floats);
-  device().zero(vector.data(), vector.size_bytes());
-  desk.floats.assign(phase.floats, 0);
-  desk.counts.assign(layout.counts, 0);
-  desk.maxima.assign(layout.maxima, 0);
-
-  ShardContext context = context_of(shard);
-  context.floats = desk.floats;
-  context.counts = desk.counts;
-  context.maxima = std::span(desk.maxima).first(phase.maxima);
+Contribution TrainLoop::run_shard(const Phase& phase, int shard, int index, int slot) {
+  if (observer_ && !capturing_) observer_->shard_begins(shard);
+  ShardScratch& scratch = scratch_[index];
+  const std::span<float> vector = zeroed_vector(phase, index, slot), tail = vector.last(phase.floats);
+  ShardContext context = context_of(phase, shard, index);
   if (phase.gradients) context.gradient_ = vector.first(state_.parameter_floats());
-  if (on_gpu) {
+  if (gpu()) {
     if (phase.floats > 0) context.float_sums_ = at::from_blob(tail.data(), {phase.floats}, here());
-    if (phase.counts > 0) context.count_sums_ = on_gpu->board.counts_on_gpu(place);
+    if (phase.counts > 0) context.count_sums_ = gpu_phase(phase).outputs.counts_on_gpu(index);
   }
-
   const int64_t pieces = phase.gradients ? settings_.accumulation : 1;
-  for (int64_t micro = 0; micro < pieces; ++micro) {
-    context.micro = micro;
-    Batch batch;
-    if (phase.batches) {
-      batch = on_gpu ? batch_at_hand({steps_done_, shard, micro}) : load({steps_done_, shard, micro});
-      context.batch_ = &batch;
-    }
-    if (recording_) {
-      const int piece = static_cast<int>(place * pieces + micro);
-      context.key_on_device_ = on_gpu->tray->key(piece);
-      context.loss_scale_tensor_ = on_gpu->tray->loss_scale();
-      context.inputs_ = on_gpu->tray->tensors(piece);
-      if (phase.batches) {  // they come first
-        const auto weight = context.inputs_.begin() + static_cast<int64_t>(batch.tensors.size());
-        batch.tensors.assign(context.inputs_.begin(), weight);
-        batch.weight = *weight;
-        context.inputs_.erase(context.inputs_.begin(), weight + 1);
-      }
-    } else {
-      for (at::Tensor& tensor : batch.tensors) tensor = here(tensor);
-      if (phase.batches) batch.weight = here(batch.weight);
-      context.inputs_ = recipe_->inputs(phase, context);
-      for (at::Tensor& tensor : context.inputs_) tensor = here(tensor);
-    }
-    desk.norm = {.training = phase.gradients, .share = 1.0 / static_cast<double>(state_.shards() * pieces), .real = 1};
-    if (phase.batches) {
-      desk.norm.share = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.real_in_update);
-      desk.norm.real = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.samples.size());
-    }
-    static_cast<BatchNormPiece&>(state_.batch_norm()) = desk.norm;
-    if (phase.one_backward) context.backwards_left_ = 1;
-    if (phase.one_backward && micro + 1 == pieces && combine_->wants_ready(shard)) {
-      if (!gradient_ready_) gradient_ready_ = std::make_unique<GradientReady>(state_);
-      gradient_ready_->begin(
-          [this, shard, vector](int64_t first, int64_t last) { combine_->ready(shard, vector, first, last); });
-    }
-    struct Over {  // however run() ends: its words hold for this backward() alone
-      GradientReady* ready;
-      ~Over() {
-        if (ready) ready->end();
-      }
-    } over{gradient_ready_.get()};
-    const bool look = steps_here_ < 2 && !recording_;
-    const std::string generator = look ? aten_generator_state() : "";
-    {
-      PrecisionScope precision(settings_.precision);
-      recipe_->run(phase, context);
-    }
-    if (look && aten_generator_state() != generator) refuse_aten_generator(phase);
-  }
+  for (int64_t micro = 0; micro < pieces; ++micro) run_piece(phase, context, index, micro, vector);
 
-  // Each shard raises its flag before the sum, where NaN can still be told by shard and tensor. A lone shard's vector
-  // is the total itself: there the norm finds it (update.cc), and one pass is saved.
-  const bool flags = phase.gradients && state_.shards() > 1;
-  const int64_t checked = state_.parameter_floats() + state_.statistic_floats();
-  if (on_gpu) {
-    if (std::ranges::any_of(desk.floats, [](float x) { return x != 0; })) {
-      if (recording_) throw std::runtime_error("its run() adds up context.floats on the host; context.add() would do");
-      context.float_sums_.add_(here(at::from_blob(desk.floats.data(), {phase.floats}, at::kFloat)));
-    }
-    if (flags) device().find_nonfinite(on_gpu->board.bad_on_gpu(place), vector.data(), checked);
-  } else {
-    std::ranges::copy(desk.floats, tail.begin());
-    if (flags)
-      if (const int64_t bad = device().first_nonfinite(vector.data(), checked); bad >= 0)
-        desk.maxima[phase.maxima] = nan_flag(shard, state_.slot_at(bad));
+  if (!gpu()) {
+    std::ranges::copy(scratch.floats, tail.begin());
+  } else if (std::ranges::any_of(scratch.floats, [](float x) { return x != 0; })) {
+    if (capturing_) throw std::runtime_error("its run() adds up context.floats on the host; context.add() would do");
+    context.float_sums_.add_(here(at::from_blob(scratch.floats.data(), {phase.floats}, at::kFloat)));
   }
-  if (&phase == &phases_.back()) desk.maxima.back() = wished_;
-  if (on_gpu) desk.letters = std::move(context.outgoing_);
-  if (observer_ && (!on_gpu || (phase.gradients && lockstep()))) observer_->shard_ends(shard);
-  return {vector, desk.counts, desk.maxima, std::move(context.outgoing_)};
+  flag_nonfinite(phase, shard, index, vector);
+  if (&phase == &phases_.back()) scratch.maxima.back() = requested_;
+  if (gpu()) scratch.messages = std::move(context.outgoing_);
+  if (observer_ && (!gpu() || (phase.gradients && lockstep()))) observer_->shard_ends(shard);
+  return {vector, scratch.counts, scratch.maxima, std::move(context.outgoing_)};
+}
+
+// What is summed: the gradient with its tail, or the recipe's floats alone.
+std::span<float> TrainLoop::zeroed_vector(const Phase& phase, int index, int slot) {
+  const int64_t floats = layout_of(phase).floats;
+  std::span<float> vector;
+  if (phase.gradients) {
+    vector = state_.contribution(slot).first(floats);
+  } else {
+    at::Tensor& own = scratch_[index].vector;
+    if (!own.defined() || own.numel() < floats) own = at::empty({floats}, here());
+    vector = {own.data_ptr<float>(), static_cast<size_t>(floats)};
+  }
+  device().zero(vector.data(), vector.size_bytes());
+  return vector;
+}
+
+void TrainLoop::run_piece(const Phase& phase, ShardContext& context, int index, int64_t micro,
+                          std::span<float> vector) {
+  const int64_t pieces = phase.gradients ? settings_.accumulation : 1;
+  const int shard = context.shard;
+  context.micro = micro;
+  Batch batch;
+  if (phase.batches) {
+    batch = gpu() ? batch_at_hand({steps_done_, shard, micro}) : load({steps_done_, shard, micro});
+    context.batch_ = &batch;
+  }
+  if (capturing_) {
+    use_staged_inputs(phase, context, static_cast<int>(index * pieces + micro), batch);
+  } else {
+    for (at::Tensor& tensor : batch.tensors) tensor = here(tensor);
+    if (phase.batches) batch.weight = here(batch.weight);
+    context.inputs_ = recipe_->inputs(phase, context);
+    for (at::Tensor& tensor : context.inputs_) tensor = here(tensor);
+  }
+  BatchNormPiece& norm = scratch_[index].norm;
+  norm = {.training = phase.gradients, .share = 1.0 / static_cast<double>(state_.shards() * pieces), .real = 1};
+  if (phase.batches) {
+    norm.share = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.real_in_update);
+    norm.real = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.samples.size());
+  }
+  static_cast<BatchNormPiece&>(state_.batch_norm()) = norm;
+  if (phase.one_backward) context.backwards_left_ = 1;
+  if (phase.one_backward && micro + 1 == pieces && combine_->wants_ready(shard)) {
+    if (!gradient_ready_) gradient_ready_ = std::make_unique<GradientReady>(state_);
+    gradient_ready_->begin(
+        [this, shard, vector](int64_t first, int64_t last) { combine_->ready(shard, vector, first, last); });
+  }
+  struct EndReady {  // however run() ends: the hooks report for this backward() alone
+    GradientReady* ready;
+    ~EndReady() {
+      if (ready) ready->end();
+    }
+  } end_ready{gradient_ready_.get()};
+  const bool look = steps_here_ < 2 && !capturing_;
+  const std::string generator = look ? aten_generator_state() : "";
+  {
+    PrecisionScope precision(settings_.precision);
+    recipe_->run(phase, context);
+  }
+  if (look && aten_generator_state() != generator) refuse_aten_generator(phase);
+}
+
+// During capture the batch and the inputs are those of the staging buffer, at fixed addresses; the batch comes first.
+void TrainLoop::use_staged_inputs(const Phase& phase, ShardContext& context, int piece, Batch& batch) {
+  const InputStaging& staging = *gpu_phase(phase).staging;
+  context.key_on_device_ = staging.key(piece);
+  context.loss_scale_tensor_ = staging.loss_scale();
+  context.inputs_ = staging.tensors(piece);
+  if (!phase.batches) return;
+  const auto weight = context.inputs_.begin() + static_cast<int64_t>(batch.tensors.size());
+  batch.tensors.assign(context.inputs_.begin(), weight);
+  batch.weight = *weight;
+  context.inputs_.erase(context.inputs_.begin(), weight + 1);
+}
+
+// Each shard raises its flag before the sum, where NaN can still be told by shard and tensor. A lone shard's vector is
+// the total itself: there the norm finds it (update.cc), and one pass is saved.
+void TrainLoop::flag_nonfinite(const Phase& phase, int shard, int index, std::span<const float> vector) {
+  if (!phase.gradients || state_.shards() == 1) return;
+  const int64_t checked = state_.parameter_floats() + state_.statistic_floats();
+  if (gpu())
+    device().find_nonfinite(gpu_phase(phase).outputs.bad_on_gpu(index), vector.data(), checked);
+  else if (const int64_t bad = device().first_nonfinite(vector.data(), checked); bad >= 0)
+    scratch_[index].maxima[phase.maxima] = nan_flag(shard, state_.slot_at(bad));
 }
 
 ShardContext TrainLoop::context_of(int shard) {
@@ -300,6 +296,34 @@ ShardContext TrainLoop::context_of(int shard) {
   context.state_ = &state_;
   context.inbox_ = &combine_->inbox(shard);
   return context;
+}
+
+ShardContext TrainLoop::context_of(const Phase& phase, int shard, int index) {
+  const ContributionLayout layout = layout_of(phase);
+  ShardScratch& scratch = scratch_[index];
+  scratch.floats.assign(phase.floats, 0);
+  scratch.counts.assign(layout.counts, 0);
+  scratch.maxima.assign(layout.maxima, 0);
+  ShardContext context = context_of(shard);
+  context.floats = scratch.floats;
+  context.counts = scratch.counts;
+  context.maxima = std::span(scratch.maxima).first(phase.maxima);
+  return context;
+}
+
+void TrainLoop::fill_record(const UpdateResult& result, StepRecord& record) {
+  record.skipped = result.skipped;
+  record.learning_rate = result.learning_rate;
+  record.grad_norm = result.grad_norm;
+  record.loss_scale = result.loss_scale;
+  if (!result.note.empty()) note_ = result.note;
+}
+
+void TrainLoop::end_step(StepRecord& record, double begin) {
+  if (steps_here_ < 2 || steps_done_ % 100 == 0) check_determinism();
+  record.step = ++steps_done_;
+  ++steps_here_;
+  record.seconds = monotonic_seconds() - begin;
 }
 
 // ---- around it ----
@@ -327,10 +351,10 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
       phases_(recipe_->phases()),
       update_(settings, state_, settings.batch_size),
       combine_(std::move(combine)),
-      lockstep_([this](auto shards, auto values) { combine_->meet(shards, values); }),
-      desks_(mine.size()) {
+      lockstep_([this](auto shards, auto values) { combine_->all_reduce(shards, values); }),
+      scratch_(mine.size()) {
   std::iota(visit_order_.begin(), visit_order_.end(), mine_.first);
-  if (phases_.back().mail) throw std::logic_error("the last phase of a step can't send mail: nobody would read it");
+  if (phases_.back().exchange) throw std::logic_error("the last phase of a step can't send messages: nobody would read them");
   if (recipe_->dataset())
     sampler_.emplace(recipe_->dataset()->size(), settings.shards, settings.accumulation, settings.piece(),
                      settings.seed);
@@ -361,10 +385,10 @@ void TrainLoop::reassign(ShardRange mine, std::unique_ptr<Combine> combine) {
   mine_ = mine;
   visit_order_.resize(static_cast<size_t>(mine.size()));
   std::iota(visit_order_.begin(), visit_order_.end(), mine_.first);
-  desks_.resize(static_cast<size_t>(mine.size()));
-  if (!gpu_phases_.empty() || whole_) {
+  scratch_.resize(static_cast<size_t>(mine.size()));
+  if (!gpu_phases_.empty() || fused_) {
     gpu_phases_.clear();
-    whole_.reset();
+    fused_.reset();
     gpu()->trim();
   }
   looked_for_fused_ = false;
@@ -392,20 +416,20 @@ ContributionLayout TrainLoop::largest_layout() const {
     largest.floats = std::max(largest.floats, layout.floats);
     largest.counts = std::max(largest.counts, layout.counts);
     largest.maxima = std::max(largest.maxima, layout.maxima);
-    largest.mail = largest.mail || layout.mail;
+    largest.exchange = largest.exchange || layout.exchange;
   }
   return largest;
 }
 
-bool TrainLoop::stateful() const { return state_.has_shard_state() || largest_layout().mail; }
+bool TrainLoop::stateful() const { return state_.has_shard_state() || largest_layout().exchange; }
 
 ContributionLayout TrainLoop::layout_of(const Phase& phase) const {
-  ContributionLayout layout{.floats = phase.floats, .counts = phase.counts, .maxima = phase.maxima, .mail = phase.mail};
+  ContributionLayout layout{.floats = phase.floats, .counts = phase.counts, .maxima = phase.maxima, .exchange = phase.exchange};
   if (phase.gradients) {
     layout.floats += state_.parameter_floats() + state_.statistic_floats();
     layout.maxima += 1;  // the NaN flag
   }
-  if (&phase == &phases_.back()) layout.maxima += 1;  // the wish
+  if (&phase == &phases_.back()) layout.maxima += 1;  // the request
   return layout;
 }
 
@@ -441,37 +465,6 @@ LoadKey TrainLoop::next_batch(const LoadKey& key) const {
   }
   if (!last_piece) return {key.step, key.shard, key.micro + 1};
   return last_shard ? LoadKey{key.step + 1, visit_order_.front(), 0} : LoadKey{key.step, *(here + 1), 0};
-}
-
-void ShardContext::backward(const at::Tensor& loss) {
-  if (backwards_left_-- == 0) throw std::logic_error("backward() was called twice in a phase that says one_backward");
-  PrecisionScope full("fp32");  // autocast is for forward; backward follows the types that forward chose
-  if (loss_scale_tensor_.defined())
-    (loss * loss_scale_tensor_).backward();
-  else
-    (loss_scale_ == 1 ? loss : loss * loss_scale_).backward();
-}
-
-void ShardContext::add(int index, const at::Tensor& value) {
-  at::NoGradGuard no_grad;
-  if (float_sums_.defined()) {
-    float_sums_.narrow(0, index, value.numel()).add_(value.reshape({-1}));
-    return;
-  }
-  const at::Tensor host = value.to(at::kFloat).contiguous();
-  for (int64_t i = 0; i < host.numel(); ++i) floats[index + i] += host.const_data_ptr<float>()[i];
-}
-
-void ShardContext::count(int index, const at::Tensor& value) {
-  at::NoGradGuard no_grad;
-  if (count_sums_.defined())
-    count_sums_.select(0, index).add_(value);
-  else
-    counts[index] += value.item<int64_t>();
-}
-
-void ShardContext::send(int to_shard, std::vector<std::byte>&& row) {
-  outgoing_.push_back({shard, to_shard, std::move(row)});
 }
 
 }  // namespace tandem

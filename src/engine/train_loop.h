@@ -48,7 +48,7 @@ class TrainLoop {
   // others through `combine`.
   TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> recipe, ShardRange mine,
             std::unique_ptr<Combine> combine);
-  // One process that plays every worker of the plan.
+  // One process that runs the shards of every worker of the plan.
   TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> recipe, const ShardPlan& plan);
 
   StepRecord step();  // one pass over the recipe's phases
@@ -57,12 +57,13 @@ class TrainLoop {
   // snapshot fills it.
   void reassign(ShardRange mine, std::unique_ptr<Combine> combine);
   void begin_shards();  // the first state of this process's shards
-  // Called when the members change in the middle of a phase (reduce/watch.h). It takes the next order: either it calls
-  // reassign(), and the phase is run again, or it throws to give the step up.
-  void on_members_changed(std::function<void()> take_order) { take_order_ = std::move(take_order); }
-  // What this worker wishes for, and what all agreed on in the step's last combine: the highest of all members' wishes.
-  void wish(std::function<int64_t()> wish) { wish_ = std::move(wish); }
-  int64_t agreed_wish() const { return agreed_wish_; }
+  // Called when the members change in the middle of a phase (reduce/watch.h). It enters the next generation: either it
+  // calls reassign(), and the phase is run again, or it throws to give the step up.
+  void on_members_changed(std::function<void()> enter_generation) { enter_generation_ = std::move(enter_generation); }
+  // The newest request that this worker has seen, and the one that all agreed on in the step's last combine: the highest
+  // of all members.
+  void take_requests_from(std::function<int64_t()> request) { request_ = std::move(request); }
+  int64_t agreed_request() const { return agreed_request_; }
   int64_t phase_sequence() const { return phase_sequence_; }  // of the first combine of the phase that runs now
   void watch(LoopObserver* observer) { observer_ = observer; }
   // What the user should know about the last step ("" if nothing): a skipped update, a roll-back.
@@ -90,7 +91,7 @@ class TrainLoop {
   const MakeTimes& making() const { return making_; }
   double gpu_seconds() const { return gpu_seconds_; }  // waited for a GPU to end its work, in all
 
-  // For measurements: calls measure(work) in place of playing the next whole step, where the recipe has one.
+  // For measurements: calls measure(work) in place of the next fused step, where the recipe has one.
   void measure_next(std::function<void(const std::function<void()>&)> measure) { measure_ = std::move(measure); }
   // For tests: the order in which shards are visited. It must not matter.
   void visit_in_order(std::vector<int> shards) {
@@ -106,9 +107,16 @@ class TrainLoop {
   void run_alone(const Phase& phase);
   bool run_batched(const Phase& phase);  // false: not this phase, or not this time; run_alone()
   void run_in_lockstep(const Phase& phase);
-  // `desk`: the place among this process's shards; `slot`: whose vector of JobState::contribution() it fills.
-  Contribution run_shard(const Phase& phase, int shard, int scratch, int slot);
+  // `index`: among this process's shards; `slot`: whose vector of JobState::contribution() it fills.
+  Contribution run_shard(const Phase& phase, int shard, int index, int slot);
+  void run_piece(const Phase& phase, ShardContext& context, int index, int64_t micro, std::span<float> vector);
+  void flag_nonfinite(const Phase& phase, int shard, int index, std::span<const float> vector);
+  void use_staged_inputs(const Phase& phase, ShardContext& context, int piece, Batch& batch);
+  std::span<float> zeroed_vector(const Phase& phase, int index, int slot);
   ShardContext context_of(int shard);
+  ShardContext context_of(const Phase& phase, int shard, int index);  // with its sums, zeroed
+  void fill_record(const UpdateResult& result, StepRecord& record);
+  void end_step(StepRecord& record, double begin);
 
   // ---- on a GPU: train_loop_gpu.cc ----
   GpuPhase& gpu_phase(const Phase& phase);
@@ -118,7 +126,9 @@ class TrainLoop {
   void try_capture(const Phase& phase, GpuPhase& gpu);  // beside the plain launches just made
   bool has_fused_step();
   StepRecord run_fused_step();  // all phases of a recipe that has a FusedStep
-  bool runs_fused_step(const Phase& phase);
+  void launch_fused_step();
+  std::optional<int64_t> agree_on_request();
+  bool has_step_graph(const Phase& phase);  // shards and update in one graph; captured here, once it may be
   Total replay_step(const Phase& phase);
   void replay_update(const Phase& phase, const Total& total, int64_t flag);
   bool stage_inputs(const Phase& phase, GpuPhase& gpu, int64_t step);
@@ -133,11 +143,12 @@ class TrainLoop {
   double wait_for_gpu();  // returns the seconds
   void reset_scratch(const Phase& phase, const GpuPhase& gpu);
   void read_outputs(const Phase& phase, GpuPhase& gpu);
-  void hand_over(const Phase& phase);
+  void add_host_sums(const Phase& phase);
+  DeviceCombine& device_combine();
   Batch make_batch(const LoadKey& key) const;
   LoadKey next_batch(const LoadKey& key) const;
 
-  struct ShardScratch {                 // what a shard works with beside its gradient; one per contribution slot
+  struct ShardScratch {         // what a shard needs beside its gradient; one per contribution slot
     std::vector<float> floats;  // the recipe's, on the host
     at::Tensor vector;          // what is summed in a phase without gradients
     std::vector<int64_t> counts, maxima;
@@ -163,9 +174,9 @@ class TrainLoop {
   std::vector<float> recipe_floats_;
   int64_t steps_done_ = 0, steps_here_ = 0;
   double load_seconds_ = 0, gpu_seconds_ = 0;
-  std::function<void()> take_order_;
-  std::function<int64_t()> wish_;
-  int64_t wished_ = 0, agreed_wish_ = 0, phase_sequence_ = 0;
+  std::function<void()> enter_generation_;
+  std::function<int64_t()> request_;
+  int64_t requested_ = 0, agreed_request_ = 0, phase_sequence_ = 0;
   LoopObserver* observer_ = nullptr;
   std::string note_;
 
@@ -175,8 +186,8 @@ class TrainLoop {
   std::function<void(const std::function<void()>&)> measure_;
   std::vector<std::unique_ptr<GpuPhase>> gpu_phases_;  // by phase
   std::map<LoadKey, Batch> at_hand_;                   // of this step and, staged ahead, of the next
-  bool capturing_ = false;                             // what run_shard() queues is recorded, not run
-  GpuPhase* replayed_ = nullptr;                       // whose recording has made this phase's update, if one has
+  bool capturing_ = false;                             // what run_shard() queues is captured, not run
+  GpuPhase* replayed_ = nullptr;                       // whose graph has made this phase's update, if one has
   std::vector<int64_t> replayed_counts_, replayed_maxima_;
 };
 

@@ -1,4 +1,4 @@
-// engine/train_loop_fused.cc -- the part of TrainLoop that plays a recipe's whole step on a GPU (engine/recipe.h).
+// engine/train_loop_fused.cc -- the part of TrainLoop that runs a recipe's fused step on a GPU (engine/recipe.h).
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -14,120 +14,131 @@
 
 namespace tandem {
 
-struct TrainLoop::Whole {
-  Whole(std::unique_ptr<FusedStep> s, int64_t floats)
-      : steps(std::move(s)),
-        order(sizeof(UpdateParams) + steps->order_bytes()),
-        told(sizeof(UpdateDecision) + steps->told_bytes()),
-        total(at::zeros({floats}, here())) {}
+// Parameters and outputs of a step each lie in one block of memory: first the update's part, then the recipe's.
+struct TrainLoop::FusedState {
+  FusedState(std::unique_ptr<FusedStep> s, int64_t floats)
+      : step(std::move(s)),
+        params(sizeof(UpdateParams) + step->params_bytes()),
+        outputs(sizeof(UpdateDecision) + step->output_bytes()),
+        gradient(at::zeros({floats}, here())) {}
 
-  std::unique_ptr<FusedStep> steps;
-  Mirror order, told;  // the update's first, then the recipe's
-  at::Tensor total;
-  std::unique_ptr<Recording> recording;
-  bool begun = false, warm = false, plain = false;  // warm: a step was launched call by call, all memory is there
+  void fill(const UpdateParams& update_params, int64_t steps_done, double loss_scale) {
+    std::memcpy(params.on_host(), &update_params, sizeof(update_params));
+    step->fill_params(steps_done, loss_scale, params.on_host() + sizeof(UpdateParams));
+  }
+  const std::byte* step_params() const { return params.on_gpu() + sizeof(UpdateParams); }
+  std::span<const float> total() const {
+    return {gradient.data_ptr<float>(), static_cast<size_t>(gradient.numel())};
+  }
+  void queue(Update& update) {
+    auto* const decision = reinterpret_cast<UpdateDecision*>(outputs.on_gpu());
+    params.queue_up(0);
+    step->queue_work(step_params(), gradient.data_ptr<float>());
+    update.queue(total(), reinterpret_cast<const UpdateParams*>(params.on_gpu()), decision, {}, step->target_update());
+    step->queue_applied(decision, outputs.on_gpu() + sizeof(UpdateDecision));
+    outputs.queue_down();
+  }
+  // After queue() and a wait:
+  const UpdateDecision& decision() { return *reinterpret_cast<const UpdateDecision*>(outputs.on_host()); }
+  const std::byte* step_outputs() { return outputs.on_host() + sizeof(UpdateDecision); }
+
+  std::unique_ptr<FusedStep> step;
+  Mirror params, outputs;
+  at::Tensor gradient;
+  std::unique_ptr<CudaGraph> graph;
+  bool begun = false, warm = false, plain = false;  // warm: one step ran by plain launches, so all memory is allocated
 };
 
 void TrainLoop::set_steps_done(int64_t steps) {
   steps_done_ = steps;
-  whole_.reset();
+  fused_.reset();
   looked_for_fused_ = false;
 }
 
 bool TrainLoop::has_fused_step() {
-  if (looked_for_fused_) return whole_ != nullptr;
+  if (looked_for_fused_) return fused_ != nullptr;
   looked_for_fused_ = true;
   if (mine_.size() != state_.shards()) return false;
-  if (auto steps = recipe_->fused_step(state_)) {
-    whole_ = std::make_shared<Whole>(std::move(steps), state_.contribution_floats());
-    whole_->plain = !plain_launches_asked_for().empty();
+  if (auto step = recipe_->fused_step(state_)) {
+    fused_ = std::make_shared<FusedState>(std::move(step), state_.contribution_floats());
+    fused_->plain = !plain_launches_asked_for().empty();
   }
-  return whole_ != nullptr;
+  return fused_ != nullptr;
+}
+
+// A lone worker's combine sends nothing. It is where others may join, and where all agree on a request. Nothing is
+// returned if the members changed: the step is begun again then, by phases if others hold shards now.
+std::optional<int64_t> TrainLoop::agree_on_request() {
+  try {
+    ContributionLayout layout = layout_of(phases_.back());
+    layout.floats = 0;
+    combine_->begin(layout);
+    std::vector<int64_t> counts(static_cast<size_t>(layout.counts)), maxima(static_cast<size_t>(layout.maxima));
+    maxima.back() = requested_;
+    for (int shard : visit_order_) combine_->add(shard, {{}, counts, maxima, {}});
+    return combine_->finish().maxima.back();
+  } catch (const MembersChanged&) {
+    if (!enter_generation_) throw;
+    enter_generation_();
+    return std::nullopt;
+  }
+}
+
+void TrainLoop::launch_fused_step() {
+  FusedState& fused = *fused_;
+  fused.fill(update_.params(0), steps_done_, update_.loss_scale());
+  const auto work = [&] { fused.queue(update_); };
+  if (!fused.begun) {
+    fused.params.queue_up(0);
+    fused.step->queue_first(fused.step_params());
+    device().wait();
+    fused.begun = true;
+  }
+  if (!fused.graph && !fused.plain && fused.warm) {
+    std::string refused;
+    fused.graph = gpu()->capture(work, &refused);
+    fused.plain = !fused.graph;
+    if (fused.plain) note_ = fmt::format("steps are launched call by call, not as one CUDA graph: {}", refused);
+  }
+  if (measure_)
+    std::exchange(measure_, nullptr)(work);
+  else if (fused.graph)
+    fused.graph->replay();
+  else
+    work();
+  wait_for_gpu();
+  fused.warm = true;
 }
 
 StepRecord TrainLoop::run_fused_step() {
-  Whole& whole = *whole_;
   StepRecord record;
   note_.clear();
   const double begin = monotonic_seconds();
   update_.begin_step(steps_done_);
-  wished_ = wish_ ? wish_() : 0;
-  const Phase& last = phases_.back();
+  requested_ = request_ ? request_() : 0;
   if (observer_) observer_->phase_begins(steps_done_, static_cast<int>(phases_.size()) - 1);
   phase_sequence_ = combine_->next_sequence();
-  // Alone, a combine sends nothing: it is where others may join, and where a wish is agreed on.
-  ContributionLayout layout = layout_of(last);
-  layout.floats = 0;
-  combine_->begin(layout);
-  std::vector<int64_t> counts(static_cast<size_t>(layout.counts)), maxima(static_cast<size_t>(layout.maxima));
-  maxima.back() = wished_;
-  for (int shard : visit_order_) combine_->add(shard, {{}, counts, maxima, {}});
-  int64_t agreed = 0;
-  try {
-    agreed = combine_->finish().maxima.back();
-  } catch (const MembersChanged&) {  // nothing was done: the step is begun again, by phases if others hold shards now
-    if (!take_order_) throw;
-    take_order_();
-    return step();
-  }
+  const std::optional<int64_t> agreed = agree_on_request();
+  if (!agreed) return step();
 
   if (observer_) observer_->shard_begins(visit_order_.front());
-  const auto* const orders = reinterpret_cast<const UpdateParams*>(whole.order.on_gpu());
-  const std::byte* const own_order = whole.order.on_gpu() + sizeof(UpdateParams);
-  auto* const plan = reinterpret_cast<UpdateDecision*>(whole.told.on_gpu());
-  const UpdateParams order = update_.order(0);
-  std::memcpy(whole.order.on_host(), &order, sizeof(order));
-  whole.steps->fill_order(steps_done_, update_.loss_scale(), whole.order.on_host() + sizeof(UpdateParams));
-  const std::span<const float> total{whole.total.data_ptr<float>(), static_cast<size_t>(whole.total.numel())};
-  const auto work = [&] {
-    whole.order.queue_up(0);
-    whole.steps->queue_work(own_order, whole.total.data_ptr<float>());
-    update_.queue(total, orders, plan, {}, whole.steps->follower());
-    whole.steps->queue_applied(plan, whole.told.on_gpu() + sizeof(UpdateDecision));
-    whole.told.queue_down();
-  };
-  if (!whole.begun) {
-    whole.order.queue_up(0);
-    whole.steps->queue_first(own_order);
-    device().wait();
-    whole.begun = true;
-  }
-  if (!whole.recording && !whole.plain && whole.warm) {
-    std::string refused;
-    whole.recording = gpu()->record(work, &refused);
-    whole.plain = !whole.recording;
-    if (whole.plain) note_ = fmt::format("steps are launched call by call, not as one CUDA graph: {}", refused);
-  }
-  if (measure_)
-    std::exchange(measure_, nullptr)(work);
-  else if (whole.recording)
-    whole.recording->play();
-  else
-    work();
-  wait_for_gpu();
-  whole.warm = true;
+  launch_fused_step();
   report_replayed_shards();
   if (observer_) {
     observer_->combine_begins();
     observer_->combine_ends();
   }
 
-  const std::byte* const told = whole.told.on_host() + sizeof(UpdateDecision);
+  FusedState& fused = *fused_;
   StepContext context{.step = steps_done_, .state = &state_, .record = &record};
-  whole.steps->acted(told, context);
-  const UpdateResult result = update_.settle(total, 0, *reinterpret_cast<const UpdateDecision*>(whole.told.on_host()));
-  context.skipped = record.skipped = result.skipped;
-  record.learning_rate = result.learning_rate;
-  record.grad_norm = result.grad_norm;
-  record.loss_scale = result.loss_scale;
-  if (!result.note.empty()) note_ = result.note;
-  whole.steps->apply(told, context);
-  agreed_wish_ = agreed;
+  fused.step->apply_earlier_phases(fused.step_outputs(), context);
+  const UpdateResult result = update_.settle(fused.total(), 0, fused.decision());
+  fill_record(result, record);
+  context.skipped = result.skipped;
+  fused.step->apply(fused.step_outputs(), context);
+  agreed_request_ = *agreed;
   if (observer_) observer_->applied();
-  if (steps_here_ < 2 || steps_done_ % 100 == 0) check_determinism();
-  record.step = ++steps_done_;
-  ++steps_here_;
-  record.seconds = monotonic_seconds() - begin;
+  end_step(record, begin);
   record.phase_seconds.emplace_back("step", record.seconds);
   return record;
 }

@@ -1,4 +1,4 @@
-// engine/train_loop_gpu.cc -- the part of TrainLoop that drives a GPU: phases recorded once and played at every step.
+// engine/train_loop_gpu.cc -- the part of TrainLoop that drives a GPU: phases captured once and replayed at every step.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -16,21 +16,21 @@ namespace {
 
 constexpr int kPlainSteps = 2;  // libraries choose and allocate in the first ones
 constexpr size_t kMostBranches = 24;
-constexpr int kTimesToAgree = 2;  // at two steps, so that nothing of the first one's numbers is in the recording
+constexpr int kTimesToAgree = 2;  // at two steps, so that nothing of the first one's numbers is in the graph
 
 std::string reason_for_plain_launches(const Phase& phase) {
   if (const std::string asked = plain_launches_asked_for(); !asked.empty()) return asked;
-  if (!phase.capturable || phase.mail) return "the recipe does not say that it can be recorded";
+  if (!phase.capturable || phase.exchange) return "the recipe does not say that it can be captured";
   return "";
 }
 
-// A recording is looked at again at steps 16, 32, 64, ...
+// A graph is compared with plain launches again at steps 16, 32, 64, ...
 bool is_time_to_compare(int64_t step) { return step >= 16 && (step & (step - 1)) == 0; }
 
-class Recorded {  // while it lives, what is queued is recorded
+class Capturing {  // while it lives, what is queued is captured
  public:
-  explicit Recorded(bool& flag) : flag_(flag) { flag_ = true; }
-  ~Recorded() { flag_ = false; }
+  explicit Capturing(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Capturing() { flag_ = false; }
 
  private:
   bool& flag_;
@@ -41,18 +41,24 @@ struct LeaveBranch {
 };
 
 // The bits of what a phase gave: its sums on the GPU and its integers.
-std::vector<uint64_t> fingerprint(const Partials& partials, Board& board, int shards) {
+std::vector<uint64_t> fingerprint(const Partials& partials, PhaseOutputs& outputs, int shards) {
   std::vector<uint64_t> bits;
   for (const auto& partial : partials)
     bits.push_back(device().state_hash(partial.values.data(), static_cast<int64_t>(partial.values.size_bytes())));
   for (int slot = 0; slot < shards; ++slot) {
-    bits.push_back(static_cast<uint64_t>(board.bad(slot)));
-    for (int64_t count : board.counts(slot)) bits.push_back(static_cast<uint64_t>(count));
+    bits.push_back(static_cast<uint64_t>(outputs.bad(slot)));
+    for (int64_t count : outputs.counts(slot)) bits.push_back(static_cast<uint64_t>(count));
   }
   return bits;
 }
 
 }  // namespace
+
+DeviceCombine& TrainLoop::device_combine() {
+  DeviceCombine* const combine = combine_->as_device();
+  if (!combine) throw std::logic_error("this combine takes no contributions from a GPU");
+  return *combine;
+}
 
 GpuPhase& TrainLoop::gpu_phase(const Phase& phase) {
   const size_t index = static_cast<size_t>(&phase - phases_.data());
@@ -66,25 +72,25 @@ GpuPhase& TrainLoop::gpu_phase(const Phase& phase) {
 
 void TrainLoop::run_on_gpu(const Phase& phase) {
   GpuPhase& gpu = gpu_phase(phase);
-  const bool may_play = gpu.why_plain.empty() && all_rows_count(phase, steps_done_);
-  if (may_play && gpu.agreed >= kTimesToAgree && !is_time_to_compare(steps_done_) &&
+  const bool may_replay = gpu.why_plain.empty() && all_rows_count(phase, steps_done_);
+  if (may_replay && gpu.agreed >= kTimesToAgree && !is_time_to_compare(steps_done_) &&
       stage_inputs(phase, gpu, steps_done_)) {
     if (observer_) observer_->shard_begins(visit_order_.front());
-    gpu.tray->queue_up(static_cast<int>(steps_done_ % 2));
-    gpu.shards->play();
+    gpu.staging->queue_up(static_cast<int>(steps_done_ % 2));
+    gpu.shards_graph->replay();
     wait_for_gpu();
-    clear_desks(phase, gpu);
-    combine_->set_floats(gpu.partials);
+    reset_scratch(phase, gpu);
+    device_combine().set_partial_sums(gpu.partials);
     report_replayed_shards();
   } else {
     tandem::gpu()->begin_peak();
     queue_shards(phase);
-    if (may_play && steps_here_ >= kPlainSteps) try_capture(phase, gpu);
-    gpu.board.queue_fetch(nullptr);
+    if (may_replay && steps_here_ >= kPlainSteps) try_capture(phase, gpu);
+    gpu.outputs.queue_fetch(nullptr);
     wait_for_gpu();
     if (observer_) observer_->shard_ends(visit_order_.back());
   }
-  hand_over(phase);
+  add_host_sums(phase);
 }
 
 // The first one has begun, and all are done.
@@ -99,8 +105,8 @@ void TrainLoop::report_replayed_shards() {
 // Small shards leave most of a GPU idle: several run side by side, each with a vector of its own. The sums are made in
 // the same order, so the bits are the same.
 void TrainLoop::queue_shards(const Phase& phase, int branches) {
-  combine_->begin_floats();
-  gpu_phase(phase).board.queue_clear();
+  device_combine().begin_floats();
+  gpu_phase(phase).outputs.queue_clear();
   GpuDevice& gpu = *tandem::gpu();
   const LeaveBranch in_any_case;
   const int count = static_cast<int>(visit_order_.size());
@@ -112,10 +118,10 @@ void TrainLoop::queue_shards(const Phase& phase, int branches) {
       if (branches > 1) gpu.branch(i - first);
       if (phase.gradients) state_.use_contribution(i - first);
       floats[i] = run_shard(phase, visit_order_[i], i, i - first).floats;
-      if (observer_ && !recording_ && i + 1 < count) observer_->shard_ends(visit_order_[i]);
+      if (observer_ && !capturing_ && i + 1 < count) observer_->shard_ends(visit_order_[i]);
     }
     if (branches > 1) gpu.join(last - first);
-    for (int i = first; i < last; ++i) combine_->add_floats(visit_order_[i], floats[i], /*stays=*/last == count);
+    for (int i = first; i < last; ++i) device_combine().add_floats(visit_order_[i], floats[i], /*stays=*/last == count);
   }
   if (phase.gradients) state_.use_contribution(0);
 }
@@ -129,165 +135,165 @@ int TrainLoop::branches_for(const Phase& phase, size_t bytes_at_work) {
   return static_cast<int>(std::clamp<size_t>(branches, 1, kMostBranches));
 }
 
-// Records the phase and plays it on the inputs that plain launches have just had. If the bits are the same, twice, it
-// will be played from then on; else the plain launches stay, and the user is told why. A recording that was played and
-// differs now ends the run: what it gave before may have been wrong.
+// Captures the phase and replays it on the inputs that plain launches have just had. If the bits are the same, twice,
+// the graph serves from then on; else the plain launches stay, and the user is told why. A graph that served and differs
+// now ends the run: what it gave before may have been wrong.
 void TrainLoop::try_capture(const Phase& phase, GpuPhase& gpu) {
   const int shards = static_cast<int>(visit_order_.size());
-  gpu.board.queue_fetch(nullptr);
+  gpu.outputs.queue_fetch(nullptr);
   device().wait();
-  const std::vector<uint64_t> plain = fingerprint(combine_->floats_added(), gpu.board, shards);
+  const std::vector<uint64_t> plain = fingerprint(device_combine().partial_sums(), gpu.outputs, shards);
   std::vector<std::vector<int64_t>> counts;
-  bool by_hand = false;
-  for (const Desk& desk : desks_) {
-    counts.push_back(desk.counts);
+  bool on_host = false;
+  for (const ShardScratch& scratch : scratch_) {
+    counts.push_back(scratch.counts);
     const auto not_zero = [](auto x) { return x != 0; };
-    by_hand = by_hand || std::ranges::any_of(desk.floats, not_zero) ||
-              std::any_of(desk.maxima.begin(), desk.maxima.begin() + phase.maxima, not_zero);
+    on_host = on_host || std::ranges::any_of(scratch.floats, not_zero) ||
+              std::any_of(scratch.maxima.begin(), scratch.maxima.begin() + phase.maxima, not_zero);
   }
-  if (by_hand && gpu.agreed >= kTimesToAgree) capture_went_stale(phase);
-  std::string refused = by_hand ? "its run() adds up context.floats or context.maxima on the host" : "";
-  if (refused.empty() && !gpu.shards) {
+  if (on_host && gpu.agreed >= kTimesToAgree) capture_went_stale(phase);
+  std::string refused = on_host ? "its run() adds up context.floats or context.maxima on the host" : "";
+  if (refused.empty() && !gpu.shards_graph) {
     gpu.branches = branches_for(phase, tandem::gpu()->peak_bytes());
-    if (gpu.branches > 1) {  // libraries make their workspaces of each branch now, not while recording
+    if (gpu.branches > 1) {  // libraries allocate the workspaces of each branch now, not during capture
       queue_shards(phase, gpu.branches);
       device().wait();
     }
     if (stage_inputs(phase, gpu, steps_done_)) {
-      const Recorded here(recording_);
-      gpu.shards = tandem::gpu()->record(
+      const Capturing here(capturing_);
+      gpu.shards_graph = tandem::gpu()->capture(
           [&] {
             queue_shards(phase, gpu.branches);
-            gpu.board.queue_fetch(nullptr);
+            gpu.outputs.queue_fetch(nullptr);
           },
           &refused);
     }
     gpu.host_counts.clear();
-    for (const Desk& desk : desks_) gpu.host_counts.push_back(desk.counts);
-    if (gpu.shards) gpu.partials = combine_->floats_added();
+    for (const ShardScratch& scratch : scratch_) gpu.host_counts.push_back(scratch.counts);
+    if (gpu.shards_graph) gpu.partials = device_combine().partial_sums();
   }
   if (refused.empty() && stage_inputs(phase, gpu, steps_done_)) {
-    gpu.tray->queue_up(static_cast<int>(steps_done_ % 2));
-    gpu.shards->play();
+    gpu.staging->queue_up(static_cast<int>(steps_done_ % 2));
+    gpu.shards_graph->replay();
     device().wait();
-    if (gpu.host_counts == counts && fingerprint(gpu.partials, gpu.board, shards) == plain) {
+    if (gpu.host_counts == counts && fingerprint(gpu.partials, gpu.outputs, shards) == plain) {
       ++gpu.agreed;
-      clear_desks(phase, gpu);
-      combine_->set_floats(gpu.partials);
+      reset_scratch(phase, gpu);
+      device_combine().set_partial_sums(gpu.partials);
       return;
     }
     if (gpu.agreed >= kTimesToAgree) capture_went_stale(phase);
-    refused = "its recording gave other bits than plain launches";
+    refused = "its CUDA graph gave other bits than plain launches";
   }
   stay_plain(phase, gpu, refused.empty() ? gpu.why_plain : refused);
   queue_shards(phase);
 }
 
 void TrainLoop::stay_plain(const Phase& phase, GpuPhase& gpu, const std::string& why) {
-  gpu.shards.reset();
-  gpu.step.reset();
+  gpu.shards_graph.reset();
+  gpu.step_graph.reset();
   gpu.why_plain = why;
   note_ = fmt::format("phase '{}' is launched call by call, not as one CUDA graph: {}", phase.name, why);
 }
 
 void TrainLoop::capture_went_stale(const Phase& phase) {
   throw Error(ExitCode::kFailed,
-              fmt::format("the recording of phase '{}' gives other bits than its calls at step {}", phase.name,
+              fmt::format("the CUDA graph of phase '{}' gives other bits than its calls at step {}", phase.name,
                           steps_done_ + 1),
-              "what run() does has changed since it was recorded: a condition on the step, a coefficient from the host",
+              "what run() does has changed since its capture: a condition on the step, a coefficient from the host",
               "let the recipe say that the phase is not capturable (SupervisedRecipe::capturable), or set "
               "TANDEM_GRAPHS=off, and begin anew: updates since the change may be wrong");
 }
 
-// As run_shard() leaves them, for shards that are played.
-void TrainLoop::clear_desks(const Phase& phase, const GpuPhase& gpu) {
+// As run_shard() leaves it, for shards of a replayed graph.
+void TrainLoop::reset_scratch(const Phase& phase, const GpuPhase& gpu) {
   for (size_t i = 0; i < visit_order_.size(); ++i) {
-    Desk& desk = desks_[i];
-    desk.counts = gpu.host_counts[i];
-    desk.maxima.assign(static_cast<size_t>(layout_of(phase).maxima), 0);
-    desk.letters.clear();
-    if (&phase == &phases_.back()) desk.maxima.back() = wished_;
+    ShardScratch& scratch = scratch_[i];
+    scratch.counts = gpu.host_counts[i];
+    scratch.maxima.assign(static_cast<size_t>(layout_of(phase).maxima), 0);
+    scratch.messages.clear();
+    if (&phase == &phases_.back()) scratch.maxima.back() = requested_;
   }
 }
 
-// What the shards told, to the combine.
-void TrainLoop::take_answers(const Phase& phase, GpuPhase& gpu) {
+// What the shards reported, into their scratch.
+void TrainLoop::read_outputs(const Phase& phase, GpuPhase& gpu) {
   for (size_t i = 0; i < visit_order_.size(); ++i) {
-    Desk& desk = desks_[i];
-    const std::span<const int64_t> counted = gpu.board.counts(static_cast<int>(i));
-    for (size_t k = 0; k < counted.size(); ++k) desk.counts[k] += counted[k];
-    const int64_t bad = gpu.board.bad(static_cast<int>(i));
+    ShardScratch& scratch = scratch_[i];
+    const std::span<const int64_t> counted = gpu.outputs.counts(static_cast<int>(i));
+    for (size_t k = 0; k < counted.size(); ++k) scratch.counts[k] += counted[k];
+    const int64_t bad = gpu.outputs.bad(static_cast<int>(i));
     if (phase.gradients && state_.shards() > 1 && bad >= 0)
-      desk.maxima[phase.maxima] = nan_flag(visit_order_[i], state_.slot_at(bad));
+      scratch.maxima[phase.maxima] = nan_flag(visit_order_[i], state_.slot_at(bad));
   }
 }
 
-void TrainLoop::hand_over(const Phase& phase) {
+void TrainLoop::add_host_sums(const Phase& phase) {
   GpuPhase& gpu = gpu_phase(phase);
   if (phase.gradients && lockstep()) {
-    gpu.board.queue_fetch(nullptr);
+    gpu.outputs.queue_fetch(nullptr);
     device().wait();
   }
-  take_answers(phase, gpu);
+  read_outputs(phase, gpu);
   for (size_t i = 0; i < visit_order_.size(); ++i) {
-    Desk& desk = desks_[i];
-    combine_->add(visit_order_[i], {{}, desk.counts, desk.maxima, std::exchange(desk.letters, {})});
+    ShardScratch& scratch = scratch_[i];
+    combine_->add(visit_order_[i], {{}, scratch.counts, scratch.maxima, std::exchange(scratch.messages, {})});
   }
   std::erase_if(at_hand_, [&](const auto& item) { return item.first.step < steps_done_; });
 }
 
-// ---- the whole step as one recording, where this worker has all shards ----
+// ---- all shards and the update as one graph, where this worker has all shards ----
 
-bool TrainLoop::runs_fused_step(const Phase& phase) {
+bool TrainLoop::has_step_graph(const Phase& phase) {
   if (!phase.gradients || lockstep() || mine_.size() != state_.shards()) return false;
   GpuPhase& gpu = gpu_phase(phase);
   if (!gpu.why_plain.empty() || gpu.agreed < kTimesToAgree || !all_rows_count(phase, steps_done_)) return false;
   if (!stage_inputs(phase, gpu, steps_done_)) return false;
-  if (gpu.step) return true;
+  if (gpu.step_graph) return true;
   std::string refused;
   {
-    const Recorded here(recording_);
-    gpu.step = tandem::gpu()->record(
+    const Capturing here(capturing_);
+    gpu.step_graph = tandem::gpu()->capture(
         [&] {
           queue_shards(phase, gpu.branches);
-          gpu.partials = combine_->floats_added();
+          gpu.partials = device_combine().partial_sums();
           const std::span<const float> total = gpu.partials.at(0).values;
           const bool flags = state_.shards() > 1;
-          update_.queue(total, gpu.tray->order(), gpu.board.plan_on_gpu(),
-                        flags ? gpu.board.bad_on_gpu() : std::span<int64_t>());
-          gpu.board.queue_fetch(total.data() + total.size() - static_cast<size_t>(phase.floats));
+          update_.queue(total, gpu.staging->params(), gpu.outputs.decision_on_gpu(),
+                        flags ? gpu.outputs.bad_on_gpu() : std::span<int64_t>());
+          gpu.outputs.queue_fetch(total.data() + total.size() - static_cast<size_t>(phase.floats));
         },
         &refused);
   }
-  combine_->begin_floats();
-  if (!gpu.step) stay_plain(phase, gpu, refused);
-  gpu.shards.reset();
-  return gpu.step != nullptr;
+  device_combine().begin_floats();
+  if (!gpu.step_graph) stay_plain(phase, gpu, refused);
+  gpu.shards_graph.reset();
+  return gpu.step_graph != nullptr;
 }
 
-Total TrainLoop::play_step(const Phase& phase) {
+Total TrainLoop::replay_step(const Phase& phase) {
   GpuPhase& gpu = gpu_phase(phase);
   const int shards = static_cast<int>(visit_order_.size());
   const bool compare = !gpu.step_agreed || is_time_to_compare(steps_done_);
   std::vector<uint64_t> plain;
   if (compare) {
     queue_shards(phase);
-    gpu.board.queue_fetch(nullptr);
+    gpu.outputs.queue_fetch(nullptr);
     device().wait();
-    plain = fingerprint(combine_->floats_added(), gpu.board, shards);
+    plain = fingerprint(device_combine().partial_sums(), gpu.outputs, shards);
     for (int i = 0; i < shards; ++i)
-      if (desks_[i].counts != gpu.host_counts[i]) capture_went_stale(phase);
+      if (scratch_[i].counts != gpu.host_counts[i]) capture_went_stale(phase);
     if (observer_) observer_->shard_ends(visit_order_.back());
   }
-  clear_desks(phase, gpu);
-  for (int i = 0; i < shards; ++i) combine_->add(visit_order_[i], {{}, desks_[i].counts, desks_[i].maxima, {}});
-  combine_->set_floats(gpu.partials);
+  reset_scratch(phase, gpu);
+  for (int i = 0; i < shards; ++i) combine_->add(visit_order_[i], {{}, scratch_[i].counts, scratch_[i].maxima, {}});
+  device_combine().set_partial_sums(gpu.partials);
   Total total = combine_->finish();  // nobody can join in this phase any more: now it may change the weights
   if (observer_) observer_->shard_begins(visit_order_.front());
   const int copy = static_cast<int>(steps_done_ % 2);
-  gpu.tray->put(copy, update_.order(0));
-  gpu.tray->queue_up(copy);
-  gpu.step->play();
+  gpu.staging->put(copy, update_.params(0));
+  gpu.staging->queue_up(copy);
+  gpu.step_graph->replay();
   const double loaded = load_seconds_;
   stage_ahead(phase, gpu);
   // A GPU that is still at work was not kept waiting by the next step's batches.
@@ -296,15 +302,15 @@ Total TrainLoop::play_step(const Phase& phase) {
     load_seconds_ = loaded;
     gpu_seconds_ += staging;
   }
-  if (compare && fingerprint(gpu.partials, gpu.board, shards) != plain) capture_went_stale(phase);
+  if (compare && fingerprint(gpu.partials, gpu.outputs, shards) != plain) capture_went_stale(phase);
   gpu.step_agreed = true;
-  take_answers(phase, gpu);
+  read_outputs(phase, gpu);
   replayed_counts_.assign(static_cast<size_t>(phase.counts), 0);
-  replayed_maxima_.assign(desks_[0].maxima.begin(), desks_[0].maxima.end());
-  for (const Desk& desk : desks_) {
-    for (size_t k = 0; k < replayed_counts_.size(); ++k) replayed_counts_[k] += desk.counts[k];
+  replayed_maxima_.assign(scratch_[0].maxima.begin(), scratch_[0].maxima.end());
+  for (const ShardScratch& scratch : scratch_) {
+    for (size_t k = 0; k < replayed_counts_.size(); ++k) replayed_counts_[k] += scratch.counts[k];
     for (size_t k = 0; k < replayed_maxima_.size(); ++k)
-      replayed_maxima_[k] = std::max(replayed_maxima_[k], desk.maxima[k]);
+      replayed_maxima_[k] = std::max(replayed_maxima_[k], scratch.maxima[k]);
   }
   total.counts = replayed_counts_;
   total.maxima = replayed_maxima_;
@@ -318,29 +324,29 @@ Total TrainLoop::play_step(const Phase& phase) {
   return total;
 }
 
-// The update alone, where the total comes from several workers. Leaves replayed_ empty where it is not recorded.
-void TrainLoop::play_update(const Phase& phase, const Total& total, int64_t flag) {
+// The update alone, where the total comes from several workers. Leaves replayed_ null where it is not captured.
+void TrainLoop::replay_update(const Phase& phase, const Total& total, int64_t flag) {
   GpuPhase& gpu = gpu_phase(phase);
   if (!gpu.why_plain.empty() || gpu.agreed < kTimesToAgree || gpu.update_refused) return;
-  if (!gpu.update || gpu.total != total.floats.data()) {
+  if (!gpu.update_graph || gpu.total != total.floats.data()) {
     std::string refused;
     gpu.total = total.floats.data();
-    gpu.update = tandem::gpu()->record(
+    gpu.update_graph = tandem::gpu()->capture(
         [&] {
-          update_.queue(total.floats, gpu.tray->order(), gpu.board.plan_on_gpu(), {});
-          gpu.board.queue_fetch(total.floats.data() + total.floats.size() - static_cast<size_t>(phase.floats));
+          update_.queue(total.floats, gpu.staging->params(), gpu.outputs.decision_on_gpu(), {});
+          gpu.outputs.queue_fetch(total.floats.data() + total.floats.size() - static_cast<size_t>(phase.floats));
         },
         &refused);
-    gpu.update_refused = !gpu.update;
+    gpu.update_refused = !gpu.update_graph;
     if (gpu.update_refused) {
       note_ = fmt::format("the update of phase '{}' is launched call by call: {}", phase.name, refused);
       return;
     }
   }
   const int copy = static_cast<int>(steps_done_ % 2);
-  gpu.tray->put(copy, update_.order(flag));
-  gpu.tray->queue_up_order(copy);
-  gpu.update->play();
+  gpu.staging->put(copy, update_.params(flag));
+  gpu.staging->queue_up_params(copy);
+  gpu.update_graph->replay();
   device().wait();
   replayed_ = &gpu;
 }
@@ -375,31 +381,31 @@ std::vector<at::Tensor> TrainLoop::host_inputs(const Phase& phase, ShardContext&
   return all;
 }
 
-// False, with the reason in GPU.why_plain, where they can't be staged.
+// False, with the reason in gpu.why_plain, where they can't be staged.
 bool TrainLoop::stage_inputs(const Phase& phase, GpuPhase& gpu, int64_t step) {
   if (gpu.staged_step == step) return true;
   const size_t pieces = static_cast<size_t>(phase.gradients ? settings_.accumulation : 1);
   const int copy = static_cast<int>(step % 2);
-  for (size_t place = 0; place < visit_order_.size(); ++place) {
-    ShardContext context = context_of(visit_order_[place]);
+  for (size_t index = 0; index < visit_order_.size(); ++index) {
+    ShardContext context = context_of(visit_order_[index]);
     context.step = step;
     for (size_t micro = 0; micro < pieces; ++micro) {
       context.micro = static_cast<int64_t>(micro);
       const Batch* batch = nullptr;
-      if (phase.batches) batch = context.batch_ = &batch_at_hand({step, visit_order_[place], context.micro});
+      if (phase.batches) batch = context.batch_ = &batch_at_hand({step, visit_order_[index], context.micro});
       const std::vector<at::Tensor> tensors = host_inputs(phase, context, batch);
-      if (!gpu.tray) {
-        gpu.tray = std::make_unique<InputStaging>(static_cast<int>(visit_order_.size() * pieces), tensors);
+      if (!gpu.staging) {
+        gpu.staging = std::make_unique<InputStaging>(static_cast<int>(visit_order_.size() * pieces), tensors);
         gpu.only_batches = batch && tensors.size() == batch->tensors.size() + 1;
       }
-      if (!gpu.tray->fits(tensors)) {
+      if (!gpu.staging->fits(tensors)) {
         stay_plain(phase, gpu, "its inputs change their sizes between steps or shards, or lie on the GPU already");
         return false;
       }
-      gpu.tray->put(copy, static_cast<int>(place * pieces + micro), context.random(0), tensors);
+      gpu.staging->put(copy, static_cast<int>(index * pieces + micro), context.random(0), tensors);
     }
   }
-  gpu.tray->put(copy, update_.order(0));
+  gpu.staging->put(copy, update_.params(0));
   gpu.staged_step = step;
   return true;
 }

@@ -55,7 +55,7 @@ void Update::lay_out_pieces() {
   const auto bytes = [](size_t n) { return at::empty({static_cast<int64_t>(n)}, here(at::kByte)); };
   pieces_ = bytes(std::max<size_t>(1, pieces.size()) * sizeof(UpdatePiece));
   device().from_host(pieces_.data_ptr(), pieces.data(), pieces.size() * sizeof(UpdatePiece));
-  plans_ = bytes(static_cast<size_t>(state_.groups()) * sizeof(UpdateDecision));
+  decisions_ = bytes(static_cast<size_t>(state_.groups()) * sizeof(UpdateDecision));
 }
 
 void Update::begin_step(int64_t step) {
@@ -142,8 +142,8 @@ UpdateResult Update::skip(int64_t flag) {
   const std::string where =
       flag == 0 ? std::string("the combined gradient")
       : nan_flag_shard(flag) < 0
-          ? state_.place_name(nan_flag_slot(flag)) + " in some shard"
-          : fmt::format("{} in shard {}", state_.place_name(nan_flag_slot(flag)), nan_flag_shard(flag));
+          ? state_.tensor_text(nan_flag_slot(flag)) + " in some shard"
+          : fmt::format("{} in shard {}", state_.tensor_text(nan_flag_slot(flag)), nan_flag_shard(flag));
   if (dynamic_scale_ && loss_scale_ > 1) {  // fp16 overflow: expected now and then, answered by a smaller scale
     loss_scale_ /= 2;
     result.note = fmt::format("overflow in {}; update skipped, loss scale now {:g}", where, loss_scale_);
@@ -168,51 +168,52 @@ UpdateResult Update::skip(int64_t flag) {
 }
 
 UpdateResult Update::apply(std::span<const float> total, int64_t flag) {
-  struct Board {
-    UpdateParams order;
-    UpdateDecision plan;
-  } board{.order = order(flag)};
-  if (!board_.defined()) board_ = at::empty({static_cast<int64_t>(sizeof(Board))}, here(at::kByte));
-  auto* there = static_cast<Board*>(board_.data_ptr());
-  device().from_host(&there->order, &board.order, sizeof(board.order));
-  queue(total, &there->order, &there->plan, {});
-  device().to_host(&board.plan, &there->plan, sizeof(board.plan));
-  return settle(total, flag, board.plan);
+  struct ParamsAndDecision {
+    UpdateParams params;
+    UpdateDecision decision;
+  } host{.params = params(flag)};
+  if (!memory_.defined()) memory_ = at::empty({static_cast<int64_t>(sizeof(host))}, here(at::kByte));
+  auto* there = static_cast<ParamsAndDecision*>(memory_.data_ptr());
+  device().from_host(&there->params, &host.params, sizeof(host.params));
+  queue(total, &there->params, &there->decision, {});
+  device().to_host(&host.decision, &there->decision, sizeof(host.decision));
+  return settle(total, flag, host.decision);
 }
 
 double Update::learning_rate() const {
   return base_rate_ * rate_factor_ * schedule_factor(settings_.schedule, updates_);
 }
 
-UpdateParams Update::order(int64_t flag) const {
+UpdateParams Update::params(int64_t flag) const {
   const OptimizerSettings& o = settings_.optimizer;
   const double rate = learning_rate();
-  UpdateParams order{.loss_scale = loss_scale_, .clip_norm = settings_.clip_norm, .flag = flag};
+  UpdateParams params{.loss_scale = loss_scale_, .clip_norm = settings_.clip_norm, .flag = flag};
   for (int decays : {0, 1}) {
     const double decay = decays ? o.weight_decay : 0;
-    order.adam[decays] = adam_params(rate, o.beta1, o.beta2, o.epsilon, decay, o.kind == "adamw", updates_ + 1);
-    order.sgd[decays] = {.lr = static_cast<float>(rate),
+    params.adam[decays] = adam_params(rate, o.beta1, o.beta2, o.epsilon, decay, o.kind == "adamw", updates_ + 1);
+    params.sgd[decays] = {.lr = static_cast<float>(rate),
                          .momentum = static_cast<float>(o.momentum),
                          .weight_decay = static_cast<float>(decay),
                          .nesterov = o.nesterov,
                          .first = updates_ == 0};
   }
-  return order;
+  return params;
 }
 
-void Update::queue(std::span<const float> total, const UpdateParams* order, UpdateDecision* plan,
-                   std::span<const int64_t> bad, const TargetUpdate& follower) {
+void Update::queue(std::span<const float> total, const UpdateParams* params, UpdateDecision* decision,
+                   std::span<const int64_t> bad, const TargetUpdate& target) {
   const std::span<const float> gradient = total.first(state_.parameter_floats());
   const std::span<float> running = state_.running_statistics();
   const float* statistics = total.data() + gradient.size();
   const int64_t group = static_cast<int64_t>(gradient.size()) / state_.groups();
-  UpdateDecision* const plans = state_.groups() > 1 ? static_cast<UpdateDecision*>(plans_.data_ptr()) : plan;
+  UpdateDecision* const decisions =
+      state_.groups() > 1 ? static_cast<UpdateDecision*>(decisions_.data_ptr()) : decision;
   constexpr int64_t kFew = int64_t{1} << 22;  // floats whose norm two launches find quickly
   if (state_.groups() > 1 || (device().is_cuda() && running.empty() && group <= kFew))
-    device().decide_groups(plans, plan, order, gradient.data(), group, state_.groups(), bad.data(),
+    device().decide_groups(decisions, decision, params, gradient.data(), group, state_.groups(), bad.data(),
                          static_cast<int>(bad.size()));
   else
-    device().decide_update(plan, order, gradient.data(), group, statistics, state_.statistic_floats(), bad.data(),
+    device().decide_update(decision, params, gradient.data(), group, statistics, state_.statistic_floats(), bad.data(),
                          static_cast<int>(bad.size()));
   const OptimizerSettings& o = settings_.optimizer;
   const int slots = optimizer_slots(o);
@@ -221,24 +222,24 @@ void Update::queue(std::span<const float> total, const UpdateParams* order, Upda
   float* second = slots > 1 ? state_.optimizer_slot(1).data() : nullptr;
   if (o.kind != "sgd") {
     device().adam_update(p, gradient.data(), first, second, static_cast<const UpdatePiece*>(pieces_.data_ptr()),
-                         piece_count_, static_cast<int64_t>(gradient.size()), order, plans, follower);
+                         piece_count_, static_cast<int64_t>(gradient.size()), params, decisions, target);
   } else {  // one launch for each piece
     for (int64_t i = 0, begin = 0; i < piece_count_; begin = layout_[i++].end)
       device().sgd_update(p + begin, gradient.data() + begin, first ? first + begin : nullptr, layout_[i].end - begin,
-                          &order->sgd[layout_[i].decays], plans + layout_[i].group);
-    if (follower.weights)
-      device().soft_update(follower.weights, p, follower.rate, static_cast<int64_t>(gradient.size()), plan);
+                          &params->sgd[layout_[i].decays], decisions + layout_[i].group);
+    if (target.weights)
+      device().soft_update(target.weights, p, target.rate, static_cast<int64_t>(gradient.size()), decision);
   }
   if (!running.empty())
     device().soft_update(running.data(), statistics, static_cast<float>(settings_.bn_momentum),
-                         static_cast<int64_t>(running.size()), plan);
+                         static_cast<int64_t>(running.size()), decision);
 }
 
-UpdateResult Update::settle(std::span<const float> total, int64_t flag, const UpdateDecision& plan) {
-  if (plan.skip) return skip(flag ? flag : find_bad(total.first(state_.parameter_floats())));
+UpdateResult Update::settle(std::span<const float> total, int64_t flag, const UpdateDecision& decision) {
+  if (decision.skip) return skip(flag ? flag : find_bad(total.first(state_.parameter_floats())));
   bad_in_a_row_ = 0;
   UpdateResult result{
-      .learning_rate = learning_rate(), .grad_norm = plan.norm / loss_scale_, .loss_scale = loss_scale_};
+      .learning_rate = learning_rate(), .grad_norm = decision.norm / loss_scale_, .loss_scale = loss_scale_};
   ++updates_;
   if (dynamic_scale_ && ++good_in_a_row_ >= settings_.amp.growth_steps) {
     loss_scale_ = std::min(loss_scale_ * 2, 0x1p24);

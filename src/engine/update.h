@@ -46,13 +46,13 @@ class Update {
   // `total` is a combined contribution; `flag` the combined nan_flag. Throws Error(kGuardStopped) at the rule's end.
   UpdateResult apply(std::span<const float> total, int64_t flag);
 
-  // The same in three parts, of which the middle one only queues work: it may be recorded once and run at every step.
-  UpdateParams order(int64_t flag) const;
-  // `order` and `plan` lie on the device; `bad`: what Device::find_nonfinite() told of shards that are in the total.
-  void queue(std::span<const float> total, const UpdateParams* order, UpdateDecision* plan,
-             std::span<const int64_t> bad, const TargetUpdate& follower = {});
-  // What became of it, once the plan is on the host.
-  UpdateResult settle(std::span<const float> total, int64_t flag, const UpdateDecision& plan);
+  // The same in three parts. The middle one only queues work: it may be captured once and replayed at every step.
+  UpdateParams params(int64_t flag) const;
+  // `params` and `decision` lie on the device; `bad`: what Device::find_nonfinite() found in the shards of the total.
+  void queue(std::span<const float> total, const UpdateParams* params, UpdateDecision* decision,
+             std::span<const int64_t> bad, const TargetUpdate& target = {});
+  // What became of it, once the decision is on the host.
+  UpdateResult settle(std::span<const float> total, int64_t flag, const UpdateDecision& decision);
 
   // Everything that resume needs beside the tensors.
   nlohmann::json save() const;
@@ -78,8 +78,8 @@ class Update {
   int64_t kept_updates_ = -1;
   std::vector<NamedTensor> kept_;
   std::vector<at::Tensor> kept_stretches_;  // their memory
-  at::Tensor board_;                        // on the device: an order and a plan, for apply()
-  at::Tensor pieces_, plans_;               // there too: UpdatePieces, and plans of groups where there are several
+  at::Tensor memory_;                       // on the device: parameters and a decision, for apply()
+  at::Tensor pieces_, decisions_;           // there too: UpdatePieces, and decisions of groups where there are several
   std::vector<UpdatePiece> layout_;         // the same on the host
   int piece_count_ = 0;
 };

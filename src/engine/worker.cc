@@ -20,7 +20,7 @@
 #include "base/shared_memory.h"
 #include "config/resolver.h"
 #include "config/units.h"
-#include "engine/data_plane.h"
+#include "engine/worker_transport.h"
 #include "engine/determinism.h"
 #include "engine/gpu_device.h"
 #include "engine/kind.h"
@@ -34,7 +34,7 @@
 #include "engine/train_loop.h"
 #include "engine/usage.h"
 #include "fleet/messages.h"
-#include "fleet/order.h"
+#include "fleet/generation.h"
 #include "fleet/worker_page.h"
 #include "launch/channel.h"
 #include "nn/portable_vector.h"
@@ -48,15 +48,6 @@ namespace {
 
 constexpr int64_t kHashEverySteps = 50;
 
-const RecipeEntry& find_entry(const std::vector<RecipeEntry>& recipes, const std::string& name) {
-  std::vector<RecipeInfo> infos;
-  for (const RecipeEntry& entry : recipes) infos.push_back(entry.info);
-  const std::string found = find_recipe(infos, name).name;
-  for (const RecipeEntry& entry : recipes)
-    if (entry.info.name == found) return entry;
-  throw std::logic_error("recipe list changed");
-}
-
 int64_t number_in_environment(const char* name) {
   const char* text = std::getenv(name);
   if (!text)
@@ -65,8 +56,8 @@ int64_t number_in_environment(const char* name) {
   return std::atoll(text);
 }
 
-struct Ended {};        // the launcher wants nothing more
-struct StepGivenUp {};  // everybody goes back to a snapshot; the order is in next_order_
+struct LauncherEnded {};  // the launcher wants nothing more
+struct StepGivenUp {};  // everybody goes back to a snapshot; the generation to enter is in next_
 
 class Worker : public Watch, public LoopObserver {
  public:
@@ -75,8 +66,8 @@ class Worker : public Watch, public LoopObserver {
   std::string times() const { return times_.text(); }  // for its log
 
  private:
-  struct Post {  // an order with the memory that belongs to it
-    Order order;
+  struct NextGeneration {  // with the memory that belongs to it
+    GenerationStart start;
     ShmShape shape;
     SharedMemory segment;
     std::vector<SharedMemory> buffers;
@@ -88,16 +79,16 @@ class Worker : public Watch, public LoopObserver {
 
   void build_loop();
   void say_hello();
-  Post await_order();
+  NextGeneration await_generation();
   std::optional<Message> next_message(int timeout_ms);
-  std::unique_ptr<Combine> make_combine(Post& post, int64_t sequence);
-  void adopt(int64_t sequence_now);  // next_order_: kSamePhase goes on at this sequence number
+  std::unique_ptr<Combine> make_combine(NextGeneration& next, int64_t sequence);
+  void adopt(int64_t sequence_now);  // enters next_; kSamePhase goes on at this sequence number
   void train();
   void boundary();
   void keep_buffers(std::vector<SharedMemory> buffers);
   void take_snapshot(bool hold, bool final);
   void record(const StepRecord& record);
-  void settle_order_at_boundary();
+  void enter_next_at_boundary();
   bool done() const { return last_step_ > 0 && loop_->steps_done() >= last_step_; }
 
   // Watch
@@ -122,18 +113,18 @@ class Worker : public Watch, public LoopObserver {
   std::optional<Resolver> resolver_;
   std::string recipe_name_;
   const RecipeEntry* entry_ = nullptr;
-  std::optional<DataPlane> plane_;  // outlives the loop's combine
+  std::optional<WorkerTransport> transport_;  // outlives the loop's combine
   std::optional<TrainLoop> loop_;
   SnapshotLayout layout_;
   int64_t last_step_ = 0, every_steps_ = 0;
 
-  std::optional<Post> next_order_;
+  std::optional<NextGeneration> next_;
   std::deque<Message> early_;  // came while a mesh was built
-  Order order_;
+  GenerationStart current_;
   bool whole_ = false;
   std::vector<SharedMemory> buffers_;
-  int me_ = 0;  // place in the member list
-  uint64_t snapshots_ = 0, handled_wish_ = 0;
+  int me_ = 0;  // index in the member list
+  uint64_t snapshots_ = 0, handled_request_ = 0;
   std::map<unsigned, uint64_t> filled_;  // of the launcher's memory, by buffer; 0 once it was read: it is mapped then
   std::string last_record_;
   bool fresh_ = true;  // nothing was trained since the loop was built
@@ -152,7 +143,7 @@ Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std
   fault_point("start", 0);
   const FileBytes text = read_whole_file(FileSystem::real(), folder_.recipe_toml(), 1 << 20);
   recipe_name_ = recipe_named_in(text.text(), "recipe.toml").value_or("");
-  entry_ = &find_entry(recipes, recipe_name_);
+  entry_ = &find_recipe_entry(recipes, recipe_name_);
   settings_ = entry_->info.settings();
   resolver_.emplace(*settings_);
   resolver_->apply_toml(text.text(), "recipe.toml");
@@ -163,25 +154,25 @@ Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std
   use_portable_vector();
   set_determinism();
   take_device(*settings_);
-  plane_.emplace(channel_, [this] { return loop_ ? loop_->steps_done() : 0; });
+  transport_.emplace(channel_, [this] { return loop_ ? loop_->steps_done() : 0; });
   build_loop();
 }
 
 void Worker::build_loop() {
   torch::manual_seed(static_cast<uint64_t>(settings_->seed));  // lint: allow(random) for constructors of users
   loop_.reset();
-  // No shards yet: the first order tells which.
+  // No shards yet: the first generation tells which.
   loop_.emplace(*settings_, entry_->make(*settings_), ShardRange{0, 0},
                 std::make_unique<LocalCombine>(static_cast<int>(settings_->shards),
                                                std::vector<ShardRange>{{0, static_cast<int>(settings_->shards)}}));
   last_step_ = last_step_of(*settings_, *resolver_, loop_->recipe());
   end_schedule_at(last_step_, *settings_, *resolver_);
   layout_ = snapshot_layout(*loop_);
-  loop_->wish([this] { return static_cast<int64_t>(page().wish.load(std::memory_order_acquire)); });
+  loop_->take_requests_from([this] { return static_cast<int64_t>(page().request.load(std::memory_order_acquire)); });
   loop_->watch(this);
   loop_->on_members_changed([this] {
-    next_order_ = await_order();
-    if (next_order_->order.from != Order::From::kSamePhase) throw StepGivenUp{};
+    next_ = await_generation();
+    if (next_->start.from != GenerationStart::From::kSamePhase) throw StepGivenUp{};
     adopt(loop_->phase_sequence());
   });
   fresh_ = true;
@@ -207,7 +198,7 @@ void Worker::say_hello() {
                  {"floats", largest.floats},
                  {"counts", largest.counts},
                  {"maxima", largest.maxima},
-                 {"mail", largest.mail},
+                 {"mail", largest.exchange},
                  {"stateful", loop_->stateful()},
                  {"usage", usage_of(page())},
                  {"lockstep_bytes", lockstep ? loop_->state().contribution_floats() * 4 : 0}});
@@ -220,100 +211,100 @@ std::optional<Message> Worker::next_message(int timeout_ms) {
   return message;
 }
 
-// The newest order: one that came later makes an earlier one void.
-Worker::Post Worker::await_order() {
+// The newest one: a later start of a generation makes an earlier one void.
+Worker::NextGeneration Worker::await_generation() {
   page().enter(Stage::kHolding);
   fault_point("in-hold", loop_->steps_done());
   std::optional<Message> newest;
   while (!newest) {
     for (auto message = next_message(-1); message; message = next_message(0)) {
-      if (message->body.contains("end")) throw Ended{};
-      const bool order = message->body.contains("order") &&
-                         message->body.at("order").at("generation").get<uint64_t>() > order_.generation;
-      Message& old = order && newest ? *newest : *message;
-      if (!order || newest)
+      if (message->body.contains("end")) throw LauncherEnded{};
+      const bool starts = message->body.contains("order") &&
+                         message->body.at("order").at("generation").get<uint64_t>() > current_.generation;
+      Message& old = starts && newest ? *newest : *message;
+      if (!starts || newest)
         for (const int fd : old.fds) close(fd);
-      if (order) newest = std::move(*message);
+      if (starts) newest = std::move(*message);
     }
-    if (channel_.ended()) throw Ended{};
+    if (channel_.ended()) throw LauncherEnded{};
   }
-  Post post;
-  post.order = order_from(newest->body.at("order"));
+  NextGeneration next;
+  next.start = generation_start_from(newest->body.at("order"));
   const nlohmann::json& body = newest->body;
-  post.shape.shards = static_cast<int>(settings_->shards);
-  for (const Assignment& a : post.order.members) post.shape.ranges.push_back(a.range);
+  next.shape.shards = static_cast<int>(settings_->shards);
+  for (const ShardAssignment& a : next.start.members) next.shape.ranges.push_back(a.range);
   const ContributionLayout largest = with_link_words(loop_->largest_layout());
-  post.shape.max_floats = largest.floats;
-  post.shape.max_counts = largest.counts;
-  post.shape.max_maxima = largest.maxima;
-  post.shape.mail = largest.mail;
-  post.base = body.at("base");
-  post.speed = body.value("speed", 1.0);
-  post.mesh = body.value("mesh", nlohmann::json());
-  post.whole = body.value("whole", false);
-  size_t next = 0;
-  if (post.mesh.is_null()) post.segment = SharedMemory::adopt(newest->fds.at(next++), shm_combine_bytes(post.shape));
-  for (; next < newest->fds.size(); ++next)
-    post.buffers.push_back(SharedMemory::adopt(newest->fds[next], layout_.bytes()));
-  return post;
+  next.shape.max_floats = largest.floats;
+  next.shape.max_counts = largest.counts;
+  next.shape.max_maxima = largest.maxima;
+  next.shape.exchange = largest.exchange;
+  next.base = body.at("base");
+  next.speed = body.value("speed", 1.0);
+  next.mesh = body.value("mesh", nlohmann::json());
+  next.whole = body.value("whole", false);
+  size_t fd = 0;
+  if (next.mesh.is_null()) next.segment = SharedMemory::adopt(newest->fds.at(fd++), shm_combine_bytes(next.shape));
+  for (; fd < newest->fds.size(); ++fd)
+    next.buffers.push_back(SharedMemory::adopt(newest->fds[fd], layout_.bytes()));
+  return next;
 }
 
-std::unique_ptr<Combine> Worker::make_combine(Post& post, int64_t sequence) {
-  if (post.mesh.is_null())
+std::unique_ptr<Combine> Worker::make_combine(NextGeneration& next, int64_t sequence) {
+  if (next.mesh.is_null())
     return with_slow_link(
-        std::make_unique<ShmCombine>(post.shape, me_, std::move(post.segment), order_.generation, sequence, *this),
-        post.shape);
-  return make_net_combine(post.mesh, {post.shape.shards, post.shape.ranges, me_, order_.generation, sequence}, *this,
+        std::make_unique<ShmCombine>(next.shape, me_, std::move(next.segment), current_.generation, sequence, *this),
+        next.shape);
+  return make_net_combine(next.mesh, {next.shape.shards, next.shape.ranges, me_, current_.generation, sequence}, *this,
                           channel_, early_, [this] { page().beats.fetch_add(1, std::memory_order_relaxed); });
 }
 
 void Worker::adopt(int64_t sequence_now) {
-  Post post = std::move(*next_order_);
-  next_order_.reset();
+  NextGeneration next = std::move(*next_);
+  next_.reset();
   page().enter(Stage::kRestoring);
   fault_point("before-adopt", loop_->steps_done());
-  order_ = post.order;
-  slot_.set_speed(post.speed);
+  current_ = next.start;
+  slot_.set_speed(next.speed);
   me_ = -1;
-  for (size_t i = 0; i < order_.members.size(); ++i)
-    if (order_.members[i].rank == rank_) me_ = static_cast<int>(i);
-  if (me_ < 0) throw std::logic_error("an order without this rank");
-  plane_->make_way(post.shape.shards, order_, me_);
-  keep_buffers(std::move(post.buffers));
-  whole_ = post.whole;
+  for (size_t i = 0; i < current_.members.size(); ++i)
+    if (current_.members[i].rank == rank_) me_ = static_cast<int>(i);
+  if (me_ < 0) throw std::logic_error("a generation without this rank");
+  transport_->make_way(next.shape.shards, current_, me_);
+  keep_buffers(std::move(next.buffers));
+  whole_ = next.whole;
   snapshots_ = 0;
 
   int64_t sequence = sequence_now;
-  if (order_.from == Order::From::kStart) {
+  if (current_.from == GenerationStart::From::kStart) {
     if (!fresh_) build_loop();
     sequence = 0;
-    handled_wish_ = 0;
+    handled_request_ = 0;
   }
-  const nlohmann::json scalars = order_.from == Order::From::kSnapshot
-                                     ? SnapshotLayout::get_scalars(buffers_.at(post.base).bytes())
+  const nlohmann::json scalars = current_.from == GenerationStart::From::kSnapshot
+                                     ? SnapshotLayout::get_scalars(buffers_.at(next.base).bytes())
                                      : nlohmann::json::object();
-  if (order_.from == Order::From::kSnapshot) {
+  if (current_.from == GenerationStart::From::kSnapshot) {
     sequence = scalars.value("ticket", int64_t{0});
-    handled_wish_ = scalars.value("handled", uint64_t{0});
+    handled_request_ = scalars.value("handled", uint64_t{0});
   }
-  const ShardRange range = order_.members[me_].range;
-  const bool one_machine = post.mesh.is_null();
+  const ShardRange range = current_.members[me_].range;
+  const bool one_machine = next.mesh.is_null();
   loop_->reassign(range,
-                  plane_->around(make_combine(post, sequence), post.shape.shards, order_, me_, one_machine, *this));
-  if (order_.from == Order::From::kStart) loop_->begin_shards();
-  if (order_.from == Order::From::kSnapshot) {
+                  transport_->around(make_combine(next, sequence), next.shape.shards, current_, me_, one_machine, *this));
+  if (current_.from == GenerationStart::From::kStart) loop_->begin_shards();
+  if (current_.from == GenerationStart::From::kSnapshot) {
     fault_point("before-restore", loop_->steps_done());
-    read_snapshot(*loop_, layout_, buffers_.at(post.base).bytes());
-    filled_[static_cast<unsigned>(post.base)] = 0;
+    read_snapshot(*loop_, layout_, buffers_.at(next.base).bytes());
+    filled_[static_cast<unsigned>(next.base)] = 0;
     fault_point("in-restore", loop_->steps_done());
   }
   fresh_ = false;
-  page().generation.store(order_.generation, std::memory_order_relaxed);
+  page().generation.store(current_.generation, std::memory_order_relaxed);
   page().step.store(loop_->steps_done(), std::memory_order_relaxed);
-  channel_.send({{"adopted", order_.generation}});
+  channel_.send({{"adopted", current_.generation}});
   fault_point("after-restore", loop_->steps_done());
   // The rank that told the last record may have died before it did: then ours fills the gap.
-  if (me_ == 0 && order_.from == Order::From::kSamePhase && !last_record_.empty()) page().push(last_record_);
+  if (me_ == 0 && current_.from == GenerationStart::From::kSamePhase && !last_record_.empty()) page().push(last_record_);
 }
 
 void Worker::keep_buffers(std::vector<SharedMemory> buffers) {  // pinned: a GPU writes at the speed of its bus
@@ -323,26 +314,26 @@ void Worker::keep_buffers(std::vector<SharedMemory> buffers) {  // pinned: a GPU
 }
 
 void Worker::run() {
-  const DataPlane::DropAtEnd drop(*plane_);
+  const WorkerTransport::DropAtEnd drop(*transport_);
   say_hello();
-  next_order_ = await_order();
+  next_ = await_generation();
   while (true) {
     try {
       adopt(loop_->combine().next_sequence());
       train();
     } catch (const StepGivenUp&) {
     } catch (const MeshGivenUp&) {
-      next_order_ = await_order();
+      next_ = await_generation();
     } catch (const Error& error) {
       if (error.code() != ExitCode::kPeerLost) throw;
-      channel_.send({{"mesh_failed", error.what()}, {"why", error.why()}, {"generation", order_.generation}});
-      next_order_ = await_order();
+      channel_.send({{"mesh_failed", error.what()}, {"why", error.why()}, {"generation", current_.generation}});
+      next_ = await_generation();
     }
   }
 }
 
 void Worker::train() {
-  while (!next_order_) {
+  while (!next_) {
     if (done()) {
       take_snapshot(true, true);
       continue;
@@ -370,15 +361,15 @@ void Worker::record(const StepRecord& record) {
 
 void Worker::boundary() {
   if (fault_point("at-boundary", loop_->steps_done())) flip_a_bit(*loop_);
-  const Wish agreed = Wish::unpack(static_cast<uint64_t>(loop_->agreed_wish()));
-  const bool wished = agreed.serial > handled_wish_;
-  handled_wish_ = std::max(handled_wish_, agreed.serial);
+  const SnapshotRequest agreed = SnapshotRequest::unpack(static_cast<uint64_t>(loop_->agreed_request()));
+  const bool requested = agreed.serial > handled_request_;
+  handled_request_ = std::max(handled_request_, agreed.serial);
   if (done()) return;  // train() takes the last one
-  if (wished || (every_steps_ > 0 && loop_->steps_done() % every_steps_ == 0))
-    take_snapshot(wished && agreed.hold, false);
-  else if (order_.members.size() > 1 && loop_->steps_done() % kHashEverySteps == 0)
+  if (requested || (every_steps_ > 0 && loop_->steps_done() % every_steps_ == 0))
+    take_snapshot(requested && agreed.hold, false);
+  else if (current_.members.size() > 1 && loop_->steps_done() % kHashEverySteps == 0)
     channel_.send(
-        {{"hash", replicated_hash(*loop_)}, {"step", loop_->steps_done()}, {"generation", order_.generation}});
+        {{"hash", replicated_hash(*loop_)}, {"step", loop_->steps_done()}, {"generation", current_.generation}});
 }
 
 void Worker::take_snapshot(bool hold, bool final) {
@@ -386,33 +377,33 @@ void Worker::take_snapshot(bool hold, bool final) {
   const double begin = monotonic_seconds();
   ++snapshots_;
   std::optional<unsigned> buffer;
-  while (!(buffer = page().target_of(order_.generation, snapshots_))) {  // usually there already
-    if (page().abandoned(order_.generation, loop_->combine().next_sequence())) return settle_order_at_boundary();
+  while (!(buffer = page().target_of(current_.generation, snapshots_))) {  // usually there already
+    if (page().abandoned(current_.generation, loop_->combine().next_sequence())) return enter_next_at_boundary();
     const timespec moment{0, 200'000};
     page().beats.fetch_add(1, std::memory_order_relaxed);  // waiting for the disk is no standing still
     nanosleep(&moment, nullptr);
   }
   fault_point("in-snapshot", loop_->steps_done());
   const uint64_t bytes = write_part(*loop_, layout_, buffers_.at(*buffer), whole_ ? 0 : me_,
-                                    whole_ ? 1 : static_cast<int>(order_.members.size()), handled_wish_);
+                                    whole_ ? 1 : static_cast<int>(current_.members.size()), handled_request_);
   if (!filled_.contains(*buffer) || filled_[*buffer] > 0) filled_[*buffer] = bytes;
   const double seconds = monotonic_seconds() - begin;
   page().snapshot_ns.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
   channel_.send({{"part", loop_->steps_done()},
-                 {"generation", order_.generation},
+                 {"generation", current_.generation},
                  {"hash", replicated_hash(*loop_)},
                  {"hold", hold},
                  {"final", final},
                  {"usage", usage_of(page(), filled_)},
                  {"seconds", seconds}});
   fault_point("after-snapshot", loop_->steps_done());
-  if (hold) settle_order_at_boundary();
+  if (hold) enter_next_at_boundary();
 }
 
-// Waits for an order at a step boundary. One that goes on from here is carried out; others are left to run().
-void Worker::settle_order_at_boundary() {
-  next_order_ = await_order();
-  if (next_order_->order.from == Order::From::kSamePhase) adopt(loop_->combine().next_sequence());
+// Waits for the next generation at a step boundary. One that goes on from here is entered; others are left to run().
+void Worker::enter_next_at_boundary() {
+  next_ = await_generation();
+  if (next_->start.from == GenerationStart::From::kSamePhase) adopt(loop_->combine().next_sequence());
 }
 
 void Worker::phase_begins(int64_t step, int phase) {
@@ -476,10 +467,10 @@ int work(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& r
     Worker worker(channel, run_dir, recipes);
     try {
       worker.run();
-    } catch (const Ended&) {
+    } catch (const LauncherEnded&) {
       fmt::print(stderr, "{} info  {}\n", utc_stamp(), worker.times());
     }
-  } catch (const Ended&) {
+  } catch (const LauncherEnded&) {
   } catch (const IoError& error) {  // of this process alone: memory, descriptors, its own disk
     if (error.error_number() == ENOMEM)
       return lost("out of memory", fmt::format("{}: {}", error.what(), error.why()), ExitCode::kOutOfMemory);

@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kSettleMeasurements = 3;  // after an order: caches, clocks and graphs are not warm yet
+constexpr int kSettleMeasurements = 3;  // of a generation: caches, clocks and graphs are not warm yet
 constexpr int kGainsInARow = 2;
 constexpr double kSure = 2.5;        // standard deviations that a gain must exceed
 constexpr double kMostDoubt = 0.25;  // a larger gain is taken on a machine of any noise: a wrong move costs less
@@ -19,10 +19,10 @@ constexpr double kMostDoubt = 0.25;  // a larger gain is taken on a machine of a
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)), snapshot_step_(options_.resume_step) {}
 
-const Order& Coordinator::order() const { return order_; }
+const GenerationStart& Coordinator::current() const { return current_; }
 bool Coordinator::is_member(int rank) const { return members_.contains(rank); }
 int64_t Coordinator::snapshot_step() const { return snapshot_step_; }
-bool Coordinator::started() const { return order_.generation > 0; }
+bool Coordinator::started() const { return current_.generation > 0; }
 
 std::set<int> Coordinator::members() const {
   std::set<int> ranks;
@@ -68,7 +68,7 @@ std::vector<Action> Coordinator::lost(int rank, std::optional<Mark> mark) {
 
 std::vector<Action> Coordinator::adopted(int rank, uint64_t generation) {
   const auto found = members_.find(rank);
-  if (found != members_.end() && generation <= order_.generation)
+  if (found != members_.end() && generation <= current_.generation)
     found->second.adopted = std::max(found->second.adopted, generation);
   return {};
 }
@@ -76,7 +76,7 @@ std::vector<Action> Coordinator::adopted(int rank, uint64_t generation) {
 std::vector<Action> Coordinator::snapshot_part(int rank, uint64_t generation, int64_t step, uint64_t hash, bool held,
                                                bool final) {
   Actions actions;
-  if (over_ || generation != order_.generation || !members_.contains(rank)) return actions;
+  if (over_ || generation != current_.generation || !members_.contains(rank)) return actions;
   Reports& reports = parts_[step];
   reports.hashes[rank] = hash;
   reports.held |= held;
@@ -89,7 +89,7 @@ std::vector<Action> Coordinator::snapshot_part(int rank, uint64_t generation, in
 
 std::vector<Action> Coordinator::state_hash(int rank, uint64_t generation, int64_t step, uint64_t hash) {
   Actions actions;
-  if (over_ || generation != order_.generation || !members_.contains(rank)) return actions;
+  if (over_ || generation != current_.generation || !members_.contains(rank)) return actions;
   Reports& reports = checks_[step];
   reports.hashes[rank] = hash;
   const Verdict verdict = judge(reports);
@@ -154,13 +154,13 @@ std::vector<Action> Coordinator::measured(const std::map<int, double>& speeds, d
   }
   if (over_ || members_.empty() || ++measurements_ < kSettleMeasurements || asked_hold_) return actions;
   const std::map<int, double> now = speeds_of(members_);
-  const auto plan = make_plan(options_.shards, now, options_.planner, order_.members);
+  const auto plan = make_plan(options_.shards, now, options_.planner, current_.members);
   PlannerOptions sure = options_.planner;
   double scatter = 0;
   for (const auto& [rank, worker] : members_) scatter = std::max(scatter, worker.measured.uncertainty());
   sure.min_gain += std::min(kSure * scatter, kMostDoubt);
   sure.pay_back_seconds = std::min(sure.pay_back_seconds, seconds_left);
-  gains_ = worth_moving(options_.shards, order_.members, plan, now, step_seconds, move_seconds, sure) ? gains_ + 1 : 0;
+  gains_ = worth_moving(options_.shards, current_.members, plan, now, step_seconds, move_seconds, sure) ? gains_ + 1 : 0;
   move_wanted_ = gains_ >= kGainsInARow;
   ask_if_wanted(actions);
   return actions;
@@ -171,7 +171,7 @@ std::vector<Action> Coordinator::want_shares(const std::map<int, double>& shares
   if (over_ || shares == shares_) return actions;
   shares_ = shares;
   if (members_.empty()) return actions;
-  move_wanted_ = make_plan(options_.shards, speeds_of(members_), options_.planner, order_.members) != order_.members;
+  move_wanted_ = make_plan(options_.shards, speeds_of(members_), options_.planner, current_.members) != current_.members;
   ask_if_wanted(actions);
   return actions;
 }
@@ -187,9 +187,9 @@ std::vector<Action> Coordinator::want_hold(bool hold) {
   return actions;
 }
 
-// ---- orders ----
+// ---- generations ----
 
-// With no members: the first order, or the first after everybody died. Nobody is left behind who is on the way.
+// With no members: the first generation, or the first after everybody died. Nobody is left behind who is on the way.
 void Coordinator::begin_if_ready(Actions& actions) {
   if (members_.empty() && on_the_way_.empty() && !standby_.empty()) restore(actions);
 }
@@ -210,24 +210,24 @@ void Coordinator::restore(Actions& actions) {
   for (const auto& [rank, worker] : next) standby_.erase(rank);
   members_ = std::move(next);
   leaving_.clear();
-  restore_generation_ = order_.generation + 1;
-  issue(snapshot_step_ >= 0 ? Order::From::kSnapshot : Order::From::kStart, -1, actions);
+  restore_generation_ = current_.generation + 1;
+  issue(snapshot_step_ >= 0 ? GenerationStart::From::kSnapshot : GenerationStart::From::kStart, -1, actions);
 }
 
-void Coordinator::same_phase(int64_t cut, Actions& actions) { issue(Order::From::kSamePhase, cut, actions); }
+void Coordinator::same_phase(int64_t cut, Actions& actions) { issue(GenerationStart::From::kSamePhase, cut, actions); }
 
-void Coordinator::issue(Order::From from, int64_t cut, Actions& actions) {
-  ++order_.generation;
-  order_.members = make_plan(options_.shards, speeds_of(members_), options_.planner, order_.members);
-  order_.from = from;
-  order_.snapshot_step = from == Order::From::kSnapshot ? snapshot_step_ : -1;
-  order_.cut = cut;
+void Coordinator::issue(GenerationStart::From from, int64_t cut, Actions& actions) {
+  ++current_.generation;
+  current_.members = make_plan(options_.shards, speeds_of(members_), options_.planner, current_.members);
+  current_.from = from;
+  current_.snapshot_step = from == GenerationStart::From::kSnapshot ? snapshot_step_ : -1;
+  current_.cut = cut;
   cuts_.push_back(cut);
   parts_.clear();
   checks_.clear();
   asked_ = asked_hold_ = move_wanted_ = holding_ = false;
   measurements_ = gains_ = 0;
-  actions.emplace_back(IssueOrder{order_});
+  actions.emplace_back(StartGeneration{current_});
   ask_if_wanted(actions);
 }
 
@@ -309,7 +309,7 @@ void Coordinator::settle(const Reports& reports, int64_t step, Actions& actions)
   ties_ = 0;
   snapshot_wanted_ = false;
   if (!asked_hold_) asked_ = false;
-  actions.emplace_back(SnapshotWhole{.generation = order_.generation, .step = step});
+  actions.emplace_back(SnapshotWhole{.generation = current_.generation, .step = step});
   if (reports.final || (reports.held && stop_wanted_))
     finish(actions);
   else if (reports.held && hold_wanted_)

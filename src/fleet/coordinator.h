@@ -7,7 +7,7 @@
 // The rules it keeps:
 //   - one member list per generation; generations only grow; what a fenced worker says afterwards is ignored
 //   - weights move only by a combine that all members of a generation completed, so a death loses no step:
-//     stateless shards run the phase again (Order::kSamePhase), stateful ones go back to the last whole snapshot
+//     stateless shards run the phase again (From::kSamePhase), stateful ones go back to the last whole snapshot
 //   - a snapshot counts once every member of its generation wrote its part, and all replicated state had one hash
 //   - members and plan change on purpose (join, leave, another plan) only at a held snapshot
 #pragma once
@@ -20,7 +20,7 @@
 #include <variant>
 #include <vector>
 
-#include "fleet/order.h"
+#include "fleet/generation.h"
 #include "fleet/planner.h"
 #include "fleet/speed_track.h"
 
@@ -28,13 +28,13 @@ namespace tandem {
 
 // ---- what it wants done ----
 
-// To every member of the order. Whoever is in an older generation stops waiting: its generation is revoked. Ranks that
-// are not in the order and were members have been lost or dismissed.
-struct IssueOrder {
-  Order order;
+// To every member of the new generation. Whoever is in an older one stops waiting: its generation is revoked. Ranks that
+// were members and are not in the new one have been lost or dismissed.
+struct StartGeneration {
+  GenerationStart start;
 };
-// All members take a snapshot at the next step boundary they agree on. With hold they then wait for an order.
-// (The launcher posts serial and hold as the members' "wish"; a higher serial replaces a lower one.)
+// All members take a snapshot at the next step boundary they agree on. With hold they then wait for the next generation.
+// (The launcher posts serial and hold as a SnapshotRequest; a higher serial replaces a lower one.)
 struct AskSnapshot {
   uint64_t serial = 0;
   bool hold = false;
@@ -61,11 +61,11 @@ struct Finished {
 struct GiveUp {
   std::string what, why;
 };
-using Action = std::variant<IssueOrder, AskSnapshot, SnapshotWhole, Fence, Dismiss, Finished, GiveUp>;
+using Action = std::variant<StartGeneration, AskSnapshot, SnapshotWhole, Fence, Dismiss, Finished, GiveUp>;
 
 struct CoordinatorOptions {
   int shards = 1;
-  bool stateful = false;     // shards have state of their own, or mail is on its way between phases
+  bool stateful = false;     // shards have state of their own, or messages are on their way between phases
   int64_t resume_step = -1;  // >= 0: a snapshot of this step is there from the start (loaded from a checkpoint)
   PlannerOptions planner;
 };
@@ -76,14 +76,14 @@ class Coordinator {
   explicit Coordinator(CoordinatorOptions options);
 
   // ---- what happened ---- (each returns what to do now, in this order)
-  // A worker process of this rank was started; it counts as "on the way" until arrived() or lost(). The first order is
-  // given when everybody who was expected before it has arrived or is lost; later ones join.
+  // A worker process of this rank was started; it counts as "on the way" until arrived() or lost(). The first
+  // generation starts when everybody who was expected before it has arrived or is lost; later ones join.
   std::vector<Action> expect(int rank, double speed);
   std::vector<Action> arrived(int rank);  // it has built its model and can take shards
   // It is dead for certain, or fenced. `mark`: how far it got; nothing if that can't be known (another machine), which
   // sends everybody to the last snapshot.
   std::vector<Action> lost(int rank, std::optional<Mark> mark);
-  std::vector<Action> adopted(int rank, uint64_t generation);  // it works by this order now
+  std::vector<Action> adopted(int rank, uint64_t generation);  // it works in this generation now
   // It wrote its part of the snapshot of `step`, with this hash of the replicated state; `held`: it waits now; `final`:
   // it is at the run's last step.
   std::vector<Action> snapshot_part(int rank, uint64_t generation, int64_t step, uint64_t hash, bool held, bool final);
@@ -107,12 +107,12 @@ class Coordinator {
   std::vector<Action> want_hold(bool hold);
 
   // ---- what is ----
-  const Order& order() const;
+  const GenerationStart& current() const;
   bool is_member(int rank) const;
   std::set<int> members() const;
   std::map<int, double> speeds() const { return speeds_of(members_); }  // measured, or what was said of them
   int64_t snapshot_step() const;                                        // -1: none yet
-  bool started() const;                                                 // the first order has been given
+  bool started() const;                                                 // there has been a generation
   bool holding() const { return holding_; }                             // everybody waits, as was wanted
 
  private:
@@ -120,7 +120,7 @@ class Coordinator {
   struct Worker {
     double guess = 1;  // what expect() said
     SpeedTrack measured;
-    uint64_t adopted = 0;  // the newest order it works by
+    uint64_t adopted = 0;  // the newest generation it works in
   };
   // What the members of this generation reported about one step.
   struct Reports {
@@ -141,16 +141,16 @@ class Coordinator {
   void stop_or_begin(Actions& actions);
   void restore(Actions& actions);
   void same_phase(int64_t cut, Actions& actions);
-  void issue(Order::From from, int64_t cut, Actions& actions);
+  void issue(GenerationStart::From from, int64_t cut, Actions& actions);
   void ask_if_wanted(Actions& actions);
   void settle(const Reports& reports, int64_t step, Actions& actions);
   void disagree(const Reports& reports, int64_t step, Actions& actions);
   void finish(Actions& actions);
 
   CoordinatorOptions options_;
-  Order order_;
-  std::vector<int64_t> cuts_{-1};    // by generation: the cut of its order
-  uint64_t restore_generation_ = 0;  // of the newest order that put state back
+  GenerationStart current_;
+  std::vector<int64_t> cuts_{-1};    // by generation: the cut at its start
+  uint64_t restore_generation_ = 0;  // the newest that began by restoring state
   int64_t snapshot_step_ = -1;
   // Every living rank is in one of these.
   std::map<int, Worker> on_the_way_, standby_, members_;
@@ -164,7 +164,7 @@ class Coordinator {
 
   std::map<int64_t, Reports> parts_, checks_;  // by step, of this generation
   int ties_ = 0;                               // since the last whole snapshot
-  int measurements_ = 0;                       // since the last order
+  int measurements_ = 0;                       // in this generation
   int gains_ = 0;                              // in a row: measurements by which another plan is worth it
   bool over_ = false;
 };

@@ -1,18 +1,18 @@
 // fleet/messages.h -- the messages between a worker and its launcher, as JSON.
 //
 //   worker -> launcher   hello, adopted, part (of a snapshot), hash, note, fatal (ends the run), failed (this worker)
-//   launcher -> worker   order (with descriptors: combine segment, snapshot buffers), end
+//   launcher -> worker   order: the start of a generation (with descriptors: combine segment, snapshot buffers); end
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "fleet/order.h"
+#include "fleet/generation.h"
 
 namespace tandem {
 
 inline constexpr int kProtocolVersion = 2;
 
-nlohmann::json to_json(const Order& order);
-Order order_from(const nlohmann::json& json);  // throws std::exception if it makes no sense
+nlohmann::json to_json(const GenerationStart& start);
+GenerationStart generation_start_from(const nlohmann::json& json);  // throws std::exception if it makes no sense
 
 }  // namespace tandem

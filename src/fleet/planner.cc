@@ -17,14 +17,14 @@ constexpr double kSlack = 1 + 1e-9;  // two ways to write the same time
 // What a plan is searched among: who, how fast, and how many partials each range has.
 class Search {
  public:
-  Search(int shards, const std::map<int, double>& speeds, const std::vector<Assignment>& now)
+  Search(int shards, const std::map<int, double>& speeds, const std::vector<ShardAssignment>& now)
       : shards_(shards), ranks_(speeds.begin(), speeds.end()), owner_(shards, -1) {
-    for (const Assignment& a : now)
+    for (const ShardAssignment& a : now)
       for (int shard = a.range.first; shard < std::min(a.range.last, shards); ++shard) owner_[shard] = a.rank;
     count_partials();
   }
 
-  std::vector<Assignment> best(const PlannerOptions& options) const {
+  std::vector<ShardAssignment> best(const PlannerOptions& options) const {
     // The fastest plan whose ranges have at most `cap` partials, for every cap that can win. The cap only ever makes
     // the slowest worker slower, so what a smaller cap may cost is bounded by the best so far: few lengths to try.
     int cap = most_partials_;
@@ -102,7 +102,7 @@ class Search {
   }
 
   // Among the plans within `cap` and `limit` the one with the fewest partials in all, then the fewest moved shards.
-  std::vector<Assignment> thriftiest(int cap, double limit) const {
+  std::vector<ShardAssignment> thriftiest(int cap, double limit) const {
     using Cost = std::pair<int, int>;
     constexpr Cost kNone{std::numeric_limits<int>::max(), 0};
     const int width = shards_ + 1;
@@ -122,7 +122,7 @@ class Search {
           if (with < there) there = with, from[(r + 1) * width + last] = first;
         }
       }
-    std::vector<Assignment> plan(ranks_.size());
+    std::vector<ShardAssignment> plan(ranks_.size());
     for (int r = ranks() - 1, last = shards_; r >= 0; --r) {
       const int first = from[(r + 1) * width + last];
       plan[r] = {.rank = ranks_[r].first, .range = {first, last}};
@@ -152,23 +152,23 @@ std::map<int, double> without_spares(int shards, const std::map<int, double>& sp
 
 }  // namespace
 
-std::vector<Assignment> make_plan(int shards, const std::map<int, double>& speeds, const PlannerOptions& options,
-                                  const std::vector<Assignment>& now) {
+std::vector<ShardAssignment> make_plan(int shards, const std::map<int, double>& speeds, const PlannerOptions& options,
+                                  const std::vector<ShardAssignment>& now) {
   if (speeds.empty()) return {};
   const std::map<int, double> kept = without_spares(shards, speeds);
   return Search(shards, kept, now).best(options);
 }
 
-std::vector<Assignment> make_plan(int shards, const std::map<int, double>& speeds, const PlannerOptions& options) {
+std::vector<ShardAssignment> make_plan(int shards, const std::map<int, double>& speeds, const PlannerOptions& options) {
   return make_plan(shards, speeds, options, {});
 }
 
-PlanCost cost_of(int shards, const std::vector<Assignment>& plan, const std::map<int, double>& speeds,
+PlanCost cost_of(int shards, const std::vector<ShardAssignment>& plan, const std::map<int, double>& speeds,
                  const PlannerOptions& options) {
   const SumTree tree(shards);
   PlanCost cost;
   double summed = 0;
-  for (const Assignment& a : plan) {
+  for (const ShardAssignment& a : plan) {
     cost.step_seconds = std::max(cost.step_seconds, a.range.size() / speeds.at(a.rank));
     cost.most_partials = std::max(cost.most_partials, static_cast<int>(tree.cover(a.range.first, a.range.last).size()));
     summed += speeds.at(a.rank);
@@ -178,7 +178,7 @@ PlanCost cost_of(int shards, const std::vector<Assignment>& plan, const std::map
   return cost;
 }
 
-bool worth_moving(int shards, const std::vector<Assignment>& now, const std::vector<Assignment>& next,
+bool worth_moving(int shards, const std::vector<ShardAssignment>& now, const std::vector<ShardAssignment>& next,
                   const std::map<int, double>& speeds, double step_seconds, double move_seconds,
                   const PlannerOptions& options) {
   if (now == next) return false;
@@ -189,10 +189,10 @@ bool worth_moving(int shards, const std::vector<Assignment>& now, const std::vec
   return gain >= options.min_gain && gain * options.pay_back_seconds >= move_seconds;
 }
 
-std::string plan_text(int shards, const std::vector<Assignment>& plan, const std::map<int, double>& speeds,
+std::string plan_text(int shards, const std::vector<ShardAssignment>& plan, const std::map<int, double>& speeds,
                       const PlannerOptions& options) {
   std::string text = fmt::format("{} shards on {} worker{}:", shards, plan.size(), plan.size() == 1 ? "" : "s");
-  for (const Assignment& a : plan) text += fmt::format(" {}", a.range.size());
+  for (const ShardAssignment& a : plan) text += fmt::format(" {}", a.range.size());
   const double lost = plan.empty() ? 0 : 1 - cost_of(shards, plan, speeds, options).efficiency;
   if (lost >= 0.005) text += fmt::format(" ({:.1f} % lost to whole shards)", lost * 100);
   return text;

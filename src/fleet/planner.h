@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "fleet/order.h"
+#include "fleet/generation.h"
 
 namespace tandem {
 
@@ -27,18 +27,18 @@ struct PlanCost {
 
 // Ranks in ascending order get ascending ranges; every rank gets at least one shard (if there are more ranks than
 // shards the slowest ones are left out: they wait as spares). Deterministic.
-std::vector<Assignment> make_plan(int shards, const std::map<int, double>& speeds, const PlannerOptions& options);
+std::vector<ShardAssignment> make_plan(int shards, const std::map<int, double>& speeds, const PlannerOptions& options);
 // The same, and among equally good plans one that moves few shards away from whom has them now.
-std::vector<Assignment> make_plan(int shards, const std::map<int, double>& speeds, const PlannerOptions& options,
-                                  const std::vector<Assignment>& now);
-PlanCost cost_of(int shards, const std::vector<Assignment>& plan, const std::map<int, double>& speeds,
+std::vector<ShardAssignment> make_plan(int shards, const std::map<int, double>& speeds, const PlannerOptions& options,
+                                  const std::vector<ShardAssignment>& now);
+PlanCost cost_of(int shards, const std::vector<ShardAssignment>& plan, const std::map<int, double>& speeds,
                  const PlannerOptions& options);
 // Is it worth moving from one to the other? step_seconds: measured time of a step now.
-bool worth_moving(int shards, const std::vector<Assignment>& now, const std::vector<Assignment>& next,
+bool worth_moving(int shards, const std::vector<ShardAssignment>& now, const std::vector<ShardAssignment>& next,
                   const std::map<int, double>& speeds, double step_seconds, double move_seconds,
                   const PlannerOptions& options);
 // "24 shards on 3 workers: 8 8 8" with the loss by whole shards when it is 0.5 % or more.
-std::string plan_text(int shards, const std::vector<Assignment>& plan, const std::map<int, double>& speeds,
+std::string plan_text(int shards, const std::vector<ShardAssignment>& plan, const std::map<int, double>& speeds,
                       const PlannerOptions& options);
 
 }  // namespace tandem

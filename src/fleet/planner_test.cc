@@ -15,16 +15,16 @@ std::map<int, double> equal_workers(int count) {
   return speeds;
 }
 
-std::vector<int> sizes(const std::vector<Assignment>& plan) {
+std::vector<int> sizes(const std::vector<ShardAssignment>& plan) {
   std::vector<int> sizes;
-  for (const Assignment& a : plan) sizes.push_back(a.range.size());
+  for (const ShardAssignment& a : plan) sizes.push_back(a.range.size());
   return sizes;
 }
 
 // Every plan there is, by brute force.
 double cheapest(int shards, const std::map<int, double>& speeds, const PlannerOptions& options) {
   double best = 1e300;
-  std::vector<Assignment> plan;
+  std::vector<ShardAssignment> plan;
   const auto place = [&](auto&& self, std::map<int, double>::const_iterator next, int first) -> void {
     if (next == speeds.end()) {
       if (first == shards) best = std::min(best, cost_of(shards, plan, speeds, options).step_seconds);
@@ -57,7 +57,7 @@ TEST(Planner, RanksAscendAndCoverAllShards) {
     const auto plan = make_plan(shards, speeds, {.combine_seconds = 0.1 * (random() % 3)});
     ASSERT_EQ(static_cast<int>(plan.size()), std::min(shards, workers));
     int at = 0, rank = -1;
-    for (const Assignment& a : plan) {
+    for (const ShardAssignment& a : plan) {
       EXPECT_EQ(a.range.first, at);
       EXPECT_GT(a.range.last, at);
       EXPECT_GT(a.rank, rank);
@@ -93,14 +93,14 @@ TEST(Planner, AmongEquallyFastPlansTheOneWithFewPartialsIsTaken) {
   const auto plan = make_plan(24, equal_workers(5), {});
   EXPECT_EQ(cost_of(24, plan, equal_workers(5), {}).step_seconds, 5);
   int partials = 0;
-  for (const Assignment& a : plan) partials += static_cast<int>(SumTree(24).cover(a.range.first, a.range.last).size());
+  for (const ShardAssignment& a : plan) partials += static_cast<int>(SumTree(24).cover(a.range.first, a.range.last).size());
   EXPECT_LE(partials, 11);
 }
 
 TEST(Planner, AmongEqualPlansShardsStayWhereTheyAre) {
   // One shard each, and the last of three is free to go to either neighbour's side.
   const std::map<int, double> speeds{{0, 1}, {1, 1}};
-  const std::vector<Assignment> left{{0, {0, 2}}, {1, {2, 3}}}, right{{0, {0, 1}}, {1, {1, 3}}};
+  const std::vector<ShardAssignment> left{{0, {0, 2}}, {1, {2, 3}}}, right{{0, {0, 1}}, {1, {1, 3}}};
   const auto from_left = make_plan(3, speeds, {}, left), from_right = make_plan(3, speeds, {}, right);
   EXPECT_EQ(cost_of(3, from_left, speeds, {}).step_seconds, cost_of(3, from_right, speeds, {}).step_seconds);
   EXPECT_TRUE(from_left == left || from_right == right);
@@ -108,7 +108,7 @@ TEST(Planner, AmongEqualPlansShardsStayWhereTheyAre) {
 
 TEST(Planner, SlowestWorkersAreSparesWhenThereAreMoreThanShards) {
   const auto plan = make_plan(2, {{0, 1}, {1, 3}, {2, 2}}, {});
-  EXPECT_EQ(plan, (std::vector<Assignment>{{1, {0, 1}}, {2, {1, 2}}}));
+  EXPECT_EQ(plan, (std::vector<ShardAssignment>{{1, {0, 1}}, {2, {1, 2}}}));
   EXPECT_EQ(make_plan(1, equal_workers(2), {}).front().rank, 0);
 }
 
@@ -120,7 +120,7 @@ TEST(Planner, ManyShardsOnManyWorkersIsQuick) {
 
 TEST(Planner, AMoveMustGainEnoughAndPayBack) {
   const std::map<int, double> speeds{{0, 2}, {1, 1}};
-  const std::vector<Assignment> halves{{0, {0, 12}}, {1, {12, 24}}}, fair{{0, {0, 16}}, {1, {16, 24}}};
+  const std::vector<ShardAssignment> halves{{0, {0, 12}}, {1, {12, 24}}}, fair{{0, {0, 16}}, {1, {16, 24}}};
   EXPECT_TRUE(worth_moving(24, halves, fair, speeds, 12, 1, {}));
   EXPECT_FALSE(worth_moving(24, halves, fair, speeds, 12, 11, {}));  // a third of 30 s is 10 s
   EXPECT_FALSE(worth_moving(24, halves, fair, speeds, 400, 0, {}));  // 4 s of 400 are 1 %

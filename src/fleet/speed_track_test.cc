@@ -17,7 +17,7 @@ struct Fleet {
   Fleet(int workers, int shards, unsigned seed) : c({.shards = shards}), count(workers), chance(seed) {
     for (int rank = 0; rank < count; ++rank) c.expect(rank, 1);
     for (int rank = 0; rank < count; ++rank) c.arrived(rank);
-    for (int rank = 0; rank < count; ++rank) c.adopted(rank, c.order().generation);
+    for (int rank = 0; rank < count; ++rank) c.adopted(rank, c.current().generation);
   }
   // After how many steps shards are to be moved; -1: not within these. Rank 1 has `speed`, the others 100.
   int steps_to_a_move(int steps, double speed) {

@@ -1,7 +1,7 @@
 // fleet/worker_page.h -- the page of memory that one worker process shares with the one that supervises it.
 //
 // Each process has its own, so a fenced worker can write to nobody else's. The worker tells where it is (read by the
-// launcher at any time, without asking) and pushes the records of its steps; the launcher posts wishes and revokes
+// launcher at any time, without asking) and pushes the records of its steps; the launcher posts requests and revokes
 // generations. It outlives the worker: what a dead one told last is still there.
 #pragma once
 
@@ -22,11 +22,11 @@ const char* stage_name(Stage stage);  // "computing"
 
 // At the next step boundary all members take a snapshot; the one with the highest serial that any of them has seen is
 // what all of them follow.
-struct Wish {
+struct SnapshotRequest {
   uint64_t serial = 0;
-  bool hold = false;  // and wait there for an order
+  bool hold = false;  // and wait there for the next generation
   uint64_t packed() const { return serial << 1 | (hold ? 1 : 0); }
-  static Wish unpack(uint64_t word) { return {word >> 1, (word & 1) != 0}; }
+  static SnapshotRequest unpack(uint64_t word) { return {word >> 1, (word & 1) != 0}; }
 };
 
 struct WorkerPage {
@@ -34,7 +34,7 @@ struct WorkerPage {
 
   // launcher -> worker
   alignas(64) std::atomic<uint64_t> revoked{0};  // revoked generation << 40 | cut + 1: one word, so never torn
-  std::atomic<uint64_t> wish{0};
+  std::atomic<uint64_t> request{0};
   std::atomic<uint64_t> target{0};  // generation << 40 | nth snapshot of it << 8 | buffer to write it into
 
   // worker -> launcher

@@ -87,7 +87,7 @@ TEST(CheckpointWriter, EachFileCallThatFailsIsToldAndTheOneBeforeIsIntact) {
     ASSERT_TRUE(job.writer.save_now(state.at(2), 0).saved);
     calls = counting.calls();
   }
-  int told = 0;
+  int reported = 0;
   for (int at = calls / 2; at < calls; ++at)
     for (int error : {EIO, ENOSPC}) {
       TempDir dir;
@@ -97,7 +97,7 @@ TEST(CheckpointWriter, EachFileCallThatFailsIsToldAndTheOneBeforeIsIntact) {
       const bool first = job->writer.save_now(state.at(1), 0).saved;
       const CheckpointReport second = job->writer.save_now(state.at(2), 0);
       if (!second.saved) {
-        ++told;
+        ++reported;
         EXPECT_FALSE(second.error.empty());
       }
       job.reset();
@@ -108,7 +108,7 @@ TEST(CheckpointWriter, EachFileCallThatFailsIsToldAndTheOneBeforeIsIntact) {
         EXPECT_GE(loaded->manifest.step, second.saved ? 2 : 1) << "said saved, and it is not there: call " << at;
       }
     }
-  EXPECT_GT(told, 10) << "the faults were met";
+  EXPECT_GT(reported, 10) << "the faults were met";
 }
 
 TEST(CheckpointWriter, ByStepsAndByTimeAndNever) {

@@ -21,18 +21,18 @@ class FaultBook {
       : program_(std::move(program)), run_(run_dir.string()), logs_((run_dir / "logs").string()) {}
 
   // The run ends because of this death; nothing if it goes on.
-  std::optional<Error> verdict(const WorkerHandle& seat, const Death& death, int64_t step, bool alone);
+  std::optional<Error> verdict(const WorkerHandle& worker, const Death& death, int64_t step, bool alone);
   // May this device have another worker? Counts it.
-  bool may_restart(WorkerHandle& seat, double now);
+  bool may_restart(WorkerHandle& worker, double now);
   // Training got past this step: what happened before it is forgiven.
   void got_past(int64_t step) { at_step_.erase(at_step_.begin(), at_step_.lower_bound(step)); }
   int deaths() const { return deaths_; }
 
   // "rank 1 (cpu:1) was killed (SIGKILL) ... in phase 'learn' of step 58 (last words: ...)"
-  static std::string line(const WorkerHandle& seat, const Death& death, const std::string& place,
+  static std::string line(const WorkerHandle& worker, const Death& death, const std::string& position,
                           const std::string& fenced_because, const std::string& last_words);
   // Before any worker was up.
-  static Error never_started(const WorkerHandle& seat, const Death& death, const std::string& last_words);
+  static Error never_started(const WorkerHandle& worker, const Death& death, const std::string& last_words);
 
  private:
   std::string program_, run_, logs_;

@@ -51,9 +51,9 @@ double frozen_seconds() {
   return text && std::atof(text) > 0 ? std::atof(text) : 15;
 }
 
-std::string ranges_text(const std::vector<Assignment>& members) {
+std::string ranges_text(const std::vector<ShardAssignment>& members) {
   std::vector<std::string> parts;
-  for (const Assignment& a : members)
+  for (const ShardAssignment& a : members)
     parts.push_back(a.range.size() == 1 ? fmt::format("rank {}: {}", a.rank, a.range.first)
                                         : fmt::format("rank {}: {}-{}", a.rank, a.range.first, a.range.last - 1));
   return fmt::format("{}", fmt::join(parts, ", "));
@@ -66,8 +66,8 @@ std::string ranges_text(const std::vector<Assignment>& members) {
 Launcher::Launcher(const LaunchRequest& request)
     : request_(request),
       oom_kills_before_(kernel_oom_kills()),
-      growth_(request, workers_,
-              {.add_seat = [this](DeviceSpec device) -> WorkerHandle& { return add_seat(device); },
+      membership_(request, workers_,
+              {.add_worker = [this](DeviceSpec device) -> WorkerHandle& { return add_worker(device); },
                .carry_out = [this](std::vector<Action> actions) { carry_out(std::move(actions)); }}),
       stalls_(frozen_seconds()),
       live_(request.run_dir),
@@ -82,10 +82,10 @@ Launcher::Launcher(const LaunchRequest& request)
                                   [](const DeviceSpec& d) { return d.kind == DeviceSpec::Kind::kCuda; });
   const LoaderSettings& loader = request.settings->loader;
   loader_threads_ = loader_size(loader.threads, loader.prefetch, on_gpu, cores_of_worker_).threads;
-  for (const DeviceSpec& device : request.devices) add_seat(device).start(false);
+  for (const DeviceSpec& device : request.devices) add_worker(device).start(false);
 }
 
-WorkerHandle& Launcher::add_seat(DeviceSpec device) {
+WorkerHandle& Launcher::add_worker(DeviceSpec device) {
   const int rank = next_rank_++;
   if (device.kind == DeviceSpec::Kind::kCpu) device.index = rank;
   const std::filesystem::path log = request_.run_dir / "logs" / fmt::format("rank-{}.log", rank);
@@ -106,7 +106,7 @@ WorkerHandle& Launcher::add_seat(DeviceSpec device) {
 
 std::string Launcher::device_names() const {
   std::vector<std::string> names;
-  for (const auto& [rank, seat] : workers_) names.push_back(seat->device().name());
+  for (const auto& [rank, worker] : workers_) names.push_back(worker->device().name());
   return fmt::format("{}", fmt::join(names, " "));
 }
 
@@ -117,34 +117,34 @@ void Launcher::carry_out(std::vector<Action> actions) {
   for (const Action& action : actions) std::visit([this](const auto& a) { carry_out(a); }, action);
 }
 
-void Launcher::carry_out(const IssueOrder& action) {
-  const Order& order = action.order;
+void Launcher::carry_out(const StartGeneration& action) {
+  const GenerationStart& start = action.start;
   fault_point("launcher-order", record_->last_step());
-  const bool same_phase = order.from == Order::From::kSamePhase;
-  for (const auto& [rank, seat] : workers_)
-    if (seat->running()) seat->revoke(order.generation - 1, same_phase ? order.cut : -1);
-  plane_->wake();
-  if (const auto buffer = pool_->abandon()) plane_->abandoned(*buffer);
-  plane_->begin(order, pool_->base());
+  const bool same_phase = start.from == GenerationStart::From::kSamePhase;
+  for (const auto& [rank, worker] : workers_)
+    if (worker->running()) worker->revoke(start.generation - 1, same_phase ? start.cut : -1);
+  transport_->wake();
+  if (const auto buffer = pool_->abandon()) transport_->abandoned(*buffer);
+  transport_->begin(start, pool_->base());
   snapshots_in_generation_ = 0;
   target_posted_ = false;
   snapshot_asked_ = false;
   move_began_ = std::exchange(hold_began_, 0);
   part_seconds_ = 0;
   post_next_target();
-  for (const Assignment& a : order.members) {
-    WorkerHandle& seat = *workers_.at(a.rank);
+  for (const ShardAssignment& a : start.members) {
+    WorkerHandle& worker = *workers_.at(a.rank);
     usage_.holds(a.rank, a.range.size());
-    plane_->give(seat, {{"order", to_json(order)}, {"base", pool_->base()}, {"speed", seat.device().speed}});
+    transport_->give(worker, {{"order", to_json(start)}, {"base", pool_->base()}, {"speed", worker.device().speed}});
   }
   stalls_.reset();
   speedometer_.reset();
   last_snapshot_ = monotonic_seconds();
 
   const std::string plan =
-      plan_text(static_cast<int>(request_.settings->shards), order.members, coordinator_->speeds(), {});
+      plan_text(static_cast<int>(request_.settings->shards), start.members, coordinator_->speeds(), {});
   record_->tell().event("plan", record_->last_step(),
-                        fmt::format("generation {}: {} ({})", order.generation, plan, ranges_text(order.members)));
+                        fmt::format("generation {}: {} ({})", start.generation, plan, ranges_text(start.members)));
   if (!said_first_lines_) {
     said_first_lines_ = true;
     record_->first_lines(device_names(), plan);
@@ -152,13 +152,13 @@ void Launcher::carry_out(const IssueOrder& action) {
     return;
   }
   const std::string text = same_phase ? fmt::format("its shards are taken over and the phase is run again ({})", plan)
-                           : order.from == Order::From::kSnapshot
-                               ? fmt::format("everybody goes on from step {} ({})", order.snapshot_step, plan)
+                           : start.from == GenerationStart::From::kSnapshot
+                               ? fmt::format("everybody goes on from step {} ({})", start.snapshot_step, plan)
                                : fmt::format("everybody begins anew ({})", plan);
-  last_order_text_ = text;
+  last_change_text_ = text;
   if (!reaping_)
-    record_->tell().say(order.from == Order::From::kSnapshot
-                            ? fmt::format("plan    from step {} on: {}", order.snapshot_step, plan)
+    record_->tell().say(start.from == GenerationStart::From::kSnapshot
+                            ? fmt::format("plan    from step {} on: {}", start.snapshot_step, plan)
                             : "plan    " + text);
 }
 
@@ -167,21 +167,21 @@ void Launcher::post_next_target() {
   const std::optional<int> buffer = pool_->begin();
   if (!buffer) return;  // the disk is behind: workers wait at their next snapshot
   target_posted_ = true;
-  plane_->reuse(*buffer);
-  for (const Assignment& a : coordinator_->order().members)
-    workers_.at(a.rank)->post_target(coordinator_->order().generation, snapshots_in_generation_ + 1,
+  transport_->reuse(*buffer);
+  for (const ShardAssignment& a : coordinator_->current().members)
+    workers_.at(a.rank)->post_target(coordinator_->current().generation, snapshots_in_generation_ + 1,
                                      static_cast<unsigned>(*buffer));
 }
 
 void Launcher::carry_out(const AskSnapshot& action) {
   snapshot_asked_ = true;
-  for (const int rank : coordinator_->members()) workers_.at(rank)->wish(Wish{action.serial, action.hold}.packed());
+  for (const int rank : coordinator_->members()) workers_.at(rank)->post_request(SnapshotRequest{action.serial, action.hold}.packed());
 }
 
 void Launcher::carry_out(const SnapshotWhole& action) {
   drain_rings();
   pool_->whole(action.step);
-  plane_->whole(pool_->base());
+  transport_->whole(pool_->base());
   mesh_failures_ = 0;
   ++snapshots_in_generation_;
   target_posted_ = false;
@@ -205,12 +205,12 @@ void Launcher::carry_out(const SnapshotWhole& action) {
     checkpoint_due_ = save_asked_ = false;
     save_when_gathered();
   }
-  if (action.generation == coordinator_->order().generation) post_next_target();  // else the order that follows does
+  if (action.generation == coordinator_->current().generation) post_next_target();  // else the generation that follows does
 }
 
 // At once, unless parts of it are on other machines: they are fetched while training goes on.
 void Launcher::save_when_gathered() {
-  if (saves_.empty() || record_->writer().busy() || !plane_->gathered(saves_.front().buffer)) return;
+  if (saves_.empty() || record_->writer().busy() || !transport_->gathered(saves_.front().buffer)) return;
   const Save save = saves_.front();
   saves_.pop_front();
   record_->start_checkpoint(*pool_, save.buffer, save.stall, monotonic_seconds(), save.asked);
@@ -219,9 +219,9 @@ void Launcher::save_when_gathered() {
 void Launcher::carry_out(const Fence& action) { reap(*workers_.at(action.rank), action.why); }
 
 void Launcher::carry_out(const Dismiss& action) {
-  WorkerHandle& seat = *workers_.at(action.rank);
-  seat.leaving = true;
-  if (seat.running()) seat.send({{"end", true}});
+  WorkerHandle& worker = *workers_.at(action.rank);
+  worker.leaving = true;
+  if (worker.running()) worker.send({{"end", true}});
 }
 
 void Launcher::carry_out(const Finished&) { finished_ = true; }
@@ -285,10 +285,10 @@ double Launcher::seconds_left(double step_seconds) const {
 // For those who watch.
 void Launcher::show(double now) {
   static const std::vector<std::string> none;
-  std::vector<const WorkerHandle*> seats;
-  for (const auto& [rank, seat] : workers_) seats.push_back(seat.get());
+  std::vector<const WorkerHandle*> workers;
+  for (const auto& [rank, worker] : workers_) workers.push_back(worker.get());
   live_.write(now, record_ ? record_->last_step() : 0, record_ ? record_->facts().phases : none,
-              coordinator_ && coordinator_->started() ? &coordinator_->order() : nullptr, seats);
+              coordinator_ && coordinator_->started() ? &coordinator_->current() : nullptr, workers);
 }
 
 // ---- signals ----
@@ -323,11 +323,11 @@ void Launcher::handle(int signal) {
       save_asked_ = true;
       break;
     case SIGTSTP:  // the workers are not in the terminal's group: Ctrl-Z reaches us alone
-      for (const auto& [rank, seat] : workers_)
-        if (seat->running()) seat->pause(true);
+      for (const auto& [rank, worker] : workers_)
+        if (worker->running()) worker->pause(true);
       raise(SIGSTOP);
-      for (const auto& [rank, seat] : workers_)
-        if (seat->running()) seat->pause(false);
+      for (const auto& [rank, worker] : workers_)
+        if (worker->running()) worker->pause(false);
       stalls_.reset();
       last_tick_ = monotonic_seconds();
       break;
@@ -341,7 +341,7 @@ void Launcher::handle(int signal) {
 nlohmann::json Launcher::figures() const {
   const double seconds = monotonic_seconds() - begin_;
   nlohmann::json out = {{"workers", coordinator_ ? coordinator_->members().size() : 0},
-                        {"generations", coordinator_ ? coordinator_->order().generation : 0},
+                        {"generations", coordinator_ ? coordinator_->current().generation : 0},
                         {"deaths", faults_.deaths()},
                         {"frozen", frozen_},
                         {"snapshot_share", seconds > 0 ? snapshot_total_ / seconds : 0}};
@@ -359,7 +359,7 @@ nlohmann::json Launcher::figures() const {
 void Launcher::save_what_there_is() {
   record_->tell_reports(*pool_);
   const int64_t step = pool_->base_step();
-  const bool here = step >= 0 && plane_->gathered(pool_->base());
+  const bool here = step >= 0 && transport_->gathered(pool_->base());
   if (!std::exchange(saved_last_, true) && step > record_->writer().last_saved_step() && here) {
     try {
       record_->save_last(*pool_);
@@ -372,7 +372,7 @@ void Launcher::save_what_there_is() {
     if (const int64_t due = pool_->step_of(save.buffer); due > 0 && due != record_->writer().last_saved_step())
       record_->tell().warn(fmt::format(
           "checkpoint at step {} was NOT saved: {}", due,
-          plane_->gathered(save.buffer) ? "the run failed before its turn came" : "parts of it are on other machines"));
+          transport_->gathered(save.buffer) ? "the run failed before its turn came" : "parts of it are on other machines"));
 }
 
 void Launcher::give_up(const Error& error) {
@@ -384,8 +384,8 @@ void Launcher::give_up(const Error& error) {
     const timespec moment{0, 1'000'000};
     nanosleep(&moment, nullptr);
   }
-  for (const auto& [rank, seat] : workers_)
-    if (seat->running()) read_channel(*seat);
+  for (const auto& [rank, worker] : workers_)
+    if (worker->running()) read_channel(*worker);
   if (record_ && said_first_lines_) {
     save_what_there_is();
     end_guard();
@@ -398,8 +398,8 @@ void Launcher::give_up(const Error& error) {
 int Launcher::end() {
   drain_rings();
   end_speed();
-  for (const auto& [rank, seat] : workers_)
-    if (seat->running()) seat->send({{"end", true}});
+  for (const auto& [rank, worker] : workers_)
+    if (worker->running()) worker->send({{"end", true}});
   requests_.reset();
   try {
     if (!saves_.empty() && saves_.back().buffer == pool_->base()) saves_.pop_back();  // the last one is saved below
@@ -429,9 +429,9 @@ int Launcher::watch() {
     std::vector<pollfd> waits{{signals_.fd(), POLLIN, 0}, {requests_->fd(), POLLIN, 0}};
     if (record_) waits.push_back({record_->writer().event_fd(), POLLIN, 0});
     if (gate_.fd() >= 0) waits.push_back({gate_.fd(), POLLIN, 0});
-    for (const auto& [rank, seat] : workers_) {
-      if (!seat->running()) continue;
-      for (const int fd : seat->poll_fds()) waits.push_back({fd, POLLIN, 0});
+    for (const auto& [rank, worker] : workers_) {
+      if (!worker->running()) continue;
+      for (const int fd : worker->poll_fds()) waits.push_back({fd, POLLIN, 0});
     }
     poll(waits.data(), waits.size(), kTickMs);
     while (const auto signal = signals_.next()) handle(*signal);
@@ -453,16 +453,16 @@ int Launcher::watch() {
     let_begin();
     if (fatal_) give_up(*fatal_);
     std::vector<int> ranks;
-    for (const auto& [rank, seat] : workers_) ranks.push_back(rank);
+    for (const auto& [rank, worker] : workers_) ranks.push_back(rank);
     for (const int rank : ranks) {
-      WorkerHandle& seat = *workers_.at(rank);
-      if (seat.running()) read_channel(seat);
-      if (seat.running() && seat.has_ended() && !finished_) reap(seat, "");
+      WorkerHandle& worker = *workers_.at(rank);
+      if (worker.running()) read_channel(worker);
+      if (worker.running() && worker.has_ended() && !finished_) reap(worker, "");
       if (fatal_) give_up(*fatal_);
     }
     if (waits[1].revents & POLLIN)
       for (const Request& request : requests_->take())
-        requests_->reply(request.id, growth_.answer(request.body, coordinator_ ? &*coordinator_ : nullptr,
+        requests_->reply(request.id, membership_.answer(request.body, coordinator_ ? &*coordinator_ : nullptr,
                                                     record_.get(), finished_ || stop_code_ != 0));
     if (!finished_) tick();
     if (fatal_) give_up(*fatal_);

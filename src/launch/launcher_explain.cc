@@ -16,18 +16,18 @@ constexpr double kLookSeconds = 0.5;
 }  // namespace
 
 TimesLine Launcher::times_now() const {
-  TimesLine line{.time = unix_now(), .step = record_->last_step(), .generation = coordinator_->order().generation};
+  TimesLine line{.time = unix_now(), .step = record_->last_step(), .generation = coordinator_->current().generation};
   std::map<int, int> shards;
-  for (const Assignment& a : coordinator_->order().members) shards[a.rank] = a.range.size();
-  for (const auto& [rank, seat] : workers_) {
-    if (!seat->running() || !seat->arrived || seat->joining || (seat->leaving && !shards.contains(rank))) continue;
+  for (const ShardAssignment& a : coordinator_->current().members) shards[a.rank] = a.range.size();
+  for (const auto& [rank, worker] : workers_) {
+    if (!worker->running() || !worker->arrived || worker->joining || (worker->leaving && !shards.contains(rank))) continue;
     line.ranks.push_back({.rank = rank,
-                          .device = seat->device().name(),
-                          .gpu = guard_->gpu_number(seat->device()),
-                          .on_gpu = seat->device().kind == DeviceSpec::Kind::kCuda,
-                          .pinned = seat->device().core >= 0,
+                          .device = worker->device().name(),
+                          .gpu = guard_->gpu_number(worker->device()),
+                          .on_gpu = worker->device().kind == DeviceSpec::Kind::kCuda,
+                          .pinned = worker->device().core >= 0,
                           .shards = shards.contains(rank) ? shards[rank] : 0,
-                          .times = seat->times()});
+                          .times = worker->times()});
   }
   line.loader_threads = loader_threads_;
   return line;

@@ -9,17 +9,17 @@ namespace tandem {
 void Launcher::watch_gpus() {
   if (finished_ || given_up_) return;
   std::map<int, DeviceSpec> devices;
-  for (const auto& [rank, seat] : workers_)
-    if (seat->running() && !(request_.net && rank > 0)) devices[rank] = seat->device();
+  for (const auto& [rank, worker] : workers_)
+    if (worker->running() && !(request_.net && rank > 0)) devices[rank] = worker->device();
   const bool going = coordinator_ && coordinator_->started() && !held_by_guard_;
   const RunGuard::News news =
       guard_->look(devices, going ? std::optional(record_->last_step()) : std::optional<int64_t>());
   tell_guard(news.lines);
   for (const auto& [rank, why] : news.gone) {
-    WorkerHandle& seat = *workers_.at(rank);
-    if (!seat.running() || fatal_) continue;
-    seat.device_gone = true;
-    reap(seat, why);
+    WorkerHandle& worker = *workers_.at(rank);
+    if (!worker.running() || fatal_) continue;
+    worker.device_gone = true;
+    reap(worker, why);
   }
   if (!coordinator_ || fatal_) return;
   carry_out(coordinator_->want_shares(guard_->shares()));

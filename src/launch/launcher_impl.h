@@ -21,7 +21,7 @@
 #include "launch/launcher.h"
 #include "launch/live_state.h"
 #include "launch/membership_requests.h"
-#include "launch/plane.h"
+#include "launch/transport.h"
 #include "launch/requests.h"
 #include "launch/run_record.h"
 #include "launch/signal_queue.h"
@@ -41,20 +41,20 @@ class Launcher {
 
  private:
   // ---- workers ----
-  WorkerHandle& add_seat(DeviceSpec device);
-  void read_channel(WorkerHandle& seat);
-  void heard(WorkerHandle& seat, Message& message);
-  void hello(WorkerHandle& seat, const nlohmann::json& body);
-  void reap(WorkerHandle& seat, const std::string& fenced_because);
-  void reap_unborn(WorkerHandle& seat, const Death& death, const std::string& words);
-  bool replace(WorkerHandle& seat);
+  WorkerHandle& add_worker(DeviceSpec device);
+  void read_channel(WorkerHandle& worker);
+  void heard(WorkerHandle& worker, Message& message);
+  void hello(WorkerHandle& worker, const nlohmann::json& body);
+  void reap(WorkerHandle& worker, const std::string& fenced_because);
+  void reap_unborn(WorkerHandle& worker, const Death& death, const std::string& words);
+  bool replace(WorkerHandle& worker);
   void drain_rings();
   void let_begin();
   void watch_for_frozen(double now);
 
   // ---- what the coordinator says ----
   void carry_out(std::vector<Action> actions);
-  void carry_out(const IssueOrder& action);
+  void carry_out(const StartGeneration& action);
   void carry_out(const AskSnapshot& action);
   void carry_out(const SnapshotWhole& action);
   void carry_out(const Fence& action);
@@ -65,8 +65,8 @@ class Launcher {
   void save_when_gathered();
 
   // ---- other machines ----
-  std::unique_ptr<Plane> make_plane(bool resumed);
-  void mesh_failed(WorkerHandle& seat, const nlohmann::json& body);
+  std::unique_ptr<Transport> make_transport(bool resumed);
+  void mesh_failed(WorkerHandle& worker, const nlohmann::json& body);
   void watch_hosts();
   void gather(int buffer);
 
@@ -102,7 +102,7 @@ class Launcher {
   std::optional<uint64_t> oom_kills_before_;
   std::unique_ptr<RunRecord> record_;
   std::unique_ptr<SnapshotPool> pool_;
-  std::unique_ptr<Plane> plane_;
+  std::unique_ptr<Transport> transport_;
   std::optional<Coordinator> coordinator_;
   std::unique_ptr<RequestBox> requests_;
   std::unique_ptr<RunGuard> guard_;
@@ -113,7 +113,7 @@ class Launcher {
   CrowdWatch crowd_;
   int cores_of_worker_ = 1, loader_threads_ = 1;
   double speed_at_ = 0;
-  MembershipRequests growth_;
+  MembershipRequests membership_;
   StallWatch stalls_;
   LiveState live_;
   std::optional<Error> fatal_;
@@ -138,7 +138,7 @@ class Launcher {
   FaultBook faults_;
   UsageBook usage_;
   int frozen_ = 0, interrupts_ = 0, stop_code_ = 0, next_rank_ = 0;
-  std::string last_order_text_;  // what the newest order means, for the line about a death
+  std::string last_change_text_;  // what the newest generation means, for the line about a death
   bool reaping_ = false;         // that line is being made
   bool finished_ = false, said_first_lines_ = false, saved_last_ = false, given_up_ = false, kill_now_ = false;
   double begin_ = 0, first_step_at_ = 0, last_tick_ = 0, watched_at_ = 0;

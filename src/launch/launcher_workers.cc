@@ -23,7 +23,7 @@ constexpr double kKillSeconds = 3;
 }  // namespace
 
 // The first worker that is up tells what the job is; from then on there is somebody to coordinate.
-void Launcher::hello(WorkerHandle& seat, const nlohmann::json& body) {
+void Launcher::hello(WorkerHandle& worker, const nlohmann::json& body) {
   if (body.at("hello").get<int>() != kProtocolVersion)
     throw ConfigError("launcher and worker are of different versions",
                       fmt::format("{} speaks protocol {}, this program {}", request_.worker->path().string(),
@@ -37,23 +37,23 @@ void Launcher::hello(WorkerHandle& seat, const nlohmann::json& body) {
     coordinator_.emplace(CoordinatorOptions{.shards = static_cast<int>(request_.settings->shards),
                                             .stateful = record_->facts().stateful,
                                             .resume_step = step});
-    plane_ = make_plane(step >= 0);
+    transport_ = make_transport(step >= 0);
     watched_step_ = record_->last_step();
     if (stop_code_) carry_out(coordinator_->want_stop());
     for (const auto& [rank, other] : workers_)
       if (other->running()) carry_out(coordinator_->expect(rank, other->device().speed));
   } else {
     if (!(SnapshotLayout::from_json(body.at("layout")) == record_->facts().layout))
-      throw Error(ExitCode::kFailed, fmt::format("{} built another model than the others", seat.name()),
+      throw Error(ExitCode::kFailed, fmt::format("{} built another model than the others", worker.name()),
                   "the recipe's build() depends on something beside its settings",
                   "make it a function of the settings");
-    record_->add_kind(seat.name(), body.at("kind"));
+    record_->add_kind(worker.name(), body.at("kind"));
   }
-  seat.arrived = true;
-  usage_.told(seat.rank(), seat.device().name(), body);
-  if (!seat.log_trouble.empty())
-    record_->tell().warn(fmt::format("what {} says is not kept: {}", seat.name(), seat.log_trouble));
-  behind_gate_.push_back(seat.rank());
+  worker.arrived = true;
+  usage_.reported(worker.rank(), worker.device().name(), body);
+  if (!worker.log_trouble.empty())
+    record_->tell().warn(fmt::format("what {} says is not kept: {}", worker.name(), worker.log_trouble));
+  behind_gate_.push_back(worker.rank());
   let_begin();
 }
 
@@ -65,16 +65,16 @@ void Launcher::let_begin() {
 
 // ---- what workers say ----
 
-void Launcher::read_channel(WorkerHandle& seat) {
-  while (std::optional<Message> message = seat.receive()) {
-    heard(seat, *message);
+void Launcher::read_channel(WorkerHandle& worker) {
+  while (std::optional<Message> message = worker.receive()) {
+    heard(worker, *message);
     for (const int fd : message->fds) close(fd);
   }
 }
 
-void Launcher::heard(WorkerHandle& seat, Message& message) {
+void Launcher::heard(WorkerHandle& worker, Message& message) {
   const nlohmann::json& body = message.body;
-  if (body.contains("hello")) return hello(seat, body);
+  if (body.contains("hello")) return hello(worker, body);
   if (body.contains("fatal")) {
     if (!fatal_)
       fatal_.emplace(static_cast<ExitCode>(body.at("fatal").get<int>()), body.at("what").get<std::string>(),
@@ -82,33 +82,33 @@ void Launcher::heard(WorkerHandle& seat, Message& message) {
     return;
   }
   if (body.contains("failed")) {
-    seat.failed_kind = body.at("failed");
-    seat.failed_why = body.at("why");
+    worker.failed_kind = body.at("failed");
+    worker.failed_why = body.at("why");
     return;
   }
-  if (!coordinator_ || plane_->heard(seat, body)) return;
+  if (!coordinator_ || transport_->heard(worker, body)) return;
   if (body.contains("adopted")) {
     const uint64_t generation = body.at("adopted");
-    carry_out(coordinator_->adopted(seat.rank(), generation));
-    uint64_t oldest = coordinator_->order().generation;
+    carry_out(coordinator_->adopted(worker.rank(), generation));
+    uint64_t oldest = coordinator_->current().generation;
     for (const int rank : coordinator_->members()) oldest = std::min(oldest, workers_.at(rank)->progress().generation);
-    plane_->all_adopted(oldest);
-    if (generation == coordinator_->order().generation && std::exchange(seat.joining, false)) {
-      record_->tell().say(fmt::format("{} joins", seat.name()));
-      record_->tell().event("plan", record_->last_step(), fmt::format("{} joins", seat.name()));
+    transport_->all_adopted(oldest);
+    if (generation == coordinator_->current().generation && std::exchange(worker.joining, false)) {
+      record_->tell().say(fmt::format("{} joins", worker.name()));
+      record_->tell().event("plan", record_->last_step(), fmt::format("{} joins", worker.name()));
     }
-    if (move_began_ > 0 && generation == coordinator_->order().generation)
+    if (move_began_ > 0 && generation == coordinator_->current().generation)
       move_seconds_ = monotonic_seconds() - move_began_;
   } else if (body.contains("part")) {
-    usage_.told(seat.rank(), seat.device().name(), body);
+    usage_.reported(worker.rank(), worker.device().name(), body);
     part_seconds_ = std::max(part_seconds_, body.at("seconds").get<double>());
     if (body.at("hold").get<bool>() && hold_began_ == 0) hold_began_ = monotonic_seconds();
-    carry_out(coordinator_->snapshot_part(seat.rank(), body.at("generation"), body.at("part"), body.at("hash"),
+    carry_out(coordinator_->snapshot_part(worker.rank(), body.at("generation"), body.at("part"), body.at("hash"),
                                           body.at("hold"), body.at("final")));
   } else if (body.contains("hash")) {
-    carry_out(coordinator_->state_hash(seat.rank(), body.at("generation"), body.at("step"), body.at("hash")));
+    carry_out(coordinator_->state_hash(worker.rank(), body.at("generation"), body.at("step"), body.at("hash")));
   } else if (body.contains("mesh_failed")) {
-    mesh_failed(seat, body);
+    mesh_failed(worker, body);
   } else if (body.contains("note")) {
     drain_rings();
     record_->tell().warn(
@@ -118,9 +118,9 @@ void Launcher::heard(WorkerHandle& seat, Message& message) {
 
 void Launcher::drain_rings() {
   if (!record_ || !coordinator_) return;
-  for (const auto& [rank, seat] : workers_) {
-    if (!seat->running()) continue;
-    while (const auto line = seat->pop_record()) record_->step_told(*line);
+  for (const auto& [rank, worker] : workers_) {
+    if (!worker->running()) continue;
+    while (const auto line = worker->pop_record()) record_->step_reported(*line);
   }
   if (record_->last_step() == watched_step_) return;
   watched_step_ = record_->last_step();
@@ -131,88 +131,88 @@ void Launcher::drain_rings() {
 
 // ---- deaths ----
 
-void Launcher::reap(WorkerHandle& seat, const std::string& fenced_because) {
-  std::erase(behind_gate_, seat.rank());
-  if (!seat.has_ended()) seat.kill();
+void Launcher::reap(WorkerHandle& worker, const std::string& fenced_because) {
+  std::erase(behind_gate_, worker.rank());
+  if (!worker.has_ended()) worker.kill();
   const double killed_at = monotonic_seconds();
-  while (!seat.has_ended() && monotonic_seconds() - killed_at < kKillSeconds) {
+  while (!worker.has_ended() && monotonic_seconds() - killed_at < kKillSeconds) {
     const timespec moment{0, 1'000'000};
     nanosleep(&moment, nullptr);
   }
-  const bool dead = seat.has_ended();  // one that hangs in the kernel can't die: all it can reach is revoked instead
+  const bool dead = worker.has_ended();  // one that hangs in the kernel can't die: all it can reach is revoked instead
   watch_hosts();
-  read_channel(seat);  // its last words
+  read_channel(worker);  // its last words
   if (record_)
-    while (const auto line = seat.pop_record()) record_->step_told(*line);
+    while (const auto line = worker.pop_record()) record_->step_reported(*line);
   const auto oom_kills = kernel_oom_kills();
   const bool oom = oom_kills && oom_kills_before_ && *oom_kills > *oom_kills_before_;
   oom_kills_before_ = oom_kills;
-  const std::string place = seat.place(record_ ? record_->facts().phases : std::vector<std::string>{});
-  const std::string words = seat.last_words();
-  const int64_t step = seat.progress().step;
-  const bool was_member = coordinator_ && coordinator_->is_member(seat.rank());
-  const bool expected_end = seat.leaving || finished_;
-  Death death = seat.reap(!fenced_because.empty(), oom);
+  const std::string position = worker.position(record_ ? record_->facts().phases : std::vector<std::string>{});
+  const std::string words = worker.last_words();
+  const int64_t step = worker.progress().step;
+  const bool was_member = coordinator_ && coordinator_->is_member(worker.rank());
+  const bool expected_end = worker.leaving || finished_;
+  Death death = worker.reap(!fenced_because.empty(), oom);
   death.fenced = !fenced_because.empty();
   const auto lost = [&] {  // who is not dead may still move its mark, so it has none
-    carry_out(coordinator_->lost(seat.rank(), dead ? plane_->mark_of(seat.rank()) : std::nullopt));
+    carry_out(coordinator_->lost(worker.rank(), dead ? transport_->mark_of(worker.rank()) : std::nullopt));
   };
   if (finished_ || fatal_) return;
   if (expected_end && death.exit_code == 0 && death.signal == 0) {
     if (was_member) lost();
-    record_->tell().say(fmt::format("{} has left", seat.name()));
-    record_->tell().event("plan", record_->last_step(), fmt::format("{} has left", seat.name()));
-    return seat.release();
+    record_->tell().say(fmt::format("{} has left", worker.name()));
+    record_->tell().event("plan", record_->last_step(), fmt::format("{} has left", worker.name()));
+    return worker.release();
   }
   if (!fenced_because.empty() && !coordinator_) death.cause = "was taken out: " + fenced_because;
-  if (!coordinator_) return reap_unborn(seat, death, words);
+  if (!coordinator_) return reap_unborn(worker, death, words);
   const bool alone = std::none_of(workers_.begin(), workers_.end(),
                                   [](const auto& item) { return item.second->running() && !item.second->leaving; });
-  fatal_ = faults_.verdict(seat, death, step, alone);
+  fatal_ = faults_.verdict(worker, death, step, alone);
   ++deaths_since_snapshot_;
-  last_order_text_.clear();
+  last_change_text_.clear();
   reaping_ = true;
   if (!fatal_) lost();
-  const bool replaced = !fatal_ && replace(seat);
+  const bool replaced = !fatal_ && replace(worker);
   reaping_ = false;
-  std::string line = FaultBook::line(seat, death, place, fenced_because, words);
-  if (!last_order_text_.empty()) line += "; " + last_order_text_;
+  std::string line = FaultBook::line(worker, death, position, fenced_because, words);
+  if (!last_change_text_.empty()) line += "; " + last_change_text_;
   if (!fatal_) line += replaced ? "; a replacement is on its way" : "; it is not replaced";
   record_->tell().warn(line);
   record_->tell().event("fault", record_->last_step(), line);
-  if (fatal_) return;  // the coordinator was not told: to it, this seat is still a member
-  if (!replaced) seat.release();
+  if (fatal_) return;  // the coordinator does not know: to it, this worker is still a member
+  if (!replaced) worker.release();
   if (!replaced) carry_out(coordinator_->nobody_is_coming());
 }
 
 // Dead before the first worker was up: tried again, then done without, if there are others.
-void Launcher::reap_unborn(WorkerHandle& seat, const Death& death, const std::string& words) {
-  if (stop_code_ == 0 && !seat.device_gone && faults_.may_restart(seat, monotonic_seconds())) {
+void Launcher::reap_unborn(WorkerHandle& worker, const Death& death, const std::string& words) {
+  if (stop_code_ == 0 && !worker.device_gone && faults_.may_restart(worker, monotonic_seconds())) {
     if (!request_.quiet)
-      fmt::print(stderr, "warning: {} {} in its start; it is started again\n", seat.name(), death.cause);
+      fmt::print(stderr, "warning: {} {} in its start; it is started again\n", worker.name(), death.cause);
     try {
-      return seat.start(true);
+      return worker.start(true);
     } catch (const Error& error) {
-      fmt::print(stderr, "warning: {} cannot be started again: {} ({})\n", seat.name(), error.what(), error.why());
+      fmt::print(stderr, "warning: {} cannot be started again: {} ({})\n", worker.name(), error.what(), error.why());
     }
   }
   if (std::none_of(workers_.begin(), workers_.end(), [](const auto& item) { return item.second->running(); }))
-    fatal_ = FaultBook::never_started(seat, death, words);
+    fatal_ = FaultBook::never_started(worker, death, words);
   else
-    fmt::print(stderr, "warning: {} is left out: it {} in its start{}; see {}\n", seat.name(), death.cause,
-               seat.device_gone ? "" : ", again and again", seat.log_name());
+    fmt::print(stderr, "warning: {} is left out: it {} in its start{}; see {}\n", worker.name(), death.cause,
+               worker.device_gone ? "" : ", again and again", worker.log_name());
 }
 
 // Starts another worker for the same device, unless it died too often.
-bool Launcher::replace(WorkerHandle& seat) {
-  if (seat.leaving || seat.device_gone || !faults_.may_restart(seat, monotonic_seconds())) return false;
+bool Launcher::replace(WorkerHandle& worker) {
+  if (worker.leaving || worker.device_gone || !faults_.may_restart(worker, monotonic_seconds())) return false;
   try {
-    seat.start(true);
+    worker.start(true);
   } catch (const Error& error) {
-    record_->tell().warn(fmt::format("{} cannot be started again: {} ({})", seat.name(), error.what(), error.why()));
+    record_->tell().warn(fmt::format("{} cannot be started again: {} ({})", worker.name(), error.what(), error.why()));
     return false;
   }
-  carry_out(coordinator_->expect(seat.rank(), seat.device().speed));
+  carry_out(coordinator_->expect(worker.rank(), worker.device().speed));
   return true;
 }
 
@@ -220,22 +220,22 @@ void Launcher::watch_for_frozen(double now) {
   if (now - watched_at_ < kWatchSeconds) return;
   watched_at_ = now;
   std::vector<WorkerFacts> facts;
-  for (const auto& [rank, seat] : workers_) {
-    if (!seat->running() || seat->leaving) continue;
+  for (const auto& [rank, worker] : workers_) {
+    if (!worker->running() || worker->leaving) continue;
     const bool member = coordinator_ && coordinator_->is_member(rank);
-    WorkerFacts fact = seat->facts(member ? coordinator_->order().generation : 0);
-    if (!member && seat->arrived) fact.stage = Stage::kIdle;  // waits to be called
+    WorkerFacts fact = worker->facts(member ? coordinator_->current().generation : 0);
+    if (!member && worker->arrived) fact.stage = Stage::kIdle;  // waits to be called
     facts.push_back(fact);
   }
   bool first = true;
   for (const int rank : stalls_.frozen(now, facts)) {
-    WorkerHandle& seat = *workers_.at(rank);
+    WorkerHandle& worker = *workers_.at(rank);
     // Taking one out may have woken the next: it is out as well only if the system says that it is stopped.
-    if (!std::exchange(first, false) && !(seat.running() && seat.facts(0).stopped)) continue;
+    if (!std::exchange(first, false) && !(worker.running() && worker.facts(0).stopped)) continue;
     ++frozen_;
-    const double limit = stalls_.limit_of(seat.progress().phase);
-    reap(seat,
-         fmt::format("no progress for {:.0f} s{}", limit, seat.facts(0).stopped ? " (the process is stopped)" : ""));
+    const double limit = stalls_.limit_of(worker.progress().phase);
+    reap(worker,
+         fmt::format("no progress for {:.0f} s{}", limit, worker.facts(0).stopped ? " (the process is stopped)" : ""));
   }
 }
 

@@ -382,11 +382,4 @@ std::string Link::local_address() const {
   return numeric(address, length);
 }
 
-std::string Link::peer_address() const {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  getpeername(fd_, reinterpret_cast<sockaddr*>(&address), &length);
-  return numeric(address, length);
-}
-
 }  // namespace tandem

@@ -115,7 +115,6 @@ class Link {
   // No more from here; waits for the other side's end, so that what was sent last is not lost with the socket.
   void close_gently(double seconds);
   std::string local_address() const;  // "10.0.0.7"
-  std::string peer_address() const;
 
  private:
   void read_some();

@@ -135,18 +135,18 @@ TEST(Greeting, GarbageGetsNoAnswerAtAll) {
 
 struct Listener {
   Listener() {
-    place.size = 2;
-    place.address = "127.0.0.1";
-    place.first_port = 20000 + getpid() % 10000;
-    place.job = "job/" + std::to_string(getpid());
-    place.by = "a test";
+    info.size = 2;
+    info.address = "127.0.0.1";
+    info.first_port = 20000 + getpid() % 10000;
+    info.job = "job/" + std::to_string(getpid());
+    info.by = "a test";
   }
-  Place of(int rank) const {
-    Place other = place;
+  RankInfo of(int rank) const {
+    RankInfo other = info;
     other.rank = rank;
     return other;
   }
-  Place place;
+  RankInfo info;
 };
 
 TEST(Rendezvous, RanksFindEachOtherAndTheListenerCloses) {
@@ -165,7 +165,7 @@ TEST(Rendezvous, RanksFindEachOtherAndTheListenerCloses) {
   }
   ASSERT_TRUE(frame);
   EXPECT_EQ(frame->bulk, "bulk");
-  EXPECT_EQ(call("127.0.0.1", at.place.first_port, {"a secret of tests", at.place.job, 2}, 1, 1).outcome,
+  EXPECT_EQ(call("127.0.0.1", at.info.first_port, {"a secret of tests", at.info.job, 2}, 1, 1).outcome,
             Attempt::Outcome::kNobody);
 }
 
@@ -234,7 +234,7 @@ TEST(Rendezvous, SilentAndNoisyStrangersDoNotDisturbTheOthers) {
     const auto connect_raw = [&] {
       sockaddr_in to{};
       to.sin_family = AF_INET;
-      to.sin_port = htons(static_cast<uint16_t>(at.place.first_port));
+      to.sin_port = htons(static_cast<uint16_t>(at.info.first_port));
       to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
       const int fd = socket(AF_INET, SOCK_STREAM, 0);
       EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);

@@ -14,23 +14,23 @@ LiveState::~LiveState() {
   std::filesystem::remove(path_, ignored);
 }
 
-void LiveState::write(double now, int64_t step, const std::vector<std::string>& phases, const Order* order,
-                      const std::vector<const WorkerHandle*>& seats) {
+void LiveState::write(double now, int64_t step, const std::vector<std::string>& phases, const GenerationStart* start,
+                      const std::vector<const WorkerHandle*>& workers) {
   const double seconds = now - written_at_;
   written_at_ = now;
   nlohmann::json ranks = nlohmann::json::array();
   std::map<int, Progress> here;
-  for (const WorkerHandle* seat : seats) {
+  for (const WorkerHandle* worker : workers) {
     nlohmann::json row = {
-        {"rank", seat->rank()}, {"device", seat->device().name()}, {"restarts", seat->restarts}, {"state", "ended"}};
-    if (!seat->device().gpu.uuid.empty()) row["uuid"] = seat->device().gpu.uuid;
-    if (seat->pid() > 0) row["pid"] = seat->pid();
-    if (seat->running()) {
-      const WorkerFacts facts = seat->facts(order ? order->generation : 0);
-      row["state"] = facts.stopped ? "stopped" : seat->leaving ? "leaving" : stage_name(facts.stage);
+        {"rank", worker->rank()}, {"device", worker->device().name()}, {"restarts", worker->restarts}, {"state", "ended"}};
+    if (!worker->device().gpu.uuid.empty()) row["uuid"] = worker->device().gpu.uuid;
+    if (worker->pid() > 0) row["pid"] = worker->pid();
+    if (worker->running()) {
+      const WorkerFacts facts = worker->facts(start ? start->generation : 0);
+      row["state"] = facts.stopped ? "stopped" : worker->leaving ? "leaving" : stage_name(facts.stage);
       if (facts.phase >= 0 && static_cast<size_t>(facts.phase) < phases.size()) row["phase"] = phases[facts.phase];
-      const Progress p = here[seat->rank()] = seat->progress();
-      const auto before = before_.find(seat->rank());
+      const Progress p = here[worker->rank()] = worker->progress();
+      const auto before = before_.find(worker->rank());
       if (before != before_.end() && p.shards_run >= before->second.shards_run &&
           p.compute_ns > before->second.compute_ns && seconds > 0) {
         const double compute = static_cast<double>(p.compute_ns - before->second.compute_ns) * 1e-9;
@@ -40,14 +40,14 @@ void LiveState::write(double now, int64_t step, const std::vector<std::string>& 
         row["busy"] = std::min(1.0, compute / seconds);
       }
     }
-    if (order) {
-      for (const Assignment& a : order->members)
-        if (a.rank == seat->rank()) row["first"] = a.range.first, row["shards"] = a.range.size();
+    if (start) {
+      for (const ShardAssignment& a : start->members)
+        if (a.rank == worker->rank()) row["first"] = a.range.first, row["shards"] = a.range.size();
     }
     ranks.push_back(std::move(row));
   }
   before_ = std::move(here);
-  const nlohmann::json live = {{"format", 1},  {"time", unix_now()}, {"generation", order ? order->generation : 0},
+  const nlohmann::json live = {{"format", 1},  {"time", unix_now()}, {"generation", start ? start->generation : 0},
                                {"step", step}, {"phases", phases},   {"ranks", std::move(ranks)}};
   try {
     write_file_atomically(path_, live.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "fleet/order.h"
+#include "fleet/generation.h"
 #include "launch/worker_handle.h"
 
 namespace tandem {
@@ -28,9 +28,9 @@ class LiveState {
   LiveState& operator=(const LiveState&) = delete;
 
   bool due(double now) const { return now - written_at_ >= kSeconds; }
-  // `order`: null before the first one.
-  void write(double now, int64_t step, const std::vector<std::string>& phases, const Order* order,
-             const std::vector<const WorkerHandle*>& seats);
+  // `start`: of this generation; null before the first one.
+  void write(double now, int64_t step, const std::vector<std::string>& phases, const GenerationStart* start,
+             const std::vector<const WorkerHandle*>& workers);
 
  private:
   static constexpr double kSeconds = 1;

@@ -133,7 +133,7 @@ WorkerFacts LocalWorkerHandle::facts(uint64_t newest_generation) const {
           .stage = p.where(),
           .phase = p.phase.load(std::memory_order_relaxed),
           .stopped = process_ && process_state(process_->pid()) == 'T',
-          .has_order = p.generation.load(std::memory_order_relaxed) == newest_generation};
+          .in_newest_generation = p.generation.load(std::memory_order_relaxed) == newest_generation};
 }
 
 WorkerState LocalWorkerHandle::state() const {
@@ -151,8 +151,8 @@ WorkerState LocalWorkerHandle::state() const {
           .times = times_in(p)};
 }
 
-std::string LocalWorkerHandle::place(const std::vector<std::string>& phases) const {
-  return place_text(state(), phases);
+std::string LocalWorkerHandle::position(const std::vector<std::string>& phases) const {
+  return position_text(state(), phases);
 }
 
 std::string LocalWorkerHandle::last_words() const {

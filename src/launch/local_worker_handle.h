@@ -28,7 +28,7 @@ class LocalWorkerHandle : public WorkerHandle {
   void send(const nlohmann::json& body, const std::vector<int>& fds) override { channel_.send(body, fds); }
   std::optional<Message> receive() override;
   void revoke(uint64_t generation, int64_t cut) override { page().revoke(generation, cut); }
-  void wish(uint64_t packed) override { page().wish.store(packed, std::memory_order_release); }
+  void post_request(uint64_t packed) override { page().request.store(packed, std::memory_order_release); }
   void post_target(uint64_t generation, uint64_t nth, unsigned buffer) override {
     page().post_target(generation, nth, buffer);
   }
@@ -36,7 +36,7 @@ class LocalWorkerHandle : public WorkerHandle {
   Progress progress() const override;
   RankTimes times() const override { return times_in(page()); }
   WorkerFacts facts(uint64_t newest_generation) const override;
-  std::string place(const std::vector<std::string>& phases) const override;
+  std::string position(const std::vector<std::string>& phases) const override;
   std::string last_words() const override;
   std::string log_name() const override { return log_.string(); }
 

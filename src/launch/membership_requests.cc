@@ -18,8 +18,8 @@ nlohmann::json refusal(const std::string& what, const std::string& why, const st
 
 std::vector<int> MembershipRequests::present() const {
   std::vector<int> ranks;
-  for (const auto& [rank, seat] : workers_)
-    if (seat->running() && !seat->leaving) ranks.push_back(rank);
+  for (const auto& [rank, worker] : workers_)
+    if (worker->running() && !worker->leaving) ranks.push_back(rank);
   return ranks;
 }
 
@@ -36,11 +36,11 @@ nlohmann::json MembershipRequests::join(const nlohmann::json& body, Coordinator&
   std::vector<int> ranks;
   for (DeviceSpec device : devices) {
     if (!cores_named) device.core = -1;  // what the others have taken of it is not known here
-    WorkerHandle& seat = hands_.add_seat(device);
-    seat.start(true);
-    hands_.carry_out(coordinator.expect(seat.rank(), device.speed));
-    seat.joining = true;  // it is told once it works
-    ranks.push_back(seat.rank());
+    WorkerHandle& worker = hands_.add_worker(device);
+    worker.start(true);
+    hands_.carry_out(coordinator.expect(worker.rank(), device.speed));
+    worker.joining = true;  // it is told once it works
+    ranks.push_back(worker.rank());
   }
   return {{"ranks", ranks}};
 }

@@ -17,11 +17,11 @@ namespace tandem {
 class MembershipRequests {
  public:
   struct Hands {  // what it may do in the launcher
-    std::function<WorkerHandle&(DeviceSpec)> add_seat;
+    std::function<WorkerHandle&(DeviceSpec)> add_worker;
     std::function<void(std::vector<Action>)> carry_out;
   };
-  MembershipRequests(const LaunchRequest& request, std::map<int, std::unique_ptr<WorkerHandle>>& seats, Hands hands)
-      : request_(request), workers_(seats), hands_(std::move(hands)) {}
+  MembershipRequests(const LaunchRequest& request, std::map<int, std::unique_ptr<WorkerHandle>>& workers, Hands hands)
+      : request_(request), workers_(workers), hands_(std::move(hands)) {}
 
   // The answer to a request: what was done, or {"error", "why", "do"}. `coordinator` and `record` are null until the
   // first workers are up.

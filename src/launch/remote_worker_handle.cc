@@ -126,7 +126,7 @@ WorkerFacts RemoteWorkerHandle::facts(uint64_t newest_generation) const {
           .stage = state_.stage,
           .phase = state_.phase,
           .stopped = state_.stopped,
-          .has_order = state_.generation == newest_generation};
+          .in_newest_generation = state_.generation == newest_generation};
 }
 
 std::string RemoteWorkerHandle::host_lost() {
@@ -136,7 +136,7 @@ std::string RemoteWorkerHandle::host_lost() {
 
 void RemoteWorkerHandle::put(int buffer, uint64_t at, std::span<const std::byte> bytes) {
   for (uint64_t done = 0; done < bytes.size();) {
-    const uint64_t count = std::min<uint64_t>(kPieceBytes, bytes.size() - done);
+    const uint64_t count = std::min<uint64_t>(kChunkBytes, bytes.size() - done);
     link_.send({{"put", buffer}, {"at", at + done}},
                {reinterpret_cast<const char*>(bytes.data()) + done, static_cast<size_t>(count)});
     done += count;

@@ -32,7 +32,7 @@ class RemoteWorkerHandle : public WorkerHandle {
   void send(const nlohmann::json& body, const std::vector<int>& fds) override;
   std::optional<Message> receive() override;
   void revoke(uint64_t generation, int64_t cut) override { tell({{"revoke", generation}, {"cut", cut}}); }
-  void wish(uint64_t packed) override { tell({{"wish", packed}}); }
+  void post_request(uint64_t packed) override { tell({{"wish", packed}}); }
   void post_target(uint64_t generation, uint64_t nth, unsigned buffer) override {
     tell({{"target", generation}, {"nth", nth}, {"buffer", buffer}});
   }
@@ -40,18 +40,18 @@ class RemoteWorkerHandle : public WorkerHandle {
   Progress progress() const override;
   RankTimes times() const override { return state_.times; }
   WorkerFacts facts(uint64_t newest_generation) const override;
-  std::string place(const std::vector<std::string>& phases) const override { return place_text(state_, phases); }
+  std::string position(const std::vector<std::string>& phases) const override { return position_text(state_, phases); }
   std::string last_words() const override { return last_words_; }
   std::string log_name() const override { return log_.string(); }
   std::string host_lost() override;
   std::optional<int> take_signal() override { return std::exchange(signal_, std::nullopt); }
 
   // ---- parts of snapshots ----
-  void make_buffers(uint64_t bytes) { link_.send({{"buffers", bytes}}); }  // before its first order
+  void make_buffers(uint64_t bytes) { link_.send({{"buffers", bytes}}); }  // before its first generation
   // Whoever still writes there does it for nobody; what it held is gone.
   void replace_buffer(int buffer) { link_.send({{"replace", buffer}}); }
   void put(int buffer, uint64_t at, std::span<const std::byte> bytes);  // into that host's buffer
-  void get(int buffer, uint64_t at, uint64_t bytes, uint64_t id);       // asks for them; on_bytes is told
+  void get(int buffer, uint64_t at, uint64_t bytes, uint64_t id);       // asks for them; on_bytes is called
   // Bytes that came for get(id); `last`: nothing more will.
   using OnBytes = std::function<void(int buffer, uint64_t at, std::string_view bytes, uint64_t id, bool last)>;
   void on_bytes(OnBytes call) { on_bytes_ = std::move(call); }

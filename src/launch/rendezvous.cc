@@ -31,7 +31,7 @@ std::string host_name() {
   return name;
 }
 
-ConfigError refusal(const nlohmann::json& words) { return ConfigError(words.at(0), words.at(1), words.at(2)); }
+ConfigError refusal_from(const nlohmann::json& words) { return ConfigError(words.at(0), words.at(1), words.at(2)); }
 
 // Of a worker's identity, enough to tell two apart.
 std::string short_of(const std::string& identity) { return identity.substr(identity.find('/') + 1).substr(0, 12); }
@@ -79,11 +79,11 @@ struct Gathering::Guest {
   std::unique_ptr<Link> link;  // once it has proved itself
 };
 
-Gathering::Gathering(const Place& place, std::string secret, Build build)
-    : place_(place),
-      address_(resolve_address(place.address, "MASTER_ADDR")),
+Gathering::Gathering(const RankInfo& info, std::string secret, Build build)
+    : info_(info),
+      address_(resolve_address(info.address, "MASTER_ADDR")),
       build_(std::move(build)),
-      credentials_{std::move(secret), place.job, place.size} {
+      credentials_{std::move(secret), info.job, info.size} {
   hosts_[0] = host_name();
   listen_somewhere();
 }
@@ -106,7 +106,7 @@ void Gathering::listen_somewhere() {
   std::copy_n(reinterpret_cast<const char*>(found->ai_addr), length, reinterpret_cast<char*>(&address));
   freeaddrinfo(found);
   std::vector<int> taken;
-  for (port_ = place_.first_port; port_ < place_.first_port + Place::kPorts && port_ < 65536; ++port_) {
+  for (port_ = info_.first_port; port_ < info_.first_port + RankInfo::kPorts && port_ < 65536; ++port_) {
     listener_ = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const int on = 1;
     setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -123,7 +123,7 @@ void Gathering::listen_somewhere() {
     close(listener_);
     listener_ = -1;
     if (error == EADDRNOTAVAIL)
-      throw ConfigError(fmt::format("MASTER_ADDR {} is not an address of this machine", place_.address),
+      throw ConfigError(fmt::format("MASTER_ADDR {} is not an address of this machine", info_.address),
                         "rank 0 listens there, and this is rank 0",
                         "set it to an address of this machine that the others can reach (`ip address` lists them)");
     if (error == EACCES)
@@ -131,8 +131,8 @@ void Gathering::listen_somewhere() {
                         "set MASTER_PORT to a number from 1024 to 65000");
     taken.push_back(port_);
   }
-  throw ConfigError(fmt::format("no port from {} to {} is free on {}", place_.first_port,
-                                place_.first_port + Place::kPorts - 1, address_),
+  throw ConfigError(fmt::format("no port from {} to {} is free on {}", info_.first_port,
+                                info_.first_port + RankInfo::kPorts - 1, address_),
                     "other programs listen on all of them",
                     "set MASTER_PORT (or TANDEM_PORT, the same on all ranks) to another number");
 }
@@ -203,7 +203,7 @@ void Gathering::introduced(Guest& guest, const nlohmann::json& words) {
           fmt::format("the files tandem-worker differ ({} and {}), so may the bits",
                       short_of(words.value("worker", "")), short_of(build_.identity())),
           "copy the program of rank 0's machine to all others"};
-  else if (rank == 0 || rank >= place_.size)
+  else if (rank == 0 || rank >= info_.size)
     no = {fmt::format("there can be no second rank {}", rank), fmt::format("{} has it", hosts_.at(0)),
           "give every process a RANK of its own"};
   else if (links_.contains(rank))
@@ -228,7 +228,7 @@ void Gathering::refuse(const std::string& words, const std::string& todo) {
 
 std::string Gathering::missing() const {
   std::vector<int> ranks;
-  for (int rank = 1; rank < place_.size; ++rank)
+  for (int rank = 1; rank < info_.size; ++rank)
     if (!links_.contains(rank)) ranks.push_back(rank);
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
@@ -247,7 +247,7 @@ void Gathering::gather(double seconds, bool quiet) {
   const double begin = monotonic_seconds();
   bool said = false;
   quiet_ = quiet;
-  while (links_.size() + 1 < static_cast<size_t>(place_.size)) {
+  while (links_.size() + 1 < static_cast<size_t>(info_.size)) {
     const double now = monotonic_seconds();
     if (now - begin > seconds) {
       std::set<std::string> why, todo;
@@ -256,7 +256,7 @@ void Gathering::gather(double seconds, bool quiet) {
         todo.insert(remedy);
       }
       if (why.empty()) {
-        why.insert(fmt::format("rank 0 waited on {} port {} (started by {})", address_, port_, place_.by));
+        why.insert(fmt::format("rank 0 waited on {} port {} (started by {})", address_, port_, info_.by));
         todo.insert(
             "start all ranks within that time (TANDEM_JOIN_SECONDS), with the same MASTER_ADDR and MASTER_PORT; a "
             "firewall must let them reach rank 0; see docs/launchers.md");
@@ -283,7 +283,7 @@ void Gathering::dismiss(int code) {
   if (listener_ >= 0) {
     try {
       for (const double end = monotonic_seconds() + 3;
-           links_.size() + 1 < static_cast<size_t>(place_.size) && monotonic_seconds() < end;)
+           links_.size() + 1 < static_cast<size_t>(info_.size) && monotonic_seconds() < end;)
         serve(end - monotonic_seconds());
     } catch (const std::exception&) {  // the end is on its way already
     }
@@ -298,26 +298,26 @@ std::string Gathering::describe() const {
   std::vector<std::string> machines;
   for (const auto& [rank, host] : hosts_)
     if (std::find(machines.begin(), machines.end(), host) == machines.end()) machines.push_back(host);
-  return fmt::format("{} by {} on {}", place_.size, place_.by, fmt::join(machines, ", "));
+  return fmt::format("{} by {} on {}", info_.size, info_.by, fmt::join(machines, ", "));
 }
 
 std::string Gathering::mesh_secret(const std::string& nonce) const {
-  return mesh_secret_of(credentials_.secret, place_.job, nonce);
+  return mesh_secret_of(credentials_.secret, info_.job, nonce);
 }
 
 // ---- the others ----
 
-std::unique_ptr<Link> join_rank_zero(const Place& place, const std::string& secret, const Build& build,
+std::unique_ptr<Link> join_rank_zero(const RankInfo& info, const std::string& secret, const Build& build,
                                      double seconds) {
-  const Credentials credentials{secret, place.job, place.size};
-  const std::string address = resolve_address(place.address, "MASTER_ADDR");
+  const Credentials credentials{secret, info.job, info.size};
+  const std::string address = resolve_address(info.address, "MASTER_ADDR");
   const double end = monotonic_seconds() + seconds;
   int unproved_rounds = 0;
   std::string found = "nobody listens there";
   while (true) {
     bool unproved = false;
-    for (int port = place.first_port; port < place.first_port + Place::kPorts && port < 65536; ++port) {
-      const Attempt attempt = call(address, port, credentials, place.rank, kAnswerSeconds);
+    for (int port = info.first_port; port < info.first_port + RankInfo::kPorts && port < 65536; ++port) {
+      const Attempt attempt = call(address, port, credentials, info.rank, kAnswerSeconds);
       if (attempt.outcome == Attempt::Outcome::kWrongSecret) unproved = true;
       if (attempt.outcome == Attempt::Outcome::kStranger || attempt.outcome == Attempt::Outcome::kOtherJob)
         found = fmt::format("on port {} somebody listens, but {}", port, attempt.why);
@@ -329,19 +329,19 @@ std::unique_ptr<Link> join_rank_zero(const Place& place, const std::string& secr
                   {"host", host_name()},
                   {"pid", getpid()}});
       const auto answer = first_frame(*link, kAnswerSeconds + seconds);
-      if (answer && answer->head.contains("refused")) throw refusal(answer->head.at("refused"));
+      if (answer && answer->head.contains("refused")) throw refusal_from(answer->head.at("refused"));
       if (answer && answer->head.contains("welcome")) return link;
     }
     unproved_rounds = unproved ? unproved_rounds + 1 : 0;
     // A stranger may stand on one port and rank 0 come up on another a moment later; but not for ever.
     if (unproved_rounds >= 6)
-      throw ConfigError(fmt::format("rank {} could not prove itself to rank 0 at {}", place.rank, address),
+      throw ConfigError(fmt::format("rank {} could not prove itself to rank 0 at {}", info.rank, address),
                         "the two do not have the same secret",
                         "copy ~/.config/tandem/secret from rank 0's machine to this one, or give both the same "
                         "TANDEM_SECRET_FILE (or TANDEM_SECRET)");
     if (monotonic_seconds() > end)
-      throw ConfigError(fmt::format("rank {} found no rank 0 at {} (ports {} to {}) within {:.0f} s", place.rank,
-                                    address, place.first_port, place.first_port + Place::kPorts - 1, seconds),
+      throw ConfigError(fmt::format("rank {} found no rank 0 at {} (ports {} to {}) within {:.0f} s", info.rank,
+                                    address, info.first_port, info.first_port + RankInfo::kPorts - 1, seconds),
                         found,
                         "start rank 0 too, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE; a firewall must let "
                         "this machine reach it; see docs/launchers.md");

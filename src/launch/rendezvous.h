@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "launch/link.h"
-#include "launch/place.h"
+#include "launch/rank_info.h"
 #include "launch/worker_program.h"
 
 namespace tandem {
@@ -23,7 +23,7 @@ double join_seconds(const Variables& variable);
 class Gathering {
  public:
   // Listens. Throws ConfigError if it can't, or if a rank 0 of this job is there already.
-  Gathering(const Place& place, std::string secret, Build build);
+  Gathering(const RankInfo& info, std::string secret, Build build);
   ~Gathering();
   Gathering(const Gathering&) = delete;
   Gathering& operator=(const Gathering&) = delete;
@@ -34,7 +34,7 @@ class Gathering {
   // The run is over: all ranks end with this code. Who has not come yet is given 3 seconds to hear it.
   void dismiss(int code);
 
-  const Place& place() const { return place_; }
+  const RankInfo& info() const { return info_; }
   const std::shared_ptr<const WorkerProgram>& worker() const { return build_.worker; }  // what all ranks run
   Link& link(int rank) { return *links_.at(rank); }
   const std::string& host(int rank) const { return hosts_.at(rank); }
@@ -55,7 +55,7 @@ class Gathering {
   std::string missing() const;
   void close_listener();
 
-  Place place_;
+  RankInfo info_;
   std::string address_;
   Build build_;
   Credentials credentials_;
@@ -68,7 +68,7 @@ class Gathering {
 };
 
 // The others' side: waits for rank 0. Throws ConfigError that says what was found instead.
-std::unique_ptr<Link> join_rank_zero(const Place& place, const std::string& secret, const Build& build, double seconds);
+std::unique_ptr<Link> join_rank_zero(const RankInfo& info, const std::string& secret, const Build& build, double seconds);
 
 std::string mesh_secret_of(const std::string& secret, const std::string& job, const std::string& nonce);
 

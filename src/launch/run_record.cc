@@ -33,7 +33,7 @@ JobFacts JobFacts::from(const nlohmann::json& hello) {
   facts.floats = hello.at("floats");
   facts.counts = hello.at("counts");
   facts.maxima = hello.at("maxima");
-  facts.mail = hello.at("mail");
+  facts.exchange = hello.at("mail");
   facts.stateful = hello.at("stateful");
   facts.phases = hello.at("phases").get<std::vector<std::string>>();
   facts.lockstep_bytes = hello.at("lockstep_bytes");
@@ -144,7 +144,7 @@ void RunRecord::first_lines(const std::string& devices, const std::string& plan)
                         .extra = {{"total_steps", facts_.total_steps}}});
 }
 
-void RunRecord::step_told(const std::string& line) {
+void RunRecord::step_reported(const std::string& line) {
   StepRecord record;
   std::string reason;
   std::string_view text = line;
@@ -176,7 +176,7 @@ CheckpointContents RunRecord::contents_of(SnapshotPool& pool, int buffer) const 
   contents.kind = facts_.kind;
   contents.versions = facts_.versions;
   contents.scalars = SnapshotLayout::get_scalars(block);
-  contents.scalars.erase("handled");  // wishes are counted anew by every launcher
+  contents.scalars.erase("handled");  // requests are counted anew by every launcher
   contents.scalars["seconds"] = seconds();
   contents.scalars["loss"] = last_loss_;
   return contents;

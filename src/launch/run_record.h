@@ -25,7 +25,7 @@ struct JobFacts {
   std::string recipe, recipe_toml, kind, unit;
   nlohmann::json kind_parts, versions, settings;
   int64_t total_steps = 0, floats = 0, counts = 0, maxima = 0, lockstep_bytes = 0;
-  bool mail = false, stateful = false;
+  bool exchange = false, stateful = false;
   std::vector<std::string> phases;
   SnapshotLayout layout;
   static JobFacts from(const nlohmann::json& hello);
@@ -41,7 +41,7 @@ class RunRecord {
   void first_lines(const std::string& devices, const std::string& plan);
 
   // ---- on the way ----
-  void step_told(const std::string& metrics_line);
+  void step_reported(const std::string& metrics_line);
   int64_t last_step() const { return last_step_; }
   int64_t first_step() const { return first_step_; }  // that this start went on from
   double last_step_seconds() const { return last_step_seconds_; }

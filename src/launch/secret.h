@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "launch/place.h"
+#include "launch/rank_info.h"
 
 namespace tandem {
 

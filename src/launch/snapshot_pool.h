@@ -18,7 +18,7 @@ class SnapshotPool {
  public:
   explicit SnapshotPool(uint64_t bytes);
 
-  std::vector<int> fds() const;  // in buffer order, for an order
+  std::vector<int> fds() const;  // in the order of the buffers
   std::span<std::byte> bytes(int buffer) const { return buffers_.at(buffer).memory.bytes(); }
 
   // A buffer for the workers to write into; nothing if all are in use.

@@ -17,7 +17,7 @@ class Speedometer {
   };
   // Every few steps: a reading, once all of these workers have done something since the last one.
   std::optional<Reading> read(double now, int64_t step, int phases, const std::map<int, Progress>& workers);
-  void reset() { before_.clear(); }  // after an order: counters of other ranges
+  void reset() { before_.clear(); }  // in a new generation: counters of other ranges
 
  private:
   std::map<int, Progress> before_;

@@ -42,7 +42,7 @@ std::vector<int> StallWatch::frozen(double now, const std::vector<WorkerFacts>& 
       somebody_is_behind = true;
       continue;
     }
-    const bool waiting = waits(worker.stage) && (worker.stage != Stage::kHolding || worker.has_order);
+    const bool waiting = waits(worker.stage) && (worker.stage != Stage::kHolding || worker.in_newest_generation);
     if (!waiting) somebody_is_behind = true;
     if (quiet < limit) continue;
     if (waiting)

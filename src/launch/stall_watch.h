@@ -20,7 +20,7 @@ struct WorkerFacts {
   Stage stage = Stage::kStarting;
   int phase = -1;
   bool stopped = false;   // the system says so (state T of /proc/<pid>/stat)
-  bool has_order = true;  // it works by the newest order
+  bool in_newest_generation = true;  // it works in the newest generation
 };
 
 class StallWatch {
@@ -29,7 +29,7 @@ class StallWatch {
       : floor_seconds_(floor_seconds), times_median_(times_median) {}
 
   void phase_took(int phase, double seconds);
-  // Everybody starts anew: after an order, or when this process itself was stopped.
+  // Everybody starts anew: in a new generation, or when this process itself was stopped.
   void reset() { seen_.clear(); }
   // The ranks that are frozen now. Workers that have not started yet have `start_seconds`.
   std::vector<int> frozen(double now, const std::vector<WorkerFacts>& workers);

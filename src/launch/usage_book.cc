@@ -13,7 +13,7 @@ double number(const nlohmann::json& object, const char* key) {
 
 }  // namespace
 
-void UsageBook::told(int rank, const std::string& device, const nlohmann::json& message) {
+void UsageBook::reported(int rank, const std::string& device, const nlohmann::json& message) {
   if (!message.contains("usage") || !message["usage"].is_object()) return;  // of another version
   const nlohmann::json& usage = message["usage"];
   Book& book = ranks_[rank];
@@ -52,10 +52,10 @@ nlohmann::json UsageBook::to_json() const {
 }
 
 nlohmann::json outcome_of(const RunForecast& forecast, double seconds, int64_t steps, const nlohmann::json& usage) {
-  const double told =
+  const double reported =
       forecast.start_seconds + static_cast<double>(steps) * forecast.step_seconds + forecast.end_seconds;
-  nlohmann::json out = {{"forecast_seconds", told}, {"took_seconds", seconds}};
-  if (seconds > 0) out["forecast_error"] = told / seconds - 1;
+  nlohmann::json out = {{"forecast_seconds", reported}, {"took_seconds", seconds}};
+  if (seconds > 0) out["forecast_error"] = reported / seconds - 1;
   double most = 0;
   for (const nlohmann::json& one : usage)
     most = std::max(most, number(one, one.contains("card_bytes") ? "card_bytes" : "memory_bytes"));

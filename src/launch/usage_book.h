@@ -1,4 +1,4 @@
-// launch/usage_book.h -- what the workers of a run used, as they told it (engine/usage.h), for run.json.
+// launch/usage_book.h -- what the workers of a run used, as they reported it (engine/usage.h), for run.json.
 #pragma once
 
 #include <map>
@@ -13,8 +13,8 @@ class UsageBook {
  public:
   // With each part of a snapshot. What a worker was when it said hello is kept apart: memory before any shard, and the
   // times of the first steps, in which caches fill.
-  void told(int rank, const std::string& device, const nlohmann::json& message);
-  // With each order: how many shards it has from then on.
+  void reported(int rank, const std::string& device, const nlohmann::json& message);
+  // With each generation: how many shards it has from then on.
   void holds(int rank, int shards);
 
   // [{"rank", "device", "shards", "memory_bytes", "memory_start_bytes", "card_bytes", "card_start_bytes", "steps",

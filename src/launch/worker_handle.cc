@@ -20,7 +20,7 @@ int cores_of_worker(int workers, int ranks) {
 
 std::string WorkerHandle::name() const { return fmt::format("rank {} ({})", rank_, device_.name()); }
 
-std::string place_text(const WorkerState& state, const std::vector<std::string>& phases) {
+std::string position_text(const WorkerState& state, const std::vector<std::string>& phases) {
   if (state.stage == Stage::kStarting) return "its start";
   const bool in_phase =
       state.stage == Stage::kComputing || state.stage == Stage::kCombining || state.stage == Stage::kApplying;

@@ -38,7 +38,7 @@ struct WorkerState {
 // Cores of each of so many workers that are started here; `ranks`: of an outer launcher, on this machine.
 int cores_of_worker(int workers, int ranks = 0);
 
-std::string place_text(const WorkerState& state, const std::vector<std::string>& phases);
+std::string position_text(const WorkerState& state, const std::vector<std::string>& phases);
 
 // Its counters, as they are now or as it left them.
 struct Progress {
@@ -75,14 +75,14 @@ class WorkerHandle {
 
   // ---- its page ----
   virtual void revoke(uint64_t generation, int64_t cut) = 0;
-  virtual void wish(uint64_t packed) = 0;
+  virtual void post_request(uint64_t packed) = 0;
   virtual void post_target(uint64_t generation, uint64_t nth, unsigned buffer) = 0;
   virtual std::optional<std::string> pop_record() = 0;
   virtual Progress progress() const = 0;
   virtual RankTimes times() const = 0;
   virtual WorkerFacts facts(uint64_t newest_generation) const = 0;
   // "phase 'learn' of step 37 (computing shard 9)"
-  virtual std::string place(const std::vector<std::string>& phases) const = 0;
+  virtual std::string position(const std::vector<std::string>& phases) const = 0;
   virtual std::string last_words() const = 0;  // the last line of its log that is not ours
   virtual std::string log_name() const = 0;    // where to look further
 

@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTickMs = 20;
+constexpr int kHostTickMs = 20;
 constexpr double kStateSeconds = 0.1, kKillSeconds = 1;
 constexpr size_t kBuffers = 3, kMostLog = 64 << 10;
 
@@ -87,7 +87,7 @@ class WorkerHost {
   SignalQueue signals_;
   Log log_;
   std::optional<WorkerFolder> folder_;  // while the worker starts
-  std::unique_ptr<LocalWorkerHandle> seat_;
+  std::unique_ptr<LocalWorkerHandle> handle_;
   std::vector<SharedMemory> buffers_;
   std::optional<uint64_t> oom_kills_before_ = kernel_oom_kills();
   uint64_t start_ = 0;  // which of them runs, or ran last
@@ -97,19 +97,19 @@ class WorkerHost {
 };
 
 WorkerHost::WorkerHost(const WorkerHostRequest& request)
-    : request_(request), link_(join_rank_zero(request.place, request.secret, request.build, request.join_seconds)) {
-  const int rank = request.place.rank;
+    : request_(request), link_(join_rank_zero(request.info, request.secret, request.build, request.join_seconds)) {
+  const int rank = request.info.rank;
   WorkerCommand command{.program = request.build.worker,
                         .arguments = {},
                         .environment = {{"OMP_NUM_THREADS", "1"},
                                         {"MKL_NUM_THREADS", "1"},
-                                        {kWorkerCores, std::to_string(cores_of_worker(1, request.place.local_size))}}};
-  seat_ = std::make_unique<LocalWorkerHandle>(rank, DeviceSpec{}, std::move(command), log_.path());
+                                        {kWorkerCores, std::to_string(cores_of_worker(1, request.info.local_size))}}};
+  handle_ = std::make_unique<LocalWorkerHandle>(rank, DeviceSpec{}, std::move(command), log_.path());
   WorkerFolder::sweep();
 }
 
 void WorkerHost::lost() {
-  throw Error(ExitCode::kPeerLost, fmt::format("rank {} lost rank 0", request_.place.rank), link_->why_broken(),
+  throw Error(ExitCode::kPeerLost, fmt::format("rank {} lost rank 0", request_.info.rank), link_->why_broken(),
               "see what rank 0 said; the run goes on from its newest checkpoint with `tandem resume`");
 }
 
@@ -126,14 +126,14 @@ void WorkerHost::heard(const Frame& frame) {
   if (head.contains("get")) return give(head);
   if (head.contains("buffers")) make_buffers(head.at("buffers"));
   if (head.contains("replace")) replace_buffer(head.at("replace"));
-  if (!seat_->running()) return;
-  if (head.contains("revoke")) seat_->revoke(head.at("revoke"), head.at("cut"));
-  if (head.contains("wish")) seat_->wish(head.at("wish"));
-  if (head.contains("target")) seat_->post_target(head.at("target"), head.at("nth"), head.at("buffer"));
-  if (head.contains("pause")) seat_->pause(head.at("pause"));
+  if (!handle_->running()) return;
+  if (head.contains("revoke")) handle_->revoke(head.at("revoke"), head.at("cut"));
+  if (head.contains("wish")) handle_->post_request(head.at("wish"));
+  if (head.contains("target")) handle_->post_target(head.at("target"), head.at("nth"), head.at("buffer"));
+  if (head.contains("pause")) handle_->pause(head.at("pause"));
   if (head.contains("kill")) {
     killed_ = true;
-    seat_->kill();
+    handle_->kill();
   }
 }
 
@@ -144,13 +144,13 @@ void WorkerHost::tell(nlohmann::json head) {
 
 // Whoever hangs in the kernel is not waited for: its memory is replaced, and what it says has an old number.
 void WorkerHost::end_worker() {
-  if (!seat_->running()) return;
-  seat_->kill();
-  for (const double end = monotonic_seconds() + kKillSeconds; !seat_->has_ended() && monotonic_seconds() < end;) {
+  if (!handle_->running()) return;
+  handle_->kill();
+  for (const double end = monotonic_seconds() + kKillSeconds; !handle_->has_ended() && monotonic_seconds() < end;) {
     const timespec moment{0, 1'000'000};
     nanosleep(&moment, nullptr);
   }
-  seat_->reap(true, false);
+  handle_->reap(true, false);
 }
 
 void WorkerHost::start(const nlohmann::json& head) {
@@ -160,11 +160,11 @@ void WorkerHost::start(const nlohmann::json& head) {
   try {
     if (const auto gpu = head.find("card"); gpu != head.end()) {
       const int number = gpu->get<int>();
-      seat_->drive(number < 0 ? gpu_of_local_rank(request_.place.local_rank) : gpu_here(number));
+      handle_->drive(number < 0 ? gpu_of_local_rank(request_.info.local_rank) : gpu_here(number));
     }
     folder_.emplace(head.at("recipe"));
-    seat_->work_in(folder_->path());
-    seat_->start(head.at("replacement"));
+    handle_->work_in(folder_->path());
+    handle_->start(head.at("replacement"));
   } catch (const Error& error) {
     folder_.reset();
     tell({{"ended", fmt::format("cannot be started: {} ({})", error.what(), error.why())},
@@ -175,18 +175,18 @@ void WorkerHost::start(const nlohmann::json& head) {
   }
 }
 
-// An order gets what only this host can add: its memory, its address, and the secret that never travels.
+// The start of a generation gets what only this host can add: its memory, its address, and the secret that never travels.
 void WorkerHost::to_worker(nlohmann::json body) {
-  if (!seat_->running()) return;
+  if (!handle_->running()) return;
   std::vector<int> fds;
   if (body.contains("order")) {
     make_buffers(body.at("bytes"));
     for (const SharedMemory& buffer : buffers_) fds.push_back(buffer.fd());
     nlohmann::json& mesh = body.at("mesh");
     mesh["address"] = link_->local_address();
-    mesh["secret"] = to_hex(mesh_secret_of(request_.secret, request_.place.job, mesh.at("nonce")));
+    mesh["secret"] = to_hex(mesh_secret_of(request_.secret, request_.info.job, mesh.at("nonce")));
   }
-  seat_->send(body, fds);
+  handle_->send(body, fds);
 }
 
 void WorkerHost::make_buffers(uint64_t bytes) {
@@ -211,7 +211,7 @@ void WorkerHost::give(const nlohmann::json& head) {
   const uint64_t total = head.at("bytes"), at = head.at("at");
   const std::span<const std::byte> bytes = part(head, "get", total);
   for (uint64_t done = 0; done < total;) {
-    const uint64_t count = std::min(kPieceBytes, total - done);
+    const uint64_t count = std::min(kChunkBytes, total - done);
     link_->send({{"got", head.at("get")}, {"at", at + done}, {"id", head.at("id")}, {"last", done + count == total}},
                 {reinterpret_cast<const char*>(bytes.data()) + done, static_cast<size_t>(count)});
     done += count;
@@ -221,10 +221,10 @@ void WorkerHost::give(const nlohmann::json& head) {
 void WorkerHost::relay() {
   const auto send_records = [&] {
     nlohmann::json records = nlohmann::json::array();
-    while (const auto record = seat_->pop_record()) records.push_back(*record);
+    while (const auto record = handle_->pop_record()) records.push_back(*record);
     if (!records.empty()) tell({{"records", records}});
   };
-  while (auto message = seat_->receive()) {
+  while (auto message = handle_->receive()) {
     for (const int fd : message->fds) close(fd);
     send_records();  // what it had recorded when it said this: its last snapshot may end the run
     if (message->body.contains("hello")) folder_.reset();
@@ -240,7 +240,7 @@ void WorkerHost::send_log() {
 
 void WorkerHost::send_state() {
   state_sent_ = monotonic_seconds();
-  tell({{"state", to_json(seat_->state())}});
+  tell({{"state", to_json(handle_->state())}});
 }
 
 // The worker is gone: what it said last, where it was, why.
@@ -248,11 +248,11 @@ void WorkerHost::reaped() {
   relay();
   send_log();
   send_state();
-  const std::string words = seat_->last_words();
+  const std::string words = handle_->last_words();
   const auto oom_kills = kernel_oom_kills();
   const bool oom = oom_kills && oom_kills_before_ && *oom_kills > *oom_kills_before_;
   oom_kills_before_ = oom_kills;
-  const Death death = seat_->reap(killed_, oom);
+  const Death death = handle_->reap(killed_, oom);
   folder_.reset();
   tell({{"ended", death.cause},
         {"by_signal", death.signal},
@@ -272,18 +272,18 @@ void WorkerHost::handle(int signal) {
 int WorkerHost::run() {
   while (true) {
     std::vector<pollfd> waits{{signals_.fd(), POLLIN, 0}, {link_->poll_fd(), POLLIN, 0}};
-    if (seat_->running())
-      for (const int fd : seat_->poll_fds()) waits.push_back({fd, POLLIN, 0});
-    poll(waits.data(), waits.size(), kTickMs);
+    if (handle_->running())
+      for (const int fd : handle_->poll_fds()) waits.push_back({fd, POLLIN, 0});
+    poll(waits.data(), waits.size(), kHostTickMs);
     while (const auto signal = signals_.next()) handle(*signal);
     link_->pump();
     while (const auto frame = link_->next()) heard(*frame);
     if (exit_) break;
     if (link_->broken()) lost();
-    if (seat_->running()) relay();
-    if (seat_->running() && seat_->has_ended()) reaped();
+    if (handle_->running()) relay();
+    if (handle_->running() && handle_->has_ended()) reaped();
     if (monotonic_seconds() - state_sent_ >= kStateSeconds) {
-      if (seat_->running()) {
+      if (handle_->running()) {
         send_log();
         send_state();
       } else {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/temp_dir.h"
-#include "launch/net_plane.h"
+#include "launch/net_transport.h"
 #include "launch/remote_worker_handle.h"
 #include "launch/rendezvous.h"
 #include "launch/worker_folder.h"
@@ -40,11 +40,11 @@ struct Wire {
     const SessionKeys keys{"key of one", "key of the other"};
     here = std::make_unique<Link>(ends[0], keys, true);
     there = std::make_unique<Link>(ends[1], keys, false);
-    seat = std::make_unique<RemoteWorkerHandle>(1, DeviceSpec{}, *here, "elsewhere", "recipe", dir / "log");
+    worker = std::make_unique<RemoteWorkerHandle>(1, DeviceSpec{}, *here, "elsewhere", "recipe", dir / "log");
   }
   TempDir dir;
   std::unique_ptr<Link> here, there;
-  std::unique_ptr<RemoteWorkerHandle> seat;
+  std::unique_ptr<RemoteWorkerHandle> worker;
 };
 
 nlohmann::json ended(uint64_t of) {
@@ -54,9 +54,9 @@ nlohmann::json ended(uint64_t of) {
 
 TEST(RemoteWorkerHandle, WhatADeadWorkerLeftOnTheWayIsNotItsSuccessors) {
   Wire wire;
-  wire.seat->start(false);
+  wire.worker->start(false);
   const uint64_t first = next_with(*wire.there, "start")->head.at("of");
-  wire.seat->start(true);
+  wire.worker->start(true);
   const uint64_t second = next_with(*wire.there, "start")->head.at("of");
   EXPECT_NE(first, second);
   WorkerState state{.step = 77};
@@ -64,61 +64,61 @@ TEST(RemoteWorkerHandle, WhatADeadWorkerLeftOnTheWayIsNotItsSuccessors) {
   wire.there->send({{"of", first}, {"records", {"a record"}}});
   wire.there->send({{"of", first}, {"state", to_json(state)}});
   wire.there->send(ended(first));
-  EXPECT_FALSE(wire.seat->receive());
-  EXPECT_FALSE(wire.seat->pop_record());
-  EXPECT_FALSE(wire.seat->has_ended());
-  EXPECT_EQ(wire.seat->progress().step, 0);
+  EXPECT_FALSE(wire.worker->receive());
+  EXPECT_FALSE(wire.worker->pop_record());
+  EXPECT_FALSE(wire.worker->has_ended());
+  EXPECT_EQ(wire.worker->progress().step, 0);
   wire.there->send({{"of", second}, {"message", {{"adopted", 4}}}});
   wire.there->send({{"of", second}, {"state", to_json(state)}});
-  const auto message = wire.seat->receive();
+  const auto message = wire.worker->receive();
   ASSERT_TRUE(message);
   EXPECT_EQ(message->body.at("adopted"), 4);
-  EXPECT_EQ(wire.seat->progress().step, 77);
+  EXPECT_EQ(wire.worker->progress().step, 77);
   wire.there->send(ended(second));
-  EXPECT_TRUE(wire.seat->has_ended());
+  EXPECT_TRUE(wire.worker->has_ended());
 }
 
-TEST(NetPlane, ABufferThatWasGivenUpIsReplacedOnAllHosts) {
+TEST(NetTransport, ABufferThatWasGivenUpIsReplacedOnAllHosts) {
   Wire wire;
   SnapshotLayout layout;
   layout.add({.name = "weight", .shape = {3}, .model = true, .bytes = 12});
   SnapshotPool pool(layout.bytes());
-  NetPlane plane({}, layout, pool, {{1, wire.seat.get()}});
+  NetTransport transport({}, layout, pool, {{1, wire.worker.get()}});
   EXPECT_FALSE(pool.abandon()) << "nothing was being written";
   const auto buffer = pool.begin();
   EXPECT_EQ(pool.abandon(), buffer);
-  plane.abandoned(*buffer);
-  const auto told = next_with(*wire.there, "replace");
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->head.at("replace"), *buffer);
+  transport.abandoned(*buffer);
+  const auto reported = next_with(*wire.there, "replace");
+  ASSERT_TRUE(reported);
+  EXPECT_EQ(reported->head.at("replace"), *buffer);
 }
 
 // ---- the supervisor's side: it runs here, rank 0 is a thread ----
 
 struct Host {
   Host() {
-    place.size = 2;
-    place.address = "127.0.0.1";
-    place.first_port = 31000 + getpid() % 1000;
-    place.job = "seat-host/" + std::to_string(getpid());
-    place.by = "a test";
+    info.size = 2;
+    info.address = "127.0.0.1";
+    info.first_port = 31000 + getpid() % 1000;
+    info.job = "seat-host/" + std::to_string(getpid());
+    info.by = "a test";
   }
   // What rank 0 does, until it lets the supervisor go with this code.
   template <class Play>
   void run(Play play) {
     const Build build{"1.0", std::make_shared<WorkerProgram>(STAND_IN_WORKER)};
-    Gathering ranks(place, "a secret of tests", build);
+    Gathering ranks(info, "a secret of tests", build);
     std::thread rank_zero([&] {
       ranks.gather(20, true);
       play(ranks.link(1));
       ranks.dismiss(7);
     });
-    Place other = place;
+    RankInfo other = info;
     other.rank = 1;
-    EXPECT_EQ(host_worker({.place = other, .secret = "a secret of tests", .build = build, .join_seconds = 20}), 7);
+    EXPECT_EQ(host_worker({.info = other, .secret = "a secret of tests", .build = build, .join_seconds = 20}), 7);
     rank_zero.join();
   }
-  Place place;
+  RankInfo info;
 };
 
 TEST(WorkerHost, AReplacedBufferIsNewMemory) {

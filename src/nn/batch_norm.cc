@@ -23,9 +23,9 @@ at::Tensor per_channel(const at::Tensor& c, const at::Tensor& x) {
 at::Tensor real_rows(const at::Tensor& x, int64_t rows) { return rows == x.size(0) ? x : x.narrow(0, 0, rows); }
 
 // Sums over the batch of all shards. In double: a sum of squares in float would lose the variance to cancellation.
-void meet(BatchNormContext& context, at::Tensor& values) {
+void all_reduce(BatchNormContext& context, at::Tensor& values) {
   at::Tensor host = values.cpu();  // itself, unless it is on a GPU
-  context.meet({host.data_ptr<double>(), static_cast<size_t>(host.numel())});
+  context.all_reduce({host.data_ptr<double>(), static_cast<size_t>(host.numel())});
   if (!host.is_same(values)) values.copy_(host);
 }
 
@@ -40,7 +40,7 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
     sums.narrow(0, 0, channels).copy_(real.sum(dims));
     sums.narrow(0, channels, channels).copy_((real * real).sum(dims));
     sums[2 * channels].fill_(static_cast<double>(real.numel() / channels));
-    meet(*context, sums);
+    all_reduce(*context, sums);
     // A piece can be padding in every shard; then there is nothing to normalise by, and nothing that counts.
     const double count = std::max(sums[2 * channels].item<double>(), 1.0);
     const at::Tensor mean = sums.narrow(0, 0, channels) / count;
@@ -69,7 +69,7 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
     at::Tensor sums = at::empty({2 * channels}, dy.options().dtype(at::kDouble));
     sums.narrow(0, 0, channels).copy_(real_rows(dy, rows).to(at::kDouble).sum(dims));
     sums.narrow(0, channels, channels).copy_((real_rows(dy, rows) * real_rows(xhat, rows)).to(at::kDouble).sum(dims));
-    meet(*context, sums);
+    all_reduce(*context, sums);
     const at::Tensor mean_dy = per_channel((sums.narrow(0, 0, channels) / count).to(dy.dtype()), dy);
     const at::Tensor mean_dy_xhat = per_channel((sums.narrow(0, channels, channels) / count).to(dy.dtype()), dy);
     const at::Tensor scale = per_channel((weight.to(at::kDouble) * invstd).to(dy.dtype()), dy);
@@ -92,7 +92,7 @@ BatchNormImpl::BatchNormImpl(int64_t channels, double eps) : channels_(channels)
 at::Tensor BatchNormImpl::forward(const at::Tensor& x) {
   if (!context || !context->training)
     return at::batch_norm(x, weight, bias, running_mean, running_var, /*training=*/false, 0, eps_, /*cudnn=*/false);
-  if (context->meet)
+  if (context->all_reduce)
     return SyncBatchNorm::apply(x.to(at::kFloat), weight, bias, context.get(), sum_mean, sum_var, eps_).to(x.dtype());
   if (x.numel() == channels_)
     throw ConfigError("batch norm has one value per channel to work with",

@@ -3,7 +3,7 @@
 // torch's own changes its running statistics inside forward(), so they would depend on who ran which shard when. This
 // one writes the batch statistics into the shard's contribution; the engine combines them along the tree and moves the
 // running ones in apply(). Statistics are per shard by default. With sync_bn they are those of the whole batch: the
-// shards run in lock-step and meet once in forward and once in backward of each layer.
+// shards run in lock-step, with one all-reduce in forward and one in backward of each layer.
 // Parameter and buffer names are torch's, so an exported model loads into nn.BatchNorm1d/2d/3d.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace tandem {
 
-// What the engine tells the layers of a model around each run of a shard's piece; one context per model.
+// What the engine sets before each run of an accumulation piece of a shard; one context per model.
 struct BatchNormPiece {
   bool training = false;  // false: use the running statistics
   double share = 0;       // this piece's part of the update's real rows: the weight of its statistics
@@ -24,7 +24,7 @@ struct BatchNormPiece {
 };
 
 struct BatchNormContext : BatchNormPiece {
-  std::function<void(std::span<double>)> meet;  // sync_bn: replaces the values by their sum over all shards
+  std::function<void(std::span<double>)> all_reduce;  // sync_bn: replaces the values by their sum over all shards
 };
 
 class BatchNormImpl : public torch::nn::Module {

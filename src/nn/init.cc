@@ -25,26 +25,26 @@ double bound(torch::nn::Module& module, const at::Tensor& parameter) {
 
 }  // namespace
 
-uint64_t init_weights(torch::nn::Module& module, uint64_t seed, uint64_t first_place) {
+uint64_t init_weights(torch::nn::Module& module, uint64_t seed, uint64_t first_number) {
   at::NoGradGuard no_grad;
-  uint64_t place = first_place;
+  uint64_t number = first_number;
   const RandomKey key{.seed = seed, .step = 0, .shard = 0, .site = kInitialWeights};
   for (const auto& part : module.modules(/*include_self=*/true)) {
     for (at::Tensor& parameter : part->parameters(/*recurse=*/false)) {
       const double b = bound(*part, parameter);
       at::Tensor values = at::empty(parameter.sizes(), at::kFloat);
       if (b > 0) {
-        fill_uniform(values.data_ptr<float>(), values.numel(), key, place, static_cast<float>(-b),
+        fill_uniform(values.data_ptr<float>(), values.numel(), key, number, static_cast<float>(-b),
                      static_cast<float>(b));
         parameter.copy_(values);
       } else if (b < 0) {
-        fill_normal(values.data_ptr<float>(), values.numel(), key, place);
+        fill_normal(values.data_ptr<float>(), values.numel(), key, number);
         parameter.copy_(values);
       }
-      place += static_cast<uint64_t>(parameter.numel());
+      number += static_cast<uint64_t>(parameter.numel());
     }
   }
-  return place;
+  return number;
 }
 
 }  // namespace tandem

@@ -6,20 +6,9 @@
 namespace tandem {
 
 void Inbox::sort() {
-  std::stable_sort(letters_.begin(), letters_.end(),
+  std::stable_sort(messages_.begin(), messages_.end(),
                    [](const ExchangeMessage& a, const ExchangeMessage& b) { return a.from < b.from; });
 }
-
-namespace {
-
-[[noreturn]] void not_on_a_gpu() { throw std::logic_error("this combine takes no contributions from a GPU"); }
-
-}  // namespace
-
-void Combine::begin_floats() { not_on_a_gpu(); }
-void Combine::add_floats(int, std::span<const float>, bool) { not_on_a_gpu(); }
-Partials Combine::floats_added() const { not_on_a_gpu(); }
-void Combine::set_floats(Partials) { not_on_a_gpu(); }
 
 LocalCombine::LocalCombine(int shards, std::vector<ShardRange> ranges, int64_t first_sequence)
     : tree_(shards),
@@ -62,8 +51,8 @@ void LocalCombine::add(int shard, Contribution contribution) {
     now_->per_range[range_of_.at(shard)]->add(shard, contribution.floats);
   for (int64_t i = 0; i < layout_.counts; ++i) counts_[i] += contribution.counts[i];
   for (int64_t i = 0; i < layout_.maxima; ++i) maxima_[i] = std::max(maxima_[i], contribution.maxima[i]);
-  if (!contribution.letters.empty() && !layout_.mail) throw std::logic_error("a phase without mail sent a letter");
-  for (ExchangeMessage& letter : contribution.letters) outgoing_.push_back(std::move(letter));
+  if (!contribution.messages.empty() && !layout_.exchange) throw std::logic_error("a phase without exchange sent a message");
+  for (ExchangeMessage& message : contribution.messages) outgoing_.push_back(std::move(message));
 }
 
 void LocalCombine::add_partial(int node, std::span<const float> floats, bool stays) {
@@ -87,9 +76,9 @@ Total LocalCombine::finish() {
     floats = now_->per_range[0]->total();
   }
   for (Inbox& inbox : inboxes_) inbox.clear();
-  for (ExchangeMessage& letter : outgoing_) {
-    const int to = letter.to;
-    inboxes_.at(to).put(std::move(letter));
+  for (ExchangeMessage& message : outgoing_) {
+    const int to = message.to;
+    inboxes_.at(to).put(std::move(message));
   }
   outgoing_.clear();
   for (Inbox& inbox : inboxes_) inbox.sort();
@@ -97,7 +86,7 @@ Total LocalCombine::finish() {
   return {floats, counts_, maxima_};
 }
 
-void LocalCombine::meet(std::span<const int> shards, std::span<const std::span<double>> values) {
+void LocalCombine::all_reduce(std::span<const int> shards, std::span<const std::span<double>> values) {
   ExactSum<double> sum(tree_, static_cast<int64_t>(values[0].size()));
   for (size_t i = 0; i < values.size(); ++i) sum.add(shards[i], values[i]);
   const std::span<const double> total = sum.total();
@@ -106,7 +95,7 @@ void LocalCombine::meet(std::span<const int> shards, std::span<const std::span<d
   ++sequence_;
 }
 
-void LocalCombine::drop_mail() {
+void LocalCombine::clear_inboxes() {
   for (Inbox& inbox : inboxes_) inbox.clear();
 }
 

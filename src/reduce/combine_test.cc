@@ -30,34 +30,34 @@ TEST(LocalCombine, SumsCountsAndMaximaDoNotDependOnThePlan) {
   }
 }
 
-TEST(LocalCombine, MailArrivesSortedBySenderWhateverTheOrderOfVisits) {
+TEST(LocalCombine, MessagesArriveSortedBySenderWhateverTheOrderOfVisits) {
   auto row = [](int value) { return std::vector<std::byte>{std::byte(value)}; };
   for (const std::vector<int>& order : std::vector<std::vector<int>>{{0, 1, 2, 3}, {3, 1, 0, 2}}) {
     LocalCombine combine(4, {{0, 1}, {1, 4}});
-    combine.begin({.mail = true});
+    combine.begin({.exchange = true});
     for (int s : order) {
-      std::vector<ExchangeMessage> letters{{s, 2, row(10 * s)}, {s, 2, row(10 * s + 1)}, {s, (s + 1) % 4, row(99)}};
-      combine.add(s, {{}, {}, {}, letters});
+      std::vector<ExchangeMessage> messages{{s, 2, row(10 * s)}, {s, 2, row(10 * s + 1)}, {s, (s + 1) % 4, row(99)}};
+      combine.add(s, {{}, {}, {}, messages});
     }
     combine.finish();
     std::vector<int> seen;
-    for (const ExchangeMessage& letter : combine.inbox(2).letters()) seen.push_back(static_cast<int>(letter.row[0]));
+    for (const ExchangeMessage& message : combine.inbox(2).messages()) seen.push_back(static_cast<int>(message.row[0]));
     EXPECT_EQ(seen, (std::vector<int>{0, 1, 10, 11, 99, 20, 21, 30, 31}));
     combine.begin({});
     for (int s : order) combine.add(s, {});
     combine.finish();
-    EXPECT_TRUE(combine.inbox(2).letters().empty()) << "mail is there for one phase";
+    EXPECT_TRUE(combine.inbox(2).messages().empty()) << "messages are there for one phase";
   }
 }
 
-TEST(LocalCombine, TicketsCountCombinesAndMeets) {
+TEST(LocalCombine, SequenceNumbersCountCombinesAndAllReduces) {
   LocalCombine combine(1, {{0, 1}}, 7);
   EXPECT_EQ(combine.next_sequence(), 7);
   combine.begin({});
   std::vector<double> value{1};
   const std::vector<std::span<double>> values{value};
   const std::vector<int> shards{0};
-  combine.meet(shards, values);
+  combine.all_reduce(shards, values);
   combine.add(0, {});
   EXPECT_EQ(combine.begun_at(), 7);
   EXPECT_EQ(combine.next_sequence(), 8);
@@ -67,7 +67,7 @@ TEST(LocalCombine, TicketsCountCombinesAndMeets) {
   EXPECT_EQ(combine.begun_at(), 9);
 }
 
-TEST(LocalCombine, APhaseWithoutMailMayNotSend) {
+TEST(LocalCombine, APhaseWithoutExchangeMayNotSend) {
   LocalCombine combine(1, {{0, 1}});
   combine.begin({});
   EXPECT_THROW(combine.add(0, {{}, {}, {}, {ExchangeMessage{0, 0, {}}}}), std::logic_error);

@@ -1,4 +1,4 @@
-// reduce/combine_trial.h -- a made-up program of phases, played on any Combine and recorded; for tests only.
+// reduce/combine_trial.h -- a made-up program of phases, run on any Combine, and what each member saw; for tests only.
 //
 // Contributions are functions of (seed, phase, shard), so every member makes its own, and LocalCombine makes them all:
 // what each member records must be what LocalCombine records for it.
@@ -29,19 +29,19 @@
 
 namespace tandem::trial {
 
-struct Phase {
+struct TrialPhase {
   ContributionLayout layout;
-  std::vector<int64_t> meets;  // their lengths
-  int letters = 0;             // at most, by one shard to one shard
-  int64_t letter_bytes = 0;    // at most
-  int64_t sequences() const { return static_cast<int64_t>(meets.size()) + 1; }
+  std::vector<int64_t> all_reduces;  // their lengths
+  int messages = 0;                  // at most, by one shard to one shard
+  int64_t message_bytes = 0;         // at most
+  int64_t sequences() const { return static_cast<int64_t>(all_reduces.size()) + 1; }
 };
 
-struct Trial {
+struct CombineTrial {
   uint64_t seed = 0;
   int shards = 1;
   std::vector<ShardRange> ranges;
-  std::vector<Phase> phases;
+  std::vector<TrialPhase> phases;
   int members() const { return static_cast<int>(ranges.size()); }
   int64_t first_sequence_of(int phase) const {
     int64_t sequence = 0;
@@ -55,7 +55,7 @@ struct Trial {
   }
   int64_t max(int64_t ContributionLayout::*length) const {
     int64_t most = 0;
-    for (const Phase& p : phases) most = std::max(most, p.layout.*length);
+    for (const TrialPhase& p : phases) most = std::max(most, p.layout.*length);
     return most;
   }
 };
@@ -76,27 +76,27 @@ inline float awkward(uint64_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>((bits & 0x807fffff) | (100 + (bits >> 32) % 54) << 23));
 }
 
-struct Given {
+struct ShardInputs {
   std::vector<float> floats;
   std::vector<int64_t> counts, maxima;
-  std::vector<ExchangeMessage> letters;
+  std::vector<ExchangeMessage> messages;
 };
 
-inline Given given(const Trial& trial, int phase, int shard) {
-  const Phase& p = trial.phases[phase];
+inline ShardInputs given(const CombineTrial& trial, int phase, int shard) {
+  const TrialPhase& p = trial.phases[phase];
   const uint64_t key = mix(mix(mix(trial.seed) + phase) + shard);
-  Given g;
+  ShardInputs g;
   g.floats.resize(p.layout.floats);
   for (size_t i = 0; i < g.floats.size(); ++i) g.floats[i] = awkward(mix(key + i));
   for (int64_t i = 0; i < p.layout.counts; ++i) g.counts.push_back(static_cast<int64_t>(mix(key - 1 - i) >> 20));
   for (int64_t i = 0; i < p.layout.maxima; ++i) g.maxima.push_back(static_cast<int64_t>(mix(key + 77 + i)) >> 8);
-  if (p.layout.mail && p.letters > 0) {
+  if (p.layout.exchange && p.messages > 0) {
     uint64_t draw = key + 12345;
-    for (int n = static_cast<int>(mix(++draw) % (p.letters * trial.shards + 1)); n-- > 0;) {
-      ExchangeMessage letter{shard, static_cast<int>(mix(++draw) % trial.shards), {}};
-      letter.row.resize(p.letter_bytes ? mix(++draw) % (p.letter_bytes + 1) : 0);
-      for (size_t i = 0; i < letter.row.size(); ++i) letter.row[i] = static_cast<std::byte>(mix(draw + i));
-      g.letters.push_back(std::move(letter));
+    for (int n = static_cast<int>(mix(++draw) % (p.messages * trial.shards + 1)); n-- > 0;) {
+      ExchangeMessage message{shard, static_cast<int>(mix(++draw) % trial.shards), {}};
+      message.row.resize(p.message_bytes ? mix(++draw) % (p.message_bytes + 1) : 0);
+      for (size_t i = 0; i < message.row.size(); ++i) message.row[i] = static_cast<std::byte>(mix(draw + i));
+      g.messages.push_back(std::move(message));
     }
   }
   return g;
@@ -122,34 +122,34 @@ uint64_t hash_of(std::span<const T> values) {
 
 // What a member saw in one phase.
 struct Seen {
-  uint64_t floats = 0, counts = 0, maxima = 0, mail = 0, meets = 0;
+  uint64_t floats = 0, counts = 0, maxima = 0, exchange = 0, all_reduces = 0;
   int64_t begun_at = 0, sequence = 0;
   bool operator==(const Seen&) const = default;
 };
 
-inline uint64_t hash_of_mail(const Combine& combine, ShardRange range) {
+inline uint64_t hash_of_messages(const Combine& combine, ShardRange range) {
   uint64_t h = 1;
   for (int shard = range.first; shard < range.last; ++shard) {
-    for (const ExchangeMessage& letter : combine.inbox(shard).letters())
-      h = mix(h + hash_bytes(letter.row) + 31 * letter.from + 977 * letter.to);
+    for (const ExchangeMessage& message : combine.inbox(shard).messages())
+      h = mix(h + hash_bytes(message.row) + 31 * message.from + 977 * message.to);
     h = mix(h + shard);
   }
   return h;
 }
 
-// Plays one phase with the shards of `drives`, visited in an order drawn from `visits`; what each of `records` would
-// see.
-inline std::vector<Seen> play(Combine& combine, const Trial& trial, int phase, ShardRange drives,
+// Runs one phase with the shards of `drives`, visited in an order drawn from `visits`. Returns what each of `records`
+// would see.
+inline std::vector<Seen> run_phase(Combine& combine, const CombineTrial& trial, int phase, ShardRange drives,
                               std::span<const ShardRange> records, uint64_t visits) {
-  const Phase& p = trial.phases[phase];
+  const TrialPhase& p = trial.phases[phase];
   Seen seen;
   combine.begin(p.layout);
   seen.begun_at = combine.begun_at();
   std::vector<int> order(drives.size());
   std::iota(order.begin(), order.end(), drives.first);
   if (visits) shuffle(order, visits);
-  for (size_t m = 0; m < p.meets.size(); ++m) {
-    std::vector<std::vector<double>> values(order.size(), std::vector<double>(p.meets[m]));
+  for (size_t m = 0; m < p.all_reduces.size(); ++m) {
+    std::vector<std::vector<double>> values(order.size(), std::vector<double>(p.all_reduces[m]));
     std::vector<std::span<double>> spans;
     for (size_t s = 0; s < order.size(); ++s) {
       const uint64_t key = mix(mix(mix(trial.seed ^ 0xabcdef) + phase * 100 + m) + order[s]);
@@ -157,12 +157,12 @@ inline std::vector<Seen> play(Combine& combine, const Trial& trial, int phase, S
         values[s][i] = awkward(mix(key + i)) * (1.0 + 1e-9 * static_cast<double>(mix(key + i) % 1000));
       spans.emplace_back(values[s]);
     }
-    combine.meet(order, spans);
+    combine.all_reduce(order, spans);
     for (const auto& v : values)
       if (v != values[0]) throw std::runtime_error("shards of one member got different sums");
-    seen.meets = mix(seen.meets + hash_of(std::span<const double>(values.empty() ? std::vector<double>{} : values[0])));
+    seen.all_reduces = mix(seen.all_reduces + hash_of(std::span<const double>(values.empty() ? std::vector<double>{} : values[0])));
   }
-  Given g;  // the last one stays until the total was read: the only shard of all is its own total
+  ShardInputs g;  // the last one stays until the total was read: the only shard of all is its own total
   for (int shard : order) {
     g = given(trial, phase, shard);
     bool stays = shard == order.back() && visits % 2 == 1;
@@ -177,7 +177,7 @@ inline std::vector<Seen> play(Combine& combine, const Trial& trial, int phase, S
       }
       std::copy(whole.begin(), whole.begin() + rest, g.floats.begin());
     }
-    combine.add(shard, {g.floats, g.counts, g.maxima, std::move(g.letters), stays});
+    combine.add(shard, {g.floats, g.counts, g.maxima, std::move(g.messages), stays});
   }
   const Total total = combine.finish();
   if (static_cast<int64_t>(total.floats.size()) != p.layout.floats)
@@ -188,18 +188,18 @@ inline std::vector<Seen> play(Combine& combine, const Trial& trial, int phase, S
   seen.sequence = combine.next_sequence();
   std::vector<Seen> all;
   for (const ShardRange& range : records) {
-    seen.mail = hash_of_mail(combine, range);
+    seen.exchange = hash_of_messages(combine, range);
     all.push_back(seen);
   }
   return all;
 }
 
 // [phase][member]
-inline std::vector<std::vector<Seen>> expected(const Trial& trial) {
+inline std::vector<std::vector<Seen>> expected(const CombineTrial& trial) {
   LocalCombine combine(trial.shards, {{0, trial.shards}});
   std::vector<std::vector<Seen>> all;
   for (int phase = 0; phase < static_cast<int>(trial.phases.size()); ++phase)
-    all.push_back(play(combine, trial, phase, {0, trial.shards}, trial.ranges, 0));
+    all.push_back(run_phase(combine, trial, phase, {0, trial.shards}, trial.ranges, 0));
   return all;
 }
 

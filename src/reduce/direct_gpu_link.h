@@ -1,8 +1,8 @@
-// reduce/direct_gpu_link.h -- a way between GPUs that leaves the host out of it, and how its two ends get ready.
+// reduce/direct_gpu_link.h -- a transport between GPUs that bypasses the host, and how its ends agree to use it.
 //
-// A link is made for one generation. It needs a few rounds of agreement before it carries anything: its words ride as
-// maxima of the phases that go through host memory meanwhile, so agreeing takes no combine of its own, waits for
-// nobody, and a death in the middle of it is an ordinary one.
+// A link is made for one generation. Its members need a few rounds of agreement first. Their words are sent as maxima of
+// the phases that use host memory meanwhile, so agreement needs no combine of its own and waits for nobody, and a death
+// during it is an ordinary one.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ inline ContributionLayout with_link_words(ContributionLayout layout) {
   return layout;
 }
 
-// The combine `inner` with a link's words added to what goes through it.
+// The combine `inner` with the words of a link added to its maxima.
 class LinkTalk : public Combine {
  public:
   LinkTalk(std::unique_ptr<Combine> inner, DirectGpuLink& link, int shards_here)
@@ -49,9 +49,9 @@ class LinkTalk : public Combine {
   }
   Total finish() override;
   const Inbox& inbox(int shard) const override { return inner_->inbox(shard); }
-  void drop_mail() override { inner_->drop_mail(); }
-  void meet(std::span<const int> shards, std::span<const std::span<double>> values) override {
-    inner_->meet(shards, values);
+  void clear_inboxes() override { inner_->clear_inboxes(); }
+  void all_reduce(std::span<const int> shards, std::span<const std::span<double>> values) override {
+    inner_->all_reduce(shards, values);
   }
   int64_t next_sequence() const override { return inner_->next_sequence(); }
   int64_t begun_at() const override { return inner_->begun_at(); }

@@ -18,14 +18,14 @@ void add_to(Device& device, float* sum, const float* values, int64_t n) {
   device.add_in_order(sum, inputs, 2, n);
 }
 
-void copy_to_place(float* place, const float* values, int64_t n) {
+void copy_to_destination(float* destination, const float* values, int64_t n) {
   if (n >= kStreamFloats)
-    stream_copy(place, values, n);
+    stream_copy(destination, values, n);
   else
-    std::copy_n(values, n, place);
+    std::copy_n(values, n, destination);
 }
 
-void copy_to_place(double* place, const double* values, int64_t n) { std::copy_n(values, n, place); }
+void copy_to_destination(double* destination, const double* values, int64_t n) { std::copy_n(values, n, destination); }
 
 void add_all(Device& device, float* out, const float* const* inputs, int count, int64_t n) {
   device.add_in_order(out, inputs, count, n);
@@ -47,7 +47,7 @@ void add_to(Device&, double* sum, const double* values, int64_t n) {
 
 template <class T>
 void ExactSum<T>::Free::operator()(T* p) const {
-  if (!placed) device->release(p);
+  if (!borrowed) device->release(p);
 }
 
 template <class T>
@@ -61,24 +61,24 @@ ExactSum<T>::ExactSum(const SumTree& tree, int64_t length, int first, int last, 
 }
 
 // The buffer that a node's first child is copied to becomes the node's sum, and so on up the tree: what is copied for
-// the leftmost branch of a top node ends as its sum, and goes to its place from the start.
+// the leftmost branch of a top node ends as its sum, and goes to its destination from the start.
 template <class T>
-ExactSum<T>::ExactSum(const SumTree& tree, int64_t length, int first, int last, std::span<T* const> places)
+ExactSum<T>::ExactSum(const SumTree& tree, int64_t length, int first, int last, std::span<T* const> destinations)
     : ExactSum(tree, length, first, last) {
-  if (places.size() != tops_.size()) throw std::logic_error("ExactSum: not a place for each partial");
+  if (destinations.size() != tops_.size()) throw std::logic_error("ExactSum: not a destination for each partial");
   for (size_t k = 0; k < tops_.size(); ++k) {
     int node = tops_[k];
-    pending_[node].place = places[k];
+    pending_[node].destination = destinations[k];
     while (!tree.node(node).children.empty()) {
       node = tree.node(node).children[0];
-      pending_[node].place = places[k];
+      pending_[node].destination = destinations[k];
     }
   }
 }
 
 template <class T>
 void ExactSum<T>::give_back(Buffer buffer) {
-  if (buffer && !buffer.get_deleter().placed) free_.push_back(std::move(buffer));
+  if (buffer && !buffer.get_deleter().borrowed) free_.push_back(std::move(buffer));
 }
 
 template <class T>
@@ -105,10 +105,10 @@ typename ExactSum<T>::Buffer ExactSum<T>::take_buffer() {
 
 template <class T>
 typename ExactSum<T>::Buffer ExactSum<T>::copy_of(std::span<const T> values, int node) {
-  T* const place = pending_[node].place;
-  Buffer buffer = place ? Buffer(place, Free{device_, true}) : take_buffer();
-  if (place && pending_[node].top)  // nothing will be added to it
-    copy_to_place(place, values.data(), length_);
+  T* const destination = pending_[node].destination;
+  Buffer buffer = destination ? Buffer(destination, Free{device_, true}) : take_buffer();
+  if (destination && pending_[node].top)  // nothing will be added to it
+    copy_to_destination(destination, values.data(), length_);
   else
     device_->copy(buffer.get(), values.data(), values.size_bytes());
   return buffer;
@@ -128,7 +128,7 @@ void ExactSum<T>::deliver(int node, std::span<const T> values, bool stays) {
     if (here.top) {
       if (owned)
         here.sum = std::move(owned);
-      else if ((n.parent < 0 && !here.place) || stays)
+      else if ((n.parent < 0 && !here.destination) || stays)
         here.lent = values;
       else
         here.sum = copy_of(values, node);
@@ -137,16 +137,16 @@ void ExactSum<T>::deliver(int node, std::span<const T> values, bool stays) {
     if (n.parent < 0) throw std::logic_error("ExactSum: a shard outside its range");
     Pending& parent = pending_[n.parent];
     if (parent.given) throw std::logic_error("ExactSum: shard " + std::to_string(n.first) + " came twice");
-    const bool keep = stays && !owned && parent.next == 0 && !parent.place;
+    const bool keep = stays && !owned && parent.next == 0 && !parent.destination;
     if (keep || parent.present > 0) {
-      if (parent.early[n.place] || parent.kept[n.place])
+      if (parent.early[n.child_index] || parent.kept[n.child_index])
         throw std::logic_error("ExactSum: shard " + std::to_string(n.first) + " came twice");
       if (parent.present == 0)
         parent.present = static_cast<int>(std::ranges::count_if(parent.early, [](const Buffer& b) { return bool(b); }));
       if (keep)
-        parent.kept[n.place] = values.data();
+        parent.kept[n.child_index] = values.data();
       else
-        parent.early[n.place] = owned ? std::move(owned) : copy_of(values, node);
+        parent.early[n.child_index] = owned ? std::move(owned) : copy_of(values, node);
       if (++parent.present < static_cast<int>(parent.kept.size())) return;
       std::vector<const T*> inputs = parent.kept;
       for (size_t k = 0; k < inputs.size(); ++k)
@@ -158,12 +158,12 @@ void ExactSum<T>::deliver(int node, std::span<const T> values, bool stays) {
       values = {owned.get(), static_cast<size_t>(length_)};
       continue;
     }
-    if (n.place > 0 && n.place == parent.next) {  // its turn: added straight from where it lies
+    if (n.child_index > 0 && n.child_index == parent.next) {  // its turn: added straight from where it lies
       add_to(*device_, parent.sum.get(), values.data(), length_);
       give_back(std::move(owned));
       ++parent.next;
     } else {
-      parent.early[n.place] = owned ? std::move(owned) : copy_of(values, node);
+      parent.early[n.child_index] = owned ? std::move(owned) : copy_of(values, node);
     }
     while (parent.next < static_cast<int>(parent.early.size()) && parent.early[parent.next]) {
       Buffer child = std::move(parent.early[parent.next]);

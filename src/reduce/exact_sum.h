@@ -22,14 +22,14 @@ class ExactSum {
   // GPU: then so do the sums.
   ExactSum(const SumTree& tree, int64_t length, int first, int last, Device& device = cpu_device());
   ExactSum(const SumTree& tree, int64_t length) : ExactSum(tree, length, 0, tree.shards()) {}
-  // The same in host memory, but partial k is added up in places[k], memory that the caller keeps: others may read it
+  // The same in host memory, but partial k is added up in destinations[k], memory that the caller keeps: others may read it
   // there.
-  ExactSum(const SumTree& tree, int64_t length, int first, int last, std::span<T* const> places);
+  ExactSum(const SumTree& tree, int64_t length, int first, int last, std::span<T* const> destinations);
 
   void begin();  // forgets everything; buffers are kept for reuse
 
   // One shard's vector, or the sum of a whole subtree made elsewhere. It is copied or added before the call returns,
-  // except that a vector for the root itself is borrowed (not if it has a place), and one that `stays` until begin()
+  // except that a vector for the root itself is borrowed (not if it has a destination), and one that `stays` until begin()
   // where it is a partial by itself. Throws std::logic_error if a shard comes twice.
   void add(int shard, std::span<const T> values, bool stays = false) { deliver(tree_.leaf(shard), values, stays); }
   void add_partial(int node, std::span<const T> values, bool stays = false) { deliver(node, values, stays); }
@@ -47,7 +47,7 @@ class ExactSum {
  private:
   struct Free {
     Device* device = nullptr;
-    bool placed = false;  // the caller's memory: not ours to free, nor to use for another node
+    bool borrowed = false;  // the caller's memory: not ours to free, nor to use for another node
     void operator()(T* p) const;
   };
   using Buffer = std::unique_ptr<T[], Free>;
@@ -55,7 +55,7 @@ class ExactSum {
     bool top = false;    // its sum stays here: nothing above it lies wholly in [first, last)
     bool given = false;  // complete
     int next = 0;        // how many children are in `sum`
-    T* place = nullptr;  // where a copy of this node goes: it is the first of a top node that has a place
+    T* destination = nullptr;  // where a copy of this node goes: it is the first of a top node that has a destination
     Buffer sum;
     std::span<const T> lent;     // instead of `sum`, in a top node: the caller's memory
     std::vector<Buffer> early;   // children that came before their turn

@@ -114,23 +114,23 @@ TEST(ExactSum, ReusedBuffersCarryNothingOver) {
   }
 }
 
-TEST(ExactSum, PartialsAreAddedUpInThePlacesGivenForThem) {
+TEST(ExactSum, PartialsAreAddedUpInTheCallersBuffers) {
   std::mt19937 random(8);
   const SumTree tree(24);
   const Vectors v = awkward_vectors(24, 33, random);
   for (const auto& [first, last] : std::vector<std::pair<int, int>>{{0, 24}, {1, 24}, {5, 17}, {3, 4}, {12, 24}}) {
-    Vectors places(tree.cover(first, last).size(), std::vector<float>(33));
+    Vectors buffers(tree.cover(first, last).size(), std::vector<float>(33));
     std::vector<float*> at;
-    for (auto& place : places) at.push_back(place.data());
-    ExactSum<float> placed(tree, 33, first, last, at), plain(tree, 33, first, last);
+    for (auto& buffer : buffers) at.push_back(buffer.data());
+    ExactSum<float> in_buffers(tree, 33, first, last, at), plain(tree, 33, first, last);
     for (int trial = 0; trial < 20; ++trial) {
       std::vector<int> order(last - first);
       std::iota(order.begin(), order.end(), first);
       std::shuffle(order.begin(), order.end(), random);
-      placed.begin();
+      in_buffers.begin();
       plain.begin();
-      for (int shard : order) placed.add(shard, v[shard]), plain.add(shard, v[shard]);
-      const auto got = placed.partials(), want = plain.partials();
+      for (int shard : order) in_buffers.add(shard, v[shard]), plain.add(shard, v[shard]);
+      const auto got = in_buffers.partials(), want = plain.partials();
       for (size_t k = 0; k < want.size(); ++k) {
         ASSERT_EQ(got[k].values.data(), at[k]);
         ASSERT_TRUE(same_bits(got[k].values, want[k].values));

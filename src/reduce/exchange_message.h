@@ -2,8 +2,8 @@
 // arithmetic.
 //
 // A shard sends rows of bytes to other shards in one phase; they are there in the next. A shard reads them ordered by
-// (sender, order of sending), so delivery does not depend on who ran first. Asking is two phases: send the question,
-// let the owner send the rows back. Mail lives inside a step; none is left at a step's end.
+// (sender, order of sending), so delivery does not depend on who ran first. A request takes two phases: send it, and let
+// the owner send the rows back. Messages live inside a step; none is left at its end.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ struct ExchangeMessage {
 // What one shard received, in order.
 class Inbox {
  public:
-  void clear() { letters_.clear(); }
-  void put(ExchangeMessage letter) { letters_.push_back(std::move(letter)); }
-  void sort();  // by sender; letters of one sender keep their order
-  std::span<const ExchangeMessage> letters() const { return letters_; }
+  void clear() { messages_.clear(); }
+  void put(ExchangeMessage message) { messages_.push_back(std::move(message)); }
+  void sort();  // by sender; messages of one sender keep their order
+  std::span<const ExchangeMessage> messages() const { return messages_; }
 
  private:
-  std::vector<ExchangeMessage> letters_;
+  std::vector<ExchangeMessage> messages_;
 };
 
 }  // namespace tandem

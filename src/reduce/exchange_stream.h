@@ -1,6 +1,6 @@
-// reduce/exchange_stream.h -- letters as bytes, for transports between processes.
+// reduce/exchange_stream.h -- exchange messages as bytes, for transports between processes.
 //
-// The letters for each member lie together, in order of sending, so that a member reads its own part alone.
+// The messages for each member lie together, in order of sending, so that a member reads its own part alone.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +24,10 @@ struct ExchangeStream {
   }
 };
 
-// Empties `letters`: those to member `me` are put into the inboxes (by shard, from `mine.first` on), others are packed.
-ExchangeStream pack_mail(std::vector<ExchangeMessage>& letters, int members, std::span<const int> member_of, int me,
+// Empties `messages`: those to member `me` are put into the inboxes (by shard, from `mine.first` on), others are packed.
+ExchangeStream pack_messages(std::vector<ExchangeMessage>& messages, int members, std::span<const int> member_of, int me,
                          ShardRange mine, std::span<Inbox> inboxes);
-// The inverse, for one sender's part. Throws std::runtime_error if the bytes are no letters to shards of ours.
-void unpack_mail(std::span<const std::byte> part, ShardRange mine, std::span<Inbox> inboxes);
+// The inverse, for one sender's part. Throws std::runtime_error if the bytes are no messages to shards of ours.
+void unpack_messages(std::span<const std::byte> part, ShardRange mine, std::span<Inbox> inboxes);
 
 }  // namespace tandem

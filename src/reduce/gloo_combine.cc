@@ -30,9 +30,11 @@ constexpr int64_t kBlock = 1 << 17;  // floats
 constexpr int kWindow = 3;           // blocks on their way
 constexpr auto kForever = std::chrono::hours(24 * 365);
 
-// Slots name messages between two members: the exchange, what it is, and which piece of it.
-enum Kind : uint64_t { kHead, kPartial, kResult, kMail, kMeet };
-uint64_t slot_of(uint64_t exchange, Kind kind, uint64_t piece) { return exchange << 28 | uint64_t{kind} << 24 | piece; }
+// Slots name messages between two members: the collective, what it is, and its index.
+enum Kind : uint64_t { kHead, kPartial, kResult, kExchange, kAllReduce };
+uint64_t slot_of(uint64_t collective, Kind kind, uint64_t index) {
+  return collective << 28 | uint64_t{kind} << 24 | index;
+}
 
 // Everything that Gloo throws means that a peer is gone or its connection is.
 template <class Act>
@@ -49,7 +51,7 @@ auto or_members_changed(const Act& act) {
 }  // namespace
 
 struct GlooCombine::Parts {
-  // A piece of memory that Gloo sends from or receives into, and how many of its operations are not waited for.
+  // A block of memory that Gloo sends from or receives into, and how many of its operations are not waited for.
   struct Port {
     std::unique_ptr<Buffer> buffer;
     int sends = 0, receives = 0;
@@ -77,7 +79,7 @@ struct GlooCombine::Parts {
         mine(ranges.at(me)),
         tree(shards),
         join(tree, ranges),
-        join_meets(tree, ranges),
+        join_doubles(tree, ranges),
         generation(of_generation),
         watch(w),
         guard(w, of_generation),
@@ -146,12 +148,12 @@ struct GlooCombine::Parts {
     if (members == 1) {
       v.sum = std::make_unique<ExactSum<float>>(tree, length);
     } else {
-      std::vector<float*> places;
+      std::vector<float*> destinations;
       for (int k = 0; k < join.partials(me); ++k) {
         v.partials.push_back(std::make_unique<Floats>(length));
-        places.push_back(v.partials.back()->data());
+        destinations.push_back(v.partials.back()->data());
       }
-      v.sum = std::make_unique<ExactSum<float>>(tree, length, mine.first, mine.last, places);
+      v.sum = std::make_unique<ExactSum<float>>(tree, length, mine.first, mine.last, destinations);
       v.out.resize(join.partials(me));
       v.early.resize(members);
       v.result = std::make_unique<Floats>(length);
@@ -166,26 +168,26 @@ struct GlooCombine::Parts {
   }
   int foreign_partials() const { return join.partials() - join.partials(me); }
   // Which of the partials that come from others it is.
-  int place_of(int partial) const { return partial < join.first_partial(me) ? partial : partial - join.partials(me); }
+  int foreign_index(int partial) const { return partial < join.first_partial(me) ? partial : partial - join.partials(me); }
 
   void receive_partials(int block) {
     const int64_t n = block_of(me, block).floats;
     with_others([&](int from) {
       const int count = join.partials(from);
       for (int k = 0; k < count; ++k)
-        receive(now->blocks[block % kWindow], from, slot_of(phase_exchange, kPartial, block * count + k),
-                static_cast<size_t>(place_of(join.first_partial(from) + k) * n) * 4, static_cast<size_t>(n) * 4);
+        receive(now->blocks[block % kWindow], from, slot_of(phase_collective, kPartial, block * count + k),
+                static_cast<size_t>(foreign_index(join.first_partial(from) + k) * n) * 4, static_cast<size_t>(n) * 4);
     });
   }
   void post_receives() {
     with_others([&](int from) {
-      receive(heads_in, from, slot_of(phase_exchange, kHead, 0), from * head_bytes(), head_bytes());
+      receive(heads_in, from, slot_of(phase_collective, kHead, 0), from * head_bytes(), head_bytes());
     });
     for (int block = 0; block < std::min(kWindow, block_count(me)); ++block) receive_partials(block);
     with_others([&](int from) {
       for (int block = 0; block < block_count(from); ++block) {
         const Block b = block_of(from, block);
-        receive(now->total, from, slot_of(phase_exchange, kResult, block), static_cast<size_t>(b.first) * 4,
+        receive(now->total, from, slot_of(phase_collective, kResult, block), static_cast<size_t>(b.first) * 4,
                 static_cast<size_t>(b.floats) * 4);
       }
     });
@@ -207,7 +209,7 @@ struct GlooCombine::Parts {
         const Block b = block_of(to, block);
         if (done[block] || b.first < first || b.first + b.floats > last) continue;
         done[block] = true;
-        send(now->out[0], to, slot_of(phase_exchange, kPartial, block), static_cast<size_t>(b.first) * 4,
+        send(now->out[0], to, slot_of(phase_collective, kPartial, block), static_cast<size_t>(b.first) * 4,
              static_cast<size_t>(b.floats) * 4);
       }
     });
@@ -219,7 +221,7 @@ struct GlooCombine::Parts {
       if (block < static_cast<int>(now->early[to].size()) && now->early[to][block]) return;
       const Block b = block_of(to, block);
       for (int k = 0; k < count; ++k)
-        send(now->out[k], to, slot_of(phase_exchange, kPartial, block * count + k), static_cast<size_t>(b.first) * 4,
+        send(now->out[k], to, slot_of(phase_collective, kPartial, block * count + k), static_cast<size_t>(b.first) * 4,
              static_cast<size_t>(b.floats) * 4);
     });
   }
@@ -230,12 +232,12 @@ struct GlooCombine::Parts {
     for (int k = 0; k < join.partials(); ++k) {
       const int own = k - join.first_partial(me);
       sources[k] = own >= 0 && own < join.partials(me) ? static_cast<const float*>(now->out[own].buffer->ptr) + b.first
-                                                       : others + place_of(k) * b.floats;
+                                                       : others + foreign_index(k) * b.floats;
     }
     join.add(now->result->data() + b.first, sources.data(), b.floats);
     if (block + kWindow < block_count(me)) receive_partials(block + kWindow);
     with_others([&](int to) {
-      send(now->total, to, slot_of(phase_exchange, kResult, block), static_cast<size_t>(b.first) * 4,
+      send(now->total, to, slot_of(phase_collective, kResult, block), static_cast<size_t>(b.first) * 4,
            static_cast<size_t>(b.floats) * 4);
     });
   }
@@ -248,7 +250,7 @@ struct GlooCombine::Parts {
     }
   }
 
-  // ---- heads: counts, maxima, how much mail there is for the receiver ----
+  // ---- heads: counts, maxima, bytes of messages for the receiver ----
 
   size_t head_bytes() const { return 8 * static_cast<size_t>(layout.counts + layout.maxima + 1); }
   void make_heads() {
@@ -257,13 +259,13 @@ struct GlooCombine::Parts {
     heads_out = port(head_out.data(), head_out.size() * 8);
     heads_in = port(head_in.data(), head_in.size() * 8);
   }
-  void send_heads(const ExchangeStream& mail) {
+  void send_heads(const ExchangeStream& exchange) {
     with_others([&](int to) {
       int64_t* head = head_out.data() + to * head_bytes() / 8;
       head = std::copy(counts.begin(), counts.end(), head);
       head = std::copy(maxima.begin(), maxima.end(), head);
-      *head = static_cast<int64_t>(mail.part(to).size());
-      send(heads_out, to, slot_of(phase_exchange, kHead, 0), to * head_bytes(), head_bytes());
+      *head = static_cast<int64_t>(exchange.part(to).size());
+      send(heads_out, to, slot_of(phase_collective, kHead, 0), to * head_bytes(), head_bytes());
     });
   }
   void add_heads() {
@@ -274,7 +276,7 @@ struct GlooCombine::Parts {
       for (int64_t i = 0; i < layout.maxima; ++i) maxima[i] = std::max(maxima[i], head[i]);
     });
   }
-  int64_t mail_bytes_from(int member) const { return head_in[(member + 1) * head_bytes() / 8 - 1]; }
+  int64_t exchange_bytes_from(int member) const { return head_in[(member + 1) * head_bytes() / 8 - 1]; }
 
   std::vector<ShardRange> ranges;
   std::shared_ptr<gloo::Context> context;
@@ -283,7 +285,7 @@ struct GlooCombine::Parts {
   ShardRange mine;
   SumTree tree;
   Join<float> join;
-  Join<double> join_meets;
+  Join<double> join_doubles;
   uint64_t generation;
   const Watch& watch;
   Guard guard;
@@ -291,7 +293,7 @@ struct GlooCombine::Parts {
   std::vector<const float*> sources;  // by partial
 
   int64_t sequence, begun_at;
-  uint64_t exchanges = 0, phase_exchange = 0;
+  uint64_t collectives = 0, phase_collective = 0;
   bool begun = false;
   double waited = 0;
 
@@ -328,7 +330,7 @@ void GlooCombine::begin(const ContributionLayout& layout) {
   p.maxima.assign(layout.maxima, 0);
   p.outgoing.clear();
   if (p.begun || p.members == 1) return;
-  p.phase_exchange = p.exchanges++;
+  p.phase_collective = p.collectives++;
   or_members_changed([&] {
     p.make_heads();
     p.post_receives();
@@ -343,10 +345,10 @@ void GlooCombine::add(int shard, Contribution contribution) {
     p.now->sum->add(shard, contribution.floats, contribution.stays);
   for (int64_t i = 0; i < p.layout.counts; ++i) p.counts[i] += contribution.counts[i];
   for (int64_t i = 0; i < p.layout.maxima; ++i) p.maxima[i] = std::max(p.maxima[i], contribution.maxima[i]);
-  if (!contribution.letters.empty() && !p.layout.mail) throw std::logic_error("a phase without mail sent a letter");
-  for (ExchangeMessage& letter : contribution.letters) {
-    if (letter.to < 0 || letter.to >= p.tree.shards()) throw std::out_of_range("a letter to a shard that is not there");
-    p.outgoing.push_back(std::move(letter));
+  if (!contribution.messages.empty() && !p.layout.exchange) throw std::logic_error("a phase without exchange sent a message");
+  for (ExchangeMessage& message : contribution.messages) {
+    if (message.to < 0 || message.to >= p.tree.shards()) throw std::out_of_range("a message to a shard that is not there");
+    p.outgoing.push_back(std::move(message));
   }
 }
 
@@ -372,38 +374,38 @@ Total GlooCombine::finish() {
   p.ask();
   (void)p.now->sum->partials();  // throws if a shard is missing
   for (Inbox& inbox : p.inboxes) inbox.clear();
-  ExchangeStream mail = pack_mail(p.outgoing, p.members, p.member_of, p.me, p.mine, p.inboxes);
+  ExchangeStream exchange = pack_messages(p.outgoing, p.members, p.member_of, p.me, p.mine, p.inboxes);
   std::span<const float> floats;
   if (p.members == 1) {
     floats = p.now->sum->total();
   } else {
     or_members_changed([&] {
       p.open_partials();
-      p.send_heads(mail);
-      Parts::Port mail_out = p.port(mail.bytes.data(), mail.bytes.size());
+      p.send_heads(exchange);
+      Parts::Port exchange_out = p.port(exchange.bytes.data(), exchange.bytes.size());
       p.with_others([&](int to) {
-        if (const size_t bytes = mail.part(to).size())
-          p.send(mail_out, to, slot_of(p.phase_exchange, kMail, 0), mail.first[to], bytes);
+        if (const size_t bytes = exchange.part(to).size())
+          p.send(exchange_out, to, slot_of(p.phase_collective, kExchange, 0), exchange.first[to], bytes);
       });
       p.exchange_vectors();
       p.wait_received(p.heads_in);
       p.add_heads();
-      std::vector<std::vector<std::byte>> letters(p.members);
-      std::vector<Parts::Port> mail_in(p.members);
+      std::vector<std::vector<std::byte>> messages(p.members);
+      std::vector<Parts::Port> exchange_in(p.members);
       p.with_others([&](int from) {
-        if (const int64_t bytes = p.mail_bytes_from(from)) {
-          letters[from].resize(bytes);
-          mail_in[from] = p.port(letters[from].data(), letters[from].size());
-          p.receive(mail_in[from], from, slot_of(p.phase_exchange, kMail, 0), 0, bytes);
+        if (const int64_t bytes = p.exchange_bytes_from(from)) {
+          messages[from].resize(bytes);
+          exchange_in[from] = p.port(messages[from].data(), messages[from].size());
+          p.receive(exchange_in[from], from, slot_of(p.phase_collective, kExchange, 0), 0, bytes);
         }
       });
-      p.with_others([&](int from) { p.wait_received(mail_in[from]); });
-      p.with_others([&](int from) { unpack_mail(letters[from], p.mine, p.inboxes); });
+      p.with_others([&](int from) { p.wait_received(exchange_in[from]); });
+      p.with_others([&](int from) { unpack_messages(messages[from], p.mine, p.inboxes); });
       p.wait_received(p.now->total);
       p.wait_sent(p.heads_out);
       for (Parts::Port& port : p.now->out) p.wait_sent(port);
       p.wait_sent(p.now->total);
-      p.wait_sent(mail_out);
+      p.wait_sent(exchange_out);
     });
     floats = {p.now->result->data(), static_cast<size_t>(p.layout.floats)};
   }
@@ -419,11 +421,11 @@ const Inbox& GlooCombine::inbox(int shard) const {
   return p.inboxes[shard - p.mine.first];
 }
 
-void GlooCombine::drop_mail() {
+void GlooCombine::clear_inboxes() {
   for (Inbox& inbox : parts_->inboxes) inbox.clear();
 }
 
-void GlooCombine::meet(std::span<const int> shards, std::span<const std::span<double>> values) {
+void GlooCombine::all_reduce(std::span<const int> shards, std::span<const std::span<double>> values) {
   Parts& p = *parts_;
   p.ask();
   const int64_t length = values.empty() ? 0 : static_cast<int64_t>(values[0].size());
@@ -434,7 +436,7 @@ void GlooCombine::meet(std::span<const int> shards, std::span<const std::span<do
   const auto mine = sum.partials();
   for (size_t k = 0; k < mine.size(); ++k)
     std::copy(mine[k].values.begin(), mine[k].values.end(), at(p.join.first_partial(p.me) + static_cast<int>(k)));
-  const uint64_t slot = slot_of(p.exchanges++, kMeet, 0);
+  const uint64_t slot = slot_of(p.collectives++, kAllReduce, 0);
   or_members_changed([&] {
     Parts::Port all = p.port(partials.data(), partials.size() * 8);
     auto offset = [&](int m) { return static_cast<size_t>(p.join.first_partial(m) * length) * 8; };
@@ -446,7 +448,7 @@ void GlooCombine::meet(std::span<const int> shards, std::span<const std::span<do
   });
   std::vector<const double*> sources;
   for (int k = 0; k < p.join.partials(); ++k) sources.push_back(at(k));
-  p.join_meets.add(total.data(), sources.data(), length);
+  p.join_doubles.add(total.data(), sources.data(), length);
   for (const std::span<double>& v : values) std::copy(total.begin(), total.end(), v.begin());
   ++p.sequence;
 }

@@ -2,7 +2,7 @@
 //
 // Every member owns one slice of the vector. Each sends its partial sums of a slice to the slice's owner; the owner
 // adds them in tree order, block by block as they come in, and sends every finished block to all. Counts, maxima and
-// the sizes of mail travel beside, and each member adds them up itself. Receives are posted in begin(), so that what
+// the sizes of messages travel beside, and each member adds them up itself. Receives are posted in begin(), so that what
 // others send early arrives while this one still computes. A member with a single shard sends the blocks of its vector
 // that ready() names while the rest is computed; with more shards a partial sum is complete only at the very end.
 //
@@ -40,8 +40,8 @@ class GlooCombine : public Combine {
   bool wants_ready(int shard) const override;
   Total finish() override;
   const Inbox& inbox(int shard) const override;  // for shards of this member's range
-  void drop_mail() override;
-  void meet(std::span<const int> shards, std::span<const std::span<double>> values) override;
+  void clear_inboxes() override;
+  void all_reduce(std::span<const int> shards, std::span<const std::span<double>> values) override;
   int64_t next_sequence() const override;
   int64_t begun_at() const override;
   double waited_seconds() const;  // waiting for others, in all

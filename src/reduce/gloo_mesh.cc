@@ -191,7 +191,7 @@ std::string key_of(const MeshOptions& options, int from, int to) {
   return options.name + "/" + std::to_string(from) + "-" + std::to_string(to);
 }
 
-// What a member leaves on the board for another: where it listens for it, and its half of the pair's salt.
+// What a member puts into the store for another: where it listens for it, and its half of the pair's salt.
 struct PeerAddress {
   std::string address;
   uint64_t salt = 0;
@@ -208,17 +208,17 @@ PeerAddress peer_address_of(const std::string& text) {
   return peer_address;
 }
 
-void connect_all(const MeshOptions& options, Board& board, Mesh& mesh, const Deadline& deadline) {
+void connect_all(const MeshOptions& options, KeyValueStore& store, Mesh& mesh, const Deadline& deadline) {
   std::vector<PeerAddress> own(options.size), theirs(options.size);
   for (int peer = 0; peer < options.size; ++peer) {
     if (peer == options.me) continue;
     random_bytes(&own[peer].salt, sizeof own[peer].salt);
     own[peer].address = bytes_of(mesh.transport().createPair(peer)->address().bytes());  // listens from here on
-    board.set(key_of(options, options.me, peer), text_of(own[peer]));
+    store.set(key_of(options, options.me, peer), text_of(own[peer]));
   }
   for (int peer = 0; peer < options.size; ++peer) {
     if (peer == options.me) continue;
-    theirs[peer] = peer_address_of(board.get(key_of(options, peer, options.me), deadline.seconds()));
+    theirs[peer] = peer_address_of(store.get(key_of(options, peer, options.me), deadline.seconds()));
     mesh.salts[peer] = own[peer].salt ^ theirs[peer].salt;
     if (options.filter_hosts) admit_only(theirs[peer].address, own[peer].address);
   }
@@ -293,14 +293,14 @@ void prove_all(const MeshOptions& options, Mesh& mesh, const Deadline& deadline)
 
 }  // namespace
 
-std::shared_ptr<gloo::Context> connect_mesh(const MeshOptions& options, Board& board) {
+std::shared_ptr<gloo::Context> connect_mesh(const MeshOptions& options, KeyValueStore& store) {
   if (options.size < 1 || options.me < 0 || options.me >= options.size) throw std::logic_error("no such rank");
   if (options.secret.empty()) throw std::logic_error("a mesh needs a secret");
   check_which_gloo();
   signal(SIGPIPE, SIG_IGN);
   const Deadline deadline(options.timeout_seconds);
   auto mesh = std::make_shared<Mesh>(options, make_device(options.interface_or_address), deadline.left());
-  connect_all(options, board, *mesh, deadline);
+  connect_all(options, store, *mesh, deadline);
   prove_all(options, *mesh, deadline);
   mesh->setTimeout(std::chrono::hours(24 * 365));  // a phase takes as long as it takes; deaths are heard of otherwise
   mesh->transport().setTimeout(std::chrono::hours(24 * 365));

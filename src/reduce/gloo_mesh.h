@@ -21,10 +21,10 @@ class Context;
 
 namespace tandem {
 
-// Where members leave their addresses for each other. The launcher's, over its own authenticated connections.
-class Board {
+// Where members leave their addresses for each other. The launcher keeps it, behind its authenticated connections.
+class KeyValueStore {
  public:
-  virtual ~Board() = default;
+  virtual ~KeyValueStore() = default;
   virtual void set(const std::string& key, const std::string& bytes) = 0;
   // Waits until somebody has set it; throws an Error when the time is up.
   virtual std::string get(const std::string& key, double timeout_seconds) = 0;
@@ -43,7 +43,7 @@ struct MeshOptions {
 
 // Throws Error (kPeerLost), saying which rank did not come or could not prove itself; ConfigError for an address that
 // is not this machine's. Ignores SIGPIPE for the whole process: Gloo writes to sockets whose peer may be gone.
-std::shared_ptr<gloo::Context> connect_mesh(const MeshOptions& options, Board& board);
+std::shared_ptr<gloo::Context> connect_mesh(const MeshOptions& options, KeyValueStore& store);
 // Mixed into the numbers (slots) of all messages with a peer: what a stranger announced on a connection that was
 // replaced can't be taken for a member's message. 0 for a context that was made otherwise.
 uint64_t mesh_salt(const gloo::Context& context, int peer);

@@ -28,9 +28,9 @@ struct Reports {
   } of[8];
 };
 
-void try_mesh(const MeshOptions& options, Board& board, Reports::Report& report) {
+void try_mesh(const MeshOptions& options, KeyValueStore& store, Reports::Report& report) {
   try {
-    const auto context = connect_mesh(options, board);
+    const auto context = connect_mesh(options, store);
     report.formed = true;
   } catch (const Error& e) {
     std::snprintf(report.error, sizeof report.error, "%s: %s", e.what(), e.why().c_str());
@@ -38,20 +38,20 @@ void try_mesh(const MeshOptions& options, Board& board, Reports::Report& report)
 }
 
 TEST(Mesh, OneMemberNeedsNobody) {
-  SharedStore board;
-  const pid_t child = start([&] { connect_mesh(loopback(0, 1), board); });
+  SharedStore store;
+  const pid_t child = start([&] { connect_mesh(loopback(0, 1), store); });
   EXPECT_EQ(end_of(child), 0);
 }
 
 TEST(Mesh, WhoDoesNotKnowTheSecretIsRefusedByAll) {
-  SharedStore board;
+  SharedStore store;
   const Shared<Reports> reports;
   std::vector<pid_t> children;
   for (int me = 0; me < 3; ++me) {
     children.push_back(start([&, me] {
       MeshOptions options = loopback(me, 3, 20);
       if (me == 2) options.secret = "a guess";
-      try_mesh(options, board, reports->of[me]);
+      try_mesh(options, store, reports->of[me]);
     }));
   }
   for (pid_t child : children) EXPECT_EQ(end_of(child), 0);
@@ -61,16 +61,16 @@ TEST(Mesh, WhoDoesNotKnowTheSecretIsRefusedByAll) {
 }
 
 TEST(Mesh, ADifferentNameOrSizeIsAnotherMesh) {
-  SharedStore board;
+  SharedStore store;
   const Shared<Reports> reports;
-  struct Renaming : Board {  // so that they find each other all the same
-    explicit Renaming(Board& b) : board(b) {}
-    void set(const std::string& key, const std::string& bytes) override { board.set(key.substr(key.find('/')), bytes); }
+  struct Renaming : KeyValueStore {  // so that they find each other all the same
+    explicit Renaming(KeyValueStore& b) : store(b) {}
+    void set(const std::string& key, const std::string& bytes) override { store.set(key.substr(key.find('/')), bytes); }
     std::string get(const std::string& key, double timeout) override {
-      return board.get(key.substr(key.find('/')), timeout);
+      return store.get(key.substr(key.find('/')), timeout);
     }
-    Board& board;
-  } renaming(board);
+    KeyValueStore& store;
+  } renaming(store);
   std::vector<pid_t> children;
   for (int me = 0; me < 2; ++me) {
     children.push_back(start([&, me] {
@@ -84,21 +84,21 @@ TEST(Mesh, ADifferentNameOrSizeIsAnotherMesh) {
 }
 
 TEST(Mesh, AMemberThatNeverComesIsNamed) {
-  SharedStore board;
+  SharedStore store;
   const Shared<Reports> reports;
-  const pid_t child = start([&] { try_mesh(loopback(0, 2, 0.3), board, reports->of[0]); });
+  const pid_t child = start([&] { try_mesh(loopback(0, 2, 0.3), store, reports->of[0]); });
   EXPECT_EQ(end_of(child), 0);
   EXPECT_NE(std::string(reports->of[0].error).find("1-0"), std::string::npos) << reports->of[0].error;
 }
 
 TEST(Mesh, AnAddressThatIsNotOursIsRefused) {
-  SharedStore board;
+  SharedStore store;
   for (const char* address : {"", "192.0.2.1", "no-such-interface0"}) {
     const pid_t child = start([&] {
       MeshOptions options = loopback(0, 2, 1);
       options.interface_or_address = address;
       try {
-        connect_mesh(options, board);
+        connect_mesh(options, store);
       } catch (const ConfigError&) {
         return;
       }
@@ -109,13 +109,13 @@ TEST(Mesh, AnAddressThatIsNotOursIsRefused) {
 }
 
 TEST(Mesh, AnInterfaceCanBeNamed) {
-  SharedStore board;
+  SharedStore store;
   std::vector<pid_t> children;
   for (int me = 0; me < 2; ++me) {
     children.push_back(start([&, me] {
       MeshOptions options = loopback(me, 2);
       options.interface_or_address = "lo";
-      connect_mesh(options, board);
+      connect_mesh(options, store);
     }));
   }
   for (pid_t child : children) EXPECT_EQ(end_of(child), 0);
@@ -123,9 +123,9 @@ TEST(Mesh, AnInterfaceCanBeNamed) {
 
 // ---- strangers ----
 
-sockaddr_in address_on(const std::string& gpu) {  // as it is on the board: behind the salt
+sockaddr_in address_on(const std::string& entry) {  // as it is in the store: behind the salt
   sockaddr_in address{};
-  std::memcpy(&address, gpu.data() + 8, sizeof address);
+  std::memcpy(&address, entry.data() + 8, sizeof address);
   return address;
 }
 
@@ -138,9 +138,9 @@ int connect_to(const sockaddr_in& address) {
   return fd;
 }
 
-// A board that lets a stranger in first: a member's address is shown to the others when the stranger has connected.
-struct StrangersStore : Board {
-  StrangersStore(Board& b, std::string t, bool h) : board(b), talk(std::move(t)), hangs_up(h) {}
+// A store that lets a stranger in first: a member's address is shown to the others when the stranger has connected.
+struct StrangersStore : KeyValueStore {
+  StrangersStore(KeyValueStore& b, std::string t, bool h) : store(b), talk(std::move(t)), hangs_up(h) {}
   ~StrangersStore() override {
     for (int fd : fds) close(fd);
   }
@@ -151,9 +151,9 @@ struct StrangersStore : Board {
       close(fd);
     else if (fd >= 0)
       fds.push_back(fd);
-    board.set(key, bytes);
+    store.set(key, bytes);
   }
-  std::string get(const std::string& key, double timeout) override { return board.get(key, timeout); }
+  std::string get(const std::string& key, double timeout) override { return store.get(key, timeout); }
   size_t bytes_heard() const {
     size_t heard = 0;
     char buffer[4096];
@@ -161,7 +161,7 @@ struct StrangersStore : Board {
       for (ssize_t n; (n = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)) > 0;) heard += static_cast<size_t>(n);
     return heard;
   }
-  Board& board;
+  KeyValueStore& store;
   std::string talk;
   bool hangs_up;
   std::vector<int> fds;
@@ -180,13 +180,13 @@ struct Ends {
 
 // A stranger is the first to come to both ports of rank 0.
 Ends mesh_with_stranger(const std::string& talk, bool hangs_up, const std::string& what) {
-  SharedStore board;
+  SharedStore store;
   const Shared<Reports> reports;
   std::vector<pid_t> children;
   for (int me = 0; me < 3; ++me) {
     children.push_back(start([&, me] {
-      StrangersStore strangers(board, talk, hangs_up);
-      try_mesh(loopback(me, 3, 2), me == 0 ? static_cast<Board&>(strangers) : board, reports->of[me]);
+      StrangersStore strangers(store, talk, hangs_up);
+      try_mesh(loopback(me, 3, 2), me == 0 ? static_cast<KeyValueStore&>(strangers) : store, reports->of[me]);
       // Two connections, each at most: ready to send and receive, a random number, ready to send and receive a proof.
       if (!reports->of[me].formed && strangers.bytes_heard() > 2 * (5 * 48 + 2 * 32))
         throw std::runtime_error("the stranger heard more than numbers");
@@ -241,7 +241,7 @@ TEST(Mesh, AStrangerWhoSpeaksGlooMayEndTheProcessButTakesNoPartEither) {
 
 int run(const std::string& command) { return system((command + " >/dev/null 2>&1").c_str()); }
 
-struct NeverAbandoned : Watch {
+struct NoAbort : Watch {
   bool abandoned(uint64_t, int64_t) const override { return false; }
 };
 
@@ -285,21 +285,21 @@ TEST(Mesh, BetweenTwoNetworksOnlyTheMembersHostsReachThePorts) {
     std::atomic<bool> ask, told, reached;
   };
   const Shared<Verdict> verdict;
-  struct Asking : Board {
-    Asking(Board& b, Verdict& v) : board(b), verdict(v) {}
-    void set(const std::string& key, const std::string& bytes) override { board.set(key, bytes); }
+  struct Asking : KeyValueStore {
+    Asking(KeyValueStore& b, Verdict& v) : store(b), verdict(v) {}
+    void set(const std::string& key, const std::string& bytes) override { store.set(key, bytes); }
     std::string get(const std::string& key, double timeout) override {
       // When rank 0 asks for rank 2, it has closed its port for rank 1 to other hosts. Rank 1 comes after the stranger.
       if (key == "test/2-0") verdict.ask = true;
       if (key == "test/2-0" || key == "test/0-1")
         while (!verdict.told) sched_yield();
-      return board.get(key, timeout);
+      return store.get(key, timeout);
     }
-    Board& board;
+    KeyValueStore& store;
     Verdict& verdict;
   };
-  SharedStore board;
-  const Trial trial{.seed = 9,
+  SharedStore store;
+  const CombineTrial trial{.seed = 9,
                     .shards = 6,
                     .ranges = {{0, 2}, {2, 5}, {5, 6}},
                     .phases = {{.layout = {.floats = 500'000, .counts = 2}}}};
@@ -312,18 +312,18 @@ TEST(Mesh, BetweenTwoNetworksOnlyTheMembersHostsReachThePorts) {
   for (int me = 0; me < 3; ++me) {
     children.push_back(start([&, me] {
       TwoHosts::enter(me == 0 ? 0 : 1);
-      Asking asking(board, *verdict);
+      Asking asking(store, *verdict);
       MeshOptions options = loopback(me, 3, 30);
       options.interface_or_address = me == 0 ? "10.77.0.1" : "10.77.0.2";
-      const NeverAbandoned watch;
+      const NoAbort watch;
       GlooCombine combine(6, trial.ranges, connect_mesh(options, asking), 1, 0, watch);
-      records->seen[me] = play(combine, trial, 0, trial.ranges[me], {&trial.ranges[me], 1}, 3)[0];
+      records->seen[me] = run_phase(combine, trial, 0, trial.ranges[me], {&trial.ranges[me], 1}, 3)[0];
     }));
   }
   children.push_back(start([&] {
     TwoHosts::enter(1);
     while (!verdict->ask) sched_yield();
-    const sockaddr_in to = address_on(board.get("test/0-1", 30));
+    const sockaddr_in to = address_on(store.get("test/0-1", 30));
     sockaddr_in from{};
     from.sin_family = AF_INET;
     inet_pton(AF_INET, "10.77.0.3", &from.sin_addr);

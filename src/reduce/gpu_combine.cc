@@ -18,9 +18,9 @@ struct GpuCombine::Vectors {
   int64_t length;
   ExactSum<float> sum;
   Device& device;
-  std::vector<std::vector<float>> partials;  // on the host, on their way to the others
+  std::vector<std::vector<float>> partials;  // pinned host memory, on their way to the others
   float* total = nullptr;                    // on the GPU
-  Partials made;                             // by a recording, in place of `sum`
+  Partials made;                             // by the replay of a graph, in place of `sum`
 };
 
 GpuCombine::GpuCombine(int shards, ShardRange mine, std::unique_ptr<Combine> inner, Device& device,
@@ -72,19 +72,19 @@ void GpuCombine::add_floats(int shard, std::span<const float> floats, bool stays
   if (now_->length > 0) now_->sum.add(shard, floats, stays);
 }
 
-Partials GpuCombine::floats_added() const {  // throws if a shard is missing
+Partials GpuCombine::partial_sums() const {  // throws if a shard is missing
   if (now_->length == 0) return {};
   return now_->made.empty() ? now_->sum.partials() : now_->made;
 }
 
-void GpuCombine::set_floats(Partials sums) { now_->made = std::move(sums); }
+void GpuCombine::set_partial_sums(Partials sums) { now_->made = std::move(sums); }
 
 void GpuCombine::add_partial(int node, std::span<const float> floats, bool stays) {
   now_->sum.add_partial(node, floats, stays);
 }
 
 Total GpuCombine::finish() {
-  const Partials partials = floats_added();
+  const Partials partials = partial_sums();
   if (alone_) {
     Total total = inner_->finish();
     if (!partials.empty()) total.floats = partials[0].values;

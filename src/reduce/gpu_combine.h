@@ -1,9 +1,9 @@
 // reduce/gpu_combine.h -- the combine of a worker whose contributions lie on a GPU, through host memory.
 //
-// The GPU adds up the whole subtrees that this worker holds; only those partial sums travel to the host, where `inner`
-// meets the other workers, and the total travels back. Alone, nothing travels; nor over a link between the GPUs, where
-// there is one and it carries (direct_gpu_link.h). Host memory serves while it does not, and where GPUs can't talk to
-// each other directly: two workers on one GPU, MIG, GPUs of several machines.
+// The GPU adds up the whole subtrees that this worker holds. Only those partial sums are copied to the host, where
+// `inner` combines them with those of other workers; the total is copied back. A lone worker copies nothing. A ready
+// link between the GPUs (direct_gpu_link.h) replaces the copies. Host memory serves until the link is ready, and where
+// GPUs can't reach each other: two workers on one GPU, MIG, GPUs of several machines.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-class GpuCombine : public Combine {
+class GpuCombine : public Combine, public DeviceCombine {
  public:
   // `mine`: this worker's shards; `inner` was made for them.
   GpuCombine(int shards, ShardRange mine, std::unique_ptr<Combine> inner, Device& device,
@@ -23,16 +23,17 @@ class GpuCombine : public Combine {
   ~GpuCombine() override;
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;  // floats on the GPU, if they were not added before
+  DeviceCombine* as_device() override { return this; }
   void begin_floats() override;
   void add_floats(int shard, std::span<const float> floats, bool stays) override;
-  Partials floats_added() const override;
-  void set_floats(Partials sums) override;
+  Partials partial_sums() const override;
+  void set_partial_sums(Partials sums) override;
   void add_partial(int node, std::span<const float> floats, bool stays) override;
   Total finish() override;  // floats on the GPU
   const Inbox& inbox(int shard) const override { return inner_->inbox(shard); }
-  void drop_mail() override { inner_->drop_mail(); }
-  void meet(std::span<const int> shards, std::span<const std::span<double>> values) override {
-    inner_->meet(shards, values);
+  void clear_inboxes() override { inner_->clear_inboxes(); }
+  void all_reduce(std::span<const int> shards, std::span<const std::span<double>> values) override {
+    inner_->all_reduce(shards, values);
   }
   int64_t next_sequence() const override { return inner_->next_sequence(); }
   int64_t begun_at() const override { return inner_->begun_at(); }

@@ -9,12 +9,12 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kBlock = 2048;  // a few operands and buffers of this length fit the first-level cache
+constexpr int64_t kJoinBlock = 2048;  // a few operands and buffers of this length fit the first-level cache
 constexpr int kMostOperands = 64;
 
-void add_all(float* out, const float* const* inputs, int count, int64_t n) { add_in_order(out, inputs, count, n); }
+void add_block(float* out, const float* const* inputs, int count, int64_t n) { add_in_order(out, inputs, count, n); }
 
-void add_all(double* out, const double* const* inputs, int count, int64_t n) {
+void add_block(double* out, const double* const* inputs, int count, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     double sum = inputs[0][i];
     for (int k = 1; k < count; ++k) sum += inputs[k][i];
@@ -44,7 +44,7 @@ Join<T>::Join(const SumTree& tree, std::span<const ShardRange> ranges) {
   operands_of(tree, tree.root(), partial_at, last.operands);
   last.buffer = buffers_++;
   sums_.push_back(std::move(last));
-  scratch_.resize(buffers_ * kBlock);
+  scratch_.resize(buffers_ * kJoinBlock);
 }
 
 template <class T>
@@ -73,24 +73,24 @@ template <class T>
 void Join<T>::add(T* out, const T* const* partials, int64_t n) {
   const T* inputs[kMostOperands];
   const bool large = n >= kStreamFloats;
-  for (int64_t begin = 0; begin < n; begin += kBlock) {
-    const int64_t length = std::min(kBlock, n - begin);
+  for (int64_t begin = 0; begin < n; begin += kJoinBlock) {
+    const int64_t length = std::min(kJoinBlock, n - begin);
     for (size_t s = 0; s < sums_.size(); ++s) {
       const Sum& sum = sums_[s];
-      T* const to = s + 1 == sums_.size() && !large ? out + begin : scratch_.data() + sum.buffer * kBlock;
+      T* const to = s + 1 == sums_.size() && !large ? out + begin : scratch_.data() + sum.buffer * kJoinBlock;
       // A list longer than the array is added in several calls: the sum so far is then the first operand.
       int count = 0;
       for (int operand : sum.operands) {
         if (count == kMostOperands) {
-          add_all(to, inputs, count, length);
+          add_block(to, inputs, count, length);
           inputs[0] = to;
           count = 1;
         }
-        inputs[count++] = operand >= 0 ? partials[operand] + begin : scratch_.data() + (-1 - operand) * kBlock;
+        inputs[count++] = operand >= 0 ? partials[operand] + begin : scratch_.data() + (-1 - operand) * kJoinBlock;
       }
-      add_all(to, inputs, count, length);
+      add_block(to, inputs, count, length);
     }
-    if (large) copy_out(out + begin, scratch_.data() + sums_.back().buffer * kBlock, length);
+    if (large) copy_out(out + begin, scratch_.data() + sums_.back().buffer * kJoinBlock, length);
   }
 }
 

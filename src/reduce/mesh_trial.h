@@ -14,12 +14,11 @@
 
 namespace tandem::trial {
 
-// A board in memory that forked children share. A key is set once.
-class SharedStore : public Board {
+// A key-value store in memory that forked children share. A key is set once.
+class SharedStore : public KeyValueStore {
  public:
   void set(const std::string& key, const std::string& bytes) override {
-    const int place = shared_->taken++;
-    Entry& entry = shared_->entries[place];
+    Entry& entry = shared_->entries[shared_->taken++];
     std::strncpy(entry.key, key.c_str(), sizeof entry.key - 1);
     entry.size = bytes.size();
     std::memcpy(entry.bytes, bytes.data(), bytes.size());

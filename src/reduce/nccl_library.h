@@ -1,6 +1,6 @@
 // reduce/nccl_library.h -- the functions of NCCL that we call, from the libnccl.so.2 that libtorch brings.
 //
-// Found at run time, so that nothing here needs CUDA or NCCL to build, and tests play NCCL with a library of their own
+// Found at run time, so that nothing here needs CUDA or NCCL to build, and tests replace NCCL by a library of their own
 // (tests/fake_nccl.cc). The declarations are those of nccl.h, whose binary interface does not change within version 2.
 #pragma once
 

@@ -56,16 +56,16 @@ struct NcclLink::Areas {
   float* memory;  // the others' partials of our slice, then the sums between
 };
 
-NcclLink::NcclLink(NcclPlane& plane, const NcclMembers& members, const Watch& watch)
-    : plane_(plane),
+NcclLink::NcclLink(NcclTransport& transport, const NcclMembers& members, const Watch& watch)
+    : transport_(transport),
       members_(members),
       watch_(watch),
       tree_(members.shards),
       join_(tree_, members_.ranges),
-      refused_(plane.refused_) {}
+      refused_(transport.refused_) {}
 
 NcclLink::~NcclLink() {
-  if (plane_.under_way_) plane_.drop();  // it reads and writes our memory
+  if (transport_.under_way_) transport_.drop();  // it reads and writes our memory
 }
 
 // ---- agreeing ----
@@ -76,20 +76,20 @@ void NcclLink::begin_forming() {
 }
 
 void NcclLink::give(std::span<int64_t> words, int64_t sequence) {
-  if (stage_ == Stage::kAsking && plane_.comm_) {  // to go on with; it has formed already, or it shrinks
-    const int result = plane_.comm_->result();
+  if (stage_ == Stage::kAsking && transport_.comm_) {  // to go on with; it has formed already, or it shrinks
+    const int result = transport_.comm_->result();
     ready_ = result == kNcclSuccess;
-    if (!ready_ && result != kNcclInProgress) plane_.drop();
+    if (!ready_ && result != kNcclInProgress) transport_.drop();
   }
-  if (stage_ == Stage::kAsking && members_.me == 0 && plane_.tag_ == 0 && refused_.empty()) {
+  if (stage_ == Stage::kAsking && members_.me == 0 && transport_.tag_ == 0 && refused_.empty()) {
     NcclId id;
-    if (const int said = plane_.library_->get_unique_id(&id); said == kNcclSuccess)
+    if (const int said = transport_.library_->get_unique_id(&id); said == kNcclSuccess)
       put_id(words, id);
     else
-      refused_ = plane_.library_->words_for(said);
+      refused_ = transport_.library_->words_for(said);
   }
   if (stage_ == Stage::kForming) {
-    const double end = monotonic_seconds() + (plane_.options_.waits ? kWaitSeconds : 0);
+    const double end = monotonic_seconds() + (transport_.options_.waits ? kWaitSeconds : 0);
     wait(sequence, [&] {
       look();
       return ready_ || !refused_.empty() || monotonic_seconds() >= end;
@@ -97,7 +97,7 @@ void NcclLink::give(std::span<int64_t> words, int64_t sequence) {
   }
   if (!refused_.empty()) words[kRefuser] = static_cast<int64_t>(members_.ranges.size()) - members_.me;
   words[kUnready] = ready_ ? 0 : 1;
-  words[kTag] = static_cast<int64_t>(plane_.tag_);
+  words[kTag] = static_cast<int64_t>(transport_.tag_);
   words[kTagTurned] = kLargestTag - words[kTag];
 }
 
@@ -108,7 +108,7 @@ void NcclLink::take(std::span<const int64_t> largest) {
     const bool all_hold_the_same = largest[kTag] != 0 && largest[kTag] == kLargestTag - largest[kTagTurned];
     if (!all_hold_the_same) {
       ready_ = false;
-      plane_.drop();
+      transport_.drop();
       if (has_id(largest)) form(largest);  // else the first member had hoped to go on: its id comes with the next phase
       return;
     }
@@ -116,46 +116,46 @@ void NcclLink::take(std::span<const int64_t> largest) {
   }
   if (largest[kUnready] != 0) return;
   stage_ = Stage::kCarrying;
-  plane_.agreed_ = true;
-  plane_.sums_ = 0;
-  plane_.options_.log(fmt::format("NCCL {}: {} members, agreed after {:.2f} s", plane_.library_->version(),
+  transport_.agreed_ = true;
+  transport_.sums_ = 0;
+  transport_.options_.log(fmt::format("NCCL {}: {} members, agreed after {:.2f} s", transport_.library_->version(),
                                   members_.ranges.size(), monotonic_seconds() - began_));
 }
 
 void NcclLink::form(std::span<const int64_t> words) {
   begin_forming();
-  plane_.comm_ = std::make_unique<NcclComm>(plane_.library_, plane_.gpu_, plane_.options_.times, plane_.options_.stuck);
-  plane_.ranks_ = members_.ranks;
-  plane_.agreed_ = false;
-  plane_.comm_->form(id_in(words), static_cast<int>(members_.ranges.size()), members_.me);
+  transport_.comm_ = std::make_unique<NcclComm>(transport_.library_, transport_.gpu_, transport_.options_.times, transport_.options_.stuck);
+  transport_.ranks_ = members_.ranks;
+  transport_.agreed_ = false;
+  transport_.comm_->form(id_in(words), static_cast<int>(members_.ranges.size()), members_.me);
   uint64_t tag = 0;
   for (const int64_t word : words.subspan(kId)) tag = (tag ^ static_cast<uint64_t>(word)) * 0x9e3779b97f4a7c15;
-  plane_.tag_ = (tag >> 20 & kTagMask) | 1;
+  transport_.tag_ = (tag >> 20 & kTagMask) | 1;
 }
 
 void NcclLink::look() {
   if (ready_ || !refused_.empty()) return;
-  const int result = plane_.comm_->result();
+  const int result = transport_.comm_->result();
   ready_ = result == kNcclSuccess;
   if (result != kNcclSuccess && result != kNcclInProgress)
-    refused_ = plane_.library_->words_for(result);
-  else if (!ready_ && monotonic_seconds() - began_ > plane_.options_.times.form_seconds)
-    refused_ = fmt::format("the communicator had not formed after {:g} s", plane_.options_.times.form_seconds);
+    refused_ = transport_.library_->words_for(result);
+  else if (!ready_ && monotonic_seconds() - began_ > transport_.options_.times.form_seconds)
+    refused_ = fmt::format("the communicator had not formed after {:g} s", transport_.options_.times.form_seconds);
 }
 
 void NcclLink::use_host(int refuser) {
   stage_ = Stage::kHost;
-  plane_.drop();
+  transport_.drop();
   if (refuser != members_.me) {
-    plane_.options_.log("the GPUs meet through host memory: another worker can't use NCCL, or its NCCL refused");
+    transport_.options_.log("the GPUs meet through host memory: another worker can't use NCCL, or its NCCL refused");
     return;
   }
-  if (plane_.options_.required)
+  if (transport_.options_.required)
     throw ConfigError(
         "the workers can't meet over NCCL, and TANDEM_PLANE=nccl allows nothing else", refused_,
         "leave TANDEM_PLANE out: host memory gives the same bits, more slowly; NCCL_DEBUG=WARN tells more");
   const std::string note = fmt::format("the GPUs meet through host memory: NCCL refused ({})", refused_);
-  if (std::exchange(plane_.told_, note) != note) plane_.options_.note(note);
+  if (std::exchange(transport_.told_, note) != note) transport_.options_.note(note);
 }
 
 // ---- summing ----
@@ -181,27 +181,27 @@ void NcclLink::wait(int64_t sequence, const Ready& ready) const {
 // A peer's death breaks NCCL before the launcher has told of it. Where NCCL failed on all, the first member ends before
 // the others, whose error its death then explains.
 void NcclLink::failed(int64_t sequence, int result) {
-  const std::string words = plane_.library_->words_for(result);
-  const double end = monotonic_seconds() + plane_.options_.times.blame_seconds * (1 + 0.2 * members_.me);
+  const std::string words = transport_.library_->words_for(result);
+  const double end = monotonic_seconds() + transport_.options_.times.blame_seconds * (1 + 0.2 * members_.me);
   wait(sequence, [&] { return monotonic_seconds() > end; });
   throw std::runtime_error(fmt::format("NCCL failed, and no worker had died: {}", words));
 }
 
 template <class Calls>
 void NcclLink::group(int64_t sequence, const Calls& calls) {
-  NcclComm& comm = *plane_.comm_;
-  const NcclLibrary& nccl = *plane_.library_;
+  NcclComm& comm = *transport_.comm_;
+  const NcclLibrary& nccl = *transport_.library_;
   int bad = nccl.group_start();
   const auto note = [&](int said) {
     if (bad == kNcclSuccess && said != kNcclSuccess && said != kNcclInProgress) bad = said;
   };
   const auto send = [&](const float* from, int64_t n, int peer) {
     if (n > 0 && bad == kNcclSuccess)
-      note(nccl.send(from, static_cast<size_t>(n), NcclLibrary::kFloat32, peer, comm.handle(), plane_.gpu_.stream));
+      note(nccl.send(from, static_cast<size_t>(n), NcclLibrary::kFloat32, peer, comm.handle(), transport_.gpu_.stream));
   };
   const auto receive = [&](float* to, int64_t n, int peer) {
     if (n > 0 && bad == kNcclSuccess)
-      note(nccl.recv(to, static_cast<size_t>(n), NcclLibrary::kFloat32, peer, comm.handle(), plane_.gpu_.stream));
+      note(nccl.recv(to, static_cast<size_t>(n), NcclLibrary::kFloat32, peer, comm.handle(), transport_.gpu_.stream));
   };
   calls(send, receive);
   note(nccl.group_end());
@@ -216,7 +216,7 @@ NcclLink::Areas& NcclLink::areas_for(int64_t floats) {
     if (areas->floats == floats) return *areas;
   const int members = static_cast<int>(members_.ranges.size());
   const auto [first, last] = slice_of(floats, members, members_.me);
-  areas_.push_back(std::make_unique<Areas>(plane_.device_, floats, last - first, join_.partials() + join_.buffers()));
+  areas_.push_back(std::make_unique<Areas>(transport_.device_, floats, last - first, join_.partials() + join_.buffers()));
   return *areas_.back();
 }
 
@@ -231,7 +231,7 @@ void NcclLink::add_up(float* out, Areas& areas, std::span<const float* const> mi
       inputs.push_back(operand < 0 ? buffer(-1 - operand) : ours ? mine[operand - own] + first : areas.slot(operand));
     }
     float* const to = &sum == &join_.sums().back() ? out : buffer(sum.buffer);
-    plane_.device_.add_in_order(to, inputs.data(), static_cast<int>(inputs.size()), length);
+    transport_.device_.add_in_order(to, inputs.data(), static_cast<int>(inputs.size()), length);
   }
 }
 
@@ -240,7 +240,7 @@ void NcclLink::sum(float* total, std::span<const float* const> mine, int64_t flo
   const int members = static_cast<int>(members_.ranges.size()), me = members_.me;
   const auto [first, last] = slice_of(floats, members, me);
   Areas& areas = areas_for(floats);
-  plane_.under_way_ = true;
+  transport_.under_way_ = true;
   group(sequence, [&](const auto& send, const auto& receive) {
     for (int step = 1; step < members; ++step) {  // each begins with another peer
       const int to = (me + step) % members, from = (me + members - step) % members;
@@ -261,12 +261,12 @@ void NcclLink::sum(float* total, std::span<const float* const> mine, int64_t flo
   });
   int now = kNcclSuccess;
   wait(sequence, [&] {
-    now = plane_.comm_->result();
-    return now != kNcclInProgress && (now != kNcclSuccess || plane_.gpu_.idle());
+    now = transport_.comm_->result();
+    return now != kNcclInProgress && (now != kNcclSuccess || transport_.gpu_.idle());
   });
   if (now != kNcclSuccess) failed(sequence, now);
-  plane_.under_way_ = false;
-  ++plane_.sums_;
+  transport_.under_way_ = false;
+  ++transport_.sums_;
 }
 
 }  // namespace tandem

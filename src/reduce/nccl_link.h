@@ -1,4 +1,4 @@
-// reduce/nccl_link.h -- one generation of an NcclPlane: agrees on a communicator, then sums over it.
+// reduce/nccl_link.h -- one generation of an NcclTransport: agrees on a communicator, then sums over it.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "reduce/direct_gpu_link.h"
 #include "reduce/join.h"
-#include "reduce/nccl_plane.h"
+#include "reduce/nccl_transport.h"
 
 namespace tandem {
 
@@ -17,7 +17,7 @@ class NcclLink : public DirectGpuLink {
  public:
   static constexpr uint64_t kTagMask = (uint64_t{1} << 40) - 1;
 
-  NcclLink(NcclPlane& plane, const NcclMembers& members, const Watch& watch);
+  NcclLink(NcclTransport& transport, const NcclMembers& members, const Watch& watch);
   ~NcclLink() override;
   bool carries() const override { return stage_ == Stage::kCarrying; }
   void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence) override;
@@ -43,7 +43,7 @@ class NcclLink : public DirectGpuLink {
   void look();  // at the communicator that forms: refused_ if it failed or takes too long
   void use_host(int refuser);
 
-  NcclPlane& plane_;
+  NcclTransport& transport_;
   NcclMembers members_;
   const Watch& watch_;
   SumTree tree_;

@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kMeetDoubles = 8192;  // of one partial; a longer meet goes in rounds
+constexpr int64_t kAllReduceDoubles = 8192;  // of one partial; a longer all-reduce goes in rounds
 constexpr uint64_t kPage = 4096;
 
 // ---- the words of a segment; all zero at the start ----
@@ -33,7 +33,7 @@ struct alignas(128) Bell {
 };
 
 struct alignas(128) MemberWords {
-  std::atomic<uint64_t> published{0};         // how many times: by finish(), further rounds of mail, chunks of a meet
+  std::atomic<uint64_t> published{0};         // how many times: finish(), rounds of an exchange, chunks of an all-reduce
   alignas(64) std::atomic<uint64_t> done{0};  // (sequence number + 1) << 1 | closed
 
   static uint64_t done_word(int64_t sequence) { return static_cast<uint64_t>(sequence + 1) << 1; }
@@ -54,22 +54,22 @@ uint64_t round_up(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * un
 
 // Where things lie; computed alike by everybody.
 struct Map {
-  uint64_t heads, result, partials, meets, mails, end;
-  uint64_t head_stride, float_stride, meet_stride, mail_half;
+  uint64_t heads, result, partials, all_reduces, exchanges, end;
+  uint64_t head_stride, float_stride, all_reduce_stride, exchange_stride;
 
   Map(const ShmShape& shape, int partial_count) {
     const uint64_t members = shape.ranges.size();
     head_stride = round_up(8 * (shape.max_counts + shape.max_maxima + members + 1), 128);
-    // Vectors that lie a whole number of pages apart would compete for the same places in the cache.
+    // Not a whole number of pages: vectors that are would compete for the same cache sets.
     float_stride = round_up(4 * shape.max_floats, kPage) + 5 * 64;
-    meet_stride = 8 * kMeetDoubles;
-    mail_half = shape.mail ? round_up(std::max<uint64_t>(shape.mail_bytes, 64), 64) : 0;
+    all_reduce_stride = 8 * kAllReduceDoubles;
+    exchange_stride = shape.exchange ? round_up(std::max<uint64_t>(shape.exchange_bytes, 64), 64) : 0;
     heads = sizeof(Bell) + members * sizeof(MemberWords);
     result = round_up(heads + members * head_stride, kPage);
     partials = result + float_stride;
-    meets = round_up(partials + partial_count * float_stride, kPage);
-    mails = round_up(meets + 2 * partial_count * meet_stride, kPage);
-    end = round_up(mails + 2 * members * mail_half, kPage);
+    all_reduces = round_up(partials + partial_count * float_stride, kPage);
+    exchanges = round_up(all_reduces + 2 * partial_count * all_reduce_stride, kPage);
+    end = round_up(exchanges + 2 * members * exchange_stride, kPage);
   }
 };
 
@@ -121,7 +121,7 @@ struct ShmCombine::Parts {
     int64_t length;
     ExactSum<float> sum;
   };
-  struct Meets {
+  struct AllReduceSums {
     int64_t length;
     ExactSum<double> sum;
   };
@@ -134,7 +134,7 @@ struct ShmCombine::Parts {
         mine(s.ranges.at(member)),
         tree(s.shards),
         join(tree, shape.ranges),
-        join_meets(tree, shape.ranges),
+        join_doubles(tree, shape.ranges),
         map(shape, join.partials()),
         segment(std::move(memory)),
         generation(of_generation),
@@ -159,14 +159,14 @@ struct ShmCombine::Parts {
   }
   int64_t* counts_of(int member) const { return at<int64_t>(map.heads + member * map.head_stride); }
   int64_t* maxima_of(int member) const { return counts_of(member) + shape.max_counts; }
-  uint64_t* mail_index_of(int member) const {
+  uint64_t* exchange_index_of(int member) const {
     return reinterpret_cast<uint64_t*>(maxima_of(member) + shape.max_maxima);
   }
-  std::byte* mail_of(int member, uint64_t round) const {
-    return at<std::byte>(map.mails + (2 * member + round % 2) * map.mail_half);
+  std::byte* exchange_buffer(int member, uint64_t round) const {
+    return at<std::byte>(map.exchanges + (2 * member + round % 2) * map.exchange_stride);
   }
-  double* meet_of(int partial, uint64_t round) const {
-    return at<double>(map.meets + (2 * partial + round % 2) * map.meet_stride);
+  double* all_reduce_buffer(int partial, uint64_t round) const {
+    return at<double>(map.all_reduces + (2 * partial + round % 2) * map.all_reduce_stride);
   }
 
   // ---- words ----
@@ -247,22 +247,22 @@ struct ShmCombine::Parts {
     if (members == 1) {
       sums.push_back(std::unique_ptr<Sums>(new Sums{length, {tree, length}}));
     } else {
-      const std::span<float* const> places(partials.data() + join.first_partial(me), join.partials(me));
-      sums.push_back(std::unique_ptr<Sums>(new Sums{length, {tree, length, mine.first, mine.last, places}}));
+      const std::span<float* const> destinations(partials.data() + join.first_partial(me), join.partials(me));
+      sums.push_back(std::unique_ptr<Sums>(new Sums{length, {tree, length, mine.first, mine.last, destinations}}));
     }
     return sums.back()->sum;
   }
-  ExactSum<double>& meet_for(int64_t length) {
-    for (auto& s : meets)
+  ExactSum<double>& all_reduce_sum_for(int64_t length) {
+    for (auto& s : all_reduces)
       if (s->length == length) return s->sum;
-    meets.push_back(std::unique_ptr<Meets>(new Meets{length, {tree, length, mine.first, mine.last}}));
-    return meets.back()->sum;
+    all_reduces.push_back(std::unique_ptr<AllReduceSums>(new AllReduceSums{length, {tree, length, mine.first, mine.last}}));
+    return all_reduces.back()->sum;
   }
 
-  void write_head(const ExchangeStream& mail) {
+  void write_head(const ExchangeStream& exchange) {
     std::copy(counts.begin(), counts.end(), counts_of(me));
     std::copy(maxima.begin(), maxima.end(), maxima_of(me));
-    if (layout.mail) std::copy(mail.first.begin(), mail.first.end(), mail_index_of(me));
+    if (layout.exchange) std::copy(exchange.first.begin(), exchange.first.end(), exchange_index_of(me));
   }
   void add_heads() {
     for (int m = 0; m < members; ++m) {
@@ -277,11 +277,11 @@ struct ShmCombine::Parts {
     own.clear();
     for (size_t k = 0; k < given.size(); ++k) {
       const float* values = given[k].values.data();
-      float* place = partials[join.first_partial(me) + k];
+      float* destination = partials[join.first_partial(me) + k];
       own.push_back(values);
-      if (values == place) continue;
-      copy_past_cache(place, values, first);
-      copy_past_cache(place + last, values + last, layout.floats - last);
+      if (values == destination) continue;
+      copy_past_cache(destination, values, first);
+      copy_past_cache(destination + last, values + last, layout.floats - last);
     }
   }
   void reduce_slice() {
@@ -292,13 +292,13 @@ struct ShmCombine::Parts {
     join.add(at<float>(map.result) + first, slices.data(), last - first);
   }
 
-  void write_mail(const ExchangeStream& mail, uint64_t round) {
-    const uint64_t first = std::min<uint64_t>(round * map.mail_half, mail.bytes.size());
-    const uint64_t last = std::min<uint64_t>(first + map.mail_half, mail.bytes.size());
-    if (first < last) std::memcpy(mail_of(me, round), mail.bytes.data() + first, last - first);
+  void write_exchange(const ExchangeStream& exchange, uint64_t round) {
+    const uint64_t first = std::min<uint64_t>(round * map.exchange_stride, exchange.bytes.size());
+    const uint64_t last = std::min<uint64_t>(first + map.exchange_stride, exchange.bytes.size());
+    if (first < last) std::memcpy(exchange_buffer(me, round), exchange.bytes.data() + first, last - first);
   }
   // After the wait that made everybody's round 0 visible.
-  void collect_mail(const ExchangeStream& mail) {
+  void collect_exchange(const ExchangeStream& exchange) {
     struct Sender {
       uint64_t first, last;  // our part of its stream
       std::vector<std::byte> so_far;
@@ -306,32 +306,32 @@ struct ShmCombine::Parts {
     std::vector<Sender> senders(members);
     uint64_t longest = 0;
     for (int m = 0; m < members; ++m) {
-      const uint64_t* index = mail_index_of(m);
+      const uint64_t* index = exchange_index_of(m);
       senders[m] = {index[me], index[me + 1], {}};
       longest = std::max(longest, index[members]);
-      if (senders[m].last < senders[m].first) throw std::runtime_error("mail from another worker makes no sense");
+      if (senders[m].last < senders[m].first) throw std::runtime_error("the exchange index of another worker makes no sense");
     }
-    const uint64_t rounds = longest / map.mail_half + (longest % map.mail_half ? 1 : 0);
+    const uint64_t rounds = longest / map.exchange_stride + (longest % map.exchange_stride ? 1 : 0);
     for (uint64_t round = 0; round < rounds; ++round) {
       if (round > 0) {
-        write_mail(mail, round);
+        write_exchange(exchange, round);
         publish();
         wait_for_published();
       }
-      const uint64_t begin = round * map.mail_half, end = begin + map.mail_half;
+      const uint64_t begin = round * map.exchange_stride, end = begin + map.exchange_stride;
       for (int m = 0; m < members; ++m) {
         Sender& sender = senders[m];
         const uint64_t first = std::max(sender.first, begin), last = std::min(sender.last, end);
         if (m == me || first >= last) continue;
-        const std::span<const std::byte> here(mail_of(m, round) + (first - begin), last - first);
+        const std::span<const std::byte> here(exchange_buffer(m, round) + (first - begin), last - first);
         if (rounds == 1)
-          unpack_mail(here, mine, inboxes);
+          unpack_messages(here, mine, inboxes);
         else
           sender.so_far.insert(sender.so_far.end(), here.begin(), here.end());
       }
     }
     if (rounds > 1)
-      for (Sender& sender : senders) unpack_mail(sender.so_far, mine, inboxes);
+      for (Sender& sender : senders) unpack_messages(sender.so_far, mine, inboxes);
   }
 
   ShmShape shape;
@@ -339,7 +339,7 @@ struct ShmCombine::Parts {
   ShardRange mine;
   SumTree tree;
   Join<float> join;
-  Join<double> join_meets;
+  Join<double> join_doubles;
   Map map;
   SharedMemory segment;
   uint64_t generation;
@@ -349,19 +349,19 @@ struct ShmCombine::Parts {
   std::vector<const float*> slices, own;  // own: our partials, in their places or where they were lent
 
   int64_t sequence, begun_at;
-  uint64_t publications = 0, meet_rounds = 0, last_done = 0;
+  uint64_t publications = 0, all_reduce_rounds = 0, last_done = 0;
   Clock::duration spin, longest_spin;
   double waited = 0, late = 0;
   std::function<void(Point)> call;
 
   ContributionLayout layout;
   std::vector<std::unique_ptr<Sums>> sums;
-  std::vector<std::unique_ptr<Meets>> meets;
+  std::vector<std::unique_ptr<AllReduceSums>> all_reduces;
   ExactSum<float>* now = nullptr;
   std::vector<int64_t> counts, maxima;
   std::vector<ExchangeMessage> outgoing;
   std::vector<Inbox> inboxes;  // by shard of ours
-  std::vector<double> meet_total;
+  std::vector<double> all_reduce_total;
 };
 
 ShmCombine::ShmCombine(const ShmShape& shape, int me, SharedMemory segment, uint64_t generation, int64_t first_sequence,
@@ -374,7 +374,7 @@ void ShmCombine::begin(const ContributionLayout& layout) {
   Parts& p = *parts_;
   p.ask();
   if (layout.floats > p.shape.max_floats || layout.counts > p.shape.max_counts || layout.maxima > p.shape.max_maxima ||
-      (layout.mail && !p.shape.mail))
+      (layout.exchange && !p.shape.exchange))
     throw std::logic_error("a phase is larger than its segment");
   p.layout = layout;
   p.begun_at = p.sequence;
@@ -391,10 +391,10 @@ void ShmCombine::add(int shard, Contribution contribution) {
   if (p.layout.floats == 0 || !contribution.floats.empty()) p.now->add(shard, contribution.floats, contribution.stays);
   for (int64_t i = 0; i < p.layout.counts; ++i) p.counts[i] += contribution.counts[i];
   for (int64_t i = 0; i < p.layout.maxima; ++i) p.maxima[i] = std::max(p.maxima[i], contribution.maxima[i]);
-  if (!contribution.letters.empty() && !p.layout.mail) throw std::logic_error("a phase without mail sent a letter");
-  for (ExchangeMessage& letter : contribution.letters) {
-    if (letter.to < 0 || letter.to >= p.shape.shards) throw std::out_of_range("a letter to a shard that is not there");
-    p.outgoing.push_back(std::move(letter));
+  if (!contribution.messages.empty() && !p.layout.exchange) throw std::logic_error("a phase without exchange sent a message");
+  for (ExchangeMessage& message : contribution.messages) {
+    if (message.to < 0 || message.to >= p.shape.shards) throw std::out_of_range("a message to a shard that is not there");
+    p.outgoing.push_back(std::move(message));
   }
 }
 
@@ -411,11 +411,11 @@ Total ShmCombine::finish() {
   if (p.members == 1) floats = p.now->total();
   if (p.members > 1) p.place_lent(p.now->partials());  // throws if a shard is missing
   for (Inbox& inbox : p.inboxes) inbox.clear();
-  const ExchangeStream mail = pack_mail(p.outgoing, p.members, p.member_of, p.me, p.mine, p.inboxes);
+  const ExchangeStream exchange = pack_messages(p.outgoing, p.members, p.member_of, p.me, p.mine, p.inboxes);
   p.reach(Point::kBeforePublish);
   if (p.members > 1) {
-    p.write_head(mail);
-    if (p.layout.mail) p.write_mail(mail, 0);
+    p.write_head(exchange);
+    if (p.layout.exchange) p.write_exchange(exchange, 0);
     p.publish();
     p.reach(Point::kPublished);
     const double waited_before = p.waited;
@@ -423,7 +423,7 @@ Total ShmCombine::finish() {
     p.late += p.waited - waited_before;
     p.reduce_slice();
     p.add_heads();
-    if (p.layout.mail) p.collect_mail(mail);
+    if (p.layout.exchange) p.collect_exchange(exchange);
     floats = {p.at<float>(p.map.result), static_cast<size_t>(p.layout.floats)};
   }
   p.reach(Point::kReduced);
@@ -441,30 +441,30 @@ const Inbox& ShmCombine::inbox(int shard) const {
   return p.inboxes[shard - p.mine.first];
 }
 
-void ShmCombine::drop_mail() {
+void ShmCombine::clear_inboxes() {
   for (Inbox& inbox : parts_->inboxes) inbox.clear();
 }
 
-void ShmCombine::meet(std::span<const int> shards, std::span<const std::span<double>> values) {
+void ShmCombine::all_reduce(std::span<const int> shards, std::span<const std::span<double>> values) {
   Parts& p = *parts_;
   p.ask();
   const int64_t length = values.empty() ? 0 : static_cast<int64_t>(values[0].size());
-  ExactSum<double>& sum = p.meet_for(length);
+  ExactSum<double>& sum = p.all_reduce_sum_for(length);
   sum.begin();
   for (size_t i = 0; i < values.size(); ++i) sum.add(shards[i], values[i]);
   const auto mine = sum.partials();
-  p.meet_total.resize(length);
+  p.all_reduce_total.resize(length);
   p.reach(Point::kBeforePublish);
   if (p.members == 1) {
-    std::copy(mine[0].values.begin(), mine[0].values.end(), p.meet_total.begin());
+    std::copy(mine[0].values.begin(), mine[0].values.end(), p.all_reduce_total.begin());
     p.mark_done();
   }
   std::vector<const double*> sources(p.join.partials());
-  for (int64_t first = 0; p.members > 1 && (first == 0 || first < length); first += kMeetDoubles) {
-    const int64_t n = std::min(kMeetDoubles, length - first);
-    const uint64_t round = p.meet_rounds++;
+  for (int64_t first = 0; p.members > 1 && (first == 0 || first < length); first += kAllReduceDoubles) {
+    const int64_t n = std::min(kAllReduceDoubles, length - first);
+    const uint64_t round = p.all_reduce_rounds++;
     for (size_t k = 0; k < mine.size(); ++k)
-      std::copy_n(mine[k].values.data() + first, n, p.meet_of(p.join.first_partial(p.me) + static_cast<int>(k), round));
+      std::copy_n(mine[k].values.data() + first, n, p.all_reduce_buffer(p.join.first_partial(p.me) + static_cast<int>(k), round));
     if (first + n < length) {
       p.publish();
       p.wait_for_published();
@@ -473,10 +473,10 @@ void ShmCombine::meet(std::span<const int> shards, std::span<const std::span<dou
       p.reach(Point::kDone);
       p.wait_for_done();
     }
-    for (int k = 0; k < p.join.partials(); ++k) sources[k] = p.meet_of(k, round);
-    p.join_meets.add(p.meet_total.data() + first, sources.data(), n);
+    for (int k = 0; k < p.join.partials(); ++k) sources[k] = p.all_reduce_buffer(k, round);
+    p.join_doubles.add(p.all_reduce_total.data() + first, sources.data(), n);
   }
-  for (const std::span<double>& v : values) std::copy(p.meet_total.begin(), p.meet_total.end(), v.begin());
+  for (const std::span<double>& v : values) std::copy(p.all_reduce_total.begin(), p.all_reduce_total.end(), v.begin());
   ++p.sequence;
 }
 

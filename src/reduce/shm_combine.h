@@ -1,6 +1,6 @@
 // reduce/shm_combine.h -- the combine between worker processes of one machine, through shared memory.
 //
-// One segment per generation (fleet/order.h), made by the launcher and handed over by descriptor; a worker that was
+// One segment per generation (fleet/generation.h), made by the launcher and handed over by descriptor; a worker that was
 // fenced holds an older segment, so nothing it still writes can reach anybody. Each member adds up the whole subtrees
 // it holds straight into its own area; then each reduces one slice of the vector from everybody's partials, in tree
 // order, into the shared result; when all have, the result is the total, read in place.
@@ -10,13 +10,12 @@
 //
 // Why one buffer of each is enough:
 //   an area    its owner writes it again in the next phase, after finish() saw everybody's done: all have read it
-//   the result is written for sequence number t+1 once all have published t+1; a member does that in its next finish(),
-//   when it
-//              has applied t. So nobody writes it while somebody still reads the total before
-//   meet       has two halves per member, used in turn, and one wait: whoever came to meet k+1 has read all of meet k,
-//              so when my wait for k+1 is over, k's half is free. My part of a meet is done when my values are there:
-//              done is the word that publishes them (their last round, if they are many)
-//   mail       likewise two halves; what does not fit goes in further rounds of the same sequence number
+//   the result is written for sequence number t+1 once all have published t+1, which a member does in its next finish(),
+//              after it applied t. So nobody writes it while somebody still reads the total before
+//   all-reduce a double buffer per member and one wait: whoever came to all-reduce k+1 has read all of k, so when my wait
+//              for k+1 is over, the buffer of k is free. My part is done when my values are there: done is the word that
+//              publishes them (their last round, if they are many)
+//   exchange   a double buffer too; what does not fit goes in further rounds of the same sequence number
 //
 // Memory orders: `published` and `done` are stored after the data they speak of, and read before it (release, acquire).
 // They are sequentially consistent besides, for the bell: the last one to arrive at a wait, and only that one, wakes
@@ -46,8 +45,8 @@ struct ShmShape {
   int shards = 1;
   std::vector<ShardRange> ranges;                          // by member
   int64_t max_floats = 0, max_counts = 0, max_maxima = 0;  // of any phase
-  bool mail = false;
-  uint64_t mail_bytes = 4 << 20;  // room for one member's letters of a phase to others; more goes in rounds
+  bool exchange = false;
+  uint64_t exchange_bytes = 4 << 20;  // room for one member's messages of a phase; more goes in rounds
 };
 
 uint64_t shm_combine_bytes(const ShmShape& shape);
@@ -60,7 +59,7 @@ void wake_all(const SharedMemory& segment);
 
 class ShmCombine : public Combine {
  public:
-  // `first_sequence`: the sequence number of the next combine (sequence numbers count finish() and meet() alike).
+  // `first_sequence`: the sequence number of the next combine (sequence numbers count finish() and all_reduce() alike).
   ShmCombine(const ShmShape& shape, int me, SharedMemory segment, uint64_t generation, int64_t first_sequence,
              const Watch& watch);
   ~ShmCombine() override;
@@ -70,14 +69,14 @@ class ShmCombine : public Combine {
   std::vector<int> subtrees() const override;
   Total finish() override;
   const Inbox& inbox(int shard) const override;  // for shards of this member's range
-  void drop_mail() override;
-  void meet(std::span<const int> shards, std::span<const std::span<double>> values) override;
-  int64_t next_sequence() const override;  // of the next finish() or meet()
+  void clear_inboxes() override;
+  void all_reduce(std::span<const int> shards, std::span<const std::span<double>> values) override;
+  int64_t next_sequence() const override;  // of the next finish() or all_reduce()
   int64_t begun_at() const override;       // next_sequence() as it was at the last begin()
   double late_seconds() const override;
   double waited_seconds() const;  // waiting for others, in all
 
-  // Called at these places of finish() (at the first and the last of meet()). For tests that die there.
+  // Called at these places of finish() (at the first and the last of all_reduce()). For tests that die there.
   enum class Point { kBeforePublish, kPublished, kReduced, kDone };
   void at_points(std::function<void(Point)> call);
 

@@ -19,19 +19,19 @@ namespace {
 using namespace trial;
 using Point = ShmCombine::Point;
 
-struct NeverAbandoned : Watch {
+struct NeverAborted : Watch {
   bool abandoned(uint64_t, int64_t) const override { return false; }
 };
 
-ShmShape shape_of(const Trial& trial, const std::vector<ShardRange>& ranges, uint64_t mail_bytes = 4 << 20) {
+ShmShape shape_of(const CombineTrial& trial, const std::vector<ShardRange>& ranges, uint64_t exchange_bytes = 4 << 20) {
   ShmShape shape;
   shape.shards = trial.shards;
   shape.ranges = ranges;
   shape.max_floats = trial.max(&ContributionLayout::floats);
   shape.max_counts = trial.max(&ContributionLayout::counts);
   shape.max_maxima = trial.max(&ContributionLayout::maxima);
-  for (const Phase& p : trial.phases) shape.mail |= p.layout.mail;
-  shape.mail_bytes = mail_bytes;
+  for (const TrialPhase& p : trial.phases) shape.exchange |= p.layout.exchange;
+  shape.exchange_bytes = exchange_bytes;
   return shape;
 }
 
@@ -42,19 +42,19 @@ SharedMemory view(const SharedMemory& segment) {
   return SharedMemory::adopt(dup(segment.fd()), segment.bytes().size());
 }
 
-constexpr int kMostMembers = 8, kMostPhases = 16;
-struct Records {
-  Seen seen[kMostPhases][kMostMembers];
+constexpr int kMostProcesses = 8, kMostShmPhases = 16;
+struct ShmRecords {
+  Seen seen[kMostShmPhases][kMostProcesses];
 };
 
 // Every member in a process of its own; each member's record of each phase must be LocalCombine's.
-// With GPUs, the vectors lie in a device's memory (the CPU plays the GPU) and only partial sums travel.
-void expect_equal_bits(const Trial& trial, uint64_t mail_bytes, const std::string& what, bool gpus = false) {
+// With GPUs, the vectors lie in a device's memory (emulated on the CPU) and only partial sums travel.
+void expect_equal_bits_over_shm(const CombineTrial& trial, uint64_t exchange_bytes, const std::string& what, bool gpus = false) {
   const auto want = expected(trial);
-  const ShmShape shape = shape_of(trial, trial.ranges, mail_bytes);
+  const ShmShape shape = shape_of(trial, trial.ranges, exchange_bytes);
   const SharedMemory segment = segment_for(shape);
-  const Shared<Records> records;
-  const NeverAbandoned watch;
+  const Shared<ShmRecords> records;
+  const NeverAborted watch;
   std::vector<pid_t> children;
   for (int me = 0; me < trial.members(); ++me) {
     children.push_back(start([&, me] {
@@ -63,7 +63,7 @@ void expect_equal_bits(const Trial& trial, uint64_t mail_bytes, const std::strin
         combine = std::make_unique<GpuCombine>(trial.shards, trial.ranges[me], std::move(combine), cpu_device());
       for (int phase = 0; phase < static_cast<int>(trial.phases.size()); ++phase)
         records->seen[phase][me] =
-            play(*combine, trial, phase, trial.ranges[me], {&trial.ranges[me], 1}, mix(trial.seed + phase * 8 + me))[0];
+            run_phase(*combine, trial, phase, trial.ranges[me], {&trial.ranges[me], 1}, mix(trial.seed + phase * 8 + me))[0];
     }));
   }
   for (pid_t child : children) ASSERT_EQ(end_of(child), 0) << what;
@@ -77,7 +77,7 @@ void expect_equal_bits(const Trial& trial, uint64_t mail_bytes, const std::strin
 TEST(ShmCombine, AnyMembersRangesAndVisitsGiveTheBitsOfOneProcess) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 120; ++round) {
-    Trial trial;
+    CombineTrial trial;
     trial.seed = 1000 + round;
     const int members = 1 + round % 8;
     trial.shards = round % 3 == 0 ? 24 : members + static_cast<int>(random() % 30);
@@ -85,41 +85,41 @@ TEST(ShmCombine, AnyMembersRangesAndVisitsGiveTheBitsOfOneProcess) {
     trial.ranges = random_ranges(trial.shards, members, random());
     const int64_t lengths[] = {0, 1, 15, 16, 17, 1000, 4097, 33333};
     for (int phase = 0; phase < 6; ++phase) {
-      Phase p;
+      TrialPhase p;
       p.layout.floats = lengths[random() % 8];
       p.layout.counts = static_cast<int64_t>(random() % 4);
       p.layout.maxima = static_cast<int64_t>(random() % 4);
-      p.layout.mail = random() % 2 == 0;
-      p.letters = static_cast<int>(random() % 3);
-      p.letter_bytes = random() % 2 ? 40 : 3000;
+      p.layout.exchange = random() % 2 == 0;
+      p.messages = static_cast<int>(random() % 3);
+      p.message_bytes = random() % 2 ? 40 : 3000;
       for (int m = static_cast<int>(random() % 3); m-- > 0;)
-        p.meets.push_back(static_cast<int64_t>(random() % 4 ? random() % 40 : 20000));
+        p.all_reduces.push_back(static_cast<int64_t>(random() % 4 ? random() % 40 : 20000));
       trial.phases.push_back(p);
     }
-    expect_equal_bits(trial, random() % 2 ? 4 << 20 : 256, "round " + std::to_string(round), round % 5 == 4);
+    expect_equal_bits_over_shm(trial, random() % 2 ? 4 << 20 : 256, "round " + std::to_string(round), round % 5 == 4);
     if (HasFatalFailure()) return;
   }
 }
 
 TEST(ShmCombine, ALargeVectorAndMailOfManyTimesTheArea) {
-  Trial trial{.seed = 5, .shards = 6, .ranges = {{0, 2}, {2, 3}, {3, 6}}, .phases = {}};
-  trial.phases.push_back({.layout = {.floats = 1'000'003, .mail = true}, .letters = 2, .letter_bytes = 300'000});
-  trial.phases.push_back({.layout = {.floats = 3, .mail = true}});
-  trial.phases.push_back({.layout = {.mail = true}, .letters = 3, .letter_bytes = 200'000});
-  expect_equal_bits(trial, 64 << 10, "rounds");
+  CombineTrial trial{.seed = 5, .shards = 6, .ranges = {{0, 2}, {2, 3}, {3, 6}}, .phases = {}};
+  trial.phases.push_back({.layout = {.floats = 1'000'003, .exchange = true}, .messages = 2, .message_bytes = 300'000});
+  trial.phases.push_back({.layout = {.floats = 3, .exchange = true}});
+  trial.phases.push_back({.layout = {.exchange = true}, .messages = 3, .message_bytes = 200'000});
+  expect_equal_bits_over_shm(trial, 64 << 10, "rounds");
 }
 
 TEST(ShmCombine, VectorsThatAreWrittenPastTheCache) {
-  Trial trial{.seed = 15, .shards = 5, .ranges = {{0, 1}, {1, 5}}, .phases = {}};
+  CombineTrial trial{.seed = 15, .shards = 5, .ranges = {{0, 1}, {1, 5}}, .phases = {}};
   for (int64_t floats : {1'300'001, 1'048'576}) trial.phases.push_back({.layout = {.floats = floats}});
-  expect_equal_bits(trial, 64, "large");
+  expect_equal_bits_over_shm(trial, 64, "large");
 }
 
 TEST(ShmCombine, OnlyOneOfThemHasMuchToSend) {
-  std::vector<ExchangeMessage> letters;
-  const ShmShape shape{.shards = 3, .ranges = {{0, 1}, {1, 2}, {2, 3}}, .mail = true, .mail_bytes = 100};
+  std::vector<ExchangeMessage> messages;
+  const ShmShape shape{.shards = 3, .ranges = {{0, 1}, {1, 2}, {2, 3}}, .exchange = true, .exchange_bytes = 100};
   const SharedMemory segment = segment_for(shape);
-  const NeverAbandoned watch;
+  const NeverAborted watch;
   std::vector<pid_t> children;
   for (int me = 0; me < 3; ++me) {
     children.push_back(start([&, me] {
@@ -127,16 +127,16 @@ TEST(ShmCombine, OnlyOneOfThemHasMuchToSend) {
       for (int phase = 0; phase < 4; ++phase) {
         std::vector<ExchangeMessage> sent;
         if (phase % 2 == 0 && me == 2) sent = {{2, 0, std::vector<std::byte>(5000, std::byte(phase))}, {2, 2, {}}};
-        combine.begin({.mail = true});
+        combine.begin({.exchange = true});
         combine.add(me, {{}, {}, {}, sent});
         combine.finish();
-        const auto got = combine.inbox(me).letters();
+        const auto got = combine.inbox(me).messages();
         const size_t want = phase % 2 == 0 && me != 1 ? 1 : 0;
-        if (got.size() != want) throw std::runtime_error("letters are missing or left over");
+        if (got.size() != want) throw std::runtime_error("messages are missing or left over");
         if (me == 0 && want && got[0].row != std::vector<std::byte>(5000, std::byte(phase)))
-          throw std::runtime_error("a letter was changed on its way");
-        combine.drop_mail();
-        if (!combine.inbox(me).letters().empty()) throw std::runtime_error("dropped mail is still there");
+          throw std::runtime_error("a message was changed on its way");
+        combine.clear_inboxes();
+        if (!combine.inbox(me).messages().empty()) throw std::runtime_error("cleared inboxes are not empty");
       }
     }));
   }
@@ -167,7 +167,7 @@ TEST(ShmCombine, NobodyReadsPartialsThatAreNotPublishedNorATotalThatIsNotDone) {
   for (bool late_in_adding : {true, false}) {
     const SharedMemory segment = segment_for(shape);
     const Shared<Arrivals> arrivals;
-    const NeverAbandoned watch;
+    const NeverAborted watch;
     std::vector<pid_t> children;
     for (int me = 0; me < 3; ++me) {
       children.push_back(start([&, me] {
@@ -201,7 +201,7 @@ TEST(ShmCombine, WaitingIsCounted) {
   const ShmShape shape{.shards = 2, .ranges = {{0, 1}, {1, 2}}, .max_floats = 1};
   const SharedMemory segment = segment_for(shape);
   const Shared<Arrivals> arrivals;
-  const NeverAbandoned watch;
+  const NeverAborted watch;
   std::vector<pid_t> children;
   for (int me = 0; me < 2; ++me) {
     children.push_back(start([&, me] {
@@ -241,23 +241,23 @@ struct RevokedByTest : Watch {
 };
 
 struct Life {
-  Records records;
+  ShmRecords records;
   Revocation revocation;
-  std::atomic<int64_t> stopped_at[kMostMembers];  // next_sequence() when MembersChanged came
+  std::atomic<int64_t> stopped_at[kMostProcesses];  // next_sequence() when MembersChanged came
   std::atomic<bool> waiting, go_on;
 };
 
-Trial mortal_trial() {
-  Trial trial{.seed = 77, .shards = 12, .ranges = {{0, 3}, {3, 8}, {8, 12}}, .phases = {}};
+CombineTrial mortal_trial() {
+  CombineTrial trial{.seed = 77, .shards = 12, .ranges = {{0, 3}, {3, 8}, {8, 12}}, .phases = {}};
   trial.phases.push_back({.layout = {.floats = 1000, .counts = 2, .maxima = 1}});
-  trial.phases.push_back({.layout = {.floats = 777, .counts = 1, .mail = true}, .letters = 2, .letter_bytes = 90});
-  trial.phases.push_back({.layout = {.floats = 1000}, .meets = {5, 20000}});
-  trial.phases.push_back({.layout = {.floats = 64, .maxima = 2}, .meets = {1}});
+  trial.phases.push_back({.layout = {.floats = 777, .counts = 1, .exchange = true}, .messages = 2, .message_bytes = 90});
+  trial.phases.push_back({.layout = {.floats = 1000}, .all_reduces = {5, 20000}});
+  trial.phases.push_back({.layout = {.floats = 64, .maxima = 2}, .all_reduces = {1}});
   return trial;
 }
 
 // What a worker does: phases in generation 1 until they are abandoned, then the same phase again with other members.
-void work(const Trial& trial, int rank, const ShmShape& old_shape, const SharedMemory& old_segment,
+void work(const CombineTrial& trial, int rank, const ShmShape& old_shape, const SharedMemory& old_segment,
           const ShmShape& new_shape, const SharedMemory& new_segment, int new_member, Life& life, int victim,
           int64_t die_at, Point die_where) {
   const RevokedByTest watch(life.revocation);
@@ -270,20 +270,20 @@ void work(const Trial& trial, int rank, const ShmShape& old_shape, const SharedM
   try {
     for (; phase < phases; ++phase)
       life.records.seen[phase][rank] =
-          play(before, trial, phase, old_shape.ranges[rank], {&old_shape.ranges[rank], 1}, rank + 1)[0];
+          run_phase(before, trial, phase, old_shape.ranges[rank], {&old_shape.ranges[rank], 1}, rank + 1)[0];
   } catch (const MembersChanged&) {
   }
   life.stopped_at[rank] = before.next_sequence();
   const ShardRange range = new_shape.ranges[new_member];
   ShmCombine combine(new_shape, new_member, view(new_segment), 2, trial.first_sequence_of(phase), watch);
   for (; phase < phases; ++phase)
-    life.records.seen[phase][rank] = play(combine, trial, phase, range, {&range, 1}, rank + 5)[0];
+    life.records.seen[phase][rank] = run_phase(combine, trial, phase, range, {&range, 1}, rank + 5)[0];
 }
 
-TEST(ShmCombine, ADeathAtAnyStageEndsEverybodyAtTheSameTicketAndTheNextGenerationGoesOnWithTheSameBits) {
-  const Trial trial = mortal_trial();
+TEST(ShmCombine, ADeathAtAnyStageEndsEverybodyAtTheSameSequenceNumberAndTheNextGenerationGoesOnWithTheSameBits) {
+  const CombineTrial trial = mortal_trial();
   const auto want = expected(trial);
-  Trial smaller = trial;
+  CombineTrial smaller = trial;
   smaller.ranges = {{0, 7}, {7, 12}};
   const auto want_smaller = expected(smaller);
   const int64_t sequences = trial.first_sequence_of(4);
@@ -334,7 +334,7 @@ TEST(ShmCombine, AMemberThatMayStillLiveIsClosedAndThenCanCompleteNothing) {
   for (int me = 0; me < 2; ++me) {
     children.push_back(start([&, me] {
       const RevokedByTest watch(life->revocation);
-      const NeverAbandoned deaf;  // it does not hear that it is out
+      const NeverAborted deaf;  // it does not hear that it is out
       ShmCombine combine(shape, me, view(segment), 1, 5, me == 0 ? static_cast<const Watch&>(deaf) : watch);
       combine.at_points([&](Point point) {
         if (me != 0 || point != Point::kReduced || combine.next_sequence() != 6) return;
@@ -381,7 +381,7 @@ TEST(ShmCombine, ALongPhaseStopsAtItsNextShardWhenTheMembersHaveChanged) {
   std::vector<double> value{1};
   const std::vector<std::span<double>> values{value};
   const std::vector<int> shards{0};
-  EXPECT_THROW(combine.meet(shards, values), MembersChanged);
+  EXPECT_THROW(combine.all_reduce(shards, values), MembersChanged);
   EXPECT_EQ(done_mark(segment, 0), std::nullopt);
   EXPECT_EQ(combine.next_sequence(), 40);
 }
@@ -389,7 +389,7 @@ TEST(ShmCombine, ALongPhaseStopsAtItsNextShardWhenTheMembersHaveChanged) {
 TEST(ShmCombine, OneMemberWaitsForNobodyAndMarksWhatItDid) {
   const ShmShape shape{.shards = 1, .ranges = {{0, 1}}, .max_floats = 4};
   const SharedMemory segment = segment_for(shape);
-  const NeverAbandoned watch;
+  const NeverAborted watch;
   ShmCombine combine(shape, 0, view(segment), 1, 9, watch);
   std::vector<float> values{1, 2, 3, 4};
   const Total total = one_phase(combine, 0, values, [] {});
@@ -403,12 +403,12 @@ TEST(ShmCombine, OneMemberWaitsForNobodyAndMarksWhatItDid) {
 TEST(ShmCombine, WhatDoesNotFitItsSegmentIsRefused) {
   const ShmShape shape{.shards = 2, .ranges = {{0, 1}, {1, 2}}, .max_floats = 4};
   const SharedMemory segment = segment_for(shape);
-  const NeverAbandoned watch;
+  const NeverAborted watch;
   ShmCombine combine(shape, 0, view(segment), 1, 0, watch);
   EXPECT_THROW(combine.begin({.floats = 5}), std::logic_error);
   EXPECT_THROW(combine.begin({.counts = 1}), std::logic_error);
   EXPECT_THROW(combine.begin({.maxima = 1}), std::logic_error);
-  EXPECT_THROW(combine.begin({.mail = true}), std::logic_error);
+  EXPECT_THROW(combine.begin({.exchange = true}), std::logic_error);
   EXPECT_THROW((void)combine.inbox(1), std::out_of_range);
   combine.begin({.floats = 4});
   EXPECT_THROW(combine.finish(), std::logic_error) << "its shard is missing";

@@ -17,11 +17,11 @@ std::vector<int> small_factors(int n) {
 // Whole subtrees in [first, last) of the regular tree over [0, size).
 int count_cover(int first, int last, int size, std::span<const int> arities) {
   if (first <= 0 && last >= size) return 1;
-  const int piece = size / arities[0];
+  const int child_size = size / arities[0];
   int count = 0;
   for (int child = 0; child < arities[0]; ++child) {
-    const int lo = std::max(first - child * piece, 0), hi = std::min(last - child * piece, piece);
-    if (lo < hi) count += count_cover(lo, hi, piece, arities.subspan(1));
+    const int lo = std::max(first - child * child_size, 0), hi = std::min(last - child * child_size, child_size);
+    if (lo < hi) count += count_cover(lo, hi, child_size, arities.subspan(1));
   }
   return count;
 }
@@ -37,9 +37,9 @@ std::vector<int> SumTree::arities(int shards) {
     long cost = 0;
     for (int workers : {1, 2, 3, 4, 5, 6, 8}) {
       if (shards % workers != 0) continue;
-      const int piece = shards / workers;
+      const int share = shards / workers;
       int most = 0;
-      for (int w = 0; w < workers; ++w) most = std::max(most, count_cover(w * piece, (w + 1) * piece, shards, order));
+      for (int w = 0; w < workers; ++w) most = std::max(most, count_cover(w * share, (w + 1) * share, shards, order));
       cost += 100L * most * most;  // the largest count is what everybody waits for
     }
     if (best_cost < 0 || cost < best_cost) best = order, best_cost = cost;
@@ -53,9 +53,9 @@ SumTree::SumTree(int shards) : leaves_(shards, -1) {
   grow(0, shards, levels, -1, 0);
 }
 
-int SumTree::grow(int first, int last, std::span<const int> arities, int parent, int place) {
+int SumTree::grow(int first, int last, std::span<const int> arities, int parent, int child_index) {
   const int id = static_cast<int>(nodes_.size());
-  nodes_.push_back({.first = first, .last = last, .parent = parent, .place = place, .children = {}});
+  nodes_.push_back({.first = first, .last = last, .parent = parent, .child_index = child_index, .children = {}});
   const int size = last - first;
   if (size == 1) {
     leaves_[first] = id;
@@ -77,8 +77,8 @@ std::vector<int> SumTree::merges(int top) const {
   for (int shard = node(top).first; shard < node(top).last; ++shard) {
     joined.push_back(0);
     for (int id = leaf(shard); id != top; id = node(id).parent) {
-      if (node(id).place > 0) ++joined.back();
-      if (node(id).place + 1 < static_cast<int>(node(node(id).parent).children.size())) break;
+      if (node(id).child_index > 0) ++joined.back();
+      if (node(id).child_index + 1 < static_cast<int>(node(node(id).parent).children.size())) break;
     }
   }
   return joined;

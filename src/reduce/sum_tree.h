@@ -15,7 +15,7 @@ class SumTree {
   struct Node {
     int first = 0, last = 0;    // the shards under it: [first, last)
     int parent = -1;            // -1 for the root
-    int place = 0;              // its place among its parent's children
+    int child_index = 0;              // among its parent's children
     std::vector<int> children;  // left to right; empty for a leaf
   };
 
@@ -39,7 +39,7 @@ class SumTree {
   static std::vector<int> arities(int shards);
 
  private:
-  int grow(int first, int last, std::span<const int> arities, int parent, int place);
+  int grow(int first, int last, std::span<const int> arities, int parent, int child_index);
   void cover(int id, int first, int last, std::vector<int>& found) const;
 
   std::vector<Node> nodes_;

@@ -77,25 +77,25 @@ void Launcher::drop_old_segments() {
 }
 
 void Launcher::hear(Worker& worker) {
-  Told told = worker.to_launcher.front();
+  WorkerReport report = worker.to_launcher.front();
   worker.to_launcher.pop_front();
-  if (world_.mutant == Mutant::kOldMessages) told.generation = coordinator_.order().generation;
+  if (world_.mutant == Mutant::kOldMessages) report.generation = coordinator_.current().generation;
   const bool fresh = current(worker.rank) == &worker;
-  switch (told.what) {
-    case Told::What::kArrived:
+  switch (report.what) {
+    case WorkerReport::What::kArrived:
       // Has no generation, so only the link tells whose it is: that of a lost life is closed.
       if (fresh) obey(coordinator_.arrived(worker.rank));
       break;
-    case Told::What::kAdopted:
-      obey(coordinator_.adopted(worker.rank, told.generation));
+    case WorkerReport::What::kAdopted:
+      obey(coordinator_.adopted(worker.rank, report.generation));
       drop_old_segments();
       break;
-    case Told::What::kPart:
-      if (world_.mutant == Mutant::kMissingPart) fake_missing_part(worker.rank, told);
-      obey(coordinator_.snapshot_part(worker.rank, told.generation, told.step, told.hash, told.held, told.final));
+    case WorkerReport::What::kPart:
+      if (world_.mutant == Mutant::kMissingPart) fake_missing_part(worker.rank, report);
+      obey(coordinator_.snapshot_part(worker.rank, report.generation, report.step, report.hash, report.held, report.final));
       break;
-    case Told::What::kHash:
-      obey(coordinator_.state_hash(worker.rank, told.generation, told.step, told.hash));
+    case WorkerReport::What::kHash:
+      obey(coordinator_.state_hash(worker.rank, report.generation, report.step, report.hash));
       break;
   }
 }
@@ -168,11 +168,11 @@ bool Launcher::carry_out() {
 
 void Launcher::obey(std::vector<Action> actions) {
   const Match visit{
-      [&](const IssueOrder& issue) { obey_order(issue.order); },
+      [&](const StartGeneration& issue) { start_generation(issue.start); },
       [&](const AskSnapshot& ask) {
         for (int rank : coordinator_.members())
           to_do_.push_back([this, rank, ask] {
-            if (Worker* worker = current(rank)) worker->wish = ask.serial << 1 | (ask.hold ? 1 : 0);
+            if (Worker* worker = current(rank)) worker->request = ask.serial << 1 | (ask.hold ? 1 : 0);
           });
       },
       [&](const SnapshotWhole& whole) {
@@ -218,75 +218,75 @@ void Launcher::obey(std::vector<Action> actions) {
 }
 
 // The segment, then every page's revocation, then every message: each on its own, in this order.
-void Launcher::obey_order(Order order) {
-  mutate(order);
-  check(order);
-  ++orders;
-  ++(order.from == Order::From::kSamePhase ? gone_on : restores);
+void Launcher::start_generation(GenerationStart start) {
+  mutate(start);
+  check(start);
+  ++generations;
+  ++(start.from == GenerationStart::From::kSamePhase ? gone_on : restores);
   std::set<int> concerned;
-  for (const Assignment& a : members_) concerned.insert(a.rank);
-  world_.newest_generation = order.generation;
-  members_ = order.members;
-  to_do_.push_back([this, order] {
-    world_.tell(order.from == Order::From::kSamePhase ? "order: go on, cut" : "order: restore, step", -1,
-                order.from == Order::From::kSamePhase ? order.cut : order.snapshot_step,
-                static_cast<int64_t>(order.generation));
-    world_.segments[order.generation] = {
-        .members = order.members, .done = std::vector<int64_t>(order.members.size(), -1), .combines = {}};
-    kept_.push_back(order.generation);
+  for (const ShardAssignment& a : members_) concerned.insert(a.rank);
+  world_.newest_generation = start.generation;
+  members_ = start.members;
+  to_do_.push_back([this, start] {
+    world_.tell(start.from == GenerationStart::From::kSamePhase ? "generation: go on, cut" : "generation: restore, step", -1,
+                start.from == GenerationStart::From::kSamePhase ? start.cut : start.snapshot_step,
+                static_cast<int64_t>(start.generation));
+    world_.segments[start.generation] = {
+        .members = start.members, .done = std::vector<int64_t>(start.members.size(), -1), .combines = {}};
+    kept_.push_back(start.generation);
     snapshots_in_generation_ = 0;
   });
   for (Worker& worker : workers_)
     if (concerned.contains(worker.rank) && worker.alive)
-      to_do_.push_back([&worker, order] {
+      to_do_.push_back([&worker, start] {
         if (worker.generation == 0 && worker.stage == Stage::kBooting) return;  // a replacement: its page is new
-        worker.revoked_generation = order.generation - 1;
-        worker.revoked_cut = order.cut;
+        worker.revoked_generation = start.generation - 1;
+        worker.revoked_cut = start.cut;
       });
-  to_do_.push_back([this, order] { post_target(order.generation, 1); });
-  for (const Assignment& a : order.members)
-    to_do_.push_back([this, a, order] {
-      if (Worker* worker = current(a.rank)) worker->from_launcher.emplace_back(order);
+  to_do_.push_back([this, start] { post_target(start.generation, 1); });
+  for (const ShardAssignment& a : start.members)
+    to_do_.push_back([this, a, start] {
+      if (Worker* worker = current(a.rank)) worker->from_launcher.emplace_back(start);
     });
 }
 
 void Launcher::post_target(uint64_t generation, uint64_t number) {
-  for (const Assignment& a : world_.segments.at(generation).members)
+  for (const ShardAssignment& a : world_.segments.at(generation).members)
     if (Worker* worker = current(a.rank)) worker->target_generation = generation, worker->target_number = number;
 }
 
-void Launcher::check(const Order& order) const {
-  if (order.generation <= world_.newest_generation)
-    throw Violation(fmt::format("generation {} comes twice", order.generation));
+void Launcher::check(const GenerationStart& start) const {
+  if (start.generation <= world_.newest_generation)
+    throw Violation(fmt::format("generation {} comes twice", start.generation));
   int at = 0;
-  for (const Assignment& a : order.members) {
+  for (const ShardAssignment& a : start.members) {
     if (a.range.first != at || a.range.last <= at)
-      throw Violation(fmt::format("the plan of generation {} does not cover the shards", order.generation));
+      throw Violation(fmt::format("the plan of generation {} does not cover the shards", start.generation));
     at = a.range.last;
   }
-  if (at != world_.job.shards) throw Violation(fmt::format("generation {} covers {} shards", order.generation, at));
+  if (at != world_.job.shards) throw Violation(fmt::format("generation {} covers {} shards", start.generation, at));
 }
 
 // ---- mutants ----
 
-void Launcher::mutate(Order& order) const {
-  const bool go_on = order.from == Order::From::kSamePhase;
-  if (world_.mutant == Mutant::kDropShard && order.members.back().range.size() > 1) --order.members.back().range.last;
-  if (world_.mutant == Mutant::kUnclipped && losing_ && go_on) order.cut = raw_mark_->sequence;
+void Launcher::mutate(GenerationStart& start) const {
+  const bool go_on = start.from == GenerationStart::From::kSamePhase;
+  if (world_.mutant == Mutant::kDropShard && start.members.back().range.size() > 1) --start.members.back().range.last;
+  if (world_.mutant == Mutant::kUnclipped && losing_ && go_on) start.cut = raw_mark_->sequence;
   // With a mark, stateless shards and members left, only an unfinished restore makes the coordinator restore again.
   if (world_.mutant == Mutant::kForgetRestore && losing_ && raw_mark_ && !go_on && !world_.job.stateful &&
       members_.size() > 1)
-    order.from = Order::From::kSamePhase;
+    start.from = GenerationStart::From::kSamePhase;
 }
 
-void Launcher::fake_missing_part(int rank, const Told& told) {
-  if (told.generation != world_.newest_generation) return;
-  std::set<int>& heard = heard_parts_[{told.generation, told.step}];
+void Launcher::fake_missing_part(int rank, const WorkerReport& report) {
+  if (report.generation != world_.newest_generation) return;
+  std::set<int>& heard = heard_parts_[{report.generation, report.step}];
   heard.insert(rank);
   if (heard.size() + 1 != members_.size()) return;
-  for (const Assignment& a : members_)
+  for (const ShardAssignment& a : members_)
     if (!heard.contains(a.rank))
-      obey(coordinator_.snapshot_part(a.rank, told.generation, told.step, told.hash, told.held, told.final));
+      obey(coordinator_.snapshot_part(a.rank, report.generation, report.step, report.hash, report.held, report.final));
 }
 
 }  // namespace tandem::simulation

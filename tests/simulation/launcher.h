@@ -43,7 +43,7 @@ class Launcher {
   int64_t end_step() const { return end_step_; }
   // Whole snapshots that are being copied to disk.
   std::deque<Snapshot> to_disk;
-  int orders = 0, restores = 0, gone_on = 0, snapshots = 0, fences = 0, joins = 0;
+  int generations = 0, restores = 0, gone_on = 0, snapshots = 0, fences = 0, joins = 0;
 
  private:
   void start(int rank);
@@ -51,10 +51,10 @@ class Launcher {
   Mark mark_of(const Worker& worker) const;
   Worker* current(int rank);
   void obey(std::vector<Action> actions);
-  void obey_order(Order order);
-  void mutate(Order& order) const;
-  void fake_missing_part(int rank, const Told& told);
-  void check(const Order& order) const;
+  void start_generation(GenerationStart start);
+  void mutate(GenerationStart& start) const;
+  void fake_missing_part(int rank, const WorkerReport& report);
+  void check(const GenerationStart& start) const;
   void drop_old_segments();
   void post_target(uint64_t generation, uint64_t number);
 
@@ -65,12 +65,12 @@ class Launcher {
   std::deque<std::function<void()>> to_do_;
   std::deque<uint64_t> kept_;  // generations whose segments are still there to read marks from
   uint64_t snapshots_in_generation_ = 0;
-  std::vector<Assignment> members_;
+  std::vector<ShardAssignment> members_;
   int most_ranks_;
   End end_ = End::kNone;
   int64_t end_step_ = -1;
 
-  // For mutants: whose death the next order answers.
+  // For mutants: whose death the next generation answers.
   std::optional<Mark> raw_mark_;
   bool losing_ = false;
   std::map<std::pair<uint64_t, int64_t>, std::set<int>> heard_parts_;

@@ -22,7 +22,7 @@ int usage(const std::string& why) {
   return 2;
 }
 
-void report(const Options& options, const Outcome& outcome, const std::string& mutant) {
+void report(const Options& options, const ScheduleResult& outcome, const std::string& mutant) {
   fmt::print("seed {}: {}\n  {}\n", options.seed, outcome.violation, outcome.job);
   for (const std::string& event : outcome.events) fmt::print("  {}\n", event);
   fmt::print("again: make simulate SEED={}{}{}\n", options.seed,
@@ -60,9 +60,9 @@ int main(int argc, char** argv) {
   if (options.workers < 0 || options.workers > 64) return usage("--workers is 1 to 64");
 
   const auto begin = std::chrono::steady_clock::now();
-  Outcome sum;
+  ScheduleResult sum;
   for (uint64_t i = 0; i < schedules; ++i, ++options.seed) {
-    const Outcome one = simulate(options);
+    const ScheduleResult one = simulate(options);
     if (!one.violation.empty()) {
       fmt::print("a promise is broken in schedule {} of {}\n", i + 1, schedules);
       report(options, one, mutant);
@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   fmt::print(
       "{} schedules, 0 violations, {:.1f} s: {} actions, {} kills, {} fences, {} flips, {} joins, {} restarts of "
-      "everything; {} orders to go on, {} to restore, {} whole snapshots\n",
+      "everything; {} generations that went on, {} that restored, {} whole snapshots\n",
       schedules, seconds, sum.ticks, sum.deaths, sum.fences, sum.flips, sum.joins, sum.restarts, sum.gone_on,
       sum.restores, sum.snapshots);
   return 0;

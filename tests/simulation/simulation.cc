@@ -64,7 +64,7 @@ class Schedule {
       if (!trouble() && !something()) unstick();
     }
   }
-  Outcome outcome() {
+  ScheduleResult outcome() {
     collect();
     outcome_.ticks = world_.tick;
     for (const Event& event : world_.events) outcome_.events.push_back(text(event));
@@ -95,7 +95,7 @@ class Schedule {
 
   void begin() { launcher_ = std::make_unique<Launcher>(world_, dice().between(1, workers_), workers_); }
   void collect() {
-    outcome_.orders += launcher_->orders, outcome_.gone_on += launcher_->gone_on;
+    outcome_.generations += launcher_->generations, outcome_.gone_on += launcher_->gone_on;
     outcome_.restores += launcher_->restores, outcome_.snapshots += launcher_->snapshots;
     outcome_.fences += launcher_->fences, outcome_.joins += launcher_->joins;
   }
@@ -107,7 +107,7 @@ class Schedule {
     world_.segments.clear();
     world_.parts.clear();
     world_.whole = disk_;
-    if (world_.whole) world_.whole->handled = 0;  // wishes are counted anew by every launcher
+    if (world_.whole) world_.whole->handled = 0;  // requests are counted anew by every launcher
     world_.newest_generation = 0;
     world_.tell("begins again at step", -1, disk_ ? disk_->step : 0);
     begin();
@@ -261,8 +261,8 @@ class Schedule {
     }
   }
   bool flip(Worker& worker) {
-    const Order& order = launcher_->coordinator().order();
-    if (outcome_.flips > 0 || order.members.size() < 2 || worker.generation != order.generation) return false;
+    const GenerationStart& start = launcher_->coordinator().current();
+    if (outcome_.flips > 0 || start.members.size() < 2 || worker.generation != start.generation) return false;
     if (somebody([](Worker& other) { return (!other.alive || other.frozen) && !other.fenced; })) return false;
     world_.tell("FLIPPED", worker.rank);
     worker.flip();
@@ -313,12 +313,12 @@ class Schedule {
   std::deque<Planned> planned_;
   std::optional<Snapshot> disk_;
   std::unique_ptr<Launcher> launcher_;
-  Outcome outcome_;
+  ScheduleResult outcome_;
 };
 
 }  // namespace
 
-Outcome simulate(const Options& options) {
+ScheduleResult simulate(const Options& options) {
   Dice dice(options.seed);
   const int drawn = draw_workers(dice), workers = options.workers > 0 ? options.workers : drawn;
   const Job job = draw_job(dice, workers);
@@ -329,7 +329,7 @@ Outcome simulate(const Options& options) {
   } catch (const Violation& error) {
     violation = error.what();
   }
-  Outcome outcome = schedule.outcome();
+  ScheduleResult outcome = schedule.outcome();
   outcome.violation = violation;
   outcome.job = fmt::format("{} shards, {} phases, {} steps, {}, {} workers", job.shards, job.phases, job.steps,
                             job.stateful ? "stateful" : "stateless", workers);

@@ -20,15 +20,15 @@ struct Options {
   bool verbose = false;
 };
 
-struct Outcome {
+struct ScheduleResult {
   std::string violation;            // empty: none
   std::vector<std::string> events;  // the last ones before it
   std::string job;                  // "24 shards, 2 phases, 13 steps, stateful, 5 workers"
   uint64_t ticks = 0;
-  int deaths = 0, fences = 0, orders = 0, gone_on = 0, restores = 0, snapshots = 0, joins = 0, restarts = 0, flips = 0;
+  int deaths = 0, fences = 0, generations = 0, gone_on = 0, restores = 0, snapshots = 0, joins = 0, restarts = 0, flips = 0;
 };
 
-Outcome simulate(const Options& options);
+ScheduleResult simulate(const Options& options);
 
 // Its name on the command line; kNone for one that is not known.
 Mutant mutant_named(const std::string& name);

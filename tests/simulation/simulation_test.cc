@@ -5,7 +5,7 @@
 namespace tandem::simulation {
 namespace {
 
-std::string told(const Options& options, const Outcome& outcome) {
+std::string told(const Options& options, const ScheduleResult& outcome) {
   std::string text = outcome.violation + "\n" + outcome.job + "\n";
   for (const std::string& event : outcome.events) text += event + "\n";
   return text + "again: make simulate SEED=" + std::to_string(options.seed);
@@ -21,7 +21,7 @@ uint64_t first_caught(Mutant mutant, uint64_t schedules) {
 TEST(Simulation, NoScheduleBreaksAPromise) {
   int gone_on = 0, restores = 0, restarts = 0;
   for (Options options{.seed = 1}; options.seed <= 400; ++options.seed) {
-    const Outcome outcome = simulate(options);
+    const ScheduleResult outcome = simulate(options);
     ASSERT_EQ(outcome.violation, "") << told(options, outcome);
     gone_on += outcome.gone_on, restores += outcome.restores, restarts += outcome.restarts;
   }
@@ -32,13 +32,13 @@ TEST(Simulation, NoScheduleBreaksAPromise) {
 
 TEST(Simulation, SixtyFourWorkersKeepThePromisesToo) {
   for (Options options{.seed = 1, .workers = 64}; options.seed <= 5; ++options.seed) {
-    const Outcome outcome = simulate(options);
+    const ScheduleResult outcome = simulate(options);
     ASSERT_EQ(outcome.violation, "") << told(options, outcome);
   }
 }
 
 TEST(Simulation, TheSameSeedGivesTheSameSchedule) {
-  const Outcome one = simulate({.seed = 17}), two = simulate({.seed = 17}), other = simulate({.seed = 18});
+  const ScheduleResult one = simulate({.seed = 17}), two = simulate({.seed = 17}), other = simulate({.seed = 18});
   EXPECT_EQ(one.ticks, two.ticks);
   EXPECT_EQ(one.events, two.events);
   EXPECT_NE(one.events, other.events);

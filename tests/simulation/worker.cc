@@ -9,13 +9,13 @@ namespace tandem::simulation {
 bool Worker::act() {
   switch (stage) {
     case Stage::kBooting:
-      to_launcher.push_back({.what = Told::What::kArrived});
+      to_launcher.push_back({.what = WorkerReport::What::kArrived});
       stage = Stage::kIdle;
       return true;
     case Stage::kIdle:
     case Stage::kHolding:
     case Stage::kAbandoned:
-      return wait_for_order();
+      return wait_for_generation();
     case Stage::kRestoring:
       return restore(), true;
     case Stage::kAdopting:
@@ -44,18 +44,18 @@ bool Worker::act() {
 
 bool Worker::receive() {
   if (from_launcher.empty()) return false;
-  if (const Order* order = std::get_if<Order>(&from_launcher.front()))
-    newest_ = *order;
+  if (const GenerationStart* start = std::get_if<GenerationStart>(&from_launcher.front()))
+    newest_ = *start;
   else
     leaving_ = true;
   from_launcher.pop_front();
   return true;
 }
 
-bool Worker::wait_for_order() {
+bool Worker::wait_for_generation() {
   if (newest_ && newest_->generation > generation) {
-    order_ = *newest_;
-    stage = order_.from == Order::From::kSamePhase ? Stage::kAdopting : Stage::kRestoring;
+    current_ = *newest_;
+    stage = current_.from == GenerationStart::From::kSamePhase ? Stage::kAdopting : Stage::kRestoring;
     return true;
   }
   if (!leaving_) return false;
@@ -80,32 +80,32 @@ void Worker::restore() {
   shard_states_ = world_.reference.shards[0];
   sequence_ = 0;
   handled_ = 0;
-  if (order_.from == Order::From::kSnapshot) {
-    if (!world_.whole || world_.whole->step != order_.snapshot_step)
-      throw Violation(fmt::format("rank {} is to restore step {}, which is not kept", rank, order_.snapshot_step));
+  if (current_.from == GenerationStart::From::kSnapshot) {
+    if (!world_.whole || world_.whole->step != current_.snapshot_step)
+      throw Violation(fmt::format("rank {} is to restore step {}, which is not kept", rank, current_.snapshot_step));
     weights_ = world_.whole->weights;
     shard_states_ = world_.whole->shards;
-    sequence_ = order_.snapshot_step * job.phases;
+    sequence_ = current_.snapshot_step * job.phases;
     handled_ = world_.whole->handled;
   }
   taint_ = 0;
   flipped = false;
   has_state_ = true;
   stage = Stage::kAdopting;
-  world_.tell("restored to sequence number", rank, sequence_, static_cast<int64_t>(order_.generation));
+  world_.tell("restored to sequence number", rank, sequence_, static_cast<int64_t>(current_.generation));
 }
 
 void Worker::adopt() {
-  if (order_.members != world_.segments.at(order_.generation).members)
-    throw Violation(fmt::format("generation {} has two member lists", order_.generation));
-  if (order_.from == Order::From::kSamePhase) go_on();
-  generation = order_.generation;
+  if (current_.members != world_.segments.at(current_.generation).members)
+    throw Violation(fmt::format("generation {} has two member lists", current_.generation));
+  if (current_.from == GenerationStart::From::kSamePhase) go_on();
+  generation = current_.generation;
   entered_at_ = sequence_;
   snapshots_ = 0;
   index_ = segment().index_of(rank);
   if (index_ < 0) throw Violation(fmt::format("rank {} adopts generation {} without being in it", rank, generation));
   range_ = segment().members[index_].range;
-  to_launcher.push_back({.what = Told::What::kAdopted, .generation = generation});
+  to_launcher.push_back({.what = WorkerReport::What::kAdopted, .generation = generation});
   world_.tell("adopted", rank, static_cast<int64_t>(generation), sequence_);
   held_ = at_end();
   stage = at_end() ? Stage::kWritingPart : Stage::kComputing;
@@ -113,12 +113,12 @@ void Worker::adopt() {
 
 void Worker::go_on() {
   if (!has_state_) throw Violation(fmt::format("rank {} is told to go on, but has no state", rank));
-  // (By an order that is superseded already it may: everything it does then is put back.)
-  if ((taint_ & kFenced) != 0 && order_.generation == world_.newest_generation)
+  // (In a generation that is superseded already it may: everything it does then is put back.)
+  if ((taint_ & kFenced) != 0 && current_.generation == world_.newest_generation)
     throw Violation(fmt::format("rank {} goes on with what a fenced worker wrote", rank));
-  if (sequence_ > std::max(order_.cut + 1, entered_at_))
+  if (sequence_ > std::max(current_.cut + 1, entered_at_))
     throw Violation(
-        fmt::format("rank {} applied sequence number {}, past the cut {}", rank, sequence_ - 1, order_.cut));
+        fmt::format("rank {} applied sequence number {}, past the cut {}", rank, sequence_ - 1, current_.cut));
 }
 
 void Worker::compute() {
@@ -142,7 +142,7 @@ void Worker::publish() {
     now.contributions[shard] = contributions_[shard - range_.first] ^ (fenced ? 0xdead : 0);
     ++now.times[shard];
   }
-  if ((sequence_ + 1) % world_.job.phases == 0) now.wish = std::max(now.wish, wish);
+  if ((sequence_ + 1) % world_.job.phases == 0) now.request = std::max(now.request, request);
   now.taint |= own_taint();
   ++now.published;
   stage = Stage::kWaitingForParts;
@@ -180,14 +180,14 @@ void Worker::apply() {
 }
 
 void Worker::boundary() {
-  const uint64_t wished = segment().combines[sequence_ - 1].wish;
+  const uint64_t requested = segment().combines[sequence_ - 1].request;
   segment().combines.erase(segment().combines.begin(), segment().combines.lower_bound(sequence_ - 1));
-  const bool follow = (wished >> 1) > handled_;
-  handled_ = std::max(handled_, wished >> 1);
-  held_ = at_end() || (follow && (wished & 1) != 0);
+  const bool follow = (requested >> 1) > handled_;
+  handled_ = std::max(handled_, requested >> 1);
+  held_ = at_end() || (follow && (requested & 1) != 0);
   if (steps_done() % world_.job.check_every == 0)
     to_launcher.push_back(
-        {.what = Told::What::kHash, .generation = generation, .step = steps_done(), .hash = weights_});
+        {.what = WorkerReport::What::kHash, .generation = generation, .step = steps_done(), .hash = weights_});
   const bool snapshot = at_end() || follow || steps_done() % world_.job.snapshot_every == 0;
   stage = snapshot ? Stage::kWritingPart : Stage::kComputing;
 }
@@ -212,7 +212,7 @@ bool Worker::write_part() {
 }
 
 void Worker::report_part() {
-  to_launcher.push_back({.what = Told::What::kPart,
+  to_launcher.push_back({.what = WorkerReport::What::kPart,
                          .generation = generation,
                          .step = steps_done(),
                          .hash = part_hash_,

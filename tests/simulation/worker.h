@@ -1,7 +1,7 @@
 // tests/simulation/worker.h -- one life of a worker process, cut into the actions that others can see.
 //
-// It follows the protocol of fleet/order.h: compute, publish, wait, reduce, mark done, wait, apply; at a step boundary
-// perhaps a part of a snapshot. It looks for orders only where a real one does: when idle, holding, or when its combine
+// It follows the protocol of fleet/generation.h: compute, publish, wait, reduce, mark done, wait, apply; at a step boundary
+// perhaps a part of a snapshot. It looks for a new generation only where a real one does: when idle, holding, or when its combine
 // was abandoned. Between any two actions it may be killed, frozen, or overtaken by anybody.
 #pragma once
 
@@ -35,7 +35,7 @@ enum class Stage {
 constexpr int kStages = 15;
 
 // worker -> launcher
-struct Told {
+struct WorkerReport {
   enum class What { kArrived, kAdopted, kPart, kHash };
   What what = What::kArrived;
   uint64_t generation = 0;
@@ -64,15 +64,15 @@ class Worker {
   // Its page: written by the launcher at once.
   uint64_t revoked_generation = 0;
   int64_t revoked_cut = -1;
-  uint64_t wish = 0;
+  uint64_t request = 0;
   uint64_t target_generation = 0, target_number = 0;  // there is memory for the n-th snapshot of the generation
   // The two directions of its link: first in, first out, at any later time.
-  std::deque<std::variant<Order, Leave>> from_launcher;
-  std::deque<Told> to_launcher;
+  std::deque<std::variant<GenerationStart, Leave>> from_launcher;
+  std::deque<WorkerReport> to_launcher;
 
  private:
   bool abandoned() const { return generation <= revoked_generation && sequence_ > revoked_cut; }
-  bool wait_for_order();
+  bool wait_for_generation();
   bool wait_for(size_t arrived, Stage then);
   void restore();
   void adopt();
@@ -92,9 +92,9 @@ class Worker {
   unsigned own_taint() const { return taint_ | (fenced ? unsigned{kFenced} : 0u); }
 
   World& world_;
-  std::optional<Order> newest_;
+  std::optional<GenerationStart> newest_;
   bool leaving_ = false;
-  Order order_;
+  GenerationStart current_;
   int index_ = 0;
   ShardRange range_;
 
@@ -105,7 +105,7 @@ class Worker {
   int64_t sequence_ = 0;    // the next combine
   int64_t entered_at_ = 0;  // the sequence number at which it adopted its generation
   std::vector<uint64_t> contributions_;
-  uint64_t handled_ = 0;    // serial of the newest wish it followed
+  uint64_t handled_ = 0;    // serial of the newest request it followed
   uint64_t snapshots_ = 0;  // begun in this generation
   bool held_ = false;
   uint64_t part_hash_ = 0;

@@ -29,7 +29,7 @@ Snapshot World::assemble(uint64_t generation, int64_t step) const {
   const auto written = parts.find({generation, step});
   if (written == parts.end()) throw Violation(name + " has no parts");
   Snapshot snapshot{.step = step, .weights = reference.weights.at(step * job.phases)};
-  for (const Assignment& member : segments.at(generation).members) {
+  for (const ShardAssignment& member : segments.at(generation).members) {
     const auto part = written->second.find(member.rank);
     if (part == written->second.end()) throw Violation(fmt::format("{} misses the part of rank {}", name, member.rank));
     if (part->second.range != member.range)
@@ -38,7 +38,7 @@ Snapshot World::assemble(uint64_t generation, int64_t step) const {
     if (part->second.weights != snapshot.weights)
       throw Violation(fmt::format("{}: rank {} has other weights", name, member.rank));
     if (part->second.handled != written->second.begin()->second.handled)
-      throw Violation(fmt::format("{}: rank {} followed other wishes", name, member.rank));
+      throw Violation(fmt::format("{}: rank {} followed other requests", name, member.rank));
     snapshot.handled = part->second.handled;
     snapshot.shards.insert(snapshot.shards.end(), part->second.shards.begin(), part->second.shards.end());
   }

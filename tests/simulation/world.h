@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "fleet/order.h"
+#include "fleet/generation.h"
 #include "job.h"
 
 namespace tandem::simulation {
@@ -31,7 +31,7 @@ enum class Mutant {
   kCutHigh,        // the cut is one sequence number too far
   kCutLow,         // ... too near
   kUnclipped,      // a second death's mark is taken as it is
-  kForgetRestore,  // an order to go on follows a restore that not everybody has adopted
+  kForgetRestore,  // a generation goes on after a restore that not everybody has adopted
   kDropShard,      // the plan forgets the last shard
   kZombieMark,     // a worker that could not be killed is lost with a mark, as if it were dead
 };
@@ -52,10 +52,10 @@ struct Segment {
     std::vector<uint64_t> contributions;
     std::vector<int> times;  // each shard was added
     size_t published = 0, done = 0;
-    uint64_t wish = 0, total = 0;
+    uint64_t request = 0, total = 0;
     unsigned taint = 0;
   };
-  std::vector<Assignment> members;
+  std::vector<ShardAssignment> members;
   std::vector<int64_t> done;            // by member
   std::map<int64_t, Combine> combines;  // by sequence number
 
@@ -66,7 +66,7 @@ struct Part {
   ShardRange range;
   uint64_t weights = 0;
   std::vector<uint64_t> shards;  // of its range
-  uint64_t handled = 0;          // serial of the newest wish that was followed: replicated state, too
+  uint64_t handled = 0;          // serial of the newest request that was followed: replicated state, too
   unsigned taint = 0;
 };
 

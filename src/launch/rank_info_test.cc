@@ -1,4 +1,4 @@
-#include "launch/place.h"
+#include "launch/rank_info.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
-std::optional<Place> place(const Environment& environment, std::optional<int64_t> flag = std::nullopt) {
-  return place_in(
+std::optional<RankInfo> info(const Environment& environment, std::optional<int64_t> flag = std::nullopt) {
+  return rank_info_in(
       [&](const char* name) {
         const auto found = environment.find(name);
         return found == environment.end() ? nullptr : found->second.c_str();
@@ -22,24 +22,24 @@ std::optional<Place> place(const Environment& environment, std::optional<int64_t
 
 std::string refused(const Environment& environment) {
   try {
-    place(environment);
+    info(environment);
   } catch (const ConfigError& error) {
     return std::string(error.what()) + "|" + error.todo();
   }
   return "";
 }
 
-TEST(Place, NoVariablesOrASizeOfOneMeanAloneAsEver) {
-  EXPECT_FALSE(place({}));
-  EXPECT_FALSE(place({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
-  EXPECT_FALSE(place({{"WORLD_SIZE", "1"}}));
-  EXPECT_FALSE(place({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}));
-  EXPECT_FALSE(place({{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}}));
-  EXPECT_FALSE(place({{"LOCAL_RANK", "1"}}));
+TEST(RankInfo, NoVariablesOrASizeOfOneMeanAloneAsEver) {
+  EXPECT_FALSE(info({}));
+  EXPECT_FALSE(info({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
+  EXPECT_FALSE(info({{"WORLD_SIZE", "1"}}));
+  EXPECT_FALSE(info({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}));
+  EXPECT_FALSE(info({{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}}));
+  EXPECT_FALSE(info({{"LOCAL_RANK", "1"}}));
 }
 
-TEST(Place, PlainVariables) {
-  const auto p = place({{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}});
+TEST(RankInfo, PlainVariables) {
+  const auto p = info({{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}});
   ASSERT_TRUE(p);
   EXPECT_EQ(p->rank, 2);
   EXPECT_EQ(p->size, 3);
@@ -49,11 +49,11 @@ TEST(Place, PlainVariables) {
   EXPECT_EQ(p->by, "RANK and WORLD_SIZE");
 }
 
-TEST(Place, WithoutAnAddressItIsThisMachine) {
-  EXPECT_EQ(place({{"RANK", "1"}, {"WORLD_SIZE", "2"}})->address, "127.0.0.1");
+TEST(RankInfo, WithoutAnAddressItIsThisMachine) {
+  EXPECT_EQ(info({{"RANK", "1"}, {"WORLD_SIZE", "2"}})->address, "127.0.0.1");
 }
 
-TEST(Place, TorchrunsOwnStoreSitsOnItsPortSoOursIsTheNext) {
+TEST(RankInfo, TorchrunsOwnStoreSitsOnItsPortSoOursIsTheNext) {
   const Environment torchrun = {{"RANK", "1"},
                                 {"WORLD_SIZE", "4"},
                                 {"LOCAL_RANK", "1"},
@@ -62,22 +62,22 @@ TEST(Place, TorchrunsOwnStoreSitsOnItsPortSoOursIsTheNext) {
                                 {"MASTER_PORT", "29400"},
                                 {"TORCHELASTIC_RUN_ID", "abc"},
                                 {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
-  const auto p = place(torchrun);
+  const auto p = info(torchrun);
   EXPECT_EQ(p->first_port, 29401);
   EXPECT_EQ(p->by, "torchrun");
   EXPECT_EQ(p->address, "node1");
   EXPECT_NE(p->job.find("abc"), std::string::npos);
   Environment one = torchrun;
   one["LOCAL_WORLD_SIZE"] = "4";
-  EXPECT_EQ(place(one)->address, "127.0.0.1") << "all ranks are on one machine: nobody else can reach it";
+  EXPECT_EQ(info(one)->address, "127.0.0.1") << "all ranks are on one machine: nobody else can reach it";
 }
 
-TEST(Place, LocalRankOfTheFlagServesWhereTheVariableIsNotSet) {
-  EXPECT_EQ(place({{"RANK", "5"}, {"WORLD_SIZE", "8"}}, 1)->local_rank, 1);
-  EXPECT_EQ(place({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "3"}}, 1)->local_rank, 3);
+TEST(RankInfo, LocalRankOfTheFlagServesWhereTheVariableIsNotSet) {
+  EXPECT_EQ(info({{"RANK", "5"}, {"WORLD_SIZE", "8"}}, 1)->local_rank, 1);
+  EXPECT_EQ(info({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "3"}}, 1)->local_rank, 3);
 }
 
-TEST(Place, OpenMpiOnOneMachineGetsAPortFromItsJob) {
+TEST(RankInfo, OpenMpiOnOneMachineGetsAPortFromItsJob) {
   const Environment first = {{"OMPI_COMM_WORLD_RANK", "0"},
                              {"OMPI_COMM_WORLD_SIZE", "3"},
                              {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
@@ -86,26 +86,26 @@ TEST(Place, OpenMpiOnOneMachineGetsAPortFromItsJob) {
   Environment second = first, other = first;
   second["OMPI_COMM_WORLD_RANK"] = second["OMPI_COMM_WORLD_LOCAL_RANK"] = "2";
   other["PMIX_NAMESPACE"] = "777";
-  EXPECT_EQ(place(first)->by, "Open MPI");
-  EXPECT_EQ(place(second)->rank, 2);
-  EXPECT_EQ(place(first)->first_port, place(second)->first_port);
-  EXPECT_EQ(place(first)->job, place(second)->job);
-  EXPECT_NE(place(first)->job, place(other)->job);
-  EXPECT_EQ(place(first)->address, "127.0.0.1");
-  EXPECT_GE(place(first)->first_port, 20000);
-  EXPECT_LT(place(first)->first_port + Place::kPorts, 32768) << "below what the system gives to clients";
+  EXPECT_EQ(info(first)->by, "Open MPI");
+  EXPECT_EQ(info(second)->rank, 2);
+  EXPECT_EQ(info(first)->first_port, info(second)->first_port);
+  EXPECT_EQ(info(first)->job, info(second)->job);
+  EXPECT_NE(info(first)->job, info(other)->job);
+  EXPECT_EQ(info(first)->address, "127.0.0.1");
+  EXPECT_GE(info(first)->first_port, 20000);
+  EXPECT_LT(info(first)->first_port + RankInfo::kPorts, 32768) << "below what the system gives to clients";
 }
 
-TEST(Place, OpenMpiOnSeveralMachinesNeedsAnAddress) {
+TEST(RankInfo, OpenMpiOnSeveralMachinesNeedsAnAddress) {
   const Environment two = {
       {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
   EXPECT_NE(refused(two).find("MASTER_ADDR is not set"), std::string::npos);
   Environment told = two;
   told["MASTER_ADDR"] = "node1";
-  EXPECT_EQ(place(told)->address, "node1");
+  EXPECT_EQ(info(told)->address, "node1");
 }
 
-TEST(Place, SlurmTellsTheFirstNode) {
+TEST(RankInfo, SlurmTellsTheFirstNode) {
   const Environment srun = {{"SLURM_PROCID", "3"},
                             {"SLURM_NTASKS", "8"},
                             {"SLURM_LOCALID", "1"},
@@ -113,19 +113,19 @@ TEST(Place, SlurmTellsTheFirstNode) {
                             {"SLURM_STEP_ID", "0"},
                             {"SLURM_STEP_NUM_NODES", "4"},
                             {"SLURM_STEP_NODELIST", "gpu[07-10]"}};
-  const auto p = place(srun);
+  const auto p = info(srun);
   EXPECT_EQ(p->address, "gpu07");
   EXPECT_EQ(p->rank, 3);
   EXPECT_EQ(p->local_rank, 1);
   EXPECT_NE(p->job.find("99.0"), std::string::npos);
-  EXPECT_TRUE(place({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"}}));
+  EXPECT_TRUE(info({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"}}));
 }
 
-TEST(Place, ABatchScriptIsNoStepOfSlurm) {
-  EXPECT_FALSE(place({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "99"}, {"ENVIRONMENT", "BATCH"}}));
+TEST(RankInfo, ABatchScriptIsNoStepOfSlurm) {
+  EXPECT_FALSE(info({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "99"}, {"ENVIRONMENT", "BATCH"}}));
 }
 
-TEST(Place, FirstHostOfSlurmsLists) {
+TEST(RankInfo, FirstHostOfSlurmsLists) {
   EXPECT_EQ(first_host("node1"), "node1");
   EXPECT_EQ(first_host("a,b,c"), "a");
   EXPECT_EQ(first_host("node[03-05,7],x"), "node03");
@@ -136,7 +136,7 @@ TEST(Place, FirstHostOfSlurmsLists) {
   EXPECT_EQ(first_host("node["), "");
 }
 
-TEST(Place, VariablesThatMakeNoSenseAreRefusedWithWhatToDo) {
+TEST(RankInfo, VariablesThatMakeNoSenseAreRefusedWithWhatToDo) {
   EXPECT_NE(refused({{"WORLD_SIZE", "3"}}).find("RANK is not"), std::string::npos);
   EXPECT_NE(refused({{"RANK", "1"}}).find("WORLD_SIZE is not"), std::string::npos);
   EXPECT_NE(refused({{"RANK", "3"}, {"WORLD_SIZE", "3"}}).find("RANK=3, but WORLD_SIZE=3"), std::string::npos);

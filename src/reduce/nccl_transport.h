@@ -1,9 +1,9 @@
-// reduce/nccl_plane.h -- GPUs that meet over NCCL: the exact sum by grouped sends and receives, for any members.
+// reduce/nccl_transport.h -- the exact sum between GPUs over NCCL, by grouped sends and receives, for any members.
 //
 // Every member owns one slice of the vector. Each sends the owners their slices of its partial sums; the owner adds
 // them on its GPU, in tree order; then the slices go to everybody. Same tree, same bits as through host memory, so a
 // run may change between the two at any combine, and does: while a communicator forms in the background (after the
-// start, after a death) the phases go through host memory. All members follow one course, told by the words that ride
+// start, after a death) the phases go through host memory. All members take the same steps, by the words that are sent
 // with those phases (direct_gpu_link.h):
 //
 //   ask      can everybody? who holds a communicator to go on with?  -> form a new one, with the first member's id
@@ -37,7 +37,7 @@ struct NcclMembers {
   uint64_t generation = 0;
 };
 
-class NcclPlane {
+class NcclTransport {
  public:
   struct Options {
     std::string library;    // its path; empty: the one that libtorch brings
@@ -48,8 +48,8 @@ class NcclPlane {
     std::function<void(const std::string&)> log;    // for this worker's log
     std::function<void(const std::string&)> stuck;  // see nccl_comm.h
   };
-  NcclPlane(Device& device, NcclGpu gpu, Options options);
-  ~NcclPlane();  // after the combines that it made
+  NcclTransport(Device& device, NcclGpu gpu, Options options);
+  ~NcclTransport();  // after the combines that it made
 
   // Ends what the generation before left under way, and keeps what can be kept of its communicator. First of all when
   // the members change: until then any call that waits for the GPU may wait for a peer that is gone.

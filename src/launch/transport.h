@@ -1,24 +1,24 @@
-// launch/plane.h -- what the members of an order share: on one machine memory (local_plane.h), between machines a mesh
-// of connections and copies of snapshots (net_plane.h).
+// launch/transport.h -- the launcher's side of what the members of a generation share: on one machine shared memory
+// (local_transport.h), between machines a mesh of connections and copies of snapshots (net_transport.h).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
-#include "fleet/order.h"
+#include "fleet/generation.h"
 #include "launch/worker_handle.h"
 
 namespace tandem {
 
-class Plane {
+class Transport {
  public:
-  virtual ~Plane() = default;
+  virtual ~Transport() = default;
 
-  // ---- an order ----
+  // ---- a generation ----
   // All older ones are void. `base`: the buffer that holds the snapshot it goes on from, if it does.
-  virtual void begin(const Order& order, int base) = 0;
+  virtual void begin(const GenerationStart& start, int base) = 0;
   // Adds to the message what this member needs, and sends it: now, or as soon as the member's host has it all.
-  virtual void give(WorkerHandle& seat, nlohmann::json body) = 0;
+  virtual void give(WorkerHandle& worker, nlohmann::json body) = 0;
   // Everybody who waits in an older one is woken.
   virtual void wake() = 0;
   // How far a dead member got; nothing if that can't be known.
@@ -29,15 +29,15 @@ class Plane {
   // ---- snapshots ----
   // The next one will be written into this buffer: what it held is void.
   virtual void reuse(int buffer) = 0;
-  // Members of an older order may still write into this one: wherever it lies, it gets new memory.
+  // Members of an older generation may still write into this one: wherever it lies, it gets new memory.
   virtual void abandoned(int buffer) = 0;
-  // The members of the order wrote a whole one into this buffer.
+  // The members of the generation wrote a whole one into this buffer.
   virtual void whole(int buffer) = 0;
   // Is all of it in the launcher's own memory? What is not is asked for: ask again.
   virtual bool gathered(int buffer) = 0;
 
   // True if the message was for it.
-  virtual bool heard(WorkerHandle& seat, const nlohmann::json& body) = 0;
+  virtual bool heard(WorkerHandle& worker, const nlohmann::json& body) = 0;
 };
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-#include "launch/place.h"
+#include "launch/rank_info.h"
 
 #include <fmt/format.h>
 
@@ -101,7 +101,7 @@ std::string first_host(const std::string& list) {
   return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1) + rest;
 }
 
-std::optional<Place> place_in(const Variables& variable, std::optional<int64_t> local_rank_flag) {
+std::optional<RankInfo> rank_info_in(const Variables& variable, std::optional<int64_t> local_rank_flag) {
   const Reader reader(variable);
   for (const Names& names : kNames) {
     const auto rank = reader.number(names.rank, 0, 1 << 20), size = reader.number(names.size, 1, 1 << 20);
@@ -125,19 +125,19 @@ std::optional<Place> place_in(const Variables& variable, std::optional<int64_t> 
                         "ranks count from 0, so the last one is the size less one",
                         fmt::format("correct {} or {}", names.rank, names.size));
     if (*size == 1) return std::nullopt;
-    Place place{.rank = *rank, .size = *size, .by = names.by};
-    if (torch && reader.has("TORCHELASTIC_RUN_ID")) place.by = "torchrun";
+    RankInfo info{.rank = *rank, .size = *size, .by = names.by};
+    if (torch && reader.has("TORCHELASTIC_RUN_ID")) info.by = "torchrun";
     const auto local = reader.number(names.local_rank, 0, 1 << 20);
-    place.local_rank = local ? *local : static_cast<int>(local_rank_flag.value_or(*rank));
-    if (*names.local_size) place.local_size = reader.number(names.local_size, 1, 1 << 20).value_or(0);
+    info.local_rank = local ? *local : static_cast<int>(local_rank_flag.value_or(*rank));
+    if (*names.local_size) info.local_size = reader.number(names.local_size, 1, 1 << 20).value_or(0);
     const std::string id = fmt::format(
         "{}.{}", reader.first({"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}),
         reader.text("SLURM_STEP_ID"));
-    place.job = fmt::format("{}/{}/{}", id, reader.text("MASTER_PORT"), *size);
-    place.address = address_of(reader, names, *size);
-    place.first_port = port_of(reader, place.job);
-    place.restarts = restarts_in(variable);
-    return place;
+    info.job = fmt::format("{}/{}/{}", id, reader.text("MASTER_PORT"), *size);
+    info.address = address_of(reader, names, *size);
+    info.first_port = port_of(reader, info.job);
+    info.restarts = restarts_in(variable);
+    return info;
   }
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-#include "launch/net_plane.h"
+#include "launch/net_transport.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-NetPlane::NetPlane(Options options, const SnapshotLayout& layout, const SnapshotPool& pool,
+NetTransport::NetTransport(Options options, const SnapshotLayout& layout, const SnapshotPool& pool,
                    std::map<int, RemoteWorkerHandle*> hosts)
     : options_(std::move(options)), pool_(pool), hosts_(std::move(hosts)), bytes_(layout.bytes()) {
   extent_[kReplicated] = {0, layout.replicated_end()};
@@ -18,19 +18,19 @@ NetPlane::NetPlane(Options options, const SnapshotLayout& layout, const Snapshot
     Extent& extent = extent_.try_emplace(t.shard, Extent{t.offset, t.offset}).first->second;
     extent.end = t.offset + t.bytes;
   }
-  for (const auto& [rank, seat] : hosts_)
-    seat->on_bytes([this](int buffer, uint64_t at, std::string_view bytes, uint64_t id, bool last) {
+  for (const auto& [rank, worker] : hosts_)
+    worker->on_bytes([this](int buffer, uint64_t at, std::string_view bytes, uint64_t id, bool last) {
       came(buffer, at, bytes, id, last);
     });
 }
 
-NetPlane::Parts NetPlane::all_parts() const {
+NetTransport::Parts NetTransport::all_parts() const {
   Parts parts;
   for (const auto& [part, extent] : extent_) parts.insert(part);
   return parts;
 }
 
-NetPlane::Parts NetPlane::parts_of(const ShardRange& range) const {
+NetTransport::Parts NetTransport::parts_of(const ShardRange& range) const {
   Parts parts{kReplicated};
   for (auto part = extent_.lower_bound(range.first); part != extent_.end() && part->first < range.last; ++part)
     parts.insert(part->first);
@@ -38,7 +38,7 @@ NetPlane::Parts NetPlane::parts_of(const ShardRange& range) const {
 }
 
 // Parts that are neighbours travel together.
-std::vector<std::pair<NetPlane::Extent, NetPlane::Parts>> NetPlane::extents(const Parts& parts) const {
+std::vector<std::pair<NetTransport::Extent, NetTransport::Parts>> NetTransport::extents(const Parts& parts) const {
   std::vector<std::pair<Extent, Parts>> joined;
   int before = -2;
   for (const int part : parts) {
@@ -53,29 +53,29 @@ std::vector<std::pair<NetPlane::Extent, NetPlane::Parts>> NetPlane::extents(cons
   return joined;
 }
 
-// ---- orders ----
+// ---- generations ----
 
-void NetPlane::begin(const Order& order, int base) {
-  order_ = order;
+void NetTransport::begin(const GenerationStart& start, int base) {
+  current_ = start;
   base_ = base;
   waiting_.clear();
-  board_.clear();
+  store_.clear();
   askers_.clear();
 }
 
-void NetPlane::give(WorkerHandle& seat, nlohmann::json body) {
+void NetTransport::give(WorkerHandle& worker, nlohmann::json body) {
   body["whole"] = true;
   body["bytes"] = bytes_;
-  body["mesh"] = {{"name", fmt::format("{}/{}", options_.nonce, order_.generation)}, {"nonce", options_.nonce}};
-  Waiting waiting{&seat, std::move(body), {}};
-  if (order_.from == Order::From::kSnapshot)
-    for (const Assignment& a : order_.members)
-      if (a.rank == seat.rank()) waiting.needs = parts_of(a.range);
-  waiting_.insert_or_assign(seat.rank(), std::move(waiting));
+  body["mesh"] = {{"name", fmt::format("{}/{}", options_.nonce, current_.generation)}, {"nonce", options_.nonce}};
+  Waiting waiting{&worker, std::move(body), {}};
+  if (current_.from == GenerationStart::From::kSnapshot)
+    for (const ShardAssignment& a : current_.members)
+      if (a.rank == worker.rank()) waiting.needs = parts_of(a.range);
+  waiting_.insert_or_assign(worker.rank(), std::move(waiting));
   send_those_ready();
 }
 
-void NetPlane::send_those_ready() {
+void NetTransport::send_those_ready() {
   for (auto next = waiting_.begin(); next != waiting_.end();) {
     Waiting& waiting = next->second;
     const int host = host_of(next->first);
@@ -92,16 +92,16 @@ void NetPlane::send_those_ready() {
     if (host == kHere) {
       waiting.body["mesh"]["address"] = options_.address;
       waiting.body["mesh"]["secret"] = to_hex(options_.secret);
-      waiting.seat->send(waiting.body, pool_.fds());
+      waiting.worker->send(waiting.body, pool_.fds());
     } else {
       if (!lacking.empty()) {
-        RemoteWorkerHandle& seat = *hosts_.at(host);
-        seat.make_buffers(bytes_);
+        RemoteWorkerHandle& worker = *hosts_.at(host);
+        worker.make_buffers(bytes_);
         for (const auto& [extent, parts] : extents(lacking))
-          seat.put(base_, extent.begin, pool_.bytes(base_).subspan(extent.begin, extent.end - extent.begin));
+          worker.put(base_, extent.begin, pool_.bytes(base_).subspan(extent.begin, extent.end - extent.begin));
         held_[base_][host].merge(lacking);
       }
-      waiting.seat->send(waiting.body, {});
+      waiting.worker->send(waiting.body, {});
     }
     next = waiting_.erase(next);
   }
@@ -109,30 +109,30 @@ void NetPlane::send_those_ready() {
 
 // ---- snapshots ----
 
-void NetPlane::reuse(int buffer) {
+void NetTransport::reuse(int buffer) {
   held_[buffer].clear();
   std::erase_if(fetches_, [&](const auto& fetch) { return fetch.second.buffer == buffer; });
 }
 
-void NetPlane::abandoned(int buffer) {
+void NetTransport::abandoned(int buffer) {
   reuse(buffer);
-  for (const auto& [rank, seat] : hosts_) seat->replace_buffer(buffer);
+  for (const auto& [rank, worker] : hosts_) worker->replace_buffer(buffer);
 }
 
-void NetPlane::whole(int buffer) {
+void NetTransport::whole(int buffer) {
   held_[buffer].clear();
-  for (const Assignment& a : order_.members) held_[buffer][host_of(a.rank)].merge(parts_of(a.range));
+  for (const ShardAssignment& a : current_.members) held_[buffer][host_of(a.rank)].merge(parts_of(a.range));
 }
 
-void NetPlane::filled_here(int buffer) {
+void NetTransport::filled_here(int buffer) {
   held_[buffer].clear();
   held_[buffer][kHere] = all_parts();
 }
 
-bool NetPlane::gathered(int buffer) { return bring_here(buffer, all_parts()); }
+bool NetTransport::gathered(int buffer) { return bring_here(buffer, all_parts()); }
 
 // True if they are here; otherwise they are asked for, once.
-bool NetPlane::bring_here(int buffer, const Parts& parts) {
+bool NetTransport::bring_here(int buffer, const Parts& parts) {
   Parts lacking = parts;
   for (const int part : held_[buffer][kHere]) lacking.erase(part);
   if (lacking.empty()) return true;
@@ -152,7 +152,7 @@ bool NetPlane::bring_here(int buffer, const Parts& parts) {
   return false;
 }
 
-void NetPlane::came(int buffer, uint64_t at, std::string_view bytes, uint64_t id, bool last) {
+void NetTransport::came(int buffer, uint64_t at, std::string_view bytes, uint64_t id, bool last) {
   const auto fetch = fetches_.find(id);
   if (fetch == fetches_.end() || fetch->second.buffer != buffer || at > bytes_ || bytes.size() > bytes_ - at) return;
   std::memcpy(pool_.bytes(buffer).data() + at, bytes.data(), bytes.size());
@@ -162,12 +162,12 @@ void NetPlane::came(int buffer, uint64_t at, std::string_view bytes, uint64_t id
   send_those_ready();
 }
 
-// ---- the board ----
+// ---- the key-value store ----
 
-bool NetPlane::heard(WorkerHandle& seat, const nlohmann::json& body) {
+bool NetTransport::heard(WorkerHandle& worker, const nlohmann::json& body) {
   if (body.contains("board_set")) {
     const std::string key = body.at("board_set"), value = body.at("value");
-    board_[key] = value;
+    store_[key] = value;
     std::erase_if(askers_, [&](const auto& asker) {
       if (asker.second != key) return false;
       asker.first->send({{"board", key}, {"value", value}});
@@ -177,11 +177,11 @@ bool NetPlane::heard(WorkerHandle& seat, const nlohmann::json& body) {
   }
   if (!body.contains("board_get")) return false;
   const std::string key = body.at("board_get");
-  const auto found = board_.find(key);
-  if (found != board_.end())
-    seat.send({{"board", key}, {"value", found->second}});
+  const auto found = store_.find(key);
+  if (found != store_.end())
+    worker.send({{"board", key}, {"value", found->second}});
   else
-    askers_.emplace_back(&seat, key);
+    askers_.emplace_back(&worker, key);
   return true;
 }
 

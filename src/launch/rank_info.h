@@ -1,4 +1,4 @@
-// launch/place.h -- which process of a job this is, where another launcher started it: torchrun, mpirun, srun, or a
+// launch/rank_info.h -- which process of a job this is, where another launcher started it: torchrun, mpirun, srun, or a
 // script that sets the usual variables. Pure: the variables are given.
 //
 // Read, in this order: RANK, WORLD_SIZE, LOCAL_RANK (torchrun and most scripts); OMPI_COMM_WORLD_* (Open MPI);
@@ -15,7 +15,7 @@ namespace tandem {
 // The value of an environment variable, or null.
 using Variables = std::function<const char*(const char*)>;
 
-struct Place {
+struct RankInfo {
   int rank = 0, size = 1, local_rank = 0;
   int local_size = 0;     // ranks on this machine; 0: not told
   std::string by;         // "torchrun", "Open MPI", "Slurm", "MPICH", "RANK and WORLD_SIZE"
@@ -28,7 +28,7 @@ struct Place {
 
 // Nothing if this process is on its own (or the only one). `local_rank_flag`: --local-rank, as torch.distributed.launch
 // gives it. Throws ConfigError if the variables make no sense.
-std::optional<Place> place_in(const Variables& variable, std::optional<int64_t> local_rank_flag = std::nullopt);
+std::optional<RankInfo> rank_info_in(const Variables& variable, std::optional<int64_t> local_rank_flag = std::nullopt);
 
 // Whether whatever started this process starts jobs again that failed (torchrun --max-restarts) or were requeued.
 bool restarts_in(const Variables& variable);

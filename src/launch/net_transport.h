@@ -1,10 +1,10 @@
-// launch/net_plane.h -- members on several machines: a board through which they find each other, and the parts of
+// launch/net_transport.h -- members on several machines: a key-value store through which they find each other, and the parts of
 // snapshots brought to where they are needed.
 //
 // Every host has buffers of its own. A member writes all of the replicated part and its own shards into its host's, so
 // a snapshot lies scattered. This keeps track of which host holds which part of which buffer; before a member gets an
-// order that goes on from a snapshot, the parts that its host lacks are sent there, by way of the launcher's own
-// memory. Nothing here waits: an order is held back until the parts have come, which is when the last of them is asked
+// generation that goes on from a snapshot, the parts that its host lacks are sent there, by way of the launcher's own
+// memory. Nothing here waits: the message is held back until the parts have come, which is when the last of them is asked
 // for, sent and put, in the order of one connection.
 //
 // There is no memory of the combine to read after a death: everybody goes back to the last whole snapshot.
@@ -17,25 +17,25 @@
 #include <vector>
 
 #include "fleet/snapshot_layout.h"
-#include "launch/plane.h"
+#include "launch/transport.h"
 #include "launch/remote_worker_handle.h"
 #include "launch/snapshot_pool.h"
 
 namespace tandem {
 
-class NetPlane : public Plane {
+class NetTransport : public Transport {
  public:
   struct Options {
     std::string nonce;    // of this run
     std::string secret;   // of the mesh, for the worker of this machine
     std::string address;  // ... and where it listens
   };
-  // `hosts`: the seats of other machines by rank; whoever is not in it shares the launcher's memory.
-  NetPlane(Options options, const SnapshotLayout& layout, const SnapshotPool& pool,
+  // `hosts`: the workers of other machines by rank; whoever is not in it shares the launcher's memory.
+  NetTransport(Options options, const SnapshotLayout& layout, const SnapshotPool& pool,
            std::map<int, RemoteWorkerHandle*> hosts);
 
-  void begin(const Order& order, int base) override;
-  void give(WorkerHandle& seat, nlohmann::json body) override;
+  void begin(const GenerationStart& start, int base) override;
+  void give(WorkerHandle& worker, nlohmann::json body) override;
   void wake() override {}
   std::optional<Mark> mark_of(int) const override { return std::nullopt; }
   void all_adopted(uint64_t) override {}
@@ -43,7 +43,7 @@ class NetPlane : public Plane {
   void abandoned(int buffer) override;
   void whole(int buffer) override;
   bool gathered(int buffer) override;
-  bool heard(WorkerHandle& seat, const nlohmann::json& body) override;
+  bool heard(WorkerHandle& worker, const nlohmann::json& body) override;
 
   // A checkpoint was read into this buffer of the launcher.
   void filled_here(int buffer);
@@ -55,7 +55,7 @@ class NetPlane : public Plane {
     uint64_t begin = 0, end = 0;
   };
   struct Waiting {
-    WorkerHandle* seat;
+    WorkerHandle* worker;
     nlohmann::json body;
     Parts needs;
   };
@@ -78,14 +78,14 @@ class NetPlane : public Plane {
   std::map<int, Extent> extent_;  // by part
   uint64_t bytes_ = 0;
 
-  Order order_;
+  GenerationStart current_;
   int base_ = -1;
-  std::map<int, Waiting> waiting_;            // orders on their way, by rank
+  std::map<int, Waiting> waiting_;            // messages on their way, by rank
   std::map<int, std::map<int, Parts>> held_;  // by buffer and host
   std::map<uint64_t, Fetch> fetches_;         // by id
   uint64_t next_id_ = 0;
 
-  std::map<std::string, std::string> board_;
+  std::map<std::string, std::string> store_;
   std::vector<std::pair<WorkerHandle*, std::string>> askers_;
 };
 

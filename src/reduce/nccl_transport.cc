@@ -1,4 +1,4 @@
-#include "reduce/nccl_plane.h"
+#include "reduce/nccl_transport.h"
 
 #include <fmt/format.h>
 
@@ -22,14 +22,14 @@ uint64_t mixed(uint64_t tag, uint64_t with) {
 
 }  // namespace
 
-NcclPlane::NcclPlane(Device& device, NcclGpu gpu, Options options)
+NcclTransport::NcclTransport(Device& device, NcclGpu gpu, Options options)
     : device_(device), gpu_(std::move(gpu)), options_(std::move(options)) {
   library_ = NcclLibrary::open(options_.library, &refused_);
 }
 
-NcclPlane::~NcclPlane() = default;
+NcclTransport::~NcclTransport() = default;
 
-void NcclPlane::drop() {
+void NcclTransport::drop() {
   comm_.reset();  // aborts
   tag_ = 0;
   under_way_ = false;
@@ -37,7 +37,7 @@ void NcclPlane::drop() {
 
 // Decided by each member alone, from the two lists of members and the state of its own communicator. Where they came to
 // different ends, their tags differ, and all form a new one.
-void NcclPlane::take_over(const NcclMembers& members) {
+void NcclTransport::take_over(const NcclMembers& members) {
   if (std::exchange(taken_over_, members.generation) == members.generation || !comm_) return;
   if (agreed_) fruitless_ = sums_ > 0 ? 0 : fruitless_ + under_way_;
   std::vector<int> without, kept;
@@ -63,7 +63,7 @@ void NcclPlane::take_over(const NcclMembers& members) {
   agreed_ = false;
 }
 
-std::unique_ptr<Combine> NcclPlane::combine(const NcclMembers& members, std::unique_ptr<Combine> inner,
+std::unique_ptr<Combine> NcclTransport::combine(const NcclMembers& members, std::unique_ptr<Combine> inner,
                                             const Watch& watch) {
   take_over(members);
   const ShardRange mine = members.ranges.at(static_cast<size_t>(members.me));

@@ -1,4 +1,4 @@
-// launch/local_plane.h -- members on this machine: a segment of shared memory per generation, and the launcher's own
+// launch/local_transport.h -- members on this machine: a segment of shared memory per generation, and the launcher's own
 // buffers for snapshots, handed over by descriptor.
 #pragma once
 
@@ -6,18 +6,18 @@
 #include <vector>
 
 #include "base/shared_memory.h"
-#include "launch/plane.h"
+#include "launch/transport.h"
 #include "launch/snapshot_pool.h"
 #include "reduce/shm_combine.h"
 
 namespace tandem {
 
-class LocalPlane : public Plane {
+class LocalTransport : public Transport {
  public:
   // `shape` without its ranges.
-  LocalPlane(ShmShape shape, const SnapshotPool& pool) : shape_(std::move(shape)), pool_(pool) {}
-  void begin(const Order& order, int base) override;
-  void give(WorkerHandle& seat, nlohmann::json body) override;
+  LocalTransport(ShmShape shape, const SnapshotPool& pool) : shape_(std::move(shape)), pool_(pool) {}
+  void begin(const GenerationStart& start, int base) override;
+  void give(WorkerHandle& worker, nlohmann::json body) override;
   void wake() override;
   std::optional<Mark> mark_of(int rank) const override;
   void all_adopted(uint64_t generation) override;
@@ -30,7 +30,7 @@ class LocalPlane : public Plane {
  private:
   struct Segment {
     uint64_t generation;
-    std::vector<Assignment> members;
+    std::vector<ShardAssignment> members;
     SharedMemory memory;
   };
   ShmShape shape_;

@@ -1,0 +1,50 @@
+#include "engine/recipe.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "engine/precision.h"
+
+namespace tandem {
+
+void ShardContext::backward(const at::Tensor& loss) {
+  if (backwards_left_-- == 0) throw std::logic_error("backward() was called twice in a phase that says one_backward");
+  PrecisionScope full("fp32");  // autocast is for forward; backward follows the types that forward chose
+  if (loss_scale_tensor_.defined())
+    (loss * loss_scale_tensor_).backward();
+  else
+    (loss_scale_ == 1 ? loss : loss * loss_scale_).backward();
+}
+
+void ShardContext::add(int index, const at::Tensor& value) {
+  at::NoGradGuard no_grad;
+  if (float_sums_.defined()) {
+    float_sums_.narrow(0, index, value.numel()).add_(value.reshape({-1}));
+    return;
+  }
+  const at::Tensor host = value.to(at::kFloat).contiguous();
+  for (int64_t i = 0; i < host.numel(); ++i) floats[index + i] += host.const_data_ptr<float>()[i];
+}
+
+void ShardContext::count(int index, const at::Tensor& value) {
+  at::NoGradGuard no_grad;
+  if (count_sums_.defined())
+    count_sums_.select(0, index).add_(value);
+  else
+    counts[index] += value.item<int64_t>();
+}
+
+void ShardContext::send(int to_shard, std::vector<std::byte>&& row) {
+  outgoing_.push_back({shard, to_shard, std::move(row)});
+}
+
+const RecipeEntry& find_recipe_entry(const std::vector<RecipeEntry>& recipes, const std::string& name) {
+  std::vector<RecipeInfo> infos;
+  for (const RecipeEntry& entry : recipes) infos.push_back(entry.info);
+  const std::string found = find_recipe(infos, name).name;
+  return *std::ranges::find_if(recipes, [&](const RecipeEntry& entry) { return entry.info.name == found; });
+}
+
+}  // namespace tandem
