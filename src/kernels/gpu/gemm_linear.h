@@ -60,31 +60,33 @@ __device__ void linear_backward_block(typename BlockShape::Memory& memory, const
 
 // gradient[o][i] = sum over shards, along their tree, of sum over rows of dy[row][o] * x[row][i].
 struct WeightGradient {
-  const float *dy, *x;  // of the first shard: [rows][out], [rows][in]
+  const float *dy, *x;  // [shard][rows][out], [shard][rows][in]
   int64_t x_shard;      // floats from one shard's x to the next; dy's follow each other
-  int rows;             // of a shard
+  int64_t to;           // offset of this gradient among those of all matrices
   int out, in;
 };
 
-// Eight shards whose tree is pairs, of pairs, of pairs: they are the eight splits of K.
+// Eight shards from `first_shard` on, `rows` rows each, whose tree is pairs, of pairs, of pairs: they are the eight
+// splits of K.
 inline constexpr int kPairedShards = kSplitK;
 template <class BlockShape>
-__device__ void weight_gradient_pairs(typename BlockShape::Memory& memory, const WeightGradient& m, int block,
-                                      float* gradient) {
+__device__ void weight_gradient_pairs(typename BlockShape::Memory& memory, const WeightGradient& m, int64_t first_shard,
+                                      int rows, int block, float* gradient) {
   constexpr int kColumns = BlockShape::kTilesN * kTileColumns;
   const int across = (m.in + kColumns - 1) / kColumns;
   const int first_out = block / across * BlockShape::kTilesM * kTileRows, first_in = block % across * kColumns;
+  const int64_t dy_shard = int64_t{rows} * m.out;
   gemm_block<BlockShape, Layout::kKOuter, Layout::kKOuter>(
       memory,
       [&](int t) {
         const int out = first_out + t * kTileRows;
-        return Operand<Layout::kKOuter>{m.dy + out, m.out, m.out - out, m.rows};
+        return Operand<Layout::kKOuter>{m.dy + first_shard * dy_shard + out, m.out, m.out - out, rows};
       },
-      Operand<Layout::kKOuter>{m.x + first_in, m.in, m.in - first_in, m.rows},
-      SplitK{int64_t{m.rows} * m.out, m.x_shard, 0, kSliceK},
+      Operand<Layout::kKOuter>{m.x + first_shard * m.x_shard + first_in, m.in, m.in - first_in, rows},
+      SplitK{dy_shard, m.x_shard, 0, kSliceK},
       [&](int t) {
         const int out = first_out + t * kTileRows;
-        const OutputTile<BlockShape> target{gradient + int64_t{out} * m.in + first_in, m.in, m.out - out,
+        const OutputTile<BlockShape> target{gradient + m.to + int64_t{out} * m.in + first_in, m.in, m.out - out,
                                             m.in - first_in};
         return [target](int row, int column, float4 sum) {
           if (target.has(row, column)) target.store(row, column, sum);
@@ -95,20 +97,20 @@ __device__ void weight_gradient_pairs(typename BlockShape::Memory& memory, const
 // Any tree, for blocks of one tile: warp w computes the product of shard w; shards beyond the block's warps come in
 // further rounds. merges[s]: TreeStack's, after shard s.
 template <class BlockShape, int kTreeDepth>
-__device__ void weight_gradient_tree(typename BlockShape::Memory& memory, const WeightGradient& m, int shards,
-                                     const int32_t* merges, int block, float* gradient) {
+__device__ void weight_gradient_tree(typename BlockShape::Memory& memory, const WeightGradient& m, int64_t first_shard,
+                                     int shards, int rows, const int32_t* merges, int block, float* gradient) {
   const int across = (m.in + kTileColumns - 1) / kTileColumns, warp = threadIdx.x / 32;
   const int first_out = block / across * kTileRows, first_in = block % across * kTileColumns;
   const int row = static_cast<int>(threadIdx.x) * 4 / kTileColumns, column = threadIdx.x * 4 % kTileColumns;
   TreeStack<4, kTreeDepth> stack;
   for (int base = 0; base < shards; base += BlockShape::kWarps) {
     const int here = shards - base > BlockShape::kWarps ? BlockShape::kWarps : shards - base;
-    const int64_t shard = base + warp;
+    const int64_t shard = first_shard + base + warp;
     if (base > 0) __syncthreads();  // all have read the tiles of the round before
     if (warp < here) {
       WarpTile<Layout::kKOuter, Layout::kKOuter, BlockShape::kPrecision> tile;
-      tile.multiply({m.dy + shard * m.rows * m.out + first_out, m.out, m.out - first_out, m.rows},
-                    {m.x + shard * m.x_shard + first_in, m.in, m.in - first_in, m.rows}, SplitK{0, 0, 0, kSliceK}, 0, 1,
+      tile.multiply({m.dy + shard * rows * m.out + first_out, m.out, m.out - first_out, rows},
+                    {m.x + shard * m.x_shard + first_in, m.in, m.in - first_in, rows}, SplitK{0, 0, 0, kSliceK}, 0, 1,
                     [&](int) { tile.store(memory.partials + warp * kTile); });
     }
     __syncthreads();
@@ -119,7 +121,7 @@ __device__ void weight_gradient_tree(typename BlockShape::Memory& memory, const 
   }
   if (first_out + row >= m.out || first_in + column >= m.in) return;
   const float(&sum)[4] = stack.top();
-  *reinterpret_cast<float4*>(gradient + int64_t{first_out + row} * m.in + first_in + column) = {sum[0], sum[1], sum[2],
+  *reinterpret_cast<float4*>(gradient + m.to + int64_t{first_out + row} * m.in + first_in + column) = {sum[0], sum[1], sum[2],
                                                                                                sum[3]};
 }
 

@@ -228,12 +228,12 @@ TEST(GpuGemm, LinearLayersOfAnySizeAddBiasAndRelu) {
 }
 
 template <class BlockShape>
-void weight_gradient_kernel(const WeightGradient& m, int shards, const int32_t* merges, float* gradient) {
+void weight_gradient_kernel(const WeightGradient& m, int rows, const int32_t* merges, float* gradient) {
   TANDEM_SHARED(typename BlockShape::Memory, memory);
   if (merges)
-    weight_gradient_tree<BlockShape, 4>(memory, m, shards, merges, blockIdx.x, gradient);
+    weight_gradient_tree<BlockShape, 4>(memory, m, 0, kPairedShards, rows, merges, blockIdx.x, gradient);
   else
-    weight_gradient_pairs<BlockShape>(memory, m, blockIdx.x, gradient);
+    weight_gradient_pairs<BlockShape>(memory, m, 0, rows, blockIdx.x, gradient);
 }
 TEST(GpuGemm, WeightGradientsOverATreeOfPairsAreThoseOfAnyTree) {
   constexpr int32_t kMerges[kPairedShards] = {0, 1, 0, 2, 0, 1, 0, 3};
@@ -244,16 +244,16 @@ TEST(GpuGemm, WeightGradientsOverATreeOfPairsAreThoseOfAnyTree) {
     std::vector<float> dy(kPairedShards * rows * kOut), x(kPairedShards * (rows + 2) * kIn);  // a gap between shards
     for (auto* v : {&dy, &x})
       for (float& value : *v) value = normal(random);
-    const WeightGradient m{dy.data(), x.data(), int64_t{rows + 2} * kIn, rows, kOut, kIn};
-    std::vector<float> pairs(kOut * kIn, std::nanf("")), two = pairs, tree = pairs;
+    const WeightGradient m{dy.data(), x.data(), int64_t{rows + 2} * kIn, 4, kOut, kIn};
+    std::vector<float> pairs(4 + kOut * kIn, -1), two = pairs, tree = pairs;
     using One = OneTile<Precision::kFp32>;
     using Two = TwoTiles<Precision::kFp32>;
     const int32_t* const none = nullptr;
-    TANDEM_LAUNCH("", weight_gradient_kernel<One>, dim3(4), dim3(One::kThreads), nullptr, m, kPairedShards, none,
+    TANDEM_LAUNCH("", weight_gradient_kernel<One>, dim3(4), dim3(One::kThreads), nullptr, m, rows, none,
                   pairs.data());
-    TANDEM_LAUNCH("", weight_gradient_kernel<Two>, dim3(2), dim3(Two::kThreads), nullptr, m, kPairedShards, none,
+    TANDEM_LAUNCH("", weight_gradient_kernel<Two>, dim3(2), dim3(Two::kThreads), nullptr, m, rows, none,
                   two.data());
-    TANDEM_LAUNCH("", weight_gradient_kernel<One>, dim3(4), dim3(One::kThreads), nullptr, m, kPairedShards, kMerges,
+    TANDEM_LAUNCH("", weight_gradient_kernel<One>, dim3(4), dim3(One::kThreads), nullptr, m, rows, kMerges,
                   tree.data());
     EXPECT_EQ(pairs, tree) << rows;
     EXPECT_EQ(pairs, two) << rows;

@@ -145,11 +145,10 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_backward(DqnShape shape,
 
 // ---- gradients of the weights, summed along the tree of shards ----
 
-// The net's three matrices: where each one's gradient goes, and its first block.
+// The net's three matrices, each with its first block.
 struct NetGradients {
   struct Of {
     WeightGradient gradient;
-    int64_t to;
     int first_block;
   } of[3];
   int blocks;
@@ -244,16 +243,13 @@ __global__ void __launch_bounds__(BlockShape::kThreads, BlockShape::kBlocksPerSm
   }
   int which = 0;
   while (which < 2 && block >= matrices.of[which + 1].first_block) ++which;
-  const NetGradients::Of& matrix = matrices.of[which];
-  WeightGradient m = matrix.gradient;
-  const int64_t first_shard = int64_t{job} * shape.count;
-  m.dy += first_shard * m.rows * m.out;
-  m.x += first_shard * m.x_shard;
+  const NetGradients::Of& m = matrices.of[which];
   if constexpr (kPaired)
-    weight_gradient_pairs<BlockShape>(memory, m, block - matrix.first_block, to + matrix.to);
+    weight_gradient_pairs<BlockShape>(memory, m.gradient, int64_t{job} * kPairedShards, shape.shard_batch,
+                                      block - m.first_block, to);
   else
-    weight_gradient_tree<BlockShape, kMostGpuDepth>(memory, m, shape.count, shape.merges, block - matrix.first_block,
-                                                    to + matrix.to);
+    weight_gradient_tree<BlockShape, kMostGpuDepth>(memory, m.gradient, int64_t{job} * shape.count, shape.count,
+                                                    shape.shard_batch, shape.merges, block - m.first_block, to);
 }
 
 bool is_paired(const DqnShape& shape) {
@@ -301,9 +297,9 @@ void queue_learn(const DqnShape& shape, const DqnOffsets& o, const DqnWork& w, f
   queue_backward(shape, o, w, stream);
   const int rows = shape.shard_batch;
   NetGradients matrices{
-      {{{w.dx1, w.states, int64_t{2} * rows * shape.state, rows, shape.hidden1, shape.state}, o.w1, 0},
-       {{w.dx2, w.out1, int64_t{rows} * shape.hidden1, rows, shape.hidden2, shape.hidden1}, o.w2, 0},
-       {{w.head_grad, w.out2, int64_t{rows} * shape.hidden2, rows, 2 * shape.head, shape.hidden2}, o.heads, 0}},
+      {{{w.dx1, w.states, int64_t{2} * rows * shape.state, o.w1, shape.hidden1, shape.state}, 0},
+       {{w.dx2, w.out1, int64_t{rows} * shape.hidden1, o.w2, shape.hidden2, shape.hidden1}, 0},
+       {{w.head_grad, w.out2, int64_t{rows} * shape.hidden2, o.heads, 2 * shape.head, shape.hidden2}, 0}},
       0};
   const int columns = 3 * shape.hidden1 + 3 * shape.hidden2 + 2 * shape.head + (1 + shape.actions) * shape.head + 1 +
                       shape.actions + 2;
