@@ -106,11 +106,11 @@ TEST(Exactness, Bf16Fp16AccumulationAndSyncBnAreExactToo) {
 }
 
 TEST(Exactness, LoaderThreadsAndPrefetchChangeNoBit) {
-  TinySettings alone = tiny(), together = tiny();
-  together.sync_bn = true;
-  together.accumulation = 2;
-  together.batch_size = 96;
-  for (TinySettings s : {alone, together}) {
+  TinySettings plain = tiny(), synced = tiny();
+  synced.sync_bn = true;
+  synced.accumulation = 2;
+  synced.batch_size = 96;
+  for (TinySettings s : {plain, synced}) {
     const std::string want = train(s, 6);
     for (int threads : {1, 3})
       for (int prefetch : {1, 4}) {

@@ -155,12 +155,6 @@ class CudaGpu : public GpuDevice {
   void* current_stream() override { return current_; }
   bool idle() override { return cudaStreamQuery(stream_.stream()) != cudaErrorNotReady; }
   std::string name() const override { return facts_.name; }
-  std::string memory_told() const override {
-    size_t free = 0, total = 0;
-    cudaMemGetInfo(&free, &total);
-    return fmt::format("{:.1f} of {:.1f} GiB", static_cast<double>(total - free) / (1 << 30),
-                       static_cast<double>(total) / (1 << 30));
-  }
   std::string kind_parts() override {
     int runtime = 0;
     cudaRuntimeGetVersion(&runtime);

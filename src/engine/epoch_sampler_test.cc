@@ -16,7 +16,7 @@ TEST(EpochSampler, AnEpochSeesEverySampleOnceWhateverTheSizes) {
       std::map<int64_t, int> seen;
       int64_t real = 0;
       for (int64_t u = 0; u < sampler.updates_per_epoch(); ++u) {
-        int64_t in_update = 0, told = 0;
+        int64_t in_update = 0, claimed = 0;
         for (int s = 0; s < shards; ++s)
           for (int m = 0; m < pieces; ++m) {
             const Slice slice = sampler.slice(epoch * sampler.updates_per_epoch() + u, s, m);
@@ -25,9 +25,9 @@ TEST(EpochSampler, AnEpochSeesEverySampleOnceWhateverTheSizes) {
             for (int64_t i = 0; i < slice.real; ++i) ++seen[slice.samples[i]];
             for (int64_t sample : slice.samples) ASSERT_TRUE(sample >= 0 && sample < size);
             in_update += slice.real;
-            told = slice.real_in_update;
+            claimed = slice.real_in_update;
           }
-        ASSERT_EQ(in_update, told);
+        ASSERT_EQ(in_update, claimed);
         real += in_update;
       }
       EXPECT_EQ(real, size);

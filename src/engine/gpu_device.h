@@ -58,7 +58,6 @@ class GpuDevice {
   virtual bool idle() = 0;                          // all of it is done, or the GPU has failed: the next call tells
   virtual std::string kind_parts() = 0;             // JSON: what the GPU's bits depend on
   virtual std::string name() const = 0;             // "NVIDIA H200"
-  virtual std::string memory_told() const = 0;      // "3.1 of 139.8 GiB", for messages
 };
 
 // Takes the first visible GPU (the launcher shows a worker only its own) and makes it this process's device(). Of its

@@ -1,4 +1,4 @@
-// engine/recipe.h -- what a training job must tell the engine. Recipes implement it; the engine never includes one.
+// engine/recipe.h -- what a training job must define for the engine. Recipes implement it; the engine never includes one.
 //
 // A step runs the recipe's phases in order. In a phase every shard runs once, contributes, and the combined total is
 // applied:

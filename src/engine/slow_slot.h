@@ -1,4 +1,4 @@
-// engine/slow_slot.h -- a CPU slot that plays a slower machine, for tests (`--devices cpu:2@1,0.5`, TANDEM_SLOW).
+// engine/slow_slot.h -- a CPU slot slowed down to a slower machine, for tests (`--devices cpu:2@1,0.5`, TANDEM_SLOW).
 //
 // TANDEM_SLOW_LOADER="12" makes every batch 12 ms late, TANDEM_SLOW_LINK="200" lets sums pass at 200 MB/s
 // (engine/slow_link.h), TANDEM_SLOW_OPERATIONS="30" makes each of libtorch's operations cost 30 us more

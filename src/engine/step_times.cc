@@ -74,7 +74,7 @@ void StepTimes::rest(SlowSlot& slot, const TrainLoop& loop) {
   const double seconds = slot.rest();
   add(page_->compute_ns, seconds);  // by which shards are shared out: as a slower core would be
   slowed_ = slot.slowed();
-  // Waiting for a core is part of its rest; only what is beyond that made it slower than it plays to be.
+  // Waiting for a core is part of its rest; only what is beyond that made it slower than it was set to be.
   load_at_rest_ = std::min(load_at_rest_, loop.load_seconds());
   const double late = slot.late() - (seconds > 0 ? 0 : loop.load_seconds() - load_at_rest_);
   add(page_->work_ns, seconds + (seconds > 0 ? late : 0));

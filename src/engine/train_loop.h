@@ -44,8 +44,8 @@ std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::u
 
 class TrainLoop {
  public:
-  // Builds the recipe's state; the weights are those of step 0. This process drives the shards of `mine` and meets the
-  // others through `combine`.
+  // Builds the recipe's state; the weights are those of step 0. This process runs the shards of `mine`; `combine`
+  // connects it with the others.
   TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> recipe, ShardRange mine,
             std::unique_ptr<Combine> combine);
   // One process that runs the shards of every worker of the plan.
@@ -53,7 +53,7 @@ class TrainLoop {
 
   StepRecord step();  // one pass over the recipe's phases
 
-  // Another range of shards and other members to meet. The state of the shards is zeros afterwards: begin_shards() or a
+  // Another range of shards and other members. The state of the shards is zeros afterwards: begin_shards() or a
   // snapshot fills it.
   void reassign(ShardRange mine, std::unique_ptr<Combine> combine);
   void begin_shards();  // the first state of this process's shards
@@ -68,7 +68,7 @@ class TrainLoop {
   void watch(LoopObserver* observer) { observer_ = observer; }
   // What the user should know about the last step ("" if nothing): a skipped update, a roll-back.
   const std::string& note() const { return note_; }
-  // The same for one of several workers: what all know is told by the first, what befell one by itself.
+  // The same for one of several workers: what all know is reported by the first, what befell one by itself.
   std::vector<std::string> take_notes(bool first) {
     std::vector<std::string> notes{first ? note_ : "", recipe_->take_note()};
     std::erase(notes, "");

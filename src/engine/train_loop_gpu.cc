@@ -410,8 +410,8 @@ bool TrainLoop::stage_inputs(const Phase& phase, GpuPhase& gpu, int64_t step) {
   return true;
 }
 
-// The next step's batches, while the GPU is busy with this one. What goes wrong there is told when that step comes,
-// if it does.
+// The next step's batches, while the GPU is busy with this one. What goes wrong there is reported when that step
+// comes.
 void TrainLoop::stage_ahead(const Phase& phase, GpuPhase& gpu) {
   const int64_t next = steps_done_ + 1;
   if (phases_.size() > 1 || !gpu.only_batches || !all_rows_count(phase, next)) return;

@@ -303,7 +303,7 @@ void Worker::adopt(int64_t sequence_now) {
   page().step.store(loop_->steps_done(), std::memory_order_relaxed);
   channel_.send({{"adopted", current_.generation}});
   fault_point("after-restore", loop_->steps_done());
-  // The rank that told the last record may have died before it did: then ours fills the gap.
+  // The rank that reports the records may have died before the last one: then ours fills the gap.
   if (me_ == 0 && current_.from == GenerationStart::From::kSamePhase && !last_record_.empty()) page().push(last_record_);
 }
 

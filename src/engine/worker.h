@@ -12,7 +12,7 @@
 
 namespace tandem {
 
-// Returns the exit code. What went wrong is told to the launcher.
+// Returns the exit code. What went wrong is reported to the launcher.
 int work(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes);
 
 }  // namespace tandem

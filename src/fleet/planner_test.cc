@@ -120,11 +120,11 @@ TEST(Planner, ManyShardsOnManyWorkersIsQuick) {
 
 TEST(Planner, AMoveMustGainEnoughAndPayBack) {
   const std::map<int, double> speeds{{0, 2}, {1, 1}};
-  const std::vector<ShardAssignment> halves{{0, {0, 12}}, {1, {12, 24}}}, fair{{0, {0, 16}}, {1, {16, 24}}};
-  EXPECT_TRUE(worth_moving(24, halves, fair, speeds, 12, 1, {}));
-  EXPECT_FALSE(worth_moving(24, halves, fair, speeds, 12, 11, {}));  // a third of 30 s is 10 s
-  EXPECT_FALSE(worth_moving(24, halves, fair, speeds, 400, 0, {}));  // 4 s of 400 are 1 %
-  EXPECT_FALSE(worth_moving(24, fair, halves, speeds, 12, 0, {}));
+  const std::vector<ShardAssignment> equal{{0, {0, 12}}, {1, {12, 24}}}, fair{{0, {0, 16}}, {1, {16, 24}}};
+  EXPECT_TRUE(worth_moving(24, equal, fair, speeds, 12, 1, {}));
+  EXPECT_FALSE(worth_moving(24, equal, fair, speeds, 12, 11, {}));  // a third of 30 s is 10 s
+  EXPECT_FALSE(worth_moving(24, equal, fair, speeds, 400, 0, {}));  // 4 s of 400 are 1 %
+  EXPECT_FALSE(worth_moving(24, fair, equal, speeds, 12, 0, {}));
   EXPECT_FALSE(worth_moving(24, fair, fair, speeds, 12, 0, {}));
 }
 

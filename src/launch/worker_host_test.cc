@@ -100,7 +100,7 @@ struct Host {
     info.size = 2;
     info.address = "127.0.0.1";
     info.first_port = 31000 + getpid() % 1000;
-    info.job = "seat-host/" + std::to_string(getpid());
+    info.job = "worker-host/" + std::to_string(getpid());
     info.by = "a test";
   }
   // What rank 0 does, until it lets the supervisor go with this code.

@@ -59,7 +59,6 @@ class EmulatedGpu : public GpuDevice {
   bool idle() override { return true; }
   std::string kind_parts() override { return "{}"; }
   std::string name() const override { return "emulated"; }
-  std::string memory_told() const override { return "enough"; }
 };
 
 // GEMMs in blocks of so many tiles.

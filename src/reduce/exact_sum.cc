@@ -114,6 +114,59 @@ typename ExactSum<T>::Buffer ExactSum<T>::copy_of(std::span<const T> values, int
   return buffer;
 }
 
+template <class T>
+void ExactSum<T>::came_twice(int node) const {
+  throw std::logic_error("ExactSum: shard " + std::to_string(tree_.node(node).first) + " came twice");
+}
+
+// A child of a node whose children stay where they are: they are all added in one pass once the last one is there.
+template <class T>
+typename ExactSum<T>::Buffer ExactSum<T>::add_at_once(int node, std::span<const T> values, Buffer owned, bool keep) {
+  const SumTree::Node& n = tree_.node(node);
+  Pending& parent = pending_[n.parent];
+  if (parent.early[n.child_index] || parent.kept[n.child_index]) came_twice(node);
+  if (parent.present == 0)
+    parent.present = static_cast<int>(std::ranges::count_if(parent.early, [](const Buffer& b) { return bool(b); }));
+  if (keep)
+    parent.kept[n.child_index] = values.data();
+  else
+    parent.early[n.child_index] = owned ? std::move(owned) : copy_of(values, node);
+  if (++parent.present < static_cast<int>(parent.kept.size())) return {};
+  std::vector<const T*> inputs = parent.kept;
+  for (size_t k = 0; k < inputs.size(); ++k)
+    if (!inputs[k]) inputs[k] = parent.early[k].get();
+  Buffer sum = take_buffer();
+  add_all(*device_, sum.get(), inputs.data(), static_cast<int>(inputs.size()), length_);
+  for (Buffer& buffer : parent.early) give_back(std::move(buffer));
+  return sum;
+}
+
+// A child whose turn it is, is added at once; one that comes early waits in a buffer.
+template <class T>
+typename ExactSum<T>::Buffer ExactSum<T>::add_in_turn(int node, std::span<const T> values, Buffer owned) {
+  const SumTree::Node& n = tree_.node(node);
+  Pending& parent = pending_[n.parent];
+  if (n.child_index > 0 && n.child_index == parent.next) {
+    add_to(*device_, parent.sum.get(), values.data(), length_);
+    give_back(std::move(owned));
+    ++parent.next;
+  } else {
+    parent.early[n.child_index] = owned ? std::move(owned) : copy_of(values, node);
+  }
+  const int children = static_cast<int>(parent.early.size());
+  while (parent.next < children && parent.early[parent.next]) {
+    Buffer child = std::move(parent.early[parent.next]);
+    if (parent.next == 0) {
+      parent.sum = std::move(child);
+    } else {
+      add_to(*device_, parent.sum.get(), child.get(), length_);
+      give_back(std::move(child));
+    }
+    ++parent.next;
+  }
+  return parent.next < children ? Buffer() : std::move(parent.sum);
+}
+
 // Carries a finished node up the tree as far as its turn reaches. `owned` holds the values when they are ours already.
 template <class T>
 void ExactSum<T>::deliver(int node, std::span<const T> values, bool stays) {
@@ -122,8 +175,7 @@ void ExactSum<T>::deliver(int node, std::span<const T> values, bool stays) {
   for (;;) {
     const SumTree::Node& n = tree_.node(node);
     Pending& here = pending_[node];
-    if (here.given || (!owned && here.next > 0))
-      throw std::logic_error("ExactSum: shard " + std::to_string(n.first) + " came twice");
+    if (here.given || (!owned && here.next > 0)) came_twice(node);
     here.given = true;
     if (here.top) {
       if (owned)
@@ -136,48 +188,12 @@ void ExactSum<T>::deliver(int node, std::span<const T> values, bool stays) {
     }
     if (n.parent < 0) throw std::logic_error("ExactSum: a shard outside its range");
     Pending& parent = pending_[n.parent];
-    if (parent.given) throw std::logic_error("ExactSum: shard " + std::to_string(n.first) + " came twice");
+    if (parent.given) came_twice(node);
     const bool keep = stays && !owned && parent.next == 0 && !parent.destination;
-    if (keep || parent.present > 0) {
-      if (parent.early[n.child_index] || parent.kept[n.child_index])
-        throw std::logic_error("ExactSum: shard " + std::to_string(n.first) + " came twice");
-      if (parent.present == 0)
-        parent.present = static_cast<int>(std::ranges::count_if(parent.early, [](const Buffer& b) { return bool(b); }));
-      if (keep)
-        parent.kept[n.child_index] = values.data();
-      else
-        parent.early[n.child_index] = owned ? std::move(owned) : copy_of(values, node);
-      if (++parent.present < static_cast<int>(parent.kept.size())) return;
-      std::vector<const T*> inputs = parent.kept;
-      for (size_t k = 0; k < inputs.size(); ++k)
-        if (!inputs[k]) inputs[k] = parent.early[k].get();
-      owned = take_buffer();
-      add_all(*device_, owned.get(), inputs.data(), static_cast<int>(inputs.size()), length_);
-      for (Buffer& buffer : parent.early) give_back(std::move(buffer));
-      node = n.parent;
-      values = {owned.get(), static_cast<size_t>(length_)};
-      continue;
-    }
-    if (n.child_index > 0 && n.child_index == parent.next) {  // its turn: added straight from where it lies
-      add_to(*device_, parent.sum.get(), values.data(), length_);
-      give_back(std::move(owned));
-      ++parent.next;
-    } else {
-      parent.early[n.child_index] = owned ? std::move(owned) : copy_of(values, node);
-    }
-    while (parent.next < static_cast<int>(parent.early.size()) && parent.early[parent.next]) {
-      Buffer child = std::move(parent.early[parent.next]);
-      if (parent.next == 0) {
-        parent.sum = std::move(child);
-      } else {
-        add_to(*device_, parent.sum.get(), child.get(), length_);
-        give_back(std::move(child));
-      }
-      ++parent.next;
-    }
-    if (parent.next < static_cast<int>(parent.early.size())) return;
+    owned = keep || parent.present > 0 ? add_at_once(node, values, std::move(owned), keep)
+                                       : add_in_turn(node, values, std::move(owned));
+    if (!owned) return;
     node = n.parent;
-    owned = std::move(parent.sum);
     values = {owned.get(), static_cast<size_t>(length_)};
   }
 }

@@ -22,15 +22,14 @@ class ExactSum {
   // GPU: then so do the sums.
   ExactSum(const SumTree& tree, int64_t length, int first, int last, Device& device = cpu_device());
   ExactSum(const SumTree& tree, int64_t length) : ExactSum(tree, length, 0, tree.shards()) {}
-  // The same in host memory, but partial k is added up in destinations[k], memory that the caller keeps: others may read it
-  // there.
+  // The same in host memory, but partial k is added up in destinations[k], the caller's memory, where others may read it.
   ExactSum(const SumTree& tree, int64_t length, int first, int last, std::span<T* const> destinations);
 
   void begin();  // forgets everything; buffers are kept for reuse
 
   // One shard's vector, or the sum of a whole subtree made elsewhere. It is copied or added before the call returns,
-  // except that a vector for the root itself is borrowed (not if it has a destination), and one that `stays` until begin()
-  // where it is a partial by itself. Throws std::logic_error if a shard comes twice.
+  // except that a vector for the root itself is borrowed (not if it has a destination), and so is
+  // one that `stays` until begin() where it is a partial by itself. Throws std::logic_error if a shard comes twice.
   void add(int shard, std::span<const T> values, bool stays = false) { deliver(tree_.leaf(shard), values, stays); }
   void add_partial(int node, std::span<const T> values, bool stays = false) { deliver(node, values, stays); }
 
@@ -64,6 +63,10 @@ class ExactSum {
   };
 
   void deliver(int node, std::span<const T> values, bool stays);
+  // These give the sum of the node's parent once it is complete, else no buffer.
+  Buffer add_at_once(int node, std::span<const T> values, Buffer owned, bool keep);
+  Buffer add_in_turn(int node, std::span<const T> values, Buffer owned);
+  [[noreturn]] void came_twice(int node) const;
   Buffer copy_of(std::span<const T> values, int node);
   void give_back(Buffer buffer);
   Buffer take_buffer();

@@ -147,14 +147,14 @@ void NcclLink::use_host(int refuser) {
   stage_ = Stage::kHost;
   transport_.drop();
   if (refuser != members_.me) {
-    transport_.options_.log("the GPUs meet through host memory: another worker can't use NCCL, or its NCCL refused");
+    transport_.options_.log("the GPUs combine through host memory: another worker can't use NCCL, or its NCCL refused");
     return;
   }
   if (transport_.options_.required)
     throw ConfigError(
-        "the workers can't meet over NCCL, and TANDEM_PLANE=nccl allows nothing else", refused_,
+        "the workers can't combine over NCCL, and TANDEM_PLANE=nccl allows nothing else", refused_,
         "leave TANDEM_PLANE out: host memory gives the same bits, more slowly; NCCL_DEBUG=WARN tells more");
-  const std::string note = fmt::format("the GPUs meet through host memory: NCCL refused ({})", refused_);
+  const std::string note = fmt::format("the GPUs combine through host memory: NCCL refused ({})", refused_);
   if (std::exchange(transport_.told_, note) != note) transport_.options_.note(note);
 }
 

@@ -77,7 +77,7 @@ class LocalTrial(Trial):
 
 
 class NcclTrial(LocalTrial):
-    """The same, but the workers meet over what plays NCCL (tests/fake_nccl.cc), at once or as it gets ready."""
+    """The same over a stand-in for NCCL (tests/fake_nccl.cc), at once or as it gets ready."""
 
     def environment(self, **more):
         library = self.options.bin.resolve().parent / "tests" / "libfake_nccl.so"

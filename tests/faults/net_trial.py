@@ -22,7 +22,7 @@ from ports import lease_ports  # noqa: E402  (beside the tests of launchers, whi
 from trial import STEPS, Failure, Trial, wait_until_gone, workers_of
 
 JOIN_SECONDS = 20
-SEAT = re.compile(r"^tandem-(seat|start)-")
+START_FOLDER = re.compile(r"^tandem-(seat|start)-")
 
 
 @dataclasses.dataclass
@@ -132,7 +132,7 @@ class NetTrial(Trial):
         """A supervisor that was killed -9 may leave its folder, for now: counted apart."""
         left = self.left_behind()
         killed = len({rank for number, rank in sent if number == signal.SIGKILL and rank > 0})
-        if len(left) > killed or (left and self.options.strict) or any(not SEAT.match(path.name) for path in left):
+        if len(left) > killed or (left and self.options.strict) or any(not START_FOLDER.match(path.name) for path in left):
             raise Failure(f"left behind: {left}")
         for path in left:
             self.sums["leftovers"] += 1

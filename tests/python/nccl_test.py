@@ -1,4 +1,4 @@
-"""Whole runs whose workers meet over NCCL: CPU workers, with libfake_nccl.so in its place (tests/fake_nccl.cc).
+"""Whole runs whose workers combine over NCCL: CPU workers, with libfake_nccl.so in its place (tests/fake_nccl.cc).
 
     python3 nccl_test.py <folder with tandem and tandem-worker> [unittest arguments]
 """
@@ -73,7 +73,7 @@ class Runs(Case):
     def test_where_nccl_refuses_host_memory_is_used_and_the_reason_told_once(self):
         done = self.over_nccl("tiny", plane="auto", nccl="duplicate")
         self.assert_same(done, "tiny")
-        self.assertEqual(done.stderr.count("the GPUs meet through host memory: NCCL refused"), 1, done.stderr)
+        self.assertEqual(done.stderr.count("the GPUs combine through host memory: NCCL refused"), 1, done.stderr)
         self.assertIn("Duplicate GPU detected", done.stderr)
         self.assertEqual(self.logged("group"), 0)
 

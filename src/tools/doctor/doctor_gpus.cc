@@ -202,7 +202,7 @@ Finding peer_finding(const GpusSeen& gpus) {
     return {"peer access", Verdict::kOk, "between all GPUs" + (nvlinks.empty() ? std::string() : ", over " + nvlinks)};
   if (can + cannot == 0) return {"peer access", Verdict::kOk, "the driver does not tell"};
   return {"peer access", Verdict::kOk,
-          fmt::format("{} of {} pairs; the others meet through host memory: slower, same bits", can / 2,
+          fmt::format("{} of {} pairs; the others combine through host memory: slower, same bits", can / 2,
                       (can + cannot + unknown) / 2)};
 }
 

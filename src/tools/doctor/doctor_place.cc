@@ -115,9 +115,9 @@ PlaceSeen look_at_place(const fs::path& runs_root) {
   return place;
 }
 
-Findings judge_place(const PlaceSeen& place, const GpusSeen& gpus) {
-  Findings all;
-  const MachineFacts& machine = place.machine;
+namespace {
+
+void judge_host_memory(const MachineFacts& machine, const GpusSeen& gpus, Findings& all) {
   all.push_back(
       {"CPU", Verdict::kOk,
        fmt::format(
@@ -150,7 +150,9 @@ Findings judge_place(const PlaceSeen& place, const GpusSeen& gpus) {
          "there is no /dev/shm; NCCL between GPUs wants it, workers on the CPU do not",
          gpus.facts.size() > 1 ? "sudo mkdir -p /dev/shm && sudo mount -t tmpfs -o size=2G tmpfs /dev/shm" : ""});
   }
-  const ProcessLimits& limits = machine.limits;
+}
+
+void judge_limits(const ProcessLimits& limits, const GpusSeen& gpus, Findings& all) {
   const bool few_files = limits.open_files && *limits.open_files < 1024;
   const bool little_locked = gpus.facts.size() > 1 && limits.locked_memory_bytes &&
                              *limits.locked_memory_bytes < 64 * kMiB && !gpus.links.empty();
@@ -165,14 +167,9 @@ Findings judge_place(const PlaceSeen& place, const GpusSeen& gpus) {
        : small_files   ? "ulimit -f unlimited"
        : little_locked ? "ulimit -l unlimited"
                        : ""});
-  all.push_back({"ports", place.port_trouble.empty() ? Verdict::kOk : Verdict::kWarning,
-                 place.port_trouble.empty()
-                     ? "the loopback interface can listen; a run on one machine opens no port, so none can clash"
-                     : place.port_trouble,
-                 place.port_trouble.empty() ? "" : "sudo ip link set lo up"});
-  all.push_back({"clock", place.clock_trouble.empty() ? Verdict::kOk : Verdict::kWarning,
-                 place.clock_trouble.empty() ? "sane" : place.clock_trouble,
-                 place.clock_trouble.empty() ? "" : "sudo timedatectl set-ntp true"});
+}
+
+void judge_disk(const PlaceSeen& place, Findings& all) {
   const std::string root = place.runs_root.string();
   if (!place.write_trouble.empty()) {
     all.push_back({"disk", Verdict::kProblem,
@@ -197,6 +194,23 @@ Findings judge_place(const PlaceSeen& place, const GpusSeen& gpus) {
                    : slow ? fmt::format("tandem train {} --runs-root /a/faster/disk", place.example)
                           : ""});
   }
+}
+
+}  // namespace
+
+Findings judge_place(const PlaceSeen& place, const GpusSeen& gpus) {
+  Findings all;
+  judge_host_memory(place.machine, gpus, all);
+  judge_limits(place.machine.limits, gpus, all);
+  all.push_back({"ports", place.port_trouble.empty() ? Verdict::kOk : Verdict::kWarning,
+                 place.port_trouble.empty()
+                     ? "the loopback interface can listen; a run on one machine opens no port, so none can clash"
+                     : place.port_trouble,
+                 place.port_trouble.empty() ? "" : "sudo ip link set lo up"});
+  all.push_back({"clock", place.clock_trouble.empty() ? Verdict::kOk : Verdict::kWarning,
+                 place.clock_trouble.empty() ? "sane" : place.clock_trouble,
+                 place.clock_trouble.empty() ? "" : "sudo timedatectl set-ntp true"});
+  judge_disk(place, all);
   return all;
 }
 
@@ -256,7 +270,7 @@ Findings judge_libraries(const LibrariesSeen& seen, const GpusSeen& gpus) {
   }
   if (has_gpus || !seen.nccl.empty())
     all.push_back({"NCCL", seen.nccl.empty() && gpus.facts.size() > 1 ? Verdict::kWarning : Verdict::kOk,
-                   seen.nccl.empty() ? "not found beside libtorch; GPUs meet through host memory: slower, same bits"
+                   seen.nccl.empty() ? "not found beside libtorch; GPUs combine through host memory: slower, same bits"
                                      : "comes with libtorch",
                    seen.nccl.empty() && gpus.facts.size() > 1 ? "make setup CUDA=pypi" : ""});
   all.push_back({"Gloo", Verdict::kOk,
