@@ -1,10 +1,10 @@
 // bench/gpu_step.cc -- what a step costs on a GPU: the engine beside plain libtorch, and beside its own kernels bare.
 //
 // eager:  `tiny`'s model and 24 micro-batches as a person writes them with libtorch (BatchNorm1d, dropout, Adam), call
-// by call; the engine must be 10 times as fast. bare:  one shard of a larger model, the same kernels recorded by hand
-// into one graph, without an engine around them. Both train first and must end with the same weights; goal: the engine
-// within 3 %. memory:  AdamW over 100 M weights and the sum of 8 shards' vectors, beside what a copy on this GPU
-// reaches. One JSON line each. It needs a GPU and libtandem_cuda.so beside it.
+// by call; the engine must be 10 times as fast. bare:  one shard of a larger model, the same kernels captured
+// into one graph by hand-written code, without an engine around them. Both train first and must end with the same
+// weights; goal: the engine within 3 %. memory:  AdamW over 100 M weights and the sum of 8 shards' vectors, beside what
+// a copy on this GPU reaches. One JSON line each. It needs a GPU and libtandem_cuda.so beside it.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -163,7 +163,8 @@ void eager(const Size& size) {
       size.name, median(theirs), median(ours), median(theirs) / median(ours));
 }
 
-// The same kernels as the engine's, recorded by hand: one shard, inputs copied once a step, the loss copied back.
+// The same kernels as the engine's, captured by hand-written code: one shard, inputs copied once a step, the loss
+// copied back.
 bool bare(const Size& size) {
   const Settings settings(size);
   TrainLoop engine = engine_for(settings, size);
@@ -184,7 +185,7 @@ bool bare(const Size& size) {
   PhaseOutputs outputs(1, 1, 1);
   const auto fill = [&](int64_t number) {
     staging.put(static_cast<int>(number % 2), 0, {.seed = state.seed(), .step = static_cast<uint64_t>(number)},
-             load(number));
+                load(number));
   };
   const auto work = [&] {
     const std::span<float> vector = state.contribution();
@@ -255,15 +256,15 @@ void memory() {
   }
   const double copy = gigabytes(8.0 * kFloats, [&] { device().copy(v[0], v[1], kFloats * sizeof(float)); });
   at::Tensor memory = at::zeros({4096}, here(at::kByte));
-  auto* order = static_cast<UpdateParams*>(memory.data_ptr());
-  auto* plan = reinterpret_cast<UpdateDecision*>(order + 1);
-  UpdateParams host_order;
-  host_order.adam[0] = adam_params(1e-3, 0.9, 0.999, 1e-8, 0.01, true, 3);
-  const UpdateDecision host_plan{.scale = 1};
-  device().from_host(order, &host_order, sizeof(host_order));
-  device().from_host(plan, &host_plan, sizeof(host_plan));
-  const double adam =
-      gigabytes(28.0 * kFloats, [&] { device().adam_update(v[0], v[1], v[2], v[3], kFloats, &order->adam[0], plan); });
+  auto* params = static_cast<UpdateParams*>(memory.data_ptr());
+  auto* decision = reinterpret_cast<UpdateDecision*>(params + 1);
+  UpdateParams host_params;
+  host_params.adam[0] = adam_params(1e-3, 0.9, 0.999, 1e-8, 0.01, true, 3);
+  const UpdateDecision host_decision{.scale = 1};
+  device().from_host(params, &host_params, sizeof(host_params));
+  device().from_host(decision, &host_decision, sizeof(host_decision));
+  const double adam = gigabytes(
+      28.0 * kFloats, [&] { device().adam_update(v[0], v[1], v[2], v[3], kFloats, &params->adam[0], decision); });
   const SumTree tree(8);
   ExactSum<float> sum(tree, kFloats, 0, 8, device());
   const double tree_sum = gigabytes(36.0 * kFloats, [&] {

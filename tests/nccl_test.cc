@@ -211,7 +211,8 @@ TEST(Nccl, AnyMembersAndRangesGiveTheBitsOfOneProcess) {
     trial.shards = round % 3 == 0 ? 24 : members + static_cast<int>(random() % 20);
     const int64_t lengths[] = {0, 1, 15, 17, 64, 1000, 4097, 70001};
     for (int p = 0; p < 5; ++p)
-      trial.phases.push_back({.layout = {.floats = lengths[random() % 8], .counts = 2, .maxima = p % 3}, .all_reduces = {3}});
+      trial.phases.push_back(
+          {.layout = {.floats = lengths[random() % 8], .counts = 2, .maxima = p % 3}, .all_reduces = {3}});
     std::vector<int> ranks(members);
     std::iota(ranks.begin(), ranks.end(), 0);
     std::vector<Generation> generations(1);

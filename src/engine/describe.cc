@@ -34,12 +34,10 @@ int describe(const std::filesystem::path& run_dir, const std::vector<RecipeEntry
   nlohmann::json phases = nlohmann::json::array();
   for (const Phase& phase : loop.phases()) phases.push_back(phase.name);
   const ContributionLayout largest = loop.largest_layout();
-  const nlohmann::json out = {{"recipe", entry.info.name},
-                              {"total_steps", last_step_of(*settings, resolver, loop.recipe())},
-                              {"unit", loop.recipe().unit()},
-                              {"phases", phases},
-                              {"mail", largest.exchange},
-                              {"state", state_bytes(snapshot_layout(loop), largest.floats)}};
+  const nlohmann::json out = {
+      {"recipe", entry.info.name},    {"total_steps", last_step_of(*settings, resolver, loop.recipe())},
+      {"unit", loop.recipe().unit()}, {"phases", phases},
+      {"mail", largest.exchange},     {"state", state_bytes(snapshot_layout(loop), largest.floats)}};
   fmt::print("{}\n", out.dump());
   return std::fflush(stdout) == 0 ? 0 : 1;
 }

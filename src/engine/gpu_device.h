@@ -43,8 +43,8 @@ class GpuDevice {
   virtual size_t peak_bytes() const = 0;
   virtual size_t free_bytes() const = 0;  // within the fraction that may be used
   virtual GpuMemory memory() const { return {}; }
-  // Captures what `work` queues, without running it; null with the reason if it can't be captured. What work() allocates
-  // belongs to the graph.
+  // Captures what `work` queues, without running it; null with the reason if it can't be captured. What work()
+  // allocates belongs to the graph.
   virtual std::unique_ptr<CudaGraph> capture(const std::function<void()>& work, std::string* refused) = 0;
   // Kernels of a recipe or an environment, a struct of function pointers (kernels/gpu/kernel_tables.h); null: none.
   template <class Kernels>
@@ -52,12 +52,12 @@ class GpuDevice {
     return kernel_tables().template find<Kernels>();
   }
   virtual const KernelTables& kernel_tables() const = 0;
-  virtual void hang() = 0;                          // for tests: queues work that never ends
-  virtual void* stream() = 0;                       // the CUDA stream where everything is queued
-  virtual void* current_stream() = 0;               // that, or the branch's
-  virtual bool idle() = 0;                          // all of it is done, or the GPU has failed: the next call tells
-  virtual std::string kind_parts() = 0;             // JSON: what the GPU's bits depend on
-  virtual std::string name() const = 0;             // "NVIDIA H200"
+  virtual void hang() = 0;               // for tests: queues work that never ends
+  virtual void* stream() = 0;            // the CUDA stream where everything is queued
+  virtual void* current_stream() = 0;    // that, or the branch's
+  virtual bool idle() = 0;               // all of it is done, or the GPU has failed: the next call tells
+  virtual std::string kind_parts() = 0;  // JSON: what the GPU's bits depend on
+  virtual std::string name() const = 0;  // "NVIDIA H200"
 };
 
 // Takes the first visible GPU (the launcher shows a worker only its own) and makes it this process's device(). Of its

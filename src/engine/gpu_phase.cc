@@ -23,7 +23,8 @@ size_t piece_bytes(const std::vector<at::Tensor>& tensors) {
   return bytes;
 }
 
-constexpr size_t kDecisionBytes = 64, kScaleOffset = (sizeof(UpdateParams) + 63) / 64 * 64, kKeysOffset = kScaleOffset + 64;
+constexpr size_t kDecisionBytes = 64, kScaleOffset = (sizeof(UpdateParams) + 63) / 64 * 64,
+                 kKeysOffset = kScaleOffset + 64;
 static_assert(sizeof(UpdateDecision) <= kDecisionBytes);
 
 }  // namespace

@@ -21,8 +21,8 @@ class GradientReady {
   ~GradientReady();
   GradientReady(const GradientReady&) = delete;
 
-  // From now on, until end(): `report` is called from backward(), each time that another 64 Ki floats or more are final:
-  // everything from `first` to the end of the gradient. It holds for one call of backward().
+  // From now on, until end(): `report` is called from backward(), each time that another 64 Ki floats or more are
+  // final: everything from `first` to the end of the gradient. It holds for one call of backward().
   void begin(Report report);
   void end() { report_ = nullptr; }
 

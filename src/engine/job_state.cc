@@ -141,7 +141,8 @@ void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
   for (TargetNetwork& target : target_networks_) {
     target.flat = flat_.clone();
     auto named = target.module->named_parameters();
-    if (named.size() != slots_.size()) throw std::logic_error("target network '" + target.name + "' has another layout");
+    if (named.size() != slots_.size())
+      throw std::logic_error("target network '" + target.name + "' has another layout");
     for (size_t i = 0; i < slots_.size(); ++i) {
       named[i].value().set_requires_grad(false);
       named[i].value().set_data(target.flat.narrow(0, slots_[i].offset, slots_[i].count).view(slots_[i].sizes));

@@ -78,8 +78,8 @@ class JobState {
   int64_t contribution_floats() const { return parameter_floats_ + statistic_floats_ + recipe_floats_; }
 
   std::span<float> parameters() const;
-  std::span<float> running_statistics() const;      // same layout as a contribution's statistics
-  std::span<float> optimizer_slot(int slot) const;  // as long as the parameters
+  std::span<float> running_statistics() const;       // same layout as a contribution's statistics
+  std::span<float> optimizer_slot(int slot) const;   // as long as the parameters
   std::span<float> target_network(int index) const;  // its weights, laid out as the parameters
 
   const std::vector<at::Tensor>& parameter_tensors() const { return parameter_views_; }  // in slots()' order

@@ -1,8 +1,8 @@
 // engine/lockstep.h -- runs the local shards of a phase side by side, with all-reduces inside the phase (sync_bn).
 //
-// Every shard has a thread, but only one runs at a time: each runs until its next all-reduce or its end, then passes the
-// turn. When all wait, their values are summed along the tree (Combine::all_reduce) and each goes on with the total. All
-// shards must call all_reduce() equally often. An error in one ends all: it is thrown by run().
+// Every shard has a thread, but only one runs at a time: each runs until its next all-reduce or its end, then passes
+// the turn. When all wait, their values are summed along the tree (Combine::all_reduce) and each goes on with the
+// total. All shards must call all_reduce() equally often. An error in one ends all: it is thrown by run().
 #pragma once
 
 #include <condition_variable>

@@ -25,8 +25,8 @@ struct NetMembers {
 // Something else than a value of the store came from the launcher, and waits in `early`: this mesh is given up.
 struct MeshGivenUp {};
 
-// `mesh`: of the generation's start. `beat` is called while it waits. Throws MeshGivenUp; Error (kPeerLost) if a peer did not come
-// or could not prove itself; ConfigError if this build has no Gloo.
+// `mesh`: of the generation's start. `beat` is called while it waits. Throws MeshGivenUp; Error (kPeerLost) if a peer
+// did not come or could not prove itself; ConfigError if this build has no Gloo.
 std::unique_ptr<Combine> make_net_combine(const nlohmann::json& mesh, const NetMembers& members, const Watch& watch,
                                           Channel& channel, std::deque<Message>& early,
                                           const std::function<void()>& beat);

@@ -1,4 +1,5 @@
-// engine/recipe.h -- what a training job must define for the engine. Recipes implement it; the engine never includes one.
+// engine/recipe.h -- what a training job must define for the engine. Recipes implement it; the engine never includes
+// one.
 //
 // A step runs the recipe's phases in order. In a phase every shard runs once, contributes, and the combined total is
 // applied:
@@ -40,11 +41,12 @@ struct Phase {
   int floats = 0;             // further sums: losses, statistics
   int counts = 0;             // integer sums
   int maxima = 0;             // integer maxima
-  bool exchange = false;          // messages to other shards, to be read in the next phase
+  bool exchange = false;      // messages to other shards, to be read in the next phase
   // run() may be captured as a CUDA graph and replayed at other steps: it is the same tensor operations at every step,
   // on batch(), inputs() and the weights; it draws by random() in kernels only, reports its sums by add() and count(),
   // reads no tensor on the host and changes no state of its shard. The first steps compare the graph with plain
-  // launches, and so do later ones now and then: what differs at first is not captured, what differs later ends the run.
+  // launches, and so do later ones now and then: what differs at first is not captured, what differs later ends the
+  // run.
   bool capturable = false;
   // On a CPU, run_batched() runs all shards of a worker in one pass.
   bool batched = false;

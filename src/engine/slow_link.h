@@ -1,4 +1,5 @@
-// engine/slow_link.h -- shared memory slowed down to a slower link between the members, for tests (TANDEM_SLOW_LINK, MB/s).
+// engine/slow_link.h -- shared memory slowed down to a slower link between the members, for tests (TANDEM_SLOW_LINK,
+// MB/s).
 #pragma once
 
 #include <chrono>

@@ -70,17 +70,19 @@ Device& home_of(const at::Tensor& tensor) { return tensor.is_cuda() ? device() :
 
 // Calls copy(device, tensor's memory, offset in the block, bytes) for what lies in [begin, end) of the block.
 template <class Copy>
-void each_stretch(const std::vector<NamedTensor>& tensors, std::span<const SnapshotTensor> tensors_there, uint64_t begin,
-                uint64_t end, Copy copy) {
+void each_stretch(const std::vector<NamedTensor>& tensors, std::span<const SnapshotTensor> tensors_there,
+                  uint64_t begin, uint64_t end, Copy copy) {
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const uint64_t first = std::max(begin, tensors_there[i].offset), last = std::min(end, tensors_there[i].offset + tensors_there[i].bytes);
+    const uint64_t first = std::max(begin, tensors_there[i].offset),
+                   last = std::min(end, tensors_there[i].offset + tensors_there[i].bytes);
     if (first < last)
       copy(home_of(tensors[i].tensor), memory_of(tensors[i]) + (first - tensors_there[i].offset), first, last - first);
   }
 }
 
 // Where the shards of this process lie among the layout's tensors.
-std::span<const SnapshotTensor> tensors_of_shard(const SnapshotLayout& layout, size_t replicated, int fields, int shard) {
+std::span<const SnapshotTensor> tensors_of_shard(const SnapshotLayout& layout, size_t replicated, int fields,
+                                                 int shard) {
   return std::span(layout.tensors())
       .subspan(replicated + static_cast<size_t>(fields * shard), static_cast<size_t>(fields));
 }
@@ -107,7 +109,8 @@ void each_of_my_part(TrainLoop& loop, const SnapshotLayout& layout, int me, int 
   each_stretch(replicated, layout.tensors(), begin + bytes * me / members, begin + bytes * (me + 1) / members, out);
   for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard) {
     const std::vector<NamedTensor> own = loop.state().shard_state(shard);
-    each_stretch(own, tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard), 0, layout.bytes(), out);
+    each_stretch(own, tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard), 0,
+                 layout.bytes(), out);
   }
 }
 
@@ -152,7 +155,8 @@ int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<c
   each_stretch(replicated, layout.tensors(), 0, layout.replicated_end(), in);
   for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard) {
     const std::vector<NamedTensor> own = loop.state().shard_state(shard);
-    each_stretch(own, tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard), 0, layout.bytes(), in);
+    each_stretch(own, tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard), 0,
+                 layout.bytes(), in);
   }
   loop.set_steps_done(scalars.at("step"));
   return scalars.value("ticket", int64_t{0});

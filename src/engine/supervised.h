@@ -28,8 +28,8 @@ class SupervisedRecipe : public Recipe {
   virtual at::Tensor row_correct(const at::Tensor& output, const Batch& batch);
 
   // Whether forward(), row_losses() and row_correct() are the same operations at every step and read no tensor on the
-  // host, so that they may be captured as a CUDA graph (Phase::capturable in engine/recipe.h). Say no for a loss that changes its
-  // form at some step, or layers that are unfrozen later.
+  // host, so that they may be captured as a CUDA graph (Phase::capturable in engine/recipe.h). Say no for a loss that
+  // changes its form at some step, or layers that are unfrozen later.
   virtual bool capturable() const { return true; }
 
   void build(JobState& state) final;

@@ -48,8 +48,8 @@ StepRecord TrainLoop::step() {
     if (phase.gradients) {
       const int64_t flag = total.maxima[phase.maxima];
       if (gpu() && !replayed_) replay_update(phase, total, flag);
-      const UpdateResult result =
-          replayed_ ? update_.settle(total.floats, flag, replayed_->outputs.decision()) : update_.apply(total.floats, flag);
+      const UpdateResult result = replayed_ ? update_.settle(total.floats, flag, replayed_->outputs.decision())
+                                            : update_.apply(total.floats, flag);
       fill_record(result, record);
       context.skipped = result.skipped;
     }
@@ -354,7 +354,8 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
       lockstep_([this](auto shards, auto values) { combine_->all_reduce(shards, values); }),
       scratch_(mine.size()) {
   std::iota(visit_order_.begin(), visit_order_.end(), mine_.first);
-  if (phases_.back().exchange) throw std::logic_error("the last phase of a step can't send messages: nobody would read them");
+  if (phases_.back().exchange)
+    throw std::logic_error("the last phase of a step can't send messages: nobody would read them");
   if (recipe_->dataset())
     sampler_.emplace(recipe_->dataset()->size(), settings.shards, settings.accumulation, settings.piece(),
                      settings.seed);
@@ -424,7 +425,8 @@ ContributionLayout TrainLoop::largest_layout() const {
 bool TrainLoop::stateful() const { return state_.has_shard_state() || largest_layout().exchange; }
 
 ContributionLayout TrainLoop::layout_of(const Phase& phase) const {
-  ContributionLayout layout{.floats = phase.floats, .counts = phase.counts, .maxima = phase.maxima, .exchange = phase.exchange};
+  ContributionLayout layout{
+      .floats = phase.floats, .counts = phase.counts, .maxima = phase.maxima, .exchange = phase.exchange};
   if (phase.gradients) {
     layout.floats += state_.parameter_floats() + state_.statistic_floats();
     layout.maxima += 1;  // the NaN flag

@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "config/run_settings.h"
+#include "engine/epoch_sampler.h"
 #include "engine/gpu_phase.h"
 #include "engine/gradient_ready.h"
 #include "engine/job_state.h"
 #include "engine/loader.h"
 #include "engine/lockstep.h"
 #include "engine/recipe.h"
-#include "engine/epoch_sampler.h"
 #include "engine/shard_plan.h"
 #include "engine/update.h"
 #include "reduce/combine.h"
@@ -60,8 +60,8 @@ class TrainLoop {
   // Called when the members change in the middle of a phase (reduce/watch.h). It enters the next generation: either it
   // calls reassign(), and the phase is run again, or it throws to give the step up.
   void on_members_changed(std::function<void()> enter_generation) { enter_generation_ = std::move(enter_generation); }
-  // The newest request that this worker has seen, and the one that all agreed on in the step's last combine: the highest
-  // of all members.
+  // The newest request that this worker has seen, and the one that all agreed on in the step's last combine: the
+  // highest of all members.
   void take_requests_from(std::function<int64_t()> request) { request_ = std::move(request); }
   int64_t agreed_request() const { return agreed_request_; }
   int64_t phase_sequence() const { return phase_sequence_; }  // of the first combine of the phase that runs now

@@ -27,9 +27,7 @@ struct TrainLoop::FusedState {
     step->fill_params(steps_done, loss_scale, params.on_host() + sizeof(UpdateParams));
   }
   const std::byte* step_params() const { return params.on_gpu() + sizeof(UpdateParams); }
-  std::span<const float> total() const {
-    return {gradient.data_ptr<float>(), static_cast<size_t>(gradient.numel())};
-  }
+  std::span<const float> total() const { return {gradient.data_ptr<float>(), static_cast<size_t>(gradient.numel())}; }
   void queue(Update& update) {
     auto* const decision = reinterpret_cast<UpdateDecision*>(outputs.on_gpu());
     params.queue_up(0);

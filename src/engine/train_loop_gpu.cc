@@ -136,8 +136,8 @@ int TrainLoop::branches_for(const Phase& phase, size_t bytes_at_work) {
 }
 
 // Captures the phase and replays it on the inputs that plain launches have just had. If the bits are the same, twice,
-// the graph serves from then on; else the plain launches stay, and the user is told why. A graph that served and differs
-// now ends the run: what it gave before may have been wrong.
+// the graph serves from then on; else the plain launches stay, and the user is told why. A graph that served and
+// differs now ends the run: what it gave before may have been wrong.
 void TrainLoop::try_capture(const Phase& phase, GpuPhase& gpu) {
   const int shards = static_cast<int>(visit_order_.size());
   gpu.outputs.queue_fetch(nullptr);

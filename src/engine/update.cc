@@ -192,10 +192,10 @@ UpdateParams Update::params(int64_t flag) const {
     const double decay = decays ? o.weight_decay : 0;
     params.adam[decays] = adam_params(rate, o.beta1, o.beta2, o.epsilon, decay, o.kind == "adamw", updates_ + 1);
     params.sgd[decays] = {.lr = static_cast<float>(rate),
-                         .momentum = static_cast<float>(o.momentum),
-                         .weight_decay = static_cast<float>(decay),
-                         .nesterov = o.nesterov,
-                         .first = updates_ == 0};
+                          .momentum = static_cast<float>(o.momentum),
+                          .weight_decay = static_cast<float>(decay),
+                          .nesterov = o.nesterov,
+                          .first = updates_ == 0};
   }
   return params;
 }
@@ -211,10 +211,10 @@ void Update::queue(std::span<const float> total, const UpdateParams* params, Upd
   constexpr int64_t kFew = int64_t{1} << 22;  // floats whose norm two launches find quickly
   if (state_.groups() > 1 || (device().is_cuda() && running.empty() && group <= kFew))
     device().decide_groups(decisions, decision, params, gradient.data(), group, state_.groups(), bad.data(),
-                         static_cast<int>(bad.size()));
+                           static_cast<int>(bad.size()));
   else
     device().decide_update(decision, params, gradient.data(), group, statistics, state_.statistic_floats(), bad.data(),
-                         static_cast<int>(bad.size()));
+                           static_cast<int>(bad.size()));
   const OptimizerSettings& o = settings_.optimizer;
   const int slots = optimizer_slots(o);
   float* p = state_.parameters().data();

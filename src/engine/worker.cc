@@ -20,7 +20,6 @@
 #include "base/shared_memory.h"
 #include "config/resolver.h"
 #include "config/units.h"
-#include "engine/worker_transport.h"
 #include "engine/determinism.h"
 #include "engine/gpu_device.h"
 #include "engine/kind.h"
@@ -33,8 +32,9 @@
 #include "engine/step_times.h"
 #include "engine/train_loop.h"
 #include "engine/usage.h"
-#include "fleet/messages.h"
+#include "engine/worker_transport.h"
 #include "fleet/generation.h"
+#include "fleet/messages.h"
 #include "fleet/worker_page.h"
 #include "launch/channel.h"
 #include "nn/portable_vector.h"
@@ -57,7 +57,7 @@ int64_t number_in_environment(const char* name) {
 }
 
 struct LauncherEnded {};  // the launcher wants nothing more
-struct StepGivenUp {};  // everybody goes back to a snapshot; the generation to enter is in next_
+struct StepGivenUp {};    // everybody goes back to a snapshot; the generation to enter is in next_
 
 class Worker : public Watch, public LoopObserver {
  public:
@@ -220,7 +220,7 @@ Worker::NextGeneration Worker::await_generation() {
     for (auto message = next_message(-1); message; message = next_message(0)) {
       if (message->body.contains("end")) throw LauncherEnded{};
       const bool starts = message->body.contains("order") &&
-                         message->body.at("order").at("generation").get<uint64_t>() > current_.generation;
+                          message->body.at("order").at("generation").get<uint64_t>() > current_.generation;
       Message& old = starts && newest ? *newest : *message;
       if (!starts || newest)
         for (const int fd : old.fds) close(fd);
@@ -244,8 +244,7 @@ Worker::NextGeneration Worker::await_generation() {
   next.whole = body.value("whole", false);
   size_t fd = 0;
   if (next.mesh.is_null()) next.segment = SharedMemory::adopt(newest->fds.at(fd++), shm_combine_bytes(next.shape));
-  for (; fd < newest->fds.size(); ++fd)
-    next.buffers.push_back(SharedMemory::adopt(newest->fds[fd], layout_.bytes()));
+  for (; fd < newest->fds.size(); ++fd) next.buffers.push_back(SharedMemory::adopt(newest->fds[fd], layout_.bytes()));
   return next;
 }
 
@@ -289,8 +288,8 @@ void Worker::adopt(int64_t sequence_now) {
   }
   const ShardRange range = current_.members[me_].range;
   const bool one_machine = next.mesh.is_null();
-  loop_->reassign(range,
-                  transport_->around(make_combine(next, sequence), next.shape.shards, current_, me_, one_machine, *this));
+  loop_->reassign(
+      range, transport_->around(make_combine(next, sequence), next.shape.shards, current_, me_, one_machine, *this));
   if (current_.from == GenerationStart::From::kStart) loop_->begin_shards();
   if (current_.from == GenerationStart::From::kSnapshot) {
     fault_point("before-restore", loop_->steps_done());
@@ -304,7 +303,8 @@ void Worker::adopt(int64_t sequence_now) {
   channel_.send({{"adopted", current_.generation}});
   fault_point("after-restore", loop_->steps_done());
   // The rank that reports the records may have died before the last one: then ours fills the gap.
-  if (me_ == 0 && current_.from == GenerationStart::From::kSamePhase && !last_record_.empty()) page().push(last_record_);
+  if (me_ == 0 && current_.from == GenerationStart::From::kSamePhase && !last_record_.empty())
+    page().push(last_record_);
 }
 
 void Worker::keep_buffers(std::vector<SharedMemory> buffers) {  // pinned: a GPU writes at the speed of its bus

@@ -65,8 +65,9 @@ void WorkerTransport::drop() {
   if (nccl_) nccl_->drop();
 }
 
-std::unique_ptr<Combine> WorkerTransport::around(std::unique_ptr<Combine> combine, int shards, const GenerationStart& current, int me,
-                                           bool one_machine, const Watch& watch) {
+std::unique_ptr<Combine> WorkerTransport::around(std::unique_ptr<Combine> combine, int shards,
+                                                 const GenerationStart& current, int me, bool one_machine,
+                                                 const Watch& watch) {
   const ShardRange mine = current.members.at(static_cast<size_t>(me)).range;
   if (required_ && !one_machine)
     throw ConfigError("TANDEM_PLANE=nccl with ranks of another launcher", "such ranks combine over Gloo, GPUs too",

@@ -160,7 +160,8 @@ std::vector<Action> Coordinator::measured(const std::map<int, double>& speeds, d
   for (const auto& [rank, worker] : members_) scatter = std::max(scatter, worker.measured.uncertainty());
   sure.min_gain += std::min(kSure * scatter, kMostDoubt);
   sure.pay_back_seconds = std::min(sure.pay_back_seconds, seconds_left);
-  gains_ = worth_moving(options_.shards, current_.members, plan, now, step_seconds, move_seconds, sure) ? gains_ + 1 : 0;
+  gains_ =
+      worth_moving(options_.shards, current_.members, plan, now, step_seconds, move_seconds, sure) ? gains_ + 1 : 0;
   move_wanted_ = gains_ >= kGainsInARow;
   ask_if_wanted(actions);
   return actions;
@@ -171,7 +172,8 @@ std::vector<Action> Coordinator::want_shares(const std::map<int, double>& shares
   if (over_ || shares == shares_) return actions;
   shares_ = shares;
   if (members_.empty()) return actions;
-  move_wanted_ = make_plan(options_.shards, speeds_of(members_), options_.planner, current_.members) != current_.members;
+  move_wanted_ =
+      make_plan(options_.shards, speeds_of(members_), options_.planner, current_.members) != current_.members;
   ask_if_wanted(actions);
   return actions;
 }

@@ -28,13 +28,13 @@ namespace tandem {
 
 // ---- what it wants done ----
 
-// To every member of the new generation. Whoever is in an older one stops waiting: its generation is revoked. Ranks that
-// were members and are not in the new one have been lost or dismissed.
+// To every member of the new generation. Whoever is in an older one stops waiting: its generation is revoked. Ranks
+// that were members and are not in the new one have been lost or dismissed.
 struct StartGeneration {
   GenerationStart start;
 };
-// All members take a snapshot at the next step boundary they agree on. With hold they then wait for the next generation.
-// (The launcher posts serial and hold as a SnapshotRequest; a higher serial replaces a lower one.)
+// All members take a snapshot at the next step boundary they agree on. With hold they then wait for the next
+// generation. (The launcher posts serial and hold as a SnapshotRequest; a higher serial replaces a lower one.)
 struct AskSnapshot {
   uint64_t serial = 0;
   bool hold = false;

@@ -2,9 +2,10 @@
 //
 // rank             a worker's number for the life of the run; a replacement on the same device keeps it
 // generation       the number of a member list; every change of members or of the plan makes a higher one
-// sequence number  of a combine in the program: 0, 1, 2, ... from step 0 on, the same on every worker and for every plan.
-//                  A phase that is run again takes the same sequence numbers again, in a higher generation.
-// mark             how far a member got: it has done its part of every combine up to `sequence`, the last in `generation`
+// sequence number  of a combine in the program: 0, 1, 2, ... from step 0 on, the same on every worker and for every
+//                  plan. A phase that is run again takes the same sequence numbers again, in a higher generation.
+// mark             how far a member got: it has done its part of every combine up to `sequence`, the last of them in
+//                  `generation`
 #pragma once
 
 #include <cstdint>

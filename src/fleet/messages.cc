@@ -21,7 +21,8 @@ GenerationStart generation_start_from(const nlohmann::json& json) {
   int next = 0;
   for (const nlohmann::json& item : json.at("members")) {
     const ShardAssignment a{item.at(0), {item.at(1), item.at(2)}};
-    if (a.range.first != next || a.range.last <= a.range.first) throw std::runtime_error("a generation whose ranges leave a hole");
+    if (a.range.first != next || a.range.last <= a.range.first)
+      throw std::runtime_error("a generation whose ranges leave a hole");
     next = a.range.last;
     start.members.push_back(a);
   }

@@ -153,7 +153,7 @@ std::map<int, double> without_spares(int shards, const std::map<int, double>& sp
 }  // namespace
 
 std::vector<ShardAssignment> make_plan(int shards, const std::map<int, double>& speeds, const PlannerOptions& options,
-                                  const std::vector<ShardAssignment>& now) {
+                                       const std::vector<ShardAssignment>& now) {
   if (speeds.empty()) return {};
   const std::map<int, double> kept = without_spares(shards, speeds);
   return Search(shards, kept, now).best(options);

@@ -30,7 +30,7 @@ struct PlanCost {
 std::vector<ShardAssignment> make_plan(int shards, const std::map<int, double>& speeds, const PlannerOptions& options);
 // The same, and among equally good plans one that moves few shards away from whom has them now.
 std::vector<ShardAssignment> make_plan(int shards, const std::map<int, double>& speeds, const PlannerOptions& options,
-                                  const std::vector<ShardAssignment>& now);
+                                       const std::vector<ShardAssignment>& now);
 PlanCost cost_of(int shards, const std::vector<ShardAssignment>& plan, const std::map<int, double>& speeds,
                  const PlannerOptions& options);
 // Is it worth moving from one to the other? step_seconds: measured time of a step now.

@@ -93,7 +93,8 @@ TEST(Planner, AmongEquallyFastPlansTheOneWithFewPartialsIsTaken) {
   const auto plan = make_plan(24, equal_workers(5), {});
   EXPECT_EQ(cost_of(24, plan, equal_workers(5), {}).step_seconds, 5);
   int partials = 0;
-  for (const ShardAssignment& a : plan) partials += static_cast<int>(SumTree(24).cover(a.range.first, a.range.last).size());
+  for (const ShardAssignment& a : plan)
+    partials += static_cast<int>(SumTree(24).cover(a.range.first, a.range.last).size());
   EXPECT_LE(partials, 11);
 }
 

@@ -17,10 +17,10 @@ std::optional<Error> FaultBook::verdict(const WorkerHandle& worker, const Death&
   if (!worker.failed_kind.empty()) {
     const int again = ++failures_[fmt::format("{} {} {}", step, worker.failed_kind, worker.failed_why)];
     if (again >= 2 || (alone && !death.out_of_memory))
-      return Error(death.out_of_memory ? ExitCode::kOutOfMemory : ExitCode::kFailed, worker.failed_kind, worker.failed_why,
-                   death.out_of_memory
-                       ? "a smaller batch_size or model, or accumulation = 2; what is saved is intact"
-                       : "if it is your own model, check its shapes; otherwise please report it with " + logs_);
+      return Error(
+          death.out_of_memory ? ExitCode::kOutOfMemory : ExitCode::kFailed, worker.failed_kind, worker.failed_why,
+          death.out_of_memory ? "a smaller batch_size or model, or accumulation = 2; what is saved is intact"
+                              : "if it is your own model, check its shapes; otherwise please report it with " + logs_);
   }
   // What was killed from outside, or taken out by us, says nothing about the step.
   if (death.fenced || (death.signal == SIGKILL && worker.failed_kind.empty())) return std::nullopt;
@@ -40,7 +40,8 @@ bool FaultBook::may_restart(WorkerHandle& worker, double now) {
 
 std::string FaultBook::line(const WorkerHandle& worker, const Death& death, const std::string& position,
                             const std::string& fenced_because, const std::string& last_words) {
-  if (!fenced_because.empty()) return fmt::format("{} was taken out: {} in {}", worker.name(), fenced_because, position);
+  if (!fenced_because.empty())
+    return fmt::format("{} was taken out: {} in {}", worker.name(), fenced_because, position);
   return fmt::format("{} {} in {}{}", worker.name(), death.cause, position,
                      last_words.empty() ? "" : fmt::format(" (last words: {})", last_words));
 }

@@ -67,8 +67,8 @@ Launcher::Launcher(const LaunchRequest& request)
     : request_(request),
       oom_kills_before_(kernel_oom_kills()),
       membership_(request, workers_,
-              {.add_worker = [this](DeviceSpec device) -> WorkerHandle& { return add_worker(device); },
-               .carry_out = [this](std::vector<Action> actions) { carry_out(std::move(actions)); }}),
+                  {.add_worker = [this](DeviceSpec device) -> WorkerHandle& { return add_worker(device); },
+                   .carry_out = [this](std::vector<Action> actions) { carry_out(std::move(actions)); }}),
       stalls_(frozen_seconds()),
       live_(request.run_dir),
       faults_(request.program, request.run_dir) {
@@ -175,7 +175,8 @@ void Launcher::post_next_target() {
 
 void Launcher::carry_out(const AskSnapshot& action) {
   snapshot_asked_ = true;
-  for (const int rank : coordinator_->members()) workers_.at(rank)->post_request(SnapshotRequest{action.serial, action.hold}.packed());
+  for (const int rank : coordinator_->members())
+    workers_.at(rank)->post_request(SnapshotRequest{action.serial, action.hold}.packed());
 }
 
 void Launcher::carry_out(const SnapshotWhole& action) {
@@ -205,7 +206,8 @@ void Launcher::carry_out(const SnapshotWhole& action) {
     checkpoint_due_ = save_asked_ = false;
     save_when_gathered();
   }
-  if (action.generation == coordinator_->current().generation) post_next_target();  // else the generation that follows does
+  if (action.generation == coordinator_->current().generation)
+    post_next_target();  // else the generation that follows does
 }
 
 // At once, unless parts of it are on other machines: they are fetched while training goes on.
@@ -370,9 +372,9 @@ void Launcher::save_what_there_is() {
   }
   for (const Save& save : std::exchange(saves_, {}))
     if (const int64_t due = pool_->step_of(save.buffer); due > 0 && due != record_->writer().last_saved_step())
-      record_->tell().warn(fmt::format(
-          "checkpoint at step {} was NOT saved: {}", due,
-          transport_->gathered(save.buffer) ? "the run failed before its turn came" : "parts of it are on other machines"));
+      record_->tell().warn(fmt::format("checkpoint at step {} was NOT saved: {}", due,
+                                       transport_->gathered(save.buffer) ? "the run failed before its turn came"
+                                                                         : "parts of it are on other machines"));
 }
 
 void Launcher::give_up(const Error& error) {
@@ -463,7 +465,7 @@ int Launcher::watch() {
     if (waits[1].revents & POLLIN)
       for (const Request& request : requests_->take())
         requests_->reply(request.id, membership_.answer(request.body, coordinator_ ? &*coordinator_ : nullptr,
-                                                    record_.get(), finished_ || stop_code_ != 0));
+                                                        record_.get(), finished_ || stop_code_ != 0));
     if (!finished_) tick();
     if (fatal_) give_up(*fatal_);
   }

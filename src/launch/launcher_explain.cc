@@ -20,7 +20,8 @@ TimesLine Launcher::times_now() const {
   std::map<int, int> shards;
   for (const ShardAssignment& a : coordinator_->current().members) shards[a.rank] = a.range.size();
   for (const auto& [rank, worker] : workers_) {
-    if (!worker->running() || !worker->arrived || worker->joining || (worker->leaving && !shards.contains(rank))) continue;
+    if (!worker->running() || !worker->arrived || worker->joining || (worker->leaving && !shards.contains(rank)))
+      continue;
     line.ranks.push_back({.rank = rank,
                           .device = worker->device().name(),
                           .gpu = guard_->gpu_number(worker->device()),

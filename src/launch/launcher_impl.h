@@ -21,7 +21,6 @@
 #include "launch/launcher.h"
 #include "launch/live_state.h"
 #include "launch/membership_requests.h"
-#include "launch/transport.h"
 #include "launch/requests.h"
 #include "launch/run_record.h"
 #include "launch/signal_queue.h"
@@ -29,6 +28,7 @@
 #include "launch/speedometer.h"
 #include "launch/stall_watch.h"
 #include "launch/start_gate.h"
+#include "launch/transport.h"
 #include "launch/usage_book.h"
 #include "launch/worker_handle.h"
 
@@ -139,7 +139,7 @@ class Launcher {
   UsageBook usage_;
   int frozen_ = 0, interrupts_ = 0, stop_code_ = 0, next_rank_ = 0;
   std::string last_change_text_;  // what the newest generation means, for the line about a death
-  bool reaping_ = false;         // that line is being made
+  bool reaping_ = false;          // that line is being made
   bool finished_ = false, said_first_lines_ = false, saved_last_ = false, given_up_ = false, kill_now_ = false;
   double begin_ = 0, first_step_at_ = 0, last_tick_ = 0, watched_at_ = 0;
 };

@@ -22,17 +22,18 @@ std::unique_ptr<Transport> Launcher::make_transport(bool resumed) {
   const JobFacts& job = record_->facts();
   if (!request_.net)
     return std::make_unique<LocalTransport>(ShmShape{.shards = static_cast<int>(request_.settings->shards),
-                                                 .max_floats = job.floats,
-                                                 .max_counts = job.counts,
-                                                 .max_maxima = job.maxima,
-                                                 .exchange = job.exchange},
-                                        *pool_);
+                                                     .max_floats = job.floats,
+                                                     .max_counts = job.counts,
+                                                     .max_maxima = job.maxima,
+                                                     .exchange = job.exchange},
+                                            *pool_);
   std::map<int, RemoteWorkerHandle*> hosts;
   for (const auto& [rank, worker] : workers_)
     if (auto* remote = dynamic_cast<RemoteWorkerHandle*>(worker.get())) hosts[rank] = remote;
   const std::string nonce = to_hex(random_bytes(16));
   auto transport = std::make_unique<NetTransport>(
-      NetTransport::Options{.nonce = nonce, .secret = request_.net->mesh_secret(nonce), .address = request_.net->address()},
+      NetTransport::Options{
+          .nonce = nonce, .secret = request_.net->mesh_secret(nonce), .address = request_.net->address()},
       job.layout, *pool_, std::move(hosts));
   if (resumed) transport->filled_here(pool_->base());
   return transport;

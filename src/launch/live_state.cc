@@ -21,8 +21,10 @@ void LiveState::write(double now, int64_t step, const std::vector<std::string>& 
   nlohmann::json ranks = nlohmann::json::array();
   std::map<int, Progress> here;
   for (const WorkerHandle* worker : workers) {
-    nlohmann::json row = {
-        {"rank", worker->rank()}, {"device", worker->device().name()}, {"restarts", worker->restarts}, {"state", "ended"}};
+    nlohmann::json row = {{"rank", worker->rank()},
+                          {"device", worker->device().name()},
+                          {"restarts", worker->restarts},
+                          {"state", "ended"}};
     if (!worker->device().gpu.uuid.empty()) row["uuid"] = worker->device().gpu.uuid;
     if (worker->pid() > 0) row["pid"] = worker->pid();
     if (worker->running()) {

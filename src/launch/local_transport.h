@@ -1,13 +1,13 @@
-// launch/local_transport.h -- members on this machine: a segment of shared memory per generation, and the launcher's own
-// buffers for snapshots, handed over by descriptor.
+// launch/local_transport.h -- members on this machine: a segment of shared memory per generation, and the launcher's
+// own buffers for snapshots, handed over by descriptor.
 #pragma once
 
 #include <deque>
 #include <vector>
 
 #include "base/shared_memory.h"
-#include "launch/transport.h"
 #include "launch/snapshot_pool.h"
+#include "launch/transport.h"
 #include "reduce/shm_combine.h"
 
 namespace tandem {

@@ -10,7 +10,7 @@
 namespace tandem {
 
 NetTransport::NetTransport(Options options, const SnapshotLayout& layout, const SnapshotPool& pool,
-                   std::map<int, RemoteWorkerHandle*> hosts)
+                           std::map<int, RemoteWorkerHandle*> hosts)
     : options_(std::move(options)), pool_(pool), hosts_(std::move(hosts)), bytes_(layout.bytes()) {
   extent_[kReplicated] = {0, layout.replicated_end()};
   for (const SnapshotTensor& t : layout.tensors()) {

@@ -1,11 +1,11 @@
-// launch/net_transport.h -- members on several machines: a key-value store through which they find each other, and the parts of
-// snapshots brought to where they are needed.
+// launch/net_transport.h -- members on several machines: a key-value store through which they find each other, and the
+// parts of snapshots brought to where they are needed.
 //
 // Every host has buffers of its own. A member writes all of the replicated part and its own shards into its host's, so
 // a snapshot lies scattered. This keeps track of which host holds which part of which buffer; before a member gets an
 // generation that goes on from a snapshot, the parts that its host lacks are sent there, by way of the launcher's own
-// memory. Nothing here waits: the message is held back until the parts have come, which is when the last of them is asked
-// for, sent and put, in the order of one connection.
+// memory. Nothing here waits: the message is held back until the parts have come, which is when the last of them is
+// asked for, sent and put, in the order of one connection.
 //
 // There is no memory of the combine to read after a death: everybody goes back to the last whole snapshot.
 #pragma once
@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "fleet/snapshot_layout.h"
-#include "launch/transport.h"
 #include "launch/remote_worker_handle.h"
 #include "launch/snapshot_pool.h"
+#include "launch/transport.h"
 
 namespace tandem {
 
@@ -32,7 +32,7 @@ class NetTransport : public Transport {
   };
   // `hosts`: the workers of other machines by rank; whoever is not in it shares the launcher's memory.
   NetTransport(Options options, const SnapshotLayout& layout, const SnapshotPool& pool,
-           std::map<int, RemoteWorkerHandle*> hosts);
+               std::map<int, RemoteWorkerHandle*> hosts);
 
   void begin(const GenerationStart& start, int base) override;
   void give(WorkerHandle& worker, nlohmann::json body) override;

@@ -68,7 +68,8 @@ class Gathering {
 };
 
 // The others' side: waits for rank 0. Throws ConfigError that says what was found instead.
-std::unique_ptr<Link> join_rank_zero(const RankInfo& info, const std::string& secret, const Build& build, double seconds);
+std::unique_ptr<Link> join_rank_zero(const RankInfo& info, const std::string& secret, const Build& build,
+                                     double seconds);
 
 std::string mesh_secret_of(const std::string& secret, const std::string& job, const std::string& nonce);
 

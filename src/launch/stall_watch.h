@@ -19,7 +19,7 @@ struct WorkerFacts {
   uint64_t beats = 0;
   Stage stage = Stage::kStarting;
   int phase = -1;
-  bool stopped = false;   // the system says so (state T of /proc/<pid>/stat)
+  bool stopped = false;              // the system says so (state T of /proc/<pid>/stat)
   bool in_newest_generation = true;  // it works in the newest generation
 };
 

@@ -175,7 +175,8 @@ void WorkerHost::start(const nlohmann::json& head) {
   }
 }
 
-// The start of a generation gets what only this host can add: its memory, its address, and the secret that never travels.
+// The start of a generation gets what only this host can add: its memory, its address, and the secret that never
+// travels.
 void WorkerHost::to_worker(nlohmann::json body) {
   if (!handle_->running()) return;
   std::vector<int> fds;

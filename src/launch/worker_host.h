@@ -1,10 +1,10 @@
 // launch/worker_host.h -- the supervisor of a rank other than 0: holds one worker and its snapshots for rank 0's
 // launcher.
 //
-// It decides nothing. Messages of the worker go up, those of the launcher go down; the worker's progress goes up ten times a second,
-// its records and its log as they come, its death with its cause; it is started, paused and killed when the launcher
-// says so. It has three buffers for snapshots of its own, which a worker's death can't reach, and moves parts of them
-// on request. It survives its worker, so whatever started it (torchrun, mpirun) notices nothing.
+// It decides nothing. Messages of the worker go up, those of the launcher go down; the worker's progress goes up ten
+// times a second, its records and its log as they come, its death with its cause; it is started, paused and killed when
+// the launcher says so. It has three buffers for snapshots of its own, which a worker's death can't reach, and moves
+// parts of them on request. It survives its worker, so whatever started it (torchrun, mpirun) notices nothing.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -51,7 +51,8 @@ void LocalCombine::add(int shard, Contribution contribution) {
     now_->per_range[range_of_.at(shard)]->add(shard, contribution.floats);
   for (int64_t i = 0; i < layout_.counts; ++i) counts_[i] += contribution.counts[i];
   for (int64_t i = 0; i < layout_.maxima; ++i) maxima_[i] = std::max(maxima_[i], contribution.maxima[i]);
-  if (!contribution.messages.empty() && !layout_.exchange) throw std::logic_error("a phase without exchange sent a message");
+  if (!contribution.messages.empty() && !layout_.exchange)
+    throw std::logic_error("a phase without exchange sent a message");
   for (ExchangeMessage& message : contribution.messages) outgoing_.push_back(std::move(message));
 }
 

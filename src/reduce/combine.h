@@ -65,8 +65,8 @@ class Combine {
   virtual const Inbox& inbox(int shard) const = 0;  // what the last phase sent to a shard of this worker
   virtual void clear_inboxes() = 0;                 // at the end of a step
 
-  // An all-reduce inside a phase, for shards that run in lock-step (sync_bn): values[i] belongs to shards[i] and becomes
-  // the sum over all shards of all workers. In double, along the same tree.
+  // An all-reduce inside a phase, for shards that run in lock-step (sync_bn): values[i] belongs to shards[i] and
+  // becomes the sum over all shards of all workers. In double, along the same tree.
   virtual void all_reduce(std::span<const int> shards, std::span<const std::span<double>> values) = 0;
 
   // The sequence number of the next finish() or all_reduce(), and the one at the last begin(); see fleet/generation.h.

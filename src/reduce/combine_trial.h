@@ -140,7 +140,7 @@ inline uint64_t hash_of_messages(const Combine& combine, ShardRange range) {
 // Runs one phase with the shards of `drives`, visited in an order drawn from `visits`. Returns what each of `records`
 // would see.
 inline std::vector<Seen> run_phase(Combine& combine, const CombineTrial& trial, int phase, ShardRange drives,
-                              std::span<const ShardRange> records, uint64_t visits) {
+                                   std::span<const ShardRange> records, uint64_t visits) {
   const TrialPhase& p = trial.phases[phase];
   Seen seen;
   combine.begin(p.layout);
@@ -160,7 +160,8 @@ inline std::vector<Seen> run_phase(Combine& combine, const CombineTrial& trial, 
     combine.all_reduce(order, spans);
     for (const auto& v : values)
       if (v != values[0]) throw std::runtime_error("shards of one member got different sums");
-    seen.all_reduces = mix(seen.all_reduces + hash_of(std::span<const double>(values.empty() ? std::vector<double>{} : values[0])));
+    seen.all_reduces =
+        mix(seen.all_reduces + hash_of(std::span<const double>(values.empty() ? std::vector<double>{} : values[0])));
   }
   ShardInputs g;  // the last one stays until the total was read: the only shard of all is its own total
   for (int shard : order) {

@@ -1,8 +1,8 @@
 // reduce/direct_gpu_link.h -- a transport between GPUs that bypasses the host, and how its ends agree to use it.
 //
-// A link is made for one generation. Its members need a few rounds of agreement first. Their words are sent as maxima of
-// the phases that use host memory meanwhile, so agreement needs no combine of its own and waits for nobody, and a death
-// during it is an ordinary one.
+// A link is made for one generation. Its members need a few rounds of agreement first. Their words are sent as maxima
+// of the phases that use host memory meanwhile, so agreement needs no combine of its own and waits for nobody, and a
+// death during it is an ordinary one.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,8 @@ class ExactSum {
   // GPU: then so do the sums.
   ExactSum(const SumTree& tree, int64_t length, int first, int last, Device& device = cpu_device());
   ExactSum(const SumTree& tree, int64_t length) : ExactSum(tree, length, 0, tree.shards()) {}
-  // The same in host memory, but partial k is added up in destinations[k], the caller's memory, where others may read it.
+  // The same in host memory, but partial k is added up in destinations[k], the caller's memory, where others may read
+  // it.
   ExactSum(const SumTree& tree, int64_t length, int first, int last, std::span<T* const> destinations);
 
   void begin();  // forgets everything; buffers are kept for reuse
@@ -51,9 +52,9 @@ class ExactSum {
   };
   using Buffer = std::unique_ptr<T[], Free>;
   struct Pending {
-    bool top = false;    // its sum stays here: nothing above it lies wholly in [first, last)
-    bool given = false;  // complete
-    int next = 0;        // how many children are in `sum`
+    bool top = false;          // its sum stays here: nothing above it lies wholly in [first, last)
+    bool given = false;        // complete
+    int next = 0;              // how many children are in `sum`
     T* destination = nullptr;  // where a copy of this node goes: it is the first of a top node that has a destination
     Buffer sum;
     std::span<const T> lent;     // instead of `sum`, in a top node: the caller's memory

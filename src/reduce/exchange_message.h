@@ -2,8 +2,8 @@
 // arithmetic.
 //
 // A shard sends rows of bytes to other shards in one phase; they are there in the next. A shard reads them ordered by
-// (sender, order of sending), so delivery does not depend on who ran first. A request takes two phases: send it, and let
-// the owner send the rows back. Messages live inside a step; none is left at its end.
+// (sender, order of sending), so delivery does not depend on who ran first. A request takes two phases: send it, and
+// let the owner send the rows back. Messages live inside a step; none is left at its end.
 #pragma once
 
 #include <cstddef>

@@ -20,8 +20,8 @@ std::vector<int> members_of_shards(int shards, std::span<const ShardRange> range
   return member_of;
 }
 
-ExchangeStream pack_messages(std::vector<ExchangeMessage>& messages, int members, std::span<const int> member_of, int me,
-                         ShardRange mine, std::span<Inbox> inboxes) {
+ExchangeStream pack_messages(std::vector<ExchangeMessage>& messages, int members, std::span<const int> member_of,
+                             int me, ShardRange mine, std::span<Inbox> inboxes) {
   ExchangeStream stream;
   stream.first.assign(members + 1, 0);
   for (const ExchangeMessage& message : messages) {

@@ -24,9 +24,10 @@ struct ExchangeStream {
   }
 };
 
-// Empties `messages`: those to member `me` are put into the inboxes (by shard, from `mine.first` on), others are packed.
-ExchangeStream pack_messages(std::vector<ExchangeMessage>& messages, int members, std::span<const int> member_of, int me,
-                         ShardRange mine, std::span<Inbox> inboxes);
+// Empties `messages`: those to member `me` are put into the inboxes (by shard, from `mine.first` on), others are
+// packed.
+ExchangeStream pack_messages(std::vector<ExchangeMessage>& messages, int members, std::span<const int> member_of,
+                             int me, ShardRange mine, std::span<Inbox> inboxes);
 // The inverse, for one sender's part. Throws std::runtime_error if the bytes are no messages to shards of ours.
 void unpack_messages(std::span<const std::byte> part, ShardRange mine, std::span<Inbox> inboxes);
 

@@ -168,7 +168,9 @@ struct GlooCombine::Parts {
   }
   int foreign_partials() const { return join.partials() - join.partials(me); }
   // Which of the partials that come from others it is.
-  int foreign_index(int partial) const { return partial < join.first_partial(me) ? partial : partial - join.partials(me); }
+  int foreign_index(int partial) const {
+    return partial < join.first_partial(me) ? partial : partial - join.partials(me);
+  }
 
   void receive_partials(int block) {
     const int64_t n = block_of(me, block).floats;
@@ -345,9 +347,11 @@ void GlooCombine::add(int shard, Contribution contribution) {
     p.now->sum->add(shard, contribution.floats, contribution.stays);
   for (int64_t i = 0; i < p.layout.counts; ++i) p.counts[i] += contribution.counts[i];
   for (int64_t i = 0; i < p.layout.maxima; ++i) p.maxima[i] = std::max(p.maxima[i], contribution.maxima[i]);
-  if (!contribution.messages.empty() && !p.layout.exchange) throw std::logic_error("a phase without exchange sent a message");
+  if (!contribution.messages.empty() && !p.layout.exchange)
+    throw std::logic_error("a phase without exchange sent a message");
   for (ExchangeMessage& message : contribution.messages) {
-    if (message.to < 0 || message.to >= p.tree.shards()) throw std::out_of_range("a message to a shard that is not there");
+    if (message.to < 0 || message.to >= p.tree.shards())
+      throw std::out_of_range("a message to a shard that is not there");
     p.outgoing.push_back(std::move(message));
   }
 }

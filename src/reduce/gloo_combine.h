@@ -2,9 +2,10 @@
 //
 // Every member owns one slice of the vector. Each sends its partial sums of a slice to the slice's owner; the owner
 // adds them in tree order, block by block as they come in, and sends every finished block to all. Counts, maxima and
-// the sizes of messages travel beside, and each member adds them up itself. Receives are posted in begin(), so that what
-// others send early arrives while this one still computes. A member with a single shard sends the blocks of its vector
-// that ready() names while the rest is computed; with more shards a partial sum is complete only at the very end.
+// the sizes of messages travel beside, and each member adds them up itself. Receives are posted in begin(), so that
+// what others send early arrives while this one still computes. A member with a single shard sends the blocks of its
+// vector that ready() names while the rest is computed; with more shards a partial sum is complete only at the very
+// end.
 //
 // A peer that is gone ends the wait with MembersChanged, and so does the watch, which a thread of its own asks 50 times
 // a second while somebody waits (Gloo can't wait for a while without closing everything at the end of it). There is no

@@ -34,8 +34,8 @@ void expect_equal_bits(const CombineTrial& trial, const std::string& what) {
       const NeverAbandoned watch;
       GlooCombine combine(trial.shards, trial.ranges, connect_mesh(loopback(me, trial.members()), store), 1, 0, watch);
       for (int phase = 0; phase < static_cast<int>(trial.phases.size()); ++phase)
-        records->seen[phase][me] =
-            run_phase(combine, trial, phase, trial.ranges[me], {&trial.ranges[me], 1}, mix(trial.seed + phase * 8 + me))[0];
+        records->seen[phase][me] = run_phase(combine, trial, phase, trial.ranges[me], {&trial.ranges[me], 1},
+                                             mix(trial.seed + phase * 8 + me))[0];
     }));
   }
   for (pid_t child : children) ASSERT_EQ(end_of(child), 0) << what;

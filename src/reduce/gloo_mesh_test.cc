@@ -300,9 +300,9 @@ TEST(Mesh, BetweenTwoNetworksOnlyTheMembersHostsReachThePorts) {
   };
   SharedStore store;
   const CombineTrial trial{.seed = 9,
-                    .shards = 6,
-                    .ranges = {{0, 2}, {2, 5}, {5, 6}},
-                    .phases = {{.layout = {.floats = 500'000, .counts = 2}}}};
+                           .shards = 6,
+                           .ranges = {{0, 2}, {2, 5}, {5, 6}},
+                           .phases = {{.layout = {.floats = 500'000, .counts = 2}}}};
   const auto want = expected(trial);
   struct Records {
     Seen seen[3];

@@ -119,12 +119,13 @@ void NcclLink::take(std::span<const int64_t> largest) {
   transport_.agreed_ = true;
   transport_.sums_ = 0;
   transport_.options_.log(fmt::format("NCCL {}: {} members, agreed after {:.2f} s", transport_.library_->version(),
-                                  members_.ranges.size(), monotonic_seconds() - began_));
+                                      members_.ranges.size(), monotonic_seconds() - began_));
 }
 
 void NcclLink::form(std::span<const int64_t> words) {
   begin_forming();
-  transport_.comm_ = std::make_unique<NcclComm>(transport_.library_, transport_.gpu_, transport_.options_.times, transport_.options_.stuck);
+  transport_.comm_ = std::make_unique<NcclComm>(transport_.library_, transport_.gpu_, transport_.options_.times,
+                                                transport_.options_.stuck);
   transport_.ranks_ = members_.ranks;
   transport_.agreed_ = false;
   transport_.comm_->form(id_in(words), static_cast<int>(members_.ranges.size()), members_.me);
@@ -216,7 +217,8 @@ NcclLink::Areas& NcclLink::areas_for(int64_t floats) {
     if (areas->floats == floats) return *areas;
   const int members = static_cast<int>(members_.ranges.size());
   const auto [first, last] = slice_of(floats, members, members_.me);
-  areas_.push_back(std::make_unique<Areas>(transport_.device_, floats, last - first, join_.partials() + join_.buffers()));
+  areas_.push_back(
+      std::make_unique<Areas>(transport_.device_, floats, last - first, join_.partials() + join_.buffers()));
   return *areas_.back();
 }
 

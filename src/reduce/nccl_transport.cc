@@ -64,7 +64,7 @@ void NcclTransport::take_over(const NcclMembers& members) {
 }
 
 std::unique_ptr<Combine> NcclTransport::combine(const NcclMembers& members, std::unique_ptr<Combine> inner,
-                                            const Watch& watch) {
+                                                const Watch& watch) {
   take_over(members);
   const ShardRange mine = members.ranges.at(static_cast<size_t>(members.me));
   if (members.ranges.size() == 1) {

@@ -33,7 +33,7 @@ struct alignas(128) Bell {
 };
 
 struct alignas(128) MemberWords {
-  std::atomic<uint64_t> published{0};         // how many times: finish(), rounds of an exchange, chunks of an all-reduce
+  std::atomic<uint64_t> published{0};  // how many times: finish(), rounds of an exchange, chunks of an all-reduce
   alignas(64) std::atomic<uint64_t> done{0};  // (sequence number + 1) << 1 | closed
 
   static uint64_t done_word(int64_t sequence) { return static_cast<uint64_t>(sequence + 1) << 1; }
@@ -255,7 +255,8 @@ struct ShmCombine::Parts {
   ExactSum<double>& all_reduce_sum_for(int64_t length) {
     for (auto& s : all_reduces)
       if (s->length == length) return s->sum;
-    all_reduces.push_back(std::unique_ptr<AllReduceSums>(new AllReduceSums{length, {tree, length, mine.first, mine.last}}));
+    all_reduces.push_back(
+        std::unique_ptr<AllReduceSums>(new AllReduceSums{length, {tree, length, mine.first, mine.last}}));
     return all_reduces.back()->sum;
   }
 
@@ -309,7 +310,8 @@ struct ShmCombine::Parts {
       const uint64_t* index = exchange_index_of(m);
       senders[m] = {index[me], index[me + 1], {}};
       longest = std::max(longest, index[members]);
-      if (senders[m].last < senders[m].first) throw std::runtime_error("the exchange index of another worker makes no sense");
+      if (senders[m].last < senders[m].first)
+        throw std::runtime_error("the exchange index of another worker makes no sense");
     }
     const uint64_t rounds = longest / map.exchange_stride + (longest % map.exchange_stride ? 1 : 0);
     for (uint64_t round = 0; round < rounds; ++round) {
@@ -391,9 +393,11 @@ void ShmCombine::add(int shard, Contribution contribution) {
   if (p.layout.floats == 0 || !contribution.floats.empty()) p.now->add(shard, contribution.floats, contribution.stays);
   for (int64_t i = 0; i < p.layout.counts; ++i) p.counts[i] += contribution.counts[i];
   for (int64_t i = 0; i < p.layout.maxima; ++i) p.maxima[i] = std::max(p.maxima[i], contribution.maxima[i]);
-  if (!contribution.messages.empty() && !p.layout.exchange) throw std::logic_error("a phase without exchange sent a message");
+  if (!contribution.messages.empty() && !p.layout.exchange)
+    throw std::logic_error("a phase without exchange sent a message");
   for (ExchangeMessage& message : contribution.messages) {
-    if (message.to < 0 || message.to >= p.shape.shards) throw std::out_of_range("a message to a shard that is not there");
+    if (message.to < 0 || message.to >= p.shape.shards)
+      throw std::out_of_range("a message to a shard that is not there");
     p.outgoing.push_back(std::move(message));
   }
 }
@@ -464,7 +468,8 @@ void ShmCombine::all_reduce(std::span<const int> shards, std::span<const std::sp
     const int64_t n = std::min(kAllReduceDoubles, length - first);
     const uint64_t round = p.all_reduce_rounds++;
     for (size_t k = 0; k < mine.size(); ++k)
-      std::copy_n(mine[k].values.data() + first, n, p.all_reduce_buffer(p.join.first_partial(p.me) + static_cast<int>(k), round));
+      std::copy_n(mine[k].values.data() + first, n,
+                  p.all_reduce_buffer(p.join.first_partial(p.me) + static_cast<int>(k), round));
     if (first + n < length) {
       p.publish();
       p.wait_for_published();

@@ -1,20 +1,20 @@
 // reduce/shm_combine.h -- the combine between worker processes of one machine, through shared memory.
 //
-// One segment per generation (fleet/generation.h), made by the launcher and handed over by descriptor; a worker that was
-// fenced holds an older segment, so nothing it still writes can reach anybody. Each member adds up the whole subtrees
-// it holds straight into its own area; then each reduces one slice of the vector from everybody's partials, in tree
-// order, into the shared result; when all have, the result is the total, read in place.
+// One segment per generation (fleet/generation.h), made by the launcher and handed over by descriptor; a worker that
+// was fenced holds an older segment, so nothing it still writes can reach anybody. Each member adds up the whole
+// subtrees it holds straight into its own area; then each reduces one slice of the vector from everybody's partials, in
+// tree order, into the shared result; when all have, the result is the total, read in place.
 //   add ... add | publish | wait for all | reduce my slice | mark done | wait for all | total
 // done[member] is the authority on what was completed: a combine is complete once every member's done reached it, and
 // whether a dead member's did is read from its last segment (done_mark).
 //
 // Why one buffer of each is enough:
 //   an area    its owner writes it again in the next phase, after finish() saw everybody's done: all have read it
-//   the result is written for sequence number t+1 once all have published t+1, which a member does in its next finish(),
-//              after it applied t. So nobody writes it while somebody still reads the total before
-//   all-reduce a double buffer per member and one wait: whoever came to all-reduce k+1 has read all of k, so when my wait
-//              for k+1 is over, the buffer of k is free. My part is done when my values are there: done is the word that
-//              publishes them (their last round, if they are many)
+//   the result is written for sequence number t+1 once all have published t+1, which a member does in its next
+//              finish(), after it applied t. So nobody writes it while somebody still reads the total before
+//   all-reduce a double buffer per member and one wait: whoever came to all-reduce k+1 has read all of k, so when my
+//              wait for k+1 is over, the buffer of k is free. My part is done when my values are there: done is the
+//              word that publishes them (their last round, if they are many)
 //   exchange   a double buffer too; what does not fit goes in further rounds of the same sequence number
 //
 // Memory orders: `published` and `done` are stored after the data they speak of, and read before it (release, acquire).

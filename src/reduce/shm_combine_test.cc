@@ -49,7 +49,8 @@ struct ShmRecords {
 
 // Every member in a process of its own; each member's record of each phase must be LocalCombine's.
 // With GPUs, the vectors lie in a device's memory (emulated on the CPU) and only partial sums travel.
-void expect_equal_bits_over_shm(const CombineTrial& trial, uint64_t exchange_bytes, const std::string& what, bool gpus = false) {
+void expect_equal_bits_over_shm(const CombineTrial& trial, uint64_t exchange_bytes, const std::string& what,
+                                bool gpus = false) {
   const auto want = expected(trial);
   const ShmShape shape = shape_of(trial, trial.ranges, exchange_bytes);
   const SharedMemory segment = segment_for(shape);
@@ -62,8 +63,8 @@ void expect_equal_bits_over_shm(const CombineTrial& trial, uint64_t exchange_byt
       if (gpus)
         combine = std::make_unique<GpuCombine>(trial.shards, trial.ranges[me], std::move(combine), cpu_device());
       for (int phase = 0; phase < static_cast<int>(trial.phases.size()); ++phase)
-        records->seen[phase][me] =
-            run_phase(*combine, trial, phase, trial.ranges[me], {&trial.ranges[me], 1}, mix(trial.seed + phase * 8 + me))[0];
+        records->seen[phase][me] = run_phase(*combine, trial, phase, trial.ranges[me], {&trial.ranges[me], 1},
+                                             mix(trial.seed + phase * 8 + me))[0];
     }));
   }
   for (pid_t child : children) ASSERT_EQ(end_of(child), 0) << what;
@@ -250,7 +251,8 @@ struct Life {
 CombineTrial mortal_trial() {
   CombineTrial trial{.seed = 77, .shards = 12, .ranges = {{0, 3}, {3, 8}, {8, 12}}, .phases = {}};
   trial.phases.push_back({.layout = {.floats = 1000, .counts = 2, .maxima = 1}});
-  trial.phases.push_back({.layout = {.floats = 777, .counts = 1, .exchange = true}, .messages = 2, .message_bytes = 90});
+  trial.phases.push_back(
+      {.layout = {.floats = 777, .counts = 1, .exchange = true}, .messages = 2, .message_bytes = 90});
   trial.phases.push_back({.layout = {.floats = 1000}, .all_reduces = {5, 20000}});
   trial.phases.push_back({.layout = {.floats = 64, .maxima = 2}, .all_reduces = {1}});
   return trial;

@@ -15,7 +15,7 @@ class SumTree {
   struct Node {
     int first = 0, last = 0;    // the shards under it: [first, last)
     int parent = -1;            // -1 for the root
-    int child_index = 0;              // among its parent's children
+    int child_index = 0;        // among its parent's children
     std::vector<int> children;  // left to right; empty for a leaf
   };
 

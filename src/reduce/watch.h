@@ -6,9 +6,9 @@
 
 namespace tandem {
 
-// Thrown by begin(), add(), finish() and all_reduce() of a combine whose members have changed. The phase's contributions are
-// void; nothing was applied. The worker enters the next generation (fleet/generation.h) and runs the phase again, or restores
-// a snapshot.
+// Thrown by begin(), add(), finish() and all_reduce() of a combine whose members have changed. The phase's
+// contributions are void; nothing was applied. The worker enters the next generation (fleet/generation.h) and runs the
+// phase again, or restores a snapshot.
 class MembersChanged : public std::exception {
  public:
   const char* what() const noexcept override { return "the members of the job have changed"; }

@@ -92,7 +92,8 @@ void Launcher::hear(Worker& worker) {
       break;
     case WorkerReport::What::kPart:
       if (world_.mutant == Mutant::kMissingPart) fake_missing_part(worker.rank, report);
-      obey(coordinator_.snapshot_part(worker.rank, report.generation, report.step, report.hash, report.held, report.final));
+      obey(coordinator_.snapshot_part(worker.rank, report.generation, report.step, report.hash, report.held,
+                                      report.final));
       break;
     case WorkerReport::What::kHash:
       obey(coordinator_.state_hash(worker.rank, report.generation, report.step, report.hash));
@@ -228,9 +229,10 @@ void Launcher::start_generation(GenerationStart start) {
   world_.newest_generation = start.generation;
   members_ = start.members;
   to_do_.push_back([this, start] {
-    world_.tell(start.from == GenerationStart::From::kSamePhase ? "generation: go on, cut" : "generation: restore, step", -1,
-                start.from == GenerationStart::From::kSamePhase ? start.cut : start.snapshot_step,
-                static_cast<int64_t>(start.generation));
+    world_.tell(
+        start.from == GenerationStart::From::kSamePhase ? "generation: go on, cut" : "generation: restore, step", -1,
+        start.from == GenerationStart::From::kSamePhase ? start.cut : start.snapshot_step,
+        static_cast<int64_t>(start.generation));
     world_.segments[start.generation] = {
         .members = start.members, .done = std::vector<int64_t>(start.members.size(), -1), .combines = {}};
     kept_.push_back(start.generation);

@@ -25,7 +25,8 @@ struct ScheduleResult {
   std::vector<std::string> events;  // the last ones before it
   std::string job;                  // "24 shards, 2 phases, 13 steps, stateful, 5 workers"
   uint64_t ticks = 0;
-  int deaths = 0, fences = 0, generations = 0, gone_on = 0, restores = 0, snapshots = 0, joins = 0, restarts = 0, flips = 0;
+  int deaths = 0, fences = 0, generations = 0, gone_on = 0, restores = 0, snapshots = 0, joins = 0, restarts = 0,
+      flips = 0;
 };
 
 ScheduleResult simulate(const Options& options);

@@ -1,8 +1,8 @@
 // tests/simulation/worker.h -- one life of a worker process, cut into the actions that others can see.
 //
-// It follows the protocol of fleet/generation.h: compute, publish, wait, reduce, mark done, wait, apply; at a step boundary
-// perhaps a part of a snapshot. It looks for a new generation only where a real one does: when idle, holding, or when its combine
-// was abandoned. Between any two actions it may be killed, frozen, or overtaken by anybody.
+// It follows the protocol of fleet/generation.h: compute, publish, wait, reduce, mark done, wait, apply; at a step
+// boundary perhaps a part of a snapshot. It looks for a new generation only where a real one does: when idle, holding,
+// or when its combine was abandoned. Between any two actions it may be killed, frozen, or overtaken by anybody.
 #pragma once
 
 #include <cstdint>
