@@ -75,7 +75,7 @@ int run(int argc, char** argv) {
   std::ranges::sort(times);
   if (argc > 1 && std::string_view(argv[1]) == "--profile") profile(loop);
   dqn.rest(true);
-  loop.set_steps_done(loop.steps_done());  // recorded anew
+  loop.set_steps_done(loop.steps_done());  // captured anew
   for (int i = 0; i < kWarm; ++i) loop.step();
   const auto resting = std::chrono::steady_clock::now();
   for (int i = 0; i < kSteps; ++i) loop.step();

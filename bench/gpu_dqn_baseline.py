@@ -4,7 +4,7 @@
 The baseline is the usual Python program: dueling 128-512-256 with LayerNorm and dropout .2, double Q, batch 256 drawn by
 priority from 1 M transitions on the GPU (cumsum and searchsorted), importance weights, Huber, clip 10, Adam, soft
 target, priorities written back. Eager, and captured in a CUDA graph with fused Adam. tandem's step does all of that and
-plays 256 environments as well. Prints a table and JSON.
+steps 256 environments as well. Prints a table and JSON.
 """
 import json
 import subprocess

@@ -127,7 +127,7 @@ def digests(c):
             again = {runs.digest(recipe, *args, "--devices", "cuda:0") for _ in range(3)}
         finally:
             os.killpg(noise.pid, signal.SIGKILL)
-        c.check(again == {want}, f"{recipe}: three more processes beside a busy one", again)
+        c.check(again == {want}, f"{recipe}: three more processes under load", again)
         for devices in ("cuda:0,cuda:0", "cuda:0,cuda:0,cuda:0"):
             got = runs.digest(recipe, *args, "--devices", devices)
             c.check(got == want, f"{recipe}: {devices.count(',') + 1} workers on one GPU", got[:12])
@@ -145,7 +145,7 @@ def repetitions(c):
     """In one process, twenty times: any order of shards, memory and a second stream in motion, with and without graphs."""
     code, found, words = lines_of(c.tests / "gpu_repetitions", 20)
     for line in found:
-        c.check(line["digests"] == 1, f"{line['recipe']}: {line['repetitions']} repetitions under disturbance", f"{line['digests']} digest, {line['seconds']} s")
+        c.check(line["digests"] == 1, f"{line['recipe']}: {line['repetitions']} repetitions under load", f"{line['digests']} digest, {line['seconds']} s")
     c.check(code == 0 and len(found) == 3, "repetitions came to an end", words[-300:])
 
 
