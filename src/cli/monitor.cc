@@ -70,8 +70,8 @@ class Pause {
   int code() {
     signalfd_siginfo info{};
     if (::read(fd_, &info, sizeof info) != sizeof info) return 0;
-    const bool told = info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP;
-    return static_cast<int>(told ? ExitCode::kTerminated : ExitCode::kInterrupted);
+    const bool terminated = info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP;
+    return static_cast<int>(terminated ? ExitCode::kTerminated : ExitCode::kInterrupted);
   }
 
  private:
@@ -93,7 +93,7 @@ int stream(const Command& command, double interval, int64_t count,
            const std::function<void(const MonitorSample&)>& show) {
   Pause pause;
   SampleFeed feed(sampler_options(command), interval);
-  bool told = false;
+  bool warned = false;
   for (int64_t i = 0; count == 0 || i < count;) {
     pollfd waits[] = {{pause.fd(), POLLIN, 0}, {feed.fd(), POLLIN, 0}};
     ::poll(waits, 2, 1000);
@@ -102,17 +102,17 @@ int stream(const Command& command, double interval, int64_t count,
       show(*sample);
       command.output.flush();  // ends it where nobody reads any more
       ++i;
-      told = false;
+      warned = false;
       continue;
     }
     const double waited = feed.waited() - interval;
-    if (waited < kDriverSeconds || told) continue;
+    if (waited < kDriverSeconds || warned) continue;
     if (count == 1)
       throw Error(ExitCode::kFailed, fmt::format("the driver has not answered for {:.0f} s", waited),
                   "a GPU that falls off the bus can hold every call to the driver",
                   "see whether `nvidia-smi` hangs too; `dmesg` names the GPU; a reboot brings it back");
     command.output.warn(fmt::format("the driver has not answered for {:.0f} s; waiting for it", waited));
-    told = true;
+    warned = true;
   }
   return 0;
 }
@@ -128,11 +128,11 @@ int serve(const Command& command, MonitorSamplerOptions options) {
   char machine[256] = {};
   ::gethostname(machine, sizeof machine - 1);
   History history(history_file(m));
-  std::string told;
+  std::string last_trouble;
   const auto tell_trouble = [&] {
-    if (history.trouble() == told) return;
-    told = history.trouble();
-    command.output.warn(fmt::format("history: {}", told));
+    if (history.trouble() == last_trouble) return;
+    last_trouble = history.trouble();
+    command.output.warn(fmt::format("history: {}", last_trouble));
   };
   if (history.in_memory() && history.trouble().empty() && !m.no_history)
     command.output.warn("history: there is no HOME, so it is kept in memory; --history names a file");

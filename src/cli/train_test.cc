@@ -62,13 +62,13 @@ TEST(Train, StartsTheWorkerWithTheRunsFolderAndNothingElseOfOurs) {
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(nlohmann::json::parse(result.out)["status"], "done");
   const fs::path run = only_run(box);
-  const auto told = lines(box.read((fs::relative(run, box.dir()) / "logs/rank-0.log").string()));
-  ASSERT_GE(told.size(), 5u);
-  EXPECT_EQ(told[0], "args work " + fs::relative(run, box.dir()).string());
-  EXPECT_EQ(told[1], "OMP_NUM_THREADS=1");
-  EXPECT_EQ(told[2], "MKL_NUM_THREADS=1");
-  EXPECT_EQ(told[3], "own group");
-  EXPECT_EQ(told[4], "0 foreign descriptors");
+  const auto log = lines(box.read((fs::relative(run, box.dir()) / "logs/rank-0.log").string()));
+  ASSERT_GE(log.size(), 5u);
+  EXPECT_EQ(log[0], "args work " + fs::relative(run, box.dir()).string());
+  EXPECT_EQ(log[1], "OMP_NUM_THREADS=1");
+  EXPECT_EQ(log[2], "MKL_NUM_THREADS=1");
+  EXPECT_EQ(log[3], "own group");
+  EXPECT_EQ(log[4], "0 foreign descriptors");
   EXPECT_TRUE(fs::is_regular_file(run / "recipe.toml"));
 }
 

@@ -51,7 +51,7 @@ std::string read_all(int fd) {
   for (const auto& [name, value] : program.environment) setenv(name.c_str(), value.c_str(), 1);
   execvp(argv[0], argv.data());
   const int why = errno;
-  [[maybe_unused]] const auto told = write(trouble, &why, sizeof why);
+  [[maybe_unused]] const auto sent = write(trouble, &why, sizeof why);
   _exit(127);
 }
 
@@ -63,7 +63,7 @@ std::string ChildOutput::ending() const {
 }
 
 ChildOutput run_child(const ChildProgram& program) {
-  ChildOutput told;
+  ChildOutput output;
   Pipe out, failure;
   std::vector<std::string> words = program.words;
   std::vector<char*> argv;
@@ -72,21 +72,21 @@ ChildOutput run_child(const ChildProgram& program) {
   const pid_t parent = getpid();
   const pid_t child = out.ok() && failure.ok() ? fork() : -1;
   if (child < 0) {
-    told.trouble = strerror(errno);
-    return told;
+    output.trouble = strerror(errno);
+    return output;
   }
   if (child == 0) become(program, argv, parent, out.ends[1], failure.ends[1]);
   out.close_end(1);
   failure.close_end(1);
-  told.text = read_all(out.ends[0]);
+  output.text = read_all(out.ends[0]);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (WIFEXITED(status)) told.code = WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) told.signal = WTERMSIG(status);
+  if (WIFEXITED(status)) output.code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) output.signal = WTERMSIG(status);
   int why = 0;
-  if (read(failure.ends[0], &why, sizeof why) == sizeof why) told.trouble = strerror(why);
-  return told;
+  if (read(failure.ends[0], &why, sizeof why) == sizeof why) output.trouble = strerror(why);
+  return output;
 }
 
 }  // namespace tandem

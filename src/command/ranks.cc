@@ -35,20 +35,20 @@ bool one_of_several() {
 }
 
 int as_rank(const Command& command, int (*act)(const Command&)) {
-  const auto place = rank_info_in(kEnvironment, command.arguments.local_rank);
-  if (!place) return act(command);
+  const auto info = rank_info_in(kEnvironment, command.arguments.local_rank);
+  if (!info) return act(command);
   if (!kHaveGloo) {
-    if (place->rank > 0) return static_cast<int>(ExitCode::kUsage);  // rank 0 says it for all
+    if (info->rank > 0) return static_cast<int>(ExitCode::kUsage);  // rank 0 says it for all
     throw ConfigError(
-        fmt::format("this build can't train with {} ranks of {}", place->size, place->by),
+        fmt::format("this build can't train with {} ranks of {}", info->size, info->by),
         "Gloo, over which workers of several processes talk, was not there when it was built",
         "install libgloo-dev and build again; on one machine `tandem train --devices cpu:N` needs none of it");
   }
   const std::string secret = shared_secret(kEnvironment);
   const double seconds = join_seconds(kEnvironment);
   const Build build{command.context.version, std::make_shared<WorkerProgram>(command.context.worker)};
-  if (place->rank > 0) return host_worker({.place = *place, .secret = secret, .build = build, .join_seconds = seconds});
-  Gathering ranks(*place, secret, build);
+  if (info->rank > 0) return host_worker({.info = *info, .secret = secret, .build = build, .join_seconds = seconds});
+  Gathering ranks(*info, secret, build);
   try {
     const int code = act({command.arguments, command.context, command.output, &ranks});
     ranks.dismiss(code);
@@ -63,20 +63,20 @@ int as_rank(const Command& command, int (*act)(const Command&)) {
 }
 
 std::vector<DeviceSpec> devices_of_ranks(const std::string& text, bool given_here, const Machine& machine,
-                                         const RankInfo& place) {
-  const auto each = [&](DeviceSpec device) { return std::vector<DeviceSpec>(static_cast<size_t>(place.size), device); };
+                                         const RankInfo& info) {
+  const auto each = [&](DeviceSpec device) { return std::vector<DeviceSpec>(static_cast<size_t>(info.size), device); };
   const auto numbered = [&](std::vector<DeviceSpec> devices) {
-    for (int rank = 0; rank < place.size; ++rank) devices[rank].index = rank;
+    for (int rank = 0; rank < info.size; ++rank) devices[rank].index = rank;
     return devices;
   };
   if (text.empty() || text == "auto") {
     const std::vector<DeviceSpec> found = parse_devices("auto", machine);
     if (found.front().kind == DeviceSpec::Kind::kCpu) return numbered(each({}));
     const bool own = each_rank_sees_its_own_gpu();
-    const int gpus = static_cast<int>(found.size()), local = own ? 0 : place.local_rank;
-    if (!own && std::max(place.local_size, place.local_rank + 1) > gpus)
+    const int gpus = static_cast<int>(found.size()), local = own ? 0 : info.local_rank;
+    if (!own && std::max(info.local_size, info.local_rank + 1) > gpus)
       throw ConfigError(fmt::format("{} ranks on this machine, and {} GPU{}",
-                                    std::max(place.local_size, place.local_rank + 1), gpus, gpus == 1 ? "" : "s"),
+                                    std::max(info.local_size, info.local_rank + 1), gpus, gpus == 1 ? "" : "s"),
                         "each rank takes the GPU of its local rank (LOCAL_RANK and the like)",
                         "start one rank for each GPU; or `--devices cuda:0` for one that all share, `--devices cpu`");
     std::vector<DeviceSpec> devices = numbered(each({.kind = DeviceSpec::Kind::kCuda, .by_local_rank = true}));
@@ -84,11 +84,11 @@ std::vector<DeviceSpec> devices_of_ranks(const std::string& text, bool given_her
     return devices;
   }
   const auto devices = parse_devices(text, machine);
-  if (static_cast<int>(devices.size()) == place.size) return devices;
+  if (static_cast<int>(devices.size()) == info.size) return devices;
   if (devices.size() == 1)
     return devices.front().kind == DeviceSpec::Kind::kCpu ? numbered(each(devices.front())) : each(devices.front());
-  if (!given_here) return devices_of_ranks("", false, machine, place);
-  throw ConfigError(fmt::format("--devices {} names {} devices for {} ranks", text, devices.size(), place.size),
+  if (!given_here) return devices_of_ranks("", false, machine, info);
+  throw ConfigError(fmt::format("--devices {} names {} devices for {} ranks", text, devices.size(), info.size),
                     "another launcher started one process for each device",
                     "leave --devices out, or name one for each rank");
 }

@@ -23,6 +23,6 @@ bool one_of_several();
 // name another number: it is of another machine, and `auto` is taken instead. `auto` is the GPU of each rank's local
 // rank, or a CPU slot where this machine has no GPU.
 std::vector<DeviceSpec> devices_of_ranks(const std::string& text, bool given_here, const Machine& machine,
-                                         const RankInfo& place);
+                                         const RankInfo& info);
 
 }  // namespace tandem

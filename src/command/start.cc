@@ -41,7 +41,7 @@ std::vector<DeviceSpec> settle(ResolvedRecipe& recipe, const Command& command) {
   bool given = false;  // here, not when the run began
   for (const Override& flag : command.arguments.overrides) given = given || flag.key == "devices";
   const auto devices = command.ranks
-                           ? devices_of_ranks(settings.devices, given, machine, command.ranks->place())
+                           ? devices_of_ranks(settings.devices, given, machine, command.ranks->info())
                            : parse_devices(settings.devices, machine, settings.shards > 0 ? settings.shards : 1024);
   freeze(*recipe.resolver, settings, static_cast<int>(devices.size()));
   check_workers(devices.size(), settings.shards);

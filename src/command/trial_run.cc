@@ -44,7 +44,7 @@ JobShape shape_of(const Json& state) {
   return shape;
 }
 
-// `usage`: of run.json. Snapshots are in no step's time, and told apart.
+// `usage`: of run.json. Snapshots are in no step's time, and counted apart.
 void read_times(const fs::path& metrics, const Json& usage, double began, double ended, Trial& trial) {
   std::vector<StepTold> steps;
   double first = 0, last = 0, recorded = 0;
@@ -54,11 +54,11 @@ void read_times(const fs::path& metrics, const Json& usage, double began, double
     recorded += r.seconds;
     steps.push_back({r.seconds, r.samples});
   });
-  // Beside a step its worker, the first one, tells of it.
+  // Beside a step its worker, the first one, records it.
   double beside = 0;
   if (const double done = usage.empty() ? 0 : number(usage[0], "steps_all"); done > 0 && !steps.empty()) {
-    const double told = recorded / static_cast<double>(steps.size());
-    beside = std::clamp(number(usage[0], "step_all_s") / done - told, 0.0, told);
+    const double mean = recorded / static_cast<double>(steps.size());
+    beside = std::clamp(number(usage[0], "step_all_s") / done - mean, 0.0, mean);
   }
   const TrialTimes times = times_of(steps, beside);
   trial.steps = times.steps;
@@ -91,7 +91,7 @@ void read_usage(const Json& usage, Trial& trial) {
   trial.combine_seconds = std::max(0.0, least);
 }
 
-// What the GPUs of a trial have drawn so far, by the driver's own counter; nothing where it does not tell.
+// What the GPUs of a trial have drawn so far, by the driver's own counter; nothing where it has none.
 struct Meter {
   double joules = 0, watts = 0, at = 0;
   bool known = false;
@@ -204,16 +204,16 @@ Trial run_trial(const Command& command, const TrialRequest& request) {
   if (code != 0 && code != static_cast<int>(ExitCode::kResumable))
     throw Error(static_cast<ExitCode>(code), fmt::format("a trial of {} ended with code {}", recipe.name, code),
                 "it must train for some seconds to be measured", "try `tandem train` with the same settings");
-  const Json told = read_run_json(run.dir()).value("extra", Json::object());
-  const Json usage = told.value("usage", Json::array());
-  if (const double deaths = number(told, "deaths") + number(told, "frozen"); deaths > 0)
+  const Json extra = read_run_json(run.dir()).value("extra", Json::object());
+  const Json usage = extra.value("usage", Json::array());
+  if (const double deaths = number(extra, "deaths") + number(extra, "frozen"); deaths > 0)
     throw Error(ExitCode::kFailed,
                 fmt::format("a trial of {} lost {:.0f} of its workers on the way", recipe.name, deaths),
                 "its times and its memory are those of a fault",
                 "try `tandem train` with the same settings, which tells why; memory may have run out");
   read_times(run.metrics_jsonl(), usage, began, ended, trial);
   read_usage(usage, trial);
-  trial.shape = shape_of(told.value("state", Json::object()));
+  trial.shape = shape_of(extra.value("state", Json::object()));
   const Meter after = read_meter(specs);
   trial.power_w = watts_between(before, after, trial.start_seconds + trial.end_seconds + after.at - ended);
   return trial;
@@ -225,17 +225,17 @@ JobShape describe_job(const Command& command, const std::string& recipe, const R
   run.write_recipe(resolver.to_toml(recipe));
   const ChildOutput said = run_child({.words = {command.context.worker.string(), "describe", run.dir().string()},
                                       .environment = {{"OMP_NUM_THREADS", "1"}}});
-  const Json told = Json::parse(said.text, nullptr, false);
+  const Json described = Json::parse(said.text, nullptr, false);
   if (said.trouble.empty() && said.code == static_cast<int>(ExitCode::kUsage))
     throw ConfigError(fmt::format("{} can't be made with these settings", recipe), "the error above says why",
                       "correct what it names");
-  if (!said.ok() || !told.is_object())
+  if (!said.ok() || !described.is_object())
     throw Error(ExitCode::kFailed, fmt::format("what {} consists of could not be found out", recipe),
                 fmt::format("`{} describe`: {}; its words are above", command.context.worker.string(), said.ending()),
                 "try `tandem train` with the same settings, which tells more");
-  JobShape shape = shape_of(told.value("state", Json::object()));
-  shape.total_steps = told.value("total_steps", int64_t{0});
-  shape.unit = told.value("unit", std::string("samples"));
+  JobShape shape = shape_of(described.value("state", Json::object()));
+  shape.total_steps = described.value("total_steps", int64_t{0});
+  shape.unit = described.value("unit", std::string("samples"));
   return shape;
 }
 

@@ -27,7 +27,7 @@ struct TrialInterrupted {
   int code;
 };
 
-// The first fifth of the steps is not counted (forecast/trial_times.h), snapshots are told apart. Throws ConfigError
+// The first fifth of the steps is not counted (forecast/trial_times.h), snapshots are counted apart. Throws ConfigError
 // for settings that do not go together, Error if the run fails, TrialInterrupted.
 Trial run_trial(const Command& command, const TrialRequest& request);
 

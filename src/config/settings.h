@@ -1,4 +1,4 @@
-// config/settings.h -- how a struct of plain fields tells its keys, ranges and help, once.
+// config/settings.h -- how a struct of plain fields describes its keys, ranges and help, once.
 //
 // A default lives in the field's initializer and nowhere else. Help, error messages, the resolved copy in the run's
 // folder and the check on resume are all printed from what describe() says. A Describer keeps pointers to the fields:

@@ -51,7 +51,7 @@ std::string name_of(JobStatus::State state);
 // The figures of one record.
 void take_record(const StepRecord& record, JobStatus& status);
 
-// Fills in what the job's folder tells: step, digest, kind, seconds, and the figures of its last records. The score
+// Fills in what the job's folder holds: step, digest, kind, seconds, and the figures of its last records. The score
 // that the best of an ensemble is chosen by is this one.
 void read_job(const SetJob& job, JobStatus& status);
 
@@ -59,7 +59,7 @@ int64_t saved_step(const SetJob& job);  // of its newest checkpoint; 0 where the
 // The job has made all its steps and saved them.
 bool is_done(const SetJob& job);
 
-// A set as its tables tell it: one row for each agent, also of those that learn side by side. Digests of the latter are
+// A set as its tables show it: one row for each agent, also of those that learn side by side. Digests of the latter are
 // left empty: whoever can read weights fills them in.
 struct SetRows {
   std::vector<SetJob> jobs;

@@ -48,7 +48,7 @@ int64_t size_of(const fs::path& path) {
 }
 
 // The error object that the job printed last, in words; else its last line.
-std::string told_in(const fs::path& log, int64_t begin) {
+std::string error_in(const fs::path& log, int64_t begin) {
   std::ifstream file(log, std::ios::ate);
   file.seekg(std::max<std::streamoff>(begin, file.tellg() - kLastWords));
   std::string line, last, error;
@@ -168,8 +168,8 @@ JobEnd JobProcess::reap() {
     return {128 + number, fmt::format("its process was killed ({})", name)};
   }
   const int code = WEXITSTATUS(status);
-  const std::string told = told_in(log_, log_begin_);
-  return {code, fmt::format("its process ended with code {}{}{}", code, told.empty() ? "" : ": ", told)};
+  const std::string error = error_in(log_, log_begin_);
+  return {code, fmt::format("its process ended with code {}{}{}", code, error.empty() ? "" : ": ", error)};
 }
 
 int joined_so_far(const fs::path& dir) {

@@ -22,7 +22,7 @@ namespace tandem {
 class MetricsTail {
  public:
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
-  // At what came since the last look. True if it was replaced: the records of a checkpoint are told again.
+  // At what came since the last look. True if it was replaced: the records of a checkpoint are written again.
   bool look(JobStatus& status);
 
  private:
@@ -46,7 +46,7 @@ class JobProcess {
   JobProcess(const SetJob& job, std::shared_ptr<const WorkerProgram> program, const std::vector<DeviceSpec>& devices,
              const std::vector<std::string>& unset_variables, std::filesystem::path log, bool wait = false);
   void go() { gate_.open(); }
-  // Of it and all that it started; absent where that can't be told.
+  // Of it and all that it started; absent where that is not known.
   std::optional<uint64_t> memory_bytes() const;
 
   int pidfd() const { return process_.pidfd(); }

@@ -61,7 +61,7 @@ bool SetRunner::any_running() const {
   return std::any_of(live_.begin(), live_.end(), [](const LiveJob& live) { return live.runs(); });
 }
 
-// All its steps are made, by this process of it: what an earlier one told may have to be made again. A core is free for
+// All its steps are made, by this process of it: what an earlier one recorded may have to be made again. A core is free for
 // the next job then; a GPU is not: its memory is still taken.
 bool SetRunner::only_saves(size_t j) const {
   return live_[j].runs() && live_[j].first_step_after >= 0 && status_[j].step >= request_.jobs[j].steps &&

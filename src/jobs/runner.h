@@ -33,7 +33,7 @@ struct SetRequest {
   bool quiet = false, json = false, color = true;
   double max_seconds = 0;  // 0: no limit
   std::string advice;      // how to go on: "tandem resume web-test-..."
-  // Told once now and then, and at the end: what stands in the set's files.
+  // Called now and then, and at the end: what stands in the set's files.
   std::function<void(const std::vector<JobStatus>&, const std::vector<Segment>& course)> note;
 };
 

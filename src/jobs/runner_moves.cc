@@ -130,7 +130,7 @@ void SetRunner::start(int j, const std::vector<int>& devices) {
   LiveJob& live = live_[static_cast<size_t>(j)];
   JobStatus& status = status_[static_cast<size_t>(j)];
   if (live.ready_for >= 0 && devices != std::vector<int>{live.ready_for}) live.drop();
-  live.tail.look(status);  // what an earlier process told is no step of this one
+  live.tail.look(status);  // what an earlier process recorded is no step of this one
   status.step = std::min(status.step, saved_step(job));
   try {
     if (live.ready_for >= 0)

@@ -48,7 +48,7 @@ struct GymSettings : DqnSettings {
           "the environment: gym:CartPole-v1, gym:my_package/My-v0, my_module:MyEnv");
     d.key("env.arguments", arguments, Grammar{"a JSON object such as {\"map_name\": \"8x8\"}", wrong_arguments},
           "what it is made with, as JSON");
-    d.key("env.count", count, Range::between(1, 65536), "environments played at once, over all shards");
+    d.key("env.count", count, Range::between(1, 65536), "environments at once, over all shards");
     d.key("env.max_steps", longest, Range::between(0, 1e7),
           "cut an episode after so many decisions; 0: the environment's own limit");
     d.key("env.python", python,
@@ -65,7 +65,7 @@ struct GymSettings : DqnSettings {
       const int64_t below = count / shards * shards, first = below > 0 ? below : shards;
       throw ConfigError(
           fmt::format("{} environments do not divide by {} shards", count, shards),
-          "every shard plays the same number of environments, so that the result never depends on the "
+          "every shard has the same number of environments, so that the result never depends on the "
           "machines",
           fmt::format("set --num-envs to {} or {}, or shards to a divisor of {}", first, first + shards, count));
     }

@@ -60,7 +60,7 @@ RecipeInfo gym_dqn(const AgentOnGpu& on_gpu) {
                   [] { return std::make_unique<GymSettings>(); }};
   info.flags = {
       {"--env", "env.id", "name", "environment of recipe dqn: gym:CartPole-v1, my_module:MyEnv", On::kPlanToo},
-      {"--num-envs", "env.count", "n", "environments played at once, over all shards", On::kPlanToo}};
+      {"--num-envs", "env.count", "n", "environments at once, over all shards", On::kPlanToo}};
   info.verbs = {act_verb(on_gpu)};
   info.examples = {{"train dqn --env gym:CartPole-v1 --num-envs 8", "a DQN on an environment in Python"}};
   info.need = kGymNeed;

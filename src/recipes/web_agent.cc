@@ -1,4 +1,4 @@
-// recipes/web_agent.cc -- web-test agents, one or several side by side: a world of world/web_agents.h, learned by
+// recipes/web_agent.cc -- web-test agents, one or several side by side: an environment of world/web_agents.h, learned by
 // rl/dqn/dqn.h.
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"

@@ -21,9 +21,9 @@ std::optional<double> WebEnvironment::score(double mean_return) const {
 }
 
 void WebEnvironment::reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const {
-  with_web_environment(agent_, [&](auto world) {
+  with_web_environment(agent_, [&](auto rules) {
     for (int64_t i = 0; i < n; ++i)
-      if (!only_ended || only_ended[i].end != End::kNone) reset_one(world, of(states)[i], key, i);
+      if (!only_ended || only_ended[i].end != End::kNone) reset_one(rules, of(states)[i], key, i);
   });
 }
 
@@ -34,9 +34,9 @@ void WebEnvironment::observe(const std::byte* states, float* out, int64_t n) con
 void WebEnvironment::step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n,
                           const RandomKey& key) const {
   static_assert(kTerms <= Outcome::kMostTerms);
-  with_web_environment(agent_, [&](auto world) {
+  with_web_environment(agent_, [&](auto rules) {
     for (int64_t i = 0; i < n; ++i) {
-      const StepResult result = step_one(world, of(states)[i], actions[i], key, i);
+      const StepResult result = step_one(rules, of(states)[i], actions[i], key, i);
       out[i] = {.reward = result.reward, .end = result.done ? End::kOver : End::kNone};
       std::copy_n(result.terms, kTerms, out[i].terms);
     }

@@ -1,4 +1,4 @@
-// recipes/web_environment.h -- a web-test agent's world as a learner sees it.
+// recipes/web_environment.h -- the environment of a web-test agent as a learner sees it.
 #pragma once
 
 #include "rl/environment.h"

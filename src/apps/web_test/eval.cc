@@ -64,7 +64,7 @@ int run_eval(const Command& command) {
         command.output.warn(fmt::format("{}: passed over {}", member.trained.run.string(), reason));
 
   if (const std::string file = arguments.text("record"); !file.empty()) record(results, plan, file);
-  nlohmann::json told = {{"run", run.id()},
+  nlohmann::json result = {{"run", run.id()},
                          {"dir", fs::absolute(run.dir()).string()},
                          {"episodes", plan.episodes},
                          {"seed", plan.seed},
@@ -72,7 +72,7 @@ int run_eval(const Command& command) {
   std::string page;
   try {
     // The page reads it from the folder, so that `tandem report` keeps it.
-    write_file_atomically(run.dir() / "evaluation.json", told.dump(2) + "\n", Durability::kProcessDeath);
+    write_file_atomically(run.dir() / "evaluation.json", result.dump(2) + "\n", Durability::kProcessDeath);
     // A folder of several runs has a page of its own, about their training.
     const bool several = fs::exists(run.dir() / "agents.json");
     page = (run.dir() / (several ? "evaluation.html" : "report.html")).string();
@@ -83,8 +83,8 @@ int run_eval(const Command& command) {
     page.clear();
   }
   if (command.output.json()) {
-    told["file"] = page.empty() ? nlohmann::json() : nlohmann::json(page);
-    command.output.object(told);
+    result["file"] = page.empty() ? nlohmann::json() : nlohmann::json(page);
+    command.output.object(result);
     return 0;
   }
   command.output.data(agents_table(results));

@@ -8,7 +8,7 @@
 
 namespace tandem {
 
-// Where the recipe names experience: reads it once, tells of bad lines, and writes its absolute paths and its digest
+// Where the recipe names experience: reads it once, warns of bad lines, and writes its absolute paths and its digest
 // into the settings. Throws ConfigError that says what is wrong with which line.
 void take_experience(const Command& command, ResolvedRecipe& recipe);
 

@@ -12,10 +12,10 @@
 namespace tandem {
 namespace {
 
-std::vector<double> scores(const std::string& agent, const Evaluation& played) {
+std::vector<double> scores(const std::string& agent, const Evaluation& greedy) {
   const WebScale& scale = kWebScale[web_agent_of(agent)];
   std::vector<double> out;
-  for (double r : played.returns) out.push_back(scale.score(r));
+  for (double r : greedy.returns) out.push_back(scale.score(r));
   return out;
 }
 
@@ -101,10 +101,10 @@ GateResult judge(const GateInput& input, const EvaluationPlan& plan) {
   const std::string& agent = input.after.agent;
   GateResult result{agent, {}};
   const std::vector<double> after = scores(agent, play_net(input.after, plan));
-  const auto played = [&](const TrainedAgent& trained) { return scores(agent, play_net(trained, plan)); };
-  result.lines.push_back(compare("old", "score", played(input.before), after));
+  const auto greedy = [&](const TrainedAgent& trained) { return scores(agent, play_net(trained, plan)); };
+  result.lines.push_back(compare("old", "score", greedy(input.before), after));
   if (input.first) {
-    GateLine line = compare("first", "score", played(*input.first), after);
+    GateLine line = compare("first", "score", greedy(*input.first), after);
     line.passed =
         line.change >= -kScoreLimits.most_loss;  // small steps down are caught here once they add up, not before
     line.note = line.passed ? "" : "together with earlier steps worse by more than is allowed";

@@ -91,7 +91,7 @@ class Continuation {
       }
     const bool accepted = judge_all();
     finish_parent("done", accepted ? 0 : static_cast<int>(ExitCode::kCheckFailed));
-    return tell(accepted);
+    return report(accepted);
   }
 
  private:
@@ -102,7 +102,7 @@ class Continuation {
     std::vector<DeviceSpec> devices;
     fs::path dir;
     GateResult gate;
-    Json told;
+    Json json;
   };
 
   // Everything is resolved and read before the first step of the first agent.
@@ -241,13 +241,13 @@ class Continuation {
       if (job.agent.replaced()) first = load_agent(job.agent.first, job.agent.agent);
       job.gate = judge({job.old, after, first ? &*first : nullptr, fresh.get(), before.get()}, plan);
       const bool accepted = job.gate.passed();
-      job.told = gate_json(job.gate);
-      job.told.update({{"run", fs::absolute(job.dir).lexically_normal().string()},
+      job.json = gate_json(job.gate);
+      job.json.update({{"run", fs::absolute(job.dir).lexically_normal().string()},
                        {"old", fs::absolute(job.old.run).lexically_normal().string()},
                        {"digest", after.digest},
                        {"old_digest", job.old.digest},
                        {"step", after.step}});
-      replace_file(FileSystem::real(), job.dir / "gate.json", job.told.dump(2) + "\n");
+      replace_file(FileSystem::real(), job.dir / "gate.json", job.json.dump(2) + "\n");
       if (accepted) make_current(old_.dir(), job.agent.agent, job.dir);
       all = all && accepted;
     }
@@ -258,13 +258,13 @@ class Continuation {
     if (several()) update_run_json(parent_, {{"status", status}, {"finished", utc_stamp()}, {"exit_code", code}});
   }
 
-  int tell(bool accepted) const {
+  int report(bool accepted) const {
     std::vector<GateResult> gates;
     Json agents = Json::object();
     std::vector<std::string> refused, taken;
     for (const Job& job : jobs_) {
       gates.push_back(job.gate);
-      agents[job.agent.agent] = job.told;
+      agents[job.agent.agent] = job.json;
       (job.gate.passed() ? taken : refused).push_back(job.agent.agent);
     }
     const int code = accepted ? 0 : static_cast<int>(ExitCode::kCheckFailed);

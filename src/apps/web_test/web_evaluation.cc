@@ -20,24 +20,24 @@ namespace {
 
 using Json = nlohmann::json;
 
-int32_t world_of(const std::string& agent) {
+int32_t environment_of(const std::string& agent) {
   const int32_t number = web_agent_of(agent);
   if (number >= 0) return number;
   std::vector<std::string_view> names;
   for (const WebAgentInfo& info : kWebAgentTable) names.push_back(info.name);
   throw ConfigError(
-      agent.empty() ? "this run is of no web-test agent" : fmt::format("there is no world for an agent '{}'", agent),
-      fmt::format("the worlds are those of {}", fmt::join(names, ", ")),
+      agent.empty() ? "this run is of no web-test agent" : fmt::format("there is no environment for an agent '{}'", agent),
+      fmt::format("the environments are those of {}", fmt::join(names, ", ")),
       "name a run of web-agent or web-test; `tandem act` answers for any run of the DQN learner");
 }
 
 void check_fit(const TrainedAgent& trained, const Environment& environment) {
   if (trained.net->state_size() == environment.state_size() && trained.net->actions() == environment.actions()) return;
   throw CheckpointError(
-      fmt::format("the weights of {} do not fit the world of {}", trained.run.string(), trained.agent),
-      fmt::format("they take {} numbers and know {} actions, the world has {} and {}", trained.net->state_size(),
+      fmt::format("the weights of {} do not fit the environment of {}", trained.run.string(), trained.agent),
+      fmt::format("they take {} numbers and know {} actions, the environment has {} and {}", trained.net->state_size(),
                   trained.net->actions(), environment.state_size(), environment.actions()),
-      "name a run that was trained in that world");
+      "name a run that was trained in that environment");
 }
 
 // Runs them all on so many threads; the first error is thrown when all have ended.
@@ -90,12 +90,12 @@ std::string row(const std::string& name, const Evaluation& e, const std::string&
 size_t AgentEvaluation::best() const {
   size_t best = chosen;
   for (size_t i = 0; i < members.size(); ++i)
-    if (members[i].played.mean > members[best].played.mean) best = i;
+    if (members[i].result.mean > members[best].result.mean) best = i;
   return best;
 }
 
 std::string record_episodes(const std::string& agent, const Policy& policy, int64_t episodes, uint64_t seed) {
-  const WebEnvironment environment(world_of(agent));
+  const WebEnvironment environment(environment_of(agent));
   std::vector<std::string> lines(static_cast<size_t>(episodes));
   const auto write = [&](int64_t episode, const float* before, int32_t action, const Outcome& outcome,
                          const float* after) {
@@ -110,7 +110,7 @@ std::string record_episodes(const std::string& agent, const Policy& policy, int6
 }
 
 Evaluation play_net(const TrainedAgent& trained, const EvaluationPlan& plan) {
-  const WebEnvironment environment(world_of(trained.agent));
+  const WebEnvironment environment(environment_of(trained.agent));
   check_fit(trained, environment);
   return play(environment, greedy_play(environment, *trained.net), plan.episodes, plan.seed);
 }
@@ -121,7 +121,7 @@ std::vector<AgentEvaluation> evaluate_agents(const std::vector<AgentRun>& agents
   for (size_t a = 0; a < agents.size(); ++a) {
     const AgentRun& from = agents[a];
     AgentEvaluation& to = out[a];
-    const int32_t world = world_of(from.agent);
+    const int32_t number = environment_of(from.agent);
     to.agent = from.agent;
     for (const auto& run : from.runs) {
       if (!plan.members && run != from.best) continue;
@@ -130,10 +130,10 @@ std::vector<AgentEvaluation> evaluate_agents(const std::vector<AgentRun>& agents
       to.members.back().trained.agent = from.agent;
     }
     for (MemberEvaluation& member : to.members)
-      tasks.push_back([&member, &plan] { member.played = play_net(member.trained, plan); });
+      tasks.push_back([&member, &plan] { member.result = play_net(member.trained, plan); });
     if (to.members.size() > 1)
-      tasks.push_back([&to, &plan, world] {
-        const WebEnvironment environment(world);
+      tasks.push_back([&to, &plan, number] {
+        const WebEnvironment environment(number);
         std::vector<std::shared_ptr<const QFunction>> nets;
         for (const MemberEvaluation& member : to.members) {
           check_fit(member.trained, environment);
@@ -141,10 +141,10 @@ std::vector<AgentEvaluation> evaluate_agents(const std::vector<AgentRun>& agents
         }
         to.ensemble = play(environment, greedy_play(environment, QEnsemble(nets)), plan.episodes, plan.seed);
       });
-    tasks.push_back([&to, &plan, world] {
-      const WebEnvironment environment(world);
+    tasks.push_back([&to, &plan, number] {
+      const WebEnvironment environment(number);
       to.random = play(environment, random_play(environment, plan.seed), plan.episodes, plan.seed);
-      to.rule = play(environment, rule_play(world), plan.episodes, plan.seed);
+      to.rule = play(environment, rule_play(number), plan.episodes, plan.seed);
     });
   }
   run_tasks(std::move(tasks), plan.threads);
@@ -156,9 +156,9 @@ nlohmann::json agents_json(const std::vector<AgentEvaluation>& agents) {
   for (const AgentEvaluation& agent : agents) {
     const WebScale& scale = kWebScale[web_agent_of(agent.agent)];
     const TrainedAgent& trained = agent.own().trained;
-    Json one = line(agent.own().played);
-    for (const auto& [name, value] : agent.own().played.terms) one["terms"][name] = value;
-    one["episodes"] = agent.own().played.episodes;
+    Json one = line(agent.own().result);
+    for (const auto& [name, value] : agent.own().result.terms) one["terms"][name] = value;
+    one["episodes"] = agent.own().result.episodes;
     one["run"] = trained.run.string();
     one["step"] = trained.step;
     one["digest"] = trained.digest;
@@ -169,11 +169,11 @@ nlohmann::json agents_json(const std::vector<AgentEvaluation>& agents) {
     for (const char* name : {"random", "rule", "solver", "oracle"}) one[name] = one["lines"][name]["score"];
     if (agent.members.size() > 1) {
       for (const MemberEvaluation& member : agent.members) {
-        Json told = line(member.played);
-        told["run"] = member.trained.run.string();
-        told["digest"] = member.trained.digest;
-        told["step"] = member.trained.step;
-        one["members"][member.trained.run.filename().string()] = told;
+        Json of_member = line(member.result);
+        of_member["run"] = member.trained.run.string();
+        of_member["digest"] = member.trained.digest;
+        of_member["step"] = member.trained.step;
+        one["members"][member.trained.run.filename().string()] = of_member;
       }
       one["best"] = agent.members[agent.best()].trained.run.filename().string();
       one["ensemble"] = line(*agent.ensemble);
@@ -189,9 +189,9 @@ std::string agents_table(const std::vector<AgentEvaluation>& agents) {
     const WebScale& scale = kWebScale[web_agent_of(agent.agent)];
     const auto& own = agent.own();
     text +=
-        row(agent.agent, own.played, fmt::format("{}, step {}", own.trained.run.filename().string(), own.trained.step));
+        row(agent.agent, own.result, fmt::format("{}, step {}", own.trained.run.filename().string(), own.trained.step));
     for (size_t i = 0; agent.members.size() > 1 && i < agent.members.size(); ++i)
-      text += row("  " + agent.members[i].trained.run.filename().string(), agent.members[i].played,
+      text += row("  " + agent.members[i].trained.run.filename().string(), agent.members[i].result,
                   i == agent.best() ? "member, the best here" : "member");
     if (agent.ensemble) text += row("  ensemble", *agent.ensemble, "all members together");
     text += row("  rule of thumb", agent.rule, "");
@@ -203,7 +203,7 @@ std::string agents_table(const std::vector<AgentEvaluation>& agents) {
     known("  solver", scale.solver());
     known("  oracle", scale.oracle);
     text += "  terms of an episode:";
-    for (const auto& [name, value] : own.played.terms) text += fmt::format(" {} {:.2f}", name, value);
+    for (const auto& [name, value] : own.result.terms) text += fmt::format(" {} {:.2f}", name, value);
     text += "\n";
   }
   return text;

@@ -1,4 +1,4 @@
-// apps/web_test/web_evaluation.h -- how good the agents of a run are: greedy episodes in their worlds, on the scale of
+// apps/web_test/web_evaluation.h -- how good the agents of a run are: greedy episodes in their environments, on the scale of
 // world/scale.h, beside random play, the rule of thumb, the solver and the oracle. No libtorch.
 //
 // Every policy meets the same luck. The interval is that of the mean over episodes (95 %); the scale's own errors are
@@ -26,7 +26,7 @@ struct EvaluationPlan {
 
 struct MemberEvaluation {
   TrainedAgent trained;
-  Evaluation played;
+  Evaluation result;
 };
 
 struct AgentEvaluation {
@@ -39,7 +39,7 @@ struct AgentEvaluation {
   size_t best() const;  // the member of the highest score
 };
 
-// Throws ConfigError for an agent that has no world, CheckpointError for weights that do not fit it.
+// Throws ConfigError for an agent that has no environment, CheckpointError for weights that do not fit it.
 std::vector<AgentEvaluation> evaluate_agents(const std::vector<AgentRun>& agents, const EvaluationPlan& plan);
 // Episodes of a policy as JSON lines of world/product_history.h, one episode after the other.
 std::string record_episodes(const std::string& agent, const Policy& policy, int64_t episodes, uint64_t seed);

@@ -8,8 +8,8 @@
 namespace tandem {
 namespace {
 
-// Processor time of a default step, as shares of their mean: worlds differ little in what a turn costs.
-constexpr double kWorldCost[] = {1.00, 0.98, 1.02, 1.05, 1.00, 0.95};
+// Processor time of a default step, as shares of their mean: environments differ little in what a turn costs.
+constexpr double kEnvironmentCost[] = {1.00, 0.98, 1.02, 1.05, 1.00, 0.95};
 constexpr double kOneMoreOnGpu = 0.15;  // of a step's time that an agent beside others adds (docs/results.md)
 
 size_t number_of(const std::string& agent) {
@@ -106,7 +106,7 @@ double flops_of_step(const WebAgentSettings& settings, bool on_gpus) {
   if (settings.net.attention) flops *= 3.5;  // measured
   double cost = 0;
   const std::vector<std::string> agents = settings.agents();
-  for (const std::string& agent : agents) cost += kWorldCost[number_of(agent)];
+  for (const std::string& agent : agents) cost += kEnvironmentCost[number_of(agent)];
   const auto count = static_cast<double>(agents.size());
   return flops * cost * (on_gpus ? (1 + kOneMoreOnGpu * (count - 1)) / count : 1);
 }

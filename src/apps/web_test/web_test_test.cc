@@ -82,19 +82,19 @@ void wait_for(const std::function<bool()>& happened) {
 
 TEST(WebTest, TrainsAllSixInOneRunWithAFolderEach) {
   const Sandbox box;
-  const auto told = object(box.run(words({"--json"})));
-  EXPECT_EQ(told["status"], "done");
-  EXPECT_EQ(told["recipe"], "web-test");
-  EXPECT_EQ(told["agents"].size(), 6u);
+  const auto output = object(box.run(words({"--json"})));
+  EXPECT_EQ(output["status"], "done");
+  EXPECT_EQ(output["recipe"], "web-test");
+  EXPECT_EQ(output["agents"].size(), 6u);
   for (const std::string& agent : kAgents) {
-    EXPECT_EQ(told["agents"][agent]["digest"].get<std::string>().size(), 64u);
-    EXPECT_EQ(told["agents"][agent]["step"], 4000);
+    EXPECT_EQ(output["agents"][agent]["digest"].get<std::string>().size(), 64u);
+    EXPECT_EQ(output["agents"][agent]["step"], 4000);
     EXPECT_TRUE(fs::exists(box.dir() / "set/agents" / agent / "checkpoints"));
   }
   const auto file = nlohmann::json::parse(box.read("set/agents.json"));
   EXPECT_EQ(file["agents"]["analysis"], (nlohmann::json{{"runs", {"agents/analysis"}}, {"best", "agents/analysis"}}));
   EXPECT_NE(box.read("set/report.html").find("agents/analysis/report.html"), std::string::npos);
-  EXPECT_EQ(object(box.run({"digest", "set", "--json"}))["digest"], told["digest"]);
+  EXPECT_EQ(object(box.run({"digest", "set", "--json"}))["digest"], output["digest"]);
   EXPECT_EQ(object(box.run({"report", "set", "--json"}))["file"], "set/report.html");
   const ProgramResult exported = box.run({"export", "set"});
   EXPECT_EQ(exported.code, 2);
@@ -142,9 +142,9 @@ TEST(WebTest, AnAgentsSettingsAreThoseOfARunOfItsOwn) {
 
 TEST(WebTest, AnEnsembleHasThreeMembersOfEachAgentAndNamesTheBest) {
   const Sandbox box;
-  const auto told = object(box.run(words({"--strategy", "ensemble", "--agents", "analysis", "--json"})));
-  const auto& members = told["agents"]["analysis"]["members"];
-  ASSERT_EQ(members.size(), 3u) << told;
+  const auto output = object(box.run(words({"--strategy", "ensemble", "--agents", "analysis", "--json"})));
+  const auto& members = output["agents"]["analysis"]["members"];
+  ASSERT_EQ(members.size(), 3u) << output;
   const auto setting = [&](const std::string& member, const std::string& key) {
     return object(box.run({"runs", "show", "set/agents/" + member, "--json"}))["run"]["settings"][key];
   };
@@ -157,12 +157,12 @@ TEST(WebTest, AnEnsembleHasThreeMembersOfEachAgentAndNamesTheBest) {
 
 TEST(WebTest, AgentsSideBySideAreOneJobAndARowEach) {
   const Sandbox box;
-  const auto told = object(box.run(words({"--together", "on", "--json", "--set", "analysis.n_step=2"})));
-  EXPECT_EQ(told["status"], "done");
-  ASSERT_EQ(told["agents"].size(), 6u);
-  EXPECT_EQ(told["step"], 6 * 4000);
-  EXPECT_EQ(told["agents"]["evolution"]["run"], "requirements+4");
-  EXPECT_EQ(told["agents"]["analysis"]["run"], "analysis") << "its own settings, its own run";
+  const auto output = object(box.run(words({"--together", "on", "--json", "--set", "analysis.n_step=2"})));
+  EXPECT_EQ(output["status"], "done");
+  ASSERT_EQ(output["agents"].size(), 6u);
+  EXPECT_EQ(output["step"], 6 * 4000);
+  EXPECT_EQ(output["agents"]["evolution"]["run"], "requirements+4");
+  EXPECT_EQ(output["agents"]["analysis"]["run"], "analysis") << "its own settings, its own run";
   EXPECT_NE(box.read("set/agents/requirements+4/recipe.toml")
                 .find("agent = \"requirements,generation,execution,observation,evolution\""),
             std::string::npos);
@@ -179,12 +179,12 @@ TEST(WebTest, AgentsSideBySideAreOneJobAndARowEach) {
 
 TEST(WebTest, ADryRunShowsTheAssignmentAndMakesNothing) {
   const Sandbox box;
-  const auto told = object(box.run({"train", "web-test", "--devices", "cpu:3@1,0.5,0.5", "--dry-run", "--json",
+  const auto output = object(box.run({"train", "web-test", "--devices", "cpu:3@1,0.5,0.5", "--dry-run", "--json",
                                     "--assign", "analysis=2", "--assignment", "specialized"}));
-  EXPECT_EQ(told["jobs"].size(), 6u);
-  EXPECT_EQ(told["devices"][1]["speed"], 0.5);
-  EXPECT_GE(told["forecast_seconds"].get<double>(), told["ideal_seconds"].get<double>());
-  for (const auto& part : told["plan"])
+  EXPECT_EQ(output["jobs"].size(), 6u);
+  EXPECT_EQ(output["devices"][1]["speed"], 0.5);
+  EXPECT_GE(output["forecast_seconds"].get<double>(), output["ideal_seconds"].get<double>());
+  for (const auto& part : output["plan"])
     if (part["job"] == "analysis" && part["begin"] == 0.0) {
       EXPECT_EQ(part["device"], "cpu:2");
     }

@@ -198,6 +198,64 @@ void measure_rows(const Command& command, std::vector<BenchRow>& rows, int repet
     }
 }
 
+std::vector<BenchRow> rows_to_measure(const std::vector<Bench>& benches, const std::vector<DeviceSpec>& devices) {
+  std::vector<BenchRow> rows;
+  for (const Bench& bench : benches)
+    for (size_t count = 1; count <= devices.size(); ++count)
+      for (const int64_t batch : bench.batches)
+        rows.push_back({.bench = bench.name,
+                        .recipe = bench.recipe,
+                        .devices = first_devices(devices, count),
+                        .count = count,
+                        .batch = batch,
+                        .rate = {},
+                        .ms = {}});
+  return rows;
+}
+
+// Against one device with the same batch.
+void add_speedups(std::vector<BenchRow>& rows) {
+  std::map<std::pair<std::string, int64_t>, double> alone;
+  for (BenchRow& row : rows) {
+    if (row.count == 1) alone[{row.bench, row.batch}] = row.rate.mean();
+    const auto one = alone.find({row.bench, row.batch});
+    if (one != alone.end()) row.speedup = row.rate.mean() / one->second;
+  }
+}
+
+// As a page and a file where these were asked for; as a table or an object.
+void show_rows(const Command& command, const std::vector<Bench>& benches, const std::vector<BenchRow>& rows,
+               const Json& left_out, int repetitions, double seconds) {
+  const Arguments& arguments = command.arguments;
+  const std::string note =
+      fmt::format("{} repetition{} of {:.0f} s each; speedup against one device with the same batch", repetitions,
+                  repetitions == 1 ? "" : "s", seconds);
+  if (!arguments.plot.empty())
+    write_out_file(arguments.plot, bench_page(rows, machine_name(command.context), note), "--plot");
+  if (arguments.csv == "-") {
+    command.output.data(csv(rows));
+    return;
+  }
+  if (!arguments.csv.empty()) write_out_file(arguments.csv, csv(rows), "--csv");
+  if (!command.output.json()) {
+    for (const Bench& bench : benches) {
+      if (std::ranges::none_of(rows, [&](const BenchRow& row) { return row.bench == bench.name; })) continue;
+      if (benches.size() > 1) command.output.data(bench.name + "\n");
+      command.output.data(table(rows, bench.name));
+    }
+    command.output.say(fmt::format("{}, {}", benches.size() == 1 ? benches[0].recipe : "each recipe", note));
+    return;
+  }
+  Json out = Json::array();
+  for (const BenchRow& row : rows) out.push_back(json_of(row));
+  Json object = {{"seconds_each", fmt::format("{:.0f}s", seconds)},
+                 {"machine", machine_name(command.context)},
+                 {"left_out", left_out},
+                 {"rows", out}};
+  if (benches.size() == 1) object.update({{"bench", benches[0].name}, {"recipe", benches[0].recipe}});
+  command.output.object(std::move(object));
+}
+
 }  // namespace
 
 int run_bench(const Command& command) {
@@ -211,20 +269,10 @@ int run_bench(const Command& command) {
   check_out_file(arguments.plot, "--plot");
   const double seconds = arguments.quick ? 1 : 5;
   const auto all = parse_devices(arguments.bench_devices, command.context.machine, 8);
-  std::vector<Bench> benches = benches_of(command);
+  const std::vector<Bench> benches = benches_of(command);
   check_worker_program(command.context);
 
-  std::vector<BenchRow> rows;
-  for (const Bench& bench : benches)
-    for (size_t count = 1; count <= all.size(); ++count)
-      for (const int64_t batch : bench.batches)
-        rows.push_back({.bench = bench.name,
-                        .recipe = bench.recipe,
-                        .devices = first_devices(all, count),
-                        .count = count,
-                        .batch = batch,
-                        .rate = {},
-                        .ms = {}});
+  std::vector<BenchRow> rows = rows_to_measure(benches, all);
   Json left_out = Json::array();
   int code = 0;
   try {
@@ -232,15 +280,10 @@ int run_bench(const Command& command) {
   } catch (const TrialInterrupted& stopped) {  // minutes of measuring are not thrown away
     code = stopped.code;
     std::erase_if(rows, [](const BenchRow& row) { return row.rate.values.empty(); });
-    command.output.warn(fmt::format("stopped: what was measured until then is told ({} rows)", rows.size()));
+    command.output.warn(fmt::format("stopped: what was measured until then is shown ({} rows)", rows.size()));
     if (rows.empty()) return code;
   }
-  std::map<std::pair<std::string, int64_t>, double> alone;
-  for (BenchRow& row : rows) {
-    if (row.count == 1) alone[{row.bench, row.batch}] = row.rate.mean();
-    const auto one = alone.find({row.bench, row.batch});
-    if (one != alone.end()) row.speedup = row.rate.mean() / one->second;
-  }
+  add_speedups(rows);
   if (std::any_of(rows.begin(), rows.end(),
                   [](const BenchRow& row) { return row.rate.deviation().value_or(0) > 0.2 * row.rate.mean(); }))
     command.output.warn("repetitions differ by more than a fifth: something else was using the machine");
@@ -248,34 +291,7 @@ int run_bench(const Command& command) {
     add_baselines(command, rows, repetitions, seconds);
     command.output.say("PyTorch eager: one thread, the whole batch at once, no shards, priorities or environments");
   }
-
-  const std::string note =
-      fmt::format("{} repetition{} of {:.0f} s each; speedup against one device with the same batch", repetitions,
-                  repetitions == 1 ? "" : "s", seconds);
-  if (!arguments.plot.empty())
-    write_out_file(arguments.plot, bench_page(rows, machine_name(command.context), note), "--plot");
-  if (arguments.csv == "-") {
-    command.output.data(csv(rows));
-    return code;
-  }
-  if (!arguments.csv.empty()) write_out_file(arguments.csv, csv(rows), "--csv");
-  if (!command.output.json()) {
-    for (const Bench& bench : benches) {
-      if (std::ranges::none_of(rows, [&](const BenchRow& row) { return row.bench == bench.name; })) continue;
-      if (benches.size() > 1) command.output.data(bench.name + "\n");
-      command.output.data(table(rows, bench.name));
-    }
-    command.output.say(fmt::format("{}, {}", benches.size() == 1 ? benches[0].recipe : "each recipe", note));
-    return code;
-  }
-  Json out = Json::array();
-  for (const BenchRow& row : rows) out.push_back(json_of(row));
-  Json object = {{"seconds_each", fmt::format("{:.0f}s", seconds)},
-                 {"machine", machine_name(command.context)},
-                 {"left_out", left_out},
-                 {"rows", out}};
-  if (benches.size() == 1) object.update({{"bench", benches[0].name}, {"recipe", benches[0].recipe}});
-  command.output.object(std::move(object));
+  show_rows(command, benches, rows, left_out, repetitions, seconds);
   return code;
 }
 

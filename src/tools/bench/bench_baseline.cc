@@ -60,11 +60,11 @@ BaselineAnswer run_baseline(const RecipeInfo& recipe, int64_t batch, double seco
       {.words = {python, "-c", program, std::to_string(batch), fmt::format("{}", seconds), cuda ? "1" : "0"},
        .environment = {{"OMP_NUM_THREADS", "1"}},
        .silent = true});
-  const auto told = nlohmann::json::parse(said.text, nullptr, false);
-  if (told.is_object() && told.contains("samples_per_s") && told["samples_per_s"].is_number())
-    return {told["samples_per_s"].get<double>(), ""};
-  if (told.is_object() && told.contains("reason") && told["reason"].is_string())
-    return {std::nullopt, told["reason"].get<std::string>()};
+  const auto output = nlohmann::json::parse(said.text, nullptr, false);
+  if (output.is_object() && output.contains("samples_per_s") && output["samples_per_s"].is_number())
+    return {output["samples_per_s"].get<double>(), ""};
+  if (output.is_object() && output.contains("reason") && output["reason"].is_string())
+    return {std::nullopt, output["reason"].get<std::string>()};
   return {std::nullopt,
           fmt::format("{} could not run it ({}); install torch there, or activate an environment that has it", python,
                       said.ending())};

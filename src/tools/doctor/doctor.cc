@@ -153,6 +153,55 @@ Advice advise(const Command& command, const Findings& findings, const GpusSeen& 
   return advice;
 }
 
+// What doctor found, to be shown.
+struct Examination {
+  const Findings& findings;
+  const GpusSeen& gpus;
+  const Bandwidth& bandwidth;
+  const LinksSeen& links;
+  int processes;  // of the bandwidth
+  const Advice& advice;
+  Verdict worst;
+  int problems, warnings;
+  double seconds;
+};
+
+nlohmann::json examination_json(const Examination& all) {
+  nlohmann::json checks = nlohmann::json::array(), gpu_list = nlohmann::json::array();
+  for (const Finding& finding : all.findings) {
+    checks.push_back({{"check", finding.check}, {"verdict", verdict_name(finding.verdict)}, {"found", finding.found}});
+    if (!finding.todo.empty()) checks.back()["do"] = finding.todo;
+  }
+  for (size_t i = 0; i < all.gpus.facts.size(); ++i) {
+    gpu_list.push_back(to_json(all.gpus.facts[i]));
+    gpu_list.back().update(to_json(all.gpus.now[i]));
+  }
+  nlohmann::json out{{"verdict", verdict_name(all.worst)},
+                     {"problems", all.problems},
+                     {"warnings", all.warnings},
+                     {"checks", checks},
+                     {"gpus", gpu_list},
+                     {"seconds", all.seconds}};
+  if (!all.bandwidth.rows.empty())
+    out["bandwidth"] = {
+        {"plane", "host memory"}, {"processes", all.processes}, {"rows", rows_json(all.bandwidth.rows)}};
+  if (!all.links.links.host.empty()) out["links"] = links_json(all.links);
+  const Advice& advice = all.advice;
+  if (!advice.command.empty()) out["recommended"] = {{"command", advice.command}, {"forecast", advice.forecast}};
+  if (advice.seconds) out["recommended"]["seconds"] = *advice.seconds;
+  return out;
+}
+
+std::string examination_text(const Examination& all, const std::string& measured, bool color, bool verbose) {
+  std::string text = findings_text(all.findings, color, verbose);
+  if (!measured.empty()) text += "\n" + measured;
+  text += fmt::format("\n{} problem{}, {} warning{}, in {:.1f} s\n", all.problems, all.problems == 1 ? "" : "s",
+                      all.warnings, all.warnings == 1 ? "" : "s", all.seconds);
+  return text + (all.advice.command.empty()
+                     ? all.advice.forecast + "\n"
+                     : fmt::format("next:  {}\n       {}\n", all.advice.command, all.advice.forecast));
+}
+
 }  // namespace
 
 const RecipeInfo* recipe_to_try(const CliContext& context) {
@@ -252,38 +301,12 @@ int run_doctor(const Command& command) {
                           doctor_report(command.context, findings, gpus, place, libraries, measured));
     command.output.say("report written to " + command.arguments.report);
   }
-  if (command.output.json()) {
-    nlohmann::json checks = nlohmann::json::array(), gpu_list = nlohmann::json::array();
-    for (const Finding& finding : findings) {
-      checks.push_back(
-          {{"check", finding.check}, {"verdict", verdict_name(finding.verdict)}, {"found", finding.found}});
-      if (!finding.todo.empty()) checks.back()["do"] = finding.todo;
-    }
-    for (size_t i = 0; i < gpus.facts.size(); ++i) {
-      gpu_list.push_back(to_json(gpus.facts[i]));
-      gpu_list.back().update(to_json(gpus.now[i]));
-    }
-    nlohmann::json out{{"verdict", verdict_name(worst)},
-                       {"problems", problems},
-                       {"warnings", warnings},
-                       {"checks", checks},
-                       {"gpus", gpu_list},
-                       {"seconds", seconds}};
-    if (!bandwidth.rows.empty())
-      out["bandwidth"] = {{"plane", "host memory"}, {"processes", processes}, {"rows", rows_json(bandwidth.rows)}};
-    if (!links.links.host.empty()) out["links"] = links_json(links);
-    if (!advice.command.empty()) out["recommended"] = {{"command", advice.command}, {"forecast", advice.forecast}};
-    if (advice.seconds) out["recommended"]["seconds"] = *advice.seconds;
-    command.output.object(out);
-  } else {
-    command.output.data(findings_text(findings, wants_color(1, command.arguments.no_color), command.output.verbose()));
-    if (!measured.empty()) command.output.data("\n" + measured);
-    command.output.data(fmt::format("\n{} problem{}, {} warning{}, in {:.1f} s\n", problems, problems == 1 ? "" : "s",
-                                    warnings, warnings == 1 ? "" : "s", seconds));
-    command.output.data(advice.command.empty()
-                            ? advice.forecast + "\n"
-                            : fmt::format("next:  {}\n       {}\n", advice.command, advice.forecast));
-  }
+  const Examination all{findings, gpus, bandwidth, links, processes, advice, worst, problems, warnings, seconds};
+  if (command.output.json())
+    command.output.object(examination_json(all));
+  else
+    command.output.data(examination_text(all, measured, wants_color(1, command.arguments.no_color),
+                                         command.output.verbose()));
   return static_cast<int>(worst == Verdict::kProblem ? ExitCode::kCheckFailed : ExitCode::kOk);
 }
 

@@ -49,8 +49,8 @@ std::vector<float> sum_in_one_process(int processes, int64_t length) {
   return {total.begin(), total.end()};
 }
 
-// What each process tells, in memory that all share.
-struct Told {
+// What each process found, in memory that all share.
+struct TrialResults {
   int64_t wrong[16];
   double seconds[16];
 };
@@ -110,8 +110,8 @@ Finding try_sum(int processes) {
   constexpr int64_t kLength = 100'003;
   const double start = monotonic_seconds();
   const std::vector<float> want = sum_in_one_process(processes, kLength);
-  const SharedMemory shared = SharedMemory::create("doctor-told", sizeof(Told));
-  auto* told = reinterpret_cast<Told*>(shared.bytes().data());
+  const SharedMemory shared = SharedMemory::create("doctor-results", sizeof(TrialResults));
+  auto* results = reinterpret_cast<TrialResults*>(shared.bytes().data());
   const bool fine = in_processes(processes, kLength, [&](int me, Combine& combine) {
     const std::vector<float> mine = vector_of(me, kLength);
     combine.begin({.floats = kLength});
@@ -119,10 +119,10 @@ Finding try_sum(int processes) {
     const auto total = combine.finish().floats;
     int64_t wrong = 0;
     for (size_t i = 0; i < want.size(); ++i) wrong += std::memcmp(&total[i], &want[i], sizeof(float)) != 0;
-    told->wrong[me] = wrong;
+    results->wrong[me] = wrong;
   });
   int64_t wrong = 0;
-  for (int me = 0; me < processes; ++me) wrong += told->wrong[me];
+  for (int me = 0; me < processes; ++me) wrong += results->wrong[me];
   const double ms = 1000 * (monotonic_seconds() - start);
   if (!fine)
     return {"sum", Verdict::kProblem,
@@ -137,14 +137,14 @@ Finding try_sum(int processes) {
 }
 
 Bandwidth measure_bandwidth(int processes) {
-  const SharedMemory shared = SharedMemory::create("doctor-told", sizeof(Told));
-  auto* told = reinterpret_cast<Told*>(shared.bytes().data());
+  const SharedMemory shared = SharedMemory::create("doctor-results", sizeof(TrialResults));
+  auto* results = reinterpret_cast<TrialResults*>(shared.bytes().data());
   Bandwidth measured;
   for (int64_t bytes = 1024; bytes <= 64 << 20; bytes *= 4) {
     const int64_t count = bytes / 4;
     const int rounds = static_cast<int>(std::clamp<int64_t>((16 << 20) / bytes, 3, 200));
     const std::vector<float> want = sum_in_one_process(processes, count);
-    std::memset(told, 0, sizeof *told);
+    std::memset(results, 0, sizeof *results);
     const bool fine = in_processes(processes, count, [&](int me, Combine& combine) {
       const std::vector<float> mine = vector_of(me, count);
       int64_t wrong = 0;
@@ -158,8 +158,8 @@ Bandwidth measure_bandwidth(int processes) {
           for (size_t i = 0; i < want.size(); ++i) wrong += std::memcmp(&total[i], &want[i], sizeof(float)) != 0;
         }
       }
-      told->seconds[me] = (monotonic_seconds() - start) / rounds;
-      told->wrong[me] = wrong;
+      results->seconds[me] = (monotonic_seconds() - start) / rounds;
+      results->wrong[me] = wrong;
     });
     if (!fine) {
       measured.trouble = fmt::format("{} processes could not add up {} bytes over shared memory", processes, bytes);
@@ -167,7 +167,7 @@ Bandwidth measure_bandwidth(int processes) {
     }
     BandwidthRow row{.bytes = bytes, .count = count};
     double seconds = 0;
-    for (int me = 0; me < processes; ++me) seconds = std::max(seconds, told->seconds[me]), row.wrong += told->wrong[me];
+    for (int me = 0; me < processes; ++me) seconds = std::max(seconds, results->seconds[me]), row.wrong += results->wrong[me];
     row.time_us = seconds * 1e6;
     row.algbw_gb_per_s = static_cast<double>(bytes) / seconds / 1e9;
     row.busbw_gb_per_s = row.algbw_gb_per_s * 2 * (processes - 1) / processes;
@@ -305,8 +305,8 @@ std::string WorkerTrial::digest_of(Child& child, const std::string& check, const
              fmt::format("tandem train {} --steps {} --devices {} -v", recipe_, kTrialSteps, devices)};
     return "";
   }
-  const auto told = nlohmann::json::parse(all_of(child.out), nullptr, false);
-  const std::string digest = told.is_object() ? told.value("digest", "") : "";
+  const auto output = nlohmann::json::parse(all_of(child.out), nullptr, false);
+  const std::string digest = output.is_object() ? output.value("digest", "") : "";
   if (digest.empty())
     wrong = {check, Verdict::kProblem, fmt::format("`{}` ends without a digest", recipe_),
              fmt::format("tandem train {} --steps {} --devices {} -v", recipe_, kTrialSteps, devices)};

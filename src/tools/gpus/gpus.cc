@@ -108,16 +108,16 @@ std::string gpu_table(const std::vector<Gpu>& gpus) {
   }
   if (gpus.size() > 1) {
     const Totals sum = total(gpus);
-    const auto told = [](bool known, double value, const std::string& text) -> std::string {
-      if (!known && value <= 0) return "-";  // no GPU tells
+    const auto known_or_dash = [](bool known, double value, const std::string& text) -> std::string {
+      if (!known && value <= 0) return "-";  // no GPU says
       return known ? text : fmt::format("at least {}", text);
     };
     table.row({"all", fmt::format("{} GPUs", gpus.size()),
-               told(sum.memory_known, sum.memory_gb, fmt::format("{:.1f} GiB", sum.memory_gb)),
-               told(sum.free_known, sum.free_gb, fmt::format("{:.1f} GiB", sum.free_gb)),
-               told(sum.cores_known, sum.cores, thousands(sum.cores)),
-               told(sum.bandwidth_known, sum.bandwidth_gb, thousands(sum.bandwidth_gb) + " GB/s"),
-               told(sum.power_known, sum.power_w, thousands(sum.power_w) + " W"), "", ""});
+               known_or_dash(sum.memory_known, sum.memory_gb, fmt::format("{:.1f} GiB", sum.memory_gb)),
+               known_or_dash(sum.free_known, sum.free_gb, fmt::format("{:.1f} GiB", sum.free_gb)),
+               known_or_dash(sum.cores_known, sum.cores, thousands(sum.cores)),
+               known_or_dash(sum.bandwidth_known, sum.bandwidth_gb, thousands(sum.bandwidth_gb) + " GB/s"),
+               known_or_dash(sum.power_known, sum.power_w, thousands(sum.power_w) + " W"), "", ""});
   }
   return table.text();
 }

@@ -107,20 +107,20 @@ class MachineGuard {
       hear(sampler);
       const auto samples = sampler.take();
       for (const GuardSample& sample : samples) see(sample, &sample == &samples.back(), sampler);
-      if (const auto silence = faults_.silence(sampler.quiet_seconds())) tell(silence->id, silence->text(), true);
+      if (const auto silence = faults_.silence(sampler.quiet_seconds())) report(silence->id, silence->text(), true);
     }
     const bool answered = sampler.end();
     clear();
     hear(sampler);
     if (actions_ > 0 || effects_.saved_joules() > 0)
-      tell("end",
+      report("end",
            fmt::format(
                "{} action{} taken{}{}", actions_, actions_ == 1 ? "" : "s",
                effects_.saved_joules() > 0 ? fmt::format(", {:.3g} Wh saved", effects_.saved_joules() / 3600) : "",
                sampler.gave_all_back() ? "; limits and fans are as they were before"
                                        : "; NOT all limits and fans are as they were before"),
            !sampler.gave_all_back());
-    if (!answered) tell("end", "the driver does not answer: the watchdog puts limits and fans back", true);
+    if (!answered) report("end", "the driver does not answer: the watchdog puts limits and fans back", true);
     return code;
   }
 
@@ -129,7 +129,7 @@ class MachineGuard {
     for (const ActionResult& done : sampler.take_done()) {
       if (!done.answer.ok) {
         if (policy_.refused(done.action, done.answer.text(), done.answer.for_good))
-          tell("refused", done.answer.text(), true);
+          report("refused", done.answer.text(), true);
         continue;
       }
       ++actions_;
@@ -138,7 +138,7 @@ class MachineGuard {
       effects_.changed(done.time, done.action.gpu, from_w_[done.action.gpu], done.action.value);
     }
     for (const GuardWord& word : sampler.take_words())
-      tell(word.trouble ? "trouble" : "guard", word.text, word.trouble);
+      report(word.trouble ? "trouble" : "guard", word.text, word.trouble);
   }
 
   void see(const GuardSample& sample, bool newest, GpuSampler& sampler) {
@@ -151,17 +151,17 @@ class MachineGuard {
     effects_.add(sample.time, real, power, progress(real));
     for (const XidEvent& event : sample.xids) {
       const GpuNotice notice = faults_.xid(sample.facts, event);
-      tell(notice.id, notice.text(), true);
+      report(notice.id, notice.text(), true);
     }
     for (const GpuNotice& notice : faults_.see(sample.time, sample.facts, sample.gpus, policy_.lowered()))
-      tell(notice.id, notice.text(), !notice.over && notice.weight != GpuNotice::Weight::kNote);
+      report(notice.id, notice.text(), !notice.over && notice.weight != GpuNotice::Weight::kNote);
     if (newest)
       for (const GuardAction& action : policy_.step(sample.time, sample.facts, sample.gpus)) {
         from_w_[action.gpu] = limit_w_[action.gpu];
         if (action.kind != Kind::kNote) sampler.submit(action);
-        tell("order", action.text, action.kind == Kind::kNote);
+        report("order", action.text, action.kind == Kind::kNote);
       }
-    for (const Effect& effect : effects_.finished()) tell("effect", effect.text("steps"));
+    for (const Effect& effect : effects_.finished()) report("effect", effect.text("steps"));
     show(sample, real);
   }
 
@@ -198,7 +198,7 @@ class MachineGuard {
     if (std::exchange(shown_, false)) fmt::print(stderr, "\r\x1b[K");
   }
 
-  void tell(const std::string& id, const std::string& text, bool warning = false) {
+  void report(const std::string& id, const std::string& text, bool warning = false) {
     clear();
     if (command_.output.json())
       command_.output.data(nlohmann::json{{"t", unix_now()}, {"id", id}, {"text", text}}.dump() + "\n");
@@ -230,7 +230,7 @@ int guard_machine(const Command& command) {
   }
   if (const std::string warning = state_dir_warning(); !warning.empty()) command.output.warn(warning);
   if (geteuid() != 0)
-    command.output.say(fmt::format("not root: limits and fans can only be told of, not set; do: sudo {} guard{}{}",
+    command.output.say(fmt::format("not root: limits and fans can only be watched, not set; do: sudo {} guard{}{}",
                                    command.context.program, command.arguments.power.empty() ? "" : " --power ",
                                    command.arguments.power));
   return MachineGuard(command, wishes).watch();

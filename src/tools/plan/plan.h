@@ -26,7 +26,7 @@ int run_plan(const Command& command);
 inline constexpr double kOfBudget = .92;  // the rest is for what takes longer than it was thought to
 
 struct MeasureRequest {
-  std::string recipe, title;        // its name; how it is told of
+  std::string recipe, title;        // its name; how messages name it
   const Resolver* resolver;         // settings as they are
   std::vector<DeviceSpec> devices;  // at hand
   std::vector<int64_t> batches;     // the first is the main one
@@ -103,7 +103,7 @@ std::vector<const GpuModel*> gpus_of(const std::vector<PlanDevice>& devices);
 std::vector<const GpuModel*> gpus_used(const std::vector<PlanDevice>& devices, const std::vector<const GpuModel*>& gpus,
                                        const std::vector<size_t>& used);
 std::optional<CloudPrice> rent_of(const Prices& prices, std::vector<const GpuModel*> gpus);
-// What a GPU was seen to draw while it trained; 0 if the driver did not tell.
+// What a GPU was seen to draw while it trained; 0 if the driver did not say.
 double watts_of_one(const Calibration& calibration);
 // What to type for the training that was planned, with the settings that were given for it; a batch of 0 and an empty
 // precision are those of the recipe.

@@ -1,4 +1,4 @@
-// tools/plan/plan_measure.cc -- the calibration of `tandem plan`: which trials are needed, and what earlier ones told.
+// tools/plan/plan_measure.cc -- the calibration of `tandem plan`: which trials are needed, and what earlier ones found.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -238,14 +238,14 @@ std::optional<RunForecast> forecast_of_run(const Command& command, const Resolve
     const JobShape job = shape ? shape->trials.front().shape : JobShape{};
     const RunTimes times = run_times(steps, step, job, workers, checkpoint_rule(settings),
                                      busy_cores(there, command.context.machine.cpu_slots));
-    RunForecast told{.start_seconds = times.start, .step_seconds = step.seconds, .end_seconds = times.end};
+    RunForecast forecast{.start_seconds = times.start, .step_seconds = step.seconds, .end_seconds = times.end};
     // Snapshots come by time: a run that ends sooner has fewer.
-    if (job.total_steps > 0) told.step_seconds += times.pauses.seconds() / static_cast<double>(job.total_steps);
+    if (job.total_steps > 0) forecast.step_seconds += times.pauses.seconds() / static_cast<double>(job.total_steps);
     if (shape) {
       const MemoryModel memory(trials, settings.precision, devices[0].kind == DeviceSpec::Kind::kCuda);
-      told.memory_bytes = memory.most(job, batch, step.shards, snapshot_seconds(times.pauses, times.seconds())).total();
+      forecast.memory_bytes = memory.most(job, batch, step.shards, snapshot_seconds(times.pauses, times.seconds())).total();
     }
-    return told;
+    return forecast;
   } catch (const Error&) {  // a forecast is never worth a run
     return std::nullopt;
   }

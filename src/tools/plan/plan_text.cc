@@ -215,6 +215,41 @@ Json memory_json(const MemoryForecast& m) {
 
 }  // namespace
 
+namespace {
+
+// Which devices to take, why no more, and where the time goes.
+std::string best_lines(const PlanReport& report, const std::string& precision) {
+  const PlanRow* const best = best_row(report.rows, report.batch, precision);
+  if (!best) return "\nbest      none: the batch fits nowhere; take a smaller one, or --set accumulation=2\n";
+  std::string text;
+  std::vector<std::string> left;
+  for (size_t i = 0; i < report.devices.size(); ++i)
+    if (std::ranges::find(best->used, static_cast<int>(i)) == best->used.end())
+      left.push_back(report.devices[i].name);
+  text += fmt::format("\nbest      {} device{}: {}{}\n", best->used.size(), best->used.size() == 1 ? "" : "s",
+                      names_text(best->names),
+                      best->speedup < 1 ? "; one alone would be faster"
+                      : left.empty()    ? ""
+                                        : fmt::format("; {} would not make it faster", names_text(left)));
+  const PlanRow* all = nullptr;
+  for (const PlanRow& row : report.rows)
+    if (row.precision == precision && row.batch == report.batch && row.used.size() > best->used.size()) all = &row;
+  if (all && all->step.combine > all->step.compute)
+    text += fmt::format(
+        "why       on {} devices a step computes for {:.3g} ms and adds up for {:.3g} ms: a larger batch, or "
+        "several jobs side by side, would keep them busy\n",
+        all->used.size(), 1e3 * all->step.compute, 1e3 * all->step.combine);
+  if (best->seconds > 0)
+    text += fmt::format(
+        "time      start {}, steps {}, snapshots {} ({:.0f}), checkpoints {} ({:.0f}), end {}\n",
+        part_text(best->start_seconds), part_text(best->step.seconds * static_cast<double>(report.job.total_steps)),
+        part_text(best->pauses.snapshot_seconds), best->pauses.snapshots,
+        part_text(best->pauses.checkpoint_seconds), best->pauses.checkpoints, part_text(best->end_seconds));
+  return text;
+}
+
+}  // namespace
+
 std::string plan_text(const PlanReport& report) {
   std::string text;
   if (report.here)
@@ -251,33 +286,7 @@ std::string plan_text(const PlanReport& report) {
           fmt::format("\nmemory of the worker that needs most, batch {}; overhead: program, libraries and a margin\n{}",
                       report.batch, memory);
     text += fmt::format("\nby batch size\n{}", batch_table(report, first));
-    if (const PlanRow* best = best_row(report.rows, report.batch, first)) {
-      std::vector<std::string> left;
-      for (size_t i = 0; i < report.devices.size(); ++i)
-        if (std::ranges::find(best->used, static_cast<int>(i)) == best->used.end())
-          left.push_back(report.devices[i].name);
-      text += fmt::format("\nbest      {} device{}: {}{}\n", best->used.size(), best->used.size() == 1 ? "" : "s",
-                          names_text(best->names),
-                          best->speedup < 1 ? "; one alone would be faster"
-                          : left.empty()    ? ""
-                                            : fmt::format("; {} would not make it faster", names_text(left)));
-      const PlanRow* all = nullptr;
-      for (const PlanRow& row : report.rows)
-        if (row.precision == first && row.batch == report.batch && row.used.size() > best->used.size()) all = &row;
-      if (all && all->step.combine > all->step.compute)
-        text += fmt::format(
-            "why       on {} devices a step computes for {:.3g} ms and adds up for {:.3g} ms: a larger batch, or "
-            "several jobs side by side, would keep them busy\n",
-            all->used.size(), 1e3 * all->step.compute, 1e3 * all->step.combine);
-      if (best->seconds > 0)
-        text += fmt::format(
-            "time      start {}, steps {}, snapshots {} ({:.0f}), checkpoints {} ({:.0f}), end {}\n",
-            part_text(best->start_seconds), part_text(best->step.seconds * static_cast<double>(report.job.total_steps)),
-            part_text(best->pauses.snapshot_seconds), best->pauses.snapshots,
-            part_text(best->pauses.checkpoint_seconds), best->pauses.checkpoints, part_text(best->end_seconds));
-    } else {
-      text += "\nbest      none: the batch fits nowhere; take a smaller one, or --set accumulation=2\n";
-    }
+    text += best_lines(report, first);
   }
   text += machine_lines(report);
   text += outcome_lines(report);
@@ -292,9 +301,10 @@ std::string plan_text(const PlanReport& report) {
   return text;
 }
 
-Json plan_json(const PlanReport& report) {
-  Json rows = Json::array(), devices = Json::array(), outcomes = Json::array(), sets = Json::array(),
-       agents = Json::array(), cloud = Json::array();
+namespace {
+
+Json devices_json(const PlanReport& report) {
+  Json devices = Json::array();
   for (const PlanDevice& device : report.devices)
     devices.push_back({{"name", device.name},
                        {"model", device.device.model},
@@ -302,6 +312,11 @@ Json plan_json(const PlanReport& report) {
                        {"memory_bytes", number_or_null(device.memory_bytes)},
                        {"watts", number_or_null(device.watts)},
                        {"here", report.here}});
+  return devices;
+}
+
+Json job_rows_json(const PlanReport& report) {
+  Json rows = Json::array();
   for (const PlanRow& row : report.rows)
     rows.push_back(
         {{"here", report.here},
@@ -333,6 +348,11 @@ Json plan_json(const PlanReport& report) {
          {"cloud_cost", value_or_null(row.cloud_cost)},
          {"cloud", row.cloud.empty() ? Json() : Json(row.cloud)},
          {"error", row.error}});
+  return rows;
+}
+
+Json set_rows_json(const PlanReport& report) {
+  Json sets = Json::array();
   for (const SetRow& row : report.set_rows)
     sets.push_back({{"here", report.here},
                     {"devices", row.names.size()},
@@ -349,8 +369,18 @@ Json plan_json(const PlanReport& report) {
                     {"cost", row.cost},
                     {"cloud_cost", value_or_null(row.cloud_cost)},
                     {"error", row.error}});
+  return sets;
+}
+
+Json set_agents_json(const PlanReport& report) {
+  Json agents = Json::array();
   for (const AgentForecast& agent : report.agents)
     agents.push_back({{"name", agent.name}, {"steps", agent.steps}, {"seconds_alone", agent.seconds_alone}});
+  return agents;
+}
+
+Json outcomes_json(const PlanReport& report) {
+  Json outcomes = Json::array();
   for (const ForecastOutcome& one : report.outcomes)
     outcomes.push_back({{"run", one.run},
                         {"workers", one.workers},
@@ -360,37 +390,17 @@ Json plan_json(const PlanReport& report) {
                         {"forecast_memory", one.forecast_memory},
                         {"memory", one.memory},
                         {"memory_error", one.memory_error()}});
+  return outcomes;
+}
+
+Json money_json(const PlanReport& report) {
+  Json cloud = Json::array();
   for (const CloudPrice& offer : report.prices.cloud)
     cloud.push_back({{"name", offer.name},
                      {"hardware", offer.hardware},
                      {"per_hour", offer.per_hour},
                      {"month", 720 * offer.per_hour}});
-  const PlanRow* best =
-      report.precisions.empty() ? nullptr : best_row(report.rows, report.batch, report.precisions.front());
-  return {{"recipe", report.recipe},
-          {"here", report.here},
-          {"hardware", report.here ? Json() : Json(report.hardware)},
-          {"scaled_from", report.here ? Json() : Json(report.scaled_from)},
-          {"trains", report.trains.empty()},
-          {"note", report.trains},
-          {"devices", devices},
-          {"total_steps", report.job.total_steps},
-          {"shards", report.shards},
-          {"batch_size", report.batch},
-          {"unit", report.job.unit},
-          {"rows", rows},
-          {"best", best ? Json(best->names) : Json()},
-          {"set", sets},
-          {"agents", agents},
-          {"power",
-           {{"peak_w", report.power.peak_w},
-            {"typical_w", report.power.typical_w},
-            {"psu_w", report.power.psu_w},
-            {"psu_guides_w", report.power.psu_least_w},
-            {"btu_per_hour", report.power.btu_per_hour},
-            {"peak_btu_per_hour", report.power.peak_btu_per_hour}}},
-          {"money",
-           {{"currency", report.prices.currency},
+  return {{"currency", report.prices.currency},
             {"price_kwh", report.prices.kwh},
             {"price_kwh_from", report.prices.kwh_source},
             {"prices", report.prices.source},
@@ -400,9 +410,39 @@ Json plan_json(const PlanReport& report) {
             {"rent_per_hour", report.rent ? Json(report.rent->per_hour) : Json()},
             {"buy", value_or_null(report.buy_price)},
             {"break_even_hours", value_or_null(report.break_even_h)},
-            {"cloud", cloud}}},
+            {"cloud", cloud}};
+}
+
+}  // namespace
+
+Json plan_json(const PlanReport& report) {
+  const PlanRow* best =
+      report.precisions.empty() ? nullptr : best_row(report.rows, report.batch, report.precisions.front());
+  return {{"recipe", report.recipe},
+          {"here", report.here},
+          {"hardware", report.here ? Json() : Json(report.hardware)},
+          {"scaled_from", report.here ? Json() : Json(report.scaled_from)},
+          {"trains", report.trains.empty()},
+          {"note", report.trains},
+          {"devices", devices_json(report)},
+          {"total_steps", report.job.total_steps},
+          {"shards", report.shards},
+          {"batch_size", report.batch},
+          {"unit", report.job.unit},
+          {"rows", job_rows_json(report)},
+          {"best", best ? Json(best->names) : Json()},
+          {"set", set_rows_json(report)},
+          {"agents", set_agents_json(report)},
+          {"power",
+           {{"peak_w", report.power.peak_w},
+            {"typical_w", report.power.typical_w},
+            {"psu_w", report.power.psu_w},
+            {"psu_guides_w", report.power.psu_least_w},
+            {"btu_per_hour", report.power.btu_per_hour},
+            {"peak_btu_per_hour", report.power.peak_btu_per_hour}}},
+          {"money", money_json(report)},
           {"calibration", to_json(report.calibration)},
-          {"outcomes", outcomes},
+          {"outcomes", outcomes_json(report)},
           {"notes", report.notes},
           {"command", report.command}};
 }
