@@ -15,6 +15,9 @@ ORDER = ["base", "hardware", "config", "checkpoint", "telemetry", "runs", "kerne
 # Usable by anybody, so they know nobody else.
 ONLY = {"hardware": {"base"}, "telemetry": {"base", "hardware"}, "kernels": {"base"}, "world": {"base", "kernels"}}
 FIRST_WITH_TORCH = ORDER.index("nn")
+# The command line and its tools know recipes by their entries (config/recipe_list.h). Only the two main() files name the list.
+KNOW_NO_RECIPE = {"tools", "cli"}
+OF_RECIPES = {"rl", "recipes", "apps", "world"}
 MAX_LINES = 500
 
 # (rule, holds in tests too, pattern, why, do)
@@ -112,7 +115,9 @@ class Finder:
         if not local:
             return
         other = local.group(1).split("/")[0]
-        if other not in ORDER:
+        if folder in KNOW_NO_RECIPE and other in OF_RECIPES and path.name not in ("main.cc", "worker.cc") and not path.stem.endswith("_test"):
+            self.tell(path, number, "recipes", original, "a recipe brings its commands, flags and presets by its entry", "pass it through config/recipe_list.h")
+        elif other not in ORDER:
             self.tell(path, number, "order", original, "includes are \"folder/file.h\", relative to src/", f"write \"{folder}/{local.group(1)}\" if it lies beside this file")
         elif other != folder and (ORDER.index(other) > ORDER.index(folder) or other not in ONLY.get(folder, {other})):
             may = " and ".join(sorted(ONLY[folder])) + " alone" if folder in ONLY else ", ".join(ORDER[:ORDER.index(folder)]) or "nothing"
