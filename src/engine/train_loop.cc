@@ -222,7 +222,7 @@ void TrainLoop::run_piece(const Phase& phase, ShardContext& context, int index, 
   context.micro = micro;
   Batch batch;
   if (phase.batches) {
-    batch = gpu() ? batch_at_hand({steps_done_, shard, micro}) : load({steps_done_, shard, micro});
+    batch = gpu() ? loaded_batch({steps_done_, shard, micro}) : load({steps_done_, shard, micro});
     context.batch_ = &batch;
   }
   if (capturing_) {
@@ -393,7 +393,7 @@ void TrainLoop::reassign(ShardRange mine, std::unique_ptr<Combine> combine) {
     gpu()->trim();
   }
   looked_for_fused_ = false;
-  at_hand_.clear();
+  loaded_.clear();
   state_.own(mine);
   combine_ = std::move(combine);
   start_loader();

@@ -133,12 +133,12 @@ class TrainLoop {
   void replay_update(const Phase& phase, const Total& total, int64_t flag);
   bool stage_inputs(const Phase& phase, GpuPhase& gpu, int64_t step);
   void stage_ahead(const Phase& phase, GpuPhase& gpu);
-  void stay_plain(const Phase& phase, GpuPhase& gpu, const std::string& why);
+  void use_plain_launches(const Phase& phase, GpuPhase& gpu, const std::string& why);
   [[noreturn]] void capture_went_stale(const Phase& phase);
   void report_replayed_shards();
   std::vector<at::Tensor> host_inputs(const Phase& phase, ShardContext& context, const Batch* batch);
-  bool all_rows_count(const Phase& phase, int64_t step) const;
-  const Batch& batch_at_hand(const LoadKey& key);
+  bool is_unpadded(const Phase& phase, int64_t step) const;
+  const Batch& loaded_batch(const LoadKey& key);
   Batch load(const LoadKey& key);
   double wait_for_gpu();  // returns the seconds
   void reset_scratch(const Phase& phase, const GpuPhase& gpu);
@@ -185,7 +185,7 @@ class TrainLoop {
   bool looked_for_fused_ = false;
   std::function<void(const std::function<void()>&)> measure_;
   std::vector<std::unique_ptr<GpuPhase>> gpu_phases_;  // by phase
-  std::map<LoadKey, Batch> at_hand_;                   // of this step and, staged ahead, of the next
+  std::map<LoadKey, Batch> loaded_;                    // of this step and, staged ahead, of the next
   bool capturing_ = false;                             // what run_shard() queues is captured, not run
   GpuPhase* replayed_ = nullptr;                       // whose graph has made this phase's update, if one has
   std::vector<int64_t> replayed_counts_, replayed_maxima_;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kPlainSteps = 2;  // libraries choose and allocate in the first ones
 constexpr size_t kMostBranches = 24;
-constexpr int kTimesToAgree = 2;  // at two steps, so that nothing of the first one's numbers is in the graph
+constexpr int kTimesEqual = 2;  // at two steps, so that nothing of the first one's numbers is in the graph
 
 std::string reason_for_plain_launches(const Phase& phase) {
   if (const std::string asked = plain_launches_asked_for(); !asked.empty()) return asked;
@@ -25,7 +25,7 @@ std::string reason_for_plain_launches(const Phase& phase) {
 }
 
 // A graph is compared with plain launches again at steps 16, 32, 64, ...
-bool is_time_to_compare(int64_t step) { return step >= 16 && (step & (step - 1)) == 0; }
+bool compares_at(int64_t step) { return step >= 16 && (step & (step - 1)) == 0; }
 
 class Capturing {  // while it lives, what is queued is captured
  public:
@@ -72,9 +72,8 @@ GpuPhase& TrainLoop::gpu_phase(const Phase& phase) {
 
 void TrainLoop::run_on_gpu(const Phase& phase) {
   GpuPhase& gpu = gpu_phase(phase);
-  const bool may_replay = gpu.why_plain.empty() && all_rows_count(phase, steps_done_);
-  if (may_replay && gpu.agreed >= kTimesToAgree && !is_time_to_compare(steps_done_) &&
-      stage_inputs(phase, gpu, steps_done_)) {
+  const bool may_replay = gpu.why_plain.empty() && is_unpadded(phase, steps_done_);
+  if (may_replay && gpu.agreed >= kTimesEqual && !compares_at(steps_done_) && stage_inputs(phase, gpu, steps_done_)) {
     if (observer_) observer_->shard_begins(visit_order_.front());
     gpu.staging->queue_up(static_cast<int>(steps_done_ % 2));
     gpu.shards_graph->replay();
@@ -151,7 +150,7 @@ void TrainLoop::try_capture(const Phase& phase, GpuPhase& gpu) {
     on_host = on_host || std::ranges::any_of(scratch.floats, not_zero) ||
               std::any_of(scratch.maxima.begin(), scratch.maxima.begin() + phase.maxima, not_zero);
   }
-  if (on_host && gpu.agreed >= kTimesToAgree) capture_went_stale(phase);
+  if (on_host && gpu.agreed >= kTimesEqual) capture_went_stale(phase);
   std::string refused = on_host ? "its run() adds up context.floats or context.maxima on the host" : "";
   if (refused.empty() && !gpu.shards_graph) {
     gpu.branches = branches_for(phase, tandem::gpu()->peak_bytes());
@@ -182,14 +181,14 @@ void TrainLoop::try_capture(const Phase& phase, GpuPhase& gpu) {
       device_combine().set_partial_sums(gpu.partials);
       return;
     }
-    if (gpu.agreed >= kTimesToAgree) capture_went_stale(phase);
+    if (gpu.agreed >= kTimesEqual) capture_went_stale(phase);
     refused = "its CUDA graph gave other bits than plain launches";
   }
-  stay_plain(phase, gpu, refused.empty() ? gpu.why_plain : refused);
+  use_plain_launches(phase, gpu, refused.empty() ? gpu.why_plain : refused);
   queue_shards(phase);
 }
 
-void TrainLoop::stay_plain(const Phase& phase, GpuPhase& gpu, const std::string& why) {
+void TrainLoop::use_plain_launches(const Phase& phase, GpuPhase& gpu, const std::string& why) {
   gpu.shards_graph.reset();
   gpu.step_graph.reset();
   gpu.why_plain = why;
@@ -239,7 +238,7 @@ void TrainLoop::add_host_sums(const Phase& phase) {
     ShardScratch& scratch = scratch_[i];
     combine_->add(visit_order_[i], {{}, scratch.counts, scratch.maxima, std::exchange(scratch.messages, {})});
   }
-  std::erase_if(at_hand_, [&](const auto& item) { return item.first.step < steps_done_; });
+  std::erase_if(loaded_, [&](const auto& item) { return item.first.step < steps_done_; });
 }
 
 // ---- all shards and the update as one graph, where this worker has all shards ----
@@ -247,7 +246,7 @@ void TrainLoop::add_host_sums(const Phase& phase) {
 bool TrainLoop::has_step_graph(const Phase& phase) {
   if (!phase.gradients || lockstep() || mine_.size() != state_.shards()) return false;
   GpuPhase& gpu = gpu_phase(phase);
-  if (!gpu.why_plain.empty() || gpu.agreed < kTimesToAgree || !all_rows_count(phase, steps_done_)) return false;
+  if (!gpu.why_plain.empty() || gpu.agreed < kTimesEqual || !is_unpadded(phase, steps_done_)) return false;
   if (!stage_inputs(phase, gpu, steps_done_)) return false;
   if (gpu.step_graph) return true;
   std::string refused;
@@ -266,7 +265,7 @@ bool TrainLoop::has_step_graph(const Phase& phase) {
         &refused);
   }
   device_combine().begin_floats();
-  if (!gpu.step_graph) stay_plain(phase, gpu, refused);
+  if (!gpu.step_graph) use_plain_launches(phase, gpu, refused);
   gpu.shards_graph.reset();
   return gpu.step_graph != nullptr;
 }
@@ -274,7 +273,7 @@ bool TrainLoop::has_step_graph(const Phase& phase) {
 Total TrainLoop::replay_step(const Phase& phase) {
   GpuPhase& gpu = gpu_phase(phase);
   const int shards = static_cast<int>(visit_order_.size());
-  const bool compare = !gpu.step_agreed || is_time_to_compare(steps_done_);
+  const bool compare = !gpu.step_agreed || compares_at(steps_done_);
   std::vector<uint64_t> plain;
   if (compare) {
     queue_shards(phase);
@@ -319,7 +318,7 @@ Total TrainLoop::replay_step(const Phase& phase) {
     observer_->combine_begins();
     observer_->combine_ends();
   }
-  std::erase_if(at_hand_, [&](const auto& item) { return item.first.step <= steps_done_; });
+  std::erase_if(loaded_, [&](const auto& item) { return item.first.step <= steps_done_; });
   replayed_ = &gpu;
   return total;
 }
@@ -327,7 +326,7 @@ Total TrainLoop::replay_step(const Phase& phase) {
 // The update alone, where the total comes from several workers. Leaves replayed_ null where it is not captured.
 void TrainLoop::replay_update(const Phase& phase, const Total& total, int64_t flag) {
   GpuPhase& gpu = gpu_phase(phase);
-  if (!gpu.why_plain.empty() || gpu.agreed < kTimesToAgree || gpu.update_refused) return;
+  if (!gpu.why_plain.empty() || gpu.agreed < kTimesEqual || gpu.update_refused) return;
   if (!gpu.update_graph || gpu.total != total.floats.data()) {
     std::string refused;
     gpu.total = total.floats.data();
@@ -353,7 +352,7 @@ void TrainLoop::replay_update(const Phase& phase, const Total& total, int64_t fl
 
 // ---- inputs ----
 
-bool TrainLoop::all_rows_count(const Phase& phase, int64_t step) const {
+bool TrainLoop::is_unpadded(const Phase& phase, int64_t step) const {
   return !phase.batches || sampler_->is_full(step);
 }
 
@@ -365,9 +364,9 @@ double TrainLoop::wait_for_gpu() {
   return seconds;
 }
 
-const Batch& TrainLoop::batch_at_hand(const LoadKey& key) {
-  auto found = at_hand_.find(key);
-  if (found == at_hand_.end()) found = at_hand_.emplace(key, load(key)).first;
+const Batch& TrainLoop::loaded_batch(const LoadKey& key) {
+  auto found = loaded_.find(key);
+  if (found == loaded_.end()) found = loaded_.emplace(key, load(key)).first;
   return found->second;
 }
 
@@ -392,14 +391,15 @@ bool TrainLoop::stage_inputs(const Phase& phase, GpuPhase& gpu, int64_t step) {
     for (size_t micro = 0; micro < pieces; ++micro) {
       context.micro = static_cast<int64_t>(micro);
       const Batch* batch = nullptr;
-      if (phase.batches) batch = context.batch_ = &batch_at_hand({step, visit_order_[index], context.micro});
+      if (phase.batches) batch = context.batch_ = &loaded_batch({step, visit_order_[index], context.micro});
       const std::vector<at::Tensor> tensors = host_inputs(phase, context, batch);
       if (!gpu.staging) {
         gpu.staging = std::make_unique<InputStaging>(static_cast<int>(visit_order_.size() * pieces), tensors);
         gpu.only_batches = batch && tensors.size() == batch->tensors.size() + 1;
       }
       if (!gpu.staging->fits(tensors)) {
-        stay_plain(phase, gpu, "its inputs change their sizes between steps or shards, or lie on the GPU already");
+        use_plain_launches(phase, gpu,
+                           "its inputs change their sizes between steps or shards, or lie on the GPU already");
         return false;
       }
       gpu.staging->put(copy, static_cast<int>(index * pieces + micro), context.random(0), tensors);
@@ -414,7 +414,7 @@ bool TrainLoop::stage_inputs(const Phase& phase, GpuPhase& gpu, int64_t step) {
 // comes.
 void TrainLoop::stage_ahead(const Phase& phase, GpuPhase& gpu) {
   const int64_t next = steps_done_ + 1;
-  if (phases_.size() > 1 || !gpu.only_batches || !all_rows_count(phase, next)) return;
+  if (phases_.size() > 1 || !gpu.only_batches || !is_unpadded(phase, next)) return;
   try {
     stage_inputs(phase, gpu, next);
   } catch (const std::exception&) {

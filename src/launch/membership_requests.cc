@@ -36,9 +36,9 @@ nlohmann::json MembershipRequests::join(const nlohmann::json& body, Coordinator&
   std::vector<int> ranks;
   for (DeviceSpec device : devices) {
     if (!cores_named) device.core = -1;  // what the others have taken of it is not known here
-    WorkerHandle& worker = hands_.add_worker(device);
+    WorkerHandle& worker = callbacks_.add_worker(device);
     worker.start(true);
-    hands_.carry_out(coordinator.expect(worker.rank(), device.speed));
+    callbacks_.carry_out(coordinator.expect(worker.rank(), device.speed));
     worker.joining = true;  // it is told once it works
     ranks.push_back(worker.rank());
   }
@@ -55,7 +55,7 @@ nlohmann::json MembershipRequests::leave(const nlohmann::json& body, Coordinator
     return refusal(fmt::format("rank {} is the last one", rank), "a run without workers would only wait",
                    "stop the run with Ctrl-C or SIGTERM; it goes on with `tandem resume`");
   record.tell().say(fmt::format("{} leaves at the next step boundary", workers_.at(rank)->name()));
-  hands_.carry_out(coordinator.want_leave(rank));
+  callbacks_.carry_out(coordinator.want_leave(rank));
   return {{"rank", rank}};
 }
 

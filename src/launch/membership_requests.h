@@ -16,12 +16,13 @@ namespace tandem {
 
 class MembershipRequests {
  public:
-  struct Hands {  // what it may do in the launcher
+  struct Callbacks {  // into the launcher
     std::function<WorkerHandle&(DeviceSpec)> add_worker;
     std::function<void(std::vector<Action>)> carry_out;
   };
-  MembershipRequests(const LaunchRequest& request, std::map<int, std::unique_ptr<WorkerHandle>>& workers, Hands hands)
-      : request_(request), workers_(workers), hands_(std::move(hands)) {}
+  MembershipRequests(const LaunchRequest& request, std::map<int, std::unique_ptr<WorkerHandle>>& workers,
+                     Callbacks callbacks)
+      : request_(request), workers_(workers), callbacks_(std::move(callbacks)) {}
 
   // The answer to a request: what was done, or {"error", "why", "do"}. `coordinator` and `record` are null until the
   // first workers are up.
@@ -34,7 +35,7 @@ class MembershipRequests {
 
   const LaunchRequest& request_;
   std::map<int, std::unique_ptr<WorkerHandle>>& workers_;
-  Hands hands_;
+  Callbacks callbacks_;
 };
 
 }  // namespace tandem
