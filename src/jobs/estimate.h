@@ -26,7 +26,6 @@ class Estimate {
   std::vector<double> speeds() const;  // of the devices; 1 is the fastest at full speed
   double step_seconds(int job) const;  // on a device of speed 1
   double combine_share() const { return combine_share_; }
-  bool is_measured() const { return !models_.empty(); }
   std::map<std::string, double> models() const;  // measured, for later runs
   static std::string model_of(const DeviceSpec& device);
 

@@ -18,7 +18,7 @@ std::vector<SetJob> two_jobs() {
 
 TEST(Estimate, AJobThatWasNotMeasuredIsComparedByItsArithmetic) {
   Estimate estimate({{.index = 0}, {.index = 1}}, two_jobs(), 0);
-  EXPECT_FALSE(estimate.is_measured());
+  EXPECT_TRUE(estimate.models().empty());
   estimate.measured(0, {0}, 50);
   EXPECT_NEAR(estimate.step_seconds(0), 1 / 50.0, 1e-9);
   EXPECT_NEAR(estimate.step_seconds(1), 3 / 50.0, 1e-9);

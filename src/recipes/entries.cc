@@ -29,6 +29,4 @@ std::vector<RecipeEntry> with_makers(std::vector<RecipeInfo> infos) {
 
 AgentOnGpu agents_on_gpu() { return agent_on_gpu; }
 
-std::vector<RecipeEntry> shipped_recipe_entries() { return with_makers(shipped_recipes(agents_on_gpu())); }
-
 }  // namespace tandem

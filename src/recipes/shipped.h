@@ -11,9 +11,9 @@
 namespace tandem {
 
 std::vector<RecipeInfo> shipped_recipes(const AgentOnGpu& on_gpu = {});  // needs no libtorch
-std::vector<RecipeEntry> shipped_recipe_entries();                       // the same list with its makers, for a worker
-AgentOnGpu agents_on_gpu();                                              // by libtorch, for a worker
-// Entries of those of `infos` that a worker can train.
+
+// For a worker, by libtorch: agents that answer from its GPU, and entries of those of `infos` that it can train.
+AgentOnGpu agents_on_gpu();
 std::vector<RecipeEntry> with_makers(std::vector<RecipeInfo> infos);
 
 }  // namespace tandem
