@@ -33,7 +33,7 @@ const char* stage_name(Stage stage) {
     case Stage::kSnapshot:
       return "taking a snapshot";
     case Stage::kHolding:
-      return "waiting for an order";
+      return "waiting for a plan";
     case Stage::kRestoring:
       return "restoring";
     case Stage::kIdle:

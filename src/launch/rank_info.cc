@@ -12,9 +12,9 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-class Reader {
+class EnvironmentReader {
  public:
-  explicit Reader(const Variables& variable) : variable_(variable) {}
+  explicit EnvironmentReader(const Variables& variable) : variable_(variable) {}
 
   std::string text(const char* name) const {
     const char* value = variable_(name);
@@ -54,7 +54,7 @@ constexpr Names kNames[] = {
 };
 
 // A batch script sees the numbers of the steps it could start, and is none itself.
-bool batch_script(const Reader& reader) {
+bool batch_script(const EnvironmentReader& reader) {
   return reader.text("ENVIRONMENT") == "BATCH" && !reader.has("SLURM_STEP_ID");
 }
 
@@ -64,12 +64,12 @@ uint64_t fnv(const std::string& text) {
   return hash;
 }
 
-bool one_machine(const Reader& reader, const Names& names, int size) {
+bool one_machine(const EnvironmentReader& reader, const Names& names, int size) {
   if (*names.local_size && reader.number(names.local_size, 1, 1 << 20) == size) return true;
   return std::strcmp(names.by, "Slurm") == 0 && reader.first({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}) == "1";
 }
 
-std::string address_of(const Reader& reader, const Names& names, int size) {
+std::string address_of(const EnvironmentReader& reader, const Names& names, int size) {
   if (one_machine(reader, names, size)) return kLoopback;
   if (reader.has("MASTER_ADDR")) return reader.text("MASTER_ADDR");
   if (std::strcmp(names.by, "Slurm") == 0) {
@@ -83,7 +83,7 @@ std::string address_of(const Reader& reader, const Names& names, int size) {
   return kLoopback;
 }
 
-int port_of(const Reader& reader, const std::string& job) {
+int port_of(const EnvironmentReader& reader, const std::string& job) {
   if (const auto port = reader.number("TANDEM_PORT", 1, 65535)) return *port;
   if (const auto port = reader.number("MASTER_PORT", 1, 65535))  // torchrun's own store may sit there
     return *port + (reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True" ? 1 : 0);
@@ -102,7 +102,7 @@ std::string first_host(const std::string& list) {
 }
 
 std::optional<RankInfo> rank_info_in(const Variables& variable, std::optional<int64_t> local_rank_flag) {
-  const Reader reader(variable);
+  const EnvironmentReader reader(variable);
   for (const Names& names : kNames) {
     const auto rank = reader.number(names.rank, 0, 1 << 20), size = reader.number(names.size, 1, 1 << 20);
     const bool torch = std::strcmp(names.rank, "RANK") == 0;
@@ -143,7 +143,7 @@ std::optional<RankInfo> rank_info_in(const Variables& variable, std::optional<in
 }
 
 bool restarts_in(const Variables& variable) {
-  const Reader reader(variable);
+  const EnvironmentReader reader(variable);
   for (const char* count : {"TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"})
     if (reader.has(count) && reader.text(count) != "0") return true;
   return false;

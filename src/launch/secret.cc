@@ -22,15 +22,15 @@ namespace fs = std::filesystem;
 
 constexpr size_t kLeast = 16, kMost = 4096;
 
-struct Closer {
+struct SecretFileCloser {
   int fd;
-  ~Closer() {
+  ~SecretFileCloser() {
     if (fd >= 0) close(fd);
   }
 };
 
 std::string read_secret(const fs::path& path) {
-  const Closer file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  const SecretFileCloser file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   struct stat about {};
   if (file.fd < 0 || fstat(file.fd, &about) != 0)
     throw ConfigError(fmt::format("cannot read the secret {}", path.string()), std::generic_category().message(errno),
@@ -55,7 +55,7 @@ void make_secret(const fs::path& path) {
   fs::create_directories(path.parent_path(), error);
   const std::string fresh = fmt::format("{}.{}", path.string(), to_hex(random_bytes(6)));
   const std::string text = to_hex(random_bytes(32)) + "\n";
-  const Closer file{open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
+  const SecretFileCloser file{open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
   if (file.fd < 0 || write(file.fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       fsync(file.fd) != 0)
     throw ConfigError(fmt::format("cannot make the secret {}", path.string()), std::generic_category().message(errno),

@@ -19,16 +19,16 @@ extern char** environ;
 namespace tandem {
 namespace {
 
-struct Pipe {
+struct WorkerPipe {
   int read_end = -1, write_end = -1;
-  Pipe() {
+  WorkerPipe() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
       throw IoError("cannot make a pipe for the worker", errno, "close other programs and try again");
     read_end = ends[0];
     write_end = ends[1];
   }
-  ~Pipe() {
+  ~WorkerPipe() {
     if (read_end >= 0) close(read_end);
     if (write_end >= 0) close(write_end);
   }
@@ -89,7 +89,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 WorkerProcess WorkerProcess::start(const WorkerCommand& command) {
   command.program->check_unchanged();
-  Pipe life, failure;
+  WorkerPipe life, failure;
   std::vector<std::string> arguments = {command.program->path().string()};
   arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
   std::vector<std::string> environment = merged_environment(command, life.read_end);
