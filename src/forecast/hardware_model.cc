@@ -62,6 +62,30 @@ double link_bytes_per_second(const GpuModel& gpu) {
   return kOfPcie * gpu.pcie_gb_per_s * 1e9;
 }
 
+// A trial on one device, on a GPU that the book knows if there is one.
+const Trial* best_trial(const Calibration& here, const std::string& precision) {
+  const Trial* best = nullptr;
+  for (const Trial& trial : here.trials) {
+    if (trial.devices.size() != 1 || trial.precision != precision) continue;
+    if (!best || (find_gpu_model(trial.devices[0].model) && !find_gpu_model(best->devices[0].model))) best = &trial;
+  }
+  return best;
+}
+
+// The step of two devices: what the model of one device says of half the shards, and the combine.
+void set_pair_steps(Calibration& calibration, const std::string& precision) {
+  Calibration alone = calibration;
+  std::erase_if(alone.trials, [](const Trial& trial) { return trial.devices.size() > 1; });
+  const StepModel model(alone, precision);
+  for (Trial& trial : calibration.trials) {
+    if (trial.devices.size() < 2) continue;
+    std::vector<ForecastDevice> pair;
+    for (const TrialDevice& device : trial.devices) pair.push_back({device.model, 1, -1});
+    const StepForecast forecast = model.step(trial.batch, pair);
+    trial.step_seconds = forecast.compute + forecast.fixed + trial.combine_seconds;
+  }
+}
+
 }  // namespace
 
 double peak_flops(const GpuModel& gpu, const std::string& precision) {
@@ -83,12 +107,7 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
   const bool own = std::ranges::any_of(here.trials, [&](const Trial& t) { return t.precision == precision; });
   const std::string tried = own ? precision : "fp32";
   const StepModel steps(here, tried);
-  const Trial* measured = nullptr;  // on a GPU that the book knows, best
-  for (const Trial& trial : here.trials) {
-    if (trial.devices.size() != 1 || trial.precision != tried) continue;
-    if (!measured || (find_gpu_model(trial.devices[0].model) && !find_gpu_model(measured->devices[0].model)))
-      measured = &trial;
-  }
+  const Trial* const measured = best_trial(here, tried);
   const GpuModel* const source = find_gpu_model(measured->devices[0].model);
   const GpuModel& reference = source ? *source : *find_gpu_model("H200");
   const bool gpu = measured->devices[0].model != "cpu";
@@ -152,20 +171,7 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
       scaled.calibration.trials.push_back(std::move(trial));
     }
   }
-  // A pair's step: what its model says of half the shards, and the sum.
-  const Calibration alone = [&] {
-    Calibration some = scaled.calibration;
-    std::erase_if(some.trials, [](const Trial& trial) { return trial.devices.size() > 1; });
-    return some;
-  }();
-  const StepModel model(alone, precision);
-  for (Trial& trial : scaled.calibration.trials) {
-    if (trial.devices.size() < 2) continue;
-    std::vector<ForecastDevice> pair;
-    for (const TrialDevice& device : trial.devices) pair.push_back({device.model, 1, -1});
-    const StepForecast forecast = model.step(trial.batch, pair);
-    trial.step_seconds = forecast.compute + forecast.fixed + trial.combine_seconds;
-  }
+  set_pair_steps(scaled.calibration, precision);
   return scaled;
 }
 

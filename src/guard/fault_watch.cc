@@ -104,7 +104,6 @@ std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts,
                                                           std::optional<double> found_w) {
   std::vector<Condition> found;
   const std::string name = gpu_text(facts);
-  const bool power_given = options_.power || found_w;  // who lowered a limit was allowed to
   if (now.lost) {
     found.push_back({0,
                      {.gpu = facts.index,
@@ -122,6 +121,26 @@ std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts,
                       .what = name + " does not answer",
                       .why = "the driver says: " + now.trouble,
                       .todo = "look at nvidia-smi and at dmesg | grep -i nvrm; restart the machine if it stays so"}});
+  add_heat(facts, now, found_w, found);
+  add_memory_errors(facts, now, found);
+  add_link(facts, now, found);
+  if (now.memory_used_bytes && facts.memory_bytes &&
+      static_cast<double>(*now.memory_used_bytes) >= 0.98 * static_cast<double>(*facts.memory_bytes))
+    found.push_back({5,
+                     {.gpu = facts.index,
+                      .id = "memory_full",
+                      .what = fmt::format("{}: {:.1f} of {:.1f} GiB of its memory are taken", name,
+                                          static_cast<double>(*now.memory_used_bytes) / (1ull << 30),
+                                          static_cast<double>(*facts.memory_bytes) / (1ull << 30)),
+                      .why = "the batch is large, or another program is on the GPU",
+                      .todo = "see who: nvidia-smi; end it, or train with accumulation = 2 or a smaller batch_size"}});
+  return found;
+}
+
+void FaultWatch::add_heat(const GpuFacts& facts, const GpuReading& now, std::optional<double> found_w,
+                          std::vector<Condition>& found) const {
+  const std::string name = gpu_text(facts);
+  const bool power_given = options_.power || found_w;  // who lowered a limit was allowed to
   if (now.temperature_c) {
     const HeatLimits limits = HeatLimits::of(options_, facts);
     if (*now.temperature_c >= limits.warn_c)
@@ -145,6 +164,11 @@ std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts,
           {reason == Throttle::kPowerCap ? kLongestSeconds : 3, throttled(facts, now, reason, power_given, found_w)});
     }
   }
+}
+
+// Errors since the first look.
+void FaultWatch::add_memory_errors(const GpuFacts& facts, const GpuReading& now, std::vector<Condition>& found) {
+  const std::string name = gpu_text(facts);
   if (now.ecc_uncorrected) {
     const uint64_t before = uncorrected_.try_emplace(facts.index, *now.ecc_uncorrected).first->second;
     if (*now.ecc_uncorrected > before)
@@ -169,6 +193,10 @@ std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts,
                         .why = "single bits of its memory flip",
                         .todo = fmt::format("watch them: nvidia-smi -q -d ECC -i {}", facts.index)}});
   }
+}
+
+void FaultWatch::add_link(const GpuFacts& facts, const GpuReading& now, std::vector<Condition>& found) {
+  const std::string name = gpu_text(facts);
   if (facts.pcie_width && facts.pcie_width_max && *facts.pcie_width < *facts.pcie_width_max)
     found.push_back(
         {0,
@@ -186,17 +214,6 @@ std::vector<FaultWatch::Condition> FaultWatch::conditions(const GpuFacts& facts,
                                           *facts.pcie_generation_max),
                       .why = "the board's setting, a riser that can't do more, or many link errors",
                       .todo = "set the slot to its generation in the firmware's setup, or try without the riser"}});
-  if (now.memory_used_bytes && facts.memory_bytes &&
-      static_cast<double>(*now.memory_used_bytes) >= 0.98 * static_cast<double>(*facts.memory_bytes))
-    found.push_back({5,
-                     {.gpu = facts.index,
-                      .id = "memory_full",
-                      .what = fmt::format("{}: {:.1f} of {:.1f} GiB of its memory are taken", name,
-                                          static_cast<double>(*now.memory_used_bytes) / (1ull << 30),
-                                          static_cast<double>(*facts.memory_bytes) / (1ull << 30)),
-                      .why = "the batch is large, or another program is on the GPU",
-                      .todo = "see who: nvidia-smi; end it, or train with accumulation = 2 or a smaller batch_size"}});
-  return found;
 }
 
 std::vector<GpuNotice> FaultWatch::see(double time, const std::vector<GpuFacts>& facts,

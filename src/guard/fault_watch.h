@@ -58,6 +58,10 @@ class FaultWatch {
     GpuNotice notice;
   };
   std::vector<Condition> conditions(const GpuFacts& facts, const GpuReading& now, std::optional<double> found_w);
+  void add_heat(const GpuFacts& facts, const GpuReading& now, std::optional<double> found_w,
+                std::vector<Condition>& found) const;
+  void add_memory_errors(const GpuFacts& facts, const GpuReading& now, std::vector<Condition>& found);
+  static void add_link(const GpuFacts& facts, const GpuReading& now, std::vector<Condition>& found);
 
   GuardOptions options_;
   std::map<std::pair<int, std::string>, Seen> seen_;

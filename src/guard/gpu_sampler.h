@@ -1,5 +1,5 @@
-// guard/gpu_sampler.h -- a thread that reads the GPUs every second, carries out the guard's actions, and keeps the files
-// gpus.jsonl and energy.json of a run.
+// guard/gpu_sampler.h -- a thread that reads the GPUs every second, carries out the guard's actions, and keeps the
+// files gpus.jsonl and energy.json of a run.
 //
 // All that talks to the driver is in this thread: a call that hangs there holds nobody else. Who started it looks at
 // quiet_seconds(). At its end everything borrowed is given back; if the thread hangs it is left behind, and what it

@@ -224,6 +224,13 @@ std::vector<GuardAction> GuardPolicy::step(double time, const std::vector<GpuFac
     }
   }
   leave_absent(time, gpus, actions);
+  hold_or_resume(time, facts, gpus, too_hot, all_cool, actions);
+  return actions;
+}
+
+// `too_hot`: a GPU above its pause temperature, or -1.
+void GuardPolicy::hold_or_resume(double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus,
+                                 int too_hot, bool all_cool, std::vector<GuardAction>& actions) {
   if (options_.hold && !held_since_ && too_hot >= 0) {
     held_since_ = time;
     held_for_ = too_hot;
@@ -241,7 +248,6 @@ std::vector<GuardAction> GuardPolicy::step(double time, const std::vector<GpuFac
     held_for_ = -1;
     for (auto& [gpu, state] : states_) state.cool_since.reset();  // it was cool because nothing ran
   }
-  return actions;
 }
 
 // A GPU whose worker has left is no longer ours to keep slow.

@@ -99,13 +99,16 @@ class GuardPolicy {
     std::optional<double> hot_since, cool_since;
     double changed = -1e9, undone = -1e9, patience = 1;
     std::optional<Pending> pending;                         // an action is under way
-    double seen_at = 0, shown_from = -1e9, warm_at = -1e9;  // last reading; first that shows the last action; last above target
+    double seen_at = 0, warm_at = -1e9;  // of the last reading, and of the last above target
+    double shown_from = -1e9;            // readings from here on show the last action
     double fan_after = -1e9, power_after = -1e9, fan_retry_s = kRetrySeconds, power_retry_s = kRetrySeconds;
     std::map<GuardAction::Kind, std::string> refusals;
   };
   std::optional<GuardAction> climb(GpuState& state, const GpuFacts& facts, const GpuReading& now,
                                   const HeatLimits& limits, bool others_are_cooler);
   std::optional<GuardAction> descend(int gpu, GpuState& state, const std::string& why);
+  void hold_or_resume(double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus, int too_hot,
+                      bool all_cool, std::vector<GuardAction>& actions);
   void leave_absent(double time, const std::vector<GpuReading>& gpus, std::vector<GuardAction>& actions);
   void look_at_limit(GpuState& state, const GpuFacts& facts, const GpuReading& now, double time,
                      std::vector<GuardAction>& actions);

@@ -47,7 +47,7 @@ struct Toy {
       gpus.push_back(gpu);
     }
   }
-  // Plays so many seconds; carries out what is ordered.
+  // Simulates so many seconds and carries out the actions.
   void simulate(double seconds) {
     for (double end = time + seconds; time < end; time += 1) {
       std::vector<GpuFacts> facts;

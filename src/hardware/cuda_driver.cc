@@ -41,6 +41,34 @@ std::string uuid_text(const Uuid& uuid, bool part) {
   return text;
 }
 
+Functions functions_of(void* library) {
+  Functions cuda;
+  find(library, "cuInit", cuda.init);
+  find(library, "cuDriverGetVersion", cuda.version);
+  find(library, "cuDeviceGetCount", cuda.count);
+  find(library, "cuDeviceGet", cuda.get);
+  find(library, "cuDeviceGetName", cuda.name);
+  find(library, "cuDeviceGetUuid", cuda.uuid);
+  find(library, "cuDeviceGetUuid_v2", cuda.uuid_v2);
+  find(library, "cuDeviceCanAccessPeer", cuda.can_access);
+  find(library, "cuGetErrorName", cuda.error_name);
+  find(library, "cuGetErrorString", cuda.error_string);
+  return cuda;
+}
+
+CudaDevice device_of(const Functions& cuda, int handle) {
+  CudaDevice device;
+  Uuid uuid{}, whole{};
+  // The second version gives a MIG instance its own uuid; the first gives the whole GPU's.
+  const bool known = cuda.uuid_v2 ? cuda.uuid_v2(&uuid, handle) == 0 : cuda.uuid && cuda.uuid(&uuid, handle) == 0;
+  const bool part = known && cuda.uuid_v2 && cuda.uuid && cuda.uuid(&whole, handle) == 0 &&
+                    uuid_text(whole, false) != uuid_text(uuid, false);
+  if (known) device.uuid = uuid_text(uuid, part);
+  char name[128] = "";
+  if (cuda.name && cuda.name(name, sizeof name, handle) == 0 && *name) device.name = name;
+  return device;
+}
+
 }  // namespace
 
 CudaDriver ask_cuda_driver() {
@@ -54,17 +82,7 @@ CudaDriver ask_cuda_driver() {
     return driver;
   }
   driver.library_found = true;
-  Functions cuda;
-  find(library, "cuInit", cuda.init);
-  find(library, "cuDriverGetVersion", cuda.version);
-  find(library, "cuDeviceGetCount", cuda.count);
-  find(library, "cuDeviceGet", cuda.get);
-  find(library, "cuDeviceGetName", cuda.name);
-  find(library, "cuDeviceGetUuid", cuda.uuid);
-  find(library, "cuDeviceGetUuid_v2", cuda.uuid_v2);
-  find(library, "cuDeviceCanAccessPeer", cuda.can_access);
-  find(library, "cuGetErrorName", cuda.error_name);
-  find(library, "cuGetErrorString", cuda.error_string);
+  const Functions cuda = functions_of(library);
   if (!cuda.init || !cuda.count) {
     driver.init_code = -1;
     driver.trouble = "the library has no cuInit: it is no CUDA driver";
@@ -87,17 +105,8 @@ CudaDriver ask_cuda_driver() {
   for (int i = 0; i < count; ++i) {
     int handle = i;
     if (cuda.get && cuda.get(&handle, i) != 0) continue;
-    CudaDevice device;
-    Uuid uuid{}, whole{};
-    // The second version gives a part of a GPU (MIG) its own uuid; the first gives the whole GPU's.
-    const bool known = cuda.uuid_v2 ? cuda.uuid_v2(&uuid, handle) == 0 : cuda.uuid && cuda.uuid(&uuid, handle) == 0;
-    const bool part = known && cuda.uuid_v2 && cuda.uuid && cuda.uuid(&whole, handle) == 0 &&
-                      uuid_text(whole, false) != uuid_text(uuid, false);
-    if (known) device.uuid = uuid_text(uuid, part);
-    char name[128] = "";
-    if (cuda.name && cuda.name(name, sizeof name, handle) == 0 && *name) device.name = name;
     handles.push_back(handle);
-    driver.devices.push_back(std::move(device));
+    driver.devices.push_back(device_of(cuda, handle));
   }
   driver.peers.resize(handles.size());
   for (size_t a = 0; a < handles.size(); ++a) {

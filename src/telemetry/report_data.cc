@@ -169,6 +169,44 @@ nlohmann::json evaluation_json(const std::filesystem::path& run_dir) {
   return agents;
 }
 
+nlohmann::json settings_json(const std::filesystem::path& run_dir, size_t most) {
+  nlohmann::json settings = nlohmann::json::array();
+  for (const auto& s : read_resolved_recipe(read_small_file(run_dir / "recipe.toml", 1 << 20).value_or("")))
+    if (settings.size() < most) settings.push_back({fit(s.key, 80), fit(s.value, 200), fit(s.source, 80)});
+  return settings;
+}
+
+nlohmann::json env_json(const std::filesystem::path& run_dir) {
+  const auto env = nlohmann::json::parse(read_small_file(run_dir / "env.json", 1 << 20).value_or("{}"), nullptr, false);
+  nlohmann::json out = {{"host", text_at(env, "host")}, {"os", text_at(env, "os")}};
+  if (env.is_object() && env.contains("cpu")) out["cpu"] = text_at(env["cpu"], "model");
+  if (env.is_object() && env.contains("versions") && env["versions"].is_object()) out["versions"] = env["versions"];
+  return out;
+}
+
+nlohmann::json facts_json(const Totals& totals) {
+  const auto number = [](double value) {
+    return std::isfinite(value) ? nlohmann::json(rounded(value)) : nlohmann::json();
+  };
+  return {{"steps", totals.last_step},
+          {"seconds", number(totals.seconds)},
+          {"samples", number(totals.samples)},
+          {"samples_per_s", totals.seconds > 0 ? number(totals.samples / totals.seconds) : nlohmann::json()},
+          {"loss", number(totals.loss)},
+          {"skipped", totals.skipped},
+          {"first", std::isnan(totals.first_time) ? "" : utc_iso(totals.first_time)},
+          {"last", std::isnan(totals.last_time) ? "" : utc_iso(totals.last_time)}};
+}
+
+nlohmann::json phases_json(const Totals& totals) {
+  nlohmann::json phases = nlohmann::json::array();
+  double named = 0;
+  for (const auto& [name, seconds] : totals.phases) phases.push_back({name, rounded(seconds)}), named += seconds;
+  if (named > 0 && totals.seconds - named > 0.001 * totals.seconds)
+    phases.push_back({"other", rounded(totals.seconds - named)});
+  return phases;
+}
+
 }  // namespace
 
 nlohmann::json collect_report(const std::filesystem::path& run_dir, const ReportLimits& limits) {
@@ -199,37 +237,12 @@ nlohmann::json collect_report(const std::filesystem::path& run_dir, const Report
   data["energy"] = report_energy(run_dir);
   data["explain"] = report_explain(run_dir);
   data["gpus"] = report_gpus(run_dir, std::min<size_t>(240, limits.most_buckets));
-  data["settings"] = nlohmann::json::array();
-  for (const auto& s : read_resolved_recipe(read_small_file(run_dir / "recipe.toml", 1 << 20).value_or("")))
-    if (data["settings"].size() < limits.most_settings)
-      data["settings"].push_back({fit(s.key, 80), fit(s.value, 200), fit(s.source, 80)});
-
-  const auto env = nlohmann::json::parse(read_small_file(run_dir / "env.json", 1 << 20).value_or("{}"), nullptr, false);
-  data["env"] = {{"host", text_at(env, "host")}, {"os", text_at(env, "os")}};
-  if (env.is_object() && env.contains("cpu")) data["env"]["cpu"] = text_at(env["cpu"], "model");
-  if (env.is_object() && env.contains("versions") && env["versions"].is_object())
-    data["env"]["versions"] = env["versions"];
-
-  const auto number = [](double value) {
-    return std::isfinite(value) ? nlohmann::json(rounded(value)) : nlohmann::json();
-  };
-  data["facts"] = {{"steps", totals.last_step},
-                   {"seconds", number(totals.seconds)},
-                   {"samples", number(totals.samples)},
-                   {"samples_per_s", totals.seconds > 0 ? number(totals.samples / totals.seconds) : nlohmann::json()},
-                   {"loss", number(totals.loss)},
-                   {"skipped", totals.skipped},
-                   {"first", std::isnan(totals.first_time) ? "" : utc_iso(totals.first_time)},
-                   {"last", std::isnan(totals.last_time) ? "" : utc_iso(totals.last_time)}};
+  data["settings"] = settings_json(run_dir, limits.most_settings);
+  data["env"] = env_json(run_dir);
+  data["facts"] = facts_json(totals);
   data["skips"] = totals.skips;
   data["events"] = events_json(read_events(run_dir / "events.jsonl"), limits.most_events);
-
-  data["phases"] = nlohmann::json::array();
-  double named = 0;
-  for (const auto& [name, seconds] : totals.phases)
-    data["phases"].push_back({name, rounded(seconds)}), named += seconds;
-  if (named > 0 && totals.seconds - named > 0.001 * totals.seconds)
-    data["phases"].push_back({"other", rounded(totals.seconds - named)});
+  data["phases"] = phases_json(totals);
 
   nlohmann::json series = series_json(set);
   for (auto it = series.begin(); it != series.end();) {

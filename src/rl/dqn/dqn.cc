@@ -20,9 +20,6 @@
 namespace tandem {
 namespace {
 
-enum Average { kReturn, kEpisodes };
-constexpr double kAveragedEpisodes = 200;
-
 Device& home_of(const at::Tensor& tensor) { return tensor.is_cuda() ? device() : cpu_device(); }
 
 // Several agents have one vector of weights, and their target networks another: one module that holds them all.
@@ -445,24 +442,6 @@ void Dqn::acted(const Total& total, StepContext& context) {
     home_of(sums).from_host(sums.data_ptr(), counts + 1, sums.nbytes());
     record_returns(agent, static_cast<double>(counts[0]), total.floats[agent], context);
   }
-}
-
-std::string Dqn::metric(int agent, const std::string& name) const {
-  return agents() > 1 ? agents_[agent].name + "." + name : name;
-}
-
-void Dqn::record_returns(int agent, double ended, double returns, StepContext& context) {
-  double* const average = agents_[agent].average.data_ptr<double>();
-  if (ended > 0) {
-    average[kEpisodes] += ended;
-    const double share = ended / std::min(average[kEpisodes], std::max(kAveragedEpisodes, ended));
-    average[kReturn] += share * (returns / ended - average[kReturn]);
-  }
-  auto& metrics = context.record->metrics;
-  if (average[kEpisodes] == 0) return;
-  metrics.emplace_back(metric(agent, "average_return"), average[kReturn]);
-  if (const auto score = environment(agent).score(average[kReturn]))
-    metrics.emplace_back(metric(agent, "score"), *score);
 }
 
 void Dqn::learned(const Total& total, StepContext& context) {

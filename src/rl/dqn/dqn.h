@@ -3,8 +3,8 @@
 // A shard owns environments and a ring for each; all rings are one replay buffer. A step, and what it combines:
 //   act     each shard updates the priorities of the last step's draws, steps its environments and stores the results
 //             counts: episodes ended, mass of each shard's priorities
-//   serve   each shard finds the draws that fall into its own mass (rl/replay/draws_of_step.h) and sends the transitions
-//           to the shards that learn from them, draw k to shard k / (batch / shards)
+//   serve   each shard finds the draws that fall into its own mass (rl/replay/draws_of_step.h) and sends the
+//           transitions to the shards that learn from them, draw k to shard k / (batch / shards)
 //             exchange: the transitions; maximum: least priority
 //   learn   the Q update, each TD error times its importance weight, normalised by the step's largest weight
 //             gradients; sums: loss, mean Q, the TD error of every draw

@@ -1,4 +1,4 @@
-// rl/dqn/dqn_outputs.cc -- the learner outside its phases: Q values, evaluation, schedules, notes.
+// rl/dqn/dqn_outputs.cc -- the learner outside its phases: Q values, evaluation, metrics, schedules, notes.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -12,6 +12,12 @@
 #include "rl/replay/experience.h"
 
 namespace tandem {
+namespace {
+
+enum AverageReturn { kReturn, kEpisodes };
+constexpr double kAveragedEpisodes = 200;
+
+}  // namespace
 
 void Dqn::rest(bool resting) {
   if (on_gpu_) on_gpu_->rest(resting);
@@ -49,6 +55,24 @@ std::vector<int32_t> Dqn::best_actions(std::span<const float> observations) cons
 Evaluation Dqn::evaluate(int64_t episodes, uint64_t seed, int agent) const {
   return tandem::evaluate(
       environment(agent), [&](const at::Tensor& states) { return q_values(states, agent); }, episodes, seed);
+}
+
+std::string Dqn::metric(int agent, const std::string& name) const {
+  return agents() > 1 ? agents_[agent].name + "." + name : name;
+}
+
+void Dqn::record_returns(int agent, double ended, double returns, StepContext& context) {
+  double* const average = agents_[agent].average.data_ptr<double>();
+  if (ended > 0) {
+    average[kEpisodes] += ended;
+    const double share = ended / std::min(average[kEpisodes], std::max(kAveragedEpisodes, ended));
+    average[kReturn] += share * (returns / ended - average[kReturn]);
+  }
+  auto& metrics = context.record->metrics;
+  if (average[kEpisodes] == 0) return;
+  metrics.emplace_back(metric(agent, "average_return"), average[kReturn]);
+  if (const auto score = environment(agent).score(average[kReturn]))
+    metrics.emplace_back(metric(agent, "score"), *score);
 }
 
 double Dqn::share_done(int64_t step, int64_t steps) const {

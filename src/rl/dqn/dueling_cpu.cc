@@ -76,8 +76,8 @@ struct Masks {
 constexpr int64_t kBlockRows = 64;  // their activations fit L2 beside the weights
 constexpr int64_t kMaskRows = 4;    // their masks fit L1
 
-// Forward of rows [first, first + rows) of the activations; x and q are those rows' own. With masks the rows are learned
-// from: what backward needs is saved.
+// Forward of rows [first, first + rows) of the activations; x and q are those rows' own. With masks the rows are
+// learned from: what backward needs is saved.
 void forward(const DuelingNetImpl& net, const Packed& packed, const float* x, int64_t first, int64_t rows, Activations& pass,
              const Masks* masks, float* q) {
   LineFloats mask;
