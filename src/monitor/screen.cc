@@ -172,7 +172,6 @@ class Screen {
         part_of(gpu.temperature_c, facts.slowdown_c ? std::optional<double>(*facts.slowdown_c) : std::nullopt);
     const Style hot = heat_style(facts, gpu),
                 full = part_of(used, all).value_or(0) > 0.97 ? Style::kWarn : Style::kGood;
-    const std::string note = gpu_note(sample_, at);
     const int bars = width_ >= 170 ? 18 : width_ >= 130 ? 12 : width_ >= 100 ? 8 : width_ >= 76 ? 6 : 0;
     if (width_ < 56) {  // a narrow one has no room for limits
       line.cell(Style::kPlain, percent_text(gpu.utilisation_percent), -5)
@@ -201,6 +200,13 @@ class Screen {
       if (line.left() > 10) line.add(" ").add(Style::kAccent, spark(source, 0, std::min(line.left(), 60), 0, 100));
       lines.push_back(line.take());
     }
+    gpu_details(lines, at, held);
+    if (per_gpu >= 3 && state_.processes && gpu.processes) gpu_processes(lines, *gpu.processes);
+  }
+
+  void gpu_details(std::vector<ScreenLine>& lines, size_t at, const std::string& held) const {
+    const GpuReading& gpu = sample_.gpus[at];
+    const std::string note = gpu_note(sample_, at);
     LineMaker more = maker();
     more.add("   ").word(Style::kSoft, "clocks ").word(Style::kPlain, clocks_text(gpu));
     more.word(Style::kSoft, "  fan ").word(Style::kPlain, percent_text(gpu.fan_percent));
@@ -212,15 +218,17 @@ class Screen {
     else
       more.add(Style::kWarn, (held.empty() ? "" : "  held by " + held) + (sample_.hidden(at) ? "  hidden" : ""));
     lines.push_back(more.take());
-    if (per_gpu < 3 || !state_.processes || !gpu.processes) return;
-    for (size_t i = 0; i < std::min(gpu.processes->size(), kShownProcesses); ++i) {
+  }
+
+  void gpu_processes(std::vector<ScreenLine>& lines, const std::vector<GpuProcess>& processes) const {
+    for (size_t i = 0; i < std::min(processes.size(), kShownProcesses); ++i) {
       LineMaker process = maker();
-      process.add(Style::kSoft, "     " + process_text(sample_, (*gpu.processes)[i]));
+      process.add(Style::kSoft, "     " + process_text(sample_, processes[i]));
       lines.push_back(process.take());
     }
-    if (gpu.processes->size() > kShownProcesses) {
+    if (processes.size() > kShownProcesses) {
       LineMaker process = maker();
-      process.add(Style::kSoft, fmt::format("     and {} more processes", gpu.processes->size() - kShownProcesses));
+      process.add(Style::kSoft, fmt::format("     and {} more processes", processes.size() - kShownProcesses));
       lines.push_back(process.take());
     }
   }
