@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "apps/web_test/web_evaluation.h"
 #include "base/temp_dir.h"
 #include "config/resolver.h"
 #include "engine/determinism.h"
@@ -10,7 +11,6 @@
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
 #include "recipes/web_environment.h"
-#include "apps/web_test/web_evaluation.h"
 #include "rl/dqn/dqn.h"
 
 namespace tandem {

@@ -48,7 +48,9 @@ struct Points : tandem::Dataset {
 
 struct Line : tandem::SupervisedRecipe {
   explicit Line(const LineSettings& s) : SupervisedRecipe(s), settings(s) {}
-  std::shared_ptr<torch::nn::Module> make_model() override { return net = std::make_shared<torch::nn::LinearImpl>(1, 1); }
+  std::shared_ptr<torch::nn::Module> make_model() override {
+    return net = std::make_shared<torch::nn::LinearImpl>(1, 1);
+  }
   std::unique_ptr<tandem::Dataset> make_data() override { return std::make_unique<Points>(settings); }
   at::Tensor forward(const tandem::Batch& batch, tandem::ShardContext&) override {
     return net->forward(batch.tensors[0]).squeeze(1);
@@ -89,7 +91,8 @@ int predict(const tandem::Command& command) {
 
 // The entry is all that the program knows of the recipe: help, completion and commands are made from it.
 tandem::RecipeEntry line() {
-  tandem::RecipeEntry entry = tandem::recipe_entry<Line, LineSettings>("line", "the slope of a line, from noisy points");
+  tandem::RecipeEntry entry =
+      tandem::recipe_entry<Line, LineSettings>("line", "the slope of a line, from noisy points");
   entry.info.quick = {{"steps", "50"}};
   entry.info.flags = {{"--noise", "noise", "x", "noise of the samples"}};
   entry.info.examples = {{"train line --noise 0.5", "points that are hard to read"}};

@@ -22,7 +22,8 @@ TEST(Clock, MonotonicSecondsNeverGoBack) {
 // Two threads on one core: whichever is not running waits, so together they wait for about as long as they run.
 TEST(Clock, AThreadThatSharesItsCoreIsToldThatItWaited) {
   double ran = 0;
-  if (!(std::ifstream("/proc/thread-self/schedstat") >> ran) || ran <= 0) GTEST_SKIP() << "the kernel does not report it";
+  if (!(std::ifstream("/proc/thread-self/schedstat") >> ran) || ran <= 0)
+    GTEST_SKIP() << "the kernel does not report it";
   cpu_set_t before, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   CPU_ZERO(&one);

@@ -1,7 +1,8 @@
 // base/errors.h -- errors that say what happened, why, and what to do, each with its exit code.
 //
 // Three kinds are kept apart: the user's (ConfigError, exit 2), external ones (a full disk, a damaged checkpoint, a
-// lost peer: typed, the engine may recover), and ours (assert). The codes are printed in `tandem --help` and never change.
+// lost peer: typed, the engine may recover), and ours (assert). The codes are printed in `tandem --help` and never
+// change.
 #pragma once
 
 #include <stdexcept>

@@ -60,7 +60,8 @@ TEST(Sqlite, SaysWhichFileWhyAndWhatToDo) {
   EXPECT_NE(std::string(damaged.what()).find((dir / "text").string()), std::string::npos);
   EXPECT_EQ(damaged.why(), "file is not a database");
   EXPECT_NE(damaged.todo(), "");
-  EXPECT_EQ(sqlite_error_of([&] { SqliteDatabase(dir / "none" / "d", kOptions); }).kind(), SqliteError::Kind::kUnwritable);
+  EXPECT_EQ(sqlite_error_of([&] { SqliteDatabase(dir / "none" / "d", kOptions); }).kind(),
+            SqliteError::Kind::kUnwritable);
   { SqliteDatabase database(dir / "d", kOptions); }
   SqliteOptions newer = kOptions;
   newer.version = 4;

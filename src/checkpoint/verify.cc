@@ -52,7 +52,7 @@ FileBytes read_file(FileSystem& fs, const std::filesystem::path& dir, const std:
   const auto& found = file.metadata();
   if (found != tie && found.count("run_id") && found.count("step"))
     refuse_file(fmt::format("{}: belongs to step {} of run {}, or its header is damaged", name, found.at("step"),
-                       found.at("run_id")));
+                            found.at("run_id")));
   for (const TensorView& tensor : file.tensors()) {
     const auto sum = sums.tensors.find(tensor.name);
     if (sum == sums.tensors.end()) refuse_file(fmt::format("{}: tensor '{}' was not saved with it", name, tensor.name));
@@ -74,7 +74,8 @@ SafetensorsFile read_tensors(FileSystem& fs, const std::filesystem::path& dir, c
     name_the_damage(std::move(bytes), name, sums, manifest);
   SafetensorsFile file = SafetensorsFile::parse(std::move(bytes), name);
   // Against damage in memory between the two sums when it was written, and here between the sum and the use.
-  if (file.tensors().size() != sums.tensors.size()) refuse_file(name + ": has another number of tensors than was saved");
+  if (file.tensors().size() != sums.tensors.size())
+    refuse_file(name + ": has another number of tensors than was saved");
   for (const TensorView& tensor : file.tensors()) {
     const auto sum = sums.tensors.find(tensor.name);
     if (sum == sums.tensors.end() || checksum_of(ChecksumKind::kXxh64, tensor.bytes) != sum->second)

@@ -308,7 +308,8 @@ class AppBuilder {
     const auto keep = [&flags, name](const std::string& value) { flags[name] = value; };
     const auto keep_whole = [&flags, name](const int64_t& value) { flags[name] = std::to_string(value); };
     if (flag.kind == VerbFlag::Kind::kSwitch)
-      app->add_flag_callback(flag.names, [keep] { keep("true"); }, flag.help);
+      app->add_flag_callback(
+          flag.names, [keep] { keep("true"); }, flag.help);
     else if (flag.kind == VerbFlag::Kind::kWhole)
       app->add_option_function<int64_t>(flag.names, keep_whole, flag.help)->type_name(flag.value_name);
     else

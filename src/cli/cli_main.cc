@@ -49,9 +49,8 @@ int show_help(const Command& command) {
   const std::string name = fmt::format("{}{}{}", command.context.program, command.arguments.command.empty() ? "" : " ",
                                        fmt::join(command.arguments.command, " "));
   const bool all_keys = recipe && !command.arguments.subjects.empty();
-  command.output.data(
-      help_text(*app, name, command.context.recipes, recipe ? recipe->resolver.get() : nullptr,
-                recipe ? recipe->name : "", all_keys));
+  command.output.data(help_text(*app, name, command.context.recipes, recipe ? recipe->resolver.get() : nullptr,
+                                recipe ? recipe->name : "", all_keys));
   return 0;
 }
 
@@ -66,16 +65,11 @@ int run(const Command& command) {
   if (command.arguments.help) return show_help(command);
   if (command.arguments.version) return run_version(command);
   static const std::map<std::string, int (*)(const Command&)> commands = {
-      {"train", run_train},     {"resume", run_resume},
-      {"join", run_join},       {"leave", run_leave},
-      {"runs", run_runs},       {"digest", run_digest},
-      {"export", run_export},   {"report", run_report},
-      {"bench", run_bench},     {"config", run_config_show},
-      {"recipes", run_recipes}, {"completion", run_completion},
-      {"version", run_version}, {"gpus", run_gpus},
-      {"doctor", run_doctor},   {"guard", run_guard},
-      {"plan", run_plan},       {"explain", run_explain},
-      {"monitor", run_monitor}};
+      {"train", run_train},     {"resume", run_resume},      {"join", run_join},       {"leave", run_leave},
+      {"runs", run_runs},       {"digest", run_digest},      {"export", run_export},   {"report", run_report},
+      {"bench", run_bench},     {"config", run_config_show}, {"recipes", run_recipes}, {"completion", run_completion},
+      {"version", run_version}, {"gpus", run_gpus},          {"doctor", run_doctor},   {"guard", run_guard},
+      {"plan", run_plan},       {"explain", run_explain},    {"monitor", run_monitor}};
   const auto& words = command.arguments.command;
   if (words.empty() || words == std::vector<std::string>{"config"}) {
     show_help(command);

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "cli/commands.h"
-#include "command/sources.h"
 #include "cli/weights.h"
+#include "command/sources.h"
 #include "jobs/agents_file.h"
 #include "runs/run_folder.h"
 

@@ -50,8 +50,7 @@ Json course_json(const ResolvedRecipe& recipe, const PreparedSet& set, const Set
 void say_course(const Command& command, const PreparedSet& set, const SetCourse& course) {
   for (size_t j = 0; j < course.jobs.size(); ++j)
     command.output.say(fmt::format("  {:<26} {:>7} steps  {} shards  about {} alone", set.jobs[j].job.name,
-                                   set.jobs[j].job.steps, set.jobs[j].job.shards,
-                                   duration_words(course.jobs[j].work)));
+                                   set.jobs[j].job.steps, set.jobs[j].job.shards, duration_words(course.jobs[j].work)));
   for (size_t d = 0; d < course.speeds.size(); ++d) {
     std::vector<std::string> parts;
     for (const Segment& part : course.forecast.course)

@@ -7,13 +7,13 @@
 #include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/train_set.h"
-#include "tools/plan/plan.h"
 #include "command/start.h"
 #include "launch/rank_info.h"
 #include "launch/rendezvous.h"
 #include "launch/run_lock.h"
 #include "runs/index.h"
 #include "runs/run_folder.h"
+#include "tools/plan/plan.h"
 
 namespace tandem {
 namespace {

@@ -86,7 +86,7 @@ SetSteps steps_of(const std::vector<SetJob>& jobs, const std::vector<JobStatus>&
 class SetTraining {
  public:
   SetTraining(const Command& command, const ResolvedRecipe& recipe, const JobSet& kind, PreparedSet& set,
-            const RunFolder& run)
+              const RunFolder& run)
       : command_(command), recipe_(recipe), kind_(kind), set_(set), run_(run), jobs_(set.plain()) {
     facts_ = {.strategy = set.strategy, .assignment = std::string(name_of(set.schedule.assignment)), .devices = {}};
     for (const DeviceSpec& device : set.devices) facts_.devices.push_back(device.name());
@@ -251,12 +251,10 @@ class SetTraining {
 
 PreparedSet prepare(const Command& command, ResolvedRecipe& recipe, const JobSet& jobs, const fs::path& dir) {
   if (command.ranks)
-    throw ConfigError(fmt::format("{} can't be started by another launcher", recipe.name),
-                      "its agents are runs of one machine",
-                      fmt::format("start it once, without torchrun, mpirun or srun; or train one agent with {}",
-                                  jobs.job_recipe()));
-  return jobs.prepare(recipe, command.context.machine, dir,
-                      [&](const std::string& line) { command.output.say(line); });
+    throw ConfigError(
+        fmt::format("{} can't be started by another launcher", recipe.name), "its agents are runs of one machine",
+        fmt::format("start it once, without torchrun, mpirun or srun; or train one agent with {}", jobs.job_recipe()));
+  return jobs.prepare(recipe, command.context.machine, dir, [&](const std::string& line) { command.output.say(line); });
 }
 
 void show_dry(const Command& command, const ResolvedRecipe& recipe, PreparedSet set) {

@@ -24,9 +24,11 @@ CliContext program_with_a_verb() {
   echo.examples = {{"train echo --loudness 2", "twice as loud"}};
   echo.verbs = {{.name = "say",
                  .summary = "says a word some times",
-                 .run = [](const Command& command) {
-                   return static_cast<int>(command.arguments.whole("times", 1)) + (command.arguments.has("loud") ? 10 : 0);
-                 },
+                 .run =
+                     [](const Command& command) {
+                       return static_cast<int>(command.arguments.whole("times", 1)) +
+                              (command.arguments.has("loud") ? 10 : 0);
+                     },
                  .flags = {{"-t,--times", "n", "how often [1]", VerbFlag::Kind::kWhole},
                            {"--loud", "", "so that all hear it", VerbFlag::Kind::kSwitch},
                            {"--to", "name", "who is meant"}}}};

@@ -1,4 +1,5 @@
-// command/ranks.h -- `train` and `resume` where another launcher (torchrun, mpirun, srun) started one process per device.
+// command/ranks.h -- `train` and `resume` where another launcher (torchrun, mpirun, srun) started one process per
+// device.
 //
 // Rank 0 does what was asked, with a worker here and the others' workers elsewhere; the other ranks hold a worker for
 // it, say nothing, and end with its exit code. Without such a launcher the command runs as ever.

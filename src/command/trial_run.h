@@ -1,4 +1,5 @@
-// command/trial_run.h -- real training for some seconds, in a folder that is gone afterwards: what bench and plan measure.
+// command/trial_run.h -- real training for some seconds, in a folder that is gone afterwards: what bench and plan
+// measure.
 #pragma once
 
 #include <cstdint>

@@ -70,9 +70,9 @@ struct RecipeInfo {
   std::vector<CommandExample> examples = {};  // for the help of other commands
   MemoryNeed need = {};
   BenchPreset bench = {};
-  std::string baseline = {};                // Python that defines step() for `bench --baselines`; empty: it has none
-  bool tries_machine = false;               // small: `doctor` trains it for a few steps
-  std::shared_ptr<const JobSet> set = {};   // it is a set of jobs; null: one run
+  std::string baseline = {};               // Python that defines step() for `bench --baselines`; empty: it has none
+  bool tries_machine = false;              // small: `doctor` trains it for a few steps
+  std::shared_ptr<const JobSet> set = {};  // it is a set of jobs; null: one run
   std::function<int(const Command&)> train_from = {};  // `train --from RUN`; null: it can't
   // Before the settings of a new run are frozen, and before a run goes on in `run_dir`.
   std::function<void(const Command&, ResolvedRecipe&)> before_train = {};

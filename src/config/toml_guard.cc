@@ -14,7 +14,8 @@ namespace {
 constexpr int kMostDotsOnALine = 200;
 constexpr size_t kDeepestBrackets = 16;
 
-[[noreturn]] void refuse_line(std::string_view source_name, int line, const std::string& reason, const std::string& todo) {
+[[noreturn]] void refuse_line(std::string_view source_name, int line, const std::string& reason,
+                              const std::string& todo) {
   throw ConfigError(fmt::format("{}:{}: {}", source_name, line, reason),
                     "a recipe is TOML: `key = value` lines, texts in quotes, tables in [brackets]", todo);
 }
@@ -27,10 +28,11 @@ void guard_line(std::string_view line, int number, std::string_view source_name)
   if (std::any_of(line.begin(), line.end(), is_control)) {
     refuse_line(source_name, number, "this line holds control characters", "check that it is the right file");
   }
-  if (!is_utf8(line)) refuse_line(source_name, number, "this line holds bytes that are no UTF-8", "save the file as UTF-8");
+  if (!is_utf8(line))
+    refuse_line(source_name, number, "this line holds bytes that are no UTF-8", "save the file as UTF-8");
   if (std::count(line.begin(), line.end(), '.') > kMostDotsOnALine) {
     refuse_line(source_name, number, fmt::format("this line has more than {} dots", kMostDotsOnALine),
-           "check that it is the right file");
+                "check that it is the right file");
   }
 }
 
@@ -53,7 +55,7 @@ class TokenGuard {
       }
       if (static_cast<unsigned char>(c) >= 0x80) {
         refuse_line(source_name_, line_, "this is no TOML: a character outside of ASCII and outside of quotes",
-               "put it in quotes");
+                    "put it in quotes");
       }
       if (c == '\n') ++line_;
       if (c == '=') in_value_ = true;
@@ -83,7 +85,7 @@ class TokenGuard {
   void close(char bracket) {
     if (open_.empty() || open_.back() != bracket) {
       refuse_line(source_name_, line_, fmt::format("this is no TOML: a '{}' that closes nothing", text_[at_]),
-             "balance the brackets");
+                  "balance the brackets");
     }
     open_.pop_back();
   }
@@ -100,11 +102,11 @@ class TokenGuard {
         const char next = at_ + 1 < text_.size() ? text_[at_ + 1] : '\n';
         if (next == '\n' || next == '\r' || next == ' ' || next == '\t') {
           refuse_line(source_name_, line_, "a text that goes on after a backslash is not supported here",
-                 "write it on one line");
+                      "write it on one line");
         }
         if (std::string_view("btnfr\"\\uU").find(next) == std::string_view::npos) {
           refuse_line(source_name_, line_, "this is no TOML: a backslash before a character that needs none",
-                 "write \\\\ for a backslash, or put the text in single quotes");
+                      "write \\\\ for a backslash, or put the text in single quotes");
         }
         at_ += 2;
       } else if (c == quote && !many_lines) {

@@ -285,9 +285,8 @@ void add_remedy(SlowDown& f, const Evidence& evidence, const Explanation& e) {
       f.command = anew(evidence, fmt::format("--batch-size {}", larger_batch(evidence, f.share)));
       return;
     case Cause::kSmallBatch:
-      f.why =
-          fmt::format("a step has {} rows for {} worker{}: launches, the update and the combine cost more",
-                      evidence.batch, workers_of(evidence), workers_of(evidence) == 1 ? "" : "s");
+      f.why = fmt::format("a step has {} rows for {} worker{}: launches, the update and the combine cost more",
+                          evidence.batch, workers_of(evidence), workers_of(evidence) == 1 ? "" : "s");
       f.remedy = fmt::format(
           "a larger batch (and a rate that follows it: --set schedule.batch_scaling=linear --set "
           "schedule.base_batch={}); {}",

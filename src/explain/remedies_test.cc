@@ -57,7 +57,8 @@ TEST(Remedies, WorkersOnCoresAreNamedByTheirNumberAndGpusByName) {
 }
 
 TEST(Remedies, AFinishedRunIsNotResumedAndALiveOneIsStoppedFirst) {
-  Evidence evidence{.ranks = {rank_row(0, 1, 0.01)}, .dir = "runs/tiny-1", .batch = 128, .loader_threads = 1, .cores = 8};
+  Evidence evidence{
+      .ranks = {rank_row(0, 1, 0.01)}, .dir = "runs/tiny-1", .batch = 128, .loader_threads = 1, .cores = 8};
   evidence.ranks[0].times.load = 3;
   evidence.ranks[0].times.step = 4;
   EXPECT_EQ(first_cause(evidence).command, "tandem resume runs/tiny-1 --loader-threads 4 --set loader.prefetch=4");

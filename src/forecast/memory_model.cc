@@ -80,7 +80,7 @@ MemoryModel::MemoryModel(const Calibration& calibration, const std::string& prec
     if (!first) seen->second = std::min(seen->second, held);
     const double seconds = seconds_of(trial);
     const double forecast = worker(trial.shape, trial.batch, static_cast<int>(held), workers, seconds).total() -
-                        (1 + kMargin) * more(workers);
+                            (1 + kMargin) * more(workers);
     // Below 0 where the model of one worker asks for too much: parts of its rest go with the shards it holds.
     const double extra = ((trial.memory_bytes + kMarginBytes) * (1 + kMargin) - forecast) / (1 + kMargin);
     const auto [known, is_new] = several_.emplace(workers, extra);

@@ -232,7 +232,8 @@ std::vector<GpuNotice> FaultWatch::see(double time, const std::vector<GpuFacts>&
       Seen& seen = seen_[key];
       seen.gone_since.reset();
       if (!seen.since) seen.since = time;
-      if (seen.reported || time - *seen.since < condition.after_seconds || time - seen.reported_at < kAgainSeconds) continue;
+      if (seen.reported || time - *seen.since < condition.after_seconds || time - seen.reported_at < kAgainSeconds)
+        continue;
       seen.reported = true;
       seen.reported_at = time;
       news.push_back(std::move(condition.notice));

@@ -26,7 +26,7 @@ GpuReading well() {
 
 // What is reported within so many seconds of this state.
 std::vector<GpuNotice> reported(FaultWatch& watch, const GpuFacts& facts, const GpuReading& reading, double seconds,
-                            double from = 100) {
+                                double from = 100) {
   std::vector<GpuNotice> all;
   for (double t = from; t < from + seconds; t += 1)
     for (const GpuNotice& notice : watch.see(t, {facts}, {reading})) all.push_back(notice);

@@ -152,8 +152,8 @@ class Round {
       return std::nullopt;
     }
     if (!std::exchange(reported_xids_, true))
-      words_.push_back({true, fmt::format("the driver does not report Xid errors now ({}); it is asked again",
-                                          event.status.words)});
+      words_.push_back(
+          {true, fmt::format("the driver does not report Xid errors now ({}); it is asked again", event.status.words)});
     xids_after_ = monotonic_seconds() + kXidSeconds / speed_;
     return std::nullopt;
   }
@@ -306,7 +306,7 @@ std::vector<GuardSample> GpuSampler::take() {
 std::vector<ActionResult> GpuSampler::take_done() {
   const std::lock_guard lock(shared_->mutex);
   std::vector<ActionResult> out(std::make_move_iterator(shared_->done.begin()),
-                             std::make_move_iterator(shared_->done.end()));
+                                std::make_move_iterator(shared_->done.end()));
   shared_->done.clear();
   return out;
 }

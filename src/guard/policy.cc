@@ -97,15 +97,15 @@ void GuardPolicy::look_at_limit(GpuState& state, const GpuFacts& facts, const Gp
   }
   if (time < state.shown_from + 2 || std::abs(*now.power_limit_w - *state.set_w) < 1) return;
   actions.push_back({Kind::kNote, facts.index, *now.power_limit_w,
-                    fmt::format("{}: somebody else set its power limit to {:.0f} W (it was {:.0f} W by the guard); it "
-                                "is left as it is",
-                                gpu_text(facts), *now.power_limit_w, *state.set_w)});
+                     fmt::format("{}: somebody else set its power limit to {:.0f} W (it was {:.0f} W by the guard); it "
+                                 "is left as it is",
+                                 gpu_text(facts), *now.power_limit_w, *state.set_w)});
   state.set_w.reset();
   state.no_power = true;
 }
 
 std::optional<GuardAction> GuardPolicy::climb(GpuState& state, const GpuFacts& facts, const GpuReading& now,
-                                             const HeatLimits& limits, bool others_are_cooler) {
+                                              const HeatLimits& limits, bool others_are_cooler) {
   const std::string hot =
       fmt::format("{} is at {} C (hot from {:.0f} C)", gpu_text(facts), now.temperature_c.value_or(0), limits.act_c);
   // While the run waits there is no work to move: somebody else heats the GPU.
@@ -119,7 +119,7 @@ std::optional<GuardAction> GuardPolicy::climb(GpuState& state, const GpuFacts& f
     state.fan = true;
     const int percent = facts.fan_max_percent.value_or(100);
     return GuardAction{Kind::kFan, facts.index, static_cast<double>(percent),
-                      fmt::format("{}: its fans go to {} %", hot, percent)};
+                       fmt::format("{}: its fans go to {} %", hot, percent)};
   }
   if (options_.power && !state.no_power && now_ >= state.power_after && state.found_w) {
     const double now_w = state.set_w.value_or(*state.found_w), floor = floor_of(state, facts);
@@ -127,9 +127,9 @@ std::optional<GuardAction> GuardPolicy::climb(GpuState& state, const GpuFacts& f
       const double next = std::max(floor, now_w - kPowerStep * *state.found_w);
       state.set_w = next;
       return GuardAction{Kind::kPower, facts.index, next,
-                        fmt::format("{}: its power limit goes from {:.0f} to {:.0f} W (down to {:.0f} W is allowed)",
-                                    hot, now_w, next, floor),
-                        now_w};
+                         fmt::format("{}: its power limit goes from {:.0f} to {:.0f} W (down to {:.0f} W is allowed)",
+                                     hot, now_w, next, floor),
+                         now_w};
     }
   }
   if (std::exchange(state.noted_exhausted, true)) return std::nullopt;
@@ -146,25 +146,25 @@ std::optional<GuardAction> GuardPolicy::descend(int gpu, GpuState& state, const 
     if (next + 0.5 < *state.found_w) {
       const double now_w = std::exchange(*state.set_w, next);
       return GuardAction{Kind::kPower, gpu, next, fmt::format("{}: its power limit goes up to {:.0f} W", why, next),
-                        now_w};
+                         now_w};
     }
     state.set_w.reset();
     return GuardAction{Kind::kPowerBack, gpu, *state.found_w,
-                      fmt::format("{}: its power limit is {:.0f} W again", why, *state.found_w)};
+                       fmt::format("{}: its power limit is {:.0f} W again", why, *state.found_w)};
   }
   if (std::exchange(state.fan, false))
     return GuardAction{Kind::kFanAuto, gpu, 0, fmt::format("{}: its fans are the driver's again", why)};
   if (state.shares > 0) {
     const double share = kShares[--state.shares];
     return GuardAction{Kind::kShare, gpu, share,
-                      share == 1 ? fmt::format("{}: it gets all its shards again", why)
-                                 : fmt::format("{}: it counts as {:.0f} % of its speed", why, share * 100)};
+                       share == 1 ? fmt::format("{}: it gets all its shards again", why)
+                                  : fmt::format("{}: it counts as {:.0f} % of its speed", why, share * 100)};
   }
   return std::nullopt;
 }
 
 std::vector<GuardAction> GuardPolicy::step(double time, const std::vector<GpuFacts>& facts,
-                                          const std::vector<GpuReading>& gpus) {
+                                           const std::vector<GpuReading>& gpus) {
   std::vector<GuardAction> actions;
   if (!options_.acts) return actions;
   now_ = time;
@@ -236,14 +236,15 @@ void GuardPolicy::hold_or_resume(double time, const std::vector<GpuFacts>& facts
     held_for_ = too_hot;
     const auto at = std::find_if(gpus.begin(), gpus.end(), [&](const GpuReading& r) { return r.index == too_hot; });
     const HeatLimits limits = HeatLimits::of(options_, facts_of(facts, too_hot));
-    actions.push_back({Kind::kHold, too_hot, 0,
-                      fmt::format("{} is at {} C: the run waits at its next step until it is at {:.0f} C, then goes on "
-                                  "by itself",
-                                  gpu_text(facts_of(facts, too_hot)), *at->temperature_c, limits.target_c)});
+    actions.push_back(
+        {Kind::kHold, too_hot, 0,
+         fmt::format("{} is at {} C: the run waits at its next step until it is at {:.0f} C, then goes on "
+                     "by itself",
+                     gpu_text(facts_of(facts, too_hot)), *at->temperature_c, limits.target_c)});
   } else if (held_since_ && time - *held_since_ >= kHoldSeconds && all_cool) {
     actions.push_back({Kind::kResume, held_for_, 0,
-                      fmt::format("{} is cool: the run goes on after {:.0f} s", gpu_text(facts_of(facts, held_for_)),
-                                  time - *held_since_)});
+                       fmt::format("{} is cool: the run goes on after {:.0f} s", gpu_text(facts_of(facts, held_for_)),
+                                   time - *held_since_)});
     held_since_.reset();
     held_for_ = -1;
     for (auto& [gpu, state] : states_) state.cool_since.reset();  // it was cool because nothing ran

@@ -43,7 +43,7 @@ struct GuardAction {
     kPower,      // the limit becomes value watts
     kPowerBack,  // the limit that was there before
     kHold,       // the run waits at its next step boundary
-    kResume,         // and goes on
+    kResume,     // and goes on
     kNote,       // nothing is done; the text says why
   };
   Kind kind = Kind::kNote;
@@ -98,14 +98,14 @@ class GuardPolicy {
     bool no_fan = false, no_power = false, noted_exhausted = false;
     std::optional<double> hot_since, cool_since;
     double changed = -1e9, undone = -1e9, patience = 1;
-    std::optional<Pending> pending;                         // an action is under way
+    std::optional<Pending> pending;      // an action is under way
     double seen_at = 0, warm_at = -1e9;  // of the last reading, and of the last above target
     double shown_from = -1e9;            // readings from here on show the last action
     double fan_after = -1e9, power_after = -1e9, fan_retry_s = kRetrySeconds, power_retry_s = kRetrySeconds;
     std::map<GuardAction::Kind, std::string> refusals;
   };
   std::optional<GuardAction> climb(GpuState& state, const GpuFacts& facts, const GpuReading& now,
-                                  const HeatLimits& limits, bool others_are_cooler);
+                                   const HeatLimits& limits, bool others_are_cooler);
   std::optional<GuardAction> descend(int gpu, GpuState& state, const std::string& why);
   void hold_or_resume(double time, const std::vector<GpuFacts>& facts, const std::vector<GpuReading>& gpus, int too_hot,
                       bool all_cool, std::vector<GuardAction>& actions);

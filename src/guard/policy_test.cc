@@ -84,7 +84,8 @@ struct Toy {
     }
   }
   int count(Kind kind) const {
-    return static_cast<int>(std::count_if(actions.begin(), actions.end(), [&](const auto& o) { return o.kind == kind; }));
+    return static_cast<int>(
+        std::count_if(actions.begin(), actions.end(), [&](const auto& o) { return o.kind == kind; }));
   }
   std::vector<Kind> kinds() const {
     std::vector<Kind> out;

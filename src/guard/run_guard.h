@@ -17,8 +17,8 @@
 #include "config/run_settings.h"
 #include "guard/effect.h"
 #include "guard/fault_watch.h"
-#include "guard/policy.h"
 #include "guard/gpu_sampler.h"
+#include "guard/policy.h"
 
 namespace tandem {
 

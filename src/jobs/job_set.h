@@ -58,7 +58,7 @@ class JobSet {
   // Digests of models that share a run, and figures of those that are done by the recipe's own measure, row by row
   // (rows_of). False where one could not be judged: it keeps the figures of its training.
   virtual bool judge(const std::vector<SetJob>& jobs, std::vector<JobStatus>& status) const = 0;
-  virtual std::string score_words(bool judged) const = 0;  // what a score means, for the line below the table
+  virtual std::string score_words(bool judged) const = 0;    // what a score means, for the line below the table
   virtual double seconds_beside_steps() const { return 0; }  // of one model on a GPU, at its start and its end
 };
 

@@ -24,7 +24,7 @@ constexpr double kSettleSeconds = 1.5;  // after a change of devices, before spe
 constexpr double kMeasureSeconds = 3;   // the shortest that counts as measured
 constexpr double kJoinPatience = 60;    // for a joiner that its job's launcher has promised
 constexpr double kWorse = 0.97;         // of its speed before: those who joined are sent away again
-constexpr double kNewestWeight = 0.5;     // weight of the newest in what starts and joins cost
+constexpr double kNewestWeight = 0.5;   // weight of the newest in what starts and joins cost
 constexpr int kMostRestarts = 3;
 
 void mix(double& known, double reading) { known += kNewestWeight * (reading - known); }
@@ -61,8 +61,8 @@ bool SetRunner::any_running() const {
   return std::any_of(live_.begin(), live_.end(), [](const LiveJob& live) { return live.runs(); });
 }
 
-// All its steps are made, by this process of it: what an earlier one recorded may have to be made again. A core is free for
-// the next job then; a GPU is not: its memory is still taken.
+// All its steps are made, by this process of it: what an earlier one recorded may have to be made again. A core is free
+// for the next job then; a GPU is not: its memory is still taken.
 bool SetRunner::only_saves(size_t j) const {
   return live_[j].runs() && live_[j].first_step_after >= 0 && status_[j].step >= request_.jobs[j].steps &&
          std::ranges::all_of(live_[j].devices, [&](int device) {

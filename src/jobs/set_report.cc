@@ -143,7 +143,8 @@ std::string make_set_report(const std::filesystem::path& dir) {
   std::string body;
   try {
     const nlohmann::json file = read_agents_file(dir).value_or(nlohmann::json::object());
-    const std::string seconds = report_number(file, "seconds", 1), forecast = report_number(file, "forecast_seconds", 1);
+    const std::string seconds = report_number(file, "seconds", 1),
+                      forecast = report_number(file, "forecast_seconds", 1);
     body = fmt::format("<p>{}; strategy {}, assignment {}; {} s (forecast {} s)</p>\n", html_text(present_status(run)),
                        html_text(file.value("strategy", "-")), html_text(file.value("assignment", "-")), seconds,
                        forecast) +

@@ -44,8 +44,7 @@ TEST(Rounding, ToFp16IsToNearestTiesToEven) {
     ASSERT_EQ(std::signbit(is), std::signbit(x)) << x;
   };
   every_so_often(check);
-  for (size_t i = 0; i + 1 < numbers.size(); ++i)
-    check(static_cast<float>((numbers[i] + numbers[i + 1]) / 2));  // ties
+  for (size_t i = 0; i + 1 < numbers.size(); ++i) check(static_cast<float>((numbers[i] + numbers[i + 1]) / 2));  // ties
 }
 
 // The nearer neighbour in steps of 2^-7 (bf16) or 2^-10 (tf32) of a power of two; ties to even, or away from zero.

@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 constexpr int kVersion = 1;
 constexpr double kFlushSeconds = 5;
 constexpr int64_t kPruneSeconds = 60;
-constexpr size_t kMostRunsInAnswer = 32;         // in one answer: a page with more lines is not read by anybody
-constexpr size_t kMostWaiting = 20'000;  // points, while the file is locked by somebody
+constexpr size_t kMostRunsInAnswer = 32;  // in one answer: a page with more lines is not read by anybody
+constexpr size_t kMostWaiting = 20'000;   // points, while the file is locked by somebody
 
 constexpr int64_t kMostInMemory = 16 << 20;  // bytes: a monitor must stay small
 constexpr int kBusyMs = 100;                 // a view must not freeze while somebody holds the file: it is tried again

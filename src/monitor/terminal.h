@@ -1,8 +1,8 @@
 // monitor/terminal.h -- the screen in a real terminal, by ncurses: keys, sizes, suspend and resume.
 #pragma once
 
-#include "monitor/sample_history.h"
 #include "monitor/sample_feed.h"
+#include "monitor/sample_history.h"
 
 namespace tandem {
 

@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 
-#include "monitor/sample_history.h"
 #include "monitor/http_server.h"
 #include "monitor/sample.h"
+#include "monitor/sample_history.h"
 
 namespace tandem {
 

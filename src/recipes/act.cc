@@ -2,6 +2,8 @@
 //
 // What has arrived is answered before more is waited for: a program that asks line by line gets its answer at once, a
 // file goes through in large pieces. A state's answer is the same either way (rl/dqn/q_net.h).
+#include "recipes/act.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,7 +19,6 @@
 #include "command/start.h"
 #include "config/devices.h"
 #include "config/spelling.h"
-#include "recipes/act.h"
 #include "rl/dqn/state_line.h"
 #include "rl/dqn/trained_agent.h"
 #include "runs/agent_runs.h"
@@ -184,8 +185,8 @@ int run_act(const Command& command, const AgentOnGpu& agent_on_gpu, const Action
   const std::string asked = arguments.text("devices");
   const auto devices = parse_devices(asked.empty() ? "cpu:1" : asked, command.context.machine, 1);
   if (devices.size() != 1)
-    throw ConfigError(fmt::format("--devices {} names {} devices", asked, devices.size()),
-                      "one device answers", "name one: --devices cpu, or --devices cuda:0");
+    throw ConfigError(fmt::format("--devices {} names {} devices", asked, devices.size()), "one device answers",
+                      "name one: --devices cpu, or --devices cuda:0");
   if (devices.front().kind == DeviceSpec::Kind::kCuda && !std::getenv("TANDEM_ACT_DEVICE"))
     become_worker(command, devices.front());
   const bool on_gpu = std::getenv("TANDEM_ACT_DEVICE") && agent_on_gpu;

@@ -39,7 +39,8 @@ __device__ void store_result(const ShardEnvironments& shard, int64_t e, const St
 
 constexpr int kThreadsOfBlock = 32;
 
-__global__ void advance(const ShardEnvironments* shards, int64_t n, const RandomKey* key_there, Sites sites, bool only_observe) {
+__global__ void advance(const ShardEnvironments* shards, int64_t n, const RandomKey* key_there, Sites sites,
+                        bool only_observe) {
   const ShardEnvironments& shard = shards[blockIdx.y];
   const int64_t e = int64_t{blockIdx.x} * kThreadsOfBlock + threadIdx.x;
   if (e >= n) return;
@@ -98,8 +99,8 @@ __device__ DrawsAhead drawn_ahead(DrawnAhead& ahead, const RandomKey& key, int64
 }
 
 template <class Environment>
-__device__ void step_by_warp(Environment environment, const ShardEnvironments& shard, int64_t e, RandomKey key, Sites sites, bool only_observe,
-                     WarpState& mine) {
+__device__ void step_by_warp(Environment environment, const ShardEnvironments& shard, int64_t e, RandomKey key,
+                             Sites sites, bool only_observe, WarpState& mine) {
   const int lane = threadIdx.x % 32;
   const auto words = [](void* p) { return static_cast<char*>(__builtin_assume_aligned(p, 4)); };
   char* const there = words(reinterpret_cast<WebTestState*>(shard.states) + e);
@@ -141,7 +142,8 @@ __global__ void __launch_bounds__(kWarpsOfBlock * 32)
   const int warp = threadIdx.x / 32;
   const int64_t e = int64_t{blockIdx.x} * kWarpsOfBlock + warp;
   if (e >= n) return;
-  with_environment(shard, [&](auto environment) { step_by_warp(environment, shard, e, *key, sites, only_observe, states[warp]); });
+  with_environment(
+      shard, [&](auto environment) { step_by_warp(environment, shard, e, *key, sites, only_observe, states[warp]); });
 }
 
 constexpr int64_t kManyEnvironments = 16384;

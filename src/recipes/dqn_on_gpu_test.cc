@@ -152,7 +152,7 @@ void expect_environments_like_the_hosts(bool by_warps, bool backwards) {
   for (int k = 0; k < kWebAgents; ++k) {
     const size_t at = static_cast<size_t>(k) * kEach;
     shards.push_back({k, 7, reinterpret_cast<std::byte*>(&states[at]), &actions[at], &rewards[at], &ends[at],
-                    &seen[at * kObservation]});
+                      &seen[at * kObservation]});
     reset_web(k, &states[at], kEach, {.seed = 3}, 0);
   }
   expected = states;

@@ -47,8 +47,7 @@ RecipeInfo web_agent(const AgentOnGpu& on_gpu) {
   info.flags = {{"--experience", "experience.files", "files",
                  "JSON lines of a real system to learn from, separated by commas", On::kTrainOnly}};
   info.verbs = {act_verb(on_gpu, web_action_name)};
-  info.examples = {
-      {"plan web-agent --hardware 3060ti+2x3070 --price-kwh 0.30", "unequal GPUs, your electricity"}};
+  info.examples = {{"plan web-agent --hardware 3060ti+2x3070 --price-kwh 0.30", "unequal GPUs, your electricity"}};
   info.need = kWebNeed;
   info.bench.among_all = false;  // web-test trains it
   info.baseline = kWebAgentBaseline;

@@ -1,5 +1,5 @@
-// recipes/web_agent.cc -- web-test agents, one or several side by side: an environment of world/web_agents.h, learned by
-// rl/dqn/dqn.h.
+// recipes/web_agent.cc -- web-test agents, one or several side by side: an environment of world/web_agents.h, learned
+// by rl/dqn/dqn.h.
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
 #include "recipes/web_gpu_environment.h"

@@ -23,8 +23,8 @@ struct ShardEnvironments {
 
 // Steps each environment, resets those whose episode ended, and writes observations; with `only_observe` only the
 // last. The key is read on the GPU, except for shard and site.
-using GpuAdvance = void (*)(const ShardEnvironments* shards, int count, int64_t n, const RandomKey* key, uint32_t step_site,
-                            uint32_t reset_site, bool only_observe, CUstream_st* stream);
+using GpuAdvance = void (*)(const ShardEnvironments* shards, int count, int64_t n, const RandomKey* key,
+                            uint32_t step_site, uint32_t reset_site, bool only_observe, CUstream_st* stream);
 
 struct GpuEnvironment {
   GpuAdvance advance;

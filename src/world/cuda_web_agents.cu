@@ -77,8 +77,9 @@ void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey* 
 
 void observe_web(int32_t agent, const WebTestState* states, float* out, int64_t n, Stream stream) {
   if (n <= 0) return;
-  with_web_environment(
-      agent, [&](auto environment) { observe<decltype(environment)><<<blocks_for(n), kBlock, 0, stream>>>(states, out, n); });
+  with_web_environment(agent, [&](auto environment) {
+    observe<decltype(environment)><<<blocks_for(n), kBlock, 0, stream>>>(states, out, n);
+  });
   check_launch("observe_web");
 }
 

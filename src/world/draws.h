@@ -10,7 +10,8 @@
 
 namespace tandem {
 
-TANDEM_HD_NOINLINE PhiloxBlock block_noinline(uint64_t seed, uint64_t step, uint32_t shard, uint32_t site, uint64_t block) {
+TANDEM_HD_NOINLINE PhiloxBlock block_noinline(uint64_t seed, uint64_t step, uint32_t shard, uint32_t site,
+                                              uint64_t block) {
   return random_block({seed, step, shard, site}, block);
 }
 TANDEM_HD_NOINLINE float normal_noinline(uint32_t word) { return normal_from_u32(word); }

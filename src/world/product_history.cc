@@ -18,7 +18,8 @@ constexpr const char* kFieldNames[kFieldCount] = {"agent", "state", "action", "r
 
 // Takes a line's events without building a tree, so a hostile line costs no more memory than its longest string.
 struct HistoryLineReader : nlohmann::json_sax<Json> {
-  HistoryLineReader(std::string_view text, const HistoryShape& shape, std::vector<float>& state, std::vector<float>& next)
+  HistoryLineReader(std::string_view text, const HistoryShape& shape, std::vector<float>& state,
+                    std::vector<float>& next)
       : text(text), shape(shape), state(state), next(next) {
     state.clear();
     next.clear();

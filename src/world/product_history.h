@@ -36,9 +36,9 @@ struct BadHistoryLine {
 };
 
 struct HistoryRead {
-  int64_t lines = 0, rows = 0, bad = 0;  // empty lines are in none of these
-  std::vector<int64_t> rows_of;          // by agent
-  std::vector<BadHistoryLine> first_bad;        // at most kNamed
+  int64_t lines = 0, rows = 0, bad = 0;   // empty lines are in none of these
+  std::vector<int64_t> rows_of;           // by agent
+  std::vector<BadHistoryLine> first_bad;  // at most kNamed
   // "3 of 1,200 lines are bad: line 7: ...; line 9: ..." or "".
   std::string complaint() const;
 };

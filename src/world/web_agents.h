@@ -122,7 +122,8 @@ TANDEM_HD StepResult step_one(Env environment, WebTestState& state, int32_t acti
   return Env::step(state_of(state, environment), action < 0 ? 0 : action >= kActions ? kActions - 1 : action, draws);
 }
 template <class Env>
-TANDEM_HD StepResult step_one(Env environment, WebTestState& state, int32_t action, const RandomKey& key, int64_t index) {
+TANDEM_HD StepResult step_one(Env environment, WebTestState& state, int32_t action, const RandomKey& key,
+                              int64_t index) {
   return step_one(environment, state, action, Draws::of(key, index));
 }
 

@@ -66,7 +66,8 @@ TEST_P(EachAgent, RewardsAreAboutOneAndTheSumOfTheirTerms) {
   Batch batch(GetParam(), 64, 4);
   double square = 0;
   int64_t count = 0;
-  const TermWeights w = with_web_environment(GetParam(), [](auto environment) { return decltype(environment)::weights(); });
+  const TermWeights w =
+      with_web_environment(GetParam(), [](auto environment) { return decltype(environment)::weights(); });
   for (uint64_t step = 1; step <= 120; ++step) {
     batch.step_at_random(step);
     for (const StepResult& r : batch.results) {

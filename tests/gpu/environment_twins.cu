@@ -1,5 +1,5 @@
-// tests/gpu/environment_twins.cu -- the six web-test environments on the GPU beside the CPU: equal bits over whole episodes,
-// then speed.
+// tests/gpu/environment_twins.cu -- the six web-test environments on the GPU beside the CPU: equal bits over whole
+// episodes, then speed.
 //
 // One JSON line per agent: {"agent","environments","steps","equal","steps_per_s","with_observation_per_s"}. Exit 1 if a
 // state, observation or result differs, 2 if there is no GPU. Builds alone, on a bare machine:

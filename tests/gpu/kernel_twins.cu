@@ -243,8 +243,8 @@ void decision_twins(Report& report) {
               Pair<int> statistics({finite}, 0);
               Pair<int64_t> flags({-1, bad, -1}, 0);
               decision.host()[0] = decide_update(squares, finite != 0, flag != 0 || bad >= 0, one);
-              cuda::decide_update(decision.device(), params.device(), sums.device(), statistics.device(), flags.device(), 3,
-                                  nullptr);
+              cuda::decide_update(decision.device(), params.device(), sums.device(), statistics.device(),
+                                  flags.device(), 3, nullptr);
               UpdateDecision found;
               check(cudaMemcpy(&found, decision.device(), sizeof found, cudaMemcpyDeviceToHost), "copy to the host");
               const UpdateDecision& want = decision.host()[0];
@@ -287,10 +287,10 @@ void group_twins(Report& report) {
         const int count = static_cast<int>(table.size());
         Device& cpu = cpu_device();
         cpu.decide_groups(decisions.host(), decision.host(), params.host(), g.host(), n, groups, nullptr, 0);
-        cpu.adam_update(p.host(), g.host(), m.host(), v.host(), pieces.host(), count, all, params.host(), decisions.host(),
-                        {with_target ? target.host() : nullptr, 0.01f});
+        cpu.adam_update(p.host(), g.host(), m.host(), v.host(), pieces.host(), count, all, params.host(),
+                        decisions.host(), {with_target ? target.host() : nullptr, 0.01f});
         cuda::decide_groups(decisions.device(), decision.device(), params.device(), g.device(), n, groups, nullptr, 0,
-                          scratch.device(), arrived.device(), nullptr);
+                            scratch.device(), arrived.device(), nullptr);
         cuda::adam_update(p.device(), g.device(), m.device(), v.device(), pieces.device(), count, all, params.device(),
                           decisions.device(), {with_target ? target.device() : nullptr, 0.01f}, nullptr);
         UpdateDecision found;

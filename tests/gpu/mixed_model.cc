@@ -1,6 +1,7 @@
 // tests/gpu/mixed_model.cc -- a program with the one recipe of mixed_recipe.h: `gpu_mixed_model train mixed --devices
 // cuda:0`.
 #include "mixed_recipe.h"
+#include "program.h"
 
 int main(int argc, char** argv) {
   using namespace tandem;

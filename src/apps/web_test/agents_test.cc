@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "command/run_program.h"
 #include "apps/web_test/timer.h"
+#include "command/run_program.h"
 
 namespace tandem {
 namespace {

@@ -14,22 +14,20 @@ using On = SettingFlag::On;
 RecipeInfo web_test(const RecipeInfo& agent) {
   RecipeInfo info{"web-test", "all six web-test agents on all devices: one a device, each on all, or three of each",
                   [] { return std::make_unique<WebTestSettings>(); }, WebAgentSettings::quick()};
-  info.flags = {
-      {"--strategy", "strategy", "word",
-       "of web-test: agents (one a device), ddp (each on all), ensemble (three of each)", On::kPlanToo},
-      {"--assignment", "assignment", "word", "of web-test: auto, balanced, specialized, hierarchical"},
-      {"--together", "together", "word",
-       "of web-test: agents side by side in one run: auto (where a GPU is alone), on, off"},
-      {"--agents", "agents", "list", "of web-test: those to train, in this order", On::kPlanToo},
-      {"--assign", "assign", "list", "of web-test: devices that agents begin on: analysis=0,evolution=1"}};
-  info.examples = {
-      {"train web-test --quick", "all six web-test agents, a short training"},
-      {"plan web-test --hardware 8xH100", "all six agents, on GPUs that are not here"},
-      {"bench web-test", "1 to n devices, batches of 128, 256 and 512"},
-      {"bench web-test --devices cpu:2 --quick", "two workers, in half a minute"},
-      {"bench tiny web-test --json --csv table.csv --plot bench.html", "for scripts, tables and eyes"},
-      {"digest last --agent analysis", "of one agent of a run that has several"},
-      {"export last --agent analysis", "one agent of a run that has several"}};
+  info.flags = {{"--strategy", "strategy", "word",
+                 "of web-test: agents (one a device), ddp (each on all), ensemble (three of each)", On::kPlanToo},
+                {"--assignment", "assignment", "word", "of web-test: auto, balanced, specialized, hierarchical"},
+                {"--together", "together", "word",
+                 "of web-test: agents side by side in one run: auto (where a GPU is alone), on, off"},
+                {"--agents", "agents", "list", "of web-test: those to train, in this order", On::kPlanToo},
+                {"--assign", "assign", "list", "of web-test: devices that agents begin on: analysis=0,evolution=1"}};
+  info.examples = {{"train web-test --quick", "all six web-test agents, a short training"},
+                   {"plan web-test --hardware 8xH100", "all six agents, on GPUs that are not here"},
+                   {"bench web-test", "1 to n devices, batches of 128, 256 and 512"},
+                   {"bench web-test --devices cpu:2 --quick", "two workers, in half a minute"},
+                   {"bench tiny web-test --json --csv table.csv --plot bench.html", "for scripts, tables and eyes"},
+                   {"digest last --agent analysis", "of one agent of a run that has several"},
+                   {"export last --agent analysis", "one agent of a run that has several"}};
   info.need = agent.need;
   info.bench = {.batches = {128, 256, 512}, .trains = agent.name};  // the guides' batches
   info.set = web_test_set();
@@ -43,8 +41,8 @@ std::vector<RecipeInfo> with_web_test(std::vector<RecipeInfo> recipes) {
   for (auto at = recipes.begin(); at != recipes.end(); ++at) {
     if (at->name != kAgentRecipe) continue;
     at->verbs.insert(at->verbs.begin(), eval_verb());
-    at->examples.insert(at->examples.begin(), {"train web-agent --from last --experience new.jsonl",
-                                               "a day's increment, judged at its end"});
+    at->examples.insert(at->examples.begin(),
+                        {"train web-agent --from last --experience new.jsonl", "a day's increment, judged at its end"});
     at->before_train = take_experience;
     at->before_resume = find_first_weights;
     at->train_from = train_agents_from;

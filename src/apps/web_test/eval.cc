@@ -1,14 +1,15 @@
 // apps/web_test/eval.cc -- `tandem eval`: how good the agents of a run are, as a table, as JSON and as a page.
+#include "apps/web_test/eval.h"
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
+#include "apps/web_test/web_evaluation.h"
 #include "base/file_system.h"
-#include "apps/web_test/eval.h"
 #include "command/command.h"
 #include "command/sources.h"
 #include "recipes/web_environment.h"
-#include "apps/web_test/web_evaluation.h"
 #include "runs/run_folder.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/report.h"
@@ -65,10 +66,10 @@ int run_eval(const Command& command) {
 
   if (const std::string file = arguments.text("record"); !file.empty()) record(results, plan, file);
   nlohmann::json result = {{"run", run.id()},
-                         {"dir", fs::absolute(run.dir()).string()},
-                         {"episodes", plan.episodes},
-                         {"seed", plan.seed},
-                         {"agents", agents_json(results)}};
+                           {"dir", fs::absolute(run.dir()).string()},
+                           {"episodes", plan.episodes},
+                           {"seed", plan.seed},
+                           {"agents", agents_json(results)}};
   std::string page;
   try {
     // The page reads it from the folder, so that `tandem report` keeps it.

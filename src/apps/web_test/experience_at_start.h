@@ -1,4 +1,5 @@
-// apps/web_test/experience_at_start.h -- what a training begins with beside its settings: transitions of a real system, weights of a run.
+// apps/web_test/experience_at_start.h -- what a training begins with beside its settings: transitions of a real system,
+// weights of a run.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,5 @@
-// apps/web_test/gate.h -- may a newly trained agent take the place of the old one? Not worse on the old, nor on the new.
+// apps/web_test/gate.h -- may a newly trained agent take the place of the old one? Not worse on the old, nor on the
+// new.
 //
 //   old        greedy score in the simulator, both on the same episodes
 //   first      the same against the run's first model: small losses must not add up from day to day

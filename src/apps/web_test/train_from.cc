@@ -7,16 +7,16 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/web_test/experience_at_start.h"
+#include "apps/web_test/gate.h"
+#include "apps/web_test/timer.h"
+#include "apps/web_test/web_test_set.h"
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/file_system.h"
 #include "command/command.h"
-#include "apps/web_test/experience_at_start.h"
 #include "command/start.h"
-#include "apps/web_test/timer.h"
-#include "apps/web_test/web_test_set.h"
 #include "launch/run_lock.h"
-#include "apps/web_test/gate.h"
 #include "rl/dqn/dqn_settings.h"
 #include "runs/agent_runs.h"
 #include "runs/run_folder.h"

@@ -25,10 +25,10 @@ int32_t environment_of(const std::string& agent) {
   if (number >= 0) return number;
   std::vector<std::string_view> names;
   for (const WebAgentInfo& info : kWebAgentTable) names.push_back(info.name);
-  throw ConfigError(
-      agent.empty() ? "this run is of no web-test agent" : fmt::format("there is no environment for an agent '{}'", agent),
-      fmt::format("the environments are those of {}", fmt::join(names, ", ")),
-      "name a run of web-agent or web-test; `tandem act` answers for any run of the DQN learner");
+  throw ConfigError(agent.empty() ? "this run is of no web-test agent"
+                                  : fmt::format("there is no environment for an agent '{}'", agent),
+                    fmt::format("the environments are those of {}", fmt::join(names, ", ")),
+                    "name a run of web-agent or web-test; `tandem act` answers for any run of the DQN learner");
 }
 
 void check_fit(const TrainedAgent& trained, const Environment& environment) {

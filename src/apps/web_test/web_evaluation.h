@@ -1,5 +1,5 @@
-// apps/web_test/web_evaluation.h -- how good the agents of a run are: greedy episodes in their environments, on the scale of
-// world/scale.h, beside random play, the rule of thumb, the solver and the oracle. No libtorch.
+// apps/web_test/web_evaluation.h -- how good the agents of a run are: greedy episodes in their environments, on the
+// scale of world/scale.h, beside random play, the rule of thumb, the solver and the oracle. No libtorch.
 //
 // Every policy meets the same luck. The interval is that of the mean over episodes (95 %); the scale's own errors are
 // not in it. Solver and oracle are the frozen figures of the scale: they take minutes an episode to play.

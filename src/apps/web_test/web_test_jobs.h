@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "config/devices.h"
 #include "apps/web_test/web_test_settings.h"
+#include "config/devices.h"
 
 namespace tandem {
 

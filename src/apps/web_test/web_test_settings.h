@@ -1,5 +1,5 @@
-// apps/web_test/web_test_settings.h -- settings of `web-test`: all six agents of a web-testing product, each a job of recipe
-// `web-agent`. Every key of web-agent holds for all of them; `analysis.steps = 9000` for one.
+// apps/web_test/web_test_settings.h -- settings of `web-test`: all six agents of a web-testing product, each a job of
+// recipe `web-agent`. Every key of web-agent holds for all of them; `analysis.steps = 9000` for one.
 #pragma once
 
 #include <string>

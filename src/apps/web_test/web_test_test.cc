@@ -180,7 +180,7 @@ TEST(WebTest, AgentsSideBySideAreOneJobAndARowEach) {
 TEST(WebTest, ADryRunShowsTheAssignmentAndMakesNothing) {
   const Sandbox box;
   const auto output = object(box.run({"train", "web-test", "--devices", "cpu:3@1,0.5,0.5", "--dry-run", "--json",
-                                    "--assign", "analysis=2", "--assignment", "specialized"}));
+                                      "--assign", "analysis=2", "--assignment", "specialized"}));
   EXPECT_EQ(output["jobs"].size(), 6u);
   EXPECT_EQ(output["devices"][1]["speed"], 0.5);
   EXPECT_GE(output["forecast_seconds"].get<double>(), output["ideal_seconds"].get<double>());

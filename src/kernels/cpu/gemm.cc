@@ -187,7 +187,7 @@ void Panels::pack_transposed(const float* matrix, int64_t depth, int64_t width) 
 }
 
 void gemm(const float* x, int64_t x_stride, const Panels& m, const float* bias, float* y, int64_t y_stride,
-             int64_t rows, CpuVariant variant) {
+          int64_t rows, CpuVariant variant) {
 #if defined(__x86_64__)
   if (variant == CpuVariant::kAvx512) return avx512::gemm_panels(x, x_stride, m, bias, y, y_stride, rows);
   if (variant == CpuVariant::kAvx2) return avx2::gemm_panels(x, x_stride, m, bias, y, y_stride, rows);
@@ -196,8 +196,8 @@ void gemm(const float* x, int64_t x_stride, const Panels& m, const float* bias, 
 }
 
 void weight_gradient(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* dw, int64_t out,
-                int64_t in, int64_t rows, std::span<const int> merges, Write write, WeightGradientScratch& scratch,
-                CpuVariant variant) {
+                     int64_t in, int64_t rows, std::span<const int> merges, Write write, WeightGradientScratch& scratch,
+                     CpuVariant variant) {
 #if defined(__x86_64__)
   if (variant == CpuVariant::kAvx512)
     return avx512::weight_gradient_tiles(dy, dy_stride, x, x_stride, dw, out, in, rows, merges, write, scratch);

@@ -63,7 +63,7 @@ struct WeightGradientScratch {
   LineFloats dy, x, stack;
 };
 void weight_gradient(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* dw, int64_t out,
-                     int64_t in, int64_t rows, std::span<const int> merges, Write write,
-                     WeightGradientScratch& scratch, CpuVariant variant = best_cpu_variant());
+                     int64_t in, int64_t rows, std::span<const int> merges, Write write, WeightGradientScratch& scratch,
+                     CpuVariant variant = best_cpu_variant());
 
 }  // namespace tandem

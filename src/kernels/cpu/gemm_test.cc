@@ -59,7 +59,7 @@ TEST(Gemm, BitsOfARowDoNotDependOnTheOtherRows) {
       std::vector<float> part(most * width);
       for (int64_t r = 0; r < most; r += rows)
         gemm(x.data() + r * depth, depth, panels, nullptr, part.data() + r * width, width, std::min(rows, most - r),
-                variant);
+             variant);
       EXPECT_EQ(std::memcmp(part.data(), whole.data(), whole.size() * 4), 0) << rows << " rows at a time";
     }
   }
@@ -74,7 +74,7 @@ TEST(Gemm, WeightGradientAccumulatesIntoItsOutput) {
       std::vector<float> sum = first;
       WeightGradientScratch scratch;
       weight_gradient(dy.data(), dy_stride, x.data(), x_stride, sum.data(), out, in, rows, alone, Write::kAdd, scratch,
-                 variant);
+                      variant);
       for (int64_t o = 0; o < out; ++o)
         for (int64_t i = 0; i < in; ++i) {
           double want = first[o * in + i], size = std::abs(want);
@@ -96,7 +96,7 @@ TEST(Gemm, WeightGradientOfShardsIsTheTreeSumOfTheirs) {
     const auto gradient_of = [&](int64_t first, std::span<const int> along) {
       std::vector<float> sum(out * in, NAN);
       weight_gradient(dy.data() + first * rows * out, out, x.data() + first * rows * in, in, sum.data(), out, in, rows,
-                 along, Write::kSet, scratch, variant);
+                      along, Write::kSet, scratch, variant);
       return sum;
     };
     std::vector<std::vector<float>> p;
@@ -120,8 +120,8 @@ TEST(Gemm, HasTheSameBitsInEveryVariantWithFma) {
     std::vector<float> y(rows * width), sum(width * depth);
     gemm(x.data(), depth, panels, nullptr, y.data(), width, rows, variant);
     WeightGradientScratch scratch;
-    weight_gradient(dy.data(), width, x.data(), depth, sum.data(), width, depth, rows / 3, std::vector{0, 1, 1}, Write::kSet,
-               scratch, variant);
+    weight_gradient(dy.data(), width, x.data(), depth, sum.data(), width, depth, rows / 3, std::vector{0, 1, 1},
+                    Write::kSet, scratch, variant);
     y.insert(y.end(), sum.begin(), sum.end());
     results.push_back(y);
   }

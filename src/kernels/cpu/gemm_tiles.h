@@ -28,7 +28,7 @@ TANDEM_TILE void tile(const float* x, int64_t x_stride, const float* panel, int6
 
 template <int R>
 TANDEM_TILE void panel_rows(const float* x, int64_t x_stride, const float* panel, int64_t depth, const float* bias,
-                               float* y, int64_t y_stride, int64_t columns, int64_t rows) {
+                            float* y, int64_t y_stride, int64_t columns, int64_t rows) {
   int64_t r = 0;
   for (; r + R <= rows; r += R)
     tile<R>(x + r * x_stride, x_stride, panel, depth, bias, y + r * y_stride, y_stride, columns);
@@ -40,7 +40,7 @@ __attribute__((noinline)) void gemm_panels(const float* x, int64_t x_stride, con
                                            float* y, int64_t y_stride, int64_t rows) {
   for (int64_t c = 0; c < m.width(); c += kPanel)
     panel_rows<Vec32::kTileRows>(x, x_stride, m.data() + c * m.depth(), m.depth(), bias ? bias + c : nullptr, y + c,
-                                   y_stride, std::min(kPanel, m.width() - c), rows);
+                                 y_stride, std::min(kPanel, m.width() - c), rows);
 }
 
 // Packs [rows, width], rows `stride` apart, as [ceil(width / kBlock)][rows][kBlock], padded with zeros.
@@ -62,8 +62,9 @@ TANDEM_TILE void pack_blocks(const float* from, int64_t stride, int64_t rows, in
 
 // dw tile [R, 32] of R columns of dy and 32 of x, both packed. The stack holds partial sums of whole shards.
 template <int R>
-TANDEM_TILE void weight_gradient_tile(const float* dy, const float* x, int64_t rows, std::span<const int> merges, float* stack,
-                            float* dw, int64_t in, int64_t height, int64_t columns, Write write) {
+TANDEM_TILE void weight_gradient_tile(const float* dy, const float* x, int64_t rows, std::span<const int> merges,
+                                      float* stack, float* dw, int64_t in, int64_t height, int64_t columns,
+                                      Write write) {
   Vec32 acc[R];
   for (int r = 0; r < R; ++r) acc[r] = Vec32::zero();
   for (size_t shard = 0; shard < merges.size(); ++shard) {
@@ -100,9 +101,10 @@ TANDEM_TILE void weight_gradient_tile(const float* dy, const float* x, int64_t r
     }
 }
 
-__attribute__((noinline)) void weight_gradient_tiles(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride,
-                                             float* dw, int64_t out, int64_t in, int64_t rows,
-                                             std::span<const int> merges, Write write, WeightGradientScratch& scratch) {
+__attribute__((noinline)) void weight_gradient_tiles(const float* dy, int64_t dy_stride, const float* x,
+                                                     int64_t x_stride, float* dw, int64_t out, int64_t in, int64_t rows,
+                                                     std::span<const int> merges, Write write,
+                                                     WeightGradientScratch& scratch) {
   constexpr int R = Vec32::kTileRows;
   const int64_t all = rows * static_cast<int64_t>(merges.size());
   pack_blocks<R>(dy, dy_stride, all, out, scratch.dy);
@@ -110,6 +112,7 @@ __attribute__((noinline)) void weight_gradient_tiles(const float* dy, int64_t dy
   grow(scratch.stack, static_cast<int64_t>(merges.size()) * R * kPanel);
   for (int64_t c = 0; c < in; c += kPanel)
     for (int64_t o = 0; o < out; o += R)
-      weight_gradient_tile<R>(scratch.dy.data() + o * all, scratch.x.data() + c * all, rows, merges, scratch.stack.data(),
-                    dw + o * in + c, in, std::min<int64_t>(R, out - o), std::min(kPanel, in - c), write);
+      weight_gradient_tile<R>(scratch.dy.data() + o * all, scratch.x.data() + c * all, rows, merges,
+                              scratch.stack.data(), dw + o * in + c, in, std::min<int64_t>(R, out - o),
+                              std::min(kPanel, in - c), write);
 }

@@ -20,7 +20,11 @@ Floats row_numbers(int64_t n, uint64_t seed) {
 
 struct Layer {
   Layer(int64_t rows, int64_t width, bool masked)
-      : rows(rows), width(width), x(row_numbers(rows * width, 1)), weight(row_numbers(width, 2)), bias(row_numbers(width, 3)) {
+      : rows(rows),
+        width(width),
+        x(row_numbers(rows * width, 1)),
+        weight(row_numbers(width, 2)),
+        bias(row_numbers(width, 3)) {
     if (masked)
       for (float v : row_numbers(rows * width, 4)) mask.push_back(v > 0 ? 1.25f : 0.0f);
   }

@@ -104,7 +104,8 @@ TEST(Sgd, FollowsTheFormulaInDouble) {
   constexpr int kCount = 131;
   for (int form = 0; form < 3; ++form) {
     SgdParams params{0.05f, form == 0 ? 0.0f : 0.9f, 0.01f, form == 2, true};
-    std::vector<float> p = normal_numbers(kCount, 1), velocity(kCount, std::nanf(""));  // the first step must not read it
+    std::vector<float> p = normal_numbers(kCount, 1),
+                       velocity(kCount, std::nanf(""));  // the first step must not read it
     std::vector<double> ep(p.begin(), p.end()), ev(kCount);
     for (int t = 0; t < 50; ++t) {
       const std::vector<float> g = normal_numbers(kCount, 10 + t);

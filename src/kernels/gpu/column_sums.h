@@ -17,8 +17,8 @@ struct ColumnOf {
 __device__ inline float column_sum(const ColumnOf& c, int64_t shard, int rows) {
   const float *a = c.a + shard * c.a_shard, *b = c.b ? c.b + shard * c.b_shard : nullptr;
   float sum = 0;
-  // A batch of independent loads, then a chain of adds in row order. Pointers advance by adding: computing the addresses
-  // ahead needs more registers than there are, and a test per row costs as much as the load.
+  // A batch of independent loads, then a chain of adds in row order. Pointers advance by adding: computing the
+  // addresses ahead needs more registers than there are, and a test per row costs as much as the load.
   const auto add = [&](auto count) {
     float x[count.value];
 #pragma unroll

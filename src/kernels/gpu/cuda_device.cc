@@ -106,7 +106,7 @@ class CudaKernelDevice : public Device {
   }
 
   void decide_update(UpdateDecision* decision, const UpdateParams* params, const float* gradient, int64_t n,
-                   const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) override {
+                     const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) override {
     cuda::sum_of_squares(&answers_->number, gradient, n, norm_scratch(n), stream_);
     cuda::all_finite(&answers_->truth, statistics, statistic_count, stream_);
     cuda::decide_update(decision, params, &answers_->number, &answers_->truth, bad, bad_count, stream_);
@@ -115,8 +115,8 @@ class CudaKernelDevice : public Device {
                    const UpdateDecision* decision) override {
     cuda::adam_update(p, g, m, v, n, params, decision, stream_);
   }
-  void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params, const float* gradient,
-                   int64_t n, int groups, const int64_t* bad, int bad_count) override {
+  void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params,
+                     const float* gradient, int64_t n, int groups, const int64_t* bad, int bad_count) override {
     cuda::decide_groups(
         decisions, decision, params, gradient, n, groups, bad, bad_count,
         static_cast<double*>(scratch(sizeof(double) * static_cast<size_t>(groups) * norm_scratch_doubles(n))),

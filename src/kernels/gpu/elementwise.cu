@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(kPieceThreads, kPieceBlocks)
     const float4 weight = body.four(i, now);
     if (!target_weights) continue;
     const SoftUpdateOp soft_update_op{target.rate};
-    target_weights[i] = {soft_update_op(old_target.x, weight.x), soft_update_op(old_target.y, weight.y), soft_update_op(old_target.z, weight.z),
-                    soft_update_op(old_target.w, weight.w)};
+    target_weights[i] = {soft_update_op(old_target.x, weight.x), soft_update_op(old_target.y, weight.y),
+                         soft_update_op(old_target.z, weight.z), soft_update_op(old_target.w, weight.w)};
   }
 }
 
@@ -253,11 +253,13 @@ void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const 
 }
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
                  const UpdateDecision* decision, Stream stream) {
-  launch("adam_update", aligned16(p, g, m, v), n, Adam<OnDevice, AsDecided>{p, g, m, v, {params}, {decision}, {}}, stream);
+  launch("adam_update", aligned16(p, g, m, v), n, Adam<OnDevice, AsDecided>{p, g, m, v, {params}, {decision}, {}},
+         stream);
 }
 
 void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                 const UpdateParams* params, const UpdateDecision* decisions, const TargetUpdate& target, Stream stream) {
+                 const UpdateParams* params, const UpdateDecision* decisions, const TargetUpdate& target,
+                 Stream stream) {
   if (n < 4) return;
   // As many turns as let all blocks run at once; a few, where there are very many weights.
   constexpr int64_t kMostTurns = 8;

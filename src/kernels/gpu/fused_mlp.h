@@ -27,7 +27,7 @@ template <int kRowsOfBlock, int kWarpgroupsOfBlock, Precision precision>
 struct RowBlock {
   static constexpr int kRows = kRowsOfBlock, kWarpgroups = kWarpgroupsOfBlock;
   static constexpr Precision kPrecision = precision;
-  static constexpr bool kHiLo = precision == Precision::kFp32;             // two words per element
+  static constexpr bool kHiLo = precision == Precision::kFp32;            // two words per element
   static constexpr bool k32Bit = kHiLo || precision == Precision::kTf32;  // elements are words; else half a word
   static constexpr int kThreads = 128 * kWarpgroups, kWarps = kThreads / 32, kRowsPerWarp = kRows / kWarps;
   static constexpr int kWidthStep = kWarpgroups * kWarpgroupRows;  // layer widths are multiples of it
@@ -41,9 +41,9 @@ struct RowBlock {
   // both of the widest, where the last 128 columns' sums are read before their operand is stored over them.
   static constexpr int kOperandWords = kMostWidth / kSliceK * kSliceWords * kCopies,
                        kSumWords = kRows * (kMostWidth + kPad), kOverlap = kNormColumns / kSliceK * kSliceWords;
-  static constexpr int kWords = std::max({kOperandWords / 2 + kSumWords,
-                                          kOperandWords + kRows*(kMostWidth / 4 * 3 + kPad),
-                                          kOperandWords - kOverlap + kSumWords});
+  static constexpr int kWords =
+      std::max({kOperandWords / 2 + kSumWords, kOperandWords + kRows*(kMostWidth / 4 * 3 + kPad),
+                kOperandWords - kOverlap + kSumWords});
   static_assert(kRows % kWarps == 0 && kWidthStep % kNormColumns == 0);
   static_assert(kWords * sizeof(uint32_t) <= 227 * 1024, "more shared memory than a block may have");
 

@@ -29,7 +29,8 @@ struct MlpShape {
   }
 };
 
-// From the gradient of the last layer's output to that of the first layer's sums, last layer first. Packed weights only.
+// From the gradient of the last layer's output to that of the first layer's sums, last layer first. Packed weights
+// only.
 struct MlpBackwardShape {
   struct Layer {
     int64_t packed;  // the transposed weights
@@ -70,8 +71,8 @@ __device__ void layer_norm_rows(typename Block::Memory& memory, const WarpRows<B
       out_to[i] = layer.out + (int64_t{shard} * layer.rows + row) * width + 4 * lane;
     }
   }
-  const Moments own = moments_of_rows<kRowsPerWarp>(width, epsilon,
-                                                    [&](int i) { return memory.sums(width, rows.in_block(i)); });
+  const Moments own =
+      moments_of_rows<kRowsPerWarp>(width, epsilon, [&](int i) { return memory.sums(width, rows.in_block(i)); });
   if (keep && rows.lane_shard >= 0) layer.inv_std[int64_t{rows.lane_shard} * layer.rows + rows.lane_row] = own.inv_std;
   float mean[kRowsPerWarp], inv_std[kRowsPerWarp];
 #pragma unroll

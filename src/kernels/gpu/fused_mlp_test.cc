@@ -1,14 +1,13 @@
 // A fused MLP beside the same layers one by one, on emulated wgmma: other depths, widths and row counts than a DQN's.
 #define TANDEM_EMULATED_TENSOR_CORES
 #define TANDEM_EMULATED_WARPGROUPS
-#include "kernels/gpu/fused_mlp_layers.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
 
+#include "kernels/gpu/fused_mlp_layers.h"
 #include "kernels/gpu/gemm_linear.h"
 
 namespace tandem::cuda {
@@ -56,8 +55,8 @@ struct MlpRun {
       const int64_t scale = fill(net, layer.width), shift = fill(net, layer.width);
       for (auto* v : {&sums, &outs, &dzs, &dxs}) (*v)[l].assign(all * layer.width, -1);
       inv_stds[l].assign(all, -1);
-      layer.norm = {sums[l].data(), outs[l].data(), inv_stds[l].data(), scale,    shift,
-                    1,              rows,           layer.width,        true,     static_cast<uint32_t>(5 + l)};
+      layer.norm = {sums[l].data(), outs[l].data(), inv_stds[l].data(),          scale, shift, 1, rows,
+                    layer.width,    true,           static_cast<uint32_t>(5 + l)};
     }
     backward.count = layers - 1;
     for (int l = layers - 1; l > 0; --l) {
@@ -66,8 +65,8 @@ struct MlpRun {
       layer.depth = widths[l + 1];
       fragments += int64_t{widths[l]} * widths[l + 1] / 8;
       const LayerNorm& norm = mlp.layers[l - 1].norm;
-      layer.norm = {norm.sums, norm.out,  norm.inv_std, dzs[l - 1].data(), dxs[l - 1].data(),
-                    norm.scale, widths[l], rows,         1,                 dropout};
+      layer.norm = {norm.sums, norm.out, norm.inv_std, dzs[l - 1].data(), dxs[l - 1].data(), norm.scale, widths[l],
+                    rows,      1,        dropout};
     }
     out.assign(int64_t{all} * widths.back(), -1);
     packed.resize(fragments);
@@ -118,9 +117,9 @@ void load_rows(const MlpRun& run, const float* from, int width, const WarpRows<B
   for (int i = 0; i < Block::kRowsPerWarp; ++i) {
     const int shard = rows.shard(i), row = rows.row(i);
     for (int column = static_cast<int>(threadIdx.x) % 32 * 4; column < width; column += 128)
-      memory.store_operand(width, rows.in_block(i), column,
-                           shard < 0 ? float4{0, 0, 0, 0}
-                                     : load4(from + (int64_t{shard} * run.rows + row) * width + column));
+      memory.store_operand(
+          width, rows.in_block(i), column,
+          shard < 0 ? float4{0, 0, 0, 0} : load4(from + (int64_t{shard} * run.rows + row) * width + column));
   }
 }
 template <class Block>
@@ -186,10 +185,10 @@ void norm_backward_kernel(MlpRun& run, const LayerNormBackward& norm) {
 void by_layers(MlpRun& run, bool backward) {
   const auto linear = [&](const MlpShape::Layer& layer, const float* in, float* out) {
     with_precision(run.choice.precision, [&](auto precision) {
-      TANDEM_LAUNCH("", linear_kernel<precision.value>,
-                    dim3(ceil_div(backward ? layer.depth : layer.width, kTileColumns),
-                         kShards * ceil_div(run.rows, kTileRows)),
-                    dim3(OneTile<precision.value>::kThreads), nullptr, run, layer, in, out, backward);
+      TANDEM_LAUNCH(
+          "", linear_kernel<precision.value>,
+          dim3(ceil_div(backward ? layer.depth : layer.width, kTileColumns), kShards * ceil_div(run.rows, kTileRows)),
+          dim3(OneTile<precision.value>::kThreads), nullptr, run, layer, in, out, backward);
     });
   };
   if (backward) {
@@ -246,8 +245,8 @@ void expect_backward_as_layers(const std::vector<int>& widths, int rows) {
   by_layers(layers, true);
   for (const bool reversed : {false, true}) {
     cuda_on_cpu::last_thread_first = async_completes_early = reversed;
-    TANDEM_LAUNCH("", fused_backward_kernel<Block>, dim3(ceil_div(kShards * rows, Block::kRows)),
-                  dim3(Block::kThreads), nullptr, fused);
+    TANDEM_LAUNCH("", fused_backward_kernel<Block>, dim3(ceil_div(kShards * rows, Block::kRows)), dim3(Block::kThreads),
+                  nullptr, fused);
     cuda_on_cpu::last_thread_first = async_completes_early = false;
     EXPECT_EQ(fused.backward_results(), layers.backward_results()) << reversed;
   }

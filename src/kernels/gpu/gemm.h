@@ -95,8 +95,7 @@ struct SliceStrides {
   int64_t next, split;
   template <Layout layout>
   __device__ SliceStrides(const Operand<layout>& operand, const SplitK& split_k, int64_t offset, int slices)
-      : next(operand.offset(0, split_k.k_step)),
-        split(offset + operand.offset(0, split_k.k_offset) - slices * next) {}
+      : next(operand.offset(0, split_k.k_step)), split(offset + operand.offset(0, split_k.k_offset) - slices * next) {}
 };
 
 // The accumulators of a warp: lane 4 g + t owns acc[m][n][c] = element (A row(2 m + c / 2, g), B row(n, 2 t + c % 2)).
@@ -263,7 +262,8 @@ struct WarpTile {
   __device__ void mma_slice_3xtf32(const float (&x)[4][4], const float (&y)[4][4]) {
     constexpr int kColumnsAtOnce = 2;  // of four 8-wide column groups; with four, registers would spill
 #pragma unroll
-    for (int s = 0; s < 4; s += 2) {  // which k stands where in an mma is free as well: a lane gives 4 t + s and the next
+    for (int s = 0; s < 4;
+         s += 2) {  // which k stands where in an mma is free as well: a lane gives 4 t + s and the next
       uint32_t hi[2][4], lo[2][4];
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -329,9 +329,9 @@ using TwoTiles = TileBlock<2, kSplitK / 2, precision>;
 // GEMM of a block's tiles by all its threads. a(tile) gives the A operand of a tile, b is the B operand of the block;
 // to(tile)(row, column, float4) receives four outputs of a row from `column` on.
 template <class BlockShape, Layout a_layout, Layout b_layout, class A, class To>
-requires(BlockShape::kTilesN == 1) __device__ void gemm_block(typename BlockShape::Memory& memory, A a,
-                                                              const Operand<b_layout>& b, const SplitK& split_k,
-                                                              To to) {
+requires(BlockShape::kTilesN == 1) __device__
+    void gemm_block(typename BlockShape::Memory& memory, A a, const Operand<b_layout>& b, const SplitK& split_k,
+                    To to) {
   constexpr int kSplitsOfWarp = kSplitK / BlockShape::kWarpsPerTile;
   const int warp = threadIdx.x / 32;
   float* const own = memory.partials + warp * kTile;

@@ -121,8 +121,8 @@ __device__ void weight_gradient_tree(typename BlockShape::Memory& memory, const 
   }
   if (first_out + row >= m.out || first_in + column >= m.in) return;
   const float(&sum)[4] = stack.top();
-  *reinterpret_cast<float4*>(gradient + m.to + int64_t{first_out + row} * m.in + first_in + column) = {sum[0], sum[1], sum[2],
-                                                                                               sum[3]};
+  *reinterpret_cast<float4*>(gradient + m.to + int64_t{first_out + row} * m.in + first_in + column) = {sum[0], sum[1],
+                                                                                                       sum[2], sum[3]};
 }
 
 }  // namespace tandem::cuda

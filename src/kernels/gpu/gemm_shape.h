@@ -8,8 +8,8 @@
 
 namespace tandem::cuda {
 
-// [groups * m, n] = A [groups * m, k] * B [k, n], `batch` of them in one launch, each with operands of its own. Rows are
-// tiled within their group (a shard), so that a row's tile does not depend on how many groups a launch has.
+// [groups * m, n] = A [groups * m, k] * B [k, n], `batch` of them in one launch, each with operands of its own. Rows
+// are tiled within their group (a shard), so that a row's tile does not depend on how many groups a launch has.
 struct GemmShape {
   int groups = 1, m = 0, n = 0, k = 0, batch = 1;
   int64_t tiles() const {

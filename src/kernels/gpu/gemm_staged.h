@@ -68,8 +68,8 @@ __device__ void gemm_staged(typename BlockShape::Staged& memory, A a_of, const O
   for (int t = 0; t < BlockShape::kTilesN; ++t)
     b_from[t] = b.data + b.offset(t * kTileColumns, 0) + StagedOperand<b_layout>::from(b, thread);
   float* const a_to = memory.operands + StagedOperand<a_layout>::to(thread);
-  float* const b_to = memory.operands + BlockShape::kTilesM * BlockShape::kOperandFloats +
-                      StagedOperand<b_layout>::to(thread);
+  float* const b_to =
+      memory.operands + BlockShape::kTilesM * BlockShape::kOperandFloats + StagedOperand<b_layout>::to(thread);
   int copied = 0, of_split = 0, filled = 0;
   const auto copy = [&] {
     if (copied < total) {
@@ -150,8 +150,7 @@ __device__ void gemm_staged(typename BlockShape::Staged& memory, A a_of, const O
 // columns count from there.
 template <class BlockShape, Layout a_layout, Layout b_layout, class A, class To>
 requires(BlockShape::kTilesN > 1) __device__ void gemm_block(typename BlockShape::Memory& memory, A a_of,
-                                                             const Operand<b_layout>& b, const SplitK& split_k,
-                                                             To to) {
+                                                             const Operand<b_layout>& b, const SplitK& split_k, To to) {
 #if defined(TANDEM_WGMMA)
   if constexpr (BlockShape::kPrecision != Precision::kTf32)
     gemm_warpgroup<BlockShape::kPrecision, a_layout, b_layout>(memory.warpgroup, a_of, b, split_k, to);

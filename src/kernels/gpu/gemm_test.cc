@@ -35,8 +35,7 @@ void gemm_kernel(GemmProblem& p) {
         a.data += a.offset(row, 0);
         return a;
       },
-      b,
-      p.by_shards ? SplitK{int64_t{p.m} * p.k, int64_t{p.n} * p.k, 0, kSliceK} : interleaved_split_k(),
+      b, p.by_shards ? SplitK{int64_t{p.m} * p.k, int64_t{p.n} * p.k, 0, kSliceK} : interleaved_split_k(),
       [&](int t) {
         const OutputTile<BlockShape> target{p.c.data() + (first_row + t * kTileRows) * p.n + first_column, p.n,
                                             p.m - first_row - t * kTileRows, p.n - first_column};
@@ -56,8 +55,8 @@ std::vector<float> gemm_by(GemmProblem p) {
   return p.c;
 }
 
-// Every block shape gives the bits of single tiles, and these are within 1e-6 of the sum of magnitudes (tensor cores add
-// in fp32) of the sum in double. 2 x 2 tiles also with threads in reverse and with copies that land at once.
+// Every block shape gives the bits of single tiles, and these are within 1e-6 of the sum of magnitudes (tensor cores
+// add in fp32) of the sum in double. 2 x 2 tiles also with threads in reverse and with copies that land at once.
 template <Layout a_layout, Layout b_layout, Precision precision = Precision::kFp32>
 void expect_one_result(int m, int n, int k, bool by_shards = false) {
   SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k);
@@ -173,7 +172,8 @@ void linear_kernel(const GemmShape& shape, const float* in, const float* weight,
                    bool backward, float* out) {
   TANDEM_SHARED(typename BlockShape::Memory, memory);
   const RowTiles tiles(shape.groups, shape.m);
-  const int first_tile = blockIdx.y * BlockShape::kTilesM, first_column = blockIdx.x * BlockShape::kTilesN * kTileColumns;
+  const int first_tile = blockIdx.y * BlockShape::kTilesM,
+            first_column = blockIdx.x * BlockShape::kTilesN * kTileColumns;
   const auto row = [&](int tile) { return int64_t{tiles.group(tile)} * shape.m + tiles.row(tile); };
   const auto from = [&](int tile) { return in + row(tile) * shape.k; };
   const auto to = [&](int tile) { return out + row(tile) * shape.n; };
@@ -249,10 +249,8 @@ TEST(GpuGemm, WeightGradientsOverATreeOfPairsAreThoseOfAnyTree) {
     using One = OneTile<Precision::kFp32>;
     using Two = TwoTiles<Precision::kFp32>;
     const int32_t* const none = nullptr;
-    TANDEM_LAUNCH("", weight_gradient_kernel<One>, dim3(4), dim3(One::kThreads), nullptr, m, rows, none,
-                  pairs.data());
-    TANDEM_LAUNCH("", weight_gradient_kernel<Two>, dim3(2), dim3(Two::kThreads), nullptr, m, rows, none,
-                  two.data());
+    TANDEM_LAUNCH("", weight_gradient_kernel<One>, dim3(4), dim3(One::kThreads), nullptr, m, rows, none, pairs.data());
+    TANDEM_LAUNCH("", weight_gradient_kernel<Two>, dim3(2), dim3(Two::kThreads), nullptr, m, rows, none, two.data());
     TANDEM_LAUNCH("", weight_gradient_kernel<One>, dim3(4), dim3(One::kThreads), nullptr, m, rows, kMerges,
                   tree.data());
     EXPECT_EQ(pairs, tree) << rows;

@@ -17,8 +17,9 @@ struct WarpgroupMemory {
   struct Slice {
     alignas(128) uint32_t hi[kSliceWords], lo[kSliceWords];
   };
-  Slice b[2][2];                                       // [buffer][split of the pair]
-  float pending[2][2 * kTileRows * 2 * kTileColumns];  // sums of pairs, and of pairs of pairs, that wait for their right
+  Slice b[2][2];  // [buffer][split of the pair]
+  float pending[2]
+               [2 * kTileRows * 2 * kTileColumns];  // sums of pairs, and of pairs of pairs, that wait for their right
 };
 
 #if defined(TANDEM_TENSOR_CORES)

@@ -63,16 +63,17 @@ void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const 
                  const UpdateDecision* decision, Stream stream);
 // All weights at once, `count` pieces of them, and the target network's; all on the device.
 void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                 const UpdateParams* params, const UpdateDecision* decisions, const TargetUpdate& target, Stream stream);
+                 const UpdateParams* params, const UpdateDecision* decisions, const TargetUpdate& target,
+                 Stream stream);
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params, float grad_scale,
                 Stream stream);
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
                 const UpdateDecision* decision, Stream stream);
-// Norms and decisions of `groups` ranges of n floats in one launch; scratch: norm_scratch_doubles(n) of each; `arrived`:
-// a zero on the device, of this stream alone, and zero again afterwards.
-void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params, const float* gradient,
-                 int64_t n, int groups, const int64_t* bad, int bad_count, double* scratch, unsigned* arrived,
-                 Stream stream);
+// Norms and decisions of `groups` ranges of n floats in one launch; scratch: norm_scratch_doubles(n) of each;
+// `arrived`: a zero on the device, of this stream alone, and zero again afterwards.
+void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params,
+                   const float* gradient, int64_t n, int groups, const int64_t* bad, int bad_count, double* scratch,
+                   unsigned* arrived, Stream stream);
 // update_decision.h, all on the device: if one of `bad` is not negative, or params->flag is set, the update is skipped.
 void decide_update(UpdateDecision* decision, const UpdateParams* params, const double* sum_of_squares,
                    const int* statistics_finite, const int64_t* bad, int bad_count, Stream stream);

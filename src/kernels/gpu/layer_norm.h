@@ -33,8 +33,8 @@ __device__ void load_row(const float* from, int width, float4 (&x)[kFloat4s]) {
 }
 
 // The norm of rows [shard][pass][rows][width]. Rows of pass 0 in training get dropout, and keep what backward needs:
-// normalized values in place of `sums`, output in `out` [shard][rows][width], inv_std [shard][rows]. The output of other
-// rows takes the place of their sums.
+// normalized values in place of `sums`, output in `out` [shard][rows][width], inv_std [shard][rows]. The output of
+// other rows takes the place of their sums.
 struct LayerNorm {
   float *sums, *out, *inv_std;
   int64_t scale, shift;  // offsets into the net's weights

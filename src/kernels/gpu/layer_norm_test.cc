@@ -148,7 +148,8 @@ TEST(GpuLayerNorm, DropoutBitsAreTheMaskOfTheCpu) {
 TEST(ColumnSums, AddRowsInTheirOrderForAnyNumberOfRows) {
   for (const int rows : {1, 7, 8, 43, 75}) {
     const std::vector<float> a = normal_floats(2 * rows * 3, 5), b = normal_floats(2 * rows * 2, 6);
-    const ColumnOf plain{a.data() + 1, nullptr, 3, 0, rows * 3, 0}, product{a.data(), b.data() + 1, 3, 2, rows * 3, rows * 2};
+    const ColumnOf plain{a.data() + 1, nullptr, 3, 0, rows * 3, 0},
+        product{a.data(), b.data() + 1, 3, 2, rows * 3, rows * 2};
     for (const int shard : {0, 1}) {
       float sum = 0, dot = 0;
       for (int r = 0; r < rows; ++r) {

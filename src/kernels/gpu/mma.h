@@ -237,9 +237,9 @@ __device__ void cp_async_wait() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define TANDEM_WGMMA
 // m64n(kColumns)k8 in tf32, k16 in bf16 and fp16: c += a * b by a warpgroup, asynchronous until wgmma_wait(). The same
-// bits as mma(). Warp w has rows 16 w to 16 w + 15 with mma()'s fragments of a and c; c[4 n ...] are columns from 8 n on.
-// b lies in shared memory without swizzle: words 32 n to 32 n + 31 of a plane are the lanes' b0 of these columns, those
-// of the next plane b1 (core matrices of 8 x 16 bytes). `first`: the first plane's word.
+// bits as mma(). Warp w has rows 16 w to 16 w + 15 with mma()'s fragments of a and c; c[4 n ...] are columns from 8 n
+// on. b lies in shared memory without swizzle: words 32 n to 32 n + 31 of a plane are the lanes' b0 of these columns,
+// those of the next plane b1 (core matrices of 8 x 16 bytes). `first`: the first plane's word.
 struct WgmmaOperandB {
   uint32_t at;  // matrix descriptor's start address, in units of 16 bytes
   __device__ explicit WgmmaOperandB(const uint32_t* b) : at(static_cast<uint32_t>(__cvta_generic_to_shared(b)) / 16) {}
@@ -254,7 +254,7 @@ __device__ void wgmma_issue(float (&c)[kColumns / 2], const uint32_t (&a)[4], Wg
                      kStrideOffset = 32 * sizeof(uint32_t) / 16;
   const uint32_t right = b.at + (kLeadingOffset + first / 4);
   // The instruction of so many columns: the operand numbers of c, a and b's descriptor; then c.
-#define TANDEM_WGMMA_ASM(depth_and_kinds, sums, left, right_at, last, ...)                                      \
+#define TANDEM_WGMMA_ASM(depth_and_kinds, sums, left, right_at, last, ...)                                          \
   asm volatile("{\n.reg .b64 right;\nmov.b64 right, {" right_at "};\nwgmma.mma_async.sync.aligned." depth_and_kinds \
                " {" sums "}, {" left "}, right, 1, 1, 1" last ";\n}\n"                                              \
                : __VA_ARGS__                                                                                        \
@@ -266,27 +266,26 @@ __device__ void wgmma_issue(float (&c)[kColumns / 2], const uint32_t (&a)[4], Wg
 #define TANDEM_ACC_64                                                                                       \
   TANDEM_ACC_40, "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), \
       "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-#define TANDEM_WGMMA_N16(kind, last)                                                                              \
-  TANDEM_WGMMA_ASM("m64n16" kind, "%0, %1, %2, %3, %4, %5, %6, %7", "%8, %9, %10, %11", "%12, %13", last, \
-                       TANDEM_ACC_16)
-#define TANDEM_WGMMA_N24(kind, last)                                                                                \
+#define TANDEM_WGMMA_N16(kind, last) \
+  TANDEM_WGMMA_ASM("m64n16" kind, "%0, %1, %2, %3, %4, %5, %6, %7", "%8, %9, %10, %11", "%12, %13", last, TANDEM_ACC_16)
+#define TANDEM_WGMMA_N24(kind, last)                                                                        \
   TANDEM_WGMMA_ASM("m64n24" kind, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11", "%12, %13, %14, %15", \
-                       "%16, %17", last, TANDEM_ACC_24)
-#define TANDEM_WGMMA_N40(kind, last)                                                                                   \
+                   "%16, %17", last, TANDEM_ACC_24)
+#define TANDEM_WGMMA_N40(kind, last)                                                                           \
   TANDEM_WGMMA_ASM("m64n40" kind,                                                                              \
-                       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19", \
-                       "%20, %21, %22, %23", "%24, %25", last, TANDEM_ACC_40)
-#define TANDEM_WGMMA_N64(kind, last)                                                                                    \
+                   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19", \
+                   "%20, %21, %22, %23", "%24, %25", last, TANDEM_ACC_40)
+#define TANDEM_WGMMA_N64(kind, last)                                                                            \
   TANDEM_WGMMA_ASM("m64n64" kind,                                                                               \
-                       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
-                       "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31",                                \
-                       "%32, %33, %34, %35", "%36, %37", last, TANDEM_ACC_64)
-#define TANDEM_WGMMA_N(columns)                           \
-  if constexpr (precision == Precision::kTf32)       \
+                   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+                   "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31",                                \
+                   "%32, %33, %34, %35", "%36, %37", last, TANDEM_ACC_64)
+#define TANDEM_WGMMA_N(columns)                          \
+  if constexpr (precision == Precision::kTf32)           \
     TANDEM_WGMMA_N##columns("k8.f32.tf32.tf32", "");     \
-  else if constexpr (precision == Precision::kBf16)  \
+  else if constexpr (precision == Precision::kBf16)      \
     TANDEM_WGMMA_N##columns("k16.f32.bf16.bf16", ", 0"); \
-  else                                               \
+  else                                                   \
     TANDEM_WGMMA_N##columns("k16.f32.f16.f16", ", 0")
   if constexpr (kColumns == 16) {
     TANDEM_WGMMA_N(16);
@@ -309,8 +308,8 @@ __device__ void wgmma_issue(float (&c)[kColumns / 2], const uint32_t (&a)[4], Wg
 #undef TANDEM_ACC_64
 #undef TANDEM_WGMMA_N64
 }
-// Registers of c and a belong to wgmma from wgmma_fence() to wgmma_wait(): the compiler must not move them, nor sink the
-// conversion of a in between (it would serialize the wgmmas).
+// Registers of c and a belong to wgmma from wgmma_fence() to wgmma_wait(): the compiler must not move them, nor sink
+// the conversion of a in between (it would serialize the wgmmas).
 __device__ inline void pin_registers(float& x) { asm volatile("" : "+f"(x)::"memory"); }
 __device__ inline void pin_registers(uint32_t& x) { asm volatile("" : "+r"(x)::"memory"); }
 template <class T, int kCount>

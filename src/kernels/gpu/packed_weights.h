@@ -22,8 +22,8 @@ __device__ inline PackedFragment load_no_allocate(const PackedFragment* from) {
 }
 
 #if defined(TANDEM_TENSOR_CORES)
-// An fp32 matrix to be packed: element (i, k) lies at [i * row_stride + k * k_stride], one of which is 1 (the matrix, or
-// its transpose for backward).
+// An fp32 matrix to be packed: element (i, k) lies at [i * row_stride + k * k_stride], one of which is 1 (the matrix,
+// or its transpose for backward).
 struct PackedSource {
   const float* from;
   int k, row_stride, k_stride;

@@ -67,9 +67,9 @@ __device__ void decide_groups(UpdateDecision* decisions, UpdateDecision* decisio
 // One warp a thread block: it adds up block b of the gradient. The last block to arrive decides: `arrived` counts them
 // (with fences, so that it sees all sums) and is 0 again afterwards.
 __global__ void __launch_bounds__(32, 8)
-    decide_by_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params, const float* gradient,
-                   int64_t n, int64_t blocks, int groups, const int64_t* bad, int bad_count, double* sums,
-                   unsigned* arrived) {
+    decide_by_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params,
+                     const float* gradient, int64_t n, int64_t blocks, int groups, const int64_t* bad, int bad_count,
+                     double* sums, unsigned* arrived) {
   const int lane = static_cast<int>(threadIdx.x);
   const int64_t block = blockIdx.x;
   if (block < blocks * groups) {
@@ -177,9 +177,9 @@ void sum_of_squares(double* result, const float* x, int64_t n, double* scratch, 
   }
 }
 
-void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params, const float* gradient,
-                 int64_t n, int groups, const int64_t* bad, int bad_count, double* scratch, unsigned* arrived,
-                 Stream stream) {
+void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params,
+                   const float* gradient, int64_t n, int groups, const int64_t* bad, int bad_count, double* scratch,
+                   unsigned* arrived, Stream stream) {
   const int64_t blocks = (n + kNormBlock - 1) / kNormBlock;
   decide_by_groups<<<static_cast<unsigned>(std::max<int64_t>(1, blocks * groups)), 32, 0, stream>>>(
       decisions, decision, params, gradient, n, blocks, groups, bad, bad_count, scratch, arrived);

@@ -177,7 +177,8 @@ void Dqn::begin_agent(DqnAgent& agent, ShardContext& context) {
                                                                         s_.history_shape().value(), s_.history_agent(),
                                                                         s_.experience.holdout, s_.experience.digest));
     Replay store = replay(agent, context);
-    experience_->fill(store, context.shard, s_.shards, n, s_.environments - n, agent.priority_range.data_ptr<int64_t>()[0]);
+    experience_->fill(store, context.shard, s_.shards, n, s_.environments - n,
+                      agent.priority_range.data_ptr<int64_t>()[0]);
     if (n == 0) return;
   }
   std::byte* const states = reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>());
@@ -234,8 +235,8 @@ std::vector<at::Tensor> Dqn::inputs(const Phase& phase, ShardContext& context) {
   if (on_gpu_) return on_gpu_->inputs(context, states, reward, discount, action, priority);
   const double power = beta(context.step);
   for (int64_t i = 0; i < n * piece; ++i)
-    weight.data_ptr<float>()[i] =
-        importance_weight(priority.data_ptr<int64_t>()[i], agents_[i / piece].priority_range.data_ptr<int64_t>()[1], power);
+    weight.data_ptr<float>()[i] = importance_weight(priority.data_ptr<int64_t>()[i],
+                                                    agents_[i / piece].priority_range.data_ptr<int64_t>()[1], power);
   return {states, reward, discount, action, weight};
 }
 
@@ -299,7 +300,8 @@ void Dqn::step_environments(int index, ShardContext& context, const float* seen,
             ? static_cast<int32_t>(random_below(context.random(kMove), e, static_cast<uint32_t>(environment.actions())))
             : static_cast<int32_t>(best[e]);
   environment.step(states, actions.data(), outcomes.data(), n, context.random(kLuck));
-  Storing{store, environment, states, agent.priority_range.data_ptr<int64_t>()[0]}.store(seen, actions.data(), outcomes);
+  Storing{store, environment, states, agent.priority_range.data_ptr<int64_t>()[0]}.store(seen, actions.data(),
+                                                                                         outcomes);
   float* const returns = context.state(agent.returns).data_ptr<float>();
   for (int64_t e = 0; e < n; ++e) {
     returns[e] += outcomes[e].reward;
@@ -319,8 +321,8 @@ void Dqn::serve(int index, ShardContext& context) {
   std::fill_n(drawn, s_.batch_size, -1);
   RandomKey key = context.random(kDraw);
   key.shard = 0;  // the draws belong to the job
-  const ShardDraws draws =
-      draws_of_shard({agent.priority_sums.data_ptr<int64_t>(), static_cast<size_t>(s_.shards)}, context.shard, s_.batch_size);
+  const ShardDraws draws = draws_of_shard({agent.priority_sums.data_ptr<int64_t>(), static_cast<size_t>(s_.shards)},
+                                          context.shard, s_.batch_size);
   const int64_t width = shape_.state_size, each = s_.batch_size / s_.shards;
   const size_t bytes = sizeof(TravellingRow) + 2 * static_cast<size_t>(width) * sizeof(float);
   std::vector<std::byte> message;  // one per learning shard, whose draws are contiguous
@@ -430,7 +432,8 @@ void Dqn::apply(const Phase& phase, const Total& total, StepContext& context) {
 void Dqn::served(const Total& total) {
   for (int agent = 0; agent < agents(); ++agent) {
     const int64_t least = kNoPriority - total.maxima[agent];
-    home_of(agents_[agent].priority_range).from_host(agents_[agent].priority_range.data_ptr<int64_t>() + 1, &least, sizeof(least));
+    home_of(agents_[agent].priority_range)
+        .from_host(agents_[agent].priority_range.data_ptr<int64_t>() + 1, &least, sizeof(least));
   }
 }
 

@@ -90,7 +90,7 @@ class Dqn : public Recipe {
   void act_batched(int agent, std::span<ShardContext> shards);
   void learn_batched(int agent, std::span<ShardContext> shards, std::span<const Subtree> sums);
   std::vector<RandomSource> masks(const ShardContext& context) const;
-  int first_sum(int agent) const;                                 // of this agent, among learn's
+  int first_sum(int agent) const;                                    // of this agent, among learn's
   int first_td_error(int agent, const ShardContext& context) const;  // of this micro-batch
   bool uses_cpu_kernels() const;  // else the net runs through libtorch: on a GPU, in less than fp32, with attention
   DuelingCpu* cpu_net(int agent) const;  // null where it does not

@@ -40,7 +40,7 @@ void Dqn::act_batched(int index, std::span<ShardContext> shards) {
   }
   for (size_t i = 0; i < shards.size(); ++i)
     step_environments(index, shards[i], seen.data_ptr<float>() + static_cast<int64_t>(i) * n * width,
-         best.data_ptr<int64_t>() + static_cast<int64_t>(i) * n);
+                      best.data_ptr<int64_t>() + static_cast<int64_t>(i) * n);
 }
 
 void Dqn::learn_batched(int index, std::span<ShardContext> shards, std::span<const Subtree> sums) {

@@ -1,4 +1,5 @@
-// rl/dqn/dqn_gpu.h -- the DQN learner on a GPU: environments, replay, acting, drawing and the update as our own kernels.
+// rl/dqn/dqn_gpu.h -- the DQN learner on a GPU: environments, replay, acting, drawing and the update as our own
+// kernels.
 //
 // All state of a shard lies on the GPU. A launch serves any number of shards and of jobs (a job is one agent): the
 // result of a row, a draw or a weight never depends on how many others are in the launch. All sums have a fixed order;
@@ -32,9 +33,9 @@ enum DqnSite : uint32_t {
 
 // Sizes that all jobs share.
 struct DqnShape {
-  int32_t jobs = 1, shards = 1;  // shards of a job, all of them
-  BlockChoice blocks;            // with the precision of GEMM operands
-  int32_t first = 0, count = 1;  // shards of a job that this launch serves
+  int32_t jobs = 1, shards = 1;        // shards of a job, all of them
+  BlockChoice blocks;                  // with the precision of GEMM operands
+  int32_t first = 0, count = 1;        // shards of a job that this launch serves
   int32_t shard_batch = 0, batch = 0;  // rows that a shard learns from; shard_batch * shards
   int32_t environments = 0;            // of a shard
   int32_t state = 0, hidden1 = 0, hidden2 = 0, head = 0, actions = 0;
@@ -120,8 +121,8 @@ struct DqnWork {
   float *reward, *discount;  // [shard_batch]
   int32_t* action;           // [shard_batch]
   int64_t* priority;         // [shard_batch]
-  // activations: [job shard][passes][rows][width]; passes: the rows learned from, the next states by the net, and by the
-  // target network (double DQN)
+  // activations: [job shard][passes][rows][width]; passes: the rows learned from, the next states by the net, and by
+  // the target network (double DQN)
   float *sums1, *sums2, *head_features;
   // Of rows that are learned from, [job shard][shard_batch]: outputs of a layer. Their sums become the normalized ones;
   // those of other rows become the outputs.
@@ -136,8 +137,8 @@ struct DqnWork {
   float* shard_returns;                      // [job shard]
   int64_t* shard_episodes;                   // [job shard]
   StepOutputs* outputs;                      // [jobs]
-  // [jobs][PackedNetLayout::all] packed weights in bf16 or fp16. Resident: queue_after_update() and queue_act() keep them
-  // up to date; else whoever uses them packs them first.
+  // [jobs][PackedNetLayout::all] packed weights in bf16 or fp16. Resident: queue_after_update() and queue_act() keep
+  // them up to date; else whoever uses them packs them first.
   void* packed;
   bool packed_resident;
 };
@@ -160,8 +161,8 @@ struct DrawnRow {
 };
 void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* rows, float* states, CUstream_st* stream);
 // The gradient of what lies in states, reward, ...: the sum of the shards served along their tree, laid out as the
-// weights; padding is left as it is. TD errors, loss and mean Q go to the jobs, or where there is a `tail` (loss, mean Q,
-// the TD errors of all draws, of each job) to it.
+// weights; padding is left as it is. TD errors, loss and mean Q go to the jobs, or where there is a `tail` (loss, mean
+// Q, the TD errors of all draws, of each job) to it.
 void queue_learn(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, float* gradient, float* tail,
                  CUstream_st* stream);
 // After the weights and the target networks were updated, if `decision` says so: the largest priority, and the step's

@@ -123,9 +123,9 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
     throw std::logic_error("the net has no " + name);
   };
   made.offsets = {place("hidden1.weight"),   place("hidden1.bias"),  place("norm1.weight"), place("norm1.bias"),
-                 place("hidden2.weight"),   place("hidden2.bias"),  place("norm2.weight"), place("norm2.bias"),
-                 place("heads.weight"),     place("heads.bias"),    place("value.weight"), place("value.bias"),
-                 place("advantage.weight"), place("advantage.bias")};
+                  place("hidden2.weight"),   place("hidden2.bias"),  place("norm2.weight"), place("norm2.bias"),
+                  place("heads.weight"),     place("heads.bias"),    place("value.weight"), place("value.bias"),
+                  place("advantage.weight"), place("advantage.bias")};
 
   const auto bytes = [&](size_t n) {
     made.memory.push_back(at::zeros({static_cast<int64_t>(std::max<size_t>(n, 16))}, here(at::kByte)));
@@ -167,7 +167,8 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
   w.dropout_bits = nullptr;
   w.packed = nullptr;
   if (is_16bit(h.blocks.precision))
-    w.packed = bytes(size_t{kPackedFragmentBytes} * static_cast<size_t>(jobs) * static_cast<size_t>(PackedNetLayout(h).all));
+    w.packed =
+        bytes(size_t{kPackedFragmentBytes} * static_cast<size_t>(jobs) * static_cast<size_t>(PackedNetLayout(h).all));
   w.packed_resident = false;
   w.params = static_cast<const StepParams*>(bytes(sizeof(StepParams)));
   w.outputs = static_cast<StepOutputs*>(bytes(sizeof(StepOutputs) * static_cast<size_t>(jobs)));
@@ -189,8 +190,8 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
                              static_cast<ReplayRow*>(field(a.rows)), static_cast<int64_t*>(field(a.written)),
                              static_cast<int64_t*>(field(a.priorities)), static_cast<int32_t*>(field(a.drawn))});
       environment_table.push_back({a.environment->on_gpu()->kind, static_cast<uint32_t>(shard),
-                             static_cast<std::byte*>(field(a.states)), w.actions + row, w.rewards + row, w.ends + row,
-                             w.observed + row * h.state});
+                                   static_cast<std::byte*>(field(a.states)), w.actions + row, w.rewards + row,
+                                   w.ends + row, w.observed + row * h.state});
     }
   }
   const auto table = [&](const auto& rows) {

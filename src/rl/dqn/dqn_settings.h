@@ -83,7 +83,8 @@ struct DqnSettings : RecipeSettings {
     d.key("epsilon.start", epsilon_start, Range::between(0, 1), "share of random decisions at first");
     d.key("epsilon.end", epsilon_end, Range::between(0, 1), "share of random decisions in the end");
     d.key("epsilon.steps", epsilon_steps, Range::at_least(1), "steps until then");
-    d.key("replay.alpha", alpha, Range::between(0, 1), "priority exponent: how much more often large TD errors are drawn; 0: uniformly");
+    d.key("replay.alpha", alpha, Range::between(0, 1),
+          "priority exponent: how much more often large TD errors are drawn; 0: uniformly");
     d.key("replay.beta_start", beta_start, Range::between(0, 1), "how far importance weights undo that, at first");
     d.key("replay.beta_end", beta_end, Range::between(0, 1), "how far in the end; 1: wholly");
     d.key("replay.beta_steps", beta_steps, Range::at_least(1), "steps until then");

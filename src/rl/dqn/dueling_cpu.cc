@@ -78,8 +78,8 @@ constexpr int64_t kMaskRows = 4;    // their masks fit L1
 
 // Forward of rows [first, first + rows) of the activations; x and q are those rows' own. With masks the rows are
 // learned from: what backward needs is saved.
-void forward(const DuelingNetImpl& net, const Packed& packed, const float* x, int64_t first, int64_t rows, Activations& pass,
-             const Masks* masks, float* q) {
+void forward(const DuelingNetImpl& net, const Packed& packed, const float* x, int64_t first, int64_t rows,
+             Activations& pass, const Masks* masks, float* q) {
   LineFloats mask;
   for (size_t l = 0; l < net.layers.size(); ++l) {
     const Panels& panels = packed.layers[l];
@@ -303,7 +303,8 @@ void DuelingCpu::backward(float scale) {
   work_->backward(*net_, scale, dropout_shape(settings_.dropout).kept_value, {&output, 1});
 }
 
-void DuelingCpu::Work::backward(const DuelingNetImpl& net, float scale, float mask_kept, std::span<const GradientOutput> outputs) {
+void DuelingCpu::Work::backward(const DuelingNetImpl& net, float scale, float mask_kept,
+                                std::span<const GradientOutput> outputs) {
   struct Small {
     ShardSums& sums;
     const at::Tensor& parameter;
@@ -322,10 +323,11 @@ void DuelingCpu::Work::backward(const DuelingNetImpl& net, float scale, float ma
     backward_block(net, first, std::min(shards, first + block), scale, mask_kept);
   for (const GradientOutput& output : outputs) {
     for (const auto& [sums, parameter] : small) sums.finish(output, parameter);
-    const auto add_weight_gradient = [&](const torch::nn::Linear& layer, const LineFloats& dy, const float* x, int64_t stride) {
+    const auto add_weight_gradient = [&](const torch::nn::Linear& layer, const LineFloats& dy, const float* x,
+                                         int64_t stride) {
       const int64_t height = layer->options.out_features(), begin = output.first * rows;
       weight_gradient(dy.data() + begin * height, height, x + begin * stride, stride, output.of(layer->weight), height,
-                 layer->options.in_features(), rows, output.merges, output.write(), scratch);
+                      layer->options.in_features(), rows, output.merges, output.write(), scratch);
     };
     const int64_t head = net.value->options.in_features(), last = static_cast<int64_t>(net.layers.size()) - 1;
     add_weight_gradient(net.value, q_grad, saved.head_features.data(), 2 * head);
@@ -333,13 +335,13 @@ void DuelingCpu::Work::backward(const DuelingNetImpl& net, float scale, float ma
     add_weight_gradient(net.heads, head_features_grad, saved.outputs[last].data(), net.heads->options.in_features());
     for (int64_t l = last; l >= 0; --l)
       add_weight_gradient(net.layers[l], grads[l], l > 0 ? saved.outputs[l - 1].data() : before.data(),
-            net.layers[l]->options.in_features());
+                          net.layers[l]->options.in_features());
   }
 }
 
 // Shards [first, last): from the TD errors back to the gradient of the first layer's GEMM output.
 void DuelingCpu::Work::backward_block(const DuelingNetImpl& net, int64_t first, int64_t last, float scale,
-                                  float mask_kept) {
+                                      float mask_kept) {
   const int64_t head = net.value->options.in_features(), begin = first * rows, n = (last - first) * rows;
   float *const value_grad = q_grad.data() + begin, *const advantage_dy = advantage_grad.data() + begin * actions;
   for (int64_t r = 0; r < n; ++r) {
@@ -348,7 +350,8 @@ void DuelingCpu::Work::backward_block(const DuelingNetImpl& net, int64_t first, 
     for (int64_t i = 0; i < actions; ++i)
       advantage_dy[r * actions + i] = (i == action[begin + r] ? g : 0.0f) - g / static_cast<float>(actions);
   }
-  const float *const head_features = saved.head_features.data() + begin * 2 * head, *const value_weight = data(net.value->weight);
+  const float *const head_features = saved.head_features.data() + begin * 2 * head, *const value_weight =
+                                                                                        data(net.value->weight);
   float* const head_features_dy = head_features_grad.data() + begin * 2 * head;
   for (int64_t r = 0; r < n; ++r)
     for (int64_t i = 0; i < head; ++i) head_features_dy[r * 2 * head + i] = value_grad[r] * value_weight[i];
@@ -365,7 +368,8 @@ void DuelingCpu::Work::backward_block(const DuelingNetImpl& net, int64_t first, 
   const auto of = [&](std::vector<LineFloats>& layers, int64_t l, int64_t row) {
     return layers[l].data() + row * net.layers[l]->options.out_features();
   };
-  gemm(head_features_dy, 2 * head, packed.heads_backward, nullptr, of(grads, top, begin), packed.heads_backward.width(), n);
+  gemm(head_features_dy, 2 * head, packed.heads_backward, nullptr, of(grads, top, begin), packed.heads_backward.width(),
+       n);
   for (int64_t l = top; l >= 0; --l) {
     const int64_t width = net.layers[l]->options.out_features();
     for (int64_t p = first; p < last; ++p) {
@@ -377,7 +381,8 @@ void DuelingCpu::Work::backward_block(const DuelingNetImpl& net, int64_t first, 
     float* const dx = of(grads, l, begin);
     add_bias(biases[l], dx);
     if (l > 0)
-      gemm(dx, width, packed.layers_backward[l], nullptr, of(grads, l - 1, begin), packed.layers_backward[l].width(), n);
+      gemm(dx, width, packed.layers_backward[l], nullptr, of(grads, l - 1, begin), packed.layers_backward[l].width(),
+           n);
   }
 }
 

@@ -1,5 +1,5 @@
-// tools/bench/bench.cc -- `tandem bench`: samples learned a second on 1 to n of the devices at hand, for some batch sizes, of
-// every recipe. Real training in folders that are gone afterwards.
+// tools/bench/bench.cc -- `tandem bench`: samples learned a second on 1 to n of the devices at hand, for some batch
+// sizes, of every recipe. Real training in folders that are gone afterwards.
 #include "tools/bench/bench.h"
 
 #include <fmt/format.h>
@@ -12,13 +12,13 @@
 #include "base/errors.h"
 #include "command/command.h"
 #include "command/out_file.h"
-#include "tools/plan/plan.h"
 #include "command/start.h"
 #include "command/table.h"
 #include "command/trial_run.h"
 #include "config/spelling.h"
 #include "forecast/money.h"
 #include "jobs/job_set.h"
+#include "tools/plan/plan.h"
 
 namespace tandem {
 namespace {

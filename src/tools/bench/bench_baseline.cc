@@ -1,5 +1,5 @@
-// tools/bench/bench_baseline.cc -- `tandem bench --baselines`: PyTorch's usual loop over the same net, optimizer and batch, in
-// Python.
+// tools/bench/bench_baseline.cc -- `tandem bench --baselines`: PyTorch's usual loop over the same net, optimizer and
+// batch, in Python.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tools/bench/bench.h"
 #include "command/child_output.h"
+#include "tools/bench/bench.h"
 
 namespace tandem {
 namespace {
@@ -56,10 +56,10 @@ std::string interpreter() {
 BaselineAnswer run_baseline(const RecipeInfo& recipe, int64_t batch, double seconds, bool cuda) {
   if (recipe.baseline.empty()) return {std::nullopt, "nobody wrote one for " + recipe.name};
   const std::string python = interpreter(), program = kOpening + recipe.baseline + kTiming;
-  const ChildOutput said = run_child(
-      {.words = {python, "-c", program, std::to_string(batch), fmt::format("{}", seconds), cuda ? "1" : "0"},
-       .environment = {{"OMP_NUM_THREADS", "1"}},
-       .silent = true});
+  const ChildOutput said =
+      run_child({.words = {python, "-c", program, std::to_string(batch), fmt::format("{}", seconds), cuda ? "1" : "0"},
+                 .environment = {{"OMP_NUM_THREADS", "1"}},
+                 .silent = true});
   const auto output = nlohmann::json::parse(said.text, nullptr, false);
   if (output.is_object() && output.contains("samples_per_s") && output["samples_per_s"].is_number())
     return {output["samples_per_s"].get<double>(), ""};

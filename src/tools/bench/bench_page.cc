@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "tools/bench/bench.h"
 #include "telemetry/html_text.h"
+#include "tools/bench/bench.h"
 
 namespace tandem {
 namespace {

@@ -305,8 +305,8 @@ int run_doctor(const Command& command) {
   if (command.output.json())
     command.output.object(examination_json(all));
   else
-    command.output.data(examination_text(all, measured, wants_color(1, command.arguments.no_color),
-                                         command.output.verbose()));
+    command.output.data(
+        examination_text(all, measured, wants_color(1, command.arguments.no_color), command.output.verbose()));
   return static_cast<int>(worst == Verdict::kProblem ? ExitCode::kCheckFailed : ExitCode::kOk);
 }
 

@@ -7,13 +7,12 @@
 #include <fstream>
 #include <set>
 
-#include "tools/doctor/doctor.h"
-
-#include "tools/gpus/gpus.h"
 #include "config/gpu_ids.h"
 #include "config/visible_gpus.h"
 #include "hardware/cuda_needed.h"
 #include "hardware/in_time.h"
+#include "tools/doctor/doctor.h"
+#include "tools/gpus/gpus.h"
 
 namespace tandem {
 namespace {
@@ -119,10 +118,11 @@ void judge_memory(const GpuFacts& facts, const GpuReading& now, Findings& all) {
                total = static_cast<double>(*facts.memory_bytes) / kBytesPerGiB;
   std::string others;
   for (const GpuProcess& process : now.processes.value_or(std::vector<GpuProcess>{})) {
-    others += fmt::format(
-        "{}{} (pid {}{})", others.empty() ? "" : ", ", process.name ? program_of(*process.name) : "a process",
-        process.pid,
-        process.memory_bytes ? fmt::format(", {:.1f} GiB", static_cast<double>(*process.memory_bytes) / kBytesPerGiB) : "");
+    others += fmt::format("{}{} (pid {}{})", others.empty() ? "" : ", ",
+                          process.name ? program_of(*process.name) : "a process", process.pid,
+                          process.memory_bytes
+                              ? fmt::format(", {:.1f} GiB", static_cast<double>(*process.memory_bytes) / kBytesPerGiB)
+                              : "");
   }
   const bool tight = free < 1.0 || free < 0.25 * total;
   const std::string text = fmt::format("{}: {:.1f} of {:.1f} GiB free", gpu_name(facts), free, total);

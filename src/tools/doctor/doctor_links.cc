@@ -30,7 +30,8 @@ LinksSeen look_at_links(const GpusSeen& gpus, const LibrariesSeen& libraries) {
     seen.numbers.push_back(gpu == gpus.facts.end() ? static_cast<int>(i) : gpu->index);
   }
   const bool emulated = std::getenv("TANDEM_LIBCUDA") != nullptr;  // NCCL would look for GPUs of its own
-  if (!emulated && gpus.cuda && gpus.cuda->devices.size() > 1 && !libraries.nccl.empty() && seen.links.trouble.empty()) {
+  if (!emulated && gpus.cuda && gpus.cuda->devices.size() > 1 && !libraries.nccl.empty() &&
+      seen.links.trouble.empty()) {
     std::vector<int> devices;
     for (size_t i = 0; i < gpus.cuda->devices.size(); ++i) devices.push_back(static_cast<int>(i));
     seen.sum = measure_nccl_sum(libraries.nccl, devices);

@@ -13,8 +13,8 @@
 
 #include "base/clock.h"
 #include "command/child_output.h"
-#include "tools/doctor/doctor.h"
 #include "telemetry/human.h"
+#include "tools/doctor/doctor.h"
 
 namespace tandem {
 namespace fs = std::filesystem;

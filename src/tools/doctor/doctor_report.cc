@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "tools/doctor/doctor.h"
 #include "runs/environment.h"
 #include "telemetry/gpu_json.h"
+#include "tools/doctor/doctor.h"
 
 extern char** environ;
 

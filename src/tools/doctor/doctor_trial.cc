@@ -1,4 +1,5 @@
-// tools/doctor/doctor_trial.cc -- what doctor tries for real: a sum over processes, its bandwidth, and the workers themselves.
+// tools/doctor/doctor_trial.cc -- what doctor tries for real: a sum over processes, its bandwidth, and the workers
+// themselves.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,8 +14,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
-#include "tools/doctor/doctor.h"
 #include "reduce/shm_combine.h"
+#include "tools/doctor/doctor.h"
 
 extern char** environ;
 
@@ -167,7 +168,8 @@ Bandwidth measure_bandwidth(int processes) {
     }
     BandwidthRow row{.bytes = bytes, .count = count};
     double seconds = 0;
-    for (int me = 0; me < processes; ++me) seconds = std::max(seconds, results->seconds[me]), row.wrong += results->wrong[me];
+    for (int me = 0; me < processes; ++me)
+      seconds = std::max(seconds, results->seconds[me]), row.wrong += results->wrong[me];
     row.time_us = seconds * 1e6;
     row.algbw_gb_per_s = static_cast<double>(bytes) / seconds / 1e9;
     row.busbw_gb_per_s = row.algbw_gb_per_s * 2 * (processes - 1) / processes;
@@ -248,7 +250,7 @@ WorkerTrial::Child WorkerTrial::start(const std::string& devices, const std::str
   child.err = folder_ / (name + ".log");
   const std::string run_dir = (folder_ / name).string(), steps = std::to_string(kTrialSteps);
   const std::vector<std::string> words = {
-      program_.string(), "train",  recipe_,      "--steps", steps,         "--seed",         "7",
+      program_.string(), "train",  recipe_,     "--steps", steps,         "--seed",         "7",
       "--devices",       devices,  "--run-dir", run_dir,   "--runs-root", folder_.string(), "--checkpoint-every",
       "never",           "--json", "--quiet"};
   std::vector<char*> argv;
@@ -300,8 +302,9 @@ WorkerTrial::~WorkerTrial() {
 std::string WorkerTrial::digest_of(Child& child, const std::string& check, const std::string& devices, Finding& wrong) {
   if (!wait(child, monotonic_seconds() + kTrialSeconds)) {
     wrong = {check, Verdict::kProblem,
-             child.pid > 0 ? fmt::format("`{}` for {} steps is not over after {:.0f} s", recipe_, kTrialSteps, kTrialSeconds)
-                           : fmt::format("`{}` ends with code {}: {}", recipe_, child.code, last_line(child.err)),
+             child.pid > 0
+                 ? fmt::format("`{}` for {} steps is not over after {:.0f} s", recipe_, kTrialSteps, kTrialSeconds)
+                 : fmt::format("`{}` ends with code {}: {}", recipe_, child.code, last_line(child.err)),
              fmt::format("tandem train {} --steps {} --devices {} -v", recipe_, kTrialSteps, devices)};
     return "";
   }
@@ -339,8 +342,9 @@ Finding WorkerTrial::finish() {
             "tandem doctor --report report.md   (and send it: this must not happen)"};
   one_rate_ = rate_of("on-1");
   rate_ = rate_of("on-2");
-  return {"workers", Verdict::kOk,
-          fmt::format("{} steps of `{}` on one slot and on two end in the same bits ({:.8})", kTrialSteps, recipe_, one)};
+  return {
+      "workers", Verdict::kOk,
+      fmt::format("{} steps of `{}` on one slot and on two end in the same bits ({:.8})", kTrialSteps, recipe_, one)};
 }
 
 Finding WorkerTrial::try_gpus(const std::vector<UsableGpu>& gpus) {
@@ -362,10 +366,10 @@ Finding WorkerTrial::try_gpus(const std::vector<UsableGpu>& gpus) {
   gpu_rate_ = rate_of("on-cards");
   // GPUs of several kinds may round in their own ways; a run says so at its start.
   return {"on cards", one == all ? Verdict::kOk : Verdict::kWarning,
-          one == all
-              ? fmt::format("{} steps of `{}` on the first GPU and on all {} end in the same bits ({:.8})",
-                            kTrialSteps, recipe_, count, one)
-              : fmt::format("`{}` on the first GPU and on all {} ends in other bits ({:.8}, {:.8})", recipe_, count, one, all),
+          one == all ? fmt::format("{} steps of `{}` on the first GPU and on all {} end in the same bits ({:.8})",
+                                   kTrialSteps, recipe_, count, one)
+                     : fmt::format("`{}` on the first GPU and on all {} ends in other bits ({:.8}, {:.8})", recipe_,
+                                   count, one, all),
           one == all ? "" : "train on GPUs of one kind where bits must repeat: --devices " + names.front()};
 }
 

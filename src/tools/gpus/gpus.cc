@@ -1,4 +1,6 @@
 // tools/gpus/gpus.cc -- `tandem gpus`: the GPUs of this machine in one table, and beside another GPU with --compare.
+#include "tools/gpus/gpus.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "tools/gpus/gpus.h"
 #include "command/table.h"
 #include "config/visible_gpus.h"
 #include "hardware/gpu_models.h"
@@ -100,7 +101,8 @@ std::string state_of(const Gpu& gpu) {
 std::string gpu_table(const std::vector<Gpu>& gpus) {
   Table table({"GPU", "card", "memory", "free", "cores", "bandwidth", "power limit", "now", ""}, "<<>>>>>><");
   for (const Gpu& gpu : gpus) {
-    table.row({std::to_string(gpu.facts.index), short_name(gpu.facts), cell("{:.1f} GiB", gpu.facts.memory_bytes, kGiBOfMemory),
+    table.row({std::to_string(gpu.facts.index), short_name(gpu.facts),
+               cell("{:.1f} GiB", gpu.facts.memory_bytes, kGiBOfMemory),
                cell("{:.1f} GiB", gpu.now.memory_free_bytes, kGiBOfMemory),
                gpu.facts.cuda_cores ? thousands(*gpu.facts.cuda_cores) : "-",
                cell("{:.0f} GB/s", gpu.facts.bandwidth_bytes_per_s, 1e9), cell("{:.0f} W", gpu.facts.power_limit_w),
@@ -228,8 +230,8 @@ int run_gpus(const Command& command) {
   if (gpus.empty()) {
     json["why_none"] = seen->status.ok() ? "the driver reports no GPU" : seen->status.words;
     command.output.say(fmt::format("no NVIDIA GPU here: {}", json["why_none"].get<std::string>()));
-    command.output.say(fmt::format("everything works on the CPU: `{} train {}`", command.context.program,
-                                   command.context.example()));
+    command.output.say(
+        fmt::format("everything works on the CPU: `{} train {}`", command.context.program, command.context.example()));
   } else if (!command.output.json()) {
     command.output.data(gpu_table(gpus));
     command.output.say(

@@ -1,4 +1,6 @@
 // tools/guard/guard.cc -- `tandem guard set|status|restore`; `tandem guard` itself is in guard_watch.cc.
+#include "tools/guard/guard.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <time.h>
@@ -10,17 +12,16 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
-#include "tools/gpus/gpus.h"
-#include "tools/guard/guard.h"
-#include "tools/guard/guard_runs.h"
 #include "command/sources.h"
 #include "config/units.h"
 #include "guard/effect.h"
 #include "guard/fault_watch.h"
 #include "guard/gpu_log.h"
-#include "guard/lease.h"
 #include "guard/gpu_sampler.h"
+#include "guard/lease.h"
 #include "hardware/nvml.h"
+#include "tools/gpus/gpus.h"
+#include "tools/guard/guard_runs.h"
 
 namespace tandem {
 namespace {
@@ -249,7 +250,8 @@ nlohmann::json record_state(const std::filesystem::path& dir, const LimitRecord&
     who = fmt::format("left by a guard that is gone: `{} guard restore` puts it back", program);
   lines.push_back(fmt::format(
       "GPU {}: limit {}{}; {}", record.index,
-      record.set_w ? fmt::format("{:.0f} W, found at {} W", *record.set_w, value_with_unit(record.found_w, "")) : "as it was",
+      record.set_w ? fmt::format("{:.0f} W, found at {} W", *record.set_w, value_with_unit(record.found_w, ""))
+                   : "as it was",
       record.fan ? ", fans raised" : "", who));
   return one;
 }
@@ -292,12 +294,13 @@ int status(const Command& command) {
       lines.push_back(notice.text());
       state.push_back(notice.id);
     }
-    table += fmt::format("{:<4} {:<30} {:>6} {:>11} {:>7} {:>12} {:>5} {:>9}  {}\n", facts.index,
-                         facts.name.value_or("-").substr(0, 30), value_with_unit(now.temperature_c, " C"),
-                         fmt::format("{:.0f}/{:.0f} C", limits.warn_c, limits.act_c), value_with_unit(now.power_w, " W"),
-                         fmt::format("{}/{}", value_with_unit(now.power_limit_w, ""), value_with_unit(facts.power_default_w, " W")),
-                         value_with_unit(now.fan_percent, " %"), value_with_unit(now.sm_clock_mhz, " MHz"),
-                         state.empty() ? "well" : fmt::format("{}", fmt::join(state, " ")));
+    table += fmt::format(
+        "{:<4} {:<30} {:>6} {:>11} {:>7} {:>12} {:>5} {:>9}  {}\n", facts.index, facts.name.value_or("-").substr(0, 30),
+        value_with_unit(now.temperature_c, " C"), fmt::format("{:.0f}/{:.0f} C", limits.warn_c, limits.act_c),
+        value_with_unit(now.power_w, " W"),
+        fmt::format("{}/{}", value_with_unit(now.power_limit_w, ""), value_with_unit(facts.power_default_w, " W")),
+        value_with_unit(now.fan_percent, " %"), value_with_unit(now.sm_clock_mhz, " MHz"),
+        state.empty() ? "well" : fmt::format("{}", fmt::join(state, " ")));
     gpus.push_back(std::move(one));
   }
   nlohmann::json held = nlohmann::json::array();

@@ -1,5 +1,5 @@
-// tools/guard/guard_runs.h -- how fast the runs on a GPU go, from their own files: for the speed that a lower power limit
-// costs.
+// tools/guard/guard_runs.h -- how fast the runs on a GPU go, from their own files: for the speed that a lower power
+// limit costs.
 #pragma once
 
 #include <filesystem>

@@ -8,18 +8,18 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
-#include "tools/guard/guard.h"
-#include "tools/guard/guard_runs.h"
 #include "command/sources.h"
 #include "config/units.h"
 #include "guard/effect.h"
 #include "guard/fault_watch.h"
 #include "guard/gpu_log.h"
-#include "guard/policy.h"
 #include "guard/gpu_sampler.h"
+#include "guard/policy.h"
 #include "launch/signal_queue.h"
 #include "telemetry/human.h"
 #include "telemetry/progress.h"
+#include "tools/guard/guard.h"
+#include "tools/guard/guard_runs.h"
 
 namespace tandem {
 namespace {
@@ -114,12 +114,12 @@ class MachineGuard {
     hear(sampler);
     if (actions_ > 0 || effects_.saved_joules() > 0)
       report("end",
-           fmt::format(
-               "{} action{} taken{}{}", actions_, actions_ == 1 ? "" : "s",
-               effects_.saved_joules() > 0 ? fmt::format(", {:.3g} Wh saved", effects_.saved_joules() / 3600) : "",
-               sampler.gave_all_back() ? "; limits and fans are as they were before"
-                                       : "; NOT all limits and fans are as they were before"),
-           !sampler.gave_all_back());
+             fmt::format(
+                 "{} action{} taken{}{}", actions_, actions_ == 1 ? "" : "s",
+                 effects_.saved_joules() > 0 ? fmt::format(", {:.3g} Wh saved", effects_.saved_joules() / 3600) : "",
+                 sampler.gave_all_back() ? "; limits and fans are as they were before"
+                                         : "; NOT all limits and fans are as they were before"),
+             !sampler.gave_all_back());
     if (!answered) report("end", "the driver does not answer: the watchdog puts limits and fans back", true);
     return code;
   }

@@ -1,5 +1,5 @@
-// tools/plan/plan.cc -- `tandem plan RECIPE`: what a training will take on 1, 2, ... devices, here or elsewhere: steps a
-// second, time, memory, energy and money.
+// tools/plan/plan.cc -- `tandem plan RECIPE`: what a training will take on 1, 2, ... devices, here or elsewhere: steps
+// a second, time, memory, energy and money.
 #include "tools/plan/plan.h"
 
 #include <fmt/format.h>
@@ -399,8 +399,7 @@ int run_plan(const Command& command) {
   if (arguments.plan.make_prices) return make_prices(command);
   if (command.subject().empty())
     throw ConfigError("plan what?", "a forecast is of a recipe",
-                      fmt::format("name one: `{} plan {}`", command.context.program,
-                                  command.context.example()));
+                      fmt::format("name one: `{} plan {}`", command.context.program, command.context.example()));
   refuse_csv_with_json(arguments.csv, arguments.json);
   check_out_file(arguments.csv, "--csv");
   PlanReport report;

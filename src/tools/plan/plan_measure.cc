@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
-#include "tools/plan/plan.h"
 #include "command/scratch.h"
 #include "command/start.h"
 #include "command/trial_run.h"
@@ -19,6 +18,7 @@
 #include "jobs/estimate.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/run_summary.h"
+#include "tools/plan/plan.h"
 
 namespace tandem {
 namespace {
@@ -243,7 +243,8 @@ std::optional<RunForecast> forecast_of_run(const Command& command, const Resolve
     if (job.total_steps > 0) forecast.step_seconds += times.pauses.seconds() / static_cast<double>(job.total_steps);
     if (shape) {
       const MemoryModel memory(trials, settings.precision, devices[0].kind == DeviceSpec::Kind::kCuda);
-      forecast.memory_bytes = memory.most(job, batch, step.shards, snapshot_seconds(times.pauses, times.seconds())).total();
+      forecast.memory_bytes =
+          memory.most(job, batch, step.shards, snapshot_seconds(times.pauses, times.seconds())).total();
     }
     return forecast;
   } catch (const Error&) {  // a forecast is never worth a run

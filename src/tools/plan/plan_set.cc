@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "tools/plan/plan.h"
 #include "command/trial_run.h"
 #include "forecast/hardware_model.h"
 #include "forecast/pauses.h"
 #include "jobs/job_set.h"
+#include "tools/plan/plan.h"
 
 namespace tandem {
 namespace {
@@ -41,7 +41,8 @@ int agents_of(const PreparedSet& set) {
 std::vector<const PreparedJob*> different_agents(const PreparedSet& set) {
   std::vector<const PreparedJob*> agents;
   for (const PreparedJob& one : set.jobs)
-    if (std::ranges::none_of(agents, [&](const PreparedJob* seen) { return models_of(seen->job) == models_of(one.job); }))
+    if (std::ranges::none_of(agents,
+                             [&](const PreparedJob* seen) { return models_of(seen->job) == models_of(one.job); }))
       agents.push_back(&one);
   return agents;
 }
@@ -315,9 +316,9 @@ void plan_set(const Command& command, const JobSet& kind, ResolvedRecipe& recipe
     std::vector<DeviceSpec> specs;
     for (const size_t d : used)
       if (report.here) specs.push_back(base.devices[d]);
-    const PreparedSet set = report.here
-                                ? kind.prepare_at(recipe, machine, {.devices = devices_named(specs), .count = used.size()})
-                                : prepare_on_gpus(command, kind, recipe, report.devices, used);
+    const PreparedSet set =
+        report.here ? kind.prepare_at(recipe, machine, {.devices = devices_named(specs), .count = used.size()})
+                    : prepare_on_gpus(command, kind, recipe, report.devices, used);
     return row_of(book.model_of(set, devices), set, report, used, gpus, beside);
   };
   const double alone = on_first(1).seconds;

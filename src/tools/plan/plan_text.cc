@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "command/out_file.h"
-#include "tools/plan/plan.h"
 #include "command/table.h"
 #include "forecast/money.h"
 #include "jobs/set_display.h"
+#include "tools/plan/plan.h"
 
 namespace tandem {
 namespace {
@@ -224,8 +224,7 @@ std::string best_lines(const PlanReport& report, const std::string& precision) {
   std::string text;
   std::vector<std::string> left;
   for (size_t i = 0; i < report.devices.size(); ++i)
-    if (std::ranges::find(best->used, static_cast<int>(i)) == best->used.end())
-      left.push_back(report.devices[i].name);
+    if (std::ranges::find(best->used, static_cast<int>(i)) == best->used.end()) left.push_back(report.devices[i].name);
   text += fmt::format("\nbest      {} device{}: {}{}\n", best->used.size(), best->used.size() == 1 ? "" : "s",
                       names_text(best->names),
                       best->speedup < 1 ? "; one alone would be faster"
@@ -243,8 +242,8 @@ std::string best_lines(const PlanReport& report, const std::string& precision) {
     text += fmt::format(
         "time      start {}, steps {}, snapshots {} ({:.0f}), checkpoints {} ({:.0f}), end {}\n",
         part_text(best->start_seconds), part_text(best->step.seconds * static_cast<double>(report.job.total_steps)),
-        part_text(best->pauses.snapshot_seconds), best->pauses.snapshots,
-        part_text(best->pauses.checkpoint_seconds), best->pauses.checkpoints, part_text(best->end_seconds));
+        part_text(best->pauses.snapshot_seconds), best->pauses.snapshots, part_text(best->pauses.checkpoint_seconds),
+        best->pauses.checkpoints, part_text(best->end_seconds));
   return text;
 }
 
@@ -401,16 +400,16 @@ Json money_json(const PlanReport& report) {
                      {"per_hour", offer.per_hour},
                      {"month", 720 * offer.per_hour}});
   return {{"currency", report.prices.currency},
-            {"price_kwh", report.prices.kwh},
-            {"price_kwh_from", report.prices.kwh_source},
-            {"prices", report.prices.source},
-            {"month", report.running.month},
-            {"year", report.running.year},
-            {"cooling_month", report.running.cooling_month},
-            {"rent_per_hour", report.rent ? Json(report.rent->per_hour) : Json()},
-            {"buy", value_or_null(report.buy_price)},
-            {"break_even_hours", value_or_null(report.break_even_h)},
-            {"cloud", cloud}};
+          {"price_kwh", report.prices.kwh},
+          {"price_kwh_from", report.prices.kwh_source},
+          {"prices", report.prices.source},
+          {"month", report.running.month},
+          {"year", report.running.year},
+          {"cooling_month", report.running.cooling_month},
+          {"rent_per_hour", report.rent ? Json(report.rent->per_hour) : Json()},
+          {"buy", value_or_null(report.buy_price)},
+          {"break_even_hours", value_or_null(report.break_even_h)},
+          {"cloud", cloud}};
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ void solve(const WebAgentInfo& info, const SolveSettings& s) {
     std::fprintf(stderr, "%s: tuning, round %d: %.3f\n", info.name.data(), round + 1, best);
   });
   const PolicyReturn random = solver.play_random(s.episodes), rule = solver.play_rule(s.episodes),
-                tuned = solver.play_tuned(params, s.episodes);
+                     tuned = solver.play_tuned(params, s.episodes);
   const auto progress = [&](int episode, double) {
     if (episode % 20 == 19) std::fprintf(stderr, "%s: episode %d\n", info.name.data(), episode + 1);
   };
@@ -97,6 +97,7 @@ int main(int argc, char** argv) {
   if (agents.empty())
     for (int a = 0; a < kWebAgents; ++a) agents.push_back(a);
   std::printf("// seed %llu, digest %s\n", static_cast<unsigned long long>(s.seed), web_test_digest().c_str());
-  for (int a : agents) with_web_environment(a, [&](auto environment) { solve<decltype(environment)>(kWebAgentTable[a], s); });
+  for (int a : agents)
+    with_web_environment(a, [&](auto environment) { solve<decltype(environment)>(kWebAgentTable[a], s); });
   return 0;
 }

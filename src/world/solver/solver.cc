@@ -26,7 +26,7 @@ PolicyReturn summed_up(std::vector<double> returns, const double* terms) {
 // Plays `episodes` with choose(state, episode, time) -> action.
 template <class Env, class Choose>
 PolicyReturn play(uint64_t seed, uint32_t site, int episodes, const Choose& choose,
-             const std::function<void(int, double)>& progress = {}) {
+                  const std::function<void(int, double)>& progress = {}) {
   std::vector<double> returns;
   double terms[kTerms] = {};
   for (int episode = 0; episode < episodes; ++episode) {
@@ -76,12 +76,12 @@ PolicyReturn Solver<Env>::play_rule(int episodes) const {
 template <class Env>
 PolicyReturn Solver<Env>::play_tuned(const Params& params, int episodes) const {
   return play<Env>(seed_, kStep, episodes,
-                 [&](const State& state, int, int) { return Model<Env>::act(state.seen, params); });
+                   [&](const State& state, int, int) { return Model<Env>::act(state.seen, params); });
 }
 
 template <class Env>
 int Solver<Env>::plan(const State& state, const typename Model<Env>::Belief& belief, const Params& params,
-                    const PlanSettings& settings, uint64_t decision) const {
+                      const PlanSettings& settings, uint64_t decision) const {
   const int own = Model<Env>::act(state.seen, params);
   double sum[kActions] = {}, square[kActions] = {};  // of the gain over the tuned policy's own action
   std::vector<int> race(kActions);
@@ -132,7 +132,7 @@ int Solver<Env>::plan(const State& state, const typename Model<Env>::Belief& bel
 
 template <class Env>
 PolicyReturn Solver<Env>::play_plan(const Params& params, const PlanSettings& settings, int episodes,
-                             const std::function<void(int, double)>& progress) const {
+                                    const std::function<void(int, double)>& progress) const {
   typename Model<Env>::Belief belief;
   Seen before{};
   int last = 0;
@@ -152,7 +152,8 @@ PolicyReturn Solver<Env>::play_plan(const Params& params, const PlanSettings& se
 }
 
 template <class Env>
-Params Solver<Env>::tune(int rounds, int population, int episodes, const std::function<void(int, double)>& progress) const {
+Params Solver<Env>::tune(int rounds, int population, int episodes,
+                         const std::function<void(int, double)>& progress) const {
   Params mean = Model<Env>::start(), spread;
   for (int i = 0; i < kMostParams; ++i) spread[i] = 0.5 * std::abs(mean[i]) + 0.3;
   const int elite = std::max(4, population / 6);
@@ -182,7 +183,7 @@ Params Solver<Env>::tune(int rounds, int population, int episodes, const std::fu
   // The search may have been led astray by luck: it must beat its start on fresh episodes.
   const auto worth = [&](const Params& params) {
     return play<Env>(seed_ + 999983, kTrial, 4000,
-                   [&](const State& state, int, int) { return Model<Env>::act(state.seen, params); })
+                     [&](const State& state, int, int) { return Model<Env>::act(state.seen, params); })
         .mean;
   };
   return worth(mean) > worth(Model<Env>::start()) ? mean : Model<Env>::start();

@@ -46,7 +46,7 @@ class Solver {
   PolicyReturn play_rule(int episodes) const;
   PolicyReturn play_tuned(const Params& params, int episodes) const;
   PolicyReturn play_plan(const Params& params, const PlanSettings& settings, int episodes,
-                    const std::function<void(int, double)>& progress = {}) const;  // called with episode, return
+                         const std::function<void(int, double)>& progress = {}) const;  // called with episode, return
   Params tune(int rounds, int population, int episodes, const std::function<void(int, double)>& progress = {}) const;
 
  private:

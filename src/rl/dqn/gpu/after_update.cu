@@ -1,4 +1,5 @@
-// rl/dqn/gpu/after_update.cu -- what follows an update on a GPU: the largest priority, a step's outputs, packed weights.
+// rl/dqn/gpu/after_update.cu -- what follows an update on a GPU: the largest priority, a step's outputs, packed
+// weights.
 #include "kernels/gpu/tree_sum.h"
 #include "rl/dqn/gpu/dqn_kernels.h"
 #include "rl/dqn/gpu/packed_net.h"
@@ -50,25 +51,27 @@ __global__ void __launch_bounds__(kAfterThreads)
   }
   const int64_t first = int64_t{index} * shape.count;
   StepOutputs outputs{work.job_sums[2 * index], work.job_sums[2 * index + 1],
-                   along_tree(shape, work.shard_returns + first), 0, 0};
+                      along_tree(shape, work.shard_returns + first), 0, 0};
   for (int s = 0; s < shape.count; ++s) outputs.episodes += work.shard_episodes[first + s];
   work.outputs[index] = outputs;
 }
 
 }  // namespace
 
-void queue_after_update(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, const UpdateDecision* decision,
-                   CUstream_st* stream) {
-  const unsigned more =
-      work.packed_resident && uses_packed_weights(shape, offsets, work) ? ceil_div(PackedNetLayout(shape).of_net, kAfterThreads) : 0;
-  TANDEM_LAUNCH("dqn after update", after_update, dim3(1 + more, shape.jobs), dim3(kAfterThreads), stream, shape, offsets, work,
-                decision);
+void queue_after_update(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work,
+                        const UpdateDecision* decision, CUstream_st* stream) {
+  const unsigned more = work.packed_resident && uses_packed_weights(shape, offsets, work)
+                            ? ceil_div(PackedNetLayout(shape).of_net, kAfterThreads)
+                            : 0;
+  TANDEM_LAUNCH("dqn after update", after_update, dim3(1 + more, shape.jobs), dim3(kAfterThreads), stream, shape,
+                offsets, work, decision);
 }
 
 void queue_pack_weights(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, CUstream_st* stream) {
   if (uses_packed_weights(shape, offsets, work))
-    TANDEM_LAUNCH("dqn pack weights", pack_weights, dim3(ceil_div(PackedNetLayout(shape).all, kAfterThreads), shape.jobs), dim3(kAfterThreads),
-                  stream, shape, offsets, work);
+    TANDEM_LAUNCH("dqn pack weights", pack_weights,
+                  dim3(ceil_div(PackedNetLayout(shape).all, kAfterThreads), shape.jobs), dim3(kAfterThreads), stream,
+                  shape, offsets, work);
 }
 
 }  // namespace tandem::cuda

@@ -35,11 +35,10 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
   int64_t lane_leaf = 0;
   {
     const int in_pass = pass < net_pass.in_passes ? pass : net_pass.in_passes - 1;
-    const int64_t lane_from = rows.lane_shard < 0
-                                  ? -1
-                                  : ((int64_t{rows.lane_shard} * net_pass.in_passes + in_pass) * net_pass.rows +
-                                     rows.lane_row) *
-                                        shape.state;
+    const int64_t lane_from =
+        rows.lane_shard < 0
+            ? -1
+            : ((int64_t{rows.lane_shard} * net_pass.in_passes + in_pass) * net_pass.rows + rows.lane_row) * shape.state;
     int64_t from[kRowsPerWarp];
 #pragma unroll
     for (int i = 0; i < kRowsPerWarp; ++i) from[i] = __shfl_sync(kFullMask, lane_from, i);
@@ -154,8 +153,8 @@ bool queue_pass(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork&
 // ---- backward ----
 
 template <class Block>
-__global__ void __launch_bounds__(Block::kThreads, 1) backward_rows(DqnShape shape, DqnWork work,
-                                                                    MlpBackwardShape mlp) {
+__global__ void __launch_bounds__(Block::kThreads, 1)
+    backward_rows(DqnShape shape, DqnWork work, MlpBackwardShape mlp) {
 #if defined(TANDEM_FUSED_MLP)
   TANDEM_SHARED(typename Block::Memory, memory);
   const int index = blockIdx.z, lane = threadIdx.x % 32;
@@ -163,9 +162,8 @@ __global__ void __launch_bounds__(Block::kThreads, 1) backward_rows(DqnShape sha
   const int mine = rows.in_block(0), job_shard = rows.shard(0), row = rows.row(0), depth = mlp.layers[0].depth;
   const float* const from = work.head_grad + (int64_t{job_shard} * shape.shard_batch + row) * depth;
   for (int column = lane * 4; column < depth; column += 128)
-    memory.store_operand(
-        depth, mine, column,
-        job_shard < 0 ? float4{0, 0, 0, 0} : *reinterpret_cast<const float4*>(from + column));
+    memory.store_operand(depth, mine, column,
+                         job_shard < 0 ? float4{0, 0, 0, 0} : *reinterpret_cast<const float4*>(from + column));
   mlp_backward<Block>(memory, rows, mlp, work.jobs[index].net, packed_of(shape, work, index));
 #endif
 }

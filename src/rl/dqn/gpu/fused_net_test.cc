@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "rl/dqn/gpu/after_update.cu"  // NOLINT(bugprone-suspicious-include)
 #include "rl/dqn/gpu/layers.cu"        // NOLINT(bugprone-suspicious-include)
 #include "rl/dqn/gpu/learn.cu"         // NOLINT(bugprone-suspicious-include)
 #include "rl/dqn/gpu/replay_store.cu"  // NOLINT(bugprone-suspicious-include)
-#include "rl/dqn/gpu/after_update.cu"   // NOLINT(bugprone-suspicious-include)
 
 namespace tandem::cuda {
 namespace {
@@ -93,7 +93,8 @@ struct Net {
     fill(in, int64_t{2} * shape.job_shards() * rows * shape.state);
     fill(head_grad, int64_t{shape.job_shards()} * rows * 2 * shape.head);
     for (int j = 0; j < 2; ++j)
-      jobs.push_back({nets.data() + 2 * j * size, nets.data() + (2 * j + 1) * size, nullptr, nullptr, nullptr, nullptr, 0});
+      jobs.push_back(
+          {nets.data() + 2 * j * size, nets.data() + (2 * j + 1) * size, nullptr, nullptr, nullptr, nullptr, 0});
     written.assign(shape.job_shards() * rows, 3);
     for (int s = 0; s < shape.job_shards(); ++s) {
       environments.emplace_back();
@@ -124,7 +125,8 @@ struct Net {
     give(work.dx1, dx1, learned * shape.hidden1);
     work.head_grad = head_grad.data();
     if (is_16bit(shape.blocks.precision)) {
-      packed.assign(static_cast<size_t>(shape.jobs * PackedNetLayout(shape).all), {{~0u, ~0u, ~0u, ~0u}});  // not numbers
+      packed.assign(static_cast<size_t>(shape.jobs * PackedNetLayout(shape).all),
+                    {{~0u, ~0u, ~0u, ~0u}});  // not numbers
       work.packed = packed.data();
     }
     seen.assign(learned * shape.rows * shape.state, -1.0f);
@@ -173,7 +175,8 @@ struct Net {
     else
       queue_forward(shape, offsets, work, nullptr);
     Results results{head_features, out1, out2, inv_std1, inv_std2};
-    for (int s = 0; s < shape.job_shards(); ++s)  // sums of rows that are learned from; what others leave there nobody reads
+    for (int s = 0; s < shape.job_shards();
+         ++s)  // sums of rows that are learned from; what others leave there nobody reads
       for (const auto& [sums, width] : {std::pair{&sums1, shape.hidden1}, {&sums2, shape.hidden2}}) {
         const auto first = sums->begin() + int64_t{s} * 3 * rows * width;
         results.emplace_back(first, first + int64_t{rows} * width);

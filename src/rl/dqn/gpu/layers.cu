@@ -10,9 +10,9 @@ namespace {
 
 // ---- hidden layers ----
 
-// One linear layer of `passes` passes over the rows of every job shard, [job shard][pass][rows]. Pass 2 goes through the
-// target network; passes beyond `in_passes` read the last group of inputs. Rows of pass 0 come from `in_learned`, if it
-// is there.
+// One linear layer of `passes` passes over the rows of every job shard, [job shard][pass][rows]. Pass 2 goes through
+// the target network; passes beyond `in_passes` read the last group of inputs. Rows of pass 0 come from `in_learned`,
+// if it is there.
 struct LinearLayer {
   const float *in, *in_learned;
   float* out;
@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(BlockShape::kThreads, BlockShape::kBlocksPerSm
   const RowTiles& tiles = layer.tiles;
   const int index = layer.passes == 1 ? blockIdx.z : blockIdx.z / kPasses,
             pass = layer.passes == 1 ? 0 : blockIdx.z % kPasses;
-  const int first_tile = blockIdx.y * BlockShape::kTilesM, first_column = blockIdx.x * BlockShape::kTilesN * kTileColumns;
+  const int first_tile = blockIdx.y * BlockShape::kTilesM,
+            first_column = blockIdx.x * BlockShape::kTilesN * kTileColumns;
   const DqnJob& job = work.jobs[index];
   const float* const net = pass == 2 ? job.target : job.net;
   const int in_pass = pass < layer.in_passes ? pass : layer.in_passes - 1;
@@ -96,10 +97,10 @@ void queue_layers(const DqnShape& shape, const DqnOffsets& o, const DqnWork& w, 
     const LinearLayer layer{from, learned, to, weight, bias, from_passes, passes, relu, gemm, tiles};
     with_block_shape(shape.blocks, gemm.tiles(), has_full_blocks(gemm), [&](auto chosen) {
       using BlockShape = decltype(chosen);
-      TANDEM_LAUNCH_WITH(sizeof(typename BlockShape::Memory), "dqn linear", linear<BlockShape>,
-                         dim3(ceil_div(gemm.n, kTileColumns) / BlockShape::kTilesN, tiles.blocks(BlockShape::kTilesM),
-                              gemm.batch),
-                         dim3(BlockShape::kThreads), stream, shape, w, layer);
+      TANDEM_LAUNCH_WITH(
+          sizeof(typename BlockShape::Memory), "dqn linear", linear<BlockShape>,
+          dim3(ceil_div(gemm.n, kTileColumns) / BlockShape::kTilesN, tiles.blocks(BlockShape::kTilesM), gemm.batch),
+          dim3(BlockShape::kThreads), stream, shape, w, layer);
     });
   };
   const auto norm = [&](const LayerNorm& layer) {

@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(kLossWarps<kWarpsOfRow> * 32, kWarpsOfRow == 4
   const float share = static_cast<float>(1 / static_cast<double>(shape.batch));
   float* const td_errors = tail ? tail + int64_t{index} * (2 + shape.batch) + 2 : job.td_errors;
   const int64_t row = int64_t{job_shard} * shape.shard_batch + r;
-  const float* const head_features = work.head_features + (int64_t{job_shard} * kPasses * shape.shard_batch + r) * features;
+  const float* const head_features =
+      work.head_features + (int64_t{job_shard} * kPasses * shape.shard_batch + r) * features;
   const float weight = weights[warp] * share;
   const float(&next)[kMostGpuActions] = values[warp][1];
   int best = 0;
@@ -134,8 +135,8 @@ __global__ void __launch_bounds__(BlockShape::kThreads, BlockShape::kBlocksPerSm
 }
 
 template <int kFloat4s>
-__global__ void __launch_bounds__(kNormWarps * 32) norm_backward(DqnShape shape, DqnWork work,
-                                                                 LayerNormBackward layer) {
+__global__ void __launch_bounds__(kNormWarps * 32)
+    norm_backward(DqnShape shape, DqnWork work, LayerNormBackward layer) {
   const int row = blockIdx.x * kNormWarps + threadIdx.x / 32, job_shard = blockIdx.z;
   if (row >= shape.shard_batch) return;
   float4 g[kFloat4s];
@@ -182,11 +183,7 @@ __device__ int64_t column_of(const DqnShape& shape, const DqnOffsets& o, const D
   }
   i -= shape.head;
   if (i < shape.actions * shape.head) {
-    c = {w.out_grad + 1 + i / shape.head,
-         w.head_features + shape.head + i % shape.head,
-         outs,
-         features,
-         rows * outs,
+    c = {w.out_grad + 1 + i / shape.head, w.head_features + shape.head + i % shape.head, outs, features, rows * outs,
          kPasses * rows * features};
     return o.advantage + i;
   }
@@ -265,10 +262,10 @@ void queue_backward(const DqnShape& shape, const DqnOffsets& o, const DqnWork& w
     const RowTiles tiles(gemm.groups, gemm.m);
     with_block_shape(shape.blocks, gemm.tiles(), has_full_blocks(gemm), [&](auto chosen) {
       using BlockShape = decltype(chosen);
-      TANDEM_LAUNCH_WITH(sizeof(typename BlockShape::Memory), "dqn linear backward", linear_backward<BlockShape>,
-                         dim3(ceil_div(gemm.n, kTileColumns) / BlockShape::kTilesN, tiles.blocks(BlockShape::kTilesM),
-                              gemm.batch),
-                         dim3(BlockShape::kThreads), stream, shape, w, gemm, tiles, in, out, weight);
+      TANDEM_LAUNCH_WITH(
+          sizeof(typename BlockShape::Memory), "dqn linear backward", linear_backward<BlockShape>,
+          dim3(ceil_div(gemm.n, kTileColumns) / BlockShape::kTilesN, tiles.blocks(BlockShape::kTilesM), gemm.batch),
+          dim3(BlockShape::kThreads), stream, shape, w, gemm, tiles, in, out, weight);
     });
   };
   const auto norm = [&](const LayerNormBackward& layer) {
@@ -301,8 +298,8 @@ void queue_learn(const DqnShape& shape, const DqnOffsets& o, const DqnWork& w, f
        {{w.dx2, w.out1, int64_t{rows} * shape.hidden1, o.w2, shape.hidden2, shape.hidden1}, 0},
        {{w.head_grad, w.out2, int64_t{rows} * shape.hidden2, o.heads, 2 * shape.head, shape.hidden2}, 0}},
       0};
-  const int columns = 3 * shape.hidden1 + 3 * shape.hidden2 + 2 * shape.head + (1 + shape.actions) * shape.head + 1 +
-                      shape.actions + 2;
+  const int columns =
+      3 * shape.hidden1 + 3 * shape.hidden2 + 2 * shape.head + (1 + shape.actions) * shape.head + 1 + shape.actions + 2;
   const auto launch = [&](auto kernel, auto chosen) {
     using BlockShape = decltype(chosen);
     matrices.blocks = 0;

@@ -18,11 +18,11 @@ inline LayerNorm second_norm(const DqnShape& shape, const DqnOffsets& o, const D
   return {w.sums2, w.out2, w.inv_std2, o.scale2, o.shift2, passes, rows, shape.hidden2, learning, kDropout + 1};
 }
 inline LayerNormBackward first_norm_backward(const DqnShape& shape, const DqnOffsets& o, const DqnWork& w) {
-  return {w.sums1, w.out1,        w.inv_std1,        w.dz1,   w.dx1,
+  return {w.sums1,  w.out1,        w.inv_std1,        w.dz1,   w.dx1,
           o.scale1, shape.hidden1, shape.shard_batch, kPasses, shape.dropout};
 }
 inline LayerNormBackward second_norm_backward(const DqnShape& shape, const DqnOffsets& o, const DqnWork& w) {
-  return {w.sums2, w.out2,        w.inv_std2,        w.dz2,   w.dx2,
+  return {w.sums2,  w.out2,        w.inv_std2,        w.dz2,   w.dx2,
           o.scale2, shape.hidden2, shape.shard_batch, kPasses, shape.dropout};
 }
 

@@ -36,7 +36,8 @@ struct EnvironmentStep {
   End end = End::kNone;
   int64_t now = 0, place = 0;
 
-  __device__ EnvironmentStep(const DqnShape& shape, const DqnWork& work, const DqnShard& shard, int job_shard, int first) {
+  __device__ EnvironmentStep(const DqnShape& shape, const DqnWork& work, const DqnShard& shard, int job_shard,
+                             int first) {
     const int e = first + static_cast<int>(threadIdx.x);
     if (e >= shape.environments) return;
     const int64_t at = int64_t{job_shard} * shape.environments + e;
@@ -81,8 +82,8 @@ __device__ void draw_dropout(const DqnShape& shape, const DqnWork& work, int job
 struct ExtraBlocks {
   int dropout = 0, packing = 0;  // blocks of a job; packing: weights that acting does not need
 };
-__device__ void extra_work(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, const ExtraBlocks& blocks,
-                            int block) {
+__device__ void extra_work(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work,
+                           const ExtraBlocks& blocks, int block) {
   const int of_job = blocks.dropout + blocks.packing, job = block / of_job, at = block - job * of_job;
   const PackedNetLayout packed(shape);
   if (at < blocks.dropout)
@@ -93,7 +94,8 @@ __device__ void extra_work(const DqnShape& shape, const DqnOffsets& offsets, con
 
 // One block a job shard: the last draws' priorities, then what the environments did (Replay::add; decide() has put the
 // observations into the rings). Blocks beyond the job shards do extra work.
-__global__ void __launch_bounds__(kStoreThreads) store(DqnShape shape, DqnOffsets offsets, DqnWork work, ExtraBlocks extra) {
+__global__ void __launch_bounds__(kStoreThreads)
+    store(DqnShape shape, DqnOffsets offsets, DqnWork work, ExtraBlocks extra) {
   __shared__ float returned[kStoreThreads];
   __shared__ bool over[kStoreThreads];
   if (static_cast<int>(blockIdx.x) >= shape.job_shards()) {
@@ -279,32 +281,35 @@ __global__ void __launch_bounds__(kDrawWarps * 32) serve(DqnShape shape, DqnWork
 }  // namespace
 
 void queue_observe(const DqnShape& shape, const DqnWork& work, GpuAdvance advance, CUstream_st* stream) {
-  advance(work.environments, shape.job_shards(), shape.environments, &work.params->key, kLuck, kNewEpisode, true, stream);
+  advance(work.environments, shape.job_shards(), shape.environments, &work.params->key, kLuck, kNewEpisode, true,
+          stream);
 }
 
 void queue_act(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, GpuAdvance advance,
                CUstream_st* stream) {
   if (advance) {
     queue_decisions(shape, offsets, work, stream);
-    advance(work.environments, shape.job_shards(), shape.environments, &work.params->key, kLuck, kNewEpisode, false, stream);
+    advance(work.environments, shape.job_shards(), shape.environments, &work.params->key, kLuck, kNewEpisode, false,
+            stream);
   }
   const PackedNetLayout packed(shape);
   const bool packs = work.packed_resident && uses_packed_weights(shape, offsets, work);
   ExtraBlocks extra;
-  if (work.dropout_bits) extra.dropout = static_cast<int>(ceil_div(int64_t{2} * shape.count * shape.shard_batch, kStoreThreads / 32));
+  if (work.dropout_bits)
+    extra.dropout = static_cast<int>(ceil_div(int64_t{2} * shape.count * shape.shard_batch, kStoreThreads / 32));
   if (packs) extra.packing = static_cast<int>(ceil_div(packed.all - packed.of_net, kStoreThreads));
   TANDEM_LAUNCH("dqn store", store, dim3(shape.job_shards() + shape.jobs * (extra.dropout + extra.packing)),
                 dim3(kStoreThreads), stream, shape, offsets, work, extra);
 }
 
 void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream) {
-  TANDEM_LAUNCH("dqn draw", draw, dim3(ceil_div(shape.batch, kDrawWarps), shape.jobs), dim3(kDrawWarps * 32), stream, shape,
-                work);
+  TANDEM_LAUNCH("dqn draw", draw, dim3(ceil_div(shape.batch, kDrawWarps), shape.jobs), dim3(kDrawWarps * 32), stream,
+                shape, work);
 }
 
 void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* rows, float* states, CUstream_st* stream) {
-  TANDEM_LAUNCH("dqn serve", serve, dim3(ceil_div(shape.batch, kDrawWarps), shape.job_shards()), dim3(kDrawWarps * 32), stream,
-                shape, work, rows, states);
+  TANDEM_LAUNCH("dqn serve", serve, dim3(ceil_div(shape.batch, kDrawWarps), shape.job_shards()), dim3(kDrawWarps * 32),
+                stream, shape, work, rows, states);
 }
 
 }  // namespace tandem::cuda

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <vector>
 
-#include "rl/dqn/gpu/fused_net.cu"    // NOLINT(bugprone-suspicious-include)
-#include "rl/dqn/gpu/layers.cu"       // NOLINT(bugprone-suspicious-include)
 #include "rl/dqn/gpu/after_update.cu"  // NOLINT(bugprone-suspicious-include)
+#include "rl/dqn/gpu/fused_net.cu"     // NOLINT(bugprone-suspicious-include)
+#include "rl/dqn/gpu/layers.cu"        // NOLINT(bugprone-suspicious-include)
 #include "rl/replay/replay.h"
 
 namespace tandem::cuda {
