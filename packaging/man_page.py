@@ -13,16 +13,16 @@ def escaped(text):
 def main():
     program = sys.argv[1]
 
-    def told(*words):
+    def output(*words):
         return subprocess.run([program, *words, "--help"], capture_output=True, text=True, check=True).stdout
 
-    overview = told()
+    overview = output()
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
     commands = re.findall(r"^  ([a-z-]+) ", overview.split("\ncommands:\n", 1)[1].split("\n\n", 1)[0], re.M)
     print(f'.TH TANDEM 1 "" "{version}" "User Commands"\n.SH NAME\ntandem \\- trains models on all your devices, with the same result on any of them')
     print(f".SH SYNOPSIS\n.B tandem\n.I command\n[options]\n.SH DESCRIPTION\n.nf\n{escaped(overview)}\n.fi")
     for command in commands:
-        print(f".SH {command.upper()}\n.nf\n{escaped(told(command))}\n.fi")
+        print(f".SH {command.upper()}\n.nf\n{escaped(output(command))}\n.fi")
     print(".SH SEE ALSO\ntandem\\-torch \\-\\-help; the pages in /usr/share/doc/tandem")
 
 

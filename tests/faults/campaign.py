@@ -51,9 +51,9 @@ def main():
     def one(number):
         if over.is_set() or (options.minutes and time.monotonic() - begin > options.minutes * 60):
             return None
-        trial, failure, told = PLANES[options.plane](options, number, want), None, None
+        trial, failure, output = PLANES[options.plane](options, number, want), None, None
         try:
-            told = trial.run()
+            output = trial.run()
         except Failure as seen:
             failure = seen
         finally:
@@ -62,13 +62,13 @@ def main():
                 trial.story.append(f"kept: {trial.dir}")
             else:
                 shutil.rmtree(trial.dir, ignore_errors=True)
-        return number, told, failure, trial
+        return number, output, failure, trial
 
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for result in pool.map(one, numbers):
             if result is None:
                 continue
-            number, told, failure, trial = result
+            number, output, failure, trial = result
             done += 1
             if failure:
                 failed += 1

@@ -167,10 +167,10 @@ class NetTrial(Trial):
         wait_until_gone(self.mark)
         self.check_files(sent)
         self.check_codes(codes, faults, sent)
-        told = [json.loads(line) for line in self.text(0, "out").splitlines() if line.startswith('{"')]
+        output = [json.loads(line) for line in self.text(0, "out").splitlines() if line.startswith('{"')]
         if codes[0] == 0:
-            return told[0]
-        for words in told:
+            return output[0]
+        for words in output:
             self.count(words)
         return None
 
@@ -178,6 +178,6 @@ class NetTrial(Trial):
         with open(os.open(self.dir / "secret", os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
             file.write(f"{random.Random(self.mark).getrandbits(256):064x}")
         for nth in range(12):
-            if told := self.attempt(nth):
-                return self.judge(told)
+            if output := self.attempt(nth):
+                return self.judge(output)
         raise Failure("never came to an end")

@@ -168,17 +168,17 @@ class Trial(Place):
             except ProcessLookupError:
                 pass
 
-    def count(self, told):
+    def count(self, output):
         for key in ("deaths", "generations", "frozen"):
-            self.sums[key] += told.get(key, 0)
+            self.sums[key] += output.get(key, 0)
 
-    def judge(self, told):
-        if told["digest"] != self.want:
-            raise Failure(f"digest {told['digest']} instead of {self.want}")
+    def judge(self, output):
+        if output["digest"] != self.want:
+            raise Failure(f"digest {output['digest']} instead of {self.want}")
         steps = [json.loads(line)["step"] for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
         if steps != list(range(1, STEPS + 1)):
             raise Failure(f"recorded steps {steps}")
-        self.count(told)
+        self.count(output)
         return self.sums
 
 

@@ -25,11 +25,11 @@ class Checks:
     def __init__(self, bin_dir, tests):
         self.bin, self.tests, self.results, self.failed = bin_dir, tests, {}, 0
 
-    def check(self, good, name, told=""):
+    def check(self, good, name, output=""):
         self.failed += not good
-        told = sorted(told) if isinstance(told, set) else told
-        print(f"{'ok  ' if good else 'FAIL'} {name}{': ' + str(told) if told != '' else ''}", flush=True)
-        self.results.setdefault("checks", []).append({"name": name, "ok": bool(good), "told": told})
+        output = sorted(output) if isinstance(output, set) else output
+        print(f"{'ok  ' if good else 'FAIL'} {name}{': ' + str(output) if output != '' else ''}", flush=True)
+        self.results.setdefault("checks", []).append({"name": name, "ok": bool(good), "told": output})
         return good
 
 
@@ -91,16 +91,16 @@ class Runs:
             return {}
         return json.loads(done.stdout)
 
-    def told(self, recipe, *args, env=None):
+    def output(self, recipe, *args, env=None):
         """What a run said at its end, what it said on the way, its logs, its records."""
         done = subprocess.run([self.program(recipe), "train", recipe, "--seed", "7", "--json", *map(str, args)], cwd=self.dir,
                               capture_output=True, text=True, env={**os.environ, **(env or {})})
         if done.returncode != 0:
             return {}, f"code {done.returncode}: {done.stderr[-800:]}{done.stdout[-400:]}", "", []
-        told = json.loads(done.stdout)
-        folder = self.dir / told["dir"]
+        output = json.loads(done.stdout)
+        folder = self.dir / output["dir"]
         logs = "".join(log.read_text(errors="replace") for log in sorted((folder / "logs").glob("rank-*.log")))
-        return told, done.stderr, logs, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        return output, done.stderr, logs, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
     def digest(self, recipe, *args, env=None):
         return self.train(recipe, *args, env=env).get("digest", "none")
@@ -159,8 +159,8 @@ def settings(c):
         c.check(len(seen) == 1 and "none" not in seen, f"{recipe} {' '.join(more)}: one digest on one and three workers", [s[:12] for s in seen])
 
 
-def step_milliseconds(runs, told, skip=8):
-    records = [json.loads(line) for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()]
+def step_milliseconds(runs, output, skip=8):
+    records = [json.loads(line) for line in (runs.dir / output["dir"] / "metrics.jsonl").read_text().splitlines()]
     seconds = sorted(r["seconds"] for r in records[skip:])
     return 1e3 * seconds[len(seconds) // 2]
 
@@ -170,25 +170,25 @@ def graphs(c):
     runs = Runs(c)
     for recipe, more in (("tiny", ["--steps", 300]), ("tiny", ["--steps", 60, "--precision", "fp16"]), ("tiny", ["--steps", 30, "--accumulation", 2]),
                          ("tiny-rl", ["--steps", 40]), ("mixed", ["--steps", 40])):
-        told = {}
+        output = {}
         for way, env in (("graph", {}), ("plain", {"TANDEM_GRAPHS": "off"})):
             for workers in (1, 2):
-                told[way, workers] = runs.train(recipe, *more, "--devices", ",".join(["cuda:0"] * workers), env=env)
-        if not all(told.values()):
+                output[way, workers] = runs.train(recipe, *more, "--devices", ",".join(["cuda:0"] * workers), env=env)
+        if not all(output.values()):
             continue
         name = f"{recipe} {' '.join(map(str, more[2:]))}".strip()
-        c.check(len({t["digest"] for t in told.values()}) == 1, f"{name}: one digest with and without graphs, on one and two workers",
-                {f"{way} {n}": t["digest"][:12] for (way, n), t in told.items()})
-        plain = {line for t in told.values() for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "call by call" in line}
+        c.check(len({t["digest"] for t in output.values()}) == 1, f"{name}: one digest with and without graphs, on one and two workers",
+                {f"{way} {n}": t["digest"][:12] for (way, n), t in output.items()})
+        plain = {line for t in output.values() for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "call by call" in line}
         c.check(not plain, f"{name}: is captured", plain or "")
-        speeds = {f"{way} {n}": round(step_milliseconds(runs, t), 3) for (way, n), t in told.items()}
+        speeds = {f"{way} {n}": round(step_milliseconds(runs, t), 3) for (way, n), t in output.items()}
         c.check(True, f"{name}: ms a step", speeds)
         c.results.setdefault("step_ms", {})[name] = speeds
     for what in ("peek", "ragged"):  # what can't be captured is launched call by call, and the reason given
-        told = [runs.train("mixed", "--steps", 12, "--set", f"{what}=true", "--devices", devices, env=env)
+        output = [runs.train("mixed", "--steps", 12, "--set", f"{what}=true", "--devices", devices, env=env)
                 for devices in ("cuda:0", "cuda:0,cuda:0") for env in ({}, {"TANDEM_GRAPHS": "off"})]
-        words = [line for t in told[::2] if t for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "call by call" in line]
-        c.check(len({t.get("digest") for t in told}) == 1 and len(words) == 2, f"mixed {what}: launched call by call, the same digest",
+        words = [line for t in output[::2] if t for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "call by call" in line]
+        c.check(len({t.get("digest") for t in output}) == 1 and len(words) == 2, f"mixed {what}: launched call by call, the same digest",
                 words[:1])
     for more in (["--set", "optimizer.kind=sgd", "--set", "optimizer.momentum=0.9"], ["--set", "clip_norm=0.05"], ["--set", "sync_bn=true"],
                  ["--precision", "fp16", "--set", "amp.growth_steps=5", "--set", "amp.initial_scale=1e9"],
@@ -242,11 +242,11 @@ def faults(c):
     records.kill()
     records.wait()
     drain.join()
-    told = json.loads(process.stdout.read())
+    output = json.loads(process.stdout.read())
     process.wait()
-    c.check(told["digest"] == want and kills >= 2, f"tiny: {kills} of three workers killed at random moments", told["digest"][:12])
-    events = [json.loads(line) for line in (runs.dir / told["dir"] / "events.jsonl").read_text().splitlines()]
-    records = [json.loads(line) for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()]
+    c.check(output["digest"] == want and kills >= 2, f"tiny: {kills} of three workers killed at random moments", output["digest"][:12])
+    events = [json.loads(line) for line in (runs.dir / output["dir"] / "events.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (runs.dir / output["dir"] / "metrics.jsonl").read_text().splitlines()]
     gaps = []
     for event in events:
         if event["kind"] == "fault":
@@ -255,22 +255,22 @@ def faults(c):
     c.check(bool(gaps) and max(gaps) <= 5, "a step is finished after each death within", f"{max(gaps, default=-1):.2f} s (goal 5 and the re-run)")
     for act, words in (("oom", "out of memory"), ("hang", "no progress for")):
         begin = time.monotonic()
-        told = runs.train("tiny", "--steps", 60, "--devices", "cuda:0,cuda:0", env={"TANDEM_FAULT": f"in-phase rank=1 step=30 do={act}"})
+        output = runs.train("tiny", "--steps", 60, "--devices", "cuda:0,cuda:0", env={"TANDEM_FAULT": f"in-phase rank=1 step=30 do={act}"})
         alone = runs.digest("tiny", "--steps", 60, "--devices", "cuda:0")
-        text = (runs.dir / told["dir"] / "events.jsonl").read_text() if told else ""
+        text = (runs.dir / output["dir"] / "events.jsonl").read_text() if output else ""
         lines = [json.loads(line)["text"] for line in text.splitlines() if '"fault"' in line]
-        c.check(told.get("digest") == alone and words in text, f"tiny: rank 1 of two, do={act} in step 30: {time.monotonic() - begin:.1f} s", lines[:1])
+        c.check(output.get("digest") == alone and words in text, f"tiny: rank 1 of two, do={act} in step 30: {time.monotonic() - begin:.1f} s", lines[:1])
 
 
 def checkpoints(c):
     """A gigabyte of state, saved while it trains."""
     runs = Runs(c)
-    told = runs.train("tiny", "--set", "hidden=6400", "--set", "shards=1", "--steps", 60, "--devices", "cuda:0",
+    output = runs.train("tiny", "--set", "hidden=6400", "--set", "shards=1", "--steps", 60, "--devices", "cuda:0",
                       "--checkpoint-every", "20")
-    if told:
-        records = [json.loads(line) for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()]
+    if output:
+        records = [json.loads(line) for line in (runs.dir / output["dir"] / "metrics.jsonl").read_text().splitlines()]
         gaps = [b["t"] - a["t"] - b["seconds"] for a, b in zip(records[5:], records[6:])]
-        size = sum(f.stat().st_size for f in (runs.dir / told["dir"] / "checkpoints").rglob("*") if f.is_file())
+        size = sum(f.stat().st_size for f in (runs.dir / output["dir"] / "checkpoints").rglob("*") if f.is_file())
         c.results["checkpoint"] = {"gaps_ms": [round(1e3 * g, 2) for g in sorted(gaps)[-6:]], "bytes": size}
         c.check(max(gaps) <= 0.05, "the longest stall of a checkpoint of 1 GB", f"{1e3 * max(gaps):.1f} ms (goal 50); {size / 1e9:.2f} GB in the folder")
 
@@ -279,9 +279,9 @@ def times(c):
     runs = Runs(c)
     for recipe in ("tiny", "mixed"):
         begin = time.time()
-        told = runs.train(recipe, "--steps", 30, "--devices", "cuda:0")
-        if told:
-            records = [json.loads(line) for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()]
+        output = runs.train(recipe, "--steps", 30, "--devices", "cuda:0")
+        if output:
+            records = [json.loads(line) for line in (runs.dir / output["dir"] / "metrics.jsonl").read_text().splitlines()]
             first = records[0]["t"] - begin
             median = sorted(r["seconds"] for r in records[5:])[len(records[5:]) // 2]
             c.check(first <= 10, f"{recipe}: first step after the command", f"{first:.1f} s (goal 10), then {1e3 * median:.2f} ms a step")
@@ -295,7 +295,7 @@ def nccl(c):
     runs = Runs(c)
     args = ["--steps", 60]
     alone = runs.digest("tiny", *args, "--devices", "cuda:0")
-    got, words, _, host = runs.told("tiny", *args, "--devices", "cuda:0,cuda:0")
+    got, words, _, host = runs.output("tiny", *args, "--devices", "cuda:0,cuda:0")
     c.check(got.get("digest") == alone and words.count("NCCL refused") == 1, "two workers on one GPU: NCCL refuses, host memory serves",
             next((line for line in words.splitlines() if "NCCL refused" in line), words[-300:]))
     folder = os.environ.get("TANDEM_TEST_NCCL")
@@ -309,14 +309,14 @@ def nccl(c):
         args = ["--steps", steps]
         want = alone if recipe == "tiny" else runs.digest(recipe, *args, "--devices", "cuda:0")
         for workers in (2, 3):
-            got, words, logs, records = runs.told(recipe, *args, "--devices", ",".join(["cuda:0"] * workers), env=only)
+            got, words, logs, records = runs.output(recipe, *args, "--devices", ",".join(["cuda:0"] * workers), env=only)
             agreed = next((line.split("info", 1)[1].strip() for line in logs.splitlines() if "members, agreed" in line), "")
             c.check(got.get("digest") == want and agreed != "", f"{recipe}: {workers} workers over NCCL on one GPU",
                     f"{agreed}; {1e3 * median([r['seconds'] for r in records[5:]]):.1f} ms a step" if records else words)
         for place in ("in-phase", "before-combine"):
             step = steps // 2
             for plane in (only, several) if recipe == "tiny" else (only,):
-                got, words, logs, records = runs.told(recipe, *args, "--devices", "cuda:0,cuda:0,cuda:0",
+                got, words, logs, records = runs.output(recipe, *args, "--devices", "cuda:0,cuda:0,cuda:0",
                                                       env={**plane, "TANDEM_FAULT": f"{place} rank=1 step={step} do=kill"})
                 name = f"{recipe}: one of three killed {place} of step {step}, {'NCCL alone' if plane is only else 'host memory meanwhile'}"
                 if c.check(got.get("digest") == want and got.get("deaths", 0) >= 1, name, got.get("digest", words)[:300]):
@@ -338,8 +338,8 @@ def weights_of(run_dir):
 
 
 def hopper():
-    told = subprocess.run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], capture_output=True, text=True).stdout
-    return told.strip().startswith("9.0")
+    output = subprocess.run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], capture_output=True, text=True).stdout
+    return output.strip().startswith("9.0")
 
 
 def dqn(c):
@@ -353,8 +353,8 @@ def dqn(c):
                                ("one worker, killed", "cuda:0", {"TANDEM_FAULT": "in-phase rank=0 step=150 do=kill"})):
         ways[name] = runs.train("web-agent", "--set", "agent=analysis", *small, "--devices", devices, env=env).get("digest")
     c.check(len(set(ways.values())) == 1 and None not in ways.values(), "web-agent: one digest", {k: (v or "none")[:12] for k, v in ways.items()})
-    told = (runs.dir / one["dir"] / "events.jsonl").read_text() if one else "call by call"
-    c.check("call by call" not in told and "library kernels" not in told, "web-agent: the whole step is one graph")
+    output = (runs.dir / one["dir"] / "events.jsonl").read_text() if one else "call by call"
+    c.check("call by call" not in output and "library kernels" not in output, "web-agent: the whole step is one graph")
     wide = [*small, "--set", "environments=32"]  # rows that blocks of four tiles take in acting too: on Hopper by wgmma
     shapes = {tiles: runs.train("web-agent", "--set", "agent=analysis", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("1", "2", "4", "16", "24", "40")}
     c.check(len(set(shapes.values())) == 1 and None not in shapes.values(), "web-agent: one digest in every block shape", {k: (v or "none")[:12] for k, v in shapes.items()})
@@ -369,10 +369,10 @@ def dqn(c):
         some = {tiles or "by itself": runs.train("web-agent", "--set", f"agent={names}", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("", "4")}
         c.check(len(set(some.values())) == 1 and None not in some.values(), f"web-agent, {names.count(',') + 1} of them: one digest fused and layer by layer", {k: (v or "none")[:12] for k, v in some.items()})
     if (bench := c.tests.parent / "bench" / "gpu_dqn").exists():
-        told = subprocess.run([bench, "--profile", "agent=all"], capture_output=True, text=True).stderr
-        c.check("dqn forward" in told or not hopper(), "web-agent, all six: Hopper takes the fused MLP by itself")
-        told = subprocess.run([bench, "--profile", "agent=analysis", "precision=bf16"], capture_output=True, text=True).stderr
-        c.check((told.count("dqn forward") == 2 and "dqn backward" in told) or not hopper(), "web-agent in bf16, one: Hopper takes the fused MLP by itself, forward and backward")
+        output = subprocess.run([bench, "--profile", "agent=all"], capture_output=True, text=True).stderr
+        c.check("dqn forward" in output or not hopper(), "web-agent, all six: Hopper takes the fused MLP by itself")
+        output = subprocess.run([bench, "--profile", "agent=analysis", "precision=bf16"], capture_output=True, text=True).stderr
+        c.check((output.count("dqn forward") == 2 and "dqn backward" in output) or not hopper(), "web-agent in bf16, one: Hopper takes the fused MLP by itself, forward and backward")
     two = runs.train("web-agent", "--set", "agent=all", *small, "--devices", "cuda:0,cuda:0")
     c.check(bool(two) and two["digest"] == both["digest"], "web-agent, all six: one digest on one and two workers", two.get("digest", "none")[:12])
     for precision in ("tf32", "bf16", "fp16"):
@@ -380,22 +380,22 @@ def dqn(c):
         for devices, env in (("cuda:0", {}), ("cuda:0", {"TANDEM_GRAPHS": "off"}), *(("cuda:0", {"TANDEM_DQN_TILES": shape}) for shape in ("4", "16", "24", "40")), ("cuda:0,cuda:0", {}),
                              ("cuda:0", {"TANDEM_FAULT": "in-phase rank=0 step=150 do=kill"})):
             grows = ["--set", "amp.growth_steps=5", "--set", "amp.initial_scale=1e9"] if precision == "fp16" else []
-            told = runs.train("web-agent", "--set", "agent=analysis", *small, *grows, "--precision", precision, "--devices", devices, env=env)
-            ways[f"{devices} {env}"] = told.get("digest")
-            said = (runs.dir / told["dir"] / "events.jsonl").read_text() if told else "library kernels"
+            output = runs.train("web-agent", "--set", "agent=analysis", *small, *grows, "--precision", precision, "--devices", devices, env=env)
+            ways[f"{devices} {env}"] = output.get("digest")
+            said = (runs.dir / output["dir"] / "events.jsonl").read_text() if output else "library kernels"
             c.check("library kernels" not in said, f"web-agent in {precision}: by kernels of ours on {devices}")
-            if told and grows:
-                scales = {json.loads(line).get("scale") for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()}
+            if output and grows:
+                scales = {json.loads(line).get("scale") for line in (runs.dir / output["dir"] / "metrics.jsonl").read_text().splitlines()}
                 c.check(len(scales) > 1, f"web-agent in fp16 on {devices}: the loss scale moves", sorted(scales)[:4])
         c.check(len(set(ways.values())) == 1 and None not in ways.values(), f"web-agent in {precision}: one digest",
                 {k: (v or "none")[:12] for k, v in ways.items()})
     lost = ["--set", "optimizer.learning_rate=1e30", "--set", "nan.patience=2", "--set", "nan.rollback_every=1000", "--set", "nan.max_rollbacks=20", "--steps", 13]
     back = {}  # good, bad, bad and rolled back, ...: with stale packed weights the next one would be bad as well
     for tiles in ("", "4"):
-        told = runs.train("web-agent", "--set", "agent=analysis", *wide[:2], *wide[-2:], *lost, "--precision", "bf16", "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles})
-        skipped = [json.loads(line)["skipped"] for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()] if told else []
-        back[tiles or "by itself"] = f"{told.get('digest')} {skipped}"
-        said = (runs.dir / told["dir"] / "events.jsonl").read_text() if told else ""
+        output = runs.train("web-agent", "--set", "agent=analysis", *wide[:2], *wide[-2:], *lost, "--precision", "bf16", "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles})
+        skipped = [json.loads(line)["skipped"] for line in (runs.dir / output["dir"] / "metrics.jsonl").read_text().splitlines()] if output else []
+        back[tiles or "by itself"] = f"{output.get('digest')} {skipped}"
+        said = (runs.dir / output["dir"] / "events.jsonl").read_text() if output else ""
         c.check("rolled back" in said, "web-agent in bf16: weights that are no numbers are rolled back")
     c.check(len(set(back.values())) == 1, "web-agent in bf16: one digest after roll-backs, fused and layer by layer", {k: v[:12] for k, v in back.items()})
     in_bf16 = [runs.train("web-test", *small, "--precision", "bf16", "--devices", "cuda:0", "--together", how) for how in ("off", "auto")]
@@ -410,9 +410,9 @@ def dqn(c):
         c.check(by_itself["agents"]["analysis"]["digest"] == one.get("digest"), "web-test: analysis has the digest of its own run")
         c.check(True, "web-test: seconds apart and together", [round(apart["seconds"], 1), round(by_itself["seconds"], 1)])
     for agents in ("analysis", "all"):
-        told = runs.train("web-agent", "--set", f"agent={agents}", "--steps", 3000, "--devices", "cuda:0")
-        if told:
-            records = [json.loads(line) for line in (runs.dir / told["dir"] / "metrics.jsonl").read_text().splitlines()]
+        output = runs.train("web-agent", "--set", f"agent={agents}", "--steps", 3000, "--devices", "cuda:0")
+        if output:
+            records = [json.loads(line) for line in (runs.dir / output["dir"] / "metrics.jsonl").read_text().splitlines()]
             c.check(True, f"web-agent {agents}, defaults, 1 M rows: us a step", round(1e6 * median([r["seconds"] for r in records[200:]])))
 
 

@@ -92,10 +92,10 @@ class Agents(Case):
 class Eval(Agents):
     def test_random_play_and_the_rule_of_thumb_score_what_the_frozen_scale_says(self):
         run = self.web_test(*AGENTS)
-        told = json.loads(self.tandem("eval", run, "--episodes", 1500, "--json").stdout)
-        self.assertEqual(told["schema"], 1)
-        self.assertEqual(sorted(told["agents"]), sorted(AGENTS))
-        for agent, figures in told["agents"].items():
+        output = json.loads(self.tandem("eval", run, "--episodes", 1500, "--json").stdout)
+        self.assertEqual(output["schema"], 1)
+        self.assertEqual(sorted(output["agents"]), sorted(AGENTS))
+        for agent, figures in output["agents"].items():
             rand, rule, one = frozen(agent)
             for name, worth in (("random", 0), ("rule", (rule - rand) / (one - rand))):
                 line = figures["lines"][name]
@@ -112,10 +112,10 @@ class Eval(Agents):
 
     def test_agents_that_learned_side_by_side_are_judged_each_as_if_alone(self):
         both, alone = self.run_of("generation,analysis"), self.run_of("analysis")
-        told, single = (json.loads(self.tandem("eval", run, "--episodes", 100, "--json").stdout)["agents"] for run in (both, alone))
-        self.assertEqual(sorted(told), ["analysis", "generation"])
+        output, single = (json.loads(self.tandem("eval", run, "--episodes", 100, "--json").stdout)["agents"] for run in (both, alone))
+        self.assertEqual(sorted(output), ["analysis", "generation"])
         for key in ("score", "return", "terms", "digest"):
-            self.assertEqual(told["analysis"][key], single["analysis"][key], key)
+            self.assertEqual(output["analysis"][key], single["analysis"][key], key)
         state = json.dumps([0.1] * 128) + "\n"
         self.assertEqual(self.act(both, state, "--agent", "analysis")[0], self.act(alone, state)[0])
 
@@ -125,9 +125,9 @@ class Eval(Agents):
                                for seed in (1, 1, 2))
         self.assertEqual(first["agents"], again["agents"])
         self.assertNotEqual(first["agents"], other["agents"])
-        told = self.tandem("eval", run, "--episodes", 50)
+        output = self.tandem("eval", run, "--episodes", 50)
         for word in ("analysis", "rule of thumb", "random", "solver", "oracle", "rca"):
-            self.assertIn(word, told.stdout)
+            self.assertIn(word, output.stdout)
 
     def test_an_ensemble_shows_its_members_and_itself(self):
         run = self.web_test(analysis=(5, 6))
@@ -351,32 +351,32 @@ class Continue(Agents):
         run = self.fair()
         before, state = self.digest(run), json.dumps([0.1] * 128)
         old_answer, _ = self.act(run, state)
-        told, done = self.go_on(run, "--experience", self.experience("evolution"), "--steps", 30, "--lr", "1e-5")
-        self.assertTrue(told["accepted"], done.stderr)
-        gates = {gate["name"]: gate for gate in told["agents"]["evolution"]["gates"]}
+        output, done = self.go_on(run, "--experience", self.experience("evolution"), "--steps", 30, "--lr", "1e-5")
+        self.assertTrue(output["accepted"], done.stderr)
+        gates = {gate["name"]: gate for gate in output["agents"]["evolution"]["gates"]}
         self.assertEqual(sorted(gates), ["new", "old"])
         self.assertTrue(all(gate["passed"] and gate["judged"] for gate in gates.values()))
         self.assertEqual(self.digest(run), before, "the old run is untouched")
-        new = told["agents"]["evolution"]["run"]
+        new = output["agents"]["evolution"]["run"]
         self.assertNotEqual(self.act(run, state)[0], old_answer)
         self.assertEqual(self.act(run, state)[0], self.act(new, state)[0])
         evaluated = json.loads(self.tandem("eval", run, "--episodes", 50, "--json").stdout)["agents"]["evolution"]
-        self.assertEqual(evaluated["digest"], told["agents"]["evolution"]["digest"])
+        self.assertEqual(evaluated["digest"], output["agents"]["evolution"]["digest"])
         # The next day begins where this one ended, and is held against the first as well.
         again, _ = self.go_on(run, "--experience", self.experience("evolution"), "--steps", 20, "--lr", "1e-5")
-        self.assertEqual(again["agents"]["evolution"]["old_digest"], told["agents"]["evolution"]["digest"])
+        self.assertEqual(again["agents"]["evolution"]["old_digest"], output["agents"]["evolution"]["digest"])
         self.assertEqual(sorted(g["name"] for g in again["agents"]["evolution"]["gates"]), ["first", "new", "old", "old data"])
 
     def test_a_model_that_is_worse_is_refused_and_the_old_one_stays(self):
         run = self.fair()
         state = json.dumps([0.1] * 128)
         old_answer, _ = self.act(run, state)
-        told, done = self.go_on(run, "--experience", self.experience("evolution"), "--steps", 60, "--lr", "0.3", code=3)
-        self.assertFalse(told["accepted"])
+        output, done = self.go_on(run, "--experience", self.experience("evolution"), "--steps", 60, "--lr", "0.3", code=3)
+        self.assertFalse(output["accepted"])
         self.assertIn("does not replace", done.stderr)
         self.assertFalse((run / "current.json").exists())
         self.assertEqual(self.act(run, state)[0], old_answer)
-        self.assertTrue((pathlib.Path(told["dir"]) / "gate.json").exists())
+        self.assertTrue((pathlib.Path(output["dir"]) / "gate.json").exists())
         table = self.tandem("train", "web-agent", "--from", run, "--experience", self.dir / "new.jsonl", "--steps", 60, "--lr", "0.3", code=3)
         self.assertRegex(table.stdout, r"evolution +old +score .* failed")
         self.assert_explains(table, "answers as before")
@@ -396,12 +396,12 @@ class Continue(Agents):
 
     def test_a_run_of_several_goes_on_with_those_that_have_something_new(self):
         run = self.web_test("analysis", "evolution")
-        told, done = self.go_on(run, "--experience", self.experience("analysis"), "--steps", 20, "--lr", "1e-6", recipe="web-test")
-        self.assertEqual(list(told["agents"]), ["analysis"], done.stderr)
+        output, done = self.go_on(run, "--experience", self.experience("analysis"), "--steps", 20, "--lr", "1e-6", recipe="web-test")
+        self.assertEqual(list(output["agents"]), ["analysis"], done.stderr)
         self.assertIn("evolution: nothing new", done.stderr)
         current = json.loads((run / "current.json").read_text())
         self.assertEqual(list(current["agents"]), ["analysis"])
-        self.assertEqual(json.loads((pathlib.Path(told["dir"]) / "agents.json").read_text())["agents"]["analysis"]["best"], "agents/analysis")
+        self.assertEqual(json.loads((pathlib.Path(output["dir"]) / "agents.json").read_text())["agents"]["analysis"]["best"], "agents/analysis")
         full, _ = self.go_on(run, "--full", "--set", "agent=evolution", "--steps", 60, recipe="web-test", code=None)
         self.assertEqual(list(full["agents"]), ["evolution"])
         self.assertEqual(full["mode"], "full")
@@ -422,9 +422,9 @@ class Continue(Agents):
 
     def test_it_prints_timers_and_explains_bad_input(self):
         run = self.run_of("analysis", steps=60)
-        told = self.tandem("train", "web-test", "--from", run, "--print-timer", "--experience", "new.jsonl").stdout
+        output = self.tandem("train", "web-test", "--from", run, "--print-timer", "--experience", "new.jsonl").stdout
         for words in ("OnCalendar=*-*-* 03:00:00", "OnCalendar=Sun", "ExecStart=", "0 3 * * * cd ", "--full", str(run)):
-            self.assertIn(words, told)
+            self.assertIn(words, output)
         self.assert_explains(self.tandem("train", "web-agent", "--from", run, code=2), "--experience")
         self.assert_explains(self.tandem("train", "tiny", "--from", run, code=2), "web-test")
         self.assert_explains(self.tandem("train", "web-agent", "--full", code=2), "--from")

@@ -50,17 +50,17 @@ class Recorded(Case):
         self.tandem("train", "tiny", *QUICK, *args, "--steps", 4, "--run-dir", name)
         return self.dir / name
 
-    def told(self, run, *workers, gpus=(), **more):
+    def output(self, run, *workers, gpus=(), **more):
         (run / "ranks.jsonl").write_text("".join(json.dumps(line(workers, *at, **more)) + "\n" for at in ((0, 1000.0), (STEPS, 1010.0))))
         (run / "gpus.jsonl").write_text("".join(json.dumps({"t": t, **gpus}) + "\n" for t in range(1000, 1011)) if gpus else "")
-        told = json.loads(self.tandem("explain", run.relative_to(self.dir), "--json").stdout)
-        self.assertAlmostEqual(sum(told["shares"].values()), 1, delta=1e-3)
-        self.assertTrue(told["enough"])
-        return told
+        output = json.loads(self.tandem("explain", run.relative_to(self.dir), "--json").stdout)
+        self.assertAlmostEqual(sum(output["shares"].values()), 1, delta=1e-3)
+        self.assertTrue(output["enough"])
+        return output
 
-    def assert_named(self, told, cause, *words):
-        self.assertEqual(score.named(told), cause, told)
-        found = told["findings"][0]
+    def assert_named(self, output, cause, *words):
+        self.assertEqual(score.named(output), cause, output)
+        found = output["findings"][0]
         self.assertTrue(found["why"] and found["remedy"] and found["command"], found)
         for word in words:
             self.assertIn(word, found["command"])
@@ -74,35 +74,35 @@ class Recorded(Case):
 
     def test_every_cause_is_named_and_its_command_works(self):
         run = self.run_with("--set", "shards=2", "--devices", "cpu:2")
-        found = self.assert_named(self.told(run, worker(0.01, 0.05), worker(0.06)), "imbalance", "'a run/recipe.toml'", "--devices cpu:1")
+        found = self.assert_named(self.output(run, worker(0.01, 0.05), worker(0.06)), "imbalance", "'a run/recipe.toml'", "--devices cpu:1")
         self.assertEqual((found["rank"], found["text"]), (1, "worker 0 (cpu:0) waits for worker 1 (cpu:1) (up to 83 % of each step)"))
         self.assert_works(found)
-        self.assert_works(self.assert_named(self.told(run, worker(0.01, 0.012), worker(0.022)), "imbalance", "--set shards=16"))
-        self.assert_works(self.assert_named(self.told(run, worker(0.01, 0.03), worker(0.01, 0.03)), "communication", "--batch-size"))
-        self.assert_works(self.assert_named(self.told(run, worker(0.01, 0.001), worker(0.01, 0.001), worker(0, shards=0)), "idle", "--set shards="))
-        small = self.assert_named(self.told(run, worker(0.0003, 0.0001, 0.00001, operations=100), worker(0.0003, 0.0001, 0.00001, operations=100)),
+        self.assert_works(self.assert_named(self.output(run, worker(0.01, 0.012), worker(0.022)), "imbalance", "--set shards=16"))
+        self.assert_works(self.assert_named(self.output(run, worker(0.01, 0.03), worker(0.01, 0.03)), "communication", "--batch-size"))
+        self.assert_works(self.assert_named(self.output(run, worker(0.01, 0.001), worker(0.01, 0.001), worker(0, shards=0)), "idle", "--set shards="))
+        small = self.assert_named(self.output(run, worker(0.0003, 0.0001, 0.00001, operations=100), worker(0.0003, 0.0001, 0.00001, operations=100)),
                                   "small-batch", "--batch-size")
         self.assert_works(small)
         self.assert_works({"command": small["command"] + " " + " ".join(w for w in small["remedy"].split(")")[0].split() if "=" in w or w == "--set")})
-        self.assertEqual(score.named(self.told(run, worker(0.02, 0.0005), worker(0.0195, 0.001))), "healthy")
+        self.assertEqual(score.named(self.output(run, worker(0.02, 0.0005), worker(0.0195, 0.001))), "healthy")
 
         run = self.run_with("--devices", "cpu:1", name="alone")
         slow = {"made": 0.03, "asleep": 0.029}
-        self.assert_works(self.assert_named(self.told(run, worker(0.005, load=0.03, **slow)), "loader", "--loader-threads 7"))
-        self.assertEqual(score.named(self.told(run, worker(0.015, load=0.005, made=0.005), idle=0.0, cores=1)), "healthy")
-        self.assert_works(self.assert_named(self.told(run, worker(0.001, operations=400, shards=24)), "launches", "--set shards=1"))
+        self.assert_works(self.assert_named(self.output(run, worker(0.005, load=0.03, **slow)), "loader", "--loader-threads 7"))
+        self.assertEqual(score.named(self.output(run, worker(0.015, load=0.005, made=0.005), idle=0.0, cores=1)), "healthy")
+        self.assert_works(self.assert_named(self.output(run, worker(0.001, operations=400, shards=24)), "launches", "--set shards=1"))
         others = [{"pid": 4711, "name": "cc1plus", "cores": 1.7}]
-        found = self.assert_named(self.told(run, worker(0.02, delay=0.012), others=others), "crowded", "ps -eo")  # it is over: that process may be another by now
+        found = self.assert_named(self.output(run, worker(0.02, delay=0.012), others=others), "crowded", "ps -eo")  # it is over: that process may be another by now
         self.assertIn("cc1plus (process 4711) took 1.7 cores", found["why"])
 
     def test_heat_and_idle_gpus_are_told_from_what_the_guard_wrote(self):
         run = self.run_with("--devices", "cpu:1")
         gpu = {"index": 0, "util": 97, "sm_mhz": 700, "sm_max_mhz": 1400}
         hot = {"gpus": [{**gpu, "throttle": ["thermal_hw"]}]}
-        found = self.assert_named(self.told(run, worker(0.02, gpu=0), gpus=hot), "throttling", "--power 80%")
+        found = self.assert_named(self.output(run, worker(0.02, gpu=0), gpus=hot), "throttling", "--power 80%")
         self.assert_works(found)
         idle = {"gpus": [gpu], "others": [{"index": 1, "util": 0}]}
-        found = self.assert_named(self.told(run, worker(0.02, gpu=0), gpus=idle), "idle", "cuda:1")
+        found = self.assert_named(self.output(run, worker(0.02, gpu=0), gpus=idle), "idle", "cuda:1")
         self.assertEqual(found["text"], "only GPU 0 is busy; GPU 1 has nothing to do")
 
     def test_a_stopped_run_is_resumed_wherever_its_folder_lies(self):
@@ -110,7 +110,7 @@ class Recorded(Case):
         self.tandem("train", "tiny", *QUICK, "--steps", 1000000, "--max-time", "1s", "--devices", "cpu:1", "--run-dir", "there", code=75)
         (self.dir / "some where").mkdir()
         (self.dir / "there").rename(self.dir / "some where/else")
-        found = self.assert_named(self.told(self.dir / "some where/else", worker(0.005, load=0.03, **slow)), "loader")
+        found = self.assert_named(self.output(self.dir / "some where/else", worker(0.005, load=0.03, **slow)), "loader")
         self.assertEqual(found["command"], "tandem resume 'some where/else' --loader-threads 7")
         self.assert_works(found)
 
@@ -125,9 +125,9 @@ class Planted(unittest.TestCase):
         cls.addClassCleanup(cls.scorer.close)
 
     def assert_named(self, case, steps=60):
-        told = self.scorer.run_steps(case, case.kind, steps)
+        output = self.scorer.run_steps(case, case.kind, steps)
         # Which of several stands first depends on who else uses the cores; Recorded says it of given times.
-        self.assertIn(case.kind, [found["cause"] for found in told["findings"]], told)
+        self.assertIn(case.kind, [found["cause"] for found in output["findings"]], output)
 
     def test_a_slow_loader(self):
         self.assert_named(score.Case("loader", "", [*self.SHAPE, "--loader-threads", "1"], "cpu:1", {"TANDEM_SLOW_LOADER": "40"}))
@@ -177,9 +177,9 @@ class Crowd(Live):
         found = {}
         while "(process" not in found.get("why", ""):  # it looks who it is once it has waited for cores for a second
             self.assertIsNone(process.poll())
-            told = self.tandem("explain", "crowded", "--json", code=None)
-            if told.returncode == 0:
-                found = next((one for one in json.loads(told.stdout)["findings"] if one["cause"] == "crowded"), {})
+            output = self.tandem("explain", "crowded", "--json", code=None)
+            if output.returncode == 0:
+                found = next((one for one in json.loads(output.stdout)["findings"] if one["cause"] == "crowded"), {})
         self.assertRegex(found["text"], r"other programs take the cores: \d\d % of each step waits for a core")
         self.assertRegex(found["why"], r"\w \(process \d+\) took \d+\.\d cores")
         self.assertRegex(found["command"], r"^renice -n 19 -p( \d+)+$")
@@ -196,10 +196,10 @@ class Program(Live):
         process = self.begin("train", "tiny", *args, "--run-dir", "uneven", env=env)
         said = self.wait_for(process, "waits for worker 1")  # a crowd may be named before
         self.assertRegex(said, r"slow +worker 0 \(cpu:0\) waits for worker 1 \(cpu:1\) \(up to \d\d % of each step\); why: .+; do: .+: tandem ")
-        while not (told := json.loads(self.tandem("explain", "uneven", "--json").stdout))["enough"]:  # its records come once a second
+        while not (output := json.loads(self.tandem("explain", "uneven", "--json").stdout))["enough"]:  # its records come once a second
             self.assertIsNone(process.poll())
-        found = next(one for one in told["findings"] if one["cause"] == "imbalance")
-        self.assertEqual((told["live"], found["rank"]), (True, 1))
+        found = next(one for one in output["findings"] if one["cause"] == "imbalance")
+        self.assertEqual((output["live"], found["rank"]), (True, 1))
         self.assertIn(found["command"].split()[1], ("leave", "train"))
         if found["command"].startswith("tandem leave"):  # which of the two is decided in src/explain/remedies_test.cc
             self.tandem(*shlex.split(found["command"])[1:])

@@ -50,11 +50,11 @@ class Fleet(Case):
                            env={"TANDEM_FAULT": faults, "TANDEM_FROZEN_SECONDS": "2", **(env or {})})
 
     def assert_same(self, done, recipe, steps=40):
-        told = json.loads(done.stdout)
-        self.assertEqual(told["digest"], self.quiet(recipe, steps), done.stderr)
-        lines = (pathlib.Path(told["dir"]) / "metrics.jsonl").read_text().splitlines()
+        output = json.loads(done.stdout)
+        self.assertEqual(output["digest"], self.quiet(recipe, steps), done.stderr)
+        lines = (pathlib.Path(output["dir"]) / "metrics.jsonl").read_text().splitlines()
         self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, steps + 1)), "every step once")
-        return told
+        return output
 
 
     def lines_until(self, process, word):
@@ -81,17 +81,17 @@ class Fleet(Case):
         """It ends by itself, with the digest of one worker and these figures."""
         out, err = process.communicate()
         self.assertEqual(process.returncode, 0, err)
-        told = json.loads(out)
-        self.assertEqual(told["digest"], self.quiet(recipe, steps), err)
-        self.assertEqual({name: told[name] for name in figures}, figures, err)
+        output = json.loads(out)
+        self.assertEqual(output["digest"], self.quiet(recipe, steps), err)
+        self.assertEqual({name: output[name] for name in figures}, figures, err)
 
 
 class Plans(Fleet):
     def test_one_to_five_workers_and_unequal_slots_give_one_digest(self):
         for recipe, _ in JOBS:
             for devices in ("cpu:2", "cpu:3", "cpu:4", "cpu:5", "cpu:3@1,0.5,0.5", "cpu:4@0.2,1,0.4,0.7"):
-                told = self.assert_same(self.faulty(recipe, "", "--devices", devices), recipe)
-                self.assertEqual(told["deaths"], 0)
+                output = self.assert_same(self.faulty(recipe, "", "--devices", devices), recipe)
+                self.assertEqual(output["deaths"], 0)
 
     def test_options_that_change_the_arithmetic_are_exact_over_processes_too(self):
         for more in (["--precision", "bf16"], ["--accumulation", "2", "--batch-size", "96"], ["--set", "sync_bn=true"]):
@@ -106,8 +106,8 @@ class Plans(Fleet):
 
     def test_a_slowed_worker_gets_fewer_shards_and_the_plan_is_told(self):
         done = self.faulty("tiny", "", "--devices", "cpu:2", steps=120, env={"TANDEM_SLOW": "1:20:0.25"})
-        told = self.assert_same(done, "tiny", 120)
-        events = (pathlib.Path(told["dir"]) / "events.jsonl").read_text()
+        output = self.assert_same(done, "tiny", 120)
+        events = (pathlib.Path(output["dir"]) / "events.jsonl").read_text()
         plans = re.findall(r"generation (\d+): .*?rank 1: (\d+)-(\d+)", events)
         self.assertGreater(len(plans), 1, events)
         self.assertLess(int(plans[-1][2]) - int(plans[-1][1]) + 1, 12, events)
@@ -154,8 +154,8 @@ class Faults(Fleet):
         for recipe, _ in JOBS:
             for point in ("in-phase", "after-combine", "before-combine"):
                 done = self.faulty(recipe, f"{point} rank=1 step=14 do=stop", "--devices", "cpu:3")
-                told = self.assert_same(done, recipe)
-                self.assertEqual(told["frozen"], 1)
+                output = self.assert_same(done, recipe)
+                self.assertEqual(output["frozen"], 1)
                 self.assertRegex(done.stderr, r"rank 1 \(cpu:1\) was taken out: no progress for 2 s \(the process is stopped\) in phase '\w+' of step 15")
 
     def test_a_flipped_weight_is_found_by_its_hash_and_the_rank_is_named(self):
@@ -200,9 +200,9 @@ class Members(Fleet):
             self.tandem("leave", recipe, "--rank", 0)
             self.wait_for(process, "rank 0 (cpu:0) has left")
             out, err = process.communicate()
-            told = json.loads(out)
-            self.assertEqual(told["digest"], self.quiet(recipe, steps), err)
-            self.assertEqual(told["deaths"], 0)
+            output = json.loads(out)
+            self.assertEqual(output["digest"], self.quiet(recipe, steps), err)
+            self.assertEqual(output["deaths"], 0)
 
     def test_a_joiner_that_dies_at_once_costs_nothing(self):
         for recipe, quick in JOBS:
@@ -332,8 +332,8 @@ class Disk(Fleet):
         self.wait_until(lambda: events.exists() and '"checkpoint"' in events.read_text(), 60)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
-        told = json.loads(out)
-        self.assertEqual((told["frozen"], told["deaths"], process.returncode), (0, 0, 130), err)
+        output = json.loads(out)
+        self.assertEqual((output["frozen"], output["deaths"], process.returncode), (0, 0, 130), err)
         saved_at = next(e["t"] for e in map(json.loads, events.read_text().splitlines()) if e["kind"] == "checkpoint")
         steps = [json.loads(line)["t"] for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
         meanwhile = [t for t in steps if saved_at - 5 < t < saved_at - 1]  # it took 6 s
@@ -341,8 +341,8 @@ class Disk(Fleet):
 
     def test_workers_that_wait_for_a_slow_disk_are_not_frozen(self):
         done = self.faulty("tiny-rl", "before-rename rank=-1 step=10 do=slow", "--devices", "cpu:2", "--checkpoint-every", "5 steps")
-        told = self.assert_same(done, "tiny-rl")
-        self.assertEqual((told["frozen"], told["deaths"]), (0, 0), done.stderr)
+        output = self.assert_same(done, "tiny-rl")
+        self.assertEqual((output["frozen"], output["deaths"]), (0, 0), done.stderr)
 
 
 class Processes(Fleet):
@@ -441,9 +441,9 @@ class Processes(Fleet):
     def test_many_runs_at_once_do_not_clash(self):
         runs = [subprocess.Popen([TANDEM, "train", "tiny", *QUICK, "--steps", "20", "--devices", "cpu:2", "--json"], cwd=self.dir,
                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(20)]
-        told = [json.loads(run.communicate()[0]) for run in runs]
-        self.assertEqual({t["digest"] for t in told}, {self.quiet("tiny", 20)})
-        self.assertEqual(len({t["run"] for t in told}), 20)
+        output = [json.loads(run.communicate()[0]) for run in runs]
+        self.assertEqual({t["digest"] for t in output}, {self.quiet("tiny", 20)})
+        self.assertEqual(len({t["run"] for t in output}), 20)
 
     def test_the_report_shows_plans_and_faults(self):
         done = self.faulty("tiny", "in-phase rank=1 step=12 do=kill", "--devices", "cpu:3")

@@ -180,8 +180,8 @@ class Limits(Machine):
         self.kill_both(self.borrowed())
         before = self.records()[0].read_text()
         self.play(gpus=[HOT], power_permission=False, fan_permission=False)
-        told = self.say("guard", "--power", "80%", "--for", "40s").stderr
-        self.assertIn("could not be put back", told)
+        output = self.say("guard", "--power", "80%", "--for", "40s").stderr
+        self.assertIn("could not be put back", output)
         self.assertEqual(self.records()[0].read_text(), before)
         self.play(gpus=[HOT])
         self.say("guard", "restore")
@@ -219,9 +219,9 @@ class Limits(Machine):
         self.play(gpus=[HOT], events=[{"at": 60, "gpu": 0, "lost": True}])
         guard = self.begin("guard", "--power", "80%")
         self.wait_for(guard, "is gone")
-        told = self.ended(guard)
-        self.assertIn("NOT all limits and fans", told)
-        self.assertIn("sudo nvidia-smi -i 0 -pl 220", told)
+        output = self.ended(guard)
+        self.assertIn("NOT all limits and fans", output)
+        self.assertIn("sudo nvidia-smi -i 0 -pl 220", output)
         self.assertEqual(len(self.records()), 1)
 
     def test_fans_that_could_not_be_given_back_are_not_raised(self):
@@ -364,11 +364,11 @@ class Commands(Machine):
 
     def test_bad_input_is_explained(self):
         self.play(preset="3060ti+2x3070", power_permission=False)
-        for words, code, told in ((["set", "0=50W"], 2, "100 to 220 W"), (["set", "7=180W"], 2, "there is no GPU 7"),
+        for words, code, output in ((["set", "0=50W"], 2, "100 to 220 W"), (["set", "7=180W"], 2, "there is no GPU 7"),
                                   (["set", "0:180"], 2, "is no limit"), (["set", "0=180W,0=200W"], 2, "two limits"), (["set", "0=180W"], 1, "sudo tandem guard set 0=180W"),
                                   (["--power", "lots"], 2, "--power 80%"), (["--target", "500"], 2, "30 to 100"),
                                   (["--interval", "x"], 2, "--interval 1"), (["--for", "x"], 2, "--for 90s")):
-            self.assert_explains(self.say("guard", *words, code=code), told)
+            self.assert_explains(self.say("guard", *words, code=code), output)
         self.assertEqual((self.limit(0), self.records()), (200, []))
 
     def test_without_a_driver_or_gpus(self):
@@ -386,14 +386,14 @@ class Commands(Machine):
 
     def test_a_limit_that_a_guard_holds_lower_is_no_fault_of_the_gpu(self):
         self.play(gpus=[{**HOT, "temperature": [[0, 97], [100000, 97]]}])  # at full load: it reaches any limit
-        told = self.say("guard", "--power", "70%", "--for", "40s").stderr
-        self.assertIn("the guard holds its power limit at", told)
+        output = self.say("guard", "--power", "70%", "--for", "40s").stderr
+        self.assertIn("the guard holds its power limit at", output)
         self.begin("guard", "--power", "70%")
         self.until(lambda: self.limit() == 154)
         notices = json.loads(self.say("guard", "status", "--json").stdout)["gpus"][0]["notices"]
         cap = next(notice for notice in notices if notice["id"] == "power_cap")
         self.assertIn("the guard holds its power limit at 154 W", cap["why"])
-        for text in (told, json.dumps(notices)):
+        for text in (output, json.dumps(notices)):
             self.assertNotIn("raise it if", text)
             self.assertNotIn("--power 80%", text)
 
@@ -422,16 +422,16 @@ class Faults(Machine):
         done = self.say("guard", "--json", "--for", f"{begin + 35}s")
         began = json.loads(pathlib.Path(f"{self.script}.state").read_text())["began"]
         happened = began + begin / speed + time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        told = {}
+        output = {}
         for line in map(json.loads, done.stdout.splitlines()):
             if "id" in line:
-                told.setdefault(line["id"], line)
+                output.setdefault(line["id"], line)
         for gpu, (_, name) in self.PLAYED.items():
             with self.subTest(fault=name):
-                self.assertIn(name, told, done.stderr)
-                self.assertIn(f"GPU {gpu} (NVIDIA", told[name]["text"])
-                self.assertRegex(told[name]["text"], r"; cause: .+; do: .+")
-                self.assertLessEqual((told[name]["t"] - happened) * speed, 30)
+                self.assertIn(name, output, done.stderr)
+                self.assertIn(f"GPU {gpu} (NVIDIA", output[name]["text"])
+                self.assertRegex(output[name]["text"], r"; cause: .+; do: .+")
+                self.assertLessEqual((output[name]["t"] - happened) * speed, 30)
 
     def test_a_driver_that_hangs_is_named_and_holds_nobody(self):
         self.play(gpus=[HOT], events=[{"at": 5, "gpu": 0, "hang": True}])

@@ -24,8 +24,8 @@ class Gym(Case):
     def train(self, *args, **kwargs):
         return super().train(*SMALL, *args, recipe="dqn", **kwargs)
 
-    def log(self, told):
-        return "".join(path.read_text() for path in sorted((pathlib.Path(told["dir"]) / "logs").glob("rank-*.log")))
+    def log(self, output):
+        return "".join(path.read_text() for path in sorted((pathlib.Path(output["dir"]) / "logs").glob("rank-*.log")))
 
 
 class Digest(Gym):
@@ -69,9 +69,9 @@ class Faults(Gym):
                 (self.dir / "flag-none").touch()  # as if it had happened
             done = self.failing(how, *(["--set", "env.timeout=1"] if how == "hang" else []),
                                 devices="cpu:2" if how == "segfault" else "cpu:1")
-            told = json.loads(done.stdout)
-            whole = whole or told["digest"]
-            self.assertEqual(told["digest"], whole, how)
+            output = json.loads(done.stdout)
+            whole = whole or output["digest"]
+            self.assertEqual(output["digest"], whole, how)
             if word:
                 self.assertIn(word, done.stderr)
                 self.assertIn("gym_environments:Once", done.stderr)

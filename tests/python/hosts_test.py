@@ -54,7 +54,7 @@ class Foreign(Launched):
         for recipe, _ in JOBS:
             process = self.spawn([*self.commands(3, which), *self.arguments(recipe, 40)], clean_environment(), recipe)
             self.end(process)
-            self.assert_same(self.told(process), recipe, 40)
+            self.assert_same(self.output(process), recipe, 40)
 
     def test_torchrun(self):
         self.digest("torchrun")
@@ -75,9 +75,9 @@ class Foreign(Launched):
             self.assertEqual(len(workers), 3)
             os.kill(workers[1], signal.SIGKILL)
             self.end(process)
-            told = self.told(process)
-            self.assert_same(told, recipe, steps)
-            self.assertEqual(told["deaths"], 1)
+            output = self.output(process)
+            self.assert_same(output, recipe, steps)
+            self.assertEqual(output["deaths"], 1)
 
     def test_torchrun_does_not_notice_a_killed_worker(self):
         self.killed("torchrun")
@@ -95,7 +95,7 @@ class Foreign(Launched):
         self.assertEqual(len(supervisors), 3)
         os.kill(supervisors[1], signal.SIGKILL)
         self.end(process)
-        self.assert_same(self.told(process), "tiny-rl", 200)
+        self.assert_same(self.output(process), "tiny-rl", 200)
 
     def test_torchrun_stopped_and_resumed_on_one_process(self):
         process = self.spawn([*self.commands(3, "torchrun"), *self.arguments("tiny-rl", 3000, "--run-dir", "run")], clean_environment())
@@ -154,7 +154,7 @@ ip -n {a} link set {a[-10:]} up; ip -n {b} link set {b[-10:]} up"""
                                 port=29700, wrap=lambda rank, command: ["ip", "netns", "exec", self.names[1], *command])
             for rank in first:
                 self.end(rank)
-            self.assert_same(self.told(first[0]), recipe, 40)
+            self.assert_same(self.output(first[0]), recipe, 40)
 
     def test_nothing_listens_while_it_trains(self):
         ranks = self.hosts("tiny", 100000, more=("--run-dir", "run"))
@@ -170,7 +170,7 @@ ip -n {a} link set {a[-10:]} up; ip -n {b} link set {b[-10:]} up"""
                 ranks = self.hosts(recipe, 40, env={"TANDEM_FAULT": fault}, more=("--checkpoint-every", "5 steps"))
                 for rank in ranks:
                     self.end(rank)
-                self.assert_same(self.told(ranks[0]), recipe, 40)
+                self.assert_same(self.output(ranks[0]), recipe, 40)
 
     def test_a_host_that_vanishes_is_noticed_within_15_seconds(self):
         ranks = self.hosts("tiny", 100000, size=2, more=("--run-dir", "run"))

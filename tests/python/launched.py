@@ -93,7 +93,7 @@ class Launched(Case):
             self.fail(f"{process.name} ended with {process.returncode}, not {code}:\n{self.all_said()}")
         return self.text(process)
 
-    def told(self, process):
+    def output(self, process):
         lines = [line for line in self.text(process, 0).splitlines() if line.startswith('{"') and '"error"' not in line]
         self.assertEqual(len(lines), 1, f"one object from rank 0 alone:\n{self.text(process, 0)}\n{self.text(process)}")
         return json.loads(lines[0])
@@ -116,9 +116,9 @@ class Launched(Case):
                 return False
         self.wait_until(there, 120)
 
-    def assert_same(self, told, recipe, steps):
-        self.assertEqual(told["digest"], self.quiet(recipe, steps))
-        lines = (pathlib.Path(told["dir"]) / "metrics.jsonl").read_text().splitlines()
+    def assert_same(self, output, recipe, steps):
+        self.assertEqual(output["digest"], self.quiet(recipe, steps))
+        lines = (pathlib.Path(output["dir"]) / "metrics.jsonl").read_text().splitlines()
         self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, steps + 1)), "every step once")
 
     # ---- plain variables ----

@@ -29,13 +29,13 @@ class Plain(Launched):
                     ranks = self.ranks(size, self.arguments(recipe, 40))
                     for rank in ranks:
                         self.end(rank)
-                    told = self.told(ranks[0])
-                    self.assert_same(told, recipe, 40)
-                    self.assertEqual(told["workers"], size)
+                    output = self.output(ranks[0])
+                    self.assert_same(output, recipe, 40)
+                    self.assertEqual(output["workers"], size)
                     for rank in ranks[1:]:
                         self.assertEqual(self.text(rank, 0) + self.text(rank), "", "the others are silent")
                     for rank in range(size):
-                        self.assertTrue((pathlib.Path(told["dir"]) / f"logs/rank-{rank}.log").exists())
+                        self.assertTrue((pathlib.Path(output["dir"]) / f"logs/rank-{rank}.log").exists())
 
     def test_tandem_itself_and_the_names_of_slurm_and_open_mpi(self):
         slurm = {r: {"SLURM_PROCID": str(r), "SLURM_NTASKS": "2", "SLURM_LOCALID": str(r), "SLURM_JOB_ID": str(lease_ports())}
@@ -49,12 +49,12 @@ class Plain(Launched):
             ranks = self.ranks(2, self.arguments("tiny", 30), program=TANDEM, per_rank=names)
             for rank in ranks:
                 self.end(rank)
-            self.assert_same(self.told(ranks[0]), "tiny", 30)
+            self.assert_same(self.output(ranks[0]), "tiny", 30)
 
     def test_a_size_of_one_is_as_ever_and_other_commands_do_not_care(self):
         env = {"RANK": "0", "WORLD_SIZE": "1"}
-        told = json.loads(self.tandem(*self.arguments("tiny", 30), env=env).stdout)
-        self.assert_same(told, "tiny", 30)
+        output = json.loads(self.tandem(*self.arguments("tiny", 30), env=env).stdout)
+        self.assert_same(output, "tiny", 30)
         self.tandem("runs", "list", env={"RANK": "1", "WORLD_SIZE": "3"})
 
     def test_a_size_of_one_that_its_launcher_starts_again_goes_on(self):
@@ -71,13 +71,13 @@ class Plain(Launched):
             ranks += self.ranks(1, words, port=port, env={"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": None})
         for rank in ranks:
             self.end(rank)
-        self.assert_same(self.told(ranks[0]), "tiny", 30)
+        self.assert_same(self.output(ranks[0]), "tiny", 30)
 
     def test_unequal_slots_by_rank(self):
         ranks = self.ranks(3, self.arguments("tiny-rl", 40, "--devices", "cpu:3@1,0.5,0.5"))
         for rank in ranks:
             self.end(rank)
-        self.assert_same(self.told(ranks[0]), "tiny-rl", 40)
+        self.assert_same(self.output(ranks[0]), "tiny-rl", 40)
 
     def test_resume_on_ranks_of_what_one_machine_began_and_back(self):
         for recipe, quick in JOBS:
@@ -85,7 +85,7 @@ class Plain(Launched):
             ranks = self.ranks(3, ["resume", part["run"], "--steps", "30", "--json"])
             for rank in ranks:
                 self.end(rank)
-            self.assertEqual(self.told(ranks[0])["step"], 30)
+            self.assertEqual(self.output(ranks[0])["step"], 30)
             rest = json.loads(self.tandem("resume", part["run"], "--steps", 40, "--devices", "cpu:1", "--json").stdout)
             self.assert_same(rest, recipe, 40)
 
@@ -96,9 +96,9 @@ class Faults(Launched):
                            env={"TANDEM_FAULT": faults, **(env or {})})
         for rank in ranks:
             self.end(rank)
-        told = self.told(ranks[0])
-        self.assert_same(told, recipe, steps)
-        return told, self.text(ranks[0])
+        output = self.output(ranks[0])
+        self.assert_same(output, recipe, steps)
+        return output, self.text(ranks[0])
 
     def test_a_worker_killed_at_named_points_changes_no_bit(self):
         for recipe, _ in JOBS:
@@ -106,7 +106,7 @@ class Faults(Launched):
                           "after-combine rank=2 step=17 do=kill", "in-snapshot rank=1 do=kill", "before-adopt rank=1 do=kill",
                           "start rank=2 do=kill"):
                 with self.subTest(recipe=recipe, fault=fault):
-                    told, err = self.faulty(recipe, fault)
+                    output, err = self.faulty(recipe, fault)
                     self.assertIn("SIGKILL", err)
 
     def test_two_at_once_and_one_in_the_recovery_of_another(self):
@@ -118,12 +118,12 @@ class Faults(Launched):
 
     def test_a_frozen_worker_is_named_and_replaced(self):
         for recipe, _ in JOBS:
-            told, err = self.faulty(recipe, "in-phase rank=1 step=14 do=stop")
-            self.assertEqual(told["frozen"], 1)
+            output, err = self.faulty(recipe, "in-phase rank=1 step=14 do=stop")
+            self.assertEqual(output["frozen"], 1)
             self.assertRegex(err, r"rank 1 \(cpu:1\) was taken out: no progress for 4 s \(the process is stopped\) in phase")
 
     def test_what_a_worker_said_last_is_told_by_rank_0(self):
-        told, err = self.faulty("tiny", "in-phase rank=1 step=12 do=segv")
+        output, err = self.faulty("tiny", "in-phase rank=1 step=12 do=segv")
         self.assertRegex(err, r"rank 1 \(cpu:1\) crashed \(SIGSEGV.*in phase '\w+' of step 13")
 
     def test_real_kills_of_random_workers(self):
@@ -137,9 +137,9 @@ class Faults(Launched):
                 os.kill(chance.choice(workers), signal.SIGKILL)
             for rank in ranks:
                 self.end(rank)
-            told = self.told(ranks[0])
-            self.assert_same(told, recipe, steps)
-            self.assertGreaterEqual(told["deaths"], 1)
+            output = self.output(ranks[0])
+            self.assert_same(output, recipe, steps)
+            self.assertGreaterEqual(output["deaths"], 1)
 
     def test_stopped_by_sigterm_to_all_and_resumed_on_one_process(self):
         for recipe, _ in JOBS:
@@ -150,9 +150,9 @@ class Faults(Launched):
                 rank.send_signal(signal.SIGTERM)
             for rank in ranks:
                 self.end(rank, code=143)
-            told = self.told(ranks[0])
-            self.assertEqual(told["status"], "stopped")
-            steps = told["step"] + 20
+            output = self.output(ranks[0])
+            self.assertEqual(output["status"], "stopped")
+            steps = output["step"] + 20
             rest = json.loads(self.tandem("resume", run, "--steps", steps, "--devices", "cpu:1", "--json").stdout)
             self.assert_same(rest, recipe, steps)
 
@@ -189,7 +189,7 @@ class Faults(Launched):
                            env={"TANDEM_FAULT": "before-rename rank=-1 step=18 do=slow"})
         for rank in ranks:
             self.end(rank)
-        self.assert_same(self.told(ranks[0]), "tiny-rl", 20)
+        self.assert_same(self.output(ranks[0]), "tiny-rl", 20)
         saved = sorted(int(path.name[5:]) for path in (self.dir / "run/checkpoints").glob("step-*"))
         self.assertEqual(saved, list(range(1, 21)))
 
@@ -215,8 +215,8 @@ class Faults(Launched):
         self.addCleanup(subprocess.run, ["umount", "-l", full], check=True)
         with contextlib.suppress(OSError):
             (full / "big").write_bytes(b"x" * 100000)
-        told, _ = self.faulty("tiny", "in-phase rank=1 step=17 do=kill", size=2, env={"TMPDIR": str(full)})
-        self.assertEqual(told["deaths"], 1)
+        output, _ = self.faulty("tiny", "in-phase rank=1 step=17 do=kill", size=2, env={"TMPDIR": str(full)})
+        self.assertEqual(output["deaths"], 1)
 
 
 class Refusals(Launched):
@@ -327,7 +327,7 @@ class Strangers(Launched):
                                 env={"WORLD_SIZE": "3", "RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in first:
             self.end(rank)
-        self.assert_same(self.told(first[0]), "tiny", 40)
+        self.assert_same(self.output(first[0]), "tiny", 40)
         for stranger in strangers[:3]:
             stranger.settimeout(5)
             try:

@@ -61,12 +61,12 @@ class Gpus(Case):
 
     def test_json_leaves_out_what_the_driver_does_not_tell(self):
         env = self.play({"preset": "4xh100", "refuse": {"nvmlDeviceGetTemperature": 3, "nvmlDeviceGetTemperatureV": 3, "nvmlDeviceGetNumGpuCores": {"1": 3}}})
-        told = json.loads(self.tandem("gpus", "--json", env=env).stdout)
-        self.assertEqual(len(told["gpus"]), 4)
-        self.assertNotIn("temperature_c", told["gpus"][0])
-        self.assertNotIn("fan_percent", told["gpus"][0])
-        self.assertEqual(told["gpus"][0]["cuda_cores"], 16896)
-        self.assertNotIn("cuda_cores", told["total"])  # one is not known, so the sum is not
+        output = json.loads(self.tandem("gpus", "--json", env=env).stdout)
+        self.assertEqual(len(output["gpus"]), 4)
+        self.assertNotIn("temperature_c", output["gpus"][0])
+        self.assertNotIn("fan_percent", output["gpus"][0])
+        self.assertEqual(output["gpus"][0]["cuda_cores"], 16896)
+        self.assertNotIn("cuda_cores", output["total"])  # one is not known, so the sum is not
         self.assertIn("at least", self.tandem("gpus", env=env).stdout)
 
     def test_what_no_gpu_tells_is_not_nought(self):
@@ -86,8 +86,8 @@ class Gpus(Case):
         asked = set(re.findall(r"nvmlDevice\w+", API.read_text())) - {"nvmlDeviceGetHandleByIndex_v2"}
         env = self.play({"preset": "4xh100", "refuse": {name: {"1": 999} for name in asked}})
         self.assertRegex(self.tandem("gpus", env=env).stdout, r"(?m)^ *1 .*Unknown Error")
-        told = json.loads(self.tandem("gpus", "--json", env=env).stdout)
-        self.assertEqual([gpu.get("trouble") for gpu in told["gpus"]], [None, "Unknown Error", None, None])
+        output = json.loads(self.tandem("gpus", "--json", env=env).stdout)
+        self.assertEqual([gpu.get("trouble") for gpu in output["gpus"]], [None, "Unknown Error", None, None])
 
     def test_a_gpu_that_does_not_tell_its_memory_alone_is_no_trouble(self):
         env = self.play({"preset": "4xh100", "refuse": {"nvmlDeviceGetMemoryInfo": {"1": 3}, "nvmlDeviceGetMemoryInfo_v2": {"1": 3}}})
@@ -113,8 +113,8 @@ class Gpus(Case):
         env = self.play({"preset": "4xh100"})
         self.assertEqual(len(json.loads(self.tandem("gpus", "--json", env=env).stdout)["gpus"]), 4)
         (self.dir / "machine.json").write_text('{"preset": "4x2080ti"}')   # as many, but others
-        told = json.loads(self.tandem("gpus", "--json", env=env).stdout)
-        self.assertEqual({gpu["power_limit_w"] for gpu in told["gpus"]}, {250})
+        output = json.loads(self.tandem("gpus", "--json", env=env).stdout)
+        self.assertEqual({gpu["power_limit_w"] for gpu in output["gpus"]}, {250})
         env = self.play({"preset": "8xh100"})
         (self.dir / "machine.json.state").write_text('{"began": 1, "gpus": []}')
         self.assertEqual(len(json.loads(self.tandem("gpus", "--json", env=env).stdout)["gpus"]), 8)
@@ -123,10 +123,10 @@ class Gpus(Case):
         done = self.tandem("gpus", "--compare", "8xH100")
         self.assertIn("no NVIDIA GPU here", done.stderr)
         self.assertIn("slots", done.stdout)
-        told = json.loads(self.tandem("gpus", "--json").stdout)
-        self.assertEqual(told["gpus"], [])
-        self.assertGreater(told["cpu"]["slots"], 0)
-        self.assertIn("/nonexistent", told["why_none"])
+        output = json.loads(self.tandem("gpus", "--json").stdout)
+        self.assertEqual(output["gpus"], [])
+        self.assertGreater(output["cpu"]["slots"], 0)
+        self.assertIn("/nonexistent", output["why_none"])
 
     def test_a_gpu_that_is_not_in_the_book(self):
         done = self.tandem("gpus", "--compare", "4091", code=2)
@@ -285,15 +285,15 @@ class Doctor(Case):
     def test_bandwidth_measures_the_links_of_the_gpus(self):
         env = self.play({"gpus": [{"card": "H100"}, {"card": "H100", "peer": False}, {"card": "H100"}],
                          "events": [{"at": 0, "gpu": 2, "pcie_width": 4}]})
-        told = self.doctor(env, "--bandwidth")
-        host = [link["up_gb_per_s"] for link in told["links"]["host"]]
+        output = self.doctor(env, "--bandwidth")
+        host = [link["up_gb_per_s"] for link in output["links"]["host"]]
         self.assertAlmostEqual(host[0], 0.8 * 3.938 * 16, delta=0.1)  # what the machine plays: PCIe 5.0 x16
         self.assertAlmostEqual(host[2], 0.8 * 3.938 * 4, delta=0.1)
-        pairs = {(link["from"], link["to"]): link for link in told["links"]["peers"]}
+        pairs = {(link["from"], link["to"]): link for link in output["links"]["peers"]}
         self.assertEqual(len(pairs), 6)
         self.assertFalse(pairs[0, 1]["direct"])
         self.assertTrue(pairs[0, 2]["direct"])
-        warned = [check for check in told["checks"] if check["check"] == "host link" and check["verdict"] == "warning"]
+        warned = [check for check in output["checks"] if check["check"] == "host link" and check["verdict"] == "warning"]
         self.assertEqual(len(warned), 1)
         self.assertIn("GPU 2", warned[0]["found"])
         self.assertIn("PCIe 5.0 x16 carries", warned[0]["found"])
@@ -302,9 +302,9 @@ class Doctor(Case):
 
     def test_links_are_numbered_as_nvidia_smi_numbers_their_gpus(self):
         env = {**self.play({"preset": "4xh100"}), "CUDA_VISIBLE_DEVICES": "3,1"}
-        told = self.doctor(env, "--bandwidth")["links"]
-        self.assertEqual([link["gpu"] for link in told["host"]], [3, 1])
-        self.assertEqual([(link["from"], link["to"]) for link in told["peers"]], [(3, 1), (1, 3)])
+        output = self.doctor(env, "--bandwidth")["links"]
+        self.assertEqual([link["gpu"] for link in output["host"]], [3, 1])
+        self.assertEqual([(link["from"], link["to"]) for link in output["peers"]], [(3, 1), (1, 3)])
         text = self.tandem("doctor", "--bandwidth", env=env, code=3, program=self.without_worker()).stdout
         self.assertRegex(text, r"through host memory\n +3 +1\n +3 +- +[\d.]+\n +1 +[\d.]+ +-\n")
 

@@ -34,11 +34,11 @@ class Runs(Case):
         return sum(line.startswith(word) for line in lines)
 
     def assert_same(self, done, recipe):
-        told = json.loads(done.stdout)
-        self.assertEqual(told["digest"], self.quiet(recipe), done.stderr)
-        lines = (pathlib.Path(told["dir"]) / "metrics.jsonl").read_text().splitlines()
+        output = json.loads(done.stdout)
+        self.assertEqual(output["digest"], self.quiet(recipe), done.stderr)
+        lines = (pathlib.Path(output["dir"]) / "metrics.jsonl").read_text().splitlines()
         self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, STEPS + 1)), "every step once")
-        return told
+        return output
 
     def test_two_and_three_workers_have_the_bits_of_one(self):
         for recipe, _ in JOBS:

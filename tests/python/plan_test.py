@@ -32,22 +32,22 @@ class Plan(Planned):
         first = self.plan(*words, "--devices", "cpu:2", "--json")
         self.assertIn("measuring 1 of 4", first.stderr)
         self.assertIn("measuring 4 of 4: tiny on cpu:2, batch 96", first.stderr, "the corners, and nothing else in 8 s")
-        told = json.loads(first.stdout)
-        self.assertEqual([(row["devices"], row["batch_size"]) for row in told["rows"]], [(1, 48), (2, 48), (1, 96), (2, 96)])
-        self.assertTrue(told["here"] and all(row["here"] for row in told["rows"]))
-        row = told["rows"][0]
-        self.assertEqual(told["total_steps"], 300)
+        output = json.loads(first.stdout)
+        self.assertEqual([(row["devices"], row["batch_size"]) for row in output["rows"]], [(1, 48), (2, 48), (1, 96), (2, 96)])
+        self.assertTrue(output["here"] and all(row["here"] for row in output["rows"]))
+        row = output["rows"][0]
+        self.assertEqual(output["total_steps"], 300)
         self.assertGreater(row["seconds"], 300 * row["step_seconds"])
         self.assertAlmostEqual(sum(row["time"].values()), row["seconds"], places=6)
-        for trial in told["calibration"]["trials"]:
+        for trial in output["calibration"]["trials"]:
             self.assertGreaterEqual(trial["snapshots"], 1, "at its end there is one at least, and it is timed apart")
-        measured = {(len(t["devices"]), t["batch"]): t["step_seconds"] for t in told["calibration"]["trials"]}
-        for row in told["rows"]:
+        measured = {(len(t["devices"]), t["batch"]): t["step_seconds"] for t in output["calibration"]["trials"]}
+        for row in output["rows"]:
             self.assertAlmostEqual(row["step_seconds"], measured[row["devices"], row["batch_size"]], places=9, msg="what was measured is told")
-        row = told["rows"][0]
+        row = output["rows"][0]
         parts = row["memory"]
         self.assertAlmostEqual(sum(v for k, v in parts.items() if k != "total"), parts["total"], delta=1)
-        self.assertEqual([row["guide_speedup"] for row in told["rows"][:2]], [1, 1.8])
+        self.assertEqual([row["guide_speedup"] for row in output["rows"][:2]], [1, 1.8])
         again = self.plan(*words, "--devices", "cpu:2")
         self.assertNotIn("measuring", again.stderr, "what was measured is kept")
         self.assertIn("cpu:0, cpu:1", again.stdout)
@@ -79,13 +79,13 @@ class Plan(Planned):
         words = ["web-test", "--agents", "analysis,evolution", "--steps", 400, "--devices", "cpu:2",
                  *[word for pair in ("net.hidden=[32,16]", "net.head=8", "batch_size=64", "environments=2", "capacity=4000",
                                      "learning_starts=400", "shards=4") for word in ("--set", pair)]]
-        told = json.loads(self.plan(*words, "--json").stdout)
-        self.assertEqual([agent["name"] for agent in told["agents"]], ["analysis", "evolution"])
-        self.assertEqual([row["devices"] for row in told["set"]], [1, 2])
-        self.assertGreater(told["set"][0]["seconds"], told["set"][1]["ideal_seconds"])
+        output = json.loads(self.plan(*words, "--json").stdout)
+        self.assertEqual([agent["name"] for agent in output["agents"]], ["analysis", "evolution"])
+        self.assertEqual([row["devices"] for row in output["set"]], [1, 2])
+        self.assertGreater(output["set"][0]["seconds"], output["set"][1]["ideal_seconds"])
         run = json.loads(self.tandem("train", *words, "--json", env=self.env).stdout)
         kept = json.loads((self.dir / "runs" / run["run"] / "run.json").read_text())["extra"]
-        self.assertAlmostEqual(kept["plan_seconds"], told["set"][1]["seconds"], places=6)
+        self.assertAlmostEqual(kept["plan_seconds"], output["set"][1]["seconds"], places=6)
         self.assertAlmostEqual(kept["plan_error"], kept["plan_seconds"] / run["seconds"] - 1, places=3)
         self.assertEqual([one["run"] for one in json.loads(self.plan(*words, "--json").stdout)["outcomes"]], [run["run"]])
 
@@ -179,20 +179,20 @@ class ForecastError(unittest.TestCase):
         return out + [{"kind": "yardstick", "seconds": s} for s in sticks]
 
     def test_medians_are_compared_so_that_one_bad_minute_judges_nobody(self):
-        told = self.judge.verdict(self.events((10, 10, 10), (9.5, 10, 30)))
-        self.assertAlmostEqual(told["rows"][0]["time_error"], 0)
-        self.assertTrue(told["summary"]["pass"])
+        output = self.judge.verdict(self.events((10, 10, 10), (9.5, 10, 30)))
+        self.assertAlmostEqual(output["rows"][0]["time_error"], 0)
+        self.assertTrue(output["summary"]["pass"])
 
     def test_a_restless_machine_is_told_and_excuses_nothing(self):
-        told = self.judge.verdict(self.events((12, 12, 12), (10, 10, 10), sticks=(8.0, 10.0, 13.0)))
-        self.assertAlmostEqual(told["yardstick"]["spread"], 0.3)
-        self.assertEqual((told["summary"]["time_ok"], told["summary"]["within_yardstick"]), (0, 1))
-        self.assertFalse(told["summary"]["pass"])
+        output = self.judge.verdict(self.events((12, 12, 12), (10, 10, 10), sticks=(8.0, 10.0, 13.0)))
+        self.assertAlmostEqual(output["yardstick"]["spread"], 0.3)
+        self.assertEqual((output["summary"]["time_ok"], output["summary"]["within_yardstick"]), (0, 1))
+        self.assertFalse(output["summary"]["pass"])
 
     def test_memory_is_judged_run_by_run(self):
-        told = self.judge.verdict(self.events((10, 10, 10), (10, 10, 10), memory=(1.05, 0.99, 1.16)))
-        self.assertEqual(told["summary"]["memory_ok"], 1)
-        self.assertFalse(told["summary"]["pass"])
+        output = self.judge.verdict(self.events((10, 10, 10), (10, 10, 10), memory=(1.05, 0.99, 1.16)))
+        self.assertEqual(output["summary"]["memory_ok"], 1)
+        self.assertFalse(output["summary"]["pass"])
 
     def test_nothing_measured_is_no_pass(self):
         self.assertFalse(self.judge.verdict([])["summary"]["pass"])
@@ -202,10 +202,10 @@ class Bench(Planned):
     def test_several_recipes_as_json_csv_and_a_page(self):
         done = self.tandem("bench", "tiny", "tiny-rl", "--devices", "cpu:1", "--batch", "48,96", "--quick", "--rounds", 1, "--json",
                            "--csv", self.dir / "t.csv", "--plot", self.dir / "p.html", env=self.env)
-        told = json.loads(done.stdout)
-        self.assertEqual([(row["bench"], row["batch_size"]) for row in told["rows"]],
+        output = json.loads(done.stdout)
+        self.assertEqual([(row["bench"], row["batch_size"]) for row in output["rows"]],
                          [("tiny", 48), ("tiny", 96), ("tiny-rl", 48), ("tiny-rl", 96)])
-        for row in told["rows"]:
+        for row in output["rows"]:
             self.assertAlmostEqual(row["samples_per_s"] * row["ms_per_iteration"] / 1e3, row["batch_size"], delta=row["batch_size"] * 0.05)
             self.assertEqual((row["speedup"], row["efficiency"]), (1, 1))
         with open(self.dir / "t.csv", newline="") as file:

@@ -80,8 +80,8 @@ class Digest(Case):
 
     def test_digest_and_export_tell_the_same_weights(self):
         run = self.train(*QUICK, "--steps", 5)
-        told = json.loads(self.tandem("digest", run["dir"], "--json").stdout)
-        self.assertEqual(told["digest"], run["digest"])
+        output = json.loads(self.tandem("digest", run["dir"], "--json").stdout)
+        self.assertEqual(output["digest"], run["digest"])
         self.tandem("export", run["dir"], "--output", "weights.safetensors")
         again = json.loads(self.tandem("digest", "weights.safetensors", "--json").stdout)
         self.assertEqual(again["digest"], run["digest"])
@@ -331,9 +331,9 @@ class Kills(Case):
                 process.kill()
             process.communicate()
             done += 1
-            told = self.tandem("digest", folder, "--json", code=0) if (folder / "checkpoints/latest").exists() else None
-            if told:
-                step = json.loads(told.stdout).get("step", 0)
+            output = self.tandem("digest", folder, "--json", code=0) if (folder / "checkpoints/latest").exists() else None
+            if output:
+                step = json.loads(output.stdout).get("step", 0)
                 self.assertGreaterEqual(step, saved, "never behind an earlier checkpoint")
                 saved = step
             if process.returncode == 0:

@@ -44,9 +44,9 @@ class Faults(WebAgent):
         for way in WAYS:
             done = self.tandem("train", "web-agent", *SMALL, "--steps", 40, "--json", *way,
                                env={"TANDEM_FAULT": "in-phase rank=1 step=20 do=kill"})
-            told = json.loads(done.stdout)
-            self.assertEqual(told["digest"], whole["digest"], done.stderr)
-            self.assertEqual([line["step"] for line in self.metrics(told)], list(range(1, 41)), "every step once")
+            output = json.loads(done.stdout)
+            self.assertEqual(output["digest"], whole["digest"], done.stderr)
+            self.assertEqual([line["step"] for line in self.metrics(output)], list(range(1, 41)), "every step once")
 
     def test_stopped_and_resumed_on_other_workers_keeps_every_bit(self):
         whole = self.train("--steps", 40, "--devices", "cpu:1")
@@ -63,9 +63,9 @@ class Program(WebAgent):
             self.assertIn(name, json.dumps(last))
 
     def test_quick_is_printed_as_such_and_flags_go_before_it(self):
-        told = self.tandem("train", "web-agent", "--quick", "--steps", 3, "--dry-run").stdout
-        self.assertRegex(told, r"batch_size\s*=\s*64.*--quick")
-        self.assertRegex(told, r"steps\s*=\s*3\b.*--steps")
+        output = self.tandem("train", "web-agent", "--quick", "--steps", 3, "--dry-run").stdout
+        self.assertRegex(output, r"batch_size\s*=\s*64.*--quick")
+        self.assertRegex(output, r"steps\s*=\s*3\b.*--steps")
 
     def test_bad_input_is_explained(self):
         self.assert_explains(self.tandem("train", "web-agent", "--set", "agent=analyst", code=2), "analysis")

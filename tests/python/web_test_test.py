@@ -29,10 +29,10 @@ class WebTest(Case):
             WebTest._single[agent, steps] = run["digest"]
         return WebTest._single[agent, steps]
 
-    def assert_same(self, told, agents=AGENTS, steps=STEPS):
-        self.assertEqual(set(told["agents"]), set(agents))
+    def assert_same(self, output, agents=AGENTS, steps=STEPS):
+        self.assertEqual(set(output["agents"]), set(agents))
         for agent in agents:
-            one = told["agents"][agent]
+            one = output["agents"][agent]
             self.assertEqual(one["digest"], self.single(agent, steps), f"{agent} {one}")
             lines = (pathlib.Path(one["dir"]) / "metrics.jsonl").read_text().splitlines()
             self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, steps + 1)), "every step once")
@@ -75,56 +75,56 @@ class WebTest(Case):
 class Digest(WebTest):
     def test_each_agent_has_the_digest_of_its_own_run_on_any_devices(self):
         for devices in ("cpu:1", "cpu:2", "cpu:3@1,0.5,0.5"):
-            told = self.train(*SMALL, "--steps", STEPS, "--devices", devices, recipe="web-test")
-            self.assert_same(told)
-            self.assertEqual(told["status"], "done")
+            output = self.train(*SMALL, "--steps", STEPS, "--devices", devices, recipe="web-test")
+            self.assert_same(output)
+            self.assertEqual(output["status"], "done")
 
     def test_ddp_and_an_idle_device_that_joins_keep_it(self):
-        told = self.train(*SMALL, "--steps", STEPS, "--devices", "cpu:2", "--strategy", "ddp", "--agents", "analysis,evolution",
+        output = self.train(*SMALL, "--steps", STEPS, "--devices", "cpu:2", "--strategy", "ddp", "--agents", "analysis,evolution",
                           recipe="web-test")
-        self.assert_same(told, ("analysis", "evolution"))
-        self.assertEqual(told["agents"]["analysis"]["devices"], ["cpu:0", "cpu:1"])
+        self.assert_same(output, ("analysis", "evolution"))
+        self.assertEqual(output["agents"]["analysis"]["devices"], ["cpu:0", "cpu:1"])
         # One short, one long, on slow slots: joining pays, and the device of the short one joins the other.
-        told = self.train(*SMALL, "--steps", STEPS, "--set", "analysis.steps=2500", "--devices", "cpu:2@0.04,0.04", "--agents",
+        output = self.train(*SMALL, "--steps", STEPS, "--set", "analysis.steps=2500", "--devices", "cpu:2@0.04,0.04", "--agents",
                           "evolution,analysis", recipe="web-test")
-        self.assertGreaterEqual(told["joins"], 1)
-        self.assertEqual(sorted(told["agents"]["analysis"]["devices"]), ["cpu:0", "cpu:1"])
-        self.assertEqual(told["agents"]["analysis"]["digest"], self.single("analysis", 2500))
-        self.assertEqual(told["agents"]["evolution"]["digest"], self.single("evolution"))
+        self.assertGreaterEqual(output["joins"], 1)
+        self.assertEqual(sorted(output["agents"]["analysis"]["devices"]), ["cpu:0", "cpu:1"])
+        self.assertEqual(output["agents"]["analysis"]["digest"], self.single("analysis", 2500))
+        self.assertEqual(output["agents"]["evolution"]["digest"], self.single("evolution"))
 
     def test_digest_prints_all_and_one_over_them(self):
-        told = self.train(*SMALL, "--steps", 5, "--devices", "cpu:2", recipe="web-test")
-        lines = self.tandem("digest", told["run"]).stdout.splitlines()
-        self.assertEqual([line.split()[0] for line in lines], [told["agents"][a]["digest"] for a in AGENTS] + [told["digest"]])
-        again = json.loads(self.tandem("digest", told["dir"], "--json").stdout)
-        self.assertEqual(again["digest"], told["digest"])
+        output = self.train(*SMALL, "--steps", 5, "--devices", "cpu:2", recipe="web-test")
+        lines = self.tandem("digest", output["run"]).stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in lines], [output["agents"][a]["digest"] for a in AGENTS] + [output["digest"]])
+        again = json.loads(self.tandem("digest", output["dir"], "--json").stdout)
+        self.assertEqual(again["digest"], output["digest"])
 
 
 class Together(WebTest):
     """Agents side by side in one run: everything is told of each, as if it had a run of its own."""
 
-    def folder_of(self, told, agents):
-        folders = {told["agents"][agent]["dir"] for agent in agents}
+    def folder_of(self, output, agents):
+        folders = {output["agents"][agent]["dir"] for agent in agents}
         self.assertEqual(len(folders), 1, folders)
         return pathlib.Path(folders.pop())
 
     def test_agents_side_by_side_have_the_digests_that_they_have_apart(self):
         for devices in ("cpu:1", "cpu:2"):
-            told = self.train(*SMALL, "--steps", STEPS, "--devices", devices, "--together", "on", recipe="web-test")
-            self.assert_same(told)
-            self.assertEqual(self.folder_of(told, AGENTS).name, "requirements+5")
+            output = self.train(*SMALL, "--steps", STEPS, "--devices", devices, "--together", "on", recipe="web-test")
+            self.assert_same(output)
+            self.assertEqual(self.folder_of(output, AGENTS).name, "requirements+5")
             for agent in AGENTS:
-                self.assertIsNotNone(told["agents"][agent]["score"], agent)
+                self.assertIsNotNone(output["agents"][agent]["score"], agent)
         apart = self.train(*SMALL, "--steps", STEPS, "--devices", "cpu:2", recipe="web-test")
-        self.assertEqual(told["digest"], apart["digest"], "of the whole set too")
+        self.assertEqual(output["digest"], apart["digest"], "of the whole set too")
 
     def test_a_setting_of_its_own_gives_an_agent_a_run_of_its_own(self):
-        told = self.train(*SMALL, "--steps", STEPS, "--devices", "cpu:2", "--together", "on", "--agents",
+        output = self.train(*SMALL, "--steps", STEPS, "--devices", "cpu:2", "--together", "on", "--agents",
                           "analysis,evolution,execution", "--set", "evolution.steps=60", recipe="web-test")
-        self.assertEqual(self.folder_of(told, ("analysis", "execution")).name, "analysis+1")
-        self.assertEqual(pathlib.Path(told["agents"]["evolution"]["dir"]).name, "evolution")
-        self.assertEqual(told["agents"]["evolution"]["digest"], self.single("evolution", 60))
-        self.assertEqual(told["agents"]["analysis"]["digest"], self.single("analysis"))
+        self.assertEqual(self.folder_of(output, ("analysis", "execution")).name, "analysis+1")
+        self.assertEqual(pathlib.Path(output["agents"]["evolution"]["dir"]).name, "evolution")
+        self.assertEqual(output["agents"]["evolution"]["digest"], self.single("evolution", 60))
+        self.assertEqual(output["agents"]["analysis"]["digest"], self.single("analysis"))
 
     def test_killed_stopped_and_resumed_on_other_devices_they_keep_every_bit(self):
         agents, long = ("analysis", "evolution"), Faults.LONG
@@ -140,15 +140,15 @@ class Together(WebTest):
         # They stay one run, whatever is asked now; settings for one of them can't be had any more.
         refused = self.tandem("resume", "set", "--set", "analysis.steps=900", code=2)
         self.assertIn("they learn side by side in one run", refused.stderr)
-        told = json.loads(self.tandem("resume", "set", "--devices", "cpu:1", "--together", "off", "--agents", "analysis", "--json").stdout)
-        self.assert_same(told, agents, long)
+        output = json.loads(self.tandem("resume", "set", "--devices", "cpu:1", "--together", "off", "--agents", "analysis", "--json").stdout)
+        self.assert_same(output, agents, long)
 
     def test_every_command_knows_them_apart(self):
         agents = ("analysis", "evolution")
-        told = self.train(*SMALL, "--steps", 5, "--devices", "cpu:2", "--together", "on", "--agents", ",".join(agents), recipe="web-test")
-        run = told["run"]
+        output = self.train(*SMALL, "--steps", 5, "--devices", "cpu:2", "--together", "on", "--agents", ",".join(agents), recipe="web-test")
+        run = output["run"]
         lines = self.tandem("digest", run).stdout.splitlines()
-        self.assertEqual([line.split()[0] for line in lines], [self.single(a, 5) for a in agents] + [told["digest"]])
+        self.assertEqual([line.split()[0] for line in lines], [self.single(a, 5) for a in agents] + [output["digest"]])
         self.assertEqual(self.tandem("digest", run, "--agent", "evolution").stdout.split()[0], self.single("evolution", 5))
         judged = json.loads(self.tandem("eval", run, "--episodes", 20, "--json").stdout)
         for agent in agents:
@@ -180,9 +180,9 @@ class Faults(WebTest):
             os.kill(self.processes("set")[kind][agent], signal.SIGKILL)
         out, err = process.communicate()
         self.assertEqual(process.returncode, 0, err)
-        told = json.loads(out)
-        self.assert_same(told, ("analysis", "evolution"), self.LONG)
-        self.assertEqual(told["agents"]["analysis"]["restarts"], 1)
+        output = json.loads(out)
+        self.assert_same(output, ("analysis", "evolution"), self.LONG)
+        self.assertEqual(output["agents"]["analysis"]["restarts"], 1)
         self.assertIn("analysis: its process was killed (SIGKILL)", err)
 
     def test_stopped_and_resumed_on_other_devices_keeps_every_bit(self):
@@ -194,8 +194,8 @@ class Faults(WebTest):
         self.assertEqual(process.returncode, 143, err)
         self.assertEqual(self.processes("set"), {})
         self.assertEqual(json.loads((self.dir / "set/run.json").read_text())["status"], "stopped")
-        told = json.loads(self.tandem("resume", "set", "--devices", "cpu:3@1,0.5,0.5", "--json").stdout)
-        self.assert_same(told, ("analysis", "evolution", "execution"), self.LONG)
+        output = json.loads(self.tandem("resume", "set", "--devices", "cpu:3@1,0.5,0.5", "--json").stdout)
+        self.assert_same(output, ("analysis", "evolution", "execution"), self.LONG)
 
     def test_a_killed_set_takes_its_agents_with_it_and_goes_on(self):
         process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--devices", "cpu:2", "--run-dir", "set",
@@ -203,8 +203,8 @@ class Faults(WebTest):
         self.wait_until(lambda: self.steps_of("set", "analysis") > 20 and self.steps_of("set", "evolution") > 20)
         process.kill()
         process.wait()
-        told = json.loads(self.tandem("resume", "set", "--json").stdout)  # at once: agents that still save are waited for
-        self.assert_same(told, ("analysis", "evolution"), self.LONG)
+        output = json.loads(self.tandem("resume", "set", "--json").stdout)  # at once: agents that still save are waited for
+        self.assert_same(output, ("analysis", "evolution"), self.LONG)
         self.wait_until(lambda: self.processes("set") == {})
 
 
@@ -263,10 +263,10 @@ class Early(WebTest):
         self.wait_until(lambda: self.let_go() or process.poll() is not None, 400)
         out, err = process.communicate()
         self.assertEqual(process.returncode, 0, err)
-        told = json.loads(out)
+        output = json.loads(out)
         if same:
-            self.assert_same(told, self.AGENTS, self.LONG)
-        return told["agents"], err
+            self.assert_same(output, self.AGENTS, self.LONG)
+        return output["agents"], err
 
     def test_an_agent_that_died_while_it_saved_is_started_early_and_makes_its_steps_again(self):
         process, first, second = self.held("--devices", "cpu:1")
@@ -312,8 +312,8 @@ class Early(WebTest):
         err = process.communicate()[1]
         self.assertEqual(process.returncode, 143, err)
         self.assertEqual(self.processes("set"), {})
-        told = json.loads(self.tandem("resume", "set", "--devices", "cpu:2", "--json").stdout)
-        self.assert_same(told, ("analysis", "evolution"), self.LONG)
+        output = json.loads(self.tandem("resume", "set", "--devices", "cpu:2", "--json").stdout)
+        self.assert_same(output, ("analysis", "evolution"), self.LONG)
 
 
 class Gate(WebTest):
@@ -331,8 +331,8 @@ class Gate(WebTest):
     def test_a_run_that_is_started_early_loads_and_begins_at_the_word_with_the_same_bits(self):
         whole = self.train(*QUICK, "--steps", 20)
         process, write = self.early("--json")
-        told = self.tandem("join", "early", "--devices", "cpu:1", code=None)
-        self.assertIn("still starting", told.stderr)
+        output = self.tandem("join", "early", "--devices", "cpu:1", code=None)
+        self.assertIn("still starting", output.stderr)
         os.write(write, b"1")
         os.close(write)
         out, err = process.communicate()
