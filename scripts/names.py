@@ -5,7 +5,8 @@ types    no two types of src/ share a name: an error message, a debugger and a r
          headers count, and those of a .cc file if a header has the name.
 headers  no file includes two headers of one name ("engine/history.h" and "world/history.h").
 unity    files of one target are compiled together (TANDEM_UNITY), so their local names must differ. Functions too: two
-         of one name would be overloads, and a call could silently take the other file's.
+         of one name would be overloads, and a call could silently take the other file's. Nor may one be the name of
+         a header's function or constant that another file of the target uses: the local one would hide it.
 words    identifiers use the field's words; RETIRED lists what they replaced (docs/words.md).
 
 A line that has a good reason carries `lint: allow(<rule>) <the reason>`. tests/lint_test.sh plants a fault of each kind.
@@ -71,8 +72,12 @@ def declarations(text):
             else:
                 variable = VARIABLE.match(plain)
                 name = variable.group(1) if variable else ""
-            if local and name and name not in KEYWORDS and not (semicolon and function and "=" not in plain):
-                found.append(Declaration(name, line, False, True, plain))
+            if name and name not in KEYWORDS:
+                is_function = function and (equal < 0 or function.start() < equal)
+                if is_function:   # `const char* f()` is everybody's; so is what a header has promised
+                    local = "anonymous" in scopes or words.startswith("static ")
+                is_prototype = semicolon and function and "=" not in plain
+                found.append(Declaration(name, line, False, local and not is_prototype, plain))
 
     for position, sign in enumerate(code):
         if sign in "([":
@@ -112,7 +117,9 @@ class Finder:
         self.types = collections.defaultdict(list)                                  # name -> (path, line) of headers
         self.types_of_cc = []                                                       # (name, path, line)
         self.locals = collections.defaultdict(lambda: collections.defaultdict(dict))  # unit -> name -> path -> (line, text)
-        self.lines = {}
+        self.header_names = {}                                                      # function or constant -> (path, line)
+        self.identifiers = collections.defaultdict(dict)                            # unit -> path -> its identifiers
+        self.lines, self.includes = {}, {}
         self.targets = collections.defaultdict(set)                                 # file -> the targets that compile it
         for page in [*root.rglob("src/**/CMakeLists.txt"), *root.glob("tests/**/CMakeLists.txt"), *root.glob("tests/*.cmake")]:
             for target, sources in TARGET.findall(re.sub(r"#.*", "", page.read_text(encoding="utf-8"))):
@@ -145,6 +152,22 @@ class Finder:
             if path.suffix == ".cc" and one.is_local:
                 for unit in units:
                     self.locals[unit][one.name].setdefault(path, (one.line, one.text))
+            if is_header and parts[0] == "src" and not one.is_type:
+                self.header_names.setdefault(one.name, (path, one.line))
+        if path.suffix == ".cc":
+            code = without_comments(text)
+            for unit in units:   # a member (.name, ->name) or a qualified name finds its own
+                self.identifiers[unit][path] = set(re.findall(r"(?<![\w.:>])[A-Za-z_]\w*", code))
+
+    def included_by(self, path):
+        """The headers of src/ that a file sees."""
+        if path not in self.includes:
+            self.includes[path] = seen = set()
+            for name in INCLUDE.findall("\n".join(self.lines.get(path, []))):
+                header = self.root / "src" / name
+                if header in self.lines and header not in seen:
+                    seen |= {header} | self.included_by(header)
+        return self.includes[path]
 
     def check_words(self, path, text):
         for number, line in enumerate(without_comments(text).split("\n"), 1):
@@ -178,6 +201,13 @@ class Finder:
                 self.tell(path, line, "types", f"{name} is also a type of {self.where(self.types[name][:1])}", "two types never share a name in the program",
                           "rename the one of the .cc file")
         for unit, names in sorted(self.locals.items()):
+            for name, places in sorted(names.items()):
+                (path, (line, _)), *_ = places.items()
+                header = self.header_names.get(name, (None, 0))[0]
+                users = [other for other, used in self.identifiers[unit].items() if other != path and name in used and header in self.included_by(other)]
+                if users:
+                    self.tell(path, line, "unity", f"{name} is also a name of {self.where([self.header_names[name]])}, which {users[0].name} may mean",
+                              f"the files of {unit} are compiled together, and the local name would hide the header's", "rename the local one")
             for name, places in sorted(names.items()):
                 if len(places) < 2 or (len({text for _, text in places.values()}) == 1 and ALIAS.match(next(iter(places.values()))[1])):
                     continue   # one file, or one alias written alike in all

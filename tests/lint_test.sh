@@ -112,6 +112,11 @@ clean_tree
 echo 'static const int kHalf = 2;' | tee -a "$tree/src/engine/a.cc" >"$tree/src/engine/b.cc"
 expect stops '[unity]' 'a constant in two files of a folder'
 clean_tree
+printf '#pragma once\nnamespace tandem {\ninline constexpr double kLeast = 0.2;\n}\n' >"$tree/src/engine/a.h"
+printf '#include "engine/a.h"\nnamespace tandem {\ndouble least() { return kLeast; }\n}\n' >"$tree/src/engine/a.cc"
+printf 'namespace tandem {\nnamespace {\nconstexpr double kLeast = 0.1;\n}\n}\n' >"$tree/src/engine/b.cc"
+expect stops '[unity]' "a local constant that hides a header's in another file of the folder"
+clean_tree
 echo 'namespace { int half(int a) { return a / 2; } }' | tee -a "$tree/src/engine/a.cc" "$tree/src/engine/a_test.cc" >"$tree/src/cli/b.cc"
 echo 'namespace fs = std::filesystem;' | tee -a "$tree/src/engine/a.cc" >"$tree/src/engine/b.cc"
 expect passes "" 'a name of another folder or of the tests, and an alias that is the same'

@@ -55,7 +55,7 @@ std::byte* memory_of(const NamedTensor& t) {
   return static_cast<std::byte*>(t.tensor.data_ptr());
 }
 
-SnapshotTensor describe(const NamedTensor& t, bool model, int shard) {
+SnapshotTensor described_tensor(const NamedTensor& t, bool model, int shard) {
   const DType dtype = dtype_of(t.tensor.scalar_type());
   return {t.name,
           dtype,
@@ -93,9 +93,9 @@ SnapshotLayout snapshot_layout(TrainLoop& loop) {
   SnapshotLayout layout;
   const size_t model = loop.state().model_tensors().size();
   const std::vector<NamedTensor> replicated = replicated_tensors(loop);
-  for (size_t i = 0; i < replicated.size(); ++i) layout.add(describe(replicated[i], i < model, -1));
+  for (size_t i = 0; i < replicated.size(); ++i) layout.add(described_tensor(replicated[i], i < model, -1));
   for (int shard = 0; shard < loop.state().shards(); ++shard)
-    for (const NamedTensor& t : loop.state().shard_shape(shard)) layout.add(describe(t, false, shard));
+    for (const NamedTensor& t : loop.state().shard_shape(shard)) layout.add(described_tensor(t, false, shard));
   return layout;
 }
 

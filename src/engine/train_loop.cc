@@ -23,7 +23,8 @@
 namespace tandem {
 namespace {
 
-// A recipe that draws from ATen's generator would still train, and depend on the order of visits. The first steps look.
+// A recipe that draws from ATen's generator would still train, and depend on the order of visits. Checked in the
+// first two steps of a process.
 [[noreturn]] void refuse_aten_generator(const Phase& phase) {
   throw ConfigError(fmt::format("the recipe drew random numbers from ATen's generator in phase '{}'", phase.name),
                     "they would depend on the order in which shards are visited, and the result on the machines",
@@ -42,7 +43,7 @@ StepRecord TrainLoop::step() {
   update_.begin_step(steps_done_);
   for (const Phase& phase : phases_) {
     const double phase_begin = monotonic_seconds();
-    const Total total = combined(phase);  // every shard's contribution; the same bits on every worker
+    const Total total = run_and_combine(phase);  // every shard's contribution; the same bits on every worker
 
     StepContext context{.step = steps_done_, .state = &state_, .record = &record};
     if (phase.gradients) {
@@ -53,7 +54,7 @@ StepRecord TrainLoop::step() {
       fill_record(result, record);
       context.skipped = result.skipped;
     }
-    // The recipe sees its own part of the total: the gradient and the engine's flag are cut away.
+    // The recipe sees its own part of the total, without gradient, batch-norm statistics, NaN flag and request.
     const size_t engine_floats = phase.gradients ? state_.parameter_floats() + state_.statistic_floats() : 0;
     recipe_floats_.resize(total.floats.size() - engine_floats);
     if (replayed_)
@@ -71,7 +72,7 @@ StepRecord TrainLoop::step() {
   return record;
 }
 
-Total TrainLoop::combined(const Phase& phase) {
+Total TrainLoop::run_and_combine(const Phase& phase) {
   while (true) {
     try {
       if (observer_) observer_->phase_begins(steps_done_, static_cast<int>(&phase - phases_.data()));
@@ -81,27 +82,29 @@ Total TrainLoop::combined(const Phase& phase) {
       replayed_ = nullptr;
       if (gpu() && has_step_graph(phase)) return replay_step(phase);
       if (phase.gradients && lockstep())
-        run_in_lockstep(phase);  // as run_alone, but all shards side by side, with an all-reduce at every batch norm
+        run_in_lockstep(phase);  // as run_shards, but all shards side by side, with an all-reduce at every batch norm
       else
-        run_alone(phase);
+        run_shards(phase);
       if (observer_) observer_->combine_begins();
       const Total total = combine_->finish();
       if (observer_) observer_->combine_ends();
       return total;
-    } catch (const MembersChanged&) {  // nothing was applied: the phase is run again, with other members
+    } catch (const MembersChanged&) {
+      // Nothing was applied: the phase is run again with other members, or enter_generation_() throws and the worker
+      // goes back to a snapshot.
       if (!enter_generation_) throw;
       enter_generation_();
     }
   }
 }
 
-void TrainLoop::run_alone(const Phase& phase) {
+void TrainLoop::run_shards(const Phase& phase) {
   state_.use_contribution(0);
   if (gpu()) return run_on_gpu(phase);
   if (run_batched(phase)) return;
   for (int shard : visit_order_) {
     Contribution contribution = run_shard(phase, shard, 0, 0);
-    contribution.stays = shard == visit_order_.back();  // until the next phase: a transport need not copy it
+    contribution.stays = shard == visit_order_.back();  // until finish() returns: a transport need not copy it
     combine_->add(shard, std::move(contribution));
   }
 }
@@ -135,7 +138,7 @@ bool TrainLoop::run_batched(const Phase& phase) {
   for (const Subtree& sum : sums)
     if (device().first_nonfinite(sum.gradient.data(), static_cast<int64_t>(sum.gradient.size())) >= 0)
       return false;  // one by one they tell which shard it was
-  report_replayed_shards();
+  report_shards_done();
 
   for (size_t i = 0; i < batched_.size(); ++i)
     combine_->add(visit_order_[i], {.floats = phase.gradients ? std::span<const float>() : scratch_[i].floats,
@@ -173,7 +176,7 @@ void TrainLoop::run_in_lockstep(const Phase& phase) {
   if (gpu()) add_host_sums(phase);
 }
 
-// Forward and backward of one shard, in its accumulation pieces.
+// Runs one shard's phase, one micro-batch (piece) after the other.
 Contribution TrainLoop::run_shard(const Phase& phase, int shard, int index, int slot) {
   if (observer_ && !capturing_) observer_->shard_begins(shard);
   ShardScratch& scratch = scratch_[index];

@@ -101,11 +101,11 @@ class TrainLoop {
 
  private:
   ContributionLayout layout_of(const Phase& phase) const;
-  Total combined(const Phase& phase);
+  Total run_and_combine(const Phase& phase);
   void start_loader();
   bool lockstep() const { return settings_.sync_bn && state_.has_batch_norm(); }
-  void run_alone(const Phase& phase);
-  bool run_batched(const Phase& phase);  // false: not this phase, or not this time; run_alone()
+  void run_shards(const Phase& phase);
+  bool run_batched(const Phase& phase);  // false: not this phase, or not this time; run_shards()
   void run_in_lockstep(const Phase& phase);
   // `index`: among this process's shards; `slot`: whose vector of JobState::contribution() it fills.
   Contribution run_shard(const Phase& phase, int shard, int index, int slot);
@@ -135,7 +135,7 @@ class TrainLoop {
   void stage_ahead(const Phase& phase, GpuPhase& gpu);
   void use_plain_launches(const Phase& phase, GpuPhase& gpu, const std::string& why);
   [[noreturn]] void capture_went_stale(const Phase& phase);
-  void report_replayed_shards();
+  void report_shards_done();
   std::vector<at::Tensor> host_inputs(const Phase& phase, ShardContext& context, const Batch* batch);
   bool is_unpadded(const Phase& phase, int64_t step) const;
   const Batch& loaded_batch(const LoadKey& key);

@@ -121,7 +121,7 @@ StepRecord TrainLoop::run_fused_step() {
 
   if (observer_) observer_->shard_begins(visit_order_.front());
   launch_fused_step();
-  report_replayed_shards();
+  report_shards_done();
   if (observer_) {
     observer_->combine_begins();
     observer_->combine_ends();

@@ -80,7 +80,7 @@ void TrainLoop::run_on_gpu(const Phase& phase) {
     wait_for_gpu();
     reset_scratch(phase, gpu);
     device_combine().set_partial_sums(gpu.partials);
-    report_replayed_shards();
+    report_shards_done();
   } else {
     tandem::gpu()->begin_peak();
     queue_shards(phase);
@@ -93,7 +93,7 @@ void TrainLoop::run_on_gpu(const Phase& phase) {
 }
 
 // The first one has begun, and all are done.
-void TrainLoop::report_replayed_shards() {
+void TrainLoop::report_shards_done() {
   if (!observer_) return;
   for (size_t i = 0; i < visit_order_.size(); ++i) {
     if (i > 0) observer_->shard_begins(visit_order_[i]);
@@ -313,7 +313,7 @@ Total TrainLoop::replay_step(const Phase& phase) {
   }
   total.counts = replayed_counts_;
   total.maxima = replayed_maxima_;
-  report_replayed_shards();
+  report_shards_done();
   if (observer_) {
     observer_->combine_begins();
     observer_->combine_ends();

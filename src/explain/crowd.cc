@@ -18,7 +18,7 @@ namespace {
 constexpr double kCrowdedShare = 0.1;  // of the workers' time, waiting for a core
 constexpr double kFirstSeconds = 1, kLookSeconds = 5;
 constexpr size_t kMostNamed = 3;
-constexpr double kWorthNaming = 0.1;  // cores
+constexpr double kCoresWorthNaming = 0.1;  // cores
 
 struct Process {
   int64_t parent = 0;
@@ -110,7 +110,7 @@ std::vector<OtherProgram> OtherPrograms::look(double now) {
     const auto before = seconds_.find(pid);
     if (at_ <= 0 || now <= at_ || is_own(all, root, pid)) continue;
     const double cores = (process.seconds - (before == seconds_.end() ? 0 : before->second)) / (now - at_);
-    if (cores >= kWorthNaming) found.push_back({pid, process.name, cores});
+    if (cores >= kCoresWorthNaming) found.push_back({pid, process.name, cores});
   }
   seconds_ = std::move(seconds);
   at_ = now;

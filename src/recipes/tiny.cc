@@ -1,6 +1,6 @@
 // recipes/tiny.cc -- a classifier with dropout and batch norm on generated data: the smallest whole recipe.
 //
-// Classes are points in space with noise around them; a sample is a function of (data_seed, its number).
+// Classes are Gaussian blobs; a sample, before augmentation, is a function of (data_seed, its number).
 #include <torch/torch.h>
 
 #include "engine/supervised.h"

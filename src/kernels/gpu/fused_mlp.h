@@ -1,10 +1,11 @@
-// kernels/gpu/fused_mlp.h -- a fused MLP: one block takes its rows through all layers. Activations stay in shared
-// memory, only weights are read from L2. The same bits as layer by layer (gemm.h). fused_mlp_layers.h puts the layers
-// together; here are a block's shared memory, its GEMM and the choice of a block.
+// kernels/gpu/fused_mlp.h -- a fused MLP: one block takes its rows through all layers. Activations go
+// from layer to layer through shared memory (training also writes them to global memory, for backward). The same bits
+// as layer by layer (gemm.h). fused_mlp_layers.h puts the layers together; here are a block's shared memory, its GEMM
+// and the choice of a block.
 //
-// The GEMM is transposed: weights are operand A, and each warp loads its own sixteen weight rows a few slices ahead,
-// straight into registers; the block's rows, converted once, are operand B in shared memory. In bf16 and fp16 the
-// weights come packed (packed_weights.h).
+// The GEMM is transposed, Y^T = W X^T: M are output features, N the block's batch rows. Weights are operand A, and each
+// warp loads its own sixteen weight rows a few slices ahead, straight into registers; the block's rows, converted once,
+// are operand B in shared memory. In bf16 and fp16 the weights come packed (packed_weights.h).
 #pragma once
 
 #include <algorithm>
@@ -37,8 +38,8 @@ struct RowBlock {
   static constexpr int kPad = 4;  // floats of padding per row of sums, for the same reason
   static constexpr int kMostWidth = 512;
   static constexpr int kNormColumns = 128;  // columns of a row that a norm handles at once
-  // The widest layer's sums beside an operand half as deep; its operand beside sums of three quarters of its width; and
-  // both of the widest, where the last 128 columns' sums are read before their operand is stored over them.
+  // The largest of three cases: K <= 256 into a width of 512; K = 512 into a width of at most 384; K = 512 into 512,
+  // where the last 128 columns' sums are read before their operand is stored over them.
   static constexpr int kOperandWords = kMostWidth / kSliceK * kSliceWords * kCopies,
                        kSumWords = kRows * (kMostWidth + kPad), kOverlap = kNormColumns / kSliceK * kSliceWords;
   static constexpr int kWords =
@@ -143,9 +144,9 @@ requires(!Block::k32Bit) struct WeightLoader<Block> {
   __device__ static void load(Fragment& into, const PackedFragment* at, int) { into = load_no_allocate(at); }
 };
 
-// The rows times `features` weight rows, by all threads of the block. to(i) gives what is called with (row, sum) for
-// feature i. Before it: the operand is stored, proxy_fence() and __syncthreads() are done. A split has kSlices slices.
-// No barrier and no store to shared memory inside.
+// The rows times `features` weight rows, by all threads of the block. to(i) makes the epilogue that is called with
+// (row, sum) for feature i. Precondition: the operand is stored, proxy_fence() and __syncthreads() are done. A split
+// has kSlices slices. No barrier and no store to shared memory inside.
 template <class Block, int kSlices, class To>
 __device__ void rows_gemm(const typename Block::Memory& memory, const typename WeightLoader<Block>::Element* weight,
                           int features, To to) {
@@ -293,10 +294,11 @@ bool has_code([[maybe_unused]] Kernel kernel, [[maybe_unused]] bool for_hopper) 
 #endif
 }
 
-// Calls launch(block) with the block for `rows` rows of each of `nets` nets, or the one that was asked for. False where
-// layer by layer is faster (fewer than `least` rows), or it cannot be: fits(block) says whether the net's sizes do,
-// kernel_of(block) is the kernel. Thresholds were measured on Hopper; other GPUs take it only when asked. Few rows in
-// blocks of many are slower than layer by layer, so if the chosen block does not fit, no larger one is tried.
+// Calls launch(block) with the block for `rows` rows of each of `nets` nets, or the one that was asked for. Returns
+// false if the layer-by-layer path should be used: too few rows (fewer than `least`), tiles asked for by name, sizes
+// that do not fit (fits(block)), or no code for this GPU. kernel_of(block) is the kernel. Thresholds were measured on
+// Hopper; other GPUs take it only when asked. Few rows in blocks of many are slower than layer by layer, so if the
+// chosen block does not fit, no larger one is tried.
 template <class Fits, class KernelOf, class Launch>
 bool with_row_block(const BlockChoice& choice, int64_t nets, int rows, int64_t least, Fits fits, KernelOf kernel_of,
                     Launch launch) {

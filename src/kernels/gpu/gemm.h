@@ -1,8 +1,8 @@
-// kernels/gpu/gemm.h -- GEMM by tiles of 32 x 32: one warp accumulates a tile, K in slices of 16, operands straight
-// from global memory into registers.
+// kernels/gpu/gemm.h -- GEMM by output tiles of 32 x 32: the 4 or 8 warps of a tile share K (sliced-K, one block), K in
+// k-tiles ("slices") of 16, operands straight from global memory into registers.
 //
-// K is split eight ways (split-K) and the eight partial sums are added by pairs, of pairs, of pairs. This order is
-// fixed, so an output depends on its row of A and its column of B alone: every block shape (gemm.h, gemm_staged.h,
+// K is split eight ways inside the block and the eight partial sums are added by pairs, of pairs, of pairs. This order
+// is fixed, so an output depends on its row of A and its column of B alone: every block shape (gemm.h, gemm_staged.h,
 // gemm_warpgroup.h, fused_mlp.h) gives the same bits.
 //
 // fp32 is 3xTF32: x = hi + lo, both tf32, and lo*hi + hi*lo + hi*hi are accumulated; about 22 bits of each operand
@@ -19,7 +19,7 @@
 namespace tandem::cuda {
 
 inline constexpr int kTileRows = 32, kTileColumns = 32;
-inline constexpr int kTile = kTileRows * kTileColumns;
+inline constexpr int kTile = kTileRows * kTileColumns;  // elements
 inline constexpr int kSliceK = 16;
 inline constexpr int kSplitK = 8;
 
@@ -365,7 +365,8 @@ requires(BlockShape::kTilesN == 1) __device__
   }
 }
 
-// Four outputs of a row go to a matrix whose tile begins at `data`; what is beyond `rows` or `columns` is dropped.
+// Where an output tile goes: a matrix whose tile begins at `data`. store() takes four outputs of a row; callers store
+// only where has() is true, that is inside `rows` and `columns`.
 template <class BlockShape>
 struct OutputTile {
   float* data;

@@ -237,9 +237,10 @@ __device__ void cp_async_wait() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define TANDEM_WGMMA
 // m64n(kColumns)k8 in tf32, k16 in bf16 and fp16: c += a * b by a warpgroup, asynchronous until wgmma_wait(). The same
-// bits as mma(). Warp w has rows 16 w to 16 w + 15 with mma()'s fragments of a and c; c[4 n ...] are columns from 8 n
-// on. b lies in shared memory without swizzle: words 32 n to 32 n + 31 of a plane are the lanes' b0 of these columns,
-// those of the next plane b1 (core matrices of 8 x 16 bytes). `first`: the first plane's word.
+// bits as mma() (but for the sign of zeros). Warp w has rows 16 w to 16 w + 15 with mma()'s fragments of a and c; c[4 n
+// ...] are columns from 8 n on. b lies in shared memory without swizzle: words 32 n to 32 n + 31 of a plane are the
+// lanes' b0 of these columns, those of the next plane b1 (core matrices of 8 x 16 bytes). `first`: the first plane's
+// word.
 struct WgmmaOperandB {
   uint32_t at;  // matrix descriptor's start address, in units of 16 bytes
   __device__ explicit WgmmaOperandB(const uint32_t* b) : at(static_cast<uint32_t>(__cvta_generic_to_shared(b)) / 16) {}

@@ -103,8 +103,8 @@ std::optional<uint64_t> memory_for_a_worker(const GpuFacts& facts, const GpuRead
 }
 
 // Steps of the recipe's own length, at a rate that was just measured.
-void forecast(Advice& advice, const RecipeInfo* recipe, std::optional<double> steps_per_second,
-              const std::string& where) {
+void add_forecast(Advice& advice, const RecipeInfo* recipe, std::optional<double> steps_per_second,
+                  const std::string& where) {
   if (!recipe || !steps_per_second) return;
   const int64_t steps = recipe->settings()->steps;
   advice.seconds = static_cast<double>(steps) / *steps_per_second + 2;
@@ -140,16 +140,16 @@ Advice advise(const Command& command, const Findings& findings, const GpusSeen& 
     Advice advice{fmt::format("{} train {}{}", program, name, more),
                   fmt::format("on {}; `{} plan {}{}` forecasts its time there", where, program, name, more),
                   {}};
-    forecast(advice, tried, trial.gpu_steps_per_second(), where);
+    add_forecast(advice, tried, trial.gpu_steps_per_second(), where);
     return advice;
   }
   const int slots = slots_for(tried, command.context.machine);
   Advice advice{fmt::format("{} train {} --devices cpu:{}", program, name, slots), "", {}};
   if (slots == 1)
-    forecast(advice, tried, trial.one_slot_steps_per_second(), "one slot");
+    add_forecast(advice, tried, trial.one_slot_steps_per_second(), "one slot");
   else
-    forecast(advice, tried, trial.steps_per_second(),
-             slots == 2 ? "two slots" : fmt::format("two slots; {} were not tried", slots));
+    add_forecast(advice, tried, trial.steps_per_second(),
+                 slots == 2 ? "two slots" : fmt::format("two slots; {} were not tried", slots));
   return advice;
 }
 

@@ -50,7 +50,7 @@ std::string devices_text(const PlanReport& report, const std::vector<std::string
   return unequal(report) ? fmt::format("{}: {}", names.size(), names_text(names)) : fmt::format("{}", names.size());
 }
 
-std::string bytes_text(double bytes) {
+std::string memory_text(double bytes) {
   if (bytes <= 0) return "-";
   if (bytes < 1e6) return fmt::format("{:.0f} kB", bytes / 1e3);
   if (bytes < 10e6) return fmt::format("{:.1f} MB", bytes / 1e6);
@@ -85,7 +85,7 @@ std::string device_table(const PlanReport& report, int64_t batch, const std::str
     table.row({devices_text(report, row.names), rate_text(row.steps_per_s), rate_text(row.samples_per_s),
                fmt::format("{:.3g}", 1e3 * row.step.seconds), time_text(row.seconds),
                fmt::format("{:.2f}x", row.speedup), fmt::format("{:.0f} %", 100 * row.efficiency),
-               row.guide ? fmt::format("{:.1f}x", *row.guide) : "-", bytes_text(row.memory.total()),
+               row.guide ? fmt::format("{:.1f}x", *row.guide) : "-", memory_text(row.memory.total()),
                row.seconds > 0 ? fmt::format("{:.3g}", row.kwh) : "-",
                row.seconds > 0 ? money(row.cost, report.prices.currency) : "-",
                row.cloud_cost ? money(*row.cloud_cost, report.prices.currency) : "-", error_text(row.error),
@@ -102,9 +102,10 @@ std::string memory_table(const PlanReport& report, const std::string& precision)
     if (row.precision != precision || row.batch != report.batch || row.memory.total() <= 0) continue;
     const MemoryForecast& m = row.memory;
     any = true;
-    table.row({devices_text(report, row.names), bytes_text(m.weights), bytes_text(m.gradients), bytes_text(m.optimizer),
-               bytes_text(m.activations), bytes_text(m.data), bytes_text(m.snapshots), bytes_text(m.overhead),
-               bytes_text(m.total()), bytes_text(row.memory_limit), row.fits() ? mark_of(report) : "does not fit"});
+    table.row({devices_text(report, row.names), memory_text(m.weights), memory_text(m.gradients),
+               memory_text(m.optimizer), memory_text(m.activations), memory_text(m.data), memory_text(m.snapshots),
+               memory_text(m.overhead), memory_text(m.total()), memory_text(row.memory_limit),
+               row.fits() ? mark_of(report) : "does not fit"});
   }
   return any ? table.text() : "";
 }
@@ -117,7 +118,7 @@ std::string batch_table(const PlanReport& report, const std::string& precision) 
     if (row.precision != precision || (row.used.size() != 1 && row.used.size() != most)) continue;
     table.row({fmt::format("{}", row.batch), fmt::format("{}", row.used.size()),
                fmt::format("{:.3g}", 1e3 * row.step.seconds), rate_text(row.samples_per_s),
-               bytes_text(row.memory.total()), row.fits() ? mark_of(report) : "does not fit"});
+               memory_text(row.memory.total()), row.fits() ? mark_of(report) : "does not fit"});
   }
   return table.text();
 }
@@ -128,7 +129,7 @@ std::string set_table(const PlanReport& report) {
   for (const SetRow& row : report.set_rows)
     table.row({devices_text(report, row.names), time_text(row.seconds), time_text(row.ideal_seconds),
                fmt::format("{:.2f}x", row.speedup), row.guide ? fmt::format("{:.1f}x", *row.guide) : "-",
-               bytes_text(row.memory_bytes), fmt::format("{:.3g}", row.kwh), money(row.cost, report.prices.currency),
+               memory_text(row.memory_bytes), fmt::format("{:.3g}", row.kwh), money(row.cost, report.prices.currency),
                row.cloud_cost ? money(*row.cloud_cost, report.prices.currency) : "-", error_text(row.error),
                mark_of(report)});
   return table.text();

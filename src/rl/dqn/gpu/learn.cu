@@ -11,9 +11,9 @@
 namespace tandem::cuda {
 namespace {
 
-// TD errors, the loss, and its gradient down to the head features. Three warps a row compute its Q values (net before
-// and after, target after); a fourth its importance weight, or one of the three where blocks of four warps a row would
-// not all run at once.
+// TD errors, the Huber loss, and its gradient down to the head features. Double DQN: three warps a row compute
+// Q_online(s), Q_online(s') and Q_target(s'); a fourth warp computes the importance weight, or one of the three where
+// blocks of four warps a row would exceed one wave.
 constexpr int kLossRows = 4;
 template <int kWarpsOfRow>
 constexpr int kLossWarps = kWarpsOfRow* kLossRows;
