@@ -1,8 +1,8 @@
 // engine/recipe.h -- what a training job must define for the engine. Recipes implement it; the engine never includes
 // one.
 //
-// A step runs the recipe's phases in order. In a phase every shard runs once, contributes, and the combined total is
-// applied:
+// A step runs the recipe's phases in order. In a phase every shard runs (once per micro-batch), contributes, and
+// the combined total is applied:
 //     for shard in plan:  contribution = recipe.run(phase, shard)     pure: may change its own shard's state only
 //     total = combine(contributions)                                  the same bits on every worker
 //     recipe.apply(phase, total)                                      the same change everywhere; no shard's state
@@ -37,7 +37,7 @@ struct Phase {
   int id = 0;                 // the recipe's own enum: which phase run() and apply() are asked for
   bool gradients = false;     // run() calls backward(); the engine combines the gradient and updates the weights
   bool batches = false;       // run() gets a batch of dataset()
-  bool one_backward = false;  // run() calls backward() once: what it has finished may travel while it does the rest
+  bool one_backward = false;  // one backward() per run(): finished blocks of the gradient may be sent meanwhile
   int floats = 0;             // further sums: losses, statistics
   int counts = 0;             // integer sums
   int maxima = 0;             // integer maxima
@@ -52,15 +52,16 @@ struct Phase {
   bool batched = false;
 };
 
-// What run() sees of the world.
+// What run() gets.
 class ShardContext {
  public:
-  int64_t step = 0;  // updates made before this one
+  int64_t step = 0;  // steps before this one, skipped updates included
   int shard = 0;
-  int64_t micro = 0;  // which accumulation piece
+  int64_t micro = 0;  // which micro-batch of the accumulation
   int shards = 1;
 
-  // The stream for one place in the recipe. Two draws at one site and index are the same number.
+  // The random stream of one site: a number of the recipe's own for each place that draws (as fold_in of a key does).
+  // Two draws at one site and index are the same number.
   RandomSource random(uint32_t site) const {
     return {{.seed = seed_,
              .step = static_cast<uint64_t>(step) * accumulation_ + micro,
@@ -147,6 +148,7 @@ class FusedStep {
 class Recipe {
  public:
   virtual ~Recipe() = default;
+  // Makes the model: registers its parameters, the optimizer's groups and the fields of a shard's state.
   virtual void build(JobState& state) = 0;
   virtual std::vector<Phase> phases() const = 0;
   virtual const Dataset* dataset() const { return nullptr; }
@@ -155,12 +157,13 @@ class Recipe {
   // What run() needs from the host beside the batch, such as rows from messages(): of the same sizes at every step.
   virtual std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) { return {}; }
   virtual void run(const Phase& phase, ShardContext& context) = 0;
-  // What run() of each would do, to the bit, for a phase that says `batched`. With gradients, whose every number it
-  // writes as the sum along the tree, it changes no state: where a sum is not finite, run() is asked who it was.
+  // What run() of each would do, to the bit, for a phase that says `batched`. In a phase with gradients it overwrites
+  // every element of each sum's gradient with the sum along the tree, and changes no shard state: where a sum is not
+  // finite, the engine calls run() shard by shard to find out which shard it was.
   virtual void run_batched(const Phase& phase, std::span<ShardContext> shards, std::span<const Subtree> sums) {}
   virtual void apply(const Phase& phase, const Total& total, StepContext& context) = 0;
-  // On a GPU, for a worker that holds all shards; null: it has none. It is made anew when shards or their state
-  // change.
+  // The recipe's own kernels for a whole step, on a GPU, for a worker that holds all shards; null: it has none. Made
+  // anew when shards or their state change.
   virtual std::unique_ptr<FusedStep> fused_step(JobState& state) { return nullptr; }
   // Steps that `epochs`, `episodes` or `iterations` of the settings amount to; 0: this recipe has no such unit.
   virtual int64_t steps_in(const std::string& unit, int64_t count) const { return 0; }
