@@ -114,7 +114,7 @@ foreach(arch IN LISTS _archs)
       "  do     leave ${arch} out of TANDEM_CUDA_ARCHS, or build for CPU with -DTANDEM_CUDA=off")
   endif()
 endforeach()
-# Products by groups of warps (kernels/gpu/mma.h) are for Hopper alone, and code for them runs nowhere else. Later GPUs, where none
+# wgmma (kernels/gpu/mma.h) is for Hopper alone: code for sm_90a runs nowhere else. Later GPUs, where none
 # is listed, take what 90 has for all of them.
 string(REGEX MATCH "(^|;)(9[1-9]|1[0-9][0-9])" _later "${_archs}")
 if("90" IN_LIST _archs AND NOT _later)

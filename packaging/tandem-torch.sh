@@ -16,7 +16,7 @@ usage() {
 usage: tandem-torch [show | install | use FOLDER]
   tandem-torch                     which libtorch is used
   sudo tandem-torch install        torch $wanted from PyPI into $venv: with its CUDA libraries (5 GB) where there is an NVIDIA
-                                   gpu, else what a CPU needs (1.3 GB); --cpu or --cuda decide
+                                   GPU, else what a CPU needs (1.3 GB); --cpu or --cuda decide
   sudo tandem-torch use ~/venv/lib/python3.11/site-packages/torch      one that is there already
 exit codes: 0 done, 1 the world failed (network, disk), 2 what is asked cannot be done like this
 END

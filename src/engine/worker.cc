@@ -451,7 +451,9 @@ void Worker::applied() {
 int work(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes) {
   // Stopping is the launcher's to decide: it asks for a snapshot first. It can't be outlived (parent-death signal).
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) signal(number, SIG_IGN);
-  Channel channel(static_cast<int>(number_in_environment("TANDEM_WORKER_FD")));
+  // TANDEM_SEAT_FD: from a launcher of an older build, whose programs were replaced while it ran.
+  const char* const channel_fd = std::getenv("TANDEM_WORKER_FD") ? "TANDEM_WORKER_FD" : "TANDEM_SEAT_FD";
+  Channel channel(static_cast<int>(number_in_environment(channel_fd)));
   const auto fail = [&](const Error& error) {
     channel.send({{"fatal", static_cast<int>(error.code())},
                   {"what", error.what()},

@@ -1,5 +1,5 @@
 // hardware/nvml_api.h -- the part of NVIDIA's nvml.h that we use, declared here: NVML is opened at run time, so that
-// nothing of NVIDIA's is needed to build. tests/nvml_layout_test.cc holds it against nvml.h where there is one.
+// nothing of NVIDIA's is needed to build. tests/hardware_book_test.cc holds it against nvml.h where there is one.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 //
 // A shard owns games and a ring of what it saw; the rings together are one replay buffer. A step:
 //   act     each shard plays one move in its games and stores it        counts: games ended, returns, fill of each ring
-//   ask     each shard draws rows of the whole buffer and asks the owners              mail
-//   answer  owners send the rows back                                                  mail
+//   ask     each shard draws rows of the whole buffer and asks the owners              exchange
+//   answer  owners send the rows back                                                  exchange
 //   learn   the Q update on the rows received                                          gradients
 #include <torch/torch.h>
 
@@ -94,6 +94,7 @@ class TinyRl : public Recipe {
       case kLearn:
         return learn(context);
     }
+    throw std::logic_error("tiny-rl has no phase '" + phase.name + "'");
   }
 
   void apply(const Phase& phase, const Total& total, StepContext& context) override {

@@ -1,7 +1,7 @@
 // reduce/combine.h -- turns the shards' contributions to a phase into one total, the same bits on every worker.
 //
-// The core is four calls: begin() a phase, add() each shard in any order, finish() for the total, inbox() for the
-// messages that other shards sent. LocalCombine serves one process that runs every shard, for any plan; the transports
+// A phase is begin(), add() of each shard in any order, finish() for the total; inbox() has the messages that other
+// shards sent. LocalCombine serves one process that runs every shard, for any plan; the transports
 // between processes (shm_combine.h, gloo_combine.h) implement the same calls. Whoever has contributions on a GPU also
 // uses DeviceCombine.
 #pragma once

@@ -2,7 +2,7 @@
 """What needs a GPU, in one go: python3 tests/gpu/test_gpu.py <build folder> [--only PART] [--out results.json]
 
 Parts: twins (each kernel beside its CPU twin), operators (which library operators give equal bits), digests (one digest
-on one, two and three workers, in several processes, under disturbance, after kills and a resume), repetitions (twenty
+on one, two and three workers, in several processes, under load, after kills and a resume), repetitions (twenty
 in one process), settings (the same with other precisions and accumulation), graphs (a step as one graph and launch by
 launch), dqn (web-test agents wholly on the GPU), faults, checkpoints, times, nccl (workers on one GPU over NCCL; that takes NCCL 2.29 or later, whose
 libnccl.so.2 lies in the folder TANDEM_TEST_NCCL; without it only the refusal is looked at). One line per check; a JSON

@@ -253,6 +253,8 @@ void Dqn::run(const Phase& phase, ShardContext& context) {
       case kLearnPhase:
         learn(agent, context);
         break;
+      default:
+        throw std::logic_error("the DQN has no phase '" + phase.name + "'");
     }
   }
 }
@@ -427,6 +429,7 @@ void Dqn::apply(const Phase& phase, const Total& total, StepContext& context) {
     case kLearnPhase:
       return learned(total, context);
   }
+  throw std::logic_error("the DQN has no phase '" + phase.name + "'");
 }
 
 void Dqn::served(const Total& total) {

@@ -231,6 +231,7 @@ void DqnOnGpu::run(DqnPhase phase, ShardContext& context) {
     case kLearnPhase:
       return learn(launch, context);
   }
+  throw std::logic_error("the DQN has no such phase");
 }
 
 void DqnOnGpu::act(Launch& launch, ShardContext& context) {

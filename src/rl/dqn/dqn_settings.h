@@ -88,8 +88,8 @@ struct DqnSettings : RecipeSettings {
     d.key("replay.beta_start", beta_start, Range::between(0, 1), "how far importance weights undo that, at first");
     d.key("replay.beta_end", beta_end, Range::between(0, 1), "how far in the end; 1: wholly");
     d.key("replay.beta_steps", beta_steps, Range::at_least(1), "steps until then");
-    d.key("experience.files", experience.files, "JSON lines to learn from, separated by commas (history-format.md)",
-          Role::kRunning);
+    d.key("experience.files", experience.files,
+          "JSON lines to learn from, separated by commas (docs/continuous-learning.md)", Role::kRunning);
     d.key("experience.digest", experience.digest, "SHA-256 of these files; set when the run begins");
     d.key("experience.share", experience.share, Range::between(0, 1),
           "share of the replay that holds them; 1: no environment runs");

@@ -1,7 +1,7 @@
 // rl/dqn/q_net.h -- inference of the dueling net of rl/dqn/dueling_net.h without libtorch: ready in milliseconds.
 //
-// The same net within rounding (q_net_test.cc, tests/python/act_test.py). Moreover a state's values have the same bits
-// whatever else is in the batch, and on every processor. Sizes are read from the tensors.
+// The same net within rounding (q_net_test.cc, tests/python/agents_test.py). Moreover a state's values have the same
+// bits whatever else is in the batch, and on every processor. Sizes are read from the tensors.
 #pragma once
 
 #include <string>
