@@ -7,19 +7,15 @@
 #include <CLI/Validators.hpp>
 #include <algorithm>
 #include <set>
+#include <stdexcept>
 
 #include "base/errors.h"
+#include "cli/verbs.h"
 
 namespace tandem {
 namespace {
 
 std::string first_name(const std::string& names) { return names.substr(0, names.find(',')); }
-
-// "output" of "-o,--output".
-std::string first_long_name(const std::string& names) {
-  const size_t begin = names.find("--") + 2;
-  return names.substr(begin, names.find(',', begin) - begin);
-}
 
 class AppBuilder {
  public:
@@ -81,6 +77,7 @@ class AppBuilder {
 
   CLI::App* command(CLI::App* parent, const std::string& name, const std::string& summary,
                     std::vector<CommandExample> lines) {
+    if (!parent->get_parent() && verbs_.contains(name)) refuse_verb(name);
     CLI::App* app = parent->add_subcommand(name, summary);
     app->set_help_flag("-h,--help", "this text");
     for (const RecipeInfo& recipe : context_.recipes)
@@ -290,16 +287,26 @@ class AppBuilder {
     subject(app, "run", "id, start of an id, folder, or last", 0, 1);
   }
 
-  // What recipes bring. Of equal verbs the first one's is taken, as cli_main.cc does.
+  // What recipes bring. Their mistakes are the program's author's, who sees them at the first start.
   void add_verbs(CLI::App* root) {
-    std::set<std::string> there;
-    for (const RecipeInfo& recipe : context_.recipes)
-      for (const RecipeVerb& verb : recipe.verbs) {
-        if (!there.insert(verb.name).second) continue;
+    static const std::set<std::string> kept = {"help", "work", "describe"};  // cli/program.cc
+    for (const RecipeVerb& verb : merged_verbs(context_.recipes)) {
+      if (kept.contains(verb.name) || find_command(*root, {verb.name}) != root) refuse_verb(verb.name);
+      try {
         auto* app = command(root, verb.name, verb.summary, verb.examples);
         if (!verb.subject.empty()) subject(app, verb.subject, verb.subject_help, 0, 1);
         for (const VerbFlag& flag : verb.flags) verb_flag(app, flag);
+      } catch (const CLI::ConstructionError& error) {
+        throw std::logic_error(fmt::format("the verb `{}` of recipe {}: {}", verb.name,
+                                           recipes_with(context_.recipes, verb.name), error.what()));
       }
+      verbs_.insert(verb.name);
+    }
+  }
+
+  [[noreturn]] void refuse_verb(const std::string& name) const {
+    throw std::logic_error(fmt::format("the verb `{}` of recipe {} is a command of every program: give it another name",
+                                       name, recipes_with(context_.recipes, name)));
   }
 
   void verb_flag(CLI::App* app, const VerbFlag& flag) {
@@ -460,6 +467,7 @@ class AppBuilder {
   Arguments& arguments_;
   std::string program_, recipe_;
   std::vector<SettingFlag> setting_flags_;
+  std::set<std::string> verbs_;  // added so far
 };
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "cli/completion.h"
 #include "cli/help.h"
 #include "cli/parse_arguments.h"
+#include "cli/verbs.h"
 #include "command/ranks.h"
 #include "command/sources.h"
 #include "guard/lease.h"
@@ -75,9 +76,8 @@ int run(const Command& command) {
     show_help(command);
     return static_cast<int>(words.empty() ? ExitCode::kOk : ExitCode::kUsage);
   }
-  for (const RecipeInfo& recipe : command.context.recipes)
-    for (const RecipeVerb& verb : recipe.verbs)
-      if (verb.name == words.front()) return verb.run(command);
+  for (const RecipeVerb& verb : merged_verbs(command.context.recipes))
+    if (verb.name == words.front()) return verb.run(command);
   const auto act = commands.at(words.front());
   return act == run_train || act == run_resume ? as_rank(command, act) : act(command);
 }

@@ -57,7 +57,7 @@ int resume_from_train(const Command& command, const std::string& recipe) {
 // `--from RUN`, by the recipe that is named, else by that of the run.
 int train_from(const Command& command) {
   std::string recipe = command.subject();
-  if (recipe.empty()) recipe = RunFolder::find(runs_root(command.arguments), *command.arguments.from).recipe();
+  if (recipe.empty()) recipe = recipe_of_run(RunFolder::find(runs_root(command.arguments), *command.arguments.from));
   const RecipeInfo& info = find_recipe(command.context.recipes, recipe);
   if (info.train_from) return info.train_from(command);
   std::vector<std::string> names;

@@ -276,6 +276,14 @@ TEST(Weights, DigestAndExportAgreeHoweverTheyAreNamed) {
   EXPECT_TRUE(fs::exists(box.dir() / old["file"].get<std::string>()));
 }
 
+TEST(Train, FromKnowsTheRecipeByRecipeTomlAlone) {
+  const Sandbox box;
+  box.write("r/recipe.toml", "recipe = \"tiny\"\n");
+  const ProgramResult result = box.run({"train", "--from", "r"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.err.find("tiny has no --from"), std::string::npos) << result.err;
+}
+
 TEST(Weights, ExportReplacesNothingUnaskedAndLeavesNoHalfFile) {
   Sandbox box;
   make_run(box, "r", {100});

@@ -1,7 +1,10 @@
 // What a recipe's entry brings to the command line: verbs with flags, flags for settings, lines for the help.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "base/errors.h"
+#include "base/temp_dir.h"
 #include "cli/app.h"
 #include "cli/cli_main.h"
 #include "cli/parse_arguments.h"
@@ -82,15 +85,107 @@ TEST(Verbs, AreRunByTheProgramAndStandInItsHelp) {
   EXPECT_EQ(find_command(*root, {"plan"})->get_option_no_throw("--loudness"), nullptr);
 }
 
-TEST(Verbs, OfTwoRecipesTheFirstOnesIsTaken) {
+// A second recipe with `say`, which has one flag more and ends with 99.
+CliContext program_with_two() {
   CliContext context = program_with_a_verb();
   RecipeInfo other = context.recipes.front();
   other.name = "other";
   other.verbs.front().run = [](const Command&) { return 99; };
+  other.verbs.front().flags.push_back({"--softly", "", "so that nobody hears it", VerbFlag::Kind::kSwitch});
   context.recipes.push_back(other);
-  char own[] = "own", say[] = "say";
-  char* words[] = {own, say};
-  EXPECT_EQ(cli_main(2, words, context), 1);
+  return context;
+}
+
+int run_line(const CliContext& context, std::vector<std::string> words) {
+  words.insert(words.begin(), "own");
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  return cli_main(static_cast<int>(words.size()), pointers.data(), context);
+}
+
+struct Runs {
+  TempDir dir;
+  void add(const std::string& id, const std::string& file, const std::string& text) const {
+    std::filesystem::create_directories(dir / id);
+    std::ofstream(dir / id / file) << text;
+  }
+  std::string flag() const { return "--runs-root=" + dir.path().string(); }
+};
+
+TEST(Verbs, OfSeveralRecipesTheRunsOwnIsTaken) {
+  const CliContext context = program_with_two();
+  const Runs runs;
+  EXPECT_EQ(run_line(context, {"say", runs.flag()}), 2) << "there is no run";
+  runs.add("echo-1", "run.json", R"({"id":"echo-1","recipe":"echo","started":"2026-01-01T00:00:00Z"})");
+  runs.add("other-1", "run.json", R"({"id":"other-1","recipe":"other","started":"2026-01-02T00:00:00Z"})");
+  runs.add("other-2", "recipe.toml", "recipe = \"other\"\n");
+  runs.add("third-1", "recipe.toml", "recipe = \"third\"\n");
+  EXPECT_EQ(run_line(context, {"say", "echo-1", "--times=3", runs.flag()}), 3);
+  EXPECT_EQ(run_line(context, {"say", "other-1", "--softly", runs.flag()}), 99);
+  EXPECT_EQ(run_line(context, {"say", "other-2", runs.flag()}), 99) << "recipe.toml names it too";
+  EXPECT_EQ(run_line(context, {"say", runs.flag()}), 99) << "none named: the newest";
+  EXPECT_EQ(run_line(context, {"say", "echo-1", "--softly", runs.flag()}), 2) << "a flag of the other recipe's";
+  EXPECT_EQ(run_line(context, {"say", "third-1", runs.flag()}), 2) << "of neither";
+}
+
+TEST(Verbs, OfASetOfJobsTheRecipeOfItsJobsDecides) {
+  const Runs runs;
+  runs.add("set-1", "run.json", R"({"id":"set-1","recipe":"set"})");
+  runs.add("set-1", "agents.json", R"({"schema":1,"agents":{"a":{"runs":["agents/a"],"best":"agents/a"}}})");
+  runs.add("set-1/agents/a", "recipe.toml", "recipe = \"other\"\n");
+  EXPECT_EQ(run_line(program_with_two(), {"say", "set-1", runs.flag()}), 99);
+}
+
+TEST(Verbs, WithoutARunTheOnlyOneThatNeedsNoneIsTaken) {
+  CliContext context = program_with_two();
+  context.recipes.back().verbs.front().subject = "";
+  EXPECT_EQ(run_line(context, {"say", Runs().flag()}), 99);
+}
+
+// What make_app() says of a program whose author made a mistake.
+std::string fault_of(const CliContext& context) {
+  Arguments arguments;
+  try {
+    make_app(context, arguments);
+  } catch (const std::logic_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Verbs, NamesThatAreTakenAreAFaultOfTheProgram) {
+  EXPECT_EQ(fault_of(program_with_two()), "");
+  for (const char* name : {"plan", "train", "help", "describe"}) {
+    CliContext context = program_with_a_verb();
+    context.recipes.front().verbs.front().name = name;
+    EXPECT_EQ(fault_of(context), "the verb `" + std::string(name) +
+                                     "` of recipe echo is a command of every program: give it another name");
+  }
+  for (const char* flag : {"--json", "-q,--quite", "--help", "-x"}) {
+    CliContext context = program_with_a_verb();
+    context.recipes.front().verbs.front().flags.push_back({flag, "", "taken", VerbFlag::Kind::kSwitch});
+    EXPECT_NE(fault_of(context), "") << flag;
+  }
+  CliContext context = program_with_two();
+  context.recipes.back().verbs.front().flags.front().kind = VerbFlag::Kind::kText;
+  EXPECT_NE(fault_of(context).find("-t of the verb `say` of recipe other"), std::string::npos) << fault_of(context);
+}
+
+TEST(Verbs, AFlagForASettingStandsOnceWithAllItsNames) {
+  CliContext context = program_with_two();
+  context.recipes.back().flags = {{"--volume,--loudness", "loudness", "x", "the same", SettingFlag::On::kPlanToo}};
+  EXPECT_EQ(fault_of(context), "");
+  const std::vector<SettingFlag> flags = setting_flags(context.recipes);
+  ASSERT_GE(flags.size(), 2u);
+  EXPECT_EQ(flags[flags.size() - 2].names, "--loudness,--volume");
+  EXPECT_EQ(flags[flags.size() - 2].on, SettingFlag::On::kPlanToo);
+  EXPECT_EQ(flags.back().names, "--exact");
+  context.recipes.back().flags = {{"--loudness", "noise", "x", "something else"}};
+  EXPECT_EQ(
+      fault_of(context),
+      "the flag --loudness sets loudness for recipe echo, but noise for recipe other: give one of them another name");
+  context.recipes.back().flags = {{"--rate,--lr", "rate", "x", "something else"}};
+  EXPECT_NE(fault_of(context).find("for every recipe, but rate for recipe other"), std::string::npos);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/file_system.h"
 #include "config/spelling.h"
 #include "config/toml_reader.h"
+#include "runs/run_folder.h"
 
 extern char** environ;
 
@@ -154,6 +155,12 @@ ResolvedRecipe resolve_run(const fs::path& recipe_toml, const Arguments& argumen
     for (const auto& [key, value] : presets(*resolved.settings)) resolved.resolver->set(key, value, preset_name);
   apply_environment_and_flags(resolved, arguments, output);
   return resolved;
+}
+
+std::string recipe_of_run(const RunFolder& run) {
+  if (!run.recipe().empty()) return run.recipe();
+  const auto file = read_if_there(run.recipe_toml());
+  return file ? recipe_named_in(file->text, file->name).value_or("") : "";
 }
 
 fs::path runs_root(const Arguments& arguments) {

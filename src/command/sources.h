@@ -15,6 +15,8 @@
 
 namespace tandem {
 
+class RunFolder;
+
 // `subject` is a recipe's name or a .toml file; empty: what ./tandem.toml names. Throws ConfigError.
 ResolvedRecipe resolve_recipe(const std::string& subject, const Arguments& arguments, const CliContext& context,
                               const Output& output);
@@ -27,6 +29,9 @@ using PresetsOf = std::function<Presets(const RecipeSettings&)>;
 ResolvedRecipe resolve_run(const std::filesystem::path& recipe_toml, const Arguments& arguments,
                            const CliContext& context, const Output& output, const PresetsOf& presets = {},
                            const std::string& preset_name = "");
+
+// The recipe that run.json names, else recipe.toml; empty: neither does. Throws ConfigError if recipe.toml is broken.
+std::string recipe_of_run(const RunFolder& run);
 
 // --runs-root, TANDEM_RUNS_ROOT, `runs_root` of ./tandem.toml or the user's file, ./runs.
 std::filesystem::path runs_root(const Arguments& arguments);

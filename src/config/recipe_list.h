@@ -26,7 +26,7 @@ using CommandExample = std::pair<std::string, std::string>;
 
 // A flag that sets a key of the recipe; help shows the key's present value beside it.
 struct SettingFlag {
-  enum class On { kSettings, kPlanToo, kTrainOnly };  // train, resume, config show; and plan; train alone
+  enum class On { kTrainOnly, kSettings, kPlanToo };  // train alone; resume and config show too; and plan
   std::string names;                                  // "--lr,--learning-rate"
   std::string key, value_name, help;
   On on = On::kSettings;
@@ -40,7 +40,8 @@ struct VerbFlag {
   Kind kind = Kind::kText;
 };
 
-// A command that a recipe brings: `tandem eval RUN`. Of recipes with equal verbs the first one's is taken.
+// A command that a recipe brings: `tandem eval RUN`. Where several recipes have it, the run tells whose is meant (its
+// word names one; none: the newest), and the command has the flags of all.
 struct RecipeVerb {
   std::string name, summary;
   std::function<int(const Command&)> run;  // returns the exit code or throws Error
@@ -82,7 +83,11 @@ struct RecipeInfo {
 // Throws ConfigError with the nearest name and the list.
 const RecipeInfo& find_recipe(const std::vector<RecipeInfo>& recipes, std::string_view name);
 
-// Flags that every recipe has, those that `recipes` add, and last --exact. A flag that two of them add stands once.
+// {"-o", "--output"} of "-o,--output".
+std::vector<std::string> names_of_flag(const std::string& names);
+
+// Flags that every recipe has, those that `recipes` add, and last --exact. A flag that two of them add stands once,
+// with the names of both. Throws std::logic_error where they set different keys by it.
 std::vector<SettingFlag> setting_flags(const std::vector<RecipeInfo>& recipes);
 
 }  // namespace tandem

@@ -1,5 +1,8 @@
 // config/setting_flags.cc -- which flags set which lines of a recipe.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <stdexcept>
 
 #include "config/recipe_list.h"
 
@@ -26,19 +29,60 @@ const std::vector<SettingFlag>& flags_of_all() {
       {"--devices,--device", "devices", "list", "auto, cpu, cpu:4, cuda:0,cuda:2", On::kPlanToo},
       {"--power", "guard.power", "limit", "how far a hot GPU's power limit may be lowered: 80%, 180W"},
       {"--guard", "guard.mode", "word", "heat and power: on, watch (only tells), off"},
+      {"--exact", "exact", "[word]", "refuse to start where equal bits cannot be kept (require, aim)"},
   };
   return flags;
 }
 
+// A flag and who brought it.
+struct Brought {
+  SettingFlag flag;
+  std::string recipe;
+};
+
+// Before the last one; or its other names to those of a flag with the same key.
+void add(std::vector<Brought>& all, const SettingFlag& flag, const std::string& recipe) {
+  Brought* same = nullptr;
+  std::string others;
+  for (const std::string& name : names_of_flag(flag.names)) {
+    const auto at = std::ranges::find_if(
+        all, [&](const Brought& b) { return std::ranges::count(names_of_flag(b.flag.names), name) > 0; });
+    if (at == all.end()) {
+      others += (others.empty() ? "" : ",") + name;
+      continue;
+    }
+    if (at->flag.key != flag.key)
+      throw std::logic_error(fmt::format("the flag {} sets {} for {}, but {} for {}: give one of them another name",
+                                         name, at->flag.key, at->recipe, flag.key, recipe));
+    same = &*at;
+  }
+  if (!same) {
+    all.insert(all.end() - 1, {flag, recipe});
+    return;
+  }
+  if (!others.empty()) same->flag.names += "," + others;
+  same->flag.on = std::max(same->flag.on, flag.on);
+}
+
 }  // namespace
 
+std::vector<std::string> names_of_flag(const std::string& names) {
+  std::vector<std::string> all;
+  for (size_t begin = 0; begin <= names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    all.push_back(names.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return all;
+}
+
 std::vector<SettingFlag> setting_flags(const std::vector<RecipeInfo>& recipes) {
-  std::vector<SettingFlag> all = flags_of_all();
+  std::vector<Brought> brought;
+  for (const SettingFlag& flag : flags_of_all()) brought.push_back({flag, "every recipe"});
   for (const RecipeInfo& recipe : recipes)
-    for (const SettingFlag& flag : recipe.flags)
-      if (std::ranges::none_of(all, [&](const SettingFlag& other) { return other.names == flag.names; }))
-        all.push_back(flag);
-  all.push_back({"--exact", "exact", "[word]", "refuse to start where equal bits cannot be kept (require, aim)"});
+    for (const SettingFlag& flag : recipe.flags) add(brought, flag, "recipe " + recipe.name);
+  std::vector<SettingFlag> all;
+  for (Brought& one : brought) all.push_back(std::move(one.flag));
   return all;
 }
 

@@ -21,7 +21,7 @@
 namespace tandem {
 
 struct SetRequest {
-  std::string title;          // "web-test"
+  std::string title;          // the name of its recipe
   std::filesystem::path dir;  // of the set
   std::vector<SetJob> jobs;   // in the user's order
   std::vector<DeviceSpec> devices;
@@ -32,7 +32,7 @@ struct SetRequest {
   Estimate estimate;
   bool quiet = false, json = false, color = true;
   double max_seconds = 0;  // 0: no limit
-  std::string advice;      // how to go on: "tandem resume web-test-..."
+  std::string advice;      // how to go on: "tandem resume RUN"
   // Called now and then, and at the end: what stands in the set's files.
   std::function<void(const std::vector<JobStatus>&, const std::vector<Segment>& course)> note;
 };

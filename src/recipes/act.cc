@@ -167,7 +167,7 @@ void answer_all(int fd, Answerer& answerer) {
   setenv("TANDEM_ACT_DEVICE", device.name().c_str(), 1);
   const Arguments& arguments = command.arguments;
   std::vector<std::string> words = {command.context.worker.string(), "act", command.subject("last")};
-  if (arguments.has("agent")) words.push_back("--agent=" + arguments.text("agent"));
+  if (const std::string agent = arguments.text("agent"); !agent.empty()) words.push_back("--agent=" + agent);
   if (arguments.has("ensemble")) words.emplace_back("--ensemble");
   if (arguments.has("strict")) words.emplace_back("--strict");
   if (command.output.quiet()) words.emplace_back("--quiet");

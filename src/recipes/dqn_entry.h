@@ -1,9 +1,11 @@
-// recipes/dqn_entry.h -- an entry for a recipe class that learns with the DQN: recipe_entry() with the verb `act`.
+// recipes/dqn_entry.h -- an entry for a recipe class that learns with the DQN: recipe_entry() with the verb `act`,
+// and experience to begin with where its settings have a history_shape().
 #pragma once
 
 #include <string>
 #include <utility>
 
+#include "recipes/experience_at_start.h"
 #include "recipes/recipe_entry.h"
 #include "recipes/shipped.h"
 
@@ -13,6 +15,7 @@ template <class RecipeType, class SettingsType>
 RecipeEntry dqn_entry(std::string name, std::string summary) {
   RecipeEntry entry = recipe_entry<RecipeType, SettingsType>(std::move(name), std::move(summary));
   entry.info.verbs.push_back(act_verb(agents_on_gpu()));
+  begin_with_experience(entry.info);
   return entry;
 }
 

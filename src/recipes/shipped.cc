@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "recipes/baselines.h"
+#include "recipes/experience_at_start.h"
 #include "recipes/gym_settings.h"
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
@@ -51,6 +52,7 @@ RecipeInfo web_agent(const AgentOnGpu& on_gpu) {
   info.need = kWebNeed;
   info.bench.among_all = false;  // web-test trains it
   info.baseline = kWebAgentBaseline;
+  begin_with_experience(info);
   return info;
 }
 
@@ -63,6 +65,7 @@ RecipeInfo gym_dqn(const AgentOnGpu& on_gpu) {
   info.verbs = {act_verb(on_gpu)};
   info.examples = {{"train dqn --env gym:CartPole-v1 --num-envs 8", "a DQN on an environment in Python"}};
   info.need = kGymNeed;
+  begin_with_experience(info);
   return info;
 }
 

@@ -1,7 +1,6 @@
 #include "apps/web_test/entry.h"
 
 #include "apps/web_test/eval.h"
-#include "apps/web_test/experience_at_start.h"
 #include "apps/web_test/train_from.h"
 #include "apps/web_test/web_test_set.h"
 #include "apps/web_test/web_test_settings.h"
@@ -43,8 +42,6 @@ std::vector<RecipeInfo> with_web_test(std::vector<RecipeInfo> recipes) {
     at->verbs.insert(at->verbs.begin(), eval_verb());
     at->examples.insert(at->examples.begin(),
                         {"train web-agent --from last --experience new.jsonl", "a day's increment, judged at its end"});
-    at->before_train = take_experience;
-    at->before_resume = find_first_weights;
     at->train_from = train_agents_from;
     const RecipeInfo agent = *at;
     recipes.insert(at + 1, web_test(agent));

@@ -1,5 +1,5 @@
-// apps/web_test/entry.h -- what web-test adds to the commands: the recipe `web-test`, and for its agents `eval`,
-// experience to begin with, and `train --from`.
+// apps/web_test/entry.h -- what web-test adds to the commands: the recipe `web-test`, and for its agents `eval` and
+// `train --from`.
 #pragma once
 
 #include <vector>

@@ -77,7 +77,7 @@ int run_eval(const Command& command) {
     // A folder of several runs has a page of its own, about their training.
     const bool several = fs::exists(run.dir() / "agents.json");
     page = (run.dir() / (several ? "evaluation.html" : "report.html")).string();
-    page = arguments.text("output", page);
+    if (const std::string given = arguments.text("output"); !given.empty()) page = given;
     write_file_atomically(page, make_report(run.dir()), Durability::kProcessDeath);
   } catch (const IoError& error) {
     command.output.warn(fmt::format("the report was not written: {} ({})", error.what(), error.why()));

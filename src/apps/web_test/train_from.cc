@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "apps/web_test/experience_at_start.h"
 #include "apps/web_test/gate.h"
 #include "apps/web_test/timer.h"
 #include "apps/web_test/web_test_set.h"
@@ -17,6 +16,7 @@
 #include "command/command.h"
 #include "command/start.h"
 #include "launch/run_lock.h"
+#include "recipes/experience_at_start.h"
 #include "rl/dqn/dqn_settings.h"
 #include "runs/agent_runs.h"
 #include "runs/run_folder.h"

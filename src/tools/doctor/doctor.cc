@@ -102,6 +102,11 @@ std::optional<uint64_t> memory_for_a_worker(const GpuFacts& facts, const GpuRead
   return most;
 }
 
+std::string recipe_to_show(const CliContext& context) {
+  const RecipeInfo* const tried = recipe_to_try(context);
+  return tried ? tried->name : context.example();
+}
+
 // Steps of the recipe's own length, at a rate that was just measured.
 void add_forecast(Advice& advice, const RecipeInfo* recipe, std::optional<double> steps_per_second,
                   const std::string& where) {
@@ -113,9 +118,10 @@ void add_forecast(Advice& advice, const RecipeInfo* recipe, std::optional<double
 }
 
 // Every core that may be used; a worker without a shard would be refused.
-int slots_for(const RecipeInfo* recipe, const Machine& machine) {
-  int64_t slots = std::max(1, machine.cpu_slots);
-  if (recipe) slots = std::min(slots, std::max<int64_t>(1, recipe->settings()->shards));
+int slots_for(const CliContext& context, const std::string& name) {
+  int64_t slots = std::max(1, context.machine.cpu_slots);
+  for (const RecipeInfo& recipe : context.recipes)
+    if (recipe.name == name) slots = std::min(slots, std::max<int64_t>(1, recipe.settings()->shards));
   return static_cast<int>(slots);
 }
 
@@ -128,7 +134,7 @@ Advice advise(const Command& command, const Findings& findings, const GpusSeen& 
   const std::string program = command.context.program == "tandem-worker" ? "tandem" : command.context.program;
   if (!workers_fine) return {"", "mend the problems above first", {}};
   const RecipeInfo* const tried = recipe_to_try(command.context);
-  const std::string name = recipe_name(tried);
+  const std::string name = recipe_to_show(command.context);
   if (const std::vector<UsableGpu> usable = usable_gpus(findings, gpus); !usable.empty()) {
     const std::string flag = devices_flag(usable, gpus), more = flag.empty() ? "" : " " + flag;
     std::vector<int> numbers;
@@ -143,8 +149,9 @@ Advice advise(const Command& command, const Findings& findings, const GpusSeen& 
     add_forecast(advice, tried, trial.gpu_steps_per_second(), where);
     return advice;
   }
-  const int slots = slots_for(tried, command.context.machine);
+  const int slots = slots_for(command.context, name);
   Advice advice{fmt::format("{} train {} --devices cpu:{}", program, name, slots), "", {}};
+  if (!tried) advice.forecast = fmt::format("`{} plan {}` forecasts its time", program, name);
   if (slots == 1)
     add_forecast(advice, tried, trial.one_slot_steps_per_second(), "one slot");
   else
@@ -207,10 +214,8 @@ std::string examination_text(const Examination& all, const std::string& measured
 const RecipeInfo* recipe_to_try(const CliContext& context) {
   for (const RecipeInfo& recipe : context.recipes)
     if (recipe.tries_machine) return &recipe;
-  return context.recipes.empty() ? nullptr : &context.recipes.front();
+  return nullptr;
 }
-
-std::string recipe_name(const RecipeInfo* recipe) { return recipe ? recipe->name : "RECIPE"; }
 
 Findings judge_recipes(const CliContext& context, const GpusSeen& gpus, const PlaceSeen& place) {
   Findings all;
@@ -259,7 +264,7 @@ int run_doctor(const Command& command) {
   GpusSeen gpus = look_at_gpus(command.context.machine.cuda_build);
   const LibrariesSeen libraries = look_at_libraries(command.context);
   PlaceSeen place = look_at_place(runs_root(command.arguments));
-  gpus.example = place.example = recipe_name(recipe_to_try(command.context));
+  gpus.example = place.example = recipe_to_show(command.context);
   Findings findings = judge_gpus(gpus);
   const auto add = [&](const Findings& more) { findings.insert(findings.end(), more.begin(), more.end()); };
   add(judge_libraries(libraries, gpus));

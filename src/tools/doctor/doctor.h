@@ -77,9 +77,8 @@ struct PlaceSeen {
 PlaceSeen look_at_place(const std::filesystem::path& runs_root);
 Findings judge_place(const PlaceSeen& place, const GpusSeen& gpus);
 
-// The recipe that a machine is tried with: one that says so of itself, else the first. Null: the program has none.
+// The recipe that a machine is tried with: one that says so of itself. Null: none does, another may be huge.
 const RecipeInfo* recipe_to_try(const CliContext& context);
-std::string recipe_name(const RecipeInfo* recipe);
 
 // Does each recipe fit into each GPU? By what its entry says that it needs, so an estimate.
 Findings judge_recipes(const CliContext& context, const GpusSeen& gpus, const PlaceSeen& place);
@@ -109,6 +108,7 @@ Findings judge_links(const LinksSeen& links, const GpusSeen& gpus);
 std::string links_text(const LinksSeen& links);
 
 // The real workers: recipe_to_try() for a few steps on one slot, started at once, and then on two; on the GPUs as well.
+// Without such a recipe nothing is tried.
 class WorkerTrial {
  public:
   WorkerTrial(const CliContext& context, const std::filesystem::path& folder);
@@ -133,7 +133,7 @@ class WorkerTrial {
   std::string digest_of(Child& child, const std::string& check, const std::string& devices, Finding& wrong);
   std::optional<double> rate_of(const std::string& name) const;
   std::filesystem::path program_, folder_;
-  std::string recipe_;
+  std::string recipe_;  // empty: none to try
   std::vector<Child> children_;
   std::optional<double> one_rate_, rate_, gpu_rate_;
   std::string trouble_;

@@ -31,6 +31,21 @@ TEST(Doctor, TheReportSaysUnknownForCoresThatNobodyCounts) {
   EXPECT_NE(text.find("8 usable, unknown cores, 2 sockets, unknown NUMA nodes"), std::string::npos) << text;
 }
 
+TEST(Doctor, ARecipeThatIsNotMadeForItIsNotTried) {
+  CliContext context;
+  context.recipes = {{"huge", "a week on eight GPUs", [] { return std::make_unique<RecipeSettings>(); }}};
+  context.worker = "/bin/sh";
+  EXPECT_EQ(recipe_to_try(context), nullptr);
+  WorkerTrial trial(context, "/nowhere");
+  for (const Finding& finding : {trial.finish(), trial.try_gpus({})}) {
+    EXPECT_EQ(finding.verdict, Verdict::kOk);
+    EXPECT_EQ(finding.found, "not tried: no recipe of this program is made for it");
+  }
+  context.recipes.push_back(context.recipes.front());
+  context.recipes.back().tries_machine = true;
+  EXPECT_EQ(recipe_to_try(context), &context.recipes.back());
+}
+
 TEST(Doctor, OfAProcessOnlyItsProgramIsNamed) {
   EXPECT_EQ(program_of("/opt/x/python3 train.py --key=a/b"), "python3");
   EXPECT_EQ(program_of("python3"), "python3");

@@ -201,6 +201,7 @@ namespace {
 
 constexpr int kTrialSteps = 12;
 constexpr double kTrialSeconds = 60;
+constexpr char kNotTried[] = "not tried: no recipe of this program is made for it";
 
 void leave_out_variables() {
   std::vector<std::string> names;
@@ -233,12 +234,13 @@ std::string last_line(const fs::path& path) {
 
 }  // namespace
 
-WorkerTrial::WorkerTrial(const CliContext& context, const fs::path& folder)
-    : folder_(folder), recipe_(recipe_name(recipe_to_try(context))) {
+WorkerTrial::WorkerTrial(const CliContext& context, const fs::path& folder) : folder_(folder) {
+  if (const RecipeInfo* const recipe = recipe_to_try(context)) recipe_ = recipe->name;
   if (access(context.worker.c_str(), X_OK) != 0) {
     trouble_ = "there is no worker to try";
     return;
   }
+  if (recipe_.empty()) return;
   std::error_code error;
   program_ = fs::read_symlink("/proc/self/exe", error);
   children_.push_back(start("cpu:1", "on-1"));
@@ -330,6 +332,7 @@ std::optional<double> WorkerTrial::rate_of(const std::string& name) const {
 
 Finding WorkerTrial::finish() {
   if (!trouble_.empty()) return {"workers", Verdict::kProblem, trouble_, "make build"};
+  if (recipe_.empty()) return {"workers", Verdict::kOk, kNotTried};
   Finding wrong;
   const std::string one = digest_of(children_.front(), "workers", "cpu:1", wrong);
   if (one.empty()) return wrong;
@@ -349,6 +352,7 @@ Finding WorkerTrial::finish() {
 
 Finding WorkerTrial::try_gpus(const std::vector<UsableGpu>& gpus) {
   if (!trouble_.empty()) return {"on cards", Verdict::kProblem, trouble_, "make build"};
+  if (recipe_.empty()) return {"on cards", Verdict::kOk, kNotTried};
   Finding wrong;
   std::vector<std::string> names;
   for (const UsableGpu& gpu : gpus) names.push_back(fmt::format("cuda:{}", gpu.device));

@@ -1,13 +1,15 @@
-// apps/web_test/experience_at_start.h -- what a training begins with beside its settings: transitions of a real system,
-// weights of a run.
+// recipes/experience_at_start.h -- what a training with the DQN begins with beside its settings: transitions of a real
+// system, weights of a run.
 #pragma once
 
 #include <filesystem>
 
-#include "command/command.h"
-#include "config/resolved_recipe.h"
+#include "config/recipe_list.h"
 
 namespace tandem {
+
+// Gives the entry of a recipe with DqnSettings both functions below, as what is done before a run begins or goes on.
+void begin_with_experience(RecipeInfo& info);
 
 // Where the recipe names experience: reads it once, warns of bad lines, and writes its absolute paths and its digest
 // into the settings. Throws ConfigError that says what is wrong with which line.

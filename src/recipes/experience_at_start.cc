@@ -1,16 +1,23 @@
-#include "apps/web_test/experience_at_start.h"
+#include "recipes/experience_at_start.h"
 
 #include <fmt/format.h>
 
 #include <cerrno>
 
 #include "base/errors.h"
+#include "command/command.h"
+#include "config/resolved_recipe.h"
 #include "rl/dqn/dqn_settings.h"
 #include "rl/replay/experience.h"
 
 namespace tandem {
 
 namespace fs = std::filesystem;
+
+void begin_with_experience(RecipeInfo& info) {
+  info.before_train = take_experience;
+  info.before_resume = find_first_weights;
+}
 
 void take_experience(const Command& command, ResolvedRecipe& recipe) {
   auto* const settings = dynamic_cast<DqnSettings*>(recipe.settings.get());
@@ -27,7 +34,8 @@ void take_experience(const Command& command, ResolvedRecipe& recipe) {
       if (const HistoryRead& of = read.read_of()[i]; of.bad > 0)
         command.output.warn(fmt::format("{}: left out: {}", names[i], of.complaint()));
     const int64_t held = read.held_out_rows(), learned = read.rows() - held;
-    const std::string& agent = shape->agents[static_cast<size_t>(settings->history_agent())];
+    const std::string agent =
+        shape->agents.empty() ? "the agent" : shape->agents[static_cast<size_t>(settings->history_agent())];
     if (learned == 0)
       throw ConfigError(fmt::format("{} leaves nothing to learn from", names.front()),
                         fmt::format("{} of its {} transitions of {} are kept apart", held, read.rows(), agent),
