@@ -185,7 +185,7 @@ void rank_main(const Setting& s, int me, KeyValueStore& store, const SharedMemor
   auto view = [](const SharedMemory& segment) {
     return SharedMemory::adopt(dup(segment.fd()), segment.bytes().size());
   };
-  auto baseline = std::make_shared<AllReduce>(mesh("rival"), s.floats, me);
+  auto baseline = std::make_shared<AllReduce>(mesh("baseline"), s.floats, me);
   const double p = s.cut.partials();
   std::vector<Contender> contenders;
   contenders.push_back({"Gloo's all-reduce", 0, [=] { baseline->prepare(); }, [=] { baseline->run(); },

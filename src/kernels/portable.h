@@ -1,7 +1,8 @@
 // kernels/portable.h -- what lets one line of arithmetic compile for the CPU and for CUDA and give the same bits.
 //
 // The promise of this folder: a kernel and its CUDA twin give equal bits for every input that is not NaN (the payload
-// of a NaN differs between makers). It rests on four rules, kept by every file here:
+// of a NaN differs between makers). It rests on four rules, kept by every file here but the GEMMs,
+// which use FMA on purpose (cpu/gemm.h, gpu/gemm.h):
 //   - only + - * / sqrt and conversions, which IEEE 754 rounds exactly; no libm, whose last bit differs by version;
 //   - no fused multiply-add: -ffp-contract=off for g++, --fmad=false for nvcc;
 //   - sums run in an order that the code fixes (explicit lanes), never in one that the vector width or the grid fixes;

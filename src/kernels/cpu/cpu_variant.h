@@ -1,6 +1,7 @@
 // kernels/cpu/cpu_variant.h -- one loop, compiled for several vector widths, picked at run time.
 //
-// Every variant gives the same bits (kernels/portable.h), so the choice is about speed alone. It is an argument, with
+// Every variant gives the same bits (kernels/portable.h), so the choice is about speed alone; gemm.h is the exception,
+// where variants with FMA agree and one without does not. It is an argument, with
 // the best one as its default, so that a test can run them all on one machine. Explicit calls instead of target_clones:
 // those need ifunc, whose resolvers run before a sanitizer is ready, and can't be chosen by a test.
 #pragma once
