@@ -8,14 +8,21 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$cmake" --install "$build" --prefix "$work/prefix" >"$work/log" || { cat "$work/log"; exit 1; }
-# Copies, so that nothing can be found by its place in the checkout.
-for example in own_model own_env own_verb; do
-  cp -r "$here/examples/$example" "$work/$example"
-  "$cmake" -G Ninja -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -S "$work/$example" -B "$work/build-$example"
-  "$cmake" --build "$work/build-$example"
-done
 cd "$work"
+# Copies, so that nothing can be found by its place in the checkout.
+build_example() {
+  cp -r "$here/examples/$1" "$work/$1"
+  "$cmake" -G Ninja -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -S "$work/$1" -B "$work/build-$1"
+  "$cmake" --build "$work/build-$1" -j 1
+}
+# Side by side: each is one or two files, so one of them alone keeps one core busy.
+build_example own_model >own_model.log 2>&1 & model=$!
+build_example own_verb >own_verb.log 2>&1 & verb=$!
+build_example own_env || exit 1
+for one in "$model own_model" "$verb own_verb"; do
+  wait "${one% *}" || { cat "${one#* }.log"; exit 1; }
+done
 program_of() { find "build-$1" -type f -name "$1" -perm -u+x | head -n 1; }
 "./$(program_of own_model)" train --steps 20 --json | tee out.json
 grep -q '"digest"' out.json

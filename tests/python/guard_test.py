@@ -434,9 +434,13 @@ class Faults(Machine):
                 self.assertLessEqual((output[name]["t"] - happened) * speed, 30)
 
     def test_a_driver_that_hangs_is_named_and_holds_nobody(self):
-        self.play(gpus=[HOT], events=[{"at": 5, "gpu": 0, "hang": True}])
-        done = self.say("guard", "--for", "30s")
-        self.assertIn("has not answered for", done.stderr)
+        self.play(stepped=True, gpus=[{"card": "3070", "load": 0.5}], events=[{"at": 5, "gpu": 0, "hang": True}])
+        guard = self.begin("guard", "--for", "60s", "--json")
+        self.assertIn("t", json.loads(guard.stdout.readline()))  # it watches: the driver answers so far
+        self.at(6)
+        out, err = guard.communicate()
+        self.assertEqual(guard.returncode, 0, err)
+        self.assertIn("has not answered for", err + out)
 
 
 class Runs(Machine):

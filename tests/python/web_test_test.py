@@ -228,17 +228,20 @@ class Early(WebTest):
         """A set on cpu:0 whose first agent is held before its end and whose second one gets ready: (set, first, second)."""
         process = self.begin("train", "web-test", *SMALL, "--steps", self.LONG, "--run-dir", "set", "--json", "--agents",
                              ",".join(self.AGENTS), *args, env=self.HELD)
-        end = threading.Timer(400, process.kill)  # whoever waits for a word of it sees its end then
+        end = threading.Timer(800, process.kill)  # whoever waits for a word of it sees its end then
         end.start()
         self.addCleanup(lambda: (end.cancel(), self.let_go(number=signal.SIGKILL)))
         second = self.until_ready(process)
         return process, next(agent for agent in self.AGENTS if agent != second), second
 
     def until_ready(self, process):
+        said = ""
         for line in process.stderr:
             if "gets ready" in line:
                 return line.split()[0]
-        self.fail("nobody got ready")
+            said += line
+        logs = "".join(path.read_text() for path in (self.dir / "set/logs").glob("*.log"))
+        self.fail(f"nobody got ready; the set said:\n{said}\nand its agents:\n{logs}")
 
     def let_go(self, kinds=("resume", "work"), agents=AGENTS, number=signal.SIGCONT):
         for kind in kinds:
@@ -260,7 +263,7 @@ class Early(WebTest):
 
     def to_the_end(self, process, same=True):
         """Everybody is let go; what the set tells at its end, and what it said since."""
-        self.wait_until(lambda: self.let_go() or process.poll() is not None, 400)
+        self.wait_until(lambda: self.let_go() or process.poll() is not None, 800)
         out, err = process.communicate()
         self.assertEqual(process.returncode, 0, err)
         output = json.loads(out)
@@ -275,8 +278,8 @@ class Early(WebTest):
         self.wait_until(lambda: self.is_held(launcher), 200)  # before its last checkpoint has its name
         os.kill(launcher, signal.SIGKILL)
         self.assertEqual(self.until_ready(process), first)
-        agents, _ = self.to_the_end(process)
-        self.assertEqual((agents[first]["restarts"], agents[second]["restarts"]), (1, 0))
+        agents, err = self.to_the_end(process)
+        self.assertEqual((agents[first]["restarts"], agents[second]["restarts"]), (1, 0), err)
 
     def test_an_early_start_that_fails_is_no_failure_of_the_agent(self):
         process, _, second = self.held("--devices", "cpu:1")
