@@ -131,6 +131,7 @@ install_packages() {
   local wanted=$BUILD_PACKAGES missing sudo="" log start
   ((want_fuzz)) && wanted+=" clang $(clang_runtime_package)"
   ((want_package || want_test)) && wanted+=" binutils dpkg-dev patchelf"   # scripts/package.sh, and its test
+  ((want_test)) && wanted+=" openmpi-bin iproute2"                         # runs under mpirun, and on two hosts
   ((want_monitor)) && wanted+=" $MONITOR_PACKAGES"
   # shellcheck disable=SC2086 -- lists are split on purpose, here and below
   missing=$(missing_packages $wanted)
@@ -285,6 +286,40 @@ install_gymnasium() {
   pip_step gym "$GYM_WHEELS" "${wheels[@]}"
 }
 
+# ---- torchrun, for the tests that run under it -----------------------------------------------------------------------
+
+# torchrun imports all of torch, whose libraries name cuBLAS, cuDNN, NCCL and others: 4 GB that a CPU never calls. Where torch
+# is installed without them, empty libraries of the same names are loaded at the start of this environment's Python. The
+# workers do not see them.
+install_torchrun() {
+  local site
+  site=$(compgen -G "$VENV/lib/python3*/site-packages" | head -n 1)
+  [[ -n $site ]] || return 0
+  if [[ -n $TORCH_DIR ]] || done_before torch "torch==$TORCH_VERSION with its CUDA libraries"; then
+    rm -rf -- "$site/torch_stand_ins" "$site/torch_stand_ins.pth" "$STAMPS/stand-ins"
+    return 0
+  fi
+  ((want_test)) || return 0
+  begin "torchrun"
+  local wheels name missing log start made=$site/torch_stand_ins
+  read -ra wheels <<<"$TORCHRUN_WHEELS"
+  pip_step torchrun "$TORCHRUN_WHEELS" "${wheels[@]}"
+  done_before stand-ins "torch==$TORCH_VERSION" && return
+  start=$(now_ms)
+  missing=$(ldd "$site/torch/lib/libtorch_python.so" | awk '/not found/ { print $1 }' | sort -u)
+  say "[$step_number] $step_name: empty libraries for" $missing
+  rm -rf -- "$made"
+  mkdir -p "$made" "$STAMPS"
+  log=$STAMPS/stand-ins.log
+  for name in $missing; do
+    run_logged "$log" g++ -x c -shared -nostdlib -o "$made/$name" "-Wl,-soname,$name" scripts/stand_in_library.c || fail_step "$log"
+  done
+  cp scripts/torch_stand_ins.py "$made/__init__.py" && echo "import torch_stand_ins" >"$site/torch_stand_ins.pth" &&
+    "$VENV/bin/torchrun" --help >"$log" 2>&1 || fail_step "$log"
+  stamp stand-ins "torch==$TORCH_VERSION"
+  finish "$start"
+}
+
 # ---- the driver: told, never installed -------------------------------------------------------------------------------
 
 check_driver() {
@@ -315,6 +350,7 @@ main() {
   install_nvcc
   install_test_tools
   install_gymnasium
+  install_torchrun
   check_driver
   stamp system ok
   ((worked)) && say "set-up ready after $(seconds_since "$start") s"

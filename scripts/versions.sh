@@ -15,5 +15,7 @@ TEST_WHEELS="numpy==2.2.6 safetensors==0.8.0 tensorboard==2.21.0 clang-format==1
 # Environments in Python for `tandem train dqn`: 85 MB with numpy, nothing of it compiled here.
 GYM_WHEELS="numpy==2.2.6 gymnasium==1.4.0"
 LINT_WHEELS="clang-format==14.0.6"
+# What torchrun imports beside torch itself, which set-up installs without its needs where there is no GPU.
+TORCHRUN_WHEELS="sympy==1.14.0"
 # The oldest driver that runs CUDA 13 (NVIDIA's release notes of CUDA 13.0).
 OLDEST_DRIVER=580.65.06
