@@ -1,8 +1,8 @@
 # nvcc, the GPUs to compile for, and TANDEM_HAVE_CUDA.
 #
-# TANDEM_CUDA        auto: CUDA if nvcc is found; on: required; off: never looked for
-# TANDEM_CUDA_ARCHS  native: the GPUs of this machine (the packaging list if there is none); all: the packaging list;
-#                    or a list such as 80;90
+# TANDEM_CUDA        auto: CUDA if nvcc is found, and a GPU or architectures are named; on: required; off: never looked for
+# TANDEM_CUDA_ARCHS  native: the GPUs of this machine (if there is none: with auto no CUDA, with on the packaging list);
+#                    all: the packaging list; or a list such as 80;90
 # nvcc is looked for in CMAKE_CUDA_COMPILER, CUDACXX, PATH, /usr/local/cuda, and the PyPI wheels in .venv (nvidia-cuda-nvcc,
 # nvidia-nvvm, nvidia-cuda-crt, nvidia-cuda-runtime at 13.0; they unpack into one toolkit, nvidia/cu13, on both CPUs).
 # Gives: tandem::cudart (the runtime, static: nothing to find at run time) and tandem_cuda_options(target).
@@ -18,6 +18,17 @@ endif()
 if(_wanted MATCHES "^(off|false|0|no)$")
   message(STATUS "CUDA: off (TANDEM_CUDA=${TANDEM_CUDA}); the .cu files are not compiled")
   return()
+endif()
+
+# ---- a GPU to compile for ----
+# The same signs as gpu_here of scripts/nvcc.sh. Seven architectures for GPUs that are elsewhere take minutes: they are asked for.
+if(_wanted STREQUAL "auto" AND TANDEM_CUDA_ARCHS STREQUAL "native")
+  find_program(_smi NAMES nvidia-smi NO_CACHE)
+  file(GLOB _gpu_files /dev/nvidia[0-9]* /dev/nvidiactl /dev/dxg)
+  if(NOT _smi AND NOT _gpu_files)
+    message(STATUS "CUDA: not used; no GPU here, so the build is for the CPU alone (TANDEM_CUDA=on compiles the kernels too)")
+    return()
+  endif()
 endif()
 
 # ---- nvcc ----

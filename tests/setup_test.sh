@@ -76,6 +76,23 @@ gpu_here || asks off CUDA=auto
 asks auto CUDA=auto CUDA_ARCHS=90
 asks on CUDA=on
 asks off CUDA=off
+# CMake by itself decides the same: with nvcc, without a GPU, nothing is compiled for GPUs.
+cmake=$(command -v "$here/.venv/bin/cmake" cmake | head -n 1)
+if [[ -n $cmake ]] && ! gpu_here; then
+  mkdir -p "$work/project" "$work/toolkit/"{lib64,include/crt,nvvm/bin}
+  touch "$work/toolkit/"{lib64/libcudart_static.a,include/cuda_runtime.h,include/crt/host_config.h}
+  printf '#!/bin/bash\necho "TOP=%s/toolkit"\necho release 13.0\n' "$work" | tee "$work/bin/nvcc" >"$work/toolkit/nvvm/bin/cicc"
+  chmod +x "$work/toolkit/nvvm/bin/cicc"
+  printf 'cmake_minimum_required(VERSION 3.28)\nproject(auto LANGUAGES CXX)\nset(TANDEM_CUDA auto)\ninclude(%s)\n' \
+    "$here/cmake/TandemCuda.cmake" >"$work/project/CMakeLists.txt"
+  if ! out=$(PATH="$work/bin:$PATH" "$cmake" -S "$work/project" -B "$work/project/build" 2>&1) ||
+    [[ $out != *"CUDA: not used; no GPU here, so the build is for the CPU alone"* ]]; then
+    echo "FAILED: nvcc without a GPU was expected to leave a build for the CPU; CMake said:"
+    echo "$out"
+    failed=1
+  fi
+fi
+
 mv "$work/smi" "$work/bin/nvidia-smi" # and a GPU
 asks auto CUDA=auto
 
