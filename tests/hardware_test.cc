@@ -7,6 +7,7 @@
 
 #include "fake_script.h"
 #include "hardware/cuda_driver.h"
+#include "hardware/driver_check.h"
 #include "hardware/machine.h"
 #include "hardware/nvml.h"
 
@@ -304,6 +305,27 @@ TEST(Machine, SeesTheLeastLimitOfItsCgroups) {
   EXPECT_EQ(facts.cpu.logical, 2);
   EXPECT_EQ(facts.cpu.cores, 1);
   EXPECT_FALSE(facts.cpu.model);
+}
+
+TEST(DriverCheck, JudgesByTheCudaThatTheDriverRunsElseByItsOwnVersion) {
+  EXPECT_TRUE(driver_is_old({"535.183.01", 12020}));
+  EXPECT_FALSE(driver_is_old({"580.65.06", 13000}));
+  EXPECT_FALSE(driver_is_old({"535.183.01", 13000})) << "with NVIDIA's cuda-compat";
+  EXPECT_TRUE(driver_is_old({"535.183.01", {}}));
+  EXPECT_FALSE(driver_is_old({"580.65.06", {}}));
+  EXPECT_FALSE(driver_is_old({})) << "it tells nothing";
+}
+
+TEST(DriverCheck, AdvisesWhatThisSystemTakes) {
+  EXPECT_EQ(newer_driver_advice("Ubuntu 24.04.1 LTS", {}), "sudo apt install nvidia-driver-580 && sudo reboot");
+  EXPECT_NE(newer_driver_advice("Debian GNU/Linux 12 (bookworm)", {}).find("nvidia-open"), std::string::npos);
+  EXPECT_NE(newer_driver_advice("Ubuntu 24.04.1 LTS", "docker").find("of the host"), std::string::npos);
+  EXPECT_NE(newer_driver_advice("Ubuntu 24.04.1 LTS", "wsl").find("Windows"), std::string::npos);
+  EXPECT_NE(newer_driver_advice({}, {}).find("nvidia.com/drivers"), std::string::npos);
+  const OldDriverError error({"525.147.05", 12000});
+  EXPECT_EQ(std::string(error.what()), "the NVIDIA driver is too old: 525.147.05, up to CUDA 12.0");
+  EXPECT_EQ(error.code(), ExitCode::kUsage);
+  EXPECT_NE(error.todo().find("`--devices cpu`"), std::string::npos);
 }
 
 TEST(Machine, NamesCoresThatHaveNoModelName) {

@@ -26,7 +26,7 @@ if(TANDEM_TESTS)
   add_dependencies(hardware_test fake_nvml fake_nvml_old fake_cuda)
   if(TANDEM_TORCH)
     add_custom_target(fake_machines ALL DEPENDS fake_nvml fake_nvml_old fake_cuda)
-    foreach(class Gpus Doctor)
+    foreach(class Gpus Driver Doctor)
       add_test(NAME Machine.${class}
         COMMAND ${TANDEM_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/python/machine_test.py ${CMAKE_BINARY_DIR}/bin ${CMAKE_BINARY_DIR}/tests ${class})
       set_tests_properties(Machine.${class} PROPERTIES TIMEOUT 600)

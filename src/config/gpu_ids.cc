@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "config/gpus_and_driver.h"
 #include "hardware/nvml.h"
 
 namespace tandem {
@@ -19,6 +20,8 @@ struct Calls {
   int (*at)(unsigned, Handle*) = nullptr;
   int (*uuid)(Handle, char*, unsigned) = nullptr;
   int (*name)(Handle, char*, unsigned) = nullptr;
+  int (*driver)(char*, unsigned) = nullptr;  // the last two may be missing
+  int (*cuda)(int*) = nullptr;
 };
 
 template <class F>
@@ -27,13 +30,26 @@ bool find(void* library, const char* name, F& function) {
   return function != nullptr;
 }
 
+DriverVersions versions_of(const Calls& nvml) {
+  DriverVersions found;
+  char driver[96] = "";
+  int cuda = 0;
+  if (nvml.driver && nvml.driver(driver, sizeof driver) == 0 && *driver) found.driver = driver;
+  if (nvml.cuda && nvml.cuda(&cuda) == 0 && cuda > 0) found.cuda = cuda;
+  return found;
+}
+
 }  // namespace
 
-std::vector<GpuId> all_gpu_ids() {
-  std::vector<GpuId> gpus;
+std::vector<GpuId> all_gpu_ids() { return gpus_and_driver().gpus; }
+
+GpusAndDriver gpus_and_driver() {
+  GpusAndDriver seen;
   void* library = dlopen(Nvml::library_name().c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) return gpus;
+  if (!library) return seen;
   Calls nvml;
+  find(library, "nvmlSystemGetDriverVersion", nvml.driver);
+  find(library, "nvmlSystemGetCudaDriverVersion_v2", nvml.cuda);
   const bool whole = find(library, "nvmlInit_v2", nvml.init) && find(library, "nvmlShutdown", nvml.shutdown) &&
                      find(library, "nvmlDeviceGetCount_v2", nvml.count) &&
                      find(library, "nvmlDeviceGetHandleByIndex_v2", nvml.at) &&
@@ -46,12 +62,13 @@ std::vector<GpuId> all_gpu_ids() {
       char uuid[96] = "", name[96] = "";
       if (nvml.at(i, &handle) != 0 || nvml.uuid(handle, uuid, sizeof uuid) != 0) continue;
       nvml.name(handle, name, sizeof name);
-      gpus.push_back({uuid, name});
+      seen.gpus.push_back({uuid, name});
     }
+    seen.driver = versions_of(nvml);
     nvml.shutdown();
   }
   dlclose(library);
-  return gpus;
+  return seen;
 }
 
 std::vector<GpuId> visible_gpu_ids(const std::vector<GpuId>& all, const char* visible_devices) {

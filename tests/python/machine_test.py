@@ -119,10 +119,10 @@ class Gpus(Case):
         (self.dir / "machine.json.state").write_text('{"began": 1, "gpus": []}')
         self.assertEqual(len(json.loads(self.tandem("gpus", "--json", env=env).stdout)["gpus"]), 8)
 
-    def test_without_a_gpu_says_so_and_shows_cpu_slots(self):
+    def test_without_a_gpu_says_so_and_shows_cpu_cores(self):
         done = self.tandem("gpus", "--compare", "8xH100")
         self.assertIn("no NVIDIA GPU here", done.stderr)
-        self.assertIn("slots", done.stdout)
+        self.assertIn("cores", done.stdout)
         output = json.loads(self.tandem("gpus", "--json").stdout)
         self.assertEqual(output["gpus"], [])
         self.assertGreater(output["cpu"]["slots"], 0)
@@ -136,6 +136,53 @@ class Gpus(Case):
 
 def line_of(out, check):
     return [c for c in out["checks"] if c["check"] == check]
+
+
+class Driver(Case):
+    """What a command that would start a worker on a GPU says of a driver older than CUDA 13 needs."""
+
+    def with_cuda(self):
+        """A tandem of a build with CUDA, as far as it looks before it starts a worker."""
+        program = self.dir / "cuda" / "tandem"
+        if not program.exists():
+            program.parent.mkdir()
+            shutil.copy(BIN / "tandem", program)
+            (program.parent / "libtandem_cuda.so").touch()
+        return program
+
+    def say(self, script, *args, code, **variables):
+        return self.tandem(*args, env={**self.play(script), **variables}, code=code, program=self.with_cuda())
+
+    def test_an_old_driver_ends_every_command_for_gpus_before_anything_starts(self):
+        for driver, cuda in (("525.147.05", 12000), ("535.183.01", 12020)):
+            script = {"preset": "3060ti+2x3070", "driver": driver, "cuda": cuda}
+            for line in (["train", "tiny"], ["train", "tiny", "--dry-run"], ["train", "web-test", "--quick"], ["plan", "tiny"],
+                         ["train", "tiny", "--devices", "cuda:1"], ["train", "tiny", "--devices", "cpu:1,cuda:0"]):
+                err = self.say(script, *line, code=2).stderr
+                for words in (f"the NVIDIA driver is too old: {driver}, up to CUDA 12.", "needs driver 580.65.06 or newer", "--devices cpu",
+                              "580 or newer" if "apt" not in err else "sudo apt install"):
+                    self.assertIn(words, err, line)
+        self.assertEqual([entry.name for entry in self.dir.glob("runs/*-2*")], [])
+
+    def test_doctor_and_train_name_the_same_driver_and_the_same_remedy(self):
+        script = {"preset": "4x2080ti", "driver": "535.183.01", "cuda": 12020}
+        found, = line_of(json.loads(self.say(script, "doctor", "--json", code=3).stdout), "driver")
+        err = self.say(script, "train", "tiny", code=2).stderr
+        self.assertEqual(found["verdict"], "problem")
+        self.assertIn(found["found"].split(":")[0], err)
+        self.assertIn(found["do"], err)
+
+    def test_the_cpu_is_the_way_out_of_an_old_driver(self):
+        script = {"preset": "4x2080ti", "driver": "535.183.01", "cuda": 12020}
+        self.assertIn("(cpu:0 cpu:1)", self.say(script, "train", "tiny", "--dry-run", "--devices", "cpu:2", code=0).stderr)
+        self.assertIn("(cpu:0", self.say(script, "train", "tiny", "--dry-run", code=0, CUDA_VISIBLE_DEVICES="").stderr)
+
+    def test_the_cuda_that_a_driver_runs_decides_and_its_own_version_where_it_does_not_tell(self):
+        compatible = {"preset": "4xh100", "driver": "535.183.01", "cuda": 13000}   # NVIDIA's cuda-compat package
+        self.assertIn("cuda:3", self.say(compatible, "train", "tiny", "--dry-run", code=0).stderr)
+        silent = {"preset": "4xh100", "cuda": 0}
+        self.assertIn("cuda:3", self.say({**silent, "driver": "580.65.06"}, "train", "tiny", "--dry-run", code=0).stderr)
+        self.assertIn("too old: 535.54.03", self.say({**silent, "driver": "535.54.03"}, "train", "tiny", "--dry-run", code=2).stderr)
 
 
 class Doctor(Case):
@@ -196,7 +243,7 @@ class Doctor(Case):
 
     def test_an_old_driver_is_a_problem(self):
         out = self.doctor(self.play({"preset": "4x2080ti", "driver": "470.82", "cuda": 11040}, "libfake_nvml_old.so"))
-        self.assert_found(out, "driver", "problem", "older than CUDA 13.0 needs", "nvidia-driver-580")
+        self.assert_found(out, "driver", "problem", "older than CUDA 13.0 needs (580.65.06)", "580")
 
     def test_an_old_driver_leaves_the_cpu_to_train_with_its_forecast(self):
         out = self.whole_doctor(3, self.play({"preset": "3060ti+2x3070", "driver": "550.54", "cuda": 12040}))

@@ -10,6 +10,7 @@
 #include "config/gpu_ids.h"
 #include "config/visible_gpus.h"
 #include "hardware/cuda_needed.h"
+#include "hardware/driver_check.h"
 #include "hardware/in_time.h"
 #include "tools/doctor/doctor.h"
 #include "tools/gpus/gpus.h"
@@ -62,12 +63,13 @@ Finding driver_finding(const GpusSeen& gpus) {
     default:
       return {"driver", Verdict::kProblem, "NVML answers: " + gpus.status.words, "nvidia-smi"};
   }
-  const std::string text = fmt::format("{}, up to CUDA {}", gpus.driver.value_or("unknown version"),
-                                       gpus.driver_cuda ? cuda_text(*gpus.driver_cuda) : "(unknown)");
-  if (!gpus.facts.empty() && gpus.driver_cuda && *gpus.driver_cuda < kCudaNeeded)
-    return {"driver", Verdict::kProblem, fmt::format("{}: older than CUDA {} needs", text, cuda_text(kCudaNeeded)),
-            "sudo apt install nvidia-driver-580 && sudo reboot"};
-  return {"driver", Verdict::kOk, text};
+  const DriverVersions versions{gpus.driver, gpus.driver_cuda};
+  if (!gpus.facts.empty() && driver_is_old(versions))
+    return {"driver", Verdict::kProblem,
+            fmt::format("{}: older than CUDA {} needs ({})", driver_text(versions), cuda_text(kCudaNeeded),
+                        kDriverNeeded),
+            newer_driver_advice()};
+  return {"driver", Verdict::kOk, driver_text(versions)};
 }
 
 Finding cuda_finding(const GpusSeen& gpus) {

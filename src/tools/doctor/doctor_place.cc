@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "command/child_output.h"
+#include "hardware/driver_check.h"
 #include "telemetry/human.h"
 #include "tools/doctor/doctor.h"
 
@@ -190,7 +191,7 @@ void judge_disk(const PlaceSeen& place, Findings& all) {
                    fmt::format("{} ({}): {} free{}", root, place.disk->type.empty() ? "?" : place.disk->type,
                                bytes_text(place.disk->free_bytes), speed),
                    full || low
-                       ? "tandem runs   (then remove what is not needed, or name another folder with --runs-root)"
+                       ? "tandem runs prune --keep-best --older-than 7d   (or name another folder with --runs-root)"
                    : slow ? fmt::format("tandem train {} --runs-root /a/faster/disk", place.example)
                           : ""});
   }
@@ -264,7 +265,7 @@ Findings judge_libraries(const LibrariesSeen& seen, const GpusSeen& gpus) {
       all.push_back({"libtorch", Verdict::kProblem,
                      fmt::format("{}, but the driver goes up to CUDA {}.{}", text, *gpus.driver_cuda / 1000,
                                  *gpus.driver_cuda % 1000 / 10),
-                     "sudo apt install nvidia-driver-580 && sudo reboot"});
+                     newer_driver_advice()});
     else
       all.push_back({"libtorch", Verdict::kOk, text});
   }
