@@ -33,6 +33,12 @@ struct MonitorArguments {
   int64_t port = 0;
 };
 
+// Of `tandem runs rm` and `runs prune`.
+struct RemovalArguments {
+  std::string older_than, metric;  // "7d"; what the best is the best of
+  bool keep_best = false, yes = false;
+};
+
 struct Arguments {
   std::vector<std::string> command;   // {"runs", "list"}; empty: none was given
   std::vector<std::string> subjects;  // recipe, run, path, metric or shell
@@ -54,6 +60,7 @@ struct Arguments {
   std::string compare;  // hardware that gpus sets beside this machine's
   bool bandwidth = false;
   MonitorArguments monitor;
+  RemovalArguments removal;
 
   // Flags of a recipe's verb (VerbFlag), by their first long name.
   std::map<std::string, std::string> verb_flags;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -70,6 +71,9 @@ struct RecipeInfo {
   std::vector<RecipeVerb> verbs = {};
   std::vector<CommandExample> examples = {};  // for the help of other commands
   MemoryNeed need = {};
+  // Bytes of a checkpoint under these settings, about; of a set: of one of each of its runs. Null: not known before it
+  // runs. `train` of a set, `plan` and `doctor` tell what will be written.
+  std::function<uint64_t(const RecipeSettings&)> checkpoint_bytes = {};
   BenchPreset bench = {};
   std::string baseline = {};               // Python that defines step() for `bench --baselines`; empty: it has none
   bool tries_machine = false;              // small: `doctor` trains it for a few steps
@@ -80,7 +84,13 @@ struct RecipeInfo {
   std::function<void(ResolvedRecipe&, const std::filesystem::path& run_dir)> before_resume = {};
 };
 
-// Throws ConfigError with the nearest name and the list.
+// A recipe that later versions will have.
+struct PlannedRecipe {
+  std::string_view name, what;
+};
+std::span<const PlannedRecipe> planned_recipes();
+
+// Throws ConfigError with the nearest name and the list; for a planned one it says that.
 const RecipeInfo& find_recipe(const std::vector<RecipeInfo>& recipes, std::string_view name);
 
 // {"-o", "--output"} of "-o,--output".

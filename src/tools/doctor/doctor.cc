@@ -10,10 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "command/disk_need.h"
+#include "command/out_file.h"
 #include "command/scratch.h"
 #include "command/sources.h"
 #include "config/visible_gpus.h"
-#include "telemetry/atomic_file.h"
 #include "telemetry/gpu_json.h"
 #include "telemetry/human.h"
 
@@ -118,11 +119,11 @@ void add_forecast(Advice& advice, const RecipeInfo* recipe, std::optional<double
 }
 
 // Every core that may be used; a worker without a shard would be refused.
-int slots_for(const CliContext& context, const std::string& name) {
-  int64_t slots = std::max(1, context.machine.cpu_slots);
+int workers_for(const CliContext& context, const std::string& name) {
+  int64_t workers = std::max(1, context.machine.cpu_cores);
   for (const RecipeInfo& recipe : context.recipes)
-    if (recipe.name == name) slots = std::min(slots, std::max<int64_t>(1, recipe.settings()->shards));
-  return static_cast<int>(slots);
+    if (recipe.name == name) workers = std::min(workers, std::max<int64_t>(1, recipe.settings()->shards));
+  return static_cast<int>(workers);
 }
 
 Advice advise(const Command& command, const Findings& findings, const GpusSeen& gpus, const WorkerTrial& trial) {
@@ -149,14 +150,14 @@ Advice advise(const Command& command, const Findings& findings, const GpusSeen& 
     add_forecast(advice, tried, trial.gpu_steps_per_second(), where);
     return advice;
   }
-  const int slots = slots_for(command.context, name);
-  Advice advice{fmt::format("{} train {} --devices cpu:{}", program, name, slots), "", {}};
+  const int workers = workers_for(command.context, name);
+  Advice advice{fmt::format("{} train {} --devices cpu:{}", program, name, workers), "", {}};
   if (!tried) advice.forecast = fmt::format("`{} plan {}` forecasts its time", program, name);
-  if (slots == 1)
-    add_forecast(advice, tried, trial.one_slot_steps_per_second(), "one slot");
+  if (workers == 1)
+    add_forecast(advice, tried, trial.one_worker_steps_per_second(), "one CPU worker");
   else
     add_forecast(advice, tried, trial.steps_per_second(),
-                 slots == 2 ? "two slots" : fmt::format("two slots; {} were not tried", slots));
+                 workers == 2 ? "two CPU workers" : fmt::format("two CPU workers; {} were not tried", workers));
   return advice;
 }
 
@@ -217,6 +218,21 @@ const RecipeInfo* recipe_to_try(const CliContext& context) {
   return nullptr;
 }
 
+namespace {
+
+// Its checkpoints at its own settings, beside what the disk has.
+void judge_recipe_disk(const RecipeInfo& recipe, const PlaceSeen& place, Finding& finding) {
+  const auto need = disk_need(recipe, *recipe.settings());
+  if (!need) return;
+  finding.found += fmt::format("; up to {} of checkpoints", bytes_text(need->most()));
+  if (!place.disk || place.disk->free_bytes >= need->most()) return;
+  finding.verdict = Verdict::kWarning;
+  finding.found += fmt::format(", and the disk has {}", bytes_text(place.disk->free_bytes));
+  if (finding.todo.empty()) finding.todo = "tandem runs prune --keep-best --older-than 7d";
+}
+
+}  // namespace
+
 Findings judge_recipes(const CliContext& context, const GpusSeen& gpus, const PlaceSeen& place) {
   Findings all;
   const auto host = usable_memory_bytes(place.machine.memory);
@@ -237,7 +253,7 @@ Findings judge_recipes(const CliContext& context, const GpusSeen& gpus, const Pl
         no += fmt::format("{}{}", no.empty() ? "" : ", ", gpus.facts[i].index);
     }
     const bool cpu = !host || static_cast<double>(*host) / kGiB >= need.host_gib;
-    std::string where = cpu ? "CPU slots" : "";
+    std::string where = cpu ? "CPU workers" : "";
     if (fits > 0) where += fmt::format("{}{} GPU{}", where.empty() ? "" : " and ", fits, fits == 1 ? "" : "s");
     Finding finding{"recipe", Verdict::kOk,
                     fmt::format("{}: about {} GiB a GPU (estimate); fits {}", recipe.name, need.gpu_gib,
@@ -247,6 +263,7 @@ Findings judge_recipes(const CliContext& context, const GpusSeen& gpus, const Pl
       finding.found += fmt::format("; not GPU {}: too little is free there", no);
       finding.todo = "nvidia-smi   (free the GPU, or leave it out: --gpus)";
     }
+    judge_recipe_disk(recipe, place, finding);
     if (where.empty()) finding.verdict = Verdict::kProblem;
     all.push_back(std::move(finding));
   }
@@ -278,7 +295,7 @@ int run_doctor(const Command& command) {
   const double seconds = monotonic_seconds() - start;
 
   Bandwidth bandwidth;
-  const int processes = std::clamp(command.context.machine.cpu_slots, 2, 8);
+  const int processes = std::clamp(command.context.machine.cpu_cores, 2, 8);
   LinksSeen links;
   if (command.arguments.bandwidth) {
     bandwidth = measure_bandwidth(processes);
@@ -302,8 +319,8 @@ int run_doctor(const Command& command) {
   }
   const Advice advice = advise(command, findings, gpus, trial);
   if (!command.arguments.report.empty()) {
-    write_file_atomically(command.arguments.report,
-                          doctor_report(command.context, findings, gpus, place, libraries, measured));
+    write_out_file(command.arguments.report,
+                   doctor_report(command.context, findings, gpus, place, libraries, measured), "--report");
     command.output.say("report written to " + command.arguments.report);
   }
   const Examination all{findings, gpus, bandwidth, links, processes, advice, worst, problems, warnings, seconds};

@@ -46,6 +46,24 @@ TEST(Doctor, ARecipeThatIsNotMadeForItIsNotTried) {
   EXPECT_EQ(recipe_to_try(context), &context.recipes.back());
 }
 
+TEST(Doctor, ARecipeWhoseCheckpointsTakeMoreThanTheDiskHasIsAWarning) {
+  CliContext context;
+  context.recipes = {{"large", "a large replay buffer", [] { return std::make_unique<RecipeSettings>(); }}};
+  context.recipes[0].need = {1, 0.1};
+  context.recipes[0].checkpoint_bytes = [](const RecipeSettings&) { return uint64_t{2'000'000'000}; };
+  PlaceSeen place;
+  place.disk = DiskFacts{};
+  const auto finding = [&](uint64_t free) {
+    place.disk->free_bytes = free;
+    return judge_recipes(context, {}, place).at(0);
+  };
+  EXPECT_EQ(finding(7'000'000'000).verdict, Verdict::kOk);
+  EXPECT_NE(finding(7'000'000'000).found.find("up to 6 GB of checkpoints"), std::string::npos);
+  EXPECT_EQ(finding(5'000'000'000).verdict, Verdict::kWarning);
+  EXPECT_NE(finding(5'000'000'000).found.find("and the disk has 5 GB"), std::string::npos);
+  EXPECT_NE(finding(5'000'000'000).todo.find("tandem runs prune"), std::string::npos);
+}
+
 TEST(Doctor, OfAProcessOnlyItsProgramIsNamed) {
   EXPECT_EQ(program_of("/opt/x/python3 train.py --key=a/b"), "python3");
   EXPECT_EQ(program_of("python3"), "python3");

@@ -1,0 +1,177 @@
+"""`tandem runs rm` and `runs prune`: what goes, what stays, and who is asked.
+
+    python3 removal_test.py <folder with tandem and tandem-worker> [unittest arguments]
+"""
+import fcntl
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+import unittest
+
+from run_test import TANDEM, Case, QUICK  # noqa: F401  (takes the folder from the command line)
+
+DAY = 86400
+
+
+class Removal(Case):
+    def make(self, name, recipe="tiny", loss=1.0, status="done", days=0, **extra):
+        """A run folder as a finished training leaves it, as far as these commands look."""
+        run = self.dir / "runs" / name
+        (run / "checkpoints/step-00000010").mkdir(parents=True)
+        (run / "checkpoints/step-00000010/state.safetensors").write_bytes(b"x" * 100_000)
+        (run / "run.json").write_text(json.dumps({"id": name, "recipe": recipe, "status": status, "loss": loss, "step": 10,
+                                                  "started": "2026-01-01T00:00:00Z", "extra": extra}))
+        then = time.time() - days * DAY
+        os.utime(run / "run.json", (then, then))
+        return run
+
+    def names(self):
+        return sorted(entry.name for entry in (self.dir / "runs").iterdir() if not entry.name.startswith("index.sqlite"))
+
+    def answer(self, text, *args):
+        """Answers the question in a terminal; returns exit code and what was shown."""
+        master, slave = pty.openpty()
+        process = subprocess.Popen([TANDEM, *args], cwd=self.dir, stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "NO_COLOR": "1"})
+        os.close(slave)
+        shown = b""
+        try:
+            while b"[y/N]" not in shown:
+                shown += os.read(master, 4096)
+            os.write(master, text.encode())
+            while True:
+                shown += os.read(master, 4096)
+        except OSError:  # the other end is closed
+            pass
+        os.close(master)
+        return process.wait(timeout=30), shown.decode()
+
+    def test_rm_asks_and_takes_the_named_runs_alone(self):
+        for name in ("tiny-a", "tiny-b", "tiny-c"):
+            self.make(name)
+        code, shown = self.answer("n\n", "runs", "rm", "tiny-a", "tiny-b")
+        self.assertEqual((code, self.names()), (0, ["tiny-a", "tiny-b", "tiny-c"]), shown)
+        self.assertRegex(shown, r"remove 2 runs, 2\d\d kB\?")
+        code, shown = self.answer("y\n", "runs", "rm", "tiny-a", "tiny-b")
+        self.assertEqual((code, self.names()), (0, ["tiny-c"]), shown)
+        self.assertEqual(json.loads(self.tandem("runs", "--json").stdout)["runs"][0]["id"], "tiny-c")
+
+    def test_where_nobody_can_be_asked_it_needs_yes(self):
+        self.make("tiny-a")
+        err = self.tandem("runs", "rm", "tiny-a", code=2).stderr
+        for words in ("nothing was removed", "nobody can be asked", "--yes"):
+            self.assertIn(words, err)
+        out = json.loads(self.tandem("runs", "rm", "tiny-a", "--dry-run", "--json").stdout)
+        self.assertEqual([run["run"] for run in out["would_remove"]], ["tiny-a"])
+        self.assertGreaterEqual(out["bytes"], 100_000)
+        self.assertEqual(self.names(), ["tiny-a"])
+        self.tandem("runs", "rm", "tiny-a", "--yes")
+        self.assertEqual(self.names(), [])
+
+    def test_a_name_that_fits_none_or_two_removes_nothing(self):
+        for name in ("tiny-a1", "tiny-a2"):
+            self.make(name)
+        self.assertIn("names 2 runs", self.tandem("runs", "rm", "tiny-a", "--yes", code=2).stderr)
+        self.assertIn("no run named", self.tandem("runs", "rm", "tiny-a1", "other", "--yes", code=2).stderr)
+        self.assertEqual(self.names(), ["tiny-a1", "tiny-a2"])
+
+    def test_links_are_never_followed(self):
+        elsewhere = self.make("tiny-elsewhere").rename(self.dir / "elsewhere")
+        (self.dir / "runs/tiny-link").symlink_to(elsewhere)
+        for name in ("tiny-link", "runs/tiny-link", "tiny-elsewhere"):
+            self.assertIn("links are not followed", self.tandem("runs", "rm", name, "--yes", code=2).stderr, name)
+        self.tandem("runs", "prune", "--older-than", "0s", "--yes")
+        self.assertTrue((elsewhere / "run.json").exists())
+        run = self.make("tiny-a")
+        kept = self.dir / "kept"
+        kept.mkdir()
+        (kept / "thesis.txt").write_text("mine")
+        (run / "checkpoints/link").symlink_to(kept)
+        self.tandem("runs", "rm", "tiny-a", "--yes")
+        self.assertEqual((kept / "thesis.txt").read_text(), "mine")
+        self.assertEqual(self.names(), ["tiny-link"])
+        self.tandem("runs", "rm", elsewhere, "--yes")   # by its own name it goes, and so does the way to it
+        self.assertEqual((elsewhere.exists(), self.names()), (False, []))
+
+    def test_a_run_in_use_is_never_removed(self):
+        process = self.start("train", "tiny", *QUICK, "--steps", "1000000", "--devices", "cpu:1", "--run-dir", "runs/tiny-live")
+        self.make("tiny-old", days=9)
+        self.assertIn("is running", self.tandem("runs", "rm", "tiny-live", "--yes", code=2).stderr)
+        run_json = self.dir / "runs/tiny-live/run.json"
+        done = self.tandem("runs", "prune", "--older-than", "0s", "--yes")
+        self.assertRegex(done.stderr, r"stays: .*is running")
+        self.assertTrue(run_json.exists())
+        self.assertFalse((self.dir / "runs/tiny-old").exists())
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143)
+        self.tandem("runs", "rm", "runs/tiny-live", "--yes")
+        self.assertFalse(run_json.exists())
+
+    def test_a_lock_that_is_held_keeps_a_run_and_those_of_its_set(self):
+        run = self.make("web-test-a", recipe="web-test")
+        job = run / "agents/analysis"
+        job.mkdir(parents=True)
+        (job / "run.json").write_text('{"id": "web-agent-x", "status": "done"}')
+        (run / "agents.json").write_text(json.dumps({"schema": 1, "strategy": "agents", "agents": {
+            "analysis": {"runs": ["agents/analysis"], "best": "agents/analysis"}},
+            "jobs": [{"name": "analysis", "agent": "analysis", "run": "agents/analysis"}]}))
+        for place in (run, job):
+            with open(place / ".lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self.assertIn("in use", self.tandem("runs", "rm", "web-test-a", "--yes", code=2).stderr, place)
+        self.tandem("runs", "rm", "web-test-a", "--yes")
+        self.assertEqual(self.names(), [])
+
+    def test_prune_keeps_the_best_of_each_recipe_and_what_is_young(self):
+        self.make("tiny-best", loss=0.1, days=30)
+        self.make("tiny-worse", loss=0.9, days=30)
+        self.make("tiny-young", loss=0.9, days=1)
+        self.make("web-test-best", recipe="web-test", days=30, **{"analysis/score": 0.9, "evolution/score": 0.8})
+        self.make("web-test-worse", recipe="web-test", days=30, **{"analysis/score": 0.95, "evolution/score": 0.1})
+        self.tandem("runs", "prune", "--keep-best", "--older-than", "7d", "--dry-run")
+        self.assertEqual(len(self.names()), 5)
+        out = json.loads(self.tandem("runs", "prune", "--keep-best", "--older-than", "7d", "--yes", "--json").stdout)
+        self.assertEqual(sorted(run["run"] for run in out["removed"]), ["tiny-worse", "web-test-worse"])
+        self.assertEqual(sorted(run["run"] for run in out["kept"]), ["tiny-best", "web-test-best"])
+        self.assertEqual(self.names(), ["tiny-best", "tiny-young", "web-test-best"])
+
+    def test_prune_wants_a_rule_and_a_duration(self):
+        self.make("tiny-a", days=30)
+        for words, line in (("needs to know what may go", []), ("is no duration", ["--older-than", "soon"])):
+            err = self.tandem("runs", "prune", "--yes", *line, code=2).stderr
+            self.assertIn(words, err)
+            self.assertIn("--older-than 7d", err)
+        self.assertEqual(self.names(), ["tiny-a"])
+
+    def test_a_run_that_serves_another_stays_unless_both_go(self):
+        old = self.make("web-test-a", recipe="web-test", days=1)
+        self.make("web-agent-b", recipe="web-agent", days=30)
+        (old / "current.json").write_text(json.dumps({"schema": 1, "agents": {"analysis": {"run": "../web-agent-b"}}}))
+        self.assertIn("in use by web-test-a", self.tandem("runs", "rm", "web-agent-b", "--yes", code=2).stderr)
+        self.assertIn("took an agent from it", self.tandem("runs", "prune", "--older-than", "7d", "--yes").stderr)
+        self.assertEqual(self.names(), ["web-agent-b", "web-test-a"])
+        self.tandem("runs", "rm", "web-agent-b", "web-test-a", "--yes")
+        self.assertEqual(self.names(), [])
+
+    def test_a_kill_in_the_middle_leaves_no_half_a_run_and_the_next_removal_ends_it(self):
+        run = self.make("tiny-a")
+        for i in range(3000):
+            (run / f"logs-{i}").touch()
+        process = subprocess.Popen([TANDEM, "runs", "rm", "tiny-a", "--yes"], cwd=self.dir, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        while run.exists() and process.poll() is None:
+            pass
+        process.kill()
+        process.wait()
+        self.assertNotIn("tiny-a", self.names())
+        self.assertEqual(json.loads(self.tandem("runs", "--json").stdout)["runs"], [])
+        self.make("tiny-b")
+        self.tandem("runs", "rm", "tiny-b", "--yes")
+        self.assertEqual(self.names(), [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
