@@ -10,7 +10,7 @@ namespace tandem {
 namespace {
 
 // In the order of the columns.
-enum Column {
+enum CsvColumn {
   kTime,
   kSource,
   kId,
@@ -38,6 +38,8 @@ enum Column {
   kStepsPerS,
   kSamplesPerS,
   kRanks,
+  kReturn,
+  kScore,
   kColumns
 };
 constexpr const char* kNames[kColumns] = {"time",
@@ -66,7 +68,9 @@ constexpr const char* kNames[kColumns] = {"time",
                                           "loss",
                                           "steps_per_s",
                                           "samples_per_s",
-                                          "ranks"};
+                                          "ranks",
+                                          "average_return",
+                                          "score"};
 
 class Row {
  public:
@@ -75,7 +79,7 @@ class Row {
     cells_[kSource] = source;
     text(kId, id);
   }
-  void text(Column column, const std::string& value) {
+  void text(CsvColumn column, const std::string& value) {
     if (value.find_first_of(",\"\r\n") == std::string::npos) {
       cells_[column] = value;
       return;
@@ -85,7 +89,7 @@ class Row {
     cell += '"';
   }
   template <class T>
-  void number(Column column, const std::optional<T>& value) {
+  void number(CsvColumn column, const std::optional<T>& value) {
     if (!value) return;
     if constexpr (std::is_floating_point_v<T>) {
       if (std::isfinite(*value))
@@ -155,7 +159,20 @@ std::string csv_lines(const MonitorSample& sample) {
     row.number(kStepsPerS, run.steps_per_s);
     row.number(kSamplesPerS, run.samples_per_s);
     if (!run.ranks.empty()) row.number(kRanks, std::optional<size_t>(run.ranks.size()));
+    if (const LearningFigures::Agent* const agent = run.figures.only()) {
+      row.number(kReturn, std::optional(agent->average_return));
+      row.number(kScore, std::optional(agent->score));
+    }
     text += row.line();
+    for (const LearningFigures::Agent& agent : run.figures.agents) {
+      if (run.figures.only()) break;
+      Row one(sample.time, "agent", run.id);  // of several that learn in one run
+      one.text(kName, agent.name);
+      one.number(kStep, std::optional<int64_t>(run.step));
+      one.number(kReturn, std::optional(agent.average_return));
+      one.number(kScore, std::optional(agent.score));
+      text += one.line();
+    }
   }
   return text;
 }

@@ -55,6 +55,36 @@ TEST(MonitorFormats, OfALostGpuSayWhoseItWasAndHaveNoFigures) {
   EXPECT_FALSE(to_json(sample)["gpus"][1].contains("power_w"));
 }
 
+TEST(MonitorFormats, HaveReturnAndScoreOfOneAgentAndOfSeveral) {
+  MonitorSample sample = sample_for_tests(0, 2);
+  sample.runs[0].figures.take({{"average_return", 187.43}, {"score", 0.734}});
+  sample.runs[1].figures.take({{"analysis.score", 0.31}, {"evolution.score", 0.72}});
+  const auto json = to_json(sample);
+  EXPECT_EQ(json["runs"][0]["average_return"], 187.43);
+  EXPECT_EQ(json["runs"][0]["score"], 0.734);
+  EXPECT_EQ(json["runs"][1]["agents"]["evolution"]["score"], 0.72);
+  const std::string prometheus = prometheus_text(sample);
+  EXPECT_NE(prometheus.find("tandem_run_average_return{run=\"tiny-20261115-190920-r6k9d0\"} 187.43\n"),
+            std::string::npos)
+      << prometheus;
+  EXPECT_NE(prometheus.find("r6k9d1\",agent=\"evolution\"} 0.72\n"), std::string::npos) << prometheus;
+  const std::string csv = csv_header() + csv_lines(sample);
+  EXPECT_NE(csv.find(",ranks,average_return,score\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find(",2,187.43,0.734\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find(",agent,tiny-20261115-190920-r6k9d1,evolution,"), std::string::npos) << csv;
+  const std::string text = snapshot_text(sample, 300);
+  EXPECT_NE(text.find("return 187.4  score 0.73  loss"), std::string::npos) << text;
+  EXPECT_NE(text.find("scores 0.31 to 0.72"), std::string::npos) << text;
+}
+
+TEST(MonitorSnapshot, CallsARunByItsAgentBeforeItsId) {
+  MonitorSample sample = sample_for_tests(0, 1);
+  sample.runs[0].name = "requirements";
+  sample.runs[0].id = "web-test-20261115-190920-a1b2c3/requirements";
+  EXPECT_NE(snapshot_text(sample, 300).find("run requirements  web-test-20261115-190920-a1b2c3/requirements  running"),
+            std::string::npos);
+}
+
 TEST(MonitorCsv, HasAsManyCellsInEveryLineAsInItsHead) {
   MonitorSample sample = sample_for_tests(2, 1);
   sample.facts[0].name = "a \"name\", with all";

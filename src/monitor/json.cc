@@ -109,12 +109,18 @@ json rank_json(const RankReading& rank) {
 
 json run_json(const RunReading& run) {
   json out = {{"id", run.id}, {"recipe", run.recipe}, {"status", run.status}, {"dir", run.dir}, {"step", run.step}};
+  put(out, "name", run.name);
   if (run.total_steps > 0) out["total_steps"] = run.total_steps;
   put(out, "started", run.started);
   put(out, "host", run.host);
   put(out, "unit", run.unit);
   put(out, "loss", run.loss);
   put(out, "window_loss", run.window_loss);
+  for (const LearningFigures::Agent& agent : run.figures.agents) {
+    json& to = run.figures.only() ? out : out["agents"][agent.name];
+    put(to, "average_return", std::optional(agent.average_return));
+    put(to, "score", std::optional(agent.score));
+  }
   put(out, "learning_rate", run.learning_rate);
   put(out, "grad_norm", run.grad_norm);
   put(out, "steps_per_s", run.steps_per_s);

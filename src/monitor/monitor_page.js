@@ -45,7 +45,7 @@ dark.addEventListener("change", () => paint());
 // ---- what is known: source -> { t: [...], v: [[...], ...] }, for the range shown
 const RANGES = [["10 min", 600, 1], ["6 h", 21600, 10], ["7 days", 604800, 60]];
 const NAMES = { gpu: ["utilisation_percent", "memory_used_gb", "power_w", "temperature_c", "sm_clock_mhz", "fan_percent", "pcie_rx_gb", "pcie_tx_gb"],
-  host: ["cpu_percent", "memory_used_gb"], run: ["loss", "steps_per_s", "samples_per_s"] };
+  host: ["cpu_percent", "memory_used_gb"], run: ["loss", "steps_per_s", "samples_per_s", "average_return", "score"] };
 let range = RANGES[0], store = {}, sample = JSON.parse($("first").textContent), loading = 0;
 const kind = (source) => source.split(":")[0];
 
@@ -54,7 +54,7 @@ function add(source, t, values) {
   const at = Math.floor(t / range[2]) * range[2];
   if (s.t.length && s.t[s.t.length - 1] >= at) return;
   s.t.push(at);
-  values.forEach((v, i) => s.v[i].push(has(v) ? v : NaN));
+  values.forEach((v, i) => (s.v[i] ||= Array(s.t.length - 1).fill(NaN)).push(has(v) ? v : NaN));
   if (s.t[0] < t - range[1] - 120 && s.t.length > 200) { s.t.splice(0, 100); s.v.forEach((v) => v.splice(0, 100)); }
 }
 function remember(x) {
@@ -62,7 +62,7 @@ function remember(x) {
   for (const s of Object.keys(store)) if (store[s].t[store[s].t.length - 1] < x.time - range[1]) delete store[s];
   add("host", x.time, [x.host.cpu_percent, x.host.memory_used_bytes / 1e9]);
   for (const g of x.gpus) add("gpu:" + g.index, x.time, [g.utilisation_percent, g.memory_used_bytes / 1e9, g.power_w, g.temperature_c, g.sm_clock_mhz, g.fan_percent, g.pcie_rx_bytes_per_s / 1e9, g.pcie_tx_bytes_per_s / 1e9]);
-  for (const r of x.runs) if (r.status === "running") add("run:" + r.id, x.time, [r.window_loss ?? (r.stalled ? undefined : r.loss), r.steps_per_s, r.samples_per_s]);
+  for (const r of x.runs) if (r.status === "running") add("run:" + r.id, x.time, [r.window_loss ?? (r.stalled ? undefined : r.loss), r.steps_per_s, r.samples_per_s, r.average_return, r.score]);
 }
 async function load() {
   const mine = ++loading;
@@ -80,6 +80,8 @@ async function load() {
 
 // ---- charts
 const CHARTS = [
+  { id: "return", title: "Return", unit: "", kind: "run", value: 3 },
+  { id: "score", title: "Score", unit: "", kind: "run", value: 4 },
   { id: "loss", title: "Loss", unit: "", kind: "run", value: 0 },
   { id: "rate", title: "Steps a second", unit: "/s", kind: "run", value: 1, low: 0 },
   { id: "util", title: "GPU utilisation", unit: "%", kind: "gpu", value: 0, low: 0, high: 100 },
@@ -210,7 +212,7 @@ function point(chart, event) {
   chart.tip.style.top = "10px";
 }
 function layOut() {
-  const shown = CHARTS.filter((c) => c.kind === "host" || (c.kind === "gpu" ? sample.gpus.length : sample.runs.length || Object.keys(store).some((s) => kind(s) === "run")));
+  const shown = CHARTS.filter((c) => (c.value < 3 || c.kind !== "run" || sourcesOf(c).length) && (c.kind === "host" || (c.kind === "gpu" ? sample.gpus.length : sample.runs.length || Object.keys(store).some((s) => kind(s) === "run"))));
   const ids = shown.map((c) => c.id).join();
   if ($("charts").dataset.ids === ids) return;
   $("charts").dataset.ids = ids;
@@ -254,6 +256,11 @@ function gpuCard(g) {
     + fact("ECC errors", has(g.ecc_corrected) || has(g.ecc_uncorrected) ? (g.ecc_corrected ?? "–") + " / " + (g.ecc_uncorrected ?? "–") : "–", g.ecc_uncorrected > 0 ? "bad" : "", "corrected / not corrected") + "</div>"
     + (pills ? `<div class="pills">${pills}</div>` : "") + (processes ? `<div class="note soft">${processes}</div>` : "") + "</div>";
 }
+// Return and score, of each agent where several learn in one run.
+const figures = (r) => ["average_return", "score"].map((key) => {
+  const of = r.agents ? Object.entries(r.agents).filter(([, a]) => has(a[key])) : has(r[key]) ? [["", r]] : [];
+  return of.length ? `<div><dt>${key === "score" ? "score" : "return"}</dt><dd>${of.map(([name, a]) => (name ? `<span class="soft">${escape(name)}</span> ` : "") + num(a[key], 4)).join(", ")}</dd></div>` : "";
+}).join("");
 const LEVEL = { running: "accent", done: "good", stopped: "warn", failed: "bad", died: "bad" };
 function runCard(r) {
   const left = r.status === "running" ? `<div><dt>left</dt><dd>${duration(r.seconds_left)}</dd></div>` : "";
@@ -261,9 +268,9 @@ function runCard(r) {
   const ranks = (r.ranks || []).map((k) => `<tr><td>${k.rank}</td><td>${escape(k.device)}</td><td>${k.shards ? (k.shards > 1 ? k.first_shard + "–" + (k.first_shard + k.shards - 1) : k.first_shard) : "none"}</td><td>${escape(k.state === "computing" && k.phase ? "computing " + k.phase : k.state || "–")}</td>`
     + `<td class="n">${num(k.shards_per_s)}</td><td class="n">${percent(k.busy_percent)}</td><td class="n">${percent(k.cpu_percent)}</td><td class="n">${bytes(k.memory_bytes)}</td><td class="n">${k.restarts || ""}</td></tr>`).join("");
   const level = Object.hasOwn(LEVEL, r.status) ? LEVEL[r.status] : "", ended = r.status !== "running";
-  return `<div class="card run${ended ? " ended" : ""}"><div class="head"><h2>${escape(r.recipe || "run")}</h2><span class="mono soft">${escape(r.id)}</span>${r.host ? `<span class="soft">on ${escape(r.host)}</span>` : ""}<span class="push"></span><span class="pill ${level}">${escape(r.status)}</span></div>`
+  return `<div class="card run${ended ? " ended" : ""}"><div class="head"><h2>${escape(r.name || r.recipe || "run")}</h2><span class="mono soft">${escape(r.id)}</span>${r.host ? `<span class="soft">on ${escape(r.host)}</span>` : ""}<span class="push"></span><span class="pill ${level}">${escape(r.status)}</span></div>`
     + (r.total_steps ? `<div class="progress"><i class="${ended ? level : ""}" style="width:${Math.min(100, 100 * r.step / r.total_steps).toFixed(2)}%"></i></div>` : "")
-    + `<dl class="facts"><div><dt>step</dt><dd>${r.step}${r.total_steps ? ` <span class="soft">of ${r.total_steps}</span>` : ""}</dd></div><div><dt>loss</dt><dd>${num(r.loss, 4)}</dd></div>`
+    + `<dl class="facts"><div><dt>step</dt><dd>${r.step}${r.total_steps ? ` <span class="soft">of ${r.total_steps}</span>` : ""}</dd></div>${figures(r)}<div><dt>loss</dt><dd>${num(r.loss, 4)}</dd></div>`
     + (r.status === "running" ? `<div><dt>rate</dt><dd>${rate}</dd></div>` + (has(r.samples_per_s) ? `<div><dt>${escape(r.unit || "samples")}</dt><dd>${num(r.samples_per_s)}/s</dd></div>` : "") : "") + left
     + (Object.keys(r.phases || {}).length && r.status === "running" ? `<div><dt>phases</dt><dd>${Object.entries(r.phases).map(([n, s]) => escape(n) + " " + Math.round(s * 100) + " %").join(", ")}</dd></div>` : "") + "</dl>"
     + (ranks ? `<div class="wide"><table><thead><tr><th>rank</th><th>device</th><th>shards</th><th>does</th><th class="n">shards/s</th><th class="n">busy</th><th class="n">CPU</th><th class="n">memory</th><th class="n">restarts</th></tr></thead><tbody>${ranks}</tbody></table></div>` : "")

@@ -141,6 +141,16 @@ void run_families(Text& text, const MonitorSample& sample) {
     return run.total_steps > 0 ? std::optional(static_cast<double>(run.total_steps)) : std::nullopt;
   });
   each("tandem_run_loss", "gauge", "Loss of the newest step.", [](const RunReading& run) { return run.loss; });
+  const auto each_agent = [&](const char* name, const char* help, double LearningFigures::Agent::*figure) {
+    text.family(name, "gauge", help);
+    for (const RunReading& run : sample.runs)
+      for (const LearningFigures::Agent& agent : run.figures.agents)
+        text.value(agent.name.empty() ? Labels{{"run", run.id}} : Labels{{"run", run.id}, {"agent", agent.name}},
+                   std::optional(agent.*figure));
+  };
+  each_agent("tandem_run_average_return", "Mean return of the last episodes.", &LearningFigures::Agent::average_return);
+  each_agent("tandem_run_score", "Score of the last episodes on the problem's own scale.",
+             &LearningFigures::Agent::score);
   each("tandem_run_steps_per_second", "gauge", "Updates a second over the last ten seconds.",
        [](const RunReading& run) { return run.steps_per_s; });
   each("tandem_run_samples_per_second", "gauge", "Samples (in the run's unit) a second over the last ten seconds.",

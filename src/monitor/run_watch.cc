@@ -8,6 +8,7 @@
 #include "monitor/clean_text.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/metrics_line.h"
+#include "telemetry/run_name.h"
 #include "telemetry/run_summary.h"
 
 namespace tandem {
@@ -17,6 +18,7 @@ constexpr double kPaceSeconds = 10;
 constexpr double kLiveSeconds = 10;  // an older live.json is not used
 constexpr size_t kMostRanks = 1024;
 constexpr size_t kMostPhases = 32;
+constexpr size_t kMostAgents = 64;
 constexpr int64_t kMostSmall = 1'000'000'000;  // of ranks and shards: sums of them stay numbers
 constexpr size_t kSmallFile = size_t{4} << 20;
 
@@ -94,6 +96,11 @@ RunReading RunWatch::read(double unix_now, double monotonic, HostMeter& meter) {
   run.id = name_.empty() ? text_of(json, "id") : clean_text(name_);
   if (run.id.empty()) run.id = clean_text(dir_.filename().string());
   run.recipe = text_of(json, "recipe");
+  if (run_json_.changes() != name_changes_) {
+    name_changes_ = run_json_.changes();
+    shown_name_ = clean_text(run_name(dir_));
+  }
+  run.name = shown_name_.empty() ? run.recipe : shown_name_;
   run.dir = clean_text(dir_.string(), kLongestText);
   run.started = text_of(json, "started");
   run.unit = text_of(json, "unit");
@@ -139,6 +146,8 @@ void RunWatch::read_steps(RunReading& run) {
     if (sum > 0 && std::isfinite(sum) && run.phases.size() < kMostPhases)
       run.phases.emplace_back(clean_text(name), seconds / sum);
   run.job_losses.assign(job_losses_.begin(), job_losses_.end());
+  run.figures = figures_;
+  for (LearningFigures::Agent& agent : run.figures.agents) agent.name = clean_text(agent.name);
 }
 
 void RunWatch::read_metrics(RunReading& run, double unix_now, double monotonic) {
@@ -146,6 +155,7 @@ void RunWatch::read_metrics(RunReading& run, double unix_now, double monotonic) 
   if (metrics_.began_anew()) {  // resumed: steps are made again; or another run has this folder now
     pace_.clear();
     job_losses_.clear();
+    figures_ = {};
     any_ = false;
   }
   double sum = 0, samples = 0;
@@ -158,6 +168,8 @@ void RunWatch::read_metrics(RunReading& run, double unix_now, double monotonic) 
     if (std::isfinite(record_.samples)) samples += record_.samples, ++records;
     if (std::isfinite(record_.loss)) sum += record_.loss, ++count;
     if (!record_.job.empty() && job_losses_.size() < 64) job_losses_[clean_text(record_.job)] = record_.loss;
+    figures_.take(record_.metrics);
+    if (figures_.agents.size() > kMostAgents) figures_.agents.resize(kMostAgents);
     std::swap(last_, record_);
     any_ = true;
   });

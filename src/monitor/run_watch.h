@@ -61,6 +61,9 @@ class RunWatch {
   int64_t run_changes_ = 0, live_changes_ = 0;
   double mean_samples_ = 0;  // of a step
   std::map<std::string, double> job_losses_;
+  LearningFigures figures_;
+  std::string shown_name_;  // run_name(), read again when run.json changes
+  int64_t name_changes_ = -1;
   struct Point {
     double time = 0;
     int64_t step = 0;

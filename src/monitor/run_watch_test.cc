@@ -108,6 +108,33 @@ TEST(RunWatch, TellsStepRateLossAndPhasesFromTheNewLinesAlone) {
   EXPECT_TRUE(watch.read(now + 300, 301, meter).stalled());
 }
 
+TEST(RunWatch, TellsReturnAndScoreOfTheAgentAndOfSeveral) {
+  const Folder folder;
+  HostMeter meter;
+  RunWatch watch(folder.dir.path());
+  StepRecord record;
+  record.step = 1, record.time = unix_now();
+  record.metrics = {{"epsilon", 0.5}, {"average_return", 12.5}, {"score", 0.31}};
+  append(folder.dir / "metrics.jsonl", metrics_line(record));
+  RunReading run = watch.read(unix_now(), 1, meter);
+  EXPECT_EQ(run.figures.text(), "return 12.5  score 0.31");
+  const Folder other;
+  RunWatch several(other.dir.path());
+  record.metrics = {{"a\nb.score", 0.5}, {"c.score", 0.25}};
+  append(other.dir / "metrics.jsonl", metrics_line(record));
+  run = several.read(unix_now(), 1, meter);
+  EXPECT_EQ(run.figures.text(), "scores 0.25 to 0.50");
+  EXPECT_EQ(run.figures.agents[0].name, "a b") << "a name is somebody's text";
+}
+
+TEST(RunWatch, CallsARunByItsAgent) {
+  const Folder folder;
+  HostMeter meter;
+  append(folder.dir / "recipe.toml", "recipe = \"web-agent\"\nagent = \"requirements\"\n");
+  RunWatch watch(folder.dir.path());
+  EXPECT_EQ(watch.read(unix_now(), 1, meter).name, "requirements");
+}
+
 TEST(RunWatch, ReadsTheWorkersFromLiveJsonAndForgetsAStaleOne) {
   const Folder folder;
   HostMeter meter;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hardware/gpu.h"
+#include "telemetry/learning_figures.h"
 
 namespace tandem {
 
@@ -38,12 +39,14 @@ struct RankReading {
 
 struct RunReading {
   std::string id, recipe, status, dir;  // status as `tandem runs` has it
+  std::string name;                     // what people call it: its agent, or the recipe
   std::string started;                  // UTC
   std::string host;                     // where it runs, if not here
   int64_t step = 0, total_steps = 0;    // total 0: not known
   std::string unit;                     // "samples"
   std::optional<double> loss, learning_rate, grad_norm;
   std::optional<double> window_loss;  // mean over what came since the last look
+  LearningFigures figures;            // return and score, where its recipe reports them
   std::optional<double> steps_per_s, samples_per_s;
   std::optional<double> seconds_left, since_step_s, step_seconds;
   std::vector<std::pair<std::string, double>> phases;      // share of the step, newest record

@@ -321,10 +321,11 @@ std::vector<HistorySeries> History::read(double unix_now, int64_t seconds) {
       query.bind(1, static_cast<int64_t>(tier)).bind(2, id).bind(3, since).bind(4, now + kFuture);
       while (query.step()) {
         const std::vector<float> values = query.floats(1);
-        if (series.values.empty()) series.values.resize(values.size());
-        if (values.size() != series.values.size()) continue;
+        // Points of a monitor of another version may have fewer values, or more.
+        while (series.values.size() < values.size()) series.values.emplace_back(series.times.size(), std::nanf(""));
         series.times.push_back(query.number(0));
-        for (size_t i = 0; i < values.size(); ++i) series.values[i].push_back(values[i]);
+        for (size_t i = 0; i < series.values.size(); ++i)
+          series.values[i].push_back(i < values.size() ? values[i] : std::nanf(""));
       }
       if (!series.times.empty()) all.push_back(std::move(series));
     }

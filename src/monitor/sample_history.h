@@ -27,7 +27,9 @@ inline constexpr std::array<const char*, 8> kGpuValues = {"utilisation_percent",
                                                           "temperature_c",       "sm_clock_mhz",   "fan_percent",
                                                           "pcie_rx_gb",          "pcie_tx_gb"};
 inline constexpr std::array<const char*, 2> kHostValues = {"cpu_percent", "memory_used_gb"};
-inline constexpr std::array<const char*, 3> kRunValues = {"loss", "steps_per_s", "samples_per_s"};
+inline constexpr std::array<const char*, 5> kRunValues = {"loss", "steps_per_s", "samples_per_s", "average_return",
+                                                          "score"};
+enum RunValue : size_t { kRunLoss, kRunSteps, kRunSamples, kRunReturn, kRunScore };  // return and score of one agent
 
 struct HistorySeries {
   std::string source;                      // "host", "gpu:0", "run:<id>"

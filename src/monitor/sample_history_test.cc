@@ -259,6 +259,32 @@ TEST(History, OfARunThatEndedHasItsLastMinuteToo) {
   EXPECT_EQ(all[1].times.size(), 1u);
 }
 
+TEST(History, OfAMonitorThatKeptFewerValuesIsReadOn) {
+  const TempDir dir;
+  const auto file = dir / "h.sqlite";
+  {
+    History history(file);
+    for (int i = 0; i < 2; ++i) history.add(sample_for_tests(0, 1, kStart + i));  // the second ends the first
+  }
+  {
+    SqliteDatabase database(file, {.version = 1, .tables = ""});
+    SqliteStatement(database, "UPDATE points SET v = ? WHERE length(v) = 20").bind(1, std::vector<float>{1, 2, 3}).step();
+  }
+  History history(file);
+  MonitorSample sample = sample_for_tests(0, 1, kStart + 2);
+  sample.runs[0].figures.take({{"average_return", 7}});
+  history.add(sample);
+  history.add(sample_for_tests(0, 1, kStart + 4));
+  for (const HistorySeries& series : history.read(kStart + 5, 600)) {
+    if (series.source == "host") continue;
+    ASSERT_EQ(series.values.size(), kRunValues.size());
+    ASSERT_EQ(series.times.size(), 2u);
+    EXPECT_EQ(series.values[kRunSteps][0], 2);
+    EXPECT_TRUE(std::isnan(series.values[kRunReturn][0]));
+    EXPECT_EQ(series.values[kRunReturn][1], 7);
+  }
+}
+
 TEST(Trails, BeginWithWhatWasKept) {
   const TempDir dir;
   History history(dir / "h.sqlite");

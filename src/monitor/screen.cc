@@ -239,10 +239,15 @@ class Screen {
                          : run.status == "done" ? Style::kAccent
                                                 : Style::kWarn;
     LineMaker line = maker();
-    line.add(Style::kBold, width_ >= 90 ? run.id : run.recipe + " " + short_run_id(run.id));
+    const std::string name = run.name.empty() ? run.recipe : run.name;
+    if (width_ >= 90)
+      line.add(Style::kBold, name).add(Style::kSoft, " " + run.id);
+    else
+      line.add(Style::kBold, name + " " + short_run_id(run.id));
     line.add(" ").add(status, run.status);
     if (!run.host.empty()) line.add(Style::kSoft, " on " + run.host);
     line.add(Style::kSoft, "  step ").add(step_text(run));
+    if (!run.figures.agents.empty()) line.add(Style::kAccent, "  " + run.figures.text());
     line.add(Style::kSoft, "  loss ").add(run.loss ? loss_text(*run.loss) : "-");
     if (run.alive()) {
       const std::string whole = rate_text(run), first = whole.substr(0, whole.find(','));
@@ -260,7 +265,10 @@ class Screen {
       if (done) second.bar(done, std::clamp(width_ / 5, 8, 30), Style::kAccent);
       const int curve = std::clamp((second.left() - 30) / 2, 0, 40);
       if (curve >= 8) {
-        second.add(Style::kSoft, " loss ").add(Style::kAccent, spark("run:" + run.id, 0, curve, kOwn, kOwn));
+        const LearningFigures::Agent* const agent = run.figures.only();
+        const size_t shown = !agent ? kRunLoss : std::isfinite(agent->score) ? kRunScore : kRunReturn;
+        second.add(Style::kSoft, shown == kRunLoss ? " loss " : shown == kRunScore ? " score " : " return ");
+        second.add(Style::kAccent, spark("run:" + run.id, shown, curve, kOwn, kOwn));
         second.add(Style::kSoft, " rate ").add(Style::kAccent, spark("run:" + run.id, 1, curve, 0, kOwn));
       }
       second.word(Style::kSoft, " " + phase_text(run));

@@ -26,7 +26,10 @@ std::vector<std::pair<std::string, std::vector<double>>> kept_values(const Monit
     if (!run.alive()) continue;
     // Between two writes of the run its loss is what it was.
     const auto loss = run.window_loss || run.stalled() ? run.window_loss : run.loss;
-    all.push_back({"run:" + run.id, {plain(loss), plain(run.steps_per_s), plain(run.samples_per_s)}});
+    const LearningFigures::Agent* const agent = run.figures.only();
+    all.push_back({"run:" + run.id,
+                   {plain(loss), plain(run.steps_per_s), plain(run.samples_per_s),
+                    agent ? agent->average_return : kNone, agent ? agent->score : kNone}});
   }
   return all;
 }

@@ -119,6 +119,10 @@ std::string step_text(const RunReading& run) {
   return run.total_steps > 0 ? fmt::format("{} of {}", run.step, run.total_steps) : std::to_string(run.step);
 }
 
+std::string head_text(const RunReading& run) {
+  return run.name.empty() || run.id.starts_with(run.name + "-") ? run.id : run.name + "  " + run.id;
+}
+
 std::string rate_text(const RunReading& run) {
   if (run.stalled()) return fmt::format("no step for {}", duration_text(*run.since_step_s));
   if (!run.steps_per_s) return "-";

@@ -25,6 +25,7 @@ std::string process_text(const MonitorSample& sample,
 
 std::string step_text(const RunReading& run);   // "84 of 300"
 std::string rate_text(const RunReading& run);   // "12.1 steps/s, 2.3k samples/s"
+std::string head_text(const RunReading& run);   // "analysis web-test-...-a1b2c3/analysis"
 std::string phase_text(const RunReading& run);  // "learn 97 % combine 3 %"
 std::string shards_text(const RankReading& rank);
 std::string rank_state_text(const RankReading& rank);  // "computing learn"

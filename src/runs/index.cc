@@ -39,6 +39,11 @@ std::optional<RunRow> loaded(const std::string& text, const fs::path& root) {
     row.status = object.at("status");
     row.started = object.at("started");
     row.dir = root / object.at("dir").get<std::string>();
+    std::error_code error;
+    if (fs::is_symlink(row.dir, error)) {  // made by RunFolder::link_into()
+      const fs::path real = fs::canonical(row.dir, error);
+      if (!error) row.dir = real;
+    }
     row.step = object.at("step");
     row.total_steps = object.at("total_steps");
     row.seconds = object.at("seconds");

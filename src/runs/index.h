@@ -31,7 +31,7 @@ struct RunRow {
   std::map<std::string, double> metrics;        // loss, samples_per_s and the newest value of each of the run's metrics
   std::map<std::string, std::string> settings;  // key -> value as text, of recipe.toml
 
-  std::string short_id() const;  // the six letters
+  std::string short_id() const;  // the six letters; of a folder that the user named, its name
 };
 
 struct RunComparison {
@@ -82,6 +82,7 @@ class RunIndex {
 nlohmann::json to_json(const RunRow& row);
 nlohmann::json to_json(const std::vector<RunRow>& rows);
 nlohmann::json to_json(const RunComparison& comparison);
+// Columns for return and score are there if one of the runs has them.
 std::string list_text(const std::vector<RunRow>& rows, int width = 100);
 std::string show_text(const RunRow& row);
 std::string compare_text(const RunComparison& comparison, int width = 100);

@@ -74,6 +74,13 @@ Candidate candidate(const fs::path& dir) {
 
 std::string tail_of(const std::string& id) { return id.substr(id.rfind('-') + 1); }
 
+// A link of link_into() is only a way to the run.
+RunFolder open_at(const fs::path& dir) {
+  std::error_code error;
+  const fs::path real = fs::is_symlink(dir, error) ? fs::canonical(dir, error) : fs::path();
+  return RunFolder::open(real.empty() ? dir : real);
+}
+
 std::string some_names(const std::vector<Candidate>& runs) {
   std::string text;
   for (size_t i = 0; i < runs.size() && i < 5; ++i) text += (i ? ", " : "") + runs[i].id;
@@ -143,23 +150,39 @@ RunFolder RunFolder::find(const fs::path& root, const std::string& name) {
   if (runs.empty())
     throw ConfigError(fmt::format("no run named '{}'", name), fmt::format("there are no runs in {}", root.string()),
                       "begin one with `tandem train`, or name the folder of runs");
-  if (name == "last") return open(runs.front().dir);
+  if (name == "last") return open_at(runs.front().dir);
 
   // An exact name wins over prefixes of others.
   std::vector<Candidate> fitting;
   for (const Candidate& run : runs)
-    if (run.id == name || tail_of(run.id) == name || run.dir.filename() == name) return open(run.dir);
+    if (run.id == name || tail_of(run.id) == name || run.dir.filename() == name) return open_at(run.dir);
   for (const Candidate& run : runs)
     if (!name.empty() && (run.id.starts_with(name) || tail_of(run.id).starts_with(name) ||
                           run.dir.filename().string().starts_with(name)))
       fitting.push_back(run);
-  if (fitting.size() == 1) return open(fitting.front().dir);
+  if (fitting.size() == 1) return open_at(fitting.front().dir);
   if (fitting.empty())
     throw ConfigError(fmt::format("no run named '{}'", name),
                       fmt::format("in {} there are {}", root.string(), some_names(runs)),
                       "give an id, its beginning, its last six letters, a path, or `last`");
   throw ConfigError(fmt::format("'{}' names {} runs", name, fitting.size()), some_names(fitting),
                     "give more letters of the one you mean");
+}
+
+fs::path RunFolder::link_into(const fs::path& root) const {
+  std::error_code error;
+  fs::create_directories(root, error);
+  const fs::path real = fs::canonical(dir_, error);
+  if (error) return {};
+  const fs::path base = fs::canonical(root, error);
+  if (error || real == base || real.parent_path() == base) return {};
+  for (const std::string& name : {real.filename().string(), id_}) {
+    const fs::path link = base / name;
+    if (fs::is_symlink(link, error) && !fs::exists(link, error)) fs::remove(link, error);  // its run is gone
+    fs::create_directory_symlink(real, link, error);
+    if (!error) return link;
+  }
+  return {};
 }
 
 void RunFolder::write_recipe(const std::string& resolved_toml) const {

@@ -25,6 +25,11 @@ class RunFolder {
   // ConfigError that names what is there if none or several fit.
   static RunFolder find(const std::filesystem::path& root, const std::string& name);
 
+  // A folder elsewhere (--run-dir) gets a link in `root` by its own name, by its id where that name is taken, so that
+  // find(), the index and the monitor know it. Returns the link; empty where none is needed, or the root can't be
+  // written: then the run is found by its path alone.
+  std::filesystem::path link_into(const std::filesystem::path& root) const;
+
   const std::filesystem::path& dir() const { return dir_; }
   const std::string& id() const { return id_; }          // <recipe>-<UTC>-<id6>, also for an exact_dir
   const std::string& recipe() const { return recipe_; }  // empty if not known

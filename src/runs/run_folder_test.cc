@@ -117,6 +117,28 @@ TEST(RunFolder, ANameThatFitsNoneOrSeveralTellsWhatThereIs) {
   EXPECT_NE(what_of([&] { RunFolder::open(dir.path()); }).find("is not a run folder"), std::string::npos);
 }
 
+TEST(RunFolder, AFolderElsewhereIsFoundByItsNameInTheRoot) {
+  const TempDir dir;
+  const auto root = dir / "runs", elsewhere = dir / "data" / "mine";
+  const auto run = RunFolder::create(root, "tiny", elsewhere);
+  const auto link = run.link_into(root);
+  EXPECT_EQ(link, std::filesystem::canonical(root) / "mine");
+  EXPECT_EQ(RunFolder::find(root, "mine").id(), run.id());
+  EXPECT_EQ(RunFolder::find(root, "mine").dir(), std::filesystem::canonical(elsewhere));
+  EXPECT_EQ(RunFolder::find(root, "last").id(), run.id());
+  // A second one of that name is found by its id; one whose folder is gone gives its name back.
+  const auto second = RunFolder::create(root, "tiny", dir / "other" / "mine");
+  second.link_into(root);
+  EXPECT_EQ(RunFolder::find(root, second.id()).id(), second.id());
+  EXPECT_EQ(RunFolder::find(root, "mine").id(), run.id());
+  std::filesystem::remove_all(elsewhere);
+  const auto third = RunFolder::create(root, "tiny", dir / "third" / "mine");
+  third.link_into(root);
+  EXPECT_EQ(RunFolder::find(root, "mine").id(), third.id());
+  const auto inside = RunFolder::create(root, "tiny", root / "inside");
+  EXPECT_EQ(inside.link_into(root), "") << "it is there already";
+}
+
 TEST(RunFolder, EnvOfEarlierStartsIsKept) {
   const TempDir dir;
   const auto run = RunFolder::create(dir.path(), "tiny");

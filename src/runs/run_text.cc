@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/printable.h"
 #include "runs/index.h"
 #include "telemetry/human.h"
+#include "telemetry/learning_figures.h"
 
 namespace tandem {
 namespace {
@@ -15,8 +17,10 @@ nlohmann::json number_or_null(double value) { return std::isfinite(value) ? nloh
 using TableRow = std::vector<std::string>;
 
 // Columns as wide as their longest cell; the last ones are cut where the line would pass `width`.
-std::string table(const std::vector<TableRow>& rows, int width) {
+std::string table(std::vector<TableRow> rows, int width) {
   std::vector<int> widths;
+  for (auto& row : rows)
+    for (std::string& cell : row) cell = printable(cell);  // ids and settings are of files, perhaps of strangers
   for (const auto& row : rows)
     for (size_t i = 0; i < row.size(); ++i) {
       if (widths.size() <= i) widths.push_back(0);
@@ -45,9 +49,25 @@ std::string steps_text(const RunRow& row) {
   return row.total_steps > 0 ? fmt::format("{}/{}", row.step, row.total_steps) : fmt::format("{}", row.step);
 }
 
+// Of a set of jobs too, whose metrics are "analysis/score".
+LearningFigures figures_of(const RunRow& row) {
+  LearningFigures figures;
+  for (const auto& [metric, value] : row.metrics) {
+    std::string name = metric;
+    std::replace(name.begin(), name.end(), '/', '.');
+    figures.put(name, value);
+  }
+  return figures;
+}
+
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
+
 }  // namespace
 
-std::string RunRow::short_id() const { return id.substr(id.rfind('-') + 1); }
+std::string RunRow::short_id() const {
+  const std::string folder = dir.filename().string();
+  return folder.empty() || folder == id ? id.substr(id.rfind('-') + 1) : folder;
+}
 
 nlohmann::json to_json(const RunRow& row) {
   nlohmann::json metrics = nlohmann::json::object();
@@ -91,13 +111,29 @@ nlohmann::json to_json(const RunComparison& comparison) {
 
 std::string list_text(const std::vector<RunRow>& rows, int width) {
   if (rows.empty()) return "no runs\n";
-  std::vector<TableRow> lines = {{"ID", "RECIPE", "STATUS", "STEP", "LOSS", "TIME", "STARTED (UTC)", "DIGEST"}};
+  std::vector<std::pair<std::string, std::string>> figures;  // return, score
+  bool returns = false, scores = false;
   for (const RunRow& row : rows) {
+    const LearningFigures found = figures_of(row);
+    figures.emplace_back(found.returns_text(), found.scores_text());
+    returns = returns || !figures.back().first.empty();
+    scores = scores || !figures.back().second.empty();
+  }
+  std::vector<TableRow> lines = {{"ID", "RECIPE", "STATUS", "STEP"}};
+  if (returns) lines.front().push_back("RETURN");
+  if (scores) lines.front().push_back("SCORE");
+  for (const char* name : {"LOSS", "TIME", "STARTED (UTC)", "DIGEST"}) lines.front().push_back(name);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const RunRow& row = rows[i];
     std::string started = row.started.substr(0, 16);
     std::replace(started.begin(), started.end(), 'T', ' ');
-    lines.push_back({row.short_id(), fit(row.recipe, 24), row.status, steps_text(row), loss_text(row.loss),
-                     duration_text(row.seconds), started.empty() ? "-" : started,
-                     row.digest.empty() ? "-" : row.digest.substr(0, 16)});
+    TableRow line = {fit(row.short_id(), 24), fit(row.recipe, 24), row.status, steps_text(row)};
+    if (returns) line.push_back(or_dash(figures[i].first));
+    if (scores) line.push_back(or_dash(figures[i].second));
+    for (const std::string& cell : {loss_text(row.loss), duration_text(row.seconds), or_dash(started),
+                                    or_dash(row.digest.substr(0, 16))})
+      line.push_back(cell);
+    lines.push_back(std::move(line));
   }
   return table(lines, width);
 }
@@ -107,6 +143,10 @@ std::string show_text(const RunRow& row) {
       {"run", row.id},           {"recipe", row.recipe},        {"status", row.status},
       {"step", steps_text(row)}, {"loss", loss_text(row.loss)}, {"time", duration_text(row.seconds)},
       {"started", row.started},  {"folder", row.dir.string()}};
+  const LearningFigures figures = figures_of(row);
+  if (const std::string scores = figures.scores_text(); !scores.empty()) lines.insert(lines.begin() + 4, {"score", scores});
+  if (const std::string returns = figures.returns_text(); !returns.empty())
+    lines.insert(lines.begin() + 4, {"return", returns});
   if (const auto energy = row.metrics.find("energy_kwh"); energy != row.metrics.end()) {
     std::string text = fmt::format("{:.4g} kWh", energy->second);
     if (row.metrics.contains("mean_power_w"))

@@ -11,7 +11,7 @@ namespace {
 RunRow row() {
   RunRow r;
   r.id = "tiny-20261115-014706-abc234", r.recipe = "tiny", r.status = "done", r.started = "2026-11-15T01:47:06Z";
-  r.dir = "runs/x", r.step = 84, r.total_steps = 200, r.seconds = 75, r.loss = 0.43, r.digest = "77b04a1200000000ffff",
+  r.dir = "runs/tiny-20261115-014706-abc234", r.step = 84, r.total_steps = 200, r.seconds = 75, r.loss = 0.43, r.digest = "77b04a1200000000ffff",
   r.kind = "cpu";
   r.metrics = {{"accuracy", 0.9}, {"loss", 0.43}};
   r.settings = {{"seed", "7"}};
@@ -31,6 +31,23 @@ TEST(RunText, TheListFitsTheTerminalAndAlignsItsColumns) {
   EXPECT_NE(text.find("1:15"), text.npos);
   EXPECT_NE(text.find("2026-11-15 01:47"), text.npos);
   EXPECT_EQ(list_text({}), "no runs\n");
+}
+
+TEST(RunText, TheListHasReturnAndScoreWhereARunHasThem) {
+  EXPECT_EQ(list_text({row()}, 160).find("RETURN"), std::string::npos);
+  auto learner = row(), set = row();
+  learner.metrics = {{"average_return", 187.43}, {"epsilon", 0.1}};
+  set.metrics = {{"analysis/score", 0.31}, {"evolution/score", 0.72}};
+  const std::string text = list_text({row(), learner, set}, 160);
+  for (const char* part : {"RETURN", "SCORE", "187.4", "0.31-0.72"}) EXPECT_NE(text.find(part), text.npos) << text;
+  EXPECT_NE(show_text(learner).find("return   187.4\n"), std::string::npos) << show_text(learner);
+}
+
+TEST(RunText, ARunThatTheUserNamedIsListedByThatName) {
+  auto named = row();
+  named.dir = "/data/mine";
+  EXPECT_NE(list_text({named}, 160).find("mine "), std::string::npos);
+  EXPECT_EQ(list_text({named}, 160).find("abc234"), std::string::npos);
 }
 
 TEST(RunText, JsonHasNumbersWithoutUnitsAndNullForAbsent) {

@@ -19,7 +19,7 @@ constexpr int kSmallestBar = 8, kLargestBar = 40;
 
 // The parts of a row as text, empty where unknown.
 struct Parts {
-  std::string title, percent, count, step_rate, unit_rate, eta, loss, place;
+  std::string title, percent, count, step_rate, unit_rate, eta, result, loss, place;
 };
 
 Parts parts_of(const ProgressRow& row) {
@@ -32,17 +32,18 @@ Parts parts_of(const ProgressRow& row) {
   if (std::isfinite(row.units_per_second)) parts.unit_rate = short_number(row.units_per_second) + " " + row.unit + "/s";
   if (std::isfinite(row.eta_seconds)) parts.eta = "ETA " + duration_text(row.eta_seconds);
   if (!std::isnan(row.loss)) parts.loss = "loss " + loss_text(row.loss);
-  if (!row.result.empty()) parts.loss = row.result;
+  parts.result = row.result;
   parts.place = row.place;
   return parts;
 }
 
 // Columns a part takes in every row, so that parts stand under each other; 0: no row has it or it was left out.
 struct Widths {
-  int title = 0, percent = 0, bar = 0, count = 0, step_rate = 0, unit_rate = 0, eta = 0, loss = 0, place = 0;
+  int title = 0, percent = 0, bar = 0, count = 0, step_rate = 0, unit_rate = 0, eta = 0, result = 0, loss = 0;
+  int place = 0;
   int total() const {
     int sum = 0;
-    for (const int w : {title, percent, bar, count, step_rate, unit_rate, eta, loss, place})
+    for (const int w : {title, percent, bar, count, step_rate, unit_rate, eta, result, loss, place})
       sum += w > 0 ? w + kGap : 0;
     return std::max(0, sum - kGap);
   }
@@ -58,13 +59,16 @@ Widths choose(const std::vector<Parts>& rows, int width) {
     grow(w.step_rate, p.step_rate);
     grow(w.unit_rate, p.unit_rate);
     grow(w.eta, p.eta);
+    grow(w.result, p.result);
     grow(w.loss, p.loss);
     grow(w.place, p.place);
   }
   w.title = std::min(w.title, kLongestTitle);
   w.bar = w.percent > 0 ? kSmallestBar : 0;
   const int wanted_title = w.title;
-  for (int* part : {&w.unit_rate, &w.count, &w.place, &w.step_rate, &w.eta, &w.bar, &w.loss}) {
+  int none = 0;
+  int& beside = w.result > 0 ? w.loss : none;  // what users of that recipe look at last
+  for (int* part : {&w.unit_rate, &w.count, &w.place, &beside, &w.step_rate, &w.eta, &w.bar, &w.loss, &w.result}) {
     if (w.total() <= width) break;
     // A long title gives way before a part does, down to a length at which jobs can still be distinguished.
     w.title = std::max(std::min(wanted_title, 12), w.title - (w.total() - width));
@@ -125,7 +129,8 @@ std::vector<std::string> render(const ProgressState& state, int width, bool colo
     put(w.step_rate, padded(p.step_rate, w.step_rate, true));
     put(w.unit_rate, padded(p.unit_rate, w.unit_rate, true));
     put(w.eta, painted("36", padded(p.eta, w.eta, true)));
-    put(w.loss, painted("33", padded(p.loss, w.loss, true)));
+    put(w.result, painted("33", padded(p.result, w.result, true)));
+    put(w.loss, w.result > 0 ? padded(p.loss, w.loss, true) : painted("33", padded(p.loss, w.loss, true)));
     put(w.place, padded(p.place, w.place, false));
     lines.push_back(std::move(line));
   }
@@ -143,7 +148,7 @@ std::string progress_line(const ProgressRow& row) {
   };
   put(std::string_view(p.percent).substr(std::min(p.percent.find_first_not_of(' '), p.percent.size())));
   put(row.total > 0 ? "step " + p.count : p.count);
-  for (const auto* part : {&p.step_rate, &p.unit_rate, &p.eta, &p.loss, &p.place}) put(*part);
+  for (const auto* part : {&p.step_rate, &p.unit_rate, &p.eta, &p.result, &p.loss, &p.place}) put(*part);
   return line;
 }
 

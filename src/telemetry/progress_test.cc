@@ -72,6 +72,22 @@ TEST(Progress, PartsGoInOrderAsTheTerminalNarrows) {
   EXPECT_NE(render({.rows = {full_row()}}, 23, false)[0].find("loss"), std::string::npos);
 }
 
+TEST(Progress, AResultStaysLongestAndTheLossBesideItGoesEarly) {
+  ProgressRow row = full_row();
+  row.result = "return 187.4  score 0.73";
+  const std::vector<const char*> order = {"samples/s", "84/200", "loss", "steps/s", "ETA", "━", "return"};
+  size_t gone = 0;
+  for (int width = 150; width >= 20; --width) {
+    const std::string line = render({.rows = {row}}, width, false)[0];
+    ASSERT_LE(display_width(line), width);
+    while (gone < order.size() && line.find(order[gone]) == line.npos) ++gone;
+    for (size_t i = 0; i < order.size(); ++i)
+      EXPECT_EQ(line.find(order[i]) == line.npos, i < gone) << order[i] << " at " << width << ": " << line;
+  }
+  EXPECT_EQ(progress_line(row),
+            "tiny  42%  step 84/200  12.3 steps/s  3.1k samples/s  ETA 0:09  return 187.4  score 0.73  loss 0.4312");
+}
+
 TEST(Progress, TheBarFillsWithTheFraction) {
   ProgressState state{.rows = {full_row()}, .unicode = false};
   const auto filled = [&](double fraction) {

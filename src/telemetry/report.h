@@ -6,9 +6,14 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace tandem {
+
+// The page that draws `data` (telemetry/report_data.h says what is in it); a page of a set of runs is the same with more
+// in it. `without_script`: HTML for readers that run none.
+std::string report_page(const nlohmann::json& data, const std::string& without_script = "");
 
 std::string make_report(const std::filesystem::path& run_dir);
 // make_report into <run_dir>/report.html, atomically; returns its path. Throws IoError.

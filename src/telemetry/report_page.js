@@ -1,4 +1,5 @@
-// Draws the report from the JSON in #data (made by report_data.cc). Plain SVG, no library, no network.
+// Draws the report from the JSON in #data (made by report_data.cc; of a set of runs by jobs/set_report.cc). Plain SVG, no
+// library, no network.
 "use strict";
 (() => {
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -141,16 +142,19 @@ function chart(parent, options) {
   charts.push(one);
 }
 
-// ---- head and facts
+// ---- head and tiles: a run's own, or those that a set of runs brings
 const run = data.run, facts = data.facts, unit = run.unit || "samples", seconds = run.seconds || facts.seconds;
-const fact = (name, value, small) => `<div><dt>${name}</dt><dd>${value}${small ? ` <small>${escape(small)}</small>` : ""}</dd></div>`;
-page.innerHTML = `<header><h1>${escape(run.title && run.title !== run.id ? run.title : run.recipe || run.id)}</h1><span class="pill ${escape(data.status)}">${escape(data.status)}</span><button class="push" id="theme">dark / light</button></header>
-<p class="id">${[run.id, run.digest && "digest " + run.digest.slice(0, 16), run.kind && "kind " + run.kind].filter(Boolean).map(escape).join(" &nbsp;·&nbsp; ")}</p>` + data.notes.map((n) => `<p class="note">${escape(n)}</p>`).join("") +
-  `<dl class="facts">` + fact("steps", whole(facts.steps), run.total_steps > 0 ? "of " + whole(run.total_steps) : "") +
-  fact("training time", duration(seconds)) + fact("loss", num(run.loss === undefined ? facts.loss : run.loss)) +
-  fact("speed", si(facts.samples_per_s), unit + "/s") +
+const fact = (name, value, small) => `<div><dt>${escape(name)}</dt><dd>${value}${small ? ` <small>${escape(small)}</small>` : ""}</dd></div>`;
+const tiles = data.tiles ? data.tiles.map((t) => fact(t[0], escape(/^\d+$/.test(t[1]) ? whole(Number(t[1])) : t[1]), t[2].replace(/^of (\d+)$/, (_, n) => "of " + whole(Number(n))))).join("")
+  : fact("steps", whole(facts.steps), run.total_steps > 0 ? "of " + whole(run.total_steps) : "") +
+  fact("training time", duration(seconds)) + (facts.return ? fact("return", escape(facts.return)) : "") + (facts.score ? fact("score", escape(facts.score)) : "") +
+  fact("loss", num(run.loss === undefined ? facts.loss : run.loss)) + fact("speed", si(facts.samples_per_s), unit + "/s") +
   (data.energy ? fact("energy", num(data.energy.kwh) + " kWh", [data.energy.mean_w ? num(data.energy.mean_w) + " W" : "", data.energy.cost !== undefined ? num(data.energy.cost) + " " + (data.energy.currency || "") : ""].filter(Boolean).join(", ")) : "") + fact("skipped updates", whole(facts.skipped)) +
-  (run.exit_code === undefined ? "" : fact("exit code", run.exit_code)) + `</dl><div class="grid"></div>`;
+  (run.exit_code === undefined ? "" : fact("exit code", run.exit_code));
+const link = (href, text) => href ? `<a href="${escape(encodeURI(href))}">${escape(text)}</a>` : escape(text);
+page.innerHTML = `<header><h1>${escape(run.title && run.title !== run.id ? run.title : run.recipe || run.id)}</h1><span class="pill ${escape(data.status)}">${escape(data.status)}</span>${(data.links || []).map((l) => link(l[1], l[0])).join(" ")}<button class="push" id="theme">dark / light</button></header>
+<p class="id">${[run.id, run.digest && "digest " + run.digest.slice(0, 16), run.kind && "kind " + run.kind].filter(Boolean).map(escape).join(" &nbsp;·&nbsp; ")}</p>` + data.notes.map((n) => `<p class="note">${escape(n)}</p>`).join("") +
+  `<dl class="facts">${tiles}</dl><div class="grid"></div>`;
 document.getElementById("theme").onclick = () => {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -158,32 +162,79 @@ document.getElementById("theme").onclick = () => {
 };
 const grid = page.querySelector(".grid");
 const card = (title, html, wide) => { const c = document.createElement("section"); c.className = "card" + (wide ? " wide" : ""); c.innerHTML = `<div class="head"><h2>${title}</h2></div>` + html; grid.append(c); return c; };
+// A picture that is drawn anew at every width, so that its texts keep their size: paint(width) returns the SVG's inside.
+const sketches = [];
+const sketch = (height, paint) => { sketches.push({ height, paint }); return `<div class="plot" data-sketch="${sketches.length - 1}"></div>`; };
+const drawSketches = () => page.querySelectorAll("[data-sketch]").forEach((box) => {
+  const one = sketches[box.dataset.sketch], W = Math.max(box.clientWidth, 160);
+  box.innerHTML = `<svg height="${one.height}" viewBox="0 0 ${W} ${one.height}">${one.paint(W)}</svg>`;
+});
+const scroll = (table) => `<div class="across">${table}</div>`;
+// As much of a text as fits into so many pixels of the plots' small type.
+const fitted = (text, room) => { const most = Math.max(1, Math.floor(room / 6.4)); return escape(text.length > most ? text.slice(0, most - 1) + "…" : text); };
 
-// ---- how good the agents are: a row each, the score with its interval between random play (0) and the solver (1)
+// ---- the agents of a set, each with a link to the page of its run
+if (data.agents && data.agents.length) card("Agents", scroll(`<table><tr><th>agent</th><th class="n">score</th><th class="n">rule of thumb</th><th class="n">return</th><th class="n">steps</th><th class="n">time</th><th>state</th><th>devices</th><th>digest</th></tr>` +
+  data.agents.map((a, i) => `<tr><td class="name"><span class="key" style="background:${color(i)}"></span>${link(a.link, a.name)}</td><td class="n"><b>${a.score === null ? "–" : a.score.toFixed(2)}</b></td><td class="n">${a.rule === null ? "–" : a.rule.toFixed(2)}</td><td class="n">${num(a.return)}</td><td class="n">${whole(a.step)}${a.steps && a.steps !== a.step ? ` <span class="soft">of ${whole(a.steps)}</span>` : ""}</td><td class="n">${duration(a.seconds)}</td><td><span class="pill ${escape(a.state)}">${escape(a.state)}</span></td><td class="name">${escape(a.devices.join(" "))}</td><td class="mono">${escape(a.digest)}</td></tr>`).join("") + `</table>`), true);
+
+// ---- how good the agents are: a row each, the score (or the return, where there is none) with its interval
 if (data.evaluation.length) {
+  const scored = data.evaluation.every((a) => a.score !== undefined);
+  const at = (from) => scored ? { v: from.score, low: from.low, high: from.high } : { v: from.return, low: from.return_low, high: from.return_high };
   const rows = [];
   data.evaluation.forEach((a, i) => {
-    rows.push({ name: a.name, at: a, agent: a, paint: color(i), big: true });
-    (a.members || []).forEach((m) => rows.push({ name: m[0], at: m[1], agent: a, paint: "var(--c7)" }));
-    if (a.ensemble) rows.push({ name: "ensemble", at: a.ensemble, agent: a, paint: color(i) });
+    rows.push({ name: a.name, at: at(a), agent: a, paint: color(i), big: true });
+    (a.members || []).forEach((m) => rows.push({ name: m[0], at: at(m[1]), agent: a, paint: "var(--c7)" }));
+    if (a.ensemble) rows.push({ name: "ensemble", at: at(a.ensemble), agent: a, paint: color(i) });
   });
-  const all = rows.flatMap((r) => [r.at.score, r.at.low, r.at.high, 0, 1.05]).filter(isFinite);
-  const lowest = Math.min(...all), highest = Math.max(...all), H = rows.length * 26 + 26;
-  const x = (v) => 190 + (v - lowest) / (highest - lowest) * 880;
-  let svg = `<div class="plot"><svg viewBox="0 0 1100 ${H}" height="${H}" preserveAspectRatio="none">`;
-  ticks(lowest, highest, 8, false).forEach((v) => { svg += `<line class="gridline" x1="${x(v).toFixed(1)}" x2="${x(v).toFixed(1)}" y1="0" y2="${H - 20}"/><text x="${x(v).toFixed(1)}" y="${H - 5}" text-anchor="middle">${num(v)}</text>`; });
-  rows.forEach((r, i) => {
-    const y = 14 + i * 26, mark = (v, name, paint) => isFinite(v) && v <= highest ? `<rect x="${(x(v) - 1).toFixed(1)}" y="${y - 9}" width="2" height="18" fill="${paint}"><title>${name} ${num(v)}</title></rect>` : "";
-    svg += `<text x="${r.big ? 0 : 14}" y="${y + 4}">${escape(r.name)}</text>` + mark(r.agent.random, "random", "var(--c7)") + mark(r.agent.rule, "rule of thumb", "var(--warn)") + mark(r.agent.solver, "solver", "var(--good)") +
-      `<line x1="${x(r.at.low).toFixed(1)}" x2="${x(r.at.high).toFixed(1)}" y1="${y}" y2="${y}" stroke="${r.paint}" stroke-width="3"/><circle cx="${x(r.at.score).toFixed(1)}" cy="${y}" r="${r.big ? 5 : 3.5}" fill="${r.paint}"><title>${escape(r.name)} ${num(r.at.score)} (${num(r.at.low)} to ${num(r.at.high)})</title></circle>`;
+  const marks = scored ? [["random", "random", "var(--c7)"], ["rule", "rule of thumb", "var(--warn)"], ["solver", "solver", "var(--good)"]] : [["random_return", "random play", "var(--c7)"]];
+  const all = rows.flatMap((r) => [r.at.v, r.at.low, r.at.high, ...(scored ? [0, 1.05] : [r.agent.random_return])]).filter((v) => Number.isFinite(v));
+  let lowest = Math.min(...all), highest = Math.max(...all);
+  if (!(highest > lowest)) { lowest -= 1; highest += 1; }
+  const H = rows.length * 26 + 26;
+  const plot = sketch(H, (W) => {
+    const left = Math.min(190, W * 0.4), x = (v) => left + 6 + (v - lowest) / (highest - lowest) * (W - left - 24);
+    let svg = "";
+    ticks(lowest, highest, Math.max(2, Math.floor((W - left) / 80)), false).forEach((v) => { svg += `<line class="gridline" x1="${x(v).toFixed(1)}" x2="${x(v).toFixed(1)}" y1="0" y2="${H - 20}"/><text x="${x(v).toFixed(1)}" y="${H - 5}" text-anchor="middle">${num(v)}</text>`; });
+    rows.forEach((r, i) => {
+      const y = 14 + i * 26;
+      svg += `<text x="${r.big ? 0 : 10}" y="${y + 4}">${fitted(r.name, left - (r.big ? 4 : 14))}</text>`;
+      for (const [key, name, paint] of marks) { const v = r.agent[key]; if (Number.isFinite(v) && v <= highest) svg += `<rect x="${(x(v) - 1).toFixed(1)}" y="${y - 9}" width="2" height="18" fill="${paint}"><title>${name} ${num(v)}</title></rect>`; }
+      if (!Number.isFinite(r.at.v)) return;
+      if (Number.isFinite(r.at.low) && Number.isFinite(r.at.high)) svg += `<line x1="${x(r.at.low).toFixed(1)}" x2="${x(r.at.high).toFixed(1)}" y1="${y}" y2="${y}" stroke="${r.paint}" stroke-width="3"/>`;
+      svg += `<circle cx="${x(r.at.v).toFixed(1)}" cy="${y}" r="${r.big ? 5 : 3.5}" fill="${r.paint}"><title>${escape(r.name)} ${num(r.at.v)} (${num(r.at.low)} to ${num(r.at.high)})</title></circle>`;
+    });
+    return svg;
   });
   const three = (v) => v === undefined ? "–" : v.toFixed(3);
-  const terms = data.evaluation.map((a) => `<tr><td>${escape(a.name)}</td><td class="n">${three(a.score)}</td><td class="n">${three(a.low)} … ${three(a.high)}</td><td class="n">${num(a.return)}</td><td class="n">${three(a.rule)}</td><td class="n">${three(a.random)}</td><td class="n">${three(a.oracle)}</td><td>${(a.terms || []).map((t) => escape(t[0]) + " " + num(t[1])).join(", ")}</td></tr>`).join("");
-  card("Evaluation: greedy episodes, 0 random play, 1 the solver", svg + `</svg></div><div class="legend"><span><span class="key" style="background:var(--c7)"></span>random</span><span><span class="key" style="background:var(--warn)"></span>rule of thumb</span><span><span class="key" style="background:var(--good)"></span>solver</span></div>
-  <table><tr><th>agent</th><th class="n">score</th><th class="n">95 %</th><th class="n">return</th><th class="n">rule</th><th class="n">random</th><th class="n">oracle</th><th>terms of an episode</th></tr>${terms}</table>`, true);
+  const heads = scored ? ["score", "95 %", "return", "rule", "random", "oracle"] : ["return", "95 %", "random play", "steps"];
+  const cells = (a) => scored ? [three(a.score), `${three(a.low)} … ${three(a.high)}`, num(a.return), three(a.rule), three(a.random), three(a.oracle)] : [num(a.return), `${num(a.return_low)} … ${num(a.return_high)}`, num(a.random_return), num(a.length)];
+  const terms = data.evaluation.some((a) => a.terms);
+  card(scored ? "Evaluation: greedy episodes, 0 random play, 1 the solver" : "Evaluation: return of greedy episodes",
+    plot + `<div class="legend">${marks.map((m) => `<span><span class="key" style="background:${m[2]}"></span>${m[1]}</span>`).join("")}</div>` +
+    scroll(`<table><tr><th>agent</th>${heads.map((h) => `<th class="n">${h}</th>`).join("")}${terms ? "<th>terms of an episode</th>" : ""}</tr>` + data.evaluation.map((a) =>
+      `<tr><td class="name">${escape(a.name)}</td>${cells(a).map((c) => `<td class="n">${c}</td>`).join("")}${terms ? `<td>${(a.terms || []).map((t) => escape(t[0]) + " " + num(t[1])).join(", ")}</td>` : ""}</tr>`).join("") + `</table>`), true);
 }
 
-chart(grid, { label: "loss", title: "Loss", wide: true, height: 280, smooth: true, marks: true });
+// ---- who of the devices worked on which agent of a set
+if (data.course) {
+  const { devices, parts } = data.course, H = devices.length * 26 + 24, end = Math.max(...parts.map((p) => p[3]));
+  card("Who worked on what", sketch(H, (W) => {
+    const left = Math.min(70, W * 0.2), x = (t) => left + t / end * (W - left - 8);
+    let svg = devices.map((d, i) => `<text x="0" y="${17 + i * 26}">${fitted(d, left - 4)}</text><line class="gridline" x1="${left}" x2="${W - 8}" y1="${26 + i * 26}" y2="${26 + i * 26}"/>`).join("");
+    for (const [device, job, begin, stop] of parts) {
+      const wide = Math.max(1, x(stop) - x(begin) - 1), name = data.agents[job].name;
+      svg += `<rect x="${x(begin).toFixed(1)}" y="${3 + device * 26}" width="${wide.toFixed(1)}" height="20" rx="3" fill="${color(job)}"><title>${escape(name)}: ${num(begin)} s to ${num(stop)} s</title></rect>`;
+      if (wide > 40) svg += `<text class="inside" x="${(x(begin) + 5).toFixed(1)}" y="${17 + device * 26}">${fitted(name, wide - 8)}</text>`;
+    }
+    ticks(0, end, Math.max(2, Math.floor(W / 110)), false).forEach((v) => { svg += `<text x="${x(v).toFixed(1)}" y="${H - 5}" text-anchor="middle">${duration(v)}</text>`; });
+    return svg;
+  }), true);
+}
+
+chart(grid, { label: "score", title: "Score while training: 0 random play, 1 the solver; while an agent explores it plays at random often", wide: true, height: data.agents ? 260 : 200 });
+chart(grid, { label: "average_return", title: "Return while training", wide: !data.agents, first: data.agents ? 0 : 1 });
+chart(grid, { label: "loss", title: "Loss", wide: !data.agents, height: data.agents ? 200 : 280, smooth: true, marks: true });
 chart(grid, { label: "speed", title: `Speed (${unit}/s)`, zero: true, first: 2 });
 chart(grid, { label: "lr", title: "Learning rate", zero: true, first: 3 });
 
@@ -195,7 +246,7 @@ if (total > 0) card("Time per phase",
   `<tr><td><span class="key" style="background:${color(p[0] === "other" ? 7 : i)}"></span>${escape(p[0])}</td><td class="n">${(100 * p[1] / total).toFixed(1)} %</td><td class="n">${facts.steps ? num(1e3 * p[1] / facts.steps) + " ms" : "–"}</td><td class="n">${duration(p[1])}</td></tr>`).join("") + `</table>`);
 chart(grid, { label: "grad_norm", title: "Gradient norm", first: 4 });
 chart(grid, { label: "scale", title: "Loss scale", first: 5, log: true });
-labels.filter((l) => !["loss", "speed", "lr", "grad_norm", "scale"].includes(l)).forEach((label, i) => chart(grid, { label, title: label, first: i }));
+labels.filter((l) => !["loss", "speed", "lr", "grad_norm", "scale", "score", "average_return"].includes(l)).forEach((label, i) => chart(grid, { label, title: label, first: i }));
 
 // ---- the GPUs over time, and what they used
 const gpuCurves = (key) => (data.gpus || []).map((g) => {
@@ -216,16 +267,20 @@ if (data.events.length + data.skips.length > 0) {
   const paint = { checkpoint: "var(--c2)", resume: "var(--c3)", warning: "var(--warn)", fault: "var(--bad)", guard: "var(--warn)", skip: "var(--bad)" };
   const marks = [...data.events.filter((e) => e.kind !== "finish"), ...data.skips.map((s) => ({ kind: "skip", step: s, text: "update skipped at step " + s }))];
   const rows = [...new Set(marks.map((m) => m.kind))];
-  let svg = `<div class="plot"><svg viewBox="0 0 1100 ${rows.length * 22 + 24}" height="${rows.length * 22 + 24}" preserveAspectRatio="none">`;
-  const at = (s) => 92 + s / last * 996;
-  rows.forEach((kind, i) => {
-    const y = 13 + i * 22;
-    svg += `<text x="0" y="${y + 4}">${escape(kind)}</text><line class="gridline" x1="92" x2="1090" y1="${y}" y2="${y}"/>`;
-    for (const m of marks) if (m.kind === kind) svg += `<rect x="${(at(m.step) - 1.5).toFixed(1)}" y="${y - 6}" width="3" height="12" rx="1" fill="${paint[kind] || "var(--c7)"}"><title>${escape(m.text)}</title></rect>`;
+  const H = rows.length * 22 + 24;
+  const plot = sketch(H, (W) => {
+    const left = 78, x = (s) => left + s / last * (W - left - 14);
+    let svg = "";
+    rows.forEach((kind, i) => {
+      const y = 13 + i * 22;
+      svg += `<text x="0" y="${y + 4}">${fitted(kind, left - 6)}</text><line class="gridline" x1="${left}" x2="${W - 10}" y1="${y}" y2="${y}"/>`;
+      for (const m of marks) if (m.kind === kind) svg += `<rect x="${(x(m.step) - 1.5).toFixed(1)}" y="${y - 6}" width="3" height="12" rx="1" fill="${paint[kind] || "var(--c7)"}"><title>${escape(m.text)}</title></rect>`;
+    });
+    ticks(0, last, Math.max(2, Math.floor(W / 120)), false).forEach((v) => { if (Number.isInteger(v)) svg += `<text x="${x(v).toFixed(1)}" y="${H - 6}" text-anchor="middle">${si(v)}</text>`; });
+    return svg;
   });
-  ticks(0, last, 8, false).forEach((v) => { if (Number.isInteger(v)) svg += `<text x="${at(v).toFixed(1)}" y="${rows.length * 22 + 18}" text-anchor="middle">${si(v)}</text>`; });
   const table = [...data.events].reverse().map((e) => `<tr><td class="n soft">${escape(e.t.replace("T", " ").replace("Z", ""))}</td><td class="n">${whole(e.step)}</td><td class="kind-${escape(e.kind)}">${escape(e.kind)}</td><td>${escape(e.text)}</td></tr>`).join("");
-  card("Checkpoints and events", svg + `</svg></div>` + (table ? `<div class="scroll"><table><tr><th class="n">time (UTC)</th><th class="n">step</th><th>kind</th><th></th></tr>${table}</table></div>` : ""), true);
+  card("Checkpoints and events", plot + (table ? `<div class="scroll"><table><tr><th class="n">time (UTC)</th><th class="n">step</th><th>kind</th><th></th></tr>${table}</table></div>` : ""), true);
 }
 
 // ---- what it was
@@ -233,12 +288,12 @@ const given = (s) => s[2] && s[2] !== "default";
 if (data.settings.length) card("Settings", `<div class="settings">${data.settings.map((s) => `<div class="${given(s) ? "set" : ""}"><span class="mono">${escape(s[0])}</span><b class="mono">${escape(s[1])}</b><i>${escape(s[2])}</i></div>`).join("")}</div>`, true);
 const about = [["recipe", run.recipe], ["weights (SHA-256)", run.digest], ["kind", run.kind], ["started", run.started || facts.first], ["finished", run.finished || facts.last],
   ["host", data.env.host], ["processor", data.env.cpu], ["system", data.env.os], ...Object.entries(data.env.versions || {}), ...Object.entries(run.extra || {})].filter((r) => r[1]);
-if (about.length) card("Identity", `<table>${about.map((r) => `<tr><td class="soft" style="width:170px">${escape(r[0])}</td><td class="mono">${escape(typeof r[1] === "object" ? JSON.stringify(r[1]) : r[1])}</td></tr>`).join("")}</table>`, true);
+if (about.length) card("Identity", `<table>${about.map((r) => `<tr><td class="soft" style="width:30%;max-width:170px">${escape(r[0])}</td><td class="mono">${escape(typeof r[1] === "object" ? JSON.stringify(r[1]) : r[1])}</td></tr>`).join("")}</table>`, true);
 const footer = document.createElement("footer");
-footer.textContent = data.grid.width > 1 ? `A point of a curve stands for ${whole(data.grid.width)} steps: their mean, and for the loss a band from the least to the greatest. Every step is in metrics.jsonl.` : "Every step is shown.";
+footer.textContent = data.series.length === 0 ? "" : data.grid.width > 1 ? `A point of a curve stands for ${whole(data.grid.width)} steps: their mean, and for the loss a band from the least to the greatest. Every step is in metrics.jsonl.` : "Every step is shown.";
 page.append(footer);
 
-const drawAll = () => charts.forEach(draw);
+const drawAll = () => { charts.forEach(draw); drawSketches(); };
 let width = 0;
 new ResizeObserver(() => { if (page.clientWidth !== width) { width = page.clientWidth; drawAll(); } }).observe(page);
 drawAll();

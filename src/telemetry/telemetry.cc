@@ -12,9 +12,11 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/printable.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/event_log.h"
 #include "telemetry/human.h"
+#include "telemetry/learning_figures.h"
 #include "telemetry/metrics_file.h"
 #include "telemetry/progress.h"
 #include "telemetry/report.h"
@@ -63,6 +65,12 @@ TelemetryOptions with_defaults(TelemetryOptions options) {
   return options;
 }
 
+bool has_records(const std::filesystem::path& metrics) {
+  std::error_code none;
+  const auto size = std::filesystem::file_size(metrics, none);
+  return !none && size > 0;
+}
+
 // "train/loss" and its like, made once per name: building them at each step would cost as much as writing the record.
 class Tags {
  public:
@@ -93,6 +101,7 @@ class Tags {
 struct Job {
   Tags tags;
   ProgressMeter meter;
+  LearningFigures figures;
 };
 
 }  // namespace
@@ -135,9 +144,14 @@ struct Telemetry::Parts {
     const auto& dir = options.run_dir;
     const double time = options.unix_seconds();
     events.emplace(dir / "events.jsonl");
+    // A run of a set is begun by `resume`: what never made a record is new, not resumed.
+    if (options.resume_step == 0 && !has_records(dir / "metrics.jsonl")) options.resumed = false;
     if (options.resumed) {
       const int64_t cut = cut_metrics(dir / "metrics.jsonl", options.resume_step);
-      read_metrics(dir / "metrics.jsonl", [&](const StepRecord& record) { stats.add(record); });
+      read_metrics(dir / "metrics.jsonl", [&](const StepRecord& record) {
+        stats.add(record);
+        job_of(record).figures.take(record.metrics);
+      });
       note("resume", options.resume_step,
            fmt::format("resumed after step {}{}", options.resume_step,
                        cut > 0 ? fmt::format("; {} later records dropped, they are made again", cut) : ""));
@@ -173,7 +187,8 @@ struct Telemetry::Parts {
     });
   }
   void complain(const std::string& text) {
-    display.say((options.color && options.tty ? "\x1b[33mwarning:\x1b[0m " : "warning: ") + text);
+    display.say((options.color && options.tty ? "\x1b[33mwarning:\x1b[0m " : "warning: ") +
+                printable_lines(text));
     note("warning", last_step, text);
   }
 
@@ -181,7 +196,7 @@ struct Telemetry::Parts {
     for (Job& job : jobs)
       if (job.tags.job() == record.job) return job;
     jobs.push_back(
-        {Tags(record.job), ProgressMeter(options.resume_step, options.total_steps, options.max_seconds, start)});
+        {Tags(record.job), ProgressMeter(options.resume_step, options.total_steps, options.max_seconds, start), {}});
     return jobs.back();
   }
 
@@ -205,6 +220,7 @@ struct Telemetry::Parts {
       ProgressRow& row = shown.rows.emplace_back(job.meter.row(now));
       row.title = job.tags.job().empty() ? options.title : job.tags.job();
       row.unit = options.unit;
+      row.result = job.figures.text();
     }
     display.show(shown, now);
   }
@@ -254,13 +270,14 @@ void Telemetry::record(const StepRecord& record) {
   }
   p.stats.add(record);
   job.meter.record(record.step, record.samples, record.loss);
+  job.figures.take(record.metrics);
   if (!p.options.quiet && p.display.due(now)) p.show(now);
   if (now - p.last_flush >= kFlushSeconds) p.flush_files();
   if (now >= p.next_stats && p.stats.changed_since(p.stats_seen)) p.write_stats();
 }
 
 void Telemetry::say(std::string_view line) {
-  if (!parts_->options.quiet && parts_->options.rank == 0) parts_->display.say(line);
+  if (!parts_->options.quiet && parts_->options.rank == 0) parts_->display.say(printable_lines(line));
   parts_->write_log("info", line);
 }
 
@@ -291,11 +308,11 @@ void Telemetry::finish(const RunSummary& summary) {
     return;
   }
   flush();
-  const std::string line =
-      fmt::format("{}  {}{}{}{}", p.options.title, summary.status,
-                  fmt::format(" at step {} after {}", summary.step, duration_text(summary.seconds)),
-                  std::isnan(summary.loss) ? "" : "  loss " + loss_text(summary.loss),
-                  summary.digest.empty() ? "" : "  digest " + summary.digest.substr(0, 16));
+  const std::string figures = p.jobs.size() == 1 ? p.jobs.front().figures.text() : "";
+  const std::string line = fmt::format("{}  {} at step {} after {}{}{}{}", p.options.title, summary.status,
+                                       summary.step, duration_text(summary.seconds), figures.empty() ? "" : "  " + figures,
+                                       std::isnan(summary.loss) ? "" : "  loss " + loss_text(summary.loss),
+                                       summary.digest.empty() ? "" : "  digest " + summary.digest.substr(0, 16));
   p.note("finish", summary.step, line);
   p.guard("run.json", [&] { write_run_status(p.options.run_dir, summary); });
   if (p.options.report) p.guard("report.html", [&] { write_report(p.options.run_dir); });

@@ -106,6 +106,52 @@ TEST(Telemetry, AResumeCutsWhatCameLaterAndGoesOn) {
   EXPECT_EQ(read_events(bench.dir / "events.jsonl").at(0).kind, "resume");
 }
 
+TEST(Telemetry, ReturnAndScoreAreInTheProgressLineAndInTheLastLine) {
+  Bench bench;
+  Telemetry telemetry(bench.options());
+  StepRecord record = telemetry_record(1);
+  record.metrics = {{"epsilon", 0.5}, {"average_return", 12.0}, {"score", 0.31}};
+  bench.now += 6;
+  telemetry.record(record);
+  EXPECT_NE(bench.screen.find("return 12  score 0.31  loss 1.0000\n"), std::string::npos) << bench.screen;
+  record.step = 2;
+  record.metrics = {{"epsilon", 0.5}, {"average_return", 14.5}, {"score", 0.42}};
+  telemetry.record(record);
+  RunSummary summary;
+  summary.status = "done", summary.step = 2, summary.seconds = 6, summary.loss = 0.5;
+  telemetry.finish(summary);
+  EXPECT_NE(bench.screen.find("tiny  done at step 2 after 0:06  return 14.5  score 0.42  loss 0.5"), std::string::npos)
+      << bench.screen;
+}
+
+TEST(Telemetry, AResumeThatMakesNoStepStillTellsTheReturn) {
+  Bench bench;
+  {
+    Telemetry telemetry(bench.options());
+    StepRecord record = telemetry_record(1);
+    record.metrics = {{"average_return", 12.0}};
+    telemetry.record(record);
+  }
+  auto options = bench.options();
+  options.resume_step = 1;
+  Telemetry telemetry(options);
+  telemetry.finish({.status = "done", .step = 1, .seconds = 6});
+  EXPECT_NE(bench.screen.find("after 0:06  return 12"), std::string::npos) << bench.screen;
+}
+
+TEST(Telemetry, ANewRunOfASetIsNotCalledResumed) {
+  Bench bench;
+  auto options = bench.options();
+  options.resumed = true;  // a set begins its runs with `resume`
+  {
+    Telemetry telemetry(options);
+    EXPECT_EQ(bench.text("events.jsonl"), "");
+    telemetry.record(telemetry_record(1));
+  }
+  Telemetry again(options);
+  EXPECT_NE(bench.text("events.jsonl").find("resumed after step 0; 1 later records dropped"), std::string::npos);
+}
+
 TEST(Telemetry, ATerminalGetsOneBarInPlaceAndOthersALineEveryFiveSeconds) {
   for (const bool tty : {true, false}) {
     Bench bench;
