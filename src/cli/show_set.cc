@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/train_set.h"
@@ -19,6 +20,42 @@ struct SetCourse {
   double ideal_seconds;
 };
 
+// By the choice where there is one, which knows what each run takes on its GPU; else by the schedule.
+Forecast forecast_of(const PreparedSet& set, const SetCourse& course) {
+  if (!set.chosen) return forecast(course.jobs, course.speeds, set.schedule);
+  const SetPlan& best = set.chosen->choice.best;
+  Forecast chosen{.seconds = best.seconds, .mean_seconds = 0, .ends = {}, .course = {}};
+  for (size_t j = 0; j < best.runs.size(); ++j)
+    for (const int device : best.runs[j].devices) {
+      const std::string& name = set.chosen->question.devices[static_cast<size_t>(device)].name;
+      const auto at = std::ranges::find_if(set.devices, [&](const DeviceSpec& spec) { return spec.name() == name; });
+      if (at != set.devices.end())
+        chosen.course.push_back({static_cast<int>(at - set.devices.begin()), static_cast<int>(j), best.runs[j].begin,
+                                 best.runs[j].end});
+    }
+  std::ranges::stable_sort(chosen.course, {}, &Segment::begin);
+  return chosen;
+}
+
+// Seconds of a job by itself.
+double alone(const PreparedSet& set, const SetCourse& course, size_t j) {
+  if (!set.chosen) return course.jobs[j].work;
+  const PlannedRun& run = set.chosen->choice.best.runs[j];
+  return run.end - run.begin;
+}
+
+void add_choice(const PreparedSet& set, Json& object) {
+  if (!set.chosen) return;
+  const auto plan = [&](const SetPlan& one) {
+    return Json{{"seconds", one.seconds}, {"runs", words_of(set.chosen->question, one)}};
+  };
+  object["choice"] = plan(set.chosen->choice.best);
+  object["choice"]["by"] = set.chosen->by;
+  if (set.chosen->choice.runner_up) object["runner_up"] = plan(*set.chosen->choice.runner_up);
+  if (!set.chosen->one_gpu.runs.empty()) object["one_gpu"] = plan(set.chosen->one_gpu);
+  object["left_out"] = set.chosen->left_out;
+}
+
 Json course_json(const ResolvedRecipe& recipe, const PreparedSet& set, const SetCourse& course) {
   Json jobs = Json::array(), devices = Json::array(), plan = Json::array();
   for (size_t j = 0; j < course.jobs.size(); ++j)
@@ -26,7 +63,7 @@ Json course_json(const ResolvedRecipe& recipe, const PreparedSet& set, const Set
                     {"agent", models_of(set.jobs[j].job)},
                     {"steps", set.jobs[j].job.steps},
                     {"shards", set.jobs[j].job.shards},
-                    {"seconds_alone", course.jobs[j].work},
+                    {"seconds_alone", alone(set, course, j)},
                     {"values", set.jobs[j].resolver->to_json()}});
   for (size_t d = 0; d < course.speeds.size(); ++d)
     devices.push_back({{"device", set.devices[d].name()}, {"speed", course.speeds[d]}});
@@ -35,7 +72,7 @@ Json course_json(const ResolvedRecipe& recipe, const PreparedSet& set, const Set
                     {"job", set.jobs[static_cast<size_t>(part.job)].job.name},
                     {"begin", part.begin},
                     {"end", part.end}});
-  return {{"dry_run", true},
+  Json object = {{"dry_run", true},
           {"recipe", recipe.name},
           {"values", recipe.resolver->to_json()},
           {"strategy", set.strategy},
@@ -44,13 +81,16 @@ Json course_json(const ResolvedRecipe& recipe, const PreparedSet& set, const Set
           {"devices", devices},
           {"plan", plan},
           {"forecast_seconds", course.forecast.seconds},
-          {"ideal_seconds", course.ideal_seconds}};
+          {"ideal_seconds", course.ideal_seconds},
+          {"bits", set.bits()}};
+  add_choice(set, object);
+  return object;
 }
 
 void say_course(const Command& command, const PreparedSet& set, const SetCourse& course) {
   for (size_t j = 0; j < course.jobs.size(); ++j)
     command.output.say(fmt::format("  {:<26} {:>7} steps  {} shards  about {} alone", set.jobs[j].job.name,
-                                   set.jobs[j].job.steps, set.jobs[j].job.shards, duration_words(course.jobs[j].work)));
+                                   set.jobs[j].job.steps, set.jobs[j].job.shards, duration_words(alone(set, course, j))));
   for (size_t d = 0; d < course.speeds.size(); ++d) {
     std::vector<std::string> parts;
     for (const Segment& part : course.forecast.course)
@@ -60,15 +100,20 @@ void say_course(const Command& command, const PreparedSet& set, const SetCourse&
     command.output.say(
         fmt::format("  {:<8} speed {:.2f}: {}", set.devices[d].name(), course.speeds[d], fmt::join(parts, ", ")));
   }
-  command.output.say(fmt::format("forecast {} (nothing can be below {})", duration_words(course.forecast.seconds),
-                                 duration_words(course.ideal_seconds)));
+  if (set.chosen)
+    command.output.say(fmt::format("forecast {}", duration_words(course.forecast.seconds)));
+  else
+    command.output.say(fmt::format("forecast {} (nothing can be below {})", duration_words(course.forecast.seconds),
+                                   duration_words(course.ideal_seconds)));
+  for (const std::string& line : set.choice_lines()) command.output.say(line);
+  for (const std::string& line : set.bits()) command.output.say(fmt::format("bits    {}", line));
 }
 
 }  // namespace
 
 void show_set(const Command& command, const ResolvedRecipe& recipe, const PreparedSet& set, const Estimate& estimate) {
   SetCourse course{planned(set, estimate), estimate.speeds(), {}, 0};
-  course.forecast = forecast(course.jobs, course.speeds, set.schedule);
+  course.forecast = forecast_of(set, course);
   course.ideal_seconds = ideal_seconds(course.jobs, course.speeds);
   if (command.output.json()) {
     command.output.object(course_json(recipe, set, course));

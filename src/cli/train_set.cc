@@ -4,21 +4,27 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "command/disk_need.h"
 #include "command/sources.h"
 #include "command/start.h"
 #include "config/members.h"
 #include "config/units.h"
+#include "explain/remedies.h"
 #include "jobs/agents_file.h"
 #include "jobs/runner.h"
 #include "jobs/set_display.h"
 #include "jobs/set_report.h"
 #include "launch/run_lock.h"
+#include "runs/run_removal.h"
+#include "telemetry/human.h"
 #include "telemetry/run_summary.h"
 #include "tools/plan/plan.h"
 
@@ -70,6 +76,28 @@ std::string digest_of(const std::vector<SetJob>& jobs, const std::vector<JobStat
   std::vector<std::pair<std::string, std::string>> digests;
   for (size_t j = 0; j < jobs.size(); ++j) digests.emplace_back(jobs[j].name, status[j].digest);
   return set_digest(std::move(digests));
+}
+
+// Each job has its own; one where all are equal.
+std::string kinds_of(const std::vector<JobStatus>& status) {
+  std::set<std::string> kinds;
+  for (const JobStatus& one : status)
+    if (!one.kind.empty()) kinds.insert(one.kind);
+  return fmt::format("{}", fmt::join(kinds, ", "));
+}
+
+// What starts this program from here: its name where PATH has it, else its path.
+std::string typed_program(const std::string& name) {
+  std::error_code none;
+  const fs::path self = fs::read_symlink("/proc/self/exe", none);
+  if (none) return name;
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (!folder.empty() && fs::equivalent(fs::path(folder) / name, self, none)) return name;
+  const fs::path relative = self.lexically_relative(fs::current_path(none));
+  const bool below = !relative.empty() && relative.begin()->string() != "..";
+  return shell_word(!below ? self.string() : relative.has_parent_path() ? relative.string() : "./" + relative.string());
 }
 
 struct SetSteps {
@@ -135,6 +163,12 @@ class SetTraining {
     command_.output.say(
         fmt::format("agents  {}, strategy {}, assignment {}", set_.words(), facts_.strategy, facts_.assignment));
     command_.output.say(fmt::format("devices {}", fmt::join(devices, ", ")));
+    if (const auto need = disk_need(find_recipe(command_.context.recipes, recipe_.name), *recipe_.settings)) {
+      command_.output.say(fmt::format("disk    {}", disk_text(*need)));
+      if (const auto warning = disk_warning(*need, run_.dir())) command_.output.warn(*warning);
+    }
+    for (const std::string& line : set_.choice_lines()) command_.output.say(line);
+    for (const std::string& line : set_.bits()) command_.output.say(fmt::format("bits    {}", line));
   }
 
   SetOutcome run_jobs(Estimate estimate) const {
@@ -184,7 +218,7 @@ class SetTraining {
                        .step = steps_of(jobs, outcome.jobs).step,
                        .seconds = outcome.seconds,
                        .digest = outcome.status == "done" ? digest_of(jobs, outcome.jobs) : "",
-                       .kind = outcome.jobs.empty() ? "" : outcome.jobs.front().kind,
+                       .kind = kinds_of(outcome.jobs),
                        .exit_code = outcome.code,
                        .extra = extra});
   }
@@ -212,7 +246,7 @@ class SetTraining {
             {"forecast_seconds", number(outcome.forecast_seconds)},
             {"joins", outcome.joins},
             {"digest", digest_of(jobs, status)},
-            {"kind", status.empty() ? "" : status.front().kind},
+            {"kind", kinds_of(status)},
             {"agents", agents},
             {"exit_code", outcome.code}};
   }
@@ -238,6 +272,23 @@ class SetTraining {
       command_.output.say(
           fmt::format("{}: go on with `{} resume {}`", outcome.status, command_.context.program, run_.id()));
     command_.output.say(fmt::format("report  {}", (run_.dir() / "report.html").string()));
+    command_.output.say(fmt::format("disk    {} in {}", bytes_text(folder_bytes(run_.dir())), run_.dir().string()));
+    if (outcome.status == "done" && !jobs.empty()) say_next(jobs.front().agent);
+  }
+
+  // Commands to copy.
+  void say_next(const std::string& agent) const {
+    const std::string program = typed_program(command_.context.program);
+    const std::string run = shell_word(run_.dir().filename() == run_.id() ? run_.id() : run_.dir().string());
+    const std::string root =
+        command_.arguments.runs_root ? " --runs-root " + shell_word(*command_.arguments.runs_root) : "";
+    command_.output.say("next");
+    const auto line = [&](const std::string& words, const char* what) {
+      command_.output.say(fmt::format("  {} {}{}   # {}", program, words, root, what));
+    };
+    line(fmt::format("eval {}", run), "how good they are, with intervals");
+    line(fmt::format("act {} --agent {} < states.jsonl", run, agent), "an agent's answers, a JSON line for each state");
+    line(fmt::format("report {}", run), "the page again, after eval with its figures");
   }
 
   const Command& command_;
@@ -254,7 +305,8 @@ PreparedSet prepare(const Command& command, ResolvedRecipe& recipe, const JobSet
     throw ConfigError(
         fmt::format("{} can't be started by another launcher", recipe.name), "its agents are runs of one machine",
         fmt::format("start it once, without torchrun, mpirun or srun; or train one agent with {}", jobs.job_recipe()));
-  return jobs.prepare(recipe, command.context.machine, dir, [&](const std::string& line) { command.output.say(line); });
+  return jobs.prepare(recipe, command.context.machine, dir, known_of_set(command, jobs, recipe),
+                      [&](const std::string& line) { command.output.say(line); });
 }
 
 void show_dry(const Command& command, const ResolvedRecipe& recipe, PreparedSet set) {
@@ -274,6 +326,7 @@ int train_set(const Command& command, ResolvedRecipe& recipe, const JobSet& jobs
   std::optional<fs::path> exact_dir;
   if (command.arguments.run_dir) exact_dir = *command.arguments.run_dir;
   const RunFolder run = RunFolder::create(runs_root(command.arguments), recipe.name, exact_dir);
+  if (exact_dir) run.link_into(runs_root(command.arguments));
   std::error_code none;
   fs::remove(run.checkpoints(), none);  // its jobs have theirs
   const RunLock lock(run.dir());

@@ -16,7 +16,6 @@ namespace {
 constexpr double kOfPeak = .35, kOfBandwidth = .6;
 constexpr double kOperationsPerWeight = 10;  // a sample: forward, backward, and a second net's forward
 constexpr double kPassesOverState = 4;       // of weights, gradient and optimizer in an update
-constexpr double kContextBytes = 600e6;      // of CUDA and its libraries
 // A combine over two GPUs: launches, latency, and the update that is no longer part of the phase's own graph.
 constexpr double kSumLatency = 3e-4;
 constexpr double kOfNvlink = .7, kOfPcie = .45;
@@ -55,6 +54,18 @@ std::optional<double> stated_peak(const GpuModel& gpu, const std::string& precis
   if (precision == "bf16") return gpu.bf16_tflops;
   if (precision == "fp16") return gpu.fp16_tflops;
   return precision == "tf32" ? gpu.tf32_tflops : std::optional<double>(gpu.fp32_tflops);
+}
+
+// On the H200 that everything is compared with, where no GPU was measured here.
+StepShares on_reference(const GpuModel& reference, const Reference* known, const JobShape& job, int64_t batch,
+                        double samples, const std::string& basis) {
+  StepShares shares = by_book(reference, job, samples, basis);
+  shares.latency = kGuessedLatency;
+  if (known) {
+    const double then = samples * static_cast<double>(known->batch) / static_cast<double>(std::max<int64_t>(1, batch));
+    shares.latency = std::max(.1 * known->seconds, known->seconds - by_book(reference, job, then, basis).seconds());
+  }
+  return shares;
 }
 
 double link_bytes_per_second(const GpuModel& gpu) {
@@ -101,6 +112,17 @@ StepShares moved(const StepShares& shares, const GpuModel& from, const std::stri
           .latency = shares.latency};
 }
 
+StepShares shares_by_book(const GpuModel& gpu, const std::string& recipe, const JobShape& job, int64_t batch,
+                          double samples, const std::string& precision) {
+  const GpuModel& reference = *find_gpu_model("H200");
+  const Reference* const known = reference_of(recipe, precision);
+  const std::string basis = known ? known->precision : "fp32";
+  return moved(on_reference(reference, known, job, batch, samples, basis), reference, basis, gpu, precision);
+}
+
+double sum_latency_seconds() { return kSumLatency; }
+double sum_float_seconds(const GpuModel& gpu) { return 1.25 * 4 / link_bytes_per_second(gpu); }
+
 Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& here, const JobShape& job,
                 const std::vector<int64_t>& batches, const std::string& precision) {
   Scaled scaled;
@@ -124,12 +146,7 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
       const double part = by_peaks / shares.seconds();
       return StepShares{shares.arithmetic * part, shares.memory * part, seconds - by_peaks};
     }
-    shares.latency = kGuessedLatency;
-    if (known) {
-      const StepShares there = by_book(reference, job, steps.samples(known->batch, 1), basis);
-      shares.latency = std::max(.1 * known->seconds, known->seconds - there.seconds());
-    }
-    return shares;
+    return on_reference(reference, known, job, batch, samples, basis);
   };
   scaled.error = source ? (own ? .35 : .5) : known ? .6 : 2;
   scaled.from =
@@ -148,6 +165,7 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
     for (const int64_t batch : batches) {
       const StepShares shares = moved(shares_at(batch), reference, basis, *target, precision);
       if (scaled.shares.seconds() == 0) scaled.shares = shares;
+      scaled.by_gpu.emplace(target->name, shares);
       const MemoryForecast forecast = memory.worker(job, batch, static_cast<int>(steps.shards_of(1)), 1, 1e9);
       Trial trial = *measured;
       trial.devices = {{std::string(target->name), 1, -1}};
@@ -157,7 +175,7 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
       trial.samples = steps.samples(batch, 1);
       trial.deviation = 0;
       trial.shape = job;
-      trial.start_seconds = std::max(3.0, measured->start_seconds);  // CUDA's libraries are large
+      trial.start_seconds = std::max(kGpuStartSeconds, measured->start_seconds);
       trial.memory_start = job.replicated_bytes() + kContextBytes;
       const double alive = gpu ? 1 : static_cast<double>(trial.shards);  // shards run side by side on a GPU
       trial.memory_bytes = trial.memory_start + static_cast<double>(trial.shards) * job.shard_bytes +
@@ -167,7 +185,7 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
       trial.devices.push_back(trial.devices[0]);
       trial.step_seconds = 0;  // below: the model says what one GPU of two computes
       trial.memory_bytes = 0;
-      trial.combine_seconds = kSumLatency + 1.25 * 4 * job.combine_floats / link_bytes_per_second(*target);
+      trial.combine_seconds = kSumLatency + job.combine_floats * sum_float_seconds(*target);
       scaled.calibration.trials.push_back(std::move(trial));
     }
   }

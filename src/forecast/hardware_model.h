@@ -6,6 +6,7 @@
 // the third comes from what was measured on an H200 (docs/results.md), or is a guess; the error says which.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,9 @@
 #include "hardware/gpu_models.h"
 
 namespace tandem {
+
+inline constexpr double kGpuStartSeconds = 3;   // of a run on a GPU until its first step: CUDA's libraries are large
+inline constexpr double kContextBytes = 600e6;  // of CUDA and its libraries, on each GPU
 
 // Of a step on some GPU, in seconds.
 struct StepShares {
@@ -26,6 +30,7 @@ struct Scaled {
   std::string from;         // "NVIDIA H200 measured here", ...
   double error = 0;         // of the time, as a share; above 1: by a factor of 1 + error
   StepShares shares;        // of the first GPU at the first batch
+  std::map<std::string, StepShares> by_gpu;  // of each at the first batch
 };
 
 // Peak of a GPU in this precision, in floating-point operations a second; fp32's where the maker says nothing.
@@ -35,6 +40,14 @@ bool states_peak(const GpuModel& gpu, const std::string& precision);
 // Moves shares from one GPU to another, and from one precision to another.
 StepShares moved(const StepShares& shares, const GpuModel& from, const std::string& from_precision, const GpuModel& to,
                  const std::string& precision);
+
+// A GPU that nobody measured: by the data sheets, and by what an H200 was measured to wait for launches (a guess for
+// recipes that were not measured there). `samples`: of a step with this batch.
+StepShares shares_by_book(const GpuModel& gpu, const std::string& recipe, const JobShape& job, int64_t batch,
+                          double samples, const std::string& precision);
+// Of a sum over two such GPUs: without its bytes, and for each number in it.
+double sum_latency_seconds();
+double sum_float_seconds(const GpuModel& gpu);
 
 // `here` holds trials of `precision` (of fp32 if it has none) on one device. Throws ConfigError if it has none at all.
 Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& here, const JobShape& job,

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/errors.h"
 #include "jobs/runner.h"
+#include "jobs/set_display.h"
 #include "runs/run_folder.h"
 #include "telemetry/atomic_file.h"
 
@@ -18,6 +20,19 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kCostsKey = "costs";  // what starts and joins cost, beside the devices' speeds
+
+nlohmann::json read_speeds(const fs::path& speeds_file) {
+  return nlohmann::json::parse(read_small_file(speeds_file, 1 << 20).value_or(""), nullptr, false);
+}
+
+// Models of the devices that a job may run on before or while others join it: of its own kind where it is pinned.
+std::set<std::string> models_for(const PreparedSet& set, const SetJob& job) {
+  std::set<std::string> models;
+  const bool ddp = set.schedule.strategy == Strategy::kDdp;
+  for (size_t d = 0; d < set.devices.size(); ++d)
+    if (ddp || job.pin < 0 || job.pin == static_cast<int>(d)) models.insert(Estimate::model_of(set.devices[d]));
+  return models;
+}
 
 }  // namespace
 
@@ -31,6 +46,43 @@ std::string PreparedSet::words() const {
   const size_t rows = rows_of(plain(), std::vector<JobStatus>(jobs.size())).jobs.size();
   const std::string count = fmt::format("{} job{}", jobs.size(), jobs.size() == 1 ? "" : "s");
   return rows == jobs.size() ? count : fmt::format("{} agents side by side in {}", rows, count);
+}
+
+std::vector<std::string> PreparedSet::bits() const {
+  std::map<std::set<std::string>, std::vector<std::string>> names;  // of jobs, by the models that they may run on
+  for (const PreparedJob& one : jobs) names[models_for(*this, one.job)].push_back(one.job.name);
+  std::vector<std::string> lines;
+  if (names.size() == 1 && names.begin()->first == std::set<std::string>{"cpu"}) return lines;  // cores are all alike
+  for (const auto& [models, some] : names) {
+    const std::string who = names.size() == 1 ? "each agent" : fmt::format("{}", fmt::join(some, ", "));
+    if (models.size() == 1)
+      lines.push_back(fmt::format("{}: those of a run of its own on {}", who, *models.begin()));
+    else if (schedule.strategy == Strategy::kDdp)
+      lines.push_back(fmt::format("{}: not promised, for unequal devices share a run ({})", who,
+                                  fmt::join(models, ", ")));
+    else
+      lines.push_back(fmt::format("{}: those of a run of its own on the device that it begins on ({})", who,
+                                  fmt::join(models, ", ")));
+  }
+  return lines;
+}
+
+std::vector<std::string> PreparedSet::choice_lines() const {
+  if (!chosen) return {};
+  const SetChoice& choice = chosen->choice;
+  const std::vector<std::string>& left_out = chosen->left_out;
+  const auto about = [&](const SetPlan& plan) {
+    return fmt::format("{}: about {}", words_of(chosen->question, plan), duration_words(plan.seconds));
+  };
+  std::vector<std::string> lines = {fmt::format("plan    {}, by {}{}", about(choice.best), chosen->by,
+                                                choice.all_tried ? "" : "; there are more ways than were tried")};
+  if (choice.runner_up) lines.push_back(fmt::format("next    {}", about(*choice.runner_up)));
+  if (choice.best.devices().size() > 1 && !chosen->one_gpu.runs.empty())
+    lines.push_back(fmt::format("alone   {}", about(chosen->one_gpu)));
+  if (!left_out.empty())
+    lines.push_back(fmt::format("free    {}: nothing would be faster with {}", fmt::join(left_out, ", "),
+                                left_out.size() == 1 ? "it" : "them"));
+  return lines;
 }
 
 std::string models_of(const SetJob& job) {
@@ -56,8 +108,20 @@ std::vector<PlannedJob> planned(const PreparedSet& set, const Estimate& estimate
   return jobs;
 }
 
+SetKnown known_speeds(const fs::path& speeds_file) {
+  SetKnown known;
+  const nlohmann::json speeds = read_speeds(speeds_file);
+  if (!speeds.is_object()) return known;
+  for (const auto& [model, value] : speeds.items())
+    if (value.is_number() && value.get<double>() > 0) known.speeds[model] = value.get<double>();
+  const nlohmann::json costs = speeds.contains(kCostsKey) ? speeds[kCostsKey] : nlohmann::json();
+  if (costs.is_object() && costs.contains("start_seconds") && costs["start_seconds"].is_number())
+    known.start_seconds = std::clamp(costs["start_seconds"].get<double>(), 0.0, 600.0);
+  return known;
+}
+
 Estimate estimate_of(PreparedSet& set, const fs::path& speeds_file) {
-  const auto speeds = nlohmann::json::parse(read_small_file(speeds_file, 1 << 20).value_or(""), nullptr, false);
+  const nlohmann::json speeds = read_speeds(speeds_file);
   const nlohmann::json costs = speeds.is_object() && speeds.contains(kCostsKey) ? speeds[kCostsKey] : nlohmann::json();
   const auto take = [&](const char* key, double& value, double most) {
     if (costs.is_object() && costs.contains(key) && costs[key].is_number())
@@ -68,6 +132,7 @@ Estimate estimate_of(PreparedSet& set, const fs::path& speeds_file) {
   take("hold_seconds", set.schedule.hold_seconds, 600);
   take("combine_share", set.schedule.combine_share, 0.9);
   Estimate estimate(set.devices, set.plain(), set.schedule.combine_share);
+  for (const auto& [model, value] : set.assumed) estimate.assume(model, value);
   if (speeds.is_object())
     for (const auto& [model, value] : speeds.items())
       if (value.is_number()) estimate.assume(model, value.get<double>());
@@ -76,7 +141,7 @@ Estimate estimate_of(PreparedSet& set, const fs::path& speeds_file) {
 
 void keep_speeds(const fs::path& speeds_file, const SetOutcome& outcome) {
   if (outcome.models.empty()) return;
-  auto speeds = nlohmann::json::parse(read_small_file(speeds_file, 1 << 20).value_or(""), nullptr, false);
+  nlohmann::json speeds = read_speeds(speeds_file);
   if (!speeds.is_object()) speeds = nlohmann::json::object();
   for (const auto& [model, value] : outcome.models) speeds[model] = std::round(value);
   const auto seconds = [](double value) { return std::round(value * 1000) / 1000; };

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "jobs/estimate.h"
 #include "jobs/job.h"
 #include "jobs/schedule.h"
+#include "jobs/set_plan.h"
 
 namespace tandem {
 
@@ -25,14 +28,37 @@ struct PreparedJob {
   bool is_new = true;                  // its folder is still to be made
 };
 
+// What was measured before of the steps of a set. What is not known is taken from the GPUs' data sheets.
+struct SetKnown {
+  std::map<std::string, double> speeds;  // by device model: arithmetic a second, of earlier runs (speeds.json)
+  std::map<std::string, RunCost> steps;  // by device model: of one agent, by the trials of `plan`; goes before speeds
+  double start_seconds = 0;              // of a run; 0: not known
+};
+
+// Which agents share a run and which GPU trains it (jobs/set_plan.h), where that was decided.
+struct ChosenPlan {
+  SetQuestion question;  // its devices are all that were offered
+  SetChoice choice;                   // runs of the best are in the order of the set's jobs
+  SetPlan one_gpu;                    // the best that one of the GPUs does alone; no runs: pins need several
+  std::vector<std::string> left_out;  // devices that would not make it faster
+  std::string by;                     // what the forecast was made with: "the GPUs' data sheets"
+  bool by_trials = false;             // all GPUs were measured by `plan`
+};
+
 struct PreparedSet {
-  std::string job_recipe;          // that its jobs are runs of
-  std::string strategy, max_time;  // of the set's settings
-  std::vector<DeviceSpec> devices;
+  std::string job_recipe;           // that its jobs are runs of
+  std::string strategy, max_time;   // of the set's settings
+  std::vector<DeviceSpec> devices;  // that are used
   std::vector<PreparedJob> jobs;
   ScheduleOptions schedule;
+  std::optional<ChosenPlan> chosen;
+  std::map<std::string, double> assumed;  // by device model: arithmetic a second, until it is measured
   std::vector<SetJob> plain() const;
   std::string words() const;  // "6 jobs", "6 agents side by side in 1 job"
+  // Which bits each agent is promised: "each agent: those of a run of its own on NVIDIA H200"; lines for people.
+  std::vector<std::string> bits() const;
+  // What was chosen, the runner-up, one GPU alone and who is left out: lines for people. None without a choice.
+  std::vector<std::string> choice_lines() const;
 };
 
 // Devices that a set is prepared for instead of those of its settings. Pins to others are none.
@@ -40,6 +66,8 @@ struct SetPlace {
   std::string devices;  // as --devices takes them
   size_t count = 0;
   bool job_by_job = false;  // no two models share a run
+  size_t most_devices = 0;  // that may be used; 0: all
+  SetKnown known = {};
 };
 
 class JobSet {
@@ -48,10 +76,11 @@ class JobSet {
   virtual std::string job_recipe() const = 0;
 
   // Everything that can be refused is refused here. `dir` is the set's folder: jobs that have a run in it go on with
-  // theirs; empty: there is none yet. `say` takes lines for the user. Throws ConfigError.
+  // theirs; empty: there is none yet. Runs are planned by what is `known`. `say` takes lines for the user. Throws
+  // ConfigError.
   using Say = std::function<void(const std::string&)>;
   virtual PreparedSet prepare(ResolvedRecipe& recipe, const Machine& machine, const std::filesystem::path& dir,
-                              const Say& say) const = 0;
+                              const SetKnown& known, const Say& say) const = 0;
   // With some settings as they would be there; afterwards they are as they were.
   virtual PreparedSet prepare_at(ResolvedRecipe& recipe, const Machine& machine, const SetPlace& place) const = 0;
 
@@ -68,7 +97,9 @@ std::string models_of(const SetJob& job);
 // What is left of each job, on a device of speed 1.
 std::vector<PlannedJob> planned(const PreparedSet& set, const Estimate& estimate);
 
-// With what was measured on this machine before, also in the set's own schedule: speeds.json of the folder of all runs.
+// What earlier runs of this machine were measured to do: speeds.json of the folder of all runs.
+SetKnown known_speeds(const std::filesystem::path& speeds_file);
+// With that, also in the set's own schedule.
 Estimate estimate_of(PreparedSet& set, const std::filesystem::path& speeds_file);
 // What the devices were measured to do, for the first forecast of the next run. A loss of it costs nothing.
 void keep_speeds(const std::filesystem::path& speeds_file, const SetOutcome& outcome);

@@ -115,7 +115,11 @@ void join(State& state, int j, int device) {
     job.joining.push_back({device, state.options.join_seconds});
 }
 
-int workers(const PlannedJob& job) { return static_cast<int>(job.devices.size() + job.joining.size()); }
+bool may_join(const State& state, const PlannedJob& job, int device) {
+  const auto kind = [&](int d) { return state.options.kinds.empty() ? 0 : state.options.kinds[static_cast<size_t>(d)]; };
+  if (job.done || !job.begun || job.devices.size() + job.joining.size() >= static_cast<size_t>(job.shards)) return false;
+  return std::ranges::all_of(job.devices, [&](int other) { return kind(other) == kind(device); });
+}
 
 // When a job ends if nobody joins it any more.
 double time_left(const State& state, size_t j) {
@@ -141,7 +145,7 @@ int greedy_join(const State& state, int device) {
   double most = 0;
   for (size_t j = 0; j < state.jobs.size(); ++j) {
     const PlannedJob& job = state.jobs[j];
-    if (job.done || !job.begun || workers(job) >= job.shards) continue;
+    if (!may_join(state, job, device)) continue;
     const double left = time_left(state, j);
     if (left <= most) continue;
     State then{{job}, state.speeds, state.options};
@@ -429,7 +433,7 @@ std::vector<Move> next_moves(const std::vector<PlannedJob>& jobs, const std::vec
     int joined = -1;
     for (size_t j = 0; j < state.jobs.size(); ++j) {
       const PlannedJob& job = state.jobs[j];
-      if (job.done || !job.begun || workers(job) >= job.shards) continue;
+      if (!may_join(state, job, device)) continue;
       State then = state;
       join(then, static_cast<int>(j), device);
       if (const double end = worth(then); end < best) best = end, joined = static_cast<int>(j);

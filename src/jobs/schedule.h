@@ -41,6 +41,8 @@ struct ScheduleOptions {
   double hold_seconds = 0.3;  // ... and stands still for this long
   double combine_share = .2;  // of a step that several workers lose on agreeing (docs/web-test.md)
   double least_gain = 0.5;    // seconds that a join must win
+  // By device: it joins jobs of its own kind alone, for between kinds bits differ. Empty: all are of one kind.
+  std::vector<int> kinds = {};
 };
 
 struct Move {

@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-const std::vector<double> kHalves = {1, .5, .5};
+const std::vector<double> kHalfSpeeds = {1, .5, .5};
 
 std::vector<PlannedJob> jobs_of(const std::vector<double>& work, int shards = 8) {
   std::vector<PlannedJob> jobs;
@@ -190,6 +190,14 @@ TEST(Schedule, ASlowDeviceThatWouldHoldWholeShardsUpStaysAway) {
   EXPECT_EQ(next_moves(jobs, {1, .9}, {}).size(), 1u);
 }
 
+TEST(Schedule, ADeviceJoinsJobsOfItsOwnKindAlone) {
+  ScheduleOptions options{.kinds = {0, 1}};
+  const PlannedJob job{.work = 100, .shards = 8, .begun = true, .devices = {0}};
+  EXPECT_TRUE(next_moves({job}, {1, 1}, options).empty()) << "its bits would be neither kind's";
+  options.kinds = {1, 1};
+  EXPECT_EQ(next_moves({job}, {1, 1}, options).size(), 1U);
+}
+
 TEST(Schedule, MoreDevicesThanJobsBeginTogether) {
   const auto moves = next_moves(jobs_of({100, 50}), {1, 1, 1}, {});
   ASSERT_EQ(moves.size(), 2u);
@@ -280,25 +288,25 @@ PlannedJob running_on(std::vector<int> devices, double work) {
 TEST(Burdens, ASlowDeviceLeavesAJobThatTheFastOneDoesSoonerAlone) {
   // Slot 1 had the job, slot 0 came: 5 and 3 shards make 1.33 times the speed of slot 0, but agreeing takes 40 % of it.
   const std::vector<PlannedJob> jobs = {running_on({1, 0}, 60)};
-  const auto leaves = burdens(jobs, kHalves, {.combine_share = .4});
+  const auto leaves = burdens(jobs, kHalfSpeeds, {.combine_share = .4});
   ASSERT_EQ(leaves.size(), 1u);
   EXPECT_EQ(leaves[0].job, 0);
   EXPECT_EQ(leaves[0].devices, std::vector<int>{1});
-  EXPECT_TRUE(burdens(jobs, kHalves, {.combine_share = .2}).empty()) << "hardly better alone";
+  EXPECT_TRUE(burdens(jobs, kHalfSpeeds, {.combine_share = .2}).empty()) << "hardly better alone";
 }
 
 TEST(Burdens, NobodyLeavesWhereTooLittleIsLeftToPayForIt) {
-  EXPECT_TRUE(burdens({running_on({1, 0}, 2)}, kHalves, {.hold_seconds = 1, .combine_share = .4}).empty());
-  EXPECT_FALSE(burdens({running_on({1, 0}, 20)}, kHalves, {.hold_seconds = 1, .combine_share = .4}).empty());
+  EXPECT_TRUE(burdens({running_on({1, 0}, 2)}, kHalfSpeeds, {.hold_seconds = 1, .combine_share = .4}).empty());
+  EXPECT_FALSE(burdens({running_on({1, 0}, 20)}, kHalfSpeeds, {.hold_seconds = 1, .combine_share = .4}).empty());
 }
 
 TEST(Burdens, NobodyLeavesWhileOthersAreOnTheirWayOrTheJobStarts) {
   PlannedJob job = running_on({1, 0}, 60);
   job.joining = {{2, 1.0}};
-  EXPECT_TRUE(burdens({job}, kHalves, {.combine_share = .4}).empty());
+  EXPECT_TRUE(burdens({job}, kHalfSpeeds, {.combine_share = .4}).empty());
   job.joining.clear();
   job.start_left = 1;
-  EXPECT_TRUE(burdens({job}, kHalves, {.combine_share = .4}).empty());
+  EXPECT_TRUE(burdens({job}, kHalfSpeeds, {.combine_share = .4}).empty());
 }
 
 TEST(Burdens, ThoseWhoLeaveAreNotCalledBackByTheSameEstimates) {
@@ -341,15 +349,15 @@ double best_list(const std::vector<double>& works, const std::vector<double>& sp
 
 // What web-test's six cost in seconds of a full slot, measured on one machine, and slots of it.
 const std::vector<double> kMeasured = {48.9, 119.6, 28.8, 81.8, 143.6, 41.8};
-const std::vector<double>& kSlots = kHalves;
+const std::vector<double>& kSpeeds = kHalfSpeeds;
 
 TEST(Search, FindsTheAssignmentThatTheLongestFirstMisses) {
   const ScheduleOptions alone{.start_seconds = 0, .least_gain = 1e9};
-  const double ideal = ideal_seconds(jobs_of(kMeasured), kSlots);
-  EXPECT_LT(forecast(jobs_of(kMeasured), kSlots, alone).seconds, 1.032 * ideal);
+  const double ideal = ideal_seconds(jobs_of(kMeasured), kSpeeds);
+  EXPECT_LT(forecast(jobs_of(kMeasured), kSpeeds, alone).seconds, 1.032 * ideal);
   ScheduleOptions longest_first = alone;
   longest_first.assignment = Assignment::kBalanced;
-  EXPECT_GT(forecast(jobs_of(kMeasured), kSlots, longest_first).seconds, 1.05 * ideal);
+  EXPECT_GT(forecast(jobs_of(kMeasured), kSpeeds, longest_first).seconds, 1.05 * ideal);
 }
 
 TEST(Search, IsAsGoodAsTryingAllOrders) {
@@ -359,7 +367,7 @@ TEST(Search, IsAsGoodAsTryingAllOrders) {
   double sum = 0;
   constexpr int kTrials = 60;
   for (int trial = 0; trial < kTrials; ++trial) {
-    std::vector<double> works(6), speeds = kSlots;
+    std::vector<double> works(6), speeds = kSpeeds;
     for (double& one : works) one = work(random);
     if (trial % 2)
       for (double& one : speeds) one = speed(random);
@@ -389,7 +397,7 @@ TEST(Search, OfManyJobsOnManyDevicesEndsSoonAndWell) {
 TEST(Search, HonoursPinsAndLeavesNoDeviceIdle) {
   auto jobs = jobs_of(kMeasured);
   jobs[4].pin = 2;
-  const auto moves = next_moves(jobs, kSlots, {});
+  const auto moves = next_moves(jobs, kSpeeds, {});
   ASSERT_EQ(moves.size(), 3u);
   for (const Move& move : moves) EXPECT_EQ(move.job == 4, move.devices[0] == 2);
 }
@@ -413,7 +421,7 @@ TEST(Tail, SixUnequalJobsOnThreeUnequalSlotsEndWithinFivePercentOfTheIdeal) {
 TEST(Tail, TheMeasuredSixEndWithinFivePercentThoughJoiningBringsLittle) {
   const ScheduleOptions options{.start_seconds = 2, .join_seconds = 3, .hold_seconds = 1.5, .combine_share = .35};
   for (unsigned seed = 0; seed < 20; ++seed) {
-    Machine machine(jobs_of(kMeasured), kSlots, options, .02, seed);
+    Machine machine(jobs_of(kMeasured), kSpeeds, options, .02, seed);
     EXPECT_LT(machine.run() / machine.ideal(), 1.05) << seed;
   }
 }
@@ -426,10 +434,10 @@ TEST(Tail, WithWhatSnapshotsAndHandOversAreTakenToCostTheSixEndOnAverageWithinFi
   double before = 0, now = 0;
   constexpr int kSets = 20;
   for (unsigned seed = 0; seed < kSets; ++seed) {
-    Machine old(jobs_of(kMeasured), kSlots, options, .02, seed,
+    Machine old(jobs_of(kMeasured), kSpeeds, options, .02, seed,
                 {.snapshot_seconds = .45, .paced = false, .release_seconds = .7, .save_seconds = 1.5});
     before += old.run() / old.ideal() / kSets;
-    Machine paced(jobs_of(kMeasured), kSlots, options, .02, seed,
+    Machine paced(jobs_of(kMeasured), kSpeeds, options, .02, seed,
                   {.snapshot_seconds = .25, .paced = true, .release_seconds = .2, .save_seconds = 1.3});
     const double ratio = paced.run() / paced.ideal();
     EXPECT_LT(ratio, 1.06) << seed;
@@ -451,8 +459,8 @@ TEST(Tail, RandomSixEndWithinFivePercentWhereverThatIsPossible) {
   for (int trial = 0; trial < 40; ++trial) {
     std::vector<double> works(6);
     for (double& one : works) one = work(random);
-    Machine machine(jobs_of(works), kSlots, options, 0, 0);
-    if (best_list(works, kSlots) > 1.05 * machine.ideal()) continue;
+    Machine machine(jobs_of(works), kSpeeds, options, 0, 0);
+    if (best_list(works, kSpeeds) > 1.05 * machine.ideal()) continue;
     ++possible;
     EXPECT_LT(machine.run() / machine.ideal(), 1.05) << "trial " << trial;
   }

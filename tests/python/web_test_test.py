@@ -118,6 +118,18 @@ class Together(WebTest):
         apart = self.train(*SMALL, "--steps", STEPS, "--devices", "cpu:2", recipe="web-test")
         self.assertEqual(output["digest"], apart["digest"], "of the whole set too")
 
+    def test_agents_grouped_otherwise_keep_their_own_digests(self):
+        # As GPUs of a machine would have them: a batched run for each device, of equal and of unequal sizes.
+        for groups in ((3, 3), (4, 2), (1, 5)):
+            device = [0] * groups[0] + [1] * groups[1]
+            output = self.train(*SMALL, "--steps", STEPS, "--devices", "cpu:2@1,0.5", "--together", "on", "--assign",
+                                ",".join(f"{agent}={d}" for agent, d in zip(AGENTS, device)), recipe="web-test")
+            self.assert_same(output)
+            folders = [pathlib.Path(output["agents"][agent]["dir"]).name for agent in AGENTS]
+            self.assertEqual([folders.count(name) for name in dict.fromkeys(folders)], list(groups))
+            for agent, d in zip(AGENTS, device):
+                self.assertIn(f"cpu:{d}", output["agents"][agent]["devices"], agent)
+
     def test_a_setting_of_its_own_gives_an_agent_a_run_of_its_own(self):
         output = self.train(*SMALL, "--steps", STEPS, "--devices", "cpu:2", "--together", "on", "--agents",
                           "analysis,evolution,execution", "--set", "evolution.steps=60", recipe="web-test")
@@ -167,6 +179,37 @@ class Together(WebTest):
         more = self.tandem("train", "web-test", "--from", run, "--experience", "new.jsonl", "--steps", 3, "--json", code=None)
         self.assertIn(more.returncode, (0, 3), more.stderr)
         self.assertEqual(json.loads(more.stdout)["agents"]["evolution"]["old_digest"], self.single("evolution", 5))
+
+
+class Names(WebTest):
+    def test_agents_have_their_names_and_devices_wherever_they_are_shown(self):
+        agents = ["analysis", "evolution"]
+        process = self.begin("train", "web-test", *SMALL, "--steps", 600, "--devices", "cpu:2", "--together", "off", "--agents", ",".join(agents), "--run-dir", "six")
+
+        def look():
+            runs = json.loads(self.tandem("monitor", "--json", "--snapshot", "--no-history", "--runs-root", "runs").stdout)["runs"]
+            found = {run["name"]: [rank["device"] for rank in run["ranks"]] for run in runs if run["name"] in agents and run["ranks"]}
+            return found if len(found) == 2 else None
+        self.assertEqual(sorted(self.wait_until(look).values()), [["cpu:0"], ["cpu:1"]])
+        err = process.communicate()[1]
+        self.assertEqual(process.returncode, 0, err)
+        explained = self.tandem("explain", "six").stdout
+        for agent in agents:
+            self.assertRegex(explained, rf"(?m)^{agent}: \d+ steps")
+            folder = self.dir / "six" / "agents" / agent
+            self.assertIn(f"<title>{agent}: tandem report</title>", (folder / "report.html").read_text())
+            self.assertNotIn("resumed", (folder / "events.jsonl").read_text())
+        self.assertNotIn("web-agent-2", explained)
+        # Found by its name, also from elsewhere by the folder of all runs; and `runs` lists it.
+        self.assertRegex(self.tandem("runs").stdout, r"(?m)^six +web-test +done .* 0\.\d+|^six +web-test +done .* -0\.\d+")
+        self.assertIn("analysis", self.tandem("eval", "six", "--episodes", 20).stdout)
+        # The end of a training says what it took and what to type next.
+        for words in (r"disk +[\d.]+ [kM]B in six", r"tandem eval six ", r"tandem act six --agent analysis < states.jsonl", r"tandem report six "):
+            self.assertRegex(err, words)
+        judged = (self.dir / "six" / "evaluation.html").read_text()
+        self.assertIn("<title>web-test: evaluation: tandem report</title>", judged)
+        self.assertNotIn('["steps",', judged)
+        self.assertIn('["evaluation","evaluation.html"]', (self.dir / "six" / "report.html").read_text())
 
 
 class Faults(WebTest):

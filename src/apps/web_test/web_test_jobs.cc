@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "apps/web_test/web_test_costs.h"
 #include "world/scale.h"
 
 namespace tandem {
@@ -59,26 +60,15 @@ std::string AgentJob::name() const {
 }
 
 int batched_runs(const WebTestSettings& settings, const std::vector<DeviceSpec>& devices) {
-  if (settings.together == "off") return 0;
+  if (!can_share(settings)) return 0;
   const DeviceSpec& first = devices.front();
   const bool alike = std::ranges::all_of(devices, [&](const DeviceSpec& device) {
     return device.kind == DeviceSpec::Kind::kCuda && device.gpu.name == first.gpu.name && device.speed == first.speed;
   });
   std::set<int> gpus;  // one may be named several times
   for (const DeviceSpec& device : devices) gpus.insert(device.index);
-  const bool begun_with = !settings.experience.files.empty() || !settings.from.empty();
-  if (settings.together == "on") {
-    if (begun_with)
-      throw ConfigError("--together on, with weights or experience to begin with", "these belong to one agent",
-                        "leave --together out: each agent has a run of its own then");
-    if (settings.precision == "fp16")
-      throw ConfigError("--together on in fp16", "the loss scale of one agent would be the other's",
-                        "use --precision bf16 or fp32, or leave --together out");
-    return alike ? static_cast<int>(gpus.size()) : 1;
-  }
-  const bool own_kernels = settings.precision != "fp16" && !settings.net.attention;
-  const bool few = gpus.size() < agents_named(settings.agents).size();
-  return alike && few && own_kernels && !begun_with && settings.strategy != "ddp" ? static_cast<int>(gpus.size()) : 0;
+  if (settings.together == "on") return alike ? static_cast<int>(gpus.size()) : 1;
+  return alike && gpus.size() < agents_named(settings.agents).size() ? static_cast<int>(gpus.size()) : 0;
 }
 
 std::vector<AgentJob> side_by_side(const std::vector<AgentJob>& jobs, int runs) {

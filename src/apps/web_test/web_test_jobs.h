@@ -24,9 +24,9 @@ struct AgentJob {
 // each with a seed of its own; `balanced` is the agent as it is trained alone. Throws ConfigError.
 std::vector<AgentJob> jobs_of_agents(const WebTestSettings& settings, int devices);
 
-// In how many runs agents of equal settings learn side by side; 0: each has a run of its own. By itself that is done on
-// GPUs that are all alike and fewer than the agents, one run for each, where tandem's own kernels learn: there six
-// together take twice the time of one. Throws ConfigError where it is asked for and can't be.
+// In how many runs agents of equal settings learn side by side where that is not decided by forecast
+// (apps/web_test/web_test_costs.h): on cores all in one if it is asked for; where GPUs are named several times, one run
+// for each. 0: each has a run of its own. Throws ConfigError where it is asked for and can't be.
 int batched_runs(const WebTestSettings& settings, const std::vector<DeviceSpec>& devices);
 // `jobs`, of one kind and equal settings, dealt out to at most so many.
 std::vector<AgentJob> side_by_side(const std::vector<AgentJob>& jobs, int runs);

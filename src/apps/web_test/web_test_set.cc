@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "apps/web_test/web_evaluation.h"
+#include "apps/web_test/web_test_costs.h"
 #include "apps/web_test/web_test_jobs.h"
 #include "base/errors.h"
 #include "base/file_system.h"
@@ -23,6 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kJudgedEpisodes = 300;
+// Of one agent: at the start its part of the GPU, at the end kJudgedEpisodes. By the 21 to 22 s that six took on an
+// H200, of which 7 were training (docs/results.md).
+constexpr double kSecondsBesideSteps = .9;
 
 bool is_there(const fs::path& dir, const AgentJob& plan) {
   std::error_code none;
@@ -80,6 +84,99 @@ std::vector<AgentJob> with_those_there(std::vector<AgentJob> plans, const fs::pa
     std::erase_if(plans, [&](const AgentJob& plan) { return plan.agents.size() == 1 && is_of(plan); });
   }
   return plans;
+}
+
+// ---- which agents share a run, and where: by forecast (jobs/set_plan.h) ----
+
+double steps_left(const AgentJob& plan, const WebAgentSettings& settings, const fs::path& dir) {
+  if (!is_there(dir, plan)) return static_cast<double>(settings.steps);
+  SetJob job;
+  job.dir = dir / "agents" / plan.name();
+  return static_cast<double>(std::max<int64_t>(0, settings.steps - saved_step(job)));
+}
+
+// A run that is there keeps its agents; those still to begin may share one where they differ in nothing but their agent.
+SetQuestion question_of(const std::vector<AgentJob>& plans, const ResolvedRecipe& whole,
+                        const std::vector<DeviceSpec>& gpus, const fs::path& dir, const SetKnown& known) {
+  const auto& settings = dynamic_cast<const WebTestSettings&>(*whole.settings);
+  using Together = SetQuestion::Together;
+  SetQuestion question;
+  const bool share = can_share(settings);
+  question.together = !share ? Together::kOff : settings.together == "on" ? Together::kOn : Together::kFree;
+  question.devices = set_devices(gpus, settings, known);
+  std::vector<std::pair<std::string, nlohmann::json>> sorts;
+  for (const AgentJob& plan : plans) {
+    WebAgentSettings own;
+    Resolver resolver(own);
+    take_settings(resolver, plan, plan.agents.front(), whole, dir);
+    SetUnit unit = unit_of(plan, own, steps_left(plan, own, dir), gpus, known);
+    if (unit.steps > 0) question.seconds_beside += kSecondsBesideSteps * unit.agents;
+    if (share && plan.agents.size() == 1 && !is_there(dir, plan)) {
+      nlohmann::json values = resolver.to_json();
+      values.erase("agent");
+      const std::pair sort(plan.kind, std::move(values));
+      unit.alike = static_cast<int>(std::ranges::find(sorts, sort) - sorts.begin());
+      if (std::cmp_equal(unit.alike, sorts.size())) sorts.push_back(sort);
+    }
+    question.units.push_back(std::move(unit));
+  }
+  return question;
+}
+
+// The runs in the order of their first agents, each with its agents in the user's order.
+std::vector<PlannedRun> in_users_order(std::vector<PlannedRun> runs) {
+  for (PlannedRun& run : runs) std::sort(run.units.begin(), run.units.end());
+  std::ranges::sort(runs, {}, [](const PlannedRun& run) { return run.units.front(); });
+  return runs;
+}
+
+// A job for each run. The first one on a GPU begins there; of those after it the schedule knows more by then.
+std::vector<AgentJob> jobs_of_runs(const std::vector<AgentJob>& plans, const std::vector<PlannedRun>& runs,
+                                   const std::vector<int>& used, bool pin) {
+  std::vector<AgentJob> jobs;
+  for (const PlannedRun& run : runs) {
+    AgentJob job = plans[static_cast<size_t>(run.units.front())];
+    for (size_t i = 1; i < run.units.size(); ++i)
+      job.agents.push_back(plans[static_cast<size_t>(run.units[i])].agents.front());
+    const bool asked = std::ranges::any_of(run.units, [&](int u) { return plans[static_cast<size_t>(u)].pin >= 0; });
+    const auto at = static_cast<int>(std::ranges::find(used, run.devices.front()) - used.begin());
+    job.pin = asked || (pin && run.begin == 0 && run.end > 0) ? at : -1;
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+// The GPUs that have something to do; all of them where nobody has.
+std::vector<int> used_devices(const SetPlan& plan, size_t count) {
+  SetPlan busy = plan;
+  std::erase_if(busy.runs, [](const PlannedRun& run) { return run.end <= run.begin; });
+  std::vector<int> used = busy.devices();
+  if (used.empty())
+    for (size_t d = 0; d < count; ++d) used.push_back(static_cast<int>(d));
+  return used;
+}
+
+// What the schedule reckons with until it has measured: as the plan does.
+void assume(PreparedSet& set, const ChosenPlan& chosen, const std::vector<PlannedRun>& runs,
+            const std::vector<DeviceSpec>& gpus) {
+  set.schedule.start_seconds = chosen.question.devices.front().start_seconds;
+  double longest = 0;
+  for (size_t j = 0; j < set.jobs.size(); ++j) {
+    const PlannedRun& run = runs[j];
+    const SetUnit& unit = chosen.question.units[static_cast<size_t>(run.units.front())];
+    const int device = run.devices.front();
+    const double alone = unit.costs[static_cast<size_t>(device)].alone();
+    WebAgentSettings one = dynamic_cast<const WebAgentSettings&>(*set.jobs[j].settings);
+    one.agent = one.agents().front();
+    const double flops = flops_of_step(one, true), speed = gpus[static_cast<size_t>(device)].speed;
+    set.jobs[j].job.flops = flops * run.step_seconds / alone;
+    set.assumed.emplace(Estimate::model_of(gpus[static_cast<size_t>(device)]), flops / alone / speed);
+    if (run.end - run.begin <= longest) continue;
+    longest = run.end - run.begin;
+    const double single = step_seconds(chosen.question, unit, run.agents, {device});
+    const double pair = step_seconds(chosen.question, unit, run.agents, {device, device});
+    set.schedule.combine_share = std::clamp(1 - single / pair / 2, 0.0, .9);
+  }
 }
 
 // Those that are still to begin and differ in nothing but their agent, side by side.
@@ -157,25 +254,9 @@ class WebTestSet : public JobSet {
  public:
   std::string job_recipe() const override { return kAgentRecipe; }
 
-  PreparedSet prepare(ResolvedRecipe& recipe, const Machine& machine, const fs::path& dir,
+  PreparedSet prepare(ResolvedRecipe& recipe, const Machine& machine, const fs::path& dir, const SetKnown& known,
                       const Say& say) const override {
-    const auto& settings = dynamic_cast<const WebTestSettings&>(*recipe.settings);
-    settings.check();
-    PreparedSet set;
-    set.job_recipe = kAgentRecipe;
-    set.strategy = settings.strategy;
-    set.max_time = settings.max_time;
-    set.devices = parse_devices(settings.devices, machine, 1024);
-    std::vector<AgentJob> plans = jobs_of_agents(settings, static_cast<int>(set.devices.size()));
-    plans = with_those_there(std::move(plans), dir, say);
-    plans = batched(std::move(plans), recipe, dir, batched_runs(settings, set.devices));
-    const bool on_gpus = std::ranges::all_of(
-        set.devices, [](const DeviceSpec& device) { return device.kind == DeviceSpec::Kind::kCuda; });
-    for (const AgentJob& plan : plans) set.jobs.push_back(prepare_job(plan, recipe, dir, on_gpus));
-    set.schedule.strategy = settings.strategy == "ddp" ? Strategy::kDdp : Strategy::kAgents;
-    for (const Assignment one : {Assignment::kBalanced, Assignment::kSpecialized, Assignment::kHierarchical})
-      if (settings.assignment == name_of(one)) set.schedule.assignment = one;
-    return set;
+    return prepare_on(recipe, machine, dir, {.devices = {}, .known = known}, say);
   }
 
   PreparedSet prepare_at(ResolvedRecipe& recipe, const Machine& machine, const SetPlace& place) const override {
@@ -187,7 +268,7 @@ class WebTestSet : public JobSet {
     const std::string old_assign = std::exchange(settings.assign, fmt::format("{}", fmt::join(pins, ",")));
     const std::string old_together =
         std::exchange(settings.together, place.job_by_job ? std::string("off") : settings.together);
-    PreparedSet set = prepare(recipe, machine, "", [](const std::string&) {});
+    PreparedSet set = prepare_on(recipe, machine, "", place, [](const std::string&) {});
     settings.devices = old_devices;
     settings.assign = old_assign;
     settings.together = old_together;
@@ -217,13 +298,79 @@ class WebTestSet : public JobSet {
 
   std::string score_words(bool judged) const override {
     return judged ? fmt::format("score: 0 random play, 1 the solver; of {} greedy episodes", kJudgedEpisodes)
-                  : "score: 0 random play, 1 the solver; of the last episodes of training, some decisions still at "
+                  : "score: 0 random play, 1 the solver; of the last episodes of training, some actions still at "
                     "random";
   }
 
-  // At the start its part of the GPU, at the end kJudgedEpisodes. By the 21 to 22 s that six took on an H200, of which
-  // 7 were training (docs/results.md).
-  double seconds_beside_steps() const override { return .9; }
+  double seconds_beside_steps() const override { return kSecondsBesideSteps; }
+
+ private:
+  // Of `place` the settings have the devices already.
+  PreparedSet prepare_on(ResolvedRecipe& recipe, const Machine& machine, const fs::path& dir, const SetPlace& place,
+                         const Say& say) const {
+    const auto& settings = dynamic_cast<const WebTestSettings&>(*recipe.settings);
+    settings.check();
+    PreparedSet set;
+    set.job_recipe = kAgentRecipe;
+    set.strategy = settings.strategy;
+    set.max_time = settings.max_time;
+    set.devices = parse_devices(settings.devices, machine, 1024);
+    set.schedule.strategy = settings.strategy == "ddp" ? Strategy::kDdp : Strategy::kAgents;
+    for (const Assignment one : {Assignment::kBalanced, Assignment::kSpecialized, Assignment::kHierarchical})
+      if (settings.assignment == name_of(one)) set.schedule.assignment = one;
+    std::vector<AgentJob> plans = jobs_of_agents(settings, static_cast<int>(set.devices.size()));
+    plans = with_those_there(std::move(plans), dir, say);
+    if (plans_by_forecast(settings, set.devices)) {
+      prepare_chosen(set, plans, recipe, dir, place);
+    } else {
+      plans = batched(std::move(plans), recipe, dir, batched_runs(settings, set.devices));
+      const bool on_gpus = std::ranges::all_of(
+          set.devices, [](const DeviceSpec& device) { return device.kind == DeviceSpec::Kind::kCuda; });
+      for (const AgentJob& plan : plans) set.jobs.push_back(prepare_job(plan, recipe, dir, on_gpus));
+    }
+    std::vector<std::string> models;
+    for (const DeviceSpec& device : set.devices) {
+      const auto at = std::ranges::find(models, Estimate::model_of(device));
+      set.schedule.kinds.push_back(static_cast<int>(at - models.begin()));
+      if (at == models.end()) models.push_back(Estimate::model_of(device));
+    }
+    return set;
+  }
+
+  void prepare_chosen(PreparedSet& set, const std::vector<AgentJob>& plans, ResolvedRecipe& recipe, const fs::path& dir,
+                      const SetPlace& place) const {
+    const std::vector<DeviceSpec> gpus = set.devices;
+    ChosenPlan chosen{.question = question_of(plans, recipe, gpus, dir, place.known),
+                      .choice = {},
+                      .one_gpu = {},
+                      .left_out = {},
+                      .by = source_of_costs(gpus, place.known),
+                      .by_trials = std::ranges::all_of(gpus, [&](const DeviceSpec& gpu) {
+                        return place.known.steps.contains(Estimate::model_of(gpu));
+                      })};
+    chosen.question.most_devices = 1;
+    chosen.one_gpu = choose_set_plan(chosen.question).best;  // empty where agents are pinned to several
+    chosen.question.most_devices = place.most_devices;
+    chosen.choice = choose_set_plan(chosen.question);
+    if (chosen.choice.best.runs.empty()) {  // pins need more of them
+      chosen.question.most_devices = 0;
+      chosen.choice = choose_set_plan(chosen.question);
+    }
+    const bool searched = set.schedule.assignment == Assignment::kSearched;
+    const std::vector<PlannedRun> runs = in_users_order(chosen.choice.best.runs);
+    chosen.choice.best.runs = runs;
+    const std::vector<int> used = used_devices(searched ? chosen.choice.best : SetPlan{}, gpus.size());
+    set.devices.clear();
+    for (size_t d = 0; d < gpus.size(); ++d)
+      if (std::ranges::find(used, static_cast<int>(d)) != used.end())
+        set.devices.push_back(gpus[d]);
+      else
+        chosen.left_out.push_back(gpus[d].name());
+    for (const AgentJob& job : jobs_of_runs(plans, runs, used, searched))
+      set.jobs.push_back(prepare_job(job, recipe, dir, true));
+    assume(set, chosen, runs, gpus);
+    if (searched) set.chosen = std::move(chosen);  // else the runs are chosen, and where they go is the assignment's
+  }
 };
 
 }  // namespace

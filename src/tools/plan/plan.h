@@ -18,6 +18,7 @@ namespace tandem {
 struct GpuModel;
 class JobSet;
 struct PreparedSet;
+struct SetKnown;
 
 int run_plan(const Command& command);
 
@@ -68,6 +69,10 @@ struct SetRow {  // of a set: all its models on n devices
   double error = 0;
   int jobs = 0, agents = 0;  // fewer jobs than agents: several train together, side by side in one run
   std::string words;         // "6 jobs", "6 agents side by side in 1 job"
+  int offered = 0;           // devices of which these were chosen
+  std::string choice;        // "2 agents on RTX 3060 Ti, 4 on RTX 3070"; empty: not chosen by forecast
+  std::string next_choice;   // the runner-up
+  double next_seconds = 0;
 };
 
 struct PlanReport {
@@ -83,6 +88,7 @@ struct PlanReport {
   std::vector<AgentForecast> agents;  // of a set
   std::vector<SetRow> set_rows;
   std::string strategy, set_words;  // of a set; words: on all devices
+  const SetRow* best_set() const;   // the fastest; fewer devices where more bring less than 2 %
   PowerForecast power;
   RunningCost running;
   std::optional<double> buy_price;  // of all devices
@@ -121,6 +127,9 @@ std::string plan_csv(const PlanReport& report);
 // The forecast of a run that is about to begin, from what was measured before; nothing where nothing was.
 std::optional<RunForecast> forecast_of_run(const Command& command, const ResolvedRecipe& recipe,
                                            const std::vector<DeviceSpec>& devices);
+// What is known of a set's steps on the devices of its settings: by trials of `plan` if they are there, else by the
+// speeds of earlier runs. `train` chooses by it, as `plan` does.
+SetKnown known_of_set(const Command& command, const JobSet& kind, ResolvedRecipe& recipe);
 // Of a set: seconds. Nothing unless every agent was measured.
 std::optional<double> forecast_of_set(const Command& command, const PreparedSet& set);
 // After it: for the next plan's word on how good forecasts are.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "command/out_file.h"
 #include "command/table.h"
@@ -48,6 +49,12 @@ bool unequal(const PlanReport& report) {
 // How many, and which where they differ.
 std::string devices_text(const PlanReport& report, const std::vector<std::string>& names) {
   return unequal(report) ? fmt::format("{}: {}", names.size(), names_text(names)) : fmt::format("{}", names.size());
+}
+
+// Of a set: how many were offered too, where fewer end it as soon.
+std::string set_devices_text(const PlanReport& report, const SetRow& row) {
+  const std::string used = devices_text(report, row.names);
+  return std::cmp_equal(row.offered, row.names.size()) ? used : fmt::format("of {}, {}", row.offered, used);
 }
 
 std::string memory_text(double bytes) {
@@ -127,7 +134,7 @@ std::string set_table(const PlanReport& report) {
   Table table = table_of(
       {"devices", "time", "at best", "speedup", "guides", "memory", "kWh", "electricity", "rented", "error", ""});
   for (const SetRow& row : report.set_rows)
-    table.row({devices_text(report, row.names), time_text(row.seconds), time_text(row.ideal_seconds),
+    table.row({set_devices_text(report, row), time_text(row.seconds), time_text(row.ideal_seconds),
                fmt::format("{:.2f}x", row.speedup), row.guide ? fmt::format("{:.1f}x", *row.guide) : "-",
                memory_text(row.memory_bytes), fmt::format("{:.3g}", row.kwh), money(row.cost, report.prices.currency),
                row.cloud_cost ? money(*row.cloud_cost, report.prices.currency) : "-", error_text(row.error),
@@ -267,6 +274,13 @@ std::string plan_text(const PlanReport& report) {
     for (const SetRow& row : report.set_rows)
       if (row.jobs < row.agents)
         text += fmt::format("together  on {}: {}; memory: of all agents of a job\n", names_text(row.names), row.words);
+    if (const SetRow* best = report.best_set()) {
+      text += fmt::format("best      {} device{}: {}{}; {}\n", best->names.size(), best->names.size() == 1 ? "" : "s",
+                          names_text(best->names), best->choice.empty() ? "" : ": " + best->choice,
+                          time_text(best->seconds));
+      if (!best->next_choice.empty())
+        text += fmt::format("next      {}; {}\n", best->next_choice, time_text(best->next_seconds));
+    }
     text += "\nagents on one device:";
     for (const AgentForecast& agent : report.agents)
       text += fmt::format(" {} {};", agent.name, time_text(agent.seconds_alone));
@@ -355,8 +369,11 @@ Json set_rows_json(const PlanReport& report) {
   Json sets = Json::array();
   for (const SetRow& row : report.set_rows)
     sets.push_back({{"here", report.here},
-                    {"devices", row.names.size()},
+                    {"devices", row.offered},
                     {"names", row.names},
+                    {"choice", row.choice.empty() ? Json() : Json(row.choice)},
+                    {"runner_up", row.next_choice.empty() ? Json() : Json(row.next_choice)},
+                    {"runner_up_seconds", number_or_null(row.next_seconds)},
                     {"seconds", row.seconds},
                     {"ideal_seconds", row.ideal_seconds},
                     {"speedup", row.speedup},
@@ -418,6 +435,7 @@ Json money_json(const PlanReport& report) {
 Json plan_json(const PlanReport& report) {
   const PlanRow* best =
       report.precisions.empty() ? nullptr : best_row(report.rows, report.batch, report.precisions.front());
+  const SetRow* set = report.best_set();
   return {{"recipe", report.recipe},
           {"here", report.here},
           {"hardware", report.here ? Json() : Json(report.hardware)},
@@ -430,7 +448,7 @@ Json plan_json(const PlanReport& report) {
           {"batch_size", report.batch},
           {"unit", report.job.unit},
           {"rows", job_rows_json(report)},
-          {"best", best ? Json(best->names) : Json()},
+          {"best", best ? Json(best->names) : set ? Json(set->names) : Json()},
           {"set", set_rows_json(report)},
           {"agents", set_agents_json(report)},
           {"power",
@@ -466,7 +484,7 @@ std::string plan_csv(const PlanReport& report) {
                         row.fits() ? "yes" : "no", ended(row.kwh), ended(row.cost), cell(row.cloud_cost), row.error);
   }
   for (const SetRow& row : report.set_rows)
-    text += fmt::format("{},,,{},{},,,,{:.6g},{:.4g},,{},{:.0f},,{:.6g},{:.6g},{},{:.3g}\n", start, row.names.size(),
+    text += fmt::format("{},,,{},{},,,,{:.6g},{:.4g},,{},{:.0f},,{:.6g},{:.6g},{},{:.3g}\n", start, row.offered,
                         csv_cell(fmt::format("{}", fmt::join(row.names, " "))), row.seconds, row.speedup,
                         cell(row.guide), row.memory_bytes, row.kwh, row.cost, cell(row.cloud_cost), row.error);
   return text;
