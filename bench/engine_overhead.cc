@@ -115,8 +115,8 @@ class BareLoop {
     const double norm2 = sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size()));  // NaN test and clip
     if (std::isfinite(norm2)) {
       const OptimizerSettings& o = settings_.optimizer;
-      adam_update(state_.parameters().data(), gradient.data(), state_.optimizer_slot(0).data(),
-                  state_.optimizer_slot(1).data(), state_.parameter_floats(),
+      adam_update(state_.parameters().data(), gradient.data(), state_.optimizer_state(0).data(),
+                  state_.optimizer_state(1).data(), state_.parameter_floats(),
                   adam_params(o.learning_rate, o.beta1, o.beta2, o.epsilon, 0, false, step_ + 1), 1.0f);
       const auto running = state_.running_statistics();
       soft_update(running.data(), vector.data() + state_.parameter_floats(), 0.1f,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`tandem explain` on planted slow-downs: real runs on CPU slots, each slowed in one way, and healthy ones beside them.
+"""`tandem explain` on planted slow-downs: real runs on CPU workers, each slowed in one way, and healthy ones beside them.
 
     bench/explain_score.py <folder with tandem and tandem-worker> [--seed 5] [--only loader,healthy] [--seconds 4.5] [--json FILE]
 
@@ -7,7 +7,7 @@ Seven kinds of slow-downs and health; sizes, recipes, numbers of workers and how
 thresholds of src/explain come from reasoning (docs/explain.md); seeds that were looked at while rules were made are named
 there, and others are scored. A case is right when the first cause that is named is the planted one, or none for a healthy
 run. On a machine that is not quiet explain may say `crowded` first; how many are right apart from that is printed, too. Fake
-machines (docs/testing.md) play the GPUs: CPU slot i stands for GPU i.
+machines (docs/testing.md) play the GPUs: CPU worker i stands for GPU i.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ import time
 KINDS = {"loader": 6, "imbalance": 6, "throttling": 6, "small-batch": 6, "communication": 6, "launches": 5, "idle": 5, "healthy": 8}
 RUN_SECONDS = 4.5
 CLOCK = 4  # how fast the fake machine's time runs
-# Slots that rest half of their time keep their speed while others take turns on the cores (engine/slow_slot.h).
+# Workers that rest half of their time keep their speed while others take turns on the cores (engine/slow_worker.h).
 BASE = 0.5
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How far `tandem plan` is off: calibrations, their forecasts, then the real thing, in turns.
 
-    python3 bench/forecast_error.py build/bin --log errors.jsonl                                       # 1 to 4 CPU slots, three batches
+    python3 bench/forecast_error.py build/bin --log errors.jsonl                                       # 1 to 4 CPU workers, three batches
     python3 bench/forecast_error.py build/bin --devices cuda:0 --rounds 2 --budget 20 --log gpu.jsonl # a GPU
     python3 bench/forecast_error.py build/bin --recipes tiny --slots 2 --rounds 1 --json errors.json
 

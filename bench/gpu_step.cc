@@ -191,7 +191,7 @@ bool bare(const Size& size) {
     const std::span<float> vector = state.contribution();
     device().zero(vector.data(), vector.size_bytes());
     outputs.queue_clear();
-    static_cast<BatchNormPiece&>(state.batch_norm()) = {.training = true, .share = 1, .real = 1};
+    static_cast<BatchNormMicroBatch&>(state.batch_norm()) = {.training = true, .share = 1, .real = 1};
     const auto& in = staging.tensors(0);
     const RandomKey key{.seed = state.seed()};
     RandomSource first(key, staging.key(0)), second(key, staging.key(0));

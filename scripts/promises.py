@@ -47,6 +47,8 @@ LINES = [
      "a checkpoint must not be able to run code when it is loaded",
      "use checkpoint/safetensors.h"),
 ]
+# Data and environments: what they compute enters the weights.
+LIBM = re.compile(r"(?<![\w.>:])(?:std::)?(?:sin|cos|tan|asin|acos|atan|atan2|sinh|cosh|tanh|exp|exp2|expm1|log|log2|log10|log1p|pow|cbrt|hypot|erf)f?\s*\(")
 SLEEPS = re.compile(r"\b(?:sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\(")
 SCRIPT_SLEEPS = re.compile(r"\btime\.sleep\b|(?:^|[;&|]|\bdo\b|\bthen\b)\s*sleep\s+[0-9.$]")   # Python, shell
 TORCH_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](?:torch|ATen|c10|caffe2)/')
@@ -91,6 +93,9 @@ class Finder:
                 if rule not in allowed and not include.startswith("#include") and (in_src or rule in ("rand", "pickle")) and (in_tests or not is_test) \
                         and re.search(pattern, line):
                     self.tell(path, number, rule, original, why, do)
+            if (parts[0] == "examples" or folder == "world" and "solver" not in parts) and not is_test and "libm" not in allowed and LIBM.search(line):
+                self.tell(path, number, "libm", original, "its last bit differs between versions of libm, and then so do the weights",
+                          "compute it by + - * / and sqrt, or draw it from kernels/philox.h")
             if is_test and "sleep" not in allowed and SLEEPS.search(line):
                 self.tell(path, number, "sleep", original, "a sleep is a guess: too short on a busy machine, wasted on others",
                           "wait for the event itself: a pipe, a pid, a file, a condition variable")

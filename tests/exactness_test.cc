@@ -200,7 +200,7 @@ TEST(Exactness, OneFloatOfTheStateThatIsWrongIsSeen) {
   const std::string want = train(s, 4);
   TrainLoop loop(s, make(s), plan_of(s, {}));
   while (loop.steps_done() < 2) loop.step();
-  loop.state().optimizer_slot(1)[3] *= 1.0001f;
+  loop.state().optimizer_state(1)[3] *= 1.0001f;
   while (loop.steps_done() < 4) loop.step();
   EXPECT_NE(digest_of(loop), want);
 }

@@ -10,7 +10,7 @@ failed=0
 
 clean_tree() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/src/{base,hardware,kernels,telemetry,engine,recipes,cli} "$tree"/tests "$tree"/docs
+  mkdir -p "$tree"/src/{base,hardware,kernels,telemetry,world,engine,recipes,cli} "$tree"/{tests,docs,examples/own}
   cp "$here/.clang-format" "$tree/"
   echo '#include "base/a.h"' | tee "$tree"/src/{base,hardware,kernels,telemetry,engine,recipes,cli}/a.{h,cc} "$tree"/src/engine/a_test.cc "$tree"/tests/whole_test.cc >/dev/null
   echo 'true' >"$tree/tests/whole.sh"
@@ -68,6 +68,8 @@ plant sleep tests/whole_test.cc 'void f() { usleep(10); }'
 plant sleep tests/whole.sh 'sleep 1'
 plant sleep tests/whole.sh 'while busy; do sleep 0.1; done'   # lint: allow(sleep) planted
 plant sleep tests/whole.py 'import time; time.sleep(1)'   # lint: allow(sleep) planted
+plant libm examples/own/a.cc 'double y = std::sin(0.5);'
+plant libm src/world/a.h 'inline float odds(float x) { return expf(-x); }'
 plant not-run tests/a_test.py $'class Forgotten(Case):\n    def test_something(self):\n        pass'
 plant wide-include src/engine/a.h '#include <torch/torch.h>'
 plant order src/base/a.cc '#include "engine/a.h"'
@@ -81,6 +83,7 @@ clean_tree
 for ((i = 0; i < 501; ++i)); do echo '// long'; done >>"$tree/src/base/a.cc"
 expect stops '[length]' 'a file of 501 lines'
 
+let_pass examples/own/a.cc 'double y = std::sqrt(0.5) + context.log(2);'
 let_pass src/recipes/a.cc '// torch::rand would depend on the order of calls'
 let_pass src/recipes/a.cc 'const char* text = "torch::rand";'
 let_pass src/engine/a_test.cc 'std::mt19937_64 engine(1);'
@@ -120,12 +123,14 @@ clean_tree
 echo 'namespace { int half(int a) { return a / 2; } }' | tee -a "$tree/src/engine/a.cc" "$tree/src/engine/a_test.cc" >"$tree/src/cli/b.cc"
 echo 'namespace fs = std::filesystem;' | tee -a "$tree/src/engine/a.cc" >"$tree/src/engine/b.cc"
 expect passes "" 'a name of another folder or of the tests, and an alias that is the same'
-for name in card_bytes CardPhase kCards rival bury_worker seat_ kMostSeats ticket InputTray letter_bytes follower WayBack queue_way_back WholeStep whole_steps played_step PlayedDqn lobby; do
+for name in card_bytes CardPhase kCards rival bury_worker seat_ kMostSeats ticket InputTray letter_bytes follower WayBack queue_way_back WholeStep whole_steps played_step PlayedDqn lobby told DqnTold told_ is_told causes_told_ wish Wishes kWish desk_ InputDesk halves kHalves weight_halves products\
+  gemm_products recording StepRecording; do
   plant words src/engine/a.cc "int $name = 0;"
 done
 plant words tests/whole_test.cc 'void f(int card) {}'
 let_pass src/engine/a.cc 'const char* key = "card";  // a card of the user'
-let_pass src/engine/a.cc 'int cardinality = discard(arrival, letter, games_played, k_whole, step);'
+let_pass src/engine/a.cc 'int cardinality = discard(arrival, letter, games_played, k_whole, step, web_product, desktop, foretold, record);'
+let_pass src/engine/a_test.cc $'TEST(Folder, AFailureIsToldOnceAndTheRunGoesOn) {}\nTEST(Secret, FieldsAreToldApart) {}\nTEST(Scale, OverflowHalvesTheScale) {}'
 let_pass src/engine/a.cc 'int card = 0;  // lint: allow(words) a playing card'
 
 lint=(python3 "$here/scripts/results.py" --check) # tables of the pages are what the data says

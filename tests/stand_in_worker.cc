@@ -11,18 +11,19 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
-#include "base/file_system.h"
 #include "base/shared_memory.h"
 #include "config/resolver.h"
 #include "fleet/messages.h"
 #include "fleet/snapshot_layout.h"
 #include "fleet/worker_page.h"
 #include "launch/channel.h"
+#include "launch/pinned_recipe.h"
 #include "recipes/shipped.h"
 
 namespace tandem {
@@ -35,7 +36,7 @@ int number(const char* name) {
   return text ? std::atoi(text) : -1;
 }
 
-void tell_environment(int argc, char** argv) {
+void print_environment(int argc, char** argv) {
   std::string line = "args";
   for (int i = 1; i < argc; ++i) line += std::string(" ") + argv[i];
   tell(line);
@@ -47,7 +48,9 @@ void tell_environment(int argc, char** argv) {
   while (const dirent* entry = readdir(dir)) {
     const int fd = std::atoi(entry->d_name);
     if (entry->d_name[0] == '.' || fd <= 2 || fd == dirfd(dir)) continue;
-    if (fd != number("TANDEM_LIFE_FD") && fd != number("TANDEM_WORKER_FD") && fd != number("TANDEM_PAGE_FD")) ++extra;
+    const int ours[] = {number("TANDEM_LIFE_FD"), number("TANDEM_WORKER_FD"), number("TANDEM_PAGE_FD"),
+                        number("TANDEM_RECIPE_FD")};
+    if (std::find(std::begin(ours), std::end(ours), fd) == std::end(ours)) ++extra;
   }
   closedir(dir);
   tell(std::to_string(extra) + " foreign descriptors");
@@ -69,11 +72,11 @@ class StandIn {
       : channel_(number("TANDEM_WORKER_FD")),
         page_memory_(SharedMemory::adopt(number("TANDEM_PAGE_FD"), sizeof(WorkerPage))),
         endless_(endless) {
-    const FileBytes text = read_whole_file(FileSystem::real(), run_dir + "/recipe.toml", 1 << 20);
-    recipe_ = recipe_named_in(text.text(), "recipe.toml").value_or("");
+    const std::string text = recipe_to_work(run_dir);
+    recipe_ = recipe_named_in(text, "recipe.toml").value_or("");
     settings_ = find_recipe(shipped_recipes(), recipe_).settings();
     Resolver resolver(*settings_);
-    resolver.apply_toml(text.text(), "recipe.toml");
+    resolver.apply_toml(text, "recipe.toml");
     layout_.add({.name = "weight", .shape = {3}, .model = true, .bytes = 12});
     layout_.add({.name = "weight", .shape = {3}, .bytes = 12});
     channel_.send({{"hello", kProtocolVersion},
@@ -174,7 +177,7 @@ int main(int argc, char** argv) {
   }
   for (const int signal_number : {SIGINT, SIGTERM, SIGUSR1}) signal(signal_number, SIG_IGN);
   while (behaviour == "stay") pause();
-  if (behaviour == "environment") tandem::tell_environment(argc, argv);
+  if (behaviour == "environment") tandem::print_environment(argc, argv);
   if (behaviour == "child") tandem::leave_a_child();
   tandem::StandIn(argv[2], behaviour == "endless" || behaviour == "child").run();
   return 0;

@@ -19,20 +19,25 @@ struct SpiralSettings : tandem::RecipeSettings {
   void describe(tandem::Describer& d) override {
     RecipeSettings::describe(d);
     d.key("width", width, tandem::Range::between(1, 4096), "width of the hidden layers");
-    d.key("drop", drop, tandem::Range::from_up_to_below(0, 1), "dropout");
+    d.key("drop", drop, tandem::Range::from_up_to_below(0, 1), "dropout probability");
   }
 };
 
 // Your data: samples by number. Called from several loader threads at once; use `random` for augmentation.
+// Each arm is half a turn. Sine and cosine are written by + - * / (t is the tangent of half the angle): std::sin and
+// std::cos may differ in their last bit between versions of libm, and then so would the weights.
 struct Spirals : tandem::Dataset {
   int64_t size() const override { return 3000; }
   std::vector<at::Tensor> load(std::span<const int64_t> samples, const tandem::RandomKey& random) const override {
+    constexpr double kArm[3][2] = {
+        {1, 0}, {-0.5, 0.8660254037844386}, {-0.5, -0.8660254037844386}};  // 0, 120, 240 degrees
     at::Tensor x = at::empty({int64_t(samples.size()), 2}), y = at::empty({int64_t(samples.size())}, at::kLong);
     for (size_t i = 0; i < samples.size(); ++i) {
       const int64_t arm = samples[i] % 3;
-      const double r = double(samples[i]) / 3000, angle = 5 * r + 2.1 * double(arm);
-      x[i][0] = r * std::sin(angle) + 0.02 * tandem::random_normal(random, 2 * i);
-      x[i][1] = r * std::cos(angle) + 0.02 * tandem::random_normal(random, 2 * i + 1);
+      const double r = double(samples[i]) / 3000, t = 2 * r - 1;
+      const double c = r * (1 - t * t) / (1 + t * t), s = r * 2 * t / (1 + t * t);
+      x[i][0] = c * kArm[arm][0] - s * kArm[arm][1] + 0.02 * tandem::random_normal(random, 2 * i);
+      x[i][1] = c * kArm[arm][1] + s * kArm[arm][0] + 0.02 * tandem::random_normal(random, 2 * i + 1);
       y[i] = arm;
     }
     return {x, y};

@@ -22,7 +22,7 @@ bool one_of_several();
 
 // One device per rank: `text` names one for all, or one for each. A text that was not given on this command line may
 // name another number: it is of another machine, and `auto` is taken instead. `auto` is the GPU of each rank's local
-// rank, or a CPU slot where this machine has no GPU.
+// rank, or a CPU worker where this machine has no GPU.
 std::vector<DeviceSpec> devices_of_ranks(const std::string& text, bool given_here, const Machine& machine,
                                          const RankInfo& info);
 

@@ -2,8 +2,8 @@
 // "cuda:0,cuda:2".
 //
 // One entry is one worker, in the order given; a GPU may be named several times, for several workers on it. What comes
-// after '@' slows each slot for tests (1 is full speed); slots so slowed share cores, as far as cores go round, or name
-// theirs: "cpu:1@0.5/3" runs on core 3.
+// after '@' slows each CPU worker for tests (1 is full speed); workers so slowed share cores, as far as cores go round,
+// or name theirs: "cpu:1@0.5/3" runs on core 3.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Machine {
   int cuda_devices = 0;     // kNotAsked: parse_devices() asks the driver, where it needs to know
   std::vector<GpuId> gpus;  // what is known of them, by number
   static constexpr int kNotAsked = -1;
-  int cpu_slots = 1;       // cores that this process may use
+  int cpu_cores = 1;       // cores that this process may use
   std::vector<int> cores;  // their numbers, from any of them on; those that share a real core with an earlier one last
 };
 
@@ -31,7 +31,7 @@ Machine this_machine();
 struct DeviceSpec {
   enum class Kind { kCpu, kCuda };
   Kind kind = Kind::kCpu;
-  int index = 0;               // CPU slot or CUDA device
+  int index = 0;               // CPU worker or CUDA device
   double speed = 1.0;          // share of full speed, in (0, 1]
   int core = -1;               // the one it runs on; -1: where the system puts it
   GpuId gpu = {};              // of a CUDA device

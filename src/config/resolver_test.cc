@@ -75,7 +75,7 @@ TEST(Resolver, AnUnknownKeyIsNamedWithItsLineAndTheNearestKey) {
 TEST(Resolver, AWrongTypeTellsExpectedAndFound) {
   EXPECT_EQ(toml_error("batch_size = \"many\"\n"),
             "error: my.toml:1: `batch_size` must be a whole number, found the text \"many\"\n"
-            "  why    `batch_size` is: samples of one update of the job; per device if shards is \"devices\"\n"
+            "  why    `batch_size` is: global batch size, samples of one update; per device if shards is \"devices\"\n"
             "  do     write it as in `batch_size = 192`\n");
   EXPECT_NE(toml_error("steps = 1.5\n").find("found the number 1.5"), std::string::npos);
   EXPECT_NE(toml_error("sync_bn = 1\n").find("must be a true or false, found the whole number 1"), std::string::npos);
@@ -90,7 +90,7 @@ TEST(Resolver, AWrongTypeTellsExpectedAndFound) {
 TEST(Resolver, ANumberOutOfItsRangeIsRefused) {
   EXPECT_EQ(toml_error("optimizer.learning_rate = 0\n"),
             "error: my.toml:1: `optimizer.learning_rate` is 0; it must be above 0\n"
-            "  why    `optimizer.learning_rate` is: size of a step\n"
+            "  why    `optimizer.learning_rate` is: learning rate\n"
             "  do     choose a value that is above 0\n");
   EXPECT_NE(set_error("optimizer.beta1", "1").find("at least 0 and below 1"), std::string::npos);
   EXPECT_NE(set_error("checkpoint.keep", "1").find("at least 2"), std::string::npos);
@@ -103,7 +103,7 @@ TEST(Resolver, ANumberOutOfItsRangeIsRefused) {
 TEST(Resolver, AWordThatIsNoChoiceGetsTheNearestOne) {
   EXPECT_EQ(toml_error("precision = \"bf61\"\n"),
             "error: my.toml:1: `precision` is \"bf61\"; it must be one of fp32, tf32, bf16, fp16\n"
-            "  why    `precision` is: number format of forward and backward\n"
+            "  why    `precision` is: precision of forward and backward (mixed precision: bf16, fp16)\n"
             "  do     did you mean `bf16`?\n");
   EXPECT_NE(set_error("max_time", "soon").find("a time such as 90s, 10m or 2h"), std::string::npos);
   EXPECT_NE(set_error("checkpoint.every", "0s").find("it is no interval"), std::string::npos);
@@ -292,7 +292,7 @@ TEST(Freeze, ShardsFromDevicesBecomeNumbersAndTheBatchIsPerDevice) {
   freeze(f.resolver, f.settings, 3);
   EXPECT_EQ(f.settings.shards, 3);
   EXPECT_EQ(f.settings.batch_size, 96);
-  EXPECT_EQ(f.settings.piece(), 32);
+  EXPECT_EQ(f.settings.micro_batch_size(), 32);
   EXPECT_EQ(f.resolver.source("shards"), "3 devices at the start, 32 samples each");
   Fixture again;
   again.resolver.apply_toml(f.resolver.to_toml("sample"), "recipe.toml");
@@ -337,7 +337,7 @@ TEST(RecipeSettings, ABatchThatDoesNotDivideNamesTheNearestTwoThatDo) {
   EXPECT_NE(error_of([&] { f.settings.check(); }).find("set batch_size to 24 or 48"), std::string::npos);
   f.settings.batch_size = 120;
   f.settings.accumulation = 2;
-  EXPECT_NE(error_of([&] { f.settings.check(); }).find("24 shards x 2 pieces"), std::string::npos);
+  EXPECT_NE(error_of([&] { f.settings.check(); }).find("24 shards x 2 micro-batches"), std::string::npos);
 }
 
 struct TwinSettings : SampleSettings, HasMembers {

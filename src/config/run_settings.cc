@@ -37,84 +37,91 @@ Grammar power_or_empty() {
 
 void describe_guard(Describer& d, GuardSettings& s) {
   d.key("guard.mode", s.mode, Choices{{"on", "watch", "off"}},
-        "watch: names what is wrong with a GPU and changes nothing", Role::kRunning);
-  d.key("guard.target_c", s.target_c, Range::between(30, 110), "a GPU is cool enough at this", Role::kRunning);
-  d.key("guard.warn_c", s.warn_c, Range::between(30, 110), "a GPU is warm: it is told", Role::kRunning);
-  d.key("guard.act_c", s.act_c, Range::between(30, 110), "a GPU is hot: shards move away, then fan, then power",
+        "on: acts on hot GPUs; watch: only reports what is wrong; off", Role::kRunning);
+  d.key("guard.target_c", s.target_c, Range::between(30, 110),
+        "temperature that a hot GPU is brought back to, in Celsius", Role::kRunning);
+  d.key("guard.warn_c", s.warn_c, Range::between(30, 110), "from this temperature on a warning is printed",
         Role::kRunning);
+  d.key("guard.act_c", s.act_c, Range::between(30, 110),
+        "from this temperature on: shards move to other GPUs, then fan, then power limit", Role::kRunning);
   d.key("guard.power", s.power, power_or_empty(),
-        "how far a hot GPU's power limit may be lowered: 80%, 180W; empty: not", Role::kRunning);
-  d.key("guard.fan", s.fan, "a hot GPU's fans may be raised", Role::kRunning);
+        "lowest power limit that a hot GPU may get: 80%, 180W; empty: the limit is not touched", Role::kRunning);
+  d.key("guard.fan", s.fan, "the fans of a hot GPU may be raised", Role::kRunning);
 }
 
 void describe_optimizer(Describer& d, OptimizerSettings& s) {
-  d.key("optimizer.kind", s.kind, Choices{{"adam", "adamw", "sgd"}}, "rule that turns a gradient into an update");
-  d.key("optimizer.learning_rate", s.learning_rate, Range::above(0), "size of a step");
-  d.key("optimizer.beta1", s.beta1, Range::from_up_to_below(0, 1), "memory of Adam's mean");
-  d.key("optimizer.beta2", s.beta2, Range::from_up_to_below(0, 1), "memory of Adam's square");
-  d.key("optimizer.epsilon", s.epsilon, Range::above(0), "keeps Adam from dividing by 0");
-  d.key("optimizer.momentum", s.momentum, Range::from_up_to_below(0, 1), "momentum of SGD");
-  d.key("optimizer.nesterov", s.nesterov, "Nesterov's form of the momentum");
-  d.key("optimizer.weight_decay", s.weight_decay, Range::at_least(0), "pull of the weights towards 0");
-  d.key("optimizer.decay_vectors", s.decay_vectors, "decay biases and norm weights too");
+  d.key("optimizer.kind", s.kind, Choices{{"adam", "adamw", "sgd"}}, "optimizer, as in torch.optim");
+  d.key("optimizer.learning_rate", s.learning_rate, Range::above(0), "learning rate");
+  d.key("optimizer.beta1", s.beta1, Range::from_up_to_below(0, 1), "Adam's beta1: decay rate of the mean of gradients");
+  d.key("optimizer.beta2", s.beta2, Range::from_up_to_below(0, 1),
+        "Adam's beta2: decay rate of the mean of squared gradients");
+  d.key("optimizer.epsilon", s.epsilon, Range::above(0), "Adam's eps: added to the denominator");
+  d.key("optimizer.momentum", s.momentum, Range::from_up_to_below(0, 1), "SGD's momentum");
+  d.key("optimizer.nesterov", s.nesterov, "SGD with Nesterov momentum");
+  d.key("optimizer.weight_decay", s.weight_decay, Range::at_least(0),
+        "weight decay: L2 in adam and sgd, decoupled in adamw");
+  d.key("optimizer.decay_vectors", s.decay_vectors, "weight decay for biases and norm weights too");
 }
 
 void describe_schedule(Describer& d, ScheduleSettings& s) {
-  d.key("schedule.kind", s.kind, Choices{{"constant", "cosine", "cosine_restarts"}}, "course of the learning rate");
-  d.key("schedule.warmup_steps", s.warmup_steps, Range::at_least(0), "steps over which the rate rises from 0");
-  d.key("schedule.total_steps", s.total_steps, Range::at_least(0),
-        "steps until the end of the cosine; 0: the run's steps");
+  d.key("schedule.kind", s.kind, Choices{{"constant", "cosine", "cosine_restarts"}}, "learning rate schedule");
+  d.key("schedule.warmup_steps", s.warmup_steps, Range::at_least(0), "steps of linear warm-up from 0");
+  d.key("schedule.total_steps", s.total_steps, Range::at_least(0), "length of the cosine schedule; 0: the run's steps");
   d.key("schedule.restart_steps", s.restart_steps, Range::at_least(0), "length of the first cycle of cosine_restarts");
   d.key("schedule.restart_factor", s.restart_factor, Range::at_least(1),
-        "each cycle is this many times the one before");
-  d.key("schedule.min_factor", s.min_factor, Range::between(0, 1), "lowest rate, as a share of learning_rate");
+        "each cycle is this many times as long as the one before");
+  d.key("schedule.min_factor", s.min_factor, Range::between(0, 1),
+        "lowest learning rate, as a fraction of learning_rate");
   d.key("schedule.batch_scaling", s.batch_scaling, Choices{{"none", "linear", "sqrt"}},
-        "how the rate grows with batch_size over base_batch");
-  d.key("schedule.base_batch", s.base_batch, Range::at_least(0), "batch that learning_rate was found with");
+        "scale the learning rate by batch_size / base_batch");
+  d.key("schedule.base_batch", s.base_batch, Range::at_least(0), "batch size that learning_rate was tuned for");
 }
 
 }  // namespace
 
 void RecipeSettings::describe(Describer& d) {
-  d.key("seed", seed, Range::at_least(0), "start of every random stream");
+  d.key("seed", seed, Range::at_least(0), "seed of all random numbers");
   d.key("steps", steps, Range::at_least(0), "stop after this many updates; 0: no such limit", Role::kRunning);
-  d.key("epochs", epochs, Range::at_least(0), "stop after this many passes over the data; 0: no such limit",
-        Role::kRunning);
+  d.key("epochs", epochs, Range::at_least(0), "stop after this many epochs; 0: no such limit", Role::kRunning);
   d.key("episodes", episodes, Range::at_least(0), "stop after this many episodes; 0: no such limit", Role::kRunning);
   d.key("iterations", iterations, Range::at_least(0), "stop after this many iterations; 0: no such limit",
         Role::kRunning);
-  d.key("max_time", max_time, duration_or_empty(), "stop after this time (90s, 10m, 2h)", Role::kRunning);
+  d.key("max_time", max_time, duration_or_empty(), "stop after this wall time (90s, 10m, 2h)", Role::kRunning);
   d.key("shards", shards, OrWord{"devices", &shards_from_devices, Range::between(1, kMostShards)},
-        "fixed pieces a job's work is cut into; \"devices\": as many as devices at the start");
+        "virtual workers that share each batch, however many devices there are; \"devices\": one per device");
   d.key("batch_size", batch_size, Range::at_least(1),
-        "samples of one update of the job; per device if shards is \"devices\"");
-  d.key("accumulation", accumulation, Range::at_least(1), "pieces in which a shard's slice runs, one after the other");
-  d.key("precision", precision, Choices{{"fp32", "tf32", "bf16", "fp16"}}, "number format of forward and backward");
-  d.key("exact", exact, Choices{{"aim", "require"}}, "require: refuse to start where equal bits cannot be kept",
-        Role::kRunning);
-  d.key("devices", devices, "workers: auto, cpu:4, cuda:0,cuda:2", Role::kRunning);
-  d.key("memory_fraction", memory_fraction, Range::between(0.01, 1), "most of a GPU's memory that a worker takes",
-        Role::kRunning);
-  d.key("clip_norm", clip_norm, Range::at_least(0), "longest gradient; 0: no clipping");
-  d.key("sync_bn", sync_bn, "batch norm over all shards, not over each");
-  d.key("bn_momentum", bn_momentum, Range::between(0, 1), "weight of a new batch in the running statistics");
+        "global batch size, samples of one update; per device if shards is \"devices\"");
+  d.key("accumulation", accumulation, Range::at_least(1),
+        "gradient accumulation: micro-batches per update in each shard");
+  d.key("precision", precision, Choices{{"fp32", "tf32", "bf16", "fp16"}},
+        "precision of forward and backward (mixed precision: bf16, fp16)");
+  d.key("exact", exact, Choices{{"aim", "require"}},
+        "require: refuse to start where the result could depend on the machines", Role::kRunning);
+  d.key("devices", devices, "devices to train on, one worker each: auto, cpu:4, cuda:0,cuda:2", Role::kRunning);
+  d.key("memory_fraction", memory_fraction, Range::between(0.01, 1),
+        "largest fraction of a GPU's memory that a worker may allocate", Role::kRunning);
+  d.key("clip_norm", clip_norm, Range::at_least(0), "clip the gradient's norm to this; 0: no clipping");
+  d.key("sync_bn", sync_bn, "synchronized batch norm: statistics over the global batch, not over each shard");
+  d.key("bn_momentum", bn_momentum, Range::between(0, 1), "momentum of batch norm's running statistics");
   describe_optimizer(d, optimizer);
   describe_schedule(d, schedule);
   d.key("checkpoint.every", checkpoint.every, interval(), "time or steps between checkpoints", Role::kRunning);
-  d.key("checkpoint.keep", checkpoint.keep, Range::at_least(2), "checkpoints kept", Role::kRunning);
+  d.key("checkpoint.keep", checkpoint.keep, Range::at_least(2), "newest checkpoints to keep", Role::kRunning);
   d.key("loader.threads", loader.threads, Range::between(-1, 1024),
-        "threads that prepare batches; -1: what suits the device", Role::kRunning);
-  d.key("loader.prefetch", loader.prefetch, Range::between(-1, 1024), "batches prepared ahead; -1: two to a thread",
+        "data loader threads per worker; -1: by device and cores", Role::kRunning);
+  d.key("loader.prefetch", loader.prefetch, Range::between(-1, 1024), "batches to prefetch; -1: two per thread",
         Role::kRunning);
-  d.key("amp.initial_scale", amp.initial_scale, Range::above(0), "first loss scale of fp16");
-  d.key("amp.growth_steps", amp.growth_steps, Range::at_least(1), "good steps before the loss scale doubles");
-  d.key("nan.patience", nan.patience, Range::at_least(1), "steps with NaN in a row before a roll-back");
-  d.key("nan.rollback_every", nan.rollback_every, Range::at_least(1), "steps between the states kept for a roll-back");
-  d.key("nan.max_rollbacks", nan.max_rollbacks, Range::at_least(0), "roll-backs before the run stops with code 7");
+  d.key("amp.initial_scale", amp.initial_scale, Range::above(0), "initial loss scale for fp16");
+  d.key("amp.growth_steps", amp.growth_steps, Range::at_least(1),
+        "steps without overflow before the loss scale doubles");
+  d.key("nan.patience", nan.patience, Range::at_least(1),
+        "consecutive steps with NaN before the weights are rolled back");
+  d.key("nan.rollback_every", nan.rollback_every, Range::at_least(1), "steps between the states kept for rolling back");
+  d.key("nan.max_rollbacks", nan.max_rollbacks, Range::at_least(0), "roll-backs before the run stops with exit code 7");
   describe_guard(d, guard);
-  d.key("price_kwh", price_kwh, Range::at_least(0), "price of a kWh, for the cost of a run; 0: not known",
-        Role::kRunning);
-  d.key("currency", currency, "what price_kwh is counted in", Role::kRunning);
+  d.key("price_kwh", price_kwh, Range::at_least(0),
+        "price of a kWh of electricity, for the cost of a run; 0: not known", Role::kRunning);
+  d.key("currency", currency, "currency of price_kwh", Role::kRunning);
 }
 
 void RecipeSettings::check() const {
@@ -131,7 +138,7 @@ void RecipeSettings::check() const {
     const int64_t below = batch_size / unit * unit;
     const int64_t first = below > 0 ? below : unit, second = first + unit;
     const std::string cut = accumulation == 1 ? fmt::format("{} shards", shards)
-                                              : fmt::format("{} shards x {} pieces", shards, accumulation);
+                                              : fmt::format("{} shards x {} micro-batches", shards, accumulation);
     throw ConfigError(
         fmt::format("a batch of {} does not divide by {}", batch_size, cut),
         "every shard runs the same fixed number of samples, so that the result never depends on the machines",
@@ -148,8 +155,8 @@ void RecipeSettings::check() const {
   }
   if (schedule.batch_scaling != "none" && schedule.base_batch == 0) {
     throw ConfigError(fmt::format("schedule.batch_scaling is {}, but schedule.base_batch is 0", schedule.batch_scaling),
-                      "the rate is scaled by batch_size / base_batch",
-                      "set schedule.base_batch to the batch that learning_rate was found with");
+                      "the learning rate is scaled by batch_size / base_batch",
+                      "set schedule.base_batch to the batch size that learning_rate was tuned for");
   }
   if (!(guard.target_c < guard.warn_c && guard.warn_c < guard.act_c)) {
     throw ConfigError(fmt::format("guard.target_c, warn_c and act_c are {:g}, {:g} and {:g}", guard.target_c,

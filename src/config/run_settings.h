@@ -80,7 +80,7 @@ struct RecipeSettings : Settings {
   int64_t shards = 1;
   bool shards_from_devices = false;  // `shards = "devices"`: shards is 0 until freeze() sets the number of devices
   int64_t batch_size = 1;            // of one update of the whole job; per device while shards_from_devices
-  int64_t accumulation = 1;          // each shard's slice runs in this many equal pieces, one after the other
+  int64_t accumulation = 1;          // gradient accumulation: micro-batches of each shard in one update
   std::string precision = "fp32";    // fp32, tf32 (GPUs only), bf16, fp16
   std::string exact = "aim";         // aim, require
   std::string devices;               // "" is auto; parse with parse_devices() of config/devices.h
@@ -108,7 +108,7 @@ struct RecipeSettings : Settings {
   virtual void check() const;
 
   // Samples one shard runs at once: batch_size / (shards * accumulation). Meaningful once check() has passed.
-  int64_t piece() const { return batch_size / (shards * accumulation); }
+  int64_t micro_batch_size() const { return batch_size / (shards * accumulation); }
 };
 
 }  // namespace tandem

@@ -14,22 +14,22 @@ using On = SettingFlag::On;
 const std::vector<SettingFlag>& flags_of_all() {
   static const std::vector<SettingFlag> flags = {
       {"--steps", "steps", "n", "stop after n updates", On::kPlanToo},
-      {"--epochs", "epochs", "n", "stop after n passes over the data", On::kPlanToo},
+      {"--epochs", "epochs", "n", "stop after n epochs", On::kPlanToo},
       {"--episodes,--num-episodes", "episodes", "n", "stop after n episodes", On::kPlanToo},
       {"--iterations", "iterations", "n", "stop after n iterations"},
-      {"--max-time", "max_time", "time", "stop after this time: 90s, 10m, 2h"},
+      {"--max-time", "max_time", "time", "stop after this wall time: 90s, 10m, 2h"},
       {"--checkpoint-every", "checkpoint.every", "time", "between checkpoints: auto, 60s, 10m, \"500 steps\", never"},
-      {"--batch-size", "batch_size", "n", "samples of one update of the whole job"},
-      {"--lr,--learning-rate", "optimizer.learning_rate", "x", "size of a step"},
+      {"--batch-size", "batch_size", "n", "global batch size: samples of one update on all devices"},
+      {"--lr,--learning-rate", "optimizer.learning_rate", "x", "learning rate"},
       {"--precision", "precision", "word", "fp32, bf16, fp16; tf32 on a GPU"},
-      {"--memory-fraction", "memory_fraction", "part", "most of a GPU's memory to take (0.9)"},
-      {"--accumulation,--gradient-accumulation-steps", "accumulation", "n", "pieces in which a shard's slice runs"},
-      {"--loader-threads,--num-workers", "loader.threads", "n", "threads that prepare batches"},
-      {"--seed", "seed", "n", "start of every random stream"},
+      {"--memory-fraction", "memory_fraction", "part", "largest fraction of a GPU's memory to allocate (0.9)"},
+      {"--accumulation,--gradient-accumulation-steps", "accumulation", "n", "micro-batches per update in each shard"},
+      {"--loader-threads,--num-workers", "loader.threads", "n", "data loader threads per worker"},
+      {"--seed", "seed", "n", "seed of all random numbers"},
       {"--devices,--device", "devices", "list", "auto, cpu, cpu:4, cuda:0,cuda:2", On::kPlanToo},
-      {"--power", "guard.power", "limit", "how far a hot GPU's power limit may be lowered: 80%, 180W"},
-      {"--guard", "guard.mode", "word", "heat and power: on, watch (only tells), off"},
-      {"--exact", "exact", "[word]", "refuse to start where equal bits cannot be kept (require, aim)"},
+      {"--power", "guard.power", "limit", "lowest power limit that a hot GPU may get: 80%, 180W"},
+      {"--guard", "guard.mode", "word", "heat and power: on, watch (reports only), off"},
+      {"--exact", "exact", "[word]", "refuse to start where the result could depend on the machines (require, aim)"},
   };
   return flags;
 }

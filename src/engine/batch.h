@@ -13,8 +13,8 @@
 namespace tandem {
 
 struct Batch {
-  std::vector<at::Tensor> tensors;  // what load() made: inputs, labels, ...; first dimension = piece
-  at::Tensor weight;                // float [piece]: 1 for a real row, 0 for padding
+  std::vector<at::Tensor> tensors;  // what load() made: inputs, labels, ...; first dimension = rows of the micro-batch
+  at::Tensor weight;                // float [rows]: 1 for a real row, 0 for padding
   Slice slice;
 };
 

@@ -9,18 +9,18 @@ namespace tandem {
 namespace {
 
 TEST(EpochSampler, AnEpochSeesEverySampleOnceWhateverTheSizes) {
-  for (auto [size, shards, pieces, piece] :
+  for (auto [size, shards, micro_batches, micro_batch_size] :
        {std::tuple{5000, 24, 1, 8}, {100, 3, 2, 5}, {7, 4, 1, 3}, {48, 24, 1, 2}, {1, 2, 2, 2}}) {
-    const EpochSampler sampler(size, shards, pieces, piece, 7);
+    const EpochSampler sampler(size, shards, micro_batches, micro_batch_size, 7);
     for (int epoch = 0; epoch < 3; ++epoch) {
       std::map<int64_t, int> seen;
       int64_t real = 0;
       for (int64_t u = 0; u < sampler.updates_per_epoch(); ++u) {
         int64_t in_update = 0, claimed = 0;
         for (int s = 0; s < shards; ++s)
-          for (int m = 0; m < pieces; ++m) {
+          for (int m = 0; m < micro_batches; ++m) {
             const Slice slice = sampler.slice(epoch * sampler.updates_per_epoch() + u, s, m);
-            ASSERT_EQ(slice.samples.size(), static_cast<size_t>(piece)) << "the shape never changes";
+            ASSERT_EQ(slice.samples.size(), static_cast<size_t>(micro_batch_size)) << "the shape never changes";
             ASSERT_EQ(slice.epoch, epoch);
             for (int64_t i = 0; i < slice.real; ++i) ++seen[slice.samples[i]];
             for (int64_t sample : slice.samples) ASSERT_TRUE(sample >= 0 && sample < size);

@@ -17,7 +17,7 @@ constexpr size_t kAlign = 512;
 
 size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-size_t piece_bytes(const std::vector<at::Tensor>& tensors) {
+size_t micro_batch_bytes(const std::vector<at::Tensor>& tensors) {
   size_t bytes = 0;
   for (const at::Tensor& t : tensors) bytes += aligned(t.nbytes());
   return bytes;
@@ -66,8 +66,8 @@ std::span<int64_t> PhaseOutputs::bad_on_gpu() const {
   return {reinterpret_cast<int64_t*>(memory_.on_gpu() + kDecisionBytes), shards_};
 }
 
-at::Tensor PhaseOutputs::counts_on_gpu(int slot) const {
-  int64_t* first = bad_on_gpu().data() + shards_ + static_cast<size_t>(slot) * counts_;
+at::Tensor PhaseOutputs::counts_on_gpu(int index) const {
+  int64_t* first = bad_on_gpu().data() + shards_ + static_cast<size_t>(index) * counts_;
   return at::from_blob(first, {static_cast<int64_t>(counts_)}, here(at::kLong));
 }
 
@@ -79,18 +79,18 @@ std::span<const float> PhaseOutputs::floats() {
   return {reinterpret_cast<float*>(memory_.on_host() + memory_.size() - floats_ * sizeof(float)), floats_};
 }
 
-InputStaging::InputStaging(int pieces, const std::vector<at::Tensor>& first)
-    : pieces_(pieces),
-      keys_end_(aligned(kKeysOffset + static_cast<size_t>(pieces) * sizeof(RandomKey))),
-      piece_bytes_(piece_bytes(first)),
-      memory_(keys_end_ + static_cast<size_t>(pieces) * piece_bytes_, /*host_copies=*/2),
-      tensors_(pieces) {
+InputStaging::InputStaging(int micro_batches, const std::vector<at::Tensor>& first)
+    : micro_batches_(micro_batches),
+      keys_end_(aligned(kKeysOffset + static_cast<size_t>(micro_batches) * sizeof(RandomKey))),
+      micro_batch_bytes_(micro_batch_bytes(first)),
+      memory_(keys_end_ + static_cast<size_t>(micro_batches) * micro_batch_bytes_, /*host_copies=*/2),
+      tensors_(micro_batches) {
   size_t offset = 0;
   for (const at::Tensor& t : first) {
     offsets_.push_back(offset);
-    for (int piece = 0; piece < pieces; ++piece)
-      tensors_[piece].push_back(
-          at::from_blob(memory_.on_gpu() + tensor_offset(piece) + offset, t.sizes(), here(t.scalar_type())));
+    for (int micro_batch = 0; micro_batch < micro_batches; ++micro_batch)
+      tensors_[micro_batch].push_back(
+          at::from_blob(memory_.on_gpu() + tensor_offset(micro_batch) + offset, t.sizes(), here(t.scalar_type())));
     offset += aligned(t.nbytes());
   }
 }
@@ -103,11 +103,12 @@ bool InputStaging::fits(const std::vector<at::Tensor>& tensors) const {
   return fits;
 }
 
-void InputStaging::put(int copy, int piece, const RandomKey& key, const std::vector<at::Tensor>& tensors) {
-  std::memcpy(memory_.on_host(copy) + kKeysOffset + static_cast<size_t>(piece) * sizeof(RandomKey), &key, sizeof(key));
+void InputStaging::put(int copy, int micro_batch, const RandomKey& key, const std::vector<at::Tensor>& tensors) {
+  std::memcpy(memory_.on_host(copy) + kKeysOffset + static_cast<size_t>(micro_batch) * sizeof(RandomKey), &key,
+              sizeof(key));
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor flat = tensors[i].contiguous();
-    std::memcpy(memory_.on_host(copy) + tensor_offset(piece) + offsets_[i], flat.data_ptr(), flat.nbytes());
+    std::memcpy(memory_.on_host(copy) + tensor_offset(micro_batch) + offsets_[i], flat.data_ptr(), flat.nbytes());
   }
 }
 
@@ -119,13 +120,13 @@ void InputStaging::put(int copy, const UpdateParams& params) {
 
 void InputStaging::queue_up_params(int copy) { memory_.queue_up(copy, kKeysOffset); }
 
-const RandomKey* InputStaging::key(int piece) const {
-  return reinterpret_cast<const RandomKey*>(memory_.on_gpu() + kKeysOffset) + piece;
+const RandomKey* InputStaging::key(int micro_batch) const {
+  return reinterpret_cast<const RandomKey*>(memory_.on_gpu() + kKeysOffset) + micro_batch;
 }
 
 at::Tensor InputStaging::loss_scale() const { return at::from_blob(memory_.on_gpu() + kScaleOffset, {}, here()); }
 
-std::string plain_launches_asked_for() {
+std::string eager_asked_for() {
   const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
   const char* asked = std::getenv("TANDEM_GRAPHS");
   const std::string_view graphs = asked && *asked ? asked : "on";

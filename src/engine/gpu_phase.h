@@ -1,7 +1,7 @@
 // engine/gpu_phase.h -- one phase on a GPU: its input staging, its outputs and its CUDA graphs.
 //
 // Inputs lie in one block of GPU memory, filled by one copy per step; outputs in another, read by one copy. So all work
-// of a phase has fixed addresses: it runs by plain launches in the first steps, is then captured once, and replayed at
+// of a phase has fixed addresses: it runs eagerly in the first steps, is then captured once, and replayed at
 // every step. With one worker the update is part of the graph.
 #pragma once
 
@@ -50,14 +50,14 @@ class PhaseOutputs {
   void queue_fetch(const float* floats);
 
   std::span<int64_t> bad_on_gpu() const;
-  int64_t* bad_on_gpu(int slot) const { return bad_on_gpu().data() + slot; }
-  at::Tensor counts_on_gpu(int slot) const;
+  int64_t* bad_on_gpu(int index) const { return bad_on_gpu().data() + index; }
+  at::Tensor counts_on_gpu(int index) const;
   UpdateDecision* decision_on_gpu() const { return reinterpret_cast<UpdateDecision*>(memory_.on_gpu()); }
 
   // After queue_fetch() and a wait:
   const UpdateDecision& decision() { return *reinterpret_cast<UpdateDecision*>(memory_.on_host()); }
-  int64_t bad(int slot) { return words()[slot]; }
-  std::span<const int64_t> counts(int slot) { return words().subspan(shards_ + slot * counts_, counts_); }
+  int64_t bad(int index) { return words()[index]; }
+  std::span<const int64_t> counts(int index) { return words().subspan(shards_ + index * counts_, counts_); }
   std::span<const float> floats();
 
  private:
@@ -66,33 +66,35 @@ class PhaseOutputs {
   Mirror memory_;
 };
 
-// The inputs of all accumulation pieces of all shards of one phase, and the parameters of the update.
+// The inputs of all micro-batches of all shards of one phase, and the parameters of the update.
 class InputStaging {
  public:
-  // Sizes are those of `first`, the inputs of one piece; every piece has the same.
-  InputStaging(int pieces, const std::vector<at::Tensor>& first);
+  // Sizes are those of `first`, the inputs of one micro-batch; every micro-batch has the same.
+  InputStaging(int micro_batches, const std::vector<at::Tensor>& first);
   bool fits(const std::vector<at::Tensor>& tensors) const;  // the same sizes, and in host memory
-  void put(int copy, int piece, const RandomKey& key, const std::vector<at::Tensor>& tensors);
+  void put(int copy, int micro_batch, const RandomKey& key, const std::vector<at::Tensor>& tensors);
   void put(int copy, const UpdateParams& params);
   void queue_up(int copy) { memory_.queue_up(copy); }
   void queue_up_params(int copy);  // of the update, alone
 
-  const RandomKey* key(int piece) const;
+  const RandomKey* key(int micro_batch) const;
   const UpdateParams* params() const { return reinterpret_cast<const UpdateParams*>(memory_.on_gpu()); }
   at::Tensor loss_scale() const;
-  const std::vector<at::Tensor>& tensors(int piece) const { return tensors_[piece]; }
+  const std::vector<at::Tensor>& tensors(int micro_batch) const { return tensors_[micro_batch]; }
 
  private:
-  size_t tensor_offset(int piece) const { return keys_end_ + static_cast<size_t>(piece) * piece_bytes_; }
-  int pieces_;
-  size_t keys_end_, piece_bytes_;
-  std::vector<size_t> offsets_;  // of a piece's tensors
+  size_t tensor_offset(int micro_batch) const {
+    return keys_end_ + static_cast<size_t>(micro_batch) * micro_batch_bytes_;
+  }
+  int micro_batches_;
+  size_t keys_end_, micro_batch_bytes_;
+  std::vector<size_t> offsets_;  // of a micro-batch's tensors
   Mirror memory_;
   std::vector<std::vector<at::Tensor>> tensors_;  // on the GPU
 };
 
 // Why nothing is to be captured, by the environment's variables: CUDA_LAUNCH_BLOCKING=1, TANDEM_GRAPHS=off. Or "".
-std::string plain_launches_asked_for();
+std::string eager_asked_for();
 
 struct GpuPhase {
   GpuPhase(int shards, int counts, int floats) : outputs(shards, counts, floats) {}
@@ -106,9 +108,9 @@ struct GpuPhase {
   std::vector<std::vector<int64_t>> host_counts;  // what run() counted on the host during capture
   int branches = 1;                               // shards that run side by side in the graph
   bool step_agreed = false;
-  int agreed = 0;             // times that the graph gave the bits of plain launches
+  int agreed = 0;             // times that the graph gave the bits of the eager run
   bool only_batches = false;  // all that it needs from the host
-  std::string why_plain;      // not empty: it is not captured
+  std::string why_eager;      // not empty: it is not captured
   int64_t staged_step = -1;   // whose inputs lie in host copy staged_step % 2
 };
 

@@ -15,13 +15,13 @@ constexpr int64_t kLeastFloats = 1 << 16;
 }  // namespace
 
 struct GradientReady::Hook : torch::autograd::PostAccumulateGradHook {
-  Hook(GradientReady& o, size_t s) : owner(o), slot(s) {}
-  void operator()(const torch::autograd::Variable&) override { owner.final(slot); }
+  Hook(GradientReady& o, size_t s) : owner(o), parameter(s) {}
+  void operator()(const torch::autograd::Variable&) override { owner.final(parameter); }
   GradientReady& owner;
-  size_t slot;
+  size_t parameter;
 };
 
-GradientReady::GradientReady(JobState& state) : state_(state), done_(state.slots().size()) {
+GradientReady::GradientReady(JobState& state) : state_(state), done_(state.parameter_entries().size()) {
   for (size_t i = 0; i < done_.size(); ++i)
     torch::autograd::impl::set_post_acc_grad_hooks(state.parameter_tensors()[i], std::make_unique<Hook>(*this, i));
 }
@@ -38,11 +38,11 @@ void GradientReady::begin(Report report) {
   reported_ = state_.parameter_floats();
 }
 
-void GradientReady::final(size_t slot) {
+void GradientReady::final(size_t parameter) {
   if (!report_) return;
-  done_[slot] = true;
+  done_[parameter] = true;
   while (next_ > 0 && done_[next_ - 1]) --next_;
-  const int64_t from = next_ < done_.size() ? state_.slots()[next_].offset : state_.parameter_floats();
+  const int64_t from = next_ < done_.size() ? state_.parameter_entries()[next_].offset : state_.parameter_floats();
   if (reported_ - from < kLeastFloats && !(next_ == 0 && from < reported_)) return;
   reported_ = from;
   report_(from, state_.parameter_floats());

@@ -28,12 +28,12 @@ class GradientReady {
 
  private:
   struct Hook;
-  void final(size_t slot);
+  void final(size_t parameter);
 
   JobState& state_;
   Report report_;
-  std::vector<bool> done_;  // by slot
-  size_t next_ = 0;         // all slots from here on are final
+  std::vector<bool> done_;  // by parameter
+  size_t next_ = 0;         // all parameters from here on are final
   int64_t reported_ = 0;    // all floats from here on were reported
 };
 

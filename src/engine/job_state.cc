@@ -91,7 +91,7 @@ void JobState::own(ShardRange mine) {
   }
 }
 
-void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
+void JobState::seal(int64_t recipe_floats, int optimizer_states) {
   if (sealed_) throw std::logic_error("JobState is sealed");
   sealed_ = true;
   recipe_floats_ = recipe_floats;
@@ -102,7 +102,7 @@ void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
         throw ConfigError(fmt::format("parameter '{}' is not float32", item.key()),
                           "master weights are kept in float32; lower precision is a setting of the run",
                           "build the model in float32 and use --precision bf16");
-      slots_.push_back(
+      entries_.push_back(
           {joined(model.prefix, item.key()), item.value().sizes().vec(), parameter_floats_, item.value().numel()});
       parameters.push_back(item.value());
       parameter_floats_ += padded(item.value().numel());
@@ -119,7 +119,7 @@ void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
   }
   flat_ = at::zeros({parameter_floats_}, here());
   for (size_t i = 0; i < parameters.size(); ++i) {
-    at::Tensor view = flat_.narrow(0, slots_[i].offset, slots_[i].count).view(slots_[i].sizes);
+    at::Tensor view = flat_.narrow(0, entries_[i].offset, entries_[i].count).view(entries_[i].sizes);
     view.copy_(parameters[i].detach());
     parameters[i].set_data(view);
   }
@@ -136,56 +136,56 @@ void JobState::seal(int64_t recipe_floats, int optimizer_slots) {
       at_float += padded(norm->channels());
     }
   }
-  for (int s = 0; s < optimizer_slots; ++s) optimizer_.push_back(at::zeros({parameter_floats_}, here()));
+  for (int s = 0; s < optimizer_states; ++s) optimizer_.push_back(at::zeros({parameter_floats_}, here()));
 
   for (TargetNetwork& target : target_networks_) {
     target.flat = flat_.clone();
     auto named = target.module->named_parameters();
-    if (named.size() != slots_.size())
+    if (named.size() != entries_.size())
       throw std::logic_error("target network '" + target.name + "' has another layout");
-    for (size_t i = 0; i < slots_.size(); ++i) {
+    for (size_t i = 0; i < entries_.size(); ++i) {
       named[i].value().set_requires_grad(false);
-      named[i].value().set_data(target.flat.narrow(0, slots_[i].offset, slots_[i].count).view(slots_[i].sizes));
+      named[i].value().set_data(target.flat.narrow(0, entries_[i].offset, entries_[i].count).view(entries_[i].sizes));
     }
   }
   contribution(0);
   use_contribution(0);
 }
 
-std::string JobState::tensor_text(int64_t slot) const {
-  if (slot >= static_cast<int64_t>(slots_.size())) return "the batch-norm statistics";
-  return fmt::format("the gradient of '{}'", slots_[slot].name);
+std::string JobState::tensor_text(int64_t tensor) const {
+  if (tensor >= static_cast<int64_t>(entries_.size())) return "the batch-norm statistics";
+  return fmt::format("the gradient of '{}'", entries_[tensor].name);
 }
 
-int64_t JobState::slot_at(int64_t offset) const {
-  if (offset >= parameter_floats_) return static_cast<int64_t>(slots_.size());
-  const auto after = std::upper_bound(slots_.begin(), slots_.end(), offset,
-                                      [](int64_t at, const ParameterSlot& slot) { return at < slot.offset; });
-  return after - slots_.begin() - 1;
+int64_t JobState::tensor_at(int64_t offset) const {
+  if (offset >= parameter_floats_) return static_cast<int64_t>(entries_.size());
+  const auto after = std::upper_bound(entries_.begin(), entries_.end(), offset,
+                                      [](int64_t at, const ParameterEntry& entry) { return at < entry.offset; });
+  return after - entries_.begin() - 1;
 }
 
 std::span<float> JobState::parameters() const { return floats_of(flat_); }
 std::span<float> JobState::running_statistics() const { return floats_of(running_); }
-std::span<float> JobState::optimizer_slot(int slot) const { return floats_of(optimizer_.at(slot)); }
+std::span<float> JobState::optimizer_state(int index) const { return floats_of(optimizer_.at(index)); }
 std::span<float> JobState::target_network(int index) const { return floats_of(target_networks_.at(index).flat); }
 
-std::span<float> JobState::contribution(int slot) {
-  while (static_cast<int>(contributions_.size()) <= slot)
+std::span<float> JobState::contribution(int buffer) {
+  while (static_cast<int>(contributions_.size()) <= buffer)
     contributions_.push_back(at::zeros({contribution_floats()}, here()));
-  return floats_of(contributions_[slot]);
+  return floats_of(contributions_[buffer]);
 }
 
-void JobState::use_contribution(int slot) {
-  if (slot == bound_) return;
-  contribution(slot);
-  bind_contribution(contributions_[slot]);
-  bound_ = slot;
+void JobState::use_contribution(int buffer) {
+  if (buffer == bound_) return;
+  contribution(buffer);
+  bind_contribution(contributions_[buffer]);
+  bound_ = buffer;
 }
 
 // A gradient that is preset to a view stays one: autograd adds to it in place.
 void JobState::bind_contribution(const at::Tensor& flat) {
-  for (size_t i = 0; i < slots_.size(); ++i)
-    parameter_views_[i].mutable_grad() = flat.narrow(0, slots_[i].offset, slots_[i].count).view(slots_[i].sizes);
+  for (size_t i = 0; i < entries_.size(); ++i)
+    parameter_views_[i].mutable_grad() = flat.narrow(0, entries_[i].offset, entries_[i].count).view(entries_[i].sizes);
   int64_t at_float = parameter_floats_;
   for (BatchNorm& norm : norms_) {
     for (at::Tensor* sum : {&norm->sum_mean, &norm->sum_var}) {
@@ -197,7 +197,7 @@ void JobState::bind_contribution(const at::Tensor& flat) {
 
 std::vector<NamedTensor> JobState::model_tensors() const {
   std::vector<NamedTensor> tensors;
-  for (size_t i = 0; i < slots_.size(); ++i) tensors.push_back({slots_[i].name, parameter_views_[i].detach()});
+  for (size_t i = 0; i < entries_.size(); ++i) tensors.push_back({entries_[i].name, parameter_views_[i].detach()});
   for (const NamedTensor& buffer : buffers_) tensors.push_back({buffer.name, buffer.tensor.detach()});
   return tensors;
 }

@@ -1,4 +1,4 @@
-// engine/job_state.h -- everything a job consists of: weights, optimizer slots, replicated tensors, shard states.
+// engine/job_state.h -- everything a job consists of: weights, optimizer state, replicated tensors, shard states.
 //
 // Parameters live in one flat buffer, each at a multiple of 64 bytes; the model's tensors are views into it, and so are
 // their gradients. So there is one optimizer kernel, one combine, one write and one digest. The gradient buffer carries
@@ -26,7 +26,7 @@ class Module;
 
 namespace tandem {
 
-struct ParameterSlot {
+struct ParameterEntry {
   std::string name;
   std::vector<int64_t> sizes;
   int64_t offset = 0, count = 0;  // in floats
@@ -44,7 +44,7 @@ struct NamedTensor {
 
 class JobState {
  public:
-  static constexpr int64_t kAlignFloats = 16;  // of a slot, 64 bytes: libraries choose kernels by alignment
+  static constexpr int64_t kAlignFloats = 16;  // of a parameter, 64 bytes: libraries choose kernels by alignment
   // `mine`: the shards whose state lives in this process.
   JobState(int shards, uint64_t seed, ShardRange mine);
   JobState(int shards, uint64_t seed) : JobState(shards, seed, {0, shards}) {}
@@ -65,28 +65,30 @@ class JobState {
                              bool on_device = false);
 
   // ---- layout ----
-  void seal(int64_t recipe_floats, int optimizer_slots);
+  void seal(int64_t recipe_floats, int optimizer_states);
   int shards() const { return shards_; }
   uint64_t seed() const { return seed_; }
-  const std::vector<ParameterSlot>& slots() const { return slots_; }
-  // Which tensor this float of a contribution belongs to; slots().size() for the batch-norm statistics.
-  int64_t slot_at(int64_t offset) const;
-  std::string tensor_text(int64_t slot) const;                    // "the gradient of 'fc1.weight'"
+  const std::vector<ParameterEntry>& parameter_entries() const { return entries_; }
+  // Which tensor this float of a contribution belongs to; parameter_entries().size() for the batch-norm statistics.
+  int64_t tensor_at(int64_t offset) const;
+  std::string tensor_text(int64_t tensor) const;                  // "the gradient of 'fc1.weight'"
   int64_t parameter_floats() const { return parameter_floats_; }  // with the padding between tensors
   int groups() const { return std::max(1, groups_); }  // of parameters, each of parameter_floats() / groups()
   int64_t statistic_floats() const { return statistic_floats_; }
   int64_t contribution_floats() const { return parameter_floats_ + statistic_floats_ + recipe_floats_; }
 
   std::span<float> parameters() const;
-  std::span<float> running_statistics() const;       // same layout as a contribution's statistics
-  std::span<float> optimizer_slot(int slot) const;   // as long as the parameters
-  std::span<float> target_network(int index) const;  // its weights, laid out as the parameters
+  std::span<float> running_statistics() const;        // same layout as a contribution's statistics
+  std::span<float> optimizer_state(int index) const;  // as long as the parameters
+  std::span<float> target_network(int index) const;   // its weights, laid out as the parameters
 
-  const std::vector<at::Tensor>& parameter_tensors() const { return parameter_views_; }  // in slots()' order
+  const std::vector<at::Tensor>& parameter_tensors() const {
+    return parameter_views_;
+  }  // in parameter_entries()' order
 
-  // The vector that backward() now adds to. Slot 0 serves ordinary phases; lock-step gives every shard its own.
-  std::span<float> contribution(int slot = 0);
-  void use_contribution(int slot);
+  // The vector that backward() now adds to. Buffer 0 serves ordinary phases; lock-step gives every shard its own.
+  std::span<float> contribution(int buffer = 0);
+  void use_contribution(int buffer);
 
   ShardRange mine() const { return mine_; }
   int64_t version() const { return version_; }  // another one, other memory of the shards
@@ -131,8 +133,8 @@ class JobState {
   bool sealed_ = false;
   std::vector<Model> models_;
   std::vector<TargetNetwork> target_networks_;
-  std::vector<ParameterSlot> slots_;
-  std::vector<at::Tensor> parameter_views_;  // the models' own tensors, in slot order
+  std::vector<ParameterEntry> entries_;
+  std::vector<at::Tensor> parameter_views_;  // the models' own tensors, in the order of entries_
   std::vector<BatchNorm> norms_;
   std::vector<NamedTensor> buffers_, replicated_;
   int64_t parameter_floats_ = 0, statistic_floats_ = 0, recipe_floats_ = 0;

@@ -11,7 +11,7 @@ namespace tandem {
 Batch MakeTimes::measured(const std::function<Batch()>& make) {
   constexpr uint64_t kEvery = 8;
   if (batches_.fetch_add(1, std::memory_order_relaxed) % kEvery != 0) return make();
-  if (!thread_waits_are_known()) return make();  // sleeping could not be told from waiting for a core
+  if (!thread_waits_are_known()) return make();  // sleeping cannot be distinguished from waiting for a core
   const double cpu = thread_cpu_seconds() + thread_wait_seconds(), begin = monotonic_seconds();
   Batch batch = make();
   const double seconds = monotonic_seconds() - begin;
@@ -62,7 +62,7 @@ void Loader::work() {
       error = std::current_exception();
     }
     lock.lock();
-    if (auto it = slots_.find(key); it != slots_.end()) {
+    if (auto it = entries_.find(key); it != entries_.end()) {
       it->second.batch = std::move(batch);
       it->second.error = error;
       it->second.ready = true;
@@ -77,12 +77,12 @@ Batch Loader::get(const LoadKey& key) {
   std::unique_lock lock(mutex_);
   int asked = 0;
   auto ask = [&](const LoadKey& k) {
-    if (!slots_.emplace(k, Slot{}).second) return;
+    if (!entries_.emplace(k, Entry{}).second) return;
     queue_.push_back(k);
     ++asked;
   };
-  if (!slots_.contains(key)) {  // the first one, or the loop went elsewhere (another plan, a roll-back)
-    slots_.clear();
+  if (!entries_.contains(key)) {  // the first one, or the loop went elsewhere (another plan, a roll-back)
+    entries_.clear();
     queue_.clear();
   }
   ask(key);
@@ -95,14 +95,14 @@ Batch Loader::get(const LoadKey& key) {
     wanted_.notify_one();
   else if (asked > 1)
     wanted_.notify_all();
-  ready_.wait(lock, [&] { return slots_.at(key).ready; });
-  Slot slot = std::move(slots_.at(key));
-  slots_.erase(key);
+  ready_.wait(lock, [&] { return entries_.at(key).ready; });
+  Entry entry = std::move(entries_.at(key));
+  entries_.erase(key);
   wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   lock.unlock();
-  if (slot.error) std::rethrow_exception(slot.error);
-  largest_ = std::max(largest_, bytes_of(slot.batch));
-  return std::move(slot.batch);
+  if (entry.error) std::rethrow_exception(entry.error);
+  largest_ = std::max(largest_, bytes_of(entry.batch));
+  return std::move(entry.batch);
 }
 
 }  // namespace tandem

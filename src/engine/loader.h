@@ -1,7 +1,7 @@
 // engine/loader.h -- batches made ahead of time by threads.
 //
-// A batch is a pure function of (seed, step, shard, piece), so threads and prefetch change when it is made, never what
-// is in it: 0 threads, 1 and 8 give the same bits.
+// A batch is a pure function of (seed, step, shard, micro-batch), so threads and prefetch change when it is made, never
+// what is in it: 0 threads, 1 and 8 give the same bits.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 namespace tandem {
 
 struct LoadKey {
-  int64_t step = 0, shard = 0, micro = 0;
+  int64_t step = 0, shard = 0, micro_batch = 0;
   auto operator<=>(const LoadKey&) const = default;
 };
 
@@ -49,7 +49,7 @@ class Loader {
   double wait_seconds() const { return wait_seconds_; }  // how long get() waited in all
 
  private:
-  struct Slot {
+  struct Entry {
     bool ready = false, taken = false;
     Batch batch;
     std::exception_ptr error;
@@ -61,7 +61,7 @@ class Loader {
   size_t prefetch_, most_bytes_;
   std::mutex mutex_;
   std::condition_variable wanted_, ready_;
-  std::map<LoadKey, Slot> slots_;
+  std::map<LoadKey, Entry> entries_;
   std::deque<LoadKey> queue_;
   bool stop_ = false;
   double wait_seconds_ = 0;

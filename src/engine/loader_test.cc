@@ -11,7 +11,7 @@ namespace {
 
 Batch numbered(const LoadKey& key) {
   Batch batch;
-  batch.tensors = {at::full({2}, static_cast<double>(key.step * 100 + key.shard * 10 + key.micro))};
+  batch.tensors = {at::full({2}, static_cast<double>(key.step * 100 + key.shard * 10 + key.micro_batch))};
   return batch;
 }
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "engine/slow_slot.h"
+#include "engine/slow_worker.h"
 
 namespace tandem {
 namespace {

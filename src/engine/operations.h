@@ -1,6 +1,6 @@
 // engine/operations.h -- how many of libtorch's operations a step asks for, and what the asking alone costs.
 //
-// A step whose operations are tiny is bound by their number, not by arithmetic; `tandem explain` tells it from this.
+// A step whose operations are tiny is bound by their number, not by arithmetic; `tandem explain` finds it by this.
 // Only a few steps are counted (an operation costs about a tenth more there). On a GPU the host's time is measured
 // instead (TrainLoop::gpu_seconds).
 #pragma once

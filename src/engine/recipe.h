@@ -44,8 +44,8 @@ struct Phase {
   bool exchange = false;      // messages to other shards, to be read in the next phase
   // run() may be captured as a CUDA graph and replayed at other steps: it is the same tensor operations at every step,
   // on batch(), inputs() and the weights; it draws by random() in kernels only, reports its sums by add() and count(),
-  // reads no tensor on the host and changes no state of its shard. The first steps compare the graph with plain
-  // launches, and so do later ones now and then: what differs at first is not captured, what differs later ends the
+  // reads no tensor on the host and changes no state of its shard. The first steps compare the graph with
+  // eager runs, and so do later ones now and then: what differs at first is not captured, what differs later ends the
   // run.
   bool capturable = false;
   // On a CPU, run_batched() runs all shards of a worker in one pass.
@@ -57,14 +57,14 @@ class ShardContext {
  public:
   int64_t step = 0;  // steps before this one, skipped updates included
   int shard = 0;
-  int64_t micro = 0;  // which micro-batch of the accumulation
+  int64_t micro_batch = 0;  // which micro-batch of the accumulation
   int shards = 1;
 
   // The random stream of one site: a number of the recipe's own for each place that draws (as fold_in of a key does).
   // Two draws at one site and index are the same number.
   RandomSource random(uint32_t site) const {
     return {{.seed = seed_,
-             .step = static_cast<uint64_t>(step) * accumulation_ + micro,
+             .step = static_cast<uint64_t>(step) * accumulation_ + micro_batch,
              .shard = static_cast<uint32_t>(shard),
              .site = site},
             key_on_device_};
@@ -73,8 +73,9 @@ class ShardContext {
   const std::vector<at::Tensor>& inputs() const { return inputs_; }  // what Recipe::inputs() made, on the device
   JobState& job() { return *state_; }
   at::Tensor& state(ShardField field) { return state_->shard(field, shard); }
-  // Adds the gradient of this piece's part of the update's loss to the contribution. Give the sum over rows divided by
-  // batch().slice.real_in_update (or by a count that all shards share): the parts then add up to the batch's mean.
+  // Adds the gradient of this micro-batch's part of the update's loss to the contribution. Give the sum over rows
+  // divided by batch().slice.real_in_update (or by a count that all shards share): the parts then add up to the batch's
+  // mean.
   void backward(const at::Tensor& loss);
 
   // The contribution itself, where the numbers live, for a recipe that finds its gradient without backward(): laid out
@@ -87,7 +88,7 @@ class ShardContext {
   void send(int to_shard, std::span<const std::byte> row) { send(to_shard, std::vector(row.begin(), row.end())); }
   void send(int to_shard, std::vector<std::byte>&& row);
 
-  // This shard's sums, zero at first; += in every piece.
+  // This shard's sums, zero at first; += in every micro-batch.
   std::span<float> floats;
   std::span<int64_t> counts, maxima;
   // The same from a tensor, which need not be waited for: its numbers are added to the sums from `index` on. For one

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "engine/slow_slot.h"
+#include "engine/slow_worker.h"
 #include "reduce/shm_combine.h"
 
 namespace tandem {

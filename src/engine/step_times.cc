@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "engine/operations.h"
-#include "engine/slow_slot.h"
+#include "engine/slow_worker.h"
 #include "engine/train_loop.h"
 
 namespace tandem {
@@ -70,13 +70,13 @@ void StepTimes::shard_ends(const TrainLoop& loop) {
   page_->shards_run.fetch_add(1, std::memory_order_relaxed);
 }
 
-void StepTimes::rest(SlowSlot& slot, const TrainLoop& loop) {
-  const double seconds = slot.rest();
+void StepTimes::rest(SlowWorker& slow, const TrainLoop& loop) {
+  const double seconds = slow.rest();
   add(page_->compute_ns, seconds);  // by which shards are shared out: as a slower core would be
-  slowed_ = slot.slowed();
+  slowed_ = slow.slowed();
   // Waiting for a core is part of its rest; only what is beyond that made it slower than it was set to be.
   load_at_rest_ = std::min(load_at_rest_, loop.load_seconds());
-  const double late = slot.late() - (seconds > 0 ? 0 : loop.load_seconds() - load_at_rest_);
+  const double late = slow.late() - (seconds > 0 ? 0 : loop.load_seconds() - load_at_rest_);
   add(page_->work_ns, seconds + (seconds > 0 ? late : 0));
   if (slowed_) add(page_->delay_ns, late);
   load_at_rest_ = loop.load_seconds();

@@ -12,7 +12,7 @@
 namespace tandem {
 
 class OperationCount;
-class SlowSlot;
+class SlowWorker;
 class TrainLoop;
 
 class StepTimes {
@@ -26,7 +26,7 @@ class StepTimes {
 
   void shard_begins(const TrainLoop& loop);
   void shard_ends(const TrainLoop& loop);
-  void rest(SlowSlot& slot, const TrainLoop& loop);  // a slower slot's part of its work
+  void rest(SlowWorker& slow, const TrainLoop& loop);  // a slower worker's part of its work
   void combine_begins(TrainLoop& loop);
   void combine_ends(TrainLoop& loop);
   void applied();

@@ -22,8 +22,8 @@ void SupervisedRecipe::build(JobState& state) {
         fmt::format("a batch of {} is more than twice the data: {} samples", settings_.batch_size, data_->size()),
         "an update takes each sample once at most; the rest of the batch would be computed for nothing",
         fmt::format("set batch_size to {} or less", (data_->size() + unit - 1) / unit * unit));
-  sampler_ = std::make_unique<EpochSampler>(data_->size(), settings_.shards, settings_.accumulation, settings_.piece(),
-                                            settings_.seed);
+  sampler_ = std::make_unique<EpochSampler>(data_->size(), settings_.shards, settings_.accumulation,
+                                            settings_.micro_batch_size(), settings_.seed);
 }
 
 std::vector<Phase> SupervisedRecipe::phases() const {

@@ -13,7 +13,7 @@
 #include "engine/determinism.h"
 #include "engine/gpu_device.h"
 #include "engine/precision.h"
-#include "engine/slow_slot.h"
+#include "engine/slow_worker.h"
 #include "kernels/cpu/sums.h"
 #include "kernels/device.h"
 #include "nn/here.h"
@@ -137,7 +137,7 @@ bool TrainLoop::run_batched(const Phase& phase) {
   if (look && aten_generator_state() != generator) refuse_aten_generator(phase);
   for (const Subtree& sum : sums)
     if (device().first_nonfinite(sum.gradient.data(), static_cast<int64_t>(sum.gradient.size())) >= 0)
-      return false;  // one by one they tell which shard it was
+      return false;  // one by one they show which shard it was
   report_shards_done();
 
   for (size_t i = 0; i < batched_.size(); ++i)
@@ -163,7 +163,7 @@ void TrainLoop::run_in_lockstep(const Phase& phase) {
       visit_order_, [&](int i) { contributions[i] = run_shard(phase, visit_order_[i], i, i); },
       [&](int i) {
         state_.use_contribution(i);
-        static_cast<BatchNormPiece&>(state_.batch_norm()) = scratch_[i].norm;
+        static_cast<BatchNormMicroBatch&>(state_.batch_norm()) = scratch_[i].norm;
       });
   state_.batch_norm().all_reduce = nullptr;
   for (size_t i = 0; i < visit_order_.size(); ++i) {
@@ -176,19 +176,20 @@ void TrainLoop::run_in_lockstep(const Phase& phase) {
   if (gpu()) add_host_sums(phase);
 }
 
-// Runs one shard's phase, one micro-batch (piece) after the other.
-Contribution TrainLoop::run_shard(const Phase& phase, int shard, int index, int slot) {
+// Runs one shard's phase, one micro-batch after the other.
+Contribution TrainLoop::run_shard(const Phase& phase, int shard, int index, int buffer) {
   if (observer_ && !capturing_) observer_->shard_begins(shard);
   ShardScratch& scratch = scratch_[index];
-  const std::span<float> vector = zeroed_vector(phase, index, slot), tail = vector.last(phase.floats);
+  const std::span<float> vector = zeroed_vector(phase, index, buffer), tail = vector.last(phase.floats);
   ShardContext context = context_of(phase, shard, index);
   if (phase.gradients) context.gradient_ = vector.first(state_.parameter_floats());
   if (gpu()) {
     if (phase.floats > 0) context.float_sums_ = at::from_blob(tail.data(), {phase.floats}, here());
     if (phase.counts > 0) context.count_sums_ = gpu_phase(phase).outputs.counts_on_gpu(index);
   }
-  const int64_t pieces = phase.gradients ? settings_.accumulation : 1;
-  for (int64_t micro = 0; micro < pieces; ++micro) run_piece(phase, context, index, micro, vector);
+  const int64_t micro_batches = phase.gradients ? settings_.accumulation : 1;
+  for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch)
+    run_micro_batch(phase, context, index, micro_batch, vector);
 
   if (!gpu()) {
     std::ranges::copy(scratch.floats, tail.begin());
@@ -204,11 +205,11 @@ Contribution TrainLoop::run_shard(const Phase& phase, int shard, int index, int 
 }
 
 // What is summed: the gradient with its tail, or the recipe's floats alone.
-std::span<float> TrainLoop::zeroed_vector(const Phase& phase, int index, int slot) {
+std::span<float> TrainLoop::zeroed_vector(const Phase& phase, int index, int buffer) {
   const int64_t floats = layout_of(phase).floats;
   std::span<float> vector;
   if (phase.gradients) {
-    vector = state_.contribution(slot).first(floats);
+    vector = state_.contribution(buffer).first(floats);
   } else {
     at::Tensor& own = scratch_[index].vector;
     if (!own.defined() || own.numel() < floats) own = at::empty({floats}, here());
@@ -218,33 +219,33 @@ std::span<float> TrainLoop::zeroed_vector(const Phase& phase, int index, int slo
   return vector;
 }
 
-void TrainLoop::run_piece(const Phase& phase, ShardContext& context, int index, int64_t micro,
-                          std::span<float> vector) {
-  const int64_t pieces = phase.gradients ? settings_.accumulation : 1;
+void TrainLoop::run_micro_batch(const Phase& phase, ShardContext& context, int index, int64_t micro_batch,
+                                std::span<float> vector) {
+  const int64_t micro_batches = phase.gradients ? settings_.accumulation : 1;
   const int shard = context.shard;
-  context.micro = micro;
+  context.micro_batch = micro_batch;
   Batch batch;
   if (phase.batches) {
-    batch = gpu() ? loaded_batch({steps_done_, shard, micro}) : load({steps_done_, shard, micro});
+    batch = gpu() ? loaded_batch({steps_done_, shard, micro_batch}) : load({steps_done_, shard, micro_batch});
     context.batch_ = &batch;
   }
   if (capturing_) {
-    use_staged_inputs(phase, context, static_cast<int>(index * pieces + micro), batch);
+    use_staged_inputs(phase, context, static_cast<int>(index * micro_batches + micro_batch), batch);
   } else {
     for (at::Tensor& tensor : batch.tensors) tensor = here(tensor);
     if (phase.batches) batch.weight = here(batch.weight);
     context.inputs_ = recipe_->inputs(phase, context);
     for (at::Tensor& tensor : context.inputs_) tensor = here(tensor);
   }
-  BatchNormPiece& norm = scratch_[index].norm;
-  norm = {.training = phase.gradients, .share = 1.0 / static_cast<double>(state_.shards() * pieces), .real = 1};
+  BatchNormMicroBatch& norm = scratch_[index].norm;
+  norm = {.training = phase.gradients, .share = 1.0 / static_cast<double>(state_.shards() * micro_batches), .real = 1};
   if (phase.batches) {
     norm.share = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.real_in_update);
     norm.real = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.samples.size());
   }
-  static_cast<BatchNormPiece&>(state_.batch_norm()) = norm;
+  static_cast<BatchNormMicroBatch&>(state_.batch_norm()) = norm;
   if (phase.one_backward) context.backwards_left_ = 1;
-  if (phase.one_backward && micro + 1 == pieces && combine_->wants_ready(shard)) {
+  if (phase.one_backward && micro_batch + 1 == micro_batches && combine_->wants_ready(shard)) {
     if (!gradient_ready_) gradient_ready_ = std::make_unique<GradientReady>(state_);
     gradient_ready_->begin(
         [this, shard, vector](int64_t first, int64_t last) { combine_->ready(shard, vector, first, last); });
@@ -265,11 +266,11 @@ void TrainLoop::run_piece(const Phase& phase, ShardContext& context, int index, 
 }
 
 // During capture the batch and the inputs are those of the staging buffer, at fixed addresses; the batch comes first.
-void TrainLoop::use_staged_inputs(const Phase& phase, ShardContext& context, int piece, Batch& batch) {
+void TrainLoop::use_staged_inputs(const Phase& phase, ShardContext& context, int index, Batch& batch) {
   const InputStaging& staging = *gpu_phase(phase).staging;
-  context.key_on_device_ = staging.key(piece);
+  context.key_on_device_ = staging.key(index);
   context.loss_scale_tensor_ = staging.loss_scale();
-  context.inputs_ = staging.tensors(piece);
+  context.inputs_ = staging.tensors(index);
   if (!phase.batches) return;
   const auto weight = context.inputs_.begin() + static_cast<int64_t>(batch.tensors.size());
   batch.tensors.assign(context.inputs_.begin(), weight);
@@ -277,15 +278,15 @@ void TrainLoop::use_staged_inputs(const Phase& phase, ShardContext& context, int
   context.inputs_.erase(context.inputs_.begin(), weight + 1);
 }
 
-// Each shard raises its flag before the sum, where NaN can still be told by shard and tensor. A lone shard's vector is
-// the total itself: there the norm finds it (update.cc), and one pass is saved.
+// Each shard raises its flag before the sum, where NaN can still be traced to its shard and tensor. A lone shard's
+// vector is the total itself: there the norm finds it (update.cc), and one pass is saved.
 void TrainLoop::flag_nonfinite(const Phase& phase, int shard, int index, std::span<const float> vector) {
   if (!phase.gradients || state_.shards() == 1) return;
   const int64_t checked = state_.parameter_floats() + state_.statistic_floats();
   if (gpu())
     device().find_nonfinite(gpu_phase(phase).outputs.bad_on_gpu(index), vector.data(), checked);
   else if (const int64_t bad = device().first_nonfinite(vector.data(), checked); bad >= 0)
-    scratch_[index].maxima[phase.maxima] = nan_flag(shard, state_.slot_at(bad));
+    scratch_[index].maxima[phase.maxima] = nan_flag(shard, state_.tensor_at(bad));
 }
 
 ShardContext TrainLoop::context_of(int shard) {
@@ -348,7 +349,7 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
         int64_t floats = 0;
         for (const Phase& phase : recipe_->phases())
           if (phase.gradients) floats = std::max<int64_t>(floats, phase.floats);
-        state.seal(floats, optimizer_slots(settings.optimizer));
+        state.seal(floats, optimizer_states(settings.optimizer));
         return state;
       }()),
       phases_(recipe_->phases()),
@@ -360,7 +361,7 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
   if (phases_.back().exchange)
     throw std::logic_error("the last phase of a step can't send messages: nobody would read them");
   if (recipe_->dataset())
-    sampler_.emplace(recipe_->dataset()->size(), settings.shards, settings.accumulation, settings.piece(),
+    sampler_.emplace(recipe_->dataset()->size(), settings.shards, settings.accumulation, settings.micro_batch_size(),
                      settings.seed);
   start_loader();
   begin_shards();
@@ -448,9 +449,9 @@ Batch TrainLoop::load(const LoadKey& key) {
 Batch TrainLoop::make_batch(const LoadKey& key) const {
   Batch batch;
   slow_loader();
-  batch.slice = sampler_->slice(key.step, key.shard, key.micro);
+  batch.slice = sampler_->slice(key.step, key.shard, key.micro_batch);
   const RandomKey random{.seed = state_.seed(),
-                         .step = static_cast<uint64_t>(key.step * settings_.accumulation + key.micro),
+                         .step = static_cast<uint64_t>(key.step * settings_.accumulation + key.micro_batch),
                          .shard = static_cast<uint32_t>(key.shard),
                          .site = kAugmentation};
   batch.tensors = recipe_->dataset()->load(batch.slice.samples, random);
@@ -462,13 +463,14 @@ Batch TrainLoop::make_batch(const LoadKey& key) const {
 
 LoadKey TrainLoop::next_batch(const LoadKey& key) const {
   const auto here = std::find(visit_order_.begin(), visit_order_.end(), key.shard);
-  const bool last_shard = here + 1 == visit_order_.end(), last_piece = key.micro + 1 == settings_.accumulation;
-  if (lockstep()) {  // all shards run piece 0, then all run piece 1
-    if (!last_shard) return {key.step, *(here + 1), key.micro};
-    return last_piece ? LoadKey{key.step + 1, visit_order_.front(), 0}
-                      : LoadKey{key.step, visit_order_.front(), key.micro + 1};
+  const bool last_shard = here + 1 == visit_order_.end(),
+             last_micro_batch = key.micro_batch + 1 == settings_.accumulation;
+  if (lockstep()) {  // all shards run micro-batch 0, then all run 1
+    if (!last_shard) return {key.step, *(here + 1), key.micro_batch};
+    return last_micro_batch ? LoadKey{key.step + 1, visit_order_.front(), 0}
+                            : LoadKey{key.step, visit_order_.front(), key.micro_batch + 1};
   }
-  if (!last_piece) return {key.step, key.shard, key.micro + 1};
+  if (!last_micro_batch) return {key.step, key.shard, key.micro_batch + 1};
   return last_shard ? LoadKey{key.step + 1, visit_order_.front(), 0} : LoadKey{key.step, *(here + 1), 0};
 }
 

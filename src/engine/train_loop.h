@@ -27,7 +27,7 @@
 
 namespace tandem {
 
-// Told where the loop is; for progress counters and fault points.
+// Notified of where the loop is; for progress counters and fault points.
 class LoopObserver {
  public:
   virtual ~LoopObserver() = default;
@@ -68,7 +68,7 @@ class TrainLoop {
   void watch(LoopObserver* observer) { observer_ = observer; }
   // What the user should know about the last step ("" if nothing): a skipped update, a roll-back.
   const std::string& note() const { return note_; }
-  // The same for one of several workers: what all know is reported by the first, what befell one by itself.
+  // The same for one of several workers: what all know is reported by the first, what happened to one alone by that one.
   std::vector<std::string> take_notes(bool first) {
     std::vector<std::string> notes{first ? note_ : "", recipe_->take_note()};
     std::erase(notes, "");
@@ -107,12 +107,13 @@ class TrainLoop {
   void run_shards(const Phase& phase);
   bool run_batched(const Phase& phase);  // false: not this phase, or not this time; run_shards()
   void run_in_lockstep(const Phase& phase);
-  // `index`: among this process's shards; `slot`: whose vector of JobState::contribution() it fills.
-  Contribution run_shard(const Phase& phase, int shard, int index, int slot);
-  void run_piece(const Phase& phase, ShardContext& context, int index, int64_t micro, std::span<float> vector);
+  // `index`: among this process's shards; `buffer`: which vector of JobState::contribution() it fills.
+  Contribution run_shard(const Phase& phase, int shard, int index, int buffer);
+  void run_micro_batch(const Phase& phase, ShardContext& context, int index, int64_t micro_batch,
+                       std::span<float> vector);
   void flag_nonfinite(const Phase& phase, int shard, int index, std::span<const float> vector);
-  void use_staged_inputs(const Phase& phase, ShardContext& context, int piece, Batch& batch);
-  std::span<float> zeroed_vector(const Phase& phase, int index, int slot);
+  void use_staged_inputs(const Phase& phase, ShardContext& context, int index, Batch& batch);
+  std::span<float> zeroed_vector(const Phase& phase, int index, int buffer);
   ShardContext context_of(int shard);
   ShardContext context_of(const Phase& phase, int shard, int index);  // with its sums, zeroed
   void fill_record(const UpdateResult& result, StepRecord& record);
@@ -123,7 +124,7 @@ class TrainLoop {
   void run_on_gpu(const Phase& phase);
   void queue_shards(const Phase& phase, int branches = 1);  // all shards of this worker, so many side by side
   int branches_for(const Phase& phase, size_t bytes_at_work);
-  void try_capture(const Phase& phase, GpuPhase& gpu);  // beside the plain launches just made
+  void try_capture(const Phase& phase, GpuPhase& gpu);  // beside the eager run just made
   bool has_fused_step();
   StepRecord run_fused_step();  // all phases of a recipe that has a FusedStep
   void launch_fused_step();
@@ -133,7 +134,7 @@ class TrainLoop {
   void replay_update(const Phase& phase, const Total& total, int64_t flag);
   bool stage_inputs(const Phase& phase, GpuPhase& gpu, int64_t step);
   void stage_ahead(const Phase& phase, GpuPhase& gpu);
-  void use_plain_launches(const Phase& phase, GpuPhase& gpu, const std::string& why);
+  void use_eager(const Phase& phase, GpuPhase& gpu, const std::string& why);
   [[noreturn]] void capture_went_stale(const Phase& phase);
   void report_shards_done();
   std::vector<at::Tensor> host_inputs(const Phase& phase, ShardContext& context, const Batch* batch);
@@ -148,12 +149,12 @@ class TrainLoop {
   Batch make_batch(const LoadKey& key) const;
   LoadKey next_batch(const LoadKey& key) const;
 
-  struct ShardScratch {         // what a shard needs beside its gradient; one per contribution slot
+  struct ShardScratch {         // what a shard needs beside its gradient; one for each of this process's shards
     std::vector<float> floats;  // the recipe's, on the host
     at::Tensor vector;          // what is summed in a phase without gradients
     std::vector<int64_t> counts, maxima;
     std::vector<ExchangeMessage> messages;
-    BatchNormPiece norm;
+    BatchNormMicroBatch norm;
   };
 
   const RecipeSettings& settings_;

@@ -44,7 +44,7 @@ struct TrainLoop::FusedState {
   Mirror params, outputs;
   at::Tensor gradient;
   std::unique_ptr<CudaGraph> graph;
-  bool begun = false, warm = false, plain = false;  // warm: one step ran by plain launches, so all memory is allocated
+  bool begun = false, warm = false, eager = false;  // warm: one step ran eagerly, so all memory is allocated
 };
 
 void TrainLoop::set_steps_done(int64_t steps) {
@@ -59,7 +59,7 @@ bool TrainLoop::has_fused_step() {
   if (mine_.size() != state_.shards()) return false;
   if (auto step = recipe_->fused_step(state_)) {
     fused_ = std::make_shared<FusedState>(std::move(step), state_.contribution_floats());
-    fused_->plain = !plain_launches_asked_for().empty();
+    fused_->eager = !eager_asked_for().empty();
   }
   return fused_ != nullptr;
 }
@@ -92,11 +92,11 @@ void TrainLoop::launch_fused_step() {
     device().wait();
     fused.begun = true;
   }
-  if (!fused.graph && !fused.plain && fused.warm) {
+  if (!fused.graph && !fused.eager && fused.warm) {
     std::string refused;
     fused.graph = gpu()->capture(work, &refused);
-    fused.plain = !fused.graph;
-    if (fused.plain) note_ = fmt::format("steps are launched call by call, not as one CUDA graph: {}", refused);
+    fused.eager = !fused.graph;
+    if (fused.eager) note_ = fmt::format("steps run eagerly, not as one CUDA graph: {}", refused);
   }
   if (measure_)
     std::exchange(measure_, nullptr)(work);

@@ -14,17 +14,17 @@
 namespace tandem {
 namespace {
 
-constexpr int kPlainSteps = 2;  // libraries choose and allocate in the first ones
+constexpr int kEagerSteps = 2;  // libraries choose and allocate in the first ones
 constexpr size_t kMostBranches = 24;
 constexpr int kTimesEqual = 2;  // at two steps, so that nothing of the first one's numbers is in the graph
 
-std::string reason_for_plain_launches(const Phase& phase) {
-  if (const std::string asked = plain_launches_asked_for(); !asked.empty()) return asked;
+std::string reason_for_eager(const Phase& phase) {
+  if (const std::string asked = eager_asked_for(); !asked.empty()) return asked;
   if (!phase.capturable || phase.exchange) return "the recipe does not say that it can be captured";
   return "";
 }
 
-// A graph is compared with plain launches again at steps 16, 32, 64, ...
+// A graph is compared with an eager run again at steps 16, 32, 64, ...
 bool compares_at(int64_t step) { return step >= 16 && (step & (step - 1)) == 0; }
 
 class Capturing {  // while it lives, what is queued is captured
@@ -45,9 +45,9 @@ std::vector<uint64_t> fingerprint(const Partials& partials, PhaseOutputs& output
   std::vector<uint64_t> bits;
   for (const auto& partial : partials)
     bits.push_back(device().state_hash(partial.values.data(), static_cast<int64_t>(partial.values.size_bytes())));
-  for (int slot = 0; slot < shards; ++slot) {
-    bits.push_back(static_cast<uint64_t>(outputs.bad(slot)));
-    for (int64_t count : outputs.counts(slot)) bits.push_back(static_cast<uint64_t>(count));
+  for (int index = 0; index < shards; ++index) {
+    bits.push_back(static_cast<uint64_t>(outputs.bad(index)));
+    for (int64_t count : outputs.counts(index)) bits.push_back(static_cast<uint64_t>(count));
   }
   return bits;
 }
@@ -65,14 +65,14 @@ GpuPhase& TrainLoop::gpu_phase(const Phase& phase) {
   gpu_phases_.resize(phases_.size());
   if (!gpu_phases_[index]) {
     gpu_phases_[index] = std::make_unique<GpuPhase>(static_cast<int>(visit_order_.size()), phase.counts, phase.floats);
-    gpu_phases_[index]->why_plain = reason_for_plain_launches(phase);
+    gpu_phases_[index]->why_eager = reason_for_eager(phase);
   }
   return *gpu_phases_[index];
 }
 
 void TrainLoop::run_on_gpu(const Phase& phase) {
   GpuPhase& gpu = gpu_phase(phase);
-  const bool may_replay = gpu.why_plain.empty() && is_unpadded(phase, steps_done_);
+  const bool may_replay = gpu.why_eager.empty() && is_unpadded(phase, steps_done_);
   if (may_replay && gpu.agreed >= kTimesEqual && !compares_at(steps_done_) && stage_inputs(phase, gpu, steps_done_)) {
     if (observer_) observer_->shard_begins(visit_order_.front());
     gpu.staging->queue_up(static_cast<int>(steps_done_ % 2));
@@ -84,7 +84,7 @@ void TrainLoop::run_on_gpu(const Phase& phase) {
   } else {
     tandem::gpu()->begin_peak();
     queue_shards(phase);
-    if (may_replay && steps_here_ >= kPlainSteps) try_capture(phase, gpu);
+    if (may_replay && steps_here_ >= kEagerSteps) try_capture(phase, gpu);
     gpu.outputs.queue_fetch(nullptr);
     wait_for_gpu();
     if (observer_) observer_->shard_ends(visit_order_.back());
@@ -134,14 +134,14 @@ int TrainLoop::branches_for(const Phase& phase, size_t bytes_at_work) {
   return static_cast<int>(std::clamp<size_t>(branches, 1, kMostBranches));
 }
 
-// Captures the phase and replays it on the inputs that plain launches have just had. If the bits are the same, twice,
-// the graph serves from then on; else the plain launches stay, and the user is told why. A graph that served and
+// Captures the phase and replays it on the inputs of the eager run just made. If the bits are the same, twice,
+// the graph serves from then on; else the phase stays eager, and the run says why. A graph that served and
 // differs now ends the run: what it gave before may have been wrong.
 void TrainLoop::try_capture(const Phase& phase, GpuPhase& gpu) {
   const int shards = static_cast<int>(visit_order_.size());
   gpu.outputs.queue_fetch(nullptr);
   device().wait();
-  const std::vector<uint64_t> plain = fingerprint(device_combine().partial_sums(), gpu.outputs, shards);
+  const std::vector<uint64_t> eager = fingerprint(device_combine().partial_sums(), gpu.outputs, shards);
   std::vector<std::vector<int64_t>> counts;
   bool on_host = false;
   for (const ShardScratch& scratch : scratch_) {
@@ -175,24 +175,24 @@ void TrainLoop::try_capture(const Phase& phase, GpuPhase& gpu) {
     gpu.staging->queue_up(static_cast<int>(steps_done_ % 2));
     gpu.shards_graph->replay();
     device().wait();
-    if (gpu.host_counts == counts && fingerprint(gpu.partials, gpu.outputs, shards) == plain) {
+    if (gpu.host_counts == counts && fingerprint(gpu.partials, gpu.outputs, shards) == eager) {
       ++gpu.agreed;
       reset_scratch(phase, gpu);
       device_combine().set_partial_sums(gpu.partials);
       return;
     }
     if (gpu.agreed >= kTimesEqual) capture_went_stale(phase);
-    refused = "its CUDA graph gave other bits than plain launches";
+    refused = "its CUDA graph gave other bits than the eager run";
   }
-  use_plain_launches(phase, gpu, refused.empty() ? gpu.why_plain : refused);
+  use_eager(phase, gpu, refused.empty() ? gpu.why_eager : refused);
   queue_shards(phase);
 }
 
-void TrainLoop::use_plain_launches(const Phase& phase, GpuPhase& gpu, const std::string& why) {
+void TrainLoop::use_eager(const Phase& phase, GpuPhase& gpu, const std::string& why) {
   gpu.shards_graph.reset();
   gpu.step_graph.reset();
-  gpu.why_plain = why;
-  note_ = fmt::format("phase '{}' is launched call by call, not as one CUDA graph: {}", phase.name, why);
+  gpu.why_eager = why;
+  note_ = fmt::format("phase '{}' runs eagerly, not as one CUDA graph: {}", phase.name, why);
 }
 
 void TrainLoop::capture_went_stale(const Phase& phase) {
@@ -223,7 +223,7 @@ void TrainLoop::read_outputs(const Phase& phase, GpuPhase& gpu) {
     for (size_t k = 0; k < counted.size(); ++k) scratch.counts[k] += counted[k];
     const int64_t bad = gpu.outputs.bad(static_cast<int>(i));
     if (phase.gradients && state_.shards() > 1 && bad >= 0)
-      scratch.maxima[phase.maxima] = nan_flag(visit_order_[i], state_.slot_at(bad));
+      scratch.maxima[phase.maxima] = nan_flag(visit_order_[i], state_.tensor_at(bad));
   }
 }
 
@@ -246,7 +246,7 @@ void TrainLoop::add_host_sums(const Phase& phase) {
 bool TrainLoop::has_step_graph(const Phase& phase) {
   if (!phase.gradients || lockstep() || mine_.size() != state_.shards()) return false;
   GpuPhase& gpu = gpu_phase(phase);
-  if (!gpu.why_plain.empty() || gpu.agreed < kTimesEqual || !is_unpadded(phase, steps_done_)) return false;
+  if (!gpu.why_eager.empty() || gpu.agreed < kTimesEqual || !is_unpadded(phase, steps_done_)) return false;
   if (!stage_inputs(phase, gpu, steps_done_)) return false;
   if (gpu.step_graph) return true;
   std::string refused;
@@ -265,7 +265,7 @@ bool TrainLoop::has_step_graph(const Phase& phase) {
         &refused);
   }
   device_combine().begin_floats();
-  if (!gpu.step_graph) use_plain_launches(phase, gpu, refused);
+  if (!gpu.step_graph) use_eager(phase, gpu, refused);
   gpu.shards_graph.reset();
   return gpu.step_graph != nullptr;
 }
@@ -274,12 +274,12 @@ Total TrainLoop::replay_step(const Phase& phase) {
   GpuPhase& gpu = gpu_phase(phase);
   const int shards = static_cast<int>(visit_order_.size());
   const bool compare = !gpu.step_agreed || compares_at(steps_done_);
-  std::vector<uint64_t> plain;
+  std::vector<uint64_t> eager;
   if (compare) {
     queue_shards(phase);
     gpu.outputs.queue_fetch(nullptr);
     device().wait();
-    plain = fingerprint(device_combine().partial_sums(), gpu.outputs, shards);
+    eager = fingerprint(device_combine().partial_sums(), gpu.outputs, shards);
     for (int i = 0; i < shards; ++i)
       if (scratch_[i].counts != gpu.host_counts[i]) capture_went_stale(phase);
     if (observer_) observer_->shard_ends(visit_order_.back());
@@ -301,7 +301,7 @@ Total TrainLoop::replay_step(const Phase& phase) {
     load_seconds_ = loaded;
     gpu_seconds_ += staging;
   }
-  if (compare && fingerprint(gpu.partials, gpu.outputs, shards) != plain) capture_went_stale(phase);
+  if (compare && fingerprint(gpu.partials, gpu.outputs, shards) != eager) capture_went_stale(phase);
   gpu.step_agreed = true;
   read_outputs(phase, gpu);
   replayed_counts_.assign(static_cast<size_t>(phase.counts), 0);
@@ -326,7 +326,7 @@ Total TrainLoop::replay_step(const Phase& phase) {
 // The update alone, where the total comes from several workers. Leaves replayed_ null where it is not captured.
 void TrainLoop::replay_update(const Phase& phase, const Total& total, int64_t flag) {
   GpuPhase& gpu = gpu_phase(phase);
-  if (!gpu.why_plain.empty() || gpu.agreed < kTimesEqual || gpu.update_refused) return;
+  if (!gpu.why_eager.empty() || gpu.agreed < kTimesEqual || gpu.update_refused) return;
   if (!gpu.update_graph || gpu.total != total.floats.data()) {
     std::string refused;
     gpu.total = total.floats.data();
@@ -338,7 +338,7 @@ void TrainLoop::replay_update(const Phase& phase, const Total& total, int64_t fl
         &refused);
     gpu.update_refused = !gpu.update_graph;
     if (gpu.update_refused) {
-      note_ = fmt::format("the update of phase '{}' is launched call by call: {}", phase.name, refused);
+      note_ = fmt::format("the update of phase '{}' runs eagerly: {}", phase.name, refused);
       return;
     }
   }
@@ -380,29 +380,28 @@ std::vector<at::Tensor> TrainLoop::host_inputs(const Phase& phase, ShardContext&
   return all;
 }
 
-// False, with the reason in gpu.why_plain, where they can't be staged.
+// False, with the reason in gpu.why_eager, where they can't be staged.
 bool TrainLoop::stage_inputs(const Phase& phase, GpuPhase& gpu, int64_t step) {
   if (gpu.staged_step == step) return true;
-  const size_t pieces = static_cast<size_t>(phase.gradients ? settings_.accumulation : 1);
+  const size_t micro_batches = static_cast<size_t>(phase.gradients ? settings_.accumulation : 1);
   const int copy = static_cast<int>(step % 2);
   for (size_t index = 0; index < visit_order_.size(); ++index) {
     ShardContext context = context_of(visit_order_[index]);
     context.step = step;
-    for (size_t micro = 0; micro < pieces; ++micro) {
-      context.micro = static_cast<int64_t>(micro);
+    for (size_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+      context.micro_batch = static_cast<int64_t>(micro_batch);
       const Batch* batch = nullptr;
-      if (phase.batches) batch = context.batch_ = &loaded_batch({step, visit_order_[index], context.micro});
+      if (phase.batches) batch = context.batch_ = &loaded_batch({step, visit_order_[index], context.micro_batch});
       const std::vector<at::Tensor> tensors = host_inputs(phase, context, batch);
       if (!gpu.staging) {
-        gpu.staging = std::make_unique<InputStaging>(static_cast<int>(visit_order_.size() * pieces), tensors);
+        gpu.staging = std::make_unique<InputStaging>(static_cast<int>(visit_order_.size() * micro_batches), tensors);
         gpu.only_batches = batch && tensors.size() == batch->tensors.size() + 1;
       }
       if (!gpu.staging->fits(tensors)) {
-        use_plain_launches(phase, gpu,
-                           "its inputs change their sizes between steps or shards, or lie on the GPU already");
+        use_eager(phase, gpu, "its inputs change their sizes between steps or shards, or lie on the GPU already");
         return false;
       }
-      gpu.staging->put(copy, static_cast<int>(index * pieces + micro), context.random(0), tensors);
+      gpu.staging->put(copy, static_cast<int>(index * micro_batches + micro_batch), context.random(0), tensors);
     }
   }
   gpu.staging->put(copy, update_.params(0));

@@ -15,11 +15,11 @@
 
 namespace tandem {
 
-int64_t nan_flag(int shard, int64_t slot) { return (static_cast<int64_t>(shard) + 1) << 32 | (slot + 1); }
+int64_t nan_flag(int shard, int64_t tensor) { return (static_cast<int64_t>(shard) + 1) << 32 | (tensor + 1); }
 int64_t nan_flag_shard(int64_t flag) { return (flag >> 32) - 1; }
-int64_t nan_flag_slot(int64_t flag) { return (flag & 0xFFFFFFFF) - 1; }
+int64_t nan_flag_tensor(int64_t flag) { return (flag & 0xFFFFFFFF) - 1; }
 
-int optimizer_slots(const OptimizerSettings& optimizer) {
+int optimizer_states(const OptimizerSettings& optimizer) {
   if (optimizer.kind != "sgd") return 2;
   return optimizer.momentum > 0 ? 1 : 0;
 }
@@ -29,32 +29,32 @@ Update::Update(const RecipeSettings& settings, JobState& state, int64_t global_b
       state_(state),
       base_rate_(settings.optimizer.learning_rate * batch_factor(settings.schedule, global_batch)),
       dynamic_scale_(settings.precision == "fp16") {
-  for (const ParameterSlot& slot : state.slots())
-    decays_.push_back(settings.optimizer.decay_vectors || slot.sizes.size() >= 2);
-  lay_out_pieces();
+  for (const ParameterEntry& entry : state.parameter_entries())
+    decays_.push_back(settings.optimizer.decay_vectors || entry.sizes.size() >= 2);
+  lay_out_segments();
   // A power of two, so that unscaling is exact.
   if (dynamic_scale_) loss_scale_ = std::exp2(std::floor(std::log2(settings.amp.initial_scale)));
   if (settings.nan.rollback_every > 0) keep();  // from the start, so that a snapshot's layout never changes
 }
 
 // Stretches of the buffer with one decay and one group; padding belongs to the tensor before it and stays 0.
-void Update::lay_out_pieces() {
-  const auto& layout = state_.slots();
+void Update::lay_out_segments() {
+  const auto& layout = state_.parameter_entries();
   const int64_t all = state_.parameter_floats(), group = all / state_.groups();
-  std::vector<UpdatePiece>& pieces = layout_;
+  std::vector<UpdateSegment>& segments = layout_;
   for (size_t i = 0; i < layout.size(); ++i) {
-    const UpdatePiece next{.end = i + 1 < layout.size() ? layout[i + 1].offset : all,
-                           .decays = decays_[i] && settings_.optimizer.weight_decay != 0 ? 1 : 0,
-                           .group = static_cast<int32_t>(layout[i].offset / group)};
-    if (!pieces.empty() && pieces.back().decays == next.decays && pieces.back().group == next.group)
-      pieces.back().end = next.end;
+    const UpdateSegment next{.end = i + 1 < layout.size() ? layout[i + 1].offset : all,
+                             .decays = decays_[i] && settings_.optimizer.weight_decay != 0 ? 1 : 0,
+                             .group = static_cast<int32_t>(layout[i].offset / group)};
+    if (!segments.empty() && segments.back().decays == next.decays && segments.back().group == next.group)
+      segments.back().end = next.end;
     else
-      pieces.push_back(next);
+      segments.push_back(next);
   }
-  piece_count_ = static_cast<int>(pieces.size());
+  segment_count_ = static_cast<int>(segments.size());
   const auto bytes = [](size_t n) { return at::empty({static_cast<int64_t>(n)}, here(at::kByte)); };
-  pieces_ = bytes(std::max<size_t>(1, pieces.size()) * sizeof(UpdatePiece));
-  device().from_host(pieces_.data_ptr(), pieces.data(), pieces.size() * sizeof(UpdatePiece));
+  segments_ = bytes(std::max<size_t>(1, segments.size()) * sizeof(UpdateSegment));
+  device().from_host(segments_.data_ptr(), segments.data(), segments.size() * sizeof(UpdateSegment));
   decisions_ = bytes(static_cast<size_t>(state_.groups()) * sizeof(UpdateDecision));
 }
 
@@ -133,7 +133,7 @@ void Update::roll_back() {
 int64_t Update::find_bad(std::span<const float> gradient) const {
   const int64_t bad = device().first_nonfinite(gradient.data(), static_cast<int64_t>(gradient.size()));
   if (bad < 0) return 0;
-  return nan_flag(state_.shards() > 1 ? -1 : 0, state_.slot_at(bad));
+  return nan_flag(state_.shards() > 1 ? -1 : 0, state_.tensor_at(bad));
 }
 
 UpdateResult Update::skip(int64_t flag) {
@@ -142,8 +142,8 @@ UpdateResult Update::skip(int64_t flag) {
   const std::string where =
       flag == 0 ? std::string("the combined gradient")
       : nan_flag_shard(flag) < 0
-          ? state_.tensor_text(nan_flag_slot(flag)) + " in some shard"
-          : fmt::format("{} in shard {}", state_.tensor_text(nan_flag_slot(flag)), nan_flag_shard(flag));
+          ? state_.tensor_text(nan_flag_tensor(flag)) + " in some shard"
+          : fmt::format("{} in shard {}", state_.tensor_text(nan_flag_tensor(flag)), nan_flag_shard(flag));
   if (dynamic_scale_ && loss_scale_ > 1) {  // fp16 overflow: expected now and then, answered by a smaller scale
     loss_scale_ /= 2;
     result.note = fmt::format("overflow in {}; update skipped, loss scale now {:g}", where, loss_scale_);
@@ -216,15 +216,15 @@ void Update::queue(std::span<const float> total, const UpdateParams* params, Upd
     device().decide_update(decision, params, gradient.data(), group, statistics, state_.statistic_floats(), bad.data(),
                            static_cast<int>(bad.size()));
   const OptimizerSettings& o = settings_.optimizer;
-  const int slots = optimizer_slots(o);
+  const int states = optimizer_states(o);
   float* p = state_.parameters().data();
-  float* first = slots > 0 ? state_.optimizer_slot(0).data() : nullptr;
-  float* second = slots > 1 ? state_.optimizer_slot(1).data() : nullptr;
+  float* first = states > 0 ? state_.optimizer_state(0).data() : nullptr;
+  float* second = states > 1 ? state_.optimizer_state(1).data() : nullptr;
   if (o.kind != "sgd") {
-    device().adam_update(p, gradient.data(), first, second, static_cast<const UpdatePiece*>(pieces_.data_ptr()),
-                         piece_count_, static_cast<int64_t>(gradient.size()), params, decisions, target);
-  } else {  // one launch for each piece
-    for (int64_t i = 0, begin = 0; i < piece_count_; begin = layout_[i++].end)
+    device().adam_update(p, gradient.data(), first, second, static_cast<const UpdateSegment*>(segments_.data_ptr()),
+                         segment_count_, static_cast<int64_t>(gradient.size()), params, decisions, target);
+  } else {  // one launch for each segment
+    for (int64_t i = 0, begin = 0; i < segment_count_; begin = layout_[i++].end)
       device().sgd_update(p + begin, gradient.data() + begin, first ? first + begin : nullptr, layout_[i].end - begin,
                           &params->sgd[layout_[i].decays], decisions + layout_[i].group);
     if (target.weights)

@@ -23,12 +23,13 @@
 namespace tandem {
 
 // Which shard found what: packed into one integer so that a maximum combines it; 0 is "nothing". Shard -1: some.
-int64_t nan_flag(int shard, int64_t slot);
+int64_t nan_flag(int shard, int64_t tensor);
 int64_t nan_flag_shard(int64_t flag);
-int64_t nan_flag_slot(int64_t flag);
+int64_t nan_flag_tensor(int64_t flag);
 
-// Optimizer slots that a kind needs: 2 for adam and adamw, 1 for sgd with momentum, else 0.
-int optimizer_slots(const OptimizerSettings& optimizer);
+// State vectors that an optimizer needs, each as long as the parameters: 2 for adam and adamw, 1 for sgd with momentum,
+// else 0.
+int optimizer_states(const OptimizerSettings& optimizer);
 
 struct UpdateResult {
   bool skipped = false, rolled_back = false;
@@ -62,7 +63,7 @@ class Update {
  private:
   int64_t find_bad(std::span<const float> gradient) const;
   UpdateResult skip(int64_t flag);
-  void lay_out_pieces();
+  void lay_out_segments();
   void keep();
   void roll_back();
   double learning_rate() const;
@@ -70,7 +71,7 @@ class Update {
   const RecipeSettings& settings_;
   JobState& state_;
   double base_rate_;
-  std::vector<bool> decays_;  // per parameter slot
+  std::vector<bool> decays_;  // per parameter
   bool dynamic_scale_;
   double loss_scale_ = 1, rate_factor_ = 1;
   int64_t updates_ = 0;  // applied ones: Adam's t, the schedule's clock
@@ -79,9 +80,9 @@ class Update {
   std::vector<NamedTensor> kept_;
   std::vector<at::Tensor> kept_stretches_;  // their memory
   at::Tensor memory_;                       // on the device: parameters and a decision, for apply()
-  at::Tensor pieces_, decisions_;           // there too: UpdatePieces, and decisions of groups where there are several
-  std::vector<UpdatePiece> layout_;         // the same on the host
-  int piece_count_ = 0;
+  at::Tensor segments_, decisions_;         // there too: UpdateSegments, and decisions of several groups
+  std::vector<UpdateSegment> layout_;       // the same on the host
+  int segment_count_ = 0;
 };
 
 }  // namespace tandem

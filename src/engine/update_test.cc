@@ -18,7 +18,7 @@ struct Fixture {
   explicit Fixture(RecipeSettings& settings) : state(1, 5) {
     model = std::make_shared<torch::nn::LinearImpl>(7, 3);
     state.add_model(model);
-    state.seal(0, optimizer_slots(settings.optimizer));
+    state.seal(0, optimizer_states(settings.optimizer));
     update.emplace(settings, state, 8);
   }
   UpdateResult apply(const std::vector<float>& gradient, int64_t flag = 0) {
@@ -28,8 +28,8 @@ struct Fixture {
   }
   std::vector<float> ramp() const {
     std::vector<float> g(state.parameter_floats(), 0.0f);
-    for (const ParameterSlot& slot : state.slots())
-      for (int64_t i = 0; i < slot.count; ++i) g[slot.offset + i] = 0.1f * static_cast<float>(i % 5 - 2) + 0.03f;
+    for (const ParameterEntry& entry : state.parameter_entries())
+      for (int64_t i = 0; i < entry.count; ++i) g[entry.offset + i] = 0.1f * static_cast<float>(i % 5 - 2) + 0.03f;
     return g;
   }
   JobState state;
@@ -52,7 +52,7 @@ void compare_with_torch(RecipeSettings settings, const Options& options) {
     std::vector<float> g = f.ramp();
     for (float& x : g) x *= static_cast<float>(1 + step % 3);
     theirs->weight.mutable_grad() = torch::from_blob(g.data(), {3, 7}).clone();
-    theirs->bias.mutable_grad() = torch::from_blob(g.data() + f.state.slots()[1].offset, {3}).clone();
+    theirs->bias.mutable_grad() = torch::from_blob(g.data() + f.state.parameter_entries()[1].offset, {3}).clone();
     optimizer.step();
     f.apply(g);
   }
@@ -155,7 +155,7 @@ TEST(Update, ARollBackBringsBackEveryTensorAsItWasKept) {
   torch::nn::Sequential model(torch::nn::Linear(7, 3), torch::nn::LayerNorm(torch::nn::LayerNormOptions({3})),
                               torch::nn::Linear(3, 2));
   state.add_model(model.ptr());
-  state.seal(0, optimizer_slots(s.optimizer));
+  state.seal(0, optimizer_states(s.optimizer));
   Update update(s, state, 8);
   const auto all = [&] {
     std::map<std::string, at::Tensor> tensors;
@@ -166,7 +166,8 @@ TEST(Update, ARollBackBringsBackEveryTensorAsItWasKept) {
   const auto step = [&](int64_t number, float gradient) {
     update.begin_step(number);
     std::vector<float> total(state.contribution_floats(), 0.0f);
-    for (const ParameterSlot& slot : state.slots()) std::fill_n(total.begin() + slot.offset, slot.count, gradient);
+    for (const ParameterEntry& entry : state.parameter_entries())
+      std::fill_n(total.begin() + entry.offset, entry.count, gradient);
     return update.apply(total, 0);
   };
   for (int64_t i = 0; i < 4; ++i) step(i, 0.5f);

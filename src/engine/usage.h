@@ -1,5 +1,5 @@
-// engine/usage.h -- what a worker used: memory at most, and where its time went. Told to the launcher with each part of
-// a snapshot, kept in run.json, and what forecasts are made from.
+// engine/usage.h -- what a worker used: memory at most, and where its time went. Reported to the launcher with each
+// part of a snapshot, kept in run.json, and what forecasts are made from.
 #pragma once
 
 #include <cstdint>

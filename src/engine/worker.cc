@@ -16,7 +16,6 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/fault_points.h"
-#include "base/file_system.h"
 #include "base/shared_memory.h"
 #include "config/resolver.h"
 #include "config/units.h"
@@ -27,7 +26,7 @@
 #include "engine/net_combine.h"
 #include "engine/operations.h"
 #include "engine/slow_link.h"
-#include "engine/slow_slot.h"
+#include "engine/slow_worker.h"
 #include "engine/snapshot.h"
 #include "engine/step_times.h"
 #include "engine/train_loop.h"
@@ -37,10 +36,10 @@
 #include "fleet/messages.h"
 #include "fleet/worker_page.h"
 #include "launch/channel.h"
+#include "launch/pinned_recipe.h"
 #include "nn/portable_vector.h"
 #include "reduce/direct_gpu_link.h"
 #include "reduce/shm_combine.h"
-#include "runs/run_folder.h"
 #include "telemetry/metrics_line.h"
 
 namespace tandem {
@@ -108,7 +107,6 @@ class Worker : public Watch, public LoopObserver {
   Channel& channel_;
   int rank_;
   SharedMemory page_memory_;
-  RunFolder folder_;
   std::unique_ptr<RecipeSettings> settings_;
   std::optional<Resolver> resolver_;
   std::string recipe_name_;
@@ -129,27 +127,26 @@ class Worker : public Watch, public LoopObserver {
   std::string last_record_;
   bool fresh_ = true;  // nothing was trained since the loop was built
   StepTimes times_;
-  SlowSlot slot_;
+  SlowWorker slow_;
 };
 
 Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes)
     : channel_(channel),
       rank_(static_cast<int>(number_in_environment("TANDEM_RANK"))),
-      page_memory_(SharedMemory::adopt(static_cast<int>(number_in_environment("TANDEM_PAGE_FD")), sizeof(WorkerPage))),
-      folder_(RunFolder::open(run_dir)) {
+      page_memory_(SharedMemory::adopt(static_cast<int>(number_in_environment("TANDEM_PAGE_FD")), sizeof(WorkerPage))) {
   arm_faults(rank_);
   page().enter(Stage::kStarting);
   times_.page(page());
   fault_point("start", 0);
-  const FileBytes text = read_whole_file(FileSystem::real(), folder_.recipe_toml(), 1 << 20);
-  recipe_name_ = recipe_named_in(text.text(), "recipe.toml").value_or("");
+  const std::string text = recipe_to_work(run_dir);
+  recipe_name_ = recipe_named_in(text, "recipe.toml").value_or("");
   entry_ = &find_recipe_entry(recipes, recipe_name_);
   settings_ = entry_->info.settings();
   resolver_.emplace(*settings_);
-  resolver_->apply_toml(text.text(), "recipe.toml");
+  resolver_->apply_toml(text, "recipe.toml");
   freeze(*resolver_, *settings_, 1);
   every_steps_ = parse_interval(settings_->checkpoint.every).value().steps;
-  slot_.read_environment(rank_);
+  slow_.read_environment(rank_);
   slow_operations_if_asked();
   use_portable_vector();
   set_determinism();
@@ -263,7 +260,7 @@ void Worker::adopt(int64_t sequence_now) {
   page().enter(Stage::kRestoring);
   fault_point("before-adopt", loop_->steps_done());
   current_ = next.start;
-  slot_.set_speed(next.speed);
+  slow_.set_speed(next.speed);
   me_ = -1;
   for (size_t i = 0; i < current_.members.size(); ++i)
     if (current_.members[i].rank == rank_) me_ = static_cast<int>(i);
@@ -411,24 +408,24 @@ void Worker::phase_begins(int64_t step, int phase) {
   page().phase.store(phase, std::memory_order_relaxed);
   page().enter(Stage::kComputing);
   fault_point("before-phase", step);
-  slot_.phase_begins(step);
+  slow_.phase_begins(step);
 }
 
 void Worker::shard_begins(int shard) {
   page().shard.store(shard, std::memory_order_relaxed);
   page().beats.fetch_add(1, std::memory_order_relaxed);
   times_.shard_begins(*loop_);
-  slot_.shard_begins();
+  slow_.shard_begins();
   fault_point("in-phase", loop_->steps_done());
 }
 
 void Worker::shard_ends(int shard) {
-  slot_.shard_ends();
+  slow_.shard_ends();
   times_.shard_ends(*loop_);
 }
 
 void Worker::combine_begins() {
-  times_.rest(slot_, *loop_);
+  times_.rest(slow_, *loop_);
   fault_point("before-combine", loop_->steps_done());
   page().enter(Stage::kCombining);
   times_.combine_begins(*loop_);

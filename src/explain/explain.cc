@@ -123,8 +123,9 @@ class Judge {
   }
 
   bool handing_over() const {
-    const int64_t pieces = evidence_.shards * evidence_.accumulation / static_cast<int64_t>(splits_.size());
-    if (share(kLoading) * out_.step_seconds < kHandOverSeconds * static_cast<double>(std::max<int64_t>(pieces, 1)))
+    const int64_t micro_batches = evidence_.shards * evidence_.accumulation / static_cast<int64_t>(splits_.size());
+    if (share(kLoading) * out_.step_seconds <
+        kHandOverSeconds * static_cast<double>(std::max<int64_t>(micro_batches, 1)))
       return true;
     // In a crowd a hand-over takes as long as the loader's thread waits for a core.
     return share(kCrowded) >= kWorthNaming && loading_that_could_go() < kWorthNaming;

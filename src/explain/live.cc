@@ -12,7 +12,7 @@ constexpr double kEverySeconds = 2, kWindowSeconds = 10, kShortestSeconds = 5;
 constexpr int kTimes = 3;
 constexpr size_t kTailBytes = 64 << 10;
 
-bool is_told(const SlowDown& finding, const Evidence& evidence) {
+bool is_reported(const SlowDown& finding, const Evidence& evidence) {
   if (finding.cause == Cause::kThrottling || finding.cause == Cause::kJitter) return false;
   return finding.cause != Cause::kLaunches ||
          std::any_of(evidence.ranks.begin(), evidence.ranks.end(), [](const RankRow& row) { return row.on_gpu; });
@@ -49,7 +49,7 @@ std::optional<SlowDown> LiveWatch::look(const TimesLine& now, double monotonic_s
   read_machine(first, now, evidence);
   read_gpus(run_dir_, first.time, now.time, kTailBytes, evidence);
   const Explanation judged = explain(evidence);
-  if (judged.findings.empty() || !is_told(judged.findings.front(), evidence)) {
+  if (judged.findings.empty() || !is_reported(judged.findings.front(), evidence)) {
     times_ = 0;
     return std::nullopt;
   }
@@ -57,10 +57,10 @@ std::optional<SlowDown> LiveWatch::look(const TimesLine& now, double monotonic_s
   const std::pair key(top.cause, top.who);
   times_ = standing_ == key ? times_ + 1 : 1;
   standing_ = key;
-  if (times_ < kTimes || told_.size() >= 8 || !told_.insert(key).second) return std::nullopt;
+  if (times_ < kTimes || reported_.size() >= 8 || !reported_.insert(key).second) return std::nullopt;
   // The same of one rank after the other: it is not that rank.
-  if (!causes_told_.insert(top.cause).second &&
-      std::count_if(told_.begin(), told_.end(), [&](const auto& one) { return one.first == top.cause; }) > 2)
+  if (!causes_reported_.insert(top.cause).second &&
+      std::count_if(reported_.begin(), reported_.end(), [&](const auto& one) { return one.first == top.cause; }) > 2)
     return std::nullopt;
   return top;
 }

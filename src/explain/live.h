@@ -29,8 +29,8 @@ class LiveWatch {
   std::deque<std::pair<double, TimesLine>> window_;
   std::optional<std::pair<Cause, int>> standing_;
   int times_ = 0;
-  std::set<std::pair<Cause, int>> told_;
-  std::set<Cause> causes_told_;
+  std::set<std::pair<Cause, int>> reported_;
+  std::set<Cause> causes_reported_;
   bool settings_read_ = false;
 };
 

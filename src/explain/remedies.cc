@@ -211,7 +211,7 @@ void throttling(SlowDown& f, const Evidence& evidence) {
 
 void launches(SlowDown& f, const Evidence& evidence) {
   const size_t workers = std::max<size_t>(1, workers_of(evidence));
-  const int64_t pieces = evidence.shards * evidence.accumulation / static_cast<int64_t>(workers);
+  const int64_t micro_batches = evidence.shards * evidence.accumulation / static_cast<int64_t>(workers);
   double operations = 0, cost = 0;
   for (const RankRow& row : evidence.ranks) {
     operations = std::max(operations, row.times.operations_per_step());
@@ -222,11 +222,11 @@ void launches(SlowDown& f, const Evidence& evidence) {
   else
     f.why =
         fmt::format("a step asks for {:.0f} operations at {:.3g} us each, whatever is in them", operations, cost * 1e6);
-  if (pieces > 1 && evidence.accumulation > 1) {
-    f.remedy = fmt::format("fewer pieces: each worker runs {} a step; {}", pieces, kAnother);
+  if (micro_batches > 1 && evidence.accumulation > 1) {
+    f.remedy = fmt::format("fewer micro-batches: each worker runs {} a step; {}", micro_batches, kAnother);
     f.command = anew(evidence, "--accumulation 1");
-  } else if (pieces > 1) {
-    f.remedy = fmt::format("fewer, larger shards: each worker runs {} a step; {}", pieces, kAnother);
+  } else if (micro_batches > 1) {
+    f.remedy = fmt::format("fewer, larger shards: each worker runs {} a step; {}", micro_batches, kAnother);
     f.command = anew(evidence, shards_flag(evidence, static_cast<int64_t>(workers)));
   } else if (on_gpus(evidence)) {
     f.remedy = fmt::format(

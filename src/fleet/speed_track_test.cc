@@ -66,15 +66,15 @@ TEST(SpeedTrack, QuietReadingsAreSureAtOnceAndASingleJumpIsNoNoise) {
 TEST(SpeedTrack, TheScatterOfTheSmoothedValueIsWhatItSays) {
   std::mt19937 chance(7);
   std::normal_distribution<double> reading(100, 5);
-  double squares = 0, told = 0;
+  double squares = 0, claimed = 0;
   constexpr int kTracks = 2000;
   for (int i = 0; i < kTracks; ++i) {
     SpeedTrack track;
     for (int n = 0; n < 30; ++n) track.add(reading(chance));
     squares += (track.value() - 100) * (track.value() - 100);
-    told += track.uncertainty() * 100;
+    claimed += track.uncertainty() * 100;
   }
-  EXPECT_NEAR(told / kTracks, std::sqrt(squares / kTracks), 0.25);
+  EXPECT_NEAR(claimed / kTracks, std::sqrt(squares / kTracks), 0.25);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct JobShape {
 
 struct TrialDevice {
   std::string model = "cpu";  // "cpu", or the GPU's name
-  double speed = 1;           // share of a slot that was slowed by name
+  double speed = 1;           // speed of a worker that was slowed by name
   int core = -1;              // that it was put on; -1: wherever the system liked
   bool operator==(const TrialDevice&) const = default;
 };
@@ -57,6 +57,10 @@ struct Calibration {
   double load = 0;  // of the machine, by others, as it began: the kernel's one-minute average
   std::vector<Trial> trials;
 };
+
+// How far its trials may be off since others used the machine meanwhile, as a share: a load of 8 on 16 cores may have
+// taken half of them.
+double load_error(const Calibration& calibration);
 
 nlohmann::json to_json(const Calibration& calibration);
 std::optional<Calibration> calibration_from(

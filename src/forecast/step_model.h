@@ -19,7 +19,7 @@ namespace tandem {
 struct ForecastDevice {
   std::string model = "cpu";
   double speed = 1;
-  int core = -1;  // that a slot was put on by name; -1: wherever the system likes
+  int core = -1;  // that a worker was put on by name; -1: wherever the system likes
 };
 
 struct StepForecast {

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kFewest = 2, kPieces = 10;
 constexpr size_t kSkipped = 5;  // a fifth of them: caches fill, graphs are captured, shards find their workers
 
-double sum(const std::vector<StepTold>& steps, size_t from, size_t to) {
+double sum(const std::vector<ReportedStep>& steps, size_t from, size_t to) {
   double seconds = 0;
   for (size_t i = from; i < to; ++i) seconds += steps[i].seconds;
   return seconds;
@@ -21,7 +21,7 @@ double sum(const std::vector<StepTold>& steps, size_t from, size_t to) {
 
 }  // namespace
 
-TrialTimes times_of(const std::vector<StepTold>& steps, double beside) {
+TrialTimes times_of(const std::vector<ReportedStep>& steps, double beside) {
   const size_t first = std::max<size_t>(steps.size() / kSkipped, 1);
   if (steps.size() < first + kFewest)
     throw Error(ExitCode::kFailed, "nothing was measured",

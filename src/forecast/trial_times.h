@@ -11,7 +11,7 @@
 
 namespace tandem {
 
-struct StepTold {
+struct ReportedStep {
   double seconds = 0;  // of the step, by the clock of the worker that reported it
   double samples = 0;
 };
@@ -25,6 +25,6 @@ struct TrialTimes {
 };
 
 // `beside`: seconds of a step that its record does not know, for it is written then. Throws Error if there are too few.
-TrialTimes times_of(const std::vector<StepTold>& steps, double beside);
+TrialTimes times_of(const std::vector<ReportedStep>& steps, double beside);
 
 }  // namespace tandem

@@ -8,7 +8,7 @@ namespace tandem {
 namespace {
 
 TEST(TrialTimes, AStepIsTheMeanForARunIsASumAndStallsArePartOfIt) {
-  std::vector<StepTold> steps(100, {.010, 192});
+  std::vector<ReportedStep> steps(100, {.010, 192});
   for (size_t i = 20; i < steps.size(); i += 8) steps[i].seconds = .050;  // every eighth one stalls
   const TrialTimes times = times_of(steps, 0);
   EXPECT_EQ(times.steps, 80);
@@ -18,7 +18,7 @@ TEST(TrialTimes, AStepIsTheMeanForARunIsASumAndStallsArePartOfIt) {
 }
 
 TEST(TrialTimes, WhatTheFirstStepsTakeMoreBelongsToTheStart) {
-  std::vector<StepTold> steps(50, {.010, 1});
+  std::vector<ReportedStep> steps(50, {.010, 1});
   steps[0].seconds = .5;
   const TrialTimes times = times_of(steps, .001);
   EXPECT_NEAR(times.step_seconds, .011, 1e-12) << "with what is done beside it";
@@ -26,12 +26,12 @@ TEST(TrialTimes, WhatTheFirstStepsTakeMoreBelongsToTheStart) {
   double whole = times.warm_up;
   for (size_t i = 0; i < steps.size(); ++i) whole += times.step_seconds;
   double truth = 0;
-  for (const StepTold& step : steps) truth += step.seconds + .001;
+  for (const ReportedStep& step : steps) truth += step.seconds + .001;
   EXPECT_NEAR(whole, truth, 1e-9) << "start and steps add up to the whole";
 }
 
 TEST(TrialTimes, AChangeOnTheWayIsToldAsDeviation) {
-  std::vector<StepTold> steps(100, {.010, 1});
+  std::vector<ReportedStep> steps(100, {.010, 1});
   for (size_t i = 60; i < steps.size(); ++i) steps[i].seconds = .020;
   EXPECT_GT(times_of(steps, 0).deviation, .08);
 }

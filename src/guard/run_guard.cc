@@ -15,7 +15,7 @@ namespace {
 using Kind = GuardAction::Kind;
 using To = RunGuard::Line::To;
 
-// For tests on machines without GPUs: CPU slot i stands for GPU i of a fake NVML.
+// For tests on machines without GPUs: CPU worker i stands for GPU i of a fake NVML.
 bool slots_are_gpus() {
   static const bool yes = std::getenv("TANDEM_GUARD_CPU_SLOTS") != nullptr;
   return yes;

@@ -1,9 +1,9 @@
 // launch/checkpoint_writer.h -- when a checkpoint is due, and the thread that writes it while training goes on.
 //
 // It writes from a snapshot that the workers have left in the launcher's memory; they wait for the copy only. A failed
-// write is told and tried again at the next interval: the checkpoint before it is intact and the run goes on. "auto"
-// chooses the interval by fleet/snapshot_pace.h: the stall costs at most half a percent of the run time and the writer
-// is busy at most a tenth of it and takes a hundredth of a core, but not below 10 s.
+// write is reported and tried again at the next interval: the checkpoint before it is intact and the run goes on.
+// "auto" chooses the interval by fleet/snapshot_pace.h: the stall costs at most half a percent of the run time and the
+// writer is busy at most a tenth of it and takes a hundredth of a core, but not below 10 s.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,4 @@
-// Checkpoints as a run makes them: in the background, never told saved when they are not.
+// Checkpoints as a run makes them: in the background, never reported as saved when they are not.
 #include "launch/checkpoint_writer.h"
 
 #include <gtest/gtest.h>

@@ -48,8 +48,8 @@ void Launcher::watch_speed(double now) {
   if (const auto found = slow_watch_->look(line, now)) {
     const std::string text = fmt::format("{}; why: {}; do: {}{}", found->text, found->why, found->remedy,
                                          found->command.empty() ? "" : ": " + found->command);
-    record_->tell().say("slow    " + text);
-    record_->tell().event("slow", record_->last_step(), text);
+    record_->telemetry().say("slow    " + text);
+    record_->telemetry().event("slow", record_->last_step(), text);
   }
 }
 
@@ -65,7 +65,7 @@ void Launcher::end_speed() {
   const Explanation all = explain(evidence);
   if (!all.enough) return;
   try {
-    write_file_atomically(request_.run_dir / "explain.json", to_json(all).dump(1) + "\n", Durability::kProcessDeath);
+    write_file_atomically(request_.run_dir / "explain.json", to_json(all).dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", Durability::kProcessDeath);
   } catch (const Error&) {
     return;  // a full disk costs this page, not the run
   }

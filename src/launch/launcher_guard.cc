@@ -1,4 +1,4 @@
-// The launcher's guard: what it says of the GPUs is told, and what it wants is done.
+// The launcher's guard: its findings about GPUs are reported, and what it asks for is done.
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +14,7 @@ void Launcher::watch_gpus() {
   const bool going = coordinator_ && coordinator_->started() && !held_by_guard_;
   const RunGuard::News news =
       guard_->look(devices, going ? std::optional(record_->last_step()) : std::optional<int64_t>());
-  tell_guard(news.lines);
+  report_guard(news.lines);
   for (const auto& [rank, why] : news.gone) {
     WorkerHandle& worker = *workers_.at(rank);
     if (!worker.running() || fatal_) continue;
@@ -29,23 +29,23 @@ void Launcher::watch_gpus() {
   }
 }
 
-void Launcher::tell_guard(const std::vector<RunGuard::Line>& lines) {
+void Launcher::report_guard(const std::vector<RunGuard::Line>& lines) {
   guard_lines_.insert(guard_lines_.end(), lines.begin(), lines.end());
   if (!record_ || !said_first_lines_) return;
   for (const RunGuard::Line& line : std::exchange(guard_lines_, {})) {
-    if (line.to == RunGuard::Line::To::kWarning) record_->tell().warn(line.text);
-    if (line.to == RunGuard::Line::To::kTalk) record_->tell().say(line.text);
-    record_->tell().event(line.kind, record_->last_step(), line.text);
+    if (line.to == RunGuard::Line::To::kWarning) record_->telemetry().warn(line.text);
+    if (line.to == RunGuard::Line::To::kTalk) record_->telemetry().say(line.text);
+    record_->telemetry().event(line.kind, record_->last_step(), line.text);
   }
 }
 
 void Launcher::end_guard() {
-  tell_guard(guard_->end());
+  report_guard(guard_->end());
   if (!record_ || !said_first_lines_) return;
   const nlohmann::json figures = guard_->figures();
   if (!figures.contains("energy")) return;
-  record_->tell().energy(figures["energy"]);
-  record_->tell().say("energy  " + guard_->energy_text());
+  record_->telemetry().energy(figures["energy"]);
+  record_->telemetry().say("energy  " + guard_->energy_text());
 }
 
 }  // namespace tandem

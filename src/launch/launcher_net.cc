@@ -44,7 +44,8 @@ std::unique_ptr<Transport> Launcher::make_transport(bool resumed) {
 void Launcher::mesh_failed(WorkerHandle& worker, const nlohmann::json& body) {
   if (body.at("generation") != coordinator_->current().generation || !coordinator_->is_member(worker.rank())) return;
   const std::string why = body.at("why");
-  record_->tell().warn(fmt::format("{} could not connect to the others: {}; it is tried again", worker.name(), why));
+  record_->telemetry().warn(
+      fmt::format("{} could not connect to the others: {}; it is tried again", worker.name(), why));
   if (++mesh_failures_ > kMostMeshFailures) {
     fatal_.emplace(ExitCode::kPeerLost, "the workers can't connect to each other", why,
                    fmt::format("see that no firewall stands between the machines, then `{} resume`", request_.program));
@@ -64,7 +65,7 @@ void Launcher::watch_hosts() {
       const std::string text =
           fmt::format("stopping: {} was told to; the step is finished and saved first", worker->name());
       if (record_)
-        record_->tell().say(text);
+        record_->telemetry().say(text);
       else if (!request_.quiet)
         fmt::print(stderr, "{}\n", text);
       stop_with(128 + *signal);

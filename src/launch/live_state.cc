@@ -55,7 +55,7 @@ void LiveState::write(double now, int64_t step, const std::vector<std::string>& 
     write_file_atomically(path_, live.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
                           Durability::kProcessDeath);
   } catch (const IoError&) {
-    // A full disk is told by those who keep something.
+    // A full disk is reported by those who keep something.
   }
 }
 

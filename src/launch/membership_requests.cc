@@ -39,7 +39,7 @@ nlohmann::json MembershipRequests::join(const nlohmann::json& body, Coordinator&
     WorkerHandle& worker = callbacks_.add_worker(device);
     worker.start(true);
     callbacks_.carry_out(coordinator.expect(worker.rank(), device.speed));
-    worker.joining = true;  // it is told once it works
+    worker.joining = true;  // it is reported once it works
     ranks.push_back(worker.rank());
   }
   return {{"ranks", ranks}};
@@ -54,7 +54,7 @@ nlohmann::json MembershipRequests::leave(const nlohmann::json& body, Coordinator
   if (there.size() == 1)
     return refusal(fmt::format("rank {} is the last one", rank), "a run without workers would only wait",
                    "stop the run with Ctrl-C or SIGTERM; it goes on with `tandem resume`");
-  record.tell().say(fmt::format("{} leaves at the next step boundary", workers_.at(rank)->name()));
+  record.telemetry().say(fmt::format("{} leaves at the next step boundary", workers_.at(rank)->name()));
   callbacks_.carry_out(coordinator.want_leave(rank));
   return {{"rank", rank}};
 }

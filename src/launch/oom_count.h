@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-// How often it did, in this cgroup or on this machine; nothing if it does not tell.
+// How often it did, in this cgroup or on this machine; nothing if that is not known.
 std::optional<uint64_t> kernel_oom_kills();
 
 }  // namespace tandem

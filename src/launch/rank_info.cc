@@ -78,7 +78,7 @@ std::string address_of(const EnvironmentReader& reader, const Names& names, int 
   }
   if (std::strcmp(names.by, "Open MPI") == 0 && reader.has(names.local_size))
     throw ConfigError("MASTER_ADDR is not set",
-                      "the ranks are on several machines, and mpirun does not tell where rank 0 is",
+                      "the ranks are on several machines, and mpirun does not say where rank 0 is",
                       "give its host name: mpirun -x MASTER_ADDR=node1 ...");
   return kLoopback;
 }

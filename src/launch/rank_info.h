@@ -2,7 +2,7 @@
 // script that sets the usual variables. Pure: the variables are given.
 //
 // Read, in this order: RANK, WORLD_SIZE, LOCAL_RANK (torchrun and most scripts); OMPI_COMM_WORLD_* (Open MPI);
-// SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID (srun); PMI_RANK, PMI_SIZE (MPICH). MASTER_ADDR and MASTER_PORT tell where
+// SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID (srun); PMI_RANK, PMI_SIZE (MPICH). MASTER_ADDR and MASTER_PORT say where
 // rank 0 listens.
 #pragma once
 
@@ -17,7 +17,7 @@ using Variables = std::function<const char*(const char*)>;
 
 struct RankInfo {
   int rank = 0, size = 1, local_rank = 0;
-  int local_size = 0;     // ranks on this machine; 0: not told
+  int local_size = 0;     // ranks on this machine; 0: not known
   std::string by;         // "torchrun", "Open MPI", "Slurm", "MPICH", "RANK and WORLD_SIZE"
   std::string address;    // of rank 0: a name or an IP address; loopback where all ranks are on one machine
   int first_port = 0;     // rank 0 listens on the first free one of kPorts from here on

@@ -100,9 +100,9 @@ TEST(RankInfo, OpenMpiOnSeveralMachinesNeedsAnAddress) {
   const Environment two = {
       {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
   EXPECT_NE(refused(two).find("MASTER_ADDR is not set"), std::string::npos);
-  Environment told = two;
-  told["MASTER_ADDR"] = "node1";
-  EXPECT_EQ(info(told)->address, "node1");
+  Environment with_address = two;
+  with_address["MASTER_ADDR"] = "node1";
+  EXPECT_EQ(info(with_address)->address, "node1");
 }
 
 TEST(RankInfo, SlurmTellsTheFirstNode) {
@@ -129,7 +129,7 @@ TEST(RankInfo, FirstHostOfSlurmsLists) {
   EXPECT_EQ(first_host("node1"), "node1");
   EXPECT_EQ(first_host("a,b,c"), "a");
   EXPECT_EQ(first_host("node[03-05,7],x"), "node03");
-  EXPECT_EQ(first_host("r[1,2]n[3-4]"), "r1n[3-4]");  // two brackets: told as is, and resolving it says so
+  EXPECT_EQ(first_host("r[1,2]n[3-4]"), "r1n[3-4]");  // two brackets: passed on as is, and resolving it says so
   EXPECT_EQ(first_host("a,node[1-2]"), "a");
   EXPECT_EQ(first_host("node[7]-ib"), "node7-ib");
   EXPECT_EQ(first_host(""), "");

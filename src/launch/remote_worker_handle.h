@@ -1,7 +1,7 @@
 // launch/remote_worker_handle.h -- a worker that another machine's supervisor (launch/worker_host.h) holds for this
 // launcher.
 //
-// Everything goes over one link. What the launcher reads at any time (progress, facts) is what the supervisor told
+// Everything goes over one link. What the launcher reads at any time (progress, facts) is what the supervisor reported
 // last, ten times a second. Every start is numbered, and what is said to a worker or of it carries the number: what a
 // dead one left on the way is never taken for its successor's. It also moves parts of snapshots between this launcher's
 // memory and that host's.
@@ -25,16 +25,16 @@ class RemoteWorkerHandle : public WorkerHandle {
   void start(bool replacement) override;
   bool running() const override { return running_; }
   bool has_ended() const override;
-  void kill() override { tell({{"kill", true}}); }
+  void kill() override { post({{"kill", true}}); }
   Death reap(bool fenced, bool oom_counted) override;
-  void pause(bool stop) override { tell({{"pause", stop}}); }
+  void pause(bool stop) override { post({{"pause", stop}}); }
   std::vector<int> poll_fds() const override { return {link_.poll_fd()}; }
   void send(const nlohmann::json& body, const std::vector<int>& fds) override;
   std::optional<Message> receive() override;
-  void revoke(uint64_t generation, int64_t cut) override { tell({{"revoke", generation}, {"cut", cut}}); }
-  void post_request(uint64_t packed) override { tell({{"wish", packed}}); }
+  void revoke(uint64_t generation, int64_t cut) override { post({{"revoke", generation}, {"cut", cut}}); }
+  void post_request(uint64_t packed) override { post({{"wish", packed}}); }
   void post_target(uint64_t generation, uint64_t nth, unsigned buffer) override {
-    tell({{"target", generation}, {"nth", nth}, {"buffer", buffer}});
+    post({{"target", generation}, {"nth", nth}, {"buffer", buffer}});
   }
   std::optional<std::string> pop_record() override;
   Progress progress() const override;
@@ -57,7 +57,7 @@ class RemoteWorkerHandle : public WorkerHandle {
   void on_bytes(OnBytes call) { on_bytes_ = std::move(call); }
 
  private:
-  void tell(nlohmann::json head);  // of this start
+  void post(nlohmann::json head);  // of this start
   void take_in();
   void heard(Frame& frame);
 

@@ -68,7 +68,7 @@ class WorkerHost {
  private:
   void heard(const Frame& frame);
   void start(const nlohmann::json& head);
-  void tell(nlohmann::json head);  // of the worker that runs, or ran last
+  void report(nlohmann::json head);  // of the worker that runs, or ran last
   void end_worker();
   void to_worker(nlohmann::json body);
   void make_buffers(uint64_t bytes);
@@ -92,7 +92,7 @@ class WorkerHost {
   std::optional<uint64_t> oom_kills_before_ = kernel_oom_kills();
   uint64_t start_ = 0;  // which of them runs, or ran last
   double state_sent_ = 0;
-  bool killed_ = false, stop_told_ = false;
+  bool killed_ = false, stop_reported_ = false;
   std::optional<int> exit_;
 };
 
@@ -137,7 +137,7 @@ void WorkerHost::heard(const Frame& frame) {
   }
 }
 
-void WorkerHost::tell(nlohmann::json head) {
+void WorkerHost::report(nlohmann::json head) {
   head["of"] = start_;
   link_->send(head);
 }
@@ -167,11 +167,11 @@ void WorkerHost::start(const nlohmann::json& head) {
     handle_->start(head.at("replacement"));
   } catch (const Error& error) {
     folder_.reset();
-    tell({{"ended", fmt::format("cannot be started: {} ({})", error.what(), error.why())},
-          {"by_signal", 0},
-          {"exit_code", 1},
-          {"out_of_memory", false},
-          {"words", ""}});
+    report({{"ended", fmt::format("cannot be started: {} ({})", error.what(), error.why())},
+            {"by_signal", 0},
+            {"exit_code", 1},
+            {"out_of_memory", false},
+            {"words", ""}});
   }
 }
 
@@ -223,13 +223,13 @@ void WorkerHost::relay() {
   const auto send_records = [&] {
     nlohmann::json records = nlohmann::json::array();
     while (const auto record = handle_->pop_record()) records.push_back(*record);
-    if (!records.empty()) tell({{"records", records}});
+    if (!records.empty()) report({{"records", records}});
   };
   while (auto message = handle_->receive()) {
     for (const int fd : message->fds) close(fd);
     send_records();  // what it had recorded when it said this: its last snapshot may end the run
     if (message->body.contains("hello")) folder_.reset();
-    tell({{"message", message->body}});
+    report({{"message", message->body}});
   }
   send_records();
 }
@@ -241,7 +241,7 @@ void WorkerHost::send_log() {
 
 void WorkerHost::send_state() {
   state_sent_ = monotonic_seconds();
-  tell({{"state", to_json(handle_->state())}});
+  report({{"state", to_json(handle_->state())}});
 }
 
 // The worker is gone: what it said last, where it was, why.
@@ -255,18 +255,18 @@ void WorkerHost::reaped() {
   oom_kills_before_ = oom_kills;
   const Death death = handle_->reap(killed_, oom);
   folder_.reset();
-  tell({{"ended", death.cause},
-        {"by_signal", death.signal},
-        {"exit_code", death.exit_code},
-        {"out_of_memory", death.out_of_memory},
-        {"words", words}});
+  report({{"ended", death.cause},
+          {"by_signal", death.signal},
+          {"exit_code", death.exit_code},
+          {"out_of_memory", death.out_of_memory},
+          {"words", words}});
 }
 
 // Stopping is rank 0's to do: all ranks finish the step and save it. torchrun and mpirun signal everybody, but a node's
 // own agent may signal its ranks alone.
 void WorkerHost::handle(int signal) {
   if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP) return;
-  if (std::exchange(stop_told_, true)) return;
+  if (std::exchange(stop_reported_, true)) return;
   link_->send({{"signal", signal}});
 }
 

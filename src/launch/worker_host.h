@@ -26,7 +26,7 @@ struct WorkerHostRequest {
   double join_seconds = 60;
 };
 
-// Returns the exit code that rank 0 told. Throws Error: ConfigError if it never came to that, kPeerLost if rank 0 went
+// Returns the exit code that rank 0 sent. Throws Error: ConfigError if it never came to that, kPeerLost if rank 0 went
 // away.
 int host_worker(const WorkerHostRequest& request);
 

@@ -41,7 +41,7 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
     sums.narrow(0, channels, channels).copy_((real * real).sum(dims));
     sums[2 * channels].fill_(static_cast<double>(real.numel() / channels));
     all_reduce(*context, sums);
-    // A piece can be padding in every shard; then there is nothing to normalise by, and nothing that counts.
+    // A micro-batch can be padding in every shard; then there is nothing to normalise by, and nothing that counts.
     const double count = std::max(sums[2 * channels].item<double>(), 1.0);
     const at::Tensor mean = sums.narrow(0, 0, channels) / count;
     const at::Tensor var = (sums.narrow(0, channels, channels) / count - mean * mean).clamp_min(0);
@@ -96,7 +96,7 @@ at::Tensor BatchNormImpl::forward(const at::Tensor& x) {
     return SyncBatchNorm::apply(x.to(at::kFloat), weight, bias, context.get(), sum_mean, sum_var, eps_).to(x.dtype());
   if (x.numel() == channels_)
     throw ConfigError("batch norm has one value per channel to work with",
-                      "one value has no variance; a shard's piece is one row",
+                      "one value has no variance; a shard's micro-batch is one row",
                       "use a larger batch_size, fewer shards, or sync_bn = true");
   // With momentum 1 the op stores the batch's own mean and (unbiased) variance.
   at::Tensor mean = at::zeros_like(running_mean), var = at::zeros_like(running_var);

@@ -16,14 +16,14 @@
 
 namespace tandem {
 
-// What the engine sets before each run of an accumulation piece of a shard; one context per model.
-struct BatchNormPiece {
+// What the engine sets before each run of a micro-batch of a shard; one context per model.
+struct BatchNormMicroBatch {
   bool training = false;  // false: use the running statistics
-  double share = 0;       // this piece's part of the update's real rows: the weight of its statistics
-  double real = 1;        // the part of this piece's rows that are real (the first ones)
+  double share = 0;       // this micro-batch's part of the update's real rows: the weight of its statistics
+  double real = 1;        // the part of this micro-batch's rows that are real (the first ones)
 };
 
-struct BatchNormContext : BatchNormPiece {
+struct BatchNormContext : BatchNormMicroBatch {
   std::function<void(std::span<double>)> all_reduce;  // sync_bn: replaces the values by their sum over all shards
 };
 

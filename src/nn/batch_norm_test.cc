@@ -12,7 +12,7 @@ TEST(BatchNorm, ForwardAndGradientsAreTorchs) {
     const at::Tensor x0 = torch::randn(sizes), dy = torch::randn(sizes);
     BatchNorm ours(5);
     ours->context = std::make_shared<BatchNormContext>();
-    static_cast<BatchNormPiece&>(*ours->context) = {.training = true, .share = 1, .real = 1};
+    static_cast<BatchNormMicroBatch&>(*ours->context) = {.training = true, .share = 1, .real = 1};
     ours->sum_mean = at::zeros({5});
     ours->sum_var = at::zeros({5});
     at::Tensor mean = at::zeros({5}), var = at::ones({5}), w = at::ones({5}).requires_grad_(),

@@ -1,5 +1,5 @@
 // recipes/gym_settings.h -- settings of `dqn`: any Gymnasium environment with discrete actions. The defaults are for
-// small problems (a few numbers of state, episodes of some hundred decisions) on a CPU.
+// small problems (observations of a few numbers, episodes of some hundred steps) on a CPU.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,6 +17,7 @@ struct GymSettings : DqnSettings {
   int64_t longest = 0;
   double timeout = 10;
   int64_t restarts = 3;
+  int64_t history_state_size = 0, history_actions = 0;  // of experience; 0: what its files have
 
   GymSettings() {
     shards = 4;
@@ -37,26 +38,39 @@ struct GymSettings : DqnSettings {
   }
 
   // As the learner counts them.
-  DqnSettings learner() const {
-    DqnSettings s(*this);
+  GymSettings learner() const {
+    GymSettings s(*this);
     s.environments = std::max<int64_t>(1, count / std::max<int64_t>(1, shards));
     return s;
+  }
+  bool offline() const { return learner().playing() == 0; }  // no environment is made
+
+  std::optional<HistoryShape> history_shape() const override {
+    return HistoryShape{static_cast<int32_t>(history_state_size), static_cast<int32_t>(history_actions), {}};
+  }
+  void take_history_sizes(int64_t state_size, int64_t actions) override {
+    history_state_size = state_size;
+    history_actions = actions;
   }
 
   void describe_environments(Describer& d) override {
     d.key("env.id", id, Grammar{"gym:<name of a Gymnasium environment> or <module>:<class or function>", wrong_id},
           "the environment: gym:CartPole-v1, gym:my_package/My-v0, my_module:MyEnv");
     d.key("env.arguments", arguments, Grammar{"a JSON object such as {\"map_name\": \"8x8\"}", wrong_arguments},
-          "what it is made with, as JSON");
-    d.key("env.count", count, Range::between(1, 65536), "environments at once, over all shards");
+          "keyword arguments of the environment, as JSON");
+    d.key("env.count", count, Range::between(1, 65536), "parallel environments, over all shards");
     d.key("env.max_steps", longest, Range::between(0, 1e7),
-          "cut an episode after so many decisions; 0: the environment's own limit");
-    d.key("env.python", python,
-          "Python to run it with; empty: the active virtual environment's, the project's, python3", Role::kRunning);
-    d.key("env.timeout", timeout, Range::above(0), "seconds one decision may take before it counts as hung",
+          "truncate episodes after this many steps; 0: the environment's own limit");
+    d.key("env.python", python, "Python to run it with; empty: that of VIRTUAL_ENV, else of .venv, else python3",
+          Role::kRunning);
+    d.key("env.timeout", timeout, Range::above(0), "seconds one environment step may take before it counts as hung",
           Role::kRunning);
     d.key("env.restarts", restarts, Range::at_least(0), "restarts of a failing environment before the run stops",
           Role::kRunning);
+    d.key("experience.state_size", history_state_size, Range::between(0, kMostHistoryStates),
+          "numbers of a state in the experience; 0: as its first line has", Role::kRunning);
+    d.key("experience.actions", history_actions, Range::between(0, kMostHistoryActions),
+          "actions that the experience may have; 0: its largest and one", Role::kRunning);
   }
 
   void check() const override {

@@ -68,10 +68,12 @@ class TinyRl : public Recipe {
 
   std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) override {
     if (phase.id != kLearn) return {};
-    const int64_t piece = s_.piece(), first = context.micro * piece;
-    at::Tensor before = at::empty({piece, CatchGame::kFeatures}), after = at::empty({piece, CatchGame::kFeatures});
-    at::Tensor reward = at::empty({piece}), done = at::empty({piece}), action = at::empty({piece}, at::kLong);
-    for (int64_t i = 0; i < piece; ++i) {
+    const int64_t micro_rows = s_.micro_batch_size(), first = context.micro_batch * micro_rows;
+    at::Tensor before = at::empty({micro_rows, CatchGame::kFeatures}),
+               after = at::empty({micro_rows, CatchGame::kFeatures});
+    at::Tensor reward = at::empty({micro_rows}), done = at::empty({micro_rows}),
+               action = at::empty({micro_rows}, at::kLong);
+    for (int64_t i = 0; i < micro_rows; ++i) {
       Row r;
       std::memcpy(&r, context.messages()[first + i].row.data(), sizeof(r));
       std::memcpy(before.data_ptr<float>() + i * CatchGame::kFeatures, r.before, sizeof(r.before));

@@ -11,8 +11,8 @@ struct TinySettings : RecipeSettings {
   int64_t classes = 10;
   int64_t hidden = 64;
   double dropout = 0.1;
-  double noise = 0.9;     // spread of a class around its centre: at 0.9 about 1 sample in 30 can't be told
-  double augment = 0.1;   // noise added anew each time a sample is seen
+  double noise = 0.9;     // of a class around its centre: at 0.9 about 1 sample in 30 lies nearer to another class
+  double augment = 0.1;   // noise added anew each time a sample is loaded
   int64_t data_seed = 1;  // another one is another data set
 
   TinySettings() {
@@ -28,12 +28,13 @@ struct TinySettings : RecipeSettings {
   void describe(Describer& d) override {
     RecipeSettings::describe(d);
     d.key("samples", samples, Range::between(1, 10'000'000), "size of the generated data set");
-    d.key("features", features, Range::between(1, 65536), "numbers per sample");
-    d.key("classes", classes, Range::between(2, 65536), "classes to tell apart");
+    d.key("features", features, Range::between(1, 65536), "features per sample");
+    d.key("classes", classes, Range::between(2, 65536), "number of classes");
     d.key("hidden", hidden, Range::between(1, 65536), "width of the two hidden layers");
-    d.key("dropout", dropout, Range::from_up_to_below(0, 1), "share of hidden units dropped in training");
-    d.key("noise", noise, Range::at_least(0), "spread of a class around its centre");
-    d.key("augment", augment, Range::at_least(0), "noise added anew each time a sample is seen");
+    d.key("dropout", dropout, Range::from_up_to_below(0, 1), "dropout probability");
+    d.key("noise", noise, Range::at_least(0), "standard deviation of a class around its centre");
+    d.key("augment", augment, Range::at_least(0),
+          "augmentation: standard deviation of the noise added each time a sample is loaded");
     d.key("data_seed", data_seed, Range::at_least(0), "seed of the generated data");
   }
 };

@@ -1,4 +1,4 @@
-// recipes/web_agent_settings.h -- settings of `web-agent`: one of the six decision problems of a web-testing product.
+// recipes/web_agent_settings.h -- settings of `web-agent`: one of the six agents of a web-testing product.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/spelling.h"
+#include "recipes/gate_rules.h"
 #include "rl/dqn/dqn_settings.h"
 #include "world/web_agents.h"
 
@@ -17,10 +18,13 @@ namespace tandem {
 
 struct WebAgentSettings : DqnSettings {
   std::string agent = "requirements";
+  std::string gate;  // recipes/gate_rules.h
 
   void describe(Describer& d) override {
     DqnSettings::describe(d);
-    d.key("agent", agent, "which of the six is trained, or several side by side: analysis,evolution; or all");
+    d.key("agent", agent, "which of the six agents to train, or several in one run: analysis,evolution; or all");
+    d.key("gate", gate, Grammar{"old=refuse, old=warn or old=off, and the same of new, such as old=warn,new=off", wrong_gate_rules},
+          "with --from: what a gate that is not passed does; refuse where it is not named", Role::kRunning);
   }
 
   static const std::vector<std::string>& all_agents() {

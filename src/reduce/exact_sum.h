@@ -1,5 +1,7 @@
-// reduce/exact_sum.h -- adds shards' vectors along the SumTree, in any order of arrival, to the same bits.
+// reduce/exact_sum.h -- the exact sum: floats added along one fixed tree over the shards (SumTree).
 //
+// Float addition depends on its order. Here the tree alone sets the order, so vectors may arrive in any order, from any
+// number of workers, and the bits are the same.
 // A node's value is ((c0 + c1) + c2)... over its children. A child that arrives in turn is added at once; one that
 // comes early waits in a buffer. Visiting shards in their order needs one buffer per level and one pass per shard;
 // where the shards' vectors stay, it is one pass per node.

@@ -282,7 +282,7 @@ TEST(Mesh, BetweenTwoNetworksOnlyTheMembersHostsReachThePorts) {
   const TwoHosts hosts;
   if (!hosts.up()) GTEST_SKIP() << "no network namespaces here";
   struct Verdict {
-    std::atomic<bool> ask, told, reached;
+    std::atomic<bool> ask, given, reached;
   };
   const Shared<Verdict> verdict;
   struct Asking : KeyValueStore {
@@ -292,7 +292,7 @@ TEST(Mesh, BetweenTwoNetworksOnlyTheMembersHostsReachThePorts) {
       // When rank 0 asks for rank 2, it has closed its port for rank 1 to other hosts. Rank 1 comes after the stranger.
       if (key == "test/2-0") verdict.ask = true;
       if (key == "test/2-0" || key == "test/0-1")
-        while (!verdict.told) sched_yield();
+        while (!verdict.given) sched_yield();
       return store.get(key, timeout);
     }
     KeyValueStore& store;
@@ -333,7 +333,7 @@ TEST(Mesh, BetweenTwoNetworksOnlyTheMembersHostsReachThePorts) {
     pollfd wait{fd, POLLOUT, 0};
     verdict->reached = poll(&wait, 1, 300) != 0;
     close(fd);
-    verdict->told = true;
+    verdict->given = true;
   }));
   for (pid_t child : children) EXPECT_EQ(end_of(child), 0);
   EXPECT_FALSE(verdict->reached) << "another host reached a port that waits for 10.77.0.2";

@@ -156,7 +156,7 @@ void NcclLink::use_host(int refuser) {
         "the workers can't combine over NCCL, and TANDEM_PLANE=nccl allows nothing else", refused_,
         "leave TANDEM_PLANE out: host memory gives the same bits, more slowly; NCCL_DEBUG=WARN tells more");
   const std::string note = fmt::format("the GPUs combine through host memory: NCCL refused ({})", refused_);
-  if (std::exchange(transport_.told_, note) != note) transport_.options_.note(note);
+  if (std::exchange(transport_.last_note_, note) != note) transport_.options_.note(note);
 }
 
 // ---- summing ----

@@ -66,7 +66,7 @@ class NcclTransport {
   Options options_;
   std::shared_ptr<const NcclLibrary> library_;
   std::string refused_;  // NCCL can't be used in this process: why
-  std::string told_;     // the last note
+  std::string last_note_;
 
   std::unique_ptr<NcclComm> comm_;
   std::vector<int> ranks_;   // of comm_

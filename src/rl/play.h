@@ -24,7 +24,7 @@ struct Evaluation {
 // Chooses an action for each of n environments. `states` as the environment keeps them.
 using Policy = std::function<void(const std::byte* states, int64_t n, uint64_t step, int32_t* actions)>;
 
-// Sees every decision: of which episode, what was seen before and after it, and what came of it.
+// Sees every environment step: of which episode, what was seen before and after it, and what came of it.
 using Watcher = std::function<void(int64_t episode, const float* before, int32_t action, const Outcome& outcome,
                                    const float* after)>;
 

@@ -17,7 +17,7 @@ struct ExecutionEnvironment {
     ProductSeen product;
     EpisodeSeen episode;
     float waiting[kQueues];   // jobs
-    float age[kQueues];       // decisions since the queue was served last
+    float age[kQueues];       // steps since the queue was served last
     float heat;               // 0 to 1
     float gauge, gauge_mean;  // noisy view of the infrastructure, and its running mean
   };
@@ -37,7 +37,7 @@ struct ExecutionEnvironment {
   TANDEM_HD static float priority(int32_t q) {
     return q == 0 ? 1.0f : q == 1 ? 0.7f : q == 2 ? 0.5f : q == 3 ? 0.35f : 0.2f;
   }
-  TANDEM_HD static float arrivals(int32_t q) {  // mean jobs a decision at average churn
+  TANDEM_HD static float arrivals(int32_t q) {  // mean jobs a step at average churn
     return q == 0 ? 0.9f : q == 1 ? 1.0f : q == 2 ? 0.8f : q == 3 ? 0.6f : 0.7f;
   }
   TANDEM_HD static float fail_chance(int32_t weather, bool wide, float heat) {

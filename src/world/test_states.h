@@ -1,4 +1,4 @@
-// world/test_states.h -- for tests only: states made to measure, and one decision taken in two of them with the same
+// world/test_states.h -- for tests only: states made to measure, and one step taken in two of them with the same
 // random numbers.
 #pragma once
 
@@ -37,7 +37,7 @@ StepResult decide(typename Env::State& s, int action, uint64_t luck = 1) {
   return Env::step(s, action, draws);
 }
 
-// The sum of one term over the next `steps` decisions, all of them `action`.
+// The sum of one term over the next `steps` steps, all of them `action`.
 template <class Env, class Choose>
 double term_later(typename Env::State s, int term, int steps, uint64_t luck, const Choose& choose) {
   double sum = 0;

@@ -20,7 +20,7 @@ struct WebAgentInfo {
   std::string_view terms[kTerms];
   std::string_view actions[kCauses];  // action a is actions[a / 2], light if a is even, else as in `heavy`
   std::string_view light, heavy;
-  int32_t length;  // turns of an episode; a decision of the analysis agent may take several
+  int32_t length;  // turns of an episode; a step of the analysis agent may take several
 };
 
 inline constexpr WebAgentInfo kWebAgentTable[kWebAgents] = {
@@ -132,7 +132,7 @@ TANDEM_HD StepResult step_one(Env environment, WebTestState& state, int32_t acti
 void reset_web(int32_t agent, WebTestState* states, int64_t n, const RandomKey& key, int64_t first = 0,
                const StepResult* only_done = nullptr);
 void observe_web(int32_t agent, const WebTestState* states, float* out, int64_t n);  // [n, 128]
-// One decision in each; actions below 0 or above 9 count as 0 and 9. Keys of resets and steps must have different
+// One step in each; actions below 0 or above 9 count as 0 and 9. Keys of resets and steps must have different
 // sites.
 void step_web(int32_t agent, WebTestState* states, const int32_t* actions, StepResult* results, int64_t n,
               const RandomKey& key, int64_t first = 0);

@@ -374,7 +374,7 @@ void set_free() {
 }
 
 nlohmann::json judge(const Case& item, bool exact, int repeat) {
-  nlohmann::json told{{"op", item.name}, {"mode", exact ? "exact" : "free"}};
+  nlohmann::json result{{"op", item.name}, {"mode", exact ? "exact" : "free"}};
   exact ? set_determinism() : set_free();
   next_site = 0;
   try {
@@ -385,11 +385,11 @@ nlohmann::json judge(const Case& item, bool exact, int repeat) {
       for (int i = 0; i < repeat; ++i) {
         disturbance.stir(i);
         const uint64_t hash = hash_of(call());
-        if (i == 0) told["hash"] = fmt::format("{:016x}", hash);
+        if (i == 0) result["hash"] = fmt::format("{:016x}", hash);
         if (std::find(seen.begin(), seen.end(), hash) == seen.end()) seen.push_back(hash);
       }
     }
-    told["distinct"] = seen.size();
+    result["distinct"] = seen.size();
     std::vector<float> times;
     cudaEvent_t begin, end;
     cudaEventCreate(&begin);
@@ -405,15 +405,15 @@ nlohmann::json judge(const Case& item, bool exact, int repeat) {
       times.push_back(ms * 1000);
     }
     std::nth_element(times.begin(), times.begin() + 4, times.end());
-    told["us"] = times[4];
+    result["us"] = times[4];
     cudaEventDestroy(begin);
     cudaEventDestroy(end);
   } catch (const std::exception& error) {
-    told["refused"] = std::string(error.what()).substr(0, 160);
+    result["refused"] = std::string(error.what()).substr(0, 160);
   }
   at::globalContext().setAllowTF32CuBLAS(false);
   c10::cuda::CUDACachingAllocator::emptyCache();
-  return told;
+  return result;
 }
 
 int run(int argc, char** argv) {

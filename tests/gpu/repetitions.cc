@@ -1,5 +1,5 @@
 // tests/gpu/repetitions.cc -- one digest over many repetitions in one process, while everything that may not matter is
-// in motion: the order of the shards, the allocator's memory, a second stream full of work, graphs or plain launches.
+// in motion: the order of the shards, the allocator's memory, a second stream full of work, graphs or eager.
 //
 //   gpu_repetitions 20        prints a JSON line per recipe; exits 1 if a digest differs
 #include <c10/cuda/CUDAFunctions.h>

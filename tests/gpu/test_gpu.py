@@ -171,7 +171,7 @@ def graphs(c):
     for recipe, more in (("tiny", ["--steps", 300]), ("tiny", ["--steps", 60, "--precision", "fp16"]), ("tiny", ["--steps", 30, "--accumulation", 2]),
                          ("tiny-rl", ["--steps", 40]), ("mixed", ["--steps", 40])):
         output = {}
-        for way, env in (("graph", {}), ("plain", {"TANDEM_GRAPHS": "off"})):
+        for way, env in (("graph", {}), ("eager", {"TANDEM_GRAPHS": "off"})):
             for workers in (1, 2):
                 output[way, workers] = runs.train(recipe, *more, "--devices", ",".join(["cuda:0"] * workers), env=env)
         if not all(output.values()):
@@ -179,16 +179,16 @@ def graphs(c):
         name = f"{recipe} {' '.join(map(str, more[2:]))}".strip()
         c.check(len({t["digest"] for t in output.values()}) == 1, f"{name}: one digest with and without graphs, on one and two workers",
                 {f"{way} {n}": t["digest"][:12] for (way, n), t in output.items()})
-        plain = {line for t in output.values() for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "call by call" in line}
-        c.check(not plain, f"{name}: is captured", plain or "")
+        eager = {line for t in output.values() for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "eagerly" in line}
+        c.check(not eager, f"{name}: is captured", eager or "")
         speeds = {f"{way} {n}": round(step_milliseconds(runs, t), 3) for (way, n), t in output.items()}
         c.check(True, f"{name}: ms a step", speeds)
         c.results.setdefault("step_ms", {})[name] = speeds
-    for what in ("peek", "ragged"):  # what can't be captured is launched call by call, and the reason given
+    for what in ("peek", "ragged"):  # what can't be captured runs eagerly, and the reason is given
         output = [runs.train("mixed", "--steps", 12, "--set", f"{what}=true", "--devices", devices, env=env)
                 for devices in ("cuda:0", "cuda:0,cuda:0") for env in ({}, {"TANDEM_GRAPHS": "off"})]
-        words = [line for t in output[::2] if t for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "call by call" in line]
-        c.check(len({t.get("digest") for t in output}) == 1 and len(words) == 2, f"mixed {what}: launched call by call, the same digest",
+        words = [line for t in output[::2] if t for line in (runs.dir / t["dir"] / "events.jsonl").read_text().splitlines() if "eagerly" in line]
+        c.check(len({t.get("digest") for t in output}) == 1 and len(words) == 2, f"mixed {what}: runs eagerly, the same digest",
                 words[:1])
     for more in (["--set", "optimizer.kind=sgd", "--set", "optimizer.momentum=0.9"], ["--set", "clip_norm=0.05"], ["--set", "sync_bn=true"],
                  ["--precision", "fp16", "--set", "amp.growth_steps=5", "--set", "amp.initial_scale=1e9"],
@@ -348,13 +348,13 @@ def dqn(c):
     small = ["--set", "capacity=100000", "--set", "environments=16", "--steps", 300, "--checkpoint-every", "100"]
     one = runs.train("web-agent", "--set", "agent=analysis", *small, "--devices", "cuda:0")
     ways = {"graph, one worker": one.get("digest")}
-    for name, devices, env in (("plain, one worker", "cuda:0", {"TANDEM_GRAPHS": "off"}), ("two workers", "cuda:0,cuda:0", {}),
+    for name, devices, env in (("eager, one worker", "cuda:0", {"TANDEM_GRAPHS": "off"}), ("two workers", "cuda:0,cuda:0", {}),
                                ("three workers, one killed", "cuda:0,cuda:0,cuda:0", {"TANDEM_FAULT": "in-phase rank=1 step=150 do=kill"}),
                                ("one worker, killed", "cuda:0", {"TANDEM_FAULT": "in-phase rank=0 step=150 do=kill"})):
         ways[name] = runs.train("web-agent", "--set", "agent=analysis", *small, "--devices", devices, env=env).get("digest")
     c.check(len(set(ways.values())) == 1 and None not in ways.values(), "web-agent: one digest", {k: (v or "none")[:12] for k, v in ways.items()})
-    output = (runs.dir / one["dir"] / "events.jsonl").read_text() if one else "call by call"
-    c.check("call by call" not in output and "library kernels" not in output, "web-agent: the whole step is one graph")
+    output = (runs.dir / one["dir"] / "events.jsonl").read_text() if one else "eagerly"
+    c.check("eagerly" not in output and "library kernels" not in output, "web-agent: the whole step is one graph")
     wide = [*small, "--set", "environments=32"]  # rows that blocks of four tiles take in acting too: on Hopper by wgmma
     shapes = {tiles: runs.train("web-agent", "--set", "agent=analysis", *wide, "--devices", "cuda:0", env={"TANDEM_DQN_TILES": tiles}).get("digest") for tiles in ("1", "2", "4", "16", "24", "40")}
     c.check(len(set(shapes.values())) == 1 and None not in shapes.values(), "web-agent: one digest in every block shape", {k: (v or "none")[:12] for k, v in shapes.items()})

@@ -5,7 +5,7 @@
 namespace tandem::simulation {
 namespace {
 
-std::string told(const Options& options, const ScheduleResult& outcome) {
+std::string described(const Options& options, const ScheduleResult& outcome) {
   std::string text = outcome.violation + "\n" + outcome.job + "\n";
   for (const std::string& event : outcome.events) text += event + "\n";
   return text + "again: make simulate SEED=" + std::to_string(options.seed);
@@ -22,7 +22,7 @@ TEST(Simulation, NoScheduleBreaksAPromise) {
   int gone_on = 0, restores = 0, restarts = 0;
   for (Options options{.seed = 1}; options.seed <= 400; ++options.seed) {
     const ScheduleResult outcome = simulate(options);
-    ASSERT_EQ(outcome.violation, "") << told(options, outcome);
+    ASSERT_EQ(outcome.violation, "") << described(options, outcome);
     gone_on += outcome.gone_on, restores += outcome.restores, restarts += outcome.restarts;
   }
   EXPECT_GT(gone_on, 50);
@@ -33,7 +33,7 @@ TEST(Simulation, NoScheduleBreaksAPromise) {
 TEST(Simulation, SixtyFourWorkersKeepThePromisesToo) {
   for (Options options{.seed = 1, .workers = 64}; options.seed <= 5; ++options.seed) {
     const ScheduleResult outcome = simulate(options);
-    ASSERT_EQ(outcome.violation, "") << told(options, outcome);
+    ASSERT_EQ(outcome.violation, "") << described(options, outcome);
   }
 }
 

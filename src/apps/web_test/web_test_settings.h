@@ -27,15 +27,15 @@ struct WebTestSettings : DqnSettings, HasMembers {
   void describe(Describer& d) override {
     DqnSettings::describe(d);
     d.key("strategy", strategy, Choices{{"agents", "ddp", "ensemble"}},
-          "agents: one a device; ddp: each in turn on all devices; ensemble: three of each", Role::kRunning);
+          "agents: one per device; ddp: each in turn on all devices; ensemble: three members of each", Role::kRunning);
     d.key("assignment", assignment, Choices{{"auto", "balanced", "specialized", "hierarchical"}},
-          "which agent a free device takes: the longest; its own, dealt out in order; heavy ones for fast devices",
+          "agent that a free device takes next (docs/web-test.md); auto: the one with which the set ends first",
           Role::kRunning);
     d.key("together", together, Choices{{"auto", "on", "off"}},
-          "agents side by side in one run, which a GPU does in about twice the time of one; auto: on GPUs",
+          "several agents in one run: always, never, or (auto) on GPUs where the forecast is better with it",
           Role::kRunning);
-    d.key("agents", agents, "those to train, and their order; empty: all six", Role::kRunning);
-    d.key("assign", assign, "devices that agents begin on, by number: analysis=0,evolution=1", Role::kRunning);
+    d.key("agents", agents, "agents to train, in this order; empty: all six", Role::kRunning);
+    d.key("assign", assign, "device that an agent begins on, by number: analysis=0,evolution=1", Role::kRunning);
   }
 
   std::vector<std::string> members() const override { return all_agents(); }

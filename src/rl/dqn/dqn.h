@@ -10,7 +10,7 @@
 //             gradients; sums: loss, mean Q, the TD error of every draw
 // TD errors return in one sum of which each shard fills its own part, so that a step needs no second exchange and learn
 // can be captured. The next step's act applies them; until then they are part of the replicated state.
-// New rows get the largest priority seen so far. init_shard() fills the buffer with random decisions.
+// New rows get the largest priority seen so far. init_shard() fills the buffer with random steps.
 // Several agents of one shape may learn in one job, each to the bits that it would have alone: on a GPU they share
 // every launch (rl/dqn/dqn_gpu.h).
 #pragma once

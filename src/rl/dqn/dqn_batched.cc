@@ -30,7 +30,7 @@ void Dqn::run_batched(const Phase& phase, std::span<ShardContext> shards, std::s
 void Dqn::act_batched(int index, std::span<ShardContext> shards) {
   DqnAgent& agent = agents_[index];
   for (ShardContext& context : shards) give_priorities(agent, context);
-  const int64_t n = s_.playing(), width = shape_.state_size;
+  const int64_t n = s_.playing(), width = shape_.observation_size;
   at::Tensor seen = at::empty({static_cast<int64_t>(shards.size()) * n, width}), best = at::empty({0}, at::kLong);
   if (n > 0) {
     for (size_t i = 0; i < shards.size(); ++i)
@@ -46,20 +46,21 @@ void Dqn::act_batched(int index, std::span<ShardContext> shards) {
 void Dqn::learn_batched(int index, std::span<ShardContext> shards, std::span<const Subtree> sums) {
   DqnAgent& agent = agents_[index];
   DuelingCpu& net = *cpu_net(index);
-  const int64_t piece = s_.piece(), width = shape_.state_size, least = agent.priority_range.data_ptr<int64_t>()[1];
+  const int64_t micro_rows = s_.micro_batch_size(), width = shape_.observation_size,
+                least = agent.priority_range.data_ptr<int64_t>()[1];
   const size_t bytes = static_cast<size_t>(width) * sizeof(float);
   const double power = beta(shards[0].step), share = 1 / static_cast<double>(s_.batch_size);
   const DuelingCpu::Rows rows = net.rows(static_cast<int64_t>(shards.size()));
   std::vector<std::vector<RandomSource>> streams;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const int64_t first = shards[i].shard * piece;
+    const int64_t first = shards[i].shard * micro_rows;
     for (const ExchangeMessage& message : shards[i].messages()) {
       const std::byte* const end = message.row.data() + message.row.size();
       for (const std::byte* at = message.row.data(); at < end; at += sizeof(TravellingRow) + 2 * bytes) {
         TravellingRow head;
         std::memcpy(&head, at, sizeof(head));
         if (head.agent != index) continue;
-        const int64_t to = static_cast<int64_t>(i) * piece + head.draw - first;
+        const int64_t to = static_cast<int64_t>(i) * micro_rows + head.draw - first;
         std::memcpy(rows.before + to * width, at + sizeof(head), bytes);
         std::memcpy(rows.after + to * width, at + sizeof(head) + bytes, bytes);
         rows.reward[to] = head.transition.reward;
@@ -75,8 +76,8 @@ void Dqn::learn_batched(int index, std::span<ShardContext> shards, std::span<con
     const std::span<float> floats = shards[i].floats;
     floats[first_sum(index) + kLoss] += learned.losses[i];
     floats[first_sum(index) + kMeanQ] += learned.q_sums[i] * static_cast<float>(share);
-    for (int64_t r = 0; r < piece; ++r)
-      floats[first_td_error(index, shards[i]) + r] += learned.td_errors[static_cast<int64_t>(i) * piece + r];
+    for (int64_t r = 0; r < micro_rows; ++r)
+      floats[first_td_error(index, shards[i]) + r] += learned.td_errors[static_cast<int64_t>(i) * micro_rows + r];
   }
   net.backward_batched(static_cast<float>(shards[0].loss_scale()), sums, shards[0].job().parameters().data());
 }

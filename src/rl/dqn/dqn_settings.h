@@ -29,11 +29,12 @@ struct ExperienceSettings {
   std::string digest;    // of their bytes; set when the run begins
   double share = 1;      // of the replay's rings that hold them; 1: no environment runs
   double holdout = 0.1;  // kept apart to judge by
+  std::string split = "segments";  // what is kept apart; a new run has "episodes", one without the key is older
 };
 
 struct DqnSettings : RecipeSettings {
   int64_t environments = 32;     // per shard
-  int64_t capacity = 1'000'000;  // decisions kept, over all shards
+  int64_t capacity = 1'000'000;  // environment steps kept, over all shards
   int64_t learning_starts = 10'000;
   int64_t n_step = 3;
   double gamma = 0.99;
@@ -50,7 +51,7 @@ struct DqnSettings : RecipeSettings {
   DqnSettings() {
     shards = 8;
     batch_size = 256;
-    steps = 15'000;  // the end of the fourth cycle below: a run ends with a low rate
+    steps = 15'000;  // the end of the fourth cycle below: a run ends with a low learning rate
     optimizer.learning_rate = 3e-4;
     optimizer.weight_decay = 1e-5;
     clip_norm = 10;
@@ -69,44 +70,50 @@ struct DqnSettings : RecipeSettings {
   // How lines of history must look, and which of its agents this is; nothing: this recipe takes none.
   virtual std::optional<HistoryShape> history_shape() const { return std::nullopt; }
   virtual int32_t history_agent() const { return 0; }
+  // The sizes of a history whose shape left them open, before the settings are frozen.
+  virtual void take_history_sizes(int64_t /*state_size*/, int64_t /*actions*/) {}
 
   std::vector<std::string> units() const override { return {"episodes", "iterations"}; }
 
   void describe(Describer& d) override {
     RecipeSettings::describe(d);
     describe_environments(d);
-    d.key("capacity", capacity, Range::between(1, 1e9), "decisions that the replay buffer keeps, over all shards");
-    d.key("learning_starts", learning_starts, Range::between(0, 1e9), "random decisions stored before the first step");
-    d.key("n_step", n_step, Range::between(1, 100), "rewards that are seen before the rest is estimated");
-    d.key("gamma", gamma, Range::between(0, 1), "worth of a reward one decision later");
-    d.key("target_rate", target_rate, Range::between(0, 1), "share of the way the target network moves each step");
-    d.key("epsilon.start", epsilon_start, Range::between(0, 1), "share of random decisions at first");
-    d.key("epsilon.end", epsilon_end, Range::between(0, 1), "share of random decisions in the end");
-    d.key("epsilon.steps", epsilon_steps, Range::at_least(1), "steps until then");
-    d.key("replay.alpha", alpha, Range::between(0, 1),
-          "priority exponent: how much more often large TD errors are drawn; 0: uniformly");
-    d.key("replay.beta_start", beta_start, Range::between(0, 1), "how far importance weights undo that, at first");
-    d.key("replay.beta_end", beta_end, Range::between(0, 1), "how far in the end; 1: wholly");
-    d.key("replay.beta_steps", beta_steps, Range::at_least(1), "steps until then");
+    d.key("capacity", capacity, Range::between(1, 1e9),
+          "size of the replay buffer in environment steps, over all shards");
+    d.key("learning_starts", learning_starts, Range::between(0, 1e9),
+          "random environment steps stored before the first update");
+    d.key("n_step", n_step, Range::between(1, 100), "n of the n-step return");
+    d.key("gamma", gamma, Range::between(0, 1), "discount factor");
+    d.key("target_rate", target_rate, Range::between(0, 1), "soft update rate of the target network (tau)");
+    d.key("epsilon.start", epsilon_start, Range::between(0, 1), "initial epsilon of the epsilon-greedy policy");
+    d.key("epsilon.end", epsilon_end, Range::between(0, 1), "final epsilon");
+    d.key("epsilon.steps", epsilon_steps, Range::at_least(1), "steps over which epsilon falls");
+    d.key("replay.alpha", alpha, Range::between(0, 1), "priority exponent of prioritized replay; 0: uniform draws");
+    d.key("replay.beta_start", beta_start, Range::between(0, 1), "initial exponent of the importance weights");
+    d.key("replay.beta_end", beta_end, Range::between(0, 1), "final exponent of the importance weights");
+    d.key("replay.beta_steps", beta_steps, Range::at_least(1), "steps over which beta goes to its end");
     d.key("experience.files", experience.files,
           "JSON lines to learn from, separated by commas (docs/continuous-learning.md)", Role::kRunning);
     d.key("experience.digest", experience.digest, "SHA-256 of these files; set when the run begins");
     d.key("experience.share", experience.share, Range::between(0, 1),
-          "share of the replay that holds them; 1: no environment runs");
+          "fraction of the replay buffer that holds them; 1: offline, no environment runs");
     d.key("experience.holdout", experience.holdout, Range::from_up_to_below(0, 1),
-          "share of them kept apart, to judge by");
-    d.key("from", from, "weights to begin with, a safetensors file; --from RUN sets it", Role::kRunning);
+          "fraction of their episodes held out for evaluation");
+    d.key("experience.split", experience.split, Choices{{"segments", "episodes"}},
+          "what is held out: whole episodes by their hash, or every n-th segment as older runs did; set at the start",
+          Role::kRunning);
+    d.key("from", from, "initial weights, a safetensors file; --from RUN sets it", Role::kRunning);
     d.key("from_digest", from_digest, "their digest; set when the run begins");
     d.key("net.hidden", net.hidden, Range::between(1, 65536), "widths of the hidden layers");
-    d.key("net.head", net.head, Range::between(1, 65536), "width inside each dueling head");
-    d.key("net.dropout", net.dropout, Range::from_up_to_below(0, 1), "dropout of the hidden layers while learning");
-    d.key("net.attention", net.attention, "attention among groups of features before the heads");
-    d.key("net.tokens", net.tokens, Range::between(1, 4096), "groups that the features are cut into for attention");
-    d.key("net.attention_heads", net.attention_heads, Range::between(1, 4096), "heads of the attention");
+    d.key("net.head", net.head, Range::between(1, 65536), "hidden width of the value head and of the advantage head");
+    d.key("net.dropout", net.dropout, Range::from_up_to_below(0, 1), "dropout probability of the hidden layers");
+    d.key("net.attention", net.attention, "multi-head self-attention among groups of features, before the heads");
+    d.key("net.tokens", net.tokens, Range::between(1, 4096), "groups of features (tokens) for the attention");
+    d.key("net.attention_heads", net.attention_heads, Range::between(1, 4096), "attention heads");
   }
 
   virtual void describe_environments(Describer& d) {
-    d.key("environments", environments, Range::between(1, 65536), "environments of each shard");
+    d.key("environments", environments, Range::between(1, 65536), "parallel environments per shard");
   }
 
   void check() const override {
@@ -120,13 +127,13 @@ struct DqnSettings : RecipeSettings {
                         "change net.tokens or net.attention_heads, or set net.attention = false");
     if (!experience.files.empty() && !history_shape())
       throw ConfigError("experience.files is set, but this recipe takes none",
-                        "it does not say how many numbers a state has", "leave it out, or use web-agent");
+                        "it does not say how many numbers a state has", "leave it out, or use dqn or web-agent");
     if (playing() == 0 && episodes > 0)
       throw ConfigError("episodes can't be counted where no environment runs",
                         "experience.share = 1 learns from history alone",
                         "give --steps, or a smaller experience.share");
     if (rows() < n_step + 2)
-      throw ConfigError(fmt::format("a buffer of {} leaves {} decisions for each of {} x {} environments", capacity,
+      throw ConfigError(fmt::format("a buffer of {} leaves {} steps for each of {} x {} environments", capacity,
                                     rows(), shards, environments),
                         fmt::format("a transition of {} steps needs {}", n_step, n_step + 2),
                         fmt::format("set capacity to {} or more", (n_step + 2) * shards * environments));

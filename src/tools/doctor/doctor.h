@@ -107,7 +107,7 @@ LinksSeen look_at_links(const GpusSeen& gpus, const LibrariesSeen& libraries);
 Findings judge_links(const LinksSeen& links, const GpusSeen& gpus);
 std::string links_text(const LinksSeen& links);
 
-// The real workers: recipe_to_try() for a few steps on one slot, started at once, and then on two; on the GPUs as well.
+// The real workers: recipe_to_try() for a few steps on one CPU worker, started at once, and then on two; on the GPUs as well.
 // Without such a recipe nothing is tried.
 class WorkerTrial {
  public:
@@ -116,8 +116,8 @@ class WorkerTrial {
   Finding finish();
   // On the first of these GPUs, and on all where there are several.
   Finding try_gpus(const std::vector<UsableGpu>& gpus);
-  // Steps a second on one slot, on two, on all those GPUs, once tried.
-  std::optional<double> one_slot_steps_per_second() const { return one_rate_; }
+  // Steps a second on one CPU worker, on two, on all those GPUs, once tried.
+  std::optional<double> one_worker_steps_per_second() const { return one_rate_; }
   std::optional<double> steps_per_second() const { return rate_; }
   std::optional<double> gpu_steps_per_second() const { return gpu_rate_; }
 

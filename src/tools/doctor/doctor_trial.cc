@@ -347,7 +347,7 @@ Finding WorkerTrial::finish() {
   rate_ = rate_of("on-2");
   return {
       "workers", Verdict::kOk,
-      fmt::format("{} steps of `{}` on one slot and on two end in the same bits ({:.8})", kTrialSteps, recipe_, one)};
+      fmt::format("{} steps of `{}` on one CPU worker and on two end in the same bits ({:.8})", kTrialSteps, recipe_, one)};
 }
 
 Finding WorkerTrial::try_gpus(const std::vector<UsableGpu>& gpus) {

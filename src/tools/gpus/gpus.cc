@@ -184,14 +184,14 @@ void compare(const Command& command, const std::vector<Gpu>& gpus, const std::ve
 
 void show_cpu(const Command& command, nlohmann::json& json) {
   const MachineFacts machine = machine_facts();
-  const int slots = command.context.machine.cpu_slots;
-  json = {{"slots", slots}, {"logical", machine.cpu.logical}};
+  const int cores = command.context.machine.cpu_cores;
+  json = {{"slots", cores}, {"logical", machine.cpu.logical}};
   if (machine.cpu.model) json["model"] = *machine.cpu.model;
   if (machine.memory.total_bytes) json["memory_bytes"] = *machine.memory.total_bytes;
   if (const auto usable = usable_memory_bytes(machine.memory)) json["memory_usable_bytes"] = *usable;
   if (command.output.json()) return;
-  Table table({"device", "what", "slots", "memory", "free"}, "<<>>>");
-  table.row({"cpu", machine.cpu.model.value_or("-"), std::to_string(slots),
+  Table table({"device", "what", "cores", "memory", "free"}, "<<>>>");
+  table.row({"cpu", machine.cpu.model.value_or("-"), std::to_string(cores),
              cell("{:.1f} GiB", machine.memory.total_bytes, kGiBOfMemory),
              cell("{:.1f} GiB", usable_memory_bytes(machine.memory), kGiBOfMemory)});
   command.output.data(table.text());

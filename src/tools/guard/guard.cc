@@ -69,7 +69,7 @@ void wait_seconds(double seconds) {
   nanosleep(&time, nullptr);
 }
 
-// The watts of a wish, or what is wrong with it.
+// The watts asked for, or what is wrong with the text.
 double watts_of(const WantedLimit& wanted, const GpuFacts& facts) {
   const std::string name = gpu_text(facts);
   if (!facts.power_limit_w)
@@ -236,7 +236,7 @@ nlohmann::json record_state(const std::filesystem::path& dir, const LimitRecord&
   const bool same = !record.set_w || !now || std::abs(*now - *record.set_w) < kSameWatts;
   if (!same && record.before_restart()) one["lost_with_restart"] = true;
   if (seen == RecordLock::Seen::kUnknown)
-    who = fmt::format("whether a guard holds it can't be told ({})", trouble);
+    who = fmt::format("whether a guard holds it is not known ({})", trouble);
   else if (seen == RecordLock::Seen::kHeld)
     who = fmt::format("held by the guard of process {}", record.pid);
   else if (!same && record.before_restart())
@@ -269,6 +269,27 @@ std::optional<double> lowered_from(const GpuFacts& facts, const GpuReading& now)
   return std::nullopt;
 }
 
+// The watts that `guard set` found before it made the limit what it is now; absent where it did not.
+std::optional<double> set_from(const GpuFacts& facts, const GpuReading& now) {
+  if (!facts.uuid || !now.power_limit_w) return std::nullopt;
+  for (const auto& dir : guard_state_dirs()) {
+    const auto record = read_record(dir, *facts.uuid).record;
+    if (record && record->only_kept() && std::abs(*record->set_w - *now.power_limit_w) < kSameWatts)
+      return record->found_w;
+  }
+  return std::nullopt;
+}
+
+// A limit that the user set is no fault: no advice against it.
+GpuNotice as_wished(GpuNotice notice, const GpuFacts& facts, const GpuReading& now, const std::string& program) {
+  const auto found_w = set_from(facts, now);
+  if (!found_w || notice.id != throttle_name(Throttle::kPowerCap)) return notice;
+  notice.why = fmt::format("`{} guard set` made its power limit {:.0f} W ({:.0f} W was found)", program,
+                           *now.power_limit_w, *found_w);
+  notice.todo = fmt::format("nothing, if it is still wanted; else `{} guard restore`", program);
+  return notice;
+}
+
 int status(const Command& command) {
   const auto nvml = open_nvml_or_throw();
   GuardOptions options;
@@ -289,7 +310,8 @@ int status(const Command& command) {
         {"target", limits.target_c}, {"warn", limits.warn_c}, {"act", limits.act_c}, {"pause", limits.pause_c}};
     one["notices"] = nlohmann::json::array();
     std::vector<std::string> state;
-    for (const GpuNotice& notice : FaultWatch::at_once(options, facts, now, lowered_from(facts, now))) {
+    for (GpuNotice notice : FaultWatch::at_once(options, facts, now, lowered_from(facts, now))) {
+      notice = as_wished(std::move(notice), facts, now, command.context.program);
       one["notices"].push_back({{"id", notice.id}, {"what", notice.what}, {"why", notice.why}, {"do", notice.todo}});
       lines.push_back(notice.text());
       state.push_back(notice.id);

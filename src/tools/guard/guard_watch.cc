@@ -29,16 +29,16 @@ using Kind = GuardAction::Kind;
 constexpr double kLineSeconds = 10;  // between lines where stderr is no terminal
 constexpr double kRunsSeconds = 10;  // between looks for runs
 
-struct Wishes {
+struct WatchOptions {
   GuardOptions options;
   double interval_s = 1, for_s = 0;
 };
 
-Wishes wishes_of(const Arguments& arguments) {
-  Wishes wishes;
+WatchOptions watch_options_of(const Arguments& arguments) {
+  WatchOptions asked_for;
   if (!arguments.power.empty()) {
-    wishes.options.power = parse_power(arguments.power);
-    if (!wishes.options.power)
+    asked_for.options.power = parse_power(arguments.power);
+    if (!asked_for.options.power)
       throw ConfigError(fmt::format("--power {}: no limit", arguments.power),
                         "it is how far a hot GPU's limit may be lowered", "write --power 80%, or --power 180W");
   }
@@ -46,23 +46,23 @@ Wishes wishes_of(const Arguments& arguments) {
     if (!(*arguments.target >= 30 && *arguments.target <= 100))
       throw ConfigError(fmt::format("--target {:g} is no temperature to aim at", *arguments.target),
                         "30 to 100 C make sense", "write --target 80");
-    wishes.options.target_c = *arguments.target;
-    wishes.options.warn_c = *arguments.target + 5;
-    wishes.options.act_c = *arguments.target + 10;
+    asked_for.options.target_c = *arguments.target;
+    asked_for.options.warn_c = *arguments.target + 5;
+    asked_for.options.act_c = *arguments.target + 10;
   }
   if (arguments.interval) {
-    wishes.interval_s = parse_duration(*arguments.interval).value_or(0);
-    if (!(wishes.interval_s >= 0.1 && wishes.interval_s <= 60))
+    asked_for.interval_s = parse_duration(*arguments.interval).value_or(0);
+    if (!(asked_for.interval_s >= 0.1 && asked_for.interval_s <= 60))
       throw ConfigError(fmt::format("--interval {}: no time between readings", *arguments.interval),
                         "0.1 s to 60 s make sense", "write --interval 1");
   }
   if (arguments.for_time) {
-    wishes.for_s = parse_duration(*arguments.for_time).value_or(0);
-    if (!(wishes.for_s > 0))
+    asked_for.for_s = parse_duration(*arguments.for_time).value_or(0);
+    if (!(asked_for.for_s > 0))
       throw ConfigError(fmt::format("--for {}: no time", *arguments.for_time), "the guard ends after it",
                         "write --for 90s, 10m or 2h");
   }
-  return wishes;
+  return asked_for;
 }
 
 // "0: 71 C 198/220 W 97 %"
@@ -84,13 +84,17 @@ std::string live_line(const GuardSample& sample) {
 
 class MachineGuard {
  public:
-  MachineGuard(const Command& command, const Wishes& wishes)
-      : command_(command), wishes_(wishes), policy_(wishes.options), faults_(wishes.options), tty_(isatty(2) == 1) {}
+  MachineGuard(const Command& command, const WatchOptions& asked_for)
+      : command_(command),
+        options_(asked_for),
+        policy_(asked_for.options),
+        faults_(asked_for.options),
+        tty_(isatty(2) == 1) {}
 
   int watch() {
     SignalQueue signals;
     GpuSamplerOptions asked;
-    asked.interval_s = wishes_.interval_s;
+    asked.interval_s = options_.interval_s;
     asked.wanted.all = true;
     asked.restores = false;  // done already
     GpuSampler sampler(asked);
@@ -103,7 +107,7 @@ class MachineGuard {
         if (*signal == SIGINT) code = static_cast<int>(ExitCode::kInterrupted), over = true;
         if (*signal == SIGTERM || *signal == SIGHUP) code = static_cast<int>(ExitCode::kTerminated), over = true;
       }
-      if (wishes_.for_s > 0 && (monotonic_seconds() - begin) * guard_speed() >= wishes_.for_s) over = true;
+      if (options_.for_s > 0 && (monotonic_seconds() - begin) * guard_speed() >= options_.for_s) over = true;
       hear(sampler);
       const auto samples = sampler.take();
       for (const GuardSample& sample : samples) see(sample, &sample == &samples.back(), sampler);
@@ -206,7 +210,7 @@ class MachineGuard {
   }
 
   const Command& command_;
-  Wishes wishes_;
+  WatchOptions options_;
   GuardPolicy policy_;
   FaultWatch faults_;
   EffectMeter effects_;
@@ -220,20 +224,20 @@ class MachineGuard {
 }  // namespace
 
 int guard_machine(const Command& command) {
-  const Wishes wishes = wishes_of(command.arguments);
+  const WatchOptions asked_for = watch_options_of(command.arguments);
   {
     const auto nvml = open_nvml_or_throw();
     for (const Restored& one : restore_records(guard_state_dir(), *nvml, false))
       one.ok ? command.output.say(one.text) : command.output.warn(one.text);
     command.output.say(fmt::format("guarding {} GPU{}: {}; Ctrl-C ends it and gives everything back", nvml->count(),
-                                   nvml->count() == 1 ? "" : "s", heat_text(wishes.options, nvml->facts())));
+                                   nvml->count() == 1 ? "" : "s", heat_text(asked_for.options, nvml->facts())));
   }
   if (const std::string warning = state_dir_warning(); !warning.empty()) command.output.warn(warning);
   if (geteuid() != 0)
     command.output.say(fmt::format("not root: limits and fans can only be watched, not set; do: sudo {} guard{}{}",
                                    command.context.program, command.arguments.power.empty() ? "" : " --power ",
                                    command.arguments.power));
-  return MachineGuard(command, wishes).watch();
+  return MachineGuard(command, asked_for).watch();
 }
 
 }  // namespace tandem

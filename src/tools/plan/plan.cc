@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "command/disk_need.h"
 #include "command/out_file.h"
 #include "command/start.h"
 #include "command/trial_run.h"
@@ -283,6 +284,17 @@ int most_workers(int devices, const RecipeSettings& settings) {
 }
 
 // But for those that could not be trained here, beyond the ones that could: there was a warning.
+// A trial of such a batch would take hours or all memory, and smaller ones tell nothing of it.
+void refuse_endless_batches(const std::vector<int64_t>& batches, int64_t own, const std::string& recipe) {
+  constexpr int64_t kMostTimes = 1000;
+  for (const int64_t batch : batches)
+    if (batch / kMostTimes > own)
+      throw ConfigError(fmt::format("--batch {}: too large to forecast", batch),
+                        fmt::format("it is {} times the {} of {}: no trial on this machine can tell of it", batch / own,
+                                    own, recipe),
+                        fmt::format("name a batch up to {}, or set another batch_size", kMostTimes * own));
+}
+
 std::vector<int64_t> batches_known(std::vector<int64_t> batches, const Calibration& calibration,
                                    const std::string& precision) {
   int64_t smallest = 0, largest = 0;
@@ -307,6 +319,7 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
   const std::vector<std::string> precisions =
       precisions_of(arguments, settings, !elsewhere.empty() || specs[0].kind == DeviceSpec::Kind::kCuda);
   if (!arguments.plan.batch.empty()) {
+    refuse_endless_batches(batches, settings.batch_size, recipe.name);
     for (const int64_t batch : batches) check_batch(command, command.subject(), batch);
     settings.batch_size = batches.front();
   }
@@ -340,11 +353,11 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
                         .memory_fraction = settings.memory_fraction,
                         .host_bytes = static_cast<double>(usable_memory_bytes(memory_facts()).value_or(0)),
                         .measured_w = report.here ? watts_of_one(report.calibration) : 0,
-                        .cores = command.context.machine.cpu_slots,
+                        .cores = command.context.machine.cpu_cores,
                         .checkpoints = checkpoint_rule(settings),
                         .prices = report.prices,
                         .rent = {},
-                        .past_error = outcome_error(report.outcomes)};
+                        .past_error = std::max(outcome_error(report.outcomes), load_error(report.calibration))};
   report.devices = question.devices;
   if (!per_device && std::cmp_less(settings.shards, there) && counts.empty())
     report.notes.push_back(
@@ -440,6 +453,8 @@ int run_plan(const Command& command) {
   } catch (const TrialInterrupted& stopped) {
     return stopped.code;
   }
+  if (const auto need = disk_need(find_recipe(command.context.recipes, recipe.name), *recipe.settings))
+    report.notes.push_back("disk: " + disk_text(*need));
   show_plan(command, report);
   return 0;
 }

@@ -46,7 +46,7 @@ bool is(const Trial& trial, const Wanted& wanted) {
 
 std::vector<Wanted> wanted_trials(const MeasureRequest& request, int cores) {
   std::vector<Wanted> all;
-  std::vector<DeviceSpec> each;  // the first of each model: a slowed slot is the fast one, slowed
+  std::vector<DeviceSpec> each;  // the first of each model: a slowed worker is the fast one, slowed
   for (const DeviceSpec& spec : request.devices)
     if (std::ranges::none_of(each,
                              [&](const DeviceSpec& e) { return Estimate::model_of(e) == Estimate::model_of(spec); }))
@@ -113,7 +113,7 @@ ForecastDevice forecast_device(const DeviceSpec& spec) { return {Estimate::model
 std::string machine_name(const CliContext& context) {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  return fmt::format("{}, {}, {} cores, tandem {}", host, processor(), context.machine.cpu_slots, context.version);
+  return fmt::format("{}, {}, {} cores, tandem {}", host, processor(), context.machine.cpu_cores, context.version);
 }
 
 std::string key_of(const CliContext& context, const std::string& recipe, const Resolver& resolver) {
@@ -127,38 +127,17 @@ std::string key_of(const CliContext& context, const std::string& recipe, const R
   return calibration_key(program_and_machine(context), recipe, values.dump());
 }
 
-Calibration measure(const Command& command, const MeasureRequest& request) {
-  const fs::path cache = forecast_cache();
-  const std::string key = key_of(command.context, request.recipe, *request.resolver);
-  const int cores = command.context.machine.cpu_slots;
-  Calibration known{.recipe = request.recipe,
-                    .machine = machine_name(command.context),
-                    .made = utc_stamp(),
-                    .cores = cores,
-                    .load = load_now(),
-                    .trials = {}};
-  if (auto earlier = load_calibration(cache, key)) known = std::move(*earlier);
-  const std::vector<Wanted> wanted = wanted_trials(request, cores);
-  const auto unwanted = [&](const Trial& trial) {
-    return std::ranges::none_of(wanted, [&](const Wanted& one) { return is(trial, one); });
-  };
-  std::vector<Wanted> missing;
-  double weights = 0;
-  for (const Wanted& one : wanted)
-    if (request.anew || std::ranges::none_of(known.trials, [&](const Trial& trial) { return is(trial, one); })) {
-      weights += one.weight;
-      missing.push_back(one);
-    }
-  if (missing.empty()) {
-    std::erase_if(known.trials, unwanted);
-    return known;
-  }
-  check_worker_program(command.context);
-  known.made = utc_stamp();
-  known.load = load_now();
+namespace {
+
+// Runs the missing trials within the budget; each is kept in the cache at once. Says whether that could be written.
+bool run_missing(const Command& command, const MeasureRequest& request, const std::vector<Wanted>& missing,
+                 const std::string& key, Calibration& known) {
+  const int cores = command.context.machine.cpu_cores;
   const double began = monotonic_seconds();
   bool kept = true;
   double around = kStartGuess;  // what a trial of one worker takes beside its training
+  double weights = 0;
+  for (const Wanted& one : missing) weights += one.weight;
   const Scratch scratch("plan");
   const fs::path file = scratch.path() / "recipe.toml";
   write_file_atomically(file, request.resolver->to_toml(request.recipe), Durability::kProcessDeath);
@@ -184,7 +163,7 @@ Calibration measure(const Command& command, const MeasureRequest& request) {
                                     start_guess(static_cast<int>(trial.devices.size()), 1, cores));
       std::erase_if(known.trials, [&](const Trial& old) { return is(old, now); });
       known.trials.push_back(std::move(trial));
-      kept = keep_calibration(cache, key, known);  // now: whoever is stopped half-way need not measure it again
+      kept = keep_calibration(forecast_cache(), key, known);  // now: a plan that is stopped need not measure it again
     } catch (const Error& error) {
       // Another batch or precision may not go together with the recipe, or not fit: then there is no line for it.
       if (now.main) throw;
@@ -192,11 +171,38 @@ Calibration measure(const Command& command, const MeasureRequest& request) {
                                       error.what(), error.why()));
     }
   }
-  if (!kept)
-    command.output.warn(
-        fmt::format("{} cannot be written: the next plan has to measure again",
-                    cache.empty() ? "no HOME and no XDG_CACHE_HOME: what was measured" : cache.string()));
-  std::erase_if(known.trials, unwanted);  // the file keeps them: of other devices
+  return kept;
+}
+
+}  // namespace
+
+Calibration measure(const Command& command, const MeasureRequest& request) {
+  const fs::path cache = forecast_cache();
+  const std::string key = key_of(command.context, request.recipe, *request.resolver);
+  Calibration known{.recipe = request.recipe,
+                    .machine = machine_name(command.context),
+                    .made = utc_stamp(),
+                    .cores = command.context.machine.cpu_cores,
+                    .load = load_now(),
+                    .trials = {}};
+  if (auto earlier = load_calibration(cache, key)) known = std::move(*earlier);
+  const std::vector<Wanted> wanted = wanted_trials(request, command.context.machine.cpu_cores);
+  std::vector<Wanted> missing;
+  for (const Wanted& one : wanted)
+    if (request.anew || std::ranges::none_of(known.trials, [&](const Trial& trial) { return is(trial, one); }))
+      missing.push_back(one);
+  if (!missing.empty()) {
+    check_worker_program(command.context);
+    known.made = utc_stamp();
+    known.load = load_now();
+    if (!run_missing(command, request, missing, key, known))
+      command.output.warn(
+          fmt::format("{} cannot be written: the next plan has to measure again",
+                      cache.empty() ? "no HOME and no XDG_CACHE_HOME: what was measured" : cache.string()));
+  }
+  std::erase_if(known.trials, [&](const Trial& trial) {  // the file keeps them: of other devices
+    return std::ranges::none_of(wanted, [&](const Wanted& one) { return is(trial, one); });
+  });
   return known;
 }
 
@@ -237,7 +243,7 @@ std::optional<RunForecast> forecast_of_run(const Command& command, const Resolve
     const int workers = static_cast<int>(devices.size());
     const JobShape job = shape ? shape->trials.front().shape : JobShape{};
     const RunTimes times = run_times(steps, step, job, workers, checkpoint_rule(settings),
-                                     busy_cores(there, command.context.machine.cpu_slots));
+                                     busy_cores(there, command.context.machine.cpu_cores));
     RunForecast forecast{.start_seconds = times.start, .step_seconds = step.seconds, .end_seconds = times.end};
     // Snapshots come by time: a run that ends sooner has fewer.
     if (job.total_steps > 0) forecast.step_seconds += times.pauses.seconds() / static_cast<double>(job.total_steps);

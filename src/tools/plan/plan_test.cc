@@ -49,7 +49,7 @@ TEST(Plan, RefusesBadQuestionsBeforeAnythingIsMeasured) {
   }
 }
 
-// A trial must run, and be known again, as the slot that the plan is about.
+// A trial must run, and be known again, as the device that the plan is about.
 TEST(Plan, ATrialOfASlotAtFullSpeedKeepsItsCore) {
   EXPECT_EQ(devices_named({{.speed = 1, .core = 0}}), "cpu:1@1/0");
   EXPECT_EQ(devices_named({{.speed = 1}, {.speed = 1}}), "cpu:2");

@@ -1,4 +1,5 @@
-// engine/slow_slot.h -- a CPU slot slowed down to a slower machine, for tests (`--devices cpu:2@1,0.5`, TANDEM_SLOW).
+// engine/slow_worker.h -- a CPU worker slowed down to a slower machine, for tests (`--devices cpu:2@1,0.5`,
+// TANDEM_SLOW).
 //
 // TANDEM_SLOW_LOADER="12" makes every batch 12 ms late, TANDEM_SLOW_LINK="200" lets sums pass at 200 MB/s
 // (engine/slow_link.h), TANDEM_SLOW_OPERATIONS="30" makes each of libtorch's operations cost 30 us more
@@ -26,7 +27,7 @@ inline void slow_loader() {
   if (ms > 0) std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
 }
 
-class SlowSlot {
+class SlowWorker {
  public:
   void set_speed(double speed) { speed_ = speed; }
   // TANDEM_SLOW="rank:step:speed": from this step on.
