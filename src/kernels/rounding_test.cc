@@ -31,12 +31,12 @@ std::vector<double> numbers_of_fp16() {
 TEST(Rounding, ToFp16IsToNearestTiesToEven) {
   const std::vector<double> numbers = numbers_of_fp16();
   const auto check = [&](float x) {
-    const double size = std::min(std::abs(static_cast<double>(x)), 65536.0);
-    const auto above = static_cast<size_t>(std::ranges::lower_bound(numbers, size) - numbers.begin());
-    size_t nearest = above;
-    if (above > 0) {
-      const double up = numbers[above] - size, down = size - numbers[above - 1];
-      if (down < up || (down == up && above % 2 == 1)) nearest = above - 1;
+    const double magnitude = std::min(std::abs(static_cast<double>(x)), 65536.0);
+    const auto upper = static_cast<size_t>(std::ranges::lower_bound(numbers, magnitude) - numbers.begin());
+    size_t nearest = upper;
+    if (upper > 0) {
+      const double up = numbers[upper] - magnitude, down = magnitude - numbers[upper - 1];
+      if (down < up || (down == up && upper % 2 == 1)) nearest = upper - 1;
     }
     const double expected = nearest + 1 == numbers.size() ? INFINITY : numbers[nearest];
     const float is = rounded(Precision::kFp16, x);

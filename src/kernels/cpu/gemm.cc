@@ -82,10 +82,10 @@ TANDEM_TILE __m512 high(__m512 a, __m512 b) {
   return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
 }
 
-// to[j][i] = from[i][j], 16 x 16; rows of `to` are kPanel floats apart.
-__attribute__((noinline)) void transpose_16x16(const float* from, int64_t stride, float* to) {
+// dst[j][i] = src[i][j], 16 x 16; rows of src are `stride` floats apart, rows of dst kPanel.
+__attribute__((noinline)) void transpose_16x16(const float* src, int64_t stride, float* dst) {
   __m512 r[16], t[16];
-  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(from + i * stride);
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(src + i * stride);
   for (int i = 0; i < 16; i += 2) {
     t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
     t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
@@ -99,10 +99,10 @@ __attribute__((noinline)) void transpose_16x16(const float* from, int64_t stride
   for (int j = 0; j < 4; ++j) {
     const __m512 a = _mm512_shuffle_f32x4(r[j], r[4 + j], 0x88), b = _mm512_shuffle_f32x4(r[8 + j], r[12 + j], 0x88),
                  c = _mm512_shuffle_f32x4(r[j], r[4 + j], 0xdd), d = _mm512_shuffle_f32x4(r[8 + j], r[12 + j], 0xdd);
-    _mm512_storeu_ps(to + j * kPanel, _mm512_shuffle_f32x4(a, b, 0x88));
-    _mm512_storeu_ps(to + (4 + j) * kPanel, _mm512_shuffle_f32x4(c, d, 0x88));
-    _mm512_storeu_ps(to + (8 + j) * kPanel, _mm512_shuffle_f32x4(a, b, 0xdd));
-    _mm512_storeu_ps(to + (12 + j) * kPanel, _mm512_shuffle_f32x4(c, d, 0xdd));
+    _mm512_storeu_ps(dst + j * kPanel, _mm512_shuffle_f32x4(a, b, 0x88));
+    _mm512_storeu_ps(dst + (4 + j) * kPanel, _mm512_shuffle_f32x4(c, d, 0x88));
+    _mm512_storeu_ps(dst + (8 + j) * kPanel, _mm512_shuffle_f32x4(a, b, 0xdd));
+    _mm512_storeu_ps(dst + (12 + j) * kPanel, _mm512_shuffle_f32x4(c, d, 0xdd));
   }
 }
 
@@ -144,67 +144,70 @@ struct Vec32 {
 
 }  // namespace
 
-void Panels::shape(int64_t depth, int64_t width) {
-  depth_ = depth;
-  width_ = width;
-  data_.resize(static_cast<size_t>((width + kPanel - 1) / kPanel * kPanel * depth));
+void Panels::shape(int64_t k, int64_t n) {
+  k_ = k;
+  n_ = n;
+  data_.resize(static_cast<size_t>((n + kPanel - 1) / kPanel * kPanel * k));
 }
 
-void Panels::pack(const float* matrix, int64_t depth, int64_t width) {
-  shape(depth, width);
-  for (int64_t c = 0; c < width; c += kPanel) {
-    const int64_t columns = std::min(kPanel, width - c);
-    float* to = data_.data() + c * depth;
-    for (int64_t k = 0; k < depth; ++k, to += kPanel) {
+void Panels::pack(const float* matrix, int64_t k, int64_t n) {
+  shape(k, n);
+  for (int64_t c = 0; c < n; c += kPanel) {
+    const int64_t columns = std::min(kPanel, n - c);
+    float* dst = data_.data() + c * k;
+    for (int64_t p = 0; p < k; ++p, dst += kPanel) {
       if (columns == kPanel)
-        std::memcpy(to, matrix + k * width + c, kPanel * sizeof(float));  // a size that the compiler knows
+        std::memcpy(dst, matrix + p * n + c, kPanel * sizeof(float));  // a size that the compiler knows
       else
-        std::copy_n(matrix + k * width + c, columns, to);
+        std::copy_n(matrix + p * n + c, columns, dst);
     }
   }
 }
 
-void Panels::pack_transposed(const float* matrix, int64_t depth, int64_t width) {
-  shape(depth, width);
+void Panels::pack_transposed(const float* matrix, int64_t k, int64_t n) {
+  shape(k, n);
   constexpr int64_t kBlock = 16;  // blocks of 16 x 32: whole cache lines are read and written
-  [[maybe_unused]] const bool vectors = best_cpu_variant() == CpuVariant::kAvx512;
-  for (int64_t c = 0; c < width; c += kPanel) {
-    const int64_t columns = std::min(kPanel, width - c);
-    float* const panel = data_.data() + c * depth;
-    for (int64_t k = 0; k < depth; k += kBlock) {
-      const int64_t last = std::min(depth, k + kBlock);
+  [[maybe_unused]] const bool use_avx512 = best_cpu_variant() == CpuVariant::kAvx512;
+  for (int64_t c = 0; c < n; c += kPanel) {
+    const int64_t columns = std::min(kPanel, n - c);
+    float* const panel = data_.data() + c * k;
+    for (int64_t p = 0; p < k; p += kBlock) {
+      const int64_t last = std::min(k, p + kBlock);
 #if defined(__x86_64__)
-      if (vectors && columns == kPanel && last - k == kBlock) {
+      if (use_avx512 && columns == kPanel && last - p == kBlock) {
         for (const int64_t offset : {0, 16})
-          avx512::transpose_16x16(matrix + (c + offset) * depth + k, depth, panel + k * kPanel + offset);
+          avx512::transpose_16x16(matrix + (c + offset) * k + p, k, panel + p * kPanel + offset);
         continue;
       }
 #endif
       for (int64_t j = 0; j < columns; ++j)
-        for (int64_t i = k; i < last; ++i) panel[i * kPanel + j] = matrix[(c + j) * depth + i];
+        for (int64_t i = p; i < last; ++i) panel[i * kPanel + j] = matrix[(c + j) * k + i];
     }
   }
 }
 
-void gemm(const float* x, int64_t x_stride, const Panels& m, const float* bias, float* y, int64_t y_stride,
-          int64_t rows, CpuVariant variant) {
+void gemm(const float* x, int64_t x_stride, const Panels& w, const float* bias, float* y, int64_t y_stride, int64_t m,
+          CpuVariant variant) {
 #if defined(__x86_64__)
-  if (variant == CpuVariant::kAvx512) return avx512::gemm_panels(x, x_stride, m, bias, y, y_stride, rows);
-  if (variant == CpuVariant::kAvx2) return avx2::gemm_panels(x, x_stride, m, bias, y, y_stride, rows);
+  if (variant == CpuVariant::kAvx512) return avx512::gemm_panels(x, x_stride, w, bias, y, y_stride, m);
+  if (variant == CpuVariant::kAvx2) return avx2::gemm_panels(x, x_stride, w, bias, y, y_stride, m);
 #endif
-  plain::gemm_panels(x, x_stride, m, bias, y, y_stride, rows);
+  plain::gemm_panels(x, x_stride, w, bias, y, y_stride, m);
 }
 
-void weight_gradient(const float* dy, int64_t dy_stride, const float* x, int64_t x_stride, float* dw, int64_t out,
-                     int64_t in, int64_t rows, std::span<const int> merges, Write write, WeightGradientScratch& scratch,
-                     CpuVariant variant) {
+void weight_gradient(const float* y_grad, int64_t y_grad_stride, const float* x, int64_t x_stride, float* w_grad,
+                     int64_t out, int64_t in, int64_t rows_per_shard, std::span<const int> merges, Write write,
+                     WeightGradientScratch& scratch, CpuVariant variant) {
 #if defined(__x86_64__)
   if (variant == CpuVariant::kAvx512)
-    return avx512::weight_gradient_tiles(dy, dy_stride, x, x_stride, dw, out, in, rows, merges, write, scratch);
+    return avx512::weight_gradient_tiles(y_grad, y_grad_stride, x, x_stride, w_grad, out, in, rows_per_shard, merges,
+                                         write, scratch);
   if (variant == CpuVariant::kAvx2)
-    return avx2::weight_gradient_tiles(dy, dy_stride, x, x_stride, dw, out, in, rows, merges, write, scratch);
+    return avx2::weight_gradient_tiles(y_grad, y_grad_stride, x, x_stride, w_grad, out, in, rows_per_shard, merges,
+                                       write, scratch);
 #endif
-  plain::weight_gradient_tiles(dy, dy_stride, x, x_stride, dw, out, in, rows, merges, write, scratch);
+  plain::weight_gradient_tiles(y_grad, y_grad_stride, x, x_stride, w_grad, out, in, rows_per_shard, merges, write,
+                               scratch);
 }
 
 }  // namespace tandem

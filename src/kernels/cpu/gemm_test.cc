@@ -17,49 +17,48 @@ std::vector<float> numbers(int64_t n, uint32_t site) {
 }
 
 struct Shape {
-  int64_t rows, depth, width;
+  int64_t m, k, n;
 };
 const Shape kShapes[] = {{32, 128, 512}, {8, 1, 1}, {1, 7, 33}, {13, 64, 10}, {5, 20, 95}, {64, 17, 32}};
 
 TEST(Gemm, MatchesDoublePrecisionWithinRounding) {
-  for (const auto [rows, depth, width] : kShapes)
+  for (const auto [m, k, n] : kShapes)
     for (const CpuVariant variant : runnable_cpu_variants()) {
-      const auto x = numbers(rows * depth, 1), w = numbers(depth * width, 2), bias = numbers(width, 3);
+      const auto x = numbers(m * k, 1), w = numbers(k * n, 2), bias = numbers(n, 3);
       Panels straight, transposed;
-      straight.pack(w.data(), depth, width);
+      straight.pack(w.data(), k, n);
       std::vector<float> other(w.size());
-      for (int64_t k = 0; k < depth; ++k)
-        for (int64_t c = 0; c < width; ++c) other[c * depth + k] = w[k * width + c];
-      transposed.pack_transposed(other.data(), depth, width);
-      std::vector<float> y(rows * width), again(rows * width);
-      gemm(x.data(), depth, straight, bias.data(), y.data(), width, rows, variant);
-      gemm(x.data(), depth, transposed, bias.data(), again.data(), width, rows, variant);
+      for (int64_t p = 0; p < k; ++p)
+        for (int64_t c = 0; c < n; ++c) other[c * k + p] = w[p * n + c];
+      transposed.pack_transposed(other.data(), k, n);
+      std::vector<float> y(m * n), again(m * n);
+      gemm(x.data(), k, straight, bias.data(), y.data(), n, m, variant);
+      gemm(x.data(), k, transposed, bias.data(), again.data(), n, m, variant);
       EXPECT_EQ(std::memcmp(y.data(), again.data(), y.size() * 4), 0);
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t c = 0; c < width; ++c) {
+      for (int64_t r = 0; r < m; ++r)
+        for (int64_t c = 0; c < n; ++c) {
           double want = bias[c], size = std::abs(bias[c]);
-          for (int64_t k = 0; k < depth; ++k) {
-            want += double{x[r * depth + k]} * w[k * width + c];
-            size += std::abs(double{x[r * depth + k]} * w[k * width + c]);
+          for (int64_t p = 0; p < k; ++p) {
+            want += double{x[r * k + p]} * w[p * n + c];
+            size += std::abs(double{x[r * k + p]} * w[p * n + c]);
           }
-          ASSERT_NEAR(y[r * width + c], want, size * 1e-6) << rows << " " << depth << " " << width;
+          ASSERT_NEAR(y[r * n + c], want, size * 1e-6) << m << " " << k << " " << n;
         }
     }
 }
 
 TEST(Gemm, BitsOfARowDoNotDependOnTheOtherRows) {
-  const int64_t depth = 100, width = 70, most = 8 * 32;
-  const auto x = numbers(most * depth, 1), w = numbers(depth * width, 2);
+  const int64_t k = 100, n = 70, m = 8 * 32;
+  const auto x = numbers(m * k, 1), w = numbers(k * n, 2);
   Panels panels;
-  panels.pack(w.data(), depth, width);
+  panels.pack(w.data(), k, n);
   for (const CpuVariant variant : runnable_cpu_variants()) {
-    std::vector<float> whole(most * width);
-    gemm(x.data(), depth, panels, nullptr, whole.data(), width, most, variant);
+    std::vector<float> whole(m * n);
+    gemm(x.data(), k, panels, nullptr, whole.data(), n, m, variant);
     for (const int64_t rows : {1, 2, 5, 8, 32, 64, 160}) {
-      std::vector<float> part(most * width);
-      for (int64_t r = 0; r < most; r += rows)
-        gemm(x.data() + r * depth, depth, panels, nullptr, part.data() + r * width, width, std::min(rows, most - r),
-             variant);
+      std::vector<float> part(m * n);
+      for (int64_t r = 0; r < m; r += rows)
+        gemm(x.data() + r * k, k, panels, nullptr, part.data() + r * n, n, std::min(rows, m - r), variant);
       EXPECT_EQ(std::memcmp(part.data(), whole.data(), whole.size() * 4), 0) << rows << " rows at a time";
     }
   }
@@ -69,18 +68,19 @@ TEST(Gemm, WeightGradientAccumulatesIntoItsOutput) {
   const int alone[] = {0};
   for (const auto [rows, in, out] : kShapes)
     for (const CpuVariant variant : runnable_cpu_variants()) {
-      const int64_t x_stride = in + 3, dy_stride = out + 5;
-      const auto x = numbers(rows * x_stride, 1), dy = numbers(rows * dy_stride, 2), first = numbers(out * in, 3);
+      const int64_t x_stride = in + 3, y_grad_stride = out + 5;
+      const auto x = numbers(rows * x_stride, 1), y_grad = numbers(rows * y_grad_stride, 2),
+                 first = numbers(out * in, 3);
       std::vector<float> sum = first;
       WeightGradientScratch scratch;
-      weight_gradient(dy.data(), dy_stride, x.data(), x_stride, sum.data(), out, in, rows, alone, Write::kAdd, scratch,
-                      variant);
+      weight_gradient(y_grad.data(), y_grad_stride, x.data(), x_stride, sum.data(), out, in, rows, alone, Write::kAdd,
+                      scratch, variant);
       for (int64_t o = 0; o < out; ++o)
         for (int64_t i = 0; i < in; ++i) {
           double want = first[o * in + i], size = std::abs(want);
           for (int64_t r = 0; r < rows; ++r) {
-            want += double{dy[r * dy_stride + o]} * x[r * x_stride + i];
-            size += std::abs(double{dy[r * dy_stride + o]} * x[r * x_stride + i]);
+            want += double{y_grad[r * y_grad_stride + o]} * x[r * x_stride + i];
+            size += std::abs(double{y_grad[r * y_grad_stride + o]} * x[r * x_stride + i]);
           }
           ASSERT_NEAR(sum[o * in + i], want, size * 1e-6);
         }
@@ -90,13 +90,13 @@ TEST(Gemm, WeightGradientAccumulatesIntoItsOutput) {
 TEST(Gemm, WeightGradientOfShardsIsTheTreeSumOfTheirs) {
   const int64_t rows = 9, out = 21, in = 70, shards = 6;  // (0 1 2) (3 4 5)
   const std::vector<int> merges{0, 1, 1, 0, 1, 2};
-  const auto dy = numbers(shards * rows * out, 1), x = numbers(shards * rows * in, 2);
+  const auto y_grad = numbers(shards * rows * out, 1), x = numbers(shards * rows * in, 2);
   for (const CpuVariant variant : runnable_cpu_variants()) {
     WeightGradientScratch scratch;
-    const auto gradient_of = [&](int64_t first, std::span<const int> along) {
+    const auto gradient_of = [&](int64_t first, std::span<const int> merges_of_shards) {
       std::vector<float> sum(out * in, NAN);
-      weight_gradient(dy.data() + first * rows * out, out, x.data() + first * rows * in, in, sum.data(), out, in, rows,
-                      along, Write::kSet, scratch, variant);
+      weight_gradient(y_grad.data() + first * rows * out, out, x.data() + first * rows * in, in, sum.data(), out, in,
+                      rows, merges_of_shards, Write::kSet, scratch, variant);
       return sum;
     };
     std::vector<std::vector<float>> p;
@@ -109,19 +109,19 @@ TEST(Gemm, WeightGradientOfShardsIsTheTreeSumOfTheirs) {
 
 TEST(Gemm, HasTheSameBitsInEveryVariantWithFma) {
   std::vector<std::vector<float>> results;
-  const int64_t rows = 21, depth = 130, width = 77;
-  const auto x = numbers(rows * depth, 1), w = numbers(depth * width, 2), dy = numbers(rows * width, 3);
+  const int64_t rows = 21, k = 130, n = 77;
+  const auto x = numbers(rows * k, 1), w = numbers(k * n, 2), y_grad = numbers(rows * n, 3);
   Panels panels;
-  panels.pack(w.data(), depth, width);
+  panels.pack(w.data(), k, n);
   for (const CpuVariant variant : runnable_cpu_variants()) {
 #if defined(__x86_64__)
     if (variant == CpuVariant::kPlain) continue;
 #endif
-    std::vector<float> y(rows * width), sum(width * depth);
-    gemm(x.data(), depth, panels, nullptr, y.data(), width, rows, variant);
+    std::vector<float> y(rows * n), sum(n * k);
+    gemm(x.data(), k, panels, nullptr, y.data(), n, rows, variant);
     WeightGradientScratch scratch;
-    weight_gradient(dy.data(), width, x.data(), depth, sum.data(), width, depth, rows / 3, std::vector{0, 1, 1},
-                    Write::kSet, scratch, variant);
+    weight_gradient(y_grad.data(), n, x.data(), k, sum.data(), n, k, rows / 3, std::vector{0, 1, 1}, Write::kSet,
+                    scratch, variant);
     y.insert(y.end(), sum.begin(), sum.end());
     results.push_back(y);
   }

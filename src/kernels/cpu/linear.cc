@@ -11,18 +11,18 @@ constexpr int kRows = 4, kColumns = 32;
 template <int rows, int columns>
 __attribute__((always_inline)) inline void tile(const float* x, const float* w, const float* bias, float* y, int64_t in,
                                                 int64_t out) {
-  float sums[rows][columns];
+  float acc[rows][columns];
   for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < columns; ++c) sums[r][c] = bias[c];
+    for (int c = 0; c < columns; ++c) acc[r][c] = bias[c];
   for (int64_t i = 0; i < in; ++i) {
     const float* const line = w + i * out;
     for (int r = 0; r < rows; ++r) {
       const float a = x[r * in + i];
-      for (int c = 0; c < columns; ++c) sums[r][c] += a * line[c];
+      for (int c = 0; c < columns; ++c) acc[r][c] += a * line[c];
     }
   }
   for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < columns; ++c) y[r * out + c] = sums[r][c];
+    for (int c = 0; c < columns; ++c) y[r * out + c] = acc[r][c];
 }
 
 template <int rows>

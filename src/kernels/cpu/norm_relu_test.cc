@@ -39,9 +39,9 @@ struct Layer {
       for (int64_t i = 0; i < width; ++i)
         variance += std::pow(in[r * width + i] - mean, 2) / static_cast<double>(width);
       for (int64_t i = 0; i < width; ++i) {
-        const int64_t at = r * width + i;
-        y[at] =
-            std::max(0.0, (in[at] - mean) / std::sqrt(variance + 1e-5) * w[i] + b[i]) * (mask.empty() ? 1.0 : mask[at]);
+        const int64_t index = r * width + i;
+        y[index] = std::max(0.0, (in[index] - mean) / std::sqrt(variance + 1e-5) * w[i] + b[i]) *
+                   (mask.empty() ? 1.0 : mask[index]);
       }
     }
     return y;
@@ -58,16 +58,18 @@ TEST(NormRelu, ForwardAndGradientAreThoseOfTheFormulaInEveryVariant) {
       const std::vector<double> in(layer.x.begin(), layer.x.end()), w(layer.weight.begin(), layer.weight.end()),
           b(layer.bias.begin(), layer.bias.end());
       const std::vector<double> want = layer.formula(in, w, b);
-      const Floats dy = row_numbers(kRows * width, 5);
-      Floats first_y, first_dx;
+      const Floats y_grad = row_numbers(kRows * width, 5);
+      Floats first_y, first_x_grad;
       for (CpuVariant variant : runnable_cpu_variants()) {
-        Floats y(kRows * width), normed(kRows * width), inverse(kRows), dx(kRows * width), dw(width, 0), db(width, 0);
+        Floats y(kRows * width), normed(kRows * width), inv_std(kRows), x_grad(kRows * width), weight_grad(width, 0),
+            bias_grad(width, 0);
         norm_relu(layer.x.data(), layer.weight.data(), layer.bias.data(), layer.mask_or_null(), y.data(), normed.data(),
-                  inverse.data(), kRows, width, 1e-5f, variant);
-        norm_relu_backward(dy.data(), y.data(), normed.data(), inverse.data(), layer.weight.data(),
-                           masked ? 1.25f : 1.0f, dx.data(), dw.data(), db.data(), kRows, width, variant);
+                  inv_std.data(), kRows, width, 1e-5f, variant);
+        norm_relu_backward(y_grad.data(), y.data(), normed.data(), inv_std.data(), layer.weight.data(),
+                           masked ? 1.25f : 1.0f, x_grad.data(), weight_grad.data(), bias_grad.data(), kRows, width,
+                           variant);
         for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], want[i], 1e-4);
-        if (first_y.empty()) first_y = y, first_dx = dx;
+        if (first_y.empty()) first_y = y, first_x_grad = x_grad;
         for (int64_t r = 0; r < kRows; ++r) {  // a row has the same bits by itself
           Floats alone(width);
           norm_relu(layer.x.data() + r * width, layer.weight.data(), layer.bias.data(),
@@ -76,40 +78,41 @@ TEST(NormRelu, ForwardAndGradientAreThoseOfTheFormulaInEveryVariant) {
           EXPECT_TRUE(std::equal(alone.begin(), alone.end(), y.begin() + r * width));
         }
         EXPECT_EQ(y, first_y);
-        EXPECT_EQ(dx, first_dx);
+        EXPECT_EQ(x_grad, first_x_grad);
         // By differences of the formula.
         const auto worth = [&](const std::vector<double>& out) {
           double sum = 0;
-          for (size_t i = 0; i < out.size(); ++i) sum += out[i] * dy[i];
+          for (size_t i = 0; i < out.size(); ++i) sum += out[i] * y_grad[i];
           return sum;
         };
         constexpr double kStep = 1e-6;
-        for (int64_t at : {int64_t{0}, width + 1, kRows * width - 1}) {
+        for (int64_t index : {int64_t{0}, width + 1, kRows * width - 1}) {
           std::vector<double> up = in, down = in;
-          up[at] += kStep;
-          down[at] -= kStep;
-          EXPECT_NEAR(dx[at], (worth(layer.formula(up, w, b)) - worth(layer.formula(down, w, b))) / (2 * kStep), 2e-3);
+          up[index] += kStep;
+          down[index] -= kStep;
+          EXPECT_NEAR(x_grad[index], (worth(layer.formula(up, w, b)) - worth(layer.formula(down, w, b))) / (2 * kStep),
+                      2e-3);
         }
-        for (int64_t at : {int64_t{0}, width - 1}) {
+        for (int64_t index : {int64_t{0}, width - 1}) {
           std::vector<double> up = w, bias_up = b;
-          up[at] += kStep;
-          bias_up[at] += kStep;
-          EXPECT_NEAR(dw[at], (worth(layer.formula(in, up, b)) - worth(want)) / kStep, 2e-3);
-          EXPECT_NEAR(db[at], (worth(layer.formula(in, w, bias_up)) - worth(want)) / kStep, 2e-3);
+          up[index] += kStep;
+          bias_up[index] += kStep;
+          EXPECT_NEAR(weight_grad[index], (worth(layer.formula(in, up, b)) - worth(want)) / kStep, 2e-3);
+          EXPECT_NEAR(bias_grad[index], (worth(layer.formula(in, w, bias_up)) - worth(want)) / kStep, 2e-3);
         }
       }
     }
 }
 
 TEST(NormRelu, ReluForwardAndBackward) {
-  const Floats x = row_numbers(37, 7), dy = row_numbers(37, 8);
+  const Floats x = row_numbers(37, 7), y_grad = row_numbers(37, 8);
   for (CpuVariant variant : runnable_cpu_variants()) {
-    Floats y = x, grad = dy;
+    Floats y = x, grad = y_grad;
     relu(y.data(), 37, variant);
     relu_backward(grad.data(), y.data(), 37, variant);
     for (int64_t i = 0; i < 37; ++i) {
       EXPECT_EQ(y[i], std::max(0.0f, x[i]));
-      EXPECT_EQ(grad[i], x[i] > 0 ? dy[i] : 0.0f);
+      EXPECT_EQ(grad[i], x[i] > 0 ? y_grad[i] : 0.0f);
     }
   }
 }

@@ -56,13 +56,13 @@ TEST(FirstNonfinite, FindsEachKindAtEachPlace) {
     EXPECT_TRUE(all_finite(clean.data(), 9001, variant));
     EXPECT_EQ(first_nonfinite(clean.data(), 9001, variant), -1);
     for (float value : bad)
-      for (int64_t at : {0, 1, 15, 4095, 4096, 8999, 9000}) {
+      for (int64_t index : {0, 1, 15, 4095, 4096, 8999, 9000}) {
         std::vector<float> x = clean;
-        x[at] = value;
+        x[index] = value;
         x[9000] = value;
         EXPECT_FALSE(all_finite(x.data(), 9001, variant));
-        EXPECT_EQ(first_nonfinite(x.data(), 9001, variant), at);
-        EXPECT_EQ(all_finite(x.data(), at, variant), true);
+        EXPECT_EQ(first_nonfinite(x.data(), 9001, variant), index);
+        EXPECT_EQ(all_finite(x.data(), index, variant), true);
       }
   }
 }

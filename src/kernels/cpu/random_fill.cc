@@ -119,10 +119,11 @@ void fill_mask(float* out, int64_t n, const RandomKey& key, uint64_t first_index
     return;
   }
   run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
-    for_batches(n, key, first_index, variant, [=](const uint32_t* words, int64_t at, int count) TANDEM_INLINE_LAMBDA {
-      float* __restrict o = out + at;
-      for (int i = 0; i < count; ++i) o[i] = mask_from_u32(words[i], shape);
-    });
+    for_batches(n, key, first_index, variant,
+                [=](const uint32_t* words, int64_t offset, int count) TANDEM_INLINE_LAMBDA {
+                  float* __restrict o = out + offset;
+                  for (int i = 0; i < count; ++i) o[i] = mask_from_u32(words[i], shape);
+                });
   });
 }
 
@@ -130,9 +131,9 @@ void fill_mask(float* out, int64_t n, const RandomKey& key, uint64_t first_index
 
 void fill_u32(uint32_t* out, int64_t n, const RandomKey& key, uint64_t first_index, CpuVariant variant) {
   run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
-    for_batches(n, key, first_index, variant, [=](const uint32_t* words, int64_t at, int count) TANDEM_INLINE_LAMBDA {
-      std::copy(words, words + count, out + at);
-    });
+    for_batches(n, key, first_index, variant,
+                [=](const uint32_t* words, int64_t offset, int count)
+                    TANDEM_INLINE_LAMBDA { std::copy(words, words + count, out + offset); });
   });
 }
 
@@ -140,10 +141,11 @@ void fill_uniform(float* out, int64_t n, const RandomKey& key, uint64_t first_in
                   CpuVariant variant) {
   const UniformShape shape = uniform_shape(low, high);
   run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
-    for_batches(n, key, first_index, variant, [=](const uint32_t* words, int64_t at, int count) TANDEM_INLINE_LAMBDA {
-      float* __restrict o = out + at;
-      for (int i = 0; i < count; ++i) o[i] = shaped_uniform(words[i], shape);
-    });
+    for_batches(n, key, first_index, variant,
+                [=](const uint32_t* words, int64_t offset, int count) TANDEM_INLINE_LAMBDA {
+                  float* __restrict o = out + offset;
+                  for (int i = 0; i < count; ++i) o[i] = shaped_uniform(words[i], shape);
+                });
   });
 }
 
@@ -151,9 +153,9 @@ void fill_normal(float* out, int64_t n, const RandomKey& key, uint64_t first_ind
                  CpuVariant variant) {
   const NormalShape shape{mean, deviation};
   run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
-    for_batches(n, key, first_index, variant, [=](const uint32_t* words, int64_t at, int count) TANDEM_INLINE_LAMBDA {
-      normals(words, out + at, count, shape);
-    });
+    for_batches(n, key, first_index, variant,
+                [=](const uint32_t* words, int64_t offset, int count)
+                    TANDEM_INLINE_LAMBDA { normals(words, out + offset, count, shape); });
   });
 }
 

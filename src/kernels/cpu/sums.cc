@@ -49,24 +49,24 @@ void add_in_order(float* out, const float* const* inputs, int count, int64_t n, 
 
 void add_along_tree(float* out, std::span<const float* const> inputs, std::span<const int> merges, int64_t n,
                     CpuVariant variant) {
-  constexpr int64_t kWidth = 256;
-  std::vector<float> stack(merges.size() * kWidth);
-  float* const first = stack.data();
+  constexpr int64_t kChunk = 256;  // elements that go through the stack at a time: it stays in L1
+  std::vector<float> stack(merges.size() * kChunk);
+  float* const stack_begin = stack.data();
   run_variant(variant, [=]() TANDEM_INLINE_LAMBDA {
-    for (int64_t begin = 0; begin < n; begin += kWidth) {
-      const int64_t length = std::min(kWidth, n - begin);
-      float* to = first;  // top of the stack
-      for (size_t p = 0; p < merges.size(); ++p) {
-        std::copy_n(inputs[p] + begin, length, to);
-        for (int join = 0; join < merges[p]; ++join) {
-          float* const left = to - kWidth;
+    for (int64_t begin = 0; begin < n; begin += kChunk) {
+      const int64_t length = std::min(kChunk, n - begin);
+      float* top = stack_begin;
+      for (size_t input = 0; input < merges.size(); ++input) {
+        std::copy_n(inputs[input] + begin, length, top);
+        for (int merge = 0; merge < merges[input]; ++merge) {
+          float* const left = top - kChunk;
           TANDEM_INDEPENDENT
-          for (int64_t i = 0; i < length; ++i) left[i] = left[i] + to[i];
-          to = left;
+          for (int64_t i = 0; i < length; ++i) left[i] = left[i] + top[i];
+          top = left;
         }
-        to += kWidth;
+        top += kChunk;
       }
-      std::copy_n(first, length, out + begin);
+      std::copy_n(stack_begin, length, out + begin);
     }
   });
 }

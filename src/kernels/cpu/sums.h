@@ -1,6 +1,7 @@
 // kernels/cpu/sums.h -- sums of whole arrays, element by element, in the order given.
 //
-// Float addition depends on order, so the order is the caller's and is kept: it is what makes a reduction exact.
+// Float addition depends on order, so the order is the caller's and is kept. A sum whose order is fixed has the same
+// bits on any number of workers: that is what the project calls an exact sum. (Integer sums need no order.)
 #pragma once
 
 #include <cstdint>

@@ -83,9 +83,9 @@ void forward(const DuelingNetImpl& net, const Packed& packed, const float* x, in
   LineFloats mask;
   for (size_t l = 0; l < net.layers.size(); ++l) {
     const Panels& panels = packed.layers[l];
-    const int64_t width = panels.width();
+    const int64_t width = panels.n();
     float *const sums = pass.sums[l].data() + first * width, *const y = pass.outputs[l].data() + first * width;
-    gemm(x, panels.depth(), panels, data(net.layers[l]->bias), sums, width, rows);
+    gemm(x, panels.k(), panels, data(net.layers[l]->bias), sums, width, rows);
     const float *weight = data(net.norms[l]->weight), *bias = data(net.norms[l]->bias);
     const float eps = static_cast<float>(net.norms[l]->options.eps());
     if (!masks) {
@@ -106,10 +106,10 @@ void forward(const DuelingNetImpl& net, const Packed& packed, const float* x, in
                 pass.inverses[l].data() + first + r, n, width, eps);
     }
   }
-  const int64_t head = packed.heads.width() / 2, actions = packed.advantage.width();
+  const int64_t head = packed.heads.n() / 2, actions = packed.advantage.n();
   float *const head_features = pass.head_features.data() + first * 2 * head, *const value = pass.value.data() + first,
                *const advantage = pass.advantage.data() + first * actions;
-  gemm(x, packed.heads.depth(), packed.heads, data(net.heads->bias), head_features, 2 * head, rows);
+  gemm(x, packed.heads.k(), packed.heads, data(net.heads->bias), head_features, 2 * head, rows);
   tandem::relu(head_features, rows * 2 * head);
   row_dots(head_features, 2 * head, data(net.value->weight), data(net.value->bias)[0], value, rows, head);
   gemm(head_features + head, 2 * head, packed.advantage, data(net.advantage->bias), advantage, actions, rows);
@@ -368,8 +368,7 @@ void DuelingCpu::Work::backward_block(const DuelingNetImpl& net, int64_t first, 
   const auto of = [&](std::vector<LineFloats>& layers, int64_t l, int64_t row) {
     return layers[l].data() + row * net.layers[l]->options.out_features();
   };
-  gemm(head_features_dy, 2 * head, packed.heads_backward, nullptr, of(grads, top, begin), packed.heads_backward.width(),
-       n);
+  gemm(head_features_dy, 2 * head, packed.heads_backward, nullptr, of(grads, top, begin), packed.heads_backward.n(), n);
   for (int64_t l = top; l >= 0; --l) {
     const int64_t width = net.layers[l]->options.out_features();
     for (int64_t p = first; p < last; ++p) {
@@ -381,8 +380,7 @@ void DuelingCpu::Work::backward_block(const DuelingNetImpl& net, int64_t first, 
     float* const dx = of(grads, l, begin);
     add_bias(biases[l], dx);
     if (l > 0)
-      gemm(dx, width, packed.layers_backward[l], nullptr, of(grads, l - 1, begin), packed.layers_backward[l].width(),
-           n);
+      gemm(dx, width, packed.layers_backward[l], nullptr, of(grads, l - 1, begin), packed.layers_backward[l].n(), n);
   }
 }
 
