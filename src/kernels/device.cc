@@ -29,13 +29,13 @@ class CpuDevice : public Device {
   void fill_ones(void* memory, size_t bytes) override {
     if (bytes) std::memset(memory, 0xFF, bytes);
   }
-  void copy(void* to, const void* from, size_t bytes) override {
-    if (bytes) std::memcpy(to, from, bytes);
+  void copy(void* dst, const void* src, size_t bytes) override {
+    if (bytes) std::memcpy(dst, src, bytes);
   }
-  void to_host(void* host, const void* from, size_t bytes) override { copy(host, from, bytes); }
-  void from_host(void* to, const void* host, size_t bytes) override { copy(to, host, bytes); }
-  void queue_to_host(void* host, const void* from, size_t bytes) override { copy(host, from, bytes); }
-  void queue_from_host(void* to, const void* host, size_t bytes) override { copy(to, host, bytes); }
+  void to_host(void* host, const void* src, size_t bytes) override { copy(host, src, bytes); }
+  void from_host(void* dst, const void* host, size_t bytes) override { copy(dst, host, bytes); }
+  void queue_to_host(void* host, const void* src, size_t bytes) override { copy(host, src, bytes); }
+  void queue_from_host(void* dst, const void* host, size_t bytes) override { copy(dst, host, bytes); }
   void pin(void*, size_t) override {}
   void unpin(void*) noexcept override {}
   void wait() override {}
@@ -52,7 +52,7 @@ class CpuDevice : public Device {
 
   void decide_update(UpdateDecision* decision, const UpdateParams* params, const float* gradient, int64_t n,
                      const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) override {
-    const bool flagged = params->flag != 0 || std::any_of(bad, bad + bad_count, [](int64_t at) { return at >= 0; });
+    const bool flagged = params->flag != 0 || std::any_of(bad, bad + bad_count, [](int64_t i) { return i >= 0; });
     const double squares = flagged ? 0 : tandem::sum_of_squares(gradient, n);  // it will be skipped: one pass saved
     *decision = tandem::decide_update(squares, tandem::all_finite(statistics, statistic_count), flagged, *params);
   }
@@ -66,12 +66,12 @@ class CpuDevice : public Device {
       decide_update(decisions + g, params, gradient + g * n, n, nullptr, 0, bad, bad_count);
     *decision = decide_batched(decisions, groups);
   }
-  void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
+  void adam_update(float* p, const float* g, float* m, float* v, const UpdateSegment* segments, int count, int64_t n,
                    const UpdateParams* params, const UpdateDecision* decisions, const TargetUpdate& target) override {
-    for (int64_t i = 0, begin = 0; i < count; begin = pieces[i++].end) {
-      const int64_t length = pieces[i].end - begin;
-      const UpdateDecision* const decision = decisions + pieces[i].group;
-      adam_update(p + begin, g + begin, m + begin, v + begin, length, &params->adam[pieces[i].decays], decision);
+    for (int64_t i = 0, begin = 0; i < count; begin = segments[i++].end) {
+      const int64_t length = segments[i].end - begin;
+      const UpdateDecision* const decision = decisions + segments[i].group;
+      adam_update(p + begin, g + begin, m + begin, v + begin, length, &params->adam[segments[i].decays], decision);
       if (target.weights) soft_update(target.weights + begin, p + begin, target.rate, length, decision);
     }
   }
@@ -82,7 +82,7 @@ class CpuDevice : public Device {
   void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* decision) override {
     if (!decision->skip) tandem::soft_update(target, p, tau, n);
   }
-  void find_nonfinite(int64_t* at, const float* x, int64_t n) override { *at = tandem::first_nonfinite(x, n); }
+  void find_nonfinite(int64_t* index, const float* x, int64_t n) override { *index = tandem::first_nonfinite(x, n); }
 
   double sum_of_squares(const float* x, int64_t n) override { return tandem::sum_of_squares(x, n); }
   int64_t first_nonfinite(const float* x, int64_t n) override { return tandem::first_nonfinite(x, n); }

@@ -22,12 +22,12 @@ class Device {
   virtual void release(void* memory) noexcept = 0;
   virtual void zero(void* memory, size_t bytes) = 0;
   virtual void fill_ones(void* memory, size_t bytes) = 0;  // every bit: integers become -1
-  virtual void copy(void* to, const void* from, size_t bytes) = 0;
-  virtual void to_host(void* host, const void* from, size_t bytes) = 0;  // done when the call returns
-  virtual void from_host(void* to, const void* host, size_t bytes) = 0;  // `host` may change after the call
+  virtual void copy(void* dst, const void* src, size_t bytes) = 0;
+  virtual void to_host(void* host, const void* src, size_t bytes) = 0;    // done when the call returns
+  virtual void from_host(void* dst, const void* host, size_t bytes) = 0;  // `host` may change after the call
   // The same, queued: the host memory, pinned, is read or written by the time of wait().
-  virtual void queue_to_host(void* host, const void* from, size_t bytes) = 0;
-  virtual void queue_from_host(void* to, const void* host, size_t bytes) = 0;
+  virtual void queue_to_host(void* host, const void* src, size_t bytes) = 0;
+  virtual void queue_from_host(void* dst, const void* host, size_t bytes) = 0;
   // Makes copies to and from this host memory fast, where that can be done; unpin() comes before it is freed.
   virtual void pin(void* host, size_t bytes) = 0;
   virtual void unpin(void* host) noexcept = 0;
@@ -47,15 +47,15 @@ class Device {
                              const float* gradient, int64_t n, int groups, const int64_t* bad, int bad_count) = 0;
   virtual void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
                            const UpdateDecision* decision) = 0;
-  // All weights and the target network's in one call; `pieces` lie in this device's memory too.
-  virtual void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count,
+  // All weights and the target network's in one call; `segments` [count] cover them and lie in this device's memory.
+  virtual void adam_update(float* p, const float* g, float* m, float* v, const UpdateSegment* segments, int count,
                            int64_t n, const UpdateParams* params, const UpdateDecision* decisions,
                            const TargetUpdate& target) = 0;
   virtual void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
                           const UpdateDecision* decision) = 0;
   virtual void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* decision) = 0;
-  // *at is -1 before the call; it becomes the index of the first NaN or Inf.
-  virtual void find_nonfinite(int64_t* at, const float* x, int64_t n) = 0;
+  // *index is -1 before the call; it becomes that of the first NaN or Inf.
+  virtual void find_nonfinite(int64_t* index, const float* x, int64_t n) = 0;
 
   // ---- results on the host: these wait ----
   virtual double sum_of_squares(const float* x, int64_t n) = 0;

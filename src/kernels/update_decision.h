@@ -29,11 +29,11 @@ struct UpdateDecision {
   int32_t skip = 0;    // not 0: nothing is changed
 };
 
-// A range of the weights that is updated alike.
-struct UpdatePiece {
+// A contiguous range of the flat weights with one set of optimizer parameters and one decision.
+struct UpdateSegment {
   int64_t end = 0;     // it begins where the one before it ends; a multiple of 16
   int32_t decays = 0;  // index into UpdateParams::adam and sgd
-  int32_t group = 0;   // whose decision applies
+  int32_t group = 0;   // index of the decision that applies: groups are clipped each by its own norm
 };
 
 // The weights of a target network, which move towards the updated ones by `rate`. Null: there is none.

@@ -257,7 +257,7 @@ void decision_twins(Report& report) {
   report.line("decide_update", cases, 0, equal, 0);
 }
 
-// All weights of several groups at once: decisions from their norms, and the update of pieces.
+// All weights of several groups at once: decisions from their norms, and the update of segments.
 void group_twins(Report& report) {
   for (int groups : {1, 6})
     for (const int64_t n : {int64_t{16}, int64_t{4096}, int64_t{262'160}, int64_t{1'100'000}}) {
@@ -270,7 +270,7 @@ void group_twins(Report& report) {
         const bool with_target = clip > 0;
         UpdateParams one{.loss_scale = 1, .clip_norm = clip};
         for (int decays : {0, 1}) one.adam[decays] = adam_params(3e-4, 0.9, 0.999, 1e-8, 0.01 * decays, false, 7);
-        std::vector<UpdatePiece> table;
+        std::vector<UpdateSegment> table;
         for (int group = 0; group < groups; ++group) {
           if (n > 16) table.push_back({group * n + n / 32 * 16, 1, group});
           for (int64_t end = 48; table.size() < 2000 && end < n / 2; end += 48)  // small ones, and some that are empty
@@ -281,18 +281,19 @@ void group_twins(Report& report) {
         Pair<UpdateParams> params({one}, 0);
         Pair<UpdateDecision> decisions(std::vector<UpdateDecision>(static_cast<size_t>(groups)), 0),
             decision({UpdateDecision{}}, 0);
-        Pair<UpdatePiece> pieces(table, 0);
+        Pair<UpdateSegment> segments(table, 0);
         Pair<double> scratch(std::vector<double>(static_cast<size_t>(groups * cuda::norm_scratch_doubles(n))), 0);
         Pair<unsigned> arrived({0u}, 0);
         const int count = static_cast<int>(table.size());
         Device& cpu = cpu_device();
         cpu.decide_groups(decisions.host(), decision.host(), params.host(), g.host(), n, groups, nullptr, 0);
-        cpu.adam_update(p.host(), g.host(), m.host(), v.host(), pieces.host(), count, all, params.host(),
+        cpu.adam_update(p.host(), g.host(), m.host(), v.host(), segments.host(), count, all, params.host(),
                         decisions.host(), {with_target ? target.host() : nullptr, 0.01f});
         cuda::decide_groups(decisions.device(), decision.device(), params.device(), g.device(), n, groups, nullptr, 0,
                             scratch.device(), arrived.device(), nullptr);
-        cuda::adam_update(p.device(), g.device(), m.device(), v.device(), pieces.device(), count, all, params.device(),
-                          decisions.device(), {with_target ? target.device() : nullptr, 0.01f}, nullptr);
+        cuda::adam_update(p.device(), g.device(), m.device(), v.device(), segments.device(), count, all,
+                          params.device(), decisions.device(), {with_target ? target.device() : nullptr, 0.01f},
+                          nullptr);
         UpdateDecision found;
         check(cudaMemcpy(&found, decision.device(), sizeof found, cudaMemcpyDeviceToHost), "copy to the host");
         const double norm = decision.host()[0].norm;

@@ -1,4 +1,5 @@
-// kernels/gpu/column_sums.h -- sums of one column over rows, for gradients of biases and of norms: one lane a column.
+// kernels/gpu/column_sums.h -- the sum of one column over a shard's rows, for gradients of biases and of layer norms.
+// One lane has one column, so the lanes of a warp read neighbouring columns of a row: coalesced.
 #pragma once
 
 #include <type_traits>
@@ -7,26 +8,27 @@
 
 namespace tandem::cuda {
 
-// Column a[row], or a[row] * b[row]; rows lie a_row and b_row floats apart, shards a_shard and b_shard.
-struct ColumnOf {
+// The column a[row], or the product a[row] * b[row] where b is not null. Strides in floats: from a row to the next,
+// from a shard to the next.
+struct ColumnView {
   const float *a, *b;
-  int a_row, b_row;
-  int64_t a_shard, b_shard;
+  int a_row_stride, b_row_stride;
+  int64_t a_shard_stride, b_shard_stride;
 };
 
-__device__ inline float column_sum(const ColumnOf& c, int64_t shard, int rows) {
-  const float *a = c.a + shard * c.a_shard, *b = c.b ? c.b + shard * c.b_shard : nullptr;
+__device__ inline float column_sum(const ColumnView& c, int64_t shard, int rows) {
+  const float *a = c.a + shard * c.a_shard_stride, *b = c.b ? c.b + shard * c.b_shard_stride : nullptr;
   float sum = 0;
   // A batch of independent loads, then a chain of adds in row order. Pointers advance by adding: computing the
   // addresses ahead needs more registers than there are, and a test per row costs as much as the load.
   const auto add = [&](auto count) {
     float x[count.value];
 #pragma unroll
-    for (int r = 0; r < count.value; ++r, a += c.a_row) x[r] = *a;
+    for (int r = 0; r < count.value; ++r, a += c.a_row_stride) x[r] = *a;
     if (b) {
       float y[count.value];
 #pragma unroll
-      for (int r = 0; r < count.value; ++r, b += c.b_row) y[r] = *b;
+      for (int r = 0; r < count.value; ++r, b += c.b_row_stride) y[r] = *b;
 #pragma unroll
       for (int r = 0; r < count.value; ++r) sum = fmaf(x[r], y[r], sum);
     } else {
@@ -34,14 +36,14 @@ __device__ inline float column_sum(const ColumnOf& c, int64_t shard, int rows) {
       for (int r = 0; r < count.value; ++r) sum = sum + x[r];
     }
   };
-  constexpr int kMany = 32, kSome = 8;
-  int left = rows;
+  constexpr int kLargeBatch = 32, kSmallBatch = 8;
+  int rows_left = rows;
 #pragma unroll 1
-  for (; left >= kMany; left -= kMany) add(std::integral_constant<int, kMany>{});
+  for (; rows_left >= kLargeBatch; rows_left -= kLargeBatch) add(std::integral_constant<int, kLargeBatch>{});
 #pragma unroll 1
-  for (; left >= kSome; left -= kSome) add(std::integral_constant<int, kSome>{});
+  for (; rows_left >= kSmallBatch; rows_left -= kSmallBatch) add(std::integral_constant<int, kSmallBatch>{});
 #pragma unroll 1
-  for (; left > 0; --left) add(std::integral_constant<int, 1>{});
+  for (; rows_left > 0; --rows_left) add(std::integral_constant<int, 1>{});
   return sum;
 }
 

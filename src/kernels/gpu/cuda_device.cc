@@ -25,13 +25,13 @@ void check(cudaError_t error, const char* what) {
 class CudaKernelDevice : public Device {
  public:
   explicit CudaKernelDevice(const Stream* stream) : stream_(*stream) {
-    check(cudaMalloc(&answers_, sizeof(Answers)), "memory for answers");
-    check(cudaMemset(answers_, 0, sizeof(Answers)), "filling with zeros");
-    check(cudaHostAlloc(&answers_host_, sizeof(Answers), cudaHostAllocDefault), "pinned memory for answers");
+    check(cudaMalloc(&results_, sizeof(Results)), "memory for results");
+    check(cudaMemset(results_, 0, sizeof(Results)), "filling with zeros");
+    check(cudaHostAlloc(&results_host_, sizeof(Results), cudaHostAllocDefault), "pinned memory for results");
   }
   ~CudaKernelDevice() override {
-    cudaFree(answers_);
-    cudaFreeHost(answers_host_);
+    cudaFree(results_);
+    cudaFreeHost(results_host_);
     for (void* scratch : scratches_) cudaFree(scratch);
   }
   bool is_cuda() const override { return true; }
@@ -48,40 +48,40 @@ class CudaKernelDevice : public Device {
   void fill_ones(void* memory, size_t bytes) override {
     if (bytes) check(cudaMemsetAsync(memory, 0xFF, bytes, stream_), "filling with ones");
   }
-  void copy(void* to, const void* from, size_t bytes) override {
-    if (bytes) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy on the GPU");
+  void copy(void* dst, const void* src, size_t bytes) override {
+    if (bytes) check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, stream_), "copy on the GPU");
   }
-  void to_host(void* host, const void* from, size_t bytes) override {
-    queue_to_host(host, from, bytes);
+  void to_host(void* host, const void* src, size_t bytes) override {
+    queue_to_host(host, src, bytes);
     if (bytes) wait();
   }
-  void from_host(void* to, const void* host, size_t bytes) override {
-    queue_from_host(to, host, bytes);
+  void from_host(void* dst, const void* host, size_t bytes) override {
+    queue_from_host(dst, host, bytes);
     if (bytes) wait();  // pinned memory is read later than the call returns
   }
-  void queue_to_host(void* host, const void* from, size_t bytes) override {
-    if (void* const there = reachable(host, bytes); there && cuda::copy_few(there, from, bytes, stream_)) return;
-    for_each_piece(host, bytes, [&](size_t at, size_t length) {
-      check(cudaMemcpyAsync(static_cast<std::byte*>(host) + at, static_cast<const std::byte*>(from) + at, length,
+  void queue_to_host(void* host, const void* src, size_t bytes) override {
+    if (void* const mapped = mapped_address(host, bytes); mapped && cuda::copy_few(mapped, src, bytes, stream_)) return;
+    for_each_range(host, bytes, [&](size_t offset, size_t length) {
+      check(cudaMemcpyAsync(static_cast<std::byte*>(host) + offset, static_cast<const std::byte*>(src) + offset, length,
                             cudaMemcpyDeviceToHost, stream_),
             "copy to the host");
     });
   }
-  void queue_from_host(void* to, const void* host, size_t bytes) override {
-    if (void* const there = reachable(host, bytes); there && cuda::copy_few(to, there, bytes, stream_)) return;
-    for_each_piece(host, bytes, [&](size_t at, size_t length) {
-      check(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, static_cast<const std::byte*>(host) + at, length,
+  void queue_from_host(void* dst, const void* host, size_t bytes) override {
+    if (void* const mapped = mapped_address(host, bytes); mapped && cuda::copy_few(dst, mapped, bytes, stream_)) return;
+    for_each_range(host, bytes, [&](size_t offset, size_t length) {
+      check(cudaMemcpyAsync(static_cast<std::byte*>(dst) + offset, static_cast<const std::byte*>(host) + offset, length,
                             cudaMemcpyHostToDevice, stream_),
             "copy to the GPU");
     });
   }
   void pin(void* host, size_t bytes) override {
-    void* there = nullptr;
+    void* mapped = nullptr;
     if (cudaHostRegister(host, bytes, cudaHostRegisterDefault) != cudaSuccess ||
-        cudaHostGetDevicePointer(&there, host, 0) != cudaSuccess)
+        cudaHostGetDevicePointer(&mapped, host, 0) != cudaSuccess)
       cudaGetLastError();
     const std::lock_guard lock(pinned_mutex_);
-    if (there) pinned_[static_cast<const std::byte*>(host)] = {bytes, static_cast<std::byte*>(there)};
+    if (mapped) pinned_[static_cast<const std::byte*>(host)] = {bytes, static_cast<std::byte*>(mapped)};
   }
   void unpin(void* host) noexcept override {
     {
@@ -107,9 +107,9 @@ class CudaKernelDevice : public Device {
 
   void decide_update(UpdateDecision* decision, const UpdateParams* params, const float* gradient, int64_t n,
                      const float* statistics, int64_t statistic_count, const int64_t* bad, int bad_count) override {
-    cuda::sum_of_squares(&answers_->number, gradient, n, norm_scratch(n), stream_);
-    cuda::all_finite(&answers_->truth, statistics, statistic_count, stream_);
-    cuda::decide_update(decision, params, &answers_->number, &answers_->truth, bad, bad_count, stream_);
+    cuda::sum_of_squares(&results_->number, gradient, n, norm_scratch(n), stream_);
+    cuda::all_finite(&results_->truth, statistics, statistic_count, stream_);
+    cuda::decide_update(decision, params, &results_->number, &results_->truth, bad, bad_count, stream_);
   }
   void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
                    const UpdateDecision* decision) override {
@@ -120,11 +120,11 @@ class CudaKernelDevice : public Device {
     cuda::decide_groups(
         decisions, decision, params, gradient, n, groups, bad, bad_count,
         static_cast<double*>(scratch(sizeof(double) * static_cast<size_t>(groups) * norm_scratch_doubles(n))),
-        &answers_->arrived, stream_);
+        &results_->arrived, stream_);
   }
-  void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
+  void adam_update(float* p, const float* g, float* m, float* v, const UpdateSegment* segments, int count, int64_t n,
                    const UpdateParams* params, const UpdateDecision* decisions, const TargetUpdate& target) override {
-    cuda::adam_update(p, g, m, v, pieces, count, n, params, decisions, target, stream_);
+    cuda::adam_update(p, g, m, v, segments, count, n, params, decisions, target, stream_);
   }
   void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
                   const UpdateDecision* decision) override {
@@ -133,66 +133,69 @@ class CudaKernelDevice : public Device {
   void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* decision) override {
     cuda::soft_update(target, p, tau, n, decision, stream_);
   }
-  void find_nonfinite(int64_t* at, const float* x, int64_t n) override { cuda::lower_to_nonfinite(at, x, n, stream_); }
+  void find_nonfinite(int64_t* index, const float* x, int64_t n) override {
+    cuda::lower_to_nonfinite(index, x, n, stream_);
+  }
 
   double sum_of_squares(const float* x, int64_t n) override {
-    cuda::sum_of_squares(&answers_->number, x, n, norm_scratch(n), stream_);
-    return answer(&Answers::number);
+    cuda::sum_of_squares(&results_->number, x, n, norm_scratch(n), stream_);
+    return read_result(&Results::number);
   }
   int64_t first_nonfinite(const float* x, int64_t n) override {
-    cuda::first_nonfinite(&answers_->index, x, n, stream_);
-    return answer(&Answers::index);
+    cuda::first_nonfinite(&results_->index, x, n, stream_);
+    return read_result(&Results::index);
   }
   uint64_t state_hash(const void* data, int64_t bytes) override {
-    cuda::state_hash(&answers_->hash, data, bytes,
+    cuda::state_hash(&results_->hash, data, bytes,
                      static_cast<uint64_t*>(scratch(sizeof(uint64_t) * hash_block_count(bytes))), stream_);
-    return answer(&Answers::hash);
+    return read_result(&Results::hash);
   }
 
  private:
   struct Pinned {
     size_t bytes;
-    std::byte* there;  // as the GPU sees it
+    std::byte* mapped;  // its address on the GPU
   };
-  // Where the GPU finds this host memory; null: nowhere.
-  void* reachable(const void* host, size_t bytes) {
-    const auto* const at = static_cast<const std::byte*>(host);
+  // The device address of this host memory; null if it is not pinned as a whole.
+  void* mapped_address(const void* host, size_t bytes) {
+    const auto* const begin = static_cast<const std::byte*>(host);
     const std::lock_guard lock(pinned_mutex_);
-    auto found = pinned_.upper_bound(at);
+    auto found = pinned_.upper_bound(begin);
     if (found == pinned_.begin()) return nullptr;
     --found;
-    const size_t offset = static_cast<size_t>(at - found->first);
-    return offset + bytes <= found->second.bytes ? found->second.there + offset : nullptr;
+    const size_t offset = static_cast<size_t>(begin - found->first);
+    return offset + bytes <= found->second.bytes ? found->second.mapped + offset : nullptr;
   }
-  // Calls f(first, length) with pieces of host memory that are pinned as a whole or not at all: one copy of both is
-  // refused.
+  // Calls f(offset, length) with ranges of host memory that are pinned as a whole or not at all: CUDA refuses one copy
+  // of both.
   template <class F>
-  void for_each_piece(const void* host, size_t bytes, F f) {
+  void for_each_range(const void* host, size_t bytes, F f) {
     const auto* const begin = static_cast<const std::byte*>(host);
-    for (size_t at = 0, end; at < bytes; at = end) {
+    for (size_t offset = 0, end; offset < bytes; offset = end) {
       end = bytes;
       {
         const std::lock_guard lock(pinned_mutex_);
-        const auto next = pinned_.upper_bound(begin + at);
+        const auto next = pinned_.upper_bound(begin + offset);
         if (next != pinned_.end()) end = std::min(end, static_cast<size_t>(next->first - begin));
         if (next != pinned_.begin())
-          if (const auto* const behind = std::prev(next)->first + std::prev(next)->second.bytes; behind > begin + at)
-            end = std::min(end, static_cast<size_t>(behind - begin));
+          if (const auto* const pinned_end = std::prev(next)->first + std::prev(next)->second.bytes;
+              pinned_end > begin + offset)
+            end = std::min(end, static_cast<size_t>(pinned_end - begin));
       }
-      f(at, end - at);
+      f(offset, end - offset);
     }
   }
-  struct Answers {
+  struct Results {  // of the calls that return a value, and scratch of decide_groups()
     double number;
     int64_t index;
     uint64_t hash;
     int truth;
-    unsigned arrived;  // of decide_groups
+    unsigned arrived;  // decide_groups()' count of blocks; 0 between calls
   };
   template <class T>
-  T answer(T Answers::*which) {
-    to_host(&(answers_host_->*which), &(answers_->*which), sizeof(T));
-    return answers_host_->*which;
+  T read_result(T Results::*which) {
+    to_host(&(results_host_->*which), &(results_->*which), sizeof(T));
+    return results_host_->*which;
   }
   double* norm_scratch(int64_t n) { return static_cast<double*>(scratch(sizeof(double) * norm_scratch_doubles(n))); }
   // A CUDA graph may hold the address of an older one: none is freed.
@@ -207,11 +210,11 @@ class CudaKernelDevice : public Device {
   }
 
   const Stream& stream_;
-  Answers *answers_ = nullptr, *answers_host_ = nullptr;  // on the GPU, and in pinned memory
+  Results *results_ = nullptr, *results_host_ = nullptr;  // on the GPU, and in pinned memory
   std::vector<void*> scratches_;
   size_t scratch_bytes_ = 0;
   std::mutex pinned_mutex_;
-  std::map<const std::byte*, Pinned> pinned_;  // by where it begins
+  std::map<const std::byte*, Pinned> pinned_;  // by first byte
 };
 
 }  // namespace

@@ -5,8 +5,8 @@
 namespace tandem::cuda {
 namespace {
 
-// Runs body.one(i) for single elements, or four(i) for four from 4 * i on and one() for the rest. A body whose
-// prepare() says no leaves everything as it is.
+// Grid-stride loops: body.one(i) for single elements, or body.four(i) for four from 4 * i on and one() for the rest. If
+// body.prepare() returns false, nothing is changed.
 template <typename Body>
 __global__ void each(int64_t n, Body body) {
   if (!body.prepare()) return;
@@ -31,12 +31,12 @@ void launch(const char* name, bool by_four, int64_t n, const Body& body, Stream 
 }
 
 // The scale of the gradient, and whether the update is skipped.
-struct AsGiven {
+struct GivenScale {
   float scale;
   __device__ bool skip() const { return false; }
   __device__ float get() const { return scale; }
 };
-struct AsDecided {
+struct DecidedScale {
   const UpdateDecision* decision;
   __device__ bool skip() const { return decision->skip != 0; }
   __device__ float get() const { return decision->scale; }
@@ -89,51 +89,56 @@ struct Adam {
   }
 };
 
-// The same for pieces with parameters and decisions of their own. Pieces are multiples of four. A block takes `turns` x
-// 128 contiguous float4s and loads a turn ahead of the arithmetic; a piece's constants are computed once.
-constexpr int kPieceThreads = 128, kPieceBlocks = 6;  // on an SM: 80 registers, at which 8 bytes of a thread spill
-__global__ void __launch_bounds__(kPieceThreads, kPieceBlocks)
-    adam_pieces(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
-                const UpdateParams* params, const UpdateDecision* decisions, TargetUpdate target, int turns) {
-  const int64_t base = int64_t{blockIdx.x} * turns * kPieceThreads, left = n / 4 - base;
-  const int stretch = turns * kPieceThreads, end = left < stretch ? static_cast<int>(left) : stretch;
-  int i = static_cast<int>(threadIdx.x);  // float4 of the block
+// The same for segments with parameters and decisions of their own; their lengths are multiples of four. A block takes
+// `iterations` x 128 contiguous float4s and loads one iteration ahead of the arithmetic; a segment's constants are
+// computed once.
+constexpr int kSegmentThreads = 128;
+constexpr int kSegmentBlocksPerSm = 6;  // 80 registers a thread; 8 bytes spill
+__global__ void __launch_bounds__(kSegmentThreads, kSegmentBlocksPerSm)
+    adam_segments(float* p, const float* g, float* m, float* v, const UpdateSegment* segments, int count, int64_t n,
+                  const UpdateParams* params, const UpdateDecision* decisions, TargetUpdate target, int iterations) {
+  const int64_t base = int64_t{blockIdx.x} * iterations * kSegmentThreads, float4s_left = n / 4 - base;
+  const int block_float4s = iterations * kSegmentThreads,
+            end = float4s_left < block_float4s ? static_cast<int>(float4s_left) : block_float4s;
+  int i = static_cast<int>(threadIdx.x);  // float4 of the block, counted from `base`
   if (i >= end) return;
-  Adam<Given, AsGiven> body{p + 4 * base, g + 4 * base, m + 4 * base, v + 4 * base, {}, {}, {}};
+  Adam<Given, GivenScale> body{p + 4 * base, g + 4 * base, m + 4 * base, v + 4 * base, {}, {}, {}};
   float4* const target_weights = target.weights ? reinterpret_cast<float4*>(target.weights) + base : nullptr;
-  auto loaded = body.load(i);
-  float4 before = target_weights ? target_weights[i] : float4{};
-  __syncwarp(__activemask());     // keeps the compiler from moving the loads down to their use
-  int low = 0, high = count - 1;  // the first piece that ends after 4 * (base + i)
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (pieces[middle].end > 4 * (base + i))
-      high = middle;
+  auto next_loaded = body.load(i);
+  float4 next_target = target_weights ? target_weights[i] : float4{};
+  __syncwarp(__activemask());         // keeps the compiler from moving the loads down to their use
+  int segment = 0, last = count - 1;  // the first segment that ends after 4 * (base + i)
+  while (segment < last) {
+    const int middle = (segment + last) / 2;
+    if (segments[middle].end > 4 * (base + i))
+      last = middle;
     else
-      low = middle + 1;
+      segment = middle + 1;
   }
-  int piece_end = 0;  // of the one that `body` is made for
+  int segment_end = 0;  // of the segment that `body` is made for
   bool skip = false;
 #pragma unroll 1
-  for (; i < end; i += kPieceThreads) {
-    const auto now = loaded;
-    const float4 old_target = before;
-    if (const int next = i + kPieceThreads; next < end) {
-      loaded = body.load(next);
-      if (target_weights) before = target_weights[next];
+  for (; i < end; i += kSegmentThreads) {
+    const auto loaded = next_loaded;
+    const float4 old_target = next_target;
+    if (const int next = i + kSegmentThreads; next < end) {
+      next_loaded = body.load(next);
+      if (target_weights) next_target = target_weights[next];
     }
-    if (i >= piece_end) {
-      while (low < count - 1 && pieces[low].end <= 4 * (base + i)) ++low;
-      const int64_t piece_left = pieces[low].end / 4 - base;
-      piece_end = static_cast<int>(piece_left < 0 ? 0 : piece_left < stretch ? piece_left : stretch);
-      const UpdateDecision& decision = decisions[pieces[low].group];
+    if (i >= segment_end) {
+      while (segment < count - 1 && segments[segment].end <= 4 * (base + i)) ++segment;
+      const int64_t segment_float4s_left = segments[segment].end / 4 - base;
+      segment_end = static_cast<int>(segment_float4s_left < 0               ? 0
+                                     : segment_float4s_left < block_float4s ? segment_float4s_left
+                                                                            : block_float4s);
+      const UpdateDecision& decision = decisions[segments[segment].group];
       skip = decision.skip != 0;
-      body.params.value = params->adam[pieces[low].decays];
+      body.params.value = params->adam[segments[segment].decays];
       body.grad_scale.scale = decision.scale;
       body.prepare();
     }
     if (skip) continue;
-    const float4 weight = body.four(i, now);
+    const float4 weight = body.four(i, loaded);
     if (!target_weights) continue;
     const SoftUpdateOp soft_update_op{target.rate};
     target_weights[i] = {soft_update_op(old_target.x, weight.x), soft_update_op(old_target.y, weight.y),
@@ -157,32 +162,32 @@ struct Sgd {
     grad_scale = source_scale.get();
     return true;
   }
-  __device__ void update(float& weight, float gradient, float& moved) const {
+  __device__ void update(float& weight, float gradient, float& new_velocity) const {
     if (params.momentum == 0.0f)
       sgd_one<false, false>(weight, gradient, nullptr, params, grad_scale);
     else if (params.nesterov)
-      sgd_one<true, true>(weight, gradient, &moved, params, grad_scale);
+      sgd_one<true, true>(weight, gradient, &new_velocity, params, grad_scale);
     else
-      sgd_one<true, false>(weight, gradient, &moved, params, grad_scale);
+      sgd_one<true, false>(weight, gradient, &new_velocity, params, grad_scale);
   }
   __device__ void one(int64_t i) const {
     const bool momentum = params.momentum != 0.0f;
-    float weight = p[i], moved = momentum ? velocity[i] : 0.0f;
-    update(weight, g[i], moved);
+    float weight = p[i], new_velocity = momentum ? velocity[i] : 0.0f;
+    update(weight, g[i], new_velocity);
     p[i] = weight;
-    if (momentum) velocity[i] = moved;
+    if (momentum) velocity[i] = new_velocity;
   }
   __device__ void four(int64_t i) const {
     const bool momentum = params.momentum != 0.0f;
     float4 weight = reinterpret_cast<float4*>(p)[i];
-    float4 moved = momentum ? reinterpret_cast<float4*>(velocity)[i] : float4{};
+    float4 new_velocity = momentum ? reinterpret_cast<float4*>(velocity)[i] : float4{};
     const float4 gradient = reinterpret_cast<const float4*>(g)[i];
-    update(weight.x, gradient.x, moved.x);
-    update(weight.y, gradient.y, moved.y);
-    update(weight.z, gradient.z, moved.z);
-    update(weight.w, gradient.w, moved.w);
+    update(weight.x, gradient.x, new_velocity.x);
+    update(weight.y, gradient.y, new_velocity.y);
+    update(weight.z, gradient.z, new_velocity.z);
+    update(weight.w, gradient.w, new_velocity.w);
     reinterpret_cast<float4*>(p)[i] = weight;
-    if (momentum) reinterpret_cast<float4*>(velocity)[i] = moved;
+    if (momentum) reinterpret_cast<float4*>(velocity)[i] = new_velocity;
   }
 };
 
@@ -210,7 +215,7 @@ struct AddInOrder {
   }
 };
 
-// y = op(y, x) for the small ones.
+// y = op(y, x), unless the decision is to skip.
 template <typename Op>
 struct Blend {
   float* y;
@@ -234,10 +239,12 @@ struct ScaleOp {
   __device__ float operator()(float y, float) const { return a * y; }
 };
 
-__global__ void copy_words(uint32_t* to, const uint32_t* from, int count) {
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) to[i] = from[i];
+// One block.
+__global__ void copy_words(uint32_t* dst, const uint32_t* src, int count) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) dst[i] = src[i];
 }
 
+// One thread.
 __global__ void decide(UpdateDecision* decision, const UpdateParams* params, const double* sum_of_squares,
                        const int* statistics_finite, const int64_t* bad, int bad_count) {
   bool flagged = params->flag != 0;
@@ -249,37 +256,40 @@ __global__ void decide(UpdateDecision* decision, const UpdateParams* params, con
 
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams& params, float grad_scale,
                  Stream stream) {
-  launch("adam_update", aligned16(p, g, m, v), n, Adam<Given, AsGiven>{p, g, m, v, {params}, {grad_scale}, {}}, stream);
+  launch("adam_update", aligned16(p, g, m, v), n, Adam<Given, GivenScale>{p, g, m, v, {params}, {grad_scale}, {}},
+         stream);
 }
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
                  const UpdateDecision* decision, Stream stream) {
-  launch("adam_update", aligned16(p, g, m, v), n, Adam<OnDevice, AsDecided>{p, g, m, v, {params}, {decision}, {}},
+  launch("adam_update", aligned16(p, g, m, v), n, Adam<OnDevice, DecidedScale>{p, g, m, v, {params}, {decision}, {}},
          stream);
 }
 
-void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
+void adam_update(float* p, const float* g, float* m, float* v, const UpdateSegment* segments, int count, int64_t n,
                  const UpdateParams* params, const UpdateDecision* decisions, const TargetUpdate& target,
                  Stream stream) {
   if (n < 4) return;
-  // As many turns as let all blocks run at once; a few, where there are very many weights.
-  constexpr int64_t kMostTurns = 8;
-  const int64_t at_once = std::max<int64_t>(1, sm_count()) * kPieceBlocks * kPieceThreads;
-  const auto turns = static_cast<int>(std::clamp<int64_t>((n / 4 + at_once - 1) / at_once, 1, kMostTurns));
-  const int64_t stretch = int64_t{turns} * kPieceThreads;
-  adam_pieces<<<static_cast<unsigned>((n / 4 + stretch - 1) / stretch), kPieceThreads, 0, stream>>>(
-      p, g, m, v, pieces, count, n, params, decisions, target, turns);
+  // As many iterations as let all blocks be resident at once; at most kMaxIterations, where there are very many
+  // weights.
+  constexpr int64_t kMaxIterations = 8;
+  const int64_t resident_threads = std::max<int64_t>(1, sm_count()) * kSegmentBlocksPerSm * kSegmentThreads;
+  const auto iterations =
+      static_cast<int>(std::clamp<int64_t>((n / 4 + resident_threads - 1) / resident_threads, 1, kMaxIterations));
+  const int64_t block_float4s = int64_t{iterations} * kSegmentThreads;
+  adam_segments<<<static_cast<unsigned>((n / 4 + block_float4s - 1) / block_float4s), kSegmentThreads, 0, stream>>>(
+      p, g, m, v, segments, count, n, params, decisions, target, iterations);
   check_launch("adam_update");
 }
 
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params, float grad_scale,
                 Stream stream) {
   launch("sgd_update", aligned16(p, g, velocity), n,
-         Sgd<Given, AsGiven>{p, g, velocity, {params}, {grad_scale}, {}, 0.0f}, stream);
+         Sgd<Given, GivenScale>{p, g, velocity, {params}, {grad_scale}, {}, 0.0f}, stream);
 }
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams* params,
                 const UpdateDecision* decision, Stream stream) {
   launch("sgd_update", aligned16(p, g, velocity), n,
-         Sgd<OnDevice, AsDecided>{p, g, velocity, {params}, {decision}, {}, 0.0f}, stream);
+         Sgd<OnDevice, DecidedScale>{p, g, velocity, {params}, {decision}, {}, 0.0f}, stream);
 }
 
 void decide_update(UpdateDecision* decision, const UpdateParams* params, const double* sum_of_squares,
@@ -316,11 +326,12 @@ void soft_update(float* target, const float* p, float tau, int64_t n, const Upda
   launch("soft_update", aligned16(target, p), n, Blend<SoftUpdateOp>{target, p, {tau}, decision}, stream);
 }
 
-bool copy_few(void* to, const void* from, size_t bytes, Stream stream) {
-  constexpr size_t kFew = 4096;
-  const auto odd = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(uint32_t) != 0; };
-  if (bytes == 0 || bytes > kFew || bytes % sizeof(uint32_t) != 0 || odd(to) || odd(from)) return false;
-  copy_words<<<1, kThreads, 0, stream>>>(static_cast<uint32_t*>(to), static_cast<const uint32_t*>(from),
+bool copy_few(void* dst, const void* src, size_t bytes, Stream stream) {
+  constexpr size_t kMaxBytes = 4096;
+  const auto unaligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(uint32_t) != 0; };
+  if (bytes == 0 || bytes > kMaxBytes || bytes % sizeof(uint32_t) != 0 || unaligned(dst) || unaligned(src))
+    return false;
+  copy_words<<<1, kThreads, 0, stream>>>(static_cast<uint32_t*>(dst), static_cast<const uint32_t*>(src),
                                          static_cast<int>(bytes / sizeof(uint32_t)));
   check_launch("copy_few");
   return true;

@@ -44,23 +44,23 @@ extern "C" [[noreturn]] void tandem_plain_jump(jmp_buf, int) __asm__("_longjmp")
 
 namespace tandem::cuda_on_cpu {
 
-enum class Waits { kNothing, kShuffle, kBlock, kOver };
+enum class Waits { kNothing, kShuffle, kBlock, kDone };
 
 // A context starts a fiber; after that, longjmp switches. It leaves the signal mask alone, which would cost two system
 // calls at every switch.
 struct Fiber {
   ucontext_t context;
-  jmp_buf place;
+  jmp_buf resume_point;
   bool begun = false;
   std::vector<char> stack;
   Waits waits = Waits::kNothing;
-  uint64_t offered = 0;
+  uint64_t shuffle_value = 0;
 };
 
 struct Block {
   std::vector<std::unique_ptr<Fiber>> fibers;
   jmp_buf scheduler;
-  int now = 0;
+  int current = 0;  // the thread that runs
   std::function<void()> body;
 };
 inline Block block;
@@ -68,19 +68,19 @@ inline bool last_thread_first = false;  // schedules a block's threads in revers
 inline dim3 thread_index, block_index, block_size, grid_size;
 
 inline void wait(Waits what) {
-  Fiber& mine = *block.fibers[block.now];
-  mine.waits = what;
-  if (_setjmp(mine.place) == 0) tandem_plain_jump(block.scheduler, 1);
+  Fiber& fiber = *block.fibers[block.current];
+  fiber.waits = what;
+  if (_setjmp(fiber.resume_point) == 0) tandem_plain_jump(block.scheduler, 1);
 }
 inline void enter() {
   block.body();
-  wait(Waits::kOver);
+  wait(Waits::kDone);
 }
 
-// Until it waits.
-inline void go_on(Fiber& fiber) {
+// Runs the fiber until it waits or is done.
+inline void run_until_wait(Fiber& fiber) {
   if (_setjmp(block.scheduler) != 0) return;
-  if (fiber.begun) tandem_plain_jump(fiber.place, 1);
+  if (fiber.begun) tandem_plain_jump(fiber.resume_point, 1);
   fiber.begun = true;
   setcontext(&fiber.context);
   throw std::runtime_error("a fiber can't begin: setcontext() came back");
@@ -105,7 +105,7 @@ inline void run_block(int threads) {
   const auto all = [&](int first, int last, Waits what) {
     bool any = false;
     for (int i = first; i < last; ++i) {
-      if (block.fibers[i]->waits == Waits::kOver) continue;
+      if (block.fibers[i]->waits == Waits::kDone) continue;
       if (block.fibers[i]->waits != what) return false;
       any = true;
     }
@@ -113,7 +113,7 @@ inline void run_block(int threads) {
   };
   const auto release = [&](int first, int last) {
     for (int i = first; i < last; ++i)
-      if (block.fibers[i]->waits != Waits::kOver) block.fibers[i]->waits = Waits::kNothing;
+      if (block.fibers[i]->waits != Waits::kDone) block.fibers[i]->waits = Waits::kNothing;
     moved = true;
   };
   while (true) {
@@ -127,9 +127,9 @@ inline void run_block(int threads) {
           Fiber& fiber = *block.fibers[i];
           if (fiber.waits != Waits::kNothing) continue;
           moved = true;
-          block.now = i;
+          block.current = i;
           thread_index = dim3(static_cast<unsigned>(i), 0, 0);
-          go_on(fiber);
+          run_until_wait(fiber);
         }
         if (!all(warp, last, Waits::kShuffle)) break;
         release(warp, last);
@@ -137,7 +137,7 @@ inline void run_block(int threads) {
     }
     if (all(0, threads, Waits::kBlock)) release(0, threads);
     bool over = true;
-    for (int i = 0; i < threads; ++i) over = over && block.fibers[i]->waits == Waits::kOver;
+    for (int i = 0; i < threads; ++i) over = over && block.fibers[i]->waits == Waits::kDone;
     if (over) return;
     if (!moved) throw std::logic_error("deadlock: threads of a block wait for each other");
   }
@@ -158,13 +158,13 @@ inline void launch(dim3 grid, dim3 threads, std::function<void()> body) {
 template <class T>
 T exchange(T value, int lane) {
   static_assert(sizeof(T) <= 8);
-  Fiber& mine = *block.fibers[block.now];
-  const int me = block.now;
-  mine.offered = 0;
-  std::memcpy(&mine.offered, &value, sizeof(T));
+  Fiber& fiber = *block.fibers[block.current];
+  const int thread = block.current;
+  fiber.shuffle_value = 0;
+  std::memcpy(&fiber.shuffle_value, &value, sizeof(T));
   wait(Waits::kShuffle);
   T taken;
-  std::memcpy(&taken, &block.fibers[me / 32 * 32 + lane]->offered, sizeof(T));
+  std::memcpy(&taken, &block.fibers[thread / 32 * 32 + lane]->shuffle_value, sizeof(T));
   wait(Waits::kShuffle);
   return taken;
 }
@@ -192,18 +192,18 @@ T __shfl_up_sync(unsigned, T value, int delta) {
 }
 inline unsigned __ballot_sync(unsigned, bool yes) {
   using namespace ::tandem::cuda_on_cpu;
-  const int first = block.now / 32 * 32;
-  block.fibers[block.now]->offered = yes;
+  const int first = block.current / 32 * 32;
+  block.fibers[block.current]->shuffle_value = yes;
   wait(Waits::kShuffle);
   unsigned all = 0;
-  for (int lane = 0; lane < 32; ++lane) all |= static_cast<unsigned>(block.fibers[first + lane]->offered) << lane;
+  for (int lane = 0; lane < 32; ++lane) all |= static_cast<unsigned>(block.fibers[first + lane]->shuffle_value) << lane;
   wait(Waits::kShuffle);
   return all;
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline void __syncwarp() { ::tandem::cuda_on_cpu::wait(::tandem::cuda_on_cpu::Waits::kShuffle); }
-inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
-  const unsigned long long old = *at;
-  *at += value;
+inline unsigned long long atomicAdd(unsigned long long* address, unsigned long long value) {
+  const unsigned long long old = *address;
+  *address += value;
   return old;
 }

@@ -1,11 +1,12 @@
-// kernels/gpu/fused_mlp.h -- a fused MLP: one block takes its rows through all layers. Activations go
-// from layer to layer through shared memory (training also writes them to global memory, for backward). The same bits
-// as layer by layer (gemm.h). fused_mlp_layers.h puts the layers together; here are a block's shared memory, its GEMM
-// and the choice of a block.
+// kernels/gpu/fused_mlp.h -- a fused MLP: one block takes its rows through all layers. Activations go from layer to
+// layer through shared memory (training also writes them to global memory, for backward). The same bits as layer by
+// layer (gemm.h). fused_mlp_layers.h puts the layers together; here are a block's shared memory, its GEMM and the
+// choice of a block.
 //
-// The GEMM is transposed, Y^T = W X^T: M are output features, N the block's batch rows. Weights are operand A, and each
-// warp loads its own sixteen weight rows a few slices ahead, straight into registers; the block's rows, converted once,
-// are operand B in shared memory. In bf16 and fp16 the weights come packed (packed_weights.h).
+// The GEMM is transposed, Y^T = W X^T: M are the layer's outputs (features), N the block's batch rows, K the layer's
+// inputs. Weights are operand A, and each warp loads its own sixteen weight rows a few slices ahead, straight into
+// registers; the block's rows, converted once, are operand B in shared memory. In bf16 and fp16 the weights come packed
+// (packed_weights.h).
 #pragma once
 
 #include <algorithm>
@@ -20,10 +21,11 @@
 
 namespace tandem::cuda {
 
-inline constexpr int kWarpgroupRows = 64;  // weight rows of one wgmma
+inline constexpr int kWarpgroupM = 64;  // weight rows (output features) of one wgmma
 
 // kRowsOfBlock rows by kWarpgroupsOfBlock warpgroups; one block on an SM. Shared memory: operand B (the rows' converted
-// values) from the front, a layer's sums from the end. They may overlap in the last columns (see kWords).
+// values) from the front, the GEMM's output (fp32, [row][feature]) from the end. They may overlap in the last columns
+// (see kWords).
 template <int kRowsOfBlock, int kWarpgroupsOfBlock, Precision precision>
 struct RowBlock {
   static constexpr int kRows = kRowsOfBlock, kWarpgroups = kWarpgroupsOfBlock;
@@ -31,83 +33,88 @@ struct RowBlock {
   static constexpr bool kHiLo = precision == Precision::kFp32;            // two words per element
   static constexpr bool k32Bit = kHiLo || precision == Precision::kTf32;  // elements are words; else half a word
   static constexpr int kThreads = 128 * kWarpgroups, kWarps = kThreads / 32, kRowsPerWarp = kRows / kWarps;
-  static constexpr int kWidthStep = kWarpgroups * kWarpgroupRows;  // layer widths are multiples of it
+  static constexpr int kWidthStep = kWarpgroups * kWarpgroupM;  // layer widths are multiples of it
   static constexpr int kPlane = kPlaneWords<kRows>;
-  // Four words of padding per slice: the 32 lanes that store a row's float4s hit 32 different banks.
-  static constexpr int kSliceWords = (k32Bit ? 4 : 2) * kPlane + 4, kCopies = kHiLo ? 2 : 1;
-  static constexpr int kPad = 4;  // floats of padding per row of sums, for the same reason
-  static constexpr int kMostWidth = 512;
+  // Words of one slice of operand B. Four of padding: the 32 lanes that store a row's float4s hit 32 different banks.
+  static constexpr int kSliceWords = (k32Bit ? 4 : 2) * kPlane + 4;
+  static constexpr int kParts = kHiLo ? 2 : 1;  // of the operand: the hi words of all slices, then the lo words
+  static constexpr int kPad = 4;                // floats of padding per row of the output, for the same reason
+  static constexpr int kMaxWidth = 512;
   static constexpr int kNormColumns = 128;  // columns of a row that a norm handles at once
-  // The largest of three cases: K <= 256 into a width of 512; K = 512 into a width of at most 384; K = 512 into 512,
-  // where the last 128 columns' sums are read before their operand is stored over them.
-  static constexpr int kOperandWords = kMostWidth / kSliceK * kSliceWords * kCopies,
-                       kSumWords = kRows * (kMostWidth + kPad), kOverlap = kNormColumns / kSliceK * kSliceWords;
+  // The largest of three cases: k <= 256 with 512 outputs; k = 512 with at most 384 outputs; k = 512 with 512 outputs,
+  // where the last 128 columns of the output are read before the next operand is stored over them.
+  static constexpr int kOperandWords = kMaxWidth / kSliceK * kSliceWords * kParts,
+                       kOutputWords = kRows * (kMaxWidth + kPad), kOverlap = kNormColumns / kSliceK * kSliceWords;
   static constexpr int kWords =
-      std::max({kOperandWords / 2 + kSumWords, kOperandWords + kRows*(kMostWidth / 4 * 3 + kPad),
-                kOperandWords - kOverlap + kSumWords});
+      std::max({kOperandWords / 2 + kOutputWords, kOperandWords + kRows*(kMaxWidth / 4 * 3 + kPad),
+                kOperandWords - kOverlap + kOutputWords});
   static_assert(kRows % kWarps == 0 && kWidthStep % kNormColumns == 0);
   static_assert(kWords * sizeof(uint32_t) <= 227 * 1024, "more shared memory than a block may have");
 
-  // The first word of four elements; the others are a plane apart each.
+  // The first word of four elements of operand B, from `column` on; the others are a plane apart each.
   __device__ static constexpr int operand_word(int row, int column) {
     return column / kSliceK * kSliceWords + row / 8 * 32 + row % 8 * 4 + column / 4 % 4;
   }
   struct Memory {
     alignas(128) uint32_t words[kWords];
 
-    // The lo words of an operand so deep; hi words are at the front.
-    __device__ const uint32_t* lo(int depth) const { return words + depth / kSliceK * kSliceWords; }
+    // The lo words of an operand with extent k; its hi words are at the front.
+    __device__ const uint32_t* lo(int k) const { return words + k / kSliceK * kSliceWords; }
 #if defined(TANDEM_FUSED_MLP)
-    // Four elements of a row, from `column` on, as operand B.
-    __device__ void store_operand(int depth, int row, int column, float4 y) {
-      uint32_t* const at = words + operand_word(row, column);
+    // Four elements of a row, from `column` on, as operand B with extent k.
+    __device__ void store_operand(int k, int row, int column, float4 y) {
+      uint32_t* const dst = words + operand_word(row, column);
       if constexpr (!k32Bit) {
-        at[0] = pack_16bit<precision>(y.x, y.y);
-        at[kPlane] = pack_16bit<precision>(y.z, y.w);
+        dst[0] = pack_16bit<precision>(y.x, y.y);
+        dst[kPlane] = pack_16bit<precision>(y.z, y.w);
       } else {
-        const float of[4] = {y.x, y.y, y.z, y.w};
+        const float element[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
           if constexpr (kHiLo) {
-            const Tf32Split split(of[c]);
-            at[c * kPlane] = split.hi;
-            at[c * kPlane + depth / kSliceK * kSliceWords] = split.lo;
+            const Tf32Split split(element[c]);
+            dst[c * kPlane] = split.hi;
+            dst[c * kPlane + k / kSliceK * kSliceWords] = split.lo;
           } else {
-            at[c * kPlane] = to_tf32(of[c]);
+            dst[c * kPlane] = to_tf32(element[c]);
           }
         }
       }
     }
 #endif
-    __device__ float* sums(int width, int row) {
+    // A row of the GEMM's output, `width` features.
+    __device__ float* output(int width, int row) {
       return reinterpret_cast<float*>(words + kWords - (kRows - row) * (width + kPad));
     }
   };
 
-  // Whether a layer's operand and sums have room beside each other, and then the operand that its norm makes of them.
-  static constexpr bool fits(int depth, int width) {
-    constexpr int kLeast = kSplitK * kSliceK;
-    const auto operand = [](int of) { return of / kSliceK * kSliceWords * kCopies; };
-    return (depth == kLeast || depth == 2 * kLeast || depth == 4 * kLeast) && width % kWidthStep == 0 &&
-           width <= kMostWidth && operand(depth) + kRows * (width + kPad) <= kWords &&
-           operand(width) - kOverlap + kRows * (width + kPad) <= kWords;
+  // Whether a layer's operand (k inputs) and output (`width` features) have room beside each other, and then the
+  // operand that its norm makes of the output.
+  static constexpr bool fits(int k, int width) {
+    constexpr int kMinK = kSplitK * kSliceK;  // one slice to a split
+    const auto operand_words = [](int extent) { return extent / kSliceK * kSliceWords * kParts; };
+    return (k == kMinK || k == 2 * kMinK || k == 4 * kMinK) && width % kWidthStep == 0 && width <= kMaxWidth &&
+           operand_words(k) + kRows * (width + kPad) <= kWords &&
+           operand_words(width) - kOverlap + kRows * (width + kPad) <= kWords;
   }
 };
 
-// Which rows a warp owns: every kWarps-th of its block's. Lane i knows the i-th; beyond the end its shard is -1. Rows
-// are [shards][rows_of_shard], counted from first_shard.
+// Which rows a warp owns: every kWarps-th of its block's. Lane i holds shard and row of the warp's i-th, and shard -1
+// for a row beyond the last one. Rows are [shards][rows_per_shard]; shards count from first_shard; blockIdx.x is the
+// block of rows.
 template <class Block>
 struct WarpRows {
   int lane_shard = -1, lane_row = 0;
-  __device__ WarpRows(int first_shard, int shards, int rows_of_shard) {
-    const int of_block = in_block(static_cast<int>(threadIdx.x) % 32);
-    const int at = static_cast<int>(blockIdx.x) * Block::kRows + of_block;
-    if (of_block >= Block::kRows || at >= shards * rows_of_shard) return;
-    const int shard = at / rows_of_shard;
+  __device__ WarpRows(int first_shard, int shards, int rows_per_shard) {
+    const int block_row = row_in_block(static_cast<int>(threadIdx.x) % 32);
+    const int index = static_cast<int>(blockIdx.x) * Block::kRows + block_row;
+    if (block_row >= Block::kRows || index >= shards * rows_per_shard) return;
+    const int shard = index / rows_per_shard;
     lane_shard = first_shard + shard;
-    lane_row = at - shard * rows_of_shard;
+    lane_row = index - shard * rows_per_shard;
   }
-  __device__ static int in_block(int i) { return i * Block::kWarps + static_cast<int>(threadIdx.x) / 32; }
+  // The index in the block of the warp's i-th row; its shard and its row of the shard.
+  __device__ static int row_in_block(int i) { return i * Block::kWarps + static_cast<int>(threadIdx.x) / 32; }
   __device__ int shard(int i) const { return __shfl_sync(kFullMask, lane_shard, i); }
   __device__ int row(int i) const { return __shfl_sync(kFullMask, lane_row, i); }
 };
@@ -120,17 +127,18 @@ __device__ inline void assume_global([[maybe_unused]] const void* pointer) {
 #endif
 }
 
-// How a warp's weights arrive: 16 rows of `depth` floats each, or packed.
+// How a warp's weights arrive: 16 rows of k floats each, or packed. lane_address(): of this lane's first element or
+// fragment, where the warp's rows begin at first_row; kSliceStep: from a slice to the next, in Elements.
 template <class Block>
 struct WeightLoader {
   using Fragment = FragmentA<Layout::kKInner>;
   using Element = float;
   static constexpr int kSliceStep = kSliceK;
-  __device__ static const float* from(const float* weight, int depth, int features, int first_row) {
-    return Fragment::from({weight, depth, features, depth}, first_row);
+  __device__ static const float* lane_address(const float* weight, int k, int features, int first_row) {
+    return Fragment::lane_address({weight, k, features, k}, first_row);
   }
-  __device__ static void load(Fragment& into, const float* at, int depth) {
-    into.load(at, depth, [](const float4* four) { return *four; });
+  __device__ static void load(Fragment& dst, const float* src, int k) {
+    dst.load(src, k, [](const float4* f) { return *f; });
   }
 };
 template <class Block>
@@ -138,86 +146,92 @@ requires(!Block::k32Bit) struct WeightLoader<Block> {
   using Fragment = PackedFragment;
   using Element = PackedFragment;
   static constexpr int kSliceStep = 32;  // lanes
-  __device__ static const PackedFragment* from(const PackedFragment* weight, int depth, int, int first_row) {
-    return weight + first_row / 16 * (depth / kSliceK) * kSliceStep + threadIdx.x % 32;
+  __device__ static const PackedFragment* lane_address(const PackedFragment* weight, int k, int, int first_row) {
+    return weight + first_row / 16 * (k / kSliceK) * kSliceStep + threadIdx.x % 32;
   }
-  __device__ static void load(Fragment& into, const PackedFragment* at, int) { into = load_no_allocate(at); }
+  __device__ static void load(Fragment& dst, const PackedFragment* src, int) { dst = load_no_allocate(src); }
 };
 
-// The rows times `features` weight rows, by all threads of the block. to(i) makes the epilogue that is called with
-// (row, sum) for feature i. Precondition: the operand is stored, proxy_fence() and __syncthreads() are done. A split
-// has kSlices slices. No barrier and no store to shared memory inside.
-template <class Block, int kSlices, class To>
+// The block's rows times `features` weight rows, by all threads of the block: warp w computes features 16 w to 16 w +
+// 15 of every kWidthStep. epilogue(i) makes the function that is called with (row, sum) for feature i. Precondition:
+// the operand is stored, proxy_fence() and __syncthreads() are done. A split of K has kSlices slices. No barrier and no
+// store to shared memory inside.
+//
+// One function of more than 60 lines: all its arrays must stay in registers, and the order of loads, conversions and
+// wgmmas is what makes it fast.
+template <class Block, int kSlices, class Epilogue>
 __device__ void rows_gemm(const typename Block::Memory& memory, const typename WeightLoader<Block>::Element* weight,
-                          int features, To to) {
+                          int features, Epilogue epilogue) {
   using Loader = WeightLoader<Block>;
   using Fragment = typename Loader::Fragment;
   using Element = typename Loader::Element;
   constexpr int kRows = Block::kRows, kPlane = Block::kPlane, kSliceWords = Block::kSliceWords,
                 kWidthStep = Block::kWidthStep;
-  constexpr int kPairs = kSplitK / 2, kOwn = kRows / 2, kDepth = kSlices * kSplitK * kSliceK,
+  constexpr int kPairs = kSplitK / 2, kAccs = kRows / 2, kExtentK = kSlices * kSplitK * kSliceK,
                 kStep = Loader::kSliceStep;
-  // A chunk is a slice of both splits of a pair; four chunks are a turn. kAhead chunks are in flight while one is
-  // multiplied: as many as registers allow.
-  constexpr int kTurn = 4, kAhead = Block::kWarpgroups <= 2 || !Block::k32Bit ? 4 : 2, kPairsOfTurn = kTurn / kSlices,
-                kTurns = kPairs / kPairsOfTurn;
+  // kAccs: accumulators of a thread for one split. A chunk is a slice of both splits of a pair; four chunks are a turn.
+  // kAhead chunks are in flight while one is multiplied: as many as registers allow.
+  constexpr int kTurn = 4, kAhead = Block::kWarpgroups <= 2 || !Block::k32Bit ? 4 : 2, kPairsPerTurn = kTurn / kSlices,
+                kTurns = kPairs / kPairsPerTurn;
   static_assert(kTurn % kAhead == 0);
   constexpr auto chunk = [](int j) { return j / kSlices * 2 + j % kSlices * kSplitK; };  // its slice
   const int first_row = threadIdx.x / 32 * 16;
-  const Element* from = Loader::from(weight, kDepth, features, first_row);
+  const Element* src = Loader::lane_address(weight, kExtentK, features, first_row);  // of this turn
   Fragment w[kAhead][2];
-  const auto load = [&](Fragment(&into)[2], const Element* at) {
-    assume_global(at);
+  const auto load = [&](Fragment(&dst)[2], const Element* chunk_src) {
+    assume_global(chunk_src);
 #pragma unroll
-    for (int p = 0; p < 2; ++p) Loader::load(into[p], at + p * kStep, kDepth);
+    for (int p = 0; p < 2; ++p) Loader::load(dst[p], chunk_src + p * kStep, kExtentK);
     __syncwarp();  // keeps the compiler from moving the loads down to their use
   };
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) load(w[i], from + chunk(i) * kStep);
+  for (int i = 0; i < kAhead; ++i) load(w[i], src + chunk(i) * kStep);
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, tiles = features / kWidthStep;
 #pragma unroll 1
   for (int tile = 0; tile < tiles; ++tile) {
     const int first = tile * kWidthStep + first_row + g;
-    const auto upper = to(first), lower = to(first + 8);
-    float acc[2][kOwn], pairs[kOwn], quads[kOwn];  // of the two splits; sums of two, of four and more
+    const auto upper = epilogue(first), lower = epilogue(first + 8);
+    float acc[2][kAccs], pairs[kAccs], total[kAccs];  // sums of K: each split of a pair; two splits; four and more
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) pairs[i] = quads[i] = 0;
+    for (int i = 0; i < kAccs; ++i) pairs[i] = total[i] = 0;
 #pragma unroll 1
     for (int turn = 0; turn < kTurns; ++turn) {
-      constexpr int kOfTurn = kPairsOfTurn * 2 * kStep, kOfTile = kWidthStep / 16 * (kDepth / kSliceK) * kStep;
-      constexpr int kToNextTile = (Block::k32Bit ? kWidthStep * kDepth : kOfTile) - (kTurns - 1) * kOfTurn;
-      const bool last = turn + 1 == kTurns, more = tile + 1 < tiles;  // after the very last turn: the same again
-      const Element* const then = from + (!last ? kOfTurn : more ? kToNextTile : 0);
-      const int at = turn * kPairsOfTurn * 2 * kSliceWords;
-      const WgmmaOperandB x_hi(memory.words + at), x_lo(memory.lo(kDepth) + at);
+      constexpr int kTurnStep = kPairsPerTurn * 2 * kStep,
+                    kPackedTileStep = kWidthStep / 16 * (kExtentK / kSliceK) * kStep;
+      constexpr int kNextTileStep =
+          (Block::k32Bit ? kWidthStep * kExtentK : kPackedTileStep) - (kTurns - 1) * kTurnStep;
+      const bool last = turn + 1 == kTurns, more_tiles = tile + 1 < tiles;  // after the very last turn: the same again
+      const Element* const next_src = src + (!last ? kTurnStep : more_tiles ? kNextTileStep : 0);
+      const int first_word = turn * kPairsPerTurn * 2 * kSliceWords;
+      const WgmmaOperandB x_hi(memory.words + first_word), x_lo(memory.lo(kExtentK) + first_word);
 #pragma unroll
       for (int j = 0; j < kTurn; ++j) {
         uint32_t hi[2][2][4], lo[2][2][4];  // in tf32 hi alone; in 16 bits hi[p][0]
 #pragma unroll
         for (int p = 0; p < 2; ++p) {
-          const Fragment& own = w[j % kAhead][p];
+          const Fragment& weights = w[j % kAhead][p];
           if constexpr (Block::kHiLo)
-            own.split(hi[p], lo[p]);
+            weights.split(hi[p], lo[p]);
           else if constexpr (Block::k32Bit)
-            own.round(hi[p]);
+            weights.round(hi[p]);
           else
-            own.unpack(hi[p][0]);
+            weights.unpack(hi[p][0]);
         }
-        load(w[j % kAhead], (j + kAhead < kTurn ? from : then) + chunk((j + kAhead) % kTurn) * kStep);
+        load(w[j % kAhead], (j + kAhead < kTurn ? src : next_src) + chunk((j + kAhead) % kTurn) * kStep);
         if (j % kSlices == 0)
 #pragma unroll
-          for (int i = 0; i < kOwn; ++i) acc[0][i] = acc[1][i] = 0;
+          for (int i = 0; i < kAccs; ++i) acc[0][i] = acc[1][i] = 0;
         const auto multiply = [&](auto&... kept) {
           wgmma_fence(kept...);
 #pragma unroll
           for (int i = 0; i < (Block::k32Bit ? 4 : 2); ++i) {
-            const int p = i % 2, k = i / 2, there = (chunk(j) + p) * kSliceWords + 2 * k * kPlane;
+            const int p = i % 2, k = i / 2, word = (chunk(j) + p) * kSliceWords + 2 * k * kPlane;
             if constexpr (!Block::k32Bit) {
-              wgmma_issue<kRows, Block::kPrecision>(acc[p], hi[p][0], x_hi, there);
+              wgmma_issue<kRows, Block::kPrecision>(acc[p], hi[p][0], x_hi, word);
             } else {
-              if (Block::kHiLo) wgmma_issue<kRows>(acc[p], hi[p][k], x_lo, there);
-              if (Block::kHiLo) wgmma_issue<kRows>(acc[p], lo[p][k], x_hi, there);
-              wgmma_issue<kRows>(acc[p], hi[p][k], x_hi, there);
+              if (Block::kHiLo) wgmma_issue<kRows>(acc[p], hi[p][k], x_lo, word);
+              if (Block::kHiLo) wgmma_issue<kRows>(acc[p], lo[p][k], x_hi, word);
+              wgmma_issue<kRows>(acc[p], hi[p][k], x_hi, word);
             }
           }
           wgmma_commit();
@@ -230,42 +244,42 @@ __device__ void rows_gemm(const typename Block::Memory& memory, const typename W
         else
           multiply(acc, hi[0][0], hi[1][0]);
         if (j % kSlices + 1 < kSlices) continue;
-        // Left + right: pairs, pairs of pairs, pairs of these.
-        const int pair = turn * kPairsOfTurn + j / kSlices;
+        // The splits' sums, left + right: two, two of these, two of these.
+        const int pair = turn * kPairsPerTurn + j / kSlices;
         if (pair % 2 == 0) {
 #pragma unroll
-          for (int i = 0; i < kOwn; ++i) pairs[i] = acc[0][i] + acc[1][i];
+          for (int i = 0; i < kAccs; ++i) pairs[i] = acc[0][i] + acc[1][i];
         } else if (pair == 1) {
 #pragma unroll
-          for (int i = 0; i < kOwn; ++i) quads[i] = pairs[i] + (acc[0][i] + acc[1][i]);
+          for (int i = 0; i < kAccs; ++i) total[i] = pairs[i] + (acc[0][i] + acc[1][i]);
         } else {
 #pragma unroll
-          for (int i = 0; i < kOwn; ++i) quads[i] = quads[i] + (pairs[i] + (acc[0][i] + acc[1][i]));
+          for (int i = 0; i < kAccs; ++i) total[i] = total[i] + (pairs[i] + (acc[0][i] + acc[1][i]));
         }
       }
-      from = then;
+      src = next_src;
     }
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
+    for (int i = 0; i < kAccs; ++i) {
       const int row = i / 4 * 8 + 2 * t + i % 2;
       if (i % 4 < 2)
-        upper(row, quads[i]);
+        upper(row, total[i]);
       else
-        lower(row, quads[i]);
+        lower(row, total[i]);
     }
   }
 }
 
-// The same for a depth that is known at run time.
-template <class Block, class To>
+// The same for an extent k that is known at run time.
+template <class Block, class Epilogue>
 __device__ void rows_gemm(const typename Block::Memory& memory, const typename WeightLoader<Block>::Element* weight,
-                          int depth, int features, To to) {
-  if (depth == kSplitK * kSliceK)
-    rows_gemm<Block, 1>(memory, weight, features, to);
-  else if (depth == 2 * kSplitK * kSliceK)
-    rows_gemm<Block, 2>(memory, weight, features, to);
+                          int k, int features, Epilogue epilogue) {
+  if (k == kSplitK * kSliceK)
+    rows_gemm<Block, 1>(memory, weight, features, epilogue);
+  else if (k == 2 * kSplitK * kSliceK)
+    rows_gemm<Block, 2>(memory, weight, features, epilogue);
   else
-    rows_gemm<Block, 4>(memory, weight, features, to);
+    rows_gemm<Block, 4>(memory, weight, features, epilogue);
 }
 #endif
 
@@ -295,15 +309,15 @@ bool has_code([[maybe_unused]] Kernel kernel, [[maybe_unused]] bool for_hopper) 
 }
 
 // Calls launch(block) with the block for `rows` rows of each of `nets` nets, or the one that was asked for. Returns
-// false if the layer-by-layer path should be used: too few rows (fewer than `least`), tiles asked for by name, sizes
+// false if the layer-by-layer path should be used: too few rows (fewer than `min_rows`), tiles asked for by name, sizes
 // that do not fit (fits(block)), or no code for this GPU. kernel_of(block) is the kernel. Thresholds were measured on
 // Hopper; other GPUs take it only when asked. Few rows in blocks of many are slower than layer by layer, so if the
 // chosen block does not fit, no larger one is tried.
 template <class Fits, class KernelOf, class Launch>
-bool with_row_block(const BlockChoice& choice, int64_t nets, int rows, int64_t least, Fits fits, KernelOf kernel_of,
+bool with_row_block(const BlockChoice& choice, int64_t nets, int rows, int64_t min_rows, Fits fits, KernelOf kernel_of,
                     Launch launch) {
   const int asked = choice.rows;
-  if (asked == 0 && (choice.tiles > 0 || nets * rows < least)) return false;
+  if (asked == 0 && (choice.tiles > 0 || nets * rows < min_rows)) return false;
   const int sms = sm_count();
   const auto suits = [&](auto block) {
     using Block = decltype(block);

@@ -1,4 +1,5 @@
-// A fused MLP beside the same layers one by one, on emulated wgmma: other depths, widths and row counts than a DQN's.
+// A fused MLP beside the same layers one by one, on emulated wgmma: other numbers and widths of layers and other row
+// counts than a DQN's.
 #define TANDEM_EMULATED_TENSOR_CORES
 #define TANDEM_EMULATED_WARPGROUPS
 #include <fmt/format.h>
@@ -24,13 +25,13 @@ struct MlpRun {
   double dropout = 0.25;
   RandomKey key{.seed = 21};
   std::vector<float> net, in, out, gradient;
-  std::vector<std::vector<float>> sums, outs, inv_stds, dzs, dxs;  // of each hidden layer
+  std::vector<std::vector<float>> preacts, outs, inv_stds, norm_out_grads, preact_grads;  // of each hidden layer
   std::vector<PackedFragment> packed;
   MlpShape mlp;
   MlpBackwardShape backward;
 
-  MlpRun(std::vector<int> of_widths, int of_rows, Precision precision)
-      : widths(std::move(of_widths)), rows(of_rows), choice{.precision = precision} {
+  MlpRun(std::vector<int> layer_widths, int rows_per_shard, Precision precision)
+      : widths(std::move(layer_widths)), rows(rows_per_shard), choice{.precision = precision} {
     std::mt19937 random(rows);
     std::normal_distribution<float> normal;
     const int layers = static_cast<int>(widths.size()) - 1, all = kShards * rows;
@@ -42,61 +43,67 @@ struct MlpRun {
     fill(in, int64_t{all} * widths[0]);
     fill(gradient, int64_t{all} * widths.back());
     mlp.count = layers;
-    for (auto* v : {&sums, &outs, &inv_stds, &dzs, &dxs}) v->resize(layers);
+    for (auto* v : {&preacts, &outs, &inv_stds, &norm_out_grads, &preact_grads}) v->resize(layers);
     int64_t fragments = 0;
     for (int l = 0; l < layers; ++l) {
       MlpShape::Layer& layer = mlp.layers[l];
-      layer.depth = widths[l];
-      layer.width = widths[l + 1];
-      layer.weight = fill(net, int64_t{layer.depth} * layer.width);
-      layer.bias = fill(net, layer.width);
+      layer.in = widths[l];
+      layer.out = widths[l + 1];
+      layer.weight = fill(net, int64_t{layer.in} * layer.out);
+      layer.bias = fill(net, layer.out);
       layer.packed = fragments;
-      fragments += int64_t{layer.depth} * layer.width / 8;
-      const int64_t scale = fill(net, layer.width), shift = fill(net, layer.width);
-      for (auto* v : {&sums, &outs, &dzs, &dxs}) (*v)[l].assign(all * layer.width, -1);
+      fragments += int64_t{layer.in} * layer.out / 8;
+      const int64_t scale = fill(net, layer.out), shift = fill(net, layer.out);
+      for (auto* v : {&preacts, &outs, &norm_out_grads, &preact_grads}) (*v)[l].assign(all * layer.out, -1);
       inv_stds[l].assign(all, -1);
-      layer.norm = {sums[l].data(), outs[l].data(), inv_stds[l].data(),          scale, shift, 1, rows,
-                    layer.width,    true,           static_cast<uint32_t>(5 + l)};
+      layer.norm = {preacts[l].data(), outs[l].data(), inv_stds[l].data(),          scale, shift, 1, rows,
+                    layer.out,         true,           static_cast<uint32_t>(5 + l)};
     }
     backward.count = layers - 1;
     for (int l = layers - 1; l > 0; --l) {
       MlpBackwardShape::Layer& layer = backward.layers[layers - 1 - l];
       layer.packed = fragments;
-      layer.depth = widths[l + 1];
+      layer.in = widths[l + 1];
       fragments += int64_t{widths[l]} * widths[l + 1] / 8;
       const LayerNorm& norm = mlp.layers[l - 1].norm;
-      layer.norm = {norm.sums, norm.out, norm.inv_std, dzs[l - 1].data(), dxs[l - 1].data(), norm.scale, widths[l],
-                    rows,      1,        dropout};
+      layer.norm = {norm.preact,
+                    norm.out,
+                    norm.inv_std,
+                    norm_out_grads[l - 1].data(),
+                    preact_grads[l - 1].data(),
+                    norm.scale,
+                    widths[l],
+                    rows,
+                    1,
+                    dropout};
     }
     out.assign(int64_t{all} * widths.back(), -1);
     packed.resize(fragments);
     if (is_16bit(precision)) pack();
   }
   void pack() {
-    const auto pack_matrix = [&](int64_t first, const float* from, int matrix_rows, int k, bool transposed) {
-      const PackedSource source{from, k, transposed ? 1 : k, transposed ? matrix_rows : 1, static_cast<int>(first)};
-      for (int64_t at = first; at < first + int64_t{matrix_rows} * k / 8; ++at)
-        packed[at] = choice.precision == Precision::kBf16
-                         ? pack_fragment<Precision::kBf16>(source, static_cast<int>(at))
-                         : pack_fragment<Precision::kFp16>(source, static_cast<int>(at));
+    const auto pack_matrix = [&](int64_t first, const float* matrix, int matrix_rows, int k, bool transposed) {
+      const PackedSource source{matrix, k, transposed ? 1 : k, transposed ? matrix_rows : 1, static_cast<int>(first)};
+      for (int64_t i = first; i < first + int64_t{matrix_rows} * k / 8; ++i)
+        packed[i] = choice.precision == Precision::kBf16 ? pack_fragment<Precision::kBf16>(source, static_cast<int>(i))
+                                                         : pack_fragment<Precision::kFp16>(source, static_cast<int>(i));
     };
     for (int l = 0; l < mlp.count; ++l) {
       const MlpShape::Layer& layer = mlp.layers[l];
-      pack_matrix(layer.packed, net.data() + layer.weight, layer.width, layer.depth, false);
+      pack_matrix(layer.packed, net.data() + layer.weight, layer.out, layer.in, false);
       if (l > 0)
-        pack_matrix(backward.layers[mlp.count - 1 - l].packed, net.data() + layer.weight, layer.depth, layer.width,
-                    true);
+        pack_matrix(backward.layers[mlp.count - 1 - l].packed, net.data() + layer.weight, layer.in, layer.out, true);
     }
   }
   std::vector<std::vector<float>> results() const {
     std::vector<std::vector<float>> all{out};
-    for (const auto* v : {&outs, &inv_stds, &sums})
+    for (const auto* v : {&outs, &inv_stds, &preacts})
       for (int l = 0; l + 1 < mlp.count; ++l) all.push_back((*v)[l]);
     return all;
   }
   std::vector<std::vector<float>> backward_results() const {
     std::vector<std::vector<float>> all;
-    for (const auto* v : {&dzs, &dxs})
+    for (const auto* v : {&norm_out_grads, &preact_grads})
       for (int l = 0; l + 1 < mlp.count; ++l) all.push_back((*v)[l]);
     return all;
   }
@@ -112,14 +119,14 @@ uint32_t bits_of_row(const MlpRun& run, uint32_t site, int shard, int row, int w
 // ---- fused ----
 
 template <class Block>
-void load_rows(const MlpRun& run, const float* from, int width, const WarpRows<Block>& rows,
+void load_rows(const MlpRun& run, const float* src, int width, const WarpRows<Block>& rows,
                typename Block::Memory& memory) {
   for (int i = 0; i < Block::kRowsPerWarp; ++i) {
     const int shard = rows.shard(i), row = rows.row(i);
     for (int column = static_cast<int>(threadIdx.x) % 32 * 4; column < width; column += 128)
       memory.store_operand(
-          width, rows.in_block(i), column,
-          shard < 0 ? float4{0, 0, 0, 0} : load4(from + (int64_t{shard} * run.rows + row) * width + column));
+          width, rows.row_in_block(i), column,
+          shard < 0 ? float4{0, 0, 0, 0} : load4(src + (int64_t{shard} * run.rows + row) * width + column));
   }
 }
 template <class Block>
@@ -136,7 +143,7 @@ void fused_forward_kernel(MlpRun& run) {
     const int shard = rows.shard(i), row = rows.row(i);
     if (shard < 0) continue;
     for (int column = static_cast<int>(threadIdx.x) % 32; column < width; column += 32)
-      run.out[(int64_t{shard} * run.rows + row) * width + column] = memory.sums(width, rows.in_block(i))[column];
+      run.out[(int64_t{shard} * run.rows + row) * width + column] = memory.output(width, rows.row_in_block(i))[column];
   }
 }
 template <class Block>
@@ -153,23 +160,23 @@ template <Precision precision>
 void linear_kernel(const MlpRun& run, const MlpShape::Layer& layer, const float* in, float* out, bool backward) {
   using BlockShape = OneTile<precision>;
   TANDEM_SHARED(typename BlockShape::Memory, memory);
-  const int width = backward ? layer.depth : layer.width, depth = backward ? layer.width : layer.depth;
-  const GemmShape shape{.groups = kShards, .m = run.rows, .n = width, .k = depth};
+  const int n = backward ? layer.in : layer.out, k = backward ? layer.out : layer.in;
+  const GemmShape shape{.groups = kShards, .m = run.rows, .n = n, .k = k};
   const RowTiles tiles(kShards, run.rows);
   const auto row = [&](int tile) { return int64_t{tiles.group(tile)} * run.rows + tiles.row(tile); };
-  const auto from = [&](int tile) { return in + row(tile) * depth; };
-  const auto to = [&](int tile) { return out + row(tile) * width; };
+  const auto in_row = [&](int tile) { return in + row(tile) * k; };
+  const auto out_row = [&](int tile) { return out + row(tile) * n; };
   const float *weight = run.net.data() + layer.weight, *bias = run.net.data() + layer.bias;
   const int tile = static_cast<int>(blockIdx.y), column = static_cast<int>(blockIdx.x) * kTileColumns;
   if (backward)
-    linear_backward_block<BlockShape>(memory, shape, tiles, tile, column, weight, from, to);
+    linear_backward_block<BlockShape>(memory, shape, tiles, tile, column, weight, in_row, out_row);
   else
-    linear_block<BlockShape>(memory, shape, tiles, tile, column, weight, bias, false, from, to);
+    linear_block<BlockShape>(memory, shape, tiles, tile, column, weight, bias, false, in_row, out_row);
 }
 void norm_kernel(MlpRun& run, const LayerNorm& norm) {
   const int shard = static_cast<int>(blockIdx.y), row = static_cast<int>(blockIdx.x);
   float4 x[4], scale[4], shift[4];
-  load_row(norm.sums + (int64_t{shard} * run.rows + row) * norm.width, norm.width, x);
+  load_row(norm.preact + (int64_t{shard} * run.rows + row) * norm.width, norm.width, x);
   load_row(run.net.data() + norm.scale, norm.width, scale);
   load_row(run.net.data() + norm.shift, norm.width, shift);
   const Moments moments = moments_of(x, norm.width, kNormEpsilon);
@@ -178,36 +185,36 @@ void norm_kernel(MlpRun& run, const LayerNorm& norm) {
 }
 void norm_backward_kernel(MlpRun& run, const LayerNormBackward& norm) {
   const int shard = static_cast<int>(blockIdx.y), row = static_cast<int>(blockIdx.x);
-  float4 g[4];
-  load_row(norm.dz + (int64_t{shard} * run.rows + row) * norm.width, norm.width, g);
-  layer_norm_row_backward(norm, run.net.data(), shard, row, g, [](int, float4) {});
+  float4 out_grad[4];
+  load_row(norm.norm_out_grad + (int64_t{shard} * run.rows + row) * norm.width, norm.width, out_grad);
+  layer_norm_row_backward(norm, run.net.data(), shard, row, out_grad, [](int, float4) {});
 }
 void by_layers(MlpRun& run, bool backward) {
   const auto linear = [&](const MlpShape::Layer& layer, const float* in, float* out) {
     with_precision(run.choice.precision, [&](auto precision) {
       TANDEM_LAUNCH(
           "", linear_kernel<precision.value>,
-          dim3(ceil_div(backward ? layer.depth : layer.width, kTileColumns), kShards * ceil_div(run.rows, kTileRows)),
+          dim3(ceil_div(backward ? layer.in : layer.out, kTileColumns), kShards * ceil_div(run.rows, kTileRows)),
           dim3(OneTile<precision.value>::kThreads), nullptr, run, layer, in, out, backward);
     });
   };
   if (backward) {
-    const float* from = run.gradient.data();
+    const float* src = run.gradient.data();
     for (int i = 0; i < run.backward.count; ++i) {
       const LayerNormBackward& norm = run.backward.layers[i].norm;
-      linear(run.mlp.layers[run.mlp.count - 1 - i], from, norm.dz);
+      linear(run.mlp.layers[run.mlp.count - 1 - i], src, norm.norm_out_grad);
       TANDEM_LAUNCH("", norm_backward_kernel, dim3(run.rows, kShards), dim3(32), nullptr, run, norm);
-      from = norm.dx;
+      src = norm.preact_grad;
     }
     return;
   }
-  const float* from = run.in.data();
+  const float* src = run.in.data();
   for (int l = 0; l < run.mlp.count; ++l) {
     const bool last = l + 1 == run.mlp.count;
-    linear(run.mlp.layers[l], from, last ? run.out.data() : run.sums[l].data());
+    linear(run.mlp.layers[l], src, last ? run.out.data() : run.preacts[l].data());
     if (last) break;
     TANDEM_LAUNCH("", norm_kernel, dim3(run.rows, kShards), dim3(32), nullptr, run, run.mlp.layers[l].norm);
-    from = run.outs[l].data();
+    src = run.outs[l].data();
   }
 }
 
@@ -263,10 +270,10 @@ TEST(FusedMlpLayers, FitOnlyWhereSharedMemoryAndTheSplitOfKAllow) {
   EXPECT_FALSE(Rows24<kFp32>::fits(384, 128));  // three slices to a split
   EXPECT_FALSE(Rows24<kFp32>::fits(128, 640));
   EXPECT_TRUE(Rows40<kBf16>::fits(512, 384));
-  EXPECT_FALSE(Rows40<kBf16>::fits(512, 512));  // operand and sums beside each other
+  EXPECT_FALSE(Rows40<kBf16>::fits(512, 512));  // operand and output beside each other
 }
 
-// The 32 lanes that store a row's operand must hit 32 banks, as must those that store sums.
+// The 32 lanes that store a row's operand must hit 32 banks, as must those that store the output.
 template <class Block>
 void expect_no_bank_conflict() {
   unsigned banks = 0;
@@ -290,12 +297,12 @@ TEST(FusedMlpLayers, HaveNoBankConflicts) {
 TEST(FusedMlpLayers, TakeTheSmallestBlocksThatAllRunAtOnce) {
   BlockChoice choice;
   const auto taken = [&](int nets, int rows, bool fit = true) {
-    int of_block = 0;
+    int block_rows = 0;
     const bool some = with_row_block(
-        choice, nets, rows, /*least=*/48, [&](auto) { return fit; }, [](auto) { return nullptr; },
-        [&](auto block) { of_block = block.kRows; });
-    EXPECT_EQ(some, of_block > 0);
-    return of_block;
+        choice, nets, rows, /*min_rows=*/48, [&](auto) { return fit; }, [](auto) { return nullptr; },
+        [&](auto block) { block_rows = block.kRows; });
+    EXPECT_EQ(some, block_rows > 0);
+    return block_rows;
   };
   ASSERT_EQ(sm_count(), 4);
   EXPECT_EQ(taken(3, 15), 0);  // layers are faster

@@ -17,23 +17,27 @@ struct GemmShape {
   }
 };
 
-// Tiles of a GEMM's rows. Made on the host, with a multiplicative inverse: integer division is slow on a GPU.
+// Which rows of a GEMM an M tile covers. Tiles are numbered over all groups. Made on the host, with a multiplicative
+// inverse: integer division is slow on a GPU.
 struct RowTiles {
-  int per_group, group_rows, count;  // tiles of a group, its rows; tiles of all groups
+  int per_group, group_rows, count;  // M tiles of a group, rows of a group; M tiles of all groups
   uint64_t inverse;                  // 2^32 / per_group, rounded up
   RowTiles(int groups, int rows)
       : per_group((rows + kTileRows - 1) / kTileRows),
         group_rows(rows),
         count(groups * per_group),
         inverse((uint64_t{1} << 32) / static_cast<uint64_t>(per_group) + 1) {}
+  // Blocks along M, where a block has tiles_m tiles one below the other.
   __host__ __device__ int blocks(int tiles_m) const { return (count + tiles_m - 1) / tiles_m; }
   bool full() const { return group_rows % kTileRows == 0 && count % 2 == 0; }
+  // A tile's group; its first row within the group; the rows of the group from there on, 0 for a tile beyond the last.
   __device__ int group(int tile) const { return static_cast<int>(static_cast<uint32_t>(tile) * inverse >> 32); }
   __device__ int row(int tile) const { return (tile - group(tile) * per_group) * kTileRows; }
-  __device__ int rows(int tile) const { return tile < count ? group_rows - row(tile) : 0; }  // from there to its end
+  __device__ int rows(int tile) const { return tile < count ? group_rows - row(tile) : 0; }
 };
 
-// Whether blocks of 2 x 2 tiles cover it without a cut tile, and every split has as many slices.
+// Whether blocks of 2 x 2 tiles cover the output without a partial tile, and all K splits have the same number of
+// slices.
 inline bool has_full_blocks(const GemmShape& shape) {
   return RowTiles(shape.groups, shape.m).full() && divides(2 * kTileColumns, shape.n) &&
          divides(kSplitK * kSliceK, shape.k);
@@ -55,8 +59,9 @@ void with_precision(Precision precision, Call call) {
   }
 }
 
-// Calls call(BlockShape{}) with the shape for so many tiles; `full`: has_full_blocks(). 2 x 2 tiles are for GPUs with
-// shared memory for three such blocks on an SM (server GPUs from Hopper on). Thresholds measured on an H200.
+// Calls call(BlockShape{}) with the block shape for a launch of `tiles` output tiles; `full`: has_full_blocks(). 2 x 2
+// tiles are for GPUs with shared memory for three such blocks on an SM (server GPUs from Hopper on). Thresholds were
+// measured on an H200.
 inline constexpr int64_t kFourTilesFrom = 500, kTwoTilesFrom = 768;
 template <class Call>
 void with_block_shape(const BlockChoice& choice, int64_t tiles, bool full, Call call) {

@@ -12,7 +12,7 @@
 namespace tandem::cuda {
 namespace {
 
-// C [m, n] = A * B, operands as their layouts say. By shards: K is eight matrices of depth k, one to a split.
+// C [m, n] = A * B, operands as their layouts say. By shards: K is eight matrices of extent k, one to a split.
 struct GemmProblem {
   int m, n, k;
   bool by_shards;
@@ -37,10 +37,10 @@ void gemm_kernel(GemmProblem& p) {
       },
       b, p.by_shards ? SplitK{int64_t{p.m} * p.k, int64_t{p.n} * p.k, 0, kSliceK} : interleaved_split_k(),
       [&](int t) {
-        const OutputTile<BlockShape> target{p.c.data() + (first_row + t * kTileRows) * p.n + first_column, p.n,
+        const OutputTile<BlockShape> output{p.c.data() + (first_row + t * kTileRows) * p.n + first_column, p.n,
                                             p.m - first_row - t * kTileRows, p.n - first_column};
-        return [target](int row, int column, float4 y) {
-          if (target.has(row, column)) target.store(row, column, y);
+        return [output](int row, int column, float4 y) {
+          if (output.has(row, column)) output.store(row, column, y);
         };
       });
 }
@@ -67,7 +67,7 @@ void expect_one_result(int m, int n, int k, bool by_shards = false) {
   for (int i = 0; i < count * k * m; ++i) p.a.push_back(normal(random));
   for (int i = 0; i < count * k * n; ++i) p.b.push_back(normal(random));
   const std::vector<float> one = gemm_by<OneTile<precision>, a_layout, b_layout>(p);
-  const auto at = [&](const std::vector<float>& v, Layout layout, int extent, int shard, int i, int kk) {
+  const auto element = [&](const std::vector<float>& v, Layout layout, int extent, int shard, int i, int kk) {
     return static_cast<double>(
         rounded(precision, v[shard * k * extent + (layout == Layout::kKInner ? i * k + kk : kk * extent + i)]));
   };
@@ -76,7 +76,7 @@ void expect_one_result(int m, int n, int k, bool by_shards = false) {
       double sum = 0, all = 0;
       for (int s = 0; s < count; ++s)
         for (int kk = 0; kk < k; ++kk) {
-          const double term = at(p.a, a_layout, m, s, i, kk) * at(p.b, b_layout, n, s, j, kk);
+          const double term = element(p.a, a_layout, m, s, i, kk) * element(p.b, b_layout, n, s, j, kk);
           sum += term;
           all += std::abs(term);
         }
@@ -156,7 +156,7 @@ void expect_no_bank_conflict() {
     for (int first = 0; first < 32; first += 8) {
       unsigned banks = 0;
       for (int lane = first; lane < first + 8; ++lane)
-        banks |= 1u << StagedOperand<layout>::offset(lane / 4, lane % 4, j) / 4 % 8;
+        banks |= 1u << StagedOperand<layout>::fragment_offset(lane / 4, lane % 4, j) / 4 % 8;
       EXPECT_EQ(banks, 0xFFu) << j << " " << first;
     }
 }
@@ -175,12 +175,12 @@ void linear_kernel(const GemmShape& shape, const float* in, const float* weight,
   const int first_tile = blockIdx.y * BlockShape::kTilesM,
             first_column = blockIdx.x * BlockShape::kTilesN * kTileColumns;
   const auto row = [&](int tile) { return int64_t{tiles.group(tile)} * shape.m + tiles.row(tile); };
-  const auto from = [&](int tile) { return in + row(tile) * shape.k; };
-  const auto to = [&](int tile) { return out + row(tile) * shape.n; };
+  const auto in_row = [&](int tile) { return in + row(tile) * shape.k; };
+  const auto out_row = [&](int tile) { return out + row(tile) * shape.n; };
   if (backward)
-    linear_backward_block<BlockShape>(memory, shape, tiles, first_tile, first_column, weight, from, to);
+    linear_backward_block<BlockShape>(memory, shape, tiles, first_tile, first_column, weight, in_row, out_row);
   else
-    linear_block<BlockShape>(memory, shape, tiles, first_tile, first_column, weight, bias, relu, from, to);
+    linear_block<BlockShape>(memory, shape, tiles, first_tile, first_column, weight, bias, relu, in_row, out_row);
 }
 
 // Groups whose rows do not fill their tiles, in the shape that the launch takes by itself and in every other.
@@ -197,9 +197,9 @@ void expect_linear(const GemmShape& shape, bool relu, bool backward) {
     with_block_shape(BlockChoice{.tiles = tiles}, shape.tiles(), has_full_blocks(shape), [&](auto chosen) {
       using BlockShape = decltype(chosen);
       emulated_copies.clear();
-      const RowTiles of_rows(shape.groups, shape.m);
+      const RowTiles row_tiles(shape.groups, shape.m);
       TANDEM_LAUNCH("", linear_kernel<BlockShape>,
-                    dim3(ceil_div(shape.n, kTileColumns * BlockShape::kTilesN), of_rows.blocks(BlockShape::kTilesM)),
+                    dim3(ceil_div(shape.n, kTileColumns * BlockShape::kTilesN), row_tiles.blocks(BlockShape::kTilesM)),
                     dim3(BlockShape::kThreads), nullptr, shape, in.data(), weight.data(), bias.data(), relu, backward,
                     out.data());
     });
@@ -228,47 +228,51 @@ TEST(GpuGemm, LinearLayersOfAnySizeAddBiasAndRelu) {
 }
 
 template <class BlockShape>
-void weight_gradient_kernel(const WeightGradient& m, int rows, const int32_t* merges, float* gradient) {
+void weight_gradient_kernel(const WeightGradient& layer, int rows_per_shard, const int32_t* merges, float* gradient) {
   TANDEM_SHARED(typename BlockShape::Memory, memory);
   if (merges)
-    weight_gradient_tree<BlockShape, 4>(memory, m, 0, kPairedShards, rows, merges, blockIdx.x, gradient);
+    weight_gradient_tree<BlockShape, 4>(memory, layer, 0, kPairedShards, rows_per_shard, merges, blockIdx.x, gradient);
   else
-    weight_gradient_pairs<BlockShape>(memory, m, 0, rows, blockIdx.x, gradient);
+    weight_gradient_pairs<BlockShape>(memory, layer, 0, rows_per_shard, blockIdx.x, gradient);
 }
 TEST(GpuGemm, WeightGradientsOverATreeOfPairsAreThoseOfAnyTree) {
   constexpr int32_t kMerges[kPairedShards] = {0, 1, 0, 2, 0, 1, 0, 3};
-  for (const int rows : {3, 16, 27}) {
+  for (const int rows_per_shard : {3, 16, 27}) {
     constexpr int kOut = 36, kIn = 52;
-    std::mt19937 random(rows);
+    std::mt19937 random(rows_per_shard);
     std::normal_distribution<float> normal;
-    std::vector<float> dy(kPairedShards * rows * kOut), x(kPairedShards * (rows + 2) * kIn);  // a gap between shards
-    for (auto* v : {&dy, &x})
+    std::vector<float> output_grad(kPairedShards * rows_per_shard * kOut),
+        input(kPairedShards * (rows_per_shard + 2) * kIn);  // a gap between shards
+    for (auto* v : {&output_grad, &input})
       for (float& value : *v) value = normal(random);
-    const WeightGradient m{dy.data(), x.data(), int64_t{rows + 2} * kIn, 4, kOut, kIn};
+    const WeightGradient layer{output_grad.data(), input.data(), int64_t{rows_per_shard + 2} * kIn, 4, kOut, kIn};
     std::vector<float> pairs(4 + kOut * kIn, -1), two = pairs, tree = pairs;
     using One = OneTile<Precision::kFp32>;
     using Two = TwoTiles<Precision::kFp32>;
     const int32_t* const none = nullptr;
-    TANDEM_LAUNCH("", weight_gradient_kernel<One>, dim3(4), dim3(One::kThreads), nullptr, m, rows, none, pairs.data());
-    TANDEM_LAUNCH("", weight_gradient_kernel<Two>, dim3(2), dim3(Two::kThreads), nullptr, m, rows, none, two.data());
-    TANDEM_LAUNCH("", weight_gradient_kernel<One>, dim3(4), dim3(One::kThreads), nullptr, m, rows, kMerges,
-                  tree.data());
-    EXPECT_EQ(pairs, tree) << rows;
-    EXPECT_EQ(pairs, two) << rows;
+    TANDEM_LAUNCH("", weight_gradient_kernel<One>, dim3(4), dim3(One::kThreads), nullptr, layer, rows_per_shard, none,
+                  pairs.data());
+    TANDEM_LAUNCH("", weight_gradient_kernel<Two>, dim3(2), dim3(Two::kThreads), nullptr, layer, rows_per_shard, none,
+                  two.data());
+    TANDEM_LAUNCH("", weight_gradient_kernel<One>, dim3(4), dim3(One::kThreads), nullptr, layer, rows_per_shard,
+                  kMerges, tree.data());
+    EXPECT_EQ(pairs, tree) << rows_per_shard;
+    EXPECT_EQ(pairs, two) << rows_per_shard;
     double sum = 0;
     for (int s = 0; s < kPairedShards; ++s)
-      for (int r = 0; r < rows; ++r)
-        sum += double{dy[(s * rows + r) * kOut + 35]} * x[s * (rows + 2) * kIn + r * kIn + 51];
+      for (int r = 0; r < rows_per_shard; ++r)
+        sum += double{output_grad[(s * rows_per_shard + r) * kOut + 35]} *
+               input[s * (rows_per_shard + 2) * kIn + r * kIn + 51];
     EXPECT_NEAR(pairs.back(), sum, 1e-4);
   }
 }
 
 TEST(GpuGemm, BlockShapesAreChosenByTheNumberOfTiles) {
   const auto taken = [](int64_t tiles, bool full, int asked = 0) {
-    int of_block = 0;
+    int block_tiles = 0;
     with_block_shape({.tiles = asked}, tiles, full,
-                     [&](auto block) { of_block = decltype(block)::kTilesM * decltype(block)::kTilesN; });
-    return of_block;
+                     [&](auto block) { block_tiles = decltype(block)::kTilesM * decltype(block)::kTilesN; });
+    return block_tiles;
   };
   EXPECT_EQ(taken(499, true), 1);
   EXPECT_EQ(taken(500, true), 4);

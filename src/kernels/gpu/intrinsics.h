@@ -9,7 +9,7 @@
     kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__);    \
     ::tandem::cuda::check_launch(name);                       \
   } while (false)
-// A kernel with so many bytes of dynamic shared memory, declared by one TANDEM_SHARED(type, name).
+// The same with `bytes` of dynamic shared memory, which the kernel declares by one TANDEM_SHARED(type, name).
 #define TANDEM_LAUNCH_WITH(bytes, name, kernel, grid, block, stream, ...)                       \
   do {                                                                                          \
     const auto chosen_kernel = kernel;                                                          \
@@ -40,8 +40,8 @@ inline int emulated_sm_count = 4;
 inline int sm_count() { return emulated_sm_count; }
 inline void prefetch_l2(const void*) {}
 template <class T>
-T load_no_allocate(const T* from) {
-  return *from;
+T load_no_allocate(const T* src) {
+  return *src;
 }
 }  // namespace tandem::cuda
 #endif

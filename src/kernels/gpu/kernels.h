@@ -61,8 +61,8 @@ void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const 
                  Stream stream);
 void adam_update(float* p, const float* g, float* m, float* v, int64_t n, const AdamParams* params,
                  const UpdateDecision* decision, Stream stream);
-// All weights at once, `count` pieces of them, and the target network's; all on the device.
-void adam_update(float* p, const float* g, float* m, float* v, const UpdatePiece* pieces, int count, int64_t n,
+// All n weights at once, and the target network's: `segments` [count] cover them, in order; all on the device.
+void adam_update(float* p, const float* g, float* m, float* v, const UpdateSegment* segments, int count, int64_t n,
                  const UpdateParams* params, const UpdateDecision* decisions, const TargetUpdate& target,
                  Stream stream);
 void sgd_update(float* p, const float* g, float* velocity, int64_t n, const SgdParams& params, float grad_scale,
@@ -85,7 +85,7 @@ void scale_add(float* y, float a, const float* x, int64_t n, Stream stream);
 void scale(float* x, float a, int64_t n, Stream stream);
 // Up to 4 kB from or to mapped host memory by a kernel: lower latency than a copy engine. False: not possible, nothing
 // was queued.
-bool copy_few(void* to, const void* from, size_t bytes, Stream stream);
+bool copy_few(void* dst, const void* src, size_t bytes, Stream stream);
 void soft_update(float* target, const float* p, float tau, int64_t n, Stream stream);
 void soft_update(float* target, const float* p, float tau, int64_t n, const UpdateDecision* decision, Stream stream);
 

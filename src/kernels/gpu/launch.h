@@ -11,7 +11,7 @@
 
 namespace tandem::cuda {
 
-inline constexpr int kThreads = 256;
+inline constexpr int kThreads = 256;  // of a block, unless a kernel says otherwise
 
 // Grid-stride loops: enough blocks to fill the largest GPU, and no more than the work needs. What a thread computes
 // does not depend on the grid, so bits do not either.
@@ -30,15 +30,17 @@ inline void check_launch(const char* kernel) {
   if (launch_watch) launch_watch(kernel);
 }
 
-// How many blocks with so much shared memory fit on an SM.
+// How many blocks fit on an SM by their shared memory, `bytes` each; 0: none, a block may not have so much.
 inline int blocks_per_sm(size_t bytes) {
-  constexpr size_t kReserved = 1024;  // in each block
-  int gpu = 0, all = 0, most = 0;
+  constexpr size_t kReserved = 1024;  // CUDA's own, in each block
+  int gpu = 0, max_per_sm = 0, max_per_block = 0;
   if (cudaGetDevice(&gpu) != cudaSuccess ||
-      cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, gpu) != cudaSuccess ||
-      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu) != cudaSuccess)
+      cudaDeviceGetAttribute(&max_per_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, gpu) != cudaSuccess ||
+      cudaDeviceGetAttribute(&max_per_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu) != cudaSuccess)
     return 0;
-  return bytes > static_cast<size_t>(most) ? 0 : static_cast<int>(static_cast<size_t>(all) / (bytes + kReserved));
+  return bytes > static_cast<size_t>(max_per_block)
+             ? 0
+             : static_cast<int>(static_cast<size_t>(max_per_sm) / (bytes + kReserved));
 }
 // SMs of this GPU.
 inline int sm_count() {
@@ -77,26 +79,27 @@ __device__ __forceinline__ void prefetch_l2(const void* address) {
 }
 
 // Loads that bypass L1 (no-allocate): for data that the block reads once and the kernel does not write.
-__device__ __forceinline__ float4 load_no_allocate(const float4* from) {
+__device__ __forceinline__ float4 load_no_allocate(const float4* src) {
   float4 x;
   asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-               : "l"(from));
+               : "l"(src));
   return x;
 }
-__device__ __forceinline__ float2 load_no_allocate(const float2* from) {
+__device__ __forceinline__ float2 load_no_allocate(const float2* src) {
   float2 x;
-  asm volatile("ld.global.L1::no_allocate.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "l"(from));
+  asm volatile("ld.global.L1::no_allocate.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "l"(src));
   return x;
 }
-__device__ __forceinline__ uint4 load_no_allocate(const uint4* from) {
+__device__ __forceinline__ uint4 load_no_allocate(const uint4* src) {
   uint4 x;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "l"(from));
+               : "l"(src));
   return x;
 }
 
+// Grid-stride loop: the first index of this thread, and the step to its next one.
 __device__ __forceinline__ int64_t first_item() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ int64_t item_stride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 

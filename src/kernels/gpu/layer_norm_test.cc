@@ -29,21 +29,22 @@ std::vector<float> normal_floats(size_t count, unsigned seed) {
 struct NormRun {
   int width;
   double dropout;
-  std::vector<float> sums, out, inv_std, net, dz, dx, gradient;
+  std::vector<float> preact, out, inv_std, net, norm_out_grad, preact_grad, gradient;
   RandomKey key{.seed = 9, .step = 2, .shard = 1, .site = 4};
 
   NormRun(int of_width, double rate) : width(of_width), dropout(rate) {
-    sums = normal_floats(kRows * width, 1);
+    preact = normal_floats(kRows * width, 1);
     net = normal_floats(2 * width, 2);
     gradient = normal_floats(kRows * width, 3);
     out.assign(kRows * width, -1);
     inv_std.assign(kRows, -1);
-    dz = gradient;
-    dx.assign(kRows * width, -1);
+    norm_out_grad = gradient;
+    preact_grad.assign(kRows * width, -1);
   }
-  LayerNorm forward() { return {sums.data(), out.data(), inv_std.data(), 0, width, 1, kRows, width, true, key.site}; }
+  LayerNorm forward() { return {preact.data(), out.data(), inv_std.data(), 0, width, 1, kRows, width, true, key.site}; }
   LayerNormBackward backward() {
-    return {sums.data(), out.data(), inv_std.data(), dz.data(), dx.data(), 0, width, kRows, 1, dropout};
+    return {preact.data(), out.data(), inv_std.data(), norm_out_grad.data(), preact_grad.data(), 0, width,
+            kRows,         1,          dropout};
   }
 };
 
@@ -54,7 +55,7 @@ void forward_kernel(NormRun& run) {
   const MaskShape mask = dropout_shape(run.dropout);
   const uint32_t bits = draw_dropout_bits(run.key, row, run.width, mask);
   float4 x[kFloat4s], scale[kFloat4s], shift[kFloat4s];
-  load_row(layer.sums + row * run.width, run.width, x);
+  load_row(layer.preact + row * run.width, run.width, x);
   load_row(run.net.data(), run.width, scale);
   load_row(run.net.data() + run.width, run.width, shift);
   const Moments moments = moments_of(x, run.width, kEpsilon);
@@ -64,9 +65,9 @@ void forward_kernel(NormRun& run) {
 template <int kFloat4s>
 void backward_kernel(NormRun& run) {
   const int row = threadIdx.x / 32;
-  float4 g[kFloat4s];
-  load_row(run.gradient.data() + row * run.width, run.width, g);
-  layer_norm_row_backward(run.backward(), run.net.data(), 0, row, g, [](int, float4) {});
+  float4 out_grad[kFloat4s];
+  load_row(run.gradient.data() + row * run.width, run.width, out_grad);
+  layer_norm_row_backward(run.backward(), run.net.data(), 0, row, out_grad, [](int, float4) {});
 }
 
 TEST(GpuLayerNorm, ForwardAndBackwardAreThoseOfTheFormulaAtAnyWidth) {
@@ -74,7 +75,7 @@ TEST(GpuLayerNorm, ForwardAndBackwardAreThoseOfTheFormulaAtAnyWidth) {
     for (const double dropout : {0.0, 0.3}) {
       SCOPED_TRACE(testing::Message() << width << " " << dropout);
       NormRun run(width, dropout);
-      const std::vector<float> sums = run.sums;
+      const std::vector<float> preact = run.preact;
       with_float4s(width, [&](auto float4s) {
         TANDEM_LAUNCH("", forward_kernel<float4s.value>, dim3(1), dim3(32 * kRows), nullptr, run);
         TANDEM_LAUNCH("", backward_kernel<float4s.value>, dim3(1), dim3(32 * kRows), nullptr, run);
@@ -82,26 +83,28 @@ TEST(GpuLayerNorm, ForwardAndBackwardAreThoseOfTheFormulaAtAnyWidth) {
       std::vector<float> mask(kRows * width, 1);
       if (dropout > 0) fill_dropout_mask(mask.data(), kRows * width, run.key, 0, dropout);
       for (int row = 0; row < kRows; ++row) {
-        const auto at = [&](int column) { return row * width + column; };
-        double mean = 0, variance = 0, mean_d = 0, along = 0;
-        for (int c = 0; c < width; ++c) mean += sums[at(c)] / double(width);
-        for (int c = 0; c < width; ++c) variance += std::pow(sums[at(c)] - mean, 2) / width;
+        const auto index = [&](int column) { return row * width + column; };
+        double mean = 0, variance = 0, mean_grad = 0, mean_dot = 0;
+        for (int c = 0; c < width; ++c) mean += preact[index(c)] / double(width);
+        for (int c = 0; c < width; ++c) variance += std::pow(preact[index(c)] - mean, 2) / width;
         const double inv_std = 1 / std::sqrt(variance + kEpsilon);
-        std::vector<double> d(width), n(width);
+        std::vector<double> normed_grad(width), normed(width);
         for (int c = 0; c < width; ++c) {
-          n[c] = (sums[at(c)] - mean) * inv_std;
-          const double y = std::max(0.0, n[c] * run.net[c] + run.net[width + c]) * mask[at(c)];
-          ASSERT_NEAR(run.out[at(c)], y, 1e-4) << c;
-          ASSERT_NEAR(run.sums[at(c)], n[c], 1e-4) << c;
-          const double dz = run.out[at(c)] > 0 ? run.gradient[at(c)] * mask[at(c)] : 0;
-          ASSERT_NEAR(run.dz[at(c)], dz, 1e-5) << c;
-          d[c] = dz * run.net[c];
-          mean_d += d[c] / width;
-          along += d[c] * n[c] / width;
+          normed[c] = (preact[index(c)] - mean) * inv_std;
+          const double y = std::max(0.0, normed[c] * run.net[c] + run.net[width + c]) * mask[index(c)];
+          ASSERT_NEAR(run.out[index(c)], y, 1e-4) << c;
+          ASSERT_NEAR(run.preact[index(c)], normed[c], 1e-4) << c;
+          const double norm_out_grad = run.out[index(c)] > 0 ? run.gradient[index(c)] * mask[index(c)] : 0;
+          ASSERT_NEAR(run.norm_out_grad[index(c)], norm_out_grad, 1e-5) << c;
+          normed_grad[c] = norm_out_grad * run.net[c];
+          mean_grad += normed_grad[c] / width;
+          mean_dot += normed_grad[c] * normed[c] / width;
         }
         ASSERT_NEAR(run.inv_std[row], inv_std, 1e-4 * inv_std);
         for (int c = 0; c < width; ++c)
-          ASSERT_NEAR(run.dx[at(c)], inv_std * (d[c] - mean_d - n[c] * along), 1e-4 * inv_std) << c;
+          ASSERT_NEAR(run.preact_grad[index(c)], inv_std * (normed_grad[c] - mean_grad - normed[c] * mean_dot),
+                      1e-4 * inv_std)
+              << c;
       }
     }
 }
@@ -148,7 +151,7 @@ TEST(GpuLayerNorm, DropoutBitsAreTheMaskOfTheCpu) {
 TEST(ColumnSums, AddRowsInTheirOrderForAnyNumberOfRows) {
   for (const int rows : {1, 7, 8, 43, 75}) {
     const std::vector<float> a = normal_floats(2 * rows * 3, 5), b = normal_floats(2 * rows * 2, 6);
-    const ColumnOf plain{a.data() + 1, nullptr, 3, 0, rows * 3, 0},
+    const ColumnView plain{a.data() + 1, nullptr, 3, 0, rows * 3, 0},
         product{a.data(), b.data() + 1, 3, 2, rows * 3, rows * 2};
     for (const int shard : {0, 1}) {
       float sum = 0, dot = 0;

@@ -28,27 +28,27 @@ namespace tandem::cuda {
 inline uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
 inline float float_of(uint32_t x) { return std::bit_cast<float>(x); }
 
-// c += a * b, 16 x 8, fragments as the instructions below have them; kOfWord elements to a word, number(word, i) is the
-// i-th.
-template <int kOfWord, class Number>
-void emulated_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Number number) {
-  static uint32_t left[32][32][4], right[32][32][2];  // [warp][lane]
+// c += a * b, 16 x 8, fragments as the instructions below have them; kPerWord elements to a word, element(word, i) is
+// the i-th.
+template <int kPerWord, class Element>
+void emulated_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Element element) {
+  static uint32_t a_of_lane[32][32][4], b_of_lane[32][32][2];  // [warp][lane]
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  for (int i = 0; i < 4; ++i) left[warp][lane][i] = a[i];
-  right[warp][lane][0] = b0;
-  right[warp][lane][1] = b1;
-  __syncwarp();
+  for (int i = 0; i < 4; ++i) a_of_lane[warp][lane][i] = a[i];
+  b_of_lane[warp][lane][0] = b0;
+  b_of_lane[warp][lane][1] = b1;
+  __syncwarp();  // all lanes' fragments are there
   for (int i = 0; i < 4; ++i) {
     const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
     double sum = c[i];
-    for (int k = 0; k < 8 * kOfWord; ++k) {
-      const int word = k / kOfWord;
-      sum += number(left[warp][row % 8 * 4 + word % 4][row / 8 + word / 4 * 2], k % kOfWord) *
-             number(right[warp][column * 4 + word % 4][word / 4], k % kOfWord);
+    for (int k = 0; k < 8 * kPerWord; ++k) {
+      const int word = k / kPerWord;
+      sum += element(a_of_lane[warp][row % 8 * 4 + word % 4][row / 8 + word / 4 * 2], k % kPerWord) *
+             element(b_of_lane[warp][column * 4 + word % 4][word / 4], k % kPerWord);
     }
     c[i] = static_cast<float>(sum);
   }
-  __syncwarp();
+  __syncwarp();  // all lanes have read them: the next mma may overwrite them
 }
 
 // m16n8k8, tf32: the upper 19 bits of a word count.
@@ -60,19 +60,20 @@ inline uint32_t to_tf32(float x) { return bits_of(rounded(Precision::kTf32, x));
 // m16n8k16, bf16 or fp16: a word holds two elements, the first in its lower half.
 template <Precision precision>
 uint16_t to_16bit(float x) {
-  const uint32_t bits = bits_of(rounded(precision, x)), sign = bits >> 16 & 0x8000u, size = bits & 0x7FFFFFFFu;
+  const uint32_t bits = bits_of(rounded(precision, x)), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
   if (precision == Precision::kBf16) return static_cast<uint16_t>(bits >> 16);
-  if (size >= 0x7F800000u) return static_cast<uint16_t>(sign | (size > 0x7F800000u ? 0x7E00u : 0x7C00u));
-  if (size < 0x38800000u) return static_cast<uint16_t>(sign | static_cast<uint32_t>(float_of(size) * 0x1p24f));
-  return static_cast<uint16_t>(sign | ((size >> 13) - (112u << 10)));
+  if (magnitude >= 0x7F800000u) return static_cast<uint16_t>(sign | (magnitude > 0x7F800000u ? 0x7E00u : 0x7C00u));
+  if (magnitude < 0x38800000u)
+    return static_cast<uint16_t>(sign | static_cast<uint32_t>(float_of(magnitude) * 0x1p24f));
+  return static_cast<uint16_t>(sign | ((magnitude >> 13) - (112u << 10)));
 }
 template <Precision precision>
 float from_16bit(uint16_t half) {
   if (precision == Precision::kBf16) return float_of(uint32_t{half} << 16);
-  const uint32_t sign = uint32_t{half & 0x8000u} << 16, size = half & 0x7FFFu;
-  if (size >= 0x7C00u) return float_of(sign | 0x7F800000u | (size & 0x3FFu) << 13);
-  if (size < 0x400u) return float_of(sign | bits_of(static_cast<float>(size) * 0x1p-24f));
-  return float_of(sign | (size + (112u << 10)) << 13);
+  const uint32_t sign = uint32_t{half & 0x8000u} << 16, magnitude = half & 0x7FFFu;
+  if (magnitude >= 0x7C00u) return float_of(sign | 0x7F800000u | (magnitude & 0x3FFu) << 13);
+  if (magnitude < 0x400u) return float_of(sign | bits_of(static_cast<float>(magnitude) * 0x1p-24f));
+  return float_of(sign | (magnitude + (112u << 10)) << 13);
 }
 template <Precision precision>
 uint32_t pack_16bit(float first, float second) {
@@ -95,8 +96,8 @@ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 
 struct EmulatedCopies {
   struct Copy {
-    float* to;
-    float numbers[4];
+    float* dst;
+    float values[4];
   };
   std::vector<std::vector<Copy>> groups;
   std::vector<Copy> open;
@@ -104,23 +105,23 @@ struct EmulatedCopies {
 inline std::map<int, EmulatedCopies> emulated_copies;  // by thread; empty once all groups were waited for
 inline bool async_completes_early = false;             // copies and wgmma complete when issued
 
-inline void cp_async(float* to, const float* from) {
+inline void cp_async(float* dst, const float* src) {
   if (async_completes_early)
-    for (int i = 0; i < 4; ++i) to[i] = from[i];
-  emulated_copies[static_cast<int>(threadIdx.x)].open.push_back({to, {from[0], from[1], from[2], from[3]}});
+    for (int i = 0; i < 4; ++i) dst[i] = src[i];
+  emulated_copies[static_cast<int>(threadIdx.x)].open.push_back({dst, {src[0], src[1], src[2], src[3]}});
 }
 inline void cp_async_commit() {
-  EmulatedCopies& mine = emulated_copies[static_cast<int>(threadIdx.x)];
-  mine.groups.push_back(std::move(mine.open));
-  mine.open.clear();
+  EmulatedCopies& copies = emulated_copies[static_cast<int>(threadIdx.x)];
+  copies.groups.push_back(std::move(copies.open));
+  copies.open.clear();
 }
-template <int kMayBePending>
+template <int kMaxPendingGroups>
 void cp_async_wait() {
-  EmulatedCopies& mine = emulated_copies[static_cast<int>(threadIdx.x)];
-  while (static_cast<int>(mine.groups.size()) > kMayBePending) {
-    for (const auto& copy : mine.groups.front())
-      for (int i = 0; i < 4; ++i) copy.to[i] = copy.numbers[i];
-    mine.groups.erase(mine.groups.begin());
+  EmulatedCopies& copies = emulated_copies[static_cast<int>(threadIdx.x)];
+  while (static_cast<int>(copies.groups.size()) > kMaxPendingGroups) {
+    for (const auto& copy : copies.groups.front())
+      for (int i = 0; i < 4; ++i) copy.dst[i] = copy.values[i];
+    copies.groups.erase(copies.groups.begin());
   }
 }
 
@@ -135,22 +136,22 @@ struct WgmmaOperandB {
   explicit WgmmaOperandB(const uint32_t* b) : data(b) {}
 };
 template <int kColumns, Precision precision = Precision::kTf32>
-void wgmma_issue(float (&c)[kColumns / 2], const uint32_t (&a)[4], WgmmaOperandB right, int first = 0) {
-  const uint32_t* const b = right.data + first;
-  const auto make = [&c, &a, b] {
+void wgmma_issue(float (&c)[kColumns / 2], const uint32_t (&a)[4], WgmmaOperandB operand, int first_word = 0) {
+  const uint32_t* const b = operand.data + first_word;
+  const auto multiply = [&c, &a, b] {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     for (int n = 0; n < kColumns / 8; ++n) {
       const uint32_t* const columns = b + n * 32 + lane;
-      float sums[4];
-      for (int i = 0; i < 4; ++i) sums[i] = c[4 * n + i];
-      mma<precision>(sums, a, columns[0], columns[kPlaneWords<kColumns>]);
-      for (int i = 0; i < 4; ++i) c[4 * n + i] = sums[i];
+      float acc[4];
+      for (int i = 0; i < 4; ++i) acc[i] = c[4 * n + i];
+      mma<precision>(acc, a, columns[0], columns[kPlaneWords<kColumns>]);
+      for (int i = 0; i < 4; ++i) c[4 * n + i] = acc[i];
     }
   };
   if (async_completes_early)
-    make();
+    multiply();
   else
-    issued_wgmma[static_cast<int>(threadIdx.x)].push_back(make);
+    issued_wgmma[static_cast<int>(threadIdx.x)].push_back(multiply);
 }
 template <class... Kept>
 void wgmma_fence(Kept&...) {}
@@ -158,7 +159,7 @@ inline void wgmma_commit() {}
 template <class... Kept>
 void wgmma_wait(Kept&...) {
   auto& issued = issued_wgmma[static_cast<int>(threadIdx.x)];
-  for (const auto& make : issued) make();
+  for (const auto& multiply : issued) multiply();
   issued.clear();
 }
 inline void proxy_fence() {}
@@ -223,15 +224,15 @@ __device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
 }
 
 // Sixteen bytes from global to shared memory; a thread's copies since its last cp_async_commit() are a group.
-__device__ inline void cp_async(float* to, const float* from) {
-  const auto there = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(there), "l"(from) : "memory");
+__device__ inline void cp_async(float* dst, const float* src) {
+  const auto shared_dst = static_cast<unsigned>(__cvta_generic_to_shared(dst));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_dst), "l"(src) : "memory");
 }
 __device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most so many of this thread's groups are pending.
-template <int kMayBePending>
+// Waits until at most kMaxPendingGroups of this thread's groups are pending.
+template <int kMaxPendingGroups>
 __device__ void cp_async_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kMayBePending) : "memory");
+  asm volatile("cp.async.wait_group %0;" ::"n"(kMaxPendingGroups) : "memory");
 }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -239,27 +240,29 @@ __device__ void cp_async_wait() {
 // m64n(kColumns)k8 in tf32, k16 in bf16 and fp16: c += a * b by a warpgroup, asynchronous until wgmma_wait(). The same
 // bits as mma() (but for the sign of zeros). Warp w has rows 16 w to 16 w + 15 with mma()'s fragments of a and c; c[4 n
 // ...] are columns from 8 n on. b lies in shared memory without swizzle: words 32 n to 32 n + 31 of a plane are the
-// lanes' b0 of these columns, those of the next plane b1 (core matrices of 8 x 16 bytes). `first`: the first plane's
-// word.
+// lanes' b0 of these columns, those of the next plane b1 (core matrices of 8 x 16 bytes). `first_word`: where the first
+// of the two planes begins.
 struct WgmmaOperandB {
-  uint32_t at;  // matrix descriptor's start address, in units of 16 bytes
-  __device__ explicit WgmmaOperandB(const uint32_t* b) : at(static_cast<uint32_t>(__cvta_generic_to_shared(b)) / 16) {}
+  uint32_t start;  // matrix descriptor's start address, in units of 16 bytes
+  __device__ explicit WgmmaOperandB(const uint32_t* b)
+      : start(static_cast<uint32_t>(__cvta_generic_to_shared(b)) / 16) {}
 };
 template <int kColumns, Precision precision = Precision::kTf32>
-__device__ void wgmma_issue(float (&c)[kColumns / 2], const uint32_t (&a)[4], WgmmaOperandB b, int first = 0) {
+__device__ void wgmma_issue(float (&c)[kColumns / 2], const uint32_t (&a)[4], WgmmaOperandB b, int first_word = 0) {
   static_assert(kColumns == 16 || kColumns == 24 || kColumns == 40 || kColumns == 64);
   static_assert(precision != Precision::kFp32, "3xTF32 issues three of these");
   // The descriptor's byte offsets, in units of 16 bytes: core matrices (128 bytes) follow each other along the columns
   // and are a plane apart along K.
   constexpr uint32_t kLeadingOffset = kPlaneWords<kColumns> * sizeof(uint32_t) / 16 << 16,
                      kStrideOffset = 32 * sizeof(uint32_t) / 16;
-  const uint32_t right = b.at + (kLeadingOffset + first / 4);
-  // The instruction of so many columns: the operand numbers of c, a and b's descriptor; then c.
-#define TANDEM_WGMMA_ASM(depth_and_kinds, sums, left, right_at, last, ...)                                          \
-  asm volatile("{\n.reg .b64 right;\nmov.b64 right, {" right_at "};\nwgmma.mma_async.sync.aligned." depth_and_kinds \
-               " {" sums "}, {" left "}, right, 1, 1, 1" last ";\n}\n"                                              \
-               : __VA_ARGS__                                                                                        \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(right), "n"(kStrideOffset))
+  const uint32_t descriptor_lo = b.start + (kLeadingOffset + first_word / 4);
+  // The instruction: its shape and types; the asm operand numbers of c, a and b's descriptor; the last
+  // immediates; then c. (The macros for each N make this function long.)
+#define TANDEM_WGMMA_ASM(shape_and_types, c_operands, a_operands, b_operands, suffix, ...)                            \
+  asm volatile("{\n.reg .b64 right;\nmov.b64 right, {" b_operands "};\nwgmma.mma_async.sync.aligned." shape_and_types \
+               " {" c_operands "}, {" a_operands "}, right, 1, 1, 1" suffix ";\n}\n"                                  \
+               : __VA_ARGS__                                                                                          \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(descriptor_lo), "n"(kStrideOffset))
 #define TANDEM_ACC_16 "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
 #define TANDEM_ACC_24 TANDEM_ACC_16, "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11])
 #define TANDEM_ACC_32 TANDEM_ACC_24, "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15])
@@ -267,20 +270,21 @@ __device__ void wgmma_issue(float (&c)[kColumns / 2], const uint32_t (&a)[4], Wg
 #define TANDEM_ACC_64                                                                                       \
   TANDEM_ACC_40, "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), \
       "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-#define TANDEM_WGMMA_N16(kind, last) \
-  TANDEM_WGMMA_ASM("m64n16" kind, "%0, %1, %2, %3, %4, %5, %6, %7", "%8, %9, %10, %11", "%12, %13", last, TANDEM_ACC_16)
-#define TANDEM_WGMMA_N24(kind, last)                                                                        \
-  TANDEM_WGMMA_ASM("m64n24" kind, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11", "%12, %13, %14, %15", \
-                   "%16, %17", last, TANDEM_ACC_24)
-#define TANDEM_WGMMA_N40(kind, last)                                                                           \
-  TANDEM_WGMMA_ASM("m64n40" kind,                                                                              \
+#define TANDEM_WGMMA_N16(k_and_types, suffix)                                                                      \
+  TANDEM_WGMMA_ASM("m64n16" k_and_types, "%0, %1, %2, %3, %4, %5, %6, %7", "%8, %9, %10, %11", "%12, %13", suffix, \
+                   TANDEM_ACC_16)
+#define TANDEM_WGMMA_N24(k_and_types, suffix)                                                                      \
+  TANDEM_WGMMA_ASM("m64n24" k_and_types, "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11", "%12, %13, %14, %15", \
+                   "%16, %17", suffix, TANDEM_ACC_24)
+#define TANDEM_WGMMA_N40(k_and_types, suffix)                                                                  \
+  TANDEM_WGMMA_ASM("m64n40" k_and_types,                                                                       \
                    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19", \
-                   "%20, %21, %22, %23", "%24, %25", last, TANDEM_ACC_40)
-#define TANDEM_WGMMA_N64(kind, last)                                                                            \
-  TANDEM_WGMMA_ASM("m64n64" kind,                                                                               \
+                   "%20, %21, %22, %23", "%24, %25", suffix, TANDEM_ACC_40)
+#define TANDEM_WGMMA_N64(k_and_types, suffix)                                                                   \
+  TANDEM_WGMMA_ASM("m64n64" k_and_types,                                                                        \
                    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
                    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31",                                \
-                   "%32, %33, %34, %35", "%36, %37", last, TANDEM_ACC_64)
+                   "%32, %33, %34, %35", "%36, %37", suffix, TANDEM_ACC_64)
 #define TANDEM_WGMMA_N(columns)                          \
   if constexpr (precision == Precision::kTf32)           \
     TANDEM_WGMMA_N##columns("k8.f32.tf32.tf32", "");     \
@@ -338,16 +342,16 @@ struct WgmmaOperandB {
   __device__ explicit WgmmaOperandB(const uint32_t* b) : data(b) {}
 };
 template <int kColumns, Precision precision = Precision::kTf32>
-__device__ void wgmma_issue(float (&c)[kColumns / 2], const uint32_t (&a)[4], WgmmaOperandB b, int first = 0) {
+__device__ void wgmma_issue(float (&c)[kColumns / 2], const uint32_t (&a)[4], WgmmaOperandB b, int first_word = 0) {
 #pragma unroll
   for (int n = 0; n < kColumns / 8; ++n) {
-    const uint32_t* const columns = b.data + first + n * 32 + threadIdx.x % 32;
-    float sums[4];
+    const uint32_t* const columns = b.data + first_word + n * 32 + threadIdx.x % 32;
+    float acc[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sums[i] = c[4 * n + i];
-    mma<precision>(sums, a, columns[0], columns[kPlaneWords<kColumns>]);
+    for (int i = 0; i < 4; ++i) acc[i] = c[4 * n + i];
+    mma<precision>(acc, a, columns[0], columns[kPlaneWords<kColumns>]);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) c[4 * n + i] = sums[i];
+    for (int i = 0; i < 4; ++i) c[4 * n + i] = acc[i];
   }
 }
 template <class... Kept>

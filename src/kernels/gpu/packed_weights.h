@@ -12,40 +12,36 @@ namespace tandem::cuda {
 struct PackedFragment {
   uint4 words;
 
-  __device__ void unpack(uint32_t (&as)[4]) const {
-    as[0] = words.x, as[1] = words.y, as[2] = words.z, as[3] = words.w;
-  }
+  __device__ void unpack(uint32_t (&a)[4]) const { a[0] = words.x, a[1] = words.y, a[2] = words.z, a[3] = words.w; }
 };
 static_assert(sizeof(PackedFragment) == kPackedFragmentBytes);
-__device__ inline PackedFragment load_no_allocate(const PackedFragment* from) {
-  return {load_no_allocate(&from->words)};
-}
+__device__ inline PackedFragment load_no_allocate(const PackedFragment* src) { return {load_no_allocate(&src->words)}; }
 
 #if defined(TANDEM_TENSOR_CORES)
 // An fp32 matrix to be packed: element (i, k) lies at [i * row_stride + k * k_stride], one of which is 1 (the matrix,
 // or its transpose for backward).
 struct PackedSource {
-  const float* from;
-  int k, row_stride, k_stride;
-  int first;  // its first fragment among those of all matrices
+  const float* data;
+  int k, row_stride, k_stride;  // k: the extent of K
+  int first;                    // the index of its first fragment among those of all matrices
 };
 
-// Fragment number `at`.
+// The fragment with this index among those of all matrices; it must be one of `m`.
 template <Precision precision>
-__device__ PackedFragment pack_fragment(const PackedSource& m, int at) {
-  const int fragment = at - m.first, lane = fragment % 32, slices = m.k / kSliceK;
-  const int strip = fragment / 32 / slices, slice = fragment / 32 - strip * slices;
-  const float* const from =
-      m.from + (strip * 16 + lane / 4) * m.row_stride + (slice * kSliceK + lane % 4 * 4) * m.k_stride;
+__device__ PackedFragment pack_fragment(const PackedSource& m, int index) {
+  const int fragment = index - m.first, lane = fragment % 32, slices = m.k / kSliceK;
+  const int row_block = fragment / 32 / slices, slice = fragment / 32 - row_block * slices;
+  const float* const src =
+      m.data + (row_block * 16 + lane / 4) * m.row_stride + (slice * kSliceK + lane % 4 * 4) * m.k_stride;
   float x[2][4];
 #pragma unroll
   for (int i = 0; i < 2; ++i)
     if (m.k_stride == 1) {
-      const float4 four = *reinterpret_cast<const float4*>(from + 8 * i * m.row_stride);
-      x[i][0] = four.x, x[i][1] = four.y, x[i][2] = four.z, x[i][3] = four.w;
+      const float4 f = *reinterpret_cast<const float4*>(src + 8 * i * m.row_stride);
+      x[i][0] = f.x, x[i][1] = f.y, x[i][2] = f.z, x[i][3] = f.w;
     } else {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) x[i][c] = from[8 * i + c * m.k_stride];
+      for (int c = 0; c < 4; ++c) x[i][c] = src[8 * i + c * m.k_stride];
     }
   uint32_t word[4];
 #pragma unroll

@@ -7,6 +7,7 @@
 namespace tandem::cuda {
 namespace {
 
+// Keeps the stream busy until the host sets *released.
 __global__ void hold(volatile int* released) {
   while (*released == 0) {
   }
@@ -17,12 +18,12 @@ struct NamedEvent {
   cudaEvent_t event;
 };
 std::vector<NamedEvent> marks;
-Stream watched;
+Stream profiled_stream;
 
 void mark(const char* name) {
   cudaEvent_t event = nullptr;
   cudaEventCreate(&event);
-  cudaEventRecord(event, watched);
+  cudaEventRecord(event, profiled_stream);
   marks.push_back({name, event});
 }
 
@@ -33,8 +34,8 @@ std::vector<std::pair<std::string, double>> profile(Stream stream, const std::fu
   cudaHostAlloc(&released, sizeof(int), cudaHostAllocMapped);
   if (!released) throw CudaError(static_cast<int>(cudaGetLastError()), "no pinned memory to profile with");
   *released = 0;
-  watched = stream;
-  hold<<<1, 1, 0, stream>>>(released);  // until all is queued: the host's pace is no part of it
+  profiled_stream = stream;
+  hold<<<1, 1, 0, stream>>>(released);  // until all is queued: launch latency on the host is not measured
   mark("");
   launch_watch = mark;
   {
@@ -48,16 +49,16 @@ std::vector<std::pair<std::string, double>> profile(Stream stream, const std::fu
     work();
   }
   cudaStreamSynchronize(stream);
-  std::vector<std::pair<std::string, double>> spent;
+  std::vector<std::pair<std::string, double>> seconds;
   for (size_t i = 0; i + 1 < marks.size(); ++i) {
     float ms = 0;
     cudaEventElapsedTime(&ms, marks[i].event, marks[i + 1].event);
-    spent.emplace_back(marks[i + 1].name, 1e-3 * static_cast<double>(ms));
+    seconds.emplace_back(marks[i + 1].name, 1e-3 * static_cast<double>(ms));
   }
   for (const NamedEvent& m : marks) cudaEventDestroy(m.event);
   marks.clear();
   cudaFreeHost(released);
-  return spent;
+  return seconds;
 }
 
 }  // namespace tandem::cuda

@@ -6,7 +6,7 @@
 namespace tandem::cuda {
 namespace {
 
-// Block b holds the numbers of indices 4 b .. 4 b + 3, so the first and the last block of a fill may be cut.
+// Philox block b holds the numbers of indices 4 b to 4 b + 3; a fill may use only a part of its first and last block.
 template <template <typename> class Source, typename T, typename Make>
 __global__ void fill(T* out, int64_t n, Source<RandomKey> source, uint64_t first_index, Make make) {
   const RandomKey key = source.get();
@@ -14,15 +14,15 @@ __global__ void fill(T* out, int64_t n, Source<RandomKey> source, uint64_t first
   const int64_t blocks = static_cast<int64_t>(last_block - first_block) + 1;
   for (int64_t b = first_item(); b < blocks; b += item_stride()) {
     const PhiloxBlock block = random_block(key, first_block + static_cast<uint64_t>(b));
-    const int64_t at = 4 * b - static_cast<int64_t>(first_index % 4);
-    const T made[4] = {make(block.word[0]), make(block.word[1]), make(block.word[2]), make(block.word[3])};
-    if (at >= 0 && at + 4 <= n && reinterpret_cast<uintptr_t>(out + at) % 16 == 0) {
-      uint4 all;
-      __builtin_memcpy(&all, made, 16);
-      *reinterpret_cast<uint4*>(out + at) = all;
+    const int64_t first = 4 * b - static_cast<int64_t>(first_index % 4);
+    const T values[4] = {make(block.word[0]), make(block.word[1]), make(block.word[2]), make(block.word[3])};
+    if (first >= 0 && first + 4 <= n && reinterpret_cast<uintptr_t>(out + first) % 16 == 0) {
+      uint4 packed;
+      __builtin_memcpy(&packed, values, 16);
+      *reinterpret_cast<uint4*>(out + first) = packed;
     } else {
       for (int w = 0; w < 4; ++w)
-        if (at + w >= 0 && at + w < n) out[at + w] = made[w];
+        if (first + w >= 0 && first + w < n) out[first + w] = values[w];
     }
   }
 }

@@ -7,7 +7,7 @@ namespace {
 
 static_assert(kNormLanes == 32, "a lane of norms.h is a lane of a warp");
 
-// One warp per block of norms.h.
+// The sum of squares of each block of norms.h (kNormBlock elements): one warp per block.
 __global__ void block_sums(double* sums, const float* x, int64_t n, int64_t blocks) {
   const int lane = threadIdx.x % 32;
   for (int64_t block = first_item() / 32; block < blocks; block += item_stride() / 32) {
@@ -26,7 +26,7 @@ __global__ void block_sums(double* sums, const float* x, int64_t n, int64_t bloc
         sum += value * value;
       }
     }
-    for (int width = 16; width > 0; width /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, width);
+    for (int delta = 16; delta > 0; delta /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, delta);
     if (lane == 0) sums[block] = sum;
   }
 }
@@ -42,7 +42,8 @@ __global__ void add_groups(double* out, const double* in, int64_t count, int64_t
   out[first_item()] = sum;
 }
 
-// Lane g adds up group g's blocks as add_groups does, then group g + 32's, ..., and all decide. By one warp.
+// By one warp, where a group is a range of weights with its own norm: lane g adds up the block sums of group g as
+// add_groups() does, then of group g + 32, ..., and decides for each.
 __device__ void decide_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params,
                               const volatile double* sums, int64_t blocks, int groups, const int64_t* bad,
                               int bad_count) {
@@ -60,12 +61,13 @@ __device__ void decide_groups(UpdateDecision* decisions, UpdateDecision* decisio
     }
     decisions[g] = tandem::decide_update(total, true, flagged, *params);
   }
-  __syncwarp();
+  __syncwarp();  // all groups' decisions are written
   if (lane == 0) *decision = decide_batched(decisions, groups);
 }
 
-// One warp a thread block: it adds up block b of the gradient. The last block to arrive decides: `arrived` counts them
-// (with fences, so that it sees all sums) and is 0 again afterwards.
+// Grid: a thread block of one warp for each block of norms.h of each group; it writes that block's sum of squares. The
+// last thread block to arrive decides: `arrived` counts them and is 0 again afterwards. The fences order a block's sum
+// before its count, and the last block's reads after it.
 __global__ void __launch_bounds__(32, 8)
     decide_by_groups(UpdateDecision* decisions, UpdateDecision* decision, const UpdateParams* params,
                      const float* gradient, int64_t n, int64_t blocks, int groups, const int64_t* bad, int bad_count,
@@ -76,24 +78,24 @@ __global__ void __launch_bounds__(32, 8)
     const float* begin = gradient + block / blocks * n + block % blocks * kNormBlock;
     const int64_t length = min(kNormBlock, n - block % blocks * kNormBlock);
     double sum = 0.0;
-    constexpr int kAtOnce = 128;  // independent loads in flight
-    for (int64_t first = lane; first < length; first += 32 * kAtOnce) {
-      float x[kAtOnce];
+    constexpr int kLoadsInFlight = 128;  // independent loads in flight
+    for (int64_t first = lane; first < length; first += 32 * kLoadsInFlight) {
+      float x[kLoadsInFlight];
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) x[i] = first + 32 * i < length ? begin[first + 32 * i] : 0.0f;
+      for (int i = 0; i < kLoadsInFlight; ++i) x[i] = first + 32 * i < length ? begin[first + 32 * i] : 0.0f;
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+      for (int i = 0; i < kLoadsInFlight; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
     }
-    for (int width = 16; width > 0; width /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, width);
+    for (int delta = 16; delta > 0; delta /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, delta);
     if (lane == 0) sums[block] = sum;
   }
-  unsigned before = 0;
+  unsigned arrived_before = 0;
   if (lane == 0) {
     __threadfence();
-    before = atomicAdd(arrived, 1u);
+    arrived_before = atomicAdd(arrived, 1u);
   }
-  before = __shfl_sync(0xFFFFFFFFu, before, 0);
-  if (before + 1 < gridDim.x) return;
+  arrived_before = __shfl_sync(0xFFFFFFFFu, arrived_before, 0);
+  if (arrived_before + 1 < gridDim.x) return;
   __threadfence();
   decide_groups(decisions, decision, params, sums, blocks, groups, bad, bad_count);
   if (lane == 0) *arrived = 0;
@@ -104,14 +106,14 @@ __device__ bool is_nonfinite(float x) { return (__float_as_uint(x) & 0x7F800000u
 __global__ void set_int(int* result, int value) { *result = value; }
 __global__ void set_index(unsigned long long* result, unsigned long long value) { *result = value; }
 
-// Every thread that finds one writes the same 0, so there is nothing to order.
+// Every thread that finds a NaN or Inf writes the same 0: a benign race.
 __global__ void find_any(int* result, const float* x, int64_t n) {
   bool found = false;
   for (int64_t i = first_item(); i < n; i += item_stride()) found |= is_nonfinite(x[i]);
   if (found) *result = 0;
 }
 
-// As unsigned, -1 is the largest number, so the minimum over the finds is the first or stays -1.
+// As unsigned, -1 is the largest number, so the minimum over all found indices is the first one, or stays -1.
 __global__ void find_first(unsigned long long* result, const float* x, int64_t n) {
   for (int64_t i = first_item(); i < n; i += item_stride())
     if (is_nonfinite(x[i])) {
@@ -125,7 +127,7 @@ __global__ void clear(uint64_t* blocks, int64_t count) {
 }
 
 constexpr int64_t kHashWords = kHashBlockBytes / 8;
-constexpr int kCutsPerBlock = 16;  // CUDA blocks that share a hash block: addition modulo 2^64 has no order
+constexpr int kChunksPerHashBlock = 16;  // one to a thread block; sums modulo 2^64 do not depend on order
 
 __device__ uint64_t load_word(const unsigned char* data, int64_t word, int64_t bytes, bool aligned) {
   if (aligned && 8 * word + 8 <= bytes) return reinterpret_cast<const uint64_t*>(data)[word];
@@ -135,22 +137,24 @@ __device__ uint64_t load_word(const unsigned char* data, int64_t word, int64_t b
   return value;
 }
 
+// A thread block hashes one chunk at a time and adds its sum to the hash of the chunk's hash block.
 __global__ void hash_blocks(uint64_t* hashes, const unsigned char* data, int64_t bytes) {
-  constexpr int64_t kCut = kHashWords / kCutsPerBlock;
+  constexpr int64_t kChunkWords = kHashWords / kChunksPerHashBlock;
   const int64_t words = (bytes + 7) / 8;
   const bool aligned = reinterpret_cast<uintptr_t>(data) % 8 == 0;
-  for (int64_t cut = blockIdx.x; cut * kCut < words; cut += gridDim.x) {
-    const int64_t end = min(words, (cut + 1) * kCut);
+  for (int64_t chunk = blockIdx.x; chunk * kChunkWords < words; chunk += gridDim.x) {
+    const int64_t end = min(words, (chunk + 1) * kChunkWords);
     uint64_t sum = 0;
-    for (int64_t i = cut * kCut + threadIdx.x; i < end; i += blockDim.x)
+    for (int64_t i = chunk * kChunkWords + threadIdx.x; i < end; i += blockDim.x)
       sum += hash_word(load_word(data, i, bytes, aligned), static_cast<uint64_t>(i));
-    for (int width = 16; width > 0; width /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, width);
+    for (int delta = 16; delta > 0; delta /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, delta);
     if (threadIdx.x % 32 == 0)
-      atomicAdd(reinterpret_cast<unsigned long long*>(hashes + cut / kCutsPerBlock),
+      atomicAdd(reinterpret_cast<unsigned long long*>(hashes + chunk / kChunksPerHashBlock),
                 static_cast<unsigned long long>(sum));
   }
 }
 
+// One thread: folding is sequential.
 __global__ void fold_blocks(uint64_t* result, const uint64_t* hashes, int64_t count, int64_t bytes) {
   uint64_t hash = 0;
   for (int64_t i = 0; i < count; ++i) hash = hash_fold(hash, hashes[i]);
@@ -211,7 +215,7 @@ void state_hash(uint64_t* result, const void* data, int64_t bytes, uint64_t* blo
   if (count > 0) {
     clear<<<grid_for(count), kThreads, 0, stream>>>(blocks, count);
     check_launch("state_hash, start");
-    hash_blocks<<<static_cast<unsigned>(std::min<int64_t>(count * kCutsPerBlock, 4096)), kThreads, 0, stream>>>(
+    hash_blocks<<<static_cast<unsigned>(std::min<int64_t>(count * kChunksPerHashBlock, 4096)), kThreads, 0, stream>>>(
         blocks, static_cast<const unsigned char*>(data), bytes);
     check_launch("state_hash, blocks");
   }

@@ -9,12 +9,12 @@ namespace tandem::cuda {
 
 inline constexpr unsigned kFullMask = 0xFFFFFFFFu;
 
-// Grid size: blocks of `size` for `count` items.
+// Grid size: how many blocks of `size` items cover `count` items.
 inline unsigned ceil_div(int64_t count, int64_t size) { return static_cast<unsigned>((count + size - 1) / size); }
 inline bool divides(int size, int64_t count) { return count % size == 0; }
 
-__device__ inline float4 load4(const float* at) { return *reinterpret_cast<const float4*>(at); }
-__device__ inline void store4(float* at, float4 x) { *reinterpret_cast<float4*>(at) = x; }
+__device__ inline float4 load4(const float* src) { return *reinterpret_cast<const float4*>(src); }
+__device__ inline void store4(float* dst, float4 x) { *reinterpret_cast<float4*>(dst) = x; }
 __device__ inline float4 add4(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 __device__ inline float4 minus4(float4 x, float y) { return {x.x - y, x.y - y, x.z - y, x.w - y}; }
 // NaN stays NaN, so that the guard of the update sees it.
@@ -22,10 +22,10 @@ __device__ inline float4 relu4(float4 x) {
   return {x.x <= 0 ? 0.0f : x.x, x.y <= 0 ? 0.0f : x.y, x.z <= 0 ? 0.0f : x.z, x.w <= 0 ? 0.0f : x.w};
 }
 
-// The butterfly sum; every lane gets it.
+// The sum over the lanes of a warp, by a butterfly of shuffles; every lane gets it.
 __device__ inline float warp_sum(float x) {
 #pragma unroll
-  for (int width = 16; width > 0; width /= 2) x = x + __shfl_xor_sync(kFullMask, x, width);
+  for (int lane_mask = 16; lane_mask > 0; lane_mask /= 2) x = x + __shfl_xor_sync(kFullMask, x, lane_mask);
   return x;
 }
 

@@ -31,28 +31,31 @@ enum DqnSite : uint32_t {
   kDropout  // and one more for each further hidden layer
 };
 
-// Sizes that all jobs share.
+// Sizes that all jobs share. A job shard is one shard of one job among those that a launch serves.
 struct DqnShape {
-  int32_t jobs = 1, shards = 1;        // shards of a job, all of them
-  BlockChoice blocks;                  // with the precision of GEMM operands
-  int32_t first = 0, count = 1;        // shards of a job that this launch serves
-  int32_t shard_batch = 0, batch = 0;  // rows that a shard learns from; shard_batch * shards
-  int32_t environments = 0;            // of a shard
-  int32_t state = 0, hidden1 = 0, hidden2 = 0, head = 0, actions = 0;
-  int32_t n_step = 1, levels = 0;  // levels of the priority tree
-  int64_t rows = 0;                // of an environment's ring
-  int64_t level_first[10] = {};
+  int32_t jobs = 1, shards = 1;               // shards of a job, all of them
+  BlockChoice blocks;                         // with the precision of GEMM operands
+  int32_t first_shard = 0, local_shards = 1;  // shards of a job that this launch serves: this worker's
+  int32_t shard_batch = 0, batch = 0;         // rows that a shard learns from in a step; shard_batch * shards
+  int32_t environments = 0;                   // of a shard
+  int32_t observation_size = 0, hidden1 = 0, hidden2 = 0, head = 0, actions = 0;  // widths of the net
+  int32_t n_step = 1;
+  int32_t levels = 0;            // of the priority tree
+  int64_t ring_rows = 0;         // of an environment's ring in the replay buffer
+  int64_t level_first[10] = {};  // index in the tree's array of each level's first node; level 0 are the leaves
   float gamma = 1, epsilon_norm = 1e-5f;
   double alpha = 0, dropout = 0;
   int32_t merges[32] = {};  // of the tree of shards, after each shard (kernels/gpu/tree_sum.h)
-  TANDEM_HD int job_shards() const { return jobs * count; }
-  TANDEM_HD int job_of(int job_shard) const { return jobs == 1 ? 0 : job_shard / count; }  // division is slow on a GPU
+  TANDEM_HD int job_shards() const { return jobs * local_shards; }
+  TANDEM_HD int job_of(int job_shard) const {
+    return jobs == 1 ? 0 : job_shard / local_shards;
+  }  // division is slow on a GPU
 };
-inline constexpr int kMostGpuActions = 16;
-inline constexpr int kMostGpuWidth = 1024;  // of a hidden layer
-inline constexpr int kMostGpuBatch = 4096;
-inline constexpr int kMostGpuSteps = 32;  // of an n-step return
-inline constexpr int kMostGpuDepth = 4;   // partial sums of the shards' tree that wait at once
+inline constexpr int kMaxGpuActions = 16;
+inline constexpr int kMaxGpuWidth = 1024;  // of a hidden layer
+inline constexpr int kMaxGpuBatch = 4096;
+inline constexpr int kMaxGpuSteps = 32;   // of an n-step return
+inline constexpr int kMaxGpuPending = 4;  // partial sums of the shards' tree on the stack at once (TreeStack)
 
 // Where a job's tensors begin in its flat vector of weights; gradients lie alike.
 struct DqnOffsets {
@@ -63,15 +66,16 @@ struct DqnOffsets {
 // Where a job's packed weights begin, in fragments (kernels/gpu/packed_weights.h): those of its net and of its target
 // network, then those of the net transposed, for backward.
 struct PackedNetLayout {
-  int32_t w1 = 0, w2, heads, of_net, backward2, backward_heads, all;
+  int32_t w1 = 0, w2, heads, per_net, backward2, backward_heads, per_job;
   TANDEM_HD explicit PackedNetLayout(const DqnShape& s) {
-    const int32_t first = s.state * s.hidden1 / 8, second = s.hidden1 * s.hidden2 / 8, third = s.hidden2 * s.head / 4;
+    const int32_t first = s.observation_size * s.hidden1 / 8, second = s.hidden1 * s.hidden2 / 8,
+                  third = s.hidden2 * s.head / 4;
     w2 = first;
     heads = w2 + second;
-    of_net = heads + third;
-    backward2 = 2 * of_net;
+    per_net = heads + third;
+    backward2 = 2 * per_net;
     backward_heads = backward2 + second;
-    all = backward_heads + third;
+    per_job = backward_heads + third;
   }
 };
 
@@ -79,18 +83,20 @@ struct DqnJob {
   const float *net, *target;
   float* td_errors;             // [batch] of the last step's draws; below 0: none
   int64_t* max_priority;        // the largest priority seen
-  int64_t* min_drawn_priority;  // the least one of this step's draws
-  int64_t* priority_sums;       // [shards]
+  int64_t* min_drawn_priority;  // the smallest one of this step's draws
+  int64_t* priority_sums;       // [shards]: each shard's sum of priorities
   int64_t offset;               // of its weights among those of all jobs
 };
 
+// A shard's part of the replay buffer: a ring of ring_rows rows for each environment. A leaf of the priority tree is a
+// row, numbered environment * ring_rows + row.
 struct DqnShard {
-  float* returns;
-  float* seen;
-  ReplayRow* rows;
-  int64_t* written;
-  int64_t* tree;
-  int32_t* drawn;
+  float* returns;    // [environments]: the sum of rewards of the running episode
+  float* seen;       // [environments][ring_rows][observation_size]
+  ReplayRow* rows;   // [environments][ring_rows]
+  int64_t* written;  // [environments]: rows written so far
+  int64_t* tree;     // priorities, and their sums level by level (PriorityTree)
+  int32_t* drawn;    // [batch]: the leaf of each of the last step's draws; -1: another shard's
 };
 
 // What changes from step to step; read on the device.
@@ -107,7 +113,7 @@ struct StepOutputs {
   int64_t episodes;
 };
 
-// Memory of the launches, all on the device. [job shard]: job * count + shard - first.
+// Memory of the launches, all on the device. [job shard]: job * local_shards + shard - first_shard.
 struct DqnWork {
   const DqnJob* jobs;                     // [jobs]
   const DqnShard* shards;                 // [job shard]
@@ -117,28 +123,30 @@ struct DqnWork {
   float *observed, *rewards;
   int32_t *actions, *ends;
   // drawn: [job shard][...]
-  float* states;             // [2][shard_batch][state]: before, after
+  float* states;             // [2][shard_batch][observation_size]: before, after
   float *reward, *discount;  // [shard_batch]
   int32_t* action;           // [shard_batch]
   int64_t* priority;         // [shard_batch]
   // activations: [job shard][passes][rows][width]; passes: the rows learned from, the next states by the net, and by
-  // the target network (double DQN)
-  float *sums1, *sums2, *head_features;
-  // Of rows that are learned from, [job shard][shard_batch]: outputs of a layer. Their sums become the normalized ones;
-  // those of other rows become the outputs.
+  // the target network (double DQN). preact: W x + b of a hidden layer, overwritten by its norm (LayerNorm in
+  // kernels/gpu/layer_norm.h): by normalized values where rows are learned from, by the layer's output elsewhere.
+  float *preact1, *preact2, *head_features;
+  // Of rows that are learned from, [job shard][shard_batch]: the output of a hidden layer, and 1 / deviation of its
+  // norm.
   float *out1, *out2, *inv_std1, *inv_std2;
   // Their dropout bits, drawn beforehand by queue_act(), or null: [layer][job shard][shard_batch][lane]
   // (kernels/gpu/dropout_bits.h).
   uint32_t* dropout_bits;
-  float *head_grad, *dz2, *dx2, *dz1, *dx1;  // [job shard][shard_batch][width]
-  float* out_grad;                           // [job shard][shard_batch][1 + actions]
-  float *row_loss, *row_q;                   // [job shard][shard_batch]
-  float* job_sums;                           // [jobs][2]: loss, mean Q
-  float* shard_returns;                      // [job shard]
-  int64_t* shard_episodes;                   // [job shard]
-  StepOutputs* outputs;                      // [jobs]
-  // [jobs][PackedNetLayout::all] packed weights in bf16 or fp16. Resident: queue_after_update() and queue_act() keep
-  // them up to date; else whoever uses them packs them first.
+  // Gradients, [job shard][shard_batch][width]: of the head features; of a norm's output and of its preact.
+  float *head_grad, *norm_out_grad2, *preact_grad2, *norm_out_grad1, *preact_grad1;
+  float* out_grad;          // [job shard][shard_batch][1 + actions]: gradient of the state value, of each advantage
+  float *row_loss, *row_q;  // [job shard][shard_batch]
+  float* job_sums;          // [jobs][2]: loss, mean Q
+  float* shard_returns;     // [job shard]: returns of the episodes that ended in this step
+  int64_t* shard_episodes;  // [job shard]: how many
+  StepOutputs* outputs;     // [jobs]
+  // [jobs][PackedNetLayout::per_job] packed weights in bf16 or fp16. Resident: queue_after_update() and queue_act()
+  // keep them up to date; else whoever uses them packs them first.
   void* packed;
   bool packed_resident;
 };
@@ -150,7 +158,8 @@ void queue_observe(const DqnShape& shape, const DqnWork& work, GpuAdvance advanc
 // is stored again. In the same launch as the storing: dropout bits and packed weights for learning, where `work` asks.
 void queue_act(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, GpuAdvance advance,
                CUstream_st* stream);
-// All draws of the step, by a worker that holds every shard; it writes states, reward, ... of `work`.
+// All draws of the step, by a worker that holds every shard; it writes states, reward, discount, action and priority of
+// `work`.
 void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream);
 // The draws in the mass of the shards served, for others to learn from: their transitions at `rows` [job shard][batch],
 // those of other shards untouched. jobs[].priority_sums must hold the masses.
@@ -160,9 +169,10 @@ struct DrawnRow {
   float reward, discount;
 };
 void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* rows, float* states, CUstream_st* stream);
-// The gradient of what lies in states, reward, ...: the sum of the shards served along their tree, laid out as the
-// weights; padding is left as it is. TD errors, loss and mean Q go to the jobs, or where there is a `tail` (loss, mean
-// Q, the TD errors of all draws, of each job) to it.
+// The gradient of the rows in states, reward, ...: the sum of the shards served along their tree, laid out as the
+// weights; padding is left as it is. Loss, mean Q and TD errors go to job_sums and DqnJob::td_errors. With several
+// workers they go to `tail` instead, the end of the vector that is combined: [jobs][2 + batch] of loss, mean Q, TD
+// errors.
 void queue_learn(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, float* gradient, float* tail,
                  CUstream_st* stream);
 // After the weights and the target networks were updated, if `decision` says so: the largest priority, and the step's

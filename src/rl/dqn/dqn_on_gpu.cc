@@ -50,7 +50,7 @@ bool fits_stack(const std::vector<int>& merges) {
     most = std::max(most, waiting + (joined > 0 ? 0 : 1));
     waiting += 1 - joined;
   }
-  return most <= kMostGpuDepth;
+  return most <= kMaxGpuPending;
 }
 
 std::vector<int> merges_of_tree(int shards) {
@@ -72,15 +72,15 @@ std::unique_ptr<DqnOnGpu> DqnOnGpu::make(Dqn& dqn, std::string* why) {
   if (s.accumulation != 1) return no("accumulation");
   if (s.net.hidden.size() != 2) return no("other than two hidden layers");
   if (s.shards > 32) return no("more than 32 shards");
-  if (s.batch_size > kMostGpuBatch) return no("a batch above 4096");
-  if (s.n_step > kMostGpuSteps) return no("n_step above 32");
+  if (s.batch_size > kMaxGpuBatch) return no("a batch above 4096");
+  if (s.n_step > kMaxGpuSteps) return no("n_step above 32");
   const auto* const kernels = gpu()->kernels<DqnKernels>();
   if (!kernels) return no("a GPU library without them");
   const auto odd = [](int64_t width) { return width % 4 != 0; };
-  if (std::ranges::any_of(s.net.hidden, [&](int64_t width) { return odd(width) || width > kMostGpuWidth; }) ||
+  if (std::ranges::any_of(s.net.hidden, [&](int64_t width) { return odd(width) || width > kMaxGpuWidth; }) ||
       odd(s.net.head) || odd(dqn.shape_.state_size))
     return no("widths that four does not divide, or above 1024");
-  if (dqn.environment().actions() > kMostGpuActions) return no("more than 16 actions");
+  if (dqn.environment().actions() > kMaxGpuActions) return no("more than 16 actions");
   GpuAdvance advance = nullptr;
   for (int agent = 0; agent < dqn.agents(); ++agent) {
     const auto environment = dqn.environment(agent).on_gpu();
@@ -98,18 +98,18 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
   h = {.jobs = jobs,
        .shards = static_cast<int32_t>(s.shards),
        .blocks = block_choice(s.precision),
-       .first = first,
-       .count = count,
+       .first_shard = first,
+       .local_shards = count,
        .shard_batch = static_cast<int32_t>(s.piece()),
        .batch = static_cast<int32_t>(s.batch_size),
        .environments = static_cast<int32_t>(s.environments),
-       .state = static_cast<int32_t>(dqn_.shape_.state_size),
+       .observation_size = static_cast<int32_t>(dqn_.shape_.state_size),
        .hidden1 = static_cast<int32_t>(s.net.hidden[0]),
        .hidden2 = static_cast<int32_t>(s.net.hidden[1]),
        .head = static_cast<int32_t>(s.net.head),
        .actions = static_cast<int32_t>(dqn_.environment().actions()),
        .n_step = static_cast<int32_t>(s.n_step),
-       .rows = dqn_.shape_.rows,
+       .ring_rows = dqn_.shape_.rows,
        .gamma = static_cast<float>(s.gamma),
        .alpha = s.alpha,
        .dropout = s.net.dropout};
@@ -137,27 +137,27 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
   DqnWork& w = made.work;
   const int64_t all = h.job_shards(), acting = all * h.environments, learning = all * h.shard_batch;
   const int64_t passing = std::max(acting, 3 * learning);
-  w.observed = floats(acting * h.state);
+  w.observed = floats(acting * h.observation_size);
   w.rewards = floats(acting);
   w.actions = ints(acting);
   w.ends = ints(acting);
-  w.states = floats(2 * learning * h.state);
+  w.states = floats(2 * learning * h.observation_size);
   w.reward = floats(learning);
   w.discount = floats(learning);
   w.action = ints(learning);
   w.priority = longs(learning);
-  w.sums1 = floats(passing * h.hidden1);
-  w.sums2 = floats(passing * h.hidden2);
+  w.preact1 = floats(passing * h.hidden1);
+  w.preact2 = floats(passing * h.hidden2);
   w.head_features = floats(passing * 2 * h.head);
   w.out1 = floats(learning * h.hidden1);
   w.out2 = floats(learning * h.hidden2);
   w.inv_std1 = floats(learning);
   w.inv_std2 = floats(learning);
   w.head_grad = floats(learning * 2 * h.head);
-  w.dz2 = floats(learning * h.hidden2);
-  w.dx2 = floats(learning * h.hidden2);
-  w.dz1 = floats(learning * h.hidden1);
-  w.dx1 = floats(learning * h.hidden1);
+  w.norm_out_grad2 = floats(learning * h.hidden2);
+  w.preact_grad2 = floats(learning * h.hidden2);
+  w.norm_out_grad1 = floats(learning * h.hidden1);
+  w.preact_grad1 = floats(learning * h.hidden1);
   w.out_grad = floats(learning * (1 + h.actions));
   w.row_loss = floats(learning);
   w.row_q = floats(learning);
@@ -167,8 +167,8 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
   w.dropout_bits = nullptr;
   w.packed = nullptr;
   if (is_16bit(h.blocks.precision))
-    w.packed =
-        bytes(size_t{kPackedFragmentBytes} * static_cast<size_t>(jobs) * static_cast<size_t>(PackedNetLayout(h).all));
+    w.packed = bytes(size_t{kPackedFragmentBytes} * static_cast<size_t>(jobs) *
+                     static_cast<size_t>(PackedNetLayout(h).per_job));
   w.packed_resident = false;
   w.params = static_cast<const StepParams*>(bytes(sizeof(StepParams)));
   w.outputs = static_cast<StepOutputs*>(bytes(sizeof(StepOutputs) * static_cast<size_t>(jobs)));
@@ -191,7 +191,7 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
                              static_cast<int64_t*>(field(a.priorities)), static_cast<int32_t*>(field(a.drawn))});
       environment_table.push_back({a.environment->on_gpu()->kind, static_cast<uint32_t>(shard),
                                    static_cast<std::byte*>(field(a.states)), w.actions + row, w.rewards + row,
-                                   w.ends + row, w.observed + row * h.state});
+                                   w.ends + row, w.observed + row * h.observation_size});
     }
   }
   const auto table = [&](const auto& rows) {
@@ -250,7 +250,7 @@ void DqnOnGpu::act(Launch& launch, ShardContext& context) {
 }
 
 void DqnOnGpu::serve(Launch& launch, ShardContext& context) {
-  const int64_t batch = launch.shape.batch, width = launch.shape.state, each = batch / context.shards;
+  const int64_t batch = launch.shape.batch, width = launch.shape.observation_size, each = batch / context.shards;
   const size_t observations = 2 * static_cast<size_t>(width) * sizeof(float);
   const at::Tensor heads = at::empty({dqn_.agents() * batch, static_cast<int64_t>(sizeof(cuda::DrawnRow))},
                                      here(at::kByte)),

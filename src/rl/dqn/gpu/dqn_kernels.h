@@ -9,12 +9,13 @@ inline constexpr int kNormWarps = 4;  // rows of a norm's block, a warp each
 
 // Forward of the drawn rows: those learned from, with dropout, keep what backward needs.
 void queue_forward(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, CUstream_st* stream);
-// What the environments do next, from what they show.
+// The next action of every environment, from its observation.
 void queue_decisions(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, CUstream_st* stream);
 // Both as a fused MLP, where that is faster; false: not queued.
 bool queue_fused_forward(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, CUstream_st* stream);
 bool queue_fused_decisions(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, CUstream_st* stream);
-// Backward from the heads' gradient to that of the first layer's sums, in the same way; with packed weights only.
+// Backward from the gradient of the head features to that of the first layer's pre-activations, in the same way; with
+// packed weights only.
 bool queue_fused_backward(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, CUstream_st* stream);
 // Whether one of these three would be queued, and with packed weights.
 bool uses_packed_weights(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work);

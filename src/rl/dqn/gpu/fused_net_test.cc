@@ -39,8 +39,8 @@ struct Net {
   DqnShape shape;
   DqnOffsets offsets{};
   int rows;
-  std::vector<float> nets, in, sums1, sums2, head_features, out1, out2, inv_std1, inv_std2, seen;
-  std::vector<float> head_grad, dz2, dx2, dz1, dx1;
+  std::vector<float> nets, in, preact1, preact2, head_features, out1, out2, inv_std1, inv_std2, seen;
+  std::vector<float> head_grad, norm_out_grad2, preact_grad2, norm_out_grad1, preact_grad1;
   std::vector<PackedFragment> packed;
   std::vector<uint32_t> drawn;
   std::vector<int32_t> actions;
@@ -52,29 +52,29 @@ struct Net {
   StepParams params;
   DqnWork work{};
 
-  Net(int count, int rows_of_shard, Precision precision = Precision::kFp32, int hidden1 = 512, int hidden2 = 256,
+  Net(int count, int rows_per_shard, Precision precision = Precision::kFp32, int hidden1 = 512, int hidden2 = 256,
       int state = 128, int head = 128)
-      : rows(rows_of_shard) {
+      : rows(rows_per_shard) {
     shape.jobs = 2;
     shape.shards = 4;
-    shape.first = 1;
-    shape.count = count;
+    shape.first_shard = 1;
+    shape.local_shards = count;
     shape.shard_batch = shape.environments = rows;
-    shape.rows = 2;
-    shape.state = state;
-    shape.hidden1 = hidden1;  // the widest, 512: the next operand overlaps the sums
+    shape.ring_rows = 2;
+    shape.observation_size = state;
+    shape.hidden1 = hidden1;  // the widest, 512: the next operand overlaps the output in shared memory
     shape.hidden2 = hidden2;
     shape.head = head;
     shape.actions = 10;
     shape.dropout = 0.2;
     shape.blocks.precision = precision;
-    shape.levels = PriorityTree::places(rows * shape.rows, shape.level_first);
+    shape.levels = PriorityTree::places(rows * shape.ring_rows, shape.level_first);
     int64_t size = 0;
-    const auto take = [&](int64_t& place, int64_t number) {
-      place = size;
+    const auto take = [&](int64_t& offset, int64_t number) {
+      offset = size;
       size += (number + 3) / 4 * 4;
     };
-    take(offsets.w1, shape.hidden1 * shape.state);
+    take(offsets.w1, shape.hidden1 * shape.observation_size);
     for (int64_t* of_hidden1 : {&offsets.b1, &offsets.scale1, &offsets.shift1}) take(*of_hidden1, shape.hidden1);
     take(offsets.w2, shape.hidden2 * shape.hidden1);
     for (int64_t* of_hidden2 : {&offsets.b2, &offsets.scale2, &offsets.shift2}) take(*of_hidden2, shape.hidden2);
@@ -90,7 +90,7 @@ struct Net {
       for (int64_t i = 0; i < number; ++i) v.push_back(normal(random));
     };
     fill(nets, 4 * size);
-    fill(in, int64_t{2} * shape.job_shards() * rows * shape.state);
+    fill(in, int64_t{2} * shape.job_shards() * rows * shape.observation_size);
     fill(head_grad, int64_t{shape.job_shards()} * rows * 2 * shape.head);
     for (int j = 0; j < 2; ++j)
       jobs.push_back(
@@ -108,37 +108,38 @@ struct Net {
   }
   void clear() {
     const int64_t learned = int64_t{shape.job_shards()} * rows, all = 3 * learned;
-    const auto give = [](float*& to, std::vector<float>& v, int64_t number) {
+    const auto give = [](float*& pointer, std::vector<float>& v, int64_t number) {
       v.assign(number, -1.0f);
-      to = v.data();
+      pointer = v.data();
     };
-    give(work.sums1, sums1, all * shape.hidden1);
-    give(work.sums2, sums2, all * shape.hidden2);
+    give(work.preact1, preact1, all * shape.hidden1);
+    give(work.preact2, preact2, all * shape.hidden2);
     give(work.head_features, head_features, all * 2 * shape.head);
     give(work.out1, out1, learned * shape.hidden1);
     give(work.out2, out2, learned * shape.hidden2);
     give(work.inv_std1, inv_std1, learned);
     give(work.inv_std2, inv_std2, learned);
-    give(work.dz2, dz2, learned * shape.hidden2);
-    give(work.dx2, dx2, learned * shape.hidden2);
-    give(work.dz1, dz1, learned * shape.hidden1);
-    give(work.dx1, dx1, learned * shape.hidden1);
+    give(work.norm_out_grad2, norm_out_grad2, learned * shape.hidden2);
+    give(work.preact_grad2, preact_grad2, learned * shape.hidden2);
+    give(work.norm_out_grad1, norm_out_grad1, learned * shape.hidden1);
+    give(work.preact_grad1, preact_grad1, learned * shape.hidden1);
     work.head_grad = head_grad.data();
     if (is_16bit(shape.blocks.precision)) {
-      packed.assign(static_cast<size_t>(shape.jobs * PackedNetLayout(shape).all),
+      packed.assign(static_cast<size_t>(shape.jobs * PackedNetLayout(shape).per_job),
                     {{~0u, ~0u, ~0u, ~0u}});  // not numbers
       work.packed = packed.data();
     }
-    seen.assign(learned * shape.rows * shape.state, -1.0f);
+    seen.assign(learned * shape.ring_rows * shape.observation_size, -1.0f);
     actions.assign(learned, -1);
     work.actions = actions.data();
     work.states = work.observed = in.data();
     shards.clear();
-    ring.resize(learned * shape.rows);
-    tree.resize(shape.job_shards() * PriorityTree::words(rows * shape.rows));
+    ring.resize(learned * shape.ring_rows);
+    tree.resize(shape.job_shards() * PriorityTree::words(rows * shape.ring_rows));
     for (int s = 0; s < shape.job_shards(); ++s)
-      shards.push_back({nullptr, seen.data() + s * rows * shape.rows * shape.state, ring.data() + s * rows * shape.rows,
-                        written.data() + s * rows, tree.data() + s * PriorityTree::words(rows * shape.rows), nullptr});
+      shards.push_back({nullptr, seen.data() + s * rows * shape.ring_rows * shape.observation_size,
+                        ring.data() + s * rows * shape.ring_rows, written.data() + s * rows,
+                        tree.data() + s * PriorityTree::words(rows * shape.ring_rows), nullptr});
     work.shards = shards.data();
   }
 
@@ -153,48 +154,47 @@ struct Net {
             RandomKey key = params.key;
             key.shard = environments[shard].shard;
             key.site = kDropout + layer;
-            const int64_t at = int64_t{row} * (layer == 0 ? shape.hidden1 : shape.hidden2) + column;
-            const uint32_t word = random_block(key, static_cast<uint64_t>(at / 4)).word[at % 4];
+            const int64_t index = int64_t{row} * (layer == 0 ? shape.hidden1 : shape.hidden2) + column;
+            const uint32_t word = random_block(key, static_cast<uint64_t>(index / 4)).word[index % 4];
             const size_t lane = ((size_t(layer) * shape.job_shards() + shard) * rows + row) * 32 + column / 4 % 32;
             if (mask_from_u32(word, mask) != 0) drawn[lane] |= 1u << (column / 128 * 4 + column % 4);
           }
     work.dropout_bits = drawn.data();
   }
-  // Asks for blocks of up to four tiles, or of more rows.
-  bool by_fused_mlp(int of_block) {
-    const bool by_rows = of_block > 4;
-    shape.blocks.tiles = by_rows ? 0 : of_block;
-    shape.blocks.rows = by_rows ? of_block : 0;
+  // Asks for blocks of block_size tiles (up to four), or else of block_size rows: a fused MLP (true).
+  bool set_block(int block_size) {
+    const bool by_rows = block_size > 4;
+    shape.blocks.tiles = by_rows ? 0 : block_size;
+    shape.blocks.rows = by_rows ? block_size : 0;
     return by_rows;
   }
-  // What a pass leaves, by blocks of so many tiles, or rows.
-  Results forward(int of_block) {
+  // What forward leaves, by blocks of block_size tiles, or rows.
+  Results forward(int block_size) {
     clear();
-    if (by_fused_mlp(of_block))
+    if (set_block(block_size))
       EXPECT_TRUE(queue_fused_forward(shape, offsets, work, nullptr));
     else
       queue_forward(shape, offsets, work, nullptr);
     Results results{head_features, out1, out2, inv_std1, inv_std2};
-    for (int s = 0; s < shape.job_shards();
-         ++s)  // sums of rows that are learned from; what others leave there nobody reads
-      for (const auto& [sums, width] : {std::pair{&sums1, shape.hidden1}, {&sums2, shape.hidden2}}) {
-        const auto first = sums->begin() + int64_t{s} * 3 * rows * width;
+    for (int s = 0; s < shape.job_shards(); ++s)  // of rows that are learned from; what others leave there nobody reads
+      for (const auto& [preact, width] : {std::pair{&preact1, shape.hidden1}, {&preact2, shape.hidden2}}) {
+        const auto first = preact->begin() + int64_t{s} * 3 * rows * width;
         results.emplace_back(first, first + int64_t{rows} * width);
       }
     return results;
   }
-  // After a forward pass.
-  Results back(int of_block) {
+  // The gradients that backward leaves, after a forward pass.
+  Results backward(int block_size) {
     forward(1);
-    if (by_fused_mlp(of_block))
+    if (set_block(block_size))
       EXPECT_TRUE(queue_fused_backward(shape, offsets, work, nullptr));
     else
       queue_backward(shape, offsets, work, nullptr);
-    return {dz2, dx2, dz1, dx1};
+    return {norm_out_grad2, preact_grad2, norm_out_grad1, preact_grad1};
   }
-  Results decisions(int of_block) {
+  Results decisions(int block_size) {
     clear();
-    if (by_fused_mlp(of_block))
+    if (set_block(block_size))
       EXPECT_TRUE(queue_fused_decisions(shape, offsets, work, nullptr));
     else
       queue_decisions(shape, offsets, work, nullptr);
@@ -263,18 +263,18 @@ TEST(FusedNet, GoesBackwardAsSingleLayersDo) {
   for (const auto& [precision, head] :
        {std::pair{Precision::kBf16, 64}, {Precision::kBf16, 128}, {Precision::kBf16, 256}, {Precision::kFp16, 128}}) {
     Net net(2, 9, precision, 512, 256, 128, head);
-    const Results layers = net.back(1);
+    const Results layers = net.backward(1);
     for (const float x : layers[3]) ASSERT_TRUE(std::isfinite(x) && x != -1.0f);
-    expect_equal(net.back(16), layers, fmt::format("in {}, heads of {}", static_cast<int>(precision), head));
+    expect_equal(net.backward(16), layers, fmt::format("in {}, heads of {}", static_cast<int>(precision), head));
   }
 }
 
 TEST(FusedNet, GoesBackwardThroughAWideLayerInAnyOrderOfThreads) {
-  Net net(1, 11, Precision::kBf16, 256, 512);  // the next operand overlaps the sums
-  const Results layers = net.back(1);
+  Net net(1, 11, Precision::kBf16, 256, 512);  // the next operand overlaps the output in shared memory
+  const Results layers = net.backward(1);
   for (const bool last_first : {false, true}) {
     cuda_on_cpu::last_thread_first = last_first;
-    const Results back = net.back(16);
+    const Results back = net.backward(16);
     cuda_on_cpu::last_thread_first = false;
     expect_equal(back, layers, last_first ? "last thread first" : "first thread first");
   }
@@ -284,7 +284,7 @@ TEST(FusedNet, GoesBackwardThroughAWideLayerInAnyOrderOfThreads) {
 TEST(FusedNet, FindsPackedWeightsAndDropoutBitsThatAStepLeaves) {
   Net net(2, 9, Precision::kBf16);
   net.clear();
-  net.by_fused_mlp(16);
+  net.set_block(16);
   DqnShape& shape = net.shape;
   const auto words = [&] {
     std::vector<uint32_t> all;
@@ -309,8 +309,8 @@ TEST(FusedNet, FindsPackedWeightsAndDropoutBitsThatAStepLeaves) {
   net.work.outputs = outputs.data();
   const UpdateDecision decision;
   queue_after_update(shape, net.offsets, net.work, &decision, nullptr);
-  const size_t of_job = 4 * static_cast<size_t>(PackedNetLayout(shape).all),
-               of_net = 4 * static_cast<size_t>(PackedNetLayout(shape).of_net);
+  const size_t of_job = 4 * static_cast<size_t>(PackedNetLayout(shape).per_job),
+               of_net = 4 * static_cast<size_t>(PackedNetLayout(shape).per_net);
   const std::vector<uint32_t> first = words();
   for (size_t i = 0; i < made.size(); ++i) ASSERT_EQ(first[i], i % of_job < of_net ? made[i] : ~0u) << i;
   queue_act(shape, net.offsets, net.work, nullptr, nullptr);
@@ -343,12 +343,12 @@ TEST(FusedNet, AreLeftToLayersWhereSizesDoNotFit) {
   Net net(1, 5);
   net.shape.blocks.rows = 16;
   const auto queued = [&](int state, int hidden1, int hidden2) {
-    net.shape.state = state, net.shape.hidden1 = hidden1, net.shape.hidden2 = hidden2;
+    net.shape.observation_size = state, net.shape.hidden1 = hidden1, net.shape.hidden2 = hidden2;
     return queue_fused_forward(net.shape, net.offsets, net.work, nullptr);
   };
   EXPECT_FALSE(queued(128, 500, 256));
   EXPECT_FALSE(queued(100, 512, 256));
-  EXPECT_FALSE(queued(128, 384, 256));  // a depth of three slices
+  EXPECT_FALSE(queued(128, 384, 256));  // k = 384: three slices to a split
   EXPECT_FALSE(queued(128, 512, 512));  // no room for head_features
   EXPECT_FALSE(queued(128, 1024, 256));
   EXPECT_TRUE(Rows24<Precision::kFp32>::fits(512, 384));

@@ -11,8 +11,8 @@ namespace {
 // ---- hidden layers ----
 
 // One linear layer of `passes` passes over the rows of every job shard, [job shard][pass][rows]. Pass 2 goes through
-// the target network; passes beyond `in_passes` read the last group of inputs. Rows of pass 0 come from `in_learned`,
-// if it is there.
+// the target network; passes beyond `in_passes` read the input of the last one. Pass 0 reads `in_learned` [job
+// shard][rows], if that is not null.
 struct LinearLayer {
   const float *in, *in_learned;
   float* out;
@@ -23,21 +23,23 @@ struct LinearLayer {
   RowTiles tiles;
 };
 
+// Grid: (blocks of columns, blocks of rows, jobs x passes).
 template <class BlockShape>
 __global__ void __launch_bounds__(BlockShape::kThreads, BlockShape::kBlocksPerSm)
     linear(DqnShape shape, DqnWork work, LinearLayer layer) {
   TANDEM_SHARED(typename BlockShape::Memory, memory);
   const RowTiles& tiles = layer.tiles;
-  const int index = layer.passes == 1 ? blockIdx.z : blockIdx.z / kPasses,
+  const int job_index = layer.passes == 1 ? blockIdx.z : blockIdx.z / kPasses,
             pass = layer.passes == 1 ? 0 : blockIdx.z % kPasses;
   const int first_tile = blockIdx.y * BlockShape::kTilesM,
             first_column = blockIdx.x * BlockShape::kTilesN * kTileColumns;
-  const DqnJob& job = work.jobs[index];
+  const DqnJob& job = work.jobs[job_index];
   const float* const net = pass == 2 ? job.target : job.net;
   const int in_pass = pass < layer.in_passes ? pass : layer.in_passes - 1;
   // A tile's first row among those of all passes.
-  const auto row_of = [&](int tile, int passes, int of_pass) {
-    return ((int64_t{index} * shape.count + tiles.group(tile)) * passes + of_pass) * layer.gemm.m + tiles.row(tile);
+  const auto row_of = [&](int tile, int passes, int pass_index) {
+    return ((int64_t{job_index} * shape.local_shards + tiles.group(tile)) * passes + pass_index) * layer.gemm.m +
+           tiles.row(tile);
   };
   linear_block<BlockShape>(
       memory, layer.gemm, tiles, first_tile, first_column, net + layer.weight, net + layer.bias, layer.relu,
@@ -48,6 +50,7 @@ __global__ void __launch_bounds__(BlockShape::kThreads, BlockShape::kBlocksPerSm
       [&](int tile) { return layer.out + row_of(tile, layer.passes, pass) * layer.gemm.n; });
 }
 
+// Grid: (blocks of kNormWarps rows, passes, job shards), a warp to a row.
 template <int kFloat4s>
 __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, DqnWork work, LayerNorm layer) {
   const int row = blockIdx.x * kNormWarps + threadIdx.x / 32, pass = blockIdx.y, job_shard = blockIdx.z;
@@ -55,7 +58,7 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, Dqn
   const DqnJob& job = work.jobs[shape.job_of(job_shard)];
   const float* const net = pass == 2 ? job.target : job.net;
   const bool keep = layer.training && pass == 0;
-  float* const sums = layer.sums + ((int64_t{job_shard} * layer.passes + pass) * layer.rows + row) * layer.width;
+  float* const preact = layer.preact + ((int64_t{job_shard} * layer.passes + pass) * layer.rows + row) * layer.width;
   uint32_t bits = 0;
   if (keep && shape.dropout > 0) {
     RandomKey key = work.params->key;
@@ -65,36 +68,37 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, Dqn
                              : draw_dropout_bits(key, row, layer.width, dropout_shape(shape.dropout));
   }
   float4 x[kFloat4s], scale[kFloat4s], shift[kFloat4s];
-  load_row(sums, layer.width, x);
+  load_row(preact, layer.width, x);
   load_row(net + layer.scale, layer.width, scale);
   load_row(net + layer.shift, layer.width, shift);
   const Moments moments = moments_of(x, layer.width, shape.epsilon_norm);
   layer_norm_row(shape.dropout, layer, bits, job_shard, row, keep, x, moments.mean, moments.inv_std, scale, shift,
                  [&](int column, float4 y) {
-                   if (!keep) *reinterpret_cast<float4*>(sums + column) = y;
+                   if (!keep) *reinterpret_cast<float4*>(preact + column) = y;
                  });
 }
 
 // ---- decisions ----
 
-constexpr int kDecideWarps = 4;
+constexpr int kDecideWarps = 4;  // rows of a block, a warp each
 
+// The actions of all environments. Grid: (blocks of kDecideWarps environments, 1, job shards).
 __global__ void __launch_bounds__(kDecideWarps * 32) decide(DqnShape shape, DqnOffsets offsets, DqnWork work) {
   const int e = blockIdx.x * kDecideWarps + threadIdx.x / 32, job_shard = blockIdx.z;
   if (e >= shape.environments) return;
   const int64_t row = int64_t{job_shard} * shape.environments + e;
-  remember_row(shape, work, job_shard, e, next_leaf(shape, work.shards[job_shard], e));
+  store_observation(shape, work, job_shard, e, next_leaf(shape, work.shards[job_shard], e));
   decide_row(shape, offsets, work, work.jobs[shape.job_of(job_shard)].net, job_shard, e,
              explored_action(shape, work, job_shard, e), work.head_features + row * 2 * shape.head);
 }
 
 void queue_layers(const DqnShape& shape, const DqnOffsets& o, const DqnWork& w, const float* in, int in_passes,
                   int passes, int rows, bool learning, CUstream_st* stream) {
-  const auto linear_layer = [&](const float* from, const float* learned, float* to, int from_passes, int64_t weight,
-                                int64_t bias, int in_width, int out_width, bool relu) {
-    const GemmShape gemm{shape.count, rows, out_width, in_width, passes * shape.jobs};
+  const auto linear_layer = [&](const float* input, const float* input_learned, float* output, int input_passes,
+                                int64_t weight, int64_t bias, int in_width, int out_width, bool relu) {
+    const GemmShape gemm{shape.local_shards, rows, out_width, in_width, passes * shape.jobs};
     const RowTiles tiles(gemm.groups, gemm.m);
-    const LinearLayer layer{from, learned, to, weight, bias, from_passes, passes, relu, gemm, tiles};
+    const LinearLayer layer{input, input_learned, output, weight, bias, input_passes, passes, relu, gemm, tiles};
     with_block_shape(shape.blocks, gemm.tiles(), has_full_blocks(gemm), [&](auto chosen) {
       using BlockShape = decltype(chosen);
       TANDEM_LAUNCH_WITH(
@@ -109,11 +113,12 @@ void queue_layers(const DqnShape& shape, const DqnOffsets& o, const DqnWork& w, 
                     dim3(kNormWarps * 32), stream, shape, w, layer);
     });
   };
-  linear_layer(in, nullptr, w.sums1, in_passes, o.w1, o.b1, shape.state, shape.hidden1, false);
+  linear_layer(in, nullptr, w.preact1, in_passes, o.w1, o.b1, shape.observation_size, shape.hidden1, false);
   norm(first_norm(shape, o, w, passes, rows, learning));
-  linear_layer(w.sums1, learning ? w.out1 : nullptr, w.sums2, passes, o.w2, o.b2, shape.hidden1, shape.hidden2, false);
+  linear_layer(w.preact1, learning ? w.out1 : nullptr, w.preact2, passes, o.w2, o.b2, shape.hidden1, shape.hidden2,
+               false);
   norm(second_norm(shape, o, w, passes, rows, learning));
-  linear_layer(w.sums2, learning ? w.out2 : nullptr, w.head_features, passes, o.heads, o.heads_bias, shape.hidden2,
+  linear_layer(w.preact2, learning ? w.out2 : nullptr, w.head_features, passes, o.heads, o.heads_bias, shape.hidden2,
                2 * shape.head, true);
 }
 

@@ -9,67 +9,74 @@ namespace {
 
 constexpr int kFanBits = PriorityTree::kFanBits, kFan = 1 << kFanBits;
 
-// Integer sums: atomics in any order give the same tree.
-__device__ void change_priority(const DqnShape& shape, int64_t* tree, int64_t leaf, int64_t before, int64_t priority) {
-  const int64_t difference = priority - before;
+// Priorities are integers (rl/replay/priority.h) and so are the tree's sums: atomic additions in any order give the
+// same tree. One thread changes one leaf.
+__device__ void change_priority(const DqnShape& shape, int64_t* tree, int64_t leaf, int64_t old_priority,
+                                int64_t priority) {
+  const int64_t difference = priority - old_priority;
   if (difference == 0) return;
   tree[leaf] = priority;
+  int64_t node = leaf;
 #pragma unroll 1
   for (int level = 1; level < shape.levels; ++level) {
-    leaf >>= kFanBits;
-    atomicAdd(reinterpret_cast<unsigned long long*>(tree + shape.level_first[level] + leaf),
+    node >>= kFanBits;
+    atomicAdd(reinterpret_cast<unsigned long long*>(tree + shape.level_first[level] + node),
               static_cast<unsigned long long>(difference));
   }
 }
 
 constexpr int kStoreThreads = 256;
 
-__device__ int64_t row_before(int64_t place, int64_t back, int64_t rows) {
-  return place >= back ? place - back : place - back + rows;
+// The row of a ring of `rows` that was written `back` rows before `row`.
+__device__ int64_t row_before(int64_t row, int64_t back, int64_t rows) {
+  return row >= back ? row - back : row - back + rows;
 }
 
-// What a thread's environment did; all loads are in flight together.
+// What a thread's environment did in this step; all loads are in flight together.
 struct EnvironmentStep {
-  float reward = 0, sum = 0;
+  float reward = 0, episode_return = 0;
   int32_t action = 0;
-  int reach = 0;  // rows of this episode before this one
+  int rows_back = 0;  // how many of the last n_step rows belong to this episode
   End end = End::kNone;
-  int64_t now = 0, place = 0;
+  int64_t written = 0, row = 0;  // rows written before; where in the ring this one goes
 
   __device__ EnvironmentStep(const DqnShape& shape, const DqnWork& work, const DqnShard& shard, int job_shard,
                              int first) {
     const int e = first + static_cast<int>(threadIdx.x);
     if (e >= shape.environments) return;
-    const int64_t at = int64_t{job_shard} * shape.environments + e;
-    now = shard.written[e];
-    reward = work.rewards[at];
-    action = work.actions[at];
-    end = static_cast<End>(work.ends[at]);
-    sum = shard.returns[e] + reward;
-    place = now % shape.rows;
-    reach = static_cast<int>(now < shape.n_step ? now : shape.n_step);
-    const int there = reach;
-    constexpr int kAtOnce = 4;  // loads in flight together
+    const int64_t index = int64_t{job_shard} * shape.environments + e;
+    written = shard.written[e];
+    reward = work.rewards[index];
+    action = work.actions[index];
+    end = static_cast<End>(work.ends[index]);
+    episode_return = shard.returns[e] + reward;
+    row = written % shape.ring_rows;
+    rows_back = static_cast<int>(written < shape.n_step ? written : shape.n_step);
+    const int candidates = rows_back;
+    constexpr int kLoadsInFlight = 4;
 #pragma unroll 1
-    for (int first_back = 1; first_back <= there; first_back += kAtOnce) {
-      ReplayRow row[kAtOnce];
+    for (int first_back = 1; first_back <= candidates; first_back += kLoadsInFlight) {
+      ReplayRow previous[kLoadsInFlight];
 #pragma unroll
-      for (int k = 0; k < kAtOnce; ++k)
-        if (first_back + k <= there)
-          row[k] = shard.rows[e * shape.rows + row_before(place, first_back + k, shape.rows)];
+      for (int k = 0; k < kLoadsInFlight; ++k)
+        if (first_back + k <= candidates)
+          previous[k] = shard.rows[e * shape.ring_rows + row_before(row, first_back + k, shape.ring_rows)];
 #pragma unroll
-      for (int k = 0; k < kAtOnce; ++k)
-        if (first_back + k <= there && (row[k].end != End::kNone || row[k].closing) && reach >= first_back + k)
-          reach = first_back + k - 1;
+      for (int k = 0; k < kLoadsInFlight; ++k)
+        if (first_back + k <= candidates && (previous[k].end != End::kNone || previous[k].closing) &&
+            rows_back >= first_back + k)
+          rows_back = first_back + k - 1;
     }
   }
 };
 
-// Dropout bits of the i-th row of a job, counting those of both layers; by one warp.
+// Dropout bits of the i-th row of a job, counting the rows of the first layer, then of the second; by one warp.
 __device__ void draw_dropout(const DqnShape& shape, const DqnWork& work, int job, int i) {
-  const int all = shape.count * shape.shard_batch, layer = i >= all ? 1 : 0, at = i - layer * all;
-  if (at >= all) return;
-  const int shard = at / shape.shard_batch, row = at - shard * shape.shard_batch, job_shard = job * shape.count + shard;
+  const int rows_of_layer = shape.local_shards * shape.shard_batch, layer = i >= rows_of_layer ? 1 : 0,
+            row_index = i - layer * rows_of_layer;
+  if (row_index >= rows_of_layer) return;
+  const int shard = row_index / shape.shard_batch, row = row_index - shard * shape.shard_batch,
+            job_shard = job * shape.local_shards + shard;
   RandomKey key = work.params->key;
   key.shard = work.environments[job_shard].shard;
   key.site = kDropout + layer;
@@ -84,20 +91,25 @@ struct ExtraBlocks {
 };
 __device__ void extra_work(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work,
                            const ExtraBlocks& blocks, int block) {
-  const int of_job = blocks.dropout + blocks.packing, job = block / of_job, at = block - job * of_job;
+  const int blocks_per_job = blocks.dropout + blocks.packing, job = block / blocks_per_job,
+            job_block = block - job * blocks_per_job;
   const PackedNetLayout packed(shape);
-  if (at < blocks.dropout)
-    draw_dropout(shape, work, job, at * (kStoreThreads / 32) + static_cast<int>(threadIdx.x) / 32);
+  if (job_block < blocks.dropout)
+    draw_dropout(shape, work, job, job_block * (kStoreThreads / 32) + static_cast<int>(threadIdx.x) / 32);
   else
-    pack_fragments(shape, offsets, work, job, packed.of_net + (at - blocks.dropout) * kStoreThreads, packed.all);
+    pack_fragments(shape, offsets, work, job, packed.per_net + (job_block - blocks.dropout) * kStoreThreads,
+                   packed.per_job);
 }
 
-// One block a job shard: the last draws' priorities, then what the environments did (Replay::add; decide() has put the
-// observations into the rings). Blocks beyond the job shards do extra work.
+// Grid: a block for each job shard, then the extra blocks. A job shard's block sets the priorities of the last step's
+// draws, then stores what its environments did, a thread to an environment, as Replay::add() does (the observations are
+// in the rings already: store_observation()).
+//
+// One function of more than 60 lines: one block does both, in order, with barriers between.
 __global__ void __launch_bounds__(kStoreThreads)
     store(DqnShape shape, DqnOffsets offsets, DqnWork work, ExtraBlocks extra) {
-  __shared__ float returned[kStoreThreads];
-  __shared__ bool over[kStoreThreads];
+  __shared__ float episode_returns[kStoreThreads];
+  __shared__ bool ended[kStoreThreads];
   if (static_cast<int>(blockIdx.x) >= shape.job_shards()) {
     extra_work(shape, offsets, work, extra, static_cast<int>(blockIdx.x) - shape.job_shards());
     return;
@@ -105,177 +117,184 @@ __global__ void __launch_bounds__(kStoreThreads)
   const int job_shard = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const DqnJob& job = work.jobs[shape.job_of(job_shard)];
   const DqnShard& shard = work.shards[job_shard];
-  const int64_t top = *job.max_priority;
-  EnvironmentStep done(shape, work, shard, job_shard, 0);
+  const int64_t max_priority = *job.max_priority;
+  EnvironmentStep step(shape, work, shard, job_shard, 0);
   // Draws are made in the order of what lies in the buffer (place_of_draw()), so that those of one row are neighbours:
   // the last of them says what its error is.
   for (int k = threadIdx.x; k < shape.batch; k += kStoreThreads) {
-    const int32_t row = shard.drawn[k], next = k + 1 < shape.batch ? shard.drawn[k + 1] : -1;
+    const int32_t leaf = shard.drawn[k], next = k + 1 < shape.batch ? shard.drawn[k + 1] : -1;
     const float error = job.td_errors[k];
-    if (row >= 0 && row != next && error >= 0) {  // NaN: not
-      const int64_t before = shard.tree[row];
-      change_priority(shape, shard.tree, row, before, priority_of(error, shape.alpha));
+    if (leaf >= 0 && leaf != next && error >= 0) {  // NaN: not
+      const int64_t old_priority = shard.tree[leaf];
+      change_priority(shape, shard.tree, leaf, old_priority, priority_of(error, shape.alpha));
     }
   }
-  __syncthreads();
+  __syncthreads();  // the draws' priorities are set: the leaves read below are up to date
   float returns = 0;
   int64_t episodes = 0;
-  for (int first = 0; first < shape.environments; first += kStoreThreads) {
-    if (first > 0) done = EnvironmentStep(shape, work, shard, job_shard, first);
-    if (const int e = first + static_cast<int>(threadIdx.x); e < shape.environments) {
-      const End end = done.end;
-      const int64_t ring = e * shape.rows;
-      over[threadIdx.x] = end != End::kNone;
-      returned[threadIdx.x] = done.sum;
-      shard.returns[e] = end != End::kNone ? 0.0f : done.sum;
-      shard.rows[ring + done.place] = {done.reward, done.action, end, 0};
-      shard.written[e] = done.now + 1;
+  for (int first_environment = 0; first_environment < shape.environments; first_environment += kStoreThreads) {
+    if (first_environment > 0) step = EnvironmentStep(shape, work, shard, job_shard, first_environment);
+    if (const int e = first_environment + static_cast<int>(threadIdx.x); e < shape.environments) {
+      const End end = step.end;
+      const int64_t ring = e * shape.ring_rows;
+      ended[threadIdx.x] = end != End::kNone;
+      episode_returns[threadIdx.x] = step.episode_return;
+      shard.returns[e] = end != End::kNone ? 0.0f : step.episode_return;
+      shard.rows[ring + step.row] = {step.reward, step.action, end, 0};
+      shard.written[e] = step.written + 1;
       // Its row can't be drawn yet, unless the episode is over; then all that waited can, else the oldest of them.
-      constexpr int kAtOnce = 4;  // loads in flight together
+      constexpr int kLoadsInFlight = 4;
 #pragma unroll 1
-      for (int back = 0; back <= done.reach; back += kAtOnce) {
-        int64_t leaf[kAtOnce], before[kAtOnce], now[kAtOnce];
+      for (int back = 0; back <= step.rows_back; back += kLoadsInFlight) {
+        int64_t leaf[kLoadsInFlight], old_priority[kLoadsInFlight], new_priority[kLoadsInFlight];
 #pragma unroll
-        for (int k = 0; k < kAtOnce; ++k) {
-          const bool all = end != End::kNone, own = back + k == 0, oldest = back + k == shape.n_step;
-          leaf[k] = ring + row_before(done.place, back + k, shape.rows);
-          now[k] = all || oldest ? top : 0;
-          before[k] = back + k <= done.reach && (all || own || oldest) ? shard.tree[leaf[k]] : now[k];
+        for (int k = 0; k < kLoadsInFlight; ++k) {
+          const bool episode_over = end != End::kNone, newest = back + k == 0, oldest = back + k == shape.n_step;
+          leaf[k] = ring + row_before(step.row, back + k, shape.ring_rows);
+          new_priority[k] = episode_over || oldest ? max_priority : 0;
+          old_priority[k] =
+              back + k <= step.rows_back && (episode_over || newest || oldest) ? shard.tree[leaf[k]] : new_priority[k];
         }
 #pragma unroll
-        for (int k = 0; k < kAtOnce; ++k) change_priority(shape, shard.tree, leaf[k], before[k], now[k]);
+        for (int k = 0; k < kLoadsInFlight; ++k)
+          change_priority(shape, shard.tree, leaf[k], old_priority[k], new_priority[k]);
       }
     }
-    __syncthreads();
+    __syncthreads();  // what each environment did is in shared memory; warp 0 adds up in the environments' order
     if (warp == 0)
-      for (int i = 0; i < kStoreThreads && first + i < shape.environments; i += 32) {
-        const bool ends = first + i + lane < shape.environments && over[i + lane];
-        for (unsigned more = __ballot_sync(kFullMask, ends); more != 0; more &= more - 1) {
-          returns = returns + returned[i + __ffs(static_cast<int>(more)) - 1];
+      for (int i = 0; i < kStoreThreads && first_environment + i < shape.environments; i += 32) {
+        const bool ends_episode = first_environment + i + lane < shape.environments && ended[i + lane];
+        for (unsigned lanes = __ballot_sync(kFullMask, ends_episode); lanes != 0; lanes &= lanes - 1) {
+          returns = returns + episode_returns[i + __ffs(static_cast<int>(lanes)) - 1];
           ++episodes;
         }
       }
-    __syncthreads();
+    __syncthreads();  // warp 0 has read it: the next environments may overwrite it
   }
   if (threadIdx.x != 0) return;
   work.shard_returns[job_shard] = returns;
   work.shard_episodes[job_shard] = episodes;
 }
 
-// PriorityTree::find by a warp: sixteen lanes load a node's sixteen children, and a prefix sum finds the child.
-__device__ int64_t find(const DqnShape& shape, const int64_t* tree, int64_t at) {
+// PriorityTree::find by a warp: the leaf at whose priority the prefix sum over all leaves passes `mass`. From the root
+// down, sixteen lanes load a node's sixteen children, and a prefix sum finds the child.
+__device__ int64_t find(const DqnShape& shape, const int64_t* tree, int64_t mass) {
   const int lane = threadIdx.x % 32;
-  int64_t index = 0;
+  int64_t node = 0;
   for (int level = shape.levels - 2; level >= 0; --level) {
-    index <<= kFanBits;
-    const int64_t first = shape.level_first[level], last = shape.level_first[level + 1];
-    const bool there = lane < kFan && first + index + lane < last;
-    int64_t upto = there ? tree[first + index + lane] : 0;  // with those before it
+    node <<= kFanBits;
+    const int64_t level_begin = shape.level_first[level], level_end = shape.level_first[level + 1];
+    const bool has_child = lane < kFan && level_begin + node + lane < level_end;
+    int64_t prefix_sum = has_child ? tree[level_begin + node + lane] : 0;
 #pragma unroll
-    for (int d = 1; d < kFan; d *= 2) {
-      const int64_t other = __shfl_up_sync(kFullMask, upto, d);
-      if (lane >= d) upto += other;
+    for (int delta = 1; delta < kFan; delta *= 2) {
+      const int64_t other = __shfl_up_sync(kFullMask, prefix_sum, delta);
+      if (lane >= delta) prefix_sum += other;
     }
-    const int chosen = __ffs(static_cast<int>(__ballot_sync(kFullMask, lane < kFan && at < upto))) - 1;
-    const int64_t before = __shfl_sync(kFullMask, upto, chosen > 0 ? chosen - 1 : 0);
-    if (chosen > 0) at -= before;
-    index += chosen;
+    const int child = __ffs(static_cast<int>(__ballot_sync(kFullMask, lane < kFan && mass < prefix_sum))) - 1;
+    const int64_t skipped = __shfl_sync(kFullMask, prefix_sum, child > 0 ? child - 1 : 0);
+    if (child > 0) mass -= skipped;
+    node += child;
   }
-  return index;
+  return node;
 }
 
-// Replay::take by a warp.
+// Replay::take by a warp: the n-step transition that begins with `row` (a leaf), and its two observations.
 __device__ Transition take(const DqnShape& shape, const DqnShard& shard, int64_t row, float* before, float* after) {
   const int lane = threadIdx.x % 32;
-  const int64_t base = int64_t{static_cast<uint32_t>(row) / static_cast<uint32_t>(shape.rows)} * shape.rows;
-  const int64_t last = base + shape.rows;
-  // Lane k loads the k-th row from here (kMostGpuSteps is a warp's lanes).
-  const int64_t mine = row + lane < last ? row + lane : row + lane - shape.rows;
-  const ReplayRow own = lane < shape.n_step ? shard.rows[mine] : ReplayRow{};
-  Transition t{0, 1, __shfl_sync(kFullMask, own.action, 0)};
-  int64_t at = row;
+  const int64_t ring_begin =
+      int64_t{static_cast<uint32_t>(row) / static_cast<uint32_t>(shape.ring_rows)} * shape.ring_rows;
+  const int64_t ring_end = ring_begin + shape.ring_rows;
+  // Lane k loads the k-th row from `row` on (kMaxGpuSteps is a warp's lanes).
+  const int64_t lane_row = row + lane < ring_end ? row + lane : row + lane - shape.ring_rows;
+  const ReplayRow lane_step = lane < shape.n_step ? shard.rows[lane_row] : ReplayRow{};
+  Transition t{0, 1, __shfl_sync(kFullMask, lane_step.action, 0)};
+  int64_t next_row = row;
   for (int k = 0; k < shape.n_step; ++k) {
-    t.reward = t.reward + t.discount * __shfl_sync(kFullMask, own.reward, k);
+    t.reward = t.reward + t.discount * __shfl_sync(kFullMask, lane_step.reward, k);
     t.discount = t.discount * shape.gamma;
-    const End end = static_cast<End>(__shfl_sync(kFullMask, static_cast<int>(own.end), k));
+    const End end = static_cast<End>(__shfl_sync(kFullMask, static_cast<int>(lane_step.end), k));
     if (end == End::kOver) t.discount = 0;
-    at = at + 1 == last ? base : at + 1;
+    next_row = next_row + 1 == ring_end ? ring_begin : next_row + 1;
     if (end != End::kNone) break;
   }
-  const float* const first = shard.seen + row * shape.state;
-  const float* const later = shard.seen + (t.discount == 0 ? row : at) * shape.state;
-  for (int i = lane; i < shape.state; i += 32) {
-    before[i] = first[i];
-    after[i] = later[i];
+  const float* const first_observation = shard.seen + row * shape.observation_size;
+  const float* const next_observation = shard.seen + (t.discount == 0 ? row : next_row) * shape.observation_size;
+  for (int i = lane; i < shape.observation_size; i += 32) {
+    before[i] = first_observation[i];
+    after[i] = next_observation[i];
   }
   return t;
 }
 
-constexpr int kDrawWarps = 4;
+constexpr int kDrawWarps = 4;  // draws of a block, a warp each
 
+// All draws of a step. Grid: (blocks of kDrawWarps draws, jobs).
 __global__ void __launch_bounds__(kDrawWarps * 32) draw(DqnShape shape, DqnWork work) {
-  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, index = blockIdx.y;
+  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, job_index = blockIdx.y;
   if (k >= shape.batch) return;
-  const DqnShard* const shards = work.shards + int64_t{index} * shape.shards;
+  const DqnShard* const shards = work.shards + int64_t{job_index} * shape.shards;
   const int64_t root = shape.level_first[shape.levels - 1];
-  const int64_t mass = lane < shape.shards ? shards[lane].tree[root] : 0;  // there are 32 shards at most
-  if (k == 0 && lane < shape.shards) work.jobs[index].priority_sums[lane] = mass;
-  int64_t upto = mass;  // with those before it
+  const int64_t priority_sum = lane < shape.shards ? shards[lane].tree[root] : 0;  // at most 32 shards
+  if (k == 0 && lane < shape.shards) work.jobs[job_index].priority_sums[lane] = priority_sum;
+  int64_t prefix_sum = priority_sum;
 #pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    const int64_t other = __shfl_up_sync(kFullMask, upto, d);
-    if (lane >= d) upto += other;
+  for (int delta = 1; delta < 32; delta *= 2) {
+    const int64_t other = __shfl_up_sync(kFullMask, prefix_sum, delta);
+    if (lane >= delta) prefix_sum += other;
   }
-  const int64_t total = __shfl_sync(kFullMask, upto, 31);
+  const int64_t total = __shfl_sync(kFullMask, prefix_sum, 31);
   RandomKey key = work.params->key;
   key.site = kDraw;
-  int64_t at = place_of_draw(key, k, shape.batch, total);
-  const int owner = __ffs(static_cast<int>(__ballot_sync(kFullMask, lane < shape.shards && at < upto))) - 1;
-  const int64_t before = __shfl_sync(kFullMask, upto, owner > 0 ? owner - 1 : 0);
-  if (owner > 0) at -= before;
-  const int64_t row = find(shape, shards[owner].tree, at);
+  int64_t mass = place_of_draw(key, k, shape.batch, total);
+  const int owner = __ffs(static_cast<int>(__ballot_sync(kFullMask, lane < shape.shards && mass < prefix_sum))) - 1;
+  const int64_t skipped = __shfl_sync(kFullMask, prefix_sum, owner > 0 ? owner - 1 : 0);
+  if (owner > 0) mass -= skipped;
+  const int64_t row = find(shape, shards[owner].tree, mass);
   for (int s = lane; s < shape.shards; s += 32) shards[s].drawn[k] = s == owner ? static_cast<int32_t>(row) : -1;
   const int learner = k / shape.shard_batch, r = k % shape.shard_batch;
-  const int64_t job_shard = int64_t{index} * shape.shards + learner;
-  float* const states = work.states + (job_shard * 2 * shape.shard_batch + r) * shape.state;
-  const Transition t = take(shape, shards[owner], row, states, states + int64_t{shape.shard_batch} * shape.state);
+  const int64_t job_shard = int64_t{job_index} * shape.shards + learner;
+  float* const states = work.states + (job_shard * 2 * shape.shard_batch + r) * shape.observation_size;
+  const Transition t =
+      take(shape, shards[owner], row, states, states + int64_t{shape.shard_batch} * shape.observation_size);
   if (lane != 0) return;
-  const int64_t to = job_shard * shape.shard_batch + r;
-  work.reward[to] = t.reward;
-  work.discount[to] = t.discount;
-  work.action[to] = t.action;
-  work.priority[to] = shards[owner].tree[row];
+  const int64_t dst = job_shard * shape.shard_batch + r;
+  work.reward[dst] = t.reward;
+  work.discount[dst] = t.discount;
+  work.action[dst] = t.action;
+  work.priority[dst] = shards[owner].tree[row];
 }
 
+// The draws of a step that fall into the served shards. Grid: (blocks of kDrawWarps draws, job shards).
 __global__ void __launch_bounds__(kDrawWarps * 32) serve(DqnShape shape, DqnWork work, DrawnRow* rows, float* states) {
   const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, job_shard = blockIdx.y;
   if (k >= shape.batch) return;
   const DqnJob& job = work.jobs[shape.job_of(job_shard)];
-  const int me = job_shard - shape.job_of(job_shard) * shape.count + shape.first;
-  int64_t total = 0, before = 0;
+  const int own_shard = job_shard - shape.job_of(job_shard) * shape.local_shards + shape.first_shard;
+  int64_t total = 0, skipped = 0;
   for (int s = 0; s < shape.shards; ++s) {
-    if (s < me) before += job.priority_sums[s];
+    if (s < own_shard) skipped += job.priority_sums[s];
     total += job.priority_sums[s];
   }
   RandomKey key = work.params->key;
   key.site = kDraw;
-  const int64_t at = place_of_draw(key, k, shape.batch, total) - before;
+  const int64_t mass = place_of_draw(key, k, shape.batch, total) - skipped;
   const DqnShard& shard = work.shards[job_shard];
-  const bool mine = at >= 0 && at < job.priority_sums[me];
-  DrawnRow& head = rows[int64_t{job_shard} * shape.batch + k];
-  if (!mine) {
+  const bool is_own = mass >= 0 && mass < job.priority_sums[own_shard];
+  DrawnRow& drawn_row = rows[int64_t{job_shard} * shape.batch + k];
+  if (!is_own) {
     if (lane == 0) {
       shard.drawn[k] = -1;
-      head.draw = -1;
+      drawn_row.draw = -1;
     }
     return;
   }
-  const int64_t row = find(shape, shard.tree, at);
-  float* const to = states + (int64_t{job_shard} * shape.batch + k) * 2 * shape.state;
-  const Transition t = take(shape, shard, row, to, to + shape.state);
+  const int64_t row = find(shape, shard.tree, mass);
+  float* const observations = states + (int64_t{job_shard} * shape.batch + k) * 2 * shape.observation_size;
+  const Transition t = take(shape, shard, row, observations, observations + shape.observation_size);
   if (lane != 0) return;
   shard.drawn[k] = static_cast<int32_t>(row);
-  head = {shard.tree[row], k, t.action, t.reward, t.discount};
+  drawn_row = {shard.tree[row], k, t.action, t.reward, t.discount};
 }
 
 }  // namespace
@@ -296,8 +315,8 @@ void queue_act(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& 
   const bool packs = work.packed_resident && uses_packed_weights(shape, offsets, work);
   ExtraBlocks extra;
   if (work.dropout_bits)
-    extra.dropout = static_cast<int>(ceil_div(int64_t{2} * shape.count * shape.shard_batch, kStoreThreads / 32));
-  if (packs) extra.packing = static_cast<int>(ceil_div(packed.all - packed.of_net, kStoreThreads));
+    extra.dropout = static_cast<int>(ceil_div(int64_t{2} * shape.local_shards * shape.shard_batch, kStoreThreads / 32));
+  if (packs) extra.packing = static_cast<int>(ceil_div(packed.per_job - packed.per_net, kStoreThreads));
   TANDEM_LAUNCH("dqn store", store, dim3(shape.job_shards() + shape.jobs * (extra.dropout + extra.packing)),
                 dim3(kStoreThreads), stream, shape, offsets, work, extra);
 }

@@ -19,7 +19,7 @@ namespace {
 // Rows are drawn in their order, one several times; its last error counts, be it a number or not.
 TEST(StoreOnAGpu, OfSeveralDrawsOfARowTheLastOneSaysItsPriority) {
   constexpr int kBatch = 3 * kStoreThreads / 2, kLeaves = 300;  // threads have a second one
-  DqnShape shape{.batch = kBatch, .rows = kLeaves, .alpha = 0.6};
+  DqnShape shape{.batch = kBatch, .ring_rows = kLeaves, .alpha = 0.6};
   shape.levels = PriorityTree::places(kLeaves, shape.level_first);
   std::vector<int32_t> drawn(kBatch, -1);  // the first and last ones are another shard's
   std::vector<float> errors(kBatch);
@@ -61,7 +61,12 @@ TEST(StoreOnAGpu, PutsIntoTheRingsWhatReplayDoes) {
     SCOPED_TRACE(n_step);
     const int64_t rows = n_step + 2, leaves = kEnvironments * rows;
     const ReplayShape replay{kEnvironments, rows, 1, n_step, 0.9};
-    DqnShape shape{.batch = 1, .environments = kEnvironments, .state = 1, .n_step = n_step, .rows = rows, .alpha = 0.6};
+    DqnShape shape{.batch = 1,
+                   .environments = kEnvironments,
+                   .observation_size = 1,
+                   .n_step = n_step,
+                   .ring_rows = rows,
+                   .alpha = 0.6};
     shape.levels = PriorityTree::places(leaves, shape.level_first);
     const auto all = static_cast<size_t>(leaves);
     std::vector<float> seen(all), returns(kEnvironments), rewards(kEnvironments), errors{-1.0f};
