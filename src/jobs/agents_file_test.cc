@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 
 #include "base/temp_dir.h"
 #include "jobs/set_report.h"
+#include "telemetry/run_summary.h"
 
 namespace tandem {
 namespace {
@@ -91,8 +93,64 @@ TEST(SetReport, NamesCannotChangeThePage) {
   write_agents_file(dir.path(), {.strategy = "<b>", .assignment = "x", .devices = {"<i>"}}, set.jobs, set.status,
                     {{0, 0, 0, 5}});
   const std::string page = make_set_report(dir.path());
-  for (const char* tag : {"<script", "<b>", "<i>"}) EXPECT_EQ(page.find(tag), std::string::npos) << tag;
+  for (const char* tag : {"<script>alert", "<b>", "<i>"}) EXPECT_EQ(page.find(tag), std::string::npos) << tag;
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
+}
+
+nlohmann::json data_of(const std::string& page) {
+  const size_t begin = page.find('{', page.find("id=\"data\""));
+  return nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+}
+
+TEST(SetReport, HasTilesAgentsLinksCurvesSettingsEventsAndTheEvaluation) {
+  const TempDir dir;
+  Set set;
+  set.add("analysis", "analysis", .5);
+  set.add("evolution", "evolution", .7);
+  const auto run = dir / "agents" / "analysis";
+  std::filesystem::create_directories(run);
+  std::ofstream(run / "report.html") << "x";
+  std::ofstream(run / "metrics.jsonl") << R"({"step":1,"loss":0.5,"metrics":{"average_return":3,"score":0.25,"epsilon":1}})"
+                                       << "\n";
+  std::ofstream(run / "events.jsonl") << R"({"t":1,"kind":"warning","step":1,"text":"hot"})" << "\n";
+  std::ofstream(dir / "recipe.toml") << "recipe = \"web-test\"\nstrategy = \"agents\"  # --strategy\n";
+  std::ofstream(dir / "evaluation.json")
+      << R"({"episodes":50,"seed":1,"agents":{"analysis":{"score":0.5,"low":0.4,"high":0.6,"rule":0.45}}})";
+  update_run_json(dir.path(), {{"id", "web-test-20261117-031502-k3m9qa"}, {"recipe", "web-test"}, {"status", "done"}});
+  write_agents_file(dir.path(), {.strategy = "agents", .assignment = "balanced", .devices = {"cpu:0"}, .seconds = 12},
+                    set.jobs, set.status, {{0, 1, 0, 5}});
+  const std::string page = make_set_report(dir.path());
+  EXPECT_NE(page.find("<title>web-test: tandem report</title>"), std::string::npos);
+  EXPECT_NE(page.find("data-theme"), std::string::npos) << "the style of the run's report";
+  const auto data = data_of(page);
+  EXPECT_EQ(data["tiles"][0], (nlohmann::json{"agents", "2", "done"}));
+  EXPECT_EQ(data["agents"][0]["link"], "agents/analysis/report.html");
+  EXPECT_EQ(data["agents"][1]["link"], "") << "it has no page yet";
+  EXPECT_EQ(data["course"]["parts"][0], (nlohmann::json{0, 1, 0.0, 5.0}));
+  std::set<std::string> curves;
+  for (const auto& series : data["series"]) curves.insert(series["name"]);
+  EXPECT_EQ(curves, (std::set<std::string>{"analysis|average_return", "analysis|loss", "analysis|score"}));
+  EXPECT_EQ(data["events"][0]["text"], "analysis: hot");
+  EXPECT_EQ(data["settings"][1], (nlohmann::json{"strategy", "agents", "--strategy"}));
+  EXPECT_EQ(data["evaluation"][0]["score"], 0.5);
+  EXPECT_TRUE(data["links"].empty());
+  std::ofstream(dir / "evaluation.html") << "x";
+  EXPECT_EQ(data_of(make_set_report(dir.path()))["links"][0][1], "evaluation.html");
+  const auto judged = data_of(make_evaluation_page(dir.path()));
+  EXPECT_EQ(judged["run"]["title"], "web-test: evaluation");
+  for (const auto& tile : judged["tiles"]) EXPECT_NE(tile[0], "steps") << "it has none of its own";
+  EXPECT_EQ(judged["tiles"][0][1], "1");
+}
+
+TEST(SetReport, ALinkNeverLeavesTheFolder) {
+  const TempDir dir;
+  std::filesystem::create_directories(dir / "set");
+  std::ofstream(dir / "report.html") << "x";
+  for (const char* run : {"..", "../../etc", "/etc", "javascript:alert(1)//"}) {
+    std::ofstream(dir / "set" / kAgentsFile) << nlohmann::json{
+        {"agents", nlohmann::json::object()}, {"jobs", {{{"name", "a"}, {"agent", "a"}, {"run", run}}}}};
+    EXPECT_EQ(data_of(make_set_report(dir / "set"))["agents"][0]["link"], "") << run;
+  }
 }
 
 TEST(AgentsFile, AgentsSideBySideHaveARowEachAndTheSameRun) {

@@ -1,10 +1,11 @@
 #include "jobs/set_report.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <vector>
 
 #include "base/errors.h"
@@ -13,165 +14,256 @@
 #include "telemetry/atomic_file.h"
 #include "telemetry/html_text.h"
 #include "telemetry/human.h"
+#include "telemetry/learning_figures.h"
 #include "telemetry/metrics_file.h"
+#include "telemetry/report.h"
+#include "telemetry/report_parts.h"
 #include "telemetry/run_summary.h"
 
 namespace tandem {
 namespace {
 
-constexpr const char* kColors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"};
-constexpr int kWidth = 860, kLeft = 60, kRow = 26, kPlot = 240;
-constexpr size_t kMostPoints = 400;
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
 
-std::string color_of(size_t job) { return kColors[job % std::size(kColors)]; }
+constexpr size_t kMostPoints = 300, kMostSeries = 64, kMostEvents = 200, kMostSettings = 400, kMostParts = 2000;
 
-std::string report_number(const nlohmann::json& object, const char* key, int digits) {
-  if (!object.contains(key) || !object[key].is_number()) return "-";
-  return fmt::format("{:.{}f}", object[key].get<double>(), digits);
+double number_in(const Json& object, const char* key) {
+  return object.contains(key) && object[key].is_number() ? object[key].get<double>() : kAbsent;
 }
 
-std::string table(const nlohmann::json& file, const std::filesystem::path& dir) {
-  std::string text =
-      "<table><tr><th>agent<th>steps<th>time<th>return<th>score<th>rule of thumb<th>digest<th>devices<th>state</tr>\n";
-  size_t at = 0;
-  for (const auto& job : file.at("jobs")) {
-    const std::string run = job.value("run", ""), name = job.value("name", "");
-    std::error_code none;
-    const bool page = std::filesystem::exists(dir / run / "report.html", none);
-    const std::string shown =
-        page ? fmt::format("<a href=\"{}/report.html\">{}</a>", html_text(run), html_text(name)) : html_text(name);
-    text += fmt::format(
-        "<tr><td><span style=\"color:{}\">&#9632;</span> "
-        "{}<td>{}<td>{}<td>{}<td><strong>{}</strong><td>{}<td><code>{}</code><td>{}<td>{}</tr>\n",
-        color_of(at++), shown, job.value("step", int64_t{0}), duration_text(job.value("seconds", 0.0)),
-        report_number(job, "average_return", 1), report_number(job, "score", 2), report_number(job, "rule_score", 2),
-        html_text(job.value("digest", "").substr(0, 16)),
-        html_text(fmt::format("{}", fmt::join(job.value("devices", std::vector<std::string>()), " "))),
-        html_text(job.value("state", "")));
-  }
-  return text + "</table>\n";
+std::string text_in(const Json& object, const char* key) {
+  return object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
 }
 
-std::string course(const nlohmann::json& file) {
-  const auto devices = file.value("devices", std::vector<std::string>());
-  double end = 0;
-  for (const auto& part : file.at("course")) end = std::max(end, part.at("end").get<double>());
-  if (devices.empty() || !(end > 0)) return "";
-  const double scale = (kWidth - kLeft) / end;
-  std::string text = fmt::format("<h2>Who worked on what</h2><svg viewBox=\"0 0 {} {}\">\n", kWidth,
-                                 static_cast<int>(devices.size()) * kRow + 20);
-  for (size_t d = 0; d < devices.size(); ++d)
-    text += fmt::format("<text x=\"0\" y=\"{}\">{}</text>\n", d * kRow + 17, html_text(devices[d]));
-  for (const auto& part : file.at("course")) {
-    const size_t job = part.at("job"), device = part.at("device");
-    const double begin = part.at("begin"), stop = part.at("end");
-    if (job >= file.at("jobs").size() || device >= devices.size()) continue;
-    const std::string run = file.at("jobs")[job].value("run", "");
-    const std::string name = std::filesystem::path(run).filename().string();  // several agents may share it
-    text += fmt::format(
-        "<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"><title>{}: {:.1f} s to {:.1f} "
-        "s</title></rect>\n",
-        kLeft + begin * scale, device * kRow + 3, std::max(1.0, (stop - begin) * scale - 1), kRow - 6, color_of(job),
-        html_text(name), begin, stop);
-    if ((stop - begin) * scale > 70)
-      text += fmt::format("<text class=\"in\" x=\"{:.1f}\" y=\"{}\">{}</text>\n", kLeft + begin * scale + 4,
-                          device * kRow + 17, html_text(name));
-  }
-  return text + fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{:.0f} s</text></svg>\n", kWidth,
-                            devices.size() * kRow + 16, end);
+int64_t whole_in(const Json& object, const char* key) {
+  return object.contains(key) && object[key].is_number_integer() ? object[key].get<int64_t>() : 0;
 }
 
-// The scores of one run, thinned to a few hundred points, each the mean of its neighbours.
-std::vector<std::pair<double, double>> scores_of(const std::filesystem::path& metrics, const std::string& agent) {
-  std::vector<std::pair<double, double>> all, thin;
-  try {
-    read_metrics(metrics, [&](const StepRecord& record) {
-      for (const auto& [name, value] : record.metrics)
-        if ((name == "score" || name == agent + ".score") && std::isfinite(value))
-          all.emplace_back(static_cast<double>(record.step), value);
-    });
-  } catch (const IoError&) {
-    return {};
-  }
-  const size_t width = std::max<size_t>(1, (all.size() + kMostPoints - 1) / kMostPoints);
-  for (size_t i = 0; i < all.size(); i += width) {
-    const size_t end = std::min(all.size(), i + width);
-    double step = 0, value = 0;
-    for (size_t k = i; k < end; ++k) step += all[k].first, value += all[k].second;
-    thin.emplace_back(step / static_cast<double>(end - i), value / static_cast<double>(end - i));
-  }
-  return thin;
+Json number_or_null(double value) { return std::isfinite(value) ? Json(report_rounded(value)) : Json(); }
+
+// A link leads from this page into its own folder, never elsewhere.
+std::string link_to(const fs::path& dir, const std::string& run) {
+  const fs::path path = fs::path(run).lexically_normal();
+  std::error_code none;
+  if (run.empty() || path.is_absolute() || path.begin()->string() == ".." || run.find(':') != std::string::npos) return "";
+  return fs::exists(dir / path / "report.html", none) ? (path / "report.html").generic_string() : "";
 }
 
-std::string curves(const nlohmann::json& file, const std::filesystem::path& dir) {
-  std::vector<std::vector<std::pair<double, double>>> lines;
-  double last = 1, least = 0, most = 1;
-  for (const auto& job : file.at("jobs")) {
-    lines.push_back(scores_of(dir / job.value("run", "") / "metrics.jsonl", job.value("agent", "")));
-    for (const auto& [step, score] : lines.back()) {
-      last = std::max(last, step);
-      least = std::min(least, std::max(score, -0.5));
-      most = std::max(most, score);
+std::vector<Json> jobs_of(const Json& file) {
+  std::vector<Json> jobs;
+  if (file.contains("jobs") && file["jobs"].is_array())
+    for (const Json& job : file["jobs"])
+      if (job.is_object()) jobs.push_back(job);
+  return jobs;
+}
+
+Json agents_part(const std::vector<Json>& jobs, const fs::path& dir) {
+  Json agents = Json::array();
+  for (const Json& job : jobs) {
+    Json devices = Json::array();
+    if (job.contains("devices") && job["devices"].is_array())
+      for (const Json& device : job["devices"])
+        if (device.is_string() && devices.size() < 16) devices.push_back(fit(device.get<std::string>(), 20));
+    agents.push_back({{"name", fit(text_in(job, "name"), 60)},
+                      {"link", link_to(dir, text_in(job, "run"))},
+                      {"state", fit(text_in(job, "state"), 20)},
+                      {"step", whole_in(job, "step")},
+                      {"steps", whole_in(job, "steps")},
+                      {"seconds", number_or_null(number_in(job, "seconds"))},
+                      {"return", number_or_null(number_in(job, "average_return"))},
+                      {"score", number_or_null(number_in(job, "score"))},
+                      {"rule", number_or_null(number_in(job, "rule_score"))},
+                      {"digest", fit(text_in(job, "digest"), 16)},
+                      {"devices", devices}});
+  }
+  return agents;
+}
+
+// Who worked on what: {"devices": names, "parts": [[device, job, begin, end], ...]}.
+Json course_part(const Json& file, size_t jobs) {
+  Json devices = Json::array(), parts = Json::array();
+  if (file.contains("devices") && file["devices"].is_array())
+    for (const Json& device : file["devices"])
+      if (device.is_string() && devices.size() < 64) devices.push_back(fit(device.get<std::string>(), 20));
+  if (file.contains("course") && file["course"].is_array())
+    for (const Json& part : file["course"]) {
+      if (!part.is_object() || parts.size() >= kMostParts) continue;
+      const int64_t device = whole_in(part, "device"), job = whole_in(part, "job");
+      const double begin = number_in(part, "begin"), end = number_in(part, "end");
+      if (device < 0 || device >= static_cast<int64_t>(devices.size()) || job < 0 || job >= static_cast<int64_t>(jobs) ||
+          !(end > begin) || begin < 0)
+        continue;
+      parts.push_back({device, job, begin, end});
+    }
+  return parts.empty() ? Json() : Json{{"devices", devices}, {"parts", parts}};
+}
+
+// Curves of score, return and loss, by agent: of several that share a run each its own.
+struct Curves {
+  SeriesSet set{kMostPoints, kMostSeries};
+  std::vector<RunEvent> events;
+
+  void add(const fs::path& run, const std::string& name, const std::string& agent, bool alone) {
+    try {
+      read_metrics(run / "metrics.jsonl", [&](const StepRecord& record) {
+        if (alone) set.add(name + "|loss", record.step, record.loss);
+        for (const auto& [metric, value] : record.metrics) {
+          FigureName figure;
+          if (!parse_figure_name(metric, figure) || (!figure.agent.empty() && figure.agent != agent)) continue;
+          set.add(name + (figure.is_score ? "|score" : "|average_return"), record.step, value);
+        }
+      });
+    } catch (const IoError&) {  // the table shows that it has made no step
     }
   }
-  const auto x = [&](double step) { return kLeft + step / last * (kWidth - kLeft); };
-  const auto y = [&](double score) { return 10 + (most - std::max(score, least)) / (most - least) * (kPlot - 20); };
-  std::string text = fmt::format(
-      "<h2>Scores while training</h2><p>0 is random play, 1 the solver; while an agent explores it plays at random "
-      "often.</p>"
-      "<svg viewBox=\"0 0 {} {}\">\n",
-      kWidth, kPlot + 16);
-  for (const double mark : {0.0, 0.5, 1.0})
-    text += fmt::format(
-        "<line x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\"/><text x=\"{}\" y=\"{:.1f}\" "
-        "text-anchor=\"end\">{}</text>\n",
-        kLeft, y(mark), kWidth, y(mark), kLeft - 6, y(mark) + 4, mark);
-  for (size_t j = 0; j < lines.size(); ++j) {
-    std::string points;
-    for (const auto& [step, score] : lines[j]) points += fmt::format("{:.1f},{:.1f} ", x(step), y(score));
-    if (!points.empty()) text += fmt::format("<polyline stroke=\"{}\" points=\"{}\"/>\n", color_of(j), points);
+  void add_events(const fs::path& run, const std::string& name) {
+    for (RunEvent& event : read_events(run / "events.jsonl")) {
+      event.text = name + ": " + event.text;
+      events.push_back(std::move(event));
+    }
   }
-  return text + fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">step {:.0f}</text></svg>\n", kWidth,
-                            kPlot + 14, last);
+};
+
+Json tile(const std::string& name, const std::string& value, const std::string& small = "") {
+  return {name, value, small};
+}
+
+std::string spread(const std::vector<Json>& jobs, const char* key, int digits) {
+  double least = HUGE_VAL, most = -HUGE_VAL;
+  for (const Json& job : jobs)
+    if (const double value = number_in(job, key); std::isfinite(value)) least = std::min(least, value), most = std::max(most, value);
+  if (most < least) return "-";
+  return least == most ? fmt::format("{:.{}f}", most, digits) : fmt::format("{:.{}f} to {:.{}f}", least, digits, most, digits);
+}
+
+Json set_tiles(const Json& run, const Json& file, const std::vector<Json>& jobs) {
+  int64_t step = 0, steps = 0;
+  size_t done = 0, above = 0;
+  for (const Json& job : jobs) {
+    step += whole_in(job, "step");
+    steps += whole_in(job, "steps");
+    done += text_in(job, "state") == "done";
+    above += number_in(job, "score") > number_in(job, "rule_score");
+  }
+  const double seconds = number_in(file, "seconds"), forecast = number_in(file, "forecast_seconds");
+  const size_t devices = file.contains("devices") && file["devices"].is_array() ? file["devices"].size() : 0;
+  const bool judged = file.contains("judged") && file["judged"].is_boolean() && file["judged"].get<bool>();
+  Json tiles = Json::array();
+  tiles.push_back(tile("agents", fmt::format("{}", jobs.size()), done == jobs.size() ? "done" : fmt::format("{} done", done)));
+  tiles.push_back(tile("score", spread(jobs, "score", 2), judged ? "greedy" : "in training"));
+  tiles.push_back(tile("above the rule of thumb", fmt::format("{} of {}", above, jobs.size())));
+  tiles.push_back(tile("steps", fmt::format("{}", step), steps > 0 ? fmt::format("of {}", steps) : ""));
+  tiles.push_back(tile("time", seconds > 0 ? duration_words(seconds) : "-",
+                       forecast > 0 ? "forecast " + duration_words(forecast) : ""));
+  tiles.push_back(tile("devices", fmt::format("{}", devices), fit(text_in(file, "strategy"), 30)));
+  if (const double kwh = number_in(run, "energy_kwh"); std::isfinite(kwh))
+    tiles.push_back(tile("energy", fmt::format("{:.3g} kWh", kwh)));
+  return tiles;
+}
+
+// What both pages begin with.
+Json head_of(const fs::path& dir, const Json& run) {
+  Json data = {{"run", report_run_part(run)}, {"status", present_status(run)}, {"notes", Json::array()}};
+  if (!data["run"].contains("id")) data["run"]["id"] = fs::absolute(dir).lexically_normal().filename().string();
+  const std::string recipe = text_in(run, "recipe");
+  data["run"]["title"] = recipe.empty() ? data["run"]["id"] : Json(fit(recipe, 100));
+  data["run"].erase("extra");  // scores by agent: they are in the table
+  data["facts"] = {{"steps", 0}, {"seconds", Json()}, {"first", ""}, {"last", ""}};
+  for (const char* list : {"series", "phases", "skips", "events", "settings", "gpus"}) data[list] = Json::array();
+  data["grid"] = {{"first", 0}, {"width", 1}};
+  data["env"] = report_env(dir);
+  data["evaluation"] = report_evaluation(dir);
+  data["energy"] = data["explain"] = Json();
+  data["links"] = Json::array();
+  return data;
+}
+
+// For readers that run no script.
+std::string plain_table(const Json& agents) {
+  std::string text = "<table><tr><th>agent<th>steps<th>return<th>score<th>rule of thumb<th>state</tr>";
+  const auto shown = [](const Json& value) { return value.is_number() ? fmt::format("{:.4g}", value.get<double>()) : "-"; };
+  for (const Json& agent : agents) {
+    const std::string name = html_text(agent["name"].get<std::string>()), link = html_text(agent["link"].get<std::string>());
+    text += fmt::format("<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>\n",
+                        link.empty() ? name : fmt::format("<a href=\"{}\">{}</a>", link, name),
+                        agent["step"].get<int64_t>(), shown(agent["return"]), shown(agent["score"]), shown(agent["rule"]),
+                        html_text(agent["state"].get<std::string>()));
+  }
+  return text + "</table>";
+}
+
+Json evaluation_tiles(const Json& agents, const Json& facts) {
+  size_t above = 0;
+  double most = -HUGE_VAL, sum = 0;
+  std::string best = "-";
+  for (const Json& agent : agents) {
+    const double score = number_in(agent, "score");
+    above += score > number_in(agent, "rule");
+    sum += score;
+    if (score > most) most = score, best = text_in(agent, "name");
+  }
+  const size_t count = agents.size();
+  Json tiles = Json::array();
+  tiles.push_back(tile("agents", fmt::format("{}", count)));
+  if (count > 0) tiles.push_back(tile("mean score", fmt::format("{:.3f}", sum / static_cast<double>(count)), "1 is the solver"));
+  if (most > -HUGE_VAL) tiles.push_back(tile("best", fmt::format("{:.3f}", most), best));
+  tiles.push_back(tile("above the rule of thumb", fmt::format("{} of {}", above, count)));
+  tiles.push_back(tile("episodes each", fmt::format("{}", whole_in(facts, "episodes")), fmt::format("seed {}", whole_in(facts, "seed"))));
+  return tiles;
 }
 
 }  // namespace
 
-std::string make_set_report(const std::filesystem::path& dir) {
-  const nlohmann::json run = read_run_json(dir);
-  const std::string id = html_text(run.value("id", dir.filename().string()));
-  std::string body;
-  try {
-    const nlohmann::json file = read_agents_file(dir).value_or(nlohmann::json::object());
-    const std::string seconds = report_number(file, "seconds", 1),
-                      forecast = report_number(file, "forecast_seconds", 1);
-    body = fmt::format("<p>{}; strategy {}, assignment {}; {} s (forecast {} s)</p>\n", html_text(present_status(run)),
-                       html_text(file.value("strategy", "-")), html_text(file.value("assignment", "-")), seconds,
-                       forecast) +
-           table(file, dir) + course(file) + curves(file, dir);
-  } catch (const nlohmann::json::exception& error) {
-    body = fmt::format("<p>agents.json can't be read: {}</p>", html_text(error.what()));
+std::string make_set_report(const fs::path& dir) {
+  const Json run = read_run_json(dir);
+  const auto found = read_agents_file(dir);
+  const Json file = found.value_or(Json::object());
+  const std::vector<Json> jobs = jobs_of(file);
+  Json data = head_of(dir, run);
+  if (!found) data["notes"].push_back("agents.json is missing or can't be read.");
+  if (number_in(file, "seconds") > 0) data["run"]["seconds"] = file["seconds"];
+  data["tiles"] = set_tiles(run, file, jobs);
+  data["agents"] = agents_part(jobs, dir);
+  data["course"] = course_part(file, jobs.size());
+
+  Curves curves;
+  std::set<std::string> seen;
+  std::vector<std::string> runs;
+  for (const Json& job : jobs) runs.push_back(text_in(job, "run"));
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    const std::string name = fit(text_in(jobs[j], "name"), 60);
+    const fs::path folder = dir / runs[j];
+    curves.add(folder, name, text_in(jobs[j], "agent"), std::count(runs.begin(), runs.end(), runs[j]) == 1);
+    if (seen.insert(runs[j]).second) curves.add_events(folder, folder.filename().string());
   }
-  return fmt::format(R"(<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{0}: tandem report</title>
-<meta name="viewport" content="width=device-width,initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<style>
-:root{{color-scheme:light dark}} body{{font:15px/1.5 system-ui,sans-serif;max-width:900px;margin:2em auto;padding:0 1em}}
-table{{border-collapse:collapse}} th,td{{text-align:left;padding:.2em .8em .2em 0;border-bottom:1px solid #8884}}
-svg{{width:100%;height:auto}} svg text{{font:12px system-ui,sans-serif;fill:currentColor}} svg text.in{{fill:#fff}}
-line{{stroke:#8886}} polyline{{fill:none;stroke-width:1.5}}
-</style></head>
-<body><h1>{0}</h1>
-{1}</body></html>
-)",
-                     id, body);
+  std::stable_sort(curves.events.begin(), curves.events.end(),
+                   [](const RunEvent& a, const RunEvent& b) { return a.time < b.time; });
+  data["series"] = report_series(curves.set);
+  data["grid"] = {{"first", curves.set.step_of(0)}, {"width", curves.set.steps_per_bucket()}};
+  data["events"] = report_events(std::move(curves.events), kMostEvents);
+  for (const Json& job : jobs) data["facts"]["steps"] = std::max(data["facts"]["steps"].get<int64_t>(), whole_in(job, "step"));
+  data["settings"] = report_settings(dir, kMostSettings);
+  std::error_code none;
+  if (fs::exists(dir / "evaluation.html", none)) data["links"].push_back({"evaluation", "evaluation.html"});
+  return report_page(data, plain_table(data["agents"]));
 }
 
-std::filesystem::path write_set_report(const std::filesystem::path& dir) {
+fs::path write_set_report(const fs::path& dir) {
   const auto path = dir / "report.html";
   write_file_atomically(path, make_set_report(dir), Durability::kProcessDeath);
   return path;
+}
+
+std::string make_evaluation_page(const fs::path& dir) {
+  const Json run = read_run_json(dir);
+  Json data = head_of(dir, run);
+  data["run"]["title"] = data["run"]["title"].get<std::string>() + ": evaluation";
+  data["tiles"] = evaluation_tiles(data["evaluation"], report_evaluation_facts(dir));
+  if (data["evaluation"].empty()) data["notes"].push_back("evaluation.json holds no score yet: `tandem eval` makes it.");
+  std::error_code none;
+  if (fs::exists(dir / "report.html", none)) data["links"].push_back({"training", "report.html"});
+  return report_page(data);
 }
 
 }  // namespace tandem

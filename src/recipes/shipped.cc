@@ -2,9 +2,15 @@
 
 #include <fmt/format.h>
 
+#include "base/errors.h"
+#include "command/command.h"
+#include "config/resolved_recipe.h"
 #include "recipes/baselines.h"
+#include "recipes/dqn_checkpoint.h"
 #include "recipes/experience_at_start.h"
+#include "recipes/gym_eval.h"
 #include "recipes/gym_settings.h"
+#include "recipes/tiny_rl_eval.h"
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
 #include "recipes/web_agent_settings.h"
@@ -18,6 +24,9 @@ using On = SettingFlag::On;
 // Needs: on the host the peak of one worker over 60 steps at the recipe's own sizes, as measured, with some room; on a
 // GPU that and about 0.7 GiB for CUDA's context and libraries, which is an estimate (`tandem plan` measures).
 constexpr MemoryNeed kSmall{1.0, 0.2}, kGymNeed{1.0, 0.3}, kWebNeed{2.0, 1.3};
+
+const SettingFlag kExperienceFlag{"--experience", "experience.files", "files",
+                                  "JSON lines of a real system to learn from, separated by commas", On::kTrainOnly};
 
 std::string web_action_name(const std::string& agent, int64_t action) {
   const int32_t number = web_agent_of(agent);
@@ -38,6 +47,7 @@ RecipeInfo tiny() {
 RecipeInfo tiny_rl() {
   RecipeInfo info{"tiny-rl", "a small Q-learner: shards own games and a replay ring",
                   [] { return std::make_unique<TinyRlSettings>(); }};
+  info.verbs = {tiny_rl_eval_verb()};
   info.need = kSmall;
   return info;
 }
@@ -45,14 +55,25 @@ RecipeInfo tiny_rl() {
 RecipeInfo web_agent(const AgentOnGpu& on_gpu) {
   RecipeInfo info{"web-agent", "one of the six web-test agents: dueling double DQN, prioritized replay over all shards",
                   [] { return std::make_unique<WebAgentSettings>(); }, WebAgentSettings::quick()};
-  info.flags = {{"--experience", "experience.files", "files",
-                 "JSON lines of a real system to learn from, separated by commas", On::kTrainOnly}};
+  info.flags = {kExperienceFlag,
+                {"--gate", "gate", "rules",
+                 "with --from: old=refuse, warn or off (worse on the old), new=... (worse on the new)", On::kTrainOnly}};
   info.verbs = {act_verb(on_gpu, web_action_name)};
   info.examples = {{"plan web-agent --hardware 3060ti+2x3070 --price-kwh 0.30", "unequal GPUs, your electricity"}};
   info.need = kWebNeed;
+  info.checkpoint_bytes = [](const RecipeSettings& settings) {
+    const auto& agent = dynamic_cast<const WebAgentSettings&>(settings);
+    return agent.agents().size() * dqn_checkpoint_bytes(agent, kObservation, kActions);
+  };
   info.bench.among_all = false;  // web-test trains it
   info.baseline = kWebAgentBaseline;
   begin_with_experience(info);
+  info.before_train = [](const Command& command, ResolvedRecipe& recipe) {
+    if (!command.arguments.from && recipe.resolver->strength("gate") > 1)
+      throw ConfigError("--gate without --from", "gates judge a model that goes on from a trained run",
+                        "name the run: --from last");
+    take_experience(command, recipe);
+  };
   return info;
 }
 
@@ -61,9 +82,11 @@ RecipeInfo gym_dqn(const AgentOnGpu& on_gpu) {
                   [] { return std::make_unique<GymSettings>(); }};
   info.flags = {
       {"--env", "env.id", "name", "environment of recipe dqn: gym:CartPole-v1, my_module:MyEnv", On::kPlanToo},
-      {"--num-envs", "env.count", "n", "environments at once, over all shards", On::kPlanToo}};
-  info.verbs = {act_verb(on_gpu)};
-  info.examples = {{"train dqn --env gym:CartPole-v1 --num-envs 8", "a DQN on an environment in Python"}};
+      {"--num-envs", "env.count", "n", "parallel environments, over all shards", On::kPlanToo},
+      kExperienceFlag};
+  info.verbs = {act_verb(on_gpu), gym_eval_verb()};
+  info.examples = {{"train dqn --env gym:CartPole-v1 --num-envs 8", "a DQN on an environment in Python"},
+                   {"train dqn --experience history.jsonl", "offline, from recorded transitions of any size"}};
   info.need = kGymNeed;
   begin_with_experience(info);
   return info;

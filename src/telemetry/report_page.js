@@ -188,6 +188,7 @@ if (data.evaluation.length) {
     if (a.ensemble) rows.push({ name: "ensemble", at: at(a.ensemble), agent: a, paint: color(i) });
   });
   const marks = scored ? [["random", "random", "var(--c7)"], ["rule", "rule of thumb", "var(--warn)"], ["solver", "solver", "var(--good)"]] : [["random_return", "random play", "var(--c7)"]];
+  const known = marks.filter((m) => data.evaluation.some((a) => Number.isFinite(a[m[0]])));
   const all = rows.flatMap((r) => [r.at.v, r.at.low, r.at.high, ...(scored ? [0, 1.05] : [r.agent.random_return])]).filter((v) => Number.isFinite(v));
   let lowest = Math.min(...all), highest = Math.max(...all);
   if (!(highest > lowest)) { lowest -= 1; highest += 1; }
@@ -199,7 +200,7 @@ if (data.evaluation.length) {
     rows.forEach((r, i) => {
       const y = 14 + i * 26;
       svg += `<text x="${r.big ? 0 : 10}" y="${y + 4}">${fitted(r.name, left - (r.big ? 4 : 14))}</text>`;
-      for (const [key, name, paint] of marks) { const v = r.agent[key]; if (Number.isFinite(v) && v <= highest) svg += `<rect x="${(x(v) - 1).toFixed(1)}" y="${y - 9}" width="2" height="18" fill="${paint}"><title>${name} ${num(v)}</title></rect>`; }
+      for (const [key, name, paint] of known) { const v = r.agent[key]; if (Number.isFinite(v) && v <= highest) svg += `<rect x="${(x(v) - 1).toFixed(1)}" y="${y - 9}" width="2" height="18" fill="${paint}"><title>${name} ${num(v)}</title></rect>`; }
       if (!Number.isFinite(r.at.v)) return;
       if (Number.isFinite(r.at.low) && Number.isFinite(r.at.high)) svg += `<line x1="${x(r.at.low).toFixed(1)}" x2="${x(r.at.high).toFixed(1)}" y1="${y}" y2="${y}" stroke="${r.paint}" stroke-width="3"/>`;
       svg += `<circle cx="${x(r.at.v).toFixed(1)}" cy="${y}" r="${r.big ? 5 : 3.5}" fill="${r.paint}"><title>${escape(r.name)} ${num(r.at.v)} (${num(r.at.low)} to ${num(r.at.high)})</title></circle>`;
@@ -210,8 +211,8 @@ if (data.evaluation.length) {
   const heads = scored ? ["score", "95 %", "return", "rule", "random", "oracle"] : ["return", "95 %", "random play", "steps"];
   const cells = (a) => scored ? [three(a.score), `${three(a.low)} … ${three(a.high)}`, num(a.return), three(a.rule), three(a.random), three(a.oracle)] : [num(a.return), `${num(a.return_low)} … ${num(a.return_high)}`, num(a.random_return), num(a.length)];
   const terms = data.evaluation.some((a) => a.terms);
-  card(scored ? "Evaluation: greedy episodes, 0 random play, 1 the solver" : "Evaluation: return of greedy episodes",
-    plot + `<div class="legend">${marks.map((m) => `<span><span class="key" style="background:${m[2]}"></span>${m[1]}</span>`).join("")}</div>` +
+  card(!scored ? "Evaluation: return of greedy episodes" : known.some((m) => m[0] === "solver") ? "Evaluation: greedy episodes, 0 random play, 1 the solver" : "Evaluation: score of greedy episodes",
+    plot + `<div class="legend">${known.map((m) => `<span><span class="key" style="background:${m[2]}"></span>${m[1]}</span>`).join("")}</div>` +
     scroll(`<table><tr><th>agent</th>${heads.map((h) => `<th class="n">${h}</th>`).join("")}${terms ? "<th>terms of an episode</th>" : ""}</tr>` + data.evaluation.map((a) =>
       `<tr><td class="name">${escape(a.name)}</td>${cells(a).map((c) => `<td class="n">${c}</td>`).join("")}${terms ? `<td>${(a.terms || []).map((t) => escape(t[0]) + " " + num(t[1])).join(", ")}</td>` : ""}</tr>`).join("") + `</table>`), true);
 }

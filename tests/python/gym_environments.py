@@ -28,6 +28,24 @@ class Walk(gymnasium.Env):
         return self.seen(), self.cell / 10, self.cell >= 10, self.time >= 40, {}
 
 
+class Seven(Walk):
+    """Seven steps of reward 1, whatever is done."""
+    def step(self, action):
+        seen, _, _, _, info = super().step(action)
+        return seen, 1.0, self.time >= 7, False, info
+
+
+class Drawn(Seven):
+    """Draws itself: 5 x 4 pixels."""
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 15}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        return np.full((4, 5, 3), self.time, np.uint8)
+
+
 class Once(Walk):
     """Fails at the 201st decision of its process, `how` it is told to, once: the file `flag` remembers."""
     decisions = 0
@@ -68,6 +86,28 @@ class Endless(Walk):
 
 class Pair(Walk):
     observation_space = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (2,))})
+
+
+class Odd(Walk):
+    """Fails with words that are no text: escape codes, half a character, a name that steers."""
+    def step(self, action):
+        class Own(Exception):
+            def __str__(self):
+                return "the cause\x1b[2J\x07 \ud800 is here\u009b" + "x" * 100000
+        raise Own()
+
+
+class Huge(Walk):
+    def step(self, action):
+        seen, _, *rest = super().step(action)
+        return seen, 1e300, *rest
+
+
+class Dies(Walk):
+    """At its first step, with a word on stderr."""
+    def step(self, action):
+        os.write(2, b"last words of a library\n")
+        os.kill(os.getpid(), signal.SIGSEGV)
 
 
 class Nan(Walk):

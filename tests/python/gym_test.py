@@ -123,6 +123,77 @@ class Faults(Gym):
         self.assert_explains(self.tandem("resume", part["run"], "--steps", 9, "--exact", code=1), "another observation")
 
 
+class Eval(Gym):
+    def run_of(self, environment, *args):
+        return self.train("--steps", 12, "--env", environment, *args)
+
+    def eval(self, run, *args, code=0, env=None):
+        return self.tandem("eval", run["run"], "--episodes", 10, *args, code=code, env=env)
+
+    def test_tells_return_and_length_of_whole_episodes_beside_random_play(self):
+        seven = self.run_of("gym_environments:Seven")
+        output = json.loads(self.eval(seven, "--json").stdout)
+        agent = output["agents"]["gym_environments:Seven"]
+        for figures in (agent, agent["lines"]["random"]):   # seven steps of reward 1, whatever is done
+            self.assertEqual([figures[key] for key in ("return", "error", "return_low", "return_high", "least", "most", "length")],
+                             [7, 0, 7, 7, 7, 7, 7])
+        self.assertEqual(agent["digest"], seven["digest"])
+        self.assertEqual(agent["episodes"], 10)
+        walk = self.run_of("gym_environments:Walk")
+        first, again, other = (json.loads(self.tandem("eval", walk["run"], "--episodes", 100, "--seed", seed, "--json").stdout)["agents"]
+                               for seed in (1, 1, 2))
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, other)
+        figures = first["gym_environments:Walk"]
+        self.assertLess(figures["return_low"], figures["return"])
+        self.assertLess(figures["return"], figures["return_high"])
+        self.assertIn('"evaluation":[{', (pathlib.Path(walk["dir"]) / "report.html").read_text())
+        table = self.eval(walk)
+        for word in ("gym_environments:Walk", "random play", "95 % interval"):
+            self.assertIn(word, table.stdout)
+        self.assertIn("10 greedy episodes, seed 1, weights of step 12", table.stderr)
+
+    def test_films_the_first_episodes_of_an_environment_that_draws(self):
+        run = self.run_of("gym_environments:Drawn")
+        (self.dir / "bin").mkdir()
+        ffmpeg = self.dir / "bin" / "ffmpeg"   # counts what it is given, into the file that it shall make
+        ffmpeg.write_text('#!/bin/sh\necho "$@" > words\nfor last; do :; done\nwc -c > "$last"\n')
+        ffmpeg.chmod(0o755)
+        path = {"PATH": f"{self.dir / 'bin'}:{os.environ['PATH']}"}
+        done = self.eval(run, "--render", "film.mp4", env=path)
+        # Three episodes of seven steps: eight pictures each, of 5 x 4 pixels of 3 bytes.
+        self.assertEqual(int((self.dir / "film.mp4").read_text()), 3 * 8 * 5 * 4 * 3)
+        self.assertIn("video  film.mp4: 3 episodes, 24 frames of 5 x 4", done.stderr)
+        words = (self.dir / "words").read_text()
+        self.assertIn("-s 5x4 -r 15", words)
+        ffmpeg.write_text('#!/bin/sh\necho "no such codec" >&2\nexit 1\n')
+        self.assert_explains(self.eval(run, "--render", "other.mp4", env=path, code=2), "no such codec")
+        self.assertEqual([p.name for p in self.dir.glob("*other*")] + [p.name for p in self.dir.glob(".*.mp4")], [])
+
+    def test_says_what_to_install_or_why_there_is_no_picture(self):
+        run = self.run_of("gym_environments:Drawn")
+        (self.dir / "imageio_ffmpeg.py").write_text("raise ImportError('none')\n")
+        (self.dir / "empty").mkdir()
+        done = self.eval(run, "--render", "film.mp4", env={"PATH": str(self.dir / "empty")}, code=2)
+        self.assert_explains(done, "there is no ffmpeg", "apt install ffmpeg", "-m pip install imageio-ffmpeg")
+        (self.dir / "imageio_ffmpeg.py").write_text("def get_ffmpeg_exe():\n    return '/bin/true'\n")
+        plain = self.run_of("gym_environments:Walk")
+        self.assert_explains(self.eval(plain, "--render", "film.mp4", env={"PATH": str(self.dir / "empty")}, code=2),
+                             "gym_environments:Walk draws no pictures", "rgb_array")
+        self.assert_explains(self.eval(plain, "--render", "film.txt", code=2), "no kind of video")
+        self.assert_explains(self.eval(plain, "--render", "nowhere/film.mp4", code=2), "nowhere")
+
+    def test_return_is_in_the_last_line_in_runs_and_in_the_monitor(self):
+        done = self.tandem("train", "dqn", *SMALL, "--steps", 12, "--env", "gym_environments:Seven", "--run-dir", "seven")
+        self.assertRegex(done.stderr, r"done at step 12 after \S+  return 7  loss")
+        listed = self.tandem("runs").stdout.splitlines()
+        self.assertIn("RETURN", listed[0])
+        self.assertRegex(listed[1], r"^seven +dqn +done +12/12 +7 ")
+        self.assertEqual(json.loads((self.dir / "seven/run.json").read_text())["extra"]["average_return"], 7)
+        look = self.tandem("monitor", "seven", "--snapshot", "--no-history").stdout
+        self.assertIn("return 7", look)
+
+
 class BadInput(Gym):
     def refused(self, *args, words, code=2):
         done = self.tandem("train", "dqn", *SMALL, "--steps", 3, *args, code=code)
@@ -142,6 +213,29 @@ class BadInput(Gym):
         self.refused("--set", "env.arguments=[1]", words=["JSON"])
         self.refused("--num-envs", 6, words=["4 or 8"])
         self.refused("--set", "env.python=/nowhere/python3", words=["/nowhere/python3", "env.python"])
+
+    def test_an_environment_beside_a_history_must_be_the_one_that_was_recorded(self):
+        line = '{"state": [1, 2, 3], "action": %d, "reward": 1, "next_state": [1, 2, 3], "done": true}\n'
+        (self.dir / "h.jsonl").write_text("".join(line % (i % 3) for i in range(40)))
+        self.refused("--env", "gym:CartPole-v1", "--experience", "h.jsonl", "--set", "experience.share=0.5",
+                     words=["does not fit the experience", "4 numbers and it knows 2 actions, the experience has 3 and 3"])
+
+    def test_a_crash_text_of_odd_characters_tells_the_cause_and_steers_no_terminal(self):
+        done = self.tandem("train", "dqn", *SMALL, "--steps", 3, "--env", "gym_environments:Odd", code=2)
+        self.assertIn("the cause", done.stderr)
+        self.assertIn("Own", done.stderr)
+        for character in "\x1b\x07\x9b":
+            self.assertNotIn(character, done.stderr)
+
+    def test_a_reward_beyond_float32_is_refused(self):
+        self.refused("--env", "gym_environments:Huge", words=["1e+300", "float32"])
+
+    def test_one_that_dies_at_its_start_leaves_the_log_that_the_message_names(self):
+        done = self.tandem("train", "dqn", *SMALL, "--steps", 3, "--env", "gym_environments:Dies", code=1)
+        self.assertIn("signal 11", done.stderr)
+        self.assertIn("logs/rank-*.log", done.stderr)
+        logs = list(self.dir.glob("runs/dqn-*/logs/rank-*.log"))
+        self.assertTrue(any("last words of a library" in log.read_text() for log in logs), logs)
 
     def test_a_python_without_gymnasium_is_told_how_to_get_it(self):
         bare = self.dir / "python3"

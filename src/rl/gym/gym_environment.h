@@ -15,19 +15,24 @@ namespace tandem {
 
 class GymEnvironment : public Environment {
  public:
-  // `longest`: an episode is cut after so many decisions; 0: the environment's own limit, or kLongest if it has none.
+  // `longest`: an episode is truncated after so many steps; 0: the environment's own limit, or kLongest if it has none.
   // `require_exact`: refuse an environment that does not repeat itself. Throws ConfigError.
   GymEnvironment(const GymOptions& options, int64_t longest, bool require_exact);
   static constexpr int64_t kLongest = 1000;
 
-  int64_t state_size() const override { return process_->facts().width; }
+  int64_t observation_size() const override { return process_->facts().width; }
   int64_t actions() const override { return process_->facts().actions; }
-  int64_t bytes() const override { return bytes_; }
-  int64_t longest() const override { return longest_; }
+  int64_t state_bytes() const override { return bytes_; }
+  int64_t max_episode_steps() const override { return longest_; }
   void reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const override;
   void observe(const std::byte* states, float* out, int64_t n) const override;
   void step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey& key) const override;
   std::string take_note() const override;
+
+  // With its first state an episode is all determined: this seed, and the actions taken.
+  int64_t episode_seed(const std::byte* states, int64_t i) const { return head(const_cast<std::byte*>(states), i).seed; }
+  const GymOptions& options() const { return options_; }
+  const std::string& python() const { return process_->python(); }  // the interpreter that serves it
 
  private:
   struct Head {
@@ -39,7 +44,7 @@ class GymEnvironment : public Environment {
     return reinterpret_cast<float*>(states + i * bytes_ + static_cast<int64_t>(sizeof(Head)));
   }
   std::byte* history(std::byte* states, int64_t i) const {
-    return states + i * bytes_ + static_cast<int64_t>(sizeof(Head)) + 4 * state_size();
+    return states + i * bytes_ + static_cast<int64_t>(sizeof(Head)) + 4 * observation_size();
   }
   void step_slots(std::byte* states, const int32_t* actions, Outcome* out, int64_t n) const;
 

@@ -22,7 +22,7 @@ struct GymOptions {
   std::string environment;       // "gym:CartPole-v1" or "module:Class"
   std::string arguments = "{}";  // of its constructor, JSON
   std::string python;            // interpreter; empty: see interpreters()
-  double timeout_seconds = 10;   // one decision of one environment at most
+  double timeout_seconds = 10;   // of one environment step at most
   int64_t restarts = 3;          // in a row, before the run stops
   int64_t live = 1;              // environments that live at once, over all shards
 };
@@ -30,7 +30,7 @@ struct GymOptions {
 // What the process says of an environment.
 struct GymFacts {
   int64_t width = 0, actions = 0;
-  int64_t longest = 0;  // decisions of an episode; 0: it has no limit of its own
+  int64_t longest = 0;  // steps of an episode; 0: it has no limit of its own
   bool exact = true;    // equal seeds and actions gave equal numbers
   std::string versions;
 };
@@ -44,7 +44,7 @@ class GymProcess {
   // One array per field; a slot is one environment's part of an exchange.
   struct Slots {
     uint64_t *before, *after;  // keys: of the environment wanted, and of what it becomes
-    int64_t *seed, *count;     // count: decisions before this one
+    int64_t *seed, *count;     // count: steps before this one
     int32_t *op, *action, *status, *end;
     float *reward, *seen;  // seen: [slots, width]
     std::byte* history;    // [slots, longest] actions of action_bytes
@@ -58,7 +58,8 @@ class GymProcess {
   GymProcess& operator=(const GymProcess&) = delete;
 
   const GymFacts& facts() const { return facts_; }
-  // Before the first exchange: episodes of at most `longest` decisions.
+  const std::string& python() const { return python_; }
+  // Before the first exchange: episodes of at most `longest` steps.
   void share_memory(int64_t longest);
   const Slots& slots() const { return slots_; }
   int64_t action_bytes() const;

@@ -9,6 +9,7 @@ here (the shard came from elsewhere, this process is new) is missing: the worker
 replayed after a reset with the seed.
 """
 import importlib
+import itertools
 import json
 import mmap
 import os
@@ -21,23 +22,32 @@ import traceback
 NOTHING, RESET, STEP, REPLAY = range(4)
 DONE, MISSING, DIFFERS = 1, 2, 4
 NONE, OVER, CUT = range(3)
+LARGEST = 3.4028234663852886e38  # of float32: beyond it a reward would become infinite, and train on
+
+
+def plain(text):
+    """One line that any terminal and any JSON reader takes: a text of strangers may hold escape codes and half characters."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 class Refused(Exception):
     def __init__(self, code, what, why, do):
         super().__init__(what)
-        self.reply = {"error": code, "what": what, "why": why, "do": do}
+        self.reply = {"error": code, "what": plain(what), "why": plain(why), "do": plain(do)}
 
 
 def last_words(error):
-    return " ".join(str(error).split()) or type(error).__name__
+    try:
+        return plain(str(error)) or type(error).__name__
+    except Exception:  # of a class of the environment's own
+        return "its text can't be made"
 
 
 def described(error):
     """With the place: a run that never began leaves no log to look into."""
     traceback.print_exc()
     where = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {last_words(error)[:500]} ({os.path.basename(where.filename)}:{where.lineno} in {where.name})"
+    return plain(f"{type(error).__name__}: {last_words(error)[:500]} ({os.path.basename(where.filename)}:{where.lineno} in {where.name})")
 
 
 def load(name, arguments):
@@ -164,6 +174,8 @@ class Environments:
         reward = float(reward)
         if not self.np.isfinite(reward):
             raise ValueError(f"a reward is {reward}")
+        if abs(reward) > LARGEST:
+            raise ValueError(f"a reward is {reward:g}, more than float32 holds ({LARGEST:.3g}): scale rewards down, to 1 or so")
         return self.look(observation), reward, OVER if terminated else CUT if truncated else NONE
 
     def repeats_itself(self):
@@ -303,4 +315,118 @@ def main():
         link.send(struct.pack("<i", len(text)) + text)
 
 
-main()
+# ---- pictures: `python -c <this text> render <request.json>` plays episodes again and films them
+
+def ffmpeg():
+    """The program that encodes: Debian's, or that of PyPI's imageio-ffmpeg."""
+    import shutil
+    found = shutil.which("ffmpeg")
+    if found:
+        return found
+    try:
+        import imageio_ffmpeg
+        return imageio_ffmpeg.get_ffmpeg_exe()
+    except Exception as error:
+        raise Refused("ffmpeg", "there is no ffmpeg to encode the video", f"none is on the PATH, and {last_words(error)}",
+                      f"`apt install ffmpeg`, or `{sys.executable} -m pip install imageio-ffmpeg`")
+
+
+def pictured(name, arguments):
+    """One environment that draws itself into arrays."""
+    def refuse(why):
+        raise Refused("picture", f"{name} draws no pictures", why,
+                      "leave --render out; an environment of your own takes render_mode=\"rgb_array\" and returns an array "
+                      "of height x width x 3 bytes from render()")
+    try:
+        environment = load(name, {**arguments, "render_mode": "rgb_array"})()
+    except TypeError as error:
+        refuse(f"it can't be made with render_mode=\"rgb_array\": {last_words(error)}")
+    modes = (getattr(environment, "metadata", None) or {}).get("render_modes", [])
+    if modes and "rgb_array" not in modes:
+        refuse(f"its render modes are {', '.join(map(str, modes))}")
+    return environment, refuse
+
+
+def frames(environment, episodes, start, refuse, name):
+    import numpy as np
+
+    def look():
+        try:
+            picture = environment.render()
+        except Exception as error:
+            import gymnasium
+            if isinstance(error, (ImportError, gymnasium.error.DependencyNotInstalled)):
+                raise Refused("missing", f"{name} needs a package to draw itself", last_words(error),
+                              f"install it for {sys.executable}")
+            refuse(described(error))
+        picture = np.asarray(picture)
+        if picture.ndim != 3 or picture.shape[2] != 3:
+            refuse(f"render() returned {'nothing' if picture.ndim == 0 else f'an array of shape {picture.shape}'}")
+        return np.ascontiguousarray(picture, dtype=np.uint8)
+    for episode in episodes:
+        environment.reset(seed=episode["seed"])
+        yield look()
+        for action in episode["actions"]:
+            _, _, terminated, truncated, _ = environment.step(action + start)
+            yield look()
+            if terminated or truncated:
+                break
+
+
+def encode(program, file, fps, pictures):
+    import subprocess
+    first = next(pictures)
+    height, width = first.shape[:2]
+    # Both sides even: most players know no other 4:2:0. The end of the name says what kind of file it is.
+    words = [program, "-loglevel", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}",
+             "-i", "-", "-an", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2"] + ([] if file.endswith(".gif") else ["-pix_fmt", "yuv420p"]) + [file]
+    count, size = 0, first.shape
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as encoder:
+        try:
+            for picture in itertools.chain([first], pictures):
+                if picture.shape != size:
+                    raise Refused("picture", "the pictures change their size",
+                                  f"the first is {width} x {height}, one is {picture.shape[1]} x {picture.shape[0]}",
+                                  "a video has one size: let render() return arrays of one shape")
+                encoder.stdin.write(picture.tobytes())
+                count += 1
+            encoder.stdin.close()
+        except BrokenPipeError:
+            pass
+        except BaseException:
+            encoder.kill()
+            raise
+        said = encoder.stderr.read().decode(errors="replace")
+    if encoder.returncode != 0:
+        raise Refused("ffmpeg", f"{program} could not write the video",
+                      last_words(said)[:500] or f"it ended with code {encoder.returncode}",
+                      "choose another file or kind of file (.mp4, .mkv, .webm, .gif), or another ffmpeg")
+    return {"frames": count, "width": width, "height": height, "fps": fps}
+
+
+def render(request):
+    """Prints one line of JSON: what was filmed, or why it could not be."""
+    with open(request) as text:
+        asked = json.load(text)
+    out, sys.stdout = sys.stdout, sys.stderr   # what an environment prints is no answer
+    try:
+        program = ffmpeg()
+        environment, refuse = pictured(asked["environment"], asked["arguments"])
+        try:
+            _, start = discrete(environment.action_space, asked["environment"])
+            fps = float((getattr(environment, "metadata", None) or {}).get("render_fps") or 30)
+            reply = encode(program, asked["file"], fps, frames(environment, asked["episodes"], start, refuse, asked["environment"]))
+        finally:
+            environment.close()
+    except Refused as refused:
+        reply = refused.reply
+    except Exception as error:
+        reply = {"error": "broken", "what": f"{asked['environment']} could not be filmed", "why": described(error),
+                 "do": "mend the environment, or leave --render out"}
+    print(json.dumps(reply), file=out)
+
+
+if len(sys.argv) > 2 and sys.argv[1] == "render":
+    render(sys.argv[2])
+else:
+    main()
