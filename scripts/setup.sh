@@ -289,8 +289,8 @@ install_gymnasium() {
 # ---- torchrun, for the tests that run under it -----------------------------------------------------------------------
 
 # torchrun imports all of torch, whose libraries name cuBLAS, cuDNN, NCCL and others: 4 GB that a CPU never calls. Where torch
-# is installed without them, empty libraries of the same names are loaded at the start of this environment's Python. The
-# workers do not see them.
+# is installed without them, this environment's Python loads stand-ins at its start: empty libraries of the same names, and one
+# with their functions, which only end the program. The workers do not see them.
 install_torchrun() {
   local site
   site=$(compgen -G "$VENV/lib/python3*/site-packages" | head -n 1)
@@ -304,19 +304,23 @@ install_torchrun() {
   local wheels name missing log start made=$site/torch_stand_ins
   read -ra wheels <<<"$TORCHRUN_WHEELS"
   pip_step torchrun "$TORCHRUN_WHEELS" "${wheels[@]}"
-  done_before stand-ins "torch==$TORCH_VERSION" && return
+  done_before stand-ins "torch==$TORCH_VERSION, 3" && return
   start=$(now_ms)
   missing=$(ldd "$site/torch/lib/libtorch_python.so" | awk '/not found/ { print $1 }' | sort -u)
-  say "[$step_number] $step_name: empty libraries for" $missing
+  say "[$step_number] $step_name: stand-ins for" $missing
   rm -rf -- "$made"
   mkdir -p "$made" "$STAMPS"
   log=$STAMPS/stand-ins.log
+  nm -D --undefined-only "$site"/torch/lib/lib*.so |
+    sed -nE 's/.* U ((cublas|cudnn|cufft|cuFile|curand|cusolver|cusparse|nccl|nvshmem)[A-Za-z0-9_]*)(@.*)?$/void \1(void) { __builtin_trap(); }/p' |
+    sort -u >"$made/functions.c"
+  run_logged "$log" g++ -x c -w -shared -nostdlib -fPIC -o "$made/functions.so" "$made/functions.c" || fail_step "$log"
   for name in $missing; do
-    run_logged "$log" g++ -x c -shared -nostdlib -o "$made/$name" "-Wl,-soname,$name" scripts/stand_in_library.c || fail_step "$log"
+    run_logged "$log" g++ -x c -shared -nostdlib -o "$made/$name" "-Wl,-soname,$name" /dev/null || fail_step "$log"
   done
   cp scripts/torch_stand_ins.py "$made/__init__.py" && echo "import torch_stand_ins" >"$site/torch_stand_ins.pth" &&
     "$VENV/bin/torchrun" --help >"$log" 2>&1 || fail_step "$log"
-  stamp stand-ins "torch==$TORCH_VERSION"
+  stamp stand-ins "torch==$TORCH_VERSION, 3"
   finish "$start"
 }
 

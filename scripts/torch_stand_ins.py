@@ -1,9 +1,8 @@
-"""Loads empty libraries in the place of CUDA's, which torch names and does not call on a CPU (scripts/setup.sh)."""
+"""Loads stand-ins for CUDA's libraries, which torch names and does not call on a CPU (scripts/setup.sh)."""
 import ctypes
-import os
 import pathlib
-import sys
 
-for _library in sorted(pathlib.Path(__file__).parent.glob("lib*")):
+_here = pathlib.Path(__file__).parent
+ctypes.CDLL(str(_here / "functions.so"), ctypes.RTLD_GLOBAL)
+for _library in sorted(_here.glob("lib*")):
     ctypes.CDLL(str(_library))
-sys.setdlopenflags(os.RTLD_LAZY)  # functions are looked up when they are called, and these never are
