@@ -23,6 +23,11 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 const char* const kMoreMemory =
     "free some memory, or allow this container more; /dev/shm is not used, its size does not matter";
 
+// A memfd is a file to the limit of file sizes.
+std::string advice_on_memory(int error) {
+  return error == EFBIG ? "raise the limit of file sizes (ulimit -f): it holds for shared memory too" : kMoreMemory;
+}
+
 int make_descriptor(const std::string& name) {
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   const int fd = memfd_create(name.c_str(), flags | MFD_NOEXEC_SEAL);
@@ -52,7 +57,8 @@ SharedMemory SharedMemory::create(const std::string& name, uint64_t bytes) {
   const std::string what = "shared memory " + name + " of " + std::to_string(bytes) + " bytes";
   Closer fd{make_descriptor(name)};
   if (fd.fd < 0) throw IoError("cannot make " + what, errno, kMoreMemory);
-  if (ftruncate(fd.fd, static_cast<off_t>(bytes)) != 0) throw IoError("cannot make " + what, errno, kMoreMemory);
+  if (ftruncate(fd.fd, static_cast<off_t>(bytes)) != 0)
+    throw IoError("cannot make " + what, errno, advice_on_memory(errno));
   if (fcntl(fd.fd, F_ADD_SEALS, kSeals) != 0)
     throw IoError("cannot seal " + what, errno, "this kernel can't seal a memfd; Linux 3.17 or later can");
   SharedMemory made;

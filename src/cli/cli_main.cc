@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -15,6 +16,7 @@
 #include "cli/completion.h"
 #include "cli/help.h"
 #include "cli/parse_arguments.h"
+#include "cli/process_start.h"
 #include "cli/verbs.h"
 #include "command/ranks.h"
 #include "command/sources.h"
@@ -56,6 +58,9 @@ int show_help(const Command& command) {
 }
 
 int run_completion(const Command& command) {
+  if (command.subject().empty())
+    throw ConfigError("which shell?", "there are scripts for bash, zsh and fish",
+                      fmt::format("write `{} completion bash`", command.context.program));
   Arguments scratch;
   const auto root = make_app(command.context, scratch);
   command.output.data(completion_script(*root, command.context, command.subject()));
@@ -82,6 +87,18 @@ int run(const Command& command) {
   return act == run_train || act == run_resume ? as_rank(command, act) : act(command);
 }
 
+// Whoever closed standard output loses what is printed there: a run is worth more than its last object, other commands
+// have nothing else to give.
+void check_output(const Arguments& arguments, const Output& output) {
+  if (!stdout_was_closed()) return;
+  const std::string command = arguments.command.empty() ? "" : arguments.command.front();
+  const bool works = command == "train" || command == "resume" || command == "join" || command == "leave";
+  if (!works || arguments.help || arguments.dry_run)
+    throw IoError("standard output is closed, and this command prints there", EBADF,
+                  "leave it open, or redirect it to a file or to /dev/null");
+  if (output.json()) output.warn("standard output is closed: the object of --json is lost");
+}
+
 // Before the line is parsed: an error in it must know how to show itself.
 Output output_for(int argc, char** argv) {
   const auto given = [&](std::string_view flag) {
@@ -96,6 +113,7 @@ int run_line(int argc, char** argv, const CliContext& context) {
   try {
     try {
       const Arguments arguments = parse_arguments(argc, argv, context);
+      check_output(arguments, output);
       const int code = run({arguments, context, output});
       output.flush();
       return code;
@@ -123,6 +141,7 @@ int run_line(int argc, char** argv, const CliContext& context) {
 }  // namespace
 
 int cli_main(int argc, char** argv, const CliContext& context) {
+  begin_process();
   if ((argc == 3 || argc == 4) && std::string_view(argv[1]) == Lease::kWatchdogWord)
     return guard_watchdog(argv[2], argc == 4 ? std::atoll(argv[3]) : 0);
   std::signal(SIGPIPE, SIG_IGN);  // `tandem runs | head` is no accident

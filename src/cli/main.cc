@@ -4,8 +4,10 @@
 
 #include "apps/app_recipes.h"
 #include "cli/cli_main.h"
+#include "cli/process_start.h"
 
 int main(int argc, char** argv) {
+  tandem::begin_process();
   std::error_code error;
   std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) self = argv[0];

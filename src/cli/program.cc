@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "cli/cli_main.h"
+#include "cli/process_start.h"
 #include "command/output.h"
 #include "command/ranks.h"
 #include "engine/describe.h"
@@ -55,6 +56,7 @@ void become_supervisor(char** argv, const std::filesystem::path& self) {
 }  // namespace
 
 int program_main(int argc, char** argv, const std::string& name, const std::vector<RecipeEntry>& recipes) {
+  begin_process();
   if (argc > 1 && std::strcmp(argv[1], "work") == 0) return work_main(argc, argv, recipes);
   if (argc > 1 && std::strcmp(argv[1], "describe") == 0) return describe_main(argc, argv, recipes);
   CliContext context;

@@ -50,9 +50,10 @@ std::vector<DeviceSpec> settle(ResolvedRecipe& recipe, const Command& command) {
 }
 
 std::string batch_line(const RecipeSettings& settings) {
-  const std::string pieces = settings.accumulation > 1 ? fmt::format(" x {} pieces", settings.accumulation) : "";
-  return fmt::format("{} shard{}{} x {} = global batch {}", settings.shards, settings.shards == 1 ? "" : "s", pieces,
-                     settings.piece(), settings.batch_size);
+  const std::string micro_batches =
+      settings.accumulation > 1 ? fmt::format(" x {} micro-batches", settings.accumulation) : "";
+  return fmt::format("{} shard{}{} x {} = global batch {}", settings.shards, settings.shards == 1 ? "" : "s",
+                     micro_batches, settings.micro_batch_size(), settings.batch_size);
 }
 
 std::string plan_line(const RecipeSettings& settings, const std::vector<DeviceSpec>& devices) {
@@ -88,7 +89,8 @@ void show_dry_run(const Command& command, const ResolvedRecipe& recipe, const st
                          {"values", recipe.resolver->to_json()},
                          {"sources", sources},
                          {"shards", settings.shards},
-                         {"piece", settings.piece()},
+                         {"micro_batch", settings.micro_batch_size()},
+                         {"piece", settings.micro_batch_size()},  // the name in versions before
                          {"global_batch", settings.batch_size},
                          {"plan", workers}});
 }
@@ -131,6 +133,7 @@ int start_run(const Command& command, const ResolvedRecipe& recipe, const std::v
     command.ranks->gather(join_seconds([](const char* name) { return std::getenv(name); }), command.output.quiet());
   const Machine machine = command.context.machine;
   return launch({.run_dir = run_dir,
+                 .recipe_toml = recipe.resolver->to_toml(recipe.name),
                  .worker = worker,
                  .devices = devices,
                  .settings = recipe.settings.get(),

@@ -82,6 +82,17 @@ bool is_done(const SetJob& job) {
   return text_of(run, "status") == "done" && whole_of(run, "step") >= job.steps;
 }
 
+bool end_is_whole(const SetJob& job) {
+  try {
+    const auto newest = CheckpointStore::reader(FileSystem::real(), job.dir / "checkpoints").load_newest();
+    return !newest || newest->manifest.step >= job.steps;
+  } catch (const CheckpointError&) {
+    return false;
+  } catch (const IoError&) {
+    return true;
+  }
+}
+
 SetRows rows_of(const std::vector<SetJob>& jobs, const std::vector<JobStatus>& status) {
   SetRows rows;
   for (size_t j = 0; j < jobs.size(); ++j) {

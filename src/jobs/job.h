@@ -58,6 +58,9 @@ void read_job(const SetJob& job, JobStatus& status);
 int64_t saved_step(const SetJob& job);  // of its newest checkpoint; 0 where there is none
 // The job has made all its steps and saved them.
 bool is_done(const SetJob& job);
+// Of one that is done: its newest checkpoint is whole and of its last step. Reads every byte; true where none is kept,
+// and where it can't be told (no right to read).
+bool end_is_whole(const SetJob& job);
 
 // A set as its tables show it: one row for each agent, also of those that learn side by side. Digests of the latter are
 // left empty: whoever can read weights fills them in.

@@ -36,7 +36,9 @@ SetRunner::SetRunner(SetRequest request)
       display_({.quiet = request_.quiet, .color = request_.color, .title = request_.title}) {
   for (const SetJob& job : request_.jobs) {
     JobStatus status;
-    const bool done = is_done(job);
+    const bool said_done = is_done(job), done = said_done && end_is_whole(job);
+    if (said_done && !done)
+      display_.say(fmt::format("{}: its newest checkpoint is damaged; it goes on from the one before", job.name));
     if (done) status.state = JobStatus::State::kDone;
     read_job(job, status);
     if (!done) status.step = std::min(status.step, saved_step(job));  // what came after it is made again

@@ -12,11 +12,12 @@ constexpr int kMostDeathsAtOneStep = 4;
 
 }  // namespace
 
-std::optional<Error> FaultBook::verdict(const WorkerHandle& worker, const Death& death, int64_t step, bool alone) {
+std::optional<Error> FaultBook::verdict(const WorkerHandle& worker, const Death& death, int64_t step, Around around) {
   ++deaths_;
+  if (around.start_only) return std::nullopt;
   if (!worker.failed_kind.empty()) {
     const int again = ++failures_[fmt::format("{} {} {}", step, worker.failed_kind, worker.failed_why)];
-    if (again >= 2 || (alone && !death.out_of_memory))
+    if (again >= 2 || (around.alone && !death.out_of_memory))
       return Error(
           death.out_of_memory ? ExitCode::kOutOfMemory : ExitCode::kFailed, worker.failed_kind, worker.failed_why,
           death.out_of_memory ? "a smaller batch_size or model, or accumulation = 2; what is saved is intact"

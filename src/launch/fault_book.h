@@ -20,8 +20,12 @@ class FaultBook {
   FaultBook(std::string program, const std::filesystem::path& run_dir)
       : program_(std::move(program)), run_(run_dir.string()), logs_((run_dir / "logs").string()) {}
 
+  struct Around {
+    bool alone = false;       // nobody else runs
+    bool start_only = false;  // it died in its start while others train: whatever it was, it is no reason to end them
+  };
   // The run ends because of this death; nothing if it goes on.
-  std::optional<Error> verdict(const WorkerHandle& worker, const Death& death, int64_t step, bool alone);
+  std::optional<Error> verdict(const WorkerHandle& worker, const Death& death, int64_t step, Around around);
   // May this device have another worker? Counts it.
   bool may_restart(WorkerHandle& worker, double now);
   // Training got past this step: what happened before it is forgiven.

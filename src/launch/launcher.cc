@@ -19,7 +19,6 @@
 #include "base/cores.h"
 #include "base/errors.h"
 #include "base/fault_points.h"
-#include "base/file_system.h"
 #include "fleet/coordinator.h"
 #include "fleet/messages.h"
 #include "fleet/snapshot_pace.h"
@@ -42,8 +41,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kTickMs = 50;
-constexpr double kLastWordsSeconds = 0.5;
+constexpr char kStopsUnbegun[] = "stopping: training has not begun";
 
 // How long a worker may be quiet; a test may be less patient.
 double frozen_seconds() {
@@ -65,6 +63,7 @@ std::string ranges_text(const std::vector<ShardAssignment>& members) {
 
 Launcher::Launcher(const LaunchRequest& request)
     : request_(request),
+      recipe_(request.recipe_toml),
       oom_kills_before_(kernel_oom_kills()),
       membership_(request, workers_,
                   {.add_worker = [this](DeviceSpec device) -> WorkerHandle& { return add_worker(device); },
@@ -90,16 +89,16 @@ WorkerHandle& Launcher::add_worker(DeviceSpec device) {
   if (device.kind == DeviceSpec::Kind::kCpu) device.index = rank;
   const std::filesystem::path log = request_.run_dir / "logs" / fmt::format("rank-{}.log", rank);
   if (request_.net && rank > 0) {
-    const FileBytes recipe = read_whole_file(FileSystem::real(), request_.run_dir / "recipe.toml", 1 << 20);
     workers_[rank] = std::make_unique<RemoteWorkerHandle>(rank, device, request_.net->link(rank),
-                                                          request_.net->host(rank), std::string(recipe.text()), log);
+                                                          request_.net->host(rank), recipe_.text(), log);
     return *workers_[rank];
   }
-  WorkerCommand command{
-      .program = request_.worker,
-      .arguments = {"work", request_.run_dir.string()},
-      .environment = {
-          {"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}, {kWorkerCores, std::to_string(cores_of_worker_)}}};
+  WorkerCommand command{.program = request_.worker,
+                        .arguments = {"work", request_.run_dir.string()},
+                        .environment = {{"OMP_NUM_THREADS", "1"},
+                                        {"MKL_NUM_THREADS", "1"},
+                                        {kWorkerCores, std::to_string(cores_of_worker_)}},
+                        .inherit = {{PinnedRecipe::kVariable, recipe_.fd()}}};
   workers_[rank] = std::make_unique<LocalWorkerHandle>(rank, device, std::move(command), log);
   return *workers_[rank];
 }
@@ -143,12 +142,12 @@ void Launcher::carry_out(const StartGeneration& action) {
 
   const std::string plan =
       plan_text(static_cast<int>(request_.settings->shards), start.members, coordinator_->speeds(), {});
-  record_->tell().event("plan", record_->last_step(),
-                        fmt::format("generation {}: {} ({})", start.generation, plan, ranges_text(start.members)));
+  record_->telemetry().event("plan", record_->last_step(),
+                             fmt::format("generation {}: {} ({})", start.generation, plan, ranges_text(start.members)));
   if (!said_first_lines_) {
     said_first_lines_ = true;
     record_->first_lines(device_names(), plan);
-    if (request_.net) record_->tell().say("ranks   " + request_.net->describe());
+    if (request_.net) record_->telemetry().say("ranks   " + request_.net->describe());
     return;
   }
   const std::string text = same_phase ? fmt::format("its shards are taken over and the phase is run again ({})", plan)
@@ -157,9 +156,9 @@ void Launcher::carry_out(const StartGeneration& action) {
                                : fmt::format("everybody begins anew ({})", plan);
   last_change_text_ = text;
   if (!reaping_)
-    record_->tell().say(start.from == GenerationStart::From::kSnapshot
-                            ? fmt::format("plan    from step {} on: {}", start.snapshot_step, plan)
-                            : "plan    " + text);
+    record_->telemetry().say(start.from == GenerationStart::From::kSnapshot
+                                 ? fmt::format("plan    from step {} on: {}", start.snapshot_step, plan)
+                                 : "plan    " + text);
 }
 
 void Launcher::post_next_target() {
@@ -246,7 +245,7 @@ void Launcher::tick() {
   if (live_.due(now)) show(now);
   watch_gpus();
   if (!coordinator_ || fatal_) return;
-  record_->tell_reports(*pool_);
+  record_->report_checkpoints(*pool_);
   save_when_gathered();
   post_next_target();
   if (!coordinator_->started()) return;
@@ -277,7 +276,7 @@ void Launcher::measure(double now) {
                                      seconds_left(reading->step_seconds)));
 }
 
-// By where the members are: after a death they are behind what was told.
+// By where the members are: after a death they are behind what was reported.
 double Launcher::seconds_left(double step_seconds) const {
   int64_t step = record_->last_step();
   for (const int rank : coordinator_->members()) step = std::min(step, workers_.at(rank)->progress().step);
@@ -303,7 +302,7 @@ void Launcher::stop_with(int code) {
 void Launcher::handle(int signal) {
   const auto say = [&](const std::string& text) {
     if (record_)
-      record_->tell().say(text);
+      record_->telemetry().say(text);
     else if (!request_.quiet)
       fmt::print(stderr, "{}\n", text);
   };
@@ -313,12 +312,12 @@ void Launcher::handle(int signal) {
         kill_now_ = true;
         return;
       }
-      say("stopping: the step is finished and saved first; Ctrl-C again stops at once");
+      say(begun() ? "stopping: the step is finished and saved first; Ctrl-C again stops at once" : kStopsUnbegun);
       stop_with(static_cast<int>(ExitCode::kInterrupted));
       break;
     case SIGTERM:
     case SIGHUP:
-      say("stopping: the step is finished and saved first");
+      say(begun() ? "stopping: the step is finished and saved first" : kStopsUnbegun);
       stop_with(static_cast<int>(ExitCode::kTerminated));
       break;
     case SIGUSR1:
@@ -357,75 +356,6 @@ nlohmann::json Launcher::figures() const {
   return out;
 }
 
-// The last whole snapshot is seconds old; the newest checkpoint may be older.
-void Launcher::save_what_there_is() {
-  record_->tell_reports(*pool_);
-  const int64_t step = pool_->base_step();
-  const bool here = step >= 0 && transport_->gathered(pool_->base());
-  if (!std::exchange(saved_last_, true) && step > record_->writer().last_saved_step() && here) {
-    try {
-      record_->save_last(*pool_);
-      record_->tell().say(fmt::format("step {} is saved", step));
-    } catch (const Error& error) {
-      record_->tell().warn(error.what());
-    }
-  }
-  for (const Save& save : std::exchange(saves_, {}))
-    if (const int64_t due = pool_->step_of(save.buffer); due > 0 && due != record_->writer().last_saved_step())
-      record_->tell().warn(fmt::format("checkpoint at step {} was NOT saved: {}", due,
-                                       transport_->gathered(save.buffer) ? "the run failed before its turn came"
-                                                                         : "parts of it are on other machines"));
-}
-
-void Launcher::give_up(const Error& error) {
-  given_up_ = true;
-  // What ends one worker often ends all of them, and another one may have told more: a moment for their last words.
-  const auto still_there = [](const auto& item) { return item.second->running() && !item.second->has_ended(); };
-  for (const double end = monotonic_seconds() + kLastWordsSeconds;
-       monotonic_seconds() < end && std::any_of(workers_.begin(), workers_.end(), still_there);) {
-    const timespec moment{0, 1'000'000};
-    nanosleep(&moment, nullptr);
-  }
-  for (const auto& [rank, worker] : workers_)
-    if (worker->running()) read_channel(*worker);
-  if (record_ && said_first_lines_) {
-    save_what_there_is();
-    end_guard();
-    end_speed();
-    record_->fail(error, figures());
-  }
-  throw error;
-}
-
-int Launcher::end() {
-  drain_rings();
-  end_speed();
-  for (const auto& [rank, worker] : workers_)
-    if (worker->running()) worker->send({{"end", true}});
-  requests_.reset();
-  try {
-    if (!saves_.empty() && saves_.back().buffer == pool_->base()) saves_.pop_back();  // the last one is saved below
-    while (!saves_.empty()) {                                                         // in their order
-      gather(saves_.front().buffer);
-      pollfd wait{record_->writer().event_fd(), POLLIN, 0};
-      if (record_->writer().busy()) poll(&wait, 1, kTickMs);
-      record_->tell_reports(*pool_);
-      save_when_gathered();
-    }
-    gather(pool_->base());
-    saved_last_ = true;
-    record_->save_last(*pool_);
-  } catch (const Error& error) {
-    give_up(error);
-  }
-  end_guard();
-  const nlohmann::json extra = figures();
-  workers_.clear();  // they end by themselves; whoever does not is killed
-  const bool done = record_->facts().total_steps > 0 && pool_->base_step() >= record_->facts().total_steps;
-  const int code = done ? 0 : stop_code_;
-  return record_->finish(code, done ? "done" : "stopped", pool_.get(), extra);
-}
-
 int Launcher::watch() {
   while (!finished_) {
     std::vector<pollfd> waits{{signals_.fd(), POLLIN, 0}, {requests_->fd(), POLLIN, 0}};
@@ -435,7 +365,7 @@ int Launcher::watch() {
       if (!worker->running()) continue;
       for (const int fd : worker->poll_fds()) waits.push_back({fd, POLLIN, 0});
     }
-    poll(waits.data(), waits.size(), kTickMs);
+    poll(waits.data(), waits.size(), kLauncherTickMs);
     while (const auto signal = signals_.next()) handle(*signal);
     if (kill_now_) {
       workers_.clear();
@@ -453,6 +383,7 @@ int Launcher::watch() {
     }
     watch_hosts();
     let_begin();
+    if (stop_code_ != 0 && !begun() && !fatal_) return end_unbegun();
     if (fatal_) give_up(*fatal_);
     std::vector<int> ranks;
     for (const auto& [rank, worker] : workers_) ranks.push_back(rank);

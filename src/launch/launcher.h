@@ -32,7 +32,8 @@ struct RunForecast {
 };
 
 struct LaunchRequest {
-  std::filesystem::path run_dir;                // made by the caller: recipe.toml is resolved and checked
+  std::filesystem::path run_dir;                // made by the caller
+  std::string recipe_toml;                      // resolved and checked; what every worker of this start trains
   std::shared_ptr<const WorkerProgram> worker;  // started as `<worker> work <run_dir>`
   std::vector<DeviceSpec> devices;
   const RecipeSettings* settings = nullptr;

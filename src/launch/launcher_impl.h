@@ -21,6 +21,7 @@
 #include "launch/launcher.h"
 #include "launch/live_state.h"
 #include "launch/membership_requests.h"
+#include "launch/pinned_recipe.h"
 #include "launch/requests.h"
 #include "launch/run_record.h"
 #include "launch/signal_queue.h"
@@ -33,6 +34,8 @@
 #include "launch/worker_handle.h"
 
 namespace tandem {
+
+inline constexpr int kLauncherTickMs = 50;
 
 class Launcher {
  public:
@@ -48,6 +51,7 @@ class Launcher {
   void reap(WorkerHandle& worker, const std::string& fenced_because);
   void reap_unborn(WorkerHandle& worker, const Death& death, const std::string& words);
   bool replace(WorkerHandle& worker);
+  bool starts_beside_others(const WorkerHandle& worker) const;
   void drain_rings();
   void let_begin();
   void watch_for_frozen(double now);
@@ -72,7 +76,7 @@ class Launcher {
 
   // ---- heat, power, GPUs that vanish ----
   void watch_gpus();
-  void tell_guard(const std::vector<RunGuard::Line>& lines);
+  void report_guard(const std::vector<RunGuard::Line>& lines);
   void end_guard();
 
   // ---- where the time goes ----
@@ -89,12 +93,15 @@ class Launcher {
   void stop_with(int code);
   int watch();  // the loop
   int end();
+  bool begun() const;
+  int end_unbegun();
   void save_what_there_is();
   nlohmann::json figures() const;
   std::string device_names() const;
   [[noreturn]] void give_up(const Error& error);
 
   const LaunchRequest& request_;
+  const PinnedRecipe recipe_;
   SignalQueue signals_;  // before the workers: a Ctrl-C in between must not be lost
   std::map<int, std::unique_ptr<WorkerHandle>> workers_;
   StartGate gate_;
@@ -106,7 +113,7 @@ class Launcher {
   std::optional<Coordinator> coordinator_;
   std::unique_ptr<RequestBox> requests_;
   std::unique_ptr<RunGuard> guard_;
-  std::vector<RunGuard::Line> guard_lines_;  // from before there was a record to tell them in
+  std::vector<RunGuard::Line> guard_lines_;  // from before there was a record to write them to
   bool held_by_guard_ = false;
   std::unique_ptr<TimesLog> times_;
   std::unique_ptr<LiveWatch> slow_watch_;

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -52,7 +54,7 @@ void Launcher::hello(WorkerHandle& worker, const nlohmann::json& body) {
   worker.arrived = true;
   usage_.reported(worker.rank(), worker.device().name(), body);
   if (!worker.log_trouble.empty())
-    record_->tell().warn(fmt::format("what {} says is not kept: {}", worker.name(), worker.log_trouble));
+    record_->telemetry().warn(fmt::format("what {} says is not kept: {}", worker.name(), worker.log_trouble));
   behind_gate_.push_back(worker.rank());
   let_begin();
 }
@@ -72,9 +74,24 @@ void Launcher::read_channel(WorkerHandle& worker) {
   }
 }
 
+// A replacement, or one that joins, while others train.
+bool Launcher::starts_beside_others(const WorkerHandle& worker) const {
+  return begun() && !worker.arrived && std::any_of(workers_.begin(), workers_.end(), [](const auto& item) {
+           return item.second->running() && item.second->arrived && !item.second->leaving;
+         });
+}
+
 void Launcher::heard(WorkerHandle& worker, Message& message) {
   const nlohmann::json& body = message.body;
-  if (body.contains("hello")) return hello(worker, body);
+  if (body.contains("hello")) {
+    if (!given_up_) hello(worker, body);  // else the run is over: its words must not take the place of the reason
+    return;
+  }
+  if (body.contains("fatal") && starts_beside_others(worker)) {  // what ails it does not ail them
+    worker.failed_kind = body.at("what");
+    worker.failed_why = body.at("why");
+    return;
+  }
   if (body.contains("fatal")) {
     if (!fatal_)
       fatal_.emplace(static_cast<ExitCode>(body.at("fatal").get<int>()), body.at("what").get<std::string>(),
@@ -94,8 +111,8 @@ void Launcher::heard(WorkerHandle& worker, Message& message) {
     for (const int rank : coordinator_->members()) oldest = std::min(oldest, workers_.at(rank)->progress().generation);
     transport_->all_adopted(oldest);
     if (generation == coordinator_->current().generation && std::exchange(worker.joining, false)) {
-      record_->tell().say(fmt::format("{} joins", worker.name()));
-      record_->tell().event("plan", record_->last_step(), fmt::format("{} joins", worker.name()));
+      record_->telemetry().say(fmt::format("{} joins", worker.name()));
+      record_->telemetry().event("plan", record_->last_step(), fmt::format("{} joins", worker.name()));
     }
     if (move_began_ > 0 && generation == coordinator_->current().generation)
       move_seconds_ = monotonic_seconds() - move_began_;
@@ -111,7 +128,7 @@ void Launcher::heard(WorkerHandle& worker, Message& message) {
     mesh_failed(worker, body);
   } else if (body.contains("note")) {
     drain_rings();
-    record_->tell().warn(
+    record_->telemetry().warn(
         fmt::format("step {}: {}", body.at("step").get<int64_t>(), body.at("note").get<std::string>()));
   }
 }
@@ -152,6 +169,7 @@ void Launcher::reap(WorkerHandle& worker, const std::string& fenced_because) {
   const int64_t step = worker.progress().step;
   const bool was_member = coordinator_ && coordinator_->is_member(worker.rank());
   const bool expected_end = worker.leaving || finished_;
+  const bool start_only = starts_beside_others(worker);
   Death death = worker.reap(!fenced_because.empty(), oom);
   death.fenced = !fenced_because.empty();
   const auto lost = [&] {  // who is not dead may still move its mark, so it has none
@@ -160,15 +178,15 @@ void Launcher::reap(WorkerHandle& worker, const std::string& fenced_because) {
   if (finished_ || fatal_) return;
   if (expected_end && death.exit_code == 0 && death.signal == 0) {
     if (was_member) lost();
-    record_->tell().say(fmt::format("{} has left", worker.name()));
-    record_->tell().event("plan", record_->last_step(), fmt::format("{} has left", worker.name()));
+    record_->telemetry().say(fmt::format("{} has left", worker.name()));
+    record_->telemetry().event("plan", record_->last_step(), fmt::format("{} has left", worker.name()));
     return worker.release();
   }
   if (!fenced_because.empty() && !coordinator_) death.cause = "was taken out: " + fenced_because;
   if (!coordinator_) return reap_unborn(worker, death, words);
   const bool alone = std::none_of(workers_.begin(), workers_.end(),
                                   [](const auto& item) { return item.second->running() && !item.second->leaving; });
-  fatal_ = faults_.verdict(worker, death, step, alone);
+  fatal_ = faults_.verdict(worker, death, step, {.alone = alone, .start_only = start_only});
   ++deaths_since_snapshot_;
   last_change_text_.clear();
   reaping_ = true;
@@ -178,8 +196,8 @@ void Launcher::reap(WorkerHandle& worker, const std::string& fenced_because) {
   std::string line = FaultBook::line(worker, death, position, fenced_because, words);
   if (!last_change_text_.empty()) line += "; " + last_change_text_;
   if (!fatal_) line += replaced ? "; a replacement is on its way" : "; it is not replaced";
-  record_->tell().warn(line);
-  record_->tell().event("fault", record_->last_step(), line);
+  record_->telemetry().warn(line);
+  record_->telemetry().event("fault", record_->last_step(), line);
   if (fatal_) return;  // the coordinator does not know: to it, this worker is still a member
   if (!replaced) worker.release();
   if (!replaced) carry_out(coordinator_->nobody_is_coming());
@@ -209,7 +227,8 @@ bool Launcher::replace(WorkerHandle& worker) {
   try {
     worker.start(true);
   } catch (const Error& error) {
-    record_->tell().warn(fmt::format("{} cannot be started again: {} ({})", worker.name(), error.what(), error.why()));
+    record_->telemetry().warn(
+        fmt::format("{} cannot be started again: {} ({})", worker.name(), error.what(), error.why()));
     return false;
   }
   carry_out(coordinator_->expect(worker.rank(), worker.device().speed));
@@ -228,14 +247,16 @@ void Launcher::watch_for_frozen(double now) {
     facts.push_back(fact);
   }
   bool first = true;
-  for (const int rank : stalls_.frozen(now, facts)) {
+  const std::vector<int> frozen = stalls_.frozen(now, facts);
+  std::map<int, double> quiet;  // before the first is taken out, which resets the watch
+  for (const int rank : frozen) quiet[rank] = stalls_.quiet_seconds(rank, now);
+  for (const int rank : frozen) {
     WorkerHandle& worker = *workers_.at(rank);
     // Taking one out may have woken the next: it is out as well only if the system says that it is stopped.
     if (!std::exchange(first, false) && !(worker.running() && worker.facts(0).stopped)) continue;
     ++frozen_;
-    const double limit = stalls_.limit_of(worker.progress().phase);
-    reap(worker,
-         fmt::format("no progress for {:.0f} s{}", limit, worker.facts(0).stopped ? " (the process is stopped)" : ""));
+    reap(worker, fmt::format("no progress for {:.0f} s{}", std::floor(quiet[rank]),
+                             worker.facts(0).stopped ? " (the process is stopped)" : ""));
   }
 }
 

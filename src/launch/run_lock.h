@@ -10,8 +10,15 @@ namespace tandem {
 
 class RunLock {
  public:
-  // Throws ConfigError that names the process if another one holds it.
-  explicit RunLock(const std::filesystem::path& run_dir);
+  // How long to wait for a lock that is held: by the process that the file names, which may be about to end, or by what
+  // a dead one left behind.
+  struct Patience {
+    double alive_seconds = 0.3, dead_seconds = 5;
+  };
+  // Throws ConfigError if another process holds it, with its number if it is alive. Takes away temporary files that
+  // killed processes left in the folder.
+  explicit RunLock(const std::filesystem::path& run_dir) : RunLock(run_dir, Patience()) {}
+  RunLock(const std::filesystem::path& run_dir, const Patience& patience);
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "base/clock.h"
@@ -11,12 +12,17 @@
 #include "base/file_system.h"
 #include "config/resolver.h"
 #include "fleet/coordinator.h"
+#include "telemetry/atomic_file.h"
+#include "telemetry/human.h"
+#include "telemetry/learning_figures.h"
 #include "telemetry/metrics_line.h"
+#include "telemetry/run_name.h"
 
 namespace tandem {
 namespace {
 
-constexpr double kLongSeconds = 30;  // without a checkpoint: worth a word
+constexpr double kLongSeconds = 30;                // without a checkpoint: worth a word
+constexpr uint64_t kLargeCheckpoint = 10'000'000;  // bytes: worth a word
 
 }  // namespace
 
@@ -95,7 +101,7 @@ int64_t RunRecord::restore(SnapshotPool& pool) {
                                       .quiet = request_.quiet,
                                       .color = request_.color,
                                       .tty = isatty(STDERR_FILENO) == 1,
-                                      .title = facts_.recipe,
+                                      .title = run_name(folder_.dir()),
                                       .total_steps = facts_.total_steps,
                                       .max_seconds = request_.max_seconds,
                                       .resume_step = last_step_,
@@ -120,8 +126,9 @@ void RunRecord::add_kind(const std::string& worker, const std::string& kind) {
 void RunRecord::first_lines(const std::string& devices, const std::string& plan) {
   const RecipeSettings& s = *request_.settings;
   telemetry_->say(fmt::format("run     {}", folder_.dir().string()));
-  telemetry_->say(fmt::format("batch   {} shards x {}{} = {} per update", s.shards, s.piece(),
-                              s.accumulation > 1 ? fmt::format(" x {} pieces", s.accumulation) : "", s.batch_size));
+  telemetry_->say(fmt::format("batch   {} shards x {}{} = {} per update", s.shards, s.micro_batch_size(),
+                              s.accumulation > 1 ? fmt::format(" x {} micro-batches", s.accumulation) : "",
+                              s.batch_size));
   telemetry_->say(fmt::format("devices {}; {}", devices, plan));
   if (facts_.lockstep_bytes > 0)
     telemetry_->say(
@@ -133,6 +140,9 @@ void RunRecord::first_lines(const std::string& devices, const std::string& plan)
   for (const std::string& note : notes_)
     note.starts_with("refused") || note.starts_with("the checkpoint is") ? telemetry_->warn(note)
                                                                          : telemetry_->say(note);
+  if (const uint64_t bytes = facts_.layout.bytes(); bytes > kLargeCheckpoint)
+    telemetry_->say(fmt::format("disk    checkpoints of {}, the last {} are kept: up to {}", bytes_text(bytes),
+                                s.checkpoint.keep, bytes_text(bytes * static_cast<uint64_t>(s.checkpoint.keep))));
   if (const double first = writer_->first_after(); first > kLongSeconds)
     telemetry_->say(fmt::format("{} checkpoint after about {:.0f} s; --checkpoint-every {}s for less",
                                 first_step_ > 0 ? "next" : "first", first, first > 60 ? 60 : 10));
@@ -150,10 +160,10 @@ void RunRecord::step_reported(const std::string& line) {
   std::string_view text = line;
   if (text.ends_with('\n')) text.remove_suffix(1);
   if (!parse_metrics_line(text, record, reason)) {
-    telemetry_->warn(fmt::format("a worker told a record that can't be read: {}", reason));
+    telemetry_->warn(fmt::format("a worker sent a record that can't be read: {}", reason));
     return;
   }
-  if (record.step <= last_step_) return;  // computed again after a fault, or told by the next rank too
+  if (record.step <= last_step_) return;  // computed again after a fault, or reported by the next rank too
   last_step_ = record.step;
   last_step_seconds_ = record.seconds;
   if (!record.skipped) last_loss_ = record.loss;
@@ -189,7 +199,7 @@ void RunRecord::start_checkpoint(SnapshotPool& pool, int buffer, double stall, d
   writer_->start(contents_of(pool, buffer), buffer, stall, now);
 }
 
-void RunRecord::tell_reports(SnapshotPool& pool) {
+void RunRecord::report_checkpoints(SnapshotPool& pool) {
   while (const auto report = writer_->poll()) {
     if (report->buffer >= 0) pool.give_back(report->buffer);
     if (report->saved) {
@@ -211,7 +221,7 @@ void RunRecord::save_last(SnapshotPool& pool) {
   const double begin = monotonic_seconds();
   telemetry_->flush();
   const CheckpointReport report = writer_->save_now(contents_of(pool, pool.base()), 0);
-  tell_reports(pool);
+  report_checkpoints(pool);
   final_save_seconds_ += monotonic_seconds() - begin;
   for (const std::string& warning : report.warnings) telemetry_->warn(warning);
   if (report.saved) {
@@ -225,6 +235,24 @@ void RunRecord::save_last(SnapshotPool& pool) {
                           request_.program));
 }
 
+// The run kept the recipe that it began with. A file that says otherwise would mislead its report and the next resume;
+// what somebody wrote there is theirs, and is kept.
+void RunRecord::put_recipe_right() {
+  const std::filesystem::path file = folder_.recipe_toml(), changed = folder_.dir() / "recipe.changed.toml";
+  const auto text = read_small_file(file);
+  if (text == facts_.recipe_toml) return;
+  try {
+    if (text) FileSystem::real().rename(file, changed);
+    folder_.write_recipe(facts_.recipe_toml);
+    telemetry_->warn(text ? fmt::format("recipe.toml was changed while the run went on, which kept the recipe it began "
+                                        "with; the change is in {}",
+                                        changed.filename().string())
+                          : "recipe.toml was removed while the run went on; it is there again");
+  } catch (const IoError& error) {
+    telemetry_->warn(fmt::format("recipe.toml is not what the run began with: {} ({})", error.what(), error.why()));
+  }
+}
+
 int RunRecord::finish(int code, const std::string& status, const SnapshotPool* pool, const nlohmann::json& extra) {
   const bool whole = pool && pool->base() >= 0 && status != "failed";
   RunSummary summary{.status = status,
@@ -234,13 +262,17 @@ int RunRecord::finish(int code, const std::string& status, const SnapshotPool* p
                      .digest = whole ? facts_.layout.digest(pool->bytes(pool->base())) : "",
                      .kind = facts_.kind,
                      .exit_code = code};
-  // How long training waited for snapshots; the save that ends a run is told apart, for nothing waits for it.
+  // How long training waited for snapshots; the save that ends a run is reported apart, since nothing waits for it.
   const double here = monotonic_seconds() - begin_ - final_save_seconds_;
   summary.extra = {{"total_steps", facts_.total_steps},
                    {"checkpoint_stall_seconds", stall_seconds_},
                    {"checkpoint_stall_share", here > 0 ? stall_seconds_ / here : 0},
                    {"final_save_seconds", final_save_seconds_}};
+  FigureName figure;
+  for (const auto& [name, value] : last_record_.metrics)
+    if (parse_figure_name(name, figure) && std::isfinite(value)) summary.extra[name] = value;
   summary.extra.update(extra);
+  put_recipe_right();
   if (status == "stopped") telemetry_->say(fmt::format("go on with `{} resume {}`", request_.program, folder_.id()));
   telemetry_->finish(summary);
   if (request_.json && status != "failed") {
@@ -256,7 +288,7 @@ int RunRecord::finish(int code, const std::string& status, const SnapshotPool* p
                        {"kind", facts_.kind},
                        {"exit_code", code}};
     out.update(summary.extra);
-    fmt::print("{}\n", out.dump());
+    fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     std::fflush(stdout);
   }
   return code;

@@ -2,7 +2,7 @@
 // object.
 //
 // It lives in the launcher, so no worker's death takes a record with it: records of steps come through the workers'
-// pages, each step once, whoever told it and however often it was computed.
+// pages, each step once, whoever reported it and however often it was computed.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@
 
 namespace tandem {
 
-// What the first worker told of the job; all others must tell the same.
+// What the first worker reported of the job; all others must report the same.
 struct JobFacts {
   std::string recipe, recipe_toml, kind, unit;
   nlohmann::json kind_parts, versions, settings;
@@ -48,7 +48,7 @@ class RunRecord {
   // After `step`; Coordinator::kForEver where only a clock ends the run.
   double seconds_left(int64_t step, double step_seconds) const;
   const StepRecord& last_record() const { return last_record_; }
-  Telemetry& tell() { return *telemetry_; }
+  Telemetry& telemetry() { return *telemetry_; }
   const JobFacts& facts() const { return facts_; }
   // A worker of another kind than the others: the run's own kind is "mixed" from then on, in all it writes. Throws
   // ConfigError where exact = "require".
@@ -56,7 +56,7 @@ class RunRecord {
   double seconds() const;
   CheckpointWriter& writer() { return *writer_; }
   void start_checkpoint(SnapshotPool& pool, int buffer, double stall_seconds, double now, bool asked);  // by the user
-  void tell_reports(SnapshotPool& pool);
+  void report_checkpoints(SnapshotPool& pool);
   void add_stall(double seconds) { stall_seconds_ += seconds; }
 
   // ---- at the end ----
@@ -67,6 +67,7 @@ class RunRecord {
   void fail(const Error& error, const nlohmann::json& extra);
 
  private:
+  void put_recipe_right();
   CheckpointContents contents_of(SnapshotPool& pool, int buffer) const;
 
   const LaunchRequest& request_;

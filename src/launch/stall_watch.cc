@@ -27,6 +27,11 @@ double StallWatch::limit_of(int phase) const {
   return std::max(floor_seconds_, times_median_ * sorted[sorted.size() / 2]);
 }
 
+double StallWatch::quiet_seconds(int rank, double now) const {
+  const auto seen = seen_.find(rank);
+  return seen == seen_.end() ? 0 : now - seen->second.since;
+}
+
 std::vector<int> StallWatch::frozen(double now, const std::vector<WorkerFacts>& workers) {
   std::vector<int> frozen, quiet_waiting;
   bool somebody_is_behind = false;

@@ -1,4 +1,4 @@
-// launch/stall_watch.h -- which workers have stopped moving, told by their progress counters alone.
+// launch/stall_watch.h -- which workers make no progress, by their progress counters alone.
 //
 // A worker that computes but makes no progress for max(15 s, 20 x the phase's median) is frozen. One that waits for
 // others is not: it is blamed only where the system says that it is stopped, or where nobody is behind it. Pure: the
@@ -34,6 +34,7 @@ class StallWatch {
   // The ranks that are frozen now. Workers that have not started yet have `start_seconds`.
   std::vector<int> frozen(double now, const std::vector<WorkerFacts>& workers);
   double limit_of(int phase) const;
+  double quiet_seconds(int rank, double now) const;  // since it was last seen to move; 0 if it was never seen
 
  private:
   struct Seen {

@@ -57,6 +57,15 @@ TEST(StallWatch, WhereAllWaitAndNobodyIsBehindOneIsTakenOut) {
   EXPECT_EQ(watch.frozen(15, facts).size(), 1u);
 }
 
+TEST(StallWatch, TellsHowLongAWorkerHasReallyBeenQuiet) {
+  StallWatch watch(2);
+  const WorkerFacts stopped{.rank = 1, .beats = 4, .stage = Stage::kStarting, .stopped = true};
+  watch.frozen(100, {stopped});
+  EXPECT_EQ(watch.frozen(102.5, {stopped}), std::vector<int>{1});
+  EXPECT_EQ(watch.quiet_seconds(1, 102.5), 2.5) << "not the limit of a phase that was never seen";
+  EXPECT_EQ(watch.quiet_seconds(7, 102.5), 0);
+}
+
 TEST(StallWatch, AfterThisProcessWasStoppedEverybodyStartsAnew) {
   StallWatch watch;
   watch.phase_took(0, 0.01);

@@ -6,18 +6,23 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/errors.h"
+#include "base/plain_file.h"
 
 extern char** environ;
 
 namespace tandem {
 namespace {
+
+constexpr double kDieSeconds = 3;  // for a process that was sent SIGKILL
 
 struct WorkerPipe {
   int read_end = -1, write_end = -1;
@@ -100,9 +105,10 @@ WorkerProcess WorkerProcess::start(const WorkerCommand& command) {
   for (const auto& [name, fd] : command.inherit) inherit.push_back(fd);
   int log_fd = -1;
   if (!command.log.empty()) {
-    log_fd = open(command.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (log_fd < 0) {  // a full disk must not cost a worker
-      worker.log_error_ = errno;
+    try {
+      log_fd = open_plain_file(command.log, O_WRONLY | O_APPEND, 0644);
+    } catch (const IoError& error) {  // a full disk must not cost a worker
+      worker.log_error_ = error.error_number();
       log_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     }
   }
@@ -146,7 +152,7 @@ WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
 WorkerProcess::~WorkerProcess() {
   if (pid_ > 0) {
     kill_group();
-    reap();
+    if (ends_soon()) reap();  // else it hangs in the kernel, and ends by its parent-death signal
   }
   if (pidfd_ >= 0) close(pidfd_);
   if (life_fd_ >= 0) close(life_fd_);
@@ -170,6 +176,15 @@ void WorkerProcess::kill_group() const {
 bool WorkerProcess::ended() const {
   siginfo_t info{};
   return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+}
+
+bool WorkerProcess::ends_soon() const {
+  for (const double end = monotonic_seconds() + kDieSeconds; !ended();) {
+    if (monotonic_seconds() > end) return false;
+    const timespec moment{0, 1'000'000};
+    nanosleep(&moment, nullptr);
+  }
+  return true;
 }
 
 int WorkerProcess::reap() {

@@ -34,7 +34,7 @@ class WorkerProcess {
 
   WorkerProcess(WorkerProcess&& other) noexcept;
   WorkerProcess(const WorkerProcess&) = delete;
-  ~WorkerProcess();  // kills the whole group and reaps, if it was not reaped
+  ~WorkerProcess();  // kills the whole group and reaps, if it was not reaped; a process that can't die is left
 
   pid_t pid() const { return pid_; }
   int log_error() const { return log_error_; }  // why what it says is dropped; 0: it is not
@@ -48,6 +48,7 @@ class WorkerProcess {
 
  private:
   WorkerProcess() = default;
+  bool ends_soon() const;
   pid_t pid_ = -1;
   int pidfd_ = -1, life_fd_ = -1, log_error_ = 0;
 };

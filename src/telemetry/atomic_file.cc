@@ -1,9 +1,15 @@
 #include "telemetry/atomic_file.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <system_error>
+#include <vector>
 
 #include "base/errors.h"
 
@@ -16,7 +22,48 @@ std::filesystem::path temporary_for(const std::filesystem::path& path) {
   return path.parent_path() / fmt::format(".tmp-{}-{}-{}", path.filename().string(), ::getpid(), counter.fetch_add(1));
 }
 
+constexpr auto kInUse = std::chrono::hours(1);  // a temporary file without a process's number, at the most
+
+// The number at the end of `name`, cut off with the '-' before it.
+std::optional<long> take_number(std::string_view& name) {
+  const size_t dash = name.rfind('-');
+  long number = 0;
+  if (dash == std::string_view::npos || dash + 1 == name.size()) return std::nullopt;
+  const char* const end = name.data() + name.size();
+  if (std::from_chars(name.data() + dash + 1, end, number).ptr != end) return std::nullopt;
+  name = name.substr(0, dash);
+  return number;
+}
+
+// The process that writes it: ".tmp-<file>-<pid>-<n>" of write_file_atomically, or what cut_metrics makes.
+std::optional<long> writer_of(std::string_view name) {
+  const auto last = take_number(name);
+  if (!last) return std::nullopt;
+  return name.starts_with(".tmp-") ? take_number(name) : last;
+}
+
+bool is_alive(long pid) { return pid != ::getpid() && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM); }
+
+bool is_abandoned(const std::filesystem::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  std::error_code error;
+  if (!name.starts_with(".tmp-") && !name.starts_with("metrics.jsonl.tmp-")) return false;
+  if (!std::filesystem::is_regular_file(entry.symlink_status(error)) || error) return false;
+  if (const auto writer = writer_of(name)) return !is_alive(*writer);
+  const auto written = std::filesystem::last_write_time(entry.path(), error);  // ".tmp-<file>" of replace_file
+  return !error && std::filesystem::file_time_type::clock::now() - written > kInUse;
+}
+
 }  // namespace
+
+void remove_abandoned_temporaries(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::vector<std::filesystem::path> abandoned;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    if (is_abandoned(*entry)) abandoned.push_back(entry->path());
+  for (const auto& path : abandoned) std::filesystem::remove(path, error);
+}
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text, Durability durability,
                            FileSystem& fs) {

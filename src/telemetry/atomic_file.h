@@ -20,6 +20,10 @@ enum class Durability { kPowerCut, kProcessDeath };  // what the new content sur
 void write_file_atomically(const std::filesystem::path& path, std::string_view text,
                            Durability durability = Durability::kPowerCut, FileSystem& fs = FileSystem::real());
 
+// Takes away the temporary files that killed writers left in this folder. Those of processes that are alive stay. For
+// whoever holds the run's lock; what can't be removed stays, without a word.
+void remove_abandoned_temporaries(const std::filesystem::path& folder);
+
 // The file's text, or nothing if it can't be read or is larger than `limit`.
 std::optional<std::string> read_small_file(const std::filesystem::path& path, size_t limit = size_t{64} << 20);
 

@@ -84,6 +84,7 @@ class Fleet(Case):
         output = json.loads(out)
         self.assertEqual(output["digest"], self.quiet(recipe, steps), err)
         self.assertEqual({name: output[name] for name in figures}, figures, err)
+        return err
 
 
 class Plans(Fleet):
@@ -290,6 +291,40 @@ class Program(Fleet):
         self.tandem("join", "run", "--devices", "cpu:1")
         self.wait_for(process, "rank 3 (cpu:3) joins")
         self.assert_ends_as(process, "tiny", 2000, deaths=1, workers=4)
+
+    def test_a_recipe_that_is_edited_changes_nothing_for_a_run_that_goes_on(self):
+        def other_values(text):
+            for key, value in (("dropout", "0.5"), ("augment", "0.9"), ("seed", "99"), ("samples", "333")):
+                text, found = re.subn(rf"(?m)^{key} = .*$", f"{key} = {value}", text)
+                self.assertEqual(found, 1, key)
+            return text
+
+        for name, edit in (("values", other_values), ("syntax", lambda text: text + "\n[broken = = 1\n")):
+            process = self.start("train", "tiny", *QUICK, "--steps", 1500, "--devices", "cpu:3", "--run-dir", name, "--json")
+            recipe = self.dir / name / "recipe.toml"
+            right = recipe.read_text()
+            recipe.write_text(edit(right))
+            os.kill(children(process.pid)[1], signal.SIGKILL)
+            self.wait_for(process, "rank 1 (cpu:1) was killed")
+            self.wait_for(process, "24 shards on 3 workers")
+            self.tandem("join", name, "--devices", "cpu:1")
+            self.wait_for(process, "rank 3 (cpu:3) joins")
+            err = self.assert_ends_as(process, "tiny", 1500, deaths=1, workers=4)
+            self.assertIn("recipe.toml was changed while the run went on", err)
+            self.assertEqual(recipe.read_text(), right, "the folder tells what was trained")
+            self.assertEqual((self.dir / name / "recipe.changed.toml").read_text(), edit(right), "nobody's work is lost")
+
+    def test_a_run_folder_that_is_removed_ends_no_run_while_workers_live(self):
+        process = self.start("train", "tiny", *QUICK, "--steps", 1500, "--devices", "cpu:3", "--run-dir", "run")
+        self.wait_until(lambda: (self.dir / "run/metrics.jsonl").stat().st_size)
+        (self.dir / "run").rename(self.dir / "gone")  # at once, whatever is being written
+        shutil.rmtree(self.dir / "gone", ignore_errors=True)
+        os.kill(children(process.pid)[1], signal.SIGKILL)
+        self.wait_for(process, "rank 1 (cpu:1) was killed")
+        self.wait_for(process, "24 shards on 3 workers")
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, 1, err)
+        self.assertIn("the last checkpoint, of step 1500, could not be saved", err)
 
     def test_a_worker_has_its_name(self):
         process = self.start("train", "tiny", *QUICK, "--steps", 10000000, "--devices", "cpu:1", "--run-dir", "run")

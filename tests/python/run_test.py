@@ -176,6 +176,35 @@ class Resume(Case):
         self.assertEqual(json.loads(done.stdout)["digest"], whole["digest"])
         self.assertIn("refused checkpoint step-00000020: model.safetensors", done.stderr)
 
+    def damage(self, file):
+        data = bytearray(file.read_bytes())
+        data[-3] ^= 1
+        file.write_bytes(data)
+
+    def test_a_finished_run_whose_newest_checkpoint_is_damaged_is_trained_to_its_end_again(self):
+        for devices, name in (("cpu:1", "model"), ("cpu:2", "state")):
+            run = self.train(*QUICK, "--steps", 20, "--checkpoint-every", "5 steps", "--devices", devices)
+            self.damage(pathlib.Path(run["dir"]) / f"checkpoints/step-00000020/{name}.safetensors")
+            done = self.tandem("resume", run["run"], "--json")
+            again = json.loads(done.stdout)
+            self.assertEqual((again["step"], again["digest"]), (20, run["digest"]), done.stderr)
+            self.assertIn(f"refused checkpoint step-00000020: {name}.safetensors", done.stderr)
+            self.assertNotIn("nothing to do", done.stderr)
+            self.assertIn("nothing to do", self.tandem("resume", run["run"]).stderr, "now it is whole")
+            self.assertEqual(json.loads(self.tandem("digest", run["run"], "--json").stdout)["digest"], run["digest"])
+
+    def test_when_all_checkpoints_are_damaged_the_code_is_5_for_several_workers_and_nothing_is_removed(self):
+        run = self.train(*QUICK, "--steps", 10, "--checkpoint-every", "5 steps")
+        folder = pathlib.Path(run["dir"])
+        for file in folder.glob("checkpoints/step-*/model.safetensors"):
+            self.damage(file)
+        kept = {path: path.read_bytes() for path in [*folder.glob("checkpoints/**/*"), folder / "recipe.toml"] if path.is_file()}
+        for args in (["resume", run["run"]], ["resume", run["run"], "--steps", 20], ["train", "tiny", f"--resume={run['run']}", "--steps", 20]):
+            done = self.tandem(*args, "--devices", "cpu:3", code=5)
+            self.assert_explains(done, "is whole", "step-00000010: model.safetensors", "step-00000005")
+            self.assertNotIn("another process", done.stderr)
+            self.assertEqual({path: path.read_bytes() for path in kept if path.exists()}, kept)
+
     def test_when_no_checkpoint_is_whole_it_says_so_with_code_5(self):
         part = self.train(*QUICK, "--steps", 4)
         for manifest in (pathlib.Path(part["dir"]) / "checkpoints").glob("step-*/manifest.json"):
@@ -246,6 +275,23 @@ class Disk(Case):
         (room / "filler").unlink()
         rest = json.loads(self.tandem("resume", "small/run", "--steps", 60, "--json").stdout)
         self.assertEqual(rest["digest"], whole["digest"])
+
+
+    def test_a_disk_that_is_full_at_the_start_is_told_and_the_folder_stays(self):
+        room = self.dir / "small"
+        room.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", room], capture_output=True).returncode:
+            self.skipTest("mounting a small file system needs root")
+        self.addCleanup(subprocess.run, ["umount", "-l", room])
+        for kilobytes in (12, 20):  # room for the folder and its recipe, not for what follows the first worker
+            free = os.statvfs(room).f_bavail * os.statvfs(room).f_frsize
+            (room / f"filler-{kilobytes}").write_bytes(b"x" * max(0, free - 1024 * kilobytes))
+            done = self.tandem("train", "tiny", *QUICK, "--steps", 5, "--devices", "cpu:2", "--run-dir", f"small/{kilobytes}", code=1)
+            self.assert_explains(done, "No space left on device")
+            self.assertNotIn("another process", done.stderr)
+            self.assertTrue((room / f"{kilobytes}/recipe.toml").exists())
+            shutil.rmtree(room / f"{kilobytes}")
+            (room / f"filler-{kilobytes}").unlink()
 
 
 class BadInput(Case):
