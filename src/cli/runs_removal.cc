@@ -48,6 +48,12 @@ std::optional<double> age_of(const RunRow& row) {
   return std::nullopt;
 }
 
+// Not where a link in the root leads to (RunFolder::link_into).
+bool lies_in_root(const fs::path& dir, const fs::path& root) {
+  std::error_code none;
+  return !fs::is_symlink(dir, none) && fs::equivalent(fs::absolute(dir).parent_path(), root, none);
+}
+
 // Of the run, and of the runs of a set. Throws ConfigError if one is in use.
 Locks lock_all(const RunRow& row) {
   if (row.status == "running")
@@ -200,7 +206,7 @@ int run_runs_rm(const Command& command) {
     const RunFolder run = RunFolder::find(root, name);
     std::error_code none;
     const bool by_path = name != "last" && fs::is_directory(name, none);
-    if (!by_path && !fs::equivalent(fs::absolute(run.dir()).parent_path(), root, none))
+    if (!by_path && !lies_in_root(run.dir(), root))
       throw ConfigError(fmt::format("{} is a link in {}, and links are not followed", name, root.string()),
                         fmt::format("the run is in {}", run.dir().string()),
                         fmt::format("name that folder: `{} runs rm {}`", command.context.program, run.dir().string()));
@@ -234,8 +240,11 @@ int run_runs_prune(const Command& command) {
   std::set<std::string> folders;
   for (RunRow& row : index.list({command.arguments.filter_recipe, command.arguments.filter_status, 0})) {
     const auto age = age_of(row);
-    std::error_code none;
-    if (!age || *age < least || fs::is_symlink(row.dir, none)) continue;  // a link: the run lies elsewhere
+    if (!age || *age < least) continue;
+    if (!lies_in_root(row.dir, root)) {
+      staying.push_back({row.id, fmt::format("it lies elsewhere, in {}", row.dir.string())});
+      continue;
+    }
     if (best.contains(row.id)) {
       staying.push_back({row.id, "the best of its recipe"});
       continue;

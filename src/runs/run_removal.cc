@@ -79,7 +79,8 @@ void remove_run_folder(const fs::path& dir, const fs::path& root) {
   const fs::path aside = real.parent_path() / (kRemoved + real.filename().string());
   FileSystem& files = FileSystem::real();
   files.remove_all(aside);
-  files.rename(real, aside);
+  files.mkdir(aside);
+  files.rename(real, aside / "run");  // one folder down, where nobody looks for runs
   for (fs::directory_iterator entry(root, none), end; !none && entry != end; entry.increment(none)) {
     std::error_code ignored;
     if (!entry->is_symlink(ignored)) continue;

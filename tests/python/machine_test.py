@@ -148,6 +148,7 @@ class Driver(Case):
             program.parent.mkdir()
             shutil.copy(BIN / "tandem", program)
             (program.parent / "libtandem_cuda.so").touch()
+            (program.parent / "tandem-worker").symlink_to(BIN / "tandem-worker")
         return program
 
     def say(self, script, *args, code, **variables):

@@ -4,6 +4,8 @@
 #include "apps/web_test/train_from.h"
 #include "apps/web_test/web_test_set.h"
 #include "apps/web_test/web_test_settings.h"
+#include "recipes/dqn_checkpoint.h"
+#include "world/web_agents.h"
 
 namespace tandem {
 namespace {
@@ -28,6 +30,11 @@ RecipeInfo web_test(const RecipeInfo& agent) {
                    {"digest last --agent analysis", "of one agent of a run that has several"},
                    {"export last --agent analysis", "one agent of a run that has several"}};
   info.need = agent.need;
+  info.checkpoint_bytes = [](const RecipeSettings& settings) {
+    const auto& set = dynamic_cast<const WebTestSettings&>(settings);
+    const size_t agents = agents_named(set.agents).size() * (set.strategy == "ensemble" ? 3 : 1);
+    return agents * dqn_checkpoint_bytes(set, kObservation, kActions);
+  };
   info.bench = {.batches = {128, 256, 512}, .trains = agent.name};  // the guides' batches
   info.set = web_test_set();
   info.train_from = train_agents_from;
