@@ -27,9 +27,14 @@ void take_experience(const Command& command, ResolvedRecipe& recipe) {
   std::vector<fs::path> files = experience_files(settings->experience.files);
   std::vector<std::string> names;
   for (fs::path& file : files) names.push_back((file = fs::absolute(file).lexically_normal()).string());
+  if (recipe.resolver->strength("experience.split") < 2) {  // older runs keep theirs: their recipe.toml has none
+    settings->experience.split = "episodes";
+    recipe.resolver->note_source("experience.split", "the program at the start");
+  }
   try {
     const Experience read =
-        Experience::read(files, *shape, settings->history_agent(), settings->experience.holdout, "");
+        Experience::read(files, *shape, settings->history_agent(),
+                         {settings->experience.holdout, split_named(settings->experience.split)}, "");
     for (size_t i = 0; i < files.size(); ++i)
       if (const HistoryRead& of = read.read_of()[i]; of.bad > 0)
         command.output.warn(fmt::format("{}: left out: {}", names[i], of.complaint()));
@@ -40,14 +45,19 @@ void take_experience(const Command& command, ResolvedRecipe& recipe) {
       throw ConfigError(fmt::format("{} leaves nothing to learn from", names.front()),
                         fmt::format("{} of its {} transitions of {} are kept apart", held, read.rows(), agent),
                         "give more, or set a smaller experience.holdout");
-    command.output.say(fmt::format("experience: {} transitions of {} in {} segments, {} of them kept apart",
-                                   read.rows(), agent, read.segments(), held));
+    if (read.shape().actions < 2)
+      throw ConfigError(fmt::format("{} has one action only", names.front()),
+                        "every transition has action 0, so that there is nothing to choose",
+                        "record other actions too, or say how many there are: --set experience.actions=4");
+    command.output.say(fmt::format("experience: {} transitions of {} in {} episodes; {} in {} episodes are kept apart",
+                                   read.rows(), agent, read.episodes(), held, read.held_out_episodes()));
     const int64_t room = settings->history_rings() * settings->shards * settings->rows();
     if (settings->shards > 0 && learned > room)
       command.output.warn(
           fmt::format("the replay has room for {} of them: the newest are kept; raise capacity for all", room));
     settings->experience.files = fmt::format("{}", fmt::join(names, ","));
     settings->experience.digest = read.digest();
+    settings->take_history_sizes(read.shape().states, read.shape().actions);
     recipe.resolver->note_source("experience.digest", "the files at the start");
   } catch (const IoError& error) {
     const int number = error.error_number();

@@ -1,5 +1,6 @@
 #include "world/product_history.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fstream>
@@ -46,18 +47,20 @@ struct HistoryLineReader : nlohmann::json_sax<Json> {
     if (depth == 0) return fail("is not an object");
     if (depth == 2) {
       std::vector<float>& row = field == kState ? state : next;
-      if (static_cast<int32_t>(row.size()) >= shape.states)
-        return fail(quoted(field) + " has more than " + std::to_string(shape.states) + " numbers");
+      const int32_t most = shape.states > 0 ? shape.states : kMostHistoryStates;
+      if (static_cast<int32_t>(row.size()) >= most)
+        return fail(quoted(field) + " has more than " + std::to_string(most) + " numbers");
       const float narrow = static_cast<float>(value);
       if (!std::isfinite(narrow))
         return fail(quoted(field) + " has a number at place " + std::to_string(row.size()) + " that no float holds");
       row.push_back(narrow);
       return true;
     }
+    const int32_t actions = shape.actions > 0 ? shape.actions : kMostHistoryActions;
     switch (field) {
       case kAction:
-        if (value < 0 || value >= shape.actions || value != std::floor(value))
-          return fail("\"action\" is not a whole number from 0 to " + std::to_string(shape.actions - 1));
+        if (value < 0 || value >= actions || value != std::floor(value))
+          return fail("\"action\" is not a whole number from 0 to " + std::to_string(actions - 1));
         action = value;
         return true;
       case kReward:
@@ -192,10 +195,14 @@ void HistoryReader::line(std::string_view text) {
     return refuse(reader.reason.empty() ? "is not JSON" : reader.reason);
   for (int f = shape_.agents.empty() ? kState : kAgent; f < kFieldCount; ++f)
     if ((reader.seen >> f & 1u) == 0) return refuse(std::string("has no \"") + kFieldNames[f] + "\"");
+  const int32_t size = shape_.states > 0 ? shape_.states : static_cast<int32_t>(state_.size());
+  if (size == 0) return refuse("\"state\" has no numbers");
   for (const auto* row : {&state_, &next_})
-    if (static_cast<int32_t>(row->size()) != shape_.states)
+    if (static_cast<int32_t>(row->size()) != size)
       return refuse(std::string(row == &state_ ? "\"state\"" : "\"next_state\"") + " has " +
-                    std::to_string(row->size()) + " numbers, not " + std::to_string(shape_.states));
+                    std::to_string(row->size()) + " numbers, not " + std::to_string(size));
+  shape_.states = read_.states = size;
+  read_.largest_action = std::max(read_.largest_action, static_cast<int32_t>(reader.action));
   ++read_.rows;
   ++read_.rows_of[static_cast<size_t>(reader.agent)];
   taker_({reader.agent, static_cast<int32_t>(reader.action), static_cast<float>(reader.reward), reader.done_value,

@@ -16,8 +16,10 @@
 
 namespace tandem {
 
+inline constexpr int32_t kMostHistoryStates = 65536, kMostHistoryActions = 4096;
+
 struct HistoryShape {
-  int32_t states = 128, actions = 10;
+  int32_t states = 128, actions = 10;  // 0: as many as the first good line has; any up to kMostHistoryActions
   std::vector<std::string> agents;  // names that are known; empty: "agent" may be left out and is not looked at
 };
 
@@ -37,6 +39,8 @@ struct BadHistoryLine {
 
 struct HistoryRead {
   int64_t lines = 0, rows = 0, bad = 0;   // empty lines are in none of these
+  int32_t states = 0;                     // numbers of a state: the shape's, or what was found; 0: no good line
+  int32_t largest_action = -1;            // of the good lines
   std::vector<int64_t> rows_of;           // by agent
   std::vector<BadHistoryLine> first_bad;  // at most kNamed
   // "3 of 1,200 lines are bad: line 7: ...; line 9: ..." or "".

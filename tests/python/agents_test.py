@@ -35,17 +35,18 @@ def frozen(agent):
     raise KeyError(agent)
 
 
-def lines_of(agent, count, seed=1, follow=True):
-    """Transitions that a learner can use: episodes of ten, the reward is what action 3 brings."""
+def lines_of(agent, count, seed=1, follow=True, size=128, actions=10, right=3):
+    """Transitions that a learner can use: episodes of ten, the reward is what action `right` brings."""
     rng, out = random.Random(seed), []
-    state = [rng.uniform(-1, 1) for _ in range(128)]
+    state = [rng.uniform(-1, 1) for _ in range(size)]
     for i in range(count):
-        after = [rng.uniform(-1, 1) for _ in range(128)]
-        action = rng.randrange(10)
+        after = [rng.uniform(-1, 1) for _ in range(size)]
+        action = rng.randrange(actions)
         done = i % 10 == 9
-        out.append(json.dumps({"agent": agent, "state": state, "action": action, "reward": 1.0 if action == 3 else 0.0,
+        named = {"agent": agent} if agent else {}
+        out.append(json.dumps({**named, "state": state, "action": action, "reward": 1.0 if action == right else 0.0,
                                "next_state": after, "done": done}))
-        state = after if follow and not done else [rng.uniform(-1, 1) for _ in range(128)]
+        state = after if follow and not done else [rng.uniform(-1, 1) for _ in range(size)]
     return "\n".join(out) + "\n"
 
 
@@ -118,6 +119,25 @@ class Eval(Agents):
             self.assertEqual(output["analysis"][key], single["analysis"][key], key)
         state = json.dumps([0.1] * 128) + "\n"
         self.assertEqual(self.act(both, state, "--agent", "analysis")[0], self.act(alone, state)[0])
+
+    def test_one_agent_judged_again_leaves_the_figures_of_the_others(self):
+        run = self.run_of("generation,analysis")
+        self.tandem("eval", run, "--episodes", 60, "--seed", 1)
+        before = json.loads((run / "evaluation.json").read_text())["agents"]
+        said = json.loads(self.tandem("eval", run, "--agent", "analysis", "--episodes", 80, "--seed", 2, "--json").stdout)
+        after = json.loads((run / "evaluation.json").read_text())["agents"]
+        self.assertEqual(sorted(said["agents"]), ["analysis"])
+        self.assertEqual(after["generation"], before["generation"])
+        self.assertEqual((after["analysis"]["episodes"], before["analysis"]["episodes"]), (80, 60))
+        self.assertIn("generation", (run / "report.html").read_text())
+
+    def test_a_run_of_tiny_rl_is_judged_in_its_own_game(self):
+        run = self.train("--steps", 400, "--devices", "cpu:1", recipe="tiny-rl")
+        agent = json.loads(self.tandem("eval", run["run"], "--json").stdout)["agents"]["catch"]
+        self.assertEqual(agent["digest"], run["digest"])
+        self.assertEqual(agent["length"], 7)
+        self.assertGreater(agent["score"], 0.9)   # the ball can always be caught; random play scores about 0
+        self.assertLess(abs(agent["lines"]["random"]["score"]), 0.1)
 
     def test_equal_seeds_give_equal_figures_and_the_table_names_every_line(self):
         run = self.run_of()
@@ -317,6 +337,34 @@ class History(Agents):
         self.assertEqual([d.name for d in (self.dir / "runs").iterdir() if d.is_dir()], [p.name for p in (self.dir / "runs").glob("web-agent-*")])
         self.assert_explains(self.tandem("train", "tiny", "--experience", file, code=2), "experience")
 
+    def test_dqn_learns_offline_from_states_and_actions_of_any_size_and_starts_no_environment(self):
+        file = self.write("h.jsonl", lines_of("", 600, size=6, actions=4, right=2))
+        args = ("--experience", file, "--set", "env.python=/nowhere/python", "--set", "env.id=gym:NoSuch-v0", "--steps", 200,
+                "--set", "gamma=0", "--set", "n_step=1", "--seed", 3)
+        runs = [Case.train(self, *args, "--devices", devices, recipe="dqn") for devices in ("cpu:1", "cpu:2")]
+        self.assertEqual(runs[0]["digest"], runs[1]["digest"])
+        recipe = (pathlib.Path(runs[0]["dir"]) / "recipe.toml").read_text()
+        self.assertRegex(recipe, r"state_size = 6\b")
+        self.assertRegex(recipe, r"actions = 4\b")
+        rng = random.Random(9)
+        answers, _ = self.act(runs[0]["dir"], "\n".join(json.dumps([rng.uniform(-1, 1) for _ in range(6)]) for _ in range(50)))
+        self.assertEqual({len(answer["q"]) for answer in answers}, {4})
+        self.assertGreater(sum(answer["action"] == 2 for answer in answers), 35, "by chance it would be 12")
+        more = json.loads(self.tandem("resume", runs[0]["run"], "--steps", 220, "--json").stdout)
+        self.assertEqual(more["exit_code"] if "exit_code" in more else 0, 0)
+
+    def test_dqn_says_what_is_wrong_with_a_history(self):
+        refused = lambda *args: self.tandem("train", "dqn", "--steps", 2, *args, code=2)
+        one = self.write("one.jsonl", lines_of("", 40, size=2, actions=1))
+        self.assert_explains(refused("--experience", one), "one action only", "experience.actions")
+        mixed = self.write("mixed.jsonl", lines_of("", 20, size=2, actions=3) + lines_of("", 5, size=3, actions=3))
+        done = self.tandem("train", "dqn", "--steps", 2, "--experience", mixed, "--devices", "cpu:1")
+        self.assertIn('5 of 25 lines are bad: line 21 "state" has more than 2 numbers', done.stderr)
+        self.assert_explains(refused("--experience", ","), "names no file")
+        os.mkfifo(self.dir / "pipe")
+        for odd in (self.dir / "pipe", "/dev/zero"):
+            self.assert_explains(refused("--experience", odd), "no regular file")
+
     def test_a_file_that_changes_before_the_first_checkpoint_is_refused(self):
         file = self.write("h.jsonl", lines_of("analysis", 40))
         process = self.start("train", "web-agent", *SMALL, "--set", "agent=analysis", "--experience", file, "--steps", 100000,
@@ -327,8 +375,7 @@ class History(Agents):
         self.assert_explains(self.tandem("resume", self.dir / "run", "--steps", 5, code=2), "changed")
 
 
-class Continue(Agents):
-    """`train --from`: increments, full trainings, and the gates."""
+class GoingOn(Agents):
     FAIR = ("--quick", "--steps", 400, "--set", "agent=evolution", "--devices", "cpu:1", "-q")
 
     def fair(self):
@@ -342,10 +389,14 @@ class Continue(Agents):
         done = self.tandem("train", recipe, "--from", run, "--json", *args, code=code)
         return json.loads(done.stdout), done
 
-    def experience(self, *agents, count=600):
+    def experience(self, *agents, count=1200):
         file = self.dir / "new.jsonl"
         file.write_text("".join(lines_of(agent, count) for agent in agents))
         return file
+
+
+class Continue(GoingOn):
+    """`train --from`: increments, full trainings, and the gates."""
 
     def test_a_model_that_is_not_worse_takes_the_old_ones_place_for_act_and_eval(self):
         run = self.fair()
@@ -430,6 +481,83 @@ class Continue(Agents):
         self.assert_explains(self.tandem("train", "web-agent", "--full", code=2), "--from")
         tiny = self.train("--steps", 3)
         self.assert_explains(self.tandem("train", "web-agent", "--from", tiny["dir"], "--full", code=5), "dueling")
+
+
+class Gates(GoingOn):
+    """Who judges a model that learned from real history."""
+
+    def gates(self, output):
+        (agent,) = output["agents"].values()
+        return {gate["name"]: gate for gate in agent["gates"]}
+
+    def test_a_history_of_another_product_is_refused_warned_of_or_taken_as_gate_old_says(self):
+        # Nothing there is as in the simulator: action 3 pays, whatever is seen.
+        learn = ("--experience", self.experience("evolution"), "--set", "experience.share=1", "--set", "experience.holdout=0.2", "--steps", 120,
+                 "--lr", "0.002", "--set", "gamma=0.5", "--set", "schedule.kind=constant")
+        run = self.fair()
+        output, done = self.go_on(run, *learn, code=3)
+        gates = self.gates(output)
+        self.assertEqual([(gates[name]["measure"], gates[name]["passed"]) for name in ("old", "new")], [("score", False), ("value", True)])
+        self.assertEqual(gates["new"]["method"], "fitted Q evaluation")
+        self.assertGreater(gates["new"]["low"], 0, "better beyond chance on that product")
+        self.assertIn("--gate old=warn", done.stderr)
+        self.assertFalse((run / "current.json").exists())
+        same, _ = self.go_on(run, *learn, "--gate", "old=refuse", code=3)
+        self.assertEqual(self.gates(same), gates, "the same training is judged the same")
+        warned, done = self.go_on(run, *learn, "--gate", "old=warn")
+        self.assertTrue(warned["accepted"])
+        self.assertEqual((self.gates(warned)["old"]["passed"], self.gates(warned)["old"]["rule"]), (False, "warn"))
+        self.assertIn("gate old is not passed", done.stderr)
+        self.assertTrue((run / "current.json").exists())
+        off, _ = self.go_on(self.fair(), *learn, "--gate", "old=off")
+        self.assertEqual(list(self.gates(off)), ["new"])
+
+    def test_an_agent_that_never_saw_the_simulator_is_judged_by_its_own_history_alone(self):
+        first, second = self.dir / "first.jsonl", self.dir / "second.jsonl"
+        first.write_text(lines_of("analysis", 1200))
+        second.write_text(lines_of("analysis", 1200, seed=2))
+        learn = ("--set", "experience.holdout=0.2", "--set", "gamma=0.5", "--set", "n_step=1", "--set", "schedule.kind=constant")
+        run = self.dir / "offline"
+        self.tandem("train", "web-agent", *SMALL, "--set", "agent=analysis", *learn, "--experience", first, "--steps", 100, "--lr", "0.003",
+                    "--set", "net.dropout=0", "--run-dir", run)
+        output, done = self.go_on(run, *learn, "--experience", second, "--steps", 60, "--lr", "0.001")
+        gates = self.gates(output)
+        self.assertEqual(sorted(gates), ["new", "old data"], done.stderr)
+        self.assertTrue(all(gate["judged"] and gate["passed"] and gate["measure"] == "value" for gate in gates.values()), gates)
+        new = pathlib.Path(output["agents"]["analysis"]["run"])
+        self.assertRegex((new / "recipe.toml").read_text(), r"share = 1\b")
+        # What is right is turned round: it learns that and is worse on what it knew.
+        third = self.dir / "third.jsonl"
+        third.write_text(lines_of("analysis", 1200, seed=3, right=5))
+        worse, _ = self.go_on(run, *learn, "--experience", third, "--steps", 200, "--lr", "0.003", code=3)
+        gates = self.gates(worse)
+        self.assertEqual({name: gate["passed"] for name, gate in gates.items()}, {"new": True, "old data": False, "first": False}, gates)
+        broken, _ = self.go_on(run, *learn, "--experience", second, "--steps", 40, "--lr", "0.5", "--gate", "old=off", code=None)
+        self.assertEqual(broken["accepted"], self.gates(broken)["new"]["passed"])
+
+    def test_a_file_that_is_gone_judges_nobody_and_is_named(self):
+        run, file = self.dir / "offline", self.dir / "first.jsonl"
+        file.write_text(lines_of("analysis", 600))
+        self.tandem("train", "web-agent", *SMALL, "--set", "agent=analysis", "--experience", file, "--steps", 5, "--run-dir", run)
+        file.unlink()
+        (self.dir / "second.jsonl").write_text(lines_of("analysis", 1200, seed=2))
+        output, done = self.go_on(run, "--experience", self.dir / "second.jsonl", "--steps", 3, "--lr", "1e-6", "--set", "experience.holdout=0.2",
+                                  code=None)
+        self.assertEqual(list(self.gates(output)), ["new"])
+        self.assertIn("not judged by", done.stderr)
+        self.assertIn("first.jsonl", done.stderr)
+
+    def test_bad_rules_are_explained_and_timers_keep_good_ones(self):
+        run, file = self.run_of("analysis", steps=60), self.experience("analysis", count=40)
+        for rule in ("old=maybe", "warn", "older=off", "old=warn,old=off"):
+            self.assert_explains(self.tandem("train", "web-agent", "--from", run, "--experience", file, "--gate", rule, code=2), "gate")
+        self.assert_explains(self.tandem("train", "web-agent", *SMALL, "--steps", 2, "--gate", "old=warn", code=2), "--from")
+        output = self.tandem("train", "web-test", "--from", run, "--experience", file, "--gate", "old=warn", "--print-timer").stdout
+        self.assertEqual(output.count("--gate old=warn"), 4, "a service and a cron line for each of two")
+        few = self.experience("analysis", count=30)
+        output, _ = self.go_on(run, "--experience", few, "--steps", 3, "--lr", "1e-6", code=3)
+        self.assertEqual((self.gates(output)["new"]["judged"], self.gates(output)["new"]["passed"]), (False, False))
+        self.assertIn("5 are needed", self.gates(output)["new"]["note"])
 
 
 class Bench(Agents):

@@ -5,19 +5,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "apps/web_test/experience_before.h"
 #include "apps/web_test/gate.h"
 #include "apps/web_test/timer.h"
 #include "apps/web_test/web_test_set.h"
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/file_system.h"
+#include "base/printable.h"
 #include "command/command.h"
 #include "command/start.h"
+#include "hardware/driver_check.h"
 #include "launch/run_lock.h"
 #include "recipes/experience_at_start.h"
+#include "recipes/web_agent_settings.h"
 #include "rl/dqn/dqn_settings.h"
+#include "rl/replay/experience.h"
 #include "runs/agent_runs.h"
 #include "runs/run_folder.h"
 #include "telemetry/run_summary.h"
@@ -38,12 +44,19 @@ std::string given(const Arguments& arguments, const std::string& key) {
   return value;
 }
 
-// What an increment changes in the settings of the run's first training: short, careful, half of it on what is new.
-// One that was an increment itself has them already.
-Presets increment_presets(const RecipeSettings& recipe, const TrainedAgent& old) {
+// Whether a run played in the simulator, by the settings of its checkpoint.
+bool played(const Json& settings) {
+  if (settings.value("experience.digest", "").empty()) return true;
+  const double environments = static_cast<double>(settings.value("environments", int64_t{1}));
+  return std::llround(settings.value("experience.share", 1.0) * environments) < std::llround(environments);
+}
+
+// What an increment changes in the settings of the run's first training: short, careful, half of it on what is new and
+// half in the simulator, if the agent learned from that before. One that was an increment itself has them already.
+Presets increment_presets(const RecipeSettings& recipe, const TrainedAgent& old, bool simulator) {
   const auto& first = dynamic_cast<const DqnSettings&>(recipe);
   Presets presets{{"seed", std::to_string(old.settings.value("seed", int64_t{1}) + 1)}, {"schedule.total_steps", "0"}};
-  presets.emplace_back("experience.share", "0.5");
+  presets.emplace_back("experience.share", simulator ? "0.5" : "1");
   if (!first.from_digest.empty()) return presets;
   const auto steps = static_cast<int64_t>(kIncrementShare * static_cast<double>(first.steps));
   presets.emplace_back("steps", std::to_string(std::max<int64_t>(100, steps)));
@@ -98,6 +111,7 @@ class Continuation {
   struct Job {
     AgentRun agent;
     TrainedAgent old;
+    std::optional<TrainedAgent> first;  // where something replaced it
     ResolvedRecipe recipe;
     std::vector<DeviceSpec> devices;
     fs::path dir;
@@ -110,8 +124,11 @@ class Continuation {
     const bool full = command_.arguments.full;
     for (const AgentRun& agent : runs_.agents) {
       TrainedAgent old = load_agent(agent.best, agent.agent);
+      std::optional<TrainedAgent> first;
+      if (agent.replaced()) first = load_agent(agent.first, agent.agent);
+      const bool simulator = played(old.settings) || (first && played(first->settings));
       const auto presets = [&](const RecipeSettings& settings) {
-        Presets all = full ? full_presets(settings, old) : increment_presets(settings, old);
+        Presets all = full ? full_presets(settings, old) : increment_presets(settings, old, simulator);
         if (!agent.agent.empty()) all.emplace_back("agent", agent.agent);  // others may have learned beside it
         return all;
       };
@@ -142,7 +159,7 @@ class Continuation {
       }
       if (given(command_.arguments, "devices").empty()) recipe.resolver->set("devices", one_device(), "--from");
       auto devices = settle(recipe, inner_);
-      jobs_.push_back({agent, std::move(old), std::move(recipe), std::move(devices), {}, {}, {}});
+      jobs_.push_back({agent, std::move(old), std::move(first), std::move(recipe), std::move(devices), {}, {}, {}});
     }
     if (jobs_.empty())
       throw ConfigError("nothing new to learn from", "the experience holds nothing of any agent of the run",
@@ -153,6 +170,8 @@ class Continuation {
   std::string one_device() const {
     try {
       return parse_devices("cuda:0", command_.context.machine).size() == 1 ? "cuda:0" : "cpu:1";
+    } catch (const OldDriverError&) {
+      throw;  // a GPU is here, and could train
     } catch (const ConfigError&) {
       return "cpu:1";
     }
@@ -204,24 +223,57 @@ class Continuation {
     return start_run(inner_, job.recipe, job.devices, run.dir(), false);
   }
 
-  // The experience that a run learned from, if its files are still what they were.
-  static std::unique_ptr<Experience> experience_of(const DqnSettings& settings, const std::string& digest) {
-    if (settings.experience.files.empty() || settings.experience.holdout == 0) return nullptr;
+  // What the new training kept apart; nothing: it learned from no experience, or kept nothing.
+  std::optional<LoggedEpisodes> held_out_of(const DqnSettings& settings) const {
+    const ExperienceSettings& own = settings.experience;
+    if (own.files.empty() || own.holdout == 0) return std::nullopt;
     try {
-      return std::make_unique<Experience>(Experience::read(experience_files(settings.experience.files),
-                                                           settings.history_shape().value(), settings.history_agent(),
-                                                           settings.experience.holdout, digest));
+      return held_out_episodes(Experience::read(experience_files(own.files), settings.history_shape().value(),
+                                                settings.history_agent(), {own.holdout, split_named(own.split)},
+                                                own.digest));
     } catch (const Error&) {
-      return nullptr;
+      throw Error(ExitCode::kFailed, "the new experience can't be read again",
+                  "it changed while the run was learning from it",
+                  fmt::format("{} stays as it was; begin again with a file that nobody writes to", old_.id()));
     }
   }
 
-  std::unique_ptr<Experience> old_experience(const Job& job) const {
-    if (job.old.settings.value("experience.digest", "").empty()) return nullptr;
-    const ResolvedRecipe recipe =
-        resolve_run(job.agent.best / "recipe.toml", Arguments{}, command_.context, inner_.output);
-    return experience_of(dynamic_cast<const DqnSettings&>(*recipe.settings),
-                         job.old.settings.value("experience.digest", ""));
+  ExperienceBefore learned_before(const Job& job, const DqnSettings& settings) const {
+    if (settings.experience.files.empty()) return {};
+    ResolvedRecipe recipe;
+    ExperienceBefore before =
+        experience_before(job.agent.best, settings.experience.holdout, [&](const fs::path& run) -> const DqnSettings& {
+          recipe = resolve_run(run / "recipe.toml", Arguments{}, command_.context, inner_.output);
+          return dynamic_cast<const DqnSettings&>(*recipe.settings);
+        });
+    for (const std::string& files : before.absent)
+      command_.output.warn(fmt::format("{}: not judged by {}, which it learned from before: the file is gone or changed, "
+                                       "or its episodes were not kept whole",
+                                       job.agent.agent, printable(files)));
+    return before;
+  }
+
+  void judge_one(Job& job, const EvaluationPlan& plan) {
+    const TrainedAgent after = load_agent(job.dir);
+    const auto& settings = dynamic_cast<const WebAgentSettings&>(*job.recipe.settings);
+    const auto fresh = held_out_of(settings);
+    const ExperienceBefore before = learned_before(job, settings);
+    const bool simulator =
+        played(after.settings) || played(job.old.settings) || (job.first && played(job.first->settings));
+    job.gate = judge({.before = job.old,
+                      .after = after,
+                      .first = job.first ? &*job.first : nullptr,
+                      .fresh = fresh ? &*fresh : nullptr,
+                      .earlier = before.held_out.rows() > 0 ? &before.held_out : nullptr,
+                      .simulator = simulator,
+                      .rules = gate_rules_of(settings.gate)},
+                     plan);
+    job.json = gate_json(job.gate);
+    job.json.update({{"run", fs::absolute(job.dir).lexically_normal().string()},
+                     {"old", fs::absolute(job.old.run).lexically_normal().string()},
+                     {"digest", after.digest},
+                     {"old_digest", job.old.digest},
+                     {"step", after.step}});
   }
 
   bool judge_all() {
@@ -229,24 +281,8 @@ class Continuation {
     plan.episodes = kGateEpisodes;
     bool all = true;
     for (Job& job : jobs_) {
-      const TrainedAgent after = load_agent(job.dir);
-      const auto& settings = dynamic_cast<const DqnSettings&>(*job.recipe.settings);
-      const auto fresh = experience_of(settings, settings.experience.digest);
-      if (!fresh && !settings.experience.files.empty() && settings.experience.holdout > 0)
-        throw Error(ExitCode::kFailed, "the new experience can't be read again",
-                    "it changed while the run was learning from it",
-                    fmt::format("{} stays as it was; begin again with a file that nobody writes to", old_.id()));
-      const auto before = old_experience(job);
-      std::optional<TrainedAgent> first;
-      if (job.agent.replaced()) first = load_agent(job.agent.first, job.agent.agent);
-      job.gate = judge({job.old, after, first ? &*first : nullptr, fresh.get(), before.get()}, plan);
+      judge_one(job, plan);
       const bool accepted = job.gate.passed();
-      job.json = gate_json(job.gate);
-      job.json.update({{"run", fs::absolute(job.dir).lexically_normal().string()},
-                       {"old", fs::absolute(job.old.run).lexically_normal().string()},
-                       {"digest", after.digest},
-                       {"old_digest", job.old.digest},
-                       {"step", after.step}});
       replace_file(FileSystem::real(), job.dir / "gate.json", job.json.dump(2) + "\n");
       if (accepted) make_current(old_.dir(), job.agent.agent, job.dir);
       all = all && accepted;
@@ -262,10 +298,16 @@ class Continuation {
     std::vector<GateResult> gates;
     Json agents = Json::object();
     std::vector<std::string> refused, taken;
+    bool by_old = false;  // `old` alone stands in the way somewhere
     for (const Job& job : jobs_) {
       gates.push_back(job.gate);
       agents[job.agent.agent] = job.json;
       (job.gate.passed() ? taken : refused).push_back(job.agent.agent);
+      for (const GateLine& line : job.gate.lines) {
+        by_old = by_old || (line.refuses() && line.name != "new");
+        if (!line.passed && !line.refuses())
+          command_.output.warn(fmt::format("{}: gate {} is not passed: {}", job.agent.agent, line.name, line.note));
+      }
     }
     const int code = accepted ? 0 : static_cast<int>(ExitCode::kCheckFailed);
     if (command_.output.json()) {
@@ -291,8 +333,9 @@ class Continuation {
     const Error error(ExitCode::kCheckFailed,
                       fmt::format("{}: the new model does not replace the old", fmt::join(refused, ", ")),
                       "it is worse on the old or on the new, as the table says",
-                      fmt::format("{} answers as before; look at {}, give more experience, or train longer{}",
-                                  old_.id(), parent_.string(), command_.arguments.full ? "" : ", or with --full"));
+                      fmt::format("{} answers as before; look at {}, give more experience, or train longer{}{}",
+                                  old_.id(), parent_.string(), command_.arguments.full ? "" : ", or with --full",
+                                  by_old ? "; --gate old=warn takes a model that is worse on the old" : ""));
     Output(false, command_.output.quiet(), false, !command_.output.color()).error(error);
     return code;
   }
@@ -328,6 +371,8 @@ int print_timer(const Command& command, const RunFolder& run) {
     words->emplace_back("--experience");
     words->push_back(fmt::format("{}", fmt::join(names, ",")));
   }
+  if (const std::string gate = given(command.arguments, "gate"); !gate.empty())
+    for (auto* words : {&daily, &weekly}) words->insert(words->end(), {"--gate", gate});
   weekly.emplace_back("--full");
   const std::string folder = fs::current_path().string();
   const std::vector<TimedCommand> commands = {{"tandem-daily", "*-*-* 03:00:00", "0 3 * * *", folder, daily},

@@ -42,15 +42,15 @@ Dqn::Dqn(const DqnSettings& settings, std::unique_ptr<Environment> environment)
 
 Dqn::Dqn(const DqnSettings& settings, std::vector<Named> agents) : s_(settings) {
   for (Named& named : agents) {
-    const int64_t width = named.environment->state_size(), actions = named.environment->actions();
-    if (!agents_.empty() && (width != environment().state_size() || actions != environment().actions()))
+    const int64_t width = named.environment->observation_size(), actions = named.environment->actions();
+    if (!agents_.empty() && (width != environment().observation_size() || actions != environment().actions()))
       throw std::logic_error("agents of one job must have the same state size and number of actions");
     agents_.push_back({.name = named.name,
                        .environment = std::move(named.environment),
                        .net = std::make_shared<DuelingNetImpl>(width, actions, settings.net),
                        .target = std::make_shared<DuelingNetImpl>(width, actions, settings.net)});
   }
-  shape_ = {settings.environments, settings.rows(), environment().state_size(), settings.n_step, settings.gamma};
+  shape_ = {settings.environments, settings.rows(), environment().observation_size(), settings.n_step, settings.gamma};
   std::string why;
   on_gpu_ = DqnOnGpu::make(*this, &why);
   if (!why.empty())
@@ -85,9 +85,9 @@ void Dqn::build(JobState& state) {
     agent.td_errors = replicated("errors", at::full({s_.batch_size}, -1.0f));  // below 0: none to write
     agent.priority_range = replicated("priority_top_and_least", at::full({2}, first, at::kLong));
     agent.average = state.add_replicated(named("average_return"), at::zeros({2}, at::kDouble));
-    agent.states = field("environments", {n, agent.environment->bytes()}, at::kByte);
+    agent.states = field("environments", {n, agent.environment->state_bytes()}, at::kByte);
     agent.returns = field("returns", {n}, at::kFloat);
-    agent.seen = field("replay.seen", {n, shape_.rows, shape_.state_size}, at::kFloat);
+    agent.seen = field("replay.seen", {n, shape_.rows, shape_.observation_size}, at::kFloat);
     agent.rows = field("replay.rows", {n, shape_.rows, static_cast<int64_t>(sizeof(ReplayRow))}, at::kByte);
     agent.written = field("replay.written", {n}, at::kLong);
     agent.priorities = field("replay.priorities", {PriorityTree::words(shape_.leaves())}, at::kLong);
@@ -125,7 +125,7 @@ Replay Dqn::replay(DqnAgent& agent, ShardContext& context) {
 
 namespace {
 
-// Stores the decisions of n environments.
+// Stores one step of n environments.
 struct Storing {
   Replay& replay;
   const Environment& environment;
@@ -133,8 +133,8 @@ struct Storing {
   int64_t priority;
 
   void store(const float* seen, const int32_t* actions, const std::vector<Outcome>& outcomes) {
-    const int64_t n = static_cast<int64_t>(outcomes.size()), width = environment.state_size();
-    const bool cut = std::ranges::any_of(outcomes, [](const Outcome& o) { return o.end == End::kCut; });
+    const int64_t n = static_cast<int64_t>(outcomes.size()), width = environment.observation_size();
+    const bool cut = std::ranges::any_of(outcomes, [](const Outcome& o) { return o.end == End::kTruncated; });
     std::vector<float> last(cut ? static_cast<size_t>(n * width) : 0);
     if (cut) environment.observe(states, last.data(), n);
     for (int64_t e = 0; e < n; ++e)
@@ -173,9 +173,9 @@ void Dqn::begin_agent(DqnAgent& agent, ShardContext& context) {
   const Environment& environment = *agent.environment;
   if (n < s_.environments) {
     if (!experience_)
-      experience_ = std::make_unique<const Experience>(Experience::read(experience_files(s_.experience.files),
-                                                                        s_.history_shape().value(), s_.history_agent(),
-                                                                        s_.experience.holdout, s_.experience.digest));
+      experience_ = std::make_unique<const Experience>(
+          Experience::read(experience_files(s_.experience.files), s_.history_shape().value(), s_.history_agent(),
+                           {s_.experience.holdout, split_named(s_.experience.split)}, s_.experience.digest));
     Replay store = replay(agent, context);
     experience_->fill(store, context.shard, s_.shards, n, s_.environments - n,
                       agent.priority_range.data_ptr<int64_t>()[0]);
@@ -185,7 +185,7 @@ void Dqn::begin_agent(DqnAgent& agent, ShardContext& context) {
   environment.reset(states, n, context.random(kInitialState), nullptr);
   Replay store = replay(agent, context);
   Storing storing{store, environment, states, agent.priority_range.cpu().data_ptr<int64_t>()[0]};
-  std::vector<float> seen(static_cast<size_t>(n * shape_.state_size));
+  std::vector<float> seen(static_cast<size_t>(n * shape_.observation_size));
   std::vector<int32_t> actions(static_cast<size_t>(n));
   std::vector<Outcome> outcomes(static_cast<size_t>(n));
   float* const returns = context.state(agent.returns).data_ptr<float>();
@@ -209,11 +209,12 @@ void Dqn::begin_agent(DqnAgent& agent, ShardContext& context) {
 
 std::vector<at::Tensor> Dqn::inputs(const Phase& phase, ShardContext& context) {
   if (phase.id != kLearnPhase) return {};
-  const int64_t piece = s_.piece(), width = shape_.state_size, n = agents();
-  const int64_t first = context.shard * (s_.batch_size / s_.shards) + context.micro * piece;
-  at::Tensor states = at::empty({n, 2, piece, width});  // before, after
-  at::Tensor reward = at::empty({n, piece}), discount = at::empty({n, piece}), weight = at::empty({n, piece});
-  at::Tensor action = at::empty({n, piece}, at::kLong), priority = at::empty({n, piece}, at::kLong);
+  const int64_t micro_rows = s_.micro_batch_size(), width = shape_.observation_size, n = agents();
+  const int64_t first = context.shard * (s_.batch_size / s_.shards) + context.micro_batch * micro_rows;
+  at::Tensor states = at::empty({n, 2, micro_rows, width});  // before, after
+  at::Tensor reward = at::empty({n, micro_rows}), discount = at::empty({n, micro_rows}),
+             weight = at::empty({n, micro_rows});
+  at::Tensor action = at::empty({n, micro_rows}, at::kLong), priority = at::empty({n, micro_rows}, at::kLong);
   const size_t bytes = static_cast<size_t>(width) * sizeof(float);
   for (const ExchangeMessage& message : context.messages()) {
     const std::byte* const end = message.row.data() + message.row.size();
@@ -221,11 +222,11 @@ std::vector<at::Tensor> Dqn::inputs(const Phase& phase, ShardContext& context) {
       TravellingRow head;
       std::memcpy(&head, at, sizeof(head));
       const int64_t i = head.draw - first;
-      if (i < 0 || i >= piece) continue;  // of another micro-batch
-      const int64_t to = head.agent * piece + i;
-      float* const seen = states.data_ptr<float>() + (head.agent * 2 * piece + i) * width;
+      if (i < 0 || i >= micro_rows) continue;  // of another micro-batch
+      const int64_t to = head.agent * micro_rows + i;
+      float* const seen = states.data_ptr<float>() + (head.agent * 2 * micro_rows + i) * width;
       std::memcpy(seen, at + sizeof(head), bytes);
-      std::memcpy(seen + piece * width, at + sizeof(head) + bytes, bytes);
+      std::memcpy(seen + micro_rows * width, at + sizeof(head) + bytes, bytes);
       reward.data_ptr<float>()[to] = head.transition.reward;
       discount.data_ptr<float>()[to] = head.transition.discount;
       action.data_ptr<int64_t>()[to] = head.transition.action;
@@ -234,9 +235,9 @@ std::vector<at::Tensor> Dqn::inputs(const Phase& phase, ShardContext& context) {
   }
   if (on_gpu_) return on_gpu_->inputs(context, states, reward, discount, action, priority);
   const double power = beta(context.step);
-  for (int64_t i = 0; i < n * piece; ++i)
-    weight.data_ptr<float>()[i] = importance_weight(priority.data_ptr<int64_t>()[i],
-                                                    agents_[i / piece].priority_range.data_ptr<int64_t>()[1], power);
+  for (int64_t i = 0; i < n * micro_rows; ++i)
+    weight.data_ptr<float>()[i] = importance_weight(
+        priority.data_ptr<int64_t>()[i], agents_[i / micro_rows].priority_range.data_ptr<int64_t>()[1], power);
   return {states, reward, discount, action, weight};
 }
 
@@ -263,7 +264,7 @@ void Dqn::act(int index, ShardContext& context) {
   at::NoGradGuard no_grad;
   DqnAgent& agent = agents_[index];
   give_priorities(agent, context);
-  const at::Tensor seen = at::empty({s_.playing(), shape_.state_size});
+  const at::Tensor seen = at::empty({s_.playing(), shape_.observation_size});
   if (s_.playing() == 0) return step_environments(index, context, nullptr, nullptr);
   agent.environment->observe(reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>()),
                              seen.data_ptr<float>(), s_.playing());
@@ -281,7 +282,7 @@ void Dqn::give_priorities(DqnAgent& agent, ShardContext& context) {
     if (drawn[k] >= 0 && errors[k] >= 0) store.priorities().set(drawn[k], priority_of(errors[k], s_.alpha));
 }
 
-// One decision of each environment. `seen`: its observation; `best`: the net's greedy action.
+// One step of each environment. `seen`: its observation; `best`: the net's greedy action.
 void Dqn::step_environments(int index, ShardContext& context, const float* seen, const int64_t* best) {
   DqnAgent& agent = agents_[index];
   const Environment& environment = *agent.environment;
@@ -325,7 +326,7 @@ void Dqn::serve(int index, ShardContext& context) {
   key.shard = 0;  // the draws belong to the job
   const ShardDraws draws = draws_of_shard({agent.priority_sums.data_ptr<int64_t>(), static_cast<size_t>(s_.shards)},
                                           context.shard, s_.batch_size);
-  const int64_t width = shape_.state_size, each = s_.batch_size / s_.shards;
+  const int64_t width = shape_.observation_size, each = s_.batch_size / s_.shards;
   const size_t bytes = sizeof(TravellingRow) + 2 * static_cast<size_t>(width) * sizeof(float);
   std::vector<std::byte> message;  // one per learning shard, whose draws are contiguous
   int64_t least = kNoPriority, learner = -1;
@@ -365,7 +366,8 @@ bool Dqn::uses_cpu_kernels() const { return s_.precision == "fp32" && !s_.net.at
 DuelingCpu* Dqn::cpu_net(int index) const {
   if (!uses_cpu_kernels()) return nullptr;
   DqnAgent& agent = agents_[index];
-  if (!agent.cpu_net) agent.cpu_net = std::make_shared<DuelingCpu>(agent.net, agent.target, s_.net, s_.piece());
+  if (!agent.cpu_net)
+    agent.cpu_net = std::make_shared<DuelingCpu>(agent.net, agent.target, s_.net, s_.micro_batch_size());
   return agent.cpu_net.get();
 }
 
@@ -380,7 +382,7 @@ int Dqn::first_sum(int agent) const { return static_cast<int>(agent * (kTdErrors
 
 int Dqn::first_td_error(int agent, const ShardContext& context) const {
   return static_cast<int>(first_sum(agent) + kTdErrors + context.shard * (s_.batch_size / s_.shards) +
-                          context.micro * s_.piece());
+                          context.micro_batch * s_.micro_batch_size());
 }
 
 void Dqn::learn_on_cpu(int agent, ShardContext& context) {
