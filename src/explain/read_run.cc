@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/cores.h"
+#include "base/plain_file.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/resolved_recipe.h"
 
@@ -18,7 +19,7 @@ constexpr const char* kSlowedDown[] = {"power_cap", "hw_slowdown", "thermal_sw",
 
 std::vector<TimesLine> newest_start(const std::filesystem::path& path) {
   std::vector<TimesLine> lines;
-  std::ifstream file(path);
+  std::ifstream file = read_plain_file(path);
   for (std::string text; std::getline(file, text);) {
     auto line = line_from(text);
     if (!line || line->ranks.empty()) continue;
@@ -112,7 +113,7 @@ void read_settings(const std::filesystem::path& run_dir, Evidence& evidence) {
 }
 
 void read_gpus(const std::filesystem::path& run_dir, double from, double to, size_t tail_bytes, Evidence& evidence) {
-  std::ifstream file(run_dir / "gpus.jsonl", std::ios::ate);
+  std::ifstream file = read_plain_file(run_dir / "gpus.jsonl", std::ios::ate);
   if (!file) return;
   const auto size = static_cast<size_t>(std::max<std::streamoff>(file.tellg(), 0));
   const bool cut = tail_bytes > 0 && size > tail_bytes;

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/plain_file.h"
 #include "telemetry/atomic_file.h"
 
 namespace tandem {
 
 TimesLog::TimesLog(std::filesystem::path path, size_t most_lines, size_t most_bytes)
     : path_(std::move(path)), most_lines_(most_lines), most_bytes_(most_bytes) {
-  std::ifstream file(path_);
+  std::ifstream file = read_plain_file(path_);
   for (std::string line; std::getline(file, line); ++lines_) bytes_ += line.size() + 1;
 }
 
@@ -33,8 +34,12 @@ void TimesLog::write(const TimesLine& line, double monotonic_s, bool last) {
   if (monotonic_s < next_ && !last) return;
   next_ = monotonic_s + interval_s_;
   const std::string text = to_json(line).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  const int fd = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return;
+  int fd = -1;
+  try {
+    fd = open_plain_file(path_, O_WRONLY | O_APPEND, 0644);
+  } catch (const Error&) {  // a line less
+    return;
+  }
   const bool whole = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   close(fd);
   bytes_ += text.size();
@@ -42,7 +47,7 @@ void TimesLog::write(const TimesLine& line, double monotonic_s, bool last) {
 }
 
 void TimesLog::thin() {
-  std::ifstream file(path_);
+  std::ifstream file = read_plain_file(path_);
   std::string kept;
   size_t count = 0;
   for (std::string line; std::getline(file, line); ++count)

@@ -34,7 +34,7 @@ void keep_outcome(const std::filesystem::path& cache, const ForecastOutcome& out
                                {"took_seconds", outcome.took_seconds},
                                {"forecast_memory", outcome.forecast_memory},
                                {"memory", outcome.memory}};
-  std::ofstream(file, std::ios::app) << line.dump() + "\n";
+  std::ofstream(file, std::ios::app) << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::vector<ForecastOutcome> last_outcomes(const std::filesystem::path& cache, const std::string& recipe, size_t most) {

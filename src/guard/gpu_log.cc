@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/errors.h"
+#include "base/plain_file.h"
 #include "telemetry/atomic_file.h"
 
 namespace tandem {
@@ -16,7 +17,7 @@ namespace {
 double rounded(double value, double unit) { return std::round(value / unit) * unit; }
 
 std::vector<std::string> lines_of(const std::filesystem::path& path) {
-  std::ifstream file(path);
+  std::ifstream file = read_plain_file(path);
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);)
     if (!line.empty()) lines.push_back(std::move(line));
@@ -87,8 +88,12 @@ void GpuLog::add(double unix_s, double time, const std::vector<GpuFacts>& facts,
   }
   if (!others.empty()) line["others"] = others;
   const std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  const int fd = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return;
+  int fd = -1;
+  try {
+    fd = open_plain_file(path_, O_WRONLY | O_APPEND, 0644);
+  } catch (const Error&) {  // a figure less
+    return;
+  }
   const bool whole = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   close(fd);
   if (whole && ++lines_ >= most_lines_) thin();

@@ -16,6 +16,8 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/plain_file.h"
+#include "base/printable.h"
 #include "launch/run_lock.h"
 #include "telemetry/event_log.h"
 
@@ -49,7 +51,7 @@ int64_t size_of(const fs::path& path) {
 
 // The error object that the job printed last, in words; else its last line.
 std::string error_in(const fs::path& log, int64_t begin) {
-  std::ifstream file(log, std::ios::ate);
+  std::ifstream file = read_plain_file(log, std::ios::ate);
   file.seekg(std::max<std::streamoff>(begin, file.tellg() - kLastWords));
   std::string line, last, error;
   while (std::getline(file, line)) {
@@ -63,7 +65,7 @@ std::string error_in(const fs::path& log, int64_t begin) {
   }
   std::string text = error.empty() ? last : error;
   if (text.size() > 300) text = text.substr(0, 300) + "...";
-  return text;
+  return printable(text);
 }
 
 std::optional<uint64_t> tree_bytes(pid_t pid) {
@@ -82,7 +84,7 @@ std::optional<uint64_t> tree_bytes(pid_t pid) {
 
 bool MetricsTail::look(JobStatus& status) {
   bool anew = false;
-  const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would hold us
   if (fd < 0) return false;
   struct stat about {};
   if (fstat(fd, &about) == 0) {

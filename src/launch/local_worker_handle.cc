@@ -12,6 +12,8 @@
 #include <new>
 
 #include "base/clock.h"
+#include "base/plain_file.h"
+#include "base/printable.h"
 
 namespace tandem {
 namespace {
@@ -156,7 +158,7 @@ std::string LocalWorkerHandle::position(const std::vector<std::string>& phases) 
 }
 
 std::string LocalWorkerHandle::last_words() const {
-  std::ifstream file(log_, std::ios::ate);
+  std::ifstream file = read_plain_file(log_, std::ios::ate);
   const auto begin = static_cast<std::streamoff>(log_begin_);
   file.seekg(std::max<std::streamoff>(begin, file.tellg() - std::streamoff{kLastWordsBytes}));
   std::string line, last;
@@ -166,7 +168,7 @@ std::string LocalWorkerHandle::last_words() const {
     last = line;
   }
   if (last.size() > 300) last = last.substr(0, 300) + "...";
-  return last;
+  return printable(last);
 }
 
 }  // namespace tandem

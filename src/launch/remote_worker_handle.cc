@@ -1,16 +1,29 @@
 #include "launch/remote_worker_handle.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-
-#include <fstream>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/errors.h"
+#include "base/plain_file.h"
+#include "base/printable.h"
 #include "launch/worker_host.h"
 
 namespace tandem {
 namespace {
 
 constexpr double kSilentSeconds = 10;
+
+// A log that can't be written must not cost a worker.
+void append_to_log(const std::filesystem::path& log, std::string_view text) {
+  try {
+    const int fd = open_plain_file(log, O_WRONLY | O_APPEND, 0644);
+    [[maybe_unused]] const auto written = write(fd, text.data(), text.size());
+    close(fd);
+  } catch (const Error&) {
+  }
+}
 
 }  // namespace
 
@@ -28,8 +41,8 @@ void RemoteWorkerHandle::start(bool replacement) {
   ++starts_;
   nlohmann::json head{{"start", true}, {"replacement", replacement}, {"recipe", recipe_toml_}};
   if (device().kind == DeviceSpec::Kind::kCuda) head["card"] = device().by_local_rank ? -1 : device().index;
-  tell(std::move(head));
-  std::ofstream(log_, std::ios::app);  // there even if the worker says nothing
+  post(std::move(head));
+  append_to_log(log_, "");  // there even if the worker says nothing
   running_ = true;
   ended_ = arrived = false;
   state_ = {};
@@ -41,7 +54,7 @@ void RemoteWorkerHandle::start(bool replacement) {
   started_at = monotonic_seconds();
 }
 
-void RemoteWorkerHandle::tell(nlohmann::json head) {
+void RemoteWorkerHandle::post(nlohmann::json head) {
   head["of"] = starts_;
   link_.send(head);
 }
@@ -77,13 +90,13 @@ void RemoteWorkerHandle::heard(Frame& frame) {
   } else if (head.contains("got")) {
     if (on_bytes_) on_bytes_(head.at("got"), head.at("at"), frame.bulk, head.at("id"), head.at("last"));
   } else if (head.contains("log")) {
-    std::ofstream(log_, std::ios::app) << frame.bulk;
+    append_to_log(log_, frame.bulk);
   } else if (head.contains("signal")) {
     signal_ = head.at("signal").get<int>();
   } else if (head.contains("ended")) {
     ended_ = true;
     death_ = {head.at("ended"), head.at("by_signal"), head.at("exit_code"), head.at("out_of_memory")};
-    last_words_ = head.at("words");
+    last_words_ = printable(head.at("words").get<std::string>());
   }
 }
 
@@ -99,7 +112,7 @@ Death RemoteWorkerHandle::reap(bool, bool) {
   return death;
 }
 
-void RemoteWorkerHandle::send(const nlohmann::json& body, const std::vector<int>&) { tell({{"message", body}}); }
+void RemoteWorkerHandle::send(const nlohmann::json& body, const std::vector<int>&) { post({{"message", body}}); }
 
 std::optional<Message> RemoteWorkerHandle::receive() {
   take_in();

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/printable.h"
 #include "fleet/messages.h"
 #include "launch/secret.h"
 
@@ -220,10 +221,10 @@ void Gathering::introduced(Guest& guest, const nlohmann::json& words) {
   links_[rank] = std::move(guest.link);
 }
 
-// Told at once, and once: whoever waits for that rank need not wait to learn why it does not come.
+// Reported at once, and once: whoever waits for that rank need not wait to learn why it does not come.
 void Gathering::refuse(const std::string& words, const std::string& todo) {
   if (refused_.size() >= kMostRefused || !refused_.emplace(words, todo).second || quiet_) return;
-  fmt::print(stderr, "warning: refused: {}; {}\n", words, todo);
+  fmt::print(stderr, "warning: refused: {}; {}\n", printable(words), todo);
 }
 
 std::string Gathering::missing() const {

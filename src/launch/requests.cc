@@ -1,8 +1,10 @@
 #include "launch/requests.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +12,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/file_system.h"
+#include "base/plain_file.h"
 
 namespace tandem {
 namespace {
@@ -24,9 +27,35 @@ int watch_folder(const fs::path& dir) {
   if (fd < 0 || inotify_add_watch(fd, dir.c_str(), IN_MOVED_TO | IN_CLOSE_WRITE) < 0) {
     const int error = errno;
     if (fd >= 0) close(fd);
-    throw IoError(fmt::format("cannot watch {}", dir.string()), error, "raise fs.inotify.max_user_watches");
+    throw IoError(fmt::format("cannot watch {}", dir.string()), error,
+                  error == EACCES || error == EPERM ? "do it as the user who started the run, or ask them"
+                  : error == EMFILE                 ? "raise fs.inotify.max_user_instances, or `ulimit -n`"
+                  : error == ENOSPC                 ? "raise fs.inotify.max_user_watches"
+                                                    : "check that the run's folder is there");
   }
   return fd;
+}
+
+// The folder itself, whatever a name may lead to later: a link in its place is refused, here and at each use.
+int open_requests(const fs::path& dir) {
+  refuse_misplaced(dir, true);
+  const int fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0)
+    throw IoError(fmt::format("cannot open {}", dir.string()), errno, "check that the run folder may be written");
+  return fd;
+}
+
+fs::path path_of_folder(int folder) { return fmt::format("/proc/self/fd/{}", folder); }
+
+// Left by an earlier start. Folders are nobody's request: they stay, and are passed over.
+void empty_folder(int folder) {
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(path_of_folder(folder), none))
+    if (!fs::is_directory(entry.symlink_status(none))) unlinkat(folder, entry.path().filename().c_str(), 0);
+}
+
+std::string request_text(const nlohmann::json& body) {
+  return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 void drain(int fd) {
@@ -42,14 +71,22 @@ bool is_request(const std::string& name) {
 }  // namespace
 
 RequestBox::RequestBox(const fs::path& run_dir) : dir_(run_dir / "requests") {
+  refuse_misplaced(dir_, true);
   fs::create_directories(dir_);
-  fs::permissions(dir_, fs::perms::owner_all);                                      // whoever may write here may ask
-  for (const auto& entry : fs::directory_iterator(dir_)) fs::remove(entry.path());  // meant for an earlier start
-  fd_ = watch_folder(dir_);
+  folder_ = open_requests(dir_);
+  fchmod(folder_, S_IRWXU);  // whoever may write here may ask
+  empty_folder(folder_);
+  try {
+    fd_ = watch_folder(path_of_folder(folder_));
+  } catch (const IoError& error) {
+    close(folder_);
+    throw IoError(fmt::format("cannot watch {}", dir_.string()), error.error_number(), error.todo());
+  }
 }
 
 RequestBox::~RequestBox() {
   if (fd_ >= 0) close(fd_);
+  close(folder_);
   std::error_code none;
   fs::remove(dir_, none);  // if nobody asks just now
 }
@@ -58,7 +95,7 @@ std::vector<Request> RequestBox::take() {
   drain(fd_);
   std::vector<Request> requests;
   std::error_code none;  // a folder that somebody took away is no reason to end a run
-  for (const auto& entry : fs::directory_iterator(dir_, none)) {
+  for (const auto& entry : fs::directory_iterator(path_of_folder(folder_), none)) {
     const std::string name = entry.path().filename().string();
     if (!is_request(name) || !fs::is_regular_file(entry.symlink_status(none))) continue;
     const std::string id = name.substr(0, name.size() - 5);
@@ -75,20 +112,21 @@ std::vector<Request> RequestBox::take() {
 
 void RequestBox::reply(const std::string& id, const nlohmann::json& body) {
   try {
-    replace_file(FileSystem::real(), dir_ / (id + std::string(kReply)), body.dump());
+    replace_file(FileSystem::real(), path_of_folder(folder_) / (id + std::string(kReply)), request_text(body));
   } catch (const Error&) {  // the asker gives up by itself; the run goes on
   }
 }
 
 nlohmann::json ask_run(const fs::path& run_dir, const nlohmann::json& request, double timeout_seconds) {
   const fs::path dir = run_dir / "requests";
+  refuse_misplaced(dir, true);
   if (!fs::is_directory(dir))
     throw ConfigError(fmt::format("{} takes no requests", run_dir.string()), "no launcher is at work in it",
                       "look with `tandem runs show`; a run that has ended goes on with `tandem resume`");
   const int fd = watch_folder(dir);
   const std::string id = fmt::format("{}-{:.0f}", getpid(), monotonic_seconds() * 1e6);  // unique on this machine
   const fs::path answer = dir / (id + std::string(kReply));
-  replace_file(FileSystem::real(), dir / (id + ".json"), request.dump());
+  replace_file(FileSystem::real(), dir / (id + ".json"), request_text(request));
   const double end = monotonic_seconds() + timeout_seconds;
   while (!fs::exists(answer)) {
     const double left = end - monotonic_seconds();

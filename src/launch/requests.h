@@ -20,7 +20,8 @@ struct Request {
 // The launcher's side.
 class RequestBox {
  public:
-  explicit RequestBox(const std::filesystem::path& run_dir);  // throws IoError
+  // Throws IoError; ConfigError if something else than a folder stands in the place of requests/.
+  explicit RequestBox(const std::filesystem::path& run_dir);
   ~RequestBox();
   RequestBox(const RequestBox&) = delete;
   RequestBox& operator=(const RequestBox&) = delete;
@@ -30,7 +31,7 @@ class RequestBox {
 
  private:
   std::filesystem::path dir_;
-  int fd_ = -1;
+  int folder_ = -1, fd_ = -1;  // the folder, held open: a link put in its place later leads nowhere; the watch on it
 };
 
 // The asker's side: waits for the answer. Throws Error (exit 6) if the run does not answer in time.

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/file_system.h"
+#include "base/plain_file.h"
 #include "config/spelling.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/resolved_recipe.h"
@@ -90,8 +91,8 @@ AgentRuns members_of(const fs::path& folder) {
 
 class Locked {
  public:
-  explicit Locked(const fs::path& file) : fd_(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-    if (fd_ < 0 || flock(fd_, LOCK_EX) != 0)
+  explicit Locked(const fs::path& file) : fd_(open_plain_file(file, O_RDWR)) {
+    if (flock(fd_, LOCK_EX) != 0)
       throw IoError(fmt::format("can't lock {}", file.string()), errno, "give the folder write permission");
   }
   ~Locked() { close(fd_); }

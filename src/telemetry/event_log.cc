@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/plain_file.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/human.h"
 
@@ -20,9 +21,7 @@ constexpr size_t kKeptAtEachEnd = 5000;
 }
 
 LineFile::LineFile(std::filesystem::path path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0)
-    throw IoError(fmt::format("cannot open {}", path_.string()), errno, "check that the run folder may be written");
+  fd_ = open_plain_file(path_, O_WRONLY | O_APPEND);
 }
 LineFile::~LineFile() { ::close(fd_); }
 

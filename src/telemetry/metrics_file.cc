@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/errors.h"
+#include "base/plain_file.h"
 
 namespace tandem {
 namespace {
@@ -29,9 +30,7 @@ void for_each_block(const std::filesystem::path& path, Take take) {
 }  // namespace
 
 MetricsWriter::MetricsWriter(std::filesystem::path path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0)
-    throw IoError(fmt::format("cannot open {}", path_.string()), errno, "check that the run folder may be written");
+  fd_ = open_plain_file(path_, O_RDWR | O_APPEND);
   // A line torn by an earlier death must not swallow our first one.
   char last = '\n';
   const off_t size = ::lseek(fd_, 0, SEEK_END);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 
+#include "base/plain_file.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/human.h"
 
@@ -35,7 +36,7 @@ struct Curve {
 
 nlohmann::json report_gpus(const std::filesystem::path& run_dir, size_t most_points) {
   std::vector<nlohmann::json> lines;
-  std::ifstream file(run_dir / "gpus.jsonl");
+  std::ifstream file = read_plain_file(run_dir / "gpus.jsonl");
   for (std::string line; lines.size() < kMostLines && std::getline(file, line);) {
     auto parsed = nlohmann::json::parse(line, nullptr, false);
     if (parsed.is_object() && parsed.contains("t") && parsed["t"].is_number() && parsed.contains("gpus") &&

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/plain_file.h"
 #include "runs/index.h"
 #include "telemetry/human.h"
 
@@ -15,7 +16,7 @@ constexpr double kFreshSeconds = 60;  // a gpus.jsonl that is older belongs to n
 // The last whole lines of a file.
 std::vector<nlohmann::json> tail_of(const std::filesystem::path& path, std::streamoff bytes) {
   std::vector<nlohmann::json> lines;
-  std::ifstream file(path, std::ios::ate | std::ios::binary);
+  std::ifstream file = read_plain_file(path, std::ios::ate | std::ios::binary);
   if (!file) return lines;
   const std::streamoff size = file.tellg(), from = std::max<std::streamoff>(0, size - bytes);
   file.seekg(from);
