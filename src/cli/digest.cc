@@ -37,8 +37,8 @@ int digest_of_set(const Command& command, const RunFolder& folder, const std::ve
                         {"path", weights.path.string()},
                         {"step", weights.step ? nlohmann::json(*weights.step) : nlohmann::json()}};
     if (!command.output.json())
-      command.output.data(
-          fmt::format("{}  {}{}\n", digest, weights.path.string(), own.tensors().empty() ? "" : " " + run.agent));
+      command.output.path(
+          fmt::format("{}  {}{}", digest, weights.path.string(), own.tensors().empty() ? "" : " " + run.agent));
   }
   const std::string all = set_digest(digests);
   if (command.output.json()) {
@@ -46,7 +46,7 @@ int digest_of_set(const Command& command, const RunFolder& folder, const std::ve
         {{"digest", all}, {"kind", kind}, {"run", folder.id()}, {"recipe", folder.recipe()}, {"agents", agents}});
     return 0;
   }
-  command.output.data(fmt::format("{}  {}\n", all, folder.dir().string()));
+  command.output.path(fmt::format("{}  {}", all, folder.dir().string()));
   if (!kind.empty()) command.output.say(fmt::format("kind {}", kind));
   return 0;
 }
@@ -78,7 +78,7 @@ int run_digest(const Command& command) {
                            {"step", weights.step ? nlohmann::json(*weights.step) : nlohmann::json()},
                            {"refused", weights.refused}});
   } else {
-    command.output.data(fmt::format("{}  {}\n", digest, weights.path.string()));
+    command.output.path(fmt::format("{}  {}", digest, weights.path.string()));
     if (!weights.kind.empty()) command.output.say(fmt::format("kind {}", weights.kind));
   }
   return 0;

@@ -5,11 +5,14 @@
 #include <cerrno>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/file_system.h"
 #include "checkpoint/digest.h"
 #include "cli/commands.h"
 #include "cli/weights.h"
+#include "command/out_file.h"
+#include "command/scratch.h"
 
 namespace tandem {
 namespace {
@@ -34,7 +37,10 @@ class TemporaryFile {
 void write_verified(const Weights& weights, const fs::path& target, const std::string& digest,
                     const std::string& version) {
   FileSystem& files = FileSystem::real();
-  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  // Verified in a file first, where the weights go to a pipe.
+  std::optional<Scratch> scratch;
+  if (is_stream(target)) scratch.emplace("export");
+  const fs::path folder = scratch ? scratch->path() : target.has_parent_path() ? target.parent_path() : fs::path(".");
   TemporaryFile temporary(folder / fmt::format(".{}.tmp-{}", target.filename().string(), getpid()));
   std::map<std::string, std::string> metadata = {{"format", "pt"}, {"tandem", version}, {"digest", digest}};
   if (!weights.kind.empty()) metadata["kind"] = weights.kind;
@@ -45,6 +51,10 @@ void write_verified(const Weights& weights, const fs::path& target, const std::s
   if (weights_digest(SafetensorsFile::read(files, temporary.path()).tensors()) != digest) {
     throw IoError(fmt::format("{} differs from what was written", temporary.path().string()), EIO,
                   "check the disk; the file was not put in place");
+  }
+  if (is_stream(target)) {
+    copy_to_stream(temporary.path(), target, "--output");
+    return;
   }
   files.rename(temporary.path(), target);
   temporary.keep();
@@ -66,7 +76,8 @@ int run_export(const Command& command) {
     throw ConfigError(fmt::format("{} is a folder", target.string()), "the weights go to one file",
                       "give a file's name, ending in .safetensors");
   }
-  if (fs::exists(target) && !arguments.force) {
+  const bool stream = is_stream(target);
+  if (fs::exists(target) && !arguments.force && !stream) {
     throw ConfigError(fmt::format("{} exists", target.string()), "a file is not replaced unasked",
                       "choose another --output, or add --force");
   }
@@ -84,9 +95,9 @@ int run_export(const Command& command) {
                            {"kind", weights.kind},
                            {"step", weights.step ? nlohmann::json(*weights.step) : nlohmann::json()},
                            {"tensors", weights.model.tensors().size()},
-                           {"bytes", fs::file_size(target)}});
+                           {"bytes", stream ? nlohmann::json() : nlohmann::json(fs::file_size(target))}});
   } else {
-    command.output.data(target.string() + "\n");
+    say_where(command.output, target);
     command.output.say(fmt::format("{} tensors, digest {}", weights.model.tensors().size(), digest));
   }
   return 0;

@@ -6,8 +6,9 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "base/file_system.h"
+#include "base/errors.h"
 #include "cli/commands.h"
+#include "command/out_file.h"
 #include "command/sources.h"
 #include "jobs/agents_file.h"
 #include "jobs/set_report.h"
@@ -25,7 +26,7 @@ int run_report(const Command& command) {
     if (file.empty()) {
       file = set.empty() ? write_report(run.dir()) : write_set_report(run.dir());
     } else {
-      replace_file(FileSystem::real(), file, set.empty() ? make_report(run.dir()) : make_set_report(run.dir()));
+      write_out_file(file.string(), set.empty() ? make_report(run.dir()) : make_set_report(run.dir()), "--output");
     }
   } catch (const IoError& error) {
     const int number = error.error_number();
@@ -35,7 +36,7 @@ int run_report(const Command& command) {
   if (command.output.json()) {
     command.output.object({{"file", file.string()}, {"run", run.id()}});
   } else {
-    command.output.data(file.string() + "\n");
+    say_where(command.output, file);
   }
   return 0;
 }

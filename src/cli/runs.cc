@@ -1,11 +1,14 @@
-// cli/runs.cc -- `tandem runs list|show|compare|best|rebuild`, over the index of all runs.
+// cli/runs.cc -- `tandem runs list|show|compare|best|rm|prune|rebuild`, over the index of all runs.
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
+#include "base/printable.h"
 #include "cli/commands.h"
+#include "cli/runs_removal.h"
 #include "command/sources.h"
 #include "runs/index.h"
 #include "telemetry/atomic_file.h"
@@ -30,7 +33,7 @@ int list(const Command& command, RunIndex& index) {
   if (command.output.json()) {
     command.output.object({{"runs", to_json(rows)}});
   } else if (command.output.quiet()) {
-    for (const RunRow& row : rows) command.output.data(row.id + "\n");
+    for (const RunRow& row : rows) command.output.data(printable(row.id) + "\n");
   } else {
     command.output.data(list_text(rows, terminal_width()));
   }
@@ -45,7 +48,7 @@ int show_one(const Command& command, const RunRow& row) {
     const auto judged =
         nlohmann::json::parse(read_small_file(row.dir / "explain.json", 1 << 20).value_or(""), nullptr, false);
     if (judged.is_object() && judged.contains("verdict") && judged["verdict"].is_string())
-      command.output.data(fmt::format("speed\n  {}\n", judged["verdict"].get<std::string>()));
+      command.output.data(fmt::format("speed\n  {}\n", printable(judged["verdict"].get<std::string>())));
   }
   return 0;
 }
@@ -54,6 +57,8 @@ int show_one(const Command& command, const RunRow& row) {
 
 int run_runs(const Command& command) {
   const std::string verb = command.arguments.command.size() > 1 ? command.arguments.command[1] : "list";
+  if (verb == "rm") return run_runs_rm(command);
+  if (verb == "prune") return run_runs_prune(command);
   RunIndex index(runs_root(command.arguments));
   if (verb == "show") return show_one(command, index.show(command.subject("last")));
   if (verb == "best") {
@@ -61,7 +66,11 @@ int run_runs(const Command& command) {
                     index.best(command.subject("loss"), command.arguments.filter_recipe, command.arguments.order));
   }
   if (verb == "compare") {
-    const auto comparison = index.compare(command.arguments.subjects.at(0), command.arguments.subjects.at(1));
+    if (command.arguments.subjects.size() != 2)
+      throw ConfigError("which two runs?", "it sets one run beside another",
+                        fmt::format("name them by id or folder, as in `{} runs compare a1b2c3 last`; `{} runs` lists them",
+                                    command.context.program, command.context.program));
+    const auto comparison = index.compare(command.arguments.subjects[0], command.arguments.subjects[1]);
     if (command.output.json()) {
       command.output.object({{"comparison", to_json(comparison)}});
     } else {

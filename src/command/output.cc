@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
+
 namespace tandem {
 namespace {
 
@@ -33,6 +35,11 @@ Output::Output(bool json, bool quiet, bool verbose, bool no_color)
 
 void Output::data(std::string_view text) const { write(stdout, text); }
 
+void Output::path(std::string_view path) const {
+  data(isatty(STDOUT_FILENO) ? printable(path) : std::string(path));
+  data("\n");
+}
+
 void Output::object(nlohmann::json object) const {
   object["schema"] = kJsonSchema;
   // A name on disk may hold any bytes; a script must still get valid JSON.
@@ -40,19 +47,20 @@ void Output::object(nlohmann::json object) const {
 }
 
 void Output::say(std::string_view line) const {
-  if (!quiet_) write(stderr, fmt::format("{}\n", line));
+  if (!quiet_) write(stderr, printable_lines(line) + "\n");
 }
 
 void Output::detail(std::string_view line) const {
-  if (verbose_ && !quiet_) write(stderr, fmt::format("{}\n", line));
+  if (verbose_ && !quiet_) write(stderr, printable_lines(line) + "\n");
 }
 
 void Output::warn(std::string_view line) const {
-  write(stderr, fmt::format("{}warning:{} {}\n", color_ ? "\x1b[33m" : "", color_ ? "\x1b[0m" : "", line));
+  write(stderr, fmt::format("{}warning:{} {}\n", color_ ? "\x1b[33m" : "", color_ ? "\x1b[0m" : "",
+                            printable_lines(line)));
 }
 
 void Output::error(const Error& error) const {
-  std::string text = error.render();
+  std::string text = printable_lines(error.render());
   constexpr std::string_view kWord = "error:";
   if (color_ && text.starts_with(kWord)) text.replace(0, kWord.size(), "\x1b[31merror:\x1b[0m");
   write(stderr, text);

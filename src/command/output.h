@@ -20,7 +20,9 @@ class Output {
   bool verbose() const { return verbose_; }
   bool color() const { return color_; }  // of stderr
 
+  // What goes to stderr is cleaned: text of strangers can't steer the terminal (base/printable.h).
   void data(std::string_view text) const;    // stdout, as it is
+  void path(std::string_view path) const;    // stdout, a line: byte for byte for a script, cleaned for a terminal
   void object(nlohmann::json object) const;  // stdout, with "schema" added
   void say(std::string_view line) const;     // stderr, unless quiet
   void detail(std::string_view line) const;  // stderr, with -v

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "base/clock.h"
+#include "base/printable.h"
 #include "telemetry/human.h"
 
 namespace tandem {
@@ -60,11 +61,12 @@ SetDisplay::SetDisplay(Options options)
                monotonic_seconds()) {}
 
 void SetDisplay::say(std::string_view line) {
-  if (!options_.quiet) display_.say(line);
+  if (!options_.quiet) display_.say(printable_lines(line));
 }
 
 void SetDisplay::warn(std::string_view line) {
-  display_.say(options_.color ? fmt::format("\x1b[33mwarning:\x1b[0m {}", line) : fmt::format("warning: {}", line));
+  const std::string text = printable_lines(line);
+  display_.say(options_.color ? fmt::format("\x1b[33mwarning:\x1b[0m {}", text) : fmt::format("warning: {}", text));
 }
 
 void SetDisplay::draw(const std::vector<SetJob>& jobs, const std::vector<JobStatus>& status,

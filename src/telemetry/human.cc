@@ -110,7 +110,7 @@ std::string fit(std::string_view text, int width) {
     const char32_t c = take_code_point(text, size);
     if (columns_of(c) > room) break;
     room -= columns_of(c);
-    if (c < 0x20 || c == 0x7F)
+    if (c < 0x20 || (c >= 0x7F && c < 0xA0))  // of both sets of control characters, and bytes that are no UTF-8
       out += ' ';
     else
       out.append(text.substr(0, size));

@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/web_test/web_evaluation.h"
-#include "base/file_system.h"
 #include "command/command.h"
+#include "command/out_file.h"
 #include "command/sources.h"
+#include "jobs/set_report.h"
 #include "recipes/web_environment.h"
 #include "runs/run_folder.h"
 #include "telemetry/atomic_file.h"
@@ -32,6 +33,8 @@ EvaluationPlan evaluation_plan(const Arguments& arguments) {
 
 namespace {
 
+constexpr size_t kLargestEvaluation = 1 << 20;
+
 void record(const std::vector<AgentEvaluation>& results, const EvaluationPlan& plan, const fs::path& file) {
   std::string text;
   for (const AgentEvaluation& agent : results) {
@@ -39,11 +42,17 @@ void record(const std::vector<AgentEvaluation>& results, const EvaluationPlan& p
     const WebEnvironment environment(web_agent_of(agent.agent));
     text += record_episodes(agent.agent, greedy_play(environment, *trained.net), plan.episodes, plan.seed);
   }
-  try {
-    replace_file(FileSystem::real(), file, text);
-  } catch (const IoError& error) {
-    throw ConfigError(error.what(), error.why(), "choose a file in a folder that exists and is writable with --record");
-  }
+  write_out_file(file.string(), text, "--record");
+}
+
+// What goes into the run's folder: with --agent the figures of its other agents stay, each with its own `episodes`.
+nlohmann::json with_earlier(nlohmann::json result, const fs::path& file, const std::vector<std::string>& agents) {
+  const auto before = nlohmann::json::parse(read_small_file(file, kLargestEvaluation).value_or(""), nullptr, false);
+  if (!before.is_object() || !before.contains("agents") || !before["agents"].is_object()) return result;
+  for (const std::string& agent : agents)
+    if (before["agents"].contains(agent) && !result["agents"].contains(agent))
+      result["agents"][agent] = before["agents"][agent];
+  return result;
 }
 
 int run_eval(const Command& command) {
@@ -51,6 +60,7 @@ int run_eval(const Command& command) {
   const EvaluationPlan plan = evaluation_plan(arguments);
   const RunFolder run = RunFolder::find(runs_root(arguments), command.subject("last"));
   AgentRuns runs = agent_runs_of(run.dir());
+  const std::vector<std::string> names = runs.names();
   if (const std::string agent = arguments.text("agent"); !agent.empty()) {
     const AgentRun only = find_agent(runs, agent);
     runs.agents = {only};
@@ -73,13 +83,18 @@ int run_eval(const Command& command) {
   std::string page;
   try {
     // The page reads it from the folder, so that `tandem report` keeps it.
-    write_file_atomically(run.dir() / "evaluation.json", result.dump(2) + "\n", Durability::kProcessDeath);
+    const fs::path file = run.dir() / "evaluation.json";
+    write_file_atomically(file,
+                          with_earlier(result, file, names).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+                              "\n",
+                          Durability::kProcessDeath);
     // A folder of several runs has a page of its own, about their training.
     const bool several = fs::exists(run.dir() / "agents.json");
     page = (run.dir() / (several ? "evaluation.html" : "report.html")).string();
     if (const std::string given = arguments.text("output"); !given.empty()) page = given;
-    write_file_atomically(page, make_report(run.dir()), Durability::kProcessDeath);
-  } catch (const IoError& error) {
+    write_out_file(page, several ? make_evaluation_page(run.dir()) : make_report(run.dir()), "--output");
+    if (several) write_set_report(run.dir());  // it shows the evaluation too, and links its page
+  } catch (const Error& error) {
     command.output.warn(fmt::format("the report was not written: {} ({})", error.what(), error.why()));
     page.clear();
   }
@@ -100,10 +115,10 @@ int run_eval(const Command& command) {
 RecipeVerb eval_verb() {
   using Kind = VerbFlag::Kind;
   return {"eval",
-          "how good the agents of a run are: 0 is random play, 1 the solver",
+          "how good the agents of a run are: greedy episodes, mean return and score with their intervals",
           run_eval,
           {{"--agent", "name", "this agent only"},
-           {"--episodes", "n", "episodes for each policy [1000]", Kind::kWhole},
+           {"--episodes", "n", "episodes for each policy [1000; 100 in Python]", Kind::kWhole},
            {"--seed", "n", "luck of the episodes; training never draws it [1]", Kind::kWhole},
            {"-o,--output", "file", "the page with the plots [report.html or evaluation.html in the run's folder]"},
            {"--record", "file", "the episodes as JSON lines, to learn from (--experience)"}},
