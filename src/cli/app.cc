@@ -10,6 +10,9 @@
 #include <stdexcept>
 
 #include "base/errors.h"
+#include "cli/flag_clash.h"
+#include "cli/gpu_flags.h"
+#include "cli/runs_removal.h"
 #include "cli/verbs.h"
 
 namespace tandem {
@@ -71,7 +74,7 @@ class AppBuilder {
     app->add_flag("-q,--quiet", arguments_.quiet, "no talk, warnings and errors only");
     app->add_flag("-v,--verbose", arguments_.verbose, "more talk");
     app->add_flag("--no-color", arguments_.no_color, "no colour (also NO_COLOR=1, TERM=dumb)");
-    app->add_flag("--no-input", arguments_.no_input, "never ask; tandem asks nothing yet");
+    app->add_flag("--no-input", arguments_.no_input, "never ask; what removes runs then needs --yes");
     app->add_option("--runs-root", arguments_.runs_root, "folder of all runs")->type_name("dir");
   }
 
@@ -110,11 +113,18 @@ class AppBuilder {
       if (flag.on != SettingFlag::On::kTrainOnly) override_option(app, flag);
     auto* devices = app->get_option("--devices");
     auto* gpus = app->add_option_function<std::string>(
-        "--gpus", [&a = arguments_](const std::string& list) { name_gpus(a, list); }, "CUDA devices by number: 0,1");
-    gpus->type_name("list")->excludes(devices);
+        "--gpus",
+        [&a = arguments_](const std::string& text) {
+          a.overrides.push_back({"devices", devices_of_gpus(text), "--gpus"});
+        },
+        "how many CUDA devices (4), or which (0,2); 4, is number 4 alone, all is every one");
+    gpus->type_name("n or list")->excludes(devices);
     app->add_option_function<std::string>(
-           "--num-gpus", [&a = arguments_](const std::string& count) { first_gpus(a, count); },
-           "the first n CUDA devices")
+           "--num-gpus",
+           [&a = arguments_](const std::string& count) {
+             a.overrides.push_back({"devices", devices_of_count(count), "--num-gpus"});
+           },
+           "the first n CUDA devices; -1: all")
         ->type_name("n")
         ->excludes(devices)
         ->excludes(gpus);
@@ -139,24 +149,6 @@ class AppBuilder {
       }
       arguments.overrides.push_back({pair.substr(0, equals), pair.substr(equals + 1), "--set"});
     }
-  }
-
-  static void name_gpus(Arguments& arguments, const std::string& list) {
-    std::string devices;
-    for (const std::string& number : CLI::detail::split(list, ','))
-      devices += (devices.empty() ? "cuda:" : ",cuda:") + number;
-    arguments.overrides.push_back({"devices", devices, "--gpus"});
-  }
-
-  static void first_gpus(Arguments& arguments, const std::string& text) {
-    int64_t count = 0;
-    if (!CLI::detail::lexical_cast(text, count) || count < 1 || count > 1024) {
-      throw ConfigError(fmt::format("--num-gpus {}: no number of devices", text), "it takes the first n CUDA devices",
-                        "write --num-gpus 2, or --devices cpu:2 for CPU workers");
-    }
-    std::string devices;
-    for (int64_t i = 0; i < count; ++i) devices += fmt::format("{}cuda:{}", i ? "," : "", i);
-    arguments.overrides.push_back({"devices", devices, "--num-gpus"});
   }
 
   void add_train(CLI::App* root) {
@@ -221,7 +213,7 @@ class AppBuilder {
   }
 
   void add_runs(CLI::App* root) {
-    auto* runs = command(root, "runs", "what was run: list, show, compare, best, rebuild",
+    auto* runs = command(root, "runs", "what was run: list, show, compare, best, rm, prune, rebuild",
                          {{"runs", "all runs, newest first"},
                           {"runs show last", "one run"},
                           {"runs compare last a1b2c3", "settings that differ, and figures"},
@@ -239,7 +231,7 @@ class AppBuilder {
     subject(command(runs, "show", "one run: status, figures, settings", {{"runs show last", "the newest"}}), "run",
             "id, start of an id, folder, or last", 0, 1);
     subject(command(runs, "compare", "two runs side by side", {{"runs compare a1b2c3 last", "by id and by age"}}),
-            "run", "two runs", 2, 2);
+            "run", "two runs", 0, 2);
     auto* best =
         command(runs, "best", "the run with the best value of a metric",
                 {{"runs best loss", "the lowest loss"}, {"runs best accuracy --recipe " + recipe_, "of one recipe"}});
@@ -248,6 +240,9 @@ class AppBuilder {
     best->add_option("--order", arguments_.order, "min or max, where the name does not tell")
         ->type_name("word")
         ->check(CLI::IsMember({"min", "max"}));
+    add_removal_commands(arguments_, [this, runs](const auto& name, const auto& summary, auto lines) {
+      return command(runs, name, summary, std::move(lines));
+    });
     command(runs, "rebuild", "makes the index anew from the folders",
             {{"runs rebuild", "if it was lost or is in doubt"}});
   }
@@ -342,6 +337,7 @@ class AppBuilder {
     app->add_option("--price-kwh", plan.price_kwh, "what a kilowatt-hour costs [of the price list]")->type_name("x");
     app->add_option("--prices", plan.prices, "the price list [~/.config/tandem/prices.toml, else the guides' prices]")
         ->type_name("file");
+    app->add_flag("--quick", arguments_.quick, "the recipe's short training, as `train --quick`");
     app->add_flag("--make-prices", plan.make_prices, "write a price list to edit, and stop");
     app->add_option("--budget", plan.budget_s, "seconds of measuring, about [60]")->type_name("s");
     app->add_flag("--calibrate", plan.calibrate, "measure again, whatever was measured before");
@@ -384,7 +380,7 @@ class AppBuilder {
     auto* json = app->get_option("--json");
     for (auto* a : {snapshot, csv, prometheus, web, json})
       for (auto* b : {snapshot, csv, prometheus, web, json})
-        if (a != b) a->excludes(b);
+        if (a != b && !(std::set{a, b} == std::set{snapshot, json})) a->excludes(b);  // JSON, once, is one answer
     app->add_option("--interval", m.interval, "seconds between looks [1]; --json, --csv and --snapshot go on by it")
         ->type_name("s");
     app->add_option("--count", m.count, "with --interval: end after n looks")->type_name("n");
@@ -473,7 +469,12 @@ class AppBuilder {
 }  // namespace
 
 std::unique_ptr<CLI::App> make_app(const CliContext& context, Arguments& arguments) {
-  return AppBuilder(context, arguments).build();
+  try {
+    return AppBuilder(context, arguments).build();
+  } catch (const CLI::OptionAlreadyAdded& error) {
+    const std::string clash = flag_clash(context);
+    throw std::logic_error(clash.empty() ? error.what() : clash);
+  }
 }
 
 const CLI::App* find_command(const CLI::App& root, const std::vector<std::string>& words) {

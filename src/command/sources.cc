@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <set>
 
 #include "base/errors.h"
 #include "base/file_system.h"
-#include "config/spelling.h"
+#include "command/variables.h"
 #include "config/toml_reader.h"
 #include "runs/run_folder.h"
-
-extern char** environ;
 
 namespace tandem {
 namespace {
@@ -70,34 +67,10 @@ ResolvedRecipe make_resolved(const std::string& name, const CliContext& context)
   return resolved;
 }
 
-// A misspelt variable is only a warning, and only if it looks like a slip: the name space is shared with wrappers and
-// future versions, and somebody else's TANDEM_FOO is not ours to judge.
-void warn_of_misspelt_variables(const Resolver& resolver, const Output& output) {
-  constexpr std::string_view kPrefix = "TANDEM_";
-  std::vector<std::string> known = {"RUNS_ROOT", "LIFE_FD", "PLANE",     "GRAPHS",      "NVML",
-                                    "LIBCUDA",   "NCCL",    "STATE_DIR", "GUARD_SPEED", "GUARD_CPU_SLOTS"};
-  for (const KeyInfo& key : resolver.keys()) {
-    std::string name;
-    for (const char c : key.name)
-      name += c == '.' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    known.push_back(name);
-  }
-  const std::set<std::string> known_set(known.begin(), known.end());
-  for (char** entry = environ; *entry; ++entry) {
-    const std::string text = *entry;
-    if (!text.starts_with(kPrefix)) continue;
-    const std::string name = text.substr(kPrefix.size(), text.find('=') - kPrefix.size());
-    if (known_set.contains(name)) continue;
-    const std::string near = nearest_word(name, known);
-    if (near.empty() || spelling_distance(name, near) > 2) continue;
-    output.warn(
-        fmt::format("{}{} is no setting of this recipe; did you mean {}{}?", kPrefix, printable(name), kPrefix, near));
-  }
-}
-
-void apply_environment_and_flags(ResolvedRecipe& resolved, const Arguments& arguments, const Output& output) {
+void apply_environment_and_flags(ResolvedRecipe& resolved, const Arguments& arguments, const CliContext& context,
+                                 const Output& output) {
   resolved.resolver->apply_environment(variable);
-  warn_of_misspelt_variables(*resolved.resolver, output);
+  warn_of_unread_variables(context, output);
   for (const Override& item : arguments.overrides) resolved.resolver->set(item.key, item.value, item.source);
 }
 
@@ -142,7 +115,7 @@ ResolvedRecipe resolve_recipe(const std::string& subject, const Arguments& argum
   if (project) resolved.resolver->apply_defaults_file(project->text, project->name, name);
   if (given) resolved.resolver->apply_toml(given->text, given->name);
   if (arguments.quick) apply_quick(resolved, context);
-  apply_environment_and_flags(resolved, arguments, output);
+  apply_environment_and_flags(resolved, arguments, context, output);
   return resolved;
 }
 
@@ -153,7 +126,7 @@ ResolvedRecipe resolve_run(const fs::path& recipe_toml, const Arguments& argumen
   resolved.resolver->apply_toml(file.text, file.name);
   if (presets)
     for (const auto& [key, value] : presets(*resolved.settings)) resolved.resolver->set(key, value, preset_name);
-  apply_environment_and_flags(resolved, arguments, output);
+  apply_environment_and_flags(resolved, arguments, context, output);
   return resolved;
 }
 
