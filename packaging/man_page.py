@@ -23,7 +23,7 @@ def main():
     print(f".SH SYNOPSIS\n.B tandem\n.I command\n[options]\n.SH DESCRIPTION\n.nf\n{escaped(overview)}\n.fi")
     for command in commands:
         print(f".SH {command.upper()}\n.nf\n{escaped(output(command))}\n.fi")
-    print(".SH SEE ALSO\ntandem\\-torch \\-\\-help; the pages in /usr/share/doc/tandem")
+    print(".SH SEE ALSO\ntandem\\-torch \\-\\-help; the pages in /usr/share/doc/tandem/docs")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,8 @@ make_deb() {
   python3 packaging/man_page.py "$BUILD_DIR/bin/tandem" | gzip -9n >"$root/usr/share/man/man1/tandem.1.gz" || fail 1 "the manual page was not made" "see above" "run packaging/man_page.py by hand"
   ln -s tandem.1.gz "$root/usr/share/man/man1/tandem-worker.1.gz"
   ln -s tandem.1.gz "$root/usr/share/man/man1/tandem-torch.1.gz"
-  cp README.md docs/*.md "$root/usr/share/doc/tandem/"
+  mkdir "$root/usr/share/doc/tandem/docs"
+  cp README.md "$root/usr/share/doc/tandem/" && cp docs/*.md "$root/usr/share/doc/tandem/docs/" || fail 1 "the pages were not packed" "see above" "look whether the disk is full"
   printf 'tandem (%s) unstable; urgency=medium\n\n  * Made of commit %s.\n\n -- %s  %s\n' "$version" "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" "$MAINTAINER" \
     "$(LC_ALL=C date -uRd "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$root/usr/share/doc/tandem/changelog.gz"
   install -m 755 packaging/postinst.sh "$root/DEBIAN/postinst"

@@ -14,7 +14,7 @@ stop() { echo "FAILED: $*"; exit 1; }
 dpkg-deb -c "$deb" | awk '{ print $6 }' >"$work/list"
 for path in usr/bin/tandem usr/bin/tandem-worker usr/bin/tandem-torch usr/lib/tandem/tandem usr/lib/tandem/tandem-worker usr/lib/tandem/torch \
   usr/share/bash-completion/completions/tandem usr/share/zsh/vendor-completions/_tandem usr/share/fish/vendor_completions.d/tandem.fish \
-  usr/share/man/man1/tandem.1.gz usr/share/doc/tandem/troubleshooting.md; do
+  usr/share/man/man1/tandem.1.gz usr/share/doc/tandem/README.md usr/share/doc/tandem/docs/README.md usr/share/doc/tandem/docs/troubleshooting.md; do
   grep -qx "./$path" "$work/list" || stop "the .deb has no $path"
 done
 [[ ! -e $build/bin/libtandem_cuda.so ]] || grep -q libtandem_cuda.so "$work/list" || stop "the .deb has no libtandem_cuda.so"
