@@ -129,14 +129,14 @@ int serve(const Command& command, MonitorSamplerOptions options) {
   ::gethostname(machine, sizeof machine - 1);
   History history(history_file(m));
   std::string last_trouble;
-  const auto tell_trouble = [&] {
+  const auto report_trouble = [&] {
     if (history.trouble() == last_trouble) return;
     last_trouble = history.trouble();
     command.output.warn(fmt::format("history: {}", last_trouble));
   };
   if (history.in_memory() && history.trouble().empty() && !m.no_history)
     command.output.warn("history: there is no HOME, so it is kept in memory; --history names a file");
-  tell_trouble();
+  report_trouble();
   MonitorSite* site = nullptr;
   HttpServer server(m.host, static_cast<int>(m.port),
                     [&](const HttpRequest& request) { return site->answer(request); });
@@ -168,7 +168,7 @@ int serve(const Command& command, MonitorSamplerOptions options) {
     if (!sample) continue;
     the_site.show(*sample);
     history.add(*sample);
-    tell_trouble();
+    report_trouble();
     server.send_event(the_site.newest_json());
     if (m.count && ++looks >= *m.count) return 0;
   }

@@ -138,7 +138,8 @@ TEST(Train, ADryRunShowsThePlanAndMakesNothing) {
   const auto object =
       nlohmann::json::parse(box.run({"train", "tiny", "--dry-run", "--json", "--devices", "cpu:3"}).out);
   EXPECT_EQ(object["global_batch"], 192);
-  EXPECT_EQ(object["piece"], 8);
+  EXPECT_EQ(object["micro_batch"], 8);
+  EXPECT_EQ(object["piece"], 8) << "the name in versions before";
   EXPECT_EQ(object["plan"][2]["shards"], nlohmann::json({16, 24}));
   EXPECT_FALSE(fs::exists(box.dir() / "runs"));
 }

@@ -46,7 +46,7 @@ JobShape shape_of(const Json& state) {
 
 // `usage`: of run.json. Snapshots are in no step's time, and counted apart.
 void read_times(const fs::path& metrics, const Json& usage, double began, double ended, Trial& trial) {
-  std::vector<StepTold> steps;
+  std::vector<ReportedStep> steps;
   double first = 0, last = 0, recorded = 0;
   read_metrics(metrics, [&](const StepRecord& r) {
     if (steps.empty()) first = r.time - r.seconds;
