@@ -104,6 +104,10 @@ bool makes_sense(const Trial& trial) {
 
 }  // namespace
 
+double load_error(const Calibration& calibration) {
+  return std::max(0.0, calibration.load) / std::max(1, calibration.cores);
+}
+
 Json to_json(const Calibration& calibration) {
   Json trials = Json::array();
   for (const Trial& trial : calibration.trials) trials.push_back(to_json(trial));

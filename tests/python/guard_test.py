@@ -286,6 +286,13 @@ class Limits(Machine):
 
 
 class Commands(Machine):
+    def test_status_gives_no_advice_against_a_limit_that_was_set(self):
+        self.play(preset="1xh200", every={"load": 1}, events=[{"at": 0, "gpu": 0, "throttle": 4}])
+        self.say("guard", "set", "0=80%")
+        shown = self.say("guard", "status").stdout
+        self.assertIn("`tandem guard set` made its power limit", shown)
+        self.assertNotIn("nvidia-smi", shown)
+
     def test_set_stays_until_restore(self):
         self.play(preset="3060ti+2x3070")
         done = self.say("guard", "set", "0=180W,1=80%", "--json")
@@ -353,7 +360,7 @@ class Commands(Machine):
         lock = next((self.state / "guard").glob("*.lock"))
         lock.unlink()
         lock.symlink_to(lock)  # can't be opened
-        self.assertIn("can't be told", self.say("guard", "status").stdout)
+        self.assertIn("is not known", self.say("guard", "status").stdout)
         self.assertIn("is not put back", self.say("guard", "restore", code=1).stderr)
 
     def test_status_names_what_is_wrong_now(self):

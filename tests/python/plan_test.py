@@ -53,6 +53,14 @@ class Plan(Planned):
         self.assertIn("cpu:0, cpu:1", again.stdout)
         self.assertIn("train tiny --devices ", again.stdout)
         self.assertIn(" --set steps=300", again.stdout, "what was planned is what is to be copied")
+        # What others took of the machine meanwhile is part of the error.
+        for load, least, most in ((0, 0, 1), (11.7, 5.8, 100)):
+            for file in (self.dir / "cache/tandem/plan").glob("*.json"):
+                kept = json.loads(file.read_text())
+                if "load" in kept:
+                    file.write_text(json.dumps({**kept, "load": load, "cores": 2}))
+            rows = json.loads(self.plan(*words, "--devices", "cpu:2", "--json").stdout)["rows"]
+            self.assertTrue(all(least <= row["error"] < most for row in rows), rows)
         # The run knows its forecast, tells it beside what came, and the next plan says how good it was.
         run = json.loads(self.tandem("train", *words, "--devices", "cpu:1", "--json", env=self.env).stdout)
         self.assertAlmostEqual(run["forecast_seconds"] / run["took_seconds"] - 1, run["forecast_error"], places=6)

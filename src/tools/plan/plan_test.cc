@@ -35,6 +35,8 @@ TEST(Plan, RefusesBadQuestionsBeforeAnythingIsMeasured) {
     refused({"tiny", flag, ""}, "nothing is named");
   refused({"tiny", "--precision", "tf32", "--devices", "cpu:1"}, "TF32");
   refused({"tiny", "--batch", "0"}, "from 1 on");
+  refused({"tiny-rl", "--batch", "24000000"}, "no trial on this machine can tell of it");
+  refused({"tiny-rl", "--batch", "192,24000000"}, "up to 192000");
   refused({"tiny", "--hardware", "32xH100", "--gpus", "25"}, "24 shards");
   refused({"tiny", "--csv", "nowhere/t.csv"}, "there is no folder nowhere");
   refused({"tiny", "--csv", "."}, "it is a folder");
