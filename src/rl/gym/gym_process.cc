@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/printable.h"
 
 extern char** environ;
 
@@ -32,10 +33,11 @@ constexpr double kStartSeconds = 120;   // imports from a cold disk
 constexpr int64_t kForgiveAfter = 500;  // exchanges without a failure that undo one
 constexpr size_t kLongestMessage = 1 << 16;
 
+// Of an environment: any bytes, on one line.
 std::string one_line(std::string text) {
   for (char& c : text)
     if (c == '\n' || c == '\r') c = ' ';
-  return text;
+  return printable(text);
 }
 
 void log(const std::string& text) {
@@ -129,7 +131,7 @@ GymProcess::~GymProcess() { stop(); }
 std::string GymProcess::start(const std::string& python) {
   int sockets[2], failure[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 || pipe2(failure, O_CLOEXEC) != 0)
-    throw IoError("cannot start Python", errno, "close other programs and try again");
+    throw IoError("cannot start Python", errno, "free memory and try again");
   const int text = text_descriptor();
   std::vector<std::string> arguments{python, "-u", "-", std::to_string(sockets[1])}, environment = python_environment();
   const std::vector<char*> argument_pointers = pointers(arguments), environment_pointers = pointers(environment);
@@ -160,8 +162,9 @@ std::string GymProcess::start(const std::string& python) {
     const std::string why = answer.empty() ? death() : answer;
     stop();
     if (why.find("status 1") != std::string::npos && facts_.width == 0) return "it is no Python 3.9 or newer";
-    throw ConfigError(fmt::format("{} cannot be started", options_.environment), fmt::format("{}: {}", python, why),
-                      "see the run's log");
+    // Not the user's error: the folder is kept, with what Python said last.
+    throw Error(ExitCode::kFailed, fmt::format("{} cannot be started", options_.environment),
+                fmt::format("{}: {}", python, why), "what it said last is in the run's logs/rank-*.log");
   }
   const nlohmann::json reply = nlohmann::json::parse(answer);
   if (reply.contains("error")) {
@@ -293,7 +296,7 @@ void GymProcess::failed(const std::string& why, int64_t n) {
     }
   const std::string where =
       first < 0 ? ""
-                : fmt::format(" (seed {}, decision {} of its episode{})", slots_.seed[first], slots_.count[first] + 1,
+                : fmt::format(" (seed {}, step {} of its episode{})", slots_.seed[first], slots_.count[first] + 1,
                               left > 1 ? fmt::format("; {} environments wait", left) : "");
   const std::string what = fmt::format("environment {} failed{}: {}", options_.environment, where, one_line(why));
   log(what);
