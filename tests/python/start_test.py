@@ -55,8 +55,10 @@ class Signals(Fleet):
             masks = re.findall(r"(?m)^Sig(?:Blk|Ign|Cgt):\s*([0-9a-f]+)$", status.read_text())
             return any(int(mask, 16) >> (signal.SIGUSR1 - 1) & 1 for mask in masks)
 
+        at_work = (self.dir / "run").exists()  # before the look at the masks
         while not taken_care_of():
-            self.assertFalse((self.dir / "run").exists(), "the command is at work, and the signal would end it")
+            self.assertFalse(at_work, "the command is at work, and the signal would end it")
+            at_work = (self.dir / "run").exists()
         process.send_signal(signal.SIGUSR1)
         self.assert_ends_as(process, "tiny", 20, deaths=0)
 
