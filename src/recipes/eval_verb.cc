@@ -94,7 +94,8 @@ Played play_all(const Environment& environment, const Policy& policy, const Play
   Evaluation& result = all.result;
   result.episodes = plan.episodes;
   const auto n = static_cast<double>(plan.episodes);
-  for (const double r : result.returns) result.mean += r / n;
+  for (const double r : result.returns) result.mean += r;
+  result.mean /= n;
   double squares = 0;
   for (const double r : result.returns) squares += (r - result.mean) * (r - result.mean);
   result.error = std::sqrt(squares / (n - 1) / n);

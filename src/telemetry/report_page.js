@@ -233,7 +233,7 @@ if (data.course) {
   }), true);
 }
 
-chart(grid, { label: "score", title: "Score while training: 0 random play, 1 the solver; while an agent explores it plays at random often", wide: true, height: data.agents ? 260 : 200 });
+chart(grid, { label: "score", title: "Score while training, exploring: 0 random play, 1 the solver", wide: true, height: data.agents ? 260 : 200 });
 chart(grid, { label: "average_return", title: "Return while training", wide: !data.agents, first: data.agents ? 0 : 1 });
 chart(grid, { label: "loss", title: "Loss", wide: !data.agents, height: data.agents ? 200 : 280, smooth: true, marks: true });
 chart(grid, { label: "speed", title: `Speed (${unit}/s)`, zero: true, first: 2 });

@@ -11,6 +11,7 @@ import threading
 import time
 import unittest
 
+import chromium
 from run_test import QUICK, TANDEM, Case  # noqa: E402  (takes the folder from the command line)
 
 AGENTS = ("requirements", "generation", "execution", "observation", "analysis", "evolution")
@@ -184,10 +185,11 @@ class Together(WebTest):
 class Names(WebTest):
     def test_agents_have_their_names_and_devices_wherever_they_are_shown(self):
         agents = ["analysis", "evolution"]
-        process = self.begin("train", "web-test", *SMALL, "--steps", 600, "--devices", "cpu:2", "--together", "off", "--agents", ",".join(agents), "--run-dir", "six")
+        process = self.begin("train", "web-test", *SMALL, "--steps", 600, "--devices", "cpu:2", "--together", "off", "--agents", ",".join(agents),
+                             "--assign", "analysis=0,evolution=1", "--run-dir", "six")
 
         def look():
-            runs = json.loads(self.tandem("monitor", "--json", "--snapshot", "--no-history", "--runs-root", "runs").stdout)["runs"]
+            runs = json.loads(self.tandem("monitor", "--json", "--no-history", "--runs-root", "runs").stdout)["runs"]
             found = {run["name"]: [rank["device"] for rank in run["ranks"]] for run in runs if run["name"] in agents and run["ranks"]}
             return found if len(found) == 2 else None
         self.assertEqual(sorted(self.wait_until(look).values()), [["cpu:0"], ["cpu:1"]])
@@ -210,6 +212,27 @@ class Names(WebTest):
         self.assertIn("<title>web-test: evaluation: tandem report</title>", judged)
         self.assertNotIn('["steps",', judged)
         self.assertIn('["evaluation","evaluation.html"]', (self.dir / "six" / "report.html").read_text())
+        if chromium.path():
+            for page in ("report.html", "evaluation.html", "agents/analysis/report.html"):
+                self.assert_fits_a_phone(self.dir / "six" / page)
+        else:
+            print("chromium is not installed: the pages are not looked at in a browser", flush=True)
+
+    def assert_fits_a_phone(self, page):
+        """Nothing is wider than 390 pixels in either theme, but for tables that scroll in themselves; no script fails."""
+        browser = chromium.Chromium()
+        self.addCleanup(browser.close)
+        for theme, dark in (("light", False), ("dark", True)):
+            browser.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+            browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+            browser.open(page.as_uri())
+            seen = json.loads(browser.call("Runtime.evaluate", expression="""JSON.stringify({
+                wide: [...document.querySelectorAll('*')].filter((e) => !e.closest('.across, .scroll, svg') && e.getBoundingClientRect().right > 391).map((e) => e.tagName),
+                tiles: document.querySelectorAll('.facts dt').length, back: getComputedStyle(document.body).backgroundColor})""")["result"]["value"])
+            self.assertEqual(seen["wide"], [], page)
+            self.assertGreaterEqual(seen["tiles"], 5)
+            self.assertEqual(sum(map(int, seen["back"][4:-1].split(","))) < 200, dark, seen["back"])
+        self.assertEqual(browser.errors, [])
 
 
 class Faults(WebTest):
