@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "command/sources.h"
 #include "explain/read_run.h"
@@ -12,6 +14,7 @@
 #include "jobs/agents_file.h"
 #include "runs/run_folder.h"
 #include "runs/run_reader.h"
+#include "telemetry/run_name.h"
 
 namespace tandem {
 namespace {
@@ -19,10 +22,11 @@ namespace {
 struct Judged {
   Evidence evidence;
   Explanation explanation;
+  std::string id, name;  // of a run of a set: what people call it
 };
 
-Judged judge(const RunFolder& run, const std::string& program) {
-  Judged out{read_evidence(run.dir(), run.id()), {}};
+Judged judge(const RunFolder& run, const std::string& program, const std::string& name = "") {
+  Judged out{read_evidence(run.dir(), name.empty() ? run.id() : name), {}, run.id(), name};
   const std::string status = read_run(run.dir()).status;
   if (out.evidence.ranks.empty())
     throw ConfigError(
@@ -42,7 +46,8 @@ Judged judge(const RunFolder& run, const std::string& program) {
 
 nlohmann::json json_of_judged(const Judged& judged) {
   nlohmann::json out = to_json(judged.explanation);
-  out["run"] = judged.evidence.run;
+  out["run"] = judged.id;
+  if (!judged.name.empty()) out["name"] = judged.name;
   out["live"] = judged.evidence.live;
   return out;
 }
@@ -52,9 +57,10 @@ nlohmann::json json_of_judged(const Judged& judged) {
 int run_explain(const Command& command) {
   const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
   std::vector<Judged> all;
+  std::set<std::filesystem::path> seen;             // several agents may share a run
   for (const SetRun& one : runs_of_set(run.dir()))  // of a set of jobs: one each
-    if (std::filesystem::exists(one.dir / "ranks.jsonl"))
-      all.push_back(judge(RunFolder::open(one.dir), command.context.program));
+    if (std::filesystem::exists(one.dir / "ranks.jsonl") && seen.insert(one.dir).second)
+      all.push_back(judge(RunFolder::open(one.dir), command.context.program, run_name(one.dir)));
   const bool set = !all.empty();
   if (!set) all.push_back(judge(run, command.context.program));
   if (command.output.json()) {
@@ -71,7 +77,7 @@ int run_explain(const Command& command) {
   for (const Judged& one : all)
     text += (text.empty() ? "" : "\n") + (command.output.quiet() ? one.explanation.verdict() + "\n"
                                                                  : explanation_text(one.explanation, one.evidence));
-  command.output.data(text);
+  command.output.data(printable_lines(text));
   return 0;
 }
 

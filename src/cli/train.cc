@@ -96,6 +96,7 @@ int run_train(const Command& command) {
   std::optional<fs::path> exact_dir;
   if (command.arguments.run_dir) exact_dir = *command.arguments.run_dir;
   const RunFolder run = RunFolder::create(runs_root(command.arguments), recipe.name, exact_dir);
+  const fs::path link = exact_dir ? run.link_into(runs_root(command.arguments)) : fs::path();
   const RunLock lock(run.dir());
   run.write_recipe(recipe.resolver->to_toml(recipe.name));
   // The worker says all this when it is up; -v shows it before.
@@ -109,7 +110,10 @@ int run_train(const Command& command) {
     return code;
   } catch (const Error& error) {
     // Refused before the first step: a folder in which nothing was trained would only be in the way.
-    if (error.code() == ExitCode::kUsage && !fs::exists(run.metrics_jsonl())) fs::remove_all(run.dir());
+    if (error.code() == ExitCode::kUsage && !fs::exists(run.metrics_jsonl())) {
+      fs::remove_all(run.dir());
+      if (!link.empty()) fs::remove(link);
+    }
     throw;
   }
 }
