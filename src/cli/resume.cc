@@ -13,24 +13,33 @@
 #include "command/start.h"
 #include "launch/run_lock.h"
 #include "runs/run_folder.h"
+#include "runs/run_places.h"
 
 namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
 
+// The newest checkpoint that is whole, if it has the steps that were asked for. Every byte is verified: a damaged one
+// has not reached the goal, whatever its manifest says, and the launcher goes back to the one before.
+std::optional<LoadedCheckpoint> reached(const RunFolder& run, int64_t steps) {
+  auto newest = CheckpointStore::reader(FileSystem::real(), run.checkpoints()).load_newest();
+  return newest && newest->manifest.step >= steps ? std::move(newest) : std::nullopt;
+}
+
 // The run has reached its goal: tell what it reached, change nothing.
-int already_there(const Command& command, const RunFolder& run, const Manifest& manifest) {
+int already_there(const Command& command, const RunFolder& run, const LoadedCheckpoint& newest, int64_t steps) {
+  command.output.say(fmt::format("{} is at step {}, and {} were asked for: nothing to do", run.id(),
+                                 newest.manifest.step, steps));
+  for (const std::string& refused : newest.refused) command.output.warn(fmt::format("passed over {}", refused));
   if (!command.output.json()) return 0;
-  auto store = CheckpointStore::reader(FileSystem::real(), run.checkpoints());
-  const auto newest = store.load_newest();
   command.output.object({{"run", run.id()},
                          {"dir", fs::absolute(run.dir()).string()},
                          {"recipe", run.recipe()},
                          {"status", "done"},
-                         {"step", newest->manifest.step},
-                         {"digest", weights_digest(newest->model.tensors())},
-                         {"kind", manifest.kind},
+                         {"step", newest.manifest.step},
+                         {"digest", weights_digest(newest.model.tensors())},
+                         {"kind", newest.manifest.kind},
                          {"exit_code", 0}});
   return 0;
 }
@@ -39,6 +48,7 @@ int already_there(const Command& command, const RunFolder& run, const Manifest& 
 
 int resume_run(const Command& command, const fs::path& run_dir, const std::optional<fs::path>& checkpoint) {
   const RunFolder run = RunFolder::open(run_dir);
+  check_run_places(run.dir());
   ResolvedRecipe recipe = resolve_run(run.recipe_toml(), command.arguments, command.context, command.output);
   const RecipeInfo& info = find_recipe(command.context.recipes, recipe.name);
   if (info.set) return resume_set(command, recipe, *info.set, run);
@@ -60,11 +70,9 @@ int resume_run(const Command& command, const fs::path& run_dir, const std::optio
         schedule.total_steps, recipe.settings->steps, recipe.settings->steps));
   check_worker_program(command.context);
   const RunLock lock(run.dir());
-  if (manifest && !checkpoint && recipe.settings->steps > 0 && manifest->step >= recipe.settings->steps) {
-    command.output.say(fmt::format("{} is at step {}, and {} were asked for: nothing to do", run.id(), manifest->step,
-                                   recipe.settings->steps));
-    return already_there(command, run, *manifest);
-  }
+  const int64_t steps_asked = recipe.settings->steps;
+  if (manifest && !checkpoint && steps_asked > 0 && manifest->step >= steps_asked)
+    if (const auto newest = reached(run, steps_asked)) return already_there(command, run, *newest, steps_asked);
   const std::string recipe_before(read_whole_file(FileSystem::real(), run.recipe_toml(), 1 << 20).text());
   run.write_recipe(recipe.resolver->to_toml(recipe.name));
   // The worker says all this when it is up; -v shows it before.
@@ -80,7 +88,8 @@ int resume_run(const Command& command, const fs::path& run_dir, const std::optio
     return start_run(command, recipe, devices, run.dir(), true, named);
   } catch (const Error& error) {
     // Refused before the first step: the run stays as it was, so that the next resume finds settings that work.
-    if (error.code() == ExitCode::kUsage) run.write_recipe(recipe_before);
+    if (error.code() == ExitCode::kUsage || error.code() == ExitCode::kCheckpointUnusable)
+      run.write_recipe(recipe_before);
     throw;
   }
 }
