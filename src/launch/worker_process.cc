@@ -62,6 +62,17 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
+// A log in a run's folder is opened where it stands, and no link is followed. What is no file of a run is opened as it
+// is: /dev/null, and the memory in which a supervisor keeps its worker's words (/proc/self/fd/N).
+int open_log(const std::filesystem::path& log) {
+  const std::string name = log.string();
+  if (!name.starts_with("/dev/") && !name.starts_with("/proc/self/fd/"))
+    return open_plain_file(log, O_WRONLY | O_APPEND, 0644);
+  const int fd = open(name.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (fd < 0) throw IoError(fmt::format("cannot open {}", name), errno, "close other programs and try again");
+  return fd;
+}
+
 // Between fork and exec: system calls only.
 [[noreturn]] void become_worker(int program, char** arguments, char** environment, pid_t launcher, const int* inherit,
                                 size_t inherited, int log_fd, int error_fd, int death_signal) {
@@ -106,7 +117,7 @@ WorkerProcess WorkerProcess::start(const WorkerCommand& command) {
   int log_fd = -1;
   if (!command.log.empty()) {
     try {
-      log_fd = open_plain_file(command.log, O_WRONLY | O_APPEND, 0644);
+      log_fd = open_log(command.log);
     } catch (const IoError& error) {  // a full disk must not cost a worker
       worker.log_error_ = error.error_number();
       log_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
