@@ -11,13 +11,14 @@
 #include <fstream>
 
 #include "base/errors.h"
+#include "config/gpus_and_driver.h"
 #include "config/spelling.h"
 
 namespace tandem {
 namespace {
 
-constexpr int kMostAutoSlots = 8;   // more is asked for by name
-constexpr int kMostWorkers = 1024;  // a slip such as cpu:40000 must not start to allocate
+constexpr int kMostAutoWorkers = 8;  // more is asked for by name
+constexpr int kMostWorkers = 1024;   // a slip such as cpu:40000 must not start to allocate
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -57,6 +58,10 @@ void add_cuda(std::vector<DeviceSpec>& devices, std::string_view all, std::strin
                       "the driver reports none, or CUDA_VISIBLE_DEVICES hides them",
                       "use `--devices cpu`, or check `nvidia-smi`");
   }
+  if (number == "all") {
+    for (int i = 0; i < machine.cuda_devices; ++i) devices.push_back(cuda_device(i, machine));
+    return;
+  }
   int index = 0;
   if (!parse_number(number, index) || index < 0) {
     refuse(all, fmt::format("\"{}\" is no device number", printable(number)), "write cuda:0 for the first one");
@@ -74,15 +79,20 @@ void add_item(std::vector<DeviceSpec>& devices, std::string_view all, std::strin
   const size_t colon = item.find(':');
   const std::string_view kind = item.substr(0, colon);
   const std::string_view number = colon == std::string_view::npos ? std::string_view() : item.substr(colon + 1);
+  if (int index = 0; kind.starts_with("cpu#") && colon == std::string_view::npos &&
+                     parse_number(kind.substr(4), index) && index >= 0 && index < kMostWorkers) {
+    devices.push_back({.index = index});  // one CPU worker of this number, as a set names those of its jobs
+    return;
+  }
   if (kind == "cpu") {
     int count = 1;
     if (colon != std::string_view::npos && (!parse_number(number, count) || count < 1 || count > kMostWorkers)) {
       refuse(all, fmt::format("\"{}\" is no number of CPU workers", printable(number)),
              fmt::format("write cpu:1 to cpu:{}", kMostWorkers));
     }
-    int slot = 0;
-    for (const DeviceSpec& device : devices) slot += device.kind == DeviceSpec::Kind::kCpu;
-    for (int i = 0; i < count; ++i) devices.push_back({.index = slot + i});
+    int index = 0;
+    for (const DeviceSpec& device : devices) index += device.kind == DeviceSpec::Kind::kCpu;
+    for (int i = 0; i < count; ++i) devices.push_back({.index = index + i});
     return;
   }
   if (kind == "cuda" || kind == "gpu") {
@@ -120,8 +130,8 @@ void apply_speeds(std::vector<DeviceSpec>& devices, std::string_view all, std::s
   }
 }
 
-// Each slot gets the first core that still has its share free. Left to itself the system lets a slot of 0.25 take turns
-// with the one of 1, and every step waits for that one.
+// Each worker gets the first core that still has its share free. Left to itself the system lets a worker of 0.25 take
+// turns with the one of 1, and every step waits for that one.
 void share_cores(std::vector<DeviceSpec>& devices, const std::vector<int>& cores) {
   std::vector<double> taken(cores.size());
   std::vector<int> places;
@@ -144,7 +154,7 @@ std::vector<int> real_cores_first(const cpu_set_t& set) {
     file >> lowest;
     (lowest == cpu || !CPU_ISSET(lowest, &set) ? first : second).push_back(cpu);
   }
-  // Another launcher begins with another core: several runs of slowed slots must not crowd the first ones.
+  // Another launcher begins with another core: several runs of slowed workers must not crowd the first ones.
   if (!first.empty())
     std::rotate(first.begin(), first.begin() + getpid() % static_cast<int>(first.size()), first.end());
   first.insert(first.end(), second.begin(), second.end());
@@ -160,7 +170,7 @@ Machine this_machine() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    machine.cpu_slots = std::max(1, CPU_COUNT(&set));
+    machine.cpu_cores = std::max(1, CPU_COUNT(&set));
     machine.cores = real_cores_first(set);
   }
   std::error_code none;
@@ -171,24 +181,17 @@ Machine this_machine() {
   return machine;
 }
 
-std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& given, int64_t shards) {
-  Machine machine = given;
-  if (machine.cuda_devices == Machine::kNotAsked) {
-    machine.cuda_devices = 0;
-    const auto names = [&](const char* word) { return text.find(word) != std::string_view::npos; };
-    if (!names("cpu") || names("cuda") || names("gpu")) {
-      machine.gpus = visible_gpu_ids(all_gpu_ids(), std::getenv("CUDA_VISIBLE_DEVICES"));
-      machine.cuda_devices = static_cast<int>(machine.gpus.size());
-    }
-  }
+namespace {
+
+std::vector<DeviceSpec> listed_devices(std::string_view text, const Machine& machine, int64_t shards) {
   std::vector<DeviceSpec> devices;
   if (text.empty() || text == "auto") {
     for (int i = 0; i < machine.cuda_devices && machine.cuda_build; ++i) {
       devices.push_back(cuda_device(i, machine));
     }
     if (devices.empty()) {
-      const int64_t slots = std::clamp<int64_t>(std::min<int64_t>(machine.cpu_slots, shards), 1, kMostAutoSlots);
-      for (int i = 0; i < slots; ++i) devices.push_back({.index = i});
+      const int64_t workers = std::clamp<int64_t>(std::min<int64_t>(machine.cpu_cores, shards), 1, kMostAutoWorkers);
+      for (int i = 0; i < workers; ++i) devices.push_back({.index = i});
     }
     return devices;
   }
@@ -203,11 +206,36 @@ std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& give
   return devices;
 }
 
+}  // namespace
+
+std::vector<DeviceSpec> parse_devices(std::string_view text, const Machine& given, int64_t shards) {
+  Machine machine = given;
+  DriverVersions driver;
+  if (machine.cuda_devices == Machine::kNotAsked) {
+    machine.cuda_devices = 0;
+    const auto names = [&](const char* word) { return text.find(word) != std::string_view::npos; };
+    if (!names("cpu") || names("cuda") || names("gpu")) {
+      GpusAndDriver seen = gpus_and_driver();
+      machine.gpus = visible_gpu_ids(seen.gpus, std::getenv("CUDA_VISIBLE_DEVICES"));
+      machine.cuda_devices = static_cast<int>(machine.gpus.size());
+      driver = std::move(seen.driver);
+    }
+  }
+  std::vector<DeviceSpec> devices = listed_devices(text, machine, shards);
+  const auto on_gpu = [](const DeviceSpec& device) { return device.kind == DeviceSpec::Kind::kCuda; };
+  if (std::ranges::any_of(devices, on_gpu) && driver_is_old(driver)) throw OldDriverError(driver);
+  return devices;
+}
+
 std::string devices_text(const std::vector<DeviceSpec>& devices) {
   std::vector<std::string> names, speeds;
+  int cpus = 0;
   bool plain = true;
   for (const DeviceSpec& device : devices) {
-    names.push_back(device.kind == DeviceSpec::Kind::kCpu ? "cpu:1" : device.name());
+    if (device.kind != DeviceSpec::Kind::kCpu)
+      names.push_back(device.name());
+    else  // by its number, where it is not the one that comes next
+      names.push_back(device.index == cpus++ ? "cpu:1" : fmt::format("cpu#{}", device.index));
     speeds.push_back(device.core >= 0 ? fmt::format("{}/{}", device.speed, device.core)
                                       : fmt::format("{}", device.speed));
     plain = plain && device.speed == 1 && device.core < 0;
@@ -217,13 +245,15 @@ std::string devices_text(const std::vector<DeviceSpec>& devices) {
 }
 
 DeviceSpec gpu_here(int index) {
-  const std::vector<GpuId> gpus = visible_gpu_ids(all_gpu_ids(), std::getenv("CUDA_VISIBLE_DEVICES"));
+  const GpusAndDriver seen = gpus_and_driver();
+  const std::vector<GpuId> gpus = visible_gpu_ids(seen.gpus, std::getenv("CUDA_VISIBLE_DEVICES"));
   if (index >= static_cast<int>(gpus.size()))
     throw ConfigError(
         fmt::format("there is no GPU {} here", index),
         fmt::format("this process sees {} CUDA device{}, numbered from 0", gpus.size(), gpus.size() == 1 ? "" : "s"),
         "start one rank for each GPU; or name them, `--devices cuda:0` for one that all ranks share, "
         "`--devices cpu` for none");
+  if (driver_is_old(seen.driver)) throw OldDriverError(seen.driver);
   return {.kind = DeviceSpec::Kind::kCuda, .index = index, .gpu = gpus[static_cast<size_t>(index)]};
 }
 

@@ -108,6 +108,8 @@ TEST(WebTest, IsOneRunInTheListAndItsTableTellsEachAgent) {
   for (const std::string& agent : kAgents)
     EXPECT_NE(result.err.find("\n" + agent + " "), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("all done after"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("\ndisk    checkpoints of about 373 MB"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("the last 3 are kept: up to 1.12 GB\n"), std::string::npos) << result.err;
   const auto runs = object(box.run({"runs", "--json"}))["runs"];
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0]["recipe"], "web-test");
@@ -201,11 +203,11 @@ TEST(WebTest, BadInputIsExplained) {
                  "error: --agents names analysis twice\n"
                  "  why    an agent is trained once\n"
                  "  do     take one of the two out\n");
-  expect_refused(
-      words({"--strategy", "agent"}),
-      "error: --strategy: `strategy` is \"agent\"; it must be one of agents, ddp, ensemble\n"
-      "  why    `strategy` is: agents: one a device; ddp: each in turn on all devices; ensemble: three of each\n"
-      "  do     did you mean `agents`?\n");
+  expect_refused(words({"--strategy", "agent"}),
+                 "error: --strategy: `strategy` is \"agent\"; it must be one of agents, ddp, ensemble\n"
+                 "  why    `strategy` is: agents: one per device; ddp: each in turn on all devices; ensemble: three "
+                 "members of each\n"
+                 "  do     did you mean `agents`?\n");
   expect_refused(words({"--assign", "analysis=2"}),
                  "error: --assign analysis=2: there is no device 2\n"
                  "  why    this run has 2 devices, numbered 0 to 1\n"
@@ -227,7 +229,7 @@ TEST(WebTest, BadInputIsExplained) {
                  "  why    it belongs to the run as a whole\n"
                  "  do     set `devices` without `analysis.`\n");
   expect_refused(words({"--set", "analysis.capacity=3"}),
-                 "error: a buffer of 3 leaves 0 decisions for each of 2 x 16 environments\n"
+                 "error: a buffer of 3 leaves 0 steps for each of 2 x 16 environments\n"
                  "  why    a transition of 3 steps needs 5\n"
                  "  do     set capacity to 160 or more\n");
   expect_refused(words({"--set", "shards=devices"}),
@@ -238,6 +240,18 @@ TEST(WebTest, BadInputIsExplained) {
                  "error: this recipe has no episodes\n"
                  "  why    its stop rule counts other things\n"
                  "  do     use --steps or --max-time\n");
+}
+
+TEST(WebTest, AFinishedAgentWhoseCheckpointIsDamagedIsNotTakenForDone) {
+  const Sandbox box;
+  ASSERT_EQ(object(box.run(words({"--agents", "analysis,evolution", "--json"})))["status"], "done");
+  for (const auto& entry : fs::directory_iterator(box.dir() / "set/agents/analysis/checkpoints"))
+    if (entry.is_directory()) fs::resize_file(entry.path() / "model.safetensors", 8);
+  const ProgramResult again = box.run({"resume", "set", "--devices", "cpu:1"});
+  EXPECT_NE(again.err.find("analysis: its newest checkpoint is damaged"), std::string::npos) << again.err;
+  EXPECT_EQ(again.err.find("evolution: its newest"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("is whole"), std::string::npos) << "there is none before it\n" << again.err;
+  EXPECT_NE(again.code, 0);
 }
 
 TEST(WebTest, ASignalStopsAllAgentsAndAResumeGoesOn) {
