@@ -22,7 +22,11 @@ struct SetCourse {
 
 // By the choice where there is one, which knows what each run takes on its GPU; else by the schedule.
 Forecast forecast_of(const PreparedSet& set, const SetCourse& course) {
-  if (!set.chosen) return forecast(course.jobs, course.speeds, set.schedule);
+  if (!set.chosen) {
+    Forecast scheduled = forecast(course.jobs, course.speeds, set.schedule);
+    scheduled.seconds += set.seconds_beside;
+    return scheduled;
+  }
   const SetPlan& best = set.chosen->choice.best;
   Forecast chosen{.seconds = best.seconds, .mean_seconds = 0, .ends = {}, .course = {}};
   for (size_t j = 0; j < best.runs.size(); ++j)
@@ -114,7 +118,7 @@ void say_course(const Command& command, const PreparedSet& set, const SetCourse&
 void show_set(const Command& command, const ResolvedRecipe& recipe, const PreparedSet& set, const Estimate& estimate) {
   SetCourse course{planned(set, estimate), estimate.speeds(), {}, 0};
   course.forecast = forecast_of(set, course);
-  course.ideal_seconds = ideal_seconds(course.jobs, course.speeds);
+  course.ideal_seconds = ideal_seconds(course.jobs, course.speeds) + set.seconds_beside;
   if (command.output.json()) {
     command.output.object(course_json(recipe, set, course));
     return;

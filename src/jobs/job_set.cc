@@ -99,7 +99,8 @@ std::vector<PlannedJob> planned(const PreparedSet& set, const Estimate& estimate
     JobStatus status;
     if (!set.jobs[j].is_new) read_job(job, status);
     const auto left = static_cast<double>(std::max<int64_t>(0, job.steps - status.step));
-    jobs.push_back({.work = left * estimate.step_seconds(static_cast<int>(j)),
+    const double save = left > 0 ? set.jobs[j].save_seconds : 0;
+    jobs.push_back({.work = left * estimate.step_seconds(static_cast<int>(j)) + save,
                     .shards = job.shards,
                     .pin = job.pin,
                     .done = left == 0,

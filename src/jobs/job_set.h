@@ -26,6 +26,7 @@ struct PreparedJob {
   std::unique_ptr<RecipeSettings> settings;
   std::unique_ptr<Resolver> resolver;  // refers to *settings
   bool is_new = true;                  // its folder is still to be made
+  double save_seconds = 0;             // on GPUs, which are taken until it has saved
 };
 
 // What was measured before of the steps of a set. What is not known is taken from the GPUs' data sheets.
@@ -53,6 +54,7 @@ struct PreparedSet {
   ScheduleOptions schedule;
   std::optional<ChosenPlan> chosen;
   std::map<std::string, double> assumed;  // by device model: arithmetic a second, until it is measured
+  double seconds_beside = 0;              // of the forecast, on no device: what comes after the last run
   std::vector<SetJob> plain() const;
   std::string words() const;  // "6 jobs", "6 agents side by side in 1 job"
   // Which bits each agent is promised: "each agent: those of a run of its own on NVIDIA H200"; lines for people.
@@ -94,7 +96,7 @@ class JobSet {
 // "analysis"; "requirements,generation" of those that share a run.
 std::string models_of(const SetJob& job);
 
-// What is left of each job, on a device of speed 1.
+// What is left of each job, its save included, on a device of speed 1.
 std::vector<PlannedJob> planned(const PreparedSet& set, const Estimate& estimate);
 
 // What earlier runs of this machine were measured to do: speeds.json of the folder of all runs.

@@ -48,8 +48,8 @@ class Search {
   SetChoice run() {
     const std::vector<int> order = order_;
     for (size_t first = 0; first < order.size(); ++first) {  // something good to compare with from the beginning
-      std::rotate(order_.begin(), order_.begin() + 1, order_.end());
       greedy(0);
+      std::rotate(order_.begin(), order_.begin() + 1, order_.end());
     }
     order_ = order;
     in_order_ = true;
@@ -327,7 +327,11 @@ bool fits(const SetQuestion& question, const SetUnit& unit, int agents, int devi
 SetChoice choose_set_plan(const SetQuestion& question) { return Search(question).run(); }
 
 std::string words_of(const SetQuestion& question, const SetPlan& plan) {
-  std::vector<std::string> words;
+  struct Part {
+    std::string agents, device, with;
+    int count = 1;
+  };
+  std::vector<Part> parts;
   for (const int device : plan.devices()) {
     std::vector<std::string> sizes;
     std::string with;
@@ -335,14 +339,26 @@ std::string words_of(const SetQuestion& question, const SetPlan& plan) {
       if (run.devices.front() != device) continue;
       sizes.push_back(fmt::format("{}", run.agents));
       for (size_t i = 1; i < run.devices.size(); ++i)
-        with += fmt::format("{}{}", i == 1 ? " with " : " and ", question.devices[static_cast<size_t>(run.devices[i])].name);
+        with += fmt::format("{}{}", i == 1 ? " with " : " and ",
+                            question.devices[static_cast<size_t>(run.devices[i])].name);
     }
     if (sizes.empty()) continue;
-    const bool one = sizes.size() == 1 && sizes.front() == "1";
-    words.push_back(fmt::format("{}{} on {}{}", fmt::join(sizes, " + "), words.empty() ? one ? " agent" : " agents" : "",
-                                question.devices[static_cast<size_t>(device)].name, with));
+    const Part part{fmt::format("{}", fmt::join(sizes, " + ")), question.devices[static_cast<size_t>(device)].name, with};
+    const auto same = std::ranges::find_if(parts, [&](const Part& other) {
+      return other.agents == part.agents && other.device == part.device && other.with == part.with;
+    });
+    if (same == parts.end())
+      parts.push_back(part);
+    else
+      ++same->count;
   }
-  return fmt::format("{}", fmt::join(words, ", "));
+  std::string words;
+  for (const Part& part : parts) {
+    const std::string_view noun = !words.empty() ? "" : part.agents == "1" ? " agent" : " agents";
+    words += fmt::format("{}{}{} on {}{}{}", words.empty() ? "" : ", ", part.agents, noun,
+                         part.count > 1 ? fmt::format("each of {} x ", part.count) : "", part.device, part.with);
+  }
+  return words;
 }
 
 }  // namespace tandem

@@ -85,7 +85,8 @@ bool fits(const SetQuestion& question, const SetUnit& unit, int agents, int devi
 // Six agents on eight GPUs are decided exactly; of more, at most some ten thousand ways are tried. Needs a device.
 SetChoice choose_set_plan(const SetQuestion& question);
 
-// "2 agents on cuda:0, 2 on cuda:1, 1 + 1 on cuda:2": by GPU; 1 + 1 are two runs one after the other.
+// "2 agents on cuda:0, 2 on cuda:1, 1 + 1 on cuda:2": by GPU; 1 + 1 are two runs one after the other. Where names say
+// the model alone: "2 agents on RTX 3060 Ti, 2 on each of 2 x RTX 3070".
 std::string words_of(const SetQuestion& question, const SetPlan& plan);
 
 }  // namespace tandem

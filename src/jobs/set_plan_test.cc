@@ -178,6 +178,14 @@ TEST(SetPlan, UnequalAgentsShareNoRunAndEndWithTheBestOfAllWays) {
     for (const int unit : run.units) EXPECT_EQ(question.units[static_cast<size_t>(unit)].alike, question.units[static_cast<size_t>(run.units[0])].alike);
 }
 
+TEST(SetPlan, WordsCountGpusOfOneName) {
+  SetQuestion question = question_of({k3060Ti, k3070, k3070}, 6);
+  const SetPlan best = choose_set_plan(question).best;
+  EXPECT_EQ(words_of(question, best), "2 agents on cuda:0, 2 on cuda:1, 2 on cuda:2");
+  for (SetDevice& device : question.devices) device.name = device.model == 0 ? "RTX 3060 Ti" : "RTX 3070";
+  EXPECT_EQ(words_of(question, best), "2 agents on RTX 3060 Ti, 2 on each of 2 x RTX 3070");
+}
+
 TEST(SetPlan, PinsAndTogetherAreKept) {
   SetQuestion question = question_of({k3060Ti, k3070, k3070}, 6);
   question.units[2].pin = 0;

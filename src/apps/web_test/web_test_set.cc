@@ -160,6 +160,7 @@ std::vector<int> used_devices(const SetPlan& plan, size_t count) {
 void assume(PreparedSet& set, const ChosenPlan& chosen, const std::vector<PlannedRun>& runs,
             const std::vector<DeviceSpec>& gpus) {
   set.schedule.start_seconds = chosen.question.devices.front().start_seconds;
+  set.seconds_beside = chosen.question.seconds_beside;
   double longest = 0;
   for (size_t j = 0; j < set.jobs.size(); ++j) {
     const PlannedRun& run = runs[j];
@@ -170,12 +171,34 @@ void assume(PreparedSet& set, const ChosenPlan& chosen, const std::vector<Planne
     one.agent = one.agents().front();
     const double flops = flops_of_step(one, true), speed = gpus[static_cast<size_t>(device)].speed;
     set.jobs[j].job.flops = flops * run.step_seconds / alone;
+    set.jobs[j].save_seconds = run.agents * unit.save_seconds;
     set.assumed.emplace(Estimate::model_of(gpus[static_cast<size_t>(device)]), flops / alone / speed);
     if (run.end - run.begin <= longest) continue;
     longest = run.end - run.begin;
     const double single = step_seconds(chosen.question, unit, run.agents, {device});
     const double pair = step_seconds(chosen.question, unit, run.agents, {device, device});
     set.schedule.combine_share = std::clamp(1 - single / pair / 2, 0.0, .9);
+  }
+}
+
+// The same where the runs are not chosen: by one agent on the first GPU.
+void assume_gpus(PreparedSet& set, const WebTestSettings& settings, const SetKnown& known) {
+  SetQuestion question;
+  question.devices = set_devices(set.devices, settings, known);
+  set.schedule.start_seconds = question.devices.front().start_seconds;
+  for (PreparedJob& job : set.jobs) {
+    WebAgentSettings one = dynamic_cast<const WebAgentSettings&>(*job.settings);
+    const auto agents = static_cast<int>(one.agents().size());
+    one.agent = one.agents().front();
+    const SetUnit unit = unit_of({{one.agent}}, one, static_cast<double>(one.steps), set.devices, known);
+    job.save_seconds = agents * unit.save_seconds;
+    set.seconds_beside += kSecondsBesideSteps * agents;
+    if (!set.assumed.empty()) continue;
+    for (size_t d = 0; d < set.devices.size(); ++d)
+      set.assumed.emplace(Estimate::model_of(set.devices[d]),
+                          flops_of_step(one, true) / unit.costs[d].alone() / set.devices[d].speed);
+    const double pair = step_seconds(question, unit, agents, {0, 0});
+    set.schedule.combine_share = std::clamp(1 - step_seconds(question, unit, agents, {0}) / pair / 2, 0.0, .9);
   }
 }
 
@@ -327,6 +350,7 @@ class WebTestSet : public JobSet {
       const bool on_gpus = std::ranges::all_of(
           set.devices, [](const DeviceSpec& device) { return device.kind == DeviceSpec::Kind::kCuda; });
       for (const AgentJob& plan : plans) set.jobs.push_back(prepare_job(plan, recipe, dir, on_gpus));
+      if (on_gpus) assume_gpus(set, settings, place.known);
     }
     std::vector<std::string> models;
     for (const DeviceSpec& device : set.devices) {

@@ -272,7 +272,7 @@ std::string plan_text(const PlanReport& report) {
   if (!report.set_rows.empty()) {
     text += fmt::format("{}, strategy {}\n\n{}", report.set_words, report.strategy, set_table(report));
     for (const SetRow& row : report.set_rows)
-      if (row.jobs < row.agents)
+      if (row.jobs < row.agents && std::cmp_equal(row.offered, row.names.size()))
         text += fmt::format("together  on {}: {}; memory: of all agents of a job\n", names_text(row.names), row.words);
     if (const SetRow* best = report.best_set()) {
       text += fmt::format("best      {} device{}: {}{}; {}\n", best->names.size(), best->names.size() == 1 ? "" : "s",
