@@ -86,7 +86,9 @@ Launcher::Launcher(const LaunchRequest& request)
 
 WorkerHandle& Launcher::add_worker(DeviceSpec device) {
   const int rank = next_rank_++;
-  if (device.kind == DeviceSpec::Kind::kCpu) device.index = rank;
+  // A CPU worker keeps the number it was named by (a set numbers its own), unless another one has it.
+  const auto same = [&](const auto& other) { return other.second->device().name() == device.name(); };
+  if (device.kind == DeviceSpec::Kind::kCpu && std::any_of(workers_.begin(), workers_.end(), same)) device.index = rank;
   const std::filesystem::path log = request_.run_dir / "logs" / fmt::format("rank-{}.log", rank);
   if (request_.net && rank > 0) {
     workers_[rank] = std::make_unique<RemoteWorkerHandle>(rank, device, request_.net->link(rank),
