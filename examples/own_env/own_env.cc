@@ -71,10 +71,10 @@ class ShopEnvironment : public tandem::Environment {
     int32_t stock, day, time;
   };
   explicit ShopEnvironment(int64_t first_stock) : first_stock_(static_cast<uint32_t>(first_stock)) {}
-  int64_t state_size() const override { return kMostStock + 1 + kDays; }
+  int64_t observation_size() const override { return kMostStock + 1 + kDays; }
   int64_t actions() const override { return kOrders; }
-  int64_t bytes() const override { return sizeof(State); }
-  int64_t longest() const override { return kEpisode; }
+  int64_t state_bytes() const override { return sizeof(State); }
+  int64_t max_episode_steps() const override { return kEpisode; }
 
   void reset(std::byte* states, int64_t n, const tandem::RandomKey& key,
              const tandem::Outcome* only_ended) const override {
@@ -85,7 +85,7 @@ class ShopEnvironment : public tandem::Environment {
             static_cast<int32_t>(tandem::random_below(key, 2 * static_cast<uint64_t>(i) + 1, kDays)), 0};
   }
   void observe(const std::byte* states, float* out, int64_t n) const override {
-    for (int64_t i = 0; i < n; ++i) show(reinterpret_cast<const State*>(states)[i], out + i * state_size());
+    for (int64_t i = 0; i < n; ++i) show(reinterpret_cast<const State*>(states)[i], out + i * observation_size());
   }
   static void show(const State& state, float* out) {
     for (int s = 0; s <= kMostStock; ++s) out[s] = s == state.stock ? 1.0f : 0.0f;
@@ -106,7 +106,7 @@ class ShopEnvironment : public tandem::Environment {
       state = {day.stock, (state.day + 1) % kDays, state.time + 1};
       // The shop goes on after the four weeks that we look at: the episode is cut, not over.
       out[i] = {.reward = static_cast<float>(day.reward),
-                .end = state.time == kEpisode ? tandem::End::kCut : tandem::End::kNone};
+                .end = state.time == kEpisode ? tandem::End::kTruncated : tandem::End::kNone};
     }
   }
 
@@ -158,7 +158,7 @@ int judge(int64_t steps) {
   while (loop.steps_done() < steps) loop.step();
 
   std::array<std::array<int, kDays>, kMostStock + 1> orders{};
-  std::vector<float> seen(static_cast<size_t>(shop.environment().state_size()));
+  std::vector<float> seen(static_cast<size_t>(shop.environment().observation_size()));
   for (int s = 0; s <= kMostStock; ++s)
     for (int d = 0; d < kDays; ++d) {
       ShopEnvironment::show({s, d, 0}, seen.data());

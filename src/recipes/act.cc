@@ -41,7 +41,7 @@ class Answerer {
     ++number_;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
     ++lines_;
-    std::string reason = read_state_line(line, q_.state_size(), states_);
+    std::string reason = read_state_line(line, q_.observation_size(), states_);
     if (!reason.empty()) {
       ++bad_;
       if (first_bad_.size() < kNamed) first_bad_.push_back(fmt::format("line {} {}", number_, reason));
@@ -55,7 +55,7 @@ class Answerer {
   }
 
   void answer() {
-    const int64_t n = static_cast<int64_t>(states_.size()) / q_.state_size(), count = q_.actions();
+    const int64_t n = static_cast<int64_t>(states_.size()) / q_.observation_size(), count = q_.actions();
     values_.resize(static_cast<size_t>(n * count));
     if (n > 0) q_.q_values(states_.data(), n, values_.data());
     const float* q = values_.data();
@@ -84,7 +84,7 @@ class Answerer {
     if (bad_ > static_cast<int64_t>(first_bad_.size())) why += "; ...";
     throw ConfigError(
         strict_ ? "a line is no state" : "some lines are no states", why,
-        fmt::format("write each line as {{\"state\": [{} numbers]}} or as the bare array", q_.state_size()));
+        fmt::format("write each line as {{\"state\": [{} numbers]}} or as the bare array", q_.observation_size()));
   }
   int64_t lines() const { return lines_; }
 
@@ -204,7 +204,7 @@ int run_act(const Command& command, const AgentOnGpu& agent_on_gpu, const Action
                                    folder.string(), trained.step));
     members.push_back(on_gpu ? agent_on_gpu(trained) : trained.net);
     if (members.back()->actions() != members.front()->actions() ||
-        members.back()->state_size() != members.front()->state_size())
+        members.back()->observation_size() != members.front()->observation_size())
       throw ConfigError(fmt::format("{} does not fit the other members", folder.string()),
                         "they see other states or know other actions", "leave --ensemble out");
   }

@@ -32,7 +32,7 @@ __device__ void with_environment(const ShardEnvironments& shard, F f) {
 
 __device__ void store_result(const ShardEnvironments& shard, int64_t e, const StepResult& result) {
   shard.rewards[e] = result.reward;
-  shard.ends[e] = static_cast<int32_t>(result.done ? End::kOver : End::kNone);
+  shard.ends[e] = static_cast<int32_t>(result.done ? End::kTerminated : End::kNone);
 }
 
 // ---- many environments: a thread each ----

@@ -185,7 +185,7 @@ void expect_environments_like_the_hosts(bool by_warps, bool backwards) {
       for (int e = 0; e < kEach; ++e) {
         ASSERT_EQ(std::bit_cast<uint32_t>(rewards[at + e]), std::bit_cast<uint32_t>(results[e].reward))
             << "environment " << k << " step " << step;
-        ASSERT_EQ(ends[at + e] == static_cast<int32_t>(End::kOver), results[e].done != 0);
+        ASSERT_EQ(ends[at + e] == static_cast<int32_t>(End::kTerminated), results[e].done != 0);
         over[k] += results[e].done;
       }
     }
@@ -327,9 +327,9 @@ void expect_skipped(const WebAgentSettings& settings, bool rewards) {
       for (const NamedTensor& t : loop->state().shard_state(shard))
         if (t.name.ends_with("replay.rows")) t.tensor.view(at::kFloat).select(-1, 0).fill_(std::nanf(""));
   } else {
-    for (const ParameterSlot& slot : loop->state().slots())
-      if (slot.name == "hidden1.weight")
-        std::ranges::fill(loop->state().target_network(0).subspan(static_cast<size_t>(slot.offset), 1), std::nanf(""));
+    for (const ParameterEntry& entry : loop->state().parameter_entries())
+      if (entry.name == "hidden1.weight")
+        std::ranges::fill(loop->state().target_network(0).subspan(static_cast<size_t>(entry.offset), 1), std::nanf(""));
   }
   EXPECT_TRUE(loop->step().skipped) << rewards;
   EXPECT_NE(loop->note().find("NaN or Inf in the gradient of"), std::string::npos) << loop->note();
@@ -422,10 +422,10 @@ TEST_F(EmulatedDqn, KernelsActStoreDrawAndLearnAsTheCpuDoes) {
       } else if (name == "replicated.errors") {
         EXPECT_TRUE(at::allclose(tensor, other, 1e-4, 1e-5)) << agent;
       } else if (name == "optimizer.0") {  // the gradient, but for a factor
-        for (const ParameterSlot& slot : cpu->state().slots()) {
-          const at::Tensor g = tensor.narrow(0, slot.offset, slot.count), h = other.narrow(0, slot.offset, slot.count);
+        for (const ParameterEntry& entry : cpu->state().parameter_entries()) {
+          const at::Tensor g = tensor.narrow(0, entry.offset, entry.count), h = other.narrow(0, entry.offset, entry.count);
           EXPECT_LT((g - h).abs().max().item<float>(), 1e-5f * other.abs().max().item<float>())
-              << agent << " " << slot.name;
+              << agent << " " << entry.name;
         }
       }
     }

@@ -37,7 +37,7 @@ void WebEnvironment::step(std::byte* states, const int32_t* actions, Outcome* ou
   with_web_environment(agent_, [&](auto rules) {
     for (int64_t i = 0; i < n; ++i) {
       const StepResult result = step_one(rules, of(states)[i], actions[i], key, i);
-      out[i] = {.reward = result.reward, .end = result.done ? End::kOver : End::kNone};
+      out[i] = {.reward = result.reward, .end = result.done ? End::kTerminated : End::kNone};
       std::copy_n(result.terms, kTerms, out[i].terms);
     }
   });

@@ -9,10 +9,10 @@ namespace tandem {
 class WebEnvironment : public Environment {
  public:
   explicit WebEnvironment(int32_t agent) : agent_(agent) {}
-  int64_t state_size() const override { return kObservation; }
+  int64_t observation_size() const override { return kObservation; }
   int64_t actions() const override { return kActions; }
-  int64_t bytes() const override { return sizeof(WebTestState); }
-  int64_t longest() const override { return kWebAgentTable[agent_].length; }
+  int64_t state_bytes() const override { return sizeof(WebTestState); }
+  int64_t max_episode_steps() const override { return kWebAgentTable[agent_].length; }
   std::vector<std::string> terms() const override;
   std::optional<double> score(double mean_return) const override;  // of world/scale.h
   void reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const override;

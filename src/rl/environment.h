@@ -1,9 +1,9 @@
-// rl/environment.h -- the environment interface: any state size, any number of discrete actions.
+// rl/environment.h -- the environment interface: any observation size, any number of discrete actions.
 //
-// An environment object holds no state: the states of a shard's n environments lie in the shard's own memory, `bytes()`
-// each, and travel with it. All random numbers come from the key; environment i reads only what belongs to i, so that n
-// is no part of the result. The calls of one step:
-//     observe -> (actions) -> step -> [observe, where an episode was cut] -> reset those that ended
+// An environment object holds no state: the states of a shard's n environments lie in the shard's own memory,
+// `state_bytes()` each, and travel with it. All random numbers come from the key; environment i reads only what belongs
+// to i, so that n is no part of the result. The calls of one step:
+//     observe -> (actions) -> step -> [observe, where an episode was truncated] -> reset those that ended
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@
 
 namespace tandem {
 
-// Over: there is nothing after it. Cut: stopped by a limit that is no part of the problem, so what would have come
-// after is worth what its last observation is worth.
-enum class End : int32_t { kNone = 0, kOver = 1, kCut = 2 };
+// Terminated: there is nothing after it. Truncated: stopped by a limit that is no part of the problem, so what would
+// have come after is worth what its last observation is worth.
+enum class End : int32_t { kNone = 0, kTerminated = 1, kTruncated = 2 };
 
 struct Outcome {
   static constexpr int kMostTerms = 8;
@@ -31,10 +31,10 @@ struct Outcome {
 class Environment {
  public:
   virtual ~Environment() = default;
-  virtual int64_t state_size() const = 0;  // numbers of an observation
+  virtual int64_t observation_size() const = 0;  // numbers of an observation
   virtual int64_t actions() const = 0;
-  virtual int64_t bytes() const = 0;    // of one environment's state
-  virtual int64_t longest() const = 0;  // decisions of an episode at most
+  virtual int64_t state_bytes() const = 0;        // of one environment's state
+  virtual int64_t max_episode_steps() const = 0;  // where an episode is truncated at the latest
   virtual std::vector<std::string> terms() const { return {}; }
   // The return of an episode on the problem's own scale (0 random play, 1 as well as is known), if it has one.
   virtual std::optional<double> score(double /*mean_return*/) const { return std::nullopt; }
@@ -44,8 +44,8 @@ class Environment {
 
   // Begins an episode in each, or, given outcomes, in those that ended.
   virtual void reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const = 0;
-  virtual void observe(const std::byte* states, float* out, int64_t n) const = 0;  // [n, state_size]
-  // One decision in each. Keys of reset and step have different sites.
+  virtual void observe(const std::byte* states, float* out, int64_t n) const = 0;  // [n, observation_size]
+  // One step of each. Keys of reset and step have different sites.
   virtual void step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey& key) const = 0;
   // What the user should know since the last call: of environments that live in another process.
   virtual std::string take_note() const { return ""; }

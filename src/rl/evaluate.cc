@@ -10,7 +10,7 @@ namespace tandem {
 
 Evaluation evaluate(const Environment& environment, const QValues& q_values, int64_t episodes, uint64_t seed) {
   at::NoGradGuard no_grad;
-  at::Tensor seen = at::empty({episodes, environment.state_size()});
+  at::Tensor seen = at::empty({episodes, environment.observation_size()});
   const auto policy = [&](const std::byte* states, int64_t n, uint64_t, int32_t* actions) {
     environment.observe(states, seen.data_ptr<float>(), n);
     const at::Tensor best = q_values(here(seen)).argmax(1).cpu();

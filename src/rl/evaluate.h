@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-using QValues = std::function<at::Tensor(const at::Tensor& states)>;  // [n, state_size] -> [n, actions]
+using QValues = std::function<at::Tensor(const at::Tensor& states)>;  // [n, observation_size] -> [n, actions]
 
 // Always takes the action of the largest value.
 Evaluation evaluate(const Environment& environment, const QValues& q_values, int64_t episodes, uint64_t seed);

@@ -18,7 +18,7 @@ struct ShardEnvironments {
   const int32_t* actions;
   float* rewards;
   int32_t* ends;    // an End
-  float* observed;  // [n, state_size], after the step
+  float* observed;  // [n, observation_size], after the step
 };
 
 // Steps each environment, resets those whose episode ended, and writes observations; with `only_observe` only the

@@ -13,7 +13,7 @@ enum Site : uint32_t { kFirstState = 0xFE00, kLuck, kRandomPlay };
 Evaluation play(const Environment& environment, const Policy& policy, int64_t episodes, uint64_t seed,
                 const Watcher& watcher) {
   const int64_t n = episodes;
-  std::vector<std::byte> states(static_cast<size_t>(n * environment.bytes()));
+  std::vector<std::byte> states(static_cast<size_t>(n * environment.state_bytes()));
   std::vector<int32_t> actions(static_cast<size_t>(n));
   std::vector<Outcome> outcomes(static_cast<size_t>(n));
   Evaluation result{.episodes = n, .returns = std::vector<double>(static_cast<size_t>(n), 0)};
@@ -22,10 +22,10 @@ Evaluation play(const Environment& environment, const Policy& policy, int64_t ep
   const std::vector<std::string> names = environment.terms();
   std::vector<double> terms(names.size(), 0);
   environment.reset(states.data(), n, {seed, 0, 0, kFirstState}, nullptr);
-  const size_t width = static_cast<size_t>(environment.state_size());
+  const size_t width = static_cast<size_t>(environment.observation_size());
   std::vector<float> before(watcher ? static_cast<size_t>(n) * width : 0), after(before.size());
   int64_t left = n;
-  for (int64_t step = 0; left > 0 && step < environment.longest(); ++step) {
+  for (int64_t step = 0; left > 0 && step < environment.max_episode_steps(); ++step) {
     if (watcher) environment.observe(states.data(), before.data(), n);
     policy(states.data(), n, static_cast<uint64_t>(step), actions.data());
     environment.step(states.data(), actions.data(), outcomes.data(), n, {seed, static_cast<uint64_t>(step), 0, kLuck});

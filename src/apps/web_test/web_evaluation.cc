@@ -32,11 +32,14 @@ int32_t environment_of(const std::string& agent) {
 }
 
 void check_fit(const TrainedAgent& trained, const Environment& environment) {
-  if (trained.net->state_size() == environment.state_size() && trained.net->actions() == environment.actions()) return;
+  if (trained.net->observation_size() == environment.observation_size() &&
+      trained.net->actions() == environment.actions())
+    return;
   throw CheckpointError(
       fmt::format("the weights of {} do not fit the environment of {}", trained.run.string(), trained.agent),
-      fmt::format("they take {} numbers and know {} actions, the environment has {} and {}", trained.net->state_size(),
-                  trained.net->actions(), environment.state_size(), environment.actions()),
+      fmt::format("they take {} numbers and know {} actions, the environment has {} and {}",
+                  trained.net->observation_size(), trained.net->actions(), environment.observation_size(),
+                  environment.actions()),
       "name a run that was trained in that environment");
 }
 
@@ -99,9 +102,9 @@ std::string record_episodes(const std::string& agent, const Policy& policy, int6
   std::vector<std::string> lines(static_cast<size_t>(episodes));
   const auto write = [&](int64_t episode, const float* before, int32_t action, const Outcome& outcome,
                          const float* after) {
-    const size_t width = static_cast<size_t>(environment.state_size());
-    lines[static_cast<size_t>(episode)] +=
-        history_line(agent, {0, action, outcome.reward, outcome.end == End::kOver, {before, width}, {after, width}});
+    const size_t width = static_cast<size_t>(environment.observation_size());
+    lines[static_cast<size_t>(episode)] += history_line(
+        agent, {0, action, outcome.reward, outcome.end == End::kTerminated, {before, width}, {after, width}});
   };
   play(environment, policy, episodes, seed, write);
   std::string text;

@@ -78,7 +78,7 @@ std::unique_ptr<DqnOnGpu> DqnOnGpu::make(Dqn& dqn, std::string* why) {
   if (!kernels) return no("a GPU library without them");
   const auto odd = [](int64_t width) { return width % 4 != 0; };
   if (std::ranges::any_of(s.net.hidden, [&](int64_t width) { return odd(width) || width > kMaxGpuWidth; }) ||
-      odd(s.net.head) || odd(dqn.shape_.state_size))
+      odd(s.net.head) || odd(dqn.shape_.observation_size))
     return no("widths that four does not divide, or above 1024");
   if (dqn.environment().actions() > kMaxGpuActions) return no("more than 16 actions");
   GpuAdvance advance = nullptr;
@@ -100,10 +100,10 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
        .blocks = block_choice(s.precision),
        .first_shard = first,
        .local_shards = count,
-       .shard_batch = static_cast<int32_t>(s.piece()),
+       .shard_batch = static_cast<int32_t>(s.micro_batch_size()),
        .batch = static_cast<int32_t>(s.batch_size),
        .environments = static_cast<int32_t>(s.environments),
-       .observation_size = static_cast<int32_t>(dqn_.shape_.state_size),
+       .observation_size = static_cast<int32_t>(dqn_.shape_.observation_size),
        .hidden1 = static_cast<int32_t>(s.net.hidden[0]),
        .hidden2 = static_cast<int32_t>(s.net.hidden[1]),
        .head = static_cast<int32_t>(s.net.head),
@@ -118,8 +118,8 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
 
   const std::string prefix = jobs > 1 ? dqn_.agents_[0].name + "." : "";
   const auto place = [&](const std::string& name) {
-    for (const ParameterSlot& slot : state.slots())
-      if (slot.name == prefix + name) return slot.offset;
+    for (const ParameterEntry& entry : state.parameter_entries())
+      if (entry.name == prefix + name) return entry.offset;
     throw std::logic_error("the net has no " + name);
   };
   made.offsets = {place("hidden1.weight"),   place("hidden1.bias"),  place("norm1.weight"), place("norm1.bias"),

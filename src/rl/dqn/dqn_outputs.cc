@@ -28,7 +28,7 @@ std::unique_ptr<FusedStep> Dqn::fused_step(JobState& state) { return on_gpu_ ? o
 int64_t Dqn::steps_in(const std::string& unit, int64_t count) const {
   if (unit == "iterations") return count;
   const int64_t moves = std::max<int64_t>(1, s_.playing() * s_.shards);
-  return unit == "episodes" ? (count * environment().longest() + moves - 1) / moves : 0;
+  return unit == "episodes" ? (count * environment().max_episode_steps() + moves - 1) / moves : 0;
 }
 
 at::Tensor Dqn::q_values(const at::Tensor& states, int agent) const {
@@ -45,9 +45,9 @@ std::string Dqn::take_note() {
 
 std::vector<int32_t> Dqn::best_actions(std::span<const float> observations) const {
   at::NoGradGuard no_grad;
-  const int64_t n = static_cast<int64_t>(observations.size()) / shape_.state_size;
-  const at::Tensor seen = at::empty({n, shape_.state_size});
-  std::copy_n(observations.begin(), n * shape_.state_size, seen.data_ptr<float>());
+  const int64_t n = static_cast<int64_t>(observations.size()) / shape_.observation_size;
+  const at::Tensor seen = at::empty({n, shape_.observation_size});
+  std::copy_n(observations.begin(), n * shape_.observation_size, seen.data_ptr<float>());
   const at::Tensor best = q_values(here(seen)).argmax(1).cpu();
   return {best.data_ptr<int64_t>(), best.data_ptr<int64_t>() + n};
 }

@@ -16,17 +16,17 @@
 namespace tandem {
 namespace {
 
-// Step right to the end: reward 1 and over. Left or right costs 0.01. `limit` decisions cut an episode.
+// Step right to the end: reward 1 and over. Left or right costs 0.01. After `limit` steps an episode is truncated.
 class Corridor : public Environment {
  public:
   struct State {
     int32_t cell, time;
   };
   static constexpr int32_t kCells = 5, kLimit = 20;
-  int64_t state_size() const override { return kCells; }
+  int64_t observation_size() const override { return kCells; }
   int64_t actions() const override { return 2; }
-  int64_t bytes() const override { return sizeof(State); }
-  int64_t longest() const override { return kLimit; }
+  int64_t state_bytes() const override { return sizeof(State); }
+  int64_t max_episode_steps() const override { return kLimit; }
   void reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const override {
     State* s = reinterpret_cast<State*>(states);
     for (int64_t i = 0; i < n; ++i)
@@ -44,8 +44,8 @@ class Corridor : public Environment {
       s[i].cell = std::max(0, s[i].cell + (actions[i] ? 1 : -1));
       const bool there = s[i].cell == kCells - 1;
       out[i] = {.reward = there ? 1.0f : -0.01f,
-                .end = there                   ? End::kOver
-                       : ++s[i].time == kLimit ? End::kCut
+                .end = there                   ? End::kTerminated
+                       : ++s[i].time == kLimit ? End::kTruncated
                                                : End::kNone};
     }
   }
@@ -225,9 +225,9 @@ TEST(Dqn, TheErrorsAreThoseOfDoubleQOverTheDrawnRows) {
   const auto copy = [&](DuelingNet& to, std::span<float> flat) {
     at::NoGradGuard no_grad;
     auto parameters = to->named_parameters();
-    for (const ParameterSlot& slot : loop->state().slots())
-      parameters[slot.name].copy_(
-          at::from_blob(flat.data() + slot.offset, {slot.count}, at::kFloat).view(parameters[slot.name].sizes()));
+    for (const ParameterEntry& entry : loop->state().parameter_entries())
+      parameters[entry.name].copy_(
+          at::from_blob(flat.data() + entry.offset, {entry.count}, at::kFloat).view(parameters[entry.name].sizes()));
   };
   copy(net, loop->state().parameters());
   copy(target, loop->state().target_network(0));

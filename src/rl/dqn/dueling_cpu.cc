@@ -160,7 +160,9 @@ struct ShardSums {
 
 struct DuelingCpu::Work {
   Work(const DuelingNetImpl& net, const NetSettings& settings, int64_t r)
-      : rows(r), state_size(net.layers[0]->options.in_features()), actions(net.advantage->options.out_features()) {
+      : rows(r),
+        observation_size(net.layers[0]->options.in_features()),
+        actions(net.advantage->options.out_features()) {
     blocks.resize(net, kBlockRows, settings.head, actions);
     grads.resize(net.layers.size());
     norm_weights.resize(net.layers.size());
@@ -173,7 +175,7 @@ struct DuelingCpu::Work {
     if (n == static_cast<int64_t>(action.size())) return;
     const size_t size = static_cast<size_t>(n);
     saved.resize(net, n, settings.head, actions);
-    for (LineFloats* const states : {&before, &after}) states->resize(size * static_cast<size_t>(state_size));
+    for (LineFloats* const states : {&before, &after}) states->resize(size * static_cast<size_t>(observation_size));
     for (LineFloats* const numbers : {&q, &q_next, &q_target, &advantage_grad})
       numbers->resize(size * static_cast<size_t>(actions));
     for (LineFloats* const numbers : {&reward, &discount, &weight, &td_errors, &q_grad}) numbers->resize(size);
@@ -186,7 +188,7 @@ struct DuelingCpu::Work {
   void backward(const DuelingNetImpl& net, float scale, float mask_kept, std::span<const GradientOutput> outputs);
   void backward_block(const DuelingNetImpl& net, int64_t first, int64_t last, float scale, float mask_kept);
 
-  int64_t rows, state_size, actions, shards = 0;
+  int64_t rows, observation_size, actions, shards = 0;
   Packed packed, packed_target;
   Activations saved, blocks;  // of the rows that are learned from; of one block of other rows
   LineFloats before, after, reward, discount, weight, q, q_next, q_target, td_errors;
@@ -264,15 +266,15 @@ DuelingCpu::Learned DuelingCpu::learn_batched(const std::vector<std::vector<Rand
     for (int64_t first = 0; first < n; first += kBlockRows) work(first, std::min(kBlockRows, n - first));
   };
   in_blocks([&](int64_t first, int64_t rows) {
-    forward(*net_, w.packed, w.before.data() + first * w.state_size, first, rows, w.saved, &streams,
+    forward(*net_, w.packed, w.before.data() + first * w.observation_size, first, rows, w.saved, &streams,
             w.q.data() + first * w.actions);
   });
   in_blocks([&](int64_t first, int64_t rows) {
-    forward(*net_, w.packed, w.after.data() + first * w.state_size, 0, rows, w.blocks, nullptr,
+    forward(*net_, w.packed, w.after.data() + first * w.observation_size, 0, rows, w.blocks, nullptr,
             w.q_next.data() + first * w.actions);
   });
   in_blocks([&](int64_t first, int64_t rows) {
-    forward(*target_, w.packed_target, w.after.data() + first * w.state_size, 0, rows, w.blocks, nullptr,
+    forward(*target_, w.packed_target, w.after.data() + first * w.observation_size, 0, rows, w.blocks, nullptr,
             w.q_target.data() + first * w.actions);
   });
   w.losses.assign(static_cast<size_t>(w.shards), 0.0f);
@@ -368,7 +370,8 @@ void DuelingCpu::Work::backward_block(const DuelingNetImpl& net, int64_t first, 
   const auto of = [&](std::vector<LineFloats>& layers, int64_t l, int64_t row) {
     return layers[l].data() + row * net.layers[l]->options.out_features();
   };
-  gemm(head_features_dy, 2 * head, packed.heads_backward, nullptr, of(grads, top, begin), packed.heads_backward.n(), n);
+  gemm(head_features_dy, 2 * head, packed.heads_backward, nullptr, of(grads, top, begin), packed.heads_backward.n(),
+       n);
   for (int64_t l = top; l >= 0; --l) {
     const int64_t width = net.layers[l]->options.out_features();
     for (int64_t p = first; p < last; ++p) {
@@ -380,7 +383,8 @@ void DuelingCpu::Work::backward_block(const DuelingNetImpl& net, int64_t first, 
     float* const dx = of(grads, l, begin);
     add_bias(biases[l], dx);
     if (l > 0)
-      gemm(dx, width, packed.layers_backward[l], nullptr, of(grads, l - 1, begin), packed.layers_backward[l].n(), n);
+      gemm(dx, width, packed.layers_backward[l], nullptr, of(grads, l - 1, begin), packed.layers_backward[l].n(),
+           n);
   }
 }
 
@@ -395,8 +399,8 @@ at::Tensor DuelingCpu::q_values(const at::Tensor& states, int64_t version) {
   pack_online(version);
   const at::Tensor rows = states.contiguous(), q = at::empty({rows.size(0), w.actions});
   for (int64_t first = 0; first < rows.size(0); first += kBlockRows)
-    forward(*net_, w.packed, data(rows) + first * w.state_size, 0, std::min(kBlockRows, rows.size(0) - first), w.blocks,
-            nullptr, out(q) + first * w.actions);
+    forward(*net_, w.packed, data(rows) + first * w.observation_size, 0, std::min(kBlockRows, rows.size(0) - first),
+            w.blocks, nullptr, out(q) + first * w.actions);
   return q;
 }
 

@@ -31,7 +31,8 @@ class DuelingCpu {
   // `version` identifies the weights: packed weights are used again while it is the same (within a run, the step).
   // Below 0: pack anew.
 
-  // ---- one shard, from tensors: states [rows, state_size], and for each row action, reward, discount, weight ----
+  // ---- one shard, from tensors: states [rows, observation_size], and for each row action, reward, discount, weight
+  // ----
   struct Batch {
     const at::Tensor &before, &after, &reward, &discount, &action, &weight;
   };
@@ -58,7 +59,7 @@ class DuelingCpu {
   // Then, once: the gradients of `scale` times the losses. Gradients have the layout of `parameters`.
   void backward_batched(float scale, std::span<const Subtree> sums, const float* parameters);
 
-  // [n, state_size] -> [n, actions], no dropout
+  // [n, observation_size] -> [n, actions], no dropout
   at::Tensor q_values(const at::Tensor& states, int64_t version = -1);
 
  private:

@@ -8,8 +8,9 @@
 
 namespace tandem {
 
-DuelingNetImpl::DuelingNetImpl(int64_t state_size, int64_t actions, const NetSettings& settings) : settings_(settings) {
-  int64_t width = state_size;
+DuelingNetImpl::DuelingNetImpl(int64_t observation_size, int64_t actions, const NetSettings& settings)
+    : settings_(settings) {
+  int64_t width = observation_size;
   for (size_t i = 0; i < settings.hidden.size(); ++i) {
     const std::string number = std::to_string(i + 1);
     layers.push_back(register_module("hidden" + number, torch::nn::Linear(width, settings.hidden[i])));

@@ -15,9 +15,9 @@ namespace tandem {
 
 class DuelingNetImpl : public torch::nn::Module {
  public:
-  DuelingNetImpl(int64_t state_size, int64_t actions, const NetSettings& settings);
+  DuelingNetImpl(int64_t observation_size, int64_t actions, const NetSettings& settings);
 
-  // [B, state_size] -> [B, actions]. With `masks`, one stream for each hidden layer, its dropout is on.
+  // [B, observation_size] -> [B, actions]. With `masks`, one stream for each hidden layer, its dropout is on.
   at::Tensor forward(const at::Tensor& states, const std::vector<RandomSource>* masks = nullptr);
 
   std::vector<torch::nn::Linear> layers;

@@ -24,7 +24,7 @@ class GpuAgent : public QFunction {
     copy_weights(*net_, model, name);
     for (auto& item : net_->named_parameters()) item.value().set_data(here(item.value().detach()));
   }
-  int64_t state_size() const override { return states_; }
+  int64_t observation_size() const override { return states_; }
   int64_t actions() const override { return actions_; }
   void q_values(const float* states, int64_t n, float* out) const override {
     at::NoGradGuard no_grad;
@@ -51,7 +51,7 @@ std::shared_ptr<const QFunction> agent_on_gpu(const TrainedAgent& trained) {
   net.attention = s.value("net.attention", net.attention);
   net.tokens = s.value("net.tokens", net.tokens);
   net.attention_heads = s.value("net.attention_heads", net.attention_heads);
-  return std::make_shared<GpuAgent>(trained.net->state_size(), trained.net->actions(), net, trained.model,
+  return std::make_shared<GpuAgent>(trained.net->observation_size(), trained.net->actions(), net, trained.model,
                                     trained.run.string());
 }
 

@@ -13,9 +13,9 @@ namespace tandem {
 class QFunction {
  public:
   virtual ~QFunction() = default;
-  virtual int64_t state_size() const = 0;
+  virtual int64_t observation_size() const = 0;
   virtual int64_t actions() const = 0;
-  // states [n, state_size] -> out [n, actions]. Several threads may ask at once.
+  // states [n, observation_size] -> out [n, actions]. Several threads may ask at once.
   virtual void q_values(const float* states, int64_t n, float* out) const = 0;
 };
 
@@ -24,7 +24,7 @@ class QFunction {
 class QEnsemble : public QFunction {
  public:
   explicit QEnsemble(std::vector<std::shared_ptr<const QFunction>> members) : members_(std::move(members)) {}
-  int64_t state_size() const override { return members_.front()->state_size(); }
+  int64_t observation_size() const override { return members_.front()->observation_size(); }
   int64_t actions() const override { return members_.front()->actions(); }
   void q_values(const float* states, int64_t n, float* out) const override;
 

@@ -7,7 +7,7 @@ namespace {
 
 struct Fixed : QFunction {
   explicit Fixed(std::vector<float> q) : q(std::move(q)) {}
-  int64_t state_size() const override { return 1; }
+  int64_t observation_size() const override { return 1; }
   int64_t actions() const override { return static_cast<int64_t>(q.size()); }
   void q_values(const float* states, int64_t n, float* out) const override {
     for (int64_t r = 0; r < n; ++r)

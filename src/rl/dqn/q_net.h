@@ -17,7 +17,7 @@ class QNet : public QFunction {
   // CheckpointError where this is no such net; `name` is what the message calls it.
   QNet(const SafetensorsFile& model, int64_t attention_heads, const std::string& name);
 
-  int64_t state_size() const override { return layers_.front().in; }
+  int64_t observation_size() const override { return layers_.front().in; }
   int64_t actions() const override { return advantage_.out; }
   void q_values(const float* states, int64_t n, float* out) const override;
 

@@ -46,7 +46,7 @@ TEST(QNet, GivesWhatTheNetOfLibtorchGives) {
       if (item.value().dim() == 1) item.value().add_(some_states(1, item.value().numel())[0], 0.1);
     const TempDir dir;
     const QNet plain(saved(net, dir), settings.attention_heads, "it");
-    EXPECT_EQ(plain.state_size(), 20);
+    EXPECT_EQ(plain.observation_size(), 20);
     EXPECT_EQ(plain.actions(), 7);
     const at::Tensor states = some_states(37, 20), expected = net->forward(states);
     at::Tensor all = at::empty({37, 7}), one = at::empty({7});

@@ -41,7 +41,7 @@ GymEnvironment::GymEnvironment(const GymOptions& options, int64_t longest, bool 
   const int64_t own = facts.longest;
   longest_ = longest == 0 ? (own > 0 ? own : kLongest) : own > 0 ? std::min(own, longest) : longest;
   if (longest == 0 && own == 0)
-    note_ += fmt::format("{}{} has no time limit: its episodes are cut after {} decisions (env.max_steps)",
+    note_ += fmt::format("{}{} has no time limit: its episodes are truncated after {} steps (env.max_steps)",
                          note_.empty() ? "" : "; ", options.environment, kLongest);
   process_->share_memory(longest_);
   bytes_ = rounded(static_cast<int64_t>(sizeof(Head)) + 4 * facts.width + longest_ * process_->action_bytes());
@@ -70,7 +70,8 @@ void GymEnvironment::reset(std::byte* states, int64_t n, const RandomKey& key, c
       if (!(slots.status[s] & GymProcess::kDone)) continue;
       Head& h = head(states, first + s);
       h = {slots.after[s], slots.seed[s], 0};
-      std::memcpy(seen(states, first + s), slots.seen + s * state_size(), 4 * static_cast<size_t>(state_size()));
+      std::memcpy(seen(states, first + s), slots.seen + s * observation_size(),
+                  4 * static_cast<size_t>(observation_size()));
       // Bytes of the past would be in snapshots and hashes of the state.
       std::memset(history(states, first + s), 0, static_cast<size_t>(longest_ * process_->action_bytes()));
     }
@@ -79,7 +80,8 @@ void GymEnvironment::reset(std::byte* states, int64_t n, const RandomKey& key, c
 
 void GymEnvironment::observe(const std::byte* states, float* out, int64_t n) const {
   for (int64_t i = 0; i < n; ++i)
-    std::memcpy(out + i * state_size(), seen(const_cast<std::byte*>(states), i), 4 * static_cast<size_t>(state_size()));
+    std::memcpy(out + i * observation_size(), seen(const_cast<std::byte*>(states), i),
+                4 * static_cast<size_t>(observation_size()));
 }
 
 void GymEnvironment::step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey&) const {
@@ -89,7 +91,8 @@ void GymEnvironment::step(std::byte* states, const int32_t* actions, Outcome* ou
 
 void GymEnvironment::step_slots(std::byte* states, const int32_t* actions, Outcome* out, int64_t n) const {
   const GymProcess::Slots& slots = process_->slots();
-  const size_t width = 4 * static_cast<size_t>(state_size()), size = static_cast<size_t>(process_->action_bytes());
+  const size_t width = 4 * static_cast<size_t>(observation_size()),
+               size = static_cast<size_t>(process_->action_bytes());
   for (int64_t i = 0; i < n; ++i) {
     const Head& h = head(states, i);
     slots.status[i] = 0;
@@ -107,7 +110,7 @@ void GymEnvironment::step_slots(std::byte* states, const int32_t* actions, Outco
     if (slots.status[i] & GymProcess::kDone) continue;
     missing = true;
     slots.op[i] = GymProcess::kReplay;
-    std::memcpy(slots.seen + i * state_size(), seen(states, i), width);
+    std::memcpy(slots.seen + i * observation_size(), seen(states, i), width);
     std::memcpy(slots.history + i * longest_ * static_cast<int64_t>(size), history(states, i),
                 static_cast<size_t>(head(states, i).count) * size);
   }
@@ -117,7 +120,7 @@ void GymEnvironment::step_slots(std::byte* states, const int32_t* actions, Outco
     if ((slots.status[i] & GymProcess::kDiffers) && !reported_differs_) {
       reported_differs_ = true;
       const std::string what = fmt::format(
-          "{} does not repeat itself: the episode of seed {}, replayed to decision {}, "
+          "{} does not repeat itself: the episode of seed {}, replayed to step {}, "
           "shows another observation",
           options_.environment, h.seed, h.count);
       if (require_exact_)
@@ -130,9 +133,9 @@ void GymEnvironment::step_slots(std::byte* states, const int32_t* actions, Outco
     std::memcpy(history(states, i) + static_cast<size_t>(h.count) * size, &action, size);  // little-endian
     h.key = slots.after[i];
     ++h.count;
-    std::memcpy(seen(states, i), slots.seen + i * state_size(), width);
+    std::memcpy(seen(states, i), slots.seen + i * observation_size(), width);
     out[i] = {.reward = slots.reward[i], .end = static_cast<End>(slots.end[i])};
-    if (out[i].end == End::kNone && h.count >= longest_) out[i].end = End::kCut;
+    if (out[i].end == End::kNone && h.count >= longest_) out[i].end = End::kTruncated;
   }
 }
 

@@ -1,6 +1,6 @@
 // rl/replay/replay.h -- a shard's part of the replay buffer: rows of its environments, and their priorities.
 //
-// Each environment has a ring of rows, one per decision: observation, action, reward. An observation is stored once:
+// Each environment has a ring of rows, one per environment step: observation, action, reward. An observation is stored once:
 // the n-step transition that begins at a row is assembled when it is drawn, from the rows that follow it. A row can
 // be drawn (has a priority above 0) once its n rewards are known or its episode has ended. Where an episode was cut,
 // one row more holds its last observation and is never drawn itself. A row's number, environment * rows + place in the
@@ -19,7 +19,7 @@ namespace tandem {
 struct ReplayShape {
   int64_t environments = 1;
   int64_t rows = 0;  // of each environment; above n_step + 1
-  int64_t state_size = 0;
+  int64_t observation_size = 0;
   int64_t n_step = 1;
   double gamma = 1;
   int64_t leaves() const { return environments * rows; }
@@ -29,7 +29,7 @@ struct ReplayRow {
   float reward;
   int32_t action;
   End end;
-  int32_t closing;  // 1: the last observation of a cut episode, no decision
+  int32_t closing;  // 1: the last observation of a truncated episode, no step
 };
 
 // What a transition of n steps is, beside its two observations.
@@ -41,10 +41,10 @@ struct Transition {
 
 class Replay {
  public:
-  // seen [environments, rows, state_size], rows [environments, rows], written [environments], sums words(leaves)
+  // seen [environments, rows, observation_size], rows [environments, rows], written [environments], sums words(leaves)
   Replay(const ReplayShape& shape, float* seen, ReplayRow* rows, int64_t* written, std::span<int64_t> sums);
 
-  // One decision. `last`: the observation after it, where the episode was cut. Rows that can be drawn from now on get
+  // One environment step. `last`: the observation after it, where the episode was truncated. Rows that can be drawn from now on get
   // `priority`; the oldest rows make room.
   void add(int64_t environment, const float* observation, int32_t action, float reward, End end, const float* last,
            int64_t priority);

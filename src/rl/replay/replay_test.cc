@@ -13,7 +13,7 @@ namespace {
 struct Ring {
   explicit Ring(const ReplayShape& shape)
       : shape(shape),
-        seen(shape.leaves() * shape.state_size),
+        seen(shape.leaves() * shape.observation_size),
         rows(shape.leaves()),
         written(shape.environments),
         sums(PriorityTree::words(shape.leaves())) {}
@@ -32,7 +32,7 @@ struct Decision {
   std::vector<float> last;
 };
 
-// What must be drawable after these decisions: by the number in the observation.
+// What must be drawable after these steps: by the number in the observation.
 struct Expected {
   float reward, discount, after;
   int32_t action;
@@ -42,7 +42,7 @@ std::map<float, Expected> reference(const std::vector<Decision>& all, const Repl
   int64_t rows_used = 0;  // from the newest back
   std::vector<int64_t> kept;
   for (int64_t i = static_cast<int64_t>(all.size()) - 1; i >= 0; --i) {
-    rows_used += all[i].end == End::kCut ? 2 : 1;
+    rows_used += all[i].end == End::kTruncated ? 2 : 1;
     if (rows_used > shape.rows) break;
     kept.push_back(i);
   }
@@ -59,8 +59,8 @@ std::map<float, Expected> reference(const std::vector<Decision>& all, const Repl
       e.reward += e.discount * d.reward;
       e.discount *= static_cast<float>(shape.gamma);
       if (d.end == End::kNone) continue;
-      if (d.end == End::kOver) e.discount = 0;
-      if (d.end == End::kCut) e.after = d.last[0];
+      if (d.end == End::kTerminated) e.discount = 0;
+      if (d.end == End::kTruncated) e.after = d.last[0];
       complete = true;
       break;
     }
@@ -81,8 +81,8 @@ void compare_with_reference(int64_t n_step, int64_t rows, double over, double cu
       Decision d{{number, 2, 3},
                  static_cast<int32_t>(random() % 5),
                  static_cast<float>(random() % 100) / 10,
-                 u < over         ? End::kOver
-                 : u < over + cut ? End::kCut
+                 u < over         ? End::kTerminated
+                 : u < over + cut ? End::kTruncated
                                   : End::kNone,
                  {number + 0.5f, 0, 0}};
       number += 1;

@@ -214,7 +214,7 @@ __device__ Transition take(const DqnShape& shape, const DqnShard& shard, int64_t
     t.reward = t.reward + t.discount * __shfl_sync(kFullMask, lane_step.reward, k);
     t.discount = t.discount * shape.gamma;
     const End end = static_cast<End>(__shfl_sync(kFullMask, static_cast<int>(lane_step.end), k));
-    if (end == End::kOver) t.discount = 0;
+    if (end == End::kTerminated) t.discount = 0;
     next_row = next_row + 1 == ring_end ? ring_begin : next_row + 1;
     if (end != End::kNone) break;
   }

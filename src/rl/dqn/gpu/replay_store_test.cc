@@ -94,7 +94,7 @@ TEST(StoreOnAGpu, PutsIntoTheRingsWhatReplayDoes) {
             static_cast<uint32_t>(random_below({.seed = 8, .step = step}, static_cast<uint64_t>(e), 60));
         rewards[e] = static_cast<float>(random);
         actions[e] = static_cast<int32_t>(random % 10);
-        const End end = random < 60 / static_cast<uint32_t>(rows) ? End::kOver : End::kNone;
+        const End end = random < 60 / static_cast<uint32_t>(rows) ? End::kTerminated : End::kNone;
         ends[e] = static_cast<int32_t>(end);
         over += end != End::kNone;
         const float observation = 0;
