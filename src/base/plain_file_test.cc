@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-std::string text_of(const std::filesystem::path& path) {
+std::string file_text(const std::filesystem::path& path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -24,7 +24,7 @@ TEST(PlainFile, IsMadeAndAppendedTo) {
     ASSERT_EQ(write(fd, word, 3), 3);
     close(fd);
   }
-  EXPECT_EQ(text_of(dir / "log"), "onetwo");
+  EXPECT_EQ(file_text(dir / "log"), "onetwo");
 }
 
 TEST(PlainFile, WhatIsNoFileIsRefusedByNameAtOnce) {
@@ -48,7 +48,7 @@ TEST(PlainFile, WhatIsNoFileIsRefusedByNameAtOnce) {
     }
     EXPECT_EQ(not_a_file(dir / name), said);
   }
-  EXPECT_EQ(text_of(dir / "precious"), "kept");
+  EXPECT_EQ(file_text(dir / "precious"), "kept");
   EXPECT_FALSE(std::filesystem::exists(dir / "nothing"));
   EXPECT_EQ(not_a_file(dir / "precious"), "");
   EXPECT_EQ(not_a_file(dir / "absent"), "");

@@ -47,7 +47,7 @@ void collect(const CLI::App& app, const std::string& path, std::vector<Node>& no
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) continue;
     node.flags.push_back(
-        {option->get_snames(), option->get_lnames(), option->get_description(), option->get_type_size() != 0});
+        {option->get_snames(), option->get_lnames(), option->get_description(), option->get_expected_min() > 0});
   }
   nodes.push_back(std::move(node));
   for (const CLI::App* sub : subs) collect(*sub, path.empty() ? sub->get_name() : path + " " + sub->get_name(), nodes);
@@ -72,20 +72,34 @@ std::vector<std::string> recipe_names(const CliContext& context) {
   return names;
 }
 
-std::string subject_words(const Node& node, const CliContext& context) {
-  const std::string runs = fmt::format("last $({} runs list --quiet 2>/dev/null)", context.program);
+// Words that are known now. Names of runs come when they are asked for, one a line, and are never parsed by the shell: a
+// folder may be named `$(rm -r ~)`.
+std::vector<std::string> subject_words(const Node& node, const CliContext& context) {
   switch (node.subject) {
     case Subject::kRecipe:
-      return fmt::format("{}", fmt::join(recipe_names(context), " "));
+      return recipe_names(context);
     case Subject::kRun:
     case Subject::kPath:
-      return runs;
+      return {"last"};
     case Subject::kShell:
-      return "bash zsh fish";
+      return {"bash", "zsh", "fish"};
     case Subject::kNone:
       break;
   }
-  return "";
+  return {};
+}
+
+bool names_runs(const Node& node) { return node.subject == Subject::kRun || node.subject == Subject::kPath; }
+bool names_files(const Node& node) { return names_runs(node) || node.subject == Subject::kRecipe; }
+
+std::string runs_command(const CliContext& context) {
+  return fmt::format("{} runs list --quiet 2>/dev/null", context.program);
+}
+
+std::string quoted_words(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + quoted(word);
+  return text;
 }
 
 // Shared by bash and zsh: walk the words typed so far to the deepest command.
@@ -107,9 +121,9 @@ std::string walk(const std::vector<Node>& nodes, const std::string& words, const
 std::string bash_script(const std::vector<Node>& nodes, const CliContext& context) {
   const std::string name = identifier(context.program);
   std::string text = fmt::format(
-      "# bash completion for {}\n_{}() {{\n  local word command= cur=\"${{COMP_WORDS[COMP_CWORD]}}\"\n  COMPREPLY=()\n",
+      "# bash completion for {}\n_{}() {{\n  local word quoted command= cur=\"${{COMP_WORDS[COMP_CWORD]}}\"\n  COMPREPLY=()\n",
       context.program, name);
-  text += walk(nodes, "\"${COMP_WORDS[@]:1:COMP_CWORD-1}\"", "local flags= words= files=");
+  text += walk(nodes, "\"${COMP_WORDS[@]:1:COMP_CWORD-1}\"", "local flags=() words=() runs= files=");
   text += "  case \"$command\" in\n";
   for (const Node& node : nodes) {
     std::vector<std::string> flags;
@@ -117,20 +131,33 @@ std::string bash_script(const std::vector<Node>& nodes, const CliContext& contex
       for (const std::string& s : flag.shorts) flags.push_back("-" + s);
       for (const std::string& l : flag.longs) flags.push_back("--" + l);
     }
-    const std::string subject = subject_words(node, context);
-    const bool files =
-        node.subject == Subject::kRecipe || node.subject == Subject::kRun || node.subject == Subject::kPath;
-    text += fmt::format("    {}) flags=\"{}\"; words=\"{}{}{}\"{} ;;\n", quoted(node.path), fmt::join(flags, " "),
-                        fmt::join(node.commands, " "), subject.empty() || node.commands.empty() ? "" : " ", subject,
-                        files ? "; files=1" : "");
+    std::vector<std::string> words = node.commands;
+    for (const std::string& word : subject_words(node, context)) words.push_back(word);
+    text += fmt::format("    {}) flags=({}); words=({}){}{} ;;\n", quoted(node.path), quoted_words(flags),
+                        quoted_words(words), names_runs(node) ? "; runs=1" : "", names_files(node) ? "; files=1" : "");
   }
-  text +=
+  // Not compgen -W, which expands its words as if they were typed. Quoted here, by printf: what readline quotes of
+  // names of files (complete -o filenames) leaves a `$` as it is.
+  text += fmt::format(
       "  esac\n"
-      "  if [[ \"$cur\" == -* ]]; then COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
-      "  else COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")); [[ -n \"$files\" ]] && COMPREPLY+=($(compgen -f -- "
-      "\"$cur\"))\n"
-      "  fi\n  return 0\n}\n";
-  return text + fmt::format("complete -o filenames -F _{} {}\n", name, context.program);
+      "  if [[ \"$cur\" == -* ]]; then words=(\"${{flags[@]}}\"); runs= files=; fi\n"
+      "  if [[ -n \"$runs\" ]]; then\n"
+      "    while IFS= read -r word; do words+=(\"$word\"); done < <({})\n"
+      "  fi\n"
+      "  for word in \"${{words[@]}}\"; do\n"
+      "    printf -v quoted %q \"$word\"\n"
+      "    if [[ \"$word\" == \"$cur\"* || \"$quoted\" == \"$cur\"* ]]; then COMPREPLY+=(\"$quoted\"); fi\n"
+      "  done\n"
+      "  if [[ -n \"$files\" ]]; then\n"
+      "    while IFS= read -r word; do\n"
+      "      if [[ -d \"$word\" ]]; then word+=/; compopt -o nospace 2>/dev/null; fi\n"
+      "      printf -v quoted %q \"${{word#'~/'}}\"\n"
+      "      if [[ \"$word\" == '~/'* ]]; then quoted=\"~/$quoted\"; fi\n"
+      "      COMPREPLY+=(\"$quoted\")\n"
+      "    done < <(compgen -f -- \"$cur\")\n"
+      "  fi\n  return 0\n}}\n",
+      runs_command(context));
+  return text + fmt::format("complete -F _{} {}\n", name, context.program);
 }
 
 std::string zsh_pairs(const std::vector<std::pair<std::string, std::string>>& pairs) {
@@ -156,11 +183,11 @@ std::string zsh_script(const std::vector<Node>& nodes, const CliContext& context
       for (const std::string& l : flag.longs) flags.emplace_back("--" + l, flag.help);
     }
     for (size_t i = 0; i < node.commands.size(); ++i) commands.emplace_back(node.commands[i], node.command_help[i]);
-    const bool files =
-        node.subject == Subject::kRecipe || node.subject == Subject::kRun || node.subject == Subject::kPath;
-    text += fmt::format("    {})\n      flags=({} )\n      entries=({} )\n      more=({}){} ;;\n", quoted(node.path),
-                        zsh_pairs(flags), zsh_pairs(commands), subject_words(node, context),
-                        files ? "\n      files=1" : "");
+    // A line is a word; what stands in it is not expanded, and compadd quotes it.
+    const std::string runs = names_runs(node) ? fmt::format(" ${{(f)\"$({})\"}}", runs_command(context)) : "";
+    text += fmt::format("    {})\n      flags=({} )\n      entries=({} )\n      more=({}{}){} ;;\n", quoted(node.path),
+                        zsh_pairs(flags), zsh_pairs(commands), quoted_words(subject_words(node, context)), runs,
+                        names_files(node) ? "\n      files=1" : "");
   }
   text +=
       "  esac\n"
@@ -187,11 +214,10 @@ std::string fish_script(const std::vector<Node>& nodes, const CliContext& contex
     for (size_t i = 0; i < node.commands.size(); ++i) {
       text += fmt::format("{} -f -a {} -d {}\n", start, node.commands[i], quoted(node.command_help[i]));
     }
-    if (node.subject == Subject::kRecipe || node.subject == Subject::kShell) {
-      text += fmt::format("{} -a {}\n", start, quoted(subject_words(node, context)));
-    } else if (node.subject != Subject::kNone) {
-      text += fmt::format("{} -a {}\n", start,
-                          quoted(fmt::format("last ({} runs list --quiet 2>/dev/null)", context.program)));
+    if (node.subject != Subject::kNone) {  // fish takes a line of the output as one word, unexpanded
+      const std::string words = fmt::format("{}", fmt::join(subject_words(node, context), " "));
+      const std::string runs = names_runs(node) ? fmt::format(" ({})", runs_command(context)) : "";
+      text += fmt::format("{} -a {}\n", start, quoted(words + runs));
     }
     for (const Flag& flag : node.flags) {
       std::string names;

@@ -31,7 +31,7 @@ TEST(Errors, AMisspeltCommandGetsTheNearestOne) {
       "  do     did you mean `train`?\n");
   expect_error(box, {"runs", "lst"},
                "error: `tandem runs` has no command \"lst\"\n"
-               "  why    the commands are: list, show, compare, best, rebuild\n"
+               "  why    the commands are: list, show, compare, best, rm, prune, rebuild\n"
                "  do     did you mean `list`?\n");
 }
 
@@ -94,11 +94,11 @@ TEST(Errors, UnknownKeyWrongTypeAndRangeNameFileAndLine) {
                "  do     write it as in `steps = 3000`\n");
   expect_error(box, {"train", "tiny", "--lr", "-1"},
                "error: --lr: `optimizer.learning_rate` is -1; it must be above 0\n"
-               "  why    `optimizer.learning_rate` is: size of a step\n"
+               "  why    `optimizer.learning_rate` is: learning rate\n"
                "  do     choose a value that is above 0\n");
   expect_error(box, {"train", "tiny", "--set", "precision=fp61"},
                "error: --set: `precision` is \"fp61\"; it must be one of fp32, tf32, bf16, fp16\n"
-               "  why    `precision` is: number format of forward and backward\n"
+               "  why    `precision` is: precision of forward and backward (mixed precision: bf16, fp16)\n"
                "  do     did you mean `fp16`?\n");
   expect_error(box, {"train", "tiny", "--set", "precision"},
                "error: --set precision: no key and value\n"
@@ -115,12 +115,20 @@ TEST(Errors, ABadVariableIsNamed) {
                "  do     write it as in `steps = 3000`\n");
 }
 
-TEST(Errors, AMisspeltVariableIsWarnedOf) {
+TEST(Errors, AVariableThatNobodyReadsIsNamed) {
   Sandbox box;
   box.env["TANDEM_STPES"] = "5";
   box.env["TANDEM_SOMEBODY_ELSES"] = "5";
   EXPECT_EQ(box.run({"config", "show", "tiny"}).err,
-            "warning: TANDEM_STPES is no setting of this recipe; did you mean TANDEM_STEPS?\n");
+            "warning: TANDEM_SOMEBODY_ELSES is read by nobody: no setting and no variable of tandem has that name\n"
+            "warning: TANDEM_STPES is read by nobody: no setting and no variable of tandem has that name; did you mean "
+            "TANDEM_STEPS?\n");
+  box.env.erase("TANDEM_STPES");
+  box.env.erase("TANDEM_SOMEBODY_ELSES");
+  box.env["TANDEM_AGENT"] = "analysis";  // of another recipe
+  box.env["TANDEM_RUNS_ROOT"] = "elsewhere";
+  box.env["TANDEM_LIFE_FD"] = "3";
+  EXPECT_EQ(box.run({"config", "show", "tiny"}).err, "");
 }
 
 TEST(Errors, DevicesThatAreNotThere) {

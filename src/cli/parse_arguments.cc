@@ -1,12 +1,14 @@
 #include "cli/parse_arguments.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/Error.hpp>
 #include <algorithm>
 
 #include "base/errors.h"
 #include "cli/app.h"
+#include "config/recipe_list.h"
 #include "config/spelling.h"
 
 namespace tandem {
@@ -74,12 +76,72 @@ std::string full_name(const CliContext& context, const std::vector<std::string>&
                     fmt::format("the commands are: {}", fmt::join(candidates, ", ")), todo);
 }
 
-[[noreturn]] void refuse(const CLI::ParseError& error, const std::string& name) {
-  std::string what = printable(error.what());
-  const size_t required = what.find(": 1 required");
-  if (required != std::string::npos) what = what.substr(0, required) + " needs a value";
-  throw ConfigError(fmt::format("{}: {}", name, what), "the command line could not be understood",
-                    fmt::format("see `{} --help`", name));
+// The value that the line gives a flag; empty: none.
+std::string value_on_line(const std::vector<std::string>& words, const std::string& flag) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].starts_with(flag + "=")) return words[i].substr(flag.size() + 1);
+    if (words[i] == flag && i + 1 < words.size()) return words[i + 1];
+  }
+  return "";
+}
+
+// The names of flags and words in a message of the parser's, as written there.
+std::vector<std::string> names_in(const CLI::App& app, const std::string& text) {
+  std::vector<std::pair<size_t, std::string>> found;
+  for (const CLI::Option* option : app.get_options()) {
+    std::vector<std::string> names;
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+    if (option->get_positional()) names.push_back(option->get_name());
+    for (const std::string& name : names) {
+      const size_t at = text.find(name);
+      const auto inside = [&](size_t i) { return i < text.size() && (std::isalnum(text[i]) || text[i] == '-'); };
+      if (at != std::string::npos && !inside(at + name.size()) && (at == 0 || !inside(at - 1)))
+        found.emplace_back(at, name);
+    }
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> names;
+  for (const auto& [at, name] : found) names.push_back(name);
+  return names;
+}
+
+// What CLI11 found, in our words: its own are those of its source.
+[[noreturn]] void refuse(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& words,
+                         const std::string& name) {
+  const std::string said = error.what(), see = fmt::format("see `{} --help`", name);
+  const std::vector<std::string> names = names_in(app, said);
+  const std::string flag = names.empty() ? "" : names.front();
+  const std::string value = printable(value_on_line(words, flag));
+  if (dynamic_cast<const CLI::ExcludesError*>(&error) && names.size() > 1)
+    throw ConfigError(fmt::format("{} and {} were both given", names[0], names[1]), "each asks for something else",
+                      fmt::format("leave one of them out; {}", see));
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) && said.find("override") != std::string::npos)
+    throw ConfigError(fmt::format("{} takes no value", flag), fmt::format("\"{}\" was given to it", value),
+                      fmt::format("write {} alone", flag));
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) && flag.starts_with("-"))
+    throw ConfigError(fmt::format("{}: {} needs a value", name, flag), "the command line could not be understood", see);
+  if (dynamic_cast<const CLI::ConversionError*>(&error) && !flag.empty()) {
+    const CLI::Option* const option = app.get_option_no_throw(flag);
+    if (option && option->get_expected_min() == 0)
+      throw ConfigError(fmt::format("{} takes no value", flag), fmt::format("\"{}\" was given to it", value),
+                        fmt::format("write {} alone", flag));
+    throw ConfigError(fmt::format("{} {}: no number", flag, value), "it takes one", see);
+  }
+  if (dynamic_cast<const CLI::ValidationError*>(&error) && !flag.empty()) {
+    const size_t open = said.find('{'), close = said.find('}');
+    if (open == std::string::npos || close == std::string::npos)
+      throw ConfigError(fmt::format("{}: {}", flag, printable(said.substr(said.find(": ") + 2))),
+                        "the command line could not be understood", see);
+    const std::string choices = said.substr(open + 1, close - open - 1);
+    const std::string wrong = flag.starts_with("-") ? value : printable(words.back());
+    throw ConfigError(fmt::format("{} can't be \"{}\"", flag, wrong), fmt::format("it is one of {}", fmt::join(names_of_flag(choices), ", ")),
+                      see);
+  }
+  if (!flag.empty() && !flag.starts_with("-"))
+    throw ConfigError(fmt::format("`{}` needs the word {}", name, flag), "it is not there, or not often enough", see);
+  throw ConfigError(fmt::format("`{}`: the command line could not be understood", name),
+                    flag.empty() ? "its words do not fit together" : fmt::format("{} does not fit", flag), see);
 }
 
 // Before CLI11 parses: it would take the value of an unknown flag for a word of its own and complain of that instead.
@@ -141,6 +203,7 @@ Arguments parse_arguments(int argc, const char* const* argv, const CliContext& c
   arguments.command.clear();
   arguments.subjects.clear();
   refuse_unknown_flags(words, *root, context);
+  const std::vector<std::string> line = words;
 
   const CLI::App* app = root.get();
   const auto descend = [&] {
@@ -161,7 +224,7 @@ Arguments parse_arguments(int argc, const char* const* argv, const CliContext& c
     refuse_extra(*app, extra.empty() ? "" : extra.front(), full_name(context, arguments.command));
   } catch (const CLI::ParseError& error) {
     descend();
-    refuse(error, full_name(context, arguments.command));
+    refuse(error, *app, line, full_name(context, arguments.command));
   }
   return arguments;
 }

@@ -186,6 +186,11 @@ TEST(Verbs, AFlagForASettingStandsOnceWithAllItsNames) {
       "the flag --loudness sets loudness for recipe echo, but noise for recipe other: give one of them another name");
   context.recipes.back().flags = {{"--rate,--lr", "rate", "x", "something else"}};
   EXPECT_NE(fault_of(context).find("for every recipe, but rate for recipe other"), std::string::npos);
+  for (const char* flag : {"--json", "--run-dir", "--gpus", "--set", "--quick"}) {
+    context.recipes.back().flags = {{flag, "rate", "x", "something else"}};
+    EXPECT_EQ(fault_of(context), "the flag " + std::string(flag) + " of recipe other is a flag of `" + context.program +
+                                     " train` already: give it another name");
+  }
 }
 
 }  // namespace
