@@ -169,10 +169,18 @@ struct Examination {
   const LinksSeen& links;
   int processes;  // of the bandwidth
   const Advice& advice;
-  Verdict worst;
-  int problems, warnings;
   double seconds;
+  Verdict worst = Verdict::kOk;
+  int problems = 0, warnings = 0;
 };
+
+void count_verdicts(Examination& all) {
+  for (const Finding& finding : all.findings) {
+    all.worst = std::max(all.worst, finding.verdict);
+    all.problems += finding.verdict == Verdict::kProblem;
+    all.warnings += finding.verdict == Verdict::kWarning;
+  }
+}
 
 nlohmann::json examination_json(const Examination& all) {
   nlohmann::json checks = nlohmann::json::array(), gpu_list = nlohmann::json::array();
@@ -310,26 +318,20 @@ int run_doctor(const Command& command) {
   if (!bandwidth.rows.empty())
     measured += bandwidth_text(bandwidth.rows, fmt::format("host memory, {} processes", processes));
 
-  Verdict worst = Verdict::kOk;
-  int problems = 0, warnings = 0;
-  for (const Finding& finding : findings) {
-    worst = std::max(worst, finding.verdict);
-    problems += finding.verdict == Verdict::kProblem;
-    warnings += finding.verdict == Verdict::kWarning;
-  }
   const Advice advice = advise(command, findings, gpus, trial);
   if (!command.arguments.report.empty()) {
-    write_out_file(command.arguments.report,
-                   doctor_report(command.context, findings, gpus, place, libraries, measured), "--report");
+    write_out_file(command.arguments.report, doctor_report(command.context, findings, gpus, place, libraries, measured),
+                   "--report");
     command.output.say("report written to " + command.arguments.report);
   }
-  const Examination all{findings, gpus, bandwidth, links, processes, advice, worst, problems, warnings, seconds};
+  Examination all{findings, gpus, bandwidth, links, processes, advice, seconds};
+  count_verdicts(all);
   if (command.output.json())
     command.output.object(examination_json(all));
   else
     command.output.data(
         examination_text(all, measured, wants_color(1, command.arguments.no_color), command.output.verbose()));
-  return static_cast<int>(worst == Verdict::kProblem ? ExitCode::kCheckFailed : ExitCode::kOk);
+  return static_cast<int>(all.worst == Verdict::kProblem ? ExitCode::kCheckFailed : ExitCode::kOk);
 }
 
 }  // namespace tandem
