@@ -90,10 +90,10 @@ TEST(SetReport, NamesCannotChangeThePage) {
   const TempDir dir;
   Set set;
   set.add("<script>alert(1)</script>", "analysis", .5);
-  write_agents_file(dir.path(), {.strategy = "<b>", .assignment = "x", .devices = {"<i>"}}, set.jobs, set.status,
+  write_agents_file(dir.path(), {.strategy = "<b>bold", .assignment = "x", .devices = {"<i>slanted"}}, set.jobs, set.status,
                     {{0, 0, 0, 5}});
   const std::string page = make_set_report(dir.path());
-  for (const char* tag : {"<script>alert", "<b>", "<i>"}) EXPECT_EQ(page.find(tag), std::string::npos) << tag;
+  for (const char* tag : {"<script>alert", "<b>bold", "<i>slanted"}) EXPECT_EQ(page.find(tag), std::string::npos) << tag;
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
 }
 
