@@ -56,12 +56,14 @@ struct Net : torch::nn::Module {
   torch::nn::Linear mid, out;
 };
 
+// The loss is SupervisedRecipe's: cross-entropy of what forward() returns with the last tensor of the batch.
 struct Spiral : tandem::SupervisedRecipe {
   explicit Spiral(const SpiralSettings& s) : SupervisedRecipe(s), settings(s) {}
   std::shared_ptr<torch::nn::Module> make_model() override { return net = std::make_shared<Net>(settings.width); }
   std::unique_ptr<tandem::Dataset> make_data() override { return std::make_unique<Spirals>(); }
   at::Tensor forward(const tandem::Batch& batch, tandem::ShardContext& context) override {
     at::Tensor x = at::relu(net->norm(net->in(batch.tensors[0])));
+    // 0: this place among those of the model that draw random numbers; the next would be 1.
     x = tandem::dropout(at::relu(net->mid(x)), settings.drop, context.random(0));
     return net->out(x);
   }

@@ -72,8 +72,8 @@ std::vector<std::string> recipe_names(const CliContext& context) {
   return names;
 }
 
-// Words that are known now. Names of runs come when they are asked for, one a line, and are never parsed by the shell: a
-// folder may be named `$(rm -r ~)`.
+// Words that are known now. Names of runs come when they are asked for, one a line, and are never parsed by the shell:
+// a folder may be named `$(rm -r ~)`.
 std::vector<std::string> subject_words(const Node& node, const CliContext& context) {
   switch (node.subject) {
     case Subject::kRecipe:
@@ -121,7 +121,8 @@ std::string walk(const std::vector<Node>& nodes, const std::string& words, const
 std::string bash_script(const std::vector<Node>& nodes, const CliContext& context) {
   const std::string name = identifier(context.program);
   std::string text = fmt::format(
-      "# bash completion for {}\n_{}() {{\n  local word quoted command= cur=\"${{COMP_WORDS[COMP_CWORD]}}\"\n  COMPREPLY=()\n",
+      "# bash completion for {}\n_{}() {{\n  local word quoted command= cur=\"${{COMP_WORDS[COMP_CWORD]}}\"\n  "
+      "COMPREPLY=()\n",
       context.program, name);
   text += walk(nodes, "\"${COMP_WORDS[@]:1:COMP_CWORD-1}\"", "local flags=() words=() runs= files=");
   text += "  case \"$command\" in\n";

@@ -90,7 +90,7 @@ TEST(Errors, UnknownKeyWrongTypeAndRangeNameFileAndLine) {
   box.write("b.toml", "recipe = \"tiny\"\nsteps = \"many\"\n");
   expect_error(box, {"train", "b.toml"},
                "error: b.toml:2: `steps` must be a whole number, found the text \"many\"\n"
-               "  why    `steps` is: stop after this many updates; 0: no such limit\n"
+               "  why    `steps` is: stop after this many steps, skipped ones included; 0: no such limit\n"
                "  do     write it as in `steps = 3000`\n");
   expect_error(box, {"train", "tiny", "--lr", "-1"},
                "error: --lr: `optimizer.learning_rate` is -1; it must be above 0\n"
@@ -111,7 +111,7 @@ TEST(Errors, ABadVariableIsNamed) {
   box.env["TANDEM_STEPS"] = "ten";
   expect_error(box, {"train", "tiny"},
                "error: TANDEM_STEPS: `steps` must be a whole number, found \"ten\"\n"
-               "  why    `steps` is: stop after this many updates; 0: no such limit\n"
+               "  why    `steps` is: stop after this many steps, skipped ones included; 0: no such limit\n"
                "  do     write it as in `steps = 3000`\n");
 }
 

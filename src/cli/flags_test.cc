@@ -33,7 +33,8 @@ TEST(Flags, AllGpusAreAllAndNeverTheCpuInstead) {
   EXPECT_THROW(parse_devices("cuda:all", machine), ConfigError);
   const Sandbox box;
   for (const char* flag : {"--num_gpus=-1", "--num-gpus=all", "--gpus=-1"})
-    EXPECT_NE(box.run({"train", "tiny", flag, "--dry-run"}).err.find("devices \"cuda:all\""), std::string::npos) << flag;
+    EXPECT_NE(box.run({"train", "tiny", flag, "--dry-run"}).err.find("devices \"cuda:all\""), std::string::npos)
+        << flag;
 }
 
 TEST(Flags, ARefusalIsInOurWords) {

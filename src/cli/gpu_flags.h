@@ -1,7 +1,7 @@
 // cli/gpu_flags.h -- `--gpus` and `--num-gpus` as the setting `devices`.
 //
-// A single number is how many, as it is for `plan` and for most trainers: `--gpus 4` is the first four. Several numbers,
-// or one with a comma after it, say which: `--gpus 0,2`, `--gpus 4,`. `--gpus 0` is the first GPU.
+// A single number is how many, as it is for `plan` and for most trainers: `--gpus 4` is the first four. Several
+// numbers, or one with a comma after it, say which: `--gpus 0,2`, `--gpus 4,`. `--gpus 0` is the first GPU.
 #pragma once
 
 #include <string>

@@ -135,8 +135,8 @@ std::vector<std::string> names_in(const CLI::App& app, const std::string& text) 
                         "the command line could not be understood", see);
     const std::string choices = said.substr(open + 1, close - open - 1);
     const std::string wrong = flag.starts_with("-") ? value : printable(words.back());
-    throw ConfigError(fmt::format("{} can't be \"{}\"", flag, wrong), fmt::format("it is one of {}", fmt::join(names_of_flag(choices), ", ")),
-                      see);
+    throw ConfigError(fmt::format("{} can't be \"{}\"", flag, wrong),
+                      fmt::format("it is one of {}", fmt::join(names_of_flag(choices), ", ")), see);
   }
   if (!flag.empty() && !flag.starts_with("-"))
     throw ConfigError(fmt::format("`{}` needs the word {}", name, flag), "it is not there, or not often enough", see);

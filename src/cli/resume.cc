@@ -29,8 +29,8 @@ std::optional<LoadedCheckpoint> reached(const RunFolder& run, int64_t steps) {
 
 // The run has reached its goal: tell what it reached, change nothing.
 int already_there(const Command& command, const RunFolder& run, const LoadedCheckpoint& newest, int64_t steps) {
-  command.output.say(fmt::format("{} is at step {}, and {} were asked for: nothing to do", run.id(),
-                                 newest.manifest.step, steps));
+  command.output.say(
+      fmt::format("{} is at step {}, and {} were asked for: nothing to do", run.id(), newest.manifest.step, steps));
   for (const std::string& refused : newest.refused) command.output.warn(fmt::format("passed over {}", refused));
   if (!command.output.json()) return 0;
   command.output.object({{"run", run.id()},

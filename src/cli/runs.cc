@@ -67,9 +67,10 @@ int run_runs(const Command& command) {
   }
   if (verb == "compare") {
     if (command.arguments.subjects.size() != 2)
-      throw ConfigError("which two runs?", "it sets one run beside another",
-                        fmt::format("name them by id or folder, as in `{} runs compare a1b2c3 last`; `{} runs` lists them",
-                                    command.context.program, command.context.program));
+      throw ConfigError(
+          "which two runs?", "it sets one run beside another",
+          fmt::format("name them by id or folder, as in `{} runs compare a1b2c3 last`; `{} runs` lists them",
+                      command.context.program, command.context.program));
     const auto comparison = index.compare(command.arguments.subjects[0], command.arguments.subjects[1]);
     if (command.output.json()) {
       command.output.object({{"comparison", to_json(comparison)}});

@@ -116,7 +116,9 @@ int remove_all(const Command& command, std::vector<Goes> going, const std::vecto
     RunIndex(root).sync();
   }
   if (command.output.json())
-    command.output.object({{"dry_run", arguments.dry_run}, {remove ? "removed" : "would_remove", gone}, {"kept", kept},
+    command.output.object({{"dry_run", arguments.dry_run},
+                           {remove ? "removed" : "would_remove", gone},
+                           {"kept", kept},
                            {"bytes", bytes_of(going)}});
   command.output.say(going.empty()       ? "nothing to remove"
                      : remove            ? "removed " + count_text(going)
@@ -272,13 +274,16 @@ int run_runs_prune(const Command& command) {
 void add_removal_commands(Arguments& arguments, const MakeCommand& make) {
   CLI::App* rm = make("rm", "removes runs: lists them with their size, and asks",
                       {{"runs rm last", "the newest"}, {"runs rm a1b2c3 d4e5f6 --yes", "two, without asking"}});
-  rm->add_option("run", arguments.subjects, "id, start of an id, folder, or last")->expected(1, 1000)->type_name("")
+  rm->add_option("run", arguments.subjects, "id, start of an id, folder, or last")
+      ->expected(1, 1000)
+      ->type_name("")
       ->required();
   CLI::App* prune = make("prune", "removes old runs: lists them with their size, and asks",
                          {{"runs prune --keep-best --older-than 7d", "all older ones but the best of each recipe"},
                           {"runs prune --older-than 1d --status failed --dry-run", "what would go"}});
   RemovalArguments& removal = arguments.removal;
-  prune->add_option("--older-than", removal.older_than, "runs not written to for this long: 7d, 12h")->type_name("time");
+  prune->add_option("--older-than", removal.older_than, "runs not written to for this long: 7d, 12h")
+      ->type_name("time");
   prune->add_flag("--keep-best", removal.keep_best, "keeps the best run of each recipe: score, return, or loss");
   prune->add_option("--metric", removal.metric, "what the best is the best of")->type_name("name");
   prune->add_option("--order", arguments.order, "min or max, where the metric's name does not tell")

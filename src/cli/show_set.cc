@@ -34,8 +34,8 @@ Forecast forecast_of(const PreparedSet& set, const SetCourse& course) {
       const std::string& name = set.chosen->question.devices[static_cast<size_t>(device)].name;
       const auto at = std::ranges::find_if(set.devices, [&](const DeviceSpec& spec) { return spec.name() == name; });
       if (at != set.devices.end())
-        chosen.course.push_back({static_cast<int>(at - set.devices.begin()), static_cast<int>(j), best.runs[j].begin,
-                                 best.runs[j].end});
+        chosen.course.push_back(
+            {static_cast<int>(at - set.devices.begin()), static_cast<int>(j), best.runs[j].begin, best.runs[j].end});
     }
   std::ranges::stable_sort(chosen.course, {}, &Segment::begin);
   return chosen;
@@ -77,16 +77,16 @@ Json course_json(const ResolvedRecipe& recipe, const PreparedSet& set, const Set
                     {"begin", part.begin},
                     {"end", part.end}});
   Json object = {{"dry_run", true},
-          {"recipe", recipe.name},
-          {"values", recipe.resolver->to_json()},
-          {"strategy", set.strategy},
-          {"assignment", name_of(set.schedule.assignment)},
-          {"jobs", jobs},
-          {"devices", devices},
-          {"plan", plan},
-          {"forecast_seconds", course.forecast.seconds},
-          {"ideal_seconds", course.ideal_seconds},
-          {"bits", set.bits()}};
+                 {"recipe", recipe.name},
+                 {"values", recipe.resolver->to_json()},
+                 {"strategy", set.strategy},
+                 {"assignment", name_of(set.schedule.assignment)},
+                 {"jobs", jobs},
+                 {"devices", devices},
+                 {"plan", plan},
+                 {"forecast_seconds", course.forecast.seconds},
+                 {"ideal_seconds", course.ideal_seconds},
+                 {"bits", set.bits()}};
   add_choice(set, object);
   return object;
 }
@@ -94,7 +94,8 @@ Json course_json(const ResolvedRecipe& recipe, const PreparedSet& set, const Set
 void say_course(const Command& command, const PreparedSet& set, const SetCourse& course) {
   for (size_t j = 0; j < course.jobs.size(); ++j)
     command.output.say(fmt::format("  {:<26} {:>7} steps  {} shards  about {} alone", set.jobs[j].job.name,
-                                   set.jobs[j].job.steps, set.jobs[j].job.shards, duration_words(alone(set, course, j))));
+                                   set.jobs[j].job.steps, set.jobs[j].job.shards,
+                                   duration_words(alone(set, course, j))));
   for (size_t d = 0; d < course.speeds.size(); ++d) {
     std::vector<std::string> parts;
     for (const Segment& part : course.forecast.course)

@@ -23,9 +23,10 @@ std::string disk_text(const DiskNeed& need) {
 std::optional<std::string> disk_warning(const DiskNeed& need, const std::filesystem::path& folder) {
   const auto disk = disk_facts(folder);
   if (!disk || disk->free_bytes >= need.most()) return std::nullopt;
-  return fmt::format("the disk of {} has {} left, and checkpoints may take {}: free some space (`tandem runs prune`), "
-                     "or name another folder with --runs-root",
-                     folder.string(), bytes_text(disk->free_bytes), bytes_text(need.most()));
+  return fmt::format(
+      "the disk of {} has {} left, and checkpoints may take {}: free some space (`tandem runs prune`), "
+      "or name another folder with --runs-root",
+      folder.string(), bytes_text(disk->free_bytes), bytes_text(need.most()));
 }
 
 }  // namespace tandem

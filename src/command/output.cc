@@ -55,8 +55,8 @@ void Output::detail(std::string_view line) const {
 }
 
 void Output::warn(std::string_view line) const {
-  write(stderr, fmt::format("{}warning:{} {}\n", color_ ? "\x1b[33m" : "", color_ ? "\x1b[0m" : "",
-                            printable_lines(line)));
+  write(stderr,
+        fmt::format("{}warning:{} {}\n", color_ ? "\x1b[33m" : "", color_ ? "\x1b[0m" : "", printable_lines(line)));
 }
 
 void Output::error(const Error& error) const {

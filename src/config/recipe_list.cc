@@ -8,7 +8,8 @@
 namespace tandem {
 namespace {
 
-// Recipes that are announced and not here yet. Whose recipe comes, its line goes: Recipes.APlannedOneIsNotOneThatIsHere.
+// Recipes that are announced and not here yet. Whose recipe comes, its line goes:
+// Recipes.APlannedOneIsNotOneThatIsHere.
 constexpr PlannedRecipe kPlanned[] = {{"options", "an options trader (CLSTM-PPO)"},
                                       {"chess", "a chess player that learns by self-play"},
                                       {"video", "a classifier of video clips (3D-CNN)"},

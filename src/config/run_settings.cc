@@ -50,7 +50,8 @@ void describe_guard(Describer& d, GuardSettings& s) {
 }
 
 void describe_optimizer(Describer& d, OptimizerSettings& s) {
-  d.key("optimizer.kind", s.kind, Choices{{"adam", "adamw", "sgd"}}, "optimizer, as in torch.optim");
+  d.key("optimizer.kind", s.kind, Choices{{"adam", "adamw", "sgd"}},
+        "optimizer, as in torch.optim but for decay_vectors");
   d.key("optimizer.learning_rate", s.learning_rate, Range::above(0), "learning rate");
   d.key("optimizer.beta1", s.beta1, Range::from_up_to_below(0, 1), "Adam's beta1: decay rate of the mean of gradients");
   d.key("optimizer.beta2", s.beta2, Range::from_up_to_below(0, 1),
@@ -60,7 +61,8 @@ void describe_optimizer(Describer& d, OptimizerSettings& s) {
   d.key("optimizer.nesterov", s.nesterov, "SGD with Nesterov momentum");
   d.key("optimizer.weight_decay", s.weight_decay, Range::at_least(0),
         "weight decay: L2 in adam and sgd, decoupled in adamw");
-  d.key("optimizer.decay_vectors", s.decay_vectors, "weight decay for biases and norm weights too");
+  d.key("optimizer.decay_vectors", s.decay_vectors,
+        "weight decay for biases and norm weights too (torch.optim does so; off: a group without decay)");
 }
 
 void describe_schedule(Describer& d, ScheduleSettings& s) {
@@ -81,11 +83,11 @@ void describe_schedule(Describer& d, ScheduleSettings& s) {
 
 void RecipeSettings::describe(Describer& d) {
   d.key("seed", seed, Range::at_least(0), "seed of all random numbers");
-  d.key("steps", steps, Range::at_least(0), "stop after this many updates; 0: no such limit", Role::kRunning);
+  d.key("steps", steps, Range::at_least(0), "stop after this many steps, skipped ones included; 0: no such limit",
+        Role::kRunning);
   d.key("epochs", epochs, Range::at_least(0), "stop after this many epochs; 0: no such limit", Role::kRunning);
   d.key("episodes", episodes, Range::at_least(0), "stop after this many episodes; 0: no such limit", Role::kRunning);
-  d.key("iterations", iterations, Range::at_least(0), "stop after this many iterations; 0: no such limit",
-        Role::kRunning);
+  d.key("iterations", iterations, Range::at_least(0), "another name for steps; 0: no such limit", Role::kRunning);
   d.key("max_time", max_time, duration_or_empty(), "stop after this wall time (90s, 10m, 2h)", Role::kRunning);
   d.key("shards", shards, OrWord{"devices", &shards_from_devices, Range::between(1, kMostShards)},
         "virtual workers that share each batch, however many devices there are; \"devices\": one per device");
@@ -96,7 +98,7 @@ void RecipeSettings::describe(Describer& d) {
   d.key("precision", precision, Choices{{"fp32", "tf32", "bf16", "fp16"}},
         "precision of forward and backward (mixed precision: bf16, fp16)");
   d.key("exact", exact, Choices{{"aim", "require"}},
-        "require: refuse to start where the result could depend on the machines", Role::kRunning);
+        "aim: warn, require: refuse to start, where the result could depend on the machines", Role::kRunning);
   d.key("devices", devices, "devices to train on, one worker each: auto, cpu:4, cuda:0,cuda:2", Role::kRunning);
   d.key("memory_fraction", memory_fraction, Range::between(0.01, 1),
         "largest fraction of a GPU's memory that a worker may allocate", Role::kRunning);

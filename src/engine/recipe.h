@@ -122,7 +122,7 @@ struct Subtree {
 
 // What apply() sees, and fills in.
 struct StepContext {
-  int64_t step = 0;      // updates made before this one
+  int64_t step = 0;      // steps before this one, skipped updates included
   bool skipped = false;  // the engine dropped this update (NaN or overflow)
   JobState* state = nullptr;
   StepRecord* record = nullptr;  // loss, samples, epoch and metrics are the recipe's to fill in

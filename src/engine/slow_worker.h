@@ -22,7 +22,7 @@ inline double slowed_by(const char* name) {
   return text ? std::max(0.0, std::atof(text)) : 0;
 }
 
-inline void slow_loader() {
+inline void delay_loader_for_tests() {
   static const double ms = slowed_by("TANDEM_SLOW_LOADER");
   if (ms > 0) std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
 }

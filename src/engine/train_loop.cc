@@ -48,17 +48,17 @@ StepRecord TrainLoop::step() {
     StepContext context{.step = steps_done_, .state = &state_, .record = &record};
     if (phase.gradients) {
       const int64_t flag = total.maxima[phase.maxima];
-      if (gpu() && !replayed_) replay_update(phase, total, flag);
-      const UpdateResult result = replayed_ ? update_.settle(total.floats, flag, replayed_->outputs.decision())
-                                            : update_.apply(total.floats, flag);
+      if (gpu() && !updated_by_) launch_update_graph(phase, total, flag);
+      const UpdateResult result = updated_by_ ? update_.settle(total.floats, flag, updated_by_->outputs.decision())
+                                              : update_.apply(total.floats, flag);
       fill_record(result, record);
       context.skipped = result.skipped;
     }
     // The recipe sees its own part of the total, without gradient, batch-norm statistics, NaN flag and request.
     const size_t engine_floats = phase.gradients ? state_.parameter_floats() + state_.statistic_floats() : 0;
     recipe_floats_.resize(total.floats.size() - engine_floats);
-    if (replayed_)
-      std::ranges::copy(replayed_->outputs.floats(), recipe_floats_.begin());
+    if (updated_by_)
+      std::ranges::copy(updated_by_->outputs.floats(), recipe_floats_.begin());
     else
       device().to_host(recipe_floats_.data(), total.floats.data() + engine_floats,
                        recipe_floats_.size() * sizeof(float));
@@ -79,8 +79,8 @@ Total TrainLoop::run_and_combine(const Phase& phase) {
       requested_ = request_ ? request_() : 0;
       phase_sequence_ = combine_->next_sequence();
       combine_->begin(layout_of(phase));
-      replayed_ = nullptr;
-      if (gpu() && has_step_graph(phase)) return replay_step(phase);
+      updated_by_ = nullptr;
+      if (gpu() && has_step_graph(phase)) return launch_step_graph(phase);
       if (phase.gradients && lockstep())
         run_in_lockstep(phase);  // as run_shards, but all shards side by side, with an all-reduce at every batch norm
       else
@@ -448,7 +448,7 @@ Batch TrainLoop::load(const LoadKey& key) {
 
 Batch TrainLoop::make_batch(const LoadKey& key) const {
   Batch batch;
-  slow_loader();
+  delay_loader_for_tests();
   batch.slice = sampler_->slice(key.step, key.shard, key.micro_batch);
   const RandomKey random{.seed = state_.seed(),
                          .step = static_cast<uint64_t>(key.step * settings_.accumulation + key.micro_batch),

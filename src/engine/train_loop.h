@@ -1,6 +1,6 @@
 // engine/train_loop.h -- the loop: what one worker does in one step.
 //
-// Reading order: cli/worker.cc -> engine/train_loop.cc -> recipes/tiny.cc -> reduce/exact_sum.cc.
+// Reading order: engine/worker.cc -> engine/train_loop.cc -> recipes/tiny.cc -> reduce/exact_sum.cc.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +68,8 @@ class TrainLoop {
   void watch(LoopObserver* observer) { observer_ = observer; }
   // What the user should know about the last step ("" if nothing): a skipped update, a roll-back.
   const std::string& note() const { return note_; }
-  // The same for one of several workers: what all know is reported by the first, what happened to one alone by that one.
+  // The same for one of several workers: what all know is reported by the first, what happened to one alone by that
+  // one.
   std::vector<std::string> take_notes(bool first) {
     std::vector<std::string> notes{first ? note_ : "", recipe_->take_note()};
     std::erase(notes, "");
@@ -130,8 +131,8 @@ class TrainLoop {
   void launch_fused_step();
   std::optional<int64_t> agree_on_request();
   bool has_step_graph(const Phase& phase);  // shards and update in one graph; captured here, once it may be
-  Total replay_step(const Phase& phase);
-  void replay_update(const Phase& phase, const Total& total, int64_t flag);
+  Total launch_step_graph(const Phase& phase);
+  void launch_update_graph(const Phase& phase, const Total& total, int64_t flag);
   bool stage_inputs(const Phase& phase, GpuPhase& gpu, int64_t step);
   void stage_ahead(const Phase& phase, GpuPhase& gpu);
   void use_eager(const Phase& phase, GpuPhase& gpu, const std::string& why);
@@ -188,8 +189,8 @@ class TrainLoop {
   std::vector<std::unique_ptr<GpuPhase>> gpu_phases_;  // by phase
   std::map<LoadKey, Batch> loaded_;                    // of this step and, staged ahead, of the next
   bool capturing_ = false;                             // what run_shard() queues is captured, not run
-  GpuPhase* replayed_ = nullptr;                       // whose graph has made this phase's update, if one has
-  std::vector<int64_t> replayed_counts_, replayed_maxima_;
+  GpuPhase* updated_by_ = nullptr;                     // whose graph has made this phase's update, if one has
+  std::vector<int64_t> graph_counts_, graph_maxima_;
 };
 
 }  // namespace tandem

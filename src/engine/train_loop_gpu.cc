@@ -270,7 +270,7 @@ bool TrainLoop::has_step_graph(const Phase& phase) {
   return gpu.step_graph != nullptr;
 }
 
-Total TrainLoop::replay_step(const Phase& phase) {
+Total TrainLoop::launch_step_graph(const Phase& phase) {
   GpuPhase& gpu = gpu_phase(phase);
   const int shards = static_cast<int>(visit_order_.size());
   const bool compare = !gpu.step_agreed || compares_at(steps_done_);
@@ -304,27 +304,26 @@ Total TrainLoop::replay_step(const Phase& phase) {
   if (compare && fingerprint(gpu.partials, gpu.outputs, shards) != eager) capture_went_stale(phase);
   gpu.step_agreed = true;
   read_outputs(phase, gpu);
-  replayed_counts_.assign(static_cast<size_t>(phase.counts), 0);
-  replayed_maxima_.assign(scratch_[0].maxima.begin(), scratch_[0].maxima.end());
+  graph_counts_.assign(static_cast<size_t>(phase.counts), 0);
+  graph_maxima_.assign(scratch_[0].maxima.begin(), scratch_[0].maxima.end());
   for (const ShardScratch& scratch : scratch_) {
-    for (size_t k = 0; k < replayed_counts_.size(); ++k) replayed_counts_[k] += scratch.counts[k];
-    for (size_t k = 0; k < replayed_maxima_.size(); ++k)
-      replayed_maxima_[k] = std::max(replayed_maxima_[k], scratch.maxima[k]);
+    for (size_t k = 0; k < graph_counts_.size(); ++k) graph_counts_[k] += scratch.counts[k];
+    for (size_t k = 0; k < graph_maxima_.size(); ++k) graph_maxima_[k] = std::max(graph_maxima_[k], scratch.maxima[k]);
   }
-  total.counts = replayed_counts_;
-  total.maxima = replayed_maxima_;
+  total.counts = graph_counts_;
+  total.maxima = graph_maxima_;
   report_shards_done();
   if (observer_) {
     observer_->combine_begins();
     observer_->combine_ends();
   }
   std::erase_if(loaded_, [&](const auto& item) { return item.first.step <= steps_done_; });
-  replayed_ = &gpu;
+  updated_by_ = &gpu;
   return total;
 }
 
-// The update alone, where the total comes from several workers. Leaves replayed_ null where it is not captured.
-void TrainLoop::replay_update(const Phase& phase, const Total& total, int64_t flag) {
+// The update alone, where the total comes from several workers. Leaves updated_by_ null where it is not captured.
+void TrainLoop::launch_update_graph(const Phase& phase, const Total& total, int64_t flag) {
   GpuPhase& gpu = gpu_phase(phase);
   if (!gpu.why_eager.empty() || gpu.agreed < kTimesEqual || gpu.update_refused) return;
   if (!gpu.update_graph || gpu.total != total.floats.data()) {
@@ -347,7 +346,7 @@ void TrainLoop::replay_update(const Phase& phase, const Total& total, int64_t fl
   gpu.staging->queue_up_params(copy);
   gpu.update_graph->replay();
   device().wait();
-  replayed_ = &gpu;
+  updated_by_ = &gpu;
 }
 
 // ---- inputs ----

@@ -90,10 +90,11 @@ TEST(SetReport, NamesCannotChangeThePage) {
   const TempDir dir;
   Set set;
   set.add("<script>alert(1)</script>", "analysis", .5);
-  write_agents_file(dir.path(), {.strategy = "<b>bold", .assignment = "x", .devices = {"<i>slanted"}}, set.jobs, set.status,
-                    {{0, 0, 0, 5}});
+  write_agents_file(dir.path(), {.strategy = "<b>bold", .assignment = "x", .devices = {"<i>slanted"}}, set.jobs,
+                    set.status, {{0, 0, 0, 5}});
   const std::string page = make_set_report(dir.path());
-  for (const char* tag : {"<script>alert", "<b>bold", "<i>slanted"}) EXPECT_EQ(page.find(tag), std::string::npos) << tag;
+  for (const char* tag : {"<script>alert", "<b>bold", "<i>slanted"})
+    EXPECT_EQ(page.find(tag), std::string::npos) << tag;
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
 }
 
@@ -110,9 +111,11 @@ TEST(SetReport, HasTilesAgentsLinksCurvesSettingsEventsAndTheEvaluation) {
   const auto run = dir / "agents" / "analysis";
   std::filesystem::create_directories(run);
   std::ofstream(run / "report.html") << "x";
-  std::ofstream(run / "metrics.jsonl") << R"({"step":1,"loss":0.5,"metrics":{"average_return":3,"score":0.25,"epsilon":1}})"
-                                       << "\n";
-  std::ofstream(run / "events.jsonl") << R"({"t":1,"kind":"warning","step":1,"text":"hot"})" << "\n";
+  std::ofstream(run / "metrics.jsonl")
+      << R"({"step":1,"loss":0.5,"metrics":{"average_return":3,"score":0.25,"epsilon":1}})"
+      << "\n";
+  std::ofstream(run / "events.jsonl") << R"({"t":1,"kind":"warning","step":1,"text":"hot"})"
+                                      << "\n";
   std::ofstream(dir / "recipe.toml") << "recipe = \"web-test\"\nstrategy = \"agents\"  # --strategy\n";
   std::ofstream(dir / "evaluation.json")
       << R"({"episodes":50,"seed":1,"agents":{"analysis":{"score":0.5,"low":0.4,"high":0.6,"rule":0.45}}})";

@@ -38,7 +38,7 @@ struct SetKnown {
 
 // Which agents share a run and which GPU trains it (jobs/set_plan.h), where that was decided.
 struct ChosenPlan {
-  SetQuestion question;  // its devices are all that were offered
+  SetQuestion question;               // its devices are all that were offered
   SetChoice choice;                   // runs of the best are in the order of the set's jobs
   SetPlan one_gpu;                    // the best that one of the GPUs does alone; no runs: pins need several
   std::vector<std::string> left_out;  // devices that would not make it faster

@@ -39,12 +39,11 @@ double rate_of(const State& state, const PlannedJob& job) {
 std::vector<int> free_devices(const State& state) {
   std::vector<int> free(state.speeds.size());
   std::iota(free.begin(), free.end(), 0);
-  const auto take = [&](int device) { std::erase(free, device); };
-  take(state.resting);
+  std::erase(free, state.resting);
   for (const PlannedJob& job : state.jobs) {
     if (job.done || !job.begun) continue;
-    for (const int device : job.devices) take(device);
-    for (const auto& joining : job.joining) take(joining.device);
+    for (const int device : job.devices) std::erase(free, device);
+    for (const auto& joining : job.joining) std::erase(free, joining.device);
   }
   std::stable_sort(free.begin(), free.end(), [&](int a, int b) {
     return state.speeds[static_cast<size_t>(a)] > state.speeds[static_cast<size_t>(b)];
@@ -72,12 +71,11 @@ std::vector<int> homes(const State& state) {
   const auto work = [&](int j) { return state.jobs[static_cast<size_t>(j)].work; };
   std::stable_sort(devices.begin(), devices.end(), [&](int a, int b) { return speed(a) > speed(b); });
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return work(a) > work(b); });
-  double all_speed = 0, all_work = 0, done = 0, share = 0;
+  double all_speed = 0, all_work = 0, done = 0;
   for (const int d : devices) all_speed += speed(d);
   for (const int j : order) all_work += work(j);
-  size_t at = 0;
-  share = speed(devices[0]) / all_speed;
-  for (const int j : order) {  // a job belongs to the device in whose share its middle lies
+  double share = speed(devices[0]) / all_speed;
+  for (size_t at = 0; const int j : order) {  // a job belongs to the device in whose share its middle lies
     while (at + 1 < devices.size() && done + work(j) / 2 > share * all_work) share += speed(devices[++at]) / all_speed;
     home[static_cast<size_t>(j)] = devices[at];
     done += work(j);
@@ -92,10 +90,10 @@ int choose_waiting(const State& state, int device) {
     const PlannedJob& job = state.jobs[j];
     if (!waits(job) || (job.pin >= 0 && job.pin != device)) continue;
     const int rank = job.pin == device ? 0 : state.home[j] == device || state.home[j] < 0 ? 1 : 2;
-    const bool in_order = state.options.assignment == Assignment::kSpecialized;
-    const bool better = best < 0 || rank < best_rank ||
-                        (rank == best_rank && !in_order && job.work > state.jobs[static_cast<size_t>(best)].work);
-    if (better) best = static_cast<int>(j), best_rank = rank;
+    if (best < 0 || rank < best_rank ||
+        (rank == best_rank && state.options.assignment != Assignment::kSpecialized &&
+         job.work > state.jobs[static_cast<size_t>(best)].work))
+      best = static_cast<int>(j), best_rank = rank;
   }
   return best;
 }
@@ -116,8 +114,11 @@ void join(State& state, int j, int device) {
 }
 
 bool may_join(const State& state, const PlannedJob& job, int device) {
-  const auto kind = [&](int d) { return state.options.kinds.empty() ? 0 : state.options.kinds[static_cast<size_t>(d)]; };
-  if (job.done || !job.begun || job.devices.size() + job.joining.size() >= static_cast<size_t>(job.shards)) return false;
+  const auto kind = [&](int d) {
+    return state.options.kinds.empty() ? 0 : state.options.kinds[static_cast<size_t>(d)];
+  };
+  if (job.done || !job.begun || job.devices.size() + job.joining.size() >= static_cast<size_t>(job.shards))
+    return false;
   return std::ranges::all_of(job.devices, [&](int other) { return kind(other) == kind(device); });
 }
 

@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kMostNodes = 60'000;   // of the search: a second of a slow core at most
+constexpr int kMostNodes = 60'000;    // of the search: a second of a slow core at most
 constexpr double kBusyWeight = 1e-3;  // where the end is the same, less work of GPUs is better
 constexpr double kNoPlan = std::numeric_limits<double>::infinity();
 
@@ -33,7 +33,10 @@ struct Option {
 class Search {
  public:
   explicit Search(const SetQuestion& question)
-      : q_(question), load_(question.devices.size()), runs_on_(question.devices.size()), shared_(question.devices.size()) {
+      : q_(question),
+        load_(question.devices.size()),
+        runs_on_(question.devices.size()),
+        shared_(question.devices.size()) {
     for (int d = 0; d < static_cast<int>(q_.devices.size()); ++d) {
       int first = 0;
       while (!equal(first, d)) ++first;
@@ -110,7 +113,8 @@ class Search {
            (one.pin < 0 || one.pin == device) && fits(q_, one, group.agents + one.agents, device);
   }
   bool has_alike(int device, const SetUnit& one) const {
-    return std::ranges::any_of(groups_, [&](const Group& group) { return group.devices.front() == device && takes(group, one); });
+    return std::ranges::any_of(
+        groups_, [&](const Group& group) { return group.devices.front() == device && takes(group, one); });
   }
 
   // More GPUs for a run can pay for one agent or for all that are alike, or for nobody: it is a line between them.
@@ -280,13 +284,13 @@ class Search {
   const SetQuestion& q_;
   std::vector<int> order_;
   std::vector<Group> groups_;
-  std::vector<int> like_;      // by device: the first that is equal to it
-  std::vector<double> load_;   // by device
-  std::vector<int> runs_on_;   // by device
-  std::vector<char> shared_;   // by device: its one run has other GPUs too
-  int last_group_ = 0;         // that the last unit went into
-  bool in_order_ = false;      // what is the same is tried once
-  double least_left_ = 0;      // GPU time of those not placed yet, at least
+  std::vector<int> like_;     // by device: the first that is equal to it
+  std::vector<double> load_;  // by device
+  std::vector<int> runs_on_;  // by device
+  std::vector<char> shared_;  // by device: its one run has other GPUs too
+  int last_group_ = 0;        // that the last unit went into
+  bool in_order_ = false;     // what is the same is tried once
+  double least_left_ = 0;     // GPU time of those not placed yet, at least
   int nodes_ = 0;
   double best_worth_ = kNoPlan, second_worth_ = kNoPlan;
   Sort best_sort_;
@@ -343,7 +347,8 @@ std::string words_of(const SetQuestion& question, const SetPlan& plan) {
                             question.devices[static_cast<size_t>(run.devices[i])].name);
     }
     if (sizes.empty()) continue;
-    const Part part{fmt::format("{}", fmt::join(sizes, " + ")), question.devices[static_cast<size_t>(device)].name, with};
+    const Part part{fmt::format("{}", fmt::join(sizes, " + ")), question.devices[static_cast<size_t>(device)].name,
+                    with};
     const auto same = std::ranges::find_if(parts, [&](const Part& other) {
       return other.agents == part.agents && other.device == part.device && other.with == part.with;
     });

@@ -1,5 +1,5 @@
-// jobs/set_plan.h -- which agents of a set share a run and which GPU trains which run, by forecast. Pure: no process, no
-// clock.
+// jobs/set_plan.h -- which agents of a set share a run and which GPU trains which run, by forecast. Pure: no process,
+// no clock.
 //
 // Agents with equal settings may share a run, in which they share launches: on a GPU a batch of six takes far less than
 // six times the step of one. Against that, every GPU works for itself, and each run has a start and a save of its own.
@@ -30,9 +30,9 @@ struct SetUnit {
   std::string name;
   int alike = -1;  // units of one number may share a run; -1: it keeps a run of its own
   int agents = 1;
-  double steps = 0;  // still to make
-  int shards = 1;    // no more GPUs than this can work on it
-  int pin = -1;      // the only device that it may begin on
+  double steps = 0;            // still to make
+  int shards = 1;              // no more GPUs than this can work on it
+  int pin = -1;                // the only device that it may begin on
   std::vector<RunCost> costs;  // by device
   double save_seconds = 0;     // of each agent, at the end: its GPU is taken until then
   double memory_bytes = 0;     // of each agent
@@ -67,7 +67,7 @@ struct PlannedRun {
 
 struct SetPlan {
   std::vector<PlannedRun> runs;
-  double seconds = 0;               // until all is done
+  double seconds = 0;                // until all is done
   std::vector<int> devices() const;  // that have anything to do, ascending
 };
 

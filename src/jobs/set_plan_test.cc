@@ -175,7 +175,9 @@ TEST(SetPlan, UnequalAgentsShareNoRunAndEndWithTheBestOfAllWays) {
   question.units[4].steps = 30'000;
   expect_best(question);
   for (const PlannedRun& run : choose_set_plan(question).best.runs)
-    for (const int unit : run.units) EXPECT_EQ(question.units[static_cast<size_t>(unit)].alike, question.units[static_cast<size_t>(run.units[0])].alike);
+    for (const int unit : run.units)
+      EXPECT_EQ(question.units[static_cast<size_t>(unit)].alike,
+                question.units[static_cast<size_t>(run.units[0])].alike);
 }
 
 TEST(SetPlan, WordsCountGpusOfOneName) {
@@ -226,7 +228,8 @@ TEST(SetPlan, AnEnsembleOfEighteenOnEightGpusIsDecidedSoonAndWell) {
   for (int u = 0; u < 18; ++u) question.units[static_cast<size_t>(u)].alike = u % 3;
   const SetChoice choice = choose_set_plan(question);
   const double three = run_seconds(question, question.units[0], 3, {0});
-  EXPECT_NEAR(choice.best.seconds - question.seconds_beside, three, .01 * three) << "with less on each there are not enough";
+  EXPECT_NEAR(choice.best.seconds - question.seconds_beside, three, .01 * three)
+      << "with less on each there are not enough";
 }
 
 TEST(SetPlan, WhatIsDoneTakesNoTime) {

@@ -46,7 +46,8 @@ Json number_or_null(double value) { return std::isfinite(value) ? Json(report_ro
 std::string link_to(const fs::path& dir, const std::string& run) {
   const fs::path path = fs::path(run).lexically_normal();
   std::error_code none;
-  if (run.empty() || path.is_absolute() || path.begin()->string() == ".." || run.find(':') != std::string::npos) return "";
+  if (run.empty() || path.is_absolute() || path.begin()->string() == ".." || run.find(':') != std::string::npos)
+    return "";
   return fs::exists(dir / path / "report.html", none) ? (path / "report.html").generic_string() : "";
 }
 
@@ -91,8 +92,8 @@ Json course_part(const Json& file, size_t jobs) {
       if (!part.is_object() || parts.size() >= kMostParts) continue;
       const int64_t device = whole_in(part, "device"), job = whole_in(part, "job");
       const double begin = number_in(part, "begin"), end = number_in(part, "end");
-      if (device < 0 || device >= static_cast<int64_t>(devices.size()) || job < 0 || job >= static_cast<int64_t>(jobs) ||
-          !(end > begin) || begin < 0)
+      if (device < 0 || device >= static_cast<int64_t>(devices.size()) || job < 0 ||
+          job >= static_cast<int64_t>(jobs) || !(end > begin) || begin < 0)
         continue;
       parts.push_back({device, job, begin, end});
     }
@@ -132,9 +133,11 @@ Json tile(const std::string& name, const std::string& value, const std::string& 
 std::string spread(const std::vector<Json>& jobs, const char* key, int digits) {
   double least = HUGE_VAL, most = -HUGE_VAL;
   for (const Json& job : jobs)
-    if (const double value = number_in(job, key); std::isfinite(value)) least = std::min(least, value), most = std::max(most, value);
+    if (const double value = number_in(job, key); std::isfinite(value))
+      least = std::min(least, value), most = std::max(most, value);
   if (most < least) return "-";
-  return least == most ? fmt::format("{:.{}f}", most, digits) : fmt::format("{:.{}f} to {:.{}f}", least, digits, most, digits);
+  return least == most ? fmt::format("{:.{}f}", most, digits)
+                       : fmt::format("{:.{}f} to {:.{}f}", least, digits, most, digits);
 }
 
 Json set_tiles(const Json& run, const Json& file, const std::vector<Json>& jobs) {
@@ -150,7 +153,8 @@ Json set_tiles(const Json& run, const Json& file, const std::vector<Json>& jobs)
   const size_t devices = file.contains("devices") && file["devices"].is_array() ? file["devices"].size() : 0;
   const bool judged = file.contains("judged") && file["judged"].is_boolean() && file["judged"].get<bool>();
   Json tiles = Json::array();
-  tiles.push_back(tile("agents", fmt::format("{}", jobs.size()), done == jobs.size() ? "done" : fmt::format("{} done", done)));
+  tiles.push_back(
+      tile("agents", fmt::format("{}", jobs.size()), done == jobs.size() ? "done" : fmt::format("{} done", done)));
   tiles.push_back(tile("score", spread(jobs, "score", 2), judged ? "greedy" : "in training"));
   tiles.push_back(tile("above the rule of thumb", fmt::format("{} of {}", above, jobs.size())));
   tiles.push_back(tile("steps", fmt::format("{}", step), steps > 0 ? fmt::format("of {}", steps) : ""));
@@ -182,13 +186,16 @@ Json head_of(const fs::path& dir, const Json& run) {
 // For readers that run no script.
 std::string plain_table(const Json& agents) {
   std::string text = "<table><tr><th>agent<th>steps<th>return<th>score<th>rule of thumb<th>state</tr>";
-  const auto shown = [](const Json& value) { return value.is_number() ? fmt::format("{:.4g}", value.get<double>()) : "-"; };
+  const auto shown = [](const Json& value) {
+    return value.is_number() ? fmt::format("{:.4g}", value.get<double>()) : "-";
+  };
   for (const Json& agent : agents) {
-    const std::string name = html_text(agent["name"].get<std::string>()), link = html_text(agent["link"].get<std::string>());
+    const std::string name = html_text(agent["name"].get<std::string>()),
+                      link = html_text(agent["link"].get<std::string>());
     text += fmt::format("<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>\n",
                         link.empty() ? name : fmt::format("<a href=\"{}\">{}</a>", link, name),
-                        agent["step"].get<int64_t>(), shown(agent["return"]), shown(agent["score"]), shown(agent["rule"]),
-                        html_text(agent["state"].get<std::string>()));
+                        agent["step"].get<int64_t>(), shown(agent["return"]), shown(agent["score"]),
+                        shown(agent["rule"]), html_text(agent["state"].get<std::string>()));
   }
   return text + "</table>";
 }
@@ -206,10 +213,12 @@ Json evaluation_tiles(const Json& agents, const Json& facts) {
   const size_t count = agents.size();
   Json tiles = Json::array();
   tiles.push_back(tile("agents", fmt::format("{}", count)));
-  if (count > 0) tiles.push_back(tile("mean score", fmt::format("{:.3f}", sum / static_cast<double>(count)), "1 is the solver"));
+  if (count > 0)
+    tiles.push_back(tile("mean score", fmt::format("{:.3f}", sum / static_cast<double>(count)), "1 is the solver"));
   if (most > -HUGE_VAL) tiles.push_back(tile("best", fmt::format("{:.3f}", most), best));
   tiles.push_back(tile("above the rule of thumb", fmt::format("{} of {}", above, count)));
-  tiles.push_back(tile("episodes each", fmt::format("{}", whole_in(facts, "episodes")), fmt::format("seed {}", whole_in(facts, "seed"))));
+  tiles.push_back(tile("episodes each", fmt::format("{}", whole_in(facts, "episodes")),
+                       fmt::format("seed {}", whole_in(facts, "seed"))));
   return tiles;
 }
 
@@ -242,7 +251,8 @@ std::string make_set_report(const fs::path& dir) {
   data["series"] = report_series(curves.set);
   data["grid"] = {{"first", curves.set.step_of(0)}, {"width", curves.set.steps_per_bucket()}};
   data["events"] = report_events(std::move(curves.events), kMostEvents);
-  for (const Json& job : jobs) data["facts"]["steps"] = std::max(data["facts"]["steps"].get<int64_t>(), whole_in(job, "step"));
+  for (const Json& job : jobs)
+    data["facts"]["steps"] = std::max(data["facts"]["steps"].get<int64_t>(), whole_in(job, "step"));
   data["settings"] = report_settings(dir, kMostSettings);
   std::error_code none;
   if (fs::exists(dir / "evaluation.html", none)) data["links"].push_back({"evaluation", "evaluation.html"});
@@ -260,7 +270,8 @@ std::string make_evaluation_page(const fs::path& dir) {
   Json data = head_of(dir, run);
   data["run"]["title"] = data["run"]["title"].get<std::string>() + ": evaluation";
   data["tiles"] = evaluation_tiles(data["evaluation"], report_evaluation_facts(dir));
-  if (data["evaluation"].empty()) data["notes"].push_back("evaluation.json holds no score yet: `tandem eval` makes it.");
+  if (data["evaluation"].empty())
+    data["notes"].push_back("evaluation.json holds no score yet: `tandem eval` makes it.");
   std::error_code none;
   if (fs::exists(dir / "report.html", none)) data["links"].push_back({"training", "report.html"});
   return report_page(data);

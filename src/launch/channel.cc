@@ -65,7 +65,8 @@ Channel::Pair Channel::pair() {
 }
 
 bool Channel::send(const nlohmann::json& body, const std::vector<int>& fds) const {
-  const std::string text = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a path may be no UTF-8
+  const std::string text =
+      body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a path may be no UTF-8
   if (text.size() <= kMostInline) return send_packet(fd_, text, fds);
   SharedMemory large = SharedMemory::create("tandem-message", text.size());
   std::memcpy(large.bytes().data(), text.data(), text.size());

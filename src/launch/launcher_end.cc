@@ -36,8 +36,8 @@ void Launcher::save_what_there_is() {
   for (const Save& save : std::exchange(saves_, {}))
     if (const int64_t due = pool_->step_of(save.buffer); due > 0 && due != record_->writer().last_saved_step())
       record_->telemetry().warn(fmt::format("checkpoint at step {} was NOT saved: {}", due,
-                                       transport_->gathered(save.buffer) ? "the run failed before its turn came"
-                                                                         : "parts of it are on other machines"));
+                                            transport_->gathered(save.buffer) ? "the run failed before its turn came"
+                                                                              : "parts of it are on other machines"));
 }
 
 void Launcher::give_up(const Error& error) {
@@ -105,8 +105,7 @@ int Launcher::end_unbegun() {
     if (!request_.resume) write_run_status(request_.run_dir, {.status = "stopped", .exit_code = stop_code_});
   } catch (const IoError&) {  // a full disk, or a folder that is gone: the exit code says it too
   }
-  if (!request_.quiet)
-    fmt::print(stderr, "go on with `{} resume {}`\n", request_.program, request_.run_dir.string());
+  if (!request_.quiet) fmt::print(stderr, "go on with `{} resume {}`\n", request_.program, request_.run_dir.string());
   if (!request_.json) return stop_code_;
   if (!run.contains("step")) run["step"] = 0;
   const nlohmann::json out{{"schema", 1},

@@ -65,7 +65,9 @@ void Launcher::end_speed() {
   const Explanation all = explain(evidence);
   if (!all.enough) return;
   try {
-    write_file_atomically(request_.run_dir / "explain.json", to_json(all).dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", Durability::kProcessDeath);
+    write_file_atomically(request_.run_dir / "explain.json",
+                          to_json(all).dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
+                          Durability::kProcessDeath);
   } catch (const Error&) {
     return;  // a full disk costs this page, not the run
   }

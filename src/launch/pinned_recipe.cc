@@ -66,8 +66,7 @@ PinnedRecipe::~PinnedRecipe() { close(fd_); }
 std::string recipe_to_work(const std::filesystem::path& run_dir) {
   const char* number = std::getenv(PinnedRecipe::kVariable);
   if (!number || !*number)
-    return std::string(
-        read_whole_file(FileSystem::real(), RunFolder::open(run_dir).recipe_toml(), kMostBytes).text());
+    return std::string(read_whole_file(FileSystem::real(), RunFolder::open(run_dir).recipe_toml(), kMostBytes).text());
   const int fd = std::atoi(number);
   unsetenv(PinnedRecipe::kVariable);  // it means nothing to those whom this process starts
   std::string text = read_whole(fd);

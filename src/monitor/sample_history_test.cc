@@ -268,7 +268,9 @@ TEST(History, OfAMonitorThatKeptFewerValuesIsReadOn) {
   }
   {
     SqliteDatabase database(file, {.version = 1, .tables = ""});
-    SqliteStatement(database, "UPDATE points SET v = ? WHERE length(v) = 20").bind(1, std::vector<float>{1, 2, 3}).step();
+    SqliteStatement(database, "UPDATE points SET v = ? WHERE length(v) = 20")
+        .bind(1, std::vector<float>{1, 2, 3})
+        .step();
   }
   History history(file);
   MonitorSample sample = sample_for_tests(0, 1, kStart + 2);

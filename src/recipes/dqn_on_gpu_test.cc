@@ -423,7 +423,8 @@ TEST_F(EmulatedDqn, KernelsActStoreDrawAndLearnAsTheCpuDoes) {
         EXPECT_TRUE(at::allclose(tensor, other, 1e-4, 1e-5)) << agent;
       } else if (name == "optimizer.0") {  // the gradient, but for a factor
         for (const ParameterEntry& entry : cpu->state().parameter_entries()) {
-          const at::Tensor g = tensor.narrow(0, entry.offset, entry.count), h = other.narrow(0, entry.offset, entry.count);
+          const at::Tensor g = tensor.narrow(0, entry.offset, entry.count),
+                           h = other.narrow(0, entry.offset, entry.count);
           EXPECT_LT((g - h).abs().max().item<float>(), 1e-5f * other.abs().max().item<float>())
               << agent << " " << entry.name;
         }

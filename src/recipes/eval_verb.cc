@@ -26,9 +26,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int64_t kPlayedAtOnce = 64;                                      // a larger number would need as many simulators
-constexpr size_t kFilmedEpisodes = 3, kMostFilmedActions = 5000;     // the first one is filmed whole
-constexpr uint64_t kNextChunk = 0x9E3779B97F4A7C15u;                 // between seeds of chunks
+constexpr int64_t kPlayedAtOnce = 64;                             // a larger number would need as many simulators
+constexpr size_t kFilmedEpisodes = 3, kMostFilmedActions = 5000;  // the first one is filmed whole
+constexpr uint64_t kNextChunk = 0x9E3779B97F4A7C15u;              // between seeds of chunks
 
 struct PlayPlan {
   int64_t episodes = 0;
@@ -88,7 +88,8 @@ Played play_all(const Environment& environment, const Policy& policy, const Play
   Played all;
   for (int64_t done = 0, chunk = 0; done < plan.episodes; ++chunk) {
     const int64_t n = std::min(kPlayedAtOnce, plan.episodes - done);
-    play_chunk(environment, policy, n, plan.seed + static_cast<uint64_t>(chunk) * kNextChunk, filmed && chunk == 0, all);
+    play_chunk(environment, policy, n, plan.seed + static_cast<uint64_t>(chunk) * kNextChunk, filmed && chunk == 0,
+               all);
     done += n;
   }
   Evaluation& result = all.result;
@@ -108,13 +109,8 @@ Json json_of(const Played& played) {
   const Evaluation& e = played.result;
   const double half = kInterval * e.error;
   const auto [least, most] = std::ranges::minmax(e.returns);
-  Json out = {{"return", e.mean},
-              {"error", e.error},
-              {"return_low", e.mean - half},
-              {"return_high", e.mean + half},
-              {"least", least},
-              {"most", most},
-              {"length", played.mean_length()}};
+  Json out = {{"return", e.mean}, {"error", e.error}, {"return_low", e.mean - half},   {"return_high", e.mean + half},
+              {"least", least},   {"most", most},     {"length", played.mean_length()}};
   if (e.score) {
     out["score"] = *e.score;
     out["low"] = *e.score - kInterval * *e.score_error;
@@ -200,8 +196,8 @@ int run_eval(const Command& command, const EnvironmentOf& environment_of, int64_
   const Environment& environment = *judged.environment;
   check_fit(trained, run.dir(), environment, name);
   if (!video.empty() && !dynamic_cast<const GymEnvironment*>(&environment))
-    throw ConfigError(fmt::format("{} draws no pictures", name), "pictures come from Gymnasium environments (recipe dqn)",
-                      "leave --render out");
+    throw ConfigError(fmt::format("{} draws no pictures", name),
+                      "pictures come from Gymnasium environments (recipe dqn)", "leave --render out");
 
   const Played agent = play_all(environment, greedy_play(environment, *trained.net), plan, !video.empty());
   const Played random = play_all(environment, random_play(environment, plan.seed), plan, false);
@@ -212,12 +208,9 @@ int run_eval(const Command& command, const EnvironmentOf& environment_of, int64_
   one["step"] = trained.step;
   one["digest"] = trained.digest;
   one["lines"]["random"] = json_of(random);
-  Json result = {{"run", run.id()},
-                 {"dir", fs::absolute(run.dir()).string()},
-                 {"environment", name},
-                 {"episodes", plan.episodes},
-                 {"seed", plan.seed},
-                 {"agents", {{name, one}}}};
+  Json result = {{"run", run.id()},     {"dir", fs::absolute(run.dir()).string()},
+                 {"environment", name}, {"episodes", plan.episodes},
+                 {"seed", plan.seed},   {"agents", {{name, one}}}};
   const std::string page = write_page(command, run, result);
   const std::string filmed = video.empty() ? "" : film(environment, agent, video);
   if (command.output.json()) {
@@ -227,7 +220,8 @@ int run_eval(const Command& command, const EnvironmentOf& environment_of, int64_
     return 0;
   }
   command.output.data(table(name, agent, random));
-  command.output.say(fmt::format("{} greedy episodes, seed {}, weights of step {}", plan.episodes, plan.seed, trained.step));
+  command.output.say(
+      fmt::format("{} greedy episodes, seed {}, weights of step {}", plan.episodes, plan.seed, trained.step));
   if (!filmed.empty()) command.output.say(filmed);
   if (!page.empty()) command.output.say(fmt::format("report {}", page));
   return 0;

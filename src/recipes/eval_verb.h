@@ -1,5 +1,6 @@
-// recipes/eval_verb.h -- the verb `eval` of recipes that learn values of actions: greedy episodes of a run's agent in its own
-// environment, the mean return with its interval beside that of random play, and a video where the environment draws.
+// recipes/eval_verb.h -- the verb `eval` of recipes that learn values of actions: greedy episodes of a run's agent in
+// its own environment, the mean return with its interval beside that of random play, and a video where the environment
+// draws.
 #pragma once
 
 #include <cstdint>

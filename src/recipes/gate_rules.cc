@@ -25,7 +25,8 @@ std::optional<std::string> read_rules(const std::string& text, GateRules& rules)
     bool& seen = gate == "old" ? seen_old : seen_new;
     if (seen) return fmt::format("{} is there twice", gate);
     seen = true;
-    const auto* const rule = std::find_if(std::begin(kAll), std::end(kAll), [&](GateRule r) { return word == word_of(r); });
+    const auto* const rule =
+        std::find_if(std::begin(kAll), std::end(kAll), [&](GateRule r) { return word == word_of(r); });
     if (rule == std::end(kAll))
       return fmt::format("{} is \"{}\"; it can be refuse, warn or off", gate, printable(word).substr(0, 40));
     (gate == "old" ? rules.old_one : rules.fresh) = *rule;

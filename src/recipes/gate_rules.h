@@ -1,4 +1,5 @@
-// recipes/gate_rules.h -- `--gate old=warn,new=refuse`: what a gate of apps/web_test/gate.h does where it is not passed.
+// recipes/gate_rules.h -- `--gate old=warn,new=refuse`: what a gate of apps/web_test/gate.h does where it is not
+// passed.
 #pragma once
 
 #include <optional>

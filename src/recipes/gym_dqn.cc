@@ -1,5 +1,5 @@
-// recipes/gym_dqn.cc -- `dqn`: a Gymnasium environment of rl/gym/gym_environment.h, or a recorded history alone, learned
-// by rl/dqn/dqn.h.
+// recipes/gym_dqn.cc -- `dqn`: a Gymnasium environment of rl/gym/gym_environment.h, or a recorded history alone,
+// learned by rl/dqn/dqn.h.
 #include <fmt/format.h>
 
 #include "base/errors.h"

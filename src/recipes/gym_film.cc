@@ -26,8 +26,7 @@ constexpr const char* kKinds[] = {".mp4", ".mkv", ".webm", ".gif"};
 // In the same folder, with the same end of its name: ffmpeg goes by that.
 fs::path half_made(const fs::path& file) {
   fs::path path = file;
-  return path.replace_filename(
-      fmt::format(".{}.{}{}", file.stem().string(), ::getpid(), file.extension().string()));
+  return path.replace_filename(fmt::format(".{}.{}{}", file.stem().string(), ::getpid(), file.extension().string()));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// recipes/gym_film.h -- episodes of a Gymnasium environment as a video: played again in a process of its own, from their
-// seeds and actions, with render_mode="rgb_array", and encoded by ffmpeg (on the PATH, or PyPI's imageio-ffmpeg).
+// recipes/gym_film.h -- episodes of a Gymnasium environment as a video: played again in a process of its own, from
+// their seeds and actions, with render_mode="rgb_array", and encoded by ffmpeg (on the PATH, or PyPI's imageio-ffmpeg).
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ struct Film {
   double fps = 0;
 };
 
-// Before minutes of playing: throws ConfigError if the name says no kind of video (.mp4, .mkv, .webm, .gif), or the file
-// could not be made.
+// Before minutes of playing: throws ConfigError if the name says no kind of video (.mp4, .mkv, .webm, .gif), or the
+// file could not be made.
 void check_film_file(const std::filesystem::path& file);
 
-// The file is whole or not there. Throws ConfigError: no ffmpeg, a package that drawing needs, an environment that draws
-// nothing; each says what to install or do.
+// The file is whole or not there. Throws ConfigError: no ffmpeg, a package that drawing needs, an environment that
+// draws nothing; each says what to install or do.
 Film film_episodes(const GymOptions& options, const std::string& python, const std::vector<FilmedEpisode>& episodes,
                    const std::filesystem::path& file);
 

@@ -55,9 +55,10 @@ RecipeInfo tiny_rl() {
 RecipeInfo web_agent(const AgentOnGpu& on_gpu) {
   RecipeInfo info{"web-agent", "one of the six web-test agents: dueling double DQN, prioritized replay over all shards",
                   [] { return std::make_unique<WebAgentSettings>(); }, WebAgentSettings::quick()};
-  info.flags = {kExperienceFlag,
-                {"--gate", "gate", "rules",
-                 "with --from: old=refuse, warn or off (worse on the old), new=... (worse on the new)", On::kTrainOnly}};
+  info.flags = {
+      kExperienceFlag,
+      {"--gate", "gate", "rules", "with --from: old=refuse, warn or off (worse on the old), new=... (worse on the new)",
+       On::kTrainOnly}};
   info.verbs = {act_verb(on_gpu, web_action_name)};
   info.examples = {{"plan web-agent --hardware 3060ti+2x3070 --price-kwh 0.30", "unequal GPUs, your electricity"}};
   info.need = kWebNeed;

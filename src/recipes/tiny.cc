@@ -71,6 +71,7 @@ struct TinyNet : torch::nn::Module {
   double drop;
 };
 
+// The loss is SupervisedRecipe's: cross-entropy of what forward() returns with the last tensor of the batch.
 class Tiny : public SupervisedRecipe {
  public:
   explicit Tiny(const TinySettings& s) : SupervisedRecipe(s), settings_(s) {}

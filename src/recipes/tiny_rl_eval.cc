@@ -111,8 +111,10 @@ JudgedAgent catch_agent(const fs::path& run) {
 
 RecipeVerb tiny_rl_eval_verb() {
   return greedy_eval_verb(
-      [](const RecipeSettings&) { return JudgedEnvironment{std::make_shared<CatchEnvironment>(), "catch"}; }, 1000,
-      catch_agent);
+      [](const RecipeSettings&) {
+        return JudgedEnvironment{std::make_shared<CatchEnvironment>(), "catch"};
+      },
+      1000, catch_agent);
 }
 
 }  // namespace tandem

@@ -23,7 +23,8 @@ struct WebAgentSettings : DqnSettings {
   void describe(Describer& d) override {
     DqnSettings::describe(d);
     d.key("agent", agent, "which of the six agents to train, or several in one run: analysis,evolution; or all");
-    d.key("gate", gate, Grammar{"old=refuse, old=warn or old=off, and the same of new, such as old=warn,new=off", wrong_gate_rules},
+    d.key("gate", gate,
+          Grammar{"old=refuse, old=warn or old=off, and the same of new, such as old=warn,new=off", wrong_gate_rules},
           "with --from: what a gate that is not passed does; refuse where it is not named", Role::kRunning);
   }
 

@@ -247,7 +247,8 @@ PolicyValue FittedQEvaluation::value(const StatePolicy& policy) const {
   for (size_t leaf = 0; leaf < of_leaf.size(); ++leaf) {
     const double share = weight[leaf] / static_cast<double>(forest_->leaves[leaf].size());
     for (const int64_t row : forest_->leaves[leaf])
-      out.influence[episode_of[static_cast<size_t>(row)]] += share * (targets[static_cast<size_t>(row)] - of_leaf[leaf]);
+      out.influence[episode_of[static_cast<size_t>(row)]] +=
+          share * (targets[static_cast<size_t>(row)] - of_leaf[leaf]);
   }
   return out;
 }

@@ -3,9 +3,10 @@
 // Neither an environment nor the probabilities of the actions taken are needed. Q of the policy solves
 //   Q(s, a) = mean over like rows of r + gamma * Q(s', policy(s'))
 // Like rows have the same action and lie in the same leaf of a randomised tree over states (Ernst, Geurts, Wehenkel
-// 2005); the mean is that of kTrees trees. An action with fewer than kLeafRows rows has no trees of its own: it is taken
-// to be worth what all actions were in like states. Such means keep the iteration a contraction, and a value within what
-// the rewards allow, whatever the data. The value of a policy is the mean of Q over the first states of the episodes.
+// 2005); the mean is that of kTrees trees. An action with fewer than kLeafRows rows has no trees of its own: it is
+// taken to be worth what all actions were in like states. Such means keep the iteration a contraction, and a value
+// within what the rewards allow, whatever the data. The value of a policy is the mean of Q over the first states of the
+// episodes.
 //
 // The interval comes from what each episode contributes to a value (its influence, the first order of a bootstrap over
 // episodes), by Student's t. Two policies are compared on the same trees, episode by episode.
@@ -72,7 +73,7 @@ class FittedQEvaluation {
 
   PolicyValue value(const StatePolicy& policy) const;
   double own_return() const { return own_return_; }  // mean discounted return of the episodes themselves
-  double unit() const { return unit_; }  // their standard deviation; where that is 0 their mean's size
+  double unit() const { return unit_; }              // their standard deviation; where that is 0 their mean's size
 
  private:
   struct Forest;

@@ -1,5 +1,5 @@
-// rl/tree_grower.h -- randomised regression trees: at each node some features are tried, each at one random cut, and the
-// cut that explains most of the targets is taken (extra trees; Geurts, Ernst, Wehenkel 2006).
+// rl/tree_grower.h -- randomised regression trees: at each node some features are tried, each at one random cut, and
+// the cut that explains most of the targets is taken (extra trees; Geurts, Ernst, Wehenkel 2006).
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,8 @@ std::map<std::filesystem::path, std::vector<std::string>> runs_in_service(
 void check_removable(const std::filesystem::path& dir, const std::filesystem::path& root);
 
 // The folder and all in it; links inside go, what they lead to stays. It is renamed to ".removed-<name>/run" first, so
-// that a kill leaves no half a run: clear_removed() takes up what is left. Links to it in `root` go too. Throws IoError.
+// that a kill leaves no half a run: clear_removed() takes up what is left. Links to it in `root` go too. Throws
+// IoError.
 void remove_run_folder(const std::filesystem::path& dir, const std::filesystem::path& root);
 void clear_removed(const std::filesystem::path& root);
 

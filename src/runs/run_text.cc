@@ -130,8 +130,8 @@ std::string list_text(const std::vector<RunRow>& rows, int width) {
     TableRow line = {fit(row.short_id(), 24), fit(row.recipe, 24), row.status, steps_text(row)};
     if (returns) line.push_back(or_dash(figures[i].first));
     if (scores) line.push_back(or_dash(figures[i].second));
-    for (const std::string& cell : {loss_text(row.loss), duration_text(row.seconds), or_dash(started),
-                                    or_dash(row.digest.substr(0, 16))})
+    for (const std::string& cell :
+         {loss_text(row.loss), duration_text(row.seconds), or_dash(started), or_dash(row.digest.substr(0, 16))})
       line.push_back(cell);
     lines.push_back(std::move(line));
   }
@@ -144,7 +144,8 @@ std::string show_text(const RunRow& row) {
       {"step", steps_text(row)}, {"loss", loss_text(row.loss)}, {"time", duration_text(row.seconds)},
       {"started", row.started},  {"folder", row.dir.string()}};
   const LearningFigures figures = figures_of(row);
-  if (const std::string scores = figures.scores_text(); !scores.empty()) lines.insert(lines.begin() + 4, {"score", scores});
+  if (const std::string scores = figures.scores_text(); !scores.empty())
+    lines.insert(lines.begin() + 4, {"score", scores});
   if (const std::string returns = figures.returns_text(); !returns.empty())
     lines.insert(lines.begin() + 4, {"return", returns});
   if (const auto energy = row.metrics.find("energy_kwh"); energy != row.metrics.end()) {

@@ -11,8 +11,8 @@ namespace {
 RunRow row() {
   RunRow r;
   r.id = "tiny-20261115-014706-abc234", r.recipe = "tiny", r.status = "done", r.started = "2026-11-15T01:47:06Z";
-  r.dir = "runs/tiny-20261115-014706-abc234", r.step = 84, r.total_steps = 200, r.seconds = 75, r.loss = 0.43, r.digest = "77b04a1200000000ffff",
-  r.kind = "cpu";
+  r.dir = "runs/tiny-20261115-014706-abc234", r.step = 84, r.total_steps = 200, r.seconds = 75, r.loss = 0.43,
+  r.digest = "77b04a1200000000ffff", r.kind = "cpu";
   r.metrics = {{"accuracy", 0.9}, {"loss", 0.43}};
   r.settings = {{"seed", "7"}};
   return r;

@@ -35,8 +35,8 @@ struct ProgressState {
 };
 
 // One line per row, none wider than `width` columns (escape codes of colour not counted). Titles share one column. As
-// the terminal narrows, parts go in this order: unit rate, step count, place, loss beside a result, step rate, ETA, bar;
-// percentage and result (loss where there is none) stay longest.
+// the terminal narrows, parts go in this order: unit rate, step count, place, loss beside a result, step rate, ETA,
+// bar; percentage and result (loss where there is none) stay longest.
 std::vector<std::string> render(const ProgressState& state, int width, bool color);
 // A row as plain text, for files and pipes.
 std::string progress_line(const ProgressRow& row);

@@ -11,8 +11,8 @@
 
 namespace tandem {
 
-// The page that draws `data` (telemetry/report_data.h says what is in it); a page of a set of runs is the same with more
-// in it. `without_script`: HTML for readers that run none.
+// The page that draws `data` (telemetry/report_data.h says what is in it); a page of a set of runs is the same with
+// more in it. `without_script`: HTML for readers that run none.
 std::string report_page(const nlohmann::json& data, const std::string& without_script = "");
 
 std::string make_report(const std::filesystem::path& run_dir);

@@ -86,13 +86,14 @@ nlohmann::json report_evaluation(const std::filesystem::path& run_dir) {
   const auto numbers = [](const nlohmann::json& from, std::initializer_list<const char*> keys) {
     nlohmann::json out = nlohmann::json::object();
     for (const char* key : keys)
-      if (from.is_object() && from.contains(key) && from[key].is_number()) out[key] = report_rounded(from[key].get<double>());
+      if (from.is_object() && from.contains(key) && from[key].is_number())
+        out[key] = report_rounded(from[key].get<double>());
     return out;
   };
   for (const auto& [name, agent] : whole["agents"].items()) {
     if (!agent.is_object() || agents.size() >= 64) continue;
-    nlohmann::json one = numbers(agent, {"score", "low", "high", "return", "return_low", "return_high", "length", "rule",
-                                         "random", "solver", "oracle"});
+    nlohmann::json one = numbers(agent, {"score", "low", "high", "return", "return_low", "return_high", "length",
+                                         "rule", "random", "solver", "oracle"});
     if (!one.contains("score") && !one.contains("return_low")) continue;
     if (agent.contains("lines") && agent["lines"].is_object() && agent["lines"].contains("random"))
       one["random_return"] = numbers(agent["lines"]["random"], {"return"}).value("return", nlohmann::json());

@@ -26,8 +26,7 @@ std::vector<std::string> names_in(const std::string& text) {
 
 bool of_a_set(const fs::path& dir) {
   std::error_code none;
-  return dir.parent_path().filename() == "agents" &&
-         fs::exists(dir.parent_path().parent_path() / "agents.json", none);
+  return dir.parent_path().filename() == "agents" && fs::exists(dir.parent_path().parent_path() / "agents.json", none);
 }
 
 }  // namespace
@@ -42,7 +41,8 @@ std::string run_name(const fs::path& run_dir) {
     if (s.key == "recipe") recipe = s.value;
   }
   if (recipe.empty())
-    if (const auto run = read_run_json(dir); run.contains("recipe") && run["recipe"].is_string()) recipe = run["recipe"];
+    if (const auto run = read_run_json(dir); run.contains("recipe") && run["recipe"].is_string())
+      recipe = run["recipe"];
   const std::vector<std::string> agents = names_in(agent);
   if (agent == "all") return "all agents";
   if (agents.size() == 2) return fmt::format("{}, {}", agents[0], agents[1]);

@@ -187,8 +187,7 @@ struct Telemetry::Parts {
     });
   }
   void complain(const std::string& text) {
-    display.say((options.color && options.tty ? "\x1b[33mwarning:\x1b[0m " : "warning: ") +
-                printable_lines(text));
+    display.say((options.color && options.tty ? "\x1b[33mwarning:\x1b[0m " : "warning: ") + printable_lines(text));
     note("warning", last_step, text);
   }
 
@@ -309,10 +308,10 @@ void Telemetry::finish(const RunSummary& summary) {
   }
   flush();
   const std::string figures = p.jobs.size() == 1 ? p.jobs.front().figures.text() : "";
-  const std::string line = fmt::format("{}  {} at step {} after {}{}{}{}", p.options.title, summary.status,
-                                       summary.step, duration_text(summary.seconds), figures.empty() ? "" : "  " + figures,
-                                       std::isnan(summary.loss) ? "" : "  loss " + loss_text(summary.loss),
-                                       summary.digest.empty() ? "" : "  digest " + summary.digest.substr(0, 16));
+  const std::string line = fmt::format(
+      "{}  {} at step {} after {}{}{}{}", p.options.title, summary.status, summary.step, duration_text(summary.seconds),
+      figures.empty() ? "" : "  " + figures, std::isnan(summary.loss) ? "" : "  loss " + loss_text(summary.loss),
+      summary.digest.empty() ? "" : "  digest " + summary.digest.substr(0, 16));
   p.note("finish", summary.step, line);
   p.guard("run.json", [&] { write_run_status(p.options.run_dir, summary); });
   if (p.options.report) p.guard("report.html", [&] { write_report(p.options.run_dir); });

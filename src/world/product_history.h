@@ -20,7 +20,7 @@ inline constexpr int32_t kMostHistoryStates = 65536, kMostHistoryActions = 4096;
 
 struct HistoryShape {
   int32_t states = 128, actions = 10;  // 0: as many as the first good line has; any up to kMostHistoryActions
-  std::vector<std::string> agents;  // names that are known; empty: "agent" may be left out and is not looked at
+  std::vector<std::string> agents;     // names that are known; empty: "agent" may be left out and is not looked at
 };
 
 // Lives until the next line is read.

@@ -84,10 +84,9 @@ int run_eval(const Command& command) {
   try {
     // The page reads it from the folder, so that `tandem report` keeps it.
     const fs::path file = run.dir() / "evaluation.json";
-    write_file_atomically(file,
-                          with_earlier(result, file, names).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-                              "\n",
-                          Durability::kProcessDeath);
+    write_file_atomically(
+        file, with_earlier(result, file, names).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n",
+        Durability::kProcessDeath);
     // A folder of several runs has a page of its own, about their training.
     const bool several = fs::exists(run.dir() / "agents.json");
     page = (run.dir() / (several ? "evaluation.html" : "report.html")).string();

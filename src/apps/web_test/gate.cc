@@ -95,14 +95,16 @@ GateLine compare_on_episodes(std::string name, const LoggedEpisodes& episodes, d
   const FittedQEvaluation evaluation(episodes, gamma);
   const PolicyValue old = evaluation.value(greedy(before)), now = evaluation.value(greedy(after));
   if (std::isfinite(now.value) && now.known < kLeastKnown)
-    return not_judged(std::move(name), fmt::format("{:.0f} % of its decisions are actions that the episodes hardly have",
-                                                   100 * (1 - now.known)));
+    return not_judged(
+        std::move(name),
+        fmt::format("{:.0f} % of its decisions are actions that the episodes hardly have", 100 * (1 - now.known)));
   const ValueChange change = value_change(old, now);
   GateLine line{std::move(name), "value", old.value, now.value, change.change, change.low, change.high};
   line.episodes = episodes.episodes();
   line.known = now.known;
   decide(line, kValueLimits, evaluation.unit());
-  if (line.name == "first" && std::isfinite(line.change)) decide_first(line, kValueLimits.most_loss * evaluation.unit());
+  if (line.name == "first" && std::isfinite(line.change))
+    decide_first(line, kValueLimits.most_loss * evaluation.unit());
   return line;
 }
 

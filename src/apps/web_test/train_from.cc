@@ -247,9 +247,10 @@ class Continuation {
           return dynamic_cast<const DqnSettings&>(*recipe.settings);
         });
     for (const std::string& files : before.absent)
-      command_.output.warn(fmt::format("{}: not judged by {}, which it learned from before: the file is gone or changed, "
-                                       "or its episodes were not kept whole",
-                                       job.agent.agent, printable(files)));
+      command_.output.warn(
+          fmt::format("{}: not judged by {}, which it learned from before: the file is gone or changed, "
+                      "or its episodes were not kept whole",
+                      job.agent.agent, printable(files)));
     return before;
   }
 

@@ -40,8 +40,8 @@ JobShape shape_of_agent(const WebAgentSettings& settings) {
   shape.weights_bytes = 4 * weights;
   shape.optimizer_bytes = 8 * weights;
   shape.other_bytes = (kStatesOfWeight - 12) * weights;
-  shape.shard_bytes =
-      kBytesOfDecision * static_cast<double>(settings.capacity) / static_cast<double>(std::max<int64_t>(1, settings.shards));
+  shape.shard_bytes = kBytesOfDecision * static_cast<double>(settings.capacity) /
+                      static_cast<double>(std::max<int64_t>(1, settings.shards));
   shape.combine_floats = weights;
   return shape;
 }
@@ -127,7 +127,9 @@ std::string source_of_costs(const std::vector<DeviceSpec>& gpus, const SetKnown&
     runs = runs && ran;
     if (!ran && !find_gpu_model(gpu.gpu.name)) strangers.insert(model);
   }
-  std::string source = trials ? "trials of `plan` on these GPUs" : runs ? "earlier runs on these GPUs" : "the GPUs' data sheets";
+  std::string source = trials ? "trials of `plan` on these GPUs"
+                       : runs ? "earlier runs on these GPUs"
+                              : "the GPUs' data sheets";
   for (const std::string& model : strangers)
     source += fmt::format("; {} is in no book and taken as an {}", model, kGpuOfNoBook);
   return source;

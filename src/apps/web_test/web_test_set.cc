@@ -95,7 +95,8 @@ double steps_left(const AgentJob& plan, const WebAgentSettings& settings, const 
   return static_cast<double>(std::max<int64_t>(0, settings.steps - saved_step(job)));
 }
 
-// A run that is there keeps its agents; those still to begin may share one where they differ in nothing but their agent.
+// A run that is there keeps its agents; those still to begin may share one where they differ in nothing but their
+// agent.
 SetQuestion question_of(const std::vector<AgentJob>& plans, const ResolvedRecipe& whole,
                         const std::vector<DeviceSpec>& gpus, const fs::path& dir, const SetKnown& known) {
   const auto& settings = dynamic_cast<const WebTestSettings&>(*whole.settings);

@@ -1,8 +1,8 @@
 // kernels/cpu/optimizers.h -- Adam, AdamW and SGD over a flat buffer: one pass over memory, the same bits on every
 // device.
 //
-// The formulas are torch::optim's (AMSGrad left out). Gradients are multiplied by grad_scale first: one over the loss
-// scale, over the batch, and the clipping factor, in one number. g is not changed. No buffer may overlap another.
+// The formulas are torch::optim's (AMSGrad left out). Gradients are multiplied by grad_scale first: the clip
+// coefficient over the loss scale, in one number. g is not changed. No buffer may overlap another.
 #pragma once
 
 #include <cstdint>

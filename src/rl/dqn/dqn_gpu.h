@@ -1,7 +1,7 @@
 // rl/dqn/dqn_gpu.h -- the DQN learner on a GPU: environments, replay, acting, drawing and the update as our own
 // kernels.
 //
-// All state of a shard lies on the GPU. A launch serves any number of shards and of jobs (a job is one agent): the
+// All state of a shard lies on the GPU. A launch serves any number of shards and of agents: the
 // result of a row, a draw or a weight never depends on how many others are in the launch. All sums have a fixed order;
 // no library is used. The kernels compile for the CPU too (kernels/gpu/emulator.h), where tests compare them with
 // dueling_cpu.h and replay.h: the same bits but for the GEMMs (kernels/gpu/gemm.h).
@@ -31,11 +31,11 @@ enum DqnSite : uint32_t {
   kDropout  // and one more for each further hidden layer
 };
 
-// Sizes that all jobs share. A job shard is one shard of one job among those that a launch serves.
+// Sizes that all agents share. An agent shard is one shard of one agent among those that a launch serves.
 struct DqnShape {
-  int32_t jobs = 1, shards = 1;               // shards of a job, all of them
+  int32_t agents = 1, shards = 1;             // shards of an agent, all of them
   BlockChoice blocks;                         // with the precision of GEMM operands
-  int32_t first_shard = 0, local_shards = 1;  // shards of a job that this launch serves: this worker's
+  int32_t first_shard = 0, local_shards = 1;  // shards of an agent that this launch serves: this worker's
   int32_t shard_batch = 0, batch = 0;         // rows that a shard learns from in a step; shard_batch * shards
   int32_t environments = 0;                   // of a shard
   int32_t observation_size = 0, hidden1 = 0, hidden2 = 0, head = 0, actions = 0;  // widths of the net
@@ -46,9 +46,9 @@ struct DqnShape {
   float gamma = 1, epsilon_norm = 1e-5f;
   double alpha = 0, dropout = 0;
   int32_t merges[32] = {};  // of the tree of shards, after each shard (kernels/gpu/tree_sum.h)
-  TANDEM_HD int job_shards() const { return jobs * local_shards; }
-  TANDEM_HD int job_of(int job_shard) const {
-    return jobs == 1 ? 0 : job_shard / local_shards;
+  TANDEM_HD int agent_shards() const { return agents * local_shards; }
+  TANDEM_HD int agent_of(int agent_shard) const {
+    return agents == 1 ? 0 : agent_shard / local_shards;
   }  // division is slow on a GPU
 };
 inline constexpr int kMaxGpuActions = 16;
@@ -57,16 +57,16 @@ inline constexpr int kMaxGpuBatch = 4096;
 inline constexpr int kMaxGpuSteps = 32;   // of an n-step return
 inline constexpr int kMaxGpuPending = 4;  // partial sums of the shards' tree on the stack at once (TreeStack)
 
-// Where a job's tensors begin in its flat vector of weights; gradients lie alike.
+// Where an agent's tensors begin in its flat vector of weights; gradients lie alike.
 struct DqnOffsets {
   int64_t w1, b1, scale1, shift1, w2, b2, scale2, shift2, heads, heads_bias, value, value_bias, advantage,
       advantage_bias;
 };
 
-// Where a job's packed weights begin, in fragments (kernels/gpu/packed_weights.h): those of its net and of its target
-// network, then those of the net transposed, for backward.
+// Where an agent's packed weights begin, in fragments (kernels/gpu/packed_weights.h): those of its net and of its
+// target network, then those of the net transposed, for backward.
 struct PackedNetLayout {
-  int32_t w1 = 0, w2, heads, per_net, backward2, backward_heads, per_job;
+  int32_t w1 = 0, w2, heads, per_net, backward2, backward_heads, per_agent;
   TANDEM_HD explicit PackedNetLayout(const DqnShape& s) {
     const int32_t first = s.observation_size * s.hidden1 / 8, second = s.hidden1 * s.hidden2 / 8,
                   third = s.hidden2 * s.head / 4;
@@ -75,17 +75,17 @@ struct PackedNetLayout {
     per_net = heads + third;
     backward2 = 2 * per_net;
     backward_heads = backward2 + second;
-    per_job = backward_heads + third;
+    per_agent = backward_heads + third;
   }
 };
 
-struct DqnJob {
+struct GpuDqnAgent {
   const float *net, *target;
   float* td_errors;             // [batch] of the last step's draws; below 0: none
   int64_t* max_priority;        // the largest priority seen
   int64_t* min_drawn_priority;  // the smallest one of this step's draws
   int64_t* priority_sums;       // [shards]: each shard's sum of priorities
-  int64_t offset;               // of its weights among those of all jobs
+  int64_t offset;               // of its weights among those of all agents
 };
 
 // A shard's part of the replay buffer: a ring of ring_rows rows for each environment. A leaf of the priority tree is a
@@ -106,46 +106,46 @@ struct StepParams {
   float loss_scale = 1, pad = 0;
 };
 
-// Results of a step for the host, of each job.
+// Results of a step for the host, of each agent.
 struct StepOutputs {
   float loss, mean_q, returns;
   int32_t pad;
   int64_t episodes;
 };
 
-// Memory of the launches, all on the device. [job shard]: job * local_shards + shard - first_shard.
+// Memory of the launches, all on the device. [agent shard]: agent * local_shards + shard - first_shard.
 struct DqnWork {
-  const DqnJob* jobs;                     // [jobs]
-  const DqnShard* shards;                 // [job shard]
-  const ShardEnvironments* environments;  // [job shard]
+  const GpuDqnAgent* agents;              // [agents]
+  const DqnShard* shards;                 // [agent shard]
+  const ShardEnvironments* environments;  // [agent shard]
   const StepParams* params;
-  // acting: [job shard][environments]
+  // acting: [agent shard][environments]
   float *observed, *rewards;
   int32_t *actions, *ends;
-  // drawn: [job shard][...]
+  // drawn: [agent shard][...]
   float* states;             // [2][shard_batch][observation_size]: before, after
   float *reward, *discount;  // [shard_batch]
   int32_t* action;           // [shard_batch]
   int64_t* priority;         // [shard_batch]
-  // activations: [job shard][passes][rows][width]; passes: the rows learned from, the next states by the net, and by
+  // activations: [agent shard][passes][rows][width]; passes: the rows learned from, the next states by the net, and by
   // the target network (double DQN). preact: W x + b of a hidden layer, overwritten by its norm (LayerNorm in
   // kernels/gpu/layer_norm.h): by normalized values where rows are learned from, by the layer's output elsewhere.
   float *preact1, *preact2, *head_features;
-  // Of rows that are learned from, [job shard][shard_batch]: the output of a hidden layer, and 1 / deviation of its
+  // Of rows that are learned from, [agent shard][shard_batch]: the output of a hidden layer, and 1 / deviation of its
   // norm.
   float *out1, *out2, *inv_std1, *inv_std2;
-  // Their dropout bits, drawn beforehand by queue_act(), or null: [layer][job shard][shard_batch][lane]
+  // Their dropout bits, drawn beforehand by queue_act(), or null: [layer][agent shard][shard_batch][lane]
   // (kernels/gpu/dropout_bits.h).
   uint32_t* dropout_bits;
-  // Gradients, [job shard][shard_batch][width]: of the head features; of a norm's output and of its preact.
+  // Gradients, [agent shard][shard_batch][width]: of the head features; of a norm's output and of its preact.
   float *head_grad, *norm_out_grad2, *preact_grad2, *norm_out_grad1, *preact_grad1;
-  float* out_grad;          // [job shard][shard_batch][1 + actions]: gradient of the state value, of each advantage
-  float *row_loss, *row_q;  // [job shard][shard_batch]
-  float* job_sums;          // [jobs][2]: loss, mean Q
-  float* shard_returns;     // [job shard]: returns of the episodes that ended in this step
-  int64_t* shard_episodes;  // [job shard]: how many
-  StepOutputs* outputs;     // [jobs]
-  // [jobs][PackedNetLayout::per_job] packed weights in bf16 or fp16. Resident: queue_after_update() and queue_act()
+  float* out_grad;          // [agent shard][shard_batch][1 + actions]: gradient of the state value, of each advantage
+  float *row_loss, *row_q;  // [agent shard][shard_batch]
+  float* agent_sums;        // [agents][2]: loss, mean Q
+  float* shard_returns;     // [agent shard]: returns of the episodes that ended in this step
+  int64_t* shard_episodes;  // [agent shard]: how many
+  StepOutputs* outputs;     // [agents]
+  // [agents][PackedNetLayout::per_agent] packed weights in bf16 or fp16. Resident: queue_after_update() and queue_act()
   // keep them up to date; else whoever uses them packs them first.
   void* packed;
   bool packed_resident;
@@ -161,8 +161,8 @@ void queue_act(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& 
 // All draws of the step, by a worker that holds every shard; it writes states, reward, discount, action and priority of
 // `work`.
 void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream);
-// The draws in the mass of the shards served, for others to learn from: their transitions at `rows` [job shard][batch],
-// those of other shards untouched. jobs[].priority_sums must hold the masses.
+// The draws in the mass of the shards served, for others to learn from: their transitions at `rows` [agent
+// shard][batch], those of other shards untouched. agents[].priority_sums must hold the masses.
 struct DrawnRow {
   int64_t priority;
   int32_t draw, action;
@@ -170,9 +170,9 @@ struct DrawnRow {
 };
 void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* rows, float* states, CUstream_st* stream);
 // The gradient of the rows in states, reward, ...: the sum of the shards served along their tree, laid out as the
-// weights; padding is left as it is. Loss, mean Q and TD errors go to job_sums and DqnJob::td_errors. With several
-// workers they go to `tail` instead, the end of the vector that is combined: [jobs][2 + batch] of loss, mean Q, TD
-// errors.
+// weights; padding is left as it is. Loss, mean Q and TD errors go to agent_sums and GpuDqnAgent::td_errors. With
+// several workers they go to `tail` instead, the end of the vector that is combined: [agents][2 + batch] of loss, mean
+// Q, TD errors.
 void queue_learn(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, float* gradient, float* tail,
                  CUstream_st* stream);
 // After the weights and the target networks were updated, if `decision` says so: the largest priority, and the step's

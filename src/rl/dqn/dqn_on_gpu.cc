@@ -92,10 +92,10 @@ std::unique_ptr<DqnOnGpu> DqnOnGpu::make(Dqn& dqn, std::string* why) {
 
 DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
   const DqnSettings& s = dqn_.s_;
-  const int jobs = dqn_.agents();
+  const int agents = dqn_.agents();
   Launch made;
   DqnShape& h = made.shape;
-  h = {.jobs = jobs,
+  h = {.agents = agents,
        .shards = static_cast<int32_t>(s.shards),
        .blocks = block_choice(s.precision),
        .first_shard = first,
@@ -116,7 +116,7 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
   h.levels = PriorityTree::places(dqn_.shape_.leaves(), h.level_first);
   if (count > 1) std::ranges::copy(merges_of_tree(count), h.merges);
 
-  const std::string prefix = jobs > 1 ? dqn_.agents_[0].name + "." : "";
+  const std::string prefix = agents > 1 ? dqn_.agents_[0].name + "." : "";
   const auto place = [&](const std::string& name) {
     for (const ParameterEntry& entry : state.parameter_entries())
       if (entry.name == prefix + name) return entry.offset;
@@ -135,7 +135,7 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
   const auto ints = [&](int64_t n) { return static_cast<int32_t*>(bytes(static_cast<size_t>(n) * sizeof(int32_t))); };
   const auto longs = [&](int64_t n) { return static_cast<int64_t*>(bytes(static_cast<size_t>(n) * sizeof(int64_t))); };
   DqnWork& w = made.work;
-  const int64_t all = h.job_shards(), acting = all * h.environments, learning = all * h.shard_batch;
+  const int64_t all = h.agent_shards(), acting = all * h.environments, learning = all * h.shard_batch;
   const int64_t passing = std::max(acting, 3 * learning);
   w.observed = floats(acting * h.observation_size);
   w.rewards = floats(acting);
@@ -161,28 +161,28 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
   w.out_grad = floats(learning * (1 + h.actions));
   w.row_loss = floats(learning);
   w.row_q = floats(learning);
-  w.job_sums = floats(2 * jobs);
+  w.agent_sums = floats(2 * agents);
   w.shard_returns = floats(all);
   w.shard_episodes = longs(all);
   w.dropout_bits = nullptr;
   w.packed = nullptr;
   if (is_16bit(h.blocks.precision))
-    w.packed = bytes(size_t{kPackedFragmentBytes} * static_cast<size_t>(jobs) *
-                     static_cast<size_t>(PackedNetLayout(h).per_job));
+    w.packed = bytes(size_t{kPackedFragmentBytes} * static_cast<size_t>(agents) *
+                     static_cast<size_t>(PackedNetLayout(h).per_agent));
   w.packed_resident = false;
   w.params = static_cast<const StepParams*>(bytes(sizeof(StepParams)));
-  w.outputs = static_cast<StepOutputs*>(bytes(sizeof(StepOutputs) * static_cast<size_t>(jobs)));
+  w.outputs = static_cast<StepOutputs*>(bytes(sizeof(StepOutputs) * static_cast<size_t>(agents)));
 
-  std::vector<DqnJob> job_table;
+  std::vector<GpuDqnAgent> agent_table;
   std::vector<DqnShard> shard_table;
   std::vector<ShardEnvironments> environment_table;
-  for (int j = 0; j < jobs; ++j) {
+  for (int j = 0; j < agents; ++j) {
     const DqnAgent& a = dqn_.agents_[j];
-    const int64_t begin = j * (state.parameter_floats() / jobs);
+    const int64_t begin = j * (state.parameter_floats() / agents);
     int64_t* const priorities = a.priority_range.data_ptr<int64_t>();  // the largest seen, the least drawn
-    job_table.push_back({state.parameters().data() + begin, state.target_network(0).data() + begin,
-                         a.td_errors.data_ptr<float>(), priorities, priorities + 1, a.priority_sums.data_ptr<int64_t>(),
-                         begin});
+    agent_table.push_back({state.parameters().data() + begin, state.target_network(0).data() + begin,
+                           a.td_errors.data_ptr<float>(), priorities, priorities + 1,
+                           a.priority_sums.data_ptr<int64_t>(), begin});
     for (int shard = first; shard < first + count; ++shard) {
       const int64_t row = (j * count + shard - first) * h.environments;
       const auto field = [&](ShardField f) { return state.shard(f, shard).data_ptr(); };
@@ -199,7 +199,7 @@ DqnOnGpu::Launch DqnOnGpu::make_launch(JobState& state, int first, int count) {
     device().from_host(there, rows.data(), rows.size() * sizeof(rows[0]));
     return there;
   };
-  w.jobs = static_cast<const DqnJob*>(table(job_table));
+  w.agents = static_cast<const GpuDqnAgent*>(table(agent_table));
   w.shards = static_cast<const DqnShard*>(table(shard_table));
   w.environments = static_cast<const ShardEnvironments*>(table(environment_table));
   made.version = state.version();
@@ -314,7 +314,7 @@ class DqnFusedStep : public FusedStep {
     launch_.work.packed_resident = true;
     const DqnShape& h = launch_.shape;
     if (h.dropout <= 0) return;
-    launch_.memory.push_back(at::zeros({int64_t{2} * h.job_shards() * h.shard_batch * 32}, here(at::kInt)));
+    launch_.memory.push_back(at::zeros({int64_t{2} * h.agent_shards() * h.shard_batch * 32}, here(at::kInt)));
     launch_.work.dropout_bits = static_cast<uint32_t*>(launch_.memory.back().data_ptr());
   }
 
@@ -335,7 +335,7 @@ class DqnFusedStep : public FusedStep {
     gpu_.k_.draws(launch_.shape, work, stream());
     gpu_.k_.learn(launch_.shape, launch_.offsets, work, total, nullptr, stream());
   }
-  size_t output_bytes() const override { return sizeof(StepOutputs) * static_cast<size_t>(launch_.shape.jobs); }
+  size_t output_bytes() const override { return sizeof(StepOutputs) * static_cast<size_t>(launch_.shape.agents); }
   TargetUpdate target_update() const override { return {targets_, static_cast<float>(gpu_.dqn_.s_.target_rate)}; }
   void queue_applied(const UpdateDecision* decision, std::byte* outputs) override {
     launch_.work.outputs = reinterpret_cast<StepOutputs*>(outputs);
@@ -368,7 +368,7 @@ class DqnFusedStep : public FusedStep {
   DqnOnGpu& gpu_;
   uint64_t seed_;
   DqnOnGpu::Launch launch_;
-  float* targets_;  // of all jobs, as their weights lie
+  float* targets_;  // of all agents, as their weights lie
 };
 
 std::unique_ptr<FusedStep> DqnOnGpu::fused_step(JobState& state) {

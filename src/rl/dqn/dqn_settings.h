@@ -25,10 +25,10 @@ struct NetSettings {
 
 // Transitions of a real system, to learn from instead of, or beside, the simulator (rl/replay/experience.h).
 struct ExperienceSettings {
-  std::string files;     // separated by commas; empty: none
-  std::string digest;    // of their bytes; set when the run begins
-  double share = 1;      // of the replay's rings that hold them; 1: no environment runs
-  double holdout = 0.1;  // kept apart to judge by
+  std::string files;               // separated by commas; empty: none
+  std::string digest;              // of their bytes; set when the run begins
+  double share = 1;                // of the replay's rings that hold them; 1: no environment runs
+  double holdout = 0.1;            // kept apart to judge by
   std::string split = "segments";  // what is kept apart; a new run has "episodes", one without the key is older
 };
 
@@ -133,8 +133,8 @@ struct DqnSettings : RecipeSettings {
                         "experience.share = 1 learns from history alone",
                         "give --steps, or a smaller experience.share");
     if (rows() < n_step + 2)
-      throw ConfigError(fmt::format("a buffer of {} leaves {} steps for each of {} x {} environments", capacity,
-                                    rows(), shards, environments),
+      throw ConfigError(fmt::format("a buffer of {} leaves {} steps for each of {} x {} environments", capacity, rows(),
+                                    shards, environments),
                         fmt::format("a transition of {} steps needs {}", n_step, n_step + 2),
                         fmt::format("set capacity to {} or more", (n_step + 2) * shards * environments));
   }

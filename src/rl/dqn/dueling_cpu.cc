@@ -370,8 +370,7 @@ void DuelingCpu::Work::backward_block(const DuelingNetImpl& net, int64_t first, 
   const auto of = [&](std::vector<LineFloats>& layers, int64_t l, int64_t row) {
     return layers[l].data() + row * net.layers[l]->options.out_features();
   };
-  gemm(head_features_dy, 2 * head, packed.heads_backward, nullptr, of(grads, top, begin), packed.heads_backward.n(),
-       n);
+  gemm(head_features_dy, 2 * head, packed.heads_backward, nullptr, of(grads, top, begin), packed.heads_backward.n(), n);
   for (int64_t l = top; l >= 0; --l) {
     const int64_t width = net.layers[l]->options.out_features();
     for (int64_t p = first; p < last; ++p) {
@@ -383,8 +382,7 @@ void DuelingCpu::Work::backward_block(const DuelingNetImpl& net, int64_t first, 
     float* const dx = of(grads, l, begin);
     add_bias(biases[l], dx);
     if (l > 0)
-      gemm(dx, width, packed.layers_backward[l], nullptr, of(grads, l - 1, begin), packed.layers_backward[l].n(),
-           n);
+      gemm(dx, width, packed.layers_backward[l], nullptr, of(grads, l - 1, begin), packed.layers_backward[l].n(), n);
   }
 }
 

@@ -30,7 +30,9 @@ class GymEnvironment : public Environment {
   std::string take_note() const override;
 
   // With its first state an episode is all determined: this seed, and the actions taken.
-  int64_t episode_seed(const std::byte* states, int64_t i) const { return head(const_cast<std::byte*>(states), i).seed; }
+  int64_t episode_seed(const std::byte* states, int64_t i) const {
+    return head(const_cast<std::byte*>(states), i).seed;
+  }
   const GymOptions& options() const { return options_; }
   const std::string& python() const { return process_->python(); }  // the interpreter that serves it
 

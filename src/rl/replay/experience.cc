@@ -56,7 +56,8 @@ void add_bytes(Sha256& sum, std::span<const T> values) {
   }
   throw ConfigError(
       fmt::format("{} holds nothing of the agent {}", file.string(), shape.agents.at(static_cast<size_t>(agent))),
-      fmt::format("its transitions are {}", fmt::join(others, ", ")), "train one of these agents, or name another file");
+      fmt::format("its transitions are {}", fmt::join(others, ", ")),
+      "train one of these agents, or name another file");
 }
 
 }  // namespace
@@ -76,7 +77,8 @@ std::vector<fs::path> experience_files(const std::string& list) {
 Experience Experience::read(const std::vector<fs::path>& files, const HistoryShape& shape, int32_t agent,
                             const Holdout& holdout, const std::string& digest) {
   if (files.empty())
-    throw ConfigError("the list of experience names no file", "it has commas only", "name files: --experience new.jsonl");
+    throw ConfigError("the list of experience names no file", "it has commas only",
+                      "name files: --experience new.jsonl");
   Experience out;
   out.shape_ = shape;
   out.holdout_ = holdout;
@@ -134,8 +136,8 @@ void Experience::end_segment() {
   last.last = static_cast<int64_t>(lasts_.size()) / shape_.states;
   lasts_.insert(lasts_.end(), next_.begin(), next_.end());
   const double g = static_cast<double>(segments());
-  const bool held = holdout_.split == Split::kSegments &&
-                    std::floor((g + 1) * holdout_.share) > std::floor(g * holdout_.share);
+  const bool held =
+      holdout_.split == Split::kSegments && std::floor((g + 1) * holdout_.share) > std::floor(g * holdout_.share);
   segments_.push_back({episodes_, held});
   segment_rows_ = 0;
 }
@@ -148,7 +150,8 @@ void Experience::end_episode() {
   episode_sum_ = Sha256();
   bool any = false;
   for (auto segment = segments_.rbegin(); segment != segments_.rend() && segment->episode == episodes_; ++segment) {
-    if (holdout_.split == Split::kEpisodes) segment->held_out = static_cast<double>(hash >> 11) * 0x1p-53 < holdout_.share;
+    if (holdout_.split == Split::kEpisodes)
+      segment->held_out = static_cast<double>(hash >> 11) * 0x1p-53 < holdout_.share;
     any = any || segment->held_out;
   }
   held_out_episodes_ += any ? 1 : 0;

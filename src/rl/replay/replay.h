@@ -1,11 +1,11 @@
 // rl/replay/replay.h -- a shard's part of the replay buffer: rows of its environments, and their priorities.
 //
-// Each environment has a ring of rows, one per environment step: observation, action, reward. An observation is stored once:
-// the n-step transition that begins at a row is assembled when it is drawn, from the rows that follow it. A row can
-// be drawn (has a priority above 0) once its n rewards are known or its episode has ended. Where an episode was cut,
-// one row more holds its last observation and is never drawn itself. A row's number, environment * rows + place in the
-// ring, is its leaf in the tree.
-// The memory is somebody else's (a shard's state), so a Replay is made for a moment and holds nothing.
+// Each environment has a ring of rows, one per environment step: observation, action, reward. An observation is stored
+// once: the n-step transition that begins at a row is assembled when it is drawn, from the rows that follow it. A row
+// can be drawn (has a priority above 0) once its n rewards are known or its episode has ended. Where an episode was
+// cut, one row more holds its last observation and is never drawn itself. A row's number, environment * rows + place in
+// the ring, is its leaf in the tree. The memory is somebody else's (a shard's state), so a Replay is made for a moment
+// and holds nothing.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ class Replay {
   // seen [environments, rows, observation_size], rows [environments, rows], written [environments], sums words(leaves)
   Replay(const ReplayShape& shape, float* seen, ReplayRow* rows, int64_t* written, std::span<int64_t> sums);
 
-  // One environment step. `last`: the observation after it, where the episode was truncated. Rows that can be drawn from now on get
-  // `priority`; the oldest rows make room.
+  // One environment step. `last`: the observation after it, where the episode was truncated. Rows that can be drawn
+  // from now on get `priority`; the oldest rows make room.
   void add(int64_t environment, const float* observation, int32_t action, float reward, End end, const float* last,
            int64_t priority);
 

@@ -107,8 +107,8 @@ LinksSeen look_at_links(const GpusSeen& gpus, const LibrariesSeen& libraries);
 Findings judge_links(const LinksSeen& links, const GpusSeen& gpus);
 std::string links_text(const LinksSeen& links);
 
-// The real workers: recipe_to_try() for a few steps on one CPU worker, started at once, and then on two; on the GPUs as well.
-// Without such a recipe nothing is tried.
+// The real workers: recipe_to_try() for a few steps on one CPU worker, started at once, and then on two; on the GPUs as
+// well. Without such a recipe nothing is tried.
 class WorkerTrial {
  public:
   WorkerTrial(const CliContext& context, const std::filesystem::path& folder);

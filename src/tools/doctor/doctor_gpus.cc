@@ -65,10 +65,10 @@ Finding driver_finding(const GpusSeen& gpus) {
   }
   const DriverVersions versions{gpus.driver, gpus.driver_cuda};
   if (!gpus.facts.empty() && driver_is_old(versions))
-    return {"driver", Verdict::kProblem,
-            fmt::format("{}: older than CUDA {} needs ({})", driver_text(versions), cuda_text(kCudaNeeded),
-                        kDriverNeeded),
-            newer_driver_advice()};
+    return {
+        "driver", Verdict::kProblem,
+        fmt::format("{}: older than CUDA {} needs ({})", driver_text(versions), cuda_text(kCudaNeeded), kDriverNeeded),
+        newer_driver_advice()};
   return {"driver", Verdict::kOk, driver_text(versions)};
 }
 

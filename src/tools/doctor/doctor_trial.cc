@@ -345,9 +345,9 @@ Finding WorkerTrial::finish() {
             "tandem doctor --report report.md   (and send it: this must not happen)"};
   one_rate_ = rate_of("on-1");
   rate_ = rate_of("on-2");
-  return {
-      "workers", Verdict::kOk,
-      fmt::format("{} steps of `{}` on one CPU worker and on two end in the same bits ({:.8})", kTrialSteps, recipe_, one)};
+  return {"workers", Verdict::kOk,
+          fmt::format("{} steps of `{}` on one CPU worker and on two end in the same bits ({:.8})", kTrialSteps,
+                      recipe_, one)};
 }
 
 Finding WorkerTrial::try_gpus(const std::vector<UsableGpu>& gpus) {

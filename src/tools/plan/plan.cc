@@ -289,10 +289,10 @@ void refuse_endless_batches(const std::vector<int64_t>& batches, int64_t own, co
   constexpr int64_t kMostTimes = 1000;
   for (const int64_t batch : batches)
     if (batch / kMostTimes > own)
-      throw ConfigError(fmt::format("--batch {}: too large to forecast", batch),
-                        fmt::format("it is {} times the {} of {}: no trial on this machine can tell of it", batch / own,
-                                    own, recipe),
-                        fmt::format("name a batch up to {}, or set another batch_size", kMostTimes * own));
+      throw ConfigError(
+          fmt::format("--batch {}: too large to forecast", batch),
+          fmt::format("it is {} times the {} of {}: no trial on this machine can tell of it", batch / own, own, recipe),
+          fmt::format("name a batch up to {}, or set another batch_size", kMostTimes * own));
 }
 
 std::vector<int64_t> batches_known(std::vector<int64_t> batches, const Calibration& calibration,

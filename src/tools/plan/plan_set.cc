@@ -84,8 +84,8 @@ PreparedSet prepare_on_gpus(const Command& command, const JobSet& kind, Resolved
   there.cuda_devices = static_cast<int>(devices.size());
   there.gpus.clear();
   for (const PlanDevice& device : devices) there.gpus.push_back({"", device.device.model});
-  return kind.prepare_at(
-      recipe, there, {.devices = "auto", .count = devices.size(), .most_devices = most, .known = known});
+  return kind.prepare_at(recipe, there,
+                         {.devices = "auto", .count = devices.size(), .most_devices = most, .known = known});
 }
 
 // Measures, here, and makes models of what it is asked for.
@@ -107,7 +107,8 @@ class AgentBook {
     std::optional<std::pair<int, Calibration>> together;
     if (batch) together.emplace(agents_of(batch->job), trials_of(*batch, false));
     std::vector<std::pair<const PreparedJob*, Calibration>> agents;
-    for (const PreparedJob* one : different_agents(base_)) agents.emplace_back(one, alone_.at(models_of(one->job)).calibration);
+    for (const PreparedJob* one : different_agents(base_))
+      agents.emplace_back(one, alone_.at(models_of(one->job)).calibration);
     return costs_by_trials(agents, together, base_.devices);
   }
   // Of the jobs of a set: of the base's, or of them side by side.
@@ -140,17 +141,17 @@ class AgentBook {
 
   Calibration trials_of(const PreparedJob& one, bool pair) {
     const RecipeSettings& settings = *one.settings;
-    return measure(command_, {.recipe = base_.job_recipe,
-                              .title = one.job.members.empty()
-                                           ? models_of(one.job)
-                                           : fmt::format("{} agents side by side", agents_of(one.job)),
-                              .resolver = one.resolver.get(),
-                              .devices = base_.devices,
-                              .batches = {settings.batch_size},
-                              .precisions = {settings.precision},
-                              .most = pair ? 2 : 1,
-                              .budget_s = pair ? 2.5 * share_ : share_,
-                              .anew = command_.arguments.plan.calibrate});
+    return measure(command_,
+                   {.recipe = base_.job_recipe,
+                    .title = one.job.members.empty() ? models_of(one.job)
+                                                     : fmt::format("{} agents side by side", agents_of(one.job)),
+                    .resolver = one.resolver.get(),
+                    .devices = base_.devices,
+                    .batches = {settings.batch_size},
+                    .precisions = {settings.precision},
+                    .most = pair ? 2 : 1,
+                    .budget_s = pair ? 2.5 * share_ : share_,
+                    .anew = command_.arguments.plan.calibrate});
   }
 
   void measured(const PreparedJob& one) {
@@ -235,9 +236,9 @@ void plan_set(const Command& command, const JobSet& kind, ResolvedRecipe& recipe
   const Machine& machine = command.context.machine;
   const std::vector<DeviceSpec> specs = parse_devices(recipe.settings->devices, machine, 1024);
   const bool by_cores = report.here && !all_gpus(specs);
-  PreparedSet base =
-      by_cores ? kind.prepare(recipe, machine, "", {}, [](const std::string&) {})
-               : kind.prepare_at(recipe, machine, {.devices = recipe.settings->devices, .count = 0, .job_by_job = true});
+  PreparedSet base = by_cores ? kind.prepare(recipe, machine, "", {}, [](const std::string&) {})
+                              : kind.prepare_at(recipe, machine,
+                                                {.devices = recipe.settings->devices, .count = 0, .job_by_job = true});
   base.devices = specs;
   const size_t there = report.here ? specs.size() : elsewhere.size();
   const std::vector<int> counts = counts_of(arguments, static_cast<int>(there));
@@ -253,8 +254,7 @@ void plan_set(const Command& command, const JobSet& kind, ResolvedRecipe& recipe
 
   AgentBook book(command, report, base, elsewhere);
   if (!by_cores) {
-    const PreparedSet batched =
-        report.here ? on_first_gpu(command, kind, recipe, specs.front()) : PreparedSet();
+    const PreparedSet batched = report.here ? on_first_gpu(command, kind, recipe, specs.front()) : PreparedSet();
     known.steps = book.costs(report.here ? largest_batch(batched) : nullptr);
   }
   report.set_words = by_cores ? base.words() : prepared(there).words();

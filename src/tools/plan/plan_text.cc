@@ -448,7 +448,9 @@ Json plan_json(const PlanReport& report) {
           {"batch_size", report.batch},
           {"unit", report.job.unit},
           {"rows", job_rows_json(report)},
-          {"best", best ? Json(best->names) : set ? Json(set->names) : Json()},
+          {"best", best  ? Json(best->names)
+                   : set ? Json(set->names)
+                         : Json()},
           {"set", set_rows_json(report)},
           {"agents", set_agents_json(report)},
           {"power",

@@ -74,8 +74,8 @@ SetKnown known_of_set(const Command& command, const JobSet& kind, ResolvedRecipe
       auto found = load_calibration(forecast_cache(), key_of(command.context, kind.job_recipe(), *one.resolver));
       return found ? std::optional(trials_for(*found, trial_devices(gpus))) : std::nullopt;
     };
-    const PreparedSet apart = kind.prepare_at(
-        recipe, command.context.machine, {.devices = recipe.settings->devices, .count = 0, .job_by_job = true});
+    const PreparedSet apart = kind.prepare_at(recipe, command.context.machine,
+                                              {.devices = recipe.settings->devices, .count = 0, .job_by_job = true});
     std::vector<std::pair<const PreparedJob*, Calibration>> agents;
     for (const PreparedJob* one : different_agents(apart)) {
       auto trials = kept(*one);

@@ -1,5 +1,5 @@
-// tools/plan/set_model.h -- between plan_set.cc and set_model.cc: the agents of a set as models of their steps, and what
-// their trials say for the choice of a plan (jobs/set_plan.h).
+// tools/plan/set_model.h -- between plan_set.cc and set_model.cc: the agents of a set as models of their steps, and
+// what their trials say for the choice of a plan (jobs/set_plan.h).
 #pragma once
 
 #include <algorithm>

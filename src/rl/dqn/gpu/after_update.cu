@@ -16,26 +16,26 @@ __device__ float tree_sum_of(const DqnShape& shape, const float* shard_values) {
   return stack.top()[0];
 }
 
-// Grid: (blocks of fragments, jobs).
+// Grid: (blocks of fragments, agents).
 __global__ void __launch_bounds__(kAfterThreads) pack_weights(DqnShape shape, DqnOffsets offsets, DqnWork work) {
-  pack_fragments(shape, offsets, work, blockIdx.y, blockIdx.x * kAfterThreads, PackedNetLayout(shape).per_job);
+  pack_fragments(shape, offsets, work, blockIdx.y, blockIdx.x * kAfterThreads, PackedNetLayout(shape).per_agent);
 }
 
-// Grid: (1 + blocks that pack, jobs). A job's first block: TD errors, the largest priority, the step's outputs. Its
-// others pack the net's weights for the next decisions; queue_act() packs the rest.
+// Grid: (1 + blocks that pack, agents). An agent's first block: TD errors, the largest priority, the step's outputs.
+// Its others pack the net's weights for the next decisions; queue_act() packs the rest.
 __global__ void __launch_bounds__(kAfterThreads)
     after_update(DqnShape shape, DqnOffsets offsets, DqnWork work, const UpdateDecision* decision) {
-  const int job_index = blockIdx.y;
+  const int agent_index = blockIdx.y;
   if (blockIdx.x > 0) {
-    pack_fragments(shape, offsets, work, job_index, (blockIdx.x - 1) * kAfterThreads, PackedNetLayout(shape).per_net);
+    pack_fragments(shape, offsets, work, agent_index, (blockIdx.x - 1) * kAfterThreads, PackedNetLayout(shape).per_net);
     return;
   }
-  const DqnJob& job = work.jobs[job_index];
+  const GpuDqnAgent& agent = work.agents[agent_index];
   __shared__ float warp_maxima[kAfterThreads / 32];
   float max_error = 0;
   for (int k = threadIdx.x; k < shape.batch; k += kAfterThreads) {
-    max_error = job.td_errors[k] > max_error ? job.td_errors[k] : max_error;
-    if (decision->skip) job.td_errors[k] = -1.0f;
+    max_error = agent.td_errors[k] > max_error ? agent.td_errors[k] : max_error;
+    if (decision->skip) agent.td_errors[k] = -1.0f;
   }
 #pragma unroll
   for (int lane_mask = 16; lane_mask > 0; lane_mask /= 2) {
@@ -48,13 +48,13 @@ __global__ void __launch_bounds__(kAfterThreads)
   for (int i = 1; i < kAfterThreads / 32; ++i) max_error = warp_maxima[i] > max_error ? warp_maxima[i] : max_error;
   if (!decision->skip) {
     const int64_t priority = priority_of(max_error, shape.alpha);
-    if (priority > *job.max_priority) *job.max_priority = priority;
+    if (priority > *agent.max_priority) *agent.max_priority = priority;
   }
-  const int64_t first_job_shard = int64_t{job_index} * shape.local_shards;
-  StepOutputs outputs{work.job_sums[2 * job_index], work.job_sums[2 * job_index + 1],
-                      tree_sum_of(shape, work.shard_returns + first_job_shard), 0, 0};
-  for (int s = 0; s < shape.local_shards; ++s) outputs.episodes += work.shard_episodes[first_job_shard + s];
-  work.outputs[job_index] = outputs;
+  const int64_t first_agent_shard = int64_t{agent_index} * shape.local_shards;
+  StepOutputs outputs{work.agent_sums[2 * agent_index], work.agent_sums[2 * agent_index + 1],
+                      tree_sum_of(shape, work.shard_returns + first_agent_shard), 0, 0};
+  for (int s = 0; s < shape.local_shards; ++s) outputs.episodes += work.shard_episodes[first_agent_shard + s];
+  work.outputs[agent_index] = outputs;
 }
 
 }  // namespace
@@ -64,14 +64,14 @@ void queue_after_update(const DqnShape& shape, const DqnOffsets& offsets, const 
   const unsigned packing_blocks = work.packed_resident && uses_packed_weights(shape, offsets, work)
                                       ? ceil_div(PackedNetLayout(shape).per_net, kAfterThreads)
                                       : 0;
-  TANDEM_LAUNCH("dqn after update", after_update, dim3(1 + packing_blocks, shape.jobs), dim3(kAfterThreads), stream,
+  TANDEM_LAUNCH("dqn after update", after_update, dim3(1 + packing_blocks, shape.agents), dim3(kAfterThreads), stream,
                 shape, offsets, work, decision);
 }
 
 void queue_pack_weights(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, CUstream_st* stream) {
   if (uses_packed_weights(shape, offsets, work))
     TANDEM_LAUNCH("dqn pack weights", pack_weights,
-                  dim3(ceil_div(PackedNetLayout(shape).per_job, kAfterThreads), shape.jobs), dim3(kAfterThreads),
+                  dim3(ceil_div(PackedNetLayout(shape).per_agent, kAfterThreads), shape.agents), dim3(kAfterThreads),
                   stream, shape, offsets, work);
 }
 

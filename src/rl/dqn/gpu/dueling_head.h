@@ -74,11 +74,11 @@ __device__ inline int64_t next_leaf(const DqnShape& shape, const DqnShard& shard
 
 // Environment e's observation goes to its ring, by one warp. What store() will need of the ring and of the priority
 // tree is prefetched to L2: in a large buffer it would miss.
-__device__ inline void store_observation(const DqnShape& shape, const DqnWork& work, int job_shard, int e,
+__device__ inline void store_observation(const DqnShape& shape, const DqnWork& work, int agent_shard, int e,
                                          int64_t leaf) {
   const int lane = threadIdx.x % 32;
-  const int64_t row = int64_t{job_shard} * shape.environments + e;
-  const DqnShard& shard = work.shards[job_shard];
+  const int64_t row = int64_t{agent_shard} * shape.environments + e;
+  const DqnShard& shard = work.shards[agent_shard];
   for (int i = lane; i < shape.observation_size; i += 32)
     shard.seen[leaf * shape.observation_size + i] = work.observed[row * shape.observation_size + i];
   if (lane < shape.levels)
@@ -88,9 +88,9 @@ __device__ inline void store_observation(const DqnShape& shape, const DqnWork& w
 }
 
 // Epsilon-greedy: environment e's random action, or -1 where it takes the best one.
-__device__ inline int explored_action(const DqnShape& shape, const DqnWork& work, int job_shard, int e) {
+__device__ inline int explored_action(const DqnShape& shape, const DqnWork& work, int agent_shard, int e) {
   RandomKey key = work.params->key;
-  key.shard = work.environments[job_shard].shard;
+  key.shard = work.environments[agent_shard].shard;
   key.site = kExplore;
   if (!(static_cast<double>(random_uniform(key, static_cast<uint64_t>(e))) < work.params->explore)) return -1;
   key.site = kMove;
@@ -99,11 +99,11 @@ __device__ inline int explored_action(const DqnShape& shape, const DqnWork& work
 
 // Environment e's next action, by one warp, from the head features of its observation.
 __device__ inline void decide_row(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work,
-                                  const float* net, int job_shard, int e, int explored, const float* head_features) {
+                                  const float* net, int agent_shard, int e, int explored, const float* head_features) {
   float q[kMaxGpuActions];
   q_values_of(shape, offsets, net, head_features, q);
   if (threadIdx.x % 32 == 0)
-    work.actions[int64_t{job_shard} * shape.environments + e] = explored >= 0 ? explored : best_action(shape, q);
+    work.actions[int64_t{agent_shard} * shape.environments + e] = explored >= 0 ? explored : best_action(shape, q);
 }
 
 }  // namespace tandem::cuda

@@ -9,7 +9,7 @@
 namespace tandem::cuda {
 namespace {
 
-// Forward of `rows` rows of every job shard and pass.
+// Forward of `rows` rows of every agent shard and pass.
 struct NetPass {
   const float* in;
   int in_passes, passes, rows;  // rows: of a shard
@@ -18,7 +18,7 @@ struct NetPass {
 };
 
 // Learning, the head features are kept for the loss; acting, the action is chosen at once. Grid: (blocks of rows of a
-// job, passes, jobs); one block on an SM. Warps own rows as WarpRows says.
+// agent, passes, agents); one block on an SM. Warps own rows as WarpRows says.
 //
 // One function of more than 60 lines: the lane_... values are computed while its first loads are in flight, and live in
 // registers to its end.
@@ -28,11 +28,11 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
 #if defined(TANDEM_FUSED_MLP)
   TANDEM_SHARED(typename Block::Memory, memory);
   constexpr int kRowsPerWarp = Block::kRowsPerWarp;
-  const int pass = blockIdx.y, job_index = blockIdx.z, lane = threadIdx.x % 32;
-  const DqnJob& job = work.jobs[job_index];
-  const float* const net = pass == 2 ? job.target : job.net;
+  const int pass = blockIdx.y, agent_index = blockIdx.z, lane = threadIdx.x % 32;
+  const GpuDqnAgent& agent = work.agents[agent_index];
+  const float* const net = pass == 2 ? agent.target : agent.net;
   const bool keep = kLearning && pass == 0;
-  const WarpRows<Block> rows(job_index * shape.local_shards, shape.local_shards, net_pass.rows);
+  const WarpRows<Block> rows(agent_index * shape.local_shards, shape.local_shards, net_pass.rows);
   const uint32_t lane_shard_id = rows.lane_shard >= 0 ? work.environments[rows.lane_shard].shard : 0;
   const MaskShape mask = dropout_shape(shape.dropout);
   int lane_explored = -1;  // lane i's row's random action, if it takes one
@@ -65,20 +65,20 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
     if constexpr (!kLearning) {
 #pragma unroll 1
       for (int i = 0; i < kRowsPerWarp; ++i) {
-        const int job_shard = rows.shard(i), row = rows.row(i);
+        const int agent_shard = rows.shard(i), row = rows.row(i);
         const int64_t leaf = __shfl_sync(kFullMask, lane_leaf, i);
-        if (job_shard >= 0) store_observation(shape, work, job_shard, row, leaf);
+        if (agent_shard >= 0) store_observation(shape, work, agent_shard, row, leaf);
       }
     }
   }
   const PackedFragment* packed = nullptr;
-  if constexpr (!Block::k32Bit) packed = packed_of(shape, work, job_index) + (pass == 2 ? net_pass.target_offset : 0);
+  if constexpr (!Block::k32Bit) packed = packed_of(shape, work, agent_index) + (pass == 2 ? net_pass.target_offset : 0);
   mlp_forward<Block>(memory, rows, net_pass.mlp, net, packed, shape.epsilon_norm, shape.dropout, mask, keep,
-                     [&](uint32_t site, int i, int job_shard, int row, int width) {
+                     [&](uint32_t site, int i, int agent_shard, int row, int width) {
                        RandomKey key = work.params->key;
                        key.site = site;
                        key.shard = __shfl_sync(kFullMask, lane_shard_id, i);
-                       return work.dropout_bits ? *dropout_bits_at(shape, work, site, job_shard, row)
+                       return work.dropout_bits ? *dropout_bits_at(shape, work, site, agent_shard, row)
                                                 : draw_dropout_bits(key, row, width, mask);
                      });
   const int features = 2 * shape.head;
@@ -86,10 +86,10 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
     float* dst[kRowsPerWarp];  // null: beyond the last row
 #pragma unroll
     for (int i = 0; i < kRowsPerWarp; ++i) {
-      const int job_shard = rows.shard(i), row = rows.row(i);
-      dst[i] = job_shard < 0 ? nullptr
-                             : work.head_features +
-                                   ((int64_t{job_shard} * net_pass.passes + pass) * net_pass.rows + row) * features;
+      const int agent_shard = rows.shard(i), row = rows.row(i);
+      dst[i] = agent_shard < 0 ? nullptr
+                               : work.head_features +
+                                     ((int64_t{agent_shard} * net_pass.passes + pass) * net_pass.rows + row) * features;
     }
 #pragma unroll 1
     for (int column = lane * 4; column < features; column += 128)
@@ -101,14 +101,14 @@ __global__ void __launch_bounds__(Block::kThreads, 1)
   } else {
 #pragma unroll 1
     for (int i = 0; i < kRowsPerWarp; ++i) {
-      const int job_shard = rows.shard(i), row = rows.row(i), explored = __shfl_sync(kFullMask, lane_explored, i);
-      if (job_shard < 0) continue;
+      const int agent_shard = rows.shard(i), row = rows.row(i), explored = __shfl_sync(kFullMask, lane_explored, i);
+      if (agent_shard < 0) continue;
       float* const head_features = memory.output(features, rows.row_in_block(i));
       for (int column = lane * 4; column < features; column += 128)
         *reinterpret_cast<float4*>(head_features + column) =
             relu4(*reinterpret_cast<const float4*>(head_features + column));
       __syncwarp();  // the features of all lanes are in shared memory
-      decide_row(shape, offsets, work, net, job_shard, row, explored, head_features);
+      decide_row(shape, offsets, work, net, agent_shard, row, explored, head_features);
     }
   }
 #endif
@@ -140,7 +140,7 @@ bool with_blocks(const DqnShape& shape, const DqnWork& work, const NetPass& pass
   // rows of one agent suffice.
   const int min_rows = is_16bit(shape.blocks.precision) ? kLearning ? 768 : 256 : kLearning ? 1024 : 768;
   return with_row_block(
-      shape.blocks, int64_t{pass.passes} * shape.jobs, shape.local_shards * pass.rows, min_rows,
+      shape.blocks, int64_t{pass.passes} * shape.agents, shape.local_shards * pass.rows, min_rows,
       [&](auto block) { return (block.k32Bit || work.packed) && pass.mlp.template fits<decltype(block)>(); },
       [](auto block) { return forward_rows<decltype(block), kLearning>; }, call);
 }
@@ -152,27 +152,28 @@ bool queue_pass(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork&
     using Block = decltype(block);
     if (!Block::k32Bit && !work.packed_resident) queue_pack_weights(shape, offsets, work, stream);
     TANDEM_LAUNCH_WITH(sizeof(typename Block::Memory), "dqn forward", (forward_rows<Block, kLearning>),
-                       dim3(ceil_div(int64_t{shape.local_shards} * pass.rows, Block::kRows), pass.passes, shape.jobs),
+                       dim3(ceil_div(int64_t{shape.local_shards} * pass.rows, Block::kRows), pass.passes, shape.agents),
                        dim3(Block::kThreads), stream, shape, offsets, work, pass);
   });
 }
 
 // ---- backward ----
 
-// Grid: (blocks of rows of a job, 1, jobs); one row to a warp.
+// Grid: (blocks of rows of an agent, 1, agents); one row to a warp.
 template <class Block>
 __global__ void __launch_bounds__(Block::kThreads, 1)
     backward_rows(DqnShape shape, DqnWork work, MlpBackwardShape mlp) {
 #if defined(TANDEM_FUSED_MLP)
   TANDEM_SHARED(typename Block::Memory, memory);
-  const int job_index = blockIdx.z, lane = threadIdx.x % 32;
-  const WarpRows<Block> rows(job_index * shape.local_shards, shape.local_shards, shape.shard_batch);
-  const int block_row = rows.row_in_block(0), job_shard = rows.shard(0), row = rows.row(0), features = mlp.layers[0].in;
-  const float* const src = work.head_grad + (int64_t{job_shard} * shape.shard_batch + row) * features;
+  const int agent_index = blockIdx.z, lane = threadIdx.x % 32;
+  const WarpRows<Block> rows(agent_index * shape.local_shards, shape.local_shards, shape.shard_batch);
+  const int block_row = rows.row_in_block(0), agent_shard = rows.shard(0), row = rows.row(0),
+            features = mlp.layers[0].in;
+  const float* const src = work.head_grad + (int64_t{agent_shard} * shape.shard_batch + row) * features;
   for (int column = lane * 4; column < features; column += 128)
     memory.store_operand(features, block_row, column,
-                         job_shard < 0 ? float4{0, 0, 0, 0} : *reinterpret_cast<const float4*>(src + column));
-  mlp_backward<Block>(memory, rows, mlp, work.jobs[job_index].net, packed_of(shape, work, job_index));
+                         agent_shard < 0 ? float4{0, 0, 0, 0} : *reinterpret_cast<const float4*>(src + column));
+  mlp_backward<Block>(memory, rows, mlp, work.agents[agent_index].net, packed_of(shape, work, agent_index));
 #endif
 }
 
@@ -193,8 +194,8 @@ bool with_blocks_backward(const DqnShape& shape, const DqnWork& work, const MlpB
     using Block = Rows16<precision.value>;
     if constexpr (!Block::k32Bit) {
       const bool asked = shape.blocks.rows == Block::kRows,
-                 suits = shape.blocks.rows == 0 && shape.blocks.tiles == 0 && shape.jobs * rows >= kMinRows &&
-                         shape.jobs * int64_t{ceil_div(rows, Block::kRows)} <= sm_count();
+                 suits = shape.blocks.rows == 0 && shape.blocks.tiles == 0 && shape.agents * rows >= kMinRows &&
+                         shape.agents * int64_t{ceil_div(rows, Block::kRows)} <= sm_count();
       taken = (asked || suits) && work.packed && mlp.template fits<Block>() && has_code(backward_rows<Block>, !asked) &&
               blocks_per_sm(sizeof(typename Block::Memory)) > 0;
       if (taken) call(Block{});
@@ -219,7 +220,7 @@ bool queue_fused_backward(const DqnShape& shape, const DqnOffsets& offsets, cons
     using Block = decltype(block);
     if (!work.packed_resident) queue_pack_weights(shape, offsets, work, stream);
     TANDEM_LAUNCH_WITH(sizeof(typename Block::Memory), "dqn backward", backward_rows<Block>,
-                       dim3(ceil_div(int64_t{shape.local_shards} * shape.shard_batch, Block::kRows), 1, shape.jobs),
+                       dim3(ceil_div(int64_t{shape.local_shards} * shape.shard_batch, Block::kRows), 1, shape.agents),
                        dim3(Block::kThreads), stream, shape, work, mlp);
   });
 }

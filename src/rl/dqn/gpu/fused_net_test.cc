@@ -34,7 +34,7 @@ void expect_equal(const Results& got, const Results& wanted, const std::string& 
   }
 }
 
-// Two jobs' nets, and rows of so many shards of each to learn from, or environments that decide.
+// Two agents' nets, and rows of so many shards of each to learn from, or environments that decide.
 struct Net {
   DqnShape shape;
   DqnOffsets offsets{};
@@ -48,14 +48,14 @@ struct Net {
   std::vector<ReplayRow> ring;
   std::vector<ShardEnvironments> environments;
   std::vector<DqnShard> shards;
-  std::vector<DqnJob> jobs;
+  std::vector<GpuDqnAgent> agents;
   StepParams params;
   DqnWork work{};
 
   Net(int count, int rows_per_shard, Precision precision = Precision::kFp32, int hidden1 = 512, int hidden2 = 256,
       int state = 128, int head = 128)
       : rows(rows_per_shard) {
-    shape.jobs = 2;
+    shape.agents = 2;
     shape.shards = 4;
     shape.first_shard = 1;
     shape.local_shards = count;
@@ -90,24 +90,24 @@ struct Net {
       for (int64_t i = 0; i < number; ++i) v.push_back(normal(random));
     };
     fill(nets, 4 * size);
-    fill(in, int64_t{2} * shape.job_shards() * rows * shape.observation_size);
-    fill(head_grad, int64_t{shape.job_shards()} * rows * 2 * shape.head);
+    fill(in, int64_t{2} * shape.agent_shards() * rows * shape.observation_size);
+    fill(head_grad, int64_t{shape.agent_shards()} * rows * 2 * shape.head);
     for (int j = 0; j < 2; ++j)
-      jobs.push_back(
+      agents.push_back(
           {nets.data() + 2 * j * size, nets.data() + (2 * j + 1) * size, nullptr, nullptr, nullptr, nullptr, 0});
-    written.assign(shape.job_shards() * rows, 3);
-    for (int s = 0; s < shape.job_shards(); ++s) {
+    written.assign(shape.agent_shards() * rows, 3);
+    for (int s = 0; s < shape.agent_shards(); ++s) {
       environments.emplace_back();
       environments.back().shard = static_cast<uint32_t>(3 + s);
     }
     params.key.seed = 11;
     params.explore = 0.2;
-    work.jobs = jobs.data();
+    work.agents = agents.data();
     work.environments = environments.data();
     work.params = &params;
   }
   void clear() {
-    const int64_t learned = int64_t{shape.job_shards()} * rows, all = 3 * learned;
+    const int64_t learned = int64_t{shape.agent_shards()} * rows, all = 3 * learned;
     const auto give = [](float*& pointer, std::vector<float>& v, int64_t number) {
       v.assign(number, -1.0f);
       pointer = v.data();
@@ -125,7 +125,7 @@ struct Net {
     give(work.preact_grad1, preact_grad1, learned * shape.hidden1);
     work.head_grad = head_grad.data();
     if (is_16bit(shape.blocks.precision)) {
-      packed.assign(static_cast<size_t>(shape.jobs * PackedNetLayout(shape).per_job),
+      packed.assign(static_cast<size_t>(shape.agents * PackedNetLayout(shape).per_agent),
                     {{~0u, ~0u, ~0u, ~0u}});  // not numbers
       work.packed = packed.data();
     }
@@ -135,8 +135,8 @@ struct Net {
     work.states = work.observed = in.data();
     shards.clear();
     ring.resize(learned * shape.ring_rows);
-    tree.resize(shape.job_shards() * PriorityTree::words(rows * shape.ring_rows));
-    for (int s = 0; s < shape.job_shards(); ++s)
+    tree.resize(shape.agent_shards() * PriorityTree::words(rows * shape.ring_rows));
+    for (int s = 0; s < shape.agent_shards(); ++s)
       shards.push_back({nullptr, seen.data() + s * rows * shape.ring_rows * shape.observation_size,
                         ring.data() + s * rows * shape.ring_rows, written.data() + s * rows,
                         tree.data() + s * PriorityTree::words(rows * shape.ring_rows), nullptr});
@@ -146,9 +146,9 @@ struct Net {
   // Says what dropout leaves, as queue_act() would: a bit of every number, where layers look for it.
   void draw_beforehand() {
     const MaskShape mask = dropout_shape(shape.dropout);
-    drawn.assign(size_t{2} * shape.job_shards() * rows * 32, 0);
+    drawn.assign(size_t{2} * shape.agent_shards() * rows * 32, 0);
     for (int layer = 0; layer < 2; ++layer)
-      for (int shard = 0; shard < shape.job_shards(); ++shard)
+      for (int shard = 0; shard < shape.agent_shards(); ++shard)
         for (int row = 0; row < rows; ++row)
           for (int column = 0; column < (layer == 0 ? shape.hidden1 : shape.hidden2); ++column) {
             RandomKey key = params.key;
@@ -156,7 +156,7 @@ struct Net {
             key.site = kDropout + layer;
             const int64_t index = int64_t{row} * (layer == 0 ? shape.hidden1 : shape.hidden2) + column;
             const uint32_t word = random_block(key, static_cast<uint64_t>(index / 4)).word[index % 4];
-            const size_t lane = ((size_t(layer) * shape.job_shards() + shard) * rows + row) * 32 + column / 4 % 32;
+            const size_t lane = ((size_t(layer) * shape.agent_shards() + shard) * rows + row) * 32 + column / 4 % 32;
             if (mask_from_u32(word, mask) != 0) drawn[lane] |= 1u << (column / 128 * 4 + column % 4);
           }
     work.dropout_bits = drawn.data();
@@ -176,7 +176,8 @@ struct Net {
     else
       queue_forward(shape, offsets, work, nullptr);
     Results results{head_features, out1, out2, inv_std1, inv_std2};
-    for (int s = 0; s < shape.job_shards(); ++s)  // of rows that are learned from; what others leave there nobody reads
+    for (int s = 0; s < shape.agent_shards();
+         ++s)  // of rows that are learned from; what others leave there nobody reads
       for (const auto& [preact, width] : {std::pair{&preact1, shape.hidden1}, {&preact2, shape.hidden2}}) {
         const auto first = preact->begin() + int64_t{s} * 3 * rows * width;
         results.emplace_back(first, first + int64_t{rows} * width);
@@ -298,21 +299,21 @@ TEST(FusedNet, FindsPackedWeightsAndDropoutBitsThatAStepLeaves) {
   net.packed.assign(net.packed.size(), {{~0u, ~0u, ~0u, ~0u}});
   net.drawn.assign(drawn.size(), ~0u);
   shape.environments = shape.batch = 0;  // nothing else is done
-  std::vector<int64_t> priorities(2), episodes(shape.job_shards());
-  std::vector<float> sums(4), returns(shape.job_shards());
+  std::vector<int64_t> priorities(2), episodes(shape.agent_shards());
+  std::vector<float> sums(4), returns(shape.agent_shards());
   std::vector<StepOutputs> outputs(2);
-  for (DqnJob& job : net.jobs) job.max_priority = priorities.data();
+  for (GpuDqnAgent& agent : net.agents) agent.max_priority = priorities.data();
   net.work.packed_resident = true;
-  net.work.job_sums = sums.data();
+  net.work.agent_sums = sums.data();
   net.work.shard_returns = returns.data();
   net.work.shard_episodes = episodes.data();
   net.work.outputs = outputs.data();
   const UpdateDecision decision;
   queue_after_update(shape, net.offsets, net.work, &decision, nullptr);
-  const size_t of_job = 4 * static_cast<size_t>(PackedNetLayout(shape).per_job),
+  const size_t of_agent = 4 * static_cast<size_t>(PackedNetLayout(shape).per_agent),
                of_net = 4 * static_cast<size_t>(PackedNetLayout(shape).per_net);
   const std::vector<uint32_t> first = words();
-  for (size_t i = 0; i < made.size(); ++i) ASSERT_EQ(first[i], i % of_job < of_net ? made[i] : ~0u) << i;
+  for (size_t i = 0; i < made.size(); ++i) ASSERT_EQ(first[i], i % of_agent < of_net ? made[i] : ~0u) << i;
   queue_act(shape, net.offsets, net.work, nullptr, nullptr);
   EXPECT_EQ(words(), made);
   EXPECT_EQ(net.drawn, drawn);

@@ -10,9 +10,9 @@ namespace {
 
 // ---- hidden layers ----
 
-// One linear layer of `passes` passes over the rows of every job shard, [job shard][pass][rows]. Pass 2 goes through
-// the target network; passes beyond `in_passes` read the input of the last one. Pass 0 reads `in_learned` [job
-// shard][rows], if that is not null.
+// One linear layer of `passes` passes over the rows of every agent shard, [agent shard][pass][rows]. Pass 2 goes
+// through the target network; passes beyond `in_passes` read the input of the last one. Pass 0 reads `in_learned`
+// [agent shard][rows], if that is not null.
 struct LinearLayer {
   const float *in, *in_learned;
   float* out;
@@ -23,22 +23,22 @@ struct LinearLayer {
   RowTiles tiles;
 };
 
-// Grid: (blocks of columns, blocks of rows, jobs x passes).
+// Grid: (blocks of columns, blocks of rows, agents x passes).
 template <class BlockShape>
 __global__ void __launch_bounds__(BlockShape::kThreads, BlockShape::kBlocksPerSm)
     linear(DqnShape shape, DqnWork work, LinearLayer layer) {
   TANDEM_SHARED(typename BlockShape::Memory, memory);
   const RowTiles& tiles = layer.tiles;
-  const int job_index = layer.passes == 1 ? blockIdx.z : blockIdx.z / kPasses,
+  const int agent_index = layer.passes == 1 ? blockIdx.z : blockIdx.z / kPasses,
             pass = layer.passes == 1 ? 0 : blockIdx.z % kPasses;
   const int first_tile = blockIdx.y * BlockShape::kTilesM,
             first_column = blockIdx.x * BlockShape::kTilesN * kTileColumns;
-  const DqnJob& job = work.jobs[job_index];
-  const float* const net = pass == 2 ? job.target : job.net;
+  const GpuDqnAgent& agent = work.agents[agent_index];
+  const float* const net = pass == 2 ? agent.target : agent.net;
   const int in_pass = pass < layer.in_passes ? pass : layer.in_passes - 1;
   // A tile's first row among those of all passes.
   const auto row_of = [&](int tile, int passes, int pass_index) {
-    return ((int64_t{job_index} * shape.local_shards + tiles.group(tile)) * passes + pass_index) * layer.gemm.m +
+    return ((int64_t{agent_index} * shape.local_shards + tiles.group(tile)) * passes + pass_index) * layer.gemm.m +
            tiles.row(tile);
   };
   linear_block<BlockShape>(
@@ -50,21 +50,21 @@ __global__ void __launch_bounds__(BlockShape::kThreads, BlockShape::kBlocksPerSm
       [&](int tile) { return layer.out + row_of(tile, layer.passes, pass) * layer.gemm.n; });
 }
 
-// Grid: (blocks of kNormWarps rows, passes, job shards), a warp to a row.
+// Grid: (blocks of kNormWarps rows, passes, agent shards), a warp to a row.
 template <int kFloat4s>
 __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, DqnWork work, LayerNorm layer) {
-  const int row = blockIdx.x * kNormWarps + threadIdx.x / 32, pass = blockIdx.y, job_shard = blockIdx.z;
+  const int row = blockIdx.x * kNormWarps + threadIdx.x / 32, pass = blockIdx.y, agent_shard = blockIdx.z;
   if (row >= layer.rows) return;
-  const DqnJob& job = work.jobs[shape.job_of(job_shard)];
-  const float* const net = pass == 2 ? job.target : job.net;
+  const GpuDqnAgent& agent = work.agents[shape.agent_of(agent_shard)];
+  const float* const net = pass == 2 ? agent.target : agent.net;
   const bool keep = layer.training && pass == 0;
-  float* const preact = layer.preact + ((int64_t{job_shard} * layer.passes + pass) * layer.rows + row) * layer.width;
+  float* const preact = layer.preact + ((int64_t{agent_shard} * layer.passes + pass) * layer.rows + row) * layer.width;
   uint32_t bits = 0;
   if (keep && shape.dropout > 0) {
     RandomKey key = work.params->key;
-    key.shard = work.environments[job_shard].shard;
+    key.shard = work.environments[agent_shard].shard;
     key.site = layer.site;
-    bits = work.dropout_bits ? *dropout_bits_at(shape, work, layer.site, job_shard, row)
+    bits = work.dropout_bits ? *dropout_bits_at(shape, work, layer.site, agent_shard, row)
                              : draw_dropout_bits(key, row, layer.width, dropout_shape(shape.dropout));
   }
   float4 x[kFloat4s], scale[kFloat4s], shift[kFloat4s];
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, Dqn
   load_row(net + layer.scale, layer.width, scale);
   load_row(net + layer.shift, layer.width, shift);
   const Moments moments = moments_of(x, layer.width, shape.epsilon_norm);
-  layer_norm_row(shape.dropout, layer, bits, job_shard, row, keep, x, moments.mean, moments.inv_std, scale, shift,
+  layer_norm_row(shape.dropout, layer, bits, agent_shard, row, keep, x, moments.mean, moments.inv_std, scale, shift,
                  [&](int column, float4 y) {
                    if (!keep) *reinterpret_cast<float4*>(preact + column) = y;
                  });
@@ -82,21 +82,21 @@ __global__ void __launch_bounds__(kNormWarps * 32) norm_relu(DqnShape shape, Dqn
 
 constexpr int kDecideWarps = 4;  // rows of a block, a warp each
 
-// The actions of all environments. Grid: (blocks of kDecideWarps environments, 1, job shards).
+// The actions of all environments. Grid: (blocks of kDecideWarps environments, 1, agent shards).
 __global__ void __launch_bounds__(kDecideWarps * 32) decide(DqnShape shape, DqnOffsets offsets, DqnWork work) {
-  const int e = blockIdx.x * kDecideWarps + threadIdx.x / 32, job_shard = blockIdx.z;
+  const int e = blockIdx.x * kDecideWarps + threadIdx.x / 32, agent_shard = blockIdx.z;
   if (e >= shape.environments) return;
-  const int64_t row = int64_t{job_shard} * shape.environments + e;
-  store_observation(shape, work, job_shard, e, next_leaf(shape, work.shards[job_shard], e));
-  decide_row(shape, offsets, work, work.jobs[shape.job_of(job_shard)].net, job_shard, e,
-             explored_action(shape, work, job_shard, e), work.head_features + row * 2 * shape.head);
+  const int64_t row = int64_t{agent_shard} * shape.environments + e;
+  store_observation(shape, work, agent_shard, e, next_leaf(shape, work.shards[agent_shard], e));
+  decide_row(shape, offsets, work, work.agents[shape.agent_of(agent_shard)].net, agent_shard, e,
+             explored_action(shape, work, agent_shard, e), work.head_features + row * 2 * shape.head);
 }
 
 void queue_layers(const DqnShape& shape, const DqnOffsets& o, const DqnWork& w, const float* in, int in_passes,
                   int passes, int rows, bool learning, CUstream_st* stream) {
   const auto linear_layer = [&](const float* input, const float* input_learned, float* output, int input_passes,
                                 int64_t weight, int64_t bias, int in_width, int out_width, bool relu) {
-    const GemmShape gemm{shape.local_shards, rows, out_width, in_width, passes * shape.jobs};
+    const GemmShape gemm{shape.local_shards, rows, out_width, in_width, passes * shape.agents};
     const RowTiles tiles(gemm.groups, gemm.m);
     const LinearLayer layer{input, input_learned, output, weight, bias, input_passes, passes, relu, gemm, tiles};
     with_block_shape(shape.blocks, gemm.tiles(), has_full_blocks(gemm), [&](auto chosen) {
@@ -109,8 +109,9 @@ void queue_layers(const DqnShape& shape, const DqnOffsets& o, const DqnWork& w, 
   };
   const auto norm = [&](const LayerNorm& layer) {
     with_float4s(layer.width, [&](auto float4s) {
-      TANDEM_LAUNCH("dqn norm", norm_relu<float4s.value>, dim3(ceil_div(rows, kNormWarps), passes, shape.job_shards()),
-                    dim3(kNormWarps * 32), stream, shape, w, layer);
+      TANDEM_LAUNCH("dqn norm", norm_relu<float4s.value>,
+                    dim3(ceil_div(rows, kNormWarps), passes, shape.agent_shards()), dim3(kNormWarps * 32), stream,
+                    shape, w, layer);
     });
   };
   linear_layer(in, nullptr, w.preact1, in_passes, o.w1, o.b1, shape.observation_size, shape.hidden1, false);
@@ -132,7 +133,7 @@ void queue_forward(const DqnShape& shape, const DqnOffsets& offsets, const DqnWo
 void queue_decisions(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, CUstream_st* stream) {
   if (queue_fused_decisions(shape, offsets, work, stream)) return;
   queue_layers(shape, offsets, work, work.observed, 1, 1, shape.environments, false, stream);
-  TANDEM_LAUNCH("dqn decide", decide, dim3(ceil_div(shape.environments, kDecideWarps), 1, shape.job_shards()),
+  TANDEM_LAUNCH("dqn decide", decide, dim3(ceil_div(shape.environments, kDecideWarps), 1, shape.agent_shards()),
                 dim3(kDecideWarps * 32), stream, shape, offsets, work);
 }
 

@@ -40,11 +40,11 @@ struct EnvironmentStep {
   End end = End::kNone;
   int64_t written = 0, row = 0;  // rows written before; where in the ring this one goes
 
-  __device__ EnvironmentStep(const DqnShape& shape, const DqnWork& work, const DqnShard& shard, int job_shard,
+  __device__ EnvironmentStep(const DqnShape& shape, const DqnWork& work, const DqnShard& shard, int agent_shard,
                              int first) {
     const int e = first + static_cast<int>(threadIdx.x);
     if (e >= shape.environments) return;
-    const int64_t index = int64_t{job_shard} * shape.environments + e;
+    const int64_t index = int64_t{agent_shard} * shape.environments + e;
     written = shard.written[e];
     reward = work.rewards[index];
     action = work.actions[index];
@@ -70,60 +70,60 @@ struct EnvironmentStep {
   }
 };
 
-// Dropout bits of the i-th row of a job, counting the rows of the first layer, then of the second; by one warp.
-__device__ void draw_dropout(const DqnShape& shape, const DqnWork& work, int job, int i) {
+// Dropout bits of the i-th row of an agent, counting the rows of the first layer, then of the second; by one warp.
+__device__ void draw_dropout(const DqnShape& shape, const DqnWork& work, int agent, int i) {
   const int rows_of_layer = shape.local_shards * shape.shard_batch, layer = i >= rows_of_layer ? 1 : 0,
             row_index = i - layer * rows_of_layer;
   if (row_index >= rows_of_layer) return;
   const int shard = row_index / shape.shard_batch, row = row_index - shard * shape.shard_batch,
-            job_shard = job * shape.local_shards + shard;
+            agent_shard = agent * shape.local_shards + shard;
   RandomKey key = work.params->key;
-  key.shard = work.environments[job_shard].shard;
+  key.shard = work.environments[agent_shard].shard;
   key.site = kDropout + layer;
-  *dropout_bits_at(shape, work, key.site, job_shard, row) =
+  *dropout_bits_at(shape, work, key.site, agent_shard, row) =
       draw_dropout_bits(key, row, layer == 0 ? shape.hidden1 : shape.hidden2, dropout_shape(shape.dropout));
 }
 
 // Dropout bits and packed weights stand here because they depend on nothing of this step and store() has few blocks (48
 // for six agents): extra blocks run on SMs that would be idle, which saves 3 us of forward.
 struct ExtraBlocks {
-  int dropout = 0, packing = 0;  // blocks of a job; packing: weights that acting does not need
+  int dropout = 0, packing = 0;  // blocks of an agent; packing: weights that acting does not need
 };
 __device__ void extra_work(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work,
                            const ExtraBlocks& blocks, int block) {
-  const int blocks_per_job = blocks.dropout + blocks.packing, job = block / blocks_per_job,
-            job_block = block - job * blocks_per_job;
+  const int blocks_per_agent = blocks.dropout + blocks.packing, agent = block / blocks_per_agent,
+            agent_block = block - agent * blocks_per_agent;
   const PackedNetLayout packed(shape);
-  if (job_block < blocks.dropout)
-    draw_dropout(shape, work, job, job_block * (kStoreThreads / 32) + static_cast<int>(threadIdx.x) / 32);
+  if (agent_block < blocks.dropout)
+    draw_dropout(shape, work, agent, agent_block * (kStoreThreads / 32) + static_cast<int>(threadIdx.x) / 32);
   else
-    pack_fragments(shape, offsets, work, job, packed.per_net + (job_block - blocks.dropout) * kStoreThreads,
-                   packed.per_job);
+    pack_fragments(shape, offsets, work, agent, packed.per_net + (agent_block - blocks.dropout) * kStoreThreads,
+                   packed.per_agent);
 }
 
-// Grid: a block for each job shard, then the extra blocks. A job shard's block sets the priorities of the last step's
-// draws, then stores what its environments did, a thread to an environment, as Replay::add() does (the observations are
-// in the rings already: store_observation()).
+// Grid: a block for each agent shard, then the extra blocks. An agent shard's block sets the priorities of the last
+// step's draws, then stores what its environments did, a thread to an environment, as Replay::add() does (the
+// observations are in the rings already: store_observation()).
 //
 // One function of more than 60 lines: one block does both, in order, with barriers between.
 __global__ void __launch_bounds__(kStoreThreads)
     store(DqnShape shape, DqnOffsets offsets, DqnWork work, ExtraBlocks extra) {
   __shared__ float episode_returns[kStoreThreads];
   __shared__ bool ended[kStoreThreads];
-  if (static_cast<int>(blockIdx.x) >= shape.job_shards()) {
-    extra_work(shape, offsets, work, extra, static_cast<int>(blockIdx.x) - shape.job_shards());
+  if (static_cast<int>(blockIdx.x) >= shape.agent_shards()) {
+    extra_work(shape, offsets, work, extra, static_cast<int>(blockIdx.x) - shape.agent_shards());
     return;
   }
-  const int job_shard = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const DqnJob& job = work.jobs[shape.job_of(job_shard)];
-  const DqnShard& shard = work.shards[job_shard];
-  const int64_t max_priority = *job.max_priority;
-  EnvironmentStep step(shape, work, shard, job_shard, 0);
+  const int agent_shard = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const GpuDqnAgent& agent = work.agents[shape.agent_of(agent_shard)];
+  const DqnShard& shard = work.shards[agent_shard];
+  const int64_t max_priority = *agent.max_priority;
+  EnvironmentStep step(shape, work, shard, agent_shard, 0);
   // Draws are made in the order of what lies in the buffer (place_of_draw()), so that those of one row are neighbours:
   // the last of them says what its error is.
   for (int k = threadIdx.x; k < shape.batch; k += kStoreThreads) {
     const int32_t leaf = shard.drawn[k], next = k + 1 < shape.batch ? shard.drawn[k + 1] : -1;
-    const float error = job.td_errors[k];
+    const float error = agent.td_errors[k];
     if (leaf >= 0 && leaf != next && error >= 0) {  // NaN: not
       const int64_t old_priority = shard.tree[leaf];
       change_priority(shape, shard.tree, leaf, old_priority, priority_of(error, shape.alpha));
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kStoreThreads)
   float returns = 0;
   int64_t episodes = 0;
   for (int first_environment = 0; first_environment < shape.environments; first_environment += kStoreThreads) {
-    if (first_environment > 0) step = EnvironmentStep(shape, work, shard, job_shard, first_environment);
+    if (first_environment > 0) step = EnvironmentStep(shape, work, shard, agent_shard, first_environment);
     if (const int e = first_environment + static_cast<int>(threadIdx.x); e < shape.environments) {
       const End end = step.end;
       const int64_t ring = e * shape.ring_rows;
@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(kStoreThreads)
     __syncthreads();  // warp 0 has read it: the next environments may overwrite it
   }
   if (threadIdx.x != 0) return;
-  work.shard_returns[job_shard] = returns;
-  work.shard_episodes[job_shard] = episodes;
+  work.shard_returns[agent_shard] = returns;
+  work.shard_episodes[agent_shard] = episodes;
 }
 
 // PriorityTree::find by a warp: the leaf at whose priority the prefix sum over all leaves passes `mass`. From the root
@@ -229,14 +229,14 @@ __device__ Transition take(const DqnShape& shape, const DqnShard& shard, int64_t
 
 constexpr int kDrawWarps = 4;  // draws of a block, a warp each
 
-// All draws of a step. Grid: (blocks of kDrawWarps draws, jobs).
+// All draws of a step. Grid: (blocks of kDrawWarps draws, agents).
 __global__ void __launch_bounds__(kDrawWarps * 32) draw(DqnShape shape, DqnWork work) {
-  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, job_index = blockIdx.y;
+  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, agent_index = blockIdx.y;
   if (k >= shape.batch) return;
-  const DqnShard* const shards = work.shards + int64_t{job_index} * shape.shards;
+  const DqnShard* const shards = work.shards + int64_t{agent_index} * shape.shards;
   const int64_t root = shape.level_first[shape.levels - 1];
   const int64_t priority_sum = lane < shape.shards ? shards[lane].tree[root] : 0;  // at most 32 shards
-  if (k == 0 && lane < shape.shards) work.jobs[job_index].priority_sums[lane] = priority_sum;
+  if (k == 0 && lane < shape.shards) work.agents[agent_index].priority_sums[lane] = priority_sum;
   int64_t prefix_sum = priority_sum;
 #pragma unroll
   for (int delta = 1; delta < 32; delta *= 2) {
@@ -253,35 +253,35 @@ __global__ void __launch_bounds__(kDrawWarps * 32) draw(DqnShape shape, DqnWork 
   const int64_t row = find(shape, shards[owner].tree, mass);
   for (int s = lane; s < shape.shards; s += 32) shards[s].drawn[k] = s == owner ? static_cast<int32_t>(row) : -1;
   const int learner = k / shape.shard_batch, r = k % shape.shard_batch;
-  const int64_t job_shard = int64_t{job_index} * shape.shards + learner;
-  float* const states = work.states + (job_shard * 2 * shape.shard_batch + r) * shape.observation_size;
+  const int64_t agent_shard = int64_t{agent_index} * shape.shards + learner;
+  float* const states = work.states + (agent_shard * 2 * shape.shard_batch + r) * shape.observation_size;
   const Transition t =
       take(shape, shards[owner], row, states, states + int64_t{shape.shard_batch} * shape.observation_size);
   if (lane != 0) return;
-  const int64_t dst = job_shard * shape.shard_batch + r;
+  const int64_t dst = agent_shard * shape.shard_batch + r;
   work.reward[dst] = t.reward;
   work.discount[dst] = t.discount;
   work.action[dst] = t.action;
   work.priority[dst] = shards[owner].tree[row];
 }
 
-// The draws of a step that fall into the served shards. Grid: (blocks of kDrawWarps draws, job shards).
+// The draws of a step that fall into the served shards. Grid: (blocks of kDrawWarps draws, agent shards).
 __global__ void __launch_bounds__(kDrawWarps * 32) serve(DqnShape shape, DqnWork work, DrawnRow* rows, float* states) {
-  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, job_shard = blockIdx.y;
+  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, agent_shard = blockIdx.y;
   if (k >= shape.batch) return;
-  const DqnJob& job = work.jobs[shape.job_of(job_shard)];
-  const int own_shard = job_shard - shape.job_of(job_shard) * shape.local_shards + shape.first_shard;
+  const GpuDqnAgent& agent = work.agents[shape.agent_of(agent_shard)];
+  const int own_shard = agent_shard - shape.agent_of(agent_shard) * shape.local_shards + shape.first_shard;
   int64_t total = 0, skipped = 0;
   for (int s = 0; s < shape.shards; ++s) {
-    if (s < own_shard) skipped += job.priority_sums[s];
-    total += job.priority_sums[s];
+    if (s < own_shard) skipped += agent.priority_sums[s];
+    total += agent.priority_sums[s];
   }
   RandomKey key = work.params->key;
   key.site = kDraw;
   const int64_t mass = place_of_draw(key, k, shape.batch, total) - skipped;
-  const DqnShard& shard = work.shards[job_shard];
-  const bool is_own = mass >= 0 && mass < job.priority_sums[own_shard];
-  DrawnRow& drawn_row = rows[int64_t{job_shard} * shape.batch + k];
+  const DqnShard& shard = work.shards[agent_shard];
+  const bool is_own = mass >= 0 && mass < agent.priority_sums[own_shard];
+  DrawnRow& drawn_row = rows[int64_t{agent_shard} * shape.batch + k];
   if (!is_own) {
     if (lane == 0) {
       shard.drawn[k] = -1;
@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(kDrawWarps * 32) serve(DqnShape shape, DqnWork
     return;
   }
   const int64_t row = find(shape, shard.tree, mass);
-  float* const observations = states + (int64_t{job_shard} * shape.batch + k) * 2 * shape.observation_size;
+  float* const observations = states + (int64_t{agent_shard} * shape.batch + k) * 2 * shape.observation_size;
   const Transition t = take(shape, shard, row, observations, observations + shape.observation_size);
   if (lane != 0) return;
   shard.drawn[k] = static_cast<int32_t>(row);
@@ -300,7 +300,7 @@ __global__ void __launch_bounds__(kDrawWarps * 32) serve(DqnShape shape, DqnWork
 }  // namespace
 
 void queue_observe(const DqnShape& shape, const DqnWork& work, GpuAdvance advance, CUstream_st* stream) {
-  advance(work.environments, shape.job_shards(), shape.environments, &work.params->key, kLuck, kNewEpisode, true,
+  advance(work.environments, shape.agent_shards(), shape.environments, &work.params->key, kLuck, kNewEpisode, true,
           stream);
 }
 
@@ -308,7 +308,7 @@ void queue_act(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& 
                CUstream_st* stream) {
   if (advance) {
     queue_decisions(shape, offsets, work, stream);
-    advance(work.environments, shape.job_shards(), shape.environments, &work.params->key, kLuck, kNewEpisode, false,
+    advance(work.environments, shape.agent_shards(), shape.environments, &work.params->key, kLuck, kNewEpisode, false,
             stream);
   }
   const PackedNetLayout packed(shape);
@@ -316,19 +316,19 @@ void queue_act(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& 
   ExtraBlocks extra;
   if (work.dropout_bits)
     extra.dropout = static_cast<int>(ceil_div(int64_t{2} * shape.local_shards * shape.shard_batch, kStoreThreads / 32));
-  if (packs) extra.packing = static_cast<int>(ceil_div(packed.per_job - packed.per_net, kStoreThreads));
-  TANDEM_LAUNCH("dqn store", store, dim3(shape.job_shards() + shape.jobs * (extra.dropout + extra.packing)),
+  if (packs) extra.packing = static_cast<int>(ceil_div(packed.per_agent - packed.per_net, kStoreThreads));
+  TANDEM_LAUNCH("dqn store", store, dim3(shape.agent_shards() + shape.agents * (extra.dropout + extra.packing)),
                 dim3(kStoreThreads), stream, shape, offsets, work, extra);
 }
 
 void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream) {
-  TANDEM_LAUNCH("dqn draw", draw, dim3(ceil_div(shape.batch, kDrawWarps), shape.jobs), dim3(kDrawWarps * 32), stream,
+  TANDEM_LAUNCH("dqn draw", draw, dim3(ceil_div(shape.batch, kDrawWarps), shape.agents), dim3(kDrawWarps * 32), stream,
                 shape, work);
 }
 
 void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* rows, float* states, CUstream_st* stream) {
-  TANDEM_LAUNCH("dqn serve", serve, dim3(ceil_div(shape.batch, kDrawWarps), shape.job_shards()), dim3(kDrawWarps * 32),
-                stream, shape, work, rows, states);
+  TANDEM_LAUNCH("dqn serve", serve, dim3(ceil_div(shape.batch, kDrawWarps), shape.agent_shards()),
+                dim3(kDrawWarps * 32), stream, shape, work, rows, states);
 }
 
 }  // namespace tandem::cuda

@@ -40,12 +40,12 @@ TEST(StoreOnAGpu, OfSeveralDrawsOfARowTheLastOneSaysItsPriority) {
       expected_tree.set(drawn[k], priority_of(errors[k], shape.alpha));
   int64_t max_priority = 5, episodes = -1;
   float returns = -1;
-  const DqnJob job{.td_errors = errors.data(), .max_priority = &max_priority};
+  const GpuDqnAgent agent{.td_errors = errors.data(), .max_priority = &max_priority};
   const std::vector<int64_t> before = words;
   for (const bool backwards : {false, true}) {
     words = before;
     const DqnShard shard{.tree = words.data(), .drawn = drawn.data()};
-    const DqnWork work{.jobs = &job, .shards = &shard, .shard_returns = &returns, .shard_episodes = &episodes};
+    const DqnWork work{.agents = &agent, .shards = &shard, .shard_returns = &returns, .shard_episodes = &episodes};
     cuda_on_cpu::last_thread_first = backwards;
     TANDEM_LAUNCH("", store, dim3(1), dim3(kStoreThreads), nullptr, shape, DqnOffsets{}, work, ExtraBlocks{});
     cuda_on_cpu::last_thread_first = false;
@@ -77,9 +77,9 @@ TEST(StoreOnAGpu, PutsIntoTheRingsWhatReplayDoes) {
     Replay cpu(replay, seen.data(), expected_ring.data(), expected_written.data(), expected);
     int64_t max_priority = 0, episodes = 0;
     float returned = 0;
-    const DqnJob job{.td_errors = errors.data(), .max_priority = &max_priority};
+    const GpuDqnAgent agent{.td_errors = errors.data(), .max_priority = &max_priority};
     const DqnShard shard{returns.data(), seen.data(), ring.data(), written.data(), words.data(), drawn.data()};
-    const DqnWork work{.jobs = &job,
+    const DqnWork work{.agents = &agent,
                        .shards = &shard,
                        .rewards = rewards.data(),
                        .actions = actions.data(),
