@@ -192,7 +192,9 @@ TEST(SetPlan, PinsAndTogetherAreKept) {
   SetQuestion question = question_of({k3060Ti, k3070, k3070}, 6);
   question.units[2].pin = 0;
   for (const PlannedRun& run : choose_set_plan(question).best.runs)
-    if (std::ranges::find(run.units, 2) != run.units.end()) EXPECT_EQ(run.devices, std::vector<int>{0});
+    if (std::ranges::find(run.units, 2) != run.units.end()) {
+      EXPECT_EQ(run.devices, std::vector<int>{0});
+    }
   question.together = SetQuestion::Together::kOff;
   EXPECT_EQ(choose_set_plan(question).best.runs.size(), 6U);
   question.together = SetQuestion::Together::kOn;

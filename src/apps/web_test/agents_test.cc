@@ -42,9 +42,9 @@ TEST(Agents, ADamagedListOfAgentsIsRefused) {
   for (const char* command : {"eval", "act"}) EXPECT_EQ(box.run({command, "last"}).code, 5);
 }
 
-TEST(Agents, AnAgentThatNothingIsKnownOfHasNoWorld) {
+TEST(Agents, AnAgentThatNothingIsKnownOfHasNoEnvironment) {
   const Sandbox box;
-  box.write("runs/web-test-1/run.json", "{\"id\":\"web-test-1\"}");
+  box.write("runs/web-test-1/run.json", "{\"id\":\"web-test-1\",\"recipe\":\"web-test\"}");
   box.write("runs/web-test-1/agents.json", "{\"agents\":{\"chess\":{\"runs\":[\"agents/chess\"]}}}");
   const ProgramResult result = box.run({"eval", "last"});
   EXPECT_EQ(result.code, 2);

@@ -17,8 +17,9 @@ namespace tandem {
 namespace {
 
 // A buffer of these priorities, cut into equal shards.
-struct Split {
-  Split(const std::vector<int64_t>& priorities, int shards) : each(static_cast<int64_t>(priorities.size()) / shards) {
+struct SplitPriorities {
+  SplitPriorities(const std::vector<int64_t>& priorities, int shards)
+      : each(static_cast<int64_t>(priorities.size()) / shards) {
     for (int s = 0; s < shards; ++s) {
       memory.emplace_back(PriorityTree::words(each));
       trees.emplace_back(memory.back(), each);
@@ -66,7 +67,7 @@ TEST(Draws, ComeInTheOrderOfTheBuffer) {
         last = place;
       }
     }
-  const Split split(some_priorities(960, 0.6, 4), 8);
+  const SplitPriorities split(some_priorities(960, 0.6, 4), 8);
   const std::vector<int64_t> drawn = split.draw({.seed = 6}, 2048);
   EXPECT_TRUE(std::ranges::is_sorted(drawn));
 }
@@ -74,11 +75,11 @@ TEST(Draws, ComeInTheOrderOfTheBuffer) {
 TEST(Draws, ABufferThatIsSplitIsSampledAsOne) {
   for (uint64_t seed : {1, 2, 3}) {
     const std::vector<int64_t> priorities = some_priorities(960, 0.6, seed);
-    const Split whole(priorities, 1);
+    const SplitPriorities whole(priorities, 1);
     for (uint64_t step = 0; step < 50; ++step) {
       const RandomKey key{seed, step, 0, 4};
       const std::vector<int64_t> want = whole.draw(key, 256);
-      for (int shards : {2, 3, 4, 8, 24}) EXPECT_EQ(Split(priorities, shards).draw(key, 256), want);
+      for (int shards : {2, 3, 4, 8, 24}) EXPECT_EQ(SplitPriorities(priorities, shards).draw(key, 256), want);
     }
   }
 }
@@ -86,7 +87,7 @@ TEST(Draws, ABufferThatIsSplitIsSampledAsOne) {
 TEST(Draws, AShardWithoutMassOrWithAllOfItIsNoSpecialCase) {
   std::vector<int64_t> priorities(64, 0);
   priorities[17] = 5;  // fewer units than draws
-  const Split split(priorities, 8);
+  const SplitPriorities split(priorities, 8);
   for (int64_t item : split.draw({1, 1, 0, 4}, 256)) EXPECT_EQ(item, 17);
 }
 
@@ -94,7 +95,7 @@ TEST(Draws, FrequenciesAreThePrioritiesByChiSquare) {
   constexpr int64_t kItems = 200, kBatch = 32, kSteps = 4000;
   const std::vector<int64_t> priorities = some_priorities(kItems, 0.6, 9);
   const double total = static_cast<double>(std::accumulate(priorities.begin(), priorities.end(), int64_t{0}));
-  const Split split(priorities, 4);
+  const SplitPriorities split(priorities, 4);
   std::vector<double> seen(kItems, 0);
   for (uint64_t step = 0; step < kSteps; ++step)
     for (int64_t item : split.draw({5, step, 0, 4}, kBatch)) seen[item] += 1;
@@ -119,7 +120,7 @@ TEST(Draws, ImportanceWeightsAreThoseOfTheDefinition) {
   double items = 0;
   for (int64_t p : priorities) items += p > 0 ? 1 : 0;
   for (double beta : {0.0, 0.4, 1.0}) {
-    const std::vector<int64_t> drawn = Split(priorities, 8).draw({7, 3, 0, 4}, 64);
+    const std::vector<int64_t> drawn = SplitPriorities(priorities, 8).draw({7, 3, 0, 4}, 64);
     int64_t least = INT64_MAX;
     double largest = 0;  // (N P)^-beta, brute force
     for (int64_t item : drawn) {
