@@ -2,6 +2,7 @@
 
     python3 start_test.py <folder with tandem and tandem-worker> [unittest arguments]
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -73,19 +74,22 @@ class Signals(Fleet):
         process = self.background(*TRAIN, "--devices", "cpu:2", "--json", env={"TANDEM_FAULT": faults})
 
         def stopped():
-            states = [pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] for pid in children(process.pid)]
+            states = []
+            for pid in children(process.pid):
+                with contextlib.suppress(OSError):  # it is gone again
+                    states.append(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0])
             return states.count("T") == len(ranks)
 
-        self.wait_until(stopped)
+        self.wait_until(stopped, 200)
         return process, children(process.pid)
 
     def test_a_stop_is_heeded_while_workers_hang_in_their_start(self):
         for ranks in ((0, 1), (1,)):
             process, workers = self.hang(*ranks)
             if len(ranks) == 1:  # the other one is up and waits
-                self.wait_until(lambda: (self.dir / "run/metrics.jsonl").exists())
+                self.wait_until(lambda: (self.dir / "run/metrics.jsonl").exists(), 200)
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=10)
+            out, err = process.communicate(timeout=100)
             self.assertEqual(process.returncode, 143, err)
             self.assertIn("training has not begun", err)
             output = json.loads(out)
@@ -97,16 +101,16 @@ class Signals(Fleet):
             subprocess.run(["rm", "-rf", self.dir / "run"], check=True)
 
     def test_how_long_a_worker_made_no_progress_is_told_as_it_was(self):
-        self.set_environment(TANDEM_FROZEN_SECONDS="1")
+        self.set_environment(TANDEM_FROZEN_SECONDS="3")
         process, _ = self.hang(1)
         line = self.wait_for(process, "rank 1 (cpu:1) was taken out")
-        self.assertRegex(line, r"no progress for [1-5] s \(the process is stopped\)")
+        self.assertLess(int(re.search(r"no progress for (\d+) s \(the process is stopped\)", line)[1]), 100, "not the 300 s of a start")
         self.assert_ends_as(process, "tiny", 20, deaths=1)
 
     def test_a_launcher_killed_in_its_start_does_not_keep_the_run(self):
         for _ in range(3):
             process = self.background(*TRAIN, "--devices", "cpu:2")
-            self.wait_until(lambda: children(process.pid))  # forked, perhaps not yet begun
+            self.wait_until(lambda: children(process.pid), 200)  # forked, perhaps not yet begun
             process.kill()
             rest = json.loads(self.tandem("resume", "run", "--json").stdout)
             self.assertEqual(rest["digest"], self.quiet("tiny", 20))
