@@ -1,11 +1,13 @@
 #include "cli/runs_removal.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -22,6 +24,7 @@
 #include "runs/run_reader.h"
 #include "runs/run_removal.h"
 #include "telemetry/human.h"
+#include "telemetry/run_name.h"
 
 namespace tandem {
 namespace {
@@ -54,24 +57,29 @@ bool lies_in_root(const fs::path& dir, const fs::path& root) {
   return !fs::is_symlink(dir, none) && fs::equivalent(fs::absolute(dir).parent_path(), root, none);
 }
 
-// Of the run, and of the runs of a set. Throws ConfigError if one is in use.
-Locks lock_all(const RunRow& row) {
+// Of the run, and of the runs of a set that lie in it, each once: agents may share one. Throws ConfigError if one is in
+// use. Taking a lock writes to the folder, so a dry run takes none.
+Locks lock_all(const RunRow& row, bool dry_run) {
   if (row.status == "running")
     throw ConfigError(fmt::format("{} is running", row.id), "its process works in the folder",
                       "wait for it to end, or stop it with Ctrl-C or `kill <process>`");
-  Locks locks;
-  locks.push_back(std::make_unique<RunLock>(row.dir));
+  if (dry_run) return {};
+  std::error_code none;
+  const fs::path own = fs::canonical(row.dir, none);
+  std::set<fs::path> dirs{own};
   for (const SetRun& job : runs_of_set(row.dir)) {
-    std::error_code none;
-    if (fs::is_directory(job.dir, none)) locks.push_back(std::make_unique<RunLock>(job.dir));
+    const fs::path dir = fs::canonical(job.dir, none);
+    if (!none && fs::is_directory(dir, none) && std::ranges::mismatch(own, dir).in1 == own.end()) dirs.insert(dir);
   }
+  Locks locks;
+  for (const fs::path& dir : dirs) locks.push_back(std::make_unique<RunLock>(dir));
   return locks;
 }
 
 std::string line_of(const Goes& run) {
   const auto age = age_of(run.row);
-  return fmt::format("  {:<40} {:<8} {:>10}  {}", run.row.id, run.row.status, bytes_text(run.bytes),
-                     age ? duration_text(*age) + " old" : "");
+  return fmt::format("  {:<40} {:<8} {:>10}  {:<12} {}", run.row.id, run.row.status, bytes_text(run.bytes),
+                     age ? duration_text(*age) + " old" : "", run.row.dir.string());
 }
 
 uint64_t bytes_of(const std::vector<Goes>& going) {
@@ -144,42 +152,68 @@ std::string needed_by(const RunRow& row, const std::map<fs::path, std::vector<st
   return "";
 }
 
-// ---- prune: the best of each recipe ----
+// ---- prune: the best of those that can be compared ----
 
 // The mean of this figure over the agents of a run: "score", or "analysis/score" and so on.
 std::optional<double> figure_of(const RunRow& row, const std::string& name) {
   double sum = 0;
   int count = 0;
   for (const auto& [metric, value] : row.metrics)
-    if (metric == name || metric.ends_with("/" + name)) sum += value, ++count;
+    if (std::isfinite(value) && (metric == name || metric.ends_with("/" + name))) sum += value, ++count;
   return count ? std::optional(sum / count) : std::nullopt;
 }
 
-// Ids of the best run of each recipe: by --metric; else by score, average return or loss, the first that its runs have.
-std::set<std::string> best_of_each(const Command& command, RunIndex& index) {
-  std::set<std::string> best, recipes;
+// Runs with equal ones can be compared: the same recipe, the same agents, the same environment.
+std::string comparable_with(const RunRow& row) {
+  const auto environment = row.settings.find("env.id");
+  std::string group = row.recipe + "\n" + run_name(row.dir) + "\n";
+  if (environment != row.settings.end()) group += environment->second;
+  std::set<std::string> agents;  // of a set: "analysis" of "analysis/score"
+  for (const auto& [metric, value] : row.metrics)
+    if (const size_t slash = metric.find('/'); slash != std::string::npos) agents.insert(metric.substr(0, slash));
+  return group + fmt::format("{}", fmt::join(agents, "\n"));
+}
+
+struct Figure {
+  std::string name;
+  bool lower = false;
+};
+
+// By which a group is compared: --metric; else score, average return or loss, the first that one of its runs has.
+std::optional<Figure> figure_for(const Command& command, const std::vector<const RunRow*>& group) {
+  std::vector<Figure> figures = {{"score"}, {"average_return"}, {"loss", true}};
+  const std::string &metric = command.arguments.removal.metric, &order = command.arguments.order;
+  if (!metric.empty()) figures = {{metric, order.empty() ? lower_is_better(metric) : order == "min"}};
+  for (const Figure& figure : figures)
+    if (std::ranges::any_of(group, [&](const RunRow* row) { return figure_of(*row, figure.name).has_value(); }))
+      return figure;
+  return std::nullopt;
+}
+
+// Folder -> why it stays: the best finished run of each group, and all of a group that nothing compares.
+std::map<fs::path, std::string> kept_as_best(const Command& command, RunIndex& index) {
   const std::vector<RunRow> rows = index.list();
-  for (const RunRow& row : rows) recipes.insert(row.recipe);
-  for (const std::string& recipe : recipes) {
-    const auto with = [&](const std::string& figure, double sign) {
-      const RunRow* found = nullptr;
-      for (const RunRow& row : rows) {
-        if (row.recipe != recipe || !figure_of(row, figure)) continue;
-        if (!found || sign * *figure_of(row, figure) > sign * *figure_of(*found, figure)) found = &row;
-      }
-      if (found) best.insert(found->id);
-      return found != nullptr;
-    };
-    if (!command.arguments.removal.metric.empty()) {
-      const std::string& metric = command.arguments.removal.metric;
-      const bool known = std::ranges::any_of(
-          rows, [&](const RunRow& row) { return row.recipe == recipe && row.metrics.contains(metric); });
-      if (known) best.insert(index.best(metric, recipe, command.arguments.order).id);
-    } else if (!with("score", 1) && !with("average_return", 1)) {
-      with("loss", -1);
+  std::map<std::string, std::vector<const RunRow*>> groups;
+  for (const RunRow& row : rows) groups[comparable_with(row)].push_back(&row);
+  std::map<fs::path, std::string> kept;
+  bool compared = false;
+  for (const auto& [name, group] : groups) {
+    const std::optional<Figure> figure = figure_for(command, group);
+    compared = compared || figure.has_value();
+    const RunRow* best = nullptr;
+    for (const RunRow* row : group) {
+      const auto value = figure ? figure_of(*row, figure->name) : std::nullopt;
+      if (!value || row->status != "done") continue;
+      const auto best_value = best ? figure_of(*best, figure->name) : std::nullopt;
+      if (!best || (figure->lower ? *value < *best_value : *value > *best_value)) best = row;
     }
+    if (best) kept[best->dir] = "the best of its recipe";
+    if (!best)
+      for (const RunRow* row : group) kept[row->dir] = "none of its recipe is finished and has a figure to compare by";
   }
-  return best;
+  if (!command.arguments.removal.metric.empty() && !compared && !rows.empty())
+    index.best(command.arguments.removal.metric);  // throws, and lists the metrics that there are
+  return kept;
 }
 
 double least_age(const Command& command) {
@@ -195,25 +229,55 @@ double least_age(const Command& command) {
   return *seconds;
 }
 
+// A run stays that one which stays took an agent from, and so on.
+void keep_what_is_needed(const std::map<fs::path, std::vector<std::string>>& service, std::set<std::string> folders,
+                         std::vector<Goes>& going, std::vector<Stays>& staying) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (auto run = going.begin(); run != going.end();) {
+      const std::string other = needed_by(run->row, service, folders);
+      if (other.empty()) {
+        ++run;
+        continue;
+      }
+      staying.push_back({run->row.id, fmt::format("{} took an agent from it", other)});
+      folders.erase(run->row.dir.filename().string());
+      run = going.erase(run);
+      changed = true;
+    }
+  }
+}
+
+// A copy of a run has its id: which of them is meant must be said.
+void refuse_copies(RunIndex& index, const RunFolder& run, const std::string& name) {
+  if (name == "last" || name == run.dir().filename()) return;
+  std::vector<std::string> folders;
+  for (const RunRow& row : index.list())
+    if (row.id == run.id()) folders.push_back(row.dir.string());
+  if (folders.size() > 1)
+    throw ConfigError(fmt::format("{} runs have the id {}", folders.size(), run.id()),
+                      fmt::format("copies keep it: {}", fmt::join(folders, ", ")), "name the folder");
+}
+
 }  // namespace
 
 int run_runs_rm(const Command& command) {
   const fs::path root = runs_root(command.arguments);
-  clear_removed(root);
   RunIndex index(root);
   const auto service = in_service(index);
   std::vector<Goes> going;
-  std::set<std::string> ids;
+  std::set<fs::path> named;
   for (const std::string& name : command.arguments.subjects) {
     const RunFolder run = RunFolder::find(root, name);
     std::error_code none;
-    const bool by_path = name != "last" && fs::is_directory(name, none);
+    const bool by_path = name != "last" && fs::equivalent(name, run.dir(), none);
+    if (!by_path) refuse_copies(index, run, name);
     if (!by_path && !lies_in_root(run.dir(), root))
       throw ConfigError(fmt::format("{} is a link in {}, and links are not followed", name, root.string()),
                         fmt::format("the run is in {}", run.dir().string()),
                         fmt::format("name that folder: `{} runs rm {}`", command.context.program, run.dir().string()));
     check_removable(by_path ? fs::path(name) : run.dir(), root);
-    if (!ids.insert(run.id()).second) continue;
+    if (!named.insert(fs::canonical(run.dir(), none)).second) continue;
     going.push_back({read_run(run.dir()), 0, {}});
   }
   std::set<std::string> folders;
@@ -223,7 +287,7 @@ int run_runs_rm(const Command& command) {
       throw ConfigError(fmt::format("{} is in use by {}", run.row.id, other),
                         "that set took an agent from it (current.json), and would lose its weights",
                         fmt::format("remove both: `{} runs rm {} {}`", command.context.program, other, run.row.id));
-    run.locks = lock_all(run.row);
+    run.locks = lock_all(run.row, command.arguments.dry_run);
     run.bytes = folder_bytes(run.row.dir);
   }
   return remove_all(command, std::move(going), {});
@@ -232,10 +296,9 @@ int run_runs_rm(const Command& command) {
 int run_runs_prune(const Command& command) {
   const double least = least_age(command);
   const fs::path root = runs_root(command.arguments);
-  clear_removed(root);
   RunIndex index(root);
-  const std::set<std::string> best =
-      command.arguments.removal.keep_best ? best_of_each(command, index) : std::set<std::string>();
+  const auto kept =
+      command.arguments.removal.keep_best ? kept_as_best(command, index) : std::map<fs::path, std::string>();
   const auto service = in_service(index);
   std::vector<RunRow> chosen;
   std::vector<Stays> staying;
@@ -247,8 +310,8 @@ int run_runs_prune(const Command& command) {
       staying.push_back({row.id, fmt::format("it lies elsewhere, in {}", row.dir.string())});
       continue;
     }
-    if (best.contains(row.id)) {
-      staying.push_back({row.id, "the best of its recipe"});
+    if (const auto why = kept.find(row.dir); why != kept.end()) {
+      staying.push_back({row.id, why->second});
       continue;
     }
     folders.insert(row.dir.filename().string());
@@ -257,10 +320,8 @@ int run_runs_prune(const Command& command) {
   std::vector<Goes> going;
   for (RunRow& row : chosen) {
     try {
-      if (const std::string other = needed_by(row, service, folders); !other.empty())
-        throw ConfigError(fmt::format("{} took an agent from it", other), "", "");
       check_removable(row.dir, root);
-      Locks locks = lock_all(row);
+      Locks locks = lock_all(row, command.arguments.dry_run);
       const uint64_t bytes = folder_bytes(row.dir);
       going.push_back({std::move(row), bytes, std::move(locks)});
     } catch (const Error& error) {
@@ -268,6 +329,7 @@ int run_runs_prune(const Command& command) {
       folders.erase(row.dir.filename().string());
     }
   }
+  keep_what_is_needed(service, folders, going, staying);
   return remove_all(command, std::move(going), staying);
 }
 
@@ -284,7 +346,8 @@ void add_removal_commands(Arguments& arguments, const MakeCommand& make) {
   RemovalArguments& removal = arguments.removal;
   prune->add_option("--older-than", removal.older_than, "runs not written to for this long: 7d, 12h")
       ->type_name("time");
-  prune->add_flag("--keep-best", removal.keep_best, "keeps the best run of each recipe: score, return, or loss");
+  prune->add_flag("--keep-best", removal.keep_best,
+                  "keeps the best finished run of each recipe, agent and environment: by score, return or loss");
   prune->add_option("--metric", removal.metric, "what the best is the best of")->type_name("name");
   prune->add_option("--order", arguments.order, "min or max, where the metric's name does not tell")
       ->type_name("word")

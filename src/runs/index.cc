@@ -59,13 +59,13 @@ std::optional<RunRow> loaded(const std::string& text, const fs::path& root) {
   }
 }
 
+}  // namespace
+
 bool lower_is_better(const std::string& metric) {
   for (const char* word : {"loss", "error", "perplexity", "seconds", "time", "drawdown"})
     if (metric.find(word) != std::string::npos) return true;
   return false;
 }
-
-}  // namespace
 
 RunIndex::RunIndex(fs::path root) : root_(std::move(root)) {
   const fs::path file = root_ / "index.sqlite";

@@ -55,6 +55,8 @@ struct RunFilter {
   int64_t limit = 0;           // 0: all
 };
 
+bool lower_is_better(const std::string& metric);  // by its name: loss, error, time and the like
+
 class RunIndex {
  public:
   // Opens (or makes, or rebuilds) the index of `root` and syncs it. A root that does not exist is an empty list.

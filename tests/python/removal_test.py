@@ -138,6 +138,55 @@ class Removal(Case):
         self.assertEqual(sorted(run["run"] for run in out["kept"]), ["tiny-best", "web-test-best"])
         self.assertEqual(self.names(), ["tiny-best", "tiny-young", "web-test-best"])
 
+    def test_prune_compares_only_finished_runs_of_one_recipe_agent_and_environment(self):
+        self.make("tiny-done", loss=0.5, days=30)
+        self.make("tiny-failed", loss=0.1, status="failed", days=30)
+        for name, agent, score in (("web-agent-a", "analysis", 0.9), ("web-agent-e", "evolution", 0.5), ("web-agent-f", "evolution", 0.4)):
+            run = self.make(name, recipe="web-agent", days=30, score=score)
+            (run / "recipe.toml").write_text(f'recipe = "web-agent"\nagent = "{agent}"\n')
+        self.make("web-test-six", recipe="web-test", days=30, **{"analysis/score": 0.8, "evolution/score": 0.8})
+        self.make("web-test-one", recipe="web-test", days=30, **{"analysis/score": 0.95})
+        self.make("own-without-a-figure", recipe="own", loss=None, days=30)
+        out = json.loads(self.tandem("runs", "prune", "--keep-best", "--yes", "--json").stdout)
+        self.assertEqual(sorted(run["run"] for run in out["removed"]), ["tiny-failed", "web-agent-f"])
+
+    def test_prune_by_a_metric_that_no_run_has_removes_nothing(self):
+        self.make("tiny-a", days=30)
+        self.make("web-test-a", recipe="web-test", days=30, **{"analysis/score": 0.8})
+        self.assertIn("has the metric", self.tandem("runs", "prune", "--keep-best", "--metric", "scoer", "--yes", code=2).stderr)
+        self.tandem("runs", "prune", "--keep-best", "--metric", "score", "--yes")
+        self.assertEqual(self.names(), ["tiny-a", "web-test-a"])
+
+    def test_a_run_stays_that_a_run_in_use_took_an_agent_from(self):
+        old = self.make("web-test-a", recipe="web-test", days=30)
+        self.make("web-agent-b", recipe="web-agent", days=30)
+        (old / "current.json").write_text(json.dumps({"schema": 1, "agents": {"analysis": {"run": "../web-agent-b"}}}))
+        with open(old / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.tandem("runs", "prune", "--older-than", "7d", "--yes")
+        self.assertEqual(self.names(), ["web-agent-b", "web-test-a"])
+        self.tandem("runs", "prune", "--older-than", "7d", "--yes")
+        self.assertEqual(self.names(), [])
+
+    def test_a_set_whose_agents_share_a_run_can_be_removed(self):
+        run = self.make("web-test-a", recipe="web-test")
+        (run / "agents/both").mkdir(parents=True)
+        (run / "agents/both/run.json").write_text('{"id": "web-agent-x", "status": "done"}')
+        (run / "agents.json").write_text(json.dumps({"schema": 1, "strategy": "agents", "agents": {
+            name: {"runs": ["agents/both"], "best": "agents/both"} for name in ("analysis", "evolution")},
+            "jobs": [{"name": name, "agent": name, "run": "agents/both"} for name in ("analysis", "evolution")]}))
+        self.tandem("runs", "rm", "web-test-a", "--yes")
+        self.assertEqual(self.names(), [])
+
+    def test_of_two_copies_of_a_run_the_folder_says_which(self):
+        for folder in ("tiny-a", "tiny-copy"):
+            run_json = self.make(folder) / "run.json"
+            run_json.write_text(run_json.read_text().replace('"tiny-copy"', '"tiny-a"').replace('"tiny-a"', '"tiny-q1w2e3"'))
+        err = self.tandem("runs", "rm", "tiny-q1w2e3", "--yes", code=2).stderr
+        self.assertIn("tiny-copy", err)
+        self.tandem("runs", "rm", "runs/tiny-copy", "--yes")
+        self.assertEqual(self.names(), ["tiny-a"])
+
     def test_prune_wants_a_rule_and_a_duration(self):
         self.make("tiny-a", days=30)
         for words, line in (("needs to know what may go", []), ("is no duration", ["--older-than", "soon"])):
