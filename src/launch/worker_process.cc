@@ -66,7 +66,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 // is: /dev/null, and the memory in which a supervisor keeps its worker's words (/proc/self/fd/N).
 int open_log(const std::filesystem::path& log) {
   const std::string name = log.string();
-  if (!name.starts_with("/dev/") && !name.starts_with("/proc/self/fd/"))
+  if (name != "/dev/null" && !name.starts_with("/proc/self/fd/"))
     return open_plain_file(log, O_WRONLY | O_APPEND, 0644);
   const int fd = open(name.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (fd < 0) throw IoError(fmt::format("cannot open {}", name), errno, "close other programs and try again");

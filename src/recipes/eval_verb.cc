@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
@@ -84,12 +85,14 @@ void play_chunk(const Environment& environment, const Policy& policy, int64_t n,
   all.result.returns.insert(all.result.returns.end(), chunk.returns.begin(), chunk.returns.end());
 }
 
-Played play_all(const Environment& environment, const Policy& policy, const PlayPlan& plan, bool filmed) {
+using PolicyOfSeed = std::function<Policy(uint64_t seed)>;  // of a chunk: no two play the same random numbers
+
+Played play_all(const Environment& environment, const PolicyOfSeed& policy, const PlayPlan& plan, bool filmed) {
   Played all;
   for (int64_t done = 0, chunk = 0; done < plan.episodes; ++chunk) {
     const int64_t n = std::min(kPlayedAtOnce, plan.episodes - done);
-    play_chunk(environment, policy, n, plan.seed + static_cast<uint64_t>(chunk) * kNextChunk, filmed && chunk == 0,
-               all);
+    const uint64_t seed = plan.seed + static_cast<uint64_t>(chunk) * kNextChunk;
+    play_chunk(environment, policy(seed), n, seed, filmed && chunk == 0, all);
     done += n;
   }
   Evaluation& result = all.result;
@@ -167,7 +170,8 @@ std::string film(const Environment& environment, const Played& played, const std
 // The page reads evaluation.json from the folder, so that `tandem report` keeps it.
 std::string write_page(const Command& command, const RunFolder& run, const Json& result) {
   try {
-    write_file_atomically(run.dir() / "evaluation.json", result.dump(2) + "\n", Durability::kProcessDeath);
+    write_file_atomically(run.dir() / "evaluation.json",
+                          result.dump(2, ' ', false, Json::error_handler_t::replace) + "\n", Durability::kProcessDeath);
     if (const std::string given = command.arguments.text("output"); !given.empty()) {
       write_out_file(given, make_report(run.dir()), "--output");
       return given;
@@ -199,8 +203,10 @@ int run_eval(const Command& command, const EnvironmentOf& environment_of, int64_
     throw ConfigError(fmt::format("{} draws no pictures", name),
                       "pictures come from Gymnasium environments (recipe dqn)", "leave --render out");
 
-  const Played agent = play_all(environment, greedy_play(environment, *trained.net), plan, !video.empty());
-  const Played random = play_all(environment, random_play(environment, plan.seed), plan, false);
+  const auto greedy = [&](uint64_t) { return greedy_play(environment, *trained.net); };
+  const auto at_random = [&](uint64_t seed) { return random_play(environment, seed); };
+  const Played agent = play_all(environment, greedy, plan, !video.empty());
+  const Played random = play_all(environment, at_random, plan, false);
   if (const std::string note = environment.take_note(); !note.empty()) command.output.warn(note);
   Json one = json_of(agent);
   one["episodes"] = plan.episodes;

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <fstream>
+#include <string>
 #include <system_error>
 #include <vector>
 
@@ -42,7 +44,15 @@ std::optional<long> writer_of(std::string_view name) {
   return name.starts_with(".tmp-") ? take_number(name) : last;
 }
 
-bool is_alive(long pid) { return pid != ::getpid() && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM); }
+// A process that was killed and that nobody has waited for is dead too.
+bool is_alive(long pid) {
+  if (pid == ::getpid()) return false;
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  if (!std::getline(stat, line)) return ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
+  const size_t end = line.rfind(')');  // the name before it may hold anything
+  return end != std::string::npos && end + 2 < line.size() && line[end + 2] != 'Z' && line[end + 2] != 'X';
+}
 
 bool is_abandoned(const std::filesystem::directory_entry& entry) {
   const std::string name = entry.path().filename().string();

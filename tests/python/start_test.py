@@ -111,7 +111,7 @@ class Signals(Fleet):
         for _ in range(3):
             process = self.background(*TRAIN, "--devices", "cpu:2")
             self.wait_until(lambda: children(process.pid), 200)  # forked, perhaps not yet begun
-            process.kill()
+            process.kill()  # nobody waits for it yet: a dead process all the same
             rest = json.loads(self.tandem("resume", "run", "--json").stdout)
             self.assertEqual(rest["digest"], self.quiet("tiny", 20))
             self.assertFalse(list((self.dir / "run").glob(".tmp-*")))

@@ -284,7 +284,8 @@ class Continuation {
     for (Job& job : jobs_) {
       judge_one(job, plan);
       const bool accepted = job.gate.passed();
-      replace_file(FileSystem::real(), job.dir / "gate.json", job.json.dump(2) + "\n");
+      replace_file(FileSystem::real(), job.dir / "gate.json",
+                   job.json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
       if (accepted) make_current(old_.dir(), job.agent.agent, job.dir);
       all = all && accepted;
     }
