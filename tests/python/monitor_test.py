@@ -359,8 +359,8 @@ class Browser(Monitor):
         return browser
 
     def drawn(self, browser):
-        """Pixels that are not empty in the plot's inside, by chart."""
-        return browser.ask("""Object.fromEntries([...document.querySelectorAll("canvas")].map((c) => {
+        """Pixels that are not empty in the plot's inside, by chart that is shown: one of what no run has is not."""
+        return browser.ask("""Object.fromEntries([...document.querySelectorAll("canvas")].filter((c) => c.offsetParent).map((c) => {
             const left = Math.round(50 * devicePixelRatio), d = c.getContext("2d").getImageData(left, 0, c.width - left, c.height - 24 * devicePixelRatio).data;
             let n = 0; const colors = new Set();
             for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 200) { n++; colors.add(d[i] >> 5 << 10 | d[i + 1] >> 5 << 5 | d[i + 2] >> 5); }

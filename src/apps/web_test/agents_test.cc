@@ -46,6 +46,7 @@ TEST(Agents, AnAgentThatNothingIsKnownOfHasNoEnvironment) {
   const Sandbox box;
   box.write("runs/web-test-1/run.json", "{\"id\":\"web-test-1\",\"recipe\":\"web-test\"}");
   box.write("runs/web-test-1/agents.json", "{\"agents\":{\"chess\":{\"runs\":[\"agents/chess\"]}}}");
+  box.write("runs/web-test-1/agents/chess/run.json", "{\"id\":\"web-agent-1\",\"recipe\":\"web-agent\"}");
   const ProgramResult result = box.run({"eval", "last"});
   EXPECT_EQ(result.code, 2);
   EXPECT_NE(result.err.find("requirements"), std::string::npos) << result.err;
