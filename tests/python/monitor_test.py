@@ -364,7 +364,7 @@ class Browser(Monitor):
             const left = Math.round(50 * devicePixelRatio), d = c.getContext("2d").getImageData(left, 0, c.width - left, c.height - 24 * devicePixelRatio).data;
             let n = 0; const colors = new Set();
             for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 200) { n++; colors.add(d[i] >> 5 << 10 | d[i + 1] >> 5 << 5 | d[i + 2] >> 5); }
-            return [c.closest(".gpu").id, [n, colors.size]]; }))""")
+            return [c.closest(".card").id, [n, colors.size]]; }))""")
 
     def test_live_updates_charts_both_themes_and_a_phone(self):
         training = self.training()
