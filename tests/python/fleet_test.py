@@ -106,12 +106,19 @@ class Plans(Fleet):
             self.assertEqual(rest["digest"], self.quiet(recipe, 40))
 
     def test_a_slowed_worker_gets_fewer_shards_and_the_plan_is_told(self):
-        done = self.faulty("tiny", "", "--devices", "cpu:2", steps=120, env={"TANDEM_SLOW": "1:20:0.25"})
-        output = self.assert_same(done, "tiny", 120)
-        events = (pathlib.Path(output["dir"]) / "events.jsonl").read_text()
-        plans = re.findall(r"generation (\d+): .*?rank 1: (\d+)-(\d+)", events)
-        self.assertGreater(len(plans), 1, events)
-        self.assertLess(int(plans[-1][2]) - int(plans[-1][1]) + 1, 12, events)
+        # Without an end: on a busy machine it takes as many steps as it takes until speeds are known well enough.
+        self.set_environment(TANDEM_SLOW="1:20:0.03")
+        process = self.start("train", "tiny", *QUICK, "--steps", 5000, "--devices", "cpu:2", "--run-dir", "run", "--json")
+        told = ""
+        while not (shards := re.search(r"24 shards on 2 workers: (\d+) (\d+)", told)) or int(shards[2]) > 8:  # 1 would be fair
+            told = self.wait_for(process, "24 shards on 2 workers")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 130, err)
+        output = json.loads(out)
+        self.assertEqual(output["digest"], self.quiet("tiny", output["step"]), err)
+        first, last = int(shards[1]), 23
+        self.assertRegex((self.dir / "run/events.jsonl").read_text(), rf"rank 0: 0-{first - 1}, rank 1: {first}(-{last})?\)")
 
 
 class Faults(Fleet):
