@@ -63,6 +63,8 @@ def time_of(text):
         time = datetime.datetime.fromisoformat((text or "").strip().replace("Z", "+00:00"))
     except ValueError:
         return None
+    if not 1970 <= time.year < 9999:     # no test ran then, and comparing zones would leave the calendar
+        return None
     return time if time.tzinfo else time.replace(tzinfo=datetime.timezone.utc)
 
 
@@ -97,6 +99,8 @@ class _Reader:
             if time and (self.time is None or time < self.time):
                 self.time = time
         elif tag == "testcase":
+            if self.case is not None:
+                raise BadFile(f"{self.name}: a <testcase> lies in another, which no test program writes")
             self.case = Case(self.suites[-1] if self.suites else "", attributes.get("classname", ""), attributes.get("name", ""),
                              seconds_of(attributes.get("time")))
             if attributes.get("status") in ("notrun", "disabled"):      # ctest
@@ -121,18 +125,20 @@ class _Reader:
             self.suites.pop()
         elif tag == "testcase":
             self.cases.append(self.case)
-            self.case = None
+            self.case, self.collecting = None, False
 
 
 def read_junit(path):
     """A Run, or BadFile."""
+    if path.exists() and not path.is_file():
+        raise BadFile(f"{path}: it is no plain file")
     if path.stat().st_size > LARGEST_FILE:
         raise BadFile(f"{path}: it is larger than {LARGEST_FILE // 2**20} MiB")
     reader = _Reader(str(path))
     try:
         with open(path, "rb") as file:
             reader.parser.ParseFile(file)
-    except xml.parsers.expat.ExpatError as error:
+    except (xml.parsers.expat.ExpatError, ValueError, LookupError) as error:     # ValueError, LookupError: an odd encoding
         raise BadFile(f"{path}: it is no XML ({error})") from None
     if reader.time is None:
         raise BadFile(f"{path}: no <testsuite> has a timestamp, so that it has no place in time")

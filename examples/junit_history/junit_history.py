@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """JUnit files and `git log` become history lines for tandem's execution and analysis agents.
 
-    junit_history.py results/*.xml --repo . --output history.jsonl
+    junit_history.py results/*.xml --repo . --output history/
     junit_history.py results/*.xml --git-log log.txt --output history.jsonl
-    tandem train web-test --from RUN --experience history.jsonl --gate old=warn
+    tandem train web-test --from RUN --experience history/history-20260301-100000-1a2b3c4d.jsonl --gate old=warn
 
-README.md says what each number means. Exit code 0: written; 2: an input is wrong, and nothing was written.
+README.md says what each number means. Where --output is a folder, stdout has the file's name alone. Exit code 0: written;
+2: an input is wrong, and nothing was written.
 """
 import argparse
+import collections
+import datetime
+import hashlib
 import json
 import os
 import pathlib
@@ -21,6 +25,7 @@ FEATURES, CAUSES, QUEUES = 8, 5, 5
 GLOBAL, OWN, COLUMNS, TABLE, LAST = 0, 16, 8, 48, 112     # as src/world/web_product.h
 EXECUTION_LENGTH, ANALYSIS_LENGTH = 48, 64                # decisions, turns of an episode
 DEFECT, FLAKY, ENVIRONMENT, DATA, CONFIGURATION = range(CAUSES)
+FEW = 50     # episodes, of which tandem holds out a tenth to judge by
 REGRESSION = 1
 QUEUE_WORDS = [r"smoke|sanity", None, r"e2e|end.?to.?end|playwright|browser|cypress|\.spec\.[jt]sx?\b", r"perf|load|bench|stress",
                r"flaky|quarantine"]
@@ -67,21 +72,29 @@ class Product:
     """Eight features, as the tests and commits show them up to now."""
 
     def __init__(self, runs):
-        counts = {}
-        for run in runs:
-            for case in run.cases:
-                counts[feature_name(case)] = counts.get(feature_name(case), 0) + 1
+        self.feature_of = {}    # by what feature_name looks at: a history has the same tests again and again
+        counts = collections.Counter(self.name_of(case) for run in runs for case in run.cases)
         self.names = sorted(counts, key=lambda name: (-counts[name], name))[:FEATURES - (len(counts) > FEATURES)]
         self.tests = [0] * FEATURES
         self.churn, self.coverage, self.incidents, self.found = ([0.0] * FEATURES for _ in range(4))
+        self.number = {name: number for number, name in enumerate(self.names)}
+        self.touched = {}
         self.words = [re.compile(rf"(?:^|[/_.\-]){re.escape(name)}(?:[/_.\-]|$)") for name in self.names]
 
+    def name_of(self, case):
+        text = case.classname or case.suite or case.name
+        if text not in self.feature_of:
+            self.feature_of[text] = feature_name(case)
+        return self.feature_of[text]
+
     def feature(self, case):
-        name = feature_name(case)
-        return self.names.index(name) if name in self.names else FEATURES - 1
+        return self.number.get(self.name_of(case), FEATURES - 1)
 
     def touches(self, commit, feature):
-        return feature < len(self.names) and any(self.words[feature].search(file.lower()) for file in commit.files)
+        """Asked by every failing test: looked up once for each commit."""
+        if id(commit) not in self.touched:
+            self.touched[id(commit)] = {f for f in range(len(self.names)) if any(self.words[f].search(file.lower()) for file in commit.files)}
+        return feature in self.touched[id(commit)]
 
     def commit(self, commit):
         for feature in range(FEATURES):
@@ -268,10 +281,10 @@ def history(runs, commits):
     """History lines of both agents, from runs and commits in the order of time."""
     product = Product(runs)
     execution, analysis = Execution(product), Analysis(product)
-    waiting = list(commits)
+    waiting = collections.deque(commits)
     for run in sorted(runs, key=lambda run: (run.time, run.file)):
         while waiting and waiting[0].time <= run.time:
-            commit = waiting.pop(0)
+            commit = waiting.popleft()
             product.commit(commit)
             execution.commit()
             analysis.commit(commit)
@@ -290,6 +303,16 @@ def git_log(arguments):
     if done.returncode != 0:
         raise BadFile(f"{arguments.repo}: {(done.stderr.strip() or 'git log failed').splitlines()[0]}")
     return read_git_log(done.stdout, f"git log of {arguments.repo}")
+
+
+def named(path, is_folder, runs, lines):
+    """In a folder: a name of its own for each content, so that what was learned from once is not written over."""
+    if not is_folder:
+        return path
+    path.mkdir(parents=True, exist_ok=True)
+    newest = max(run.time for run in runs).astimezone(datetime.timezone.utc)
+    content = hashlib.sha256("".join(lines).encode()).hexdigest()[:8]
+    return path / f"history-{newest:%Y%m%d-%H%M%S}-{content}.jsonl"
 
 
 def write(path, lines):
@@ -313,19 +336,29 @@ def main():
     commits = parser.add_mutually_exclusive_group()
     commits.add_argument("--git-log", type=pathlib.Path, help="what this printed: " + " ".join(GIT_LOG).replace("%", "%%"))
     commits.add_argument("--repo", type=pathlib.Path, help="folder of a git repository, to ask it")
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="file of history lines")
+    parser.add_argument("--output", required=True, help="file of history lines; a folder (it ends with /): a file there with a name of its own")
     arguments = parser.parse_args()
     try:
         runs = [read_junit(path) for path in arguments.junit]
         execution, analysis = history(runs, git_log(arguments))
-        write(arguments.output, execution + analysis)
+        folder = arguments.output.endswith("/") or pathlib.Path(arguments.output).is_dir()
+        output = named(pathlib.Path(arguments.output), folder, runs, execution + analysis)
+        write(output, execution + analysis)
     except (BadFile, OSError) as error:
         print(f"error: {error}\n  why    history is made of whole JUnit files and what `git log` prints\n"
               "  do     leave the file out, or see README.md for what is read; nothing was written", file=sys.stderr)
         return 2
     tests = sum(len(run.cases) for run in runs)
-    print(f"{arguments.output}: {len(execution)} transitions of execution, {len(analysis)} of analysis, from {len(runs)} runs with {tests} tests",
+    print(f"{output}: {len(execution)} transitions of execution, {len(analysis)} of analysis, from {len(runs)} runs with {tests} tests",
           file=sys.stderr)
+    episodes = {name: sum('"done": true' in line for line in lines) + bool(lines and '"done": false' in lines[-1])
+                for name, lines in (("execution", execution), ("analysis", analysis))}
+    few = [f"{count} of {name}" for name, count in episodes.items() if count < FEW]
+    if few:
+        print(f"episodes: {', '.join(few)}: too few to judge a model by; train with --gate new=warn, or collect some {FEW}",
+              file=sys.stderr)
+    if folder:     # for --experience "$(...)"
+        print(output)
     return 0
 
 

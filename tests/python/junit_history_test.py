@@ -6,7 +6,9 @@ The samples are pytest's and ctest's own; what Playwright writes is built here a
 back by the real program.
 """
 import json
+import os
 import pathlib
+import random
 import subprocess
 import sys
 import unittest
@@ -112,6 +114,65 @@ class JunitHistory(Case):
         self.assertIn("No such file", self.convert(self.dir / "none.xml", code=2))
         (self.dir / "log").write_text("what git would never print")
         self.assertIn("no commit", self.convert(*self.files(good), "--git-log", self.dir / "log", code=2))
+
+
+    def test_odd_xml_becomes_lines_or_one_message_and_never_a_traceback(self):
+        good = junit(1, ("t", 1, failure()), ("u", 2, ""))
+        nested = good.replace('<testcase name="u"', '<testcase name="t2"><testcase name="u"').replace("</testcase>\n</testsuite>", "</testcase></testcase></testsuite>")
+        self.assertIn("lies in another", self.convert(*self.files(nested), code=2))
+        odd = [good.replace("2026", year) for year in ("0001", "9999", "20260")]
+        odd += [f'<?xml version="1.0" encoding="{name}"?>' + good for name in ("utf-7", "utf-16", "shift_jis", "cp037", "no-such", "idna")]
+        odd += [good.replace("<failure", "<failure><error/></failure><failure", 1), good.replace('time="1"', 'time="1e999"'), good.replace('name="t"', 'name="&#xFFFF;"'),
+                good.replace('name="t"', 'name="&lt;&#0;"'), good.replace('name="t"', ""), good.replace("<testcase", "<properties/><testcase", 1),
+                good.replace("</testsuite>", "</testsuite><testsuite/>"), good + good, good.replace("testcase", "TestCase"), "<!DOCTYPE x>" + good,
+                '<?xml version="1.0"?><!DOCTYPE t SYSTEM "http://nowhere.invalid/x.dtd">' + good, "\ufeff" + good, good.replace("t", "\0", 1)]
+        rng = random.Random(11)
+        for _ in range(60):     # bytes lost, doubled and changed
+            text = good
+            for _ in range(rng.randrange(1, 6)):
+                at, end = sorted(rng.randrange(len(text)) for _ in range(2))
+                text = rng.choice((text[:at] + text[end:], text[:end] + text[at:], text[:at] + rng.choice("<>&\"'/!?[]") + text[at + 1:])) or "x"
+            odd.append(text)
+        files = [(self.dir / f"odd-{n}.xml") for n in range(len(odd))]
+        for file, text in zip(files, odd):
+            file.write_text(text, encoding="utf-8", errors="replace")
+        script = ("import sys, pathlib; sys.path.insert(0, sys.argv[1]); import junit_files, junit_history\n"
+                  "for name in sys.argv[2:]:\n"
+                  "    try: junit_history.history([junit_files.read_junit(pathlib.Path(name))] * 2, [])\n"
+                  "    except junit_files.BadFile as error: assert name in str(error), error\n")
+        done = subprocess.run([sys.executable, "-c", script, EXAMPLE, *files], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        os.mkfifo(self.dir / "pipe")
+        self.assertIn("no plain file", self.convert(self.dir / "pipe", code=2))
+
+    def test_a_long_history_takes_time_in_proportion_to_its_size(self):
+        script = ("import sys; sys.path.insert(0, sys.argv[1]); import junit_history, datetime, collections\n"
+                  "from junit_files import Case, Commit, Run\n"
+                  "day = lambda n: datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(minutes=n)\n"
+                  "asked = collections.Counter()\n"
+                  "plain = junit_history.feature_name\n"
+                  "def counted(case): asked['names'] += 1; return plain(case)\n"
+                  "junit_history.feature_name = counted\n"
+                  "runs = [Run(str(n), day(n), 9, [Case('s', f'test_{t % 20}', str(t), 1, 'failed') for t in range(300)]) for n in range(4)]\n"
+                  "junit_history.history(runs, [Commit(day(0), 's', ['src/1.py'])] * 50)\n"
+                  "print(asked['names'])\n")
+        done = subprocess.run([sys.executable, "-c", script, EXAMPLE], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLess(int(done.stdout), 4 * 300 + 1, "each failing test once looked at all others: 360,000 names")
+
+    def test_a_folder_gets_a_file_of_its_own_for_each_content(self):
+        def convert(*files):
+            done = subprocess.run([sys.executable, EXAMPLE / "junit_history.py", *map(str, files), "--output", f"{self.dir}/history/"],
+                                  capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("--gate new=warn", done.stderr, "a few episodes can't judge, and it is said")
+            return pathlib.Path(done.stdout.strip())
+        first = convert(*PYTEST[:12])
+        kept = first.read_bytes()
+        second, again = convert(*PYTEST), convert(*PYTEST)
+        self.assertEqual((second, len(list(second.parent.iterdir()))), (again, 2))
+        self.assertNotEqual(first, second)
+        self.assertEqual(first.read_bytes(), kept, "what was learned from stays, to judge by")
 
 
 if __name__ == "__main__":
