@@ -13,12 +13,13 @@ from run_test import BIN, TANDEM, Case, QUICK, QUICK_RL  # noqa: F401  (takes th
 
 WORKER = BIN / "tandem-worker"
 JOBS = (("tiny", QUICK), ("tiny-rl", QUICK_RL))
+ENDLESS = 10000000  # steps of a run that the test stops: however busy the machine, the run does not end first
 NAMES = re.compile(r"^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_|SLURM_|OMPI_|PMI|TORCHELASTIC|TANDEM_)")
 
 
 def clean_environment(**more):
-    return {**{k: v for k, v in os.environ.items() if not NAMES.match(k)}, "NO_COLOR": "1", "TANDEM_JOIN_SECONDS": "40",
-            "TANDEM_FROZEN_SECONDS": "4", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **more}
+    return {**{k: v for k, v in os.environ.items() if not NAMES.match(k)}, "NO_COLOR": "1", "TANDEM_JOIN_SECONDS": "300",
+            "TANDEM_FROZEN_SECONDS": "60", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **more}
 
 
 def processes_of(root):
@@ -84,7 +85,7 @@ class Launched(Case):
         return "\n".join(f"---- {one.name}, code {one.poll()}\n{self.text(one, 0)}{self.text(one)}"
                          for one in self.spawned if not one.texts[0].closed)
 
-    def end(self, process, code=0, seconds=180):
+    def end(self, process, code=0, seconds=600):
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -98,7 +99,7 @@ class Launched(Case):
         self.assertEqual(len(lines), 1, f"one object from rank 0 alone:\n{self.text(process, 0)}\n{self.text(process)}")
         return json.loads(lines[0])
 
-    def wait_until(self, what, seconds=60):
+    def wait_until(self, what, seconds=600):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             found = what()
@@ -114,12 +115,21 @@ class Launched(Case):
                 return lines and json.loads(lines[-1])["step"] >= step
             except (OSError, json.JSONDecodeError):
                 return False
-        self.wait_until(there, 120)
+        self.wait_until(there)
 
     def assert_same(self, output, recipe, steps):
         self.assertEqual(output["digest"], self.quiet(recipe, steps))
         lines = (pathlib.Path(output["dir"]) / "metrics.jsonl").read_text().splitlines()
         self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, steps + 1)), "every step once")
+
+    def assert_stops_as(self, ranks, recipe):
+        """Ranks without an end, stopped now by rank 0: they have the digest of one worker after as many steps."""
+        ranks[0].send_signal(signal.SIGTERM)
+        for rank in ranks:
+            self.end(rank, code=143)
+        output = self.output(ranks[0])
+        self.assert_same(output, recipe, output["step"])
+        return output
 
     # ---- plain variables ----
 

@@ -14,10 +14,9 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 import unittest
 
-from launched import BIN, JOBS, TANDEM, WORKER, Launched, clean_environment, processes_of
+from launched import BIN, ENDLESS, JOBS, TANDEM, WORKER, Launched, clean_environment, processes_of
 from ports import lease_ports
 
 
@@ -118,9 +117,10 @@ class Faults(Launched):
 
     def test_a_frozen_worker_is_named_and_replaced(self):
         for recipe, _ in JOBS:
-            output, err = self.faulty(recipe, "in-phase rank=1 step=14 do=stop")
-            self.assertEqual(output["frozen"], 1)
-            self.assertRegex(err, r"rank 1 \(cpu:1\) was taken out: no progress for 4 s \(the process is stopped\) in phase")
+            output, err = self.faulty(recipe, "in-phase rank=1 step=14 do=stop", env={"TANDEM_FROZEN_SECONDS": "4"})
+            self.assertGreaterEqual(output["frozen"], 1)
+            # That the process is stopped is known from its supervisor, if that had its turn.
+            self.assertRegex(err, r"rank 1 \(cpu:1\) was taken out: no progress for \d+ s( \(the process is stopped\))? in phase")
 
     def test_what_a_worker_said_last_is_told_by_rank_0(self):
         output, err = self.faulty("tiny", "in-phase rank=1 step=12 do=segv")
@@ -128,23 +128,20 @@ class Faults(Launched):
 
     def test_real_kills_of_random_workers(self):
         chance = random.Random(7)
-        for recipe, steps in (("tiny", 400), ("tiny-rl", 150)):
+        for recipe, _ in JOBS:
             run = f"run-{recipe}"
-            ranks = self.ranks(3, self.arguments(recipe, steps, "--run-dir", run))
+            ranks = self.ranks(3, self.arguments(recipe, ENDLESS, "--run-dir", run))
             for step in (10, 60):
                 self.wait_for_step(run, step)
                 workers = [pid for rank in ranks for pid, (_, line) in processes_of(rank.pid).items() if " work " in line]
                 os.kill(chance.choice(workers), signal.SIGKILL)
-            for rank in ranks:
-                self.end(rank)
-            output = self.output(ranks[0])
-            self.assert_same(output, recipe, steps)
-            self.assertGreaterEqual(output["deaths"], 1)
+            self.wait_for_step(run, 90)
+            self.assertGreaterEqual(self.assert_stops_as(ranks, recipe)["deaths"], 1)
 
     def test_stopped_by_sigterm_to_all_and_resumed_on_one_process(self):
         for recipe, _ in JOBS:
             run = f"run-{recipe}"
-            ranks = self.ranks(3, self.arguments(recipe, 3000, "--run-dir", run))
+            ranks = self.ranks(3, self.arguments(recipe, ENDLESS, "--run-dir", run))
             self.wait_for_step(run, 20)
             for rank in ranks:
                 rank.send_signal(signal.SIGTERM)
@@ -157,28 +154,28 @@ class Faults(Launched):
             self.assert_same(rest, recipe, steps)
 
     def test_sigterm_to_one_rank_alone_stops_all(self):
-        ranks = self.ranks(2, self.arguments("tiny", 100000, "--run-dir", "run"))
+        ranks = self.ranks(2, self.arguments("tiny", ENDLESS, "--run-dir", "run"))
         self.wait_for_step("run", 10)
         ranks[1].send_signal(signal.SIGTERM)
         for rank in ranks:
             self.end(rank, code=143)
 
     def test_a_lost_supervisor_ends_the_run_with_what_to_do(self):
-        ranks = self.ranks(3, self.arguments("tiny", 100000, "--run-dir", "run"))
+        ranks = self.ranks(3, self.arguments("tiny", ENDLESS, "--run-dir", "run"))
         self.wait_for_step("run", 10)
         ranks[2].kill()
-        err = self.end(ranks[0], code=6, seconds=30)
-        self.end(ranks[1], code=6, seconds=30)
+        err = self.end(ranks[0], code=6)
+        self.end(ranks[1], code=6)
         self.assertIn("the supervisor of rank 2 (cpu:2) is lost", err)
         self.assertIn("resume", err)
         self.assertEqual([p for p in processes_of(os.getpid()).values() if " work " in p[1]], [], "no orphans")
 
     def test_a_lost_rank_0_ends_the_others(self):
-        ranks = self.ranks(3, self.arguments("tiny", 100000, "--run-dir", "run"))
+        ranks = self.ranks(3, self.arguments("tiny", ENDLESS, "--run-dir", "run"))
         self.wait_for_step("run", 10)
         ranks[0].kill()
         for rank in ranks[1:]:
-            err = self.end(rank, code=6, seconds=30)
+            err = self.end(rank, code=6)
             self.assertIn("lost rank 0", err)
             self.assertIn("resume", err)
 
@@ -195,12 +192,12 @@ class Faults(Launched):
 
     def test_a_killed_supervisor_leaves_nothing_in_the_temporary_folder(self):
         (self.dir / "tmp").mkdir()
-        ranks = self.ranks(2, self.arguments("tiny", 100000, "--run-dir", "run"), env={"TMPDIR": str(self.dir / "tmp")})
+        ranks = self.ranks(2, self.arguments("tiny", ENDLESS, "--run-dir", "run"), env={"TMPDIR": str(self.dir / "tmp")})
         self.wait_for_step("run", 10)
         self.assertEqual(list((self.dir / "tmp").iterdir()), [])
         pids = {pid for rank in ranks for pid in processes_of(rank.pid)}
         ranks[1].kill()
-        self.end(ranks[0], code=6, seconds=30)
+        self.end(ranks[0], code=6)
         self.assertEqual(list((self.dir / "tmp").iterdir()), [])
         self.assertEqual([pid for pid in pids if pathlib.Path(f"/tmp/perf-{pid}.map").exists()], [], "oneDNN's, of its kernels")
 
@@ -232,12 +229,19 @@ class Refusals(Launched):
                 self.explains(self.end(process, code=2), word)
         self.assertFalse(list(self.dir.glob("runs/*")))
 
+    def in_time(self, attempt):
+        """With the seconds that rank 0 waits for the others: more, should the others have come too late on a busy machine."""
+        self.again(lambda number: attempt({"TANDEM_JOIN_SECONDS": str((6, 60, 300)[number])}))
+
     def test_a_wrong_secret(self):
-        ranks = self.ranks(2, self.arguments("tiny", 5), env={"TANDEM_JOIN_SECONDS": "6"},
-                           per_rank={0: {"TANDEM_SECRET": "a-secret-of-rank-0"}, 1: {"TANDEM_SECRET": "another-secret-of-1"}})
-        self.explains(self.end(ranks[1], code=2), "could not prove itself", "secret")
-        self.explains(self.end(ranks[0], code=2), "rank 1 did not come", "does not know the secret")
-        self.assertFalse(list(self.dir.glob("runs/*")))
+        def attempt(env):
+            ranks = self.ranks(2, self.arguments("tiny", 5), env=env,
+                               per_rank={0: {"TANDEM_SECRET": "a-secret-of-rank-0"}, 1: {"TANDEM_SECRET": "another-secret-of-1"}})
+            self.explains(self.end(ranks[1], code=2), "could not prove itself", "secret")
+            self.explains(self.end(ranks[0], code=2), "rank 1 did not come", "does not know the secret")
+            self.assertFalse(list(self.dir.glob("runs/*")))
+
+        self.in_time(attempt)
 
     def test_a_secret_of_fifteen_characters(self):
         rank = self.ranks(1, self.arguments("tiny", 5), env={"WORLD_SIZE": "2", "TANDEM_SECRET": "x" * 15})[0]
@@ -249,20 +253,27 @@ class Refusals(Launched):
             shutil.copy(BIN / name, self.dir / "bin" / name)
         with open(self.dir / "bin/tandem-worker", "ab") as file:
             file.write(b"another build")
-        port, env = lease_ports(), {"WORLD_SIZE": "2", "TANDEM_JOIN_SECONDS": "6"}
-        ranks = self.ranks(1, self.arguments("tiny", 5), port=port, env=env)
-        ranks += self.ranks(1, self.arguments("tiny", 5), port=port, env={**env, "RANK": "1", "LOCAL_RANK": "1"},
-                            program=self.dir / "bin/tandem-worker")
-        self.explains(self.end(ranks[1], code=2), "the worker of rank 1 is another build", "copy the program")
-        self.explains(self.end(ranks[0], code=2), "rank 1 did not come", "another build")
-        self.assertFalse(list(self.dir.glob("runs/*")))
+
+        def attempt(env):
+            port = lease_ports()
+            ranks = self.ranks(1, self.arguments("tiny", 5), port=port, env={**env, "WORLD_SIZE": "2"})
+            ranks += self.ranks(1, self.arguments("tiny", 5), port=port, program=self.dir / "bin/tandem-worker",
+                                env={**env, "WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"})
+            self.explains(self.end(ranks[1], code=2), "the worker of rank 1 is another build", "copy the program")
+            self.explains(self.end(ranks[0], code=2), "rank 1 did not come", "another build")
+            self.assertFalse(list(self.dir.glob("runs/*")))
+
+        self.in_time(attempt)
 
     def test_a_rank_twice(self):
-        ranks = self.ranks(3, self.arguments("tiny", 5), env={"TANDEM_JOIN_SECONDS": "6"}, per_rank={2: {"RANK": "1"}})
-        for rank in ranks:
-            self.end(rank, code=2)
-        self.assertIn("rank 1 is there already", self.text(ranks[1]) + self.text(ranks[2]))
-        self.explains(self.text(ranks[0]), "rank 2 did not come", "rank 1 is there already")
+        def attempt(env):
+            ranks = self.ranks(3, self.arguments("tiny", 5), env=env, per_rank={2: {"RANK": "1"}})
+            for rank in ranks:
+                self.end(rank, code=2)
+            self.assertIn("rank 1 is there already", self.text(ranks[1]) + self.text(ranks[2]))
+            self.explains(self.text(ranks[0]), "rank 2 did not come", "rank 1 is there already")
+
+        self.in_time(attempt)
 
     def test_nobody_comes(self):
         alone = self.ranks(1, self.arguments("tiny", 5), env={"WORLD_SIZE": "2", "TANDEM_JOIN_SECONDS": "2"})[0]
@@ -271,13 +282,12 @@ class Refusals(Launched):
         self.explains(self.end(alone, code=2), "found no rank 0")
 
     def test_an_error_of_rank_0_ends_the_others_at_once_and_silently(self):
-        begin = time.monotonic()
-        ranks = self.ranks(3, ["train", "tiny", "--set", "nonsense=1", "--steps", "5"])
+        never = {"TANDEM_JOIN_SECONDS": "100000"}  # who waits for rank 0 does not end within this test
+        ranks = self.ranks(3, ["train", "tiny", "--set", "nonsense=1", "--steps", "5"], env=never)
         for rank in ranks:
             self.end(rank, code=2)
         self.assertIn("nonsense", self.text(ranks[0]))
         self.assertEqual(self.text(ranks[1]), "")
-        self.assertLess(time.monotonic() - begin, 20)
 
     def test_a_secret_that_others_can_read(self):
         (self.dir / "secret").write_text("x" * 64)
@@ -286,7 +296,7 @@ class Refusals(Launched):
         self.explains(self.end(rank, code=2), "others than you can read")
 
     def test_join_and_leave_are_refused(self):
-        ranks = self.ranks(2, self.arguments("tiny", 100000, "--run-dir", "run"))
+        ranks = self.ranks(2, self.arguments("tiny", ENDLESS, "--run-dir", "run"))
         self.wait_for_step("run", 5)
         done = self.tandem("join", "run", "--devices", "cpu:1", code=2)
         self.explains(done.stderr, "another launcher")
@@ -329,7 +339,7 @@ class Strangers(Launched):
             self.end(rank)
         self.assert_same(self.output(first[0]), "tiny", 40)
         for stranger in strangers[:3]:
-            stranger.settimeout(5)
+            stranger.settimeout(600)
             try:
                 got = stranger.recv(1000)
             except ConnectionResetError:
@@ -370,22 +380,27 @@ class Strangers(Launched):
             self.end(rank)
         self.assertEqual(len(said), 116)
         relay.close()
-        again = self.ranks(1, self.arguments("tiny", 5), port=port, env={**env, "WORLD_SIZE": "2", "TANDEM_JOIN_SECONDS": "4"})[0]
-        with self.connect(port) as stranger:
-            stranger.sendall(said)
-            answer = b""
-            stranger.settimeout(5)
-            with contextlib.suppress(OSError):
-                while data := stranger.recv(1000):
-                    answer += data
-            self.assertIn(b"tandem-unproved", answer)
-        self.assertIn("does not know the secret", self.end(again, code=2))
+
+        def played_again(number):
+            waits = {**env, "WORLD_SIZE": "2", "TANDEM_JOIN_SECONDS": str((4, 60, 300)[number])}
+            rank = self.ranks(1, self.arguments("tiny", 5), port=port, env=waits)[0]
+            with self.connect(port) as stranger:
+                stranger.sendall(said)
+                answer = b""
+                stranger.settimeout(600)
+                with contextlib.suppress(OSError):
+                    while data := stranger.recv(1000):
+                        answer += data
+                self.assertIn(b"tandem-unproved", answer)
+            self.assertIn("does not know the secret", self.end(rank, code=2))
+
+        self.again(played_again)
 
     def test_nothing_listens_once_all_ranks_are_there(self):
         if not shutil.which("ss"):
             self.skipTest("no ss")
         port = lease_ports()
-        ranks = self.ranks(2, self.arguments("tiny", 100000, "--run-dir", "run"), port=port)
+        ranks = self.ranks(2, self.arguments("tiny", ENDLESS, "--run-dir", "run"), port=port)
         self.wait_for_step("run", 5)
         pids = {pid for rank in ranks for pid in processes_of(rank.pid)}
         lines = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True).stdout.splitlines()

@@ -22,12 +22,12 @@ class Runs(Case):
             Runs._quiet[recipe] = self.train(*dict(JOBS)[recipe], "--steps", STEPS, "--devices", "cpu:1", recipe=recipe)["digest"]
         return Runs._quiet[recipe]
 
-    def over_nccl(self, recipe, *args, workers=3, code=0, plane="nccl", nccl="", faults=""):
+    def over_nccl(self, recipe, *args, workers=3, code=0, plane="nccl", nccl="", faults="", frozen=60):
         self.log = self.dir / "fake.log"
         self.log.unlink(missing_ok=True)
         return self.tandem("train", recipe, *dict(JOBS)[recipe], "--steps", STEPS, "--json", "--devices", f"cpu:{workers}", *args, code=code,
                            env={"TANDEM_NCCL": str(FAKE), "TANDEM_PLANE": plane, "FAKE_NCCL": nccl, "FAKE_NCCL_LOG": str(self.log),
-                                "TANDEM_FAULT": faults, "TANDEM_FROZEN_SECONDS": "2"})
+                                "TANDEM_FAULT": faults, "TANDEM_FROZEN_SECONDS": str(frozen)})
 
     def logged(self, word):
         lines = self.log.read_text().splitlines() if self.log.exists() else []
@@ -63,11 +63,12 @@ class Runs(Case):
         self.assertEqual(self.assert_same(done, "tiny")["deaths"], 2)
 
     def test_a_frozen_worker_is_replaced_and_the_others_leave_nccl(self):
-        done = self.over_nccl("tiny", faults="before-combine rank=1 step=20 do=stop")
-        self.assertEqual(self.assert_same(done, "tiny")["deaths"], 1)
+        done = self.over_nccl("tiny", faults="before-combine rank=1 step=20 do=stop", frozen=2)
+        self.assertGreaterEqual(self.assert_same(done, "tiny")["deaths"], 1)
+        self.assertIn("rank 1 (cpu:1) was taken out", done.stderr)
 
     def test_a_hang_of_nccl_itself_is_ended_by_the_launcher(self):
-        done = self.over_nccl("tiny", nccl="group-hangs rank=1 at=61")
+        done = self.over_nccl("tiny", nccl="group-hangs rank=1 at=61", frozen=2)
         self.assertGreaterEqual(self.assert_same(done, "tiny")["deaths"], 1)
 
     def test_where_nccl_refuses_host_memory_is_used_and_the_reason_told_once(self):

@@ -55,6 +55,15 @@ class Case(unittest.TestCase):
             return ""
         self.fail(f"the program ended before it said '{word}'")
 
+    def again(self, attempt, tries=3):
+        """What a moment without a core may spoil is tried again; what is broken fails every time. Gets the try's number."""
+        for number in range(tries):
+            try:
+                return attempt(number)
+            except AssertionError:
+                if number + 1 == tries:
+                    raise
+
     def assert_explains(self, done, *words):
         for word in ("error: ", "why ", "do ", *words):
             self.assertIn(word, done.stderr)
@@ -124,16 +133,16 @@ class Resume(Case):
                 self.assertEqual(steps, list(range(1, 41)), "every step once")
 
     def test_ctrl_c_saves_and_resume_ends_with_the_bits_of_a_quiet_run(self):
-        whole = self.train(*QUICK, "--steps", 900)
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            process = self.start("train", "tiny", *QUICK, "--steps", 900, "--run-dir", f"run-{code}")
+            process = self.start("train", "tiny", *QUICK, "--steps", 10000000, "--run-dir", f"run-{code}")
             process.send_signal(number)
             process.communicate()
             self.assertEqual(process.returncode, code)
             run = json.loads((self.dir / f"run-{code}/run.json").read_text())
             self.assertEqual(run["status"], "stopped")
-            rest = json.loads(self.tandem("resume", f"run-{code}", "--json").stdout)
-            self.assertEqual(rest["digest"], whole["digest"])
+            steps = run["step"] + 300
+            rest = json.loads(self.tandem("resume", f"run-{code}", "--steps", steps, "--json").stdout)
+            self.assertEqual(rest["digest"], self.train(*QUICK, "--steps", steps)["digest"])
 
     def test_sigusr1_saves_and_goes_on(self):
         process = self.start("train", "tiny", *QUICK, "--steps", 100000, "--run-dir", "run", "--checkpoint-every", "never")
@@ -182,13 +191,13 @@ class Resume(Case):
         file.write_bytes(data)
 
     def test_a_finished_run_whose_newest_checkpoint_is_damaged_is_trained_to_its_end_again(self):
-        for devices, name in (("cpu:1", "model"), ("cpu:2", "state")):
+        for devices, name in (("cpu:1", "model.safetensors"), ("cpu:2", "state.safetensors.zst")):
             run = self.train(*QUICK, "--steps", 20, "--checkpoint-every", "5 steps", "--devices", devices)
-            self.damage(pathlib.Path(run["dir"]) / f"checkpoints/step-00000020/{name}.safetensors")
+            self.damage(pathlib.Path(run["dir"]) / f"checkpoints/step-00000020/{name}")
             done = self.tandem("resume", run["run"], "--json")
             again = json.loads(done.stdout)
             self.assertEqual((again["step"], again["digest"]), (20, run["digest"]), done.stderr)
-            self.assertIn(f"refused checkpoint step-00000020: {name}.safetensors", done.stderr)
+            self.assertIn(f"refused checkpoint step-00000020: {name}", done.stderr)
             self.assertNotIn("nothing to do", done.stderr)
             self.assertIn("nothing to do", self.tandem("resume", run["run"]).stderr, "now it is whole")
             self.assertEqual(json.loads(self.tandem("digest", run["run"], "--json").stdout)["digest"], run["digest"])
