@@ -46,7 +46,7 @@ function(tandem_test name)
     tandem_unity(${name} 8)
   endif()
   include(GoogleTest)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 600 PROPERTIES TIMEOUT 1800)
 endfunction()
 
 # ---- unity builds ----

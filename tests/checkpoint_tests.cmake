@@ -20,4 +20,4 @@ else()
   add_test(NAME Safetensors.PythonPackageReadsOursAndWeReadIts
     COMMAND sh -c "echo 'skipped: no Python with safetensors and numpy, set -DTANDEM_PYTHON=<path>'; exit 77")
 endif()
-set_tests_properties(Safetensors.PythonPackageReadsOursAndWeReadIts PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 60)
+set_tests_properties(Safetensors.PythonPackageReadsOursAndWeReadIts PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800)

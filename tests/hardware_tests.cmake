@@ -29,7 +29,7 @@ if(TANDEM_TESTS)
     foreach(class Gpus Driver Doctor)
       add_test(NAME Machine.${class}
         COMMAND ${TANDEM_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/python/machine_test.py ${CMAKE_BINARY_DIR}/bin ${CMAKE_BINARY_DIR}/tests ${class})
-      set_tests_properties(Machine.${class} PROPERTIES TIMEOUT 600)
+      set_tests_properties(Machine.${class} PROPERTIES TIMEOUT 1800)
     endforeach()
     add_test(NAME Machine.Judge
       COMMAND ${TANDEM_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/python/nvml_judge_test.py ${CMAKE_BINARY_DIR}/bin $<TARGET_FILE:fake_nvml>)

@@ -93,7 +93,7 @@ class Chromium:
             raise RuntimeError(json.dumps(answer["exceptionDetails"])[:600])
         return answer["result"].get("value")
 
-    def wait_until(self, condition, seconds=60):
+    def wait_until(self, condition, seconds=600):
         """The page itself looks, at every change of the clock it draws by."""
         return self.ask(f"""new Promise((yes, no) => {{ const end = performance.now() + {seconds * 1000};
             const look = () => {{ try {{ if ({condition}) return yes(true); }} catch (e) {{ }}

@@ -100,7 +100,7 @@ class Faults(Gym):
         run.kill()
         run.wait()
         for process in alive:
-            self.assertTrue(select.select([process], [], [], 60)[0], "it is still there")
+            self.assertTrue(select.select([process], [], [], 600)[0], "it is still there")
             os.close(process)
 
     def test_one_that_fails_again_and_again_stops_the_run_with_its_last_words(self):
@@ -166,8 +166,14 @@ class Eval(Gym):
         self.assertIn("video  film.mp4: 3 episodes, 24 frames of 5 x 4", done.stderr)
         words = (self.dir / "words").read_text()
         self.assertIn("-s 5x4 -r 15", words)
+        self.eval(run, "--render", os.fsdecode(b"film-\xff.mp4"), env=path)  # a name that is no UTF-8
+        self.assertEqual(int(pathlib.Path(os.fsdecode(bytes(self.dir) + b"/film-\xff.mp4")).read_text()), 3 * 8 * 5 * 4 * 3)
         ffmpeg.write_text('#!/bin/sh\necho "no such codec" >&2\nexit 1\n')
-        self.assert_explains(self.eval(run, "--render", "other.mp4", env=path, code=2), "no such codec")
+        failed = self.eval(run, "--render", "other.mp4", env=path, code=2)
+        self.assert_explains(failed, "no such codec")
+        self.assertIn("random play", failed.stdout, "the figures are told though the film failed")
+        failed = json.loads(self.eval(run, "--render", "other.mp4", "--json", env=path, code=2).stdout)
+        self.assertEqual((failed["video"], failed["agents"]["gym_environments:Drawn"]["return"]), (None, 7))
         self.assertEqual([p.name for p in self.dir.glob("*other*")] + [p.name for p in self.dir.glob(".*.mp4")], [])
 
     def test_says_what_to_install_or_why_there_is_no_picture(self):
@@ -176,6 +182,7 @@ class Eval(Gym):
         (self.dir / "empty").mkdir()
         done = self.eval(run, "--render", "film.mp4", env={"PATH": str(self.dir / "empty")}, code=2)
         self.assert_explains(done, "there is no ffmpeg", "apt install ffmpeg", "-m pip install imageio-ffmpeg")
+        self.assertFalse((pathlib.Path(run["dir"]) / "evaluation.json").exists(), "told before anything was played")
         (self.dir / "imageio_ffmpeg.py").write_text("def get_ffmpeg_exe():\n    return '/bin/true'\n")
         plain = self.run_of("gym_environments:Walk")
         self.assert_explains(self.eval(plain, "--render", "film.mp4", env={"PATH": str(self.dir / "empty")}, code=2),

@@ -36,7 +36,7 @@ class Case(unittest.TestCase):
         return {"TANDEM_NVML": str(FAKES / library), "TANDEM_LIBCUDA": str(FAKES / "libfake_cuda.so"), "FAKE_NVML_SCRIPT": str(path)}
 
     def until(self, happened):
-        end = time.monotonic() + 30
+        end = time.monotonic() + 600
         while not happened():
             self.assertLess(time.monotonic(), end, "it never happened")
             time.sleep(0.005)  # lint: allow(sleep) between two looks at a condition that has its own end
@@ -98,11 +98,11 @@ class Gpus(Case):
         env = {**self.play({"preset": "3060ti+2x3070", "events": [{"at": 0, "gpu": 1, "hang": True}]}),
                "TANDEM_DRIVER_SECONDS": "0.5", "TANDEM_STATE_DIR": str(self.dir / "state")}
         for line in (["gpus"], ["guard"], ["guard", "status"], ["guard", "set", "0=180W"]):
-            done = self.tandem(*line, env=env, code=1, timeout=10)
+            done = self.tandem(*line, env=env, code=1, timeout=600)
             for words in ("the NVIDIA driver does not answer", "nothing came back in 0.5 s", "dmesg"):
                 self.assertIn(words, done.stderr)
-        self.assertIn("does not answer", json.loads(self.tandem("gpus", "--json", env=env, code=1, timeout=10).stdout)["error"]["what"])
-        out = json.loads(self.tandem("doctor", "--json", env=env, code=3, timeout=60).stdout)
+        self.assertIn("does not answer", json.loads(self.tandem("gpus", "--json", env=env, code=1, timeout=600).stdout)["error"]["what"])
+        out = json.loads(self.tandem("doctor", "--json", env=env, code=3, timeout=600).stdout)
         driver, = line_of(out, "driver")
         self.assertEqual((driver["verdict"], driver["found"]), ("problem", "does not answer: nothing came back in 0.5 s"))
         self.assertIn("dmesg", driver["do"])

@@ -100,7 +100,7 @@ class Monitor(Case):
 
 
 def ask(port, path, host="127.0.0.1", token=None, method="GET", **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     with contextlib.closing(connection):
         connection.putrequest(method, path, skip_host=True)
         connection.putheader("Host", host)
@@ -276,7 +276,7 @@ class Web(Monitor):
 
     def test_the_stream_goes_on_the_history_is_kept_and_ctrl_c_ends_it(self):
         server = self.serve("--interval", "0.2", script=EIGHT)
-        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as stream:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=600) as stream:
             stream.sendall(f"GET /live HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode())
             times = []
             for line in stream.makefile():
@@ -305,14 +305,14 @@ class Web(Monitor):
         self.assertEqual(self.serve("--token-file", token_file, script=EIGHT).token, server.token)
 
     def stream(self, server):
-        connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+        connection = socket.create_connection(("127.0.0.1", server.port), timeout=600)
         self.addCleanup(connection.close)
         connection.sendall(f"GET /live HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode())
         return connection
 
     def test_without_descriptors_it_serves_whom_it_can_and_does_not_spin(self):
         server = self.serve("--interval", "1", script=EIGHT, descriptors=32)
-        silent = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(40)]
+        silent = [socket.create_connection(("127.0.0.1", server.port), timeout=600) for _ in range(40)]
         self.assertIn(ask(server.port, "/metrics", token=server.token)[0], (200, 503))   # who is silent has made room
         for one in silent:
             one.close()
@@ -329,7 +329,7 @@ class Web(Monitor):
 
     def test_another_address_of_loopback_is_ours_too(self):
         server = self.serve("--host", "127.0.0.2", script=EIGHT)
-        connection = http.client.HTTPConnection("127.0.0.2", server.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.2", server.port, timeout=600)
         with contextlib.closing(connection):
             connection.request("GET", "/?token=" + server.token)
             self.assertEqual(connection.getresponse().status, 200)
@@ -531,7 +531,7 @@ class Terminal(Monitor):
     def screen(self):
         return self.tmux("capture-pane", "-p").split("\n")[:-1]
 
-    def shows(self, good, seconds=60):
+    def shows(self, good, seconds=600):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             lines = self.screen()
@@ -609,7 +609,7 @@ class Tty(Monitor):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
-    def until(self, words, seconds=60):
+    def until(self, words, seconds=600):
         end = time.monotonic() + seconds
         while words not in self.text:
             ready = select.select([self.terminal], [], [], max(0, end - time.monotonic()))[0]
@@ -655,7 +655,7 @@ class Cost(Monitor):
     def test_eight_gpus_at_1_hz_cost_less_than_a_hundredth_of_a_core_and_60_mb(self):
         self.training()
         server = self.serve("--interval", "1", script=EIGHT)
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as stream:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=600) as stream:
             stream.sendall(f"GET /live HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode())
             events = (line for line in stream.makefile() if line.startswith("data: {") and "gpus" in line)
             next(events), next(events)

@@ -152,7 +152,7 @@ class Plan(Planned):
                 except OSError:
                     continue
             return any(self.dir.glob("tandem-*"))
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600
         while left() and time.monotonic() < end:
             time.sleep(0.02)  # lint: allow(sleep) between two looks at a condition that has its own end
         self.assertFalse(left())

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import time
@@ -46,7 +47,7 @@ class Removal(Case):
         except OSError:  # the other end is closed
             pass
         os.close(master)
-        return process.wait(timeout=30), shown.decode()
+        return process.wait(timeout=600), shown.decode()
 
     def test_rm_asks_and_takes_the_named_runs_alone(self):
         for name in ("tiny-a", "tiny-b", "tiny-c"):
@@ -95,6 +96,43 @@ class Removal(Case):
         self.tandem("runs", "rm", elsewhere, "--yes")   # by its own name it goes, and so does the way to it
         self.assertEqual((elsewhere.exists(), self.names()), (False, []))
 
+    def test_a_run_whose_checkpoints_are_a_link_stays_and_so_does_what_is_behind(self):
+        others = self.dir / "others"
+        (others / "step-00000010").mkdir(parents=True)
+        (others / "step-00000010/model.safetensors").write_text("theirs")
+        whole, one = self.make("tiny-whole", days=30), self.make("tiny-one", days=30)
+        job = self.make("web-test-a", recipe="web-test", days=30) / "agents/analysis"
+        job.mkdir(parents=True)
+        shutil.rmtree(whole / "checkpoints")
+        links = {"tiny-whole": whole / "checkpoints", "tiny-one": one / "checkpoints/step-00000020", "web-test-a": job / "checkpoints"}
+        for link in links.values():
+            link.symlink_to(others if link.name == "checkpoints" else others / "step-00000010")
+        for name, link in links.items():
+            err = self.tandem("runs", "rm", name, "--yes", code=2).stderr
+            self.assertIn(f"{link} is a symbolic link", err)
+        self.assertEqual(self.tandem("runs", "prune", "--older-than", "7d", "--yes").stderr.count("is a symbolic link"), 3)
+        self.assertEqual(self.names(), ["tiny-one", "tiny-whole", "web-test-a"])
+        self.assertEqual((others / "step-00000010/model.safetensors").read_text(), "theirs")
+
+    def test_left_overs_of_a_removal_go_in_the_folder_of_runs_alone_and_never_what_is_no_such_left_over(self):
+        runs, kept = self.dir / "runs", self.dir / "kept"
+        for folder in (runs / ".removed-old/run", runs / ".removed-empty", runs / ".removed-photos/2026", runs / ".removed-run/run",
+                       self.dir / ".removed-outside/run", kept):
+            folder.mkdir(parents=True)
+            (folder / "file").write_text("text") if folder.name != ".removed-empty" else None
+        (runs / ".removed-run/mine.txt").write_text("mine")
+        (runs / ".removed-link").symlink_to(kept)
+        (runs / ".removed-inner").mkdir()
+        (runs / ".removed-inner/run").symlink_to(kept)
+        self.make("tiny-a")
+        self.tandem("runs", "rm", "tiny-a", "--yes")
+        self.assertEqual(self.names(), [".removed-inner", ".removed-link", ".removed-photos", ".removed-run"])
+        self.assertTrue((self.dir / ".removed-outside/run/file").exists())
+        self.assertTrue((kept / "file").exists())
+        self.make("photos")
+        self.assertIn(".removed-photos is in the way", self.tandem("runs", "rm", "photos", "--yes", code=2).stderr)
+        self.assertTrue((runs / "photos/run.json").exists() and (runs / ".removed-photos/2026/file").exists())
+
     def test_a_run_in_use_is_never_removed(self):
         process = self.start("train", "tiny", *QUICK, "--steps", "1000000", "--devices", "cpu:1", "--run-dir", "runs/tiny-live")
         self.make("tiny-old", days=9)
@@ -105,7 +143,7 @@ class Removal(Case):
         self.assertTrue(run_json.exists())
         self.assertFalse((self.dir / "runs/tiny-old").exists())
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
         self.assertEqual(process.returncode, 143)
         self.tandem("runs", "rm", "runs/tiny-live", "--yes")
         self.assertFalse(run_json.exists())
@@ -124,6 +162,19 @@ class Removal(Case):
                 self.assertIn("in use", self.tandem("runs", "rm", "web-test-a", "--yes", code=2).stderr, place)
         self.tandem("runs", "rm", "web-test-a", "--yes")
         self.assertEqual(self.names(), [])
+
+    def test_a_job_of_a_set_that_goes_on_is_not_removed_before_or_after_its_training(self):
+        run = self.make("web-test-a", recipe="web-test")
+        job = run / "agents/analysis"
+        job.mkdir(parents=True)
+        (job / "run.json").write_text('{"id": "web-agent-x", "status": "created"}')
+        (run / "agents.json").write_text(json.dumps({"schema": 1, "agents": {"analysis": {"runs": ["agents/analysis"]}}}))
+        with open(run / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.assertIn("in use", self.tandem("runs", "rm", job, "--yes", code=2).stderr)
+        self.assertTrue(job.exists())
+        self.tandem("runs", "rm", job, "--yes")
+        self.assertFalse(job.exists())
 
     def test_prune_keeps_the_best_of_each_recipe_and_what_is_young(self):
         self.make("tiny-best", loss=0.1, days=30)

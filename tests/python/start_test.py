@@ -3,12 +3,15 @@
     python3 start_test.py <folder with tandem and tandem-worker> [unittest arguments]
 """
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import re
 import signal
+import struct
 import subprocess
+import termios
 import unittest
 
 from fleet_test import Fleet, alive, children  # noqa: E402  (takes the folder from the command line)
@@ -49,19 +52,24 @@ class Signals(Fleet):
         return process
 
     def test_sigusr1_before_there_is_anything_to_save_ends_nothing(self):
-        process = self.background(*TRAIN, "--json")
-        status = pathlib.Path(f"/proc/{process.pid}/status")
-
-        def taken_care_of():
-            masks = re.findall(r"(?m)^Sig(?:Blk|Ign|Cgt):\s*([0-9a-f]+)$", status.read_text())
-            return any(int(mask, 16) >> (signal.SIGUSR1 - 1) & 1 for mask in masks)
-
-        at_work = (self.dir / "run").exists()  # before the look at the masks
-        while not taken_care_of():
-            self.assertFalse(at_work, "the command is at work, and the signal would end it")
-            at_work = (self.dir / "run").exists()
+        """The command is held in its start: it warns of two variables, and there is room for one warning."""
+        read, write = os.pipe()
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+        names = {f"TANDEM_{letter * 3000}": "1" for letter in "XY"}
+        process = subprocess.Popen([TANDEM, *TRAIN, "--json"], cwd=self.dir, stdout=subprocess.PIPE, stderr=write, text=True,
+                                   env={**os.environ, "NO_COLOR": "1", **names})
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        os.close(write)
+        said = lambda: struct.unpack("i", fcntl.ioctl(read, termios.FIONREAD, b"\0" * 4))[0]
+        self.wait_until(said)
+        self.assertFalse((self.dir / "run").exists(), "it is held before there is anything to save")
         process.send_signal(signal.SIGUSR1)
-        self.assert_ends_as(process, "tiny", 20, deaths=0)
+        with open(read) as rest:
+            err = rest.read()
+        self.assertEqual(process.wait(), 0, err[-300:])
+        self.assertEqual(json.loads(process.stdout.read())["digest"], self.quiet("tiny", 20))
 
     def test_a_limit_of_file_sizes_is_told(self):
         done = subprocess.run(["bash", "-c", 'ulimit -f 64; exec "$@"', "sh", TANDEM, *TRAIN], cwd=self.dir, capture_output=True, text=True)
@@ -80,16 +88,16 @@ class Signals(Fleet):
                     states.append(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0])
             return states.count("T") == len(ranks)
 
-        self.wait_until(stopped, 200)
+        self.wait_until(stopped)
         return process, children(process.pid)
 
     def test_a_stop_is_heeded_while_workers_hang_in_their_start(self):
         for ranks in ((0, 1), (1,)):
             process, workers = self.hang(*ranks)
             if len(ranks) == 1:  # the other one is up and waits
-                self.wait_until(lambda: (self.dir / "run/metrics.jsonl").exists(), 200)
+                self.wait_until(lambda: (self.dir / "run/metrics.jsonl").exists())
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=100)
+            out, err = process.communicate(timeout=600)
             self.assertEqual(process.returncode, 143, err)
             self.assertIn("training has not begun", err)
             output = json.loads(out)
@@ -98,6 +106,31 @@ class Signals(Fleet):
             self.assertEqual(json.loads((self.dir / "run/run.json").read_text())["status"], "stopped")
             rest = json.loads(self.tandem("resume", "run", "--json").stdout)
             self.assertEqual(rest["digest"], self.quiet("tiny", 20))
+            subprocess.run(["rm", "-rf", self.dir / "run"], check=True)
+
+    def test_a_stop_is_heeded_while_replacements_hang_in_their_start(self):
+        """What the loader of every new process opens first becomes a pipe that nobody writes to."""
+        for devices, checkpoints in (("cpu:1", ["--checkpoint-every", "5 steps"]), ("cpu:2", ["--checkpoint-every", "5 steps"]), ("cpu:2", [])):
+            gate = self.dir / "gate.so"
+            process = self.background(*TRAIN[:-4], "--steps", "100000000", "--run-dir", "run", "--devices", devices, *checkpoints, "--json",
+                                      env={"LD_PRELOAD": str(gate)})
+            self.wait_until(lambda: (self.dir / "run/metrics.jsonl").exists() and (self.dir / "run/metrics.jsonl").stat().st_size)
+            self.wait_until(lambda: not checkpoints or list((self.dir / "run/checkpoints").glob("step-*")))
+            os.mkfifo(gate)
+            workers = children(process.pid)
+            for pid in workers:
+                os.kill(pid, signal.SIGKILL)
+            for _ in workers:
+                self.wait_for(process, "a replacement is on its way")
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=600)
+            self.assertEqual(process.returncode, 143, err)
+            self.assertIn("stopping: no worker is up", err)
+            self.assertEqual(json.loads(out)["status"], "stopped")
+            gate.unlink()
+            steps = json.loads(out)["step"] + 10
+            rest = json.loads(self.tandem("resume", "run", "--steps", steps, "--json").stdout)
+            self.assertEqual((rest["status"], rest["step"]), ("done", steps))
             subprocess.run(["rm", "-rf", self.dir / "run"], check=True)
 
     def test_how_long_a_worker_made_no_progress_is_told_as_it_was(self):
@@ -110,7 +143,7 @@ class Signals(Fleet):
     def test_a_launcher_killed_in_its_start_does_not_keep_the_run(self):
         for _ in range(3):
             process = self.background(*TRAIN, "--devices", "cpu:2")
-            self.wait_until(lambda: children(process.pid), 200)  # forked, perhaps not yet begun
+            self.wait_until(lambda: children(process.pid))  # forked, perhaps not yet begun
             process.kill()  # nobody waits for it yet: a dead process all the same
             rest = json.loads(self.tandem("resume", "run", "--json").stdout)
             self.assertEqual(rest["digest"], self.quiet("tiny", 20))

@@ -31,7 +31,7 @@ class Case(unittest.TestCase):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="tandem-strangers-test-"))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
 
-    def tandem(self, *args, code=0, timeout=120, **more):
+    def tandem(self, *args, code=0, timeout=600, **more):
         done = subprocess.run([TANDEM, *args], cwd=self.dir, capture_output=True, env=ENVIRONMENT,
                               stdin=subprocess.DEVNULL, timeout=timeout, **more)
         if code is not None:
@@ -62,7 +62,7 @@ class Terminal:
         import termios
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 250, 0, 0))
 
-    def until(self, word, seconds=60):
+    def until(self, word, seconds=600):
         end = time.monotonic() + seconds
         while word not in self.seen:
             ready, _, _ = select.select([self.fd], [], [], max(0, end - time.monotonic()))
@@ -158,6 +158,26 @@ class Names(Case):
             for byte in (b"\x1b", b"\x07", b"\r", b"\x9b"):
                 self.assertNotIn(byte, said, f"{words}: {said}")
 
+    def test_a_command_to_copy_is_quoted_and_shows_as_it_is(self):
+        folder = "y\x1b[2Jy $(touch owned)"
+        run = self.trained(folder, 5)
+        self.assertNotIn(b"owned)`", self.tandem("train", "tiny", *QUICK, "--run-dir", folder, code=2).stderr, "in quotes")
+        # A worker that hangs in its start, and a stop: the words that come before there is a run to speak of.
+        process = subprocess.Popen([TANDEM, "train", "tiny", *QUICK, "--steps", "5", "--run-dir", folder + "2"], cwd=self.dir, stderr=subprocess.PIPE,
+                                   env={**ENVIRONMENT, "TANDEM_FAULT": "start rank=0 do=stop"})
+        self.addCleanup(lambda: (process.poll() is None and process.kill(), process.communicate()))
+        log = self.dir / (folder + "2") / "logs/rank-0.log"
+        while not log.exists():
+            time.sleep(0.01)  # lint: allow(sleep) between two looks
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=600)[1]
+        self.assertNotIn(b"\x1b", said)
+        word = re.search(rb"go on with `tandem resume (.*)`", said)[1]
+        shown = subprocess.run(["bash", "-c", b"printf %s " + word], capture_output=True, check=True).stdout
+        self.assertEqual((self.dir / os.fsdecode(shown)).resolve(), (self.dir / (folder + "2")).resolve())
+        self.assertFalse((self.dir / "owned").exists())
+        self.assertTrue(run.exists())
+
     def test_a_path_for_a_script_is_byte_for_byte(self):
         self.trained("runs/" + "y\x1b[2Jy")
         file = self.tandem("report", "last").stdout
@@ -219,7 +239,7 @@ class Outputs(Case):
         with open(self.dir / "table.csv", "wb") as table:
             table.write(b"before\n")
             table.flush()
-            subprocess.run([TANDEM, *plan, "out", "-q"], cwd=self.dir, env=ENVIRONMENT, stdout=table, check=True, timeout=120)
+            subprocess.run([TANDEM, *plan, "out", "-q"], cwd=self.dir, env=ENVIRONMENT, stdout=table, check=True, timeout=600)
         text = (self.dir / "table.csv").read_bytes()
         self.assertTrue(text.startswith(b"before\n"), text)
         self.assertIn(b"devices", text)
@@ -229,7 +249,7 @@ class Outputs(Case):
         os.close(read)
         (self.dir / "out").symlink_to("/proc/self/fd/1")
         done = subprocess.run([TANDEM, "export", "run", "--output", "out"], cwd=self.dir, env=ENVIRONMENT, stdout=write,
-                              stderr=subprocess.PIPE, timeout=120)
+                              stderr=subprocess.PIPE, timeout=600)
         os.close(write)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.tandem("report", "run", "--output", str(self.dir), code=2)
@@ -260,7 +280,7 @@ class Links(Case):
         return place
 
     def assert_refused(self, place, words):
-        done = self.tandem("resume", "run", "--steps", "6", code=2, timeout=60)
+        done = self.tandem("resume", "run", "--steps", "6", code=2, timeout=600)
         self.assertIn(place.name.encode(), done.stderr)
         self.assertIn(words, done.stderr)
         self.assertIn(b"  do     ", done.stderr)
@@ -294,7 +314,7 @@ class Links(Case):
                 os.mkfifo(place)
                 self.assert_refused(place, b"a pipe")
                 for words in (["explain", "run"], ["runs", "show", "run"], ["report", "run"]):
-                    self.tandem(*words, code=None, timeout=60)
+                    self.tandem(*words, code=None, timeout=600)
                 place.unlink()
 
     def test_what_lies_in_the_folder_of_requests_ends_no_run(self):
