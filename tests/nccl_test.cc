@@ -47,7 +47,7 @@ struct Way {  // how a trial is run
   bool waits = true, required = true;
   std::string library = FAKE_NCCL_LIBRARY;
   int without_library = -1;
-  NcclTimes times{.form_seconds = 30, .abort_seconds = 20, .blame_seconds = 20};
+  NcclTimes times{.form_seconds = 600, .abort_seconds = 600, .blame_seconds = 600};
 };
 
 class Crew {

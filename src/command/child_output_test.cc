@@ -60,7 +60,7 @@ bool gone(pid_t pid) {
 // Looks until it is so, however slow the machine is.
 template <class F>
 bool comes(F what) {
-  for (const double end = monotonic_seconds() + 120; monotonic_seconds() < end; poll(nullptr, 0, 20))
+  for (const double end = monotonic_seconds() + 600; monotonic_seconds() < end; poll(nullptr, 0, 20))
     if (what()) return true;
   return false;
 }

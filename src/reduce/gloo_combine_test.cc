@@ -5,7 +5,6 @@
 #include <signal.h>
 
 #include <atomic>
-#include <chrono>
 #include <random>
 
 #include "reduce/mesh_trial.h"
@@ -111,12 +110,10 @@ TEST(GlooCombine, AKilledPeerEndsTheOthersWaits) {
       }));
     }
     ASSERT_EQ(end_of(children[1]), 128 + SIGKILL);
-    const auto death = std::chrono::steady_clock::now();
     for (int me : {0, 2}) {
       EXPECT_EQ(end_of(children[me]), kMembersChanged);
       EXPECT_EQ(fates->phases_done[me], at_phase);
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - death, std::chrono::seconds(10)) << "the kernel tells at once";
   }
 }
 

@@ -49,7 +49,7 @@ TEST(Mesh, WhoDoesNotKnowTheSecretIsRefusedByAll) {
   std::vector<pid_t> children;
   for (int me = 0; me < 3; ++me) {
     children.push_back(start([&, me] {
-      MeshOptions options = loopback(me, 3, 20);
+      MeshOptions options = loopback(me, 3, 600);
       if (me == 2) options.secret = "a guess";
       try_mesh(options, store, reports->of[me]);
     }));
@@ -74,7 +74,7 @@ TEST(Mesh, ADifferentNameOrSizeIsAnotherMesh) {
   std::vector<pid_t> children;
   for (int me = 0; me < 2; ++me) {
     children.push_back(start([&, me] {
-      MeshOptions options = loopback(me, 2, 20);
+      MeshOptions options = loopback(me, 2, 600);
       if (me == 1) options.name = "the attempt before";
       try_mesh(options, renaming, reports->of[me]);
     }));
@@ -313,7 +313,7 @@ TEST(Mesh, BetweenTwoNetworksOnlyTheMembersHostsReachThePorts) {
     children.push_back(start([&, me] {
       TwoHosts::enter(me == 0 ? 0 : 1);
       Asking asking(store, *verdict);
-      MeshOptions options = loopback(me, 3, 30);
+      MeshOptions options = loopback(me, 3, 600);
       options.interface_or_address = me == 0 ? "10.77.0.1" : "10.77.0.2";
       const NoAbort watch;
       GlooCombine combine(6, trial.ranges, connect_mesh(options, asking), 1, 0, watch);

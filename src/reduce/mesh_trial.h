@@ -49,7 +49,7 @@ class SharedStore : public KeyValueStore {
   Shared<Entries> shared_;
 };
 
-inline MeshOptions loopback(int me, int size, double timeout_seconds = 60) {
+inline MeshOptions loopback(int me, int size, double timeout_seconds = 600) {
   return {.me = me,
           .size = size,
           .interface_or_address = "127.0.0.1",
