@@ -317,17 +317,20 @@ class Links(Case):
                     self.tandem(*words, code=None, timeout=600)
                 place.unlink()
 
+    def goes_on(self):
+        """The run, resumed without an end, once it trains."""
+        process = subprocess.Popen([TANDEM, "resume", "run", "--steps", "1000000000"], cwd=self.dir, env=ENVIRONMENT,
+                                   stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        self.assertTrue(any(b"exact " in line for line in process.stderr), "it ended before it began")
+        return process
+
     def test_what_lies_in_the_folder_of_requests_ends_no_run(self):
         requests = self.run / "requests"
         (requests / "folder.json").mkdir(parents=True)
         (requests / "folder.json" / "file").write_text("kept")
-        steps = subprocess.Popen([TANDEM, "resume", "run", "--steps", "1000000"], cwd=self.dir, env=ENVIRONMENT,
-                                 stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        self.addCleanup(steps.stderr.close)
-        self.addCleanup(steps.kill)
-        for line in steps.stderr:
-            if b"exact " in line:
-                break
+        process = self.goes_on()
         (requests / "second.json").mkdir()
         for name, text in ((b"\xff\xfe.json", b"{}"), (b"text.json", b"\xff\xfe\x00"), (b"list.json", b"[1]"),
                            (b"odd.json", b'{"version": "\xff"}'), (b"deep.json", b'{"do": {"a": 1}, "version": 7}')):
@@ -336,24 +339,18 @@ class Links(Case):
         # The launcher answers, so it lives; it took the others first or will.
         done = self.tandem("leave", "run", "--rank", "0", code=2)
         self.assertIn(b"the last one", done.stderr)
-        steps.send_signal(signal.SIGTERM)
-        self.assertEqual(steps.wait(60), 143)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(600), 143)
         self.assertEqual((requests / "folder.json" / "file").read_text(), "kept")
 
     def test_a_request_of_another_user_is_told_that_it_is_theirs(self):
         if os.geteuid() != 0:
             self.skipTest("another user is needed")
-        process = subprocess.Popen([TANDEM, "resume", "run", "--steps", "1000000"], cwd=self.dir, env=ENVIRONMENT,
-                                   stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        self.addCleanup(process.stderr.close)
-        self.addCleanup(process.kill)
-        for line in process.stderr:
-            if b"exact " in line:
-                break
+        process = self.goes_on()
         self.dir.chmod(0o755)
         done = self.tandem("leave", str(self.run), "--rank", "0", code=None, user=65534, group=65534, extra_groups=[])
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(600)
         self.assertIn(b"Permission denied", done.stderr)
         self.assertIn(b"the user who started the run", done.stderr)
         self.assertNotIn(b"inotify", done.stderr)
