@@ -89,7 +89,8 @@ test-long:
 test-monitor:
 	@scripts/setup.sh test monitor
 	@scripts/build.sh tandem tandem-worker fake_nvml
-	@for class in Formats Web Browser Terminal Tty Cost; do .venv/bin/python3 tests/python/monitor_test.py $(BUILD_DIR)/bin $$class || exit 1; done
+	@for class in Formats Web Browser; do .venv/bin/python3 tests/python/monitor_test.py $(BUILD_DIR)/bin $$class || exit 1; done
+	@for class in Terminal Tty Cost; do .venv/bin/python3 tests/python/monitor_terminal_test.py $(BUILD_DIR)/bin $$class || exit 1; done
 
 test-gpu:
 	@scripts/setup.sh

@@ -32,7 +32,7 @@ campaign() { # NAME COMMAND...
 campaign "$KILLS kills of a process that saves" env TANDEM_KILLS="$KILLS" "$BUILD_DIR/tests/checkpoint_kill_test"
 campaign "$(((KILLS + 9) / 10)) kills of runs" env TANDEM_KILLS=$(((KILLS + 9) / 10)) python3 tests/python/run_test.py "$BUILD_DIR/bin" Kills
 campaign "$ENDS times each end of a launcher" env TANDEM_ENDS="$ENDS" python3 tests/python/fleet_test.py "$BUILD_DIR/bin" Processes
-campaign "a minute of the monitor" env MONITOR_COST_SECONDS=60 python3 tests/python/monitor_test.py "$BUILD_DIR/bin" Cost
+campaign "a minute of the monitor" env MONITOR_COST_SECONDS=60 python3 tests/python/monitor_terminal_test.py "$BUILD_DIR/bin" Cost
 campaign "simulated schedules" scripts/simulate.sh
 campaign "faults on one machine and over the network" scripts/test_faults.sh
 for recipe in tiny tiny-rl; do
