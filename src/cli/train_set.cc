@@ -143,7 +143,9 @@ class SetTraining {
     if (command_.output.json()) command_.output.object(end_json(rows.jobs, outcome));
     say_end(rows.jobs, outcome);
     return outcome.code;
+    const double judged_from = monotonic_seconds();
   }
+    outcome.seconds += monotonic_seconds() - judged_from;
 
  private:
   SetSteps write_rows(const std::vector<JobStatus>& status, std::vector<Segment> course) const {
@@ -200,6 +202,8 @@ class SetTraining {
 
   void write_end(const std::vector<SetJob>& jobs, const SetOutcome& outcome,
                  std::optional<double> planned_seconds) const {
+                    .save_seconds = set_.save_seconds(),
+                    .seconds_beside = set_.seconds_beside,
     Json extra = {{"forecast_seconds", number(outcome.forecast_seconds)}, {"joins", outcome.joins}};
     if (planned_seconds) {
       extra["plan_seconds"] = *planned_seconds;
@@ -337,9 +341,8 @@ int train_set(const Command& command, ResolvedRecipe& recipe, const JobSet& jobs
 }
 
 int resume_set(const Command& command, ResolvedRecipe& recipe, const JobSet& jobs, const RunFolder& run) {
-  PreparedSet set = prepare(command, recipe, jobs, run.dir());
   if (command.arguments.dry_run) {
-    show_dry(command, recipe, std::move(set));
+    show_dry(command, recipe, prepare(command, recipe, jobs, run.dir()));
     return 0;
   }
   check_worker_program(command.context);

@@ -62,6 +62,25 @@ TEST(HardwareModel, TheGpuThatWasMeasuredIsForecastAsMeasured) {
   const Scaled scaled = scale_to(parse_hardware("H200"), here, here.trials[0].shape, {192, 384}, "fp32");
   EXPECT_NEAR(StepModel(scaled.calibration, "fp32").step(192, {{"H200"}}).seconds, here.trials[0].step_seconds, 1e-9);
   EXPECT_LE(scaled.error, .35);
+  EXPECT_NEAR(scaled.shares.arithmetic + scaled.shares.memory, .9 * here.trials[0].step_seconds, 1e-9)
+      << "by the book it would take longer than it did: a tenth is left for launches";
+}
+
+TEST(HardwareModel, ARunOnAGpuThatIsNotHereLoadsCudasLibrariesToo) {
+  Calibration cpu = SampleMachine().calibration();
+  for (Trial& trial : cpu.trials) trial.start_seconds = .4;
+  const JobShape& job = cpu.trials[0].shape;
+  EXPECT_DOUBLE_EQ(scale_to(parse_hardware("H200"), cpu, job, {192}, "fp32").calibration.trials[0].start_seconds,
+                   kGpuStartSeconds);
+  for (Trial& trial : cpu.trials) trial.start_seconds = 9;
+  EXPECT_DOUBLE_EQ(scale_to(parse_hardware("H200"), cpu, job, {192}, "fp32").calibration.trials[0].start_seconds, 9);
+}
+
+TEST(HardwareModel, SumsGoOverNvlinkWhereThereIsOneElseOverPcie) {
+  const GpuModel &h100 = gpu_or_throw("H100"), &small = gpu_or_throw("3070");
+  ASSERT_TRUE(h100.nvlink_gb_per_s);
+  EXPECT_DOUBLE_EQ(sum_float_seconds(h100), 1.25 * 4 / (.7 * *h100.nvlink_gb_per_s / 2 * 1e9));
+  EXPECT_DOUBLE_EQ(sum_float_seconds(small), 1.25 * 4 / (.45 * small.pcie_gb_per_s * 1e9));
 }
 
 TEST(HardwareModel, ASlowerGpuIsSlowerAndEightAreFasterThanOne) {
@@ -98,6 +117,10 @@ TEST(HardwareModel, AgentsSideBySideHoldAllTheirBuffersAndTakeTheirTimesAsTold) 
   EXPECT_NEAR(held.data, 6 * 537e6, 1);
   EXPECT_NEAR(held.activations + held.gradients, 6 * (alone.activations + alone.gradients), 1);
   EXPECT_GT(held.total(), 6 * 537e6 + 600e6) << "and the context once";
+  EXPECT_DOUBLE_EQ(six.trials[0].samples, 6 * one.trials[0].samples);
+  Calibration paused = one;
+  paused.trials[0].snapshot_seconds = .25;
+  EXPECT_DOUBLE_EQ(side_by_side(paused, all, 6, 2).trials[0].snapshot_seconds, 1.5) << "each has its own state";
   EXPECT_LT(held.total(), 6 * alone.total());
 }
 

@@ -28,6 +28,36 @@ TEST(Pauses, SnapshotsComeByTimeAndAreAtMostAHundredthOfIt) {
   EXPECT_EQ(pauses_of(q).seconds(), 0) << "over before the first one";
 }
 
+TEST(Pauses, CheckpointsByTimeAreNeverTwoAtOnce) {
+  PauseQuestion q = question();
+  q.rule.seconds = .1;
+  q.bytes = 4e9;  // ten seconds each
+  EXPECT_EQ(pauses_of(q).checkpoints, 10);
+}
+
+TEST(Rows, WorkersKeepAtMostAllCoresBusyAndTheLoadOfOthersIsTheErrorOfACore) {
+  EXPECT_DOUBLE_EQ(busy_cores({{"cpu"}, {"cpu", .5}, {"H200"}}, 4), 1.5 / 4);
+  EXPECT_DOUBLE_EQ(busy_cores(std::vector<ForecastDevice>(8, {"cpu"}), 4), 1);
+  EXPECT_DOUBLE_EQ(load_error({.recipe = "", .machine = "", .made = "", .cores = 16, .load = 8, .trials = {}}), .5);
+}
+
+TEST(Rows, OneMoreDeviceMustBringTwoPercentAndPastForecastsCount) {
+  std::vector<PlanRow> rows(3);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].precision = "fp32";
+    rows[i].used = std::vector<int>(i + 1);
+  }
+  rows[0].samples_per_s = 100, rows[1].samples_per_s = 101.9, rows[2].samples_per_s = 102.1;
+  EXPECT_EQ(best_row(rows, 0, "fp32"), &rows[2]);
+  rows.pop_back();
+  EXPECT_EQ(best_row(rows, 0, "fp32"), &rows[0]);
+  const StepModel steps(SampleMachine().calibration(), "fp32");
+  PlanQuestion q{.job = {}, .devices = {{{"cpu"}, "cpu:0"}}, .counts = {}, .batches = {192}};
+  const double own = plan_rows(q, steps, nullptr, "fp32")[0].error;
+  q.past_error = own + .5;
+  EXPECT_DOUBLE_EQ(plan_rows(q, steps, nullptr, "fp32")[0].error, own + .5);
+}
+
 // fleet/snapshot_pace.h has the rule.
 TEST(Pauses, TheFirstSnapshotOfALargeStateWaitsUntilItIsWorthIt) {
   PauseQuestion q = question();

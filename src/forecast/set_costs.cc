@@ -1,6 +1,7 @@
 #include "forecast/set_costs.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tandem {
 
@@ -15,10 +16,13 @@ RunCost cost_at(double seconds_alone, const StepShares& book) {
   return {.fixed = seconds_alone - own, .divided = own, .more = kOfOneMore * own};
 }
 
-RunCost with_batch(RunCost cost, int agents, double seconds_together) {
-  if (agents < 2 || seconds_together <= 0) return cost;
-  cost.more = std::max(0.0, seconds_together - cost.alone()) / (agents - 1);
-  return cost;
+double share_of_one_more(const std::vector<RunCost>& members, double seconds_together) {
+  const auto slowest = std::ranges::max_element(members, {}, &RunCost::alone);
+  double others = 0;
+  for (auto one = members.begin(); one != members.end(); ++one)
+    if (one != slowest) others += one->divided;
+  if (others <= 0 || seconds_together <= 0) return kOfOneMore;
+  return std::max(0.0, seconds_together - slowest->alone()) / others;
 }
 
 const GpuModel& gpu_or_small(const std::string& name) {
@@ -26,10 +30,20 @@ const GpuModel& gpu_or_small(const std::string& name) {
   return found ? *found : *find_gpu_model(kGpuOfNoBook);
 }
 
-SetDevice set_device(const std::string& name, const GpuModel& gpu, int model, double memory_fraction) {
+double usable_gpu_bytes(double memory_fraction, const SetKnown::Memory& memory) {
+  constexpr double kWhole = 64e6;
+  if (memory.total <= 0) return 0;
+  const double most = memory_fraction * memory.total;
+  const double usable = (memory.free > 0 ? std::min(most, memory.free) : most) - kContextBytes;
+  return std::max(1.0, kWhole * std::floor(usable / kWhole));
+}
+
+SetDevice set_device(const std::string& name, const GpuModel& gpu, int model, double memory_fraction,
+                     const SetKnown::Memory& memory) {
+  const SetKnown::Memory sold{.total = gpu.memory_gb * 1e9, .free = 0};
   return {.name = name,
           .model = model,
-          .memory_bytes = std::max(1.0, memory_fraction * gpu.memory_gb * 1e9 - kContextBytes),
+          .memory_bytes = usable_gpu_bytes(memory_fraction, memory.total > 0 ? memory : sold),
           .start_seconds = kGpuStartSeconds,
           .sum_seconds = sum_latency_seconds(),
           .float_seconds = sum_float_seconds(gpu)};

@@ -6,9 +6,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "forecast/hardware_model.h"
-#include "jobs/set_plan.h"
+#include "jobs/job_set.h"
 
 namespace tandem {
 
@@ -21,11 +22,16 @@ RunCost cost_of(const StepShares& shares);
 
 // A step that was measured: arithmetic and memory as by the book, at most nine tenths of it; launches are the rest.
 RunCost cost_at(double seconds_alone, const StepShares& book);
-// With a run of several agents that was measured too, what each further one adds is known.
-RunCost with_batch(RunCost cost, int agents, double seconds_together);
+// What one more agent adds, as a share of its arithmetic and memory, by a run of several that was measured and what
+// each of them takes alone. kOfOneMore where that tells nothing.
+double share_of_one_more(const std::vector<RunCost>& members, double seconds_together);
 
-// The GPU as far as the plan must know it.
-SetDevice set_device(const std::string& name, const GpuModel& gpu, int model, double memory_fraction);
+// The GPU as far as the plan must know it. `memory`: what the driver says of it; without it the data sheet counts.
+SetDevice set_device(const std::string& name, const GpuModel& gpu, int model, double memory_fraction,
+                     const SetKnown::Memory& memory);
+// Bytes that a run may take: a fraction of the GPU's memory, and no more than others leave free, less CUDA's own. In
+// whole steps of 64 MB, so that equal GPUs stay equal where the driver's own bytes differ. 0: not known.
+double usable_gpu_bytes(double memory_fraction, const SetKnown::Memory& memory);
 const GpuModel& gpu_or_small(const std::string& name);  // by kGpuOfNoBook where it is in no book
 
 }  // namespace tandem

@@ -145,6 +145,38 @@ TEST(SetReport, HasTilesAgentsLinksCurvesSettingsEventsAndTheEvaluation) {
   EXPECT_EQ(judged["tiles"][0][1], "1");
 }
 
+TEST(SetReport, AnAgentHasItsPlaceAndSoItsColourInTheEvaluationToo) {
+  const TempDir dir;
+  Set set;
+  set.add("requirements", "requirements", .5);
+  set.add("analysis", "analysis", .7);
+  write_agents_file(dir.path(), {.strategy = "agents", .assignment = "balanced", .devices = {"cpu:0", "cpu:1"}},
+                    set.jobs, set.status, {});
+  std::ofstream(dir / "evaluation.json")
+      << R"({"agents":{"analysis":{"score":0.7},"older":{"score":0.2},"requirements":{"score":0.5}}})";
+  for (const auto& data : {data_of(make_set_report(dir.path())), data_of(make_evaluation_page(dir.path()))}) {
+    ASSERT_EQ(data["evaluation"].size(), 3U);
+    EXPECT_EQ(data["evaluation"][0]["name"], "requirements") << "the user's order, not the alphabet's";
+    EXPECT_EQ(data["evaluation"][0]["place"], 0);
+    EXPECT_EQ(data["evaluation"][1]["place"], 1);
+    EXPECT_EQ(data["evaluation"][2]["name"], "older") << "that the set has no more";
+  }
+  EXPECT_EQ(data_of(make_set_report(dir.path()))["tiles"][5], (nlohmann::json{"devices", "2", "strategy agents"}));
+}
+
+TEST(SetReport, AnEventThatNamesItsAgentIsNotPrefixedByIt) {
+  const TempDir dir;
+  Set set;
+  set.add("analysis", "analysis", .5);
+  std::filesystem::create_directories(dir / "agents" / "analysis");
+  std::ofstream(dir / "agents" / "analysis" / "events.jsonl")
+      << R"({"t":1,"kind":"finish","step":9,"text":"analysis done at step 9"})"
+      << "\n";
+  write_agents_file(dir.path(), {.strategy = "agents", .assignment = "x", .devices = {"cpu:0"}}, set.jobs, set.status,
+                    {});
+  EXPECT_EQ(data_of(make_set_report(dir.path()))["events"][0]["text"], "analysis done at step 9");
+}
+
 TEST(SetReport, ALinkNeverLeavesTheFolder) {
   const TempDir dir;
   std::filesystem::create_directories(dir / "set");

@@ -44,6 +44,12 @@ std::vector<SetJob> PreparedSet::plain() const {
 
 std::string PreparedSet::words() const {
   const size_t rows = rows_of(plain(), std::vector<JobStatus>(jobs.size())).jobs.size();
+std::vector<double> PreparedSet::save_seconds() const {
+  std::vector<double> seconds;
+  for (const PreparedJob& one : jobs) seconds.push_back(one.save_seconds);
+  return seconds;
+}
+
   const std::string count = fmt::format("{} job{}", jobs.size(), jobs.size() == 1 ? "" : "s");
   return rows == jobs.size() ? count : fmt::format("{} agents side by side in {}", rows, count);
 }
@@ -74,13 +80,17 @@ std::vector<std::string> PreparedSet::choice_lines() const {
   const auto about = [&](const SetPlan& plan) {
     return fmt::format("{}: about {}", words_of(chosen->question, plan), duration_words(plan.seconds));
   };
-  std::vector<std::string> lines = {fmt::format("plan    {}, by {}{}", about(choice.best), chosen->by,
-                                                choice.all_tried ? "" : "; there are more ways than were tried")};
+  std::vector<std::string> lines = {
+      fmt::format("plan    {}, by {}{}", about(choice.best), chosen->by,
+                  choice.exact ? ""
+                               : fmt::format("; the best that was found, at most {:.0f} % above the least possible",
+                                             std::ceil(100 * choice.gap())))};
   if (choice.runner_up) lines.push_back(fmt::format("next    {}", about(*choice.runner_up)));
   if (choice.best.devices().size() > 1 && !chosen->one_gpu.runs.empty())
     lines.push_back(fmt::format("alone   {}", about(chosen->one_gpu)));
   if (!left_out.empty())
     lines.push_back(fmt::format("free    {}: nothing would be faster with {}", fmt::join(left_out, ", "),
+  if (!chosen->memory.empty()) lines.push_back(fmt::format("memory  {}", chosen->memory));
                                 left_out.size() == 1 ? "it" : "them"));
   return lines;
 }

@@ -26,14 +26,19 @@ struct PreparedJob {
   std::unique_ptr<RecipeSettings> settings;
   std::unique_ptr<Resolver> resolver;  // refers to *settings
   bool is_new = true;                  // its folder is still to be made
-  double save_seconds = 0;             // on GPUs, which are taken until it has saved
+  double save_seconds = 0;             // on GPUs, which are taken until it has saved; a core goes on with another job
 };
 
 // What was measured before of the steps of a set. What is not known is taken from the GPUs' data sheets.
 struct SetKnown {
   std::map<std::string, double> speeds;  // by device model: arithmetic a second, of earlier runs (speeds.json)
-  std::map<std::string, RunCost> steps;  // by device model: of one agent, by the trials of `plan`; goes before speeds
-  double start_seconds = 0;              // of a run; 0: not known
+  // By device model, by agent: of one alone, by the trials of `plan`; goes before speeds.
+  std::map<std::string, std::map<std::string, RunCost>> steps;
+  double start_seconds = 0;  // of a run; 0: not known
+  struct Memory {
+    double total = 0, free = 0;  // bytes; 0: not known
+  };
+  std::map<std::string, Memory> memory;  // by the GPU's UUID: what the driver says; else its data sheet counts
 };
 
 // Which agents share a run and which GPU trains it (jobs/set_plan.h), where that was decided.
@@ -43,7 +48,8 @@ struct ChosenPlan {
   SetPlan one_gpu;                    // the best that one of the GPUs does alone; no runs: pins need several
   std::vector<std::string> left_out;  // devices that would not make it faster
   std::string by;                     // what the forecast was made with: "the GPUs' data sheets"
-  bool by_trials = false;             // all GPUs were measured by `plan`
+  bool by_trials = false;             // all agents were measured by `plan` on all GPUs
+  std::string memory;                 // what memory decided: "at most 3 agents share a run on cuda:0 (...)"; or empty
 };
 
 struct PreparedSet {
@@ -56,6 +62,7 @@ struct PreparedSet {
   std::map<std::string, double> assumed;  // by device model: arithmetic a second, until it is measured
   double seconds_beside = 0;              // of the forecast, on no device: what comes after the last run
   std::vector<SetJob> plain() const;
+  std::vector<double> save_seconds() const;  // by job
   std::string words() const;  // "6 jobs", "6 agents side by side in 1 job"
   // Which bits each agent is promised: "each agent: those of a run of its own on NVIDIA H200"; lines for people.
   std::vector<std::string> bits() const;

@@ -144,6 +144,11 @@ void SetRunner::look() {
   add_forecast();
 }
 
+// As `train --dry-run` counts it: with the saves, and with what comes after the last run.
+double SetRunner::seconds_left() const {
+  return forecast(planned(), request_.estimate.speeds(), request_.schedule).seconds + request_.seconds_beside;
+}
+
 // The forecast that counts is made once all that began first are measured.
 void SetRunner::add_forecast() {
   if (forecast_made_ || stop_code_ != 0) return;
@@ -151,7 +156,7 @@ void SetRunner::add_forecast() {
     if (live_[j].runs() && (live_[j].window_step < 0 || now() - live_[j].window < kMeasureSeconds + 1)) return;
   if (!any_running()) return;
   forecast_made_ = true;
-  outcome_.forecast_seconds = now() + forecast(planned(), request_.estimate.speeds(), request_.schedule).seconds;
+  outcome_.forecast_seconds = now() + seconds_left();
   display_.say(fmt::format("forecast: all done {} after the start", duration_words(outcome_.forecast_seconds)));
 }
 
@@ -261,8 +266,7 @@ void SetRunner::draw(bool last) {
 }
 
 SetOutcome SetRunner::run() {
-  outcome_.first_forecast_seconds = outcome_.forecast_seconds =
-      forecast(planned(), request_.estimate.speeds(), request_.schedule).seconds;
+  outcome_.first_forecast_seconds = outcome_.forecast_seconds = seconds_left();
   const auto to_do = [&] {
     return std::ranges::any_of(live_, [](const LiveJob& live) { return live.process != nullptr; }) ||
            std::ranges::any_of(status_, [&](const JobStatus& status) {

@@ -30,6 +30,8 @@ struct SetRequest {
   std::vector<std::string> unset_variables;      // settings of ours that are in the jobs' recipes already
   ScheduleOptions schedule;
   Estimate estimate;
+  std::vector<double> save_seconds = {};  // by job: its device is taken until it has saved; none: no time
+  double seconds_beside = 0;              // of the forecast, after the last run
   bool quiet = false, json = false, color = true;
   double max_seconds = 0;  // 0: no limit
   std::string advice;      // how to go on: "tandem resume RUN"

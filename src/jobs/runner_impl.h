@@ -39,6 +39,7 @@ class SetRunner {
   void handle(int signal);
   void stop(int code, const std::string& why);
   void draw(bool last);
+  double seconds_left() const;
   void add_forecast();
   bool any_running() const;
   bool only_saves(size_t j) const;

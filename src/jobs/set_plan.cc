@@ -1,20 +1,19 @@
 #include "jobs/set_plan.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <set>
 #include <tuple>
+#include <utility>
 
 namespace tandem {
 namespace {
 
-constexpr int kMostNodes = 60'000;    // of the search: a second of a slow core at most
-constexpr double kBusyWeight = 1e-3;  // where the end is the same, less work of GPUs is better
+constexpr int kMostNodes = 200'000;   // of the search: no clock, or a loaded machine would plan otherwise
+constexpr double kBusyWeight = 1e-6;  // where the end is the same, less work of GPUs is better
 constexpr double kNoPlan = std::numeric_limits<double>::infinity();
 
 struct Group {
@@ -35,8 +34,7 @@ class Search {
   explicit Search(const SetQuestion& question)
       : q_(question),
         load_(question.devices.size()),
-        runs_on_(question.devices.size()),
-        shared_(question.devices.size()) {
+        runs_on_(question.devices.size()) {
     for (int d = 0; d < static_cast<int>(q_.devices.size()); ++d) {
       int first = 0;
       while (!equal(first, d)) ++first;
@@ -45,10 +43,18 @@ class Search {
     order_.resize(q_.units.size());
     std::iota(order_.begin(), order_.end(), 0);
     std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) { return before(unit(a), unit(b)); });
-    for (const SetUnit& one : q_.units) least_left_ += least(one);
+    for (const SetUnit& one : q_.units) {
+      least_.push_back(least(one));
+      least_left_ += least_.back();
+    }
+    for (int d = 0; d < static_cast<int>(q_.devices.size()); ++d) begin_.push_back(least_begin(d));
+    for (int u = 0; u < static_cast<int>(q_.units.size()); ++u) floor_ = std::max(floor_, least_run(u));
+    if (fits_nowhere(q_) < 0)
+      for (const SetUnit& one : q_.units) floor_ = std::max(floor_, least_of_alike(one));
   }
 
   SetChoice run() {
+    choice_.least_seconds = std::max(floor_, filled()) + q_.seconds_beside;
     const std::vector<int> order = order_;
     for (size_t first = 0; first < order.size(); ++first) {  // something good to compare with from the beginning
       greedy(0);
@@ -57,7 +63,8 @@ class Search {
     order_ = order;
     in_order_ = true;
     place(0);
-    choice_.all_tried = nodes_ <= kMostNodes;
+    choice_.exact = nodes_ <= kMostNodes || choice_.gap() < 1e-9;
+    if (choice_.exact) choice_.least_seconds = choice_.best.seconds;
     return std::move(choice_);
   }
 
@@ -72,14 +79,106 @@ class Search {
     return key(a) < key(b);
   }
   static bool same(const SetUnit& a, const SetUnit& b) {
-    return a.alike >= 0 && a.alike == b.alike && a.pin == b.pin && a.steps == b.steps && a.agents == b.agents;
+    return a.alike >= 0 && a.alike == b.alike && a.pin == b.pin && a.steps == b.steps && a.agents == b.agents &&
+           a.costs == b.costs && a.memory_bytes == b.memory_bytes && a.save_seconds == b.save_seconds;
   }
-  // GPU time that it takes at least, wherever it goes.
+  static bool alike(const SetUnit& a, const SetUnit& b) { return &a == &b || (a.alike >= 0 && a.alike == b.alike); }
+
+  // ---- what nothing can be below ----
+
+  // GPU time that it takes at least, wherever it goes and whoever is with it, beside least_begin().
   double least(const SetUnit& one) const {
     double seconds = kNoPlan;
-    for (const RunCost& cost : one.costs)
-      seconds = std::min(seconds, one.steps * one.agents * std::min(cost.more, cost.alone()));
-    return seconds + one.agents * one.save_seconds;
+    for (const SetUnit& other : q_.units)
+      if (alike(one, other))
+        for (const RunCost& cost : other.costs)
+          seconds = std::min(seconds, one.steps * one.agents * std::min(cost.more, cost.divided));
+    return seconds + (one.steps > 0 ? one.agents * one.save_seconds : 0);
+  }
+  // That a GPU spends on its first run, whichever it is.
+  double least_begin(int device) const {
+    double seconds = kNoPlan;
+    for (const SetUnit& one : q_.units)
+      if (one.steps > 0)
+        seconds = std::min(seconds, q_.devices[static_cast<size_t>(device)].start_seconds +
+                                        one.steps * one.costs[static_cast<size_t>(device)].fixed);
+    return seconds < kNoPlan ? seconds : 0;
+  }
+  // Of the run that a unit is in.
+  double least_run(int u) const {
+    double seconds = kNoPlan;
+    for (int d = 0; d < static_cast<int>(q_.devices.size()); ++d) {
+      if (!may_begin(unit(u), d)) continue;
+      std::vector<int> devices;
+      for (const int more : like_)
+        if (more == like_[static_cast<size_t>(d)] && std::cmp_less(devices.size(), unit(u).shards)) {
+          devices.push_back(d);
+          seconds = std::min(seconds, run_seconds(q_, {u}, devices));
+        }
+    }
+    return seconds < kNoPlan ? seconds : 0;
+  }
+  // Of all agents like this one, if GPUs had nothing else to do: each works off as many as it can until then. 0 where
+  // several GPUs may share a run.
+  double least_of_alike(const SetUnit& one) const {
+    int agents = 0;
+    std::vector<double> first(q_.devices.size(), kNoPlan), next(q_.devices.size(), kNoPlan);
+    for (const SetUnit& other : q_.units) {
+      if (!alike(one, other)) continue;
+      if (other.steps <= 0) return 0;
+      agents += other.agents;
+      for (size_t d = 0; d < q_.devices.size(); ++d) {
+        if (may_spread(other, static_cast<int>(d))) return 0;
+        const RunCost& cost = other.costs[d];
+        const double run = q_.devices[d].start_seconds + other.steps * cost.alone() + other.save_seconds;
+        const double more = other.steps * cost.more + other.save_seconds;
+        first[d] = std::min(first[d], run);
+        next[d] = std::min({next[d], run, q_.together == SetQuestion::Together::kOff ? run : more});
+      }
+    }
+    double none = 0, all = agents * *std::ranges::min_element(first);
+    for (int turn = 0; turn < 60; ++turn) {
+      const double until = (none + all) / 2;
+      std::vector<double> done;
+      for (size_t d = 0; d < first.size(); ++d)
+        done.push_back(until < first[d] ? 0 : 1 + std::floor((until - first[d]) / std::max(next[d], 1e-12) + 1e-9));
+      std::ranges::sort(done, std::greater());
+      done.resize(std::min(done.size(), most_devices()));
+      (std::accumulate(done.begin(), done.end(), 0.0) < agents ? none : all) = until;
+    }
+    return none;
+  }
+  bool may_spread(const SetUnit& one, int device) const {
+    std::vector<int> devices = {device};
+    for (int d = 0; d < static_cast<int>(like_.size()) && std::cmp_less(devices.size(), one.shards); ++d)
+      if (d != device && like(d, device)) {
+        devices.push_back(d);
+        if (spreads(one, devices)) return true;
+      }
+    return false;
+  }
+  // The end if what is not placed yet could be cut at will: it fills up the GPUs that have least to do.
+  double filled() const {
+    if (least_left_ <= 1e-9) return 0;
+    std::vector<double> from, fresh;
+    for (size_t d = 0; d < load_.size(); ++d) (runs_on_[d] > 0 ? from : fresh).push_back(runs_on_[d] ? load_[d] : begin_[d]);
+    std::ranges::sort(fresh);
+    fresh.resize(std::min(fresh.size(), room()));
+    from.insert(from.end(), fresh.begin(), fresh.end());
+    std::ranges::sort(from);
+    double sum = least_left_, end = 0;
+    for (size_t count = 1; count <= from.size(); ++count) {
+      sum += from[count - 1];
+      end = sum / static_cast<double>(count);
+      if (count == from.size() || end <= from[count]) break;
+    }
+    return end;
+  }
+
+  // ---- where units may go ----
+
+  bool may_begin(const SetUnit& one, int device) const {
+    return (one.pin < 0 || one.pin == device) && fits(q_, one, one.agents, device);
   }
 
   size_t used() const {
@@ -101,10 +200,8 @@ class Search {
       if (empty(device) && empty(other) && like(device, other)) return true;
     return false;
   }
-  size_t room() const {
-    const size_t most = q_.most_devices ? q_.most_devices : q_.devices.size();
-    return most - std::min(most, used());
-  }
+  size_t most_devices() const { return q_.most_devices ? q_.most_devices : q_.devices.size(); }
+  size_t room() const { return most_devices() - std::min(most_devices(), used()); }
 
   bool takes(const Group& group, const SetUnit& one) const {
     const SetUnit& first = unit(group.units.front());
@@ -119,12 +216,13 @@ class Search {
 
   // More GPUs for a run can pay for one agent or for all that are alike, or for nobody: it is a line between them.
   bool spreads(const SetUnit& one, const std::vector<int>& devices) const {
-    int all = one.agents;
-    if (one.alike >= 0)
-      for (const SetUnit& other : q_.units)
-        if (&other != &one && other.alike == one.alike) all += other.agents;
-    return std::ranges::any_of(std::vector{one.agents, all}, [&](int agents) {
-      return step_seconds(q_, one, agents, devices) < step_seconds(q_, one, agents, {devices.front()});
+    int all = 0;
+    for (const SetUnit& other : q_.units) all += alike(one, other) ? other.agents : 0;
+    const auto pays = [&](const SetUnit& other, int agents) {
+      return step_seconds(q_, other, agents, devices) < step_seconds(q_, other, agents, {devices.front()});
+    };
+    return std::ranges::any_of(q_.units, [&](const SetUnit& other) {
+      return alike(one, other) && (pays(other, other.agents) || pays(other, all));
     });
   }
 
@@ -138,7 +236,7 @@ class Search {
       if (takes(groups_[static_cast<size_t>(g)], one)) all.push_back({g, {}});
     const int first = again ? groups_[static_cast<size_t>(last_group_)].devices.front() : 0;
     for (int d = first; d < static_cast<int>(q_.devices.size()); ++d) {
-      if ((one.pin >= 0 && one.pin != d) || shared_[static_cast<size_t>(d)] || (empty(d) && room() == 0)) continue;
+      if (!may_begin(one, d) || (empty(d) && room() == 0)) continue;
       if (one.pin < 0 && repeats(d)) continue;
       if (q_.together == SetQuestion::Together::kOn && has_alike(d, one)) continue;
       all.push_back({-1, {d}});
@@ -147,7 +245,7 @@ class Search {
     return all;
   }
 
-  // The same run on several equal GPUs that nobody else uses.
+  // The same run on several equal GPUs that have nothing to do before it: so it waits for none of them.
   void add_spread(const SetUnit& one, int device, std::vector<Option>& all) const {
     std::vector<int> devices = {device};
     for (int d = 0; d < static_cast<int>(q_.devices.size()); ++d) {
@@ -163,7 +261,6 @@ class Search {
     for (const int device : group.devices) {
       load_[static_cast<size_t>(device)] += seconds;
       runs_on_[static_cast<size_t>(device)] += runs;
-      shared_[static_cast<size_t>(device)] = runs_on_[static_cast<size_t>(device)] > 0 && group.devices.size() > 1;
     }
   }
 
@@ -182,9 +279,9 @@ class Search {
     const Undo undo{g, last_group_, group.seconds, is_new};
     group.units.push_back(u);
     group.agents += one.agents;
-    group.seconds = run_seconds(q_, unit(group.units.front()), group.agents, group.devices);
+    group.seconds = run_seconds(q_, group.units, group.devices);
     charge(group, group.seconds - undo.seconds, is_new);
-    least_left_ -= least(one);
+    least_left_ -= least_[static_cast<size_t>(u)];
     last_group_ = g;
     return undo;
   }
@@ -195,15 +292,14 @@ class Search {
     group.agents -= unit(u).agents;
     group.seconds = undo.seconds;
     if (undo.is_new) groups_.pop_back();
-    least_left_ += least(unit(u));
+    least_left_ += least_[static_cast<size_t>(u)];
     last_group_ = undo.last_group;
   }
 
   // What the set takes at least, as far as it is placed; exactly, once all are.
   double worth() const {
     const double busy = std::accumulate(load_.begin(), load_.end(), 0.0);
-    const double mean = (busy + least_left_) / static_cast<double>(std::max<size_t>(1, load_.size()));
-    return std::max(*std::ranges::max_element(load_), mean) + kBusyWeight * busy;
+    return std::max({*std::ranges::max_element(load_), filled(), floor_}) + kBusyWeight * busy;
   }
 
   void greedy(size_t at) {
@@ -268,11 +364,10 @@ class Search {
     SetPlan plan;
     std::vector<double> free(load_.size());
     for (const Group& group : groups_) {
-      const SetUnit& first = unit(group.units.front());
       PlannedRun run{.units = group.units, .devices = group.devices, .agents = group.agents};
       for (const int device : group.devices) run.begin = std::max(run.begin, free[static_cast<size_t>(device)]);
       run.end = run.begin + group.seconds;
-      run.step_seconds = step_seconds(q_, first, group.agents, group.devices);
+      run.step_seconds = step_seconds(q_, group.units, group.devices);
       for (const int device : group.devices) free[static_cast<size_t>(device)] = run.end;
       plan.seconds = std::max(plan.seconds, run.end);
       plan.runs.push_back(std::move(run));
@@ -287,10 +382,11 @@ class Search {
   std::vector<int> like_;     // by device: the first that is equal to it
   std::vector<double> load_;  // by device
   std::vector<int> runs_on_;  // by device
-  std::vector<char> shared_;  // by device: its one run has other GPUs too
   int last_group_ = 0;        // that the last unit went into
   bool in_order_ = false;     // what is the same is tried once
-  double least_left_ = 0;     // GPU time of those not placed yet, at least
+  std::vector<double> least_, begin_;  // by unit: least(); by device: least_begin()
+  double floor_ = 0;                   // of the longest run, and of those that are alike
+  double least_left_ = 0;              // GPU time of those not placed yet, at least
   int nodes_ = 0;
   double best_worth_ = kNoPlan, second_worth_ = kNoPlan;
   Sort best_sort_;
@@ -299,71 +395,6 @@ class Search {
 
 }  // namespace
 
-std::vector<int> SetPlan::devices() const {
-  std::set<int> used;
-  for (const PlannedRun& run : runs) used.insert(run.devices.begin(), run.devices.end());
-  return {used.begin(), used.end()};
-}
-
-double step_seconds(const SetQuestion& question, const SetUnit& unit, int agents, const std::vector<int>& devices) {
-  const auto first = static_cast<size_t>(devices.front());
-  const RunCost& cost = unit.costs[first];
-  const double divided = cost.divided + (agents - 1) * cost.more;
-  const auto count = static_cast<double>(devices.size());
-  if (devices.size() == 1) return cost.fixed + divided;
-  const SetDevice& device = question.devices[first];
-  const double largest = std::ceil(unit.shards / count) / unit.shards;  // shards are whole
-  const double moved = agents * unit.combine_floats * device.float_seconds * 2 * (count - 1) / count;
-  return cost.fixed + divided * largest + device.sum_seconds * std::log2(2 * count) / 2 + moved;
-}
-
-double run_seconds(const SetQuestion& question, const SetUnit& unit, int agents, const std::vector<int>& devices) {
-  if (unit.steps <= 0) return 0;
-  const SetDevice& device = question.devices[static_cast<size_t>(devices.front())];
-  return device.start_seconds + unit.steps * step_seconds(question, unit, agents, devices) + agents * unit.save_seconds;
-}
-
-bool fits(const SetQuestion& question, const SetUnit& unit, int agents, int device) {
-  const double limit = question.devices[static_cast<size_t>(device)].memory_bytes;
-  return agents <= unit.agents || limit <= 0 || agents * unit.memory_bytes <= limit;
-}
-
 SetChoice choose_set_plan(const SetQuestion& question) { return Search(question).run(); }
-
-std::string words_of(const SetQuestion& question, const SetPlan& plan) {
-  struct Part {
-    std::string agents, device, with;
-    int count = 1;
-  };
-  std::vector<Part> parts;
-  for (const int device : plan.devices()) {
-    std::vector<std::string> sizes;
-    std::string with;
-    for (const PlannedRun& run : plan.runs) {
-      if (run.devices.front() != device) continue;
-      sizes.push_back(fmt::format("{}", run.agents));
-      for (size_t i = 1; i < run.devices.size(); ++i)
-        with += fmt::format("{}{}", i == 1 ? " with " : " and ",
-                            question.devices[static_cast<size_t>(run.devices[i])].name);
-    }
-    if (sizes.empty()) continue;
-    const Part part{fmt::format("{}", fmt::join(sizes, " + ")), question.devices[static_cast<size_t>(device)].name,
-                    with};
-    const auto same = std::ranges::find_if(parts, [&](const Part& other) {
-      return other.agents == part.agents && other.device == part.device && other.with == part.with;
-    });
-    if (same == parts.end())
-      parts.push_back(part);
-    else
-      ++same->count;
-  }
-  std::string words;
-  for (const Part& part : parts) {
-    const std::string_view noun = !words.empty() ? "" : part.agents == "1" ? " agent" : " agents";
-    words += fmt::format("{}{}{} on {}{}{}", words.empty() ? "" : ", ", part.agents, noun,
-                         part.count > 1 ? fmt::format("each of {} x ", part.count) : "", part.device, part.with);
-  }
-  return words;
-}
 
 }  // namespace tandem

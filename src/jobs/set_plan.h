@@ -6,7 +6,8 @@
 // So the ways of grouping the agents, of giving the runs to GPUs (equal or not) and of leaving GPUs out are forecast by
 // one model, and the one that ends first is taken. `train`, `train --dry-run` and `plan` all ask here.
 //
-// A run of several GPUs is planned on equal ones only: between these its bits are the same on any number of them.
+// A run of several GPUs is planned on equal ones only, as the first of each: between equal ones its bits are the same on
+// any number of them.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@ struct RunCost {
   double more = 0;     // of each further agent in the run; divided too
   double alone() const { return fixed + divided; }
   RunCost scaled(double factor) const { return {fixed * factor, divided * factor, more * factor}; }
+  bool operator==(const RunCost&) const = default;
 };
 
 // An agent that is still to begin, or a run that is there already, with all its agents.
@@ -35,7 +37,7 @@ struct SetUnit {
   int pin = -1;                // the only device that it may begin on
   std::vector<RunCost> costs;  // by device
   double save_seconds = 0;     // of each agent, at the end: its GPU is taken until then
-  double memory_bytes = 0;     // of each agent
+  double memory_bytes = 0;     // of each agent: what lies on its GPU from the first step on
   double combine_floats = 0;   // of each agent: what GPUs that share a run add up in a step
 };
 
@@ -47,6 +49,8 @@ struct SetDevice {
   double sum_seconds = 0;    // of a sum over two GPUs, without its bytes
   double float_seconds = 0;  // of each number that is summed
 };
+
+inline constexpr double kMemoryMargin = 1.25;  // for agents that share a run: activations, what the allocator keeps
 
 struct SetQuestion {
   enum class Together { kFree, kOn, kOff };  // kOn: a GPU's agents that are alike are in one run; kOff: none share one
@@ -74,15 +78,26 @@ struct SetPlan {
 struct SetChoice {
   SetPlan best;
   std::optional<SetPlan> runner_up;  // the best that differs in sizes of runs or in GPU models; none: there is no other
-  bool all_tried = true;             // false: there were too many; the best of those that were
+  bool exact = true;                 // no way ends sooner; false: there were too many, and it is the best that was found
+  double least_seconds = 0;          // no way can end before: how far the best may be off where it is not exact
+  double gap() const { return least_seconds > 0 ? best.seconds / least_seconds - 1 : 0; }
 };
 
-// The model: of one step, and of a whole run.
+// The model, of one step and of a whole run: of units that are alike, or of so many agents of one unit. The slowest
+// agent takes what it takes alone, and each other one adds its `more`.
+double step_seconds(const SetQuestion& question, const std::vector<int>& units, const std::vector<int>& devices);
+double run_seconds(const SetQuestion& question, const std::vector<int>& units, const std::vector<int>& devices);
 double step_seconds(const SetQuestion& question, const SetUnit& unit, int agents, const std::vector<int>& devices);
 double run_seconds(const SetQuestion& question, const SetUnit& unit, int agents, const std::vector<int>& devices);
-bool fits(const SetQuestion& question, const SetUnit& unit, int agents, int device);
 
-// Six agents on eight GPUs are decided exactly; of more, at most some ten thousand ways are tried. Needs a device.
+// Whether so many agents like these fit on a device; several need kMemoryMargin, what can't be made smaller does not.
+bool fits(const SetQuestion& question, const SetUnit& unit, int agents, int device);
+// The first unit that fits on no device that it may begin on, or -1: then there is no plan.
+int fits_nowhere(const SetQuestion& question);
+
+// Branch and bound, up to a fixed number of nodes: one question has one answer, on any machine and under any load.
+// Within it the plan is exact; beyond it the choice says so, and `least_seconds` how far it may be off. Needs a device.
+// Without any runs: units fit nowhere, or are pinned to more devices than may be used.
 SetChoice choose_set_plan(const SetQuestion& question);
 
 // "2 agents on cuda:0, 2 on cuda:1, 1 + 1 on cuda:2": by GPU; 1 + 1 are two runs one after the other. Where names say

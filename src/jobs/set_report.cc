@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -120,7 +121,7 @@ struct Curves {
   }
   void add_events(const fs::path& run, const std::string& name) {
     for (RunEvent& event : read_events(run / "events.jsonl")) {
-      event.text = name + ": " + event.text;
+      if (!event.text.starts_with(name + " ")) event.text = name + ": " + event.text;
       events.push_back(std::move(event));
     }
   }
@@ -160,10 +161,24 @@ Json set_tiles(const Json& run, const Json& file, const std::vector<Json>& jobs)
   tiles.push_back(tile("steps", fmt::format("{}", step), steps > 0 ? fmt::format("of {}", steps) : ""));
   tiles.push_back(tile("time", seconds > 0 ? duration_words(seconds) : "-",
                        forecast > 0 ? "forecast " + duration_words(forecast) : ""));
-  tiles.push_back(tile("devices", fmt::format("{}", devices), fit(text_in(file, "strategy"), 30)));
+  tiles.push_back(tile("devices", fmt::format("{}", devices), "strategy " + fit(text_in(file, "strategy"), 30)));
   if (const double kwh = number_in(run, "energy_kwh"); std::isfinite(kwh))
     tiles.push_back(tile("energy", fmt::format("{:.3g} kWh", kwh)));
   return tiles;
+}
+
+// As agents.json has them, each with its place there: an agent has one colour and one row order on all pages.
+void put_in_users_order(Json& evaluation, const std::vector<Json>& jobs) {
+  std::map<std::string, size_t> places;
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    const std::string agent = text_in(jobs[j], "agent");
+    places.emplace(agent.empty() ? text_in(jobs[j], "name") : agent, j);  // of an ensemble its first member's
+  }
+  std::vector<Json> rows(evaluation.begin(), evaluation.end());
+  for (Json& row : rows)
+    if (const auto at = places.find(text_in(row, "name")); at != places.end()) row["place"] = at->second;
+  std::ranges::stable_sort(rows, {}, [&](const Json& row) { return row.value("place", jobs.size()); });
+  evaluation = rows;
 }
 
 // What both pages begin with.
@@ -240,6 +255,7 @@ std::string make_set_report(const fs::path& dir) {
   std::set<std::string> seen;
   std::vector<std::string> runs;
   for (const Json& job : jobs) runs.push_back(text_in(job, "run"));
+  put_in_users_order(data["evaluation"], jobs);
   for (size_t j = 0; j < jobs.size(); ++j) {
     const std::string name = fit(text_in(jobs[j], "name"), 60);
     const fs::path folder = dir / runs[j];
@@ -276,5 +292,6 @@ std::string make_evaluation_page(const fs::path& dir) {
   if (fs::exists(dir / "report.html", none)) data["links"].push_back({"training", "report.html"});
   return report_page(data);
 }
+  put_in_users_order(data["evaluation"], jobs_of(read_agents_file(dir).value_or(Json::object())));
 
 }  // namespace tandem

@@ -42,6 +42,13 @@ for (const s of data.series) {
 }
 const labels = [...new Set(data.series.map((s) => s.label))];
 const byLabel = (label) => Object.values(jobs).map((j) => j[label]).filter(Boolean);
+// Training's curve of a metric, and beside it those of validation sets: "accuracy", "validation/accuracy".
+const judged = labels.filter((l) => l.includes("/"));
+const withValidation = (label) => {
+  const sets = judged.filter((l) => l.endsWith("/" + label));
+  return sets.length === 0 ? byLabel(label) : byLabel(label).map((s) => ({ ...s, job: s.job || "training" })).concat(
+    sets.flatMap((l) => byLabel(l).map((s) => ({ ...s, judged: true, job: (s.job ? s.job + " " : "") + l.slice(0, l.lastIndexOf("/")) }))));
+};
 
 // Exponential smoothing in both directions, averaged: one alone would lag behind a falling loss. Each is corrected for its
 // start, so that the first points are not pulled to zero.
@@ -72,7 +79,7 @@ function ticks(low, high, count, log) {
 
 function draw(chart) {
   const W = Math.max(chart.box.clientWidth, 160), H = chart.height, L = 52, R = 10, T = 8, B = 22;
-  const lines = chart.series.map((s) => ({ ...s, show: chart.smooth ? smoothed(s.mean, chart.amount) : s.mean }));
+  const lines = chart.series.map((s) => ({ ...s, show: chart.smooth && !s.judged ? smoothed(s.mean, chart.amount) : s.mean }));
   let low = Infinity, high = -Infinity, x0 = Infinity, x1 = -Infinity, least = Infinity;
   for (const s of lines) {
     for (const values of [s.least || s.mean, s.greatest || s.mean])
@@ -98,7 +105,7 @@ function draw(chart) {
   lines.forEach((s, i) => {
     const c = color(chart.first + i), few = s.x.length <= 60;
     if (s.least) svg += `<path fill="${c}" opacity=".16" d="${path(s.x, s.greatest)}L${path([...s.x].reverse(), [...s.least].reverse()).slice(1)}Z"/>`;
-    if (chart.smooth) svg += `<path fill="none" stroke="${c}" stroke-width="1" opacity=".38" d="${path(s.x, s.mean)}"/>`;
+    if (chart.smooth && !s.judged) svg += `<path fill="none" stroke="${c}" stroke-width="1" opacity=".38" d="${path(s.x, s.mean)}"/>`;
     svg += `<path fill="none" stroke="${c}" stroke-width="${chart.smooth ? 2 : 1.6}" stroke-linejoin="round" d="${path(s.x, s.show)}"/>`;
     if (few) s.x.forEach((x, k) => { svg += `<circle cx="${px(x).toFixed(1)}" cy="${py(s.show[k]).toFixed(1)}" r="2.2" fill="${c}"/>`; });
   });
@@ -183,9 +190,10 @@ if (data.evaluation.length) {
   const at = (from) => scored ? { v: from.score, low: from.low, high: from.high } : { v: from.return, low: from.return_low, high: from.return_high };
   const rows = [];
   data.evaluation.forEach((a, i) => {
-    rows.push({ name: a.name, at: at(a), agent: a, paint: color(i), big: true });
+    const paint = color(a.place ?? i);   // an agent has one colour on all pages of its set
+    rows.push({ name: a.name, at: at(a), agent: a, paint, big: true });
     (a.members || []).forEach((m) => rows.push({ name: m[0], at: at(m[1]), agent: a, paint: "var(--c7)" }));
-    if (a.ensemble) rows.push({ name: "ensemble", at: at(a.ensemble), agent: a, paint: color(i) });
+    if (a.ensemble) rows.push({ name: "ensemble", at: at(a.ensemble), agent: a, paint });
   });
   const marks = scored ? [["random", "random", "var(--c7)"], ["rule", "rule of thumb", "var(--warn)"], ["solver", "solver", "var(--good)"]] : [["random_return", "random play", "var(--c7)"]];
   const known = marks.filter((m) => data.evaluation.some((a) => Number.isFinite(a[m[0]])));
@@ -235,7 +243,7 @@ if (data.course) {
 
 chart(grid, { label: "score", title: "Score while training, exploring: 0 random play, 1 the solver", wide: true, height: data.agents ? 260 : 200 });
 chart(grid, { label: "average_return", title: "Return while training", wide: !data.agents, first: data.agents ? 0 : 1 });
-chart(grid, { label: "loss", title: "Loss", wide: !data.agents, height: data.agents ? 200 : 280, smooth: true, marks: true });
+chart(grid, { series: withValidation("loss"), title: "Loss", wide: !data.agents, height: data.agents ? 200 : 280, smooth: true, marks: true });
 chart(grid, { label: "speed", title: `Speed (${unit}/s)`, zero: true, first: 2 });
 chart(grid, { label: "lr", title: "Learning rate", zero: true, first: 3 });
 
@@ -247,7 +255,9 @@ if (total > 0) card("Time per phase",
   `<tr><td><span class="key" style="background:${color(p[0] === "other" ? 7 : i)}"></span>${escape(p[0])}</td><td class="n">${(100 * p[1] / total).toFixed(1)} %</td><td class="n">${facts.steps ? num(1e3 * p[1] / facts.steps) + " ms" : "–"}</td><td class="n">${duration(p[1])}</td></tr>`).join("") + `</table>`);
 chart(grid, { label: "grad_norm", title: "Gradient norm", first: 4 });
 chart(grid, { label: "scale", title: "Loss scale", first: 5, log: true });
-labels.filter((l) => !["loss", "speed", "lr", "grad_norm", "scale", "score", "average_return"].includes(l)).forEach((label, i) => chart(grid, { label, title: label, first: i }));
+labels.filter((l) => !["loss", "speed", "lr", "grad_norm", "scale", "score", "average_return"].includes(l))
+  .filter((l) => !judged.includes(l) || !labels.includes(l.slice(l.lastIndexOf("/") + 1)))
+  .forEach((label, i) => chart(grid, { series: withValidation(label), title: label, first: i }));
 
 // ---- the GPUs over time, and what they used
 const gpuCurves = (key) => (data.gpus || []).map((g) => {
@@ -281,7 +291,7 @@ if (data.events.length + data.skips.length > 0) {
     return svg;
   });
   const table = [...data.events].reverse().map((e) => `<tr><td class="n soft">${escape(e.t.replace("T", " ").replace("Z", ""))}</td><td class="n">${whole(e.step)}</td><td class="kind-${escape(e.kind)}">${escape(e.kind)}</td><td>${escape(e.text)}</td></tr>`).join("");
-  card("Checkpoints and events", plot + (table ? `<div class="scroll"><table><tr><th class="n">time (UTC)</th><th class="n">step</th><th>kind</th><th></th></tr>${table}</table></div>` : ""), true);
+  card("Checkpoints and events", plot + (table ? `<div class="scroll events"><table><tr><th class="n">time (UTC)</th><th class="n">step</th><th>kind</th><th></th></tr>${table}</table></div>` : ""), true);
 }
 
 // ---- what it was

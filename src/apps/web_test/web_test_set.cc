@@ -27,6 +27,7 @@ constexpr int64_t kJudgedEpisodes = 300;
 // Of one agent: at the start its part of the GPU, at the end kJudgedEpisodes. By the 21 to 22 s that six took on an
 // H200, of which 7 were training (docs/results.md).
 constexpr double kSecondsBesideSteps = .9;
+constexpr double kJudgedOnCore = .3;  // seconds of an agent's kJudgedEpisodes on a core
 
 bool is_there(const fs::path& dir, const AgentJob& plan) {
   std::error_code none;
@@ -171,9 +172,10 @@ void assume(PreparedSet& set, const ChosenPlan& chosen, const std::vector<Planne
     WebAgentSettings one = dynamic_cast<const WebAgentSettings&>(*set.jobs[j].settings);
     one.agent = one.agents().front();
     const double flops = flops_of_step(one, true), speed = gpus[static_cast<size_t>(device)].speed;
-    set.jobs[j].job.flops = flops * run.step_seconds / alone;
+    // A model has one speed, by its first run; the others' arithmetic is what makes their steps as long as planned.
+    const auto model = set.assumed.emplace(Estimate::model_of(gpus[static_cast<size_t>(device)]), flops / alone / speed);
+    set.jobs[j].job.flops = run.step_seconds * model.first->second * speed;
     set.jobs[j].save_seconds = run.agents * unit.save_seconds;
-    set.assumed.emplace(Estimate::model_of(gpus[static_cast<size_t>(device)]), flops / alone / speed);
     if (run.end - run.begin <= longest) continue;
     longest = run.end - run.begin;
     const double single = step_seconds(chosen.question, unit, run.agents, {device});
@@ -201,6 +203,20 @@ void assume_gpus(PreparedSet& set, const WebTestSettings& settings, const SetKno
     const double pair = step_seconds(question, unit, agents, {0, 0});
     set.schedule.combine_share = std::clamp(1 - step_seconds(question, unit, agents, {0}) / pair / 2, 0.0, .9);
   }
+}
+
+// Cores save one run while they train the next: the last save is waited for, and then all agents are judged.
+void assume_cores(PreparedSet& set) {
+  double last_save = 0;
+  for (const PreparedJob& job : set.jobs) {
+    WebAgentSettings one = dynamic_cast<const WebAgentSettings&>(*job.settings);
+    const auto agents = static_cast<double>(one.agents().size());
+    one.agent = one.agents().front();
+    const SetUnit unit = unit_of({{one.agent}}, one, static_cast<double>(one.steps), {}, {});
+    last_save = std::max(last_save, agents * unit.save_seconds);
+    set.seconds_beside += kJudgedOnCore * agents;
+  }
+  set.seconds_beside += last_save;
 }
 
 // Those that are still to begin and differ in nothing but their agent, side by side.
@@ -351,7 +367,10 @@ class WebTestSet : public JobSet {
       const bool on_gpus = std::ranges::all_of(
           set.devices, [](const DeviceSpec& device) { return device.kind == DeviceSpec::Kind::kCuda; });
       for (const AgentJob& plan : plans) set.jobs.push_back(prepare_job(plan, recipe, dir, on_gpus));
-      if (on_gpus) assume_gpus(set, settings, place.known);
+      if (on_gpus)
+        assume_gpus(set, settings, place.known);
+      else
+        assume_cores(set);
     }
     std::vector<std::string> models;
     for (const DeviceSpec& device : set.devices) {
@@ -365,14 +384,17 @@ class WebTestSet : public JobSet {
   void prepare_chosen(PreparedSet& set, const std::vector<AgentJob>& plans, ResolvedRecipe& recipe, const fs::path& dir,
                       const SetPlace& place) const {
     const std::vector<DeviceSpec> gpus = set.devices;
+    std::vector<std::string> agents;
+    for (const AgentJob& plan : plans) agents.insert(agents.end(), plan.agents.begin(), plan.agents.end());
     ChosenPlan chosen{.question = question_of(plans, recipe, gpus, dir, place.known),
                       .choice = {},
                       .one_gpu = {},
                       .left_out = {},
                       .by = source_of_costs(gpus, place.known),
-                      .by_trials = std::ranges::all_of(gpus, [&](const DeviceSpec& gpu) {
-                        return place.known.steps.contains(Estimate::model_of(gpu));
-                      })};
+                      .by_trials = all_tried_on(gpus, place.known, agents),
+                      .memory = {}};
+    refuse_what_fits_nowhere(chosen.question, recipe.settings->memory_fraction);
+    chosen.memory = memory_words(chosen.question);
     chosen.question.most_devices = 1;
     chosen.one_gpu = choose_set_plan(chosen.question).best;  // empty where agents are pinned to several
     chosen.question.most_devices = place.most_devices;

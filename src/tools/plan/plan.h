@@ -121,6 +121,8 @@ void plan_set(const Command& command, const JobSet& kind, ResolvedRecipe& recipe
               const std::vector<const GpuModel*>& elsewhere);
 
 std::string plan_text(const PlanReport& report);
+std::string error_text(double error);              // "+-12 %"; "x7" from a factor of two on
+std::string error_line(const PlanReport& report);  // the largest of the column, and what it comes from
 nlohmann::json plan_json(const PlanReport& report);
 std::string plan_csv(const PlanReport& report);
 

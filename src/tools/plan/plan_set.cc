@@ -102,11 +102,11 @@ class AgentBook {
 
   double scaled_error() const { return scaled_error_; }
   // For the choice of a plan: by the trials of these GPUs, or of those here, moved to GPUs elsewhere.
-  std::map<std::string, RunCost> costs(const PreparedJob* batch) {
+  std::map<std::string, std::map<std::string, RunCost>> costs(const PreparedJob* batch) {
     if (!elsewhere_.empty()) return moved_;
-    std::optional<std::pair<int, Calibration>> together;
-    if (batch) together.emplace(agents_of(batch->job), trials_of(*batch, false));
-    std::vector<std::pair<const PreparedJob*, Calibration>> agents;
+    std::optional<TriedJob> together;
+    if (batch) together.emplace(batch, trials_of(*batch, false));
+    std::vector<TriedJob> agents;
     for (const PreparedJob* one : different_agents(base_))
       agents.emplace_back(one, alone_.at(models_of(one->job)).calibration);
     return costs_by_trials(agents, together, base_.devices);
@@ -167,8 +167,8 @@ class AgentBook {
       scaled_error_ = scaled.error;
       report_.scaled_from = scaled.from;
       known = std::move(scaled.calibration);
-      if (pair && all_gpus(base_.devices))  // else the data sheets say as much without it
-        for (const auto& [gpu, shares] : scaled.by_gpu) moved_[gpu] = cost_of(shares);
+      if (all_gpus(base_.devices))  // else the data sheets say as much without it
+        for (const auto& [gpu, shares] : scaled.by_gpu) moved_[gpu][kind] = cost_of(shares);
     }
     if (on_gpus()) alone_[kind] = {known, shape, one.job.flops};
     keep(one, known, shape);
@@ -207,7 +207,7 @@ class AgentBook {
   const std::vector<const GpuModel*>& elsewhere_;
   AgentModels models_;
   std::map<std::string, Alone> alone_;
-  std::map<std::string, RunCost> moved_;  // by GPU elsewhere
+  std::map<std::string, std::map<std::string, RunCost>> moved_;  // by GPU elsewhere, by agent
   std::string first_;
   double share_ = 0, scaled_error_ = 0;
 };
@@ -245,6 +245,7 @@ void plan_set(const Command& command, const JobSet& kind, ResolvedRecipe& recipe
   report.strategy = base.strategy;
   if (report.here) report.devices = devices_here(specs);
   SetKnown known;
+  if (report.here) known.memory = memory_of(specs);
   const auto prepared = [&](size_t most) {
     if (!report.here) return prepare_on_gpus(command, kind, recipe, report.devices, most, known);
     return kind.prepare_at(recipe, machine,
@@ -289,7 +290,8 @@ void plan_set(const Command& command, const JobSet& kind, ResolvedRecipe& recipe
   for (const int count : counts) {
     SetRow row = row_with(count);
     row.speedup = alone / row.seconds;
-    row.error = std::max(row.error, book.scaled_error());
+    if (!report.here)  // past runs and the load here say nothing of data sheets
+      row.error = std::max(book.scaled_error(), all_gpus(specs) ? load_error(report.calibration) : 0);
     report.set_rows.push_back(std::move(row));
   }
   add_power(report, gpus, report.here ? watts_of_one(report.calibration) : 0);

@@ -3,6 +3,7 @@
 
 #include "command/run_program.h"
 #include "command/trial_run.h"
+#include "tools/plan/plan.h"
 
 namespace tandem {
 namespace {
@@ -55,6 +56,25 @@ TEST(Plan, RefusesBadQuestionsBeforeAnythingIsMeasured) {
 TEST(Plan, ATrialOfASlotAtFullSpeedKeepsItsCore) {
   EXPECT_EQ(devices_named({{.speed = 1, .core = 0}}), "cpu:1@1/0");
   EXPECT_EQ(devices_named({{.speed = 1}, {.speed = 1}}), "cpu:2");
+}
+
+TEST(Plan, TheErrorSaysWhereItComesFrom) {
+  PlanReport report;
+  report.calibration = {.recipe = "tiny", .machine = "vm", .made = "then", .cores = 2, .load = 11.7, .trials = {}};
+  report.rows.resize(1);
+  report.rows[0].error = 5.85;
+  EXPECT_EQ(error_line(report),
+            "error     x7 (up to 7 times as long, or as short): others kept 11.7 of 2 cores busy while it was measured; "
+            "on a quiet machine: --calibrate\n");
+  report.calibration.load = .1;
+  report.rows[0].error = .08;
+  EXPECT_EQ(error_line(report), "error     +-8 %: the trials varied by so much, and more where no trial was made\n");
+  report.here = false;
+  report.scaled_from = "an H200 measured before (docs/results.md); here there is no GPU";
+  report.rows[0].error = .6;
+  EXPECT_EQ(error_line(report), "error     +-60 %: by data sheets; with a GPU to measure here it would be +-35 %\n");
+  EXPECT_EQ(error_text(1), "+-100 %");
+  EXPECT_EQ(error_line(PlanReport()), "");
 }
 
 TEST(Plan, StdoutTakesOneAnswer) {

@@ -72,10 +72,6 @@ std::string part_text(double seconds) {
   return seconds < 60 ? fmt::format("{:.2f} s", seconds) : duration_words(seconds);
 }
 
-std::string error_text(double error) {
-  return error > 1 ? fmt::format("x{:.0f}", 1 + error) : fmt::format("+-{:.0f} %", 100 * error);
-}
-
 std::string money(double amount, const std::string& currency) {
   if (amount > 0 && amount < 1e-4) return currency == "USD" ? "<$0.0001" : "<0.0001 " + currency;
   const std::string figure = amount < .1 ? fmt::format("{:.4f}", amount) : fmt::format("{:.2f}", amount);
@@ -305,12 +301,8 @@ std::string plan_text(const PlanReport& report) {
   text += machine_lines(report);
   text += outcome_lines(report);
   for (const std::string& note : report.notes) text += "note      " + note + "\n";
-  text += fmt::format(
-      "measured  {} on {}{}\n", report.calibration.made, report.calibration.machine,
-      report.here && report.calibration.load > 1
-          ? fmt::format("; a load of {:.1f} was on the machine then, so it may be faster when quiet (--calibrate)",
-                        report.calibration.load)
-          : "");
+  text += error_line(report);
+  text += fmt::format("measured  {} on {}\n", report.calibration.made, report.calibration.machine);
   if (!report.command.empty()) text += fmt::format("run       {}\n", report.command);
   return text;
 }

@@ -4,6 +4,7 @@
 #include "command/start.h"
 #include "command/trial_run.h"
 #include "forecast/set_costs.h"
+#include "hardware/nvml.h"
 
 namespace tandem {
 
@@ -37,32 +38,48 @@ PreparedSet on_first_gpu(const Command& command, const JobSet& kind, ResolvedRec
   return kind.prepare_at(recipe, command.context.machine, {.devices = devices_named({first}), .count = 1});
 }
 
-std::map<std::string, RunCost> costs_by_trials(const std::vector<std::pair<const PreparedJob*, Calibration>>& agents,
-                                               const std::optional<std::pair<int, Calibration>>& batch,
-                                               const std::vector<DeviceSpec>& gpus) {
-  std::map<std::string, RunCost> costs;
+std::map<std::string, std::map<std::string, RunCost>> costs_by_trials(const std::vector<TriedJob>& agents,
+                                                                      const std::optional<TriedJob>& batch,
+                                                                      const std::vector<DeviceSpec>& gpus) {
+  std::map<std::string, std::map<std::string, RunCost>> costs;
   for (const DeviceSpec& gpu : gpus) {
     const ForecastDevice device{Estimate::model_of(gpu), 1, -1};
-    double seconds = 0;
-    RunCost cost;
+    std::map<std::string, RunCost>& by_agent = costs[device.model];
     for (const auto& [one, known] : agents) {
       const RecipeSettings& settings = *one->settings;
       const StepModel steps(known, settings.precision);
       if (!steps.knows(device.model)) return {};
-      seconds += steps.step(settings.batch_size, {device}).seconds / static_cast<double>(agents.size());
-      const Trial& trial = known.trials.front();
-      cost = cost_at(seconds, shares_by_book(gpu_or_small(gpu.gpu.name), known.recipe, trial.shape, settings.batch_size,
-                                             steps.samples(settings.batch_size, 1), settings.precision));
+      by_agent[models_of(one->job)] = cost_at(
+          steps.step(settings.batch_size, {device}).seconds,
+          shares_by_book(gpu_or_small(gpu.gpu.name), known.recipe, known.trials.front().shape, settings.batch_size,
+                         steps.samples(settings.batch_size, 1), settings.precision));
     }
-    if (batch) {
-      const RecipeSettings& settings = *agents.front().first->settings;
-      const StepModel steps(batch->second, settings.precision);
-      if (steps.knows(device.model))
-        cost = with_batch(cost, batch->first, steps.step(settings.batch_size, {device}).seconds);
-    }
-    costs[device.model] = cost;
+    if (!batch) continue;
+    const RecipeSettings& settings = *batch->first->settings;
+    const StepModel steps(batch->second, settings.precision);
+    if (!steps.knows(device.model)) continue;
+    std::vector<RunCost> members;
+    for (const SetJob::Member& member : batch->first->job.members)
+      if (by_agent.contains(member.agent)) members.push_back(by_agent[member.agent]);
+    const double share = share_of_one_more(members, steps.step(settings.batch_size, {device}).seconds);
+    for (auto& [agent, cost] : by_agent) cost.more = share * cost.divided;
   }
   return costs;
+}
+
+std::map<std::string, SetKnown::Memory> memory_of(const std::vector<DeviceSpec>& gpus) {
+  std::map<std::string, SetKnown::Memory> memory;
+  if (std::ranges::none_of(gpus, [](const DeviceSpec& spec) { return !spec.gpu.uuid.empty(); })) return memory;
+  const std::unique_ptr<Nvml> nvml = Nvml::open_in_time();
+  for (const GpuFacts& gpu : nvml->facts()) {
+    if (!gpu.uuid) continue;
+    const GpuReading now = nvml->reading(gpu.index, false);
+    memory[*gpu.uuid] = {static_cast<double>(gpu.memory_bytes.value_or(0)),
+                         static_cast<double>(now.memory_free_bytes.value_or(0))};
+    for (const MigInstance& part : gpu.mig)
+      memory[part.uuid] = {static_cast<double>(part.memory_bytes.value_or(0)), 0};  // of parts the driver tells no more
+  }
+  return memory;
 }
 
 SetKnown known_of_set(const Command& command, const JobSet& kind, ResolvedRecipe& recipe) {
@@ -70,22 +87,23 @@ SetKnown known_of_set(const Command& command, const JobSet& kind, ResolvedRecipe
   try {
     const std::vector<DeviceSpec> gpus = parse_devices(recipe.settings->devices, command.context.machine, 1024);
     if (!all_gpus(gpus)) return known;
+    known.memory = memory_of(gpus);
     const auto kept = [&](const PreparedJob& one) {
       auto found = load_calibration(forecast_cache(), key_of(command.context, kind.job_recipe(), *one.resolver));
       return found ? std::optional(trials_for(*found, trial_devices(gpus))) : std::nullopt;
     };
     const PreparedSet apart = kind.prepare_at(recipe, command.context.machine,
                                               {.devices = recipe.settings->devices, .count = 0, .job_by_job = true});
-    std::vector<std::pair<const PreparedJob*, Calibration>> agents;
+    std::vector<TriedJob> agents;
     for (const PreparedJob* one : different_agents(apart)) {
       auto trials = kept(*one);
       if (!trials) return known;
       agents.emplace_back(one, std::move(*trials));
     }
     const PreparedSet batched = on_first_gpu(command, kind, recipe, gpus.front());
-    std::optional<std::pair<int, Calibration>> batch;
+    std::optional<TriedJob> batch;
     if (const PreparedJob* largest = largest_batch(batched))
-      if (auto trials = kept(*largest)) batch.emplace(agents_of(largest->job), std::move(*trials));
+      if (auto trials = kept(*largest)) batch.emplace(largest, std::move(*trials));
     known.steps = costs_by_trials(agents, batch, gpus);
   } catch (const Error&) {  // what is wrong with the settings is told when the set is prepared
   }

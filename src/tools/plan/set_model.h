@@ -82,7 +82,7 @@ class SetModel {
                       .shards = one.job.shards,
                       .pin = one.job.pin < static_cast<int>(used.size()) ? one.job.pin : -1,
                       .devices = {}});
-    return {forecast(jobs, speeds, options).seconds + steps().end_seconds(1, 0) + saving(set, used),
+    return {forecast(jobs, speeds, options).seconds + steps().end_seconds(1, 0) + saving(set, used) + set.seconds_beside,
             ideal_seconds(jobs, speeds)};
   }
 
@@ -115,9 +115,13 @@ class SetModel {
 const PreparedJob* largest_batch(const PreparedSet& alone);
 PreparedSet on_first_gpu(const Command& command, const JobSet& kind, ResolvedRecipe& recipe, const DeviceSpec& first);
 
-// Of a step, by trials: of each agent by itself, and of some in one run. Nothing unless all models of GPUs were tried.
-std::map<std::string, RunCost> costs_by_trials(const std::vector<std::pair<const PreparedJob*, Calibration>>& agents,
-                                               const std::optional<std::pair<int, Calibration>>& batch,
-                                               const std::vector<DeviceSpec>& gpus);
+using TriedJob = std::pair<const PreparedJob*, Calibration>;
+// Of a step, by trials, as SetKnown::steps: of each agent by itself, and of some of them in one run. Nothing unless all
+// models of GPUs were tried.
+std::map<std::string, std::map<std::string, RunCost>> costs_by_trials(const std::vector<TriedJob>& agents,
+                                                                      const std::optional<TriedJob>& batch,
+                                                                      const std::vector<DeviceSpec>& gpus);
+// What the driver says of the memory of these GPUs, for SetKnown. Without a driver: nothing.
+std::map<std::string, SetKnown::Memory> memory_of(const std::vector<DeviceSpec>& gpus);
 
 }  // namespace tandem
