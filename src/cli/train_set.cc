@@ -133,7 +133,9 @@ class SetTraining {
     const SetRows rows = rows_of(jobs_, outcome.jobs);
     outcome.jobs = rows.status;
     for (Segment& part : outcome.course) part.job = rows.first[static_cast<size_t>(part.job)];
+    const double judged_from = monotonic_seconds();
     facts_.judged = kind_.judge(rows.jobs, outcome.jobs);
+    outcome.seconds += monotonic_seconds() - judged_from;
     facts_.seconds = outcome.seconds;
     facts_.forecast_seconds = outcome.forecast_seconds;
     write_agents_file(run_.dir(), facts_, rows.jobs, outcome.jobs, outcome.course);
@@ -143,9 +145,7 @@ class SetTraining {
     if (command_.output.json()) command_.output.object(end_json(rows.jobs, outcome));
     say_end(rows.jobs, outcome);
     return outcome.code;
-    const double judged_from = monotonic_seconds();
   }
-    outcome.seconds += monotonic_seconds() - judged_from;
 
  private:
   SetSteps write_rows(const std::vector<JobStatus>& status, std::vector<Segment> course) const {
@@ -192,6 +192,8 @@ class SetTraining {
                     .unset_variables = variables_of(*recipe_.resolver),
                     .schedule = set_.schedule,
                     .estimate = std::move(estimate),
+                    .save_seconds = set_.save_seconds(),
+                    .seconds_beside = set_.seconds_beside,
                     .quiet = command_.output.quiet(),
                     .json = command_.output.json(),
                     .color = command_.output.color(),
@@ -202,8 +204,6 @@ class SetTraining {
 
   void write_end(const std::vector<SetJob>& jobs, const SetOutcome& outcome,
                  std::optional<double> planned_seconds) const {
-                    .save_seconds = set_.save_seconds(),
-                    .seconds_beside = set_.seconds_beside,
     Json extra = {{"forecast_seconds", number(outcome.forecast_seconds)}, {"joins", outcome.joins}};
     if (planned_seconds) {
       extra["plan_seconds"] = *planned_seconds;
@@ -341,8 +341,9 @@ int train_set(const Command& command, ResolvedRecipe& recipe, const JobSet& jobs
 }
 
 int resume_set(const Command& command, ResolvedRecipe& recipe, const JobSet& jobs, const RunFolder& run) {
+  PreparedSet set = prepare(command, recipe, jobs, run.dir());
   if (command.arguments.dry_run) {
-    show_dry(command, recipe, prepare(command, recipe, jobs, run.dir()));
+    show_dry(command, recipe, std::move(set));
     return 0;
   }
   check_worker_program(command.context);

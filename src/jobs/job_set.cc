@@ -42,14 +42,14 @@ std::vector<SetJob> PreparedSet::plain() const {
   return plain;
 }
 
-std::string PreparedSet::words() const {
-  const size_t rows = rows_of(plain(), std::vector<JobStatus>(jobs.size())).jobs.size();
 std::vector<double> PreparedSet::save_seconds() const {
   std::vector<double> seconds;
   for (const PreparedJob& one : jobs) seconds.push_back(one.save_seconds);
   return seconds;
 }
 
+std::string PreparedSet::words() const {
+  const size_t rows = rows_of(plain(), std::vector<JobStatus>(jobs.size())).jobs.size();
   const std::string count = fmt::format("{} job{}", jobs.size(), jobs.size() == 1 ? "" : "s");
   return rows == jobs.size() ? count : fmt::format("{} agents side by side in {}", rows, count);
 }
@@ -88,9 +88,9 @@ std::vector<std::string> PreparedSet::choice_lines() const {
   if (choice.runner_up) lines.push_back(fmt::format("next    {}", about(*choice.runner_up)));
   if (choice.best.devices().size() > 1 && !chosen->one_gpu.runs.empty())
     lines.push_back(fmt::format("alone   {}", about(chosen->one_gpu)));
+  if (!chosen->memory.empty()) lines.push_back(fmt::format("memory  {}", chosen->memory));
   if (!left_out.empty())
     lines.push_back(fmt::format("free    {}: nothing would be faster with {}", fmt::join(left_out, ", "),
-  if (!chosen->memory.empty()) lines.push_back(fmt::format("memory  {}", chosen->memory));
                                 left_out.size() == 1 ? "it" : "them"));
   return lines;
 }

@@ -26,10 +26,10 @@ std::vector<PlannedJob> SetRunner::planned() const {
     const SetJob& job = request_.jobs[j];
     const JobStatus& status = status_[j];
     const LiveJob& live = live_[j];
+    const double save = j < request_.save_seconds.size() ? request_.save_seconds[j] : 0;
     PlannedJob one{.work = static_cast<double>(std::max<int64_t>(job.steps - status.step, 1)) *
                                request_.estimate.step_seconds(static_cast<int>(j)) +
                            save,
-    const double save = j < request_.save_seconds.size() ? request_.save_seconds[j] : 0;
                    .shards = job.shards,
                    .pin = live.ready_for >= 0 ? live.ready_for : job.pin,
                    .begun = live.runs(),

@@ -248,6 +248,7 @@ std::string make_set_report(const fs::path& dir) {
   if (!found) data["notes"].push_back("agents.json is missing or can't be read.");
   if (number_in(file, "seconds") > 0) data["run"]["seconds"] = file["seconds"];
   data["tiles"] = set_tiles(run, file, jobs);
+  put_in_users_order(data["evaluation"], jobs);
   data["agents"] = agents_part(jobs, dir);
   data["course"] = course_part(file, jobs.size());
 
@@ -255,7 +256,6 @@ std::string make_set_report(const fs::path& dir) {
   std::set<std::string> seen;
   std::vector<std::string> runs;
   for (const Json& job : jobs) runs.push_back(text_in(job, "run"));
-  put_in_users_order(data["evaluation"], jobs);
   for (size_t j = 0; j < jobs.size(); ++j) {
     const std::string name = fit(text_in(jobs[j], "name"), 60);
     const fs::path folder = dir / runs[j];
@@ -285,6 +285,7 @@ std::string make_evaluation_page(const fs::path& dir) {
   const Json run = read_run_json(dir);
   Json data = head_of(dir, run);
   data["run"]["title"] = data["run"]["title"].get<std::string>() + ": evaluation";
+  put_in_users_order(data["evaluation"], jobs_of(read_agents_file(dir).value_or(Json::object())));
   data["tiles"] = evaluation_tiles(data["evaluation"], report_evaluation_facts(dir));
   if (data["evaluation"].empty())
     data["notes"].push_back("evaluation.json holds no score yet: `tandem eval` makes it.");
@@ -292,6 +293,5 @@ std::string make_evaluation_page(const fs::path& dir) {
   if (fs::exists(dir / "report.html", none)) data["links"].push_back({"training", "report.html"});
   return report_page(data);
 }
-  put_in_users_order(data["evaluation"], jobs_of(read_agents_file(dir).value_or(Json::object())));
 
 }  // namespace tandem
