@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <set>
 
 #include "kernels/cpu/random_fill.h"
 #include "nn/sites.h"
@@ -29,8 +30,10 @@ uint64_t init_weights(torch::nn::Module& module, uint64_t seed, uint64_t first_n
   at::NoGradGuard no_grad;
   uint64_t number = first_number;
   const RandomKey key{.seed = seed, .step = 0, .shard = 0, .site = kInitialWeights};
+  std::set<const void*> drawn;  // a tied parameter is drawn once
   for (const auto& part : module.modules(/*include_self=*/true)) {
     for (at::Tensor& parameter : part->parameters(/*recurse=*/false)) {
+      if (!drawn.insert(parameter.unsafeGetTensorImpl()).second) continue;
       const double b = bound(*part, parameter);
       at::Tensor values = at::empty(parameter.sizes(), at::kFloat);
       if (b > 0) {
