@@ -3,7 +3,10 @@
 // The main() of a program includes <tandem/program.h>, an environment for the DQN <tandem/dqn.h>.
 #pragma once
 
+#include "engine/packing.h"
 #include "engine/supervised.h"
 #include "kernels/cpu/random_fill.h"
 #include "nn/batch_norm.h"
+#include "nn/channels_last.h"
 #include "nn/dropout.h"
+#include "nn/tie_weights.h"

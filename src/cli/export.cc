@@ -43,6 +43,8 @@ void write_verified(const Weights& weights, const fs::path& target, const std::s
   const fs::path folder = scratch ? scratch->path() : target.has_parent_path() ? target.parent_path() : fs::path(".");
   TemporaryFile temporary(folder / fmt::format(".{}.tmp-{}", target.filename().string(), getpid()));
   std::map<std::string, std::string> metadata = {{"format", "pt"}, {"tandem", version}, {"digest", digest}};
+  for (const auto& [alias, name] : weights.model.metadata())  // of tied weights, which the file holds once
+    if (weights.model.find(name) && !weights.model.find(alias)) metadata.emplace(alias, name);
   if (!weights.kind.empty()) metadata["kind"] = weights.kind;
   if (!weights.recipe.empty()) metadata["recipe"] = weights.recipe;
   if (weights.step) metadata["step"] = std::to_string(*weights.step);

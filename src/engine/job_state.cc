@@ -4,6 +4,8 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "base/errors.h"
 #include "nn/here.h"
@@ -44,21 +46,99 @@ void refuse_impure_layers(torch::nn::Module& model) {
   }
 }
 
+template <class Layer>
+void refuse_unregistered_weight(torch::nn::Module& module, const std::string& name) {
+  auto* layer = module.as<Layer>();
+  if (!layer || layer->weight.is_same(module.named_parameters(/*recurse=*/false)["weight"])) return;
+  throw ConfigError(fmt::format("the model's layer '{}' uses another weight than it has registered", name),
+                    "the registered one would be saved, though it is never trained",
+                    "for tied weights call tandem::tie_weights(layer, other) (nn/tie_weights.h) in place of assigning");
+}
+
+void refuse_unregistered_weights(torch::nn::Module& model) {
+  for (const auto& item : model.named_modules()) {
+    refuse_unregistered_weight<torch::nn::Linear>(*item.value(), item.key());
+    refuse_unregistered_weight<torch::nn::Embedding>(*item.value(), item.key());
+    refuse_unregistered_weight<torch::nn::Conv1d>(*item.value(), item.key());
+    refuse_unregistered_weight<torch::nn::Conv2d>(*item.value(), item.key());
+    refuse_unregistered_weight<torch::nn::Conv3d>(*item.value(), item.key());
+  }
+}
+
+// Two parameters in one memory would drift apart once each has a place of its own.
+void refuse_overlaps(const std::vector<ParameterEntry>& entries, const std::vector<at::Tensor>& parameters) {
+  std::map<const float*, size_t> by_memory;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].numel() == 0) continue;
+    const auto [place, is_new] = by_memory.emplace(parameters[i].const_data_ptr<float>(), i);
+    const auto after = std::next(place);
+    size_t other = is_new ? i : place->second;
+    if (is_new && place != by_memory.begin() &&
+        std::prev(place)->first + parameters[std::prev(place)->second].numel() > place->first)
+      other = std::prev(place)->second;
+    if (is_new && after != by_memory.end() && place->first + parameters[i].numel() > after->first)
+      other = after->second;
+    if (is_new && other == i) continue;
+    throw ConfigError(fmt::format("parameters '{}' and '{}' share memory, but are two tensors", entries[other].name,
+                                  entries[i].name),
+                      "each would get a copy of its own, and they would no longer be equal after the first update",
+                      "register one tensor under both names: tandem::tie_weights(layer, other) (nn/tie_weights.h)");
+  }
+}
+
+std::vector<at::Tensor> once_each(torch::nn::Module& module) {
+  std::vector<at::Tensor> parameters;
+  std::set<const void*> known;
+  for (const auto& item : module.named_parameters())
+    if (known.insert(item.value().unsafeGetTensorImpl()).second) parameters.push_back(item.value());
+  return parameters;
+}
+
+bool is_channels_last(const at::Tensor& t) {
+  if (t.is_contiguous()) return false;
+  return (t.dim() == 4 && t.is_contiguous(at::MemoryFormat::ChannelsLast)) ||
+         (t.dim() == 5 && t.is_contiguous(at::MemoryFormat::ChannelsLast3d));
+}
+
+at::Tensor row_major_view(const at::Tensor& flat, const ParameterEntry& entry) {
+  return flat.narrow(0, entry.offset, entry.count).view(entry.sizes);
+}
+
+// The entry's part of a flat vector in memory, in the parameter's shape.
+at::Tensor view_of(const at::Tensor& flat, const ParameterEntry& entry) {
+  if (!entry.channels_last) return row_major_view(flat, entry);
+  std::vector<int64_t> sizes = entry.sizes;
+  sizes.erase(sizes.begin() + 1);
+  sizes.push_back(entry.sizes[1]);
+  return flat.narrow(0, entry.offset, entry.count).view(sizes).movedim(-1, 1);
+}
+
 }  // namespace
 
 JobState::JobState(int shards, uint64_t seed, ShardRange mine) : shards_(shards), mine_(mine), seed_(seed) {}
 
-void JobState::add_model(std::shared_ptr<torch::nn::Module> model, const std::string& prefix) {
-  if (sealed_) throw std::logic_error("JobState is sealed");
-  refuse_impure_layers(*model);
-  next_init_ = init_weights(*model, seed_, next_init_);
-  models_.push_back({std::move(model), prefix});
+void JobState::add_model(std::shared_ptr<torch::nn::Module> model, const std::string& prefix,
+                         const InitRules& initial) {
+  add_model(std::move(model), prefix, initial, prefix);
 }
 
-void JobState::add_group(std::shared_ptr<torch::nn::Module> model, const std::string& prefix) {
+void JobState::add_group(std::shared_ptr<torch::nn::Module> model, const std::string& prefix,
+                         const InitRules& initial) {
   next_init_ = 0;
-  add_model(std::move(model), prefix);
+  add_model(std::move(model), prefix, initial, "");
   ++groups_;
+}
+
+void JobState::add_model(std::shared_ptr<torch::nn::Module> model, const std::string& prefix, const InitRules& initial,
+                         const std::string& names_begin) {
+  if (sealed_) throw std::logic_error("JobState is sealed");
+  refuse_impure_layers(*model);
+  refuse_unregistered_weights(*model);
+  if (initial.empty())
+    next_init_ = init_weights(*model, seed_, next_init_);
+  else
+    init_weights(*model, initial, seed_, names_begin);
+  models_.push_back({std::move(model), prefix});
 }
 
 void JobState::add_target_network(std::shared_ptr<torch::nn::Module> model, const std::string& name) {
@@ -91,35 +171,61 @@ void JobState::own(ShardRange mine) {
   }
 }
 
+// Parameters in the order of their names; a tied one has its place by the first of them.
+void JobState::add_entries(const Model& model, std::vector<at::Tensor>& parameters) {
+  const size_t first_of_model = parameters.size();
+  for (const auto& item : model.module->named_parameters()) {
+    const at::Tensor& parameter = item.value();
+    if (parameter.scalar_type() != at::kFloat)
+      throw ConfigError(fmt::format("parameter '{}' is not float32", item.key()),
+                        "master weights are kept in float32; lower precision is a setting of the run",
+                        "build the model in float32 and use --precision bf16");
+    const auto same = std::ranges::find_if(parameters, [&](const at::Tensor& p) { return p.is_same(parameter); });
+    if (same != parameters.end()) {
+      const size_t index = static_cast<size_t>(same - parameters.begin());
+      if (groups_ > 0 && index < first_of_model) throw std::logic_error("models of one job can't share a parameter");
+      entries_[index].aliases.push_back(joined(model.prefix, item.key()));
+      continue;
+    }
+    entries_.push_back({.name = joined(model.prefix, item.key()),
+                        .sizes = parameter.sizes().vec(),
+                        .offset = parameter_floats_,
+                        .count = parameter.numel(),
+                        .channels_last = is_channels_last(parameter)});
+    parameters.push_back(parameter);
+    parameter_floats_ += padded(parameter.numel());
+  }
+}
+
+void JobState::add_norms_and_buffers(const Model& model) {
+  for (const auto& part : model.module->modules()) {
+    if (!part->as<BatchNorm>()) continue;
+    const auto norm = std::dynamic_pointer_cast<BatchNormImpl>(part);
+    if (std::ranges::any_of(norms_, [&](const BatchNorm& known) { return known.ptr() == norm; })) continue;
+    norms_.push_back(BatchNorm(norm));
+    statistic_floats_ += 2 * padded(norms_.back()->channels());
+  }
+  for (auto& item : model.module->named_buffers()) {
+    if (std::ranges::any_of(buffers_, [&](const NamedTensor& known) { return known.tensor.is_same(item.value()); }))
+      continue;  // of a layer that is registered twice
+    item.value().set_data(here(item.value()));
+    buffers_.push_back({joined(model.prefix, item.key()), item.value()});
+  }
+}
+
 void JobState::seal(int64_t recipe_floats, int optimizer_states) {
   if (sealed_) throw std::logic_error("JobState is sealed");
   sealed_ = true;
   recipe_floats_ = recipe_floats;
   std::vector<at::Tensor> parameters;
   for (const Model& model : models_) {
-    for (const auto& item : model.module->named_parameters()) {
-      if (item.value().scalar_type() != at::kFloat)
-        throw ConfigError(fmt::format("parameter '{}' is not float32", item.key()),
-                          "master weights are kept in float32; lower precision is a setting of the run",
-                          "build the model in float32 and use --precision bf16");
-      entries_.push_back(
-          {joined(model.prefix, item.key()), item.value().sizes().vec(), parameter_floats_, item.value().numel()});
-      parameters.push_back(item.value());
-      parameter_floats_ += padded(item.value().numel());
-    }
-    for (const auto& part : model.module->modules()) {
-      if (!part->as<BatchNorm>()) continue;
-      norms_.push_back(BatchNorm(std::dynamic_pointer_cast<BatchNormImpl>(part)));
-      statistic_floats_ += 2 * padded(norms_.back()->channels());
-    }
-    for (auto& item : model.module->named_buffers()) {
-      item.value().set_data(here(item.value()));
-      buffers_.push_back({joined(model.prefix, item.key()), item.value()});
-    }
+    add_entries(model, parameters);
+    add_norms_and_buffers(model);
   }
+  refuse_overlaps(entries_, parameters);
   flat_ = at::zeros({parameter_floats_}, here());
   for (size_t i = 0; i < parameters.size(); ++i) {
-    at::Tensor view = flat_.narrow(0, entries_[i].offset, entries_[i].count).view(entries_[i].sizes);
+    at::Tensor view = view_of(flat_, entries_[i]);
     view.copy_(parameters[i].detach());
     parameters[i].set_data(view);
   }
@@ -140,12 +246,12 @@ void JobState::seal(int64_t recipe_floats, int optimizer_states) {
 
   for (TargetNetwork& target : target_networks_) {
     target.flat = flat_.clone();
-    auto named = target.module->named_parameters();
+    std::vector<at::Tensor> named = once_each(*target.module);
     if (named.size() != entries_.size())
       throw std::logic_error("target network '" + target.name + "' has another layout");
     for (size_t i = 0; i < entries_.size(); ++i) {
-      named[i].value().set_requires_grad(false);
-      named[i].value().set_data(target.flat.narrow(0, entries_[i].offset, entries_[i].count).view(entries_[i].sizes));
+      named[i].set_requires_grad(false);
+      named[i].set_data(view_of(target.flat, entries_[i]));
     }
   }
   contribution(0);
@@ -185,7 +291,7 @@ void JobState::use_contribution(int buffer) {
 // A gradient that is preset to a view stays one: autograd adds to it in place.
 void JobState::bind_contribution(const at::Tensor& flat) {
   for (size_t i = 0; i < entries_.size(); ++i)
-    parameter_views_[i].mutable_grad() = flat.narrow(0, entries_[i].offset, entries_[i].count).view(entries_[i].sizes);
+    parameter_views_[i].mutable_grad() = view_of(flat, entries_[i]);
   int64_t at_float = parameter_floats_;
   for (BatchNorm& norm : norms_) {
     for (at::Tensor* sum : {&norm->sum_mean, &norm->sum_var}) {
@@ -193,6 +299,27 @@ void JobState::bind_contribution(const at::Tensor& flat) {
       at_float += padded(norm->channels());
     }
   }
+}
+
+bool JobState::in_file_order(const NamedTensor& t) const {
+  if (!t.like_parameters) return t.tensor.is_contiguous();
+  return std::ranges::none_of(entries_, &ParameterEntry::channels_last);
+}
+
+at::Tensor JobState::to_file_order(const NamedTensor& t) const {
+  if (!t.like_parameters) return t.tensor.contiguous();
+  at::Tensor file = t.tensor.clone();
+  for (const ParameterEntry& entry : entries_)
+    if (entry.channels_last) row_major_view(file, entry).copy_(view_of(t.tensor, entry));
+  return file;
+}
+
+void JobState::from_file_order(const NamedTensor& t, const at::Tensor& file) const {
+  at::NoGradGuard no_grad;
+  at::Tensor(t.tensor).copy_(file);
+  if (!t.like_parameters) return;
+  for (const ParameterEntry& entry : entries_)
+    if (entry.channels_last) view_of(t.tensor, entry).copy_(row_major_view(file, entry));
 }
 
 std::vector<NamedTensor> JobState::model_tensors() const {
@@ -204,8 +331,10 @@ std::vector<NamedTensor> JobState::model_tensors() const {
 
 std::vector<NamedTensor> JobState::replicated_state() const {
   std::vector<NamedTensor> tensors;
-  for (size_t s = 0; s < optimizer_.size(); ++s) tensors.push_back({fmt::format("optimizer.{}", s), optimizer_[s]});
-  for (const TargetNetwork& target : target_networks_) tensors.push_back({"shadow." + target.name, target.flat});
+  for (size_t s = 0; s < optimizer_.size(); ++s)
+    tensors.push_back({fmt::format("optimizer.{}", s), optimizer_[s], /*like_parameters=*/true});
+  for (const TargetNetwork& target : target_networks_)
+    tensors.push_back({"shadow." + target.name, target.flat, /*like_parameters=*/true});
   for (const NamedTensor& t : replicated_) tensors.push_back({"replicated." + t.name, t.tensor});
   return tensors;
 }
@@ -222,6 +351,10 @@ std::vector<NamedTensor> JobState::shard_shape(int shard) const {
   for (const ShardArray& array : shard_states_)
     tensors.push_back({shard_tensor_name(shard, array.name), at::empty({1}, array.dtype).expand(array.sizes)});
   return tensors;
+}
+
+void JobState::set_training(bool training) {
+  for (const Model& model : models_) model.module->train(training);
 }
 
 }  // namespace tandem

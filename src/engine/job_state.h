@@ -6,6 +6,10 @@
 //   flat parameters  [ p0 | p1 | ... ]
 //   contribution     [ g0 | g1 | ... | batch-norm mean, var of each layer | the recipe's floats ]
 // A recipe declares its state in build(); then seal() lays it out, and nothing can be added.
+//
+// A parameter that is registered under two names is one: it is laid out once, under the first (nn/tie_weights.h).
+// A convolution weight that is channels last in the model stays so in all these vectors (nn/channels_last.h). Files,
+// snapshots and digests have row-major order, always: to_file_order() and from_file_order() are the two ways.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,6 +22,7 @@
 #include <vector>
 
 #include "nn/batch_norm.h"
+#include "nn/init.h"
 #include "reduce/shard_range.h"
 
 namespace torch::nn {
@@ -29,7 +34,9 @@ namespace tandem {
 struct ParameterEntry {
   std::string name;
   std::vector<int64_t> sizes;
-  int64_t offset = 0, count = 0;  // in floats
+  int64_t offset = 0, count = 0;     // in floats
+  std::vector<std::string> aliases;  // further names of a tied parameter
+  bool channels_last = false;        // in memory; in files it is row by row
 };
 
 // A named array that every shard has one of: an environment's state, a replay ring. Index it with JobState::shard().
@@ -40,6 +47,7 @@ struct ShardField {
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
+  bool like_parameters = false;  // a flat vector, laid out as the parameters
 };
 
 class JobState {
@@ -50,12 +58,15 @@ class JobState {
   JobState(int shards, uint64_t seed) : JobState(shards, seed, {0, shards}) {}
 
   // ---- for Recipe::build ----
-  // The trained model. Its weights are drawn from the seed (nn/init.h) and moved into the flat buffer at seal().
-  // Throws ConfigError for what would break the promise: torch's own BatchNorm or Dropout layers.
-  void add_model(std::shared_ptr<torch::nn::Module> model, const std::string& prefix = "");
+  // The trained model. Its weights are drawn from the seed (nn/init.h) and moved into the flat buffer at seal(). With
+  // rules, each parameter follows from the seed and its name; without, from its number, by torch's default.
+  // Throws ConfigError for what would break the promise: torch's own BatchNorm or Dropout layers, and for a layer that
+  // uses another weight than it has registered.
+  void add_model(std::shared_ptr<torch::nn::Module> model, const std::string& prefix = "",
+                 const InitRules& initial = {});
   // One of several models of equal size that learn side by side, each as if it were alone: drawn from the seed as the
-  // only one, clipped by its own norm.
-  void add_group(std::shared_ptr<torch::nn::Module> model, const std::string& prefix);
+  // only one (rules see its names without the prefix), clipped by its own norm.
+  void add_group(std::shared_ptr<torch::nn::Module> model, const std::string& prefix, const InitRules& initial = {});
   // A second copy of the model, not trained, that starts with its weights: a target network, an average.
   void add_target_network(std::shared_ptr<torch::nn::Module> model, const std::string& name);
   // A tensor that all workers hold alike; changed in apply() only.
@@ -96,10 +107,15 @@ class JobState {
   void own(ShardRange mine);
   bool has_shard_state() const { return !shard_states_.empty(); }
   at::Tensor& shard(ShardField field, int shard) { return shard_states_[field.id].per_shard.at(shard - mine_.first); }
+  void set_training(bool training);  // what modules' is_training() says: no in validation
   BatchNormContext& batch_norm() { return *batch_norm_; }
   bool has_batch_norm() const { return !norms_.empty(); }
 
   // ---- for checkpoints: names as they appear in the files ----
+  // Whether the tensor's memory is as the files have it; if not, a copy that is, and back.
+  bool in_file_order(const NamedTensor& t) const;
+  at::Tensor to_file_order(const NamedTensor& t) const;
+  void from_file_order(const NamedTensor& t, const at::Tensor& file) const;
   std::vector<NamedTensor> model_tensors() const;     // parameters, running statistics, other buffers
   std::vector<NamedTensor> replicated_state() const;  // optimizer, target networks, replicated tensors
   std::vector<NamedTensor> shard_state(int shard) const;
@@ -123,6 +139,10 @@ class JobState {
     bool on_device;
     std::vector<at::Tensor> per_shard;  // of mine_, in order
   };
+  void add_model(std::shared_ptr<torch::nn::Module> model, const std::string& prefix, const InitRules& initial,
+                 const std::string& names_begin);
+  void add_entries(const Model& model, std::vector<at::Tensor>& parameters);
+  void add_norms_and_buffers(const Model& model);
   void bind_contribution(const at::Tensor& flat);
 
   int shards_;

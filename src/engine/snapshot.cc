@@ -50,8 +50,9 @@ std::vector<NamedTensor> replicated_tensors(TrainLoop& loop) {
   return tensors;
 }
 
+// All of it, whatever the order of its dimensions in memory.
 std::byte* memory_of(const NamedTensor& t) {
-  if (!t.tensor.is_contiguous()) throw std::logic_error("state tensor '" + t.name + "' is not contiguous");
+  if (!t.tensor.is_non_overlapping_and_dense()) throw std::logic_error("state tensor '" + t.name + "' is not dense");
   return static_cast<std::byte*>(t.tensor.data_ptr());
 }
 
@@ -70,13 +71,30 @@ Device& home_of(const at::Tensor& tensor) { return tensor.is_cuda() ? device() :
 
 // Calls copy(device, tensor's memory, offset in the block, bytes) for what lies in [begin, end) of the block.
 template <class Copy>
-void each_stretch(const std::vector<NamedTensor>& tensors, std::span<const SnapshotTensor> tensors_there,
-                  uint64_t begin, uint64_t end, Copy copy) {
+void each_stretch(const JobState& state, const std::vector<NamedTensor>& tensors,
+                  std::span<const SnapshotTensor> tensors_there, uint64_t begin, uint64_t end, Copy copy) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const uint64_t first = std::max(begin, tensors_there[i].offset),
                    last = std::min(end, tensors_there[i].offset + tensors_there[i].bytes);
-    if (first < last)
-      copy(home_of(tensors[i].tensor), memory_of(tensors[i]) + (first - tensors_there[i].offset), first, last - first);
+    if (first >= last) continue;
+    const bool as_it_is = state.in_file_order(tensors[i]);
+    const NamedTensor file =
+        as_it_is ? tensors[i] : NamedTensor{tensors[i].name, state.to_file_order(tensors[i])};
+    copy(home_of(file.tensor), memory_of(file) + (first - tensors_there[i].offset), first, last - first);
+    if (!as_it_is) home_of(file.tensor).wait();  // before the copy goes
+  }
+}
+
+// All of them, from the block.
+void read_tensors_of(const JobState& state, const std::vector<NamedTensor>& tensors,
+                     std::span<const SnapshotTensor> tensors_there, std::span<const std::byte> block) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const NamedTensor& t = tensors[i];
+    const bool as_it_is = state.in_file_order(t);
+    const NamedTensor file =
+        as_it_is ? t : NamedTensor{t.name, at::empty_like(t.tensor, at::MemoryFormat::Contiguous)};
+    home_of(file.tensor).from_host(memory_of(file), block.data() + tensors_there[i].offset, tensors_there[i].bytes);
+    if (!as_it_is) state.from_file_order(t, file.tensor);
   }
 }
 
@@ -93,7 +111,12 @@ SnapshotLayout snapshot_layout(TrainLoop& loop) {
   SnapshotLayout layout;
   const size_t model = loop.state().model_tensors().size();
   const std::vector<NamedTensor> replicated = replicated_tensors(loop);
-  for (size_t i = 0; i < replicated.size(); ++i) layout.add(described_tensor(replicated[i], i < model, -1));
+  const std::vector<ParameterEntry>& entries = loop.state().parameter_entries();  // the first of the model's tensors
+  for (size_t i = 0; i < replicated.size(); ++i) {
+    SnapshotTensor tensor = described_tensor(replicated[i], i < model, -1);
+    if (i < entries.size()) tensor.aliases = entries[i].aliases;
+    layout.add(std::move(tensor));
+  }
   for (int shard = 0; shard < loop.state().shards(); ++shard)
     for (const NamedTensor& t : loop.state().shard_shape(shard)) layout.add(described_tensor(t, false, shard));
   return layout;
@@ -106,10 +129,11 @@ template <class Out>
 void each_of_my_part(TrainLoop& loop, const SnapshotLayout& layout, int me, int members, Out out) {
   const std::vector<NamedTensor> replicated = replicated_tensors(loop);
   const uint64_t begin = SnapshotLayout::kScalarBytes, bytes = layout.replicated_end() - begin;
-  each_stretch(replicated, layout.tensors(), begin + bytes * me / members, begin + bytes * (me + 1) / members, out);
+  each_stretch(loop.state(), replicated, layout.tensors(), begin + bytes * me / members,
+               begin + bytes * (me + 1) / members, out);
   for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard) {
     const std::vector<NamedTensor> own = loop.state().shard_state(shard);
-    each_stretch(own, tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard), 0,
+    each_stretch(loop.state(), own, tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard), 0,
                  layout.bytes(), out);
   }
 }
@@ -119,6 +143,8 @@ void finish_part(TrainLoop& loop, std::span<std::byte> block, int me, std::optio
   if (me != 0) return;
   nlohmann::json scalars = {
       {"update", loop.update().save()}, {"step", loop.steps_done()}, {"ticket", loop.combine().next_sequence()}};
+  if (nlohmann::json validation = loop.validation().save(); !validation.is_null())
+    scalars["validation"] = std::move(validation);
   if (handled) scalars["handled"] = *handled;
   SnapshotLayout::put_scalars(block, scalars);
 }
@@ -147,16 +173,14 @@ uint64_t write_part(TrainLoop& loop, const SnapshotLayout& layout, const SharedM
 
 int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<const std::byte> block) {
   const nlohmann::json scalars = SnapshotLayout::get_scalars(block);
-  const auto in = [&](Device& device, std::byte* to, uint64_t at, uint64_t bytes) {
-    device.from_host(to, block.data() + at, bytes);
-  };
   loop.update().load(scalars.at("update"));
+  loop.validation().load(scalars.value("validation", nlohmann::json()));
   const std::vector<NamedTensor> replicated = replicated_tensors(loop);
-  each_stretch(replicated, layout.tensors(), 0, layout.replicated_end(), in);
+  read_tensors_of(loop.state(), replicated, layout.tensors(), block);
   for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard) {
     const std::vector<NamedTensor> own = loop.state().shard_state(shard);
-    each_stretch(own, tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard), 0,
-                 layout.bytes(), in);
+    read_tensors_of(loop.state(), own,
+                    tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard), block);
   }
   loop.set_steps_done(scalars.at("step"));
   return scalars.value("ticket", int64_t{0});
@@ -171,7 +195,7 @@ uint64_t replicated_hash(TrainLoop& loop) {
 
 std::string digest_of(TrainLoop& loop) {
   std::vector<NamedTensor> tensors = loop.state().model_tensors();
-  for (NamedTensor& t : tensors) t.tensor = t.tensor.cpu();
+  for (NamedTensor& t : tensors) t.tensor = t.tensor.cpu().contiguous();
   std::vector<TensorView> views;
   for (const NamedTensor& t : tensors)
     views.push_back(

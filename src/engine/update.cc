@@ -114,7 +114,7 @@ void Update::keep() {
         const int64_t begin = at < 0 ? 0 : kept_[i - 1].tensor.storage_offset() + at;
         there = there.as_strided(t.sizes(), t.strides(), begin);
       }
-      kept_.push_back({now[i].name, there});
+      kept_.push_back({now[i].name, there, now[i].like_parameters});
     }
   }
   for (size_t i = 0; i < stretches.size(); ++i) kept_stretches_[i].copy_(stretches[i]);
@@ -268,7 +268,7 @@ void Update::load(const nlohmann::json& saved) {
 
 std::vector<NamedTensor> Update::kept_state() const {
   std::vector<NamedTensor> tensors;
-  for (const NamedTensor& t : kept_) tensors.push_back({"kept." + t.name, t.tensor});
+  for (const NamedTensor& t : kept_) tensors.push_back({"kept." + t.name, t.tensor, t.like_parameters});
   return tensors;
 }
 

@@ -24,7 +24,10 @@ void SnapshotLayout::add(SnapshotTensor tensor) {
 
 nlohmann::json SnapshotLayout::to_json() const {
   nlohmann::json list = nlohmann::json::array();
-  for (const SnapshotTensor& t : tensors_) list.push_back({t.name, dtype_name(t.dtype), t.shape, t.model, t.shard});
+  for (const SnapshotTensor& t : tensors_) {
+    list.push_back({t.name, dtype_name(t.dtype), t.shape, t.model, t.shard});
+    if (!t.aliases.empty()) list.back().push_back(t.aliases);
+  }
   return list;
 }
 
@@ -36,6 +39,7 @@ SnapshotLayout SnapshotLayout::from_json(const nlohmann::json& json) {
     if (!dtype) throw std::runtime_error("no such type of tensor");
     t.dtype = *dtype;
     t.bytes = dtype_size(*dtype);
+    if (item.size() > 5) t.aliases = item.at(5).get<std::vector<std::string>>();
     for (const int64_t n : t.shape) {
       if (n < 0 || n > (int64_t{1} << 40)) throw std::runtime_error("no such shape");
       t.bytes *= static_cast<uint64_t>(n);
@@ -62,9 +66,24 @@ nlohmann::json SnapshotLayout::get_scalars(std::span<const std::byte> block) {
 }
 
 void SnapshotLayout::describe(std::span<const std::byte> block, CheckpointContents& contents) const {
-  for (const SnapshotTensor& t : tensors_)
+  for (const SnapshotTensor& t : tensors_) {
     (t.model ? contents.model : contents.state).push_back({t.name, t.dtype, t.shape, block.subspan(t.offset, t.bytes)});
+    for (const std::string& alias : t.aliases) contents.aliases[alias] = t.name;
+  }
 }
+
+namespace {
+
+// A tied parameter is stored once, under any one of its names.
+const TensorView* find_by_any_name(const SafetensorsFile& file, const SnapshotTensor& tensor,
+                                   std::set<std::string>& known) {
+  const TensorView* found = file.find(tensor.name);
+  for (auto alias = tensor.aliases.begin(); !found && alias != tensor.aliases.end(); ++alias)
+    if ((found = file.find(*alias))) known.insert(*alias);
+  return found;
+}
+
+}  // namespace
 
 void SnapshotLayout::fill(std::span<std::byte> block, const LoadedCheckpoint& checkpoint) const {
   const std::string where = checkpoint.dir.filename().string();
@@ -77,7 +96,7 @@ void SnapshotLayout::fill(std::span<std::byte> block, const LoadedCheckpoint& ch
     known.insert(t.name);
     const SafetensorsFile& file = t.model ? checkpoint.model : checkpoint.state;
     const std::string name = where + (t.model ? "/model.safetensors" : "/state.safetensors");
-    const TensorView* found = file.find(t.name);
+    const TensorView* found = find_by_any_name(file, t, known);
     if (!found && !kept && t.name.starts_with("kept.")) continue;
     if (!found)
       throw CheckpointError(fmt::format("{} has no tensor '{}'", name, t.name), "the model or the recipe has changed",

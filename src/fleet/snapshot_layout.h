@@ -23,6 +23,7 @@ struct SnapshotTensor {
   bool model = false;  // goes into model.safetensors
   int shard = -1;      // -1: replicated
   uint64_t offset = 0, bytes = 0;
+  std::vector<std::string> aliases;  // further names of a tied parameter, which is stored once
 };
 
 class SnapshotLayout {
