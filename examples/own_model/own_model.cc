@@ -1,7 +1,7 @@
 // own_model.cc -- your model and your data, trained with everything tandem has: any number of workers with the same
 // bits, checkpoints, exact resume, progress, TensorBoard, report.
 //
-//   own_model train --steps 500 --json        own_model resume last --steps 1000        own_model export last
+//   own_model train --steps 500 --json        own_model resume last --steps 1000        own_model eval last
 #include <tandem/program.h>
 #include <tandem/tandem.h>
 #include <torch/torch.h>
@@ -27,14 +27,17 @@ struct SpiralSettings : tandem::RecipeSettings {
 // Each arm is half a turn. Sine and cosine are written by + - * / (t is the tangent of half the angle): std::sin and
 // std::cos may differ in their last bit between versions of libm, and then so would the weights.
 struct Spirals : tandem::Dataset {
-  int64_t size() const override { return 3000; }
+  Spirals(int64_t points, double shift) : points(points), shift(shift) {}
+  int64_t points;
+  double shift;  // along the arm
+  int64_t size() const override { return points; }
   std::vector<at::Tensor> load(std::span<const int64_t> samples, const tandem::RandomKey& random) const override {
     constexpr double kArm[3][2] = {
         {1, 0}, {-0.5, 0.8660254037844386}, {-0.5, -0.8660254037844386}};  // 0, 120, 240 degrees
     at::Tensor x = at::empty({int64_t(samples.size()), 2}), y = at::empty({int64_t(samples.size())}, at::kLong);
     for (size_t i = 0; i < samples.size(); ++i) {
       const int64_t arm = samples[i] % 3;
-      const double r = double(samples[i]) / 3000, t = 2 * r - 1;
+      const double r = (double(samples[i]) + shift) / double(points), t = 2 * r - 1;
       const double c = r * (1 - t * t) / (1 + t * t), s = r * 2 * t / (1 + t * t);
       x[i][0] = c * kArm[arm][0] - s * kArm[arm][1] + 0.02 * tandem::random_normal(random, 2 * i);
       x[i][1] = c * kArm[arm][1] + s * kArm[arm][0] + 0.02 * tandem::random_normal(random, 2 * i + 1);
@@ -60,7 +63,9 @@ struct Net : torch::nn::Module {
 struct Spiral : tandem::SupervisedRecipe {
   explicit Spiral(const SpiralSettings& s) : SupervisedRecipe(s), settings(s) {}
   std::shared_ptr<torch::nn::Module> make_model() override { return net = std::make_shared<Net>(settings.width); }
-  std::unique_ptr<tandem::Dataset> make_data() override { return std::make_unique<Spirals>(); }
+  std::unique_ptr<tandem::Dataset> make_data() override { return std::make_unique<Spirals>(3000, 0); }
+  // Samples that training never sees: `own_model eval last`, and checkpoints/best.
+  std::unique_ptr<tandem::Dataset> make_validation_data() override { return std::make_unique<Spirals>(600, 0.5); }
   at::Tensor forward(const tandem::Batch& batch, tandem::ShardContext& context) override {
     at::Tensor x = at::relu(net->norm(net->in(batch.tensors[0])));
     // 0: this place among those of the model that draw random numbers; the next would be 1.

@@ -48,6 +48,7 @@ class FaultyFileSystem : public FileSystem {
     FileSystem::close(f);  // the descriptor goes even when the call reports a failure
     count("close", f.path);
   }
+  void link(const Path& from, const Path& to) override { count("link", to), FileSystem::link(from, to); }
   void rename(const Path& from, const Path& to) override { count("rename", to), FileSystem::rename(from, to); }
   void mkdir(const Path& p) override { count("mkdir", p), FileSystem::mkdir(p); }
   void remove_all(const Path& p) override { count("remove_all", p), FileSystem::remove_all(p); }

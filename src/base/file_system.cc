@@ -117,6 +117,17 @@ void FileSystem::rename(const stdfs::path& from, const stdfs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail(fmt::format("rename {} to", from.string()), to, errno);
 }
 
+void FileSystem::link(const stdfs::path& from, const stdfs::path& to) {
+  if (::link(from.c_str(), to.c_str()) == 0) return;
+  if (errno != EPERM && errno != EOPNOTSUPP && errno != EXDEV && errno != EMLINK && errno != ENOSYS)
+    fail(fmt::format("link {} to", from.string()), to, errno);
+  OpenFile source(*this, open_read(from)), copy(*this, open_new(to));
+  std::vector<std::byte> buffer(1 << 20);
+  while (const std::size_t got = read(source.handle(), buffer)) copy.write_all(std::span(buffer).first(got));
+  fsync(copy.handle());
+  copy.close();
+}
+
 void FileSystem::mkdir(const stdfs::path& path) {
   std::error_code error;
   stdfs::create_directories(path, error);

@@ -38,6 +38,8 @@ class FileSystem {
   virtual void close(const FileHandle& file);  // the descriptor is gone even if this throws
 
   virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to);
+  // A second name for a file; a copy of it, made durable, where the file system has no hard links.
+  virtual void link(const std::filesystem::path& from, const std::filesystem::path& to);
   virtual void mkdir(const std::filesystem::path& path);  // and its parents; no error if it is there
   virtual void remove_all(const std::filesystem::path& path);
   virtual void fsync_dir(const std::filesystem::path& path);

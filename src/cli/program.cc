@@ -12,6 +12,7 @@
 #include "command/output.h"
 #include "command/ranks.h"
 #include "engine/describe.h"
+#include "engine/evaluate.h"
 #include "engine/memory.h"
 #include "engine/recipe.h"
 #include "engine/worker.h"
@@ -46,6 +47,19 @@ int describe_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes
   }
 }
 
+// evaluate <run_dir> <checkpoint>: what `eval` starts.
+int evaluate_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes) {
+  try {
+    if (argc != 4)
+      throw ConfigError("`evaluate` needs a run folder and a checkpoint", "it is what `eval` starts, not for typing",
+                        "use `eval`");
+    return evaluate(argv[2], argv[3], recipes);
+  } catch (const Error& error) {
+    Output(false, false, false, false).error(error);
+    return static_cast<int>(error.code());
+  }
+}
+
 // Under another launcher the supervisor lives as long as the job and needs no libtorch: `tandem` beside us has none.
 // It does not return if there is one.
 void become_supervisor(char** argv, const std::filesystem::path& self) {
@@ -59,6 +73,7 @@ int program_main(int argc, char** argv, const std::string& name, const std::vect
   begin_process();
   if (argc > 1 && std::strcmp(argv[1], "work") == 0) return work_main(argc, argv, recipes);
   if (argc > 1 && std::strcmp(argv[1], "describe") == 0) return describe_main(argc, argv, recipes);
+  if (argc > 1 && std::strcmp(argv[1], "evaluate") == 0) return evaluate_main(argc, argv, recipes);
   CliContext context;
   context.program = name;
   context.version = TANDEM_VERSION;

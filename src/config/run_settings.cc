@@ -27,6 +27,26 @@ Grammar interval() {
           }};
 }
 
+Grammar validation_interval() {
+  return {"a count such as \"500 steps\" or \"2 epochs\", auto or never",
+          [](const std::string& text) -> std::optional<std::string> {
+            if (parse_validation_interval(text)) return std::nullopt;
+            return "it is none of these; times are no choice, since the result must not depend on the machine's speed";
+          }};
+}
+
+void describe_validation(Describer& d, ValidationSettings& s) {
+  d.key("validation.every", s.every, validation_interval(), "steps or epochs between validations; auto: an epoch",
+        Role::kRunning);
+  d.key("validation.best", s.best,
+        "metric that decides which checkpoint is the best: accuracy, test/loss; empty: the recipe's first",
+        Role::kRunning);
+  d.key("validation.patience", s.patience, Range::at_least(0),
+        "early stopping: validations without a better value before the run ends; 0: none", Role::kRunning);
+  d.key("validation.min_delta", s.min_delta, Range::at_least(0), "least gain that counts as a better value",
+        Role::kRunning);
+}
+
 Grammar power_or_empty() {
   return {"a share of a GPU's limit such as 80%, or watts such as 180W",
           [](const std::string& text) -> std::optional<std::string> {
@@ -68,8 +88,12 @@ void describe_optimizer(Describer& d, OptimizerSettings& s) {
 void describe_schedule(Describer& d, ScheduleSettings& s) {
   d.key("schedule.kind", s.kind, Choices{{"constant", "cosine", "cosine_restarts"}}, "learning rate schedule");
   d.key("schedule.warmup_steps", s.warmup_steps, Range::at_least(0), "steps of linear warm-up from 0");
+  d.key("schedule.warmup_epochs", s.warmup_epochs, Range::at_least(0),
+        "the same in epochs, parts of one too; 0: warmup_steps holds", Role::kRunning);
   d.key("schedule.total_steps", s.total_steps, Range::at_least(0), "length of the cosine schedule; 0: the run's steps");
   d.key("schedule.restart_steps", s.restart_steps, Range::at_least(0), "length of the first cycle of cosine_restarts");
+  d.key("schedule.restart_epochs", s.restart_epochs, Range::at_least(0),
+        "the same in epochs, parts of one too; 0: restart_steps holds", Role::kRunning);
   d.key("schedule.restart_factor", s.restart_factor, Range::at_least(1),
         "each cycle is this many times as long as the one before");
   d.key("schedule.min_factor", s.min_factor, Range::between(0, 1),
@@ -109,6 +133,7 @@ void RecipeSettings::describe(Describer& d) {
   describe_schedule(d, schedule);
   d.key("checkpoint.every", checkpoint.every, interval(), "time or steps between checkpoints", Role::kRunning);
   d.key("checkpoint.keep", checkpoint.keep, Range::at_least(2), "newest checkpoints to keep", Role::kRunning);
+  describe_validation(d, validation);
   d.key("loader.threads", loader.threads, Range::between(-1, 1024),
         "data loader threads per worker; -1: by device and cores", Role::kRunning);
   d.key("loader.prefetch", loader.prefetch, Range::between(-1, 1024), "batches to prefetch; -1: two per thread",
@@ -146,9 +171,9 @@ void RecipeSettings::check() const {
         "every shard runs the same fixed number of samples, so that the result never depends on the machines",
         fmt::format("set batch_size to {} or {}", first, second));
   }
-  if (schedule.kind == "cosine_restarts" && schedule.restart_steps == 0) {
+  if (schedule.kind == "cosine_restarts" && schedule.restart_steps == 0 && schedule.restart_epochs == 0) {
     throw ConfigError("schedule.kind is cosine_restarts, but schedule.restart_steps is 0", "a cycle needs a length",
-                      "set schedule.restart_steps, for example 1000");
+                      "set schedule.restart_steps, for example 1000, or schedule.restart_epochs");
   }
   if (schedule.total_steps > 0 && schedule.warmup_steps >= schedule.total_steps) {
     throw ConfigError(fmt::format("schedule.warmup_steps is {}, schedule.total_steps is {}", schedule.warmup_steps,

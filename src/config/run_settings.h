@@ -27,8 +27,10 @@ struct OptimizerSettings {
 struct ScheduleSettings {
   std::string kind = "constant";  // constant, cosine, cosine_restarts
   int64_t warmup_steps = 0;
+  double warmup_epochs = 0;   // in place of warmup_steps; freeze_schedule() of engine/last_step.h turns it into steps
   int64_t total_steps = 0;    // 0: the run's steps; freeze() writes the number into the resolved recipe
   int64_t restart_steps = 0;  // length of the first cycle of cosine_restarts
+  double restart_epochs = 0;  // the same in epochs
   double restart_factor = 1.0;
   double min_factor = 0.0;             // the rate never falls below this share of itself
   std::string batch_scaling = "none";  // none, linear, sqrt
@@ -39,6 +41,14 @@ struct CheckpointSettings {
   std::string every =
       "auto";  // "auto", "60s", "10m", "500 steps", "never"; parse with parse_interval() of config/units.h
   int64_t keep = 3;
+};
+
+// How often a recipe's validation sets are gone through, and what follows from them (engine/validation.h).
+struct ValidationSettings {
+  std::string every = "auto";  // "auto" (an epoch), "500 steps", "2 epochs", "never"; parse_validation_interval()
+  std::string best;            // the metric that decides: "accuracy", "test/loss"; "": the recipe's first
+  int64_t patience = 0;        // validations without a gain before the run ends; 0: it goes on
+  double min_delta = 0;        // a smaller gain is none
 };
 
 struct LoaderSettings {
@@ -92,6 +102,7 @@ struct RecipeSettings : Settings {
   OptimizerSettings optimizer;
   ScheduleSettings schedule;
   CheckpointSettings checkpoint;
+  ValidationSettings validation;
   LoaderSettings loader;
   AmpSettings amp;
   NanSettings nan;

@@ -71,6 +71,20 @@ std::optional<Interval> parse_interval(std::string_view text) {
   return Interval{.seconds = *seconds};
 }
 
+std::optional<ValidationInterval> parse_validation_interval(std::string_view text) {
+  skip_spaces(text);
+  if (text == "never") return ValidationInterval{};
+  if (text == "auto") return ValidationInterval{.automatic = true};
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || count <= 0) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  skip_spaces(text);
+  if (text == "steps" || text == "step") return ValidationInterval{.steps = count};
+  if (text == "epochs" || text == "epoch") return ValidationInterval{.epochs = count};
+  return std::nullopt;
+}
+
 std::optional<PowerLimit> parse_power(std::string_view text) {
   skip_spaces(text);
   double number = 0;

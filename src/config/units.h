@@ -18,6 +18,13 @@ struct Interval {
 };
 std::optional<Interval> parse_interval(std::string_view text);  // "auto", "60s", "10m", "500 steps", "never"
 
+// Between validations: by steps or by epochs; both 0 means never ("never").
+struct ValidationInterval {
+  int64_t steps = 0, epochs = 0;
+  bool automatic = false;
+};
+std::optional<ValidationInterval> parse_validation_interval(std::string_view text);  // "auto", "2 epochs", "500 steps"
+
 // A power limit: a share of the GPU's own ("80%"), or watts ("180W", "180"). Nothing if it is neither; a share is
 // above 0 and at most 1.
 struct PowerLimit {

@@ -31,6 +31,7 @@ int describe(const std::filesystem::path& run_dir, const std::vector<RecipeEntry
   TrainLoop loop(*settings, entry.make(*settings), ShardRange{0, 0},
                  std::make_unique<LocalCombine>(static_cast<int>(settings->shards),
                                                 std::vector<ShardRange>{{0, static_cast<int>(settings->shards)}}));
+  schedule_in_steps(loop.recipe(), *settings, resolver);
   nlohmann::json phases = nlohmann::json::array();
   for (const Phase& phase : loop.phases()) phases.push_back(phase.name);
   const ContributionLayout largest = loop.largest_layout();

@@ -13,6 +13,10 @@ namespace tandem {
 // default number of steps.
 int64_t last_step_of(const RecipeSettings& settings, const Resolver& resolver, const Recipe& recipe);
 
+// Parts of a schedule that are given in epochs become steps, written into the settings. Throws ConfigError if the
+// recipe has no epochs.
+void schedule_in_steps(const Recipe& recipe, RecipeSettings& settings, Resolver& resolver);
+
 // A schedule that ends with the run, if it says no other end. Throws ConfigError if the run has none in steps.
 void end_schedule_at(int64_t last_step, RecipeSettings& settings, Resolver& resolver);
 

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "engine/precision.h"
+#include "reduce/order_free_sum.h"
 
 namespace tandem {
 
@@ -34,6 +35,14 @@ void ShardContext::count(int index, const at::Tensor& value) {
     count_sums_.select(0, index).add_(value);
   else
     counts[index] += value.item<int64_t>();
+}
+
+void ShardContext::sum(int index, const at::Tensor& values) {
+  at::NoGradGuard no_grad;
+  if (training_) throw std::logic_error("sum() is for validate(); run() adds by add()");
+  const at::Tensor real = values.narrow(0, 0, batch_->slice.real).to(at::kCPU, at::kFloat).contiguous();
+  add_to_words(sum_words_.subspan(static_cast<size_t>(index) * kSumWords, kSumWords),
+               {real.const_data_ptr<float>(), static_cast<size_t>(real.numel())});
 }
 
 void ShardContext::send(int to_shard, std::vector<std::byte>&& row) {

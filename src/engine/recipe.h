@@ -52,7 +52,30 @@ struct Phase {
   bool batched = false;
 };
 
-// What run() gets.
+// A number that is found over a validation set.
+struct ValidationMetric {
+  std::string name;  // "accuracy"; told as "validation/accuracy"
+  bool larger_is_better = false;
+};
+
+// Samples that training never sees, and what is added up over them. The engine goes through them in their order, shard
+// by shard in the shapes of training, and masks the remainder.
+struct ValidationSet {
+  std::string name;  // "validation", "test"
+  const Dataset* data = nullptr;
+  std::vector<ValidationMetric> metrics;  // the first one of the first set decides `best`, if the settings name no other
+  int sums = 0;                           // of floats, exact: ShardContext::sum()
+  int counts = 0;                         // of integers: ShardContext::counts and count()
+};
+
+// Over a whole set: the same bits for any number of workers.
+struct ValidationTotals {
+  std::span<const double> sums;
+  std::span<const int64_t> counts;
+  int64_t samples = 0;
+};
+
+// What run() and validate() get.
 class ShardContext {
  public:
   int64_t step = 0;  // steps before this one, skipped updates included
@@ -67,8 +90,10 @@ class ShardContext {
              .step = static_cast<uint64_t>(step) * accumulation_ + micro_batch,
              .shard = static_cast<uint32_t>(shard),
              .site = site},
-            key_on_device_};
+            key_on_device_,
+            training_};
   }
+  bool training() const { return training_; }  // false in Recipe::validate()
   const Batch& batch() const { return *batch_; }
   const std::vector<at::Tensor>& inputs() const { return inputs_; }  // what Recipe::inputs() made, on the device
   JobState& job() { return *state_; }
@@ -95,6 +120,8 @@ class ShardContext {
   // sum use one way or the other.
   void add(int index, const at::Tensor& value);
   void count(int index, const at::Tensor& value);
+  // In validate(): adds the values of the real rows to sum `index` of the set, exactly. First dimension = rows.
+  void sum(int index, const at::Tensor& values);
 
  private:
   friend class TrainLoop;
@@ -102,6 +129,8 @@ class ShardContext {
   uint64_t accumulation_ = 1;
   double loss_scale_ = 1;
   int backwards_left_ = INT_MAX;
+  bool training_ = true;
+  std::span<int64_t> sum_words_;  // of the validation set's sums (reduce/order_free_sum.h)
   const Batch* batch_ = nullptr;
   std::vector<at::Tensor> inputs_;
   const RandomKey* key_on_device_ = nullptr;  // during capture
@@ -166,6 +195,14 @@ class Recipe {
   // The recipe's own kernels for a whole step, on a GPU, for a worker that holds all shards; null: it has none. Made
   // anew when shards or their state change.
   virtual std::unique_ptr<FusedStep> fused_step(JobState& state) { return nullptr; }
+  // ---- validation (engine/validation.h) ----
+  virtual std::vector<ValidationSet> validation_sets() const { return {}; }  // once build() was called
+  // One slice of a set: forward only, without random numbers and without change of any state. batch() is the slice.
+  virtual void validate(const ValidationSet& set, ShardContext& context) {}
+  // The values of set.metrics, in their order.
+  virtual std::vector<double> validation_metrics(const ValidationSet& set, const ValidationTotals& totals) const {
+    return {};
+  }
   // Steps that `epochs`, `episodes` or `iterations` of the settings amount to; 0: this recipe has no such unit.
   virtual int64_t steps_in(const std::string& unit, int64_t count) const { return 0; }
   virtual std::string unit() const { return "samples"; }

@@ -21,7 +21,7 @@ class StepTimes {
   ~StepTimes();
   void page(WorkerPage& page) { page_ = &page; }
 
-  void step_begins(TrainLoop& loop, bool on_gpu);  // one step and what follows it: its record, a snapshot
+  void step_begins(TrainLoop& loop, bool on_gpu);  // one step, without validation and snapshot
   void step_ends(TrainLoop& loop);
 
   void shard_begins(const TrainLoop& loop);

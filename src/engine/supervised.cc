@@ -10,11 +10,12 @@
 namespace tandem {
 
 void SupervisedRecipe::build(JobState& state) {
-  state.add_model(make_model());
+  state.add_model(make_model(), "", initial_weights());
   data_ = make_data();
   if (data_->size() <= 0)
     throw ConfigError("the data set is empty", "an epoch needs at least one sample",
                       "look at where the data comes from");
+  validation_data_ = make_validation_data();
   const int64_t unit = settings_.shards * settings_.accumulation;
   constexpr int64_t kCheap = 4096;  // rows: a handful of samples may be tried with any recipe's batch
   if (settings_.batch_size > std::max({2 * data_->size(), unit, kCheap}))
@@ -71,6 +72,37 @@ void SupervisedRecipe::apply(const Phase&, const Total& total, StepContext& cont
   if (total.counts[2] > 0)
     record.metrics.emplace_back("accuracy",
                                 static_cast<double>(total.counts[1]) / static_cast<double>(total.counts[2]));
+}
+
+bool SupervisedRecipe::has_accuracy() const {
+  const int64_t first = 0;
+  const std::vector<at::Tensor> sample = validation_data_->load({&first, 1}, {});
+  return sample.size() > 1 && sample[1].scalar_type() == at::kLong;
+}
+
+std::vector<ValidationSet> SupervisedRecipe::validation_sets() const {
+  if (!validation_data_) return {};
+  ValidationSet set{.name = "validation", .data = validation_data_.get(), .metrics = {{"loss"}}, .sums = 1};
+  if (validation_data_->size() > 0 && has_accuracy()) {
+    set.metrics.push_back({"accuracy", true});
+    set.counts = 1;
+  }
+  return {set};
+}
+
+void SupervisedRecipe::validate(const ValidationSet& set, ShardContext& context) {
+  const Batch& batch = context.batch();
+  const at::Tensor output = forward(batch, context);
+  context.sum(0, row_losses(output, batch));
+  if (set.counts > 0) context.count(0, row_correct(output, batch).narrow(0, 0, batch.slice.real).sum());
+}
+
+std::vector<double> SupervisedRecipe::validation_metrics(const ValidationSet& set,
+                                                         const ValidationTotals& totals) const {
+  const double samples = static_cast<double>(totals.samples);
+  std::vector<double> values{totals.sums[0] / samples};
+  if (set.counts > 0) values.push_back(static_cast<double>(totals.counts[0]) / samples);
+  return values;
 }
 
 int64_t SupervisedRecipe::steps_in(const std::string& unit, int64_t count) const {

@@ -19,6 +19,8 @@ class SupervisedRecipe : public Recipe {
   explicit SupervisedRecipe(const RecipeSettings& settings) : settings_(settings) {}
 
   virtual std::shared_ptr<torch::nn::Module> make_model() = 0;
+  // How its weights begin (nn/init.h). Default: as torch's layers do.
+  virtual InitRules initial_weights() const { return {}; }
   virtual std::unique_ptr<Dataset> make_data() = 0;
   virtual at::Tensor forward(const Batch& batch, ShardContext& context) = 0;  // -> output, first dimension = rows
   // Loss of every row, [rows]. Default: cross-entropy of the output [rows, classes] with the labels tensors[1].
@@ -26,6 +28,12 @@ class SupervisedRecipe : public Recipe {
   // Whether each row was right, bool [rows], for the accuracy; undefined: no accuracy. Default: argmax equals the
   // label.
   virtual at::Tensor row_correct(const at::Tensor& output, const Batch& batch);
+
+  // Samples that training never sees, gone through in their order without dropout; null: none. Loss and accuracy over
+  // them are those of row_losses() and row_correct().
+  virtual std::unique_ptr<Dataset> make_validation_data() { return nullptr; }
+  // Whether validation has an accuracy. Default: whether the second tensor of a sample holds labels.
+  virtual bool has_accuracy() const;
 
   // Whether forward(), row_losses() and row_correct() are the same operations at every step and read no tensor on the
   // host, so that they may be captured as a CUDA graph (Phase::capturable in engine/recipe.h). Say no for a loss that
@@ -37,11 +45,14 @@ class SupervisedRecipe : public Recipe {
   const Dataset* dataset() const final { return data_.get(); }
   void run(const Phase& phase, ShardContext& context) final;
   void apply(const Phase& phase, const Total& total, StepContext& context) final;
+  std::vector<ValidationSet> validation_sets() const final;
+  void validate(const ValidationSet& set, ShardContext& context) final;
+  std::vector<double> validation_metrics(const ValidationSet& set, const ValidationTotals& totals) const final;
   int64_t steps_in(const std::string& unit, int64_t count) const final;
 
  private:
   const RecipeSettings& settings_;
-  std::unique_ptr<Dataset> data_;
+  std::unique_ptr<Dataset> data_, validation_data_;
   std::unique_ptr<EpochSampler> sampler_;
 };
 

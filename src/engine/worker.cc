@@ -88,7 +88,8 @@ class Worker : public Watch, public LoopObserver {
   void take_snapshot(bool hold, bool final);
   void record(const StepRecord& record);
   void enter_next_at_boundary();
-  bool done() const { return last_step_ > 0 && loop_->steps_done() >= last_step_; }
+  bool at_last_step() const { return last_step_ > 0 && loop_->steps_done() >= last_step_; }
+  bool done() { return at_last_step() || loop_->validation().stops(); }
 
   // Watch
   bool abandoned(uint64_t generation, int64_t sequence) const override {
@@ -163,6 +164,7 @@ void Worker::build_loop() {
                 std::make_unique<LocalCombine>(static_cast<int>(settings_->shards),
                                                std::vector<ShardRange>{{0, static_cast<int>(settings_->shards)}}));
   last_step_ = last_step_of(*settings_, *resolver_, loop_->recipe());
+  schedule_in_steps(loop_->recipe(), *settings_, *resolver_);
   end_schedule_at(last_step_, *settings_, *resolver_);
   layout_ = snapshot_layout(*loop_);
   loop_->take_requests_from([this] { return static_cast<int64_t>(page().request.load(std::memory_order_acquire)); });
@@ -179,6 +181,7 @@ void Worker::say_hello() {
   const ContributionLayout largest = with_link_words(loop_->largest_layout());
   nlohmann::json phases = nlohmann::json::array();
   for (const Phase& phase : loop_->phases()) phases.push_back(phase.name);
+  for (const Phase& phase : loop_->validation().phases()) phases.push_back(phase.name);
   const bool lockstep = settings_->sync_bn && loop_->state().has_batch_norm();
   channel_.send({{"hello", kProtocolVersion},
                  {"version", TANDEM_VERSION},
@@ -336,11 +339,12 @@ void Worker::train() {
       continue;
     }
     times_.step_begins(*loop_, gpu() != nullptr);
-    const StepRecord step = loop_->step();
+    StepRecord step = loop_->step();
     page().steps_run.fetch_add(1, std::memory_order_relaxed);
     page().step.store(step.step, std::memory_order_relaxed);
-    record(step);
     times_.step_ends(*loop_);
+    loop_->validate_if_due(step, at_last_step());
+    record(step);
     boundary();
   }
 }
@@ -362,7 +366,8 @@ void Worker::boundary() {
   const bool requested = agreed.serial > handled_request_;
   handled_request_ = std::max(handled_request_, agreed.serial);
   if (done()) return;  // train() takes the last one
-  if (requested || (every_steps_ > 0 && loop_->steps_done() % every_steps_ == 0))
+  if (requested || (every_steps_ > 0 && loop_->steps_done() % every_steps_ == 0) ||
+      loop_->validation().is_best(loop_->steps_done()))
     take_snapshot(requested && agreed.hold, false);
   else if (current_.members.size() > 1 && loop_->steps_done() % kHashEverySteps == 0)
     channel_.send(
@@ -408,34 +413,36 @@ void Worker::phase_begins(int64_t step, int phase) {
   page().phase.store(phase, std::memory_order_relaxed);
   page().enter(Stage::kComputing);
   fault_point("before-phase", step);
-  slow_.phase_begins(step);
+  if (!loop_->validating()) slow_.phase_begins(step);
 }
 
 void Worker::shard_begins(int shard) {
   page().shard.store(shard, std::memory_order_relaxed);
   page().beats.fetch_add(1, std::memory_order_relaxed);
+  if (loop_->validating()) return static_cast<void>(fault_point("in-validation", loop_->steps_done()));
   times_.shard_begins(*loop_);
   slow_.shard_begins();
   fault_point("in-phase", loop_->steps_done());
 }
 
 void Worker::shard_ends(int shard) {
+  if (loop_->validating()) return;
   slow_.shard_ends();
   times_.shard_ends(*loop_);
 }
 
 void Worker::combine_begins() {
-  times_.rest(slow_, *loop_);
+  if (!loop_->validating()) times_.rest(slow_, *loop_);
   fault_point("before-combine", loop_->steps_done());
   page().enter(Stage::kCombining);
-  times_.combine_begins(*loop_);
+  if (!loop_->validating()) times_.combine_begins(*loop_);
 }
 
 void Worker::combine_ends() {
-  times_.combine_ends(*loop_);
+  if (!loop_->validating()) times_.combine_ends(*loop_);
   fault_point("after-combine", loop_->steps_done());
   page().enter(Stage::kApplying);
-  fault_point("before-apply", loop_->steps_done());
+  if (!loop_->validating()) fault_point("before-apply", loop_->steps_done());
 }
 
 void Worker::applied() {

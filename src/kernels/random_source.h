@@ -8,8 +8,10 @@ namespace tandem {
 // Host code draws from it as from any RandomKey. A kernel that was captured once and is replayed at every step reads
 // seed, step and shard from `on_device`; the site is its own.
 struct RandomSource : RandomKey {
-  RandomSource(const RandomKey& key, const RandomKey* where = nullptr) : RandomKey(key), on_device(where) {}
+  RandomSource(const RandomKey& key, const RandomKey* where = nullptr, bool trains = true)
+      : RandomKey(key), on_device(where), training(trains) {}
   const RandomKey* on_device;
+  bool training;  // false: in validation; dropout passes everything on
 };
 
 }  // namespace tandem

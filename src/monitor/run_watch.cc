@@ -104,7 +104,7 @@ RunReading RunWatch::read(double unix_now, double monotonic, HostMeter& meter) {
   run.dir = clean_text(dir_.string(), kLongestText);
   run.started = text_of(json, "started");
   run.unit = text_of(json, "unit");
-  run.status = clean_text(present_status(json));
+  run.status = clean_text(present_status(json, dir_));
   run.step = whole_of(json, "step");
   run.total_steps = whole_of(json, "total_steps");
   run.loss = number_of(json, "loss");
@@ -147,6 +147,7 @@ void RunWatch::read_steps(RunReading& run) {
       run.phases.emplace_back(clean_text(name), seconds / sum);
   run.job_losses.assign(job_losses_.begin(), job_losses_.end());
   run.figures = figures_;
+  run.figures.validated = clean_text(run.figures.validated);
   for (LearningFigures::Agent& agent : run.figures.agents) agent.name = clean_text(agent.name);
 }
 

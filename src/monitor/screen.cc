@@ -247,7 +247,7 @@ class Screen {
     line.add(" ").add(status, run.status);
     if (!run.host.empty()) line.add(Style::kSoft, " on " + run.host);
     line.add(Style::kSoft, "  step ").add(step_text(run));
-    if (!run.figures.agents.empty()) line.add(Style::kAccent, "  " + run.figures.text());
+    if (!run.figures.text().empty()) line.add(Style::kAccent, "  " + run.figures.text());
     line.add(Style::kSoft, "  loss ").add(run.loss ? loss_text(*run.loss) : "-");
     if (run.alive()) {
       const std::string whole = rate_text(run), first = whole.substr(0, whole.find(','));

@@ -61,7 +61,7 @@ std::string gpus_text(const MonitorSample& sample) {
 std::string run_text(const RunReading& run) {
   std::string text = fmt::format("run {}  {}{}  step {}{}  loss {}  {}", head_text(run), run.status,
                                  run.host.empty() ? "" : " on " + run.host, step_text(run),
-                                 run.figures.agents.empty() ? "" : "  " + run.figures.text(),
+                                 run.figures.text().empty() ? "" : "  " + run.figures.text(),
                                  run.loss ? loss_text(*run.loss) : "-", run.alive() ? rate_text(run) : "");
   if (run.seconds_left) text += fmt::format("  {} left", duration_text(*run.seconds_left));
   if (run.alive() && !run.phases.empty()) text += "  " + phase_text(run);

@@ -7,7 +7,7 @@
 namespace tandem {
 
 at::Tensor dropout(const at::Tensor& x, double p, const RandomSource& key) {
-  if (p == 0) return x;
+  if (p == 0 || !key.training) return x;
   at::Tensor mask = at::empty(x.sizes(), x.options().dtype(at::kFloat).requires_grad(false));
   Device& where = x.is_cuda() ? device() : cpu_device();
   where.fill_dropout_mask(mask.data_ptr<float>(), mask.numel(), key, 0, p);

@@ -3,9 +3,12 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "engine/recipe.h"
+#include "engine/supervised.h"
+#include "recipes/validation_eval.h"
 
 namespace tandem {
 
@@ -13,8 +16,11 @@ namespace tandem {
 // `bench`, needs) is in its `info`: config/recipe_list.h.
 template <class RecipeType, class SettingsType>
 RecipeEntry recipe_entry(std::string name, std::string summary) {
-  return {{std::move(name), std::move(summary), [] { return std::make_unique<SettingsType>(); }},
-          [](const RecipeSettings& s) { return std::make_unique<RecipeType>(dynamic_cast<const SettingsType&>(s)); }};
+  RecipeInfo info{std::move(name), std::move(summary), [] { return std::make_unique<SettingsType>(); }};
+  if constexpr (std::is_base_of_v<SupervisedRecipe, RecipeType>) info.verbs = {validation_eval_verb()};
+  return {std::move(info), [](const RecipeSettings& s) {
+            return std::make_unique<RecipeType>(dynamic_cast<const SettingsType&>(s));
+          }};
 }
 
 }  // namespace tandem

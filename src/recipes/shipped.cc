@@ -13,6 +13,7 @@
 #include "recipes/tiny_rl_eval.h"
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
+#include "recipes/validation_eval.h"
 #include "recipes/web_agent_settings.h"
 #include "world/web_agents.h"
 
@@ -38,6 +39,7 @@ std::string web_action_name(const std::string& agent, int64_t action) {
 RecipeInfo tiny() {
   RecipeInfo info{"tiny", "a small classifier on generated data: dropout, batch norm, 24 shards",
                   [] { return std::make_unique<TinySettings>(); }};
+  info.verbs = {validation_eval_verb()};
   info.need = kSmall;
   info.baseline = kTinyBaseline;
   info.tries_machine = true;

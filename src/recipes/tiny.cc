@@ -18,16 +18,17 @@ enum DataSite : uint32_t { kCentres, kLabels, kNoise };
 
 class TinyData : public Dataset {
  public:
-  explicit TinyData(const TinySettings& s) : augment_(s.augment) {
+  // Samples [first, first + count) of the endless series.
+  TinyData(const TinySettings& s, int64_t first, int64_t count, double augment) : augment_(augment) {
     const uint64_t seed = static_cast<uint64_t>(s.data_seed);
     at::Tensor centres = at::empty({s.classes, s.features});
     fill_normal(centres.data_ptr<float>(), centres.numel(), {.seed = seed, .site = kCentres});
-    labels_ = at::empty({s.samples}, at::kLong);
-    for (int64_t i = 0; i < s.samples; ++i)
+    labels_ = at::empty({count}, at::kLong);
+    for (int64_t i = 0; i < count; ++i)
       labels_.data_ptr<int64_t>()[i] =
-          random_below({.seed = seed, .site = kLabels}, i, static_cast<uint32_t>(s.classes));
-    features_ = at::empty({s.samples, s.features});
-    fill_normal(features_.data_ptr<float>(), features_.numel(), {.seed = seed, .site = kNoise}, 0, 0,
+          random_below({.seed = seed, .site = kLabels}, first + i, static_cast<uint32_t>(s.classes));
+    features_ = at::empty({count, s.features});
+    fill_normal(features_.data_ptr<float>(), features_.numel(), {.seed = seed, .site = kNoise}, first * s.features, 0,
                 static_cast<float>(s.noise));
     features_ += centres.index_select(0, labels_);
   }
@@ -38,6 +39,7 @@ class TinyData : public Dataset {
     const at::Tensor rows =
         torch::from_blob(const_cast<int64_t*>(samples.data()), {static_cast<int64_t>(samples.size())}, at::kLong);
     at::Tensor x = features_.index_select(0, rows);
+    if (augment_ == 0) return {x, labels_.index_select(0, rows)};
     at::Tensor noise = at::empty_like(x);
     fill_normal(noise.data_ptr<float>(), noise.numel(), random, 0, 0, static_cast<float>(augment_));
     return {x.add_(noise), labels_.index_select(0, rows)};
@@ -76,7 +78,13 @@ class Tiny : public SupervisedRecipe {
  public:
   explicit Tiny(const TinySettings& s) : SupervisedRecipe(s), settings_(s) {}
   std::shared_ptr<torch::nn::Module> make_model() override { return net_ = std::make_shared<TinyNet>(settings_); }
-  std::unique_ptr<Dataset> make_data() override { return std::make_unique<TinyData>(settings_); }
+  std::unique_ptr<Dataset> make_data() override {
+    return std::make_unique<TinyData>(settings_, 0, settings_.samples, settings_.augment);
+  }
+  std::unique_ptr<Dataset> make_validation_data() override {
+    if (settings_.validation_samples == 0) return nullptr;
+    return std::make_unique<TinyData>(settings_, settings_.samples, settings_.validation_samples, 0);
+  }
   at::Tensor forward(const Batch& batch, ShardContext& context) override {
     return net_->forward(batch.tensors[0], context);
   }

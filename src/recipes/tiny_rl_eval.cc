@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/errors.h"
+#include "base/shell_word.h"
 #include "checkpoint/digest.h"
 #include "checkpoint/store.h"
 #include "recipes/eval_verb.h"
@@ -102,7 +103,7 @@ JudgedAgent catch_agent(const fs::path& run) {
   if (!loaded)
     throw ConfigError(fmt::format("{} has no checkpoint", run.string()),
                       "the run ended, or was stopped, before its first save",
-                      fmt::format("go on with it first: `tandem resume {}`", run.string()));
+                      fmt::format("go on with it first: `tandem resume {}`", shell_word(run.string())));
   return {std::make_shared<CatchNet>(loaded->model, run.string()), loaded->manifest.step,
           weights_digest(loaded->model.tensors()), loaded->refused};
 }

@@ -7,6 +7,7 @@ namespace tandem {
 
 struct TinySettings : RecipeSettings {
   int64_t samples = 5100;  // not a multiple of the batch, so that every epoch ends in a padded one
+  int64_t validation_samples = 1000;
   int64_t features = 32;
   int64_t classes = 10;
   int64_t hidden = 64;
@@ -21,6 +22,7 @@ struct TinySettings : RecipeSettings {
     steps = 3000;      // about half a minute on one core
     optimizer.learning_rate = 3e-3;
     schedule.warmup_steps = 20;
+    validation.every = "5 epochs";
   }
 
   std::vector<std::string> units() const override { return {"epochs"}; }
@@ -28,6 +30,8 @@ struct TinySettings : RecipeSettings {
   void describe(Describer& d) override {
     RecipeSettings::describe(d);
     d.key("samples", samples, Range::between(1, 10'000'000), "size of the generated data set");
+    d.key("validation_samples", validation_samples, Range::between(0, 10'000'000),
+          "samples of the same kind that training never sees; 0: none", Role::kRunning);
     d.key("features", features, Range::between(1, 65536), "features per sample");
     d.key("classes", classes, Range::between(2, 65536), "number of classes");
     d.key("hidden", hidden, Range::between(1, 65536), "width of the two hidden layers");

@@ -57,7 +57,15 @@ void LearningFigures::put(std::string_view metric, double value) {
   (name.is_score ? at->score : at->average_return) = value;
 }
 
+bool is_validation_metric(std::string_view metric) { return metric.find('/') != metric.npos; }
+
 void LearningFigures::take(const NamedValues& metrics) {
+  for (const auto& [name, value] : metrics) {
+    if (!is_validation_metric(name)) continue;
+    validated = name;
+    validation = value;
+    break;
+  }
   for (const auto& [name, value] : metrics) put(name, value);
 }
 
@@ -65,7 +73,9 @@ std::string LearningFigures::text() const {
   const std::string score = words(spread_of(agents, &Agent::score), "score", score_text);
   if (agents.size() > 1 && !score.empty()) return score;  // returns of several problems have no common scale
   const std::string average = words(spread_of(agents, &Agent::average_return), "return", return_text);
-  return average + (average.empty() || score.empty() ? "" : "  ") + score;
+  std::string text = average + (average.empty() || score.empty() ? "" : "  ") + score;
+  if (!validated.empty()) text += fmt::format("{}{} {:.4g}", text.empty() ? "" : "  ", validated, validation);
+  return text;
 }
 
 std::string LearningFigures::returns_text() const {

@@ -51,4 +51,11 @@ TEST(LearningFigures, AreShortHoweverLargeTheyAre) {
 }
 
 }  // namespace
+TEST(LearningFigures, TheFirstMetricOfAValidationSetIsShown) {
+  LearningFigures figures = taken({{"accuracy", 0.5}, {"validation/loss", 0.25}, {"validation/accuracy", 0.9}});
+  EXPECT_EQ(figures.text(), "validation/loss 0.25");
+  figures.take({{"accuracy", 0.6}});  // a step without validation: the last one stays
+  EXPECT_EQ(figures.text(), "validation/loss 0.25");
+}
+
 }  // namespace tandem

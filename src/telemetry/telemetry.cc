@@ -1,5 +1,6 @@
 #include "telemetry/telemetry.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -263,7 +264,8 @@ void Telemetry::record(const StepRecord& record) {
   const double time = std::isnan(record.time) ? p.options.unix_seconds() : record.time;
   Job& job = p.job_of(record);
   p.guard("metrics.jsonl", [&] { p.metrics->add(record, time); });
-  if (++p.steps_seen <= kEventStepsInFull || now - p.last_event >= kEventSeconds) {
+  const bool validated = std::ranges::any_of(record.metrics, [](const auto& m) { return is_validation_metric(m.first); });
+  if (++p.steps_seen <= kEventStepsInFull || validated || now - p.last_event >= kEventSeconds) {
     p.last_event = now;
     p.guard("TensorBoard file", [&] { p.add_event_scalars(job, record, time); });
   }
