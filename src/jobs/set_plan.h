@@ -101,7 +101,7 @@ int fits_nowhere(const SetQuestion& question);
 SetChoice choose_set_plan(const SetQuestion& question);
 
 // "2 agents on cuda:0, 2 on cuda:1, 1 + 1 on cuda:2": by GPU; 1 + 1 are two runs one after the other. Where names say
-// the model alone: "2 agents on RTX 3060 Ti, 2 on each of 2 x RTX 3070".
+// the model alone: "2 agents on RTX 3060 Ti, 2 on each of 2 x RTX 3070". "1 on cuda:0 with cuda:1": a run of two GPUs.
 std::string words_of(const SetQuestion& question, const SetPlan& plan);
 
 }  // namespace tandem

@@ -96,26 +96,30 @@ std::string words_of(const SetQuestion& question, const SetPlan& plan) {
     int count = 1;
   };
   std::vector<Part> parts;
-  for (const int device : plan.devices()) {
-    std::vector<std::string> sizes;
-    std::string with;
-    for (const PlannedRun& run : plan.runs) {
-      if (run.devices.front() != device) continue;
-      sizes.push_back(fmt::format("{}", run.agents));
-      for (size_t i = 1; i < run.devices.size(); ++i)
-        with += fmt::format("{}{}", i == 1 ? " with " : " and ",
-                            question.devices[static_cast<size_t>(run.devices[i])].name);
-    }
-    if (sizes.empty()) continue;
-    const Part part{fmt::format("{}", fmt::join(sizes, " + ")), question.devices[static_cast<size_t>(device)].name,
-                    with};
+  const auto add = [&](Part part) {
     const auto same = std::ranges::find_if(parts, [&](const Part& other) {
       return other.agents == part.agents && other.device == part.device && other.with == part.with;
     });
     if (same == parts.end())
-      parts.push_back(part);
+      parts.push_back(std::move(part));
     else
       ++same->count;
+  };
+  for (const int device : plan.devices()) {
+    std::vector<std::string> sizes;
+    const std::string& name = question.devices[static_cast<size_t>(device)].name;
+    for (const PlannedRun& run : plan.runs) {
+      if (run.devices.front() != device) continue;
+      std::string with;
+      for (size_t i = 1; i < run.devices.size(); ++i)
+        with += fmt::format("{}{}", i == 1 ? " with " : " and ",
+                            question.devices[static_cast<size_t>(run.devices[i])].name);
+      if (with.empty())
+        sizes.push_back(fmt::format("{}", run.agents));
+      else
+        add({fmt::format("{}", run.agents), name, with});
+    }
+    if (!sizes.empty()) add({fmt::format("{}", fmt::join(sizes, " + ")), name, ""});
   }
   std::string words;
   for (const Part& part : parts) {

@@ -330,6 +330,7 @@ TEST(SetPlan, AfterARunOfSeveralGpusEachMayHaveOthers) {
   EXPECT_EQ(best.runs[0].devices, (std::vector<int>{0, 1}));
   ASSERT_EQ(best.runs.size(), 2U);
   EXPECT_DOUBLE_EQ(best.runs[1].begin, best.runs[0].end);
+  EXPECT_EQ(words_of(question, best), "1 agent on cuda:0 with cuda:1, 1 on cuda:0");
   EXPECT_NEAR(best.seconds, BruteForce(question, true).best(), 1e-6);
 }
 

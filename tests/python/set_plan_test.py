@@ -26,7 +26,7 @@ class Played(Case):
         (self.dir / "bin" / "libtandem_cuda.so").touch()
 
     def environment(self, machine):
-        (self.dir / "machine.json").write_text(json.dumps({"preset": machine}))
+        (self.dir / "machine.json").write_text(json.dumps(machine if isinstance(machine, dict) else {"preset": machine}))
         env = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
         return {**env, "NO_COLOR": "1", "XDG_CACHE_HOME": str(self.dir / "cache"), "FAKE_NVML_SCRIPT": str(self.dir / "machine.json"),
                 "TANDEM_NVML": str(FAKES / "libfake_nvml.so"), "TANDEM_LIBCUDA": str(FAKES / "libfake_cuda.so")}
@@ -93,6 +93,31 @@ class Choice(Played):
         self.assertGreaterEqual(len(output["left_out"]), 2)
         said = self.run_on("8xh100", "train", "web-test", "--dry-run").stderr
         self.assertRegex(said, r"free    .*cuda:7: nothing would be faster with them")
+
+    def test_memory_is_what_the_driver_says_and_others_leave(self):
+        def stranger(**more):  # no data sheet tells of it
+            return {"preset": "4x2080ti", "every": {"name": "NVIDIA Something 12000", **more}}
+        sizes = lambda output: sorted(len(job["agent"].split(",")) for job in output["jobs"])  # noqa: E731
+        one = ["--devices", "cuda:0"]
+        self.assertEqual(sizes(self.dry(stranger(memory_gb=24), *one)), [6])
+        self.assertLessEqual(max(sizes(self.dry(stranger(memory_gb=4), *one))), 4, "six replays of 0.55 GB do not fit")
+        said = self.run_on(stranger(memory_gb=4), "train", "web-test", "--dry-run", *one).stderr
+        self.assertRegex(said, r"memory  room in one run for: cuda:0 [1-4] of 6 agents \(3\.[0-9] GB\)")
+        used = self.dry(stranger(memory_gb=24, used_gb=20), *one)
+        self.assertLess(max(sizes(used)), 6, "others use it")
+        for machine in (stranger(memory_gb=1), stranger(memory_gb=24, used_gb=23.5)):
+            refused = self.run_on(machine, "train", "web-test", "--dry-run", code=2)
+            self.assert_explains(refused, "requirements does not fit on any of the GPUs")
+            self.assertIn("cuda:3 has 0.", refused.stderr)
+            self.assertIn("--devices cpu", refused.stderr)
+        where = self.dry({"preset": "4x2080ti", "gpus": [{"memory_gb": 1}]})
+        self.assertNotIn("cuda:0", {part["device"] for part in where["plan"]}, "nothing fits there")
+
+    def test_an_agent_with_more_to_do_has_a_gpu_to_itself(self):
+        output = self.dry("3060ti+2x3070", "--set", "analysis.batch_size=65536", "--devices", "cuda:0,cuda:1")
+        jobs = {job["name"]: job["agent"].split(",") for job in output["jobs"]}
+        where = {agent: part["device"] for part in output["plan"] for agent in jobs[part["job"]]}
+        self.assertEqual({where[agent] for agent in where if agent != "analysis"} & {where["analysis"]}, set(), where)
 
     def test_what_an_earlier_run_measured_goes_before_the_data_sheet(self):
         before = self.dry("3060ti+2x3070")

@@ -4,6 +4,7 @@
 #include "command/run_program.h"
 #include "command/trial_run.h"
 #include "tools/plan/plan.h"
+#include "tools/plan/set_model.h"
 
 namespace tandem {
 namespace {
@@ -75,6 +76,39 @@ TEST(Plan, TheErrorSaysWhereItComesFrom) {
   EXPECT_EQ(error_line(report), "error     +-60 %: by data sheets; with a GPU to measure here it would be +-35 %\n");
   EXPECT_EQ(error_text(1), "+-100 %");
   EXPECT_EQ(error_line(PlanReport()), "");
+}
+
+// What `plan` measured of each agent is what the choice of a plan counts with, not the mean of all.
+TEST(Plan, TrialsTellOfEachAgentByItselfAndARunOfSeveralWhatTheyAdd) {
+  const auto job = [](const std::string& agent, std::vector<std::string> members = {}) {
+    PreparedJob one;
+    one.job.agent = agent;
+    for (const std::string& member : members) one.job.members.push_back({member, member, 0});
+    one.settings = std::make_unique<RecipeSettings>();
+    one.settings->batch_size = 256;
+    return one;
+  };
+  const auto took = [](double seconds) {
+    Trial trial;
+    trial.devices = {{"RTX 3070", 1, -1}};
+    trial.batch = 256;
+    trial.steps = 1000;
+    trial.step_seconds = trial.compute_seconds = seconds;
+    trial.samples = 256;
+    trial.shape.weights_bytes = 1e6;
+    return Calibration{.recipe = "web-agent", .machine = "", .made = "", .cores = 2, .load = 0, .trials = {trial}};
+  };
+  const PreparedJob quick = job("analysis"), slow = job("evolution"), both = job("", {"analysis", "evolution"});
+  const std::vector<TriedJob> agents = {{&quick, took(300e-6)}, {&slow, took(1200e-6)}};
+  const std::vector<DeviceSpec> gpus = {{.kind = DeviceSpec::Kind::kCuda, .gpu = {"uuid", "RTX 3070"}}};
+  const auto costs = costs_by_trials(agents, std::nullopt, gpus).at("RTX 3070");
+  EXPECT_NEAR(costs.at("analysis").alone(), 300e-6, 1e-12);
+  EXPECT_NEAR(costs.at("evolution").alone(), 1200e-6, 1e-12);
+  const auto beside = costs_by_trials(agents, TriedJob{&both, took(1250e-6)}, gpus).at("RTX 3070");
+  EXPECT_NEAR(beside.at("analysis").more, 50e-6, 1e-12) << "what it added to the slower one";
+  EXPECT_NEAR(beside.at("evolution").alone(), 1200e-6, 1e-12);
+  const std::vector<DeviceSpec> other = {{.kind = DeviceSpec::Kind::kCuda, .gpu = {"uuid", "RTX 4090"}}};
+  EXPECT_TRUE(costs_by_trials(agents, std::nullopt, other).empty()) << "nobody tried that one";
 }
 
 TEST(Plan, StdoutTakesOneAnswer) {
