@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/errors.h"
 #include "command/command.h"
@@ -199,9 +200,11 @@ int run_eval(const Command& command, const EnvironmentOf& environment_of, int64_
   const std::string name = judged.name.empty() ? recipe.name : judged.name;
   const Environment& environment = *judged.environment;
   check_fit(trained, run.dir(), environment, name);
-  if (!video.empty() && !dynamic_cast<const GymEnvironment*>(&environment))
+  const auto* const gym = dynamic_cast<const GymEnvironment*>(&environment);
+  if (!video.empty() && !gym)
     throw ConfigError(fmt::format("{} draws no pictures", name),
                       "pictures come from Gymnasium environments (recipe dqn)", "leave --render out");
+  if (!video.empty()) check_film_ready(gym->options(), gym->python());
 
   const auto greedy = [&](uint64_t) { return greedy_play(environment, *trained.net); };
   const auto at_random = [&](uint64_t seed) { return random_play(environment, seed); };
@@ -218,11 +221,18 @@ int run_eval(const Command& command, const EnvironmentOf& environment_of, int64_
                  {"environment", name}, {"episodes", plan.episodes},
                  {"seed", plan.seed},   {"agents", {{name, one}}}};
   const std::string page = write_page(command, run, result);
-  const std::string filmed = video.empty() ? "" : film(environment, agent, video);
+  std::string filmed;
+  std::optional<Error> not_filmed;  // the figures are told all the same
+  try {
+    if (!video.empty()) filmed = film(environment, agent, video);
+  } catch (const Error& error) {
+    not_filmed = error;
+  }
   if (command.output.json()) {
     result["file"] = page.empty() ? Json() : Json(page);
-    if (!video.empty()) result["video"] = video;
+    if (!video.empty()) result["video"] = not_filmed ? Json() : Json(video);
     command.output.object(result);
+    if (not_filmed) throw Error(*not_filmed);
     return 0;
   }
   command.output.data(table(name, agent, random));
@@ -230,6 +240,7 @@ int run_eval(const Command& command, const EnvironmentOf& environment_of, int64_
       fmt::format("{} greedy episodes, seed {}, weights of step {}", plan.episodes, plan.seed, trained.step));
   if (!filmed.empty()) command.output.say(filmed);
   if (!page.empty()) command.output.say(fmt::format("report {}", page));
+  if (not_filmed) throw Error(*not_filmed);
   return 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "command/command.h"
+#include "command/start.h"
 #include "config/resolved_recipe.h"
 #include "rl/dqn/dqn_settings.h"
 #include "rl/replay/experience.h"
@@ -16,7 +17,10 @@ namespace fs = std::filesystem;
 
 void begin_with_experience(RecipeInfo& info) {
   info.before_train = take_experience;
-  info.before_resume = find_first_weights;
+  info.before_resume = [](ResolvedRecipe& recipe, const fs::path& run_dir) {
+    keep_experience_settings(recipe, run_dir);
+    find_first_weights(recipe, run_dir);
+  };
 }
 
 void take_experience(const Command& command, ResolvedRecipe& recipe) {
@@ -63,6 +67,19 @@ void take_experience(const Command& command, ResolvedRecipe& recipe) {
     const int number = error.error_number();
     if (number != ENOENT && number != EACCES && number != EISDIR && number != ENOTDIR) throw;
     throw ConfigError(error.what(), error.why(), error.todo());
+  }
+}
+
+void keep_experience_settings(const ResolvedRecipe& recipe, const fs::path& run_dir) {
+  const auto manifest = newest_manifest(run_dir / "checkpoints");
+  if (!manifest) return;
+  for (const KeyInfo& key : recipe.resolver->keys()) {
+    const bool kept = key.name == "experience.split" || key.name == "experience.state_size" ||
+                      key.name == "experience.actions";
+    if (!kept || manifest->settings.contains(key.name) || recipe.resolver->strength(key.name) < 2) continue;
+    throw ConfigError(fmt::format("{} can't be set when a run goes on", key.name),
+                      "it decides the weights, and this run's checkpoint, of an earlier version, does not tell what it was",
+                      "leave it out: recipe.toml of the run has it");
   }
 }
 

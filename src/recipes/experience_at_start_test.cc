@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "base/temp_dir.h"
 #include "command/command.h"
 #include "config/resolved_recipe.h"
@@ -52,6 +54,24 @@ TEST(ExperienceAtStart, AnOwnRecipeGetsAbsolutePathsAndTheDigest) {
   info.before_train({arguments, context, output}, recipe);
   EXPECT_EQ(fs::path(settings.experience.files), fs::absolute(dir / "new.jsonl").lexically_normal());
   EXPECT_EQ(settings.experience.digest.size(), 64u);
+}
+
+TEST(ExperienceAtStart, SettingsThatDecideTheWeightsAreComparedAndOlderCheckpointsWithoutThemGoOn) {
+  for (const RecipeInfo& info : shipped_recipes()) {
+    const std::unique_ptr<RecipeSettings> settings = info.settings();
+    if (!dynamic_cast<DqnSettings*>(settings.get())) continue;
+    const Resolver resolver(*settings);
+    const nlohmann::json now = resolver.result_values();
+    for (const char* key : {"experience.split", "experience.state_size", "experience.actions"}) {
+      if (info.name != "dqn" && std::string(key) != "experience.split") continue;
+      nlohmann::json then = now;
+      ASSERT_TRUE(now.contains(key)) << info.name << " " << key;
+      then.erase(key);
+      EXPECT_NO_THROW(check_compatible(then, now, "an older run")) << key;
+      then[key] = "another";
+      EXPECT_THROW(check_compatible(then, now, "a run"), ConfigError) << key;
+    }
+  }
 }
 
 TEST(ExperienceAtStart, AMovedRunFindsItsFirstWeights) {

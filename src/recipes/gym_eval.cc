@@ -1,8 +1,12 @@
 #include "recipes/gym_eval.h"
 
+#include "command/command.h"
+#include "command/sources.h"
 #include "recipes/eval_verb.h"
 #include "recipes/gym_settings.h"
+#include "recipes/history_eval.h"
 #include "rl/gym/gym_environment.h"
+#include "runs/run_folder.h"
 
 namespace tandem {
 namespace {
@@ -23,6 +27,17 @@ JudgedEnvironment environment_of_run(const RecipeSettings& settings) {
 
 }  // namespace
 
-RecipeVerb gym_eval_verb() { return greedy_eval_verb(environment_of_run, kEpisodes); }
+RecipeVerb gym_eval_verb() {
+  RecipeVerb verb = greedy_eval_verb(environment_of_run, kEpisodes);
+  verb.run = [in_environment = verb.run](const Command& command) {
+    const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
+    const Output quiet(false, true, false, true);  // what is odd about the settings is said once, below
+    const ResolvedRecipe recipe = resolve_run(run.recipe_toml(), command.arguments, command.context, quiet);
+    const auto& settings = dynamic_cast<const GymSettings&>(*recipe.settings);
+    return settings.offline() ? eval_by_history(command, run, settings) : in_environment(command);
+  };
+  verb.examples.push_back({"eval last", "of a run that learned from --experience alone: by its held-out episodes"});
+  return verb;
+}
 
 }  // namespace tandem

@@ -1,4 +1,5 @@
-// recipes/gym_eval.h -- the verb `eval` of `dqn`: in the Gymnasium environment that the run's settings name.
+// recipes/gym_eval.h -- the verb `eval` of `dqn`: in the Gymnasium environment that the run's settings
+// name; of a run that learned from recorded transitions alone by its held-out episodes (recipes/history_eval.h).
 #pragma once
 
 #include "config/recipe_list.h"

@@ -29,6 +29,33 @@ fs::path half_made(const fs::path& file) {
   return path.replace_filename(fmt::format(".{}.{}{}", file.stem().string(), ::getpid(), file.extension().string()));
 }
 
+// What rl/gym/gym_server.py answers; without episodes: whether it could film some. Throws ConfigError.
+nlohmann::json ask_renderer(const GymOptions& options, const std::string& python, const nlohmann::json& episodes,
+                            const fs::path& file) {
+  const Scratch scratch("film");
+  const fs::path request = scratch.path() / "request.json";
+  replace_file(FileSystem::real(), request,
+               nlohmann::json{{"environment", options.environment},
+                              {"arguments", nlohmann::json::parse(options.arguments)},
+                              {"episodes", episodes}}
+                   .dump());
+  // Without a screen: pygame's own setting, unless the user has one.
+  std::vector<std::pair<std::string, std::string>> environment;
+  if (!::getenv("SDL_VIDEODRIVER")) environment.emplace_back("SDL_VIDEODRIVER", "dummy");
+  if (!::getenv("PYGAME_HIDE_SUPPORT_PROMPT")) environment.emplace_back("PYGAME_HIDE_SUPPORT_PROMPT", "1");
+  const ChildOutput output =
+      run_child({.words = {python, "-c", kGymServerText, "render", request.string(), file.string()},
+                                        .environment = environment});
+  nlohmann::json reply = nlohmann::json::parse(output.text, nullptr, false);
+  if (!output.ok() || !reply.is_object())
+    throw ConfigError(fmt::format("{} could not be filmed", options.environment),
+                      fmt::format("{}: {}", python, output.ending()),
+                      "see what it wrote above; leave --render out for the figures alone");
+  if (reply.contains("error"))
+    throw ConfigError(reply.value("what", ""), reply.value("why", ""), reply.value("do", ""));
+  return reply;
+}
+
 }  // namespace
 
 void check_film_file(const fs::path& file) {
@@ -49,36 +76,30 @@ void check_film_file(const fs::path& file) {
 
 Film film_episodes(const GymOptions& options, const std::string& python, const std::vector<FilmedEpisode>& episodes,
                    const fs::path& file) {
-  const Scratch scratch("film");
   nlohmann::json list = nlohmann::json::array();
   for (const FilmedEpisode& episode : episodes) list.push_back({{"seed", episode.seed}, {"actions", episode.actions}});
-  const fs::path part = half_made(fs::absolute(file)), request = scratch.path() / "request.json";
-  replace_file(FileSystem::real(), request,
-               nlohmann::json{{"environment", options.environment},
-                              {"arguments", nlohmann::json::parse(options.arguments)},
-                              {"episodes", list},
-                              {"file", part.string()}}
-                   .dump());
-  // Without a screen: pygame's own setting, unless the user has one.
-  std::vector<std::pair<std::string, std::string>> environment;
-  if (!::getenv("SDL_VIDEODRIVER")) environment.emplace_back("SDL_VIDEODRIVER", "dummy");
-  if (!::getenv("PYGAME_HIDE_SUPPORT_PROMPT")) environment.emplace_back("PYGAME_HIDE_SUPPORT_PROMPT", "1");
-  const ChildOutput output =
-      run_child({.words = {python, "-c", kGymServerText, "render", request.string()}, .environment = environment});
-  const nlohmann::json reply = nlohmann::json::parse(output.text, nullptr, false);
+  const fs::path part = half_made(fs::absolute(file));
   std::error_code none;
-  const auto fail = [&](const std::string& what, const std::string& why, const std::string& todo) {
-    fs::remove(part, none);
-    throw ConfigError(what, why, todo);
-  };
-  if (!output.ok() || !reply.is_object())
-    fail(fmt::format("{} could not be filmed", options.environment), fmt::format("{}: {}", python, output.ending()),
-         "see what it wrote above; leave --render out for the figures alone");
-  if (reply.contains("error")) fail(reply.value("what", ""), reply.value("why", ""), reply.value("do", ""));
+  const auto remove_part = [&] { fs::remove(part, none); };
+  nlohmann::json reply;
+  try {
+    reply = ask_renderer(options, python, list, part);
+  } catch (...) {
+    remove_part();
+    throw;
+  }
   fs::rename(part, file, none);
-  if (none) fail(fmt::format("--render {} can't be written", file.string()), none.message(), "choose another file");
+  if (none) {
+    const std::string why = none.message();
+    remove_part();
+    throw ConfigError(fmt::format("--render {} can't be written", file.string()), why, "choose another file");
+  }
   return {reply.value("frames", int64_t{0}), reply.value("width", int64_t{0}), reply.value("height", int64_t{0}),
           reply.value("fps", 0.0)};
+}
+
+void check_film_ready(const GymOptions& options, const std::string& python) {
+  ask_renderer(options, python, nlohmann::json::array(), "");
 }
 
 }  // namespace tandem

@@ -25,6 +25,9 @@ struct Film {
 // file could not be made.
 void check_film_file(const std::filesystem::path& file);
 
+// Before minutes of playing too: makes the environment and one picture of it. Throws as film_episodes.
+void check_film_ready(const GymOptions& options, const std::string& python);
+
 // The file is whole or not there. Throws ConfigError: no ffmpeg, a package that drawing needs, an environment that
 // draws nothing; each says what to install or do.
 Film film_episodes(const GymOptions& options, const std::string& python, const std::vector<FilmedEpisode>& episodes,

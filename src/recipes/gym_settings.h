@@ -68,9 +68,9 @@ struct GymSettings : DqnSettings {
     d.key("env.restarts", restarts, Range::at_least(0), "restarts of a failing environment before the run stops",
           Role::kRunning);
     d.key("experience.state_size", history_state_size, Range::between(0, kMostHistoryStates),
-          "numbers of a state in the experience; 0: as its first line has", Role::kRunning);
+          "numbers of a state in the experience; 0: as its first line has");
     d.key("experience.actions", history_actions, Range::between(0, kMostHistoryActions),
-          "actions that the experience may have; 0: its largest and one", Role::kRunning);
+          "actions that the experience may have; 0: its largest and one");
   }
 
   void check() const override {

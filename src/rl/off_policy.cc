@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <numeric>
+#include <set>
 
-#include "rl/replay/experience.h"
 #include "rl/tree_grower.h"
 
 namespace tandem {
@@ -12,7 +14,21 @@ namespace {
 
 constexpr RandomKey kCutSource{0x6F70u, 0, 0, 0xFE10u};  // of the one fixed seed; the step is the tree's number
 constexpr double kNear = 1e-7;                           // of the largest: the iteration has arrived
-constexpr int kMostRounds = 5000;                        // 0.99^5000 is below 1e-21
+
+using Copies = std::map<std::string, int64_t>;
+
+// What copies each id has; those without an id are like no other.
+Copies copies_of(const LoggedEpisodes& log) {
+  Copies out;
+  for (const std::string& id : log.ids)
+    if (!id.empty()) ++out[id];
+  return out;
+}
+
+double half_width(double squares, size_t episodes) {
+  const double n = static_cast<double>(episodes);
+  return n > 1 ? student_t_95(static_cast<int64_t>(episodes) - 1) * std::sqrt(squares * n / (n - 1)) : 0;
+}
 
 double largest_size(const std::vector<double>& values) {
   double most = 0;
@@ -31,28 +47,54 @@ void LoggedEpisodes::add(std::span<const float> state, int32_t action, float rew
   terminal.push_back(over ? 1 : 0);
 }
 
-void LoggedEpisodes::append(const LoggedEpisodes& others) {
-  for (const int64_t start : others.starts) starts.push_back(rows() + start);
-  states.insert(states.end(), others.states.begin(), others.states.end());
-  next_states.insert(next_states.end(), others.next_states.begin(), others.next_states.end());
-  actions.insert(actions.end(), others.actions.begin(), others.actions.end());
-  rewards.insert(rewards.end(), others.rewards.begin(), others.rewards.end());
-  terminal.insert(terminal.end(), others.terminal.begin(), others.terminal.end());
+int64_t LoggedEpisodes::different() const {
+  return static_cast<int64_t>(copies_of(*this).size()) + std::ranges::count(ids, std::string());
 }
 
-LoggedEpisodes held_out_episodes(const Experience& experience) {
-  LoggedEpisodes log;
-  log.state_size = experience.shape().states;
-  log.action_count = experience.shape().actions;
-  std::vector<ExperienceRow> rows;
-  experience.each(true, [&](const ExperienceRow& row) { rows.push_back(row); });
-  const size_t width = static_cast<size_t>(log.state_size);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (i == 0 || rows[i].episode != rows[i - 1].episode) log.begin_episode();
-    const float* const next = rows[i].next ? rows[i].next : rows[i + 1].state;
-    log.add({rows[i].state, width}, rows[i].action, rows[i].reward, {next, width}, rows[i].end == End::kTerminated);
+void LoggedEpisodes::add_episode(const LoggedEpisodes& from, int64_t episode) {
+  begin_episode(from.ids[static_cast<size_t>(episode)]);
+  const int64_t first = from.starts[static_cast<size_t>(episode)], last = from.end(episode);
+  const auto copy = [](auto& to, const auto& other, int64_t begin, int64_t end) {
+    to.insert(to.end(), other.begin() + begin, other.begin() + end);
+  };
+  copy(states, from.states, first * state_size, last * state_size);
+  copy(next_states, from.next_states, first * state_size, last * state_size);
+  copy(actions, from.actions, first, last);
+  copy(rewards, from.rewards, first, last);
+  copy(terminal, from.terminal, first, last);
+}
+
+void LoggedEpisodes::append(const LoggedEpisodes& others) {
+  Copies known = copies_of(*this);
+  for (int64_t e = 0; e < others.episodes(); ++e) {
+    const auto copy = known.find(others.ids[static_cast<size_t>(e)]);
+    if (copy == known.end() || copy->second-- <= 0) add_episode(others, e);
   }
-  return log;
+}
+
+LoggedEpisodes LoggedEpisodes::at_most(int64_t most_rows) const {
+  if (rows() <= most_rows) return *this;
+  std::vector<int64_t> order(static_cast<size_t>(episodes()));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(
+      order, [&](int64_t a, int64_t b) { return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)]; });
+  std::set<int64_t> chosen;  // in their own order: the trees' cuts follow it
+  int64_t taken = 0;
+  for (size_t first = 0; first < order.size();) {
+    size_t last = first + 1;
+    int64_t size = end(order[first]) - starts[static_cast<size_t>(order[first])];
+    const std::string& id = ids[static_cast<size_t>(order[first])];
+    for (; last < order.size() && !id.empty() && ids[static_cast<size_t>(order[last])] == id; ++last)
+      size += end(order[last]) - starts[static_cast<size_t>(order[last])];
+    if (!chosen.empty() && taken + size > most_rows) break;
+    taken += size;
+    for (; first < last; ++first) chosen.insert(order[first]);
+  }
+  LoggedEpisodes out;
+  out.state_size = state_size;
+  out.action_count = action_count;
+  for (const int64_t episode : chosen) out.add_episode(*this, episode);
+  return out;
 }
 
 // The trees, and which rows each leaf averages.
@@ -171,6 +213,7 @@ struct FittedQEvaluation::Flow {
 FittedQEvaluation::FittedQEvaluation(const LoggedEpisodes& log, double gamma)
     : log_(log), gamma_(std::min(gamma, kMostGamma)) {
   own_returns();
+  group_copies();
   forest_ = std::make_unique<Forest>(log, returns_);
 }
 
@@ -194,6 +237,27 @@ void FittedQEvaluation::own_returns() {
   if (unit_ == 0) unit_ = std::abs(own_return_);
 }
 
+void FittedQEvaluation::group_copies() {
+  std::map<std::string, size_t> known;
+  size_t count = 0;
+  for (const std::string& id : log_.ids) {
+    const auto place = known.find(id);
+    different_.push_back(!id.empty() && place != known.end() ? place->second : count);
+    if (different_.back() != count) continue;
+    if (!id.empty()) known[id] = count;
+    ++count;
+  }
+}
+
+PolicyValue FittedQEvaluation::as_played() const {
+  const size_t n = different_.size();
+  PolicyValue out{own_return_, 1, std::vector<double>(*std::ranges::max_element(different_) + 1, 0)};
+  for (size_t e = 0; e < n; ++e)
+    out.influence[different_[e]] +=
+        (returns_[static_cast<size_t>(log_.starts[e])] - own_return_) / static_cast<double>(n);
+  return out;
+}
+
 std::vector<int32_t> FittedQEvaluation::leaves_of(const float* states, const std::vector<int32_t>& actions) const {
   std::vector<int32_t> out;
   out.reserve(actions.size() * kTrees);
@@ -215,7 +279,8 @@ PolicyValue FittedQEvaluation::value(const StatePolicy& policy) const {
   std::vector<int32_t> first(episodes), next(static_cast<size_t>(log_.rows()));
   policy(beginnings.data(), log_.episodes(), first.data());
   policy(log_.next_states.data(), log_.rows(), next.data());
-  PolicyValue out{std::numeric_limits<double>::quiet_NaN(), 0, std::vector<double>(episodes, 0)};
+  PolicyValue out{std::numeric_limits<double>::quiet_NaN(), 0, 
+                  std::vector<double>(*std::ranges::max_element(different_) + 1, 0)};
   int64_t decisions = 0, known = 0;
   for (const auto* actions : {&first, &next})
     for (size_t i = 0; i < actions->size(); ++i) {
@@ -238,16 +303,15 @@ PolicyValue FittedQEvaluation::value(const StatePolicy& policy) const {
     begun[e] = Flow::mean(of_leaf, first_leaves, e);
     out.value += begun[e] / static_cast<double>(episodes);
   }
-  std::vector<size_t> episode_of(targets.size());
-  for (size_t e = 0; e < episodes; ++e)
-    for (size_t row = static_cast<size_t>(log_.starts[e]);
-         row < (e + 1 < episodes ? static_cast<size_t>(log_.starts[e + 1]) : targets.size()); ++row)
-      episode_of[row] = e;
-  for (size_t e = 0; e < episodes; ++e) out.influence[e] = (begun[e] - out.value) / static_cast<double>(episodes);
+  std::vector<size_t> owner(targets.size());
+  for (size_t e = 0; e < episodes; ++e) {
+    std::fill(owner.begin() + log_.starts[e], owner.begin() + log_.end(static_cast<int64_t>(e)), different_[e]);
+    out.influence[different_[e]] += (begun[e] - out.value) / static_cast<double>(episodes);
+  }
   for (size_t leaf = 0; leaf < of_leaf.size(); ++leaf) {
     const double share = weight[leaf] / static_cast<double>(forest_->leaves[leaf].size());
     for (const int64_t row : forest_->leaves[leaf])
-      out.influence[episode_of[static_cast<size_t>(row)]] +=
+      out.influence[owner[static_cast<size_t>(row)]] +=
           share * (targets[static_cast<size_t>(row)] - of_leaf[leaf]);
   }
   return out;
@@ -255,17 +319,21 @@ PolicyValue FittedQEvaluation::value(const StatePolicy& policy) const {
 
 ValueChange value_change(const PolicyValue& before, const PolicyValue& after) {
   ValueChange out{after.value - before.value};
-  const double n = static_cast<double>(before.influence.size());
   double squares = 0;
   for (size_t e = 0; e < before.influence.size(); ++e) {
     const double own = after.influence[e] - before.influence[e];
     squares += own * own;
   }
-  const double half =
-      n > 1 ? student_t_95(static_cast<int64_t>(before.influence.size()) - 1) * std::sqrt(squares * n / (n - 1)) : 0;
+  const double half = half_width(squares, before.influence.size());
   out.low = out.change - half;
   out.high = out.change + half;
   return out;
+}
+
+double value_half_width(const PolicyValue& value) {
+  double squares = 0;
+  for (const double own : value.influence) squares += own * own;
+  return half_width(squares, value.influence.size());
 }
 
 // Cornish-Fisher's expansion about the normal quantile; within 1 % from 3 degrees on.

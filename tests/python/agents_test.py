@@ -6,12 +6,14 @@ Judged from outside: PyPI's numpy computes the net again from the exported weigh
 (src/world/scale.h) says what random play and the rule of thumb are worth.
 """
 import csv
+import fcntl
 import json
 import os
 import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -130,6 +132,9 @@ class Eval(Agents):
         self.assertEqual(after["generation"], before["generation"])
         self.assertEqual((after["analysis"]["episodes"], before["analysis"]["episodes"]), (80, 60))
         self.assertIn("generation", (run / "report.html").read_text())
+        page = (run / "report.html").read_text()
+        self.assertRegex(page, r'"episodes":80\b')
+        self.assertRegex(page, r'"episodes":60\b')
 
     def test_a_run_of_tiny_rl_is_judged_in_its_own_game(self):
         run = self.train("--steps", 400, "--devices", "cpu:1", recipe="tiny-rl")
@@ -350,8 +355,30 @@ class History(Agents):
         answers, _ = self.act(runs[0]["dir"], "\n".join(json.dumps([rng.uniform(-1, 1) for _ in range(6)]) for _ in range(50)))
         self.assertEqual({len(answer["q"]) for answer in answers}, {4})
         self.assertGreater(sum(answer["action"] == 2 for answer in answers), 35, "by chance it would be 12")
+        for key, value in (("split", "segments"), ("state_size", 7), ("actions", 5)):
+            self.assert_explains(self.tandem("resume", runs[0]["run"], "--steps", 220, "--set", f"experience.{key}={value}", code=2),
+                                 f"experience.{key}", "another experiment")
         more = json.loads(self.tandem("resume", runs[0]["run"], "--steps", 220, "--json").stdout)
         self.assertEqual(more["exit_code"] if "exit_code" in more else 0, 0)
+
+    def test_a_dqn_that_learned_offline_is_judged_by_its_held_out_episodes_and_never_in_cartpole(self):
+        file = self.write("h.jsonl", lines_of("", 1500, size=4, actions=2, right=1))   # CartPole's own sizes
+        run = Case.train(self, "--experience", file, "--steps", 150, "--set", "gamma=0.5", "--set", "n_step=1", "--seed", 3, "--devices", "cpu:1",
+                         "--set", "env.python=/nowhere/python", recipe="dqn")
+        output = json.loads(self.tandem("eval", run["run"], "--json").stdout)
+        self.assertEqual((output["environment"], output["method"]), ("experience", "fitted Q evaluation"))
+        agent = output["agents"]["dqn"]
+        self.assertEqual(agent["digest"], run["digest"])
+        self.assertGreater(agent["change"]["low"], 0, "half of the recorded actions were right, nearly all of its own are")
+        self.assertAlmostEqual(agent["lines"]["recorded"]["value"], 1, delta=0.2)
+        self.assertGreater(agent["value"], 1.5)
+        table = self.tandem("eval", run["run"])
+        for word in ("greedy", "as recorded", "95 % interval"):
+            self.assertIn(word, table.stdout)
+        self.assertIn("held out", table.stderr)
+        self.assert_explains(self.tandem("eval", run["run"], "--render", "film.mp4", code=2), "--render")
+        file.write_text(lines_of("", 20, size=4, actions=2))
+        self.assert_explains(self.tandem("eval", run["run"], code=2), "can't be judged", "h.jsonl")
 
     def test_dqn_says_what_is_wrong_with_a_history(self):
         refused = lambda *args: self.tandem("train", "dqn", "--steps", 2, *args, code=2)
@@ -444,6 +471,52 @@ class Continue(GoingOn):
             self.assertIn(done.returncode, (0, 3), done.stderr)
             digests.add(json.loads(done.stdout)["agents"]["analysis"]["digest"])
         self.assertEqual(len(digests), 1)
+
+    def held(self, run, agent="analysis"):
+        """A `train --from` that is held in its training."""
+        process = subprocess.Popen([TANDEM, "train", "web-agent", "--from", run, "--experience", self.experience(agent), "--steps", "20",
+                                    "--run-dir", self.dir / "new", "--devices", "cpu:1"], cwd=self.dir, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, "NO_COLOR": "1", "TANDEM_FROZEN_SECONDS": "100000",
+                                        "TANDEM_FAULT": "launcher-order rank=-1 do=stop"})
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        return process
+
+    def test_a_run_that_is_gone_on_from_is_not_trained_or_removed_meanwhile(self):
+        run = self.run_of("analysis", steps=60)
+        process = self.held(run)
+        for words in (["resume", run, "--steps", 70], ["runs", "rm", run, "--yes"]):
+            self.assert_explains(self.tandem(*words, code=2), "is in use")
+        self.tandem("runs", "rm", self.dir / "new", "--yes", code=2)
+        self.assertTrue((run / "run.json").exists() and (self.dir / "new/run.json").exists())
+        process.send_signal(signal.SIGCONT)
+        err = process.communicate()[1]
+        self.assertIn(process.returncode, (0, 3), err)
+        self.tandem("resume", run, "--steps", 70)  # it is free again
+
+    def test_a_run_that_is_being_trained_is_not_gone_on_from(self):
+        run = self.run_of("analysis", steps=60)
+        with open(run / ".lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = self.tandem("train", "web-agent", "--from", run, "--experience", self.experience("analysis"), "--steps", 20,
+                               "--run-dir", self.dir / "new", code=2)
+        self.assert_explains(done, "is in use", "still being trained")
+        self.assertFalse((self.dir / "new").exists())
+
+    def test_a_run_whose_name_is_no_utf8_is_gone_on_from_and_a_new_one_is_refused_before_it_trains(self):
+        old = pathlib.Path(os.fsdecode(bytes(self.dir) + b"/old-\xff"))
+        self.run_of("analysis", steps=60).rename(old)
+        args = ["--experience", self.experience("analysis"), "--steps", 20, "--lr", "1e-6"]
+        output, done = self.go_on(old, *args, "--run-dir", self.dir / "new", code=None)
+        self.assertIn(done.returncode, (0, 3), done.stderr)
+        self.assertEqual((old / "current.json").exists(), output["accepted"])
+        other = pathlib.Path(os.fsdecode(bytes(self.dir) + b"/new-\xfe"))
+        refused = self.tandem("train", "web-agent", "--from", old, *args, "--run-dir", other, code=2)
+        self.assert_explains(refused, "no UTF-8", "--run-dir")
+        self.assertFalse(other.exists())
 
     def test_a_run_of_several_goes_on_with_those_that_have_something_new(self):
         run = self.web_test("analysis", "evolution")
@@ -554,10 +627,87 @@ class Gates(GoingOn):
         self.assert_explains(self.tandem("train", "web-agent", *SMALL, "--steps", 2, "--gate", "old=warn", code=2), "--from")
         output = self.tandem("train", "web-test", "--from", run, "--experience", file, "--gate", "old=warn", "--print-timer").stdout
         self.assertEqual(output.count("--gate old=warn"), 4, "a service and a cron line for each of two")
-        few = self.experience("analysis", count=30)
-        output, _ = self.go_on(run, "--experience", few, "--steps", 3, "--lr", "1e-6", code=3)
-        self.assertEqual((self.gates(output)["new"]["judged"], self.gates(output)["new"]["passed"]), (False, False))
-        self.assertIn("5 are needed", self.gates(output)["new"]["note"])
+
+    def test_what_cannot_be_judged_is_told_before_training_and_is_never_called_worse(self):
+        run, few = self.run_of("analysis", steps=60), self.experience("analysis", count=30)
+        runs = lambda: sorted(path.name for path in (self.dir / "runs").glob("web-agent-*"))
+        before = runs()
+        done = self.tandem("train", "web-agent", "--from", run, "--experience", few, "--steps", 3, "--lr", "1e-6", code=2)
+        self.assert_explains(done, "5 are needed", "--gate new=warn", "experience.holdout")
+        self.assertNotIn("worse", done.stderr)
+        self.assertEqual(runs(), before, "nothing was trained")
+        output, done = self.go_on(run, "--experience", few, "--steps", 3, "--lr", "1e-6", "--gate", "new=warn")
+        new = self.gates(output)["new"]
+        self.assertEqual((new["judged"], new["passed"], new["outcome"]), (False, False, "not judged"))
+        self.assertIn("gate new could not judge", done.stderr)
+
+    def test_copies_of_an_episode_judge_once_and_what_was_learned_before_not_at_all(self):
+        first, copy, run = self.dir / "first.jsonl", self.dir / "copy.jsonl", self.dir / "offline"
+        first.write_text(lines_of("analysis", 800))
+        copy.write_text(first.read_text())
+        self.tandem("train", "web-agent", *SMALL, "--set", "agent=analysis", "--experience", first, "--steps", 5, "--run-dir", run,
+                    "--set", "experience.holdout=0.2")
+        new = self.dir / "new.jsonl"
+        new.write_text(lines_of("analysis", 800, seed=2))
+        quick = ("--steps", 3, "--lr", "1e-7", "--gate", "old=warn,new=warn")
+        episodes = lambda files, share, *more: {name: gate.get("episodes") for name, gate in self.gates(self.go_on(
+            self.again(run), "--experience", files, "--set", f"experience.holdout={share}", *quick, *more)[0]).items()}
+        once = episodes(new, 0.2)
+        self.assertEqual(episodes(f"{new},{new}", 0.2), once)
+        both = episodes(f"{new},{first},{copy}", 0.2)
+        self.assertEqual((both["old data"], both["new"]), (once["old data"], once["new"] + once["old data"]))
+        # The first run held out a fifth; of a larger share the rest was learned from.
+        self.assertEqual(episodes(copy, 0.6)["new"], once["old data"])
+
+    def again(self, run):
+        (run / "current.json").unlink(missing_ok=True)
+        return run
+
+    def test_a_run_that_was_removed_takes_no_judge_with_it_or_is_named(self):
+        run = self.dir / "offline"
+        files = [self.dir / f"{n}.jsonl" for n in range(4)]
+        for n, file in enumerate(files):
+            file.write_text(lines_of("analysis", 300, seed=n + 1))
+        share = ("--set", "experience.holdout=0.3")
+        self.tandem("train", "web-agent", *SMALL, "--set", "agent=analysis", "--experience", files[0], "--steps", 3, "--run-dir", run, *share)
+        day = lambda file: self.go_on(run, "--experience", file, "--steps", 3, "--lr", "1e-7", "--gate", "old=warn,new=warn", *share)
+        second, third = day(files[1])[0], day(files[2])[0]
+        current = (run / "current.json").read_text()
+        whole, told = day(files[3])
+        third_run, old = (pathlib.Path(one["agents"]["analysis"]["run"]) for one in (third, second))
+        shutil.rmtree(old)
+        self.assertNotIn("is gone", told.stderr)
+        def once_more():
+            (run / "current.json").write_text(current)
+            return day(files[3])
+        output, done = once_more()
+        self.assertEqual(self.gates(output)["old data"]["episodes"], self.gates(whole)["old data"]["episodes"])
+        self.assertNotIn("is gone", done.stderr)
+        gate = json.loads((third_run / "gate.json").read_text())   # as earlier versions wrote it
+        del gate["learned"]
+        (third_run / "gate.json").write_text(json.dumps(gate))
+        output, done = once_more()
+        self.assertIn(f"{old} is gone", done.stderr)
+        self.assertLess(self.gates(output).get("old data", {}).get("episodes", 0), self.gates(whole)["old data"]["episodes"])
+
+    def test_the_printed_timer_gives_each_collection_a_name_of_its_own(self):
+        run, file = self.run_of("analysis", steps=60), self.experience("analysis", count=300)
+        timers = json.loads(self.tandem("train", "web-agent", "--from", run, "--experience", file, "--gate", "old=warn,new=warn",
+                                        "--print-timer", "--json").stdout)
+        line = lambda name: timers[name]["cron"].split(" ", 5)[5].replace("\\%", "%")   # as cron reads it
+        collected = file.read_text()
+        for _ in range(2):   # on the second day nothing was collected
+            done = subprocess.run(["/bin/sh", "-c", line("tandem-daily")], capture_output=True, text=True)
+            log = (self.dir / "tandem-daily.log").read_text()
+            self.assertEqual(done.returncode, 0, log)
+        self.assertFalse(file.exists())
+        (kept,) = self.dir.glob("new-*.jsonl")
+        self.assertRegex(kept.name, r"^new-\d{8}-\d{6}\.jsonl$")
+        self.assertEqual(kept.read_text(), collected)
+        self.assertEqual(log.splitlines()[-1], "nothing new")
+        self.assertTrue((run / "current.json").exists(), log)
+        subprocess.run(["/bin/sh", "-c", line("tandem-weekly").replace(" --full", " --full --dry-run")], capture_output=True)
+        self.assertIn("experience: 300 transitions", (self.dir / "tandem-weekly.log").read_text())
 
 
 class Bench(Agents):

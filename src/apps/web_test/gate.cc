@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "recipes/history_eval.h"
 #include "world/scale.h"
 #include "world/web_agents.h"
 
@@ -40,21 +41,9 @@ void decide_first(GateLine& line, double most) {
   line.note = line.passed ? "" : "together with earlier steps worse by more than is allowed";
 }
 
-StatePolicy greedy(const QFunction& q) {
-  return [&q](const float* states, int64_t n, int32_t* actions) {
-    constexpr int64_t kAtOnce = 256;
-    const int64_t width = q.observation_size(), count = q.actions();
-    std::vector<float> values(static_cast<size_t>(kAtOnce * count));
-    for (int64_t first = 0; first < n; first += kAtOnce) {
-      const int64_t rows = std::min(kAtOnce, n - first);
-      q.q_values(states + first * width, rows, values.data());
-      for (int64_t r = 0; r < rows; ++r) {
-        const float* const own = values.data() + r * count;
-        const bool numbers = std::all_of(own, own + count, [](float value) { return std::isfinite(value); });
-        actions[first + r] = numbers ? best_action(own, count) : -1;
-      }
-    }
-  };
+const char* outcome_word(const GateLine& line) {
+  if (!line.judged) return line.passed || line.refuses() ? "not judged" : "not judged, a warning only";
+  return line.passed ? "passed" : line.refuses() ? "failed" : "failed, a warning only";
 }
 
 GateLine not_judged(std::string name, std::string why) {
@@ -68,6 +57,15 @@ GateLine not_judged(std::string name, std::string why) {
 
 bool GateResult::passed() const {
   return std::none_of(lines.begin(), lines.end(), [](const GateLine& line) { return line.refuses(); });
+}
+
+bool GateResult::worse() const {
+  return std::any_of(lines.begin(), lines.end(), [](const GateLine& line) { return line.refuses() && line.worse(); });
+}
+
+std::string too_few_episodes(int64_t held_out) {
+  return fmt::format("{} different episode{} held out, {} are needed", held_out, held_out == 1 ? " is" : "s are",
+                     kFewestEpisodes);
 }
 
 GateLine compare_scores(std::string name, const std::vector<double>& before, const std::vector<double>& after) {
@@ -88,19 +86,20 @@ GateLine compare_scores(std::string name, const std::vector<double>& before, con
 
 GateLine compare_on_episodes(std::string name, const LoggedEpisodes& episodes, double gamma, const QFunction& before,
                              const QFunction& after) {
-  if (episodes.episodes() < kFewestEpisodes)
-    return not_judged(std::move(name), fmt::format("{} episodes held out, {} are needed: give more, or set a larger "
-                                                   "experience.holdout",
-                                                   episodes.episodes(), kFewestEpisodes));
-  const FittedQEvaluation evaluation(episodes, gamma);
-  const PolicyValue old = evaluation.value(greedy(before)), now = evaluation.value(greedy(after));
+  if (const int64_t n = episodes.different(); n < kFewestEpisodes)
+    return not_judged(std::move(name), too_few_episodes(n));
+  const LoggedEpisodes part = episodes.at_most(FittedQEvaluation::kMostRows);
+  const FittedQEvaluation evaluation(part, gamma);
+  const PolicyValue old = evaluation.value(greedy_on_states(before)),
+                    now = evaluation.value(greedy_on_states(after));
   if (std::isfinite(now.value) && now.known < kLeastKnown)
     return not_judged(
         std::move(name),
         fmt::format("{:.0f} % of its decisions are actions that the episodes hardly have", 100 * (1 - now.known)));
   const ValueChange change = value_change(old, now);
   GateLine line{std::move(name), "value", old.value, now.value, change.change, change.low, change.high};
-  line.episodes = episodes.episodes();
+  line.episodes = part.different();
+  if (const int64_t all = episodes.different(); all > line.episodes) line.held_out = all;
   line.known = now.known;
   decide(line, kValueLimits, evaluation.unit());
   if (line.name == "first" && std::isfinite(line.change))
@@ -128,7 +127,12 @@ GateResult judge(const GateInput& input, const EvaluationPlan& plan) {
       add(line, input.rules.old_one);
     }
   }
-  if (input.fresh && input.rules.fresh != GateRule::kOff) add(on("new", *input.fresh, input.before), input.rules.fresh);
+  if (input.fresh && input.rules.fresh != GateRule::kOff) {
+    GateLine line = on("new", *input.fresh, input.before);
+    if (!line.judged && input.learned > 0)
+      line.note += fmt::format("; {} more were learned from before, whole or in part", input.learned);
+    add(std::move(line), input.rules.fresh);
+  }
   if (input.earlier && input.rules.old_one != GateRule::kOff) {
     std::vector<GateLine> lines = {on("old data", *input.earlier, input.before)};
     if (input.first && !input.simulator) lines.push_back(on("first", *input.earlier, *input.first));
@@ -147,6 +151,7 @@ nlohmann::json gate_json(const GateResult& result) {
                           {"measure", line.measure},
                           {"judged", line.judged},
                           {"passed", line.passed},
+                          {"outcome", !line.judged ? "not judged" : line.passed ? "passed" : "worse"},
                           {"rule", word_of(line.rule)}};
     if (line.judged)
       one.update({{"old", line.before},
@@ -156,6 +161,7 @@ nlohmann::json gate_json(const GateResult& result) {
                   {"high", line.high},
                   {"episodes", line.episodes}});
     if (line.judged && line.measure == "value") one.update({{"method", kOffPolicyMethod}, {"known", line.known}});
+    if (line.held_out > 0) one["held_out"] = line.held_out;
     if (!line.note.empty()) one["note"] = line.note;
     lines.push_back(one);
   }
@@ -172,12 +178,17 @@ std::string gate_table(const std::vector<GateResult>& results) {
       text += line.judged ? fmt::format("{:8.3f} {:8.3f} {:+9.4f}   {:+.4f} to {:+.4f}", line.before, line.after,
                                         line.change, line.low, line.high)
                           : fmt::format("{:>8} {:>8} {:>9}   {:^18}", "-", "-", "-", "");
-      const char* const word = line.passed ? "passed" : line.refuses() ? "failed" : "failed, a warning only";
-      text += fmt::format("   {}{}{}\n", word, line.note.empty() ? "" : ": ", line.note);
+      text += fmt::format("   {}{}{}", outcome_word(line), line.note.empty() ? "" : ": ", line.note);
+      if (line.held_out > 0)
+        text += fmt::format(" (by {} of {} held-out episodes)", line.episodes, line.held_out);
+      text += "\n";
       values = values || (line.judged && line.measure == "value");
     }
   if (values)
-    text += fmt::format("value: discounted return by {} on episodes held out of the experience\n", kOffPolicyMethod);
+    text += fmt::format("value: discounted return by {} on episodes held out of the experience\n"
+                        "       its interval is that of chance alone; what the fit smooths away makes changes look "
+                        "smaller\n",
+                        kOffPolicyMethod);
   return text;
 }
 

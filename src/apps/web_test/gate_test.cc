@@ -102,6 +102,29 @@ TEST(Gate, WhatTheEpisodesCannotTellIsNotJudged) {
   EXPECT_EQ(none.note, "its values are no numbers");
 }
 
+TEST(Gate, WhatCouldNotBeJudgedIsNeitherPassedNorWorse) {
+  GateResult result{"analysis", {compare_on_episodes("new", another_product(4), 0.9, Fixed(1), Fixed(1))}};
+  EXPECT_FALSE(result.passed());
+  EXPECT_FALSE(result.worse());
+  EXPECT_EQ(gate_json(result)["gates"][0]["outcome"], "not judged");
+  EXPECT_NE(gate_table({result}).find("not judged: 4 different episodes"), std::string::npos) << gate_table({result});
+  result.lines.push_back(compare_scores("old", around(0.7, 0.02), around(0.5, 0.02)));
+  EXPECT_TRUE(result.worse());
+  EXPECT_EQ(gate_json(result)["gates"][1]["outcome"], "worse");
+  result.lines[1].rule = GateRule::kWarn;
+  EXPECT_FALSE(result.worse()) << "what only warns refuses nothing";
+}
+
+TEST(Gate, ManyEpisodesAreJudgedByABoundedPartAndTheTableSaysSo) {
+  const GateLine line = compare_on_episodes("new", another_product(2500), 0.9, Fixed(2), Fixed(1));
+  EXPECT_TRUE(line.judged && line.passed) << line.note;
+  EXPECT_LE(line.episodes * 5, FittedQEvaluation::kMostRows);
+  EXPECT_EQ(line.held_out, 2500);
+  const GateResult result{"analysis", {line}};
+  EXPECT_NE(gate_table({result}).find("of 2500 held-out episodes"), std::string::npos) << gate_table({result});
+  EXPECT_EQ(gate_json(result)["gates"][0]["held_out"], 2500);
+}
+
 TEST(Gate, ALineThatWarnsRefusesNothing) {
   GateResult result{"analysis", {compare_scores("old", around(0.7, 0.02), around(0.5, 0.02))}};
   EXPECT_FALSE(result.passed());

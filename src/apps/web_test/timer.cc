@@ -24,17 +24,9 @@ std::string for_systemd(const std::string& word) {
 
 // A shell's word in a crontab, where % is the end of the line.
 std::string for_cron(const std::string& word) {
-  if (is_plain(word)) return word;
-  std::string out = "'";
-  for (const char c : word) {
-    if (c == '\'')
-      out += "'\\''";
-    else if (c == '%')
-      out += "\\%";
-    else
-      out += c;
-  }
-  return out + "'";
+  std::string out;
+  for (const char c : for_shell(word)) out += c == '%' ? "\\%" : std::string(1, c);
+  return out;
 }
 
 template <typename Quote>
@@ -45,6 +37,13 @@ std::string joined(const std::vector<std::string>& words, const Quote& quote) {
 }
 
 }  // namespace
+
+std::string for_shell(const std::string& word) {
+  if (is_plain(word)) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
 
 std::string systemd_service(const TimedCommand& command) {
   return fmt::format("[Unit]\nDescription={}\n\n[Service]\nType=oneshot\nWorkingDirectory={}\nExecStart={}\nNice=10\n",

@@ -14,6 +14,7 @@ struct TimedCommand {
   std::vector<std::string> words;
 };
 
+std::string for_shell(const std::string& word);  // quoted where it must be
 std::string systemd_service(const TimedCommand& command);
 std::string systemd_timer(const TimedCommand& command);
 std::string cron_line(const TimedCommand& command);

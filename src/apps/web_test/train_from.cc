@@ -6,16 +6,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "apps/web_test/experience_before.h"
 #include "apps/web_test/gate.h"
-#include "apps/web_test/timer.h"
+#include "apps/web_test/print_timer.h"
 #include "apps/web_test/web_test_set.h"
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/file_system.h"
 #include "base/printable.h"
+#include "base/shell_word.h"
 #include "command/command.h"
 #include "command/start.h"
 #include "hardware/driver_check.h"
@@ -23,6 +26,7 @@
 #include "recipes/experience_at_start.h"
 #include "recipes/web_agent_settings.h"
 #include "rl/dqn/dqn_settings.h"
+#include "rl/held_out.h"
 #include "rl/replay/experience.h"
 #include "runs/agent_runs.h"
 #include "runs/run_folder.h"
@@ -36,13 +40,6 @@ using Json = nlohmann::json;
 
 constexpr int64_t kGateEpisodes = 2000;
 constexpr double kIncrementShare = 0.1;  // of the steps of the first training
-
-std::string given(const Arguments& arguments, const std::string& key) {
-  std::string value;
-  for (const Override& flag : arguments.overrides)
-    if (flag.key == key) value = flag.value;
-  return value;
-}
 
 // Whether a run played in the simulator, by the settings of its checkpoint.
 bool played(const Json& settings) {
@@ -80,10 +77,12 @@ Presets full_presets(const RecipeSettings& recipe, const TrainedAgent& old) {
 
 class Continuation {
  public:
-  Continuation(Command command, const RunFolder& old, AgentRuns runs)
+  // `held`: the runs that it goes on from, until the new models are judged.
+  Continuation(Command command, const RunFolder& old, AgentRuns runs, std::vector<std::unique_ptr<RunReadLock>> held)
       : command_(command),
         old_(old),
         runs_(std::move(runs)),
+        held_(std::move(held)),
         quiet_output_(false, command.output.quiet(), command.output.verbose(), !command.output.color()),
         inner_{command.arguments, command.context, quiet_output_} {}
 
@@ -94,16 +93,17 @@ class Continuation {
       return 0;
     }
     check_worker_program(command_.context);
+    check_place();
     make_folder();
     for (Job& job : jobs_)
       if (const int code = train(job); code != 0) {
         command_.output.say(fmt::format("{} stays as it was; `{} resume {}` goes on", old_.id(),
-                                        command_.context.program, job.dir.string()));
+                                        command_.context.program, shell_word(job.dir.string())));
         finish_parent("stopped", code);
         return code;
       }
     const bool accepted = judge_all();
-    finish_parent("done", accepted ? 0 : static_cast<int>(ExitCode::kCheckFailed));
+    finish_parent("done", exit_code(accepted));
     return report(accepted);
   }
 
@@ -117,6 +117,7 @@ class Continuation {
     fs::path dir;
     GateResult gate;
     Json json;
+    std::unique_ptr<RunLock> lock;  // until it is judged
   };
 
   // Everything is resolved and read before the first step of the first agent.
@@ -157,13 +158,35 @@ class Continuation {
         command_.output.say(fmt::format("{}: nothing new", agent.agent));
         continue;
       }
+      if (cannot_be_judged(recipe, agent.agent)) continue;
       if (given(command_.arguments, "devices").empty()) recipe.resolver->set("devices", one_device(), "--from");
       auto devices = settle(recipe, inner_);
-      jobs_.push_back({agent, std::move(old), std::move(first), std::move(recipe), std::move(devices), {}, {}, {}});
+      jobs_.push_back({agent, std::move(old), std::move(first), std::move(recipe), std::move(devices), {}, {}, {}, {}});
     }
+    if (!unjudged_.empty() && jobs_.empty())
+      throw ConfigError(
+          fmt::format("{}: nothing was trained, since nothing could judge it", fmt::join(names_of(unjudged_), ", ")),
+          fmt::format("{} by experience.holdout; with fewer the interval means nothing", unjudged_.front().why),
+          "give more episodes, hold out more of them (--set experience.holdout=0.3), or take the new model without that "
+          "judge: --gate new=warn");
+    for (const Unjudged& one : unjudged_)
+      command_.output.warn(fmt::format("{}: left out, since nothing could judge it: {}; --gate new=warn trains it",
+                                       one.agent, one.why));
     if (jobs_.empty())
       throw ConfigError("nothing new to learn from", "the experience holds nothing of any agent of the run",
                         "see docs/continuous-learning.md for the names of agents");
+  }
+
+  // Before hours of training: too few episodes to be judged by, and a gate that refuses then.
+  bool cannot_be_judged(const ResolvedRecipe& recipe, const std::string& agent) {
+    const auto& settings = dynamic_cast<const WebAgentSettings&>(*recipe.settings);
+    if (gate_rules_of(settings.gate).fresh != GateRule::kRefuse) return false;
+    const auto fresh = experience_of(settings);
+    if (!fresh || settings.experience.holdout == 0) return false;
+    const int64_t held_out = held_out_episodes(*fresh).different();
+    if (held_out >= kFewestEpisodes) return false;
+    unjudged_.push_back({agent, too_few_episodes(held_out)});
+    return true;
   }
 
   // Others may train on the rest of the machine.
@@ -179,6 +202,16 @@ class Continuation {
 
   bool several() const { return fs::exists(old_.dir() / "agents.json") || runs_.agents.size() > 1; }
 
+  // The settings of an increment name its first weights, which lie in its folder, and settings are UTF-8.
+  void check_place() const {
+    const Arguments& arguments = command_.arguments;
+    const fs::path place = fs::absolute(arguments.run_dir ? fs::path(*arguments.run_dir) : runs_root(arguments));
+    if (arguments.full || is_utf8(place.string())) return;
+    throw ConfigError(fmt::format("the new run can't lie in {}", place.string()),
+                      "the name is no UTF-8, which recipe.toml is, and that names the weights it begins with",
+                      "name another folder with --run-dir");
+  }
+
   void make_folder() {
     std::optional<fs::path> exact;
     if (command_.arguments.run_dir) exact = *command_.arguments.run_dir;
@@ -186,6 +219,7 @@ class Continuation {
     if (!several()) {
       const RunFolder run = RunFolder::create(root, kAgentRecipe, exact);
       jobs_.front().dir = run.dir();
+      jobs_.front().lock = std::make_unique<RunLock>(run.dir());
       parent_ = run.dir();
       id_ = run.id();
       return;
@@ -193,10 +227,12 @@ class Continuation {
     const RunFolder parent = RunFolder::create(root, "web-test", exact);
     parent_ = parent.dir();
     id_ = parent.id();
-    update_run_json(parent_, {{"status", "running"}});
+    parent_lock_ = std::make_unique<RunLock>(parent_);
+    parent.write_status({.status = "running"});
     Json agents = Json::object();
     for (Job& job : jobs_) {
       job.dir = RunFolder::create(root, kAgentRecipe, parent_ / "agents" / job.agent.agent).dir();
+      job.lock = std::make_unique<RunLock>(job.dir);
       const std::string name = "agents/" + job.agent.agent;
       agents[job.agent.agent] = {{"runs", {name}}, {"best", name}};
     }
@@ -204,17 +240,17 @@ class Continuation {
                         {"strategy", command_.arguments.full ? "full" : "increment"},
                         {"from", fs::absolute(old_.dir()).lexically_normal().string()},
                         {"agents", agents}};
-    replace_file(FileSystem::real(), parent_ / "agents.json", whole.dump(2) + "\n");
+    replace_file(FileSystem::real(), parent_ / "agents.json",
+                 whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   }
 
   int train(Job& job) {
     const RunFolder run = RunFolder::open(job.dir);
-    const RunLock lock(run.dir());
     auto& settings = dynamic_cast<DqnSettings&>(*job.recipe.settings);
     if (!settings.from_digest.empty()) {
       settings.from = (fs::absolute(job.dir) / kFirstWeights).lexically_normal().string();
       write_safetensors(FileSystem::real(), settings.from, job.old.model.tensors(),
-                        {{"format", "pt"}, {"digest", job.old.digest}, {"run", fs::absolute(job.old.run).string()}});
+                        {{"format", "pt"}, {"digest", job.old.digest}, {"run", printable(fs::absolute(job.old.run).string())}});
     }
     run.write_recipe(job.recipe.resolver->to_toml(job.recipe.name));
     command_.output.say(fmt::format("{}: {} from {}", job.agent.agent,
@@ -223,14 +259,13 @@ class Continuation {
     return start_run(inner_, job.recipe, job.devices, run.dir(), false);
   }
 
-  // What the new training kept apart; nothing: it learned from no experience, or kept nothing.
-  std::optional<LoggedEpisodes> held_out_of(const DqnSettings& settings) const {
+  // What the new training has; nothing: it learns from no experience.
+  std::optional<Experience> experience_of(const DqnSettings& settings) const {
     const ExperienceSettings& own = settings.experience;
-    if (own.files.empty() || own.holdout == 0) return std::nullopt;
+    if (own.files.empty()) return std::nullopt;
     try {
-      return held_out_episodes(Experience::read(experience_files(own.files), settings.history_shape().value(),
-                                                settings.history_agent(), {own.holdout, split_named(own.split)},
-                                                own.digest));
+      return Experience::read(experience_files(own.files), settings.history_shape().value(), settings.history_agent(),
+                              {own.holdout, split_named(own.split)}, own.digest);
     } catch (const Error&) {
       throw Error(ExitCode::kFailed, "the new experience can't be read again",
                   "it changed while the run was learning from it",
@@ -242,10 +277,16 @@ class Continuation {
     if (settings.experience.files.empty()) return {};
     ResolvedRecipe recipe;
     ExperienceBefore before =
-        experience_before(job.agent.best, settings.experience.holdout, [&](const fs::path& run) -> const DqnSettings& {
-          recipe = resolve_run(run / "recipe.toml", Arguments{}, command_.context, inner_.output);
-          return dynamic_cast<const DqnSettings&>(*recipe.settings);
-        });
+        experience_before(job.agent.best, settings.experience.holdout, settings.history_shape().value(),
+                          settings.history_agent(), [&](const fs::path& run) -> const DqnSettings& {
+                            recipe = resolve_run(run / "recipe.toml", Arguments{}, command_.context, inner_.output);
+                            return dynamic_cast<const DqnSettings&>(*recipe.settings);
+                          });
+    if (!before.lost.empty())
+      command_.output.warn(
+          fmt::format("{}: the run {} is gone, which was in use before: what it and those before it learned from is not "
+                      "judged by, unless a later run learned from it too",
+                      job.agent.agent, printable(before.lost)));
     for (const std::string& files : before.absent)
       command_.output.warn(
           fmt::format("{}: not judged by {}, which it learned from before: the file is gone or changed, "
@@ -257,8 +298,17 @@ class Continuation {
   void judge_one(Job& job, const EvaluationPlan& plan) {
     const TrainedAgent after = load_agent(job.dir);
     const auto& settings = dynamic_cast<const WebAgentSettings&>(*job.recipe.settings);
-    const auto fresh = held_out_of(settings);
-    const ExperienceBefore before = learned_before(job, settings);
+    const auto experience = experience_of(settings);
+    ExperienceBefore before = learned_before(job, settings);
+    std::optional<LoggedEpisodes> fresh;
+    int64_t learned = 0;
+    if (experience) {
+      before.learned.add(*experience);
+      before.learned.leave_out_of(before.held_out);
+      if (settings.experience.holdout > 0) fresh = held_out_episodes(*experience);
+      if (fresh) learned = before.learned.leave_out_of(*fresh);
+      say_what_judges(job.agent.agent, fresh ? &*fresh : nullptr, before.held_out);
+    }
     const bool simulator =
         played(after.settings) || played(job.old.settings) || (job.first && played(job.first->settings));
     job.gate = judge({.before = job.old,
@@ -266,6 +316,7 @@ class Continuation {
                       .first = job.first ? &*job.first : nullptr,
                       .fresh = fresh ? &*fresh : nullptr,
                       .earlier = before.held_out.rows() > 0 ? &before.held_out : nullptr,
+                      .learned = learned,
                       .simulator = simulator,
                       .rules = gate_rules_of(settings.gate)},
                      plan);
@@ -274,7 +325,18 @@ class Continuation {
                      {"old", fs::absolute(job.old.run).lexically_normal().string()},
                      {"digest", after.digest},
                      {"old_digest", job.old.digest},
+                     {"learned", learned_json(settings.experience, before.sources)},
                      {"step", after.step}});
+  }
+
+  // Fitted Q evaluation of many rows takes a while: about a second for 2000 of them.
+  void say_what_judges(const std::string& agent, const LoggedEpisodes* fresh, const LoggedEpisodes& earlier) const {
+    constexpr int64_t kQuick = 2000;
+    const int64_t rows = (fresh ? fresh->rows() : 0) + earlier.rows();
+    if (rows <= kQuick) return;
+    const bool part = std::max(fresh ? fresh->rows() : 0, earlier.rows()) > FittedQEvaluation::kMostRows;
+    command_.output.say(fmt::format("{}: judging by {} held-out transitions{}: up to a minute", agent, rows,
+                                    part ? fmt::format(", {} of each gate at most", FittedQEvaluation::kMostRows) : ""));
   }
 
   bool judge_all() {
@@ -284,6 +346,7 @@ class Continuation {
     for (Job& job : jobs_) {
       judge_one(job, plan);
       const bool accepted = job.gate.passed();
+      worse_ = worse_ || job.gate.worse();
       replace_file(FileSystem::real(), job.dir / "gate.json",
                    job.json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
       if (accepted) make_current(old_.dir(), job.agent.agent, job.dir);
@@ -296,22 +359,30 @@ class Continuation {
     if (several()) update_run_json(parent_, {{"status", status}, {"finished", utc_stamp()}, {"exit_code", code}});
   }
 
+  // Worse is a check that failed; what could not judge needs other experience, or other settings.
+  int exit_code(bool accepted) const {
+    return static_cast<int>(accepted ? ExitCode::kOk : worse_ ? ExitCode::kCheckFailed : ExitCode::kUsage);
+  }
+
   int report(bool accepted) const {
     std::vector<GateResult> gates;
     Json agents = Json::object();
-    std::vector<std::string> refused, taken;
-    bool by_old = false;  // `old` alone stands in the way somewhere
+    std::vector<std::string> refused, taken, unknown;  // unknown: why lines could not judge
+    bool by_old = false;                               // `old` alone stands in the way somewhere
     for (const Job& job : jobs_) {
       gates.push_back(job.gate);
       agents[job.agent.agent] = job.json;
       (job.gate.passed() ? taken : refused).push_back(job.agent.agent);
       for (const GateLine& line : job.gate.lines) {
         by_old = by_old || (line.refuses() && line.name != "new");
+        if (line.refuses() && !line.judged)
+          unknown.push_back(fmt::format("{}, gate {}: {}", job.agent.agent, line.name, line.note));
         if (!line.passed && !line.refuses())
-          command_.output.warn(fmt::format("{}: gate {} is not passed: {}", job.agent.agent, line.name, line.note));
+          command_.output.warn(fmt::format("{}: gate {} {}: {}", job.agent.agent, line.name,
+                                           line.judged ? "is not passed" : "could not judge", line.note));
       }
     }
-    const int code = accepted ? 0 : static_cast<int>(ExitCode::kCheckFailed);
+    const int code = exit_code(accepted);
     if (command_.output.json()) {
       command_.output.object({{"run", id_},
                               {"dir", fs::absolute(parent_).lexically_normal().string()},
@@ -332,62 +403,58 @@ class Continuation {
                                       command_.context.program, old_.id()));
       return 0;
     }
-    const Error error(ExitCode::kCheckFailed,
-                      fmt::format("{}: the new model does not replace the old", fmt::join(refused, ", ")),
-                      "it is worse on the old or on the new, as the table says",
-                      fmt::format("{} answers as before; look at {}, give more experience, or train longer{}{}",
-                                  old_.id(), parent_.string(), command_.arguments.full ? "" : ", or with --full",
-                                  by_old ? "; --gate old=warn takes a model that is worse on the old" : ""));
+    const Error error = worse_ ? worse_error(refused, unknown, by_old) : unjudged_error(refused, unknown);
     Output(false, command_.output.quiet(), false, !command_.output.color()).error(error);
     return code;
+  }
+
+  Error worse_error(const std::vector<std::string>& refused, const std::vector<std::string>& unknown,
+                    bool by_old) const {
+    return {ExitCode::kCheckFailed, fmt::format("{}: the new model does not replace the old", fmt::join(refused, ", ")),
+            fmt::format("it is worse on the old or on the new, as the table says{}",
+                        unknown.empty() ? "" : fmt::format("; not judged: {}", fmt::join(unknown, "; "))),
+            fmt::format("{} answers as before; look at {}, give more experience, or train longer{}{}", old_.id(),
+                        parent_.string(), command_.arguments.full ? "" : ", or with --full",
+                        by_old ? "; --gate old=warn takes a model that is worse on the old" : "")};
+  }
+
+  Error unjudged_error(const std::vector<std::string>& refused, const std::vector<std::string>& unknown) const {
+    return {ExitCode::kUsage,
+            fmt::format("{}: the new model could not be judged, so the old one stays", fmt::join(refused, ", ")),
+            fmt::format("{}", fmt::join(unknown, "; ")),
+            fmt::format("{} answers as before; give more episodes, hold out more of them (--set "
+                        "experience.holdout=0.3), or take the new model without that judge: --gate new=warn",
+                        old_.id())};
   }
 
   const Command command_;
   const RunFolder& old_;
   AgentRuns runs_;
+  const std::vector<std::unique_ptr<RunReadLock>> held_;
+  std::unique_ptr<RunLock> parent_lock_;  // where several agents lie in it
   Output quiet_output_;  // each training says what it does on stderr; the one object at the end is ours
   Command inner_;
+  struct Unjudged {
+    std::string agent, why;
+  };
+  static std::vector<std::string> names_of(const std::vector<Unjudged>& all) {
+    std::vector<std::string> names;
+    for (const Unjudged& one : all) names.push_back(one.agent);
+    return names;
+  }
+
   std::vector<Job> jobs_;
+  std::vector<Unjudged> unjudged_;  // too few of their new episodes are held out
+  bool worse_ = false;              // a gate that could judge refuses
   fs::path parent_;
   std::string id_;
 };
 
-int print_timer(const Command& command, const RunFolder& run) {
-  std::error_code ignored;
-  const fs::path self = fs::read_symlink("/proc/self/exe", ignored);
-  const std::string recipe = command.subject("web-test");
-  const std::string files = given(command.arguments, "experience.files");
-  const std::string from = fs::absolute(run.dir()).lexically_normal().string();
-  std::vector<std::string> base = {self.empty() ? command.context.program : self.string(),
-                                   "train",
-                                   recipe,
-                                   "--from",
-                                   from,
-                                   "--runs-root",
-                                   fs::absolute(runs_root(command.arguments)).lexically_normal().string()};
-  std::vector<std::string> names;
-  for (const fs::path& file : experience_files(files.empty() ? "new.jsonl" : files))
-    names.push_back(fs::absolute(file).lexically_normal().string());
-  std::vector<std::string> daily = base, weekly = base;
-  for (auto* words : {&daily, &weekly}) {
-    words->emplace_back("--experience");
-    words->push_back(fmt::format("{}", fmt::join(names, ",")));
-  }
-  if (const std::string gate = given(command.arguments, "gate"); !gate.empty())
-    for (auto* words : {&daily, &weekly}) words->insert(words->end(), {"--gate", gate});
-  weekly.emplace_back("--full");
-  const std::string folder = fs::current_path().string();
-  const std::vector<TimedCommand> commands = {{"tandem-daily", "*-*-* 03:00:00", "0 3 * * *", folder, daily},
-                                              {"tandem-weekly", "Sun *-*-* 04:00:00", "0 4 * * 0", folder, weekly}};
-  if (!command.output.json()) {
-    command.output.data(timer_text(commands));
-    return 0;
-  }
-  Json out = Json::object();
-  for (const TimedCommand& one : commands)
-    out[one.name] = {{"service", systemd_service(one)}, {"timer", systemd_timer(one)}, {"cron", cron_line(one)}};
-  command.output.object(out);
-  return 0;
+// The runs whose weights a continuation reads, beside the one that it is named after.
+void hold_agents(const AgentRuns& runs, std::vector<std::unique_ptr<RunReadLock>>& held) {
+  std::set<fs::path> folders;
+  for (const AgentRun& agent : runs.agents) folders.insert({agent.best, agent.first});
+  for (const fs::path& folder : folders) held.push_back(std::make_unique<RunReadLock>(folder));
 }
 
 }  // namespace
@@ -401,6 +468,9 @@ int train_agents_from(const Command& command) {
     throw ConfigError("--from and --resume name two beginnings", "one begins a new run, the other goes on with one",
                       "leave one of them out");
   const RunFolder old = RunFolder::find(runs_root(arguments), *arguments.from);
+  std::vector<std::unique_ptr<RunReadLock>> held;
+  const bool only_shows = arguments.dry_run || arguments.print_timer;
+  if (!only_shows) held.push_back(std::make_unique<RunReadLock>(old.dir()));
   AgentRuns runs = agent_runs_of(old.dir());
   // `--agents a,b` and `--set agent=a` choose; the settings of each run name its own agent.
   std::vector<AgentRun> chosen;
@@ -409,9 +479,10 @@ int train_agents_from(const Command& command) {
       chosen.push_back(find_agent(runs, name.string()));
   if (!chosen.empty()) runs.agents = chosen;
   if (arguments.print_timer) return print_timer(command, old);
+  if (!only_shows) hold_agents(runs, held);
   Arguments others = arguments;
   std::erase_if(others.overrides, [](const Override& flag) { return flag.key == "agent" || flag.key == "agents"; });
-  return Continuation({others, command.context, command.output}, old, std::move(runs)).run();
+  return Continuation({others, command.context, command.output}, old, std::move(runs), std::move(held)).run();
 }
 
 }  // namespace tandem

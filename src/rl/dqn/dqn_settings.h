@@ -100,8 +100,7 @@ struct DqnSettings : RecipeSettings {
     d.key("experience.holdout", experience.holdout, Range::from_up_to_below(0, 1),
           "fraction of their episodes held out for evaluation");
     d.key("experience.split", experience.split, Choices{{"segments", "episodes"}},
-          "what is held out: whole episodes by their hash, or every n-th segment as older runs did; set at the start",
-          Role::kRunning);
+          "what is held out: whole episodes by their hash, or every n-th segment as older runs did; set at the start");
     d.key("from", from, "initial weights, a safetensors file; --from RUN sets it", Role::kRunning);
     d.key("from_digest", from_digest, "their digest; set when the run begins");
     d.key("net.hidden", net.hidden, Range::between(1, 65536), "widths of the hidden layers");

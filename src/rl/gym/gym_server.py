@@ -315,7 +315,7 @@ def main():
         link.send(struct.pack("<i", len(text)) + text)
 
 
-# ---- pictures: `python -c <this text> render <request.json>` plays episodes again and films them
+# ---- pictures: `python -c <this text> render <request.json> <video>` plays episodes again and films them
 
 def ffmpeg():
     """The program that encodes: Debian's, or that of PyPI's imageio-ffmpeg."""
@@ -404,7 +404,7 @@ def encode(program, file, fps, pictures):
     return {"frames": count, "width": width, "height": height, "fps": fps}
 
 
-def render(request):
+def render(request, video):
     """Prints one line of JSON: what was filmed, or why it could not be."""
     with open(request) as text:
         asked = json.load(text)
@@ -414,8 +414,12 @@ def render(request):
         environment, refuse = pictured(asked["environment"], asked["arguments"])
         try:
             _, start = discrete(environment.action_space, asked["environment"])
+            if not asked["episodes"]:   # asked before they are played: can it be filmed?
+                next(frames(environment, [{"seed": 0, "actions": []}], start, refuse, asked["environment"]))
+                print("{}", file=out)
+                return
             fps = float((getattr(environment, "metadata", None) or {}).get("render_fps") or 30)
-            reply = encode(program, asked["file"], fps, frames(environment, asked["episodes"], start, refuse, asked["environment"]))
+            reply = encode(program, video, fps, frames(environment, asked["episodes"], start, refuse, asked["environment"]))
         finally:
             environment.close()
     except Refused as refused:
@@ -426,7 +430,7 @@ def render(request):
     print(json.dumps(reply), file=out)
 
 
-if len(sys.argv) > 2 and sys.argv[1] == "render":
-    render(sys.argv[2])
+if len(sys.argv) > 3 and sys.argv[1] == "render":
+    render(sys.argv[2], sys.argv[3])   # as an argument: a path may be no UTF-8
 else:
     main()

@@ -120,6 +120,7 @@ void Experience::add(const HistoryRow& row) {
     if (!follows || segment_rows_ == kLongestSegment) end_segment();
     if (!follows) end_episode();
   }
+  if (episode_rows_ == 0) episode_file_ = reads_.size();
   rows_.push_back({segments(), -1, row.action, row.reward, row.done ? End::kTerminated : End::kNone});
   states_.insert(states_.end(), row.state.begin(), row.state.end());
   next_.assign(row.next_state.begin(), row.next_state.end());
@@ -146,7 +147,8 @@ void Experience::end_episode() {
   const int32_t over = rows_.back().end == End::kTerminated ? 1 : 0;
   add_bytes(episode_sum_, std::span<const float>(next_));
   add_bytes(episode_sum_, std::span(&over, 1));
-  const uint64_t hash = std::stoull(episode_sum_.hex().substr(0, 16), nullptr, 16);
+  ids_.push_back({episode_sum_.hex(), episode_file_});
+  const uint64_t hash = std::stoull(ids_.back().id.substr(0, 16), nullptr, 16);
   episode_sum_ = Sha256();
   bool any = false;
   for (auto segment = segments_.rbegin(); segment != segments_.rend() && segment->episode == episodes_; ++segment) {

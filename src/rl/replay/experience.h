@@ -9,7 +9,7 @@
 // An episode is a whole succession; one that goes on for kLongestEpisode rows without an end is cut there. Whole
 // episodes are held out to judge by, chosen by the SHA-256 of what they hold: an episode is on the same side in every
 // file and in every later run, and a smaller share holds out some of those that a larger one does. All of it is a
-// function of the rows alone.
+// function of the rows alone. That SHA-256 is the episode's id: equal ids, equal numbers.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +58,8 @@ class Experience {
   int64_t held_out_rows() const;
   int64_t held_out_episodes() const { return held_out_episodes_; }
   bool held_out(int64_t segment) const { return segments_[static_cast<size_t>(segment)].held_out; }
+  const std::string& episode_id(int64_t episode) const { return ids_[static_cast<size_t>(episode)].id; }
+  size_t file_of(int64_t episode) const { return ids_[static_cast<size_t>(episode)].file; }  // where it begins
   const HistoryShape& shape() const { return shape_; }  // with the sizes that were found
   const std::string& digest() const { return digest_; }
   const std::vector<HistoryRead>& read_of() const { return reads_; }  // what each file held, bad lines included
@@ -78,6 +80,10 @@ class Experience {
     int64_t episode;
     bool held_out;
   };
+  struct EpisodeId {
+    std::string id;
+    size_t file;
+  };
   void read_files(const std::vector<std::filesystem::path>& files, int32_t agent);
   void add(const HistoryRow& row);
   void end_segment();
@@ -87,6 +93,8 @@ class Experience {
   Holdout holdout_;
   int64_t segment_rows_ = 0, episode_rows_ = 0;  // of those that are being read
   int64_t episodes_ = 0, held_out_episodes_ = 0;
+  size_t episode_file_ = 0;  // of the one that is being read
+  std::vector<EpisodeId> ids_;
   Sha256 sum_, episode_sum_;
   std::string digest_;
   std::vector<Segment> segments_;
