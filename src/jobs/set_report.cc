@@ -183,7 +183,7 @@ void put_in_users_order(Json& evaluation, const std::vector<Json>& jobs) {
 
 // What both pages begin with.
 Json head_of(const fs::path& dir, const Json& run) {
-  Json data = {{"run", report_run_part(run)}, {"status", present_status(run)}, {"notes", Json::array()}};
+  Json data = {{"run", report_run_part(run)}, {"status", present_status(run, dir)}, {"notes", Json::array()}};
   if (!data["run"].contains("id")) data["run"]["id"] = fs::absolute(dir).lexically_normal().filename().string();
   const std::string recipe = text_in(run, "recipe");
   data["run"]["title"] = recipe.empty() ? data["run"]["id"] : Json(fit(recipe, 100));
@@ -232,8 +232,15 @@ Json evaluation_tiles(const Json& agents, const Json& facts) {
     tiles.push_back(tile("mean score", fmt::format("{:.3f}", sum / static_cast<double>(count)), "1 is the solver"));
   if (most > -HUGE_VAL) tiles.push_back(tile("best", fmt::format("{:.3f}", most), best));
   tiles.push_back(tile("above the rule of thumb", fmt::format("{} of {}", above, count)));
-  tiles.push_back(tile("episodes each", fmt::format("{}", whole_in(facts, "episodes")),
-                       fmt::format("seed {}", whole_in(facts, "seed"))));
+  // Agents that were judged at other times (--agent) have numbers of their own; the table shows each.
+  int64_t fewest = INT64_MAX, largest = 0;
+  for (const Json& agent : agents)
+    if (const int64_t own = std::llround(number_in(agent, "episodes")); own > 0)
+      fewest = std::min(fewest, own), largest = std::max(largest, own);
+  if (largest == 0) fewest = largest = whole_in(facts, "episodes");
+  tiles.push_back(fewest == largest ? tile("episodes each", fmt::format("{}", largest),
+                                           fmt::format("seed {}", whole_in(facts, "seed")))
+                                    : tile("episodes", fmt::format("{} to {}", fewest, largest), "see the table"));
   return tiles;
 }
 

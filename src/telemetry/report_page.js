@@ -42,6 +42,13 @@ for (const s of data.series) {
 }
 const labels = [...new Set(data.series.map((s) => s.label))];
 const byLabel = (label) => Object.values(jobs).map((j) => j[label]).filter(Boolean);
+// Training's curve of a metric, and beside it those of validation sets: "accuracy", "validation/accuracy".
+const judged = labels.filter((l) => l.includes("/"));
+const withValidation = (label) => {
+  const sets = judged.filter((l) => l.endsWith("/" + label));
+  return sets.length === 0 ? byLabel(label) : byLabel(label).map((s) => ({ ...s, job: s.job || "training" })).concat(
+    sets.flatMap((l) => byLabel(l).map((s) => ({ ...s, judged: true, job: (s.job ? s.job + " " : "") + l.slice(0, l.lastIndexOf("/")) }))));
+};
 
 // Exponential smoothing in both directions, averaged: one alone would lag behind a falling loss. Each is corrected for its
 // start, so that the first points are not pulled to zero.
@@ -72,7 +79,7 @@ function ticks(low, high, count, log) {
 
 function draw(chart) {
   const W = Math.max(chart.box.clientWidth, 160), H = chart.height, L = 52, R = 10, T = 8, B = 22;
-  const lines = chart.series.map((s) => ({ ...s, show: chart.smooth ? smoothed(s.mean, chart.amount) : s.mean }));
+  const lines = chart.series.map((s) => ({ ...s, show: chart.smooth && !s.judged ? smoothed(s.mean, chart.amount) : s.mean }));
   let low = Infinity, high = -Infinity, x0 = Infinity, x1 = -Infinity, least = Infinity;
   for (const s of lines) {
     for (const values of [s.least || s.mean, s.greatest || s.mean])
@@ -98,7 +105,7 @@ function draw(chart) {
   lines.forEach((s, i) => {
     const c = color(chart.first + i), few = s.x.length <= 60;
     if (s.least) svg += `<path fill="${c}" opacity=".16" d="${path(s.x, s.greatest)}L${path([...s.x].reverse(), [...s.least].reverse()).slice(1)}Z"/>`;
-    if (chart.smooth) svg += `<path fill="none" stroke="${c}" stroke-width="1" opacity=".38" d="${path(s.x, s.mean)}"/>`;
+    if (chart.smooth && !s.judged) svg += `<path fill="none" stroke="${c}" stroke-width="1" opacity=".38" d="${path(s.x, s.mean)}"/>`;
     svg += `<path fill="none" stroke="${c}" stroke-width="${chart.smooth ? 2 : 1.6}" stroke-linejoin="round" d="${path(s.x, s.show)}"/>`;
     if (few) s.x.forEach((x, k) => { svg += `<circle cx="${px(x).toFixed(1)}" cy="${py(s.show[k]).toFixed(1)}" r="2.2" fill="${c}"/>`; });
   });
@@ -209,8 +216,10 @@ if (data.evaluation.length) {
     return svg;
   });
   const three = (v) => v === undefined ? "–" : v.toFixed(3).replace(/^-(0\.0*)$/, "$1");
-  const heads = scored ? ["score", "95 %", "return", "rule", "random", "oracle"] : ["return", "95 %", "random play", "steps"];
-  const cells = (a) => scored ? [three(a.score), `${three(a.low)} … ${three(a.high)}`, num(a.return), three(a.rule), three(a.random), three(a.oracle)] : [num(a.return), `${num(a.return_low)} … ${num(a.return_high)}`, num(a.random_return), num(a.length)];
+  const counted = data.evaluation.some((a) => Number.isFinite(a.episodes));   // each agent's own: --agent judges one again
+  const heads = (scored ? ["score", "95 %", "return", "rule", "random", "oracle"] : ["return", "95 %", "random play", "steps"]).concat(counted ? ["episodes"] : []);
+  const own = (a) => counted ? [Number.isFinite(a.episodes) ? String(a.episodes) : "–"] : [];
+  const cells = (a) => scored ? [three(a.score), `${three(a.low)} … ${three(a.high)}`, num(a.return), three(a.rule), three(a.random), three(a.oracle)].concat(own(a)) : [num(a.return), `${num(a.return_low)} … ${num(a.return_high)}`, num(a.random_return), num(a.length)].concat(own(a));
   const terms = data.evaluation.some((a) => a.terms);
   card(!scored ? "Evaluation: return of greedy episodes" : known.some((m) => m[0] === "solver") ? "Evaluation: greedy episodes, 0 random play, 1 the solver" : "Evaluation: score of greedy episodes",
     plot + `<div class="legend">${known.map((m) => `<span><span class="key" style="background:${m[2]}"></span>${m[1]}</span>`).join("")}</div>` +
@@ -236,7 +245,7 @@ if (data.course) {
 
 chart(grid, { label: "score", title: "Score while training, exploring: 0 random play, 1 the solver", wide: true, height: data.agents ? 260 : 200 });
 chart(grid, { label: "average_return", title: "Return while training", wide: !data.agents, first: data.agents ? 0 : 1 });
-chart(grid, { label: "loss", title: "Loss", wide: !data.agents, height: data.agents ? 200 : 280, smooth: true, marks: true });
+chart(grid, { series: withValidation("loss"), title: "Loss", wide: !data.agents, height: data.agents ? 200 : 280, smooth: true, marks: true });
 chart(grid, { label: "speed", title: `Speed (${unit}/s)`, zero: true, first: 2 });
 chart(grid, { label: "lr", title: "Learning rate", zero: true, first: 3 });
 
@@ -248,7 +257,9 @@ if (total > 0) card("Time per phase",
   `<tr><td><span class="key" style="background:${color(p[0] === "other" ? 7 : i)}"></span>${escape(p[0])}</td><td class="n">${(100 * p[1] / total).toFixed(1)} %</td><td class="n">${facts.steps ? num(1e3 * p[1] / facts.steps) + " ms" : "–"}</td><td class="n">${duration(p[1])}</td></tr>`).join("") + `</table>`);
 chart(grid, { label: "grad_norm", title: "Gradient norm", first: 4 });
 chart(grid, { label: "scale", title: "Loss scale", first: 5, log: true });
-labels.filter((l) => !["loss", "speed", "lr", "grad_norm", "scale", "score", "average_return"].includes(l)).forEach((label, i) => chart(grid, { label, title: label, first: i }));
+labels.filter((l) => !["loss", "speed", "lr", "grad_norm", "scale", "score", "average_return"].includes(l))
+  .filter((l) => !judged.includes(l) || !labels.includes(l.slice(l.lastIndexOf("/") + 1)))
+  .forEach((label, i) => chart(grid, { series: withValidation(label), title: label, first: i }));
 
 // ---- the GPUs over time, and what they used
 const gpuCurves = (key) => (data.gpus || []).map((g) => {

@@ -93,7 +93,7 @@ nlohmann::json report_evaluation(const std::filesystem::path& run_dir) {
   for (const auto& [name, agent] : whole["agents"].items()) {
     if (!agent.is_object() || agents.size() >= 64) continue;
     nlohmann::json one = numbers(agent, {"score", "low", "high", "return", "return_low", "return_high", "length",
-                                         "rule", "random", "solver", "oracle"});
+                                         "rule", "random", "solver", "oracle", "episodes"});
     if (!one.contains("score") && !one.contains("return_low")) continue;
     if (agent.contains("lines") && agent["lines"].is_object() && agent["lines"].contains("random"))
       one["random_return"] = numbers(agent["lines"]["random"], {"return"}).value("return", nlohmann::json());
