@@ -19,7 +19,7 @@ for path in usr/bin/tandem usr/bin/tandem-worker usr/bin/tandem-torch usr/lib/ta
 done
 [[ ! -e $build/bin/libtandem_cuda.so ]] || grep -q libtandem_cuda.so "$work/list" || stop "the .deb has no libtandem_cuda.so"
 depends=$(dpkg-deb -f "$deb" Depends)
-for package in libc6 libfmt libncursesw6 libsqlite3-0 libssl3 libstdc++6; do [[ $depends == *"$package"* ]] || stop "the .deb depends on '$depends', not on $package"; done
+for package in libc6 libfmt libncursesw6 libsqlite3-0 libssl3 libstdc++6 libzstd1; do [[ $depends == *"$package"* ]] || stop "the .deb depends on '$depends', not on $package"; done
 [[ $depends != *lib32* && $depends != *-dev* ]] || stop "the .deb depends on '$depends'"
 
 python3 - "$wheel" <<'END'

@@ -5,6 +5,7 @@
 
 #include "checkpoint/sample.h"
 #include "checkpoint/verify.h"
+#include "checkpoint/zstd_file.h"
 
 namespace tandem {
 namespace {
@@ -72,19 +73,37 @@ INSTANTIATE_TEST_SUITE_P(Files, Damage, testing::Values(kModelFile, kStateFile, 
 
 TEST(Damage, FlippedBitInATensorNamesTheTensor) {
   const TwoGenerations two;
-  for (const auto& [file, tensors] :
-       {std::pair(kModelFile, &two.second.contents().model), std::pair(kStateFile, &two.second.contents().state)}) {
-    const auto path = two.dir / "step-00000200" / file;
-    const std::string whole = get(path);
-    for (const TensorView& tensor : *tensors) {
-      if (tensor.bytes.empty()) continue;
-      const std::string bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
-      std::string damaged = whole;
-      damaged[whole.rfind(bytes) + bytes.size() - 1] ^= 1;
-      put(path, damaged);
-      expect_fall_back(two, file, "last byte", "tensor '" + tensor.name + "' differs from its checksum");
-    }
-    put(path, whole);
+  const auto path = two.dir / "step-00000200" / kModelFile;
+  const std::string whole = get(path);
+  for (const TensorView& tensor : two.second.contents().model) {
+    const std::string bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+    std::string damaged = whole;
+    damaged[whole.rfind(bytes) + bytes.size() - 1] ^= 1;
+    put(path, damaged);
+    expect_fall_back(two, kModelFile, "last byte", "tensor '" + tensor.name + "' differs from its checksum");
+  }
+}
+
+TEST(Damage, OfTheStateThatWasCompressedAgainNamesTheTensor) {
+  const TwoGenerations two;
+  const auto path = two.dir / "step-00000200" / kStateFile;
+  const std::string whole = get(path);
+  const Manifest manifest = two.reader().load_newest()->manifest;
+  const std::uint64_t size = manifest.files.at(kStateFile).size;
+  const FileBytes content = unpack_zstd(std::as_bytes(std::span(whole)), size, "state");
+  for (const TensorView& tensor : two.second.contents().state) {
+    if (tensor.bytes.empty()) continue;
+    const std::string bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+    std::string damaged(content.text());
+    damaged[damaged.rfind(bytes) + bytes.size() - 1] ^= 1;
+    std::filesystem::remove(path);
+    OpenFile file(FileSystem::real(), FileSystem::real().open_new(path));
+    ZstdWriter writer(file, size);
+    writer.write(std::as_bytes(std::span(damaged)));
+    writer.finish();
+    file.close();
+    if (get(path).size() == whole.size())
+      expect_fall_back(two, kStateFile, "last byte", "tensor '" + tensor.name + "' differs from its checksum");
   }
 }
 
@@ -123,7 +142,7 @@ TEST(Damage, OfAllGenerationsIsAnErrorThatListsThem) {
     two.reader().load_newest();
     FAIL();
   } catch (const CheckpointError& error) {
-    EXPECT_NE(error.why().find("step-00000100: state.safetensors"), std::string::npos) << error.why();
+    EXPECT_NE(error.why().find("step-00000100: state.safetensors.zst"), std::string::npos) << error.why();
     EXPECT_NE(error.why().find("step-00000200: manifest.json"), std::string::npos) << error.why();
     EXPECT_EQ(error.code(), ExitCode::kCheckpointUnusable);
   }

@@ -101,14 +101,14 @@ TEST_P(FaultOfOneCall, OfAnyCallLosesNothingAndIsNeverCalledSaved) {
 INSTANTIATE_TEST_SUITE_P(Scenes, FaultOfOneCall, testing::ValuesIn(kScenes),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Fault, RoomForBothFilesIsReservedBeforeAByteIsWritten) {
+TEST(Fault, RoomForTheModelIsReservedAndTheStateWrittenBeforeAByteOfTheModel) {
   TempDir dir(quick_dir());
   FaultyFileSystem counting;
   CheckpointStore(counting, dir.path(), 2).save(Sample(100).contents());
   const auto& log = counting.log();
   const auto place = [&](const char* call) { return std::find(log.begin(), log.end(), call) - log.begin(); };
-  EXPECT_LT(place("allocate model.safetensors"), place("write model.safetensors"));
-  EXPECT_LT(place("allocate state.safetensors"), place("write model.safetensors"));
+  EXPECT_LT(place("allocate model.safetensors"), place("write state.safetensors.zst"));
+  EXPECT_LT(place("fsync state.safetensors.zst"), place("write model.safetensors"));
 }
 
 TEST(Fault, ShortWritesAreNoFault) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/printable.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/json_bounds.h"
 
@@ -107,6 +108,15 @@ int claimed_format(std::string_view text) {
   return format;
 }
 
+// "tandem 0.3.0", as far as a manifest of a format that we do not know tells it.
+std::string writer_of(std::string_view text) {
+  const json root = json_bound_crossed(text, kBounds) ? json() : json::parse(text, nullptr, false);
+  const json* versions = root.is_object() && root.contains("versions") ? &root["versions"] : nullptr;
+  if (!versions || !versions->is_object() || !versions->contains("tandem") || !(*versions)["tandem"].is_string())
+    return "a newer tandem";
+  return "a newer tandem, " + printable((*versions)["tandem"].get<std::string>().substr(0, 40));
+}
+
 Manifest from_json(json&& root) {
   Manifest manifest;
   manifest.step = integer_from(root, "step", std::numeric_limits<std::int64_t>::max());
@@ -122,6 +132,12 @@ Manifest from_json(json&& root) {
     FileSums& sums = manifest.files[name];
     sums.size = size_from(entry.at("size"));
     sums.checksum = take<std::string>(entry, "checksum");
+    if (entry.contains("packed")) {
+      json& packed = entry.at("packed");
+      sums.packed_size = size_from(packed.at("size"));
+      if (sums.packed_size == 0) damaged("a packed file has no bytes");
+      sums.packed_checksum = take<std::string>(packed, "checksum");
+    }
     json tensors = std::move(entry.at("tensors"));
     if (!tensors.is_object()) damaged("'tensors' is not an object");
     for (auto& [tensor, sum] : tensors.items()) sums.tensors[tensor] = std::move(sum).get<std::string>();
@@ -151,8 +167,10 @@ std::string Manifest::to_text() const {
   root["versions"] = versions;
   root["scalars"] = scalars;
   json listed = json::object();
-  for (const auto& [name, sums] : files)
+  for (const auto& [name, sums] : files) {
     listed[name] = {{"size", sums.size}, {"checksum", sums.checksum}, {"tensors", sums.tensors}};
+    if (sums.packed_size > 0) listed[name]["packed"] = {{"size", sums.packed_size}, {"checksum", sums.packed_checksum}};
+  }
   root["files"] = std::move(listed);
   for (const char* key : {"settings", "versions", "scalars"}) encode_floats(root[key]);
   std::string text = seal_manifest(root.dump(2) + "\n");
@@ -177,7 +195,8 @@ Manifest Manifest::parse(std::string_view text) {
   if (format > kCheckpointFormat)
     throw NewerFormatError(
         fmt::format("manifest.json: has format {}, this tandem reads formats up to {}", format, kCheckpointFormat),
-        "a newer tandem wrote this checkpoint", "update tandem, or resume with the version that wrote it");
+        fmt::format("{} wrote this checkpoint", writer_of(text)),
+        fmt::format("update tandem, or resume with the version that wrote it ({})", writer_of(text)));
   if (format < 1) damaged("has no format");
   if (auto crossed = json_bound_crossed(text, kBounds)) damaged(*crossed);
   try {

@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-inline constexpr int kCheckpointFormat = 1;
+inline constexpr int kCheckpointFormat = 2;  // 1: the state is not compressed; read, no longer written
 inline constexpr std::size_t kMaxManifest = 8'000'000;  // bytes; room for some 100,000 tensors
 
 // Whole, but written by a newer tandem: no reason to fall back to an older checkpoint and lose work.
@@ -33,7 +33,7 @@ struct Manifest {
   std::string kind;
   nlohmann::json versions = nlohmann::json::object();
   nlohmann::json scalars = nlohmann::json::object();  // schedule, scaler, counters; NaN and Inf survive
-  std::map<std::string, FileSums> files;              // "model.safetensors" -> its sums
+  std::map<std::string, FileSums> files;              // by the names that they have on the disk
 
   std::string to_text() const;
   // Throws CheckpointError: damaged, or not ours; NewerFormatError. Needs less than 64 MB beside the text.

@@ -19,6 +19,7 @@ Manifest example() {
   manifest.versions = {{"tandem", "0.1.0"}};
   manifest.scalars = {{"loss_scale", 65536.0}, {"deep", {{"list", {1, -2, 3.5e-300}}}}};
   manifest.files["model.safetensors"] = {123, "xxh128:00", {{"fc1.weight", "xxh64:0123456789abcdef"}}};
+  manifest.files["state.safetensors.zst"] = {456, "xxh128:00", {}, 45, "xxh128:01"};
   return manifest;
 }
 
@@ -39,6 +40,8 @@ TEST(Manifest, RoundTripKeepsEveryValue) {
   EXPECT_EQ(after.kind, before.kind);
   EXPECT_EQ(after.files.at("model.safetensors").size, 123u);
   EXPECT_EQ(after.files.at("model.safetensors").tensors, before.files.at("model.safetensors").tensors);
+  EXPECT_EQ(after.files.at("state.safetensors.zst").packed_size, 45u);
+  EXPECT_EQ(after.files.at("state.safetensors.zst").packed_checksum, "xxh128:01");
   EXPECT_EQ(after.to_text(), before.to_text());
 }
 
@@ -53,12 +56,13 @@ TEST(Manifest, NanAndInfinitySurvive) {
 }
 
 TEST(Manifest, NewerFormatIsToldAsSuch) {
-  const std::string newer = seal_manifest(replaced(example().to_text(), "\"format\": 1", "\"format\": 2"));
+  const std::string newer = seal_manifest(replaced(example().to_text(), "\"format\": 2", "\"format\": 3"));
   try {
     Manifest::parse(newer);
     FAIL();
   } catch (const NewerFormatError& error) {
-    EXPECT_NE(std::string(error.what()).find("format 2"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("format 3"), std::string::npos);
+    EXPECT_NE(error.todo().find("tandem, 0.1.0"), std::string::npos) << error.todo();
     EXPECT_EQ(error.code(), ExitCode::kCheckpointUnusable);
   }
 }
@@ -73,6 +77,8 @@ TEST(Manifest, SealedNonsenseIsRefusedNotCrashedOn) {
       {"\"recipe\": \"tiny\"", "\"recipe\": 3"},
       {"\"size\": 123", "\"size\": \"123\""},
       {"\"files\": {", "\"files\": [{"},
+      {"\"size\": 45\n", "\"size\": 0\n"},
+      {"\"packed\": {", "\"packed\": 7, \"x\": {"},
       {"\"kind\":", "\"kind\""},
       {"\"tensors\": {", "\"tensers\": {"},
   };

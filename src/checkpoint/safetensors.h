@@ -50,20 +50,27 @@ struct FileSums {
   std::uint64_t size = 0;
   std::string checksum;                        // XXH3-128 of the whole file
   std::map<std::string, std::string> tensors;  // name -> XXH3-64 of its bytes
+  // Of a compressed file: what lies on the disk. All above is of the safetensors file inside.
+  std::uint64_t packed_size = 0;  // 0: not compressed
+  std::string packed_checksum;
 };
+
+enum class Packing { kNone, kZstd };
 
 // Two steps, so that a caller with several files can reserve room for all of them before writing any.
 class SafetensorsWriter {
  public:
-  // Opens the new file and reserves its whole size. The tensors must outlive write().
+  // Opens the new file and, if it is not compressed, reserves its whole size. The tensors must outlive write().
   SafetensorsWriter(FileSystem& fs, std::filesystem::path path, std::span<const TensorView> tensors,
-                    const std::map<std::string, std::string>& metadata);
+                    const std::map<std::string, std::string>& metadata, Packing packing = Packing::kNone);
   FileSums write();  // writes, fsyncs, closes
 
  private:
   FileSystem& fs_;
   std::string header_;                     // with the 8 bytes of its length
   std::vector<const TensorView*> layout_;  // in the order of their bytes
+  std::uint64_t size_ = 0;                 // before compression
+  Packing packing_;
   OpenFile file_;
 };
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "checkpoint/checksum.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_header.h"
+#include "checkpoint/zstd_file.h"
 
 namespace tandem {
 namespace {
@@ -54,7 +56,10 @@ std::string make_header(const std::vector<const TensorView*>& layout, const Meta
 // Joins small pieces into blocks; large ones go to the file from where they are.
 class BlockWriter {
  public:
-  explicit BlockWriter(OpenFile& file) : file_(file), sum_(ChecksumKind::kXxh128) { block_.reserve(kBlock); }
+  // `packer` may be null.
+  BlockWriter(OpenFile& file, ZstdWriter* packer) : file_(file), packer_(packer), sum_(ChecksumKind::kXxh128) {
+    block_.reserve(kBlock);
+  }
 
   // `tensor_sum` may be null.
   void write(std::span<const std::byte> bytes, Checksum* tensor_sum) {
@@ -65,7 +70,7 @@ class BlockWriter {
       sum_.update(piece);  // while the piece is still in the cache
       size_ += piece.size();
       if (piece.size() == kBlock) {
-        file_.write_all(piece);
+        put(piece);
         continue;
       }
       block_.insert(block_.end(), piece.begin(), piece.end());
@@ -73,14 +78,16 @@ class BlockWriter {
     }
   }
   void flush() {
-    file_.write_all(block_);
+    put(block_);
     block_.clear();
   }
   std::string checksum() const { return sum_.text(); }
   std::uint64_t size() const { return size_; }
 
  private:
+  void put(std::span<const std::byte> bytes) { packer_ ? packer_->write(bytes) : file_.write_all(bytes); }
   OpenFile& file_;
+  ZstdWriter* packer_;
   Checksum sum_;
   std::vector<std::byte> block_;
   std::uint64_t size_ = 0;
@@ -89,20 +96,23 @@ class BlockWriter {
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(FileSystem& fs, std::filesystem::path path, std::span<const TensorView> tensors,
-                                     const Metadata& metadata)
-    : fs_(fs), layout_(lay_out(tensors)) {
+                                     const Metadata& metadata, Packing packing)
+    : fs_(fs), layout_(lay_out(tensors)), packing_(packing) {
   header_ = make_header(layout_, metadata);
   const std::uint64_t bytes = data_size(tensors);
   // The reader's own rules, so that we never write what we would refuse: two of one name, bytes that do not fit a
   // shape.
   parse_safetensors_header(std::string_view(header_).substr(8), bytes, path.filename().string());
   file_ = OpenFile(fs, fs.open_new(path));
-  fs_.allocate(file_.handle(), header_.size() + bytes);
+  size_ = header_.size() + bytes;
+  if (packing_ == Packing::kNone) fs_.allocate(file_.handle(), size_);
 }
 
 FileSums SafetensorsWriter::write() {
   FileSums sums;
-  BlockWriter out(file_);
+  std::optional<ZstdWriter> packer;
+  if (packing_ == Packing::kZstd) packer.emplace(file_, size_);
+  BlockWriter out(file_, packer ? &*packer : nullptr);
   out.write(std::as_bytes(std::span(header_)), nullptr);
   Checksum sum(ChecksumKind::kXxh64);
   for (const TensorView* tensor : layout_) {
@@ -111,6 +121,11 @@ FileSums SafetensorsWriter::write() {
     sums.tensors[tensor->name] = sum.text();
   }
   out.flush();
+  if (packer) {
+    packer->finish();
+    sums.packed_size = packer->size();
+    sums.packed_checksum = packer->checksum();
+  }
   fs_.fsync(file_.handle());
   file_.close();
   sums.size = out.size();

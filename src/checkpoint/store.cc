@@ -8,7 +8,10 @@
 #include <functional>
 #include <stdexcept>
 
+#include "checkpoint/place.h"
+#include "checkpoint/best.h"
 #include "checkpoint/verify.h"
+#include "checkpoint/zstd_file.h"
 
 namespace tandem {
 namespace {
@@ -35,6 +38,9 @@ std::optional<std::int64_t> step_of(std::string_view name, std::string_view pref
   return step;
 }
 
+std::uint64_t blocks(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+constexpr std::uint64_t kSmallBlocks = 2 * 4096;  // a folder, `latest`
+
 std::string megabytes(std::uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6); }
 
 void write_text(FileSystem& fs, const stdfs::path& path, std::string_view text) {
@@ -42,6 +48,13 @@ void write_text(FileSystem& fs, const stdfs::path& path, std::string_view text) 
   file.write_all(std::as_bytes(std::span(text.data(), text.size())));
   fs.fsync(file.handle());
   file.close();
+}
+
+// As Hugging Face's save_model() notes shared tensors: the further name, and the one it is stored under.
+std::map<std::string, std::string> with_aliases(std::map<std::string, std::string> metadata,
+                                                const CheckpointContents& contents) {
+  metadata.insert(contents.aliases.begin(), contents.aliases.end());
+  return metadata;
 }
 
 Manifest manifest_of(const CheckpointContents& contents) {
@@ -80,6 +93,7 @@ CheckpointStore::CheckpointStore(FileSystem& fs, stdfs::path checkpoints_dir, in
   if (keep < 2)
     throw ConfigError(fmt::format("checkpoint.keep = {} is too few", keep),
                       "if the only checkpoint is damaged, the run is lost", "set it to 2 or more");
+  refuse_linked_checkpoints(dir_);
   fs_->mkdir(dir_);
   fs_->fsync_dir(dir_.has_parent_path() ? dir_.parent_path() : stdfs::path("."));  // or all of it may be lost at once
   try {
@@ -139,17 +153,30 @@ stdfs::path CheckpointStore::save(const CheckpointContents& contents) {
   fs_->mkdir(tmp);
   Manifest manifest = manifest_of(contents);
   const auto tie = tie_metadata(manifest);
-  SafetensorsWriter model(*fs_, tmp / kModelFile, contents.model, tie);
-  SafetensorsWriter state(*fs_, tmp / kStateFile, contents.state, tie);  // room for both before a byte of either
-  manifest.files[kModelFile] = model.write();
-  manifest.files[kStateFile] = state.write();
-  write_text(*fs_, tmp / kManifestFile, manifest.to_text());
+  SafetensorsWriter model(*fs_, tmp / kModelFile, contents.model, with_aliases(tie, contents));  // reserves its room
+  SafetensorsWriter state(*fs_, tmp / kStateFile, contents.state, tie, Packing::kZstd);
+  // First the one whose size nobody knows: a full disk is met there.
+  const FileSums& saved_state = manifest.files[kStateFile] = state.write();
+  const FileSums& saved_model = manifest.files[kModelFile] = model.write();
+  const std::string text = manifest.to_text();
+  write_text(*fs_, tmp / kManifestFile, text);
   fs_->fsync_dir(tmp);
   commit(tmp, contents.step);
   remove_tmp.dismiss();
   refused_steps_.erase(contents.step);
+  last_bytes_ = blocks(saved_model.size) + blocks(saved_state.packed_size) + blocks(text.size()) + kSmallBlocks;
+  keep_if_best(contents);
   drop_old();
   return dir_ / folder_of(contents.step);
+}
+
+void CheckpointStore::keep_if_best(const CheckpointContents& contents) {
+  if (!is_best_checkpoint(contents.scalars, contents.step)) return;
+  try {
+    keep_best(*fs_, dir_, dir_ / folder_of(contents.step));
+  } catch (const IoError& error) {
+    warnings_.push_back(fmt::format("checkpoints/best is still the one before: {} ({})", error.what(), error.why()));
+  }
 }
 
 void CheckpointStore::commit(const stdfs::path& built, std::int64_t step) {
@@ -190,7 +217,7 @@ void CheckpointStore::drop_old() {
       refused_steps_.erase(*step);
       drop(dropped);
     }
-  } catch (const IoError& error) {
+  } catch (const Error& error) {
     warnings_.push_back(fmt::format("{} ({})", error.what(), error.why()));
   }
 }
@@ -206,6 +233,7 @@ void CheckpointStore::drop(const stdfs::path& dir) {
 LoadedCheckpoint CheckpointStore::load(const stdfs::path& dir, CheckpointParts parts) {
   const stdfs::path folder = dir.has_filename() ? dir : dir.parent_path();
   const std::string name = folder.filename().string();
+  if (step_of(name)) refuse_linked_checkpoints(folder.parent_path());
   try {
     VerifiedCheckpoint verified = read_and_verify(*fs_, folder, parts);
     const auto step = step_of(name);
@@ -270,6 +298,7 @@ std::string CheckpointStore::check_latest(std::int64_t newest) const {
 
 std::vector<std::int64_t> CheckpointStore::steps() const {
   std::vector<std::int64_t> found;
+  refuse_linked_checkpoints(dir_);
   if (!fs_->exists(dir_)) return found;
   for (const std::string& name : fs_->list(dir_))
     if (const auto step = step_of(name)) found.push_back(*step);
@@ -280,16 +309,18 @@ std::vector<std::int64_t> CheckpointStore::steps() const {
 std::uint64_t CheckpointStore::bytes_needed(const CheckpointContents& contents) const {
   Manifest manifest = manifest_of(contents);
   const auto tie = tie_metadata(manifest);
-  const auto list = [&](const char* file, const std::vector<TensorView>& tensors) {
+  const auto list = [&](const char* file, const std::vector<TensorView>& tensors, const auto& metadata) {
     FileSums& sums = manifest.files[file];
-    sums.size = safetensors_size(tensors, tie);
+    sums.size = safetensors_size(tensors, metadata);
     sums.checksum = std::string(39, '0');
     for (const TensorView& tensor : tensors) sums.tensors[tensor.name] = std::string(22, '0');
     return sums.size;
   };
-  const std::uint64_t model = list(kModelFile, contents.model), state = list(kStateFile, contents.state);
-  const auto blocks = [](std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; };
-  return blocks(model) + blocks(state) + blocks(manifest.to_text().size()) + 2 * 4096;  // a folder, `latest`
+  const std::uint64_t model = list(kModelFile, contents.model, with_aliases(tie, contents)),
+                      state = list(kStateFile, contents.state, tie);
+  manifest.files[kStateFile].packed_size = state;
+  manifest.files[kStateFile].packed_checksum = std::string(39, '0');
+  return blocks(model) + blocks(zstd_bound(state)) + blocks(manifest.to_text().size()) + kSmallBlocks;
 }
 
 std::optional<std::string> CheckpointStore::space_warning(std::uint64_t bytes) const {

@@ -1,6 +1,7 @@
 // checkpoint/store.h -- the checkpoints of one run: saved whole or not at all, loaded verified or not at all.
 //
-//   checkpoints/step-00000200/{model.safetensors,state.safetensors,manifest.json}
+//   checkpoints/step-00000200/{model.safetensors,state.safetensors.zst,manifest.json}
+//   checkpoints/best/             the one whose validation was the best (checkpoint/best.h)
 //   checkpoints/latest            names the folder saved last; for people and scripts, never trusted by a load
 //
 // A checkpoint is built in .tmp-step-..., fsynced and renamed, so a crash at any moment leaves the one before as the
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -33,6 +35,7 @@ struct CheckpointContents {
   nlohmann::json versions = nlohmann::json::object();
   nlohmann::json scalars = nlohmann::json::object();  // schedule, scaler, counters
   std::vector<TensorView> model, state;               // must stay unchanged while save() runs
+  std::map<std::string, std::string> aliases;  // further name of a tensor of `model` -> the name it is stored under
 };
 
 struct LoadedCheckpoint {
@@ -47,7 +50,8 @@ struct LoadedCheckpoint {
 class CheckpointStore {
  public:
   // Opens for writing: makes and locks the folder and clears away what an interrupted save left behind. Throws
-  // ConfigError if another process writes there, or if keep < 2.
+  // ConfigError if another process writes there, if keep < 2, or if a link stands in its place (checkpoint/place.h; all
+  // below throw that too).
   CheckpointStore(FileSystem& fs, std::filesystem::path checkpoints_dir, int keep);
   // Opens for loading only: changes nothing, takes no lock, safe beside a running writer.
   static CheckpointStore reader(FileSystem& fs, std::filesystem::path checkpoints_dir);
@@ -65,7 +69,9 @@ class CheckpointStore {
   LoadedCheckpoint load(const std::filesystem::path& dir, CheckpointParts parts = CheckpointParts::kAll);
 
   std::vector<std::int64_t> steps() const;  // of the folders that are there, ascending; not verified
+  // At most: how well the state will compress is not known before.
   std::uint64_t bytes_needed(const CheckpointContents& contents) const;
+  std::uint64_t last_bytes() const { return last_bytes_; }  // on the disk, of the one saved last
   // A sentence for the user when fewer than two further checkpoints of this size fit.
   std::optional<std::string> space_warning(std::uint64_t bytes) const;
   // What the last save() could not tidy up. The checkpoint itself is safe; the next open tries again.
@@ -75,6 +81,7 @@ class CheckpointStore {
   struct ReadOnly {};
   CheckpointStore(FileSystem& fs, std::filesystem::path checkpoints_dir, ReadOnly);
   void clear_leftovers();
+  void keep_if_best(const CheckpointContents& contents);
   void commit(const std::filesystem::path& built, std::int64_t step);
   void drop_old();
   void drop(const std::filesystem::path& dir);
@@ -86,6 +93,7 @@ class CheckpointStore {
   OpenFile lock_;
   std::set<std::int64_t> refused_steps_;  // known to be damaged: do not count as generations
   std::vector<std::string> warnings_;
+  std::uint64_t last_bytes_ = 0;
 };
 
 }  // namespace tandem

@@ -187,20 +187,20 @@ TEST(Checkpoint, ForeignFoldersAndFilesAreRefusedOrPassedOver) {
             (std::vector<std::string>{"step-00000900: manifest.json: has no checksum of its own where one must be",
                                       "step-00000800: manifest.json: is missing",
                                       "step-00000700: manifest.json: is missing (no folder)",
-                                      "step-00000600: manifest.json: is not a regular file"}));
+                                      "step-00000600: manifest.json: is not a regular file, but a folder"}));
 }
 
 TEST(Checkpoint, NewerFormatIsAnErrorAndNoReasonToFallBack) {
   TwoGenerations two;
   const auto path = two.dir / "step-00000200" / kManifestFile;
   std::string text(read_whole_file(FileSystem::real(), path).text());
-  text.replace(text.find("\"format\": 1"), 11, "\"format\": 7");
+  text.replace(text.find("\"format\": 2"), 11, "\"format\": 7");
   std::ofstream(path, std::ios::trunc) << seal_manifest(text);
   try {
     two.reader().load_newest();
     FAIL();
   } catch (const CheckpointError& error) {
-    EXPECT_STREQ(error.what(), "step-00000200: manifest.json: has format 7, this tandem reads formats up to 1");
+    EXPECT_STREQ(error.what(), "step-00000200: manifest.json: has format 7, this tandem reads formats up to 2");
     EXPECT_FALSE(error.todo().empty());
   }
 }
@@ -234,6 +234,43 @@ TEST(Checkpoint, SpaceIsWarnedOfWhileTwoMoreDoNotFit) {
   for (const auto& entry : stdfs::directory_iterator(dir / "step-00000100")) used += entry.file_size();
   EXPECT_GE(bytes, used);
   EXPECT_LE(bytes, used + 6 * 4096);
+  EXPECT_GE(store.last_bytes(), used);
+  EXPECT_LE(store.last_bytes(), bytes);
+}
+
+// A checkpoint as versions before wrote it: the state is not compressed.
+TEST(Checkpoint, OfFormatOneIsReadAndPruned) {
+  TwoGenerations two;
+  for (const Sample* sample : {&two.first, &two.second}) {
+    const auto dir = two.dir / fmt::format("step-{:08}", sample->contents().step);
+    Manifest manifest = two.reader().load(dir).manifest;
+    stdfs::remove(dir / kStateFile);
+    manifest.format = 1;
+    manifest.files.erase(kStateFile);
+    manifest.files[kPlainStateFile] =
+        write_safetensors(FileSystem::real(), dir / kPlainStateFile, sample->contents().state, tie_metadata(manifest));
+    std::ofstream(dir / kManifestFile, std::ios::trunc) << manifest.to_text();
+  }
+  EXPECT_EQ(two.second.difference(*two.reader().load_newest()), "");
+  CheckpointStore store(FileSystem::real(), two.dir.path(), 2);
+  store.save(Sample(300).contents());
+  EXPECT_EQ(store.steps(), (Steps{200, 300}));
+  std::ofstream(two.dir / "step-00000300" / kStateFile, std::ios::trunc) << "x";
+  const auto before = store.load_newest();
+  EXPECT_EQ(two.second.difference(*before), "");
+  EXPECT_EQ(before->refused.size(), 1u);
+}
+
+TEST(Checkpoint, StateOfOneValueTakesAFractionOnTheDisk) {
+  TempDir dir(quick_dir());
+  const std::vector<std::byte> zeros(20'000'000);
+  Sample sample(100);
+  sample.contents().state.push_back({"replay", DType::kU8, {20'000'000}, zeros});
+  CheckpointStore store(FileSystem::real(), dir.path(), 2);
+  store.save(sample.contents());
+  EXPECT_LT(stdfs::file_size(dir / "step-00000100" / kStateFile), 20'000u);
+  EXPECT_LT(store.last_bytes(), 60'000u);
+  EXPECT_EQ(sample.difference(*store.load_newest()), "");
 }
 
 }  // namespace tandem

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "base/errors.h"
+#include "base/plain_file.h"
 #include "checkpoint/checksum.h"
+#include "checkpoint/zstd_file.h"
 
 namespace tandem {
 namespace {
@@ -17,6 +20,8 @@ namespace {
 }
 
 FileBytes read_file(FileSystem& fs, const std::filesystem::path& dir, const std::string& name, std::uint64_t limit) {
+  if (const std::string kind = not_a_file(dir / name); !kind.empty())
+    refuse_file(fmt::format("{}: is not a regular file, but {}", name, kind));
   try {
     return read_whole_file(fs, dir / name, limit);
   } catch (const IoError& error) {
@@ -48,9 +53,13 @@ FileBytes read_file(FileSystem& fs, const std::filesystem::path& dir, const std:
   } catch (const CheckpointError& error) {
     refuse_file(fmt::format("{} (it differs from its checksum)", error.what()));
   }
-  const auto tie = tie_metadata(manifest);
   const auto& found = file.metadata();
-  if (found != tie && found.count("run_id") && found.count("step"))
+  const auto tie = tie_metadata(manifest);
+  const bool tied = std::ranges::all_of(tie, [&](const auto& item) {
+    const auto there = found.find(item.first);
+    return there != found.end() && there->second == item.second;
+  });
+  if (!tied && found.count("run_id") && found.count("step"))
     refuse_file(fmt::format("{}: belongs to step {} of run {}, or its header is damaged", name, found.at("step"),
                             found.at("run_id")));
   for (const TensorView& tensor : file.tensors()) {
@@ -62,14 +71,36 @@ FileBytes read_file(FileSystem& fs, const std::filesystem::path& dir, const std:
   refuse_file(name + ": its header differs from its checksum");
 }
 
+[[noreturn]] void refuse_size(const std::string& name, std::uint64_t size, std::uint64_t written) {
+  refuse_file(fmt::format("{}: has {} bytes where {} were written", name, size, written));
+}
+
+// The content. A frame that is whole but not the one that was saved is unpacked too: what is in it tells whose it is.
+FileBytes unpack(FileBytes frame, const std::string& name, const FileSums& sums, const Manifest& manifest) {
+  const bool right_size = frame.size == sums.packed_size;
+  if (right_size && checksum_of(ChecksumKind::kXxh128, frame.span()) == sums.packed_checksum)
+    return unpack_zstd(frame.span(), sums.size, name);
+  FileBytes content;
+  try {
+    content = unpack_zstd(frame.span(), sums.size, name);
+  } catch (const CheckpointError& error) {
+    if (!right_size) refuse_size(name, frame.size, sums.packed_size);
+    refuse_file(fmt::format("{} (it differs from its checksum)", error.what()));
+  }
+  if (checksum_of(ChecksumKind::kXxh128, content.span()) == sums.checksum)
+    refuse_file(name + ": was compressed again, and differs from its checksum");
+  name_the_damage(std::move(content), name, sums, manifest);
+}
+
 SafetensorsFile read_tensors(FileSystem& fs, const std::filesystem::path& dir, const std::string& name,
                              const Manifest& manifest) {
   const auto entry = manifest.files.find(name);
   if (entry == manifest.files.end()) refuse_file(fmt::format("{}: does not list {}", kManifestFile, name));
   const FileSums& sums = entry->second;
-  FileBytes bytes = read_file(fs, dir, name, sums.size);
-  if (bytes.size != sums.size)
-    refuse_file(fmt::format("{}: has {} bytes where {} were written", name, bytes.size, sums.size));
+  const bool packed = sums.packed_size > 0;
+  FileBytes bytes = read_file(fs, dir, name, packed ? std::max(sums.packed_size, zstd_bound(sums.size)) : sums.size);
+  if (packed) bytes = unpack(std::move(bytes), name, sums, manifest);
+  if (bytes.size != sums.size) refuse_size(name, bytes.size, sums.size);
   if (checksum_of(ChecksumKind::kXxh128, bytes.span()) != sums.checksum)
     name_the_damage(std::move(bytes), name, sums, manifest);
   SafetensorsFile file = SafetensorsFile::parse(std::move(bytes), name);
@@ -95,7 +126,9 @@ VerifiedCheckpoint read_and_verify(FileSystem& fs, const std::filesystem::path& 
   VerifiedCheckpoint checkpoint;
   checkpoint.manifest = Manifest::parse(read_file(fs, dir, kManifestFile, kMaxManifest).text());
   checkpoint.model = read_tensors(fs, dir, kModelFile, checkpoint.manifest);
-  if (parts == CheckpointParts::kAll) checkpoint.state = read_tensors(fs, dir, kStateFile, checkpoint.manifest);
+  if (parts == CheckpointParts::kAll)
+    checkpoint.state =
+        read_tensors(fs, dir, checkpoint.manifest.format == 1 ? kPlainStateFile : kStateFile, checkpoint.manifest);
   return checkpoint;
 }
 

@@ -10,7 +10,8 @@
 namespace tandem {
 
 inline constexpr char kModelFile[] = "model.safetensors";
-inline constexpr char kStateFile[] = "state.safetensors";
+inline constexpr char kStateFile[] = "state.safetensors.zst";   // of format 2: one zstd frame
+inline constexpr char kPlainStateFile[] = "state.safetensors";  // of format 1
 inline constexpr char kManifestFile[] = "manifest.json";
 
 // kModel leaves the state unread: whoever only wants the weights need not wait for a replay buffer.

@@ -16,8 +16,8 @@ std::optional<DiskNeed> disk_need(const RecipeInfo& recipe, const RecipeSettings
 }
 
 std::string disk_text(const DiskNeed& need) {
-  return fmt::format("checkpoints of about {}, the last {} are kept: up to {}", bytes_text(need.checkpoint_bytes),
-                     need.keep, bytes_text(need.most()));
+  return fmt::format("checkpoints of about {}, the last {} are kept: up to {}, compressed a third to a half of it",
+                     bytes_text(need.checkpoint_bytes), need.keep, bytes_text(need.most()));
 }
 
 std::optional<std::string> disk_warning(const DiskNeed& need, const std::filesystem::path& folder) {

@@ -92,11 +92,11 @@ CheckpointReport CheckpointWriter::write(const Job& job) {
   CheckpointReport report{.step = job.contents.step, .stall_seconds = job.stall, .buffer = job.buffer};
   const double begin = monotonic_seconds(), cpu = thread_cpu_seconds();
   try {
-    report.bytes = store_.bytes_needed(job.contents);
     fault_point("before-rename", job.contents.step);
     store_.save(job.contents);
     fault_point("after-rename", job.contents.step);
     report.saved = true;
+    report.bytes = store_.last_bytes();
     report.warnings = store_.last_warnings();
     if (auto warning = store_.space_warning(report.bytes)) report.warnings.push_back(*warning);
   } catch (const Error& error) {

@@ -10,8 +10,11 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/file_system.h"
+#include "base/shell_word.h"
+#include "checkpoint/best.h"
 #include "config/resolver.h"
 #include "fleet/coordinator.h"
+#include "runs/recipe_file.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/human.h"
 #include "telemetry/learning_figures.h"
@@ -73,6 +76,10 @@ int64_t RunRecord::restore(SnapshotPool& pool) {
                               "its weights and shard states have another meaning", "resume the run that it belongs to");
       check_compatible(manifest.settings, facts_.settings, folder_.id());
       step = manifest.step;
+      mend_best(FileSystem::real(), folder_.checkpoints());
+      // A crash came between the checkpoint and its second name.
+      if (is_best_checkpoint(manifest.scalars, step) && best_step(FileSystem::real(), folder_.checkpoints()) != step)
+        keep_best(FileSystem::real(), folder_.checkpoints(), checkpoint->dir);
       facts_.layout.fill(pool.bytes(pool.make_base(step)), *checkpoint);
       earlier_seconds_ = manifest.scalars.value("seconds", 0.0);
       if (manifest.scalars.contains("loss") && manifest.scalars.at("loss").is_number())
@@ -141,8 +148,9 @@ void RunRecord::first_lines(const std::string& devices, const std::string& plan)
     note.starts_with("refused") || note.starts_with("the checkpoint is") ? telemetry_->warn(note)
                                                                          : telemetry_->say(note);
   if (const uint64_t bytes = facts_.layout.bytes(); bytes > kLargeCheckpoint)
-    telemetry_->say(fmt::format("disk    checkpoints of {}, the last {} are kept: up to {}", bytes_text(bytes),
-                                s.checkpoint.keep, bytes_text(bytes * static_cast<uint64_t>(s.checkpoint.keep))));
+    telemetry_->say(fmt::format("disk    checkpoints of {}, the last {} are kept: up to {} before compression",
+                                bytes_text(bytes), s.checkpoint.keep,
+                                bytes_text(bytes * static_cast<uint64_t>(s.checkpoint.keep))));
   if (const double first = writer_->first_after(); first > kLongSeconds)
     telemetry_->say(fmt::format("{} checkpoint after about {:.0f} s; --checkpoint-every {}s for less",
                                 first_step_ > 0 ? "next" : "first", first, first > 60 ? 60 : 10));
@@ -170,6 +178,33 @@ void RunRecord::step_reported(const std::string& line) {
   telemetry_->record(record);
   if (record.step == facts_.total_steps) telemetry_->flush();  // a set gives its device to the next job at once
   last_record_ = std::move(record);
+}
+
+// What the base snapshot says of validation; null where there is none.
+nlohmann::json RunRecord::validation_of(const SnapshotPool& pool) const {
+  if (pool.base() < 0) return nullptr;
+  return SnapshotLayout::get_scalars(pool.bytes(pool.base())).value("validation", nlohmann::json());
+}
+
+bool RunRecord::is_best(SnapshotPool& pool) const {
+  return is_best_checkpoint({{"validation", validation_of(pool)}}, pool.base_step());
+}
+
+bool RunRecord::reached_its_end(SnapshotPool& pool) const {
+  if (facts_.total_steps > 0 && pool.base_step() >= facts_.total_steps) return true;
+  const nlohmann::json validation = validation_of(pool);
+  return validation.is_object() && validation.value("stops", false);
+}
+
+void RunRecord::tell_validation(const nlohmann::json& validation) {
+  if (!validation.is_object()) return;
+  const std::string metric = validation.value("metric", "");
+  if (validation.value("stops", false))
+    telemetry_->say(fmt::format("stopped early: {} has not become better in {} validations", metric,
+                                validation.value("without_gain", int64_t{0})));
+  if (const nlohmann::json& best = validation.at("best"); best.is_number())
+    telemetry_->say(fmt::format("best    {} {:.6g} at step {}: checkpoints/best", metric, best.get<double>(),
+                                validation.value("best_step", int64_t{0})));
 }
 
 double RunRecord::seconds() const { return earlier_seconds_ + monotonic_seconds() - begin_; }
@@ -235,24 +270,6 @@ void RunRecord::save_last(SnapshotPool& pool) {
                           request_.program));
 }
 
-// The run kept the recipe that it began with. A file that says otherwise would mislead its report and the next resume;
-// what somebody wrote there is theirs, and is kept.
-void RunRecord::put_recipe_right() {
-  const std::filesystem::path file = folder_.recipe_toml(), changed = folder_.dir() / "recipe.changed.toml";
-  const auto text = read_small_file(file);
-  if (text == facts_.recipe_toml) return;
-  try {
-    if (text) FileSystem::real().rename(file, changed);
-    folder_.write_recipe(facts_.recipe_toml);
-    telemetry_->warn(text ? fmt::format("recipe.toml was changed while the run went on, which kept the recipe it began "
-                                        "with; the change is in {}",
-                                        changed.filename().string())
-                          : "recipe.toml was removed while the run went on; it is there again");
-  } catch (const IoError& error) {
-    telemetry_->warn(fmt::format("recipe.toml is not what the run began with: {} ({})", error.what(), error.why()));
-  }
-}
-
 int RunRecord::finish(int code, const std::string& status, const SnapshotPool* pool, const nlohmann::json& extra) {
   const bool whole = pool && pool->base() >= 0 && status != "failed";
   RunSummary summary{.status = status,
@@ -270,10 +287,18 @@ int RunRecord::finish(int code, const std::string& status, const SnapshotPool* p
                    {"final_save_seconds", final_save_seconds_}};
   FigureName figure;
   for (const auto& [name, value] : last_record_.metrics)
-    if (parse_figure_name(name, figure) && std::isfinite(value)) summary.extra[name] = value;
+    if ((parse_figure_name(name, figure) || is_validation_metric(name)) && std::isfinite(value))
+      summary.extra[name] = value;
+  if (const nlohmann::json validation = whole ? validation_of(*pool) : nlohmann::json(); validation.is_object()) {
+    summary.extra["validation"] = validation;
+    tell_validation(validation);
+  }
   summary.extra.update(extra);
-  put_recipe_right();
-  if (status == "stopped") telemetry_->say(fmt::format("go on with `{} resume {}`", request_.program, folder_.id()));
+  // A file that says otherwise than what was trained would mislead its report and the next resume.
+  if (const std::string words = put_recipe_right(folder_.dir(), facts_.recipe_toml, "the run"); !words.empty())
+    telemetry_->warn(words);
+  if (status == "stopped")
+    telemetry_->say(fmt::format("go on with `{} resume {}`", request_.program, shell_word(folder_.id())));
   telemetry_->finish(summary);
   if (request_.json && status != "failed") {
     nlohmann::json out{{"schema", 1},

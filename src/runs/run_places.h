@@ -8,8 +8,8 @@
 
 namespace tandem {
 
-// Throws ConfigError that names the first one that is not what it should be. checkpoints/ may be a link, to a larger
-// disk say: nothing in it is appended to.
+// Throws ConfigError that names the first one that is not what it should be; checkpoints/ and the generations in it
+// too, of the run and of the runs of a set (agents/*).
 void check_run_places(const std::filesystem::path& run_dir);
 
 }  // namespace tandem

@@ -10,6 +10,10 @@
 
 #include "base/errors.h"
 #include "base/file_system.h"
+#include "base/printable.h"
+#include "base/shell_word.h"
+#include "checkpoint/place.h"
+#include "runs/agent_runs.h"
 #include "telemetry/atomic_file.h"
 
 namespace tandem {
@@ -23,6 +27,16 @@ constexpr char kRemoved[] = ".removed-";
 bool lies_in(const fs::path& inner, const fs::path& outer) {
   const auto [end, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
   return end == outer.end();
+}
+
+// Made by a removal that did not come to its end: a folder with at most "run" in it. No link is one.
+bool left_by_removal(const fs::path& path) {
+  std::error_code none;
+  if (!path.filename().string().starts_with(kRemoved)) return false;
+  if (!fs::is_directory(fs::symlink_status(path, none))) return false;
+  for (fs::directory_iterator entry(path, none), end; !none && entry != end; entry.increment(none))
+    if (entry->path().filename() != "run" || !fs::is_directory(entry->symlink_status(none))) return false;
+  return !none;
 }
 
 }  // namespace
@@ -50,7 +64,12 @@ std::map<fs::path, std::vector<std::string>> runs_in_service(const std::vector<f
     for (const auto& [agent, entry] : current["agents"].items()) {
       if (!entry.is_object() || !entry.contains("run") || !entry["run"].is_string()) continue;
       std::error_code none;
-      const fs::path real = fs::canonical(run / entry["run"].get<std::string>(), none);
+      fs::path real;
+      try {
+        real = fs::canonical(run_of_entry(entry, run / "current.json"), none);
+      } catch (const CheckpointError&) {  // it names nothing that could be lost
+        continue;
+      }
       if (!none) needed[real].push_back(run.filename().string());
     }
   }
@@ -63,7 +82,7 @@ void check_removable(const fs::path& dir, const fs::path& root) {
     const fs::path real = fs::canonical(dir, none);
     throw ConfigError(fmt::format("{} is a link, and links are not followed", dir.string()),
                       fmt::format("the run is in {}", real.string()),
-                      fmt::format("name that folder: `tandem runs rm {}`", real.string()));
+                      fmt::format("name that folder: `tandem runs rm {}`", shell_word(real.string())));
   }
   const fs::path real = fs::canonical(dir, none);
   if (none) throw IoError(fmt::format("cannot look at {}", dir.string()), none.value(), "check the path");
@@ -71,6 +90,10 @@ void check_removable(const fs::path& dir, const fs::path& root) {
     if (const fs::path inner = fs::canonical(place, none); !none && lies_in(inner, real))
       throw ConfigError(fmt::format("{} is not removed", dir.string()), fmt::format("{} is in it", words),
                         "move what you want to keep, and remove the rest by hand");
+  refuse_linked_checkpoints(real / "checkpoints");
+  fs::recursive_directory_iterator entry(real, fs::directory_options::skip_permission_denied, none), end;
+  for (; !none && entry != end; entry.increment(none))
+    if (entry->path().filename() == "checkpoints") refuse_linked_checkpoints(entry->path());
 }
 
 void remove_run_folder(const fs::path& dir, const fs::path& root) {
@@ -78,6 +101,11 @@ void remove_run_folder(const fs::path& dir, const fs::path& root) {
   const fs::path real = fs::canonical(dir, none);
   const fs::path aside = real.parent_path() / (kRemoved + real.filename().string());
   FileSystem& files = FileSystem::real();
+  if (files.exists(aside) && !left_by_removal(aside))
+    throw ConfigError(fmt::format("{} is in the way", printable(aside.string())),
+                      fmt::format("{} is renamed to it before it goes, and it is no left-over of a removal",
+                                  printable(real.string())),
+                      "look what it is, and move it");
   files.remove_all(aside);
   files.mkdir(aside);
   files.rename(real, aside / "run");  // one folder down, where nobody looks for runs
@@ -94,9 +122,7 @@ void clear_removed(const fs::path& root) {
   std::vector<fs::path> left;
   std::error_code none;
   for (fs::directory_iterator entry(root, none), end; !none && entry != end; entry.increment(none)) {
-    std::error_code ignored;
-    if (entry->path().filename().string().starts_with(kRemoved) && !entry->is_symlink(ignored))
-      left.push_back(entry->path());
+    if (left_by_removal(entry->path())) left.push_back(entry->path());
   }
   for (const fs::path& folder : left) FileSystem::real().remove_all(folder);
 }

@@ -16,13 +16,15 @@ uint64_t folder_bytes(const std::filesystem::path& dir);
 std::map<std::filesystem::path, std::vector<std::string>> runs_in_service(
     const std::vector<std::filesystem::path>& runs);
 
-// Throws ConfigError if the folder is a link, or if `root` or the current folder is in it.
+// Throws ConfigError if the folder is a link, if `root` or the current folder is in it, or if its checkpoints, or those
+// of a run in it, are links: what they lead to would stay, and take room that nobody knows of.
 void check_removable(const std::filesystem::path& dir, const std::filesystem::path& root);
 
 // The folder and all in it; links inside go, what they lead to stays. It is renamed to ".removed-<name>/run" first, so
 // that a kill leaves no half a run: clear_removed() takes up what is left. Links to it in `root` go too. Throws
-// IoError.
+// IoError; ConfigError if something else has that name.
 void remove_run_folder(const std::filesystem::path& dir, const std::filesystem::path& root);
+// In `root` alone, and only folders that hold nothing but such a run: links and what others put there stay.
 void clear_removed(const std::filesystem::path& root);
 
 }  // namespace tandem

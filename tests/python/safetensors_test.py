@@ -4,6 +4,7 @@ usage: safetensors_test.py <safetensors_tool>      exit code 77: skipped, with t
 """
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,13 @@ def test_package_reads_our_checkpoint(folder):
         "fc1.bias": ("float32", (4,)),
         "norm.count": ("int64", ()),
     }, shapes
+    if not shutil.which("zstd"):
+        print("no zstd (apt install zstd): its side is skipped")
+        return
+    subprocess.run(["zstd", "-tq", saved / "state.safetensors.zst"], check=True)   # with the frame's own checksum
+    shown = subprocess.run(["zstd", "-lv", saved / "state.safetensors.zst"], check=True, capture_output=True, text=True).stdout
+    assert "XXH64" in shown and "Decompressed Size" in shown, shown
+    subprocess.run(["zstd", "-dq", saved / "state.safetensors.zst"], check=True)
     state = load_file(saved / "state.safetensors")
     assert state["shard.0.mask"].dtype == bool and state["shard.1.ring"].shape == (0, 4)
     with safe_open(saved / "model.safetensors", framework="np") as file:
