@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/printable.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "command/sources.h"
 #include "explain/read_run.h"

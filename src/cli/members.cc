@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "command/sources.h"
 #include "config/devices.h"
@@ -21,13 +22,14 @@ constexpr double kAnswerSeconds = 20;
 RunFolder running_one(const Command& command) {
   const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
   if (const std::vector<SetRun> jobs = runs_of_set(run.dir()); !jobs.empty())
-    throw ConfigError(fmt::format("{} is a set of runs", run.id()), "it spreads its devices over its agents by itself",
-                      fmt::format("name one of its agents, as {}; or stop it and `{} resume {}` with other --devices",
-                                  jobs.front().dir.string(), command.context.program, run.id()));
-  const std::string status = present_status(read_run_json(run.dir()));
+    throw ConfigError(
+        fmt::format("{} is a set of runs", run.id()), "it spreads its devices over its agents by itself",
+        fmt::format("name one of its agents, as {}; or stop it and `{} resume {}` with other --devices",
+                    shell_word(jobs.front().dir.string()), command.context.program, shell_word(run.id())));
+  const std::string status = present_status(read_run_json(run.dir()), run.dir());
   if (status != "running" && status != "created")
     throw ConfigError(fmt::format("{} is not running", run.id()), fmt::format("its status is: {}", status),
-                      fmt::format("go on with it by `{} resume {}`", command.context.program, run.id()));
+                      fmt::format("go on with it by `{} resume {}`", command.context.program, shell_word(run.id())));
   return run;
 }
 

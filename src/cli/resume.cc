@@ -11,9 +11,12 @@
 #include "cli/commands.h"
 #include "cli/train_set.h"
 #include "command/start.h"
+#include "launch/pinned_recipe.h"
 #include "launch/run_lock.h"
+#include "runs/recipe_file.h"
 #include "runs/run_folder.h"
 #include "runs/run_places.h"
+#include "telemetry/atomic_file.h"
 
 namespace tandem {
 namespace {
@@ -49,7 +52,11 @@ int already_there(const Command& command, const RunFolder& run, const LoadedChec
 int resume_run(const Command& command, const fs::path& run_dir, const std::optional<fs::path>& checkpoint) {
   const RunFolder run = RunFolder::open(run_dir);
   check_run_places(run.dir());
-  ResolvedRecipe recipe = resolve_run(run.recipe_toml(), command.arguments, command.context, command.output);
+  // A job of a set trains what the set began with, whatever its recipe.toml has become while it waited.
+  const std::optional<std::string> given = recipe_given();
+  ResolvedRecipe recipe =
+      given ? resolve_run_text(*given, run.recipe_toml().string(), command.arguments, command.context, command.output)
+            : resolve_run(run.recipe_toml(), command.arguments, command.context, command.output);
   const RecipeInfo& info = find_recipe(command.context.recipes, recipe.name);
   if (info.set) return resume_set(command, recipe, *info.set, run);
   if (info.before_resume) info.before_resume(recipe, run.dir());
@@ -73,6 +80,9 @@ int resume_run(const Command& command, const fs::path& run_dir, const std::optio
   const int64_t steps_asked = recipe.settings->steps;
   if (manifest && !checkpoint && steps_asked > 0 && manifest->step >= steps_asked)
     if (const auto newest = reached(run, steps_asked)) return already_there(command, run, *newest, steps_asked);
+  if (given && !same_but_for_place(read_small_file(run.recipe_toml(), 1 << 20).value_or(""), *given))
+    if (const std::string words = put_recipe_right(run.dir(), *given, "the set"); !words.empty())
+      command.output.warn(words);
   const std::string recipe_before(read_whole_file(FileSystem::real(), run.recipe_toml(), 1 << 20).text());
   run.write_recipe(recipe.resolver->to_toml(recipe.name));
   // The worker says all this when it is up; -v shows it before.

@@ -15,6 +15,7 @@
 #include <set>
 
 #include "base/printable.h"
+#include "base/shell_word.h"
 #include "command/sources.h"
 #include "config/units.h"
 #include "jobs/agents_file.h"
@@ -25,12 +26,13 @@
 #include "runs/run_removal.h"
 #include "telemetry/human.h"
 #include "telemetry/run_name.h"
+#include "telemetry/run_summary.h"
 
 namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
-using Locks = std::vector<std::unique_ptr<RunLock>>;
+using Locks = std::vector<std::shared_ptr<const void>>;
 
 struct Goes {
   RunRow row;
@@ -61,7 +63,8 @@ bool lies_in_root(const fs::path& dir, const fs::path& root) {
 // use. Taking a lock writes to the folder, so a dry run takes none.
 Locks lock_all(const RunRow& row, bool dry_run) {
   if (row.status == "running")
-    throw ConfigError(fmt::format("{} is running", row.id), "its process works in the folder",
+    throw ConfigError(fmt::format("{} is running", row.id),
+                      fmt::format("{} works in the folder", process_words(read_run_json(row.dir))),
                       "wait for it to end, or stop it with Ctrl-C or `kill <process>`");
   if (dry_run) return {};
   std::error_code none;
@@ -72,7 +75,10 @@ Locks lock_all(const RunRow& row, bool dry_run) {
     if (!none && fs::is_directory(dir, none) && std::ranges::mismatch(own, dir).in1 == own.end()) dirs.insert(dir);
   }
   Locks locks;
-  for (const fs::path& dir : dirs) locks.push_back(std::make_unique<RunLock>(dir));
+  // A job of a set that goes on is the set's, also before and after it is trained.
+  if (const fs::path set = own.parent_path().parent_path(); fs::exists(set / "agents.json", none))
+    locks.push_back(std::make_shared<RunReadLock>(set));
+  for (const fs::path& dir : dirs) locks.push_back(std::make_shared<RunLock>(dir));
   return locks;
 }
 
@@ -273,9 +279,10 @@ int run_runs_rm(const Command& command) {
     const bool by_path = name != "last" && fs::equivalent(name, run.dir(), none);
     if (!by_path) refuse_copies(index, run, name);
     if (!by_path && !lies_in_root(run.dir(), root))
-      throw ConfigError(fmt::format("{} is a link in {}, and links are not followed", name, root.string()),
-                        fmt::format("the run is in {}", run.dir().string()),
-                        fmt::format("name that folder: `{} runs rm {}`", command.context.program, run.dir().string()));
+      throw ConfigError(
+          fmt::format("{} is a link in {}, and links are not followed", name, root.string()),
+          fmt::format("the run is in {}", run.dir().string()),
+          fmt::format("name that folder: `{} runs rm {}`", command.context.program, shell_word(run.dir().string())));
     check_removable(by_path ? fs::path(name) : run.dir(), root);
     if (!named.insert(fs::canonical(run.dir(), none)).second) continue;
     going.push_back({read_run(run.dir()), 0, {}});
@@ -286,7 +293,8 @@ int run_runs_rm(const Command& command) {
     if (const std::string other = needed_by(run.row, service, folders); !other.empty())
       throw ConfigError(fmt::format("{} is in use by {}", run.row.id, other),
                         "that set took an agent from it (current.json), and would lose its weights",
-                        fmt::format("remove both: `{} runs rm {} {}`", command.context.program, other, run.row.id));
+                        fmt::format("remove both: `{} runs rm {} {}`", command.context.program, shell_word(other),
+                                    shell_word(run.row.id)));
     run.locks = lock_all(run.row, command.arguments.dry_run);
     run.bytes = folder_bytes(run.row.dir);
   }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/errors.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/train_set.h"
 #include "command/start.h"
@@ -50,7 +51,7 @@ int resume_from_train(const Command& command, const std::string& recipe) {
   if (!recipe.empty() && !run.recipe().empty() && run.recipe() != recipe)
     throw ConfigError(fmt::format("{} is a run of {}, not of {}", run.id(), run.recipe(), recipe),
                       "a run goes on with its own recipe",
-                      fmt::format("use `{} resume {}`", command.context.program, run.id()));
+                      fmt::format("use `{} resume {}`", command.context.program, shell_word(run.id())));
   return resume_run(command, run.dir(), std::nullopt);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/shell_word.h"
 #include "command/disk_need.h"
 #include "command/sources.h"
 #include "command/start.h"
@@ -23,6 +24,7 @@
 #include "jobs/set_display.h"
 #include "jobs/set_report.h"
 #include "launch/run_lock.h"
+#include "runs/recipe_file.h"
 #include "runs/run_removal.h"
 #include "telemetry/human.h"
 #include "telemetry/run_summary.h"
@@ -114,8 +116,14 @@ SetSteps steps_of(const std::vector<SetJob>& jobs, const std::vector<JobStatus>&
 class SetTraining {
  public:
   SetTraining(const Command& command, const ResolvedRecipe& recipe, const JobSet& kind, PreparedSet& set,
-              const RunFolder& run)
-      : command_(command), recipe_(recipe), kind_(kind), set_(set), run_(run), jobs_(set.plain()) {
+              const RunFolder& run, std::string recipe_toml)
+      : command_(command),
+        recipe_(recipe),
+        kind_(kind),
+        set_(set),
+        run_(run),
+        recipe_toml_(std::move(recipe_toml)),
+        jobs_(set.plain()) {
     facts_ = {.strategy = set.strategy, .assignment = std::string(name_of(set.schedule.assignment)), .devices = {}};
     for (const DeviceSpec& device : set.devices) facts_.devices.push_back(device.name());
   }
@@ -130,6 +138,8 @@ class SetTraining {
     run_.write_status({.status = "running"});
     command_.output.flush();
     SetOutcome outcome = run_jobs(std::move(estimate));
+    if (const std::string words = put_recipe_right(run_.dir(), recipe_toml_, "the set"); !words.empty())
+      command_.output.warn(words);
     const SetRows rows = rows_of(jobs_, outcome.jobs);
     outcome.jobs = rows.status;
     for (Segment& part : outcome.course) part.job = rows.first[static_cast<size_t>(part.job)];
@@ -198,7 +208,7 @@ class SetTraining {
                     .json = command_.output.json(),
                     .color = command_.output.color(),
                     .max_seconds = parse_duration(set_.max_time).value_or(0),
-                    .advice = fmt::format("{} resume {}", command_.context.program, run_.id()),
+                    .advice = fmt::format("{} resume {}", command_.context.program, shell_word(run_.id())),
                     .note = note});
   }
 
@@ -273,8 +283,8 @@ class SetTraining {
               ? fmt::format("; devices joined {} time{} at the tail", outcome.joins, outcome.joins == 1 ? "" : "s")
               : ""));
     else
-      command_.output.say(
-          fmt::format("{}: go on with `{} resume {}`", outcome.status, command_.context.program, run_.id()));
+      command_.output.say(fmt::format("{}: go on with `{} resume {}`", outcome.status, command_.context.program,
+                                      shell_word(run_.id())));
     command_.output.say(fmt::format("report  {}", (run_.dir() / "report.html").string()));
     command_.output.say(fmt::format("disk    {} in {}", bytes_text(folder_bytes(run_.dir())), run_.dir().string()));
     if (outcome.status == "done" && !jobs.empty()) say_next(jobs.front().agent);
@@ -300,6 +310,7 @@ class SetTraining {
   const JobSet& kind_;
   PreparedSet& set_;
   const RunFolder& run_;
+  const std::string recipe_toml_;  // as it began
   std::vector<SetJob> jobs_;
   SetFacts facts_;
 };
@@ -334,23 +345,26 @@ int train_set(const Command& command, ResolvedRecipe& recipe, const JobSet& jobs
   std::error_code none;
   fs::remove(run.checkpoints(), none);  // its jobs have theirs
   const RunLock lock(run.dir());
-  run.write_recipe(recipe.resolver->to_toml(recipe.name));
+  const std::string recipe_toml = recipe.resolver->to_toml(recipe.name);
+  run.write_recipe(recipe_toml);
   PreparedSet set = prepare(command, recipe, jobs, run.dir());
   write_jobs(set);
-  return SetTraining(command, recipe, jobs, set, run).run(forecast_of_set(command, set));
+  return SetTraining(command, recipe, jobs, set, run, recipe_toml).run(forecast_of_set(command, set));
 }
 
 int resume_set(const Command& command, ResolvedRecipe& recipe, const JobSet& jobs, const RunFolder& run) {
-  PreparedSet set = prepare(command, recipe, jobs, run.dir());
   if (command.arguments.dry_run) {
-    show_dry(command, recipe, std::move(set));
+    show_dry(command, recipe, prepare(command, recipe, jobs, run.dir()));
     return 0;
   }
   check_worker_program(command.context);
   const RunLock lock(run.dir());
-  run.write_recipe(recipe.resolver->to_toml(recipe.name));
+  keep_recipes_begun(run.dir(), [&](const std::string& line) { command.output.warn(line); });
+  PreparedSet set = prepare(command, recipe, jobs, run.dir());
+  const std::string recipe_toml = recipe.resolver->to_toml(recipe.name);
+  run.write_recipe(recipe_toml);
   write_jobs(set);
-  return SetTraining(command, recipe, jobs, set, run).run(std::nullopt);  // what is left is no whole set
+  return SetTraining(command, recipe, jobs, set, run, recipe_toml).run(std::nullopt);  // what is left is no whole set
 }
 
 }  // namespace tandem

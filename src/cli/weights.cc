@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/shell_word.h"
 #include "checkpoint/store.h"
 #include "checkpoint/verify.h"
 #include "command/sources.h"
@@ -44,7 +45,7 @@ Weights of_run(const RunFolder& run, std::optional<int64_t> step) {
   if (!newest) {
     throw ConfigError(fmt::format("{} has no checkpoint", run.id()),
                       "the run ended, or was stopped, before its first save",
-                      fmt::format("go on with it first: `tandem resume {}`", run.id()));
+                      fmt::format("go on with it first: `tandem resume {}`", shell_word(run.id())));
   }
   return of_checkpoint(std::move(*newest));
 }

@@ -119,6 +119,15 @@ ResolvedRecipe resolve_recipe(const std::string& subject, const Arguments& argum
   return resolved;
 }
 
+ResolvedRecipe resolve_run_text(const std::string& toml, const std::string& name, const Arguments& arguments,
+                                const CliContext& context, const Output& output) {
+  const TextFile file{name, toml};
+  ResolvedRecipe resolved = make_resolved(recipe_of_file(file, context), context);
+  resolved.resolver->apply_toml(file.text, file.name);
+  apply_environment_and_flags(resolved, arguments, context, output);
+  return resolved;
+}
+
 ResolvedRecipe resolve_run(const fs::path& recipe_toml, const Arguments& arguments, const CliContext& context,
                            const Output& output, const PresetsOf& presets, const std::string& preset_name) {
   const TextFile file = read_text(recipe_toml);

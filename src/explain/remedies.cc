@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/shell_word.h"
+
 namespace tandem {
 namespace {
 
@@ -330,17 +332,6 @@ Crowd crowd_of(const Evidence& evidence) {
   if (evidence.cores <= 0 || others >= 0.25 * evidence.cores) return Crowd::kOthers;
   if (workers_of(evidence) > static_cast<size_t>(evidence.cores)) return Crowd::kWorkers;
   return own >= 0.75 * evidence.cores ? Crowd::kOwnLoaders : Crowd::kOthers;
-}
-
-std::string shell_word(const std::string& text) {
-  const auto plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) ||
-           std::string_view("_./:=,@%+-").find(c) != std::string_view::npos;
-  };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
 }
 
 std::string hint_for(const Evidence& evidence, const Explanation& e) {

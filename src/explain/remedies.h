@@ -22,6 +22,4 @@ double removable_loading(const Evidence& evidence, double loading);
 enum class Crowd { kOthers, kWorkers, kOwnLoaders };
 Crowd crowd_of(const Evidence& evidence);
 
-std::string shell_word(const std::string& text);  // quoted where a shell would not take it as one word
-
 }  // namespace tandem

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "base/shell_word.h"
+
 namespace tandem {
 namespace {
 

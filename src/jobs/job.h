@@ -19,12 +19,13 @@ struct SetJob {
 
   std::string name;             // "analysis", "analysis-conservative": also its folder's name
   std::string agent;            // the model that it is for; of several: empty
-  std::filesystem::path dir;    // <set>/agents/<name>; its recipe.toml is resolved, checked and written
+  std::filesystem::path dir;    // <set>/agents/<name>; its recipe.toml is a copy of recipe_toml
   int64_t steps = 0;            // where it ends
   int shards = 1;               // no more devices than this can work on it
   double flops = 1;             // of one step, roughly: what jobs not yet measured are compared by
   int pin = -1;                 // the device that it begins on; -1: any
   double rule_score = kAbsent;  // of the rule of thumb, for the table
+  std::string recipe_toml;      // what it trains, as the set began with it; empty: what its recipe.toml says
   std::vector<Member> members;  // several agents that learn side by side in this one run; else empty
 };
 

@@ -30,7 +30,7 @@ constexpr std::streamoff kLastWords = 64 << 10;  // of the log are looked at for
 
 WorkerCommand command_of(const SetJob& job, std::shared_ptr<const WorkerProgram> program,
                          const std::vector<DeviceSpec>& devices, const std::vector<std::string>& unset,
-                         const fs::path& log, int gate) {
+                         const fs::path& log, int gate, const PinnedRecipe* recipe) {
   WorkerCommand command{
       .program = std::move(program),
       .arguments = {"resume", job.dir.string(), "--devices", devices_text(devices), "--json", "--quiet", "--no-color"},
@@ -39,6 +39,7 @@ WorkerCommand command_of(const SetJob& job, std::shared_ptr<const WorkerProgram>
       .death_signal = SIGTERM,
       .log = log};
   for (const std::string& name : unset) command.environment.emplace_back(name, "");
+  if (recipe) command.inherit.emplace_back(PinnedRecipe::kVariable, recipe->fd());
   if (gate >= 0) command.inherit.emplace_back("TANDEM_START_FD", gate);
   return command;
 }
@@ -115,9 +116,10 @@ JobProcess::JobProcess(const SetJob& job, std::shared_ptr<const WorkerProgram> p
                        fs::path log, bool wait)
     : log_(std::move(log)),
       log_begin_(size_of(log_)),
+      recipe_(job.recipe_toml.empty() ? nullptr : std::make_unique<PinnedRecipe>(job.recipe_toml)),
       gate_(wait),
-      process_(
-          WorkerProcess::start(command_of(job, std::move(program), devices, unset_variables, log_, gate_.theirs()))) {
+      process_(WorkerProcess::start(
+          command_of(job, std::move(program), devices, unset_variables, log_, gate_.theirs(), recipe_.get()))) {
   gate_.give();
 }
 

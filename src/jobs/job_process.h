@@ -13,6 +13,7 @@
 
 #include "config/devices.h"
 #include "jobs/job.h"
+#include "launch/pinned_recipe.h"
 #include "launch/worker_process.h"
 #include "telemetry/metrics_file.h"
 
@@ -74,6 +75,7 @@ class JobProcess {
 
   std::filesystem::path log_;
   int64_t log_begin_;
+  std::unique_ptr<const PinnedRecipe> recipe_;  // that the job trains
   Gate gate_;
   WorkerProcess process_;
 };

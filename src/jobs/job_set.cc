@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "jobs/runner.h"
 #include "jobs/set_display.h"
+#include "runs/recipe_file.h"
 #include "runs/run_folder.h"
 #include "telemetry/atomic_file.h"
 
@@ -19,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kRecipeBegun = "recipe.begun.toml";
 constexpr const char* kCostsKey = "costs";  // what starts and joins cost, beside the devices' speeds
 
 nlohmann::json read_speeds(const fs::path& speeds_file) {
@@ -168,11 +170,27 @@ void keep_speeds(const fs::path& speeds_file, const SetOutcome& outcome) {
   }
 }
 
-void write_jobs(const PreparedSet& set) {
-  for (const PreparedJob& one : set.jobs) {
+void write_jobs(PreparedSet& set) {
+  for (PreparedJob& one : set.jobs) {
     const RunFolder run =
         one.is_new ? RunFolder::create("", set.job_recipe, one.job.dir) : RunFolder::open(one.job.dir);
-    run.write_recipe(one.resolver->to_toml(set.job_recipe));
+    one.job.recipe_toml = one.resolver->to_toml(set.job_recipe);
+    write_file_atomically(run.dir() / kRecipeBegun, one.job.recipe_toml);
+    run.write_recipe(one.job.recipe_toml);
+  }
+}
+
+void keep_recipes_begun(const fs::path& set_dir, const JobSet::Say& warn) {
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(set_dir / "agents", none)) {
+    const fs::path dir = entry.path();
+    const auto begun = read_small_file(dir / kRecipeBegun, 1 << 20);
+    SetJob job;
+    job.dir = dir;
+    if (!begun || saved_step(job) > 0) continue;  // a checkpoint says by itself what may not change
+    if (same_but_for_place(read_small_file(dir / "recipe.toml", 1 << 20).value_or(""), *begun)) continue;
+    if (const std::string words = put_recipe_right(dir, *begun, "the set"); !words.empty())
+      warn(fmt::format("{}: {}", dir.filename().string(), words));
   }
 }
 

@@ -9,6 +9,8 @@
 #include "hardware/machine.h"
 #include "jobs/runner_impl.h"
 #include "launch/requests.h"
+#include "runs/recipe_file.h"
+#include "telemetry/atomic_file.h"
 
 namespace tandem {
 namespace {
@@ -122,6 +124,10 @@ void SetRunner::open_process(int j, const std::vector<int>& devices, bool wait) 
   const SetJob& job = request_.jobs[static_cast<size_t>(j)];
   LiveJob& live = live_[static_cast<size_t>(j)];
   wait_until_unused(job.dir, wait ? 0 : kUnusedSeconds);
+  if (!job.recipe_toml.empty() &&
+      !same_but_for_place(read_small_file(job.dir / "recipe.toml", 1 << 20).value_or(""), job.recipe_toml))
+    if (const std::string words = put_recipe_right(job.dir, job.recipe_toml, "the set"); !words.empty())
+      display_.warn(fmt::format("{}: {}", job.name, words));
   live.process = std::make_unique<JobProcess>(job, request_.program, specs(devices), request_.unset_variables,
                                               request_.dir / "logs" / (job.name + ".log"), wait);
   live.ready_for = wait ? devices[0] : -1;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include "base/shell_word.h"
+
 namespace tandem {
 namespace {
 
@@ -29,7 +31,7 @@ std::optional<Error> FaultBook::verdict(const WorkerHandle& worker, const Death&
   return Error(ExitCode::kFailed, fmt::format("step {} kills every worker that runs it", step + 1),
                fmt::format("{} {}, the fourth to die there", worker.name(), death.cause),
                fmt::format("look at it with `{} resume {} --devices cpu:1` under a debugger, or report it with {}",
-                           program_, run_, logs_));
+                           program_, shell_word(run_), logs_));
 }
 
 bool FaultBook::may_restart(WorkerHandle& worker, double now) {

@@ -19,6 +19,7 @@
 #include "base/cores.h"
 #include "base/errors.h"
 #include "base/fault_points.h"
+#include "base/shell_word.h"
 #include "fleet/coordinator.h"
 #include "fleet/messages.h"
 #include "fleet/snapshot_pace.h"
@@ -40,8 +41,6 @@
 
 namespace tandem {
 namespace {
-
-constexpr char kStopsUnbegun[] = "stopping: training has not begun";
 
 // How long a worker may be quiet; a test may be less patient.
 double frozen_seconds() {
@@ -200,8 +199,9 @@ void Launcher::carry_out(const SnapshotWhole& action) {
   const int64_t end = record_->facts().total_steps;
   const bool ends = stop_code_ != 0 || (end > 0 && action.step >= end);  // end() saves it: not twice
   const bool wanted = save_asked_ || (!ends && (checkpoint_due_ || record_->writer().nearly_due(last_snapshot_)));
-  // Those by steps are all kept: while the disk is behind, workers wait for a free buffer at their next snapshot.
-  if (by_steps || (wanted && !record_->writer().busy() && saves_.empty())) {
+  // Those by steps are all kept, and the best so far: while the disk is behind, workers wait for a free buffer at their
+  // next snapshot.
+  if (by_steps || record_->is_best(*pool_) || (wanted && !record_->writer().busy() && saves_.empty())) {
     saves_.push_back({pool_->base(), stall, save_asked_});
     pool_->lease(pool_->base());
     checkpoint_due_ = save_asked_ = false;
@@ -314,12 +314,12 @@ void Launcher::handle(int signal) {
         kill_now_ = true;
         return;
       }
-      say(begun() ? "stopping: the step is finished and saved first; Ctrl-C again stops at once" : kStopsUnbegun);
+      say(stop_words() + (begun() ? "; Ctrl-C again stops at once" : ""));
       stop_with(static_cast<int>(ExitCode::kInterrupted));
       break;
     case SIGTERM:
     case SIGHUP:
-      say(begun() ? "stopping: the step is finished and saved first" : kStopsUnbegun);
+      say(stop_words());
       stop_with(static_cast<int>(ExitCode::kTerminated));
       break;
     case SIGUSR1:
@@ -412,9 +412,9 @@ int Launcher::run() {
     if (given_up_) throw;
     give_up(error);
   } catch (const std::exception& error) {  // ours, or a library's: the run ends as failed, not as if it still went on
-    give_up(Error(
-        ExitCode::kFailed, "the launcher failed", error.what(),
-        fmt::format("go on with `{} resume {}`, and please report it", request_.program, request_.run_dir.string())));
+    give_up(Error(ExitCode::kFailed, "the launcher failed", error.what(),
+                  fmt::format("go on with `{} resume {}`, and please report it", request_.program,
+                              shell_word(request_.run_dir.string()))));
   }
 }
 

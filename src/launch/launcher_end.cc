@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/shell_word.h"
 #include "launch/launcher_impl.h"
 #include "telemetry/run_summary.h"
 
@@ -84,7 +85,7 @@ int Launcher::end() {
   end_guard();
   const nlohmann::json extra = figures();
   workers_.clear();  // they end by themselves; whoever does not is killed
-  const bool done = record_->facts().total_steps > 0 && pool_->base_step() >= record_->facts().total_steps;
+  const bool done = record_->reached_its_end(*pool_);
   const int code = done ? 0 : stop_code_;
   return record_->finish(code, done ? "done" : "stopped", pool_.get(), extra);
 }
@@ -93,6 +94,14 @@ int Launcher::end() {
 bool Launcher::begun() const {
   return coordinator_ && coordinator_->started() &&
          (!coordinator_->members().empty() || coordinator_->snapshot_step() >= 0);
+}
+
+std::string Launcher::stop_words() const {
+  if (!coordinator_ || !coordinator_->started()) return "stopping: training has not begun";
+  if (!coordinator_->members().empty()) return "stopping: the step is finished and saved first";
+  const int64_t step = coordinator_->snapshot_step();
+  return step >= 0 ? fmt::format("stopping: no worker is up; step {}, the last snapshot, is saved", step)
+                   : "stopping: no worker is up, and there is no snapshot yet: nothing can be saved";
 }
 
 // A stop while workers are still in their start, where they may hang: there is nothing to finish and nothing to save.
@@ -105,7 +114,8 @@ int Launcher::end_unbegun() {
     if (!request_.resume) write_run_status(request_.run_dir, {.status = "stopped", .exit_code = stop_code_});
   } catch (const IoError&) {  // a full disk, or a folder that is gone: the exit code says it too
   }
-  if (!request_.quiet) fmt::print(stderr, "go on with `{} resume {}`\n", request_.program, request_.run_dir.string());
+  if (!request_.quiet)
+    fmt::print(stderr, "go on with `{} resume {}`\n", request_.program, shell_word(request_.run_dir.string()));
   if (!request_.json) return stop_code_;
   if (!run.contains("step")) run["step"] = 0;
   const nlohmann::json out{{"schema", 1},

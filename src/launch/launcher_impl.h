@@ -94,6 +94,7 @@ class Launcher {
   int watch();  // the loop
   int end();
   bool begun() const;
+  std::string stop_words() const;
   int end_unbegun();
   void save_what_there_is();
   nlohmann::json figures() const;

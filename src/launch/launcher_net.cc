@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/shell_word.h"
 #include "launch/launcher_impl.h"
 #include "launch/local_transport.h"
 #include "launch/net_transport.h"
@@ -84,7 +85,7 @@ void Launcher::watch_hosts() {
     fatal_.emplace(ExitCode::kPeerLost, fmt::format("the supervisor of {} is lost", worker->name()),
                    fmt::format("{}; {}", why, saved),
                    fmt::format("start the job again with `{} resume {}`, on any number of machines", request_.program,
-                               request_.run_dir.string()));
+                               shell_word(request_.run_dir.string())));
   }
 }
 

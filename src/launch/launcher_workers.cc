@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/printable.h"
 #include "fleet/messages.h"
 #include "fleet/snapshot_pace.h"
 #include "launch/launcher_impl.h"
@@ -207,18 +208,19 @@ void Launcher::reap(WorkerHandle& worker, const std::string& fenced_because) {
 void Launcher::reap_unborn(WorkerHandle& worker, const Death& death, const std::string& words) {
   if (stop_code_ == 0 && !worker.device_gone && faults_.may_restart(worker, monotonic_seconds())) {
     if (!request_.quiet)
-      fmt::print(stderr, "warning: {} {} in its start; it is started again\n", worker.name(), death.cause);
+      fmt::print(stderr, "warning: {} {} in its start; it is started again\n", worker.name(), printable(death.cause));
     try {
       return worker.start(true);
     } catch (const Error& error) {
-      fmt::print(stderr, "warning: {} cannot be started again: {} ({})\n", worker.name(), error.what(), error.why());
+      fmt::print(stderr, "warning: {} cannot be started again: {} ({})\n", worker.name(), printable(error.what()),
+                 printable(error.why()));
     }
   }
   if (std::none_of(workers_.begin(), workers_.end(), [](const auto& item) { return item.second->running(); }))
     fatal_ = FaultBook::never_started(worker, death, words);
   else
-    fmt::print(stderr, "warning: {} is left out: it {} in its start{}; see {}\n", worker.name(), death.cause,
-               worker.device_gone ? "" : ", again and again", worker.log_name());
+    fmt::print(stderr, "warning: {} is left out: it {} in its start{}; see {}\n", worker.name(), printable(death.cause),
+               worker.device_gone ? "" : ", again and again", printable(worker.log_name()));
 }
 
 // Starts another worker for the same device, unless it died too often.

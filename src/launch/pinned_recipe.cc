@@ -63,15 +63,19 @@ PinnedRecipe::PinnedRecipe(std::string toml) : text_(std::move(toml)) {
 
 PinnedRecipe::~PinnedRecipe() { close(fd_); }
 
-std::string recipe_to_work(const std::filesystem::path& run_dir) {
+std::optional<std::string> recipe_given() {
   const char* number = std::getenv(PinnedRecipe::kVariable);
-  if (!number || !*number)
-    return std::string(read_whole_file(FileSystem::real(), RunFolder::open(run_dir).recipe_toml(), kMostBytes).text());
+  if (!number || !*number) return std::nullopt;
   const int fd = std::atoi(number);
   unsetenv(PinnedRecipe::kVariable);  // it means nothing to those whom this process starts
   std::string text = read_whole(fd);
   close(fd);
   return text;
+}
+
+std::string recipe_to_work(const std::filesystem::path& run_dir) {
+  if (auto given = recipe_given()) return *std::move(given);
+  return std::string(read_whole_file(FileSystem::real(), RunFolder::open(run_dir).recipe_toml(), kMostBytes).text());
 }
 
 }  // namespace tandem

@@ -1,11 +1,12 @@
 // launch/pinned_recipe.h -- the recipe that all workers of a run train, fixed at the run's start.
 //
-// Workers, replacements and those that join read it from a sealed memfd that they inherit (its number in
+// Workers, replacements, those that join, and the launchers of a set's jobs read it from a sealed memfd (its number in
 // TANDEM_RECIPE_FD). recipe.toml in the run's folder is the copy for people and for a later resume: whoever edits or
 // removes it changes nothing for a run that is going on.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace tandem {
@@ -27,8 +28,12 @@ class PinnedRecipe {
   int fd_ = -1;
 };
 
+// The recipe that whoever started this process pinned for it; nothing where nobody did. Closes the descriptor and
+// forgets the variable. Throws Error.
+std::optional<std::string> recipe_given();
+
 // The worker's side: the recipe that its launcher pinned, or recipe.toml in `run_dir` where it pinned none (a
-// supervisor's worker, a launcher of an older build). Closes the descriptor and forgets the variable. Throws Error.
+// supervisor's worker, a launcher of an older build). Throws Error.
 std::string recipe_to_work(const std::filesystem::path& run_dir);
 
 }  // namespace tandem

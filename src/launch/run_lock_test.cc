@@ -11,6 +11,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "base/errors.h"
 
@@ -34,6 +35,58 @@ TEST(RunLock, ASecondHolderIsRefusedAndTheFirstIsNamed) {
   first.reset();
   EXPECT_NO_THROW(RunLock{dir});
   std::filesystem::remove_all(dir);
+}
+
+TEST(RunLock, ReadersShareARunThatNobodyMayTrainMeanwhileAndAreNamed) {
+  const auto dir = new_folder();
+  {
+    const RunReadLock one(dir), another(dir);
+    try {
+      RunLock writer(dir);
+      FAIL() << "a reader's run was taken";
+    } catch (const ConfigError& error) {
+      if (std::filesystem::exists("/proc/locks")) {  // who reads is known to the kernel alone
+        EXPECT_NE(error.why().find("train --from"), std::string::npos) << error.why();
+      }
+    }
+  }
+  EXPECT_NO_THROW(RunLock{dir});
+  std::filesystem::remove_all(dir);
+}
+
+TEST(RunLock, ARunThatIsBeingTrainedIsNotRead) {
+  const auto dir = new_folder();
+  const RunLock writer(dir);
+  try {
+    RunReadLock reader(dir);
+    FAIL() << "it is being trained";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(error.why().find("process " + std::to_string(getpid())), std::string::npos) << error.why();
+    EXPECT_NE(error.todo().find("kill " + std::to_string(getpid())), std::string::npos) << error.todo();
+  }
+  std::filesystem::remove_all(dir);
+}
+
+TEST(RunLock, OfAFolderThatIsMovedAwayWhileWeWaitIsNone) {
+  const auto dir = new_folder(), moved = std::filesystem::path(dir.string() + "-moved");
+  std::optional<RunLock> remover(dir);
+  std::thread away([&] {
+    std::filesystem::rename(dir, moved);
+    remover.reset();
+  });
+  const auto locked = [](auto make) {
+    try {
+      make();
+      return true;
+    } catch (const ConfigError&) {
+      return false;
+    }
+  };
+  const RunLock::Patience patience{.alive_seconds = 100, .dead_seconds = 100};
+  EXPECT_FALSE(locked([&] { RunLock waiter(dir, patience); }));
+  away.join();
+  EXPECT_FALSE(locked([&] { RunReadLock reader(dir); }));
+  std::filesystem::remove_all(moved);
 }
 
 TEST(RunLock, IsGoneWithItsHolderHoweverThatEnded) {

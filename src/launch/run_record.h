@@ -56,10 +56,13 @@ class RunRecord {
   double seconds() const;
   CheckpointWriter& writer() { return *writer_; }
   void start_checkpoint(SnapshotPool& pool, int buffer, double stall_seconds, double now, bool asked);  // by the user
+  bool is_best(SnapshotPool& pool) const;  // the base snapshot: no validation so far was better
   void report_checkpoints(SnapshotPool& pool);
   void add_stall(double seconds) { stall_seconds_ += seconds; }
 
   // ---- at the end ----
+  // The base snapshot is of the last step, or of the one at which validation ended the run.
+  bool reached_its_end(SnapshotPool& pool) const;
   // Saves the base snapshot; throws Error if it can't be saved.
   void save_last(SnapshotPool& pool);
   // Writes the summary, prints the object if asked, returns the code.
@@ -67,7 +70,8 @@ class RunRecord {
   void fail(const Error& error, const nlohmann::json& extra);
 
  private:
-  void put_recipe_right();
+  nlohmann::json validation_of(const SnapshotPool& pool) const;
+  void tell_validation(const nlohmann::json& validation);
   CheckpointContents contents_of(SnapshotPool& pool, int buffer) const;
 
   const LaunchRequest& request_;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -23,6 +24,7 @@ namespace tandem {
 namespace {
 
 constexpr double kDieSeconds = 3;  // for a process that was sent SIGKILL
+constexpr int kLookForStopMs = 100;
 
 struct WorkerPipe {
   int read_end = -1, write_end = -1;
@@ -101,6 +103,19 @@ int open_log(const std::filesystem::path& log) {
   _exit(127);
 }
 
+// True once the process has begun, or says why it can't. Where that hangs (a disk that does not answer) a stop of this
+// process is not held up: it is false then, and the process one that is in its start.
+bool begins_or_fails(int failure_fd) {
+  pollfd wait{failure_fd, POLLIN, 0};
+  while (poll(&wait, 1, kLookForStopMs) <= 0) {
+    sigset_t pending;
+    if (sigpending(&pending) != 0) continue;
+    for (const int number : {SIGINT, SIGTERM, SIGHUP})
+      if (sigismember(&pending, number) == 1) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 WorkerProcess WorkerProcess::start(const WorkerCommand& command) {
@@ -143,10 +158,10 @@ WorkerProcess WorkerProcess::start(const WorkerCommand& command) {
 
   close(failure.take_write_end());
   int error = 0;
-  ssize_t got;
-  do {
-    got = read(failure.read_end, &error, sizeof error);
-  } while (got < 0 && errno == EINTR);
+  ssize_t got = 0;
+  if (begins_or_fails(failure.read_end)) do {
+      got = read(failure.read_end, &error, sizeof error);
+    } while (got < 0 && errno == EINTR);
   if (got == sizeof error) {  // nothing is read if exec closed the pipe
     throw IoError(fmt::format("cannot start the worker {}", arguments[0]), error,
                   "build it with `make build`; it stands beside the `tandem` program");

@@ -13,6 +13,7 @@
 #include "base/errors.h"
 #include "base/file_system.h"
 #include "base/plain_file.h"
+#include "base/printable.h"
 #include "config/spelling.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/resolved_recipe.h"
@@ -89,6 +90,15 @@ AgentRuns members_of(const fs::path& folder) {
   return out;
 }
 
+// JSON is UTF-8, and a path may be none: then its bytes are written beside its name.
+Json entry_of(const std::string& run, const std::string& replaced) {
+  Json entry = {{"run", run}, {"replaced", replaced}, {"since", utc_stamp()}};
+  if (is_utf8(run)) return entry;
+  entry["run_bytes"] = Json::array();
+  for (const char c : run) entry["run_bytes"].push_back(static_cast<unsigned char>(c));
+  return entry;
+}
+
 class Locked {
  public:
   explicit Locked(const fs::path& file) : fd_(open_plain_file(file, O_RDWR)) {
@@ -105,6 +115,17 @@ class Locked {
 
 }  // namespace
 
+fs::path run_of_entry(const Json& entry, const fs::path& file) {
+  if (!entry.contains("run_bytes") || !entry["run_bytes"].is_array()) return path_in(entry["run"], file);
+  std::string bytes;
+  for (const Json& byte : entry["run_bytes"]) {
+    const int value = byte.is_number_integer() ? byte.get<int>() : 0;
+    if (value < 1 || value > 255) damaged(file, "\"run_bytes\" is no list of bytes");
+    bytes += static_cast<char>(value);
+  }
+  return path_in(Json(std::move(bytes)), file);
+}
+
 std::vector<std::string> AgentRuns::names() const {
   std::vector<std::string> names;
   for (const AgentRun& agent : agents) names.push_back(agent.agent);
@@ -120,7 +141,7 @@ AgentRuns agent_runs_of(const fs::path& folder) {
     if (!whole["agents"].contains(agent.agent)) continue;
     const Json& entry = whole["agents"][agent.agent];
     if (!entry.is_object() || !entry.contains("run")) damaged(file, fmt::format("\"{}\" has no \"run\"", agent.agent));
-    const fs::path run = path_in(entry["run"], file);
+    const fs::path run = run_of_entry(entry, file);
     if (!fs::is_directory(run))
       damaged(file, fmt::format("{}, which it names for {}, is not there", run.string(), agent.agent));
     std::replace(agent.runs.begin(), agent.runs.end(), agent.best, run);
@@ -154,9 +175,8 @@ void make_current(const fs::path& folder, const std::string& agent, const fs::pa
     return fs::absolute(to).lexically_normal().lexically_relative(fs::absolute(folder).lexically_normal()).string();
   };
   for (const AgentRun& old : before.agents)
-    if (old.agent == agent)
-      whole["agents"][agent] = {{"run", relative(run)}, {"replaced", relative(old.best)}, {"since", utc_stamp()}};
-  replace_file(FileSystem::real(), file, whole.dump(2) + "\n");
+    if (old.agent == agent) whole["agents"][agent] = entry_of(relative(run), relative(old.best));
+  replace_file(FileSystem::real(), file, whole.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace tandem

@@ -7,10 +7,11 @@
 // (docs/continuous-learning.md) is named in current.json, which changes whole or not at all; the run it names stands in
 // for the agent's best one.
 //   {"schema": 1, "agents": {"analysis": {"run": "../web-agent-...", "replaced": "agents/analysis", "since": "..."}}}
-// Paths are relative to the folder.
+// Paths are relative to the folder. Of one that is no UTF-8, "run_bytes" has the bytes and "run" what can be shown.
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,9 @@ struct AgentRuns {
 AgentRuns agent_runs_of(const std::filesystem::path& folder);
 // The agent of this name, or, without one, the only agent. Throws ConfigError that names those there are.
 const AgentRun& find_agent(const AgentRuns& runs, const std::string& name);
+
+// The run that an entry of current.json (`file`) names. Throws CheckpointError if it names none.
+std::filesystem::path run_of_entry(const nlohmann::json& entry, const std::filesystem::path& file);
 
 // From now on `run` stands for the agent of `folder`. Atomic; two callers wait for each other.
 void make_current(const std::filesystem::path& folder, const std::string& agent, const std::filesystem::path& run);

@@ -73,6 +73,16 @@ TEST(AgentRuns, ALaterRunStandsForTheBestMemberOnceItIsCurrent) {
   EXPECT_EQ(find_agent(agent_runs_of(dir.path() / "moved"), "analysis").best, dir.path() / "after");
 }
 
+TEST(AgentRuns, ALaterRunWhoseNameIsNoUtf8IsFoundAgain) {
+  const TempDir dir;
+  put(dir.path() / "run/recipe.toml", "recipe = \"web-agent\"\nagent = \"analysis\"\n");
+  const fs::path next = dir.path() / "next-\xff\xfe";
+  fs::create_directories(next);
+  make_current(dir.path() / "run", "analysis", next);
+  const AgentRuns runs = agent_runs_of(dir.path() / "run");
+  EXPECT_EQ(runs.agents[0].best, next);
+}
+
 TEST(AgentRuns, DamagedFilesAreRefused) {
   const TempDir dir;
   for (const char* text : {"", "{", "[]", "{\"agents\":7}", "{\"agents\":{}}", "{\"agents\":{\"a\":{}}}",
@@ -82,7 +92,9 @@ TEST(AgentRuns, DamagedFilesAreRefused) {
     EXPECT_THROW(agent_runs_of(dir.path()), CheckpointError) << text;
   }
   put(dir.path() / "agents.json", "{\"agents\":{\"a\":{\"runs\":[\"x\"]}}}");
-  for (const char* text : {"{", "{\"agents\":{\"a\":{}}}", "{\"agents\":{\"a\":{\"run\":\"gone\"}}}"}) {
+  for (const char* text : {"{", "{\"agents\":{\"a\":{}}}", "{\"agents\":{\"a\":{\"run\":\"gone\"}}}",
+                           "{\"agents\":{\"a\":{\"run\":\"x\",\"run_bytes\":[0]}}}",
+                           "{\"agents\":{\"a\":{\"run\":\"x\",\"run_bytes\":[\"x\"]}}}"}) {
     put(dir.path() / "current.json", text);
     EXPECT_THROW(agent_runs_of(dir.path()), CheckpointError) << text;
   }

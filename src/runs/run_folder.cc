@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/shell_word.h"
 #include "runs/environment.h"
 #include "telemetry/atomic_file.h"
 
@@ -102,8 +103,9 @@ RunFolder RunFolder::create(const fs::path& root, const std::string& recipe, con
     if (!empty)
       throw ConfigError(
           fmt::format("the run folder {} is not empty", dir.string()), "a new run never writes over files of another",
-          is_run(dir) ? fmt::format("go on with it by `tandem resume {}`, or name another folder", dir.string())
-                      : "name another folder, or empty this one");
+          is_run(dir)
+              ? fmt::format("go on with it by `tandem resume {}`, or name another folder", shell_word(dir.string()))
+              : "name another folder, or empty this one");
     id = fmt::format("{}-{}-{}", word, utc_file_stamp(), random_id());
     if (::access(dir.c_str(), W_OK | X_OK) != 0) cannot_write(dir, errno);
   } else {

@@ -53,7 +53,7 @@ RunRow read_run(const std::filesystem::path& dir) {
   row.id = text_at(run, "id");
   if (row.id.empty()) row.id = dir.filename().string();
   row.recipe = text_at(run, "recipe");
-  row.status = present_status(run);
+  row.status = present_status(run, dir);
   row.started = text_at(run, "started");
   row.step = whole_of(run, "step");
   row.total_steps = whole_of(run, "total_steps");

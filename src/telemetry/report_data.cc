@@ -124,7 +124,7 @@ nlohmann::json collect_report(const std::filesystem::path& run_dir, const Report
   if (set.left_out()) notes.push_back("Only the first 40 curves are shown.");
 
   const nlohmann::json run = read_run_json(run_dir);
-  nlohmann::json data = {{"run", report_run_part(run)}, {"status", present_status(run)}, {"notes", notes}};
+  nlohmann::json data = {{"run", report_run_part(run)}, {"status", present_status(run, run_dir)}, {"notes", notes}};
   if (!run.contains("id"))
     data["run"]["id"] = std::filesystem::absolute(run_dir).lexically_normal().filename().string();
   if (const std::string name = run_name(run_dir); !name.empty()) data["run"]["title"] = fit(name, 100);

@@ -2,17 +2,24 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 
 #include "base/clock.h"
+#include "base/printable.h"
 #include "telemetry/atomic_file.h"
+#include "telemetry/run_lock_state.h"
 
 namespace tandem {
 namespace {
+
+constexpr int64_t kFreshSeconds = 600;
 
 nlohmann::json number_or_null(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); }
 
@@ -41,6 +48,12 @@ uint64_t process_start(int64_t pid) {
 }
 
 std::string boot_id() { return first_line("/proc/sys/kernel/random/boot_id"); }
+
+// Containers number their processes each for itself.
+std::string pid_space() {
+  std::error_code none;
+  return std::filesystem::read_symlink("/proc/self/ns/pid", none).string();
+}
 
 }  // namespace
 
@@ -78,29 +91,74 @@ void write_run_status(const std::filesystem::path& run_dir, const RunSummary& su
     if (summary.step == 0) changes.erase("step");
     for (const char* key : {"digest", "kind"})
       if (changes[key] == "") changes.erase(key);
-    changes["process"] = {
-        {"pid", ::getpid()}, {"start", process_start(::getpid())}, {"host", host_name()}, {"boot", boot_id()}};
+    changes["process"] = {{"pid", ::getpid()},
+                          {"start", process_start(::getpid())},
+                          {"host", host_name()},
+                          {"boot", boot_id()},
+                          {"pid_space", pid_space()}};
   } else {
     changes["finished"] = utc_stamp();
   }
   update_run_json(run_dir, changes);
 }
 
-std::string present_status(const nlohmann::json& run) {
-  const auto status = run.value("status", nlohmann::json("unknown"));
-  if (!status.is_string()) return "unknown";
-  if (status != "running" || !run.contains("process") || !run["process"].is_object()) return status;
-  const auto& process = run["process"];
+namespace {
+
+struct RecordedProcess {
+  int64_t pid = 0;
+  uint64_t start = 0;
+  std::string host, boot, pid_space;
+};
+
+RecordedProcess recorded_process(const nlohmann::json& process) {
   const auto text = [&](const char* key) {
     return process.contains(key) && process[key].is_string() ? process[key].get<std::string>() : std::string();
   };
   const auto number = [&](const char* key) {
     return process.contains(key) && process[key].is_number_integer() ? process[key].get<int64_t>() : int64_t{0};
   };
-  if (text("host") != host_name()) return status;  // another machine's process: not ours to judge
-  if (text("boot") != boot_id()) return "died";
-  const uint64_t start = process_start(number("pid"));
-  return start == 0 || start != static_cast<uint64_t>(number("start")) ? "died" : "running";
+  return {number("pid"), static_cast<uint64_t>(number("start")), text("host"), text("boot"), text("pid_space")};
+}
+
+// Written to within the last minutes; clocks of machines differ.
+bool is_written_to(const std::filesystem::path& run_dir) {
+  for (const char* name : {"live.json", "run.json", "metrics.jsonl"}) {
+    struct stat about {};
+    if (::stat((run_dir / name).c_str(), &about) == 0 &&
+        std::abs(::time(nullptr) - about.st_mtim.tv_sec) < kFreshSeconds)
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string present_status(const nlohmann::json& run, const std::filesystem::path& run_dir) {
+  const auto status = run.value("status", nlohmann::json("unknown"));
+  if (!status.is_string()) return "unknown";
+  if (status != "running") return status;
+  const bool recorded = run.contains("process") && run["process"].is_object();
+  const RecordedProcess process = recorded ? recorded_process(run["process"]) : RecordedProcess{};
+  if (process.boot == boot_id() && (process.pid_space.empty() || process.pid_space == pid_space())) {
+    const uint64_t start = process_start(process.pid);
+    return start == 0 || start != process.start ? "died" : "running";
+  }
+  switch (run_lock_state(run_dir)) {
+    case RunLockState::kHeld:
+      return "running";
+    case RunLockState::kFree:
+      return "died";
+    case RunLockState::kUnknown:
+      break;
+  }
+  if (process.host == host_name() && process.boot != boot_id()) return "died";  // before this machine was started
+  return is_written_to(run_dir) ? "running" : "died";
+}
+
+std::string process_words(const nlohmann::json& run) {
+  if (!run.contains("process") || !run["process"].is_object()) return "its process";
+  const RecordedProcess process = recorded_process(run["process"]);
+  return fmt::format("process {} on {}", process.pid, printable(process.host));
 }
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/errors.h"
+#include "base/shell_word.h"
 #include "checkpoint/digest.h"
 #include "checkpoint/store.h"
 
@@ -14,7 +15,7 @@ TrainedAgent load_agent(const std::filesystem::path& run, const std::string& age
   if (!loaded)
     throw ConfigError(fmt::format("{} has no checkpoint", run.string()),
                       "the run ended, or was stopped, before its first save",
-                      fmt::format("go on with it first: `tandem resume {}`", run.string()));
+                      fmt::format("go on with it first: `tandem resume {}`", shell_word(run.string())));
   const Manifest& manifest = loaded->manifest;
   if (const SafetensorsFile own = loaded->model.under(agent + "."); !agent.empty() && !own.tensors().empty())
     loaded->model = own;
