@@ -314,6 +314,9 @@ TEST(DriverCheck, JudgesByTheCudaThatTheDriverRunsElseByItsOwnVersion) {
   EXPECT_TRUE(driver_is_old({"535.183.01", {}}));
   EXPECT_FALSE(driver_is_old({"580.65.06", {}}));
   EXPECT_FALSE(driver_is_old({})) << "it tells nothing";
+  EXPECT_TRUE(driver_is_old({"575.57.08", {}})) << "the newest before 580";
+  EXPECT_FALSE(driver_is_old({"N/A", {}})) << "no version at all";
+  EXPECT_EQ(driver_text({"535.54.03", 12020}), "535.54.03, up to CUDA 12.2");
 }
 
 TEST(DriverCheck, AdvisesWhatThisSystemTakes) {

@@ -55,6 +55,9 @@ void add_choice(const PreparedSet& set, Json& object) {
   };
   object["choice"] = plan(set.chosen->choice.best);
   object["choice"]["by"] = set.chosen->by;
+  object["choice"]["exact"] = set.chosen->choice.exact;
+  object["choice"]["least_seconds"] = set.chosen->choice.least_seconds;
+  object["choice"]["memory"] = set.chosen->memory;
   if (set.chosen->choice.runner_up) object["runner_up"] = plan(*set.chosen->choice.runner_up);
   if (!set.chosen->one_gpu.runs.empty()) object["one_gpu"] = plan(set.chosen->one_gpu);
   object["left_out"] = set.chosen->left_out;

@@ -152,6 +152,14 @@ class Execution(Played):
         self.assertEqual(sorted(min(devices) for _, devices in runs.values()), ["cuda:0", "cuda:1", "cuda:2"])
         self.assertTrue(all(len(devices) == 1 for _, devices in runs.values()), runs)
 
+    def test_a_set_forecasts_what_its_dry_run_forecasts(self):
+        for words in ([], ["--strategy", "ddp"]):
+            planned = self.dry("3060ti+2x3070", "--quick", *words)["forecast_seconds"]
+            done = self.run_on("3060ti+2x3070", "train", "web-test", "--quick", "--json", *words)
+            told = json.loads(done.stdout)["forecast_seconds"]  # at its start: the stand-in ends before it is measured
+            self.assertAlmostEqual(told, planned, delta=0.1 * planned, msg="saves and judging are part of both")
+            shutil.rmtree(self.dir / "runs")
+
     def test_a_set_that_was_stopped_goes_on_with_its_runs_on_fewer_gpus(self):
         words = [self.dir / "bin" / "tandem", "train", "web-test", "--quick", "--run-dir", "set"]
         process = subprocess.Popen(words, cwd=self.dir, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

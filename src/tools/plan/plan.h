@@ -73,6 +73,8 @@ struct SetRow {  // of a set: all its models on n devices
   std::string choice;        // "2 agents on RTX 3060 Ti, 4 on RTX 3070"; empty: not chosen by forecast
   std::string next_choice;   // the runner-up
   double next_seconds = 0;
+  bool exact = true;  // no other choice ends sooner
+  double gap = 0;     // where it is not exact: at most so far above the least possible, as a share
 };
 
 struct PlanReport {

@@ -33,6 +33,8 @@ void add_choice(SetRow& row, const ChosenPlan& chosen, const PlanReport& report)
   row.seconds = best.seconds;
   row.ideal_seconds = busy / static_cast<double>(best.devices().size()) + question.seconds_beside;
   row.choice = words_of(question, best);
+  row.exact = chosen.choice.exact;
+  row.gap = chosen.choice.gap();
   if (!chosen.choice.runner_up) return;
   row.next_choice = words_of(question, *chosen.choice.runner_up);
   row.next_seconds = chosen.choice.runner_up->seconds;

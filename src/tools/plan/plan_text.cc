@@ -274,6 +274,9 @@ std::string plan_text(const PlanReport& report) {
       text += fmt::format("best      {} device{}: {}{}; {}\n", best->names.size(), best->names.size() == 1 ? "" : "s",
                           names_text(best->names), best->choice.empty() ? "" : ": " + best->choice,
                           time_text(best->seconds));
+      if (!best->exact)
+        text += fmt::format("search    the best that was found, at most {:.0f} % above the least possible\n",
+                            std::ceil(100 * best->gap));
       if (!best->next_choice.empty())
         text += fmt::format("next      {}; {}\n", best->next_choice, time_text(best->next_seconds));
     }
@@ -364,6 +367,7 @@ Json set_rows_json(const PlanReport& report) {
                     {"devices", row.offered},
                     {"names", row.names},
                     {"choice", row.choice.empty() ? Json() : Json(row.choice)},
+                    {"exact", row.exact},
                     {"runner_up", row.next_choice.empty() ? Json() : Json(row.next_choice)},
                     {"runner_up_seconds", number_or_null(row.next_seconds)},
                     {"seconds", row.seconds},
