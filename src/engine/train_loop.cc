@@ -75,7 +75,7 @@ StepRecord TrainLoop::step() {
 Total TrainLoop::run_and_combine(const Phase& phase) {
   while (true) {
     try {
-      if (observer_) observer_->phase_begins(steps_done_, static_cast<int>(&phase - phases_.data()));
+      if (observer_) observer_->phase_begins(steps_done_, static_cast<int>(index_of(phase)));
       requested_ = request_ ? request_() : 0;
       phase_sequence_ = combine_->next_sequence();
       combine_->begin(layout_of(phase));
@@ -225,7 +225,10 @@ void TrainLoop::run_micro_batch(const Phase& phase, ShardContext& context, int i
   const int shard = context.shard;
   context.micro_batch = micro_batch;
   Batch batch;
-  if (phase.batches) {
+  if (validating_) {
+    batch = load_validation(shard);
+    context.batch_ = &batch;
+  } else if (phase.batches) {
     batch = gpu() ? loaded_batch({steps_done_, shard, micro_batch}) : load({steps_done_, shard, micro_batch});
     context.batch_ = &batch;
   }
@@ -260,7 +263,10 @@ void TrainLoop::run_micro_batch(const Phase& phase, ShardContext& context, int i
   const std::string generator = look ? aten_generator_state() : "";
   {
     PrecisionScope precision(settings_.precision);
-    recipe_->run(phase, context);
+    if (validating_)
+      recipe_->validate(*validating_, context);
+    else
+      recipe_->run(phase, context);
   }
   if (look && aten_generator_state() != generator) refuse_aten_generator(phase);
 }
@@ -312,6 +318,10 @@ ShardContext TrainLoop::context_of(const Phase& phase, int shard, int index) {
   context.floats = scratch.floats;
   context.counts = scratch.counts;
   context.maxima = std::span(scratch.maxima).first(phase.maxima);
+  if (validating_) {
+    context.training_ = false;
+    context.sum_words_ = std::span(scratch.counts).subspan(static_cast<size_t>(validating_->counts));
+  }
   return context;
 }
 
@@ -360,9 +370,14 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
   std::iota(visit_order_.begin(), visit_order_.end(), mine_.first);
   if (phases_.back().exchange)
     throw std::logic_error("the last phase of a step can't send messages: nobody would read them");
-  if (recipe_->dataset())
+  if (recipe_->dataset()) {
     sampler_.emplace(recipe_->dataset()->size(), settings.shards, settings.accumulation, settings.micro_batch_size(),
                      settings.seed);
+    maker_ = std::make_unique<BatchMaker>(*recipe_->dataset(), state_.seed(), settings.micro_batch_size());
+  }
+  validation_ = std::make_unique<Validation>(settings, *recipe_);
+  for (const ValidationSet& set : validation_->sets())
+    validation_makers_.push_back(std::make_unique<BatchMaker>(*set.data, state_.seed(), settings.micro_batch_size()));
   start_loader();
   begin_shards();
 }
@@ -377,16 +392,15 @@ void TrainLoop::start_loader() {
   loader_.reset();  // its threads ask for this loop's order of visits
   const LoaderSize size =
       loader_size(settings_.loader.threads, settings_.loader.prefetch, gpu() != nullptr, worker_cores());
-  // What nobody asked for takes no more memory than this.
-  constexpr size_t kMostAhead = size_t{1} << 30;
   loader_ =
       std::make_unique<Loader>([this](const LoadKey& key) { return making_.measured([&] { return make_batch(key); }); },
                                [this](const LoadKey& key) { return next_batch(key); }, size.threads, size.prefetch,
-                               settings_.loader.prefetch < 0 ? kMostAhead : SIZE_MAX);
+                               settings_.loader.prefetch < 0 ? kMostLoadedAhead : SIZE_MAX);
 }
 
 void TrainLoop::reassign(ShardRange mine, std::unique_ptr<Combine> combine) {
   loader_.reset();
+  validation_loader_.reset();
   mine_ = mine;
   visit_order_.resize(static_cast<size_t>(mine.size()));
   std::iota(visit_order_.begin(), visit_order_.end(), mine_.first);
@@ -416,8 +430,11 @@ void TrainLoop::begin_shards() {
 
 ContributionLayout TrainLoop::largest_layout() const {
   ContributionLayout largest;
-  for (const Phase& phase : phases_) {
-    const ContributionLayout layout = layout_of(phase);
+  std::vector<const Phase*> all;
+  for (const Phase& phase : phases_) all.push_back(&phase);
+  for (const Phase& phase : validation_->phases()) all.push_back(&phase);
+  for (const Phase* phase : all) {
+    const ContributionLayout layout = layout_of(*phase);
     largest.floats = std::max(largest.floats, layout.floats);
     largest.counts = std::max(largest.counts, layout.counts);
     largest.maxima = std::max(largest.maxima, layout.maxima);
@@ -447,18 +464,12 @@ Batch TrainLoop::load(const LoadKey& key) {
 }
 
 Batch TrainLoop::make_batch(const LoadKey& key) const {
-  Batch batch;
   delay_loader_for_tests();
-  batch.slice = sampler_->slice(key.step, key.shard, key.micro_batch);
   const RandomKey random{.seed = state_.seed(),
                          .step = static_cast<uint64_t>(key.step * settings_.accumulation + key.micro_batch),
                          .shard = static_cast<uint32_t>(key.shard),
                          .site = kAugmentation};
-  batch.tensors = recipe_->dataset()->load(batch.slice.samples, random);
-  const int64_t rows = static_cast<int64_t>(batch.slice.samples.size());
-  batch.weight = at::ones({rows});
-  if (batch.slice.real < rows) batch.weight.narrow(0, batch.slice.real, rows - batch.slice.real).zero_();
-  return batch;
+  return maker_->make(sampler_->slice(key.step, key.shard, key.micro_batch), random);
 }
 
 LoadKey TrainLoop::next_batch(const LoadKey& key) const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "config/run_settings.h"
+#include "engine/batch_maker.h"
 #include "engine/epoch_sampler.h"
 #include "engine/gpu_phase.h"
 #include "engine/gradient_ready.h"
@@ -22,6 +23,7 @@
 #include "engine/recipe.h"
 #include "engine/shard_plan.h"
 #include "engine/update.h"
+#include "engine/validation.h"
 #include "reduce/combine.h"
 #include "reduce/watch.h"
 
@@ -39,6 +41,9 @@ class LoopObserver {
   virtual void applied() = 0;
 };
 
+// Bytes of batches made ahead, where nobody asked for a number of them.
+inline constexpr size_t kMostLoadedAhead = size_t{1} << 30;
+
 // The combine as it is, or around it what brings contributions from a GPU to it.
 std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::unique_ptr<Combine> combine);
 
@@ -52,6 +57,11 @@ class TrainLoop {
   TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> recipe, const ShardPlan& plan);
 
   StepRecord step();  // one pass over the recipe's phases
+  // Goes through the validation sets with the weights as they are; adds what was found to the record. `scheduled`: it
+  // counts for the patience.
+  void validate(StepRecord& record, bool scheduled);
+  // At the interval's steps, and at the last one in any case: every run ends with a number.
+  void validate_if_due(StepRecord& record, bool last_step);
 
   // Another range of shards and other members. The state of the shards is zeros afterwards: begin_shards() or a
   // snapshot fills it.
@@ -87,6 +97,8 @@ class TrainLoop {
   bool stateful() const;
   Update& update() { return update_; }
   Recipe& recipe() { return *recipe_; }
+  Validation& validation() { return *validation_; }
+  bool validating() const { return validating_ != nullptr; }
   const EpochSampler* sampler() const { return sampler_ ? &*sampler_ : nullptr; }
   double load_seconds() const { return load_seconds_; }  // waited for batches, in all
   const MakeTimes& making() const { return making_; }
@@ -104,6 +116,8 @@ class TrainLoop {
   ContributionLayout layout_of(const Phase& phase) const;
   Total run_and_combine(const Phase& phase);
   void start_loader();
+  size_t index_of(const Phase& phase) const;  // training's phases first, then those of validation sets
+  Batch load_validation(int shard);
   bool lockstep() const { return settings_.sync_bn && state_.has_batch_norm(); }
   void run_shards(const Phase& phase);
   bool run_batched(const Phase& phase);  // false: not this phase, or not this time; run_shards()
@@ -168,8 +182,13 @@ class TrainLoop {
   std::unique_ptr<Combine> combine_;
   Lockstep lockstep_;
   std::optional<EpochSampler> sampler_;
-  MakeTimes making_;  // outlives the loader's threads
-  std::unique_ptr<Loader> loader_;
+  std::unique_ptr<Validation> validation_;
+  const ValidationSet* validating_ = nullptr;  // the set that is gone through now
+  int64_t pass_ = 0;                           // of it
+  MakeTimes making_;                   // these three outlive the loader's threads
+  std::unique_ptr<BatchMaker> maker_;  // of the recipe's data set
+  std::vector<std::unique_ptr<BatchMaker>> validation_makers_;
+  std::unique_ptr<Loader> loader_, validation_loader_;
   std::unique_ptr<GradientReady> gradient_ready_;  // where the combine has a use for it
   std::vector<ShardScratch> scratch_;
   std::vector<ShardContext> batched_;  // of run_batched(), kept for their memory

@@ -61,8 +61,8 @@ DeviceCombine& TrainLoop::device_combine() {
 }
 
 GpuPhase& TrainLoop::gpu_phase(const Phase& phase) {
-  const size_t index = static_cast<size_t>(&phase - phases_.data());
-  gpu_phases_.resize(phases_.size());
+  const size_t index = index_of(phase);
+  gpu_phases_.resize(phases_.size() + validation_->phases().size());
   if (!gpu_phases_[index]) {
     gpu_phases_[index] = std::make_unique<GpuPhase>(static_cast<int>(visit_order_.size()), phase.counts, phase.floats);
     gpu_phases_[index]->why_eager = reason_for_eager(phase);

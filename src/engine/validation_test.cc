@@ -184,13 +184,18 @@ TEST(Validation, AnUnscheduledOneDoesNotCountForThePatience) {
 
 TEST(Validation, ASmallerGainThanMinDeltaIsNone) {
   ValidatedSettings s;
-  s.validation.min_delta = 1e6;
+  s.validation.min_delta = 1;
   auto loop = loop_of(s);
-  loop->step();
-  validated(*loop);
-  loop->step();
-  validated(*loop);
-  EXPECT_EQ(loop->validation().state().best_step, 1);
+  const double loss = validated(*loop).front().second;
+  for (const double more : {0.5, 1.5}) {
+    loop->validation().load({{"metric", "validation/loss"},
+                             {"best", loss + more},
+                             {"best_step", 7},
+                             {"validated_step", 7},
+                             {"without_gain", 0}});
+    validated(*loop);
+    EXPECT_EQ(loop->validation().state().best_step, more < 1 ? 7 : 0);
+  }
 }
 
 TEST(Validation, TheBestOfAnotherMetricIsForgotten) {
