@@ -24,7 +24,7 @@ std::string recorded(int first, int last, int rows = 10) {
   return text;
 }
 
-struct Recordings {
+struct LoggedFiles {
   TempDir dir;
   int count = 0;
   std::filesystem::path write(const std::string& text) {
@@ -46,28 +46,28 @@ std::vector<float> numbers_of(const LoggedEpisodes& log) {
 }
 
 TEST(HeldOut, AnEpisodeThatSeveralFilesHaveJudgesOnce) {
-  Recordings recordings;
-  const LoggedEpisodes once = held_out_episodes(recordings.read({recorded(0, 60)}, 0.3));
+  LoggedFiles files;
+  const LoggedEpisodes once = held_out_episodes(files.read({recorded(0, 60)}, 0.3));
   ASSERT_GT(once.episodes(), 5);
-  const LoggedEpisodes copied = held_out_episodes(recordings.read({recorded(0, 60), recorded(0, 60)}, 0.3));
+  const LoggedEpisodes copied = held_out_episodes(files.read({recorded(0, 60), recorded(0, 60)}, 0.3));
   EXPECT_EQ(copied.states, once.states);
   EXPECT_EQ(copied.starts, once.starts);
-  const LoggedEpisodes grown = held_out_episodes(recordings.read({recorded(0, 40), recorded(20, 60)}, 0.3));
+  const LoggedEpisodes grown = held_out_episodes(files.read({recorded(0, 40), recorded(20, 60)}, 0.3));
   EXPECT_EQ(numbers_of(grown), numbers_of(once));
-  LoggedEpisodes two_days = held_out_episodes(recordings.read({recorded(0, 40)}, 0.3));
-  two_days.append(held_out_episodes(recordings.read({recorded(20, 60)}, 0.3)));
+  LoggedEpisodes two_days = held_out_episodes(files.read({recorded(0, 40)}, 0.3));
+  two_days.append(held_out_episodes(files.read({recorded(20, 60)}, 0.3)));
   EXPECT_EQ(numbers_of(two_days), numbers_of(once));
 }
 
 TEST(HeldOut, RepeatsWithinAFileStayButAreOneAmongDifferentEpisodes) {
-  Recordings recordings;
-  const LoggedEpisodes log = held_out_episodes(recordings.read({recorded(0, 60) + recorded(0, 60)}, 0.3));
+  LoggedFiles files;
+  const LoggedEpisodes log = held_out_episodes(files.read({recorded(0, 60) + recorded(0, 60)}, 0.3));
   EXPECT_EQ(log.episodes(), 2 * log.different());
 }
 
 TEST(HeldOut, WhatAnEarlierTrainingWithASmallerShareLearnedFromDoesNotJudge) {
-  Recordings recordings;
-  const Experience before = recordings.read({recorded(0, 60)}, 0.05), now = recordings.read({recorded(0, 80)}, 0.4);
+  LoggedFiles files;
+  const Experience before = files.read({recorded(0, 60)}, 0.05), now = files.read({recorded(0, 80)}, 0.4);
   LearnedEpisodes learned;
   learned.add(now);
   LoggedEpisodes log = held_out_episodes(now);
@@ -80,8 +80,8 @@ TEST(HeldOut, WhatAnEarlierTrainingWithASmallerShareLearnedFromDoesNotJudge) {
 }
 
 TEST(HeldOut, AnEpisodeThatWasOpenAtTheEndOfAnEarlierFileDoesNotJudgeWhereItsBeginningWasLearnedFrom) {
-  Recordings recordings;
-  const Experience yesterday = recordings.read({recorded(0, 80, 4)}, 0.3), today = recordings.read({recorded(0, 80)}, 0.3);
+  LoggedFiles files;
+  const Experience yesterday = files.read({recorded(0, 80, 4)}, 0.3), today = files.read({recorded(0, 80)}, 0.3);
   const auto held = [](const Experience& experience) { return held_out_episodes(experience); };
   LearnedEpisodes learned;
   learned.add(yesterday);
@@ -101,10 +101,10 @@ TEST(HeldOut, AnEpisodeThatWasOpenAtTheEndOfAnEarlierFileDoesNotJudgeWhereItsBeg
 }
 
 TEST(HeldOut, EpisodesOfWhichSegmentsWereLearnedFromDoNotJudge) {
-  Recordings recordings;
+  LoggedFiles files;
   LearnedEpisodes learned;
-  learned.add(recordings.read({recorded(0, 60)}, 0, Split::kSegments));
-  LoggedEpisodes log = held_out_episodes(recordings.read({recorded(0, 60)}, 0.3));
+  learned.add(files.read({recorded(0, 60)}, 0, Split::kSegments));
+  LoggedEpisodes log = held_out_episodes(files.read({recorded(0, 60)}, 0.3));
   learned.leave_out_of(log);
   EXPECT_EQ(log.episodes(), 0);
 }

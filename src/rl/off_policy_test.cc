@@ -183,7 +183,7 @@ struct Coverage {
 Coverage coverage(const Walk& walk, int64_t episodes, int before, int after, int trials) {
   const double truth = Walk::truth(after) - Walk::truth(before);
   Coverage out{.trials = trials};
-  double halves = 0, sum = 0, squares = 0;
+  double half_widths = 0, sum = 0, squares = 0;
   for (int trial = 1; trial <= trials; ++trial) {
     const LoggedEpisodes log = walk.play(episodes, static_cast<uint64_t>(trial));
     const FittedQEvaluation evaluation(log, kGamma);
@@ -192,12 +192,12 @@ Coverage coverage(const Walk& walk, int64_t episodes, int before, int after, int
     const bool held = change.low <= truth && truth <= change.high;
     out.held += held ? 1 : 0;
     out.nearer += !held && (truth > 0 ? change.high < truth : change.low > truth) ? 1 : 0;
-    halves += (change.high - change.low) / 2;
+    half_widths += (change.high - change.low) / 2;
     sum += change.change;
     squares += change.change * change.change;
   }
   const double n = trials, spread = std::sqrt((squares - sum * sum / n) / (n - 1));
-  out.width_in_spreads = halves / n / (1.959964 * spread);
+  out.width_in_spreads = half_widths / n / (1.959964 * spread);
   return out;
 }
 

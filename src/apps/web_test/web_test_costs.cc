@@ -87,8 +87,8 @@ std::vector<SetDevice> set_devices(const std::vector<DeviceSpec>& gpus, const We
     const std::pair model(gpu.gpu.name, gpu.speed);
     auto at = std::ranges::find(models, model);
     if (at == models.end()) at = models.insert(models.end(), model);
-    const auto told = known.memory.find(gpu.gpu.uuid);
-    const SetKnown::Memory memory = told == known.memory.end() ? SetKnown::Memory{} : told->second;
+    const auto entry = known.memory.find(gpu.gpu.uuid);
+    const SetKnown::Memory memory = entry == known.memory.end() ? SetKnown::Memory{} : entry->second;
     devices.push_back(set_device(gpu.name(), gpu_or_small(gpu.gpu.name), static_cast<int>(at - models.begin()),
                                  settings.memory_fraction, memory));
     if (memory.total <= 0 && !find_gpu_model(gpu.gpu.name)) devices.back().memory_bytes = 0;  // nobody says
