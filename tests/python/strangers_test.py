@@ -168,6 +168,7 @@ class Names(Case):
         self.addCleanup(lambda: (process.poll() is None and process.kill(), process.communicate()))
         log = self.dir / (folder + "2") / "logs/rank-0.log"
         while not log.exists():
+            self.assertIsNone(process.poll(), "it ended before its worker began")
             time.sleep(0.01)  # lint: allow(sleep) between two looks
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=600)[1]
