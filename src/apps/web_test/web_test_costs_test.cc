@@ -153,6 +153,61 @@ TEST(WebTestCosts, AnAgentThatFitsOnNoGpuIsRefusedWithFigures) {
   EXPECT_EQ(memory_words(six_on(machine("H200"))), "");
 }
 
+TEST(WebTestCosts, ASlowedGpuAndAttentionTakeLonger) {
+  WebAgentSettings settings;
+  DeviceSpec gpu = gpu_named("RTX 3070", 0);
+  const double plain = agent_cost(settings, gpu, {}).alone();
+  gpu.speed = .5;
+  EXPECT_DOUBLE_EQ(agent_cost(settings, gpu, {}).alone(), 2 * plain);
+  gpu.speed = 1;
+  settings.net.attention = true;
+  EXPECT_DOUBLE_EQ(agent_cost(settings, gpu, {}).alone(), 3.5 * plain);
+}
+
+TEST(WebTestCosts, ARunSavesItsReplayAndStartsAsItDidBefore) {
+  const std::vector<DeviceSpec> gpus = machine("3070+4090");
+  const SetUnit unit = unit_of({{"analysis"}}, WebAgentSettings(), 10, gpus, {});
+  EXPECT_NEAR(unit.save_seconds, 1.36, .1) << "545 MB and the weights, at 400 MB a second";
+  const JobShape shape = shape_of_agent(WebAgentSettings());
+  EXPECT_DOUBLE_EQ(shape.replicated_bytes(), 4 * shape.weights_bytes) << "two moments of Adam, and the target network";
+  SetKnown known;
+  known.start_seconds = 7;
+  known.speeds["RTX 3070"] = 1e12;
+  EXPECT_EQ(set_devices(gpus, WebTestSettings(), known)[0].start_seconds, 7);
+  EXPECT_EQ(set_devices(gpus, WebTestSettings(), known)[1].start_seconds, kGpuStartSeconds) << "it was another one's";
+}
+
+TEST(WebTestCosts, WhoMayShareARun) {
+  WebTestSettings settings;
+  EXPECT_TRUE(can_share(settings));
+  settings.together = "off";
+  EXPECT_FALSE(can_share(settings));
+  const auto with = [](auto change) {
+    WebTestSettings one;
+    change(one);
+    return can_share(one);
+  };
+  EXPECT_FALSE(with([](WebTestSettings& one) { one.precision = "fp16"; })) << "a loss scale each";
+  EXPECT_TRUE(with([](WebTestSettings& one) { one.precision = "bf16"; }));
+  EXPECT_FALSE(with([](WebTestSettings& one) { one.net.attention = true; }));
+  EXPECT_FALSE(with([](WebTestSettings& one) { one.from = "run"; })) << "weights of one agent";
+  EXPECT_FALSE(with([](WebTestSettings& one) { one.experience.files = "a.jsonl"; }));
+  EXPECT_FALSE(with([](WebTestSettings& one) { one.strategy = "ddp"; }));
+  EXPECT_THROW(with([](WebTestSettings& one) { one.together = "on", one.from = "run"; }), ConfigError);
+  EXPECT_THROW(with([](WebTestSettings& one) { one.together = "on", one.precision = "fp16"; }), ConfigError);
+}
+
+TEST(WebTestCosts, WhatKeepsAgentsApartAndWhoIsAStrangerIsSaidOnlyWhereItMatters) {
+  SetKnown known;
+  known.memory["uuid"] = {.total = 4e9, .free = 3.9e9};
+  const DeviceSpec stranger = gpu_named("NVIDIA Something", 0);
+  SetQuestion question = six_on({stranger}, known);
+  question.together = SetQuestion::Together::kOff;
+  EXPECT_EQ(memory_words(question), "") << "they would be apart anyway";
+  known.speeds["NVIDIA Something"] = 1e12;
+  EXPECT_EQ(source_of_costs({stranger}, known), "earlier runs on these GPUs") << "it was measured: no book is needed";
+}
+
 TEST(WebTestCosts, GroupingIsByForecastOnGpusThatAreNamedOnce) {
   WebTestSettings settings;
   EXPECT_TRUE(plans_by_forecast(settings, {gpu_named("H200", 0), gpu_named("RTX 3070", 1)}));
