@@ -232,8 +232,9 @@ int run_eval(const Command& command, const EnvironmentOf& environment_of, int64_
     result["file"] = page.empty() ? Json() : Json(page);
     if (!video.empty()) result["video"] = not_filmed ? Json() : Json(video);
     command.output.object(result);
-    if (not_filmed) throw Error(*not_filmed);
-    return 0;
+    if (!not_filmed) return 0;
+    Output(false, command.output.quiet(), false, !command.output.color()).error(*not_filmed);  // stdout has one object
+    return static_cast<int>(not_filmed->code());
   }
   command.output.data(table(name, agent, random));
   command.output.say(
