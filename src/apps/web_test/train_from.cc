@@ -166,7 +166,7 @@ class Continuation {
     if (!unjudged_.empty() && jobs_.empty())
       throw ConfigError(
           fmt::format("{}: nothing was trained, since nothing could judge it", fmt::join(names_of(unjudged_), ", ")),
-          fmt::format("{} by experience.holdout; with fewer the interval means nothing", unjudged_.front().why),
+          fmt::format("{}; with fewer the interval means nothing", unjudged_.front().why),
           "give more episodes, hold out more of them (--set experience.holdout=0.3), or take the new model without that "
           "judge: --gate new=warn");
     for (const Unjudged& one : unjudged_)
