@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/errors.h"
 #include "base/fault_points.h"
 #include "config/units.h"
@@ -93,7 +94,8 @@ CheckpointReport CheckpointWriter::write(const Job& job) {
   const double begin = monotonic_seconds(), cpu = thread_cpu_seconds();
   try {
     fault_point("before-rename", job.contents.step);
-    store_.save(job.contents);
+    // From save_now() nobody trains any more. Above eight the sums, which one thread makes, are what is waited for.
+    store_.save(job.contents, job.buffer < 0 ? std::min(8, usable_cores()) : 1);
     fault_point("after-rename", job.contents.step);
     report.saved = true;
     report.bytes = store_.last_bytes();
