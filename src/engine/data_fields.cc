@@ -1,15 +1,26 @@
 #include "engine/data_fields.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "base/errors.h"
 #include "nn/sites.h"
 
 namespace tandem {
+namespace {
+
+void fill_padding(void* memory, int64_t count, at::ScalarType dtype, double value) {
+  AT_DISPATCH_ALL_TYPES_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "padding", [&] {
+    std::fill_n(static_cast<scalar_t*>(memory), count, static_cast<scalar_t>(value));
+  });
+}
+
+}  // namespace
 
 int64_t elements_of(const DataField& field) {
   int64_t count = 1;
@@ -94,7 +105,7 @@ void* SampleWriter::take_padded(size_t field, at::ScalarType type, int64_t lengt
   const int64_t rest = (declared.shape[0] - length) * items(field);
   if (rest > 0) {
     std::byte* const behind = static_cast<std::byte*>(memory) + length * items(field) * c10::elementSize(type);
-    at::from_blob(behind, {rest}, at::TensorOptions(type)).fill_(declared.padding);
+    fill_padding(behind, rest, type, declared.padding);
   }
   return memory;
 }
