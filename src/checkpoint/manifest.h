@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-inline constexpr int kCheckpointFormat = 2;  // 1: the state is not compressed; read, no longer written
+inline constexpr int kCheckpointFormat = 2;             // 1: the state is not compressed; read, no longer written
 inline constexpr std::size_t kMaxManifest = 8'000'000;  // bytes; room for some 100,000 tensors
 
 // Whole, but written by a newer tandem: no reason to fall back to an older checkpoint and lose work.

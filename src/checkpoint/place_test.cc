@@ -52,8 +52,8 @@ TEST(LinkedCheckpoints, FolderIsRefusedAndNothingBehindItChanges) {
 TEST(LinkedCheckpoints, GenerationIsRefusedAndNothingBehindItChanges) {
   const TwoGenerations others, own;
   const auto before = bytes_below(others.dir.path());
-  for (const char* name : {"step-00000150", ".tmp-step-00000300", ".old-step-00000050-for-step-00000100",
-                           ".drop-step-00000050"}) {
+  for (const char* name :
+       {"step-00000150", ".tmp-step-00000300", ".old-step-00000050-for-step-00000100", ".drop-step-00000050"}) {
     const auto link = own.dir / name;
     stdfs::create_directory_symlink(others.dir / "step-00000100", link);
     expect_refused(link, "opening", [&] { CheckpointStore(FileSystem::real(), own.dir.path(), 2); });
@@ -86,8 +86,7 @@ TEST(LinkedCheckpoints, FileOfACheckpointIsDamageAndTheOneBeforeIsUsed) {
   stdfs::create_symlink(two.dir / "elsewhere", state);
   const auto loaded = two.reader().load_newest();
   EXPECT_EQ(two.first.difference(*loaded), "");
-  EXPECT_EQ(loaded->refused.at(0),
-            "step-00000200: state.safetensors.zst: is not a regular file, but a symbolic link");
+  EXPECT_EQ(loaded->refused.at(0), "step-00000200: state.safetensors.zst: is not a regular file, but a symbolic link");
 }
 
 }  // namespace tandem

@@ -8,8 +8,8 @@
 #include <functional>
 #include <stdexcept>
 
-#include "checkpoint/place.h"
 #include "checkpoint/best.h"
+#include "checkpoint/place.h"
 #include "checkpoint/verify.h"
 #include "checkpoint/zstd_file.h"
 

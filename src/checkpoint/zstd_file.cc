@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kLevel = 1;                 // of replay buffers: 3 times smaller at 300 MB/s of one core
+constexpr int kLevel = 1;  // of replay buffers: 3 times smaller at 300 MB/s of one core
 constexpr std::size_t kOutBlock = 1 << 20;
 // A block of a frame takes 4 bytes at least (its header and one byte to repeat) and holds 128 KiB at most.
 constexpr std::uint64_t kLeastBlock = 4, kMostInBlock = 128 << 10;
@@ -50,8 +50,8 @@ void check_frame(std::span<const std::byte> frame, std::uint64_t content_size, c
   if (length != frame.size())
     refuse_frame(source, fmt::format("has {} bytes after its zstd frame", frame.size() - length));
   if (content_size / kMostInBlock > frame.size() / kLeastBlock)
-    refuse_frame(source, fmt::format("states a content of {} bytes, more than its {} bytes can hold", stated,
-                                     frame.size()));
+    refuse_frame(source,
+                 fmt::format("states a content of {} bytes, more than its {} bytes can hold", stated, frame.size()));
 }
 
 }  // namespace

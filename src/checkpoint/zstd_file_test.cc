@@ -103,8 +103,8 @@ TEST(ZstdFile, BombsAreRefused) {
 
 TEST(ZstdFile, WhatIsNoFrameIsRefused) {
   const std::string skipped("\x50\x2a\x4d\x18\x01\0\0\0y", 9);
-  for (const std::string& text : {std::string(), std::string("x"), std::string(100, '\0'), skipped,
-                                  std::string("\x28\xb5\x2f\xfd", 4)})
+  for (const std::string& text :
+       {std::string(), std::string("x"), std::string(100, '\0'), skipped, std::string("\x28\xb5\x2f\xfd", 4)})
     EXPECT_NE(why_refused({std::as_bytes(std::span(text)).begin(), std::as_bytes(std::span(text)).end()}, 8), "taken");
 }
 

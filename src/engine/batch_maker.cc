@@ -166,11 +166,12 @@ void BatchMaker::check_loaded(const Batch& batch) {
   for (size_t t = 0; t < batch.tensors.size(); ++t) {
     const at::Tensor& tensor = batch.tensors[t];
     if (tensor.defined() && tensor.dim() > 0 && tensor.size(0) == rows_) continue;
-    throw ConfigError(
-        fmt::format("tensor {} that load() of {} made is {}, for {} samples from sample {} on", t, text_,
-                    tensor.defined() ? dtype_text(tensor.scalar_type()) + " " + shape_text(tensor.sizes()) : "undefined",
-                    rows_, batch.slice.samples[0]),
-        "its first dimension is the sample", fmt::format("return tensors of shape [{}, ...], one row a sample", rows_));
+    throw ConfigError(fmt::format("tensor {} that load() of {} made is {}, for {} samples from sample {} on", t, text_,
+                                  tensor.defined() ? dtype_text(tensor.scalar_type()) + " " + shape_text(tensor.sizes())
+                                                   : "undefined",
+                                  rows_, batch.slice.samples[0]),
+                      "its first dimension is the sample",
+                      fmt::format("return tensors of shape [{}, ...], one row a sample", rows_));
   }
   const Loaded* first = nullptr;
   {

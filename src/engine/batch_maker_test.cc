@@ -80,7 +80,8 @@ LoadKey next_clip(const LoadKey& key) { return {key.step + 1, 0, 0}; }
 TEST(BatchMaker, SamplesLieInTheBatchAsTheyWereWrittenWithPaddingAndWeights) {
   const Clips clips;
   BatchMaker maker(clips, 5, kRows);
-  for (int64_t step = 0; step < 30; ++step) expect_clips(maker.make(clip_slice(step, step / 9, 1 + step % kRows), {}), 5);
+  for (int64_t step = 0; step < 30; ++step)
+    expect_clips(maker.make(clip_slice(step, step / 9, 1 + step % kRows), {}), 5);
   EXPECT_EQ(maker.buffers_made(), 2u) << "one in use, and the one that the first batch was compared with";
 }
 
@@ -160,7 +161,9 @@ TEST(BatchMaker, ASampleOfAnotherShapeOrTypeIsNamedWithWhatItHas) {
             "sample 12 of the data set 'clips': 'frames' is written as int64, declared is float32 [3, 5]");
   EXPECT_EQ(refusal([](SampleWriter& out, const RandomKey&) { out.write_padded<int32_t>(1, 8); }),
             "sample 12 of the data set 'clips': 'text' is int32 with 8 items, declared is int32 [7]");
-  EXPECT_EQ(refusal([](SampleWriter& out, const RandomKey&) { out.copy(0, at::zeros({5, 3})); }),
+  EXPECT_EQ(refusal([](SampleWriter& out, const RandomKey&) {
+              out.copy(0, at::zeros({5, 3}));
+            }),
             "sample 12 of the data set 'clips': 'frames' is float32 [5, 3], declared is float32 [3, 5]");
   EXPECT_EQ(refusal([](SampleWriter& out, const RandomKey&) { write_rest(out); }),
             "sample 12 of the data set 'clips': 'label' is not written, declared is int64 []");
@@ -226,19 +229,25 @@ std::string refusal_of_loaded(std::function<std::vector<at::Tensor>(int64_t)> ma
 
 TEST(BatchMaker, WhatLoadReturnsHasOneRowASampleAndTheSameShapeInEveryBatch) {
   EXPECT_EQ(refusal_of_loaded([](int64_t) { return std::vector{at::zeros({4, 2}), at::zeros({4}, at::kLong)}; }), "");
-  EXPECT_EQ(refusal_of_loaded([](int64_t) { return std::vector{at::zeros({4, 2}), at::zeros({3}, at::kLong)}; }),
+  EXPECT_EQ(refusal_of_loaded([](int64_t) {
+              return std::vector{at::zeros({4, 2}), at::zeros({3}, at::kLong)};
+            }),
             "tensor 1 that load() of the data set made is int64 [3], for 4 samples from sample 0 on");
   EXPECT_EQ(refusal_of_loaded([](int64_t) { return std::vector{at::zeros({})}; }),
             "tensor 0 that load() of the data set made is float32 [], for 4 samples from sample 0 on");
-  EXPECT_EQ(refusal_of_loaded([](int64_t first) { return std::vector{at::zeros({4, first == 8 ? 3 : 2})}; }),
+  EXPECT_EQ(refusal_of_loaded([](int64_t first) {
+              return std::vector{at::zeros({4, first == 8 ? 3 : 2})};
+            }),
             "tensor 0 that load() of the data set made is float32 [4, 3] in the batch that begins with sample 8, and "
             "float32 [4, 2] in the one that begins with sample 0");
-  EXPECT_EQ(refusal_of_loaded([](int64_t first) { return std::vector{at::zeros({4}, first == 4 ? at::kInt : at::kLong)}; }),
-            "tensor 0 that load() of the data set made is int32 [4] in the batch that begins with sample 4, and "
-            "int64 [4] in the one that begins with sample 0");
-  EXPECT_EQ(refusal_of_loaded([](int64_t first) { return std::vector<at::Tensor>(first == 4 ? 1 : 2, at::zeros({4})); }),
-            "tensor 1 that load() of the data set made is missing in the batch that begins with sample 4, and "
-            "float32 [4] in the one that begins with sample 0");
+  EXPECT_EQ(
+      refusal_of_loaded([](int64_t first) { return std::vector{at::zeros({4}, first == 4 ? at::kInt : at::kLong)}; }),
+      "tensor 0 that load() of the data set made is int32 [4] in the batch that begins with sample 4, and "
+      "int64 [4] in the one that begins with sample 0");
+  EXPECT_EQ(
+      refusal_of_loaded([](int64_t first) { return std::vector<at::Tensor>(first == 4 ? 1 : 2, at::zeros({4})); }),
+      "tensor 1 that load() of the data set made is missing in the batch that begins with sample 4, and "
+      "float32 [4] in the one that begins with sample 0");
 }
 
 TEST(BatchMaker, LoadOfADataSetWithFieldsGivesTheSameSamples) {

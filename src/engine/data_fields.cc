@@ -15,9 +15,8 @@ namespace tandem {
 namespace {
 
 void fill_padding(void* memory, int64_t count, at::ScalarType dtype, double value) {
-  AT_DISPATCH_ALL_TYPES_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "padding", [&] {
-    std::fill_n(static_cast<scalar_t*>(memory), count, static_cast<scalar_t>(value));
-  });
+  AT_DISPATCH_ALL_TYPES_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "padding",
+                             [&] { std::fill_n(static_cast<scalar_t*>(memory), count, static_cast<scalar_t>(value)); });
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct DataField {
 };
 
 int64_t elements_of(const DataField& field);
-std::string dtype_text(at::ScalarType dtype);  // "float32", as PyTorch writes it
+std::string dtype_text(at::ScalarType dtype);   // "float32", as PyTorch writes it
 std::string shape_text(at::IntArrayRef shape);  // "[3, 224, 224]"
 
 // The random stream of one sample in one epoch, for augmentation: a function of (seed, epoch, sample), so it depends

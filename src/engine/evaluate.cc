@@ -23,8 +23,7 @@ namespace tandem {
 int evaluate(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint,
              const std::vector<RecipeEntry>& recipes) {
   const FileBytes text = read_whole_file(FileSystem::real(), run_dir / "recipe.toml", 1 << 20);
-  const RecipeEntry& entry =
-      find_recipe_entry(recipes, recipe_named_in(text.text(), "recipe.toml").value_or(""));
+  const RecipeEntry& entry = find_recipe_entry(recipes, recipe_named_in(text.text(), "recipe.toml").value_or(""));
   const auto settings = entry.info.settings();
   Resolver resolver(*settings);
   resolver.apply_toml(text.text(), "recipe.toml");
@@ -33,7 +32,8 @@ int evaluate(const std::filesystem::path& run_dir, const std::filesystem::path& 
   set_determinism();
   take_device(*settings);
   torch::manual_seed(static_cast<uint64_t>(settings->seed));  // lint: allow(random) for constructors of users
-  TrainLoop loop(*settings, entry.make(*settings), ShardPlan::balance(static_cast<int>(settings->shards), std::vector<double>{1}));
+  TrainLoop loop(*settings, entry.make(*settings),
+                 ShardPlan::balance(static_cast<int>(settings->shards), std::vector<double>{1}));
   if (loop.validation().sets().empty())
     throw ConfigError(fmt::format("{} has no validation set", entry.info.name),
                       "there is nothing to evaluate its weights on",

@@ -79,10 +79,10 @@ void refuse_overlaps(const std::vector<ParameterEntry>& entries, const std::vect
     if (is_new && after != by_memory.end() && place->first + parameters[i].numel() > after->first)
       other = after->second;
     if (is_new && other == i) continue;
-    throw ConfigError(fmt::format("parameters '{}' and '{}' share memory, but are two tensors", entries[other].name,
-                                  entries[i].name),
-                      "each would get a copy of its own, and they would no longer be equal after the first update",
-                      "register one tensor under both names: tandem::tie_weights(layer, other) (nn/tie_weights.h)");
+    throw ConfigError(
+        fmt::format("parameters '{}' and '{}' share memory, but are two tensors", entries[other].name, entries[i].name),
+        "each would get a copy of its own, and they would no longer be equal after the first update",
+        "register one tensor under both names: tandem::tie_weights(layer, other) (nn/tie_weights.h)");
   }
 }
 
@@ -290,8 +290,7 @@ void JobState::use_contribution(int buffer) {
 
 // A gradient that is preset to a view stays one: autograd adds to it in place.
 void JobState::bind_contribution(const at::Tensor& flat) {
-  for (size_t i = 0; i < entries_.size(); ++i)
-    parameter_views_[i].mutable_grad() = view_of(flat, entries_[i]);
+  for (size_t i = 0; i < entries_.size(); ++i) parameter_views_[i].mutable_grad() = view_of(flat, entries_[i]);
   int64_t at_float = parameter_floats_;
   for (BatchNorm& norm : norms_) {
     for (at::Tensor* sum : {&norm->sum_mean, &norm->sum_var}) {

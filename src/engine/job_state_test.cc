@@ -107,9 +107,8 @@ Snapshot through_a_file(TrainLoop& loop, const std::filesystem::path& dir, Loade
 }
 
 bool same_tensors(const Snapshot& a, const Snapshot& b) {  // all but the scalars
-  return a.block.size() == b.block.size() &&
-         std::equal(a.block.begin() + SnapshotLayout::kScalarBytes, a.block.end(),
-                    b.block.begin() + SnapshotLayout::kScalarBytes);
+  return a.block.size() == b.block.size() && std::equal(a.block.begin() + SnapshotLayout::kScalarBytes, a.block.end(),
+                                                        b.block.begin() + SnapshotLayout::kScalarBytes);
 }
 
 TEST(TiedWeights, AreOneParameterWithOneGradientTheSumOfItsUses) {
@@ -151,7 +150,8 @@ TEST(TiedWeights, TrainAsInPlainLibtorch) {
     plain.mid->bias.copy_(net->mid->bias);
   }
   torch::optim::Adam adam({plain.wte->weight, plain.mid->weight, plain.mid->bias},
-                          torch::optim::AdamOptions(0.02).betas({settings.optimizer.beta1, settings.optimizer.beta2})
+                          torch::optim::AdamOptions(0.02)
+                              .betas({settings.optimizer.beta1, settings.optimizer.beta2})
                               .eps(settings.optimizer.epsilon));
   for (int step = 0; step < 6; ++step) {
     adam.zero_grad();

@@ -43,9 +43,9 @@ void schedule_in_steps(const Recipe& recipe, RecipeSettings& settings, Resolver&
   turn("schedule.warmup_epochs", s.warmup_epochs, "schedule.warmup_steps", s.warmup_steps);
   turn("schedule.restart_epochs", s.restart_epochs, "schedule.restart_steps", s.restart_steps);
   if (s.total_steps > 0 && s.warmup_steps >= s.total_steps)
-    throw ConfigError(fmt::format("the warm-up of {} steps is as long as the schedule of {}", s.warmup_steps,
-                                  s.total_steps),
-                      "nothing would be left of the schedule itself", "shorten schedule.warmup_epochs");
+    throw ConfigError(
+        fmt::format("the warm-up of {} steps is as long as the schedule of {}", s.warmup_steps, s.total_steps),
+        "nothing would be left of the schedule itself", "shorten schedule.warmup_epochs");
 }
 
 void end_schedule_at(int64_t last_step, RecipeSettings& settings, Resolver& resolver) {

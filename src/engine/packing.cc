@@ -30,10 +30,10 @@ void check_lengths(std::span<const int64_t> lengths, int64_t row_length) {
 
 void check_rows(const PackingSummary& summary) {
   if (summary.rows > 0) return;
-  throw ConfigError(
-      fmt::format("{} tokens of {} documents do not fill one row of {}", summary.tokens, summary.documents,
-                  summary.row_length),
-      "an epoch needs at least one row", "use shorter rows or more text, or pad the last row (Remainder::kPad)");
+  throw ConfigError(fmt::format("{} tokens of {} documents do not fill one row of {}", summary.tokens,
+                                summary.documents, summary.row_length),
+                    "an epoch needs at least one row",
+                    "use shorter rows or more text, or pad the last row (Remainder::kPad)");
 }
 
 PackingSummary summary_of(std::span<const int64_t> lengths, int64_t row_length) {

@@ -63,9 +63,10 @@ struct ValidationMetric {
 struct ValidationSet {
   std::string name;  // "validation", "test"
   const Dataset* data = nullptr;
-  std::vector<ValidationMetric> metrics;  // the first one of the first set decides `best`, if the settings name no other
-  int sums = 0;                           // of floats, exact: ShardContext::sum()
-  int counts = 0;                         // of integers: ShardContext::counts and count()
+  std::vector<ValidationMetric>
+      metrics;     // the first one of the first set decides `best`, if the settings name no other
+  int sums = 0;    // of floats, exact: ShardContext::sum()
+  int counts = 0;  // of integers: ShardContext::counts and count()
 };
 
 // Over a whole set: the same bits for any number of workers.

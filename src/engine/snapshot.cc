@@ -78,8 +78,7 @@ void each_stretch(const JobState& state, const std::vector<NamedTensor>& tensors
                    last = std::min(end, tensors_there[i].offset + tensors_there[i].bytes);
     if (first >= last) continue;
     const bool as_it_is = state.in_file_order(tensors[i]);
-    const NamedTensor file =
-        as_it_is ? tensors[i] : NamedTensor{tensors[i].name, state.to_file_order(tensors[i])};
+    const NamedTensor file = as_it_is ? tensors[i] : NamedTensor{tensors[i].name, state.to_file_order(tensors[i])};
     copy(home_of(file.tensor), memory_of(file) + (first - tensors_there[i].offset), first, last - first);
     if (!as_it_is) home_of(file.tensor).wait();  // before the copy goes
   }
@@ -91,8 +90,7 @@ void read_tensors_of(const JobState& state, const std::vector<NamedTensor>& tens
   for (size_t i = 0; i < tensors.size(); ++i) {
     const NamedTensor& t = tensors[i];
     const bool as_it_is = state.in_file_order(t);
-    const NamedTensor file =
-        as_it_is ? t : NamedTensor{t.name, at::empty_like(t.tensor, at::MemoryFormat::Contiguous)};
+    const NamedTensor file = as_it_is ? t : NamedTensor{t.name, at::empty_like(t.tensor, at::MemoryFormat::Contiguous)};
     home_of(file.tensor).from_host(memory_of(file), block.data() + tensors_there[i].offset, tensors_there[i].bytes);
     if (!as_it_is) state.from_file_order(t, file.tensor);
   }
@@ -179,8 +177,8 @@ int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<c
   read_tensors_of(loop.state(), replicated, layout.tensors(), block);
   for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard) {
     const std::vector<NamedTensor> own = loop.state().shard_state(shard);
-    read_tensors_of(loop.state(), own,
-                    tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard), block);
+    read_tensors_of(loop.state(), own, tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard),
+                    block);
   }
   loop.set_steps_done(scalars.at("step"));
   return scalars.value("ticket", int64_t{0});

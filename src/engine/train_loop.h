@@ -185,8 +185,8 @@ class TrainLoop {
   std::unique_ptr<Validation> validation_;
   const ValidationSet* validating_ = nullptr;  // the set that is gone through now
   int64_t pass_ = 0;                           // of it
-  MakeTimes making_;                   // these three outlive the loader's threads
-  std::unique_ptr<BatchMaker> maker_;  // of the recipe's data set
+  MakeTimes making_;                           // these three outlive the loader's threads
+  std::unique_ptr<BatchMaker> maker_;          // of the recipe's data set
   std::vector<std::unique_ptr<BatchMaker>> validation_makers_;
   std::unique_ptr<Loader> loader_, validation_loader_;
   std::unique_ptr<GradientReady> gradient_ready_;  // where the combine has a use for it

@@ -26,8 +26,8 @@ Validation::Validation(const RecipeSettings& settings, const Recipe& recipe)
     : settings_(settings), recipe_(recipe), sets_(recipe.validation_sets()) {
   const ValidationSettings& s = settings.validation;
   if (sets_.empty()) {
-    const std::string asked = !s.best.empty()                                                  ? "validation.best"
-                              : s.patience > 0                                                 ? "validation.patience"
+    const std::string asked = !s.best.empty()  ? "validation.best"
+                              : s.patience > 0 ? "validation.patience"
                               : !parse_validation_interval(s.every).value().automatic && s.every != "never"
                                   ? "validation.every"
                                   : "";
@@ -89,8 +89,9 @@ void Validation::choose_interval() {
   } else if (interval.automatic) {
     every_ = kStepsWithoutEpochs;
   } else {
-    throw ConfigError(fmt::format("validation.every = \"{}\", but this recipe has no epochs", settings_.validation.every),
-                      "its data does not come from a set of samples", "give a number of steps: \"500 steps\"");
+    throw ConfigError(
+        fmt::format("validation.every = \"{}\", but this recipe has no epochs", settings_.validation.every),
+        "its data does not come from a set of samples", "give a number of steps: \"500 steps\"");
   }
   if (every_ == 0 && settings_.validation.patience > 0)
     throw ConfigError("validation.patience is set, but validation.every is never",
@@ -133,10 +134,11 @@ NamedValues Validation::finish(int64_t step, bool scheduled) {
     std::vector<double> sums;
     for (int k = 0; k < set.sums; ++k)
       sums.push_back(sum_of_words(total.subspan(static_cast<size_t>(set.counts + k * kSumWords), kSumWords)));
-    const std::vector<double> found = recipe_.validation_metrics(
-        set, {sums, total.first(static_cast<size_t>(set.counts)), set.data->size()});
+    const std::vector<double> found =
+        recipe_.validation_metrics(set, {sums, total.first(static_cast<size_t>(set.counts)), set.data->size()});
     if (found.size() != set.metrics.size())
-      throw std::logic_error("validation_metrics() of " + set.name + " gives another number of values than its metrics");
+      throw std::logic_error("validation_metrics() of " + set.name +
+                             " gives another number of values than its metrics");
     for (size_t k = 0; k < found.size(); ++k) values.emplace_back(full_name(set, set.metrics[k]), found[k]);
     if (i == best_set_) deciding = found[best_metric_];
   }
@@ -155,7 +157,8 @@ NamedValues Validation::finish(int64_t step, bool scheduled) {
 bool Validation::better(double value) const {
   if (!std::isfinite(value)) return false;
   if (!state_.best) return true;
-  const double gain = sets_[best_set_].metrics[best_metric_].larger_is_better ? value - *state_.best : *state_.best - value;
+  const double gain =
+      sets_[best_set_].metrics[best_metric_].larger_is_better ? value - *state_.best : *state_.best - value;
   return gain > settings_.validation.min_delta;
 }
 

@@ -221,14 +221,15 @@ TEST(Validation, SettingsThatDoNotFitTheSetsAreRefused) {
     }
     return std::string("accepted");
   };
-  EXPECT_NE(reason([](auto& s) { s.validation.best = "acuracy"; }).find("did you mean `accuracy`"),
-            std::string::npos);
+  EXPECT_NE(reason([](auto& s) { s.validation.best = "acuracy"; }).find("did you mean `accuracy`"), std::string::npos);
   EXPECT_NE(reason([](auto& s) { s.held_out = 11; }).find("11 samples, fewer than the 12 shards"), std::string::npos);
-  EXPECT_NE(reason([](auto& s) { s.held_out = -1, s.validation.every = "auto", s.validation.best = "loss"; })
-                .find("no validation set"),
+  EXPECT_NE(reason([](auto& s) {
+              s.held_out = -1, s.validation.every = "auto", s.validation.best = "loss";
+            }).find("no validation set"),
             std::string::npos);
-  EXPECT_NE(reason([](auto& s) { s.held_out = -1, s.validation.every = "auto", s.validation.patience = 3; })
-                .find("no validation set"),
+  EXPECT_NE(reason([](auto& s) {
+              s.held_out = -1, s.validation.every = "auto", s.validation.patience = 3;
+            }).find("no validation set"),
             std::string::npos);
   EXPECT_NE(reason([](auto& s) { s.validation.every = "never", s.validation.patience = 3; }).find("never"),
             std::string::npos);

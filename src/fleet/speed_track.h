@@ -30,11 +30,11 @@ class SpeedTrack {
   void take(double reading);  // into value_
 
   double value_ = 0, last_ = 0;
-  double readings_ = 0;           // in value_, since the last change
+  double readings_ = 0;            // in value_, since the last change
   double first_ = 0, second_ = 0;  // of these
-  std::deque<double> aside_;      // far off in a row, all on one side
-  double weight_ = 0;             // sum of the squared weights of all readings in value_
-  std::deque<double> changes_;    // from reading to reading, as shares
+  std::deque<double> aside_;       // far off in a row, all on one side
+  double weight_ = 0;              // sum of the squared weights of all readings in value_
+  std::deque<double> changes_;     // from reading to reading, as shares
 };
 
 }  // namespace tandem

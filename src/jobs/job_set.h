@@ -63,7 +63,7 @@ struct PreparedSet {
   double seconds_beside = 0;              // of the forecast, on no device: what comes after the last run
   std::vector<SetJob> plain() const;
   std::vector<double> save_seconds() const;  // by job
-  std::string words() const;  // "6 jobs", "6 agents side by side in 1 job"
+  std::string words() const;                 // "6 jobs", "6 agents side by side in 1 job"
   // Which bits each agent is promised: "each agent: those of a run of its own on NVIDIA H200"; lines for people.
   std::vector<std::string> bits() const;
   // What was chosen, the runner-up, one GPU alone and who is left out: lines for people. None without a choice.
@@ -115,8 +115,8 @@ void keep_speeds(const std::filesystem::path& speeds_file, const SetOutcome& out
 
 // The folders and recipes of the jobs, which are pinned from now on: edits of a job's recipe.toml reach it no more.
 void write_jobs(PreparedSet& set);
-// Of a set that is gone on with: jobs that have no checkpoint yet get back the recipe that the set began with. Edits are
-// put aside (runs/recipe_file.h) and told through `warn`. For whoever holds the set's lock.
+// Of a set that is gone on with: jobs that have no checkpoint yet get back the recipe that the set began with. Edits
+// are put aside (runs/recipe_file.h) and told through `warn`. For whoever holds the set's lock.
 void keep_recipes_begun(const std::filesystem::path& set_dir, const JobSet::Say& warn);
 
 }  // namespace tandem

@@ -32,9 +32,7 @@ struct Option {
 class Search {
  public:
   explicit Search(const SetQuestion& question)
-      : q_(question),
-        load_(question.devices.size()),
-        runs_on_(question.devices.size()) {
+      : q_(question), load_(question.devices.size()), runs_on_(question.devices.size()) {
     for (int d = 0; d < static_cast<int>(q_.devices.size()); ++d) {
       int first = 0;
       while (!equal(first, d)) ++first;
@@ -161,7 +159,8 @@ class Search {
   double filled() const {
     if (least_left_ <= 1e-9) return 0;
     std::vector<double> from, fresh;
-    for (size_t d = 0; d < load_.size(); ++d) (runs_on_[d] > 0 ? from : fresh).push_back(runs_on_[d] ? load_[d] : begin_[d]);
+    for (size_t d = 0; d < load_.size(); ++d)
+      (runs_on_[d] > 0 ? from : fresh).push_back(runs_on_[d] ? load_[d] : begin_[d]);
     std::ranges::sort(fresh);
     fresh.resize(std::min(fresh.size(), room()));
     from.insert(from.end(), fresh.begin(), fresh.end());
@@ -379,11 +378,11 @@ class Search {
   const SetQuestion& q_;
   std::vector<int> order_;
   std::vector<Group> groups_;
-  std::vector<int> like_;     // by device: the first that is equal to it
-  std::vector<double> load_;  // by device
-  std::vector<int> runs_on_;  // by device
-  int last_group_ = 0;        // that the last unit went into
-  bool in_order_ = false;     // what is the same is tried once
+  std::vector<int> like_;              // by device: the first that is equal to it
+  std::vector<double> load_;           // by device
+  std::vector<int> runs_on_;           // by device
+  int last_group_ = 0;                 // that the last unit went into
+  bool in_order_ = false;              // what is the same is tried once
   std::vector<double> least_, begin_;  // by unit: least(); by device: least_begin()
   double floor_ = 0;                   // of the longest run, and of those that are alike
   double least_left_ = 0;              // GPU time of those not placed yet, at least

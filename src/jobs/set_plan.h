@@ -6,8 +6,8 @@
 // So the ways of grouping the agents, of giving the runs to GPUs (equal or not) and of leaving GPUs out are forecast by
 // one model, and the one that ends first is taken. `train`, `train --dry-run` and `plan` all ask here.
 //
-// A run of several GPUs is planned on equal ones only, as the first of each: between equal ones its bits are the same on
-// any number of them.
+// A run of several GPUs is planned on equal ones only, as the first of each: between equal ones its bits are the same
+// on any number of them.
 #pragma once
 
 #include <cstdint>
@@ -78,8 +78,8 @@ struct SetPlan {
 struct SetChoice {
   SetPlan best;
   std::optional<SetPlan> runner_up;  // the best that differs in sizes of runs or in GPU models; none: there is no other
-  bool exact = true;                 // no way ends sooner; false: there were too many, and it is the best that was found
-  double least_seconds = 0;          // no way can end before: how far the best may be off where it is not exact
+  bool exact = true;         // no way ends sooner; false: there were too many, and it is the best that was found
+  double least_seconds = 0;  // no way can end before: how far the best may be off where it is not exact
   double gap() const { return least_seconds > 0 ? best.seconds / least_seconds - 1 : 0; }
 };
 

@@ -343,8 +343,7 @@ TEST(SetPlan, WhatIsCalledExactIs) {
   };
   for (int trial = 0; trial < 60; ++trial) {
     std::vector<TestGpu> gpus;
-    for (int d = 0, count = 2 + trial % 3; d < count; ++d)
-      gpus.push_back({d, draw(20, 200), draw(20, 400)});
+    for (int d = 0, count = 2 + trial % 3; d < count; ++d) gpus.push_back({d, draw(20, 200), draw(20, 400)});
     SetQuestion question = question_of(gpus, 3 + trial % 3, draw(300, 100'000));
     for (SetDevice& device : question.devices) device.sum_seconds = 1, device.start_seconds = draw(0, 6);
     for (SetUnit& unit : question.units) {

@@ -33,7 +33,9 @@ Values checked(Values values) {
   return values;
 }
 
-bool fits(const std::string& pattern, const std::string& text) { return fnmatch(pattern.c_str(), text.c_str(), 0) == 0; }
+bool fits(const std::string& pattern, const std::string& text) {
+  return fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
+}
 
 // "torch::nn::LinearImpl" -> "Linear".
 std::string kind_of(const torch::nn::Module& module) {
@@ -68,8 +70,7 @@ std::optional<Values> torchs_default(const Parameter& p) {
     if (p.kind != recurrent) continue;
     // Each gate has `hidden` rows; weight_hh is [gates x hidden, hidden] in every one of them.
     for (const auto& item : module.named_parameters(false))
-      if (item.key().starts_with("weight_hh"))
-        return within(1 / std::sqrt(static_cast<double>(item.value().size(1))));
+      if (item.key().starts_with("weight_hh")) return within(1 / std::sqrt(static_cast<double>(item.value().size(1))));
   }
   if (p.kind == "Embedding" || p.kind == "EmbeddingBag") return init::normal(1);
   if (p.kind.ends_with("Norm") || fits("*Norm?d", p.kind))
@@ -109,7 +110,8 @@ void draw(const Parameter& p, const Values& values, const RandomKey& key) {
   using Kind = Values::Kind;
   at::Tensor drawn = at::empty(p.tensor.sizes(), at::kFloat);
   const auto normal = [&](double mean, double deviation) {
-    fill_normal(drawn.data_ptr<float>(), drawn.numel(), key, 0, static_cast<float>(mean), static_cast<float>(deviation));
+    fill_normal(drawn.data_ptr<float>(), drawn.numel(), key, 0, static_cast<float>(mean),
+                static_cast<float>(deviation));
   };
   const auto uniform = [&](double low, double high) {
     fill_uniform(drawn.data_ptr<float>(), drawn.numel(), key, 0, static_cast<float>(low), static_cast<float>(high));

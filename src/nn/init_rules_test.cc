@@ -184,7 +184,8 @@ TEST(TieWeights, TheLayerUsesAndRegistersTheOthersWeight) {
     tie_weights(odd, wte);
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "parameter 'weight' of torch::nn::LinearImpl can't be tied: it is [29, 8], the other [30, 8]");
+    EXPECT_STREQ(error.what(),
+                 "parameter 'weight' of torch::nn::LinearImpl can't be tied: it is [29, 8], the other [30, 8]");
   }
 }
 

@@ -24,10 +24,10 @@ void replace_parameter(torch::nn::Module& module, const std::string& name, const
                       registered ? "the other layer has none" : "it has registered none of this name",
                       "tie layers that both have it");
   if (registered->sizes() != tensor.sizes())
-    throw ConfigError(
-        fmt::format("parameter '{}' of {} can't be tied: it is [{}], the other [{}]", name, module.name(),
-                    fmt::join(registered->sizes(), ", "), fmt::join(tensor.sizes(), ", ")),
-        "tied weights are one tensor", "give both layers the same shape: Linear(in, out) has a weight [out, in]");
+    throw ConfigError(fmt::format("parameter '{}' of {} can't be tied: it is [{}], the other [{}]", name, module.name(),
+                                  fmt::join(registered->sizes(), ", "), fmt::join(tensor.sizes(), ", ")),
+                      "tied weights are one tensor",
+                      "give both layers the same shape: Linear(in, out) has a weight [out, in]");
   *registered = tensor;
 }
 

@@ -74,12 +74,13 @@ void keep_experience_settings(const ResolvedRecipe& recipe, const fs::path& run_
   const auto manifest = newest_manifest(run_dir / "checkpoints");
   if (!manifest) return;
   for (const KeyInfo& key : recipe.resolver->keys()) {
-    const bool kept = key.name == "experience.split" || key.name == "experience.state_size" ||
-                      key.name == "experience.actions";
+    const bool kept =
+        key.name == "experience.split" || key.name == "experience.state_size" || key.name == "experience.actions";
     if (!kept || manifest->settings.contains(key.name) || recipe.resolver->strength(key.name) < 2) continue;
-    throw ConfigError(fmt::format("{} can't be set when a run goes on", key.name),
-                      "it decides the weights, and this run's checkpoint, of an earlier version, does not tell what it was",
-                      "leave it out: recipe.toml of the run has it");
+    throw ConfigError(
+        fmt::format("{} can't be set when a run goes on", key.name),
+        "it decides the weights, and this run's checkpoint, of an earlier version, does not tell what it was",
+        "leave it out: recipe.toml of the run has it");
   }
 }
 

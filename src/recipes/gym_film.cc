@@ -43,9 +43,8 @@ nlohmann::json ask_renderer(const GymOptions& options, const std::string& python
   std::vector<std::pair<std::string, std::string>> environment;
   if (!::getenv("SDL_VIDEODRIVER")) environment.emplace_back("SDL_VIDEODRIVER", "dummy");
   if (!::getenv("PYGAME_HIDE_SUPPORT_PROMPT")) environment.emplace_back("PYGAME_HIDE_SUPPORT_PROMPT", "1");
-  const ChildOutput output =
-      run_child({.words = {python, "-c", kGymServerText, "render", request.string(), file.string()},
-                                        .environment = environment});
+  const ChildOutput output = run_child(
+      {.words = {python, "-c", kGymServerText, "render", request.string(), file.string()}, .environment = environment});
   nlohmann::json reply = nlohmann::json::parse(output.text, nullptr, false);
   if (!output.ok() || !reply.is_object())
     throw ConfigError(fmt::format("{} could not be filmed", options.environment),

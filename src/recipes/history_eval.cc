@@ -37,9 +37,10 @@ void refuse_flags_of_environments(const Arguments& arguments) {
 Experience experience_of_run(const RunFolder& run, const DqnSettings& settings) {
   const ExperienceSettings& own = settings.experience;
   if (own.holdout == 0)
-    throw ConfigError(fmt::format("{} can't be judged: nothing was held out", run.id()),
-                      "it learned from all of its experience (experience.holdout = 0), and no environment is known",
-                      "train with --set experience.holdout=0.1, or try the policy where it is to be used: `tandem act`");
+    throw ConfigError(
+        fmt::format("{} can't be judged: nothing was held out", run.id()),
+        "it learned from all of its experience (experience.holdout = 0), and no environment is known",
+        "train with --set experience.holdout=0.1, or try the policy where it is to be used: `tandem act`");
   try {
     return Experience::read(experience_files(own.files), settings.history_shape().value(), settings.history_agent(),
                             {own.holdout, split_named(own.split)}, own.digest);
@@ -52,15 +53,15 @@ Experience experience_of_run(const RunFolder& run, const DqnSettings& settings) 
 
 Judged judge_agent(const RunFolder& run, const TrainedAgent& trained, const LoggedEpisodes& all, double gamma) {
   if (trained.net->observation_size() != all.state_size || trained.net->actions() < all.action_count)
-    throw CheckpointError(fmt::format("the weights of {} do not fit its experience", run.dir().string()),
-                          fmt::format("they take {} numbers and know {} actions, the experience has {} and {}",
-                                      trained.net->observation_size(), trained.net->actions(), all.state_size,
-                                      all.action_count),
-                          "leave experience.state_size and experience.actions as the run had them");
+    throw CheckpointError(
+        fmt::format("the weights of {} do not fit its experience", run.dir().string()),
+        fmt::format("they take {} numbers and know {} actions, the experience has {} and {}",
+                    trained.net->observation_size(), trained.net->actions(), all.state_size, all.action_count),
+        "leave experience.state_size and experience.actions as the run had them");
   const LoggedEpisodes part = all.at_most(FittedQEvaluation::kMostRows);
   const FittedQEvaluation evaluation(part, gamma);
-  Judged out{evaluation.value(greedy_on_states(*trained.net)), evaluation.as_played(), {}, part.different(),
-             all.different()};
+  Judged out{
+      evaluation.value(greedy_on_states(*trained.net)), evaluation.as_played(), {}, part.different(), all.different()};
   out.change = value_change(out.recorded, out.agent);
   return out;
 }
@@ -143,9 +144,10 @@ int eval_by_history(const Command& command, const RunFolder& run, const DqnSetti
       kOffPolicyMethod, judged.episodes,
       judged.held_out > judged.episodes ? fmt::format(" of {}", judged.held_out) : "", trained.step));
   if (judged.agent.known < 1)
-    command.output.warn(fmt::format("{:.0f} % of its decisions are actions that these episodes hardly have: of those "
-                                    "little is known",
-                                    100 * (1 - judged.agent.known)));
+    command.output.warn(
+        fmt::format("{:.0f} % of its decisions are actions that these episodes hardly have: of those "
+                    "little is known",
+                    100 * (1 - judged.agent.known)));
   return 0;
 }
 

@@ -14,8 +14,8 @@ class RunFolder;
 // The greedy policy on rows of states; no action where a value is no number. `q` must outlive it.
 StatePolicy greedy_on_states(const QFunction& q);
 
-// Prints value, interval and what was recorded; returns the exit code. Throws ConfigError where nothing can judge: files
-// that are gone or changed, too few episodes held out.
+// Prints value, interval and what was recorded; returns the exit code. Throws ConfigError where nothing can judge:
+// files that are gone or changed, too few episodes held out.
 int eval_by_history(const Command& command, const RunFolder& run, const DqnSettings& settings);
 
 }  // namespace tandem

@@ -18,9 +18,8 @@ template <class RecipeType, class SettingsType>
 RecipeEntry recipe_entry(std::string name, std::string summary) {
   RecipeInfo info{std::move(name), std::move(summary), [] { return std::make_unique<SettingsType>(); }};
   if constexpr (std::is_base_of_v<SupervisedRecipe, RecipeType>) info.verbs = {validation_eval_verb()};
-  return {std::move(info), [](const RecipeSettings& s) {
-            return std::make_unique<RecipeType>(dynamic_cast<const SettingsType&>(s));
-          }};
+  return {std::move(info),
+          [](const RecipeSettings& s) { return std::make_unique<RecipeType>(dynamic_cast<const SettingsType&>(s)); }};
 }
 
 }  // namespace tandem

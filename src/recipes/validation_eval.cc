@@ -58,9 +58,8 @@ Json validated(const Command& command, const RunFolder& run, const fs::path& che
   ChildProgram child{.words = {command.context.worker.string(), "evaluate", run.dir().string(), checkpoint.string()},
                      .environment = {{"OMP_NUM_THREADS", "1"}, {"TANDEM_DEVICE", "cpu"}}};
   if (device.kind == DeviceSpec::Kind::kCuda)
-    child.environment = {{"TANDEM_DEVICE", "cuda"},
-                         {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
-                         {"CUDA_VISIBLE_DEVICES", device.gpu.uuid}};
+    child.environment = {
+        {"TANDEM_DEVICE", "cuda"}, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}, {"CUDA_VISIBLE_DEVICES", device.gpu.uuid}};
   const ChildOutput said = run_child(child);
   const Json found = Json::parse(said.text, nullptr, false);
   if (said.ok() && found.is_object()) return found;

@@ -48,8 +48,7 @@ LoggedEpisodes held_out_episodes(const Experience& experience) {
     }
     if (begins) of_file.begin_episode(experience.episode_id(rows[i].episode));
     const float* const next = rows[i].next ? rows[i].next : rows[i + 1].state;
-    of_file.add({rows[i].state, width}, rows[i].action, rows[i].reward, {next, width},
-                rows[i].end == End::kTerminated);
+    of_file.add({rows[i].state, width}, rows[i].action, rows[i].reward, {next, width}, rows[i].end == End::kTerminated);
   }
   all.append(of_file);
   return all;

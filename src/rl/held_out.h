@@ -1,9 +1,9 @@
 // rl/held_out.h -- the episodes of an experience that are fit to judge by: held out, each once, and no part of them
 // learned from by any training in the line of a model. No libtorch.
 //
-// A share that was smaller in an earlier run, a file that grew (the episode that was open at its end goes on in the next
-// one), a run that held out segments: in all of these an episode that one training held out has been learned from, whole
-// or in part, by another.
+// A share that was smaller in an earlier run, a file that grew (the episode that was open at its end goes on in the
+// next one), a run that held out segments: in all of these an episode that one training held out has been learned from,
+// whole or in part, by another.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class LearnedEpisodes {
 
  private:
   std::set<std::string> ids_;
-  std::vector<uint64_t> open_;       // hashes of whole open episodes, sorted
+  std::vector<uint64_t> open_;        // hashes of whole open episodes, sorted
   std::vector<uint64_t> beginnings_;  // hashes of the first n rows of each episode, for every n, sorted
 };
 

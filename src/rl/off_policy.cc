@@ -279,7 +279,7 @@ PolicyValue FittedQEvaluation::value(const StatePolicy& policy) const {
   std::vector<int32_t> first(episodes), next(static_cast<size_t>(log_.rows()));
   policy(beginnings.data(), log_.episodes(), first.data());
   policy(log_.next_states.data(), log_.rows(), next.data());
-  PolicyValue out{std::numeric_limits<double>::quiet_NaN(), 0, 
+  PolicyValue out{std::numeric_limits<double>::quiet_NaN(), 0,
                   std::vector<double>(*std::ranges::max_element(different_) + 1, 0)};
   int64_t decisions = 0, known = 0;
   for (const auto* actions : {&first, &next})
@@ -311,8 +311,7 @@ PolicyValue FittedQEvaluation::value(const StatePolicy& policy) const {
   for (size_t leaf = 0; leaf < of_leaf.size(); ++leaf) {
     const double share = weight[leaf] / static_cast<double>(forest_->leaves[leaf].size());
     for (const int64_t row : forest_->leaves[leaf])
-      out.influence[owner[static_cast<size_t>(row)]] +=
-          share * (targets[static_cast<size_t>(row)] - of_leaf[leaf]);
+      out.influence[owner[static_cast<size_t>(row)]] += share * (targets[static_cast<size_t>(row)] - of_leaf[leaf]);
   }
   return out;
 }

@@ -40,8 +40,8 @@ struct LoggedEpisodes {
   std::vector<float> states, next_states;  // [rows, state_size]
   std::vector<int32_t> actions;
   std::vector<float> rewards;
-  std::vector<char> terminal;   // nothing comes after it
-  std::vector<int64_t> starts;  // first row of each episode
+  std::vector<char> terminal;    // nothing comes after it
+  std::vector<int64_t> starts;   // first row of each episode
   std::vector<std::string> ids;  // of each: equal ones are copies; empty: like no other
 
   int64_t rows() const { return static_cast<int64_t>(actions.size()); }
@@ -77,7 +77,7 @@ struct ValueChange {
 };
 ValueChange value_change(const PolicyValue& before, const PolicyValue& after);
 double value_half_width(const PolicyValue& value);  // of the 95 % interval of one policy's value
-double student_t_95(int64_t degrees);  // half width of a 95 % interval, in standard errors
+double student_t_95(int64_t degrees);               // half width of a 95 % interval, in standard errors
 
 class FittedQEvaluation {
  public:

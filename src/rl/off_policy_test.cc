@@ -97,7 +97,8 @@ TEST(OffPolicy, ABoundedPartOfManyEpisodesIsAFunctionOfTheirContentsAlone) {
   turned.state_size = 1;
   turned.action_count = 2;
   for (int64_t e = 0; e < log.episodes(); ++e)
-    log.ids[static_cast<size_t>(e)] = std::to_string(random_below({9, 0, 0, 6}, static_cast<uint64_t>(e), 1'000'000'000));
+    log.ids[static_cast<size_t>(e)] =
+        std::to_string(random_below({9, 0, 0, 6}, static_cast<uint64_t>(e), 1'000'000'000));
   for (int64_t e = log.episodes(); e-- > 0;) turned.add_episode(log, e);
   const LoggedEpisodes part = log.at_most(500), same = turned.at_most(500);
   EXPECT_LE(part.rows(), 500);
@@ -201,16 +202,16 @@ Coverage coverage(const Walk& walk, int64_t episodes, int before, int after, int
   return out;
 }
 
-// Between states and values stand trees here: thirty places, few rows of each. The interval is one of chance, and as wide
-// as chance makes the estimate vary. It is no interval of the truth, which is inside in as few as 12 of 60 trials:
+// Between states and values stand trees here: thirty places, few rows of each. The interval is one of chance, and as
+// wide as chance makes the estimate vary. It is no interval of the truth, which is inside in as few as 12 of 60 trials:
 // smoothing makes policies look alike, so the truth is further from 0. No bound on that number is promised.
 TEST(OffPolicy, WithTreesOverManyStatesTheIntervalIsAsWideAsChanceAndErrsTowardsNoChange) {
   for (const Walk& walk : {Walk{0}, Walk{3}}) {
     for (const auto& [before, after] : {std::pair{0, 1}, {0, 2}, {1, 2}}) {
       const Coverage found = coverage(walk, 30, before, after, 60);
-      const std::string which = fmt::format("{} to {}, {} numbers of noise: {} of {} held, {} nearer 0, width {:.2f}",
-                                            before, after, walk.noise, found.held, found.trials, found.nearer,
-                                            found.width_in_spreads);
+      const std::string which =
+          fmt::format("{} to {}, {} numbers of noise: {} of {} held, {} nearer 0, width {:.2f}", before, after,
+                      walk.noise, found.held, found.trials, found.nearer, found.width_in_spreads);
       EXPECT_GT(found.width_in_spreads, 0.55) << which;
       EXPECT_LT(found.width_in_spreads, 1.5) << which;
       EXPECT_GE(found.held + found.nearer, found.trials * 90 / 100) << which;

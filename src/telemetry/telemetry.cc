@@ -1,9 +1,9 @@
 #include "telemetry/telemetry.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <deque>
@@ -264,7 +264,8 @@ void Telemetry::record(const StepRecord& record) {
   const double time = std::isnan(record.time) ? p.options.unix_seconds() : record.time;
   Job& job = p.job_of(record);
   p.guard("metrics.jsonl", [&] { p.metrics->add(record, time); });
-  const bool validated = std::ranges::any_of(record.metrics, [](const auto& m) { return is_validation_metric(m.first); });
+  const bool validated =
+      std::ranges::any_of(record.metrics, [](const auto& m) { return is_validation_metric(m.first); });
   if (++p.steps_seen <= kEventStepsInFull || validated || now - p.last_event >= kEventSeconds) {
     p.last_event = now;
     p.guard("TensorBoard file", [&] { p.add_event_scalars(job, record, time); });

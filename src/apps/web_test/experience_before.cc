@@ -27,7 +27,8 @@ Json gate_of(const fs::path& run) {
   return Json::parse(in, nullptr, false);
 }
 
-// The run that `run` replaced; of one that was never judged the run whose weights it began with. Empty: it is the first.
+// The run that `run` replaced; of one that was never judged the run whose weights it began with. Empty: it is the
+// first.
 fs::path run_before(const fs::path& run, const Json& gate) {
   if (std::string old = text_of(gate, "old"); !old.empty()) return old;
   if (!fs::exists(run / kFirstWeights)) return {};

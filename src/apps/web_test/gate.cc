@@ -90,8 +90,7 @@ GateLine compare_on_episodes(std::string name, const LoggedEpisodes& episodes, d
     return not_judged(std::move(name), too_few_episodes(n));
   const LoggedEpisodes part = episodes.at_most(FittedQEvaluation::kMostRows);
   const FittedQEvaluation evaluation(part, gamma);
-  const PolicyValue old = evaluation.value(greedy_on_states(before)),
-                    now = evaluation.value(greedy_on_states(after));
+  const PolicyValue old = evaluation.value(greedy_on_states(before)), now = evaluation.value(greedy_on_states(after));
   if (std::isfinite(now.value) && now.known < kLeastKnown)
     return not_judged(
         std::move(name),
@@ -151,7 +150,9 @@ nlohmann::json gate_json(const GateResult& result) {
                           {"measure", line.measure},
                           {"judged", line.judged},
                           {"passed", line.passed},
-                          {"outcome", !line.judged ? "not judged" : line.passed ? "passed" : "worse"},
+                          {"outcome", !line.judged  ? "not judged"
+                                      : line.passed ? "passed"
+                                                    : "worse"},
                           {"rule", word_of(line.rule)}};
     if (line.judged)
       one.update({{"old", line.before},
@@ -179,16 +180,16 @@ std::string gate_table(const std::vector<GateResult>& results) {
                                         line.change, line.low, line.high)
                           : fmt::format("{:>8} {:>8} {:>9}   {:^18}", "-", "-", "-", "");
       text += fmt::format("   {}{}{}", outcome_word(line), line.note.empty() ? "" : ": ", line.note);
-      if (line.held_out > 0)
-        text += fmt::format(" (by {} of {} held-out episodes)", line.episodes, line.held_out);
+      if (line.held_out > 0) text += fmt::format(" (by {} of {} held-out episodes)", line.episodes, line.held_out);
       text += "\n";
       values = values || (line.judged && line.measure == "value");
     }
   if (values)
-    text += fmt::format("value: discounted return by {} on episodes held out of the experience\n"
-                        "       its interval is that of chance alone; what the fit smooths away makes changes look "
-                        "smaller\n",
-                        kOffPolicyMethod);
+    text += fmt::format(
+        "value: discounted return by {} on episodes held out of the experience\n"
+        "       its interval is that of chance alone; what the fit smooths away makes changes look "
+        "smaller\n",
+        kOffPolicyMethod);
   return text;
 }
 

@@ -35,8 +35,9 @@ std::string daily_script(const std::vector<fs::path>& files, const std::vector<s
     script += fmt::format("if [ -e {0} ]; then mv {0} {1}\"$now\"{2} && list=$list,{1}\"$now\"{2}; fi; ",
                           for_shell(file.string()), before, after);
   }
-  return script + fmt::format("[ -n \"$list\" ] || {{ echo nothing new; exit 0; }}; exec {} --experience \"${{list#,}}\"",
-                              commands_text(train));
+  return script +
+         fmt::format("[ -n \"$list\" ] || {{ echo nothing new; exit 0; }}; exec {} --experience \"${{list#,}}\"",
+                     commands_text(train));
 }
 
 std::string weekly_script(const std::vector<fs::path>& files, const std::vector<std::string>& train) {
@@ -45,9 +46,10 @@ std::string weekly_script(const std::vector<fs::path>& files, const std::vector<
     const auto [before, after] = around_stamp(file);
     script += fmt::format(" {}[0-9]*{}", before, after);
   }
-  return script + fmt::format("; do [ -e \"$file\" ] && list=$list,$file; done; "
-                              "exec {} --full ${{list:+--experience \"${{list#,}}\"}}",
-                              commands_text(train));
+  return script + fmt::format(
+                      "; do [ -e \"$file\" ] && list=$list,$file; done; "
+                      "exec {} --full ${{list:+--experience \"${{list#,}}\"}}",
+                      commands_text(train));
 }
 
 }  // namespace
@@ -82,9 +84,10 @@ int print_timer(const Command& command, const RunFolder& run) {
                                               {"tandem-weekly", "Sun *-*-* 04:00:00", "0 4 * * 0", folder, weekly}};
   if (!command.output.json()) {
     command.output.data(timer_text(commands));
-    command.output.say(fmt::format("collect new lines in {}: each day's are moved to a name of their own, and stay there "
-                                   "to judge later models",
-                                   files.front().string()));
+    command.output.say(
+        fmt::format("collect new lines in {}: each day's are moved to a name of their own, and stay there "
+                    "to judge later models",
+                    files.front().string()));
     return 0;
   }
   nlohmann::json out = nlohmann::json::object();

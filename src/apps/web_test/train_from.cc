@@ -167,11 +167,12 @@ class Continuation {
       throw ConfigError(
           fmt::format("{}: nothing was trained, since nothing could judge it", fmt::join(names_of(unjudged_), ", ")),
           fmt::format("{}; with fewer the interval means nothing", unjudged_.front().why),
-          "give more episodes, hold out more of them (--set experience.holdout=0.3), or take the new model without that "
+          "give more episodes, hold out more of them (--set experience.holdout=0.3), or take the new model without "
+          "that "
           "judge: --gate new=warn");
     for (const Unjudged& one : unjudged_)
-      command_.output.warn(fmt::format("{}: left out, since nothing could judge it: {}; --gate new=warn trains it",
-                                       one.agent, one.why));
+      command_.output.warn(
+          fmt::format("{}: left out, since nothing could judge it: {}; --gate new=warn trains it", one.agent, one.why));
     if (jobs_.empty())
       throw ConfigError("nothing new to learn from", "the experience holds nothing of any agent of the run",
                         "see docs/continuous-learning.md for the names of agents");
@@ -249,8 +250,9 @@ class Continuation {
     auto& settings = dynamic_cast<DqnSettings&>(*job.recipe.settings);
     if (!settings.from_digest.empty()) {
       settings.from = (fs::absolute(job.dir) / kFirstWeights).lexically_normal().string();
-      write_safetensors(FileSystem::real(), settings.from, job.old.model.tensors(),
-                        {{"format", "pt"}, {"digest", job.old.digest}, {"run", printable(fs::absolute(job.old.run).string())}});
+      write_safetensors(
+          FileSystem::real(), settings.from, job.old.model.tensors(),
+          {{"format", "pt"}, {"digest", job.old.digest}, {"run", printable(fs::absolute(job.old.run).string())}});
     }
     run.write_recipe(job.recipe.resolver->to_toml(job.recipe.name));
     command_.output.say(fmt::format("{}: {} from {}", job.agent.agent,
@@ -283,10 +285,10 @@ class Continuation {
                             return dynamic_cast<const DqnSettings&>(*recipe.settings);
                           });
     if (!before.lost.empty())
-      command_.output.warn(
-          fmt::format("{}: the run {} is gone, which was in use before: what it and those before it learned from is not "
-                      "judged by, unless a later run learned from it too",
-                      job.agent.agent, printable(before.lost)));
+      command_.output.warn(fmt::format(
+          "{}: the run {} is gone, which was in use before: what it and those before it learned from is not "
+          "judged by, unless a later run learned from it too",
+          job.agent.agent, printable(before.lost)));
     for (const std::string& files : before.absent)
       command_.output.warn(
           fmt::format("{}: not judged by {}, which it learned from before: the file is gone or changed, "
@@ -335,8 +337,9 @@ class Continuation {
     const int64_t rows = (fresh ? fresh->rows() : 0) + earlier.rows();
     if (rows <= kQuick) return;
     const bool part = std::max(fresh ? fresh->rows() : 0, earlier.rows()) > FittedQEvaluation::kMostRows;
-    command_.output.say(fmt::format("{}: judging by {} held-out transitions{}: up to a minute", agent, rows,
-                                    part ? fmt::format(", {} of each gate at most", FittedQEvaluation::kMostRows) : ""));
+    command_.output.say(
+        fmt::format("{}: judging by {} held-out transitions{}: up to a minute", agent, rows,
+                    part ? fmt::format(", {} of each gate at most", FittedQEvaluation::kMostRows) : ""));
   }
 
   bool judge_all() {

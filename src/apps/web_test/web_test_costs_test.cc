@@ -105,8 +105,7 @@ TEST(WebTestCosts, EachAgentCostsWhatItWasMeasuredToCost) {
   }
   std::map<int, std::set<std::string>> by_gpu;
   for (const PlannedRun& run : choose_set_plan(question).best.runs)
-    for (const int unit : run.units)
-      by_gpu[run.devices.front()].insert(question.units[static_cast<size_t>(unit)].name);
+    for (const int unit : run.units) by_gpu[run.devices.front()].insert(question.units[static_cast<size_t>(unit)].name);
   ASSERT_EQ(by_gpu.size(), 2U);
   for (const auto& [gpu, names] : by_gpu)
     EXPECT_EQ(names.size(), names.contains("analysis") ? 1U : 5U) << "it takes longer than the five others";

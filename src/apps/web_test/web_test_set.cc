@@ -173,7 +173,8 @@ void assume(PreparedSet& set, const ChosenPlan& chosen, const std::vector<Planne
     one.agent = one.agents().front();
     const double flops = flops_of_step(one, true), speed = gpus[static_cast<size_t>(device)].speed;
     // A model has one speed, by its first run; the others' arithmetic is what makes their steps as long as planned.
-    const auto model = set.assumed.emplace(Estimate::model_of(gpus[static_cast<size_t>(device)]), flops / alone / speed);
+    const auto model =
+        set.assumed.emplace(Estimate::model_of(gpus[static_cast<size_t>(device)]), flops / alone / speed);
     set.jobs[j].job.flops = run.step_seconds * model.first->second * speed;
     set.jobs[j].save_seconds = run.agents * unit.save_seconds;
     if (run.end - run.begin <= longest) continue;

@@ -109,7 +109,9 @@ TEST(WebTest, IsOneRunInTheListAndItsTableTellsEachAgent) {
     EXPECT_NE(result.err.find("\n" + agent + " "), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("all done after"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("\ndisk    checkpoints of about 373 MB"), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("the last 3 are kept: up to 1.12 GB, compressed a third to a half of it\n"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("the last 3 are kept: up to 1.12 GB, compressed a third to a half of it\n"),
+            std::string::npos)
+      << result.err;
   const auto runs = object(box.run({"runs", "--json"}))["runs"];
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0]["recipe"], "web-test");

@@ -1,9 +1,10 @@
 // `tandem plan` and `tandem bench` as far as they go without a worker; tests/python/plan_test.py has the rest.
+#include "tools/plan/plan.h"
+
 #include <gtest/gtest.h>
 
 #include "command/run_program.h"
 #include "command/trial_run.h"
-#include "tools/plan/plan.h"
 #include "tools/plan/set_model.h"
 
 namespace tandem {
@@ -64,9 +65,10 @@ TEST(Plan, TheErrorSaysWhereItComesFrom) {
   report.calibration = {.recipe = "tiny", .machine = "vm", .made = "then", .cores = 2, .load = 11.7, .trials = {}};
   report.rows.resize(1);
   report.rows[0].error = 5.85;
-  EXPECT_EQ(error_line(report),
-            "error     x7 (up to 7 times as long, or as short): others kept 11.7 of 2 cores busy while it was measured; "
-            "on a quiet machine: --calibrate\n");
+  EXPECT_EQ(
+      error_line(report),
+      "error     x7 (up to 7 times as long, or as short): others kept 11.7 of 2 cores busy while it was measured; "
+      "on a quiet machine: --calibrate\n");
   report.calibration.load = .1;
   report.rows[0].error = .08;
   EXPECT_EQ(error_line(report), "error     +-8 %: the trials varied by so much, and more where no trial was made\n");

@@ -49,10 +49,10 @@ std::map<std::string, std::map<std::string, RunCost>> costs_by_trials(const std:
       const RecipeSettings& settings = *one->settings;
       const StepModel steps(known, settings.precision);
       if (!steps.knows(device.model)) return {};
-      by_agent[models_of(one->job)] = cost_at(
-          steps.step(settings.batch_size, {device}).seconds,
-          shares_by_book(gpu_or_small(gpu.gpu.name), known.recipe, known.trials.front().shape, settings.batch_size,
-                         steps.samples(settings.batch_size, 1), settings.precision));
+      by_agent[models_of(one->job)] =
+          cost_at(steps.step(settings.batch_size, {device}).seconds,
+                  shares_by_book(gpu_or_small(gpu.gpu.name), known.recipe, known.trials.front().shape,
+                                 settings.batch_size, steps.samples(settings.batch_size, 1), settings.precision));
     }
     if (!batch) continue;
     const RecipeSettings& settings = *batch->first->settings;

@@ -82,8 +82,9 @@ class SetModel {
                       .shards = one.job.shards,
                       .pin = one.job.pin < static_cast<int>(used.size()) ? one.job.pin : -1,
                       .devices = {}});
-    return {forecast(jobs, speeds, options).seconds + steps().end_seconds(1, 0) + saving(set, used) + set.seconds_beside,
-            ideal_seconds(jobs, speeds)};
+    return {
+        forecast(jobs, speeds, options).seconds + steps().end_seconds(1, 0) + saving(set, used) + set.seconds_beside,
+        ideal_seconds(jobs, speeds)};
   }
 
  private:
