@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/place.h"
 #include "checkpoint/verify.h"
 
 namespace tandem {
@@ -50,6 +51,7 @@ void keep_best(FileSystem& fs, const stdfs::path& checkpoints, const stdfs::path
 }
 
 std::optional<std::int64_t> best_step(FileSystem& fs, const stdfs::path& checkpoints) {
+  refuse_linked_checkpoints(checkpoints);
   const stdfs::path manifest = checkpoints / kBestFolder / kManifestFile;
   try {
     if (!fs.exists(manifest)) return std::nullopt;

@@ -21,7 +21,7 @@ bool is_best_checkpoint(const nlohmann::json& scalars, std::int64_t step);
 void keep_best(FileSystem& fs, const std::filesystem::path& checkpoints, const std::filesystem::path& folder);
 // What a crash in keep_best() left behind.
 void mend_best(FileSystem& fs, const std::filesystem::path& checkpoints);
-// The step of the best one; nothing if there is none that can be read.
+// The step of the best one; nothing if there is none that can be read. Throws ConfigError where a link is in the way.
 std::optional<std::int64_t> best_step(FileSystem& fs, const std::filesystem::path& checkpoints);
 
 }  // namespace tandem

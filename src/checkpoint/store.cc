@@ -233,7 +233,7 @@ void CheckpointStore::drop(const stdfs::path& dir) {
 LoadedCheckpoint CheckpointStore::load(const stdfs::path& dir, CheckpointParts parts) {
   const stdfs::path folder = dir.has_filename() ? dir : dir.parent_path();
   const std::string name = folder.filename().string();
-  if (step_of(name)) refuse_linked_checkpoints(folder.parent_path());
+  if (step_of(name) || name == kBestFolder) refuse_linked_checkpoints(folder.parent_path());
   try {
     VerifiedCheckpoint verified = read_and_verify(*fs_, folder, parts);
     const auto step = step_of(name);

@@ -352,8 +352,17 @@ std::vector<NamedTensor> JobState::shard_shape(int shard) const {
   return tensors;
 }
 
-void JobState::set_training(bool training) {
-  for (const Model& model : models_) model.module->train(training);
+void JobState::begin_evaluation() {
+  modes_.clear();
+  for (const Model& model : models_) {
+    for (const auto& module : model.module->modules()) modes_.emplace_back(module.get(), module->is_training());
+    model.module->eval();
+  }
+}
+
+void JobState::end_evaluation() {
+  for (const auto& [module, training] : modes_) module->train(training);  // parents first: each child then has its own
+  modes_.clear();
 }
 
 }  // namespace tandem

@@ -107,7 +107,9 @@ class JobState {
   void own(ShardRange mine);
   bool has_shard_state() const { return !shard_states_.empty(); }
   at::Tensor& shard(ShardField field, int shard) { return shard_states_[field.id].per_shard.at(shard - mine_.first); }
-  void set_training(bool training);  // what modules' is_training() says: no in validation
+// Around a validation: what modules' is_training() says. Afterwards each says what it said before.
+  void begin_evaluation();
+  void end_evaluation();
   BatchNormContext& batch_norm() { return *batch_norm_; }
   bool has_batch_norm() const { return !norms_.empty(); }
 
@@ -152,6 +154,7 @@ class JobState {
   int64_t version_ = 0;
   bool sealed_ = false;
   std::vector<Model> models_;
+  std::vector<std::pair<torch::nn::Module*, bool>> modes_;
   std::vector<TargetNetwork> target_networks_;
   std::vector<ParameterEntry> entries_;
   std::vector<at::Tensor> parameter_views_;  // the models' own tensors, in the order of entries_

@@ -77,7 +77,7 @@ void SupervisedRecipe::apply(const Phase&, const Total& total, StepContext& cont
 bool SupervisedRecipe::has_accuracy() const {
   const int64_t first = 0;
   const std::vector<at::Tensor> sample = validation_data_->load({&first, 1}, {});
-  return sample.size() > 1 && sample[1].scalar_type() == at::kLong;
+  return sample.size() > 1 && sample[1].scalar_type() == at::kLong && sample[1].dim() == 1;
 }
 
 std::vector<ValidationSet> SupervisedRecipe::validation_sets() const {
@@ -94,7 +94,12 @@ void SupervisedRecipe::validate(const ValidationSet& set, ShardContext& context)
   const Batch& batch = context.batch();
   const at::Tensor output = forward(batch, context);
   context.sum(0, row_losses(output, batch));
-  if (set.counts > 0) context.count(0, row_correct(output, batch).narrow(0, 0, batch.slice.real).sum());
+  if (set.counts == 0) return;
+  const at::Tensor correct = row_correct(output, batch);
+  if (!correct.defined())
+    throw ConfigError("row_correct() gives nothing, though has_accuracy() says that validation has an accuracy",
+                      "a number that is promised must be found", "let has_accuracy() return false");
+  context.count(0, correct.narrow(0, 0, batch.slice.real).sum());
 }
 
 std::vector<double> SupervisedRecipe::validation_metrics(const ValidationSet& set,

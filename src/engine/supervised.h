@@ -32,7 +32,8 @@ class SupervisedRecipe : public Recipe {
   // Samples that training never sees, gone through in their order without dropout; null: none. Loss and accuracy over
   // them are those of row_losses() and row_correct().
   virtual std::unique_ptr<Dataset> make_validation_data() { return nullptr; }
-  // Whether validation has an accuracy. Default: whether the second tensor of a sample holds labels.
+  // Whether validation has an accuracy. Default: whether the second tensor of a sample is a
+  // label. Say no where row_correct() gives nothing.
   virtual bool has_accuracy() const;
 
   // Whether forward(), row_losses() and row_correct() are the same operations at every step and read no tensor on the

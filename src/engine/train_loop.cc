@@ -237,7 +237,7 @@ void TrainLoop::run_micro_batch(const Phase& phase, ShardContext& context, int i
   } else {
     for (at::Tensor& tensor : batch.tensors) tensor = here(tensor);
     if (phase.batches) batch.weight = here(batch.weight);
-    context.inputs_ = recipe_->inputs(phase, context);
+    if (!validating_) context.inputs_ = recipe_->inputs(phase, context);
     for (at::Tensor& tensor : context.inputs_) tensor = here(tensor);
   }
   BatchNormMicroBatch& norm = scratch_[index].norm;

@@ -98,6 +98,7 @@ class TrainLoop {
   Update& update() { return update_; }
   Recipe& recipe() { return *recipe_; }
   Validation& validation() { return *validation_; }
+  bool lockstep() const { return settings_.sync_bn && state_.has_batch_norm(); }
   bool validating() const { return validating_ != nullptr; }
   const EpochSampler* sampler() const { return sampler_ ? &*sampler_ : nullptr; }
   double load_seconds() const { return load_seconds_; }  // waited for batches, in all
@@ -118,7 +119,6 @@ class TrainLoop {
   void start_loader();
   size_t index_of(const Phase& phase) const;  // training's phases first, then those of validation sets
   Batch load_validation(int shard);
-  bool lockstep() const { return settings_.sync_bn && state_.has_batch_norm(); }
   void run_shards(const Phase& phase);
   bool run_batched(const Phase& phase);  // false: not this phase, or not this time; run_shards()
   void run_in_lockstep(const Phase& phase);

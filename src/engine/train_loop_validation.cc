@@ -18,10 +18,10 @@ void TrainLoop::validate(StepRecord& record, bool scheduled) {
     ~End() {
       loop.validating_ = nullptr;
       loop.validation_loader_.reset();
-      loop.state_.set_training(true);
+      loop.state_.end_evaluation();
     }
   } end{*this};
-  state_.set_training(false);
+  state_.begin_evaluation();
   at::NoGradGuard no_grad;
   validation_->begin();
   for (size_t set = 0; set < validation_->sets().size(); ++set) {

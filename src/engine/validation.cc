@@ -173,13 +173,21 @@ nlohmann::json Validation::save() const {
           {"best_step", state_.best_step},
           {"validated_step", state_.validated_step},
           {"without_gain", state_.without_gain},
+          {"sets", set_sizes()},
           {"stops", stops()}};
 }
 
-// Of another metric: its best says nothing about this one.
+nlohmann::json Validation::set_sizes() const {
+  nlohmann::json sizes = nlohmann::json::object();
+  for (const ValidationSet& set : sets_) sizes[set.name] = set.data->size();
+  return sizes;
+}
+
+// Of another metric, or of other sets: its best says nothing about these.
 void Validation::load(const nlohmann::json& saved) {
   state_ = {.metric = state_.metric};
   if (!saved.is_object() || saved.value("metric", "") != state_.metric) return;
+  if (saved.value("sets", set_sizes()) != set_sizes()) return;
   if (const nlohmann::json& best = saved.at("best"); best.is_number()) state_.best = best.get<double>();
   state_.best_step = saved.at("best_step");
   state_.validated_step = saved.at("validated_step");

@@ -56,6 +56,7 @@ class Validation {
   void check_sets() const;
   void choose_metric();
   void choose_interval();
+  nlohmann::json set_sizes() const;
   bool better(double value) const;
 
   const RecipeSettings& settings_;

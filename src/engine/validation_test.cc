@@ -210,6 +210,18 @@ TEST(Validation, TheBestOfAnotherMetricIsForgotten) {
   EXPECT_EQ(validated(*other).front().first, "validation/accuracy");  // what decides comes first
 }
 
+// As a user freezes a part of a model.
+TEST(Validation, ModulesAreInTheirOwnModeAfterwards) {
+  ValidatedSettings s;
+  auto loop = loop_of(s);
+  ValidatedNet& net = *static_cast<ValidatedRecipe&>(loop->recipe()).net;
+  net.in->eval();
+  validated(*loop);
+  EXPECT_TRUE(net.is_training());
+  EXPECT_FALSE(net.in->is_training());
+  EXPECT_TRUE(net.out->is_training());
+}
+
 TEST(Validation, SettingsThatDoNotFitTheSetsAreRefused) {
   const auto reason = [](auto change) {
     ValidatedSettings s;

@@ -31,6 +31,7 @@
 #include "engine/step_times.h"
 #include "engine/train_loop.h"
 #include "engine/usage.h"
+#include "engine/worker_hello.h"
 #include "engine/worker_transport.h"
 #include "fleet/generation.h"
 #include "fleet/messages.h"
@@ -86,6 +87,8 @@ class Worker : public Watch, public LoopObserver {
   void boundary();
   void keep_buffers(std::vector<SharedMemory> buffers);
   void take_snapshot(bool hold, bool final);
+  void keep_best(bool hold);
+  void wait_a_moment();
   void record(const StepRecord& record);
   void enter_next_at_boundary();
   bool at_last_step() const { return last_step_ > 0 && loop_->steps_done() >= last_step_; }
@@ -178,30 +181,12 @@ void Worker::build_loop() {
 }
 
 void Worker::say_hello() {
-  const ContributionLayout largest = with_link_words(loop_->largest_layout());
-  nlohmann::json phases = nlohmann::json::array();
-  for (const Phase& phase : loop_->phases()) phases.push_back(phase.name);
-  for (const Phase& phase : loop_->validation().phases()) phases.push_back(phase.name);
-  const bool lockstep = settings_->sync_bn && loop_->state().has_batch_norm();
-  channel_.send({{"hello", kProtocolVersion},
-                 {"version", TANDEM_VERSION},
-                 {"kind", device_kind()},
-                 {"kind_parts", device_kind_parts()},
-                 {"versions", {{"tandem", TANDEM_VERSION}, {"torch", TORCH_VERSION}, {"compiler", __VERSION__}}},
-                 {"recipe", recipe_name_},
-                 {"recipe_toml", resolver_->to_toml(recipe_name_)},
-                 {"settings", resolver_->result_values()},
-                 {"unit", loop_->recipe().unit()},
-                 {"total_steps", last_step_},
-                 {"layout", layout_.to_json()},
-                 {"phases", phases},
-                 {"floats", largest.floats},
-                 {"counts", largest.counts},
-                 {"maxima", largest.maxima},
-                 {"mail", largest.exchange},
-                 {"stateful", loop_->stateful()},
-                 {"usage", usage_of(page())},
-                 {"lockstep_bytes", lockstep ? loop_->state().contribution_floats() * 4 : 0}});
+  nlohmann::json hello = hello_of(*loop_, layout_, last_step_);
+  hello["recipe"] = recipe_name_;
+  hello["recipe_toml"] = resolver_->to_toml(recipe_name_);
+  hello["settings"] = resolver_->result_values();
+  hello["usage"] = usage_of(page());
+  channel_.send(hello);
 }
 
 std::optional<Message> Worker::next_message(int timeout_ms) {
@@ -353,11 +338,7 @@ void Worker::record(const StepRecord& record) {
   last_record_ = metrics_line(record);
   for (const std::string& note : loop_->take_notes(me_ == 0)) channel_.send({{"note", note}, {"step", record.step}});
   if (me_ != 0) return;
-  while (!page().push(last_record_)) {  // the launcher is behind: it empties the ring many times a second
-    const timespec moment{0, 1'000'000};
-    nanosleep(&moment, nullptr);
-    page().beats.fetch_add(1, std::memory_order_relaxed);
-  }
+  while (!page().push(last_record_)) wait_a_moment();  // the launcher is behind: it empties the ring many times a second
 }
 
 void Worker::boundary() {
@@ -366,12 +347,19 @@ void Worker::boundary() {
   const bool requested = agreed.serial > handled_request_;
   handled_request_ = std::max(handled_request_, agreed.serial);
   if (done()) return;  // train() takes the last one
-  if (requested || (every_steps_ > 0 && loop_->steps_done() % every_steps_ == 0) ||
-      loop_->validation().is_best(loop_->steps_done()))
+  if (loop_->validation().is_best(loop_->steps_done()))
+    keep_best(requested && agreed.hold);
+  else if (requested || (every_steps_ > 0 && loop_->steps_done() % every_steps_ == 0))
     take_snapshot(requested && agreed.hold, false);
   else if (current_.members.size() > 1 && loop_->steps_done() % kHashEverySteps == 0)
     channel_.send(
         {{"hash", replicated_hash(*loop_)}, {"step", loop_->steps_done()}, {"generation", current_.generation}});
+}
+
+void Worker::wait_a_moment() {
+  const timespec moment{0, 200'000};
+  page().beats.fetch_add(1, std::memory_order_relaxed);  // waiting for the disk is no standing still
+  nanosleep(&moment, nullptr);
 }
 
 void Worker::take_snapshot(bool hold, bool final) {
@@ -381,9 +369,7 @@ void Worker::take_snapshot(bool hold, bool final) {
   std::optional<unsigned> buffer;
   while (!(buffer = page().target_of(current_.generation, snapshots_))) {  // usually there already
     if (page().abandoned(current_.generation, loop_->combine().next_sequence())) return enter_next_at_boundary();
-    const timespec moment{0, 200'000};
-    page().beats.fetch_add(1, std::memory_order_relaxed);  // waiting for the disk is no standing still
-    nanosleep(&moment, nullptr);
+    wait_a_moment();
   }
   fault_point("in-snapshot", loop_->steps_done());
   const uint64_t bytes = write_part(*loop_, layout_, buffers_.at(*buffer), whole_ ? 0 : me_,
@@ -396,10 +382,26 @@ void Worker::take_snapshot(bool hold, bool final) {
                  {"hash", replicated_hash(*loop_)},
                  {"hold", hold},
                  {"final", final},
+                 {"best", loop_->validation().is_best(loop_->steps_done())},
                  {"usage", usage_of(page(), filled_)},
                  {"seconds", seconds}});
   fault_point("after-snapshot", loop_->steps_done());
   if (hold) enter_next_at_boundary();
+}
+
+// Nobody goes on before the snapshot of the best step is whole: survivors of a death would not come back to this step.
+// It is whole once there is a buffer for the next one.
+void Worker::keep_best(bool hold) {
+  for (bool whole = false; !whole && !next_; hold = false) {
+    const uint64_t generation = current_.generation;
+    take_snapshot(hold, false);
+    while (!whole && !next_ && current_.generation == generation) {
+      if (page().abandoned(generation, loop_->combine().next_sequence()))
+        enter_next_at_boundary();
+      else if (!(whole = page().target_of(generation, snapshots_ + 1).has_value()))
+        wait_a_moment();
+    }
+  }
 }
 
 // Waits for the next generation at a step boundary. One that goes on from here is entered; others are left to run().

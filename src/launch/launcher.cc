@@ -201,7 +201,7 @@ void Launcher::carry_out(const SnapshotWhole& action) {
   const bool wanted = save_asked_ || (!ends && (checkpoint_due_ || record_->writer().nearly_due(last_snapshot_)));
   // Those by steps are all kept, and the best so far: while the disk is behind, workers wait for a free buffer at their
   // next snapshot.
-  if (by_steps || record_->is_best(*pool_) || (wanted && !record_->writer().busy() && saves_.empty())) {
+  if (by_steps || (action.step == best_step_ && !ends) || (wanted && !record_->writer().busy() && saves_.empty())) {
     saves_.push_back({pool_->base(), stall, save_asked_});
     pool_->lease(pool_->base());
     checkpoint_due_ = save_asked_ = false;
@@ -273,7 +273,7 @@ void Launcher::measure(double now) {
   std::map<int, Progress> workers;
   for (const int rank : coordinator_->members()) workers[rank] = workers_.at(rank)->progress();
   if (const auto reading =
-          speedometer_.read(now, record_->last_step(), static_cast<int>(record_->facts().phases.size()), workers))
+          speedometer_.read(now, record_->last_step(), record_->facts().training_phases, workers))
     carry_out(coordinator_->measured(reading->speeds, reading->step_seconds, move_seconds_,
                                      seconds_left(reading->step_seconds)));
 }
@@ -291,6 +291,7 @@ void Launcher::show(double now) {
   std::vector<const WorkerHandle*> workers;
   for (const auto& [rank, worker] : workers_) workers.push_back(worker.get());
   live_.write(now, record_ ? record_->last_step() : 0, record_ ? record_->facts().phases : none,
+              record_ ? record_->facts().training_phases : 1,
               coordinator_ && coordinator_->started() ? &coordinator_->current() : nullptr, workers);
 }
 

@@ -120,6 +120,7 @@ void Launcher::heard(WorkerHandle& worker, Message& message) {
   } else if (body.contains("part")) {
     usage_.reported(worker.rank(), worker.device().name(), body);
     part_seconds_ = std::max(part_seconds_, body.at("seconds").get<double>());
+    if (body.value("best", false)) best_step_ = body.at("part");
     if (body.at("hold").get<bool>() && hold_began_ == 0) hold_began_ = monotonic_seconds();
     carry_out(coordinator_->snapshot_part(worker.rank(), body.at("generation"), body.at("part"), body.at("hash"),
                                           body.at("hold"), body.at("final")));

@@ -14,8 +14,8 @@ LiveState::~LiveState() {
   std::filesystem::remove(path_, ignored);
 }
 
-void LiveState::write(double now, int64_t step, const std::vector<std::string>& phases, const GenerationStart* start,
-                      const std::vector<const WorkerHandle*>& workers) {
+void LiveState::write(double now, int64_t step, const std::vector<std::string>& phases, int training_phases,
+                      const GenerationStart* start, const std::vector<const WorkerHandle*>& workers) {
   const double seconds = now - written_at_;
   written_at_ = now;
   nlohmann::json ranks = nlohmann::json::array();
@@ -38,7 +38,7 @@ void LiveState::write(double now, int64_t step, const std::vector<std::string>& 
         const double compute = static_cast<double>(p.compute_ns - before->second.compute_ns) * 1e-9;
         const double shards = static_cast<double>(p.shards_run - before->second.shards_run);
         // A shard is counted once a phase.
-        row["shards_per_s"] = shards / compute / static_cast<double>(std::max<size_t>(1, phases.size()));
+        row["shards_per_s"] = shards / compute / std::max(1, training_phases);
         row["busy"] = std::min(1.0, compute / seconds);
       }
     }

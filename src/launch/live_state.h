@@ -28,9 +28,9 @@ class LiveState {
   LiveState& operator=(const LiveState&) = delete;
 
   bool due(double now) const { return now - written_at_ >= kSeconds; }
-  // `start`: of this generation; null before the first one.
-  void write(double now, int64_t step, const std::vector<std::string>& phases, const GenerationStart* start,
-             const std::vector<const WorkerHandle*>& workers);
+  // `start`: of this generation; null before the first one. The first `training_phases` are those of a step.
+  void write(double now, int64_t step, const std::vector<std::string>& phases, int training_phases,
+             const GenerationStart* start, const std::vector<const WorkerHandle*>& workers);
 
  private:
   static constexpr double kSeconds = 1;

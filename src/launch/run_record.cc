@@ -45,6 +45,7 @@ JobFacts JobFacts::from(const nlohmann::json& hello) {
   facts.exchange = hello.at("mail");
   facts.stateful = hello.at("stateful");
   facts.phases = hello.at("phases").get<std::vector<std::string>>();
+  facts.training_phases = hello.value("training_phases", static_cast<int>(facts.phases.size()));
   facts.lockstep_bytes = hello.at("lockstep_bytes");
   facts.layout = SnapshotLayout::from_json(hello.at("layout"));
   return facts;
@@ -76,10 +77,7 @@ int64_t RunRecord::restore(SnapshotPool& pool) {
                               "its weights and shard states have another meaning", "resume the run that it belongs to");
       check_compatible(manifest.settings, facts_.settings, folder_.id());
       step = manifest.step;
-      mend_best(FileSystem::real(), folder_.checkpoints());
-      // A crash came between the checkpoint and its second name.
-      if (is_best_checkpoint(manifest.scalars, step) && best_step(FileSystem::real(), folder_.checkpoints()) != step)
-        keep_best(FileSystem::real(), folder_.checkpoints(), checkpoint->dir);
+      put_best_right(*checkpoint);
       facts_.layout.fill(pool.bytes(pool.make_base(step)), *checkpoint);
       earlier_seconds_ = manifest.scalars.value("seconds", 0.0);
       if (manifest.scalars.contains("loss") && manifest.scalars.at("loss").is_number())
@@ -117,6 +115,24 @@ int64_t RunRecord::restore(SnapshotPool& pool) {
   writer_ = std::make_unique<CheckpointWriter>(*store_, request_.settings->checkpoint, facts_.layout.bytes());
   begin_ = monotonic_seconds();
   return step;
+}
+
+// A crash may have come between a checkpoint and its second name; and a best one of a future that is given up by going
+// on from an earlier step is none.
+void RunRecord::put_best_right(const LoadedCheckpoint& checkpoint) {
+  FileSystem& fs = FileSystem::real();
+  const std::filesystem::path all = folder_.checkpoints();
+  const int64_t step = checkpoint.manifest.step;
+  try {
+    mend_best(fs, all);
+    const auto kept = best_step(fs, all);
+    if (is_best_checkpoint(checkpoint.manifest.scalars, step) && kept != step)
+      keep_best(fs, all, checkpoint.dir);
+    else if (kept && *kept > step)
+      fs.remove_all(all / kBestFolder);
+  } catch (const IoError& error) {
+    notes_.push_back(fmt::format("checkpoints/best could not be put right: {} ({})", error.what(), error.why()));
+  }
 }
 
 void RunRecord::add_kind(const std::string& worker, const std::string& kind) {
@@ -177,17 +193,22 @@ void RunRecord::step_reported(const std::string& line) {
   if (!record.skipped) last_loss_ = record.loss;
   telemetry_->record(record);
   if (record.step == facts_.total_steps) telemetry_->flush();  // a set gives its device to the next job at once
+  if (std::ranges::any_of(record.metrics, [](const auto& m) { return is_validation_metric(m.first); })) {
+    last_validation_.clear();
+    for (const auto& metric : record.metrics)
+      if (is_validation_metric(metric.first)) last_validation_.push_back(metric);
+  }
   last_record_ = std::move(record);
 }
 
 // What the base snapshot says of validation; null where there is none.
 nlohmann::json RunRecord::validation_of(const SnapshotPool& pool) const {
   if (pool.base() < 0) return nullptr;
-  return SnapshotLayout::get_scalars(pool.bytes(pool.base())).value("validation", nlohmann::json());
-}
-
-bool RunRecord::is_best(SnapshotPool& pool) const {
-  return is_best_checkpoint({{"validation", validation_of(pool)}}, pool.base_step());
+  try {
+    return SnapshotLayout::get_scalars(pool.bytes(pool.base())).value("validation", nlohmann::json());
+  } catch (const nlohmann::json::exception&) {  // its parts are on other machines, and never came
+    return nullptr;
+  }
 }
 
 bool RunRecord::reached_its_end(SnapshotPool& pool) const {
@@ -202,9 +223,19 @@ void RunRecord::tell_validation(const nlohmann::json& validation) {
   if (validation.value("stops", false))
     telemetry_->say(fmt::format("stopped early: {} has not become better in {} validations", metric,
                                 validation.value("without_gain", int64_t{0})));
-  if (const nlohmann::json& best = validation.at("best"); best.is_number())
-    telemetry_->say(fmt::format("best    {} {:.6g} at step {}: checkpoints/best", metric, best.get<double>(),
-                                validation.value("best_step", int64_t{0})));
+  const nlohmann::json best = validation.value("best", nlohmann::json());
+  if (!best.is_number()) return;
+  const int64_t step = validation.value("best_step", int64_t{0});
+  telemetry_->say(fmt::format("best    {} {:.6g} at step {}: checkpoints/best", metric, best.get<double>(), step));
+  std::optional<int64_t> kept;
+  try {
+    kept = best_step(FileSystem::real(), folder_.checkpoints());
+  } catch (const Error& error) {  // somebody put a link there
+    telemetry_->warn(error.what());
+  }
+  if (kept != step)
+    telemetry_->warn(kept ? fmt::format("checkpoints/best is of step {}: that of step {} was not saved", *kept, step)
+                          : fmt::format("there is no checkpoints/best: that of step {} was not saved", step));
 }
 
 double RunRecord::seconds() const { return earlier_seconds_ + monotonic_seconds() - begin_; }
@@ -287,8 +318,9 @@ int RunRecord::finish(int code, const std::string& status, const SnapshotPool* p
                    {"final_save_seconds", final_save_seconds_}};
   FigureName figure;
   for (const auto& [name, value] : last_record_.metrics)
-    if ((parse_figure_name(name, figure) || is_validation_metric(name)) && std::isfinite(value))
-      summary.extra[name] = value;
+    if (parse_figure_name(name, figure) && std::isfinite(value)) summary.extra[name] = value;
+  for (const auto& [name, value] : last_validation_)
+    if (std::isfinite(value)) summary.extra[name] = value;
   if (const nlohmann::json validation = whole ? validation_of(*pool) : nlohmann::json(); validation.is_object()) {
     summary.extra["validation"] = validation;
     tell_validation(validation);

@@ -26,7 +26,8 @@ struct JobFacts {
   nlohmann::json kind_parts, versions, settings;
   int64_t total_steps = 0, floats = 0, counts = 0, maxima = 0, lockstep_bytes = 0;
   bool exchange = false, stateful = false;
-  std::vector<std::string> phases;
+  std::vector<std::string> phases;  // training's, then those of validation sets
+  int training_phases = 1;
   SnapshotLayout layout;
   static JobFacts from(const nlohmann::json& hello);
 };
@@ -56,7 +57,6 @@ class RunRecord {
   double seconds() const;
   CheckpointWriter& writer() { return *writer_; }
   void start_checkpoint(SnapshotPool& pool, int buffer, double stall_seconds, double now, bool asked);  // by the user
-  bool is_best(SnapshotPool& pool) const;  // the base snapshot: no validation so far was better
   void report_checkpoints(SnapshotPool& pool);
   void add_stall(double seconds) { stall_seconds_ += seconds; }
 
@@ -70,6 +70,7 @@ class RunRecord {
   void fail(const Error& error, const nlohmann::json& extra);
 
  private:
+  void put_best_right(const LoadedCheckpoint& checkpoint);
   nlohmann::json validation_of(const SnapshotPool& pool) const;
   void tell_validation(const nlohmann::json& validation);
   CheckpointContents contents_of(SnapshotPool& pool, int buffer) const;
@@ -82,6 +83,7 @@ class RunRecord {
   std::unique_ptr<CheckpointWriter> writer_;
   std::vector<std::string> notes_;
   StepRecord last_record_;
+  NamedValues last_validation_;
   int64_t first_step_ = 0, last_step_ = 0, asked_step_ = -1;
   double begin_ = 0, earlier_seconds_ = 0, last_loss_ = kAbsent, last_step_seconds_ = 0;
   double stall_seconds_ = 0, final_save_seconds_ = 0;

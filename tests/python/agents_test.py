@@ -651,7 +651,7 @@ class Gates(GoingOn):
         new.write_text(lines_of("analysis", 800, seed=2))
         quick = ("--steps", 3, "--lr", "1e-7", "--gate", "old=warn,new=warn")
         episodes = lambda files, share, *more: {name: gate.get("episodes") for name, gate in self.gates(self.go_on(
-            self.again(run), "--experience", files, "--set", f"experience.holdout={share}", *quick, *more)[0]).items()}
+            self.copy_of(run), "--experience", files, "--set", f"experience.holdout={share}", *quick, *more)[0]).items()}
         once = episodes(new, 0.2)
         self.assertEqual(episodes(f"{new},{new}", 0.2), once)
         both = episodes(f"{new},{first},{copy}", 0.2)
@@ -659,7 +659,7 @@ class Gates(GoingOn):
         # The first run held out a fifth; of a larger share the rest was learned from.
         self.assertEqual(episodes(copy, 0.6)["new"], once["old data"])
 
-    def again(self, run):
+    def copy_of(self, run):
         (run / "current.json").unlink(missing_ok=True)
         return run
 

@@ -23,6 +23,10 @@ QUICK_RL = ["--set", "ring=64", "--set", "hidden=8", "--batch-size", "48"]
 EVERY_STEP = ["--checkpoint-every", "1 steps"]
 
 
+class WrongBits(Exception):
+    """No busy moment explains it: again() does not try it again."""
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="tandem-run-test-"))
@@ -63,6 +67,10 @@ class Case(unittest.TestCase):
             except AssertionError:
                 if number + 1 == tries:
                     raise
+
+    def assert_bits(self, found, expected, why=""):
+        if found != expected:
+            raise WrongBits(f"{found} is not {expected}\n{why}")
 
     def assert_explains(self, done, *words):
         for word in ("error: ", "why ", "do ", *words):

@@ -56,6 +56,8 @@ class Numbers(Validated):
         for faults, deaths in (("", 0), ("in-validation rank=1 step=20 do=kill", 1),
                                ("in-validation rank=0 step=20 do=kill", 1),
                                ("before-combine rank=1 step=30 do=kill", 1),
+                               ("at-boundary rank=1 step=10 do=kill", 1), ("in-snapshot rank=1 step=10 do=kill", 1),
+                               ("in-snapshot rank=0 step=10 do=kill", 1), ("after-snapshot rank=2 step=10 do=kill", 1),
                                ("after-combine rank=2 step=20 do=kill", 1)):
             with self.subTest(faults=faults):
                 output, _ = self.run_of("--devices", "cpu:3", faults=faults)
@@ -80,9 +82,12 @@ class Numbers(Validated):
             time.sleep(0.005)  # lint: allow(sleep) between two looks at a condition that has its own end
         process.send_signal(signal.SIGKILL)
         process.wait()
-        done = self.tandem("resume", "killed", "--steps", 40, "--devices", "cpu:1", "--json", code=None)
-        self.assertIn(done.returncode, (0, 2), done.stderr)  # 2: it had passed step 40 when it was killed
-        self.assertTrue(best.exists())
+        manifests = (self.dir / "killed" / "checkpoints").glob("step-*/manifest.json")
+        steps = max(json.loads(manifest.read_text())["step"] for manifest in manifests) + 20
+        self.tandem("resume", "killed", "--steps", steps, "--devices", "cpu:1")
+        whole, _ = self.run_of("--devices", "cpu:2", steps=steps)
+        self.assertEqual(self.best(self.dir / "killed"), self.best(whole["dir"]))
+        self.assertEqual(self.curve(self.dir / "killed"), self.curve(whole["dir"]))
         self.tandem("eval", "killed", "--checkpoint", "best", "--json")
 
 
@@ -120,6 +125,20 @@ class Eval(Validated):
         self.assertIn("40", said)
         never, _ = self.run_of("--devices", "cpu:1", "--set", "validation.every=never")
         self.assertIn("no best checkpoint", self.tandem("eval", never["dir"], "--checkpoint", "best", code=2).stderr)
+
+    def test_a_best_checkpoint_that_is_a_link_is_refused(self):
+        output, _ = self.run_of("--devices", "cpu:1")
+        best = pathlib.Path(output["dir"]) / "checkpoints" / "best"
+        best.rename(self.dir / "elsewhere")
+        best.symlink_to(self.dir / "elsewhere")
+        self.assertIn("is a symbolic link", self.tandem("eval", output["dir"], code=2).stderr)
+
+    def test_another_validation_set_begins_a_new_count(self):
+        output, _ = self.run_of("--devices", "cpu:1", "--set", "validation.patience=1", "--set", "validation.min_delta=1000",
+                                steps=10)
+        done = self.tandem("resume", output["dir"], "--steps", 40, "--set", "validation_samples=500", "--json")
+        resumed = json.loads(done.stdout)
+        self.assertEqual((resumed["step"], resumed["validation"]["best_step"]), (30, 20))
 
 
 class Input(Validated):

@@ -37,7 +37,7 @@ class WebTest(Case):
         self.assertEqual(set(output["agents"]), set(agents))
         for agent in agents:
             one = output["agents"][agent]
-            self.assertEqual(one["digest"], self.single(agent, steps), f"{agent} {one}")
+            self.assert_bits(one["digest"], self.single(agent, steps), f"{agent} {one}")
             lines = (pathlib.Path(one["dir"]) / "metrics.jsonl").read_text().splitlines()
             self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, steps + 1)), "every step once")
 
@@ -98,8 +98,8 @@ class Digest(WebTest):
                           "evolution,analysis", recipe="web-test")
         self.assertGreaterEqual(output["joins"], 1)
         self.assertEqual(sorted(output["agents"]["analysis"]["devices"]), ["cpu:0", "cpu:1"])
-        self.assertEqual(output["agents"]["analysis"]["digest"], self.single("analysis", 2500))
-        self.assertEqual(output["agents"]["evolution"]["digest"], self.single("evolution"))
+        self.assert_bits(output["agents"]["analysis"]["digest"], self.single("analysis", 2500))
+        self.assert_bits(output["agents"]["evolution"]["digest"], self.single("evolution"))
 
     def test_digest_prints_all_and_one_over_them(self):
         output = self.train(*SMALL, "--steps", 5, "--devices", "cpu:2", recipe="web-test")
@@ -125,7 +125,7 @@ class Together(WebTest):
             for agent in AGENTS:
                 self.assertIsNotNone(output["agents"][agent]["score"], agent)
         apart = self.train(*SMALL, "--steps", STEPS, "--devices", "cpu:2", recipe="web-test")
-        self.assertEqual(output["digest"], apart["digest"], "of the whole set too")
+        self.assert_bits(output["digest"], apart["digest"], "of the whole set too")
 
     def test_agents_grouped_otherwise_keep_their_own_digests(self):
         # As GPUs of a machine would have them: a batched run for each device, of equal and of unequal sizes.
@@ -144,8 +144,8 @@ class Together(WebTest):
                           "analysis,evolution,execution", "--set", "evolution.steps=60", recipe="web-test")
         self.assertEqual(self.folder_of(output, ("analysis", "execution")).name, "analysis+1")
         self.assertEqual(pathlib.Path(output["agents"]["evolution"]["dir"]).name, "evolution")
-        self.assertEqual(output["agents"]["evolution"]["digest"], self.single("evolution", 60))
-        self.assertEqual(output["agents"]["analysis"]["digest"], self.single("analysis"))
+        self.assert_bits(output["agents"]["evolution"]["digest"], self.single("evolution", 60))
+        self.assert_bits(output["agents"]["analysis"]["digest"], self.single("analysis"))
 
     def test_killed_stopped_and_resumed_on_other_devices_they_keep_every_bit(self):
         agents = ("analysis", "evolution")
@@ -504,7 +504,7 @@ class Gate(WebTest):
         os.close(write)
         out, err = process.communicate()
         self.assertEqual(process.returncode, 0, err)
-        self.assertEqual(json.loads(out)["digest"], whole["digest"])
+        self.assert_bits(json.loads(out)["digest"], whole["digest"])
 
     def test_one_that_is_stopped_while_it_waits_ends_at_once_and_can_be_gone_on_with(self):
         process, write = self.early()
@@ -514,7 +514,7 @@ class Gate(WebTest):
         os.close(write)
         self.assertEqual(list((self.dir / "early/checkpoints").glob("step-*")), [])
         rest = json.loads(self.tandem("resume", "early", "--json").stdout)
-        self.assertEqual(rest["digest"], self.train(*QUICK, "--steps", 20)["digest"])
+        self.assert_bits(rest["digest"], self.train(*QUICK, "--steps", 20)["digest"])
 
     def test_one_whose_set_has_died_makes_no_step(self):
         process, write = self.early()

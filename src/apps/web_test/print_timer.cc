@@ -28,16 +28,21 @@ std::pair<std::string, std::string> around_stamp(const fs::path& file) {
   return {for_shell((file.parent_path() / file.stem()).string() + "-"), for_shell(file.extension().string())};
 }
 
+// What was collected gets a name of its own, and a mark beside it. The mark goes once it was learned from or judged:
+// what was refused before training (code 2: too few episodes, a run in use) comes along the next day.
 std::string daily_script(const std::vector<fs::path>& files, const std::vector<std::string>& train) {
-  std::string script = "now=$(date -u +%Y%m%d-%H%M%S); list=; ";
+  std::string script = "now=$(date -u +%Y%m%d-%H%M%S); list=; ", marks;
   for (const fs::path& file : files) {
     const auto [before, after] = around_stamp(file);
-    script += fmt::format("if [ -e {0} ]; then mv {0} {1}\"$now\"{2} && list=$list,{1}\"$now\"{2}; fi; ",
-                          for_shell(file.string()), before, after);
+    script += fmt::format("[ -e {0} ] && mv {0} {1}\"$now\"{2} && : > {1}\"$now\"{2}.waits; ", for_shell(file.string()),
+                          before, after);
+    marks += fmt::format(" {}[0-9]*{}.waits", before, after);
   }
-  return script +
-         fmt::format("[ -n \"$list\" ] || {{ echo nothing new; exit 0; }}; exec {} --experience \"${{list#,}}\"",
-                     commands_text(train));
+  script += fmt::format("for mark in{}; do [ -e \"$mark\" ] && list=$list,${{mark%.waits}}; done; ", marks);
+  return script + fmt::format(
+                      "[ -n \"$list\" ] || {{ echo nothing new; exit 0; }}; {} --experience \"${{list#,}}\"; code=$?; "
+                      "[ $code -eq 2 ] || rm -f{}; exit $code",
+                      commands_text(train), marks);
 }
 
 std::string weekly_script(const std::vector<fs::path>& files, const std::vector<std::string>& train) {

@@ -21,7 +21,7 @@ namespace tandem {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr uint64_t kMiB = 1ull << 20, kGiB = 1ull << 30;
+constexpr uint64_t kMebibyte = 1ull << 20, kGibibyte = 1ull << 30;
 
 // Until 32 MiB are on the disk, or half a second is over.
 void try_writing(const fs::path& folder, PlaceSeen& place) {
@@ -32,10 +32,10 @@ void try_writing(const fs::path& folder, PlaceSeen& place) {
     return;
   }
   unlink(name.c_str());
-  const std::vector<char> block(kMiB, 'x');
+  const std::vector<char> block(kMebibyte, 'x');
   const double start = monotonic_seconds();
   uint64_t written = 0;
-  while (written < 32 * kMiB && monotonic_seconds() - start < 0.5) {
+  while (written < 32 * kMebibyte && monotonic_seconds() - start < 0.5) {
     const ssize_t n = write(fd, block.data(), block.size());
     if (n <= 0) {
       place.write_trouble = std::strerror(errno);
@@ -128,7 +128,7 @@ void judge_host_memory(const MachineFacts& machine, const GpusSeen& gpus, Findin
   if (machine.cpu.quota && *machine.cpu.quota < 1)
     all.back().verdict = Verdict::kWarning, all.back().todo = "give the container more: docker run --cpus 4";
   if (const auto usable = usable_memory_bytes(machine.memory)) {
-    const bool little = *usable < kGiB;
+    const bool little = *usable < kGibibyte;
     all.push_back(
         {"memory", little ? Verdict::kWarning : Verdict::kOk,
          fmt::format("{} free for this process{}", bytes_text(*usable),
@@ -138,7 +138,7 @@ void judge_host_memory(const MachineFacts& machine, const GpusSeen& gpus, Findin
          little ? "ps aux --sort=-rss | head" : ""});
   }
   if (machine.shared_memory) {
-    const bool small = gpus.facts.size() > 1 && machine.shared_memory->free_bytes < kGiB;
+    const bool small = gpus.facts.size() > 1 && machine.shared_memory->free_bytes < kGibibyte;
     all.push_back(
         {"shared memory", small ? Verdict::kWarning : Verdict::kOk,
          fmt::format("/dev/shm has {} free of {}{}", bytes_text(machine.shared_memory->free_bytes),
@@ -156,7 +156,7 @@ void judge_host_memory(const MachineFacts& machine, const GpusSeen& gpus, Findin
 void judge_limits(const ProcessLimits& limits, const GpusSeen& gpus, Findings& all) {
   const bool few_files = limits.open_files && *limits.open_files < 1024;
   const bool little_locked = gpus.facts.size() > 1 && limits.locked_memory_bytes &&
-                             *limits.locked_memory_bytes < 64 * kMiB && !gpus.links.empty();
+                             *limits.locked_memory_bytes < 64 * kMebibyte && !gpus.links.empty();
   const bool small_files = limits.file_size_bytes.has_value();
   all.push_back(
       {"limits", few_files || small_files ? Verdict::kWarning : Verdict::kOk,
@@ -177,7 +177,7 @@ void judge_disk(const PlaceSeen& place, Findings& all) {
                    fmt::format("nothing can be written for {}: {}", root, place.write_trouble),
                    fmt::format("tandem train {} --runs-root /a/folder/of/yours", place.example)});
   } else if (place.disk) {
-    const bool full = place.disk->free_bytes < 256 * kMiB, low = place.disk->free_bytes < 5 * kGiB;
+    const bool full = place.disk->free_bytes < 256 * kMebibyte, low = place.disk->free_bytes < 5 * kGibibyte;
     // A disk below 1 MB/s must not show as 0.
     const std::string speed = place.write_bytes_per_s
                                   ? fmt::format(", {:.{}f} MB/s to the disk", *place.write_bytes_per_s / 1e6,

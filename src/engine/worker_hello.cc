@@ -1,0 +1,34 @@
+#include "engine/worker_hello.h"
+
+#include <torch/version.h>
+
+#include "engine/kind.h"
+#include "fleet/messages.h"
+#include "reduce/direct_gpu_link.h"
+
+namespace tandem {
+
+nlohmann::json hello_of(TrainLoop& loop, const SnapshotLayout& layout, int64_t last_step) {
+  const ContributionLayout largest = with_link_words(loop.largest_layout());
+  nlohmann::json phases = nlohmann::json::array();
+  for (const Phase& phase : loop.phases()) phases.push_back(phase.name);
+  for (const Phase& phase : loop.validation().phases()) phases.push_back(phase.name);
+  return {{"hello", kProtocolVersion},
+          {"version", TANDEM_VERSION},
+          {"kind", device_kind()},
+          {"kind_parts", device_kind_parts()},
+          {"versions", {{"tandem", TANDEM_VERSION}, {"torch", TORCH_VERSION}, {"compiler", __VERSION__}}},
+          {"unit", loop.recipe().unit()},
+          {"total_steps", last_step},
+          {"layout", layout.to_json()},
+          {"phases", phases},
+          {"training_phases", loop.phases().size()},
+          {"floats", largest.floats},
+          {"counts", largest.counts},
+          {"maxima", largest.maxima},
+          {"mail", largest.exchange},
+          {"stateful", loop.stateful()},
+          {"lockstep_bytes", loop.lockstep() ? loop.state().contribution_floats() * 4 : 0}};
+}
+
+}  // namespace tandem
