@@ -107,7 +107,7 @@ class JobState {
   void own(ShardRange mine);
   bool has_shard_state() const { return !shard_states_.empty(); }
   at::Tensor& shard(ShardField field, int shard) { return shard_states_[field.id].per_shard.at(shard - mine_.first); }
-// Around a validation: what modules' is_training() says. Afterwards each says what it said before.
+  // Around a validation: what modules' is_training() says. Afterwards each says what it said before.
   void begin_evaluation();
   void end_evaluation();
   BatchNormContext& batch_norm() { return *batch_norm_; }

@@ -338,7 +338,7 @@ void Worker::record(const StepRecord& record) {
   last_record_ = metrics_line(record);
   for (const std::string& note : loop_->take_notes(me_ == 0)) channel_.send({{"note", note}, {"step", record.step}});
   if (me_ != 0) return;
-  while (!page().push(last_record_)) wait_a_moment();  // the launcher is behind: it empties the ring many times a second
+  while (!page().push(last_record_)) wait_a_moment();  // the launcher empties the ring many times a second
 }
 
 void Worker::boundary() {

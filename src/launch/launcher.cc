@@ -272,8 +272,7 @@ void Launcher::tick() {
 void Launcher::measure(double now) {
   std::map<int, Progress> workers;
   for (const int rank : coordinator_->members()) workers[rank] = workers_.at(rank)->progress();
-  if (const auto reading =
-          speedometer_.read(now, record_->last_step(), record_->facts().training_phases, workers))
+  if (const auto reading = speedometer_.read(now, record_->last_step(), record_->facts().training_phases, workers))
     carry_out(coordinator_->measured(reading->speeds, reading->step_seconds, move_seconds_,
                                      seconds_left(reading->step_seconds)));
 }

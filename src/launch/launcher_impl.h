@@ -133,7 +133,7 @@ class Launcher {
   int deaths_since_snapshot_ = 0;
   int64_t watched_step_ = 0;
   int64_t best_step_ = -1;  // the newest that a validation found to be the best so far
-  struct Save {  // of a whole snapshot whose parts may still be on their way here
+  struct Save {             // of a whole snapshot whose parts may still be on their way here
     int buffer;
     double stall;
     bool asked;
