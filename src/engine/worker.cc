@@ -21,7 +21,6 @@
 #include "config/units.h"
 #include "engine/determinism.h"
 #include "engine/gpu_device.h"
-#include "engine/kind.h"
 #include "engine/last_step.h"
 #include "engine/net_combine.h"
 #include "engine/operations.h"
