@@ -243,7 +243,7 @@ TEST(Resume, ACheckpointOfANewerFormatIsRefused) {
   std::string text = box.read(path);
   const size_t at = text.find("\"format\"");
   ASSERT_NE(at, std::string::npos);
-  text.replace(text.find('1', at), 1, "9");
+  text.replace(text.find_first_of("0123456789", at), 1, "9");
   box.write(path, seal_manifest(text));
   const ProgramResult result = box.run({"resume", "r"});
   EXPECT_EQ(result.code, 5) << result.err;
