@@ -168,7 +168,7 @@ class Eval(Agents):
         self.assert_explains(self.tandem("eval", run, "--episodes", 1, code=2), "1000")
         self.assert_explains(self.tandem("eval", "nobody", code=2), "nobody")
         tiny = self.train("--steps", 3)
-        self.assert_explains(self.tandem("eval", tiny["dir"], code=2), "web-agent")
+        self.assert_explains(self.tandem("eval", tiny["dir"], "--agent", "analysis", code=2), "has no flag --agent")
         shutil.rmtree(run / "checkpoints")
         self.assert_explains(self.tandem("eval", run, code=2), "no checkpoint")
 
@@ -651,7 +651,7 @@ class Gates(GoingOn):
         new.write_text(lines_of("analysis", 800, seed=2))
         quick = ("--steps", 3, "--lr", "1e-7", "--gate", "old=warn,new=warn")
         episodes = lambda files, share, *more: {name: gate.get("episodes") for name, gate in self.gates(self.go_on(
-            self.copy_of(run), "--experience", files, "--set", f"experience.holdout={share}", *quick, *more)[0]).items()}
+            self.as_it_was(run), "--experience", files, "--set", f"experience.holdout={share}", *quick, *more)[0]).items()}
         once = episodes(new, 0.2)
         self.assertEqual(episodes(f"{new},{new}", 0.2), once)
         both = episodes(f"{new},{first},{copy}", 0.2)
@@ -659,7 +659,7 @@ class Gates(GoingOn):
         # The first run held out a fifth; of a larger share the rest was learned from.
         self.assertEqual(episodes(copy, 0.6)["new"], once["old data"])
 
-    def copy_of(self, run):
+    def as_it_was(self, run):
         (run / "current.json").unlink(missing_ok=True)
         return run
 
