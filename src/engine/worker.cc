@@ -389,16 +389,18 @@ void Worker::take_snapshot(bool hold, bool final) {
 }
 
 // Nobody goes on before the snapshot of the best step is whole: survivors of a death would not come back to this step.
-// It is whole once there is a buffer for the next one.
 void Worker::keep_best(bool hold) {
-  for (bool whole = false; !whole && !next_; hold = false) {
-    const uint64_t generation = current_.generation;
-    take_snapshot(hold, false);
-    while (!whole && !next_ && current_.generation == generation) {
-      if (page().abandoned(generation, loop_->combine().next_sequence()))
-        enter_next_at_boundary();
-      else if (!(whole = page().target_of(generation, snapshots_ + 1).has_value()))
-        wait_a_moment();
+  uint64_t taken_in = 0;  // which generation; one that begins afterwards says what is whole
+  while (!next_ && current_.snapshot_step != loop_->steps_done()) {
+    if (taken_in != current_.generation) {
+      taken_in = current_.generation;
+      take_snapshot(std::exchange(hold, false), false);
+    } else if (page().abandoned(taken_in, loop_->combine().next_sequence())) {
+      enter_next_at_boundary();
+    } else if (page().target_of(taken_in, snapshots_ + 1)) {  // for the next one: this one is whole
+      current_.snapshot_step = loop_->steps_done();
+    } else {
+      wait_a_moment();
     }
   }
 }

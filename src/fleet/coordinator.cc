@@ -222,7 +222,7 @@ void Coordinator::issue(GenerationStart::From from, int64_t cut, Actions& action
   ++current_.generation;
   current_.members = make_plan(options_.shards, speeds_of(members_), options_.planner, current_.members);
   current_.from = from;
-  current_.snapshot_step = from == GenerationStart::From::kSnapshot ? snapshot_step_ : -1;
+  current_.snapshot_step = from == GenerationStart::From::kStart ? -1 : snapshot_step_;
   current_.cut = cut;
   cuts_.push_back(cut);
   parts_.clear();

@@ -37,7 +37,7 @@ struct GenerationStart {
   uint64_t generation = 0;
   std::vector<ShardAssignment> members;  // ascending ranges that cover all shards
   From from = From::kStart;
-  int64_t snapshot_step = -1;
+  int64_t snapshot_step = -1;  // of the last whole snapshot
   int64_t cut = -1;
   bool operator==(const GenerationStart&) const = default;
 };
