@@ -47,14 +47,6 @@ namespace {
 
 constexpr int64_t kHashEverySteps = 50;
 
-int64_t number_in_environment(const char* name) {
-  const char* text = std::getenv(name);
-  if (!text)
-    throw ConfigError("`work` is not for typing", fmt::format("{} is not set: no launcher started this process", name),
-                      "use `train` or `resume`");
-  return std::atoll(text);
-}
-
 struct LauncherEnded {};  // the launcher wants nothing more
 struct StepGivenUp {};    // everybody goes back to a snapshot; the generation to enter is in next_
 
@@ -135,8 +127,8 @@ class Worker : public Watch, public LoopObserver {
 
 Worker::Worker(Channel& channel, const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes)
     : channel_(channel),
-      rank_(static_cast<int>(number_in_environment("TANDEM_RANK"))),
-      page_memory_(SharedMemory::adopt(static_cast<int>(number_in_environment("TANDEM_PAGE_FD")), sizeof(WorkerPage))) {
+      rank_(static_cast<int>(number_from_launcher("TANDEM_RANK"))),
+      page_memory_(SharedMemory::adopt(static_cast<int>(number_from_launcher("TANDEM_PAGE_FD")), sizeof(WorkerPage))) {
   arm_faults(rank_);
   page().enter(Stage::kStarting);
   times_.page(page());
@@ -460,7 +452,7 @@ int work(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& r
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) signal(number, SIG_IGN);
   // TANDEM_SEAT_FD: from a launcher of an older build, whose programs were replaced while it ran.
   const char* const channel_fd = std::getenv("TANDEM_WORKER_FD") ? "TANDEM_WORKER_FD" : "TANDEM_SEAT_FD";
-  Channel channel(static_cast<int>(number_in_environment(channel_fd)));
+  Channel channel(static_cast<int>(number_from_launcher(channel_fd)));
   const auto fail = [&](const Error& error) {
     channel.send({{"fatal", static_cast<int>(error.code())},
                   {"what", error.what()},

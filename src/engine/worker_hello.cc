@@ -1,7 +1,11 @@
 #include "engine/worker_hello.h"
 
+#include <fmt/format.h>
 #include <torch/version.h>
 
+#include <cstdlib>
+
+#include "base/errors.h"
 #include "engine/kind.h"
 #include "fleet/messages.h"
 #include "reduce/direct_gpu_link.h"
@@ -29,6 +33,14 @@ nlohmann::json hello_of(TrainLoop& loop, const SnapshotLayout& layout, int64_t l
           {"mail", largest.exchange},
           {"stateful", loop.stateful()},
           {"lockstep_bytes", loop.lockstep() ? loop.state().contribution_floats() * 4 : 0}};
+}
+
+int64_t number_from_launcher(const char* name) {
+  const char* text = std::getenv(name);
+  if (!text)
+    throw ConfigError("`work` is not for typing", fmt::format("{} is not set: no launcher started this process", name),
+                      "use `train` or `resume`");
+  return std::atoll(text);
 }
 
 }  // namespace tandem
