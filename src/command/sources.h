@@ -30,7 +30,7 @@ ResolvedRecipe resolve_run(const std::filesystem::path& recipe_toml, const Argum
                            const CliContext& context, const Output& output, const PresetsOf& presets = {},
                            const std::string& preset_name = "");
 
-// The same from a text that is not the file's own: that which a run was given by its set. `name` is told in errors.
+// The same from a text that is not the file's own: that which a run was given by its set. `name` stands in errors.
 ResolvedRecipe resolve_run_text(const std::string& toml, const std::string& name, const Arguments& arguments,
                                 const CliContext& context, const Output& output);
 

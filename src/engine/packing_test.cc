@@ -118,7 +118,7 @@ TEST(FirstFitPacking, EveryTokenIsInOneRowAndRowsAreThoseOfTheSlowWay) {
         std::vector<int64_t> found;
         for (const PackedSpan& span : packing.row(epoch, row)) {
           found.push_back(span.length);
-          ASSERT_EQ(span.begin % length, 0) << "cut nowhere but at whole rows";
+          ASSERT_EQ(span.begin % length, 0) << "cut at multiples of the row length alone";
           ASSERT_TRUE(span.begin + span.length == lengths[static_cast<size_t>(span.document)] || span.length == length);
         }
         ASSERT_EQ(found, slow[static_cast<size_t>(row)]);

@@ -54,7 +54,7 @@ struct Phase {
 
 // A number that is found over a validation set.
 struct ValidationMetric {
-  std::string name;  // "accuracy"; told as "validation/accuracy"
+  std::string name;  // "accuracy"; reported as "validation/accuracy"
   bool larger_is_better = false;
 };
 

@@ -116,7 +116,7 @@ void keep_speeds(const std::filesystem::path& speeds_file, const SetOutcome& out
 // The folders and recipes of the jobs, which are pinned from now on: edits of a job's recipe.toml reach it no more.
 void write_jobs(PreparedSet& set);
 // Of a set that is gone on with: jobs that have no checkpoint yet get back the recipe that the set began with. Edits
-// are put aside (runs/recipe_file.h) and told through `warn`. For whoever holds the set's lock.
+// are put aside (runs/recipe_file.h) and reported through `warn`. For whoever holds the set's lock.
 void keep_recipes_begun(const std::filesystem::path& set_dir, const JobSet::Say& warn);
 
 }  // namespace tandem

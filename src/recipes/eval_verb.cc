@@ -222,7 +222,7 @@ int run_eval(const Command& command, const EnvironmentOf& environment_of, int64_
                  {"seed", plan.seed},   {"agents", {{name, one}}}};
   const std::string page = write_page(command, run, result);
   std::string filmed;
-  std::optional<Error> not_filmed;  // the figures are told all the same
+  std::optional<Error> not_filmed;  // the figures are printed all the same
   try {
     if (!video.empty()) filmed = film(environment, agent, video);
   } catch (const Error& error) {

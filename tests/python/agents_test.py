@@ -673,10 +673,10 @@ class Gates(GoingOn):
         day = lambda file: self.go_on(run, "--experience", file, "--steps", 3, "--lr", "1e-7", "--gate", "old=warn,new=warn", *share)
         second, third = day(files[1])[0], day(files[2])[0]
         current = (run / "current.json").read_text()
-        whole, told = day(files[3])
+        whole, done_whole = day(files[3])
         third_run, old = (pathlib.Path(one["agents"]["analysis"]["run"]) for one in (third, second))
         shutil.rmtree(old)
-        self.assertNotIn("is gone", told.stderr)
+        self.assertNotIn("is gone", done_whole.stderr)
         def once_more():
             (run / "current.json").write_text(current)
             return day(files[3])

@@ -120,9 +120,9 @@ class Plans(Fleet):
         # Without an end: on a busy machine it takes as many steps as it takes until speeds are known well enough.
         self.set_environment(TANDEM_SLOW="1:20:0.03")
         process = self.start("train", "tiny", *QUICK, "--steps", ENDLESS, "--devices", "cpu:2", "--run-dir", "run", "--json")
-        told = ""
-        while not (shards := re.search(r"24 shards on 2 workers: (\d+) (\d+)", told)) or int(shards[2]) > 8:  # 1 would be fair
-            told = self.wait_for(process, "24 shards on 2 workers")
+        line = ""
+        while not (shards := re.search(r"24 shards on 2 workers: (\d+) (\d+)", line)) or int(shards[2]) > 8:  # 1 would be fair
+            line = self.wait_for(process, "24 shards on 2 workers")
         self.assert_stops_as(process, "tiny")
         first = int(shards[1])
         self.assertRegex((self.dir / "run/events.jsonl").read_text(), rf"rank 0: 0-{first - 1}, rank 1: {first}(-23)?\)")

@@ -1,4 +1,4 @@
-"""What the tests of the guard share: a machine that is played by tests/fake_nvml.cc (docs/testing.md).
+"""What the tests of the guard share: a machine that tests/fake_nvml.cc simulates (docs/testing.md).
 
 Its time and the guard's run SPEED times as fast as ours. Waiting is done on what a program prints, on its end, or on what
 the machine's state says, never on time.

@@ -171,7 +171,7 @@ class Eval(Gym):
         ffmpeg.write_text('#!/bin/sh\necho "no such codec" >&2\nexit 1\n')
         failed = self.eval(run, "--render", "other.mp4", env=path, code=2)
         self.assert_explains(failed, "no such codec")
-        self.assertIn("random play", failed.stdout, "the figures are told though the film failed")
+        self.assertIn("random play", failed.stdout, "the figures are printed though the film failed")
         failed = json.loads(self.eval(run, "--render", "other.mp4", "--json", env=path, code=2).stdout)
         self.assertEqual((failed["video"], failed["agents"]["gym_environments:Drawn"]["return"]), (None, 7))
         self.assertEqual([p.name for p in self.dir.glob("*other*")] + [p.name for p in self.dir.glob(".*.mp4")], [])
@@ -182,7 +182,7 @@ class Eval(Gym):
         (self.dir / "empty").mkdir()
         done = self.eval(run, "--render", "film.mp4", env={"PATH": str(self.dir / "empty")}, code=2)
         self.assert_explains(done, "there is no ffmpeg", "apt install ffmpeg", "-m pip install imageio-ffmpeg")
-        self.assertFalse((pathlib.Path(run["dir"]) / "evaluation.json").exists(), "told before anything was played")
+        self.assertFalse((pathlib.Path(run["dir"]) / "evaluation.json").exists(), "refused before any episode")
         (self.dir / "imageio_ffmpeg.py").write_text("def get_ffmpeg_exe():\n    return '/bin/true'\n")
         plain = self.run_of("gym_environments:Walk")
         self.assert_explains(self.eval(plain, "--render", "film.mp4", env={"PATH": str(self.dir / "empty")}, code=2),

@@ -156,8 +156,8 @@ class Execution(Played):
         for words in ([], ["--strategy", "ddp"]):
             planned = self.dry("3060ti+2x3070", "--quick", *words)["forecast_seconds"]
             done = self.run_on("3060ti+2x3070", "train", "web-test", "--quick", "--json", *words)
-            told = json.loads(done.stdout)["forecast_seconds"]  # at its start: the stand-in ends before it is measured
-            self.assertAlmostEqual(told, planned, delta=0.1 * planned, msg="saves and judging are part of both")
+            forecast = json.loads(done.stdout)["forecast_seconds"]  # at its start: the stand-in ends before it is measured
+            self.assertAlmostEqual(forecast, planned, delta=0.1 * planned, msg="saves and judging are part of both")
             shutil.rmtree(self.dir / "runs")
 
     def test_a_set_that_was_stopped_goes_on_with_its_runs_on_fewer_gpus(self):

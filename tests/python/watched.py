@@ -40,7 +40,7 @@ def memory_mb(pid):
 
 class Monitor(Case):
     def machine(self, script=None):
-        """The environment of a machine that is played; without a script one without any driver."""
+        """The environment of a simulated machine; without a script one without any driver."""
         if script is None:
             return {"TANDEM_NVML": str(self.dir / "no-such-library.so")}
         file, text = self.dir / "machine.json", json.dumps(script)
