@@ -63,7 +63,7 @@ class SafetensorsWriter {
   // Opens the new file and, if it is not compressed, reserves its whole size. The tensors must outlive write().
   SafetensorsWriter(FileSystem& fs, std::filesystem::path path, std::span<const TensorView> tensors,
                     const std::map<std::string, std::string>& metadata, Packing packing = Packing::kNone);
-  FileSums write(int threads = 1);  // writes, fsyncs, closes; so many threads compress
+  FileSums write();  // writes, fsyncs, closes
 
  private:
   FileSystem& fs_;

@@ -108,10 +108,10 @@ SafetensorsWriter::SafetensorsWriter(FileSystem& fs, std::filesystem::path path,
   if (packing_ == Packing::kNone) fs_.allocate(file_.handle(), size_);
 }
 
-FileSums SafetensorsWriter::write(int threads) {
+FileSums SafetensorsWriter::write() {
   FileSums sums;
   std::optional<ZstdWriter> packer;
-  if (packing_ == Packing::kZstd) packer.emplace(file_, size_, threads);
+  if (packing_ == Packing::kZstd) packer.emplace(file_, size_);
   BlockWriter out(file_, packer ? &*packer : nullptr);
   out.write(std::as_bytes(std::span(header_)), nullptr);
   Checksum sum(ChecksumKind::kXxh64);

@@ -143,7 +143,7 @@ void CheckpointStore::clear_leftovers() {
   for (const std::string& name : leftovers) drop(dir_ / name);
 }
 
-stdfs::path CheckpointStore::save(const CheckpointContents& contents, int threads) {
+stdfs::path CheckpointStore::save(const CheckpointContents& contents) {
   if (keep_ == 0) throw std::logic_error("save() on a checkpoint store opened for reading");
   if (contents.step < 0) throw std::logic_error("a checkpoint of a negative step");
   warnings_.clear();
@@ -156,7 +156,7 @@ stdfs::path CheckpointStore::save(const CheckpointContents& contents, int thread
   SafetensorsWriter model(*fs_, tmp / kModelFile, contents.model, with_aliases(tie, contents));  // reserves its room
   SafetensorsWriter state(*fs_, tmp / kStateFile, contents.state, tie, Packing::kZstd);
   // First the one whose size nobody knows: a full disk is met there.
-  const FileSums& saved_state = manifest.files[kStateFile] = state.write(threads);
+  const FileSums& saved_state = manifest.files[kStateFile] = state.write();
   const FileSums& saved_model = manifest.files[kModelFile] = model.write();
   const std::string text = manifest.to_text();
   write_text(*fs_, tmp / kManifestFile, text);

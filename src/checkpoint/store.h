@@ -59,8 +59,7 @@ class CheckpointStore {
   // Returns its folder once it is durable; then, and only then, older generations beyond `keep` are dropped. Throws
   // IoError otherwise, the old ones intact. Saving a step makes it the newest: later ones, of a future that was
   // abandoned by loading an earlier one, go.
-  // `threads` compress: more than one where nobody else needs the cores.
-  std::filesystem::path save(const CheckpointContents& contents, int threads = 1);
+  std::filesystem::path save(const CheckpointContents& contents);
 
   // The newest whole one; nullopt if there is none at all. CheckpointError if there are some and none is whole.
   std::optional<LoadedCheckpoint> load_newest(CheckpointParts parts = CheckpointParts::kAll);

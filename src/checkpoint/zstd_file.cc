@@ -61,14 +61,12 @@ struct ZstdWriter::Context {
   ~Context() { ZSTD_freeCCtx(zstd); }
 };
 
-ZstdWriter::ZstdWriter(OpenFile& file, std::uint64_t content_size, int threads)
+ZstdWriter::ZstdWriter(OpenFile& file, std::uint64_t content_size)
     : file_(file), context_(std::make_unique<Context>()), out_(kOutBlock), sum_(ChecksumKind::kXxh128) {
   if (!context_->zstd) throw std::bad_alloc();
   checked(ZSTD_CCtx_setParameter(context_->zstd, ZSTD_c_compressionLevel, kLevel));
   checked(ZSTD_CCtx_setParameter(context_->zstd, ZSTD_c_contentSizeFlag, 1));
   checked(ZSTD_CCtx_setParameter(context_->zstd, ZSTD_c_checksumFlag, 1));
-  // A libzstd that was built without threads refuses this, and compresses in the caller's.
-  if (threads > 1) ZSTD_CCtx_setParameter(context_->zstd, ZSTD_c_nbWorkers, threads);
   checked(ZSTD_CCtx_setPledgedSrcSize(context_->zstd, content_size));
 }
 

@@ -19,9 +19,8 @@ namespace tandem {
 
 class ZstdWriter {
  public:
-  // Appends to `file`, which must outlive this. `content_size`: bytes that will be written in all. More than one of
-  // `threads` compress beside the caller, with some 10 MB each.
-  ZstdWriter(OpenFile& file, std::uint64_t content_size, int threads = 1);
+  // Appends to `file`, which must outlive this. `content_size`: bytes that will be written in all.
+  ZstdWriter(OpenFile& file, std::uint64_t content_size);
   ~ZstdWriter();
   ZstdWriter(const ZstdWriter&) = delete;
 

@@ -21,10 +21,10 @@ std::string packed_text(std::size_t bytes) {
   return text;
 }
 
-Frame pack(std::string_view text, std::size_t piece, int threads = 1) {
+Frame pack(std::string_view text, std::size_t piece) {
   TempDir dir(quick_dir());
   OpenFile file(FileSystem::real(), FileSystem::real().open_new(dir / "frame"));
-  ZstdWriter writer(file, text.size(), threads);
+  ZstdWriter writer(file, text.size());
   for (std::size_t at = 0; at < text.size(); at += piece)
     writer.write(std::as_bytes(std::span(text.substr(at, piece))));
   writer.finish();
@@ -54,15 +54,6 @@ TEST(ZstdFile, RoundTripKeepsEveryByteWhateverThePieces) {
       const Frame frame = pack(text, piece);
       EXPECT_EQ(unpack_zstd(frame, size, "state").text(), text);
     }
-  }
-}
-
-TEST(ZstdFile, SeveralThreadsKeepEveryByte) {
-  const std::string text = packed_text(9'000'000);
-  for (const std::size_t piece : {std::size_t{300'000}, text.size()}) {
-    const Frame frame = pack(text, piece, 3);
-    EXPECT_LT(frame.size(), text.size());
-    EXPECT_EQ(unpack_zstd(frame, text.size(), "state").text(), text);
   }
 }
 

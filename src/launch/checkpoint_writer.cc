@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "base/cores.h"
 #include "base/errors.h"
 #include "base/fault_points.h"
 #include "config/units.h"
@@ -94,8 +93,7 @@ CheckpointReport CheckpointWriter::write(const Job& job) {
   const double begin = monotonic_seconds(), cpu = thread_cpu_seconds();
   try {
     fault_point("before-rename", job.contents.step);
-    // From save_now() nobody trains any more. Above eight the sums, which one thread makes, are what is waited for.
-    store_.save(job.contents, job.buffer < 0 ? std::min(8, usable_cores()) : 1);
+    store_.save(job.contents);
     fault_point("after-rename", job.contents.step);
     report.saved = true;
     report.bytes = store_.last_bytes();
