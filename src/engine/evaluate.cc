@@ -1,7 +1,6 @@
 #include "engine/evaluate.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <cstdio>
@@ -10,32 +9,22 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/file_system.h"
-#include "config/resolver.h"
-#include "engine/determinism.h"
 #include "engine/gpu_device.h"
 #include "engine/kind.h"
+#include "engine/run_recipe.h"
 #include "engine/snapshot.h"
 #include "engine/train_loop.h"
-#include "nn/portable_vector.h"
 
 namespace tandem {
 
 int evaluate(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint,
              const std::vector<RecipeEntry>& recipes) {
-  const FileBytes text = read_whole_file(FileSystem::real(), run_dir / "recipe.toml", 1 << 20);
-  const RecipeEntry& entry = find_recipe_entry(recipes, recipe_named_in(text.text(), "recipe.toml").value_or(""));
-  const auto settings = entry.info.settings();
-  Resolver resolver(*settings);
-  resolver.apply_toml(text.text(), "recipe.toml");
-  freeze(resolver, *settings, 1);
-  use_portable_vector();
-  set_determinism();
-  take_device(*settings);
-  torch::manual_seed(static_cast<uint64_t>(settings->seed));  // lint: allow(random) for constructors of users
-  TrainLoop loop(*settings, entry.make(*settings),
-                 ShardPlan::balance(static_cast<int>(settings->shards), std::vector<double>{1}));
+  const RunRecipe recipe = recipe_of_run_folder(run_dir, recipes);
+  take_device(*recipe.settings);
+  TrainLoop loop(*recipe.settings, recipe.make(),
+                 ShardPlan::balance(static_cast<int>(recipe.settings->shards), std::vector<double>{1}));
   if (loop.validation().sets().empty())
-    throw ConfigError(fmt::format("{} has no validation set", entry.info.name),
+    throw ConfigError(fmt::format("{} has no validation set", recipe.name),
                       "there is nothing to evaluate its weights on",
                       "give the recipe a validation set (SupervisedRecipe::make_validation_data)");
   const LoadedCheckpoint loaded =

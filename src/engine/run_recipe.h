@@ -1,0 +1,21 @@
+// engine/run_recipe.h -- the recipe of a run folder, for a process that looks at a job without training it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "config/resolved_recipe.h"
+#include "engine/recipe.h"
+
+namespace tandem {
+
+// Settings from its recipe.toml, frozen; libtorch made deterministic and seeded for what the recipe builds. Throws
+// Error.
+struct RunRecipe : ResolvedRecipe {
+  const RecipeEntry* entry = nullptr;
+  std::unique_ptr<Recipe> make() const { return entry->make(*settings); }
+};
+RunRecipe recipe_of_run_folder(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes);
+
+}  // namespace tandem
