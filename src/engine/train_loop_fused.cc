@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "engine/determinism.h"
 #include "engine/gpu_device.h"
+#include "engine/mirror.h"
 #include "engine/train_loop.h"
 #include "kernels/device.h"
 #include "nn/here.h"
