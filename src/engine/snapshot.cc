@@ -184,11 +184,25 @@ int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<c
   return scalars.value("ticket", int64_t{0});
 }
 
-uint64_t replicated_hash(TrainLoop& loop) {
+namespace {
+
+// `known`: the hashes of the last tensors.
+uint64_t hash_of(const std::vector<NamedTensor>& tensors, std::span<const uint64_t> known) {
   uint64_t hash = 0;
-  for (const NamedTensor& t : replicated_tensors(loop))
-    hash = fold_hash(hash, home_of(t.tensor).state_hash(memory_of(t), static_cast<int64_t>(t.tensor.nbytes())));
+  const size_t unknown = tensors.size() - known.size();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& t = tensors[i].tensor;
+    hash = fold_hash(hash, i < unknown ? home_of(t).state_hash(memory_of(tensors[i]), static_cast<int64_t>(t.nbytes()))
+                                       : known[i - unknown]);
+  }
   return hash;
+}
+
+}  // namespace
+
+uint64_t replicated_hash(TrainLoop& loop) { return hash_of(replicated_tensors(loop), {}); }
+uint64_t quick_replicated_hash(TrainLoop& loop) {
+  return hash_of(replicated_tensors(loop), loop.update().kept_hashes());
 }
 
 std::string digest_of(TrainLoop& loop) {

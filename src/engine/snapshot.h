@@ -30,6 +30,8 @@ int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<c
 
 // The hash of weights, optimizer and whatever else all workers hold alike.
 uint64_t replicated_hash(TrainLoop& loop);
+// The same number, where no bit has flipped in host memory: what is kept there to roll back to counts as it was kept.
+uint64_t quick_replicated_hash(TrainLoop& loop);
 // The digest of the weights as they are now.
 std::string digest_of(TrainLoop& loop);
 

@@ -24,11 +24,12 @@ int optimizer_states(const OptimizerSettings& optimizer) {
   return optimizer.momentum > 0 ? 1 : 0;
 }
 
-Update::Update(const RecipeSettings& settings, JobState& state, int64_t global_batch)
+Update::Update(const RecipeSettings& settings, JobState& state, int64_t global_batch, int64_t most_kept_on_device)
     : settings_(settings),
       state_(state),
       base_rate_(settings.optimizer.learning_rate * batch_factor(settings.schedule, global_batch)),
-      dynamic_scale_(settings.precision == "fp16") {
+      dynamic_scale_(settings.precision == "fp16"),
+      kept_(most_kept_on_device) {
   for (const ParameterEntry& entry : state.parameter_entries())
     decays_.push_back(settings.optimizer.decay_vectors || entry.sizes.size() >= 2);
   lay_out_segments();
@@ -63,69 +64,19 @@ void Update::begin_step(int64_t step) {
   if (every > 0 && step % every == 0 && bad_in_a_row_ == 0) keep();
 }
 
-namespace {
-
-// Where a tensor that follows `before` in the same memory begins, counted from there; padding may lie between them. -1:
-// it does not follow.
-int64_t begins_after(const at::Tensor& before, const at::Tensor& t) {
-  const int64_t at = t.storage_offset() - before.storage_offset();
-  const bool follows = t.is_alias_of(before) && t.dtype() == before.dtype() && before.is_contiguous() &&
-                       t.is_contiguous() && at >= before.numel() && at < before.numel() + JobState::kAlignFloats;
-  return follows ? at : -1;
-}
-
-// All tensors as few long ones: copies of many small ones cost a launch each, and a tensor made for each of them costs
-// as much.
-std::vector<at::Tensor> in_stretches(const std::vector<NamedTensor>& tensors) {
-  std::vector<at::Tensor> stretches;
-  for (size_t i = 0; i < tensors.size();) {
-    const at::Tensor& first = tensors[i].tensor;
-    int64_t length = first.numel();
-    size_t next = i + 1;
-    for (; next < tensors.size(); ++next) {
-      const at::Tensor &before = tensors[next - 1].tensor, &t = tensors[next].tensor;
-      const int64_t at = begins_after(before, t);
-      if (at < 0) break;
-      length += at - before.numel() + t.numel();
-    }
-    if (next == i + 1)
-      stretches.push_back(first.is_contiguous() ? first.view({-1}) : first);
-    else
-      stretches.push_back(first.as_strided({length}, {1}));
-    i = next;
-  }
-  return stretches;
-}
-
-}  // namespace
-
-void Update::keep() {
+std::vector<NamedTensor> Update::state_to_keep() const {
   std::vector<NamedTensor> now = state_.model_tensors();
   for (NamedTensor& t : state_.replicated_state()) now.push_back(std::move(t));
-  const std::vector<at::Tensor> stretches = in_stretches(now);
-  if (kept_.empty()) {  // laid out alike
-    size_t stretch = 0;
-    for (size_t i = 0; i < now.size(); ++i) {
-      const at::Tensor& t = now[i].tensor;
-      const int64_t at = i > 0 ? begins_after(now[i - 1].tensor, t) : -1;
-      if (at < 0) kept_stretches_.push_back(at::zeros_like(stretches[stretch++]));
-      at::Tensor there = kept_stretches_.back();
-      if (t.is_contiguous()) {
-        const int64_t begin = at < 0 ? 0 : kept_[i - 1].tensor.storage_offset() + at;
-        there = there.as_strided(t.sizes(), t.strides(), begin);
-      }
-      kept_.push_back({now[i].name, there, now[i].like_parameters});
-    }
-  }
-  for (size_t i = 0; i < stretches.size(); ++i) kept_stretches_[i].copy_(stretches[i]);
+  return now;
+}
+
+void Update::keep() {
+  kept_.keep(state_to_keep());
   kept_updates_ = updates_;
 }
 
 void Update::roll_back() {
-  std::vector<NamedTensor> now = state_.model_tensors();
-  for (NamedTensor& t : state_.replicated_state()) now.push_back(std::move(t));
-  const std::vector<at::Tensor> stretches = in_stretches(now);
-  for (size_t i = 0; i < stretches.size(); ++i) stretches[i].copy_(kept_stretches_[i]);
+  kept_.restore(state_to_keep());
   updates_ = kept_updates_;
 }
 
@@ -262,13 +213,13 @@ void Update::load(const nlohmann::json& saved) {
   good_in_a_row_ = saved.at("good_in_a_row");
   bad_in_a_row_ = saved.at("bad_in_a_row");
   rollbacks_ = saved.at("rollbacks");
-  const int64_t kept = saved.at("kept_updates");
-  kept_updates_ = kept;
+  kept_updates_ = saved.at("kept_updates");
+  kept_.forget_hashes();
 }
 
-std::vector<NamedTensor> Update::kept_state() const {
+std::vector<NamedTensor> Update::kept_state() {
   std::vector<NamedTensor> tensors;
-  for (const NamedTensor& t : kept_) tensors.push_back({"kept." + t.name, t.tensor, t.like_parameters});
+  for (const NamedTensor& t : kept_.tensors()) tensors.push_back({"kept." + t.name, t.tensor, t.like_parameters});
   return tensors;
 }
 

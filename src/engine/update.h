@@ -18,6 +18,7 @@
 
 #include "config/run_settings.h"
 #include "engine/job_state.h"
+#include "engine/kept_state.h"
 #include "kernels/update_decision.h"
 
 namespace tandem {
@@ -39,7 +40,9 @@ struct UpdateResult {
 
 class Update {
  public:
-  Update(const RecipeSettings& settings, JobState& state, int64_t global_batch);
+  // `most_kept_on_device`: bytes; a larger state to roll back to is kept in host memory.
+  Update(const RecipeSettings& settings, JobState& state, int64_t global_batch,
+         int64_t most_kept_on_device = KeptState::most_on_device());
 
   double loss_scale() const { return loss_scale_; }
   // At the start of a step: keeps a copy to roll back to, where one is due.
@@ -58,12 +61,16 @@ class Update {
   // Everything that resume needs beside the tensors.
   nlohmann::json save() const;
   void load(const nlohmann::json& saved);
-  std::vector<NamedTensor> kept_state() const;  // the state to roll back to, if one is kept
+  std::vector<NamedTensor> kept_state();  // the state to roll back to, if one is kept; it may be written to
+  // Hashes of its tensors, in that order, where they are known from when it was kept; else empty. A bit that has flipped
+  // in host memory since does not show in them.
+  const std::vector<uint64_t>& kept_hashes() const { return kept_.hashes(); }
 
  private:
   int64_t find_bad(std::span<const float> gradient) const;
   UpdateResult skip(int64_t flag);
   void lay_out_segments();
+  std::vector<NamedTensor> state_to_keep() const;
   void keep();
   void roll_back();
   double learning_rate() const;
@@ -77,11 +84,10 @@ class Update {
   int64_t updates_ = 0;  // applied ones: Adam's t, the schedule's clock
   int64_t good_in_a_row_ = 0, bad_in_a_row_ = 0, rollbacks_ = 0;
   int64_t kept_updates_ = -1;
-  std::vector<NamedTensor> kept_;
-  std::vector<at::Tensor> kept_stretches_;  // their memory
-  at::Tensor memory_;                       // on the device: parameters and a decision, for apply()
-  at::Tensor segments_, decisions_;         // there too: UpdateSegments, and decisions of several groups
-  std::vector<UpdateSegment> layout_;       // the same on the host
+  KeptState kept_;
+  at::Tensor memory_;                  // on the device: parameters and a decision, for apply()
+  at::Tensor segments_, decisions_;    // there too: UpdateSegments, and decisions of several groups
+  std::vector<UpdateSegment> layout_;  // the same on the host
   int segment_count_ = 0;
 };
 

@@ -1,0 +1,50 @@
+// engine/kept_state.h -- a copy of the replicated state, to roll back to.
+//
+// A small one lies beside the state. A larger one lies in pinned host memory: on a GPU it would double weights and
+// optimizer. Its copies are queued like other work, so the state may change right after keep().
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/job_state.h"
+
+namespace tandem {
+
+class KeptState {
+ public:
+  // At most this many bytes lie on a GPU: copying so much there takes less than 0.1 ms and one part in several hundred
+  // of its memory; over PCIe it would take 5 ms and more, in each of which a small model makes several steps.
+  static constexpr int64_t kMostOnGpu = int64_t{256} << 20;
+  static int64_t most_on_device();  // kMostOnGpu; no limit on a CPU, whose memory is the host's already
+
+  explicit KeptState(int64_t most_on_device) : most_on_device_(most_on_device) {}
+
+  // The same tensors in every call, in the same order.
+  void keep(const std::vector<NamedTensor>& now);
+  void restore(const std::vector<NamedTensor>& now);
+
+  bool empty() const { return tensors_.empty(); }
+  bool on_host() const { return host_ != nullptr; }
+  // The copies, by the names of their originals, once they are made; they may be written to, until the next call.
+  const std::vector<NamedTensor>& tensors();
+  // Hashes of the copies as they were kept, in that order, where hashing them again would be slow; else empty.
+  const std::vector<uint64_t>& hashes() const { return hashes_; }
+  void forget_hashes() { hashes_.clear(); }  // the copies were written to
+
+ private:
+  void lay_out(const std::vector<NamedTensor>& now, const std::vector<at::Tensor>& stretches);
+  std::vector<at::Tensor> on_host(const std::vector<at::Tensor>& stretches);
+
+  int64_t most_on_device_;
+  std::shared_ptr<std::byte> host_;
+  std::vector<at::Tensor> stretches_;  // the memory of the copies, as few long tensors
+  std::vector<NamedTensor> tensors_;
+  std::vector<uint64_t> hashes_;
+  bool queued_ = false;  // copies that may not have been made yet
+};
+
+}  // namespace tandem
