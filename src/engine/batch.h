@@ -4,20 +4,26 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "engine/batch_buffers.h"
 #include "engine/data_fields.h"
 #include "engine/epoch_sampler.h"
 #include "kernels/philox.h"
 
 namespace tandem {
 
+class ResidentData;
+
 struct Batch {
   std::vector<at::Tensor> tensors;  // one for each field, or what load() made; first dimension = micro-batch rows
   at::Tensor weight;                // float [rows]: 1 for a real row, 0 for padding
   Slice slice;
+  std::shared_ptr<const ResidentData> resident;  // not null: `tensors` are the numbers of the rows, int64 [rows], alone
+  BatchBlock block;  // of a batch whose tensors and weight lie in one (engine/batch_maker.h)
 };
 
 // A set of samples that can be had by number, in one of two ways:
@@ -33,6 +39,9 @@ class Dataset {
   // At most 63. None, the default: load() makes the tensors.
   virtual std::vector<DataField> fields() const { return {}; }
   virtual void load_into(SampleWriter& out, const RandomKey& random) const;
+  // Asks that all samples be loaded once and stay on the device (engine/resident_data.h). For data with fields() whose
+  // samples don't depend on `random` or on the epoch.
+  virtual bool resident() const { return false; }
   // The default makes tensors of what load_into() writes, in epoch 0, for those who want samples without a loader.
   virtual std::vector<at::Tensor> load(std::span<const int64_t> samples, const RandomKey& random) const;
 };

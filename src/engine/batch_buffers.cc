@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "kernels/device.h"
+
 namespace tandem {
 namespace {
 
@@ -11,15 +13,24 @@ constexpr size_t kBufferPage = 4096;
 
 }  // namespace
 
-BatchBuffers::BatchBuffers(size_t bytes)
-    : bytes_((std::max<size_t>(bytes, 1) + kBufferPage - 1) / kBufferPage * kBufferPage) {}
-
-BatchBuffers::~BatchBuffers() {
-  for (std::byte* buffer : free_) std::free(buffer);  // all of them: each one in use keeps this object alive
+HostPinning pinning_for(Device& device) {
+  return {[&device](void* host, size_t bytes) { return device.pin(host, bytes); },
+          [&device](void* host) { device.unpin(host); }};
 }
 
-std::shared_ptr<std::byte> BatchBuffers::take() {
-  std::byte* buffer = nullptr;
+BatchBuffers::BatchBuffers(size_t bytes, HostPinning pinning)
+    : bytes_((std::max<size_t>(bytes, 1) + kBufferPage - 1) / kBufferPage * kBufferPage),
+      pinning_(std::move(pinning)) {}
+
+BatchBuffers::~BatchBuffers() {
+  for (const Buffer& buffer : free_) {  // all of them: each one in use keeps this object alive
+    if (buffer.pinned) pinning_.unpin(buffer.memory);
+    std::free(buffer.memory);
+  }
+}
+
+BatchBlock BatchBuffers::take() {
+  Buffer buffer{nullptr, false};
   {
     std::lock_guard lock(mutex_);
     if (!free_.empty()) {
@@ -27,15 +38,31 @@ std::shared_ptr<std::byte> BatchBuffers::take() {
       free_.pop_back();
     } else {
       free_.reserve(made_ + 1);  // give_back() must not throw
-      buffer = static_cast<std::byte*>(std::aligned_alloc(kBufferPage, bytes_));
-      if (!buffer) throw std::bad_alloc();
       ++made_;
     }
   }
-  return {buffer, [pool = shared_from_this()](std::byte* used) { pool->give_back(used); }};
+  if (!buffer.memory) buffer = make();
+  return {{buffer.memory, [pool = shared_from_this(), buffer](std::byte*) { pool->give_back(buffer); }}, buffer.pinned};
 }
 
-void BatchBuffers::give_back(std::byte* buffer) {
+// Pinning takes milliseconds: other threads take theirs meanwhile.
+BatchBuffers::Buffer BatchBuffers::make() {
+  Buffer buffer{static_cast<std::byte*>(std::aligned_alloc(kBufferPage, bytes_)), false};
+  if (!buffer.memory) {
+    std::lock_guard lock(mutex_);
+    --made_;
+    throw std::bad_alloc();
+  }
+  if (!pinning_.pin || pin_refused()) return buffer;
+  buffer.pinned = pinning_.pin(buffer.memory, bytes_);
+  if (!buffer.pinned) {
+    std::lock_guard lock(mutex_);
+    pin_refused_ = true;
+  }
+  return buffer;
+}
+
+void BatchBuffers::give_back(Buffer buffer) {
   std::lock_guard lock(mutex_);
   free_.push_back(buffer);
 }
@@ -43,6 +70,11 @@ void BatchBuffers::give_back(std::byte* buffer) {
 size_t BatchBuffers::made() const {
   std::lock_guard lock(mutex_);
   return made_;
+}
+
+bool BatchBuffers::pin_refused() const {
+  std::lock_guard lock(mutex_);
+  return pin_refused_;
 }
 
 }  // namespace tandem

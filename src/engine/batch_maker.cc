@@ -7,16 +7,14 @@
 #include <cstring>
 
 #include "base/errors.h"
+#include "engine/resident_data.h"
 
 namespace tandem {
 namespace {
 
 constexpr size_t kFieldAlign = 512, kMostFields = 63;
+constexpr size_t kPinFrom = size_t{256} << 10;  // below it, an upload of its own costs more than a copy by the CPU
 constexpr int kFirstFill = 0xA5, kSecondFill = 0x5A;  // no bit in common
-
-std::string data_text(const Dataset& data) {
-  return data.name().empty() ? "the data set" : fmt::format("the data set '{}'", data.name());
-}
 
 void refuse_field(const std::string& data, const std::string& what) {
   throw ConfigError(fmt::format("{} {}", data, what), "every sample has the same fields, of fixed type and shape",
@@ -35,6 +33,12 @@ void check_fields(const std::string& data, const std::vector<DataField>& fields)
   }
 }
 
+at::Tensor weights_of(const Slice& slice) {
+  at::Tensor weight = at::ones({static_cast<int64_t>(slice.samples.size())});
+  weight.slice(0, slice.real).zero_();
+  return weight;
+}
+
 std::vector<int64_t> with_rows(int64_t rows, const std::vector<int64_t>& shape) {
   std::vector<int64_t> sizes{rows};
   sizes.insert(sizes.end(), shape.begin(), shape.end());
@@ -42,6 +46,10 @@ std::vector<int64_t> with_rows(int64_t rows, const std::vector<int64_t>& shape) 
 }
 
 }  // namespace
+
+std::string data_text(const Dataset& data) {
+  return data.name().empty() ? "the data set" : fmt::format("the data set '{}'", data.name());
+}
 
 // ---- Dataset's defaults ----
 
@@ -73,13 +81,13 @@ std::vector<at::Tensor> Dataset::load(std::span<const int64_t> samples, const Ra
 
 // ---- BatchMaker ----
 
-BatchMaker::BatchMaker(const Dataset& data, uint64_t seed, int64_t rows)
+BatchMaker::BatchMaker(const Dataset& data, uint64_t seed, int64_t rows, HostPinning pinning)
     : data_(data), text_(data_text(data)), seed_(seed), rows_(rows), fields_(data.fields()) {
   check_fields(text_, fields_);
-  if (!fields_.empty()) lay_out();
+  if (!fields_.empty()) lay_out(std::move(pinning));
 }
 
-void BatchMaker::lay_out() {
+void BatchMaker::lay_out(HostPinning pinning) {
   const auto aligned = [](size_t bytes) { return (bytes + kFieldAlign - 1) / kFieldAlign * kFieldAlign; };
   size_t end = 0;
   for (const DataField& field : fields_) {
@@ -88,24 +96,57 @@ void BatchMaker::lay_out() {
     end = aligned(end + static_cast<size_t>(rows_) * row_bytes_.back());
   }
   weight_offset_ = end;
-  buffers_ = BatchBuffers::of(end + static_cast<size_t>(rows_) * sizeof(float));
+  const size_t bytes = end + static_cast<size_t>(rows_) * sizeof(float);
+  buffers_ = BatchBuffers::of(bytes, bytes >= kPinFrom ? std::move(pinning) : HostPinning());
+}
+
+std::string BatchMaker::take_note() {
+  if (told_ || !buffers_ || !buffers_->pin_refused()) return "";
+  told_ = true;
+  return fmt::format(
+      "the system refused to pin {:.1f} MB of memory for a batch of {}: copies to the GPU are slower, the result is "
+      "the "
+      "same (raise the limit on locked memory, `ulimit -l`, or lower loader.prefetch)",
+      static_cast<double>(buffers_->bytes()) * 1e-6, text_);
 }
 
 Batch BatchMaker::make(Slice slice, const RandomKey& random) {
   Batch batch;
   batch.slice = std::move(slice);
   if (static_cast<int64_t>(batch.slice.samples.size()) != rows_) throw std::logic_error("a slice of another size");
-  if (fields_.empty())
+  if (resident_)
+    number_rows(batch);
+  else if (fields_.empty())
     load_tensors(batch, random);
   else
     use_buffer(batch);
   return batch;
 }
 
+// ---- resident data: row numbers ----
+
+std::string BatchMaker::load_resident(int threads, size_t room) {
+  if (!data_.resident() || data_.size() == 0) return "";
+  if (const size_t needed = ResidentData::bytes_of(data_); needed > room)
+    return fmt::format(
+        "{} is loaded batch by batch, though it is resident(): it takes {:.1f} GB, and {:.1f} may be used", text_,
+        static_cast<double>(needed) * 1e-9, static_cast<double>(room) * 1e-9);
+  resident_ = std::make_shared<const ResidentData>(data_, seed_, threads);
+  return "";
+}
+
+void BatchMaker::number_rows(Batch& batch) const {
+  batch.resident = resident_;
+  batch.tensors = {at::empty({rows_}, at::kLong)};
+  std::ranges::copy(batch.slice.samples, batch.tensors[0].data_ptr<int64_t>());
+  batch.weight = weights_of(batch.slice);
+}
+
 // ---- fields: samples written into a buffer ----
 
 void BatchMaker::use_buffer(Batch& batch) {
-  const std::shared_ptr<std::byte> buffer = buffers_->take();
+  batch.block = buffers_->take();
+  const std::shared_ptr<std::byte>& buffer = batch.block.memory;
   const bool first = proving_.exchange(false);
   if (first) std::memset(buffer.get(), kFirstFill, buffers_->bytes());
   write_samples(batch.slice, buffer.get());
@@ -113,7 +154,7 @@ void BatchMaker::use_buffer(Batch& batch) {
   const auto tensor_at = [&](size_t offset, at::IntArrayRef sizes, at::ScalarType dtype) {
     // The tensor's storage holds the buffer: it is given back when the last view of it is gone.
     return at::from_blob(
-        buffer.get() + offset, sizes, [buffer](void*) {}, at::TensorOptions(dtype));
+        buffer.get() + offset, sizes, [held = buffer](void*) {}, at::TensorOptions(dtype));
   };
   for (size_t f = 0; f < fields_.size(); ++f)
     batch.tensors.push_back(tensor_at(offsets_[f], with_rows(rows_, fields_[f].shape), fields_[f].dtype));
@@ -136,7 +177,7 @@ void BatchMaker::write_samples(const Slice& slice, std::byte* buffer) const {
 }
 
 void BatchMaker::prove(const Slice& slice, const std::byte* made) {
-  const std::shared_ptr<std::byte> again = buffers_->take();
+  const std::shared_ptr<std::byte> again = buffers_->take().memory;
   std::memset(again.get(), kSecondFill, buffers_->bytes());
   write_samples(slice, again.get());
   for (size_t f = 0; f < fields_.size(); ++f) {
@@ -158,8 +199,7 @@ void BatchMaker::prove(const Slice& slice, const std::byte* made) {
 void BatchMaker::load_tensors(Batch& batch, const RandomKey& random) {
   batch.tensors = data_.load(batch.slice.samples, random);
   check_loaded(batch);
-  batch.weight = at::ones({rows_});
-  if (batch.slice.real < rows_) batch.weight.narrow(0, batch.slice.real, rows_ - batch.slice.real).zero_();
+  batch.weight = weights_of(batch.slice);
 }
 
 void BatchMaker::check_loaded(const Batch& batch) {

@@ -10,19 +10,21 @@
 #include <string>
 
 #include "config/run_settings.h"
+#include "engine/copy_stream.h"
 #include "kernels/device.h"
 #include "kernels/gpu/kernel_tables.h"
 
 namespace tandem {
 
-// Work that was captured once, with the memory that it allocates.
+// Work that was captured once. What it allocates lies in the work memory, which it keeps: results are written elsewhere.
 class CudaGraph {
  public:
   virtual ~CudaGraph() = default;
   virtual void replay() = 0;  // queues all of it by one launch
 };
 
-// Of the GPU's memory: what libtorch holds of it, with what the driver and the libraries took for this process.
+// Of the GPU's memory: what libtorch and Device::allocate() hold of it, with what the driver and the libraries took for
+// this process.
 struct GpuMemory {
   uint64_t now_bytes = 0, peak_bytes = 0;  // 0: not known
 };
@@ -37,14 +39,18 @@ class GpuDevice {
   virtual void fork(int branches) = 0;
   virtual void branch(int number) = 0;
   virtual void join(int branches) = 0;
-  virtual void trim() = 0;  // gives back the memory of destroyed graphs; waits for the GPU
+  // Work memory: one pool for captures and for eager runs of what is captured, so that neither holds what the other
+  // could use. Nothing that work() allocates may be used once it has returned: the next run or replay overwrites it. So
+  // the first run of a phase, in which recipes and libraries make what they keep, does not belong in here; trim() after
+  // it gives its memory back. capture() enters by itself; calls may be nested.
+  virtual void in_work_memory(const std::function<void()>& work) { work(); }
+  virtual void trim() = 0;  // gives back memory that nothing uses, destroyed graphs' too; waits for the GPU
   // What the work of the calls between had allocated at most, beside what stays: libtorch's memory on the GPU.
   virtual void begin_peak() = 0;
   virtual size_t peak_bytes() const = 0;
   virtual size_t free_bytes() const = 0;  // within the fraction that may be used
   virtual GpuMemory memory() const { return {}; }
-  // Captures what `work` queues, without running it; null with the reason if it can't be captured. What work()
-  // allocates belongs to the graph.
+  // Captures what `work` queues, without running it; null with the reason if it can't be captured.
   virtual std::unique_ptr<CudaGraph> capture(const std::function<void()>& work, std::string* refused) = 0;
   // Kernels of a recipe or an environment, a struct of function pointers (kernels/gpu/kernel_tables.h); null: none.
   template <class Kernels>
@@ -55,6 +61,8 @@ class GpuDevice {
   virtual void hang() = 0;               // for tests: queues work that never ends
   virtual void* stream() = 0;            // the CUDA stream where everything is queued
   virtual void* current_stream() = 0;    // that, or the branch's
+  // Uploads beside that work. The default copies at once.
+  virtual std::unique_ptr<CopyStream> copy_stream() { return std::make_unique<CopyAtOnce>(device()); }
   virtual bool idle() = 0;               // all of it is done, or the GPU has failed: the next call tells
   virtual std::string kind_parts() = 0;  // JSON: what the GPU's bits depend on
   virtual std::string name() const = 0;  // "NVIDIA H200"

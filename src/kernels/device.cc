@@ -36,7 +36,7 @@ class CpuDevice : public Device {
   void from_host(void* dst, const void* host, size_t bytes) override { copy(dst, host, bytes); }
   void queue_to_host(void* host, const void* src, size_t bytes) override { copy(host, src, bytes); }
   void queue_from_host(void* dst, const void* host, size_t bytes) override { copy(dst, host, bytes); }
-  void pin(void*, size_t) override {}
+  bool pin(void*, size_t) override { return true; }
   void unpin(void*) noexcept override {}
   void wait() override {}
 

@@ -28,8 +28,9 @@ class Device {
   // The same, queued: the host memory, pinned, is read or written by the time of wait().
   virtual void queue_to_host(void* host, const void* src, size_t bytes) = 0;
   virtual void queue_from_host(void* dst, const void* host, size_t bytes) = 0;
-  // Makes copies to and from this host memory fast, where that can be done; unpin() comes before it is freed.
-  virtual void pin(void* host, size_t bytes) = 0;
+  // Makes copies to and from this host memory fast, where that can be done; unpin() comes before it is freed. False: it
+  // was refused (a limit on locked memory), and the memory serves as it is.
+  virtual bool pin(void* host, size_t bytes) = 0;
   virtual void unpin(void* host) noexcept = 0;
   virtual void wait() = 0;  // until everything queued is done
 

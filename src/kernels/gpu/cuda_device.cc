@@ -39,9 +39,24 @@ class CudaKernelDevice : public Device {
   void* allocate(size_t bytes) override {
     void* memory = nullptr;
     check(cudaMalloc(&memory, bytes ? bytes : 1), "memory on the GPU");
+    const std::lock_guard lock(allocated_mutex_);
+    sizes_[memory] = bytes;
+    allocated_.now += bytes;
+    allocated_.most = std::max(allocated_.most, allocated_.now);
     return memory;
   }
-  void release(void* memory) noexcept override { cudaFree(memory); }
+  void release(void* memory) noexcept override {
+    cudaFree(memory);
+    const std::lock_guard lock(allocated_mutex_);
+    if (const auto found = sizes_.find(memory); found != sizes_.end()) {
+      allocated_.now -= found->second;
+      sizes_.erase(found);
+    }
+  }
+  AllocatedBytes allocated() const {
+    const std::lock_guard lock(allocated_mutex_);
+    return allocated_;
+  }
   void zero(void* memory, size_t bytes) override {
     if (bytes) check(cudaMemsetAsync(memory, 0, bytes, stream_), "filling with zeros");
   }
@@ -75,13 +90,17 @@ class CudaKernelDevice : public Device {
             "copy to the GPU");
     });
   }
-  void pin(void* host, size_t bytes) override {
+  bool pin(void* host, size_t bytes) override {
     void* mapped = nullptr;
-    if (cudaHostRegister(host, bytes, cudaHostRegisterDefault) != cudaSuccess ||
-        cudaHostGetDevicePointer(&mapped, host, 0) != cudaSuccess)
+    const bool registered = cudaHostRegister(host, bytes, cudaHostRegisterDefault) == cudaSuccess;
+    if (!registered || cudaHostGetDevicePointer(&mapped, host, 0) != cudaSuccess) {
       cudaGetLastError();
+      if (registered) cudaHostUnregister(host);
+      return false;
+    }
     const std::lock_guard lock(pinned_mutex_);
-    if (mapped) pinned_[static_cast<const std::byte*>(host)] = {bytes, static_cast<std::byte*>(mapped)};
+    pinned_[static_cast<const std::byte*>(host)] = {bytes, static_cast<std::byte*>(mapped)};
+    return true;
   }
   void unpin(void* host) noexcept override {
     {
@@ -213,6 +232,9 @@ class CudaKernelDevice : public Device {
   Results *results_ = nullptr, *results_host_ = nullptr;  // on the GPU, and in pinned memory
   std::vector<void*> scratches_;
   size_t scratch_bytes_ = 0;
+  mutable std::mutex allocated_mutex_;
+  std::map<void*, size_t> sizes_;  // of what is allocated
+  AllocatedBytes allocated_;
   std::mutex pinned_mutex_;
   std::map<const std::byte*, Pinned> pinned_;  // by first byte
 };
@@ -220,5 +242,9 @@ class CudaKernelDevice : public Device {
 }  // namespace
 
 std::unique_ptr<Device> make_cuda_device(const Stream* stream) { return std::make_unique<CudaKernelDevice>(stream); }
+
+AllocatedBytes allocated_bytes(const Device& device) {
+  return dynamic_cast<const CudaKernelDevice&>(device).allocated();
+}
 
 }  // namespace tandem::cuda

@@ -12,4 +12,10 @@ namespace tandem::cuda {
 // throw CudaError, a lack of memory std::bad_alloc.
 std::unique_ptr<Device> make_cuda_device(const Stream* stream);
 
+// What allocate() of such a device has given out: now, and at most.
+struct AllocatedBytes {
+  size_t now = 0, most = 0;
+};
+AllocatedBytes allocated_bytes(const Device& device);
+
 }  // namespace tandem::cuda
