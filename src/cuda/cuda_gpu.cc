@@ -1,7 +1,6 @@
 // cuda/cuda_gpu.cc -- libtandem_cuda.so: one GPU, through libtorch's CUDA libraries.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/AutogradState.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -17,7 +16,9 @@
 #include <vector>
 
 #include "base/sha256.h"
+#include "cuda/cuda_copy_stream.h"
 #include "cuda/offered_kernels.h"
+#include "cuda/work_memory.h"
 #include "engine/gpu_device.h"
 #include "kernels/gpu/cuda_device.h"
 
@@ -28,15 +29,11 @@ constexpr int kGpuKernels = 2;  // part of the kind: raise it when kernels of ou
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// A CUDA graph with the memory that its work allocates.
 class Graph : public CudaGraph {
  public:
-  Graph(cudaGraphExec_t graph, c10::MempoolId_t pool, cudaStream_t stream)
-      : graph_(graph), pool_(pool), stream_(stream) {}
-  ~Graph() override {
-    cudaGraphExecDestroy(graph_);
-    c10::cuda::CUDACachingAllocator::releasePool(0, pool_);
-  }
+  Graph(cudaGraphExec_t graph, std::shared_ptr<const void> memory, cudaStream_t stream)
+      : graph_(graph), memory_(std::move(memory)), stream_(stream) {}
+  ~Graph() override { cudaGraphExecDestroy(graph_); }
   void replay() override {
     if (const cudaError_t error = cudaGraphLaunch(graph_, stream_); error != cudaSuccess)
       throw cuda::CudaError(static_cast<int>(error), fmt::format("running a graph: {}", cudaGetErrorString(error)));
@@ -44,7 +41,7 @@ class Graph : public CudaGraph {
 
  private:
   cudaGraphExec_t graph_;
-  c10::MempoolId_t pool_;
+  std::shared_ptr<const void> memory_;  // that its work allocates from
   cudaStream_t stream_;
 };
 
@@ -88,7 +85,11 @@ class CudaGpu : public GpuDevice {
     }
   }
 
-  void trim() override { c10::cuda::CUDACachingAllocator::emptyCache(); }
+  void in_work_memory(const std::function<void()>& work) override {
+    const cuda::WorkMemory::Inside here(work_memory_);
+    work();
+  }
+  void trim() override { work_memory_.trim(); }
   void begin_peak() override {
     memory();  // keeps the peak that is forgotten here
     c10::cuda::CUDACachingAllocator::resetPeakStats(0);
@@ -104,26 +105,29 @@ class CudaGpu : public GpuDevice {
     return static_cast<size_t>(std::max(0.0, most - used));
   }
 
-  // The context and the libraries' own memory: what is used beside libtorch's as this process begins. Somebody else's
-  // memory can't be told from it, so it counts for no more than they ever take.
+  // libtorch's, that of Device::allocate(), and own_bytes_: the context and the libraries' own memory, which is what is
+  // used beside those two as this process begins. Somebody else's memory can't be told from it, so it counts for no
+  // more than they ever take.
   GpuMemory memory() const override {
     const auto reserved = c10::cuda::CUDACachingAllocator::getDeviceStats(0)
                               .reserved_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
     if (own_bytes_ == 0) {
       size_t free = 0, total = 0;
       cudaMemGetInfo(&free, &total);
-      const auto held = static_cast<uint64_t>(std::max<int64_t>(0, reserved.current));
+      const auto held =
+          static_cast<uint64_t>(std::max<int64_t>(0, reserved.current)) + cuda::allocated_bytes(*device_).now;
       own_bytes_ = std::min<uint64_t>(total - free - std::min<uint64_t>(held, total - free), uint64_t{1} << 30);
     }
     most_reserved_ = std::max({most_reserved_, reserved.peak, reserved.current});
-    return {own_bytes_ + static_cast<uint64_t>(reserved.current), own_bytes_ + static_cast<uint64_t>(most_reserved_)};
+    const cuda::AllocatedBytes ours = cuda::allocated_bytes(*device_);
+    return {own_bytes_ + ours.now + static_cast<uint64_t>(reserved.current),
+            own_bytes_ + ours.most + static_cast<uint64_t>(most_reserved_)};
   }
 
   std::unique_ptr<CudaGraph> capture(const std::function<void()>& work, std::string* refused) override {
-    const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
     const cudaStream_t stream = stream_.stream();
     cudaGraph_t graph = nullptr;
-    c10::cuda::CUDACachingAllocator::beginAllocateToPool(0, pool, [this](cudaStream_t s) { return is_ours(s); });
+    const cuda::WorkMemory::Inside here(work_memory_);
     // Thread-local: what loader threads do to their own memory meanwhile is their own affair.
     cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
     if (error == cudaSuccess) {
@@ -136,7 +140,6 @@ class CudaGpu : public GpuDevice {
       branch(-1);
       error = cudaStreamEndCapture(stream, &graph);
     }
-    c10::cuda::CUDACachingAllocator::endAllocateToPool(0, pool);
     cudaGraphExec_t ready = nullptr;
     if (error == cudaSuccess && refused->empty())
       error = cudaGraphInstantiate(&ready, graph, cudaGraphInstantiateFlagUseNodePriority);
@@ -144,15 +147,15 @@ class CudaGpu : public GpuDevice {
     if (refused->empty() && error != cudaSuccess) *refused = cudaGetErrorString(error);
     if (!refused->empty()) {
       cudaGetLastError();
-      c10::cuda::CUDACachingAllocator::releasePool(0, pool);
       return nullptr;
     }
-    return std::make_unique<Graph>(ready, pool, stream);
+    return std::make_unique<Graph>(ready, work_memory_.pool(), stream);
   }
   const KernelTables& kernel_tables() const override { return cuda::offered_kernels(); }
   void hang() override { cuda::hang(stream_.stream()); }
   void* stream() override { return stream_.stream(); }
   void* current_stream() override { return current_; }
+  std::unique_ptr<CopyStream> copy_stream() override { return cuda::make_copy_stream(stream_.stream()); }
   bool idle() override { return cudaStreamQuery(stream_.stream()) != cudaErrorNotReady; }
   std::string name() const override { return facts_.name; }
   std::string kind_parts() override {
@@ -217,6 +220,7 @@ class CudaGpu : public GpuDevice {
   cudaStream_t current_ = nullptr;  // where device_ queues its work: that stream, or a branch
   std::vector<Branch> branches_;
   cudaEvent_t forked_ = nullptr;
+  cuda::WorkMemory work_memory_{[this](cudaStream_t s) { return is_ours(s); }};
   double fraction_ = 1;
   int64_t peak_base_ = 0;
   mutable uint64_t own_bytes_ = 0;

@@ -16,7 +16,7 @@
 
 namespace tandem {
 
-// Work that was captured once. What it allocates lies in the work memory, which it keeps: results are written elsewhere.
+// Work that was captured once. What it allocates lies in the work memory, which it keeps; results go elsewhere.
 class CudaGraph {
  public:
   virtual ~CudaGraph() = default;
@@ -58,9 +58,9 @@ class GpuDevice {
     return kernel_tables().template find<Kernels>();
   }
   virtual const KernelTables& kernel_tables() const = 0;
-  virtual void hang() = 0;               // for tests: queues work that never ends
-  virtual void* stream() = 0;            // the CUDA stream where everything is queued
-  virtual void* current_stream() = 0;    // that, or the branch's
+  virtual void hang() = 0;             // for tests: queues work that never ends
+  virtual void* stream() = 0;          // the CUDA stream where everything is queued
+  virtual void* current_stream() = 0;  // that, or the branch's
   // Uploads beside that work. The default copies at once.
   virtual std::unique_ptr<CopyStream> copy_stream() { return std::make_unique<CopyAtOnce>(device()); }
   virtual bool idle() = 0;               // all of it is done, or the GPU has failed: the next call tells

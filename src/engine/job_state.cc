@@ -113,6 +113,18 @@ at::Tensor view_of(const at::Tensor& flat, const ParameterEntry& entry) {
   return flat.narrow(0, entry.offset, entry.count).view(sizes).movedim(-1, 1);
 }
 
+// A further vector may be asked for first in the middle of a run, where libtorch's allocator gives memory that the next
+// run overwrites (GpuDevice::in_work_memory).
+at::Tensor further_zeros(int64_t floats) {
+  if (!device().is_cuda()) return at::zeros({floats}, here());
+  Device& home = device();
+  const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
+  void* const memory = home.allocate(bytes);
+  home.zero(memory, bytes);
+  return at::from_blob(
+      memory, {floats}, [&home](void* used) { home.release(used); }, here());
+}
+
 }  // namespace
 
 JobState::JobState(int shards, uint64_t seed, ShardRange mine) : shards_(shards), mine_(mine), seed_(seed) {}
@@ -276,8 +288,9 @@ std::span<float> JobState::optimizer_state(int index) const { return floats_of(o
 std::span<float> JobState::target_network(int index) const { return floats_of(target_networks_.at(index).flat); }
 
 std::span<float> JobState::contribution(int buffer) {
+  if (contributions_.empty()) contributions_.push_back(at::zeros({contribution_floats()}, here()));
   while (static_cast<int>(contributions_.size()) <= buffer)
-    contributions_.push_back(at::zeros({contribution_floats()}, here()));
+    contributions_.push_back(further_zeros(contribution_floats()));
   return floats_of(contributions_[buffer]);
 }
 
@@ -350,6 +363,13 @@ std::vector<NamedTensor> JobState::shard_shape(int shard) const {
   for (const ShardArray& array : shard_states_)
     tensors.push_back({shard_tensor_name(shard, array.name), at::empty({1}, array.dtype).expand(array.sizes)});
   return tensors;
+}
+
+std::vector<at::Tensor> JobState::device_fields() const {
+  std::vector<at::Tensor> all;
+  for (const ShardArray& array : shard_states_)
+    if (array.on_device) all.insert(all.end(), array.per_shard.begin(), array.per_shard.end());
+  return all;
 }
 
 void JobState::begin_evaluation() {

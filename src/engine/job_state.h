@@ -101,6 +101,7 @@ class JobState {
   std::span<float> contribution(int buffer = 0);
   void use_contribution(int buffer);
 
+  std::vector<at::Tensor> device_fields() const;  // of this process's shards, those that lie on the device
   ShardRange mine() const { return mine_; }
   int64_t version() const { return version_; }  // another one, other memory of the shards
   // Another range: every shard in it gets fields of zeros, to be filled by init_shard() or from a snapshot.

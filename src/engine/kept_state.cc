@@ -67,9 +67,7 @@ Device& home(const at::Tensor& t) { return t.is_cuda() ? device() : cpu_device()
 
 }  // namespace
 
-int64_t KeptState::most_on_device() {
-  return device().is_cuda() ? kMostOnGpu : std::numeric_limits<int64_t>::max();
-}
+int64_t KeptState::most_on_device() { return device().is_cuda() ? kMostOnGpu : std::numeric_limits<int64_t>::max(); }
 
 std::vector<at::Tensor> KeptState::on_host(const std::vector<at::Tensor>& stretches) {
   size_t bytes = 0;
@@ -79,8 +77,8 @@ std::vector<at::Tensor> KeptState::on_host(const std::vector<at::Tensor>& stretc
   std::byte* at = host_.get();
   for (const at::Tensor& t : stretches) {
     const at::Tensor shape = at::empty_like(t, at::TensorOptions(at::kMeta));  // dense, in the same order in memory
-    copies.push_back(at::from_blob(at, shape.sizes(), shape.strides(), [memory = host_](void*) {},
-                                   at::TensorOptions(t.scalar_type())));
+    copies.push_back(at::from_blob(
+        at, shape.sizes(), shape.strides(), [memory = host_](void*) {}, at::TensorOptions(t.scalar_type())));
     at += padded_bytes(t);
   }
   return copies;

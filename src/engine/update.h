@@ -62,8 +62,8 @@ class Update {
   nlohmann::json save() const;
   void load(const nlohmann::json& saved);
   std::vector<NamedTensor> kept_state();  // the state to roll back to, if one is kept; it may be written to
-  // Hashes of its tensors, in that order, where they are known from when it was kept; else empty. A bit that has flipped
-  // in host memory since does not show in them.
+  // Hashes of its tensors, in that order, where they are known from when it was kept; else empty. A bit that has
+  // flipped in host memory since does not show in them.
   const std::vector<uint64_t>& kept_hashes() const { return kept_.hashes(); }
 
  private:
