@@ -23,7 +23,7 @@ export TORCH_DIR CUDA CUDA_ARCHS JOBS PRESET BUILD_DIR PYTHON EXECUTIONS TRIALS
 .PHONY: help setup build train test bench format lint tidy fuzz simulate test-faults test-long test-gpu test-monitor install package clean distclean
 
 help:
-	@echo 'make train     set up, build, train the six web-test agents, about two minutes (ARGS="--agents analysis" adds to it)'
+	@echo 'make train     set up, build, train the six web-test agents: 9 minutes on 2 cores, then one (ARGS="--agents analysis" adds to it)'
 	@echo 'make test      set up, build everything, run all tests and the lint (TESTS=regex: only those)'
 	@echo 'make build     set up and build $(BUILD_DIR)/bin/tandem and tandem-worker'
 	@echo 'make setup     only the set-up: Debian packages, and .venv with torch, CMake and ninja'

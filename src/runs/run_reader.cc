@@ -69,11 +69,13 @@ RunRow read_run(const std::filesystem::path& dir) {
   else if (row.metrics.contains("loss"))
     row.loss = row.metrics["loss"];
   if (run.contains("extra") && run["extra"].is_object())
-    for (const auto& [name, value] : run["extra"].items())
-      if (FigureName figure; value.is_number() && parse_figure_name(name, figure))
+    for (const auto& [name, value] : run["extra"].items()) {
+      if (!value.is_number()) continue;
+      if (FigureName figure; parse_figure_name(name, figure))
         row.metrics[name] = value.get<double>();  // of the last step: newer than the mean of the last entry
-      else if (value.is_number())
+      else
         row.metrics.emplace(name, value.get<double>());
+    }
   // energy.json is written while the run goes on; what stands in run.json is from its last end.
   const auto energy = nlohmann::json::parse(read_small_file(dir / "energy.json", 1 << 20).value_or(""), nullptr, false);
   if (energy.is_object())
