@@ -17,7 +17,6 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{16} << 20;  // loaded at a time
 constexpr int64_t kProvedSamples = 16;
 
 size_t resident_row_bytes(const DataField& field) {
@@ -67,7 +66,8 @@ size_t ResidentData::bytes_of(const Dataset& data) {
   return row * static_cast<size_t>(data.size());
 }
 
-ResidentData::ResidentData(const Dataset& data, uint64_t seed, int threads) : fields_(data.fields()) {
+ResidentData::ResidentData(const Dataset& data, uint64_t seed, int threads, size_t chunk_bytes)
+    : fields_(data.fields()) {
   if (fields_.empty())
     throw ConfigError(fmt::format("{} says resident() but declares no fields", data_text(data)),
                       "what lies on the device has a fixed type and shape",
@@ -75,7 +75,7 @@ ResidentData::ResidentData(const Dataset& data, uint64_t seed, int threads) : fi
   prove_constant(data, fields_, seed);
   const int64_t samples = data.size();
   const size_t row_bytes = std::max<size_t>(1, bytes_of(data) / static_cast<size_t>(samples));
-  const int64_t chunk = std::clamp<int64_t>(static_cast<int64_t>(kChunkBytes / row_bytes), 1, samples);
+  const int64_t chunk = std::clamp<int64_t>(static_cast<int64_t>(chunk_bytes / row_bytes), 1, samples);
   for (const DataField& field : fields_) {
     const size_t bytes = resident_row_bytes(field);
     const at::ScalarType word = resident_word(bytes);
