@@ -101,8 +101,8 @@ void BatchMaker::lay_out(HostPinning pinning) {
 }
 
 std::string BatchMaker::take_note() {
-  if (told_ || !buffers_ || !buffers_->pin_refused()) return "";
-  told_ = true;
+  if (reported_ || !buffers_ || !buffers_->pin_refused()) return "";
+  reported_ = true;
   return fmt::format(
       "the system refused to pin {:.1f} MB of memory for a batch of {}: copies to the GPU are slower, the result is "
       "the "

@@ -63,7 +63,7 @@ class BatchMaker {
   std::shared_ptr<BatchBuffers> buffers_;
   std::shared_ptr<const ResidentData> resident_;
   std::atomic<bool> proving_{true};
-  bool told_ = false;  // by take_note()
+  bool reported_ = false;  // by take_note()
   std::mutex mutex_;
   std::unique_ptr<const Loaded> first_;
 };
