@@ -41,6 +41,7 @@ JobShape shape_of(const Json& state) {
   shape.other_bytes = number(state, "other_bytes");
   shape.shard_bytes = number(state, "shard_bytes");
   shape.combine_floats = number(state, "combine_floats");
+  shape.kept_bytes = number(state, "kept_bytes");
   return shape;
 }
 

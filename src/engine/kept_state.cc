@@ -7,6 +7,7 @@
 #include <limits>
 #include <new>
 
+#include "config/gpu_memory.h"
 #include "kernels/device.h"
 
 namespace tandem {
@@ -67,7 +68,9 @@ Device& home(const at::Tensor& t) { return t.is_cuda() ? device() : cpu_device()
 
 }  // namespace
 
-int64_t KeptState::most_on_device() { return device().is_cuda() ? kMostOnGpu : std::numeric_limits<int64_t>::max(); }
+int64_t KeptState::most_on_device() {
+  return device().is_cuda() ? kMostKeptOnGpu : std::numeric_limits<int64_t>::max();
+}
 
 std::vector<at::Tensor> KeptState::on_host(const std::vector<at::Tensor>& stretches) {
   size_t bytes = 0;

@@ -16,10 +16,7 @@ namespace tandem {
 
 class KeptState {
  public:
-  // At most this many bytes lie on a GPU: copying so much there takes less than 0.1 ms and one part in several hundred
-  // of its memory; over PCIe it would take 5 ms and more, in each of which a small model makes several steps.
-  static constexpr int64_t kMostOnGpu = int64_t{256} << 20;
-  static int64_t most_on_device();  // kMostOnGpu; no limit on a CPU, whose memory is the host's already
+  static int64_t most_on_device();  // kMostKeptOnGpu; no limit on a CPU, whose memory is the host's already
 
   explicit KeptState(int64_t most_on_device) : most_on_device_(most_on_device) {}
 

@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "base/sha256.h"
+#include "config/gpu_memory.h"
 #include "telemetry/atomic_file.h"
 
 namespace tandem {
@@ -15,13 +16,13 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 
 Json to_json(const JobShape& shape) {
-  return {{"total_steps", shape.total_steps},      {"unit", shape.unit},
-          {"weights_bytes", shape.weights_bytes},  {"optimizer_bytes", shape.optimizer_bytes},
-          {"other_bytes", shape.other_bytes},      {"shard_bytes", shape.shard_bytes},
-          {"combine_floats", shape.combine_floats}};
+  return {{"total_steps", shape.total_steps},       {"unit", shape.unit},
+          {"weights_bytes", shape.weights_bytes},   {"optimizer_bytes", shape.optimizer_bytes},
+          {"other_bytes", shape.other_bytes},       {"shard_bytes", shape.shard_bytes},
+          {"combine_floats", shape.combine_floats}, {"kept_bytes", shape.kept_bytes}};
 }
 
 JobShape shape_from(const Json& json) {
@@ -31,7 +32,8 @@ JobShape shape_from(const Json& json) {
           .optimizer_bytes = json.at("optimizer_bytes"),
           .other_bytes = json.at("other_bytes"),
           .shard_bytes = json.at("shard_bytes"),
-          .combine_floats = json.at("combine_floats")};
+          .combine_floats = json.at("combine_floats"),
+          .kept_bytes = json.at("kept_bytes")};
 }
 
 Json to_json(const Trial& trial) {
@@ -91,10 +93,10 @@ Trial trial_from(const Json& json) {
 bool makes_sense(const Trial& trial) {
   const auto fine = [](double value) { return std::isfinite(value) && value >= 0; };
   const JobShape& s = trial.shape;
-  for (const double value :
-       {trial.step_seconds, trial.deviation, trial.samples, trial.compute_seconds, trial.combine_seconds,
-        trial.snapshot_seconds, trial.start_seconds, trial.end_seconds, trial.memory_bytes, trial.memory_start,
-        trial.power_w, s.weights_bytes, s.optimizer_bytes, s.other_bytes, s.shard_bytes, s.combine_floats})
+  for (const double value : {trial.step_seconds, trial.deviation, trial.samples, trial.compute_seconds,
+                             trial.combine_seconds, trial.snapshot_seconds, trial.start_seconds, trial.end_seconds,
+                             trial.memory_bytes, trial.memory_start, trial.power_w, s.weights_bytes, s.optimizer_bytes,
+                             s.other_bytes, s.shard_bytes, s.combine_floats, s.kept_bytes})
     if (!fine(value)) return false;
   for (const TrialDevice& device : trial.devices)
     if (!(device.speed > 0 && device.speed <= 1) || device.model.empty()) return false;
@@ -103,6 +105,10 @@ bool makes_sense(const Trial& trial) {
 }
 
 }  // namespace
+
+double JobShape::other_on_device(bool gpu) const {
+  return gpu && kept_bytes > static_cast<double>(kMostKeptOnGpu) ? other_bytes - kept_bytes : other_bytes;
+}
 
 double load_error(const Calibration& calibration) {
   return std::max(0.0, calibration.load) / std::max(1, calibration.cores);

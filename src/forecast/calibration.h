@@ -18,7 +18,11 @@ struct JobShape {
   double weights_bytes = 0, optimizer_bytes = 0, other_bytes = 0;
   double shard_bytes = 0;     // state of one shard: environments, replay
   double combine_floats = 0;  // of the longest vector that is summed
+  double kept_bytes = 0;      // among other_bytes: the copy to roll back to
   double replicated_bytes() const { return weights_bytes + optimizer_bytes + other_bytes; }
+  // Of other_bytes, and of all that, what lies on the worker's device: a large copy to roll back to does not on a GPU.
+  double other_on_device(bool gpu) const;
+  double bytes_on_device(bool gpu) const { return weights_bytes + optimizer_bytes + other_on_device(gpu); }
 };
 
 struct TrialDevice {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/errors.h"
+#include "config/gpu_memory.h"
 #include "forecast/memory_model.h"
 #include "forecast/step_model.h"
 
@@ -176,8 +177,9 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
       trial.deviation = 0;
       trial.shape = job;
       trial.start_seconds = std::max(kGpuStartSeconds, measured->start_seconds);
-      trial.memory_start = job.replicated_bytes() + kContextBytes;
-      const double alive = gpu ? 1 : static_cast<double>(trial.shards);  // shards run side by side on a GPU
+      trial.memory_start = job.bytes_on_device(/*gpu=*/true) + kContextBytes;
+      const auto vector_bytes = static_cast<int64_t>(4 * job.combine_floats);
+      const double alive = gpu ? 1 : static_cast<double>(most_side_by_side(trial.shards, vector_bytes));
       trial.memory_bytes = trial.memory_start + static_cast<double>(trial.shards) * job.shard_bytes +
                            alive * (forecast.activations + forecast.gradients);
       scaled.calibration.trials.push_back(trial);
@@ -198,7 +200,8 @@ Calibration side_by_side(Calibration alone, const JobShape& job, int agents, dou
     if (trial.memory_bytes > 0) {
       const auto shards = static_cast<double>(trial.shards);
       const double rest = trial.memory_bytes - trial.memory_start - shards * trial.shape.shard_bytes;
-      trial.memory_start += job.replicated_bytes() - trial.shape.replicated_bytes();
+      const bool gpu = trial.devices[0].model != "cpu";
+      trial.memory_start += job.bytes_on_device(gpu) - trial.shape.bytes_on_device(gpu);
       trial.memory_bytes = trial.memory_start + shards * job.shard_bytes + agents * std::max(0.0, rest);
     }
     trial.shape = job;
@@ -217,6 +220,7 @@ JobShape sum_of(const std::vector<JobShape>& jobs) {
     all.other_bytes += jobs[i].other_bytes;
     all.shard_bytes += jobs[i].shard_bytes;
     all.combine_floats += jobs[i].combine_floats;
+    all.kept_bytes += jobs[i].kept_bytes;
   }
   return all;
 }

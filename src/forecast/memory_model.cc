@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/errors.h"
+#include "config/gpu_memory.h"
 #include "fleet/snapshot_pace.h"
 
 namespace tandem {
@@ -54,8 +55,8 @@ MemoryModel::MemoryModel(const Calibration& calibration, const std::string& prec
     if (!fits(trial) || trial.devices.size() != 1) continue;
     const JobShape& job = trial.shape;
     shards_ = trial.shards;
-    base_ = std::max(base_, trial.memory_start - job.replicated_bytes());
-    double rest = trial.memory_bytes - std::max(trial.memory_start, job.replicated_bytes());
+    base_ = std::max(base_, trial.memory_start - job.bytes_on_device(gpu));
+    double rest = trial.memory_bytes - std::max(trial.memory_start, job.bytes_on_device(gpu));
     rest -= static_cast<double>(trial.shards) * job.shard_bytes;
     const auto all = static_cast<double>(trial.shards);
     if (!gpu) rest -= snapshots_of(job, all, all, 1, seconds_of(trial));
@@ -97,6 +98,13 @@ double MemoryModel::more(int workers) const {
   return std::max(above->second, std::prev(above)->second);
 }
 
+// On a GPU, what a worker with so many shards has in work at once, beside one that has them all. Shards that run one
+// after the other use the same memory.
+double MemoryModel::share_at_work(int held, double vector_bytes) const {
+  const auto vector = static_cast<int64_t>(vector_bytes);
+  return static_cast<double>(most_side_by_side(held, vector)) / static_cast<double>(most_side_by_side(shards_, vector));
+}
+
 MemoryForecast MemoryModel::most(const JobShape& job, int64_t batch, const std::vector<int>& shards,
                                  double seconds) const {
   const int workers = static_cast<int>(shards.size());
@@ -115,12 +123,13 @@ MemoryForecast MemoryModel::worker(const JobShape& job, int64_t batch, int held,
   forecast.weights = job.weights_bytes;
   forecast.optimizer = job.optimizer_bytes;
   forecast.data = held * job.shard_bytes;
-  const double share = gpu_ ? static_cast<double>(held) / static_cast<double>(shards_) : 1;  // side by side on a GPU
-  const double rest = on_line(rest_, static_cast<double>(batch)) * share;
-  forecast.gradients = std::min(rest, 4 * job.combine_floats);
+  const double vector = 4 * job.combine_floats;
+  const double rest = on_line(rest_, static_cast<double>(batch)) * (gpu_ ? share_at_work(held, vector) : 1);
+  forecast.gradients = std::min(rest, vector);
   forecast.activations = rest - forecast.gradients;
+  if (gpu_ && workers > 1) forecast.gradients += vector;  // what all of them together have found
   if (!gpu_) forecast.snapshots = snapshots_of(job, static_cast<double>(shards_), held, workers, seconds);
-  forecast.overhead = base_ + job.other_bytes + more(workers);
+  forecast.overhead = base_ + job.other_on_device(gpu_) + more(workers);
   forecast.overhead += kMargin * forecast.total() + kMarginBytes;
   return forecast;
 }

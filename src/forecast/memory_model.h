@@ -4,6 +4,8 @@
 // shards' state and their copies in snapshots) is taken out, the rest follows the batch on a line; then the known parts
 // are put back as the real run has them. Made to be never below the truth: a margin of a few percent is added, and
 // room for a shard that moves to a worker which turns out to be faster, as far as that keeps the forecast close.
+// On a GPU activations are held once, captured or not, for those shards that run side by side (config/gpu_memory.h); a
+// large copy to roll back to lies in host memory.
 #pragma once
 
 #include <map>
@@ -35,6 +37,7 @@ class MemoryModel {
   std::vector<std::pair<double, double>> rest_;  // by batch: what is neither known nor there before the first shard
   double base_ = 0;                              // before the first shard, without what is known
   double more(int workers) const;
+  double share_at_work(int held, double vector_bytes) const;
 
   std::map<int, double> several_;  // by number of workers: what they need more
   std::map<int, int64_t> held_;    // ... and the shards that one of them came to hold, whenever it was tried

@@ -68,7 +68,7 @@ nlohmann::json outcome_of(const RunForecast& forecast, double seconds, int64_t s
 }
 
 nlohmann::json state_bytes(const SnapshotLayout& layout, int64_t combine_floats) {
-  uint64_t weights = 0, optimizer = 0, other = 0;
+  uint64_t weights = 0, optimizer = 0, other = 0, kept = 0;
   std::map<int, uint64_t> shards;
   for (const SnapshotTensor& tensor : layout.tensors()) {
     if (tensor.shard >= 0)
@@ -77,14 +77,12 @@ nlohmann::json state_bytes(const SnapshotLayout& layout, int64_t combine_floats)
       weights += tensor.bytes;
     else
       (tensor.name.starts_with("optimizer") ? optimizer : other) += tensor.bytes;
+    if (tensor.shard < 0 && tensor.name.starts_with("kept.")) kept += tensor.bytes;
   }
   uint64_t largest = 0;
   for (const auto& [shard, bytes] : shards) largest = std::max(largest, bytes);
-  return {{"weights_bytes", weights},
-          {"optimizer_bytes", optimizer},
-          {"other_bytes", other},
-          {"shard_bytes", largest},
-          {"combine_floats", combine_floats}};
+  return {{"weights_bytes", weights}, {"optimizer_bytes", optimizer}, {"other_bytes", other},
+          {"kept_bytes", kept},       {"shard_bytes", largest},       {"combine_floats", combine_floats}};
 }
 
 }  // namespace tandem

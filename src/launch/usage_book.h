@@ -39,7 +39,8 @@ struct RunForecast;
 // "forecast_memory_error"}: the forecast for as many steps as were done, beside them. Errors are forecast / truth - 1.
 nlohmann::json outcome_of(const RunForecast& forecast, double seconds, int64_t steps, const nlohmann::json& usage);
 
-// {"weights_bytes", "optimizer_bytes", "other_bytes", "shard_bytes", "combine_floats"}: what a job consists of.
+// {"weights_bytes", "optimizer_bytes", "other_bytes", "kept_bytes", "shard_bytes", "combine_floats"}: what a job
+// consists of.
 nlohmann::json state_bytes(const SnapshotLayout& layout, int64_t combine_floats);
 
 }  // namespace tandem
