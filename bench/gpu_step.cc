@@ -16,7 +16,7 @@
 #include "base/errors.h"
 #include "engine/determinism.h"
 #include "engine/gpu_device.h"
-#include "engine/gpu_phase.h"
+#include "engine/input_staging.h"
 #include "engine/supervised.h"
 #include "engine/train_loop.h"
 #include "kernels/cpu/random_fill.h"

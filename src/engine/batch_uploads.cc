@@ -12,6 +12,7 @@ BatchUploads::BatchUploads(Device& device, std::unique_ptr<CopyStream> stream, i
       bytes_(bytes),
       all_bytes_(static_cast<size_t>(micro_batches) * bytes),
       fixed_(static_cast<std::byte*>(device.allocate(all_bytes_))) {
+  device_.zero(fixed_, all_bytes_);
   try {
     add_landing();  // now, and not while a step runs
   } catch (...) {

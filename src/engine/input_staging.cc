@@ -32,6 +32,7 @@ InputStaging::InputStaging(int micro_batches, const std::vector<at::Tensor>& fir
       micro_batch_bytes_(staged_bytes(first, uploaded_, first.size())),
       memory_(keys_end_ + static_cast<size_t>(micro_batches) * micro_batch_bytes_, /*host_copies=*/2),
       tensors_(micro_batches) {
+  device().zero(memory_.on_gpu(), memory_.size());
   if (uploaded_ > 0)
     uploads_ =
         std::make_unique<BatchUploads>(device(), std::move(uploads), micro_batches, staged_bytes(first, 0, uploaded_));

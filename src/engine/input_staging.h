@@ -25,7 +25,7 @@ class InputStaging {
  public:
   // Sizes are those of `first`, the inputs of one micro-batch; every micro-batch has the same. `batch`: the one whose
   // tensors and weight `first` begins with, if it does. With `uploads`, and if that batch is pinned, batches are
-  // uploaded from where they lie.
+  // uploaded from where they lie. Everything on the GPU is zero at first: labels and row numbers that there are.
   InputStaging(int micro_batches, const std::vector<at::Tensor>& first, const Batch* batch = nullptr,
                std::unique_ptr<CopyStream> uploads = nullptr);
   bool fits(const std::vector<at::Tensor>& tensors) const;  // the same sizes, and in host memory

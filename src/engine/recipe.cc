@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "engine/loop_observer.h"
 #include "engine/precision.h"
 #include "reduce/order_free_sum.h"
 
@@ -43,6 +44,10 @@ void ShardContext::sum(int index, const at::Tensor& values) {
   const at::Tensor real = values.narrow(0, 0, batch_->slice.real).to(at::kCPU, at::kFloat).contiguous();
   add_to_words(sum_words_.subspan(static_cast<size_t>(index) * kSumWords, kSumWords),
                {real.const_data_ptr<float>(), static_cast<size_t>(real.numel())});
+}
+
+void ShardContext::alive() const {
+  if (observer_) observer_->alive();
 }
 
 void ShardContext::send(int to_shard, std::vector<std::byte>&& row) {

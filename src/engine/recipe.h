@@ -32,6 +32,8 @@
 
 namespace tandem {
 
+class LoopObserver;
+
 struct Phase {
   std::string name;           // for logs and messages
   int id = 0;                 // the recipe's own enum: which phase run() and apply() are asked for
@@ -42,13 +44,17 @@ struct Phase {
   int counts = 0;             // integer sums
   int maxima = 0;             // integer maxima
   bool exchange = false;      // messages to other shards, to be read in the next phase
+  int all_to_all = 0;         // floats of a row for every shard, which the next phase reads: they stay on the device
+  int64_t every = 1;          // it runs at steps 0, n, 2n, ...; a step's last phase runs at every step
   // run() may be captured as a CUDA graph and replayed at other steps: it is the same tensor operations at every step,
   // on batch(), inputs() and the weights; it draws by random() in kernels only, reports its sums by add() and count(),
-  // reads no tensor on the host and changes no state of its shard. The first steps compare the graph with
-  // eager runs, and so do later ones now and then: what differs at first is not captured, what differs later ends the
-  // run.
+  // reads no tensor on the host, and keeps none that a run after its first has made. The first steps compare the graph
+  // with eager runs, and so do later ones now and then: what differs at first is not captured, what differs later ends
+  // the run.
   bool capturable = false;
-  // On a CPU, run_batched() runs all shards of a worker in one pass.
+  // A captured run() changes its shard's state on the device: it is saved before such a comparison, and put back.
+  bool changes_state = false;
+  // run_batched() runs all shards of a worker in one pass.
   bool batched = false;
 };
 
@@ -110,9 +116,15 @@ class ShardContext {
   double loss_scale() const { return loss_scale_; }
   float* sums_on_gpu() const { return float_sums_.defined() ? float_sums_.data_ptr<float>() : nullptr; }
 
+  // A long run() calls it now and then, from any thread: it is at work, not frozen.
+  void alive() const;
+
   std::span<const ExchangeMessage> messages() const { return inbox_->messages(); }
   void send(int to_shard, std::span<const std::byte> row) { send(to_shard, std::vector(row.begin(), row.end())); }
   void send(int to_shard, std::vector<std::byte>&& row);
+  // [shards][all_to_all] on the device: row i is for shard i, zero at first; and in the next phase, row i is from it.
+  const at::Tensor& outgoing_rows() const { return outgoing_rows_; }
+  const at::Tensor& incoming_rows() const { return incoming_rows_; }
 
   // This shard's sums, zero at first; += in every micro-batch.
   std::span<float> floats;
@@ -125,6 +137,7 @@ class ShardContext {
   void sum(int index, const at::Tensor& values);
 
  private:
+  friend class ShardRunner;
   friend class TrainLoop;
   uint64_t seed_ = 0;
   uint64_t accumulation_ = 1;
@@ -141,13 +154,17 @@ class ShardContext {
   JobState* state_ = nullptr;
   const Inbox* inbox_ = nullptr;
   std::vector<ExchangeMessage> outgoing_;
+  at::Tensor outgoing_rows_, incoming_rows_;
+  LoopObserver* observer_ = nullptr;
 };
 
-// Some of a worker's shards whose gradients add up to one sum: a whole subtree of reduce/sum_tree.h.
+// Some of a worker's shards whose floats add up to one sum: a whole subtree of reduce/sum_tree.h.
 struct Subtree {
   int first = 0, last = 0;    // indices among the worker's shards
   std::vector<int> merges;    // SumTree::merges()
-  std::span<float> gradient;  // laid out as the parameters
+  std::span<float> gradient;  // laid out as the parameters, on the device; empty in a phase without gradients
+  // The recipe's sums of floats there, zero at first: of a recipe that leaves ShardContext::floats at zero.
+  std::span<float> tail;
 };
 
 // What apply() sees, and fills in.
@@ -188,9 +205,9 @@ class Recipe {
   // What run() needs from the host beside the batch, such as rows from messages(): of the same sizes at every step.
   virtual std::vector<at::Tensor> inputs(const Phase& phase, ShardContext& context) { return {}; }
   virtual void run(const Phase& phase, ShardContext& context) = 0;
-  // What run() of each would do, to the bit, for a phase that says `batched`. In a phase with gradients it overwrites
-  // every element of each sum's gradient with the sum along the tree, and changes no shard state: where a sum is not
-  // finite, the engine calls run() shard by shard to find out which shard it was.
+  // What run() of each would do, to the bit, for a phase that says `batched`; inputs() is not called for it. In a phase
+  // with gradients it overwrites every element of each sum's gradient with the sum along the tree, and changes no shard
+  // state: where a sum is not finite, the engine calls run() shard by shard to find out which shard it was.
   virtual void run_batched(const Phase& phase, std::span<ShardContext> shards, std::span<const Subtree> sums) {}
   virtual void apply(const Phase& phase, const Total& total, StepContext& context) = 0;
   // The recipe's own kernels for a whole step, on a GPU, for a worker that holds all shards; null: it has none. Made

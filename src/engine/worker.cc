@@ -96,6 +96,7 @@ class Worker : public Watch, public LoopObserver {
   void combine_begins() override;
   void combine_ends() override;
   void applied() override;
+  void alive() override { page().beats.fetch_add(1, std::memory_order_relaxed); }
 
   WorkerPage& page() const { return *reinterpret_cast<WorkerPage*>(page_memory_.bytes().data()); }
 
@@ -344,7 +345,7 @@ void Worker::boundary() {
     take_snapshot(requested && agreed.hold, false);
   else if (current_.members.size() > 1 && loop_->steps_done() % kHashEverySteps == 0)
     channel_.send(
-        {{"hash", replicated_hash(*loop_)}, {"step", loop_->steps_done()}, {"generation", current_.generation}});
+        {{"hash", quick_replicated_hash(*loop_)}, {"step", loop_->steps_done()}, {"generation", current_.generation}});
 }
 
 void Worker::wait_a_moment() {

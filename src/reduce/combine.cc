@@ -56,6 +56,10 @@ void LocalCombine::add(int shard, Contribution contribution) {
   for (ExchangeMessage& message : contribution.messages) outgoing_.push_back(std::move(message));
 }
 
+void LocalCombine::add_floats(int shard, std::span<const float> floats, bool) {
+  if (layout_.floats > 0) now_->per_range[range_of_.at(shard)]->add(shard, floats);
+}
+
 void LocalCombine::add_partial(int node, std::span<const float> floats, bool stays) {
   now_->per_range[range_of_.at(tree_.node(node).first)]->add_partial(node, floats, stays);
 }

@@ -40,14 +40,12 @@ struct Total {
 
 using Partials = std::vector<ExactSum<float>::Partial>;
 
-// The GPU side of a combine. A shard's floats are added when its work is queued; its counts, maxima and messages follow
-// by Combine::add() once they are on the host.
+// What the capture of a CUDA graph asks of a combine, whose floats lie on a GPU.
 class DeviceCombine {
  public:
   virtual void begin_floats() = 0;  // drops the floats added so far in this phase
-  virtual void add_floats(int shard, std::span<const float> floats, bool stays) = 0;
   virtual Partials partial_sums() const = 0;  // of this worker's shards, once all are added
-  // The same sums at the same addresses, written by the replay of a graph that captured add_floats().
+  // The same sums at the same addresses, written by the replay of a graph that captured Combine::add_floats().
   virtual void set_partial_sums(Partials sums) = 0;
 
  protected:
@@ -61,6 +59,9 @@ class Combine {
   // ---- one phase ----
   virtual void begin(const ContributionLayout& layout) = 0;
   virtual void add(int shard, Contribution contribution) = 0;
+  // A shard's floats ahead of the rest, which add() brings without them. On a GPU: as soon as its work is queued.
+  // `stays`: as in Contribution.
+  virtual void add_floats(int shard, std::span<const float> floats, bool stays) = 0;
   virtual Total finish() = 0;                       // over every shard of every worker; valid until begin()
   virtual const Inbox& inbox(int shard) const = 0;  // what the last phase sent to a shard of this worker
   virtual void clear_inboxes() = 0;                 // at the end of a step
@@ -98,6 +99,7 @@ class LocalCombine : public Combine {
   LocalCombine(int shards, std::vector<ShardRange> ranges, int64_t first_sequence = 0);
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
+  void add_floats(int shard, std::span<const float> floats, bool stays) override;
   void add_partial(int node, std::span<const float> floats, bool stays) override;
   std::vector<int> subtrees() const override;
   Total finish() override;

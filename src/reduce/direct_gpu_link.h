@@ -44,6 +44,9 @@ class LinkTalk : public Combine {
       : inner_(std::move(inner)), link_(link), shards_here_(shards_here) {}
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
+  void add_floats(int shard, std::span<const float> floats, bool stays) override {
+    inner_->add_floats(shard, floats, stays);
+  }
   void add_partial(int node, std::span<const float> floats, bool stays) override {
     inner_->add_partial(node, floats, stays);
   }

@@ -367,6 +367,11 @@ void GlooCombine::ready(int shard, std::span<const float> vector, int64_t first,
   or_members_changed([&] { p.send_early(vector, first, last); });
 }
 
+void GlooCombine::add_floats(int shard, std::span<const float> floats, bool stays) {
+  parts_->ask();
+  if (parts_->layout.floats > 0) parts_->now->sum->add(shard, floats, stays);
+}
+
 void GlooCombine::add_partial(int node, std::span<const float> floats, bool stays) {
   parts_->now->sum->add_partial(node, floats, stays);
 }

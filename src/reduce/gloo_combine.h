@@ -35,6 +35,7 @@ class GlooCombine : public Combine {
   ~GlooCombine() override;
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
+  void add_floats(int shard, std::span<const float> floats, bool stays) override;
   void add_partial(int node, std::span<const float> floats, bool stays) override;
   std::vector<int> subtrees() const override;
   void ready(int shard, std::span<const float> vector, int64_t first, int64_t last) override;

@@ -29,6 +29,7 @@ class GpuCombine : public Combine, public DeviceCombine {
   Partials partial_sums() const override;
   void set_partial_sums(Partials sums) override;
   void add_partial(int node, std::span<const float> floats, bool stays) override;
+  std::vector<int> subtrees() const override { return tree_.cover(mine_.first, mine_.last); }
   Total finish() override;  // floats on the GPU
   const Inbox& inbox(int shard) const override { return inner_->inbox(shard); }
   void clear_inboxes() override { inner_->clear_inboxes(); }

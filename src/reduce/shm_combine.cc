@@ -402,6 +402,11 @@ void ShmCombine::add(int shard, Contribution contribution) {
   }
 }
 
+void ShmCombine::add_floats(int shard, std::span<const float> floats, bool stays) {
+  parts_->ask();
+  if (parts_->layout.floats > 0) parts_->now->add(shard, floats, stays);
+}
+
 void ShmCombine::add_partial(int node, std::span<const float> floats, bool stays) {
   parts_->now->add_partial(node, floats, stays);
 }

@@ -65,6 +65,7 @@ class ShmCombine : public Combine {
   ~ShmCombine() override;
   void begin(const ContributionLayout& layout) override;
   void add(int shard, Contribution contribution) override;
+  void add_floats(int shard, std::span<const float> floats, bool stays) override;
   void add_partial(int node, std::span<const float> floats, bool stays) override;
   std::vector<int> subtrees() const override;
   Total finish() override;

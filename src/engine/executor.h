@@ -1,0 +1,55 @@
+// engine/executor.h -- who runs the shards of a phase, and how.
+//
+// One is chosen for each phase and plan (TrainLoop::choose_executor()); all give the same bits:
+//   serial     shard by shard                                                executor_serial.cc
+//   batched    all shards in one pass of the recipe (Recipe::run_batched)    executor_batched.cc
+//   lockstep   side by side, with all-reduces inside the phase (sync_bn)     executor_lockstep.cc
+//   captured   shard by shard as a CUDA graph, with the update if it can     executor_captured.cc
+//   fused      the recipe's own kernels for all phases of a step             executor_fused.cc
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "engine/phase_run.h"
+#include "kernels/update_decision.h"
+#include "reduce/combine.h"
+
+namespace tandem {
+
+class ShardRunner;
+
+struct PhaseResult {
+  Total total;                              // the same bits on every worker; its floats lie on the device
+  std::span<const float> floats;            // the recipe's part of them, on the host
+  const UpdateDecision* applied = nullptr;  // the update was part of the work: what became of it
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // Runs this worker's shards and combines. Throws MembersChanged (reduce/watch.h): nothing was applied then.
+  virtual PhaseResult run(const PhaseRun& run) = 0;
+  // Around the update's bookkeeping, in which a roll-back may happen. The default lets the recipe apply the phase.
+  virtual void before_update(const PhaseRun& run, const PhaseResult& result, StepContext& context) {}
+  virtual void apply(const PhaseRun& run, const PhaseResult& result, StepContext& context) = 0;
+};
+
+// One that leaves the applying to Recipe::apply().
+class PhaseExecutor : public Executor {
+ public:
+  explicit PhaseExecutor(ShardRunner& shards) : shards_(shards) {}
+  void apply(const PhaseRun& run, const PhaseResult& result, StepContext& context) override;
+
+ protected:
+  ShardRunner& shards_;
+};
+
+std::unique_ptr<Executor> make_serial(ShardRunner& shards);
+std::unique_ptr<Executor> make_lockstep(ShardRunner& shards);
+// Null where it can't be: the phase has no batched form, or its sums can't be made by the recipe.
+std::unique_ptr<Executor> make_batched(ShardRunner& shards, const PhaseRun& run);
+// Null without a GPU, or where the phase is not to be captured.
+std::unique_ptr<Executor> make_captured(ShardRunner& shards, const PhaseRun& run);
+
+}  // namespace tandem

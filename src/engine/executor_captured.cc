@@ -1,0 +1,451 @@
+#include "engine/executor_captured.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/errors.h"
+#include "config/gpu_memory.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kEagerSteps = 2;  // libraries choose and allocate in the first ones
+constexpr int kTimesEqual = 2;  // at two steps, so that nothing of the first one's numbers is in the graph
+
+// A graph is compared with an eager run again at steps 16, 32, 64, ...
+bool compares_at(int64_t step) { return step >= 16 && (step & (step - 1)) == 0; }
+
+int host_copy(int64_t step) { return static_cast<int>(step % 2); }
+
+struct LeaveBranch {
+  GpuDevice& gpu;
+  ~LeaveBranch() { gpu.branch(-1); }
+};
+
+}  // namespace
+
+std::string eager_asked_for() {
+  const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  const char* asked = std::getenv("TANDEM_GRAPHS");
+  const std::string_view graphs = asked && *asked ? asked : "on";
+  if (graphs != "on" && graphs != "off")
+    throw ConfigError(fmt::format("TANDEM_GRAPHS={} is not known", graphs), "it is on or off", "set one of these");
+  if (blocking && std::string_view(blocking) == "1") return "CUDA_LAUNCH_BLOCKING=1";
+  if (graphs == "off") return "TANDEM_GRAPHS=off";
+  return "";
+}
+
+std::unique_ptr<Executor> make_captured(ShardRunner& shards, const PhaseRun& run) {
+  if (!shards.gpu() || !run.phase->capturable || run.set || !eager_asked_for().empty()) return nullptr;
+  return std::make_unique<CapturedExecutor>(shards, run);
+}
+
+CapturedExecutor::CapturedExecutor(ShardRunner& shards, const PhaseRun& run)
+    : PhaseExecutor(shards),
+      gpu_(*shards.gpu()),
+      outputs_(*shards.sums(run).outputs()),
+      alone_(run.last && run.index == 0) {
+  if (run.phase->exchange)
+    use_eager(*run.phase, "it sends messages, which go through the host; rows of all_to_all stay on the device");
+}
+
+DeviceCombine& CapturedExecutor::device_combine() {
+  DeviceCombine* const combine = shards_.combine().as_device();
+  if (!combine) throw std::logic_error("this combine takes no contributions from a GPU");
+  return *combine;
+}
+
+PhaseResult CapturedExecutor::run(const PhaseRun& run) {
+  shards_.begin(run);
+  shards_.state().use_contribution(0);
+  shards_.keep_batches(true);
+  if (has_step_graph(run)) return launch_step(run);
+  run_shards(run);
+  shards_.read_sums(run);
+  shards_.add_sums(run);
+  shards_.batches().forget_before(run.step);
+  PhaseResult result{.total = shards_.finish(run)};
+  if (run.phase->gradients) launch_update(run, result);
+  if (!result.applied) result.floats = shards_.floats_of(run, result.total);
+  return result;
+}
+
+void CapturedExecutor::run_shards(const PhaseRun& run) {
+  const bool may_replay = why_eager_.empty() && shards_.batches().is_full(*run.phase, run.step);
+  if (may_replay && agreed_ >= kTimesEqual && !compares_at(run.step) && stage_inputs(run, run.step))
+    return replay_shards(run);
+  const bool compare = may_replay && shards_.steps_here() >= kEagerSteps;
+  const std::vector<at::Tensor> state = compare ? saved_state(*run.phase) : std::vector<at::Tensor>();
+  gpu_.begin_peak();
+  queue_eagerly(run);
+  if (compare) try_capture(run, state);
+  shards_.send_mail(run);
+  outputs_.queue_fetch(nullptr);
+  shards_.wait();
+  shards_.shard_ends(shards_.count() - 1);
+}
+
+void CapturedExecutor::replay_shards(const PhaseRun& run) {
+  shards_.shard_begins(0);
+  queue_inputs(run);
+  shards_graph_->replay();
+  stage_ahead_and_wait(run);
+  reset_scratch(run);
+  if (AllToAll* mail = shards_.mail(run.index); mail && !mail->is_local()) shards_.send_mail(run);
+  device_combine().set_partial_sums(partials_);
+  shards_.report_all_ended();
+}
+
+// What is kept from the first run on (by libraries, by the recipe) must not lie where replays write.
+void CapturedExecutor::queue_eagerly(const PhaseRun& run) {
+  if (began_ && why_eager_.empty()) return gpu_.in_work_memory([&] { queue_shards(run); });
+  queue_shards(run);
+  if (std::exchange(began_, true)) return;
+  shards_.device().wait();
+  gpu_.trim();
+}
+
+// Small shards leave most of a GPU idle: several run side by side, each with a vector of its own. The sums are made in
+// the same order, so the bits are the same.
+void CapturedExecutor::queue_shards(const PhaseRun& run, int branches) {
+  device_combine().begin_floats();
+  shards_.clear_sums(run);
+  const LeaveBranch in_any_case{gpu_};
+  const int count = shards_.count();
+  JobState& state = shards_.state();
+  std::vector<std::span<const float>> floats(static_cast<size_t>(count));
+  for (int first = 0; first < count; first += branches) {
+    const int last = std::min(count, first + branches);
+    if (branches > 1) gpu_.fork(last - first);
+    for (int i = first; i < last; ++i) {
+      if (branches > 1) gpu_.branch(i - first);
+      if (run.phase->gradients) state.use_contribution(i - first);
+      floats[static_cast<size_t>(i)] = shards_.run_shard(run, i, i - first);
+      if (i + 1 < count) shards_.shard_ends(i);
+    }
+    if (branches > 1) gpu_.join(last - first);
+    for (int i = first; i < last; ++i)
+      shards_.combine().add_floats(shards_.order()[static_cast<size_t>(i)], floats[static_cast<size_t>(i)],
+                                   /*stays=*/last == count);
+  }
+  if (run.phase->gradients) state.use_contribution(0);
+}
+
+int CapturedExecutor::branches_for(const PhaseRun& run, size_t bytes_at_work) {
+  const size_t vector = static_cast<size_t>(shards_.layout_of(*run.phase, run.last).floats) * sizeof(float);
+  const auto room = static_cast<int64_t>(gpu_.free_bytes() / 4 / std::max<size_t>(bytes_at_work + vector, 1));
+  const int64_t branches = most_side_by_side(shards_.count(), static_cast<int64_t>(vector));
+  return static_cast<int>(std::clamp<int64_t>(room, 1, branches));
+}
+
+// ---- capture and comparison ----
+
+// Captures the phase and replays it on the inputs of the eager run just made. If the bits are the same, twice, the
+// graph serves from then on; else the phase stays eager, and the run says why. A graph that served and differs now ends
+// the run: what it gave before may have been wrong.
+void CapturedExecutor::try_capture(const PhaseRun& run, const std::vector<at::Tensor>& state) {
+  outputs_.queue_fetch(nullptr);
+  shards_.device().wait();
+  const Bits eager = fingerprint(run, device_combine().partial_sums());
+  std::vector<std::vector<int64_t>> counts;
+  for (int i = 0; i < shards_.count(); ++i) counts.push_back(shards_.scratch(i).counts);
+  std::string refused = sums_on_host(run);
+  if (!refused.empty() && agreed_ >= kTimesEqual) went_stale(run);
+  restore(state);
+  if (refused.empty() && !shards_graph_) capture_shards(run, state, &refused);
+  if (refused.empty() && stage_inputs(run, run.step)) {
+    if (replays_alike(run, eager, counts)) {
+      ++agreed_;
+      reset_scratch(run);
+      device_combine().set_partial_sums(partials_);
+      return;
+    }
+    if (agreed_ >= kTimesEqual) went_stale(run);
+    refused = "its CUDA graph gave other bits than the eager run";
+  }
+  if (!refused.empty()) use_eager(*run.phase, refused);
+  restore(state);
+  queue_eagerly(run);
+}
+
+std::string CapturedExecutor::sums_on_host(const PhaseRun& run) {
+  const auto not_zero = [](auto x) { return x != 0; };
+  for (int i = 0; i < shards_.count(); ++i) {
+    const ShardScratch& scratch = shards_.scratch(i);
+    if (std::ranges::any_of(scratch.floats, not_zero) ||
+        std::any_of(scratch.maxima.begin(), scratch.maxima.begin() + run.phase->maxima, not_zero))
+      return "its run() adds up context.floats or context.maxima on the host";
+  }
+  return "";
+}
+
+void CapturedExecutor::capture_shards(const PhaseRun& run, const std::vector<at::Tensor>& state,
+                                      std::string* refused) {
+  branches_ = branches_for(run, gpu_.peak_bytes());
+  if (branches_ > 1) {  // libraries allocate the workspaces of each branch now, not during capture
+    gpu_.in_work_memory([&] { queue_shards(run, branches_); });
+    shards_.device().wait();
+    restore(state);
+  }
+  if (!stage_inputs(run, run.step)) return;
+  queue_inputs(run);
+  shards_graph_ = gpu_.capture(
+      [this, run] {
+        const ShardRunner::FromStaging staged(shards_, *staging_);
+        queue_shards(run, branches_);
+        shards_.send_mail(run);
+        outputs_.queue_fetch(nullptr);
+      },
+      refused);
+  host_counts_.clear();
+  for (int i = 0; i < shards_.count(); ++i) host_counts_.push_back(shards_.scratch(i).counts);
+  if (shards_graph_) partials_ = device_combine().partial_sums();
+}
+
+bool CapturedExecutor::replays_alike(const PhaseRun& run, const Bits& eager,
+                                     const std::vector<std::vector<int64_t>>& counts) {
+  queue_inputs(run);
+  shards_graph_->replay();
+  shards_.device().wait();
+  return host_counts_ == counts && fingerprint(run, partials_) == eager;
+}
+
+// The bits of what a phase gave: its sums, its rows for others and its integers; and the state that it changed.
+CapturedExecutor::Bits CapturedExecutor::fingerprint(const PhaseRun& run, const Partials& partials) {
+  Bits bits;
+  Device& device = shards_.device();
+  for (const auto& partial : partials)
+    bits.push_back(device.state_hash(partial.values.data(), static_cast<int64_t>(partial.values.size_bytes())));
+  for (int index = 0; index < shards_.count(); ++index) {
+    bits.push_back(static_cast<uint64_t>(outputs_.bad(index)));
+    for (int64_t count : outputs_.counts(index)) bits.push_back(static_cast<uint64_t>(count));
+  }
+  if (const AllToAll* mail = shards_.mail(run.index))
+    bits.push_back(device.state_hash(mail->sent().data(), static_cast<int64_t>(mail->sent().size())));
+  if (run.phase->changes_state)
+    for (const at::Tensor& field : fields())
+      bits.push_back(device.state_hash(field.data_ptr(), static_cast<int64_t>(field.nbytes())));
+  return bits;
+}
+
+std::vector<at::Tensor> CapturedExecutor::fields() { return shards_.state().device_fields(); }
+
+// On the GPU where there is room, else in host memory.
+std::vector<at::Tensor> CapturedExecutor::saved_state(const Phase& phase) {
+  std::vector<at::Tensor> saved;
+  if (!phase.changes_state) return saved;
+  at::NoGradGuard no_grad;
+  size_t bytes = 0;
+  for (const at::Tensor& field : fields()) bytes += field.nbytes();
+  const bool there = bytes < gpu_.free_bytes() / 4;
+  for (const at::Tensor& field : fields()) saved.push_back(there ? field.clone() : field.to(at::kCPU, false, true));
+  return saved;
+}
+
+void CapturedExecutor::restore(const std::vector<at::Tensor>& saved) {
+  if (saved.empty()) return;
+  at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> now = fields();
+  for (size_t i = 0; i < saved.size(); ++i) now[i].copy_(saved[i]);
+}
+
+void CapturedExecutor::use_eager(const Phase& phase, const std::string& why) {
+  shards_graph_.reset();
+  step_graph_.reset();
+  why_eager_ = why;
+  shards_.note(fmt::format("phase '{}' runs eagerly, not as one CUDA graph: {}", phase.name, why));
+}
+
+void CapturedExecutor::went_stale(const PhaseRun& run) {
+  throw Error(ExitCode::kFailed,
+              fmt::format("the CUDA graph of phase '{}' gives other bits than its calls at step {}", run.phase->name,
+                          run.step + 1),
+              "what run() does has changed since its capture: a condition on the step, a coefficient from the host",
+              "let the recipe say that the phase is not capturable (SupervisedRecipe::capturable), or set "
+              "TANDEM_GRAPHS=off, and begin anew: updates since the change may be wrong");
+}
+
+// As run_shard() leaves it, for shards of a replayed graph.
+void CapturedExecutor::reset_scratch(const PhaseRun& run) {
+  for (int i = 0; i < shards_.count(); ++i) {
+    ShardScratch& scratch = shards_.scratch(i);
+    scratch.counts = host_counts_[static_cast<size_t>(i)];
+    scratch.maxima.assign(static_cast<size_t>(shards_.layout_of(*run.phase, run.last).maxima), 0);
+    scratch.messages.clear();
+    if (run.last) scratch.maxima.back() = run.request;
+  }
+}
+
+// ---- all shards and the update as one graph, where this worker has all shards ----
+
+bool CapturedExecutor::has_step_graph(const PhaseRun& run) {
+  const Phase& phase = *run.phase;
+  if (!phase.gradients || phase.changes_state || !shards_.holds_all()) return false;
+  if (!why_eager_.empty() || agreed_ < kTimesEqual || !shards_.batches().is_full(phase, run.step)) return false;
+  if (!stage_inputs(run, run.step)) return false;
+  if (!step_graph_) capture_step(run);
+  return step_graph_ != nullptr;
+}
+
+void CapturedExecutor::capture_step(const PhaseRun& run) {
+  std::string refused;
+  shards_graph_.reset();  // its memory serves the next one
+  step_graph_ = gpu_.capture(
+      [this, run] {
+        const ShardRunner::FromStaging staged(shards_, *staging_);
+        queue_shards(run, branches_);
+        shards_.send_mail(run);
+        partials_ = device_combine().partial_sums();
+        const std::span<const float> total = partials_.at(0).values;
+        const bool flags = shards_.state().shards() > 1;
+        shards_.update().queue(total, staging_->params(), outputs_.decision_on_gpu(),
+                               flags ? outputs_.bad_on_gpu() : std::span<int64_t>());
+        outputs_.queue_fetch(total.data() + total.size() - static_cast<size_t>(run.phase->floats));
+      },
+      &refused);
+  device_combine().begin_floats();
+  if (!step_graph_) use_eager(*run.phase, refused);
+}
+
+PhaseResult CapturedExecutor::launch_step(const PhaseRun& run) {
+  const bool compare = !step_agreed_ || compares_at(run.step);
+  Bits eager;
+  if (compare) {
+    queue_eagerly(run);
+    outputs_.queue_fetch(nullptr);
+    shards_.device().wait();
+    eager = fingerprint(run, device_combine().partial_sums());
+    for (int i = 0; i < shards_.count(); ++i)
+      if (shards_.scratch(i).counts != host_counts_[static_cast<size_t>(i)]) went_stale(run);
+    shards_.shard_ends(shards_.count() - 1);
+  }
+  reset_scratch(run);
+  shards_.add_sums(run);
+  device_combine().set_partial_sums(partials_);
+  Total total = shards_.combine().finish();  // nobody can join in this phase any more: now it may change the weights
+  shards_.shard_begins(0);
+  queue_inputs(run);
+  step_graph_->replay();
+  stage_ahead_and_wait(run);
+  if (compare && fingerprint(run, partials_) != eager) went_stale(run);
+  step_agreed_ = true;
+  shards_.read_sums(run);
+  total = total_of_step(run, total);
+  shards_.report_all_ended();
+  if (LoopObserver* observer = shards_.observer()) {
+    observer->combine_begins();
+    observer->combine_ends();
+  }
+  shards_.batches().forget_before(run.step + 1);
+  return {total, outputs_.floats(), &outputs_.decision()};
+}
+
+// The combine went before the work: what the shards counted is added up here.
+Total CapturedExecutor::total_of_step(const PhaseRun& run, Total total) {
+  counts_.assign(static_cast<size_t>(run.phase->counts), 0);
+  maxima_.assign(shards_.scratch(0).maxima.begin(), shards_.scratch(0).maxima.end());
+  for (int i = 0; i < shards_.count(); ++i) {
+    const ShardScratch& scratch = shards_.scratch(i);
+    for (size_t k = 0; k < counts_.size(); ++k) counts_[k] += scratch.counts[k];
+    for (size_t k = 0; k < maxima_.size(); ++k) maxima_[k] = std::max(maxima_[k], scratch.maxima[k]);
+  }
+  total.counts = counts_;
+  total.maxima = maxima_;
+  return total;
+}
+
+// The update alone, where the total comes from several workers. result.applied stays null where it is not captured.
+void CapturedExecutor::launch_update(const PhaseRun& run, PhaseResult& result) {
+  if (!why_eager_.empty() || agreed_ < kTimesEqual || update_refused_) return;
+  const std::span<const float> total = result.total.floats;
+  if (!update_graph_ || total_ != total.data()) {
+    std::string refused;
+    total_ = total.data();
+    update_graph_ = gpu_.capture(
+        [this, total, floats = static_cast<size_t>(run.phase->floats)] {
+          shards_.update().queue(total, staging_->params(), outputs_.decision_on_gpu(), {});
+          outputs_.queue_fetch(total.data() + total.size() - floats);
+        },
+        &refused);
+    update_refused_ = !update_graph_;
+    if (update_refused_)
+      return shards_.note(fmt::format("the update of phase '{}' runs eagerly: {}", run.phase->name, refused));
+  }
+  const int64_t flag = result.total.maxima[static_cast<size_t>(run.phase->maxima)];
+  const int copy = host_copy(run.step);
+  staging_->put(copy, shards_.update().params(flag));
+  staging_->queue_up_params(copy);
+  update_graph_->replay();
+  shards_.device().wait();
+  result.floats = outputs_.floats();
+  result.applied = &outputs_.decision();
+}
+
+// ---- inputs ----
+
+// False, with the reason in why_eager_, where they can't be staged.
+bool CapturedExecutor::stage_inputs(const PhaseRun& run, int64_t step) {
+  if (staged_step_ == step) return true;
+  const Phase& phase = *run.phase;
+  const int64_t micro_batches = shards_.micro_batches(phase);
+  PhaseRun at = run;
+  at.step = step;
+  for (int index = 0; index < shards_.count(); ++index) {
+    ShardContext context = shards_.bare_context(step, shards_.order()[static_cast<size_t>(index)]);
+    for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+      context.micro_batch = micro_batch;
+      Batch batch;
+      if (phase.batches) batch = shards_.batches().get(at, context.shard, micro_batch, /*keep=*/true);
+      const Batch* const made = phase.batches ? &batch : nullptr;
+      const std::vector<at::Tensor> tensors = shards_.staged_inputs(at, context, made);
+      const int place = static_cast<int>(index * micro_batches + micro_batch);
+      if (!staging_) {
+        staging_ = std::make_unique<InputStaging>(static_cast<int>(shards_.count() * micro_batches), tensors, made,
+                                                  gpu_.copy_stream());
+        only_batches_ = made && tensors.size() == batch.tensors.size() + 1;
+      }
+      if (!staging_->fits(tensors)) {
+        use_eager(phase, "its inputs change their sizes between steps or shards, or lie on the GPU already");
+        return false;
+      }
+      staging_->put(host_copy(step), place, context.random(0), tensors, made);
+    }
+  }
+  staging_->put(host_copy(step), shards_.update().params(0));
+  staged_step_ = step;
+  return true;
+}
+
+// They may have been staged before the last update was settled, which changes loss scale and learning rate.
+void CapturedExecutor::queue_inputs(const PhaseRun& run) {
+  staging_->put(host_copy(run.step), shards_.update().params(0));
+  staging_->queue_up(host_copy(run.step));
+}
+
+void CapturedExecutor::stage_ahead_and_wait(const PhaseRun& run) {
+  BatchSource& batches = shards_.batches();
+  const double loaded = batches.waited_seconds();
+  stage_ahead(run);
+  // A GPU that is still at work was not kept waiting by the next step's batches.
+  const double staging = batches.waited_seconds() - loaded;
+  if (shards_.wait() <= 0.05 * staging) return;
+  batches.forgive(staging);
+  shards_.add_gpu_seconds(staging);
+}
+
+// The next step's batches, while the GPU is busy with this one. What goes wrong there is reported when that step comes.
+void CapturedExecutor::stage_ahead(const PhaseRun& run) {
+  const int64_t next = run.step + 1;
+  if (!alone_ || !only_batches_ || !shards_.batches().is_full(*run.phase, next)) return;
+  try {
+    stage_inputs(run, next);
+  } catch (const std::exception&) {
+    staged_step_ = -1;
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,87 @@
+// engine/executor_captured.h -- a phase on a GPU as CUDA graphs: captured once, replayed at every step.
+//
+// Inputs lie in one block of GPU memory, filled by one copy per step; outputs in another, read by one copy. So all work
+// of a phase has fixed addresses. It runs eagerly in the first steps, is then captured, and replayed beside eager runs
+// until it gave the same bits twice. A worker that holds all shards then captures the update with it: a step is one
+// launch. With others, the shards are one graph and the update another. Later steps are compared with eager runs now
+// and then (16, 32, 64, ...): a graph that has served and differs ends the run.
+// What can't be captured runs eagerly, shard by shard, and the run says why.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/executor.h"
+#include "engine/gpu_device.h"
+#include "engine/input_staging.h"
+#include "engine/phase_outputs.h"
+#include "engine/shard_runner.h"
+#include "reduce/combine.h"
+
+namespace tandem {
+
+// Why nothing is to be captured, by the environment's variables: CUDA_LAUNCH_BLOCKING=1, TANDEM_GRAPHS=off. Or "".
+std::string eager_asked_for();
+
+class CapturedExecutor : public PhaseExecutor {
+ public:
+  CapturedExecutor(ShardRunner& shards, const PhaseRun& run);
+  PhaseResult run(const PhaseRun& run) override;
+
+ private:
+  using Bits = std::vector<uint64_t>;
+  void run_shards(const PhaseRun& run);
+  void replay_shards(const PhaseRun& run);
+  void queue_shards(const PhaseRun& run, int branches = 1);  // all shards of this worker, so many side by side
+  void queue_eagerly(const PhaseRun& run);                   // one after the other
+  void try_capture(const PhaseRun& run, const std::vector<at::Tensor>& state);  // beside the eager run just made
+  std::string sums_on_host(const PhaseRun& run);  // why it can't be captured, if it adds up there
+  void capture_shards(const PhaseRun& run, const std::vector<at::Tensor>& state, std::string* refused);
+  bool replays_alike(const PhaseRun& run, const Bits& eager, const std::vector<std::vector<int64_t>>& counts);
+  int branches_for(const PhaseRun& run, size_t bytes_at_work);
+  Bits fingerprint(const PhaseRun& run, const Partials& partials);
+  void reset_scratch(const PhaseRun& run);
+  void use_eager(const Phase& phase, const std::string& why);
+  [[noreturn]] void went_stale(const PhaseRun& run);
+  DeviceCombine& device_combine();
+
+  // ---- the state of the shards, where the phase changes it ----
+  std::vector<at::Tensor> fields();  // on the device, of this worker's shards
+  std::vector<at::Tensor> saved_state(const Phase& phase);
+  void restore(const std::vector<at::Tensor>& saved);
+
+  // ---- with the update ----
+  bool has_step_graph(const PhaseRun& run);
+  PhaseResult launch_step(const PhaseRun& run);
+  void capture_step(const PhaseRun& run);
+  Total total_of_step(const PhaseRun& run, Total total);
+  void launch_update(const PhaseRun& run, PhaseResult& result);
+
+  // ---- inputs ----
+  bool stage_inputs(const PhaseRun& run, int64_t step);
+  void queue_inputs(const PhaseRun& run);
+  void stage_ahead(const PhaseRun& run);
+  void stage_ahead_and_wait(const PhaseRun& run);
+
+  GpuDevice& gpu_;
+  PhaseOutputs& outputs_;
+  std::unique_ptr<InputStaging> staging_;
+  std::unique_ptr<CudaGraph> shards_graph_, step_graph_;  // the second includes the update
+  std::unique_ptr<CudaGraph> update_graph_;               // the update alone, of a total at total_
+  bool update_refused_ = false;
+  const float* total_ = nullptr;
+  Partials partials_;                              // where a graph leaves its sums
+  std::vector<std::vector<int64_t>> host_counts_;  // what run() counted on the host during capture
+  int branches_ = 1;                               // shards that run side by side in the graph
+  bool began_ = false, step_agreed_ = false;
+  int agreed_ = 0;             // times that the graph gave the bits of the eager run
+  bool only_batches_ = false;  // all that it needs from the host
+  bool alone_;                 // the step has no other phase
+  std::string why_eager_;      // not empty: it is not captured
+  int64_t staged_step_ = -1;   // whose inputs lie in host copy staged_step_ % 2
+  std::vector<int64_t> counts_, maxima_;
+};
+
+}  // namespace tandem

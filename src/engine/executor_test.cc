@@ -1,0 +1,245 @@
+// Every executor gives the bits of the serial one: on one, two and three workers, with phases that change state, that
+// exchange, that run now and then, or that can't be captured.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <map>
+#include <thread>
+
+#include "base/shared_memory.h"
+#include "engine/determinism.h"
+#include "engine/emulated_gpu.h"
+#include "engine/train_loop.h"
+#include "reduce/gpu_combine.h"
+#include "reduce/shm_combine.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kShards = 6, kWidth = 4;
+
+struct WalkSettings : RecipeSettings {
+  bool host_sum = false, messages = false, step_dependent = false;  // what can't be captured
+  int64_t play_every = 2;
+  WalkSettings() {
+    shards = kShards;
+    batch_size = 2 * kShards;
+    steps = 100;
+    seed = 5;
+    nan.rollback_every = 4;
+  }
+};
+
+// Each shard walks, tells all others where it is, and the net learns to guess from what all told.
+//   walk     changes the shard's position on the device, sends rows to all, now and then
+//   learn    gradients, from the rows received
+struct Walk : Recipe {
+  explicit Walk(const WalkSettings& s) : settings(s) {}
+  const WalkSettings& settings;
+  torch::nn::Linear net{nullptr};
+  ShardField position;
+  std::vector<double> told;  // by apply() of walk, in order
+
+  void build(JobState& state) override {
+    net = torch::nn::Linear(kWidth, 1);
+    state.add_model(net.ptr());
+    position = state.add_shard_field("position", {kWidth}, at::kFloat, /*on_device=*/true);
+  }
+  std::vector<Phase> phases() const override {
+    return {{.name = "walk",
+             .id = 0,
+             .floats = 1,
+             .counts = 1,
+             .maxima = 1,
+             .exchange = settings.messages,
+             .all_to_all = kWidth,
+             .every = settings.play_every,
+             .capturable = true,
+             .changes_state = true},
+            {.name = "learn", .id = 1, .gradients = true, .floats = 1, .capturable = true}};
+  }
+  void init_shard(ShardContext& context) override {
+    context.state(position).copy_(at::arange(kWidth, at::kFloat) * 0.1 + context.shard);
+  }
+  void run(const Phase& phase, ShardContext& context) override {
+    at::Tensor& place = context.state(position);
+    if (phase.id == 0) {
+      at::NoGradGuard no_grad;
+      context.alive();
+      place.mul_(0.9).add_(net->weight.reshape({kWidth}).sin());
+      if (settings.step_dependent) place.add_(static_cast<double>(context.step));
+      for (int to = 0; to < kShards; ++to) context.outgoing_rows()[to].copy_(place * (1.0 + to));
+      if (settings.messages) context.send((context.shard + 1) % kShards, std::vector<std::byte>(3));
+      if (settings.host_sum)
+        context.floats[0] += 1;
+      else
+        context.add(0, place.sum());
+      context.count(0, (place > 1).sum());
+      return;
+    }
+    const at::Tensor heard = context.incoming_rows().sum(0) + place;
+    const at::Tensor loss = (net(heard.unsqueeze(0)) - 1).pow(2).sum() / kShards;
+    context.backward(loss);
+    context.add(0, loss.detach());
+  }
+  void apply(const Phase& phase, const Total& total, StepContext& context) override {
+    if (phase.id == 0)
+      told.insert(told.end(), {total.floats[0], static_cast<double>(total.counts[0])});
+    else
+      context.record->loss = total.floats[0];
+  }
+};
+
+std::map<std::string, at::Tensor> everything(TrainLoop& loop) {
+  std::map<std::string, at::Tensor> all;
+  for (const NamedTensor& t : loop.state().model_tensors()) all[t.name] = t.tensor;
+  for (const NamedTensor& t : loop.state().replicated_state()) all["replicated " + t.name] = t.tensor;
+  for (int shard = loop.state().mine().first; shard < loop.state().mine().last; ++shard)
+    for (const NamedTensor& t : loop.state().shard_state(shard)) all[t.name + " " + std::to_string(shard)] = t.tensor;
+  return all;
+}
+
+struct Outcome {
+  std::map<std::string, at::Tensor> state;
+  std::vector<double> told, losses;
+  std::vector<std::string> notes;
+};
+
+void run_steps(TrainLoop& loop, int steps, Outcome& out) {
+  for (int i = 0; i < steps; ++i) {
+    out.losses.push_back(loop.step().loss);
+    if (!loop.note().empty()) out.notes.push_back(loop.note());
+  }
+  for (const auto& [name, tensor] : everything(loop)) out.state[name] = tensor.clone();
+  out.told = static_cast<Walk&>(loop.recipe()).told;
+}
+
+// While it lives, this process has an emulated GPU. Every loop keeps what a capture must not change.
+struct OnEmulatedGpu {
+  OnEmulatedGpu() {
+    auto made = std::make_unique<EmulatedGpu>();
+    gpu = made.get();
+    use_gpu(std::move(made));
+  }
+  ~OnEmulatedGpu() { use_gpu(nullptr); }
+  void captures_for(TrainLoop& loop) {
+    gpu->capture_by([&loop](const std::function<void()>& work) {
+      std::map<std::string, at::Tensor> before;
+      for (const auto& [name, tensor] : everything(loop)) before[name] = tensor.clone();
+      work();
+      at::NoGradGuard no_grad;
+      for (const auto& [name, tensor] : everything(loop)) tensor.copy_(before.at(name));
+    });
+  }
+  EmulatedGpu* gpu;
+};
+
+class Executors : public ::testing::Test {
+ protected:
+  Executors() { set_determinism(); }
+  static constexpr int kSteps = 40;  // past the comparisons at 16 and 32
+
+  static std::unique_ptr<TrainLoop> alone(const WalkSettings& settings) {
+    return std::make_unique<TrainLoop>(settings, std::make_unique<Walk>(settings),
+                                       ShardPlan::balance(kShards, std::vector{1.0}));
+  }
+  static Outcome serial(const WalkSettings& settings) {
+    Outcome out;
+    run_steps(*alone(settings), kSteps, out);
+    return out;
+  }
+  // A thread for each worker; their combine is that of processes.
+  static std::vector<Outcome> workers(const WalkSettings& settings, std::vector<ShardRange> ranges, bool on_gpu) {
+    struct Nobody : Watch {
+      bool abandoned(uint64_t, int64_t) const override { return false; }
+    } watch;
+    const ShmShape shape{.shards = kShards, .ranges = ranges, .max_floats = 64, .max_counts = 8, .max_maxima = 8,
+                         .exchange = true};
+    const SharedMemory segment = SharedMemory::create("executors", shm_combine_bytes(shape));
+    std::vector<Outcome> outcomes(ranges.size());
+    std::vector<std::thread> threads;
+    for (size_t me = 0; me < ranges.size(); ++me)
+      threads.emplace_back([&, me] {
+        std::unique_ptr<Combine> combine = std::make_unique<ShmCombine>(
+            shape, static_cast<int>(me), SharedMemory::adopt(dup(segment.fd()), segment.bytes().size()), 1, 0, watch);
+        if (on_gpu)
+          combine = std::make_unique<GpuCombine>(kShards, ranges[me], std::move(combine), cpu_device());
+        TrainLoop loop(settings, std::make_unique<Walk>(settings), ranges[me], std::move(combine));
+        run_steps(loop, kSteps, outcomes[me]);
+      });
+    for (std::thread& thread : threads) thread.join();
+    return outcomes;
+  }
+  static void expect_same(const Outcome& want, const Outcome& got) {
+    EXPECT_EQ(want.losses, got.losses);
+    EXPECT_EQ(want.told, got.told);
+    for (const auto& [name, tensor] : got.state) EXPECT_TRUE(at::equal(tensor, want.state.at(name))) << name;
+  }
+};
+
+TEST_F(Executors, CapturedPhasesThatChangeStateAndExchangeGiveTheBitsOfSerialOnes) {
+  const WalkSettings settings;
+  const Outcome want = serial(settings);
+  OnEmulatedGpu on;
+  auto loop = alone(settings);
+  on.captures_for(*loop);
+  Outcome got;
+  run_steps(*loop, kSteps, got);
+  expect_same(want, got);
+  EXPECT_TRUE(got.notes.empty()) << got.notes.front();
+  EXPECT_GE(on.gpu->captures, 3);  // walk; learn without its update and with it
+  EXPECT_GT(on.gpu->replays, kSteps);
+}
+
+TEST_F(Executors, WorkersGiveTheBitsOfOne) {
+  const WalkSettings settings;
+  const Outcome want = serial(settings);
+  for (const auto& ranges : std::vector<std::vector<ShardRange>>{{{0, 6}}, {{0, 2}, {2, 6}}, {{0, 1}, {1, 4}, {4, 6}}}) {
+    for (const Outcome& got : workers(settings, ranges, false)) expect_same(want, got);
+    OnEmulatedGpu on;
+    for (const Outcome& got : workers(settings, ranges, true)) expect_same(want, got);
+  }
+}
+
+TEST_F(Executors, APhaseRunsEveryNthStepOnly) {
+  WalkSettings settings;
+  settings.play_every = 3;
+  EXPECT_EQ(serial(settings).told.size(), 2u * 14);  // steps 0, 3, ..., 39
+}
+
+TEST_F(Executors, WhatCannotBeCapturedRunsEagerlyAndSaysWhy) {
+  for (const auto& [what, why] : std::vector<std::pair<bool WalkSettings::*, std::string>>{
+           {&WalkSettings::host_sum, "adds up context.floats"}, {&WalkSettings::messages, "sends messages"},
+           {&WalkSettings::step_dependent, "gave other bits"}}) {
+    WalkSettings settings;
+    settings.*what = true;
+    const Outcome want = serial(settings);
+    OnEmulatedGpu on;
+    auto loop = alone(settings);
+    on.captures_for(*loop);
+    Outcome got;
+    run_steps(*loop, kSteps, got);
+    expect_same(want, got);
+    ASSERT_EQ(got.notes.size(), 1u) << why;
+    EXPECT_NE(got.notes[0].find("phase 'walk' runs eagerly"), std::string::npos) << got.notes[0];
+    EXPECT_NE(got.notes[0].find(why), std::string::npos) << got.notes[0];
+  }
+}
+
+TEST_F(Executors, PhasesThatCannotWorkAreRefused) {
+  struct Sends : Walk {
+    using Walk::Walk;
+    std::vector<Phase> phases() const override {
+      std::vector<Phase> all = Walk::phases();
+      all[1].every = 3;
+      return all;
+    }
+  };
+  const WalkSettings settings;
+  EXPECT_THROW(TrainLoop(settings, std::make_unique<Sends>(settings), ShardPlan::balance(kShards, std::vector{1.0})),
+               std::logic_error);
+}
+
+}  // namespace
+}  // namespace tandem
