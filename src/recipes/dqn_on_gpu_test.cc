@@ -7,14 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "engine/determinism.h"
-#include "engine/gpu_device.h"
 #include "engine/snapshot.h"
-#include "engine/train_loop.h"
 #include "recipes/cuda_web_environment.cu"
-#include "recipes/web_agent_settings.h"
-#include "recipes/web_gpu_environment.h"
-#include "rl/dqn/dqn.h"
+#include "recipes/emulated_dqn.h"
 #include "rl/dqn/gpu/after_update.cu"
 #include "rl/dqn/gpu/fused_net.cu"
 #include "rl/dqn/gpu/layers.cu"
@@ -22,44 +17,40 @@
 #include "rl/dqn/gpu/replay_store.cu"
 
 namespace tandem {
+
 namespace {
 
-int times_packed = 0;
+// Launchers that count their calls.
+void queue_counted_act(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, GpuAdvance advance,
+                       CUstream_st* stream) {
+  ++queued_calls.act;
+  cuda::queue_act(shape, offsets, work, advance, stream);
+}
+void queue_counted_serve(const DqnShape& shape, const DqnWork& work, const ServedDraws& draws, CUstream_st* stream) {
+  ++queued_calls.serve;
+  cuda::queue_serve(shape, work, draws, stream);
+}
+void queue_counted_learn(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, float* gradient,
+                         float* tail, CUstream_st* stream) {
+  ++queued_calls.learn;
+  cuda::queue_learn(shape, offsets, work, gradient, tail, stream);
+}
 void queue_counted_packing(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& work, CUstream_st* stream) {
-  ++times_packed;
+  ++queued_calls.pack;
   cuda::queue_pack_weights(shape, offsets, work, stream);
 }
 
-// A GPU whose memory is the host's and whose kernels run thread by thread.
-class EmulatedGpu : public GpuDevice {
- public:
-  Device& device() override { return cpu_device(); }
-  void prepare_thread() override {}
-  void fork(int) override {}
-  void branch(int) override {}
-  void join(int) override {}
-  void trim() override {}
-  void begin_peak() override {}
-  size_t peak_bytes() const override { return 0; }
-  size_t free_bytes() const override { return size_t{1} << 40; }
-  std::unique_ptr<CudaGraph> capture(const std::function<void()>&, std::string* refused) override {
-    *refused = "nothing is captured here";
-    return nullptr;
-  }
-  const KernelTables& kernel_tables() const override {
-    static const DqnKernels dqn{cuda::queue_observe, cuda::queue_act,          cuda::queue_draws,    cuda::queue_serve,
-                                cuda::queue_learn,   cuda::queue_after_update, queue_counted_packing};
-    static const WebKernels web{cuda::advance_web};
-    static const KernelTables tables = KernelTables().add(dqn).add(web);
-    return tables;
-  }
-  void hang() override {}
-  void* stream() override { return nullptr; }
-  void* current_stream() override { return nullptr; }
-  bool idle() override { return true; }
-  std::string kind_parts() override { return "{}"; }
-  std::string name() const override { return "emulated"; }
-};
+}  // namespace
+
+const KernelTables& EmulatedGpu::kernel_tables() const {
+  static const DqnKernels dqn{cuda::queue_observe, queue_counted_act,        cuda::queue_draws,    queue_counted_serve,
+                              queue_counted_learn, cuda::queue_after_update, queue_counted_packing};
+  static const WebKernels web{cuda::advance_web};
+  static const KernelTables tables = KernelTables().add(dqn).add(web);
+  return tables;
+}
+
+namespace {
 
 // GEMMs in blocks of so many tiles.
 struct TilesOfBlock {
@@ -73,72 +64,6 @@ struct SmCount {
   ~SmCount() { cuda::emulated_sm_count = before; }
   const int before = cuda::emulated_sm_count;
 };
-
-class EmulatedDqn : public ::testing::Test {
- protected:
-  EmulatedDqn() {
-    set_determinism();
-    use_gpu(std::make_unique<EmulatedGpu>());
-  }
-  ~EmulatedDqn() override { use_gpu(nullptr); }
-};
-
-WebAgentSettings small(int64_t shards = 4) {
-  WebAgentSettings s;
-  s.seed = 3;
-  s.shards = shards;
-  s.batch_size = 8 * shards;
-  s.environments = 3;
-  s.capacity = shards * 3 * 40;
-  s.learning_starts = 30 * shards;
-  s.net.hidden = {64, 32};
-  s.net.head = 16;
-  s.steps = 100;
-  s.schedule.total_steps = 100;
-  s.epsilon_steps = 5;
-  s.target_rate = 0.1;
-  s.clip_norm = 0.05;
-  return s;
-}
-
-std::vector<Dqn::Named> environments_of(const std::vector<std::string>& names) {
-  std::vector<Dqn::Named> agents;
-  for (const std::string& name : names)
-    agents.push_back({name, std::make_unique<WebGpuEnvironment>(web_agent_of(name))});
-  return agents;
-}
-
-class ByPhases : public Dqn {
- public:
-  using Dqn::Dqn;
-  std::unique_ptr<FusedStep> fused_step(JobState&) override { return nullptr; }
-};
-
-template <class Kind>
-std::unique_ptr<TrainLoop> trained(const WebAgentSettings& settings, const std::vector<std::string>& names, int steps) {
-  auto loop = std::make_unique<TrainLoop>(settings, std::make_unique<Kind>(settings, environments_of(names)),
-                                          ShardPlan::balance(static_cast<int>(settings.shards), std::vector{1.0}));
-  for (int i = 0; i < steps; ++i) loop->step();
-  return loop;
-}
-
-// Everything: weights, optimizer, targets, environments, replay.
-std::map<std::string, at::Tensor> all_of(TrainLoop& loop) {
-  std::map<std::string, at::Tensor> all;
-  const auto put = [&](const std::vector<NamedTensor>& tensors) {
-    for (const NamedTensor& t : tensors) all[t.name] = t.tensor.clone();
-  };
-  put(loop.state().model_tensors());
-  put(loop.state().replicated_state());
-  for (int shard = 0; shard < loop.state().shards(); ++shard) put(loop.state().shard_state(shard));
-  return all;
-}
-
-void expect_equal(TrainLoop& one, TrainLoop& other) {
-  const auto a = all_of(one), b = all_of(other);
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
-}
 
 // ---- environments ----
 
@@ -308,9 +233,9 @@ TEST_F(EmulatedDqn, WeightsArePackedAtFirstAndAfterEverySkippedUpdate) {
   const auto fused = trained<Dqn>(settings, {"evolution"}, 0);
   int skipped = 0;
   for (int i = 0; i < 6; ++i) {
-    times_packed = 0;
+    queued_calls.pack = 0;
     const bool now = fused->step().skipped;
-    EXPECT_EQ(times_packed, (i == 0 ? 1 : 0) + (now ? 1 : 0)) << i;
+    EXPECT_EQ(queued_calls.pack, (i == 0 ? 1 : 0) + (now ? 1 : 0)) << i;
     skipped += now;
   }
   EXPECT_GT(skipped, 2);

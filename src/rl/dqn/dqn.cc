@@ -9,6 +9,7 @@
 
 #include "nn/here.h"
 #include "nn/sites.h"
+#include "reduce/sum_tree.h"
 #include "rl/dqn/dqn_on_gpu.h"
 #include "rl/dqn/dueling_cpu.h"
 #include "rl/dqn/dueling_net.h"
@@ -19,8 +20,6 @@
 
 namespace tandem {
 namespace {
-
-Device& home_of(const at::Tensor& tensor) { return tensor.is_cuda() ? device() : cpu_device(); }
 
 // Several agents have one vector of weights, and their target networks another: one module that holds them all.
 struct AllTargetsImpl : torch::nn::Module {
@@ -51,6 +50,8 @@ Dqn::Dqn(const DqnSettings& settings, std::vector<Named> agents) : s_(settings) 
                        .target = std::make_shared<DuelingNetImpl>(width, actions, settings.net)});
   }
   shape_ = {settings.environments, settings.rows(), environment().observation_size(), settings.n_step, settings.gamma};
+  const SumTree tree(static_cast<int>(settings.shards));
+  merges_ = tree.merges(tree.root());
   std::string why;
   on_gpu_ = DqnOnGpu::make(*this, &why);
   if (!why.empty())
@@ -73,17 +74,22 @@ void Dqn::build(JobState& state) {
     state.add_target_network(std::make_shared<AllTargetsImpl>(agents_), "target");
   else
     state.add_target_network(agents_[0].target, "target");
-  for (DqnAgent& agent : agents_) {
+  for (int index = 0; index < agents(); ++index) {
+    DqnAgent& agent = agents_[index];
     const auto named = [&](const std::string& name) { return several ? agent.name + "." + name : name; };
-    const auto replicated = [&](const std::string& name, const at::Tensor& initial) {
-      return state.add_replicated(named(name), there ? here(initial) : initial);
+    const auto replicated = [&](const std::string& name, at::Tensor initial,
+                                at::Tensor (DqnReplicated::*on_gpu)(int) const) {
+      if (there) initial = (on_gpu_->replicated().*on_gpu)(index).copy_(initial);
+      return state.add_replicated(named(name), initial);
     };
     const auto field = [&](const std::string& name, std::vector<int64_t> sizes, at::ScalarType type) {
       return state.add_shard_field(named(name), std::move(sizes), type, there);
     };
-    agent.priority_sums = replicated("priority_sums", at::zeros({s_.shards}, at::kLong));
-    agent.td_errors = replicated("errors", at::full({s_.batch_size}, -1.0f));  // below 0: none to write
-    agent.priority_range = replicated("priority_top_and_least", at::full({2}, first, at::kLong));
+    agent.priority_sums = replicated("priority_sums", at::zeros({s_.shards}, at::kLong), &DqnReplicated::priority_sums);
+    agent.td_errors =  // below 0: none to write
+        replicated("errors", at::full({s_.batch_size}, -1.0f), &DqnReplicated::td_errors);
+    agent.priority_range =
+        replicated("priority_top_and_least", at::full({2}, first, at::kLong), &DqnReplicated::priority_range);
     agent.average = state.add_replicated(named("average_return"), at::zeros({2}, at::kDouble));
     agent.states = field("environments", {n, agent.environment->state_bytes()}, at::kByte);
     agent.returns = field("returns", {n}, at::kFloat);
@@ -97,20 +103,17 @@ void Dqn::build(JobState& state) {
 
 std::vector<Phase> Dqn::phases() const {
   const int n = agents();
-  const bool batched = uses_cpu_kernels();
-  return {{.name = "act",
-           .id = kActPhase,
-           .floats = n,
-           .counts = static_cast<int>(n * (1 + s_.shards)),
-           .batched = batched},
-          {.name = "serve", .id = kServePhase, .maxima = n, .exchange = true},
-          {.name = "learn",
-           .id = kLearnPhase,
-           .gradients = true,
-           .one_backward = n == 1 && !on_gpu_,
-           .floats = static_cast<int>(n * (kTdErrors + s_.batch_size)),
-           .capturable = true,
-           .batched = batched}};
+  const bool batched = on_gpu_ || uses_cpu_kernels();
+  return {
+      {.name = "act", .id = kActPhase, .counts = static_cast<int>(n * ActCounts::words(s_.shards)), .batched = batched},
+      {.name = "serve", .id = kServePhase, .maxima = n, .exchange = true, .batched = on_gpu_ != nullptr},
+      {.name = "learn",
+       .id = kLearnPhase,
+       .gradients = true,
+       .one_backward = n == 1 && !on_gpu_,
+       .floats = static_cast<int>(n * (kTdErrors + s_.batch_size)),
+       .capturable = true,
+       .batched = on_gpu_ ? on_gpu_->learns_batched() : batched}};
 }
 
 // Of a shard whose state lies in host memory.
@@ -288,9 +291,9 @@ void Dqn::step_environments(int index, ShardContext& context, const float* seen,
   const Environment& environment = *agent.environment;
   Replay store = replay(agent, context);
   const int64_t n = s_.playing();
-  int64_t* const counts = context.counts.data() + index * (1 + s_.shards);
+  const ActCounts counts = ActCounts::of(context.counts, index, s_.shards);
   if (n == 0) {
-    counts[1 + context.shard] = store.priorities().total();
+    counts.priority_sum(context.shard) = store.priorities().total();
     return;
   }
   std::byte* const states = reinterpret_cast<std::byte*>(context.state(agent.states).data_ptr<uint8_t>());
@@ -306,15 +309,17 @@ void Dqn::step_environments(int index, ShardContext& context, const float* seen,
   Storing{store, environment, states, agent.priority_range.data_ptr<int64_t>()[0]}.store(seen, actions.data(),
                                                                                          outcomes);
   float* const returns = context.state(agent.returns).data_ptr<float>();
+  float returned = 0;
   for (int64_t e = 0; e < n; ++e) {
     returns[e] += outcomes[e].reward;
     if (outcomes[e].end == End::kNone) continue;
-    counts[0] += 1;
-    context.floats[index] += returns[e];
+    counts.episodes() += 1;
+    returned += returns[e];
     returns[e] = 0;
   }
   environment.reset(states, n, context.random(kNewEpisode), outcomes.data());
-  counts[1 + context.shard] = store.priorities().total();
+  counts.set_returns(context.shard, returned);
+  counts.priority_sum(context.shard) = store.priorities().total();
 }
 
 void Dqn::serve(int index, ShardContext& context) {
@@ -420,63 +425,6 @@ void Dqn::learn(int index, ShardContext& context) {
   const at::Tensor values = q.detach();
   context.add(first_sum(index) + kMeanQ, values.sum() * share);
   context.add(first_td_error(index, context), (values - goal).abs());
-}
-
-void Dqn::apply(const Phase& phase, const Total& total, StepContext& context) {
-  switch (static_cast<DqnPhase>(phase.id)) {
-    case kActPhase:
-      return acted(total, context);
-    case kServePhase:
-      return served(total);
-    case kLearnPhase:
-      return learned(total, context);
-  }
-  throw std::logic_error("the DQN has no phase '" + phase.name + "'");
-}
-
-void Dqn::served(const Total& total) {
-  for (int agent = 0; agent < agents(); ++agent) {
-    const int64_t least = kNoPriority - total.maxima[agent];
-    home_of(agents_[agent].priority_range)
-        .from_host(agents_[agent].priority_range.data_ptr<int64_t>() + 1, &least, sizeof(least));
-  }
-}
-
-void Dqn::acted(const Total& total, StepContext& context) {
-  context.record->metrics.emplace_back("epsilon", epsilon(context.step));
-  for (int agent = 0; agent < agents(); ++agent) {
-    const int64_t* const counts = total.counts.data() + agent * (1 + s_.shards);
-    const at::Tensor& sums = agents_[agent].priority_sums;
-    home_of(sums).from_host(sums.data_ptr(), counts + 1, sums.nbytes());
-    record_returns(agent, static_cast<double>(counts[0]), total.floats[agent], context);
-  }
-}
-
-void Dqn::learned(const Total& total, StepContext& context) {
-  experience_.reset();
-  const int64_t batch = s_.batch_size;
-  double loss = 0;
-  for (int index = 0; index < agents(); ++index) {
-    DqnAgent& agent = agents_[index];
-    const float* const sums = total.floats.data() + first_sum(index);
-    loss += sums[kLoss];
-    context.record->metrics.emplace_back(metric(index, "mean_q"), sums[kMeanQ]);
-    std::vector<float> errors(sums + kTdErrors, sums + kTdErrors + batch);
-    if (context.skipped) std::ranges::fill(errors, -1.0f);
-    home_of(agent.td_errors).from_host(agent.td_errors.data_ptr(), errors.data(), agent.td_errors.nbytes());
-    if (context.skipped) continue;
-    Device& home = home_of(agent.priority_range);
-    int64_t top = 0;
-    home.to_host(&top, agent.priority_range.data_ptr(), sizeof(top));
-    top = std::max(top, priority_of(*std::ranges::max_element(errors), s_.alpha));
-    home.from_host(agent.priority_range.data_ptr(), &top, sizeof(top));
-  }
-  context.record->loss = loss / agents();
-  context.record->samples = static_cast<double>(batch * agents());
-  if (context.skipped) return;
-  const std::span<float> target = context.state->target_network(0);
-  device().soft_update(target.data(), context.state->parameters().data(), static_cast<float>(s_.target_rate),
-                       static_cast<int64_t>(target.size()));
 }
 
 }  // namespace tandem

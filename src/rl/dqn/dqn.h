@@ -2,7 +2,7 @@
 //
 // A shard owns environments and a ring for each; all rings are one replay buffer. A step, and what it combines:
 //   act     each shard updates the priorities of the last step's draws, steps its environments and stores the results
-//             counts: episodes ended, mass of each shard's priorities
+//             counts: episodes ended, mass of each shard's priorities, returns of its episodes (ActCounts)
 //   serve   each shard finds the draws that fall into its own mass (rl/replay/draws_of_step.h) and sends the
 //           transitions to the shards that learn from them, draw k to shard k / (batch / shards)
 //             exchange: the transitions; maximum: least priority
@@ -15,6 +15,7 @@
 // every launch (rl/dqn/dqn_gpu.h).
 #pragma once
 
+#include <bit>
 #include <memory>
 #include <span>
 #include <string>
@@ -42,6 +43,23 @@ struct DqnAgent {
   // Mass of each shard's priorities; TD errors of the last draws; largest priority seen and least one drawn.
   at::Tensor priority_sums, td_errors, priority_range, average;
   ShardField states, returns, seen, rows, written, priorities, drawn;
+};
+
+// What acting counts for one agent. Returns are floats, whose sum depends on its order: they travel bit by bit, each
+// shard's in its own place, and acted() adds them along the tree. So the phase has no vector of floats to combine,
+// which a GPU would send through its memory.
+struct ActCounts {
+  int64_t* at;
+  int64_t shards;
+  static int64_t words(int64_t shards) { return 1 + 2 * shards; }
+  static ActCounts of(std::span<int64_t> counts, int agent, int64_t shards) {
+    return {counts.data() + agent * words(shards), shards};
+  }
+  int64_t& episodes() const { return at[0]; }
+  int64_t& priority_sum(int64_t shard) const { return at[1 + shard]; }
+  void set_returns(int64_t shard, float returns) const {
+    at[1 + shards + shard] = static_cast<int64_t>(std::bit_cast<uint32_t>(returns));
+  }
 };
 
 enum DqnPhase : int { kActPhase, kServePhase, kLearnPhase };  // Phase::id
@@ -94,9 +112,11 @@ class Dqn : public Recipe {
   int first_td_error(int agent, const ShardContext& context) const;  // of this micro-batch
   bool uses_cpu_kernels() const;  // else the net runs through libtorch: on a GPU, in less than fp32, with attention
   DuelingCpu* cpu_net(int agent) const;  // null where it does not
+  // ---- dqn_apply.cc ----
   void acted(const Total& total, StepContext& context);
-  void served(const Total& total);
+  void served(const Total& total, StepContext& context);
   void learned(const Total& total, StepContext& context);
+  int64_t* priority_range_on_host(int agent);
   void record_returns(int agent, double ended, double returns, StepContext& context);
   std::string metric(int agent, const std::string& name) const;
   double share_done(int64_t step, int64_t steps) const;
@@ -107,6 +127,7 @@ class Dqn : public Recipe {
   friend class DqnFusedStep;
   const DqnSettings& s_;
   ReplayShape shape_;
+  std::vector<int> merges_;  // SumTree::merges() of all shards
   mutable std::vector<DqnAgent> agents_;
   std::string note_;
   std::unique_ptr<const Experience> experience_;  // until the first step

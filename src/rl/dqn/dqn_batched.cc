@@ -1,4 +1,5 @@
-// rl/dqn/dqn_batched.cc -- all shards of one worker in one pass of the hand-written net, to the bits of one by one.
+// rl/dqn/dqn_batched.cc -- all shards of one worker in one pass: on a GPU by our kernels, on a CPU by the hand-written
+// net, to the bits of one by one.
 #include <torch/torch.h>
 
 #include <cstring>
@@ -13,6 +14,7 @@ namespace tandem {
 
 void Dqn::run_batched(const Phase& phase, std::span<ShardContext> shards, std::span<const Subtree> sums) {
   at::NoGradGuard no_grad;
+  if (on_gpu_) return on_gpu_->run_batched(static_cast<DqnPhase>(phase.id), shards, sums);
   for (int agent = 0; agent < agents(); ++agent) {
     switch (static_cast<DqnPhase>(phase.id)) {
       case kActPhase:

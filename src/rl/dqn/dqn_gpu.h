@@ -7,6 +7,7 @@
 // dueling_cpu.h and replay.h: the same bits but for the GEMMs (kernels/gpu/gemm.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/gpu/block_choice.h"
@@ -144,11 +145,31 @@ struct DqnWork {
   float* agent_sums;        // [agents][2]: loss, mean Q
   float* shard_returns;     // [agent shard]: returns of the episodes that ended in this step
   int64_t* shard_episodes;  // [agent shard]: how many
-  StepOutputs* outputs;     // [agents]
+  int64_t* shard_priority_sums;  // [agent shard]: the sum of its priorities once it has stored; or null
+  StepOutputs* outputs;          // [agents]
   // [agents][PackedNetLayout::per_agent] packed weights in bf16 or fp16. Resident: queue_after_update() and queue_act()
   // keep them up to date; else whoever uses them packs them first.
   void* packed;
   bool packed_resident;
+};
+
+// A transition as it travels between workers; two observations follow, before and after.
+struct TravellingRow {
+  int64_t priority;
+  int32_t draw, agent;
+  Transition transition;
+  int32_t unused = 0;
+};
+static_assert(sizeof(TravellingRow) == 32);
+
+// What queue_serve() writes. Draws ascend with the shards that they fall into, so those from one shard to one learner
+// lie side by side: a message as it is.
+struct ServedDraws {
+  int32_t* owners;  // [agents][batch]: the shard that a draw falls into; -1: one that is not served
+  std::byte* rows;  // [agents][batch], row_bytes each: a TravellingRow and its observations
+  static size_t row_bytes(const DqnShape& shape) {
+    return sizeof(TravellingRow) + 2 * static_cast<size_t>(shape.observation_size) * sizeof(float);
+  }
 };
 
 namespace cuda {
@@ -161,14 +182,8 @@ void queue_act(const DqnShape& shape, const DqnOffsets& offsets, const DqnWork& 
 // All draws of the step, by a worker that holds every shard; it writes states, reward, discount, action and priority of
 // `work`.
 void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream);
-// The draws in the mass of the shards served, for others to learn from: their transitions at `rows` [agent
-// shard][batch], those of other shards untouched. agents[].priority_sums must hold the masses.
-struct DrawnRow {
-  int64_t priority;
-  int32_t draw, action;
-  float reward, discount;
-};
-void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* rows, float* states, CUstream_st* stream);
+// The draws that fall into the shards served, ready to travel. agents[].priority_sums must hold the sums of all shards.
+void queue_serve(const DqnShape& shape, const DqnWork& work, const ServedDraws& draws, CUstream_st* stream);
 // The gradient of the rows in states, reward, ...: the sum of the shards served along their tree, laid out as the
 // weights; padding is left as it is. Loss, mean Q and TD errors go to agent_sums and GpuDqnAgent::td_errors. With
 // several workers they go to `tail` instead, the end of the vector that is combined: [agents][2 + batch] of loss, mean
@@ -186,7 +201,7 @@ void queue_pack_weights(const DqnShape& shape, const DqnOffsets& offsets, const 
 
 // The same by their addresses: they are in a library that a worker without a GPU never loads (GpuDevice::kernels()).
 struct DqnKernels {
-  static constexpr KernelTableId kId{"dqn", 1};
+  static constexpr KernelTableId kId{"dqn", 2};
   decltype(&cuda::queue_observe) observe;
   decltype(&cuda::queue_act) act;
   decltype(&cuda::queue_draws) draws;

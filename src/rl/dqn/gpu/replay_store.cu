@@ -174,6 +174,8 @@ __global__ void __launch_bounds__(kStoreThreads)
   if (threadIdx.x != 0) return;
   work.shard_returns[agent_shard] = returns;
   work.shard_episodes[agent_shard] = episodes;
+  if (work.shard_priority_sums)  // the barriers above: all changes of the tree are in
+    work.shard_priority_sums[agent_shard] = shard.tree[shape.level_first[shape.levels - 1]];
 }
 
 // PriorityTree::find by a warp: the leaf at whose priority the prefix sum over all leaves passes `mass`. From the root
@@ -229,72 +231,71 @@ __device__ Transition take(const DqnShape& shape, const DqnShard& shard, int64_t
 
 constexpr int kDrawWarps = 4;  // draws of a block, a warp each
 
+// Where draw k falls, by a warp whose lane s has the sum of shard s's priorities (at most 32 shards).
+struct DrawPlace {
+  int owner;     // the shard; -1: no shard has any priority
+  int64_t mass;  // in the mass of that shard
+
+  __device__ DrawPlace(const DqnShape& shape, RandomKey key, int k, int64_t priority_sum) {
+    const int lane = threadIdx.x % 32;
+    int64_t prefix_sum = priority_sum;
+#pragma unroll
+    for (int delta = 1; delta < 32; delta *= 2) {
+      const int64_t other = __shfl_up_sync(kFullMask, prefix_sum, delta);
+      if (lane >= delta) prefix_sum += other;
+    }
+    const int64_t total = __shfl_sync(kFullMask, prefix_sum, 31);
+    key.site = kDraw;
+    mass = place_of_draw(key, k, shape.batch, total);
+    owner = __ffs(static_cast<int>(__ballot_sync(kFullMask, lane < shape.shards && mass < prefix_sum))) - 1;
+    const int64_t skipped = __shfl_sync(kFullMask, prefix_sum, owner > 0 ? owner - 1 : 0);
+    if (owner > 0) mass -= skipped;
+  }
+};
+
 // All draws of a step. Grid: (blocks of kDrawWarps draws, agents).
 __global__ void __launch_bounds__(kDrawWarps * 32) draw(DqnShape shape, DqnWork work) {
   const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, agent_index = blockIdx.y;
   if (k >= shape.batch) return;
   const DqnShard* const shards = work.shards + int64_t{agent_index} * shape.shards;
   const int64_t root = shape.level_first[shape.levels - 1];
-  const int64_t priority_sum = lane < shape.shards ? shards[lane].tree[root] : 0;  // at most 32 shards
+  const int64_t priority_sum = lane < shape.shards ? shards[lane].tree[root] : 0;
   if (k == 0 && lane < shape.shards) work.agents[agent_index].priority_sums[lane] = priority_sum;
-  int64_t prefix_sum = priority_sum;
-#pragma unroll
-  for (int delta = 1; delta < 32; delta *= 2) {
-    const int64_t other = __shfl_up_sync(kFullMask, prefix_sum, delta);
-    if (lane >= delta) prefix_sum += other;
-  }
-  const int64_t total = __shfl_sync(kFullMask, prefix_sum, 31);
-  RandomKey key = work.params->key;
-  key.site = kDraw;
-  int64_t mass = place_of_draw(key, k, shape.batch, total);
-  const int owner = __ffs(static_cast<int>(__ballot_sync(kFullMask, lane < shape.shards && mass < prefix_sum))) - 1;
-  const int64_t skipped = __shfl_sync(kFullMask, prefix_sum, owner > 0 ? owner - 1 : 0);
-  if (owner > 0) mass -= skipped;
-  const int64_t row = find(shape, shards[owner].tree, mass);
-  for (int s = lane; s < shape.shards; s += 32) shards[s].drawn[k] = s == owner ? static_cast<int32_t>(row) : -1;
+  const DrawPlace place(shape, work.params->key, k, priority_sum);
+  const DqnShard& owner = shards[place.owner];
+  const int64_t row = find(shape, owner.tree, place.mass);
+  for (int s = lane; s < shape.shards; s += 32) shards[s].drawn[k] = s == place.owner ? static_cast<int32_t>(row) : -1;
   const int learner = k / shape.shard_batch, r = k % shape.shard_batch;
   const int64_t agent_shard = int64_t{agent_index} * shape.shards + learner;
   float* const states = work.states + (agent_shard * 2 * shape.shard_batch + r) * shape.observation_size;
-  const Transition t =
-      take(shape, shards[owner], row, states, states + int64_t{shape.shard_batch} * shape.observation_size);
+  const Transition t = take(shape, owner, row, states, states + int64_t{shape.shard_batch} * shape.observation_size);
   if (lane != 0) return;
   const int64_t dst = agent_shard * shape.shard_batch + r;
   work.reward[dst] = t.reward;
   work.discount[dst] = t.discount;
   work.action[dst] = t.action;
-  work.priority[dst] = shards[owner].tree[row];
+  work.priority[dst] = owner.tree[row];
 }
 
-// The draws of a step that fall into the served shards. Grid: (blocks of kDrawWarps draws, agent shards).
-__global__ void __launch_bounds__(kDrawWarps * 32) serve(DqnShape shape, DqnWork work, DrawnRow* rows, float* states) {
-  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, agent_shard = blockIdx.y;
+// The draws of a step that fall into the served shards. Grid: (blocks of kDrawWarps draws, agents).
+__global__ void __launch_bounds__(kDrawWarps * 32)
+    serve(DqnShape shape, DqnWork work, ServedDraws draws, int64_t row_bytes) {
+  const int lane = threadIdx.x % 32, k = blockIdx.x * kDrawWarps + threadIdx.x / 32, agent_index = blockIdx.y;
   if (k >= shape.batch) return;
-  const GpuDqnAgent& agent = work.agents[shape.agent_of(agent_shard)];
-  const int own_shard = agent_shard - shape.agent_of(agent_shard) * shape.local_shards + shape.first_shard;
-  int64_t total = 0, skipped = 0;
-  for (int s = 0; s < shape.shards; ++s) {
-    if (s < own_shard) skipped += agent.priority_sums[s];
-    total += agent.priority_sums[s];
-  }
-  RandomKey key = work.params->key;
-  key.site = kDraw;
-  const int64_t mass = place_of_draw(key, k, shape.batch, total) - skipped;
-  const DqnShard& shard = work.shards[agent_shard];
-  const bool is_own = mass >= 0 && mass < agent.priority_sums[own_shard];
-  DrawnRow& drawn_row = rows[int64_t{agent_shard} * shape.batch + k];
-  if (!is_own) {
-    if (lane == 0) {
-      shard.drawn[k] = -1;
-      drawn_row.draw = -1;
-    }
-    return;
-  }
-  const int64_t row = find(shape, shard.tree, mass);
-  float* const observations = states + (int64_t{agent_shard} * shape.batch + k) * 2 * shape.observation_size;
-  const Transition t = take(shape, shard, row, observations, observations + shape.observation_size);
-  if (lane != 0) return;
-  shard.drawn[k] = static_cast<int32_t>(row);
-  drawn_row = {shard.tree[row], k, t.action, t.reward, t.discount};
+  const GpuDqnAgent& agent = work.agents[agent_index];
+  const DrawPlace place(shape, work.params->key, k, lane < shape.shards ? agent.priority_sums[lane] : 0);
+  const DqnShard* const shards = work.shards + int64_t{agent_index} * shape.local_shards;
+  const int local = place.owner - shape.first_shard;
+  const bool is_served = place.owner >= 0 && local >= 0 && local < shape.local_shards;
+  const int64_t row = is_served ? find(shape, shards[local].tree, place.mass) : -1,
+                dst = int64_t{agent_index} * shape.batch + k;
+  for (int s = lane; s < shape.local_shards; s += 32) shards[s].drawn[k] = s == local ? static_cast<int32_t>(row) : -1;
+  if (lane == 0) draws.owners[dst] = is_served ? place.owner : -1;
+  if (!is_served) return;
+  std::byte* const travelling = draws.rows + dst * row_bytes;
+  float* const observations = reinterpret_cast<float*>(travelling + sizeof(TravellingRow));
+  const Transition t = take(shape, shards[local], row, observations, observations + shape.observation_size);
+  if (lane == 0) *reinterpret_cast<TravellingRow*>(travelling) = {shards[local].tree[row], k, agent_index, t, 0};
 }
 
 }  // namespace
@@ -326,9 +327,9 @@ void queue_draws(const DqnShape& shape, const DqnWork& work, CUstream_st* stream
                 shape, work);
 }
 
-void queue_serve(const DqnShape& shape, const DqnWork& work, DrawnRow* rows, float* states, CUstream_st* stream) {
-  TANDEM_LAUNCH("dqn serve", serve, dim3(ceil_div(shape.batch, kDrawWarps), shape.agent_shards()),
-                dim3(kDrawWarps * 32), stream, shape, work, rows, states);
+void queue_serve(const DqnShape& shape, const DqnWork& work, const ServedDraws& draws, CUstream_st* stream) {
+  TANDEM_LAUNCH("dqn serve", serve, dim3(ceil_div(shape.batch, kDrawWarps), shape.agents), dim3(kDrawWarps * 32),
+                stream, shape, work, draws, static_cast<int64_t>(ServedDraws::row_bytes(shape)));
 }
 
 }  // namespace tandem::cuda

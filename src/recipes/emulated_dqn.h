@@ -1,0 +1,130 @@
+// recipes/emulated_dqn.h -- for tests: the DQN's kernels, compiled for the CPU and driven by the engine as on a GPU
+// (kernels/gpu/emulator.h).
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/determinism.h"
+#include "engine/gpu_device.h"
+#include "engine/train_loop.h"
+#include "recipes/web_agent_settings.h"
+#include "recipes/web_gpu_environment.h"
+#include "rl/dqn/dqn.h"
+
+namespace tandem {
+
+// Calls of the kernels' launchers since somebody set them to zero.
+struct QueuedCalls {
+  int act = 0, serve = 0, learn = 0, pack = 0;
+};
+inline QueuedCalls queued_calls;
+
+// A GPU whose memory is the host's and whose kernels run thread by thread.
+class EmulatedGpu : public GpuDevice {
+ public:
+  Device& device() override { return cpu_device(); }
+  void prepare_thread() override {}
+  void fork(int) override {}
+  void branch(int) override {}
+  void join(int) override {}
+  void trim() override {}
+  void begin_peak() override {}
+  size_t peak_bytes() const override { return 0; }
+  size_t free_bytes() const override { return size_t{1} << 40; }
+  std::unique_ptr<CudaGraph> capture(const std::function<void()>&, std::string* refused) override {
+    *refused = "nothing is captured here";
+    return nullptr;
+  }
+  const KernelTables& kernel_tables() const override;  // dqn_on_gpu_test.cc
+  void hang() override {}
+  void* stream() override { return nullptr; }
+  void* current_stream() override { return nullptr; }
+  bool idle() override { return true; }
+  std::string kind_parts() override { return "{}"; }
+  std::string name() const override { return "emulated"; }
+};
+
+class EmulatedDqn : public ::testing::Test {
+ protected:
+  EmulatedDqn() {
+    set_determinism();
+    use_gpu(std::make_unique<EmulatedGpu>());
+  }
+  ~EmulatedDqn() override { use_gpu(nullptr); }
+};
+
+inline WebAgentSettings small(int64_t shards = 4) {
+  WebAgentSettings s;
+  s.seed = 3;
+  s.shards = shards;
+  s.batch_size = 8 * shards;
+  s.environments = 3;
+  s.capacity = shards * 3 * 40;
+  s.learning_starts = 30 * shards;
+  s.net.hidden = {64, 32};
+  s.net.head = 16;
+  s.steps = 100;
+  s.schedule.total_steps = 100;
+  s.epsilon_steps = 5;
+  s.target_rate = 0.1;
+  s.clip_norm = 0.05;
+  return s;
+}
+
+inline std::vector<Dqn::Named> environments_of(const std::vector<std::string>& names) {
+  std::vector<Dqn::Named> agents;
+  for (const std::string& name : names)
+    agents.push_back({name, std::make_unique<WebGpuEnvironment>(web_agent_of(name))});
+  return agents;
+}
+
+// A worker that holds some shards has no fused step; this one, which holds all, does not use it.
+class ByPhases : public Dqn {
+ public:
+  using Dqn::Dqn;
+  std::unique_ptr<FusedStep> fused_step(JobState&) override { return nullptr; }
+};
+
+class ShardByShard : public ByPhases {
+ public:
+  using ByPhases::ByPhases;
+  std::vector<Phase> phases() const override {
+    std::vector<Phase> all = ByPhases::phases();
+    for (Phase& phase : all) phase.batched = false;
+    return all;
+  }
+};
+
+template <class Kind>
+std::unique_ptr<TrainLoop> trained(const WebAgentSettings& settings, const std::vector<std::string>& names, int steps) {
+  auto loop = std::make_unique<TrainLoop>(settings, std::make_unique<Kind>(settings, environments_of(names)),
+                                          ShardPlan::balance(static_cast<int>(settings.shards), std::vector{1.0}));
+  for (int i = 0; i < steps; ++i) loop->step();
+  return loop;
+}
+
+// Everything: weights, optimizer, targets, environments, replay.
+inline std::map<std::string, at::Tensor> all_of(TrainLoop& loop) {
+  std::map<std::string, at::Tensor> all;
+  const auto put = [&](const std::vector<NamedTensor>& tensors) {
+    for (const NamedTensor& t : tensors) all[t.name] = t.tensor.clone();
+  };
+  put(loop.state().model_tensors());
+  put(loop.state().replicated_state());
+  for (int shard = 0; shard < loop.state().shards(); ++shard) put(loop.state().shard_state(shard));
+  return all;
+}
+
+inline void expect_equal(TrainLoop& one, TrainLoop& other) {
+  const auto a = all_of(one), b = all_of(other);
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+}
+
+}  // namespace tandem
