@@ -1,7 +1,6 @@
 // Every executor gives the bits of the serial one: on one, two and three workers, with phases that change state, that
 // exchange, that run now and then, or that can't be captured.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 #include <unistd.h>
 
 #include <map>
@@ -11,85 +10,14 @@
 #include "engine/determinism.h"
 #include "engine/emulated_gpu.h"
 #include "engine/train_loop.h"
+#include "engine/walk_recipe.h"
 #include "reduce/gpu_combine.h"
 #include "reduce/shm_combine.h"
 
 namespace tandem {
 namespace {
 
-constexpr int kShards = 6, kWidth = 4;
-
-struct WalkSettings : RecipeSettings {
-  bool host_sum = false, messages = false, step_dependent = false;  // what can't be captured
-  int64_t play_every = 2;
-  WalkSettings() {
-    shards = kShards;
-    batch_size = 2 * kShards;
-    steps = 100;
-    seed = 5;
-    nan.rollback_every = 4;
-  }
-};
-
-// Each shard walks, tells all others where it is, and the net learns to guess from what all told.
-//   walk     changes the shard's position on the device, sends rows to all, now and then
-//   learn    gradients, from the rows received
-struct Walk : Recipe {
-  explicit Walk(const WalkSettings& s) : settings(s) {}
-  const WalkSettings& settings;
-  torch::nn::Linear net{nullptr};
-  ShardField position;
-  std::vector<double> told;  // by apply() of walk, in order
-
-  void build(JobState& state) override {
-    net = torch::nn::Linear(kWidth, 1);
-    state.add_model(net.ptr());
-    position = state.add_shard_field("position", {kWidth}, at::kFloat, /*on_device=*/true);
-  }
-  std::vector<Phase> phases() const override {
-    return {{.name = "walk",
-             .id = 0,
-             .floats = 1,
-             .counts = 1,
-             .maxima = 1,
-             .exchange = settings.messages,
-             .all_to_all = kWidth,
-             .every = settings.play_every,
-             .capturable = true,
-             .changes_state = true},
-            {.name = "learn", .id = 1, .gradients = true, .floats = 1, .capturable = true}};
-  }
-  void init_shard(ShardContext& context) override {
-    context.state(position).copy_(at::arange(kWidth, at::kFloat) * 0.1 + context.shard);
-  }
-  void run(const Phase& phase, ShardContext& context) override {
-    at::Tensor& place = context.state(position);
-    if (phase.id == 0) {
-      at::NoGradGuard no_grad;
-      context.alive();
-      place.mul_(0.9).add_(net->weight.reshape({kWidth}).sin());
-      if (settings.step_dependent) place.add_(static_cast<double>(context.step));
-      for (int to = 0; to < kShards; ++to) context.outgoing_rows()[to].copy_(place * (1.0 + to));
-      if (settings.messages) context.send((context.shard + 1) % kShards, std::vector<std::byte>(3));
-      if (settings.host_sum)
-        context.floats[0] += 1;
-      else
-        context.add(0, place.sum());
-      context.count(0, (place > 1).sum());
-      return;
-    }
-    const at::Tensor heard = context.incoming_rows().sum(0) + place;
-    const at::Tensor loss = (net(heard.unsqueeze(0)) - 1).pow(2).sum() / kShards;
-    context.backward(loss);
-    context.add(0, loss.detach());
-  }
-  void apply(const Phase& phase, const Total& total, StepContext& context) override {
-    if (phase.id == 0)
-      told.insert(told.end(), {total.floats[0], static_cast<double>(total.counts[0])});
-    else
-      context.record->loss = total.floats[0];
-  }
-};
+constexpr int kShards = 6;
 
 std::map<std::string, at::Tensor> everything(TrainLoop& loop) {
   std::map<std::string, at::Tensor> all;
@@ -112,7 +40,7 @@ void run_steps(TrainLoop& loop, int steps, Outcome& out) {
     if (!loop.note().empty()) out.notes.push_back(loop.note());
   }
   for (const auto& [name, tensor] : everything(loop)) out.state[name] = tensor.clone();
-  out.told = static_cast<Walk&>(loop.recipe()).told;
+  out.told = static_cast<WalkRecipe&>(loop.recipe()).told;
 }
 
 // While it lives, this process has an emulated GPU. Every loop keeps what a capture must not change.
@@ -141,7 +69,7 @@ class Executors : public ::testing::Test {
   static constexpr int kSteps = 40;  // past the comparisons at 16 and 32
 
   static std::unique_ptr<TrainLoop> alone(const WalkSettings& settings) {
-    return std::make_unique<TrainLoop>(settings, std::make_unique<Walk>(settings),
+    return std::make_unique<TrainLoop>(settings, std::make_unique<WalkRecipe>(settings),
                                        ShardPlan::balance(kShards, std::vector{1.0}));
   }
   static Outcome serial(const WalkSettings& settings) {
@@ -165,7 +93,7 @@ class Executors : public ::testing::Test {
             shape, static_cast<int>(me), SharedMemory::adopt(dup(segment.fd()), segment.bytes().size()), 1, 0, watch);
         if (on_gpu)
           combine = std::make_unique<GpuCombine>(kShards, ranges[me], std::move(combine), cpu_device());
-        TrainLoop loop(settings, std::make_unique<Walk>(settings), ranges[me], std::move(combine));
+        TrainLoop loop(settings, std::make_unique<WalkRecipe>(settings), ranges[me], std::move(combine));
         run_steps(loop, kSteps, outcomes[me]);
       });
     for (std::thread& thread : threads) thread.join();
@@ -204,7 +132,7 @@ TEST_F(Executors, WorkersGiveTheBitsOfOne) {
 
 TEST_F(Executors, APhaseRunsEveryNthStepOnly) {
   WalkSettings settings;
-  settings.play_every = 3;
+  settings.walk_every = 3;
   EXPECT_EQ(serial(settings).told.size(), 2u * 14);  // steps 0, 3, ..., 39
 }
 
@@ -228,10 +156,10 @@ TEST_F(Executors, WhatCannotBeCapturedRunsEagerlyAndSaysWhy) {
 }
 
 TEST_F(Executors, PhasesThatCannotWorkAreRefused) {
-  struct Sends : Walk {
-    using Walk::Walk;
+  struct Sends : WalkRecipe {
+    using WalkRecipe::WalkRecipe;
     std::vector<Phase> phases() const override {
-      std::vector<Phase> all = Walk::phases();
+      std::vector<Phase> all = WalkRecipe::phases();
       all[1].every = 3;
       return all;
     }

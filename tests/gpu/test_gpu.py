@@ -4,7 +4,8 @@
 Parts: twins (each kernel beside its CPU twin), operators (which library operators give equal bits), digests (one digest
 on one, two and three workers, in several processes, under load, after kills and a resume), repetitions (twenty
 in one process), settings (the same with other precisions and accumulation), graphs (a step as one graph and launch by
-launch), dqn (web-test agents wholly on the GPU), faults, checkpoints, times, nccl (workers on one GPU over NCCL; that takes NCCL 2.29 or later, whose
+launch), executors (phases that change state, exchange, run now and then), validation, dqn (web-test agents wholly on the
+GPU), faults, checkpoints, times, nccl (workers on one GPU over NCCL; that takes NCCL 2.29 or later, whose
 libnccl.so.2 lies in the folder TANDEM_TEST_NCCL; without it only the refusal is looked at). One line per check; a JSON
 file with everything; the minutes of each part. Exit 1 if a check failed, 2 if there is no GPU.
 """
@@ -81,7 +82,7 @@ class Runs:
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="tandem-gpu-"))
 
     def program(self, recipe):
-        return self.c.tests / "gpu_mixed_model" if recipe == "mixed" else self.c.bin / "tandem"
+        return self.c.tests / "gpu_mixed_model" if recipe in ("mixed", "walk") else self.c.bin / "tandem"
 
     def train(self, recipe, *args, env=None, code=0):
         done = subprocess.run([self.program(recipe), "train", recipe, "--seed", "7", "--json", *map(str, args)], cwd=self.dir,
@@ -205,6 +206,49 @@ def graphs(c):
     got = runs.digest("tiny", "--steps", 20, "--devices", "cuda:0", env={"CUDA_LAUNCH_BLOCKING": "1"})
     want = runs.digest("tiny", "--steps", 20, "--devices", "cuda:0")
     c.check(got == want, "tiny with CUDA_LAUNCH_BLOCKING=1", got[:12])
+
+
+def executors(c):
+    """A captured phase that changes its shards' state, sends rows to all and runs at every other step; and what is refused."""
+    runs = Runs(c)
+    args = ["--steps", 80, "--checkpoint-every", "20"]
+    ways = {}
+    for name, devices, env in (("graphs, one worker", "cuda:0", {}), ("eager, one worker", "cuda:0", {"TANDEM_GRAPHS": "off"}), ("two workers", "cuda:0,cuda:0", {}),
+                               ("three workers", "cuda:0,cuda:0,cuda:0", {}), ("three, one killed", "cuda:0,cuda:0,cuda:0", {"TANDEM_FAULT": "in-phase rank=1 step=51 do=kill"}),
+                               ("one, killed", "cuda:0", {"TANDEM_FAULT": "in-phase rank=0 step=40 do=kill"})):
+        output = runs.train("walk", *args, "--devices", devices, env=env)
+        ways[name] = output.get("digest")
+        if output and not env:
+            words = [line for line in (runs.dir / output["dir"] / "events.jsonl").read_text().splitlines() if "eagerly" in line]
+            c.check(not words, f"walk, {name}: both phases are captured", words[:1] or "")
+    c.check(len(set(ways.values())) == 1 and None not in ways.values(), "walk: one digest", {k: (v or "none")[:12] for k, v in ways.items()})
+    for what, why in (("host_sum", "adds up"), ("messages", "sends messages"), ("step_dependent", "other bits")):
+        output = [runs.train("walk", *args, "--set", f"{what}=true", "--devices", "cuda:0", env=env) for env in ({}, {"TANDEM_GRAPHS": "off"})]
+        words = [line for line in (runs.dir / output[0]["dir"] / "events.jsonl").read_text().splitlines() if "eagerly" in line] if output[0] else []
+        c.check(len({t.get("digest") for t in output}) == 1 and len(words) == 1 and why in words[0], f"walk {what}: runs eagerly, the same digest", words[:1])
+
+
+def validation(c):
+    """One curve on one, two and three workers, through a kill in a validation; eval gives the numbers of the run."""
+    runs = Runs(c)
+    args = ["--steps", 120, "--set", "validation.every=1 epochs", "--set", "validation_samples=1003"]
+    curves = {}
+    for name, devices, env in (("one", "cuda:0", {}), ("eager", "cuda:0", {"TANDEM_GRAPHS": "off"}), ("two", "cuda:0,cuda:0", {}), ("three", "cuda:0,cuda:0,cuda:0", {}),
+                               ("three, one killed", "cuda:0,cuda:0,cuda:0", {"TANDEM_FAULT": "in-validation rank=1 step=54 do=kill"})):
+        output = runs.train("tiny", *args, "--devices", devices, env=env)
+        if not output:
+            continue
+        records = [json.loads(line) for line in (runs.dir / output["dir"] / "metrics.jsonl").read_text().splitlines()]
+        curve = [(r["step"], *(r.get(k) or r.get("metrics", {}).get(k) for k in ("validation/loss", "validation/accuracy"))) for r in records if "validation/loss" in json.dumps(r)]
+        curves[name] = (output["digest"], tuple(curve))
+        if name == "one":
+            for which in ("best", "last"):
+                done = subprocess.run([c.bin / "tandem", "eval", output["dir"], "--checkpoint", which, "--device", "cuda:0", "--json"], cwd=runs.dir, capture_output=True, text=True)
+                said = json.loads(done.stdout) if done.returncode == 0 else {}
+                want = curve[-1] if which == "last" else min(curve, key=lambda row: row[1])
+                c.check(str(want[1]) in json.dumps(said), f"eval of {which}: the loss of the run", done.stderr[-300:] or json.dumps(said)[:200])
+    c.check(len(curves) == 5 and len(set(curves.values())) == 1 and len(curves["one"][1]) >= 4, "tiny: one digest and one curve of validation",
+            {k: f"{d[:8]} {len(v)} points" for k, (d, v) in curves.items()})
 
 
 def workers_of(pid):
@@ -416,8 +460,8 @@ def dqn(c):
             c.check(True, f"web-agent {agents}, defaults, 1 M rows: us a step", round(1e6 * median([r["seconds"] for r in records[200:]])))
 
 
-PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs, "dqn": dqn,
-         "faults": faults, "checkpoints": checkpoints, "times": times, "nccl": nccl}
+PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs, "executors": executors,
+         "validation": validation, "dqn": dqn, "faults": faults, "checkpoints": checkpoints, "times": times, "nccl": nccl}
 
 
 def main():
