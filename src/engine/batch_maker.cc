@@ -125,13 +125,14 @@ Batch BatchMaker::make(Slice slice, const RandomKey& random) {
 
 // ---- resident data: row numbers ----
 
-std::string BatchMaker::load_resident(int threads, size_t room) {
+std::string BatchMaker::load_resident(int threads, size_t room, const std::function<void()>& alive) {
+  looked_for_room_ = true;
   if (!data_.resident() || data_.size() == 0) return "";
   if (const size_t needed = ResidentData::bytes_of(data_); needed > room)
     return fmt::format(
         "{} is loaded batch by batch, though it is resident(): it takes {:.1f} GB, and {:.1f} may be used", text_,
         static_cast<double>(needed) * 1e-9, static_cast<double>(room) * 1e-9);
-  resident_ = std::make_shared<const ResidentData>(data_, seed_, threads);
+  resident_ = std::make_shared<const ResidentData>(data_, seed_, threads, alive);
   return "";
 }
 

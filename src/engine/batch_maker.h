@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,8 +33,10 @@ class BatchMaker {
   Batch make(Slice slice, const RandomKey& random);
   // Where the data set is resident() and fits into `room` bytes, loads all of it to the device, by so many threads; a
   // batch is then the numbers of its rows, until expand_resident() (engine/resident_data.h). Returns what the user
-  // should know, or "". Throws ConfigError where a sample can't stay the same.
-  std::string load_resident(int threads, size_t room);
+  // should know, or "". Throws ConfigError where a sample can't stay the same. alive() is called now and then. Not
+  // while make() is called.
+  std::string load_resident(int threads, size_t room, const std::function<void()>& alive = {});
+  bool wants_resident() const { return !looked_for_room_ && data_.resident(); }  // it was not called yet
   // What the user should know, once: that memory could not be pinned. Else "".
   std::string take_note();
   size_t buffers_made() const { return buffers_ ? buffers_->made() : 0; }
@@ -63,6 +66,7 @@ class BatchMaker {
   std::shared_ptr<BatchBuffers> buffers_;
   std::shared_ptr<const ResidentData> resident_;
   std::atomic<bool> proving_{true};
+  bool looked_for_room_ = false;
   bool reported_ = false;  // by take_note()
   std::mutex mutex_;
   std::unique_ptr<const Loaded> first_;

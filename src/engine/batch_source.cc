@@ -18,21 +18,28 @@ constexpr size_t kMostLoadedAhead = size_t{1} << 30;  // bytes, where nobody ask
 
 BatchSource::BatchSource(const RecipeSettings& settings, const Recipe& recipe, const Validation& validation,
                          uint64_t seed, GpuDevice* gpu)
-    : settings_(settings), validation_(validation), seed_(seed), on_gpu_(gpu != nullptr) {
+    : settings_(settings), validation_(validation), seed_(seed), gpu_(gpu), on_gpu_(gpu != nullptr) {
   if (recipe.dataset()) {
     sampler_.emplace(recipe.dataset()->size(), settings.shards, settings.accumulation, settings.micro_batch_size(),
                      settings.seed);
-    maker_ = maker_of(*recipe.dataset(), gpu);
+    maker_ = maker_of(*recipe.dataset());
   }
-  for (const ValidationSet& set : validation.sets()) validation_makers_.push_back(maker_of(*set.data, gpu));
+  for (const ValidationSet& set : validation.sets()) validation_makers_.push_back(maker_of(*set.data));
 }
 
-std::unique_ptr<BatchMaker> BatchSource::maker_of(const Dataset& data, GpuDevice* gpu) {
-  const HostPinning pinning = gpu ? pinning_for(gpu->device()) : HostPinning();
-  auto maker = std::make_unique<BatchMaker>(data, seed_, settings_.micro_batch_size(), pinning);
+std::unique_ptr<BatchMaker> BatchSource::maker_of(const Dataset& data) const {
+  return std::make_unique<BatchMaker>(data, seed_, settings_.micro_batch_size(),
+                                      gpu_ ? pinning_for(gpu_->device()) : HostPinning());
+}
+
+void BatchSource::begin(const PhaseRun& run, const std::function<void()>& alive) {
+  BatchMaker* const maker = run.set              ? validation_makers_[run.set_index].get()
+                            : run.phase->batches ? maker_.get()
+                                                 : nullptr;
+  if (!maker || !maker->wants_resident()) return;
   const LoaderSize size = loader_size(settings_.loader.threads, settings_.loader.prefetch, on_gpu_, worker_cores());
-  if (const std::string why = maker->load_resident(size.threads, room_for_resident(gpu)); !why.empty()) note_ = why;
-  return maker;
+  if (const std::string why = maker->load_resident(size.threads, room_for_resident(gpu_), alive); !why.empty())
+    note_ = why;
 }
 
 void BatchSource::visit(std::vector<int> shards, bool lockstep) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,7 +21,7 @@ namespace tandem {
 
 class BatchSource {
  public:
-  // The recipe was built. `gpu`: null on a CPU; else batches are made while it computes. Resident data is loaded here.
+  // The recipe was built. `gpu`: null on a CPU; else batches are made while it computes.
   BatchSource(const RecipeSettings& settings, const Recipe& recipe, const Validation& validation, uint64_t seed,
               GpuDevice* gpu);
   // The shards in the order in which they are asked for; `lockstep`: all run micro-batch 0, then all run 1.
@@ -28,18 +29,20 @@ class BatchSource {
 
   const EpochSampler* sampler() const { return sampler_ ? &*sampler_ : nullptr; }
   bool is_full(const Phase& phase, int64_t step) const;  // no row of this step is padding
+  // Before a phase is run: resident data is loaded, once. That can take minutes; alive() is called meanwhile.
+  void begin(const PhaseRun& run, const std::function<void()>& alive);
   // One micro-batch. One that is kept may be had again until forget_before() a later step.
   Batch get(const PhaseRun& run, int shard, int64_t micro_batch, bool keep);
   void forget_before(int64_t step);
   void end_validation();
 
-  double waited_seconds() const { return waited_seconds_; }  // for batches, in all
+  double waited_seconds() const { return waited_seconds_; }     // for batches, in all
   void forgive(double seconds) { waited_seconds_ -= seconds; }  // nobody was kept waiting meanwhile
   const MakeTimes& making() const { return making_; }
   std::string take_note();  // what the user should know, once: memory that can't be pinned, data that can't stay
 
  private:
-  std::unique_ptr<BatchMaker> maker_of(const Dataset& data, GpuDevice* gpu);
+  std::unique_ptr<BatchMaker> maker_of(const Dataset& data) const;
   Batch make(const LoadKey& key) const;
   LoadKey next(const LoadKey& key) const;
   std::unique_ptr<Loader> validation_loader(size_t set);
@@ -47,6 +50,7 @@ class BatchSource {
   const RecipeSettings& settings_;
   const Validation& validation_;
   uint64_t seed_;
+  GpuDevice* gpu_;
   bool on_gpu_, lockstep_ = false;
   std::vector<int> shards_;
   std::optional<EpochSampler> sampler_;

@@ -66,7 +66,8 @@ size_t ResidentData::bytes_of(const Dataset& data) {
   return row * static_cast<size_t>(data.size());
 }
 
-ResidentData::ResidentData(const Dataset& data, uint64_t seed, int threads, size_t chunk_bytes)
+ResidentData::ResidentData(const Dataset& data, uint64_t seed, int threads, const std::function<void()>& alive,
+                           size_t chunk_bytes)
     : fields_(data.fields()) {
   if (fields_.empty())
     throw ConfigError(fmt::format("{} says resident() but declares no fields", data_text(data)),
@@ -97,6 +98,7 @@ ResidentData::ResidentData(const Dataset& data, uint64_t seed, int threads, size
   at::NoGradGuard no_grad;
   for (int64_t first = 0; first < samples; first += chunk) {
     const Batch batch = loader.get({first / chunk, 0, 0});
+    if (alive) alive();
     for (size_t f = 0; f < fields_.size(); ++f)
       rows_[f]
           .narrow(0, first, batch.slice.real)

@@ -46,6 +46,9 @@ std::optional<PhaseResult> TrainLoop::run_and_combine(PhaseRun run) {
   while (true) {
     try {
       if (observer_) observer_->phase_begins(steps_done_, static_cast<int>(run.index));
+      batches_->begin(run, [this] {
+        if (observer_) observer_->alive();
+      });
       run.request = request_ ? request_() : 0;
       phase_sequence_ = combine_->next_sequence();
       return executor_of(run).run(run);
