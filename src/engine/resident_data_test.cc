@@ -178,6 +178,7 @@ StillRun run_stills(bool stays, int workers, int64_t accumulation = 1) {
   StillRecipe& kept = *recipe;
   TrainLoop loop(settings, std::move(recipe),
                  ShardPlan::balance(static_cast<int>(settings.shards), std::vector<double>(workers, 1)));
+  EXPECT_EQ(kept.data->loaded, 0) << "a loop that only describes its job loads nothing";
   StillRun run;
   for (int step = 0; step < 12; ++step) {
     StepRecord record = loop.step();
