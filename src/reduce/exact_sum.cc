@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <ranges>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -217,6 +218,14 @@ template <class T>
 std::span<const T> ExactSum<T>::total() const {
   if (tops_.size() != 1 || tops_[0] != tree_.root()) throw std::logic_error("ExactSum: only a part of the tree");
   return partials()[0].values;
+}
+
+template <class T>
+T* ExactSum<T>::spare(std::span<const Partial> but) const {
+  for (const Buffer& buffer : std::views::reverse(free_))
+    if (std::ranges::none_of(but, [&](const Partial& p) { return p.values.data() == buffer.get(); }))
+      return buffer.get();
+  return nullptr;
 }
 
 template class ExactSum<float>;

@@ -3,8 +3,8 @@
 // Float addition depends on its order. Here the tree alone sets the order, so vectors may arrive in any order, from any
 // number of workers, and the bits are the same.
 // A node's value is ((c0 + c1) + c2)... over its children. A child that arrives in turn is added at once; one that
-// comes early waits in a buffer. Visiting shards in their order needs one buffer per level and one pass per shard;
-// where the shards' vectors stay, it is one pass per node.
+// comes early waits in a buffer. Visiting shards in their order needs one buffer per level, the least for vectors that
+// come one after the other, and one pass per shard; where the shards' vectors stay, it is one pass per node.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,8 @@ class ExactSum {
   std::vector<Partial> partials() const;
   // The sum over all shards of the tree, under the same conditions.
   std::span<const T> total() const;
+  // Memory for a vector that nothing here uses before the next add(), and that is none of `but`; null if there is none.
+  T* spare(std::span<const Partial> but) const;
 
  private:
   struct Free {

@@ -12,14 +12,21 @@ struct GpuCombine::Vectors {
   Vectors(const Vectors&) = delete;
   ~Vectors() {
     for (std::vector<float>& partial : partials) device.unpin(partial.data());
-    if (total) device.release(total);
+    if (own_total) device.release(own_total);
+  }
+  // Where the total goes: not to a partial, which others may still read. Once all shards are added up, the memory of
+  // earlier partials is free, if there were any.
+  float* total(std::span<const Partials::value_type> partials) {
+    if (own_total) return own_total;
+    if (float* const spare = sum.spare(partials)) return spare;
+    return own_total = static_cast<float*>(device.allocate(static_cast<size_t>(length) * sizeof(float)));
   }
 
   int64_t length;
   ExactSum<float> sum;
   Device& device;
   std::vector<std::vector<float>> partials;  // pinned host memory, on their way to the others
-  float* total = nullptr;                    // on the GPU
+  float* own_total = nullptr;                // on the GPU, where `sum` has no memory to spare
   Partials made;                             // by the replay of a graph, in place of `sum`
 };
 
@@ -45,7 +52,6 @@ GpuCombine::Vectors& GpuCombine::vectors_for(int64_t length) {
     partial.resize(static_cast<size_t>(length));
     device_.pin(partial.data(), partial.size() * sizeof(float));
   }
-  v.total = static_cast<float*>(device_.allocate(static_cast<size_t>(length) * sizeof(float)));
   return v;
 }
 
@@ -93,9 +99,10 @@ Total GpuCombine::finish() {
   if (linked_) {  // before the host's part: whoever is done there has nothing under way here
     std::vector<const float*> mine;
     for (const auto& partial : partials) mine.push_back(partial.values.data());
-    link_->sum(now_->total, mine, now_->length, inner_->next_sequence());
+    float* const there = now_->total(partials);
+    link_->sum(there, mine, now_->length, inner_->next_sequence());
     Total total = inner_->finish();
-    total.floats = {now_->total, static_cast<size_t>(now_->length)};
+    total.floats = {there, static_cast<size_t>(now_->length)};
     return total;
   }
   for (size_t k = 0; k < now_->partials.size(); ++k) {
@@ -104,8 +111,9 @@ Total GpuCombine::finish() {
   }
   Total total = inner_->finish();
   if (total.floats.empty()) return total;
-  device_.from_host(now_->total, total.floats.data(), total.floats.size_bytes());
-  total.floats = {now_->total, total.floats.size()};
+  float* const there = now_->total(partials);
+  device_.from_host(there, total.floats.data(), total.floats.size_bytes());
+  total.floats = {there, total.floats.size()};
   return total;
 }
 
