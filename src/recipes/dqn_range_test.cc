@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -43,6 +45,7 @@ class InRanges : public ByPhases {
     }
     if (!phase.gradients) return;
     const std::span<const float> total = joined.total();
+    EXPECT_TRUE(std::ranges::none_of(total, [](float x) { return std::isnan(x); })) << "not overwritten";
     std::copy_n(total.begin(), gradient, sums[0].gradient.begin());
     std::copy_n(total.begin() + static_cast<int64_t>(gradient), tail, sums[0].tail.begin());
   }
@@ -81,7 +84,25 @@ TEST_F(EmulatedDqn, InBf16EveryRangeGivesTheBitsOfTheFusedStep) {
   expect_equal(*fused, *trained_in_ranges({2, 1}, settings, {"evolution"}, 2));
 }
 
-// As after a worker was lost: the ranges are made anew.
+TEST_F(EmulatedDqn, ShardsThatWereGivenOtherMemoryAreFoundThere) {
+  const WebAgentSettings settings = small(2);
+  const auto fused = trained<Dqn>(settings, {"analysis"}, 2), moved = trained<ByPhases>(settings, {"analysis"}, 1);
+  std::vector<std::vector<NamedTensor>> before;
+  for (int shard = 0; shard < 2; ++shard) before.push_back(moved->state().shard_state(shard));
+  moved->state().own({0, 2});
+  for (int shard = 0; shard < 2; ++shard) {
+    const std::vector<NamedTensor> after = moved->state().shard_state(shard);
+    for (size_t i = 0; i < after.size(); ++i) {
+      ASSERT_NE(after[i].tensor.data_ptr(), before[shard][i].tensor.data_ptr());
+      after[i].tensor.copy_(before[shard][i].tensor);
+      before[shard][i].tensor.zero_();
+    }
+  }
+  moved->step();
+  expect_equal(*fused, *moved);
+}
+
+// As after a worker was lost.
 TEST_F(EmulatedDqn, OtherRangesInTheMiddleOfARunChangeNoBit) {
   const WebAgentSettings settings = small(4);
   const auto fused = trained<Dqn>(settings, {"execution"}, 3);
@@ -135,6 +156,12 @@ TEST_F(EmulatedDqn, APhaseOfARangeIsCapturedAfterItsFirstStepAndReplayedFromThen
   EXPECT_EQ(ReplayingGpu::captured, 3);  // act, serve, learn
   EXPECT_EQ(ReplayingGpu::replayed, 9);
   expect_equal(*fused, *phases);
+
+  ReplayingGpu::captured = 0;
+  ::setenv("TANDEM_GRAPHS", "off", 1);
+  trained<ByPhases>(settings, {"analysis"}, 3);
+  ::unsetenv("TANDEM_GRAPHS");
+  EXPECT_EQ(ReplayingGpu::captured, 0);
 }
 
 }  // namespace

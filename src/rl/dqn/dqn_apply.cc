@@ -73,10 +73,10 @@ void Dqn::learned(const Total& total, StepContext& context) {
     int64_t& top = priority_range_on_host(index)[0];
     top = std::max(top, priority_of(*std::max_element(errors, errors + batch), s_.alpha));
   }
-  if (on_gpu_) {
+  if (on_gpu_ && context.skipped)  // a roll-back may have put older ranges there
     on_gpu_->replicated().queue_td_errors();
-    if (!context.skipped) on_gpu_->replicated().queue_priority_ranges();
-  }
+  else if (on_gpu_)
+    on_gpu_->replicated().queue_priority_ranges_and_td_errors();
   context.record->loss = loss / agents();
   context.record->samples = static_cast<double>(batch * agents());
   if (context.skipped) return;

@@ -30,6 +30,7 @@ class DqnReplicated {
   void queue_priority_sums() { queue_up(0, ranges_); }
   void queue_priority_ranges() { queue_up(ranges_, errors_); }
   void queue_td_errors() { queue_up(errors_, memory_->size()); }
+  void queue_priority_ranges_and_td_errors() { queue_up(ranges_, memory_->size()); }
 
   // The ranges come to the host with what acting reports. After a wait they are those of this step.
   void queue_fetch_ranges();
