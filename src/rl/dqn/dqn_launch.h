@@ -17,6 +17,7 @@ struct DqnLaunch {
   DqnWork work;
   std::vector<at::Tensor> memory;
 
+  size_t draws() const { return static_cast<size_t>(shape.agents) * static_cast<size_t>(shape.batch); }
   void* take(size_t bytes);  // memory of its own on the device, zero at first
 };
 

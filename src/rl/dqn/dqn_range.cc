@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 #include "engine/executor_captured.h"
 #include "rl/dqn/dqn.h"
+#include "rl/replay/draws_of_step.h"
 #include "rl/replay/priority.h"
 
 namespace tandem {
@@ -63,10 +65,9 @@ DqnRange::DqnRange(DqnLaunch launch, const DqnKernels& kernels, GpuAdvance advan
   acted_ = laid_out(
       [&](bool on_host, const TakeMemory& take) { lay_out_acted(shape, on_host ? host_ : launch_.work, take); });
   served_ = laid_out([&](bool on_host, const TakeMemory& take) {
-    const size_t draws = static_cast<size_t>(shape.agents) * static_cast<size_t>(shape.batch);
     ServedDraws& side = on_host ? host_draws_ : draws_;
-    side.owners = static_cast<int32_t*>(take(draws * sizeof(int32_t)));
-    side.rows = static_cast<std::byte*>(take(draws * ServedDraws::row_bytes(shape)));
+    side.owners = static_cast<int32_t*>(take(launch_.draws() * sizeof(int32_t)));
+    side.rows = static_cast<std::byte*>(take(launch_.draws() * ServedDraws::row_bytes(shape)));
   });
 }
 
@@ -101,11 +102,26 @@ void DqnRange::serve(const StepParams& params, std::span<ShardContext> shards) {
       [this] {
         inputs_->queue_up(0, sizeof(StepParams));
         k_.serve(launch_.shape, launch_.work, draws_, range_stream());
-        served_->queue_down();
+        device().queue_to_host(host_draws_.owners, draws_.owners, launch_.draws() * sizeof(int32_t));
       },
       &refused_);
+  for (int j = 0; j < launch_.shape.agents; ++j) queue_fetch_rows(j);
   device().wait();
   for (int j = 0; j < launch_.shape.agents; ++j) send(shards, j);
+}
+
+// The rows of the draws that fall into this range, which are neighbours, and not those of other workers.
+void DqnRange::queue_fetch_rows(int agent) {
+  const DqnShape& shape = launch_.shape;
+  const std::span<const int64_t> sums = replicated_.host_priority_sums(agent);
+  int64_t before_own_after[3] = {};
+  for (int s = 0; s < shape.shards; ++s)
+    before_own_after[s < shape.first_shard ? 0 : s < shape.first_shard + shape.local_shards ? 1 : 2] += sums[s];
+  const ShardDraws draws = draws_of_shard(before_own_after, 1, shape.batch);
+  const size_t bytes = ServedDraws::row_bytes(shape),
+               first = static_cast<size_t>(int64_t{agent} * shape.batch + draws.first) * bytes;
+  device().queue_to_host(host_draws_.rows + first, draws_.rows + first,
+                         static_cast<size_t>(draws.last - draws.first) * bytes);
 }
 
 // A message from each shard to each that learns from its rows; draws ascend.
@@ -125,6 +141,7 @@ void DqnRange::send(std::span<ShardContext> shards, int agent) {
     for (int i = k; i < end; ++i) {
       TravellingRow row;
       std::memcpy(&row, rows + static_cast<size_t>(i) * bytes, sizeof(row));
+      if (row.draw != i || row.agent != agent) throw std::logic_error("a draw's row did not come with its owner");
       context.maxima[agent] = std::max(context.maxima[agent], kNoPriority - row.priority);
     }
     context.send(learner, {rows + static_cast<size_t>(k) * bytes, static_cast<size_t>(end - k) * bytes});

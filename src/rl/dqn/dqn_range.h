@@ -1,5 +1,5 @@
-// rl/dqn/dqn_range.h -- a contiguous range of shards on a GPU: a phase is one set of launches over all of them, one
-// upload before it and one download after it, captured once as a CUDA graph.
+// rl/dqn/dqn_range.h -- a contiguous range of shards on a GPU: a phase is one set of launches over all of them and one
+// wait, captured once as a CUDA graph.
 //
 // Results of a row, a draw or a weight never depend on how many others are in a launch (rl/dqn/dqn_gpu.h), so every
 // range gives the bits of its shards one by one.
@@ -45,6 +45,7 @@ class DqnRange {
   std::string take_refusal() { return std::exchange(refused_, ""); }
 
  private:
+  void queue_fetch_rows(int agent);
   void send(std::span<ShardContext> shards, int agent);
   void fill_inputs(std::span<ShardContext> shards);
   void put_params(const StepParams& params);
