@@ -11,6 +11,7 @@
 #include "command/sources.h"
 #include "jobs/agents_file.h"
 #include "runs/run_folder.h"
+#include "telemetry/run_lock_state.h"
 
 namespace tandem {
 namespace {
@@ -61,6 +62,12 @@ std::optional<RunFolder> set_named(const Command& command, const std::string& wo
   return std::filesystem::exists(run.dir() / kAgentsFile, none) ? std::optional(run) : std::nullopt;
 }
 
+// Somebody trains in the run's folder.
+bool goes_on(const Weights& weights) {
+  if (weights.run_id.empty() || !weights.step) return false;
+  return run_lock_state(weights.path.parent_path().parent_path()) == RunLockState::kHeld;
+}
+
 }  // namespace
 
 int run_digest(const Command& command) {
@@ -80,6 +87,8 @@ int run_digest(const Command& command) {
   } else {
     command.output.path(fmt::format("{}  {}", digest, weights.path.string()));
     if (!weights.kind.empty()) command.output.say(fmt::format("kind {}", weights.kind));
+    if (goes_on(weights))
+      command.output.say(fmt::format("of its checkpoint of step {}: {} is still training", *weights.step, weights.run_id));
   }
   return 0;
 }

@@ -29,7 +29,8 @@ RunFolder running_one(const Command& command) {
   const std::string status = present_status(read_run_json(run.dir()), run.dir());
   if (status != "running" && status != "created")
     throw ConfigError(fmt::format("{} is not running", run.id()), fmt::format("its status is: {}", status),
-                      fmt::format("go on with it by `{} resume {}`", command.context.program, shell_word(run.id())));
+                      fmt::format("go on with it by `{} resume {}{}`", command.context.program, shell_word(run.id()),
+                                  status == "done" ? " --steps <more than it has done>" : ""));
   return run;
 }
 

@@ -1,5 +1,6 @@
 #include "cli/program.h"
 
+#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -35,29 +36,34 @@ int work_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes) {
   }
 }
 
-// describe <run_dir>: what a forecast asks before anything is trained.
-int describe_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes) {
+// What another command starts, not for typing: `look` gets the arguments. Whatever it throws is told.
+template <class Look>
+int look_main(int argc, char** argv, int arguments, const char* user, const Look& look) {
+  Output output(false, false, false, false);
   try {
-    if (argc != 3)
-      throw ConfigError("`describe` needs a run folder", "it is what `plan` starts, not for typing", "use `plan`");
-    return describe(argv[2], recipes);
+    if (argc != 2 + arguments)
+      throw ConfigError(fmt::format("`{}` needs {} arguments", argv[1], arguments),
+                        fmt::format("it is what `{}` starts, not for typing", user), fmt::format("use `{}`", user));
+    return look();
   } catch (const Error& error) {
-    Output(false, false, false, false).error(error);
+    output.error(error);
     return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    output.error(Error(ExitCode::kFailed, fmt::format("`{}` could not look at the run", user),
+                       what.substr(0, what.find('\n')), "look at the recipe, or try `--device cpu`"));
+    return static_cast<int>(ExitCode::kFailed);
   }
 }
 
-// evaluate <run_dir> <checkpoint>: what `eval` starts.
+// describe <run_dir>: what a forecast asks before anything is trained.
+int describe_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes) {
+  return look_main(argc, argv, 1, "plan", [&] { return describe(argv[2], recipes); });
+}
+
+// evaluate <run_dir> <checkpoint>
 int evaluate_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes) {
-  try {
-    if (argc != 4)
-      throw ConfigError("`evaluate` needs a run folder and a checkpoint", "it is what `eval` starts, not for typing",
-                        "use `eval`");
-    return evaluate(argv[2], argv[3], recipes);
-  } catch (const Error& error) {
-    Output(false, false, false, false).error(error);
-    return static_cast<int>(error.code());
-  }
+  return look_main(argc, argv, 2, "eval", [&] { return evaluate(argv[2], argv[3], recipes); });
 }
 
 // Under another launcher the supervisor lives as long as the job and needs no libtorch: `tandem` beside us has none.

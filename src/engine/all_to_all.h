@@ -1,4 +1,5 @@
-// engine/all_to_all.h -- an exchange of fixed size whose rows stay on the device: every shard has a row for every shard.
+// engine/all_to_all.h -- an exchange of fixed size whose rows stay on the device: every shard has a row for every
+// shard.
 //
 // Where this worker holds all shards, delivery is one queued copy and can be captured. With others, rows travel as
 // messages of the combine. The same bits either way.
@@ -25,7 +26,7 @@ class AllToAll {
   at::Tensor outgoing(int index) const { return out_[index]; }
   at::Tensor incoming(int index) const { return in_[index]; }
   bool is_local() const { return mine_.size() == shards_; }
-  void deliver();  // queued; where all shards are here
+  void deliver();                                          // queued; where all shards are here
   std::vector<ExchangeMessage> messages(int index) const;  // waits for the device
   void receive(int index, std::span<const ExchangeMessage> messages);
   std::span<const std::byte> sent() const;  // all of it, on the device

@@ -4,7 +4,8 @@
 //   serial     shard by shard                                                executor_serial.cc
 //   batched    all shards in one pass of the recipe (Recipe::run_batched)    executor_batched.cc
 //   lockstep   side by side, with all-reduces inside the phase (sync_bn)     executor_lockstep.cc
-//   captured   shard by shard as a CUDA graph, with the update if it can     executor_captured.cc
+//   captured   as a CUDA graph, several shards side by side, with the update where one worker holds all shards
+//                                                                            executor_captured.cc
 //   fused      the recipe's own kernels for all phases of a step             executor_fused.cc
 #pragma once
 
@@ -30,7 +31,7 @@ class Executor {
   virtual ~Executor() = default;
   // Runs this worker's shards and combines. Throws MembersChanged (reduce/watch.h): nothing was applied then.
   virtual PhaseResult run(const PhaseRun& run) = 0;
-  // Around the update's bookkeeping, in which a roll-back may happen. The default lets the recipe apply the phase.
+  // Before and after the update's bookkeeping, in which a roll-back may happen.
   virtual void before_update(const PhaseRun& run, const PhaseResult& result, StepContext& context) {}
   virtual void apply(const PhaseRun& run, const PhaseResult& result, StepContext& context) = 0;
 };

@@ -183,8 +183,7 @@ std::string CapturedExecutor::sums_on_host(const PhaseRun& run) {
   return "";
 }
 
-void CapturedExecutor::capture_shards(const PhaseRun& run, const std::vector<at::Tensor>& state,
-                                      std::string* refused) {
+void CapturedExecutor::capture_shards(const PhaseRun& run, const std::vector<at::Tensor>& state, std::string* refused) {
   branches_ = branches_for(run, gpu_.peak_bytes());
   if (branches_ > 1) {  // libraries allocate the workspaces of each branch now, not during capture
     gpu_.in_work_memory([&] { queue_shards(run, branches_); });

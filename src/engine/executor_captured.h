@@ -3,9 +3,10 @@
 // Inputs lie in one block of GPU memory, filled by one copy per step; outputs in another, read by one copy. So all work
 // of a phase has fixed addresses. It runs eagerly in the first steps, is then captured, and replayed beside eager runs
 // until it gave the same bits twice. A worker that holds all shards then captures the update with it: a step is one
-// launch. With others, the shards are one graph and the update another. Later steps are compared with eager runs now
-// and then (16, 32, 64, ...): a graph that has served and differs ends the run.
-// What can't be captured runs eagerly, shard by shard, and the run says why.
+// launch, and its combine, which sends nothing, comes before: afterwards nobody can join in this phase. With others,
+// the shards are one graph and the update another. Later steps are compared with eager runs now and then (16, 32, 64,
+// ...): a graph that has served and differs ends the run. What can't be captured runs eagerly, shard by shard, and the
+// run says why.
 #pragma once
 
 #include <cstdint>

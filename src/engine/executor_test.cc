@@ -1,6 +1,7 @@
 // Every executor gives the bits of the serial one: on one, two and three workers, with phases that change state, that
 // exchange, that run now and then, or that can't be captured.
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 #include <unistd.h>
 
 #include <map>
@@ -30,7 +31,7 @@ std::map<std::string, at::Tensor> everything(TrainLoop& loop) {
 
 struct Outcome {
   std::map<std::string, at::Tensor> state;
-  std::vector<double> told, losses;
+  std::vector<double> reported, losses;
   std::vector<std::string> notes;
 };
 
@@ -40,7 +41,7 @@ void run_steps(TrainLoop& loop, int steps, Outcome& out) {
     if (!loop.note().empty()) out.notes.push_back(loop.note());
   }
   for (const auto& [name, tensor] : everything(loop)) out.state[name] = tensor.clone();
-  out.told = static_cast<WalkRecipe&>(loop.recipe()).told;
+  out.reported = static_cast<WalkRecipe&>(loop.recipe()).reported;
 }
 
 // While it lives, this process has an emulated GPU. Every loop keeps what a capture must not change.
@@ -82,8 +83,8 @@ class Executors : public ::testing::Test {
     struct Nobody : Watch {
       bool abandoned(uint64_t, int64_t) const override { return false; }
     } watch;
-    const ShmShape shape{.shards = kShards, .ranges = ranges, .max_floats = 64, .max_counts = 8, .max_maxima = 8,
-                         .exchange = true};
+    const ShmShape shape{
+        .shards = kShards, .ranges = ranges, .max_floats = 64, .max_counts = 8, .max_maxima = 8, .exchange = true};
     const SharedMemory segment = SharedMemory::create("executors", shm_combine_bytes(shape));
     std::vector<Outcome> outcomes(ranges.size());
     std::vector<std::thread> threads;
@@ -91,8 +92,7 @@ class Executors : public ::testing::Test {
       threads.emplace_back([&, me] {
         std::unique_ptr<Combine> combine = std::make_unique<ShmCombine>(
             shape, static_cast<int>(me), SharedMemory::adopt(dup(segment.fd()), segment.bytes().size()), 1, 0, watch);
-        if (on_gpu)
-          combine = std::make_unique<GpuCombine>(kShards, ranges[me], std::move(combine), cpu_device());
+        if (on_gpu) combine = std::make_unique<GpuCombine>(kShards, ranges[me], std::move(combine), cpu_device());
         TrainLoop loop(settings, std::make_unique<WalkRecipe>(settings), ranges[me], std::move(combine));
         run_steps(loop, kSteps, outcomes[me]);
       });
@@ -101,7 +101,7 @@ class Executors : public ::testing::Test {
   }
   static void expect_same(const Outcome& want, const Outcome& got) {
     EXPECT_EQ(want.losses, got.losses);
-    EXPECT_EQ(want.told, got.told);
+    EXPECT_EQ(want.reported, got.reported);
     for (const auto& [name, tensor] : got.state) EXPECT_TRUE(at::equal(tensor, want.state.at(name))) << name;
   }
 };
@@ -123,7 +123,8 @@ TEST_F(Executors, CapturedPhasesThatChangeStateAndExchangeGiveTheBitsOfSerialOne
 TEST_F(Executors, WorkersGiveTheBitsOfOne) {
   const WalkSettings settings;
   const Outcome want = serial(settings);
-  for (const auto& ranges : std::vector<std::vector<ShardRange>>{{{0, 6}}, {{0, 2}, {2, 6}}, {{0, 1}, {1, 4}, {4, 6}}}) {
+  for (const auto& ranges :
+       std::vector<std::vector<ShardRange>>{{{0, 6}}, {{0, 2}, {2, 6}}, {{0, 1}, {1, 4}, {4, 6}}}) {
     for (const Outcome& got : workers(settings, ranges, false)) expect_same(want, got);
     OnEmulatedGpu on;
     for (const Outcome& got : workers(settings, ranges, true)) expect_same(want, got);
@@ -133,13 +134,14 @@ TEST_F(Executors, WorkersGiveTheBitsOfOne) {
 TEST_F(Executors, APhaseRunsEveryNthStepOnly) {
   WalkSettings settings;
   settings.walk_every = 3;
-  EXPECT_EQ(serial(settings).told.size(), 2u * 14);  // steps 0, 3, ..., 39
+  EXPECT_EQ(serial(settings).reported.size(), 2u * 14);  // steps 0, 3, ..., 39
 }
 
 TEST_F(Executors, WhatCannotBeCapturedRunsEagerlyAndSaysWhy) {
-  for (const auto& [what, why] : std::vector<std::pair<bool WalkSettings::*, std::string>>{
-           {&WalkSettings::host_sum, "adds up context.floats"}, {&WalkSettings::messages, "sends messages"},
-           {&WalkSettings::step_dependent, "gave other bits"}}) {
+  for (const auto& [what, why] :
+       std::vector<std::pair<bool WalkSettings::*, std::string>>{{&WalkSettings::host_sum, "adds up context.floats"},
+                                                                 {&WalkSettings::messages, "sends messages"},
+                                                                 {&WalkSettings::step_dependent, "gave other bits"}}) {
     WalkSettings settings;
     settings.*what = true;
     const Outcome want = serial(settings);

@@ -1,4 +1,5 @@
-// engine/phase_outputs.h -- what the shards of a phase report from a GPU, in one block that one copy brings to the host.
+// engine/phase_outputs.h -- what the shards of a phase report from a GPU, in one block that one copy brings to the
+// host.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -10,11 +10,11 @@ namespace tandem {
 
 struct PhaseRun {
   const Phase* phase = nullptr;
-  size_t index = 0;      // among the recipe's phases; those of validation sets follow
-  int64_t step = 0;      // steps before this one
-  bool last = false;     // of the step's phases: its combine carries the request
-  int64_t request = 0;   // the newest that this worker has seen
-  bool all = false;      // a fused step: this run stands for all phases
+  size_t index = 0;                    // among the recipe's phases; those of validation sets follow
+  int64_t step = 0;                    // steps before this one
+  bool last = false;                   // of the step's phases: its combine carries the request
+  int64_t request = 0;                 // the newest that this worker has seen
+  bool all = false;                    // a fused step: this run stands for all phases
   const ValidationSet* set = nullptr;  // else it is training
   size_t set_index = 0;
   int64_t pass = 0;  // of the set

@@ -31,7 +31,9 @@ class HostSums : public PhaseSums {
 class GpuSums : public PhaseSums {
  public:
   GpuSums(int shards, const Phase& phase, Device& device)
-      : device_(device), has_floats_(phase.floats > 0), has_counts_(phase.counts > 0),
+      : device_(device),
+        has_floats_(phase.floats > 0),
+        has_counts_(phase.counts > 0),
         outputs_(shards, phase.counts, phase.floats) {}
   void begin() override { outputs_.queue_clear(); }
   at::Tensor floats(std::span<float> tail) override {

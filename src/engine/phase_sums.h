@@ -1,6 +1,6 @@
 // engine/phase_sums.h -- what the shards of a phase report beside their vectors: counts, and where a NaN is.
 //
-// On a CPU it is in host memory at once. On a GPU it stays there until one copy brings it all (fetch()).
+// On a CPU it is in host memory at once. On a GPU it stays there until one copy brings it all (queue_fetch()).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,7 @@ class PhaseSums {
   // The host's floats of a shard, into the end of its vector.
   virtual void put_floats(std::span<const float> host, std::span<float> tail, bool capturing) = 0;
   virtual void find_nonfinite(int index, std::span<const float> vector) = 0;
-  virtual void queue_fetch() {}  // after it and a wait:
+  virtual void queue_fetch() {}        // after it and a wait:
   virtual int64_t bad(int index) = 0;  // the first NaN or Inf of a shard's vector; -1: none
   virtual std::span<const int64_t> counts(int index) { return {}; }
   virtual PhaseOutputs* outputs() { return nullptr; }  // of a GPU

@@ -19,8 +19,12 @@ RunRecipe recipe_of_run_folder(const std::filesystem::path& run_dir, const std::
   freeze(*run.resolver, *run.settings, 1);
   use_portable_vector();
   set_determinism();
-  torch::manual_seed(static_cast<uint64_t>(run.settings->seed));  // lint: allow(random) for constructors of users
   return run;
+}
+
+std::unique_ptr<Recipe> RunRecipe::make() const {
+  torch::manual_seed(static_cast<uint64_t>(settings->seed));  // lint: allow(random) for constructors of users
+  return entry->make(*settings);
 }
 
 }  // namespace tandem

@@ -10,11 +10,11 @@
 
 namespace tandem {
 
-// Settings from its recipe.toml, frozen; libtorch made deterministic and seeded for what the recipe builds. Throws
-// Error.
+// Settings from its recipe.toml, frozen; libtorch made deterministic. Throws Error.
 struct RunRecipe : ResolvedRecipe {
   const RecipeEntry* entry = nullptr;
-  std::unique_ptr<Recipe> make() const { return entry->make(*settings); }
+  // Seeds libtorch first. After take_device(): libtorch looks for its CUDA libraries once, when it is first asked.
+  std::unique_ptr<Recipe> make() const;
 };
 RunRecipe recipe_of_run_folder(const std::filesystem::path& run_dir, const std::vector<RecipeEntry>& recipes);
 

@@ -99,8 +99,8 @@ std::span<const float> ShardRunner::run_shard(const PhaseRun& run, int index, in
   // Each shard raises its flag before the sum, where NaN can still be traced to its shard and tensor. A lone shard's
   // vector is the total itself: there the norm finds it (update.cc), and one pass is saved.
   if (phase.gradients && state_.shards() > 1)
-    sums(run).find_nonfinite(
-        index, vector.first(static_cast<size_t>(state_.parameter_floats() + state_.statistic_floats())));
+    sums(run).find_nonfinite(index,
+                             vector.first(static_cast<size_t>(state_.parameter_floats() + state_.statistic_floats())));
   take_messages(context, index);
   return vector;
 }

@@ -79,8 +79,8 @@ class ShardRunner {
   // Runs shard order()[index], which fills vector `buffer`: JobState::contribution() or, without gradients, its own.
   // On a GPU the work is queued.
   std::span<const float> run_shard(const PhaseRun& run, int index, int buffer);
-  ShardContext context_of(const PhaseRun& run, int index);  // with its host sums, zeroed
-  ShardContext bare_context(int64_t step, int shard);       // without them
+  ShardContext context_of(const PhaseRun& run, int index);                 // with its host sums, zeroed
+  ShardContext bare_context(int64_t step, int shard);                      // without them
   std::span<float> vector_of(const PhaseRun& run, int index, int buffer);  // not zeroed
   std::vector<at::Tensor> staged_inputs(const PhaseRun& run, ShardContext& context, const Batch* batch);
   void put_floats(const PhaseRun& run, std::span<const float> host, std::span<float> tail);
@@ -148,8 +148,8 @@ class ShardRunner {
   ShardRange mine_{0, 0};
   std::vector<int> order_;
   std::vector<ShardScratch> scratch_;
-  std::vector<std::unique_ptr<PhaseSums>> sums_;  // by phase
-  std::vector<std::unique_ptr<AllToAll>> mail_;   // by phase
+  std::vector<std::unique_ptr<PhaseSums>> sums_;   // by phase
+  std::vector<std::unique_ptr<AllToAll>> mail_;    // by phase
   std::unique_ptr<GradientReady> gradient_ready_;  // where the combine has a use for it
   const InputStaging* staging_ = nullptr;
   bool keep_batches_ = false;

@@ -28,7 +28,7 @@ StepRecord TrainLoop::step() {
     Executor& executor = executor_of(run);
     executor.before_update(run, *result, context);
     if (run.phase->gradients) {
-      const UpdateResult update = settle(run, *result);
+      const UpdateResult update = update_weights(run, *result);
       fill_record(update, record);
       context.skipped = update.skipped;
     }
@@ -62,7 +62,7 @@ std::optional<PhaseResult> TrainLoop::run_and_combine(PhaseRun run) {
   }
 }
 
-UpdateResult TrainLoop::settle(const PhaseRun& run, const PhaseResult& result) {
+UpdateResult TrainLoop::update_weights(const PhaseRun& run, const PhaseResult& result) {
   const int64_t flag = run.all ? 0 : result.total.maxima[static_cast<size_t>(run.phase->maxima)];
   return result.applied ? update_.settle(result.total.floats, flag, *result.applied)
                         : update_.apply(result.total.floats, flag);

@@ -1,7 +1,7 @@
 // engine/train_loop.h -- the loop: what one worker does in one step.
 //
-// Reading order: engine/worker.cc -> engine/train_loop.cc -> engine/executor.h -> recipes/tiny.cc ->
-// reduce/exact_sum.cc.
+// Reading order: engine/worker.cc -> engine/train_loop.cc -> engine/executor.h -> engine/shard_runner.cc ->
+// engine/supervised.cc and recipes/tiny.cc -> reduce/exact_sum.cc -> engine/update.cc.
 #pragma once
 
 #include <cstdint>
@@ -103,7 +103,7 @@ class TrainLoop {
   FusedExecutor* fused();
   void assign(ShardRange mine, std::vector<int> order);
   void check_phases() const;
-  UpdateResult settle(const PhaseRun& run, const PhaseResult& result);
+  UpdateResult update_weights(const PhaseRun& run, const PhaseResult& result);
   void fill_record(const UpdateResult& result, StepRecord& record);
   void end_step(StepRecord& record, double begin);
 

@@ -2,9 +2,9 @@
 //
 // torch's own changes its running statistics inside forward(), so they would depend on who ran which shard when. This
 // one writes the batch statistics into the shard's contribution; the engine combines them along the tree and moves the
-// running ones in apply(). Statistics are per shard by default. With sync_bn they are those of the whole batch: the
-// shards run in lock-step, with one all-reduce in forward and one in backward of each layer.
-// Parameter and buffer names are torch's, so an exported model loads into nn.BatchNorm1d/2d/3d.
+// running ones with the update. Statistics are per shard by default. With sync_bn they are those of the whole batch:
+// the shards run in lock-step, with one all-reduce in forward and one in backward of each layer. Parameter and buffer
+// names are torch's, so an exported model loads into nn.BatchNorm1d/2d/3d.
 #pragma once
 
 #include <torch/nn/module.h>

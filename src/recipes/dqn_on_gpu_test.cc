@@ -42,7 +42,7 @@ void queue_counted_packing(const DqnShape& shape, const DqnOffsets& offsets, con
 
 }  // namespace
 
-const KernelTables& EmulatedGpu::kernel_tables() const {
+const KernelTables& EmulatedDqnGpu::kernel_tables() const {
   static const DqnKernels dqn{cuda::queue_observe, queue_counted_act,        cuda::queue_draws,    queue_counted_serve,
                               queue_counted_learn, cuda::queue_after_update, queue_counted_packing};
   static const WebKernels web{cuda::advance_web};
@@ -287,7 +287,7 @@ TEST_F(EmulatedDqn, BlocksOfFourTilesLearnTheSame) {
 TEST_F(EmulatedDqn, NanInDataOrTargetReachesTheGuardOnEveryPath) {
   const WebAgentSettings settings = small(2);
   for (const bool rewards : {true, false}) {
-    use_gpu(std::make_unique<EmulatedGpu>());
+    use_gpu(std::make_unique<EmulatedDqnGpu>());
     expect_skipped<Dqn>(settings, rewards);
     expect_skipped<ByPhases>(settings, rewards);
     use_gpu(nullptr);
@@ -334,7 +334,7 @@ TEST_F(EmulatedDqn, KernelsActStoreDrawAndLearnAsTheCpuDoes) {
       settings.batch_size = 86;
       settings.n_step = 5;
     }
-    use_gpu(std::make_unique<EmulatedGpu>());
+    use_gpu(std::make_unique<EmulatedDqnGpu>());
     const auto gpu = trained<Dqn>(settings, {agent}, 1);
     use_gpu(nullptr);
     const auto cpu = trained<Dqn>(settings, {agent}, 1);

@@ -102,6 +102,24 @@ TEST_F(EmulatedDqn, ShardsThatWereGivenOtherMemoryAreFoundThere) {
   expect_equal(*fused, *moved);
 }
 
+// As after a resume: the host has not seen it.
+TEST_F(EmulatedDqn, TheLargestPrioritySeenStaysWhateverTheNextErrorsAre) {
+  constexpr int64_t kTop = int64_t{1} << 30;
+  const WebAgentSettings settings = small(2);
+  const auto fused = trained<Dqn>(settings, {"analysis"}, 1), phases = trained<ByPhases>(settings, {"analysis"}, 1);
+  for (TrainLoop* const loop : {fused.get(), phases.get()}) {
+    const auto top = [&] {
+      for (const NamedTensor& t : loop->state().replicated_state())
+        if (t.name.ends_with("priority_top_and_least")) return t.tensor.select(0, 0);
+      throw std::logic_error("there is none");
+    };
+    top().fill_(kTop);
+    loop->step();
+    EXPECT_EQ(top().item<int64_t>(), kTop);
+  }
+  expect_equal(*fused, *phases);
+}
+
 // As after a worker was lost.
 TEST_F(EmulatedDqn, OtherRangesInTheMiddleOfARunChangeNoBit) {
   const WebAgentSettings settings = small(4);
@@ -129,7 +147,7 @@ TEST_F(EmulatedDqn, APhaseIsOneSetOfLaunchesForAllShardsOfAWorker) {
 }
 
 // Captures nothing: a replay queues the work again. What it must not do is to run while it is captured.
-class ReplayingGpu : public EmulatedGpu {
+class ReplayingGpu : public EmulatedDqnGpu {
  public:
   static inline int captured = 0, replayed = 0;
   std::unique_ptr<CudaGraph> capture(const std::function<void()>& work, std::string*) override {

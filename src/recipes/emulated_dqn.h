@@ -2,8 +2,8 @@
 // (kernels/gpu/emulator.h).
 #pragma once
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <map>
 #include <memory>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/determinism.h"
-#include "engine/gpu_device.h"
+#include "engine/emulated_gpu.h"
 #include "engine/train_loop.h"
 #include "recipes/web_agent_settings.h"
 #include "recipes/web_gpu_environment.h"
@@ -25,36 +25,17 @@ struct QueuedCalls {
 };
 inline QueuedCalls queued_calls;
 
-// A GPU whose memory is the host's and whose kernels run thread by thread.
-class EmulatedGpu : public GpuDevice {
+// With the DQN's kernels, which run thread by thread. Nothing is captured.
+class EmulatedDqnGpu : public EmulatedGpu {
  public:
-  Device& device() override { return cpu_device(); }
-  void prepare_thread() override {}
-  void fork(int) override {}
-  void branch(int) override {}
-  void join(int) override {}
-  void trim() override {}
-  void begin_peak() override {}
-  size_t peak_bytes() const override { return 0; }
-  size_t free_bytes() const override { return size_t{1} << 40; }
-  std::unique_ptr<CudaGraph> capture(const std::function<void()>&, std::string* refused) override {
-    *refused = "nothing is captured here";
-    return nullptr;
-  }
   const KernelTables& kernel_tables() const override;  // dqn_on_gpu_test.cc
-  void hang() override {}
-  void* stream() override { return nullptr; }
-  void* current_stream() override { return nullptr; }
-  bool idle() override { return true; }
-  std::string kind_parts() override { return "{}"; }
-  std::string name() const override { return "emulated"; }
 };
 
 class EmulatedDqn : public ::testing::Test {
  protected:
   EmulatedDqn() {
     set_determinism();
-    use_gpu(std::make_unique<EmulatedGpu>());
+    use_gpu(std::make_unique<EmulatedDqnGpu>());
   }
   ~EmulatedDqn() override { use_gpu(nullptr); }
 };

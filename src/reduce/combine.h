@@ -43,7 +43,7 @@ using Partials = std::vector<ExactSum<float>::Partial>;
 // What the capture of a CUDA graph asks of a combine, whose floats lie on a GPU.
 class DeviceCombine {
  public:
-  virtual void begin_floats() = 0;  // drops the floats added so far in this phase
+  virtual void begin_floats() = 0;            // drops the floats added so far in this phase
   virtual Partials partial_sums() const = 0;  // of this worker's shards, once all are added
   // The same sums at the same addresses, written by the replay of a graph that captured Combine::add_floats().
   virtual void set_partial_sums(Partials sums) = 0;

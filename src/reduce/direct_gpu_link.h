@@ -58,6 +58,7 @@ class LinkTalk : public Combine {
   }
   int64_t next_sequence() const override { return inner_->next_sequence(); }
   int64_t begun_at() const override { return inner_->begun_at(); }
+  double late_seconds() const override { return inner_->late_seconds(); }
 
  private:
   std::unique_ptr<Combine> inner_;

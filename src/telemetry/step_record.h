@@ -18,7 +18,7 @@ inline constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN();
 using NamedValues = std::vector<std::pair<std::string, double>>;
 
 struct StepRecord {
-  int64_t step = 0;  // counted from 1: the number of updates made
+  int64_t step = 0;  // counted from 1; skipped updates count too
   double loss = kAbsent;
   double seconds = 0;  // wall time of this step
   double samples = 0;  // what the step consumed, in the run's unit (samples, frames, tokens, games)
