@@ -88,7 +88,8 @@ int run_digest(const Command& command) {
     command.output.path(fmt::format("{}  {}", digest, weights.path.string()));
     if (!weights.kind.empty()) command.output.say(fmt::format("kind {}", weights.kind));
     if (goes_on(weights))
-      command.output.say(fmt::format("of its checkpoint of step {}: {} is still training", *weights.step, weights.run_id));
+      command.output.say(
+          fmt::format("of its checkpoint of step {}: {} is still training", *weights.step, weights.run_id));
   }
   return 0;
 }

@@ -5,6 +5,7 @@
 // changed.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,7 +22,7 @@ class EmulatedGpu : public GpuDevice {
   explicit EmulatedGpu(Untouched untouched = nullptr) : untouched_(std::move(untouched)) {}
   void capture_by(Untouched untouched) { untouched_ = std::move(untouched); }
 
-  int captures = 0, replays = 0;
+  std::atomic<int> captures = 0, replays = 0;
 
   Device& device() override { return cpu_device(); }
   void prepare_thread() override {}
@@ -60,7 +61,7 @@ class EmulatedGpu : public GpuDevice {
  private:
   class Replay : public CudaGraph {
    public:
-    Replay(std::function<void()> work, int& replays) : work_(std::move(work)), replays_(replays) {}
+    Replay(std::function<void()> work, std::atomic<int>& replays) : work_(std::move(work)), replays_(replays) {}
     void replay() override {
       ++replays_;
       work_();
@@ -68,7 +69,7 @@ class EmulatedGpu : public GpuDevice {
 
    private:
     std::function<void()> work_;
-    int& replays_;
+    std::atomic<int>& replays_;
   };
   Untouched untouched_;
 };

@@ -92,6 +92,8 @@ void ExactSum<T>::begin() {
     p.given = false;
     p.lent = {};
   }
+  // The same additions then use the same memory, phase after phase: graphs have its addresses.
+  std::ranges::sort(free_, {}, [](const Buffer& buffer) { return buffer.get(); });
 }
 
 template <class T>
