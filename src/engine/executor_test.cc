@@ -4,12 +4,16 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "base/shared_memory.h"
 #include "engine/determinism.h"
 #include "engine/emulated_gpu.h"
+#include "engine/snapshot.h"
 #include "engine/train_loop.h"
 #include "engine/walk_recipe.h"
 #include "reduce/gpu_combine.h"
@@ -137,6 +141,25 @@ TEST_F(Executors, WorkersGiveTheBitsOfOne) {
   }
 }
 
+// At a step at which walk does not run: what was received in the step before counts no more.
+TEST_F(Executors, ARunThatIsResumedBetweenTwoWalksHasTheBitsOfOneThatIsNot) {
+  const WalkSettings settings;
+  const Outcome want = serial(settings);
+  for (const bool on_gpu : {false, true}) {
+    std::optional<OnEmulatedGpu> on;
+    if (on_gpu) on.emplace();
+    Outcome before, got;
+    auto first = alone(settings), second = alone(settings);
+    run_steps(*first, 21, before);
+    const Snapshot taken = take_snapshot(*first);
+    read_snapshot(*second, snapshot_layout(*second), taken.block);
+    run_steps(*second, kSteps - 21, got);
+    got.losses.insert(got.losses.begin(), before.losses.begin(), before.losses.end());
+    got.reported.insert(got.reported.begin(), before.reported.begin(), before.reported.end());
+    expect_same(want, got);
+  }
+}
+
 TEST_F(Executors, APhaseRunsEveryNthStepOnly) {
   WalkSettings settings;
   settings.walk_every = 3;
@@ -147,7 +170,8 @@ TEST_F(Executors, WhatCannotBeCapturedRunsEagerlyAndSaysWhy) {
   for (const auto& [what, why] :
        std::vector<std::pair<bool WalkSettings::*, std::string>>{{&WalkSettings::host_sum, "adds up context.floats"},
                                                                  {&WalkSettings::messages, "sends messages"},
-                                                                 {&WalkSettings::step_dependent, "gave other bits"}}) {
+                                                                 {&WalkSettings::step_dependent, "gave other bits"},
+           {&WalkSettings::secret, "gave other bits"}}) {
     WalkSettings settings;
     settings.*what = true;
     const Outcome want = serial(settings);
@@ -160,6 +184,19 @@ TEST_F(Executors, WhatCannotBeCapturedRunsEagerlyAndSaysWhy) {
     EXPECT_NE(got.notes[0].find("phase 'walk' runs eagerly"), std::string::npos) << got.notes[0];
     EXPECT_NE(got.notes[0].find(why), std::string::npos) << got.notes[0];
   }
+}
+
+TEST_F(Executors, UpdatesThatAreNoNumbersAreSkippedAlike) {
+  WalkSettings settings;
+  settings.optimizer.learning_rate = 1e30;
+  settings.nan.patience = 2;
+  settings.nan.max_rollbacks = 100;
+  const Outcome want = serial(settings);
+  EXPECT_TRUE(std::ranges::any_of(want.losses, [](double loss) { return !std::isfinite(loss); }));
+  OnEmulatedGpu on;
+  for (const auto& ranges : std::vector<std::vector<ShardRange>>{{{0, 6}}, {{0, 1}, {1, 4}, {4, 6}}})
+    for (const Outcome& got : workers(settings, ranges, true))
+      for (const auto& [name, tensor] : got.state) EXPECT_TRUE(at::equal(tensor, want.state.at(name))) << name;
 }
 
 TEST_F(Executors, PhasesThatCannotWorkAreRefused) {

@@ -17,7 +17,7 @@ class LinearImpl;
 namespace tandem {
 
 struct WalkSettings : RecipeSettings {
-  bool host_sum = false, messages = false, step_dependent = false;  // what can't be captured
+  bool host_sum = false, messages = false, step_dependent = false, secret = false;  // what can't be captured
   int64_t walk_every = 2;
   WalkSettings() {
     shards = 6;
@@ -31,6 +31,7 @@ struct WalkSettings : RecipeSettings {
     d.key("host_sum", host_sum, "adds up on the host");
     d.key("messages", messages, "sends messages through the host");
     d.key("step_dependent", step_dependent, "takes a number of the step from the host");
+    d.key("secret", secret, "the same, in its state alone");
     d.key("walk_every", walk_every, Range::at_least(1), "steps between two walks");
   }
 };
