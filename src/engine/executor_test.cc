@@ -171,7 +171,7 @@ TEST_F(Executors, WhatCannotBeCapturedRunsEagerlyAndSaysWhy) {
        std::vector<std::pair<bool WalkSettings::*, std::string>>{{&WalkSettings::host_sum, "adds up context.floats"},
                                                                  {&WalkSettings::messages, "sends messages"},
                                                                  {&WalkSettings::step_dependent, "gave other bits"},
-           {&WalkSettings::secret, "gave other bits"}}) {
+                                                                 {&WalkSettings::secret, "gave other bits"}}) {
     WalkSettings settings;
     settings.*what = true;
     const Outcome want = serial(settings);
