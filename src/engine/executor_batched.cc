@@ -4,6 +4,7 @@
 // those of one by one. Where a sum is not finite, they run one by one: that shows which shard it was.
 #include <algorithm>
 
+#include "base/clock.h"
 #include "engine/executor.h"
 #include "engine/precision.h"
 #include "engine/shard_runner.h"
@@ -23,19 +24,23 @@ class BatchedExecutor : public PhaseExecutor {
 
   PhaseResult run(const PhaseRun& run) override {
     shards_.begin(run);
+    shards_.clear_sums(run);
     const std::vector<std::span<float>> vectors = prepare(run);
     shards_.shard_begins(0);
-    shards_.checked_for_generator(*run.phase, [&] {
+    const double begin = monotonic_seconds();
+    shards_.checked_for_generator(run, [&] {
       PrecisionScope precision(shards_.settings().precision);
       shards_.recipe().run_batched(*run.phase, contexts_, sums_);
     });
+    if (shards_.gpu()) shards_.add_gpu_seconds(monotonic_seconds() - begin);  // mostly its waits
+    for (int i = 0; i < shards_.count(); ++i) shards_.take_messages(contexts_[static_cast<size_t>(i)], i);
+    shards_.send_mail(run);
+    shards_.wait();
     if (!is_finite(run)) return serial_->run(run);
     for (size_t k = 0; k < sums_.size(); ++k) {
       add_host_floats(run, sums_[k]);
       shards_.combine().add_partial(nodes_[k], vectors[k], /*stays=*/true);
     }
-    for (int i = 0; i < shards_.count(); ++i) shards_.take_messages(contexts_[static_cast<size_t>(i)], i);
-    shards_.wait();
     shards_.report_all_ended();
     shards_.add_sums(run);
     return shards_.finish_with_floats(run);
@@ -46,7 +51,11 @@ class BatchedExecutor : public PhaseExecutor {
   std::vector<std::span<float>> prepare(const PhaseRun& run) {
     const size_t floats = static_cast<size_t>(run.phase->floats);
     contexts_.clear();
-    for (int i = 0; i < shards_.count(); ++i) contexts_.push_back(shards_.context_of(run, i));
+    batches_.resize(run.phase->batches ? static_cast<size_t>(shards_.count()) : 0);
+    for (int i = 0; i < shards_.count(); ++i) {
+      contexts_.push_back(shards_.context_of(run, i));
+      if (run.phase->batches) shards_.give_batch(run, contexts_.back(), batches_[static_cast<size_t>(i)]);
+    }
     sums_.clear();
     std::vector<std::span<float>> vectors;
     if (shards_.layout_of(*run.phase, run.last).floats == 0) return vectors;
@@ -83,6 +92,7 @@ class BatchedExecutor : public PhaseExecutor {
   SumTree tree_;
   std::vector<int> nodes_;
   std::vector<ShardContext> contexts_;  // kept for their memory
+  std::vector<Batch> batches_;
   std::vector<Subtree> sums_;
   std::vector<float> host_;
 };

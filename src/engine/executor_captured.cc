@@ -13,11 +13,14 @@
 namespace tandem {
 namespace {
 
-constexpr int kEagerSteps = 2;  // libraries choose and allocate in the first ones
+constexpr int kEagerRuns = 2;   // libraries choose and allocate in the first ones
 constexpr int kTimesEqual = 2;  // at two steps, so that nothing of the first one's numbers is in the graph
 
-// A graph is compared with an eager run again at steps 16, 32, 64, ...
-bool compares_at(int64_t step) { return step >= 16 && (step & (step - 1)) == 0; }
+// A graph is compared with an eager run again when the phase runs for the 16th, 32nd, 64th, ... time.
+bool compares_at(const PhaseRun& run) {
+  const int64_t number = run.step / run.phase->every;
+  return number >= 16 && (number & (number - 1)) == 0;
+}
 
 int host_copy(int64_t step) { return static_cast<int>(step % 2); }
 
@@ -71,15 +74,20 @@ PhaseResult CapturedExecutor::run(const PhaseRun& run) {
   PhaseResult result{.total = shards_.finish(run)};
   if (run.phase->gradients) launch_update(run, result);
   if (!result.applied) result.floats = shards_.floats_of(run, result.total);
+  if (std::exchange(trim_, false)) {
+    shards_.device().wait();
+    gpu_.trim();
+  }
   return result;
 }
 
 void CapturedExecutor::run_shards(const PhaseRun& run) {
   const bool may_replay = why_eager_.empty() && shards_.batches().is_full(*run.phase, run.step);
-  if (may_replay && agreed_ >= kTimesEqual && !compares_at(run.step) && stage_inputs(run, run.step))
+  if (may_replay && agreed_ >= kTimesEqual && !compares_at(run) && stage_inputs(run, run.step))
     return replay_shards(run);
-  const bool compare = may_replay && shards_.steps_here() >= kEagerSteps;
+  const bool compare = may_replay && shards_.runs_here(run) >= kEagerRuns;
   const std::vector<at::Tensor> state = compare ? saved_state(*run.phase) : std::vector<at::Tensor>();
+  trim_ = trim_ || !state.empty();
   gpu_.begin_peak();
   queue_eagerly(run);
   if (compare) try_capture(run, state);
@@ -103,9 +111,13 @@ void CapturedExecutor::replay_shards(const PhaseRun& run) {
 // What is kept from the first run on (by libraries, by the recipe) must not lie where replays write.
 void CapturedExecutor::queue_eagerly(const PhaseRun& run) {
   if (began_ && why_eager_.empty()) return gpu_.in_work_memory([&] { queue_shards(run); });
+  const bool first = !std::exchange(began_, true);
+  const Bits before = first && !run.phase->changes_state ? state_bits() : Bits();
   queue_shards(run);
-  if (std::exchange(began_, true)) return;
+  if (!first) return;
   shards_.device().wait();
+  if (!run.phase->changes_state && state_bits() != before)
+    throw std::logic_error("phase '" + run.phase->name + "' changes its shards' state: let it say changes_state");
   gpu_.trim();
 }
 
@@ -226,8 +238,14 @@ CapturedExecutor::Bits CapturedExecutor::fingerprint(const PhaseRun& run, const 
   if (const AllToAll* mail = shards_.mail(run.index))
     bits.push_back(device.state_hash(mail->sent().data(), static_cast<int64_t>(mail->sent().size())));
   if (run.phase->changes_state)
-    for (const at::Tensor& field : fields())
-      bits.push_back(device.state_hash(field.data_ptr(), static_cast<int64_t>(field.nbytes())));
+    for (const uint64_t word : state_bits()) bits.push_back(word);
+  return bits;
+}
+
+CapturedExecutor::Bits CapturedExecutor::state_bits() {
+  Bits bits;
+  for (const at::Tensor& field : fields())
+    bits.push_back(shards_.device().state_hash(field.data_ptr(), static_cast<int64_t>(field.nbytes())));
   return bits;
 }
 
@@ -256,6 +274,7 @@ void CapturedExecutor::use_eager(const Phase& phase, const std::string& why) {
   shards_graph_.reset();
   step_graph_.reset();
   why_eager_ = why;
+  trim_ = true;  // what its runs in work memory took is needed elsewhere now
   shards_.note(fmt::format("phase '{}' runs eagerly, not as one CUDA graph: {}", phase.name, why));
 }
 
@@ -311,7 +330,7 @@ void CapturedExecutor::capture_step(const PhaseRun& run) {
 }
 
 PhaseResult CapturedExecutor::launch_step(const PhaseRun& run) {
-  const bool compare = !step_agreed_ || compares_at(run.step);
+  const bool compare = !step_agreed_ || compares_at(run);
   Bits eager;
   if (compare) {
     queue_eagerly(run);
@@ -394,7 +413,7 @@ bool CapturedExecutor::stage_inputs(const PhaseRun& run, int64_t step) {
   PhaseRun at = run;
   at.step = step;
   for (int index = 0; index < shards_.count(); ++index) {
-    ShardContext context = shards_.bare_context(step, shards_.order()[static_cast<size_t>(index)]);
+    ShardContext context = shards_.bare_context(at, shards_.order()[static_cast<size_t>(index)]);
     for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
       context.micro_batch = micro_batch;
       Batch batch;

@@ -43,6 +43,7 @@ class CapturedExecutor : public PhaseExecutor {
   bool replays_alike(const PhaseRun& run, const Bits& eager, const std::vector<std::vector<int64_t>>& counts);
   int branches_for(const PhaseRun& run, size_t bytes_at_work);
   Bits fingerprint(const PhaseRun& run, const Partials& partials);
+  Bits state_bits();
   void reset_scratch(const PhaseRun& run);
   void use_eager(const Phase& phase, const std::string& why);
   [[noreturn]] void went_stale(const PhaseRun& run);
@@ -77,6 +78,7 @@ class CapturedExecutor : public PhaseExecutor {
   std::vector<std::vector<int64_t>> host_counts_;  // what run() counted on the host during capture
   int branches_ = 1;                               // shards that run side by side in the graph
   bool began_ = false, step_agreed_ = false;
+  bool trim_ = false;          // give memory back at the end of this run
   int agreed_ = 0;             // times that the graph gave the bits of the eager run
   bool only_batches_ = false;  // all that it needs from the host
   bool alone_;                 // the step has no other phase

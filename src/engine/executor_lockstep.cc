@@ -14,6 +14,7 @@ class LockstepExecutor : public PhaseExecutor {
 
   PhaseResult run(const PhaseRun& run) override {
     shards_.begin(run);
+    shards_.clear_sums(run);
     JobState& state = shards_.state();
     state.use_contribution(0);
     struct EndReduce {

@@ -17,6 +17,7 @@ class SerialExecutor : public PhaseExecutor {
   using PhaseExecutor::PhaseExecutor;
   PhaseResult run(const PhaseRun& run) override {
     shards_.begin(run);
+    shards_.clear_sums(run);
     shards_.state().use_contribution(0);
     const int count = shards_.count();
     for (int index = 0; index < count; ++index) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/errors.h"
 #include "base/shared_memory.h"
 #include "engine/determinism.h"
 #include "engine/emulated_gpu.h"
@@ -77,6 +78,11 @@ class Executors : public ::testing::Test {
     return std::make_unique<TrainLoop>(settings, std::make_unique<WalkRecipe>(settings),
                                        ShardPlan::balance(kShards, std::vector{1.0}));
   }
+  template <class Kind>
+  static std::unique_ptr<TrainLoop> alone_of(const WalkSettings& settings) {
+    return std::make_unique<TrainLoop>(settings, std::make_unique<Kind>(settings),
+                                       ShardPlan::balance(kShards, std::vector{1.0}));
+  }
   static Outcome serial(const WalkSettings& settings) {
     Outcome out;
     run_steps(*alone(settings), kSteps, out);
@@ -124,6 +130,80 @@ TEST_F(Executors, CapturedPhasesThatChangeStateAndExchangeGiveTheBitsOfSerialOne
   EXPECT_TRUE(got.notes.empty()) << got.notes.front();
   EXPECT_GE(on.gpu->captures, 3);  // walk; learn without its update and with it
   EXPECT_GT(on.gpu->replays, kSteps);
+}
+
+TEST_F(Executors, WorkersGiveTheBitsOfOneWhereMessagesGoThroughTheHost) {
+  WalkSettings settings;
+  settings.messages = true;
+  const Outcome want = serial(settings);
+  for (const bool on_gpu : {false, true}) {
+    std::optional<OnEmulatedGpu> on;
+    if (on_gpu) on.emplace();
+    for (const Outcome& got : workers(settings, {{0, 2}, {2, 6}}, on_gpu)) expect_same(want, got);
+  }
+}
+
+// All shards in one pass, rows for others included.
+struct BatchedWalk : WalkRecipe {
+  using WalkRecipe::WalkRecipe;
+  int passes = 0;
+  std::vector<Phase> phases() const override {
+    std::vector<Phase> all = WalkRecipe::phases();
+    all[0].batched = true;
+    return all;
+  }
+  void run_batched(const Phase&, std::span<ShardContext> shards, std::span<const Subtree>) override {
+    ++passes;
+    for (ShardContext& context : shards) walk(context.state(position), context);
+  }
+};
+
+TEST_F(Executors, ABatchedPhaseSendsTheRowsOfOneByOne) {
+  const WalkSettings settings;
+  const Outcome want = serial(settings);
+  for (const auto& weights : {std::vector{1.0}, std::vector{1.0, 2.0}}) {
+    auto recipe = std::make_unique<BatchedWalk>(settings);
+    BatchedWalk& batched = *recipe;
+    TrainLoop loop(settings, std::move(recipe), ShardPlan::balance(kShards, weights));
+    Outcome got;
+    run_steps(loop, kSteps, got);
+    expect_same(want, got);
+    EXPECT_EQ(batched.passes, kSteps / 2);
+  }
+}
+
+// What a graph has captured changes at step 60: found at the phase's 32nd run, step 96, whatever its interval.
+TEST_F(Executors, AGraphThatGoesStaleInAPhaseOfEveryThirdStepEndsTheRun) {
+  struct Changing : WalkRecipe {
+    using WalkRecipe::WalkRecipe;
+    void run(const Phase& phase, ShardContext& context) override {
+      WalkRecipe::run(phase, context);
+      at::NoGradGuard no_grad;
+      if (phase.id == 0 && context.step >= 60) context.state(position).add_(1);
+    }
+  };
+  WalkSettings settings;
+  settings.walk_every = 3;
+  OnEmulatedGpu on;
+  TrainLoop loop(settings, std::make_unique<Changing>(settings), ShardPlan::balance(kShards, std::vector{1.0}));
+  Outcome got;
+  EXPECT_THROW(run_steps(loop, 100, got), Error);
+  EXPECT_EQ(loop.steps_done(), 96);
+}
+
+TEST_F(Executors, AStateThatChangesUnannouncedIsRefused) {
+  struct Silent : WalkRecipe {
+    using WalkRecipe::WalkRecipe;
+    std::vector<Phase> phases() const override {
+      std::vector<Phase> all = WalkRecipe::phases();
+      all[0].changes_state = false;
+      return all;
+    }
+  };
+  const WalkSettings settings;
+  OnEmulatedGpu on;
+  TrainLoop loop(settings, std::make_unique<Silent>(settings), ShardPlan::balance(kShards, std::vector{1.0}));
+  EXPECT_THROW(loop.step(), std::logic_error);
 }
 
 TEST_F(Executors, WorkersGiveTheBitsOfOne) {
@@ -208,7 +288,25 @@ TEST_F(Executors, PhasesThatCannotWorkAreRefused) {
       return all;
     }
   };
+  struct Both : WalkRecipe {
+    using WalkRecipe::WalkRecipe;
+    std::vector<Phase> phases() const override {
+      std::vector<Phase> all = WalkRecipe::phases();
+      all[0].exchange = true;
+      return all;
+    }
+  };
+  struct Never : WalkRecipe {
+    using WalkRecipe::WalkRecipe;
+    std::vector<Phase> phases() const override {
+      std::vector<Phase> all = WalkRecipe::phases();
+      all[0].every = 0;
+      return all;
+    }
+  };
   const WalkSettings settings;
+  EXPECT_THROW(alone_of<Both>(settings), std::logic_error);
+  EXPECT_THROW(alone_of<Never>(settings), std::logic_error);
   EXPECT_THROW(TrainLoop(settings, std::make_unique<Sends>(settings), ShardPlan::balance(kShards, std::vector{1.0})),
                std::logic_error);
 }

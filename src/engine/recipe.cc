@@ -26,7 +26,7 @@ void ShardContext::add(int index, const at::Tensor& value) {
     float_sums_.narrow(0, index, value.numel()).add_(value.reshape({-1}));
     return;
   }
-  const at::Tensor host = value.to(at::kFloat).contiguous();
+  const at::Tensor host = value.to(at::kCPU, at::kFloat).contiguous();
   for (int64_t i = 0; i < host.numel(); ++i) floats[index + i] += host.const_data_ptr<float>()[i];
 }
 

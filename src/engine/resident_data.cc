@@ -34,6 +34,23 @@ at::Tensor as_words(const at::Tensor& field, size_t row_bytes) {
                        at::TensorOptions(word));
 }
 
+// The same data, which says that it is being loaded: a sample may take long.
+class LoadingData : public Dataset {
+ public:
+  LoadingData(const Dataset& data, const std::function<void()>& alive) : data_(data), alive_(alive) {}
+  int64_t size() const override { return data_.size(); }
+  std::string name() const override { return data_.name(); }
+  std::vector<DataField> fields() const override { return data_.fields(); }
+  void load_into(SampleWriter& out, const RandomKey& random) const override {
+    if (alive_) alive_();
+    data_.load_into(out, random);
+  }
+
+ private:
+  const Dataset& data_;
+  const std::function<void()>& alive_;
+};
+
 // That samples are the same in two epochs, with the random streams of each.
 void prove_constant(const Dataset& data, const std::vector<DataField>& fields, uint64_t seed) {
   const int64_t count = std::min(kProvedSamples, data.size());
@@ -73,7 +90,8 @@ ResidentData::ResidentData(const Dataset& data, uint64_t seed, int threads, cons
     throw ConfigError(fmt::format("{} says resident() but declares no fields", data_text(data)),
                       "what lies on the device has a fixed type and shape",
                       "declare fields() and load_into(), or leave resident() out");
-  prove_constant(data, fields_, seed);
+  const LoadingData loading(data, alive);
+  prove_constant(loading, fields_, seed);
   const int64_t samples = data.size();
   const size_t row_bytes = std::max<size_t>(1, bytes_of(data) / static_cast<size_t>(samples));
   const int64_t chunk = std::clamp<int64_t>(static_cast<int64_t>(chunk_bytes / row_bytes), 1, samples);
@@ -82,7 +100,7 @@ ResidentData::ResidentData(const Dataset& data, uint64_t seed, int threads, cons
     const at::ScalarType word = resident_word(bytes);
     rows_.push_back(at::empty({samples, static_cast<int64_t>(bytes / c10::elementSize(word))}, here(word)));
   }
-  BatchMaker maker(data, seed, chunk);
+  BatchMaker maker(loading, seed, chunk);
   const auto make = [&](const LoadKey& key) {  // `step`: which chunk; the last one is filled up from the front
     Slice slice{.real = std::min(chunk, samples - key.step * chunk), .real_in_update = chunk};
     if (slice.real <= 0) return Batch();
@@ -98,7 +116,6 @@ ResidentData::ResidentData(const Dataset& data, uint64_t seed, int threads, cons
   at::NoGradGuard no_grad;
   for (int64_t first = 0; first < samples; first += chunk) {
     const Batch batch = loader.get({first / chunk, 0, 0});
-    if (alive) alive();
     for (size_t f = 0; f < fields_.size(); ++f)
       rows_[f]
           .narrow(0, first, batch.slice.real)

@@ -89,12 +89,11 @@ TEST(ResidentData, IsTheSameInChunksOfAnySizeByAnyNumberOfThreads) {
   for (const int threads : {1, 8})
     for (const size_t chunk_bytes : {1, 210, 1000, 1 << 20}) {
       Batch batch{.tensors = {torch::tensor(all)}};
-      int64_t alive = 0;
+      std::atomic<int64_t> alive = 0;
       ResidentData(
           data, 7, threads, [&] { ++alive; }, chunk_bytes)
           .expand(batch);
-      const int64_t chunk = std::clamp<int64_t>(static_cast<int64_t>(chunk_bytes) / 42, 1, 37);
-      EXPECT_EQ(alive, (37 + chunk - 1) / chunk) << "after each chunk";
+      EXPECT_GE(alive.load(), 37) << "before each sample";
       for (size_t f = 0; f < expected.size(); ++f) EXPECT_TRUE(at::equal(batch.tensors[f], expected[f])) << chunk_bytes;
     }
 }

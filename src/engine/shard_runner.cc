@@ -24,7 +24,8 @@ ShardRunner::ShardRunner(const RecipeSettings& settings, Recipe& recipe, JobStat
       batches_(batches),
       phases_(std::move(phases)),
       gpu_(gpu),
-      device_(gpu ? gpu->device() : tandem::device()) {}
+      device_(gpu ? gpu->device() : tandem::device()),
+      runs_(phases_.size()) {}
 
 void ShardRunner::assign(ShardRange mine, std::vector<int> order, Combine& combine) {
   mine_ = mine;
@@ -72,10 +73,7 @@ ContributionLayout ShardRunner::layout_of(const Phase& phase, bool last) const {
 
 // ---- one phase ----
 
-void ShardRunner::begin(const PhaseRun& run) {
-  combine_->begin(layout_of(*run.phase, run.last));
-  clear_sums(run);
-}
+void ShardRunner::begin(const PhaseRun& run) { combine_->begin(layout_of(*run.phase, run.last)); }
 
 void ShardRunner::clear_sums(const PhaseRun& run) {
   sums(run).begin();
@@ -159,7 +157,7 @@ void ShardRunner::run_micro_batch(const PhaseRun& run, ShardContext& context, in
       if (ready) ready->end();
     }
   } end_ready{gradient_ready_.get()};
-  checked_for_generator(phase, [&] {
+  checked_for_generator(run, [&] {
     PrecisionScope precision(settings_.precision);
     if (run.set)
       recipe_.validate(*run.set, context);
@@ -171,9 +169,17 @@ void ShardRunner::run_micro_batch(const PhaseRun& run, ShardContext& context, in
 void ShardRunner::upload(const PhaseRun& run, ShardContext& context, Batch& batch) {
   for (at::Tensor& tensor : batch.tensors) tensor = here(tensor);
   if (run.phase->batches) batch.weight = here(batch.weight);
-  expand_resident(batch);
   if (!run.set) context.inputs_ = recipe_.inputs(*run.phase, context);
   for (at::Tensor& tensor : context.inputs_) tensor = here(tensor);
+  expand_resident(batch);
+}
+
+void ShardRunner::give_batch(const PhaseRun& run, ShardContext& context, Batch& batch) {
+  batch = batches_.get(run, context.shard, 0, keep_batches_);
+  for (at::Tensor& tensor : batch.tensors) tensor = here(tensor);
+  batch.weight = here(batch.weight);
+  expand_resident(batch);
+  context.batch_ = &batch;
 }
 
 // During capture the batch and the inputs are those of the staging buffer, at fixed addresses; the batch comes first.
@@ -215,9 +221,9 @@ void ShardRunner::set_norm(const Phase& phase, int index, const Batch& batch) {
 
 // ---- contexts ----
 
-ShardContext ShardRunner::bare_context(int64_t step, int shard) {
+ShardContext ShardRunner::bare_context(const PhaseRun& run, int shard) {
   ShardContext context;
-  context.step = step;
+  context.step = run.step;
   context.shard = shard;
   context.shards = state_.shards();
   context.seed_ = state_.seed();
@@ -226,6 +232,12 @@ ShardContext ShardRunner::bare_context(int64_t step, int shard) {
   context.state_ = &state_;
   context.observer_ = observer_;
   context.inbox_ = &combine_->inbox(shard);
+  if (AllToAll* mail = this->mail(run.index)) context.outgoing_rows_ = mail->outgoing(shard - mine_.first);
+  if (AllToAll* mail = run.set || run.index == 0 ? nullptr : this->mail(run.index - 1)) {
+    static const Inbox none;  // between workers rows travel as messages
+    context.incoming_rows_ = mail->incoming(shard - mine_.first);
+    context.inbox_ = &none;
+  }
   return context;
 }
 
@@ -238,13 +250,10 @@ ShardContext ShardRunner::context_of(const PhaseRun& run, int index) {
   scratch.maxima.assign(static_cast<size_t>(layout.maxima), 0);
   scratch.messages.clear();
   if (run.last) scratch.maxima.back() = run.request;
-  ShardContext context = bare_context(run.step, order_[static_cast<size_t>(index)]);
+  ShardContext context = bare_context(run, order_[static_cast<size_t>(index)]);
   context.floats = scratch.floats;
   context.counts = scratch.counts;
   context.maxima = std::span(scratch.maxima).first(static_cast<size_t>(phase.maxima));
-  if (AllToAll* mail = this->mail(run.index)) context.outgoing_rows_ = mail->outgoing(context.shard - mine_.first);
-  if (AllToAll* mail = run.set || run.index == 0 ? nullptr : this->mail(run.index - 1))
-    context.incoming_rows_ = mail->incoming(context.shard - mine_.first);
   if (run.set) {
     context.training_ = false;
     context.sum_words_ = std::span(scratch.counts).subspan(static_cast<size_t>(run.set->counts));
@@ -289,6 +298,7 @@ Total ShardRunner::finish(const PhaseRun& run) {
     for (int shard = mine_.first; shard < mine_.last; ++shard)
       mail->receive(shard - mine_.first, combine_->inbox(shard).messages());
   if (observer_) observer_->combine_ends();
+  ++runs_[run.index];
   return total;
 }
 

@@ -48,7 +48,6 @@ class ShardRunner {
   void assign(ShardRange mine, std::vector<int> order, Combine& combine);
   void watch(LoopObserver* observer) { observer_ = observer; }
   void on_note(std::function<void(std::string)> note) { note_ = std::move(note); }
-  void set_steps_here(int64_t steps) { steps_here_ = steps; }  // steps that this process has run
 
   // ---- what executors need ----
   const RecipeSettings& settings() const { return settings_; }
@@ -64,7 +63,7 @@ class ShardRunner {
   int count() const { return static_cast<int>(order_.size()); }
   bool holds_all() const { return mine_.size() == state_.shards(); }
   ShardRange mine() const { return mine_; }
-  int64_t steps_here() const { return steps_here_; }
+  int64_t runs_here(const PhaseRun& run) const { return runs_[run.index]; }  // of this phase, in this process
   ShardScratch& scratch(int index) { return scratch_[static_cast<size_t>(index)]; }
   PhaseSums& sums(const PhaseRun& run);
   AllToAll* mail(size_t phase);  // of a phase with all_to_all; else null
@@ -74,14 +73,15 @@ class ShardRunner {
   ContributionLayout layout_of(const Phase& phase, bool last) const;
 
   // ---- one phase ----
-  void begin(const PhaseRun& run);  // the combine's phase, and all sums cleared
-  void clear_sums(const PhaseRun& run);
+  void begin(const PhaseRun& run);       // the combine's phase
+  void clear_sums(const PhaseRun& run);  // and what is to be sent, before shards run
   // Runs shard order()[index], which fills vector `buffer`: JobState::contribution() or, without gradients, its own.
   // On a GPU the work is queued.
   std::span<const float> run_shard(const PhaseRun& run, int index, int buffer);
-  ShardContext context_of(const PhaseRun& run, int index);                 // with its host sums, zeroed
-  ShardContext bare_context(int64_t step, int shard);                      // without them
-  std::span<float> vector_of(const PhaseRun& run, int index, int buffer);  // not zeroed
+  ShardContext context_of(const PhaseRun& run, int index);                    // with its host sums, zeroed
+  ShardContext bare_context(const PhaseRun& run, int shard);                  // without them
+  void give_batch(const PhaseRun& run, ShardContext& context, Batch& batch);  // loads it, on the device
+  std::span<float> vector_of(const PhaseRun& run, int index, int buffer);     // not zeroed
   std::vector<at::Tensor> staged_inputs(const PhaseRun& run, ShardContext& context, const Batch* batch);
   void put_floats(const PhaseRun& run, std::span<const float> host, std::span<float> tail);
   void take_messages(ShardContext& context, int index);  // what it sent, into its scratch
@@ -98,11 +98,11 @@ class ShardRunner {
 
   // ---- what happens around a run ----
   template <class Work>
-  void checked_for_generator(const Phase& phase, const Work& work) {  // that ATen's own was not drawn from
-    const bool look = steps_here_ < 2 && !staging_;
+  void checked_for_generator(const PhaseRun& run, const Work& work) {  // that ATen's own was not drawn from
+    const bool look = runs_here(run) < 2 && !staging_;
     const std::string before = look ? generator_state() : "";
     work();
-    if (look) check_generator(phase, before);
+    if (look) check_generator(*run.phase, before);
   }
   void shard_begins(int index) {
     if (observer_ && !staging_) observer_->shard_begins(order_[static_cast<size_t>(index)]);
@@ -154,7 +154,7 @@ class ShardRunner {
   const InputStaging* staging_ = nullptr;
   bool keep_batches_ = false;
   std::vector<float> recipe_floats_;
-  int64_t steps_here_ = 0;
+  std::vector<int64_t> runs_;  // by phase
   double gpu_seconds_ = 0;
 };
 

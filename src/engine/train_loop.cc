@@ -83,13 +83,13 @@ void TrainLoop::fill_record(const UpdateResult& result, StepRecord& record) {
   record.learning_rate = result.learning_rate;
   record.grad_norm = result.grad_norm;
   record.loss_scale = result.loss_scale;
-  if (!result.note.empty()) note_ = result.note;
+  if (!result.note.empty()) note_ += (note_.empty() ? "" : "; ") + result.note;
 }
 
 void TrainLoop::end_step(StepRecord& record, double begin) {
   if (steps_here_ < 2 || steps_done_ % 100 == 0) check_determinism();
   record.step = ++steps_done_;
-  shards_->set_steps_here(++steps_here_);
+  ++steps_here_;
   record.seconds = monotonic_seconds() - begin;
 }
 
@@ -128,6 +128,7 @@ void TrainLoop::validate(StepRecord& record, bool scheduled) {
       loop.validating_ = false;
       loop.batches_->end_validation();
       loop.state_.end_evaluation();
+      if (gpu()) gpu()->trim();  // what it took is needed for training
     }
   } end{*this};
   state_.begin_evaluation();
@@ -184,7 +185,9 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
   for (const Phase& phase : validation_->phases()) all.push_back(&phase);
   executors_.resize(all.size());
   shards_ = std::make_unique<ShardRunner>(settings, *recipe_, state_, update_, *batches_, std::move(all), gpu());
-  shards_->on_note([this](std::string note) { note_ = std::move(note); });
+  shards_->on_note([this](const std::string& note) {  // once, however often members change
+    if (reported_.insert(note).second) note_ += (note_.empty() ? "" : "; ") + note;
+  });
   std::vector<int> order(static_cast<size_t>(mine.size()));
   std::iota(order.begin(), order.end(), mine.first);
   assign(mine, std::move(order));
@@ -192,16 +195,20 @@ TrainLoop::TrainLoop(const RecipeSettings& settings, std::unique_ptr<Recipe> rec
 }
 
 void TrainLoop::check_phases() const {
-  if (phases_.back().exchange || phases_.back().all_to_all > 0)
+  const auto sends = [](const Phase& phase) { return phase.exchange || phase.all_to_all > 0; };
+  for (const Phase& phase : phases_) {
+    if (phase.every < 1) throw std::logic_error("phase '" + phase.name + "' would never run");
+    if (phase.exchange && phase.all_to_all > 0)
+      throw std::logic_error("phase '" + phase.name + "' sends messages and rows to all: it can do one of them");
+  }
+  if (sends(phases_.back()))
     throw std::logic_error("the last phase of a step can't send messages: nobody would read them");
   if (phases_.back().every != 1)
     throw std::logic_error("the last phase of a step runs at every step: there all agree on what is asked for");
-  for (size_t i = 0; i + 1 < phases_.size(); ++i) {
-    const Phase &sends = phases_[i], &reads = phases_[i + 1];
-    if (sends.every < 1) throw std::logic_error("phase '" + sends.name + "' would never run");
-    if ((sends.exchange || sends.all_to_all > 0) && sends.every % reads.every != 0)
-      throw std::logic_error("phase '" + reads.name + "' must run whenever '" + sends.name + "' sends to it");
-  }
+  for (size_t i = 0; i + 1 < phases_.size(); ++i)
+    if (sends(phases_[i]) && phases_[i].every % phases_[i + 1].every != 0)
+      throw std::logic_error("phase '" + phases_[i + 1].name + "' must run whenever '" + phases_[i].name +
+                             "' sends to it");
 }
 
 std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::unique_ptr<Combine> combine) {
@@ -210,9 +217,9 @@ std::unique_ptr<Combine> for_this_device(int64_t shards, ShardRange mine, std::u
 }
 
 void TrainLoop::assign(ShardRange mine, std::vector<int> order) {
+  const bool ran = fused_ || std::ranges::any_of(executors_, [](const auto& executor) { return executor != nullptr; });
   fused_.reset();
   looked_for_fused_ = false;
-  const bool ran = std::ranges::any_of(executors_, [](const auto& executor) { return executor != nullptr; });
   for (auto& executor : executors_) executor.reset();
   batches_->visit(order, lockstep());
   shards_->assign(mine, std::move(order), *combine_);
@@ -247,6 +254,7 @@ void TrainLoop::begin_shards() {
     context.shards = static_cast<int>(settings_.shards);
     context.seed_ = state_.seed();
     context.state_ = &state_;
+    context.observer_ = observer_;
     recipe_->init_shard(context);
   }
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -126,6 +127,7 @@ class TrainLoop {
   int64_t agreed_request_ = 0, phase_sequence_ = 0;
   LoopObserver* observer_ = nullptr;
   std::string note_;
+  std::set<std::string> reported_;  // notes of executors
 };
 
 }  // namespace tandem

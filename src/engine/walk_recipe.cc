@@ -22,11 +22,11 @@ std::vector<Phase> WalkRecipe::phases() const {
            .counts = 1,
            .maxima = 1,
            .exchange = settings.messages,
-           .all_to_all = kWalkWidth,
+           .all_to_all = settings.messages ? 0 : kWalkWidth,
            .every = settings.walk_every,
            .capturable = true,
            .changes_state = true},
-          {.name = "learn", .id = 1, .gradients = true, .floats = 1, .capturable = true}};
+          {.name = "learn", .id = 1, .gradients = true, .floats = 1, .capturable = !settings.messages}};
 }
 
 void WalkRecipe::init_shard(ShardContext& context) {
@@ -36,7 +36,8 @@ void WalkRecipe::init_shard(ShardContext& context) {
 void WalkRecipe::run(const Phase& phase, ShardContext& context) {
   at::Tensor& place = context.state(position);
   if (phase.id == 0) return walk(place, context);
-  const at::Tensor heard = context.incoming_rows().sum(0) + place;
+  at::Tensor heard = place + static_cast<double>(context.messages().size());
+  if (!settings.messages) heard = heard + context.incoming_rows().sum(0);
   const at::Tensor loss = (net->forward(heard.unsqueeze(0)) - 1).pow(2).sum() / static_cast<double>(settings.shards);
   context.backward(loss);
   context.add(0, loss.detach());
@@ -47,7 +48,8 @@ void WalkRecipe::walk(at::Tensor& place, ShardContext& context) {
   context.alive();
   place.mul_(0.9).add_(net->weight.reshape({kWalkWidth}).sin());
   if (settings.step_dependent) place.add_(static_cast<double>(context.step));
-  for (int to = 0; to < context.shards; ++to) context.outgoing_rows()[to].copy_(place * (1.0 + to));
+  for (int to = 0; to < context.shards && !settings.messages; ++to)
+    context.outgoing_rows()[to].copy_(place * (1.0 + to));
   if (settings.messages) context.send((context.shard + 1) % context.shards, std::vector<std::byte>(3));
   if (settings.host_sum)
     context.floats[0] += 1;

@@ -143,9 +143,9 @@ void Launcher::drain_rings() {
   }
   if (record_->last_step() == watched_step_) return;
   watched_step_ = record_->last_step();
-  const auto& seconds = record_->last_record().phase_seconds;
-  for (size_t phase = 0; phase < seconds.size(); ++phase)
-    stalls_.phase_took(static_cast<int>(phase), seconds[phase].second);
+  const JobFacts& facts = record_->facts();
+  for (const auto& [name, seconds] : record_->last_record().phase_seconds)
+    stalls_.phase_took(phase_number(name, facts.phases, facts.training_phases), seconds);
 }
 
 // ---- deaths ----

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "launch/worker_handle.h"
+
 namespace tandem {
 namespace {
 
@@ -72,6 +74,14 @@ TEST(StallWatch, AfterThisProcessWasStoppedEverybodyStartsAnew) {
   watch.frozen(0, {at(0, 1, Stage::kComputing)});
   watch.reset();
   EXPECT_TRUE(watch.frozen(1000, {at(0, 1, Stage::kComputing)}).empty());
+}
+
+TEST(PhaseNumber, FollowsTheNameWhereAStepLeavesPhasesOut) {
+  const std::vector<std::string> phases{"collect", "learn", "validate validation"};
+  EXPECT_EQ(phase_number("learn", phases, 2), 1);  // collect was not due
+  EXPECT_EQ(phase_number("collect", phases, 2), 0);
+  EXPECT_EQ(phase_number("step", phases, 2), 1);  // a fused step
+  EXPECT_EQ(phase_number("validate", phases, 2), 2);
 }
 
 }  // namespace

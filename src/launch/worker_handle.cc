@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/cores.h"
 #include "hardware/machine.h"
 
@@ -29,6 +31,12 @@ std::string position_text(const WorkerState& state, const std::vector<std::strin
   const std::string at =
       state.stage == Stage::kComputing ? fmt::format("computing shard {}", state.shard) : stage_name(state.stage);
   return fmt::format("phase '{}' of step {} ({})", phases[state.phase], state.step + 1, at);
+}
+
+int phase_number(const std::string& name, const std::vector<std::string>& phases, int training) {
+  if (const auto found = std::ranges::find(phases, name); found != phases.end())
+    return static_cast<int>(found - phases.begin());
+  return name == "validate" ? training : training - 1;
 }
 
 void WorkerHandle::use_own_words(Death& death) const {

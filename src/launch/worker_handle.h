@@ -39,6 +39,9 @@ struct WorkerState {
 int cores_of_worker(int workers, int ranks = 0);
 
 std::string position_text(const WorkerState& state, const std::vector<std::string>& phases);
+// The number that a worker's page has while what is named here in a step's record is under way; `training`: how many of
+// the phases are those of a step. A fused step counts as the last of them, a validation as its first set.
+int phase_number(const std::string& name, const std::vector<std::string>& phases, int training);
 
 // Its counters, as they are now or as it left them.
 struct Progress {
