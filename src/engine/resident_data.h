@@ -22,7 +22,8 @@ class GpuDevice;
 class ResidentData {
  public:
   // Throws ConfigError where the data set has no fields, or where a sample is another in another epoch: a few samples
-  // are loaded for two. So many threads load chunks of about that size; alive() is called after each.
+  // are loaded for two. So many threads load chunks of about that size; alive() is called before each
+  // sample, from any of them.
   ResidentData(const Dataset& data, uint64_t seed, int threads, const std::function<void()>& alive = {},
                size_t chunk_bytes = size_t{16} << 20);
   // Puts the fields of the batch's rows, on the device as the row numbers are, in the place of the numbers. The same
