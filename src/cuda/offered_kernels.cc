@@ -1,6 +1,7 @@
 #include "cuda/offered_kernels.h"
 
 #include "kernels/gpu/profile.h"
+#include "kernels/tree_kernels.h"
 #include "recipes/cuda_web_environment.h"
 #include "rl/dqn/dqn_gpu.h"
 
@@ -10,8 +11,9 @@ const KernelTables& offered_kernels() {
   static const DqnKernels dqn{queue_observe, queue_act,          queue_draws,       queue_serve,
                               queue_learn,   queue_after_update, queue_pack_weights};
   static const ProfileKernels profiler{profile};
+  static const TreeKernels tree{tree_sum, shard_sums};
   static const WebKernels web{advance_web};
-  static const KernelTables all = KernelTables().add(dqn).add(profiler).add(web);
+  static const KernelTables all = KernelTables().add(dqn).add(profiler).add(tree).add(web);
   return all;
 }
 
