@@ -1,6 +1,10 @@
 #include "cuda/offered_kernels.h"
 
+#include "kernels/batch_norm_kernels.h"
+#include "kernels/gpu/layer_kernels.h"
+#include "kernels/gpu/linear_gemm.h"
 #include "kernels/gpu/profile.h"
+#include "kernels/linear_kernels.h"
 #include "kernels/tree_kernels.h"
 #include "recipes/cuda_web_environment.h"
 #include "rl/dqn/dqn_gpu.h"
@@ -10,10 +14,22 @@ namespace tandem::cuda {
 const KernelTables& offered_kernels() {
   static const DqnKernels dqn{queue_observe, queue_act,          queue_draws,       queue_serve,
                               queue_learn,   queue_after_update, queue_pack_weights};
+  static const LinearKernels linear{gelu, gelu_gradient, column_sums};
   static const ProfileKernels profiler{profile};
   static const TreeKernels tree{tree_sum, shard_sums};
   static const WebKernels web{advance_web};
-  static const KernelTables all = KernelTables().add(dqn).add(profiler).add(tree).add(web);
+  static const KernelTables all = KernelTables()
+                                      .add(batch_norm_kernels())
+                                      .add(layer_norm_kernels())
+                                      .add(cross_entropy_kernels())
+                                      .add(embedding_kernels())
+                                      .add(dropout_kernels())
+                                      .add(dqn)
+                                      .add(gemm_kernels())
+                                      .add(linear)
+                                      .add(profiler)
+                                      .add(tree)
+                                      .add(web);
   return all;
 }
 
