@@ -15,6 +15,7 @@
 #include "engine/snapshot.h"
 #include "engine/supervised.h"
 #include "engine/train_loop.h"
+#include "engine/tree_sums.h"
 #include "kernels/cpu/norms.h"
 #include "kernels/cpu/optimizers.h"
 #include "kernels/cpu/random_fill.h"
@@ -98,14 +99,17 @@ class BareLoop {
     at::Tensor weight = at::ones({settings_.batch_size});
     std::span<float> vector = state_.contribution();
     std::fill(vector.begin(), vector.end(), 0.0f);
-    BatchNormContext& norm = state_.batch_norm();
-    norm.training = true;
-    norm.share = norm.real = 1;
+    LayerContext& layers = state_.layers();
+    static_cast<MicroBatch&>(layers) = {.training = true, .share = 1, .real = 1};
+    layers.sums = &sums_;
+    part_.vector = vector;
+    sums_.begin(1, {&part_, 1}, 0, false);
     const at::Tensor output = net_->forward(batch[0], {.seed = state_.seed(), .step = static_cast<uint64_t>(step_)});
     const at::Tensor losses = torch::nn::functional::cross_entropy(
         output, batch[1], torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
     const at::Tensor loss = (losses * weight).sum() / static_cast<double>(settings_.batch_size);
     loss.backward();
+    sums_.finish();
     const double value = loss.item<float>();
     {
       at::NoGradGuard no_grad;
@@ -132,6 +136,8 @@ class BareLoop {
   std::shared_ptr<Net> net_;
   Data data_;
   JobState state_;
+  TreeSums sums_{state_};
+  PassPart part_{.last = 1, .merges = {0}};
   EpochSampler sampler_;
   int64_t step_ = 0, correct_ = 0;
 };

@@ -19,6 +19,7 @@
 #include "engine/input_staging.h"
 #include "engine/supervised.h"
 #include "engine/train_loop.h"
+#include "engine/tree_sums.h"
 #include "kernels/cpu/random_fill.h"
 #include "nn/dropout.h"
 #include "nn/here.h"
@@ -187,11 +188,16 @@ bool bare(const Size& size) {
     staging.put(static_cast<int>(number % 2), 0, {.seed = state.seed(), .step = static_cast<uint64_t>(number)},
                 load(number));
   };
+  TreeSums sums(state);
+  PassPart part{.last = 1, .merges = {0}};
   const auto work = [&] {
     const std::span<float> vector = state.contribution();
+    part.vector = vector;
+    sums.begin(1, {&part, 1}, 1, false);
+    state.layers().sums = &sums;
     device().zero(vector.data(), vector.size_bytes());
     outputs.queue_clear();
-    static_cast<BatchNormMicroBatch&>(state.batch_norm()) = {.training = true, .share = 1, .real = 1};
+    static_cast<MicroBatch&>(state.layers()) = {.training = true, .share = 1, .real = 1};
     const auto& in = staging.tensors(0);
     const RandomKey key{.seed = state.seed()};
     RandomSource first(key, staging.key(0)), second(key, staging.key(0));
@@ -199,6 +205,7 @@ bool bare(const Size& size) {
     const at::Tensor output = net->forward(in[0], first, second);
     const at::Tensor loss = (row_losses(output, in[1]) * in[2]).sum() / static_cast<double>(size.batch);
     (loss * staging.loss_scale()).backward();
+    sums.finish();
     {
       at::NoGradGuard no_grad;
       at::from_blob(vector.data() + vector.size() - 1, {1}, here()).select(0, 0).add_(loss);

@@ -126,6 +126,8 @@ void RecipeSettings::describe(Describer& d) {
   d.key("devices", devices, "devices to train on, one worker each: auto, cpu:4, cuda:0,cuda:2", Role::kRunning);
   d.key("memory_fraction", memory_fraction, Range::between(0.01, 1),
         "largest fraction of a GPU's memory that a worker may allocate", Role::kRunning);
+  d.key("shards_per_pass", shards_per_pass, Range::at_least(0),
+        "most shards that a worker runs in one pass; 0: as many as memory allows", Role::kRunning);
   d.key("clip_norm", clip_norm, Range::at_least(0), "clip the gradient's norm to this; 0: no clipping");
   d.key("sync_bn", sync_bn, "synchronized batch norm: statistics over the global batch, not over each shard");
   d.key("bn_momentum", bn_momentum, Range::between(0, 1), "momentum of batch norm's running statistics");

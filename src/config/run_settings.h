@@ -95,6 +95,7 @@ struct RecipeSettings : Settings {
   std::string exact = "aim";         // aim, require
   std::string devices;               // "" is auto; parse with parse_devices() of config/devices.h
   double memory_fraction = 0.9;      // of a GPU's memory: the rest is for the driver, the libraries and the desktop
+  int64_t shards_per_pass = 0;       // 0: as many as memory allows; no bit depends on it
   double clip_norm = 0.0;            // 0 is off
   bool sync_bn = false;
   double bn_momentum = 0.1;

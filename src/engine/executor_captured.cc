@@ -24,6 +24,15 @@ bool compares_at(const PhaseRun& run) {
 
 int host_copy(int64_t step) { return static_cast<int>(step % 2); }
 
+std::vector<int64_t> total_counts(const std::vector<std::vector<int64_t>>& by_shard) {
+  std::vector<int64_t> total;
+  for (const std::vector<int64_t>& counts : by_shard) {
+    total.resize(counts.size());
+    for (size_t k = 0; k < counts.size(); ++k) total[k] += counts[k];
+  }
+  return total;
+}
+
 struct LeaveBranch {
   GpuDevice& gpu;
   ~LeaveBranch() { gpu.branch(-1); }
@@ -51,6 +60,7 @@ CapturedExecutor::CapturedExecutor(ShardRunner& shards, const PhaseRun& run)
     : PhaseExecutor(shards),
       gpu_(*shards.gpu()),
       outputs_(*shards.sums(run).outputs()),
+      groups_(std::make_unique<ShardGroups>(shards, run)),
       alone_(run.last && run.index == 0) {
   if (run.phase->exchange)
     use_eager(*run.phase, "it sends messages, which go through the host; rows of all_to_all stay on the device");
@@ -68,6 +78,11 @@ PhaseResult CapturedExecutor::run(const PhaseRun& run) {
   shards_.keep_batches(true);
   if (has_step_graph(run)) return launch_step(run);
   run_shards(run);
+  if (group_size_ > 1 && has_bad()) {  // which shard it was shows when they run one by one
+    queue_eagerly(run);
+    outputs_.queue_fetch(nullptr);
+    shards_.device().wait();
+  }
   shards_.read_sums(run);
   shards_.add_sums(run);
   shards_.batches().forget_before(run.step);
@@ -147,6 +162,25 @@ void CapturedExecutor::queue_shards(const PhaseRun& run, int branches) {
   if (run.phase->gradients) state.use_contribution(0);
 }
 
+void CapturedExecutor::queue_groups(const PhaseRun& run) {
+  device_combine().begin_floats();
+  shards_.clear_sums(run);
+  shards_.state().use_contribution(0);
+  std::vector<ShardGroup> groups = shards_.groups(group_size_);
+  for (ShardGroup& group : groups) {
+    shards_.run_group(run, group, 0);
+    for (const PassPart& part : group.parts)
+      shards_.combine().add_partial(part.node, part.vector, /*stays=*/&group == &groups.back());
+  }
+}
+
+void CapturedExecutor::queue_captured(const PhaseRun& run) {
+  if (group_size_ > 1)
+    queue_groups(run);
+  else
+    queue_shards(run, branches_);
+}
+
 int CapturedExecutor::branches_for(const PhaseRun& run, size_t bytes_at_work) {
   const size_t vector = static_cast<size_t>(shards_.layout_of(*run.phase, run.last).floats) * sizeof(float);
   const auto room = static_cast<int64_t>(gpu_.free_bytes() / 4 / std::max<size_t>(bytes_at_work + vector, 1));
@@ -196,7 +230,10 @@ std::string CapturedExecutor::sums_on_host(const PhaseRun& run) {
 }
 
 void CapturedExecutor::capture_shards(const PhaseRun& run, const std::vector<at::Tensor>& state, std::string* refused) {
-  branches_ = branches_for(run, gpu_.peak_bytes());
+  const size_t bytes_at_work = gpu_.peak_bytes();
+  group_size_ = groups_->size(run);
+  if (group_size_ > 1) gpu_.trim();
+  branches_ = group_size_ > 1 ? 1 : branches_for(run, bytes_at_work);
   if (branches_ > 1) {  // libraries allocate the workspaces of each branch now, not during capture
     gpu_.in_work_memory([&] { queue_shards(run, branches_); });
     shards_.device().wait();
@@ -207,7 +244,7 @@ void CapturedExecutor::capture_shards(const PhaseRun& run, const std::vector<at:
   shards_graph_ = gpu_.capture(
       [this, run] {
         const ShardRunner::FromStaging staged(shards_, *staging_);
-        queue_shards(run, branches_);
+        queue_captured(run);
         shards_.send_mail(run);
         outputs_.queue_fetch(nullptr);
       },
@@ -222,7 +259,7 @@ bool CapturedExecutor::replays_alike(const PhaseRun& run, const Bits& eager,
   queue_inputs(run);
   shards_graph_->replay();
   shards_.device().wait();
-  return host_counts_ == counts && fingerprint(run, partials_) == eager;
+  return total_counts(host_counts_) == total_counts(counts) && fingerprint(run, partials_) == eager;
 }
 
 // The bits of what a phase gave: its sums, its rows for others and its integers; and the state that it changed.
@@ -231,10 +268,12 @@ CapturedExecutor::Bits CapturedExecutor::fingerprint(const PhaseRun& run, const 
   Device& device = shards_.device();
   for (const auto& partial : partials)
     bits.push_back(device.state_hash(partial.values.data(), static_cast<int64_t>(partial.values.size_bytes())));
-  for (int index = 0; index < shards_.count(); ++index) {
-    bits.push_back(static_cast<uint64_t>(outputs_.bad(index)));
-    for (int64_t count : outputs_.counts(index)) bits.push_back(static_cast<uint64_t>(count));
-  }
+  // Shards that run in one pass count together.
+  std::vector<std::vector<int64_t>> counts;
+  for (int index = 0; index < shards_.count(); ++index)
+    counts.emplace_back(outputs_.counts(index).begin(), outputs_.counts(index).end());
+  for (const int64_t count : total_counts(counts)) bits.push_back(static_cast<uint64_t>(count));
+  bits.push_back(has_bad() ? 1 : 0);
   if (const AllToAll* mail = shards_.mail(run.index))
     bits.push_back(device.state_hash(mail->sent().data(), static_cast<int64_t>(mail->sent().size())));
   if (run.phase->changes_state)
@@ -315,7 +354,7 @@ void CapturedExecutor::capture_step(const PhaseRun& run) {
   step_graph_ = gpu_.capture(
       [this, run] {
         const ShardRunner::FromStaging staged(shards_, *staging_);
-        queue_shards(run, branches_);
+        queue_captured(run);
         shards_.send_mail(run);
         partials_ = device_combine().partial_sums();
         const std::span<const float> total = partials_.at(0).values;
@@ -337,8 +376,9 @@ PhaseResult CapturedExecutor::launch_step(const PhaseRun& run) {
     outputs_.queue_fetch(nullptr);
     shards_.device().wait();
     eager = fingerprint(run, device_combine().partial_sums());
-    for (int i = 0; i < shards_.count(); ++i)
-      if (shards_.scratch(i).counts != host_counts_[static_cast<size_t>(i)]) went_stale(run);
+    std::vector<std::vector<int64_t>> counts;
+    for (int i = 0; i < shards_.count(); ++i) counts.push_back(shards_.scratch(i).counts);
+    if (total_counts(counts) != total_counts(host_counts_)) went_stale(run);
     shards_.shard_ends(shards_.count() - 1);
   }
   reset_scratch(run);
@@ -351,6 +391,9 @@ PhaseResult CapturedExecutor::launch_step(const PhaseRun& run) {
   stage_ahead_and_wait(run);
   if (compare && fingerprint(run, partials_) != eager) went_stale(run);
   step_agreed_ = true;
+  decision_ = outputs_.decision();
+  floats_.assign(outputs_.floats().begin(), outputs_.floats().end());
+  if (group_size_ > 1 && has_bad()) find_bad_shard(run);
   shards_.read_sums(run);
   total = total_of_step(run, total);
   shards_.report_all_ended();
@@ -359,7 +402,21 @@ PhaseResult CapturedExecutor::launch_step(const PhaseRun& run) {
     observer->combine_ends();
   }
   shards_.batches().forget_before(run.step + 1);
-  return {total, outputs_.floats(), &outputs_.decision()};
+  return {total, floats_, &decision_};
+}
+
+bool CapturedExecutor::has_bad() {
+  for (int i = 0; i < shards_.count(); ++i)
+    if (outputs_.bad(i) >= 0) return true;
+  return false;
+}
+
+// Of a step whose update was skipped: its shards run once more, one by one, for their flags alone.
+void CapturedExecutor::find_bad_shard(const PhaseRun& run) {
+  shards_.clear_sums(run);
+  for (int i = 0; i < shards_.count(); ++i) shards_.run_shard(run, i, 0);
+  outputs_.queue_fetch(nullptr);
+  shards_.device().wait();
 }
 
 // The combine went before the work: what the shards counted is added up here.

@@ -5,8 +5,8 @@
 // until it gave the same bits twice. A worker that holds all shards then captures the update with it: a step is one
 // launch, and its combine, which sends nothing, comes before: afterwards nobody can join in this phase. With others,
 // the shards are one graph and the update another. Later steps are compared with eager runs now and then (16, 32, 64,
-// ...): a graph that has served and differs ends the run. What can't be captured runs eagerly, shard by shard, and the
-// run says why.
+// ...): a graph that has served and differs ends the run. Eager runs go shard by shard; a graph has several shards to a
+// pass, where they give the same bits (engine/shard_groups.h). What can't be captured runs eagerly, and the run says why.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "engine/gpu_device.h"
 #include "engine/input_staging.h"
 #include "engine/phase_outputs.h"
+#include "engine/shard_groups.h"
 #include "engine/shard_runner.h"
 #include "reduce/combine.h"
 
@@ -36,12 +37,16 @@ class CapturedExecutor : public PhaseExecutor {
   void run_shards(const PhaseRun& run);
   void replay_shards(const PhaseRun& run);
   void queue_shards(const PhaseRun& run, int branches = 1);  // all shards of this worker, so many side by side
+  void queue_groups(const PhaseRun& run);                    // the same, several to a pass
+  void queue_captured(const PhaseRun& run);                  // as the graph has it
   void queue_eagerly(const PhaseRun& run);                   // one after the other
   void try_capture(const PhaseRun& run, const std::vector<at::Tensor>& state);  // beside the eager run just made
   std::string sums_on_host(const PhaseRun& run);  // why it can't be captured, if it adds up there
   void capture_shards(const PhaseRun& run, const std::vector<at::Tensor>& state, std::string* refused);
   bool replays_alike(const PhaseRun& run, const Bits& eager, const std::vector<std::vector<int64_t>>& counts);
   int branches_for(const PhaseRun& run, size_t bytes_at_work);
+  bool has_bad();  // a NaN or Inf among what the shards gave
+  void find_bad_shard(const PhaseRun& run);
   Bits fingerprint(const PhaseRun& run, const Partials& partials);
   Bits state_bits();
   void reset_scratch(const PhaseRun& run);
@@ -77,6 +82,8 @@ class CapturedExecutor : public PhaseExecutor {
   Partials partials_;                              // where a graph leaves its sums
   std::vector<std::vector<int64_t>> host_counts_;  // what run() counted on the host during capture
   int branches_ = 1;                               // shards that run side by side in the graph
+  std::unique_ptr<ShardGroups> groups_;
+  int group_size_ = 1;  // shards to a pass in the graph
   bool began_ = false, step_agreed_ = false;
   bool trim_ = false;          // give memory back at the end of this run
   int agreed_ = 0;             // times that the graph gave the bits of the eager run
@@ -85,6 +92,8 @@ class CapturedExecutor : public PhaseExecutor {
   std::string why_eager_;      // not empty: it is not captured
   int64_t staged_step_ = -1;   // whose inputs lie in host copy staged_step_ % 2
   std::vector<int64_t> counts_, maxima_;
+  UpdateDecision decision_;  // of the step, with its floats
+  std::vector<float> floats_;
 };
 
 }  // namespace tandem

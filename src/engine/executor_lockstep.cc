@@ -19,9 +19,9 @@ class LockstepExecutor : public PhaseExecutor {
     state.use_contribution(0);
     struct EndReduce {
       JobState& state;
-      ~EndReduce() { state.batch_norm().all_reduce = nullptr; }
+      ~EndReduce() { state.layers().all_reduce = nullptr; }
     } end{state};
-    state.batch_norm().all_reduce = [this](std::span<double> values) { lockstep_.all_reduce(values); };
+    state.layers().all_reduce = [this](std::span<double> values) { lockstep_.all_reduce(values); };
     std::vector<std::span<const float>> floats(shards_.order().size());  // each has a vector of its own
     lockstep_.run(
         shards_.order(),
@@ -31,7 +31,8 @@ class LockstepExecutor : public PhaseExecutor {
         },
         [&](int i) {
           state.use_contribution(i);
-          static_cast<BatchNormMicroBatch&>(state.batch_norm()) = shards_.scratch(i).norm;
+          static_cast<MicroBatch&>(state.layers()) = shards_.scratch(i).norm;
+          state.layers().sums = shards_.scratch(i).tree.get();
         });
     for (size_t i = 0; i < floats.size(); ++i)
       shards_.combine().add_floats(shards_.order()[i], floats[i], /*stays=*/true);

@@ -1,5 +1,9 @@
-// engine/executor_serial.cc -- shard by shard; on a GPU the next one is queued while one runs.
+// engine/executor_serial.cc -- one pass after the other, each over one shard or over several (engine/shard_groups.h); on
+// a GPU the next one is queued while one runs.
+#include <algorithm>
+
 #include "engine/executor.h"
+#include "engine/shard_groups.h"
 #include "engine/shard_runner.h"
 
 namespace tandem {
@@ -16,9 +20,34 @@ class SerialExecutor : public PhaseExecutor {
  public:
   using PhaseExecutor::PhaseExecutor;
   PhaseResult run(const PhaseRun& run) override {
+    if (!groups_) groups_ = std::make_unique<ShardGroups>(shards_, run);
     shards_.begin(run);
+    const int size = groups_->size(run);
+    add_all(run, size);
+    if (size > 1 && has_nan(run)) {  // which shard it was shows when they run one by one
+      shards_.begin(run);
+      add_all(run, 1);
+    }
+    if (groups_->possible()) shards_.batches().forget_before(run.step + 1);
+    shards_.read_sums(run);
+    shards_.add_sums(run);
+    return shards_.finish_with_floats(run);
+  }
+
+ private:
+  void add_all(const PhaseRun& run, int size) {
     shards_.clear_sums(run);
     shards_.state().use_contribution(0);
+    if (size > 1)
+      add_groups(run, size);
+    else
+      add_shards(run);
+    shards_.sums(run).queue_fetch();
+    shards_.wait();
+    if (shards_.count() > 0) shards_.shard_ends(shards_.count() - 1);
+  }
+
+  void add_shards(const PhaseRun& run) {
     const int count = shards_.count();
     for (int index = 0; index < count; ++index) {
       const std::span<const float> floats = shards_.run_shard(run, index, 0);
@@ -28,13 +57,29 @@ class SerialExecutor : public PhaseExecutor {
       if (!last) shards_.shard_ends(index);
     }
     shards_.send_mail(run);
-    shards_.sums(run).queue_fetch();
-    shards_.wait();
-    if (count > 0) shards_.shard_ends(count - 1);
-    shards_.read_sums(run);
-    shards_.add_sums(run);
-    return shards_.finish_with_floats(run);
   }
+
+  void add_groups(const PhaseRun& run, int size) {
+    std::vector<ShardGroup> groups = shards_.groups(size);
+    for (ShardGroup& group : groups) {
+      shards_.run_group(run, group, 0);
+      const bool last = &group == &groups.back();
+      for (const PassPart& part : group.parts) shards_.combine().add_partial(part.node, part.vector, /*stays=*/last);
+      for (int i = 0; i < group.count; ++i) {  // the time of the pass is the first one's
+        if (i > 0) shards_.shard_begins(group.first + i);
+        if (!last || i + 1 < group.count) shards_.shard_ends(group.first + i);
+      }
+    }
+  }
+
+  bool has_nan(const PhaseRun& run) {
+    if (!run.phase->gradients || shards_.state().shards() == 1) return false;
+    for (int i = 0; i < shards_.count(); ++i)
+      if (shards_.sums(run).bad(i) >= 0) return true;
+    return false;
+  }
+
+  std::unique_ptr<ShardGroups> groups_;
 };
 
 }  // namespace

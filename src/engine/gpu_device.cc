@@ -13,6 +13,7 @@
 #include "base/errors.h"
 #include "base/fault_points.h"
 #include "nn/here.h"
+#include "nn/kernel_choice.h"
 
 namespace tandem {
 namespace {
@@ -55,6 +56,7 @@ void open_gpu(double memory_fraction) {
     throw ConfigError("this worker can't use its GPU", refused,
                       "look at `nvidia-smi`; use another device, or `--devices cpu`");
   use_device(open->device());
+  offer_gpu_kernels({&open->kernel_tables(), [] { return gpu()->current_stream(); }});
   use_device_faults({.hang = [] { gpu()->hang(); }, .oom = [] { (void)at::empty({int64_t{1} << 46}, here()); }});
 }
 

@@ -242,12 +242,17 @@ void JobState::seal(int64_t recipe_floats, int optimizer_states) {
     parameters[i].set_data(view);
   }
   parameter_views_ = std::move(parameters);
+  for (size_t i = 0; i < entries_.size(); ++i)
+    offsets_[parameter_views_[i].unsafeGetTensorImpl()] = entries_[i].offset;
+  for (const Model& model : models_) bind_layers(*model.module, model.prefix);
+  for (const TargetNetwork& target : target_networks_) bind_layers(*target.module, target.name);
+  layers_->job_shards = shards_;
 
   running_ = at::zeros({statistic_floats_}, here());
   int64_t at_float = 0;
   for (BatchNorm& norm : norms_) {
-    norm->context = batch_norm_;
     for (at::Tensor* buffer : {&norm->running_mean, &norm->running_var}) {
+      offsets_[buffer->unsafeGetTensorImpl()] = parameter_floats_ + at_float;
       at::Tensor view = running_.narrow(0, at_float, norm->channels());
       view.copy_(*buffer);
       buffer->set_data(view);
@@ -304,13 +309,29 @@ void JobState::use_contribution(int buffer) {
 // A gradient that is preset to a view stays one: autograd adds to it in place.
 void JobState::bind_contribution(const at::Tensor& flat) {
   for (size_t i = 0; i < entries_.size(); ++i) parameter_views_[i].mutable_grad() = view_of(flat, entries_[i]);
-  int64_t at_float = parameter_floats_;
-  for (BatchNorm& norm : norms_) {
-    for (at::Tensor* sum : {&norm->sum_mean, &norm->sum_var}) {
-      *sum = flat.narrow(0, at_float, norm->channels());
-      at_float += padded(norm->channels());
+}
+
+// Target networks too: their layers run in passes of the same kind.
+void JobState::bind_layers(const torch::nn::Module& model, const std::string& prefix) {
+  for (const auto& item : model.named_modules(prefix)) {
+    torch::nn::Module& part = *item.value();
+    if (auto* const aware = dynamic_cast<ShardAware*>(&part)) {
+      aware->bind(layers_, item.key());
+      aware_.push_back(aware);
+    } else if (plain_layer_.empty() && !part.parameters(/*recurse=*/false).empty()) {
+      plain_layer_ = fmt::format("'{}' ({})", item.key(), part.name());
     }
   }
+}
+
+ShardAware* JobState::shard_aware(const std::string& name) {
+  const auto found = std::ranges::find_if(aware_, [&](const ShardAware* layer) { return layer->layer_name() == name; });
+  return found == aware_.end() ? nullptr : *found;
+}
+
+int64_t JobState::offset_of(const at::Tensor& parameter_or_buffer) const {
+  const auto found = offsets_.find(parameter_or_buffer.unsafeGetTensorImpl());
+  return found == offsets_.end() ? -1 : found->second;
 }
 
 bool JobState::in_file_order(const NamedTensor& t) const {

@@ -19,10 +19,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "nn/batch_norm.h"
 #include "nn/init.h"
+#include "nn/layer_context.h"
 #include "reduce/shard_range.h"
 
 namespace torch::nn {
@@ -111,8 +113,15 @@ class JobState {
   // Around a validation: what modules' is_training() says. Afterwards each says what it said before.
   void begin_evaluation();
   void end_evaluation();
-  BatchNormContext& batch_norm() { return *batch_norm_; }
+  // ---- layers (nn/layer_context.h) ----
+  LayerContext& layers() { return *layers_; }
   bool has_batch_norm() const { return !norms_.empty(); }
+  bool has_shard_aware() const { return !aware_.empty(); }
+  ShardAware* shard_aware(const std::string& name);  // by its name in the model; null: there is none
+  // The first layer that has parameters, but can't run several shards in one pass: "'fc1' (torch::nn::Linear)". Or "".
+  const std::string& plain_layer() const { return plain_layer_; }
+  // Where a parameter's gradient, or a batch norm's statistic, lies in a contribution; -1: nowhere.
+  int64_t offset_of(const at::Tensor& parameter_or_buffer) const;
 
   // ---- for checkpoints: names as they appear in the files ----
   // Whether the tensor's memory is as the files have it; if not, a copy that is, and back.
@@ -146,6 +155,7 @@ class JobState {
                  const std::string& names_begin);
   void add_entries(const Model& model, std::vector<at::Tensor>& parameters);
   void add_norms_and_buffers(const Model& model);
+  void bind_layers(const torch::nn::Module& model, const std::string& prefix);
   void bind_contribution(const at::Tensor& flat);
 
   int shards_;
@@ -166,7 +176,10 @@ class JobState {
   std::vector<at::Tensor> optimizer_, contributions_;
   int bound_ = -1;
   std::vector<ShardArray> shard_states_;
-  std::shared_ptr<BatchNormContext> batch_norm_ = std::make_shared<BatchNormContext>();
+  std::shared_ptr<LayerContext> layers_ = std::make_shared<LayerContext>();
+  std::vector<ShardAware*> aware_;
+  std::string plain_layer_;
+  std::unordered_map<const void*, int64_t> offsets_;  // by tensor
 };
 
 }  // namespace tandem

@@ -7,6 +7,7 @@
 
 #include "engine/loop_observer.h"
 #include "engine/precision.h"
+#include "engine/tree_sums.h"
 #include "reduce/order_free_sum.h"
 
 namespace tandem {
@@ -14,14 +15,18 @@ namespace tandem {
 void ShardContext::backward(const at::Tensor& loss) {
   if (backwards_left_-- == 0) throw std::logic_error("backward() was called twice in a phase that says one_backward");
   PrecisionScope full("fp32");  // autocast is for forward; backward follows the types that forward chose
+  if (group > 1 && loss.numel() != group)
+    throw std::logic_error("backward() of a group of shards takes a part for each of them");
+  const at::Tensor all = loss.dim() == 0 ? loss : loss.sum();  // the gradient of a part does not depend on the others
   if (loss_scale_tensor_.defined())
-    (loss * loss_scale_tensor_).backward();
+    (all * loss_scale_tensor_).backward();
   else
-    (loss_scale_ == 1 ? loss : loss * loss_scale_).backward();
+    (loss_scale_ == 1 ? all : all * loss_scale_).backward();
 }
 
 void ShardContext::add(int index, const at::Tensor& value) {
   at::NoGradGuard no_grad;
+  if (group > 1) return tree_sums_->add_floats(index, value);
   if (float_sums_.defined()) {
     float_sums_.narrow(0, index, value.numel()).add_(value.reshape({-1}));
     return;

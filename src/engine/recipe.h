@@ -33,6 +33,7 @@
 namespace tandem {
 
 class LoopObserver;
+class TreeSums;
 
 struct Phase {
   std::string name;           // for logs and messages
@@ -56,6 +57,10 @@ struct Phase {
   bool changes_state = false;
   // run_batched() runs all shards of a worker in one pass.
   bool batched = false;
+  // run() can be asked for several shards at once, as a user of nn/'s layers gets it for nothing: batch() has the rows of
+  // ShardContext::group shards, one after the other; random() has a part for each; backward() and add() get a value for
+  // each. inputs(), exchange and all_to_all are not for such a phase. The engine compares it with one by one, at first and now and then.
+  bool grouped = false;
 };
 
 // A number that is found over a validation set.
@@ -86,19 +91,21 @@ struct ValidationTotals {
 class ShardContext {
  public:
   int64_t step = 0;  // steps before this one, skipped updates included
-  int shard = 0;
+  int shard = 0;            // the first one of the group
+  int group = 1;            // shards of this run: more than one in a phase that says `grouped`
   int64_t micro_batch = 0;  // which micro-batch of the accumulation
   int shards = 1;
 
   // The random stream of one site: a number of the recipe's own for each place that draws (as fold_in of a key does).
   // Two draws at one site and index are the same number.
   RandomSource random(uint32_t site) const {
-    return {{.seed = seed_,
-             .step = static_cast<uint64_t>(step) * accumulation_ + micro_batch,
-             .shard = static_cast<uint32_t>(shard),
-             .site = site},
-            key_on_device_,
-            training_};
+    RandomSource source({.seed = seed_,
+                         .step = static_cast<uint64_t>(step) * accumulation_ + micro_batch,
+                         .shard = static_cast<uint32_t>(shard),
+                         .site = site},
+                        key_on_device_, training_);
+    source.shards = group;
+    return source;
   }
   bool training() const { return training_; }  // false in Recipe::validate()
   const Batch& batch() const { return *batch_; }
@@ -107,7 +114,7 @@ class ShardContext {
   at::Tensor& state(ShardField field) { return state_->shard(field, shard); }
   // Adds the gradient of this micro-batch's part of the update's loss to the contribution. Give the sum over rows
   // divided by batch().slice.real_in_update (or by a count that all shards share): the parts then add up to the batch's
-  // mean.
+  // mean. Of a group: [group], a part for each shard (nn/shard_sums.h).
   void backward(const at::Tensor& loss);
 
   // The contribution itself, where the numbers live, for a recipe that finds its gradient without backward(): laid out
@@ -126,11 +133,12 @@ class ShardContext {
   const at::Tensor& outgoing_rows() const { return outgoing_rows_; }
   const at::Tensor& incoming_rows() const { return incoming_rows_; }
 
-  // This shard's sums, zero at first; += in every micro-batch.
+  // This shard's sums, zero at first; += in every micro-batch. Of a group, counts and maxima are common ones, and
+  // floats can't be added here.
   std::span<float> floats;
   std::span<int64_t> counts, maxima;
   // The same from a tensor, which need not be waited for: its numbers are added to the sums from `index` on. For one
-  // sum use one way or the other.
+  // sum use one way or the other. Of a group: add() gets [group] or [group, sums], count() the number of all.
   void add(int index, const at::Tensor& value);
   void count(int index, const at::Tensor& value);
   // In validate(): adds the values of the real rows to sum `index` of the set, exactly. First dimension = rows.
@@ -152,6 +160,7 @@ class ShardContext {
   at::Tensor float_sums_, count_sums_;        // on a GPU
   std::span<float> gradient_;
   JobState* state_ = nullptr;
+  TreeSums* tree_sums_ = nullptr;  // of a group
   const Inbox* inbox_ = nullptr;
   std::vector<ExchangeMessage> outgoing_;
   at::Tensor outgoing_rows_, incoming_rows_;

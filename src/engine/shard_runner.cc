@@ -25,6 +25,7 @@ ShardRunner::ShardRunner(const RecipeSettings& settings, Recipe& recipe, JobStat
       phases_(std::move(phases)),
       gpu_(gpu),
       device_(gpu ? gpu->device() : tandem::device()),
+      tree_(state.shards()),
       runs_(phases_.size()) {}
 
 void ShardRunner::assign(ShardRange mine, std::vector<int> order, Combine& combine) {
@@ -33,6 +34,9 @@ void ShardRunner::assign(ShardRange mine, std::vector<int> order, Combine& combi
   combine_ = &combine;
   scratch_.resize(order_.size());
   for (ShardScratch& scratch : scratch_) scratch = {};
+  singles_.clear();
+  for (size_t i = 0; i < order_.size(); ++i)
+    singles_.push_back({static_cast<int>(i), 1, {{.node = tree_.leaf(order_[i]), .first = 0, .last = 1, .merges = {0}}}});
   sums_.clear();
   sums_.resize(phases_.size());
   mail_.clear();
@@ -80,27 +84,80 @@ void ShardRunner::clear_sums(const PhaseRun& run) {
   if (AllToAll* mail = this->mail(run.index)) mail->clear();
 }
 
-// Runs one shard's phase, one micro-batch after the other.
-std::span<const float> ShardRunner::run_shard(const PhaseRun& run, int index, int buffer) {
-  const Phase& phase = *run.phase;
-  shard_begins(index);
-  const std::span<float> vector = vector_of(run, index, buffer), tail = vector.last(static_cast<size_t>(phase.floats));
-  device_.zero(vector.data(), vector.size_bytes());
-  ShardContext context = context_of(run, index);
-  if (phase.gradients) context.gradient_ = vector.first(static_cast<size_t>(state_.parameter_floats()));
-  context.float_sums_ = sums(run).floats(tail);
-  context.count_sums_ = sums(run).counts_to(index);
-  for (int64_t micro_batch = 0; micro_batch < micro_batches(phase); ++micro_batch)
-    run_micro_batch(run, context, index, micro_batch, vector);
+std::vector<ShardGroup> ShardRunner::groups(int size) const {
+  if (size <= 1) return singles_;
+  std::vector<ShardGroup> groups;
+  const std::vector<int> subtrees = combine_->subtrees();
+  for (int first = 0; first < count(); first += size) {
+    ShardGroup group{first, std::min(size, count() - first), {}};
+    const int begin = order_[static_cast<size_t>(first)], end = begin + group.count;
+    for (const int subtree : subtrees) {
+      const SumTree::Node& whole = tree_.node(subtree);
+      const int from = std::max(begin, whole.first), to = std::min(end, whole.last);
+      if (from >= to) continue;
+      for (const int node : tree_.cover(from, to))
+        group.parts.push_back({.node = node,
+                               .first = tree_.node(node).first - begin,
+                               .last = tree_.node(node).last - begin,
+                               .merges = tree_.merges(node)});
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
 
-  put_floats(run, scratch(index).floats, tail);
-  // Each shard raises its flag before the sum, where NaN can still be traced to its shard and tensor. A lone shard's
-  // vector is the total itself: there the norm finds it (update.cc), and one pass is saved.
-  if (phase.gradients && state_.shards() > 1)
-    sums(run).find_nonfinite(index,
-                             vector.first(static_cast<size_t>(state_.parameter_floats() + state_.statistic_floats())));
-  take_messages(context, index);
-  return vector;
+std::span<const float> ShardRunner::run_shard(const PhaseRun& run, int index, int buffer) {
+  ShardGroup& alone = singles_[static_cast<size_t>(index)];
+  run_group(run, alone, buffer);
+  return alone.parts.front().vector;
+}
+
+// One micro-batch after the other.
+void ShardRunner::run_group(const PhaseRun& run, ShardGroup& group, int buffer) {
+  const Phase& phase = *run.phase;
+  const size_t floats = static_cast<size_t>(phase.floats);
+  shard_begins(group.first);
+  for (size_t k = 0; k < group.parts.size(); ++k) {
+    std::span<float>& vector = group.parts[k].vector;
+    vector = vector_of(run, group.first + static_cast<int>(k), buffer + static_cast<int>(k));
+    device_.zero(vector.data(), vector.size_bytes());
+  }
+  const std::span<float> vector = group.parts.front().vector, tail = vector.last(floats);
+  ShardContext context = context_of(run, group.first);
+  for (int i = 1; i < group.count; ++i) reset_scratch(run, group.first + i);
+  std::unique_ptr<TreeSums>& tree = scratch(group.first).tree;
+  if (!tree) tree = std::make_unique<TreeSums>(state_);
+  tree->begin(group.count, group.parts, phase.floats, micro_batches(phase) > 1);
+  context.group = group.count;
+  context.tree_sums_ = tree.get();
+  if (group.count == 1) {
+    if (phase.gradients) context.gradient_ = vector.first(static_cast<size_t>(state_.parameter_floats()));
+    context.float_sums_ = sums(run).floats(tail);
+  }
+  context.count_sums_ = sums(run).counts_to(group.first);
+  std::vector<Batch> batches = batches_of(run, group);
+  for (int64_t micro_batch = 0; micro_batch < micro_batches(phase); ++micro_batch) {
+    context.micro_batch = micro_batch;
+    Batch batch = phase.batches ? joined_batch(run, group, context, batches) : Batch();
+    run_micro_batch(run, group, context, batch);
+  }
+  tree->finish();
+  if (group.count == 1)
+    put_floats(run, scratch(group.first).floats, tail);
+  else if (std::ranges::any_of(scratch(group.first).floats, [](float x) { return x != 0; }))
+    throw std::logic_error("phase '" + phase.name + "' adds to context.floats of several shards: context.add() can");
+  find_nonfinite(run, group);
+  take_messages(context, group.first);
+}
+
+// Each shard raises its flag before the sum, where NaN can still be traced to its shard and tensor. A lone shard's
+// vector is the total itself: there the norm finds it (update.cc), and one pass is saved. Of shards that ran in one
+// pass, the first one of a subtree speaks for it.
+void ShardRunner::find_nonfinite(const PhaseRun& run, const ShardGroup& group) {
+  if (!run.phase->gradients || state_.shards() == 1) return;
+  const auto floats = static_cast<size_t>(state_.parameter_floats() + state_.statistic_floats());
+  for (const PassPart& part : group.parts)
+    sums(run).find_nonfinite(group.first + part.first, part.vector.first(floats));
 }
 
 // What is summed: the gradient with its tail, or the recipe's floats alone.
@@ -130,22 +187,68 @@ void ShardRunner::send_mail(const PhaseRun& run) {
       scratch(index).messages.push_back(std::move(message));
 }
 
-void ShardRunner::run_micro_batch(const PhaseRun& run, ShardContext& context, int index, int64_t micro_batch,
-                                  std::span<float> vector) {
-  const Phase& phase = *run.phase;
-  context.micro_batch = micro_batch;
-  Batch batch;
-  if (phase.batches) {
-    batch = batches_.get(run, context.shard, micro_batch, keep_batches_);
+// In the order in which they are loaded: all micro-batches of a shard, then those of the next.
+std::vector<Batch> ShardRunner::batches_of(const PhaseRun& run, const ShardGroup& group) {
+  std::vector<Batch> batches;
+  if (!run.phase->batches || group.count * micro_batches(*run.phase) == 1) return batches;
+  for (int i = 0; i < group.count; ++i)
+    for (int64_t micro_batch = 0; micro_batch < micro_batches(*run.phase); ++micro_batch)
+      batches.push_back(
+          batches_.get(run, order_[static_cast<size_t>(group.first + i)], micro_batch, keep_batches_));
+  return batches;
+}
+
+// On the device: the rows of one shard's micro-batch, or those of all shards of the group.
+Batch ShardRunner::joined_batch(const PhaseRun& run, const ShardGroup& group, ShardContext& context,
+                                std::span<Batch> loaded) {
+  const int64_t micro_batches = this->micro_batches(*run.phase);
+  Batch joined;
+  std::vector<std::vector<at::Tensor>> parts;
+  for (int i = 0; i < group.count; ++i) {
+    const int index = group.first + i;
+    Batch batch = loaded.empty() ? batches_.get(run, context.shard, context.micro_batch, keep_batches_)
+                                 : std::move(loaded[static_cast<size_t>(i * micro_batches + context.micro_batch)]);
     context.batch_ = &batch;
+    if (staging_)
+      use_staging(*run.phase, context, static_cast<int>(index * micro_batches + context.micro_batch), batch);
+    else
+      upload(run, context, batch);
+    if (group.count == 1) {
+      joined = std::move(batch);
+      break;
+    }
+    batch.tensors.push_back(batch.weight);
+    parts.resize(batch.tensors.size());
+    for (size_t t = 0; t < parts.size(); ++t) parts[t].push_back(batch.tensors[t]);
+    joined.slice.real += batch.slice.real;
+    joined.slice.real_in_update = batch.slice.real_in_update;
+    joined.slice.epoch = batch.slice.epoch;
+    joined.slice.samples.insert(joined.slice.samples.end(), batch.slice.samples.begin(), batch.slice.samples.end());
   }
-  if (staging_)
-    use_staging(phase, context, static_cast<int>(index * micro_batches(phase) + micro_batch), batch);
-  else
-    upload(run, context, batch);
-  set_norm(phase, index, batch);
+  for (const std::vector<at::Tensor>& part : parts) joined.tensors.push_back(at::cat(part));
+  if (!parts.empty()) {
+    joined.weight = joined.tensors.back();
+    joined.tensors.pop_back();
+  }
+  if (staging_)  // that of the first shard; the others' follow from it
+    context.key_on_device_ = staging_->key(static_cast<int>(group.first * micro_batches + context.micro_batch));
+  return joined;
+}
+
+void ShardRunner::run_micro_batch(const PhaseRun& run, const ShardGroup& group, ShardContext& context, Batch& batch) {
+  const Phase& phase = *run.phase;
+  const std::span<float> vector = group.parts.front().vector;
+  if (phase.batches) context.batch_ = &batch;
+  if (!phase.batches) {
+    if (staging_)
+      use_staging(phase, context, static_cast<int>(group.first * micro_batches(phase) + context.micro_batch), batch);
+    else
+      upload(run, context, batch);
+  }
+  set_layers(run, group, batch);
   if (phase.one_backward) context.backwards_left_ = 1;
-  if (phase.one_backward && micro_batch + 1 == micro_batches(phase) && combine_->wants_ready(context.shard)) {
+  if (phase.one_backward && group.count == 1 && context.micro_batch + 1 == micro_batches(phase) &&
+      combine_->wants_ready(context.shard)) {
     if (!gradient_ready_) gradient_ready_ = std::make_unique<GradientReady>(state_);
     gradient_ready_->begin([this, shard = context.shard, vector](int64_t first, int64_t last) {
       combine_->ready(shard, vector, first, last);
@@ -207,16 +310,20 @@ std::vector<at::Tensor> ShardRunner::staged_inputs(const PhaseRun& run, ShardCon
   return all;
 }
 
-void ShardRunner::set_norm(const Phase& phase, int index, const Batch& batch) {
-  BatchNormMicroBatch& norm = scratch(index).norm;
+void ShardRunner::set_layers(const PhaseRun& run, const ShardGroup& group, const Batch& batch) {
+  const Phase& phase = *run.phase;
+  MicroBatch& norm = scratch(group.first).norm;
   norm = {.training = phase.gradients,
           .share = 1.0 / static_cast<double>(state_.shards() * micro_batches(phase)),
           .real = 1};
   if (phase.batches) {
-    norm.share = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.real_in_update);
+    norm.share = static_cast<double>(batch.slice.real) / group.count / static_cast<double>(batch.slice.real_in_update);
     norm.real = static_cast<double>(batch.slice.real) / static_cast<double>(batch.slice.samples.size());
   }
-  static_cast<BatchNormMicroBatch&>(state_.batch_norm()) = norm;
+  LayerContext& layers = state_.layers();
+  static_cast<MicroBatch&>(layers) = norm;
+  layers.shards = group.count;
+  layers.sums = phase.gradients ? scratch(group.first).tree.get() : nullptr;
 }
 
 // ---- contexts ----
@@ -241,19 +348,23 @@ ShardContext ShardRunner::bare_context(const PhaseRun& run, int shard) {
   return context;
 }
 
-ShardContext ShardRunner::context_of(const PhaseRun& run, int index) {
-  const Phase& phase = *run.phase;
-  const ContributionLayout layout = layout_of(phase, run.last);
+void ShardRunner::reset_scratch(const PhaseRun& run, int index) {
+  const ContributionLayout layout = layout_of(*run.phase, run.last);
   ShardScratch& scratch = this->scratch(index);
-  scratch.floats.assign(static_cast<size_t>(phase.floats), 0);
+  scratch.floats.assign(static_cast<size_t>(run.phase->floats), 0);
   scratch.counts.assign(static_cast<size_t>(layout.counts), 0);
   scratch.maxima.assign(static_cast<size_t>(layout.maxima), 0);
   scratch.messages.clear();
   if (run.last) scratch.maxima.back() = run.request;
+}
+
+ShardContext ShardRunner::context_of(const PhaseRun& run, int index) {
+  reset_scratch(run, index);
+  ShardScratch& scratch = this->scratch(index);
   ShardContext context = bare_context(run, order_[static_cast<size_t>(index)]);
   context.floats = scratch.floats;
   context.counts = scratch.counts;
-  context.maxima = std::span(scratch.maxima).first(static_cast<size_t>(phase.maxima));
+  context.maxima = std::span(scratch.maxima).first(static_cast<size_t>(run.phase->maxima));
   if (run.set) {
     context.training_ = false;
     context.sum_words_ = std::span(scratch.counts).subspan(static_cast<size_t>(run.set->counts));

@@ -24,8 +24,10 @@
 #include "engine/loop_observer.h"
 #include "engine/phase_run.h"
 #include "engine/phase_sums.h"
+#include "engine/tree_sums.h"
 #include "engine/update.h"
 #include "reduce/combine.h"
+#include "reduce/sum_tree.h"
 
 namespace tandem {
 
@@ -35,7 +37,14 @@ struct ShardScratch {
   std::vector<int64_t> counts, maxima;
   std::vector<ExchangeMessage> messages;
   at::Tensor vector;  // what is summed in a phase without gradients
-  BatchNormMicroBatch norm;
+  MicroBatch norm;
+  std::unique_ptr<TreeSums> tree;  // of the pass that begins with this shard
+};
+
+// Shards that run in one pass, and the whole subtrees that they make up.
+struct ShardGroup {
+  int first = 0, count = 1;  // indices: order()[first], ...
+  std::vector<PassPart> parts;
 };
 
 class ShardRunner {
@@ -75,8 +84,12 @@ class ShardRunner {
   // ---- one phase ----
   void begin(const PhaseRun& run);       // the combine's phase
   void clear_sums(const PhaseRun& run);  // and what is to be sent, before shards run
-  // Runs shard order()[index], which fills vector `buffer`: JobState::contribution() or, without gradients, its own.
-  // On a GPU the work is queued.
+  // All shards of this worker, `size` of them to a pass. More than one only where the shards are in order.
+  std::vector<ShardGroup> groups(int size) const;
+  // Runs a group in one pass; each part's sum goes to a vector, from `buffer` on: JobState::contribution() or, without
+  // gradients, its own. On a GPU the work is queued.
+  void run_group(const PhaseRun& run, ShardGroup& group, int buffer);
+  // The same for the shard order()[index] alone.
   std::span<const float> run_shard(const PhaseRun& run, int index, int buffer);
   ShardContext context_of(const PhaseRun& run, int index);                    // with its host sums, zeroed
   ShardContext bare_context(const PhaseRun& run, int shard);                  // without them
@@ -126,11 +139,14 @@ class ShardRunner {
   void add_gpu_seconds(double seconds) { gpu_seconds_ += seconds; }
 
  private:
-  void run_micro_batch(const PhaseRun& run, ShardContext& context, int index, int64_t micro_batch,
-                       std::span<float> vector);
-  void use_staging(const Phase& phase, ShardContext& context, int index, Batch& batch);
+  void run_micro_batch(const PhaseRun& run, const ShardGroup& group, ShardContext& context, Batch& batch);
+  std::vector<Batch> batches_of(const PhaseRun& run, const ShardGroup& group);
+  Batch joined_batch(const PhaseRun& run, const ShardGroup& group, ShardContext& context, std::span<Batch> loaded);
+  void find_nonfinite(const PhaseRun& run, const ShardGroup& group);
+  void use_staging(const Phase& phase, ShardContext& context, int place, Batch& batch);
   void upload(const PhaseRun& run, ShardContext& context, Batch& batch);
-  void set_norm(const Phase& phase, int index, const Batch& batch);
+  void set_layers(const PhaseRun& run, const ShardGroup& group, const Batch& batch);
+  void reset_scratch(const PhaseRun& run, int index);
   static std::string generator_state();
   static void check_generator(const Phase& phase, const std::string& before);
 
@@ -146,7 +162,9 @@ class ShardRunner {
   LoopObserver* observer_ = nullptr;
   std::function<void(std::string)> note_ = [](std::string) {};
   ShardRange mine_{0, 0};
+  SumTree tree_;
   std::vector<int> order_;
+  std::vector<ShardGroup> singles_;
   std::vector<ShardScratch> scratch_;
   std::vector<std::unique_ptr<PhaseSums>> sums_;   // by phase
   std::vector<std::unique_ptr<AllToAll>> mail_;    // by phase

@@ -6,11 +6,29 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "nn/layer_context.h"
+#include "nn/shard_sums.h"
 
 namespace tandem {
+namespace {
+
+// Every layer with parameters; and there is one.
+bool all_shard_aware(const torch::nn::Module& model) {
+  bool any = false;
+  for (const auto& part : model.modules()) {
+    if (part->parameters(/*recurse=*/false).empty()) continue;
+    if (!dynamic_cast<const ShardAware*>(part.get())) return false;
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace
 
 void SupervisedRecipe::build(JobState& state) {
-  state.add_model(make_model(), "", initial_weights());
+  const std::shared_ptr<torch::nn::Module> model = make_model();
+  shard_aware_ = all_shard_aware(*model);
+  state.add_model(model, "", initial_weights());
   data_ = make_data();
   if (data_->size() <= 0)
     throw ConfigError("the data set is empty", "an epoch needs at least one sample",
@@ -34,7 +52,8 @@ std::vector<Phase> SupervisedRecipe::phases() const {
            .one_backward = true,
            .floats = 1,
            .counts = 3,  // loss; rows, right, judged
-           .capturable = capturable()}};
+           .capturable = capturable(),
+           .grouped = true}};
 }
 
 at::Tensor SupervisedRecipe::row_losses(const at::Tensor& output, const Batch& batch) {
@@ -52,7 +71,8 @@ void SupervisedRecipe::run(const Phase&, ShardContext& context) {
   const at::Tensor output = forward(batch, context);
   const at::Tensor losses = row_losses(output, batch).to(at::kFloat);
   // Padding has weight 0; the divisor is the update's, not the shard's, so that the parts add up to the mean.
-  const at::Tensor loss = (losses * batch.weight).sum() / static_cast<double>(batch.slice.real_in_update);
+  const at::Tensor sums = shard_aware_ ? shard_sums(losses, batch.weight, context.group) : (losses * batch.weight).sum();
+  const at::Tensor loss = sums / static_cast<double>(batch.slice.real_in_update);
   context.backward(loss);
   context.add(0, loss);
   context.counts[0] += batch.slice.real;

@@ -1,7 +1,8 @@
 // engine/supervised.h -- a recipe for the usual case: a model, a data set, a loss per row.
 //
 // A user's own model derives from it and gives make_model(), make_data() and forward(); the rest has sensible defaults.
-// One phase, `learn`; the loss of an update is the mean over its real rows.
+// One phase, `learn`; the loss of an update is the mean over its real rows. A model whose layers are those of nn/ runs
+// several shards in one pass: forward() then gets the rows of all of them, and must treat each row for itself.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -55,6 +56,7 @@ class SupervisedRecipe : public Recipe {
   const RecipeSettings& settings_;
   std::unique_ptr<Dataset> data_, validation_data_;
   std::unique_ptr<EpochSampler> sampler_;
+  bool shard_aware_ = false;  // all layers are: several shards may run in one pass
 };
 
 }  // namespace tandem

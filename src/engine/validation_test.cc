@@ -91,7 +91,7 @@ std::pair<double, double> plain_loop(TrainLoop& loop, const ValidatedSettings& s
     const std::vector<at::Tensor> batch = data.load(samples, {});
     at::Tensor x = net.in(batch[0]);
     x = (x - net.norm->running_mean) * (net.norm->weight / (net.norm->running_var + 1e-5).sqrt()) + net.norm->bias;
-    loop.state().batch_norm().training = false;
+    loop.state().layers().training = false;
     const at::Tensor output = net.out(at::relu(net.norm(net.in(batch[0]))));
     EXPECT_TRUE(at::allclose(output, net.out(at::relu(x)), 1e-4, 1e-5));  // batch norm by its formula
     const at::Tensor losses = torch::nn::functional::cross_entropy(

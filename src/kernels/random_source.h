@@ -12,6 +12,9 @@ struct RandomSource : RandomKey {
       : RandomKey(key), on_device(where), training(trains) {}
   const RandomKey* on_device;
   bool training;  // false: in validation; dropout passes everything on
+  // The draws are those of so many shards in a row, from `shard` on: the same part of the numbers for each, and index i
+  // of a part is index i of its shard's stream.
+  int shards = 1;
 };
 
 }  // namespace tandem
