@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <set>
+#include <string>
 
 #include "kernels/cpu/random_fill.h"
 #include "nn/sites.h"
@@ -11,8 +12,13 @@
 namespace tandem {
 namespace {
 
-// Half-width of the uniform distribution for this parameter; 0: keep the value; negative: standard normal.
-double bound(torch::nn::Module& module, const at::Tensor& parameter) {
+// The kind of torch's layer in whose place a layer of this folder stands; empty for all else.
+std::string kind_of_ours(const torch::nn::Module& module) {
+  return module.name().starts_with("tandem::") ? module_kind(module) : "";
+}
+
+// Half-width of the uniform distribution for this module's parameters; 0: keep the value; negative: standard normal.
+double bound(torch::nn::Module& module) {
   auto fan_in = [](const at::Tensor& weight) { return weight.numel() / weight.size(0); };
   if (auto* linear = module.as<torch::nn::Linear>()) return 1 / std::sqrt(double(fan_in(linear->weight)));
   if (auto* conv = module.as<torch::nn::Conv1d>()) return 1 / std::sqrt(double(fan_in(conv->weight)));
@@ -21,7 +27,10 @@ double bound(torch::nn::Module& module, const at::Tensor& parameter) {
   if (auto* lstm = module.as<torch::nn::LSTM>()) return 1 / std::sqrt(double(lstm->options.hidden_size()));
   if (auto* gru = module.as<torch::nn::GRU>()) return 1 / std::sqrt(double(gru->options.hidden_size()));
   if (module.as<torch::nn::Embedding>()) return -1;
-  return 0;
+  const std::string kind = kind_of_ours(module);
+  for (const char* with_fan_in : {"Linear", "Conv1d", "Conv2d", "Conv3d"})
+    if (kind == with_fan_in) return 1 / std::sqrt(double(fan_in(module.named_parameters(/*recurse=*/false)["weight"])));
+  return kind == "Embedding" ? -1 : 0;
 }
 
 }  // namespace
@@ -34,7 +43,7 @@ uint64_t init_weights(torch::nn::Module& module, uint64_t seed, uint64_t first_n
   for (const auto& part : module.modules(/*include_self=*/true)) {
     for (at::Tensor& parameter : part->parameters(/*recurse=*/false)) {
       if (!drawn.insert(parameter.unsafeGetTensorImpl()).second) continue;
-      const double b = bound(*part, parameter);
+      const double b = bound(*part);
       at::Tensor values = at::empty(parameter.sizes(), at::kFloat);
       if (b > 0) {
         fill_uniform(values.data_ptr<float>(), values.numel(), key, number, static_cast<float>(-b),

@@ -21,10 +21,14 @@ class Module;
 
 namespace tandem {
 
-// Overwrites the weights of Linear, Conv, Embedding, LSTM and GRU layers by torch's default rules (uniform within
-// 1/sqrt(fan_in), or normal for embeddings) with numbers keyed by (seed, number of the parameter). Parameters of other
-// modules keep the values that their constructor gave them. Returns the first free number, for a second module.
+// Overwrites the weights of Linear, Conv, Embedding, LSTM and GRU layers, torch's or ours, by torch's default rules
+// (uniform within 1/sqrt(fan_in), or normal for embeddings) with numbers keyed by (seed, number of the parameter).
+// Parameters of other modules keep the values that their constructor gave them. Returns the first free number, for a
+// second module.
 uint64_t init_weights(torch::nn::Module& module, uint64_t seed, uint64_t first_number = 0);
+
+// "Linear" of torch::nn::Linear and of tandem::Linear: a layer of this folder begins as torch's of the same name.
+std::string module_kind(const torch::nn::Module& module);
 
 enum class Fan { kIn, kOut };
 

@@ -11,7 +11,7 @@
 #include "base/errors.h"
 #include "base/sha256.h"
 #include "kernels/cpu/random_fill.h"
-#include "nn/batch_norm.h"
+#include "nn/embedding.h"
 #include "nn/init.h"
 #include "nn/sites.h"
 
@@ -35,14 +35,6 @@ Values checked(Values values) {
 
 bool fits(const std::string& pattern, const std::string& text) {
   return fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
-}
-
-// "torch::nn::LinearImpl" -> "Linear".
-std::string kind_of(const torch::nn::Module& module) {
-  std::string kind = module.name();
-  if (const size_t colons = kind.rfind("::"); colons != std::string::npos) kind.erase(0, colons + 2);
-  if (kind.ends_with("Impl")) kind.erase(kind.size() - 4);
-  return kind;
 }
 
 // One parameter of the model, by what a rule may ask for.
@@ -85,7 +77,7 @@ std::vector<Parameter> parameters_of(torch::nn::Module& module, const std::strin
   std::set<const void*> known;
   std::set<std::string> attention;
   for (const auto& part : module.named_modules(prefix, /*include_self=*/true)) {
-    const std::string kind = kind_of(*part.value());
+    const std::string kind = module_kind(*part.value());
     if (kind == "MultiheadAttention") attention.insert(part.key());
     const size_t dot = part.key().rfind('.');
     const bool output = part.key().ends_with(".out_proj") && attention.contains(part.key().substr(0, dot));
@@ -104,6 +96,12 @@ Fans fans_for(const Parameter& p) {
     throw ConfigError(fmt::format("no initial values for parameter '{}'", p.name), error.what(),
                       "give it a rule of its own, behind this one: init::zeros(), init::normal(...)");
   }
+}
+
+std::optional<int64_t> padding_row(torch::nn::Module& module) {
+  if (auto* embedding = module.as<torch::nn::Embedding>()) return embedding->options.padding_idx();
+  if (auto* embedding = module.as<Embedding>()) return embedding->padding_idx();
+  return std::nullopt;
 }
 
 void draw(const Parameter& p, const Values& values, const RandomKey& key) {
@@ -149,8 +147,7 @@ void draw(const Parameter& p, const Values& values, const RandomKey& key) {
       uniform(-std::sqrt(3.0) * xavier(), std::sqrt(3.0) * xavier());
       break;
   }
-  if (auto* embedding = p.module->as<torch::nn::Embedding>(); embedding && embedding->options.padding_idx())
-    drawn[*embedding->options.padding_idx()].zero_();
+  if (const auto padding = padding_row(*p.module)) drawn[*padding].zero_();
   at::Tensor(p.tensor).copy_(drawn);
 }
 
@@ -176,6 +173,13 @@ uint64_t number_of_name(const std::string& name) {
 }
 
 }  // namespace
+
+std::string module_kind(const torch::nn::Module& module) {
+  std::string kind = module.name();
+  if (const size_t colons = kind.rfind("::"); colons != std::string::npos) kind.erase(0, colons + 2);
+  if (kind.ends_with("Impl")) kind.erase(kind.size() - 4);
+  return kind;
+}
 
 Fans fans_of(const std::vector<int64_t>& sizes) {
   if (sizes.size() < 2) throw std::invalid_argument("a fan needs two dimensions, outputs and inputs; it is a vector");
