@@ -8,7 +8,12 @@
 namespace tandem {
 
 // x with each element kept with probability 1 - p and scaled by 1 / (1 - p). Two calls in one forward need two sites.
-// In validation it is x itself.
+// In validation it is x itself. With the rows of key.shards shards in x, each shard's mask is the one that it has
+// alone. The mask is made anew in backward, not stored. Throws ConfigError for a p outside [0, 1], and for rows that do
+// not divide by the shards.
 at::Tensor dropout(const at::Tensor& x, double p, const RandomSource& key);
+
+// dropout(x, p, key) + residual in one kernel, to the same bits, in the type that both promote to.
+at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, double p, const RandomSource& key);
 
 }  // namespace tandem
