@@ -8,5 +8,8 @@
 #include "kernels/cpu/random_fill.h"
 #include "nn/batch_norm.h"
 #include "nn/channels_last.h"
+#include "nn/cross_entropy.h"
 #include "nn/dropout.h"
+#include "nn/linear.h"
+#include "nn/shard_sums.h"
 #include "nn/tie_weights.h"

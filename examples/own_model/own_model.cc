@@ -47,16 +47,17 @@ struct Spirals : tandem::Dataset {
   }
 };
 
-// Your model: any torch::nn modules, with tandem's batch norm and dropout.
+// Your model. With tandem's layers several shards run in one pass; any torch::nn modules do, too, with tandem's batch
+// norm and dropout: then shards run one after the other.
 struct Net : torch::nn::Module {
   explicit Net(int64_t width)
-      : in(register_module("in", torch::nn::Linear(2, width))),
+      : in(register_module("in", tandem::Linear(2, width))),
         norm(register_module("norm", tandem::BatchNorm(width))),
-        mid(register_module("mid", torch::nn::Linear(width, width))),
-        out(register_module("out", torch::nn::Linear(width, 3))) {}
-  torch::nn::Linear in;
+        mid(register_module("mid", tandem::Linear(width, width))),
+        out(register_module("out", tandem::Linear(width, 3))) {}
+  tandem::Linear in;
   tandem::BatchNorm norm;
-  torch::nn::Linear mid, out;
+  tandem::Linear mid, out;
 };
 
 // The loss is SupervisedRecipe's: cross-entropy of what forward() returns with the last tensor of the batch.

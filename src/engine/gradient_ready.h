@@ -25,6 +25,10 @@ class GradientReady {
   // final: everything from `first` to the end of the gradient. It holds for one call of backward().
   void begin(Report report);
   void end() { report_ = nullptr; }
+  // A gradient that does not come through autograd (engine/tree_sums.h): by its offset in the contribution.
+  void final_at(int64_t offset) {
+    if (report_ && offset < state_.parameter_floats()) final(static_cast<size_t>(state_.tensor_at(offset)));
+  }
 
  private:
   struct Hook;

@@ -253,13 +253,16 @@ void ShardRunner::run_micro_batch(const PhaseRun& run, const ShardGroup& group, 
     gradient_ready_->begin([this, shard = context.shard, vector](int64_t first, int64_t last) {
       combine_->ready(shard, vector, first, last);
     });
+    context.tree_sums_->on_final([this](int64_t offset) { gradient_ready_->final_at(offset); });
   }
   struct EndReady {  // however run() ends: the hooks report for this backward() alone
     GradientReady* ready;
+    TreeSums* sums;
     ~EndReady() {
       if (ready) ready->end();
+      sums->on_final(nullptr);
     }
-  } end_ready{gradient_ready_.get()};
+  } end_ready{gradient_ready_.get(), context.tree_sums_};
   checked_for_generator(run, [&] {
     PrecisionScope precision(settings_.precision);
     if (run.set)

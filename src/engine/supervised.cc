@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "nn/cross_entropy.h"
 #include "nn/layer_context.h"
 #include "nn/shard_sums.h"
 
@@ -57,6 +58,7 @@ std::vector<Phase> SupervisedRecipe::phases() const {
 }
 
 at::Tensor SupervisedRecipe::row_losses(const at::Tensor& output, const Batch& batch) {
+  if (shard_aware_) return cross_entropy(output, batch.tensors.at(1));
   return torch::nn::functional::cross_entropy(output, batch.tensors.at(1),
                                               torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
 }

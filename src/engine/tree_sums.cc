@@ -70,7 +70,11 @@ void TreeSums::settle() {
 
 void TreeSums::put(int64_t offset, const at::Tensor& leaves) {
   const int64_t n = leaves.size(1);
-  if (!wait_) return sum(offset, leaves.const_data_ptr<float>(), n, n);
+  if (!wait_) {
+    sum(offset, leaves.const_data_ptr<float>(), n, n);
+    if (final_) final_(offset);
+    return;
+  }
   if (!waiting_.defined()) waiting_ = at::zeros({shards_, floats_ - recipe_floats_}, here());
   waiting_.narrow(1, offset, n).add_(leaves);
 }

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <vector>
@@ -37,6 +38,8 @@ class TreeSums : public LeafSums {
   // The recipe's sums from `index` on: [shards] or [shards, sums].
   void add_floats(int index, const at::Tensor& leaves);
   void finish();  // after the last micro-batch: everything is in the vectors
+  // Called with the offset of each gradient that is in the vectors, unless it waits for micro-batches. Null: nobody is.
+  void on_final(std::function<void(int64_t)> final) { final_ = std::move(final); }
 
  private:
   struct Uses {
@@ -57,6 +60,7 @@ class TreeSums : public LeafSums {
   std::map<int64_t, Uses> uses_;  // by offset
   at::Tensor waiting_;            // [shards, floats]: the shards' own sums
   at::Tensor tails_;              // [shards, recipe_floats]
+  std::function<void(int64_t)> final_;
 };
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "base/errors.h"
+#include "kernels/device.h"
 #include "kernels/dropout_kernels.h"
 #include "nn/kernel_choice.h"
 #include "nn/shard_rows.h"
@@ -44,7 +45,7 @@ at::Tensor drop(const at::Tensor& x, const at::Tensor& residual, at::ScalarType 
                    .product = product,
                    .drop_probability = draw.p,
                    .key = draw.key,
-                   .key_on_device = x.is_cuda() ? draw.key.on_device : nullptr};
+                   .key_on_device = x.is_cuda() == device().is_cuda() ? draw.key.on_device : nullptr};
   if (residual.defined()) call.residual = {residual.const_data_ptr(), float_type(residual)};
   kernels_for<DropoutKernels>(x).apply(call, stream_for(x));
   return out;

@@ -7,6 +7,7 @@
 #include "kernels/cpu/random_fill.h"
 #include "nn/batch_norm.h"
 #include "nn/dropout.h"
+#include "nn/linear.h"
 #include "recipes/makers.h"
 #include "recipes/tiny_settings.h"
 
@@ -52,11 +53,11 @@ class TinyData : public Dataset {
 
 struct TinyNet : torch::nn::Module {
   explicit TinyNet(const TinySettings& s)
-      : fc1(register_module("fc1", torch::nn::Linear(s.features, s.hidden))),
+      : fc1(register_module("fc1", Linear(s.features, s.hidden))),
         bn1(register_module("bn1", BatchNorm(s.hidden))),
-        fc2(register_module("fc2", torch::nn::Linear(s.hidden, s.hidden))),
+        fc2(register_module("fc2", Linear(s.hidden, s.hidden))),
         bn2(register_module("bn2", BatchNorm(s.hidden))),
-        out(register_module("out", torch::nn::Linear(s.hidden, s.classes))),
+        out(register_module("out", Linear(s.hidden, s.classes))),
         drop(s.dropout) {}
 
   at::Tensor forward(at::Tensor x, const ShardContext& context) {  // [B, features] -> [B, classes]
@@ -65,11 +66,11 @@ struct TinyNet : torch::nn::Module {
     return out(x);
   }
 
-  torch::nn::Linear fc1;
+  Linear fc1;
   BatchNorm bn1;
-  torch::nn::Linear fc2;
+  Linear fc2;
   BatchNorm bn2;
-  torch::nn::Linear out;
+  Linear out;
   double drop;
 };
 

@@ -1,0 +1,260 @@
+// Several shards in one pass give the bits of one by one; what does not, falls back by name.
+#include "engine/shard_groups.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/determinism.h"
+#include "engine/emulated_gpu.h"
+#include "engine/supervised.h"
+#include "engine/train_loop.h"
+#include "kernels/cpu/random_fill.h"
+#include "nn/batch_norm.h"
+#include "nn/dropout.h"
+#include "nn/linear.h"
+#include "nn/tie_weights.h"
+
+namespace tandem {
+namespace {
+
+struct PassSettings : RecipeSettings {
+  PassSettings() {
+    shards = 6;
+    batch_size = 48;
+    loader.threads = 0;
+    optimizer.learning_rate = 0.01;
+  }
+  bool plain = false, mixes = false, tied = false, odd_layer = false, nan_row = false;
+  int64_t samples = 480;
+};
+
+struct PassData : Dataset {
+  explicit PassData(const PassSettings& s) : count(s.samples), nan_row(s.nan_row) {}
+  int64_t size() const override { return count; }
+  std::vector<at::Tensor> load(std::span<const int64_t> samples, const RandomKey&) const override {
+    at::Tensor x = at::empty({static_cast<int64_t>(samples.size()), 12}),
+               y = at::empty({static_cast<int64_t>(samples.size())}, at::kLong);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      fill_normal(x[static_cast<int64_t>(i)].data_ptr<float>(), 12, {.seed = 3}, static_cast<uint64_t>(samples[i]) * 12);
+      y[static_cast<int64_t>(i)] = samples[i] % 4;
+      if (nan_row && samples[i] == 77) x[static_cast<int64_t>(i)].fill_(std::nanf(""));
+    }
+    return {x, y};
+  }
+  int64_t count;
+  bool nan_row;
+};
+
+// A layer that is made for passes, and whose rows depend on their neighbours all the same.
+struct OddLayerImpl : torch::nn::Module, ShardAware {
+  at::Tensor forward(const at::Tensor& x) {
+    trace("input", x);
+    std::vector<at::Tensor> parts;
+    const int64_t shards = one_by_one() ? pass().shards : 1;
+    for (const at::Tensor& part : x.chunk(shards)) parts.push_back(part - 1e-3 * part.mean(0, true));
+    const at::Tensor y = at::cat(parts);
+    trace("output", y);
+    return y;
+  }
+};
+TORCH_MODULE(OddLayer);
+
+struct PassNet : torch::nn::Module {
+  explicit PassNet(const PassSettings& s) {
+    in = register_module("in", Linear(12, 16));
+    norm = register_module("norm", BatchNorm(16));
+    mid = register_module("mid", Linear(16, 16));
+    if (s.tied) {
+      mid2 = register_module("mid2", Linear(16, 16));
+      tie_weights(mid2, mid);
+    }
+    if (s.odd_layer) odd = register_module("odd", OddLayer());
+    if (s.plain) plain = register_module("plain", torch::nn::Linear(16, 16));
+    out = register_module("out", Linear(16, 4));
+  }
+  at::Tensor forward(at::Tensor x, const RandomSource& key, bool mixes) {
+    x = dropout(at::relu(norm(in(x))), 0.2, key);
+    x = at::relu(mid(x));
+    if (mid2) x = at::relu(mid2(x));
+    if (plain) x = plain(x);
+    if (odd) x = odd(x);
+    if (mixes) x = x - 1e-3 * x.mean(0, true);
+    return out(x);
+  }
+  Linear in{nullptr}, mid{nullptr}, mid2{nullptr}, out{nullptr};
+  BatchNorm norm{nullptr};
+  torch::nn::Linear plain{nullptr};
+  OddLayer odd{nullptr};
+};
+
+struct PassRecipe : SupervisedRecipe {
+  explicit PassRecipe(const PassSettings& s) : SupervisedRecipe(s), settings(s) {}
+  std::shared_ptr<torch::nn::Module> make_model() override { return net = std::make_shared<PassNet>(settings); }
+  std::unique_ptr<Dataset> make_data() override { return std::make_unique<PassData>(settings); }
+  at::Tensor forward(const Batch& batch, ShardContext& context) override {
+    most_at_once = std::max(most_at_once, context.group);
+    ++calls;
+    return net->forward(batch.tensors[0], context.random(0), settings.mixes);
+  }
+  const PassSettings& settings;
+  std::shared_ptr<PassNet> net;
+  int most_at_once = 0, calls = 0;
+};
+
+struct Trained {
+  at::Tensor weights, running;
+  std::vector<double> losses;
+  std::vector<std::string> notes;
+  int most_at_once = 0;
+  bool operator==(const Trained& other) const {
+    return at::equal(weights, other.weights) && at::equal(running, other.running) &&
+           std::ranges::equal(losses, other.losses, [](double a, double b) { return a == b || (a != a && b != b); });
+  }
+};
+
+Trained outcome(TrainLoop& loop, int steps) {
+  Trained got;
+  for (int i = 0; i < steps; ++i) {
+    got.losses.push_back(loop.step().loss);
+    if (!loop.note().empty()) got.notes.push_back(loop.note());
+  }
+  const auto copy = [](std::span<float> v) {
+    return at::from_blob(v.data(), {static_cast<int64_t>(v.size())}).clone();
+  };
+  got.weights = copy(loop.state().parameters());
+  got.running = copy(loop.state().running_statistics());
+  got.most_at_once = static_cast<PassRecipe&>(loop.recipe()).most_at_once;
+  return got;
+}
+
+class ShardPasses : public ::testing::Test {
+ protected:
+  ShardPasses() { set_determinism(); }
+  static Trained train(const PassSettings& s, int steps = 20, std::vector<double> speeds = {1}) {
+    TrainLoop loop(s, std::make_unique<PassRecipe>(s), ShardPlan::balance(static_cast<int>(s.shards), speeds));
+    return outcome(loop, steps);
+  }
+  static Trained with(PassSettings s, int64_t per_pass, std::vector<double> speeds = {1}) {
+    s.shards_per_pass = per_pass;
+    return train(s, 20, std::move(speeds));
+  }
+};
+
+TEST_F(ShardPasses, OfAnySizeGiveTheBitsOfOneByOne) {
+  for (const int64_t shards : {1, 2, 3, 5, 6}) {
+    PassSettings s;
+    s.shards = shards;
+    s.batch_size = shards * 8;
+    const Trained want = with(s, 1);
+    EXPECT_EQ(want.most_at_once, 1);
+    for (const int64_t per_pass : {2, 4, 0}) {
+      const Trained got = with(s, per_pass);
+      EXPECT_TRUE(got == want) << shards << " shards, " << per_pass;
+      EXPECT_TRUE(got.notes.empty()) << got.notes.front();
+      EXPECT_EQ(got.most_at_once, per_pass == 0 ? shards : std::min(per_pass, shards));
+    }
+  }
+}
+
+TEST_F(ShardPasses, OfAWorkersOwnShardsGiveTheBitsOfOneWorker) {
+  const PassSettings s;
+  const Trained want = with(s, 1);
+  for (const std::vector<double>& speeds : {std::vector<double>{1, 1}, {1, 2}, {1, 1, 1}, {5, 1}})
+    for (const int64_t per_pass : {1, 2, 0}) EXPECT_TRUE(with(s, per_pass, speeds) == want) << per_pass;
+}
+
+TEST_F(ShardPasses, WithMicroBatchesTiedWeightsPaddingAndLowPrecisionGiveTheBitsOfOneByOne) {
+  std::vector<PassSettings> all(5);
+  all[0].accumulation = 2;
+  all[1].tied = true;
+  all[2].samples = 470;  // the last batch of an epoch is padded
+  all[3].precision = "bf16";
+  all[4].tied = true;
+  all[4].accumulation = 4;
+  for (PassSettings& s : all) {
+    const Trained want = with(s, 1);
+    for (const int64_t per_pass : {2, 0}) {
+      const Trained got = with(s, per_pass);
+      EXPECT_TRUE(got == want) << &s - all.data() << ", " << per_pass;
+      EXPECT_GT(got.most_at_once, 1);
+    }
+  }
+}
+
+TEST_F(ShardPasses, AreNotMadeWithALayerThatAddsOverAllRowsAndTheRunNamesIt) {
+  PassSettings s;
+  s.plain = true;
+  const Trained got = train(s);
+  EXPECT_EQ(got.most_at_once, 1);
+  ASSERT_EQ(got.notes.size(), 1u);
+  EXPECT_NE(got.notes[0].find("'plain' (torch::nn::LinearImpl)"), std::string::npos) << got.notes[0];
+}
+
+TEST_F(ShardPasses, FallBackWhereAnOperatorMixesRowsAndTheRunSaysWhere) {
+  PassSettings s;
+  s.mixes = true;
+  const Trained want = with(s, 1), got = with(s, 0);
+  EXPECT_TRUE(got == want);
+  ASSERT_EQ(got.notes.size(), 1u);
+  EXPECT_NE(got.notes[0].find("the input of layer 'out'"), std::string::npos) << got.notes[0];
+}
+
+TEST_F(ShardPasses, RunALayerOneByOneWhereItAloneDiffersAndTheRunNamesIt) {
+  PassSettings s;
+  s.odd_layer = true;
+  const Trained want = with(s, 1), got = with(s, 0);
+  EXPECT_TRUE(got == want);
+  EXPECT_EQ(got.most_at_once, 6);
+  ASSERT_EQ(got.notes.size(), 1u);
+  EXPECT_NE(got.notes[0].find("layer 'odd'"), std::string::npos) << got.notes[0];
+}
+
+TEST_F(ShardPasses, NameTheShardOfANaN) {
+  PassSettings s;
+  s.nan_row = true;
+  const Trained want = with(s, 1), got = with(s, 0);
+  EXPECT_TRUE(got == want);
+  EXPECT_FALSE(want.notes.empty());
+  EXPECT_EQ(got.notes, want.notes);
+}
+
+TEST_F(ShardPasses, AreCapturedWithTheUpdateAndGiveTheSameBits) {
+  PassSettings s;
+  const Trained want = with(s, 1);
+  for (const int64_t per_pass : {1, 2, 0}) {
+    s.shards_per_pass = per_pass;
+    TrainLoop* running = nullptr;
+    auto made = std::make_unique<EmulatedGpu>([&](const std::function<void()>& work) {
+      const auto weights = running->state().parameters(), statistics = running->state().running_statistics();
+      const std::vector<float> before(weights.begin(), weights.end()), then(statistics.begin(), statistics.end());
+      std::vector<std::vector<float>> moments;
+      for (int i = 0; i < 2; ++i) {
+        const auto moment = running->state().optimizer_state(i);
+        moments.emplace_back(moment.begin(), moment.end());
+      }
+      work();
+      std::ranges::copy(before, weights.begin());
+      std::ranges::copy(then, statistics.begin());
+      for (int i = 0; i < 2; ++i) std::ranges::copy(moments[i], running->state().optimizer_state(i).begin());
+    });
+    EmulatedGpu* const gpu = made.get();
+    use_gpu(std::move(made));
+    {
+      TrainLoop loop(s, std::make_unique<PassRecipe>(s), ShardPlan::balance(6, std::vector{1.0}));
+      running = &loop;
+      const Trained got = outcome(loop, 20);
+      EXPECT_TRUE(got == want) << per_pass;
+      EXPECT_TRUE(got.notes.empty()) << got.notes.front();
+      EXPECT_EQ(got.most_at_once, per_pass == 0 ? 6 : per_pass);
+    }
+    EXPECT_GE(gpu->captures, 2);
+    EXPECT_GT(gpu->replays, 10);
+    use_gpu(nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace tandem
