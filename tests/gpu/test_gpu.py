@@ -2,10 +2,11 @@
 """What needs a GPU, in one go: python3 tests/gpu/test_gpu.py <build folder> [--only PART] [--out results.json]
 
 Parts: twins (each kernel beside its CPU twin), operators (which library operators give equal bits), digests (one digest
-on one, two and three workers, in several processes, under load, after kills and a resume), repetitions (twenty
-in one process), settings (the same with other precisions and accumulation), graphs (a step as one graph and launch by
-launch), executors (phases that change state, exchange, run now and then), validation, dqn (web-test agents wholly on the
-GPU), faults, checkpoints, times, nccl (workers on one GPU over NCCL; that takes NCCL 2.29 or later, whose
+on one, two and three workers, in several processes, under load, after kills and a resume), repetitions (twenty in one
+process), settings (the same with other precisions and accumulation), graphs (a step as one graph and launch by launch),
+shards (several of a worker in one pass; models of shard_models.h), sms (which layers' bits follow the number of SMs,
+under MPS), executors (phases that change state, exchange, run now and then), validation, dqn (web-test agents wholly on
+the GPU), faults, checkpoints, times, nccl (workers on one GPU over NCCL; that takes NCCL 2.29 or later, whose
 libnccl.so.2 lies in the folder TANDEM_TEST_NCCL; without it only the refusal is looked at). One line per check; a JSON
 file with everything; the minutes of each part. Exit 1 if a check failed, 2 if there is no GPU.
 """
@@ -16,28 +17,12 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
+from gpu_runs import Checks, Runs, busy, lines_of
+from shard_checks import shards, sms
+
 REFUSED_ON_PURPOSE = ("adaptive_max_pool2d", "max_pool3d", "avg_pool3d", "upsample", "attention cudnn")
-
-
-class Checks:
-    def __init__(self, bin_dir, tests):
-        self.bin, self.tests, self.results, self.failed = bin_dir, tests, {}, 0
-
-    def check(self, good, name, output=""):
-        self.failed += not good
-        output = sorted(output) if isinstance(output, set) else output
-        print(f"{'ok  ' if good else 'FAIL'} {name}{': ' + str(output) if output != '' else ''}", flush=True)
-        self.results.setdefault("checks", []).append({"name": name, "ok": bool(good), "told": output})
-        return good
-
-
-def lines_of(program, *args, env=None):
-    done = subprocess.run([program, *map(str, args)], capture_output=True, text=True, env={**os.environ, **(env or {})})
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return done.returncode, found, done.stderr
 
 
 def twins(c):
@@ -74,43 +59,6 @@ def operators(c):
             c.check(False, f"{op} gives equal bits behind the switchboard")
     c.check(len(table) > 100, "operators looked at", len(table))
     c.results["operators"] = table
-
-
-class Runs:
-    def __init__(self, c):
-        self.c = c
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="tandem-gpu-"))
-
-    def program(self, recipe):
-        return self.c.tests / "gpu_mixed_model" if recipe in ("mixed", "walk") else self.c.bin / "tandem"
-
-    def train(self, recipe, *args, env=None, code=0):
-        done = subprocess.run([self.program(recipe), "train", recipe, "--seed", "7", "--json", *map(str, args)], cwd=self.dir,
-                              capture_output=True, text=True, env={**os.environ, **(env or {})})
-        if done.returncode != code:
-            self.c.check(False, f"train {recipe} {' '.join(map(str, args))}", f"code {done.returncode}: {done.stderr[-600:]}")
-            return {}
-        return json.loads(done.stdout)
-
-    def output(self, recipe, *args, env=None):
-        """What a run said at its end, what it said on the way, its logs, its records."""
-        done = subprocess.run([self.program(recipe), "train", recipe, "--seed", "7", "--json", *map(str, args)], cwd=self.dir,
-                              capture_output=True, text=True, env={**os.environ, **(env or {})})
-        if done.returncode != 0:
-            return {}, f"code {done.returncode}: {done.stderr[-800:]}{done.stdout[-400:]}", "", []
-        output = json.loads(done.stdout)
-        folder = self.dir / output["dir"]
-        logs = "".join(log.read_text(errors="replace") for log in sorted((folder / "logs").glob("rank-*.log")))
-        return output, done.stderr, logs, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-    def digest(self, recipe, *args, env=None):
-        return self.train(recipe, *args, env=env).get("digest", "none")
-
-
-def busy(c):
-    """Another process that keeps the GPU and its memory moving."""
-    return subprocess.Popen(["sh", "-c", f"while :; do {c.tests / 'gpu_operators'} --repeat 40 --only 'linear 8192'; done"],
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
 def digests(c):
@@ -461,7 +409,7 @@ def dqn(c):
             c.check(True, f"web-agent {agents}, defaults, 1 M rows: us a step", round(1e6 * median([r["seconds"] for r in records[200:]])))
 
 
-PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs, "executors": executors,
+PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs, "shards": shards, "sms": sms, "executors": executors,
          "validation": validation, "dqn": dqn, "faults": faults, "checkpoints": checkpoints, "times": times, "nccl": nccl}
 
 
