@@ -5,7 +5,10 @@
 
 #include "base/errors.h"
 #include "nn/channels_last.h"
+#include "nn/conv2d.h"
+#include "nn/embedding.h"
 #include "nn/init.h"
+#include "nn/linear.h"
 #include "nn/portable_vector.h"
 #include "nn/tie_weights.h"
 
@@ -187,6 +190,30 @@ TEST(TieWeights, TheLayerUsesAndRegistersTheOthersWeight) {
     EXPECT_STREQ(error.what(),
                  "parameter 'weight' of torch::nn::LinearImpl can't be tied: it is [29, 8], the other [30, 8]");
   }
+}
+
+TEST(InitRules, LayersOfOursBeginAsTorchsOfTheSameName) {
+  const auto equal_weights = [](torch::nn::Module& ours, torch::nn::Module& torchs, const InitRules& rules) {
+    bool equal = init_weights(ours, 5) == init_weights(torchs, 5);
+    for (const bool by_rules : {false, true}) {
+      if (by_rules) init_weights(ours, rules, 6), init_weights(torchs, rules, 6);
+      for (const auto& item : torchs.named_parameters())
+        equal = equal && at::equal(item.value(), ours.named_parameters()[item.key()]);
+    }
+    return equal;
+  };
+  Linear linear(12, 7);
+  torch::nn::Linear torchs_linear(12, 7);
+  EXPECT_TRUE(equal_weights(*linear, *torchs_linear, InitRules()));
+  EXPECT_TRUE(equal_weights(*linear, *torchs_linear, InitRules().kind("Linear", "weight", init::normal(0.02))));
+  EXPECT_LT(linear->weight.std().item<double>(), 0.03);
+  Conv2d conv(Conv2dOptions{.in = 4, .out = 6, .kernel = 3});
+  torch::nn::Conv2d torchs_conv(torch::nn::Conv2dOptions(4, 6, 3));
+  EXPECT_TRUE(equal_weights(*conv, *torchs_conv, InitRules().kind("Conv2d", "weight", init::kaiming_normal())));
+  Embedding embedding(30, 8, 3);
+  torch::nn::Embedding torchs_embedding(torch::nn::EmbeddingOptions(30, 8).padding_idx(3));
+  EXPECT_TRUE(equal_weights(*embedding, *torchs_embedding, InitRules().kind("Embedding", "*", init::normal(0.02))));
+  EXPECT_EQ(embedding->weight[3].abs().sum().item<float>(), 0);
 }
 
 }  // namespace

@@ -52,13 +52,13 @@ GeluGradient gelu_gradient_rows(const LinearPass& pass, const at::Tensor& dy, co
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_in, const at::Tensor& weight,
-                            const at::Tensor& bias, LinearImpl* layer) {
+                            const std::optional<at::Tensor>& bias, LinearImpl* layer) {
     const at::ScalarType type = compute_type(x_in);
     const WithoutAutocast plain;
     const LinearOptions& o = layer->options;
     const at::Tensor x = as_rows(x_in, o.in, type), w = weight.to(type).contiguous();
     const LinearPass pass = pass_of(*layer, x);
-    const at::Tensor z = linear_forward(pass, x, w, bias.defined() ? bias.to(type) : bias);
+    const at::Tensor z = linear_forward(pass, x, w, bias ? bias->to(type) : at::Tensor());
     const at::Tensor y = o.gelu ? gelu_rows(z, *o.gelu) : z;
     ctx->save_for_backward({weight.requires_grad() ? x : at::Tensor(), x_in.requires_grad() ? w : at::Tensor(),
                             o.gelu ? z : at::Tensor()});
@@ -143,7 +143,7 @@ at::Tensor LinearImpl::forward(const at::Tensor& x) {
     if (weight.requires_grad()) pass().sums->expect(weight);
     if (bias.defined() && bias.requires_grad()) pass().sums->expect(bias);
   }
-  const at::Tensor y = LinearFunction::apply(x, weight, bias, this);
+  const at::Tensor y = LinearFunction::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, this);
   trace("output", y);
   return y;
 }
