@@ -1,10 +1,12 @@
 #include "cuda/offered_kernels.h"
 
 #include "kernels/batch_norm_kernels.h"
+#include "kernels/conv_kernels.h"
 #include "kernels/gpu/layer_kernels.h"
 #include "kernels/gpu/linear_gemm.h"
 #include "kernels/gpu/profile.h"
 #include "kernels/linear_kernels.h"
+#include "kernels/pool_kernels.h"
 #include "kernels/tree_kernels.h"
 #include "recipes/cuda_web_environment.h"
 #include "rl/dqn/dqn_gpu.h"
@@ -20,6 +22,8 @@ const KernelTables& offered_kernels() {
   static const WebKernels web{advance_web};
   static const KernelTables all = KernelTables()
                                       .add(batch_norm_kernels())
+                                      .add(conv_kernels())
+                                      .add(pool_kernels())
                                       .add(layer_norm_kernels())
                                       .add(cross_entropy_kernels())
                                       .add(embedding_kernels())
