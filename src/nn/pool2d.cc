@@ -91,7 +91,7 @@ struct Pool2dFunction : torch::autograd::Function<Pool2dFunction> {
 };
 
 void refuse_bad_pool(const char* kind, const Pool2dOptions& o, int64_t most_places) {
-  const auto &kernel = *o.kernel, &stride = *o.stride.value_or(o.kernel), &padding = *o.padding;
+  const auto kernel = *o.kernel, stride = *o.stride.value_or(o.kernel), padding = *o.padding;  // copies: value_or() is a temporary
   for (const size_t d : {0, 1})
     if (kernel[d] < 1 || stride[d] < 1 || padding[d] < 0 || 2 * padding[d] > kernel[d])
       throw ConfigError(fmt::format("{} with a kernel of {}, a stride of {} and a padding of {}", kind,
@@ -119,8 +119,8 @@ at::Tensor run_pool_layer(const at::Tensor& given, PoolKind kind, const Pool2dOp
   s.channels_last = last;
   s.type = float_type(given);
   if (options) {
-    const auto &kernel = *options->kernel, &stride = *options->stride.value_or(options->kernel);
-    const auto& padding = *options->padding;
+    const auto kernel = *options->kernel, stride = *options->stride.value_or(options->kernel);
+    const auto padding = *options->padding;
     s.kernel_h = static_cast<int>(kernel[0]), s.kernel_w = static_cast<int>(kernel[1]);
     s.stride_h = static_cast<int>(stride[0]), s.stride_w = static_cast<int>(stride[1]);
     s.pad_h = static_cast<int>(padding[0]), s.pad_w = static_cast<int>(padding[1]);
