@@ -34,8 +34,10 @@ void check_fields(const std::string& data, const std::vector<DataField>& fields)
 }
 
 at::Tensor weights_of(const Slice& slice) {
-  at::Tensor weight = at::ones({static_cast<int64_t>(slice.samples.size())});
-  weight.slice(0, slice.real).zero_();
+  at::Tensor weight = at::empty({static_cast<int64_t>(slice.samples.size())}, at::kFloat);
+  float* const rows = weight.data_ptr<float>();  // each operation of libtorch would cost microseconds
+  std::fill(rows, rows + slice.real, 1.0f);
+  std::fill(rows + slice.real, rows + weight.numel(), 0.0f);
   return weight;
 }
 
