@@ -31,16 +31,21 @@ void ShardContext::add(int index, const at::Tensor& value) {
     float_sums_.narrow(0, index, value.numel()).add_(value.reshape({-1}));
     return;
   }
-  const at::Tensor host = value.to(at::kCPU, at::kFloat).contiguous();
+  // Floats in host memory are read where they are: to() costs microseconds even where it does nothing.
+  const bool plain = value.is_cpu() && value.scalar_type() == at::kFloat && value.is_contiguous();
+  const at::Tensor host = plain ? value : value.to(at::kCPU, at::kFloat).contiguous();
   for (int64_t i = 0; i < host.numel(); ++i) floats[index + i] += host.const_data_ptr<float>()[i];
 }
 
 void ShardContext::count(int index, const at::Tensor& value) {
   at::NoGradGuard no_grad;
+  const bool flags = value.scalar_type() == at::kBool;
   if (count_sums_.defined())
-    count_sums_.select(0, index).add_(value);
+    count_sums_.select(0, index).add_(flags ? value.sum() : value);
+  else if (flags && value.is_cpu() && value.is_contiguous())
+    counts[index] += std::count(value.const_data_ptr<bool>(), value.const_data_ptr<bool>() + value.numel(), true);
   else
-    counts[index] += value.item<int64_t>();
+    counts[index] += (flags ? value.sum() : value).item<int64_t>();
 }
 
 void ShardContext::sum(int index, const at::Tensor& values) {
