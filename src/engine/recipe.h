@@ -138,7 +138,8 @@ class ShardContext {
   std::span<float> floats;
   std::span<int64_t> counts, maxima;
   // The same from a tensor, which need not be waited for: its numbers are added to the sums from `index` on. For one
-  // sum use one way or the other. Of a group: add() gets [group] or [group, sums], count() the number of all.
+  // sum use one way or the other. Of a group: add() gets [group] or [group, sums], count() the number of all. Of a
+  // bool tensor count() adds how many are true.
   void add(int index, const at::Tensor& value);
   void count(int index, const at::Tensor& value);
   // In validate(): adds the values of the real rows to sum `index` of the set, exactly. First dimension = rows.

@@ -71,7 +71,8 @@ at::Tensor SupervisedRecipe::row_correct(const at::Tensor& output, const Batch& 
 void SupervisedRecipe::run(const Phase&, ShardContext& context) {
   const Batch& batch = context.batch();
   const at::Tensor output = forward(batch, context);
-  const at::Tensor losses = row_losses(output, batch).to(at::kFloat);
+  at::Tensor losses = row_losses(output, batch);
+  if (losses.scalar_type() != at::kFloat) losses = losses.to(at::kFloat);
   // Padding has weight 0; the divisor is the update's, not the shard's, so that the parts add up to the mean.
   const at::Tensor sums = shard_aware_ ? shard_sums(losses, batch.weight, context.group) : (losses * batch.weight).sum();
   const at::Tensor loss = sums / static_cast<double>(batch.slice.real_in_update);
@@ -81,7 +82,8 @@ void SupervisedRecipe::run(const Phase&, ShardContext& context) {
   at::NoGradGuard no_grad;
   if (const at::Tensor correct = row_correct(output, batch); correct.defined()) {
     const bool padded = batch.slice.real < correct.size(0);
-    context.count(1, (padded ? correct.narrow(0, 0, batch.slice.real) : correct).sum());
+    const at::Tensor rows = padded ? correct.narrow(0, 0, batch.slice.real) : correct;
+    context.count(1, rows.scalar_type() == at::kBool ? rows : rows.sum());
     context.counts[2] += batch.slice.real;
   }
 }
