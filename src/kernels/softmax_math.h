@@ -91,7 +91,15 @@ TANDEM_HD SoftmaxSum join_softmax(const SoftmaxSum& a, const SoftmaxSum& b) {
   const float maximum = a.maximum > b.maximum ? a.maximum : b.maximum, reference = softmax_reference(maximum);
   return {maximum, a.sum * softmax_exp(a.maximum - reference) + b.sum * softmax_exp(b.maximum - reference)};
 }
-TANDEM_HD float log_of_sum(const SoftmaxSum& all) { return softmax_reference(all.maximum) + softmax_log(all.sum); }
+// A row's maximum, and the log of the sum of exp(x - maximum). Two numbers, since their sum would round away the second
+// where logits are large.
+struct RowLogSum {
+  float maximum, log_sum;
+};
+TANDEM_HD RowLogSum row_log_sum(const SoftmaxSum& all) {
+  return {softmax_reference(all.maximum), softmax_log(all.sum)};
+}
+TANDEM_HD float row_loss(const RowLogSum& row, float logit) { return (row.maximum - logit) + row.log_sum; }
 
 // A row's label: what it is worth.
 struct LabelWeight {
@@ -103,8 +111,8 @@ TANDEM_HD LabelWeight label_weight(int64_t label, int64_t classes, int64_t ignor
   if (label < 0 || label >= classes) return {float_of_bits(0x7FC00000u), false};
   return {class_weights ? class_weights[label] : 1.0f, false};
 }
-TANDEM_HD float logit_gradient(float x, float log_sum, bool is_label, float scale) {
-  const float p = softmax_exp(x - log_sum);
+TANDEM_HD float logit_gradient(float x, const RowLogSum& row, bool is_label, float scale) {
+  const float p = softmax_exp((x - row.maximum) - row.log_sum);
   return (is_label ? p - 1.0f : p) * scale;
 }
 

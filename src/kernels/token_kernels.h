@@ -18,7 +18,8 @@ struct CrossEntropyForward {
   const int64_t* labels = nullptr;       // [rows]
   const float* class_weights = nullptr;  // [classes]; null: all 1
   int64_t ignore_index = -100;
-  float *losses = nullptr, *log_sums = nullptr;  // [rows]; log_sums is for backward
+  float* losses = nullptr;    // [rows]
+  float* log_sums = nullptr;  // [rows, 2], for backward: a row's maximum, and the log of the sum relative to it
 };
 struct CrossEntropyBackward {
   CrossEntropyForward forward;        // as it was called

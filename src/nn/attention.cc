@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-int64_t up(int64_t count, int64_t size) { return (count + size - 1) / size; }
+int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
 // Lengths at which flash's split of the keys changes no bit: there is one block of keys, or the sum of two.
 bool split_is_harmless(const AttentionShape& shape) {
@@ -30,7 +30,7 @@ struct AttentionMemo : torch::CustomClassHolder {
 at::Tensor packed_part(const at::Tensor& qkv, int64_t part) { return qkv.select(2, part).transpose(1, 2); }
 
 // The opposite, without a copy where the three are its parts already.
-at::Tensor pack(const AttentionGradients& g) {
+at::Tensor packed_gradient(const AttentionGradients& g) {
   const at::Tensor q = g.q.transpose(1, 2), k = g.k.transpose(1, 2), v = g.v.transpose(1, 2);
   const int64_t tokens = q.size(1), heads = q.size(2), size = q.size(3), row = heads * size;
   const auto is_part = [&](const at::Tensor& x, int64_t part) {
@@ -42,41 +42,42 @@ at::Tensor pack(const AttentionGradients& g) {
   return at::stack({q, k, v}, 2);
 }
 
-AttentionCall shard_call(const AttentionCall& all, int64_t first, int64_t rows) {
+AttentionCall attention_of_shard(const AttentionCall& all, int64_t first, int64_t rows) {
   AttentionCall one = all;
   one.shards = 1;
   if (all.bias.defined()) one.bias = all.bias.narrow(0, first, rows);
   return one;
 }
 
-bool apart(const AttentionMemo& memo) {
+bool attends_apart(const AttentionMemo& memo) {
   return memo.layer->one_by_one() && memo.call.shards > 1 && memo.call.kernel != AttentionKernel::kMath;
 }
 
-AttentionResult run_forward(const AttentionMemo& memo, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  if (!apart(memo)) return attention_forward(memo.call, q, k, v);
+AttentionResult attend_forward(const AttentionMemo& memo, const at::Tensor& q, const at::Tensor& k,
+                               const at::Tensor& v) {
+  if (!attends_apart(memo)) return attention_forward(memo.call, q, k, v);
   const int64_t rows = q.size(0) / memo.call.shards;
   std::vector<at::Tensor> outs, kept;
   AttentionResult last;
   for (int64_t first = 0; first < q.size(0); first += rows) {
     const auto mine = [&](const at::Tensor& x) { return x.narrow(0, first, rows); };
-    last = attention_forward(shard_call(memo.call, first, rows), mine(q), mine(k), mine(v));
+    last = attention_forward(attention_of_shard(memo.call, first, rows), mine(q), mine(k), mine(v));
     outs.push_back(last.out.transpose(1, 2));
     kept.push_back(last.kept[0]);
   }
   return {at::cat(outs).transpose(1, 2), {at::cat(kept), last.kept[1], last.kept[2]}};
 }
 
-AttentionGradients run_backward(const AttentionMemo& memo, const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v, const at::Tensor& out, const std::vector<at::Tensor>& kept,
-                                const at::Tensor& out_grad) {
-  if (!apart(memo)) return attention_backward(memo.call, q, k, v, out, kept, out_grad, memo.packed);
+AttentionGradients attend_backward(const AttentionMemo& memo, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const at::Tensor& out, const std::vector<at::Tensor>& kept,
+                                   const at::Tensor& out_grad) {
+  if (!attends_apart(memo)) return attention_backward(memo.call, q, k, v, out, kept, out_grad, memo.packed);
   const int64_t rows = q.size(0) / memo.call.shards;
   std::vector<at::Tensor> parts[3];
   for (int64_t first = 0; first < q.size(0); first += rows) {
     const auto mine = [&](const at::Tensor& x) { return x.narrow(0, first, rows); };
     const AttentionGradients one =
-        attention_backward(shard_call(memo.call, first, rows), mine(q), mine(k), mine(v), mine(out),
+        attention_backward(attention_of_shard(memo.call, first, rows), mine(q), mine(k), mine(v), mine(out),
                            {mine(kept[0]), kept[1], kept[2]}, mine(out_grad), /*packed=*/false);
     parts[0].push_back(one.q);
     parts[1].push_back(one.k);
@@ -96,11 +97,11 @@ AttentionKernel choose_attention(const AttentionShape& shape) {
 // Flash splits the keys in forward too, unless there are blocks of 64 queries for four fifths of twice the SMs.
 int64_t padded_batch_forward(int64_t batch, int64_t heads, const AttentionShape& shape) {
   if (split_is_harmless(shape)) return batch;
-  return std::max(batch, up(up(kPaddedHeads * 2 * 4, 5), heads * up(shape.queries, 64)));
+  return std::max(batch, blocks_of(blocks_of(kPaddedHeads * 2 * 4, 5), heads * blocks_of(shape.queries, 64)));
 }
 
 int64_t padded_batch_backward(int64_t batch, int64_t heads, const AttentionShape& shape) {
-  return split_is_harmless(shape) ? batch : std::max(batch, up(kPaddedHeads, heads));
+  return split_is_harmless(shape) ? batch : std::max(batch, blocks_of(kPaddedHeads, heads));
 }
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
@@ -110,8 +111,9 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                             const c10::intrusive_ptr<AttentionMemo>& memo) {
     const WithoutAutocast plain;
     const bool packed = memo->packed;
-    const AttentionResult found = packed ? run_forward(*memo, packed_part(q, 0), packed_part(q, 1), packed_part(q, 2))
-                                         : run_forward(*memo, q, *k, *v);
+    const AttentionResult found = packed
+                                      ? attend_forward(*memo, packed_part(q, 0), packed_part(q, 1), packed_part(q, 2))
+                                      : attend_forward(*memo, q, *k, *v);
     torch::autograd::variable_list saved{q, packed ? at::Tensor() : *k, packed ? at::Tensor() : *v, found.out};
     saved.insert(saved.end(), found.kept.begin(), found.kept.end());
     ctx->save_for_backward(saved);
@@ -131,13 +133,13 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     if (memo->packed) {
       const at::Tensor out_grad =
           grads[0].contiguous().view({out.size(0), out.size(2), out.size(1), out.size(3)}).transpose(1, 2);
-      const at::Tensor found = pack(run_backward(*memo, packed_part(saved[0], 0), packed_part(saved[0], 1),
-                                                 packed_part(saved[0], 2), out, kept, out_grad));
+      const at::Tensor found = packed_gradient(attend_backward(
+          *memo, packed_part(saved[0], 0), packed_part(saved[0], 1), packed_part(saved[0], 2), out, kept, out_grad));
       layer.trace("gradient of the input", found);
       return {found, {}, {}, {}};
     }
     const at::Tensor out_grad = grads[0].stride(-1) == 1 ? grads[0] : grads[0].contiguous();
-    const AttentionGradients found = run_backward(*memo, saved[0], saved[1], saved[2], out, kept, out_grad);
+    const AttentionGradients found = attend_backward(*memo, saved[0], saved[1], saved[2], out, kept, out_grad);
     for (const at::Tensor& grad : {found.q, found.k, found.v}) layer.trace("gradient of the input", grad);
     return {found.q, found.k, found.v, {}};
   }

@@ -13,7 +13,7 @@ namespace {
 // ---- flash ----
 
 // The first rows are x's, the others 0; in memory [rows, T, heads, head size], as the kernels like it.
-at::Tensor padded_rows(const at::Tensor& x, int64_t rows) {
+at::Tensor padded_batch(const at::Tensor& x, int64_t rows) {
   if (x.size(0) == rows) return x;
   at::Tensor padded = x.dim() == 4 ? at::zeros({rows, x.size(2), x.size(1), x.size(3)}, x.options()).transpose(1, 2)
                                    : at::zeros({rows, x.size(1), x.size(2)}, x.options());
@@ -24,8 +24,8 @@ at::Tensor padded_rows(const at::Tensor& x, int64_t rows) {
 AttentionResult flash_forward(const AttentionCall& call, const at::Tensor& q, const at::Tensor& k,
                               const at::Tensor& v) {
   const int64_t rows = q.size(0), padded = padded_batch_forward(rows, q.size(1), call.shape);
-  const auto found = at::_scaled_dot_product_flash_attention(padded_rows(q, padded), padded_rows(k, padded),
-                                                             padded_rows(v, padded), /*dropout_p=*/0.0, call.causal,
+  const auto found = at::_scaled_dot_product_flash_attention(padded_batch(q, padded), padded_batch(k, padded),
+                                                             padded_batch(v, padded), /*dropout_p=*/0.0, call.causal,
                                                              /*return_debug_mask=*/false, call.scale);
   const auto mine = [&](const at::Tensor& x) { return padded == rows ? x : x.narrow(0, 0, rows); };
   return {mine(std::get<0>(found)), {mine(std::get<1>(found)), std::get<6>(found), std::get<7>(found)}};
@@ -35,7 +35,7 @@ AttentionGradients flash_backward(const AttentionCall& call, const at::Tensor& q
                                   const at::Tensor& v, const at::Tensor& out, const std::vector<at::Tensor>& kept,
                                   const at::Tensor& out_grad) {
   const int64_t rows = q.size(0), padded = padded_batch_backward(rows, q.size(1), call.shape);
-  const auto wide = [&](const at::Tensor& x) { return padded_rows(x, padded); };
+  const auto wide = [&](const at::Tensor& x) { return padded_batch(x, padded); };
   const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
       wide(out_grad), wide(q), wide(k), wide(v), wide(out), wide(kept[0]).contiguous(), {}, {}, q.size(2), k.size(2),
       /*dropout_p=*/0.0, call.causal, kept[1], kept[2], call.scale);
@@ -78,30 +78,28 @@ AttentionGradients efficient_backward(const AttentionCall& call, const at::Tenso
 
 // run(first row, rows) for each shard.
 template <typename Run>
-void for_each_shard(const AttentionCall& call, int64_t rows, const Run& run) {
+void for_attention_shards(const AttentionCall& call, int64_t rows, const Run& run) {
   const int64_t each = rows / call.shards;
   for (int64_t first = 0; first < rows; first += each) run(first, each);
 }
-
-at::Tensor product_of(const at::Tensor& a, const at::Tensor& b) { return at::matmul(a, b); }
 
 AttentionResult math_forward(const AttentionCall& call, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const int64_t rows = q.size(0), queries = q.size(2), keys = k.size(2);
   at::Tensor weights = at::empty({rows, q.size(1), queries, keys}, q.options());
   const at::Tensor later =
       call.causal ? at::ones({queries, keys}, q.options().dtype(at::kBool)).triu_(1) : at::Tensor();
-  for_each_shard(call, rows, [&](int64_t first, int64_t count) {
+  for_attention_shards(call, rows, [&](int64_t first, int64_t count) {
     const auto mine = [&](const at::Tensor& x) { return x.narrow(0, first, count).contiguous(); };
-    at::Tensor scores = product_of(mine(q), mine(k).transpose(2, 3)).to(at::kFloat).mul_(call.scale);
+    at::Tensor scores = at::matmul(mine(q), mine(k).transpose(2, 3)).to(at::kFloat).mul_(call.scale);
     if (later.defined()) scores.masked_fill_(later, -std::numeric_limits<float>::infinity());
     if (call.bias.defined()) scores.add_(mine(call.bias));
     weights.narrow(0, first, count).copy_(at::softmax(scores, -1));
   });
   const at::Tensor dropped = call.key ? dropout(weights, call.dropout, *call.key) : weights;
   at::Tensor out = at::empty({rows, queries, q.size(1), v.size(3)}, q.options()).transpose(1, 2);
-  for_each_shard(call, rows, [&](int64_t first, int64_t count) {
+  for_attention_shards(call, rows, [&](int64_t first, int64_t count) {
     out.narrow(0, first, count)
-        .copy_(product_of(dropped.narrow(0, first, count), v.narrow(0, first, count).contiguous()));
+        .copy_(at::matmul(dropped.narrow(0, first, count), v.narrow(0, first, count).contiguous()));
   });
   return {out, {weights, at::Tensor(), at::Tensor()}};
 }
@@ -114,18 +112,18 @@ AttentionGradients math_backward(const AttentionCall& call, const at::Tensor& q,
   AttentionGradients found{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
                            at::empty(v.sizes(), v.options())};
   at::Tensor weight_grads = at::empty(weights.sizes(), weights.options());
-  for_each_shard(call, rows, [&](int64_t first, int64_t count) {
+  for_attention_shards(call, rows, [&](int64_t first, int64_t count) {
     const auto mine = [&](const at::Tensor& x) { return x.narrow(0, first, count).contiguous(); };
-    found.v.narrow(0, first, count).copy_(product_of(mine(dropped).transpose(2, 3), mine(out_grad)));
-    weight_grads.narrow(0, first, count).copy_(product_of(mine(out_grad), mine(v).transpose(2, 3)));
+    found.v.narrow(0, first, count).copy_(at::matmul(mine(dropped).transpose(2, 3), mine(out_grad)));
+    weight_grads.narrow(0, first, count).copy_(at::matmul(mine(out_grad), mine(v).transpose(2, 3)));
   });
   if (call.key) weight_grads = dropout(weight_grads, call.dropout, *call.key);
-  for_each_shard(call, rows, [&](int64_t first, int64_t count) {
+  for_attention_shards(call, rows, [&](int64_t first, int64_t count) {
     const auto mine = [&](const at::Tensor& x) { return x.narrow(0, first, count).contiguous(); };
     const at::Tensor w = mine(weights).to(at::kFloat), g = mine(weight_grads).to(at::kFloat);
     const at::Tensor scores = (w * (g - (w * g).sum(-1, /*keepdim=*/true))).mul_(call.scale).to(q.scalar_type());
-    found.q.narrow(0, first, count).copy_(product_of(scores, mine(k)));
-    found.k.narrow(0, first, count).copy_(product_of(scores.transpose(2, 3), mine(q)));
+    found.q.narrow(0, first, count).copy_(at::matmul(scores, mine(k)));
+    found.k.narrow(0, first, count).copy_(at::matmul(scores.transpose(2, 3), mine(q)));
   });
   return found;
 }

@@ -5,6 +5,8 @@
 
 namespace tandem {
 
+class LinearImpl;
+
 struct CrossEntropyOptions {
   at::Tensor class_weights{};   // float [classes]; undefined: all 1
   int64_t ignore_index = -100;  // rows with this label: loss 0, gradient 0
@@ -16,5 +18,13 @@ struct CrossEntropyOptions {
 // other shapes and types, and on the CPU for a label that is no class. A GPU can't tell in time: the loss of such a row
 // is NaN, and the engine, which looks for NaN, stops.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const CrossEntropyOptions& options = {});
+
+// cross_entropy(head(x), labels, options) of x [rows, in] without ever having all logits: `chunk_rows` rows of each
+// shard of the pass at a time. Backward makes the logits again, so this costs the head's GEMM once more, and saves two
+// tensors [rows, classes]. Losses have the same bits; gradients of the head's parameters are added up chunk by chunk.
+// Throws ConfigError also for a head with GELU, and for a chunk of 0 rows.
+inline constexpr int64_t kHeadChunkRows = 1024;
+at::Tensor head_cross_entropy(LinearImpl& head, const at::Tensor& x, const at::Tensor& labels,
+                              const CrossEntropyOptions& options = {}, int64_t chunk_rows = kHeadChunkRows);
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/errors.h"
+#include "nn/linear.h"
 #include "nn/test_pass.h"
 
 namespace tandem {
@@ -15,7 +16,7 @@ at::Tensor some_labels(int64_t rows, int64_t classes) {
   at::Tensor labels = at::empty({rows}, at::kLong);
   for (int64_t i = 0; i < rows; ++i)
     labels.data_ptr<int64_t>()[i] =
-        i % 5 == 3 ? -100
+        i % 5 == 3 ? int64_t{-100}
                    : random_below(RandomKey{7, 0, 0, 0}, static_cast<uint64_t>(i), static_cast<uint32_t>(classes));
   return labels;
 }
@@ -84,6 +85,49 @@ TEST(CrossEntropy, HoldsForLargeLogitsAndShowsNaN) {
   EXPECT_NEAR(losses[1].item<float>(), std::log(6.0), 1e-5);
   EXPECT_NEAR(losses[2].item<float>(), std::log(5.0), 3e-3);
   EXPECT_TRUE(std::isnan(losses[3].item<float>()));
+}
+
+// Of shards [first, first + count): the head's losses, gradient and leaves, in chunks or not.
+PassResults run_head(Linear& head, const at::Tensor& x, const at::Tensor& labels, int shards, int first, int count,
+                     int64_t chunk) {
+  const TestPass pass(*head, count);
+  at::Tensor mine = shards_of(x, shards, first, count).clone().requires_grad_();
+  const at::Tensor label = shards_of(labels, shards, first, count);
+  const at::Tensor losses =
+      chunk > 0 ? head_cross_entropy(*head, mine, label, {}, chunk) : cross_entropy(head->forward(mine), label);
+  losses.backward(shards_of(test_numbers({x.size(0)}, 2), shards, first, count));
+  EXPECT_TRUE(pass.sums.all_came());
+  return {{losses.detach(), mine.grad()}, {pass.sums.leaves(head->weight), pass.sums.leaves(head->bias)}};
+}
+
+TEST(HeadCrossEntropy, GivesEachShardTheBitsThatItHasAlone) {
+  Linear head(6, 21);
+  for (const int shards : {1, 2, 3, 5}) {
+    const at::Tensor x = test_numbers({10 * shards, 6}, 1), labels = some_labels(10 * shards, 21);
+    for (const int64_t chunk : {4, 10, 64})
+      EXPECT_TRUE(same_in_any_pass(shards, [&](int first, int count) {
+        return run_head(head, x, labels, shards, first, count, chunk);
+      })) << shards;
+  }
+}
+
+TEST(HeadCrossEntropy, IsTheCrossEntropyOfTheHeadsOutput) {
+  Linear head(6, 21);
+  const at::Tensor x = test_numbers({30, 6}, 1), labels = some_labels(30, 21);
+  const PassResults whole = run_head(head, x, labels, 3, 0, 3, 0), chunks = run_head(head, x, labels, 3, 0, 3, 4);
+  EXPECT_TRUE(same_bits(whole.rows[0], chunks.rows[0]));
+  EXPECT_TRUE(same_bits(whole.rows[1], chunks.rows[1]));
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(at::allclose(whole.leaves[i].flatten(), chunks.leaves[i].flatten(), 1e-5, 1e-5));
+  at::Tensor mine = x.clone().requires_grad_();
+  head_cross_entropy(*head, mine, labels).sum().backward();
+  const at::Tensor found = head->weight.grad().clone();
+  head->zero_grad();
+  cross_entropy(head->forward(mine), labels).sum().backward();
+  EXPECT_TRUE(at::allclose(found, head->weight.grad(), 1e-5, 1e-5));
+  EXPECT_THROW(head_cross_entropy(*head, x, labels, {}, 0), ConfigError);
+  EXPECT_THROW(head_cross_entropy(*head, at::ones({30, 7}), labels), ConfigError);
+  EXPECT_THROW(head_cross_entropy(*head, x, at::full({30}, 21, at::kLong)), ConfigError);
 }
 
 TEST(CrossEntropy, RefusesLabelsThatAreNoClassAndOtherShapes) {

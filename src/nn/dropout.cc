@@ -34,8 +34,8 @@ struct DropoutDraw {
 };
 
 // x * mask + residual in `type`, the product in `product`.
-at::Tensor drop(const at::Tensor& x, const at::Tensor& residual, at::ScalarType type, FloatType product,
-                const DropoutDraw& draw) {
+at::Tensor dropped_rows(const at::Tensor& x, const at::Tensor& residual, at::ScalarType type, FloatType product,
+                        const DropoutDraw& draw) {
   at::Tensor out = at::empty(x.sizes(), x.options().dtype(type).requires_grad(false));
   DropoutCall call{.shards = draw.key.shards,
                    .shard_elements = x.numel() / draw.key.shards,
@@ -63,8 +63,8 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
     ctx->saved_data["x type"] = static_cast<int64_t>(x_type);
     ctx->saved_data["product"] = static_cast<int64_t>(float_type(x));
     ctx->saved_data["residual type"] = static_cast<int64_t>(residual_type);
-    return drop(x.contiguous(), adds ? residual->contiguous() : at::Tensor(), at::promote_types(x_type, residual_type),
-                float_type(x), draw);
+    return dropped_rows(x.contiguous(), adds ? residual->contiguous() : at::Tensor(),
+                        at::promote_types(x_type, residual_type), float_type(x), draw);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -73,9 +73,9 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
     const auto type_of = [&](const char* which) { return static_cast<at::ScalarType>(ctx->saved_data[which].toInt()); };
     at::Tensor x_grad, residual_grad;
     if (ctx->needs_input_grad(0))
-      x_grad =
-          drop(grads[0].contiguous(), {}, type_of("x type"), static_cast<FloatType>(ctx->saved_data["product"].toInt()),
-               DropoutDraw::of(ctx->saved_data["p"].toDouble(), ctx->saved_data["key"].toIntVector()));
+      x_grad = dropped_rows(grads[0].contiguous(), {}, type_of("x type"),
+                            static_cast<FloatType>(ctx->saved_data["product"].toInt()),
+                            DropoutDraw::of(ctx->saved_data["p"].toDouble(), ctx->saved_data["key"].toIntVector()));
     if (ctx->saved_data["adds"].toBool() && ctx->needs_input_grad(1))
       residual_grad = grads[0].to(type_of("residual type"));
     return {x_grad, residual_grad, {}};

@@ -41,11 +41,9 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
                                 .weight = w.const_data_ptr<float>(),
                                 .out = out.data_ptr<float>()};
     kernels_for<EmbeddingKernels>(w).forward(call, stream_for(w));
-    LeafSums* const sums = layer->pass().sums;
-    if (sums && weight.requires_grad()) sums->expect(weight);
     ctx->save_for_backward({weight, tokens});
     ctx->saved_data["layer"] = reinterpret_cast<int64_t>(layer);
-    ctx->saved_data["sums"] = reinterpret_cast<int64_t>(sums);
+    ctx->saved_data["sums"] = reinterpret_cast<int64_t>(layer->pass().sums);
     ctx->saved_data["shards"] = static_cast<int64_t>(layer->pass().shards);
     return out;
   }
@@ -113,6 +111,7 @@ void EmbeddingImpl::refuse_bad_tokens(const at::Tensor& tokens) const {
 
 at::Tensor EmbeddingImpl::forward(const at::Tensor& tokens) {
   refuse_bad_tokens(tokens);
+  if (at::GradMode::is_enabled() && pass().sums && weight.requires_grad()) pass().sums->expect(weight);
   const at::Tensor out = EmbeddingFunction::apply(weight, tokens.contiguous(), this);
   trace("output", out);
   return out;

@@ -79,12 +79,9 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
       norm_each_shard(kernels_for<LayerNormKernels>(x), call, layer->pass().shards, stream_for(x));
     else
       kernels_for<LayerNormKernels>(x).forward(call, stream_for(x));
-    LeafSums* const sums = layer->pass().sums;
-    if (sums && weight.requires_grad()) sums->expect(weight);
-    if (sums && bias.requires_grad()) sums->expect(bias);
     ctx->save_for_backward({sum, statistics, weight, bias});
     ctx->saved_data["layer"] = reinterpret_cast<int64_t>(layer);
-    ctx->saved_data["sums"] = reinterpret_cast<int64_t>(sums);
+    ctx->saved_data["sums"] = reinterpret_cast<int64_t>(layer->pass().sums);
     ctx->saved_data["shards"] = static_cast<int64_t>(layer->pass().shards);
     ctx->saved_data["x type"] = static_cast<int64_t>(x.scalar_type());
     ctx->saved_data["residual type"] = static_cast<int64_t>(adds ? residual.scalar_type() : x.scalar_type());
@@ -185,9 +182,16 @@ void LayerNormImpl::refuse_bad_input(const at::Tensor& x) const {
   shard_rows(*this, x.size(0));
 }
 
+void LayerNormImpl::expect_leaves() const {
+  LeafSums* const sums = at::GradMode::is_enabled() ? pass().sums : nullptr;
+  if (sums && weight.requires_grad()) sums->expect(weight);
+  if (sums && bias.requires_grad()) sums->expect(bias);
+}
+
 at::Tensor LayerNormImpl::forward(const at::Tensor& x) {
   refuse_bad_input(x);
   trace("input", x);
+  expect_leaves();
   const at::Tensor out = LayerNormFunction::apply(x, std::optional<at::Tensor>(), weight, bias, this)[0];
   trace("output", out);
   return out;
@@ -200,6 +204,7 @@ LayerNormImpl::Sum LayerNormImpl::forward_residual(const at::Tensor& x, const at
                           c10::str(residual.sizes()),
                       "they are added, number by number", "give it two tensors of one shape");
   trace("input", x);
+  expect_leaves();
   const auto found = LayerNormFunction::apply(x, std::optional<at::Tensor>(residual), weight, bias, this);
   trace("output", found[0]);
   return {found[1], found[0]};

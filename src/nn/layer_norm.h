@@ -31,6 +31,7 @@ class LayerNormImpl : public torch::nn::Module, public ShardAware {
  private:
   friend struct LayerNormFunction;
   void refuse_bad_input(const at::Tensor& x) const;
+  void expect_leaves() const;
   int64_t width_;
   double eps_;
 };

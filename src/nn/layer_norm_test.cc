@@ -38,7 +38,7 @@ PassResults run_residual(LayerNorm& norm, const std::vector<at::Tensor>& in, int
           {pass.sums.leaves(norm->weight), pass.sums.leaves(norm->bias)}};
 }
 
-void expect_near(const at::Tensor& found, const at::Tensor& wanted, double tolerance) {
+void expect_norm_near(const at::Tensor& found, const at::Tensor& wanted, double tolerance) {
   EXPECT_TRUE(at::allclose(found.to(at::kFloat), wanted.to(at::kFloat), tolerance, tolerance))
       << (found - wanted).abs().max().item<float>();
 }
@@ -90,10 +90,10 @@ TEST(LayerNorm, IsTorchsAndSoAreItsGradientsWithoutAnEngine) {
     const at::Tensor y = norm->forward(x), wanted = torchs->forward(same);
     y.backward(dy);
     wanted.backward(dy);
-    expect_near(y, wanted, 1e-5);
-    expect_near(x.grad(), same.grad(), 1e-5);
-    expect_near(norm->weight.grad(), torchs->weight.grad(), 5e-5);
-    expect_near(norm->bias.grad(), torchs->bias.grad(), 5e-5);
+    expect_norm_near(y, wanted, 1e-5);
+    expect_norm_near(x.grad(), same.grad(), 1e-5);
+    expect_norm_near(norm->weight.grad(), torchs->weight.grad(), 5e-5);
+    expect_norm_near(norm->bias.grad(), torchs->bias.grad(), 5e-5);
   }
 }
 
@@ -107,8 +107,8 @@ TEST(LayerNorm, OfASumIsTheSumsAndItsGradientReachesBothAddends) {
   at::Tensor plain = (x + residual).detach().requires_grad_();
   const at::Tensor wanted = at::layer_norm(plain, {40}, norm->weight.detach(), norm->bias.detach());
   torch::autograd::backward({plain * 1, wanted}, {by_sum, by_norm});
-  expect_near(normed, wanted, 1e-5);
-  expect_near(x.grad(), plain.grad(), 1e-5);
+  expect_norm_near(normed, wanted, 1e-5);
+  expect_norm_near(x.grad(), plain.grad(), 1e-5);
   EXPECT_TRUE(at::equal(x.grad(), residual.grad()));
 }
 
@@ -121,7 +121,7 @@ TEST(LayerNorm, UnderAutocastKeepsTheResidualStreamInFloatAndRoundsTheOutput) {
   EXPECT_EQ(normed.scalar_type(), at::kBFloat16);
   at::autocast::set_autocast_enabled(at::kCPU, false);
   const at::Tensor wanted = at::layer_norm(x.to(at::kFloat) + residual, {64}, norm->weight, norm->bias);
-  expect_near(normed, wanted, 0.01);
+  expect_norm_near(normed, wanted, 0.01);
   EXPECT_TRUE(at::equal(normed, norm->forward(sum).to(at::kBFloat16)));
 }
 

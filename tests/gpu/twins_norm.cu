@@ -236,7 +236,7 @@ struct LossCase {
         grad(rows * classes, type, 1, shift),
         class_weights(classes, FloatType::kFloat),
         losses(rows, FloatType::kFloat),
-        log_sums(rows, FloatType::kFloat),
+        log_sums(2 * rows, FloatType::kFloat),
         loss_grads(rows, FloatType::kFloat),
         labels(labels_of(rows, classes, bad)) {}
   CrossEntropyForward forward(bool gpu) {

@@ -21,7 +21,7 @@ TANDEM_TOKEN_LOOP void read_slots(float (&x)[kSoftmaxSlots], const TypedInput& i
   }
 }
 
-TANDEM_TOKEN_LOOP float row_log_sum(const CrossEntropyForward& call, int64_t row) {
+TANDEM_TOKEN_LOOP RowLogSum log_sum_of(const CrossEntropyForward& call, int64_t row) {
   const int lanes = softmax_lanes(call.classes);
   SoftmaxSum sums[256];
   const int64_t stride = int64_t{lanes} * kSoftmaxSlots;
@@ -43,19 +43,20 @@ TANDEM_TOKEN_LOOP float row_log_sum(const CrossEntropyForward& call, int64_t row
   for (int mask = lanes / 64; mask > 0; mask /= 2)
     for (int group = 0; group < mask; ++group)
       sums[32 * group] = join_softmax(sums[32 * group], sums[32 * (group + mask)]);
-  return log_of_sum(sums[0]);
+  return row_log_sum(sums[0]);
 }
 
 void cross_entropy_forward(const CrossEntropyForward& call, void*) {
   run_variant(best_cpu_variant(), [&]() TANDEM_INLINE_LAMBDA {
     for (int64_t row = 0; row < call.rows; ++row) {
       const LabelWeight label = label_weight(call.labels[row], call.classes, call.ignore_index, call.class_weights);
-      const float log_sum = row_log_sum(call, row);
+      const RowLogSum log_sum = log_sum_of(call, row);
       const bool known = !label.ignored && label.weight == label.weight;
       const float logit =
           known ? load_float(call.logits.data, call.logits.type, row * call.classes + call.labels[row]) : 0.0f;
-      call.losses[row] = label.ignored ? 0.0f : (log_sum - logit) * label.weight;
-      call.log_sums[row] = log_sum;
+      call.losses[row] = label.ignored ? 0.0f : row_loss(log_sum, logit) * label.weight;
+      call.log_sums[2 * row] = log_sum.maximum;
+      call.log_sums[2 * row + 1] = log_sum.log_sum;
     }
   });
 }
@@ -66,7 +67,8 @@ void cross_entropy_backward(const CrossEntropyBackward& call, void*) {
     for (int64_t row = 0; row < forward.rows; ++row) {
       const int64_t label = forward.labels[row], first = row * forward.classes;
       const LabelWeight worth = label_weight(label, forward.classes, forward.ignore_index, forward.class_weights);
-      const float scale = worth.weight * call.loss_grads[row], log_sum = forward.log_sums[row];
+      const float scale = worth.weight * call.loss_grads[row];
+      const RowLogSum log_sum{forward.log_sums[2 * row], forward.log_sums[2 * row + 1]};
       for (int64_t c = 0; c < forward.classes; ++c) {
         const float x = load_float(forward.logits.data, forward.logits.type, first + c);
         store_float(call.grad.data, call.grad.type, first + c,

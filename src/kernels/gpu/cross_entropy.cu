@@ -94,24 +94,29 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const CrossEntropyFor
   if (lane_number != 0) return;
   const int64_t label = call.labels[row];
   const LabelWeight worth = label_weight(label, call.classes, call.ignore_index, call.class_weights);
-  const float log_sum = log_of_sum(sum);
+  const RowLogSum log_sum = row_log_sum(sum);
   const bool known = !worth.ignored && worth.weight == worth.weight;
   const float logit = known ? load_one(call.logits.data, call.logits.type, start + label) : 0.0f;
-  call.losses[row] = worth.ignored ? 0.0f : (log_sum - logit) * worth.weight;
-  call.log_sums[row] = log_sum;
+  call.losses[row] = worth.ignored ? 0.0f : row_loss(log_sum, logit) * worth.weight;
+  call.log_sums[2 * row] = log_sum.maximum;
+  call.log_sums[2 * row + 1] = log_sum.log_sum;
 }
 
 // What backward needs of a row.
 struct RowFacts {
   int64_t label;
-  float log_sum, scale;
+  RowLogSum log_sum;
+  float scale;
   bool ignored;
 };
 __device__ __forceinline__ RowFacts row_facts(const CrossEntropyBackward& call, int64_t row) {
   const CrossEntropyForward& forward = call.forward;
   const int64_t label = forward.labels[row];
   const LabelWeight worth = label_weight(label, forward.classes, forward.ignore_index, forward.class_weights);
-  return {label, forward.log_sums[row], worth.weight * call.loss_grads[row], worth.ignored};
+  return {label,
+          {forward.log_sums[2 * row], forward.log_sums[2 * row + 1]},
+          worth.weight * call.loss_grads[row],
+          worth.ignored};
 }
 
 // Index: 32 bits where they suffice, since it is divided by the class count.
