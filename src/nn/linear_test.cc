@@ -36,6 +36,7 @@ const std::vector<LinearCase> kLinearCases{
     {301, 300, 6, true, GeluForm::kErf},
     {300, 301, 3, true, GeluForm::kTanh},
     {12, 12, 2, false, GeluForm::kTanh},
+    {1500, 40, 6},
 };
 
 Linear made_linear(const LinearCase& c) {
