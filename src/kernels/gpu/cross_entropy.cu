@@ -39,9 +39,13 @@ __device__ __forceinline__ uint4 load_shifted(const uint16_t* from) {
   return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
+// kWhole: rows begin at vectors.
+template <bool kWhole>
 __device__ __forceinline__ void load_logits(const TypedInput& logits, int64_t index, int count, bool aligned,
                                             float (&x)[kVector]) {
-  if (count < kVector)
+  if constexpr (kWhole)
+    load8(logits.data, logits.type, index, x);
+  else if (count < kVector)
     load8(logits.data, logits.type, index, count, false, x);
   else if (logits.type != FloatType::kFloat)
     unpack8(load_shifted(static_cast<const uint16_t*>(logits.data) + index), logits.type, x);
@@ -54,7 +58,7 @@ __device__ __forceinline__ SoftmaxSum join_lanes(SoftmaxSum sum, int mask) {
   return join_softmax(sum, other);
 }
 
-template <int kLanes>
+template <int kLanes, bool kWhole>
 __global__ void __launch_bounds__(kThreads) forward_kernel(const CrossEntropyForward call, bool aligned) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * (kThreads / kLanes) + threadIdx.x / kLanes;
   if (row >= call.rows) return;  // a whole warp, or nobody
@@ -68,15 +72,15 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const CrossEntropyFor
   // Two loads in flight; then they are added one after the other.
   for (; c + kStride + kVector <= classes; c += 2 * kStride) {
     float x[2][kVector];
-    load_logits(call.logits, start + c, kVector, aligned, x[0]);
-    load_logits(call.logits, start + c + kStride, kVector, aligned, x[1]);
+    load_logits<kWhole>(call.logits, start + c, kVector, aligned, x[0]);
+    load_logits<kWhole>(call.logits, start + c + kStride, kVector, aligned, x[1]);
     add_to_softmax(lane, x[0], kVector);
     add_to_softmax(lane, x[1], kVector);
   }
   for (; c < classes; c += kStride) {
     float x[kVector];
     const int count = min(kVector, classes - c);
-    load_logits(call.logits, start + c, count, aligned, x);
+    load_logits<kWhole>(call.logits, start + c, count, aligned, x);
     add_to_softmax(lane, x, count);
   }
   SoftmaxSum sum = end_softmax(lane);
@@ -150,16 +154,51 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// A block for each row, where rows begin at vectors: what is the row's is read once.
+template <FloatType kType>
+__global__ void __launch_bounds__(kThreads) backward_rows(const CrossEntropyBackward call) {
+  const CrossEntropyForward& forward = call.forward;
+  const int64_t row = blockIdx.x, start = row * forward.classes;
+  const RowFacts facts = row_facts(call, row);
+  const auto classes = static_cast<int>(forward.classes);
+  for (int c = static_cast<int>(threadIdx.x) * kVector; c < classes; c += kThreads * kVector) {
+    float x[kVector];
+    load8(forward.logits.data, kType, start + c, kVector, true, x);
+    const int64_t label = facts.label - c;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i)
+      x[i] = facts.ignored ? 0.0f : logit_gradient(x[i], facts.log_sum, label == i, facts.scale);
+    store8(call.grad.data, kType, start + c, kVector, true, x);
+  }
+}
+
+bool queue_backward_rows(const CrossEntropyBackward& call, cudaStream_t queue) {
+  const CrossEntropyForward& forward = call.forward;
+  if (forward.classes % kVector != 0 || forward.classes < kThreads * kVector || forward.classes > INT32_MAX ||
+      forward.logits.type != call.grad.type || !aligned16(forward.logits.data, call.grad.data))
+    return false;
+  const auto rows = static_cast<unsigned>(forward.rows);
+  switch (forward.logits.type) {
+    case FloatType::kFloat: backward_rows<FloatType::kFloat><<<rows, kThreads, 0, queue>>>(call); break;
+    case FloatType::kBFloat16: backward_rows<FloatType::kBFloat16><<<rows, kThreads, 0, queue>>>(call); break;
+    case FloatType::kHalf: backward_rows<FloatType::kHalf><<<rows, kThreads, 0, queue>>>(call); break;
+  }
+  check_launch("cross_entropy_backward_rows");
+  return true;
+}
+
 void cross_entropy_forward(const CrossEntropyForward& call, void* stream) {
   if (call.rows == 0) return;
   const auto queue = static_cast<cudaStream_t>(stream);
   const bool aligned = call.classes % 4 == 0 && aligned16(call.logits.data);
   if (softmax_lanes(call.classes) == 32)
-    forward_kernel<32>
+    forward_kernel<32, false>
         <<<static_cast<unsigned>((call.rows + kThreads / 32 - 1) / (kThreads / 32)), kThreads, 0, queue>>>(call,
                                                                                                            aligned);
+  else if (call.classes % kVector == 0 && aligned16(call.logits.data))
+    forward_kernel<256, true><<<static_cast<unsigned>(call.rows), kThreads, 0, queue>>>(call, aligned);
   else
-    forward_kernel<256><<<static_cast<unsigned>(call.rows), kThreads, 0, queue>>>(call, aligned);
+    forward_kernel<256, false><<<static_cast<unsigned>(call.rows), kThreads, 0, queue>>>(call, aligned);
   check_launch("cross_entropy_forward");
 }
 
@@ -167,6 +206,7 @@ void cross_entropy_backward(const CrossEntropyBackward& call, void* stream) {
   const int64_t elements = call.forward.rows * call.forward.classes;
   if (elements == 0) return;
   const auto queue = static_cast<cudaStream_t>(stream);
+  if (queue_backward_rows(call, queue)) return;
   const bool aligned = aligned16(call.forward.logits.data, call.grad.data);
   const int grid = grid_for(elements / kVector + 1);
   if (elements <= INT32_MAX)

@@ -45,7 +45,7 @@ ChoiceLine read_choice(const std::string& line) {
 
 }  // namespace
 
-std::string GemmShape::text() const {
+std::string LinearGemmShape::text() const {
   const char* const kinds[] = {"forward", "input-gradient", "weight-leaves"};
   const char* const types[] = {"fp32", "bf16", "fp16"};
   std::string text = std::string(kinds[static_cast<int>(kind)]) + " " + std::to_string(job_shards) + "x" +
@@ -54,7 +54,7 @@ std::string GemmShape::text() const {
   return bias ? text + " bias" : text;
 }
 
-std::string GemmChoices::refusal(const GemmShape& shape, GemmAlgorithm& algorithm) {
+std::string GemmChoices::refusal(const LinearGemmShape& shape, GemmAlgorithm& algorithm) {
   int64_t workspace = 0;
   // All parts up to 64 shards; of larger jobs those, some between and the whole.
   for (int64_t shards = 1; shards <= shape.job_shards;
@@ -67,7 +67,7 @@ std::string GemmChoices::refusal(const GemmShape& shape, GemmAlgorithm& algorith
   return "";
 }
 
-GemmAlgorithm GemmChoices::choose(const GemmShape& shape) {
+GemmAlgorithm GemmChoices::choose(const LinearGemmShape& shape) {
   if (const auto forced = forced_.find(shape.text()); forced != forced_.end()) {
     GemmAlgorithm algorithm{forced->second, "", 0};
     const std::string why = refusal(shape, algorithm);
@@ -89,7 +89,7 @@ GemmAlgorithm GemmChoices::choose(const GemmShape& shape) {
                     "give the layer sizes that are multiples of 8, or use torch::nn::Linear in its place");
 }
 
-const GemmAlgorithm& GemmChoices::of(const GemmShape& shape) {
+const GemmAlgorithm& GemmChoices::of(const LinearGemmShape& shape) {
   const std::lock_guard lock(mutex_);
   if (const auto found = chosen_.find(shape); found != chosen_.end()) return found->second;
   return chosen_.emplace(shape, choose(shape)).first->second;

@@ -25,7 +25,7 @@ enum class GemmKind {
 };
 
 // It has no number of shards of a pass, so a choice can't depend on it.
-struct GemmShape {
+struct LinearGemmShape {
   GemmKind kind = GemmKind::kForward;
   int64_t shard_rows = 0;
   int64_t job_shards = 1;
@@ -34,7 +34,7 @@ struct GemmShape {
   bool tf32 = false;                   // kFloat: the tensor cores may round operands to TF32
   bool bias = false;                   // kForward
 
-  auto operator<=>(const GemmShape&) const = default;
+  auto operator<=>(const LinearGemmShape&) const = default;
   std::string text() const;  // "forward 8x4096 768->3072 bf16 bias"
 };
 
@@ -50,9 +50,9 @@ class AlgorithmSource {
   virtual ~AlgorithmSource() = default;
   virtual std::string version() const = 0;  // of the library: its bytes mean nothing to another one; no spaces
   // For all rows of the job, the fastest first; only those that add up a row's products in one order.
-  virtual std::vector<GemmAlgorithm> candidates(const GemmShape& shape) = 0;
+  virtual std::vector<GemmAlgorithm> candidates(const LinearGemmShape& shape) = 0;
   // Why this many shards of the job can't be run by it; empty: they can. Sets workspace_bytes and details.
-  virtual std::string refusal(const GemmShape& shape, int64_t shards, GemmAlgorithm& algorithm) = 0;
+  virtual std::string refusal(const LinearGemmShape& shape, int64_t shards, GemmAlgorithm& algorithm) = 0;
 };
 
 class GemmChoices {
@@ -60,7 +60,7 @@ class GemmChoices {
   explicit GemmChoices(AlgorithmSource& source) : source_(source) {}
 
   // The same one at every call. Throws ConfigError if there is none, or if the forced one is refused.
-  const GemmAlgorithm& of(const GemmShape& shape);
+  const GemmAlgorithm& of(const LinearGemmShape& shape);
 
   // One line per choice so far: "<version> <shape> = <details>; <128 hex digits>".
   std::vector<std::string> lines() const;
@@ -70,13 +70,13 @@ class GemmChoices {
 
  private:
   // Runs all parts that a worker may have: 1 to job_shards shards. Else why not.
-  std::string refusal(const GemmShape& shape, GemmAlgorithm& algorithm);
-  GemmAlgorithm choose(const GemmShape& shape);
+  std::string refusal(const LinearGemmShape& shape, GemmAlgorithm& algorithm);
+  GemmAlgorithm choose(const LinearGemmShape& shape);
 
   AlgorithmSource& source_;
   mutable std::mutex mutex_;
-  std::map<GemmShape, GemmAlgorithm> chosen_;
-  std::map<std::string, std::array<uint64_t, 8>> forced_;  // by GemmShape::text()
+  std::map<LinearGemmShape, GemmAlgorithm> chosen_;
+  std::map<std::string, std::array<uint64_t, 8>> forced_;  // by LinearGemmShape::text()
 };
 
 }  // namespace tandem

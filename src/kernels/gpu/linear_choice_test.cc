@@ -11,14 +11,14 @@ namespace {
 class SizedSource : public AlgorithmSource {
  public:
   std::string version() const override { return library; }
-  std::vector<GemmAlgorithm> candidates(const GemmShape& shape) override {
+  std::vector<GemmAlgorithm> candidates(const LinearGemmShape& shape) override {
     ++asked;
     GemmAlgorithm first, second;
     first.bytes[0] = static_cast<uint64_t>(shape.shard_rows * shape.job_shards);
     second.bytes[0] = 1;
     return {first, second};
   }
-  std::string refusal(const GemmShape& shape, int64_t shards, GemmAlgorithm& algorithm) override {
+  std::string refusal(const LinearGemmShape& shape, int64_t shards, GemmAlgorithm& algorithm) override {
     algorithm.workspace_bytes = 100 * shards;
     algorithm.details = "tile 7";
     const int64_t rows = shape.shard_rows * shards;
@@ -31,7 +31,7 @@ class SizedSource : public AlgorithmSource {
   uint64_t refused = 0;
 };
 
-GemmShape shape_of(int64_t rows, int64_t job_shards) {
+LinearGemmShape shape_of(int64_t rows, int64_t job_shards) {
   return {GemmKind::kForward, rows, job_shards, 768, 3072, FloatType::kBFloat16, false, true};
 }
 
@@ -107,8 +107,8 @@ TEST(GemmChoices, ARecordThatCantBeFollowedIsRefused) {
 }
 
 TEST(GemmChoices, ShapesThatDifferInAnythingHaveTheirOwn) {
-  const GemmShape base = shape_of(64, 8);
-  std::vector<GemmShape> others(8, base);
+  const LinearGemmShape base = shape_of(64, 8);
+  std::vector<LinearGemmShape> others(8, base);
   others[0].kind = GemmKind::kInputGradient;
   others[1].shard_rows = 65;
   others[2].job_shards = 7;
@@ -117,7 +117,7 @@ TEST(GemmChoices, ShapesThatDifferInAnythingHaveTheirOwn) {
   others[5].type = FloatType::kHalf;
   others[6].tf32 = true;
   others[7].bias = false;
-  for (const GemmShape& other : others) {
+  for (const LinearGemmShape& other : others) {
     EXPECT_NE(other.text(), base.text());
     EXPECT_NE(other, base);
   }

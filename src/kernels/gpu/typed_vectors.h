@@ -40,6 +40,18 @@ __device__ __forceinline__ uint16_t pack_one(float x, FloatType type) {
   return __half_as_ushort(__float2half_rn(x));
 }
 
+// Two of them in a word, the first one in its lower half.
+__device__ __forceinline__ uint32_t pack_two(float first, float second, FloatType type) {
+#if __CUDA_ARCH__ >= 900
+  if (type == FloatType::kBFloat16) {
+    uint32_t word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+  }
+#endif
+  return pack_one(first, type) | static_cast<uint32_t>(pack_one(second, type)) << 16;
+}
+
 __device__ __forceinline__ float load_one(const void* data, FloatType type, int64_t index) {
   if (type == FloatType::kFloat) return static_cast<const float*>(data)[index];
   const uint16_t bits = static_cast<const uint16_t*>(data)[index];
@@ -76,7 +88,7 @@ __device__ __forceinline__ void store8(void* data, FloatType type, int64_t index
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      words[i] = pack_one(x[2 * i], type) | static_cast<uint32_t>(pack_one(x[2 * i + 1], type)) << 16;
+      words[i] = pack_two(x[2 * i], x[2 * i + 1], type);
     *reinterpret_cast<uint4*>(static_cast<uint16_t*>(data) + index) =
         make_uint4(words[0], words[1], words[2], words[3]);
   }

@@ -1,4 +1,4 @@
-#include "kernels/gpu/linear_gemm.h"
+#include "kernels/gpu/linear_cublaslt.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -89,7 +89,7 @@ cudaDataType_t data_type(FloatType type) {
 }
 
 // cuBLASLt's matrices are column-major: ours of [rows, columns] is its [columns, rows].
-struct Operand {
+struct LtMatrix {
   uint64_t rows = 0, columns = 0;  // as cuBLASLt counts
   cudaDataType_t type = CUDA_R_32F;
   int64_t batch_stride = 0;  // elements
@@ -99,13 +99,13 @@ struct Operand {
 // A GEMM as cuBLASLt describes it: D [m, n] = op(A) op(B) (+ bias), for `shards` shards of the job.
 class Problem {
  public:
-  Problem(const GemmShape& shape, int64_t shards) {
+  Problem(const LinearGemmShape& shape, int64_t shards) {
     const auto out = static_cast<uint64_t>(shape.out), in = static_cast<uint64_t>(shape.in);
     const auto shard_rows = static_cast<uint64_t>(shape.shard_rows), rows = shard_rows * static_cast<uint64_t>(shards);
     const cudaDataType_t type = data_type(shape.type);
     const int64_t in_alignment = gemm_alignment(shape.in, shape.type),
                   out_alignment = gemm_alignment(shape.out, shape.type);
-    const Operand w{in, out, type, 0, 16};
+    const LtMatrix w{in, out, type, 0, 16};
     bool transposed_a = false, transposed_b = false;
     switch (shape.kind) {
       case GemmKind::kForward:
@@ -184,7 +184,7 @@ class Problem {
   void set(cublasLtMatmulDescAttributes_t attribute, T value) {
     expect(lt().desc_set(desc_, attribute, &value, sizeof value), "description");
   }
-  cublasLtMatrixLayout_t layout(const Operand& operand) const {
+  cublasLtMatrixLayout_t layout(const LtMatrix& operand) const {
     cublasLtMatrixLayout_t made = nullptr;
     expect(lt().layout_create(&made, operand.type, operand.rows, operand.columns, static_cast<int64_t>(operand.rows)),
            "layout");
@@ -197,7 +197,7 @@ class Problem {
     return made;
   }
 
-  Operand a_, b_, d_;
+  LtMatrix a_, b_, d_;
   int32_t batch_ = 0;  // 0: no batch
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatrixLayout_t a_layout_ = nullptr, b_layout_ = nullptr, d_layout_ = nullptr;
@@ -270,7 +270,7 @@ class LibrarySource : public AlgorithmSource {
   std::string version() const override { return "cublasLt-" + std::to_string(lt().get_version()); }
 
   // Algorithms without workspace first: split-K and stream-K keep their partial sums there.
-  std::vector<GemmAlgorithm> candidates(const GemmShape& shape) override {
+  std::vector<GemmAlgorithm> candidates(const LinearGemmShape& shape) override {
     std::vector<GemmAlgorithm> found;
     for (const int64_t workspace : {int64_t{0}, kGemmWorkspaceBytes})
       for (const int32_t sm_count : {usual_sm_count(), int32_t{0}}) {
@@ -287,7 +287,7 @@ class LibrarySource : public AlgorithmSource {
     return found;
   }
 
-  std::string refusal(const GemmShape& shape, int64_t shards, GemmAlgorithm& algorithm) override {
+  std::string refusal(const LinearGemmShape& shape, int64_t shards, GemmAlgorithm& algorithm) override {
     const cublasLtMatmulAlgo_t form = library_form(algorithm);
     cublasLtMatmulHeuristicResult_t result{};
     const cublasStatus_t status = Problem(shape, shards).check(form, result);
@@ -308,7 +308,7 @@ GemmChoices& gemm_choices() {
 }
 
 void run_gemm(const GemmCall& call, void* stream) {
-  const GemmShape& shape = call.shape;
+  const LinearGemmShape& shape = call.shape;
   if (call.shards < 1 || call.shards > shape.job_shards)
     throw std::logic_error("a GEMM of " + std::to_string(call.shards) + " shards, of a job of " +
                            std::to_string(shape.job_shards));
@@ -324,10 +324,10 @@ void run_gemm(const GemmCall& call, void* stream) {
 }  // namespace
 
 const GemmKernels& gemm_kernels() {
-  static const GemmKernels kernels{run_gemm,
-                                   [](const GemmShape& shape) { return gemm_choices().of(shape).workspace_bytes; },
-                                   [] { return gemm_choices().lines(); },
-                                   [](const std::vector<std::string>& choices) { gemm_choices().force(choices); }};
+  static const GemmKernels kernels{
+      run_gemm, [](const LinearGemmShape& shape) { return gemm_choices().of(shape).workspace_bytes; },
+      [] { return gemm_choices().lines(); },
+      [](const std::vector<std::string>& choices) { gemm_choices().force(choices); }};
   return kernels;
 }
 

@@ -1,4 +1,4 @@
-// kernels/gpu/linear_gemm.h -- the GEMMs of linear layers on a GPU, by cuBLASLt.
+// kernels/gpu/linear_cublaslt.h -- the GEMMs of linear layers on a GPU, by cuBLASLt.
 //
 // Matrices are row-major and contiguous, rows of `shards` shards one after the other. Sums are float. All calls of one
 // shape run one algorithm (linear_choice.h), without split-K, so a row's bits do not depend on `shards`.
@@ -14,7 +14,7 @@ namespace tandem {
 
 // Device pointers. x and dy begin at a multiple of gemm_alignment(); w, bias, workspace and `out` at one of 16.
 struct GemmCall {
-  GemmShape shape;
+  LinearGemmShape shape;
   int64_t shards = 1;          // of this call, 1 to shape.job_shards
   const void* x = nullptr;     // [rows, in]: kForward, kWeightLeaves
   const void* dy = nullptr;    // [rows, out]: kInputGradient, kWeightLeaves
@@ -35,10 +35,10 @@ constexpr int64_t gemm_alignment(int64_t columns, FloatType type) {
 struct GemmKernels {
   static constexpr KernelTableId kId{"gemm", 1};
 
-  void (*run)(const GemmCall& call, void* stream);         // only queues work; may be captured
-  int64_t (*workspace_bytes)(const GemmShape& shape);      // chooses the algorithm, if that is not done yet
-  std::vector<std::string> (*choices)();                   // GemmChoices::lines()
-  void (*force)(const std::vector<std::string>& choices);  // GemmChoices::force()
+  void (*run)(const GemmCall& call, void* stream);           // only queues work; may be captured
+  int64_t (*workspace_bytes)(const LinearGemmShape& shape);  // chooses the algorithm, if that is not done yet
+  std::vector<std::string> (*choices)();                     // GemmChoices::lines()
+  void (*force)(const std::vector<std::string>& choices);    // GemmChoices::force()
 };
 
 namespace cuda {
