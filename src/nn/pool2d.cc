@@ -4,6 +4,11 @@
 #include <fmt/ranges.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
 #include "base/errors.h"
 #include "kernels/pool_kernels.h"
 #include "nn/kernel_choice.h"
@@ -90,8 +95,13 @@ struct Pool2dFunction : torch::autograd::Function<Pool2dFunction> {
   }
 };
 
+std::array<int64_t, 2> pool_strides(const Pool2dOptions& o) {
+  const auto &stride = *o.stride, &kernel = *o.kernel;
+  return {stride[0] == 0 ? kernel[0] : stride[0], stride[1] == 0 ? kernel[1] : stride[1]};
+}
+
 void refuse_bad_pool(const char* kind, const Pool2dOptions& o, int64_t most_places) {
-  const auto kernel = *o.kernel, stride = *o.stride.value_or(o.kernel), padding = *o.padding;  // copies: value_or() is a temporary
+  const std::array<int64_t, 2> kernel = *o.kernel, stride = pool_strides(o), padding = *o.padding;
   for (const size_t d : {0, 1})
     if (kernel[d] < 1 || stride[d] < 1 || padding[d] < 0 || 2 * padding[d] > kernel[d])
       throw ConfigError(fmt::format("{} with a kernel of {}, a stride of {} and a padding of {}", kind,
@@ -119,7 +129,7 @@ at::Tensor run_pool_layer(const at::Tensor& given, PoolKind kind, const Pool2dOp
   s.channels_last = last;
   s.type = float_type(given);
   if (options) {
-    const auto kernel = *options->kernel, stride = *options->stride.value_or(options->kernel);
+    const std::array<int64_t, 2> kernel = *options->kernel, stride = pool_strides(*options);
     const auto padding = *options->padding;
     s.kernel_h = static_cast<int>(kernel[0]), s.kernel_w = static_cast<int>(kernel[1]);
     s.stride_h = static_cast<int>(stride[0]), s.stride_w = static_cast<int>(stride[1]);

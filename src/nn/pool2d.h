@@ -9,17 +9,15 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include <optional>
-
 #include "nn/layer_context.h"
 
 namespace tandem {
 
 struct Pool2dOptions {
-  torch::ExpandingArray<2> kernel;                      // 3, or {3, 5}: height and width
-  std::optional<torch::ExpandingArray<2>> stride = {};  // none: the kernel's
-  torch::ExpandingArray<2> padding = 0;                 // at most half of the kernel
-  bool count_padding = true;                            // AvgPool2d: padding counts as zeros in the mean
+  torch::ExpandingArray<2> kernel;       // 3, or {3, 5}: height and width
+  torch::ExpandingArray<2> stride = 0;   // 0: the kernel's
+  torch::ExpandingArray<2> padding = 0;  // at most half of the kernel
+  bool count_padding = true;             // AvgPool2d: padding counts as zeros in the mean
 };
 
 // The maximum of each window. Of equal ones the first counts, row by row, as in torch; NaN counts as larger.
