@@ -3,7 +3,7 @@
 #include "kernels/batch_norm_kernels.h"
 #include "kernels/conv_kernels.h"
 #include "kernels/gpu/layer_kernels.h"
-#include "kernels/gpu/linear_gemm.h"
+#include "kernels/gpu/linear_cublaslt.h"
 #include "kernels/gpu/profile.h"
 #include "kernels/linear_kernels.h"
 #include "kernels/pool_kernels.h"

@@ -8,7 +8,7 @@
 
 #include "base/errors.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/gpu/linear_gemm.h"
+#include "kernels/gpu/linear_cublaslt.h"
 #include "kernels/linear_kernels.h"
 #include "nn/kernel_choice.h"
 #include "nn/shard_rows.h"
@@ -81,9 +81,9 @@ int64_t shard_bytes(const LinearPass& pass, const at::Tensor& rows) {
   return pass.shard_rows * rows.size(1) * static_cast<int64_t>(rows.element_size());
 }
 
-GemmShape gpu_shape(GemmKind kind, const LinearPass& pass, const at::Tensor& rows, bool bias) {
+LinearGemmShape gpu_shape(GemmKind kind, const LinearPass& pass, const at::Tensor& rows, bool bias) {
   const bool tf32 = rows.scalar_type() == at::kFloat && at::globalContext().allowTF32CuBLAS();
-  return gemm_shape(kind, pass, float_type(rows), tf32, bias);
+  return linear_gemm_shape(kind, pass, float_type(rows), tf32, bias);
 }
 
 at::Tensor gpu_rows(const LinearPass& pass, GemmKind kind, const at::Tensor& given, const at::Tensor& weight,
@@ -143,7 +143,7 @@ LinearPass LinearPass::of(const ShardAware& layer, int64_t rows, int64_t in, int
           layer.one_by_one()};
 }
 
-GemmShape gemm_shape(GemmKind kind, const LinearPass& pass, FloatType type, bool tf32, bool bias) {
+LinearGemmShape linear_gemm_shape(GemmKind kind, const LinearPass& pass, FloatType type, bool tf32, bool bias) {
   return {kind, pass.shard_rows, pass.job_shards, pass.in, pass.out, type, tf32, bias};
 }
 

@@ -1,7 +1,7 @@
 // nn/linear_gemm.h -- the GEMMs of a linear layer for the shards of a pass, on the CPU and on a GPU.
 //
 // Rows are those of `shards` shards, one after the other. A row's result does not depend on `shards`:
-//   - GPU: cuBLASLt with one algorithm, chosen for the job's rows (kernels/gpu/linear_gemm.h);
+//   - GPU: cuBLASLt with one algorithm, chosen for the job's rows (kernels/gpu/linear_cublaslt.h);
 //   - CPU, float, small weights: kernels/cpu/gemm.h, where a row is a chain of its own;
 //   - CPU, all else: libtorch's GEMM for each shard, at the shard's own shape.
 // Which of the two a CPU takes follows from the layer's size and type alone.
@@ -28,7 +28,7 @@ struct LinearPass {
 };
 
 // What an algorithm is chosen by. It knows the job's shards, not the pass's.
-GemmShape gemm_shape(GemmKind kind, const LinearPass& pass, FloatType type, bool tf32, bool bias);
+LinearGemmShape linear_gemm_shape(GemmKind kind, const LinearPass& pass, FloatType type, bool tf32, bool bias);
 
 // All tensors contiguous and of one type: x [rows, in], dy [rows, out], w [out, in], bias [out] or undefined.
 at::Tensor linear_forward(const LinearPass& pass, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias);

@@ -258,14 +258,14 @@ TEST(LinearPass, AnAlgorithmIsChosenForTheJobWhateverPartOfItIsInThePass) {
   const auto context = std::make_shared<LayerContext>();
   layer->bind(context, "h");
   context->job_shards = 6;
-  std::vector<GemmShape> shapes;
+  std::vector<LinearGemmShape> shapes;
   for (const int shards : {1, 2, 3, 6}) {
     context->shards = shards;
     const LinearPass pass = LinearPass::of(*layer, 40 * shards, 8, 6);
     EXPECT_EQ(pass.shards, shards);
-    shapes.push_back(gemm_shape(GemmKind::kForward, pass, FloatType::kBFloat16, false, true));
+    shapes.push_back(linear_gemm_shape(GemmKind::kForward, pass, FloatType::kBFloat16, false, true));
   }
-  for (const GemmShape& shape : shapes) {
+  for (const LinearGemmShape& shape : shapes) {
     EXPECT_EQ(shape, shapes[0]);
     EXPECT_EQ(shape.shard_rows, 40);
     EXPECT_EQ(shape.job_shards, 6);

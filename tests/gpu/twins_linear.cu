@@ -19,7 +19,7 @@
 #include "kernels/cpu/random_fill.h"
 #include "kernels/gpu/kernels.h"
 #include "kernels/gpu/launch.h"
-#include "kernels/gpu/linear_gemm.h"
+#include "kernels/gpu/linear_cublaslt.h"
 #include "kernels/gpu/typed_vectors.h"
 #include "kernels/linear_kernels.h"
 #include "kernels/tree_kernels.h"
@@ -238,7 +238,7 @@ class LayerGemms {
         bias_(device_numbers(layer.type, layer.out, 23)),
         workspace_(kGemmWorkspaceBytes) {}
 
-  GemmShape shape(GemmKind kind) const {
+  LinearGemmShape shape(GemmKind kind) const {
     return {kind,        layer_.job_rows / shards_,
             shards_,     layer_.in,
             layer_.out,  layer_.type,
