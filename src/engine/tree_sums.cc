@@ -35,10 +35,18 @@ void TreeSums::add(const at::Tensor& parameter, const at::Tensor& leaves) {
     uses.expected = 0;
     return put(offset, given);
   }
-  uses.leaves = uses.leaves.defined() ? uses.leaves.add_(given) : given;
+  if (!uses.leaves.defined())
+    uses.leaves = given;
+  else if (uses.leaves.const_data_ptr() != given.const_data_ptr())
+    uses.leaves.add_(given);
   if (--uses.expected > 0) return;
   put(offset, uses.leaves);
   uses.leaves.reset();
+}
+
+at::Tensor TreeSums::so_far(const at::Tensor& parameter) {
+  const auto found = uses_.find(state_.offset_of(parameter));
+  return found == uses_.end() ? at::Tensor() : found->second.leaves;
 }
 
 void TreeSums::add_statistic(const at::Tensor& buffer, const at::Tensor& leaves) {

@@ -34,6 +34,7 @@ class TreeSums : public LeafSums {
   void begin(int shards, std::span<const PassPart> parts, int64_t recipe_floats, bool wait);
   void expect(const at::Tensor& parameter) override;
   void add(const at::Tensor& parameter, const at::Tensor& leaves) override;
+  at::Tensor so_far(const at::Tensor& parameter) override;
   void add_statistic(const at::Tensor& buffer, const at::Tensor& leaves) override;
   // The recipe's sums from `index` on: [shards] or [shards, sums].
   void add_floats(int index, const at::Tensor& leaves);

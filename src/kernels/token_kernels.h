@@ -42,7 +42,7 @@ struct EmbeddingForward {
   const float* weight = nullptr;    // [count, width]
   float* out = nullptr;             // [rows, width]
 };
-// leaves[shard][token] = the sum of the gradients of its rows, from the first row to the last. Tokens that are not
+// To leaves[shard][token] the gradients of its rows are added, from the first row to the last. Tokens that are not
 // there, and padding_idx, get none.
 struct EmbeddingBackward {
   int shards = 1;
@@ -53,7 +53,7 @@ struct EmbeddingBackward {
   // the row of each, in order among equals.
   const int64_t *sorted_keys = nullptr, *sorted_rows = nullptr;
   TypedInput out_grad;      // [shards * shard_rows, width]
-  float* leaves = nullptr;  // [shards, count, width], zero
+  float* leaves = nullptr;  // [shards, count, width]
 };
 struct EmbeddingKernels {
   static constexpr KernelTableId kId{"embedding", 1};

@@ -24,6 +24,26 @@ SortedTokens sort_tokens(const at::Tensor& tokens, int shards, int64_t count) {
   return {sorted, rows};
 }
 
+// leaves [shards, count * width], zero.
+void add_token_rows(const EmbeddingImpl& layer, const at::Tensor& tokens, const at::Tensor& out_grad, int shards,
+                    const at::Tensor& leaves) {
+  EmbeddingBackward call{.shards = shards,
+                         .shard_rows = tokens.numel() / shards,
+                         .count = layer.count(),
+                         .padding_idx = layer.padding_idx().value_or(-1),
+                         .width = static_cast<int>(layer.width()),
+                         .tokens = tokens.const_data_ptr<int64_t>(),
+                         .out_grad = {out_grad.const_data_ptr(), float_type(out_grad)},
+                         .leaves = leaves.data_ptr<float>()};
+  SortedTokens sorted;
+  if (tokens.is_cuda()) {
+    sorted = sort_tokens(tokens, shards, layer.count());
+    call.sorted_keys = sorted.keys.const_data_ptr<int64_t>();
+    call.sorted_rows = sorted.rows.const_data_ptr<int64_t>();
+  }
+  kernels_for<EmbeddingKernels>(out_grad).backward(call, stream_for(out_grad));
+}
+
 }  // namespace
 
 struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
@@ -56,27 +76,21 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
     const auto* const layer = reinterpret_cast<const EmbeddingImpl*>(ctx->saved_data["layer"].toInt());
     const auto shards = static_cast<int>(ctx->saved_data["shards"].toInt());
     layer->trace("gradient of the output", out_grad);
-    at::Tensor leaves = at::zeros({shards, layer->count() * layer->width()}, out_grad.options().dtype(at::kFloat));
-    EmbeddingBackward call{.shards = shards,
-                           .shard_rows = tokens.numel() / shards,
-                           .count = layer->count(),
-                           .padding_idx = layer->padding_idx().value_or(-1),
-                           .width = static_cast<int>(layer->width()),
-                           .tokens = tokens.const_data_ptr<int64_t>(),
-                           .out_grad = {out_grad.const_data_ptr(), float_type(out_grad)},
-                           .leaves = leaves.data_ptr<float>()};
-    SortedTokens sorted;
-    if (tokens.is_cuda()) {
-      sorted = sort_tokens(tokens, shards, layer->count());
-      call.sorted_keys = sorted.keys.const_data_ptr<int64_t>();
-      call.sorted_rows = sorted.rows.const_data_ptr<int64_t>();
+    auto* const sums = reinterpret_cast<LeafSums*>(ctx->saved_data["sums"].toInt());
+    at::Tensor leaves = sums ? sums->so_far(weight) : at::Tensor();
+    if (!leaves.defined())
+      leaves = at::zeros({shards, layer->count() * layer->width()}, out_grad.options().dtype(at::kFloat));
+    if (layer->one_by_one()) {
+      const int64_t rows = tokens.size(0) / shards;
+      for (int64_t shard = 0; shard < shards; ++shard)
+        add_token_rows(*layer, tokens.narrow(0, shard * rows, rows), out_grad.narrow(0, shard * rows, rows), 1,
+                       leaves.narrow(0, shard, 1));
+    } else {
+      add_token_rows(*layer, tokens, out_grad, shards, leaves);
     }
-    kernels_for<EmbeddingKernels>(out_grad).backward(call, stream_for(out_grad));
-    if (auto* const sums = reinterpret_cast<LeafSums*>(ctx->saved_data["sums"].toInt())) {
-      sums->add(weight, leaves);
-      return {{}, {}, {}};
-    }
-    return {leaves[0].view_as(weight), {}, {}};
+    if (!sums) return {leaves[0].view_as(weight), {}, {}};
+    sums->add(weight, leaves);
+    return {{}, {}, {}};
   }
 };
 

@@ -24,6 +24,9 @@ class LeafSums {
   // [shards, elements of the parameter], float, contiguous, in the order of the parameter's memory. What it is given
   // it may overwrite.
   virtual void add(const at::Tensor& parameter, const at::Tensor& leaves) = 0;
+  // What the uses that came before have left, for a layer that changes few elements: it may add to these leaves and
+  // hand them over in place of new ones. Undefined: nothing came, or it is not kept.
+  virtual at::Tensor so_far(const at::Tensor& parameter) { return {}; }
   // The same for what is no parameter, such as a batch's mean for BatchNorm::running_mean: no expect() before it.
   virtual void add_statistic(const at::Tensor& buffer, const at::Tensor& leaves) = 0;
 };

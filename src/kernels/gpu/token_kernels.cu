@@ -44,7 +44,8 @@ __global__ void embedding_leaves(const EmbeddingBackward call, int column_groups
     const int count = min(kVector, call.width - column);
     if (count <= 0) continue;
     const bool whole = aligned && count == kVector;
-    float sum[kVector] = {};
+    float sum[kVector];
+    load8(call.leaves, FloatType::kFloat, key * call.width + column, count, whole, sum);
     constexpr int kAhead = 4;  // rows whose loads are in flight
     for (int64_t i = begin; i < rows;) {
       int64_t row[kAhead];
