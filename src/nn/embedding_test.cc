@@ -47,6 +47,19 @@ TEST(Embedding, IsTorchsAndSoAreItsGradientsWithoutAnEngine) {
   EXPECT_EQ(embedding->weight.grad()[3].abs().max().item<float>(), 0);
 }
 
+TEST(Embedding, OneShardAfterTheOtherInsideAPassGivesTheSameBits) {
+  const at::Tensor tokens = some_tokens({6, 9}, 11), dy = test_numbers({6, 9, 6}, 1);
+  std::vector<at::Tensor> leaves;
+  for (const bool apart : {false, true}) {
+    Embedding embedding(11, 6);
+    if (apart) embedding->use_one_by_one();
+    const TestPass pass(*embedding, 3);
+    embedding->forward(tokens).backward(dy);
+    leaves.push_back(pass.sums.leaves(embedding->weight));
+  }
+  EXPECT_TRUE(same_bits(leaves[0], leaves[1]));
+}
+
 TEST(Embedding, StaysFloatUnderAutocast) {
   Embedding embedding(5, 4);
   const TestAutocast autocast;
