@@ -120,6 +120,13 @@ TEST_P(ShardModels, GiveTheBitsOfOneByOneForAnyShardsInAPassAndOnAWorker) {
   expect_one_result(small_model(GetParam()));
 }
 
+TEST_P(ShardModels, DoSoWithDataThatStaysOnTheDevice) {
+  ShardSettings settings = small_model(GetParam());
+  const ModelRun want = train_alone(settings, 1);
+  settings.resident = true;
+  expect_same_bits(want, train_alone(settings, 0), "resident");
+}
+
 TEST_P(ShardModels, DoSoInBf16WithAccumulation) {
   ShardSettings settings = small_model(GetParam());
   settings.precision = "bf16";
@@ -187,6 +194,19 @@ TEST_P(ShardModels, AModelThatMixesRowsFallsBackAndSaysWhere) {
 
 INSTANTIATE_TEST_SUITE_P(All, ShardModels, ::testing::Values("gpt", "bert", "resnet"),
                          [](const auto& info) { return info.param; });
+
+// Logits of a few tokens at a time: 9 of a shard's 24, so that the last chunk is short.
+TEST(ShardModelsWithAChunkedHead, GiveTheBitsOfOneByOneAndTheLossesOfAllLogitsAtOnce) {
+  set_determinism();
+  ShardSettings settings = small_model("gpt");
+  const ModelRun whole = train_alone(settings, 1);
+  settings.head_chunk = 9;
+  const ModelRun want = train_alone(settings, 1);
+  EXPECT_EQ(want.losses.front(), whole.losses.front());
+  EXPECT_NEAR(want.losses.back(), whole.losses.back(), 1e-4);
+  expect_same_bits(want, train_alone(settings, 0), "in one pass");
+  for (const ModelRun& got : train_workers(settings, kFourWorkers)) expect_same_bits(want, got, "four workers");
+}
 
 // Statistics of the whole batch: an all-reduce inside the phase, in lock-step.
 TEST(ShardModelsWithSyncBn, GiveTheBitsOfOneWorkerOnFour) {

@@ -62,6 +62,10 @@ struct ShardLayers {
   static at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels, int64_t ignored) {
     return tandem::cross_entropy(logits, labels, {.ignore_index = ignored});
   }
+  static at::Tensor head_cross_entropy(Linear& head, const at::Tensor& x, const at::Tensor& labels, int64_t ignored,
+                                       int64_t chunk) {
+    return tandem::head_cross_entropy(*head, x, labels, {.ignore_index = ignored}, chunk);
+  }
 };
 
 }  // namespace tandem

@@ -35,6 +35,7 @@ struct TransformerOptions : ModelVariant {
   // the sentence (data: shard_data.h), a loss of the masked ones alone.
   bool causal = true;
   double dropout = 0.1;
+  int64_t head_chunk = 0;  // tokens of a shard whose logits exist at a time; 0: all
 };
 std::shared_ptr<ShardModel> make_transformer(const TransformerOptions& options);
 TransformerOptions gpt2_small();  // 12 layers of 768, 1,024 tokens; vocabulary 50,257 padded to 50,304; no dropout

@@ -61,6 +61,7 @@ void ShardSettings::describe(Describer& d) {
   d.key("vocabulary", vocabulary, Range::at_least(0), "0: the model's own");
   d.key("side", side, Range::at_least(0), "of a picture, in pixels; below 32 the model has no pool; 0: 64");
   d.key("classes", classes, Range::at_least(0), "of pictures; 0: the model's own");
+  d.key("head_chunk", head_chunk, Range::at_least(0), "tokens of a shard whose logits exist at a time; 0: all");
   d.key("samples", samples, Range::at_least(1), "in the data set");
   d.key("dropout", dropout, Range::from_up_to_below(0, 1), "of a transformer");
 }
@@ -87,6 +88,7 @@ TransformerOptions transformer_options(const ShardSettings& s) {
     o.heads = s.width % 64 == 0 ? s.width / 64 : 4;
   }
   o.dropout = s.dropout;
+  o.head_chunk = s.head_chunk;
   return o;
 }
 

@@ -86,6 +86,10 @@ struct TorchLayers {
     namespace F = torch::nn::functional;
     return F::cross_entropy(logits, labels, F::CrossEntropyFuncOptions().reduction(torch::kNone).ignore_index(ignored));
   }
+  static at::Tensor head_cross_entropy(Linear& head, const at::Tensor& x, const at::Tensor& labels, int64_t ignored,
+                                       int64_t) {
+    return cross_entropy(head(x), labels, ignored);
+  }
 };
 
 }  // namespace tandem

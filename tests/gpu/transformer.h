@@ -68,13 +68,15 @@ class Transformer : public ShardModel {
     return options_.causal ? norms_before(x, context) : norms_after(x, batch.tensors[1], context);
   }
 
-  at::Tensor row_losses(const at::Tensor& logits, const Batch& batch) override {
+  at::Tensor row_losses(const at::Tensor& output, const Batch& batch) override {
     const at::Tensor& labels = batch.tensors.back();
-    const at::Tensor losses =
-        Layers::cross_entropy(logits.flatten(0, 1), labels.flatten(), kIgnoredLabel).to(at::kFloat);
+    const at::Tensor rows = output.flatten(0, 1), flat = labels.flatten();
+    const at::Tensor losses = options_.head_chunk > 0
+                                  ? Layers::head_cross_entropy(head, rows, flat, kIgnoredLabel, options_.head_chunk)
+                                  : Layers::cross_entropy(rows, flat, kIgnoredLabel);
     const at::Tensor counted = labels != kIgnoredLabel;
     const at::Tensor weight = counted.to(at::kFloat) / counted.sum(1, true);
-    return shard_sums(losses, weight.flatten(), static_cast<int>(labels.size(0)));
+    return shard_sums(losses.to(at::kFloat), weight.flatten(), static_cast<int>(labels.size(0)));
   }
 
   InitRules initial_weights() const override {
@@ -90,6 +92,7 @@ class Transformer : public ShardModel {
   at::Tensor drop(const at::Tensor& x, const RandomSource& random) const {
     return options_.dropout > 0 ? dropout(x, options_.dropout, random) : x;
   }
+  at::Tensor logits(const at::Tensor& x) { return options_.head_chunk > 0 ? x : head(x); }
   // Each part's output waits to be added where the next norm reads it.
   at::Tensor norms_before(at::Tensor x, const ShardContext& context) {
     uint32_t site = 0;
@@ -105,7 +108,7 @@ class Transformer : public ShardModel {
       part = block->attend(norm(block->ln_1), {});
       part = block->think(norm(block->ln_2));
     }
-    return head(norm(ln_f));
+    return logits(norm(ln_f));
   }
   at::Tensor norms_after(at::Tensor x, const at::Tensor& mask, const ShardContext& context) {
     uint32_t site = 0;
@@ -117,7 +120,7 @@ class Transformer : public ShardModel {
       x = norm(block->ln_1, block->attend(x, mask));
       x = norm(block->ln_2, block->think(x));
     }
-    return head(ln_f(transform(x)));
+    return logits(ln_f(transform(x)));
   }
 
   TransformerOptions options_;
