@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -40,6 +41,31 @@ at::Tensor on_host(const void* memory, int64_t bytes) {
   at::Tensor copy = at::empty({bytes}, at::kByte);
   device().to_host(copy.data_ptr(), memory, static_cast<size_t>(bytes));
   return copy;
+}
+
+// Each tensor as its type, its number of bytes, its bytes.
+void write_tensors(const std::string& path, const std::vector<at::Tensor>& tensors) {
+  std::ofstream file(path, std::ios::binary);
+  for (const at::Tensor& t : tensors) {
+    const int64_t head[2]{static_cast<int64_t>(t.scalar_type()), static_cast<int64_t>(t.nbytes())};
+    file.write(reinterpret_cast<const char*>(head), sizeof(head));
+    file.write(static_cast<const char*>(t.const_data_ptr()), head[1]);
+  }
+  if (!file.flush())
+    throw Error(ExitCode::kFailed, "can't write " + path, "the disk may be full", "choose another place");
+}
+
+std::vector<at::Tensor> read_tensors(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<at::Tensor> tensors;
+  for (int64_t head[2]; file.read(reinterpret_cast<char*>(head), sizeof(head));) {
+    at::Tensor bytes = at::empty({head[1]}, at::kByte);
+    if (!file.read(static_cast<char*>(bytes.data_ptr()), head[1])) break;
+    tensors.push_back(bytes.view(static_cast<at::ScalarType>(head[0])));
+  }
+  if (tensors.empty())
+    throw Error(ExitCode::kFailed, "can't read " + path, "it is not there, or empty", "write it first");
+  return tensors;
 }
 
 // Keeps what it sees, or compares it with what another process kept.
@@ -105,7 +131,7 @@ int trace_model(const std::string& model, const std::string& file, bool writes, 
   open_gpu(0.9);
   set_determinism();
   std::vector<at::Tensor> wanted;
-  if (!writes) torch::load(wanted, file);
+  if (!writes) wanted = read_tensors(file);
   BitTrace trace(std::move(wanted));
   const ShardSettings settings = traced_settings(model, precision);
   TrainLoop loop(settings, make_shard_recipe(settings), ShardPlan::balance(8, std::vector{1.0}));
@@ -120,7 +146,7 @@ int trace_model(const std::string& model, const std::string& file, bool writes, 
   for (const ParameterEntry& entry : loop.state().parameter_entries())
     trace.report(entry.name, "gradient's effect on Adam's first moment",
                  moment.narrow(0, entry.offset, entry.count).clone());
-  if (writes) torch::save(trace.seen(), file);
+  if (writes) write_tensors(file, trace.seen());
   fmt::print("{{\"model\": \"{}\", \"tensors\": {}, \"sms\": {}}}\n", model, trace.seen().size(),
              nlohmann::json::parse(gpu()->kind_parts()).at("multiprocessors").get<int>());
   return 0;

@@ -2,8 +2,9 @@
 // torchvision has them.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/container/modulelist.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 

@@ -2,8 +2,6 @@
 // shards in one pass. torch_layers.h has the same from torch's own.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <utility>
 
 #include "nn/attention.h"

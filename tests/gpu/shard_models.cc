@@ -1,5 +1,7 @@
 #include "shard_models.h"
 
+#include <torch/torch.h>
+
 #include "resnet.h"
 #include "shard_layers.h"
 #include "torch_layers.h"

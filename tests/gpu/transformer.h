@@ -1,9 +1,11 @@
 // tests/gpu/transformer.h -- a transformer of the given kind of layers (torch_layers.h, shard_layers.h).
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/container/modulelist.h>
 
-#include <string>
+#include <cmath>
+#include <memory>
+#include <tuple>
 #include <vector>
 
 #include "nn/shard_sums.h"
