@@ -4,7 +4,8 @@
 // of a NaN differs between makers). It rests on four rules, kept by every file here but the GEMMs,
 // which use FMA on purpose (cpu/gemm.h, gpu/gemm.h):
 //   - only + - * / sqrt and conversions, which IEEE 754 rounds exactly; no libm, whose last bit differs by version;
-//   - no fused multiply-add: -ffp-contract=off for g++, --fmad=false for nvcc;
+//   - no fused multiply-add that the compiler chooses (-ffp-contract=off for g++, --fmad=false for nvcc): where one is
+//     written out (gelu_math.h), both sides have it;
 //   - sums run in an order that the code fixes (explicit lanes), never in one that the vector width or the grid fixes;
 //   - subnormals are kept: no -ffast-math, no --use_fast_math, no FTZ.
 #pragma once
