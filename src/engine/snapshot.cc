@@ -8,8 +8,10 @@
 
 #include "base/errors.h"
 #include "checkpoint/digest.h"
+#include "engine/gpu_device.h"
 #include "kernels/cpu/state_hash.h"
 #include "kernels/device.h"
+#include "nn/linear_gemm.h"
 
 namespace tandem {
 namespace {
@@ -144,7 +146,18 @@ void finish_part(TrainLoop& loop, std::span<std::byte> block, int me, std::optio
   if (nlohmann::json validation = loop.validation().save(); !validation.is_null())
     scalars["validation"] = std::move(validation);
   if (handled) scalars["handled"] = *handled;
+  if (std::vector<std::string> choices = gemm_choices(); !choices.empty()) scalars["algorithms"] = std::move(choices);
   SnapshotLayout::put_scalars(block, scalars);
+}
+
+// Those that the run began with, on the same kind of GPU; on another one the bits differ anyway, and its kind says so.
+void use_recorded_algorithms(const std::vector<std::string>& recorded) {
+  if (!gpu() || recorded.empty()) return;
+  try {
+    force_gemm_choices(recorded);
+  } catch (const ConfigError&) {
+    return;
+  }
 }
 
 }  // namespace
@@ -180,6 +193,7 @@ int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<c
     read_tensors_of(loop.state(), own, tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard),
                     block);
   }
+  use_recorded_algorithms(scalars.value("algorithms", std::vector<std::string>()));
   loop.set_steps_done(scalars.at("step"));
   return scalars.value("ticket", int64_t{0});
 }

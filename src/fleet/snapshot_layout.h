@@ -28,7 +28,7 @@ struct SnapshotTensor {
 
 class SnapshotLayout {
  public:
-  static constexpr uint64_t kScalarBytes = 1 << 16, kAlign = 64;
+  static constexpr uint64_t kScalarBytes = 1 << 20, kAlign = 64;
 
   // Replicated ones first, then shard by shard.
   void add(SnapshotTensor tensor);

@@ -1,38 +1,52 @@
 #include "kernels/gpu/linear_cublaslt.h"
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+#endif
 
 #include <memory>
 #include <optional>
 #include <stdexcept>
 
 #include "base/errors.h"
+#include "kernels/gpu/cublaslt_api.h"
 #include "kernels/gpu/kernels.h"
 
 namespace tandem::cuda {
 namespace {
 
+using namespace tandem::cublaslt;
+
+#ifdef CUBLAS_VERSION  // its own header is there
+static_assert(kOpN == static_cast<int>(CUBLAS_OP_N) && kOpT == static_cast<int>(CUBLAS_OP_T));
+static_assert(kCompute32F == static_cast<int>(CUBLAS_COMPUTE_32F) &&
+              kCompute32FFastTf32 == static_cast<int>(CUBLAS_COMPUTE_32F_FAST_TF32));
+static_assert(kDescTransA == static_cast<int>(CUBLASLT_MATMUL_DESC_TRANSA) &&
+              kDescTransB == static_cast<int>(CUBLASLT_MATMUL_DESC_TRANSB) &&
+              kDescEpilogue == static_cast<int>(CUBLASLT_MATMUL_DESC_EPILOGUE) &&
+              kDescBiasPointer == static_cast<int>(CUBLASLT_MATMUL_DESC_BIAS_POINTER) &&
+              kDescSmCountTarget == static_cast<int>(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET) &&
+              kDescBiasDataType == static_cast<int>(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE) &&
+              kEpilogueBias == static_cast<int>(CUBLASLT_EPILOGUE_BIAS));
+static_assert(kLayoutBatchCount == static_cast<int>(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) &&
+              kLayoutStridedBatchOffset == static_cast<int>(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET));
+static_assert(kPrefMaxWorkspaceBytes == static_cast<int>(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) &&
+              kPrefReductionSchemeMask == static_cast<int>(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) &&
+              kPrefMinAlignmentA == static_cast<int>(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES) &&
+              kPrefMinAlignmentD == static_cast<int>(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES));
+static_assert(kConfigId == static_cast<int>(CUBLASLT_ALGO_CONFIG_ID) &&
+              kConfigSplitKNum == static_cast<int>(CUBLASLT_ALGO_CONFIG_SPLITK_NUM) &&
+              kConfigReductionScheme == static_cast<int>(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) &&
+              kConfigClusterShapeId == static_cast<int>(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
+static_assert(sizeof(Algo) == sizeof(cublasLtMatmulAlgo_t) &&
+              sizeof(HeuristicResult) == sizeof(cublasLtMatmulHeuristicResult_t));
+#endif
+
 // Found by its soname: the copy that libtorch has loaded. A second one would cost 500 MB.
-struct CublasLt {
-  decltype(&cublasLtGetVersion) get_version;
-  decltype(&cublasLtGetStatusString) status_string;
-  decltype(&cublasLtCreate) create;
-  decltype(&cublasLtMatmulDescCreate) desc_create;
-  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
-  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
-  decltype(&cublasLtMatrixLayoutCreate) layout_create;
-  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
-  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set;
-  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
-  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
-  decltype(&cublasLtMatmulAlgoCheck) check;
-  decltype(&cublasLtMatmulAlgoConfigGetAttribute) config_get;
-  decltype(&cublasLtMatmul) matmul;
-  cublasLtHandle_t handle;
+struct CublasLt : Functions {
+  Handle handle;
 };
 
 [[noreturn]] void refuse_library(const std::string& why) {
@@ -66,7 +80,7 @@ CublasLt open_library() {
   find(lt.check, "cublasLtMatmulAlgoCheck");
   find(lt.config_get, "cublasLtMatmulAlgoConfigGetAttribute");
   find(lt.matmul, "cublasLtMatmul");
-  if (const cublasStatus_t status = lt.create(&lt.handle); status != CUBLAS_STATUS_SUCCESS)
+  if (const Status status = lt.create(&lt.handle); status != kSuccess)
     refuse_library(std::string("cublasLtCreate: ") + lt.status_string(status));
   return lt;
 }
@@ -76,8 +90,8 @@ const CublasLt& lt() {
   return library;
 }
 
-void expect(cublasStatus_t status, const char* what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
+void expect(Status status, const char* what) {
+  if (status == kSuccess) return;
   const cudaError_t error = cudaGetLastError();
   throw CudaError(static_cast<int>(error == cudaSuccess ? cudaErrorUnknown : error),
                   std::string("cuBLASLt, ") + what + ": " + lt().status_string(status) +
@@ -123,56 +137,55 @@ class Problem {
         transposed_b = true;
         break;
     }
-    expect(lt().desc_create(&desc_, shape.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
-           "description");
-    set(CUBLASLT_MATMUL_DESC_TRANSA, transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_TRANSB, transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    expect(lt().desc_create(&desc_, shape.tf32 ? kCompute32FFastTf32 : kCompute32F, CUDA_R_32F), "description");
+    set(kDescTransA, transposed_a ? kOpT : kOpN);
+    set(kDescTransB, transposed_b ? kOpT : kOpN);
     if (shape.bias) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+      set(kDescEpilogue, kEpilogueBias);
+      set(kDescBiasDataType, type);
       set_bias(reinterpret_cast<const void*>(uintptr_t{16}));  // its alignment is all that a choice looks at
     }
     a_layout_ = layout(a_), b_layout_ = layout(b_), d_layout_ = layout(d_);
   }
   Problem(const Problem&) = delete;
   ~Problem() {
-    for (const cublasLtMatrixLayout_t layout : {a_layout_, b_layout_, d_layout_})
+    for (const Layout layout : {a_layout_, b_layout_, d_layout_})
       if (layout) lt().layout_destroy(layout);
     if (desc_) lt().desc_destroy(desc_);
   }
 
-  void set_bias(const void* bias) { set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias); }
-  void set_sm_count(int32_t count) { set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, count); }
+  void set_bias(const void* bias) { set(kDescBiasPointer, bias); }
+  void set_sm_count(int32_t count) { set(kDescSmCountTarget, count); }
 
-  std::vector<cublasLtMatmulHeuristicResult_t> heuristic(uint64_t workspace) const {
-    cublasLtMatmulPreference_t preference = nullptr;
+  std::vector<HeuristicResult> heuristic(uint64_t workspace) const {
+    Preference preference = nullptr;
     expect(lt().preference_create(&preference), "preference");
-    const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(lt().preference_destroy)> owner(
+    const std::unique_ptr<std::remove_pointer_t<Preference>, decltype(lt().preference_destroy)> owner(
         preference, lt().preference_destroy);
-    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    const auto prefer = [&](PreferenceAttribute attribute, auto value) {
       expect(lt().preference_set(preference, attribute, &value, sizeof value), "preference");
     };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
-    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(a_.alignment));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(b_.alignment));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(d_.alignment));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(d_.alignment));
-    std::vector<cublasLtMatmulHeuristicResult_t> results(32);
+    prefer(kPrefMaxWorkspaceBytes, workspace);
+    prefer(kPrefReductionSchemeMask, kReductionSchemeNone);
+    prefer(kPrefMinAlignmentA, static_cast<uint32_t>(a_.alignment));
+    prefer(kPrefMinAlignmentB, static_cast<uint32_t>(b_.alignment));
+    prefer(kPrefMinAlignmentC, static_cast<uint32_t>(d_.alignment));
+    prefer(kPrefMinAlignmentD, static_cast<uint32_t>(d_.alignment));
+    std::vector<HeuristicResult> results(32);
     int found = 0;
-    const cublasStatus_t status = lt().heuristic(lt().handle, desc_, a_layout_, b_layout_, d_layout_, d_layout_,
-                                                 preference, static_cast<int>(results.size()), results.data(), &found);
-    results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
-    std::erase_if(results, [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
+    const Status status = lt().heuristic(lt().handle, desc_, a_layout_, b_layout_, d_layout_, d_layout_, preference,
+                                         static_cast<int>(results.size()), results.data(), &found);
+    results.resize(status == kSuccess ? static_cast<size_t>(found) : 0);
+    std::erase_if(results, [](const auto& result) { return result.state != kSuccess; });
     return results;
   }
 
-  cublasStatus_t check(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulHeuristicResult_t& result) const {
+  Status check(const Algo& algorithm, HeuristicResult& result) const {
     return lt().check(lt().handle, desc_, a_layout_, b_layout_, d_layout_, d_layout_, &algorithm, &result);
   }
 
-  void run(const void* a, const void* b, void* d, const cublasLtMatmulAlgo_t& algorithm, void* workspace,
-           size_t workspace_bytes, cudaStream_t stream) const {
+  void run(const void* a, const void* b, void* d, const Algo& algorithm, void* workspace, size_t workspace_bytes,
+           cudaStream_t stream) const {
     const float one = 1, zero = 0;
     expect(lt().matmul(lt().handle, desc_, &one, a, a_layout_, b, b_layout_, &zero, d, d_layout_, d, d_layout_,
                        &algorithm, workspace, workspace_bytes, stream),
@@ -181,17 +194,16 @@ class Problem {
 
  private:
   template <class T>
-  void set(cublasLtMatmulDescAttributes_t attribute, T value) {
+  void set(DescAttribute attribute, T value) {
     expect(lt().desc_set(desc_, attribute, &value, sizeof value), "description");
   }
-  cublasLtMatrixLayout_t layout(const LtMatrix& operand) const {
-    cublasLtMatrixLayout_t made = nullptr;
+  Layout layout(const LtMatrix& operand) const {
+    Layout made = nullptr;
     expect(lt().layout_create(&made, operand.type, operand.rows, operand.columns, static_cast<int64_t>(operand.rows)),
            "layout");
     if (batch_ > 0) {
-      expect(lt().layout_set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch_, sizeof batch_), "layout");
-      expect(lt().layout_set(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &operand.batch_stride,
-                             sizeof operand.batch_stride),
+      expect(lt().layout_set(made, kLayoutBatchCount, &batch_, sizeof batch_), "layout");
+      expect(lt().layout_set(made, kLayoutStridedBatchOffset, &operand.batch_stride, sizeof operand.batch_stride),
              "layout");
     }
     return made;
@@ -199,8 +211,8 @@ class Problem {
 
   LtMatrix a_, b_, d_;
   int32_t batch_ = 0;  // 0: no batch
-  cublasLtMatmulDesc_t desc_ = nullptr;
-  cublasLtMatrixLayout_t a_layout_ = nullptr, b_layout_ = nullptr, d_layout_ = nullptr;
+  Desc desc_ = nullptr;
+  Layout a_layout_ = nullptr, b_layout_ = nullptr, d_layout_ = nullptr;
 };
 
 // The heuristic follows the SM count. So that unequal GPUs of one compute capability choose alike, it is asked for the
@@ -229,37 +241,36 @@ int32_t usual_sm_count() {
   }
 }
 
-std::optional<uint32_t> config(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute,
-                               size_t bytes = sizeof(uint32_t)) {
+std::optional<uint32_t> config(const Algo& algorithm, ConfigAttribute attribute, size_t bytes = sizeof(uint32_t)) {
   uint32_t value = 0;
   size_t written = 0;
-  if (lt().config_get(&algorithm, attribute, &value, bytes, &written) != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+  if (lt().config_get(&algorithm, attribute, &value, bytes, &written) != kSuccess) return std::nullopt;
   return value;
 }
 
-bool splits_k(const cublasLtMatmulAlgo_t& algorithm) {
-  return config(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM).value_or(1) > 1 ||
-         config(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME).value_or(0) != CUBLASLT_REDUCTION_SCHEME_NONE;
+bool splits_k(const Algo& algorithm) {
+  return config(algorithm, kConfigSplitKNum).value_or(1) > 1 ||
+         config(algorithm, kConfigReductionScheme).value_or(0) != kReductionSchemeNone;
 }
 
-std::string describe(const cublasLtMatmulAlgo_t& algorithm, size_t workspace) {
+std::string describe(const Algo& algorithm, size_t workspace) {
   std::string text;
   const auto add = [&](const char* name, std::optional<uint32_t> value) {
     if (value) text += std::string(text.empty() ? "" : " ") + name + " " + std::to_string(*value);
   };
-  add("algorithm", config(algorithm, CUBLASLT_ALGO_CONFIG_ID));
-  add("tile", config(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID));
-  add("stages", config(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID));
-  add("swizzle", config(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING));
-  add("custom", config(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
-  add("inner", config(algorithm, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, sizeof(uint16_t)));
-  add("cluster", config(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(uint16_t)));
+  add("algorithm", config(algorithm, kConfigId));
+  add("tile", config(algorithm, kConfigTileId));
+  add("stages", config(algorithm, kConfigStagesId));
+  add("swizzle", config(algorithm, kConfigCtaSwizzling));
+  add("custom", config(algorithm, kConfigCustomOption));
+  add("inner", config(algorithm, kConfigInnerShapeId, sizeof(uint16_t)));
+  add("cluster", config(algorithm, kConfigClusterShapeId, sizeof(uint16_t)));
   add("workspace", static_cast<uint32_t>(workspace));
   return text;
 }
 
-cublasLtMatmulAlgo_t library_form(const GemmAlgorithm& algorithm) {
-  cublasLtMatmulAlgo_t form;
+Algo library_form(const GemmAlgorithm& algorithm) {
+  Algo form;
   static_assert(sizeof form == sizeof algorithm.bytes);
   __builtin_memcpy(&form, algorithm.bytes.data(), sizeof form);
   return form;
@@ -288,10 +299,10 @@ class LibrarySource : public AlgorithmSource {
   }
 
   std::string refusal(const LinearGemmShape& shape, int64_t shards, GemmAlgorithm& algorithm) override {
-    const cublasLtMatmulAlgo_t form = library_form(algorithm);
-    cublasLtMatmulHeuristicResult_t result{};
-    const cublasStatus_t status = Problem(shape, shards).check(form, result);
-    if (status != CUBLAS_STATUS_SUCCESS) return std::string("cuBLASLt refuses it, ") + lt().status_string(status);
+    const Algo form = library_form(algorithm);
+    HeuristicResult result{};
+    const Status status = Problem(shape, shards).check(form, result);
+    if (status != kSuccess) return std::string("cuBLASLt refuses it, ") + lt().status_string(status);
     if (splits_k(form)) return "it splits the sum over rows or inputs (split-K)";
     if (result.workspaceSize > static_cast<size_t>(kGemmWorkspaceBytes))
       return "it needs " + std::to_string(result.workspaceSize) + " bytes of workspace";
