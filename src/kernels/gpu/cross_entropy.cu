@@ -69,13 +69,14 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const CrossEntropyFor
   begin_softmax(lane);
   const auto classes = static_cast<int>(call.classes);
   int c = lane_number * kVector;
-  // Two loads in flight; then they are added one after the other.
-  for (; c + kStride + kVector <= classes; c += 2 * kStride) {
-    float x[2][kVector];
-    load_logits<kWhole>(call.logits, start + c, kVector, aligned, x[0]);
-    load_logits<kWhole>(call.logits, start + c + kStride, kVector, aligned, x[1]);
-    add_to_softmax(lane, x[0], kVector);
-    add_to_softmax(lane, x[1], kVector);
+  // Several loads in flight; then they are added one after the other.
+  constexpr int kAhead = 4;
+  for (; c + (kAhead - 1) * kStride + kVector <= classes; c += kAhead * kStride) {
+    float x[kAhead][kVector];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) load_logits<kWhole>(call.logits, start + c + a * kStride, kVector, aligned, x[a]);
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) add_to_softmax(lane, x[a], kVector);
   }
   for (; c < classes; c += kStride) {
     float x[kVector];
