@@ -34,6 +34,7 @@ const std::vector<ConvCase>& conv_cases() {
 }
 
 Conv2d made_conv(const ConvCase& c) {
+  at::set_num_threads(1);  // small ones: waiting for threads would take most of the time
   torch::manual_seed(3);
   Conv2d layer(c.options);
   if (c.channels_last) use_channels_last(*layer);

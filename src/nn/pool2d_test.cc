@@ -111,7 +111,6 @@ TEST(Pool2d, ForwardAndGradientsAreTorchs) {
 TEST(MaxPool2d, PassesNaNOnAndItsGradientBack) {
   at::Tensor x = torch::zeros({1, 1, 4, 4});
   x[0][0][1][2] = std::numeric_limits<float>::quiet_NaN();
-  x.fill_diagonal_(-std::numeric_limits<float>::infinity());
   x = x.clone().requires_grad_();
   MaxPool2d pool(Pool2dOptions{.kernel = 2});
   const at::Tensor y = pool(x);

@@ -340,8 +340,8 @@ const BatchNormKernels& BatchNormKernels::cpu() {
           [](const BatchNormShape& s, const Backward& given, float* weight_leaves, float* bias_leaves, float* scratch,
              void*) {
             with_norm_type(s.type, [&]<FloatType kType>() { norm_backward_sums<kType>(s, given, scratch); });
-            merge_blocks<MergeSums>(s, scratch, [&](int64_t i, int64_t, float products, float sum) {
-              weight_leaves[i] = products * given.inv_std[i];
+            merge_blocks<MergeSums>(s, scratch, [&](int64_t i, int64_t, float weighted, float sum) {
+              weight_leaves[i] = weighted * given.inv_std[i];
               bias_leaves[i] = sum;
             });
           },

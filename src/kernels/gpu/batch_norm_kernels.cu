@@ -200,8 +200,8 @@ struct FinishStatistics {
 struct FinishSums {
   const float* inv_std;
   float *weight_leaves, *bias_leaves;
-  __device__ void operator()(int64_t i, float products, float sum) const {
-    weight_leaves[i] = products * inv_std[i];
+  __device__ void operator()(int64_t i, float weighted, float sum) const {
+    weight_leaves[i] = weighted * inv_std[i];
     bias_leaves[i] = sum;
   }
 };
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const NormThread<kChannelsLast> me(s);
   const NormAccess<kType, kChannelsLast> access{s.inner, whole};
   const NormTerms8 terms(s, me.shard, me.channel, me.channels, given.mean, given.inv_std, given.weight, given.bias);
-  float products[kVector] = {}, sums[kVector] = {};
+  float weighted[kVector] = {}, sums[kVector] = {};
   constexpr int kBatch = GradientRows<kType, kChannelsLast>::kBatch;
 #pragma unroll 1
   for (int first = 0; first < kMomentLaneRows; first += kBatch) {
@@ -302,12 +302,12 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (first + k >= me.rows) continue;
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
-        products[i] = products[i] + now.gradient[k][i] * (now.x[k][i] - terms.mean[i]);
+        weighted[i] = weighted[i] + now.gradient[k][i] * (now.x[k][i] - terms.mean[i]);
         sums[i] = sums[i] + now.gradient[k][i];
       }
     }
   }
-  reduce_tile<SumMerge>(shared, s, me, products, sums, scratch);
+  reduce_tile<SumMerge>(shared, s, me, weighted, sums, scratch);
 }
 
 template <FloatType kType, bool kChannelsLast>
