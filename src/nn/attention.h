@@ -19,7 +19,8 @@
 
 namespace tandem {
 
-enum class AttentionKernel { kFlash, kEfficient, kMath };
+// kCudnnFlash: forward by cuDNN, backward by flash.
+enum class AttentionKernel { kFlash, kCudnnFlash, kEfficient, kMath };
 
 struct AttentionOptions {
   bool causal = false;                                   // row t attends to keys 0 to t

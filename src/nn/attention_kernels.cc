@@ -31,6 +31,15 @@ AttentionResult flash_forward(const AttentionCall& call, const at::Tensor& q, co
   return {mine(std::get<0>(found)), {mine(std::get<1>(found)), std::get<6>(found), std::get<7>(found)}};
 }
 
+// Its sums [rows, heads, T, 1] are those that flash wants.
+AttentionResult cudnn_forward(const AttentionCall& call, const at::Tensor& q, const at::Tensor& k,
+                              const at::Tensor& v) {
+  const auto found = at::_scaled_dot_product_cudnn_attention(q, k, v, std::nullopt, /*compute_log_sumexp=*/true,
+                                                             /*dropout_p=*/0.0, call.causal,
+                                                             /*return_debug_mask=*/false, call.scale);
+  return {std::get<0>(found), {std::get<1>(found).squeeze(-1), std::get<6>(found), std::get<7>(found)}};
+}
+
 AttentionGradients flash_backward(const AttentionCall& call, const at::Tensor& q, const at::Tensor& k,
                                   const at::Tensor& v, const at::Tensor& out, const std::vector<at::Tensor>& kept,
                                   const at::Tensor& out_grad) {
@@ -135,6 +144,8 @@ AttentionResult attention_forward(const AttentionCall& call, const at::Tensor& q
   switch (call.kernel) {
     case AttentionKernel::kFlash:
       return flash_forward(call, q, k, v);
+    case AttentionKernel::kCudnnFlash:
+      return cudnn_forward(call, q, k, v);
     case AttentionKernel::kEfficient:
       return efficient_forward(call, q, k, v);
     case AttentionKernel::kMath:
@@ -148,6 +159,7 @@ AttentionGradients attention_backward(const AttentionCall& call, const at::Tenso
                                       const at::Tensor& out_grad, bool packed) {
   switch (call.kernel) {
     case AttentionKernel::kFlash:
+    case AttentionKernel::kCudnnFlash:
       return flash_backward(call, q, k, v, out, kept, out_grad);
     case AttentionKernel::kEfficient:
       return efficient_backward(call, q, k, v, out, kept, out_grad, packed);

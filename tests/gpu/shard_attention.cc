@@ -168,6 +168,8 @@ void attention_cases() {
   const auto bf16 = at::kBFloat16;
   const AttentionOptions flash{.causal = true, .kernel = K::kFlash}, efficient{.causal = true, .kernel = K::kEfficient};
   attention_case({"flash causal bf16", flash, 4, 12, 1024, 64, bf16, false});
+  const AttentionOptions cudnn{.causal = true, .kernel = K::kCudnnFlash};
+  attention_case({"cuDNN forward, flash backward, causal bf16", cudnn, 4, 12, 1024, 64, bf16, false});
   attention_case({"efficient causal bf16", efficient, 4, 12, 1024, 64, bf16, false});
   attention_case({"flash causal bf16, one sequence", flash, 1, 12, 1024, 64, bf16, false});
   attention_case({"flash causal fp16, heads of 128", flash, 2, 8, 512, 128, at::kHalf, false});
