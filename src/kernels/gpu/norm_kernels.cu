@@ -126,66 +126,135 @@ __device__ __forceinline__ void write_partial(float* partial, const float (&sums
   }
 }
 
-// Grid: (blocks of a shard, shards).
+// Sums over a block's rows of what each lane has. Up to 768 columns they lie in shared memory, four floats of a lane
+// side by side: in registers they would leave room for few warps.
 template <int kLanes, int kChunks>
-__global__ void __launch_bounds__(norm_threads(kLanes), kLanes == 32 ? (kChunks == 4 ? 2 : 3) : 1)
-    backward_kernel(const LayerNormBackward call, int64_t block_rows, bool whole) {
+class LaneSums {
+ public:
+  static constexpr bool kShared = kLanes == 32 && kChunks <= 3;
+  static constexpr int kFloat4s = kShared ? 2 * kChunks * norm_threads(kLanes) : 1;
+
+  __device__ __forceinline__ explicit LaneSums(float4* memory) : memory_(memory + threadIdx.x) {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if constexpr (kShared) {
+          at(c, half) = make_float4(0, 0, 0, 0);
+        } else {
+#pragma unroll
+          for (int s = 0; s < 4; ++s) registers_[c][4 * half + s] = 0;
+        }
+  }
+  __device__ __forceinline__ void add(int c, const float (&x)[kNormSlots]) {
+    if constexpr (kShared) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float4 sum = at(c, half);
+        const float* const from = x + 4 * half;
+        sum = make_float4(sum.x + from[0], sum.y + from[1], sum.z + from[2], sum.w + from[3]);
+        at(c, half) = sum;
+      }
+    } else {
+#pragma unroll
+      for (int s = 0; s < kNormSlots; ++s) registers_[c][s] = registers_[c][s] + x[s];
+    }
+  }
+  __device__ __forceinline__ void read(float (&sums)[kChunks][kNormSlots]) {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if constexpr (kShared) {
+          const float4 sum = at(c, half);
+          sums[c][4 * half] = sum.x, sums[c][4 * half + 1] = sum.y;
+          sums[c][4 * half + 2] = sum.z, sums[c][4 * half + 3] = sum.w;
+        } else {
+#pragma unroll
+          for (int s = 0; s < 4; ++s) sums[c][4 * half + s] = registers_[c][4 * half + s];
+        }
+  }
+
+ private:
+  __device__ __forceinline__ float4& at(int c, int half) { return memory_[(2 * c + half) * norm_threads(kLanes)]; }
+  float4* memory_;
+  float registers_[kShared ? 1 : kChunks][kNormSlots];
+};
+
+// Grid: (blocks of a shard, shards). kFull: every lane has all of its columns, and they are aligned.
+template <int kLanes, int kChunks, bool kFull>
+__global__ void __launch_bounds__(norm_threads(kLanes), kLanes == 32 ? (kFull && kChunks <= 3 ? 4 : 2) : 1)
+    backward_kernel(const LayerNormBackward call, int64_t block_rows, bool aligned) {
+  using Sums = LaneSums<kLanes, kChunks>;
   __shared__ float scratch[8];
+  __shared__ float4 sum_memory[2 * Sums::kFloat4s];
   constexpr int kGroups = norm_threads(kLanes) / kLanes;
-  const Columns<kLanes> columns{call.width, whole};
+  const Columns<kLanes> columns{call.width, kFull || aligned};
+  const auto load = [&](const TypedInput& from, int64_t start, int c, float(&x)[kNormSlots]) {
+    if constexpr (kFull)
+      load8(from.data, from.type, start + columns.first(c), x);
+    else
+      load8(from.data, from.type, start + columns.first(c), columns.count(c), aligned && columns.count(c) > 0, x);
+  };
+  const auto store = [&](const TypedOutput& to, int64_t start, int c, const float(&x)[kNormSlots]) {
+    if constexpr (kFull)
+      store8(to.data, to.type, start + columns.first(c), x);
+    else
+      store8(to.data, to.type, start + columns.first(c), columns.count(c), aligned && columns.count(c) > 0, x);
+  };
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * block_rows, end = min(begin + block_rows, call.shard_rows);
-  float weight_sums[kChunks][kNormSlots], bias_sums[kChunks][kNormSlots];
-#pragma unroll
-  for (int c = 0; c < kChunks; ++c)
-#pragma unroll
-    for (int s = 0; s < kNormSlots; ++s) weight_sums[c][s] = bias_sums[c][s] = 0;
+  Sums weight_sums(sum_memory), bias_sums(sum_memory + Sums::kFloat4s);
   for (int64_t r = begin + threadIdx.x / kLanes; r < end; r += kGroups) {
     const int64_t row = blockIdx.y * call.shard_rows + r, start = row * call.width;
     const RowStatistics statistics{call.mean[row], call.rstd[row]};
     float g[kChunks][kNormSlots], xhat[kChunks][kNormSlots];
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      const int count = columns.count(c);
-      load8(call.out_grad.data, call.out_grad.type, start + columns.first(c), count, whole && count > 0, g[c]);
-      load8(call.sum.data, call.sum.type, start + columns.first(c), count, whole && count > 0, xhat[c]);
+      load(call.out_grad, start, c, g[c]);
+      load(call.sum, start, c, xhat[c]);
     }
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      float weight[kNormSlots];
-      load8(call.weight, FloatType::kFloat, columns.first(c), columns.count(c), whole && columns.count(c) > 0, weight);
+      float weight[kNormSlots], product[kNormSlots];
+      load({call.weight, FloatType::kFloat}, 0, c, weight);
 #pragma unroll
       for (int s = 0; s < kNormSlots; ++s) {
         xhat[c][s] = normalised(xhat[c][s], statistics);
-        weight_sums[c][s] = weight_sums[c][s] + g[c][s] * xhat[c][s];
-        bias_sums[c][s] = bias_sums[c][s] + g[c][s];
-        g[c][s] = g[c][s] * weight[s];
+        product[s] = g[c][s] * xhat[c][s];
       }
+      weight_sums.add(c, product);
+      bias_sums.add(c, g[c]);
+#pragma unroll
+      for (int s = 0; s < kNormSlots; ++s) g[c][s] = g[c][s] * weight[s];
     }
     if (!call.grad.data) continue;
+    float other[kChunks][kNormSlots];  // asked for before the sums, which take long
+    if (call.sum_grad.data) {
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) load(call.sum_grad, start, c, other[c]);
+    }
     const float sum_g = row_sum<kLanes, kChunks>(columns, scratch, [&](int c, int s) { return g[c][s]; });
     const float sum_g_xhat =
         row_sum<kLanes, kChunks>(columns, scratch, [&](int c, int s) { return g[c][s] * xhat[c][s]; });
     const RowGradients gradients = row_gradients(sum_g, sum_g_xhat, statistics.rstd, call.width);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      const int count = columns.count(c);
-      const int64_t at = start + columns.first(c);
-      float other[kNormSlots];
-      if (call.sum_grad.data) load8(call.sum_grad.data, call.sum_grad.type, at, count, whole && count > 0, other);
 #pragma unroll
       for (int s = 0; s < kNormSlots; ++s) {
         const float gradient = input_gradient(g[c][s], xhat[c][s], gradients);
-        g[c][s] = call.sum_grad.data ? gradient + other[s] : gradient;
+        g[c][s] = call.sum_grad.data ? gradient + other[c][s] : gradient;
       }
-      store8(call.grad.data, call.grad.type, at, count, whole && count > 0, g[c]);
-      if (call.second_grad.data)
-        store8(call.second_grad.data, call.second_grad.type, at, count, whole && count > 0, g[c]);
+      store(call.grad, start, c, g[c]);
+      if (call.second_grad.data) store(call.second_grad, start, c, g[c]);
     }
   }
   if (!call.weight_leaves) return;
   float* const partial = call.scratch + (static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x) * 2 * call.width;
-  write_partial<kLanes, kChunks>(partial, weight_sums, columns);
-  write_partial<kLanes, kChunks>(partial + call.width, bias_sums, columns);
+  float sums[kChunks][kNormSlots];
+  weight_sums.read(sums);
+  write_partial<kLanes, kChunks>(partial, sums, columns);
+  bias_sums.read(sums);
+  write_partial<kLanes, kChunks>(partial + call.width, sums, columns);
 }
 
 // The leaves from the partial sums [shards, blocks, 2, width]. A block of 8 x 32 threads has 32 neighbouring columns of
@@ -249,8 +318,11 @@ void layer_norm_backward(const LayerNormBackward& call, void* stream) {
   with_columns(call.width, [&](auto lanes, auto chunks) {
     constexpr int kLanes = decltype(lanes)::value, kChunks = decltype(chunks)::value;
     const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(call.shards));
-    backward_kernel<kLanes, kChunks>
-        <<<grid, norm_threads(kLanes), 0, queue>>>(call, norm_block_rows(call.shard_rows), whole);
+    const int64_t block_rows = norm_block_rows(call.shard_rows);
+    if (whole && call.width == kLanes * kChunks * kNormSlots)
+      backward_kernel<kLanes, kChunks, true><<<grid, norm_threads(kLanes), 0, queue>>>(call, block_rows, whole);
+    else
+      backward_kernel<kLanes, kChunks, false><<<grid, norm_threads(kLanes), 0, queue>>>(call, block_rows, whole);
   });
   check_launch("layer_norm_backward");
   if (!call.weight_leaves) return;
