@@ -6,7 +6,8 @@
 // launch, and its combine, which sends nothing, comes before: afterwards nobody can join in this phase. With others,
 // the shards are one graph and the update another. Later steps are compared with eager runs now and then (16, 32, 64,
 // ...): a graph that has served and differs ends the run. Eager runs go shard by shard; a graph has several shards to a
-// pass, where they give the same bits (engine/shard_groups.h). What can't be captured runs eagerly, and the run says why.
+// pass, where they give the same bits (engine/shard_groups.h). What can't be captured runs eagerly, and the run says
+// why.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,9 @@ class CapturedExecutor : public PhaseExecutor {
 
  private:
   using Bits = std::vector<uint64_t>;
+  static constexpr int kTimesEqual = 2;  // at two steps, so that nothing of the first one's numbers is in the graph
+  static int host_copy(int64_t step) { return static_cast<int>(step % 2); }
+  static std::vector<int64_t> total_counts(const std::vector<std::vector<int64_t>>& by_shard);
   void run_shards(const PhaseRun& run);
   void replay_shards(const PhaseRun& run);
   void queue_shards(const PhaseRun& run, int branches = 1);  // all shards of this worker, so many side by side

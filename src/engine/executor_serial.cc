@@ -1,5 +1,5 @@
-// engine/executor_serial.cc -- one pass after the other, each over one shard or over several (engine/shard_groups.h); on
-// a GPU the next one is queued while one runs.
+// engine/executor_serial.cc -- one pass after the other, each over one shard or over several (engine/shard_groups.h);
+// on a GPU the next one is queued while one runs.
 #include <algorithm>
 
 #include "engine/executor.h"

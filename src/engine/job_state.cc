@@ -242,8 +242,7 @@ void JobState::seal(int64_t recipe_floats, int optimizer_states) {
     parameters[i].set_data(view);
   }
   parameter_views_ = std::move(parameters);
-  for (size_t i = 0; i < entries_.size(); ++i)
-    offsets_[parameter_views_[i].unsafeGetTensorImpl()] = entries_[i].offset;
+  for (size_t i = 0; i < entries_.size(); ++i) offsets_[parameter_views_[i].unsafeGetTensorImpl()] = entries_[i].offset;
   for (const Model& model : models_) bind_layers(*model.module, model.prefix);
   for (const TargetNetwork& target : target_networks_) bind_layers(*target.module, target.name);
   layers_->job_shards = shards_;

@@ -57,9 +57,10 @@ struct Phase {
   bool changes_state = false;
   // run_batched() runs all shards of a worker in one pass.
   bool batched = false;
-  // run() can be asked for several shards at once, as a user of nn/'s layers gets it for nothing: batch() has the rows of
-  // ShardContext::group shards, one after the other; random() has a part for each; backward() and add() get a value for
-  // each. inputs(), exchange and all_to_all are not for such a phase. The engine compares it with one by one, at first and now and then.
+  // run() can be asked for several shards at once, as a user of nn/'s layers gets it for nothing: batch() has the rows
+  // of ShardContext::group shards, one after the other; random() has a part for each; backward() and add() get a value
+  // for each. inputs(), exchange and all_to_all are not for such a phase. The engine compares it with one by one, at
+  // first and now and then.
   bool grouped = false;
 };
 
@@ -90,7 +91,7 @@ struct ValidationTotals {
 // What run() and validate() get.
 class ShardContext {
  public:
-  int64_t step = 0;  // steps before this one, skipped updates included
+  int64_t step = 0;         // steps before this one, skipped updates included
   int shard = 0;            // the first one of the group
   int group = 1;            // shards of this run: more than one in a phase that says `grouped`
   int64_t micro_batch = 0;  // which micro-batch of the accumulation

@@ -16,18 +16,14 @@
 namespace tandem {
 namespace {
 
-bool compares_again_at(const PhaseRun& run) {
-  const int64_t number = run.step / run.phase->every;
-  return number >= 16 && (number & (number - 1)) == 0;
-}
-
 // Why the phase can't run several shards in one pass; or "". Silent: it never could, and nothing says that it should.
 std::string why_one_by_one(ShardRunner& shards, const PhaseRun& run, bool& silent) {
   const Phase& phase = *run.phase;
   silent = true;
   if (!phase.grouped || run.set || shards.count() < 2) return "it is not made for it";
   if (!shards.state().has_shard_aware()) return "its layers are not made for it";
-  if (!std::ranges::is_sorted(shards.order()) || shards.combine().subtrees().empty()) return "shards are visited singly";
+  if (!std::ranges::is_sorted(shards.order()) || shards.combine().subtrees().empty())
+    return "shards are visited singly";
   if (shards.settings().shards_per_pass == 1) return "shards_per_pass = 1";
   silent = false;
   if (phase.exchange || phase.all_to_all > 0 || phase.changes_state)
@@ -76,7 +72,7 @@ ShardGroups::ShardGroups(ShardRunner& shards, const PhaseRun& run) : shards_(sha
 int ShardGroups::size(const PhaseRun& run) {
   if (!possible() || shards_.runs_here(run) == 0) return 1;
   if (run.phase->batches && !shards_.batches().is_full(*run.phase, run.step)) return 1;  // padding is told apart there
-  if (!agreed_ || compares_again_at(run)) compare(run);
+  if (!agreed_ || compares_again(run)) compare(run);
   return possible() ? size_ : 1;
 }
 
@@ -164,7 +160,8 @@ ShardGroups::Bits ShardGroups::run_all(const PhaseRun& run, int size, Trace* tra
 int ShardGroups::by_memory(size_t pass_bytes) const {
   const int64_t asked = shards_.settings().shards_per_pass;
   const int64_t most = asked > 0 ? std::min<int64_t>(asked, shards_.count()) : shards_.count();
-  const size_t room = shards_.gpu() ? shards_.gpu()->free_bytes() / 10 * 9 : usable_memory_bytes(memory_facts()).value_or(size_t{1} << 32) / 4;
+  const size_t room = shards_.gpu() ? shards_.gpu()->free_bytes() / 10 * 9
+                                    : usable_memory_bytes(memory_facts()).value_or(size_t{1} << 32) / 4;
   const int64_t fit = std::clamp<int64_t>(static_cast<int64_t>(room / std::max<size_t>(pass_bytes, 1)), 1, most);
   const int64_t passes = (shards_.count() + fit - 1) / fit;
   return asked > 0 ? static_cast<int>(fit) : static_cast<int>((shards_.count() + passes - 1) / passes);  // equal ones
@@ -186,9 +183,10 @@ void ShardGroups::fall_back(const PhaseRun& run, const Bits& alone, const Bits& 
                                          "mixes rows",
                                          one.what, one.layer, one.what == "input" ? "before" : "around"));
     layer->use_one_by_one();
-    return shards_.note(fmt::format("layer '{}' of phase '{}' runs shard by shard: the {} of {} shards at once has other "
-                                    "bits than that of each alone",
-                                    one.layer, run.phase->name, one.what, size_));
+    return shards_.note(
+        fmt::format("layer '{}' of phase '{}' runs shard by shard: the {} of {} shards at once has other "
+                    "bits than that of each alone",
+                    one.layer, run.phase->name, one.what, size_));
   }
   if (alone.size() != together.size() || calls == 0 || first.seen().size() != second.seen().size())
     return one_by_one(run, "it does something else for several shards than for one");

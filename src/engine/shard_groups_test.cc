@@ -38,7 +38,8 @@ struct PassData : Dataset {
     at::Tensor x = at::empty({static_cast<int64_t>(samples.size()), 12}),
                y = at::empty({static_cast<int64_t>(samples.size())}, at::kLong);
     for (size_t i = 0; i < samples.size(); ++i) {
-      fill_normal(x[static_cast<int64_t>(i)].data_ptr<float>(), 12, {.seed = 3}, static_cast<uint64_t>(samples[i]) * 12);
+      fill_normal(x[static_cast<int64_t>(i)].data_ptr<float>(), 12, {.seed = 3},
+                  static_cast<uint64_t>(samples[i]) * 12);
       y[static_cast<int64_t>(i)] = samples[i] % 4;
       if (nan_row && samples[i] == 77) x[static_cast<int64_t>(i)].fill_(std::nanf(""));
     }

@@ -36,7 +36,8 @@ void ShardRunner::assign(ShardRange mine, std::vector<int> order, Combine& combi
   for (ShardScratch& scratch : scratch_) scratch = {};
   singles_.clear();
   for (size_t i = 0; i < order_.size(); ++i)
-    singles_.push_back({static_cast<int>(i), 1, {{.node = tree_.leaf(order_[i]), .first = 0, .last = 1, .merges = {0}}}});
+    singles_.push_back(
+        {static_cast<int>(i), 1, {{.node = tree_.leaf(order_[i]), .first = 0, .last = 1, .merges = {0}}}});
   sums_.clear();
   sums_.resize(phases_.size());
   mail_.clear();
@@ -193,8 +194,7 @@ std::vector<Batch> ShardRunner::batches_of(const PhaseRun& run, const ShardGroup
   if (!run.phase->batches || group.count * micro_batches(*run.phase) == 1) return batches;
   for (int i = 0; i < group.count; ++i)
     for (int64_t micro_batch = 0; micro_batch < micro_batches(*run.phase); ++micro_batch)
-      batches.push_back(
-          batches_.get(run, order_[static_cast<size_t>(group.first + i)], micro_batch, keep_batches_));
+      batches.push_back(batches_.get(run, order_[static_cast<size_t>(group.first + i)], micro_batch, keep_batches_));
   return batches;
 }
 

@@ -74,7 +74,8 @@ void SupervisedRecipe::run(const Phase&, ShardContext& context) {
   at::Tensor losses = row_losses(output, batch);
   if (losses.scalar_type() != at::kFloat) losses = losses.to(at::kFloat);
   // Padding has weight 0; the divisor is the update's, not the shard's, so that the parts add up to the mean.
-  const at::Tensor sums = shard_aware_ ? shard_sums(losses, batch.weight, context.group) : (losses * batch.weight).sum();
+  const at::Tensor sums =
+      shard_aware_ ? shard_sums(losses, batch.weight, context.group) : (losses * batch.weight).sum();
   const at::Tensor loss = sums / static_cast<double>(batch.slice.real_in_update);
   context.backward(loss);
   context.add(0, loss);

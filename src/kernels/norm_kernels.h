@@ -15,7 +15,7 @@ namespace tandem {
 inline constexpr int kMaxNormWidth = 8192;
 
 // sum = x + residual (just x without one); out = (sum - mean) * rstd * weight + bias. All [rows, width], contiguous.
-struct LayerNormForward {
+struct LayerNormForwardCall {
   int64_t rows = 0;
   int width = 0;
   float eps = 0;
@@ -26,7 +26,7 @@ struct LayerNormForward {
   float *mean = nullptr, *rstd = nullptr;  // [rows]
 };
 
-struct LayerNormBackward {
+struct LayerNormBackwardCall {
   int shards = 1;
   int64_t shard_rows = 0;
   int width = 0;
@@ -56,8 +56,8 @@ struct LayerNormKernels {
   static constexpr KernelTableId kId{"layer norm", 1};
   static const LayerNormKernels& cpu();
 
-  void (*forward)(const LayerNormForward&, void* stream);
-  void (*backward)(const LayerNormBackward&, void* stream);
+  void (*forward)(const LayerNormForwardCall&, void* stream);
+  void (*backward)(const LayerNormBackwardCall&, void* stream);
 };
 
 }  // namespace tandem

@@ -43,13 +43,15 @@ struct Conv2dFunction : torch::autograd::Function<Conv2dFunction> {
   struct Pass {
     const Conv2dImpl* layer;
     int shards, job_shards;
-    bool apart;      // ATen's operators run once for each shard
+    // ATen's operators run once for each shard: cuDNN chooses its engine by the number of images. At some numbers it
+    // takes another one, whose bits differ in few elements; a comparison can miss these.
+    bool apart;
     bool as_linear;  // 1 x 1 on a GPU
 
     Pass(const Conv2dImpl* of, const at::Tensor& x, int in_pass, int in_job)
         : layer(of), shards(in_pass), job_shards(std::max(in_pass, in_job)) {
       const Conv2dOptions& o = of->options;
-      apart = shards > 1 && (!x.is_cuda() || of->one_by_one());
+      apart = shards > 1;
       const auto are = [](const torch::ExpandingArray<2>& pair, int64_t n) {
         return (*pair)[0] == n && (*pair)[1] == n;
       };
@@ -72,7 +74,8 @@ struct Conv2dFunction : torch::autograd::Function<Conv2dFunction> {
     at::Tensor part(const at::Tensor& rows, int shard) const {
       if (shard < 0 || shards == 1) return rows;
       const int64_t each = rows.size(0) / shards;
-      return rows.narrow(0, shard * each, each).clone();
+      const at::Tensor own = rows.narrow(0, shard * each, each);
+      return reinterpret_cast<uintptr_t>(own.const_data_ptr()) % 512 == 0 ? own : own.clone();
     }
   };
 
@@ -141,8 +144,7 @@ struct Conv2dFunction : torch::autograd::Function<Conv2dFunction> {
     const at::Tensor& weight = pass.layer->weight;
     if (x.is_cuda() && o.groups == 1) {
       const ConvShape shape = conv_shape(x, dy, *o.kernel, *o.stride, *o.padding, *o.dilation);
-      const at::Tensor leaves =
-          conv_weight_leaves({pass.shards, pass.job_shards, pass.layer->one_by_one()}, shape, x, dy);
+      const at::Tensor leaves = conv_weight_leaves({pass.shards, pass.job_shards, /*one_by_one=*/false}, shape, x, dy);
       const bool last = !weight.is_contiguous() && weight.is_contiguous(kChannelsLast);
       return (last ? leaves : leaves.permute({0, 1, 4, 2, 3})).reshape({pass.shards, weight.numel()});
     }

@@ -2,9 +2,8 @@
 //
 // GPU, channels last:
 //   - 1 x 1 with stride 1 is a linear layer over places (nn/linear_gemm.h): algorithms are ours to choose, once a job.
-//   - Else forward and input gradient are cuDNN's, for all rows in one call. Its engine can't be pinned through ATen;
-//     its heuristics look at the batch size, and may take an engine with other bits for another number of shards. The
-//     engine's comparison with shards one by one finds this, and the layer then runs its shards one by one.
+//   - Else forward and input gradient are cuDNN's, one shard at a time. Its engine can't be pinned through ATen; its
+//     heuristics look at the batch size, and may take an engine with other bits for another number of shards.
 //   - Weight leaves are GEMMs over im2col columns, with algorithms chosen once a job, in float.
 //   - Groups: weight leaves are cuDNN's, shard by shard, rounded to the compute type.
 // CPU: ATen's operators, each shard at its own shape.

@@ -103,9 +103,9 @@ EmbeddingImpl::EmbeddingImpl(int64_t count, int64_t width, std::optional<int64_t
     throw ConfigError(
         "an embedding of " + std::to_string(count) + " rows has padding_idx " + std::to_string(*padding_idx),
         "the padding is one of its rows", "choose it in [0, " + std::to_string(count) + ")");
-  weight = register_parameter("weight", at::randn({count, width}));
-  const at::NoGradGuard no_grad;
-  if (padding_idx) weight[*padding_idx].zero_();
+  torch::nn::EmbeddingOptions torchs(count, width);
+  if (padding_idx) torchs.padding_idx(*padding_idx);
+  weight = register_parameter("weight", torch::nn::Embedding(torchs)->weight);
 }
 
 void EmbeddingImpl::refuse_bad_tokens(const at::Tensor& tokens) const {

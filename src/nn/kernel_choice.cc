@@ -17,10 +17,14 @@ const GpuKernels& gpu_kernels() { return offered(); }
 
 FloatType float_type(const at::Tensor& x) {
   switch (x.scalar_type()) {
-    case at::kFloat: return FloatType::kFloat;
-    case at::kBFloat16: return FloatType::kBFloat16;
-    case at::kHalf: return FloatType::kHalf;
-    default: throw std::logic_error(std::string("no kernels for numbers of type ") + c10::toString(x.scalar_type()));
+    case at::kFloat:
+      return FloatType::kFloat;
+    case at::kBFloat16:
+      return FloatType::kBFloat16;
+    case at::kHalf:
+      return FloatType::kHalf;
+    default:
+      throw std::logic_error(std::string("no kernels for numbers of type ") + c10::toString(x.scalar_type()));
   }
 }
 

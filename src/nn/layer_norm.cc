@@ -11,10 +11,10 @@ namespace tandem {
 namespace {
 
 // The calls for one shard after the other.
-void norm_each_shard(const LayerNormKernels& kernels, const LayerNormForward& all, int shards, void* stream) {
+void norm_each_shard(const LayerNormKernels& kernels, const LayerNormForwardCall& all, int shards, void* stream) {
   const int64_t rows = all.rows / shards, elements = rows * all.width;
   for (int64_t shard = 0; shard < shards; ++shard) {
-    LayerNormForward one = all;
+    LayerNormForwardCall one = all;
     one.rows = rows;
     one.x = from_element(all.x, shard * elements);
     one.residual = from_element(all.residual, shard * elements);
@@ -26,10 +26,10 @@ void norm_each_shard(const LayerNormKernels& kernels, const LayerNormForward& al
   }
 }
 
-void norm_each_shard(const LayerNormKernels& kernels, const LayerNormBackward& all, void* stream) {
+void norm_each_shard(const LayerNormKernels& kernels, const LayerNormBackwardCall& all, void* stream) {
   const int64_t elements = all.shard_rows * all.width;
   for (int64_t shard = 0; shard < all.shards; ++shard) {
-    LayerNormBackward one = all;
+    LayerNormBackwardCall one = all;
     one.shards = 1;
     one.sum = from_element(all.sum, shard * elements);
     one.out_grad = from_element(all.out_grad, shard * elements);
@@ -60,17 +60,17 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
     at::Tensor out = at::empty(x.sizes(), x.options().dtype(out_type));
     at::Tensor statistics = at::empty({2, rows}, x.options().dtype(at::kFloat));
     const at::Tensor w = weight.to(at::kFloat).contiguous(), b = bias.to(at::kFloat).contiguous();
-    LayerNormForward call{.rows = rows,
-                          .width = static_cast<int>(layer->width()),
-                          .eps = static_cast<float>(layer->eps()),
-                          .x = {x.const_data_ptr(), float_type(x)},
-                          .residual = {},
-                          .weight = w.const_data_ptr<float>(),
-                          .bias = b.const_data_ptr<float>(),
-                          .sum = {},
-                          .out = {out.data_ptr(), float_type(out)},
-                          .mean = statistics.data_ptr<float>(),
-                          .rstd = statistics.data_ptr<float>() + rows};
+    LayerNormForwardCall call{.rows = rows,
+                              .width = static_cast<int>(layer->width()),
+                              .eps = static_cast<float>(layer->eps()),
+                              .x = {x.const_data_ptr(), float_type(x)},
+                              .residual = {},
+                              .weight = w.const_data_ptr<float>(),
+                              .bias = b.const_data_ptr<float>(),
+                              .sum = {},
+                              .out = {out.data_ptr(), float_type(out)},
+                              .mean = statistics.data_ptr<float>(),
+                              .rstd = statistics.data_ptr<float>() + rows};
     if (adds) {
       call.residual = {residual.const_data_ptr(), float_type(residual)};
       call.sum = {sum.data_ptr(), float_type(sum)};
@@ -135,17 +135,17 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
     const at::Tensor &sum = saved[0], &statistics = saved[1];
     const int64_t width = sum.size(-1), rows = sum.numel() / width;
     const at::Tensor w = saved[2].to(at::kFloat).contiguous();
-    LayerNormBackward call{.shards = shards,
-                           .shard_rows = rows / shards,
-                           .width = static_cast<int>(width),
-                           .sum = {sum.const_data_ptr(), float_type(sum)},
-                           .out_grad = {out_grad.const_data_ptr(), float_type(out_grad)},
-                           .sum_grad = {},
-                           .weight = w.const_data_ptr<float>(),
-                           .mean = statistics.const_data_ptr<float>(),
-                           .rstd = statistics.const_data_ptr<float>() + rows,
-                           .grad = {},
-                           .second_grad = {}};
+    LayerNormBackwardCall call{.shards = shards,
+                               .shard_rows = rows / shards,
+                               .width = static_cast<int>(width),
+                               .sum = {sum.const_data_ptr(), float_type(sum)},
+                               .out_grad = {out_grad.const_data_ptr(), float_type(out_grad)},
+                               .sum_grad = {},
+                               .weight = w.const_data_ptr<float>(),
+                               .mean = statistics.const_data_ptr<float>(),
+                               .rstd = statistics.const_data_ptr<float>() + rows,
+                               .grad = {},
+                               .second_grad = {}};
     if (sum_grad.defined()) call.sum_grad = {sum_grad.const_data_ptr(), float_type(sum_grad)};
     if (found.x.defined()) call.grad = {found.x.data_ptr(), float_type(found.x)};
     if (found.x.defined() && !found.residual.is_same(found.x))

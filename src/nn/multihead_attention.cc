@@ -16,9 +16,11 @@ MultiheadAttentionImpl::MultiheadAttentionImpl(int64_t width, int64_t heads, con
   in_proj_bias = register_parameter("in_proj_bias", in_proj_->bias);
   attention = register_module("attention", Attention(options));
   out_proj = register_module("out_proj", Linear(width, width));
-  torch::nn::init::xavier_uniform_(in_proj_weight);
-  torch::nn::init::zeros_(in_proj_bias);
-  torch::nn::init::zeros_(out_proj->bias);
+  const torch::nn::MultiheadAttention torchs(torch::nn::MultiheadAttentionOptions(width, heads));
+  const at::NoGradGuard no_grad;  // it begins as torch's
+  in_proj_weight.copy_(torchs->in_proj_weight);
+  in_proj_bias.copy_(torchs->in_proj_bias);
+  out_proj->bias.copy_(torchs->out_proj->bias);
 }
 
 at::Tensor MultiheadAttentionImpl::forward(const at::Tensor& x, const at::Tensor& mask,

@@ -144,15 +144,15 @@ struct NormCase {
         bias_leaves(shards * width, FloatType::kFloat),
         scratch(layer_norm_scratch(shards, rows, width), FloatType::kFloat) {}
   int64_t n() const { return shards * rows * width; }
-  LayerNormForward forward(bool gpu) {
-    LayerNormForward call{
+  LayerNormForwardCall forward(bool gpu) {
+    LayerNormForwardCall call{
         shards * rows,    width,           1e-5f, x.in(gpu), {}, weight.floats(gpu), bias.floats(gpu), {}, out.out(gpu),
         mean.floats(gpu), rstd.floats(gpu)};
     if (adds) call.residual = residual.in(gpu), call.sum = sum.out(gpu);
     return call;
   }
-  LayerNormBackward backward(bool gpu) {
-    LayerNormBackward call;
+  LayerNormBackwardCall backward(bool gpu) {
+    LayerNormBackwardCall call;
     call.shards = shards, call.shard_rows = rows, call.width = width;
     call.sum = adds ? sum.in(gpu) : x.in(gpu), call.out_grad = dy.in(gpu);
     if (adds) call.sum_grad = dsum.in(gpu), call.second_grad = second.out(gpu);

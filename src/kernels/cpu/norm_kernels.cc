@@ -40,7 +40,7 @@ TANDEM_ROW_LOOP void write_row(const TypedOutput& out, int64_t first, const floa
 
 // The sum over a row of term(i), in the order of norm_math.h.
 template <typename Term>
-TANDEM_ROW_LOOP float row_sum(int width, const Term& term) {
+TANDEM_ROW_LOOP float norm_row_sum(int width, const Term& term) {
   const int lanes = norm_lanes(width), accumulators = lanes * kNormSlots;
   alignas(64) float sums[kMaxAccumulators];
   for (int a = 0; a < accumulators; ++a) sums[a] = 0;
@@ -58,7 +58,7 @@ TANDEM_ROW_LOOP float row_sum(int width, const Term& term) {
   return lane_sums[0];
 }
 
-TANDEM_ROW_LOOP void forward_rows(const LayerNormForward& call) {
+TANDEM_ROW_LOOP void forward_rows(const LayerNormForwardCall& call) {
   const int width = call.width;
   std::vector<float> row_memory(static_cast<size_t>(2 * width));
   float *const x = row_memory.data(), *const other = x + width;
@@ -71,8 +71,10 @@ TANDEM_ROW_LOOP void forward_rows(const LayerNormForward& call) {
       write_row(call.sum, first, x, width);
       if (call.sum.type != FloatType::kFloat) read_row(x, {call.sum.data, call.sum.type}, first, width);
     }
-    const float mean = row_sum(width, [=](int i) TANDEM_INLINE_LAMBDA { return x[i]; }) / static_cast<float>(width);
-    const float squares = row_sum(width, [=](int i) TANDEM_INLINE_LAMBDA { return squared_deviation(x[i], mean); });
+    const float mean =
+        norm_row_sum(width, [=](int i) TANDEM_INLINE_LAMBDA { return x[i]; }) / static_cast<float>(width);
+    const float squares =
+        norm_row_sum(width, [=](int i) TANDEM_INLINE_LAMBDA { return squared_deviation(x[i], mean); });
     const RowStatistics statistics{mean, reciprocal_deviation(squares, width, call.eps)};
     for (int i = 0; i < width; ++i) other[i] = normalised(x[i], statistics) * call.weight[i] + call.bias[i];
     write_row(call.out, first, other, width);
@@ -90,8 +92,8 @@ struct BackwardRoom {
   std::vector<float> rows, sums, totals;
 };
 
-TANDEM_ROW_LOOP void backward_row(const LayerNormBackward& call, int64_t row, BackwardRoom& room, float* weight_sums,
-                                  float* bias_sums) {
+TANDEM_ROW_LOOP void backward_row(const LayerNormBackwardCall& call, int64_t row, BackwardRoom& room,
+                                  float* weight_sums, float* bias_sums) {
   const int width = call.width;
   float *const dy = room.rows.data(), *const g = dy + width, *const xhat = g + width, *const other = xhat + width;
   const int64_t first = row * width;
@@ -112,8 +114,8 @@ TANDEM_ROW_LOOP void backward_row(const LayerNormBackward& call, int64_t row, Ba
     }
   }
   if (!call.grad.data) return;
-  const float sum_g = row_sum(width, [=](int i) TANDEM_INLINE_LAMBDA { return g[i]; });
-  const float sum_g_xhat = row_sum(width, [=](int i) TANDEM_INLINE_LAMBDA { return g[i] * xhat[i]; });
+  const float sum_g = norm_row_sum(width, [=](int i) TANDEM_INLINE_LAMBDA { return g[i]; });
+  const float sum_g_xhat = norm_row_sum(width, [=](int i) TANDEM_INLINE_LAMBDA { return g[i] * xhat[i]; });
   const RowGradients gradients = row_gradients(sum_g, sum_g_xhat, statistics.rstd, width);
   TANDEM_INDEPENDENT
   for (int i = 0; i < width; ++i) dy[i] = input_gradient(g[i], xhat[i], gradients);
@@ -140,7 +142,7 @@ TANDEM_ROW_LOOP void end_block(BackwardRoom& room, int64_t block, int width) {
   }
 }
 
-TANDEM_ROW_LOOP void end_shard(BackwardRoom& room, const LayerNormBackward& call, int shard) {
+TANDEM_ROW_LOOP void end_shard(BackwardRoom& room, const LayerNormBackwardCall& call, int shard) {
   const int width = call.width;
   for (int which = 0; which < 2; ++which) {
     float* const totals = room.totals.data() + which * kNormTotals * width;
@@ -151,7 +153,7 @@ TANDEM_ROW_LOOP void end_shard(BackwardRoom& room, const LayerNormBackward& call
   }
 }
 
-TANDEM_ROW_LOOP void backward_rows(const LayerNormBackward& call) {
+TANDEM_ROW_LOOP void backward_rows(const LayerNormBackwardCall& call) {
   const int width = call.width, groups = norm_row_groups(width);
   const int64_t block_rows = norm_block_rows(call.shard_rows);
   const bool leaves = call.weight_leaves != nullptr;
@@ -173,10 +175,10 @@ TANDEM_ROW_LOOP void backward_rows(const LayerNormBackward& call) {
   }
 }
 
-void layer_norm_forward(const LayerNormForward& call, void*) {
+void layer_norm_forward(const LayerNormForwardCall& call, void*) {
   run_variant(best_cpu_variant(), [&]() TANDEM_INLINE_LAMBDA { forward_rows(call); });
 }
-void layer_norm_backward(const LayerNormBackward& call, void*) {
+void layer_norm_backward(const LayerNormBackwardCall& call, void*) {
   run_variant(best_cpu_variant(), [&]() TANDEM_INLINE_LAMBDA { backward_rows(call); });
 }
 

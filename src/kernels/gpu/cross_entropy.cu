@@ -180,9 +180,15 @@ bool queue_backward_rows(const CrossEntropyBackward& call, cudaStream_t queue) {
     return false;
   const auto rows = static_cast<unsigned>(forward.rows);
   switch (forward.logits.type) {
-    case FloatType::kFloat: backward_rows<FloatType::kFloat><<<rows, kThreads, 0, queue>>>(call); break;
-    case FloatType::kBFloat16: backward_rows<FloatType::kBFloat16><<<rows, kThreads, 0, queue>>>(call); break;
-    case FloatType::kHalf: backward_rows<FloatType::kHalf><<<rows, kThreads, 0, queue>>>(call); break;
+    case FloatType::kFloat:
+      backward_rows<FloatType::kFloat><<<rows, kThreads, 0, queue>>>(call);
+      break;
+    case FloatType::kBFloat16:
+      backward_rows<FloatType::kBFloat16><<<rows, kThreads, 0, queue>>>(call);
+      break;
+    case FloatType::kHalf:
+      backward_rows<FloatType::kHalf><<<rows, kThreads, 0, queue>>>(call);
+      break;
   }
   check_launch("cross_entropy_backward_rows");
   return true;

@@ -65,7 +65,7 @@ struct HeuristicResult {
 };
 
 // The functions, by the names that the library exports.
-struct Functions {
+struct LtFunctions {
   size_t (*get_version)();
   const char* (*status_string)(Status);
   Status (*create)(Handle*);

@@ -45,7 +45,7 @@ static_assert(sizeof(Algo) == sizeof(cublasLtMatmulAlgo_t) &&
 #endif
 
 // Found by its soname: the copy that libtorch has loaded. A second one would cost 500 MB.
-struct CublasLt : Functions {
+struct CublasLt : LtFunctions {
   Handle handle;
 };
 

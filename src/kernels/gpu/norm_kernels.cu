@@ -58,7 +58,7 @@ __device__ __forceinline__ float row_sum(const Columns<kLanes>& columns, float* 
 }
 
 template <int kLanes, int kChunks>
-__global__ void __launch_bounds__(kForwardThreads) forward_kernel(const LayerNormForward call, bool whole) {
+__global__ void __launch_bounds__(kForwardThreads) forward_kernel(const LayerNormForwardCall call, bool whole) {
   __shared__ float scratch[8];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * (kForwardThreads / kLanes) + threadIdx.x / kLanes;
   if (row >= call.rows) return;  // a whole warp, or nobody
@@ -184,7 +184,7 @@ class LaneSums {
 // Grid: (blocks of a shard, shards). kFull: every lane has all of its columns, and they are aligned.
 template <int kLanes, int kChunks, bool kFull>
 __global__ void __launch_bounds__(norm_threads(kLanes), kLanes == 32 ? (kFull && kChunks <= 3 ? 4 : 2) : 1)
-    backward_kernel(const LayerNormBackward call, int64_t block_rows, bool aligned) {
+    backward_kernel(const LayerNormBackwardCall call, int64_t block_rows, bool aligned) {
   using Sums = LaneSums<kLanes, kChunks>;
   __shared__ float scratch[8];
   __shared__ float4 sum_memory[2 * Sums::kFloat4s];
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(norm_threads(kLanes), kLanes == 32 ? (kFull &&
 
 // The leaves from the partial sums [shards, blocks, 2, width]. A block of 8 x 32 threads has 32 neighbouring columns of
 // [2, width]; the warps are the totals of norm_math.h.
-__global__ void add_partials(const LayerNormBackward call, int64_t blocks) {
+__global__ void add_partials(const LayerNormBackwardCall call, int64_t blocks) {
   __shared__ float totals[kNormTotals][32];
   const int columns = 2 * call.width, lane = static_cast<int>(threadIdx.x) % 32, t = static_cast<int>(threadIdx.x) / 32;
   const int column = static_cast<int>(blockIdx.x) * 32 + lane;
@@ -295,7 +295,7 @@ void with_columns(int width, const Run& run) {
     with_chunks(std::integral_constant<int, 256>{});
 }
 
-void layer_norm_forward(const LayerNormForward& call, void* stream) {
+void layer_norm_forward(const LayerNormForwardCall& call, void* stream) {
   if (call.rows == 0) return;
   const bool whole = call.width % kNormSlots == 0 &&
                      aligned16(call.x.data, call.residual.data, call.weight, call.bias, call.sum.data, call.out.data);
@@ -308,7 +308,7 @@ void layer_norm_forward(const LayerNormForward& call, void* stream) {
   check_launch("layer_norm_forward");
 }
 
-void layer_norm_backward(const LayerNormBackward& call, void* stream) {
+void layer_norm_backward(const LayerNormBackwardCall& call, void* stream) {
   if (call.shard_rows == 0 || call.shards == 0) return;
   const auto queue = static_cast<cudaStream_t>(stream);
   const bool whole =

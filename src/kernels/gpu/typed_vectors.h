@@ -87,8 +87,7 @@ __device__ __forceinline__ void store8(void* data, FloatType type, int64_t index
   } else {
     uint32_t words[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      words[i] = pack_two(x[2 * i], x[2 * i + 1], type);
+    for (int i = 0; i < 4; ++i) words[i] = pack_two(x[2 * i], x[2 * i + 1], type);
     *reinterpret_cast<uint4*>(static_cast<uint16_t*>(data) + index) =
         make_uint4(words[0], words[1], words[2], words[3]);
   }
