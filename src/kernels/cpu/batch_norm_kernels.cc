@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kTileChannels = 16;  // a tile of 256 rows is 16 kB: it stays in L1
+constexpr int kTileChannels = 32;  // a tile of 256 rows is 32 kB, two cache lines of a row
 
 using NormTile = float[kMomentBlock][kTileChannels];
 
@@ -27,36 +27,46 @@ TANDEM_HD NormIndex norm_index(const BatchNormShape& s, int shard) {
   return {shard * s.rows * s.channels, s.channels, s.inner};
 }
 
+// Loops over the tile's channels have a constant length wherever they can: they become a few vector instructions.
+template <FloatType kType>
+TANDEM_HD void read_channels(float* to, const void* data, int64_t from, int channels) {
+  if (channels == kTileChannels) {
+    TANDEM_INDEPENDENT
+    for (int c = 0; c < kTileChannels; ++c) to[c] = load_float(data, kType, from + c);
+  } else {
+    for (int c = 0; c < kTileChannels; ++c) to[c] = c < channels ? load_float(data, kType, from + c) : 0.0f;
+  }
+}
+template <FloatType kType>
+TANDEM_HD void write_channels(const float* from, void* data, int64_t to, int channels) {
+  if (channels == kTileChannels) {
+    TANDEM_INDEPENDENT
+    for (int c = 0; c < kTileChannels; ++c) store_float(data, kType, to + c, from[c]);
+  } else {
+    for (int c = 0; c < channels; ++c) store_float(data, kType, to + c, from[c]);
+  }
+}
+
 // One block of rows of some channels as floats; channels beyond the last one are 0.
 template <FloatType kType>
 TANDEM_HD void read_tile(NormTile& tile, const void* data, const NormIndex& at, int64_t row, int rows, int64_t channel,
                          int channels) {
   if (at.inner == 1) {
-    for (int r = 0; r < rows; ++r) {
-      const int64_t from = at(row + r, channel);
-      TANDEM_INDEPENDENT
-      for (int c = 0; c < channels; ++c) tile[r][c] = load_float(data, kType, from + c);
-    }
-  } else {
-    for (int c = 0; c < channels; ++c)
-      for (int r = 0; r < rows; ++r) tile[r][c] = load_float(data, kType, at(row + r, channel + c));
+    for (int r = 0; r < rows; ++r) read_channels<kType>(tile[r], data, at(row + r, channel), channels);
+    return;
   }
-  if (channels < kTileChannels)
-    for (int r = 0; r < rows; ++r) std::fill_n(tile[r] + channels, kTileChannels - channels, 0.0f);
+  for (int c = 0; c < kTileChannels; ++c)
+    for (int r = 0; r < rows; ++r) tile[r][c] = c < channels ? load_float(data, kType, at(row + r, channel + c)) : 0.0f;
 }
 template <FloatType kType>
 TANDEM_HD void write_tile(const NormTile& tile, void* data, const NormIndex& at, int64_t row, int rows, int64_t channel,
                           int channels) {
   if (at.inner == 1) {
-    for (int r = 0; r < rows; ++r) {
-      const int64_t to = at(row + r, channel);
-      TANDEM_INDEPENDENT
-      for (int c = 0; c < channels; ++c) store_float(data, kType, to + c, tile[r][c]);
-    }
-  } else {
-    for (int c = 0; c < channels; ++c)
-      for (int r = 0; r < rows; ++r) store_float(data, kType, at(row + r, channel + c), tile[r][c]);
+    for (int r = 0; r < rows; ++r) write_channels<kType>(tile[r], data, at(row + r, channel), channels);
+    return;
   }
+  for (int c = 0; c < channels; ++c)
+    for (int r = 0; r < rows; ++r) store_float(data, kType, at(row + r, channel + c), tile[r][c]);
 }
 
 // body(shard, channel, channels, block, row, rows) for every tile: all blocks of some channels of a shard in a row.
@@ -72,95 +82,96 @@ TANDEM_HD void for_each_tile(const BatchNormShape& s, const Body& body) {
     }
 }
 
-// Two numbers for each lane and channel: moments, or the two sums of backward.
-using LanePairs = float[kMomentLanes][kTileChannels];
-struct NormLanes {
-  LanePairs first, second;
+// Two numbers for each channel: moments, or the two sums of backward.
+struct ChannelPairs {
+  float first[kTileChannels], second[kTileChannels];
 };
+using NormLanes = ChannelPairs[kMomentLanes];
 
+// merge(a, b, rows of a, rows of b): a takes b in. Never called for lanes without rows.
 struct MergeMoments {
-  TANDEM_HD static void merge(NormLanes& x, int a, int b, int64_t count_a, int64_t count_b) {
-    if (count_b == 0) return;
+  TANDEM_HD static void merge(ChannelPairs& a, const ChannelPairs& b, int64_t count_a, int64_t count_b) {
     const MomentWeights weights = moment_weights(count_a, count_b);
     TANDEM_INDEPENDENT
     for (int c = 0; c < kTileChannels; ++c) {
-      const ChannelMoments sum = merged({x.first[a][c], x.second[a][c]}, {x.first[b][c], x.second[b][c]}, weights);
-      x.first[a][c] = sum.mean;
-      x.second[a][c] = sum.squares;
+      const ChannelMoments sum = merged({a.first[c], a.second[c]}, {b.first[c], b.second[c]}, weights);
+      a.first[c] = sum.mean;
+      a.second[c] = sum.squares;
     }
   }
 };
 struct MergeSums {
-  TANDEM_HD static void merge(NormLanes& x, int a, int b, int64_t, int64_t) {
+  TANDEM_HD static void merge(ChannelPairs& a, const ChannelPairs& b, int64_t, int64_t) {
     TANDEM_INDEPENDENT
     for (int c = 0; c < kTileChannels; ++c) {
-      x.first[a][c] = x.first[a][c] + x.first[b][c];
-      x.second[a][c] = x.second[a][c] + x.second[b][c];
+      a.first[c] = a.first[c] + b.first[c];
+      a.second[c] = a.second[c] + b.second[c];
     }
   }
 };
 
-template <typename Merge>
-TANDEM_HD void merge_lanes_of_block(NormLanes& lanes, int rows) {
+// rows(lane, lanes): the rows of a lane where there are so many.
+template <typename Merge, typename Rows>
+TANDEM_HD void halve_lanes(NormLanes& lanes, const Rows& rows) {
   for (int half = kMomentLanes / 2; half > 0; half /= 2)
     for (int lane = 0; lane < half; ++lane)
-      Merge::merge(lanes, lane, lane + half, rows_of_lane(rows, lane, 2 * half),
-                   rows_of_lane(rows, lane + half, 2 * half));
+      if (const int64_t other = rows(lane + half, 2 * half); other > 0)
+        Merge::merge(lanes[lane], lanes[lane + half], rows(lane, 2 * half), other);
+}
+
+template <typename Merge>
+TANDEM_HD void merge_lanes_of_block(NormLanes& lanes, int rows) {
+  halve_lanes<Merge>(lanes, [=](int lane, int of) TANDEM_INLINE_LAMBDA { return rows_of_lane(rows, lane, of); });
 }
 
 // The blocks' pairs in scratch [shards][2][blocks][channels] to one pair per shard and channel.
 template <typename Merge, typename Write>
 TANDEM_HD void merge_blocks(const BatchNormShape& s, const float* scratch, const Write& write) {
-  const int64_t blocks = moment_blocks(s.rows);
+  const int64_t blocks = moment_blocks(s.rows), plane = blocks * s.channels;
+  const int used = static_cast<int>(std::min<int64_t>(kMomentLanes, blocks));
   NormLanes lanes;
-  for (int shard = 0; shard < s.shards; ++shard) {
-    const float* const first = scratch + 2 * shard * blocks * s.channels;
-    const float* const second = first + blocks * s.channels;
+  ChannelPairs next;
+  for (int shard = 0; shard < s.shards; ++shard)
     for (int64_t channel = 0; channel < s.channels; channel += kTileChannels) {
       const int channels = static_cast<int>(std::min<int64_t>(kTileChannels, s.channels - channel));
-      // A lane takes its blocks in order: the next one stands in the row behind it for the merge.
-      for (int lane = kMomentLanes - 1; lane >= 0; --lane) {
-        NormLanes two{};
+      const float* const from = scratch + 2 * shard * plane + channel;
+      for (int lane = 0; lane < used; ++lane)
         for (int64_t block = lane; block < blocks; block += kMomentLanes) {
-          const int to = block == lane ? 0 : 1;
-          std::copy_n(first + block * s.channels + channel, channels, two.first[to]);
-          std::copy_n(second + block * s.channels + channel, channels, two.second[to]);
-          if (to == 1)
-            Merge::merge(two, 0, 1, (block - lane) / kMomentLanes * kMomentBlock,
+          ChannelPairs& to = block == lane ? lanes[lane] : next;
+          read_channels<FloatType::kFloat>(to.first, from, block * s.channels, channels);
+          read_channels<FloatType::kFloat>(to.second, from + plane, block * s.channels, channels);
+          if (block > lane)
+            Merge::merge(lanes[lane], next, (block - lane) / kMomentLanes * kMomentBlock,
                          std::min<int64_t>(kMomentBlock, s.rows - block * kMomentBlock));
         }
-        std::copy_n(two.first[0], kTileChannels, lanes.first[lane]);
-        std::copy_n(two.second[0], kTileChannels, lanes.second[lane]);
-      }
-      for (int half = kMomentLanes / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; ++lane)
-          Merge::merge(lanes, lane, lane + half, rows_of_block_lane(s.rows, lane, 2 * half),
-                       rows_of_block_lane(s.rows, lane + half, 2 * half));
-      for (int c = 0; c < channels; ++c)
-        write(shard * s.channels + channel + c, channel + c, lanes.first[0][c], lanes.second[0][c]);
+      if (blocks > 1)
+        halve_lanes<Merge>(lanes,
+                           [&](int lane, int of) TANDEM_INLINE_LAMBDA { return rows_of_block_lane(s.rows, lane, of); });
+      for (int c = 0; c < channels; ++c) write(shard * s.channels + channel + c, lanes[0].first[c], lanes[0].second[c]);
     }
-  }
 }
 
 TANDEM_HD void store_pairs(const BatchNormShape& s, float* scratch, int shard, int64_t block, int64_t channel,
                            int channels, const NormLanes& lanes) {
   float* const to = scratch + (2 * shard * moment_blocks(s.rows) + block) * s.channels + channel;
-  std::copy_n(lanes.first[0], channels, to);
-  std::copy_n(lanes.second[0], channels, to + moment_blocks(s.rows) * s.channels);
+  std::copy_n(lanes[0].first, channels, to);
+  std::copy_n(lanes[0].second, channels, to + moment_blocks(s.rows) * s.channels);
 }
 
-TANDEM_HD void lane_moments(const NormTile& tile, int rows, int lane, float* mean, float* squares) {
-  const int count = static_cast<int>(rows_of_lane(rows, lane, kMomentLanes));
-  for (int c = 0; c < kTileChannels; ++c) mean[c] = squares[c] = 0.0f;
-  if (count == 0) return;
+TANDEM_HD void lane_moments(const NormTile& tile, int count, int lane, ChannelPairs& found) {
+  float mean[kTileChannels] = {}, squares[kTileChannels] = {};
   for (int k = 0; k < count; ++k) TANDEM_INDEPENDENT
   for (int c = 0; c < kTileChannels; ++c) mean[c] = mean[c] + tile[lane + kMomentLanes * k][c];
-  for (int c = 0; c < kTileChannels; ++c) mean[c] = mean[c] / static_cast<float>(count);
+  const float rows = static_cast<float>(count);
+  TANDEM_INDEPENDENT
+  for (int c = 0; c < kTileChannels; ++c) mean[c] = mean[c] / rows;
   for (int k = 0; k < count; ++k) TANDEM_INDEPENDENT
   for (int c = 0; c < kTileChannels; ++c) {
     const float distance = tile[lane + kMomentLanes * k][c] - mean[c];
     squares[c] = squares[c] + distance * distance;
   }
+  std::copy_n(mean, kTileChannels, found.first);
+  std::copy_n(squares, kTileChannels, found.second);
 }
 
 template <FloatType kType>
@@ -171,8 +182,8 @@ void norm_statistics(const BatchNormShape& s, const void* x, float* scratch) {
     for_each_tile(
         s, [&](int shard, int64_t channel, int channels, int64_t block, int64_t row, int rows) TANDEM_INLINE_LAMBDA {
           read_tile<kType>(tile, x, norm_index(s, shard), row, rows, channel, channels);
-          for (int lane = 0; lane < kMomentLanes; ++lane)
-            lane_moments(tile, rows, lane, lanes.first[lane], lanes.second[lane]);
+          for (int lane = 0; lane < std::min(rows, kMomentLanes); ++lane)
+            lane_moments(tile, static_cast<int>(rows_of_lane(rows, lane, kMomentLanes)), lane, lanes[lane]);
           merge_lanes_of_block<MergeMoments>(lanes, rows);
           store_pairs(s, scratch, shard, block, channel, channels, lanes);
         });
@@ -246,6 +257,18 @@ TANDEM_HD TileTerms given_terms(const BatchNormShape& s, const NormGiven& given,
   return terms;
 }
 
+TANDEM_HD void lane_sums(const NormTile& gradient, const NormTile& x, const TileTerms& terms, int rows, int lane,
+                         ChannelPairs& found) {
+  float weighted[kTileChannels] = {}, sums[kTileChannels] = {};
+  for (int r = lane; r < rows; r += kMomentLanes) TANDEM_INDEPENDENT
+  for (int c = 0; c < kTileChannels; ++c) {
+    weighted[c] = weighted[c] + gradient[r][c] * (x[r][c] - terms.mean[c]);
+    sums[c] = sums[c] + gradient[r][c];
+  }
+  std::copy_n(weighted, kTileChannels, found.first);
+  std::copy_n(sums, kTileChannels, found.second);
+}
+
 template <FloatType kType>
 void norm_backward_sums(const BatchNormShape& s, const NormGiven& given, float* scratch) {
   run_variant(best_cpu_variant(), [=]() TANDEM_INLINE_LAMBDA {
@@ -255,15 +278,8 @@ void norm_backward_sums(const BatchNormShape& s, const NormGiven& given, float* 
         s, [&](int shard, int64_t channel, int channels, int64_t block, int64_t row, int rows) TANDEM_INLINE_LAMBDA {
           const TileTerms terms = given_terms(s, given, shard, channel, channels);
           read_gradient<kType>(gradient, x, y, given, terms, norm_index(s, shard), row, rows, channel, channels);
-          lanes = {};
-          for (int r = 0; r < rows; ++r) {
-            const int lane = r % kMomentLanes;
-            TANDEM_INDEPENDENT
-            for (int c = 0; c < kTileChannels; ++c) {
-              lanes.first[lane][c] = lanes.first[lane][c] + gradient[r][c] * (x[r][c] - terms.mean[c]);
-              lanes.second[lane][c] = lanes.second[lane][c] + gradient[r][c];
-            }
-          }
+          for (int lane = 0; lane < std::min(rows, kMomentLanes); ++lane)
+            lane_sums(gradient, x, terms, rows, lane, lanes[lane]);
           merge_lanes_of_block<MergeSums>(lanes, rows);
           store_pairs(s, scratch, shard, block, channel, channels, lanes);
         });
@@ -321,7 +337,7 @@ const BatchNormKernels& BatchNormKernels::cpu() {
           [](const BatchNormShape& s, const void* x, float eps, float share, float* mean, float* inv_std,
              float* mean_leaves, float* var_leaves, float* scratch, void*) {
             with_norm_type(s.type, [&]<FloatType kType>() { norm_statistics<kType>(s, x, scratch); });
-            merge_blocks<MergeMoments>(s, scratch, [&](int64_t i, int64_t, float found_mean, float squares) {
+            merge_blocks<MergeMoments>(s, scratch, [&](int64_t i, float found_mean, float squares) {
               const ChannelStatistics found = channel_statistics(squares, s.rows, eps);
               mean[i] = found_mean;
               inv_std[i] = found.inv_std;
@@ -340,7 +356,7 @@ const BatchNormKernels& BatchNormKernels::cpu() {
           [](const BatchNormShape& s, const Backward& given, float* weight_leaves, float* bias_leaves, float* scratch,
              void*) {
             with_norm_type(s.type, [&]<FloatType kType>() { norm_backward_sums<kType>(s, given, scratch); });
-            merge_blocks<MergeSums>(s, scratch, [&](int64_t i, int64_t, float weighted, float sum) {
+            merge_blocks<MergeSums>(s, scratch, [&](int64_t i, float weighted, float sum) {
               weight_leaves[i] = weighted * given.inv_std[i];
               bias_leaves[i] = sum;
             });

@@ -76,7 +76,6 @@ struct MomentMerge {
     a0 = sum.mean;
     a1 = sum.squares;
   }
-  __device__ static bool needed(int64_t count_b) { return count_b > 0; }
   __device__ static MomentWeights weights(int64_t a, int64_t b) { return moment_weights(a, b); }
 };
 struct SumMerge {
@@ -84,7 +83,6 @@ struct SumMerge {
     a0 = a0 + b0;
     a1 = a1 + b1;
   }
-  __device__ static bool needed(int64_t) { return true; }
   __device__ static MomentWeights weights(int64_t, int64_t) { return {}; }
 };
 
@@ -104,7 +102,7 @@ __device__ void reduce_tile(SharedPairs& shared, const BatchNormShape& s, const 
     for (int lane = static_cast<int>(threadIdx.x) / kTileChannels; lane < half; lane += kThreads / kTileChannels) {
       const int64_t a = rows_of_lane(me.tile_rows, lane, 2 * half);
       const int64_t b = rows_of_lane(me.tile_rows, lane + half, 2 * half);
-      if (Merge::needed(b))
+      if (b > 0)
         Merge::merge(shared.first[lane][channel], shared.second[lane][channel], shared.first[lane + half][channel],
                      shared.second[lane + half][channel], Merge::weights(a, b));
     }
@@ -177,7 +175,7 @@ __global__ void __launch_bounds__(1024) merge_blocks(const BatchNormShape s, con
     __syncthreads();
     if (lane < half) {
       const int64_t b = rows_of_block_lane(s.rows, lane + half, 2 * half);
-      if (Merge::needed(b))
+      if (b > 0)
         Merge::merge(firsts[lane][threadIdx.x], seconds[lane][threadIdx.x], firsts[lane + half][threadIdx.x],
                      seconds[lane + half][threadIdx.x], Merge::weights(rows_of_block_lane(s.rows, lane, 2 * half), b));
     }
