@@ -83,10 +83,12 @@ bool CapturedExecutor::has_bad() {
 
 // Of a step whose update was skipped: its shards run once more, one by one, for their flags alone.
 void CapturedExecutor::find_bad_shard(const PhaseRun& run) {
-  shards_.clear_sums(run);
-  for (int i = 0; i < shards_.count(); ++i) shards_.run_shard(run, i, 0);
-  outputs_.queue_fetch(nullptr);
-  shards_.device().wait();
+  gpu_.in_work_memory([&] {
+    shards_.clear_sums(run);
+    for (int i = 0; i < shards_.count(); ++i) shards_.run_shard(run, i, 0);
+    outputs_.queue_fetch(nullptr);
+    shards_.device().wait();
+  });
 }
 
 // The combine went before the work: what the shards counted is added up here.

@@ -28,7 +28,7 @@ class SerialExecutor : public PhaseExecutor {
       shards_.begin(run);
       add_all(run, 1);
     }
-    if (groups_->possible()) shards_.batches().forget_before(run.step + 1);
+    shards_.batches().forget_before(run.step + 1);
     shards_.read_sums(run);
     shards_.add_sums(run);
     return shards_.finish_with_floats(run);

@@ -25,20 +25,22 @@ class GradientReady {
   // final: everything from `first` to the end of the gradient. It holds for one call of backward().
   void begin(Report report);
   void end() { report_ = nullptr; }
-  // A gradient that does not come through autograd (engine/tree_sums.h): by its offset in the contribution.
-  void final_at(int64_t offset) {
-    if (report_ && offset < state_.parameter_floats()) final(static_cast<size_t>(state_.tensor_at(offset)));
-  }
+  // A gradient that does not come through autograd (engine/tree_sums.h): by its offset in the contribution. One that
+  // comes both ways is never reported as final, so the first call of backward() only learns which ones do.
+  void final_at(int64_t offset);
 
  private:
   struct Hook;
+  void by_autograd(size_t parameter);
   void final(size_t parameter);
 
   JobState& state_;
   Report report_;
-  std::vector<bool> done_;  // by parameter
-  size_t next_ = 0;         // all parameters from here on are final
-  int64_t reported_ = 0;    // all floats from here on were reported
+  std::vector<bool> done_;                    // by parameter
+  std::vector<bool> autograd_, handed_over_;  // by parameter: ways in which its gradient was seen to come
+  int64_t begun_ = 0;
+  size_t next_ = 0;       // all parameters from here on are final
+  int64_t reported_ = 0;  // all floats from here on were reported
 };
 
 }  // namespace tandem

@@ -318,7 +318,8 @@ void JobState::bind_layers(const torch::nn::Module& model, const std::string& pr
       aware->bind(layers_, item.key());
       aware_.push_back(aware);
     } else if (plain_layer_.empty() && !part.parameters(/*recurse=*/false).empty()) {
-      plain_layer_ = fmt::format("'{}' ({})", item.key(), part.name());
+      plain_layer_ = item.key().empty() ? fmt::format("'{}', the model itself,", part.name())
+                                        : fmt::format("'{}' ({})", item.key(), part.name());
     }
   }
 }

@@ -15,8 +15,7 @@ namespace tandem {
 void ShardContext::backward(const at::Tensor& loss) {
   if (backwards_left_-- == 0) throw std::logic_error("backward() was called twice in a phase that says one_backward");
   PrecisionScope full("fp32");  // autocast is for forward; backward follows the types that forward chose
-  if (group > 1 && loss.numel() != group)
-    throw std::logic_error("backward() of a group of shards takes a part for each of them");
+  if (loss.numel() != group) throw std::logic_error("backward() takes one number for each shard of the run");
   const at::Tensor all = loss.dim() == 0 ? loss : loss.sum();  // the gradient of a part does not depend on the others
   if (loss_scale_tensor_.defined())
     (all * loss_scale_tensor_).backward();

@@ -11,6 +11,7 @@
 #include "engine/cpu_peak.h"
 #include "engine/gpu_device.h"
 #include "hardware/machine.h"
+#include "kernels/tree_kernels.h"
 #include "reduce/exact_sum.h"
 
 namespace tandem {
@@ -33,6 +34,14 @@ std::string why_one_by_one(ShardRunner& shards, const PhaseRun& run, bool& silen
                        shards.state().plain_layer());
   return "";
 }
+
+bool ran_out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) || dynamic_cast<const std::bad_alloc*>(&error)) return true;
+  const std::string_view words = error.what();
+  return words.find("allocate memory") != words.npos || words.find("ALLOC_FAILED") != words.npos;
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
 
@@ -90,7 +99,7 @@ void ShardGroups::compare(const PhaseRun& run) {
     alone = run_all(run, 1);
     if (size_ == 0) size_ = by_memory(peak.bytes());
   }
-  if (size_ == 1) why_not_ = "there is no memory for a second shard";
+  if (size_ == 1) return one_by_one(run, "there is no memory for a second shard");
   compare_with(run, alone);
 }
 
@@ -110,10 +119,13 @@ void ShardGroups::compare_with(const PhaseRun& run, const Bits& alone) {
                     "look at this GPU's memory (`tandem doctor`); set shards_per_pass = 1 and resume from an earlier "
                     "checkpoint");
       fall_back(run, alone, together);
-    } catch (const c10::OutOfMemoryError&) {
+    } catch (const std::exception& error) {
+      if (agreed_) throw;
+      if (!ran_out_of_memory(error))  // one by one it went well a moment ago
+        return one_by_one(run, fmt::format("several shards at once are refused: {}", first_line(error.what())));
       if (shards_.gpu()) shards_.gpu()->trim();
       size_ = (size_ + 1) / 2;
-      if (size_ == 1) why_not_ = "there is no memory for a second shard";
+      if (size_ == 1) one_by_one(run, "there is no memory for a second shard");
     }
   }
 }
@@ -158,10 +170,11 @@ ShardGroups::Bits ShardGroups::run_all(const PhaseRun& run, int size, Trace* tra
 }
 
 int ShardGroups::by_memory(size_t pass_bytes) const {
-  const int64_t asked = shards_.settings().shards_per_pass;
-  const int64_t most = asked > 0 ? std::min<int64_t>(asked, shards_.count()) : shards_.count();
-  const size_t room = shards_.gpu() ? shards_.gpu()->free_bytes() / 10 * 9
-                                    : usable_memory_bytes(memory_facts()).value_or(size_t{1} << 32) / 4;
+  const int64_t asked = shards_.settings().shards_per_pass, here = std::min(shards_.count(), kMaxTreeShards);
+  const int64_t most = asked > 0 ? std::min<int64_t>(asked, here) : here;
+  const auto workers = static_cast<uint64_t>((shards_.state().shards() + here - 1) / here);  // of this machine, at most
+  const uint64_t room = shards_.gpu() ? shards_.gpu()->free_bytes() / 10 * 9
+                                      : usable_memory_bytes(memory_facts()).value_or(uint64_t{1} << 32) / 4 / workers;
   const int64_t fit = std::clamp<int64_t>(static_cast<int64_t>(room / std::max<size_t>(pass_bytes, 1)), 1, most);
   const int64_t passes = (shards_.count() + fit - 1) / fit;
   return asked > 0 ? static_cast<int>(fit) : static_cast<int>((shards_.count() + passes - 1) / passes);  // equal ones
@@ -195,6 +208,7 @@ void ShardGroups::fall_back(const PhaseRun& run, const Bits& alone, const Bits& 
 
 void ShardGroups::one_by_one(const PhaseRun& run, const std::string& why) {
   why_not_ = why;
+  shards_.keep_batches(false);
   shards_.note(fmt::format("phase '{}' runs shard by shard: {}", run.phase->name, why));
 }
 

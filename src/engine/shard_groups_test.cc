@@ -27,7 +27,7 @@ struct PassSettings : RecipeSettings {
     loader.threads = 0;
     optimizer.learning_rate = 0.01;
   }
-  bool plain = false, mixes = false, tied = false, odd_layer = false, nan_row = false;
+  bool plain = false, mixes = false, tied = false, odd_layer = false, nan_row = false, fixed_rows = false;
   int64_t samples = 480;
 };
 
@@ -97,12 +97,12 @@ struct PassRecipe : SupervisedRecipe {
   std::unique_ptr<Dataset> make_data() override { return std::make_unique<PassData>(settings); }
   at::Tensor forward(const Batch& batch, ShardContext& context) override {
     most_at_once = std::max(most_at_once, context.group);
-    ++calls;
-    return net->forward(batch.tensors[0], context.random(0), settings.mixes);
+    const at::Tensor x = settings.fixed_rows ? batch.tensors[0].view({8, 12}) : batch.tensors[0];
+    return net->forward(x, context.random(0), settings.mixes);
   }
   const PassSettings& settings;
   std::shared_ptr<PassNet> net;
-  int most_at_once = 0, calls = 0;
+  int most_at_once = 0;
 };
 
 struct Trained {
@@ -211,6 +211,27 @@ TEST_F(ShardPasses, RunALayerOneByOneWhereItAloneDiffersAndTheRunNamesIt) {
   EXPECT_EQ(got.most_at_once, 6);
   ASSERT_EQ(got.notes.size(), 1u);
   EXPECT_NE(got.notes[0].find("layer 'odd'"), std::string::npos) << got.notes[0];
+}
+
+TEST_F(ShardPasses, AreGivenUpWhereAModelTakesTheRowsOfOneShardOnlyAndTheRunSaysWhy) {
+  PassSettings s;
+  s.fixed_rows = true;
+  const Trained want = with(s, 1), got = with(s, 0);
+  EXPECT_TRUE(got == want);
+  ASSERT_EQ(got.notes.size(), 1u);
+  EXPECT_NE(got.notes[0].find("several shards at once are refused: shape '[8, 12]'"), std::string::npos)
+      << got.notes[0];
+}
+
+TEST_F(ShardPasses, KeepWhatAutogradFoundForOtherLayersWithMicroBatches) {
+  PassSettings s;
+  s.plain = true;
+  s.accumulation = 2;
+  TrainLoop loop(s, std::make_unique<PassRecipe>(s), ShardPlan::balance(6, std::vector{1.0}));
+  const at::Tensor& weight = static_cast<PassRecipe&>(loop.recipe()).net->plain->weight;
+  const at::Tensor before = weight.detach().clone();
+  loop.step();
+  EXPECT_FALSE(at::equal(weight, before)) << "its gradient was lost";
 }
 
 TEST_F(ShardPasses, NameTheShardOfANaN) {

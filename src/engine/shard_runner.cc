@@ -128,7 +128,15 @@ void ShardRunner::run_group(const PhaseRun& run, ShardGroup& group, int buffer) 
   for (int i = 1; i < group.count; ++i) reset_scratch(run, group.first + i);
   std::unique_ptr<TreeSums>& tree = scratch(group.first).tree;
   if (!tree) tree = std::make_unique<TreeSums>(state_);
-  tree->begin(group.count, group.parts, phase.floats, micro_batches(phase) > 1);
+  tree->begin(group.count, group.parts, phase.floats, micro_batches(phase) > 1 || !phase.one_backward);
+  struct EndPass {  // however it ends: layers outside a pass have one shard, and nobody who takes leaves
+    LayerContext& layers;
+    ~EndPass() {
+      static_cast<MicroBatch&>(layers) = {};
+      layers.shards = 1;
+      layers.sums = nullptr;
+    }
+  } end_pass{state_.layers()};
   context.group = group.count;
   context.tree_sums_ = tree.get();
   if (group.count == 1) {

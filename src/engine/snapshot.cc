@@ -146,17 +146,21 @@ void finish_part(TrainLoop& loop, std::span<std::byte> block, int me, std::optio
   if (nlohmann::json validation = loop.validation().save(); !validation.is_null())
     scalars["validation"] = std::move(validation);
   if (handled) scalars["handled"] = *handled;
-  if (std::vector<std::string> choices = gemm_choices(); !choices.empty()) scalars["algorithms"] = std::move(choices);
+  constexpr size_t kMostChoices = 2000;  // half a megabyte
+  if (std::vector<std::string> choices = gemm_choices(); !choices.empty() && choices.size() <= kMostChoices)
+    scalars["algorithms"] = std::move(choices);
   SnapshotLayout::put_scalars(block, scalars);
 }
 
-// Those that the run began with, on the same kind of GPU; on another one the bits differ anyway, and its kind says so.
-void use_recorded_algorithms(const std::vector<std::string>& recorded) {
+// Those that the run began with. With another library or another kind of GPU the bits differ anyway: the run says so.
+void use_recorded_algorithms(TrainLoop& loop, const std::vector<std::string>& recorded) {
   if (!gpu() || recorded.empty()) return;
   try {
     force_gemm_choices(recorded);
-  } catch (const ConfigError&) {
-    return;
+  } catch (const ConfigError& error) {
+    if (loop.settings().exact == "require") throw;
+    loop.note_at_next_step(
+        fmt::format("the run goes on with other GEMM algorithms than it began with: {}", error.what()));
   }
 }
 
@@ -193,7 +197,7 @@ int64_t read_snapshot(TrainLoop& loop, const SnapshotLayout& layout, std::span<c
     read_tensors_of(loop.state(), own, tensors_of_shard(layout, replicated.size(), static_cast<int>(own.size()), shard),
                     block);
   }
-  use_recorded_algorithms(scalars.value("algorithms", std::vector<std::string>()));
+  use_recorded_algorithms(loop, scalars.value("algorithms", std::vector<std::string>()));
   loop.set_steps_done(scalars.at("step"));
   return scalars.value("ticket", int64_t{0});
 }

@@ -17,7 +17,7 @@ namespace tandem {
 
 StepRecord TrainLoop::step() {
   StepRecord record;
-  note_.clear();
+  note_ = std::exchange(later_, "");
   const double begin = monotonic_seconds();
   update_.begin_step(steps_done_);
   for (const PhaseRun& run : phase_runs()) {

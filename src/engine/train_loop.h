@@ -73,6 +73,8 @@ class TrainLoop {
 
   int64_t steps_done() const { return steps_done_; }
   void set_steps_done(int64_t steps);  // after the state was changed from outside
+  const RecipeSettings& settings() const { return settings_; }
+  void note_at_next_step(std::string text) { later_ = std::move(text); }
   JobState& state() { return state_; }
   Combine& combine() { return *combine_; }
   const std::vector<Phase>& phases() const { return phases_; }
@@ -126,7 +128,7 @@ class TrainLoop {
   std::function<int64_t()> request_;
   int64_t agreed_request_ = 0, phase_sequence_ = 0;
   LoopObserver* observer_ = nullptr;
-  std::string note_;
+  std::string note_, later_;
   std::set<std::string> reported_;  // notes of executors
 };
 

@@ -67,6 +67,7 @@ void TreeSums::finish() {
   if (tails_.defined()) sum(floats_ - recipe_floats_, tails_.const_data_ptr<float>(), recipe_floats_, recipe_floats_);
   waiting_.reset();
   tails_.reset();
+  parts_ = {};
 }
 
 // A use whose output led to no loss has no gradient: its add() never came.
@@ -92,7 +93,7 @@ void TreeSums::sum(int64_t offset, const float* leaves, int64_t stride, int64_t 
   const TreeKernels& kernels = kernels_for<TreeKernels>(where);
   for (const PassPart& part : parts_)
     kernels.tree_sum(leaves + part.first * stride, stride, part.last - part.first, part.merges.data(),
-                     part.vector.data() + offset, n, /*add=*/false, stream_for(where));
+                     part.vector.data() + offset, n, /*add=*/true, stream_for(where));  // to what autograd found
 }
 
 at::Tensor TreeSums::checked(const at::Tensor& leaves, int64_t count) const {

@@ -30,7 +30,7 @@ struct PassPart {
 class TreeSums : public LeafSums {
  public:
   explicit TreeSums(JobState& state) : state_(state) {}
-  // `recipe_floats`: the last ones of each vector. `wait`: several micro-batches come.
+  // `recipe_floats`: the last ones of each vector. `wait`: several micro-batches come, or several calls of backward().
   void begin(int shards, std::span<const PassPart> parts, int64_t recipe_floats, bool wait);
   void expect(const at::Tensor& parameter) override;
   void add(const at::Tensor& parameter, const at::Tensor& leaves) override;

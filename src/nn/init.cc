@@ -17,8 +17,8 @@ std::string kind_of_ours(const torch::nn::Module& module) {
   return module.name().starts_with("tandem::") ? module_kind(module) : "";
 }
 
-// Half-width of the uniform distribution for this module's parameters; 0: keep the value; negative: standard normal.
-double bound(torch::nn::Module& module) {
+// Half-width of the uniform distribution for this parameter; 0: keep the value; negative: standard normal.
+double bound(torch::nn::Module& module, const at::Tensor& parameter) {
   auto fan_in = [](const at::Tensor& weight) { return weight.numel() / weight.size(0); };
   if (auto* linear = module.as<torch::nn::Linear>()) return 1 / std::sqrt(double(fan_in(linear->weight)));
   if (auto* conv = module.as<torch::nn::Conv1d>()) return 1 / std::sqrt(double(fan_in(conv->weight)));
@@ -30,6 +30,8 @@ double bound(torch::nn::Module& module) {
   const std::string kind = kind_of_ours(module);
   for (const char* with_fan_in : {"Linear", "Conv1d", "Conv2d", "Conv3d"})
     if (kind == with_fan_in) return 1 / std::sqrt(double(fan_in(module.named_parameters(/*recurse=*/false)["weight"])));
+  if (kind == "MultiheadAttention" && parameter.dim() == 2)  // in_proj_weight
+    return std::sqrt(6 / double(parameter.size(0) + parameter.size(1)));
   return kind == "Embedding" ? -1 : 0;
 }
 
@@ -43,7 +45,7 @@ uint64_t init_weights(torch::nn::Module& module, uint64_t seed, uint64_t first_n
   for (const auto& part : module.modules(/*include_self=*/true)) {
     for (at::Tensor& parameter : part->parameters(/*recurse=*/false)) {
       if (!drawn.insert(parameter.unsafeGetTensorImpl()).second) continue;
-      const double b = bound(*part);
+      const double b = bound(*part, parameter);
       at::Tensor values = at::empty(parameter.sizes(), at::kFloat);
       if (b > 0) {
         fill_uniform(values.data_ptr<float>(), values.numel(), key, number, static_cast<float>(-b),

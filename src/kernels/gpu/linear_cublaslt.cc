@@ -215,15 +215,19 @@ class Problem {
   Layout a_layout_ = nullptr, b_layout_ = nullptr, d_layout_ = nullptr;
 };
 
-// The heuristic follows the SM count. So that unequal GPUs of one compute capability choose alike, it is asked for the
-// capability's usual one; 0: as the device has it.
-int32_t usual_sm_count() {
+int compute_capability() {  // 90: Hopper; 0: not known
   int gpu = 0, major = 0, minor = 0;
   if (cudaGetDevice(&gpu) != cudaSuccess ||
       cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu) != cudaSuccess ||
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu) != cudaSuccess)
     return 0;
-  switch (10 * major + minor) {
+  return 10 * major + minor;
+}
+
+// The heuristic follows the SM count. So that unequal GPUs of one compute capability choose alike, it is asked for the
+// capability's usual one; 0: as the device has it.
+int32_t usual_sm_count() {
+  switch (compute_capability()) {
     case 80:
       return 108;
     case 86:
@@ -278,7 +282,9 @@ Algo library_form(const GemmAlgorithm& algorithm) {
 
 class LibrarySource : public AlgorithmSource {
  public:
-  std::string version() const override { return "cublasLt-" + std::to_string(lt().get_version()); }
+  std::string version() const override {
+    return "cublasLt-" + std::to_string(lt().get_version()) + "-sm" + std::to_string(compute_capability());
+  }
 
   // Algorithms without workspace first: split-K and stream-K keep their partial sums there.
   std::vector<GemmAlgorithm> candidates(const LinearGemmShape& shape) override {
