@@ -24,7 +24,7 @@ struct CrossEntropyForward {
 struct CrossEntropyBackward {
   CrossEntropyForward forward;        // as it was called
   const float* loss_grads = nullptr;  // [rows]
-  TypedOutput grad;                   // [rows, classes]; may be the logits themselves
+  TypedOutput grad;                   // [rows, classes] of the logits' type; may be the logits themselves
 };
 struct CrossEntropyKernels {
   static constexpr KernelTableId kId{"cross entropy", 1};

@@ -1,6 +1,7 @@
 #include "kernels/token_kernels.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cpu/cpu_dispatch.h"
 #include "kernels/softmax_math.h"
@@ -10,32 +11,39 @@ namespace {
 
 #define TANDEM_TOKEN_LOOP __attribute__((always_inline)) inline
 
-// Eight logits, or `count` of them.
-TANDEM_TOKEN_LOOP void read_slots(float (&x)[kSoftmaxSlots], const TypedInput& in, int64_t first, int count) {
-  if (in.type == FloatType::kFloat && count == kSoftmaxSlots) {
-    for (int s = 0; s < kSoftmaxSlots; ++s) x[s] = static_cast<const float*>(in.data)[first + s];
-  } else if (in.type == FloatType::kBFloat16 && count == kSoftmaxSlots) {
-    for (int s = 0; s < kSoftmaxSlots; ++s) x[s] = bf16_to_float(static_cast<const uint16_t*>(in.data)[first + s]);
-  } else {
-    for (int s = 0; s < count; ++s) x[s] = load_float(in.data, in.type, first + s);
-  }
+// body(type) with the type as a compile-time constant, compiled for the best instructions.
+template <typename Body>
+void for_type(FloatType type, const Body& body) {
+  using T = FloatType;
+  if (type == T::kFloat)
+    run_with_fma([&]() TANDEM_INLINE_LAMBDA { body(std::integral_constant<T, T::kFloat>{}); });
+  else if (type == T::kBFloat16)
+    run_with_fma([&]() TANDEM_INLINE_LAMBDA { body(std::integral_constant<T, T::kBFloat16>{}); });
+  else
+    run_with_fma([&]() TANDEM_INLINE_LAMBDA { body(std::integral_constant<T, T::kHalf>{}); });
 }
 
+template <FloatType kType>
 TANDEM_TOKEN_LOOP RowLogSum log_sum_of(const CrossEntropyForward& call, int64_t row) {
   const int lanes = softmax_lanes(call.classes);
+  SoftmaxLane all[256];
   SoftmaxSum sums[256];
-  const int64_t stride = int64_t{lanes} * kSoftmaxSlots;
-  for (int l = 0; l < lanes; ++l) {
-    SoftmaxLane lane;
-    begin_softmax(lane);
-    for (int64_t c = int64_t{l} * kSoftmaxSlots; c < call.classes; c += stride) {
-      const int count = static_cast<int>(std::min<int64_t>(kSoftmaxSlots, call.classes - c));
-      float x[kSoftmaxSlots] = {};
-      read_slots(x, call.logits, row * call.classes + c, count);
-      add_to_softmax(lane, x, count);
-    }
-    sums[l] = end_softmax(lane);
+  for (int l = 0; l < lanes; ++l) begin_softmax(all[l]);
+  const int64_t start = row * call.classes, wholes = call.classes / kSoftmaxSlots;
+  float x[kSoftmaxSlots] = {};
+  const auto read = [&](int64_t c, int count) TANDEM_INLINE_LAMBDA {
+    for (int s = 0; s < count; ++s) x[s] = load_float(call.logits.data, kType, start + c + s);
+  };
+  int lane = 0;
+  for (int64_t whole = 0; whole < wholes; ++whole, lane = lane + 1 < lanes ? lane + 1 : 0) {
+    read(whole * kSoftmaxSlots, kSoftmaxSlots);
+    add_to_softmax(all[lane], x, kSoftmaxSlots);
   }
+  if (const int rest = static_cast<int>(call.classes % kSoftmaxSlots); rest > 0) {
+    read(wholes * kSoftmaxSlots, rest);
+    add_to_softmax(all[lane], x, rest);
+  }
+  for (int l = 0; l < lanes; ++l) sums[l] = end_softmax(all[l]);
   for (int group = 0; group < lanes / 32; ++group)
     for (int mask = 16; mask > 0; mask /= 2)
       for (int l = 0; l < mask; ++l)
@@ -47,13 +55,13 @@ TANDEM_TOKEN_LOOP RowLogSum log_sum_of(const CrossEntropyForward& call, int64_t 
 }
 
 void cross_entropy_forward(const CrossEntropyForward& call, void*) {
-  run_variant(best_cpu_variant(), [&]() TANDEM_INLINE_LAMBDA {
+  for_type(call.logits.type, [&](auto type) TANDEM_INLINE_LAMBDA {
+    constexpr FloatType kType = decltype(type)::value;
     for (int64_t row = 0; row < call.rows; ++row) {
       const LabelWeight label = label_weight(call.labels[row], call.classes, call.ignore_index, call.class_weights);
-      const RowLogSum log_sum = log_sum_of(call, row);
+      const RowLogSum log_sum = log_sum_of<kType>(call, row);
       const bool known = !label.ignored && label.weight == label.weight;
-      const float logit =
-          known ? load_float(call.logits.data, call.logits.type, row * call.classes + call.labels[row]) : 0.0f;
+      const float logit = known ? load_float(call.logits.data, kType, row * call.classes + call.labels[row]) : 0.0f;
       call.losses[row] = label.ignored ? 0.0f : row_loss(log_sum, logit) * label.weight;
       call.log_sums[2 * row] = log_sum.maximum;
       call.log_sums[2 * row + 1] = log_sum.log_sum;
@@ -63,17 +71,26 @@ void cross_entropy_forward(const CrossEntropyForward& call, void*) {
 
 void cross_entropy_backward(const CrossEntropyBackward& call, void*) {
   const CrossEntropyForward& forward = call.forward;
-  run_variant(best_cpu_variant(), [&]() TANDEM_INLINE_LAMBDA {
+  const int64_t classes = forward.classes;
+  for_type(forward.logits.type, [&](auto type) TANDEM_INLINE_LAMBDA {
+    constexpr FloatType kType = decltype(type)::value;
     for (int64_t row = 0; row < forward.rows; ++row) {
-      const int64_t label = forward.labels[row], first = row * forward.classes;
-      const LabelWeight worth = label_weight(label, forward.classes, forward.ignore_index, forward.class_weights);
+      const int64_t label = forward.labels[row], first = row * classes;
+      const LabelWeight worth = label_weight(label, classes, forward.ignore_index, forward.class_weights);
+      if (worth.ignored) {
+        for (int64_t c = 0; c < classes; ++c) store_float(call.grad.data, kType, first + c, 0.0f);
+        continue;
+      }
       const float scale = worth.weight * call.loss_grads[row];
       const RowLogSum log_sum{forward.log_sums[2 * row], forward.log_sums[2 * row + 1]};
-      for (int64_t c = 0; c < forward.classes; ++c) {
-        const float x = load_float(forward.logits.data, forward.logits.type, first + c);
-        store_float(call.grad.data, call.grad.type, first + c,
-                    worth.ignored ? 0.0f : logit_gradient(x, log_sum, c == label, scale));
+      const bool known = label >= 0 && label < classes;
+      const float logit = known ? load_float(forward.logits.data, kType, first + label) : 0.0f;  // before it is gone
+      TANDEM_INDEPENDENT
+      for (int64_t c = 0; c < classes; ++c) {
+        const float x = load_float(forward.logits.data, kType, first + c);
+        store_float(call.grad.data, kType, first + c, logit_gradient(x, log_sum, false, scale));
       }
+      if (known) store_float(call.grad.data, kType, first + label, logit_gradient(logit, log_sum, true, scale));
     }
   });
 }
