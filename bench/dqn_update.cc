@@ -1,6 +1,9 @@
 // bench/dqn_update.cc -- one DQN update of the recipe web-agent on one core: how long its parts take, and its numbers.
 //
 //   dqn_update                 microseconds of acting, of the update of all shards, and of the weights' packing
+//   dqn_update --layers        the hand-written update beside the same one made of nn/'s layers: equal within 1e-4,
+//   then
+//                              the ratio of their processor times
 //   dqn_update --steps n       whole steps of the recipe with one environment per shard and a full buffer of 1 M: the
 //                              median and the fastest tenth of the processor time, as JSON
 //   dqn_update --dump FILE     a batch of 256 in 8 shards with weights, dropout masks, loss, TD errors and gradients,
@@ -17,8 +20,12 @@
 #include "engine/job_state.h"
 #include "engine/memory.h"
 #include "engine/train_loop.h"
+#include "engine/tree_sums.h"
 #include "kernels/cpu/random_fill.h"
 #include "kernels/philox.h"
+#include "nn/dropout.h"
+#include "nn/layer_norm.h"
+#include "nn/linear.h"
 #include "recipes/makers.h"
 #include "recipes/web_agent_settings.h"
 #include "reduce/sum_tree.h"
@@ -144,6 +151,157 @@ void measure() {
              kShards, all, all - warm, act);
 }
 
+// ---- the same update of layers ----
+
+// DuelingNet without attention, of layers that run several shards in one pass. Names and order are its.
+class LayeredNet : public torch::nn::Module {
+ public:
+  explicit LayeredNet(const NetSettings& settings) : settings_(settings) {
+    int64_t width = kState;
+    for (size_t i = 0; i < settings.hidden.size(); ++i) {
+      const std::string number = std::to_string(i + 1);
+      layers_.push_back(register_module("hidden" + number, Linear(width, settings.hidden[i])));
+      width = settings.hidden[i];
+      norms_.push_back(register_module("norm" + number, LayerNorm(width)));
+    }
+    heads_ = register_module("heads", Linear(width, 2 * settings.head));
+    value_ = register_module("value", Linear(settings.head, 1));
+    advantage_ = register_module("advantage", Linear(settings.head, kActions));
+  }
+  // `masks`: one stream for each hidden layer, of all shards. Null: no dropout.
+  at::Tensor forward(const at::Tensor& states, const std::vector<RandomSource>* masks = nullptr) {
+    at::Tensor x = states;
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      x = at::relu(norms_[i](layers_[i](x)));
+      if (masks) x = dropout(x, settings_.dropout, masks->at(i));
+    }
+    const at::Tensor head_features = at::relu(heads_(x));
+    const at::Tensor state_value = value_(head_features.narrow(1, 0, settings_.head));
+    const at::Tensor advantages = advantage_(head_features.narrow(1, settings_.head, settings_.head));
+    return state_value + (advantages - advantages.mean(1, /*keepdim=*/true));
+  }
+
+ private:
+  NetSettings settings_;
+  std::vector<Linear> layers_;
+  std::vector<LayerNorm> norms_;
+  Linear heads_{nullptr}, value_{nullptr}, advantage_{nullptr};
+};
+
+// What Update does, with its weights, rows and dropout masks.
+struct LayeredUpdate {
+  explicit LayeredUpdate(const Update& update)
+      : given(update),
+        net(std::make_shared<LayeredNet>(update.settings)),
+        target(std::make_shared<LayeredNet>(update.settings)) {
+    state.add_model(net);
+    state.add_target_network(target, "target");
+    state.seal(0, 0);
+    at::NoGradGuard no_grad;
+    const auto copy = [](torch::nn::Module& to, const torch::nn::Module& from) {
+      const auto values = from.named_parameters();
+      for (auto& p : to.named_parameters()) p.value().copy_(values[p.key()]);
+    };
+    copy(*net, *update.net);
+    copy(*target, *update.target);
+    parts.push_back({tree.root(), 0, kShards, tree.merges(tree.root()), state.contribution(0)});
+    LayerContext& pass = state.layers();
+    pass.training = true;
+    pass.shards = kShards;
+    pass.sums = &sums;
+    masks = Update::masks(0);
+    for (RandomSource& mask : masks) mask.shards = kShards;
+  }
+  at::Tensor plain_forward(const std::shared_ptr<LayeredNet>& which) {
+    at::NoGradGuard no_grad;
+    return which->forward(given.after);
+  }
+  double run(std::vector<float>* errors) {
+    const at::Tensor chosen = plain_forward(net).argmax(1, /*keepdim=*/true);
+    const at::Tensor goal = given.reward + given.discount * plain_forward(target).gather(1, chosen).squeeze(1);
+    sums.begin(kShards, parts, /*recipe_floats=*/0, /*wait=*/false);
+    const at::Tensor q = net->forward(given.before, &masks).gather(1, given.action.unsqueeze(1)).squeeze(1);
+    const at::Tensor loss = (at::huber_loss(q, goal, at::Reduction::None) * given.weight).sum() * (1.0 / kBatch);
+    loss.backward();
+    sums.finish();
+    const at::Tensor sizes = (q.detach() - goal).abs();
+    if (errors) errors->assign(sizes.data_ptr<float>(), sizes.data_ptr<float>() + kBatch);
+    return loss.item<double>();
+  }
+  const Update& given;
+  JobState state{kShards, 1};
+  SumTree tree{kShards};
+  TreeSums sums{state};
+  std::vector<PassPart> parts;
+  std::shared_ptr<LayeredNet> net, target;
+  std::vector<RandomSource> masks;
+};
+
+// Of each tensor: the largest difference as a part of the largest number. Throws where one is above 1e-4.
+void check_same(Update& by_hand, LayeredUpdate& layered) {
+  const auto difference = [](const at::Tensor& a, const at::Tensor& b) {
+    return ((a - b).abs().max() / a.abs().max()).item<double>();
+  };
+  std::vector<float> hand_errors, layer_errors;
+  const double hand_loss = by_hand.run(&hand_errors, -1), layer_loss = layered.run(&layer_errors);
+  const double loss = std::abs(hand_loss - layer_loss) / std::abs(hand_loss);
+  const double errors =
+      difference(at::from_blob(hand_errors.data(), {kBatch}), at::from_blob(layer_errors.data(), {kBatch}));
+  double gradients = 0;
+  const auto hand = by_hand.net->named_parameters(), layers = layered.net->named_parameters();
+  for (const auto& p : hand) gradients = std::max(gradients, difference(p.value().grad(), layers[p.key()].grad()));
+  fmt::print("largest difference: loss {:.1e}, TD errors {:.1e}, gradients {:.1e}\n", loss, errors, gradients);
+  if (!(loss < 1e-4 && errors < 1e-4 && gradients < 1e-4))  // a NaN is no pass
+    throw std::runtime_error("the layers and the hand-written net compute different things");
+}
+
+// Blocks by turns, so that what else runs on the machine slows both. Microseconds per call.
+struct ByTurns {
+  std::vector<double> first, second;
+  static double median(std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+    return values[values.size() / 2];
+  }
+  double ratio() const { return median(second) / median(first); }
+};
+ByTurns by_turns(const std::function<void()>& first, const std::function<void()>& second) {
+  constexpr int kBlocks = 41, kCalls = 10;
+  const auto block = [](const std::function<void()>& work) {
+    const std::clock_t begin = std::clock();
+    for (int i = 0; i < kCalls; ++i) work();
+    return static_cast<double>(std::clock() - begin) * 1e6 / CLOCKS_PER_SEC / kCalls;
+  };
+  ByTurns times;
+  block(first), block(second);  // warms up
+  for (int i = 0; i < kBlocks; ++i) {
+    times.first.push_back(block(first));
+    times.second.push_back(block(second));
+  }
+  return times;
+}
+
+void compare_with_layers() {
+  Update by_hand;
+  LayeredUpdate layered(by_hand);
+  check_same(by_hand, layered);
+  int64_t version = 0;
+  const ByTurns whole = by_turns([&] { by_hand.run(nullptr, ++version); }, [&] { layered.run(nullptr); });
+  const ByTurns plain =
+      by_turns([&] { by_hand.cpu_net->q_values(by_hand.after, version); }, [&] { layered.plain_forward(layered.net); });
+  const auto learning = [](const std::vector<double>& update, const std::vector<double>& forward) {
+    return ByTurns::median(update) - 2 * ByTurns::median(forward);
+  };
+  const double hand_learns = learning(whole.first, plain.first), layers_learn = learning(whole.second, plain.second);
+  fmt::print("{} rows in {} shards, one pass, medians of processor time by turns: hand-written, layers, ratio\n",
+             kBatch, kShards);
+  fmt::print("  update: 3 forwards, loss, backward, leaves summed, weights packed  {:6.0f} us {:6.0f} us  {:.2f}\n",
+             ByTurns::median(whole.first), ByTurns::median(whole.second), whole.ratio());
+  fmt::print("  forward without gradient (hand-written: weights packed before)     {:6.0f} us {:6.0f} us  {:.2f}\n",
+             ByTurns::median(plain.first), ByTurns::median(plain.second), plain.ratio());
+  fmt::print("  the update less two of these: forward with dropout, backward       {:6.0f} us {:6.0f} us  {:.2f}\n",
+             hand_learns, layers_learn, layers_learn / hand_learns);
+}
+
 void recipe_steps(int64_t steps) {
   WebAgentSettings settings;
   settings.agent = "analysis";
@@ -173,6 +331,8 @@ int main(int argc, char** argv) {
     tandem::recipe_steps(std::max(10LL, std::atoll(argv[2])));
   else if (argc == 3 && !std::strcmp(argv[1], "--dump"))
     tandem::dump(argv[2]);
+  else if (argc == 2 && !std::strcmp(argv[1], "--layers"))
+    tandem::compare_with_layers();
   else
     tandem::measure();
   return 0;
