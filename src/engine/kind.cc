@@ -22,6 +22,8 @@
 namespace tandem {
 namespace {
 
+constexpr int kLayers = 2;  // part of the kind: raise it when layers or recipes of ours give other bits than before
+
 // The lines of the first processor in /proc/cpuinfo that libraries choose their kernels by.
 nlohmann::json cpu_parts() {
   nlohmann::json parts = nlohmann::json::object();
@@ -74,6 +76,7 @@ nlohmann::json device_kind_parts() {
     nlohmann::json parts = nlohmann::json::parse(gpu()->kind_parts());
     parts["host"] = {{"vector_kernels", at::get_cpu_capability()}, {"arithmetic", arithmetic()}};  // schedules, data
     parts["tandem"] = TANDEM_VERSION;
+    parts["layers"] = kLayers;
     parts["compiler"] = __VERSION__;
     return parts;
   }
@@ -88,6 +91,7 @@ nlohmann::json device_kind_parts() {
           {"onednn", at::globalContext().hasMKLDNN()},
           {"arithmetic", arithmetic()},
           {"tandem", TANDEM_VERSION},
+          {"layers", kLayers},
           {"compiler", __VERSION__}};
 }
 
