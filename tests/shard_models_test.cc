@@ -165,7 +165,7 @@ TEST_P(ShardModels, GiveTheNumbersOfTorchsOwnLayers) {
   ShardSettings plain = ours;
   plain.plain = true;
   const ModelRun want = train_alone(plain, 0), got = train_alone(ours, 0);
-  if (GetParam() == "resnet") {  // its batch norm is ours: what keeps it from one pass is told
+  if (GetParam() == "resnet") {  // its batch norm is ours: the run says what keeps it from one pass
     ASSERT_EQ(want.notes.size(), 1u);
     EXPECT_NE(want.notes[0].find("'conv1'"), std::string::npos) << want.notes[0];
   } else {

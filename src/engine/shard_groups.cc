@@ -80,7 +80,8 @@ ShardGroups::ShardGroups(ShardRunner& shards, const PhaseRun& run) : shards_(sha
 
 int ShardGroups::size(const PhaseRun& run) {
   if (!possible() || shards_.runs_here(run) == 0) return 1;
-  if (run.phase->batches && !shards_.batches().is_full(*run.phase, run.step)) return 1;  // padding is told apart there
+  if (run.phase->batches && !shards_.batches().is_full(*run.phase, run.step))
+    return 1;  // there padding is known by its shard
   if (!agreed_ || compares_again(run)) compare(run);
   return possible() ? size_ : 1;
 }

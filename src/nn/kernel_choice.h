@@ -38,7 +38,8 @@ FloatType float_type(const at::Tensor& x);  // throws std::logic_error for anoth
 // The type to compute in: autocast's where that is on for the tensor's device, else the tensor's own.
 at::ScalarType compute_type(const at::Tensor& x);
 
-// While it lives, operators inside a layer's own forward and backward do as they are told, autocast or not.
+// While it lives, operators inside a layer's own forward and backward compute in the types that they are given,
+// autocast or not.
 class WithoutAutocast {
  public:
   WithoutAutocast();

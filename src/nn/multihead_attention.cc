@@ -30,7 +30,7 @@ at::Tensor MultiheadAttentionImpl::forward(const at::Tensor& x, const at::Tensor
     throw ConfigError(layer_name() + " (attention of width " + std::to_string(width) + ") was given an input of " +
                           c10::str(x.sizes()),
                       "it takes [rows, T, width]", "give it that shape");
-  // What the engine told this layer holds for the projection inside it. The tensors are the registered ones, wherever
+  // The pass of this layer is that of the projection inside it. The tensors are the registered ones, wherever
   // they were moved to.
   in_proj_->weight = in_proj_weight;
   in_proj_->bias = in_proj_bias;
