@@ -1,4 +1,4 @@
-// rl/environment.h -- the environment interface: any observation size, any number of discrete actions.
+// rl/environment.h -- the environment interface: any observation size, discrete actions or continuous ones.
 //
 // An environment object holds no state: the states of a shard's n environments lie in the shard's own memory,
 // `state_bytes()` each, and travel with it. All random numbers come from the key; environment i reads only what belongs
@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -28,13 +29,22 @@ struct Outcome {
   float terms[kMostTerms] = {};  // of the reward, where the environment has them
 };
 
+// Rows that all environments of a kind share and that never change, such as the days of a market: the other part of
+// what a learner with a window sees. The row of environment i is table_rows()[i]; the rows before it are the steps
+// before, also those from before its episode began.
+struct ObservationTable {
+  const float* rows = nullptr;  // [count, width]
+  int64_t width = 0, count = 0;
+};
+
 class Environment {
  public:
   virtual ~Environment() = default;
-  virtual int64_t observation_size() const = 0;  // numbers of an observation
-  virtual int64_t actions() const = 0;
-  virtual int64_t state_bytes() const = 0;        // of one environment's state
-  virtual int64_t max_episode_steps() const = 0;  // where an episode is truncated at the latest
+  virtual int64_t observation_size() const = 0;      // numbers of an observation
+  virtual int64_t actions() const = 0;               // how many there are to choose from; 0: they are continuous
+  virtual int64_t action_size() const { return 0; }  // numbers of a continuous action
+  virtual int64_t state_bytes() const = 0;           // of one environment's state
+  virtual int64_t max_episode_steps() const = 0;     // where an episode is truncated at the latest
   virtual std::vector<std::string> terms() const { return {}; }
   // The return of an episode on the problem's own scale (0 random play, 1 as well as is known), if it has one.
   virtual std::optional<double> score(double /*mean_return*/) const { return std::nullopt; }
@@ -47,6 +57,18 @@ class Environment {
   virtual void observe(const std::byte* states, float* out, int64_t n) const = 0;  // [n, observation_size]
   // One step of each. Keys of reset and step have different sites.
   virtual void step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey& key) const = 0;
+  // The same with continuous actions [n, action_size]: -1 and 1 are the ends of each number's range, what lies beyond
+  // counts as the end.
+  virtual void step_continuous(std::byte* states, const float* actions, Outcome* out, int64_t n,
+                               const RandomKey& key) const {
+    throw std::logic_error("this environment has no continuous actions");
+  }
+
+  virtual ObservationTable table() const { return {}; }
+  virtual void table_rows(const std::byte* states, int32_t* out, int64_t n) const {}
+  // What observe() would have written in the steps before an episode began, [observation_size]; zeros at first.
+  virtual void observe_before(float* out) const {}
+
   // What the user should know since the last call: of environments that live in another process.
   virtual std::string take_note() const { return ""; }
 };
