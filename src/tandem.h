@@ -15,6 +15,7 @@
 #include "nn/embedding.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
+#include "nn/lstm.h"
 #include "nn/multihead_attention.h"
 #include "nn/pool2d.h"
 #include "nn/shard_sums.h"
