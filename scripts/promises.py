@@ -10,14 +10,14 @@ import re
 import sys
 
 # Lowest first: a folder includes itself and what stands before it.
-ORDER = ["base", "hardware", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "reduce", "fleet", "guard", "explain", "launch", "jobs", "forecast", "monitor",
+ORDER = ["base", "hardware", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "market", "reduce", "fleet", "guard", "explain", "launch", "jobs", "forecast", "monitor",
          "nn", "learn", "data", "engine", "rl", "command", "recipes", "cuda", "apps", "tools", "cli"]
 # Usable by anybody, so they know nobody else.
 ONLY = {"hardware": {"base"}, "telemetry": {"base", "hardware"}, "kernels": {"base"}, "world": {"base", "kernels"}}
 FIRST_WITH_TORCH = ORDER.index("nn")
 # The command line and its tools know recipes by their entries (config/recipe_list.h). Only the two main() files name the list.
 KNOW_NO_RECIPE = {"tools", "cli"}
-OF_RECIPES = {"rl", "recipes", "apps", "world"}
+OF_RECIPES = {"rl", "recipes", "apps", "world", "market"}
 MAX_LINES = 500
 
 # (rule, holds in tests too, pattern, why, do)
