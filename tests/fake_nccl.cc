@@ -5,7 +5,8 @@
 // must match. Work is "queued" when it is done, so kNcclInProgress lasts until then. Bytes go through a file in
 // /dev/shm, one ring per pair of ranks.
 //
-// FAKE_NCCL="act [rank=r] [at=n]; ..." (rank: of the communicator; at: the how-many-th of its kind in this process):
+// FAKE_NCCL="act [rank=r] [at=n]; ..." (rank: this process's in the first communicator that it joined, for later ones
+// number their ranks anew; at: the how-many-th of its kind in this process):
 //   duplicate       forming fails, as two ranks on one GPU make it fail
 //   never-forms     forming never ends            no-id         ncclGetUniqueId fails
 //   forms-late      forming is over when it was asked for the tenth time
@@ -53,7 +54,9 @@ void log(const std::string& line) {
   if (fd >= 0) close(fd);
 }
 
+// `rank`: in the communicator at hand.
 bool planted(const std::string& act, int rank) {
+  static const int first_rank = rank;  // a survivor that has a dead rank's number now must not die in its place
   static std::map<std::string, int> seen;
   const char* text = std::getenv("FAKE_NCCL");
   if (!text) return false;
@@ -65,7 +68,7 @@ bool planted(const std::string& act, int rank) {
     words >> name;
     bool here = name == act;
     while (words >> word) {
-      if (word.starts_with("rank=")) here = here && std::atoi(word.c_str() + 5) == rank;
+      if (word.starts_with("rank=")) here = here && std::atoi(word.c_str() + 5) == first_rank;
       if (word.starts_with("at=")) here = here && std::atoi(word.c_str() + 3) == nth;
     }
     if (here) return true;

@@ -3,10 +3,14 @@
     python3 nccl_test.py <folder with tandem and tandem-worker> [unittest arguments]
 """
 import json
+import os
 import pathlib
+import re
+import signal
+import subprocess
 import unittest
 
-from run_test import BIN, Case, QUICK, QUICK_RL  # noqa: E402  (takes the folder from the command line)
+from run_test import BIN, Case, QUICK, QUICK_RL, TANDEM  # noqa: E402  (takes the folder from the command line)
 
 FAKE = BIN.parent / "tests" / "libfake_nccl.so"
 JOBS = (("tiny", QUICK), ("tiny-rl", QUICK_RL))
@@ -23,11 +27,16 @@ class Runs(Case):
         return Runs._quiet[recipe]
 
     def over_nccl(self, recipe, *args, workers=3, code=0, plane="nccl", nccl="", faults="", frozen=60):
+        return self.tandem(*self.line(recipe, workers), *args, code=code, env=self.planted(plane, nccl, faults, frozen))
+
+    def line(self, recipe, workers=3):
+        return ["train", recipe, *dict(JOBS)[recipe], "--steps", STEPS, "--json", "--devices", f"cpu:{workers}"]
+
+    def planted(self, plane="nccl", nccl="", faults="", frozen=60):
         self.log = self.dir / "fake.log"
         self.log.unlink(missing_ok=True)
-        return self.tandem("train", recipe, *dict(JOBS)[recipe], "--steps", STEPS, "--json", "--devices", f"cpu:{workers}", *args, code=code,
-                           env={"TANDEM_NCCL": str(FAKE), "TANDEM_PLANE": plane, "FAKE_NCCL": nccl, "FAKE_NCCL_LOG": str(self.log),
-                                "TANDEM_FAULT": faults, "TANDEM_FROZEN_SECONDS": str(frozen)})
+        return {"TANDEM_NCCL": str(FAKE), "TANDEM_PLANE": plane, "FAKE_NCCL": nccl, "FAKE_NCCL_LOG": str(self.log),
+                "TANDEM_FAULT": faults, "TANDEM_FROZEN_SECONDS": str(frozen)}
 
     def logged(self, word):
         lines = self.log.read_text().splitlines() if self.log.exists() else []
@@ -57,6 +66,18 @@ class Runs(Case):
         done = self.over_nccl("tiny", nccl="dies-in-group rank=1 at=61")
         self.assertEqual(self.assert_same(done, "tiny")["deaths"], 1)
         self.assertEqual(self.logged("shrink"), 2)
+
+    def test_a_survivor_that_had_not_begun_the_sum_lives_on(self):
+        """Stopped before the sum in which rank 1 dies, and woken before rank 1's replacement is up."""
+        env = self.planted(nccl="dies-in-group rank=1 at=61", faults="before-combine rank=2 step=32 do=stop")
+        process = subprocess.Popen([TANDEM, *map(str, self.line("tiny"))], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, env={**os.environ, "NO_COLOR": "1", **env}, stdin=subprocess.DEVNULL)
+        self.addCleanup(process.stderr.close)
+        self.wait_for(process, "rank 1 (cpu:1) was killed")
+        os.kill(int(re.search(r"form ranks=3 rank=2 pid=(\d+)", self.log.read_text())[1]), signal.SIGCONT)
+        stdout, stderr = process.communicate()
+        output = self.assert_same(subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr), "tiny")
+        self.assertEqual(output["deaths"], 1, stderr)
 
     def test_two_deaths_change_no_bit(self):
         done = self.over_nccl("tiny", faults="before-combine rank=1 step=12 do=kill; in-phase rank=2 step=13 do=kill")
