@@ -6,10 +6,12 @@
 #include "kernels/gpu/linear_cublaslt.h"
 #include "kernels/gpu/profile.h"
 #include "kernels/linear_kernels.h"
+#include "kernels/lstm_kernels.h"
 #include "kernels/pool_kernels.h"
 #include "kernels/tree_kernels.h"
 #include "recipes/cuda_web_environment.h"
 #include "rl/dqn/dqn_gpu.h"
+#include "rl/ppo/cuda_ppo_kernels.h"
 
 namespace tandem::cuda {
 
@@ -31,6 +33,8 @@ const KernelTables& offered_kernels() {
                                       .add(dqn)
                                       .add(gemm_kernels())
                                       .add(linear)
+                                      .add(lstm_kernels())
+                                      .add(ppo_kernels())
                                       .add(profiler)
                                       .add(tree)
                                       .add(web);

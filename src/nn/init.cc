@@ -30,6 +30,7 @@ double bound(torch::nn::Module& module, const at::Tensor& parameter) {
   const std::string kind = kind_of_ours(module);
   for (const char* with_fan_in : {"Linear", "Conv1d", "Conv2d", "Conv3d"})
     if (kind == with_fan_in) return 1 / std::sqrt(double(fan_in(module.named_parameters(/*recurse=*/false)["weight"])));
+  if (kind == "LSTM") return 1 / std::sqrt(double(module.named_parameters(/*recurse=*/false)["weight_hh_l0"].size(1)));
   if (kind == "MultiheadAttention" && parameter.dim() == 2)  // in_proj_weight
     return std::sqrt(6 / double(parameter.size(0) + parameter.size(1)));
   return kind == "Embedding" ? -1 : 0;

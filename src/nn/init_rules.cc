@@ -178,7 +178,7 @@ std::string module_kind(const torch::nn::Module& module) {
   std::string kind = module.name();
   if (const size_t colons = kind.rfind("::"); colons != std::string::npos) kind.erase(0, colons + 2);
   if (kind.ends_with("Impl")) kind.erase(kind.size() - 4);
-  return kind;
+  return kind == "Lstm" ? "LSTM" : kind;
 }
 
 Fans fans_of(const std::vector<int64_t>& sizes) {
