@@ -195,6 +195,11 @@ Arguments parse_arguments(int argc, const char* const* argv, const CliContext& c
   complete_bare(words, "--resume", "last", names_a_run);
   complete_bare(words, "--exact", "require",
                 [](const std::string& word) { return word == "require" || word == "aim"; });
+  for (const SettingFlag& flag : setting_flags(context.recipes)) {
+    if (flag.value_name != kSwitchValue) continue;
+    for (const std::string& name : names_of_flag(flag.names))
+      complete_bare(words, name, "true", [](const std::string& word) { return word == "true" || word == "false"; });
+  }
 
   Arguments arguments;
   const auto root = make_app(context, arguments);

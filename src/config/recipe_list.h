@@ -25,6 +25,9 @@ struct ResolvedRecipe;  // config/resolved_recipe.h
 // A line of a command's help to copy, without the program's name, and what it does: "train web-test --quick".
 using CommandExample = std::pair<std::string, std::string>;
 
+// `value_name` of a flag that may stand alone, as true: `--enable-multi-leg`, `--enable-multi-leg false`.
+inline constexpr std::string_view kSwitchValue = "[true|false]";
+
 // A flag that sets a key of the recipe; help shows the key's present value beside it.
 struct SettingFlag {
   enum class On { kTrainOnly, kSettings, kPlanToo };  // train alone; resume and config show too; and plan

@@ -10,6 +10,7 @@
 #include "recipes/experience_at_start.h"
 #include "recipes/gym_eval.h"
 #include "recipes/gym_settings.h"
+#include "recipes/options_settings.h"
 #include "recipes/tiny_rl_eval.h"
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
@@ -24,7 +25,7 @@ using On = SettingFlag::On;
 
 // Needs: on the host the peak of one worker over 60 steps at the recipe's own sizes, as measured, with some room; on a
 // GPU that and about 0.7 GiB for CUDA's context and libraries, which is an estimate (`tandem plan` measures).
-constexpr MemoryNeed kSmall{1.0, 0.2}, kGymNeed{1.0, 0.3}, kWebNeed{2.0, 1.3};
+constexpr MemoryNeed kSmall{1.0, 0.2}, kGymNeed{1.0, 0.3}, kWebNeed{2.0, 1.3}, kOptionsNeed{2.0, 0.6};
 
 const SettingFlag kExperienceFlag{"--experience", "experience.files", "files",
                                   "JSON lines of a real system to learn from, separated by commas", On::kTrainOnly};
@@ -95,10 +96,29 @@ RecipeInfo gym_dqn(const AgentOnGpu& on_gpu) {
   return info;
 }
 
+RecipeInfo options_trader() {
+  RecipeInfo info{"options", "an options trader on daily bars: LSTM and attention (CLSTM), PPO, walk-forward folds",
+                  [] { return std::make_unique<OptionsSettings>(); }, OptionsSettings::quick()};
+  info.flags = {{"--data", "data", "folder", "of options: daily bars, a file for each symbol; none: a generated market",
+                 On::kPlanToo},
+                {"--walk-forward", "walk_forward", "n",
+                 "of options: train each of n folds, judged by the days after it", On::kPlanToo},
+                {"--seeds", "seeds", "n", "of options: n runs of each fold, by seeds", On::kPlanToo},
+                {"--fold", "fold", "n", "of options: the fold of one run", On::kPlanToo},
+                {"--enable-multi-leg", "env.multi_leg", std::string(kSwitchValue),
+                 "of options: 91 actions, with spreads, straddles, iron condors and butterflies", On::kPlanToo}};
+  info.examples = {{"train options --quick", "an options trader on a generated market, a short training"},
+                   {"train options --num_gpus 4 --num_episodes 5000 --batch_size 256", "on four GPUs"},
+                   {"train options --data prices --walk-forward 4 --seeds 3", "twelve runs: every fold, three seeds"}};
+  info.need = kOptionsNeed;
+  info.bench.among_all = false;  // hours on a CPU
+  return info;
+}
+
 }  // namespace
 
 std::vector<RecipeInfo> shipped_recipes(const AgentOnGpu& on_gpu) {
-  return {tiny(), tiny_rl(), web_agent(on_gpu), gym_dqn(on_gpu)};
+  return {tiny(), tiny_rl(), web_agent(on_gpu), gym_dqn(on_gpu), options_trader()};
 }
 
 }  // namespace tandem
