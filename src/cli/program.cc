@@ -61,8 +61,9 @@ int describe_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes
   return look_main(argc, argv, 1, "plan", [&] { return describe(argv[2], recipes); });
 }
 
-// evaluate <run_dir> <checkpoint>
+// evaluate <run_dir> <checkpoint> [question.json]
 int evaluate_main(int argc, char** argv, const std::vector<RecipeEntry>& recipes) {
+  if (argc == 5) return look_main(argc, argv, 3, "eval", [&] { return ask(argv[2], argv[3], argv[4], recipes); });
   return look_main(argc, argv, 2, "eval", [&] { return evaluate(argv[2], argv[3], recipes); });
 }
 

@@ -1,4 +1,4 @@
-// engine/evaluate.h -- `evaluate`: the validation of one checkpoint of a run, by one process.
+// engine/evaluate.h -- `evaluate`: the validation of one checkpoint of a run, or an answer from it, by one process.
 #pragma once
 
 #include <filesystem>
@@ -12,5 +12,10 @@ namespace tandem {
 // sets and prints one object: "step", "metrics", "samples" by set, "seconds", "kind". Throws Error.
 int evaluate(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint,
              const std::vector<RecipeEntry>& recipes);
+
+// The same, but in place of validation the recipe answers the question of a file (Recipe::answer): one object with
+// "step", "answer", "seconds", "digest", "trained_on" and "kind".
+int ask(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint,
+        const std::filesystem::path& question, const std::vector<RecipeEntry>& recipes);
 
 }  // namespace tandem

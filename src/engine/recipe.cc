@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "base/errors.h"
 #include "engine/loop_observer.h"
 #include "engine/precision.h"
 #include "engine/tree_sums.h"
@@ -61,6 +62,10 @@ void ShardContext::alive() const {
 
 void ShardContext::send(int to_shard, std::vector<std::byte>&& row) {
   outgoing_.push_back({shard, to_shard, std::move(row)});
+}
+
+std::string Recipe::answer(const std::string&, JobState&) {
+  throw ConfigError("this recipe answers no questions", "it has no verb that asks its worker", "use `tandem eval`");
 }
 
 const RecipeEntry& find_recipe_entry(const std::vector<RecipeEntry>& recipes, const std::string& name) {

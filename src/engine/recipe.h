@@ -232,6 +232,9 @@ class Recipe {
   virtual std::vector<double> validation_metrics(const ValidationSet& set, const ValidationTotals& totals) const {
     return {};
   }
+  // A question about the weights, once they are restored: of the recipe's own verbs, asked and answered in JSON
+  // (`tandem backtest`). Throws ConfigError for one that it does not know.
+  virtual std::string answer(const std::string& question, JobState& state);
   // Steps that `epochs`, `episodes` or `iterations` of the settings amount to; 0: this recipe has no such unit.
   virtual int64_t steps_in(const std::string& unit, int64_t count) const { return 0; }
   virtual std::string unit() const { return "samples"; }
