@@ -21,9 +21,13 @@ struct DropoutCall {
   double drop_probability = 0;
   RandomKey key;
   const RandomKey* key_on_device = nullptr;  // seed, step and shard are read there, the site is key.site
+  // Not null: the mask follows the row. Element e of row r, of row_elements each, is number row_ids[r] * row_elements +
+  // e of the stream, and the stream is that of step 0 whatever step the key has.
+  const int64_t* row_ids = nullptr;  // [shards * shard_elements / row_elements], on the device of x
+  int64_t row_elements = 0;
 };
 struct DropoutKernels {
-  static constexpr KernelTableId kId{"dropout", 1};
+  static constexpr KernelTableId kId{"dropout", 2};
   static const DropoutKernels& cpu();
 
   void (*apply)(const DropoutCall&, void* stream);

@@ -33,9 +33,9 @@ struct DropoutDraw {
   }
 };
 
-// x * mask + residual in `type`, the product in `product`.
-at::Tensor dropped_rows(const at::Tensor& x, const at::Tensor& residual, at::ScalarType type, FloatType product,
-                        const DropoutDraw& draw) {
+// x * mask + residual in `type`, the product in `product`; the mask by row where row_ids are defined.
+at::Tensor dropped_rows(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& row_ids, at::ScalarType type,
+                        FloatType product, const DropoutDraw& draw) {
   at::Tensor out = at::empty(x.sizes(), x.options().dtype(type).requires_grad(false));
   DropoutCall call{.shards = draw.key.shards,
                    .shard_elements = x.numel() / draw.key.shards,
@@ -47,14 +47,21 @@ at::Tensor dropped_rows(const at::Tensor& x, const at::Tensor& residual, at::Sca
                    .key = draw.key,
                    .key_on_device = x.is_cuda() == device().is_cuda() ? draw.key.on_device : nullptr};
   if (residual.defined()) call.residual = {residual.const_data_ptr(), float_type(residual)};
+  if (row_ids.defined()) {
+    call.row_ids = row_ids.const_data_ptr<int64_t>();
+    call.row_elements = x.numel() / x.size(0);
+  }
   kernels_for<DropoutKernels>(x).apply(call, stream_for(x));
   return out;
 }
 
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
-                            const std::optional<at::Tensor>& residual, const DropoutDraw& draw) {
+                            const std::optional<at::Tensor>& residual, const std::optional<at::Tensor>& row_ids,
+                            const DropoutDraw& draw) {
     const WithoutAutocast plain;
+    const at::Tensor ids = row_ids ? row_ids->contiguous() : at::Tensor();
+    ctx->save_for_backward({ids});
     const bool adds = residual.has_value();
     const at::ScalarType x_type = x.scalar_type(), residual_type = adds ? residual->scalar_type() : x_type;
     ctx->saved_data["adds"] = adds;
@@ -63,7 +70,7 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
     ctx->saved_data["x type"] = static_cast<int64_t>(x_type);
     ctx->saved_data["product"] = static_cast<int64_t>(float_type(x));
     ctx->saved_data["residual type"] = static_cast<int64_t>(residual_type);
-    return dropped_rows(x.contiguous(), adds ? residual->contiguous() : at::Tensor(),
+    return dropped_rows(x.contiguous(), adds ? residual->contiguous() : at::Tensor(), ids,
                         at::promote_types(x_type, residual_type), float_type(x), draw);
   }
 
@@ -73,12 +80,12 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
     const auto type_of = [&](const char* which) { return static_cast<at::ScalarType>(ctx->saved_data[which].toInt()); };
     at::Tensor x_grad, residual_grad;
     if (ctx->needs_input_grad(0))
-      x_grad = dropped_rows(grads[0].contiguous(), {}, type_of("x type"),
+      x_grad = dropped_rows(grads[0].contiguous(), {}, ctx->get_saved_variables()[0], type_of("x type"),
                             static_cast<FloatType>(ctx->saved_data["product"].toInt()),
                             DropoutDraw::of(ctx->saved_data["p"].toDouble(), ctx->saved_data["key"].toIntVector()));
     if (ctx->saved_data["adds"].toBool() && ctx->needs_input_grad(1))
       residual_grad = grads[0].to(type_of("residual type"));
-    return {x_grad, residual_grad, {}};
+    return {x_grad, residual_grad, {}, {}};
   }
 };
 
@@ -94,7 +101,20 @@ void refuse_bad_dropout(const at::Tensor& x, double p, const RandomSource& key) 
 at::Tensor dropout(const at::Tensor& x, double p, const RandomSource& key) {
   refuse_bad_dropout(x, p, key);
   if (p == 0 || !key.training || x.numel() == 0) return x;
-  return DropoutFunction::apply(x, std::optional<at::Tensor>(), DropoutDraw{p, key});
+  return DropoutFunction::apply(x, std::optional<at::Tensor>(), std::optional<at::Tensor>(), DropoutDraw{p, key});
+}
+
+at::Tensor dropout_rows(const at::Tensor& x, double p, const RandomSource& key, const at::Tensor& row_ids) {
+  refuse_bad_dropout(x, p, key);
+  if (x.dim() < 1 || row_ids.dim() != 1 || row_ids.size(0) != x.size(0) || row_ids.scalar_type() != at::kLong ||
+      row_ids.device() != x.device())
+    throw ConfigError(c10::str("dropout of ", x.sizes(), " on ", x.device(), " was given row ids ", row_ids.sizes(),
+                               " of type ", c10::toString(row_ids.scalar_type()), " on ", row_ids.device()),
+                      "each row's mask is drawn by its id",
+                      "give it one int64 for each row, on the device of the rows");
+  if (p == 0 || !key.training || x.numel() == 0) return x;
+  return DropoutFunction::apply(x, std::optional<at::Tensor>(), std::optional<at::Tensor>(row_ids),
+                                DropoutDraw{p, key});
 }
 
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, double p, const RandomSource& key) {
@@ -103,7 +123,8 @@ at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, double p
     throw ConfigError("dropout of " + c10::str(x.sizes()) + " is to be added to " + c10::str(residual.sizes()),
                       "they are added, number by number", "give it two tensors of one shape");
   if (p == 0 || !key.training || x.numel() == 0) return x + residual;
-  return DropoutFunction::apply(x, std::optional<at::Tensor>(residual), DropoutDraw{p, key});
+  return DropoutFunction::apply(x, std::optional<at::Tensor>(residual), std::optional<at::Tensor>(),
+                                DropoutDraw{p, key});
 }
 
 }  // namespace tandem

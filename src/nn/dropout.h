@@ -13,6 +13,12 @@ namespace tandem {
 // not divide by the shards.
 at::Tensor dropout(const at::Tensor& x, double p, const RandomSource& key);
 
+// The same with masks that belong to rows, not to places in the batch: the mask of row r of x is a function of (seed,
+// shard, site, row_ids[r], elements per row), whatever batch and step it is in. So a stored step that is seen again has
+// the mask that it had at first. row_ids: int64 [rows] on x's device, from 0 up, times the elements per row below 2^50;
+// in a pass over several shards each shard's own. Throws ConfigError for row_ids of another shape, type or device too.
+at::Tensor dropout_rows(const at::Tensor& x, double p, const RandomSource& key, const at::Tensor& row_ids);
+
 // dropout(x, p, key) + residual in one kernel, to the same bits, in the type that both promote to.
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, double p, const RandomSource& key);
 

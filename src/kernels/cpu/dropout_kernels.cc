@@ -29,18 +29,28 @@ void dropout_piece(const DropoutCall& call, int64_t first, const float* mask, in
   }
 }
 
+// `count` elements from `first` on, whose numbers in the stream begin at `number`.
+void dropout_run(const DropoutCall& call, const RandomKey& key, int64_t first, int64_t count, int64_t number) {
+  alignas(64) float mask[kPiece];
+  for (int64_t done = 0; done < count; done += kPiece) {
+    const int piece = static_cast<int>(std::min<int64_t>(kPiece, count - done));
+    fill_dropout_mask(mask, piece, key, static_cast<uint64_t>(number + done), call.drop_probability);
+    dropout_piece(call, first + done, mask, piece);
+  }
+}
+
 void apply_dropout(const DropoutCall& call, void*) {
+  if (call.shard_elements == 0) return;
   RandomKey key = call.key_on_device ? *call.key_on_device : call.key;
   key.site = call.key.site;
+  if (call.row_ids) key.step = 0;
   const uint32_t first_shard = key.shard;
-  alignas(64) float mask[kPiece];
+  const int64_t run = call.row_ids ? call.row_elements : call.shard_elements;  // elements with neighbouring numbers
   for (int shard = 0; shard < call.shards; ++shard) {
     key.shard = first_shard + static_cast<uint32_t>(shard);
-    for (int64_t done = 0; done < call.shard_elements; done += kPiece) {
-      const int count = static_cast<int>(std::min<int64_t>(kPiece, call.shard_elements - done));
-      fill_dropout_mask(mask, count, key, static_cast<uint64_t>(done), call.drop_probability);
-      dropout_piece(call, shard * call.shard_elements + done, mask, count);
-    }
+    const int64_t begin = shard * call.shard_elements, end = begin + call.shard_elements;
+    for (int64_t first = begin; first < end; first += run)
+      dropout_run(call, key, first, run, call.row_ids ? call.row_ids[first / run] * run : 0);
   }
 }
 

@@ -125,8 +125,57 @@ __global__ void dropout_kernel(const DropoutCall call, MaskShape mask, bool alig
   }
 }
 
+// The random words of eight elements from number `first` on, which need not begin a Philox block.
+__device__ __forceinline__ void words_from(const RandomKey& key, uint64_t first, uint32_t (&words)[kVector]) {
+  PhiloxBlock block = random_block(key, first / 4);
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    const uint32_t at = static_cast<uint32_t>(first + i) % 4;
+    if (i > 0 && at == 0) block = random_block(key, (first + i) / 4);
+    words[i] = at == 0 ? block.word[0] : at == 1 ? block.word[1] : at == 2 ? block.word[2] : block.word[3];
+  }
+}
+
+// A thread has eight neighbouring elements of one row.
+__global__ void dropout_rows_kernel(const DropoutCall call, MaskShape mask, bool aligned) {
+  RandomKey key = call.key_on_device ? *call.key_on_device : call.key;
+  key.site = call.key.site;
+  key.step = 0;
+  const uint32_t first_shard = key.shard;
+  const int64_t per_row = (call.row_elements + kVector - 1) / kVector,
+                shard_rows = call.shard_elements / call.row_elements;
+  const float kept = round_one(call.product, mask.kept_value);
+  for (int64_t v = first_item(); v < per_row * shard_rows * call.shards; v += item_stride()) {
+    const int64_t row = v / per_row, offset = (v - row * per_row) * kVector, at = row * call.row_elements + offset;
+    const int count = static_cast<int>(min(int64_t{kVector}, call.row_elements - offset));
+    const bool whole = aligned && count == kVector;
+    float x[kVector], residual[kVector] = {};
+    load8(call.x.data, call.x.type, at, count, whole, x);
+    if (call.residual.data) load8(call.residual.data, call.residual.type, at, count, whole, residual);
+    key.shard = first_shard + static_cast<uint32_t>(row / shard_rows);
+    uint32_t words[kVector];
+    words_from(key, static_cast<uint64_t>(call.row_ids[row] * call.row_elements + offset), words);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+      const float factor = mask.none || words[i] > mask.last_kept ? 0.0f : kept;
+      x[i] = round_one(call.product, round_one(call.product, x[i]) * factor);
+      if (call.residual.data) x[i] = x[i] + residual[i];
+    }
+    store8(call.out.data, call.out.type, at, count, whole, x);
+  }
+}
+
+void apply_dropout_rows(const DropoutCall& call, cudaStream_t stream) {
+  const bool aligned = call.row_elements % kVector == 0 && aligned16(call.x.data, call.residual.data, call.out.data);
+  const int64_t rows = call.shards * (call.shard_elements / call.row_elements);
+  dropout_rows_kernel<<<grid_for(rows * ((call.row_elements + kVector - 1) / kVector)), kThreads, 0, stream>>>(
+      call, dropout_shape(call.drop_probability), aligned);
+  check_launch("dropout of rows");
+}
+
 void apply_dropout(const DropoutCall& call, void* stream) {
   if (call.shards == 0 || call.shard_elements == 0) return;
+  if (call.row_ids) return apply_dropout_rows(call, static_cast<cudaStream_t>(stream));
   const bool aligned = call.shard_elements % kVector == 0 && aligned16(call.x.data, call.residual.data, call.out.data);
   const int64_t vectors = call.shards * ((call.shard_elements + kVector - 1) / kVector);
   dropout_kernel<<<grid_for(vectors), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
