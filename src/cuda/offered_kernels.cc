@@ -9,6 +9,7 @@
 #include "kernels/lstm_kernels.h"
 #include "kernels/pool_kernels.h"
 #include "kernels/tree_kernels.h"
+#include "market/cuda_options_environment.h"
 #include "recipes/cuda_web_environment.h"
 #include "rl/dqn/dqn_gpu.h"
 #include "rl/ppo/cuda_ppo_kernels.h"
@@ -19,6 +20,7 @@ const KernelTables& offered_kernels() {
   static const DqnKernels dqn{queue_observe, queue_act,          queue_draws,       queue_serve,
                               queue_learn,   queue_after_update, queue_pack_weights};
   static const LinearKernels linear{gelu, gelu_gradient, column_sums};
+  static const OptionsKernels options{advance_options};
   static const ProfileKernels profiler{profile};
   static const TreeKernels tree{tree_sum, shard_sums};
   static const WebKernels web{advance_web};
@@ -35,6 +37,7 @@ const KernelTables& offered_kernels() {
                                       .add(linear)
                                       .add(lstm_kernels())
                                       .add(ppo_kernels())
+                                      .add(options)
                                       .add(profiler)
                                       .add(tree)
                                       .add(web);
