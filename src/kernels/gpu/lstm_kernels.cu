@@ -12,7 +12,7 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr int kGates = 4;
+constexpr int kGates = 4, kLstmThreads = 128;
 
 // Which eight units a thread has.
 struct LstmUnits {
@@ -27,7 +27,7 @@ __device__ __forceinline__ LstmUnits units_of(int64_t vector, int64_t per_row, i
 }
 
 template <FloatType kType>
-__global__ void __launch_bounds__(kThreads) lstm_forward_kernel(const LstmForwardStep s, bool aligned) {
+__global__ void __launch_bounds__(kLstmThreads) lstm_forward_kernel(const LstmForwardStep s, bool aligned) {
   const int64_t n = s.hidden, per_row = (n + kVector - 1) / kVector;
   for (int64_t v = first_item(); v < s.rows * per_row; v += item_stride()) {
     const LstmUnits u = units_of(v, per_row, n, aligned);
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) lstm_forward_kernel(const LstmForwar
 }
 
 template <FloatType kType>
-__global__ void __launch_bounds__(kThreads) lstm_backward_kernel(const LstmBackwardStep s, bool aligned) {
+__global__ void __launch_bounds__(kLstmThreads) lstm_backward_kernel(const LstmBackwardStep s, bool aligned) {
   const int64_t n = s.hidden, per_row = (n + kVector - 1) / kVector;
   for (int64_t v = first_item(); v < s.rows * per_row; v += item_stride()) {
     const LstmUnits u = units_of(v, per_row, n, aligned);
@@ -104,18 +104,24 @@ bool whole_vectors(std::initializer_list<int64_t> elements) {
   return std::all_of(elements.begin(), elements.end(), [](int64_t n) { return n % kVector == 0; });
 }
 
+int lstm_grid(int64_t rows, int64_t hidden) {
+  const int64_t vectors = rows * ((hidden + kVector - 1) / kVector),
+                blocks = (vectors + kLstmThreads - 1) / kLstmThreads;
+  return static_cast<int>(std::min<int64_t>(blocks, 8192));
+}
+
 void lstm_forward_step(const LstmForwardStep& s, void* stream) {
   if (s.rows <= 0 || s.hidden <= 0) return;
   const bool aligned = aligned16(s.gates, s.recurrent, s.cell_before, s.cell, s.out, s.out_copy) &&
                        whole_vectors({s.hidden, s.gates_stride, s.cell_before_stride, s.cell_stride, s.out_stride});
-  const int grid = grid_for(s.rows * ((s.hidden + kVector - 1) / kVector));
+  const int grid = lstm_grid(s.rows, s.hidden);
   const Stream queue = static_cast<Stream>(stream);
   if (s.type == FloatType::kFloat)
-    lstm_forward_kernel<FloatType::kFloat><<<grid, kThreads, 0, queue>>>(s, aligned);
+    lstm_forward_kernel<FloatType::kFloat><<<grid, kLstmThreads, 0, queue>>>(s, aligned);
   else if (s.type == FloatType::kBFloat16)
-    lstm_forward_kernel<FloatType::kBFloat16><<<grid, kThreads, 0, queue>>>(s, aligned);
+    lstm_forward_kernel<FloatType::kBFloat16><<<grid, kLstmThreads, 0, queue>>>(s, aligned);
   else
-    lstm_forward_kernel<FloatType::kHalf><<<grid, kThreads, 0, queue>>>(s, aligned);
+    lstm_forward_kernel<FloatType::kHalf><<<grid, kLstmThreads, 0, queue>>>(s, aligned);
   check_launch("lstm forward");
 }
 
@@ -124,14 +130,14 @@ void lstm_backward_step(const LstmBackwardStep& s, void* stream) {
   const bool aligned = aligned16(s.gates, s.cell, s.cell_before, s.out_grad, s.hidden_grad, s.cell_grad, s.gates_grad,
                                  s.gates_grad_copy) &&
                        whole_vectors({s.hidden, s.gates_stride, s.cell_stride, s.out_grad_stride, s.gates_grad_stride});
-  const int grid = grid_for(s.rows * ((s.hidden + kVector - 1) / kVector));
+  const int grid = lstm_grid(s.rows, s.hidden);
   const Stream queue = static_cast<Stream>(stream);
   if (s.type == FloatType::kFloat)
-    lstm_backward_kernel<FloatType::kFloat><<<grid, kThreads, 0, queue>>>(s, aligned);
+    lstm_backward_kernel<FloatType::kFloat><<<grid, kLstmThreads, 0, queue>>>(s, aligned);
   else if (s.type == FloatType::kBFloat16)
-    lstm_backward_kernel<FloatType::kBFloat16><<<grid, kThreads, 0, queue>>>(s, aligned);
+    lstm_backward_kernel<FloatType::kBFloat16><<<grid, kLstmThreads, 0, queue>>>(s, aligned);
   else
-    lstm_backward_kernel<FloatType::kHalf><<<grid, kThreads, 0, queue>>>(s, aligned);
+    lstm_backward_kernel<FloatType::kHalf><<<grid, kLstmThreads, 0, queue>>>(s, aligned);
   check_launch("lstm backward");
 }
 
