@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "base/errors.h"
+#include "kernels/cpu/lstm_sequence.h"
 #include "kernels/lstm_kernels.h"
 #include "nn/kernel_choice.h"
 #include "nn/linear_gemm.h"
@@ -36,6 +37,18 @@ char* step_of(const at::Tensor& sequence, int64_t t) {
   return static_cast<char*>(sequence.data_ptr()) + t * sequence.size(2) * sequence.element_size();
 }
 
+// Weights up to this many numbers, in fp32 on a CPU, go through kernels/cpu/lstm_sequence.h: packed they fit the L2
+// cache of a CPU of today. Like the choice in linear_gemm.h it follows from the layer's size and type alone.
+constexpr int64_t kOwnSequenceNumbers = 1 << 20;
+bool by_own_sequence(const LstmPass& pass, const at::Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == at::kFloat &&
+         4 * pass.hidden * (pass.in + pass.hidden) <= kOwnSequenceNumbers;
+}
+LstmSequenceScratch& lstm_scratch() {
+  static thread_local LstmSequenceScratch scratch;
+  return scratch;
+}
+
 // What forward gives: the hidden states, and what backward needs.
 struct LstmStates {
   at::Tensor out;    // [rows, steps, hidden]
@@ -47,6 +60,23 @@ LstmStates lstm_states(const LstmPass& pass, const at::Tensor& x, const at::Tens
                        const at::Tensor& bias, bool for_backward) {
   const int64_t rows = pass.rows(), steps = pass.steps, hidden = pass.hidden;
   LstmStates s;
+  if (by_own_sequence(pass, x)) {
+    s = {at::empty({rows, steps, hidden}, x.options()), at::empty({rows, steps, 4 * hidden}, x.options()),
+         at::empty({rows, for_backward ? steps : 0, hidden}, x.options())};
+    lstm_forward({.rows = rows,
+                  .steps = steps,
+                  .in = pass.in,
+                  .hidden = hidden,
+                  .x = x.const_data_ptr<float>(),
+                  .weight_ih = w_ih.const_data_ptr<float>(),
+                  .weight_hh = w_hh.const_data_ptr<float>(),
+                  .bias = bias.const_data_ptr<float>(),
+                  .gates = s.gates.data_ptr<float>(),
+                  .cells = for_backward ? s.cells.data_ptr<float>() : nullptr,
+                  .out = s.out.data_ptr<float>()},
+                 lstm_scratch());
+    return s;
+  }
   s.gates = linear_forward(pass.whole_input(), x, w_ih, bias).view({rows, steps, 4 * hidden});
   s.out = at::empty({rows, steps, hidden}, x.options());
   s.cells = at::empty({rows, for_backward ? steps : 1, hidden}, x.options().dtype(at::kFloat));
@@ -74,9 +104,35 @@ LstmStates lstm_states(const LstmPass& pass, const at::Tensor& x, const at::Tens
   return s;
 }
 
-// [rows * steps, 4 hidden]: the gradients of the gates before their activation.
-at::Tensor lstm_gate_gradients(const LstmPass& pass, const LstmStates& s, const at::Tensor& out_grad,
-                               const at::Tensor& w_hh) {
+// What backward gives: the gradients of the gates before their activation, [rows * steps, 4 hidden], and of x, [rows *
+// steps, in], where w_ih is defined.
+struct LstmRowGradients {
+  at::Tensor gates, x;
+};
+
+LstmRowGradients own_sequence_gradients(const LstmPass& pass, const LstmStates& s, const at::Tensor& out_grad,
+                                        const at::Tensor& w_ih, const at::Tensor& w_hh) {
+  const int64_t all = pass.rows() * pass.steps;
+  LstmRowGradients found{at::empty({all, 4 * pass.hidden}, s.gates.options()), {}};
+  if (w_ih.defined()) found.x = at::empty({all, pass.in}, s.gates.options());
+  lstm_backward({.rows = pass.rows(),
+                 .steps = pass.steps,
+                 .in = pass.in,
+                 .hidden = pass.hidden,
+                 .gates = s.gates.const_data_ptr<float>(),
+                 .cells = s.cells.const_data_ptr<float>(),
+                 .out_grad = out_grad.const_data_ptr<float>(),
+                 .weight_ih = w_ih.defined() ? w_ih.const_data_ptr<float>() : nullptr,
+                 .weight_hh = w_hh.const_data_ptr<float>(),
+                 .gates_grad = found.gates.data_ptr<float>(),
+                 .x_grad = found.x.defined() ? found.x.data_ptr<float>() : nullptr},
+                lstm_scratch());
+  return found;
+}
+
+LstmRowGradients lstm_row_gradients(const LstmPass& pass, const LstmStates& s, const at::Tensor& out_grad,
+                                    const at::Tensor& w_ih, const at::Tensor& w_hh) {
+  if (by_own_sequence(pass, s.gates)) return own_sequence_gradients(pass, s, out_grad, w_ih, w_hh);
   const int64_t rows = pass.rows(), steps = pass.steps, hidden = pass.hidden;
   at::Tensor grads = at::empty_like(s.gates), cell_grad = at::empty({rows, hidden}, s.cells.options());
   const at::Tensor step_grads = at::empty({rows, 4 * hidden}, s.gates.options());
@@ -102,7 +158,20 @@ at::Tensor lstm_gate_gradients(const LstmPass& pass, const LstmStates& s, const 
                      stream_for(s.gates));
     if (t > 0) hidden_grad = linear_input_gradient(pass.step_hidden(), step_grads, w_hh);
   }
-  return grads.view({rows * steps, 4 * hidden});
+  grads = grads.view({rows * steps, 4 * hidden});
+  return {grads, w_ih.defined() ? linear_input_gradient(pass.whole_input(), grads, w_ih) : at::Tensor()};
+}
+
+// [shards, 4 hidden, width of x], of whole_input() or whole_hidden().
+at::Tensor lstm_weight_leaves(const LstmPass& pass, const LinearPass& gemm, const at::Tensor& gate_grads,
+                              const at::Tensor& x) {
+  if (!by_own_sequence(pass, x)) return linear_weight_leaves(gemm, gate_grads, x);
+  at::Tensor leaves = at::empty({gemm.shards, gemm.out, gemm.in}, x.options());
+  for (int64_t shard = 0; shard < gemm.shards; ++shard)
+    lstm_weight_leaf(gate_grads.const_data_ptr<float>() + shard * gemm.shard_rows * gemm.out,
+                     x.const_data_ptr<float>() + shard * gemm.shard_rows * gemm.in, gemm.shard_rows, gemm.out, gemm.in,
+                     leaves.data_ptr<float>() + shard * gemm.out * gemm.in, lstm_scratch());
+  return leaves;
 }
 
 // [rows * steps, hidden]: the hidden states that each step began with.
@@ -150,7 +219,8 @@ struct LstmFunction : torch::autograd::Function<LstmFunction> {
     pass.job_shards = static_cast<int>(ctx->saved_data["job shards"].toInt());
     pass.shard_rows = s.out.size(0) / pass.shards;
     layer->trace("gradient of the output", grads[0]);
-    const at::Tensor dgates = lstm_gate_gradients(pass, s, grads[0].contiguous(), w_hh);
+    const LstmRowGradients found = lstm_row_gradients(pass, s, grads[0].contiguous(), w_ih, w_hh);
+    const at::Tensor& dgates = found.gates;
 
     at::Tensor weight_ih_grad, weight_hh_grad, bias_ih_grad, bias_hh_grad, dx;
     if (layer->bias_ih.requires_grad() || layer->bias_hh.requires_grad()) {
@@ -160,12 +230,12 @@ struct LstmFunction : torch::autograd::Function<LstmFunction> {
       if (layer->bias_ih.requires_grad()) bias_ih_grad = give_leaves(ctx, layer->bias_ih, leaves);
     }
     if (layer->weight_hh.requires_grad())
-      weight_hh_grad =
-          give_leaves(ctx, layer->weight_hh, linear_weight_leaves(pass.whole_hidden(), dgates, states_before(s.out)));
+      weight_hh_grad = give_leaves(ctx, layer->weight_hh,
+                                   lstm_weight_leaves(pass, pass.whole_hidden(), dgates, states_before(s.out)));
     if (x.defined())
-      weight_ih_grad = give_leaves(ctx, layer->weight_ih, linear_weight_leaves(pass.whole_input(), dgates, x));
+      weight_ih_grad = give_leaves(ctx, layer->weight_ih, lstm_weight_leaves(pass, pass.whole_input(), dgates, x));
     if (ctx->needs_input_grad(0)) {
-      dx = linear_input_gradient(pass.whole_input(), dgates, w_ih).view({s.out.size(0), pass.steps, pass.in});
+      dx = found.x.view({s.out.size(0), pass.steps, pass.in});
       dx = dx.to(static_cast<at::ScalarType>(ctx->saved_data["x type"].toInt()));
       layer->trace("gradient of the input", dx);
     }
