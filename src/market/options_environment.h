@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "market/options_observation.h"
-#include "rl/environment.h"
+#include "rl/environment.h"  // lint: allow(order) the interface alone: a header without a library
 
 namespace tandem {
 

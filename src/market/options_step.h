@@ -18,7 +18,7 @@
 
 #include "kernels/philox.h"
 #include "market/options_orders.h"
-#include "rl/environment.h"
+#include "rl/environment.h"  // lint: allow(order) the interface alone: a header without a library
 
 namespace tandem {
 
