@@ -94,7 +94,7 @@ test-monitor:
 
 test-gpu:
 	@scripts/setup.sh
-	@CUDA=$${CUDA:-on} scripts/build.sh tandem tandem-worker tandem_cuda kernel_twins gpu_operators gpu_mixed_model
+	@CUDA=$${CUDA:-on} scripts/build.sh tandem tandem-worker tandem_cuda kernel_twins environment_twins twins_options gpu_operators gpu_mixed_model
 	@.venv/bin/python3 tests/gpu/test_gpu.py $(BUILD_DIR) $(ARGS)
 
 simulate:

@@ -35,6 +35,10 @@ def twins(c):
     equal = sum(line["equal"] for line in found)
     c.check(code == 0 and equal == 6, "web-test environments equal their CPU twins", f"{equal} of 6")
     c.results["world_steps_per_s"] = {line["agent"]: line["with_observation_per_s"] for line in found}
+    code, found, words = lines_of(c.tests / "twins_options")
+    equal = sum(line["equal"] for line in found)
+    c.check(code == 0 and equal == len(found) == 4, "options environments equal their CPU twins", f"{equal} of 4")
+    c.results["options_steps_per_s"] = {f"{line['actions']} actions, {line['many']}": line["steps_per_s"] for line in found}
 
 
 def operators(c):
