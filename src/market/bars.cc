@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/printable.h"
-#include "market/csv_rows.h"
 #include "market/dates.h"
 
 namespace tandem {
@@ -85,6 +84,8 @@ void check_order(const Bar& before, const Bar& bar, const std::string& file, Dat
 }
 
 }  // namespace
+
+std::span<const CsvColumn> bar_columns() { return kBarColumns; }
 
 SymbolBars read_bars(std::string_view text, std::string symbol, std::string file, DataFindings& findings) {
   SymbolBars out{std::move(symbol), std::move(file), {}};

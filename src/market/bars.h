@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "market/csv_rows.h"
 #include "market/data_findings.h"
 
 namespace tandem {
@@ -34,6 +36,8 @@ struct BarRules {
   int32_t today = 0;          // later dates are errors; 0: not looked at
   bool accept_jumps = false;  // what looks like a split is a warning, not an error
 };
+
+std::span<const CsvColumn> bar_columns();
 
 // Every line that can be read becomes a bar; the others become findings.
 SymbolBars read_bars(std::string_view text, std::string symbol, std::string file, DataFindings& findings);

@@ -199,8 +199,8 @@ inline constexpr double kLeastVolatility = 1e-4, kMostVolatility = 20.0;  // tha
 // The volatility at which Black-Scholes gives `price`; -1 where there is none: a price at or below what the option is
 // worth without volatility, at or above its upper bound, or of a volatility out of [kLeastVolatility, kMostVolatility].
 // Newton's method on the logarithm of the time value, kept inside a bracket that shrinks with every step.
-TANDEM_HD_NOINLINE double implied_volatility(OptionType type, double price, double spot, double strike, double years,
-                                             double rate) {
+[[maybe_unused]] TANDEM_HD_NOINLINE double implied_volatility(OptionType type, double price, double spot, double strike,
+                                                              double years, double rate) {
   if (!(years > 0.0) || !(price > 0.0) || !(spot > 0.0) || !(strike > 0.0)) return -1.0;
   // The one that is out of the money has the same volatility, and its price is all time value.
   const double discounted = strike * exact_exp(-rate * years);

@@ -1,0 +1,57 @@
+// market/chain.h -- quotes of options, and what a day's quotes say about volatility, skew and spread.
+//
+// DIR/SYM_options.csv (or .parquet), one line per option and day:
+//   date           of the quote, at the close of the underlying
+//   expiry         last trading day of the option, a date
+//   strike         in the units of the underlying's prices (after the same splits)
+//   type           call or put; also c, p
+//   bid, ask       per share; 0 is no quote
+//   volume, open_interest   optional; not used yet
+// Lines may be in any order. A day's implied volatility comes from the mids of options out of the money of the expiry
+// nearest to 30 days (7 to 90): a line through them in ln(strike / spot) / sqrt(years), whose value at 0 is the
+// volatility at the money and whose slope is the skew (option_math.h, smile_volatility()).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "market/bars.h"
+#include "market/csv_rows.h"
+#include "market/data_findings.h"
+#include "market/option_math.h"
+
+namespace tandem {
+
+struct ChainQuote {
+  int32_t date = 0, expiry = 0;
+  OptionType type = OptionType::kCall;
+  double strike = 0, bid = 0, ask = 0;
+  int64_t line = 0;
+};
+
+// Of a day; volatility 0: the quotes of this day say nothing.
+struct ImpliedDay {
+  int32_t date = 0;
+  double volatility = 0;  // at the money, of about a month
+  double skew = 0;
+  double spread = 0;  // median of (ask - bid) / mid near the money; 0: not known
+};
+
+std::span<const CsvColumn> chain_columns();
+
+// Every line that can be read becomes a quote; the others become findings: also a strike or price below 0, an expiry
+// before its date, a bid above the ask (a warning, left out).
+std::vector<ChainQuote> read_chain(std::string_view text, const std::string& file, DataFindings& findings);
+
+// One entry per bar. Sorts the quotes. Days of quotes without a bar, and bars whose quotes give no volatility, are
+// counted in a warning.
+std::vector<ImpliedDay> implied_days(std::vector<ChainQuote>& quotes, const SymbolBars& bars, const std::string& file,
+                                     double rate, DataFindings& findings);
+
+// What one day's quotes say at this spot.
+ImpliedDay implied_day(std::span<const ChainQuote> quotes, int32_t date, double spot, double rate);
+
+}  // namespace tandem

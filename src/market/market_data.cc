@@ -1,0 +1,60 @@
+#include "market/market_data.h"
+
+#include <span>
+
+#include "base/sha256.h"
+#include "kernels/philox.h"
+
+namespace tandem {
+
+namespace {
+
+template <class T>
+void add_to_digest(Sha256& sum, const T& value) {
+  sum.update(std::as_bytes(std::span(&value, 1)));
+}
+
+}  // namespace
+
+std::string MarketData::digest() const {
+  Sha256 sum;
+  add_to_digest(sum, static_cast<uint64_t>(symbols.size()));
+  for (const MarketSymbol& symbol : symbols) {
+    add_to_digest(sum, static_cast<uint64_t>(symbol.name.size()));
+    sum.update(symbol.name);
+    add_to_digest(sum, static_cast<uint64_t>(symbol.bars.size()));
+    for (const Bar& bar : symbol.bars) {
+      for (const double x : {bar.open, bar.high, bar.low, bar.close, bar.volume}) add_to_digest(sum, x);
+      add_to_digest(sum, bar.date);
+    }
+    add_to_digest(sum, static_cast<uint64_t>(symbol.implied.size()));
+    for (const ImpliedDay& day : symbol.implied) {
+      for (const double x : {day.volatility, day.skew, day.spread}) add_to_digest(sum, x);
+      add_to_digest(sum, day.date);
+    }
+  }
+  return sum.hex();
+}
+
+MarketData perturbed_after(MarketData data, int32_t date, uint64_t seed) {
+  for (size_t s = 0; s < data.symbols.size(); ++s) {
+    MarketSymbol& symbol = data.symbols[s];
+    double level = 1;
+    for (size_t i = 0; i < symbol.bars.size(); ++i) {
+      Bar& bar = symbol.bars[i];
+      if (bar.date <= date) continue;
+      const RandomKey key{seed, i, static_cast<uint32_t>(s), 0};
+      level *= exact_exp(0.05 * random_normal(key, 0));
+      if (level > 50 || level < 0.02) level = 1;
+      for (double* price : {&bar.open, &bar.high, &bar.low, &bar.close}) *price *= level;
+      bar.volume = bar.volume * exact_exp(random_normal(key, 1)) + 1;
+      if (symbol.implied.empty()) continue;
+      symbol.implied[i].volatility *= 0.5 + random_uniform(key, 2);
+      symbol.implied[i].skew += 0.1 * random_normal(key, 3);
+      symbol.implied[i].spread *= 0.5 + random_uniform(key, 4);
+    }
+  }
+  return data;
+}
+
+}  // namespace tandem

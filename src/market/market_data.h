@@ -1,0 +1,32 @@
+// market/market_data.h -- the days of all symbols, as read from files or generated: what features are built from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "market/bars.h"
+#include "market/chain.h"
+
+namespace tandem {
+
+struct MarketSymbol {
+  std::string name;
+  std::vector<Bar> bars;            // in order, one a day
+  std::vector<ImpliedDay> implied;  // one per bar, or empty: estimated from returns
+};
+
+struct MarketData {
+  std::vector<MarketSymbol> symbols;  // by name
+  bool generated = false;
+  std::string description;  // a few lines for people: where it comes from, days, what is estimated
+
+  // SHA-256 of everything that features and fills are made of: equal digests give equal training.
+  std::string digest() const;
+};
+
+// The same data with other prices, volumes and volatilities on all days after `date`: what a look-ahead test asks
+// about. Days up to `date` keep their bits; dates and the number of days stay.
+MarketData perturbed_after(MarketData data, int32_t date, uint64_t seed);
+
+}  // namespace tandem
