@@ -14,8 +14,6 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kMost = 1 << 20;
-
 struct Pipe {
   int ends[2] = {-1, -1};
   Pipe() {
@@ -32,12 +30,12 @@ struct Pipe {
 };
 
 // All of it is read, also what is not kept: a child that is not read from would wait for ever.
-std::string read_all(int fd) {
+std::string read_all(int fd, size_t most) {
   std::string text;
   char buffer[4096];
   for (ssize_t got = 0; (got = read(fd, buffer, sizeof buffer)) != 0;) {
     if (got < 0 && errno != EINTR) break;
-    if (got > 0 && text.size() < kMost) text.append(buffer, static_cast<size_t>(got));
+    if (got > 0 && text.size() < most) text.append(buffer, static_cast<size_t>(got));
   }
   return text;
 }
@@ -78,7 +76,7 @@ ChildOutput run_child(const ChildProgram& program) {
   if (child == 0) become(program, argv, parent, out.ends[1], failure.ends[1]);
   out.close_end(1);
   failure.close_end(1);
-  output.text = read_all(out.ends[0]);
+  output.text = read_all(out.ends[0], program.most_text);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

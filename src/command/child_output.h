@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,10 +14,11 @@ struct ChildProgram {
   std::vector<std::string> words;  // the program first, found in PATH where it has no '/'
   std::vector<std::pair<std::string, std::string>> environment = {};  // beside ours
   bool silent = false;                                                // what it says on stderr goes nowhere
+  size_t most_text = 1 << 20;                                         // bytes of stdout that are kept, about
 };
 
 struct ChildOutput {
-  std::string text;     // of stdout, up to 1 MiB
+  std::string text;     // of stdout, up to most_text
   int code = -1;        // exit code; -1: it has none
   int signal = 0;       // that ended it
   std::string trouble;  // why it could not be started; empty: it was

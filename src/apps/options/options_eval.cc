@@ -1,0 +1,204 @@
+#include "apps/options/options_eval.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "apps/options/judgement.h"
+#include "base/errors.h"
+#include "base/file_system.h"
+#include "base/printable.h"
+#include "checkpoint/best.h"
+#include "checkpoint/store.h"
+#include "command/child_output.h"
+#include "command/command.h"
+#include "command/out_file.h"
+#include "command/scratch.h"
+#include "command/sources.h"
+#include "command/start.h"
+#include "jobs/agents_file.h"
+#include "jobs/set_report.h"
+#include "recipes/options_settings.h"
+#include "runs/run_folder.h"
+#include "telemetry/atomic_file.h"
+#include "telemetry/report.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+constexpr size_t kLargestAnswer = size_t{1} << 30;
+
+// `word`: best, last or a step; empty: the best, where there is one.
+fs::path options_checkpoint(const RunFolder& run, const std::string& word) {
+  const fs::path all = run.checkpoints();
+  const bool has_best = best_step(FileSystem::real(), all).has_value();
+  if (word == "best" || (word.empty() && has_best)) {
+    if (has_best) return all / kBestFolder;
+    throw ConfigError(fmt::format("{} has no best checkpoint", run.id()), "it was never validated",
+                      "name another one: --checkpoint last");
+  }
+  if (word.empty() || word == "last") {
+    if (auto newest = CheckpointStore::reader(FileSystem::real(), all).load_newest(CheckpointParts::kModel))
+      return newest->dir;
+    throw ConfigError(fmt::format("{} has no checkpoint", run.id()), "it has not saved one yet",
+                      "let it train on, or name another run");
+  }
+  int64_t step = -1;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), step);
+  const bool number = error == std::errc() && end == word.data() + word.size() && step >= 0;
+  if (const fs::path dir = all / fmt::format("step-{:08d}", number ? step : 0);
+      number && FileSystem::real().exists(dir))
+    return dir;
+  throw ConfigError(fmt::format("--checkpoint {}: {} has no such checkpoint", printable(word), run.id()),
+                    "there are best, last and the steps in its folder checkpoints", "name one of them");
+}
+
+Json ask_options_worker(const Command& command, const RunFolder& run, const Json& question) {
+  check_worker_program(command.context);
+  const fs::path checkpoint = options_checkpoint(run, command.arguments.text("checkpoint"));
+  const Scratch scratch("eval");
+  const fs::path file = scratch.path() / "question.json";
+  write_file_atomically(file, question.dump() + "\n", Durability::kProcessDeath);
+  const DeviceSpec device = parse_devices(command.arguments.text("device"), command.context.machine, 1).front();
+  ChildProgram child{
+      .words = {command.context.worker.string(), "evaluate", run.dir().string(), checkpoint.string(), file.string()},
+      .environment = {{"OMP_NUM_THREADS", "1"}, {"TANDEM_DEVICE", "cpu"}},
+      .most_text = kLargestAnswer};
+  if (device.kind == DeviceSpec::Kind::kCuda)
+    child.environment = {
+        {"TANDEM_DEVICE", "cuda"}, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}, {"CUDA_VISIBLE_DEVICES", device.gpu.uuid}};
+  const ChildOutput said = run_child(child);
+  Json found = Json::parse(said.text, nullptr, false);
+  if (said.ok() && found.is_object()) return found;
+  throw Error(said.code > 0 ? static_cast<ExitCode>(said.code) : ExitCode::kFailed,
+              fmt::format("{} could not be evaluated", run.id()),
+              fmt::format("the worker ended with {}; its words are above", said.ending()), "correct what it names");
+}
+
+JudgedRun ask_run(const Command& command, const fs::path& dir, const Json& question) {
+  const RunFolder run = RunFolder::open(dir);
+  const ResolvedRecipe recipe = resolve_run(run.recipe_toml(), command.arguments, command.context, command.output);
+  const auto* const settings = dynamic_cast<const OptionsSettings*>(recipe.settings.get());
+  if (!settings)
+    throw ConfigError(fmt::format("{} is a run of {}", run.id(), recipe.name), "it trades no options",
+                      "name a run of options");
+  command.output.detail(fmt::format("{}: fold {}, seed {}", run.id(), settings->fold, settings->seed));
+  return judged_run(ask_options_worker(command, run, question), settings->fold, settings->seed,
+                    dir.filename().string());
+}
+
+JudgementPlan judgement_plan(const Arguments& arguments) {
+  JudgementPlan plan{.trials = arguments.whole("trials", 1)};
+  if (plan.trials < 1 || plan.trials > 1'000'000)
+    throw ConfigError(fmt::format("--trials {}: no number of strategies that were tried", plan.trials),
+                      "it counts those before this one too", "give 1 to 1000000");
+  const int64_t seed = arguments.whole("seed", 1);
+  if (seed < 0) throw ConfigError(fmt::format("--seed {} is below 0", seed), "seeds count from 0", "give another");
+  plan.seed = static_cast<uint64_t>(seed);
+  return plan;
+}
+
+int tell(const Command& command, Json result, const std::string& page) {
+  const bool found = result.at("look_ahead").at("verdict") == "found";
+  if (command.output.json()) {
+    result["file"] = page.empty() ? Json() : Json(page);
+    command.output.object(result);
+  } else {
+    command.output.data(judgement_table(result));
+    for (const std::string& line : judgement_words(result)) command.output.say(line);
+    if (!page.empty()) command.output.say(fmt::format("report {}", page));
+  }
+  return static_cast<int>(found ? ExitCode::kCheckFailed : ExitCode::kOk);
+}
+
+std::string write_options_page(const Command& command, const RunFolder& run, const Json& result, bool several) {
+  try {
+    write_file_atomically(run.dir() / "evaluation.json",
+                          result.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", Durability::kProcessDeath);
+    std::string page = (run.dir() / "report.html").string();
+    if (const std::string given = command.arguments.text("output"); !given.empty()) page = given;
+    write_out_file(page, several ? make_set_report(run.dir()) : make_report(run.dir()), "--output");
+    return page;
+  } catch (const Error& error) {
+    command.output.warn(fmt::format("the report was not written: {} ({})", error.what(), error.why()));
+    return "";
+  }
+}
+
+int run_options_eval(const Command& command) {
+  const JudgementPlan plan = judgement_plan(command.arguments);
+  check_out_file(command.arguments.text("output"), "--output");
+  const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
+  std::vector<fs::path> dirs;
+  for (const SetRun& one : runs_of_set(run.dir())) dirs.push_back(one.dir);
+  const bool several = !dirs.empty();
+  if (!several) dirs.push_back(run.dir());
+  std::vector<JudgedRun> runs;
+  for (const fs::path& dir : dirs) runs.push_back(ask_run(command, dir, {{"ask", "play"}, {"part", "test"}}));
+  Json result = judgement_of(std::move(runs), plan);
+  result["run"] = run.id();
+  result["dir"] = fs::absolute(run.dir()).string();
+  const std::string page = write_options_page(command, run, result, several);
+  return tell(command, std::move(result), page);
+}
+
+int run_backtest(const Command& command) {
+  const JudgementPlan plan = judgement_plan(command.arguments);
+  const std::string data = command.arguments.text("data"), trades = command.arguments.text("trades");
+  if (data.empty())
+    throw ConfigError("backtest needs data", "it trades on other days than those of the run",
+                      "give a folder of daily bars: --data prices; `tandem eval` judges by the run's own");
+  if (!fs::is_directory(data))
+    throw ConfigError(fmt::format("--data {} is no folder", printable(data)),
+                      "bars are files of a folder, one a symbol", "name the folder");
+  check_out_file(trades, "--trades");
+  const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
+  if (!runs_of_set(run.dir()).empty())
+    throw ConfigError(fmt::format("{} is a set of runs", run.id()), "a backtest is of one agent",
+                      fmt::format("name one of the folders in {}", (run.dir() / "agents").string()));
+  std::vector<JudgedRun> runs{
+      ask_run(command, run.dir(), {{"ask", "play"}, {"part", "all"}, {"data", fs::absolute(data).string()}})};
+  if (!trades.empty()) write_out_file(trades, trades_csv(runs), "--trades");
+  Json result = judgement_of(std::move(runs), plan);
+  result["run"] = run.id();
+  result["dir"] = fs::absolute(run.dir()).string();
+  result["data"] = fs::absolute(data).string();
+  return tell(command, std::move(result), "");
+}
+
+std::vector<VerbFlag> shared_flags() {
+  using Kind = VerbFlag::Kind;
+  return {{"--checkpoint", "which", "best, last or a step [best, where there is one]"},
+          {"--device", "device", "where: cpu, cuda:0 [the first GPU, else the CPU]"},
+          {"--trials", "n", "strategies tried before this one, for the deflated Sharpe ratio [1]", Kind::kWhole},
+          {"--seed", "n", "of the bootstrap [1]", Kind::kWhole}};
+}
+
+}  // namespace
+
+RecipeVerb options_eval_verb() {
+  std::vector<VerbFlag> flags = shared_flags();
+  flags.push_back({"-o,--output", "file", "the page with the plots [report.html in the run's folder]"});
+  return {"eval",
+          "how good a trader is on days that it never saw, beside cash, shares, covered calls and fixed rules",
+          run_options_eval,
+          std::move(flags),
+          {{"eval last --json", "Sharpe ratio with its interval, baselines, folds, look-ahead verdict"},
+           {"eval last --trials 20", "the same, where 20 other strategies were tried before"}}};
+}
+
+RecipeVerb options_backtest_verb() {
+  std::vector<VerbFlag> flags = shared_flags();
+  flags.push_back({"--data", "folder", "daily bars to trade on, a file for each symbol"});
+  flags.push_back({"--trades", "file", "every fill and settlement as CSV"});
+  return {"backtest",
+          "a trained options trader on other data, with its trades",
+          run_backtest,
+          std::move(flags),
+          {{"backtest last --data prices --trades trades.csv", "on the bars of a folder"}}};
+}
+
+}  // namespace tandem
