@@ -42,12 +42,12 @@ TEST(WebAgentLearning, FromHistoryAloneItBeatsWhoWroteTheHistory) {
   constexpr int32_t kAgent = 5;  // evolution
   const WebEnvironment world(kAgent);
   const Policy random = random_play(world, 7);
-  const Policy writer = [&](const std::byte* states, int64_t n, uint64_t step, int32_t* actions) {
+  const Policy writer = [&](const std::byte* states, int64_t n, uint64_t step, const ChosenActions& actions) {
     std::vector<int32_t> by_rule(static_cast<size_t>(n));
     random(states, n, step, actions);
     rule_web(kAgent, reinterpret_cast<const WebTestState*>(states), by_rule.data(), n);
     for (int64_t i = 0; i < n; ++i)
-      if (random_uniform(RandomKey{7, step, 0, 99}, i) < 0.5) actions[i] = by_rule[static_cast<size_t>(i)];
+      if (random_uniform(RandomKey{7, step, 0, 99}, i) < 0.5) actions.discrete[i] = by_rule[static_cast<size_t>(i)];
   };
   const TempDir dir;
   std::ofstream(dir / "history.jsonl") << record_episodes("evolution", writer, 250, 7);

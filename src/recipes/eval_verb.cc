@@ -16,7 +16,7 @@
 #include "rl/dqn/q_function.h"
 #include "rl/dqn/trained_agent.h"
 #include "rl/gym/gym_environment.h"
-#include "rl/play.h"
+#include "rl/ppo/trained_policy.h"
 #include "runs/run_folder.h"
 #include "telemetry/atomic_file.h"
 #include "telemetry/learning_figures.h"
@@ -67,14 +67,14 @@ void play_chunk(const Environment& environment, const Policy& policy, int64_t n,
   all.lengths.resize(first + static_cast<size_t>(n), 0);
   if (filmed) all.film.resize(static_cast<size_t>(n));
   const auto* const gym = filmed ? dynamic_cast<const GymEnvironment*>(&environment) : nullptr;
-  const Policy watched = [&](const std::byte* states, int64_t count, uint64_t step, int32_t* actions) {
+  const Policy watched = [&](const std::byte* states, int64_t count, uint64_t step, const ChosenActions& actions) {
     if (gym && step == 0)
       for (int64_t i = 0; i < count; ++i) all.film[static_cast<size_t>(i)].seed = gym->episode_seed(states, i);
     policy(states, count, step, actions);
   };
-  const Watcher watcher = [&](int64_t episode, const float*, int32_t action, const Outcome&, const float*) {
+  const Watcher watcher = [&](int64_t episode, const float*, const TakenAction& action, const Outcome&, const float*) {
     ++all.lengths[first + static_cast<size_t>(episode)];
-    if (filmed) all.film[static_cast<size_t>(episode)].actions.push_back(action);
+    if (filmed) all.film[static_cast<size_t>(episode)].add(action);
   };
   const Evaluation chunk = play(environment, watched, n, seed, watcher);
   const auto share = static_cast<double>(n) / static_cast<double>(all.lengths.size());
@@ -143,14 +143,17 @@ std::string table(const std::string& name, const Played& agent, const Played& ra
 
 void check_fit(const JudgedAgent& trained, const fs::path& run, const Environment& environment,
                const std::string& name) {
-  if (trained.net->observation_size() == environment.observation_size() &&
-      trained.net->actions() == environment.actions())
+  if (trained.observation_size == environment.observation_size() && trained.actions == environment.actions() &&
+      trained.action_size == environment.action_size())
     return;
+  const auto known = [](int64_t actions, int64_t size) {
+    return size > 0 ? fmt::format("continuous actions of {}", size) : fmt::format("{} actions", actions);
+  };
   throw CheckpointError(
       fmt::format("the weights of {} do not fit {}", run.string(), name),
-      fmt::format("they take {} numbers and know {} actions, the environment has {} and {}",
-                  trained.net->observation_size(), trained.net->actions(), environment.observation_size(),
-                  environment.actions()),
+      fmt::format("they take {} numbers and know {}, the environment has {} and {}", trained.observation_size,
+                  known(trained.actions, trained.action_size), environment.observation_size(),
+                  known(environment.actions(), environment.action_size())),
       "put back the environment that the run was trained in; one of Gymnasium's is named by TANDEM_ENV_ID too");
 }
 
@@ -159,7 +162,7 @@ std::string film(const Environment& environment, const Played& played, const std
   std::vector<FilmedEpisode> episodes;
   size_t actions = 0;
   for (const FilmedEpisode& episode : played.film) {
-    actions += episode.actions.size();
+    actions += episode.length();
     if (episodes.size() == kFilmedEpisodes || (!episodes.empty() && actions > kMostFilmedActions)) break;
     episodes.push_back(episode);
   }
@@ -203,10 +206,10 @@ int run_eval(const Command& command, const EnvironmentOf& environment_of, int64_
   const auto* const gym = dynamic_cast<const GymEnvironment*>(&environment);
   if (!video.empty() && !gym)
     throw ConfigError(fmt::format("{} draws no pictures", name),
-                      "pictures come from Gymnasium environments (recipe dqn)", "leave --render out");
+                      "pictures come from Gymnasium environments (recipes dqn and ppo)", "leave --render out");
   if (!video.empty()) check_film_ready(gym->options(), gym->python());
 
-  const auto greedy = [&](uint64_t) { return greedy_play(environment, *trained.net); };
+  const auto greedy = [&](uint64_t) { return trained.greedy(environment); };
   const auto at_random = [&](uint64_t seed) { return random_play(environment, seed); };
   const Played agent = play_all(environment, greedy, plan, !video.empty());
   const Played random = play_all(environment, at_random, plan, false);
@@ -249,7 +252,21 @@ int run_eval(const Command& command, const EnvironmentOf& environment_of, int64_
 
 JudgedAgent dueling_agent(const fs::path& run) {
   const TrainedAgent trained = load_agent(run);
-  return {trained.net, trained.step, trained.digest, trained.refused};
+  return judged_values(trained.net, trained.step, trained.digest, trained.refused);
+}
+
+JudgedAgent judged_values(std::shared_ptr<const QFunction> net, int64_t step, std::string digest,
+                          std::vector<std::string> refused) {
+  const auto greedy = [net](const Environment& environment) { return greedy_play(environment, *net); };
+  return {net->observation_size(), net->actions(), 0, greedy, step, std::move(digest), std::move(refused)};
+}
+
+JudgedAgent policy_agent(const fs::path& run) {
+  const LoadedPolicy loaded = load_policy(run);
+  const auto net = loaded.net;
+  const auto greedy = [net](const Environment& environment) { return greedy_policy(environment, *net); };
+  return {net->observation_size(), net->actions(), net->action_size(), greedy, loaded.step,
+          loaded.digest,           loaded.refused};
 }
 
 RecipeVerb greedy_eval_verb(EnvironmentOf environment, int64_t episodes, AgentOf agent) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/errors.h"
+#include "base/shell_word.h"
 #include "recipes/gym_settings.h"
 #include "recipes/makers.h"
 #include "rl/dqn/dqn.h"
@@ -34,13 +35,10 @@ std::unique_ptr<Environment> environment_of(const GymSettings& s) {
                         "set experience.state_size and experience.actions");
     return std::make_unique<HistoryEnvironment>(s.history_state_size, s.history_actions);
   }
-  auto environment = std::make_unique<GymEnvironment>(GymOptions{.environment = s.id,
-                                                                 .arguments = s.arguments,
-                                                                 .python = s.python,
-                                                                 .timeout_seconds = s.timeout,
-                                                                 .restarts = s.restarts,
-                                                                 .live = s.count},
-                                                      s.longest, s.exact == "require");
+  auto environment = std::make_unique<GymEnvironment>(s.gym_options(s.count), s.longest, s.exact == "require");
+  if (environment->action_size() > 0)
+    throw ConfigError(fmt::format("{} has continuous actions", s.id), "a DQN values each of n actions",
+                      fmt::format("learn it with PPO: `tandem train ppo --env {}`", shell_word(s.id)));
   check_fits(s, *environment);
   return environment;
 }

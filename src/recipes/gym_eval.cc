@@ -3,6 +3,7 @@
 #include "command/command.h"
 #include "command/sources.h"
 #include "recipes/eval_verb.h"
+#include "recipes/gym_ppo_settings.h"
 #include "recipes/gym_settings.h"
 #include "recipes/history_eval.h"
 #include "rl/gym/gym_environment.h"
@@ -13,22 +14,16 @@ namespace {
 
 constexpr int64_t kEpisodes = 100, kLive = 64;  // Python plays some thousand steps a second
 
+template <class SettingsType>
 JudgedEnvironment environment_of_run(const RecipeSettings& settings) {
-  const auto& s = dynamic_cast<const GymSettings&>(settings);
-  return {std::make_shared<const GymEnvironment>(GymOptions{.environment = s.id,
-                                                            .arguments = s.arguments,
-                                                            .python = s.python,
-                                                            .timeout_seconds = s.timeout,
-                                                            .restarts = s.restarts,
-                                                            .live = kLive},
-                                                 s.longest, false),
-          s.id};
+  const auto& s = dynamic_cast<const SettingsType&>(settings);
+  return {std::make_shared<const GymEnvironment>(s.gym_options(kLive), s.longest, false), s.id};
 }
 
 }  // namespace
 
 RecipeVerb gym_eval_verb() {
-  RecipeVerb verb = greedy_eval_verb(environment_of_run, kEpisodes);
+  RecipeVerb verb = greedy_eval_verb(environment_of_run<GymSettings>, kEpisodes);
   verb.run = [in_environment = verb.run](const Command& command) {
     const RunFolder run = RunFolder::find(runs_root(command.arguments), command.subject("last"));
     const Output quiet(false, true, false, true);  // what is odd about the settings is said once, below
@@ -39,5 +34,7 @@ RecipeVerb gym_eval_verb() {
   verb.examples.push_back({"eval last", "of a run that learned from --experience alone: by its held-out episodes"});
   return verb;
 }
+
+RecipeVerb gym_ppo_eval_verb() { return greedy_eval_verb(environment_of_run<GymPpoSettings>, kEpisodes, policy_agent); }
 
 }  // namespace tandem

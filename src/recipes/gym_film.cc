@@ -76,7 +76,11 @@ void check_film_file(const fs::path& file) {
 Film film_episodes(const GymOptions& options, const std::string& python, const std::vector<FilmedEpisode>& episodes,
                    const fs::path& file) {
   nlohmann::json list = nlohmann::json::array();
-  for (const FilmedEpisode& episode : episodes) list.push_back({{"seed", episode.seed}, {"actions", episode.actions}});
+  for (const FilmedEpisode& episode : episodes) {
+    nlohmann::json one = {{"seed", episode.seed}, {"actions", episode.actions}};
+    if (!episode.continuous.empty()) one["actions"] = episode.continuous;
+    list.push_back(std::move(one));
+  }
   const fs::path part = half_made(fs::absolute(file));
   std::error_code none;
   const auto remove_part = [&] { fs::remove(part, none); };

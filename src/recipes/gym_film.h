@@ -8,12 +8,22 @@
 #include <vector>
 
 #include "rl/gym/gym_process.h"
+#include "rl/play.h"
 
 namespace tandem {
 
 struct FilmedEpisode {
   int64_t seed = 0;
-  std::vector<int32_t> actions;
+  std::vector<int32_t> actions;                // or
+  std::vector<std::vector<float>> continuous;  // from -1 to 1, what lies beyond counts as the end
+
+  size_t length() const { return actions.size() + continuous.size(); }
+  void add(const TakenAction& action) {
+    if (action.continuous.empty())
+      actions.push_back(action.discrete);
+    else
+      continuous.emplace_back(action.continuous.begin(), action.continuous.end());
+  }
 };
 
 struct Film {

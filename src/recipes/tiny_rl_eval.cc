@@ -104,8 +104,8 @@ JudgedAgent catch_agent(const fs::path& run) {
     throw ConfigError(fmt::format("{} has no checkpoint", run.string()),
                       "the run ended, or was stopped, before its first save",
                       fmt::format("go on with it first: `tandem resume {}`", shell_word(run.string())));
-  return {std::make_shared<CatchNet>(loaded->model, run.string()), loaded->manifest.step,
-          weights_digest(loaded->model.tensors()), loaded->refused};
+  return judged_values(std::make_shared<CatchNet>(loaded->model, run.string()), loaded->manifest.step,
+                       weights_digest(loaded->model.tensors()), loaded->refused);
 }
 
 }  // namespace

@@ -14,7 +14,10 @@ Evaluation play(const Environment& environment, const Policy& policy, int64_t ep
                 const Watcher& watcher) {
   const int64_t n = episodes;
   std::vector<std::byte> states(static_cast<size_t>(n * environment.state_bytes()));
-  std::vector<int32_t> actions(static_cast<size_t>(n));
+  const int64_t numbers = environment.action_size();  // 0: actions are discrete
+  std::vector<int32_t> chosen(static_cast<size_t>(n));
+  std::vector<float> continuous(static_cast<size_t>(n * numbers));
+  const ChosenActions actions{chosen.data(), numbers > 0 ? continuous.data() : nullptr};
   std::vector<Outcome> outcomes(static_cast<size_t>(n));
   Evaluation result{.episodes = n, .returns = std::vector<double>(static_cast<size_t>(n), 0)};
   std::vector<double>& returns = result.returns;
@@ -27,13 +30,18 @@ Evaluation play(const Environment& environment, const Policy& policy, int64_t ep
   int64_t left = n;
   for (int64_t step = 0; left > 0 && step < environment.max_episode_steps(); ++step) {
     if (watcher) environment.observe(states.data(), before.data(), n);
-    policy(states.data(), n, static_cast<uint64_t>(step), actions.data());
-    environment.step(states.data(), actions.data(), outcomes.data(), n, {seed, static_cast<uint64_t>(step), 0, kLuck});
+    policy(states.data(), n, static_cast<uint64_t>(step), actions);
+    const RandomKey luck{seed, static_cast<uint64_t>(step), 0, kLuck};
+    if (numbers > 0)
+      environment.step_continuous(states.data(), actions.continuous, outcomes.data(), n, luck);
+    else
+      environment.step(states.data(), actions.discrete, outcomes.data(), n, luck);
     if (watcher) environment.observe(states.data(), after.data(), n);
     for (int64_t i = 0; i < n; ++i) {
       if (over[i]) continue;
       if (watcher)
-        watcher(i, before.data() + static_cast<size_t>(i) * width, actions[i], outcomes[i],
+        watcher(i, before.data() + static_cast<size_t>(i) * width,
+                {chosen[i], {continuous.data() + i * numbers, static_cast<size_t>(numbers)}}, outcomes[i],
                 after.data() + static_cast<size_t>(i) * width);
       returns[i] += outcomes[i].reward;
       for (size_t t = 0; t < terms.size(); ++t) terms[t] += outcomes[i].terms[t];
@@ -55,10 +63,14 @@ Evaluation play(const Environment& environment, const Policy& policy, int64_t ep
 }
 
 Policy random_play(const Environment& environment, uint64_t seed) {
-  const uint32_t count = static_cast<uint32_t>(environment.actions());
-  return [count, seed](const std::byte*, int64_t n, uint64_t step, int32_t* actions) {
-    for (int64_t i = 0; i < n; ++i)
-      actions[i] = static_cast<int32_t>(random_below({seed, step, 0, kRandomPlay}, i, count));
+  const auto count = static_cast<uint32_t>(environment.actions());
+  const int64_t numbers = environment.action_size();
+  return [count, numbers, seed](const std::byte*, int64_t n, uint64_t step, const ChosenActions& actions) {
+    const RandomKey key{seed, step, 0, kRandomPlay};
+    for (int64_t i = 0; i < n * numbers; ++i)
+      actions.continuous[i] = static_cast<float>(2 * random_uniform(key, static_cast<uint64_t>(i)) - 1);
+    if (numbers > 0) return;
+    for (int64_t i = 0; i < n; ++i) actions.discrete[i] = static_cast<int32_t>(random_below(key, i, count));
   };
 }
 

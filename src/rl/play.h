@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,17 +22,27 @@ struct Evaluation {
   std::vector<double> returns;                        // of each episode, to compare policies by pairs
 };
 
+// Where a policy writes the actions of n environments: one of the two, as the environment has them.
+struct ChosenActions {
+  int32_t* discrete = nullptr;  // [n]
+  float* continuous = nullptr;  // [n, action_size]
+};
 // Chooses an action for each of n environments. `states` as the environment keeps them.
-using Policy = std::function<void(const std::byte* states, int64_t n, uint64_t step, int32_t* actions)>;
+using Policy = std::function<void(const std::byte* states, int64_t n, uint64_t step, const ChosenActions& actions)>;
+
+struct TakenAction {
+  int32_t discrete = 0;
+  std::span<const float> continuous;  // empty: it is discrete
+};
 
 // Sees every environment step: of which episode, what was seen before and after it, and what came of it.
-using Watcher = std::function<void(int64_t episode, const float* before, int32_t action, const Outcome& outcome,
-                                   const float* after)>;
+using Watcher = std::function<void(int64_t episode, const float* before, const TakenAction& action,
+                                   const Outcome& outcome, const float* after)>;
 
 // Runs `episodes` episodes in parallel. Equal seeds give equal random numbers, so that policies can be compared.
 Evaluation play(const Environment& environment, const Policy& policy, int64_t episodes, uint64_t seed,
                 const Watcher& watcher = {});
-// Actions drawn uniformly.
+// Actions drawn uniformly; continuous ones from their whole range.
 Policy random_play(const Environment& environment, uint64_t seed);
 
 // The half width of a 95 % interval, in standard errors.

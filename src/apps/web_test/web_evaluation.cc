@@ -67,8 +67,8 @@ void run_tasks(std::vector<std::function<void()>> tasks, int threads) {
 }
 
 Policy rule_play(int32_t agent) {
-  return [agent](const std::byte* states, int64_t n, uint64_t, int32_t* actions) {
-    rule_web(agent, reinterpret_cast<const WebTestState*>(states), actions, n);
+  return [agent](const std::byte* states, int64_t n, uint64_t, const ChosenActions& actions) {
+    rule_web(agent, reinterpret_cast<const WebTestState*>(states), actions.discrete, n);
   };
 }
 
@@ -100,11 +100,11 @@ size_t AgentEvaluation::best() const {
 std::string record_episodes(const std::string& agent, const Policy& policy, int64_t episodes, uint64_t seed) {
   const WebEnvironment environment(environment_of(agent));
   std::vector<std::string> lines(static_cast<size_t>(episodes));
-  const auto write = [&](int64_t episode, const float* before, int32_t action, const Outcome& outcome,
+  const auto write = [&](int64_t episode, const float* before, const TakenAction& action, const Outcome& outcome,
                          const float* after) {
     const size_t width = static_cast<size_t>(environment.observation_size());
     lines[static_cast<size_t>(episode)] += history_line(
-        agent, {0, action, outcome.reward, outcome.end == End::kTerminated, {before, width}, {after, width}});
+        agent, {0, action.discrete, outcome.reward, outcome.end == End::kTerminated, {before, width}, {after, width}});
   };
   play(environment, policy, episodes, seed, write);
   std::string text;

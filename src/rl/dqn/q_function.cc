@@ -33,14 +33,14 @@ int32_t best_action(const float* q, int64_t actions) {
 }
 
 Policy greedy_play(const Environment& environment, const QFunction& q) {
-  return [&environment, &q](const std::byte* states, int64_t n, uint64_t, int32_t* actions) {
+  return [&environment, &q](const std::byte* states, int64_t n, uint64_t, const ChosenActions& actions) {
     const int64_t width = environment.observation_size(), count = environment.actions();
     std::vector<float> seen(static_cast<size_t>(kAtOnce * width)), values(static_cast<size_t>(kAtOnce * count));
     for (int64_t first = 0; first < n; first += kAtOnce) {
       const int64_t rows = std::min(kAtOnce, n - first);
       environment.observe(states + first * environment.state_bytes(), seen.data(), rows);
       q.q_values(seen.data(), rows, values.data());
-      for (int64_t r = 0; r < rows; ++r) actions[first + r] = best_action(values.data() + r * count, count);
+      for (int64_t r = 0; r < rows; ++r) actions.discrete[first + r] = best_action(values.data() + r * count, count);
     }
   };
 }

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "base/errors.h"
+#include "kernels/float_bits.h"
 
 namespace tandem {
 namespace {
@@ -19,6 +22,10 @@ uint64_t scattered(uint64_t x) {
 uint64_t key_of(int64_t seed) { return scattered(static_cast<uint64_t>(seed) + 0x9E3779B97F4A7C15u); }
 uint64_t key_after(uint64_t key, int32_t action) {
   return scattered(key + (static_cast<uint64_t>(action) + 1) * 0x9E3779B97F4A7C15u);
+}
+uint64_t key_after(uint64_t key, const float* action, int64_t size) {
+  for (int64_t i = 0; i < size; ++i) key = key_after(key, static_cast<int32_t>(bits_of_float(action[i])));
+  return key;
 }
 
 int64_t rounded(int64_t bytes) { return (bytes + 7) / 8 * 8; }
@@ -85,11 +92,52 @@ void GymEnvironment::observe(const std::byte* states, float* out, int64_t n) con
 }
 
 void GymEnvironment::step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey&) const {
-  for (int64_t first = 0; first < n; first += GymProcess::kSlots)
-    step_slots(states + first * bytes_, actions + first, out + first, std::min(GymProcess::kSlots, n - first));
+  const GymProcess::Slots& slots = process_->slots();
+  for (int64_t first = 0; first < n; first += GymProcess::kSlots) {
+    const int64_t count = std::min(GymProcess::kSlots, n - first);
+    for (int64_t s = 0; s < count; ++s) {
+      slots.action[s] = actions[first + s];
+      slots.after[s] = key_after(head(states, first + s).key, slots.action[s]);
+    }
+    step_slots(states + first * bytes_, out + first, count,
+               [&](int64_t s) { return slots.action + s; });  // little-endian: the first bytes are enough
+  }
 }
 
-void GymEnvironment::step_slots(std::byte* states, const int32_t* actions, Outcome* out, int64_t n) const {
+void GymEnvironment::step_continuous(std::byte* states, const float* actions, Outcome* out, int64_t n,
+                                     const RandomKey&) const {
+  const GymProcess::Slots& slots = process_->slots();
+  const int64_t size = action_size();
+  for (int64_t first = 0; first < n; first += GymProcess::kSlots) {
+    const int64_t count = std::min(GymProcess::kSlots, n - first);
+    for (int64_t i = 0; i < count * size; ++i) {
+      const float number = actions[first * size + i];
+      if (std::isnan(number))
+        throw Error(ExitCode::kFailed, fmt::format("an action for {} is not a number", options_.environment),
+                    "the policy's weights have become NaN: learning diverged",
+                    "lower optimizer.learning_rate, or begin anew with another seed");
+      slots.numbers[i] = std::clamp(number, -1.0f, 1.0f);
+    }
+    for (int64_t s = 0; s < count; ++s)
+      slots.after[s] = key_after(head(states, first + s).key, slots.numbers + s * size, size);
+    step_slots(states + first * bytes_, out + first, count, [&](int64_t s) { return slots.numbers + s * size; });
+  }
+}
+
+void GymEnvironment::tell_differs(const Head& h) const {
+  if (std::exchange(reported_differs_, true)) return;
+  const std::string what = fmt::format(
+      "{} does not repeat itself: the episode of seed {}, replayed to step {}, "
+      "shows another observation",
+      options_.environment, h.seed, h.count);
+  if (require_exact_)
+    throw Error(ExitCode::kFailed, what, "equal bits can't be kept, and --exact=require was given",
+                "draw from self.np_random, which reset(seed=...) sets, and nowhere else; or resume with --exact=aim");
+  note_ = fmt::format("{}; equal bits are not promised for this run", what);
+}
+
+template <class ActionOf>
+void GymEnvironment::step_slots(std::byte* states, Outcome* out, int64_t n, const ActionOf& action_of) const {
   const GymProcess::Slots& slots = process_->slots();
   const size_t width = 4 * static_cast<size_t>(observation_size()),
                size = static_cast<size_t>(process_->action_bytes());
@@ -98,10 +146,8 @@ void GymEnvironment::step_slots(std::byte* states, const int32_t* actions, Outco
     slots.status[i] = 0;
     slots.op[i] = GymProcess::kStep;
     slots.before[i] = h.key;
-    slots.after[i] = key_after(h.key, actions[i]);
     slots.seed[i] = h.seed;
     slots.count[i] = h.count;
-    slots.action[i] = actions[i];
   }
   process_->exchange(n);
   bool missing = false;
@@ -117,20 +163,8 @@ void GymEnvironment::step_slots(std::byte* states, const int32_t* actions, Outco
   if (missing) process_->exchange(n);
   for (int64_t i = 0; i < n; ++i) {
     Head& h = head(states, i);
-    if ((slots.status[i] & GymProcess::kDiffers) && !reported_differs_) {
-      reported_differs_ = true;
-      const std::string what = fmt::format(
-          "{} does not repeat itself: the episode of seed {}, replayed to step {}, "
-          "shows another observation",
-          options_.environment, h.seed, h.count);
-      if (require_exact_)
-        throw Error(
-            ExitCode::kFailed, what, "equal bits can't be kept, and --exact=require was given",
-            "draw from self.np_random, which reset(seed=...) sets, and nowhere else; or resume with --exact=aim");
-      note_ = fmt::format("{}; equal bits are not promised for this run", what);
-    }
-    const int32_t action = actions[i];
-    std::memcpy(history(states, i) + static_cast<size_t>(h.count) * size, &action, size);  // little-endian
+    if (slots.status[i] & GymProcess::kDiffers) tell_differs(h);
+    std::memcpy(history(states, i) + static_cast<size_t>(h.count) * size, action_of(i), size);
     h.key = slots.after[i];
     ++h.count;
     std::memcpy(seen(states, i), slots.seen + i * observation_size(), width);

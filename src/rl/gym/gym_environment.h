@@ -22,11 +22,15 @@ class GymEnvironment : public Environment {
 
   int64_t observation_size() const override { return process_->facts().width; }
   int64_t actions() const override { return process_->facts().actions; }
+  int64_t action_size() const override { return process_->facts().action_size; }
   int64_t state_bytes() const override { return bytes_; }
   int64_t max_episode_steps() const override { return longest_; }
   void reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const override;
   void observe(const std::byte* states, float* out, int64_t n) const override;
   void step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey& key) const override;
+  // Throws Error where an action is NaN.
+  void step_continuous(std::byte* states, const float* actions, Outcome* out, int64_t n,
+                       const RandomKey& key) const override;
   std::string take_note() const override;
 
   // With its first state an episode is all determined: this seed, and the actions taken.
@@ -48,7 +52,10 @@ class GymEnvironment : public Environment {
   std::byte* history(std::byte* states, int64_t i) const {
     return states + i * bytes_ + static_cast<int64_t>(sizeof(Head)) + 4 * observation_size();
   }
-  void step_slots(std::byte* states, const int32_t* actions, Outcome* out, int64_t n) const;
+  // One exchange, of slots whose action is set: at `action_of(i)` lie its bytes, as histories keep them.
+  template <class ActionOf>
+  void step_slots(std::byte* states, Outcome* out, int64_t n, const ActionOf& action_of) const;
+  void tell_differs(const Head& h) const;  // once; throws where equal bits are required
 
   GymOptions options_;
   bool require_exact_;

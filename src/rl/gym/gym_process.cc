@@ -172,14 +172,18 @@ std::string GymProcess::start(const std::string& python) {
     if (reply.at("error") == "gymnasium") return fmt::format("no gymnasium ({})", reply.at("why").get<std::string>());
     throw ConfigError(reply.at("what"), reply.at("why"), reply.at("do"));
   }
-  GymFacts facts{reply.at("width"), reply.at("actions"), reply.at("longest"), reply.at("exact"), ""};
+  GymFacts facts{reply.at("width"),   reply.at("actions"), reply.at("action_size"),
+                 reply.at("longest"), reply.at("exact"),   ""};
   for (const auto& [name, version] : reply.at("versions").items())
     facts.versions += fmt::format("{}{} {}", facts.versions.empty() ? "" : ", ", name, version.get<std::string>());
   facts_ = facts;
   return "";
 }
 
-int64_t GymProcess::action_bytes() const { return facts_.actions <= 256 ? 1 : facts_.actions <= 65536 ? 2 : 4; }
+int64_t GymProcess::action_bytes() const {
+  if (facts_.action_size > 0) return facts_.action_size * static_cast<int64_t>(sizeof(float));
+  return facts_.actions <= 256 ? 1 : facts_.actions <= 65536 ? 2 : 4;
+}
 
 void GymProcess::share_memory(int64_t longest) {
   longest_ = longest;
@@ -193,6 +197,7 @@ void GymProcess::share_memory(int64_t longest) {
     array(slots_.seed, kSlots), array(slots_.count, kSlots);
     array(slots_.op, kSlots), array(slots_.action, kSlots), array(slots_.status, kSlots), array(slots_.end, kSlots);
     array(slots_.reward, kSlots), array(slots_.seen, kSlots * facts_.width);
+    array(slots_.numbers, kSlots * facts_.action_size);
     array(slots_.history, kSlots * longest_ * action_bytes());
     return at;
   };
@@ -207,6 +212,7 @@ void GymProcess::hand_over_memory() {
       {"slots", kSlots},
       {"width", facts_.width},
       {"longest", longest_},
+      {"action_size", facts_.action_size},
       {"action_bytes",
        action_bytes()}}.dump();
   iovec piece{shape.data(), shape.size()};
@@ -335,10 +341,10 @@ void GymProcess::exchange(int64_t n) {
       if (const std::string why = start(python_); !why.empty())
         throw Error(ExitCode::kFailed, fmt::format("the environment {} cannot be started again", options_.environment),
                     why, "go on with `tandem resume` once it can be");
-      if (facts_.width != before.width || facts_.actions != before.actions)
+      if (facts_.width != before.width || facts_.actions != before.actions || facts_.action_size != before.action_size)
         throw Error(ExitCode::kFailed, fmt::format("the environment {} is another one now", options_.environment),
-                    fmt::format("its sizes were {} and {}, they are {} and {}", before.width, before.actions,
-                                facts_.width, facts_.actions),
+                    fmt::format("its observations had {} numbers and its actions {}, now {} and {}", before.width,
+                                before.actions + before.action_size, facts_.width, facts_.actions + facts_.action_size),
                     "put back the environment that the run began with, then `tandem resume`");
       hand_over_memory();
     }

@@ -30,8 +30,9 @@ struct GymOptions {
 // What the process says of an environment.
 struct GymFacts {
   int64_t width = 0, actions = 0;
-  int64_t longest = 0;  // steps of an episode; 0: it has no limit of its own
-  bool exact = true;    // equal seeds and actions gave equal numbers
+  int64_t action_size = 0;  // numbers of a continuous action; `actions` is 0 then
+  int64_t longest = 0;      // steps of an episode; 0: it has no limit of its own
+  bool exact = true;        // equal seeds and actions gave equal numbers
   std::string versions;
 };
 
@@ -47,6 +48,7 @@ class GymProcess {
     int64_t *seed, *count;     // count: steps before this one
     int32_t *op, *action, *status, *end;
     float *reward, *seen;  // seen: [slots, width]
+    float* numbers;        // [slots, action_size]: actions that are continuous, from -1 to 1
     std::byte* history;    // [slots, longest] actions of action_bytes
   };
 

@@ -116,17 +116,60 @@ def flattener(space, name):
                   "give --env my_module:make, a function that returns it inside gymnasium.wrappers.FlattenObservation")
 
 
-def discrete(space, name):
+class DiscreteActions:
+    def __init__(self, space):
+        self.count, self.size, self.start = int(space.n), 0, int(space.start)
+
+    def of(self, action):
+        """The environment's own of what the worker sent."""
+        return action + self.start
+
+    def example(self, move):
+        return (move * 7 + move // 3) % self.count
+
+
+class BoxActions:
+    """Numbers from -1 to 1, each mapped onto its low..high; what lies beyond counts as the end."""
+    LARGEST_BOUND = 1e30  # larger ones are the largest float, meant as no bound
+
+    def __init__(self, space, name):
+        import numpy as np
+        self.np, self.count, self.size = np, 0, int(np.prod(space.shape, dtype=np.int64))
+        self.low, self.high = (np.asarray(b, np.float64).reshape(-1) for b in (space.low, space.high))
+        self.shape, self.kind = space.shape, space.dtype
+        if self.size == 0:
+            raise Refused("action", f"the actions of {name} are empty", f"its action space is {str(space)[:200]}",
+                          "a learner needs at least one number to choose")
+        bounded = (np.abs(self.low) < self.LARGEST_BOUND) & (np.abs(self.high) < self.LARGEST_BOUND)
+        if not bounded.all():
+            first = int(np.argmin(bounded))
+            raise Refused("action", f"{name} has continuous actions without bounds",
+                          f"number {first} of its action space goes from {self.low[first]:g} to {self.high[first]:g}; a policy's -1 "
+                          "and 1 are mapped onto the ends",
+                          "give --env my_module:make, a function that returns it inside gymnasium.wrappers.TransformAction with "
+                          "an action space of finite bounds")
+
+    def of(self, action):
+        np = self.np
+        a = np.clip(np.asarray(action, np.float64), -1, 1)
+        numbers = np.clip(self.low * (0.5 - 0.5 * a) + self.high * (0.5 + 0.5 * a), self.low, self.high)  # exact at both ends
+        if np.issubdtype(self.kind, np.integer):
+            numbers = np.rint(numbers)
+        return numbers.astype(self.kind).reshape(self.shape)
+
+    def example(self, move):
+        return [((move * 7 + move // 3 + 5 * i) % 11) / 5 - 1 for i in range(self.size)]
+
+
+def action_coding(space, name):
     from gymnasium import spaces
     if isinstance(space, spaces.Discrete):
-        return int(space.n), int(space.start)
-    why = f"its action space is {str(space)[:200]}; DQN values each of n actions"
+        return DiscreteActions(space)
     if isinstance(space, spaces.Box):
-        raise Refused("action", f"{name} has continuous actions", why,
-                      "choose an environment with Discrete actions, or give --env my_module:make, a function that wraps it "
-                      "with a few fixed actions (gymnasium.wrappers.TransformAction)")
-    raise Refused("action", f"{name} has no Discrete actions", why,
-                  "give --env my_module:make, a function that wraps it with one Discrete action")
+        return BoxActions(space, name)
+    raise Refused("action", f"the actions of {name} are neither Discrete nor a Box",
+                  f"its action space is {str(space)[:200]}; a learner chooses one of n actions, or numbers within bounds",
+                  "give --env my_module:make, a function that wraps it with one Discrete action, or with a Box")
 
 
 class Environments:
@@ -143,7 +186,7 @@ class Environments:
             raise Refused("broken", f"{name} is no Gymnasium environment", f"it made a {type(first).__name__}",
                           "derive it from gymnasium.Env, with observation_space and action_space")
         self.width, self.flat = flattener(first.observation_space, name)
-        self.actions, self.start = discrete(first.action_space, name)
+        self.actions = action_coding(first.action_space, name)
         spec = getattr(first, "spec", None)
         self.longest = int(getattr(spec, "max_episode_steps", None) or 0)
         self.versions = {"gymnasium": gymnasium.__version__, "numpy": np.__version__, "python": sys.version.split()[0]}
@@ -170,7 +213,7 @@ class Environments:
         return self.look(environment.reset(seed=seed)[0])
 
     def decide(self, environment, action):
-        observation, reward, terminated, truncated, _ = environment.step(action + self.start)
+        observation, reward, terminated, truncated, _ = environment.step(self.actions.of(action))
         reward = float(reward)
         if not self.np.isfinite(reward):
             raise ValueError(f"a reward is {reward}")
@@ -185,7 +228,7 @@ class Environments:
             for move in range(moves):
                 if time.monotonic() > end:
                     break
-                observation, reward, over = self.decide(environment, (move * 7 + move // 3) % self.actions)
+                observation, reward, over = self.decide(environment, self.actions.example(move))
                 seen.append((observation.tobytes(), reward, over))
                 if over:
                     break
@@ -223,8 +266,12 @@ class Memory:
         self.op, self.action, self.status, self.end = (array(np.int32, n) for _ in range(4))
         self.reward = array(np.float32, n)
         self.seen = array(np.float32, n, shape["width"])
-        kind = {1: np.uint8, 2: np.uint16, 4: np.int32}[shape["action_bytes"]]
-        self.history = array(kind, n, shape["longest"])
+        numbers = array(np.float32, n, shape["action_size"])
+        if shape["action_size"]:
+            self.action, self.history = numbers, array(np.float32, n, shape["longest"], shape["action_size"])
+        else:
+            kind = {1: np.uint8, 2: np.uint16, 4: np.int32}[shape["action_bytes"]]
+            self.history = array(kind, n, shape["longest"])
 
 
 def replayed(environments, memory, slot, seed):
@@ -300,8 +347,8 @@ def main():
         link.send(json.dumps(refused.reply).encode())
         return
     environments.most = asked["live"]
-    link.send(json.dumps({"width": environments.width, "actions": environments.actions, "longest": environments.longest, "exact": exact,
-                          "versions": environments.versions}).encode())
+    link.send(json.dumps({"width": environments.width, "actions": environments.actions.count, "action_size": environments.actions.size,
+                          "longest": environments.longest, "exact": exact, "versions": environments.versions}).encode())
     message, descriptors, _, _ = socket.recv_fds(link, 1 << 16, 1)
     if not message:
         return
@@ -347,7 +394,7 @@ def pictured(name, arguments):
     return environment, refuse
 
 
-def frames(environment, episodes, start, refuse, name):
+def frames(environment, episodes, coding, refuse, name):
     import numpy as np
 
     def look():
@@ -367,7 +414,7 @@ def frames(environment, episodes, start, refuse, name):
         environment.reset(seed=episode["seed"])
         yield look()
         for action in episode["actions"]:
-            _, _, terminated, truncated, _ = environment.step(action + start)
+            _, _, terminated, truncated, _ = environment.step(coding.of(action))
             yield look()
             if terminated or truncated:
                 break
@@ -413,13 +460,13 @@ def render(request, video):
         program = ffmpeg()
         environment, refuse = pictured(asked["environment"], asked["arguments"])
         try:
-            _, start = discrete(environment.action_space, asked["environment"])
+            coding = action_coding(environment.action_space, asked["environment"])
             if not asked["episodes"]:   # asked before they are played: can it be filmed?
-                next(frames(environment, [{"seed": 0, "actions": []}], start, refuse, asked["environment"]))
+                next(frames(environment, [{"seed": 0, "actions": []}], coding, refuse, asked["environment"]))
                 print("{}", file=out)
                 return
             fps = float((getattr(environment, "metadata", None) or {}).get("render_fps") or 30)
-            reply = encode(program, video, fps, frames(environment, asked["episodes"], start, refuse, asked["environment"]))
+            reply = encode(program, video, fps, frames(environment, asked["episodes"], coding, refuse, asked["environment"]))
         finally:
             environment.close()
     except Refused as refused:
