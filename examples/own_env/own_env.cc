@@ -1,7 +1,8 @@
-// own_env.cc -- a decision problem of your own in C++, learned by tandem's DQN with everything tandem has: any number
-// of workers with the same bits, prioritized replay over all of them, checkpoints, exact resume.
+// own_env.cc -- a decision problem of your own in C++, learned by tandem's DQN or by its PPO with everything tandem has:
+// any number of workers with the same bits, checkpoints, exact resume.
 //
 //   own_env train --steps 500        own_env train --devices cpu:2 --json        own_env judge --steps 3000
+//   own_env train shop-ppo           the same environment learned by PPO         own_env judge shop-ppo
 //
 // The problem: a shop orders every evening what is sold on the next day. Stock costs, an order costs, a customer who
 // finds nothing costs more; weekends sell more than weekdays. It is small enough for dynamic programming, so `judge`
@@ -9,6 +10,7 @@
 #include <tandem/dqn.h>
 #include <tandem/engine/determinism.h>
 #include <tandem/engine/train_loop.h>
+#include <tandem/ppo.h>
 #include <tandem/program.h>
 
 #include <array>
@@ -37,9 +39,17 @@ Day live(int stock, int order, int customers) {
 }
 
 // Your settings: each key is a flag (--set first_stock=3), a line of a TOML file and a line of the run's record. The
-// learner's own are all there too.
-struct ShopSettings : tandem::DqnSettings {
+// learner's own are all there too, and a learner is its settings and its name, here and below.
+template <class LearnerSettings>
+struct ShopOf : LearnerSettings {
   int64_t first_stock = 12;
+  void describe(tandem::Describer& d) override {
+    LearnerSettings::describe(d);
+    d.key("first_stock", first_stock, tandem::Range::between(0, kMostStock), "most that is there at the beginning");
+  }
+};
+
+struct ShopSettings : ShopOf<tandem::DqnSettings> {
   ShopSettings() {
     shards = 4;
     environments = 4;
@@ -57,9 +67,20 @@ struct ShopSettings : tandem::DqnSettings {
     optimizer.weight_decay = 0;
     schedule.kind = "cosine";
   }
-  void describe(tandem::Describer& d) override {
-    DqnSettings::describe(d);
-    d.key("first_stock", first_stock, tandem::Range::between(0, kMostStock), "most that is there at the beginning");
+};
+
+struct ShopPpoSettings : ShopOf<tandem::PpoSettings> {
+  ShopPpoSettings() {
+    shards = 4;
+    environments = 8;
+    horizon = 32;
+    batch_size = 256;
+    steps = 2000;
+    gamma = 0.9;
+    gae_lambda = 0.9;
+    net.hidden = {64, 64};
+    optimizer.learning_rate = 2e-3;
+    schedule.kind = "cosine";
   }
 };
 
@@ -117,6 +138,9 @@ class ShopEnvironment : public tandem::Environment {
 struct Shop : tandem::Dqn {
   explicit Shop(const ShopSettings& s) : Dqn(s, std::make_unique<ShopEnvironment>(s.first_stock)) {}
 };
+struct ShopPpo : tandem::Ppo {
+  explicit ShopPpo(const ShopPpoSettings& s) : Ppo(s, std::make_unique<ShopEnvironment>(s.first_stock)) {}
+};
 
 // ---- how good is it? By dynamic programming over all 13 x 7 states, without a random number ----
 
@@ -147,15 +171,18 @@ double long_run(double gamma, const Choose& choose) {
   return mean;
 }
 
+// steps: 0: as many as the settings say.
+template <class Recipe, class Settings>
 int judge(int64_t steps) {
-  ShopSettings settings;
-  settings.steps = settings.schedule.total_steps = steps;
+  Settings settings;
+  if (steps > 0) settings.steps = steps;
+  settings.schedule.total_steps = settings.steps;
   settings.check();
   tandem::set_determinism();
-  tandem::TrainLoop loop(settings, std::make_unique<Shop>(settings),
+  tandem::TrainLoop loop(settings, std::make_unique<Recipe>(settings),
                          tandem::ShardPlan::balance(static_cast<int>(settings.shards), std::vector{1.0}));
-  const auto& shop = dynamic_cast<const Shop&>(loop.recipe());
-  while (loop.steps_done() < steps) loop.step();
+  const auto& shop = dynamic_cast<const Recipe&>(loop.recipe());
+  while (loop.steps_done() < settings.steps) loop.step();
 
   std::array<std::array<int, kDays>, kMostStock + 1> orders{};
   std::vector<float> seen(static_cast<size_t>(shop.environment().observation_size()));
@@ -178,15 +205,19 @@ int judge(int64_t steps) {
   const double learned =
       long_run(gamma, [&](int s, int d, const Table& v) { return worth(v, s, d, orders[s][d], gamma); });
   std::printf("after %lld steps: worth %.3f; random %.3f, the best there is %.3f; score %.3f\n",
-              static_cast<long long>(steps), learned, random, best, (learned - random) / (best - random));
+              static_cast<long long>(settings.steps), learned, random, best, (learned - random) / (best - random));
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], "judge") == 0)
-    return judge(argc > 3 && std::strcmp(argv[2], "--steps") == 0 ? std::atoll(argv[3]) : ShopSettings().steps);
+  if (argc > 1 && std::strcmp(argv[1], "judge") == 0) {
+    const bool ppo = argc > 2 && std::strcmp(argv[2], "shop-ppo") == 0;
+    const int64_t steps = argc > 3 && std::strcmp(argv[argc - 2], "--steps") == 0 ? std::atoll(argv[argc - 1]) : 0;
+    return ppo ? judge<ShopPpo, ShopPpoSettings>(steps) : judge<Shop, ShopSettings>(steps);
+  }
   return tandem::program_main(argc, argv, "own_env",
-                              {tandem::dqn_entry<Shop, ShopSettings>("shop", "orders of a small shop")});
+                              {tandem::dqn_entry<Shop, ShopSettings>("shop", "orders of a small shop"),
+                               tandem::ppo_entry<ShopPpo, ShopPpoSettings>("shop-ppo", "the same, learned by PPO")});
 }

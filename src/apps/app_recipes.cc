@@ -1,9 +1,12 @@
 #include "apps/app_recipes.h"
 
+#include "apps/options/entry.h"
 #include "apps/web_test/entry.h"
 
 namespace tandem {
 
-std::vector<RecipeInfo> app_recipes(const AgentOnGpu& on_gpu) { return with_web_test(shipped_recipes(on_gpu)); }
+std::vector<RecipeInfo> app_recipes(const AgentOnGpu& on_gpu) {
+  return with_options(with_web_test(shipped_recipes(on_gpu)));
+}
 
 }  // namespace tandem

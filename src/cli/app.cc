@@ -289,7 +289,7 @@ class AppBuilder {
       if (kept.contains(verb.name) || find_command(*root, {verb.name}) != root) refuse_verb(verb.name);
       try {
         auto* app = command(root, verb.name, verb.summary, verb.examples);
-        if (!verb.subject.empty()) subject(app, verb.subject, verb.subject_help, 0, 1);
+        if (!verb.subject.empty()) subject(app, verb.subject, verb.subject_help, 0, verb.most_subjects);
         for (const VerbFlag& flag : verb.flags) verb_flag(app, flag);
       } catch (const CLI::ConstructionError& error) {
         throw std::logic_error(fmt::format("the verb `{}` of recipe {}: {}", verb.name,

@@ -85,6 +85,7 @@ int program_main(int argc, char** argv, const std::string& name, const std::vect
   context.program = name;
   context.version = TANDEM_VERSION;
   context.machine = this_machine();
+  context.first_is_default = name != "tandem-worker";
   for (const RecipeEntry& entry : recipes) context.recipes.push_back(entry.info);
   context.worker = std::filesystem::read_symlink("/proc/self/exe");
   int word = 1;  // torch.distributed.launch puts --local-rank=N before the command

@@ -58,8 +58,8 @@ int resume_run(const Command& command, const fs::path& run_dir, const std::optio
       given ? resolve_run_text(*given, run.recipe_toml().string(), command.arguments, command.context, command.output)
             : resolve_run(run.recipe_toml(), command.arguments, command.context, command.output);
   const RecipeInfo& info = find_recipe(command.context.recipes, recipe.name);
-  if (info.set) return resume_set(command, recipe, *info.set, run);
   if (info.before_resume) info.before_resume(recipe, run.dir());
+  if (const JobSet* set = set_of(info, *recipe.settings)) return resume_set(command, recipe, *set, run);
   const auto manifest = checkpoint ? std::optional(manifest_in(*checkpoint)) : newest_manifest(run.checkpoints());
   // Before anything else about the settings: another shard count may break other rules too, and this is the cause.
   if (manifest) check_compatible(manifest->settings, recipe.resolver->result_values(), run.id());

@@ -86,8 +86,8 @@ int run_train(const Command& command) {
   if (command.arguments.resume) return resume_from_train(command, recipe.name);
 
   const RecipeInfo& info = find_recipe(command.context.recipes, recipe.name);
-  if (info.set) return train_set(command, recipe, *info.set);
   if (info.before_train) info.before_train(command, recipe);
+  if (const JobSet* set = set_of(info, *recipe.settings)) return train_set(command, recipe, *set);
   const auto devices = settle(recipe, command);
   if (command.arguments.dry_run) {
     show_dry_run(command, recipe, devices);

@@ -297,12 +297,8 @@ class SetTraining {
     const std::string root =
         command_.arguments.runs_root ? " --runs-root " + shell_word(*command_.arguments.runs_root) : "";
     command_.output.say("next");
-    const auto line = [&](const std::string& words, const char* what) {
+    for (const auto& [words, what] : kind_.next_commands(run, agent))
       command_.output.say(fmt::format("  {} {}{}   # {}", program, words, root, what));
-    };
-    line(fmt::format("eval {}", run), "how good they are, with intervals");
-    line(fmt::format("act {} --agent {} < states.jsonl", run, agent), "an agent's answers, a JSON line for each state");
-    line(fmt::format("report {}", run), "the page again, after eval with its figures");
   }
 
   const Command& command_;
@@ -318,8 +314,8 @@ class SetTraining {
 PreparedSet prepare(const Command& command, ResolvedRecipe& recipe, const JobSet& jobs, const fs::path& dir) {
   if (command.ranks)
     throw ConfigError(
-        fmt::format("{} can't be started by another launcher", recipe.name), "its agents are runs of one machine",
-        fmt::format("start it once, without torchrun, mpirun or srun; or train one agent with {}", jobs.job_recipe()));
+        fmt::format("{} can't be started by another launcher", recipe.name), "its jobs are runs of one machine",
+        fmt::format("start it once, without torchrun, mpirun or srun; or train one of them with {}", jobs.job_recipe()));
   return jobs.prepare(recipe, command.context.machine, dir, known_of_set(command, jobs, recipe),
                       [&](const std::string& line) { command.output.say(line); });
 }

@@ -97,7 +97,7 @@ ResolvedRecipe resolve_recipe(const std::string& subject, const Arguments& argum
   std::string name = subject;
   if (subject.empty()) {
     auto named = project ? recipe_named_in(project->text, project->name) : std::nullopt;
-    if (!named && context.recipes.size() == 1) named = context.recipes.front().name;  // a user's own program
+    if (!named && (context.recipes.size() == 1 || context.first_is_default)) named = context.example();
     if (!named) {
       std::vector<std::string> names;
       for (const RecipeInfo& recipe : context.recipes) names.push_back(recipe.name);

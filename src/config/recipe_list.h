@@ -52,6 +52,7 @@ struct RecipeVerb {
   std::vector<VerbFlag> flags = {};
   std::vector<CommandExample> examples = {};
   std::string subject = "run", subject_help = "id, start of an id, folder, or last";  // the word that may follow it
+  int most_subjects = 1;                                                              // words that may follow it
 };
 
 // GiB that one worker needs; 0: not known, `doctor` says nothing of it.
@@ -80,7 +81,7 @@ struct RecipeInfo {
   BenchPreset bench = {};
   std::string baseline = {};               // Python that defines step() for `bench --baselines`; empty: it has none
   bool tries_machine = false;              // small: `doctor` trains it for a few steps
-  std::shared_ptr<const JobSet> set = {};  // it is a set of jobs; null: one run
+  std::shared_ptr<const JobSet> set = {};  // it is a set of jobs, or may be one (set_of()); null: one run
   std::function<int(const Command&)> train_from = {};  // `train --from RUN`; null: it can't
   // Before the settings of a new run are frozen, and before a run goes on in `run_dir`.
   std::function<void(const Command&, ResolvedRecipe&)> before_train = {};

@@ -104,6 +104,29 @@ std::string models_of(const SetJob& job) {
   return fmt::format("{}", fmt::join(agents, ","));
 }
 
+const JobSet* set_of(const RecipeInfo& recipe, const RecipeSettings& settings) {
+  return recipe.set && recipe.set->asked_for(settings) ? recipe.set.get() : nullptr;
+}
+
+void settle_job(PreparedJob& one, const std::string& set, const nlohmann::json* manifest) {
+  one.resolver->set("devices", "", set);
+  one.resolver->set("max_time", "", set);
+  freeze(*one.resolver, *one.settings, 1);
+  if (manifest) check_compatible(*manifest, one.resolver->result_values(), one.job.name);
+  one.job.steps = one.settings->steps;
+  one.job.shards = static_cast<int>(one.settings->shards);
+}
+
+void number_kinds(PreparedSet& set) {
+  std::vector<std::string> models;
+  set.schedule.kinds.clear();
+  for (const DeviceSpec& device : set.devices) {
+    const auto at = std::ranges::find(models, Estimate::model_of(device));
+    set.schedule.kinds.push_back(static_cast<int>(at - models.begin()));
+    if (at == models.end()) models.push_back(Estimate::model_of(device));
+  }
+}
+
 std::vector<PlannedJob> planned(const PreparedSet& set, const Estimate& estimate) {
   std::vector<PlannedJob> jobs;
   for (size_t j = 0; j < set.jobs.size(); ++j) {

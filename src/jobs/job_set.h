@@ -1,16 +1,18 @@
-// jobs/job_set.h -- a recipe that is a set of jobs, each a run of another recipe: what its entry brings, and what is
-// known of such a set before anything of it runs.
+// jobs/job_set.h -- a recipe that is a set of jobs, each a run of another recipe, or of its own with other settings:
+// what its entry brings, and what is known of such a set before anything of it runs.
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "config/devices.h"
+#include "config/recipe_list.h"
 #include "config/resolved_recipe.h"
 #include "jobs/estimate.h"
 #include "jobs/job.h"
@@ -83,6 +85,8 @@ class JobSet {
  public:
   virtual ~JobSet() = default;
   virtual std::string job_recipe() const = 0;
+  // Whether these settings ask for several runs; else the recipe is one run like others.
+  virtual bool asked_for(const RecipeSettings& /*settings*/) const { return true; }
 
   // Everything that can be refused is refused here. `dir` is the set's folder: jobs that have a run in it go on with
   // theirs; empty: there is none yet. Runs are planned by what is `known`. `say` takes lines for the user. Throws
@@ -98,7 +102,19 @@ class JobSet {
   virtual bool judge(const std::vector<SetJob>& jobs, std::vector<JobStatus>& status) const = 0;
   virtual std::string score_words(bool judged) const = 0;    // what a score means, for the line below the table
   virtual double seconds_beside_steps() const { return 0; }  // of one model on a GPU, at its start and its end
+  // To copy at its end: commands about the set `run`, and about the model `agent` of it.
+  virtual std::vector<CommandExample> next_commands(const std::string& run, const std::string& agent) const = 0;
 };
+
+// The set that these settings of a recipe ask for; null: one run.
+const JobSet* set_of(const RecipeInfo& recipe, const RecipeSettings& settings);
+
+// What all sets do alike when they prepare: the job's place, which the set decides at every start, its frozen settings
+// and its size. `manifest`: settings of its newest checkpoint, which must be compatible; null: there is none. Throws
+// ConfigError.
+void settle_job(PreparedJob& one, const std::string& set, const nlohmann::json* manifest);
+// Numbers the kinds of the set's devices for its schedule.
+void number_kinds(PreparedSet& set);
 
 // "analysis"; "requirements,generation" of those that share a run.
 std::string models_of(const SetJob& job);

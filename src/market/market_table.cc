@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/errors.h"
+#include "market/forecast_targets.h"
 
 namespace tandem {
 
@@ -23,6 +24,7 @@ MarketTable::MarketTable(const MarketData& data, const FeatureOptions& options) 
       throw ConfigError("the market data have too many days", "rows are counted up to 2,147,483,647",
                         "choose fewer symbols");
     append_features(symbol, days, options, raw_);
+    append_forecast_targets(symbol, days, forecasts_);
     days_.insert(days_.end(), days.begin(), days.end());
     symbols_.push_back({symbol.name, static_cast<int32_t>(first), static_cast<int32_t>(last) - 1,
                         static_cast<int32_t>(first) + kFirstTradableDay});
@@ -86,8 +88,12 @@ void MarketTable::scale(const FeatureScaler& scaler) {
 }
 
 MarketView MarketTable::view(std::span<const MarketView::Range> ranges) const {
-  return {days_.data(), features_.empty() ? nullptr : features_.data(), rows(), ranges.data(),
-          static_cast<int32_t>(ranges.size())};
+  return {.days = days_.data(),
+          .features = features_.empty() ? nullptr : features_.data(),
+          .forecasts = forecasts_.data(),
+          .rows = rows(),
+          .ranges = ranges.data(),
+          .range_count = static_cast<int32_t>(ranges.size())};
 }
 
 std::vector<MarketView::Range> MarketTable::tradable_ranges() const {

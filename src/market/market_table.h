@@ -52,7 +52,7 @@ class MarketTable {
 
   std::vector<MarketDay> days_;
   std::vector<double> raw_;
-  std::vector<float> features_;
+  std::vector<float> features_, forecasts_;
   std::vector<TableSymbol> symbols_;
 };
 

@@ -8,6 +8,7 @@ namespace tandem {
 inline constexpr int kMarketFeatures = 108;  // of a day, in the table that all environments share
 inline constexpr int kOwnFeatures = 52;      // of a portfolio
 inline constexpr int kWindow = 20;           // days that the net sees
+inline constexpr int kForecasts = 3;         // numbers of the next day, for pre-training
 
 // One day of one symbol. Prices in the currency's units, after splits.
 struct MarketDay {
@@ -23,6 +24,7 @@ struct MarketDay {
 struct MarketView {
   const MarketDay* days = nullptr;
   const float* features = nullptr;  // [rows, kMarketFeatures], scaled by what the training days have
+  const float* forecasts = nullptr;  // [rows, kForecasts]: of the day after each (forecast_targets.h); or none
   int64_t rows = 0;
   // Where an episode may begin and must end: of each range, rows [first, last]. An episode begins at `first` or later,
   // and is cut at `last`.

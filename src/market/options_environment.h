@@ -30,6 +30,9 @@ class OptionsEnvironment : public Environment {
   // std::out_of_range if an action is not below actions(); nothing has changed then.
   void step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey& key) const override;
   ObservationTable table() const override { return {market_.features, kMarketFeatures, market_.rows}; }
+  ObservationTable forecast_targets() const override {
+    return {market_.forecasts, market_.forecasts ? kForecasts : 0, market_.rows};
+  }
   void table_rows(const std::byte* states, int32_t* out, int64_t n) const override;
   void observe_before(float* out) const override { observe_flat(out); }
 

@@ -61,21 +61,33 @@ int64_t cash_of(const OptionTrade& trade) { return trade.received * trade.contra
 
 }  // namespace
 
+RangePlay::RangePlay(const OptionsEnvironment& environment, int32_t range, std::string symbol)
+    : environment_(environment),
+      play_{.symbol = std::move(symbol)},
+      state_(environment.begin(range)),
+      row_(environment.market().ranges[range].first),
+      last_(environment.market().ranges[range].last) {
+  note_day();
+}
+
+void RangePlay::note_day() {
+  play_.dates.push_back(environment_.market().days[row_].date);
+  play_.equity_cents.push_back(OptionsEnvironment::equity_cents(state_));
+}
+
+void RangePlay::take(int32_t action) {
+  if (state_.end != 0) action = 0;
+  environment_.step_one(state_, action, &play_.trades);
+  play_.actions.push_back(action);
+  ++row_;
+  note_day();
+}
+
 SymbolPlay play_range(const OptionsEnvironment& environment, int32_t range, std::string symbol,
                       const OptionsPolicy& policy) {
-  SymbolPlay play{.symbol = std::move(symbol)};
-  OptionsState state = environment.begin(range);
-  const auto [first, last] = environment.market().ranges[range];
-  play.dates.push_back(environment.market().days[first].date);
-  play.equity_cents.push_back(OptionsEnvironment::equity_cents(state));
-  for (int32_t row = first + 1; row <= last; ++row) {
-    const int32_t action = state.end == 0 ? policy(state) : 0;
-    environment.step_one(state, action, &play.trades);
-    play.dates.push_back(environment.market().days[row].date);
-    play.equity_cents.push_back(OptionsEnvironment::equity_cents(state));
-    play.actions.push_back(action);
-  }
-  return play;
+  RangePlay play(environment, range, std::move(symbol));
+  while (!play.done()) play.take(play.state().end == 0 ? policy(play.state()) : 0);
+  return std::move(play.result());
 }
 
 std::vector<ClosedTrade> closed_trades(const SymbolPlay& play) {

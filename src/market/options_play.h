@@ -24,6 +24,23 @@ struct SymbolPlay {
   std::vector<OptionTrade> trades;
 };
 
+// The play of one symbol, a day at a time: of a policy that decides for several symbols at once.
+class RangePlay {
+ public:
+  RangePlay(const OptionsEnvironment& environment, int32_t range, std::string symbol);
+  bool done() const { return row_ == last_; }
+  const OptionsState& state() const { return state_; }
+  void take(int32_t action);  // decided at the close of the state's day; after ruin it does nothing
+  SymbolPlay& result() { return play_; }
+
+ private:
+  void note_day();
+  const OptionsEnvironment& environment_;
+  SymbolPlay play_;
+  OptionsState state_;
+  int32_t row_, last_;
+};
+
 using OptionsPolicy = std::function<int32_t(const OptionsState&)>;  // the action for the close of the state's day
 SymbolPlay play_range(const OptionsEnvironment& environment, int32_t range, std::string symbol,
                       const OptionsPolicy& policy);

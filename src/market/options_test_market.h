@@ -15,8 +15,11 @@ struct OptionsTestMarket {
   std::vector<MarketView::Range> ranges;
 
   MarketView view() const {
-    return {days.data(), features.data(), static_cast<int64_t>(days.size()), ranges.data(),
-            static_cast<int32_t>(ranges.size())};
+    return {.days = days.data(),
+            .features = features.data(),
+            .rows = static_cast<int64_t>(days.size()),
+            .ranges = ranges.data(),
+            .range_count = static_cast<int32_t>(ranges.size())};
   }
 };
 

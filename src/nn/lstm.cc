@@ -258,14 +258,12 @@ LstmImpl::LstmImpl(const LstmOptions& given) : options(given) {
   if (given.in < 1 || given.hidden < 1)
     throw ConfigError(fmt::format("an LSTM from {} features to {} hidden units", given.in, given.hidden),
                       "both are numbers from 1 up", "give it the sizes of its input and of its state");
-  const double bound = 1 / std::sqrt(static_cast<double>(given.hidden));
-  const auto made = [&](const char* name, at::IntArrayRef sizes) {
-    return register_parameter(name, at::empty(sizes).uniform_(-bound, bound));
-  };
-  weight_ih = made("weight_ih_l0", {4 * given.hidden, given.in});
-  weight_hh = made("weight_hh_l0", {4 * given.hidden, given.hidden});
-  bias_ih = made("bias_ih_l0", {4 * given.hidden});
-  bias_hh = made("bias_hh_l0", {4 * given.hidden});
+  torch::nn::LSTM torchs(torch::nn::LSTMOptions(given.in, given.hidden));
+  const auto taken = [&](const char* name) { return register_parameter(name, torchs->named_parameters()[name]); };
+  weight_ih = taken("weight_ih_l0");
+  weight_hh = taken("weight_hh_l0");
+  bias_ih = taken("bias_ih_l0");
+  bias_hh = taken("bias_hh_l0");
 }
 
 at::Tensor LstmImpl::forward(const at::Tensor& x) {

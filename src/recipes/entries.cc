@@ -1,8 +1,10 @@
 #include <map>
 
 #include "engine/recipe.h"
+#include "recipes/gym_ppo_settings.h"
 #include "recipes/gym_settings.h"
 #include "recipes/makers.h"
+#include "recipes/options_settings.h"
 #include "recipes/shipped.h"
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
@@ -18,6 +20,8 @@ std::vector<RecipeEntry> with_makers(std::vector<RecipeInfo> infos) {
       {"tiny-rl", [](const RecipeSettings& s) { return make_tiny_rl(dynamic_cast<const TinyRlSettings&>(s)); }},
       {"web-agent", [](const RecipeSettings& s) { return make_web_agent(dynamic_cast<const WebAgentSettings&>(s)); }},
       {"dqn", [](const RecipeSettings& s) { return make_gym_dqn(dynamic_cast<const GymSettings&>(s)); }},
+      {"options", [](const RecipeSettings& s) { return make_options(dynamic_cast<const OptionsSettings&>(s)); }},
+      {"ppo", [](const RecipeSettings& s) { return make_gym_ppo(dynamic_cast<const GymPpoSettings&>(s)); }},
   };
   std::vector<RecipeEntry> entries;
   for (RecipeInfo& info : infos) {

@@ -5,6 +5,7 @@
 // such runs (apps/options/options_set.h).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -16,17 +17,23 @@
 
 namespace tandem {
 
-// Prices that are drawn, where no data is given.
+// Prices that are drawn, where no data is given (market/generated_market.h).
 struct GeneratedMarketSettings {
   int64_t symbols = 8;
-  int64_t days = 2000;  // of each symbol
+  int64_t days = 1500;  // of each symbol
   int64_t seed = 1;
-  double edge = 0;  // how much of the next day's move today's features tell; 0: nothing can be learned
+  double edge = 0;  // of a day's volatility, what its expected return is; 0: nothing can be learned
 };
 
 struct OptionsSettings : PpoSettings {
+  static constexpr int32_t kWarmUpDays = 60 + kWindow - 1;  // of a symbol, before its first decision (features.h)
+
   std::string data;         // folder of bars; empty: the generated market
-  std::string data_digest;  // of its files, set when the run begins
+  std::string data_digest;  // of what was read, set when the run begins
+  std::string symbols;      // "AAPL,MSFT"; empty: all of the folder
+  bool accept_jumps = false;
+  std::string python;                   // for Parquet
+  double premium = 1.10, skew = -0.10;  // of volatilities that are estimated, where there are no quotes of options
   GeneratedMarketSettings market;
 
   double capital = 100'000;
@@ -91,18 +98,28 @@ struct OptionsSettings : PpoSettings {
     plan.purge_days =
         static_cast<int32_t>(kWindow + (multi_leg ? std::max(expiry_days, second_expiry_days) : expiry_days));
     plan.embargo_days = static_cast<int32_t>(embargo_days);
+    plan.warm_up_days = kWarmUpDays;
     return plan;
   }
 
   void describe(Describer& d) override {
     PpoSettings::describe(d);
     d.key("data", data, "folder of daily bars, a file for each symbol; empty: the generated market", Role::kRunning);
-    d.key("data_digest", data_digest, "SHA-256 of its files; set when the run begins");
+    d.key("data_digest", data_digest, "SHA-256 of what was read there; set when the run begins");
+    d.key("symbols", symbols, "those to use, separated by commas; empty: all of the folder");
+    d.key("accept_jumps", accept_jumps, "what looks like a split that was not adjusted is taken as a move of the price",
+          Role::kRunning);
+    d.key("python", python, "Python with pyarrow, for Parquet; empty: that of VIRTUAL_ENV, else of .venv, else python3",
+          Role::kRunning);
+    d.key("features.premium", premium, Range::between(0.1, 10),
+          "without quotes of options: implied volatility over the one estimated from returns");
+    d.key("features.skew", skew, Range::between(-2, 2), "without quotes: its slope in ln(strike / spot) / sqrt(years)");
     d.key("market.symbols", market.symbols, Range::between(1, 4096), "generated market: symbols");
-    d.key("market.days", market.days, Range::between(60, 100'000), "generated market: days of each symbol");
+    d.key("market.days", market.days, Range::between(kWarmUpDays + 22, 100'000),
+          "generated market: days of each symbol");
     d.key("market.seed", market.seed, Range::at_least(0), "generated market: its seed");
     d.key("market.edge", market.edge, Range::between(0, 1),
-          "generated market: how much of the next day's move can be known beforehand; 0: nothing");
+          "generated market: expected return of a day over its volatility, in a hidden direction; 0: no edge");
     describe_rules(d);
     d.key("folds", folds, Range::between(1, 100), "test periods that the calendar's end is cut into, in order");
     d.key("fold", fold, Range::between(1, 100), "the one that this run is judged by; it learns from what lies before");
@@ -153,9 +170,10 @@ struct OptionsSettings : PpoSettings {
 
   // What `--quick` sets: about two minutes on two cores, on the generated market with something to learn.
   static std::vector<std::pair<std::string, std::string>> quick() {
-    return {{"shards", "2"},           {"environments", "16"},  {"ppo.horizon", "32"},   {"batch_size", "128"},
-            {"ppo.epochs", "4"},       {"net.width", "64"},     {"net.layers", "1"},     {"net.heads", "4"},
-            {"net.head_hidden", "64"}, {"market.symbols", "4"}, {"market.days", "1000"}, {"episodes", "400"}};
+    return {{"shards", "2"},           {"environments", "16"}, {"ppo.horizon", "32"},   {"batch_size", "128"},
+            {"ppo.epochs", "4"},       {"net.width", "64"},    {"net.layers", "1"},     {"net.heads", "4"},
+            {"net.head_hidden", "64"}, {"market.edge", "0.3"}, {"market.symbols", "4"}, {"market.days", "1000"},
+            {"episodes", "400"}};
   }
 };
 

@@ -9,6 +9,7 @@
 #include "recipes/dqn_checkpoint.h"
 #include "recipes/experience_at_start.h"
 #include "recipes/gym_eval.h"
+#include "recipes/gym_ppo_settings.h"
 #include "recipes/gym_settings.h"
 #include "recipes/options_settings.h"
 #include "recipes/tiny_rl_eval.h"
@@ -29,6 +30,11 @@ constexpr MemoryNeed kSmall{1.0, 0.2}, kGymNeed{1.0, 0.3}, kWebNeed{2.0, 1.3}, k
 
 const SettingFlag kExperienceFlag{"--experience", "experience.files", "files",
                                   "JSON lines of a real system to learn from, separated by commas", On::kTrainOnly};
+
+const SettingFlag kEnvironmentFlag{
+    "--env", "env.id", "name", "environment of recipes dqn and ppo: gym:CartPole-v1, my_module:MyEnv", On::kPlanToo};
+const SettingFlag kEnvironmentsFlag{"--num-envs", "env.count", "n", "parallel environments, over all shards",
+                                    On::kPlanToo};
 
 std::string web_action_name(const std::string& agent, int64_t action) {
   const int32_t number = web_agent_of(agent);
@@ -84,10 +90,7 @@ RecipeInfo web_agent(const AgentOnGpu& on_gpu) {
 RecipeInfo gym_dqn(const AgentOnGpu& on_gpu) {
   RecipeInfo info{"dqn", "dueling double DQN on any Gymnasium environment: --env gym:CartPole-v1",
                   [] { return std::make_unique<GymSettings>(); }};
-  info.flags = {
-      {"--env", "env.id", "name", "environment of recipe dqn: gym:CartPole-v1, my_module:MyEnv", On::kPlanToo},
-      {"--num-envs", "env.count", "n", "parallel environments, over all shards", On::kPlanToo},
-      kExperienceFlag};
+  info.flags = {kEnvironmentFlag, kEnvironmentsFlag, kExperienceFlag};
   info.verbs = {act_verb(on_gpu), gym_eval_verb()};
   info.examples = {{"train dqn --env gym:CartPole-v1 --num-envs 8", "a DQN on an environment in Python"},
                    {"train dqn --experience history.jsonl", "offline, from recorded transitions of any size"}};
@@ -105,6 +108,8 @@ RecipeInfo options_trader() {
                  "of options: train each of n folds, judged by the days after it", On::kPlanToo},
                 {"--seeds", "seeds", "n", "of options: n runs of each fold, by seeds", On::kPlanToo},
                 {"--fold", "fold", "n", "of options: the fold of one run", On::kPlanToo},
+                {"--pretraining", "pretrain.iterations", "n",
+                 "of options: first learn to forecast price, volatility and volume from so many rollouts", On::kPlanToo},
                 {"--enable-multi-leg", "env.multi_leg", std::string(kSwitchValue),
                  "of options: 91 actions, with spreads, straddles, iron condors and butterflies", On::kPlanToo}};
   info.examples = {{"train options --quick", "an options trader on a generated market, a short training"},
@@ -115,10 +120,20 @@ RecipeInfo options_trader() {
   return info;
 }
 
+RecipeInfo gym_ppo() {
+  RecipeInfo info{"ppo", "PPO on any Gymnasium environment, discrete or continuous actions: --env gym:Pendulum-v1",
+                  [] { return std::make_unique<GymPpoSettings>(); }};
+  info.flags = {kEnvironmentFlag, kEnvironmentsFlag};
+  info.verbs = {gym_ppo_eval_verb()};
+  info.examples = {{"train ppo --env gym:CartPole-v1 --num-envs 8", "PPO on an environment in Python"}};
+  info.need = kGymNeed;
+  return info;
+}
+
 }  // namespace
 
 std::vector<RecipeInfo> shipped_recipes(const AgentOnGpu& on_gpu) {
-  return {tiny(), tiny_rl(), web_agent(on_gpu), gym_dqn(on_gpu), options_trader()};
+  return {tiny(), tiny_rl(), web_agent(on_gpu), gym_dqn(on_gpu), gym_ppo(), options_trader()};
 }
 
 }  // namespace tandem

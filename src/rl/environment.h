@@ -66,6 +66,9 @@ class Environment {
 
   virtual ObservationTable table() const { return {}; }
   virtual void table_rows(const std::byte* states, int32_t* out, int64_t n) const {}
+  // What comes after each row of table(), for pre-training: a net may be asked to forecast it, and never sees it. The
+  // same count of rows; width 0: there is nothing.
+  virtual ObservationTable forecast_targets() const { return {}; }
   // What observe() would have written in the steps before an episode began, [observation_size]; zeros at first.
   virtual void observe_before(float* out) const {}
 

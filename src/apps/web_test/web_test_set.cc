@@ -260,14 +260,8 @@ PreparedJob prepare_job(const AgentJob& plan, const ResolvedRecipe& whole, const
       throw ConfigError(fmt::format("{} and {} can't have settings of their own any more", plan.agents.front(), agent),
                         fmt::format("they learn side by side in one run, {}", one.job.dir.string()),
                         "give the setting without an agent's name: it holds for all of them");
-  one.resolver->set("devices", "", "web-test");  // the set says where and how long, at every start
-  one.resolver->set("max_time", "", "web-test");
-  freeze(*one.resolver, *one.settings, 1);
-  if (!one.is_new)
-    if (const auto manifest = newest_manifest(one.job.dir / "checkpoints"))
-      check_compatible(manifest->settings, one.resolver->result_values(), one.job.name);
-  one.job.steps = one.settings->steps;
-  one.job.shards = static_cast<int>(one.settings->shards);
+  const auto manifest = one.is_new ? std::nullopt : newest_manifest(one.job.dir / "checkpoints");
+  settle_job(one, "web-test", manifest ? &manifest->settings : nullptr);
   one.job.flops = flops_of_step(agent_settings, on_gpus);
   if (plan.agents.size() == 1) {
     one.job.agent = plan.agents.front();
@@ -345,6 +339,13 @@ class WebTestSet : public JobSet {
 
   double seconds_beside_steps() const override { return kSecondsBesideSteps; }
 
+  std::vector<CommandExample> next_commands(const std::string& run, const std::string& agent) const override {
+    return {{fmt::format("eval {}", run), "how good they are, with intervals"},
+            {fmt::format("act {} --agent {} < states.jsonl", run, agent),
+             "an agent's answers, a JSON line for each state"},
+            {fmt::format("report {}", run), "the page again, after eval with its figures"}};
+  }
+
  private:
   // Of `place` the settings have the devices already.
   PreparedSet prepare_on(ResolvedRecipe& recipe, const Machine& machine, const fs::path& dir, const SetPlace& place,
@@ -373,12 +374,7 @@ class WebTestSet : public JobSet {
       else
         assume_cores(set);
     }
-    std::vector<std::string> models;
-    for (const DeviceSpec& device : set.devices) {
-      const auto at = std::ranges::find(models, Estimate::model_of(device));
-      set.schedule.kinds.push_back(static_cast<int>(at - models.begin()));
-      if (at == models.end()) models.push_back(Estimate::model_of(device));
-    }
+    number_kinds(set);
     return set;
   }
 

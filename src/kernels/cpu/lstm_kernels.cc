@@ -26,7 +26,7 @@ void with_lstm_flags(bool first, bool second, const Body& body) {
 }
 
 template <FloatType kType, bool kHasBefore, bool kHasRecurrent>
-__attribute__((always_inline)) inline void forward_rows(const LstmForwardStep& s) {
+__attribute__((always_inline)) inline void lstm_forward_rows(const LstmForwardStep& s) {
   const int64_t n = s.hidden;
   const auto sum = [&](int64_t at, int64_t recurrent_at) TANDEM_INLINE_LAMBDA {
     const float x = load_float(s.gates, kType, at);
@@ -56,7 +56,7 @@ __attribute__((always_inline)) inline void forward_rows(const LstmForwardStep& s
 }
 
 template <FloatType kType, bool kHasBefore, bool kHasNext>
-__attribute__((always_inline)) inline void backward_rows(const LstmBackwardStep& s) {
+__attribute__((always_inline)) inline void lstm_backward_rows(const LstmBackwardStep& s) {
   const int64_t n = s.hidden;
   for (int64_t row = 0; row < s.rows; ++row) {
     const int64_t gate = row * s.gates_stride, to = row * s.gates_grad_stride, out = row * s.out_grad_stride;
@@ -88,7 +88,7 @@ void lstm_forward_step(const LstmForwardStep& step, void* /*stream*/) {
   with_lstm_type(step.type, [&](auto type) {
     with_lstm_flags(step.cell_before != nullptr, step.recurrent != nullptr, [&](auto before, auto recurrent) {
       run_with_fma([&]() TANDEM_INLINE_LAMBDA {
-        forward_rows<decltype(type)::value, decltype(before)::value, decltype(recurrent)::value>(step);
+        lstm_forward_rows<decltype(type)::value, decltype(before)::value, decltype(recurrent)::value>(step);
       });
     });
   });
@@ -98,7 +98,7 @@ void lstm_backward_step(const LstmBackwardStep& step, void* /*stream*/) {
   with_lstm_type(step.type, [&](auto type) {
     with_lstm_flags(step.cell_before != nullptr, step.hidden_grad != nullptr, [&](auto before, auto next) {
       run_with_fma([&]() TANDEM_INLINE_LAMBDA {
-        backward_rows<decltype(type)::value, decltype(before)::value, decltype(next)::value>(step);
+        lstm_backward_rows<decltype(type)::value, decltype(before)::value, decltype(next)::value>(step);
       });
     });
   });

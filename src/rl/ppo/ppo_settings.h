@@ -37,6 +37,7 @@ struct PpoSettings : RecipeSettings {
   double initial_deviation = 1;  // of continuous actions
   int64_t window = 1;            // steps that the net sees; above 1: for a clstm
   PolicyNetSettings net;
+  int64_t pretrain_iterations = 0;  // rollouts whose steps first teach a clstm to forecast (Environment::forecast_targets)
 
   PpoSettings() {
     shards = 8;
@@ -51,6 +52,7 @@ struct PpoSettings : RecipeSettings {
   // Steps of all environments between two phases of learning, and updates that they are learned from.
   int64_t rollout_steps() const { return shards * environments * horizon; }
   int64_t updates_per_rollout() const { return update_epochs * (rollout_steps() / batch_size); }
+  int64_t pretrain_updates() const { return pretrain_iterations * updates_per_rollout(); }
 
   std::vector<std::string> units() const override { return {"episodes", "iterations"}; }
 
@@ -76,6 +78,8 @@ struct PpoSettings : RecipeSettings {
     d.key("net.layers", net.layers, Range::between(1, 64), "clstm: LSTM and attention layers");
     d.key("net.heads", net.heads, Range::between(1, 256), "clstm: attention heads");
     d.key("net.dropout", net.dropout, Range::from_up_to_below(0, 1), "clstm: dropout probability behind each layer");
+    d.key("pretrain.iterations", pretrain_iterations, Range::between(0, 1'000'000),
+          "clstm: rollouts whose steps first teach it to forecast what comes next; 0: none");
     d.key("net.head_hidden", net.head_hidden, Range::between(1, 65536),
           "clstm: hidden widths of policy and value head");
   }
@@ -95,6 +99,9 @@ struct PpoSettings : RecipeSettings {
     if (net.kind == "clstm" && net.width % net.heads != 0)
       throw ConfigError(fmt::format("a width of {} does not divide by {} heads", net.width, net.heads),
                         "attention cuts it into equal heads", "change net.width or net.heads");
+    if (net.kind == "mlp" && pretrain_iterations > 0)
+      throw ConfigError("pretrain.iterations with net.kind = mlp", "it has no recurrent layers to pre-train",
+                        "set net.kind to clstm, or pretrain.iterations to 0");
     if (net.kind == "mlp" && window > 1)
       throw ConfigError(fmt::format("net.window = {} with net.kind = mlp", window),
                         "an mlp sees the present step alone", "set net.kind to clstm, or net.window to 1");

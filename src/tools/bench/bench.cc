@@ -65,7 +65,7 @@ std::vector<Bench> benches_of(const Command& command) {
     if (all && !preset.among_all) continue;
     const std::string trained = preset.trains.empty() ? name : preset.trains;
     ResolvedRecipe recipe = resolve_recipe(trained, arguments, command.context, command.output);
-    if (const auto& set = find_recipe(recipes, recipe.name).set)
+    if (const JobSet* set = set_of(find_recipe(recipes, recipe.name), *recipe.settings))
       throw ConfigError(fmt::format("{} is a set of jobs", name), "a benchmark is of one of them",
                         fmt::format("use `bench {}`, or a file for {}", recipe.name, set->job_recipe()));
     const bool asked = !arguments.plan.batch.empty();

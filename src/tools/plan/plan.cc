@@ -21,6 +21,7 @@
 #include "forecast/hardware_model.h"
 #include "hardware/machine.h"
 #include "hardware/nvml.h"
+#include "jobs/job_set.h"
 #include "telemetry/atomic_file.h"
 
 namespace tandem {
@@ -446,8 +447,8 @@ int run_plan(const Command& command) {
   use_local_price(arguments, *recipe.settings, report);
   report.outcomes = last_outcomes(forecast_cache(), recipe.name, kOutcomes);
   try {
-    if (const RecipeInfo& info = find_recipe(command.context.recipes, recipe.name); info.set)
-      plan_set(command, *info.set, recipe, report, elsewhere);
+    if (const JobSet* set = set_of(find_recipe(command.context.recipes, recipe.name), *recipe.settings))
+      plan_set(command, *set, recipe, report, elsewhere);
     else
       plan_job(command, recipe, report, elsewhere);
   } catch (const TrialInterrupted& stopped) {

@@ -1,0 +1,58 @@
+#include "apps/options/options_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/errors.h"
+#include "config/devices.h"
+#include "market/market_table.h"
+#include "recipes/options_market.h"
+#include "recipes/options_world.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check_folds(const MarketData& data, const OptionsSettings& settings) {
+  const MarketTable table(data, features_of(settings));
+  const auto ranges = table.tradable_ranges();
+  FoldPlan plan = settings.fold_plan();
+  if (settings.walk_forward > 0) plan.folds = static_cast<int32_t>(settings.walk_forward);
+  walk_forward_folds(table.view(ranges), table.names(), plan);
+}
+
+bool on_gpus_alone(const OptionsSettings& settings, const Machine& machine) {
+  const auto devices = parse_devices(settings.devices, machine, 1024);
+  return std::ranges::all_of(devices, [](const DeviceSpec& one) { return one.kind == DeviceSpec::Kind::kCuda; });
+}
+
+}  // namespace
+
+void take_market(const Command& command, ResolvedRecipe& recipe) {
+  auto& settings = dynamic_cast<OptionsSettings&>(*recipe.settings);
+  check_options_rules(settings.rules());
+  if (!settings.data.empty()) settings.data = fs::absolute(settings.data).lexically_normal().string();
+  const MarketData data = load_market(market_source_of(settings));
+  check_folds(data, settings);
+  if (data.generated)
+    command.output.warn(data.description);
+  else
+    command.output.say("data    " + data.description);
+  settings.data_digest = data.digest();
+  recipe.resolver->note_source("data_digest", "the data at the start");
+  if (recipe.resolver->strength("precision") == 0 && on_gpus_alone(settings, command.context.machine)) {
+    settings.precision = "tf32";
+    recipe.resolver->note_source("precision", "options, on GPUs");
+  }
+}
+
+void keep_market(ResolvedRecipe& recipe, const fs::path& /*run_dir*/) {
+  auto& settings = dynamic_cast<OptionsSettings&>(*recipe.settings);
+  if (settings.data_digest.empty()) return;  // it was written by hand: the first start notes it
+  if (!settings.data.empty()) settings.data = fs::absolute(settings.data).lexically_normal().string();
+  market_of_run(settings);  // refuses what has changed
+}
+
+}  // namespace tandem

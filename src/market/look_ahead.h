@@ -1,0 +1,45 @@
+// market/look_ahead.h -- does an agent see the future? Its play is repeated with other prices after a day: nothing that
+// it did up to that day may change.
+//
+// What is repeated is everything between data and decision: features, their scaler, folds, environment and policy. So a
+// feature that peeks, a scaler that was fitted on days of the test, or an order that is filled at a price of its own
+// day are found alike.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "market/market_data.h"
+#include "market/options_play.h"
+
+namespace tandem {
+
+// The first day of a symbol on which something changed with the future.
+struct LookAheadFinding {
+  std::string symbol;
+  int32_t changed_after = 0;  // date: days after it had other prices
+  int32_t date = 0;           // on or before it
+  int32_t action = 0, action_then = 0;
+  int64_t equity_cents = 0, equity_cents_then = 0;
+};
+
+struct LookAhead {
+  int32_t cuts = 0;          // futures that were tried
+  int64_t days_checked = 0;  // days of symbols that were compared
+  std::optional<LookAheadFinding> first_difference;
+};
+
+// `plays` is what play_market(data) gives. Of the days that were played, `cuts` are taken, evenly spread, and what
+// comes after each is changed.
+using PlayMarket = std::function<std::vector<SymbolPlay>(const MarketData&)>;
+LookAhead find_look_ahead(const MarketData& data, const std::vector<SymbolPlay>& plays, const PlayMarket& play_market,
+                          int32_t cuts, uint64_t seed = 1);
+
+// {"verdict": "none" | "found", "cuts", "days_checked", "first_difference": null | {...}}
+nlohmann::json json_of_look_ahead(const LookAhead& found);
+
+}  // namespace tandem

@@ -1,0 +1,56 @@
+#include "recipes/options_world.h"
+
+#include <fmt/format.h>
+
+#include "base/errors.h"
+#include "base/printable.h"
+#include "recipes/options_market.h"
+
+namespace tandem {
+
+OptionsWorld::OptionsWorld(const MarketData& data, const OptionsSettings& settings)
+    : rules_(settings.rules()), table_(data, features_of(settings)), names_(table_.names()) {
+  all_ = table_.tradable_ranges();
+  fold_ = walk_forward_folds(table_.view(all_), names_, settings.fold_plan()).at(static_cast<size_t>(settings.fold - 1));
+  scaler_ = table_.fit(fold_.train);
+  table_.scale(scaler_);
+}
+
+OptionsWorld::OptionsWorld(const MarketData& data, const OptionsSettings& settings, const FeatureScaler& scaler)
+    : rules_(settings.rules()), table_(data, features_of(settings)), names_(table_.names()), scaler_(scaler) {
+  all_ = table_.tradable_ranges();
+  table_.scale(scaler_);
+}
+
+std::unique_ptr<OptionsEnvironment> OptionsWorld::environment(const std::vector<MarketView::Range>& ranges) const {
+  return std::make_unique<OptionsEnvironment>(table_.view(ranges), rules_);
+}
+
+std::vector<ValidationEpisode> OptionsWorld::validation_episodes(int64_t least) const {
+  std::vector<ValidationEpisode> episodes;
+  const auto symbols = static_cast<int64_t>(fold_.validation.size());
+  const int64_t each = (least + symbols - 1) / symbols;
+  for (int32_t range = 0; range < symbols; ++range) {
+    const auto [first, last] = fold_.validation[static_cast<size_t>(range)];
+    const int32_t all = last - first, days = (2 * all + 2) / 3;
+    for (int64_t i = 0; i < each; ++i)
+      episodes.push_back({.range = range,
+                          .first = first + static_cast<int32_t>(each > 1 ? i * (all - days) / (each - 1) : 0),
+                          .days = each > 1 ? days : all});
+  }
+  return episodes;
+}
+
+MarketData market_of_run(const OptionsSettings& settings) {
+  MarketData data = load_market(market_source_of(settings));
+  if (settings.data_digest.empty()) return data;
+  const std::string now = data.digest();
+  if (now == settings.data_digest) return data;
+  const std::string where = settings.data.empty() ? "the generated market" : printable(settings.data);
+  throw ConfigError(fmt::format("{} is not what the run began with", where),
+                    fmt::format("its digest is {}, that of the run is {}", now.substr(0, 16),
+                                settings.data_digest.substr(0, 16)),
+                    "put the data back, name where it is now with --data, or begin a new run");
+}
+
+}  // namespace tandem

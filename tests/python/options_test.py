@@ -1,0 +1,221 @@
+"""The recipe options through the real programs: one digest on any workers, through kills and resumes; data that are
+checked, refused and noticed when they change; evaluation with a look-ahead verdict; sets of folds and seeds; backtest.
+
+    python3 options_test.py <folder with tandem and tandem-worker> [unittest arguments]
+"""
+import csv
+import json
+import math
+import pathlib
+import random
+import unittest
+
+from run_test import Case  # noqa: E402  (takes the folder from the command line)
+
+SMALL = ["--set", "shards=4", "--set", "environments=4", "--set", "ppo.horizon=16", "--batch-size", 64, "--set", "ppo.epochs=2",
+         "--set", "net.width=16", "--set", "net.layers=2", "--set", "net.heads=2", "--set", "net.head_hidden=[16]",
+         "--set", "market.symbols=3", "--set", "market.days=700", "--seed", 5]
+EVERY = ["--set", "validation.every=8 steps"]
+
+
+def weekdays(count, year=2021):
+    import datetime
+    day, found = datetime.date(year, 1, 4), []
+    while len(found) < count:
+        if day.weekday() < 5:
+            found.append(day.isoformat())
+        day += datetime.timedelta(days=1)
+    return found
+
+
+class Options(Case):
+    def train(self, *args, **kwargs):
+        return super().train(*SMALL, *args, recipe="options", **kwargs)
+
+    def prices(self, symbols=("AAA", "BBB"), days=420, **change):
+        """A folder of daily bars that walk at random; `change` maps a symbol to what is done to its rows."""
+        folder = self.dir / f"prices-{len(list(self.dir.glob('prices-*')))}"
+        folder.mkdir()
+        for symbol in symbols:
+            luck, close, rows = random.Random(symbol), 100.0, []
+            for date in weekdays(days):
+                begin = close * math.exp(luck.gauss(0, 0.004))
+                close = begin * math.exp(luck.gauss(0, 0.012))
+                rows.append([date, round(begin, 2), round(max(begin, close) * 1.004, 2), round(min(begin, close) * 0.996, 2),
+                             round(close, 2), luck.randrange(900000, 1500000)])
+            if symbol in change:
+                rows = change[symbol](rows)
+            with open(folder / f"{symbol}.csv", "w", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(["date", "open", "high", "low", "close", "volume"])
+                writer.writerows(rows)
+        return folder
+
+
+class Digest(Options):
+    def test_one_digest_and_one_validation_curve_on_any_workers_through_kills_and_a_resume(self):
+        def curve(run):
+            lines = (pathlib.Path(run["dir"]) / "metrics.jsonl").read_text().splitlines()
+            return [(r["step"], r["metrics"]["validation/return"]) for r in map(json.loads, lines)
+                    if "validation/return" in r["metrics"]]
+
+        one = self.train(*EVERY, "--steps", 24, "--devices", "cpu:1")
+        self.assertEqual([step for step, _ in curve(one)], [8, 16, 24])
+        for devices in ("cpu:2", "cpu:3@1,0.5,0.5"):
+            other = self.train(*EVERY, "--steps", 24, "--devices", devices)
+            self.assert_bits((other["digest"], curve(other)), (one["digest"], curve(one)), devices)
+        for fault in ("in-phase rank=1 step=16 do=kill", "in-phase rank=0 step=17 do=kill", "in-validation rank=1 step=16 do=kill"):
+            done = self.tandem("train", "options", *SMALL, *EVERY, "--steps", 24, "--json", "--devices", "cpu:2",
+                               env={"TANDEM_FAULT": fault})
+            killed = json.loads(done.stdout)
+            self.assert_bits((killed["digest"], curve(killed)), (one["digest"], curve(one)), done.stderr)
+            self.assertEqual(killed["deaths"], 1, fault)
+        part = self.train(*EVERY, "--steps", 13, "--devices", "cpu:2")  # in the middle of a rollout
+        rest = json.loads(self.tandem("resume", part["run"], "--steps", 24, "--devices", "cpu:1", "--json").stdout)
+        self.assert_bits(rest["digest"], one["digest"])
+
+    def test_pre_training_has_one_digest_too_and_says_its_loss(self):
+        one = self.train("--pretraining", 1, "--steps", 20, "--devices", "cpu:1")
+        self.assert_bits(self.train("--pretraining", 1, "--steps", 20, "--devices", "cpu:3")["digest"], one["digest"])
+        records = map(json.loads, (pathlib.Path(one["dir"]) / "metrics.jsonl").read_text().splitlines())
+        self.assertEqual([r["step"] for r in records if "forecast_loss" in r["metrics"]], list(range(1, 9)))
+
+    def test_flags_are_spelled_as_the_guide_does(self):
+        shown = json.loads(self.tandem("config", "show", "options", "--json", "--num_episodes", "5000", "--batch_size=256",
+                                       "--seeds", 3, "--walk-forward", 4).stdout)
+        text = json.dumps(shown)
+        for key in ("episodes", "batch_size", "walk_forward", "seeds"):
+            self.assertIn(key, text)
+        done = self.tandem("train", "options", "--num_gpus", 9, "--num_episodes", 10, code=2)
+        self.assert_explains(done)
+
+
+class Data(Options):
+    def check(self, folder, *more, code=0):
+        done = self.tandem("data", "check", "options", folder, "--json", *more, code=code)
+        return json.loads(done.stdout)
+
+    def test_clean_bars_are_usable_and_every_fault_is_named_with_file_and_line(self):
+        found = self.check(self.prices())
+        self.assertTrue(found["usable"])
+        self.assertEqual(found["errors"], 0)
+
+        def double(rows):
+            return rows[:50] + [rows[49]] + rows[50:]
+
+        def swapped(rows):
+            return rows[:30] + [rows[31], rows[30]] + rows[32:]
+
+        def negative(rows):
+            rows[70][4] = -3
+            return rows
+
+        def no_number(rows):
+            rows[80][1] = "nan"
+            return rows
+
+        def split(rows):
+            return [[d, *(round(x / 4, 2) for x in prices), v] if i >= 200 else [d, *prices, v]
+                    for i, (d, *prices, v) in enumerate(rows)]
+
+        for how, line in ((double, 52), (swapped, 33), (negative, 72), (no_number, 82), (split, 202)):
+            bad = self.check(self.prices(BBB=how), code=2)
+            self.assertFalse(bad["usable"])
+            first = next(f for f in bad["findings"] if f["level"] == "error")
+            self.assertIn("BBB.csv", first["file"], how.__name__)
+            self.assertLessEqual(abs(first["line"] - line), 1, (how.__name__, first))
+        self.assertTrue(self.check(self.prices(BBB=split), "--accept-jumps")["usable"])
+        self.assertTrue(self.check(self.prices(BBB=lambda rows: rows[:100] + rows[112:]))["warnings"] > 0, "a gap")
+
+    def test_training_refuses_what_the_check_calls_an_error(self):
+        for change, word in ((lambda rows: [r[:4] for r in rows], "BBB.csv"), (lambda rows: rows[:30], "BBB"),
+                             (lambda rows: [[r[0], 0, 0, 0, 0, 1] for r in rows], "BBB.csv")):
+            done = self.tandem("train", "options", *SMALL, "--data", self.prices(BBB=change), "--steps", 2, code=2)
+            self.assert_explains(done, word)
+        done = self.tandem("train", "options", *SMALL, "--data", self.dir / "nothing", "--steps", 2, code=2)
+        self.assert_explains(done, "nothing")
+        fake = self.prices()
+        (fake / "CCC.parquet").write_bytes(b"this is no parquet")
+        done = self.tandem("train", "options", *SMALL, "--data", fake, "--steps", 2, code=2)
+        self.assert_explains(done, "CCC.parquet")
+
+    def test_a_generated_market_says_so_loudly_and_data_that_changed_are_noticed(self):
+        done = self.tandem("train", "options", *SMALL, "--steps", 2)
+        self.assertIn("GENERATED", done.stderr)
+        folder = self.prices(symbols=("AAA", "BBB", "CCC"))
+        run = self.train("--data", folder, "--steps", 4)
+        text = (folder / "AAA.csv").read_text().splitlines()
+        fields = text[300].split(",")
+        fields[5] = "1234567"
+        text[300] = ",".join(fields)
+        (folder / "AAA.csv").write_text("\n".join(text) + "\n")
+        for command in (["resume", run["run"], "--steps", 6], ["eval", run["run"]]):
+            self.assert_explains(self.tandem(*command, code=2), "not what the run began with")
+
+    def test_parquet_is_the_same_data(self):
+        try:
+            import pyarrow
+            import pyarrow.csv
+            import pyarrow.parquet
+        except ImportError:
+            self.skipTest("PyPI's pyarrow is not installed")
+        import sys
+        folder = self.prices()
+        one = self.train("--data", folder, "--steps", 3)
+        for path in list(folder.glob("*.csv")):
+            table = pyarrow.csv.read_csv(path)
+            pyarrow.parquet.write_table(table, path.with_suffix(".parquet"))
+            path.unlink()
+        other = self.train("--data", folder, "--steps", 3, "--set", f"python={sys.executable}")
+        self.assert_bits(other["digest"], one["digest"])
+
+
+class Eval(Options):
+    def test_a_run_is_judged_on_days_that_it_never_saw_with_baselines_and_a_look_ahead_verdict(self):
+        run = self.train(*EVERY, "--steps", 16)
+        found = json.loads(self.tandem("eval", run["run"], "--json").stdout)
+        self.assertEqual(found["look_ahead"]["verdict"], "none")
+        self.assertGreater(found["look_ahead"]["days_checked"], 100)
+        self.assertTrue(found["generated"])
+        names = [line["name"] for line in found["baselines"]]
+        for name in ("cash", "buy and hold", "covered call", "random", "rsi", "macd", "always a call"):
+            self.assertIn(name, names)
+        for key in ("sharpe", "sortino", "calmar", "turnover", "hit_trades", "cvar95", "drawdown"):
+            self.assertIn(key, found["agent"])
+        cash = found["baselines"][names.index("cash")]
+        self.assertEqual(cash["total_return"], 0)
+        page = pathlib.Path(found["file"]).read_text()
+        self.assertIn("buy and hold", page)
+        words = self.tandem("eval", run["run"])
+        self.assertIn("look-ahead: none found", words.stdout + words.stderr)
+        self.assertEqual(json.loads(self.tandem("eval", run["run"], "--json", "--checkpoint", "last").stdout)["look_ahead"]["verdict"],
+                         "none")
+        self.assert_explains(self.tandem("eval", run["run"], "--checkpoint", "77", code=2), "no such checkpoint")
+
+    def test_a_backtest_lists_every_trade_and_they_add_up(self):
+        run = self.train("--steps", 16)
+        folder = self.prices(days=300)
+        found = json.loads(self.tandem("backtest", run["run"], "--data", folder, "--trades", "trades.csv", "--json").stdout)
+        self.assertEqual(found["look_ahead"]["verdict"], "none")
+        self.assertFalse(found["generated"])
+        with open(self.dir / "trades.csv", newline="") as file:
+            trades = list(csv.DictReader(file))
+        self.assertEqual({t["symbol"] for t in trades} - {"AAA", "BBB"}, set())
+        self.assert_explains(self.tandem("backtest", run["run"], code=2), "--data")
+        self.assert_explains(self.tandem("backtest", run["run"], "--data", self.dir / "none", code=2), "no folder")
+
+    def test_folds_and_seeds_are_a_set_that_eval_judges_as_one(self):
+        done = self.tandem("train", "options", *SMALL, "--walk-forward", 2, "--seeds", 2, "--steps", 8, "--episodes", 0, "--json")
+        trained = json.loads(done.stdout)
+        found = json.loads(self.tandem("eval", trained["run"], "--json").stdout)
+        self.assertEqual([fold["fold"] for fold in found["folds"]], [1, 2])
+        self.assertEqual(len(found["seeds"]), 2)
+        self.assertEqual(found["look_ahead"]["verdict"], "none")
+        self.assertIsNotNone(found["over_seeds"]["sharpe"])
+        single = self.train("--set", "folds=2", "--set", "fold=1", "--steps", 8, "--seed", 6)
+        digests = {(fold["fold"], seed["seed"]): seed["digest"] for fold in found["folds"] for seed in fold["seeds"]}
+        self.assert_bits(digests[(1, 6)], single["digest"])
+
+
+if __name__ == "__main__":
+    unittest.main()
