@@ -193,6 +193,7 @@ Json head_of(const fs::path& dir, const Json& run) {
   data["grid"] = {{"first", 0}, {"width", 1}};
   data["env"] = report_env(dir);
   data["evaluation"] = report_evaluation(dir);
+  data["equity"] = report_equity(dir);
   data["energy"] = data["explain"] = Json();
   data["links"] = Json::array();
   return data;

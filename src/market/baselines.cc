@@ -110,6 +110,34 @@ Baseline random_baseline(const OptionsEnvironment& environment, const std::vecto
   return play(players[(players.size() - 1) / 2].second);
 }
 
+OptionsPolicy direction_policy(const std::vector<int8_t>& directions, int32_t strike, int32_t positions) {
+  return [&directions, strike, positions](const OptionsState& state) {
+    const bool put = directions[static_cast<size_t>(state.day)] < 0;
+    bool room = false;
+    for (int32_t slot = 0; slot < positions; ++slot) {
+      const OptionPosition& held = state.positions[slot];
+      if (held.contracts > 0 && (held.legs[0].put != 0) != put) return kSellFirst + slot;
+      room = room || held.contracts == 0;
+    }
+    return !room ? kHold : strike + (put ? kBuyPut : kBuyCall);
+  };
+}
+
+Baseline known_rule(const OptionsEnvironment& environment, const std::vector<std::string>& names,
+                    const BaselinePlan& plan) {
+  const int32_t positions = environment.rules().positions;
+  const auto play = [&](const OptionsEnvironment& days, int32_t strike) {
+    return by_policy(days, names, "known rule", fmt::format("calls or puts {} % away, by the doubled volume", strike),
+                     [&](int32_t) { return direction_policy(plan.directions, strike, positions); });
+  };
+  int32_t best = 0;
+  double most = -1;
+  for (int32_t strike = 0; plan.training && strike < kBuyPut - kBuyCall; ++strike)
+    if (const double earned = return_of(play(*plan.training, strike).curve); earned > most)
+      most = earned, best = strike;
+  return play(environment, best);
+}
+
 std::vector<double> exponential_mean(const std::vector<double>& values, int32_t days) {
   std::vector<double> out;
   out.reserve(values.size());
@@ -177,6 +205,7 @@ Baselines play_baselines(const OptionsEnvironment& environment, const std::vecto
   out.list.push_back(
       by_policy(environment, names, "always a call", "one at-the-money call after the other",
                 same([](const OptionsState& state) { return holds_position(state) ? kHold : kBuyCall; })));
+  if (!plan.directions.empty()) out.list.push_back(known_rule(environment, names, plan));
   return out;
 }
 

@@ -11,6 +11,9 @@
 //   macd            one position: an at-the-money call where MACD(12, 26) crosses above its signal (9), a put where it
 //                   crosses below; the opposite cross sells what is held
 //   always a call   one at-the-money call, held to expiry; then the next
+//   known rule      of a generated market with an edge alone: what its volume tells (generated_market.h). Calls in every
+//                   slot while it says up, puts while it says down, the others sold first; the strike that earned most
+//                   on the training days
 // RSI is Wilder's, MACD of exponential means; both begin with the symbol's first day of the market.
 #pragma once
 
@@ -27,6 +30,9 @@ struct BaselinePlan {
   uint64_t seed = 1;          // of random
   int32_t players = 100;      // random ones
   double share_cost = .0005;  // of a share's price, each way: half the spread and slippage
+  // Of each row of the market -1 or +1, for the known rule; empty: there is none. And where it learns its strike.
+  std::vector<int8_t> directions = {};
+  const OptionsEnvironment* training = nullptr;
 };
 
 struct Baseline {

@@ -87,6 +87,7 @@ std::vector<FoldPlaces> places_of(const std::vector<int32_t>& calendar, const Fo
                       "give more history, fewer folds or a larger test_share");
   std::vector<FoldPlaces> out;
   for (int64_t k = 0; k < plan.folds; ++k) {
+    if (plan.only > 0 && k + 1 != plan.only) continue;
     FoldPlaces p{.train_last = 0, .validation_first = 0, .validation_last = 0, .test_first = 0, .test_last = 0};
     p.test_first = first + tested * k / plan.folds;
     p.test_last = first + tested * (k + 1) / plan.folds;
@@ -176,13 +177,16 @@ std::vector<MarketFold> walk_forward_folds(const MarketView& market, const std::
   for (const FoldPlaces& p : places_of(calendar, plan)) {
     folds.push_back(fold_at(market, symbols, p, calendar, plan, never));
     if (folds.back().test.empty())
-      throw ConfigError(fmt::format("fold {} of {} has no symbol with enough days", folds.size(), plan.folds),
+      throw ConfigError(fmt::format("fold {} of {} has no symbol with enough days",
+                                    plan.only > 0 ? size_t(plan.only) : folds.size(), plan.folds),
                         folds.back().left_out.front(), "give symbols with a longer history, or fewer folds");
   }
   for (size_t s = 0; s < symbols.size(); ++s)
     if (!never[s].empty())
       throw ConfigError(
-          fmt::format("{} is too short for any fold: it has {} days", symbols[s].name, symbols[s].count()), never[s],
+          fmt::format("{} is too short for {}: it has {} days", symbols[s].name,
+                      plan.only > 0 ? fmt::format("fold {}", plan.only) : "any fold", symbols[s].count()),
+          never[s],
           fmt::format("give more history of {}, or leave it out", symbols[s].name));
   return folds;
 }

@@ -30,6 +30,7 @@ struct FoldPlan {
   int32_t warm_up_days = kWindow - 1;  // a symbol's first days, which a window or an indicator needs before it
   int32_t least_train_days = 60;       // of a symbol, in training; with fewer it is not in the fold
   int32_t least_days = 5;              // of a symbol, in validation and in test
+  int32_t only = 0;                    // one of them alone must be possible, counted from 1; 0: all
 };
 
 // Rows of a MarketView. The ranges of a part are of different symbols, in their order.
@@ -41,7 +42,7 @@ struct MarketFold {
 };
 
 // `names`: of the view's symbols by their number, for messages. A symbol without enough days is left out of a fold, and
-// the fold says so. Throws ConfigError where the plan is impossible, where a symbol is too short for every fold, and
+// the fold says so. With `only`, that fold alone is returned. Throws ConfigError where the plan is impossible, where a symbol is too short for every fold, and
 // where a fold is left with no symbol.
 std::vector<MarketFold> walk_forward_folds(const MarketView& market, const std::vector<std::string>& names,
                                            const FoldPlan& plan);

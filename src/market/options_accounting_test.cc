@@ -85,8 +85,8 @@ void play_episode(const OptionsEnvironment& environment, uint64_t seed, uint64_t
     const Outcome outcome = environment.step_one(state, action, &trades);
     ASSERT_NO_FATAL_FAILURE(ledger.book(trades));
     ASSERT_NO_FATAL_FAILURE(ledger.expect_state(state)) << "episode " << episode << " step " << step;
-    ASSERT_EQ(outcome.reward, static_cast<float>(100.0 * static_cast<double>(state.value - before) /
-                                                 static_cast<double>(environment.rules().capital_cents)));
+    ASSERT_NEAR(outcome.reward, 100 * std::log(static_cast<double>(state.value) / static_cast<double>(before)),
+                1e-6 * (1 + std::fabs(outcome.reward)));
     for (const OptionTrade& trade : trades) played.strategies.insert(trade.strategy);
     ++played.steps;
   }
@@ -144,7 +144,7 @@ TEST(OptionsAccounting, ARoundTripPaysEachCostOnce) {
   EXPECT_EQ(state.costs, spread_paid + contracts * (std::llround(mid(20) * 1e4) - 100 * bid) + 130 * contracts);
   EXPECT_EQ(state.traded, contracts * 100 * (ask + bid));
   // The rewards of the trip are the loss, and the terms the costs: nothing is charged beside the cash.
-  EXPECT_NEAR(bought.reward + sold.reward, 1e-5 * static_cast<double>(state.value - 10'000'000), 1e-6);
+  EXPECT_NEAR(bought.reward + sold.reward, 100 * std::log(static_cast<double>(state.value) / 1e7), 1e-6);
   EXPECT_NEAR(bought.terms[0] + sold.terms[0], 1e-5 * static_cast<double>(state.costs), 1e-6);
   EXPECT_NEAR(bought.terms[1] + sold.terms[1], 1e-5 * static_cast<double>(state.traded), 1e-5);
 }

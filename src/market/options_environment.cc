@@ -101,6 +101,17 @@ void OptionsEnvironment::check_action(int32_t action) const {
     throw std::out_of_range(fmt::format("options: action {} of {}", action, rules_.actions()));
 }
 
+std::vector<ActionRule> OptionsEnvironment::action_rules() const {
+  constexpr int32_t kFirstSell = 21, kLastSell = 30, kUsedSlots = 3, kFirstContracts = 9, kOfSlot = 8;
+  constexpr float kSome = 1e-7f, kAll = 0.999f, kMany = 1e9f;
+  std::vector<ActionRule> rules(static_cast<size_t>(actions()), ActionRule{kUsedSlots, 0, kAll});
+  rules[0] = {};
+  for (int32_t action = kFirstSell; action <= kLastSell; ++action)
+    rules[static_cast<size_t>(action)] = {kFirstContracts + (action - kFirstSell) % kOptionPositions * kOfSlot, kSome,
+                                          kMany};
+  return rules;
+}
+
 void OptionsEnvironment::reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const {
   for (int64_t i = 0; i < n; ++i)
     if (!only_ended || only_ended[i].end != End::kNone)

@@ -20,6 +20,8 @@ class OptionsEnvironment : public Environment {
 
   int64_t observation_size() const override { return kOwnFeatures; }
   int64_t actions() const override { return rules_.actions(); }
+  // What is sold must be held, what is bought needs a free slot.
+  std::vector<ActionRule> action_rules() const override;
   int64_t state_bytes() const override { return sizeof(OptionsState); }
   int64_t max_episode_steps() const override { return rules_.episode; }
   std::vector<std::string> terms() const override { return {"costs", "turnover"}; }  // percent of the capital

@@ -298,5 +298,28 @@ TEST(OptionsEnvironment, RefusesActionsAndDaysThatAreNone) {
   EXPECT_THROW(environment.begin(0, 30, 0), std::out_of_range);
 }
 
+TEST(OptionsEnvironment, RulesOfActionsSayWhatIsPossible) {
+  const OptionsTestMarket market = random_options_market(1, 120, 4);
+  const OptionsEnvironment environment(market.view(), {});
+  const std::vector<ActionRule> rules = environment.action_rules();
+  ASSERT_EQ(static_cast<int64_t>(rules.size()), environment.actions());
+  OptionsState state = environment.begin(0);
+  std::vector<float> seen(kOwnFeatures);
+  int64_t rejected = 0, tried = 0;
+  for (int32_t action = 0; state.end == 0; action = (action * 7 + 3) % 31) {
+    environment.observe(reinterpret_cast<const std::byte*>(&state), seen.data(), 1);
+    const ActionRule& rule = rules[static_cast<size_t>(action)];
+    const float now = rule.feature < 0 ? 0 : seen[static_cast<size_t>(rule.feature)];
+    const bool possible = rule.feature < 0 || (now >= rule.low && now <= rule.high);
+    const int before = state.fills;
+    environment.step_one(state, action);
+    EXPECT_TRUE(possible || state.fills == before) << "action " << action;
+    rejected += !possible;
+    tried += possible && action > 0 && state.fills == before;
+  }
+  EXPECT_GT(rejected, 5);
+  EXPECT_EQ(tried, 0) << "with much cash, what the rules allow is filled";
+}
+
 }  // namespace
 }  // namespace tandem

@@ -55,7 +55,7 @@ struct OptionsState {
 static_assert(std::is_trivially_copyable_v<OptionsState> && std::has_unique_object_representations_v<OptionsState>);
 
 struct OptionsOutcome {
-  float reward = 0;               // change of the value, in percent of the capital
+  float reward = 0;               // growth of the value, 100 ln(after / before): the same profit is worth the same all along
   int32_t end = 0;                // an End
   float costs = 0, turnover = 0;  // of this step, in percent of the capital
 };
@@ -268,6 +268,10 @@ TANDEM_HD float percent_of_capital(int64_t cents, const OptionsRules& rules) {
   return static_cast<float>(100.0 * static_cast<double>(cents) / static_cast<double>(rules.capital_cents));
 }
 
+TANDEM_HD float growth_percent(int64_t before, int64_t after) {
+  return static_cast<float>(100.0 * exact_log(static_cast<double>(after > 1 ? after : 1) / static_cast<double>(before)));
+}
+
 }  // namespace options
 
 // `action` below rules.actions().
@@ -285,7 +289,7 @@ TANDEM_HD OptionsOutcome step_options(OptionsState& state, int32_t action, const
   options::settle_and_mark(state, today, session, state.day, rules, log);
   if (state.value > state.peak) state.peak = state.value;
   state.end = static_cast<int32_t>(options::end_of(state, rules));
-  return {.reward = options::percent_of_capital(state.value - value_before, rules),
+  return {.reward = options::growth_percent(value_before, state.value),
           .end = state.end,
           .costs = options::percent_of_capital(state.costs - costs_before, rules),
           .turnover = options::percent_of_capital(state.last_traded, rules)};

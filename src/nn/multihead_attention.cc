@@ -23,8 +23,7 @@ MultiheadAttentionImpl::MultiheadAttentionImpl(int64_t width, int64_t heads, con
   out_proj->bias.copy_(torchs->out_proj->bias);
 }
 
-at::Tensor MultiheadAttentionImpl::forward(const at::Tensor& x, const at::Tensor& mask,
-                                           const std::optional<RandomSource>& key) {
+at::Tensor MultiheadAttentionImpl::project(const at::Tensor& x) {
   const int64_t width = in_proj_weight.size(1);
   if (x.dim() != 3 || x.size(2) != width)
     throw ConfigError(layer_name() + " (attention of width " + std::to_string(width) + ") was given an input of " +
@@ -41,7 +40,19 @@ at::Tensor MultiheadAttentionImpl::forward(const at::Tensor& x, const at::Tensor
   trace("input", x);
   const at::Tensor qkv = in_proj_->forward(x).view({x.size(0), x.size(1), 3, heads_, width / heads_});
   trace("output", qkv);
-  return out_proj->forward(attention->forward_packed(qkv, mask, key));
+  return qkv;
+}
+
+at::Tensor MultiheadAttentionImpl::forward(const at::Tensor& x, const at::Tensor& mask,
+                                           const std::optional<RandomSource>& key) {
+  return out_proj->forward(attention->forward_packed(project(x), mask, key));
+}
+
+at::Tensor MultiheadAttentionImpl::forward_last(const at::Tensor& x) {
+  const std::vector<at::Tensor> part = project(x).unbind(2);  // [rows, T, heads, head size] each
+  const at::Tensor last = part[0].narrow(1, x.size(1) - 1, 1).transpose(1, 2);
+  const at::Tensor seen = attention->forward(last, part[1].transpose(1, 2), part[2].transpose(1, 2));
+  return out_proj->forward(seen.reshape({x.size(0), x.size(2)}));
 }
 
 }  // namespace tandem

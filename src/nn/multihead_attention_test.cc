@@ -68,5 +68,18 @@ TEST(MultiheadAttention, RefusesAWidthThatDoesNotDivideByTheHeads) {
   EXPECT_THROW(layer->forward(at::ones({2, 6, 24}), at::ones({2, 7}, at::kBool)), ConfigError);
 }
 
+TEST(MultiheadAttention, OfTheLastTokenIsTheLastRowOfAll) {
+  MultiheadAttention layer(24, 3);
+  at::Tensor x = test_numbers({4, 6, 24}, 1).requires_grad_(), same = x.detach().clone().requires_grad_();
+  const at::Tensor last = layer->forward_last(x), all = layer->forward(same), dy = test_numbers({4, 24}, 2);
+  EXPECT_TRUE(at::allclose(last, all.select(1, 5), 1e-5, 1e-6));
+  last.backward(dy);
+  const at::Tensor gradient = layer->in_proj_weight.grad().clone();
+  layer->in_proj_weight.mutable_grad().zero_();
+  all.select(1, 5).backward(dy);
+  EXPECT_TRUE(at::allclose(x.grad(), same.grad(), 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(gradient, layer->in_proj_weight.grad(), 1e-5, 1e-5));
+}
+
 }  // namespace
 }  // namespace tandem

@@ -10,13 +10,14 @@ namespace tandem {
 struct GymPpoSettings : PpoSettings, GymEnvironmentSettings {
   GymPpoSettings() {
     shards = 4;
-    batch_size = 256;
-    steps = 4000;
-    horizon = 128;
+    batch_size = 64;
+    steps = 16000;
+    horizon = 512;
     update_epochs = 10;
-    gamma = 0.98;
-    gae_lambda = 0.9;
+    gamma = 0.95;
+    gae_lambda = 0.95;
     entropy_weight = 0;
+    scale_rewards = false;
     optimizer.learning_rate = 1e-3;
     schedule.kind = "cosine";
   }

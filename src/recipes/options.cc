@@ -2,7 +2,7 @@
 // policy with attention, learned by rl/ppo/ppo.h.
 //
 // It learns on the training days of its fold, from any day of any symbol on. Validation plays episodes over the fold's
-// validation days, greedily; the best step is the one with the largest mean return over them. Asked by `tandem eval`, it
+// validation days, greedily; the best step is the one with the largest mean growth over them. Asked by `tandem eval`, it
 // plays the test days of each symbol once, from the first to the last, and does so again with other futures.
 #include <ATen/ATen.h>
 
@@ -95,7 +95,7 @@ class Options : private OptionsParts, public Ppo {
     at::Tensor gained = at::empty({n}), orders = at::empty({n});
     for (int64_t i = 0; i < n; ++i) {
       const OptionsState& end = states[static_cast<size_t>(i)];
-      gained.data_ptr<float>()[i] = static_cast<float>(100 * (end.value / static_cast<double>(capital()) - 1));
+      gained.data_ptr<float>()[i] = options::growth_percent(capital(), end.value);
       orders.data_ptr<float>()[i] = static_cast<float>(end.fills);
     }
     context.sum(0, gained);
@@ -174,7 +174,14 @@ class Options : private OptionsParts, public Ppo {
 
   Baselines baselines(const MarketData& data, bool of_fold) const {
     const auto its = world_of(data, of_fold);
-    return play_baselines(*its->environment(of_fold ? its->fold().test : its->all_ranges()), its->names());
+    BaselinePlan plan;
+    const auto training = its->environment(of_fold ? its->fold().train : its->all_ranges());
+    if (of_fold && data.generated && s_.market.edge > 0) {
+      plan.training = training.get();
+      for (const MarketSymbol& symbol : data.symbols)
+        for (const Bar& bar : symbol.bars) plan.directions.push_back(static_cast<int8_t>(direction_of_volume(bar.volume)));
+    }
+    return play_baselines(*its->environment(of_fold ? its->fold().test : its->all_ranges()), its->names(), plan);
   }
 
   const OptionsSettings& s_;

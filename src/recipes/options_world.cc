@@ -11,7 +11,9 @@ namespace tandem {
 OptionsWorld::OptionsWorld(const MarketData& data, const OptionsSettings& settings)
     : rules_(settings.rules()), table_(data, features_of(settings)), names_(table_.names()) {
   all_ = table_.tradable_ranges();
-  fold_ = walk_forward_folds(table_.view(all_), names_, settings.fold_plan()).at(static_cast<size_t>(settings.fold - 1));
+  FoldPlan plan = settings.fold_plan();
+  plan.only = static_cast<int32_t>(settings.fold);
+  fold_ = walk_forward_folds(table_.view(all_), names_, plan).front();
   scaler_ = table_.fit(fold_.train);
   table_.scale(scaler_);
 }
@@ -50,7 +52,7 @@ MarketData market_of_run(const OptionsSettings& settings) {
   throw ConfigError(fmt::format("{} is not what the run began with", where),
                     fmt::format("its digest is {}, that of the run is {}", now.substr(0, 16),
                                 settings.data_digest.substr(0, 16)),
-                    "put the data back, name where it is now with --data, or begin a new run");
+                    "put the data back; if the folder moved, `tandem resume RUN --data FOLDER` notes where it is; or begin a new run");
 }
 
 }  // namespace tandem

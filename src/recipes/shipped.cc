@@ -104,6 +104,8 @@ RecipeInfo options_trader() {
                   [] { return std::make_unique<OptionsSettings>(); }, OptionsSettings::quick()};
   info.flags = {{"--data", "data", "folder", "of options: daily bars, a file for each symbol; none: a generated market",
                  On::kPlanToo},
+                {"--symbols", "symbols", "list", "of options: those to use, separated by commas; none: all of the folder",
+                 On::kPlanToo},
                 {"--walk-forward", "walk_forward", "n",
                  "of options: train each of n folds, judged by the days after it", On::kPlanToo},
                 {"--seeds", "seeds", "n", "of options: n runs of each fold, by seeds", On::kPlanToo},

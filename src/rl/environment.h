@@ -37,11 +37,21 @@ struct ObservationTable {
   int64_t width = 0, count = 0;
 };
 
+// An action is possible while low <= observation[feature] <= high, of the environment's own observation; always, where
+// feature is -1.
+struct ActionRule {
+  int32_t feature = -1;
+  float low = 0, high = 0;
+};
+
 class Environment {
  public:
   virtual ~Environment() = default;
   virtual int64_t observation_size() const = 0;      // numbers of an observation
   virtual int64_t actions() const = 0;               // how many there are to choose from; 0: they are continuous
+  // One for each discrete action; empty: all are always possible. A learner that knows them never tries others; one that
+  // does not may, so step() takes any.
+  virtual std::vector<ActionRule> action_rules() const { return {}; }
   virtual int64_t action_size() const { return 0; }  // numbers of a continuous action
   virtual int64_t state_bytes() const = 0;           // of one environment's state
   virtual int64_t max_episode_steps() const = 0;     // where an episode is truncated at the latest
@@ -62,6 +72,13 @@ class Environment {
   virtual void step_continuous(std::byte* states, const float* actions, Outcome* out, int64_t n,
                                const RandomKey& key) const {
     throw std::logic_error("this environment has no continuous actions");
+  }
+
+  // One step of each but the idle ones, which stay as they are. `actions` are numbers of a continuous action, or the
+  // action itself; outcomes of idle ones are left alone. False: this environment steps all or none.
+  virtual bool step_awake(std::byte* /*states*/, const float* /*actions*/, const int32_t* /*idle*/, Outcome* /*out*/,
+                          int64_t /*n*/, const RandomKey& /*key*/) const {
+    return false;
   }
 
   virtual ObservationTable table() const { return {}; }

@@ -130,6 +130,7 @@ nlohmann::json collect_report(const std::filesystem::path& run_dir, const Report
   if (const std::string name = run_name(run_dir); !name.empty()) data["run"]["title"] = fit(name, 100);
 
   data["evaluation"] = std::move(evaluation);
+  data["equity"] = report_equity(run_dir);
   data["energy"] = report_energy(run_dir);
   data["explain"] = report_explain(run_dir);
   data["gpus"] = report_gpus(run_dir, std::min<size_t>(240, limits.most_buckets));

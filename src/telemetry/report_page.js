@@ -77,6 +77,9 @@ function ticks(low, high, count, log) {
   return out;
 }
 
+// 20240131 as 2024-01-31; x counts the dates.
+const dateAt = (chart, x) => String(chart.dates[Math.min(chart.dates.length - 1, Math.max(0, Math.round(x)))]).replace(/^(\d{4})(\d\d)(\d\d)$/, "$1-$2-$3");
+
 function draw(chart) {
   const W = Math.max(chart.box.clientWidth, 160), H = chart.height, L = 52, R = 10, T = 8, B = 22;
   const lines = chart.series.map((s) => ({ ...s, show: chart.smooth && !s.judged ? smoothed(s.mean, chart.amount) : s.mean }));
@@ -98,7 +101,7 @@ function draw(chart) {
   const path = (xs, ys) => "M" + xs.map((x, i) => px(x).toFixed(1) + " " + py(ys[i]).toFixed(1)).join("L");
   let svg = `<svg height="${H}" viewBox="0 0 ${W} ${H}" role="img" aria-label="${escape(chart.title)}">`;
   for (const v of ticks(low, high, Math.round(H / 45), log)) svg += `<line class="gridline" x1="${L}" x2="${W - R}" y1="${py(v).toFixed(1)}" y2="${py(v).toFixed(1)}"/><text x="${L - 8}" y="${(py(v) + 4).toFixed(1)}" text-anchor="end">${si(v)}</text>`;
-  for (const v of ticks(x0, x1, Math.max(2, Math.floor(W / 110)), false)) svg += `<text x="${px(v).toFixed(1)}" y="${H - 5}" text-anchor="middle">${chart.time ? duration(v) : si(v)}</text>`;
+  for (const v of ticks(x0, x1, Math.max(2, Math.floor(W / 110)), false)) svg += `<text x="${px(v).toFixed(1)}" y="${H - 5}" text-anchor="middle">${chart.dates ? dateAt(chart, v) : chart.time ? duration(v) : si(v)}</text>`;
   svg += `<line class="axis" x1="${L}" x2="${W - R}" y1="${H - B}" y2="${H - B}"/>`;
   if (chart.marks) for (const m of data.events) if ((m.kind === "resume" || m.kind === "warning" || m.kind === "fault") && m.step >= x0 && m.step <= x1)
     svg += `<line class="mark ${m.kind}" x1="${px(m.step).toFixed(1)}" x2="${px(m.step).toFixed(1)}" y1="${T}" y2="${H - B}"><title>${escape(m.text)}</title></line>`;
@@ -124,7 +127,7 @@ function draw(chart) {
         (s.least ? ` <span class="soft">${num(s.least[a])} … ${num(s.greatest[a])}</span>` : chart.smooth ? ` <span class="soft">raw ${num(s.mean[a])}</span>` : "");
     });
     cursor.setAttribute("visibility", "visible"); cursor.setAttribute("x1", px(where)); cursor.setAttribute("x2", px(where));
-    tip.innerHTML = (chart.time ? `after ${duration(where)}` : `step ${whole(where)}`) + text; tip.style.display = "block";
+    tip.innerHTML = (chart.dates ? dateAt(chart, where) : chart.time ? `after ${duration(where)}` : `step ${whole(where)}`) + text; tip.style.display = "block";
     const side = px(where) > W / 2; tip.style.left = side ? "" : px(where) + 12 + "px"; tip.style.right = side ? W - px(where) + 12 + "px" : ""; tip.style.top = "12px";
   };
 }
@@ -241,6 +244,14 @@ if (data.course) {
     ticks(0, end, Math.max(2, Math.floor(W / 110)), false).forEach((v) => { svg += `<text x="${x(v).toFixed(1)}" y="${H - 5}" text-anchor="middle">${duration(v)}</text>`; });
     return svg;
   }), true);
+}
+
+// ---- a trader beside simple strategies, on days that it never saw
+if (data.equity && data.equity.curves.length) {
+  const percent = (v) => v === undefined ? "–" : num(100 * v) + " %";
+  chart(grid, { series: data.equity.curves.map((c) => ({ job: c.name, label: c.name, x: c.values.map((v, i) => i), mean: c.values })), title: "Out of sample: what 100 became", wide: true, height: 280, dates: data.equity.dates });
+  card("Out of sample", (data.equity.words || []).map((w) => `<p>${escape(w)}</p>`).join("") + scroll(`<table><tr><th>strategy</th><th class="n">return</th><th class="n">Sharpe</th><th class="n">95 % interval</th><th class="n">drawdown</th><th class="n">CVaR 95</th><th class="n">turnover</th></tr>` +
+    data.equity.curves.map((c, i) => `<tr><td class="name"><span class="key" style="background:${color(i)}"></span>${escape(c.name)}</td><td class="n"><b>${percent(c.total_return)}</b></td><td class="n">${num(c.sharpe)}</td><td class="n">${c.sharpe_low === undefined ? "" : num(c.sharpe_low) + " to " + num(c.sharpe_high)}</td><td class="n">${percent(c.drawdown)}</td><td class="n">${percent(c.cvar95)}</td><td class="n">${num(c.turnover)}</td></tr>`).join("") + `</table>`), true);
 }
 
 chart(grid, { label: "score", title: "Score while training, exploring: 0 random play, 1 the solver", wide: true, height: data.agents ? 260 : 200 });

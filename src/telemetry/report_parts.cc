@@ -111,6 +111,48 @@ nlohmann::json report_evaluation(const std::filesystem::path& run_dir) {
   return agents;
 }
 
+// Of a trader's evaluation.json: the value of 100 over the days of its test for each strategy, and its figures.
+nlohmann::json report_equity(const std::filesystem::path& run_dir) {
+  constexpr size_t kMostDates = 2000, kMostStrategies = 16;
+  const auto whole =
+      nlohmann::json::parse(read_small_file(run_dir / "evaluation.json", 1 << 22).value_or(""), nullptr, false);
+  const auto list = [](const nlohmann::json& from, const char* key) {
+    const bool there = from.is_object() && from.contains(key) && from[key].is_array();
+    return there ? from[key] : nlohmann::json::array();
+  };
+  const nlohmann::json equity = whole.is_object() ? whole.value("equity", nlohmann::json()) : nlohmann::json();
+  nlohmann::json out = {{"dates", nlohmann::json::array()}, {"curves", nlohmann::json::array()}};
+  for (const auto& date : list(equity, "dates"))
+    if (date.is_number_integer() && out["dates"].size() < kMostDates) out["dates"].push_back(date);
+  if (out["dates"].size() < 2) return nullptr;
+  const auto strategy = [&](const std::string& name) -> nlohmann::json {
+    if (name == "agent") return whole.value("agent", nlohmann::json());
+    for (const auto& one : list(whole, "baselines"))
+      if (one.is_object() && one.contains("name") && one["name"] == name) return one;
+    return nullptr;
+  };
+  for (const auto& curve : list(equity, "curves")) {
+    nlohmann::json values = nlohmann::json::array();
+    for (const auto& value : list(curve, "values"))
+      if (value.is_number()) values.push_back(report_rounded(value.get<double>()));
+    const bool named = curve.is_object() && curve.contains("name") && curve["name"].is_string();
+    if (!named || values.size() != out["dates"].size() || out["curves"].size() >= kMostStrategies) continue;
+    const std::string name = curve["name"];
+    nlohmann::json one = {{"name", fit(name, 60)}, {"values", std::move(values)}};
+    const nlohmann::json figures = strategy(name);
+    for (const char* key : {"total_return", "sharpe", "sharpe_low", "sharpe_high", "cvar95", "turnover"})
+      if (figures.is_object() && figures.contains(key) && figures[key].is_number())
+        one[key] = report_rounded(figures[key].get<double>());
+    if (figures.is_object() && figures.contains("drawdown") && figures["drawdown"].is_object() &&
+        figures["drawdown"].contains("depth") && figures["drawdown"]["depth"].is_number())
+      one["drawdown"] = report_rounded(figures["drawdown"]["depth"].get<double>());
+    out["curves"].push_back(std::move(one));
+  }
+  for (const auto& line : list(whole, "words"))
+    if (line.is_string() && out["words"].size() < 20) out["words"].push_back(fit(line.get<std::string>(), 400));
+  return out;
+}
+
 nlohmann::json report_settings(const std::filesystem::path& run_dir, size_t most) {
   nlohmann::json settings = nlohmann::json::array();
   for (const auto& s : read_resolved_recipe(read_small_file(run_dir / "recipe.toml", 1 << 20).value_or("")))

@@ -32,7 +32,7 @@ class Options(Case):
     def train(self, *args, **kwargs):
         return super().train(*SMALL, *args, recipe="options", **kwargs)
 
-    def prices(self, symbols=("AAA", "BBB"), days=420, **change):
+    def prices(self, symbols=("AAA", "BBB"), days=620, **change):
         """A folder of daily bars that walk at random; `change` maps a symbol to what is done to its rows."""
         folder = self.dir / f"prices-{len(list(self.dir.glob('prices-*')))}"
         folder.mkdir()

@@ -14,6 +14,7 @@ namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
+constexpr int64_t kLeastDaysOfClaim = 250;  // a year
 constexpr size_t kMostPoints = 300;  // of a curve on the page
 
 Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
@@ -178,8 +179,14 @@ void add_belief(Json& out, const EquityCurve& agent, double rate, int64_t trials
   const auto interval = sharpe_interval(returns, rate, {.seed = plan.seed});
   out["agent"]["sharpe_low"] = interval ? Json(interval->low) : Json();
   out["agent"]["sharpe_high"] = interval ? Json(interval->high) : Json();
+  // Days of a few months are too few for the interval's own tails: they show nothing either way.
+  const bool enough = static_cast<int64_t>(returns.size()) >= kLeastDaysOfClaim;
   out["significance"] = significance_in_words(sharpe_ratio(returns, rate), interval);
-  out["significant"] = interval && interval->low > 0;
+  if (!enough)
+    out["significance"] =
+        fmt::format("{} test days are too few to call a Sharpe ratio significant, {} are needed: {}", returns.size(),
+                    kLeastDaysOfClaim, out["significance"].get<std::string>());
+  out["significant"] = enough && interval && interval->low > 0;
   out["trials"] = trials;
   const auto daily = daily_sharpe(returns, rate);
   // Seeds of one recipe are alike: chance alone is the least that their ratios may differ by.

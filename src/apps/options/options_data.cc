@@ -15,12 +15,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check_folds(const MarketData& data, const OptionsSettings& settings) {
+void check_folds(const Command& command, const MarketData& data, const OptionsSettings& settings) {
   const MarketTable table(data, features_of(settings));
   const auto ranges = table.tradable_ranges();
   FoldPlan plan = settings.fold_plan();
-  if (settings.walk_forward > 0) plan.folds = static_cast<int32_t>(settings.walk_forward);
-  walk_forward_folds(table.view(ranges), table.names(), plan);
+  if (settings.walk_forward > 0)
+    plan.folds = static_cast<int32_t>(settings.walk_forward);
+  else
+    plan.only = static_cast<int32_t>(settings.fold);
+  int64_t number = plan.only > 0 ? plan.only : 1;
+  for (const MarketFold& fold : walk_forward_folds(table.view(ranges), table.names(), plan)) {
+    for (const std::string& left_out : fold.left_out)
+      command.output.warn(fmt::format("fold {} leaves out {}", number, left_out));
+    ++number;
+  }
 }
 
 bool on_gpus_alone(const OptionsSettings& settings, const Machine& machine) {
@@ -35,7 +43,7 @@ void take_market(const Command& command, ResolvedRecipe& recipe) {
   check_options_rules(settings.rules());
   if (!settings.data.empty()) settings.data = fs::absolute(settings.data).lexically_normal().string();
   const MarketData data = load_market(market_source_of(settings));
-  check_folds(data, settings);
+  check_folds(command, data, settings);
   if (data.generated)
     command.output.warn(data.description);
   else

@@ -2,21 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "apps/options/judgement.h"
 #include "base/errors.h"
-#include "base/file_system.h"
 #include "base/printable.h"
-#include "checkpoint/best.h"
-#include "checkpoint/store.h"
-#include "command/child_output.h"
+#include "command/ask_worker.h"
 #include "command/command.h"
 #include "command/out_file.h"
-#include "command/scratch.h"
 #include "command/sources.h"
-#include "command/start.h"
 #include "jobs/agents_file.h"
 #include "jobs/set_report.h"
 #include "recipes/options_settings.h"
@@ -29,54 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-constexpr size_t kLargestAnswer = size_t{1} << 30;
-
-// `word`: best, last or a step; empty: the best, where there is one.
-fs::path options_checkpoint(const RunFolder& run, const std::string& word) {
-  const fs::path all = run.checkpoints();
-  const bool has_best = best_step(FileSystem::real(), all).has_value();
-  if (word == "best" || (word.empty() && has_best)) {
-    if (has_best) return all / kBestFolder;
-    throw ConfigError(fmt::format("{} has no best checkpoint", run.id()), "it was never validated",
-                      "name another one: --checkpoint last");
-  }
-  if (word.empty() || word == "last") {
-    if (auto newest = CheckpointStore::reader(FileSystem::real(), all).load_newest(CheckpointParts::kModel))
-      return newest->dir;
-    throw ConfigError(fmt::format("{} has no checkpoint", run.id()), "it has not saved one yet",
-                      "let it train on, or name another run");
-  }
-  int64_t step = -1;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), step);
-  const bool number = error == std::errc() && end == word.data() + word.size() && step >= 0;
-  if (const fs::path dir = all / fmt::format("step-{:08d}", number ? step : 0);
-      number && FileSystem::real().exists(dir))
-    return dir;
-  throw ConfigError(fmt::format("--checkpoint {}: {} has no such checkpoint", printable(word), run.id()),
-                    "there are best, last and the steps in its folder checkpoints", "name one of them");
-}
-
-Json ask_options_worker(const Command& command, const RunFolder& run, const Json& question) {
-  check_worker_program(command.context);
-  const fs::path checkpoint = options_checkpoint(run, command.arguments.text("checkpoint"));
-  const Scratch scratch("eval");
-  const fs::path file = scratch.path() / "question.json";
-  write_file_atomically(file, question.dump() + "\n", Durability::kProcessDeath);
-  const DeviceSpec device = parse_devices(command.arguments.text("device"), command.context.machine, 1).front();
-  ChildProgram child{
-      .words = {command.context.worker.string(), "evaluate", run.dir().string(), checkpoint.string(), file.string()},
-      .environment = {{"OMP_NUM_THREADS", "1"}, {"TANDEM_DEVICE", "cpu"}},
-      .most_text = kLargestAnswer};
-  if (device.kind == DeviceSpec::Kind::kCuda)
-    child.environment = {
-        {"TANDEM_DEVICE", "cuda"}, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}, {"CUDA_VISIBLE_DEVICES", device.gpu.uuid}};
-  const ChildOutput said = run_child(child);
-  Json found = Json::parse(said.text, nullptr, false);
-  if (said.ok() && found.is_object()) return found;
-  throw Error(said.code > 0 ? static_cast<ExitCode>(said.code) : ExitCode::kFailed,
-              fmt::format("{} could not be evaluated", run.id()),
-              fmt::format("the worker ended with {}; its words are above", said.ending()), "correct what it names");
-}
 
 JudgedRun ask_run(const Command& command, const fs::path& dir, const Json& question) {
   const RunFolder run = RunFolder::open(dir);
@@ -86,7 +32,7 @@ JudgedRun ask_run(const Command& command, const fs::path& dir, const Json& quest
     throw ConfigError(fmt::format("{} is a run of {}", run.id(), recipe.name), "it trades no options",
                       "name a run of options");
   command.output.detail(fmt::format("{}: fold {}, seed {}", run.id(), settings->fold, settings->seed));
-  return judged_run(ask_options_worker(command, run, question), settings->fold, settings->seed,
+  return judged_run(*ask_worker(command, run, question, "evaluated").found, settings->fold, settings->seed,
                     dir.filename().string());
 }
 
@@ -94,7 +40,7 @@ JudgementPlan judgement_plan(const Arguments& arguments) {
   JudgementPlan plan{.trials = arguments.whole("trials", 1)};
   if (plan.trials < 1 || plan.trials > 1'000'000)
     throw ConfigError(fmt::format("--trials {}: no number of strategies that were tried", plan.trials),
-                      "it counts those before this one too", "give 1 to 1000000");
+                      "it counts this one and those that were tried beside it", "give 1 to 1000000");
   const int64_t seed = arguments.whole("seed", 1);
   if (seed < 0) throw ConfigError(fmt::format("--seed {} is below 0", seed), "seeds count from 0", "give another");
   plan.seed = static_cast<uint64_t>(seed);
@@ -141,6 +87,7 @@ int run_options_eval(const Command& command) {
   Json result = judgement_of(std::move(runs), plan);
   result["run"] = run.id();
   result["dir"] = fs::absolute(run.dir()).string();
+  result["words"] = judgement_words(result);
   const std::string page = write_options_page(command, run, result, several);
   return tell(command, std::move(result), page);
 }
@@ -173,7 +120,7 @@ std::vector<VerbFlag> shared_flags() {
   using Kind = VerbFlag::Kind;
   return {{"--checkpoint", "which", "best, last or a step [best, where there is one]"},
           {"--device", "device", "where: cpu, cuda:0 [the first GPU, else the CPU]"},
-          {"--trials", "n", "strategies tried before this one, for the deflated Sharpe ratio [1]", Kind::kWhole},
+          {"--trials", "n", "strategies that were tried, this one among them, for the deflated Sharpe ratio [1]", Kind::kWhole},
           {"--seed", "n", "of the bootstrap [1]", Kind::kWhole}};
 }
 
@@ -187,7 +134,7 @@ RecipeVerb options_eval_verb() {
           run_options_eval,
           std::move(flags),
           {{"eval last --json", "Sharpe ratio with its interval, baselines, folds, look-ahead verdict"},
-           {"eval last --trials 20", "the same, where 20 other strategies were tried before"}}};
+           {"eval last --trials 20", "the same, where it is the best of 20 that were tried"}}};
 }
 
 RecipeVerb options_backtest_verb() {

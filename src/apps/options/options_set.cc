@@ -134,9 +134,9 @@ class OptionsSet : public JobSet {
   }
 
   std::string score_words(bool judged) const override {
-    return judged ? "score: the best validation of each run (checkpoints/best); return: percent of the capital, per "
+    return judged ? "score: the best validation of each run (checkpoints/best), 100 ln(growth); return: the same per "
                     "episode of training"
-                  : "return: percent of the capital, per episode of training; a score is the best validation";
+                  : "return: 100 ln(growth) per episode of training; a score is the best validation";
   }
 
   std::vector<CommandExample> next_commands(const std::string& run, const std::string& /*agent*/) const override {

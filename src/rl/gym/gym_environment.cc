@@ -92,6 +92,28 @@ void GymEnvironment::observe(const std::byte* states, float* out, int64_t n) con
 }
 
 void GymEnvironment::step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey&) const {
+  step_discrete(states, actions, nullptr, out, n);
+}
+
+void GymEnvironment::step_continuous(std::byte* states, const float* actions, Outcome* out, int64_t n,
+                                     const RandomKey&) const {
+  step_numbers(states, actions, nullptr, out, n);
+}
+
+bool GymEnvironment::step_awake(std::byte* states, const float* actions, const int32_t* idle, Outcome* out, int64_t n,
+                                const RandomKey&) const {
+  if (action_size() > 0) {
+    step_numbers(states, actions, idle, out, n);
+    return true;
+  }
+  std::vector<int32_t> chosen(static_cast<size_t>(n));
+  std::transform(actions, actions + n, chosen.begin(), [](float action) { return static_cast<int32_t>(action); });
+  step_discrete(states, chosen.data(), idle, out, n);
+  return true;
+}
+
+void GymEnvironment::step_discrete(std::byte* states, const int32_t* actions, const int32_t* idle, Outcome* out,
+                                   int64_t n) const {
   const GymProcess::Slots& slots = process_->slots();
   for (int64_t first = 0; first < n; first += GymProcess::kSlots) {
     const int64_t count = std::min(GymProcess::kSlots, n - first);
@@ -99,13 +121,13 @@ void GymEnvironment::step(std::byte* states, const int32_t* actions, Outcome* ou
       slots.action[s] = actions[first + s];
       slots.after[s] = key_after(head(states, first + s).key, slots.action[s]);
     }
-    step_slots(states + first * bytes_, out + first, count,
+    step_slots(states + first * bytes_, idle ? idle + first : nullptr, out + first, count,
                [&](int64_t s) { return slots.action + s; });  // little-endian: the first bytes are enough
   }
 }
 
-void GymEnvironment::step_continuous(std::byte* states, const float* actions, Outcome* out, int64_t n,
-                                     const RandomKey&) const {
+void GymEnvironment::step_numbers(std::byte* states, const float* actions, const int32_t* idle, Outcome* out,
+                                  int64_t n) const {
   const GymProcess::Slots& slots = process_->slots();
   const int64_t size = action_size();
   for (int64_t first = 0; first < n; first += GymProcess::kSlots) {
@@ -120,7 +142,8 @@ void GymEnvironment::step_continuous(std::byte* states, const float* actions, Ou
     }
     for (int64_t s = 0; s < count; ++s)
       slots.after[s] = key_after(head(states, first + s).key, slots.numbers + s * size, size);
-    step_slots(states + first * bytes_, out + first, count, [&](int64_t s) { return slots.numbers + s * size; });
+    step_slots(states + first * bytes_, idle ? idle + first : nullptr, out + first, count,
+               [&](int64_t s) { return slots.numbers + s * size; });
   }
 }
 
@@ -137,14 +160,16 @@ void GymEnvironment::tell_differs(const Head& h) const {
 }
 
 template <class ActionOf>
-void GymEnvironment::step_slots(std::byte* states, Outcome* out, int64_t n, const ActionOf& action_of) const {
+void GymEnvironment::step_slots(std::byte* states, const int32_t* idle, Outcome* out, int64_t n,
+                                const ActionOf& action_of) const {
+  const auto is_idle = [&](int64_t i) { return idle && idle[i] != 0; };
   const GymProcess::Slots& slots = process_->slots();
   const size_t width = 4 * static_cast<size_t>(observation_size()),
                size = static_cast<size_t>(process_->action_bytes());
   for (int64_t i = 0; i < n; ++i) {
     const Head& h = head(states, i);
     slots.status[i] = 0;
-    slots.op[i] = GymProcess::kStep;
+    slots.op[i] = is_idle(i) ? GymProcess::kNothing : GymProcess::kStep;
     slots.before[i] = h.key;
     slots.seed[i] = h.seed;
     slots.count[i] = h.count;
@@ -153,7 +178,7 @@ void GymEnvironment::step_slots(std::byte* states, Outcome* out, int64_t n, cons
   bool missing = false;
   for (int64_t i = 0; i < n; ++i) {
     slots.op[i] = GymProcess::kNothing;
-    if (slots.status[i] & GymProcess::kDone) continue;
+    if (is_idle(i) || (slots.status[i] & GymProcess::kDone)) continue;
     missing = true;
     slots.op[i] = GymProcess::kReplay;
     std::memcpy(slots.seen + i * observation_size(), seen(states, i), width);
@@ -162,6 +187,7 @@ void GymEnvironment::step_slots(std::byte* states, Outcome* out, int64_t n, cons
   }
   if (missing) process_->exchange(n);
   for (int64_t i = 0; i < n; ++i) {
+    if (is_idle(i)) continue;
     Head& h = head(states, i);
     if (slots.status[i] & GymProcess::kDiffers) tell_differs(h);
     std::memcpy(history(states, i) + static_cast<size_t>(h.count) * size, action_of(i), size);

@@ -31,6 +31,8 @@ class GymEnvironment : public Environment {
   // Throws Error where an action is NaN.
   void step_continuous(std::byte* states, const float* actions, Outcome* out, int64_t n,
                        const RandomKey& key) const override;
+  bool step_awake(std::byte* states, const float* actions, const int32_t* idle, Outcome* out, int64_t n,
+                  const RandomKey& key) const override;
   std::string take_note() const override;
 
   // With its first state an episode is all determined: this seed, and the actions taken.
@@ -52,9 +54,12 @@ class GymEnvironment : public Environment {
   std::byte* history(std::byte* states, int64_t i) const {
     return states + i * bytes_ + static_cast<int64_t>(sizeof(Head)) + 4 * observation_size();
   }
-  // One exchange, of slots whose action is set: at `action_of(i)` lie its bytes, as histories keep them.
+  // One exchange, of slots whose action is set: at `action_of(i)` lie its bytes, as histories keep them. `idle`: null, or
+  // those that are not stepped.
   template <class ActionOf>
-  void step_slots(std::byte* states, Outcome* out, int64_t n, const ActionOf& action_of) const;
+  void step_slots(std::byte* states, const int32_t* idle, Outcome* out, int64_t n, const ActionOf& action_of) const;
+  void step_discrete(std::byte* states, const int32_t* actions, const int32_t* idle, Outcome* out, int64_t n) const;
+  void step_numbers(std::byte* states, const float* actions, const int32_t* idle, Outcome* out, int64_t n) const;
   void tell_differs(const Head& h) const;  // once; throws where equal bits are required
 
   GymOptions options_;

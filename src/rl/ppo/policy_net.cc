@@ -4,15 +4,18 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <limits>
 
 #include "kernels/linear_kernels.h"
 #include "nn/dropout.h"
+#include "nn/here.h"
 #include "nn/kernel_choice.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
 #include "nn/lstm.h"
 #include "nn/multihead_attention.h"
 #include "nn/shard_rows.h"
+#include "rl/ppo/ppo_math.h"
 
 namespace tandem {
 namespace {
@@ -128,22 +131,24 @@ class ClstmNetImpl : public PolicyNet {
     std::vector<at::Tensor> forecasts;  // head i looks at layer i, those beyond the last layer at the last
     for (size_t i = 0; i < lstms_.size(); ++i) {
       const at::Tensor carried = lstms_[i](x);
-      x = norms_[i]->forward_residual(attentions_[i](carried), carried).normed;
+      const bool last = i + 1 == lstms_.size();  // of its output the last step alone is used
+      x = last ? norms_[i]->forward_residual(attentions_[i]->forward_last(carried), last_step(carried)).normed
+               : norms_[i]->forward_residual(attentions_[i](carried), carried).normed;
       if (key && dropout_ > 0) {
         RandomSource of_layer = *key;
         of_layer.site += static_cast<uint32_t>(i);
         x = dropout_rows(x, dropout_, of_layer, number);
       }
-      const bool last = i + 1 == lstms_.size();
       if (at::GradMode::is_enabled())
         for (size_t k = i; k < forecasts_.size() && (k == i || last); ++k)
-          forecasts.push_back(forecasts_[k](x.select(1, x.size(1) - 1)));
+          forecasts.push_back(forecasts_[k](last_step(x)));
     }
-    x = at::relu(trunk_(x.select(1, x.size(1) - 1)));
+    x = at::relu(trunk_(x));
     return {policy_(x), value_(x), {}, forecasts.empty() ? at::Tensor() : at::cat(forecasts, 1)};
   }
 
  private:
+  static at::Tensor last_step(const at::Tensor& x) { return x.dim() == 3 ? x.select(1, x.size(1) - 1) : x; }
   double dropout_;
   Linear input_;
   PolicyHead trunk_, policy_, value_;
@@ -164,6 +169,10 @@ PolicyOutput PolicyNet::forward(const at::Tensor& seen, const at::Tensor& number
                                 const std::optional<RandomSource>& key) {
   PolicyOutput out = run(seen, number, key);
   out.policy = out.policy.to(at::kFloat);
+  if (rule_columns_.defined()) {
+    const at::Tensor now = seen.select(1, seen.size(1) - 1).index_select(1, rule_columns_);
+    out.policy = out.policy.masked_fill((now < rule_low_).logical_or_(now > rule_high_), kImpossibleLogit);
+  }
   out.value = out.value.to(at::kFloat).squeeze(1);
   if (out.forecast.defined()) out.forecast = out.forecast.to(at::kFloat);
   if (!log_deviation.defined()) return out;
@@ -172,9 +181,30 @@ PolicyOutput PolicyNet::forward(const at::Tensor& seen, const at::Tensor& number
   return out;
 }
 
+void PolicyNet::obey(const PolicyShape& shape) {
+  if (shape.rules.empty()) return;
+  std::vector<int64_t> columns;
+  std::vector<float> low, high;
+  for (const ActionRule& rule : shape.rules) {
+    constexpr float kAny = std::numeric_limits<float>::infinity();
+    const bool always = rule.feature < 0;
+    columns.push_back(shape.width - shape.own + (always ? 0 : rule.feature));
+    low.push_back(always ? -kAny : rule.low);
+    high.push_back(always ? kAny : rule.high);
+  }
+  rule_columns_ = here(at::tensor(columns, at::kLong));
+  rule_low_ = here(at::tensor(low));
+  rule_high_ = here(at::tensor(high));
+}
+
 std::shared_ptr<PolicyNet> make_policy_net(const PpoSettings& settings, const PolicyShape& shape) {
-  if (settings.net.kind == "clstm") return std::make_shared<ClstmNetImpl>(settings, shape);
-  return std::make_shared<MlpNetImpl>(settings, shape);
+  std::shared_ptr<PolicyNet> net;
+  if (settings.net.kind == "clstm")
+    net = std::make_shared<ClstmNetImpl>(settings, shape);
+  else
+    net = std::make_shared<MlpNetImpl>(settings, shape);
+  net->obey(shape);
+  return net;
 }
 
 }  // namespace tandem

@@ -9,19 +9,31 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "kernels/random_source.h"
 #include "nn/init.h"
 #include "nn/layer_context.h"
+#include "rl/environment.h"
 #include "rl/ppo/ppo_settings.h"
 
 namespace tandem {
 
 struct PolicyOutput {
-  at::Tensor policy;         // float [rows, outputs]: logits, or the means of continuous actions
+  // float [rows, outputs]: logits, kImpossibleLogit of impossible actions; or the means of continuous ones
+  at::Tensor policy;
   at::Tensor value;          // float [rows]
   at::Tensor log_deviation;  // float [rows, action_size], of continuous actions
   at::Tensor forecast;       // float [rows, forecasts], where the net has heads for it and gradients are on
+};
+
+// What comes in and out.
+struct PolicyShape {
+  int64_t window = 1, width = 0;         // numbers of a step
+  int64_t outputs = 0, action_size = 0;  // the latter 0: discrete
+  std::vector<ActionRule> rules = {};    // of discrete actions, on the last `own` numbers of a step; empty: none
+  int64_t own = 0;
+  int64_t forecasts = 0;                 // numbers to be forecast in pre-training, by a head each
 };
 
 class PolicyNet : public torch::nn::Module, public ShardAware {
@@ -38,13 +50,11 @@ class PolicyNet : public torch::nn::Module, public ShardAware {
   virtual PolicyOutput run(const at::Tensor& seen, const at::Tensor& number,
                            const std::optional<RandomSource>& key) = 0;
   void add_deviation(int64_t action_size, double initial);
-};
 
-// What comes in and out.
-struct PolicyShape {
-  int64_t window = 1, width = 0;         // numbers of a step
-  int64_t outputs = 0, action_size = 0;  // the latter 0: discrete
-  int64_t forecasts = 0;                 // numbers to be forecast in pre-training, by a head each
+ private:
+  friend std::shared_ptr<PolicyNet> make_policy_net(const PpoSettings& settings, const PolicyShape& shape);
+  void obey(const PolicyShape& shape);
+  at::Tensor rule_columns_, rule_low_, rule_high_;  // [outputs]: of an observation, and its limits
 };
 
 std::shared_ptr<PolicyNet> make_policy_net(const PpoSettings& settings, const PolicyShape& shape);

@@ -37,6 +37,8 @@ Ppo::Ppo(const PpoSettings& settings, std::unique_ptr<Environment> environment)
                               .width = shape_.width(),
                               .outputs = shape_.outputs(),
                               .action_size = shape_.action_size,
+                              .rules = environment_->action_rules(),
+                              .own = shape_.own,
                               .forecasts = forecast_targets_.defined() ? forecast_targets_.size(1) : 0});
   at::Tensor before = at::zeros({shape_.own});
   environment_->observe_before(before.data_ptr<float>());
@@ -52,6 +54,8 @@ void Ppo::build(JobState& state) {
   state.add_model(net_, "", net_->initial_weights());
   advantage_scale_ = state.add_replicated("advantage_scale", at::zeros({2}, here()));
   average_ = state.add_replicated("average_return", at::zeros({3}, at::kDouble));
+  reward_scale_ = state.add_replicated("reward_scale", at::ones({1}, here()));
+  spread_ = state.add_replicated("spread_of_returns", at::zeros({2}, at::kDouble));
   if (forecast_targets_.defined()) objective_ = state.add_replicated("objective", here(at::arange(2, at::kFloat)));
   const int64_t n = shape_.environments, slots = shape_.slots(), horizon = shape_.horizon;
   const auto field = [&](const char* name, std::vector<int64_t> sizes, at::ScalarType type) {
@@ -59,6 +63,7 @@ void Ppo::build(JobState& state) {
   };
   states_ = state.add_shard_field("environments", {n, environment_->state_bytes()}, at::kByte);
   returns_ = state.add_shard_field("returns", {n}, at::kFloat);
+  discounted_ = state.add_shard_field("discounted", {n}, at::kFloat);
   lengths_ = state.add_shard_field("lengths", {n}, at::kInt);
   ended_ = state.add_shard_field("ended", {n}, at::kInt);
   own_ = field("own", {n, slots, shape_.own}, at::kFloat);
@@ -81,6 +86,11 @@ std::vector<Phase> Ppo::phases() const {
            .counts = kCollectCounts,
            .every = s_.updates_per_rollout(),
            .batched = true},
+          {.name = "advantages",
+           .id = kAdvantagePhase,
+           .floats = kAdvantageSums,
+           .counts = 1,
+           .every = s_.updates_per_rollout()},
           {.name = "learn",
            .id = kLearnPhase,
            .gradients = true,
@@ -108,6 +118,7 @@ Rollout Ppo::rollout(ShardContext& context, int shard) {
 
 void Ppo::run(const Phase& phase, ShardContext& context) {
   if (phase.id == kCollectPhase) return collect({&context, 1});
+  if (phase.id == kAdvantagePhase) return find_advantages(context);
   learn(context);
 }
 
@@ -158,23 +169,35 @@ void Ppo::learn(ShardContext& context) {
 }
 
 void Ppo::apply(const Phase& phase, const Total& total, StepContext& context) {
-  if (phase.id == kCollectPhase) return collected(total, context);
+  if (phase.id == kCollectPhase) return collected(total);
+  if (phase.id == kAdvantagePhase) return scaled(total);
   learned(total, context);
 }
 
-void Ppo::collected(const Total& total, StepContext&) {
-  const double steps = std::max(1.0, static_cast<double>(total.counts[kSteps]));
-  const double mean = total.floats[kAdvantages] / steps;
-  const double variance = std::max(0.0, total.floats[kSquares] / steps - mean * mean);
-  const float scale[2] = {s_.normalize_advantages ? static_cast<float>(mean) : 0.0f,
-                          s_.normalize_advantages ? static_cast<float>(1 / (std::sqrt(variance) + 1e-8)) : 1.0f};
-  advantage_scale_.copy_(at::from_blob(const_cast<float*>(scale), {2}, at::kFloat));
+void Ppo::collected(const Total& total) {
   double* const average = average_.data_ptr<double>();  // return, length, known
   if (const double ended = static_cast<double>(total.counts[kEpisodes]); ended > 0) {
     const double found[2] = {total.floats[kReturns] / ended, static_cast<double>(total.counts[kLength]) / ended};
     for (int i = 0; i < 2; ++i) average[i] = average[2] > 0 ? average[i] + 0.5 * (found[i] - average[i]) : found[i];
     average[2] = 1;
   }
+  if (!s_.scale_rewards) return;
+  // A mean over all steps so far, of which at most kRememberedRollouts count: it follows a policy that gets better.
+  constexpr double kRememberedRollouts = 20;
+  double* const spread = spread_.data_ptr<double>();
+  const double steps = static_cast<double>(total.counts[kSteps]);
+  spread[1] = std::min(spread[1], kRememberedRollouts * static_cast<double>(s_.rollout_steps())) + steps;
+  if (spread[1] > 0) spread[0] += (total.floats[kSquaredReturns] - steps * spread[0]) / spread[1];
+  reward_scale_.fill_(1 / (std::sqrt(std::max(0.0, spread[0])) + 1e-6));
+}
+
+void Ppo::scaled(const Total& total) {
+  const double steps = std::max(1.0, static_cast<double>(total.counts[0]));
+  const double mean = total.floats[kAdvantages] / steps;
+  const double variance = std::max(0.0, total.floats[kSquares] / steps - mean * mean);
+  const float scale[2] = {s_.normalize_advantages ? static_cast<float>(mean) : 0.0f,
+                          s_.normalize_advantages ? static_cast<float>(1 / (std::sqrt(variance) + 1e-8)) : 1.0f};
+  advantage_scale_.copy_(at::from_blob(const_cast<float*>(scale), {2}, at::kFloat));
 }
 
 void Ppo::learned(const Total& total, StepContext& context) {

@@ -1,8 +1,10 @@
 // rl/ppo/ppo.h -- proximal policy optimization on any environment, with discrete or continuous actions.
 //
 // A step is one update. A shard owns environments and the rollout of their last steps (rl/ppo/ppo_kernels.h):
-//   collect  every epochs x mini-batches steps: `horizon` steps of each environment by the present policy; advantages
-//              sums: advantages and their squares, returns of episodes; counts: steps, episodes
+//   collect  every epochs x mini-batches steps: `horizon` steps of each environment by the present policy
+//              sums: returns of episodes, squares of discounted returns; counts: steps, episodes
+//   advantages  of the same rollout, with the scale of rewards that these sums gave
+//              sums: advantages and their squares; counts: steps
 //   learn    the clipped loss of a mini-batch, each epoch in a new order
 //              gradients; sums: the loss and its terms
 // Advantages are normalised over the whole rollout of all shards, so a mini-batch needs no sums of its own.
@@ -54,8 +56,9 @@ class Ppo : public Recipe {
   const WindowSource& window_source() const { return source_; }
 
  private:
-  enum PhaseId { kCollectPhase, kLearnPhase };
-  enum CollectSum { kAdvantages, kSquares, kReturns, kCollectSums };
+  enum PhaseId { kCollectPhase, kAdvantagePhase, kLearnPhase };
+  enum CollectSum { kReturns, kSquaredReturns, kCollectSums };
+  enum AdvantageSum { kAdvantages, kSquares, kAdvantageSums };
   enum CollectCount { kSteps, kEpisodes, kLength, kCollectCounts };
   Rollout rollout(ShardContext& context, int shard);
   MiniBatchPlan mini_batches() const;
@@ -67,10 +70,11 @@ class Ppo : public Recipe {
   void step_environments(ShardContext& context, int64_t t, const at::Tensor& actions);
   void step_awake(std::byte* states, const float* actions, const int32_t* idle, std::vector<Outcome>& out,
                   const RandomKey& key) const;
-  void add_collected(ShardContext& context);
+  void find_advantages(ShardContext& context);
   // ---- learning ----
   void learn(ShardContext& context);
-  void collected(const Total& total, StepContext& context);
+  void collected(const Total& total);
+  void scaled(const Total& total);
   void learned(const Total& total, StepContext& context);
 
   const PpoSettings& s_;
@@ -83,7 +87,8 @@ class Ppo : public Recipe {
   WindowSource source_;
   int64_t forecast_sum() const { return 1 + kPpoTerms; }
   at::Tensor advantage_scale_, average_;  // shift and factor; mean return and length of episodes, and whether known
-  ShardField states_, returns_, lengths_, ended_;
+  at::Tensor reward_scale_, spread_;      // the factor; mean square of discounted returns, and of how many steps
+  ShardField states_, returns_, discounted_, lengths_, ended_;
   ShardField own_, row_, age_, action_, log_prob_, value_, reward_, end_, weight_, advantage_, target_;
 };
 

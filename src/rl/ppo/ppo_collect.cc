@@ -82,18 +82,14 @@ void Ppo::collect(std::span<ShardContext> shards) {
       shards[i].alive();
     }
   }
-  for (ShardContext& context : shards) {
-    kernels.advantages(rollout(context, context.shard), shape_, static_cast<float>(s_.gamma),
-                       static_cast<float>(s_.gae_lambda), stream);
-    add_collected(context);
-  }
 }
 
-// One step of each environment but the idle ones, whose new episode waits. States are values: what is put back has not
-// been stepped.
+// One step of each environment but the idle ones, whose new episode waits; their outcomes are empty. States are values:
+// what is put back has not been stepped.
 void Ppo::step_awake(std::byte* states, const float* actions, const int32_t* idle, std::vector<Outcome>& out,
                      const RandomKey& key) const {
   const int64_t n = shape_.environments, bytes = environment_->state_bytes();
+  if (environment_->step_awake(states, actions, idle, out.data(), n, key)) return;
   std::vector<std::byte> kept;
   for (int64_t e = 0; e < n; ++e)
     if (idle[e]) kept.insert(kept.end(), states + e * bytes, states + (e + 1) * bytes);
@@ -118,7 +114,8 @@ void Ppo::step_environments(ShardContext& context, int64_t t, const at::Tensor& 
   std::byte* const states = bytes_of(context.state(states_));
   int32_t *const ended = context.state(ended_).data_ptr<int32_t>(), *const length =
                                                                         context.state(lengths_).data_ptr<int32_t>();
-  float* const returns = context.state(returns_).data_ptr<float>();
+  float *const returns = context.state(returns_).data_ptr<float>(),
+              *const discounted = context.state(discounted_).data_ptr<float>();
   const auto key = [&](PpoSite site) {
     RandomKey k = context.random(site);
     k.step = static_cast<uint64_t>(rollout_number(context) * shape_.horizon + t);
@@ -135,6 +132,8 @@ void Ppo::step_environments(ShardContext& context, int64_t t, const at::Tensor& 
     end.data_ptr<int32_t>()[e] = static_cast<int32_t>(one.end);
     context.counts[kSteps] += idle ? 0 : 1;
     returns[e] += one.reward;
+    discounted[e] = idle ? 0 : static_cast<float>(s_.gamma) * discounted[e] + one.reward;
+    context.floats[kSquaredReturns] += discounted[e] * discounted[e];
     length[e] = idle ? 0 : length[e] + 1;
     ended[e] = static_cast<int32_t>(one.end);
   }
@@ -147,12 +146,16 @@ void Ppo::step_environments(ShardContext& context, int64_t t, const at::Tensor& 
     context.counts[kEpisodes] += 1;
     context.counts[kLength] += length[e];
     context.floats[kReturns] += returns[e];
-    returns[e] = 0;
+    returns[e] = discounted[e] = 0;
   }
   environment_->reset(states, n, key(kNewEpisodeSite), out.data());
 }
 
-void Ppo::add_collected(ShardContext& context) {
+void Ppo::find_advantages(ShardContext& context) {
+  const at::NoGradGuard no_grad;
+  kernels_for<PpoKernels>(reward_scale_)
+      .advantages(rollout(context, context.shard), shape_, reward_scale_.data_ptr<float>(),
+                  static_cast<float>(s_.gamma), static_cast<float>(s_.gae_lambda), stream_for(reward_scale_));
   const at::Tensor advantage = context.state(advantage_).cpu(), weight = context.state(weight_).cpu();
   double sum = 0, squares = 0;
   for (int64_t i = 0; i < shape_.rows(); ++i) {
@@ -160,6 +163,7 @@ void Ppo::add_collected(ShardContext& context) {
     if (weight.data_ptr<float>()[i] == 0) continue;
     sum += value;
     squares += value * value;
+    context.counts[0] += 1;
   }
   context.floats[kAdvantages] += static_cast<float>(sum);
   context.floats[kSquares] += static_cast<float>(squares);

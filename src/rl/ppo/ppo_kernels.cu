@@ -32,10 +32,10 @@ __global__ void act_all(Rollout r, RolloutShape s, int64_t t, const float* polic
     act_one(r, s, t, e, policy, log_deviation, value, present_key(key, on_device), actions);
 }
 
-__global__ void rollout_advantages(Rollout r, RolloutShape s, float gamma, float lambda) {
+__global__ void rollout_advantages(Rollout r, RolloutShape s, const float* scale, float gamma, float lambda) {
   for (int64_t e = first_item(); e < s.environments; e += item_stride()) {
     const int64_t at = e * s.horizon;
-    advantages(r.reward + at, r.value + e * (s.horizon + 1), r.end + at, r.weight + at, s.horizon, gamma, lambda,
+    advantages(r.reward + at, *scale, r.value + e * (s.horizon + 1), r.end + at, r.weight + at, s.horizon, gamma, lambda,
                r.advantage + at, r.target + at);
   }
 }
@@ -84,8 +84,9 @@ void queue_act(const Rollout& r, const RolloutShape& s, int64_t t, const float* 
   check_launch("act_all");
 }
 
-void queue_advantages(const Rollout& r, const RolloutShape& s, float gamma, float lambda, void* stream) {
-  rollout_advantages<<<grid_for(s.environments), kThreads, 0, of(stream)>>>(r, s, gamma, lambda);
+void queue_advantages(const Rollout& r, const RolloutShape& s, const float* scale, float gamma, float lambda,
+                      void* stream) {
+  rollout_advantages<<<grid_for(s.environments), kThreads, 0, of(stream)>>>(r, s, scale, gamma, lambda);
   check_launch("rollout_advantages");
 }
 

@@ -81,7 +81,9 @@ struct PpoKernels {
   // [environments, action_floats] gets the same for the environment.
   void (*act)(const Rollout& rollout, const RolloutShape& shape, int64_t t, const float* policy,
               const float* log_deviation, const float* value, const RandomSource& key, float* actions, void* stream);
-  void (*advantages)(const Rollout& rollout, const RolloutShape& shape, float gamma, float lambda, void* stream);
+  // reward_scale: one number, where the rollout lives.
+  void (*advantages)(const Rollout& rollout, const RolloutShape& shape, const float* reward_scale, float gamma,
+                     float lambda, void* stream);
   // The rows of micro-batch key.step of the run. Advantages are shifted by scale[0] and multiplied by scale[1].
   void (*gather)(const Rollout& rollout, const RolloutShape& shape, const WindowSource& source,
                  const MiniBatchPlan& plan, const float* scale, const RandomSource& key, const MiniBatch& out,

@@ -28,14 +28,21 @@ TANDEM_HD RowLogSum policy_log_sum(const float* logits, int64_t actions) {
 }
 TANDEM_HD float log_probability(const RowLogSum& row, float logit) { return (logit - row.maximum) - row.log_sum; }
 
-// The first action at which the running sum of probabilities exceeds `uniform`; rounding may leave a rest for the last.
+// What an impossible action gets (rl/environment.h, ActionRule): a probability of 0, and no gradient.
+inline constexpr float kImpossibleLogit = -1e9f;
+
+// The first action at which the running sum of probabilities exceeds `uniform`; rounding may leave a rest for the last
+// one that is possible.
 TANDEM_HD int32_t sampled_action(const float* logits, int64_t actions, const RowLogSum& row, float uniform) {
   float sum = 0;
-  for (int64_t i = 0; i + 1 < actions; ++i) {
-    sum = sum + softmax_exp(log_probability(row, logits[i]));
+  int32_t last = 0;
+  for (int64_t i = 0; i < actions; ++i) {
+    const float p = softmax_exp(log_probability(row, logits[i]));
+    sum = sum + p;
+    last = p > 0.0f ? static_cast<int32_t>(i) : last;
     if (uniform < sum) return static_cast<int32_t>(i);
   }
-  return static_cast<int32_t>(actions - 1);
+  return last;
 }
 TANDEM_HD int32_t likeliest_action(const float* logits, int64_t actions) {
   int64_t best = 0;
@@ -133,13 +140,14 @@ TANDEM_HD float continuous_loss(const float* mean, const float* log_deviation, i
 // ---- generalized advantage estimation, one environment's rollout ----
 //
 // end[t]: how step t ended: 0 it goes on, 1 terminated, 2 truncated. Where it ended, step t + 1 is idle: its value is
-// that of the episode's last observation, its weight 0. value has one more than there are steps.
-TANDEM_HD void advantages(const float* reward, const float* value, const int32_t* end, const float* weight,
+// that of the episode's last observation, its weight 0. value has one more than there are steps. Rewards are multiplied
+// by `scale` first: values are in these units.
+TANDEM_HD void advantages(const float* reward, float scale, const float* value, const int32_t* end, const float* weight,
                           int64_t steps, float gamma, float lambda, float* advantage, float* target) {
   float next = 0;
   for (int64_t t = steps; t-- > 0;) {
     const float worth = end[t] == 1 ? 0.0f : value[t + 1];
-    const float delta = (reward[t] + gamma * worth) - value[t];
+    const float delta = (reward[t] * scale + gamma * worth) - value[t];
     next = end[t] == 0 ? delta + (gamma * lambda) * next : delta;
     if (weight[t] == 0.0f) next = 0;  // nothing flows from an idle step to the one before it
     advantage[t] = next;

@@ -34,6 +34,7 @@ struct PpoSettings : RecipeSettings {
   double value_weight = 0.5;
   double entropy_weight = 0.01;
   bool normalize_advantages = true;
+  bool scale_rewards = true;
   double initial_deviation = 1;  // of continuous actions
   int64_t window = 1;            // steps that the net sees; above 1: for a clstm
   PolicyNetSettings net;
@@ -67,6 +68,8 @@ struct PpoSettings : RecipeSettings {
     d.key("ppo.value_weight", value_weight, Range::at_least(0), "weight of the value loss");
     d.key("ppo.entropy_weight", entropy_weight, Range::at_least(0), "weight of the entropy bonus");
     d.key("ppo.normalize_advantages", normalize_advantages, "advantages of a rollout get mean 0 and deviation 1");
+    d.key("ppo.scale_rewards", scale_rewards,
+          "rewards are divided by the deviation of discounted returns so far, so that values are of order 1");
     d.key("ppo.initial_deviation", initial_deviation, Range::above(0),
           "first standard deviation of continuous actions");
     d.key("net.kind", net.kind, Choices{{"mlp", "clstm"}},

@@ -1,0 +1,101 @@
+#include "apps/options/options_set.h"
+
+#include <gtest/gtest.h>
+
+#include "base/errors.h"
+#include "market/generated_market.h"
+#include "recipes/options_market.h"
+#include "recipes/options_world.h"
+
+namespace tandem {
+namespace {
+
+OptionsSettings small_options() {
+  OptionsSettings s;
+  s.market.symbols = 3;
+  s.market.days = 900;
+  return s;
+}
+
+TEST(OptionsSet, IsEverySeedOfEveryFold) {
+  OptionsSettings s;
+  s.walk_forward = 3;
+  s.seeds = 2;
+  s.seed = 7;
+  std::vector<std::string> names;
+  for (const FoldJob& job : fold_jobs(s)) {
+    names.push_back(job.name());
+    EXPECT_EQ(job.folds, 3);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"fold-1-seed-7", "fold-1-seed-8", "fold-2-seed-7", "fold-2-seed-8",
+                                             "fold-3-seed-7", "fold-3-seed-8"}));
+  s.walk_forward = 0;
+  s.fold = 2;
+  ASSERT_EQ(fold_jobs(s).size(), 2u);
+  EXPECT_EQ(fold_jobs(s)[1].name(), "fold-2-seed-8");
+  EXPECT_TRUE(s.is_set());
+  s.seeds = 1;
+  EXPECT_FALSE(s.is_set());
+}
+
+TEST(OptionsSet, EndsByWhateverComesFirst) {
+  OptionsSettings s;
+  const int64_t by_episodes = s.updates_of_episodes();
+  EXPECT_EQ(by_episodes % s.updates_per_rollout(), 0);
+  EXPECT_GE(by_episodes / s.updates_per_rollout() * s.rollout_steps(), s.episodes * s.episode_days);
+  EXPECT_EQ(last_update(s), by_episodes);
+  s.steps = 10;
+  EXPECT_EQ(last_update(s), 10);
+  s.steps = 0;
+  s.iterations = 2;
+  EXPECT_EQ(last_update(s), 2 * s.updates_per_rollout());
+  s.iterations = s.episodes = 0;
+  EXPECT_EQ(last_update(s), 0);
+}
+
+TEST(OptionsWorld, KeepsItsPartsApartAndScalesByTheTrainingDays) {
+  for (const int64_t fold : {1, 4}) {
+    OptionsSettings s = small_options();
+    s.fold = fold;
+    const MarketData data = market_of_run(s);
+    const OptionsWorld world(data, s);
+    const MarketFold& parts = world.fold();
+    EXPECT_LT(parts.train_last, parts.validation_first);
+    EXPECT_LT(parts.validation_last, parts.test_first);
+    const auto training = world.environment(parts.train), test = world.environment(parts.test);
+    for (size_t i = 0; i < parts.train.size(); ++i)
+      EXPECT_GE(parts.test[i].first - parts.train[i].last, kWindow + s.expiry_days + s.embargo_days);
+    const MarketTable plain(data, features_of(s));
+    EXPECT_EQ(world.scaler().mean, plain.fit(parts.train).mean);
+    EXPECT_EQ(training->market().features, test->market().features) << "one table, one scaler";
+  }
+}
+
+TEST(OptionsWorld, ValidationEpisodesLieInTheValidationDaysEvenlySpread) {
+  OptionsSettings s = small_options();
+  const OptionsWorld world(market_of_run(s), s);
+  const auto episodes = world.validation_episodes(32);
+  EXPECT_EQ(episodes.size(), 33u);  // 11 of each symbol
+  std::vector<int> of_range(3);
+  for (const ValidationEpisode& one : episodes) {
+    const MarketView::Range range = world.fold().validation[static_cast<size_t>(one.range)];
+    EXPECT_GE(one.first, range.first);
+    EXPECT_LE(one.first + one.days, range.last);
+    EXPECT_NEAR(one.days, (range.last - range.first) * 2.0 / 3, 1);
+    ++of_range[static_cast<size_t>(one.range)];
+  }
+  EXPECT_EQ(of_range, (std::vector<int>{11, 11, 11}));
+  EXPECT_EQ(episodes.front().first, world.fold().validation[0].first);
+  EXPECT_EQ(episodes[10].first + episodes[10].days, world.fold().validation[0].last);
+}
+
+TEST(OptionsWorld, DataThatChangedAreRefused) {
+  OptionsSettings s = small_options();
+  s.data_digest = market_of_run(s).digest();
+  market_of_run(s);
+  s.market.seed = 2;
+  EXPECT_THROW(market_of_run(s), ConfigError);
+}
+
+}  // namespace
+}  // namespace tandem
