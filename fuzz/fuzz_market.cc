@@ -1,4 +1,5 @@
-// fuzz/fuzz_market.cc -- market/bars.h and market/chain.h: any bytes are bars, quotes or findings; what is read is sound.
+// fuzz/fuzz_market.cc -- market/bars.h and market/chain.h: any bytes are bars, quotes or findings; what is read is
+// sound.
 #include <cmath>
 #include <cstdlib>
 

@@ -1,5 +1,5 @@
-// own_env.cc -- a decision problem of your own in C++, learned by tandem's DQN or by its PPO with everything tandem has:
-// any number of workers with the same bits, checkpoints, exact resume.
+// own_env.cc -- a decision problem of your own in C++, learned by tandem's DQN or by its PPO with everything tandem
+// has: any number of workers with the same bits, checkpoints, exact resume.
 //
 //   own_env train --steps 500        own_env train --devices cpu:2 --json        own_env judge --steps 3000
 //   own_env train shop-ppo           the same environment learned by PPO         own_env judge shop-ppo

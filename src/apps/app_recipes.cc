@@ -1,6 +1,6 @@
 #include "apps/app_recipes.h"
 
-#include "apps/options/entry.h"
+#include "apps/options/options_entry.h"
 #include "apps/web_test/entry.h"
 
 namespace tandem {

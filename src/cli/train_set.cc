@@ -313,9 +313,10 @@ class SetTraining {
 
 PreparedSet prepare(const Command& command, ResolvedRecipe& recipe, const JobSet& jobs, const fs::path& dir) {
   if (command.ranks)
-    throw ConfigError(
-        fmt::format("{} can't be started by another launcher", recipe.name), "its jobs are runs of one machine",
-        fmt::format("start it once, without torchrun, mpirun or srun; or train one of them with {}", jobs.job_recipe()));
+    throw ConfigError(fmt::format("{} can't be started by another launcher", recipe.name),
+                      "its jobs are runs of one machine",
+                      fmt::format("start it once, without torchrun, mpirun or srun; or train one of them with {}",
+                                  jobs.job_recipe()));
   return jobs.prepare(recipe, command.context.machine, dir, known_of_set(command, jobs, recipe),
                       [&](const std::string& line) { command.output.say(line); });
 }

@@ -17,7 +17,7 @@ struct CliContext {
   std::filesystem::path worker;     // the program that does the training
   Machine machine;                  // devices this build and machine offer; default: CPU only
 
-  bool first_is_default = false;    // of a user's own program: without a name the first recipe is meant
+  bool first_is_default = false;  // of a user's own program: without a name the first recipe is meant
 
   // A recipe to show in examples and advice.
   std::string example() const { return recipes.empty() ? "RECIPE" : recipes.front().name; }

@@ -13,7 +13,7 @@ namespace tandem {
 
 namespace {
 
-const CsvColumn kBarColumns[] = {{"date"}, {"open"}, {"high"}, {"low"}, {"close"}, {"volume"}};
+const MarketColumn kBarColumns[] = {{"date"}, {"open"}, {"high"}, {"low"}, {"close"}, {"volume"}};
 
 std::string shown_field(std::string_view field) {
   return field.empty() ? "nothing" : fmt::format("'{}'", printable(field.substr(0, 40)));
@@ -85,7 +85,7 @@ void check_order(const Bar& before, const Bar& bar, const std::string& file, Dat
 
 }  // namespace
 
-std::span<const CsvColumn> bar_columns() { return kBarColumns; }
+std::span<const MarketColumn> bar_columns() { return kBarColumns; }
 
 SymbolBars read_bars(std::string_view text, std::string symbol, std::string file, DataFindings& findings) {
   SymbolBars out{std::move(symbol), std::move(file), {}};

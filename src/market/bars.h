@@ -37,7 +37,7 @@ struct BarRules {
   bool accept_jumps = false;  // what looks like a split is a warning, not an error
 };
 
-std::span<const CsvColumn> bar_columns();
+std::span<const MarketColumn> bar_columns();
 
 // Every line that can be read becomes a bar; the others become findings.
 SymbolBars read_bars(std::string_view text, std::string symbol, std::string file, DataFindings& findings);

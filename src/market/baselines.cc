@@ -138,7 +138,7 @@ Baseline known_rule(const OptionsEnvironment& environment, const std::vector<std
   return play(environment, best);
 }
 
-std::vector<double> exponential_mean(const std::vector<double>& values, int32_t days) {
+std::vector<double> exponential_means(const std::vector<double>& values, int32_t days) {
   std::vector<double> out;
   out.reserve(values.size());
   const double weight = 2.0 / (days + 1);
@@ -168,10 +168,10 @@ std::vector<double> rsi_of(const MarketView& market, int32_t first, int32_t last
 std::vector<double> macd_of(const MarketView& market, int32_t first, int32_t last) {
   std::vector<double> closes;
   for (int32_t row = first; row <= last; ++row) closes.push_back(market.days[row].close);
-  const std::vector<double> fast = exponential_mean(closes, 12), slow = exponential_mean(closes, 26);
+  const std::vector<double> fast = exponential_means(closes, 12), slow = exponential_means(closes, 26);
   std::vector<double> macd;
   for (size_t i = 0; i < closes.size(); ++i) macd.push_back(fast[i] - slow[i]);
-  const std::vector<double> signal = exponential_mean(macd, 9);
+  const std::vector<double> signal = exponential_means(macd, 9);
   for (size_t i = 0; i < closes.size(); ++i) macd[i] -= signal[i];
   return macd;
 }

@@ -11,7 +11,8 @@
 //   macd            one position: an at-the-money call where MACD(12, 26) crosses above its signal (9), a put where it
 //                   crosses below; the opposite cross sells what is held
 //   always a call   one at-the-money call, held to expiry; then the next
-//   known rule      of a generated market with an edge alone: what its volume tells (generated_market.h). Calls in every
+//   known rule      of a generated market with an edge alone: what its volume tells (generated_market.h). Calls in
+//   every
 //                   slot while it says up, puts while it says down, the others sold first; the strike that earned most
 //                   on the training days
 // RSI is Wilder's, MACD of exponential means; both begin with the symbol's first day of the market.

@@ -13,8 +13,8 @@ namespace tandem {
 
 namespace {
 
-const CsvColumn kChainColumns[] = {{"date"}, {"expiry"}, {"strike"},        {"type"},
-                                   {"bid"},  {"ask"},    {"volume", false}, {"open_interest", false}};
+const MarketColumn kChainColumns[] = {{"date"}, {"expiry"}, {"strike"},        {"type"},
+                                      {"bid"},  {"ask"},    {"volume", false}, {"open_interest", false}};
 constexpr int64_t kNearestExpiry = 7, kWantedExpiry = 30, kFarthestExpiry = 90;  // calendar days
 constexpr double kFarthestStrike = 0.5;                                          // of ln(strike / spot) / sqrt(years)
 constexpr int kLeastQuotes = 4;
@@ -81,7 +81,7 @@ int32_t month_expiry(std::span<const ChainQuote> quotes, int32_t date) {
 
 }  // namespace
 
-std::span<const CsvColumn> chain_columns() { return kChainColumns; }
+std::span<const MarketColumn> chain_columns() { return kChainColumns; }
 
 std::vector<ChainQuote> read_chain(std::string_view text, const std::string& file, DataFindings& findings) {
   std::vector<ChainQuote> quotes;

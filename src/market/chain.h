@@ -40,7 +40,7 @@ struct ImpliedDay {
   double spread = 0;  // median of (ask - bid) / mid near the money; 0: not known
 };
 
-std::span<const CsvColumn> chain_columns();
+std::span<const MarketColumn> chain_columns();
 
 // Every line that can be read becomes a quote; the others become findings: also a strike or price below 0, an expiry
 // before its date, a bid above the ask (a warning, left out).

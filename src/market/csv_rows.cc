@@ -52,17 +52,17 @@ bool split_line(std::string_view line, std::vector<std::string_view>& fields, st
       at = line.find(',', at);
       fields.push_back(trimmed_field(line.substr(begin, at == std::string_view::npos ? at : at - begin)));
     }
-    if (at == std::string_view::npos || fields.size() > kMostCsvColumns) return true;
+    if (at == std::string_view::npos || fields.size() > kMostMarketColumns) return true;
     ++at;
   }
 }
 
 // Where each wanted column stands in the header, -1: nowhere. False: a required one is missing or stands there twice.
-bool place_columns(const std::vector<std::string_view>& header, std::span<const CsvColumn> columns,
+bool place_columns(const std::vector<std::string_view>& header, std::span<const MarketColumn> columns,
                    const std::string& file, int64_t line, DataFindings& findings, std::vector<int64_t>& places) {
   bool good = true;
   std::string missing;
-  for (const CsvColumn& column : columns) {
+  for (const MarketColumn& column : columns) {
     int64_t place = -1;
     for (size_t i = 0; i < header.size(); ++i) {
       if (lower_case(header[i]) != column.name) continue;
@@ -87,7 +87,7 @@ bool place_columns(const std::vector<std::string_view>& header, std::span<const 
 
 }  // namespace
 
-bool read_csv(std::string_view text, const std::string& file, std::span<const CsvColumn> columns,
+bool read_csv(std::string_view text, const std::string& file, std::span<const MarketColumn> columns,
               DataFindings& findings,
               const std::function<void(int64_t line, std::span<const std::string_view> fields)>& take) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
@@ -103,7 +103,7 @@ bool read_csv(std::string_view text, const std::string& file, std::span<const Cs
     ++line_number;
     if (trimmed_field(line).empty()) continue;
     const bool whole =
-        line.size() <= kLongestCsvLine && split_line(line, fields, kept) && fields.size() <= kMostCsvColumns;
+        line.size() <= kLongestCsvLine && split_line(line, fields, kept) && fields.size() <= kMostMarketColumns;
     if (!whole) {
       findings.error("line", file, line_number, "the line is too long, has too many fields, or a quote does not end");
       if (header_fields == 0) return false;

@@ -17,9 +17,9 @@
 namespace tandem {
 
 inline constexpr size_t kLongestCsvLine = size_t{1} << 16;
-inline constexpr size_t kMostCsvColumns = 256;
+inline constexpr size_t kMostMarketColumns = 256;
 
-struct CsvColumn {
+struct MarketColumn {
   std::string name;
   bool required = true;
 };
@@ -27,7 +27,7 @@ struct CsvColumn {
 // Calls `take` for each row, with its line (from 1) and the wanted columns' fields in the order of `columns`; a column
 // that is not there and not required is empty in every row. Missing columns and rows with another number of fields than
 // the header go to `findings`. False: there is no usable header, and `take` was never called.
-bool read_csv(std::string_view text, const std::string& file, std::span<const CsvColumn> columns,
+bool read_csv(std::string_view text, const std::string& file, std::span<const MarketColumn> columns,
               DataFindings& findings,
               const std::function<void(int64_t line, std::span<const std::string_view> fields)>& take);
 

@@ -42,8 +42,8 @@ struct MarketFold {
 };
 
 // `names`: of the view's symbols by their number, for messages. A symbol without enough days is left out of a fold, and
-// the fold says so. With `only`, that fold alone is returned. Throws ConfigError where the plan is impossible, where a symbol is too short for every fold, and
-// where a fold is left with no symbol.
+// the fold says so. With `only`, that fold alone is returned. Throws ConfigError where the plan is impossible, where a
+// symbol is too short for every fold, and where a fold is left with no symbol.
 std::vector<MarketFold> walk_forward_folds(const MarketView& market, const std::vector<std::string>& names,
                                            const FoldPlan& plan);
 

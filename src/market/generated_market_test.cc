@@ -44,19 +44,19 @@ TEST(GeneratedMarket, ItsBarsPassTheCheckOfRealOnes) {
 
 TEST(GeneratedMarket, WithoutAnEdgeTheMeanReturnIsZeroAndVolumeSaysNothing) {
   const GeneratedMarket market = generate_market({.symbols = 40, .days = 2000, .seed = 11});
-  double sum = 0, square = 0, told = 0, count = 0, most = 0;
+  double sum = 0, square = 0, by_volume = 0, count = 0, most = 0;
   for (size_t s = 0; s < market.data.symbols.size(); ++s) {
     const auto& bars = market.data.symbols[s].bars;
     for (size_t i = 1; i < bars.size(); ++i) {
       const double x = bars[i].close / bars[i - 1].close - 1;
       sum += x, square += x * x, count += 1;
-      told += x * (bars[i - 1].volume / kPlainVolume - 1) / 0.07;
+      by_volume += x * (bars[i - 1].volume / kPlainVolume - 1) / 0.07;
       most = std::max(most, bars[i].volume);
     }
   }
   const double error = std::sqrt(square / count / count);  // of the mean
   EXPECT_LT(std::abs(sum / count), 4 * error);
-  EXPECT_LT(std::abs(told / count), 4 * error);
+  EXPECT_LT(std::abs(by_volume / count), 4 * error);
   EXPECT_LT(most, 1.5 * kPlainVolume);
 }
 

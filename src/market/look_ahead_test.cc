@@ -22,9 +22,10 @@ std::vector<SymbolPlay> play_by(const MarketData& data, const Says& up, bool sca
   const OptionsEnvironment environment(table.view(ranges), {});
   std::vector<SymbolPlay> plays;
   for (int32_t range = 0; range < 2; ++range)
-    plays.push_back(play_range(environment, range, table.names()[static_cast<size_t>(range)], [&](const OptionsState& s) {
-      return s.positions[0].contracts > 0 ? 21 : up(table, s) ? 1 : 11;
-    }));
+    plays.push_back(
+        play_range(environment, range, table.names()[static_cast<size_t>(range)], [&](const OptionsState& s) {
+          return s.positions[0].contracts > 0 ? 21 : up(table, s) ? 1 : 11;
+        }));
   return plays;
 }
 
@@ -37,8 +38,9 @@ LookAhead found_in(const Says& up, bool scaler_of_all_days = false) {
 double close_of(const MarketTable& table, int32_t row) { return table.days()[static_cast<size_t>(row)].close; }
 
 TEST(LookAhead, IsNotFoundInWhoDecidesByThePast) {
-  const LookAhead found = found_in(
-      [](const MarketTable& table, const OptionsState& s) { return close_of(table, s.day) > close_of(table, s.day - 3); });
+  const LookAhead found = found_in([](const MarketTable& table, const OptionsState& s) {
+    return close_of(table, s.day) > close_of(table, s.day - 3);
+  });
   EXPECT_FALSE(found.first_difference) << json_of_look_ahead(found).dump();
   EXPECT_EQ(found.cuts, 6);
   EXPECT_GT(found.days_checked, 200);
@@ -46,8 +48,9 @@ TEST(LookAhead, IsNotFoundInWhoDecidesByThePast) {
 }
 
 TEST(LookAhead, IsFoundInWhoKnowsTomorrow) {
-  const LookAhead found = found_in(
-      [](const MarketTable& table, const OptionsState& s) { return close_of(table, s.day + 1) > close_of(table, s.day); });
+  const LookAhead found = found_in([](const MarketTable& table, const OptionsState& s) {
+    return close_of(table, s.day + 1) > close_of(table, s.day);
+  });
   ASSERT_TRUE(found.first_difference);
   EXPECT_LE(found.first_difference->date, found.first_difference->changed_after);
   EXPECT_EQ(json_of_look_ahead(found)["verdict"], "found");
@@ -69,11 +72,14 @@ TEST(LookAhead, ComparesTheDaysUpToEachCutAndNoOther) {
   const auto plays = play_by(data, past);
   std::vector<SymbolPlay> seen;
   int64_t different = 0;
-  find_look_ahead(data, plays, [&](const MarketData& of) {
-    seen = play_by(of, past);
-    for (size_t i = 0; i < plays.size(); ++i) different += seen[i].equity_cents != plays[i].equity_cents;
-    return seen;
-  }, 4);
+  find_look_ahead(
+      data, plays,
+      [&](const MarketData& of) {
+        seen = play_by(of, past);
+        for (size_t i = 0; i < plays.size(); ++i) different += seen[i].equity_cents != plays[i].equity_cents;
+        return seen;
+      },
+      4);
   EXPECT_GE(different, 6) << "another future leads to another end";
 }
 

@@ -111,8 +111,8 @@ std::string text_of(int fd, const std::string& name, DataFindings& findings) {
 }
 
 // CSV text of either kind of file; empty where a finding says why there is none.
-std::string csv_text(const std::filesystem::path& path, std::span<const CsvColumn> columns, const std::string& python,
-                     DataFindings& findings) {
+std::string csv_text(const std::filesystem::path& path, std::span<const MarketColumn> columns,
+                     const std::string& python, DataFindings& findings) {
   const std::string name = path.filename().string();
   const int fd = open_data_file(path, name, findings);
   if (fd < 0) return "";

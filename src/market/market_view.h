@@ -23,7 +23,7 @@ struct MarketDay {
 // All symbols, one after the other; a symbol's days are in order. The memory belongs to whoever made it.
 struct MarketView {
   const MarketDay* days = nullptr;
-  const float* features = nullptr;  // [rows, kMarketFeatures], scaled by what the training days have
+  const float* features = nullptr;   // [rows, kMarketFeatures], scaled by what the training days have
   const float* forecasts = nullptr;  // [rows, kForecasts]: of the day after each (forecast_targets.h); or none
   int64_t rows = 0;
   // Where an episode may begin and must end: of each range, rows [first, last]. An episode begins at `first` or later,

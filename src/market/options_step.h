@@ -55,8 +55,8 @@ struct OptionsState {
 static_assert(std::is_trivially_copyable_v<OptionsState> && std::has_unique_object_representations_v<OptionsState>);
 
 struct OptionsOutcome {
-  float reward = 0;               // growth of the value, 100 ln(after / before): the same profit is worth the same all along
-  int32_t end = 0;                // an End
+  float reward = 0;  // growth of the value, 100 ln(after / before): the same profit is worth the same all along
+  int32_t end = 0;   // an End
   float costs = 0, turnover = 0;  // of this step, in percent of the capital
 };
 
@@ -269,7 +269,8 @@ TANDEM_HD float percent_of_capital(int64_t cents, const OptionsRules& rules) {
 }
 
 TANDEM_HD float growth_percent(int64_t before, int64_t after) {
-  return static_cast<float>(100.0 * exact_log(static_cast<double>(after > 1 ? after : 1) / static_cast<double>(before)));
+  return static_cast<float>(100.0 *
+                            exact_log(static_cast<double>(after > 1 ? after : 1) / static_cast<double>(before)));
 }
 
 }  // namespace options

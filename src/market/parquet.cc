@@ -24,7 +24,7 @@ extern const char* const kParquetScript;  // market/parquet_to_csv.py
 namespace {
 
 constexpr int kNoPyarrow = 10, kNoParquet = 11, kNoColumns = 12;
-constexpr size_t kMostBytes = size_t{4} << 30;
+constexpr size_t kMostBytes = 4'294'967'296;
 
 struct Descriptor {
   int fd = -1;
@@ -115,10 +115,10 @@ std::vector<std::string> pythons_to_try(const std::string& python) {
 
 }  // namespace
 
-std::string parquet_as_csv(int fd, const std::string& name, std::span<const CsvColumn> columns,
+std::string parquet_as_csv(int fd, const std::string& name, std::span<const MarketColumn> columns,
                            const std::string& python, DataFindings& findings) {
   std::string required, others, tried;
-  for (const CsvColumn& column : columns) {
+  for (const MarketColumn& column : columns) {
     std::string& list = column.required ? required : others;
     list += (list.empty() ? "" : ",") + column.name;
   }

@@ -16,7 +16,7 @@ namespace tandem {
 // messages, `python` an interpreter to use; empty: the active virtual environment's, the project's own, python3 of the
 // PATH, the first that has pyarrow. A file that is no Parquet or lacks columns is an error in `findings`, and the
 // result is empty. Throws ConfigError if there is no Python with pyarrow.
-std::string parquet_as_csv(int fd, const std::string& name, std::span<const CsvColumn> columns,
+std::string parquet_as_csv(int fd, const std::string& name, std::span<const MarketColumn> columns,
                            const std::string& python, DataFindings& findings);
 
 }  // namespace tandem

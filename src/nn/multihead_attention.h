@@ -24,7 +24,7 @@ class MultiheadAttentionImpl : public torch::nn::Module, public ShardAware {
 
  private:
   at::Tensor project(const at::Tensor& x);  // [rows, T, 3, heads, head size]
-  Linear in_proj_;  // no module of its own: its parameters are the two above
+  Linear in_proj_;                          // no module of its own: its parameters are the two above
   int64_t heads_;
 };
 TORCH_MODULE(MultiheadAttention);

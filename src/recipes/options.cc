@@ -1,9 +1,9 @@
-// recipes/options.cc -- `options`: an agent that trades options on daily bars (market/options_environment.h), a recurrent
-// policy with attention, learned by rl/ppo/ppo.h.
+// recipes/options.cc -- `options`: an agent that trades options on daily bars (market/options_environment.h), a
+// recurrent policy with attention, learned by rl/ppo/ppo.h.
 //
 // It learns on the training days of its fold, from any day of any symbol on. Validation plays episodes over the fold's
-// validation days, greedily; the best step is the one with the largest mean growth over them. Asked by `tandem eval`, it
-// plays the test days of each symbol once, from the first to the last, and does so again with other futures.
+// validation days, greedily; the best step is the one with the largest mean growth over them. Asked by `tandem eval`,
+// it plays the test days of each symbol once, from the first to the last, and does so again with other futures.
 #include <ATen/ATen.h>
 
 #include <nlohmann/json.hpp>
@@ -179,7 +179,8 @@ class Options : private OptionsParts, public Ppo {
     if (of_fold && data.generated && s_.market.edge > 0) {
       plan.training = training.get();
       for (const MarketSymbol& symbol : data.symbols)
-        for (const Bar& bar : symbol.bars) plan.directions.push_back(static_cast<int8_t>(direction_of_volume(bar.volume)));
+        for (const Bar& bar : symbol.bars)
+          plan.directions.push_back(static_cast<int8_t>(direction_of_volume(bar.volume)));
     }
     return play_baselines(*its->environment(of_fold ? its->fold().test : its->all_ranges()), its->names(), plan);
   }

@@ -49,10 +49,11 @@ MarketData market_of_run(const OptionsSettings& settings) {
   const std::string now = data.digest();
   if (now == settings.data_digest) return data;
   const std::string where = settings.data.empty() ? "the generated market" : printable(settings.data);
-  throw ConfigError(fmt::format("{} is not what the run began with", where),
-                    fmt::format("its digest is {}, that of the run is {}", now.substr(0, 16),
-                                settings.data_digest.substr(0, 16)),
-                    "put the data back; if the folder moved, `tandem resume RUN --data FOLDER` notes where it is; or begin a new run");
+  throw ConfigError(
+      fmt::format("{} is not what the run began with", where),
+      fmt::format("its digest is {}, that of the run is {}", now.substr(0, 16), settings.data_digest.substr(0, 16)),
+      "put the data back; if the folder moved, `tandem resume RUN --data FOLDER` notes where it is; or begin a new "
+      "run");
 }
 
 }  // namespace tandem

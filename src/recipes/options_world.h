@@ -1,8 +1,8 @@
-// recipes/options_world.h -- what a run of `options` trades on: its data, the fold that it learns from and is judged by,
-// features scaled by what the training days have.
+// recipes/options_world.h -- what a run of `options` trades on: its data, the fold that it learns from and is judged
+// by, features scaled by what the training days have.
 //
-// Everything follows from the settings and the data, on every worker alike. The pieces point into each other, so a world
-// stays where it is.
+// Everything follows from the settings and the data, on every worker alike. The pieces point into each other, so a
+// world stays where it is.
 #pragma once
 
 #include <memory>
@@ -36,8 +36,8 @@ class OptionsWorld {
   std::unique_ptr<OptionsEnvironment> environment(const std::vector<MarketView::Range>& ranges) const;
   const std::vector<MarketView::Range>& all_ranges() const { return all_; }
 
-  // At least `least` of them, equally many of each symbol: each two thirds of its validation days long, their first days
-  // spread evenly over the rest.
+  // At least `least` of them, equally many of each symbol: each two thirds of its validation days long, their first
+  // days spread evenly over the rest.
   std::vector<ValidationEpisode> validation_episodes(int64_t least) const;
 
  private:

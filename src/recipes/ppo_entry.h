@@ -1,5 +1,5 @@
-// recipes/ppo_entry.h -- an entry for a recipe class that learns with PPO: recipe_entry() with the verb `eval`, for plain
-// policies (net.kind = mlp).
+// recipes/ppo_entry.h -- an entry for a recipe class that learns with PPO: recipe_entry() with the verb `eval`, for
+// plain policies (net.kind = mlp).
 #pragma once
 
 #include <memory>

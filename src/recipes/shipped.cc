@@ -102,18 +102,19 @@ RecipeInfo gym_dqn(const AgentOnGpu& on_gpu) {
 RecipeInfo options_trader() {
   RecipeInfo info{"options", "an options trader on daily bars: LSTM and attention (CLSTM), PPO, walk-forward folds",
                   [] { return std::make_unique<OptionsSettings>(); }, OptionsSettings::quick()};
-  info.flags = {{"--data", "data", "folder", "of options: daily bars, a file for each symbol; none: a generated market",
-                 On::kPlanToo},
-                {"--symbols", "symbols", "list", "of options: those to use, separated by commas; none: all of the folder",
-                 On::kPlanToo},
-                {"--walk-forward", "walk_forward", "n",
-                 "of options: train each of n folds, judged by the days after it", On::kPlanToo},
-                {"--seeds", "seeds", "n", "of options: n runs of each fold, by seeds", On::kPlanToo},
-                {"--fold", "fold", "n", "of options: the fold of one run", On::kPlanToo},
-                {"--pretraining", "pretrain.iterations", "n",
-                 "of options: first learn to forecast price, volatility and volume from so many rollouts", On::kPlanToo},
-                {"--enable-multi-leg", "env.multi_leg", std::string(kSwitchValue),
-                 "of options: 91 actions, with spreads, straddles, iron condors and butterflies", On::kPlanToo}};
+  info.flags = {
+      {"--data", "data", "folder", "of options: daily bars, a file for each symbol; none: a generated market",
+       On::kPlanToo},
+      {"--symbols", "symbols", "list", "of options: those to use, separated by commas; none: all of the folder",
+       On::kPlanToo},
+      {"--walk-forward", "walk_forward", "n", "of options: train each of n folds, judged by the days after it",
+       On::kPlanToo},
+      {"--seeds", "seeds", "n", "of options: n runs of each fold, by seeds", On::kPlanToo},
+      {"--fold", "fold", "n", "of options: the fold of one run", On::kPlanToo},
+      {"--pretraining", "pretrain.iterations", "n",
+       "of options: first learn to forecast price, volatility and volume from so many rollouts", On::kPlanToo},
+      {"--enable-multi-leg", "env.multi_leg", std::string(kSwitchValue),
+       "of options: 91 actions, with spreads, straddles, iron condors and butterflies", On::kPlanToo}};
   info.examples = {{"train options --quick", "an options trader on a generated market, a short training"},
                    {"train options --num_gpus 4 --num_episodes 5000 --batch_size 256", "on four GPUs"},
                    {"train options --data prices --walk-forward 4 --seeds 3", "twelve runs: every fold, three seeds"}};

@@ -47,10 +47,10 @@ struct ActionRule {
 class Environment {
  public:
   virtual ~Environment() = default;
-  virtual int64_t observation_size() const = 0;      // numbers of an observation
-  virtual int64_t actions() const = 0;               // how many there are to choose from; 0: they are continuous
-  // One for each discrete action; empty: all are always possible. A learner that knows them never tries others; one that
-  // does not may, so step() takes any.
+  virtual int64_t observation_size() const = 0;  // numbers of an observation
+  virtual int64_t actions() const = 0;           // how many there are to choose from; 0: they are continuous
+  // One for each discrete action; empty: all are always possible. A learner that knows them never tries others; one
+  // that does not may, so step() takes any.
   virtual std::vector<ActionRule> action_rules() const { return {}; }
   virtual int64_t action_size() const { return 0; }  // numbers of a continuous action
   virtual int64_t state_bytes() const = 0;           // of one environment's state

@@ -20,7 +20,7 @@ nlohmann::json report_events(std::vector<RunEvent> events, size_t most);
 nlohmann::json report_run_part(const nlohmann::json& run);  // of run.json
 nlohmann::json report_settings(const std::filesystem::path& run_dir, size_t most);
 nlohmann::json report_env(const std::filesystem::path& run_dir);
-nlohmann::json report_equity(const std::filesystem::path& run_dir);  // null: it has none
+nlohmann::json report_equity(const std::filesystem::path& run_dir);            // null: it has none
 nlohmann::json report_evaluation(const std::filesystem::path& run_dir);        // agents of evaluation.json, for a plot
 nlohmann::json report_evaluation_facts(const std::filesystem::path& run_dir);  // {"episodes","seed"}
 

@@ -65,7 +65,9 @@ bool same(const char* what, const std::vector<T>& host, OnGpu<T>& gpu, uint64_t 
 struct GpuMarket {
   explicit GpuMarket(const OptionsTestMarket& market)
       : days(market.days), ranges(market.ranges), rows(static_cast<int64_t>(market.days.size())) {}
-  MarketView view() { return {days.data(), nullptr, nullptr, rows, ranges.data(), static_cast<int32_t>(ranges.get().size())}; }
+  MarketView view() {
+    return {days.data(), nullptr, nullptr, rows, ranges.data(), static_cast<int32_t>(ranges.get().size())};
+  }
   OnGpu<MarketDay> days;
   OnGpu<MarketView::Range> ranges;
   int64_t rows;

@@ -184,7 +184,7 @@ class Eval(Options):
             self.assertIn(key, found["agent"])
         cash = found["baselines"][names.index("cash")]
         self.assertEqual(cash["total_return"], 0)
-        page = pathlib.Path(found["file"]).read_text()
+        page = (self.dir / found["file"]).read_text()
         self.assertIn("buy and hold", page)
         words = self.tandem("eval", run["run"])
         self.assertIn("look-ahead: none found", words.stdout + words.stderr)

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr int64_t kLeastDaysOfClaim = 250;  // a year
-constexpr size_t kMostPoints = 300;  // of a curve on the page
+constexpr size_t kMostPoints = 300;         // of a curve on the page
 
 Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
@@ -183,9 +183,8 @@ void add_belief(Json& out, const EquityCurve& agent, double rate, int64_t trials
   const bool enough = static_cast<int64_t>(returns.size()) >= kLeastDaysOfClaim;
   out["significance"] = significance_in_words(sharpe_ratio(returns, rate), interval);
   if (!enough)
-    out["significance"] =
-        fmt::format("{} test days are too few to call a Sharpe ratio significant, {} are needed: {}", returns.size(),
-                    kLeastDaysOfClaim, out["significance"].get<std::string>());
+    out["significance"] = fmt::format("{} test days are too few to call a Sharpe ratio significant, {} are needed: {}",
+                                      returns.size(), kLeastDaysOfClaim, out["significance"].get<std::string>());
   out["significant"] = enough && interval && interval->low > 0;
   out["trials"] = trials;
   const auto daily = daily_sharpe(returns, rate);

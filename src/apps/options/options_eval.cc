@@ -120,7 +120,8 @@ std::vector<VerbFlag> shared_flags() {
   using Kind = VerbFlag::Kind;
   return {{"--checkpoint", "which", "best, last or a step [best, where there is one]"},
           {"--device", "device", "where: cpu, cuda:0 [the first GPU, else the CPU]"},
-          {"--trials", "n", "strategies that were tried, this one among them, for the deflated Sharpe ratio [1]", Kind::kWhole},
+          {"--trials", "n", "strategies that were tried, this one among them, for the deflated Sharpe ratio [1]",
+           Kind::kWhole},
           {"--seed", "n", "of the bootstrap [1]", Kind::kWhole}};
 }
 

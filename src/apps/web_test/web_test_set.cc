@@ -340,10 +340,10 @@ class WebTestSet : public JobSet {
   double seconds_beside_steps() const override { return kSecondsBesideSteps; }
 
   std::vector<CommandExample> next_commands(const std::string& run, const std::string& agent) const override {
-    return {{fmt::format("eval {}", run), "how good they are, with intervals"},
-            {fmt::format("act {} --agent {} < states.jsonl", run, agent),
-             "an agent's answers, a JSON line for each state"},
-            {fmt::format("report {}", run), "the page again, after eval with its figures"}};
+    return {
+        {fmt::format("eval {}", run), "how good they are, with intervals"},
+        {fmt::format("act {} --agent {} < states.jsonl", run, agent), "an agent's answers, a JSON line for each state"},
+        {fmt::format("report {}", run), "the page again, after eval with its figures"}};
   }
 
  private:

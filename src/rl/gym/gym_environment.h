@@ -54,8 +54,8 @@ class GymEnvironment : public Environment {
   std::byte* history(std::byte* states, int64_t i) const {
     return states + i * bytes_ + static_cast<int64_t>(sizeof(Head)) + 4 * observation_size();
   }
-  // One exchange, of slots whose action is set: at `action_of(i)` lie its bytes, as histories keep them. `idle`: null, or
-  // those that are not stepped.
+  // One exchange, of slots whose action is set: at `action_of(i)` lie its bytes, as histories keep them. `idle`: null,
+  // or those that are not stepped.
   template <class ActionOf>
   void step_slots(std::byte* states, const int32_t* idle, Outcome* out, int64_t n, const ActionOf& action_of) const;
   void step_discrete(std::byte* states, const int32_t* actions, const int32_t* idle, Outcome* out, int64_t n) const;

@@ -33,7 +33,7 @@ struct PolicyShape {
   int64_t outputs = 0, action_size = 0;  // the latter 0: discrete
   std::vector<ActionRule> rules = {};    // of discrete actions, on the last `own` numbers of a step; empty: none
   int64_t own = 0;
-  int64_t forecasts = 0;                 // numbers to be forecast in pre-training, by a head each
+  int64_t forecasts = 0;  // numbers to be forecast in pre-training, by a head each
 };
 
 class PolicyNet : public torch::nn::Module, public ShardAware {

@@ -215,7 +215,8 @@ void Ppo::learned(const Total& total, StepContext& context) {
   };
   if (objective_.defined() && context.step < s_.pretrain_updates())
     record.metrics.emplace_back("forecast_loss", total.floats[static_cast<size_t>(forecast_sum())]);
-  if (objective_.defined() && context.step + 1 == s_.pretrain_updates()) objective_.copy_(at::arange(1, -1, -1, at::kFloat));
+  if (objective_.defined() && context.step + 1 == s_.pretrain_updates())
+    objective_.copy_(at::arange(1, -1, -1, at::kFloat));
   term("policy_loss", kPolicyTerm);
   term("value_loss", kValueTerm);
   term("entropy", kEntropyTerm);
@@ -236,7 +237,8 @@ std::vector<int32_t> Ppo::best_actions(std::span<const float> observations) cons
   const at::NoGradGuard no_grad;
   const int64_t n = static_cast<int64_t>(observations.size()) / shape_.own;
   const at::Tensor seen = here(at::from_blob(const_cast<float*>(observations.data()), {n, 1, shape_.own}, at::kFloat));
-  const at::Tensor policy = net_->forward(seen, at::zeros({n}, here(at::kLong)), std::nullopt).policy.cpu().contiguous();
+  const at::Tensor policy =
+      net_->forward(seen, at::zeros({n}, here(at::kLong)), std::nullopt).policy.cpu().contiguous();
   std::vector<int32_t> best(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i)
     best[static_cast<size_t>(i)] =

@@ -81,9 +81,9 @@ class Ppo : public Recipe {
   std::unique_ptr<Environment> environment_;
   RolloutShape shape_;
   std::shared_ptr<PolicyNet> net_;
-  at::Tensor table_, before_;     // of window_source()
-  at::Tensor forecast_targets_;   // [count, forecasts], with pre-training
-  at::Tensor objective_;          // with it: the weights of PPO's loss and of the forecast's, (0, 1) and then (1, 0)
+  at::Tensor table_, before_;    // of window_source()
+  at::Tensor forecast_targets_;  // [count, forecasts], with pre-training
+  at::Tensor objective_;         // with it: the weights of PPO's loss and of the forecast's, (0, 1) and then (1, 0)
   WindowSource source_;
   int64_t forecast_sum() const { return 1 + kPpoTerms; }
   at::Tensor advantage_scale_, average_;  // shift and factor; mean return and length of episodes, and whether known

@@ -114,8 +114,8 @@ void Ppo::step_environments(ShardContext& context, int64_t t, const at::Tensor& 
   std::byte* const states = bytes_of(context.state(states_));
   int32_t *const ended = context.state(ended_).data_ptr<int32_t>(), *const length =
                                                                         context.state(lengths_).data_ptr<int32_t>();
-  float *const returns = context.state(returns_).data_ptr<float>(),
-              *const discounted = context.state(discounted_).data_ptr<float>();
+  float *const returns = context.state(returns_).data_ptr<float>(), *const discounted =
+                                                                        context.state(discounted_).data_ptr<float>();
   const auto key = [&](PpoSite site) {
     RandomKey k = context.random(site);
     k.step = static_cast<uint64_t>(rollout_number(context) * shape_.horizon + t);

@@ -28,8 +28,8 @@ void act_all(const Rollout& r, const RolloutShape& s, int64_t t, const float* po
 void rollout_advantages(const Rollout& r, const RolloutShape& s, const float* scale, float gamma, float lambda, void*) {
   for (int64_t e = 0; e < s.environments; ++e) {
     const int64_t at = e * s.horizon;
-    advantages(r.reward + at, *scale, r.value + e * (s.horizon + 1), r.end + at, r.weight + at, s.horizon, gamma, lambda,
-               r.advantage + at, r.target + at);
+    advantages(r.reward + at, *scale, r.value + e * (s.horizon + 1), r.end + at, r.weight + at, s.horizon, gamma,
+               lambda, r.advantage + at, r.target + at);
   }
 }
 

@@ -35,8 +35,8 @@ __global__ void act_all(Rollout r, RolloutShape s, int64_t t, const float* polic
 __global__ void rollout_advantages(Rollout r, RolloutShape s, const float* scale, float gamma, float lambda) {
   for (int64_t e = first_item(); e < s.environments; e += item_stride()) {
     const int64_t at = e * s.horizon;
-    advantages(r.reward + at, *scale, r.value + e * (s.horizon + 1), r.end + at, r.weight + at, s.horizon, gamma, lambda,
-               r.advantage + at, r.target + at);
+    advantages(r.reward + at, *scale, r.value + e * (s.horizon + 1), r.end + at, r.weight + at, s.horizon, gamma,
+               lambda, r.advantage + at, r.target + at);
   }
 }
 

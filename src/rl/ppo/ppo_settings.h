@@ -38,7 +38,8 @@ struct PpoSettings : RecipeSettings {
   double initial_deviation = 1;  // of continuous actions
   int64_t window = 1;            // steps that the net sees; above 1: for a clstm
   PolicyNetSettings net;
-  int64_t pretrain_iterations = 0;  // rollouts whose steps first teach a clstm to forecast (Environment::forecast_targets)
+  int64_t pretrain_iterations =
+      0;  // rollouts whose steps first teach a clstm to forecast (Environment::forecast_targets)
 
   PpoSettings() {
     shards = 8;

@@ -1,4 +1,4 @@
-#include "apps/options/entry.h"
+#include "apps/options/options_entry.h"
 
 #include "apps/options/data_check.h"
 #include "apps/options/options_data.h"

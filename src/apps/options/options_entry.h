@@ -1,5 +1,5 @@
-// apps/options/entry.h -- what the app of `options` adds to the recipe: its set of folds and seeds, its data, and its
-// commands.
+// apps/options/options_entry.h -- what the app of `options` adds to the recipe: its set of folds and seeds, its data,
+// and its commands.
 #pragma once
 
 #include <vector>
