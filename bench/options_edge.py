@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does `options` learn what can be learned? Three seeds on a generated market with a known edge, beside the rule that
+"""Does `options` learn what can be learned? Three seeds on a generated market with a known edge, beside a rule that
 knows it, and three on one without an edge.
 
     python3 bench/options_edge.py <folder with tandem and tandem-worker> [--devices cpu:2] [--episodes 1600] [--json FILE]
@@ -42,7 +42,7 @@ def trained_and_judged(tandem, arguments, edge, seed, folder):
     rule = next((line["total_return"] for line in judged["baselines"] if line["name"] == "known rule"), None)
     agent = judged["agent"]
     return {"edge": edge, "seed": seed, "digest": trained["digest"], "return": agent["total_return"], "rule": rule,
-            "share": agent["total_return"] / rule if rule else None, "sharpe": agent["sharpe"],
+            "share": agent["total_return"] / rule if rule and rule > 0 else None, "sharpe": agent["sharpe"],
             "sharpe_low": agent["sharpe_low"], "sharpe_high": agent["sharpe_high"],
             "significant": judged["significant"], "days": agent["days"],
             "look_ahead": judged["look_ahead"]["verdict"]}
@@ -65,16 +65,16 @@ def main():
             for seed in SEEDS:
                 row = trained_and_judged(tandem, arguments, edge, seed, folder)
                 rows.append(row)
-                against = f"rule {row['rule']:+.3f}, {row['share']:.2f} of it" if row["rule"] else "no edge to find"
-                print(f"edge {edge:<4} seed {seed}: return {row['return']:+.3f}, {against}; Sharpe {row['sharpe']:.2f} "
-                      f"({row['sharpe_low']:.2f} to {row['sharpe_high']:.2f}), "
-                      f"{'significant' if row['significant'] else 'not significant'}, look-ahead {row['look_ahead']}",
-                      flush=True)
+                against = f"rule {row['rule']:+.3f}, {row['share'] or 0:.2f} of it" if edge else "no edge to find"
+                sharpe = "no Sharpe ratio" if row["sharpe"] is None else f"Sharpe {row['sharpe']:.2f}"
+                print(f"edge {edge:<4} seed {seed}: return {row['return']:+.3f}, {against}; {sharpe}, "
+                      f"{'significant' if row['significant'] else 'not significant'}, {row['days']} days, "
+                      f"look-ahead {row['look_ahead']}", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    good = all(row["look_ahead"] == "none" for row in rows)
-    good = good and all(row["share"] >= 0.5 for row in rows if row["rule"])
-    good = good and not any(row["significant"] for row in rows if not row["rule"])
+    good = all(row["look_ahead"] != "found" for row in rows)
+    good = good and all((row["share"] or 0) >= 0.5 for row in rows if row["edge"])
+    good = good and not any(row["significant"] for row in rows if not row["edge"])
     print("floors hold" if good else "a floor does not hold")
     sys.exit(0 if good else 1)
 

@@ -36,6 +36,12 @@ test -s cpu:1.digest
 cmp cpu:1.digest cpu:2.digest
 "$shop" judge --steps 3000 | tee judged   # 0: random orders, 1: dynamic programming
 awk '{ exit !($NF > 0.9) }' judged
+"$shop" --help | grep -q '^  act '   # dqn_entry() brings it
+"$shop" eval last --episodes 100 --json | tee shop.json   # and this, in the environment of this very program
+grep -q '"return_low"' shop.json
+grep -q '"environment": *"shop"' shop.json
+if "$shop" eval last --render shop.mp4 2>wrong; then exit 1; fi
+grep -q 'draws no pictures' wrong
 for devices in cpu:1 cpu:2; do   # the other learner
   "$shop" train shop-ppo --steps 60 --devices $devices --json | grep -o '"digest": *"[0-9a-f]*"' >"ppo.$devices"
 done
@@ -43,12 +49,6 @@ test -s ppo.cpu:1
 cmp ppo.cpu:1 ppo.cpu:2
 "$shop" judge shop-ppo | tee judged
 awk '{ exit !($NF > 0.9) }' judged
-"$shop" --help | grep -q '^  act '   # dqn_entry() brings it
-"$shop" eval last --episodes 100 --json | tee shop.json   # and this, in the environment of this very program
-grep -q '"return_low"' shop.json
-grep -q '"environment": *"shop"' shop.json
-if "$shop" eval last --render shop.mp4 2>wrong; then exit 1; fi
-grep -q 'draws no pictures' wrong
 line=./$(program_of own_verb)
 "$line" train --steps 400 --noise 0 --json | tee line.json
 "$line" predict last --x 2 --json | tee predicted.json   # 3 x + 1

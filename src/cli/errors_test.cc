@@ -25,7 +25,8 @@ TEST(Errors, AMisspeltCommandGetsTheNearestOne) {
   expect_error(
       box, {"trian", "tiny"},
       "error: `tandem` has no command \"trian\"\n"
-      "  why    the commands are: train, resume, join, leave, runs, digest, export, report, explain, eval, act, plan, "
+      "  why    the commands are: train, resume, join, leave, runs, digest, export, report, explain, eval, act, "
+      "backtest, data, plan, "
       "bench, monitor, guard, doctor, gpus, config, recipes, "
       "completion, version\n"
       "  do     did you mean `train`?\n");
@@ -59,11 +60,11 @@ TEST(Errors, NoSuchRecipe) {
   const Sandbox box;
   expect_error(box, {"train", "tinny"},
                "error: there is no recipe \"tinny\"\n"
-               "  why    the recipes are: tiny, tiny-rl, web-agent, web-test, dqn\n"
+               "  why    the recipes are: tiny, tiny-rl, web-agent, web-test, dqn, ppo, options\n"
                "  do     did you mean `tiny`?\n");
   expect_error(box, {"train"},
                "error: which recipe?\n"
-               "  why    the recipes are: tiny, tiny-rl, web-agent, web-test, dqn\n"
+               "  why    the recipes are: tiny, tiny-rl, web-agent, web-test, dqn, ppo, options\n"
                "  do     name one, as in `tandem train tiny`\n");
   expect_error(box, {"train", "none.toml"},
                "error: cannot read none.toml\n"

@@ -14,6 +14,7 @@
 #include "base/plain_file.h"
 #include "engine/gpu_device.h"
 #include "engine/kind.h"
+#include "engine/precision.h"
 #include "engine/run_recipe.h"
 #include "engine/snapshot.h"
 #include "engine/train_loop.h"
@@ -80,6 +81,7 @@ int ask(const std::filesystem::path& run_dir, const std::filesystem::path& check
   RestoredJob job(run_dir, checkpoint, recipes, /*to_validate=*/false);
   job.loop->state().begin_evaluation();
   const double begin = monotonic_seconds();
+  const PrecisionScope precision(job.recipe.settings->precision);  // as training and validation ran
   const std::string answer = job.loop->recipe().answer(asked, job.loop->state());
   return job.print({{"answer", nlohmann::json::parse(answer)}}, monotonic_seconds() - begin);
 }

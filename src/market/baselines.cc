@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -94,12 +95,16 @@ double return_of(const EquityCurve& curve) {
 Baseline random_baseline(const OptionsEnvironment& environment, const std::vector<std::string>& names,
                          const BaselinePlan& plan, std::vector<double>& returns) {
   const auto play = [&](int32_t player) {
-    return by_policy(environment, names, "random", "any action with the same probability", [&](int32_t range) {
+    return by_policy(environment, names, "random", "any possible action with the same probability", [&](int32_t range) {
       const RandomKey key{plan.seed, static_cast<uint64_t>(player), static_cast<uint32_t>(range) & 0xFFFFu,
                           kRandomPlayerSite};
-      const auto actions = static_cast<uint32_t>(environment.actions());
-      return [key, actions](const OptionsState& state) {
-        return static_cast<int32_t>(random_below(key, static_cast<uint64_t>(state.day), actions));
+      return [&environment, key, rules = environment.action_rules()](const OptionsState& state) {
+        std::array<float, kOwnFeatures> seen;
+        environment.observe(reinterpret_cast<const std::byte*>(&state), seen.data(), 1);
+        std::vector<int32_t> possible;
+        for (size_t action = 0; action < rules.size(); ++action)
+          if (is_possible(rules[action], seen.data())) possible.push_back(static_cast<int32_t>(action));
+        return possible[random_below(key, static_cast<uint64_t>(state.day), static_cast<uint32_t>(possible.size()))];
       };
     });
   };

@@ -5,8 +5,9 @@
 //   buy and hold    shares of each symbol with all its capital, on the first day; each costs `share_cost` of its price
 //   covered call    lots of 100 shares; sells a call of each lot, `expiry_days` to go, 2 % above the close; is assigned
 //                   where it ends above its strike, and buys new shares then; options at the environment's costs
-//   random          any action with the same probability; of `players` of them the one with the median return is shown
-//   rsi             one position: an at-the-money call where RSI(14) < 30, a put where it is > 70; sold when it is back
+//   random          any possible action with the same probability; of `players` of them the one with the median return
+//   is shown rsi             one position: an at-the-money call where RSI(14) < 30, a put where it is > 70; sold when
+//   it is back
 //                   across 50
 //   macd            one position: an at-the-money call where MACD(12, 26) crosses above its signal (9), a put where it
 //                   crosses below; the opposite cross sells what is held

@@ -182,10 +182,10 @@ std::vector<MarketFold> walk_forward_folds(const MarketView& market, const std::
                         folds.back().left_out.front(), "give symbols with a longer history, or fewer folds");
   }
   for (size_t s = 0; s < symbols.size(); ++s)
-    if (!never[s].empty())
-      throw ConfigError(fmt::format("{} is too short for {}: it has {} days", symbols[s].name,
-                                    plan.only > 0 ? fmt::format("fold {}", plan.only) : "any fold", symbols[s].count()),
-                        never[s], fmt::format("give more history of {}, or leave it out", symbols[s].name));
+    if (!never[s].empty() && plan.only == 0)
+      throw ConfigError(
+          fmt::format("{} is too short for {}: it has {} days", symbols[s].name, "any fold", symbols[s].count()),
+          never[s], fmt::format("give more history of {}, or leave it out", symbols[s].name));
   return folds;
 }
 

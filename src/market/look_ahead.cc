@@ -11,10 +11,18 @@ namespace {
 void compare_plays(const SymbolPlay& before, const SymbolPlay& then, int32_t cut, LookAhead& found) {
   if (before.dates != then.dates || before.symbol != then.symbol)
     throw std::logic_error("a play of " + then.symbol + " with another future has other days");
-  for (size_t i = 0; i < before.dates.size() && before.dates[i] <= cut; ++i) {
+  for (size_t i = 0; i < before.dates.size(); ++i) {
     const bool decided = i < before.actions.size();
+    const bool same_seen = !decided || before.seen.empty() || before.seen.at(i) == then.seen.at(i);
+    const bool same = same_seen && before.equity_cents[i] == then.equity_cents[i] &&
+                      (!decided || before.actions[i] == then.actions[i]);
+    if (before.dates[i] > cut) {
+      found.future_matters = found.future_matters || !same;
+      continue;
+    }
     ++found.days_checked;
-    if (before.equity_cents[i] == then.equity_cents[i] && (!decided || before.actions[i] == then.actions[i])) continue;
+    found.decisions_exposed += decided && before.dates[i + 1] > cut ? 1 : 0;
+    if (same) continue;
     if (!found.first_difference)
       found.first_difference = LookAheadFinding{.symbol = before.symbol,
                                                 .changed_after = cut,
@@ -58,9 +66,12 @@ nlohmann::json json_of_look_ahead(const LookAhead& found) {
              {"action_then", one->action_then},
              {"equity_cents", one->equity_cents},
              {"equity_cents_then", one->equity_cents_then}};
-  return {{"verdict", found.first_difference ? "found" : "none"},
+  return {{"verdict", found.first_difference ? "found"
+                      : found.future_matters ? "none"
+                                             : "untested"},
           {"cuts", found.cuts},
           {"days_checked", found.days_checked},
+          {"decisions_exposed", found.decisions_exposed},
           {"first_difference", first}};
 }
 

@@ -1,5 +1,5 @@
 // market/look_ahead.h -- does an agent see the future? Its play is repeated with other prices after a day: nothing that
-// it did up to that day may change.
+// it saw, decided or was worth up to that day may change.
 //
 // What is repeated is everything between data and decision: features, their scaler, folds, environment and policy. So a
 // feature that peeks, a scaler that was fitted on days of the test, or an order that is filled at a price of its own
@@ -28,8 +28,10 @@ struct LookAheadFinding {
 };
 
 struct LookAhead {
-  int32_t cuts = 0;          // futures that were tried
-  int64_t days_checked = 0;  // days of symbols that were compared
+  int32_t cuts = 0;               // futures that were tried
+  int64_t days_checked = 0;       // days of symbols that were compared
+  int64_t decisions_exposed = 0;  // of them, decisions on the last day before a changed one: there a leak shows
+  bool future_matters = false;    // some play went otherwise after a cut; else nothing was tested
   std::optional<LookAheadFinding> first_difference;
 };
 
@@ -39,7 +41,8 @@ using PlayMarket = std::function<std::vector<SymbolPlay>(const MarketData&)>;
 LookAhead find_look_ahead(const MarketData& data, const std::vector<SymbolPlay>& plays, const PlayMarket& play_market,
                           int32_t cuts, uint64_t seed = 1);
 
-// {"verdict": "none" | "found", "cuts", "days_checked", "first_difference": null | {...}}
+// {"verdict": "none" | "found" | "untested", "cuts", "days_checked", "decisions_exposed", "first_difference": null or
+// an object}
 nlohmann::json json_of_look_ahead(const LookAhead& found);
 
 }  // namespace tandem

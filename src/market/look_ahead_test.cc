@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <nlohmann/json.hpp>
 
 #include "market/generated_market.h"
@@ -54,6 +55,41 @@ TEST(LookAhead, IsFoundInWhoKnowsTomorrow) {
   ASSERT_TRUE(found.first_difference);
   EXPECT_LE(found.first_difference->date, found.first_difference->changed_after);
   EXPECT_EQ(json_of_look_ahead(found)["verdict"], "found");
+}
+
+TEST(LookAhead, IsFoundInWhoKnowsTheDirectionOfTomorrowsSession) {
+  const LookAhead found = found_in([](const MarketTable& table, const OptionsState& s) {
+    const MarketDay& tomorrow = table.days()[static_cast<size_t>(s.day + 1)];
+    return tomorrow.close > tomorrow.open;
+  });
+  EXPECT_TRUE(found.first_difference);
+}
+
+TEST(LookAhead, OfAPlayThatNoFutureChangesIsUntested) {
+  const MarketData data = two_symbols();
+  const auto nothing = [](const MarketData& of) {
+    MarketTable table(of);
+    const auto ranges = table.tradable_ranges();
+    const OptionsEnvironment environment(table.view(ranges), {});
+    return std::vector<SymbolPlay>{play_range(environment, 0, "A", [](const OptionsState&) { return 0; })};
+  };
+  EXPECT_EQ(json_of_look_ahead(find_look_ahead(data, nothing(data), nothing, 6))["verdict"], "untested");
+}
+
+TEST(LookAhead, IsFoundInWhatWasSeenThoughTheActionIsTheSame) {
+  const MarketData data = two_symbols();
+  const auto peeks = [](const MarketData& of) {
+    MarketTable table(of);
+    const auto ranges = table.tradable_ranges();
+    const OptionsEnvironment environment(table.view(ranges), {});
+    RangePlay play(environment, 0, "A");
+    while (!play.done())
+      play.take(play.state().steps % 3 == 0 ? 1 : 0, std::bit_cast<uint64_t>(close_of(table, play.state().day + 1)));
+    return std::vector<SymbolPlay>{std::move(play.result())};
+  };
+  const LookAhead found = find_look_ahead(data, peeks(data), peeks, 6);
+  ASSERT_TRUE(found.first_difference);
+  EXPECT_GE(found.decisions_exposed, 1);
 }
 
 TEST(LookAhead, IsFoundInAScalerThatKnowsTheTestDays) {

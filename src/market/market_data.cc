@@ -1,5 +1,6 @@
 #include "market/market_data.h"
 
+#include <algorithm>
 #include <span>
 
 #include "base/sha256.h"
@@ -46,12 +47,19 @@ MarketData perturbed_after(MarketData data, int32_t date, uint64_t seed) {
       const RandomKey key{seed, i, static_cast<uint32_t>(s), 0};
       level *= exact_exp(0.05 * random_normal(key, 0));
       if (level > 50 || level < 0.02) level = 1;
-      for (double* price : {&bar.open, &bar.high, &bar.low, &bar.close}) *price *= level;
+      // Every price by a factor of its own: nothing of the day survives, also not its direction or its range.
+      const auto moved = [&](double price, uint64_t k) {
+        return price * level * exact_exp(0.02 * random_normal(key, k));
+      };
+      const double open = moved(bar.open, 5), close = moved(bar.close, 6);
+      const double above = 1 + 0.02 * random_uniform(key, 7), below = 1 - 0.02 * random_uniform(key, 8);
+      bar.open = open, bar.close = close;
+      bar.high = std::max(open, close) * above, bar.low = std::min(open, close) * below;
       bar.volume = bar.volume * exact_exp(random_normal(key, 1)) + 1;
       if (symbol.implied.empty()) continue;
       symbol.implied[i].volatility *= 0.5 + random_uniform(key, 2);
       symbol.implied[i].skew += 0.1 * random_normal(key, 3);
-      symbol.implied[i].spread *= 0.5 + random_uniform(key, 4);
+      symbol.implied[i].spread = 0.01 + 0.05 * random_uniform(key, 4);
     }
   }
   return data;

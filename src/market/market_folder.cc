@@ -23,6 +23,15 @@ namespace {
 constexpr std::string_view kChainEnding = "_options";
 constexpr off_t kLargestFile = off_t{4} << 30;
 
+bool is_symbol(const std::string& name) {
+  const auto good = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+           std::string_view("._-^=").find(c) != std::string_view::npos;
+  };
+  return !name.empty() && name.size() <= 64 && name.front() != '=' && name.front() != '-' &&
+         std::all_of(name.begin(), name.end(), good);
+}
+
 // A symbol's files by name.
 struct SymbolFiles {
   std::vector<std::string> bars, chains;
@@ -52,6 +61,12 @@ std::map<std::string, SymbolFiles> list_symbols(const std::filesystem::path& fol
     (chain ? files.chains : files.bars).push_back(path.filename().string());
   }
   for (auto& [symbol, files] : found) {
+    if (!is_symbol(symbol))
+      throw ConfigError(
+          fmt::format("the file {} is not named by a symbol",
+                      printable((files.bars.empty() ? files.chains : files.bars).front())),
+          "a symbol has letters, digits and . _ - ^ = only, at most 64: it stands in lists of trades and on pages",
+          "rename the file, or move it out of the folder");
     std::sort(files.bars.begin(), files.bars.end());
     std::sort(files.chains.begin(), files.chains.end());
   }

@@ -101,6 +101,19 @@ void OptionsEnvironment::check_action(int32_t action) const {
     throw std::out_of_range(fmt::format("options: action {} of {}", action, rules_.actions()));
 }
 
+int64_t OptionsEnvironment::liquidation_cents(const OptionsState& state) const {
+  const MarketDay& today = market_.days[state.day];
+  const OptionChain chain = chain_of(today, rules_);
+  int64_t value = state.cash;
+  for (const OptionPosition& position : state.positions) {
+    if (position.contracts == 0) continue;
+    const OptionFill fill = options::fill_legs(position.legs, -1, chain, today.close, position.expiry - state.day,
+                                               options::slippage_of(position.contracts, rules_), rules_);
+    value -= (fill.paid + int64_t{rules_.commission_cents} * fill.legs) * position.contracts;
+  }
+  return value;
+}
+
 std::vector<ActionRule> OptionsEnvironment::action_rules() const {
   constexpr int32_t kFirstSell = 21, kLastSell = 30, kUsedSlots = 3, kFirstContracts = 9, kOfSlot = 8;
   constexpr float kSome = 1e-7f, kAll = 0.999f, kMany = 1e9f;

@@ -51,6 +51,8 @@ class OptionsEnvironment : public Environment {
   // As step() for one; fills and settlements are appended to `trades`, where there is one.
   Outcome step_one(OptionsState& state, int32_t action, std::vector<OptionTrade>* trades = nullptr) const;
   static int64_t equity_cents(const OptionsState& state) { return state.value; }
+  // What the portfolio would bring at the close of its day: everything sold at the bid, with slippage and commission.
+  int64_t liquidation_cents(const OptionsState& state) const;
   static const OptionsState& state_at(const std::byte* states, int64_t i) {
     return reinterpret_cast<const OptionsState*>(states)[i];
   }

@@ -308,9 +308,7 @@ TEST(OptionsEnvironment, RulesOfActionsSayWhatIsPossible) {
   int64_t rejected = 0, tried = 0;
   for (int32_t action = 0; state.end == 0; action = (action * 7 + 3) % 31) {
     environment.observe(reinterpret_cast<const std::byte*>(&state), seen.data(), 1);
-    const ActionRule& rule = rules[static_cast<size_t>(action)];
-    const float now = rule.feature < 0 ? 0 : seen[static_cast<size_t>(rule.feature)];
-    const bool possible = rule.feature < 0 || (now >= rule.low && now <= rule.high);
+    const bool possible = is_possible(rules[static_cast<size_t>(action)], seen.data());
     const int before = state.fills;
     environment.step_one(state, action);
     EXPECT_TRUE(possible || state.fills == before) << "action " << action;

@@ -75,12 +75,14 @@ void RangePlay::note_day() {
   play_.equity_cents.push_back(OptionsEnvironment::equity_cents(state_));
 }
 
-void RangePlay::take(int32_t action) {
+void RangePlay::take(int32_t action, std::optional<uint64_t> seen) {
+  if (seen) play_.seen.push_back(*seen);
   if (state_.end != 0) action = 0;
   environment_.step_one(state_, action, &play_.trades);
   play_.actions.push_back(action);
   ++row_;
   note_day();
+  if (done()) play_.equity_cents.back() = environment_.liquidation_cents(state_);
 }
 
 SymbolPlay play_range(const OptionsEnvironment& environment, int32_t range, std::string symbol,

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,13 +16,16 @@
 namespace tandem {
 
 // dates[0] is the day of the first decision, equity_cents[0] the capital. actions[i] was decided at the close of
-// dates[i], so there is one less. After ruin the value stays as it was, and the actions are 0.
+// dates[i], so there is one less. After ruin the value stays as it was, and the actions are 0. The last value is what
+// the portfolio would bring, sold at that close with all costs.
 struct SymbolPlay {
   std::string symbol;
   std::vector<int32_t> dates;
   std::vector<int64_t> equity_cents;
   std::vector<int32_t> actions;
   std::vector<OptionTrade> trades;
+  // Of each decision, a hash of all that it was made from: for the look-ahead test, in no JSON. Empty: not known.
+  std::vector<uint64_t> seen = {};
 };
 
 // The play of one symbol, a day at a time: of a policy that decides for several symbols at once.
@@ -30,7 +34,8 @@ class RangePlay {
   RangePlay(const OptionsEnvironment& environment, int32_t range, std::string symbol);
   bool done() const { return row_ == last_; }
   const OptionsState& state() const { return state_; }
-  void take(int32_t action);  // decided at the close of the state's day; after ruin it does nothing
+  // Decided at the close of the state's day, from what has the hash `seen`; after ruin it does nothing.
+  void take(int32_t action, std::optional<uint64_t> seen = std::nullopt);
   SymbolPlay& result() { return play_; }
 
  private:

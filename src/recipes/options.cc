@@ -6,6 +6,7 @@
 // it plays the test days of each symbol once, from the first to the last, and does so again with other futures.
 #include <ATen/ATen.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
@@ -22,7 +23,24 @@ namespace tandem {
 namespace {
 
 constexpr int64_t kLeastEpisodes = 32;  // of a validation
-constexpr int32_t kFutures = 8;         // that an evaluation tries
+constexpr int32_t kFutures = 16;        // that an evaluation tries
+
+// The day, its scaled features, the portfolio and the net's output.
+uint64_t hash_of_decision(const OptionsEnvironment& environment, const OptionsState& state, const at::Tensor& output) {
+  uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
+  const auto add = [&](const void* bytes, size_t count) {
+    for (size_t i = 0; i < count; ++i) hash = (hash ^ static_cast<const uint8_t*>(bytes)[i]) * 0x100000001B3u;
+  };
+  const MarketDay& day = environment.market().days[state.day];
+  for (const double number : {day.open, day.high, day.low, day.close, day.volatility, day.skew, day.spread})
+    add(&number, sizeof number);
+  add(environment.market().features + int64_t{state.day} * kMarketFeatures, kMarketFeatures * sizeof(float));
+  std::array<float, kOwnFeatures> own;
+  environment.observe(reinterpret_cast<const std::byte*>(&state), own.data(), 1);
+  add(own.data(), sizeof own);
+  add(output.const_data_ptr<float>(), static_cast<size_t>(output.numel()) * sizeof(float));
+  return hash;
+}
 
 // The episodes of a validation: range, first day, days.
 class EpisodeList : public Dataset {
@@ -95,7 +113,7 @@ class Options : private OptionsParts, public Ppo {
     at::Tensor gained = at::empty({n}), orders = at::empty({n});
     for (int64_t i = 0; i < n; ++i) {
       const OptionsState& end = states[static_cast<size_t>(i)];
-      gained.data_ptr<float>()[i] = options::growth_percent(capital(), end.value);
+      gained.data_ptr<float>()[i] = options::growth_percent(capital(), validation_->liquidation_cents(end));
       orders.data_ptr<float>()[i] = static_cast<float>(end.fills);
     }
     context.sum(0, gained);
@@ -124,12 +142,19 @@ class Options : private OptionsParts, public Ppo {
     const MarketData data = market_of_run(settings);
     const auto played = [&](const MarketData& of) { return play(of, part == "test"); };
     const std::vector<SymbolPlay> plays = played(data);
+    // Days that the run learned from, or that its best step was chosen by.
+    int64_t in_sample = 0;
+    for (const SymbolPlay& one : plays)
+      if (part == "all" && std::ranges::count(world.names(), one.symbol) > 0)
+        in_sample +=
+            std::ranges::count_if(one.dates, [&](int32_t date) { return date <= world.fold().validation_last; });
     nlohmann::json symbols = nlohmann::json::array();
     for (const SymbolPlay& one : plays) symbols.push_back(json_of_play(one));
     return nlohmann::json{{"symbols", symbols},
                           {"baselines", json_of_baselines(baselines(data, part == "test"))},
                           {"rate", s_.rate},
                           {"generated", data.generated},
+                          {"in_sample_days", in_sample},
                           {"look_ahead", json_of_look_ahead(find_look_ahead(data, plays, played, kFutures))}}
         .dump();
   }
@@ -165,7 +190,9 @@ class Options : private OptionsParts, public Ppo {
       for (size_t i = 0; i < plays.size(); ++i) states[i] = plays[i].state();
       const at::Tensor chosen = player.act(reinterpret_cast<const std::byte*>(states.data()));
       for (size_t i = 0; i < plays.size(); ++i)
-        if (!plays[i].done()) plays[i].take(static_cast<int32_t>(chosen.const_data_ptr<float>()[i]));
+        if (!plays[i].done())
+          plays[i].take(static_cast<int32_t>(chosen.const_data_ptr<float>()[i]),
+                        hash_of_decision(*environment, states[i], player.policy().select(0, static_cast<int64_t>(i))));
     }
     std::vector<SymbolPlay> results;
     for (RangePlay& one : plays) results.push_back(std::move(one.result()));

@@ -114,8 +114,8 @@ struct OptionsSettings : PpoSettings {
     d.key("features.premium", premium, Range::between(0.1, 10),
           "without quotes of options: implied volatility over the one estimated from returns");
     d.key("features.skew", skew, Range::between(-2, 2), "without quotes: its slope in ln(strike / spot) / sqrt(years)");
-    d.key("market.symbols", market.symbols, Range::between(1, 4096), "generated market: symbols");
-    d.key("market.days", market.days, Range::between(kWarmUpDays + 22, 100'000),
+    d.key("market.symbols", market.symbols, Range::between(1, 1000), "generated market: symbols");
+    d.key("market.days", market.days, Range::between(kWarmUpDays + 22, 50'000),
           "generated market: days of each symbol");
     d.key("market.seed", market.seed, Range::at_least(0), "generated market: its seed");
     d.key("market.edge", market.edge, Range::between(0, 1),

@@ -43,6 +43,9 @@ struct ActionRule {
   int32_t feature = -1;
   float low = 0, high = 0;
 };
+inline bool is_possible(const ActionRule& rule, const float* observation) {
+  return rule.feature < 0 || (observation[rule.feature] >= rule.low && observation[rule.feature] <= rule.high);
+}
 
 class Environment {
  public:

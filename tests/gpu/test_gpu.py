@@ -66,9 +66,14 @@ def operators(c):
     c.results["operators"] = table
 
 
+# Recurrent, with attention; collects twice in 24 steps, validates twice.
+OPTIONS = ["--set", "shards=6", "--set", "environments=8", "--set", "ppo.horizon=16", "--batch-size", "96", "--set", "ppo.epochs=2",
+           "--set", "net.width=64", "--set", "net.heads=4", "--set", "market.days=800", "--set", "validation.every=12 steps"]
+
+
 def digests(c):
     runs = Runs(c)
-    steps = {"tiny": ["--steps", 100], "tiny-rl": ["--steps", 40], "mixed": ["--steps", 20]}
+    steps = {"tiny": ["--steps", 100], "tiny-rl": ["--steps", 40], "mixed": ["--steps", 20], "options": ["--steps", 24, *OPTIONS]}
     for recipe, args in steps.items():
         begin = time.monotonic()
         first = runs.train(recipe, *args, "--devices", "cuda:0")
@@ -107,7 +112,8 @@ def settings(c):
     """One digest on one and three workers, whatever is set."""
     runs = Runs(c)
     for recipe, more in (("tiny", ["--precision", "bf16"]), ("tiny", ["--precision", "fp16"]), ("tiny", ["--precision", "tf32"]),
-                         ("tiny", ["--accumulation", "2"]), ("mixed", ["--precision", "bf16"]), ("mixed", ["--precision", "fp16"])):
+                         ("tiny", ["--accumulation", "2"]), ("mixed", ["--precision", "bf16"]), ("mixed", ["--precision", "fp16"]),
+                         ("options", [*OPTIONS, "--precision", "bf16"]), ("options", [*OPTIONS, "--pretraining", "1"])):
         args = ["--steps", 8, *more]
         seen = {runs.digest(recipe, *args, "--devices", devices) for devices in ("cuda:0", "cuda:0", "cuda:0,cuda:0,cuda:0")}
         c.check(len(seen) == 1 and "none" not in seen, f"{recipe} {' '.join(more)}: one digest on one and three workers", [s[:12] for s in seen])

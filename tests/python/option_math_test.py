@@ -30,9 +30,9 @@ def grid():
 
 
 def judged(kind, spot, strike, years, volatility, rate):
-    c = ql.BlackScholesCalculator(
-        ql.PlainVanillaPayoff(TYPES[kind], strike), spot, 1.0, volatility * years**0.5, math.exp(-rate * years))
-    return [c.value(), c.delta(), c.gamma(), c.vega(years), c.theta(years), c.rho(years)]
+    discount = math.exp(-rate * years)
+    c = ql.BlackCalculator(ql.PlainVanillaPayoff(TYPES[kind], strike), spot / discount, volatility * years**0.5, discount)
+    return [c.value(), c.delta(spot), c.gamma(spot), c.vega(years), c.theta(spot, years), c.rho(years)]
 
 
 def main():

@@ -200,9 +200,34 @@ class Eval(Options):
         self.assertFalse(found["generated"])
         with open(self.dir / "trades.csv", newline="") as file:
             trades = list(csv.DictReader(file))
-        self.assertEqual({t["symbol"] for t in trades} - {"AAA", "BBB"}, set())
+        self.assertGreater(len(trades), 4)
+        for symbol in {trade["symbol"] for trade in trades}:
+            cash, held = 10000000, {}
+            for trade in (t for t in trades if t["symbol"] == symbol):
+                contracts, sign = int(trade["contracts"]), 1 if trade["kind"] == "open" else -1
+                cash += round(float(trade["price"]) * 100) * 100 * contracts - round(float(trade["commission"]) * 100)
+                self.assertEqual(cash, round(float(trade["cash_after"]) * 100), trade)
+                held[trade["position"]] = held.get(trade["position"], 0) + sign * contracts
+                self.assertGreaterEqual(held[trade["position"]], 0, trade)
         self.assert_explains(self.tandem("backtest", run["run"], code=2), "--data")
         self.assert_explains(self.tandem("backtest", run["run"], "--data", self.dir / "none", code=2), "no folder")
+
+    def test_a_backtest_on_days_that_the_run_learned_from_says_so(self):
+        folder = self.prices()
+        run = self.train("--data", folder, "--steps", 4)
+        found = json.loads(self.tandem("backtest", run["run"], "--data", folder, "--json").stdout)
+        self.assertGreater(found["in_sample_days"], 200)
+        self.assertFalse(found["significant"])
+        done = self.tandem("backtest", run["run"], "--data", folder)
+        self.assertIn("IN SAMPLE", done.stdout + done.stderr)
+
+    def test_a_symbol_that_is_too_young_for_a_fold_is_left_out_of_it_alone(self):
+        folder = self.prices(days=900, BBB=lambda rows: rows[420:])
+        done = self.tandem("train", "options", *SMALL, "--data", folder, "--walk-forward", 3, "--steps", 2, "--episodes", 0,
+                           "--json")
+        self.assertIn("fold 1 leaves out BBB", done.stderr)
+        found = json.loads(self.tandem("eval", json.loads(done.stdout)["run"], "--json").stdout)
+        self.assertEqual([fold["symbols"] for fold in found["folds"]], [1, 1, 2])
 
     def test_folds_and_seeds_are_a_set_that_eval_judges_as_one(self):
         done = self.tandem("train", "options", *SMALL, "--walk-forward", 2, "--seeds", 2, "--steps", 8, "--episodes", 0, "--json")

@@ -66,12 +66,13 @@ RunsOfFold by_fold(const std::vector<JudgedRun>& runs) {
 }
 
 Json look_ahead_of(const std::vector<JudgedRun>& runs) {
-  Json out = {{"verdict", "none"}, {"cuts", 0}, {"days_checked", 0}, {"first_difference", Json()}};
+  Json out = {
+      {"verdict", "none"}, {"cuts", 0}, {"days_checked", 0}, {"decisions_exposed", 0}, {"first_difference", Json()}};
   for (const JudgedRun& run : runs) {
-    for (const char* key : {"cuts", "days_checked"})
+    for (const char* key : {"cuts", "days_checked", "decisions_exposed"})
       out[key] = out[key].get<int64_t>() + run.look_ahead.at(key).get<int64_t>();
     if (run.look_ahead.at("verdict") == "none" || out["verdict"] == "found") continue;
-    out["verdict"] = "found";
+    out["verdict"] = run.look_ahead.at("verdict");
     out["first_difference"] = run.look_ahead.value("first_difference", Json());
     out["run"] = run.run;
   }
@@ -218,11 +219,12 @@ JudgedRun judged_run(const Json& answered, int64_t fold, int64_t seed, const std
     out.baselines = baselines_of_json(answer.at("baselines"));
     out.rate = answer.at("rate");
     out.generated = answer.at("generated");
+    out.in_sample_days = answer.at("in_sample_days");
     out.look_ahead = answer.at("look_ahead");
     const std::string verdict = out.look_ahead.at("verdict");
     const bool checked = out.look_ahead.at("days_checked").get<int64_t>() > 0 && out.look_ahead.at("cuts") > 0;
     if (out.symbols.empty()) throw std::invalid_argument("no symbol");
-    if ((verdict != "none" && verdict != "found") || !checked)
+    if ((verdict != "none" && verdict != "found" && verdict != "untested") || !checked)
       throw std::invalid_argument("a look-ahead test that checked nothing");
     return out;
   } catch (const Error&) {
@@ -266,6 +268,9 @@ Json judgement_of(std::vector<JudgedRun> runs, const JudgementPlan& plan) {
   const RunsOfFold folds = by_fold(runs);
   const double rate = runs.front().rate;
   Json out = {{"rate", rate}, {"generated", runs.front().generated}, {"look_ahead", look_ahead_of(runs)}};
+  int64_t in_sample = 0;
+  for (const JudgedRun& run : runs) in_sample += run.in_sample_days;
+  out["in_sample_days"] = in_sample;
   StrategyResult agent;
   std::vector<StrategyResult> lines(runs.front().baselines.list.size());
   double beaten = 0;
@@ -288,6 +293,7 @@ Json judgement_of(std::vector<JudgedRun> runs, const JudgementPlan& plan) {
   out["seeds"] = seeds_json(folds, ratios, out["over_seeds"]);
   const auto seeds = static_cast<int64_t>(folds.begin()->second.size());
   add_belief(out, shown[0], rate, plan.trials * seeds, ratios, plan);
+  if (in_sample > 0) out["significant"] = false;
   for (size_t i = 0; i < lines.size(); ++i) {
     const Baseline& one = runs.front().baselines.list[i];
     shown.push_back(lines[i].whole(one.name));
@@ -319,6 +325,11 @@ std::vector<std::string> judgement_words(const Json& judgement) {
   if (ahead.at("verdict") == "found")
     words.push_back("LOOK-AHEAD FOUND: other prices in the future changed an action before them: " +
                     ahead.at("first_difference").dump() + "; no figure below can be trusted");
+  if (const int64_t days = judgement.at("in_sample_days"); days > 0)
+    words.push_back(
+        fmt::format("IN SAMPLE: {} of these days of symbols are days that the run learned from or was chosen by; the "
+                    "figures say nothing about days that it never saw",
+                    days));
   if (judgement.at("generated").get<bool>())
     words.push_back("these prices are GENERATED: the figures say nothing about any real market");
   words.push_back(judgement.at("significance").get<std::string>());
@@ -334,8 +345,10 @@ std::vector<std::string> judgement_words(const Json& judgement) {
   words.push_back(
       fmt::format("better than {:.0f} % of the random players", 100 * judgement.at("random_beaten").get<double>()));
   if (ahead.at("verdict") == "none")
-    words.push_back(fmt::format("look-ahead: none found ({} futures changed, {} days compared)",
-                                ahead.at("cuts").get<int64_t>(), ahead.at("days_checked").get<int64_t>()));
+    words.push_back(fmt::format("look-ahead: none found ({} futures changed, {} decisions at a changed day)",
+                                ahead.at("cuts").get<int64_t>(), ahead.at("decisions_exposed").get<int64_t>()));
+  if (ahead.at("verdict") == "untested")
+    words.push_back("look-ahead: UNTESTED, no other future changed anything that the agent did or saw");
   return words;
 }
 

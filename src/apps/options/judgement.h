@@ -2,8 +2,8 @@
 // the workers answered. Pure functions: no run folder, no worker.
 //
 // A worker answers {"step", "digest", "kind", "answer": {"symbols": [json_of_play(), ...], "baselines":
-// json_of_baselines(), "rate": .03, "generated": false, "look_ahead": {"verdict": "none" | "found", "cuts",
-// "days_checked", "first_difference"}}}.
+// json_of_baselines(), "rate": .03, "generated": false, "in_sample_days": 0, "look_ahead":
+// json_of_look_ahead()}}.
 //
 // Of several seeds the agent's equity is their sum: the capital is split over them, none is picked. Of several folds it
 // is one test period after the other.
@@ -25,6 +25,7 @@ struct JudgedRun {
   Baselines baselines;
   double rate = 0;
   bool generated = false;
+  int64_t in_sample_days = 0;  // of symbols' days: the run learned from them, or was chosen by them
   nlohmann::json look_ahead;
 };
 // Throws Error where the answer lacks something.

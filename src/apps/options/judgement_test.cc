@@ -55,7 +55,13 @@ Json fake_answer(int64_t fold, int64_t seed, const char* verdict = "none") {
             {"baselines", json_of_baselines(play_baselines(environment, {"A", "B"}, {.players = 5}))},
             {"rate", .03},
             {"generated", true},
-            {"look_ahead", {{"verdict", verdict}, {"cuts", 3}, {"days_checked", 120}, {"first_difference", Json()}}}}}};
+            {"look_ahead",
+             {{"verdict", verdict},
+              {"cuts", 3},
+              {"days_checked", 120},
+              {"decisions_exposed", 6},
+              {"first_difference", Json()}}},
+            {"in_sample_days", 0}}}};
 }
 
 std::vector<JudgedRun> fake_set() {
@@ -132,7 +138,7 @@ TEST(Judgement, AnIncompleteSetAndAnotherVersionsAnswerAreRefused) {
   runs.pop_back();
   EXPECT_THROW(judgement_of(runs, {}), ConfigError);
   EXPECT_THROW(judgement_of({}, {}), ConfigError);
-  for (const char* part : {"symbols", "baselines", "rate", "look_ahead"}) {
+  for (const char* part : {"symbols", "baselines", "rate", "look_ahead", "in_sample_days"}) {
     Json cut = fake_answer(1, 1);
     cut["answer"].erase(part);
     EXPECT_THROW(judged_run(cut, 1, 1, "x"), Error) << part;

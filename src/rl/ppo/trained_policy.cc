@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/errors.h"
 #include "base/shell_word.h"
@@ -78,7 +79,8 @@ void TrainedPolicy::outputs(const float* observations, int64_t n, float* out) co
 }
 
 Policy greedy_policy(const Environment& environment, const TrainedPolicy& trained) {
-  return [&environment, &trained](const std::byte* states, int64_t n, uint64_t, const ChosenActions& actions) {
+  return [&environment, &trained, rules = environment.action_rules()](const std::byte* states, int64_t n, uint64_t,
+                                                                      const ChosenActions& actions) {
     const int64_t width = environment.observation_size(), count = trained.actions(), numbers = trained.action_size();
     std::vector<float> seen(static_cast<size_t>(kRowsAtOnce * width)), logits(static_cast<size_t>(kRowsAtOnce * count));
     for (int64_t first = 0; first < n; first += kRowsAtOnce) {
@@ -90,7 +92,9 @@ Policy greedy_policy(const Environment& environment, const TrainedPolicy& traine
       }
       trained.outputs(seen.data(), rows, logits.data());
       for (int64_t r = 0; r < rows; ++r) {
-        const float* const row = logits.data() + r * count;
+        float* const row = logits.data() + r * count;
+        for (size_t a = 0; a < rules.size(); ++a)
+          if (!is_possible(rules[a], seen.data() + r * width)) row[a] = std::numeric_limits<float>::lowest();
         actions.discrete[first + r] = static_cast<int32_t>(std::max_element(row, row + count) - row);
       }
     }
