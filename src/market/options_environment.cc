@@ -107,8 +107,8 @@ int64_t OptionsEnvironment::liquidation_cents(const OptionsState& state) const {
   int64_t value = state.cash;
   for (const OptionPosition& position : state.positions) {
     if (position.contracts == 0) continue;
-    const OptionFill fill = options::fill_legs(position.legs, -1, chain, today.close, position.expiry - state.day,
-                                               options::slippage_of(position.contracts, rules_), rules_);
+    const OptionFill fill = fill_legs(position.legs, -1, chain, today.close, position.expiry - state.day,
+                                      slippage_of(position.contracts, rules_), rules_);
     value -= (fill.paid + int64_t{rules_.commission_cents} * fill.legs) * position.contracts;
   }
   return value;

@@ -205,7 +205,7 @@ class Eval(Options):
             cash, held = 10000000, {}
             for trade in (t for t in trades if t["symbol"] == symbol):
                 contracts, sign = int(trade["contracts"]), 1 if trade["kind"] == "open" else -1
-                cash += round(float(trade["price"]) * 100) * 100 * contracts - round(float(trade["commission"]) * 100)
+                cash += round(float(trade["price"]) * 10000) * contracts - round(float(trade["commission"]) * 100)
                 self.assertEqual(cash, round(float(trade["cash_after"]) * 100), trade)
                 held[trade["position"]] = held.get(trade["position"], 0) + sign * contracts
                 self.assertGreaterEqual(held[trade["position"]], 0, trade)
