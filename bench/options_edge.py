@@ -2,7 +2,7 @@
 """Does `options` learn what can be learned? Three seeds on a generated market with a known edge, beside a rule that
 knows it, and three on one without an edge.
 
-    python3 bench/options_edge.py <folder with tandem and tandem-worker> [--devices cpu:2] [--episodes 1600] [--json FILE]
+    python3 bench/options_edge.py <folder with tandem and tandem-worker> [--devices cpu:2] [--net clstm] [--episodes 2400] [--json FILE]
 
 Each run trains on one fold and is judged by `tandem eval` on its test days, which neither training nor the choice of
 the best step saw. Earned is the return on the capital of all symbols together, in money; the known rule trades the same
@@ -18,7 +18,8 @@ import sys
 import tempfile
 
 SEEDS = (1, 2, 3)
-NET = ["net.width=64", "net.layers=1", "net.heads=4", "net.head_hidden=[64]"]
+NETS = {"mlp": ["net.kind=mlp", "net.window=1", "net.hidden=[64,64]"],
+        "clstm": ["net.width=64", "net.layers=1", "net.heads=4", "net.head_hidden=[64]"]}
 SETTINGS = ["shards=2", "environments=32", "ppo.horizon=32", "ppo.epochs=4", "ppo.gamma=0.95", "ppo.entropy_weight=0.001",
             "optimizer.learning_rate=1e-3", "batch_size=256", "market.symbols=40", "market.days=1500",
             "validation.every=500 steps"]
@@ -32,7 +33,7 @@ def run(words, folder):
 
 
 def trained_and_judged(tandem, arguments, edge, seed, folder):
-    settings = [*SETTINGS, *NET, f"market.edge={edge}"]
+    settings = [*SETTINGS, *NETS[arguments.net], f"market.edge={edge}"]
     if edge == 0:  # one long test period: a claim needs 250 days
         settings += ["folds=1", "fold=1"]
     flags = [word for setting in settings for word in ("--set", setting)]
@@ -52,7 +53,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", type=pathlib.Path)
     parser.add_argument("--devices", default="cpu:2")
-    parser.add_argument("--episodes", type=int, default=1600)
+    parser.add_argument("--net", choices=NETS, default="mlp", help="a plain net of today's numbers, or a small recurrent one")
+    parser.add_argument("--episodes", type=int, default=2400)
     parser.add_argument("--edge", type=float, default=0.3)
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
