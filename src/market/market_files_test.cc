@@ -62,6 +62,17 @@ TEST(MarketFolder, ReadsEverySymbolByItsFileName) {
   EXPECT_EQ(load_market({.folder = folder.path(), .folder_options = one}).symbols.size(), 1u);
 }
 
+TEST(MarketFolder, AFileThatIsNotNamedByASymbolIsRefused) {
+  for (const char* name : {"B,C.csv", "=x.csv", "B\xff.csv", "a b.csv"}) {
+    const TempDir folder;
+    put_file(folder / name, good_bars(110));
+    EXPECT_THROW(read_market_folder(folder.path(), test_rules()), ConfigError) << name;
+  }
+  const TempDir folder;
+  put_file(folder / "BRK.B-1_^=x.csv", good_bars(110));
+  EXPECT_EQ(read_market_folder(folder.path(), test_rules()).files.size(), 1u);
+}
+
 TEST(MarketFolder, SaysWhatIsMissing) {
   const TempDir folder;
   const auto why = [&](MarketFolderOptions options, const std::filesystem::path& path) -> std::string {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "market/options_play.h"
 #include "market/options_test_market.h"
 
 namespace tandem {
@@ -317,6 +318,24 @@ TEST(OptionsEnvironment, RulesOfActionsSayWhatIsPossible) {
   }
   EXPECT_GT(rejected, 5);
   EXPECT_EQ(tried, 0) << "with much cash, what the rules allow is filled";
+}
+
+TEST(OptionsEnvironment, WhatIsOpenAtTheEndOfAPlayIsWorthWhatItsSaleBrings) {
+  const OptionsTestMarket market = flat_options_market(60);
+  const OptionsEnvironment environment(market.view(), {});
+  OptionsState state = environment.begin(0);
+  EXPECT_EQ(environment.liquidation_cents(state), state.value) << "cash alone";
+  environment.step_one(state, 1);
+  OptionsState sold = state;
+  environment.step_one(sold, 21);  // at the next open: the same price and volatility, a day less is left at its close
+  EXPECT_LT(environment.liquidation_cents(state), state.value);
+  EXPECT_EQ(environment.liquidation_cents(state), sold.cash);
+  const SymbolPlay play =
+      play_range(environment, 0, "A", [](const OptionsState& s) { return s.steps % 9 == 0 ? 1 : 0; });
+  OptionsState last = environment.begin(0);
+  while (last.end == 0) environment.step_one(last, last.steps % 9 == 0 ? 1 : 0);
+  EXPECT_GT(last.positions[0].contracts, 0);
+  EXPECT_EQ(play.equity_cents.back(), environment.liquidation_cents(last));
 }
 
 }  // namespace

@@ -155,6 +155,24 @@ TEST(Ppo, HasOneDigestForEveryPlanAndPass) {
     }
 }
 
+// The hallway, whose third step brings what is no number.
+class BrokenHallway : public Hallway {
+ public:
+  BrokenHallway() : Hallway(false) {}
+  void step(std::byte* states, const int32_t* actions, Outcome* out, int64_t n, const RandomKey& key) const override {
+    Hallway::step(states, actions, out, n, key);
+    if (++steps_ == 3) out[0].reward = NAN;
+  }
+
+ private:
+  mutable int steps_ = 0;
+};
+
+TEST(Ppo, ARewardThatIsNoNumberEndsTheRun) {
+  const auto loop = ppo_loop(small_ppo(), std::make_unique<BrokenHallway>());
+  EXPECT_THROW(loop->step(), Error);
+}
+
 TEST(Ppo, RefusesARolloutThatDoesNotDivideIntoBatches) {
   PpoSettings s = small_ppo();
   s.batch_size = 48;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <map>
 
 #include "base/errors.h"
@@ -63,6 +64,34 @@ TEST(TrainedPolicy, ItsActionsAreContinuousWhereItHasADeviation) {
   const TrainedPolicy continuous(policy_file(tensors), TrainedPolicy::Activation::kTanh, "it");
   EXPECT_EQ(continuous.actions(), 0);
   EXPECT_EQ(continuous.action_size(), 2);
+}
+
+// Two actions; the one that the policy likes best is possible where the first number is above 0.
+class OneForbidden : public Environment {
+ public:
+  int64_t observation_size() const override { return 2; }
+  int64_t actions() const override { return 2; }
+  int64_t state_bytes() const override { return 2 * sizeof(float); }
+  int64_t max_episode_steps() const override { return 1; }
+  void reset(std::byte*, int64_t, const RandomKey&, const Outcome*) const override {}
+  void observe(const std::byte* states, float* out, int64_t n) const override {
+    std::memcpy(out, states, static_cast<size_t>(n) * 2 * sizeof(float));
+  }
+  void step(std::byte*, const int32_t*, Outcome*, int64_t, const RandomKey&) const override {}
+  std::vector<ActionRule> action_rules() const override { return {{0, 0, 10}, {}}; }
+};
+
+TEST(TrainedPolicy, PlaysNoActionThatTheRulesForbid) {
+  PolicyTensors tensors = small_policy();
+  tensors["policy.2.weight"].second.assign(6, 0);
+  tensors["policy.2.bias"].second = {1, 0};  // always the first
+  const TrainedPolicy policy(policy_file(tensors), TrainedPolicy::Activation::kTanh, "it");
+  const OneForbidden environment;
+  const float states[4] = {0.5f, 1, -0.5f, 1};
+  int32_t chosen[2] = {-1, -1};
+  greedy_policy(environment, policy)(reinterpret_cast<const std::byte*>(states), 2, 0, {.discrete = chosen});
+  EXPECT_EQ(chosen[0], 0);
+  EXPECT_EQ(chosen[1], 1);
 }
 
 TEST(TrainedPolicy, WhatIsNoPolicyIsRefusedByTheTensorThatIsWrong) {
