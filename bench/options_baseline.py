@@ -14,7 +14,8 @@ tandem runs as users run it, so its update includes gathering the windows, the e
 forward, loss, backward, clipping and fused Adam, on one batch that stays where it is. On the CPU both have one thread
 and fp32, and an update is measured in processor time. On a GPU it is measured in wall time, PyTorch's eagerly and as a
 CUDA graph, in bf16 autocast and in fp32 with TF32 products. PyTorch queues its updates without waiting for the GPU;
-tandem reads each update's result. A rollout is learned from in 10 epochs. End to end is the rollout's steps over the
+tandem reads each update's result. The first four rollouts of a run are left out there: in them graphs are captured and
+compared with eager runs. A rollout is learned from in 10 epochs. End to end is the rollout's steps over the
 wall time of collecting them, of their advantages and of all their updates.
 
 Floors: on the CPU an update is 1.5 times as fast as PyTorch's; on a GPU, in bf16, as fast as PyTorch's captured one,
@@ -38,6 +39,7 @@ from safetensors.torch import load_file
 WINDOW, WIDTH, HIDDEN, LAYERS, HEADS, ACTIONS, DROPOUT = 20, 160, 256, 3, 8, 31, 0.1
 CLIP_RANGE, VALUE_WEIGHT, ENTROPY_WEIGHT, RATE, EPSILON, CLIP_NORM = 0.2, 0.5, 0.01, 3e-4, 1e-5, 0.5
 SHARDS, EPOCHS = 8, 10
+LEFT_OUT = 4  # of a GPU's rollouts: libraries are loaded, graphs captured and twice compared with eager runs
 UPDATE_FLOORS = {"cpu": ("tandem fp32 / eager fp32", 1.5), "cuda": ("tandem bf16 / captured bf16", 1.0)}
 END_TO_END_FLOORS = {256: 8_000, 1024: 12_000}  # environment steps/s, of bf16 on a GPU
 TICK = 1 / os.sysconf("SC_CLK_TCK")
@@ -198,12 +200,11 @@ class Tandem:
 
     def figures(self, batch, precision, updates):
         """Seconds of an update, of collecting a rollout and of a whole one."""
-        steps = 2 + updates if self.device == "cpu" else 3 * self.updates_per_rollout(batch)
+        steps = 2 + updates if self.device == "cpu" else (LEFT_OUT + 4) * self.updates_per_rollout(batch)
         with tempfile.TemporaryDirectory() as folder:
             records = self.train(batch, precision, steps, pathlib.Path(folder) / "run")
-        # A run's first two updates are checked for equal bits. On a GPU the first rollout is left out as a whole:
-        # libraries are loaded and graphs captured in it.
-        records = records if self.device == "cpu" else records[self.updates_per_rollout(batch):]
+        # A run's first two updates are checked for equal bits.
+        records = records if self.device == "cpu" else records[LEFT_OUT * self.updates_per_rollout(batch):]
         alone = [i for i, record in enumerate(records) if record["step"] > 2 and set(record["phases"]) == {"learn"}]
         wall = [records[i]["seconds"] for i in alone]
         update = statistics.median(wall)

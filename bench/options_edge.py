@@ -2,27 +2,36 @@
 """Does `options` learn what can be learned? Three seeds on a generated market with a known edge, beside a rule that
 knows it, and three on one without an edge.
 
-    python3 bench/options_edge.py <folder with tandem and tandem-worker> [--devices cpu:2] [--net clstm] [--episodes 2400] [--json FILE]
+    python3 bench/options_edge.py <folder with tandem and tandem-worker> [--devices cpu:2] [--net clstm] [--json FILE]
+    python3 bench/options_edge.py build/bin --net default --devices cuda:0 --jobs 3      # the recipe's own net
 
 Each run trains on one fold and is judged by `tandem eval` on its test days, which neither training nor the choice of
 the best step saw. Earned is the return on the capital of all symbols together, in money; the known rule trades the same
 days at the same costs, its strike chosen on the training days. Floors, in the exit code: with the edge the agent earns
 half of what the rule earns, on each seed; without it no Sharpe ratio is called significant; the look-ahead detector
-finds nothing. The market has 40 symbols: with 8 an agent learns its training days by heart.
+finds nothing. The market has 40 symbols or more: with 8 an agent learns its training days by heart.
 """
 import argparse
+import concurrent.futures
 import json
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
-SEEDS = (1, 2, 3)
-NETS = {"mlp": ["net.kind=mlp", "net.window=1", "net.hidden=[64,64]"],
-        "clstm": ["net.width=64", "net.layers=1", "net.heads=4", "net.head_hidden=[64]"]}
-SETTINGS = ["shards=2", "environments=32", "ppo.horizon=32", "ppo.epochs=4", "ppo.gamma=0.95", "ppo.entropy_weight=0.001",
-            "optimizer.learning_rate=1e-3", "batch_size=256", "market.symbols=40", "market.days=1500",
-            "validation.every=500 steps"]
+# `default`: the net of recipe options, 3 x (LSTM 256 + attention); the others are small enough for two cores.
+COMMON = {"ppo.epochs": 4, "ppo.horizon": 32, "ppo.gamma": 0.95, "market.days": 1500}
+SMALL = {**COMMON, "shards": 2, "environments": 32, "batch_size": 256, "ppo.entropy_weight": 0.001,
+         "optimizer.learning_rate": 1e-3, "market.symbols": 40, "validation.every": "500 steps", "episodes": 2400}
+# A policy and a value that share their layers: at a weight of .5 the value's errors drown what the policy learns.
+SHARED = {"net.dropout": 0, "ppo.value_weight": 0.05, "ppo.entropy_weight": 3e-4, "schedule.kind": "cosine"}
+NETS = {"mlp": {**SMALL, "net.kind": "mlp", "net.window": 1, "net.hidden": "[64,64]"},
+        "clstm": {**SMALL, **SHARED, "net.width": 64, "net.layers": 1, "net.heads": 4, "net.head_hidden": "[64]",
+                  "optimizer.learning_rate": 4e-4, "episodes": 1600},
+        "default": {**COMMON, **SHARED, "shards": 8, "environments": 32, "batch_size": 1024,
+                    "optimizer.learning_rate": 2e-4, "market.symbols": 120, "validation.every": "1000 steps",
+                    "episodes": 8000}}
 
 
 def run(words, folder):
@@ -33,16 +42,24 @@ def run(words, folder):
 
 
 def trained_and_judged(tandem, arguments, edge, seed, folder):
-    settings = [*SETTINGS, *NETS[arguments.net], f"market.edge={edge}"]
+    settings = {**NETS[arguments.net], **dict(pair.split("=", 1) for pair in arguments.set), "market.edge": edge}
     if edge == 0:  # one long test period: a claim needs 250 days
-        settings += ["folds=1", "fold=1"]
-    flags = [word for setting in settings for word in ("--set", setting)]
+        settings |= {"folds": 1, "fold": 1}
+    flags = [word for key, value in settings.items() if key != "episodes" for word in ("--set", f"{key}={value}")]
+    begin = time.monotonic()
     trained = run([tandem, "train", "options", "--json", "--devices", arguments.devices, "--seed", seed, "--episodes",
-                   arguments.episodes, *flags], folder)
+                   settings["episodes"], *flags], folder)
+    seconds = time.monotonic() - begin
+    records = [json.loads(line) for line in (pathlib.Path(folder) / trained["dir"] / "metrics.jsonl").open()]
     judged = run([tandem, "eval", trained["dir"], "--json"], folder)
     rule = next((line["total_return"] for line in judged["baselines"] if line["name"] == "known rule"), None)
     agent = judged["agent"]
-    return {"edge": edge, "seed": seed, "digest": trained["digest"], "return": agent["total_return"], "rule": rule,
+    validated = [(r["step"], r["metrics"]["validation/return"])
+                 for r in records if "validation/return" in r.get("metrics", {})]
+    played = [r["metrics"]["average_return"] for r in records if "average_return" in r.get("metrics", {})]
+    return {"edge": edge, "seed": seed, "train_seconds": seconds, "validated": validated,
+            "played": played[-1] if played else None, "digest": trained["digest"],
+            "return": agent["total_return"], "rule": rule,
             "share": agent["total_return"] / rule if rule and rule > 0 else None, "sharpe": agent["sharpe"],
             "sharpe_low": agent["sharpe_low"], "sharpe_high": agent["sharpe_high"],
             "significant": judged["significant"], "days": agent["days"],
@@ -54,24 +71,27 @@ def main():
     parser.add_argument("programs", type=pathlib.Path)
     parser.add_argument("--devices", default="cpu:2")
     parser.add_argument("--net", choices=NETS, default="mlp", help="a plain net of today's numbers, or a small recurrent one")
-    parser.add_argument("--episodes", type=int, default=2400)
-    parser.add_argument("--edge", type=float, default=0.3)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting that differs")
+    parser.add_argument("--edges", type=float, nargs="+", default=[0.3, 0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     tandem = (arguments.programs / "tandem").resolve()
     if not tandem.exists():
         sys.exit(f"error: there is no {tandem}\n  why    it is what is measured\n  do     build it, and name its folder")
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for edge in (arguments.edge, 0):
-            for seed in SEEDS:
-                row = trained_and_judged(tandem, arguments, edge, seed, folder)
-                rows.append(row)
-                against = f"rule {row['rule']:+.3f}, {row['share'] or 0:.2f} of it" if edge else "no edge to find"
-                sharpe = "no Sharpe ratio" if row["sharpe"] is None else f"Sharpe {row['sharpe']:.2f}"
-                print(f"edge {edge:<4} seed {seed}: return {row['return']:+.3f}, {against}; {sharpe}, "
-                      f"{'significant' if row['significant'] else 'not significant'}, {row['days']} days, "
-                      f"look-ahead {row['look_ahead']}", flush=True)
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        todo = [(edge, seed) for edge in arguments.edges for seed in arguments.seeds]
+        for row in pool.map(lambda one: trained_and_judged(tandem, arguments, *one, folder), todo):
+            rows.append(row)
+            edge = row["edge"]
+            against = f"rule {row['rule']:+.3f}, {row['share'] or 0:.2f} of it" if edge else "no edge to find"
+            sharpe = "no Sharpe ratio" if row["sharpe"] is None else f"Sharpe {row['sharpe']:.2f}"
+            print(f"edge {edge:<4} seed {row['seed']}: return {row['return']:+.3f}, {against}; {sharpe}, "
+                  f"{'significant' if row['significant'] else 'not significant'}, {row['days']} days, look-ahead "
+                  f"{row['look_ahead']}; trained {row['train_seconds']:.0f} s, played {row['played'] or 0:.1f}, validated "
+                  f"{max((v for _, v in row['validated']), default=0):.1f}", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     good = all(row["look_ahead"] != "found" for row in rows)

@@ -131,7 +131,7 @@ install_packages() {
   local wanted=$BUILD_PACKAGES missing sudo="" log start
   ((want_fuzz)) && wanted+=" clang $(clang_runtime_package)"
   ((want_package || want_test)) && wanted+=" binutils dpkg-dev patchelf"   # scripts/package.sh, and its test
-  ((want_test)) && wanted+=" openmpi-bin iproute2 zstd"                    # runs under mpirun, on two hosts; zstd reads our files
+  ((want_test)) && wanted+=" openmpi-bin iproute2 zstd stockfish"          # runs under mpirun, on two hosts; zstd reads our files; an opponent
   ((want_monitor)) && wanted+=" $MONITOR_PACKAGES"
   # shellcheck disable=SC2086 -- lists are split on purpose, here and below
   missing=$(missing_packages $wanted)

@@ -1,5 +1,6 @@
 #include "apps/app_recipes.h"
 
+#include "apps/chess/chess_verbs.h"
 #include "apps/options/options_entry.h"
 #include "apps/web_test/entry.h"
 
@@ -8,5 +9,7 @@ namespace tandem {
 std::vector<RecipeInfo> app_recipes(const AgentOnGpu& on_gpu) {
   return with_options(with_web_test(shipped_recipes(on_gpu)));
 }
+
+std::vector<RecipeVerb> app_verbs() { return chess_verbs(); }
 
 }  // namespace tandem

@@ -282,26 +282,31 @@ class AppBuilder {
     subject(app, "run", "id, start of an id, folder, or last", 0, 1);
   }
 
-  // What recipes bring. Their mistakes are the program's author's, who sees them at the first start.
+  // What the program and its recipes bring. Their mistakes are the program's author's, who sees them at the first
+  // start.
   void add_verbs(CLI::App* root) {
     static const std::set<std::string> kept = {"help", "work", "describe"};  // cli/program.cc
-    for (const RecipeVerb& verb : merged_verbs(context_.recipes)) {
+    for (const RecipeVerb& verb : verbs_of(context_)) {
       if (kept.contains(verb.name) || find_command(*root, {verb.name}) != root) refuse_verb(verb.name);
       try {
         auto* app = command(root, verb.name, verb.summary, verb.examples);
         if (!verb.subject.empty()) subject(app, verb.subject, verb.subject_help, 0, verb.most_subjects);
         for (const VerbFlag& flag : verb.flags) verb_flag(app, flag);
       } catch (const CLI::ConstructionError& error) {
-        throw std::logic_error(fmt::format("the verb `{}` of recipe {}: {}", verb.name,
-                                           recipes_with(context_.recipes, verb.name), error.what()));
+        throw std::logic_error(fmt::format("{}: {}", whose(verb.name), error.what()));
       }
       verbs_.insert(verb.name);
     }
   }
 
   [[noreturn]] void refuse_verb(const std::string& name) const {
-    throw std::logic_error(fmt::format("the verb `{}` of recipe {} is a command of every program: give it another name",
-                                       name, recipes_with(context_.recipes, name)));
+    throw std::logic_error(fmt::format("{} is a command of every program: give it another name", whose(name)));
+  }
+
+  std::string whose(const std::string& verb) const {
+    const std::string recipes = recipes_with(context_.recipes, verb);
+    return recipes.empty() ? fmt::format("the verb `{}`", verb)
+                           : fmt::format("the verb `{}` of recipe {}", verb, recipes);
   }
 
   void verb_flag(CLI::App* app, const VerbFlag& flag) {

@@ -81,7 +81,7 @@ int run(const Command& command) {
     show_help(command);
     return static_cast<int>(words.empty() ? ExitCode::kOk : ExitCode::kUsage);
   }
-  for (const RecipeVerb& verb : merged_verbs(command.context.recipes))
+  for (const RecipeVerb& verb : verbs_of(command.context))
     if (verb.name == words.front()) return verb.run(command);
   const auto act = commands.at(words.front());
   return act == run_train || act == run_resume ? as_rank(command, act) : act(command);

@@ -22,14 +22,14 @@ void expect_error(const Sandbox& box, const std::vector<std::string>& arguments,
 
 TEST(Errors, AMisspeltCommandGetsTheNearestOne) {
   const Sandbox box;
-  expect_error(
-      box, {"trian", "tiny"},
-      "error: `tandem` has no command \"trian\"\n"
-      "  why    the commands are: train, resume, join, leave, runs, digest, export, report, explain, eval, act, "
-      "backtest, data, plan, "
-      "bench, monitor, guard, doctor, gpus, config, recipes, "
-      "completion, version\n"
-      "  do     did you mean `train`?\n");
+  expect_error(box, {"trian", "tiny"},
+               "error: `tandem` has no command \"trian\"\n"
+               "  why    the commands are: train, resume, join, leave, runs, digest, export, report, explain, match, "
+               "perft, play, eval, act, "
+               "backtest, data, plan, "
+               "bench, monitor, guard, doctor, gpus, config, recipes, "
+               "completion, version\n"
+               "  do     did you mean `train`?\n");
   expect_error(box, {"runs", "lst"},
                "error: `tandem runs` has no command \"lst\"\n"
                "  why    the commands are: list, show, compare, best, rm, prune, rebuild\n"

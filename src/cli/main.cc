@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   context.version = TANDEM_VERSION;
   context.machine = tandem::this_machine();
   context.recipes = tandem::app_recipes();
+  context.verbs = tandem::app_verbs();
   context.worker = self.parent_path() / "tandem-worker";
   return tandem::cli_main(argc, argv, context);
 }

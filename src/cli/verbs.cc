@@ -130,6 +130,12 @@ std::vector<RecipeVerb> merged_verbs(const std::vector<RecipeInfo>& recipes) {
   return merged;
 }
 
+std::vector<RecipeVerb> verbs_of(const CliContext& context) {
+  std::vector<RecipeVerb> verbs = context.verbs;
+  for (RecipeVerb& verb : merged_verbs(context.recipes)) verbs.push_back(std::move(verb));
+  return verbs;
+}
+
 std::string recipes_with(const std::vector<RecipeInfo>& recipes, const std::string& verb) {
   std::vector<std::string> names;
   for (const RecipeInfo& recipe : recipes)

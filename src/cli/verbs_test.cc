@@ -85,6 +85,22 @@ TEST(Verbs, AreRunByTheProgramAndStandInItsHelp) {
   EXPECT_EQ(find_command(*root, {"plan"})->get_option_no_throw("--loudness"), nullptr);
 }
 
+TEST(Verbs, OfTheProgramItselfNeedNoRecipe) {
+  CliContext context = program_with_a_verb();
+  context.verbs = {
+      {.name = "game",
+       .summary = "plays",
+       .run = [](const Command& command) { return static_cast<int>(command.arguments.subjects.size()) + 40; },
+       .subject = "words",
+       .most_subjects = 3}};
+  char own[] = "own", game[] = "game", chess[] = "chess", run[] = "run-1";
+  char* words[] = {own, game, chess, run};
+  EXPECT_EQ(cli_main(4, words, context), 42);
+  context.verbs.front().name = "say";
+  Arguments arguments;
+  EXPECT_THROW(make_app(context, arguments), std::logic_error) << "a recipe has it too";
+}
+
 // A second recipe with `say`, which has one flag more and ends with 99.
 CliContext program_with_two() {
   CliContext context = program_with_a_verb();

@@ -14,6 +14,7 @@ struct CliContext {
   std::string program;              // "tandem": the name used in help and advice
   std::string version;              // "0.1.0"
   std::vector<RecipeInfo> recipes;  // the first one serves as the example in the help
+  std::vector<RecipeVerb> verbs;    // commands that belong to no recipe: games
   std::filesystem::path worker;     // the program that does the training
   Machine machine;                  // devices this build and machine offer; default: CPU only
 

@@ -77,6 +77,7 @@ void read_usage(const Json& usage, Trial& trial) {
     if (number(one, gpu ? "card_bytes" : "memory_bytes") > trial.memory_bytes) {
       trial.memory_bytes = number(one, gpu ? "card_bytes" : "memory_bytes");
       trial.memory_start = number(one, gpu ? "card_start_bytes" : "memory_start_bytes");
+      trial.in_pass = static_cast<int64_t>(number(one, "shards_in_pass"));
     }
     trial.most_held = std::max(trial.most_held, static_cast<int64_t>(number(one, "shards")));
     if (const double taken = number(one, "snapshots"); taken > 0) {

@@ -13,6 +13,7 @@
 #include "recipes/cuda_web_environment.h"
 #include "rl/dqn/dqn_gpu.h"
 #include "rl/ppo/cuda_ppo_kernels.h"
+#include "world/cuda_chess.h"
 
 namespace tandem::cuda {
 
@@ -20,12 +21,13 @@ const KernelTables& offered_kernels() {
   static const DqnKernels dqn{queue_observe, queue_act,          queue_draws,       queue_serve,
                               queue_learn,   queue_after_update, queue_pack_weights};
   static const LinearKernels linear{gelu, gelu_gradient, column_sums};
-  static const OptionsKernels options{advance_options};
+  static const OptionsKernels options{step_options_rollout};
   static const ProfileKernels profiler{profile};
   static const TreeKernels tree{tree_sum, shard_sums};
   static const WebKernels web{advance_web};
   static const KernelTables all = KernelTables()
                                       .add(batch_norm_kernels())
+                                      .add(chess_kernels())
                                       .add(conv_kernels())
                                       .add(pool_kernels())
                                       .add(layer_norm_kernels())

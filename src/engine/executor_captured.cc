@@ -51,6 +51,7 @@ CapturedExecutor::CapturedExecutor(ShardRunner& shards, const PhaseRun& run)
     : PhaseExecutor(shards),
       gpu_(*shards.gpu()),
       outputs_(*shards.sums(run).outputs()),
+      state_(shards),
       groups_(std::make_unique<ShardGroups>(shards, run)),
       alone_(run.last && run.index == 0) {
   if (run.phase->exchange)
@@ -69,7 +70,7 @@ PhaseResult CapturedExecutor::run(const PhaseRun& run) {
   shards_.keep_batches(true);
   if (has_step_graph(run)) return launch_step(run);
   run_shards(run);
-  if (group_size_ > 1 && has_bad()) {  // which shard it was shows when they run one by one
+  if (group_size_ > 1 && run.phase->gradients && has_bad()) {  // which shard it was shows when they run one by one
     queue_eagerly(run);
     outputs_.queue_fetch(nullptr);
     shards_.device().wait();
@@ -92,7 +93,8 @@ void CapturedExecutor::run_shards(const PhaseRun& run) {
   if (may_replay && agreed_ >= kTimesEqual && !compares_again(run) && stage_inputs(run, run.step))
     return replay_shards(run);
   const bool compare = may_replay && shards_.runs_here(run) >= kEagerRuns;
-  const std::vector<at::Tensor> state = compare ? saved_state(*run.phase) : std::vector<at::Tensor>();
+  const std::vector<at::Tensor> state =
+      compare && run.phase->changes_state ? state_.saved() : std::vector<at::Tensor>();
   trim_ = trim_ || !state.empty();
   gpu_.begin_peak();
   queue_eagerly(run);
@@ -118,11 +120,11 @@ void CapturedExecutor::replay_shards(const PhaseRun& run) {
 void CapturedExecutor::queue_eagerly(const PhaseRun& run) {
   if (began_ && why_eager_.empty()) return gpu_.in_work_memory([&] { queue_shards(run); });
   const bool first = !std::exchange(began_, true);
-  const Bits before = first && !run.phase->changes_state ? state_bits() : Bits();
+  const Bits before = first && !run.phase->changes_state ? state_.bits() : Bits();
   queue_shards(run);
   if (!first) return;
   shards_.device().wait();
-  if (!run.phase->changes_state && state_bits() != before)
+  if (!run.phase->changes_state && state_.bits() != before)
     throw std::logic_error("phase '" + run.phase->name + "' changes its shards' state: let it say changes_state");
   gpu_.trim();
 }
@@ -192,7 +194,7 @@ void CapturedExecutor::try_capture(const PhaseRun& run, const std::vector<at::Te
   for (int i = 0; i < shards_.count(); ++i) counts.push_back(shards_.scratch(i).counts);
   std::string refused = sums_on_host(run);
   if (!refused.empty() && agreed_ >= kTimesEqual) went_stale(run);
-  restore(state);
+  state_.restore(state);
   if (refused.empty() && !shards_graph_) capture_shards(run, state, &refused);
   if (refused.empty() && stage_inputs(run, run.step)) {
     if (replays_alike(run, eager, counts)) {
@@ -205,7 +207,7 @@ void CapturedExecutor::try_capture(const PhaseRun& run, const std::vector<at::Te
     refused = "its CUDA graph gave other bits than the eager run";
   }
   if (!refused.empty()) use_eager(*run.phase, refused);
-  restore(state);
+  state_.restore(state);
   queue_eagerly(run);
 }
 
@@ -228,7 +230,7 @@ void CapturedExecutor::capture_shards(const PhaseRun& run, const std::vector<at:
   if (branches_ > 1) {  // libraries allocate the workspaces of each branch now, not during capture
     gpu_.in_work_memory([&] { queue_shards(run, branches_); });
     shards_.device().wait();
-    restore(state);
+    state_.restore(state);
   }
   if (!stage_inputs(run, run.step)) return;
   queue_inputs(run);
@@ -268,36 +270,8 @@ CapturedExecutor::Bits CapturedExecutor::fingerprint(const PhaseRun& run, const 
   if (const AllToAll* mail = shards_.mail(run.index))
     bits.push_back(device.state_hash(mail->sent().data(), static_cast<int64_t>(mail->sent().size())));
   if (run.phase->changes_state)
-    for (const uint64_t word : state_bits()) bits.push_back(word);
+    for (const uint64_t word : state_.bits()) bits.push_back(word);
   return bits;
-}
-
-CapturedExecutor::Bits CapturedExecutor::state_bits() {
-  Bits bits;
-  for (const at::Tensor& field : fields())
-    bits.push_back(shards_.device().state_hash(field.data_ptr(), static_cast<int64_t>(field.nbytes())));
-  return bits;
-}
-
-std::vector<at::Tensor> CapturedExecutor::fields() { return shards_.state().device_fields(); }
-
-// On the GPU where there is room, else in host memory.
-std::vector<at::Tensor> CapturedExecutor::saved_state(const Phase& phase) {
-  std::vector<at::Tensor> saved;
-  if (!phase.changes_state) return saved;
-  at::NoGradGuard no_grad;
-  size_t bytes = 0;
-  for (const at::Tensor& field : fields()) bytes += field.nbytes();
-  const bool there = bytes < gpu_.free_bytes() / 4;
-  for (const at::Tensor& field : fields()) saved.push_back(there ? field.clone() : field.to(at::kCPU, false, true));
-  return saved;
-}
-
-void CapturedExecutor::restore(const std::vector<at::Tensor>& saved) {
-  if (saved.empty()) return;
-  at::NoGradGuard no_grad;
-  const std::vector<at::Tensor> now = fields();
-  for (size_t i = 0; i < saved.size(); ++i) now[i].copy_(saved[i]);
 }
 
 void CapturedExecutor::use_eager(const Phase& phase, const std::string& why) {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device_state.h"
 #include "engine/executor.h"
 #include "engine/gpu_device.h"
 #include "engine/input_staging.h"
@@ -52,16 +53,10 @@ class CapturedExecutor : public PhaseExecutor {
   bool has_bad();  // a NaN or Inf among what the shards gave
   void find_bad_shard(const PhaseRun& run);
   Bits fingerprint(const PhaseRun& run, const Partials& partials);
-  Bits state_bits();
   void reset_scratch(const PhaseRun& run);
   void use_eager(const Phase& phase, const std::string& why);
   [[noreturn]] void went_stale(const PhaseRun& run);
   DeviceCombine& device_combine();
-
-  // ---- the state of the shards, where the phase changes it ----
-  std::vector<at::Tensor> fields();  // on the device, of this worker's shards
-  std::vector<at::Tensor> saved_state(const Phase& phase);
-  void restore(const std::vector<at::Tensor>& saved);
 
   // ---- with the update ----
   bool has_step_graph(const PhaseRun& run);
@@ -78,6 +73,7 @@ class CapturedExecutor : public PhaseExecutor {
 
   GpuDevice& gpu_;
   PhaseOutputs& outputs_;
+  DeviceState state_;
   std::unique_ptr<InputStaging> staging_;
   std::unique_ptr<CudaGraph> shards_graph_, step_graph_;  // the second includes the update
   std::unique_ptr<CudaGraph> update_graph_;               // the update alone, of a total at total_

@@ -53,7 +53,8 @@ struct Phase {
   // with eager runs, and so do later ones now and then: what differs at first is not captured, what differs later ends
   // the run.
   bool capturable = false;
-  // A captured run() changes its shard's state on the device: it is saved before such a comparison, and put back.
+  // A captured or grouped run() changes its shard's state on the device, and no other state: it is saved before a
+  // comparison, and put back.
   bool changes_state = false;
   // run_batched() runs all shards of a worker in one pass.
   bool batched = false;

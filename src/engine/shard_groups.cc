@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "engine/cpu_peak.h"
+#include "engine/device_state.h"
 #include "engine/gpu_device.h"
 #include "hardware/machine.h"
 #include "kernels/tree_kernels.h"
@@ -27,8 +28,7 @@ std::string why_one_by_one(ShardRunner& shards, const PhaseRun& run, bool& silen
     return "shards are visited singly";
   if (shards.settings().shards_per_pass == 1) return "shards_per_pass = 1";
   silent = false;
-  if (phase.exchange || phase.all_to_all > 0 || phase.changes_state)
-    return "it sends messages or changes the state of its shards";
+  if (phase.exchange || phase.all_to_all > 0) return "it sends messages";
   if (!shards.state().plain_layer().empty())
     return fmt::format("its layer {} adds up over all rows; the layers of nn/ tell shards apart",
                        shards.state().plain_layer());
@@ -141,6 +141,8 @@ ShardGroups::Bits ShardGroups::run_all(const PhaseRun& run, int size, Trace* tra
     LayerContext& layers;
     ~EndTrace() { layers.trace = nullptr; }
   } end{state.layers()};
+  const DeviceState state_of_shards(shards_);
+  const std::vector<at::Tensor> saved = run.phase->changes_state ? state_of_shards.saved() : std::vector<at::Tensor>();
   const auto work = [&] {
     shards_.clear_sums(run);
     state.use_contribution(0);
@@ -167,6 +169,9 @@ ShardGroups::Bits ShardGroups::run_all(const PhaseRun& run, int size, Trace* tra
       counts[k] += shards_.scratch(i).counts[k] + (counted.empty() ? 0 : counted[k]);
   }
   for (const int64_t count : counts) bits.push_back(static_cast<uint64_t>(count));
+  if (run.phase->changes_state)
+    for (const uint64_t word : state_of_shards.bits()) bits.push_back(word);
+  state_of_shards.restore(saved);
   return bits;
 }
 

@@ -3,7 +3,8 @@
 // As many as memory allows. In the phase's second run here, and when it runs for the 16th, 32nd, 64th, ... time, all
 // shards run both ways, and their sums are compared. At first, what differs falls back: the layer whose rows came out
 // otherwise runs its shards one by one inside the pass, and where the difference arises between layers, the whole phase
-// does; the run says which and why. A pass that has served and differs later ends the run.
+// does; the run says which and why. A pass that has served and differs later ends the run. What a phase changes of its
+// shards' state on the device is compared too, and put back.
 #pragma once
 
 #include <cstdint>

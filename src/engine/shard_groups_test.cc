@@ -1,12 +1,14 @@
 // Several shards in one pass give the bits of one by one; what does not, falls back by name.
 #include "engine/shard_groups.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "base/errors.h"
 #include "engine/determinism.h"
 #include "engine/emulated_gpu.h"
 #include "engine/supervised.h"
@@ -29,6 +31,7 @@ struct PassSettings : RecipeSettings {
   }
   bool plain = false, mixes = false, tied = false, odd_layer = false, nan_row = false, fixed_rows = false;
   int64_t samples = 480;
+  int64_t mixes_from = 0;  // rows are mixed from this step on; 0: never
 };
 
 struct PassData : Dataset {
@@ -98,7 +101,8 @@ struct PassRecipe : SupervisedRecipe {
   at::Tensor forward(const Batch& batch, ShardContext& context) override {
     most_at_once = std::max(most_at_once, context.group);
     const at::Tensor x = settings.fixed_rows ? batch.tensors[0].view({8, 12}) : batch.tensors[0];
-    return net->forward(x, context.random(0), settings.mixes);
+    const bool now = settings.mixes_from > 0 && context.step >= settings.mixes_from;
+    return net->forward(x, context.random(0), settings.mixes || now);
   }
   const PassSettings& settings;
   std::shared_ptr<PassNet> net;
@@ -201,6 +205,38 @@ TEST_F(ShardPasses, FallBackWhereAnOperatorMixesRowsAndTheRunSaysWhere) {
   EXPECT_TRUE(got == want);
   ASSERT_EQ(got.notes.size(), 1u);
   EXPECT_NE(got.notes[0].find("the input of layer 'out'"), std::string::npos) << got.notes[0];
+}
+
+// They served, and then a kernel, the memory or a driver changed what they give.
+TEST_F(ShardPasses, ThatGaveTheSameBitsAndDifferLaterEndTheRunAtTheNextComparison) {
+  for (const auto& [from, ends_at] : {std::pair<int64_t, int64_t>{2, 16}, {16, 16}, {17, 32}})
+    for (const int64_t per_pass : {2, 0})
+      for (const std::vector<double>& speeds : {std::vector<double>{1}, {1, 2}}) {
+        PassSettings s;
+        s.mixes_from = from;
+        s.shards_per_pass = per_pass;
+        TrainLoop loop(s, std::make_unique<PassRecipe>(s), ShardPlan::balance(6, speeds));
+        try {
+          outcome(loop, 40);
+          FAIL() << "it went on with other bits, from step " << from;
+        } catch (const Error& error) {
+          EXPECT_EQ(loop.steps_done(), ends_at) << from;
+          EXPECT_EQ(error.code(), ExitCode::kFailed);
+          EXPECT_EQ(
+              std::string(error.what()),
+              fmt::format("phase 'learn' gave other bits for {} shards in one pass than for one by one, at step {}",
+                          per_pass == 0 ? 6 : 2, ends_at));
+          EXPECT_NE(error.todo().find("shards_per_pass = 1 and resume from an earlier checkpoint"), std::string::npos)
+              << error.todo();
+        }
+      }
+}
+
+TEST_F(ShardPasses, ThatDifferLaterEndNoRunWhereShardsRunOneByOneInAnyCase) {
+  PassSettings s;
+  s.mixes_from = 2;
+  s.shards_per_pass = 1;
+  EXPECT_EQ(train(s, 40).losses.size(), 40u);
 }
 
 TEST_F(ShardPasses, RunALayerOneByOneWhereItAloneDiffersAndTheRunNamesIt) {

@@ -117,6 +117,7 @@ std::span<const float> ShardRunner::run_shard(const PhaseRun& run, int index, in
 void ShardRunner::run_group(const PhaseRun& run, ShardGroup& group, int buffer) {
   const Phase& phase = *run.phase;
   const size_t floats = static_cast<size_t>(phase.floats);
+  if (phase.gradients) most_in_pass_ = std::max(most_in_pass_, group.count);
   shard_begins(group.first);
   for (size_t k = 0; k < group.parts.size(); ++k) {
     std::span<float>& vector = group.parts[k].vector;

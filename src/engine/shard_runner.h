@@ -137,6 +137,7 @@ class ShardRunner {
   void keep_batches(bool keep) { keep_batches_ = keep; }  // they are asked for again
   double gpu_seconds() const { return gpu_seconds_; }     // waited for the device, in all
   void add_gpu_seconds(double seconds) { gpu_seconds_ += seconds; }
+  int most_in_pass() const { return most_in_pass_; }  // shards of one pass with gradients, at most; 0: none ran
 
  private:
   void run_micro_batch(const PhaseRun& run, const ShardGroup& group, ShardContext& context, Batch& batch);
@@ -174,6 +175,7 @@ class ShardRunner {
   std::vector<float> recipe_floats_;
   std::vector<int64_t> runs_;  // by phase
   double gpu_seconds_ = 0;
+  int most_in_pass_ = 0;
 };
 
 }  // namespace tandem

@@ -91,6 +91,7 @@ class TrainLoop {
   double load_seconds() const { return batches_->waited_seconds(); }  // waited for batches, in all
   const MakeTimes& making() const { return batches_->making(); }
   double gpu_seconds() const { return shards_->gpu_seconds(); }  // waited for a GPU to end its work, in all
+  int shards_in_pass() const { return shards_->most_in_pass(); }
 
   // For measurements: calls measure(work) in place of the next fused step, where the recipe has one.
   void measure_next(MeasureStep measure);

@@ -369,13 +369,15 @@ void Worker::take_snapshot(bool hold, bool final) {
   if (!filled_.contains(*buffer) || filled_[*buffer] > 0) filled_[*buffer] = bytes;
   const double seconds = monotonic_seconds() - begin;
   page().snapshot_ns.fetch_add(static_cast<uint64_t>(seconds * 1e9), std::memory_order_relaxed);
+  nlohmann::json usage = usage_of(page(), filled_);
+  usage["shards_in_pass"] = loop_->shards_in_pass();
   channel_.send({{"part", loop_->steps_done()},
                  {"generation", current_.generation},
                  {"hash", replicated_hash(*loop_)},
                  {"hold", hold},
                  {"final", final},
                  {"best", loop_->validation().is_best(loop_->steps_done())},
-                 {"usage", usage_of(page(), filled_)},
+                 {"usage", std::move(usage)},
                  {"seconds", seconds}});
   fault_point("after-snapshot", loop_->steps_done());
   if (hold) enter_next_at_boundary();

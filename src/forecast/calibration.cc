@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 
 Json to_json(const JobShape& shape) {
   return {{"total_steps", shape.total_steps},       {"unit", shape.unit},
@@ -58,6 +58,7 @@ Json to_json(const Trial& trial) {
           {"memory_bytes", trial.memory_bytes},
           {"memory_start", trial.memory_start},
           {"most_held", trial.most_held},
+          {"in_pass", trial.in_pass},
           {"power_w", trial.power_w},
           {"shape", to_json(trial.shape)}};
 }
@@ -84,6 +85,7 @@ Trial trial_from(const Json& json) {
   trial.memory_bytes = json.at("memory_bytes");
   trial.memory_start = json.at("memory_start");
   trial.most_held = json.at("most_held");
+  trial.in_pass = json.at("in_pass");
   trial.power_w = json.at("power_w");
   trial.shape = shape_from(json.at("shape"));
   return trial;
@@ -101,7 +103,7 @@ bool makes_sense(const Trial& trial) {
   for (const TrialDevice& device : trial.devices)
     if (!(device.speed > 0 && device.speed <= 1) || device.model.empty()) return false;
   return !trial.devices.empty() && trial.batch >= 0 && trial.shards >= 1 && trial.steps >= 0 && trial.snapshots >= 0 &&
-         trial.most_held >= 0 && s.total_steps >= 0;
+         trial.most_held >= 0 && trial.in_pass >= 0 && s.total_steps >= 0;
 }
 
 }  // namespace

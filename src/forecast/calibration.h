@@ -51,6 +51,7 @@ struct Trial {
   double memory_bytes = 0;      // the most of any worker: of its GPU where it has one, else resident
   double memory_start = 0;      // before it had any shard
   int64_t most_held = 0;        // shards that one worker held at most; 0: not known
+  int64_t in_pass = 0;          // shards that shared a pass at most (engine/shard_groups.h); 0: not known
   double power_w = 0;           // of all its GPUs, where the driver reports it; 0: not known
   JobShape shape;               // with the trial's settings (a smaller replay)
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/errors.h"
 #include "config/gpu_memory.h"
@@ -179,7 +180,11 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
       trial.start_seconds = std::max(kGpuStartSeconds, measured->start_seconds);
       trial.memory_start = job.bytes_on_device(/*gpu=*/true) + kContextBytes;
       const auto vector_bytes = static_cast<int64_t>(4 * job.combine_floats);
-      const double alive = gpu ? 1 : static_cast<double>(most_side_by_side(trial.shards, vector_bytes));
+      double alive = 1;  // passes that were measured, side by side or as one
+      if (!gpu && trial.in_pass > 1)
+        alive = static_cast<double>(trial.shards) / static_cast<double>(std::exchange(trial.in_pass, trial.shards));
+      else if (!gpu)
+        alive = static_cast<double>(most_side_by_side(trial.shards, vector_bytes));
       trial.memory_bytes = trial.memory_start + static_cast<double>(trial.shards) * job.shard_bytes +
                            alive * (forecast.activations + forecast.gradients);
       scaled.calibration.trials.push_back(trial);

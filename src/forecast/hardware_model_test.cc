@@ -103,6 +103,25 @@ TEST(HardwareModel, WithoutAGpuHereItSaysHowWideItsErrorIs) {
   EXPECT_GT(scale_to(parse_hardware("8xMI325X"), other, cpu.trials[0].shape, {192, 384}, "fp32").error, known.error);
 }
 
+// A GPU runs all shards in the pass that a CPU was seen to run some of.
+TEST(HardwareModel, APassThatWasMeasuredOnTheCpuIsNotCountedForEachShardAgain) {
+  Calibration cpu = SampleMachine().calibration();
+  for (Trial& trial : cpu.trials) trial.memory_bytes += 1e6 * static_cast<double>(trial.batch);
+  const JobShape& job = cpu.trials[0].shape;
+  const auto on_gpu = [&](int64_t in_pass, int held, int workers) {
+    for (Trial& trial : cpu.trials) trial.in_pass = in_pass;
+    const Calibration scaled = scale_to(parse_hardware("2xH200"), cpu, job, {192, 384}, "fp32").calibration;
+    const MemoryForecast forecast = MemoryModel(scaled, "fp32", true).worker(job, 192, held, workers, 1e9);
+    return forecast.activations + forecast.gradients;
+  };
+  const double alone = MemoryModel(cpu, "fp32", false).worker(job, 192, 24, 1, 1e9).activations +
+                       MemoryModel(cpu, "fp32", false).worker(job, 192, 24, 1, 1e9).gradients;
+  EXPECT_NEAR(on_gpu(24, 24, 1), alone, 1);
+  EXPECT_NEAR(on_gpu(12, 24, 1), 2 * alone, 1);
+  EXPECT_NEAR(on_gpu(1, 24, 1), 24 * alone, 1) << "shards side by side";
+  EXPECT_LT(on_gpu(24, 12, 2), .6 * alone) << "half the shards, half the pass";
+}
+
 TEST(HardwareModel, AgentsSideBySideHoldAllTheirBuffersAndTakeTheirTimesAsTold) {
   Calibration cpu = SampleMachine().calibration();
   JobShape job = cpu.trials[0].shape;

@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "config/gpu_memory.h"
 #include "fleet/snapshot_pace.h"
+#include "reduce/sum_tree.h"
 
 namespace tandem {
 namespace {
@@ -17,6 +18,26 @@ constexpr double kRoom = .06;  // for a shard that moves; with the margin it sta
 // first snapshot is worth it has the one at its end only.
 double copies(double bytes, double seconds) {
   return seconds < snapshot_interval(guessed_snapshot_seconds(static_cast<uint64_t>(bytes))) ? 1 : 2;
+}
+
+// The whole subtrees among so many shards: a pass leaves a vector for each. As workers with as many shards each hold
+// them.
+int most_subtrees(const SumTree& tree, int held) {
+  size_t most = 1;
+  for (int first = 0; first + held <= tree.shards(); first += std::max(held, 1))
+    most = std::max(most, tree.cover(first, first + held).size());
+  return static_cast<int>(most);
+}
+
+// Vectors that wait while shards are added up one after the other: one for each level.
+int levels_of(const SumTree& tree) {
+  int most = 0;
+  for (int shard = 0; shard < tree.shards(); ++shard) {
+    int levels = 0;
+    for (int node = tree.leaf(shard); node != tree.root(); node = tree.node(node).parent) ++levels;
+    most = std::max(most, levels);
+  }
+  return most;
 }
 
 double snapshots_of(const JobShape& job, double shards, double held, double workers, double seconds) {
@@ -60,7 +81,10 @@ MemoryModel::MemoryModel(const Calibration& calibration, const std::string& prec
     rest -= static_cast<double>(trial.shards) * job.shard_bytes;
     const auto all = static_cast<double>(trial.shards);
     if (!gpu) rest -= snapshots_of(job, all, all, 1, seconds_of(trial));
-    rest_.emplace_back(static_cast<double>(trial.batch), std::max(rest, 0.0));
+    const auto batch = static_cast<double>(trial.batch);
+    rest_.emplace_back(batch, std::max(rest, 0.0));
+    const auto [seen, first] = in_pass_.emplace(batch, trial.in_pass);
+    if (!first) seen->second = std::min(seen->second, trial.in_pass);
   }
   if (rest_.empty())
     throw ConfigError("no worker's memory was measured", "a forecast scales what one worker was seen to take",
@@ -98,11 +122,42 @@ double MemoryModel::more(int workers) const {
   return std::max(above->second, std::prev(above)->second);
 }
 
-// On a GPU, what a worker with so many shards has in work at once, beside one that has them all. Shards that run one
-// after the other use the same memory.
-double MemoryModel::share_at_work(int held, double vector_bytes) const {
+// A pass over k of S shards takes what a pass over all of them takes at k / S of the batch. What the batch does not
+// change stays: vectors that wait to be added up, the libraries' work memory.
+double MemoryModel::at_work(double batch, int held, double vector_bytes) const {
+  const int64_t tried = in_pass(batch);
+  if (tried <= 1) return on_line(rest_, batch) * side_by_side(held, vector_bytes);
+  if (held >= shards_) return on_line(rest_, batch);
+  const int64_t passes = (shards_ + tried - 1) / tried;
+  const int64_t fit = passes == 1 ? shards_ : (shards_ + passes - 2) / (passes - 1) - 1;  // with one more, fewer passes
+  const SumTree tree(static_cast<int>(shards_));
+  const double share = static_cast<double>(std::min<int64_t>(held, fit)) / static_cast<double>(tried);
+  return in_smaller_pass(batch * share, levels_of(tree) * vector_bytes) +
+         (most_subtrees(tree, held) - 1) * vector_bytes;
+}
+
+// Shards that run one after the other use the same memory.
+double MemoryModel::side_by_side(int held, double vector_bytes) const {
   const auto vector = static_cast<int64_t>(vector_bytes);
   return static_cast<double>(most_side_by_side(held, vector)) / static_cast<double>(most_side_by_side(shards_, vector));
+}
+
+// Below the smallest batch that was tried, the line goes on as flat as any part of it; from one trial alone, down to
+// the least.
+double MemoryModel::in_smaller_pass(double batch, double least) const {
+  const auto [smallest, bytes] = rest_.front();
+  if (batch >= smallest) return on_line(rest_, batch);
+  least = std::min(least, bytes);
+  double slope = (bytes - least) / smallest;
+  for (size_t i = 1; i < rest_.size(); ++i)
+    slope = std::min(slope, (rest_[i].second - rest_[i - 1].second) / (rest_[i].first - rest_[i - 1].first));
+  return std::max(least, bytes - std::max(slope, 0.0) * (smallest - batch));
+}
+
+// As the next larger batch that was tried: never more than there will be.
+int64_t MemoryModel::in_pass(double batch) const {
+  const auto above = in_pass_.lower_bound(batch);
+  return above == in_pass_.end() ? in_pass_.rbegin()->second : above->second;
 }
 
 MemoryForecast MemoryModel::most(const JobShape& job, int64_t batch, const std::vector<int>& shards,
@@ -124,7 +179,8 @@ MemoryForecast MemoryModel::worker(const JobShape& job, int64_t batch, int held,
   forecast.optimizer = job.optimizer_bytes;
   forecast.data = held * job.shard_bytes;
   const double vector = 4 * job.combine_floats;
-  const double rest = on_line(rest_, static_cast<double>(batch)) * (gpu_ ? share_at_work(held, vector) : 1);
+  const auto rows = static_cast<double>(batch);
+  const double rest = gpu_ ? at_work(rows, held, vector) : on_line(rest_, rows);
   forecast.gradients = std::min(rest, vector);
   forecast.activations = rest - forecast.gradients;
   if (gpu_ && workers > 1) forecast.gradients += vector;  // what all of them together have found

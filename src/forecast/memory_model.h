@@ -4,8 +4,9 @@
 // shards' state and their copies in snapshots) is taken out, the rest follows the batch on a line; then the known parts
 // are put back as the real run has them. Made to be never below the truth: a margin of a few percent is added, and
 // room for a shard that moves to a worker which turns out to be faster, as far as that keeps the forecast close.
-// On a GPU activations are held once, captured or not, for those shards that run side by side (config/gpu_memory.h); a
-// large copy to roll back to lies in host memory.
+// On a GPU activations are held once, captured or not: for the shards of a pass, where shards share one
+// (engine/shard_groups.h), else for those that run side by side (config/gpu_memory.h). A worker with fewer shards has
+// smaller passes. A large copy to roll back to lies in host memory.
 #pragma once
 
 #include <map>
@@ -37,10 +38,15 @@ class MemoryModel {
   std::vector<std::pair<double, double>> rest_;  // by batch: what is neither known nor there before the first shard
   double base_ = 0;                              // before the first shard, without what is known
   double more(int workers) const;
-  double share_at_work(int held, double vector_bytes) const;
+  // On a GPU: what rest_ becomes for a worker with so many shards.
+  double at_work(double batch, int held, double vector_bytes) const;
+  double side_by_side(int held, double vector_bytes) const;
+  double in_smaller_pass(double batch, double least) const;
+  int64_t in_pass(double batch) const;
 
-  std::map<int, double> several_;  // by number of workers: what they need more
-  std::map<int, int64_t> held_;    // ... and the shards that one of them came to hold, whenever it was tried
+  std::map<double, int64_t> in_pass_;  // by batch: shards that shared a pass, of one worker with all of them
+  std::map<int, double> several_;      // by number of workers: what they need more
+  std::map<int, int64_t> held_;        // ... and the shards that one of them came to hold, whenever it was tried
   int64_t shards_ = 1;
   bool gpu_ = false;
 };

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+#include <tuple>
+
 #include "base/errors.h"
 #include "forecast/trial_sample.h"
 
@@ -173,6 +176,78 @@ TEST(MemoryModel, ShardsThatRunOneAfterTheOtherOnAGpuNeedNoLessWhenAWorkerHasFew
   const MemoryForecast all = model.worker(trial.shape, 8, 8, 1, 100), one = model.worker(trial.shape, 8, 1, 8, 100);
   EXPECT_EQ(one.activations, all.activations);
   EXPECT_EQ(one.gradients, all.gradients + LargeOnGpu::kWeights) << "and the sum over all workers";
+}
+
+// The same, whose layers run several shards in one pass. Beside the activations there are three vectors that wait while
+// shards are added up, one for each further subtree of a worker, and one for the sum over all workers.
+struct PassesOnGpu : LargeOnGpu {
+  explicit PassesOnGpu(std::vector<int64_t> batches, int64_t in_pass = 8) {
+    const Trial first = calibration.trials[0];
+    calibration.trials.clear();
+    for (const int64_t batch : batches) {
+      Trial trial = first;
+      trial.batch = batch;
+      trial.in_pass = in_pass;
+      trial.memory_bytes = truth(batch, in_pass, 1, 1);
+      calibration.trials.push_back(trial);
+    }
+  }
+  // Of a worker with `shards` of 8 in a pass.
+  static double truth(int64_t batch, int64_t shards, int subtrees, int workers) {
+    const double rows = static_cast<double>(batch * shards) / 8;
+    return kContext + (4 + 3 + subtrees - 1 + (workers > 1)) * kWeights + kActivations * rows / 8;
+  }
+  const JobShape& job() const { return calibration.trials[0].shape; }
+  MemoryModel model() const { return MemoryModel(calibration, "fp32", true); }
+};
+
+TEST(MemoryModel, OnAGpuAWorkerWithFewerShardsIsForecastWithItsSmallerPass) {
+  for (const std::vector<int64_t>& batches : {std::vector<int64_t>{16}, {16, 32}, {8, 16, 64}}) {
+    const PassesOnGpu gpu(batches);
+    const MemoryModel model = gpu.model();
+    for (const int64_t batch : {16, 32}) {
+      if (batch > batches.back()) continue;  // from one trial alone all of it grows with the batch
+      for (const auto& [workers, held, subtrees] : {std::tuple{1, 8, 1}, {2, 4, 1}, {3, 3, 2}, {4, 2, 1}, {8, 1, 1}}) {
+        const double truth = PassesOnGpu::truth(batch, held, subtrees, workers);
+        const double forecast =
+            model.most(gpu.job(), batch, std::vector<int>(static_cast<size_t>(workers), held), 100).total();
+        EXPECT_GE(forecast, truth) << workers << " workers, batch " << batch << ", tried " << batches.size();
+        EXPECT_LE(forecast, 1.05 * truth) << workers << " workers, batch " << batch << ", tried " << batches.size();
+      }
+    }
+  }
+}
+
+// A data set that lies on the GPU, the libraries' work memory: a smaller pass takes none of it away.
+TEST(MemoryModel, OnAGpuWhatTheBatchDoesNotChangeStaysInASmallerPass) {
+  constexpr double kResident = 5e9;
+  PassesOnGpu gpu({16, 32});
+  for (Trial& trial : gpu.calibration.trials) trial.memory_bytes += kResident;
+  const double truth = PassesOnGpu::truth(32, 1, 1, 8) + kResident;
+  const double forecast = gpu.model().worker(gpu.job(), 32, 1, 8, 100).total();
+  EXPECT_GE(forecast, truth);
+  EXPECT_LE(forecast, 1.05 * truth);
+}
+
+TEST(MemoryModel, OnAGpuWhereMemoryHeldSomeShardsInAPassAWorkerWithAsManyIsForecastWithAll) {
+  const auto activations = [&](int64_t in_pass, int held) {
+    const PassesOnGpu gpu({16, 32}, in_pass);
+    return gpu.model().worker(gpu.job(), 32, held, 8 / held, 100).activations;
+  };
+  const double shard = PassesOnGpu::kActivations * 32 / 8 / 8;
+  EXPECT_NEAR(activations(4, 4), activations(4, 8), 1);
+  EXPECT_NEAR(activations(4, 8) - activations(4, 2), 2 * shard, 1);
+  EXPECT_NEAR(activations(2, 4), activations(2, 8), 1) << "no pass has more than before";
+  EXPECT_NEAR(activations(2, 8) - activations(2, 1), shard, 1);
+}
+
+TEST(MemoryModel, ShardsInAPassAreKeptWithATrialAndOlderFilesAreMeasuredAgain) {
+  const PassesOnGpu gpu({16});
+  nlohmann::json json = to_json(gpu.calibration);
+  ASSERT_TRUE(calibration_from(json));
+  EXPECT_EQ(calibration_from(json)->trials[0].in_pass, 8);
+  json["version"] = 3;
+  EXPECT_FALSE(calibration_from(json));
 }
 
 }  // namespace

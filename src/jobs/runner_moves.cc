@@ -54,7 +54,7 @@ void SetRunner::plan() {
     if (speed_now(one.job) > 0)  // measured as they are now, not guessed
       leave(one.job, one.devices, "the others are done sooner without");
   drop_what_is_ready_elsewhere();
-  for (const Move& move : next_moves(planned(), request_.estimate.speeds(), request_.schedule)) {
+  for (const JobMove& move : next_moves(planned(), request_.estimate.speeds(), request_.schedule)) {
     if (move.join)
       join(move.job, move.devices);
     else
@@ -85,7 +85,7 @@ void SetRunner::make_ready() {
       continue;
     std::vector<PlannedJob> then = planned();
     then[j].done = true;
-    for (const Move& move : next_moves(then, request_.estimate.speeds(), request_.schedule)) {
+    for (const JobMove& move : next_moves(then, request_.estimate.speeds(), request_.schedule)) {
       if (move.join || move.devices != std::vector<int>{device} || !live_[static_cast<size_t>(move.job)].may_be_early)
         continue;
       try {
@@ -108,7 +108,7 @@ void SetRunner::drop_what_is_ready_elsewhere() {
   if (!some_free) return;
   std::vector<PlannedJob> jobs = planned();
   for (size_t j = 0; j < jobs.size(); ++j) jobs[j].pin = request_.jobs[j].pin;
-  for (const Move& move : next_moves(jobs, request_.estimate.speeds(), request_.schedule)) {
+  for (const JobMove& move : next_moves(jobs, request_.estimate.speeds(), request_.schedule)) {
     LiveJob& live = live_[static_cast<size_t>(move.job)];
     if (!move.join && live.ready_for >= 0 && busy[static_cast<size_t>(live.ready_for)]) live.drop();
   }

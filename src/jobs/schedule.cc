@@ -387,8 +387,8 @@ State make_state(const std::vector<PlannedJob>& jobs, const std::vector<double>&
   return state;
 }
 
-void add_move(std::vector<Move>& moves, int job, int device, bool join) {
-  for (Move& move : moves)  // one request for several joiners: the job is held once; a job that begins has them at once
+void add_move(std::vector<JobMove>& moves, int job, int device, bool join) {
+  for (JobMove& move : moves)  // one request for several joiners: the job is held once
     if (move.job == job) return move.devices.push_back(device);
   moves.push_back({job, {device}, join});
 }
@@ -412,10 +412,10 @@ double work_rate(int shards, const std::vector<double>& speeds, double combine_s
   return shards / longest * (used.size() > 1 ? 1 - combine_share : 1);
 }
 
-std::vector<Move> next_moves(const std::vector<PlannedJob>& jobs, const std::vector<double>& speeds,
-                             const ScheduleOptions& options) {
+std::vector<JobMove> next_moves(const std::vector<PlannedJob>& jobs, const std::vector<double>& speeds,
+                                const ScheduleOptions& options) {
   State state = make_state(jobs, speeds, options);
-  std::vector<Move> moves;
+  std::vector<JobMove> moves;
   if (options.strategy == Strategy::kDdp) {
     if (const int next = next_for_ddp(state); next >= 0)
       moves.push_back({next, for_ddp(state, jobs[static_cast<size_t>(next)]), false});

@@ -45,7 +45,7 @@ struct ScheduleOptions {
   std::vector<int> kinds = {};
 };
 
-struct Move {
+struct JobMove {
   int job;
   std::vector<int> devices;
   bool join;  // else the job begins
@@ -55,8 +55,8 @@ struct Move {
 double work_rate(int shards, const std::vector<double>& speeds, double combine_share);
 
 // What the free devices should do now; empty where waiting is best. Devices that belong to no job are free.
-std::vector<Move> next_moves(const std::vector<PlannedJob>& jobs, const std::vector<double>& speeds,
-                             const ScheduleOptions& options);
+std::vector<JobMove> next_moves(const std::vector<PlannedJob>& jobs, const std::vector<double>& speeds,
+                                const ScheduleOptions& options);
 
 // Devices that work on a job which would be done sooner without them: a slow one that a fast one came to help holds it
 // up with its whole shards and its part of every agreement. At least a tenth faster, and with enough left to pay for

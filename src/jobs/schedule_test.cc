@@ -55,7 +55,7 @@ class Machine {
     constexpr double kTick = 0.25;
     double now = 0;
     while (std::any_of(jobs_.begin(), jobs_.end(), [](const PlannedJob& job) { return !job.done; }) && now < 1e6) {
-      for (const Move& move : next_moves(jobs_, speeds_, options_)) carry_out(move);
+      for (const JobMove& move : next_moves(jobs_, speeds_, options_)) carry_out(move);
       now += kTick;
       for (size_t j = 0; j < jobs_.size(); ++j) pass(j, kTick);
     }
@@ -63,7 +63,7 @@ class Machine {
   }
 
  private:
-  void carry_out(const Move& move) {
+  void carry_out(const JobMove& move) {
     PlannedJob& job = jobs_[static_cast<size_t>(move.job)];
     for (const int device : move.devices) {
       for (const PlannedJob& other : jobs_) {
@@ -220,10 +220,10 @@ TEST(Schedule, SpecializedDealsThemOutInTheirOrderAndHierarchicalPutsTheLightOne
   const auto jobs = jobs_of({10, 20, 30, 40, 50, 60});
   ScheduleOptions options{.assignment = Assignment::kSpecialized};
   auto moves = next_moves(jobs, speeds, options);
-  for (const Move& move : moves) EXPECT_EQ(move.job, move.devices[0]) << "job 0 on device 0, ...";
+  for (const JobMove& move : moves) EXPECT_EQ(move.job, move.devices[0]) << "job 0 on device 0, ...";
   options.assignment = Assignment::kHierarchical;
   double slowest = 0, fastest = 0;
-  for (const Move& move : next_moves(jobs, speeds, options))
+  for (const JobMove& move : next_moves(jobs, speeds, options))
     (move.devices[0] == 0 ? slowest : fastest) =
         std::max(move.devices[0] == 0 ? slowest : fastest, jobs[static_cast<size_t>(move.job)].work);
   EXPECT_LT(slowest, 31);
@@ -399,7 +399,7 @@ TEST(Search, HonoursPinsAndLeavesNoDeviceIdle) {
   jobs[4].pin = 2;
   const auto moves = next_moves(jobs, kSpeeds, {});
   ASSERT_EQ(moves.size(), 3u);
-  for (const Move& move : moves) EXPECT_EQ(move.job == 4, move.devices[0] == 2);
+  for (const JobMove& move : moves) EXPECT_EQ(move.job == 4, move.devices[0] == 2);
 }
 
 // The judge of the tail: six unequal jobs on three unequal slots, against the work there is over the speed there is.

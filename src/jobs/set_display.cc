@@ -28,16 +28,6 @@ bool terminal() {
   return isatty(STDERR_FILENO) == 1 && !(term && std::string_view(term) == "dumb");
 }
 
-bool locale_is_utf8() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (!value || !*value) continue;
-    const std::string_view text = value;
-    return text.find("UTF-8") != text.npos || text.find("utf8") != text.npos;
-  }
-  return false;
-}
-
 std::string digits_or_dash(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
 }

@@ -10,6 +10,15 @@ namespace tandem {
 struct RandomSource : RandomKey {
   RandomSource(const RandomKey& key, const RandomKey* where = nullptr, bool trains = true)
       : RandomKey(key), on_device(where), training(trains) {}
+  // Seed and step of the present step, where this key was captured; the shard is the capture's own.
+  TANDEM_HD RandomKey present() const {
+    RandomKey now = *this;
+    if (on_device) {
+      now.seed = on_device->seed;
+      now.step = on_device->step;
+    }
+    return now;
+  }
   const RandomKey* on_device;
   bool training;  // false: in validation; dropout passes everything on
   // The draws are those of so many shards in a row, from `shard` on: the same part of the numbers for each, and index i

@@ -35,8 +35,8 @@ nlohmann::json UsageBook::to_json() const {
     const nlohmann::json& from = book.last.is_null() ? book.hello : book.first;
     if (last.is_null()) continue;
     nlohmann::json one = {{"rank", rank}, {"device", book.device}, {"shards", book.shards}};
-    for (const char* key : {"memory_bytes", "card_bytes"})
-      if (const double bytes = number(last, key); bytes > 0) one[key] = static_cast<uint64_t>(bytes);
+    for (const char* key : {"memory_bytes", "card_bytes", "shards_in_pass"})
+      if (const double most = number(last, key); most > 0) one[key] = static_cast<uint64_t>(most);
     if (const double bytes = number(book.hello, "memory_now"); bytes > 0)
       one["memory_start_bytes"] = static_cast<uint64_t>(bytes);
     if (const double bytes = number(book.hello, "card_now"); bytes > 0)

@@ -11,81 +11,63 @@
 namespace tandem {
 namespace {
 
-constexpr uint32_t kResetSite = 5;
-constexpr uint32_t kShardNumbers[] = {4, 9};
-constexpr int kKernelShards = 2, kKernelEnvironments = 70;  // one block and a part of another
+constexpr int64_t kCount = 70;  // one block and a part of another
 
 struct KernelArrays {
-  std::vector<OptionsState> states = std::vector<OptionsState>(kKernelShards * kKernelEnvironments);
-  std::vector<int32_t> actions = std::vector<int32_t>(states.size());
-  std::vector<int32_t> ends = actions, rows = actions;
-  std::vector<float> rewards = std::vector<float>(states.size()),
-                     seen = std::vector<float>(states.size() * kOwnFeatures);
+  std::vector<OptionsState> states = std::vector<OptionsState>(kCount);
+  std::vector<float> actions = std::vector<float>(kCount), rewards = actions,
+                     seen = std::vector<float>(kCount * kOwnFeatures);
+  std::vector<int32_t> idle = std::vector<int32_t>(kCount), ends = idle, rows = idle;
 
-  std::vector<OptionsShard> shards() {
-    std::vector<OptionsShard> out;
-    for (size_t s = 0, at = 0; s < kKernelShards; ++s, at += kKernelEnvironments)
-      out.push_back(
-          {kShardNumbers[s], &states[at], &actions[at], &rewards[at], &ends[at], &seen[at * kOwnFeatures], &rows[at]});
-    return out;
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(states.data()); }
+  RolloutEnvironments shard() {
+    return {bytes(), actions.data(), idle.data(), rewards.data(), ends.data(), seen.data(), rows.data()};
   }
 };
 
-// What a learner on the CPU does for one of the modes.
-void advance_on_cpu(const OptionsEnvironment& environment, KernelArrays& a, const RandomKey& key, OptionsAdvance what) {
-  for (size_t s = 0, at = 0; s < kKernelShards; ++s, at += kKernelEnvironments) {
-    RandomKey mine = key;
-    mine.shard = kShardNumbers[s];
-    mine.site = kResetSite;
-    for (int64_t e = 0; e < kKernelEnvironments; ++e) {
-      const size_t i = at + static_cast<size_t>(e);
-      const bool ended = a.states[i].end != 0;
-      Outcome outcome;
-      if (what == OptionsAdvance::kReset ||
-          (ended && what != OptionsAdvance::kStep && what != OptionsAdvance::kObserve))
-        reset_options(a.states[i], environment.market(), environment.rules(), mine, e);
-      else if (what == OptionsAdvance::kStep || what == OptionsAdvance::kStepOrReset)
-        outcome = environment.step_one(a.states[i], a.actions[i]);
-      if (what == OptionsAdvance::kResetEnded || what == OptionsAdvance::kObserve) continue;
-      a.rewards[i] = outcome.reward;
-      a.ends[i] = static_cast<int32_t>(outcome.end);
-    }
+// What a learner on the CPU does.
+void step_on_cpu(const OptionsEnvironment& environment, KernelArrays& a, const RandomKey& key) {
+  std::vector<Outcome> outcomes(kCount);
+  for (size_t e = 0; e < kCount; ++e)
+    if (a.idle[e] == 0) outcomes[e] = environment.step_one(a.states[e], static_cast<int32_t>(a.actions[e]));
+  environment.observe(a.bytes(), a.seen.data(), kCount);
+  environment.table_rows(a.bytes(), a.rows.data(), kCount);
+  environment.reset(a.bytes(), kCount, key, outcomes.data());
+  for (size_t e = 0; e < kCount; ++e) {
+    a.rewards[e] = outcomes[e].reward;
+    a.ends[e] = static_cast<int32_t>(outcomes[e].end);
   }
-  const auto* states = reinterpret_cast<const std::byte*>(a.states.data());
-  environment.observe(states, a.seen.data(), static_cast<int64_t>(a.states.size()));
-  environment.table_rows(states, a.rows.data(), static_cast<int64_t>(a.states.size()));
 }
 
-void expect_same_arrays(const KernelArrays& cpu, const KernelArrays& gpu, uint64_t step) {
-  ASSERT_EQ(std::memcmp(cpu.states.data(), gpu.states.data(), cpu.states.size() * sizeof(OptionsState)), 0) << step;
-  ASSERT_EQ(cpu.rewards, gpu.rewards) << step;
-  ASSERT_EQ(cpu.ends, gpu.ends) << step;
-  ASSERT_EQ(cpu.rows, gpu.rows) << step;
-  ASSERT_EQ(cpu.seen, gpu.seen) << step;
-}
-
-TEST(OptionsKernel, MovesEnvironmentsAsTheCpuDoes) {
+TEST(OptionsKernel, StepsARolloutAsTheCpuDoes) {
   const OptionsTestMarket market = random_options_market(3, 120, 21, 0.04);
   const OptionsRules rules{.order_share = 0.2, .episode = 40, .multi_leg = 1};
   const OptionsEnvironment environment(market.view(), rules);
+  const RolloutClock clock{.key_steps = 3, .horizon = 16};
   KernelArrays cpu, gpu;
-  const std::vector<OptionsShard> shards = gpu.shards();
-  const OptionsAdvance plan[] = {OptionsAdvance::kReset,       OptionsAdvance::kStep,
-                                 OptionsAdvance::kStepOrReset, OptionsAdvance::kStep,
-                                 OptionsAdvance::kResetEnded,  OptionsAdvance::kStepOrReset,
-                                 OptionsAdvance::kStepOrReset, OptionsAdvance::kObserve};
+  environment.reset(cpu.bytes(), kCount, {1, 0, 0, 0}, nullptr);
+  gpu.states = cpu.states;
   int64_t ended = 0;
-  for (uint64_t step = 0; step < 160; ++step) {
-    const OptionsAdvance what = step == 0 ? OptionsAdvance::kReset : plan[1 + step % 7];
-    for (size_t i = 0; i < cpu.actions.size(); ++i)
-      cpu.actions[i] = gpu.actions[i] = static_cast<int32_t>(random_below({2, step, 0, 0}, i, 91));
-    const RandomKey key{17, step, 77, 88};  // shard and site are not read
-    advance_on_cpu(environment, cpu, key, what);
-    cuda_on_cpu::last_thread_first = step % 2 == 1;
-    cuda::advance_options(shards.data(), kKernelShards, kKernelEnvironments, environment.market(), rules, &key,
-                          kResetSite, what, nullptr);
+  for (int64_t time = 0; time < 160; ++time) {
+    for (size_t e = 0; e < kCount; ++e) {
+      cpu.actions[e] = static_cast<float>(random_below({2, static_cast<uint64_t>(time), 0, 0}, e, 91));
+      cpu.idle[e] = cpu.ends[e];
+    }
+    gpu.actions = cpu.actions;
+    gpu.idle = cpu.idle;
+    const int64_t rollout = time / clock.horizon, t = time % clock.horizon;
+    step_on_cpu(environment, cpu, {17, static_cast<uint64_t>(time), 4, 5});
+    // Captured with the key of the run's first step: seed and step are those of now, shard and site its own.
+    const RandomKey now{17, static_cast<uint64_t>(rollout * clock.key_steps), 99, 99};
+    const RandomSource captured({17, 0, 4, 5}, &now);
+    cuda_on_cpu::last_thread_first = time % 2 == 1;
+    cuda::step_options_rollout(gpu.shard(), kCount, environment.market(), rules, clock, captured, t, nullptr);
     cuda_on_cpu::last_thread_first = false;
-    ASSERT_NO_FATAL_FAILURE(expect_same_arrays(cpu, gpu, step));
+    ASSERT_EQ(std::memcmp(cpu.states.data(), gpu.states.data(), kCount * sizeof(OptionsState)), 0) << time;
+    ASSERT_EQ(cpu.rewards, gpu.rewards) << time;
+    ASSERT_EQ(cpu.ends, gpu.ends) << time;
+    ASSERT_EQ(cpu.rows, gpu.rows) << time;
+    ASSERT_EQ(cpu.seen, gpu.seen) << time;
     for (const int32_t end : gpu.ends) ended += end != 0;
   }
   EXPECT_GT(ended, 100);

@@ -6,7 +6,7 @@
 //     SMs. Up to 128 keys (256 for heads of up to 64) the split changes nothing, and nothing is padded;
 //   - memory-efficient, with a mask and for float: its backward does not split with num_splits_key = 1;
 //   - math, at the shape of one shard, for each shard: on the CPU, with dropout, and for head sizes that the others
-//     refuse. It stores the weights [rows, heads, T, T].
+//     refuse. It stores the weights [rows, heads, T, T]. Short heads in float go through kernels/cpu/short_attention.h.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -23,11 +23,14 @@ void offer_gpu_kernels(const GpuKernels& kernels);
 const GpuKernels& gpu_kernels();
 
 template <class Kernels>
-const Kernels& kernels_for(const at::Tensor& x) {
-  if (!x.is_cuda()) return Kernels::cpu();
+const Kernels& kernels_of_gpu() {
   const Kernels* const found = gpu_kernels().tables ? gpu_kernels().tables->template find<Kernels>() : nullptr;
   if (!found) throw std::logic_error("the GPU library has no kernels '" + std::string(Kernels::kId.name) + "'");
   return *found;
+}
+template <class Kernels>
+const Kernels& kernels_for(const at::Tensor& x) {
+  return x.is_cuda() ? kernels_of_gpu<Kernels>() : Kernels::cpu();
 }
 
 // The CUDA stream for the kernels of kernels_for(x); null on a CPU.

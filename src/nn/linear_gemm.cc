@@ -16,32 +16,41 @@
 namespace tandem {
 namespace {
 
-// Weights up to this many numbers are multiplied by kernels/cpu/gemm.h. Measured with AVX-512 and one thread, forward
-// and backward of 8 shards of 8 to 128 rows, against libtorch (MKL) shard by shard: 64 x 64 takes .16 to .7 of the
-// time, 256 x 256 .74 to 1.04, 512 x 512 .9 to 1.1, 1024 x 512 .87 to 1.2.
-constexpr int64_t kOwnGemmNumbers = 256 * 256;
+// Weights up to this many numbers are multiplied by kernels/cpu/gemm.h. Measured with AVX-512 and one thread, 8 shards,
+// against libtorch (MKL) shard by shard: forward, input and weight gradient of 256 x 768, 640 rows a shard, take .90,
+// .88 and .90 of the time, of 512 x 512 .92, .92 and .95; with 32 rows a shard, of 512 x 512, .58, 1.04 and 1.17.
+constexpr int64_t kOwnGemmNumbers = 512 * 512;
 
 bool by_own_gemm(const LinearPass& pass, const at::Tensor& rows) {
   return rows.scalar_type() == at::kFloat && pass.in * pass.out <= kOwnGemmNumbers;
 }
 
 // A library may choose by the address of a matrix, so each begins where a tensor of its own would.
-at::Tensor aligned_copy(const at::Tensor& x, uintptr_t bytes) {
-  return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % bytes == 0 ? x : x.clone();
+bool is_aligned(const at::Tensor& x, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % bytes == 0;
 }
+at::Tensor aligned_copy(const at::Tensor& x, uintptr_t bytes) { return is_aligned(x, bytes) ? x : x.clone(); }
 constexpr uintptr_t kCpuAlignment = 64;
 
 at::Tensor shard_of(const LinearPass& pass, const at::Tensor& rows, int shard) {
   return aligned_copy(rows.narrow(0, shard * pass.shard_rows, pass.shard_rows), kCpuAlignment);
 }
 
-// [rows, columns]: run(shard) gives each shard's.
+// run(shard, part) writes each shard's part of `all`, whose first dimension is that of shards or of their rows.
 template <class Run>
-at::Tensor shard_by_shard(const LinearPass& pass, const Run& run) {
-  if (pass.shards == 1) return run(0);
-  std::vector<at::Tensor> parts;
-  for (int shard = 0; shard < pass.shards; ++shard) parts.push_back(run(shard));
-  return at::cat(parts);
+at::Tensor shard_by_shard(const LinearPass& pass, at::Tensor all, const Run& run) {
+  const int64_t each = all.size(0) / pass.shards;
+  for (int shard = 0; shard < pass.shards; ++shard) {
+    at::Tensor part = all.narrow(0, shard * each, each);
+    if (is_aligned(part, kCpuAlignment)) {
+      run(shard, part);
+    } else {
+      at::Tensor apart = at::empty(part.sizes(), part.options());
+      run(shard, apart);
+      part.copy_(apart);
+    }
+  }
+  return all;
 }
 
 struct OwnGemmMemory {
@@ -160,8 +169,9 @@ at::Tensor linear_forward(const LinearPass& pass, const at::Tensor& x, const at:
     panels.pack_transposed(w.const_data_ptr<float>(), pass.in, pass.out);
     return own_rows(x, panels, bias);
   }
-  return shard_by_shard(pass, [&](int shard) {
-    return bias.defined() ? at::addmm(bias, shard_of(pass, x, shard), w.t()) : at::mm(shard_of(pass, x, shard), w.t());
+  return shard_by_shard(pass, at::empty({x.size(0), pass.out}, x.options()), [&](int shard, at::Tensor& part) {
+    bias.defined() ? at::addmm_out(part, bias, shard_of(pass, x, shard), w.t())
+                   : at::mm_out(part, shard_of(pass, x, shard), w.t());
   });
 }
 
@@ -173,7 +183,8 @@ at::Tensor linear_input_gradient(const LinearPass& pass, const at::Tensor& dy, c
     panels.pack(w.const_data_ptr<float>(), pass.out, pass.in);
     return own_rows(dy, panels, {});
   }
-  return shard_by_shard(pass, [&](int shard) { return at::mm(shard_of(pass, dy, shard), w); });
+  return shard_by_shard(pass, at::empty({dy.size(0), pass.in}, dy.options()),
+                        [&](int shard, at::Tensor& part) { at::mm_out(part, shard_of(pass, dy, shard), w); });
 }
 
 at::Tensor linear_weight_leaves(const LinearPass& pass, const at::Tensor& dy, const at::Tensor& x) {
@@ -186,9 +197,10 @@ at::Tensor linear_weight_leaves(const LinearPass& pass, const at::Tensor& dy, co
     return leaves;
   }
   // Leaves are float, so the sums are too: libtorch's own GEMM of bf16 operands would round the result to bf16.
-  for (int shard = 0; shard < pass.shards; ++shard)
-    leaves[shard].copy_(at::mm(shard_of(pass, dy, shard).to(at::kFloat).t(), shard_of(pass, x, shard).to(at::kFloat)));
-  return leaves;
+  return shard_by_shard(pass, leaves, [&](int shard, at::Tensor& part) {
+    at::Tensor leaf = part.view({pass.out, pass.in});
+    at::mm_out(leaf, shard_of(pass, dy, shard).to(at::kFloat).t(), shard_of(pass, x, shard).to(at::kFloat));
+  });
 }
 
 at::Tensor linear_bias_leaves(const LinearPass& pass, const at::Tensor& dy) {

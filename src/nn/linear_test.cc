@@ -32,9 +32,10 @@ const std::vector<LinearCase> kLinearCases{
     {16, 24, 70, true, GeluForm::kTanh},
     {24, 16, 5, true, GeluForm::kErf},
     {263, 260, 5},
-    {320, 257, 9, false},
-    {301, 300, 6, true, GeluForm::kErf},
-    {300, 301, 3, true, GeluForm::kTanh},
+    {523, 520, 5},
+    {640, 513, 9, false},
+    {601, 500, 6, true, GeluForm::kErf},
+    {600, 501, 3, true, GeluForm::kTanh},
     {12, 12, 2, false, GeluForm::kTanh},
     {1500, 40, 6},
 };

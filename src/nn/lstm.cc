@@ -162,15 +162,28 @@ LstmRowGradients lstm_row_gradients(const LstmPass& pass, const LstmStates& s, c
   return {grads, w_ih.defined() ? linear_input_gradient(pass.whole_input(), grads, w_ih) : at::Tensor()};
 }
 
-// [shards, 4 hidden, width of x], of whole_input() or whole_hidden().
-at::Tensor lstm_weight_leaves(const LstmPass& pass, const LinearPass& gemm, const at::Tensor& gate_grads,
-                              const at::Tensor& x) {
-  if (!by_own_sequence(pass, x)) return linear_weight_leaves(gemm, gate_grads, x);
-  at::Tensor leaves = at::empty({gemm.shards, gemm.out, gemm.in}, x.options());
-  for (int64_t shard = 0; shard < gemm.shards; ++shard)
-    lstm_weight_leaf(gate_grads.const_data_ptr<float>() + shard * gemm.shard_rows * gemm.out,
-                     x.const_data_ptr<float>() + shard * gemm.shard_rows * gemm.in, gemm.shard_rows, gemm.out, gemm.in,
-                     leaves.data_ptr<float>() + shard * gemm.out * gemm.in, lstm_scratch());
+// Those that are not wanted stay undefined; the others are [shards, 4 hidden, in] and [shards, 4 hidden, hidden].
+struct LstmWeightLeaves {
+  at::Tensor ih, hh;
+};
+
+LstmWeightLeaves own_sequence_leaves(const LstmPass& pass, const at::Tensor& gate_grads, const at::Tensor& x,
+                                     const at::Tensor& out, bool want_ih, bool want_hh) {
+  LstmWeightLeaves leaves;
+  if (want_ih) leaves.ih = at::empty({pass.shards, 4 * pass.hidden, pass.in}, out.options());
+  if (want_hh) leaves.hh = at::empty({pass.shards, 4 * pass.hidden, pass.hidden}, out.options());
+  const int64_t all = pass.shard_rows * pass.steps;
+  for (int64_t shard = 0; shard < pass.shards; ++shard)
+    lstm_weight_leaves({.rows = pass.shard_rows,
+                        .steps = pass.steps,
+                        .in = pass.in,
+                        .hidden = pass.hidden,
+                        .gates_grad = gate_grads.const_data_ptr<float>() + shard * all * 4 * pass.hidden,
+                        .x = want_ih ? x.const_data_ptr<float>() + shard * all * pass.in : nullptr,
+                        .out = out.const_data_ptr<float>() + shard * all * pass.hidden,
+                        .leaf_ih = want_ih ? leaves.ih[shard].data_ptr<float>() : nullptr,
+                        .leaf_hh = want_hh ? leaves.hh[shard].data_ptr<float>() : nullptr},
+                       lstm_scratch());
   return leaves;
 }
 
@@ -181,6 +194,15 @@ at::Tensor states_before(const at::Tensor& out) {
   before.select(1, 0).zero_();
   before.narrow(1, 1, steps - 1).copy_(out.narrow(1, 0, steps - 1));
   return before.view({-1, out.size(2)});
+}
+
+LstmWeightLeaves weight_leaves(const LstmPass& pass, const at::Tensor& gate_grads, const at::Tensor& x,
+                               const at::Tensor& out, bool want_ih, bool want_hh) {
+  if (by_own_sequence(pass, out)) return own_sequence_leaves(pass, gate_grads, x, out, want_ih, want_hh);
+  LstmWeightLeaves leaves;
+  if (want_hh) leaves.hh = linear_weight_leaves(pass.whole_hidden(), gate_grads, states_before(out));
+  if (want_ih) leaves.ih = linear_weight_leaves(pass.whole_input(), gate_grads, x);
+  return leaves;
 }
 
 }  // namespace
@@ -229,11 +251,10 @@ struct LstmFunction : torch::autograd::Function<LstmFunction> {
       if (layer->bias_hh.requires_grad()) bias_hh_grad = give_leaves(ctx, layer->bias_hh, leaves.clone());
       if (layer->bias_ih.requires_grad()) bias_ih_grad = give_leaves(ctx, layer->bias_ih, leaves);
     }
-    if (layer->weight_hh.requires_grad())
-      weight_hh_grad = give_leaves(ctx, layer->weight_hh,
-                                   lstm_weight_leaves(pass, pass.whole_hidden(), dgates, states_before(s.out)));
-    if (x.defined())
-      weight_ih_grad = give_leaves(ctx, layer->weight_ih, lstm_weight_leaves(pass, pass.whole_input(), dgates, x));
+    const bool want_ih = x.defined(), want_hh = layer->weight_hh.requires_grad();
+    const LstmWeightLeaves leaves = weight_leaves(pass, dgates, x, s.out, want_ih, want_hh);
+    if (want_hh) weight_hh_grad = give_leaves(ctx, layer->weight_hh, leaves.hh);
+    if (want_ih) weight_ih_grad = give_leaves(ctx, layer->weight_ih, leaves.ih);
     if (ctx->needs_input_grad(0)) {
       dx = found.x.view({s.out.size(0), pass.steps, pass.in});
       dx = dx.to(static_cast<at::ScalarType>(ctx->saved_data["x type"].toInt()));

@@ -15,6 +15,7 @@
 #include "market/look_ahead.h"
 #include "recipes/makers.h"
 #include "recipes/options_market.h"
+#include "recipes/options_stepper.h"
 #include "recipes/options_world.h"
 #include "rl/ppo/policy_player.h"
 #include "rl/ppo/ppo.h"
@@ -69,7 +70,7 @@ class Options : private OptionsParts, public Ppo {
  public:
   explicit Options(const OptionsSettings& s)
       : OptionsParts(s),
-        Ppo(s, world.environment(world.fold().train)),
+        Ppo(s, stepped_beside_the_policy(*world.environment(world.fold().train))),
         s_(s),
         validation_(world.environment(world.fold().validation)),
         episodes_(world.validation_episodes(std::max(kLeastEpisodes, s.shards))) {}

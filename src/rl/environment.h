@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -64,6 +65,8 @@ class Environment {
 
   // The same problem on the GPU that this process drives; its kernels give the bits of the functions below.
   virtual std::optional<GpuEnvironment> on_gpu() const { return std::nullopt; }
+  // For rollouts whose states lie where the policy computes; null: the host steps them. Must not outlive this.
+  virtual std::unique_ptr<RolloutStepper> rollout_stepper() const { return nullptr; }
 
   // Begins an episode in each, or, given outcomes, in those that ended.
   virtual void reset(std::byte* states, int64_t n, const RandomKey& key, const Outcome* only_ended) const = 0;

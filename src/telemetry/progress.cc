@@ -27,7 +27,7 @@ Parts parts_of(const ProgressRow& row) {
   parts.title = row.title;
   if (std::isfinite(row.fraction))
     parts.percent = fmt::format("{:3.0f}%", std::floor(std::clamp(row.fraction, 0.0, 1.0) * 100));
-  parts.count = row.total > 0 ? fmt::format("{}/{}", row.step, row.total) : fmt::format("step {}", row.step);
+  parts.count = row.total > 0 ? fmt::format("{}/{}", row.step, row.total) : fmt::format("{} {}", row.counted, row.step);
   if (std::isfinite(row.steps_per_second)) parts.step_rate = short_number(row.steps_per_second) + " steps/s";
   if (std::isfinite(row.units_per_second)) parts.unit_rate = short_number(row.units_per_second) + " " + row.unit + "/s";
   if (std::isfinite(row.eta_seconds)) parts.eta = "ETA " + duration_text(row.eta_seconds);
@@ -147,7 +147,7 @@ std::string progress_line(const ProgressRow& row) {
     line += text;
   };
   put(std::string_view(p.percent).substr(std::min(p.percent.find_first_not_of(' '), p.percent.size())));
-  put(row.total > 0 ? "step " + p.count : p.count);
+  put(row.total > 0 ? row.counted + " " + p.count : p.count);
   for (const auto* part : {&p.step_rate, &p.unit_rate, &p.eta, &p.result, &p.loss, &p.place}) put(*part);
   return line;
 }
@@ -223,6 +223,16 @@ void ProgressDisplay::clear() {
   std::string text = drawn_.size() > 1 ? fmt::format("\x1b[{}A", drawn_.size() - 1) : "";
   options_.out(text + "\r\x1b[J");
   drawn_.clear();
+}
+
+bool locale_is_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    const std::string_view text = value;
+    return text.find("UTF-8") != text.npos || text.find("utf8") != text.npos || text.find("UTF8") != text.npos;
+  }
+  return false;
 }
 
 int stderr_columns() {

@@ -22,6 +22,7 @@ struct ProgressRow {
   double steps_per_second = kAbsent;
   double units_per_second = kAbsent;
   std::string unit = "samples";
+  std::string counted = "step";  // what `step` and `total` count, in a line of text
   double eta_seconds = kAbsent;
   double loss = kAbsent;
   std::string result = {};  // before the loss: "return 187.4  score 0.73"
@@ -76,6 +77,9 @@ class ProgressDisplay {
   double last_;
   std::vector<std::string> drawn_;
 };
+
+// What LC_ALL, LC_CTYPE or LANG says of the terminal: may a ProgressState be unicode?
+bool locale_is_utf8();
 
 // Columns of the terminal on stderr: its own answer, else COLUMNS, else 80.
 int stderr_columns();

@@ -32,16 +32,6 @@ constexpr double kFlushSeconds = 1;
 constexpr int64_t kEventStepsInFull = 10000;
 constexpr double kEventSeconds = 0.05;
 
-bool locale_is_utf8() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (value == nullptr || *value == '\0') continue;
-    const std::string_view text = value;
-    return text.find("UTF-8") != text.npos || text.find("utf8") != text.npos || text.find("UTF8") != text.npos;
-  }
-  return false;
-}
-
 bool terminal_is_dumb() {
   const char* term = std::getenv("TERM");
   return term != nullptr && std::string_view(term) == "dumb";

@@ -7,8 +7,11 @@ import tempfile
 
 
 class Checks:
-    def __init__(self, bin_dir, tests):
-        self.bin, self.tests, self.results, self.failed = bin_dir, tests, {}, 0
+    def __init__(self, bin_dir, tests, recipes=None):
+        self.bin, self.tests, self.recipes, self.results, self.failed = bin_dir, tests, recipes, {}, 0
+
+    def wanted(self, recipe):
+        return self.recipes is None or recipe in self.recipes
 
     def check(self, good, name, output=""):
         self.failed += not good

@@ -33,7 +33,11 @@ class ModelRecipe : public SupervisedRecipe {
                       .causal = o.causal,
                       .resident = settings_.resident});
   }
-  at::Tensor forward(const Batch& batch, ShardContext& context) override { return net_->forward(batch, context); }
+  at::Tensor forward(const Batch& batch, ShardContext& context) override {
+    const at::Tensor output = net_->forward(batch, context);
+    const bool mixes = settings_.mixes_from > 0 && context.step >= settings_.mixes_from;
+    return mixes ? output - output.mean(0, true) : output;
+  }
   at::Tensor row_losses(const at::Tensor& output, const Batch& batch) override {
     return net_->row_losses(output, batch);
   }
@@ -54,6 +58,7 @@ void ShardSettings::describe(Describer& d) {
   d.key("model", model, Choices{{"gpt", "bert", "resnet", "gpt2-small", "resnet50"}}, "which one");
   d.key("plain", plain, "torch's own layers, shard by shard");
   d.key("mixes_rows", mixes_rows, "the model subtracts the mean over all rows: a fault");
+  d.key("mixes_from", mixes_from, Range::at_least(0), "the same of its outputs, from this step on; 0: never");
   d.key("resident", resident, "the data stays on the device", Role::kRunning);
   d.key("layers", layers, Range::at_least(0), "of a transformer, or blocks of each stage; 0: the model's own");
   d.key("width", width, Range::at_least(0), "of a transformer, or of the first stage; 0: the model's own");

@@ -14,6 +14,7 @@ struct ShardSettings : RecipeSettings {
   bool plain = false, mixes_rows = false, resident = false;
   // 0: as the model has it by itself.
   int64_t layers = 0, width = 0, tokens = 0, vocabulary = 0, side = 0, classes = 0, head_chunk = 0;
+  int64_t mixes_from = 0;  // the model's outputs are mixed from this step on: a fault that must end the run
   int64_t samples = 1000;  // no multiple of the batch: the last one of an epoch is padded
   double dropout = 0.1;
   ShardSettings() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What needs a GPU, in one go: python3 tests/gpu/test_gpu.py <build folder> [--only PART] [--out results.json]
+"""What needs a GPU, in one go: python3 tests/gpu/test_gpu.py <build folder> [--only PART] [--recipes NAME ...] [--out results.json]
 
 Parts: twins (each kernel beside its CPU twin), operators (which library operators give equal bits), digests (one digest
 on one, two and three workers, in several processes, under load, after kills and a resume), repetitions (twenty in one
@@ -8,7 +8,7 @@ shards (several of a worker in one pass; models of shard_models.h), sms (which l
 under MPS), executors (phases that change state, exchange, run now and then), validation, dqn (web-test agents wholly on
 the GPU), faults, checkpoints, times, nccl (workers on one GPU over NCCL; that takes NCCL 2.29 or later, whose
 libnccl.so.2 lies in the folder TANDEM_TEST_NCCL; without it only the refusal is looked at). One line per check; a JSON
-file with everything; the minutes of each part. Exit 1 if a check failed, 2 if there is no GPU.
+file with everything; the minutes of each part. --recipes: of digests and settings only these. Exit 1 if a check failed, 2 if there is no GPU.
 """
 import argparse
 import json
@@ -38,7 +38,15 @@ def twins(c):
     code, found, words = lines_of(c.tests / "twins_options")
     equal = sum(line["equal"] for line in found)
     c.check(code == 0 and equal == len(found) == 4, "options environments equal their CPU twins", f"{equal} of 4")
+    done = subprocess.run([c.tests / "twins_ppo"], capture_output=True, text=True)
+    c.check(done.returncode == 0 and done.stdout.count(" ok\n") == 3, "PPO's kernels equal their CPU twins", done.stdout if done.returncode else "")
     c.results["options_steps_per_s"] = {f"{line['actions']} actions, {line['many']}": line["steps_per_s"] for line in found}
+    code, found, words = lines_of(c.tests / "twins_chess")
+    checked = [line for line in found if "check" in line]
+    equal = sum(line["equal"] for line in checked)
+    c.check(code == 0 and equal == len(checked) > 1, "chess equals its CPU twin: games, perft", f"{equal} of {len(checked)}")
+    c.results["chess_boards_per_s"] = {line["boards"]: line for line in found if "speed" in line}
+    c.results["chess_perft_per_s"] = {f"{line['fen']}, depth {line['depth']}": line["per_s"] for line in checked if "depth" in line}
 
 
 def operators(c):
@@ -75,6 +83,8 @@ def digests(c):
     runs = Runs(c)
     steps = {"tiny": ["--steps", 100], "tiny-rl": ["--steps", 40], "mixed": ["--steps", 20], "options": ["--steps", 24, *OPTIONS]}
     for recipe, args in steps.items():
+        if not c.wanted(recipe):
+            continue
         begin = time.monotonic()
         first = runs.train(recipe, *args, "--devices", "cuda:0")
         if not first:
@@ -93,7 +103,7 @@ def digests(c):
         step = args[1] // 2
         got = runs.train(recipe, *args, "--devices", "cuda:0,cuda:0", env={"TANDEM_FAULT": f"in-phase rank=1 step={step} do=kill"})
         c.check(got.get("digest") == want and got.get("deaths", 1) >= 1, f"{recipe}: one of two killed in step {step}", got.get("digest", "")[:12])
-        runs.train(recipe, "--steps", step, "--devices", "cuda:0,cuda:0", "--run-dir", f"half-{recipe}")
+        runs.train(recipe, "--steps", step, *args[2:], "--devices", "cuda:0,cuda:0", "--run-dir", f"half-{recipe}")
         done = subprocess.run([runs.program(recipe), "resume", f"half-{recipe}", "--steps", str(args[1]), "--devices", "cuda:0", "--json"],
                               cwd=runs.dir, capture_output=True, text=True)
         got = json.loads(done.stdout)["digest"] if done.returncode == 0 else done.stderr[-300:]
@@ -114,6 +124,8 @@ def settings(c):
     for recipe, more in (("tiny", ["--precision", "bf16"]), ("tiny", ["--precision", "fp16"]), ("tiny", ["--precision", "tf32"]),
                          ("tiny", ["--accumulation", "2"]), ("mixed", ["--precision", "bf16"]), ("mixed", ["--precision", "fp16"]),
                          ("options", [*OPTIONS, "--precision", "bf16"]), ("options", [*OPTIONS, "--pretraining", "1"])):
+        if not c.wanted(recipe):
+            continue
         args = ["--steps", 8, *more]
         seen = {runs.digest(recipe, *args, "--devices", devices) for devices in ("cuda:0", "cuda:0", "cuda:0,cuda:0,cuda:0")}
         c.check(len(seen) == 1 and "none" not in seen, f"{recipe} {' '.join(more)}: one digest on one and three workers", [s[:12] for s in seen])
@@ -428,12 +440,13 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--recipes", nargs="+")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("gpu-results.json"))
     options = parser.parse_args()
     if not shutil.which("nvidia-smi") or subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode != 0:
         print("error: no GPU here\n  why    nvidia-smi finds none\n  do     run this on a machine with an NVIDIA GPU", file=sys.stderr)
         sys.exit(2)
-    c = Checks(options.build.resolve() / "bin", options.build.resolve() / "tests")
+    c = Checks(options.build.resolve() / "bin", options.build.resolve() / "tests", options.recipes)
     for name, part in PARTS.items():
         if options.only in (None, name):
             begin = time.monotonic()

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "market/cuda_options_environment.h"
@@ -35,6 +36,12 @@ class OnGpu {
   explicit OnGpu(size_t n) : n_(n) { check(cudaMalloc(&data_, n * sizeof(T)), "cudaMalloc"); }
   explicit OnGpu(const std::vector<T>& from) : OnGpu(from.size()) { put(from); }
   OnGpu(const OnGpu&) = delete;
+  OnGpu(OnGpu&& other) noexcept : data_(std::exchange(other.data_, nullptr)), n_(other.n_) {}
+  OnGpu& operator=(OnGpu&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(n_, other.n_);
+    return *this;
+  }
   ~OnGpu() { cudaFree(data_); }
   T* data() { return data_; }
   void put(const std::vector<T>& from) {
@@ -74,58 +81,63 @@ struct GpuMarket {
 };
 
 struct GpuArrays {
-  explicit GpuArrays(size_t n) : states(n), actions(n), rewards(n), ends(n), seen(n * kOwnFeatures), rows(n), shard(1) {
-    shard.put(
-        {OptionsShard{kShard, states.data(), actions.data(), rewards.data(), ends.data(), seen.data(), rows.data()}});
-  }
+  explicit GpuArrays(const std::vector<OptionsState>& begun)
+      : states(begun),
+        actions(begun.size()),
+        rewards(begun.size()),
+        seen(begun.size() * kOwnFeatures),
+        idle(std::vector<int32_t>(begun.size())),
+        ends(begun.size()),
+        rows(begun.size()) {}
   OnGpu<OptionsState> states;
-  OnGpu<int32_t> actions;
-  OnGpu<float> rewards;
-  OnGpu<int32_t> ends;
-  OnGpu<float> seen;
-  OnGpu<int32_t> rows;
-  OnGpu<OptionsShard> shard;
-  OnGpu<RandomKey> key{1};
+  OnGpu<float> actions, rewards, seen;
+  OnGpu<int32_t> idle, ends, rows;
 
-  void advance(int64_t n, const MarketView& market, const OptionsRules& rules, OptionsAdvance what) {
-    cuda::advance_options(shard.data(), 1, n, market, rules, key.data(), kResetSite, what, nullptr);
+  void step(int64_t n, const MarketView& market, const OptionsRules& rules, const RandomKey& key) {
+    cuda::step_options_rollout({reinterpret_cast<std::byte*>(states.data()), actions.data(), idle.data(),
+                                rewards.data(), ends.data(), seen.data(), rows.data()},
+                               n, market, rules, {}, RandomSource(key), 0, nullptr);
+    std::swap(idle, ends);
   }
 };
 
-std::vector<int32_t> random_actions(size_t n, uint64_t step, int32_t count) {
-  std::vector<int32_t> actions(n);
+std::vector<OptionsState> begun_states(const MarketView& market, const OptionsRules& rules, size_t n) {
+  std::vector<OptionsState> states(n);
   for (size_t i = 0; i < n; ++i)
-    actions[i] = static_cast<int32_t>(random_below({7, step, 0, 9}, i, static_cast<uint32_t>(count)));
+    reset_options(states[i], market, rules, {7, 0, kShard, kResetSite}, static_cast<int64_t>(i));
+  return states;
+}
+
+std::vector<float> random_actions(size_t n, uint64_t step, int32_t count) {
+  std::vector<float> actions(n);
+  for (size_t i = 0; i < n; ++i)
+    actions[i] = static_cast<float>(random_below({7, step, 0, 9}, i, static_cast<uint32_t>(count)));
   return actions;
 }
 
 bool equal_bits(const OptionsTestMarket& market, const OptionsRules& rules, size_t n, uint64_t steps) {
   GpuMarket there(market);
   const MarketView view = market.view(), gpu_view = there.view();
-  GpuArrays gpu(n);
-  std::vector<OptionsState> states(n);
+  std::vector<OptionsState> states = begun_states(view, rules, n);
+  GpuArrays gpu(states);
   std::vector<float> rewards(n), seen(n * kOwnFeatures);
   std::vector<int32_t> ends(n), rows(n);
-  for (uint64_t step = 0; step <= steps; ++step) {
+  for (uint64_t step = 1; step <= steps; ++step) {
     const RandomKey key{7, step, kShard, kResetSite};
-    const std::vector<int32_t> actions = random_actions(n, step, rules.actions());
-    gpu.key.put({RandomKey{7, step, 99, 99}});  // shard and site are not read
+    const std::vector<float> actions = random_actions(n, step, rules.actions());
     gpu.actions.put(actions);
-    gpu.advance(static_cast<int64_t>(n), gpu_view, rules,
-                step == 0 ? OptionsAdvance::kReset : OptionsAdvance::kStepOrReset);
+    gpu.step(static_cast<int64_t>(n), gpu_view, rules, key);
     for (size_t i = 0; i < n; ++i) {
       OptionsOutcome outcome;
-      if (step == 0 || states[i].end != 0)
-        reset_options(states[i], view, rules, key, static_cast<int64_t>(i));
-      else
-        outcome = step_options(states[i], actions[i], view, rules, NoTradeLog{});
+      if (ends[i] == 0) outcome = step_options(states[i], static_cast<int32_t>(actions[i]), view, rules, NoTradeLog{});
       rewards[i] = outcome.reward;
       ends[i] = outcome.end;
       rows[i] = states[i].day;
       observe_options(states[i], view, rules, &seen[i * kOwnFeatures]);
+      if (outcome.end != 0) reset_options(states[i], view, rules, key, static_cast<int64_t>(i));
     }
     if (!same("state", states, gpu.states, step) || !same("reward", rewards, gpu.rewards, step) ||
-        !same("end", ends, gpu.ends, step) || !same("row", rows, gpu.rows, step) ||
+        !same("end", ends, gpu.idle, step) || !same("row", rows, gpu.rows, step) ||
         !same("own feature", seen, gpu.seen, step))
       return false;
   }
@@ -137,9 +149,7 @@ double speed(const OptionsTestMarket& market, const OptionsRules& rules, size_t 
   constexpr int kSteps = 200, kWarm = 60;  // slots are filled by then
   GpuMarket there(market);
   const MarketView view = there.view();
-  GpuArrays gpu(n);
-  gpu.key.put({RandomKey{8, 0, 0, 0}});
-  gpu.advance(static_cast<int64_t>(n), view, rules, OptionsAdvance::kReset);
+  GpuArrays gpu(begun_states(market.view(), rules, n));
   cudaEvent_t begin, end;
   check(cudaEventCreate(&begin), "event");
   check(cudaEventCreate(&end), "event");
@@ -147,7 +157,7 @@ double speed(const OptionsTestMarket& market, const OptionsRules& rules, size_t 
   for (int step = 0; step < kWarm + kSteps; ++step) {
     gpu.actions.put(random_actions(n, static_cast<uint64_t>(step) + 1, rules.actions()));
     check(cudaEventRecord(begin), "event");
-    gpu.advance(static_cast<int64_t>(n), view, rules, OptionsAdvance::kStepOrReset);
+    gpu.step(static_cast<int64_t>(n), view, rules, {8, static_cast<uint64_t>(step), 0, 0});
     check(cudaEventRecord(end), "event");
     check(cudaEventSynchronize(end), "run");
     float one = 0;

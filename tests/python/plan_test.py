@@ -41,6 +41,8 @@ class Plan(Planned):
         self.assertAlmostEqual(sum(row["time"].values()), row["seconds"], places=6)
         for trial in output["calibration"]["trials"]:
             self.assertGreaterEqual(trial["snapshots"], 1, "at its end there is one at least, and it is timed apart")
+            if len(trial["devices"]) == 1:
+                self.assertEqual(trial["in_pass"], 24, "all shards share a pass, and the forecast of memory knows it")
         measured = {(len(t["devices"]), t["batch"]): t["step_seconds"] for t in output["calibration"]["trials"]}
         for row in output["rows"]:
             self.assertAlmostEqual(row["step_seconds"], measured[row["devices"], row["batch_size"]], places=9, msg="what was measured is told")

@@ -113,7 +113,7 @@ class Digest(Case):
 
 class Kind(Case):
     def test_a_library_told_to_round_otherwise_is_another_kind(self):
-        wide = ["--set", "samples=400", "--set", "hidden=320", "--batch-size", 48, "--steps", 3, "--json"]  # by a library
+        wide = ["--set", "samples=400", "--set", "hidden=640", "--batch-size", 48, "--steps", 3, "--json"]  # by a library
         plain = json.loads(self.tandem("train", "tiny", *wide).stdout)
         other = json.loads(self.tandem("train", "tiny", *wide, env={"MKL_CBWR": "COMPATIBLE"}).stdout)
         self.assertEqual(plain["kind"] == other["kind"], plain["digest"] == other["digest"])

@@ -3,6 +3,7 @@
     python3 shard_models_test.py <folder with tandem and tandem-worker> [unittest arguments]
 """
 import json
+import pathlib
 import unittest
 
 import run_test
@@ -35,6 +36,29 @@ class Kills(Case):
         half, _ = self.run_model("gpt", "--devices", "cpu:1", "--set", "shards_per_pass=2", steps=5)
         rest = self.tandem("resume", half["run"], "--steps", 12, "--set", "shards_per_pass=3", "--json")
         self.assert_bits(json.loads(rest.stdout)["digest"], want["digest"], rest.stderr)
+
+
+class Comparisons(Case):
+    def test_a_pass_that_differs_later_ends_the_run_of_all_workers_and_what_it_says_to_do_goes_on(self):
+        for model in MODELS:
+            for devices, shards in (("cpu:1", 5), ("cpu:2", "[23]")):
+                with self.subTest(model=model, devices=devices):
+                    failed = self.tandem("train", "shards", *MODELS[model], *SMALL, "--set", "mixes_from=5", "--steps", 40,
+                                         "--devices", devices, "--checkpoint-every", "10 steps", "--run-dir", f"{model}-{devices}", code=1)
+                    self.assertRegex(failed.stderr, rf"error: .*phase 'learn' gave other bits for {shards} shards in one pass than for "
+                                                    r"one by one, at step 16\n")
+                    self.assert_explains(failed, "may be wrong", "set shards_per_pass = 1 and resume from an earlier checkpoint")
+                    run = json.loads((self.dir / f"{model}-{devices}" / "run.json").read_text())
+                    self.assertEqual(run["status"], "failed")
+                    done = self.tandem("resume", f"{model}-{devices}", "--set", "shards_per_pass=1", "--steps", 40, "--json")
+                    self.assertEqual(json.loads(done.stdout)["step"], 40)
+
+    def test_how_many_shards_shared_a_pass_is_in_the_run_s_record(self):
+        for most, want in ((0, 5), (2, 2), (1, 1)):
+            done = self.tandem("train", "shards", *MODELS["gpt"], *SMALL, "--set", f"shards_per_pass={most}", "--steps", 4, "--json",
+                               "--devices", "cpu:1")
+            run = json.loads((pathlib.Path(json.loads(done.stdout)["dir"]) / "run.json").read_text())
+            self.assertEqual([worker["shards_in_pass"] for worker in run["extra"]["usage"]], [want])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python3 validation_test.py <folder with tandem and tandem-worker> [unittest arguments]
 """
 import json
+import math
 import pathlib
 import signal
 import subprocess
@@ -161,6 +162,23 @@ class Input(Validated):
         self.assertEqual(by_steps["digest"], by_epochs["digest"])
         recipe = (pathlib.Path(by_epochs["dir"]) / "recipe.toml").read_text()
         self.assertRegex(recipe, r"warmup_steps = 14 +# schedule.warmup_epochs")
+
+    def test_warm_restarts_in_epochs_are_that_many_steps_and_the_rates_are_those_of_the_plain_formula(self):
+        restarts = ("--devices", "cpu:1", "--set", "schedule.kind=cosine_restarts", "--set", "schedule.restart_factor=2",
+                    "--set", "schedule.warmup_steps=0", "--set", "schedule.min_factor=0.1", "--set",
+                    "optimizer.learning_rate=0.003")
+        by_steps, _ = self.run_of(*restarts, "--set", "schedule.restart_steps=6")
+        epochs = self.steps_of_an_epoch()
+        by_epochs, _ = self.run_of(*restarts, "--set", f"schedule.restart_epochs={6 / epochs}")
+        self.assertEqual(by_steps["digest"], by_epochs["digest"])
+        recipe = (pathlib.Path(by_epochs["dir"]) / "recipe.toml").read_text()
+        self.assertRegex(recipe, r"restart_steps = 6 +# schedule.restart_epochs")
+        rates = [json.loads(line)["lr"] for line in (pathlib.Path(by_epochs["dir"]) / "metrics.jsonl").read_text().splitlines()]
+        cycles = [6, 12, 24]  # each twice as long as the one before
+        wanted = [0.003 * (0.1 + 0.9 * (1 + math.cos(math.pi * at / length)) / 2) for length in cycles for at in range(length)]
+        self.assertEqual(len(rates), 40)
+        for rate, want in zip(rates, wanted):
+            self.assertAlmostEqual(rate, want, delta=1e-8)
 
     def steps_of_an_epoch(self):
         output, _ = self.run_of("--devices", "cpu:1", "--epochs", "1")

@@ -1,120 +1,130 @@
-// kernels/cpu/gemm_tiles.h -- the loops of gemm.cc: tiles of R x 32 accumulators that stay in registers.
+// kernels/cpu/gemm_tiles.h -- the loops of gemm.cc: tiles of R rows and a strip of columns, summed in registers.
 //
 // Included once per variant, inside its namespace and under its target pragma: a function compiled for another target
-// could not inline the vector operations.
+// could not inline the vector operations. A strip is a panel or a part of it, as wide as the variant's registers make
+// best (Strip::kColumns). The rows of a tile are packed beside each other for each k, [k][R]: read where they lie, rows
+// that are a power of two apart would share a few sets of the L1 cache.
+//
+// A tile's rows stay in the L1 cache while panel after panel comes from L2, so panels are fetched ahead.
 
-// y tile [R, 32] = x [R, k] times one panel. `columns`: of the tile that are in the matrix.
-template <int R>
-TANDEM_TILE void tile(const float* x, int64_t x_stride, const float* panel, int64_t k, const float* bias, float* y,
-                      int64_t y_stride, int64_t columns) {
-  Vec32 acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = Vec32::zero();
-  for (int64_t p = 0; p < k; ++p) {
-    const Vec32 w = Vec32::load(panel + p * kPanel);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) acc[r].multiply_add(x[r * x_stride + p], w);
-  }
-  alignas(64) float full[kPanel];
-  for (int r = 0; r < R; ++r) {
-    if (columns == kPanel) {
-      if (bias) acc[r].add(Vec32::load(bias));
-      acc[r].store(y + r * y_stride);
-      continue;
+// sums [R, strip] = rows [k][R], kApart floats apart, times a strip of a panel: for each shard of k rows, of which one
+// lies behind the other, then along the tree. `merges` is that of weight_gradient(); the shards' sums are stacked on
+// `sums`. It is a function of its own, with loops over R unrolled, because otherwise g++ 12 keeps sums in memory
+// throughout.
+template <int R, int kApart>
+__attribute__((noinline)) void multiply(const float* rows, const float* strip, int64_t k, std::span<const int> merges,
+                                        float* sums) {
+  constexpr int64_t kAhead = 16 * kPanel;  // beyond the latency of L2; for tiles of 8 rows or more, of L3
+  constexpr int kColumns = Strip::kColumns;
+  for (const int of_shard : merges) {
+    Strip acc[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) acc[r] = Strip::zero();
+    for (int64_t p = 0; p < k; ++p, rows += kApart, strip += kPanel) {
+      const Strip w = Strip::load(strip);
+      for (int line = 0; line < kColumns; line += 16) __builtin_prefetch(strip + kAhead + line);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) acc[r].multiply_add(rows[r], w);
     }
-    acc[r].store(full);
-    for (int64_t c = 0; c < columns; ++c) y[r * y_stride + c] = bias ? full[c] + bias[c] : full[c];
+    for (int merge = 0; merge < of_shard; ++merge) {
+      sums -= R * kColumns;
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) acc[r].add(Strip::load(sums + r * kColumns));
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) acc[r].store(sums + r * kColumns);
+    sums += R * kColumns;
   }
 }
-
-// All rows times one panel: tiles of R rows, then of half as many for the rest.
-template <int R>
-TANDEM_TILE void panel_rows(const float* x, int64_t x_stride, const float* panel, int64_t k, const float* bias,
-                            float* y, int64_t y_stride, int64_t columns, int64_t rows) {
-  int64_t r = 0;
-  for (; r + R <= rows; r += R)
-    tile<R>(x + r * x_stride, x_stride, panel, k, bias, y + r * y_stride, y_stride, columns);
-  if constexpr (R > 1)
-    panel_rows<R / 2>(x + r * x_stride, x_stride, panel, k, bias, y + r * y_stride, y_stride, columns, rows - r);
+// The same for 1 <= height <= R rows; kApart 0: as many as the height.
+template <int R, int kApart>
+TANDEM_TILE void multiply_rows(int64_t height, const float* rows, const float* strip, int64_t k,
+                               std::span<const int> merges, float* sums) {
+  constexpr int kOwnApart = kApart == 0 ? R : kApart;
+  if (height == R) return multiply<R, kOwnApart>(rows, strip, k, merges, sums);
+  if constexpr (R > 1) multiply_rows<R - 1, kApart>(height, rows, strip, k, merges, sums);
 }
 
-__attribute__((noinline)) void gemm_panels(const float* x, int64_t x_stride, const Panels& w, const float* bias,
-                                           float* y, int64_t y_stride, int64_t m) {
-  for (int64_t c = 0; c < w.n(); c += kPanel)
-    panel_rows<Vec32::kTileRows>(x, x_stride, w.data() + c * w.k(), w.k(), bias ? bias + c : nullptr, y + c, y_stride,
-                                 std::min(kPanel, w.n() - c), m);
+// Of all tiles but the last, whose rest is nearly as high.
+inline int tile_height(int64_t rows) {
+  const int64_t tiles = (rows + Strip::kTileRows - 1) / Strip::kTileRows;
+  return tiles == 0 ? 1 : static_cast<int>((rows + tiles - 1) / tiles);
 }
 
-// Packs [rows, columns], rows `stride` apart, as [ceil(columns / kBlock)][rows][kBlock], padded with zeros.
-template <int64_t kBlock>
-TANDEM_TILE void pack_blocks(const float* src, int64_t stride, int64_t rows, int64_t columns, LineFloats& blocks) {
-  grow(blocks, (columns + kBlock - 1) / kBlock * kBlock * rows);
-  float* dst = blocks.data();
-  for (int64_t c = 0; c < columns; c += kBlock)
-    for (int64_t r = 0; r < rows; ++r, dst += kBlock) {
-      const float* const row = src + r * stride + c;
-      if (c + kBlock <= columns) {
-        std::memcpy(dst, row, kBlock * sizeof(float));
-      } else {
-        std::copy_n(row, columns - c, dst);
-        std::fill(dst + (columns - c), dst + kBlock, 0.0f);
+struct GemmTile {
+  int64_t height;  // rows
+  const float *rows, *panel, *bias;
+  int64_t k;
+  float* y;
+  int64_t y_stride, columns;  // columns: of the panel that are in the matrix
+  Write write;
+};
+
+TANDEM_TILE void gemm_tile(const GemmTile& t) {
+  constexpr int kNoMerge = 0;
+  alignas(64) float sums[Strip::kTileRows * Strip::kColumns];
+  for (int64_t c = 0; c < t.columns; c += Strip::kColumns) {
+    for (int64_t r = 0; r < t.height; ++r)  // y's rows may be far apart: they come while the sums are made
+      for (int line = 0; line < Strip::kColumns; line += 16) __builtin_prefetch(t.y + r * t.y_stride + c + line, 1);
+    multiply_rows<Strip::kTileRows, 0>(t.height, t.rows, t.panel + c, t.k, {&kNoMerge, 1}, sums);
+    const int64_t columns = std::min<int64_t>(Strip::kColumns, t.columns - c);
+    for (int64_t r = 0; r < t.height; ++r) {
+      float* const y = t.y + r * t.y_stride + c;
+      float* const sum = sums + r * Strip::kColumns;
+      if (columns == Strip::kColumns) {
+        Strip whole = Strip::load(sum);
+        if (t.bias) whole.add(Strip::load(t.bias + c));
+        if (t.write == Write::kAdd) whole.add(Strip::load(y));
+        whole.store(y);
+        continue;
+      }
+      for (int64_t i = 0; i < columns; ++i) {
+        if (t.bias) sum[i] += t.bias[c + i];
+        y[i] = t.write == Write::kAdd ? sum[i] + y[i] : sum[i];
       }
     }
+  }
 }
 
-// w_grad tile [R, 32] of R columns of y_grad and 32 of x, both packed. The stack holds partial sums of whole shards.
-// height, columns: of the tile that are in the matrix.
-template <int R>
-TANDEM_TILE void weight_gradient_tile(const float* y_grad, const float* x, int64_t rows_per_shard,
-                                      std::span<const int> merges, float* stack, float* w_grad, int64_t in,
-                                      int64_t height, int64_t columns, Write write) {
-  Vec32 acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = Vec32::zero();
-  for (size_t shard = 0; shard < merges.size(); ++shard) {
-#pragma GCC unroll 4
-    for (int64_t row = 0; row < rows_per_shard; ++row, y_grad += R, x += kPanel) {
-      const Vec32 w = Vec32::load(x);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) acc[r].multiply_add(y_grad[r], w);
-    }
-    for (int merge = 0; merge < merges[shard]; ++merge) {
-      stack -= R * kPanel;
-      for (int r = 0; r < R; ++r) acc[r].add(Vec32::load(stack + r * kPanel));
-    }
-    if (shard + 1 == merges.size()) break;
-    for (int r = 0; r < R; ++r) {
-      acc[r].store(stack + r * kPanel);
-      acc[r] = Vec32::zero();
-    }
-    stack += R * kPanel;
-  }
-  if (height == R && columns == kPanel) {
-    for (int r = 0; r < R; ++r) {
-      acc[r].add(write == Write::kAdd ? Vec32::load(w_grad + r * in) : Vec32::zero());  // of -0 and 0: 0
-      acc[r].store(w_grad + r * in);
-    }
-    return;
-  }
-  alignas(64) float full[R * kPanel];
-  for (int r = 0; r < R; ++r) acc[r].store(full + r * kPanel);
-  for (int64_t r = 0; r < height; ++r)
-    for (int64_t c = 0; c < columns; ++c) {
-      float& element = w_grad[r * in + c];
-      element = full[r * kPanel + c] + (write == Write::kAdd ? element : 0.0f);
-    }
+// [tiles][k][height], the last tile [k][the rest]; 16 floats beyond it may be written.
+inline void pack_tiles(const float* x, int64_t x_stride, int64_t rows, int64_t k, int height, float* tiles) {
+  for (int64_t r = 0; r < rows; r += height)
+    transpose(x + r * x_stride, x_stride, static_cast<int>(std::min<int64_t>(height, rows - r)), k, tiles + r * k,
+              std::min<int64_t>(height, rows - r));
 }
 
-__attribute__((noinline)) void weight_gradient_tiles(const float* y_grad, int64_t y_grad_stride, const float* x,
-                                                     int64_t x_stride, float* w_grad, int64_t out, int64_t in,
-                                                     int64_t rows_per_shard, std::span<const int> merges, Write write,
-                                                     WeightGradientScratch& scratch) {
-  constexpr int R = Vec32::kTileRows;
-  const int64_t all_rows = rows_per_shard * static_cast<int64_t>(merges.size());
-  pack_blocks<R>(y_grad, y_grad_stride, all_rows, out, scratch.y_grad);
-  pack_blocks<kPanel>(x, x_stride, all_rows, in, scratch.x);
-  grow(scratch.stack, static_cast<int64_t>(merges.size()) * R * kPanel);
-  for (int64_t c = 0; c < in; c += kPanel)
-    for (int64_t o = 0; o < out; o += R)
-      weight_gradient_tile<R>(scratch.y_grad.data() + o * all_rows, scratch.x.data() + c * all_rows, rows_per_shard,
-                              merges, scratch.stack.data(), w_grad + o * in + c, in, std::min<int64_t>(R, out - o),
-                              std::min(kPanel, in - c), write);
+// Packed rows times all panels, in blocks of panels that stay in the L2 cache beside them.
+inline void multiply_tiles(const GemmProduct& to, const float* tiles, int64_t first, int64_t rows, int height) {
+  constexpr int64_t kBlockFloats = 64 << 10;
+  const int64_t k = to.w.k(), n = to.w.n();
+  const int64_t block_columns = std::max<int64_t>(1, kBlockFloats / (kPanel * std::max<int64_t>(k, 1))) * kPanel;
+  for (int64_t block = 0; block < n; block += block_columns)
+    for (int64_t r = 0; r < rows; r += height)
+      for (int64_t c = block; c < std::min(n, block + block_columns); c += kPanel)
+        gemm_tile({.height = std::min<int64_t>(height, rows - r),
+                   .rows = tiles + r * k,
+                   .panel = to.w.data() + c * k,
+                   .bias = to.bias ? to.bias + c : nullptr,
+                   .k = k,
+                   .y = to.y + (first + r) * to.y_stride + c,
+                   .y_stride = to.y_stride,
+                   .columns = std::min(kPanel, n - c),
+                   .write = to.write});
+}
+
+__attribute__((noinline)) void gemm_panels(const float* x, int64_t x_stride, std::span<const GemmProduct> operands,
+                                           int64_t m, LineFloats& memory) {
+  constexpr int64_t kBlockRows = 128;
+  const int64_t k = operands.empty() ? 0 : operands[0].w.k();
+  grow(memory, std::min(m, kBlockRows) * k + 16);
+  for (int64_t first = 0; first < m; first += kBlockRows) {
+    const int64_t rows = std::min(kBlockRows, m - first);
+    const int height = tile_height(rows);
+    const float* tiles = x + first * x_stride;  // a row alone is a tile
+    if (rows > 1) {
+      pack_tiles(x + first * x_stride, x_stride, rows, k, height, memory.data());
+      tiles = memory.data();
+    }
+    for (const GemmProduct& to : operands) multiply_tiles(to, tiles, first, rows, height);
+  }
 }

@@ -1,8 +1,9 @@
 // kernels/cpu/lstm_sequence.h -- whole sequences of an fp32 LSTM on a CPU whose weights fit the caches.
 //
 // The weights are packed once for all steps (cpu/gemm.h), and a block of rows goes through all its steps before the
-// next one begins, so that its states stay in the L2 cache beside the packed weights. A row's bits do not depend on the
-// rows beside it. Arrays are contiguous and batch first; gates and their weights are in the order of lstm_kernels.h.
+// next one begins: the gates of one step stay in the L2 cache from the GEMMs to the cells, and packed weights, which
+// come from L3, serve many rows. A row's bits do not depend on the rows beside it. Arrays are contiguous and batch
+// first; gates and their weights are in the order of lstm_kernels.h.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace tandem {
 struct LstmSequenceScratch {
   Panels input, recurrent;
   WeightGradientScratch weights;
-  LineFloats hidden, gates, cells;
+  LineFloats hidden, cells;
 };
 
 struct LstmSequenceForward {
@@ -40,9 +41,14 @@ struct LstmSequenceBackward {
 };
 void lstm_backward(const LstmSequenceBackward& call, LstmSequenceScratch& scratch);
 
-// One shard's gradient of a weight, [4 hidden, width]: gates_grad [rows, 4 hidden], x [rows, width], where rows are
-// those of all steps. The sum goes in blocks of 512 rows.
-void lstm_weight_leaf(const float* gates_grad, const float* x, int64_t rows, int64_t gates, int64_t width, float* leaf,
-                      LstmSequenceScratch& scratch);
+// The gradients of one shard's weights: gates_grad [rows, steps, 4 hidden], x and out as above. The sums go in blocks
+// of 512 rows of all steps.
+struct LstmSequenceLeaves {
+  int64_t rows = 0, steps = 0, in = 0, hidden = 0;
+  const float *gates_grad = nullptr, *x = nullptr, *out = nullptr;
+  float* leaf_ih = nullptr;  // [4 hidden, in]; null: not wanted
+  float* leaf_hh = nullptr;  // [4 hidden, hidden]; null: not wanted
+};
+void lstm_weight_leaves(const LstmSequenceLeaves& call, LstmSequenceScratch& scratch);
 
 }  // namespace tandem

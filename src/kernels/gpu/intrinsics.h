@@ -30,11 +30,17 @@ struct alignas(128) SharedUnit {
 
 #include "kernels/gpu/emulator.h"
 #define TANDEM_LAUNCH(name, kernel, grid, block, stream, ...) \
-  ::tandem::cuda_on_cpu::launch((grid), (block), [&] { kernel(__VA_ARGS__); })
+  (static_cast<void>(stream), ::tandem::cuda_on_cpu::launch((grid), (block), [&] { kernel(__VA_ARGS__); }))
 #define TANDEM_LAUNCH_WITH(bytes, name, kernel, grid, block, stream, ...) \
   TANDEM_LAUNCH(name, (kernel), grid, block, stream, __VA_ARGS__)
 #define TANDEM_SHARED(type, name) static type name
 namespace tandem::cuda {
+inline constexpr int kThreads = 256;
+inline unsigned grid_for(int64_t work_items) {
+  return static_cast<unsigned>(std::clamp<int64_t>((work_items + kThreads - 1) / kThreads, 1, 4096));
+}
+inline int64_t first_item() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+inline int64_t item_stride() { return int64_t{gridDim.x} * blockDim.x; }
 inline int blocks_per_sm(size_t) { return 32; }
 inline int emulated_sm_count = 4;
 inline int sm_count() { return emulated_sm_count; }

@@ -45,7 +45,7 @@ at::Tensor PolicyPlayer::act(const std::byte* states) {
   const Rollout rollout{
       .own = own_.data_ptr<float>(), .row = row_.data_ptr<int32_t>(), .age = age_.data_ptr<int32_t>()};
   const WindowSource source{table_.defined() ? table_.data_ptr<float>() : nullptr, before_.data_ptr<float>()};
-  kernels_for<PpoKernels>(seen_).windows(rollout, shape_, source, step_++, 0, seen_.data_ptr<float>(),
+  kernels_for<PpoKernels>(seen_).windows(rollout, shape_, source, step_++, {}, RandomKey{}, seen_.data_ptr<float>(),
                                          number_.data_ptr<int64_t>(), stream_for(seen_));
   policy_ = net_.forward(seen_, number_, std::nullopt).policy.cpu().contiguous();
   if (shape_.action_size > 0) return policy_;

@@ -45,6 +45,7 @@ Ppo::Ppo(const PpoSettings& settings, std::unique_ptr<Environment> environment)
   before_ = here(before);
   if (table.width > 0)
     table_ = here(at::from_blob(const_cast<float*>(table.rows), {table.count, table.width}, at::kFloat)).clone();
+  stepper_ = environment_->rollout_stepper();
   source_ = {table_.defined() ? table_.data_ptr<float>() : nullptr, before_.data_ptr<float>()};
 }
 
@@ -58,14 +59,18 @@ void Ppo::build(JobState& state) {
   spread_ = state.add_replicated("spread_of_returns", at::zeros({2}, at::kDouble));
   if (forecast_targets_.defined()) objective_ = state.add_replicated("objective", here(at::arange(2, at::kFloat)));
   const int64_t n = shape_.environments, slots = shape_.slots(), horizon = shape_.horizon;
+  const auto beside_the_net = [&](const char* name, std::vector<int64_t> sizes, at::ScalarType type) {
+    return state.add_shard_field(name, std::move(sizes), type, /*on_device=*/true);
+  };
   const auto field = [&](const char* name, std::vector<int64_t> sizes, at::ScalarType type) {
     return state.add_shard_field(std::string("rollout.") + name, std::move(sizes), type, /*on_device=*/true);
   };
-  states_ = state.add_shard_field("environments", {n, environment_->state_bytes()}, at::kByte);
-  returns_ = state.add_shard_field("returns", {n}, at::kFloat);
-  discounted_ = state.add_shard_field("discounted", {n}, at::kFloat);
-  lengths_ = state.add_shard_field("lengths", {n}, at::kInt);
-  ended_ = state.add_shard_field("ended", {n}, at::kInt);
+  states_ = state.add_shard_field("environments", {n, environment_->state_bytes()}, at::kByte,
+                                  /*on_device=*/stepper_ != nullptr);
+  returns_ = beside_the_net("returns", {n}, at::kFloat);
+  discounted_ = beside_the_net("discounted", {n}, at::kFloat);
+  lengths_ = beside_the_net("lengths", {n}, at::kInt);
+  ended_ = beside_the_net("ended", {n}, at::kInt);
   own_ = field("own", {n, slots, shape_.own}, at::kFloat);
   row_ = field("row", {n, slots}, at::kInt);
   age_ = field("age", {n, slots}, at::kInt);
@@ -85,7 +90,10 @@ std::vector<Phase> Ppo::phases() const {
            .floats = kCollectSums,
            .counts = kCollectCounts,
            .every = s_.updates_per_rollout(),
-           .batched = true},
+           .capturable = stepper_ != nullptr,
+           .changes_state = stepper_ != nullptr,
+           .batched = stepper_ == nullptr,
+           .grouped = stepper_ != nullptr},
           {.name = "advantages",
            .id = kAdvantagePhase,
            .floats = kAdvantageSums,
@@ -100,9 +108,9 @@ std::vector<Phase> Ppo::phases() const {
            .grouped = true}};
 }
 
-Rollout Ppo::rollout(ShardContext& context, int shard) {
-  const auto floats = [&](ShardField field) { return context.job().shard(field, shard).data_ptr<float>(); };
-  const auto whole = [&](ShardField field) { return context.job().shard(field, shard).data_ptr<int32_t>(); };
+Rollout Ppo::rollout(JobState& job, int shard) const {
+  const auto floats = [&](ShardField field) { return job.shard(field, shard).data_ptr<float>(); };
+  const auto whole = [&](ShardField field) { return job.shard(field, shard).data_ptr<int32_t>(); };
   return {.own = floats(own_),
           .row = whole(row_),
           .age = whole(age_),
@@ -117,12 +125,24 @@ Rollout Ppo::rollout(ShardContext& context, int shard) {
 }
 
 void Ppo::run(const Phase& phase, ShardContext& context) {
-  if (phase.id == kCollectPhase) return collect({&context, 1});
   if (phase.id == kAdvantagePhase) return find_advantages(context);
-  learn(context);
+  if (phase.id == kLearnPhase) return learn(context);
+  const Collected got = collect(context, context.group);
+  context.add(0, got.floats);
+  const at::Tensor counts = got.counts.sum(0);
+  for (int k = 0; k < kCollectCounts; ++k) context.count(k, counts[k]);
 }
 
-void Ppo::run_batched(const Phase&, std::span<ShardContext> shards, std::span<const Subtree>) { collect(shards); }
+void Ppo::run_batched(const Phase&, std::span<ShardContext> shards, std::span<const Subtree>) {
+  const Collected got = collect(shards.front(), static_cast<int>(shards.size()));
+  const at::Tensor floats = got.floats.cpu(), counts = got.counts.cpu();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const auto shard = static_cast<int64_t>(i);
+    for (int k = 0; k < kCollectSums; ++k) shards[i].floats[static_cast<size_t>(k)] += floats[shard][k].item<float>();
+    for (int k = 0; k < kCollectCounts; ++k)
+      shards[i].counts[static_cast<size_t>(k)] += counts[shard][k].item<int64_t>();
+  }
+}
 
 // ---- learning ----
 
@@ -146,8 +166,8 @@ void Ppo::learn(ShardContext& context) {
     RandomSource order = context.random(kShuffleSite);
     order.shard += static_cast<uint32_t>(i);
     kernels_for<PpoKernels>(batch.seen)
-        .gather(rollout(context, context.shard + i), shape_, source_, plan, advantage_scale_.data_ptr<float>(), order,
-                batch.rows_from(i * rows), stream_for(batch.seen));
+        .gather(rollout(context.job(), context.shard + i), shape_, source_, plan, advantage_scale_.data_ptr<float>(),
+                order, batch.rows_from(i * rows), stream_for(batch.seen));
   }
   const PolicyOutput out = net_->forward(batch.seen, batch.number, context.random(kDropoutSite));
   const PpoWeights weights{static_cast<float>(s_.clip_range), static_cast<float>(s_.value_weight),
@@ -175,6 +195,7 @@ void Ppo::apply(const Phase& phase, const Total& total, StepContext& context) {
 }
 
 void Ppo::collected(const Total& total) {
+  if (!std::isfinite(total.floats[kSquaredReturns])) refuse_rewards("in this rollout");
   double* const average = average_.data_ptr<double>();  // return, length, known
   if (const double ended = static_cast<double>(total.counts[kEpisodes]); ended > 0) {
     const double found[2] = {total.floats[kReturns] / ended, static_cast<double>(total.counts[kLength]) / ended};

@@ -60,14 +60,22 @@ class Ppo : public Recipe {
   enum CollectSum { kReturns, kSquaredReturns, kCollectSums };
   enum AdvantageSum { kAdvantages, kSquares, kAdvantageSums };
   enum CollectCount { kSteps, kEpisodes, kLength, kCollectCounts };
-  Rollout rollout(ShardContext& context, int shard);
+  static_assert(kLength == static_cast<int>(kTalliedLength) && kCollectCounts == static_cast<int>(kTallyCounts));
+  Rollout rollout(JobState& job, int shard) const;
   MiniBatchPlan mini_batches() const;
-  int64_t rollout_number(const ShardContext& context) const { return context.step / s_.updates_per_rollout(); }
+  RolloutClock clock() const { return {s_.updates_per_rollout() * s_.accumulation, shape_.horizon}; }
   // ---- ppo_collect.cc ----
-  void collect(std::span<ShardContext> shards);
-  void carry_over(ShardContext& context);
-  void observe(ShardContext& context, int64_t slot, const int32_t* age);
-  void step_environments(ShardContext& context, int64_t t, const at::Tensor& actions);
+  struct CollectPass;
+  struct Collected {
+    at::Tensor floats, counts;  // [shards, kCollectSums], [shards, kCollectCounts]
+  };
+  Collected collect(ShardContext& first, int shards);
+  void carry_over(JobState& job, int shard);
+  void act(CollectPass& pass, const RandomSource& masks, int64_t t);
+  void step_where_the_policy_is(CollectPass& pass, int64_t t);
+  void step_on_the_host(CollectPass& pass, int64_t t);
+  RolloutTally tally(const CollectPass& pass, int i) const;
+  [[noreturn]] static void refuse_rewards(const std::string& where);  // of one that is no number
   void step_awake(std::byte* states, const float* actions, const int32_t* idle, std::vector<Outcome>& out,
                   const RandomKey& key) const;
   void find_advantages(ShardContext& context);
@@ -85,6 +93,7 @@ class Ppo : public Recipe {
   at::Tensor forecast_targets_;  // [count, forecasts], with pre-training
   at::Tensor objective_;         // with it: the weights of PPO's loss and of the forecast's, (0, 1) and then (1, 0)
   WindowSource source_;
+  std::unique_ptr<RolloutStepper> stepper_;  // null: the host steps the environments
   int64_t forecast_sum() const { return 1 + kPpoTerms; }
   at::Tensor advantage_scale_,
       average_;  // shift and factor, and all rows over real ones; mean return and length of episodes, and whether known

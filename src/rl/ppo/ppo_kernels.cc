@@ -1,6 +1,8 @@
 // rl/ppo/ppo_kernels.cc -- PPO's kernels on a CPU.
 #include "rl/ppo/ppo_kernels.h"
 
+#include <algorithm>
+
 namespace tandem {
 namespace {
 
@@ -11,9 +13,9 @@ void copy_window(const Rollout& r, const RolloutShape& s, const WindowSource& so
       *out++ = window_element(r, s, source, environment, slot, k, column);
 }
 
-void copy_windows(const Rollout& r, const RolloutShape& s, const WindowSource& source, int64_t t, int64_t number,
-                  float* seen, int64_t* row, void*) {
-  const int64_t slot = s.window - 1 + t, each = s.window * s.width();
+void copy_windows(const Rollout& r, const RolloutShape& s, const WindowSource& source, int64_t t,
+                  const RolloutClock& clock, const RandomSource& key, float* seen, int64_t* row, void*) {
+  const int64_t slot = s.window - 1 + t, each = s.window * s.width(), number = clock.rollout(key.present());
   for (int64_t e = 0; e < s.environments; ++e) {
     copy_window(r, s, source, e, slot, seen + e * each);
     row[e] = window_number(s, number, e, t);
@@ -22,7 +24,16 @@ void copy_windows(const Rollout& r, const RolloutShape& s, const WindowSource& s
 
 void act_all(const Rollout& r, const RolloutShape& s, int64_t t, const float* policy, const float* log_deviation,
              const float* value, const RandomSource& key, float* actions, void*) {
-  for (int64_t e = 0; e < s.environments; ++e) act_one(r, s, t, e, policy, log_deviation, value, key, actions);
+  for (int64_t e = 0; e < s.environments; ++e)
+    act_one(r, s, t, e, policy, log_deviation, value, key.present(), actions);
+}
+
+void note_all(const Rollout& r, const RolloutShape& s, int64_t t, const RolloutStep& step, const RolloutTally& tally,
+              float gamma, void*) {
+  for (int64_t e = 0; e < s.environments; ++e) {
+    note_one(r, s, t, e, step, tally, gamma);
+    std::copy_n(step.own + e * s.own, s.own, r.own + (e * s.slots() + s.window + t) * s.own);
+  }
 }
 
 void rollout_advantages(const Rollout& r, const RolloutShape& s, const float* scale, float gamma, float lambda, void*) {
@@ -35,7 +46,7 @@ void rollout_advantages(const Rollout& r, const RolloutShape& s, const float* sc
 
 void gather_rows(const Rollout& r, const RolloutShape& s, const WindowSource& source, const MiniBatchPlan& plan,
                  const float* scale, const RandomSource& key, const MiniBatch& out, void*) {
-  const MiniBatchOrder order(s, plan, key);
+  const MiniBatchOrder order(s, plan, key.present());
   for (int64_t i = 0; i < plan.rows; ++i) {
     const int64_t row = order.at(i), slot = s.window - 1 + row % s.horizon;
     copy_window(r, s, source, row / s.horizon, slot, out.seen + i * s.window * s.width());
@@ -54,7 +65,7 @@ void row_losses(const float* policy, const float* log_deviation, const float* va
 }  // namespace
 
 const PpoKernels& PpoKernels::cpu() {
-  static const PpoKernels kernels{copy_windows, act_all, rollout_advantages, gather_rows, row_losses};
+  static const PpoKernels kernels{copy_windows, act_all, note_all, rollout_advantages, gather_rows, row_losses};
   return kernels;
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/permutation.h"
 #include "kernels/random_source.h"
 #include "rl/ppo/ppo_math.h"
+#include "rl/rollout_clock.h"
 
 namespace tandem {
 
@@ -50,6 +51,27 @@ struct WindowSource {
   const float* before = nullptr;  // [own]
 };
 
+// What a time step of the environments gave, [environments] each; of an idle one reward 0 and no end.
+struct RolloutStep {
+  const float* reward;
+  const int32_t* end;  // an End
+  const float* own;    // [environments, own]: the observation after it
+  const int32_t* row;  // of the table
+};
+
+// Of one shard, [environments] each.
+struct RolloutTally {
+  // From step to step: the return of the episode so far, plain and discounted, its steps, and the End of the last one:
+  // an environment whose episode has ended is idle at the next step.
+  float *returned, *discounted;
+  int32_t *length, *ended;
+  // Added up over a rollout: squares of discounted returns, returns of episodes that ended; counts, which are
+  // [environments, kTallyCounts].
+  float *squares, *finished;
+  int64_t* counts;
+};
+enum TallyCount { kTalliedSteps, kTalliedEpisodes, kTalliedLength, kTallyCounts };  // the last: of episodes that ended
+
 // Where the rows of a mini-batch go.
 struct MiniBatch {
   float* seen;      // [rows, window, width]: the table's numbers, then the environment's own
@@ -70,17 +92,21 @@ struct MiniBatchPlan {
 };
 
 struct PpoKernels {
-  static constexpr KernelTableId kId{"ppo", 1};
+  static constexpr KernelTableId kId{"ppo", 2};
   static const PpoKernels& cpu();
 
-  // The windows that end at step t of each environment, and the numbers of these rows; rollout: which one of the run.
+  // The windows that end at step t of each environment, and the numbers of these rows. The key tells which rollout of
+  // the run it is; nothing is drawn.
   void (*windows)(const Rollout& rollout, const RolloutShape& shape, const WindowSource& source, int64_t t,
-                  int64_t number, float* seen, int64_t* row, void* stream);
+                  const RolloutClock& clock, const RandomSource& key, float* seen, int64_t* row, void* stream);
   // Draws an action for each environment and notes it with its log-probability and the value, as step t; with t equal
   // to the horizon only the value. policy [environments, outputs]; log_deviation [action_size], or null. `actions`
   // [environments, action_floats] gets the same for the environment.
   void (*act)(const Rollout& rollout, const RolloutShape& shape, int64_t t, const float* policy,
               const float* log_deviation, const float* value, const RandomSource& key, float* actions, void* stream);
+  // Notes what step t gave: in the rollout, with the observation that comes next, and in the tally.
+  void (*note)(const Rollout& rollout, const RolloutShape& shape, int64_t t, const RolloutStep& step,
+               const RolloutTally& tally, float gamma, void* stream);
   // reward_scale: one number, where the rollout lives.
   void (*advantages)(const Rollout& rollout, const RolloutShape& shape, const float* reward_scale, float gamma,
                      float lambda, void* stream);
@@ -149,6 +175,34 @@ TANDEM_HD void act_one(const Rollout& r, const RolloutShape& s, int64_t t, int64
   for (int64_t i = 0; i < s.action_floats(); ++i)
     r.action[at * s.action_floats() + i] = actions[e * s.action_floats() + i];
   r.log_prob[at] = log_prob;
+}
+
+// All of note() for environment e but the observation.
+TANDEM_HD void note_one(const Rollout& r, const RolloutShape& s, int64_t t, int64_t e, const RolloutStep& step,
+                        const RolloutTally& tally, float gamma) {
+  const bool idle = tally.ended[e] != 0;
+  const int64_t at = e * s.horizon + t, next = e * s.slots() + s.window + t;
+  r.reward[at] = step.reward[e];
+  r.weight[at] = idle ? 0.0f : 1.0f;
+  r.end[at] = step.end[e];
+  float returned = tally.returned[e] + step.reward[e];
+  float discounted = idle ? 0.0f : gamma * tally.discounted[e] + step.reward[e];
+  const int32_t length = idle ? 0 : tally.length[e] + 1;
+  r.row[next] = step.row[e];
+  r.age[next] = length;
+  int64_t* const counts = tally.counts + e * kTallyCounts;
+  tally.squares[e] = tally.squares[e] + discounted * discounted;
+  counts[kTalliedSteps] += idle ? 0 : 1;
+  if (step.end[e] != 0) {
+    tally.finished[e] = tally.finished[e] + returned;
+    counts[kTalliedEpisodes] += 1;
+    counts[kTalliedLength] += length;
+    returned = discounted = 0;
+  }
+  tally.returned[e] = returned;
+  tally.discounted[e] = discounted;
+  tally.length[e] = length;
+  tally.ended[e] = step.end[e];
 }
 
 // All of a row but its window.

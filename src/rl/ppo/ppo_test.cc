@@ -1,6 +1,7 @@
 // PPO: what it sees, that it learns, that its bits don't depend on the plan.
 #include "rl/ppo/ppo.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -74,8 +75,8 @@ TEST(PpoWindow, IsTheTrueHistoryOfItsEpisode) {
   at::Tensor seen = at::empty({shape.environments, 4, 2}), number = at::empty({shape.environments}, at::kLong);
   const WindowSource source{table.data_ptr<float>(), &before};
   for (int64_t t = 0; t < s.horizon; ++t) {
-    PpoKernels::cpu().windows(rollout, shape, source, t, 1, seen.data_ptr<float>(), number.data_ptr<int64_t>(),
-                              nullptr);
+    PpoKernels::cpu().windows(rollout, shape, source, t, {}, RandomKey{.step = 1}, seen.data_ptr<float>(),
+                              number.data_ptr<int64_t>(), nullptr);
     // The first rollout had 16 steps: episodes take 5 and an idle one; the idle step shows the last observation.
     const int64_t all = s.horizon + t, episode = all / 6, step = all % 6;
     EXPECT_EQ(weight[0][t].item<float>(), step == 5 ? 0 : 1);
@@ -155,6 +156,54 @@ TEST(Ppo, HasOneDigestForEveryPlanAndPass) {
     }
 }
 
+// The hallway, stepped where the policy is: here by the host too, but in a phase that runs several shards in one pass.
+class SteppedHallway : public Hallway {
+ public:
+  explicit SteppedHallway(bool continuous, float reward = 0) : Hallway(continuous), reward_(reward) {}
+  std::unique_ptr<RolloutStepper> rollout_stepper() const override { return std::make_unique<Stepper>(*this); }
+
+ private:
+  struct Stepper : RolloutStepper {
+    explicit Stepper(const SteppedHallway& of) : world(of) {}
+    void queue(const RolloutEnvironments& shard, int64_t n, const RolloutClock& clock, const RandomSource& key,
+               int64_t t, void*) const override {
+      std::vector<Outcome> out(static_cast<size_t>(n));
+      for (int64_t e = 0; e < n; ++e) {
+        Outcome& one = out[static_cast<size_t>(e)];
+        if (shard.idle[e] == 0) one = move(reinterpret_cast<State*>(shard.states)[e], shard.actions[e] > 0.5f);
+        shard.rewards[e] = one.reward + world.reward_;
+        shard.ends[e] = static_cast<int32_t>(one.end);
+        shard.rows[e] = 0;
+      }
+      world.observe(shard.states, shard.observed, n);
+      world.reset(shard.states, n, clock.at(key.present(), t), out.data());
+    }
+    const SteppedHallway& world;
+  };
+  float reward_;
+};
+
+TEST(Ppo, EnvironmentsThatAreSteppedBesideThePolicyGiveTheBitsOfTheHosts) {
+  for (const bool continuous : {false, true})
+    for (const int64_t together : {0, 1, 3})
+      for (const std::vector<double>& workers : std::vector<std::vector<double>>{{1}, {2, 1, 1}}) {
+        PpoSettings s = small_ppo();
+        s.accumulation = 2;
+        s.shards_per_pass = together;
+        const auto by_host = ppo_loop(s, std::make_unique<Hallway>(continuous), workers),
+                   beside = ppo_loop(s, std::make_unique<SteppedHallway>(continuous), workers);
+        const std::string words = fmt::format("{} shards in a pass, {} workers", together, workers.size());
+        for (int64_t step = 0; step < 2 * s.updates_per_rollout() + 3; ++step) {
+          const StepRecord want = by_host->step(), got = beside->step();
+          ASSERT_EQ(metric_of(got, "average_return"), metric_of(want, "average_return")) << words;
+          ASSERT_EQ(metric_of(got, "episode_length"), metric_of(want, "episode_length")) << words;
+        }
+        EXPECT_EQ(digest_of(*beside), digest_of(*by_host)) << words;
+        for (const char* field : {"environments", "returns", "ended", "rollout.own", "rollout.reward"})
+          EXPECT_TRUE(at::equal(field_of(*beside, field, 0), field_of(*by_host, field, 0))) << field;
+      }
+}
+
 // The hallway, whose third step brings what is no number.
 class BrokenHallway : public Hallway {
  public:
@@ -171,6 +220,8 @@ class BrokenHallway : public Hallway {
 TEST(Ppo, ARewardThatIsNoNumberEndsTheRun) {
   const auto loop = ppo_loop(small_ppo(), std::make_unique<BrokenHallway>());
   EXPECT_THROW(loop->step(), Error);
+  const auto beside = ppo_loop(small_ppo(), std::make_unique<SteppedHallway>(false, NAN));
+  EXPECT_THROW(beside->step(), Error);
 }
 
 TEST(Ppo, RefusesARolloutThatDoesNotDivideIntoBatches) {

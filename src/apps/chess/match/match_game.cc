@@ -1,0 +1,140 @@
+#include "apps/chess/match/match_game.h"
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "kernels/philox.h"
+#include "world/chess/players/sites.h"
+
+namespace tandem::chess {
+namespace {
+
+// As cutechess writes it: "+0.34/8", "-M3/12", from the side that moved.
+std::string comment_of(const Thought& thought) {
+  if (!thought.score) return "";
+  const Score& score = *thought.score;
+  const std::string value = score.mate_in
+                                ? fmt::format("{}M{}", *score.mate_in < 0 ? '-' : '+', std::abs(*score.mate_in))
+                                : fmt::format("{:+.2f}", score.centipawns / 100.0);
+  return fmt::format("{}/{}", value, thought.depth);
+}
+
+void lose_by_fault(FinishedGame& played, Side side, const PlayerFault& fault) {
+  played.fault = GameFault{side, fault.kind(), fault.what(), fault.why(), fault.todo()};
+  played.winner = other(side);
+}
+
+void begin(FinishedGame& played, Player& player, Side side, uint64_t seed) {
+  if (played.fault) return;
+  try {
+    player.begin_game(seed);
+  } catch (const PlayerFault& fault) {
+    lose_by_fault(played, side, fault);
+  }
+}
+
+// One move; false where the game can't go on.
+bool play_move(FinishedGame& played, Player& player, const ThinkRequest& request) {
+  const Side side = played.game.position().side_to_move;
+  try {
+    const Thought thought = player.think(played.game, request);
+    if (request.stop.stop_requested()) return false;
+    played.game.play(thought.move);
+    played.comments.push_back(comment_of(thought));
+    return true;
+  } catch (const PlayerFault& fault) {
+    if (!request.stop.stop_requested()) lose_by_fault(played, side, fault);
+    return false;
+  }
+}
+
+std::string termination_of(const FinishedGame& played) {
+  if (played.broken_off) return "unterminated";
+  if (played.too_long) return "adjudication";
+  if (!played.fault) return "normal";
+  switch (played.fault->kind) {
+    case PlayerFault::Kind::kSilent:
+      return "time forfeit";
+    case PlayerFault::Kind::kIllegalMove:
+    case PlayerFault::Kind::kFlood:
+      return "rules infraction";
+    case PlayerFault::Kind::kNoEngine:
+    case PlayerFault::Kind::kCrashed:
+      break;
+  }
+  return "abandoned";
+}
+
+}  // namespace
+
+std::string FinishedGame::result_text() const {
+  if (broken_off) return "*";
+  if (!winner) return "1/2-1/2";
+  return *winner == Side::kWhite ? "1-0" : "0-1";
+}
+
+std::string FinishedGame::ending() const {
+  if (broken_off) return "broken off";
+  if (fault) return fault->what;
+  if (too_long) return fmt::format("{} half-moves", game.moves().size());
+  return std::string(word_of(result.end));
+}
+
+int FinishedGame::points() const {
+  if (!winner) return 1;
+  return (*winner == Side::kWhite) == first_is_white ? 2 : 0;
+}
+
+uint64_t seed_of_player(uint64_t match_seed, int64_t game, Side side) {
+  const RandomKey key{
+      .seed = match_seed, .step = static_cast<uint64_t>(game), .shard = static_cast<uint32_t>(side), .site = kGameSeed};
+  return uint64_t{random_u32(key, 0)} << 32 | random_u32(key, 1);
+}
+
+FinishedGame play_game(const Game& opening, Player& white, Player& black, uint64_t white_seed, uint64_t black_seed,
+                       const MatchRules& rules, const std::stop_token& stop) {
+  const double began = monotonic_seconds();
+  FinishedGame played;
+  played.game = opening;
+  played.comments.assign(opening.moves().size(), "");
+  if (!played.comments.empty()) played.comments.back() = "end of the opening";
+  begin(played, white, Side::kWhite, white_seed);
+  begin(played, black, Side::kBlack, black_seed);
+  ThinkRequest request = rules.limits;
+  request.stop = stop;
+  while (!played.fault && !stop.stop_requested()) {
+    played.result = played.game.result(rules.draws);
+    played.winner = played.result.winner;
+    if (played.result.over()) break;
+    played.too_long = static_cast<int>(played.game.moves().size()) >= rules.max_plies;
+    if (played.too_long) break;
+    if (!play_move(played, played.game.position().side_to_move == Side::kWhite ? white : black, request)) break;
+  }
+  played.broken_off = !played.fault && !played.too_long && !played.result.over();
+  played.seconds = monotonic_seconds() - began;
+  return played;
+}
+
+PgnGame pgn_of_game(const FinishedGame& played, const std::string& white, const std::string& black,
+                    const std::string& event, const std::string& date) {
+  PgnGame pgn;
+  pgn.game = played.game;
+  pgn.result = played.result_text();
+  pgn.comments = played.comments;
+  if (played.fault) {
+    pgn.comments.resize(std::max<size_t>(played.game.moves().size(), 1));
+    std::string& last = pgn.comments.back();
+    last += fmt::format("{}{}: {}", last.empty() ? "" : "; ", played.fault->what, played.fault->why);
+  }
+  pgn.set_tag("Event", event);
+  pgn.set_tag("Site", "?");
+  pgn.set_tag("Date", date);
+  pgn.set_tag("Round", fmt::format("{}.{}", played.number / 2 + 1, played.number % 2 + 1));
+  pgn.set_tag("White", white);
+  pgn.set_tag("Black", black);
+  pgn.set_tag("PlyCount", std::to_string(played.game.moves().size()));
+  pgn.set_tag("Termination", termination_of(played));
+  return pgn;
+}
+
+}  // namespace tandem::chess

@@ -1,0 +1,46 @@
+#include "apps/chess/match/match_pgn.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+
+#include "base/clock.h"
+#include "base/errors.h"
+
+namespace tandem::chess {
+
+MatchPgn::MatchPgn(std::filesystem::path file, std::string first, std::string second, std::string event)
+    : file_(std::move(file)), first_(std::move(first)), second_(std::move(second)), event_(std::move(event)) {
+  date_ = utc_stamp().substr(0, 10);
+  for (char& c : date_)
+    if (c == '-') c = '.';
+  errno = 0;
+  out_.open(file_, std::ios::binary | std::ios::trunc);
+  if (!out_) throw IoError(fmt::format("cannot write {}", file_.string()), errno, "name another file with --pgn");
+}
+
+void MatchPgn::add(FinishedGame game) {
+  if (game.broken_off) return;
+  waiting_.emplace(game.number, std::move(game));
+  for (auto at = waiting_.find(next_); at != waiting_.end(); at = waiting_.find(++next_)) {
+    write(at->second);
+    waiting_.erase(at);
+  }
+}
+
+void MatchPgn::add_waiting() {
+  for (const auto& [number, game] : waiting_) write(game);
+  waiting_.clear();
+}
+
+void MatchPgn::write(const FinishedGame& game) {
+  const std::string& white = game.first_is_white ? first_ : second_;
+  const std::string& black = game.first_is_white ? second_ : first_;
+  errno = 0;
+  out_ << pgn_of(pgn_of_game(game, white, black, event_, date_)) << std::flush;
+  if (!out_)
+    throw IoError(fmt::format("cannot write {}", file_.string()), errno ? errno : EIO,
+                  "make room, or name another file with --pgn");
+}
+
+}  // namespace tandem::chess

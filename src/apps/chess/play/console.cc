@@ -1,0 +1,99 @@
+#include "apps/chess/play/console.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <exception>
+#include <thread>
+
+#include "base/errors.h"
+
+namespace tandem::chess {
+namespace {
+
+constexpr size_t kLongestTyped = 4096;
+
+}  // namespace
+
+Console::Console(int in_fd, int out_fd)
+    : out_fd_(out_fd), prompts_(isatty(in_fd) && isatty(out_fd)), lines_(in_fd, kLongestTyped) {
+  sigemptyset(&signals_);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction now = {};
+    sigaction(number, nullptr, &now);
+    if (now.sa_handler != SIG_IGN) sigaddset(&signals_, number);  // as under nohup
+  }
+  pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+  signal_fd_ = signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK);
+  done_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (signal_fd_ < 0 || done_fd_ < 0)
+    throw IoError("cannot make a descriptor", errno, "close other programs, or raise `ulimit -n`");
+}
+
+Console::~Console() {
+  close(signal_fd_);
+  close(done_fd_);
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+void Console::take_signal() {
+  signalfd_siginfo info = {};
+  if (read(signal_fd_, &info, sizeof info) == sizeof info) signal_ = static_cast<int>(info.ssi_signo);
+}
+
+std::optional<std::string> Console::line(std::string_view prompt) {
+  if (signal_ || closed_) return std::nullopt;
+  if (prompts_) write(prompt);
+  switch (lines_.next(std::nullopt, signal_fd_)) {
+    case LineReader::Got::kLine:
+      return lines_.line();
+    case LineReader::Got::kTooLong:
+      return std::string(kLongestTyped, '?');  // no move, and no command
+    case LineReader::Got::kWoken:
+      take_signal();
+      break;
+    case LineReader::Got::kEnd:
+    case LineReader::Got::kLate:
+      break;
+  }
+  if (prompts_) write("\n");  // the prompt's line ends
+  return std::nullopt;
+}
+
+void Console::write(std::string_view text) {
+  while (!text.empty() && !closed_) {
+    const ssize_t written = ::write(out_fd_, text.data(), text.size());
+    if (written >= 0)
+      text.remove_prefix(static_cast<size_t>(written));
+    else if (errno != EINTR)
+      closed_ = true;
+  }
+}
+
+void Console::do_stoppable(const std::function<void(std::stop_token)>& work) {
+  std::exception_ptr thrown;
+  std::jthread thread([&](const std::stop_token& stop) {
+    try {
+      work(stop);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    eventfd_write(done_fd_, 1);
+  });
+  pollfd fds[] = {{done_fd_, POLLIN, 0}, {signal_fd_, POLLIN, 0}};
+  while (!(fds[0].revents & POLLIN)) {
+    if (poll(fds, signal_ ? 1 : 2, -1) < 0) fds[0].revents = fds[1].revents = 0;  // EINTR
+    if (signal_ || !fds[1].revents) continue;
+    take_signal();
+    if (signal_) thread.request_stop();
+  }
+  thread.join();
+  eventfd_t count;
+  eventfd_read(done_fd_, &count);
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+}  // namespace tandem::chess

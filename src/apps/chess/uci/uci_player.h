@@ -1,0 +1,89 @@
+// apps/chess/uci/uci_player.h -- an engine that speaks UCI as a player: Stockfish, or any program by its path.
+//
+// The process is started by begin_game() and kept from game to game. Whatever it does wrong is a PlayerFault with its
+// name, the position and its last words; the process is killed then, and the next begin_game() starts another. Where
+// neither the player nor the request has a limit, it thinks for kUsualMoveTime.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/chess/uci/engine_line.h"
+#include "apps/chess/uci/engine_process.h"
+#include "world/chess/players/player.h"
+
+namespace tandem::chess {
+
+// How long an engine may be silent, in seconds.
+struct UciPatience {
+  double handshake = 30;  // until uciok
+  double ready = 60;      // until readyok: networks and tables are loaded there
+  double late = 5;        // beyond its move time, or its clock
+  double move = 60;       // for a move without a time: by nodes or depth
+  double stop = 5;        // between stop and bestmove
+  double quit = 1;
+};
+
+struct UciSettings {
+  std::filesystem::path program;
+  std::string called;  // as the user named it
+  std::optional<int64_t> elo, nodes;
+  std::optional<int> depth;
+  std::optional<std::chrono::milliseconds> move_time;
+  std::vector<std::pair<std::string, std::string>> options;
+  UciPatience patience;
+
+  bool has_limits() const { return nodes || depth || move_time; }
+};
+
+class UciPlayer : public Player {
+ public:
+  static constexpr std::chrono::milliseconds kUsualMoveTime{100};
+
+  explicit UciPlayer(UciSettings settings);
+  ~UciPlayer() override;
+
+  std::string name() const override;
+  std::optional<double> promised_elo() const override;
+  std::vector<std::string> notes() const override { return notes_; }
+  // Throws PlayerFault; ConfigError where the engine has no such option or does not take its value.
+  void begin_game(uint64_t seed) override;
+  Thought think(const Game& game, const ThinkRequest& request) override;
+
+  pid_t pid() const { return engine_ ? engine_->pid() : -1; }
+  void set_patience(const UciPatience& patience) { settings_.patience = patience; }
+
+ private:
+  void start();
+  void read_greeting();
+  void set_options();
+  std::string set_option(const std::string& name, const std::string& value);  // as it was sent
+  void make_ready();
+  void send(const std::string& line, double deadline);
+  Thought answer(const Game& game, const std::string& best, const EngineInfo& info);
+  ThinkRequest with_own_limits(const ThinkRequest& request) const;
+  // Kills the process and throws.
+  [[noreturn]] void fail(PlayerFault::Kind kind, const std::string& what, std::string why);
+  [[noreturn]] void fail_by(EngineProcess::Got got, const std::string& late);
+
+  UciSettings settings_;
+  std::unique_ptr<EngineProcess> engine_;
+  int wake_fd_ = -1;
+  std::string engine_name_;
+  std::vector<EngineOption> options_;
+  std::vector<std::string> notes_;
+  std::optional<int64_t> elo_;  // that the engine was set to
+  std::string thinking_of_;     // the position, for messages
+};
+
+// "position startpos moves e2e4 ..." or "position fen ... moves ...".
+std::string position_command(const Game& game);
+// "go movetime 100"
+std::string go_command(const ThinkRequest& request);
+
+}  // namespace tandem::chess
