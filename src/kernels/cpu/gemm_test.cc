@@ -50,18 +50,21 @@ TEST(Gemm, MatchesDoublePrecisionWithinRounding) {
 }
 
 TEST(Gemm, BitsOfARowDoNotDependOnTheOtherRows) {
-  const int64_t k = 100, n = 70, m = 8 * 32;
-  const auto x = numbers(m * k, 1), w = numbers(k * n, 2);
-  Panels panels;
-  panels.pack(w.data(), k, n);
-  for (const CpuVariant variant : runnable_cpu_variants()) {
-    std::vector<float> whole(m * n);
-    gemm(x.data(), k, panels, nullptr, whole.data(), n, m, Write::kSet, variant);
-    for (const int64_t rows : {1, 2, 5, 8, 32, 64, 160}) {
-      std::vector<float> part(m * n);
-      for (int64_t r = 0; r < m; r += rows)
-        gemm(x.data() + r * k, k, panels, nullptr, part.data() + r * n, n, std::min(rows, m - r), Write::kSet, variant);
-      EXPECT_EQ(std::memcmp(part.data(), whole.data(), whole.size() * 4), 0) << rows << " rows at a time";
+  const int64_t k = 100, m = 8 * 32;
+  for (const int64_t n : {20, 32, 70}) {  // one panel, and several
+    const auto x = numbers(m * k, 1), w = numbers(k * n, 2);
+    Panels panels;
+    panels.pack(w.data(), k, n);
+    for (const CpuVariant variant : runnable_cpu_variants()) {
+      std::vector<float> whole(m * n);
+      gemm(x.data(), k, panels, nullptr, whole.data(), n, m, Write::kSet, variant);
+      for (const int64_t rows : {1, 2, 5, 8, 32, 64, 160}) {
+        std::vector<float> part(m * n);
+        for (int64_t r = 0; r < m; r += rows)
+          gemm(x.data() + r * k, k, panels, nullptr, part.data() + r * n, n, std::min(rows, m - r), Write::kSet,
+               variant);
+        EXPECT_EQ(std::memcmp(part.data(), whole.data(), whole.size() * 4), 0) << n << " columns, " << rows << " rows";
+      }
     }
   }
 }

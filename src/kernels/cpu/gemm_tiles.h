@@ -3,7 +3,8 @@
 // Included once per variant, inside its namespace and under its target pragma: a function compiled for another target
 // could not inline the vector operations. A strip is a panel or a part of it, as wide as the variant's registers make
 // best (Strip::kColumns). The rows of a tile are packed beside each other for each k, [k][R]: read where they lie, rows
-// that are a power of two apart would share a few sets of the L1 cache.
+// that are a power of two apart would share a few sets of the L1 cache. One panel alone does not pay for the packing:
+// it is multiplied by rows where they lie, in lower tiles.
 //
 // A tile's rows stay in the L1 cache while panel after panel comes from L2, so panels are fetched ahead.
 
@@ -45,15 +46,41 @@ TANDEM_TILE void multiply_rows(int64_t height, const float* rows, const float* s
   if constexpr (R > 1) multiply_rows<R - 1, kApart>(height, rows, strip, k, merges, sums);
 }
 
+// sums [R, strip] = R rows of x times a strip of a panel; with more rows g++ 12 has too few registers for their places.
+constexpr int kUnpackedRows = std::min(8, Strip::kTileRows);
+template <int R>
+__attribute__((noinline)) void multiply_unpacked(const float* x, int64_t x_stride, const float* strip, int64_t k,
+                                                 float* sums) {
+  constexpr int kColumns = Strip::kColumns;
+  Strip acc[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) acc[r] = Strip::zero();
+  for (int64_t p = 0; p < k; ++p, strip += kPanel) {
+    const Strip w = Strip::load(strip);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) acc[r].multiply_add(x[r * x_stride + p], w);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) acc[r].store(sums + r * kColumns);
+}
+template <int R>
+TANDEM_TILE void multiply_unpacked_rows(int64_t height, const float* x, int64_t x_stride, const float* strip, int64_t k,
+                                        float* sums) {
+  if (height == R) return multiply_unpacked<R>(x, x_stride, strip, k, sums);
+  if constexpr (R > 1) multiply_unpacked_rows<R - 1>(height, x, x_stride, strip, k, sums);
+}
+
 // Of all tiles but the last, whose rest is nearly as high.
-inline int tile_height(int64_t rows) {
-  const int64_t tiles = (rows + Strip::kTileRows - 1) / Strip::kTileRows;
+inline int tile_height(int64_t rows, int most = Strip::kTileRows) {
+  const int64_t tiles = (rows + most - 1) / most;
   return tiles == 0 ? 1 : static_cast<int>((rows + tiles - 1) / tiles);
 }
 
 struct GemmTile {
   int64_t height;  // rows
-  const float *rows, *panel, *bias;
+  const float* rows;
+  int64_t row_stride;  // above 0: rows of x, so far apart; else they are packed
+  const float *panel, *bias;
   int64_t k;
   float* y;
   int64_t y_stride, columns;  // columns: of the panel that are in the matrix
@@ -66,7 +93,10 @@ TANDEM_TILE void gemm_tile(const GemmTile& t) {
   for (int64_t c = 0; c < t.columns; c += Strip::kColumns) {
     for (int64_t r = 0; r < t.height; ++r)  // y's rows may be far apart: they come while the sums are made
       for (int line = 0; line < Strip::kColumns; line += 16) __builtin_prefetch(t.y + r * t.y_stride + c + line, 1);
-    multiply_rows<Strip::kTileRows, 0>(t.height, t.rows, t.panel + c, t.k, {&kNoMerge, 1}, sums);
+    if (t.row_stride > 0)
+      multiply_unpacked_rows<kUnpackedRows>(t.height, t.rows, t.row_stride, t.panel + c, t.k, sums);
+    else
+      multiply_rows<Strip::kTileRows, 0>(t.height, t.rows, t.panel + c, t.k, {&kNoMerge, 1}, sums);
     const int64_t columns = std::min<int64_t>(Strip::kColumns, t.columns - c);
     for (int64_t r = 0; r < t.height; ++r) {
       float* const y = t.y + r * t.y_stride + c;
@@ -103,6 +133,7 @@ inline void multiply_tiles(const GemmProduct& to, const float* tiles, int64_t fi
       for (int64_t c = block; c < std::min(n, block + block_columns); c += kPanel)
         gemm_tile({.height = std::min<int64_t>(height, rows - r),
                    .rows = tiles + r * k,
+                   .row_stride = 0,
                    .panel = to.w.data() + c * k,
                    .bias = to.bias ? to.bias + c : nullptr,
                    .k = k,
@@ -112,8 +143,25 @@ inline void multiply_tiles(const GemmProduct& to, const float* tiles, int64_t fi
                    .write = to.write});
 }
 
+inline void multiply_one_panel(const GemmProduct& to, const float* x, int64_t x_stride, int64_t m) {
+  const int height = tile_height(m, kUnpackedRows);
+  for (int64_t r = 0; r < m; r += height)
+    gemm_tile({.height = std::min<int64_t>(height, m - r),
+               .rows = x + r * x_stride,
+               .row_stride = x_stride,
+               .panel = to.w.data(),
+               .bias = to.bias,
+               .k = to.w.k(),
+               .y = to.y + r * to.y_stride,
+               .y_stride = to.y_stride,
+               .columns = to.w.n(),
+               .write = to.write});
+}
+
 __attribute__((noinline)) void gemm_panels(const float* x, int64_t x_stride, std::span<const GemmProduct> operands,
                                            int64_t m, LineFloats& memory) {
+  if (operands.size() == 1 && operands[0].w.n() <= kPanel && x_stride > 0)
+    return multiply_one_panel(operands[0], x, x_stride, m);
   constexpr int64_t kBlockRows = 128;
   const int64_t k = operands.empty() ? 0 : operands[0].w.k();
   grow(memory, std::min(m, kBlockRows) * k + 16);
