@@ -10,7 +10,7 @@ import re
 import sys
 
 # Lowest first: a folder includes itself and what stands before it.
-ORDER = ["base", "hardware", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "market", "reduce", "fleet", "guard", "explain", "launch", "jobs", "forecast", "monitor",
+ORDER = ["base", "hardware", "config", "checkpoint", "telemetry", "runs", "kernels", "world", "market", "video", "reduce", "fleet", "guard", "explain", "launch", "jobs", "forecast", "monitor",
          "nn", "learn", "data", "engine", "rl", "command", "recipes", "cuda", "apps", "tools", "cli"]
 # Usable by anybody, so they know nobody else.
 ONLY = {"hardware": {"base"}, "telemetry": {"base", "hardware"}, "kernels": {"base"}, "world": {"base", "kernels"}}

@@ -1,0 +1,29 @@
+#include "video/clip_set.h"
+
+#include <fmt/format.h>
+
+#include "base/errors.h"
+
+namespace tandem {
+
+std::vector<Clip> clips_of(const VideoSet& set, std::span<const int32_t> trials, const ClipRules& rules) {
+  if (rules.length < 1 || rules.length % 2 == 0 || rules.stride < 1)
+    throw ConfigError(fmt::format("clips of {} frames, every {}", rules.length, rules.stride),
+                      "a clip has the label of its centre frame, so its length is odd; the stride is 1 or more",
+                      "use 17 and 1");
+  std::vector<Clip> clips;
+  for (const int32_t number : trials) {
+    const VideoTrial& trial = set.trials()[static_cast<size_t>(number)];
+    for (int64_t first = 0; first + rules.length <= trial.frames(); first += rules.stride) {
+      const int16_t label = trial.classes[static_cast<size_t>(first + rules.length / 2)];
+      if (label != kNoLabel) clips.push_back({trial.first_frame + first, number, label});
+    }
+  }
+  if (clips.empty())
+    throw ConfigError(fmt::format("no clip of {} frames", rules.length),
+                      fmt::format("a clip lies inside one trial, and none of {} is so long", trials.size()),
+                      "use shorter clips, or longer trials");
+  return clips;
+}
+
+}  // namespace tandem

@@ -1,0 +1,28 @@
+// video/clip_set.h -- the clips of some trials: runs of frames inside one trial, labelled by their centre frame.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "video/annotations.h"
+#include "video/video_set.h"
+
+namespace tandem {
+
+struct ClipRules {
+  int32_t length = 17;  // frames, odd
+  int32_t stride = 1;   // frames from the start of a clip to that of the next
+};
+
+struct Clip {
+  int64_t first_frame = 0;  // in the set's frames; the others follow it
+  int32_t trial = 0;        // in VideoSet::trials()
+  int16_t label = 0;        // the centre frame's class, never kNoLabel
+};
+
+// In the order of `trials`, frames ascending within each. A trial shorter than a clip has none. Throws ConfigError if
+// no trial has one.
+std::vector<Clip> clips_of(const VideoSet& set, std::span<const int32_t> trials, const ClipRules& rules = {});
+
+}  // namespace tandem

@@ -1,0 +1,92 @@
+#include "video/split.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "base/errors.h"
+#include "base/printable.h"
+#include "kernels/philox.h"
+
+namespace tandem {
+namespace {
+
+constexpr uint32_t kSplitSite = 0x5350;  // of this stream of random numbers; a split is made once for all shards
+
+std::string group_of(const VideoSet& set, size_t trial, SplitBy by) {
+  const VideoTrial& one = set.trials()[trial];
+  const SetVideo& video = set.videos()[static_cast<size_t>(one.video)];
+  if (by == SplitBy::kAnimal) return video.animal;
+  if (by == SplitBy::kVideo) return video.name;
+  return fmt::format("{}\n{:010}", video.name, one.number);
+}
+
+// How many of the validation trials have a group that training sees too.
+int64_t shared_trials(const VideoSet& set, const VideoSplit& split, SplitBy by) {
+  std::set<std::string> seen;
+  for (const int32_t trial : split.training) seen.insert(group_of(set, static_cast<size_t>(trial), by));
+  return std::ranges::count_if(
+      split.validation, [&](int32_t trial) { return seen.contains(group_of(set, static_cast<size_t>(trial), by)); });
+}
+
+std::vector<std::string> leaks_of(const VideoSet& set, const VideoSplit& split) {
+  std::vector<std::string> leaks;
+  for (const SplitBy by : {SplitBy::kVideo, SplitBy::kAnimal}) {
+    const int64_t shared = shared_trials(set, split, by);
+    if (shared == 0) continue;
+    leaks.push_back(
+        fmt::format("{} of {} validation trials are of {}s that training sees too: the score tells less of "
+                    "new {}s; split by {} to know",
+                    shared, split.validation.size(), split_word(by), split_word(by), split_word(by)));
+  }
+  return leaks;
+}
+
+}  // namespace
+
+SplitBy read_split_by(std::string_view word) {
+  for (const SplitBy by : {SplitBy::kTrial, SplitBy::kVideo, SplitBy::kAnimal})
+    if (word == split_word(by)) return by;
+  throw ConfigError(fmt::format("a split by \"{}\"", printable(word)), "whole trials, videos or animals go to one part",
+                    "choose trial, video or animal");
+}
+
+const char* split_word(SplitBy by) {
+  return by == SplitBy::kTrial ? "trial" : by == SplitBy::kVideo ? "video" : "animal";
+}
+
+VideoSplit split_videos(const VideoSet& set, const SplitOptions& options) {
+  if (!(options.validation_share > 0 && options.validation_share < 1))
+    throw ConfigError(fmt::format("a validation share of {}", options.validation_share),
+                      "both parts need something: it lies between 0 and 1", "use 0.2");
+  std::map<std::string, std::vector<int32_t>> by_name;
+  for (size_t i = 0; i < set.trials().size(); ++i)
+    by_name[group_of(set, i, options.by)].push_back(static_cast<int32_t>(i));
+  if (by_name.size() < 2)
+    throw ConfigError(fmt::format("a split by {} of one {}", split_word(options.by), split_word(options.by)),
+                      "whole groups train or judge, so there must be two",
+                      options.by == SplitBy::kTrial ? "bring more trials" : "split by trial, or bring more videos");
+  std::vector<const std::vector<int32_t>*> groups;
+  for (const auto& [name, trials] : by_name) groups.push_back(&trials);
+  const RandomKey key{.seed = options.seed, .site = kSplitSite};
+  for (size_t i = groups.size() - 1; i > 0; --i)
+    std::swap(groups[i], groups[random_below(key, i, static_cast<uint32_t>(i + 1))]);
+
+  VideoSplit split;
+  const auto wanted =
+      std::max<int64_t>(1, std::llround(options.validation_share * static_cast<double>(set.trials().size())));
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const bool judges = static_cast<int64_t>(split.validation.size()) < wanted && i + 1 < groups.size();
+    auto& part = judges ? split.validation : split.training;
+    part.insert(part.end(), groups[i]->begin(), groups[i]->end());
+  }
+  std::ranges::sort(split.training);
+  std::ranges::sort(split.validation);
+  split.leaks = leaks_of(set, split);
+  return split;
+}
+
+}  // namespace tandem
