@@ -65,12 +65,16 @@ int evaluate(const std::filesystem::path& run_dir, const std::filesystem::path& 
   const double begin = monotonic_seconds();
   loop.validate(record, false);
   const double seconds = monotonic_seconds() - begin;
-  nlohmann::json metrics = nlohmann::json::object(), samples = nlohmann::json::object();
-  for (const auto& [name, value] : record.metrics)
+  nlohmann::json metrics = nlohmann::json::object(), order = nlohmann::json::array();
+  nlohmann::json samples = nlohmann::json::object();
+  for (const auto& [name, value] : record.metrics) {
     metrics[name] = std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
+    order.push_back(name);
+  }
   for (const ValidationSet& set : loop.validation().sets()) samples[set.name] = set.data->size();
-  return job.print({{"metrics", metrics}, {"decides", loop.validation().state().metric}, {"samples", samples}},
-                   seconds);
+  return job.print(
+      {{"metrics", metrics}, {"order", order}, {"decides", loop.validation().state().metric}, {"samples", samples}},
+      seconds);
 }
 
 int ask(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint,

@@ -9,7 +9,8 @@
 namespace tandem {
 
 // Builds the job of the run's recipe.toml with all its shards, restores the checkpoint, goes through the validation
-// sets and prints one object: "step", "metrics", "samples" by set, "seconds", "kind". Throws Error.
+// sets and prints one object: "step", "metrics", "order" (of their names), "samples" by set, "seconds", "kind". Throws
+// Error.
 int evaluate(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint,
              const std::vector<RecipeEntry>& recipes);
 

@@ -12,6 +12,13 @@
 #include "reduce/order_free_sum.h"
 
 namespace tandem {
+namespace {
+
+void add_all(std::span<int64_t> to, const at::Tensor& numbers) {
+  for (int64_t i = 0; i < numbers.numel(); ++i) to[static_cast<size_t>(i)] += numbers.const_data_ptr<int64_t>()[i];
+}
+
+}  // namespace
 
 void ShardContext::backward(const at::Tensor& loss) {
   if (backwards_left_-- == 0) throw std::logic_error("backward() was called twice in a phase that says one_backward");
@@ -41,11 +48,14 @@ void ShardContext::count(int index, const at::Tensor& value) {
   at::NoGradGuard no_grad;
   const bool flags = value.scalar_type() == at::kBool;
   if (count_sums_.defined())
-    count_sums_.select(0, index).add_(flags ? value.sum() : value);
+    flags ? count_sums_.select(0, index).add_(value.sum())
+          : count_sums_.narrow(0, index, value.numel()).add_(value.reshape({-1}));
   else if (flags && value.is_cpu() && value.is_contiguous())
     counts[index] += std::count(value.const_data_ptr<bool>(), value.const_data_ptr<bool>() + value.numel(), true);
-  else
+  else if (flags || value.numel() == 1)
     counts[index] += (flags ? value.sum() : value).item<int64_t>();
+  else
+    add_all(counts.subspan(static_cast<size_t>(index)), value.to(at::kCPU, at::kLong).contiguous());
 }
 
 void ShardContext::sum(int index, const at::Tensor& values) {
@@ -54,6 +64,14 @@ void ShardContext::sum(int index, const at::Tensor& values) {
   const at::Tensor real = values.narrow(0, 0, batch_->slice.real).to(at::kCPU, at::kFloat).contiguous();
   add_to_words(sum_words_.subspan(static_cast<size_t>(index) * kSumWords, kSumWords),
                {real.const_data_ptr<float>(), static_cast<size_t>(real.numel())});
+}
+
+void ShardContext::gather(int index, const at::Tensor& values) {
+  if (training_) throw std::logic_error("gather() is for validate()");
+  const at::Tensor real = values.narrow(0, 0, batch_->slice.real).to(at::kCPU, at::kLong).contiguous();
+  const int64_t first = index * rows_in_pass_ + shard * values.size(0);
+  const std::span<int64_t> to = gathered_.subspan(static_cast<size_t>(first), static_cast<size_t>(real.numel()));
+  std::copy_n(real.const_data_ptr<int64_t>(), real.numel(), to.begin());
 }
 
 void ShardContext::alive() const {

@@ -69,6 +69,7 @@ struct Phase {
 struct ValidationMetric {
   std::string name;  // "accuracy"; reported as "validation/accuracy"
   bool larger_is_better = false;
+  bool decides = true;  // the setting validation.best may name it; no: reported only, as the cells of a table are
 };
 
 // Samples that training never sees, and what is added up over them. The engine goes through them in their order, shard
@@ -80,6 +81,9 @@ struct ValidationSet {
       metrics;     // the first one of the first set decides `best`, if the settings name no other
   int sums = 0;    // of floats, exact: ShardContext::sum()
   int counts = 0;  // of integers: ShardContext::counts and count()
+  // Integers that each row leaves, such as its predicted class: ShardContext::gather(). All of them come together, in
+  // the order of the set.
+  int gathered = 0;
 };
 
 // Over a whole set: the same bits for any number of workers.
@@ -87,6 +91,7 @@ struct ValidationTotals {
   std::span<const double> sums;
   std::span<const int64_t> counts;
   int64_t samples = 0;
+  std::span<const int64_t> gathered = {};  // [gathered][samples]
 };
 
 // What run() and validate() get.
@@ -140,12 +145,14 @@ class ShardContext {
   std::span<float> floats;
   std::span<int64_t> counts, maxima;
   // The same from a tensor, which need not be waited for: its numbers are added to the sums from `index` on. For one
-  // sum use one way or the other. Of a group: add() gets [group] or [group, sums], count() the number of all. Of a
+  // sum use one way or the other. Of a group: add() gets [group] or [group, sums], count() the numbers of all. Of a
   // bool tensor count() adds how many are true.
   void add(int index, const at::Tensor& value);
   void count(int index, const at::Tensor& value);
   // In validate(): adds the values of the real rows to sum `index` of the set, exactly. First dimension = rows.
   void sum(int index, const at::Tensor& values);
+  // In validate(): an integer of every row, [rows], for list `index` of the set.
+  void gather(int index, const at::Tensor& values);
 
  private:
   friend class ShardRunner;
@@ -156,6 +163,8 @@ class ShardContext {
   int backwards_left_ = INT_MAX;
   bool training_ = true;
   std::span<int64_t> sum_words_;  // of the validation set's sums (reduce/order_free_sum.h)
+  std::span<int64_t> gathered_;   // behind them: [gathered][rows of the pass]
+  int64_t rows_in_pass_ = 0;
   const Batch* batch_ = nullptr;
   std::vector<at::Tensor> inputs_;
   const RandomKey* key_on_device_ = nullptr;  // during capture

@@ -12,6 +12,7 @@
 #include "engine/resident_data.h"
 #include "kernels/device.h"
 #include "nn/here.h"
+#include "reduce/order_free_sum.h"
 
 namespace tandem {
 
@@ -379,7 +380,11 @@ ShardContext ShardRunner::context_of(const PhaseRun& run, int index) {
   context.maxima = std::span(scratch.maxima).first(static_cast<size_t>(run.phase->maxima));
   if (run.set) {
     context.training_ = false;
-    context.sum_words_ = std::span(scratch.counts).subspan(static_cast<size_t>(run.set->counts));
+    const std::span<int64_t> behind = std::span(scratch.counts).subspan(static_cast<size_t>(run.set->counts));
+    const auto words = static_cast<size_t>(run.set->sums) * kSumWords;
+    context.sum_words_ = behind.first(words);
+    context.gathered_ = behind.subspan(words);
+    context.rows_in_pass_ = settings_.shards * settings_.micro_batch_size();
   }
   return context;
 }

@@ -112,26 +112,44 @@ std::vector<ValidationSet> SupervisedRecipe::validation_sets() const {
     set.metrics.push_back({"accuracy", true});
     set.counts = 1;
   }
+  const MoreMetrics more = more_metrics();
+  set.metrics.insert(set.metrics.end(), more.metrics.begin(), more.metrics.end());
+  set.counts += more.counts;
+  set.gathered = more.gathered;
   return {set};
 }
 
+// Counts of a set: rows that were right, where there is an accuracy, then the recipe's own.
 void SupervisedRecipe::validate(const ValidationSet& set, ShardContext& context) {
   const Batch& batch = context.batch();
   const at::Tensor output = forward(batch, context);
   context.sum(0, row_losses(output, batch));
-  if (set.counts == 0) return;
-  const at::Tensor correct = row_correct(output, batch);
-  if (!correct.defined())
-    throw ConfigError("row_correct() gives nothing, though has_accuracy() says that validation has an accuracy",
-                      "a number that is promised must be found", "let has_accuracy() return false");
-  context.count(0, correct.narrow(0, 0, batch.slice.real).sum());
+  const MoreMetrics more = more_metrics();
+  const int own = set.counts - more.counts;
+  if (own > 0) {
+    const at::Tensor correct = row_correct(output, batch);
+    if (!correct.defined())
+      throw ConfigError("row_correct() gives nothing, though has_accuracy() says that validation has an accuracy",
+                        "a number that is promised must be found", "let has_accuracy() return false");
+    context.count(0, correct.narrow(0, 0, batch.slice.real).sum());
+  }
+  if (more.metrics.empty()) return;
+  RowCounts counts(context, own);
+  count_more(output, batch, counts);
 }
 
 std::vector<double> SupervisedRecipe::validation_metrics(const ValidationSet& set,
                                                          const ValidationTotals& totals) const {
   const double samples = static_cast<double>(totals.samples);
+  const MoreMetrics more = more_metrics();
+  const auto own = static_cast<size_t>(set.counts - more.counts);
   std::vector<double> values{totals.sums[0] / samples};
-  if (set.counts > 0) values.push_back(static_cast<double>(totals.counts[0]) / samples);
+  if (own > 0) values.push_back(static_cast<double>(totals.counts[0]) / samples);
+  if (more.metrics.empty()) return values;
+  ValidationTotals its = totals;
+  its.counts = totals.counts.subspan(own);
+  const std::vector<double> further = more_values(its);
+  values.insert(values.end(), further.begin(), further.end());
   return values;
 }
 

@@ -15,6 +15,27 @@
 
 namespace tandem {
 
+// What a recipe's own metrics are made of: integers that are counted over all rows of a validation set, and integers
+// that every row leaves (ValidationSet::gathered). So they are the same for any number of workers, to the sample.
+struct MoreMetrics {
+  std::vector<ValidationMetric> metrics;  // after loss and accuracy
+  int counts = 0, gathered = 0;
+};
+
+// Where validation's rows leave them.
+class RowCounts {
+ public:
+  RowCounts(ShardContext& context, int first) : context_(context), first_(first) {}
+  // To the counts from `index` on; of a bool tensor how many are true. Leave padding out: the first `real` rows count.
+  void count(int index, const at::Tensor& values) { context_.count(first_ + index, values); }
+  void gather(int index, const at::Tensor& values) { context_.gather(index, values); }  // of all rows
+  int64_t real() const { return context_.batch().slice.real; }
+
+ private:
+  ShardContext& context_;
+  int first_;
+};
+
 class SupervisedRecipe : public Recipe {
  public:
   explicit SupervisedRecipe(const RecipeSettings& settings) : settings_(settings) {}
@@ -36,6 +57,12 @@ class SupervisedRecipe : public Recipe {
   // Whether validation has an accuracy. Default: whether the second tensor of a sample is a
   // label. Say no where row_correct() gives nothing.
   virtual bool has_accuracy() const;
+
+  // Metrics of validation beside these two: F1, a confusion matrix. more_values() gives theirs, in their order;
+  // `totals` has the counts and lists that count_more() has filled.
+  virtual MoreMetrics more_metrics() const { return {}; }
+  virtual void count_more(const at::Tensor& output, const Batch& batch, RowCounts& to) {}
+  virtual std::vector<double> more_values(const ValidationTotals& totals) const { return {}; }
 
   // Whether forward(), row_losses() and row_correct() are the same operations at every step and read no tensor on the
   // host, so that they may be captured as a CUDA graph (Phase::capturable in engine/recipe.h). Say no for a loss that

@@ -143,7 +143,7 @@ void TrainLoop::validate(StepRecord& record, bool scheduled) {
                                            .set = &validation_->sets()[set],
                                            .set_index = set,
                                            .pass = pass});
-      validation_->take(set, result->total.counts);
+      validation_->take(set, pass, result->total.counts);
     }
   for (auto& metric : validation_->finish(steps_done_, scheduled)) record.metrics.push_back(std::move(metric));
   record.phase_seconds.emplace_back("validate", monotonic_seconds() - begin);

@@ -41,7 +41,9 @@ Validation::Validation(const RecipeSettings& settings, const Recipe& recipe)
   choose_metric();
   choose_interval();
   for (const ValidationSet& set : sets_)
-    phases_.push_back({.name = "validate " + set.name, .batches = true, .counts = set.counts + set.sums * kSumWords});
+    phases_.push_back({.name = "validate " + set.name,
+                       .batches = true,
+                       .counts = set.counts + set.sums * kSumWords + set.gathered * static_cast<int>(rows_of_pass())});
 }
 
 void Validation::check_sets() const {
@@ -62,6 +64,7 @@ void Validation::choose_metric() {
   std::vector<std::string> known, spellings;
   for (size_t i = 0; i < sets_.size(); ++i)
     for (size_t k = 0; k < sets_[i].metrics.size(); ++k) {
+      if (!sets_[i].metrics[k].decides) continue;
       const std::string name = full_name(sets_[i], sets_[i].metrics[k]);
       known.push_back(name);
       spellings.push_back(name);
@@ -98,10 +101,7 @@ void Validation::choose_interval() {
                       "without validations there is no gain to wait for", "set one of them only");
 }
 
-int64_t Validation::passes(size_t set) const {
-  const int64_t rows = settings_.shards * settings_.micro_batch_size();
-  return (sets_[set].data->size() + rows - 1) / rows;
-}
+int64_t Validation::passes(size_t set) const { return (sets_[set].data->size() + rows_of_pass() - 1) / rows_of_pass(); }
 
 Slice Validation::slice(size_t set, int64_t pass, int shard) const {
   const int64_t rows = settings_.micro_batch_size(), size = sets_[set].data->size();
@@ -115,14 +115,22 @@ Slice Validation::slice(size_t set, int64_t pass, int shard) const {
 
 void Validation::begin() {
   totals_.clear();
-  for (const Phase& phase : phases_) totals_.emplace_back(static_cast<size_t>(phase.counts), 0);
+  gathered_.clear();
+  for (const ValidationSet& set : sets_) {
+    totals_.emplace_back(static_cast<size_t>(set.counts + set.sums * kSumWords), 0);
+    gathered_.emplace_back(static_cast<size_t>(set.gathered * set.data->size()), 0);
+  }
 }
 
-void Validation::take(size_t set, std::span<const int64_t> counts) {
+void Validation::take(size_t set, int64_t pass, std::span<const int64_t> counts) {
   std::vector<int64_t>& total = totals_[set];
   for (size_t i = 0; i < total.size(); ++i) total[i] += counts[i];
   for (int i = 0; i < sets_[set].sums; ++i)
     carry_words(std::span(total).subspan(static_cast<size_t>(sets_[set].counts + i * kSumWords), kSumWords));
+  const int64_t size = sets_[set].data->size(), first = pass * rows_of_pass();
+  for (int64_t i = 0; i < sets_[set].gathered; ++i)
+    std::copy_n(counts.begin() + static_cast<int64_t>(total.size()) + i * rows_of_pass(),
+                std::min(rows_of_pass(), size - first), gathered_[set].begin() + i * size + first);
 }
 
 NamedValues Validation::finish(int64_t step, bool scheduled) {
@@ -134,8 +142,8 @@ NamedValues Validation::finish(int64_t step, bool scheduled) {
     std::vector<double> sums;
     for (int k = 0; k < set.sums; ++k)
       sums.push_back(sum_of_words(total.subspan(static_cast<size_t>(set.counts + k * kSumWords), kSumWords)));
-    const std::vector<double> found =
-        recipe_.validation_metrics(set, {sums, total.first(static_cast<size_t>(set.counts)), set.data->size()});
+    const std::vector<double> found = recipe_.validation_metrics(
+        set, {sums, total.first(static_cast<size_t>(set.counts)), set.data->size(), gathered_[i]});
     if (found.size() != set.metrics.size())
       throw std::logic_error("validation_metrics() of " + set.name +
                              " gives another number of values than its metrics");

@@ -41,7 +41,7 @@ class Validation {
   // Rows of a pass: the set in its order; what is missing at the end is filled with other rows of it, of weight 0.
   Slice slice(size_t set, int64_t pass, int shard) const;
   void begin();
-  void take(size_t set, std::span<const int64_t> counts);  // the total of one pass
+  void take(size_t set, int64_t pass, std::span<const int64_t> counts);  // the total of one pass
   // All passes are done: the metrics, the one that decides first. `scheduled`: it counts for the patience.
   NamedValues finish(int64_t step, bool scheduled);
 
@@ -57,6 +57,7 @@ class Validation {
   void choose_metric();
   void choose_interval();
   nlohmann::json set_sizes() const;
+  int64_t rows_of_pass() const { return settings_.shards * settings_.micro_batch_size(); }
   bool better(double value) const;
 
   const RecipeSettings& settings_;
@@ -65,7 +66,8 @@ class Validation {
   std::vector<Phase> phases_;
   size_t best_set_ = 0, best_metric_ = 0;
   int64_t every_ = 0;
-  std::vector<std::vector<int64_t>> totals_;  // by set
+  std::vector<std::vector<int64_t>> totals_;    // by set
+  std::vector<std::vector<int64_t>> gathered_;  // by set: [gathered][samples]
   ValidationState state_;
 };
 

@@ -105,7 +105,66 @@ std::pair<double, double> plain_loop(TrainLoop& loop, const ValidatedSettings& s
           static_cast<double>(right) / static_cast<double>(s.held_out)};
 }
 
+// Counts rows of each predicted class, and keeps the label and the prediction of every row.
+struct GatheringRecipe : ValidatedRecipe {
+  using ValidatedRecipe::ValidatedRecipe;
+  MoreMetrics more_metrics() const override {
+    return {.metrics = {{"first_class", true}, {"cell", true, false}}, .counts = 3, .gathered = 2};
+  }
+  void count_more(const at::Tensor& output, const Batch& batch, RowCounts& to) override {
+    const at::Tensor predicted = output.argmax(1);
+    const at::Tensor real = predicted.narrow(0, 0, to.real());
+    to.count(0, real == 0);
+    to.count(1, torch::stack({(real == 1).sum(), (real == 2).sum()}));
+    to.gather(0, batch.tensors[1]);
+    to.gather(1, predicted);
+  }
+  std::vector<double> more_values(const ValidationTotals& totals) const override {
+    labels.assign(totals.gathered.begin(), totals.gathered.begin() + totals.samples);
+    predicted.assign(totals.gathered.begin() + totals.samples, totals.gathered.end());
+    counts.assign(totals.counts.begin(), totals.counts.end());
+    return {static_cast<double>(counts[0]) / static_cast<double>(totals.samples), 0};
+  }
+  mutable std::vector<int64_t> labels, predicted, counts;
+};
+
 }  // namespace
+
+TEST(Validation, ARecipesOwnCountsAndListsAreThoseOfTheWholeSetInItsOrder) {
+  set_determinism();
+  std::vector<int64_t> alone;
+  for (const int workers : {1, 2, 3})
+    for (const int64_t held_out : {int64_t{13}, int64_t{1003}}) {
+      ValidatedSettings s;
+      s.held_out = held_out;
+      s.validation.best = "first_class";
+      TrainLoop loop(
+          s, std::make_unique<GatheringRecipe>(s),
+          ShardPlan::balance(static_cast<int>(s.shards), std::vector<double>(static_cast<size_t>(workers), 1)));
+      loop.step();
+      EXPECT_EQ(validated(loop).front().first, "validation/first_class");
+      const auto& recipe = static_cast<const GatheringRecipe&>(loop.recipe());
+      const at::Tensor truth = HeldOutRows(2, held_out).y;
+      EXPECT_EQ(recipe.labels, std::vector<int64_t>(truth.data_ptr<int64_t>(), truth.data_ptr<int64_t>() + held_out));
+      for (int64_t c = 0; c < 3; ++c)
+        EXPECT_EQ(std::ranges::count(recipe.predicted, c), recipe.counts[static_cast<size_t>(c)]);
+      if (held_out != 1003) continue;
+      if (workers == 1) alone = recipe.predicted;
+      EXPECT_EQ(recipe.predicted, alone) << workers;
+    }
+}
+
+TEST(Validation, WhatOnlyIsReportedDecidesNothing) {
+  ValidatedSettings s;
+  s.validation.best = "cell";
+  try {
+    TrainLoop(s, std::make_unique<GatheringRecipe>(s), ShardPlan::balance(12, std::vector<double>{1}));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.why(),
+              "this recipe's validation gives validation/loss, validation/accuracy, validation/first_class");
+  }
+}
 
 TEST(Validation, EqualsAPlainLoopOverTheSet) {
   for (const int64_t held_out : {int64_t{12}, int64_t{13}, int64_t{48}, int64_t{1003}}) {

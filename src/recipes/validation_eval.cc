@@ -21,6 +21,7 @@ int run_validation(const Command& command) {
   const WorkerAnswer answer = ask_worker(command, run, nullptr, "validated");
   const std::string& word = answer.checkpoint;
   Json found = *answer.found;
+  found.erase("order");
   found["run"] = run.id();
   found["dir"] = fs::absolute(run.dir()).string();
   found["checkpoint"] = word;
