@@ -25,7 +25,8 @@ struct NormRun {
 at::Tensor norm_input(const NormCase& c, int64_t seed) {
   torch::manual_seed(static_cast<uint64_t>(seed));
   const at::Tensor x = (torch::randn(c.sizes) * 1.7 + 3).to(c.type);
-  return c.channels_last ? x.contiguous(at::MemoryFormat::ChannelsLast) : x;
+  const auto last = x.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
+  return c.channels_last ? x.contiguous(last) : x;
 }
 
 BatchNorm layer_with_values(int64_t channels) {
@@ -69,7 +70,9 @@ std::vector<NormCase> norm_cases(int64_t shards) {
           {{shards * 3, 19, 9, 11}, false, true, true},
           {{shards * 2, 24, 7, 7}, true, true, false, at::kBFloat16},
           {{shards * 2, 24, 7, 7}, true, true, true, at::kHalf},
-          {{shards * 2, 6, 3, 5, 4}}};
+          {{shards * 2, 6, 3, 5, 4}},
+          {{shards * 2, 32, 3, 6, 8}, true, true, false},
+          {{shards * 2, 32, 3, 6, 8}, true, true, false, at::kBFloat16}};
 }
 
 TEST(BatchNorm, ShardsInOnePassHaveTheBitsThatTheyHaveAlone) {
