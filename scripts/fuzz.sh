@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# scripts/fuzz.sh [TARGET...] -- builds the fuzz targets with clang (ASan, UBSan, libFuzzer) and runs each.
+# scripts/fuzz.sh [TARGET...] -- builds these fuzz targets, or all, with clang (ASan, UBSan, libFuzzer) and runs each.
 #
 # EXECUTIONS (default 1,000,000) inputs each, at most MEMORY_MB (default 2048) of memory and SECONDS_EACH (default: no
-# limit) of time; FUZZ_SEED repeats a run. Inputs that found something new are kept in .cache/fuzz/TARGET and used again;
-# seeds come from fuzz/corpus/TARGET. The table goes to stdout. Exit 1 if a target crashed, hung or outgrew its memory.
+# limit) of time; an input hangs after HANG_SECONDS (default 10: more where the machine is busy). FUZZ_SEED repeats a
+# run. Inputs that found something new are kept in .cache/fuzz/TARGET and used again; seeds come from fuzz/corpus/TARGET.
+# The table goes to stdout. Exit 1 if a target crashed, hung or outgrew its memory.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 . scripts/messages.sh
@@ -20,21 +21,19 @@ command -v clang++ >/dev/null || fail 2 "no clang++ here" "libFuzzer comes with 
 start=$(now_ms)
 cmake --preset fuzz -B "$BUILD" >"/tmp/tandem-fuzz-$$.log" 2>&1 || { cat "/tmp/tandem-fuzz-$$.log" >&2; rm -f "/tmp/tandem-fuzz-$$.log"; fail 1 "configuring $BUILD failed" "see above" "mend it and run again"; }
 rm -f "/tmp/tandem-fuzz-$$.log"
-ninja -C "$BUILD" -j "${JOBS:-$(nproc)}" $(ninja -C "$BUILD" -t targets all | sed -nE 's/^([A-Za-z0-9_]*fuzz[A-Za-z0-9_]*): phony$/\1/p') >&2 ||
+mapfile -t known < <(ninja -C "$BUILD" -t targets all | sed -nE 's/^(fuzz_[A-Za-z0-9_]+): phony$/\1/p')
+for target in "$@"; do
+  [[ " ${known[*]} " == *" $target "* ]] || fail 2 "no fuzz target '$target'" "there are: ${known[*]}" "choose one of these"
+done
+(($#)) || set -- "${known[@]}"
+ninja -C "$BUILD" -j "${JOBS:-$(nproc)}" "$@" >&2 ||
   fail 1 "building the fuzz targets failed" "the compiler's words are above" "mend the source and run again"
 say "built the fuzz targets in $(seconds_since "$start") s"
 
-targets=("$@")
-if ((${#targets[@]} == 0)); then
-  mapfile -t targets < <(find "$BUILD/fuzz" -maxdepth 1 -type f -perm -u+x -printf '%f\n' | sort)
-fi
-((${#targets[@]})) || fail 2 "no fuzz targets" "fuzz/CMakeLists.txt defines none" "add one with tandem_fuzz()"
-
 status=0
 printf '%-28s %12s %10s %9s %9s %8s  %s\n' target executions per_second corpus peak_MB seconds result
-for target in "${targets[@]}"; do
+for target in "$@"; do
   program=$BUILD/fuzz/$target
-  [[ -x $program ]] || fail 2 "no fuzz target '$target'" "there are: $(find "$BUILD/fuzz" -maxdepth 1 -type f -perm -u+x -printf '%f ')" "choose one of these"
   corpus=.cache/fuzz/$target
   mkdir -p "$corpus" ".cache/fuzz/found"
   seeds=()
@@ -43,7 +42,7 @@ for target in "${targets[@]}"; do
   [[ -f fuzz/corpus/$target.dict ]] && words+=("-dict=fuzz/corpus/$target.dict")
   log=.cache/fuzz/$target.log
   began=$(now_ms)
-  "$program" -runs="$EXECUTIONS" -rss_limit_mb="$MEMORY_MB" -malloc_limit_mb="$MEMORY_MB" -timeout=10 -max_total_time="$SECONDS_EACH" \
+  "$program" -runs="$EXECUTIONS" -rss_limit_mb="$MEMORY_MB" -malloc_limit_mb="$MEMORY_MB" -timeout="${HANG_SECONDS:-10}" -max_total_time="$SECONDS_EACH" \
     ${FUZZ_SEED:+-seed="$FUZZ_SEED"} -print_final_stats=1 -artifact_prefix=".cache/fuzz/found/$target-" "${words[@]}" "$corpus" "${seeds[@]}" >"$log" 2>&1
   code=$?
   executions=$(sed -nE 's/^stat::number_of_executed_units: *//p' "$log")

@@ -138,6 +138,12 @@ std::vector<std::string> names_in(const CLI::App& app, const std::string& text) 
     throw ConfigError(fmt::format("{} can't be \"{}\"", flag, wrong),
                       fmt::format("it is one of {}", fmt::join(names_of_flag(choices), ", ")), see);
   }
+  if (const CLI::Option* const option = app.get_option_no_throw(flag);
+      dynamic_cast<const CLI::ArgumentMismatch*>(&error) && option && said.find("At Most") != std::string::npos)
+    throw ConfigError(fmt::format("`{}` was given too many words", name),
+                      fmt::format("it takes at most {}; a word with blanks stands in quotation marks",
+                                  option->get_items_expected_max()),
+                      see);
   if (!flag.empty() && !flag.starts_with("-"))
     throw ConfigError(fmt::format("`{}` needs the word {}", name, flag), "it is not there, or not often enough", see);
   throw ConfigError(fmt::format("`{}`: the command line could not be understood", name),

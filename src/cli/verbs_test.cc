@@ -94,8 +94,13 @@ TEST(Verbs, OfTheProgramItselfNeedNoRecipe) {
        .subject = "words",
        .most_subjects = 3}};
   char own[] = "own", game[] = "game", chess[] = "chess", run[] = "run-1";
-  char* words[] = {own, game, chess, run};
+  char* words[] = {own, game, chess, run, chess, chess};
   EXPECT_EQ(cli_main(4, words, context), 42);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(cli_main(6, words, context), 2);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("`own game` was given too many words"), std::string::npos) << said;
+  EXPECT_NE(said.find("it takes at most 3"), std::string::npos) << said;
   context.verbs.front().name = "say";
   Arguments arguments;
   EXPECT_THROW(make_app(context, arguments), std::logic_error) << "a recipe has it too";

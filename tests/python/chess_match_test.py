@@ -127,6 +127,13 @@ class Games(Match):
         self.assertEqual(result["scale"], [])
         self.assertGreater(result["by_pairs"]["low"], 0.5, "minimax is better than greedy")
 
+    def test_an_elo_that_is_known_is_the_scale_of_the_other_player(self):
+        result = self.match("greedy", "random", "--games", 20, "--max-plies", 80, "--anchor", -700, "--jobs", 2)
+        (scale,) = result["scale"]
+        self.assertEqual((scale["name"], scale["anchor"], scale["anchor_elo"], scale["anchor_from"]), ("greedy", "random", -700, "--anchor"))
+        for end in ("low", "value", "high"):
+            self.assertAlmostEqual(scale["elo"][end], result["by_pairs"]["elo"][end] - 700, 6)
+
     def test_a_seed_gives_the_same_games_for_any_number_of_jobs(self):
         def text(*flags):
             result = self.match("random", "minimax", "--games", 12, "--pgn", "games.pgn", *flags)
@@ -240,7 +247,10 @@ class BadInput(Match):
         self.assert_refused("minmax", "random", words=["did you mean minimax?"])
         self.assert_refused("random", words=["a match has two players"])
         self.assert_refused("random", "uci:/no/such/engine", words=["there is no such file"])
-        self.assert_refused("random", "uci:/bin/cat,nodes=1", words=['does not speak UCI', 'it said "uci"'])
+        script = self.dir / "engine.sh"  # it ends: what stays silent is waited for, which tests/chess/engines_test.cc shortens
+        script.write_text("#!/bin/sh\nread word\necho \"$word: not found\"\n")
+        script.chmod(0o755)
+        self.assert_refused("random", f"uci:{script},nodes=1", words=["does not speak UCI", 'it said "uci: not found"'])
         self.assert_refused("random", "uci:/bin/true", words=["it ended with exit status 0"])
         self.assert_refused("random", self.fake(Levle=3), words=["did you mean Level?"])
         self.assert_refused("random", self.fake(Level="high"), words=["takes a whole number"])
@@ -256,6 +266,7 @@ class BadInput(Match):
         self.assert_refused("random", "greedy", "--openings", "bad.epd", words=["bad.epd, line 2"])
         self.assert_refused("random", "greedy", "--openings", "none.epd", words=["there is no such file"])
         self.assert_refused("random", "greedy", "--pgn", "no/such/folder/x", words=["no folder"])
+        self.assert_refused("random", "greedy", "--pgn", "-", words=["games go to a file"])
 
     def test_no_stockfish_here(self):
         hide = "mount --bind /var/empty-of-games /usr/games 2>/dev/null || mount -t tmpfs none /usr/games && exec \"$@\""
@@ -321,6 +332,7 @@ class Stockfish(Match):
                 self.assertAlmostEqual(scale["elo"][one], promised - found[other], 6)
 
     def test_it_beats_random_by_nodes_and_leaves_no_process(self):
+        self.assert_explains(self.tandem("match", "random", "stockfish:1500", "--anchor", 1200, code=2), "the match has an anchor")
         result = self.match("stockfish:nodes=500", "random", "--games", 6, "--timeout", 300)
         self.assertEqual((result["wins"], result["losses"]), (6, 0))
         self.assertEqual(result["scale"], [])

@@ -53,7 +53,11 @@ int64_t whole_number(std::string_view text, std::string_view key, std::string_vi
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc() || end != value.data() + value.size() || number < 1 || number > most)
     refuse(text, fmt::format("{}={}: not a whole number from 1 to {}", key, printable(value), most),
-           fmt::format("write {}:{}=...", printable(text.substr(0, text.find(':'))), key));
+           fmt::format("write {}={}, for example", key,
+                       key == "elo"        ? 1500
+                       : key == "depth"    ? 3
+                       : key == "movetime" ? 100
+                                           : 1000));
   return number;
 }
 

@@ -63,6 +63,7 @@ TEST(PlayerNames, AreRefusedWithWhatCouldBeMeant) {
       {"stockfish:nodes=1e3", "not a whole number from 1"},
       {"stockfish:node=5", "did you mean nodes=?"},
       {"stockfish:nodes=99999999999999999999", "not a whole number"},
+      {"uci:/x,elo=-5", "write elo=1500"},
       {"uci:/x,option.=3", "an engine has no"},
       {"uci:/x,1500=3", "an engine has no"},
       {"uci:/x,option.A=3\nquit", "a setting is one line"},

@@ -46,19 +46,21 @@ Json elo_json(const EloEstimate& elo) {
   return {{"value", finite(elo.value)}, {"low", finite(elo.low)}, {"high", finite(elo.high)}};
 }
 
-// A side's place on the scale of the other's promise.
+// A side's place on the scale on which the other one's is known.
 struct Anchored {
   std::string name, by;
   double anchor;
   EloEstimate elo;
+  bool promised = true;  // by the other one itself
 };
 std::vector<Anchored> anchored(const MatchReport& report, const EloEstimate& difference) {
   std::vector<Anchored> found;
-  if (const auto promised = report.second.promised_elo)
+  if (const auto known = report.second.promised_elo ? report.second.promised_elo : report.anchor)
     found.push_back({report.first.name,
                      report.second.name,
-                     *promised,
-                     {*promised + difference.value, *promised + difference.low, *promised + difference.high}});
+                     *known,
+                     {*known + difference.value, *known + difference.low, *known + difference.high},
+                     report.second.promised_elo.has_value()});
   if (const auto promised = report.first.promised_elo)
     found.push_back({report.second.name,
                      report.first.name,
@@ -94,10 +96,10 @@ std::string elo_lines(const MatchReport& report) {
                       printable(report.first.name), 100 * estimate->above_half());
   const std::vector<Anchored> scale = anchored(report, difference);
   for (const Anchored& side : scale)
-    text += fmt::format("scale   {}: {}, where {} is {:.0f} as it promises\n", printable(side.name),
-                        absolute_elo_text(side.elo), printable(side.by), side.anchor);
+    text += fmt::format("scale   {}: {}, where {} is {:.0f} as {}\n", printable(side.name), absolute_elo_text(side.elo),
+                        printable(side.by), side.anchor, side.promised ? "it promises" : "--anchor has it");
   if (scale.empty())
-    text += "scale   no anchor: neither side is Stockfish with an Elo, so this is a difference alone\n";
+    text += "scale   no anchor: neither side is Stockfish with an Elo, and there is no --anchor: a difference alone\n";
   return text;
 }
 
@@ -203,7 +205,11 @@ Json match_json(const MatchReport& report) {
   json["by_games"] = estimate_json(estimate_games(score));
   if (const auto estimate = estimate_pairs(score))
     for (const Anchored& a : anchored(report, elo_of(*estimate)))
-      json["scale"].push_back({{"name", a.name}, {"anchor", a.by}, {"anchor_elo", a.anchor}, {"elo", elo_json(a.elo)}});
+      json["scale"].push_back({{"name", a.name},
+                               {"anchor", a.by},
+                               {"anchor_elo", a.anchor},
+                               {"anchor_from", a.promised ? "UCI_Elo" : "--anchor"},
+                               {"elo", elo_json(a.elo)}});
   return json;
 }
 

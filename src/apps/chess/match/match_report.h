@@ -24,7 +24,8 @@ struct FailedGame {
 
 struct MatchReport {
   MatchSide first, second;
-  int64_t asked = 0;  // games
+  std::optional<double> anchor;  // Elo of the second player as the user knows it, where no side promises its own
+  int64_t asked = 0;             // games
   uint64_t seed = 0;
   std::string openings, limit;  // in words
   std::string pgn;              // the file

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <set>
@@ -162,6 +163,9 @@ TEST(MatchReport, SaysWhoIsTheAnchorAndThatThereIsNone) {
   EXPECT_NE(table.find("where Stockfish 15.1, UCI_Elo 1500 is 1500"), std::string::npos);
   report.second.promised_elo = {};
   EXPECT_NE(match_table(report).find("no anchor"), std::string::npos);
+  report.anchor = -300;
+  EXPECT_NE(match_table(report).find("scale   minimax: -211 ("), std::string::npos) << match_table(report);
+  EXPECT_NE(match_table(report).find("is -300 as --anchor has it"), std::string::npos);
 }
 
 TEST(MatchPgn, KeepsTheOrderOfTheGamesAndReadsBack) {

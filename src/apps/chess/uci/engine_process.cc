@@ -172,14 +172,13 @@ EngineProcess::Sent EngineProcess::send(std::string_view line, double deadline) 
 
 bool EngineProcess::take_line(std::string& line) {
   const size_t end = buffer_.find('\n', searched_);
-  if (end == buffer_.npos && !(closed_ && !buffer_.empty())) {
+  if (end == buffer_.npos && !(closed_ && begin_ < buffer_.size())) {
     searched_ = buffer_.size();
     return false;
   }
-  line = buffer_.substr(0, end);
+  line.assign(buffer_, begin_, end == buffer_.npos ? end : end - begin_);
   if (line.ends_with('\r')) line.pop_back();
-  buffer_.erase(0, end == buffer_.npos ? end : end + 1);
-  searched_ = 0;
+  begin_ = searched_ = end == buffer_.npos ? buffer_.size() : end + 1;
   return true;
 }
 
@@ -196,6 +195,9 @@ bool EngineProcess::fill() {
   char bytes[kReadBytes];
   const ssize_t got = read(out_, bytes, sizeof bytes);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
+  buffer_.erase(0, begin_);
+  searched_ -= begin_;
+  begin_ = 0;
   buffer_.append(bytes, static_cast<size_t>(got));
   output_ += static_cast<size_t>(got);
   return got > 0;
@@ -205,7 +207,7 @@ EngineProcess::Got EngineProcess::read_line(std::string& line, double deadline, 
   for (;;) {
     if (take_line(line)) return line.size() > bounds_.longest_line ? Got::kFlood : Got::kLine;
     if (closed_) return Got::kEnded;
-    if (buffer_.size() > bounds_.longest_line || output_ > bounds_.most_output) return Got::kFlood;
+    if (buffer_.size() - begin_ > bounds_.longest_line || output_ > bounds_.most_output) return Got::kFlood;
     pollfd waits[] = {{out_, POLLIN, 0}, {err_, POLLIN, 0}, {wake_fd, POLLIN, 0}, {pidfd_, POLLIN, 0}};
     poll(waits, 4, milliseconds_until(deadline));
     if (waits[1].revents) read_errors();

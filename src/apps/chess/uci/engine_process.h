@@ -66,7 +66,8 @@ class EngineProcess {
   pid_t pid_ = -1;
   int pidfd_ = -1, in_ = -1, out_ = -1, err_ = -1;
   std::string buffer_, errors_;
-  size_t searched_ = 0;  // of buffer_, without an end of line
+  size_t begin_ = 0;     // of what no line was made of yet, in buffer_
+  size_t searched_ = 0;  // up to here it has no end of line
   size_t output_ = 0;
   int late_reads_ = 0;   // after the deadline
   bool closed_ = false;  // its output
