@@ -1,12 +1,15 @@
 #include "cuda/offered_kernels.h"
 
 #include "kernels/batch_norm_kernels.h"
+#include "kernels/clip_kernels.h"
 #include "kernels/conv_kernels.h"
+#include "kernels/first_block_kernels.h"
 #include "kernels/gpu/layer_kernels.h"
 #include "kernels/gpu/linear_cublaslt.h"
 #include "kernels/gpu/profile.h"
 #include "kernels/linear_kernels.h"
 #include "kernels/lstm_kernels.h"
+#include "kernels/norm_pool_kernels.h"
 #include "kernels/pool_kernels.h"
 #include "kernels/tree_kernels.h"
 #include "market/cuda_options_environment.h"
@@ -28,7 +31,10 @@ const KernelTables& offered_kernels() {
   static const KernelTables all = KernelTables()
                                       .add(batch_norm_kernels())
                                       .add(chess_kernels())
+                                      .add(clip_kernels())
                                       .add(conv_kernels())
+                                      .add(first_block_kernels())
+                                      .add(norm_pool_kernels())
                                       .add(pool_kernels())
                                       .add(layer_norm_kernels())
                                       .add(cross_entropy_kernels())

@@ -27,12 +27,14 @@ class BatchNormImpl : public torch::nn::Module, public ShardAware {
   // contiguous memory give equal bits. Throws ConfigError for rows that do not divide by the shards of the pass.
   at::Tensor forward(const at::Tensor& x, const BatchNormFused& fused = {});
 
+  // Throws ConfigError for what forward() can't take.
+  void refuse_bad_input(const at::Tensor& x, const at::Tensor& add = {}) const;
+
   int64_t channels() const { return channels_; }
   double eps() const { return eps_; }
   at::Tensor weight, bias, running_mean, running_var;
 
  private:
-  void refuse_bad_input(const at::Tensor& x, const at::Tensor& add) const;
   int64_t channels_;
   double eps_;
 };

@@ -34,6 +34,10 @@ struct alignas(8) float2 {
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
+using std::max;
+using std::min;
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
@@ -128,7 +132,7 @@ inline void run_block(int threads) {
           if (fiber.waits != Waits::kNothing) continue;
           moved = true;
           block.current = i;
-          thread_index = dim3(static_cast<unsigned>(i), 0, 0);
+          thread_index = dim3(static_cast<unsigned>(i) % block_size.x, static_cast<unsigned>(i) / block_size.x, 0);
           run_until_wait(fiber);
         }
         if (!all(warp, last, Waits::kShuffle)) break;
@@ -151,7 +155,7 @@ inline void launch(dim3 grid, dim3 threads, std::function<void()> body) {
     for (unsigned y = 0; y < grid.y; ++y)
       for (unsigned x = 0; x < grid.x; ++x) {
         block_index = dim3(x, y, z);
-        run_block(static_cast<int>(threads.x));
+        run_block(static_cast<int>(threads.x * threads.y));
       }
 }
 

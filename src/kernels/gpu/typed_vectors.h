@@ -1,15 +1,27 @@
 // kernels/gpu/typed_vectors.h -- eight neighbouring numbers of a FloatType at once, for the .cu files: 16 bytes per
-// load or store (two of them for float). The type is an argument: all threads take the same branch.
+// load or store (two of them for float). The type is an argument: all threads take the same branch. Kernels that use it
+// can be emulated.
 #pragma once
 
+#include "kernels/float_bits.h"
+#include "kernels/gpu/intrinsics.h"
+
+#if defined(__CUDACC__)
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-
-#include "kernels/float_bits.h"
+#endif
 
 namespace tandem::cuda {
 
 inline constexpr int kVector = 8;
+
+#if defined(__CUDACC__)
+__device__ __forceinline__ float float_of_half(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+__device__ __forceinline__ uint16_t half_of_float(float x) { return __half_as_ushort(__float2half_rn(x)); }
+#else
+inline float float_of_half(uint16_t bits) { return half_to_float(bits); }
+inline uint16_t half_of_float(float x) { return float_to_half(x); }
+#endif
 
 __device__ __forceinline__ void unpack8(const uint4& raw, FloatType type, float (&x)[kVector]) {
   const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -19,17 +31,15 @@ __device__ __forceinline__ void unpack8(const uint4& raw, FloatType type, float 
       x[2 * i] = float_of_bits(words[i] << 16);
       x[2 * i + 1] = float_of_bits(words[i] & 0xFFFF0000u);
     } else {
-      __half2 pair;
-      __builtin_memcpy(&pair, &words[i], 4);
-      x[2 * i] = __low2float(pair);
-      x[2 * i + 1] = __high2float(pair);
+      x[2 * i] = float_of_half(static_cast<uint16_t>(words[i]));
+      x[2 * i + 1] = float_of_half(static_cast<uint16_t>(words[i] >> 16));
     }
   }
 }
 
 __device__ __forceinline__ uint16_t pack_one(float x, FloatType type) {
   if (type == FloatType::kBFloat16) {
-#if __CUDA_ARCH__ >= 900  // rounds as float_to_bf16() does
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900  // rounds as float_to_bf16() does
     uint16_t bits;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
     return bits;
@@ -37,12 +47,12 @@ __device__ __forceinline__ uint16_t pack_one(float x, FloatType type) {
     return float_to_bf16(x);
 #endif
   }
-  return __half_as_ushort(__float2half_rn(x));
+  return half_of_float(x);
 }
 
 // Two of them in a word, the first one in its lower half.
 __device__ __forceinline__ uint32_t pack_two(float first, float second, FloatType type) {
-#if __CUDA_ARCH__ >= 900
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if (type == FloatType::kBFloat16) {
     uint32_t word;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
@@ -55,7 +65,7 @@ __device__ __forceinline__ uint32_t pack_two(float first, float second, FloatTyp
 __device__ __forceinline__ float load_one(const void* data, FloatType type, int64_t index) {
   if (type == FloatType::kFloat) return static_cast<const float*>(data)[index];
   const uint16_t bits = static_cast<const uint16_t*>(data)[index];
-  return type == FloatType::kBFloat16 ? bf16_to_float(bits) : __half2float(__ushort_as_half(bits));
+  return type == FloatType::kBFloat16 ? bf16_to_float(bits) : float_of_half(bits);
 }
 __device__ __forceinline__ void store_one(void* data, FloatType type, int64_t index, float x) {
   if (type == FloatType::kFloat)
@@ -66,7 +76,7 @@ __device__ __forceinline__ void store_one(void* data, FloatType type, int64_t in
 __device__ __forceinline__ float round_one(FloatType type, float x) {
   if (type == FloatType::kFloat) return x;
   const uint16_t bits = pack_one(x, type);
-  return type == FloatType::kBFloat16 ? bf16_to_float(bits) : __half2float(__ushort_as_half(bits));
+  return type == FloatType::kBFloat16 ? bf16_to_float(bits) : float_of_half(bits);
 }
 
 // The address of element `index` must be a multiple of 16 bytes.
