@@ -18,7 +18,7 @@ target_compile_options(tandem_all INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contr
 add_custom_target(tandem_libraries DEPENDS ${_libraries})   # what `make install` builds beside the programs
 install(TARGETS tandem_all ${_libraries} EXPORT tandemTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT tandemTargets NAMESPACE tandem:: DESTINATION ${_config_dir})
-foreach(program tandem tandem-worker)
+foreach(program tandem tandem-worker tandem-video)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

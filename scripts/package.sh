@@ -33,7 +33,7 @@ mkdir -p "$PACKAGE_DIR" || fail 1 "cannot make the folder $PACKAGE_DIR" "no perm
 pack_programs() {
   local file
   mkdir -p "$1"
-  for file in tandem tandem-worker libtandem_cuda.so; do
+  for file in tandem tandem-worker tandem-video libtandem_cuda.so; do
     [[ -e $BUILD_DIR/bin/$file ]] || continue
     strip --strip-unneeded -o "$1/$file" "$BUILD_DIR/bin/$file" && patchelf --force-rpath --set-rpath "$2" "$1/$file" && chmod "$([[ $file == *.so ]] && echo 644 || echo 755)" "$1/$file" ||
       fail 1 "$file cannot be packed" "strip's or patchelf's words are above" "look whether the disk is full"
@@ -91,6 +91,15 @@ make_deb() {
     package=$(package_of "$path")
     [[ -z $package || ", $depends," =~ ", $package"[,\ ] ]] || depends+=", $package"
   done < <(objdump -p "$root/usr/lib/tandem/tandem-worker" | sed -n 's/^ *NEEDED *//p' | sort | join - <(linked))
+  # Videos are decoded by FFmpeg, a hundred packages that nobody needs who has none: recommended. The wheel brings none of it.
+  local recommends="python3-venv, ca-certificates"
+  if [[ -e $root/usr/lib/tandem/tandem-video ]]; then
+    while read -r library path; do
+      package=$(package_of "$path")
+      [[ $library =~ ^lib(av|sw) && -n $package ]] && recommends+=", $package"
+    done < <(ldd "$BUILD_DIR/bin/tandem-video" | sed -nE 's/^\s*(\S+) => (\/\S+) .*/\1 \2/p' | sort -u |
+      join - <(objdump -p "$root/usr/lib/tandem/tandem-video" | sed -n 's/^ *NEEDED *//p' | sort))
+  fi
   cat >"$root/DEBIAN/control" <<END
 Package: tandem
 Version: $version
@@ -98,7 +107,7 @@ Architecture: $(dpkg --print-architecture)
 Maintainer: $MAINTAINER
 Installed-Size: $(du -sk "$root/usr" | cut -f1)
 Depends: $depends, python3 (>= 3.10)
-Recommends: python3-venv, ca-certificates
+Recommends: $recommends
 Section: science
 Priority: optional
 Description: trains models on all your devices, with the same result on any of them

@@ -112,7 +112,8 @@ check_system() {
 # ---- 2. Debian packages ----------------------------------------------------------------------------------------------
 
 BUILD_PACKAGES="g++ make ccache python3 python3-venv ca-certificates libfmt-dev nlohmann-json3-dev libtomlplusplus-dev
-  libcli11-dev libncurses-dev libsqlite3-dev libssl-dev libxxhash-dev libzstd-dev libgtest-dev libgloo-dev"
+  libcli11-dev libncurses-dev libsqlite3-dev libssl-dev libxxhash-dev libzstd-dev libgtest-dev libgloo-dev
+  libavcodec-dev libavformat-dev libavutil-dev libswscale-dev"
 
 # What the monitor's page and terminal view are tried with: a browser, a terminal, Prometheus' own judge. Ubuntu's chromium is a
 # snap, which a container cannot run: there those tests are skipped.
@@ -131,7 +132,7 @@ install_packages() {
   local wanted=$BUILD_PACKAGES missing sudo="" log start
   ((want_fuzz)) && wanted+=" clang $(clang_runtime_package)"
   ((want_package || want_test)) && wanted+=" binutils dpkg-dev patchelf"   # scripts/package.sh, and its test
-  ((want_test)) && wanted+=" openmpi-bin iproute2 zstd stockfish"          # runs under mpirun, on two hosts; zstd reads our files; an opponent
+  ((want_test)) && wanted+=" openmpi-bin iproute2 zstd stockfish ffmpeg"   # runs under mpirun, on two hosts; zstd reads our files; an opponent; a judge of frames
   ((want_monitor)) && wanted+=" $MONITOR_PACKAGES"
   # shellcheck disable=SC2086 -- lists are split on purpose, here and below
   missing=$(missing_packages $wanted)

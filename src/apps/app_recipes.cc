@@ -1,6 +1,7 @@
 #include "apps/app_recipes.h"
 
 #include "apps/chess/chess_verbs.h"
+#include "apps/data_verb.h"
 #include "apps/options/options_entry.h"
 #include "apps/web_test/entry.h"
 
@@ -10,6 +11,10 @@ std::vector<RecipeInfo> app_recipes(const AgentOnGpu& on_gpu) {
   return with_options(with_web_test(shipped_recipes(on_gpu)));
 }
 
-std::vector<RecipeVerb> app_verbs() { return chess_verbs(); }
+std::vector<RecipeVerb> app_verbs() {
+  std::vector<RecipeVerb> verbs = chess_verbs();
+  verbs.push_back(data_verb());
+  return verbs;
+}
 
 }  // namespace tandem

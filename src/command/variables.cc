@@ -19,14 +19,15 @@ constexpr std::string_view kPrefix = "TANDEM_";
 constexpr std::string_view kProgram[] = {
     // what users set
     "RUNS_ROOT", "STATE_DIR", "GRAPHS", "PLANE", "PORT", "JOIN_SECONDS", "SECRET", "SECRET_FILE", "DQN_TILES",
-    "ACT_DEVICE", "WORKER_CORES",
+    "ACT_DEVICE", "WORKER_CORES", "VIDEO_PROGRAM",
     // what a run hands to its processes
     "DEVICE", "RANK", "SLOW", "NET_HEAD",
     // what tests plant (docs/testing.md)
     "NVML", "LIBCUDA", "NCCL", "FAULT", "FROZEN_SECONDS", "DRIVER_SECONDS", "GUARD_SPEED", "GUARD_CPU_SLOTS",
     "EXPLAIN_SPEED", "SLOW_LINK", "SLOW_LOADER", "SLOW_OPERATIONS", "SHORTEST_OUTCOME", "STAND_IN",
     // what the build and the test scripts read
-    "BENCH", "CUDA", "CUDA_ARCHS", "FUZZ", "KILLS", "PYTHON", "SANITIZE", "TESTS", "TEST_NCCL", "TORCH", "UNITY"};
+    "BENCH", "CUDA", "CUDA_ARCHS", "FFMPEG", "FUZZ", "KILLS", "PYTHON", "SANITIZE", "TESTS", "TEST_NCCL", "TORCH",
+    "UNITY"};
 
 std::vector<std::string> unread_candidates() {
   std::vector<std::string> names;

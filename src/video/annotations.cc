@@ -41,17 +41,15 @@ class TrialReader {
       : file_(file), table_(table), accept_gaps_(accept_gaps), findings_(findings) {}
 
   void row(int64_t line, std::string_view frame_field, std::string_view action) {
-    const std::optional<int64_t> frame = parse_frame(frame_field);
-    if (!frame) {
-      findings_.error("frame", file_, line, fmt::format("\"{}\" is no frame number", short_text(frame_field)));
-      return;
-    }
-    const std::optional<int16_t> of_class = class_of(line, action);
-    if (!of_class) return;
-    if (place(line, *frame, *of_class)) {
-      annotation.classes.push_back(*of_class);
+    // One finding for one fault: a row that can't be read still is the next frame.
+    const std::optional<int64_t> read = parse_frame(frame_field);
+    if (!read) findings_.error("frame", file_, line, fmt::format("\"{}\" is no frame number", short_text(frame_field)));
+    const int64_t frame = read.value_or(annotation.classes.empty() ? 0 : last_ + 1);
+    const int16_t of_class = class_of(line, action);
+    if (place(line, frame, of_class)) {
+      annotation.classes.push_back(of_class);
       annotation.lines.push_back(line);
-      last_ = *frame;
+      last_ = frame;
     }
   }
 
@@ -64,7 +62,8 @@ class TrialReader {
     findings_.add(accept_gaps_ ? FindingLevel::kWarning : FindingLevel::kError, kind, file_, line, std::move(text));
   }
 
-  std::optional<int16_t> class_of(int64_t line, std::string_view action) {
+  // kNoLabel where there is none, or none that is known.
+  int16_t class_of(int64_t line, std::string_view action) {
     if (action.empty()) {
       fault("label", line, "no action");
       return kNoLabel;
@@ -74,7 +73,7 @@ class TrialReader {
       findings_.error("label", file_, line,
                       fmt::format("unknown label \"{}\"; there are 0 to {} and {}", short_text(action),
                                   table_.labels().size() - 1, fmt::join(table_.labels(), ", ")));
-    return of_class;
+    return of_class.value_or(kNoLabel);
   }
 
   // Whether the row is the trial's next frame; fills a gap before it, where gaps are accepted.

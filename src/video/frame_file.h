@@ -21,7 +21,8 @@ struct VideoSource {
   std::string name;               // "mouse_3.mp4"
   int64_t bytes = 0;              // of the file
   int64_t time_ns = 0;            // of its last change
-  std::string sha256;             // of its content; of frames that never were a video: of the frames
+  std::string sha256;             // of its content; empty: these frames never were a video
+  std::string frames_sha256;      // of the frames, set by FrameFileWriter
   std::string scaling;            // "area"; "none": frames of this size
   int32_t height = 0, width = 0;  // of the video itself
   double frames_per_second = 0;   // 0: not known
@@ -77,7 +78,6 @@ class FrameFileWriter {
 
   void add(std::span<const uint8_t> frames);  // whole frames, one or more
   int64_t frames() const;
-  // An empty source.sha256 becomes that of the frames.
   void finish(VideoSource source);
 
  private:

@@ -28,6 +28,9 @@ struct GeneratedVideoOptions {
   void check() const;     // throws ConfigError
 };
 
+// The folder was made by make_generated_set().
+bool is_generated_folder(const std::filesystem::path& folder);
+
 ClassTable generated_classes();
 
 // Frames of one video, each to `take`, and the class of each. Frame f belongs to trial f / options.frames.

@@ -20,7 +20,7 @@ struct PrepareOptions {
   std::filesystem::path folder, cache;  // cache empty: <folder>/frames
   int32_t height = 256, width = 256;
   int32_t jobs = 0;             // videos at the same time; 0: as many as cores
-  bool accept_damaged = false;  // frames up to the first damage are kept, with a warning
+  bool accept_damaged = false;  // what came of a damaged video is kept, with a warning
 };
 
 struct PrepareProgress {

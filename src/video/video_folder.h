@@ -21,10 +21,11 @@ struct AnnotationFile {
 };
 
 struct VideoFiles {
-  std::string name;                         // "mouse_3"; of videos, sorted
-  std::filesystem::path video;              // empty: only its frames are here
-  std::vector<AnnotationFile> annotations;  // by the number of the trial
-  std::filesystem::path pose;               // empty: none
+  std::string name;                           // "mouse_3"; of videos, sorted
+  std::filesystem::path video;                // empty: only its frames are here
+  std::vector<AnnotationFile> annotations;    // by the number of the trial
+  std::filesystem::path pose;                 // empty: none
+  std::vector<std::filesystem::path> frames;  // files of its frames in the cache, of any size
 };
 
 struct VideoFolder {

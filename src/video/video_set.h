@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,7 @@ class VideoSet {
   std::string description() const;  // "12 videos, 48 trials, 17280 frames of 256 x 256, 7 classes"
 
  private:
-  friend VideoSet load_video_set(const VideoSetOptions& options);
+  friend class VideoSetReader;
   ClassTable classes_;
   std::vector<SetVideo> videos_;
   std::vector<VideoTrial> trials_;
@@ -78,5 +79,14 @@ class VideoSet {
 // Throws ConfigError: no videos, a label that is unknown, frames that are not there, are damaged or of another video,
 // each by name; and what there is to do.
 VideoSet load_video_set(const VideoSetOptions& options);
+
+// The same, with every finding instead of the first few, and without frames where they are not decoded yet: what
+// `tandem data check video DIR` shows. `set` is nothing where there is an error. Throws where there are no videos.
+struct VideoSetCheck {
+  DataFindings findings;
+  std::optional<VideoSet> set;
+  int64_t videos = 0, trials = 0, rows = 0;  // rows: annotated frames
+};
+VideoSetCheck check_video_folder(const VideoSetOptions& options);
 
 }  // namespace tandem

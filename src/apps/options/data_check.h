@@ -2,10 +2,11 @@
 // line.
 #pragma once
 
-#include "config/recipe_list.h"
-
 namespace tandem {
 
-RecipeVerb data_verb();
+struct Command;  // command/command.h
+
+// Of `data`, whose words were looked at (apps/data_verb.h). Returns the exit code or throws Error.
+int check_options_data(const Command& command);
 
 }  // namespace tandem

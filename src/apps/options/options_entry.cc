@@ -1,6 +1,5 @@
 #include "apps/options/options_entry.h"
 
-#include "apps/options/data_check.h"
 #include "apps/options/options_data.h"
 #include "apps/options/options_eval.h"
 #include "apps/options/options_set.h"
@@ -13,7 +12,7 @@ std::vector<RecipeInfo> with_options(std::vector<RecipeInfo> recipes) {
     recipe.set = options_set();
     recipe.before_train = take_market;
     recipe.before_resume = keep_market;
-    recipe.verbs = {options_eval_verb(), options_backtest_verb(), data_verb()};
+    recipe.verbs = {options_eval_verb(), options_backtest_verb()};
   }
   return recipes;
 }

@@ -1,0 +1,295 @@
+#include "video/video_program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/printable.h"
+#include "video/draw_text.h"
+
+extern char** environ;
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kStallMs = 120'000;       // without a byte: it hangs
+constexpr size_t kLongestLine = 65536;  // of JSON
+
+struct OwnedFd {
+  int fd = -1;
+  OwnedFd() = default;
+  explicit OwnedFd(int open_fd) : fd(open_fd) {}
+  OwnedFd(OwnedFd&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
+  OwnedFd& operator=(OwnedFd&& other) noexcept {
+    std::swap(fd, other.fd);
+    return *this;
+  }
+  ~OwnedFd() { shut(); }
+  void shut() {
+    if (fd >= 0) close(fd);
+    fd = -1;
+  }
+};
+
+// A process of tandem-video; killed where nobody waited for its end.
+class VideoProcess {
+ public:
+  enum class Talk { kListen, kSend };  // its stdout comes to us, or we send to its stdin
+
+  VideoProcess(const fs::path& program, std::vector<std::string> words, Talk talk) : program_(program) {
+    int ends[2] = {-1, -1};
+    // Sockets, so that a process that is gone is an error here and no SIGPIPE.
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail_to_start(errno);
+    ours_ = OwnedFd(ends[0]);
+    OwnedFd theirs(ends[1]);
+    words_said_ = OwnedFd(memfd_create("words", MFD_CLOEXEC));
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    const bool listen = talk == Talk::kListen;
+    posix_spawn_file_actions_adddup2(&actions, theirs.fd, listen ? STDOUT_FILENO : STDIN_FILENO);
+    posix_spawn_file_actions_addopen(&actions, listen ? STDIN_FILENO : STDOUT_FILENO, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_adddup2(&actions, words_said_.fd, STDERR_FILENO);
+    words.insert(words.begin(), program.string());
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    const int failed = posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (failed != 0) {
+      pid_ = -1;
+      fail_to_start(failed);
+    }
+  }
+  ~VideoProcess() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      wait_for_end();
+    }
+  }
+  VideoProcess(const VideoProcess&) = delete;
+  VideoProcess& operator=(const VideoProcess&) = delete;
+
+  // False: it ended before.
+  bool read_exactly(uint8_t* to, size_t size) {
+    while (size > 0) {
+      pollfd ready{ours_.fd, POLLIN, 0};
+      const int polled = poll(&ready, 1, kStallMs);
+      if (polled < 0 && errno == EINTR) continue;
+      if (polled == 0) {
+        stalled_ = true;
+        return false;
+      }
+      const ssize_t got = read(ours_.fd, to, size);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return false;
+      to += got;
+      size -= static_cast<size_t>(got);
+    }
+    return true;
+  }
+  // A line of JSON; a null one if it ended before.
+  json read_line() {
+    std::string line;
+    uint8_t c = 0;
+    while (line.size() < kLongestLine && read_exactly(&c, 1) && c != '\n') line += static_cast<char>(c);
+    json read = c == '\n' ? json::parse(line, nullptr, false) : json();
+    return read.is_object() ? read : json();
+  }
+  bool send_all(const void* from, size_t size) {
+    const auto* bytes = static_cast<const uint8_t*>(from);
+    while (size > 0) {
+      const ssize_t sent = send(ours_.fd, bytes, size, MSG_NOSIGNAL);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent <= 0) return false;
+      bytes += sent;
+      size -= static_cast<size_t>(sent);
+    }
+    return true;
+  }
+
+  // Exit code; -1: a signal ended it.
+  int wait_for_end() {
+    ours_.shut();
+    int status = 0;
+    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    pid_ = -1;
+    signal_ = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  // Why it ended before its time.
+  std::string ending() {
+    if (stalled_) return fmt::format("nothing came for {} seconds", kStallMs / 1000);
+    const int code = wait_for_end();
+    if (signal_ == SIGXCPU || signal_ == SIGKILL) return "it took more time or memory than it may";
+    if (signal_ != 0) return fmt::format("signal {} ended the program that reads it", signal_);
+    std::string said = words();
+    return said.empty() ? fmt::format("the program that reads it ended with code {}", code) : said;
+  }
+  // What it said to people, one line.
+  std::string words() const {
+    char text[600] = {};
+    const ssize_t got = pread(words_said_.fd, text, sizeof text - 1, 0);
+    std::string said(text, got > 0 ? static_cast<size_t>(got) : 0);
+    while (!said.empty() && said.back() == '\n') said.pop_back();
+    return printable(said);
+  }
+
+ private:
+  [[noreturn]] void fail_to_start(int why) const {
+    throw IoError(fmt::format("cannot start {}", printable(program_.string())), why, "look whether it is there");
+  }
+
+  fs::path program_;
+  OwnedFd ours_, words_said_;
+  pid_t pid_ = -1;
+  int signal_ = 0;
+  bool stalled_ = false;
+};
+
+[[noreturn]] void refuse_unreadable(const fs::path& video, std::string why) {
+  throw ConfigError(fmt::format("{} can't be read as a video", printable(video.string())), std::move(why),
+                    "look whether it plays; copy or encode it again, or take it out of the folder");
+}
+
+std::string text_in(const json& line, const char* key) {
+  const auto at = line.find(key);
+  return at != line.end() && at->is_string() ? at->get<std::string>() : "";
+}
+
+// What it says of the video, or what it says is wrong with it.
+VideoFacts read_facts(VideoProcess& process, const fs::path& video) {
+  const json line = process.read_line();
+  if (line.is_null()) refuse_unreadable(video, process.ending());
+  if (line.contains("error")) throw ConfigError(text_in(line, "error"), text_in(line, "why"), text_in(line, "do"));
+  VideoFacts facts;
+  facts.height = line.value("height", 0);
+  facts.width = line.value("width", 0);
+  facts.frames = line.value("frames", int64_t{0});
+  facts.frames_per_second = line.value("frames_per_second", 0.0);
+  facts.variable_rate = line.value("variable_rate", false);
+  facts.codec = printable(text_in(line, "codec"));
+  if (facts.height <= 0 || facts.width <= 0) refuse_unreadable(video, "its pictures have no size");
+  return facts;
+}
+
+std::string absolute_name(const fs::path& file) { return fs::absolute(file).string(); }
+
+}  // namespace
+
+std::optional<VideoProgram> VideoProgram::find() {
+  if (const char* named = std::getenv("TANDEM_VIDEO_PROGRAM"); named && *named) return VideoProgram(named);
+  std::error_code error;
+  const fs::path mine = fs::read_symlink("/proc/self/exe", error);
+  const fs::path beside = mine.parent_path() / "tandem-video";
+  if (error || access(beside.c_str(), X_OK) != 0) return std::nullopt;
+  return VideoProgram(beside);
+}
+
+VideoFacts VideoProgram::probe(const fs::path& video) const {
+  VideoProcess process(program_, {"probe", absolute_name(video)}, VideoProcess::Talk::kListen);
+  return read_facts(process, video);
+}
+
+DecodedVideo VideoProgram::decode(const fs::path& video, int32_t height, int32_t width,
+                                  const std::function<bool(std::span<const uint8_t>)>& take) const {
+  std::vector<std::string> words{"decode", absolute_name(video)};
+  if (height > 0) words.insert(words.end(), {"--size", fmt::format("{}x{}", height, width)});
+  VideoProcess process(program_, std::move(words), VideoProcess::Talk::kListen);
+  DecodedVideo done;
+  done.facts = read_facts(process, video);
+  const int64_t rows = height > 0 ? height : done.facts.height, columns = height > 0 ? width : done.facts.width;
+  std::vector<uint8_t> frame(static_cast<size_t>(rows * columns));
+  uint8_t mark = 0;
+  while (process.read_exactly(&mark, 1) && mark == 'F' && process.read_exactly(frame.data(), frame.size())) {
+    ++done.frames;
+    if (!take(frame)) return done;
+  }
+  const json end = mark == 'E' ? process.read_line() : json();
+  done.trouble = end.is_null() ? process.ending() : printable(text_in(end, "trouble"));
+  return done;
+}
+
+struct VideoWriter::State {
+  fs::path final_path, path;
+  size_t frame_bytes = 0;
+  std::unique_ptr<VideoProcess> process;
+  bool finished = false;
+
+  [[noreturn]] void fail() {
+    std::string why = process->ending();
+    throw Error(ExitCode::kFailed, fmt::format("{} can't be written as a video", printable(final_path.string())),
+                why.empty() ? "the encoder ended early" : why, "look at the disk and the name");
+  }
+};
+
+VideoWriter::VideoWriter(const VideoProgram& program, const fs::path& file, int32_t height, int32_t width,
+                         double frames_per_second, bool lossless)
+    : state_(std::make_unique<State>()) {
+  State& my = *state_;
+  my.final_path = file;
+  my.path = fs::absolute(file).parent_path() / fmt::format(".tmp-{}-{}", getpid(), file.filename().string());
+  my.frame_bytes = static_cast<size_t>(height) * static_cast<size_t>(width);
+  std::vector<std::string> words{"encode", my.path.string(),
+                                 "--size", fmt::format("{}x{}", height, width),
+                                 "--rate", fmt::format("{}", frames_per_second > 0 ? frames_per_second : 30.0)};
+  if (lossless) words.emplace_back("--lossless");
+  my.process = std::make_unique<VideoProcess>(program.path(), std::move(words), VideoProcess::Talk::kSend);
+}
+
+VideoWriter::~VideoWriter() {
+  if (state_->finished) return;
+  state_->process.reset();
+  std::error_code ignored;
+  fs::remove(state_->path, ignored);
+}
+
+void VideoWriter::add(std::span<const uint8_t> frame) {
+  State& my = *state_;
+  if (!my.process->send_all("F", 1) || !my.process->send_all(frame.data(), my.frame_bytes)) my.fail();
+}
+
+void VideoWriter::finish() {
+  State& my = *state_;
+  if (!my.process->send_all("E", 1) || my.process->wait_for_end() != 0) my.fail();
+  std::error_code error;
+  fs::rename(my.path, my.final_path, error);
+  if (error)
+    throw IoError(fmt::format("cannot rename {}", printable(my.path.string())), error.value(), "look at the disk");
+  my.finished = true;
+}
+
+int64_t overlay_video(const VideoProgram& program, const fs::path& from, const fs::path& to,
+                      const std::function<std::string(int64_t)>& text) {
+  const VideoFacts facts = program.probe(from);
+  VideoWriter writer(program, to, facts.height, facts.width, facts.frames_per_second, false);
+  int64_t number = 0;
+  std::vector<uint8_t> drawn;
+  const DecodedVideo done = program.decode(from, 0, 0, [&](std::span<const uint8_t> frame) {
+    drawn.assign(frame.begin(), frame.end());
+    draw_label(drawn, facts.height, facts.width, text(number++));
+    writer.add(drawn);
+    return true;
+  });
+  if (done.frames == 0) refuse_unreadable(from, done.trouble);
+  writer.finish();
+  return number;
+}
+
+}  // namespace tandem

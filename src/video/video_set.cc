@@ -1,0 +1,199 @@
+#include "video/video_set.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/file_system.h"
+#include "base/printable.h"
+#include "base/sha256.h"
+#include "base/shell_word.h"
+#include "video/annotations.h"
+#include "video/damaged_frames.h"
+#include "video/frames_of_video.h"
+#include "video/pose.h"
+#include "video/video_folder.h"
+
+namespace tandem {
+
+namespace fs = std::filesystem;
+
+class VideoSetReader {
+ public:
+  // Without `needs_frames`, videos that are not decoded yet are a warning.
+  VideoSetReader(const VideoSetOptions& options, bool needs_frames)
+      : options_(options),
+        needs_frames_(needs_frames),
+        folder_(read_video_folder(options.folder, options.cache)),
+        findings_(folder_.findings) {
+    set_.height_ = options.height;
+    set_.width_ = options.width;
+    read_classes();
+    for (const VideoFiles& files : folder_.videos)
+      if (!files.annotations.empty()) read_video(files);
+    if (set_.trials_.empty() && findings_.errors() == 0 && without_frames_ == 0)
+      throw ConfigError(fmt::format("no annotated video in {}", printable(options.folder.string())),
+                        "a video <name>.mp4 needs prediction_<name>_<trial>.csv, which says what it shows",
+                        "bring the annotations, or look at the names: `tandem data check video` lists the files");
+  }
+
+  VideoSetCheck check() {
+    VideoSetCheck result{.findings = findings_, .videos = videos_, .trials = trials_, .rows = rows_};
+    if (findings_.errors() == 0 && without_frames_ == 0) result.set = finish();
+    return result;
+  }
+
+  VideoSet finish() {
+    refuse_video_errors(findings_, options_.folder);
+    set_.findings_ = findings_;
+    make_digest();
+    return std::move(set_);
+  }
+
+ private:
+  std::string shown(const fs::path& path) const { return path.lexically_relative(options_.folder).string(); }
+
+  void read_classes() {
+    set_.classes_ = ClassTable::mouse(options_.merge_withdraw);
+    if (folder_.classes.empty()) return;
+    const FileBytes bytes = read_whole_file(FileSystem::real(), folder_.classes, 1 << 20);
+    set_.classes_ = ClassTable::read(bytes.text(), shown(folder_.classes), findings_);
+    usable_classes_ = set_.classes_.size() >= 2;
+  }
+
+  // The frames of a video, if they can be had and are its own.
+  std::optional<FrameFile> frames_of(const VideoFiles& files) {
+    try {
+      std::optional<FrameFile> frames = open_frames_of(files, folder_.cache, options_.height, options_.width);
+      if (!frames) {
+        ++without_frames_;
+        findings_.add(
+            needs_frames_ ? FindingLevel::kError : FindingLevel::kWarning, "no-frames",
+            files.video.empty() ? files.name : shown(files.video), 0,
+            fmt::format("not decoded yet at {} x {}: run `tandem data prepare video {} --size {}`", options_.height,
+                        options_.width, shell_word(options_.folder.string()),
+                        options_.height == options_.width ? fmt::format("{}", options_.height)
+                                                          : fmt::format("{}x{}", options_.height, options_.width)));
+        return frames;
+      }
+      if (options_.verify) frames->verify();
+      if (!frames->source().note.empty()) findings_.warning("damaged", frames->source().name, 0, frames->source().note);
+      return frames;
+    } catch (const DamagedFrames& damage) {
+      findings_.error("frames", files.name, 0, fmt::format("{}: {}", damage.what(), damage.why()));
+      return std::nullopt;
+    }
+  }
+
+  void read_video(const VideoFiles& files) {
+    ++videos_;
+    std::optional<FrameFile> frames = frames_of(files);
+    const int64_t length = frames ? frames->frames() : -1;
+    int64_t offset = 0;
+    std::vector<VideoTrial> trials;
+    for (const AnnotationFile& one : files.annotations) read_trial(one, length, offset, trials);
+    if (!frames) return;
+    const bool poses_fit = read_poses(files, length);
+    if (trials.empty() || !poses_fit) return;  // an error, or a warning for each trial, was noted
+    const auto number = static_cast<int32_t>(set_.videos_.size());
+    for (VideoTrial& trial : trials) {
+      trial.video = number;
+      trial.first_frame += set_.frames_;
+      set_.trials_.push_back(std::move(trial));
+    }
+    const std::string& separator = options_.animal_separator;
+    const size_t end = separator.empty() ? std::string::npos : files.name.find(separator);
+    set_.generated_ = set_.generated_ || frames->source().generated;
+    set_.videos_.push_back(
+        {files.name, files.name.substr(0, end == 0 ? std::string::npos : end), set_.frames_, std::move(*frames)});
+    set_.frames_ += length;
+  }
+
+  // `length`: of the video; -1: not known.
+  void read_trial(const AnnotationFile& one, int64_t length, int64_t& offset, std::vector<VideoTrial>& trials) {
+    ++trials_;
+    const std::string file = shown(one.path);
+    if (!usable_classes_) return;
+    constexpr uint64_t kMostBytes = uint64_t{1} << 28;
+    const FileBytes bytes = read_whole_file(FileSystem::real(), one.path, kMostBytes);
+    Annotation read = read_annotation(bytes.text(), file, set_.classes_, options_.accept_gaps, findings_);
+    rows_ += static_cast<int64_t>(read.classes.size());
+    VideoTrial trial{.number = one.trial, .first_frame = offset, .classes = std::move(read.classes), .file = file};
+    offset += trial.frames();
+    if (length >= 0 && offset > length) {
+      const int64_t kept = std::max<int64_t>(0, length - trial.first_frame);
+      if (kept < trial.frames())
+        findings_.warning("beyond", file, read.lines[static_cast<size_t>(kept)],
+                          fmt::format("the video ends after {} frames: {} rows are left out{}", length,
+                                      trial.frames() - kept, kept == 0 ? ", the whole trial" : ""));
+      trial.classes.resize(static_cast<size_t>(kept));
+    }
+    if (trial.frames() > 0) trials.push_back(std::move(trial));
+  }
+
+  // Appends the video's poses to the set's. False: an error was noted.
+  bool read_poses(const VideoFiles& files, int64_t length) {
+    if (!options_.poses) return true;
+    if (files.pose.empty()) {
+      findings_.error("pose", files.name, 0, "no DeepLabCut file <video name>DLC....csv, and poses are asked for");
+      return false;
+    }
+    const int64_t before = findings_.errors();
+    const FileBytes bytes = read_whole_file(FileSystem::real(), files.pose, uint64_t{1} << 31);
+    std::vector<float> poses = read_pose(bytes.text(), shown(files.pose), findings_);
+    if (findings_.errors() > before) return false;
+    const int64_t rows = static_cast<int64_t>(poses.size()) / kPoseFeatures;
+    if (rows < length) {
+      findings_.error("pose", shown(files.pose), 0, fmt::format("{} rows for {} frames", rows, length));
+      return false;
+    }
+    if (rows > length)
+      findings_.warning("pose", shown(files.pose), 0,
+                        fmt::format("{} rows for {} frames: the last ones are left out", rows, length));
+    set_.poses_.insert(set_.poses_.end(), poses.begin(), poses.begin() + length * kPoseFeatures);
+    return true;
+  }
+
+  void make_digest() {
+    Sha256 sum;
+    sum.update(fmt::format("video set 1\n{} {}\n{}", set_.height_, set_.width_, set_.classes_.csv()));
+    for (const SetVideo& video : set_.videos_)
+      sum.update(
+          fmt::format("video {} {} {}\n", video.name, video.frames.frames(), video.frames.source().frames_sha256));
+    for (const VideoTrial& trial : set_.trials_) {
+      sum.update(fmt::format("trial {} {} {} {}\n", trial.video, trial.number, trial.first_frame, trial.frames()));
+      sum.update(std::as_bytes(std::span(trial.classes)));
+    }
+    sum.update(std::as_bytes(std::span(set_.poses_)));
+    set_.digest_ = sum.hex();
+  }
+
+  const VideoSetOptions& options_;
+  const bool needs_frames_;
+  VideoFolder folder_;
+  DataFindings findings_;
+  VideoSet set_;
+  bool usable_classes_ = true;
+  int64_t videos_ = 0, trials_ = 0, rows_ = 0, without_frames_ = 0;
+};
+
+const uint8_t* VideoSet::frame(int64_t first) const {
+  const auto after = std::ranges::upper_bound(videos_, first, {}, &SetVideo::first_frame);
+  const SetVideo& video = *std::prev(after);
+  return video.frames.frame(first - video.first_frame);
+}
+
+std::string VideoSet::description() const {
+  return fmt::format("{} video{}, {} trial{}, {} frames of {} x {}, {} classes{}", videos_.size(),
+                     videos_.size() == 1 ? "" : "s", trials_.size(), trials_.size() == 1 ? "" : "s", frames_, height_,
+                     width_, classes_.size(), generated_ ? "; GENERATED, not recorded" : "");
+}
+
+VideoSet load_video_set(const VideoSetOptions& options) { return VideoSetReader(options, true).finish(); }
+
+VideoSetCheck check_video_folder(const VideoSetOptions& options) { return VideoSetReader(options, false).check(); }
+
+}  // namespace tandem

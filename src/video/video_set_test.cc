@@ -1,0 +1,230 @@
+#include "video/video_set.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "base/errors.h"
+#include "base/temp_dir.h"
+#include "video/annotations.h"
+#include "video/class_counts.h"
+#include "video/clip_set.h"
+#include "video/generated_videos.h"
+#include "video/split.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr GeneratedVideoOptions kSmall{.videos = 4, .trials = 2, .frames = 60, .size = 32};
+
+// Frames alone: these tests need no FFmpeg.
+struct SmallSet {
+  TempDir dir;
+  fs::path folder = dir / "set";
+  SmallSet() { make_generated_set(kSmall, folder, nullptr); }
+  VideoSetOptions options() const { return {.folder = folder, .height = 32, .width = 32}; }
+  VideoSet load() const { return load_video_set(options()); }
+  fs::path annotation(const std::string& name) const { return folder / "Annotations" / name; }
+  void append(const std::string& name, const std::string& text) const {
+    std::ofstream(annotation(name), std::ios::app) << text;
+  }
+  std::string refusal() const {
+    try {
+      load();
+      return "";
+    } catch (const ConfigError& error) {
+      return std::string(error.what()) + "\n" + error.why() + "\n" + error.todo();
+    }
+  }
+};
+
+TEST(VideoSet, TrialsLieEndToEndInTheirVideo) {
+  const SmallSet small;
+  const VideoSet set = small.load();
+  EXPECT_EQ(set.frames(), 480);
+  ASSERT_EQ(set.trials().size(), 8U);
+  EXPECT_EQ(set.videos()[1].name, "m01_b");
+  EXPECT_EQ(set.videos()[1].animal, "m01");
+  EXPECT_EQ(set.trials()[3].first_frame, 180);
+  EXPECT_TRUE(set.generated());
+  EXPECT_EQ(set.frame(180), set.videos()[1].frames.frame(60));
+  EXPECT_EQ(set.findings().render(), "");
+}
+
+TEST(VideoSet, ClipsStayInsideATrialAndHaveTheLabelOfTheirCentre) {
+  const SmallSet small;
+  const VideoSet set = small.load();
+  const int32_t trials[] = {1, 2};
+  const std::vector<Clip> clips = clips_of(set, trials);
+  EXPECT_EQ(clips.size(), 2U * (60 - 16));
+  EXPECT_EQ(clips.front().first_frame, 60);
+  EXPECT_EQ(clips[44].first_frame, 120);
+  for (const Clip& clip : clips) {
+    const VideoTrial& trial = set.trials()[static_cast<size_t>(clip.trial)];
+    EXPECT_LE(clip.first_frame + 17, trial.first_frame + trial.frames());
+    EXPECT_EQ(clip.label, trial.classes[static_cast<size_t>(clip.first_frame - trial.first_frame + 8)]);
+  }
+}
+
+TEST(VideoSet, EqualFilesGiveAnEqualDigestAndOthersAnother) {
+  const SmallSet a, b;
+  EXPECT_EQ(a.load().digest(), b.load().digest());
+  std::string text;
+  {
+    std::ifstream in(b.annotation("prediction_m02_a_1.csv"));
+    text.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  text.replace(text.find("\n0,") + 3, 1, text[text.find("\n0,") + 3] == '1' ? "2" : "1");
+  std::ofstream(b.annotation("prediction_m02_a_1.csv")) << text;
+  EXPECT_NE(a.load().digest(), b.load().digest());
+}
+
+TEST(VideoSet, RowsBeyondTheEndAreLeftOutAndNamed) {
+  const SmallSet small;
+  small.append("prediction_m01_a_2.csv", "60,1\n61,1\n");
+  const VideoSet set = small.load();
+  EXPECT_EQ(set.trials()[1].frames(), 60);
+  ASSERT_EQ(set.findings().warnings(), 1);
+  EXPECT_EQ(set.findings().list()[0].line, 62);
+  EXPECT_NE(set.findings().list()[0].text.find("the video ends after 120 frames: 2 rows are left out"),
+            std::string::npos);
+}
+
+TEST(VideoSet, ATrialBeyondTheEndIsLeftOutWhole) {
+  const SmallSet small;
+  std::ofstream(small.annotation("prediction_m01_a_3.csv")) << "Frame,Action\n0,1\n";
+  const VideoSet set = small.load();
+  EXPECT_EQ(set.trials().size(), 8U);
+  EXPECT_NE(set.findings().render().find("the whole trial"), std::string::npos);
+}
+
+TEST(VideoSet, AnnotationsWithoutAVideoAreRefusedByName) {
+  const SmallSet small;
+  std::ofstream(small.annotation("prediction_mouse_9_1.csv")) << "Frame,Action\n0,1\n";
+  EXPECT_NE(small.refusal().find("Annotations/prediction_mouse_9_1.csv: there is no video mouse_9"), std::string::npos)
+      << small.refusal();
+}
+
+TEST(VideoSet, AnUnknownLabelIsRefusedByFileAndLine) {
+  const SmallSet small;
+  small.append("prediction_m01_a_2.csv", "60,sleep\n");
+  EXPECT_NE(small.refusal().find("prediction_m01_a_2.csv:62: unknown label \"sleep\""), std::string::npos)
+      << small.refusal();
+}
+
+TEST(VideoSet, AVideoThatIsNotDecodedIsRefusedWithTheCommand) {
+  const SmallSet small;
+  std::ofstream(small.folder / "Videos" / "m01_c.mp4") << "x";
+  std::ofstream(small.annotation("prediction_m01_c_1.csv")) << "Frame,Action\n0,1\n";
+  EXPECT_NE(small.refusal().find("tandem data prepare video"), std::string::npos) << small.refusal();
+}
+
+TEST(VideoSet, AVideoWithoutAnnotationsIsNamedAndLeftOut) {
+  const SmallSet small;
+  std::ofstream(small.folder / "Videos" / "new.mp4") << "x";
+  const VideoSet set = small.load();
+  EXPECT_EQ(set.videos().size(), 4U);
+  EXPECT_NE(set.findings().render().find("Videos/new.mp4: no-annotation: no prediction_new_<trial>.csv"),
+            std::string::npos)
+      << set.findings().render();
+}
+
+TEST(VideoSet, AFolderWithoutVideosIsRefused) {
+  const TempDir dir;
+  EXPECT_THROW(load_video_set({.folder = dir.path()}), ConfigError);
+  EXPECT_THROW(load_video_set({.folder = dir / "none"}), ConfigError);
+  std::ofstream(dir / "a.mp4") << "x";
+  EXPECT_THROW(load_video_set({.folder = dir.path()}), ConfigError);
+}
+
+TEST(VideoSet, DamagedFramesAreRefused) {
+  const SmallSet small;
+  const fs::path frames = small.folder / "frames" / "m02_b.mp4.32x32.frames";
+  {
+    std::fstream stream(frames, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(4096 + 1024 * 50);
+    stream.put('\0').put('\0').put('\0').put('\0');
+  }
+  EXPECT_NE(small.refusal().find("frames 0 to 119 are damaged"), std::string::npos) << small.refusal();
+}
+
+TEST(VideoSet, LinksAreNamedAndLeftOut) {
+  const SmallSet small;
+  fs::create_symlink("/etc/passwd", small.annotation("prediction_m01_a_3.csv"));
+  EXPECT_NE(small.load().findings().render().find("a symbolic link, which is left out"), std::string::npos);
+}
+
+TEST(VideoSplit, WholeGroupsGoToOnePartAndTheSeedDecides) {
+  const SmallSet small;
+  const VideoSet set = small.load();
+  for (const SplitBy by : {SplitBy::kTrial, SplitBy::kVideo, SplitBy::kAnimal}) {
+    const VideoSplit split = split_videos(set, {.by = by, .validation_share = 0.25, .seed = 7});
+    EXPECT_EQ(split.training.size() + split.validation.size(), 8U);
+    EXPECT_EQ(split.validation.size(), by == SplitBy::kAnimal ? 4U : 2U);
+    EXPECT_EQ(split_videos(set, {.by = by, .validation_share = 0.25, .seed = 7}).validation, split.validation);
+  }
+}
+
+TEST(VideoSplit, WhatLeaksIsSaid) {
+  const SmallSet small;
+  const VideoSet set = small.load();
+  EXPECT_TRUE(split_videos(set, {.by = SplitBy::kAnimal}).leaks.empty());
+  const std::vector<std::string> by_video = split_videos(set, {.by = SplitBy::kVideo}).leaks;
+  ASSERT_EQ(by_video.size(), 1U);
+  EXPECT_NE(by_video[0].find("2 of 2 validation trials are of animals that training sees too"), std::string::npos);
+  EXPECT_FALSE(split_videos(set, {.by = SplitBy::kTrial}).leaks.empty());
+}
+
+TEST(ClassCounts, WeightsAreTotalOverClassesTimesCount) {
+  const ClassTable table = ClassTable::of_names({"a", "b", "c"});
+  std::vector<Clip> clips(10);
+  for (size_t i = 0; i < 2; ++i) clips[i].label = 1;
+  const ClassCounts counts = count_classes(table, clips);
+  EXPECT_EQ(counts.weights(), (std::vector<double>{10.0 / 24, 10.0 / 6, 0}));
+  EXPECT_EQ(class_table_text(table, counts).substr(0, 62),
+            "Class 0 (a):        8 samples (80.00%) -> weight: 0.4167\nClass");
+  EXPECT_EQ(check_class_examples(table, counts, counts).size(), 1U);
+  std::vector<Clip> judged(1);
+  judged[0].label = 2;
+  EXPECT_THROW(check_class_examples(table, counts, count_classes(table, judged)), ConfigError);
+}
+
+TEST(GeneratedVideos, EveryVideoHasAllActionsAndARareOneIsRare) {
+  std::vector<int64_t> counts(7);
+  for (int32_t video = 0; video < 3; ++video) {
+    std::set<int16_t> seen;
+    generate_video({.videos = 3, .trials = 4, .frames = 60, .size = 16}, video,
+                   [&](std::span<const uint8_t>, int16_t of_class) { seen.insert(of_class); });
+    EXPECT_EQ(seen.size(), 7U);
+    generate_video({.videos = 3, .trials = 4, .frames = 200, .size = 16, .rare_share = 0.02}, video,
+                   [&](std::span<const uint8_t>, int16_t of_class) { ++counts[static_cast<size_t>(of_class)]; });
+  }
+  EXPECT_EQ(counts[6], 48);  // 4 events of 12 frames in 2400
+}
+
+TEST(GeneratedVideos, AFolderOfSomebodysOwnIsNotFilled) {
+  const TempDir dir;
+  std::ofstream(dir / "mine.mp4") << "x";
+  EXPECT_THROW(make_generated_set(kSmall, dir.path(), nullptr), ConfigError);
+  const SmallSet small;
+  GeneratedVideoOptions other = kSmall;
+  other.seed = 2;
+  EXPECT_THROW(make_generated_set(other, small.folder, nullptr), ConfigError);
+  EXPECT_NO_THROW(make_generated_set(kSmall, small.folder, nullptr));
+}
+
+TEST(GeneratedVideos, PosesFitTheirFrames) {
+  const TempDir dir;
+  GeneratedVideoOptions options = kSmall;
+  options.poses = true;
+  make_generated_set(options, dir / "set", nullptr);
+  const VideoSet set = load_video_set({.folder = dir / "set", .height = 32, .width = 32, .poses = true});
+  EXPECT_EQ(set.poses().size(), 480U * 18);
+}
+
+}  // namespace
+}  // namespace tandem
