@@ -31,6 +31,11 @@ def twins(c):
     equal = sum(line["equal"] for line in found)
     c.check(code == 0 and equal == len(found), "kernels equal their CPU twins", f"{equal} of {len(found)}")
     c.results["twins_gbps"] = {line["kernel"]: line["gbps"] for line in found if line.get("gbps")}
+    done = subprocess.run([c.tests / "twins_video"], capture_output=True, text=True)
+    compared = [line for line in done.stdout.splitlines() if line.startswith(("equal", "DIFFERS"))]
+    equal = sum(line.startswith("equal") for line in compared)
+    c.check(done.returncode == 0 and equal == len(compared) > 30, "clips, norm + pool and the first block equal their CPU twins", f"{equal} of {len(compared)}")
+    c.results["video_kernel_times"] = [line for line in done.stdout.splitlines() if line not in compared]
     code, found, words = lines_of(c.tests / "environment_twins")
     equal = sum(line["equal"] for line in found)
     c.check(code == 0 and equal == 6, "web-test environments equal their CPU twins", f"{equal} of 6")
