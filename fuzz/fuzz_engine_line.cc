@@ -1,5 +1,5 @@
-// fuzz/fuzz_engine_line.cc -- what a chess engine says (apps/chess/uci/engine_line.h) and the names of players: any
-// bytes are lines; what is read is bounded by what was said, and is fit to be sent back.
+// fuzz/fuzz_engine_line.cc -- what a chess engine says (apps/chess/uci/engine_line.h), and in the last line the name of
+// a player: any bytes are lines; what is read is bounded by what was said, and is fit to be sent back.
 #include <cstdlib>
 
 #include "apps/chess/player_name.h"
@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     check_line(line, options);
-    if (lines < 4) check_name(line);
+    if (rest.empty()) check_name(line);
     for (const std::string_view word : words_of(line)) expect(!word.empty());
   }
   if (!options.empty()) find_option(options, options.back().name);
