@@ -107,6 +107,10 @@ void GeneratedScene::begin_action(int16_t action, int64_t frame) {
   action_ = action;
   action_start_ = frame;
   phase_ = static_cast<int>(uniform(draw, 0, 24));
+  if (action == kTurn || action == kFlinch) {  // else they would leave the frame
+    place_.x = std::clamp(place_.x, 0.32 * options_.size, 0.68 * options_.size);
+    place_.y = std::clamp(place_.y, 0.32 * options_.size, 0.68 * options_.size);
+  }
   speed_ = uniform(draw + 1, 0.85, 1.15);
   step_ = {cosine(phase_) * speed_ * options_.size / 45.0, sine(phase_) * speed_ * options_.size / 45.0};
 }
@@ -136,8 +140,8 @@ SceneFrame GeneratedScene::move(int64_t frame) {
       }
       break;
     case kTurn:  // once round in 24
-      now.centre.x += size * 0.17 * speed_ * (cosine(t + phase_) - cosine(phase_));
-      now.centre.y += size * 0.17 * speed_ * (sine(t + phase_) - sine(phase_));
+      now.centre.x += size * 0.17 * speed_ * cosine(t + phase_);
+      now.centre.y += size * 0.17 * speed_ * sine(t + phase_);
       break;
     case kActive:  // somewhere else every second frame
       if (t % 2 == 0) {

@@ -24,7 +24,7 @@ constexpr char kMarker[] = "GENERATED.txt";
 constexpr double kFramesPerSecond = 30;
 
 std::string options_text(const GeneratedVideoOptions& options) {
-  return fmt::format("form 1\nvideos {}\ntrials {}\nframes {}\nsize {}\nseed {}\nrare_share {}\nposes {}\n",
+  return fmt::format("form 2\nvideos {}\ntrials {}\nframes {}\nsize {}\nseed {}\nrare_share {}\nposes {}\n",
                      options.videos, options.trials, options.frames, options.size, options.seed, options.rare_share,
                      options.poses);
 }
