@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "base/temp_dir.h"
 
 namespace tandem::chess {
