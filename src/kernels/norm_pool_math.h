@@ -44,7 +44,7 @@ TANDEM_HD int64_t place_in(const NormPoolShape& s, const PoolBox& b, int inside)
 
 // Takes one more place of the box in: `best` and `place` are those so far.
 TANDEM_HD void take_larger(float value, int inside, float& best, uint32_t& place) {
-  const bool larger = inside == 0 || value > best || value != value;
+  const bool larger = (inside == 0) | (value > best) | (value != value);  // without branches: vectors
   best = larger ? value : best;
   place = larger ? static_cast<uint32_t>(inside) : place;
 }

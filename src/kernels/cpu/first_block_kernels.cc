@@ -20,7 +20,12 @@ class PaddedClip {
       : shape_(s),
         pitch_(lag_tiles_across(s) * kLagColumns + 4),
         plane_(int64_t{s.height + 4 + kLagRows} * pitch_),
-        values_(static_cast<size_t>(plane_ * (s.time + 3))) {}
+        values_(static_cast<size_t>(plane_ * (s.time + 3))) {
+    for (int k = 0; k < kTaps; ++k) {
+      const TapOffset d = tap_offset(k);
+      taps_[k] = d.t * plane_ + d.h * pitch_ + d.w;
+    }
+  }
   void read(const void* x, int64_t clip) {
     for (int t = 0; t < shape_.time; ++t)
       for (int h = 0; h < shape_.height; ++h) {
@@ -32,11 +37,13 @@ class PaddedClip {
   float* at(int t, int h, int w) { return values_.data() + (t + 1) * plane_ + int64_t{h + 2} * pitch_ + w + 2; }
   int64_t plane() const { return plane_; }
   int64_t pitch() const { return pitch_; }
+  const int64_t* taps() const { return taps_; }  // from a place to those that its taps see
 
  private:
   FirstBlockShape shape_;
   int64_t pitch_, plane_;
   std::vector<float> values_;
+  int64_t taps_[kTaps];
 };
 
 TANDEM_HD float halved(float (&lanes)[kWide]) {
@@ -153,19 +160,14 @@ struct BlockTerms {
 };
 
 // The four convolutions of a window.
-TANDEM_HD void convolve_window(const BlockTerms& terms, const float* x, int64_t plane, int64_t pitch,
+TANDEM_HD void convolve_window(const BlockTerms& terms, const PaddedClip& clip, const float* x,
                                float (&sums)[4][kWide]) {
   for (int p = 0; p < 4; ++p) std::fill_n(sums[p], kWide, 0.0f);
   for (int k = 0; k < kTaps; ++k) {
-    const float* const row = x + (k / 9 - 1) * plane + (k / 3 % 3 - 1) * pitch + (k % 3 - 1);
-    const float *const w = terms.weight[k], in[4] = {row[0], row[1], row[pitch], row[pitch + 1]};
-    TANDEM_INDEPENDENT
-    for (int c = 0; c < kWide; ++c) {
-      sums[0][c] = __builtin_fmaf(w[c], in[0], sums[0][c]);
-      sums[1][c] = __builtin_fmaf(w[c], in[1], sums[1][c]);
-      sums[2][c] = __builtin_fmaf(w[c], in[2], sums[2][c]);
-      sums[3][c] = __builtin_fmaf(w[c], in[3], sums[3][c]);
-    }
+    const float* const row = x + clip.taps()[k];
+    const float *const w = terms.weight[k], in[4] = {row[0], row[1], row[clip.pitch()], row[clip.pitch() + 1]};
+    for (int p = 0; p < 4; ++p) TANDEM_INDEPENDENT
+    for (int c = 0; c < kWide; ++c) sums[p][c] = __builtin_fmaf(w[c], in[p], sums[p][c]);
   }
 }
 
@@ -186,7 +188,7 @@ void first_forward(const FirstBlockShape& s, const void* x, const FirstBlockKern
               for (int w = 0; w < s.out_w(); ++w, ++out) {
                 float sums[4][kWide], best[kWide] = {};
                 uint32_t code[kWide] = {};
-                convolve_window(terms, clip.at(t, 2 * h, 2 * w), clip.plane(), clip.pitch(), sums);
+                convolve_window(terms, clip, clip.at(t, 2 * h, 2 * w), sums);
                 for (int p = 0; p < 4; ++p) TANDEM_INDEPENDENT
                 for (int c = 0; c < kWide; ++c)
                   take_larger(normalised(sums[p][c], terms.mean[c], terms.scale[c], terms.shift[c]), p, best[c],
@@ -223,17 +225,20 @@ TANDEM_HD void add_outputs(const FirstBlockShape& s, PaddedClip& clip, int64_t n
     const int64_t out = ((number * s.time + t) * s.out_h() + h) * s.out_w() + w;
     float gradient[kWide] = {};
     uint32_t code[kWide] = {};
-    for (int c = 0; c < channels; ++c) {
-      code[c] = code_of_channel(codes[out * s.code_words() + (channel + c) / 8], c);
-      gradient[c] = code[c] & kPoolAlive ? load_float(y_grad, kType, out * s.channels + channel + c) : 0.0f;
+    for (int word = 0; word < (channels + 7) / 8; ++word) {
+      const uint32_t packed = codes[out * s.code_words() + channel / 8 + word];
+      for (int i = 0; i < 8; ++i) code[8 * word + i] = packed >> 4 * i & 15u;
     }
+    for (int c = 0; c < channels; ++c) gradient[c] = load_float(y_grad, kType, out * s.channels + channel + c);
+    TANDEM_INDEPENDENT
+    for (int c = 0; c < kWide; ++c) gradient[c] = code[c] & kPoolAlive ? gradient[c] : 0.0f;
     for (uint32_t p = 0; p < 4; ++p) {
       float here[kWide];
       TANDEM_INDEPENDENT
       for (int c = 0; c < kWide; ++c) here[c] = (code[c] & 7) == p ? gradient[c] : 0.0f;
       const float* const x = clip.at(t, 2 * h + static_cast<int>(p / 2), 2 * w + static_cast<int>(p % 2));
       for (int k = 0; k < kTaps; ++k) {
-        const float in = x[(k / 9 - 1) * clip.plane() + (k / 3 % 3 - 1) * clip.pitch() + (k % 3 - 1)];
+        const float in = x[clip.taps()[k]];
         TANDEM_INDEPENDENT
         for (int c = 0; c < kWide; ++c) chains[k][c] = __builtin_fmaf(here[c], in, chains[k][c]);
       }
