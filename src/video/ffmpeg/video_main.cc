@@ -96,7 +96,7 @@ bool into_a_pipe() {
 void limit_process(bool reads_only) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-#if !defined(__SANITIZE_ADDRESS__)
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which map terabytes
   limit(RLIMIT_AS, kMostMemory);
 #endif
   limit(RLIMIT_CPU, kMostCpuSeconds);
