@@ -6,16 +6,14 @@
 //   covered call    lots of 100 shares; sells a call of each lot, `expiry_days` to go, 2 % above the close; is assigned
 //                   where it ends above its strike, and buys new shares then; options at the environment's costs
 //   random          any possible action with the same probability; of `players` of them the one with the median return
-//   is shown rsi             one position: an at-the-money call where RSI(14) < 30, a put where it is > 70; sold when
-//   it is back
+//   rsi             one position: an at-the-money call where RSI(14) < 30, a put where it is > 70; sold when it is back
 //                   across 50
 //   macd            one position: an at-the-money call where MACD(12, 26) crosses above its signal (9), a put where it
 //                   crosses below; the opposite cross sells what is held
 //   always a call   one at-the-money call, held to expiry; then the next
 //   known rule      of a generated market with an edge alone: what its volume tells (generated_market.h). Calls in
-//   every
-//                   slot while it says up, puts while it says down, the others sold first; the strike that earned most
-//                   on the training days
+//                   every slot while it says up, puts while it says down, the others sold first; the strike that earned
+//                   most on the training days
 // RSI is Wilder's, MACD of exponential means; both begin with the symbol's first day of the market.
 #pragma once
 

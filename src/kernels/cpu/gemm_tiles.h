@@ -3,8 +3,8 @@
 // Included once per variant, inside its namespace and under its target pragma: a function compiled for another target
 // could not inline the vector operations. A strip is a panel or a part of it, as wide as the variant's registers make
 // best (Strip::kColumns). The rows of a tile are packed beside each other for each k, [k][R]: read where they lie, rows
-// that are a power of two apart would share a few sets of the L1 cache. One panel alone does not pay for the packing:
-// it is multiplied by rows where they lie, in lower tiles.
+// that are a power of two apart would share a few sets of the L1 cache. A few panels do not pay for the packing: they
+// are multiplied by rows where they lie, in lower tiles.
 //
 // A tile's rows stay in the L1 cache while panel after panel comes from L2, so panels are fetched ahead.
 
@@ -143,26 +143,40 @@ inline void multiply_tiles(const GemmProduct& to, const float* tiles, int64_t fi
                    .write = to.write});
 }
 
-inline void multiply_one_panel(const GemmProduct& to, const float* x, int64_t x_stride, int64_t m) {
-  const int height = tile_height(m, kUnpackedRows);
-  for (int64_t r = 0; r < m; r += height)
-    gemm_tile({.height = std::min<int64_t>(height, m - r),
-               .rows = x + r * x_stride,
-               .row_stride = x_stride,
-               .panel = to.w.data(),
-               .bias = to.bias,
-               .k = to.w.k(),
-               .y = to.y + r * to.y_stride,
-               .y_stride = to.y_stride,
-               .columns = to.w.n(),
-               .write = to.write});
+// Rows where they lie times all panels: a panel stays in the L1 cache while the rows of a block pass by.
+inline void multiply_unpacked_panels(const GemmProduct& to, const float* x, int64_t x_stride, int64_t first,
+                                     int64_t rows) {
+  const int height = tile_height(rows, kUnpackedRows);
+  const int64_t k = to.w.k(), n = to.w.n();
+  for (int64_t c = 0; c < n; c += kPanel)
+    for (int64_t r = first; r < first + rows; r += height)
+      gemm_tile({.height = std::min<int64_t>(height, first + rows - r),
+                 .rows = x + r * x_stride,
+                 .row_stride = x_stride,
+                 .panel = to.w.data() + c * k,
+                 .bias = to.bias ? to.bias + c : nullptr,
+                 .k = k,
+                 .y = to.y + r * to.y_stride + c,
+                 .y_stride = to.y_stride,
+                 .columns = std::min(kPanel, n - c),
+                 .write = to.write});
+}
+
+// Packing is worth its time for many columns, and where rows are far apart.
+inline bool is_worth_packing(std::span<const GemmProduct> operands, int64_t x_stride) {
+  constexpr int64_t kColumns = 64, kNear = 512;
+  return operands.size() != 1 || x_stride < 1 || operands[0].w.n() > kColumns ||
+         (x_stride > kNear && operands[0].w.n() > kPanel);
 }
 
 __attribute__((noinline)) void gemm_panels(const float* x, int64_t x_stride, std::span<const GemmProduct> operands,
                                            int64_t m, LineFloats& memory) {
-  if (operands.size() == 1 && operands[0].w.n() <= kPanel && x_stride > 0)
-    return multiply_one_panel(operands[0], x, x_stride, m);
   constexpr int64_t kBlockRows = 128;
+  if (!is_worth_packing(operands, x_stride)) {
+    for (int64_t first = 0; first < m; first += kBlockRows)
+      multiply_unpacked_panels(operands[0], x, x_stride, first, std::min(kBlockRows, m - first));
+    return;
+  }
   const int64_t k = operands.empty() ? 0 : operands[0].w.k();
   grow(memory, std::min(m, kBlockRows) * k + 16);
   for (int64_t first = 0; first < m; first += kBlockRows) {
