@@ -16,6 +16,7 @@
 #include "fleet/coordinator.h"
 #include "runs/recipe_file.h"
 #include "telemetry/atomic_file.h"
+#include "telemetry/confusion_table.h"
 #include "telemetry/human.h"
 #include "telemetry/learning_figures.h"
 #include "telemetry/metrics_line.h"
@@ -52,7 +53,10 @@ JobFacts JobFacts::from(const nlohmann::json& hello) {
 }
 
 RunRecord::RunRecord(const LaunchRequest& request, JobFacts facts)
-    : request_(request), facts_(std::move(facts)), folder_(RunFolder::open(request.run_dir)) {
+    : request_(request),
+      facts_(std::move(facts)),
+      folder_(RunFolder::open(request.run_dir)),
+      epoch_lines_(request.settings->epochs) {
   store_.emplace(FileSystem::real(), folder_.checkpoints(), static_cast<int>(request.settings->checkpoint.keep));
 }
 
@@ -192,6 +196,7 @@ void RunRecord::step_reported(const std::string& line) {
   last_step_seconds_ = record.seconds;
   if (!record.skipped) last_loss_ = record.loss;
   telemetry_->record(record);
+  if (const std::string line = epoch_lines_.take(record); !line.empty()) telemetry_->say(line);
   if (record.step == facts_.total_steps) telemetry_->flush();  // a set gives its device to the next job at once
   if (std::ranges::any_of(record.metrics, [](const auto& m) { return is_validation_metric(m.first); })) {
     last_validation_.clear();
@@ -262,7 +267,16 @@ void RunRecord::start_checkpoint(SnapshotPool& pool, int buffer, double stall, d
   pool.lease(buffer);
   telemetry_->flush();  // a checkpoint never knows more steps than the records
   if (asked) asked_step_ = pool.step_of(buffer);
-  writer_->start(contents_of(pool, buffer), buffer, stall, now);
+  CheckpointContents contents = contents_of(pool, buffer);
+  note_best(contents);
+  writer_->start(std::move(contents), buffer, stall, now);
+}
+
+void RunRecord::note_best(const CheckpointContents& contents) {
+  if (!is_best_checkpoint(contents.scalars, contents.step)) return;
+  const nlohmann::json& validation = contents.scalars.at("validation");
+  best_[contents.step] = fmt::format("{}: {:.4f}", metric_title(validation.at("metric").get<std::string>()),
+                                     validation.at("best").get<double>());
 }
 
 void RunRecord::report_checkpoints(SnapshotPool& pool) {
@@ -270,6 +284,10 @@ void RunRecord::report_checkpoints(SnapshotPool& pool) {
     if (report->buffer >= 0) pool.give_back(report->buffer);
     if (report->saved) {
       telemetry_->checkpoint_saved(report->step, report->stall_seconds, report->bytes);
+      if (const auto best = best_.find(report->step); best != best_.end())
+        telemetry_->say(
+            fmt::format("saved best model: {} ({})", (folder_.checkpoints() / kBestFolder).string(), best->second));
+      best_.erase(best_.begin(), best_.upper_bound(report->step));
       if (report->step == asked_step_) telemetry_->say(fmt::format("saved step {} as asked; going on", report->step));
     } else {
       const int64_t intact = writer_->last_saved_step();
@@ -320,7 +338,7 @@ int RunRecord::finish(int code, const std::string& status, const SnapshotPool* p
   for (const auto& [name, value] : last_record_.metrics)
     if (parse_figure_name(name, figure) && std::isfinite(value)) summary.extra[name] = value;
   for (const auto& [name, value] : last_validation_)
-    if (std::isfinite(value)) summary.extra[name] = value;
+    if (std::isfinite(value) && !is_confusion_cell(name)) summary.extra[name] = value;
   if (const nlohmann::json validation = whole ? validation_of(*pool) : nlohmann::json(); validation.is_object()) {
     summary.extra["validation"] = validation;
     tell_validation(validation);

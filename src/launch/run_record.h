@@ -5,6 +5,7 @@
 // pages, each step once, whoever reported it and however often it was computed.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "checkpoint/store.h"
 #include "fleet/snapshot_layout.h"
 #include "launch/checkpoint_writer.h"
+#include "launch/epoch_lines.h"
 #include "launch/launcher.h"
 #include "launch/snapshot_pool.h"
 #include "runs/run_folder.h"
@@ -74,6 +76,7 @@ class RunRecord {
   nlohmann::json validation_of(const SnapshotPool& pool) const;
   void tell_validation(const nlohmann::json& validation);
   CheckpointContents contents_of(SnapshotPool& pool, int buffer) const;
+  void note_best(const CheckpointContents& contents);
 
   const LaunchRequest& request_;
   JobFacts facts_;
@@ -82,6 +85,8 @@ class RunRecord {
   std::optional<Telemetry> telemetry_;
   std::unique_ptr<CheckpointWriter> writer_;
   std::vector<std::string> notes_;
+  EpochLines epoch_lines_;
+  std::map<int64_t, std::string> best_;  // by step, of checkpoints on their way: "F1: 0.6821"
   StepRecord last_record_;
   NamedValues last_validation_;
   int64_t first_step_ = 0, last_step_ = 0, asked_step_ = -1;

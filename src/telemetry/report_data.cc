@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "telemetry/atomic_file.h"
+#include "telemetry/confusion_table.h"
 #include "telemetry/event_log.h"
 #include "telemetry/human.h"
 #include "telemetry/learning_figures.h"
@@ -30,6 +31,8 @@ struct Totals {
   std::vector<std::pair<std::string, double>> phases;
   std::vector<int64_t> skips;
   LearningFigures figures;
+  std::vector<ConfusionTable> confusion;  // the newest ones
+  int64_t confusion_step = 0;
 
   void add(const StepRecord& r) {
     ++steps;
@@ -39,6 +42,8 @@ struct Totals {
     if (std::isnan(first_time)) first_time = r.time;
     last_time = r.time;
     figures.take(r.metrics);
+    if (std::ranges::any_of(r.metrics, [](const auto& m) { return is_confusion_cell(m.first); }))
+      confusion = confusion_tables(r.metrics), confusion_step = r.step;
     if (std::isfinite(r.loss)) loss = r.loss;
     if (r.skipped && ++skipped <= static_cast<int64_t>(kMostSkips)) skips.push_back(r.step);
     for (const auto& phase : r.phase_seconds) {
@@ -66,6 +71,7 @@ void add_record(SeriesSet& set, const StepRecord& r) {
   add(3, "grad_norm", r.grad_norm);
   add(4, "scale", r.loss_scale);
   for (size_t i = 0; i < r.metrics.size(); ++i) {
+    if (is_confusion_cell(r.metrics[i].first)) continue;
     if (prefix.empty())
       set.add(r.metrics[i].first, r.step, r.metrics[i].second, 1, 5 + i);
     else
@@ -93,6 +99,18 @@ nlohmann::json facts_json(const Totals& totals) {
           {"skipped", totals.skipped},
           {"first", std::isnan(totals.first_time) ? "" : utc_iso(totals.first_time)},
           {"last", std::isnan(totals.last_time) ? "" : utc_iso(totals.last_time)}};
+}
+
+nlohmann::json confusion_json(const Totals& totals) {
+  nlohmann::json tables = nlohmann::json::array();
+  for (const ConfusionTable& table : totals.confusion) {
+    nlohmann::json cells = nlohmann::json::array();
+    for (const double cell : table.cells)
+      cells.push_back(std::isfinite(cell) ? nlohmann::json(cell) : nlohmann::json());
+    tables.push_back(
+        {{"set", table.set}, {"step", totals.confusion_step}, {"classes", table.classes}, {"cells", cells}});
+  }
+  return tables;
 }
 
 nlohmann::json phases_json(const Totals& totals) {
@@ -130,6 +148,7 @@ nlohmann::json collect_report(const std::filesystem::path& run_dir, const Report
   if (const std::string name = run_name(run_dir); !name.empty()) data["run"]["title"] = fit(name, 100);
 
   data["evaluation"] = std::move(evaluation);
+  data["confusion"] = confusion_json(totals);
   data["equity"] = report_equity(run_dir);
   data["energy"] = report_energy(run_dir);
   data["explain"] = report_explain(run_dir);

@@ -254,6 +254,17 @@ if (data.equity && data.equity.curves.length) {
     data.equity.curves.map((c, i) => `<tr><td class="name"><span class="key" style="background:${color(i)}"></span>${escape(c.name)}</td><td class="n"><b>${percent(c.total_return)}</b></td><td class="n">${num(c.sharpe)}</td><td class="n">${c.sharpe_low === undefined ? "" : num(c.sharpe_low) + " to " + num(c.sharpe_high)}</td><td class="n">${percent(c.drawdown)}</td><td class="n">${percent(c.cvar95)}</td><td class="n">${num(c.turnover)}</td></tr>`).join("") + `</table>`), true);
 }
 
+// ---- which class was taken for which: rows are true classes, a cell has its count and its share of the row
+for (const table of data.confusion || []) {
+  const n = table.classes.length, at = (i, k) => table.cells[i * n + k] || 0;
+  card(`Confusion matrix of ${escape(table.set)}, step ${whole(table.step)}`, scroll(`<table><tr><th>true \\ predicted</th>${table.classes.map((c) => `<th class="n">${escape(c)}</th>`).join("")}<th class="n">recall</th></tr>` +
+    table.classes.map((c, i) => {
+      const all = table.classes.reduce((sum, _, k) => sum + at(i, k), 0), part = (k) => all ? at(i, k) / all : 0;
+      return `<tr><td class="name">${escape(c)}</td>` + table.classes.map((_, k) =>
+        `<td class="n" style="background:color-mix(in srgb, var(--c0) ${(70 * part(k)).toFixed(0)}%, transparent)">${whole(at(i, k))}</td>`).join("") + `<td class="n"><b>${all ? num(part(i)) : "–"}</b></td></tr>`;
+    }).join("") + `</table>`), true);
+}
+
 chart(grid, { label: "score", title: "Score while training, exploring: 0 random play, 1 the solver", wide: true, height: data.agents ? 260 : 200 });
 chart(grid, { label: "average_return", title: "Return while training", wide: !data.agents, first: data.agents ? 0 : 1 });
 chart(grid, { series: withValidation("loss"), title: "Loss", wide: !data.agents, height: data.agents ? 200 : 280, smooth: true, marks: true });

@@ -15,6 +15,7 @@
 #include "base/errors.h"
 #include "base/printable.h"
 #include "telemetry/atomic_file.h"
+#include "telemetry/confusion_table.h"
 #include "telemetry/event_log.h"
 #include "telemetry/human.h"
 #include "telemetry/learning_figures.h"
@@ -200,8 +201,13 @@ struct Telemetry::Parts {
     put(job.tags.grad_norm, record.grad_norm);
     if (record.seconds > 0) put(job.tags.samples_per_s, record.samples / record.seconds);
     for (size_t i = 0; i < record.metrics.size(); ++i)
-      put(job.tags.metric(i, record.metrics[i].first), record.metrics[i].second);
+      if (!is_confusion_cell(record.metrics[i].first))
+        put(job.tags.metric(i, record.metrics[i].first), record.metrics[i].second);
     tfevents->add(time, record.step, scalars);
+    for (const ConfusionTable& table : confusion_tables(record.metrics)) {
+      const Picture picture = confusion_picture(table);
+      tfevents->add_image(time, record.step, table.set + "/confusion", picture.width, picture.height, picture.png);
+    }
   }
 
   void show(double now) {

@@ -35,7 +35,8 @@ size_t varint_size(uint64_t value) {
   return size;
 }
 
-// Field numbers of tensorflow.Event, Summary.Value and SessionLog; the low bits of a key are the wire type.
+// Field numbers of tensorflow.Event, Summary.Value, Summary.Image and SessionLog; the low bits of a key are the wire
+// type.
 enum Key : char {
   kEventWallTime = 1 << 3 | 1,     // double
   kEventStep = 2 << 3 | 0,         // int64
@@ -45,6 +46,11 @@ enum Key : char {
   kSummaryValue = 1 << 3 | 2,      // Summary.Value
   kValueTag = 1 << 3 | 2,          // string
   kValueSimple = 2 << 3 | 5,       // float
+  kValueImage = 4 << 3 | 2,        // Summary.Image
+  kImageHeight = 1 << 3 | 0,       // int32
+  kImageWidth = 2 << 3 | 0,        // int32
+  kImageColors = 3 << 3 | 0,       // int32, 3 = RGB
+  kImageBytes = 4 << 3 | 2,        // the encoded picture
   kSessionStatus = 1 << 3 | 0,     // enum, START = 1
 };
 
@@ -135,6 +141,31 @@ void append_tfevents_scalars(std::string& out, double unix_seconds, int64_t step
   });
 }
 
+void append_tfevents_image(std::string& out, double unix_seconds, int64_t step, std::string_view tag, int width,
+                           int height, std::string_view png) {
+  std::string image, value, summary;
+  const auto number = [&](Key key, int n) {
+    image.push_back(key);
+    append_varint(image, static_cast<uint64_t>(n));
+  };
+  const auto text = [](std::string& to, Key key, std::string_view bytes) {
+    to.push_back(key);
+    append_varint(to, bytes.size());
+    to.append(bytes);
+  };
+  number(kImageHeight, height);
+  number(kImageWidth, width);
+  number(kImageColors, 3);
+  text(image, kImageBytes, png);
+  text(value, kValueTag, tag);
+  text(value, kValueImage, image);
+  text(summary, kSummaryValue, value);
+  append_record(out, [&] {
+    append_event_head(out, unix_seconds, step);
+    text(out, kEventSummary, summary);
+  });
+}
+
 TfEventsWriter::TfEventsWriter(const std::filesystem::path& dir, double unix_seconds, int64_t first_step) {
   const int64_t stamp = next_stamp(dir, unix_seconds);
   const std::string host = event_host_name();
@@ -160,6 +191,13 @@ TfEventsWriter::~TfEventsWriter() {
 void TfEventsWriter::add(double unix_seconds, int64_t step, std::span<const Scalar> scalars) {
   if (scalars.empty() || buffer_.size() > kMostUnwrittenBytes) return;
   append_tfevents_scalars(buffer_, unix_seconds, step, scalars);
+  if (buffer_.size() >= kFlushAt) flush();
+}
+
+void TfEventsWriter::add_image(double unix_seconds, int64_t step, std::string_view tag, int width, int height,
+                               std::string_view png) {
+  if (buffer_.size() > kMostUnwrittenBytes) return;
+  append_tfevents_image(buffer_, unix_seconds, step, tag, width, height, png);
   if (buffer_.size() >= kFlushAt) flush();
 }
 

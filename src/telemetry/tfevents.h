@@ -1,6 +1,6 @@
 // telemetry/tfevents.h -- TensorBoard's event file, by a hand-written encoder.
 //
-// Five message types of protobuf are needed and no reader, so there is no protobuf here (libtorch carries another one).
+// Six message types of protobuf are needed and no reader, so there is no protobuf here (libtorch carries another one).
 // A record is: length, masked CRC-32C of the length, an Event, masked CRC-32C of it. The first event names the format;
 // a resumed run opens a second file that begins with SessionLog START, upon which TensorBoard forgets the steps of the
 // first file from there on.
@@ -22,6 +22,9 @@ struct Scalar {
 // The bytes of single records, for tests and for the writer.
 std::string tfevents_version_record(double unix_seconds);
 std::string tfevents_start_record(double unix_seconds, int64_t step);
+// A PNG of that width and height.
+void append_tfevents_image(std::string& out, double unix_seconds, int64_t step, std::string_view tag, int width,
+                           int height, std::string_view png);
 void append_tfevents_scalars(std::string& out, double unix_seconds, int64_t step, std::span<const Scalar> scalars);
 
 class TfEventsWriter {
@@ -34,6 +37,7 @@ class TfEventsWriter {
   TfEventsWriter& operator=(const TfEventsWriter&) = delete;
 
   void add(double unix_seconds, int64_t step, std::span<const Scalar> scalars);
+  void add_image(double unix_seconds, int64_t step, std::string_view tag, int width, int height, std::string_view png);
   void flush();  // throws IoError; the unwritten rest stays buffered, at most 4 MB of it
   const std::filesystem::path& path() const { return path_; }
 
