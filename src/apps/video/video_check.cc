@@ -22,6 +22,7 @@ namespace {
 struct UsualSplit {
   std::optional<ClassCounts> training;
   std::vector<std::string> words;
+  bool refused = false;
 };
 
 UsualSplit usual_split(const VideoSet& set) {
@@ -40,6 +41,7 @@ UsualSplit usual_split(const VideoSet& set) {
     for (const std::string& leak : split_videos(set, by_trial).leaks)
       usual.words.push_back("a split by trial would leak: " + leak);
   } catch (const ConfigError& error) {
+    usual.refused = true;
     usual.words.push_back(fmt::format("{}: {}; {}", error.what(), error.why(), error.todo()));
   }
   return usual;
@@ -59,6 +61,7 @@ nlohmann::json check_json(const VideoSetCheck& check, const UsualSplit& usual, c
   object["frames"] = check.set->frames();
   object["digest"] = check.set->digest();
   object["split"] = usual.words;
+  object["usual_split_trains"] = !usual.refused;
   if (!usual.training) return object;
   const std::vector<double> weights = usual.training->weights();
   for (int32_t i = 0; i < check.set->classes().size(); ++i)
@@ -97,9 +100,10 @@ int check_video_data(const Command& command) {
     throw ConfigError(fmt::format("{} error{} in {}", errors, errors == 1 ? "" : "s", printable(folder)),
                       "training refuses data with an error, and never mends it by itself",
                       "correct the lines above; what is a warning may stay");
-  command.output.say(!check.set     ? "usable once its videos are decoded"
-                     : warnings > 0 ? fmt::format("usable, with {} warning{}", warnings, warnings == 1 ? "" : "s")
-                                    : "usable");
+  command.output.say(!check.set      ? "usable once its videos are decoded"
+                     : usual.refused ? "usable with another split than the usual one"
+                     : warnings > 0  ? fmt::format("usable, with {} warning{}", warnings, warnings == 1 ? "" : "s")
+                                     : "usable");
   return 0;
 }
 
