@@ -244,6 +244,8 @@ void BatchNormImpl::refuse_bad_input(const at::Tensor& x, const at::Tensor& add)
                       "use a larger batch_size, fewer shards, or sync_bn = true");
 }
 
+at::Tensor BatchNormImpl::running_inv_std() const { return (running_var + eps_).sqrt().reciprocal(); }
+
 at::Tensor BatchNormImpl::forward(const at::Tensor& x, const BatchNormFused& fused) {
   refuse_bad_input(x, fused.add);
   const WithoutAutocast plain;

@@ -30,6 +30,9 @@ class BatchNormImpl : public torch::nn::Module, public ShardAware {
   // Throws ConfigError for what forward() can't take.
   void refuse_bad_input(const at::Tensor& x, const at::Tensor& add = {}) const;
 
+  // 1 / sqrt(running_var + eps), for kernels that take the norm's work over outside training.
+  at::Tensor running_inv_std() const;
+
   int64_t channels() const { return channels_; }
   double eps() const { return eps_; }
   at::Tensor weight, bias, running_mean, running_var;

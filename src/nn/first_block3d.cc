@@ -98,6 +98,24 @@ struct FirstBlockFunction : torch::autograd::Function<FirstBlockFunction> {
   }
 };
 
+// Outside training, without gradients: the running statistics.
+at::Tensor block_by_running(const Conv3dImpl& conv, const BatchNormImpl& norm, const at::Tensor& x) {
+  const auto size = [&](int d) { return static_cast<int>(x.size(d)); };
+  const FirstBlockShape shape{1,       x.size(0),    static_cast<int>(conv.weight.size(0)), size(2), size(3),
+                              size(4), float_type(x)};
+  const at::Tensor y = at::empty({x.size(0), shape.channels, shape.time, shape.out_h(), shape.out_w()},
+                                 x.options().memory_format(at::MemoryFormat::ChannelsLast3d));
+  const at::Tensor codes = at::empty({x.size(0) * shape.clip_out(), shape.code_words()}, x.options().dtype(at::kInt));
+  const at::Tensor w = conv.weight.contiguous(), mean = norm.running_mean.contiguous(),
+                   inv_std = norm.running_inv_std(), scale = norm.weight.contiguous(), shift = norm.bias.contiguous();
+  kernels_for<FirstBlockKernels>(x).forward(
+      shape, x.const_data_ptr(),
+      {w.const_data_ptr<float>(), mean.const_data_ptr<float>(), inv_std.const_data_ptr<float>(),
+       scale.const_data_ptr<float>(), shift.const_data_ptr<float>()},
+      y.data_ptr(), reinterpret_cast<uint32_t*>(codes.data_ptr<int32_t>()), stream_for(x));
+  return y;
+}
+
 }  // namespace
 
 bool is_first_block(const Conv3dImpl& conv, const BatchNormImpl& norm, const MaxPool3dImpl& pool) {
@@ -114,12 +132,13 @@ at::Tensor first_block(Conv3dImpl& conv, BatchNormImpl& norm, MaxPool3dImpl& poo
   LayerContext& now = norm.pass();
   const bool fits = clips.dim() == 5 && clips.size(1) == 1 && clips.size(2) >= 2 && clips.size(3) >= 2 &&
                     clips.size(4) >= 2 && clips.numel() > 0;
-  if (!fits || !is_first_block(conv, norm, pool) || !now.training || now.all_reduce || clips.requires_grad())
-    return norm_relu_pool(norm, pool, conv.forward(clips));
+  const bool runs = now.training ? !now.all_reduce && !clips.requires_grad() : !at::GradMode::is_enabled();
+  if (!runs || !fits || !is_first_block(conv, norm, pool)) return norm_relu_pool(norm, pool, conv.forward(clips));
   shard_rows(norm, clips.size(0));
   const at::ScalarType type = compute_type(clips);
   const WithoutAutocast plain;
   const at::Tensor x = clips.to(type).contiguous();
+  if (!now.training) return block_by_running(conv, norm, x);
   if (now.trace) now.trace->saw(conv, "input", x);
   if (now.sums && at::GradMode::is_enabled())
     for (const at::Tensor& parameter : {conv.weight, norm.weight, norm.bias})

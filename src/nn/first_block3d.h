@@ -13,8 +13,9 @@ namespace tandem {
 // clips [N, 1, T, H, W] -> [N, out, T, H / 2, W / 2] in autocast's type, channels last. It is the three layers within
 // rounding: weights and convolution stay float here whatever the type, gradients are leaves in float. Taken together
 // are a convolution of one channel into at most 64, 3 x 3 x 3 with stride 1, padding 1 and no bias (the norm would take
-// it away), a pool of 1 x 2 x 2, clips of 2 or more in T, H and W that need no gradient, statistics per shard; in
-// training. Else the layers run one after the other: is_first_block() says for which models.
+// it away), a pool of 1 x 2 x 2, and clips of 2 or more in T, H and W that need no gradient: in training with
+// statistics per shard, and outside it where no gradient is asked for. Else the layers run one after the other.
+// is_first_block() says whether layers are such.
 at::Tensor first_block(Conv3dImpl& conv, BatchNormImpl& norm, MaxPool3dImpl& pool, const at::Tensor& clips);
 bool is_first_block(const Conv3dImpl& conv, const BatchNormImpl& norm, const MaxPool3dImpl& pool);
 

@@ -132,5 +132,17 @@ TEST(FirstBlock3d, OutsideTrainingAndForOtherLayersTheLayersRunOneAfterTheOther)
   EXPECT_FALSE(is_first_block(*with_bias, *layers.norm, *layers.pool));
 }
 
+TEST(FirstBlock3d, OutsideTrainingItTakesTheRunningStatistics) {
+  const BlockCase& c = block_cases()[0];
+  BlockLayers layers(c.channels);
+  layers.norm->pass().training = false;
+  const at::Tensor x = block_clips(c, 3);
+  const at::NoGradGuard no_grad;
+  layers.norm->running_mean.copy_(test_numbers({c.channels}, 6));
+  layers.norm->running_var.copy_(test_numbers({c.channels}, 7).abs() + 0.1);
+  EXPECT_TRUE(at::allclose(first_block(*layers.conv, *layers.norm, *layers.pool, x),
+                           layers.pool(layers.norm->forward(layers.conv(x), {.relu = true})), 1e-5, 1e-5));
+}
+
 }  // namespace
 }  // namespace tandem

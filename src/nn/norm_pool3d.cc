@@ -138,16 +138,36 @@ bool is_box_pool(const MaxPool3dImpl& pool) {
   return kernel[0] * kernel[1] * kernel[2] <= kMostBoxPlaces;
 }
 
+// Outside training, without gradients: the running statistics, and no code is kept.
+at::Tensor pool_by_running(const BatchNormImpl& norm, const at::Tensor& x, const NormPoolShape& shape) {
+  const at::Tensor y = at::empty({x.size(0), shape.channels, shape.out(0), shape.out(1), shape.out(2)},
+                                 x.options().memory_format(kClipsLast));
+  const at::Tensor codes = at::empty({x.size(0) * shape.clip_out(), shape.code_words()},
+                                     x.options().dtype(at::kInt).memory_format(at::MemoryFormat::Contiguous));
+  const at::Tensor mean = norm.running_mean.contiguous(), inv_std = norm.running_inv_std();
+  const at::Tensor weight = norm.weight.contiguous(), bias = norm.bias.contiguous();
+  kernels_for<NormPoolKernels>(x).forward(
+      shape,
+      {x.const_data_ptr(), mean.const_data_ptr<float>(), inv_std.const_data_ptr<float>(),
+       weight.const_data_ptr<float>(), bias.const_data_ptr<float>()},
+      y.data_ptr(), reinterpret_cast<uint32_t*>(codes.data_ptr<int32_t>()), stream_for(x));
+  return y;
+}
+
 }  // namespace
 
 at::Tensor norm_relu_pool(BatchNormImpl& norm, MaxPool3dImpl& pool, const at::Tensor& x) {
   LayerContext& now = norm.pass();
   const auto& box = *pool.options.kernel;
   const bool whole = x.dim() == 5 && x.size(2) >= box[0] && x.size(3) >= box[1] && x.size(4) >= box[2];
-  if (!now.training || now.all_reduce || !is_box_pool(pool) || !whole)
-    return pool.forward(norm.forward(x, {.relu = true}));
+  const bool runs = now.training ? !now.all_reduce : !at::GradMode::is_enabled();
+  if (!runs || !is_box_pool(pool) || !whole) return pool.forward(norm.forward(x, {.relu = true}));
   norm.refuse_bad_input(x);
   const WithoutAutocast plain;
+  if (!now.training) {
+    const at::Tensor rows = x.contiguous(kClipsLast);
+    return pool_by_running(norm, rows, norm_pool_shape(rows, 1, box));
+  }
   trace_fused(norm, "input", x);
   if (now.sums && at::GradMode::is_enabled())
     for (const at::Tensor& parameter : {norm.weight, norm.bias})

@@ -10,8 +10,9 @@
 namespace tandem {
 
 // The same as pool(norm(x, {.relu = true})) within rounding (in float the output to the bit), channels last, for
-// [N, C, T, H, W] in float, bf16 or fp16. In training, with statistics per shard, it is fused where the pool's boxes do
-// not overlap and have at most 8 places; else the two run one after the other.
+// [N, C, T, H, W] in float, bf16 or fp16. It is fused where the pool's boxes do not overlap and have at most 8 places:
+// in training with statistics per shard, and outside it where no gradient is asked for. Else the two run one after the
+// other.
 at::Tensor norm_relu_pool(BatchNormImpl& norm, MaxPool3dImpl& pool, const at::Tensor& x);
 
 }  // namespace tandem

@@ -121,5 +121,17 @@ TEST(NormPool3d, WithoutTrainingOrWithAnotherPoolTheLayersRunOneAfterTheOther) {
   EXPECT_TRUE(same_bits(norm_relu_pool(*layers.norm, *overlaps, x), overlaps(layers.norm->forward(x, {.relu = true}))));
 }
 
+TEST(NormPool3d, OutsideTrainingItTakesTheRunningStatistics) {
+  const FusedCase& c = fused_cases()[1];
+  FusedLayers layers(c);
+  layers.norm->pass().training = false;
+  const at::Tensor x = fused_input(c, 1);
+  const at::NoGradGuard no_grad;
+  layers.norm->running_mean.copy_(test_numbers({c.channels}, 6));
+  layers.norm->running_var.copy_(test_numbers({c.channels}, 7).abs() + 0.1);
+  EXPECT_TRUE(at::allclose(norm_relu_pool(*layers.norm, *layers.pool, x),
+                           layers.pool(layers.norm->forward(x, {.relu = true})), 1e-5, 1e-5));
+}
+
 }  // namespace
 }  // namespace tandem
