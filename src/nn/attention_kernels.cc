@@ -99,7 +99,8 @@ template <class Float>
 HeadsView<Float> heads_view(const at::Tensor& x) {
   return {static_cast<Float*>(x.data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
 }
-at::Tensor without_gaps(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+// A token that stands for all (expanded: 0 numbers apart) is written out too.
+at::Tensor without_gaps(const at::Tensor& x) { return x.stride(3) == 1 && x.stride(2) != 0 ? x : x.contiguous(); }
 
 ShortAttention short_call(const AttentionCall& call, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   return {.rows = q.size(0),

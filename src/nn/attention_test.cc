@@ -82,6 +82,20 @@ TEST(Attention, IsTorchsAndSoAreItsGradients) {
                   }));
 }
 
+TEST(Attention, OfATokenThatStandsForAllIsThatOfItsCopies) {
+  Attention attention;
+  const auto whole = [](at::Tensor& x) { return x.narrow(2, 3, 1).expand(x.sizes()); };
+  const Attended expanded =
+      attended(9, 9, [&](auto& q, auto& k, auto& v) { return attention->forward(q, whole(k), whole(v)); });
+  const Attended copied = attended(9, 9, [&](auto& q, auto& k, auto& v) {
+    return attention->forward(q, whole(k).contiguous(), whole(v).contiguous());
+  });
+  EXPECT_TRUE(at::equal(expanded.out, copied.out));
+  EXPECT_TRUE(at::equal(expanded.q, copied.q));
+  EXPECT_TRUE(at::equal(expanded.k, copied.k));
+  EXPECT_TRUE(at::equal(expanded.v, copied.v));
+}
+
 TEST(Attention, OutOfOneProjectionIsThatOfItsParts) {
   Attention attention(AttentionOptions{.causal = true});
   at::Tensor qkv = test_numbers({3, 7, 3, 2, 8}, 1).requires_grad_(), same = qkv.detach().clone().requires_grad_();

@@ -128,12 +128,8 @@ at::Tensor gpu_weight_leaves(const LinearPass& pass, const at::Tensor& given_dy,
 at::Tensor own_rows(const at::Tensor& rows, const Panels& panels, const at::Tensor& bias) {
   const int64_t all = rows.size(0), in = rows.size(1), columns = panels.n();
   at::Tensor out = at::empty({all, columns}, rows.options());
-  // Every panel reads all rows of its call: many of them go in blocks that stay in the cache. A row's bits are its own.
-  constexpr int64_t kManyBytes = int64_t{2} << 20, kBlock = 128;
-  const int64_t block = all * in * static_cast<int64_t>(sizeof(float)) > kManyBytes ? kBlock : all;
-  for (int64_t first = 0; first < all; first += block)
-    gemm(rows.const_data_ptr<float>() + first * in, in, panels, bias.defined() ? bias.const_data_ptr<float>() : nullptr,
-         out.data_ptr<float>() + first * columns, columns, std::min(block, all - first));
+  gemm(rows.const_data_ptr<float>(), in, panels, bias.defined() ? bias.const_data_ptr<float>() : nullptr,
+       out.data_ptr<float>(), columns, all);
   return out;
 }
 
