@@ -8,6 +8,7 @@
 #include "recipes/shipped.h"
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
+#include "recipes/video_settings.h"
 #include "recipes/web_agent_settings.h"
 #include "rl/dqn/gpu_agent.h"
 
@@ -21,6 +22,7 @@ std::vector<RecipeEntry> with_makers(std::vector<RecipeInfo> infos) {
       {"web-agent", [](const RecipeSettings& s) { return make_web_agent(dynamic_cast<const WebAgentSettings&>(s)); }},
       {"dqn", [](const RecipeSettings& s) { return make_gym_dqn(dynamic_cast<const GymSettings&>(s)); }},
       {"options", [](const RecipeSettings& s) { return make_options(dynamic_cast<const OptionsSettings&>(s)); }},
+      {"video", [](const RecipeSettings& s) { return make_video(dynamic_cast<const VideoSettings&>(s)); }},
       {"ppo", [](const RecipeSettings& s) { return make_gym_ppo(dynamic_cast<const GymPpoSettings&>(s)); }},
   };
   std::vector<RecipeEntry> entries;

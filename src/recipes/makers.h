@@ -11,6 +11,7 @@ struct TinyRlSettings;
 struct GymSettings;
 struct GymPpoSettings;
 struct OptionsSettings;
+struct VideoSettings;
 struct WebAgentSettings;
 
 std::unique_ptr<Recipe> make_tiny(const TinySettings& settings);
@@ -18,6 +19,7 @@ std::unique_ptr<Recipe> make_tiny_rl(const TinyRlSettings& settings);
 std::unique_ptr<Recipe> make_gym_dqn(const GymSettings& settings);
 std::unique_ptr<Recipe> make_gym_ppo(const GymPpoSettings& settings);
 std::unique_ptr<Recipe> make_options(const OptionsSettings& settings);
+std::unique_ptr<Recipe> make_video(const VideoSettings& settings);
 std::unique_ptr<Recipe> make_web_agent(const WebAgentSettings& settings);
 
 }  // namespace tandem

@@ -16,6 +16,7 @@
 #include "recipes/tiny_rl_settings.h"
 #include "recipes/tiny_settings.h"
 #include "recipes/validation_eval.h"
+#include "recipes/video_settings.h"
 #include "recipes/web_agent_settings.h"
 #include "world/web_agents.h"
 
@@ -26,7 +27,8 @@ using On = SettingFlag::On;
 
 // Needs: on the host the peak of one worker over 60 steps at the recipe's own sizes, as measured, with some room; on a
 // GPU that and about 0.7 GiB for CUDA's context and libraries, which is an estimate (`tandem plan` measures).
-constexpr MemoryNeed kSmall{1.0, 0.2}, kGymNeed{1.0, 0.3}, kWebNeed{2.0, 1.3}, kOptionsNeed{2.0, 0.6};
+constexpr MemoryNeed kSmall{1.0, 0.2}, kGymNeed{1.0, 0.3}, kWebNeed{2.0, 1.3}, kOptionsNeed{2.0, 0.6},
+    kVideoNeed{12.0, 2.0};
 
 const SettingFlag kExperienceFlag{"--experience", "experience.files", "files",
                                   "JSON lines of a real system to learn from, separated by commas", On::kTrainOnly};
@@ -123,6 +125,21 @@ RecipeInfo options_trader() {
   return info;
 }
 
+RecipeInfo video() {
+  RecipeInfo info{"video", "what an animal does in each frame of a video: a 3D CNN on 17-frame clips, by macro F1",
+                  [] { return std::make_unique<VideoSettings>(); }, VideoSettings::quick()};
+  info.flags = {
+      {"--data", "data", "folder", "of video: videos and annotations, a CSV for each trial; none: a generated set",
+       On::kPlanToo},
+      {"--lr-scaling", "schedule.batch_scaling", "word",
+       "none, linear, sqrt: the learning rate grows with the batch, beside that of schedule.base_batch", On::kPlanToo}};
+  info.examples = {{"train video --quick", "a video classifier on a generated set, a short training"},
+                   {"train video --data mice --gpus 0,1,2", "on your videos, on three GPUs"}};
+  info.need = kVideoNeed;
+  info.bench.among_all = false;  // hours on a CPU
+  return info;
+}
+
 RecipeInfo gym_ppo() {
   RecipeInfo info{"ppo", "PPO on any Gymnasium environment, discrete or continuous actions: --env gym:Pendulum-v1",
                   [] { return std::make_unique<GymPpoSettings>(); }};
@@ -136,7 +153,7 @@ RecipeInfo gym_ppo() {
 }  // namespace
 
 std::vector<RecipeInfo> shipped_recipes(const AgentOnGpu& on_gpu) {
-  return {tiny(), tiny_rl(), web_agent(on_gpu), gym_dqn(on_gpu), gym_ppo(), options_trader()};
+  return {tiny(), tiny_rl(), web_agent(on_gpu), gym_dqn(on_gpu), gym_ppo(), options_trader(), video()};
 }
 
 }  // namespace tandem

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# scripts/train_multigpu.sh [N] [arguments of `tandem train video`] -- trains the video classifier on N GPUs.
+#
+# Without N: on all of them. Prints the GPUs first. `tandem train video --num-gpus N` does the same without the banner.
+set -u
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$root/scripts/messages.sh"
+
+tandem=${TANDEM:-$root/build/bin/tandem}
+[[ -x $tandem ]] || tandem=$(command -v tandem) ||
+  fail 2 "there is no tandem at $root/build/bin/tandem" "it was not built, or is not installed" "run \`make build\`, or name it: TANDEM=/path/to/tandem"
+
+count=
+if [[ ${1:-} =~ ^-?[0-9]+$ ]]; then
+  count=$1
+  shift
+fi
+
+list=
+if command -v nvidia-smi >/dev/null; then
+  list=$(nvidia-smi -L 2>/dev/null | grep '^GPU ')
+fi
+found=0
+[[ -n $list ]] && found=$(grep -c . <<<"$list")
+
+if [[ -n $count && ! $count =~ ^[1-9][0-9]*$ ]]; then
+  fail 2 "$count is no number of GPUs" "there are $found here" "run \`$0 ${found/#0/}\`, or \`$0\` for all of them"
+fi
+if [[ -n $count && $count -gt $found ]]; then
+  fail 2 "$count GPUs were asked for, $found are here" "each worker needs a GPU of its own" \
+    "$([[ $found -gt 0 ]] && echo "run \`$0 $found\`, or \`$0\` for all of them" || echo "run \`$0\` to train on the CPU, or \`nvidia-smi -L\` to see why there is no GPU")"
+fi
+
+rule=$(printf '=%.0s' {1..42})
+say "$rule"
+say "Multi-GPU Training Launcher"
+say "$rule"
+if [[ $found -eq 0 ]]; then
+  say "Number of GPUs: 0"
+  say ""
+  say "No GPU was found, so training runs on the CPU, a worker for each device that \`tandem train\` chooses."
+  say "It is for trying things: --quick takes a few minutes, a whole training days."
+  say ""
+  exec "$tandem" train video "$@"
+fi
+count=${count:-$found}
+say "Number of GPUs: $count"
+say ""
+say "Available GPUs:"
+say "$list"
+say ""
+say "Launching distributed training..."
+say ""
+exec "$tandem" train video --num-gpus "$count" "$@"

@@ -1,0 +1,94 @@
+#include "apps/video/video_start.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "config/devices.h"
+#include "recipes/video_data.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kSayEverySeconds = 5;
+
+std::vector<DeviceSpec> devices_of(const VideoSettings& settings, const Machine& machine) {
+  return parse_devices(settings.devices, machine, 1024);
+}
+
+void absolute_folders(VideoSettings& settings) {
+  for (std::string* folder : {&settings.data, &settings.cache})
+    if (!folder->empty()) *folder = fs::absolute(*folder).lexically_normal().string();
+}
+
+// "262 (per device: ~87)", of the clips of a part.
+std::string batches_text(size_t clips, const VideoSettings& settings, size_t devices) {
+  const auto batch = static_cast<size_t>(settings.batch_size * (settings.shards_from_devices ? devices : 1));
+  const size_t batches = (clips + batch - 1) / batch;
+  return fmt::format("{} of {} (per device: ~{} of {})", batches, batch, batches, (batch + devices - 1) / devices);
+}
+
+void say_data(const Command& command, const VideoData& data, const VideoSettings& settings) {
+  const Output& out = command.output;
+  const std::string line(60, '=');
+  out.say(fmt::format("Found {} unique videos with {} total trials: {}", data.set.videos().size(),
+                      data.set.trials().size(), data.set.description()));
+  out.say(fmt::format("Train trials: {}, Val trials: {} (split by {}, seed {})", data.split.training.size(),
+                      data.split.validation.size(), settings.split, settings.split_seed));
+  out.say(line + "\nClass Distribution and Weights\n" + line);
+  std::string table = class_table_text(data.set.classes(), data.training_counts);
+  if (table.ends_with('\n')) table.pop_back();
+  out.say(table);
+  out.say(line);
+  const size_t devices = std::max<size_t>(1, devices_of(settings, command.context.machine).size());
+  out.say("Train batches: " + batches_text(data.training.size(), settings, devices));
+  out.say("Val batches: " + batches_text(data.validation.size(), settings, devices));
+}
+
+std::function<bool(const PrepareProgress&)> progress_on(const Command& command) {
+  return [&command, last = monotonic_seconds()](const PrepareProgress& now) mutable {
+    if (monotonic_seconds() - last < kSayEverySeconds) return true;
+    last = monotonic_seconds();
+    command.output.say(
+        fmt::format("decoding: {} of {} videos, {} frames", now.videos_done, now.videos, now.frames_done));
+    return true;
+  };
+}
+
+bool on_gpus(const VideoSettings& settings, const Machine& machine) {
+  return std::ranges::all_of(devices_of(settings, machine),
+                             [](const DeviceSpec& one) { return one.kind == DeviceSpec::Kind::kCuda; });
+}
+
+}  // namespace
+
+void take_videos(const Command& command, ResolvedRecipe& recipe) {
+  auto& settings = dynamic_cast<VideoSettings&>(*recipe.settings);
+  settings.check_sizes();
+  const bool gpus_alone = on_gpus(settings, command.context.machine);  // refuses devices that are not there
+  absolute_folders(settings);
+  if (const std::string generated = make_ready(settings, progress_on(command)); !generated.empty())
+    command.output.warn(generated);
+  const VideoData data = load_video_data(settings, /*verify=*/true);
+  for (const DataFinding& finding : data.set.findings().list()) command.output.warn(finding.text);
+  for (const std::string& warning : data.warnings) command.output.warn(warning);
+  say_data(command, data, settings);
+  settings.data_digest = data.set.digest();
+  recipe.resolver->note_source("data_digest", "the data at the start");
+  if (recipe.resolver->strength("precision") == 0 && gpus_alone) {
+    settings.precision = "bf16";
+    recipe.resolver->note_source("precision", "video, on GPUs");
+  }
+}
+
+void keep_videos(ResolvedRecipe& recipe, const fs::path& /*run_dir*/) {
+  auto& settings = dynamic_cast<VideoSettings&>(*recipe.settings);
+  absolute_folders(settings);
+  make_ready(settings);
+  if (!settings.data_digest.empty()) load_video_data(settings, /*verify=*/true);
+}
+
+}  // namespace tandem

@@ -1,0 +1,152 @@
+#include "recipes/video_data.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "telemetry/atomic_file.h"
+
+namespace tandem {
+namespace {
+
+ClipRules clip_rules(const VideoSettings& settings) {
+  return {.length = static_cast<int32_t>(settings.clip_frames), .stride = static_cast<int32_t>(settings.clip_stride)};
+}
+
+VideoSetOptions set_options(const VideoSettings& settings, bool verify) {
+  const PrepareOptions where = prepare_options_of(settings);
+  VideoSetOptions options;
+  options.folder = where.folder;
+  options.cache = where.cache;
+  options.height = where.height;
+  options.width = where.width;
+  options.merge_withdraw = settings.merge_withdraw;
+  options.accept_gaps = settings.accept_gaps;
+  options.poses = settings.poses;
+  options.animal_separator = settings.animal_separator;
+  options.verify = verify;
+  return options;
+}
+
+namespace fs = std::filesystem;
+
+// Workers, and runs, make a set ready one after the other.
+class ReadyLock {
+ public:
+  explicit ReadyLock(const fs::path& file) {
+    fs::create_directories(file.parent_path());
+    fd_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd_ < 0 || ::flock(fd_, LOCK_EX) != 0)
+      throw IoError(fmt::format("cannot lock {}", file.string()), errno, "check that its folder may be written");
+  }
+  ~ReadyLock() { ::close(fd_); }
+  ReadyLock(const ReadyLock&) = delete;
+  ReadyLock& operator=(const ReadyLock&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
+fs::path beside(const PrepareOptions& options, const char* ending) {
+  const fs::path& folder = options.cache.empty() ? options.folder : options.cache;
+  return folder.parent_path() / (folder.filename().string() + ending);
+}
+
+// A generated set has a mark beside it once it was whole: one that was cut short is made again.
+bool is_ready(const VideoSettings& settings, const PrepareOptions& options) {
+  if (settings.data.empty() && !fs::exists(beside(options, ".whole"))) return false;
+  return fs::is_directory(options.folder) && frames_are_ready(options);
+}
+
+std::string generated_words(const VideoSettings& settings) {
+  return settings.data.empty() ? "GENERATED data: moving shapes. A score on them says nothing of real videos." : "";
+}
+
+void check_digest(const VideoSettings& settings, const VideoSet& set) {
+  if (settings.data_digest.empty() || settings.data_digest == set.digest()) return;
+  throw ConfigError(fmt::format("{} is not what this run began with", prepare_options_of(settings).folder.string()),
+                    fmt::format("its digest is {}, that of the run's data was {}", set.digest().substr(0, 16),
+                                settings.data_digest.substr(0, 16)),
+                    "put the files back, or begin a new run");
+}
+
+}  // namespace
+
+double VideoData::mean_weight() const {
+  double sum = 0;
+  for (size_t c = 0; c < class_weights.size(); ++c)
+    sum += training_counts.share(static_cast<int32_t>(c)) * class_weights[c];
+  return sum;
+}
+
+GeneratedVideoOptions generated_videos_of(const VideoSettings& settings) {
+  GeneratedVideoOptions options;
+  options.videos = static_cast<int32_t>(settings.generated.videos);
+  options.trials = static_cast<int32_t>(settings.generated.trials);
+  options.frames = static_cast<int32_t>(settings.generated.frames);
+  options.size = static_cast<int32_t>(settings.size);
+  options.seed = static_cast<uint64_t>(settings.generated.seed);
+  options.rare_share = settings.generated.rare_share;
+  options.poses = settings.poses;
+  return options;
+}
+
+PrepareOptions prepare_options_of(const VideoSettings& settings) {
+  PrepareOptions options;
+  options.folder =
+      settings.data.empty() ? generated_folder(generated_videos_of(settings)) : std::filesystem::path(settings.data);
+  if (!settings.data.empty()) options.cache = settings.cache;
+  options.height = options.width = static_cast<int32_t>(settings.size);
+  return options;
+}
+
+std::string make_ready(const VideoSettings& settings, const std::function<bool(const PrepareProgress&)>& progress) {
+  const PrepareOptions options = prepare_options_of(settings);
+  if (!settings.data.empty() && !fs::is_directory(options.folder)) read_video_folder(options.folder);  // throws
+  if (is_ready(settings, options)) return generated_words(settings);
+  const ReadyLock lock(beside(options, ".lock"));
+  if (is_ready(settings, options)) return generated_words(settings);  // by another one, meanwhile
+  const std::optional<VideoProgram> found = VideoProgram::find();
+  const VideoProgram* const program = found ? &*found : nullptr;
+  std::string words;
+  if (settings.data.empty()) words = make_generated_set(generated_videos_of(settings), options.folder, program);
+  if (!frames_are_ready(options)) {
+    const PrepareResult result = prepare_videos(options, program, progress);
+    refuse_video_errors(result.findings, options.folder);
+    if (result.stopped)
+      throw ConfigError("the videos are not all decoded", "it was stopped", "the same command goes on where it ended");
+  }
+  if (settings.data.empty()) write_file_atomically(beside(options, ".whole"), "", Durability::kProcessDeath);
+  return words;
+}
+
+VideoData load_video_data(const VideoSettings& settings, bool verify) {
+  VideoData data{.set = load_video_set(set_options(settings, verify))};
+  check_digest(settings, data.set);
+  data.split = split_videos(data.set, {.by = read_split_by(settings.split),
+                                       .validation_share = settings.validation_share,
+                                       .seed = static_cast<uint64_t>(settings.split_seed)});
+  data.training = clips_of(data.set, data.split.training, clip_rules(settings));
+  data.validation = clips_of(data.set, data.split.validation, clip_rules(settings));
+  data.training_counts = count_classes(data.set.classes(), data.training);
+  data.validation_counts = count_classes(data.set.classes(), data.validation);
+  data.warnings = check_class_examples(data.set.classes(), data.training_counts, data.validation_counts);
+  data.warnings.insert(data.warnings.end(), data.split.leaks.begin(), data.split.leaks.end());
+  data.class_weights = data.training_counts.weights();
+  if (settings.class_weights == "none") data.class_weights.assign(data.class_weights.size(), 1);
+  if (settings.poses) {
+    std::vector<FrameRange> training;
+    for (const int32_t trial : data.split.training) {
+      const VideoTrial& one = data.set.trials()[static_cast<size_t>(trial)];
+      training.push_back({one.first_frame, one.frames()});
+    }
+    data.poses = data.set.poses();
+    data.pose_scaler = fit_pose_scaler(data.poses, training);
+    data.pose_scaler.apply(data.poses);
+  }
+  return data;
+}
+
+}  // namespace tandem
