@@ -60,11 +60,11 @@ TEST(Errors, NoSuchRecipe) {
   const Sandbox box;
   expect_error(box, {"train", "tinny"},
                "error: there is no recipe \"tinny\"\n"
-               "  why    the recipes are: tiny, tiny-rl, web-agent, web-test, dqn, ppo, options\n"
+               "  why    the recipes are: tiny, tiny-rl, web-agent, web-test, dqn, ppo, options, video\n"
                "  do     did you mean `tiny`?\n");
   expect_error(box, {"train"},
                "error: which recipe?\n"
-               "  why    the recipes are: tiny, tiny-rl, web-agent, web-test, dqn, ppo, options\n"
+               "  why    the recipes are: tiny, tiny-rl, web-agent, web-test, dqn, ppo, options, video\n"
                "  do     name one, as in `tandem train tiny`\n");
   expect_error(box, {"train", "none.toml"},
                "error: cannot read none.toml\n"

@@ -11,7 +11,6 @@ namespace {
 // Recipes that are announced and not here yet. Whose recipe comes, its line goes:
 // Recipes.APlannedOneIsNotOneThatIsHere.
 constexpr PlannedRecipe kPlanned[] = {{"chess", "a chess player that learns by self-play"},
-                                      {"video", "a classifier of video clips (3D-CNN)"},
                                       {"lab", "ResNet-50, BERT-Base and GPT-2 small"}};
 
 }  // namespace
