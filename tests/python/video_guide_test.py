@@ -23,19 +23,19 @@ TINY = """
 [recipes.video]
 size = 16
 clip.frames = 9
-clip.stride = 8
+clip.stride = 4
 net.kind = "light"
 net.width = 4
 augment.shift = 1
-generated.videos = 4
+generated.videos = 6
 generated.trials = 2
-generated.frames = 120
+generated.frames = 100
 epochs = 1
 validation.patience = 0
 checkpoint.every = "never"
 """
-QUICK = ["--set", "epochs=1", "--set", "size=16", "--set", "clip.frames=9", "--set", "net.width=4", "--set", "clip.stride=8",
-         "--set", "augment.shift=1", "--set", "generated.videos=4", "--set", "generated.trials=2", "--set", "generated.frames=120",
+QUICK = ["--set", "epochs=1", "--set", "size=16", "--set", "clip.frames=9", "--set", "net.width=4", "--set", "clip.stride=4",
+         "--set", "augment.shift=1", "--set", "generated.videos=6", "--set", "generated.trials=2", "--set", "generated.frames=100",
          "--batch-size", "16"]  # of --quick, whose own settings are stronger than those of the folder
 
 
