@@ -25,10 +25,8 @@ TEST(Errors, AMisspeltCommandGetsTheNearestOne) {
   expect_error(box, {"trian", "tiny"},
                "error: `tandem` has no command \"trian\"\n"
                "  why    the commands are: train, resume, join, leave, runs, digest, export, report, explain, match, "
-               "perft, play, data, eval, act, "
-               "backtest, plan, "
-               "bench, monitor, guard, doctor, gpus, config, recipes, "
-               "completion, version\n"
+               "perft, play, data, eval, act, backtest, predict, plan, bench, monitor, guard, doctor, gpus, config, "
+               "recipes, completion, version\n"
                "  do     did you mean `train`?\n");
   expect_error(box, {"runs", "lst"},
                "error: `tandem runs` has no command \"lst\"\n"

@@ -88,7 +88,9 @@ TEST(Conv2d, ForwardAndGradientsAreTorchs) {
     // The leaves lie in the order of the parameter's memory.
     const at::Tensor memory = c.channels_last ? w.grad().permute({0, 2, 3, 1}) : w.grad();
     EXPECT_TRUE(at::allclose(ours.leaves[0].sum(0), memory.reshape({-1}), 1e-4, 1e-4)) << *layer;
-    if (o.bias) EXPECT_TRUE(at::allclose(ours.leaves[1].sum(0), b.grad(), 1e-4, 1e-4)) << *layer;
+    if (o.bias) {
+      EXPECT_TRUE(at::allclose(ours.leaves[1].sum(0), b.grad(), 1e-4, 1e-4)) << *layer;
+    }
   }
 }
 
@@ -104,7 +106,9 @@ TEST(Conv2d, WithoutAnEngineAutogradGivesTheSameGradients) {
     const at::Tensor gradient = layer->weight.grad();
     const at::Tensor memory = c.channels_last ? gradient.permute({0, 2, 3, 1}) : gradient;
     EXPECT_TRUE(same_bits(memory.reshape({1, -1}), with.leaves[0])) << *layer;
-    if (layer->bias.defined()) EXPECT_TRUE(same_bits(layer->bias.grad(), with.leaves[1][0]));
+    if (layer->bias.defined()) {
+      EXPECT_TRUE(same_bits(layer->bias.grad(), with.leaves[1][0]));
+    }
   }
 }
 

@@ -136,7 +136,9 @@ TEST(Linear, IsTorchsLinearWithinRounding) {
         EXPECT_TRUE(close(shard_part(run.y, shard, 2), y));
         EXPECT_TRUE(close(shard_part(run.dx, shard, 2), input.grad()));
         EXPECT_TRUE(close(run.weight[shard], torchs->weight.grad()));
-        if (c.bias) EXPECT_TRUE(close(run.bias[shard], torchs->bias.grad()));
+        if (c.bias) {
+          EXPECT_TRUE(close(run.bias[shard], torchs->bias.grad()));
+        }
       }
     }
 }

@@ -50,8 +50,9 @@ TEST(GpuClips, AreThoseOfTheCpuToTheBit) {
     ClipKernels::cpu().make(call, nullptr);
     EXPECT_EQ(std::memcmp(ours.data(), expected.data(), bytes), 0)
         << c.height << " x " << c.width << (c.augments ? ", augmented" : "");
-    if (c.rows == 3)
+    if (c.rows == 3) {
       EXPECT_TRUE(std::isnan(load_float(ours.data(), c.type, c.rows * c.length * c.height * c.width - 1)));
+    }
   }
 }
 
