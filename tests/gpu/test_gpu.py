@@ -86,7 +86,8 @@ OPTIONS = ["--set", "shards=6", "--set", "environments=8", "--set", "ppo.horizon
 
 def digests(c):
     runs = Runs(c)
-    steps = {"tiny": ["--steps", 100], "tiny-rl": ["--steps", 40], "mixed": ["--steps", 20], "options": ["--steps", 24, *OPTIONS]}
+    steps = {"tiny": ["--steps", 100], "tiny-rl": ["--steps", 40], "mixed": ["--steps", 20], "options": ["--steps", 24, *OPTIONS],
+             "video": ["--steps", 40, "--quick"]}
     for recipe, args in steps.items():
         if not c.wanted(recipe):
             continue
@@ -128,7 +129,8 @@ def settings(c):
     runs = Runs(c)
     for recipe, more in (("tiny", ["--precision", "bf16"]), ("tiny", ["--precision", "fp16"]), ("tiny", ["--precision", "tf32"]),
                          ("tiny", ["--accumulation", "2"]), ("mixed", ["--precision", "bf16"]), ("mixed", ["--precision", "fp16"]),
-                         ("options", [*OPTIONS, "--precision", "bf16"]), ("options", [*OPTIONS, "--pretraining", "1"])):
+                         ("options", [*OPTIONS, "--precision", "bf16"]), ("options", [*OPTIONS, "--pretraining", "1"]),
+                         ("video", ["--quick", "--precision", "tf32"]), ("video", ["--quick", "--set", "net.kind=full"])):
         if not c.wanted(recipe):
             continue
         args = ["--steps", 8, *more]
