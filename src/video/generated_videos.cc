@@ -179,6 +179,8 @@ std::string make_generated_set(const GeneratedVideoOptions& options, const fs::p
   FileSystem& files = FileSystem::real();
   for (const char* part : {"Videos", "Annotations"}) files.mkdir(folder / part);
   if (options.poses) files.mkdir(folder / "Poses");
+  for (const std::string& name : files.list(folder / "Videos"))  // of a writer that was killed (video_program.cc)
+    if (name.starts_with(".tmp-")) files.remove_all(folder / "Videos" / name);
   replace_file(files, folder / "classes.csv", generated_classes().csv());
   for (int32_t video = 0; video < options.videos; ++video) make_video(options, video, folder, program);
   return fmt::format(

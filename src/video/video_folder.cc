@@ -63,6 +63,7 @@ class FolderReader {
   }
 
   void take(const fs::path& path, const std::string& name, bool no_videos) {
+    if (name.starts_with('.')) return;  // what a system keeps beside files, or a writer that was killed left
     const bool video = !no_videos && is_video_name(name);
     const std::string ending = lower_ending(name);
     if (!video && ending != ".csv") return;

@@ -13,6 +13,7 @@
 #include "video/clip_set.h"
 #include "video/generated_videos.h"
 #include "video/split.h"
+#include "video/video_folder.h"
 
 namespace tandem {
 namespace {
@@ -215,6 +216,16 @@ TEST(GeneratedVideos, AFolderOfSomebodysOwnIsNotFilled) {
   other.seed = 2;
   EXPECT_THROW(make_generated_set(other, small.folder, nullptr), ConfigError);
   EXPECT_NO_THROW(make_generated_set(kSmall, small.folder, nullptr));
+}
+
+TEST(GeneratedVideos, WhatAKilledWriterLeftIsNoVideo) {
+  const SmallSet small;
+  const fs::path left = small.folder / "Videos" / ".tmp-1-m01_a.mp4", other = small.folder / "Videos" / "._m01_a.mp4";
+  for (const fs::path& file : {left, other}) std::ofstream(file) << "x";
+  EXPECT_EQ(read_video_folder(small.folder).videos.size(), static_cast<size_t>(kSmall.videos));
+  make_generated_set(kSmall, small.folder, nullptr);
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::exists(other));
 }
 
 TEST(GeneratedVideos, PosesFitTheirFrames) {

@@ -169,6 +169,12 @@ class Judged(Video):
         self.assertEqual(sum(one["frames"] for one in said["classes"]), 80)
         again = json.loads(self.tandem("predict", run["run"], "labelled.mp4", "--json").stdout)
         self.assertEqual(again["frames"], 80, "the copy is a video of as many frames")
+        copy = self.dir / "labelled.mp4"
+        before = copy.read_bytes()
+        for flags in (["--csv", copy], ["--overlay", copy], ["--csv", "same.mp4", "--overlay", "./same.mp4"]):
+            self.assert_explains(self.tandem("predict", run["run"], copy, *flags, code=2), "would be replaced")
+        self.assertEqual(copy.read_bytes(), before)
+        self.assertFalse((self.dir / "same.mp4").exists())
 
 
 class Script(Video):

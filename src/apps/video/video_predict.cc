@@ -72,16 +72,30 @@ Json summary_of(const Prediction& prediction) {
   return all;
 }
 
-void check_files(const std::string& video, const std::string& csv, const std::string& overlay) {
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code none;
+  if (fs::equivalent(a, b, none)) return true;
+  const fs::path one = fs::weakly_canonical(fs::absolute(a), none);
+  return !one.empty() && one == fs::weakly_canonical(fs::absolute(b), none);
+}
+
+// What is written replaces neither what is read nor the other file that is written.
+void check_files(const std::string& video, const std::string& csv, const std::string& overlay,
+                 const std::string& pose) {
   if (!fs::is_regular_file(video))
     throw ConfigError(fmt::format("there is no video {}", printable(video)), "it is no file", "name a video file");
   check_out_file(csv, "--csv");
-  if (overlay.empty()) return;
-  check_out_file(overlay, "--overlay");
-  std::error_code none;
-  if (fs::equivalent(video, overlay, none))
-    throw ConfigError("--overlay names the video itself", "it would be replaced by its own copy",
-                      "give the copy another name");
+  if (!overlay.empty()) check_out_file(overlay, "--overlay");
+  const auto apart = [](const std::string& out, const char* flag, const std::string& other, const std::string& what) {
+    if (!out.empty() && out != "-" && !other.empty() && same_file(out, other))
+      throw ConfigError(fmt::format("{} names {}", flag, what), "it would be replaced",
+                        "give one of them another name");
+  };
+  apart(csv, "--csv", video, "the video itself");
+  apart(overlay, "--overlay", video, "the video itself");
+  apart(csv, "--csv", pose, "the pose file itself");
+  apart(overlay, "--overlay", pose, "the pose file itself");
+  apart(overlay, "--overlay", csv == "-" ? "" : csv, "the file of --csv");
 }
 
 int run_predict(const Command& command) {
@@ -92,7 +106,7 @@ int run_predict(const Command& command) {
   const std::string &video = words[1], csv = command.arguments.text("csv");
   const std::string overlay = command.arguments.text("overlay"), pose = command.arguments.text("pose");
   refuse_csv_with_json(csv, command.output.json());
-  check_files(video, csv, overlay);
+  check_files(video, csv, overlay, pose);
   const RunFolder run = RunFolder::find(runs_root(command.arguments), words[0]);
   const ResolvedRecipe recipe = resolve_run(run.recipe_toml(), command.arguments, command.context, command.output);
   const auto* const settings = dynamic_cast<const VideoSettings*>(recipe.settings.get());

@@ -42,6 +42,7 @@ void say_data(const Command& command, const VideoData& data, const VideoSettings
   std::string table = class_table_text(data.set.classes(), data.training_counts);
   if (table.ends_with('\n')) table.pop_back();
   out.say(table);
+  if (settings.class_weights == "none") out.say("loss.class_weights=none: the loss uses none of these weights");
   out.say(line);
   const size_t devices = std::max<size_t>(1, devices_of(settings, command.context.machine).size());
   out.say("Train batches: " + batches_text(data.training.size(), settings, devices));
