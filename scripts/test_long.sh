@@ -40,5 +40,6 @@ campaign "simulated schedules" scripts/simulate.sh
 campaign "faults on one machine and over the network" scripts/test_faults.sh
 for recipe in tiny tiny-rl; do
   campaign "faults under NCCL, $recipe" python3 tests/faults/campaign.py "$BUILD_DIR/bin" --plane nccl --recipe "$recipe" --trials "$TRIALS"
+  campaign "faults under sums by kernels, $recipe" python3 tests/faults/campaign.py "$BUILD_DIR/bin" --plane peer --recipe "$recipe" --trials "$TRIALS"
 done
 exit $status

@@ -1,45 +1,13 @@
 // The combine over NCCL, without GPUs: real processes, host memory as the GPU's, libfake_nccl.so as NCCL.
-#include <gtest/gtest.h>
-#include <signal.h>
-
-#include <fstream>
 #include <random>
 
-#include "base/errors.h"
-#include "base/temp_dir.h"
-#include "fleet/worker_page.h"
-#include "reduce/combine_trial.h"
-#include "reduce/direct_gpu_link.h"
+#include "crew.h"
 #include "reduce/nccl_transport.h"
-#include "reduce/shm_combine.h"
 
 namespace tandem {
 namespace {
 
 using namespace trial;
-
-constexpr int kMostRanks = 8, kMostPhases = 64, kStuck = 55, kRefused = 56, kNoNews = -2;
-
-struct Records {
-  WorkerPage page;  // what the launcher tells; one serves all
-  Seen seen[kMostPhases][kMostRanks];
-  std::atomic<int> notes{0};
-  char note[400], words[400];
-};
-
-struct PageWatch : Watch {
-  explicit PageWatch(const WorkerPage& p) : page(p) {}
-  bool abandoned(uint64_t generation, int64_t sequence) const override { return page.abandoned(generation, sequence); }
-  const WorkerPage& page;
-};
-
-struct Generation {
-  std::vector<int> ranks;
-  std::vector<ShardRange> ranges;
-  int begins_at = kNoNews;  // without a death: all change to it before this phase
-  ShmShape shape;
-  SharedMemory segment;
-};
 
 struct Way {  // how a trial is run
   std::string faults;
@@ -50,158 +18,48 @@ struct Way {  // how a trial is run
   NcclTimes times{.form_seconds = 600, .abort_seconds = 600, .blame_seconds = 600};
 };
 
-class Crew {
+class NcclSide : public Side {
  public:
-  Crew(CombineTrial trial, std::vector<Generation> generations)
-      : trial_(std::move(trial)), generations_(std::move(generations)) {
-    for (Generation& g : generations_) {
-      const ContributionLayout most = with_link_words({.floats = trial_.max(&ContributionLayout::floats),
-                                                       .counts = trial_.max(&ContributionLayout::counts),
-                                                       .maxima = trial_.max(&ContributionLayout::maxima)});
-      g.shape = {.shards = trial_.shards,
-                 .ranges = g.ranges,
-                 .max_floats = most.floats,
-                 .max_counts = most.counts,
-                 .max_maxima = most.maxima,
-                 .exchange = true};
-      g.segment = SharedMemory::create("test", shm_combine_bytes(g.shape));
-    }
-    log_ = (dir_.path() / "log").string();
-  }
-
-  // A process that runs from the generation's first phase to the end, with whatever members it is given.
-  pid_t begin(int rank, const Way& way, size_t generation = 0, int phase = 0) {
-    return pids_[rank] = start([this, rank, way, generation, phase]() mutable { live(rank, way, generation, phase); });
-  }
-  void begin_all(const Way& way) {
-    for (const int rank : generations_[0].ranks) begin(rank, way);
-  }
-  int end(int rank) const { return end_of(pids_[rank]); }
-
-  // What the launcher does when a worker of a generation has died.
-  void reap(int rank, size_t generation) {
-    const Generation& g = generations_[generation];
-    const auto member = std::find(g.ranks.begin(), g.ranks.end(), rank) - g.ranks.begin();
-    const int64_t cut = close_mark(g.segment, static_cast<int>(member)).value_or(-1);
-    records_->page.revoke(generation + 1, cut);
-    wake_all(g.segment);
-  }
-  void kill_and_reap(int rank, size_t generation) {
-    kill(pids_[rank], SIGKILL);
-    EXPECT_EQ(end(rank), 128 + SIGKILL);
-    reap(rank, generation);
-  }
-
-  void expect_all_bits(const std::vector<int>& ranks) const {
-    const auto want = expected_alike();
-    for (size_t phase = 0; phase < trial_.phases.size(); ++phase)
-      for (const int rank : ranks) {
-        Seen seen = records_->seen[phase][rank];
-        seen.exchange = 0;
-        ASSERT_EQ(seen, want[phase]) << "phase " << phase << ", rank " << rank;
-      }
-  }
-  int logged(const std::string& word, int rank = -1) const {
-    std::ifstream file(log_);
-    int found = 0;
-    for (std::string line; std::getline(file, line);)
-      found += line.starts_with(word) && (rank < 0 || line.find(" rank=" + std::to_string(rank)) != std::string::npos);
-    return found;
-  }
-  void until_logged(const std::string& word, int times, int rank = -1) const {
-    while (logged(word, rank) < times) sched_yield();
-  }
-  Records& records() { return *records_; }
-
- private:
-  std::vector<Seen> expected_alike() const {
-    CombineTrial whole = trial_;
-    whole.ranges = {{0, trial_.shards}};
-    std::vector<Seen> all;
-    for (const auto& of_phase : expected(whole)) {
-      all.push_back(of_phase[0]);
-      all.back().exchange = 0;
-    }
-    return all;
-  }
-  void live(int rank, const Way& way, size_t generation, int phase) {
+  NcclSide(int rank, const Way& way, Records& records, const std::string& log) {
     setenv("FAKE_NCCL", way.faults_of < 0 || way.faults_of == rank ? way.faults.c_str() : "", 1);
-    setenv("FAKE_NCCL_LOG", log_.c_str(), 1);
-    const auto keep = [](char(&text)[400], const std::string& words) { words.copy(text, sizeof text - 1); };
+    setenv("FAKE_NCCL_LOG", log.c_str(), 1);
     NcclTransport::Options options;
     options.library = way.without_library == rank ? "/nowhere/libnccl.so.2" : way.library;
     options.required = way.required;
     options.waits = way.waits;
     options.times = way.times;
-    options.note = [&](const std::string& words) {
-      records_->notes.fetch_add(1);
-      keep(records_->note, words);
+    options.note = [&records](const std::string& words) {
+      records.notes.fetch_add(1);
+      keep_words(records.note, words);
     };
     options.log = [](const std::string&) {};
-    options.stuck = [&](const std::string& words) {
-      keep(records_->words, words);
+    options.stuck = [&records](const std::string& words) {
+      keep_words(records.words, words);
       _exit(kStuck);
     };
-    const PageWatch watch(records_->page);
-    NcclTransport transport(cpu_device(), {.stream = nullptr, .idle = [] { return true; }}, options);
-    std::unique_ptr<Combine> combine;
-    const auto enter_generation = [&] {
-      Generation& g = generations_.at(generation);
-      const auto member = std::find(g.ranks.begin(), g.ranks.end(), rank);
-      if (member == g.ranks.end()) _exit(0);
-      NcclMembers members{.shards = trial_.shards,
-                          .ranges = g.ranges,
-                          .ranks = g.ranks,
-                          .me = static_cast<int>(member - g.ranks.begin()),
-                          .generation = generation + 1};
-      auto inner = std::make_unique<ShmCombine>(g.shape, members.me,
-                                                SharedMemory::adopt(dup(g.segment.fd()), g.segment.bytes().size()),
-                                                generation + 1, trial_.first_sequence_of(phase), watch);
-      combine = transport.combine(members, std::move(inner), watch);
-      return g.ranges[members.me];
-    };
-    ShardRange mine = enter_generation();
-    while (phase < static_cast<int>(trial_.phases.size())) {
-      try {
-        if (generation + 1 < generations_.size() && generations_[generation + 1].begins_at == phase) {
-          ++generation;
-          mine = enter_generation();
-        }
-        // An odd number lends a vector, whose memory run_phase() frees when the members change: a GPU's would still be
-        // there.
-        const uint64_t visits = mix(trial_.seed + phase * 8 + rank) & ~uint64_t{generations_.size() > 1};
-        records_->seen[phase][rank] = run_phase(*combine, trial_, phase, mine, {&mine, 1}, visits)[0];
-        ++phase;
-      } catch (const MembersChanged&) {
-        ++generation;
-        mine = enter_generation();
-      } catch (const ConfigError& error) {
-        keep(records_->words, std::string(error.what()) + ": " + error.why());
-        _exit(kRefused);
-      } catch (const std::runtime_error& error) {
-        keep(records_->words, error.what());
-        throw;
-      }
-    }
-    combine.reset();
+    transport_ = std::make_unique<NcclTransport>(cpu_device(), NcclGpu{.stream = nullptr, .idle = [] { return true; }},
+                                                 std::move(options));
+  }
+  std::unique_ptr<Combine> combine(const LinkMembers& members, std::unique_ptr<Combine> inner, const Generation&,
+                                   const SharedMemory&, const Watch& watch) override {
+    return transport_->combine(members, std::move(inner), watch);
   }
 
-  CombineTrial trial_;
-  std::vector<Generation> generations_;
-  TempDir dir_;
-  std::string log_;
-  Shared<Records> records_;
-  pid_t pids_[kMostRanks] = {};
+ private:
+  std::unique_ptr<NcclTransport> transport_;
 };
 
-CombineTrial some_phases(int count, int shards = 6, int64_t floats = 5000) {
-  CombineTrial trial{.seed = 77, .shards = shards, .ranges = {}, .phases = {}};
-  for (int p = 0; p < count; ++p)
-    trial.phases.push_back({.layout = {.floats = p % 5 == 3 ? 0 : floats + p, .counts = p % 3, .maxima = p % 2}});
-  return trial;
-}
-
-const std::vector<ShardRange> kThree = {{0, 2}, {2, 3}, {3, 6}}, kTwo = {{0, 3}, {3, 6}};
+class NcclCrew : public Crew {
+ public:
+  using Crew::Crew;
+  pid_t begin(int rank, const Way& way, size_t generation = 0, int phase = 0) {
+    return Crew::begin(
+        rank, [this, way](int r) { return std::make_unique<NcclSide>(r, way, records(), log()); }, generation, phase);
+  }
+  void begin_all(const Way& way) {
+    for (const int rank : first_ranks()) begin(rank, way);
+  }
+};
 
 TEST(Nccl, AnyMembersAndRangesGiveTheBitsOfOneProcess) {
   std::mt19937_64 random(3);
@@ -218,7 +76,7 @@ TEST(Nccl, AnyMembersAndRangesGiveTheBitsOfOneProcess) {
     std::vector<Generation> generations(1);
     generations[0].ranks = ranks;
     generations[0].ranges = random_ranges(trial.shards, members, random());
-    Crew crew(trial, std::move(generations));
+    NcclCrew crew(trial, std::move(generations));
     crew.begin_all({});
     for (const int rank : ranks) ASSERT_EQ(crew.end(rank), 0) << "round " << round;
     crew.expect_all_bits(ranks);
@@ -227,23 +85,8 @@ TEST(Nccl, AnyMembersAndRangesGiveTheBitsOfOneProcess) {
   }
 }
 
-Generation generation(std::vector<int> ranks, std::vector<ShardRange> ranges, int begins_at = kNoNews) {
-  Generation g;
-  g.ranks = std::move(ranks);
-  g.ranges = std::move(ranges);
-  g.begins_at = begins_at;
-  return g;
-}
-
-template <class... G>
-std::vector<Generation> generations(G... all) {
-  std::vector<Generation> list;
-  (list.push_back(std::move(all)), ...);
-  return list;
-}
-
 TEST(Nccl, HostMemoryServesWhileTheCommunicatorForms) {
-  Crew crew(some_phases(60), generations(generation({0, 1, 2}, kThree)));
+  NcclCrew crew(some_phases(60), generations(generation({0, 1, 2}, kThree)));
   crew.begin_all({.faults = "forms-late", .waits = false});
   for (const int rank : {0, 1, 2}) ASSERT_EQ(crew.end(rank), 0);
   crew.expect_all_bits({0, 1, 2});
@@ -253,7 +96,7 @@ TEST(Nccl, HostMemoryServesWhileTheCommunicatorForms) {
 
 TEST(Nccl, EverybodyUsesHostMemoryIfOneRankIsRefusedAndOneOfThemTellsWhy) {
   for (const char* faults : {"duplicate", "duplicate rank=1"}) {
-    Crew crew(some_phases(30), generations(generation({0, 1, 2}, kThree)));
+    NcclCrew crew(some_phases(30), generations(generation({0, 1, 2}, kThree)));
     crew.begin_all({.faults = faults, .required = false});
     for (const int rank : {0, 1, 2}) ASSERT_EQ(crew.end(rank), 0);
     crew.expect_all_bits({0, 1, 2});
@@ -266,7 +109,7 @@ TEST(Nccl, EverybodyUsesHostMemoryIfOneRankIsRefusedAndOneOfThemTellsWhy) {
 }
 
 TEST(Nccl, WithoutALibraryOnOneWorkerNobodyBeginsToForm) {
-  Crew crew(some_phases(8), generations(generation({0, 1, 2}, kThree)));
+  NcclCrew crew(some_phases(8), generations(generation({0, 1, 2}, kThree)));
   crew.begin_all({.required = false, .without_library = 2});
   for (const int rank : {0, 1, 2}) ASSERT_EQ(crew.end(rank), 0);
   crew.expect_all_bits({0, 1, 2});
@@ -276,7 +119,7 @@ TEST(Nccl, WithoutALibraryOnOneWorkerNobodyBeginsToForm) {
 }
 
 TEST(Nccl, ACommunicatorThatNeverFormsIsGivenUp) {
-  Crew crew(some_phases(12), generations(generation({0, 1, 2}, kThree)));
+  NcclCrew crew(some_phases(12), generations(generation({0, 1, 2}, kThree)));
   Way way{.faults = "never-forms", .faults_of = 1, .required = false};
   way.times.form_seconds = 0;
   crew.begin_all(way);
@@ -286,7 +129,7 @@ TEST(Nccl, ACommunicatorThatNeverFormsIsGivenUp) {
 }
 
 TEST(Nccl, ARefusalEndsARunThatAllowsNothingElse) {
-  Crew crew(some_phases(12), generations(generation({0, 1}, kTwo)));
+  NcclCrew crew(some_phases(12), generations(generation({0, 1}, kTwo)));
   crew.begin_all({.faults = "no-id"});
   EXPECT_EQ(crew.end(0), kRefused);
   EXPECT_NE(std::string(crew.records().words).find("no socket interface"), std::string::npos) << crew.records().words;
@@ -297,7 +140,7 @@ TEST(Nccl, ADeathInTheMiddleOfASumShrinksTheCommunicator) {
   for (const int victim : {0, 1, 2}) {
     std::vector<int> rest = {0, 1, 2};
     rest.erase(rest.begin() + victim);
-    Crew crew(some_phases(16), generations(generation({0, 1, 2}, kThree), generation(rest, kTwo)));
+    NcclCrew crew(some_phases(16), generations(generation({0, 1, 2}, kThree), generation(rest, kTwo)));
     crew.begin_all({.faults = "dies-in-group at=7", .faults_of = victim});
     EXPECT_EQ(crew.end(victim), 128 + SIGKILL);
     crew.reap(victim, 0);
@@ -311,7 +154,7 @@ TEST(Nccl, ADeathInTheMiddleOfASumShrinksTheCommunicator) {
 
 TEST(Nccl, WhereShrinkingFailsOnOneAllFormAnother) {
   for (const int fails_on : {0, 2}) {
-    Crew crew(some_phases(16), generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo)));
+    NcclCrew crew(some_phases(16), generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo)));
     Way way{.faults = "dies-in-group at=7", .faults_of = 1};
     crew.begin(1, way);
     way = {.faults = "shrink-fails", .faults_of = fails_on};
@@ -327,8 +170,8 @@ TEST(Nccl, WhereShrinkingFailsOnOneAllFormAnother) {
 }
 
 TEST(Nccl, AReplacementJoinsAndAllFormAnother) {
-  Crew crew(some_phases(20),
-            generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo), generation({0, 1, 2}, kThree, 14)));
+  NcclCrew crew(some_phases(20), generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo),
+                                             generation({0, 1, 2}, kThree, 14)));
   crew.begin_all({.faults = "dies-in-group at=7", .faults_of = 1});
   EXPECT_EQ(crew.end(1), 128 + SIGKILL);
   crew.reap(1, 0);
@@ -339,8 +182,8 @@ TEST(Nccl, AReplacementJoinsAndAllFormAnother) {
 }
 
 TEST(Nccl, MovedShardsKeepTheCommunicator) {
-  Crew crew(some_phases(20),
-            generations(generation({0, 1, 2}, kThree), generation({0, 1, 2}, {{0, 1}, {1, 5}, {5, 6}}, 9)));
+  NcclCrew crew(some_phases(20),
+                generations(generation({0, 1, 2}, kThree), generation({0, 1, 2}, {{0, 1}, {1, 5}, {5, 6}}, 9)));
   crew.begin_all({});
   for (const int rank : {0, 1, 2}) ASSERT_EQ(crew.end(rank), 0);
   crew.expect_all_bits({0, 1, 2});
@@ -350,9 +193,9 @@ TEST(Nccl, MovedShardsKeepTheCommunicator) {
 
 // One survivor hears of both deaths at once, the other of one after the other.
 TEST(Nccl, ASecondDeathWhileTheCommunicatorShrinks) {
-  Crew crew(some_phases(16, 8),
-            generations(generation({0, 1, 2, 3}, {{0, 2}, {2, 4}, {4, 6}, {6, 8}}),
-                        generation({0, 1, 3}, {{0, 2}, {2, 4}, {4, 8}}), generation({0, 3}, {{0, 4}, {4, 8}})));
+  NcclCrew crew(some_phases(16, 8),
+                generations(generation({0, 1, 2, 3}, {{0, 2}, {2, 4}, {4, 6}, {6, 8}}),
+                            generation({0, 1, 3}, {{0, 2}, {2, 4}, {4, 8}}), generation({0, 3}, {{0, 4}, {4, 8}})));
   Way way;
   crew.begin(0, way);
   crew.begin(3, way);
@@ -369,8 +212,8 @@ TEST(Nccl, ASecondDeathWhileTheCommunicatorShrinks) {
 }
 
 TEST(Nccl, AnAbortThatNeverReturnsEndsTheProcessAndTheOthersGoOn) {
-  Crew crew(some_phases(16),
-            generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo), generation({0}, {{0, 6}})));
+  NcclCrew crew(some_phases(16),
+                generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo), generation({0}, {{0, 6}})));
   Way way{.faults = "dies-in-group at=7", .faults_of = 1};
   crew.begin(0, way);
   crew.begin(1, way);
@@ -387,7 +230,7 @@ TEST(Nccl, AnAbortThatNeverReturnsEndsTheProcessAndTheOthersGoOn) {
 }
 
 TEST(Nccl, AnErrorThatNoDeathExplainsEndsTheWorkerAndTheOthersGoOn) {
-  Crew crew(some_phases(16), generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo)));
+  NcclCrew crew(some_phases(16), generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo)));
   Way way{.faults = "group-fails at=5", .faults_of = 1};
   way.times.blame_seconds = 0.1;
   crew.begin_all(way);
@@ -399,7 +242,7 @@ TEST(Nccl, AnErrorThatNoDeathExplainsEndsTheWorkerAndTheOthersGoOn) {
 }
 
 TEST(Nccl, AnErrorBeforeTheNewsOfADeathIsTakenForIt) {
-  Crew crew(some_phases(16), generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo)));
+  NcclCrew crew(some_phases(16), generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo)));
   Way way{.faults = "dies-in-group at=7", .faults_of = 1};
   crew.begin(1, way);
   crew.begin(2, way);
@@ -412,7 +255,7 @@ TEST(Nccl, AnErrorBeforeTheNewsOfADeathIsTakenForIt) {
 }
 
 TEST(Nccl, AHangThatNobodyDiedOfEndsWhenOneIsFenced) {
-  Crew crew(some_phases(16), generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo)));
+  NcclCrew crew(some_phases(16), generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo)));
   crew.begin_all({.faults = "group-hangs at=5", .faults_of = 0});
   crew.until_logged("group", 5, 0);
   crew.kill_and_reap(1, 0);
@@ -421,9 +264,9 @@ TEST(Nccl, AHangThatNobodyDiedOfEndsWhenOneIsFenced) {
 }
 
 TEST(Nccl, CommunicatorsThatCarryNothingTwiceInARowAreNotTriedAThirdTime) {
-  Crew crew(some_phases(16, 8),
-            generations(generation({0, 1, 2, 3}, {{0, 2}, {2, 4}, {4, 6}, {6, 8}}),
-                        generation({0, 1, 3}, {{0, 2}, {2, 4}, {4, 8}}), generation({0, 3}, {{0, 4}, {4, 8}})));
+  NcclCrew crew(some_phases(16, 8),
+                generations(generation({0, 1, 2, 3}, {{0, 2}, {2, 4}, {4, 6}, {6, 8}}),
+                            generation({0, 1, 3}, {{0, 2}, {2, 4}, {4, 8}}), generation({0, 3}, {{0, 4}, {4, 8}})));
   const Way way{.faults = "group-hangs at=1; group-hangs at=2", .required = false};  // one in each communicator
   for (const int rank : {0, 1, 2, 3}) crew.begin(rank, way);
   crew.until_logged("group", 4);

@@ -14,12 +14,13 @@
 
 namespace tandem {
 
-// In the order in which a worker passes them in a step, then those of the launcher (rank -1).
+// In the order in which a worker passes them in a step, those inside a sum by kernels (TANDEM_PLANE=peer, pinned), then
+// those of the launcher (rank -1).
 inline constexpr std::string_view kFaultPoints[] = {
-    "start",          "before-phase",   "in-phase",       "before-combine", "after-combine",
-    "before-apply",   "after-apply",    "in-validation",  "at-boundary",    "in-snapshot",
-    "after-snapshot", "in-hold",        "before-restore", "in-restore",     "after-restore",
-    "before-adopt",   "launcher-order", "before-rename",  "after-rename"};
+    "start",          "before-phase",  "in-phase",       "before-combine", "after-combine",  "before-apply",
+    "after-apply",    "in-validation", "at-boundary",    "in-snapshot",    "after-snapshot", "in-hold",
+    "before-restore", "in-restore",    "after-restore",  "before-adopt",   "peer-shown",     "peer-published",
+    "peer-added",     "peer-reduced",  "launcher-order", "before-rename",  "after-rename"};
 
 namespace fault_detail {
 extern bool armed;

@@ -10,6 +10,7 @@
 #include "kernels/linear_kernels.h"
 #include "kernels/lstm_kernels.h"
 #include "kernels/norm_pool_kernels.h"
+#include "kernels/peer_sum.h"
 #include "kernels/pool_kernels.h"
 #include "kernels/tree_kernels.h"
 #include "market/cuda_options_environment.h"
@@ -25,6 +26,7 @@ const KernelTables& offered_kernels() {
                               queue_learn,   queue_after_update, queue_pack_weights};
   static const LinearKernels linear{gelu, gelu_gradient, column_sums};
   static const OptionsKernels options{step_options_rollout};
+  static const PeerKernels peers{queue_peer_sum, most_peer_blocks};
   static const ProfileKernels profiler{profile};
   static const TreeKernels tree{tree_sum, shard_sums};
   static const WebKernels web{advance_web};
@@ -46,6 +48,7 @@ const KernelTables& offered_kernels() {
                                       .add(lstm_kernels())
                                       .add(ppo_kernels())
                                       .add(options)
+                                      .add(peers)
                                       .add(profiler)
                                       .add(tree)
                                       .add(web);

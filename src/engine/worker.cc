@@ -61,6 +61,7 @@ class Worker : public Watch, public LoopObserver {
     GenerationStart start;
     ShmShape shape;
     SharedMemory segment;
+    std::vector<Channel> links;  // to the other members, in their order; or none
     std::vector<SharedMemory> buffers;
     int base = -1;  // the buffer that holds the snapshot to restore
     double speed = 1;
@@ -221,6 +222,7 @@ Worker::NextGeneration Worker::await_generation() {
   next.whole = body.value("whole", false);
   size_t fd = 0;
   if (next.mesh.is_null()) next.segment = SharedMemory::adopt(newest->fds.at(fd++), shm_combine_bytes(next.shape));
+  for (int links = body.value("links", 0); links > 0; --links) next.links.emplace_back(newest->fds.at(fd++));
   for (; fd < newest->fds.size(); ++fd) next.buffers.push_back(SharedMemory::adopt(newest->fds[fd], layout_.bytes()));
   return next;
 }
@@ -265,8 +267,9 @@ void Worker::adopt(int64_t sequence_now) {
   }
   const ShardRange range = current_.members[me_].range;
   const bool one_machine = next.mesh.is_null();
-  loop_->reassign(
-      range, transport_->around(make_combine(next, sequence), next.shape.shards, current_, me_, one_machine, *this));
+  PeerMeans means = next.links.empty() ? PeerMeans{} : peer_means(next.links, me_, next.shape, next.segment);
+  loop_->reassign(range, transport_->around(make_combine(next, sequence), std::move(means), next.shape.shards, current_,
+                                            me_, one_machine, *this));
   if (current_.from == GenerationStart::From::kStart) loop_->begin_shards();
   if (current_.from == GenerationStart::From::kSnapshot) {
     fault_point("before-restore", loop_->steps_done());

@@ -1,5 +1,6 @@
 #include "engine/worker_transport.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,38 +8,50 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/fault_points.h"
 #include "engine/gpu_device.h"
 #include "engine/train_loop.h"
+#include "reduce/gpu_combine.h"
 
 namespace tandem {
 
-WorkerTransport::WorkerTransport(Channel& channel, std::function<int64_t()> step) {
-  const char* asked = std::getenv("TANDEM_PLANE");
-  const std::string_view transport = asked && *asked ? asked : "auto";
-  if (transport != "auto" && transport != "host" && transport != "nccl")
-    throw ConfigError(fmt::format("TANDEM_PLANE={} is not known", transport), "it is auto, host or nccl",
-                      "set one of these, or leave it out");
+PeerMeans peer_means(std::span<const Channel> links, int me, const ShmShape& shape, const SharedMemory& segment) {
+  PeerMeans means{.words = peer_words(shape, segment), .sockets = {}, .most_floats = shape.max_floats};
+  for (const Channel& link : links) means.sockets.push_back(fcntl(link.fd(), F_DUPFD_CLOEXEC, 0));
+  means.sockets.insert(means.sockets.begin() + me, -1);
+  return means;
+}
+
+WorkerTransport::WorkerTransport(Channel& channel, std::function<int64_t()> step)
+    : plane_(plane_asked_for()), step_(std::move(step)) {
   const char* library = std::getenv("TANDEM_NCCL");
-  required_ = transport == "nccl";
-  if (required_ && !gpu() && !library)
+  if (plane_ == Plane::kNccl && !gpu() && !library)
     throw ConfigError("TANDEM_PLANE=nccl on a CPU worker", "NCCL carries data between GPUs",
                       "leave TANDEM_PLANE out, or use `--devices cuda`");
-  if (transport == "host" || (!gpu() && !library)) return;
+  note_ = [this, &channel](const std::string& words) { channel.send({{"note", words}, {"step", step_()}}); };
+  log_ = [](const std::string& words) { fmt::print(stderr, "{} info  {}\n", utc_stamp(), words); };
+  if (plane_uses_peers()) {
+    host_memory_ = host_peer_memory(device());
+    if (plane_ == Plane::kPeer) device_memory_ = gpu() ? gpu_peer_memory() : host_peer_memory(device());
+    return;
+  }
+  if (plane_ == Plane::kHost || (!gpu() && !library)) return;
   // Members of one machine: nothing need listen on any other interface. What the user has set stays.
   setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
   setenv("NCCL_RAS_ENABLE", "0", 0);
   NcclTransport::Options options;
   options.library = library ? library : "";
-  options.required = options.waits = required_;
-  options.note = [&channel, step](const std::string& words) { channel.send({{"note", words}, {"step", step()}}); };
+  options.required = options.waits = plane_ == Plane::kNccl;
+  options.note = note_;
   options.stuck = [&channel](const std::string& why) {
     channel.send({{"failed", "its GPU hangs"}, {"why", why}});
     _exit(static_cast<int>(ExitCode::kFailed));
   };
-  options.log = [](const std::string& words) { fmt::print(stderr, "{} info  {}\n", utc_stamp(), words); };
+  options.log = log_;
   NcclGpu stream{nullptr, [] { return true; }};
   if (GpuDevice* mine = gpu()) stream = {mine->stream(), [mine] { return mine->idle(); }};
   nccl_ = std::make_unique<NcclTransport>(device(), std::move(stream), std::move(options));
@@ -46,8 +59,8 @@ WorkerTransport::WorkerTransport(Channel& channel, std::function<int64_t()> step
 
 namespace {
 
-NcclMembers members_of(int shards, const GenerationStart& current, int me) {
-  NcclMembers members{.shards = shards, .ranges = {}, .ranks = {}, .me = me, .generation = current.generation};
+LinkMembers members_of(int shards, const GenerationStart& current, int me) {
+  LinkMembers members{.shards = shards, .ranges = {}, .ranks = {}, .me = me, .generation = current.generation};
   for (const ShardAssignment& member : current.members) {
     members.ranges.push_back(member.range);
     members.ranks.push_back(member.rank);
@@ -58,6 +71,7 @@ NcclMembers members_of(int shards, const GenerationStart& current, int me) {
 }  // namespace
 
 void WorkerTransport::make_way(int shards, const GenerationStart& next, int me) {
+  if (peers_) std::exchange(peers_, nullptr)->retire();
   if (nccl_) nccl_->take_over(members_of(shards, next, me));
 }
 
@@ -65,15 +79,45 @@ void WorkerTransport::drop() {
   if (nccl_) nccl_->drop();
 }
 
-std::unique_ptr<Combine> WorkerTransport::around(std::unique_ptr<Combine> combine, int shards,
+std::unique_ptr<Combine> WorkerTransport::around(std::unique_ptr<Combine> combine, PeerMeans means, int shards,
                                                  const GenerationStart& current, int me, bool one_machine,
                                                  const Watch& watch) {
   const ShardRange mine = current.members.at(static_cast<size_t>(me)).range;
-  if (required_ && !one_machine)
-    throw ConfigError("TANDEM_PLANE=nccl with ranks of another launcher", "such ranks combine over Gloo, GPUs too",
+  if (plane_ != Plane::kAuto && plane_ != Plane::kHost && !one_machine)
+    throw ConfigError(fmt::format("TANDEM_PLANE={} with ranks of another launcher", name_of(plane_)),
+                      "such ranks combine over Gloo, GPUs too",
                       "leave TANDEM_PLANE out, or start `tandem train` by itself");
+  if (!means.sockets.empty())
+    return over_peers(std::move(combine), std::move(means), members_of(shards, current, me), watch);
   if (!nccl_ || !one_machine) return for_this_device(shards, mine, std::move(combine));
   return nccl_->combine(members_of(shards, current, me), std::move(combine), watch);
+}
+
+std::unique_ptr<Combine> WorkerTransport::over_peers(std::unique_ptr<Combine> combine, PeerMeans means,
+                                                     const LinkMembers& members, const Watch& watch) {
+  GpuDevice* const ours = gpu();
+  const PeerKernels* const kernels = ours ? ours->kernels<PeerKernels>() : &PeerKernels::cpu();
+  if (!kernels) throw std::logic_error("libtandem_cuda.so has no kernels for sums over peers");
+  if (!ours)  // a kernel's places are where tests make a CPU worker fail
+    at_peer_points = [this](PeerPoint point, int) {
+      constexpr std::string_view kNames[] = {"", "peer-shown", "peer-published", "peer-added", "peer-reduced", ""};
+      if (const std::string_view name = kNames[static_cast<int>(point)]; !name.empty()) fault_point(name, step_());
+    };
+  PeerSumLink::Gpu with{.device = device(),
+                        .kernels = kernels,
+                        .stream = ours ? ours->stream() : nullptr,
+                        .idle = [ours] { return !ours || ours->idle(); },
+                        .blocks = kernels->most_blocks(),
+                        .device_memory = device_memory_.get(),
+                        .host_memory = host_memory_.get()};
+  PeerSumLink::Options options{.required = true, .waits = true, .note = note_, .log = log_};
+  if (!ours) options.wait_ns = 1'000'000;  // the kernel's wait is this thread's own
+  auto link = std::make_unique<PeerSumLink>(members, means.words, socket_peer_mail(std::move(means.sockets)),
+                                            std::move(with), std::move(options), means.most_floats, watch);
+  peers_ = link.get();
+  const ShardRange mine = members.ranges.at(static_cast<size_t>(members.me));
+  auto talk = std::make_unique<LinkTalk>(std::move(combine), *link, mine.size());
+  return std::make_unique<GpuCombine>(members.shards, mine, std::move(talk), device(), std::move(link));
 }
 
 }  // namespace tandem

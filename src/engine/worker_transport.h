@@ -1,21 +1,40 @@
 // engine/worker_transport.h -- the transport of this worker's contributions: what is wrapped around its combine.
 //
-// CPU workers use the combine itself. A GPU's sums go over NCCL between the GPUs of one machine, or as
-// partials through host memory where NCCL refuses; the bits are the same (reduce/nccl_transport.h). TANDEM_PLANE=host
-// leaves NCCL out, TANDEM_PLANE=nccl ends the run where NCCL refuses. TANDEM_NCCL names another library than the one
-// that libtorch brings; then CPU workers use it too: it is the tests' own.
+// CPU workers use the combine itself. A GPU's sums go over NCCL between the GPUs of one machine, or as partials through
+// host memory where NCCL refuses (reduce/nccl_transport.h), or by kernels that read the other GPUs' memory
+// (reduce/peer_link.h); the bits are the same. TANDEM_PLANE chooses (reduce/plane.h); what it names besides `auto` and
+// `host` must work, or the run ends. TANDEM_NCCL names another library than the one that libtorch brings; then CPU
+// workers use it too, as they use kernels where TANDEM_PLANE asks for them: that is for tests.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "fleet/generation.h"
 #include "launch/channel.h"
 #include "reduce/combine.h"
 #include "reduce/nccl_transport.h"
+#include "reduce/peer_link.h"
+#include "reduce/peer_memory.h"
+#include "reduce/plane.h"
+#include "reduce/shm_combine.h"
 #include "reduce/watch.h"
 
 namespace tandem {
+
+// What a sum by kernels needs of a generation (reduce/peer_link.h); the sockets belong to whoever takes it.
+struct PeerMeans {
+  std::span<std::byte> words;
+  std::vector<int> sockets;  // by member; empty: there are none
+  int64_t most_floats = 0;
+};
+
+// `links` to the other members, in their order, of whom this worker is number `me`.
+PeerMeans peer_means(std::span<const Channel> links, int me, const ShmShape& shape, const SharedMemory& segment);
 
 class WorkerTransport {
  public:
@@ -34,12 +53,19 @@ class WorkerTransport {
     WorkerTransport& transport;
   };
   // `combine` was made for the members of `current`, of whom this worker is number `me`; `one_machine`: all are here.
-  std::unique_ptr<Combine> around(std::unique_ptr<Combine> combine, int shards, const GenerationStart& current, int me,
-                                  bool one_machine, const Watch& watch);
+  std::unique_ptr<Combine> around(std::unique_ptr<Combine> combine, PeerMeans means, int shards,
+                                  const GenerationStart& current, int me, bool one_machine, const Watch& watch);
 
  private:
+  std::unique_ptr<Combine> over_peers(std::unique_ptr<Combine> combine, PeerMeans means, const LinkMembers& members,
+                                      const Watch& watch);
+
+  Plane plane_;
+  std::function<void(const std::string&)> note_, log_;
+  std::function<int64_t()> step_;
+  std::unique_ptr<PeerMemory> device_memory_, host_memory_;
+  PeerSumLink* peers_ = nullptr;  // of the combine that is in use
   std::unique_ptr<NcclTransport> nccl_;
-  bool required_ = false;  // host memory will not do
 };
 
 }  // namespace tandem

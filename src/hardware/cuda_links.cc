@@ -1,73 +1,15 @@
 #include "hardware/cuda_links.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
-#include <stdexcept>
 
 #include "base/clock.h"
+#include "hardware/cuda_calls.h"
 
 namespace tandem {
 namespace {
 
-using Handle = void*;
-using Address = unsigned long long;
-
-// What went wrong, as the library says it.
-struct CudaTrouble : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-class Library {
- public:
-  explicit Library(const char* name) : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL)) {  // never closed: see below
-    if (!handle_) {
-      const char* words = dlerror();
-      throw CudaTrouble(words ? words : "it cannot be loaded");
-    }
-  }
-  template <class F>
-  F* find(const char* name) const {
-    void* const found = dlsym(handle_, name);
-    if (!found) throw CudaTrouble(std::string("the library has no ") + name);
-    return reinterpret_cast<F*>(found);
-  }
-
- private:
-  void* handle_;  // CUDA's library does not survive being closed
-};
-
-class Cuda {
- public:
-  Cuda() : library_(name()) {
-    call("cuInit", 0u);
-    call("cuDeviceGetCount", &count_);
-  }
-  int devices() const { return count_; }
-
-  template <class... A>
-  int try_call(const char* name, A... arguments) const {
-    return library_.find<int(A...)>(name)(arguments...);
-  }
-  template <class... A>
-  void call(const char* name, A... arguments) const {
-    const int code = try_call(name, arguments...);
-    if (code == 0) return;
-    const char* words = nullptr;
-    try_call("cuGetErrorName", code, &words);
-    throw CudaTrouble(std::string(name) + ": " + (words ? words : "CUDA error " + std::to_string(code)));
-  }
-
- private:
-  static const char* name() {
-    const char* other = std::getenv("TANDEM_LIBCUDA");
-    return other && *other ? other : "libcuda.so.1";
-  }
-  Library library_;
-  int count_ = 0;
-};
+using cuda_calls::Address, cuda_calls::Cuda, cuda_calls::CudaTrouble, cuda_calls::Handle, cuda_calls::Library;
 
 // A GPU's own context with a stream and memory of its own.
 class Place {

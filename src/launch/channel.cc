@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kMostInline = 32 << 10, kMostFds = 16;
+constexpr size_t kMostInline = 32 << 10, kMostFds = 64;
 constexpr uint64_t kMostBody = uint64_t{1} << 30;
 
 bool send_packet(int fd, std::string_view text, const std::vector<int>& fds) {

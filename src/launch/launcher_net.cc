@@ -10,6 +10,7 @@
 #include "launch/net_transport.h"
 #include "launch/rendezvous.h"
 #include "launch/secret.h"
+#include "reduce/plane.h"
 
 namespace tandem {
 namespace {
@@ -27,7 +28,7 @@ std::unique_ptr<Transport> Launcher::make_transport(bool resumed) {
                                                      .max_counts = job.counts,
                                                      .max_maxima = job.maxima,
                                                      .exchange = job.exchange},
-                                            *pool_);
+                                            *pool_, plane_uses_peers());
   std::map<int, RemoteWorkerHandle*> hosts;
   for (const auto& [rank, worker] : workers_)
     if (auto* remote = dynamic_cast<RemoteWorkerHandle*>(worker.get())) hosts[rank] = remote;

@@ -2,17 +2,37 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/peer_sum.h"
+
 namespace tandem {
 
 void LocalTransport::begin(const GenerationStart& start, int) {
   ShmShape shape = shape_;
   for (const ShardAssignment& a : start.members) shape.ranges.push_back(a.range);
   segments_.push_back(
-      {start.generation, start.members, SharedMemory::create("tandem-combine", shm_combine_bytes(shape))});
+      {start.generation, start.members, SharedMemory::create("tandem-combine", shm_combine_bytes(shape)), {}});
+  const size_t members = start.members.size();
+  if (!links_ || members < 2 || members > static_cast<size_t>(kMostPeers)) return;
+  std::vector<std::vector<Channel>>& links = segments_.back().links;
+  links.resize(members);
+  for (std::vector<Channel>& of_member : links) of_member.resize(members);
+  for (size_t a = 0; a < members; ++a)
+    for (size_t b = a + 1; b < members; ++b) {
+      Channel::Pair pair = Channel::pair();
+      links[a][b] = std::move(pair.ours);
+      links[b][a] = std::move(pair.theirs);
+    }
 }
 
 void LocalTransport::give(WorkerHandle& worker, nlohmann::json body) {
-  std::vector<int> fds{segments_.back().memory.fd()};
+  Segment& segment = segments_.back();
+  std::vector<int> fds{segment.memory.fd()};
+  for (size_t i = 0; i < segment.links.size(); ++i) {
+    if (segment.members[i].rank != worker.rank()) continue;
+    for (const Channel& link : segment.links[i])
+      if (link.open()) fds.push_back(link.fd());
+    body["links"] = segment.links.size() - 1;
+  }
   for (const int fd : pool_.fds()) fds.push_back(fd);
   worker.send(body, fds);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/shared_memory.h"
+#include "launch/channel.h"
 #include "launch/snapshot_pool.h"
 #include "launch/transport.h"
 #include "reduce/shm_combine.h"
@@ -14,8 +15,10 @@ namespace tandem {
 
 class LocalTransport : public Transport {
  public:
-  // `shape` without its ranges.
-  LocalTransport(ShmShape shape, const SnapshotPool& pool) : shape_(std::move(shape)), pool_(pool) {}
+  // `shape` without its ranges. `links`: each pair of members gets a socket pair, by which they tell each other of
+  // memory that they share (reduce/peer_mail.h).
+  LocalTransport(ShmShape shape, const SnapshotPool& pool, bool links)
+      : shape_(std::move(shape)), pool_(pool), links_(links) {}
   void begin(const GenerationStart& start, int base) override;
   void give(WorkerHandle& worker, nlohmann::json body) override;
   void wake() override;
@@ -32,9 +35,11 @@ class LocalTransport : public Transport {
     uint64_t generation;
     std::vector<ShardAssignment> members;
     SharedMemory memory;
+    std::vector<std::vector<Channel>> links;  // [member][other member]; empty: none
   };
   ShmShape shape_;
   const SnapshotPool& pool_;
+  bool links_;
   std::deque<Segment> segments_;  // newest last
 };
 

@@ -12,8 +12,17 @@
 #include <vector>
 
 #include "reduce/combine.h"
+#include "reduce/shard_range.h"
 
 namespace tandem {
+
+struct LinkMembers {
+  int shards = 1;
+  std::vector<ShardRange> ranges;  // by member; none is empty
+  std::vector<int> ranks;          // by member: the same process from generation to generation, or its replacement
+  int me = 0;
+  uint64_t generation = 0;
+};
 
 class DirectGpuLink {
  public:
@@ -30,6 +39,8 @@ class DirectGpuLink {
   virtual int words() const = 0;                                      // that it wants to exchange in the next combine
   virtual void give(std::span<int64_t> words, int64_t sequence) = 0;  // none below 0; throws MembersChanged
   virtual void take(std::span<const int64_t> largest) = 0;            // of all members
+  // Seconds spent in sum() until the last member had arrived, in all; 0 where that can't be told from the transfer.
+  virtual double late_seconds() const { return 0; }
 };
 
 inline ContributionLayout with_link_words(ContributionLayout layout) {

@@ -38,7 +38,7 @@ class GpuCombine : public Combine, public DeviceCombine {
   }
   int64_t next_sequence() const override { return inner_->next_sequence(); }
   int64_t begun_at() const override { return inner_->begun_at(); }
-  double late_seconds() const override { return inner_->late_seconds(); }
+  double late_seconds() const override { return inner_->late_seconds() + (link_ ? link_->late_seconds() : 0); }
 
  private:
   struct Vectors;  // of one length

@@ -42,6 +42,7 @@ Join<T>::Join(const SumTree& tree, std::span<const ShardRange> ranges) {
   if (shard != tree.shards()) throw std::logic_error("the members' ranges do not cover all shards");
   Sum last{0, {}};
   operands_of(tree, tree.root(), partial_at, last.operands);
+  merges_of(tree, tree.root(), partial_at);
   last.buffer = buffers_++;
   sums_.push_back(std::move(last));
   scratch_.resize(buffers_ * kJoinBlock);
@@ -66,6 +67,19 @@ void Join<T>::operands_of(const SumTree& tree, int node, const std::vector<int>&
     sum.buffer = buffers_++;
     operands.push_back(-1 - sum.buffer);
     sums_.push_back(std::move(sum));
+  }
+}
+
+template <class T>
+void Join<T>::merges_of(const SumTree& tree, int node, const std::vector<int>& partial_at) {
+  if (partial_at[node] >= 0) {
+    merges_.push_back(0);
+    return;
+  }
+  const std::vector<int>& children = tree.node(node).children;
+  for (size_t c = 0; c < children.size(); ++c) {
+    merges_of(tree, children[c], partial_at);
+    if (c > 0) ++merges_.back();
   }
 }
 

@@ -38,12 +38,18 @@ class Join {
   };
   std::span<const Sum> sums() const { return sums_; }
   int buffers() const { return buffers_; }
+  // And as a stack: for each partial, in order, how many of the sums that wait are joined after it, as left + right
+  // (SumTree::merges()).
+  std::span<const int> merges() const { return merges_; }
 
  private:
   void operands_of(const SumTree& tree, int node, const std::vector<int>& partial_at, std::vector<int>& operands);
 
+  void merges_of(const SumTree& tree, int node, const std::vector<int>& partial_at);
+
   std::vector<int> first_;  // by member, and the count at the end
   std::vector<Sum> sums_;
+  std::vector<int> merges_;
   int buffers_ = 0;
   std::vector<T> scratch_;
 };

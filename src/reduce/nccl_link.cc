@@ -1,21 +1,18 @@
 #include "reduce/nccl_link.h"
 
 #include <fmt/format.h>
-#include <sched.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
 #include "base/errors.h"
+#include "reduce/link_pause.h"
 
 namespace tandem {
 namespace {
 
-constexpr double kSpinSeconds = 0.0002;
-constexpr double kWaitSeconds = 1;  // then the phase goes on: another member may have refused, and the words tell
-constexpr int kIdBytes = 6;         // of a word: none is below 0
+constexpr int kIdBytes = 6;  // of a word: none is below 0
 
 // The words of one member; of all members the largest is taken.
 enum Word { kRefuser, kUnready, kTag, kTagTurned, kId };
@@ -56,7 +53,7 @@ struct NcclLink::Areas {
   float* memory;  // the others' partials of our slice, then the sums between
 };
 
-NcclLink::NcclLink(NcclTransport& transport, const NcclMembers& members, const Watch& watch)
+NcclLink::NcclLink(NcclTransport& transport, const LinkMembers& members, const Watch& watch)
     : transport_(transport),
       members_(members),
       watch_(watch),
@@ -89,7 +86,7 @@ void NcclLink::give(std::span<int64_t> words, int64_t sequence) {
       refused_ = transport_.library_->words_for(said);
   }
   if (stage_ == Stage::kForming) {
-    const double end = monotonic_seconds() + (transport_.options_.waits ? kWaitSeconds : 0);
+    const double end = monotonic_seconds() + (transport_.options_.waits ? kLinkFormWaitSeconds : 0);
     wait(sequence, [&] {
       look();
       return ready_ || !refused_.empty() || monotonic_seconds() >= end;
@@ -170,12 +167,7 @@ void NcclLink::wait(int64_t sequence, const Ready& ready) const {
   const double begin = monotonic_seconds();
   while (!ready()) {
     ask(sequence);
-    if (monotonic_seconds() - begin < kSpinSeconds) {
-      sched_yield();
-      continue;
-    }
-    const timespec moment{0, 50'000};
-    nanosleep(&moment, nullptr);
+    pause_for_link(begin);
   }
 }
 

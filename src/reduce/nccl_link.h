@@ -17,7 +17,7 @@ class NcclLink : public DirectGpuLink {
  public:
   static constexpr uint64_t kTagMask = (uint64_t{1} << 40) - 1;
 
-  NcclLink(NcclTransport& transport, const NcclMembers& members, const Watch& watch);
+  NcclLink(NcclTransport& transport, const LinkMembers& members, const Watch& watch);
   ~NcclLink() override;
   bool carries() const override { return stage_ == Stage::kCarrying; }
   void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence) override;
@@ -44,7 +44,7 @@ class NcclLink : public DirectGpuLink {
   void use_host(int refuser);
 
   NcclTransport& transport_;
-  NcclMembers members_;
+  LinkMembers members_;
   const Watch& watch_;
   SumTree tree_;
   Join<float> join_;

@@ -37,7 +37,7 @@ void NcclTransport::drop() {
 
 // Decided by each member alone, from the two lists of members and the state of its own communicator. Where they came to
 // different ends, their tags differ, and all form a new one.
-void NcclTransport::take_over(const NcclMembers& members) {
+void NcclTransport::take_over(const LinkMembers& members) {
   if (std::exchange(taken_over_, members.generation) == members.generation || !comm_) return;
   if (agreed_) fruitless_ = sums_ > 0 ? 0 : fruitless_ + under_way_;
   std::vector<int> without, kept;
@@ -63,7 +63,7 @@ void NcclTransport::take_over(const NcclMembers& members) {
   agreed_ = false;
 }
 
-std::unique_ptr<Combine> NcclTransport::combine(const NcclMembers& members, std::unique_ptr<Combine> inner,
+std::unique_ptr<Combine> NcclTransport::combine(const LinkMembers& members, std::unique_ptr<Combine> inner,
                                                 const Watch& watch) {
   take_over(members);
   const ShardRange mine = members.ranges.at(static_cast<size_t>(members.me));

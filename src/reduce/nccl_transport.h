@@ -23,19 +23,11 @@
 
 #include "kernels/device.h"
 #include "reduce/combine.h"
+#include "reduce/direct_gpu_link.h"
 #include "reduce/nccl_comm.h"
-#include "reduce/shard_range.h"
 #include "reduce/watch.h"
 
 namespace tandem {
-
-struct NcclMembers {
-  int shards = 1;
-  std::vector<ShardRange> ranges;  // by member; none is empty
-  std::vector<int> ranks;          // by member: the same process from generation to generation, or its replacement
-  int me = 0;
-  uint64_t generation = 0;
-};
 
 class NcclTransport {
  public:
@@ -53,10 +45,10 @@ class NcclTransport {
 
   // Ends what the generation before left under way, and keeps what can be kept of its communicator. First of all when
   // the members change: until then any call that waits for the GPU may wait for a peer that is gone.
-  void take_over(const NcclMembers& members);
+  void take_over(const LinkMembers& members);
   void drop();  // ends what is under way, for good; before anything is destroyed that waits for the GPU
   // The combine of one generation; `inner` was made for the same members.
-  std::unique_ptr<Combine> combine(const NcclMembers& members, std::unique_ptr<Combine> inner, const Watch& watch);
+  std::unique_ptr<Combine> combine(const LinkMembers& members, std::unique_ptr<Combine> inner, const Watch& watch);
 
  private:
   friend class NcclLink;

@@ -15,6 +15,7 @@
 #include "base/cores.h"
 #include "reduce/exchange_stream.h"
 #include "reduce/join.h"
+#include "reduce/shm_layout.h"
 #include "reduce/stream_copy.h"
 
 namespace tandem {
@@ -22,56 +23,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kAllReduceDoubles = 8192;  // of one partial; a longer all-reduce goes in rounds
-constexpr uint64_t kPage = 4096;
-
-// ---- the words of a segment; all zero at the start ----
-
-struct alignas(128) Bell {
-  std::atomic<uint32_t> rung{0};
-  alignas(64) std::atomic<uint32_t> sleepers{0};  // one that died asleep stays counted: that costs a call, no more
-};
-
-struct alignas(128) MemberWords {
-  std::atomic<uint64_t> published{0};  // how many times: finish(), rounds of an exchange, chunks of an all-reduce
-  alignas(64) std::atomic<uint64_t> done{0};  // (sequence number + 1) << 1 | closed
-
-  static uint64_t done_word(int64_t sequence) { return static_cast<uint64_t>(sequence + 1) << 1; }
-  static std::optional<int64_t> sequence_of(uint64_t word) {
-    return word >> 1 ? std::optional(static_cast<int64_t>(word >> 1) - 1) : std::nullopt;
-  }
-};
-static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
-
 void copy_past_cache(float* to, const float* from, int64_t n) {
   if (n >= kStreamFloats)
     stream_copy(to, from, n);
   else if (n > 0)
     std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
 }
-
-uint64_t round_up(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
-
-// Where things lie; computed alike by everybody.
-struct Map {
-  uint64_t heads, result, partials, all_reduces, exchanges, end;
-  uint64_t head_stride, float_stride, all_reduce_stride, exchange_stride;
-
-  Map(const ShmShape& shape, int partial_count) {
-    const uint64_t members = shape.ranges.size();
-    head_stride = round_up(8 * (shape.max_counts + shape.max_maxima + members + 1), 128);
-    // Not a whole number of pages: vectors that are would compete for the same cache sets.
-    float_stride = round_up(4 * shape.max_floats, kPage) + 5 * 64;
-    all_reduce_stride = 8 * kAllReduceDoubles;
-    exchange_stride = shape.exchange ? round_up(std::max<uint64_t>(shape.exchange_bytes, 64), 64) : 0;
-    heads = sizeof(Bell) + members * sizeof(MemberWords);
-    result = round_up(heads + members * head_stride, kPage);
-    partials = result + float_stride;
-    all_reduces = round_up(partials + partial_count * float_stride, kPage);
-    exchanges = round_up(all_reduces + 2 * partial_count * all_reduce_stride, kPage);
-    end = round_up(exchanges + 2 * members * exchange_stride, kPage);
-  }
-};
 
 Bell& bell_of(const SharedMemory& segment) { return *reinterpret_cast<Bell*>(segment.bytes().data()); }
 
@@ -100,11 +57,6 @@ void pause_cpu() {
 }
 
 }  // namespace
-
-uint64_t shm_combine_bytes(const ShmShape& shape) {
-  const SumTree tree(shape.shards);
-  return Map(shape, Join<float>(tree, shape.ranges).partials()).end;
-}
 
 std::optional<int64_t> done_mark(const SharedMemory& segment, int member) {
   return MemberWords::sequence_of(words_of(segment, member).done.load());
@@ -342,7 +294,7 @@ struct ShmCombine::Parts {
   SumTree tree;
   Join<float> join;
   Join<double> join_doubles;
-  Map map;
+  ShmLayout map;
   SharedMemory segment;
   uint64_t generation;
   const Watch& watch;

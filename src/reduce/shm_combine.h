@@ -50,6 +50,8 @@ struct ShmShape {
 };
 
 uint64_t shm_combine_bytes(const ShmShape& shape);
+// Room in it that the combine does not use itself: for the words of a link between the GPUs (peer_link.h).
+std::span<std::byte> peer_words(const ShmShape& shape, const SharedMemory& segment);
 // The sequence number up to which a member did its part in this segment; nothing if it did none. For the launcher.
 std::optional<int64_t> done_mark(const SharedMemory& segment, int member);
 // The same for a member that may not be dead yet: from now on it can do no more parts here, so the answer is final.

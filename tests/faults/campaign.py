@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A campaign of random plans and faults against the real programs: every run must end with the digest of a quiet one.
 
-    campaign.py <folder with tandem> [--plane local|nccl|net] [--recipe tiny] [--trials 500] [--seed 1] [--jobs 2] [--minutes 5]
+    campaign.py <folder with tandem> [--plane local|nccl|peer|net] [--recipe tiny] [--trials 500] [--seed 1] [--jobs 2] [--minutes 5]
 
 Each trial starts a run on random devices, or as plain ranks over the network, and does harm to it: faults planted at
 named points (base/fault_points.h), signals at random moments to random workers, workers that join and leave, launchers
@@ -19,11 +19,11 @@ import sys
 import threading
 import time
 
-from local_trial import LocalTrial, NcclTrial
+from local_trial import LocalTrial, NcclTrial, PeerTrial
 from net_trial import NetTrial
 from trial import SIZES, Failure, put_away, quiet_digest, strays, strays_since
 
-PLANES = {"local": LocalTrial, "nccl": NcclTrial, "net": NetTrial}
+PLANES = {"local": LocalTrial, "nccl": NcclTrial, "peer": PeerTrial, "net": NetTrial}
 
 
 def main():

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import threading
 
-from trial import STEPS, Failure, Trial, wait_until_gone, workers_of
+from trial import POINTS, STEPS, Failure, Trial, wait_until_gone, workers_of
 
 
 class LocalTrial(Trial):
@@ -82,3 +82,11 @@ class NcclTrial(LocalTrial):
     def environment(self, **more):
         library = self.options.bin.resolve().parent / "tests" / "libfake_nccl.so"
         return super().environment(TANDEM_NCCL=str(library), TANDEM_PLANE=["auto", "nccl"][self.number % 2], **more)
+
+
+class PeerTrial(LocalTrial):
+    """Sums by kernels that read each other's memory, on CPU workers: the kernels' twins."""
+    points = [*POINTS, "peer-shown", "peer-published", "peer-added", "peer-reduced"]
+
+    def environment(self, **more):
+        return super().environment(TANDEM_PLANE=["peer", "pinned"][self.number % 2], **more)

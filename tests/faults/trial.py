@@ -104,6 +104,8 @@ class Place:
 
 
 class Trial(Place):
+    points = POINTS  # where a worker may be made to fail
+
     def __init__(self, options, number, want):
         super().__init__("tandem-faults-")
         self.options, self.number, self.want = options, number, want
@@ -122,7 +124,7 @@ class Trial(Place):
     def planted(self, workers):
         faults = []
         for _ in range(self.random.choice([0, 1, 1, 2, 3])):
-            point, act = self.random.choice(POINTS), self.random.choice(ACTS)
+            point, act = self.random.choice(self.points), self.random.choice(ACTS)
             step = "" if point in ("start", "before-adopt", "before-restore", "in-restore", "after-restore", "in-hold",
                                    "in-snapshot", "after-snapshot") else f" step={self.random.randrange(STEPS)}"
             if point == "at-boundary" and self.random.random() < 0.5 and workers > 2:

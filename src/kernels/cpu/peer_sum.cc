@@ -1,0 +1,64 @@
+#include "kernels/peer_sum.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#include "kernels/gpu/peer_sum_block.h"
+
+namespace tandem {
+
+std::function<void(PeerPoint, int block)> at_peer_points;
+
+namespace {
+
+struct OneThread {
+  static int index() { return 0; }
+  static int count() { return 1; }
+  static void sync() {}
+  static bool& shared_flag() {
+    static thread_local bool flag;
+    return flag;
+  }
+};
+
+struct CpuWords {
+  static void store(peer::Four* to, const peer::Four& four) { *to = four; }
+  static void store(float* to, float x) { *to = x; }
+  static void publish(uint64_t* word, uint64_t tag) { std::atomic_ref(*word).store(tag, std::memory_order_release); }
+  static uint64_t read(const uint64_t* word) {
+    return std::atomic_ref(*const_cast<uint64_t*>(word)).load(std::memory_order_acquire);
+  }
+  static uint64_t now_ns() {
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+            .count());
+  }
+  static void reach(PeerPoint point, int block) {
+    if (at_peer_points) at_peer_points(point, block);
+  }
+};
+
+void queue_on_cpu(const PeerSum& sum, void* /*stream*/) {
+  for (int block = 0; block < sum.blocks; ++block) {
+    if (sum.pending <= 4)
+      peer::sum_block<OneThread, CpuWords, 4>(sum, block);
+    else
+      peer::sum_block<OneThread, CpuWords, kMostPeerPending>(sum, block);
+  }
+}
+
+}  // namespace
+
+const PeerKernels& PeerKernels::cpu() {
+  static const PeerKernels kernels{queue_on_cpu, [] { return kMostPeerBlocks; }};
+  return kernels;
+}
+
+// A block moves some ten kilobytes of each slice before another one pays.
+int peer_blocks(int64_t floats, int members, int most) {
+  constexpr int64_t kFloats = 4096;
+  return static_cast<int>(std::clamp<int64_t>((floats / members + kFloats - 1) / kFloats, 1, most));
+}
+
+}  // namespace tandem

@@ -1,0 +1,62 @@
+// kernels/gpu/peer_sum.cu -- CUDA twin of cpu/peer_sum.cc.
+#include <algorithm>
+
+#include "kernels/gpu/launch.h"
+#include "kernels/gpu/peer_sum_block.h"
+
+namespace tandem::cuda {
+namespace {
+
+constexpr int kPeerThreads = 512;
+
+struct BlockThreads {
+  static __device__ __forceinline__ int index() { return static_cast<int>(threadIdx.x); }
+  static __device__ __forceinline__ int count() { return kPeerThreads; }
+  static __device__ __forceinline__ void sync() { __syncthreads(); }
+  static __device__ __forceinline__ bool& shared_flag() {
+    __shared__ bool flag;
+    return flag;
+  }
+};
+
+// Words lie in host memory, which other GPUs and the CPU see too: system scope.
+struct SystemWords {
+  static __device__ __forceinline__ void store(peer::Four* to, const peer::Four& four) { *to = four; }
+  static __device__ __forceinline__ void store(float* to, float x) { *to = x; }
+  // After the block's barrier: the fence speaks for the stores of all its threads.
+  static __device__ __forceinline__ void publish(uint64_t* word, uint64_t tag) {
+    __threadfence_system();
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(tag) : "memory");
+  }
+  static __device__ __forceinline__ uint64_t read(const uint64_t* word) {
+    uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+  }
+  static __device__ __forceinline__ uint64_t now_ns() {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+  }
+  static __device__ __forceinline__ void reach(PeerPoint, int) {}
+};
+
+template <int kPending>
+__global__ void __launch_bounds__(kPeerThreads) add_over_peers(const __grid_constant__ PeerSum sum) {
+  peer::sum_block<BlockThreads, SystemWords, kPending>(sum, static_cast<int>(blockIdx.x));
+}
+
+}  // namespace
+
+void queue_peer_sum(const PeerSum& sum, void* stream) {
+  const Stream queue = static_cast<Stream>(stream);
+  if (sum.pending <= 4)
+    add_over_peers<4><<<sum.blocks, kPeerThreads, 0, queue>>>(sum);
+  else
+    add_over_peers<kMostPeerPending><<<sum.blocks, kPeerThreads, 0, queue>>>(sum);
+  check_launch("peer_sum");
+}
+
+int most_peer_blocks() { return std::clamp(2 * sm_count(), 1, kMostPeerBlocks); }
+
+}  // namespace tandem::cuda

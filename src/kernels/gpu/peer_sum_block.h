@@ -1,0 +1,202 @@
+// kernels/gpu/peer_sum_block.h -- what a block of the sum over peers does (kernels/peer_sum.h), on a GPU, on the CPU
+// and in the emulator.
+//
+// `Threads` says who runs it: index(), count(), sync() and one flag that the block shares. `Words` is how a block talks
+// to the blocks of other members: store() of what others read, publish() of a flag after it, read() of one before it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/peer_sum.h"
+#include "kernels/portable.h"
+
+#if defined(__CUDACC__)
+#define TANDEM_PEER __device__ __forceinline__
+#define TANDEM_UNROLL _Pragma("unroll")
+#else
+#define TANDEM_PEER TANDEM_HD
+#define TANDEM_UNROLL
+#endif
+
+namespace tandem::peer {
+
+inline constexpr int kWidth = 4;  // floats that a thread moves at once
+inline constexpr int64_t kLine = 16;
+
+struct alignas(16) Four {
+  float x[kWidth];
+};
+
+struct PeerStretch {
+  int64_t first, last;
+};
+
+// As slice_of() in reduce/join.h: whole cache lines.
+TANDEM_PEER PeerStretch part_of(int64_t n, int parts, int part) {
+  const int64_t lines = (n + kLine - 1) / kLine;
+  const int64_t first = lines * part / parts * kLine, last = lines * (part + 1) / parts * kLine;
+  return {first < n ? first : n, last < n ? last : n};
+}
+
+TANDEM_PEER PeerStretch stretch_of(const PeerSum& s, int member, int block) {
+  const PeerStretch slice = part_of(s.floats, s.members, member);
+  const PeerStretch part = part_of(slice.last - slice.first, s.blocks, block);
+  return {slice.first + part.first, slice.first + part.last};
+}
+
+// Partial sums that wait, the newest at 0. All of them shift, so every index is a compile-time constant and the stack
+// stays in registers.
+template <int kPending>
+struct Stack {
+  Four waiting[kPending];
+
+  TANDEM_PEER void push(const Four& value, int merges) {
+    Four sum = value;
+    for (; merges > 0; --merges) {
+      TANDEM_UNROLL
+      for (int i = 0; i < kWidth; ++i) sum.x[i] = waiting[0].x[i] + sum.x[i];
+      TANDEM_UNROLL
+      for (int d = 0; d + 1 < kPending; ++d) waiting[d] = waiting[d + 1];
+    }
+    TANDEM_UNROLL
+    for (int d = kPending - 1; d > 0; --d) waiting[d] = waiting[d - 1];
+    waiting[0] = sum;
+  }
+};
+
+// Four floats at `at`, or what is left of them before `last`.
+TANDEM_PEER Four load(const float* from, int64_t at, int64_t last) {
+  if (at + kWidth <= last) return *reinterpret_cast<const Four*>(from + at);
+  Four four{};
+  for (int i = 0; i < kWidth && at + i < last; ++i) four.x[i] = from[at + i];
+  return four;
+}
+
+template <class Words>
+TANDEM_PEER void store(float* to, const Four& four, int64_t at, int64_t last) {
+  if (at + kWidth <= last) {
+    Words::store(reinterpret_cast<Four*>(to + at), four);
+    return;
+  }
+  for (int i = 0; i < kWidth && at + i < last; ++i) Words::store(to + at + i, four.x[i]);
+}
+
+TANDEM_PEER PeerFlag* flag_of(const PeerSum& s, int member, int block) {
+  return s.flags + static_cast<int64_t>(member) * kMostPeerBlocks + block;
+}
+
+// Until the word of every member's block says `tag`; false: it took too long, or the sum was abandoned.
+template <class Threads, class Words>
+TANDEM_PEER bool wait_for_all(const PeerSum& s, int block, uint64_t PeerFlag::*word, uint64_t tag) {
+  constexpr int kPollsBetweenLooks = 16;
+  bool& gave_up = Threads::shared_flag();
+  if (Threads::index() == 0) gave_up = false;
+  Threads::sync();
+  for (int m = Threads::index(); m < s.members; m += Threads::count()) {
+    uint64_t begin = 0;
+    for (int polls = 0; Words::read(&(flag_of(s, m, block)->*word)) != tag; ++polls) {
+      if (polls % kPollsBetweenLooks != kPollsBetweenLooks - 1) continue;
+      const uint64_t now = Words::now_ns();
+      if (begin == 0) begin = now;
+      if (Words::read(&s.control->abandon) != 0 || now - begin > static_cast<uint64_t>(s.wait_ns)) {
+        gave_up = true;
+        break;
+      }
+    }
+  }
+  Threads::sync();
+  return !gave_up;
+}
+
+template <class Threads, class Words>
+TANDEM_PEER void say(const PeerSum& s, int block, uint64_t PeerFlag::*word, uint64_t tag) {
+  Threads::sync();  // all threads have stored
+  if (Threads::index() == 0) Words::publish(&(flag_of(s, s.me, block)->*word), tag);
+}
+
+// The others' stretches of our partial sums, where the others read them.
+template <class Threads, class Words>
+TANDEM_PEER void show_partials(const PeerSum& s, int block) {
+  for (int m = 0; m < s.members; ++m) {
+    if (m == s.me) continue;
+    const PeerStretch part = stretch_of(s, m, block);
+    for (int k = 0; k < s.mine; ++k)
+      for (int64_t i = part.first + Threads::index() * kWidth; i < part.last; i += Threads::count() * kWidth) {
+        const Four four = load(s.partial[s.first + k], i, part.last);
+        for (float* const shown : s.shown)
+          if (shown) store<Words>(shown + k * s.stride, four, i, part.last);
+      }
+  }
+}
+
+// Loads of several partials are under way at once: without it each would wait for the one before.
+template <class Threads, class Words, int kPending>
+TANDEM_PEER void add_up(const PeerSum& s, int block) {
+  constexpr int kBatch = 8;
+  const int64_t slice = part_of(s.floats, s.members, s.me).first;
+  const PeerStretch part = stretch_of(s, s.me, block);
+  for (int64_t i = part.first + Threads::index() * kWidth; i < part.last; i += Threads::count() * kWidth) {
+    Stack<kPending> stack;
+    for (int begin = 0; begin < s.partials; begin += kBatch) {
+      Four values[kBatch];
+      TANDEM_UNROLL
+      for (int k = 0; k < kBatch; ++k)
+        if (begin + k < s.partials) values[k] = load(s.partial[begin + k], i, part.last);
+      TANDEM_UNROLL
+      for (int k = 0; k < kBatch; ++k)
+        if (begin + k < s.partials) stack.push(values[k], s.merges[begin + k]);
+    }
+    store<Words>(s.total, stack.waiting[0], i, part.last);
+    for (float* const shown : s.shown)
+      if (shown) store<Words>(shown + s.mine * s.stride, stack.waiting[0], i - slice, part.last - slice);
+  }
+}
+
+template <class Threads, class Words>
+TANDEM_PEER void gather(const PeerSum& s, int block) {
+  for (int step = 1; step < s.members; ++step) {  // each begins with another peer
+    const int m = (s.me + step) % s.members;
+    const int64_t slice = part_of(s.floats, s.members, m).first;
+    const PeerStretch part = stretch_of(s, m, block);
+    for (int64_t i = part.first + Threads::index() * kWidth; i < part.last; i += Threads::count() * kWidth)
+      store<Words>(s.total, load(s.slice[m], i - slice, part.last - slice), i, part.last);
+  }
+}
+
+template <class Threads, class Words, int kPending>
+TANDEM_PEER void sum_block(const PeerSum& s, int block) {
+  const uint64_t tag = s.generation << 40 | (Words::read(&s.control->sequence) + 1);
+  const PeerFlag* const mine = flag_of(s, s.me, block);
+  Words::reach(PeerPoint::kBegun, block);
+  bool goes_on = true;
+  const bool was_reduced = Words::read(&mine->reduced) == tag;
+  if (!was_reduced) {
+    if (Words::read(&mine->published) != tag) {
+      show_partials<Threads, Words>(s, block);
+      Words::reach(PeerPoint::kShown, block);
+      say<Threads, Words>(s, block, &PeerFlag::published, tag);
+    }
+    Words::reach(PeerPoint::kPublished, block);
+    const uint64_t begin = Words::now_ns();
+    goes_on = wait_for_all<Threads, Words>(s, block, &PeerFlag::published, tag);
+    if (block == 0 && Threads::index() == 0) s.control->waited_ns = Words::now_ns() - begin;
+    if (goes_on) {
+      add_up<Threads, Words, kPending>(s, block);
+      Words::reach(PeerPoint::kAdded, block);
+      say<Threads, Words>(s, block, &PeerFlag::reduced, tag);
+      Words::reach(PeerPoint::kReduced, block);
+    }
+  }
+  goes_on = goes_on && wait_for_all<Threads, Words>(s, block, &PeerFlag::reduced, tag);
+  if (goes_on) {
+    gather<Threads, Words>(s, block);
+    Words::reach(PeerPoint::kGathered, block);
+  } else if (Threads::index() == 0) {
+    s.control->unfinished[block] = 1;
+  }
+}
+
+}  // namespace tandem::peer
+
+#undef TANDEM_PEER
+#undef TANDEM_UNROLL

@@ -1,0 +1,87 @@
+// kernels/peer_sum.h -- one vector summed over all GPUs of a machine, by a kernel on each that reads the others'
+// memory.
+//
+// Every member owns one slice of the vector. It shows its partial sums to the others, adds up its slice of everybody's
+// along the tree (reduce/sum_tree.h), shows the result, and gathers the other slices. Each block does this for its own
+// stretch of every slice and waits for the same block of the others alone, by two words (PeerFlag):
+//   show my partials | published | wait for all | add up my slice, show it | reduced | wait for all | gather
+// Why one buffer of each is enough: partials are shown anew by the next sum, after this one ended here, when all had
+// `reduced`, so nobody reads them any more. A slice is written again once all have `published` the next sum, which each
+// does after it had gathered this one.
+// A wait is bounded. A block that waited too long leaves, and counts itself unfinished; the same call again goes on
+// where the block stood: what its flags say is done is not done twice, since others may have gone on by it.
+//
+// Flags hold the sequence number and the generation, and are compared for equality, so no flag of another sum or of an
+// older generation is ever believed. They are stored after the data they speak of and read before it (release and
+// acquire, at the scope of the system). CPU and GPU give equal bits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "kernels/gpu/kernel_tables.h"
+
+namespace tandem {
+
+inline constexpr int kMostPeers = 16;
+inline constexpr int kMostPeerPartials = 64;
+inline constexpr int kMostPeerBlocks = 64;
+inline constexpr int kMostPeerPending = 8;  // partial sums that wait at once, along the tree
+
+// Of one block of one member; written by that block alone.
+struct PeerFlag {
+  uint64_t published = 0, reduced = 0;
+};
+
+// A member's own, in host memory that its GPU reaches.
+struct PeerControl {
+  uint64_t sequence = 0;                      // of the sum to do
+  uint64_t abandon = 0;                       // not 0: every wait ends at once
+  uint64_t waited_ns = 0;                     // of block 0 in the last call, until all had published
+  uint32_t unfinished[kMostPeerBlocks] = {};  // not 0: the block left before its end
+};
+
+struct PeerSum {
+  int members = 1, me = 0;
+  int blocks = 1;                                // the same on all members
+  int partials = 1, first = 0;                   // of all members; of them ours begin at `first`
+  int mine = 1;                                  // how many are ours
+  int pending = 1;                               // see tree_depth()
+  uint64_t generation = 0;                       // below 2^24
+  int64_t floats = 0;                            // of a vector
+  int64_t stride = 0;                            // between the vectors that we show
+  int64_t wait_ns = 0;                           // the longest a block waits before it leaves
+  uint8_t merges[kMostPeerPartials] = {};        // after each partial, as SumTree::merges()
+  const float* partial[kMostPeerPartials] = {};  // whole vectors, as this member reads them; ours where they lie
+  const float* slice[kMostPeers] = {};           // the others' slices of the total, each from its own first float
+  // Where others read ours, twice if some reach our GPU and some do not; null: nobody reads there. First our partials,
+  // then our slice.
+  float* shown[2] = {};
+  float* total = nullptr;
+  PeerFlag* flags = nullptr;  // [members][kMostPeerBlocks]
+  PeerControl* control = nullptr;
+};
+
+inline uint64_t peer_tag(uint64_t generation, uint64_t sequence) { return generation << 40 | (sequence + 1); }
+
+struct PeerKernels {
+  static constexpr KernelTableId kId{"peer_sum", 1};
+  static const PeerKernels& cpu();
+
+  void (*queue)(const PeerSum& sum, void* stream);
+  int (*most_blocks)();  // that this device runs at once
+};
+
+// How many blocks a sum of so many floats is worth, at most `most`.
+int peer_blocks(int64_t floats, int members, int most);
+
+// For tests: called by the CPU's kernel when a block has come so far.
+enum class PeerPoint { kBegun, kShown, kPublished, kAdded, kReduced, kGathered };
+extern std::function<void(PeerPoint, int block)> at_peer_points;
+
+namespace cuda {
+void queue_peer_sum(const PeerSum& sum, void* stream);
+int most_peer_blocks();
+}  // namespace cuda
+
+}  // namespace tandem

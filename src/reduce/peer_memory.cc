@@ -1,0 +1,67 @@
+#include "reduce/peer_memory.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "base/shared_memory.h"
+#include "hardware/cuda_shared_memory.h"
+
+namespace tandem {
+namespace {
+
+class HostArea : public PeerArea {
+ public:
+  HostArea(SharedMemory memory, Device& device) : memory_(std::move(memory)), device_(device) {
+    if (!device_.pin(memory_.bytes().data(), memory_.bytes().size()) && device_.is_cuda())
+      throw std::runtime_error("the driver does not pin memory of the host (a limit on locked memory: ulimit -l)");
+  }
+  ~HostArea() override { device_.unpin(memory_.bytes().data()); }
+  float* data() const override { return reinterpret_cast<float*>(memory_.bytes().data()); }
+  int fd() const override { return memory_.fd(); }
+
+ private:
+  SharedMemory memory_;
+  Device& device_;
+};
+
+class HostPeerMemory : public PeerMemory {
+ public:
+  explicit HostPeerMemory(Device& device) : device_(device) {}
+  std::unique_ptr<PeerArea> make(size_t bytes) override {
+    return std::make_unique<HostArea>(SharedMemory::create("tandem-peers", bytes), device_);
+  }
+  std::unique_ptr<PeerArea> map(int fd, const std::string&, size_t bytes) override {
+    return std::make_unique<HostArea>(SharedMemory::adopt(fd, bytes), device_);
+  }
+
+ private:
+  Device& device_;
+};
+
+class GpuArea : public PeerArea {
+ public:
+  explicit GpuArea(std::unique_ptr<CudaSharedMemory> memory) : memory_(std::move(memory)) {}
+  float* data() const override { return static_cast<float*>(memory_->data()); }
+  int fd() const override { return memory_->fd(); }
+  std::string handle() const override { return memory_->handle(); }
+
+ private:
+  std::unique_ptr<CudaSharedMemory> memory_;
+};
+
+class GpuPeerMemory : public PeerMemory {
+ public:
+  std::unique_ptr<PeerArea> make(size_t bytes) override {
+    return std::make_unique<GpuArea>(CudaSharedMemory::create(bytes));
+  }
+  std::unique_ptr<PeerArea> map(int fd, const std::string& handle, size_t bytes) override {
+    return std::make_unique<GpuArea>(CudaSharedMemory::adopt(fd, handle, bytes));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<PeerMemory> host_peer_memory(Device& device) { return std::make_unique<HostPeerMemory>(device); }
+std::unique_ptr<PeerMemory> gpu_peer_memory() { return std::make_unique<GpuPeerMemory>(); }
+
+}  // namespace tandem

@@ -1,0 +1,40 @@
+// reduce/peer_memory.h -- memory that one member of a job makes and the others map, for sums by kernels (peer_link.h).
+//
+// An area stays readable after its owner's death, as long as somebody maps it. Two kinds: on the owner's GPU, for those
+// who reach it, and pinned memory of the host, which every GPU of the machine reaches. A CPU worker's device memory is
+// the host's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace tandem {
+
+class PeerArea {
+ public:
+  virtual ~PeerArea() = default;
+  virtual float* data() const = 0;  // as this process's device sees it
+  // For the others, from its owner: a descriptor, or else words.
+  virtual int fd() const { return -1; }
+  virtual std::string handle() const { return ""; }
+};
+
+// Throws std::runtime_error with the reason where an area can't be made or mapped. `fd` is owned by map().
+class PeerMemory {
+ public:
+  virtual ~PeerMemory() = default;
+  virtual std::unique_ptr<PeerArea> make(size_t bytes) = 0;
+  virtual std::unique_ptr<PeerArea> map(int fd, const std::string& handle, size_t bytes) = 0;
+};
+
+// Sealed shared memory, pinned for `device`.
+std::unique_ptr<PeerMemory> host_peer_memory(Device& device);
+// Memory of the first visible GPU (hardware/cuda_shared_memory.h).
+std::unique_ptr<PeerMemory> gpu_peer_memory();
+
+}  // namespace tandem
