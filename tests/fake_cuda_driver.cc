@@ -1,9 +1,18 @@
 // tests/fake_cuda_driver.cc -- libfake_cuda.so: the few functions of CUDA's driver library that list which GPUs are
-// visible, over the same scripted machine as libfake_nvml.so. Honours CUDA_VISIBLE_DEVICES as CUDA does.
+// visible, over the same scripted machine as libfake_nvml.so. Honours CUDA_VISIBLE_DEVICES as CUDA does. Memory that
+// processes share is the host's, and strict: it can't be touched before cuMemSetAccess, and every call of it may be
+// refused by the script.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <optional>
 
 #include "fake_machine.h"
 
@@ -93,6 +102,29 @@ int copy(void* to, const void* from, size_t bytes, void* stream, double bytes_pe
   if (stream) static_cast<Stream*>(stream)->seconds += static_cast<double>(bytes) / bytes_per_s;
   return kSuccess;
 }
+// ---- memory that processes share ----
+
+struct SharedAddress {
+  int fd = -1;  // of cuMemAlloc; -1: of cuMemMap
+  size_t bytes = 0;
+};
+std::map<unsigned long long, SharedAddress>& addresses() {
+  static std::map<unsigned long long, SharedAddress> all;
+  return all;
+}
+int g_allocations = 0;  // handles that were not released
+constexpr unsigned long long kFirstHandle = 1000;
+constexpr size_t kGpuPage = 64 << 10;
+
+std::optional<int> refused(const char* function) { return fake::machine()->refusal(function, visible().at(0).gpu); }
+
+struct AllocationAsked {  // as in cuda.h
+  int type, handle_types, location_type, device;
+};
+struct IpcHandle {
+  char path[64];
+};
+
 int device_of(void* context) { return static_cast<int>(reinterpret_cast<intptr_t>(context)) - 1; }
 void* at(unsigned long long address) { return reinterpret_cast<void*>(address); }
 
@@ -137,13 +169,109 @@ int cuEventDestroy_v2(void* event) {
 }
 int cuMemAlloc_v2(unsigned long long* address, size_t bytes) {
   if (fake::machine()->refusal("cuMemAlloc_v2", visible().at(g_current).gpu)) return kOutOfMemory;
-  *address = reinterpret_cast<unsigned long long>(std::malloc(bytes));
+  const int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return kOutOfMemory;
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return kOutOfMemory;
+  *address = reinterpret_cast<unsigned long long>(memory);
+  addresses()[*address] = {fd, bytes};
   return kSuccess;
 }
 int cuMemFree_v2(unsigned long long address) {
-  std::free(at(address));
+  const auto found = addresses().find(address);
+  if (found == addresses().end()) return kInvalidValue;
+  munmap(at(address), found->second.bytes);
+  close(found->second.fd);
+  addresses().erase(found);
   return kSuccess;
 }
+
+int cuMemGetAllocationGranularity(size_t* bytes, const void*, int) {
+  *bytes = kGpuPage;
+  return refused("cuMemGetAllocationGranularity").value_or(kSuccess);
+}
+int cuMemCreate(unsigned long long* handle, size_t bytes, const AllocationAsked* asked, unsigned long long) {
+  if (const auto code = refused("cuMemCreate")) return *code;
+  const bool right = asked->type == 1 && asked->handle_types == 1 && asked->location_type == 1 &&
+                     asked->device < static_cast<int>(visible().size()) && bytes % kGpuPage == 0;
+  if (!right) return kInvalidValue;
+  const int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return kOutOfMemory;
+  *handle = kFirstHandle + static_cast<unsigned long long>(fd);
+  ++g_allocations;
+  return kSuccess;
+}
+int cuMemRelease(unsigned long long handle) {
+  if (close(static_cast<int>(handle - kFirstHandle)) != 0) return kInvalidValue;
+  --g_allocations;
+  return kSuccess;
+}
+int cuMemExportToShareableHandle(void* fd, unsigned long long handle, int type, unsigned long long) {
+  if (const auto code = refused("cuMemExportToShareableHandle")) return *code;
+  if (type != 1) return kInvalidValue;
+  *static_cast<int*>(fd) = dup(static_cast<int>(handle - kFirstHandle));
+  return kSuccess;
+}
+int cuMemImportFromShareableHandle(unsigned long long* handle, void* fd, int type) {
+  if (const auto code = refused("cuMemImportFromShareableHandle")) return *code;
+  const int copy = dup(static_cast<int>(reinterpret_cast<intptr_t>(fd)));
+  if (type != 1 || copy < 0) return kInvalidValue;
+  *handle = kFirstHandle + static_cast<unsigned long long>(copy);
+  ++g_allocations;
+  return kSuccess;
+}
+int cuMemAddressReserve(unsigned long long* address, size_t bytes, size_t, unsigned long long, unsigned long long) {
+  if (const auto code = refused("cuMemAddressReserve")) return *code;
+  void* const memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return kOutOfMemory;
+  *address = reinterpret_cast<unsigned long long>(memory);
+  return kSuccess;
+}
+int cuMemMap(unsigned long long address, size_t bytes, size_t, unsigned long long handle, unsigned long long) {
+  if (const auto code = refused("cuMemMap")) return *code;
+  const int fd = static_cast<int>(handle - kFirstHandle);
+  if (mmap(at(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) return kInvalidValue;
+  addresses()[address] = {-1, bytes};
+  return kSuccess;
+}
+int cuMemSetAccess(unsigned long long address, size_t bytes, const int* asked, size_t count) {
+  if (const auto code = refused("cuMemSetAccess")) return *code;
+  if (count != 1 || asked[0] != 1 || asked[1] >= static_cast<int>(visible().size()) || asked[2] != 3)
+    return kInvalidValue;
+  return mprotect(at(address), bytes, PROT_READ | PROT_WRITE) == 0 ? kSuccess : kInvalidValue;
+}
+int cuMemUnmap(unsigned long long address, size_t bytes) {
+  if (addresses().erase(address) == 0) return kInvalidValue;
+  mmap(at(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  return kSuccess;
+}
+int cuMemAddressFree(unsigned long long address, size_t bytes) {
+  return !addresses().contains(address) && munmap(at(address), bytes) == 0 ? kSuccess : kInvalidValue;
+}
+int cuIpcGetMemHandle(IpcHandle* handle, unsigned long long address) {
+  if (const auto code = refused("cuIpcGetMemHandle")) return *code;
+  const auto found = addresses().find(address);
+  if (found == addresses().end() || found->second.fd < 0) return kInvalidValue;
+  std::snprintf(handle->path, sizeof handle->path, "/proc/%d/fd/%d %zu", getpid(), found->second.fd,
+                found->second.bytes);
+  return kSuccess;
+}
+int cuIpcOpenMemHandle_v2(unsigned long long* address, IpcHandle handle, unsigned) {
+  if (const auto code = refused("cuIpcOpenMemHandle_v2")) return *code;
+  char path[64];
+  size_t bytes = 0;
+  if (std::sscanf(handle.path, "%63s %zu", path, &bytes) != 2) return kInvalidValue;
+  const int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return kInvalidValue;
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return kInvalidValue;
+  *address = reinterpret_cast<unsigned long long>(memory);
+  addresses()[*address] = {fd, bytes};
+  return kSuccess;
+}
+int cuIpcCloseMemHandle(unsigned long long address) { return cuMemFree_v2(address); }
+// For tests: what is still allocated or mapped.
+int fake_cuda_left() { return g_allocations + static_cast<int>(addresses().size()); }
 int cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
   *memory = std::malloc(bytes);
   return kSuccess;

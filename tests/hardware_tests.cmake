@@ -12,7 +12,7 @@ if(TANDEM_TESTS)
     target_compile_options(${library} PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
     set_target_properties(${library} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   endforeach()
-  tandem_test(hardware_test SOURCES hardware_test.cc hardware_book_test.cc LIBS tandem_hardware nlohmann_json::nlohmann_json)
+  tandem_test(hardware_test SOURCES cuda_memory_test.cc hardware_test.cc hardware_book_test.cc LIBS tandem_hardware nlohmann_json::nlohmann_json)
   target_compile_definitions(hardware_test PRIVATE FAKE_NVML="$<TARGET_FILE:fake_nvml>"
                              FAKE_NVML_OLD="$<TARGET_FILE:fake_nvml_old>" FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
   tandem_test(guard_lease_test SOURCES guard_lease_test.cc LIBS tandem_guard)

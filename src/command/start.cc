@@ -32,6 +32,15 @@ void check_stop_rule(const RecipeSettings& settings, const std::string& recipe) 
                     "give --steps, --epochs or --max-time");
 }
 
+void choose_precision(ResolvedRecipe& recipe, const Command& command, const std::vector<DeviceSpec>& devices) {
+  const std::string& on_gpus = find_recipe(command.context.recipes, recipe.name).gpu_precision;
+  const bool gpus_alone =
+      std::ranges::all_of(devices, [](const DeviceSpec& one) { return one.kind == DeviceSpec::Kind::kCuda; });
+  if (on_gpus.empty() || !gpus_alone || recipe.resolver->strength("precision") > 0) return;
+  recipe.settings->precision = on_gpus;
+  recipe.resolver->note_source("precision", recipe.name + ", on GPUs");
+}
+
 }  // namespace
 
 std::vector<DeviceSpec> settle(ResolvedRecipe& recipe, const Command& command) {
@@ -43,6 +52,7 @@ std::vector<DeviceSpec> settle(ResolvedRecipe& recipe, const Command& command) {
   const auto devices = command.ranks
                            ? devices_of_ranks(settings.devices, given, machine, command.ranks->info())
                            : parse_devices(settings.devices, machine, settings.shards > 0 ? settings.shards : 1024);
+  choose_precision(recipe, command, devices);
   freeze(*recipe.resolver, settings, static_cast<int>(devices.size()));
   check_workers(devices.size(), settings.shards);
   check_stop_rule(settings, recipe.name);

@@ -78,6 +78,7 @@ struct RecipeInfo {
   // Bytes of a checkpoint under these settings, about; of a set: of one of each of its runs. Null: not known before it
   // runs. `train` of a set, `plan` and `doctor` tell what will be written.
   std::function<uint64_t(const RecipeSettings&)> checkpoint_bytes = {};
+  std::string gpu_precision = {};  // where all devices are GPUs and nobody sets another; empty: the default everywhere
   BenchPreset bench = {};
   std::string baseline = {};               // Python that defines step() for `bench --baselines`; empty: it has none
   bool tries_machine = false;              // small: `doctor` trains it for a few steps

@@ -60,9 +60,35 @@ void open_gpu(double memory_fraction) {
   use_device_faults({.hang = [] { gpu()->hang(); }, .oom = [] { (void)at::empty({int64_t{1} << 46}, here()); }});
 }
 
+namespace {
+
+// For measurements under NVIDIA's MPS: TANDEM_GPU_SHARES="50,25,25" gives rank 0 half of the SMs, ranks 1 and 2 a
+// quarter each. Before the first call of CUDA.
+void take_share() {
+  const char* const asked = std::getenv("TANDEM_GPU_SHARES");
+  const char* const rank = std::getenv("TANDEM_RANK");
+  if (!asked || !rank) return;
+  std::vector<std::string> shares(1);
+  for (const char* c = asked; *c; ++c)
+    if (*c == ',')
+      shares.emplace_back();
+    else
+      shares.back() += *c;
+  const std::string& ours = shares[static_cast<size_t>(std::atoi(rank)) % shares.size()];
+  const int percent = std::atoi(ours.c_str());
+  if (percent < 1 || percent > 100 || std::to_string(percent) != ours)
+    throw ConfigError(fmt::format("TANDEM_GPU_SHARES={} is not known", asked),
+                      "it is the percentage of the SMs for each rank, such as 50,25,25", "set it so, or leave it out");
+  setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", ours.c_str(), 1);
+}
+
+}  // namespace
+
 void take_device(const RecipeSettings& settings) {
-  if (const char* name = std::getenv("TANDEM_DEVICE"); name && std::string_view(name) == "cuda")
+  if (const char* name = std::getenv("TANDEM_DEVICE"); name && std::string_view(name) == "cuda") {
+    take_share();
     open_gpu(settings.memory_fraction);
+  }
   const bool tf32 = settings.precision == "tf32";
   if (tf32 && !gpu())
     throw ConfigError("precision tf32 on a CPU", "TF32 is a number format of NVIDIA GPUs",

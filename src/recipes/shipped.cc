@@ -121,6 +121,7 @@ RecipeInfo options_trader() {
                    {"train options --num_gpus 4 --num_episodes 5000 --batch_size 256", "on four GPUs"},
                    {"train options --data prices --walk-forward 4 --seeds 3", "twelve runs: every fold, three seeds"}};
   info.need = kOptionsNeed;
+  info.gpu_precision = "tf32";
   info.bench.among_all = false;  // hours on a CPU
   return info;
 }
@@ -136,6 +137,7 @@ RecipeInfo video() {
   info.examples = {{"train video --quick", "a video classifier on a generated set, a short training"},
                    {"train video --data mice --gpus 0,1,2", "on your videos, on three GPUs"}};
   info.need = kVideoNeed;
+  info.gpu_precision = "bf16";
   info.bench.among_all = false;  // hours on a CPU
   return info;
 }

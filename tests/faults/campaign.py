@@ -36,6 +36,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2))
     parser.add_argument("--minutes", type=float, default=0, help="stop after this time")
+    parser.add_argument("--device", help="of all workers, such as cuda:0; otherwise CPUs of random speeds")
     parser.add_argument("--patience", type=float, default=600, help="seconds after which a run is called hanging")
     parser.add_argument("--strict", action="store_true", help="files that a supervisor killed -9 leaves are failures too")
     parser.add_argument("--keep", action="store_true", help="the folder of a failed trial stays")

@@ -116,6 +116,8 @@ class Trial(Place):
         self.sums = {"deaths": 0, "generations": 0, "frozen": 0, "ended": 0, "resumed": 0, "leftovers": 0}
 
     def devices(self, count):
+        if self.options.device:
+            return ",".join([self.options.device] * count)
         if self.random.random() < 0.5:
             return f"cpu:{count}"
         speeds = ",".join(str(self.random.choice([1, 1, 0.7, 0.5, 0.3])) for _ in range(count))

@@ -148,7 +148,9 @@ def graphs(c):
     """A step as one CUDA graph, and launch by launch: the same bits, and how much faster."""
     runs = Runs(c)
     for recipe, more in (("tiny", ["--steps", 300]), ("tiny", ["--steps", 60, "--precision", "fp16"]), ("tiny", ["--steps", 30, "--accumulation", 2]),
-                         ("tiny-rl", ["--steps", 40]), ("mixed", ["--steps", 40])):
+                         ("tiny-rl", ["--steps", 40]), ("mixed", ["--steps", 40]), ("video", ["--steps", 40, "--quick"])):
+        if not c.wanted(recipe):
+            continue
         output = {}
         for way, env in (("graph", {}), ("eager", {"TANDEM_GRAPHS": "off"})):
             for workers in (1, 2):
@@ -439,8 +441,33 @@ def dqn(c):
             c.check(True, f"web-agent {agents}, defaults, 1 M rows: us a step", round(1e6 * median([r["seconds"] for r in records[200:]])))
 
 
+def peers(c):
+    """Sums by kernels that read the other workers' memory: over CUDA IPC, and through pinned host memory."""
+    runs = Runs(c)
+    recipes = {"tiny": ["--steps", 60], "mixed": ["--steps", 12], "tiny-rl": ["--steps", 40],
+               "web-agent": ["--steps", 300, "--set", "agent=analysis"]}
+    for recipe, args in recipes.items():
+        if not c.wanted(recipe):
+            continue
+        want = runs.digest(recipe, *args, "--devices", "cuda:0")
+        for plane, place in (("peer", "on their GPUs, []"), ("pinned", "[] on their GPUs")):
+            for workers in (2, 3) if recipe != "tiny" else (2, 3, 4):
+                got, words, logs, records = runs.output(recipe, *args, "--devices", ",".join(["cuda:0"] * workers),
+                                                        env={"TANDEM_PLANE": plane})
+                told = [line for line in logs.splitlines() if "sums by kernels" in line]
+                c.check(got.get("digest") == want and len(told) == workers and all(place in line for line in told),
+                        f"{recipe}: {workers} workers, {plane}",
+                        f"{1e3 * median([r['seconds'] for r in records[5:]]):.1f} ms a step" if records else words[-300:])
+            step = args[1] // 2
+            for point in ("in-phase", "before-combine"):
+                got, words, _, _ = runs.output(recipe, *args, "--devices", "cuda:0,cuda:0,cuda:0", env={
+                    "TANDEM_PLANE": plane, "TANDEM_FAULT": f"{point} rank=1 step={step} do=kill"})
+                c.check(got.get("digest") == want and got.get("deaths", 0) >= 1,
+                        f"{recipe}: one of three killed {point} of step {step}, {plane}", got.get("digest", words)[:300])
+
+
 PARTS = {"twins": twins, "operators": operators, "digests": digests, "repetitions": repetitions, "settings": settings, "graphs": graphs, "shards": shards, "sms": sms, "executors": executors,
-         "validation": validation, "dqn": dqn, "faults": faults, "checkpoints": checkpoints, "times": times, "nccl": nccl}
+         "validation": validation, "dqn": dqn, "faults": faults, "checkpoints": checkpoints, "times": times, "nccl": nccl, "peers": peers}
 
 
 def main():

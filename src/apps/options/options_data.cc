@@ -31,11 +31,6 @@ void check_folds(const Command& command, const MarketData& data, const OptionsSe
   }
 }
 
-bool on_gpus_alone(const OptionsSettings& settings, const Machine& machine) {
-  const auto devices = parse_devices(settings.devices, machine, 1024);
-  return std::ranges::all_of(devices, [](const DeviceSpec& one) { return one.kind == DeviceSpec::Kind::kCuda; });
-}
-
 }  // namespace
 
 void take_market(const Command& command, ResolvedRecipe& recipe) {
@@ -50,10 +45,6 @@ void take_market(const Command& command, ResolvedRecipe& recipe) {
     command.output.say("data    " + data.description);
   settings.data_digest = data.digest();
   recipe.resolver->note_source("data_digest", "the data at the start");
-  if (recipe.resolver->strength("precision") == 0 && on_gpus_alone(settings, command.context.machine)) {
-    settings.precision = "tf32";
-    recipe.resolver->note_source("precision", "options, on GPUs");
-  }
 }
 
 void keep_market(ResolvedRecipe& recipe, const fs::path& /*run_dir*/) {

@@ -59,17 +59,12 @@ std::function<bool(const PrepareProgress&)> progress_on(const Command& command) 
   };
 }
 
-bool on_gpus(const VideoSettings& settings, const Machine& machine) {
-  return std::ranges::all_of(devices_of(settings, machine),
-                             [](const DeviceSpec& one) { return one.kind == DeviceSpec::Kind::kCuda; });
-}
-
 }  // namespace
 
 void take_videos(const Command& command, ResolvedRecipe& recipe) {
   auto& settings = dynamic_cast<VideoSettings&>(*recipe.settings);
   settings.check_sizes();
-  const bool gpus_alone = on_gpus(settings, command.context.machine);  // refuses devices that are not there
+  devices_of(settings, command.context.machine);  // refuses those that are not there
   absolute_folders(settings);
   if (const std::string generated = make_ready(settings, progress_on(command)); !generated.empty())
     command.output.warn(generated);
@@ -79,10 +74,6 @@ void take_videos(const Command& command, ResolvedRecipe& recipe) {
   say_data(command, data, settings);
   settings.data_digest = data.set.digest();
   recipe.resolver->note_source("data_digest", "the data at the start");
-  if (recipe.resolver->strength("precision") == 0 && gpus_alone) {
-    settings.precision = "bf16";
-    recipe.resolver->note_source("precision", "video, on GPUs");
-  }
 }
 
 void keep_videos(ResolvedRecipe& recipe, const fs::path& /*run_dir*/) {
