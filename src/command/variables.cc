@@ -18,8 +18,8 @@ constexpr std::string_view kPrefix = "TANDEM_";
 
 constexpr std::string_view kProgram[] = {
     // what users set
-    "RUNS_ROOT", "STATE_DIR", "GRAPHS", "PLANE", "PORT", "JOIN_SECONDS", "SECRET", "SECRET_FILE", "DQN_TILES",
-    "ACT_DEVICE", "WORKER_CORES", "VIDEO_PROGRAM",
+    "RUNS_ROOT", "STATE_DIR", "GRAPHS", "PLANE", "GPU_SHARES", "PORT", "JOIN_SECONDS", "SECRET", "SECRET_FILE",
+    "DQN_TILES", "ACT_DEVICE", "WORKER_CORES", "VIDEO_PROGRAM",
     // what a run hands to its processes
     "DEVICE", "RANK", "SLOW", "NET_HEAD",
     // what tests plant (docs/testing.md)
