@@ -97,8 +97,10 @@ class Crew {
   // What the launcher does when a worker of a generation has died.
   void reap(int rank, size_t generation) {
     const Generation& g = generations_[generation];
-    const auto member = std::find(g.ranks.begin(), g.ranks.end(), rank) - g.ranks.begin();
-    const int64_t cut = close_mark(g.segment, static_cast<int>(member)).value_or(-1);
+    const auto member = static_cast<int>(std::find(g.ranks.begin(), g.ranks.end(), rank) - g.ranks.begin());
+    std::optional<int64_t> mark = close_mark(g.segment, member);
+    if (g.ranks.size() > 1) mark = std::max(mark, peer_words(g.shape, g.segment).mark(member, generation + 1));
+    const int64_t cut = mark.value_or(-1);
     records_->page.revoke(generation + 1, cut);
     wake_all(g.segment);
   }

@@ -22,8 +22,9 @@ struct PeerWay {
   int without_host = -1;                       // the rank that can't map host memory either
   bool required = true, waits = true;
   double form_seconds = 600;
-  // Rank `victim` kills or stops itself in the kernel of its sum number `at_sum`, from 0, at `point` of block 0.
-  int victim = -1, at_sum = 0;
+  // Rank `victim` kills or stops itself in the kernel of its sum number `at_sum`, from 0, or in the first one after it
+  // that has so many blocks, at `point` of `block`.
+  int victim = -1, at_sum = 0, block = 0;
   PeerPoint point = PeerPoint::kBegun;
   int signal = SIGKILL;
 };
@@ -109,9 +110,10 @@ class PeerSide : public Side {
         host_(rank == way.without_host ? std::make_unique<RefusedMemory>() : host_peer_memory(cpu_device())) {
     if (rank_ == way_.victim)
       at_peer_points = [this](PeerPoint point, int block) {
-        if (block != 0) return;
-        if (point == way_.point && sums_ == way_.at_sum && !std::exchange(struck_, true)) raise(way_.signal);
-        sums_ += point == PeerPoint::kGathered;  // a kernel that left early comes again in the same sum
+        const int sum = sums_ - (block > 0 ? 1 : 0);  // the CPU runs one block after the other
+        if (block == way_.block && point == way_.point && sum >= way_.at_sum && !std::exchange(struck_, true))
+          raise(way_.signal);
+        sums_ += block == 0 && point == PeerPoint::kGathered;  // a kernel that left early comes again in the same sum
       };
   }
   std::unique_ptr<Combine> combine(const LinkMembers& members, std::unique_ptr<Combine> inner,
@@ -277,6 +279,20 @@ TEST(PeerLink, ADeathAnywhereInTheKernelIsSurvived) {
       for (const int rank : rest) ASSERT_EQ(crew.end(rank), 0) << "without " << victim;
       crew.expect_all_bits(rest);
       EXPECT_EQ(crew.logged("sums by kernels"), 5) << "three members, then two";
+      if (HasFatalFailure()) return;
+    }
+}
+
+// A member has done its part when all its blocks have: what the others may have applied is completed by all of them.
+TEST(PeerLink, ADeathBetweenTwoBlocksIsSurvived) {
+  for (const int block : {0, 1})
+    for (const PeerPoint point : kPoints) {
+      PeerCrew crew(some_phases(16, 6, 60000), generations(generation({0, 1, 2}, kThree), generation({0, 2}, kTwo)));
+      crew.begin_all({.victim = 1, .at_sum = 3, .block = block, .point = point});
+      EXPECT_EQ(crew.end(1), 128 + SIGKILL);
+      crew.reap(1, 0);
+      for (const int rank : {0, 2}) ASSERT_EQ(crew.end(rank), 0) << "block " << block;
+      crew.expect_all_bits({0, 2});
       if (HasFatalFailure()) return;
     }
 }

@@ -112,7 +112,7 @@ std::unique_ptr<Combine> WorkerTransport::over_peers(std::unique_ptr<Combine> co
                         .host_memory = host_memory_.get()};
   PeerSumLink::Options options{.required = true, .waits = true, .note = note_, .log = log_};
   if (!ours) options.wait_ns = 1'000'000;  // the kernel's wait is this thread's own
-  auto link = std::make_unique<PeerSumLink>(members, means.words, socket_peer_mail(std::move(means.sockets)),
+  auto link = std::make_unique<PeerSumLink>(members, *means.words, socket_peer_mail(std::move(means.sockets)),
                                             std::move(with), std::move(options), means.most_floats, watch);
   peers_ = link.get();
   const ShardRange mine = members.ranges.at(static_cast<size_t>(members.me));

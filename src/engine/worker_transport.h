@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,7 +29,7 @@ namespace tandem {
 
 // What a sum by kernels needs of a generation (reduce/peer_link.h); the sockets belong to whoever takes it.
 struct PeerMeans {
-  std::span<std::byte> words;
+  std::optional<PeerWords> words;
   std::vector<int> sockets;  // by member; empty: there are none
   int64_t most_floats = 0;
 };

@@ -1,5 +1,5 @@
-// kernels/peer_sum.h -- one vector summed over all GPUs of a machine, by a kernel on each that reads the others'
-// memory.
+// kernels/peer_sum.h -- one vector and some integers summed over all GPUs of a machine, by a kernel on each that reads
+// the others' memory.
 //
 // Every member owns one slice of the vector. It shows its partial sums to the others, adds up its slice of everybody's
 // along the tree (reduce/sum_tree.h), shows the result, and gathers the other slices. Each block does this for its own
@@ -8,11 +8,14 @@
 // Why one buffer of each is enough: partials are shown anew by the next sum, after this one ended here, when all had
 // `reduced`, so nobody reads them any more. A slice is written again once all have `published` the next sum, which each
 // does after it had gathered this one.
+// Integers go with block 0: all are shown to everybody, and each member adds up all of them.
+// Who has `reduced` in all its blocks has done its part: the others can end this sum without it, and none of them ends
+// it before. So it is the mark of completion (reduce/peer_words.h), and what follows on the GPU may use the total.
 // A wait is bounded. A block that waited too long leaves, and counts itself unfinished; the same call again goes on
 // where the block stood: what its flags say is done is not done twice, since others may have gone on by it.
 //
-// Flags hold the sequence number and the generation, and are compared for equality, so no flag of another sum or of an
-// older generation is ever believed. They are stored after the data they speak of and read before it (release and
+// Flags hold the generation, the sequence number and the number of blocks, and are compared for equality, so no flag of
+// another sum or of an older generation is ever believed. They are stored after the data they speak of and read before it (release and
 // acquire, at the scope of the system). CPU and GPU give equal bits.
 #pragma once
 
@@ -20,6 +23,7 @@
 #include <functional>
 
 #include "kernels/gpu/kernel_tables.h"
+#include "kernels/portable.h"
 
 namespace tandem {
 
@@ -48,7 +52,9 @@ struct PeerSum {
   int mine = 1;                                  // how many are ours
   int pending = 1;                               // see tree_depth()
   uint64_t generation = 0;                       // below 2^24
-  int64_t floats = 0;                            // of a vector
+  int64_t floats = 0;                            // of a vector; may be 0
+  int32_t counts = 0, maxima = 0;                // integers: the first are summed, of the rest the largest wins
+  int32_t flag = -1;                             // of the maxima, one that must be 0 for `bad` to stay; or none
   int64_t stride = 0;                            // between the vectors that we show
   int64_t wait_ns = 0;                           // the longest a block waits before it leaves
   uint8_t merges[kMostPeerPartials] = {};        // after each partial, as SumTree::merges()
@@ -58,14 +64,24 @@ struct PeerSum {
   // then our slice.
   float* shown[2] = {};
   float* total = nullptr;
+  const int64_t* integers = nullptr;  // ours; null: they stand already where they are shown
+  int64_t* shown_integers = nullptr;  // [members][integer_stride], in host memory that all GPUs reach
+  int64_t integer_stride = 0;
+  int64_t* total_integers = nullptr;
+  int64_t* bad = nullptr;     // set to 0 where the sum did not end, or the flag was raised; else left alone
   PeerFlag* flags = nullptr;  // [members][kMostPeerBlocks]
   PeerControl* control = nullptr;
 };
 
-inline uint64_t peer_tag(uint64_t generation, uint64_t sequence) { return generation << 40 | (sequence + 1); }
+inline constexpr int kPeerBlockBits = 7, kPeerSequenceBits = 33;
+static_assert(kMostPeerBlocks < 1 << kPeerBlockBits && kPeerBlockBits + kPeerSequenceBits == 40);
+
+TANDEM_HD uint64_t peer_tag(uint64_t generation, uint64_t sequence, int blocks) {
+  return generation << 40 | (sequence + 1) << kPeerBlockBits | static_cast<uint64_t>(blocks);
+}
 
 struct PeerKernels {
-  static constexpr KernelTableId kId{"peer_sum", 1};
+  static constexpr KernelTableId kId{"peer_sum", 2};
   static const PeerKernels& cpu();
 
   void (*queue)(const PeerSum& sum, void* stream);

@@ -1,5 +1,6 @@
 #include "launch/local_transport.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "kernels/peer_sum.h"
@@ -10,7 +11,7 @@ void LocalTransport::begin(const GenerationStart& start, int) {
   ShmShape shape = shape_;
   for (const ShardAssignment& a : start.members) shape.ranges.push_back(a.range);
   segments_.push_back(
-      {start.generation, start.members, SharedMemory::create("tandem-combine", shm_combine_bytes(shape)), {}});
+      {start.generation, start.members, shape, SharedMemory::create("tandem-combine", shm_combine_bytes(shape)), {}});
   const size_t members = start.members.size();
   if (!links_ || members < 2 || members > static_cast<size_t>(kMostPeers)) return;
   std::vector<std::vector<Channel>>& links = segments_.back().links;
@@ -47,8 +48,11 @@ std::optional<Mark> LocalTransport::mark_of(int rank) const {
     for (size_t i = 0; i < segment->members.size(); ++i) {
       if (segment->members[i].rank != rank) continue;
       if (!newest) newest = Mark{segment->generation, -1};
-      if (const auto sequence = done_mark(segment->memory, static_cast<int>(i)))
-        return Mark{segment->generation, *sequence};
+      std::optional<int64_t> sequence = done_mark(segment->memory, static_cast<int>(i));
+      if (segment->members.size() > 1)  // what its GPU did by itself
+        sequence = std::max(sequence, peer_words(segment->shape, segment->memory)
+                                          .mark(static_cast<int>(i), segment->generation));
+      if (sequence) return Mark{segment->generation, *sequence};
     }
   }
   return newest ? newest : Mark{0, -1};

@@ -34,6 +34,7 @@ class LocalTransport : public Transport {
   struct Segment {
     uint64_t generation;
     std::vector<ShardAssignment> members;
+    ShmShape shape;
     SharedMemory memory;
     std::vector<std::vector<Channel>> links;  // [member][other member]; empty: none
   };

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "reduce/exact_sum.h"
@@ -63,6 +64,8 @@ class Combine {
   // `stays`: as in Contribution.
   virtual void add_floats(int shard, std::span<const float> floats, bool stays) = 0;
   virtual Total finish() = 0;                       // over every shard of every worker; valid until begin()
+  // In place of finish(), where the combine was done by other means: every member has its total, or will (peer_link.h).
+  virtual void completed() { throw std::logic_error("this combine can't be done by other means"); }
   virtual const Inbox& inbox(int shard) const = 0;  // what the last phase sent to a shard of this worker
   virtual void clear_inboxes() = 0;                 // at the end of a step
 

@@ -24,6 +24,10 @@ struct LinkMembers {
   uint64_t generation = 0;
 };
 
+struct LinkIntegers {
+  std::span<int64_t> counts, maxima;
+};
+
 class DirectGpuLink {
  public:
   static constexpr int kWords = 26;  // at most
@@ -31,10 +35,13 @@ class DirectGpuLink {
   virtual ~DirectGpuLink() = default;
   // Whether floats go over it. Changes in take() alone, so at a sequence number all members have one answer.
   virtual bool carries() const = 0;
-  // total[i] = the sum over all shards, on the GPU; `mine`: this member's partial sums. Nothing is under way any more
-  // when it returns. When it throws MembersChanged, `mine` may still be read until the link of the next generation is
+  // Whether sum() is a combine by itself, of integers too: no finish() follows it, but completed(). The same on all.
+  virtual bool completes() const { return false; }
+  // total[i] = the sum over all shards, on the GPU; `mine`: this member's partial sums. `integers`, of a link that
+  // completes: ours, and then those of all. Nothing is under way any more when it returns. When it throws MembersChanged, `mine` may still be read until the link of the next generation is
   // made, or this one is gone: what is queued on the GPU after that comes later.
-  virtual void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence) = 0;
+  virtual void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence,
+                   LinkIntegers integers) = 0;
 
   virtual int words() const = 0;                                      // that it wants to exchange in the next combine
   virtual void give(std::span<int64_t> words, int64_t sequence) = 0;  // none below 0; throws MembersChanged
@@ -62,6 +69,7 @@ class LinkTalk : public Combine {
     inner_->add_partial(node, floats, stays);
   }
   Total finish() override;
+  void completed() override { inner_->completed(); }
   const Inbox& inbox(int shard) const override { return inner_->inbox(shard); }
   void clear_inboxes() override { inner_->clear_inboxes(); }
   void all_reduce(std::span<const int> shards, std::span<const std::span<double>> values) override {

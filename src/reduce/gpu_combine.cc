@@ -1,5 +1,7 @@
 #include "reduce/gpu_combine.h"
 
+#include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "reduce/exact_sum.h"
@@ -57,8 +59,13 @@ GpuCombine::Vectors& GpuCombine::vectors_for(int64_t length) {
 
 void GpuCombine::begin(const ContributionLayout& layout) {
   ContributionLayout on_host = layout;
-  linked_ = link_ && link_->carries() && layout.floats > 0;
+  const bool carries = link_ && link_->carries();
+  completes_ = carries && link_->completes() && !layout.exchange;
+  linked_ = completes_ || (carries && !link_->completes() && layout.floats > 0);
   if (alone_ || linked_) on_host.floats = 0;
+  added_ = 0;
+  counts_.assign(completes_ ? static_cast<size_t>(layout.counts) : 0, 0);
+  maxima_.assign(completes_ ? static_cast<size_t>(layout.maxima) : 0, 0);
   inner_->begin(on_host);
   now_ = &vectors_for(layout.floats);
   begin_floats();
@@ -66,7 +73,11 @@ void GpuCombine::begin(const ContributionLayout& layout) {
 
 void GpuCombine::add(int shard, Contribution contribution) {
   if (!contribution.floats.empty()) add_floats(shard, std::exchange(contribution.floats, {}), contribution.stays);
-  inner_->add(shard, std::move(contribution));
+  if (!completes_) return inner_->add(shard, std::move(contribution));
+  for (size_t i = 0; i < counts_.size(); ++i) counts_[i] += contribution.counts[i];
+  for (size_t i = 0; i < maxima_.size(); ++i) maxima_[i] = std::max(maxima_[i], contribution.maxima[i]);
+  if (!contribution.messages.empty()) throw std::logic_error("a phase without exchange sent a message");
+  ++added_;
 }
 
 void GpuCombine::begin_floats() {
@@ -97,10 +108,15 @@ Total GpuCombine::finish() {
     return total;
   }
   if (linked_) {  // before the host's part: whoever is done there has nothing under way here
+    if (completes_ && added_ != mine_.size()) throw std::logic_error("a shard is missing");
     std::vector<const float*> mine;
     for (const auto& partial : partials) mine.push_back(partial.values.data());
-    float* const there = now_->total(partials);
-    link_->sum(there, mine, now_->length, inner_->next_sequence());
+    float* const there = now_->length > 0 ? now_->total(partials) : nullptr;
+    link_->sum(there, mine, now_->length, inner_->next_sequence(), {counts_, maxima_});
+    if (completes_) {
+      inner_->completed();
+      return {{there, static_cast<size_t>(now_->length)}, counts_, maxima_};
+    }
     Total total = inner_->finish();
     total.floats = {there, static_cast<size_t>(now_->length)};
     return total;

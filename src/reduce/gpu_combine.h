@@ -2,7 +2,7 @@
 //
 // The GPU adds up the whole subtrees that this worker holds. Only those partial sums are copied to the host, where
 // `inner` combines them with those of other workers; the total is copied back. A lone worker copies nothing. A ready
-// link between the GPUs (direct_gpu_link.h) replaces the copies. Host memory serves until the link is ready, and where
+// link between the GPUs (direct_gpu_link.h) replaces the copies, or the whole of `inner` but for its mark. Host memory serves until the link is ready, and where
 // GPUs can't reach each other: two workers on one GPU, MIG, GPUs of several machines.
 #pragma once
 
@@ -31,6 +31,7 @@ class GpuCombine : public Combine, public DeviceCombine {
   void add_partial(int node, std::span<const float> floats, bool stays) override;
   std::vector<int> subtrees() const override { return tree_.cover(mine_.first, mine_.last); }
   Total finish() override;  // floats on the GPU
+  void completed() override { inner_->completed(); }
   const Inbox& inbox(int shard) const override { return inner_->inbox(shard); }
   void clear_inboxes() override { inner_->clear_inboxes(); }
   void all_reduce(std::span<const int> shards, std::span<const std::span<double>> values) override {
@@ -53,6 +54,9 @@ class GpuCombine : public Combine, public DeviceCombine {
   Vectors* now_ = nullptr;
   std::unique_ptr<DirectGpuLink> link_;  // goes first: what it has under way uses the vectors
   bool linked_ = false;                  // the floats of this phase go over it
+  bool completes_ = false;               // and everything else
+  int added_ = 0;                        // shards, where it completes
+  std::vector<int64_t> counts_, maxima_;
 };
 
 }  // namespace tandem

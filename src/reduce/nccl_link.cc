@@ -229,7 +229,7 @@ void NcclLink::add_up(float* out, Areas& areas, std::span<const float* const> mi
   }
 }
 
-void NcclLink::sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence) {
+void NcclLink::sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence, LinkIntegers) {
   ask(sequence);
   const int members = static_cast<int>(members_.ranges.size()), me = members_.me;
   const auto [first, last] = slice_of(floats, members, me);

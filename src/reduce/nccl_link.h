@@ -20,7 +20,8 @@ class NcclLink : public DirectGpuLink {
   NcclLink(NcclTransport& transport, const LinkMembers& members, const Watch& watch);
   ~NcclLink() override;
   bool carries() const override { return stage_ == Stage::kCarrying; }
-  void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence) override;
+  void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence,
+           LinkIntegers integers) override;
   int words() const override { return stage_ == Stage::kAsking || stage_ == Stage::kForming ? kWords : 0; }
   void give(std::span<int64_t> words, int64_t sequence) override;
   void take(std::span<const int64_t> largest) override;

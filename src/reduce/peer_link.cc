@@ -38,8 +38,8 @@ std::vector<float> pattern_of(uint64_t generation, int member) {
 
 }  // namespace
 
-PeerSumLink::PeerSumLink(LinkMembers members, std::span<std::byte> words, std::unique_ptr<PeerMail> mail, Gpu gpu,
-                         Options options, int64_t most_floats, const Watch& watch)
+PeerSumLink::PeerSumLink(LinkMembers members, PeerWords words, std::unique_ptr<PeerMail> mail, Gpu gpu, Options options,
+                         int64_t most_floats, const Watch& watch)
     : members_(std::move(members)),
       words_(words),
       mail_(std::move(mail)),
@@ -53,12 +53,11 @@ PeerSumLink::PeerSumLink(LinkMembers members, std::span<std::byte> words, std::u
       stride_((most_floats + kLine - 1) / kLine * kLine + 5 * kLine),
       began_(monotonic_seconds()),
       peers_(members_.ranges.size()) {
-  if (words_.size() < peer_words_bytes(this->members())) throw std::logic_error("too little room for a link's words");
   const int depth = tree_depth(join_.merges().data(), join_.partials());
   if (this->members() > kMostPeers || join_.partials() > kMostPeerPartials || depth > kMostPeerPending)
     refused_ = fmt::format("a kernel sums up to {} members, {} partial sums, {} of them at once; here are {}, {}, {}",
                            kMostPeers, kMostPeerPartials, kMostPeerPending, this->members(), join_.partials(), depth);
-  words_pinned_ = gpu_.device.pin(words_.data(), words_.size());
+  words_pinned_ = gpu_.device.pin(words_.memory.data(), words_.memory.size());
   if (!words_pinned_ && gpu_.device.is_cuda() && refused_.empty())
     refused_ = "the driver does not pin memory of the host (a limit on locked memory: ulimit -l)";
   offer();
@@ -71,7 +70,7 @@ void PeerSumLink::retire() {
   peers_.clear();
   on_gpu_.reset();
   on_host_.reset();
-  if (std::exchange(words_pinned_, false)) gpu_.device.unpin(words_.data());
+  if (std::exchange(words_pinned_, false)) gpu_.device.unpin(words_.memory.data());
 }
 
 // ---- getting ready ----
@@ -254,14 +253,16 @@ PeerSum PeerSumLink::arguments(float* total, std::span<const float* const> mine,
   s.stride = stride_;
   s.wait_ns = options_.wait_ns;
   s.total = total;
-  s.flags = reinterpret_cast<PeerFlag*>(words_.data());
-  s.control = reinterpret_cast<PeerControl*>(words_.data() + peer_flags_bytes(s.members) +
-                                             static_cast<uint64_t>(s.me) * kPeerPage);
+  s.flags = words_.flags();
+  s.control = &words_.control(s.me);
+  s.shown_integers = words_.shown_integers();
+  s.integer_stride = words_.integer_stride;
+  s.total_integers = words_.total_integers(s.me);
   for (int k = 0; k < s.partials; ++k) s.merges[k] = static_cast<uint8_t>(join_.merges()[static_cast<size_t>(k)]);
   for (int m = 0; m < s.members; ++m) {
     const int first = join_.first_partial(m), count = join_.partials(m);
     const float* const area = m == s.me ? nullptr : peers_[static_cast<size_t>(m)].area->data();
-    for (int k = 0; k < count; ++k)
+    for (int k = 0; k < count && floats > 0; ++k)
       s.partial[first + k] = m == s.me ? mine[static_cast<size_t>(k)] : area + k * stride_;
     s.slice[m] = m == s.me ? nullptr : area + count * stride_;
   }
@@ -270,14 +271,31 @@ PeerSum PeerSumLink::arguments(float* total, std::span<const float* const> mine,
   return s;
 }
 
-void PeerSumLink::sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence) {
+void PeerSumLink::sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence,
+                      LinkIntegers integers) {
   ask(sequence);
-  if (static_cast<int>(mine.size()) != join_.partials(members_.me) || floats > most_floats_)
+  const size_t partials = floats > 0 ? static_cast<size_t>(join_.partials(members_.me)) : 0;
+  const size_t counts = integers.counts.size(), maxima = integers.maxima.size();
+  if (mine.size() != partials || floats > most_floats_ ||
+      counts + maxima > static_cast<size_t>(words_.integer_stride))
     throw std::logic_error("a sum over peers of another shape than its job's");
-  const PeerSum s = arguments(total, mine, floats);
   for (const float* const partial : mine)
     if (reinterpret_cast<uintptr_t>(partial) % 16 != 0 || reinterpret_cast<uintptr_t>(total) % 16 != 0)
       throw std::logic_error("a sum over peers of vectors that do not begin at a multiple of 16 bytes");
+  PeerSum s = arguments(total, mine, floats);
+  s.counts = static_cast<int32_t>(counts);
+  s.maxima = static_cast<int32_t>(maxima);
+  // Nobody reads ours of the last sum any more: all had added it up when it ended.
+  int64_t* const shown = s.shown_integers + s.me * s.integer_stride;
+  std::ranges::copy(integers.counts, shown);
+  std::ranges::copy(integers.maxima, shown + counts);
+  run(s, sequence);
+  std::copy_n(s.total_integers, counts, integers.counts.data());
+  std::copy_n(s.total_integers + counts, maxima, integers.maxima.data());
+}
+
+// Until all blocks have ended it, or it is abandoned.
+void PeerSumLink::run(const PeerSum& s, int64_t sequence) {
   PeerControl& control = *s.control;
   control.sequence = static_cast<uint64_t>(sequence);
   control.abandon = 0;
@@ -297,7 +315,7 @@ void PeerSumLink::sum(float* total, std::span<const float* const> mine, int64_t 
     unfinished = std::ranges::any_of(control.unfinished, [](uint32_t left) { return left != 0; });
   }
   if (unfinished) throw MembersChanged();
-  const uint64_t tag = peer_tag(members_.generation, static_cast<uint64_t>(sequence));
+  const uint64_t tag = peer_tag(members_.generation, static_cast<uint64_t>(sequence), s.blocks);
   for (int block = 0; block < s.blocks; ++block)
     if (std::atomic_ref(s.flags[s.me * kMostPeerBlocks + block].reduced).load() != tag)
       throw std::runtime_error("a sum over peers ended without its work: the GPU did not run it");

@@ -8,7 +8,7 @@
 //
 // A member's death: its areas stay mapped here, so what it had shown stays readable. The others leave the kernel, since
 // the Watch says so or since a wait is bounded, and throw MembersChanged before anything of this generation is
-// unmapped. Whether a sum was completed is decided by the host's combine that comes after it, as for every link.
+// unmapped. Whether a sum was completed is told by the flags of the dead one (PeerWords::mark).
 #pragma once
 
 #include <functional>
@@ -49,15 +49,17 @@ class PeerSumLink : public DirectGpuLink {
     std::function<void(const std::string&)> log;
   };
 
-  // `words`: zeroed, peer_words_bytes(), the same memory for all members. `most_floats`: of a vector.
-  PeerSumLink(LinkMembers members, std::span<std::byte> words, std::unique_ptr<PeerMail> mail, Gpu gpu, Options options,
+  // `words`: the same memory for all members. `most_floats`: of a vector.
+  PeerSumLink(LinkMembers members, PeerWords words, std::unique_ptr<PeerMail> mail, Gpu gpu, Options options,
               int64_t most_floats, const Watch& watch);
   ~PeerSumLink() override;
   // Gives back what is mapped and pinned: the members change, and nothing is under way. It carries nothing any more.
   void retire();
 
   bool carries() const override { return stage_ == Stage::kCarrying; }
-  void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence) override;
+  bool completes() const override { return true; }
+  void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence,
+           LinkIntegers integers) override;
   int words() const override { return stage_ == Stage::kForming ? 2 : 0; }
   void give(std::span<int64_t> words, int64_t sequence) override;
   void take(std::span<const int64_t> largest) override;
@@ -86,9 +88,10 @@ class PeerSumLink : public DirectGpuLink {
   void use_host(int refuser);
   void ask(int64_t sequence) const;
   PeerSum arguments(float* total, std::span<const float* const> mine, int64_t floats) const;
+  void run(const PeerSum& sum, int64_t sequence);
 
   LinkMembers members_;
-  std::span<std::byte> words_;
+  PeerWords words_;
   std::unique_ptr<PeerMail> mail_;
   Gpu gpu_;
   Options options_;

@@ -64,6 +64,7 @@ struct WeakWords {
     for (int i = 0; i < peer::kWidth; ++i) store(&to->x[i], four.x[i]);
   }
   static void store(float* to, float x) { late.push_back({to, std::bit_cast<uint32_t>(x), 4}); }
+  static void store(int64_t* to, int64_t x) { late.push_back({to, static_cast<uint64_t>(x), 8}); }
   static void publish(uint64_t* word, uint64_t tag) {
     if (kFault == Fault::kFlagBeforeData) {
       arrive({word, tag, 8});
@@ -109,16 +110,31 @@ struct Rig {
       : shards(shards_), ranges(std::move(ranges_)), floats(floats_), generation(generation_) {
     stride = (floats + 15) / 16 * 16 + 16;
     area_floats = (Join<float>(SumTree(shards), ranges).partials() + 1) * stride;
-    bytes = peer_words_bytes(members()) + static_cast<uint64_t>(members()) * area_floats * sizeof(float);
+    bytes = PeerWords::bytes(members(), kIntegers) + static_cast<uint64_t>(members()) * area_floats * sizeof(float);
     memory = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   }
   ~Rig() { munmap(memory, bytes); }
   int members() const { return static_cast<int>(ranges.size()); }
-  PeerFlag* flags() const { return reinterpret_cast<PeerFlag*>(memory); }
-  PeerControl* control(int m) const {
-    return reinterpret_cast<PeerControl*>(memory + peer_flags_bytes(members()) + static_cast<uint64_t>(m) * kPeerPage);
+  PeerWords words() const { return {{memory, PeerWords::bytes(members(), kIntegers)}, members(), kIntegers}; }
+  PeerFlag* flags() const { return words().flags(); }
+  PeerControl* control(int m) const { return &words().control(m); }
+  float* area(int m) const {
+    return reinterpret_cast<float*>(memory + PeerWords::bytes(members(), kIntegers)) + m * area_floats;
   }
-  float* area(int m) const { return reinterpret_cast<float*>(memory + peer_words_bytes(members())) + m * area_floats; }
+  static std::vector<int64_t> integers_of(int64_t sequence, int member) {
+    std::vector<int64_t> values;
+    for (int i = 0; i < kIntegers; ++i)
+      values.push_back(static_cast<int64_t>(mix(mix(static_cast<uint64_t>(sequence)) + member * 977 + i) >> 20));
+    return values;
+  }
+  std::vector<int64_t> expected_integers(int64_t sequence) const {
+    std::vector<int64_t> total = integers_of(sequence, 0);
+    for (int m = 1; m < members(); ++m) {
+      const std::vector<int64_t> more = integers_of(sequence, m);
+      for (int i = 0; i < kIntegers; ++i) total[i] = i < kCounts ? total[i] + more[i] : std::max(total[i], more[i]);
+    }
+    return total;
+  }
   std::vector<float> shard_floats(int64_t sequence, int shard) const {
     std::vector<float> values(static_cast<size_t>(floats));
     for (size_t i = 0; i < values.size(); ++i)
@@ -157,6 +173,11 @@ struct Rig {
     }
     s.shown[0] = area(me);
     s.total = total;
+    s.counts = kCounts;
+    s.maxima = kIntegers - kCounts;
+    s.shown_integers = words().shown_integers();
+    s.integer_stride = words().integer_stride;
+    s.total_integers = words().total_integers(me);
     s.flags = flags();
     s.control = control(me);
     return s;
@@ -188,7 +209,9 @@ struct Rig {
         mine[k].values = {to, mine[k].values.size()};
       }
       std::fill_n(total, floats, -1.0f);
-      const PeerSum s = arguments(me, join, mine, total);
+      PeerSum s = arguments(me, join, mine, total);
+      const std::vector<int64_t> integers = integers_of(sequence, me);
+      s.integers = integers.data();
       s.control->sequence = static_cast<uint64_t>(sequence);
       bool unfinished = true;
       for (int tries = 0; unfinished; ++tries) {
@@ -200,6 +223,8 @@ struct Rig {
       }
       const std::vector<float> want = expected(sequence);
       if (std::memcmp(total, want.data(), want.size() * sizeof(float)) != 0) _exit(1);
+      if (!std::ranges::equal(expected_integers(sequence), std::span(s.total_integers, kIntegers))) _exit(1);
+      std::fill_n(s.total_integers, kIntegers, -1);
     }
   }
   std::vector<int> lives(int64_t first, int64_t last, void (*run)(const PeerSum&)) const {
@@ -211,6 +236,7 @@ struct Rig {
     return ends;
   }
 
+  static constexpr int kCounts = 5, kIntegers = 75;  // more than a block has threads
   int shards;
   std::vector<ShardRange> ranges;
   int64_t floats, stride = 0, area_floats = 0;
@@ -221,7 +247,7 @@ struct Rig {
 
 TEST(PeerSum, AnyMembersAndRangesGiveTheBitsOfOneProcessOnWeakMemory) {
   std::mt19937_64 random(11);
-  const int64_t lengths[] = {1, 3, 15, 16, 17, 190, 1000, 2049};
+  const int64_t lengths[] = {0, 3, 15, 16, 17, 190, 1000, 2049};
   for (int round = 0; round < 12; ++round) {
     const int members = 2 + round % 4, shards = round % 3 == 0 ? 24 : members + static_cast<int>(random() % 9);
     const Rig rig(shards, random_ranges(shards, members, random()), lengths[round % 8]);
@@ -239,7 +265,7 @@ bool is_seen() {
     // What an older generation left: the same sequence numbers under another tag, and the numbers that went with them.
     for (int m = 0; m < rig.members(); ++m)
       for (int block = 0; block < kMostPeerBlocks; ++block)
-        rig.flags()[m * kMostPeerBlocks + block] = {peer_tag(rig.generation - 1, 0), peer_tag(rig.generation - 1, 0)};
+        rig.flags()[m * kMostPeerBlocks + block] = {peer_tag(rig.generation - 1, 0, 3), peer_tag(rig.generation - 1, 0, 3)};
     const std::vector<int> ends = rig.lives(0, 4, run_emulated<kFault>);
     if (std::ranges::any_of(ends, [](int code) { return code == 1; })) return true;
   }

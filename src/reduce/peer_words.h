@@ -1,23 +1,34 @@
 // reduce/peer_words.h -- the words of a sum between GPUs (kernels/peer_sum.h) in the memory that its members share: the
-// flags of all members, then each member's control, on a page of its own.
+// flags of all members, each member's control on a page of its own, and each member's integers: as it shows them, and
+// as they are in total.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "kernels/peer_sum.h"
 
 namespace tandem {
 
-inline constexpr uint64_t kPeerPage = 4096;
+struct PeerWords {
+  // `memory`: zeroed at the start; `integers`: the most of any sum.
+  PeerWords(std::span<std::byte> memory, int members, int64_t integers);
+  static uint64_t bytes(int members, int64_t integers);
 
-inline uint64_t peer_flags_bytes(int members) {
-  const uint64_t bytes = static_cast<uint64_t>(members) * kMostPeerBlocks * sizeof(PeerFlag);
-  return (bytes + kPeerPage - 1) / kPeerPage * kPeerPage;
-}
+  PeerFlag* flags() const;
+  PeerControl& control(int member) const;
+  int64_t* shown_integers() const;             // of member 0; the next member's are integer_stride further
+  int64_t* total_integers(int member) const;
 
-inline uint64_t peer_words_bytes(int members) {
-  static_assert(sizeof(PeerControl) <= kPeerPage);
-  return peer_flags_bytes(members) + static_cast<uint64_t>(members) * kPeerPage;
-}
+  // The sequence number up to which a member of a generation did its part; nothing if it did none. Final once the
+  // member is dead. For the launcher.
+  std::optional<int64_t> mark(int member, uint64_t generation) const;
+
+  std::span<std::byte> memory;
+  int members;
+  int64_t integer_stride;
+};
 
 }  // namespace tandem

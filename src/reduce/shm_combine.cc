@@ -396,6 +396,15 @@ Total ShmCombine::finish() {
   return {floats, p.counts, p.maxima};
 }
 
+// A word that was closed stays so: the next begin() learns of it.
+void ShmCombine::completed() {
+  Parts& p = *parts_;
+  for (Inbox& inbox : p.inboxes) inbox.clear();
+  const uint64_t word = MemberWords::done_word(p.sequence);
+  if (words_of(p.segment, p.me).done.compare_exchange_strong(p.last_done, word)) p.last_done = word;
+  ++p.sequence;
+}
+
 const Inbox& ShmCombine::inbox(int shard) const {
   const Parts& p = *parts_;
   if (shard < p.mine.first || shard >= p.mine.last) throw std::out_of_range("the inbox of another member's shard");

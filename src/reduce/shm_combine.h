@@ -5,6 +5,8 @@
 // subtrees it holds straight into its own area; then each reduces one slice of the vector from everybody's partials, in
 // tree order, into the shared result; when all have, the result is the total, read in place.
 //   add ... add | publish | wait for all | reduce my slice | mark done | wait for all | total
+// completed() takes the place of finish() where a link between the GPUs carried the whole of a combine: it marks this
+// member's part as done and waits for nobody.
 // done[member] is the authority on what was completed: a combine is complete once every member's done reached it, and
 // whether a dead member's did is read from its last segment (done_mark).
 //
@@ -37,6 +39,7 @@
 
 #include "base/shared_memory.h"
 #include "reduce/combine.h"
+#include "reduce/peer_words.h"
 #include "reduce/watch.h"
 
 namespace tandem {
@@ -50,8 +53,9 @@ struct ShmShape {
 };
 
 uint64_t shm_combine_bytes(const ShmShape& shape);
-// Room in it that the combine does not use itself: for the words of a link between the GPUs (peer_link.h).
-std::span<std::byte> peer_words(const ShmShape& shape, const SharedMemory& segment);
+// Room in it that the combine does not use itself: for the words of a link between the GPUs (peer_link.h). Of two
+// members or more.
+PeerWords peer_words(const ShmShape& shape, const SharedMemory& segment);
 // The sequence number up to which a member did its part in this segment; nothing if it did none. For the launcher.
 std::optional<int64_t> done_mark(const SharedMemory& segment, int member);
 // The same for a member that may not be dead yet: from now on it can do no more parts here, so the answer is final.
@@ -71,6 +75,7 @@ class ShmCombine : public Combine {
   void add_partial(int node, std::span<const float> floats, bool stays) override;
   std::vector<int> subtrees() const override;
   Total finish() override;
+  void completed() override;
   const Inbox& inbox(int shard) const override;  // for shards of this member's range
   void clear_inboxes() override;
   void all_reduce(std::span<const int> shards, std::span<const std::span<double>> values) override;

@@ -12,6 +12,8 @@ constexpr uint64_t kPage = 4096;
 
 uint64_t round_up(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
 
+int64_t most_integers(const ShmShape& shape) { return shape.max_counts + shape.max_maxima; }
+
 ShmLayout layout_of(const ShmShape& shape) {
   const SumTree tree(shape.shards);
   return ShmLayout(shape, Join<float>(tree, shape.ranges).partials());
@@ -32,14 +34,15 @@ ShmLayout::ShmLayout(const ShmShape& shape, int partial_count) {
   all_reduces = round_up(partials + partial_count * float_stride, kPage);
   exchanges = round_up(all_reduces + 2 * partial_count * all_reduce_stride, kPage);
   peers = round_up(exchanges + 2 * members * exchange_stride, kPage);
-  end = peers + (members > 1 ? peer_words_bytes(static_cast<int>(members)) : 0);
+  end = peers + (members > 1 ? PeerWords::bytes(static_cast<int>(members), most_integers(shape)) : 0);
 }
 
 uint64_t shm_combine_bytes(const ShmShape& shape) { return layout_of(shape).end; }
 
-std::span<std::byte> peer_words(const ShmShape& shape, const SharedMemory& segment) {
+PeerWords peer_words(const ShmShape& shape, const SharedMemory& segment) {
   const ShmLayout layout = layout_of(shape);
-  return segment.bytes().subspan(layout.peers, layout.end - layout.peers);
+  return {segment.bytes().subspan(layout.peers, layout.end - layout.peers), static_cast<int>(shape.ranges.size()),
+          most_integers(shape)};
 }
 
 }  // namespace tandem

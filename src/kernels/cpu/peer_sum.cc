@@ -25,6 +25,7 @@ struct OneThread {
 struct CpuWords {
   static void store(peer::Four* to, const peer::Four& four) { *to = four; }
   static void store(float* to, float x) { *to = x; }
+  static void store(int64_t* to, int64_t x) { *to = x; }
   static void publish(uint64_t* word, uint64_t tag) { std::atomic_ref(*word).store(tag, std::memory_order_release); }
   static uint64_t read(const uint64_t* word) {
     return std::atomic_ref(*const_cast<uint64_t*>(word)).load(std::memory_order_acquire);

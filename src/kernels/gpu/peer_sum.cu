@@ -23,6 +23,7 @@ struct BlockThreads {
 struct SystemWords {
   static __device__ __forceinline__ void store(peer::Four* to, const peer::Four& four) { *to = four; }
   static __device__ __forceinline__ void store(float* to, float x) { *to = x; }
+  static __device__ __forceinline__ void store(int64_t* to, int64_t x) { *to = x; }
   // After the block's barrier: the fence speaks for the stores of all its threads.
   static __device__ __forceinline__ void publish(uint64_t* word, uint64_t tag) {
     __threadfence_system();

@@ -129,6 +129,25 @@ TANDEM_PEER void show_partials(const PeerSum& s, int block) {
   }
 }
 
+template <class Threads, class Words>
+TANDEM_PEER void show_integers(const PeerSum& s) {
+  if (!s.integers) return;
+  int64_t* const shown = s.shown_integers + s.me * s.integer_stride;
+  for (int i = Threads::index(); i < s.counts + s.maxima; i += Threads::count()) Words::store(shown + i, s.integers[i]);
+}
+
+template <class Threads>
+TANDEM_PEER void add_integers(const PeerSum& s) {
+  for (int i = Threads::index(); i < s.counts + s.maxima; i += Threads::count()) {
+    int64_t total = s.shown_integers[i];
+    for (int m = 1; m < s.members; ++m) {
+      const int64_t value = s.shown_integers[m * s.integer_stride + i];
+      total = i < s.counts ? total + value : value > total ? value : total;
+    }
+    s.total_integers[i] = total;
+  }
+}
+
 // Loads of several partials are under way at once: without it each would wait for the one before.
 template <class Threads, class Words, int kPending>
 TANDEM_PEER void add_up(const PeerSum& s, int block) {
@@ -165,7 +184,7 @@ TANDEM_PEER void gather(const PeerSum& s, int block) {
 
 template <class Threads, class Words, int kPending>
 TANDEM_PEER void sum_block(const PeerSum& s, int block) {
-  const uint64_t tag = s.generation << 40 | (Words::read(&s.control->sequence) + 1);
+  const uint64_t tag = peer_tag(s.generation, Words::read(&s.control->sequence), s.blocks);
   const PeerFlag* const mine = flag_of(s, s.me, block);
   Words::reach(PeerPoint::kBegun, block);
   bool goes_on = true;
@@ -173,6 +192,7 @@ TANDEM_PEER void sum_block(const PeerSum& s, int block) {
   if (!was_reduced) {
     if (Words::read(&mine->published) != tag) {
       show_partials<Threads, Words>(s, block);
+      if (block == 0) show_integers<Threads, Words>(s);
       Words::reach(PeerPoint::kShown, block);
       say<Threads, Words>(s, block, &PeerFlag::published, tag);
     }
@@ -182,6 +202,7 @@ TANDEM_PEER void sum_block(const PeerSum& s, int block) {
     if (block == 0 && Threads::index() == 0) s.control->waited_ns = Words::now_ns() - begin;
     if (goes_on) {
       add_up<Threads, Words, kPending>(s, block);
+      if (block == 0) add_integers<Threads>(s);
       Words::reach(PeerPoint::kAdded, block);
       say<Threads, Words>(s, block, &PeerFlag::reduced, tag);
       Words::reach(PeerPoint::kReduced, block);
@@ -194,6 +215,8 @@ TANDEM_PEER void sum_block(const PeerSum& s, int block) {
   } else if (Threads::index() == 0) {
     s.control->unfinished[block] = 1;
   }
+  const bool flagged = block == 0 && s.flag >= 0 && goes_on && s.total_integers[s.counts + s.flag] != 0;
+  if (s.bad && Threads::index() == 0 && (!goes_on || flagged)) *s.bad = 0;
 }
 
 }  // namespace tandem::peer

@@ -1,0 +1,61 @@
+#include "reduce/peer_words.h"
+
+#include <atomic>
+#include <stdexcept>
+
+namespace tandem {
+namespace {
+
+constexpr uint64_t kPeerPage = 4096;
+static_assert(sizeof(PeerControl) <= kPeerPage);
+
+uint64_t whole_pages(uint64_t bytes) { return (bytes + kPeerPage - 1) / kPeerPage * kPeerPage; }
+uint64_t flag_bytes(int members) {
+  return whole_pages(static_cast<uint64_t>(members) * kMostPeerBlocks * sizeof(PeerFlag));
+}
+int64_t stride_of(int64_t integers) { return (integers + 15) / 16 * 16; }
+uint64_t integer_bytes(int members, int64_t integers) {
+  return whole_pages(static_cast<uint64_t>(members * stride_of(integers)) * sizeof(int64_t));
+}
+
+}  // namespace
+
+PeerWords::PeerWords(std::span<std::byte> m, int n, int64_t integers)
+    : memory(m), members(n), integer_stride(stride_of(integers)) {
+  if (memory.size() < bytes(members, integers)) throw std::logic_error("too little room for a link's words");
+}
+
+uint64_t PeerWords::bytes(int members, int64_t integers) {
+  return flag_bytes(members) + static_cast<uint64_t>(members) * kPeerPage + 2 * integer_bytes(members, integers);
+}
+
+PeerFlag* PeerWords::flags() const { return reinterpret_cast<PeerFlag*>(memory.data()); }
+
+PeerControl& PeerWords::control(int member) const {
+  return *reinterpret_cast<PeerControl*>(memory.data() + flag_bytes(members) +
+                                         static_cast<uint64_t>(member) * kPeerPage);
+}
+
+int64_t* PeerWords::shown_integers() const {
+  return reinterpret_cast<int64_t*>(memory.data() + flag_bytes(members) + static_cast<uint64_t>(members) * kPeerPage);
+}
+
+int64_t* PeerWords::total_integers(int member) const {
+  return shown_integers() + integer_bytes(members, integer_stride) / sizeof(int64_t) + member * integer_stride;
+}
+
+// Sums of one generation follow each other on a member's GPU, so its block 0 stands in the newest that any block is in,
+// or in the one before; and a member shows nothing of a sum before its part of the last one is done.
+std::optional<int64_t> PeerWords::mark(int member, uint64_t generation) const {
+  PeerFlag* const mine = flags() + static_cast<int64_t>(member) * kMostPeerBlocks;
+  const uint64_t tag = std::atomic_ref(mine[0].reduced).load(std::memory_order_acquire);
+  if (tag == 0 || tag >> 40 != generation) return std::nullopt;
+  const auto blocks = static_cast<int>(tag & ((1 << kPeerBlockBits) - 1));
+  const int64_t sequence = static_cast<int64_t>((tag & ((uint64_t{1} << 40) - 1)) >> kPeerBlockBits) - 1;
+  for (int block = 1; block < blocks; ++block)
+    if (std::atomic_ref(mine[block].reduced).load(std::memory_order_acquire) != tag)
+      return sequence > 0 ? std::optional(sequence - 1) : std::nullopt;
+  return sequence;
+}
+
+}  // namespace tandem
