@@ -109,7 +109,7 @@ void CapturedExecutor::replay_shards(const PhaseRun& run) {
   shards_.shard_begins(0);
   queue_inputs(run);
   shards_graph_->replay();
-  stage_ahead_and_wait(run);
+  stage_ahead_and(run, [this] { return shards_.wait(); });
   reset_scratch(run);
   if (AllToAll* mail = shards_.mail(run.index); mail && !mail->is_local()) shards_.send_mail(run);
   device_combine().set_partial_sums(partials_);
@@ -341,17 +341,6 @@ bool CapturedExecutor::stage_inputs(const PhaseRun& run, int64_t step) {
 void CapturedExecutor::queue_inputs(const PhaseRun& run) {
   staging_->put(host_copy(run.step), shards_.update().params(0));
   staging_->queue_up(host_copy(run.step));
-}
-
-void CapturedExecutor::stage_ahead_and_wait(const PhaseRun& run) {
-  BatchSource& batches = shards_.batches();
-  const double loaded = batches.waited_seconds();
-  stage_ahead(run);
-  // A GPU that is still at work was not kept waiting by the next step's batches.
-  const double staging = batches.waited_seconds() - loaded;
-  if (shards_.wait() <= 0.05 * staging) return;
-  batches.forgive(staging);
-  shards_.add_gpu_seconds(staging);
 }
 
 // The next step's batches, while the GPU is busy with this one. What goes wrong there is reported when that step comes.

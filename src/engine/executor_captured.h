@@ -4,7 +4,8 @@
 // of a phase has fixed addresses. It runs eagerly in the first steps, is then captured, and replayed beside eager runs
 // until it gave the same bits twice. A worker that holds all shards then captures the update with it: a step is one
 // launch, and its combine, which sends nothing, comes before: afterwards nobody can join in this phase. With others,
-// the shards are one graph and the update another. Later steps are compared with eager runs now and then (16, 32, 64,
+// the shards are one graph and the update another, unless the GPUs sum by themselves (DeviceCombine::queues_total): then
+// the sum is part of the step's graph, and the host only watches. Later steps are compared with eager runs now and then (16, 32, 64,
 // ...): a graph that has served and differs ends the run. Eager runs go shard by shard; a graph has several shards to a
 // pass, where they give the same bits (engine/shard_groups.h). What can't be captured runs eagerly, and the run says
 // why.
@@ -62,20 +63,27 @@ class CapturedExecutor : public PhaseExecutor {
   bool has_step_graph(const PhaseRun& run);
   PhaseResult launch_step(const PhaseRun& run);
   void capture_step(const PhaseRun& run);
+  void begin_combining();
+  bool sums_on_gpus();                    // the sum over all workers is part of the step's graph
+  void queue_end_of_step(const PhaseRun& run);
+  void wait_for_all(const PhaseRun& run);  // and for the other workers, in such a graph's sum
   Total total_of_step(const PhaseRun& run, Total total);
+  Total total_from_gpu(const PhaseRun& run, Total total);
   void launch_update(const PhaseRun& run, PhaseResult& result);
 
   // ---- inputs ----
   bool stage_inputs(const PhaseRun& run, int64_t step);
   void queue_inputs(const PhaseRun& run);
   void stage_ahead(const PhaseRun& run);
-  void stage_ahead_and_wait(const PhaseRun& run);
+  template <class Wait>
+  void stage_ahead_and(const PhaseRun& run, const Wait& wait);
 
   GpuDevice& gpu_;
   PhaseOutputs& outputs_;
   DeviceState state_;
   std::unique_ptr<InputStaging> staging_;
   std::unique_ptr<CudaGraph> shards_graph_, step_graph_;  // the second includes the update
+  at::Tensor tensor_starts_;                              // on the GPU: where the tensors of a vector begin
   std::unique_ptr<CudaGraph> update_graph_;               // the update alone, of a total at total_
   bool update_refused_ = false;
   const float* total_ = nullptr;
@@ -84,6 +92,7 @@ class CapturedExecutor : public PhaseExecutor {
   int branches_ = 1;                               // shards that run side by side in the graph
   std::unique_ptr<ShardGroups> groups_;
   int group_size_ = 1;  // shards to a pass in the graph
+  bool combining_ = false;  // told to whoever watches, before the step's graph had ended
   bool began_ = false, step_agreed_ = false;
   bool trim_ = false;          // give memory back at the end of this run
   int agreed_ = 0;             // times that the graph gave the bits of the eager run
@@ -95,5 +104,17 @@ class CapturedExecutor : public PhaseExecutor {
   UpdateDecision decision_;  // of the step, with its floats
   std::vector<float> floats_;
 };
+
+template <class Wait>
+void CapturedExecutor::stage_ahead_and(const PhaseRun& run, const Wait& wait) {
+  BatchSource& batches = shards_.batches();
+  const double loaded = batches.waited_seconds();
+  stage_ahead(run);
+  // A GPU that is still at work was not kept waiting by the next step's batches.
+  const double staging = batches.waited_seconds() - loaded;
+  if (wait() <= 0.05 * staging) return;
+  batches.forgive(staging);
+  shards_.add_gpu_seconds(staging);
+}
 
 }  // namespace tandem

@@ -4,14 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "base/clock.h"
 #include "engine/executor_captured.h"
+#include "nn/here.h"
+#include "reduce/direct_gpu_link.h"
 
 namespace tandem {
 
 bool CapturedExecutor::has_step_graph(const PhaseRun& run) {
   const Phase& phase = *run.phase;
-  if (!phase.gradients || phase.changes_state || !shards_.holds_all()) return false;
+  if (!phase.gradients || phase.changes_state || !(shards_.holds_all() || sums_on_gpus())) return false;
   if (!why_eager_.empty() || agreed_ < kTimesEqual || !shards_.batches().is_full(phase, run.step)) return false;
   if (!stage_inputs(run, run.step)) return false;
   if (!step_graph_) capture_step(run);
@@ -20,6 +24,12 @@ bool CapturedExecutor::has_step_graph(const PhaseRun& run) {
 
 void CapturedExecutor::capture_step(const PhaseRun& run) {
   std::string refused;
+  if (sums_on_gpus() && !tensor_starts_.defined()) {
+    std::vector<int64_t> starts;
+    for (const ParameterEntry& entry : shards_.state().parameter_entries()) starts.push_back(entry.offset);
+    starts.push_back(shards_.state().parameter_floats());
+    tensor_starts_ = here(at::tensor(starts, at::kLong));
+  }
   shards_graph_.reset();  // its memory serves the next one
   step_graph_ = gpu_.capture(
       [this, run] {
@@ -27,15 +37,60 @@ void CapturedExecutor::capture_step(const PhaseRun& run) {
         queue_captured(run);
         shards_.send_mail(run);
         partials_ = device_combine().partial_sums();
-        const std::span<const float> total = partials_.at(0).values;
-        const bool flags = shards_.state().shards() > 1;
-        shards_.update().queue(total, staging_->params(), outputs_.decision_on_gpu(),
-                               flags ? outputs_.bad_on_gpu() : std::span<int64_t>());
-        outputs_.queue_fetch(total.data() + total.size() - static_cast<size_t>(run.phase->floats));
+        queue_end_of_step(run);
       },
       &refused);
   device_combine().begin_floats();
   if (!step_graph_) use_eager(*run.phase, refused);
+}
+
+bool CapturedExecutor::sums_on_gpus() { return !shards_.holds_all() && device_combine().queues_total(); }
+
+// The sum over all workers, the update, and one copy of what came of them.
+void CapturedExecutor::queue_end_of_step(const PhaseRun& run) {
+  const Phase& phase = *run.phase;
+  std::span<const float> total = partials_.at(0).values;
+  std::span<const int64_t> bad;
+  if (sums_on_gpus()) {
+    const ContributionLayout layout = shards_.layout_of(phase, run.last);
+    total = device_combine().queue_total(
+        {.counts = static_cast<int>(layout.counts),
+         .maxima = static_cast<int>(layout.maxima),
+         .flag = phase.maxima,
+         .of_shards = {.shards = shards_.count(),
+                       .first = shards_.mine().first,
+                       .tensors = static_cast<int32_t>(tensor_starts_.numel()),
+                       .named = group_size_ == 1,
+                       .counted = outputs_.counted_on_gpu(),
+                       .bad = outputs_.bad_on_gpu().data(),
+                       .starts = tensor_starts_.const_data_ptr<int64_t>()},
+         .total = outputs_.totals_on_gpu(),
+         .bad = outputs_.hold_on_gpu().data()});
+    bad = outputs_.hold_on_gpu();
+  } else if (shards_.state().shards() > 1) {
+    bad = outputs_.bad_on_gpu();
+  }
+  shards_.update().queue(total, staging_->params(), outputs_.decision_on_gpu(), bad);
+  outputs_.queue_fetch(total.data() + total.size() - static_cast<size_t>(phase.floats));
+}
+
+// A peer that is late makes the sum's kernel leave after a while, with the update held; then they are queued again.
+void CapturedExecutor::wait_for_all(const PhaseRun& run) {
+  DeviceCombine& combine = device_combine();
+  while (!combine.end_total()) {
+    if (!std::exchange(combining_, true)) begin_combining();
+    outputs_.queue_clear_hold();
+    combine.set_partial_sums(partials_);
+    queue_end_of_step(run);
+  }
+}
+
+// For whoever watches: this worker's own work is done.
+void CapturedExecutor::begin_combining() {
+  LoopObserver* const observer = shards_.observer();
+  if (observer && sums_on_gpus()) observer->combined_inside(device_combine().total_seconds());
+  shards_.report_all_ended();
+  if (observer) observer->combine_begins();
 }
 
 PhaseResult CapturedExecutor::launch_step(const PhaseRun& run) {
@@ -54,23 +109,30 @@ PhaseResult CapturedExecutor::launch_step(const PhaseRun& run) {
   reset_scratch(run);
   shards_.add_sums(run);
   device_combine().set_partial_sums(partials_);
-  Total total = shards_.combine().finish();  // nobody can join in this phase any more: now it may change the weights
+  const bool summed = sums_on_gpus();
+  Total total;
+  combining_ = false;
+  if (summed)
+    device_combine().begin_total();
+  else
+    total = shards_.combine().finish();  // nobody can join in this phase any more: now it may change the weights
   shards_.shard_begins(0);
   queue_inputs(run);
   step_graph_->replay();
-  stage_ahead_and_wait(run);
+  stage_ahead_and(run, [&] {
+    const double begin = monotonic_seconds();
+    if (summed) wait_for_all(run);
+    return shards_.wait() + monotonic_seconds() - begin;
+  });
   if (compare && fingerprint(run, partials_) != eager) went_stale(run);
   step_agreed_ = true;
   decision_ = outputs_.decision();
   floats_.assign(outputs_.floats().begin(), outputs_.floats().end());
   if (group_size_ > 1 && has_bad()) find_bad_shard(run);
   shards_.read_sums(run);
-  total = total_of_step(run, total);
-  shards_.report_all_ended();
-  if (LoopObserver* observer = shards_.observer()) {
-    observer->combine_begins();
-    observer->combine_ends();
-  }
+  total = summed ? total_from_gpu(run, total) : total_of_step(run, total);
+  if (!std::exchange(combining_, false)) begin_combining();
+  if (LoopObserver* observer = shards_.observer()) observer->combine_ends();
   shards_.batches().forget_before(run.step + 1);
   return {total, floats_, &decision_};
 }
@@ -100,6 +162,22 @@ Total CapturedExecutor::total_of_step(const PhaseRun& run, Total total) {
     for (size_t k = 0; k < counts_.size(); ++k) counts_[k] += scratch.counts[k];
     for (size_t k = 0; k < maxima_.size(); ++k) maxima_[k] = std::max(maxima_[k], scratch.maxima[k]);
   }
+  total.counts = counts_;
+  total.maxima = maxima_;
+  return total;
+}
+
+// Of shards that share a pass, who found a NaN is not known: the ones that have it say so.
+Total CapturedExecutor::total_from_gpu(const PhaseRun& run, Total total) {
+  const auto counts = static_cast<size_t>(run.phase->counts), flag = static_cast<size_t>(run.phase->maxima);
+  counts_.assign(outputs_.totals().begin(), outputs_.totals().begin() + static_cast<ptrdiff_t>(counts));
+  maxima_.assign(outputs_.totals().begin() + static_cast<ptrdiff_t>(counts), outputs_.totals().end());
+  maxima_.resize(static_cast<size_t>(shards_.layout_of(*run.phase, run.last).maxima));
+  if (maxima_[flag] != 0 && group_size_ > 1)
+    for (int i = 0; i < shards_.count(); ++i)
+      if (outputs_.bad(i) >= 0)
+        shards_.note(fmt::format("NaN or Inf in {} of shard {}", shards_.state().tensor_text(
+                                     shards_.state().tensor_at(outputs_.bad(i))), shards_.order()[static_cast<size_t>(i)]));
   total.counts = counts_;
   total.maxima = maxima_;
   return total;

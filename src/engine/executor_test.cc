@@ -1,6 +1,7 @@
 // Every executor gives the bits of the serial one: on one, two and three workers, with phases that change state, that
 // exchange, that run now and then, or that can't be captured.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "engine/train_loop.h"
 #include "engine/walk_recipe.h"
 #include "reduce/gpu_combine.h"
+#include "reduce/peer_link.h"
 #include "reduce/shm_combine.h"
 
 namespace tandem {
@@ -41,6 +43,7 @@ struct Outcome {
 };
 
 thread_local TrainLoop* running = nullptr;  // in this thread
+thread_local bool capturing = false;
 
 void run_steps(TrainLoop& loop, int steps, Outcome& out) {
   running = &loop;
@@ -58,7 +61,9 @@ struct OnEmulatedGpu {
     auto made = std::make_unique<EmulatedGpu>([](const std::function<void()>& work) {
       std::map<std::string, at::Tensor> before;
       for (const auto& [name, tensor] : everything(*running)) before[name] = tensor.clone();
+      capturing = true;
       work();
+      capturing = false;
       at::NoGradGuard no_grad;
       for (const auto& [name, tensor] : everything(*running)) tensor.copy_(before.at(name));
     });
@@ -88,20 +93,53 @@ class Executors : public ::testing::Test {
     run_steps(*alone(settings), kSteps, out);
     return out;
   }
+  // The sum over peers between these threads; a kernel, so a capture does not run it.
+  static std::unique_ptr<Combine> over_peers(std::unique_ptr<Combine> inner, const LinkMembers& members,
+                                             PeerWords words, std::vector<int> sockets, const Watch& watch) {
+    static const PeerKernels kernels{[](const PeerSum& sum, void* stream) {
+                                       if (!capturing) PeerKernels::cpu().queue(sum, stream);
+                                     },
+                                     PeerKernels::cpu().most_blocks};
+    static const std::unique_ptr<PeerMemory> memory = host_peer_memory(cpu_device());
+    PeerSumLink::Options options{.required = true, .waits = true, .wait_ns = 1'000'000};
+    options.note = options.log = [](const std::string&) {};
+    auto link = std::make_unique<PeerSumLink>(
+        members, words, socket_peer_mail(std::move(sockets)),
+        PeerSumLink::Gpu{
+            .device = cpu_device(), .kernels = &kernels, .idle = [] { return true; }, .host_memory = memory.get()},
+        std::move(options), 64, watch);
+    const ShardRange mine = members.ranges[static_cast<size_t>(members.me)];
+    auto talk = std::make_unique<LinkTalk>(std::move(inner), *link, mine.size());
+    return std::make_unique<GpuCombine>(members.shards, mine, std::move(talk), cpu_device(), std::move(link));
+  }
   // A thread for each worker; their combine is that of processes.
-  static std::vector<Outcome> workers(const WalkSettings& settings, std::vector<ShardRange> ranges, bool on_gpu) {
+  static std::vector<Outcome> workers(const WalkSettings& settings, std::vector<ShardRange> ranges, bool on_gpu,
+                                      bool peers = false) {
     struct Nobody : Watch {
       bool abandoned(uint64_t, int64_t) const override { return false; }
     } watch;
     const ShmShape shape{
-        .shards = kShards, .ranges = ranges, .max_floats = 64, .max_counts = 8, .max_maxima = 8, .exchange = true};
+        .shards = kShards, .ranges = ranges, .max_floats = 64, .max_counts = 8, .max_maxima = 40, .exchange = true};
     const SharedMemory segment = SharedMemory::create("executors", shm_combine_bytes(shape));
+    std::vector<std::vector<int>> sockets(ranges.size(), std::vector<int>(ranges.size(), -1));
+    for (size_t a = 0; a < ranges.size(); ++a)
+      for (size_t b = a + 1; peers && b < ranges.size(); ++b) {
+        int ends[2];
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair");
+        sockets[a][b] = ends[0];
+        sockets[b][a] = ends[1];
+      }
     std::vector<std::unique_ptr<TrainLoop>>
         loops;  // made one by one: libtorch draws the first weights from one generator
     for (size_t me = 0; me < ranges.size(); ++me) {
       std::unique_ptr<Combine> combine = std::make_unique<ShmCombine>(
           shape, static_cast<int>(me), SharedMemory::adopt(dup(segment.fd()), segment.bytes().size()), 1, 0, watch);
-      if (on_gpu) combine = std::make_unique<GpuCombine>(kShards, ranges[me], std::move(combine), cpu_device());
+      const LinkMembers members{
+          .shards = kShards, .ranges = ranges, .ranks = {0, 1, 2}, .me = static_cast<int>(me), .generation = 1};
+      if (peers && ranges.size() > 1)
+        combine = over_peers(std::move(combine), members, peer_words(shape, segment), sockets[me], watch);
+      else if (on_gpu)
+        combine = std::make_unique<GpuCombine>(kShards, ranges[me], std::move(combine), cpu_device());
       loops.push_back(std::make_unique<TrainLoop>(settings, std::make_unique<WalkRecipe>(settings), ranges[me],
                                                   std::move(combine)));
     }
@@ -221,6 +259,25 @@ TEST_F(Executors, WorkersGiveTheBitsOfOne) {
   }
 }
 
+// Where GPUs sum by themselves, a step of `learn` is one launch on any number of them: not its shards, then its update.
+TEST_F(Executors, WorkersWhoseGpusSumByThemselvesLaunchAStepAsOneGraph) {
+  const WalkSettings settings;
+  const Outcome want = serial(settings);
+  for (const auto& ranges : std::vector<std::vector<ShardRange>>{{{0, 2}, {2, 6}}, {{0, 1}, {1, 4}, {4, 6}}}) {
+    int replays[2];
+    for (const bool peers : {false, true}) {
+      OnEmulatedGpu on;
+      for (const Outcome& got : workers(settings, ranges, true, peers)) {
+        expect_same(want, got);
+        EXPECT_TRUE(got.notes.empty()) << got.notes.front();
+      }
+      replays[peers] = on.gpu->replays;
+    }
+    const int workers = static_cast<int>(ranges.size());
+    EXPECT_GE(replays[0] - replays[1], workers * (kSteps - 8)) << replays[0] << " and " << replays[1];
+  }
+}
+
 // At a step at which walk does not run: what was received in the step before counts no more.
 TEST_F(Executors, ARunThatIsResumedBetweenTwoWalksHasTheBitsOfOneThatIsNot) {
   const WalkSettings settings;
@@ -275,8 +332,11 @@ TEST_F(Executors, UpdatesThatAreNoNumbersAreSkippedAlike) {
   EXPECT_TRUE(std::ranges::any_of(want.losses, [](double loss) { return !std::isfinite(loss); }));
   OnEmulatedGpu on;
   for (const auto& ranges : std::vector<std::vector<ShardRange>>{{{0, 6}}, {{0, 1}, {1, 4}, {4, 6}}})
-    for (const Outcome& got : workers(settings, ranges, true))
-      for (const auto& [name, tensor] : got.state) EXPECT_TRUE(at::equal(tensor, want.state.at(name))) << name;
+    for (const bool peers : {false, true})
+      for (const Outcome& got : workers(settings, ranges, true, peers)) {
+        for (const auto& [name, tensor] : got.state) EXPECT_TRUE(at::equal(tensor, want.state.at(name))) << name;
+        EXPECT_EQ(got.notes, want.notes);
+      }
 }
 
 TEST_F(Executors, PhasesThatCannotWorkAreRefused) {

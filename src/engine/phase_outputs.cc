@@ -7,20 +7,22 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kDecisionBytes = 64;
+constexpr size_t kDecisionBytes = 56;  // the word after it is the hold
 static_assert(sizeof(UpdateDecision) <= kDecisionBytes);
+constexpr size_t kHeadBytes = kDecisionBytes + sizeof(int64_t);
 
 }  // namespace
 
-PhaseOutputs::PhaseOutputs(int shards, int counts, int floats)
+PhaseOutputs::PhaseOutputs(int shards, int counts, int floats, int integers)
     : shards_(shards),
       counts_(counts),
       floats_(floats),
-      memory_(kDecisionBytes + (shards_ + shards_ * counts_) * sizeof(int64_t) + floats_ * sizeof(float)) {}
+      integers_(integers),
+      memory_(kHeadBytes + (shards_ + shards_ * counts_ + integers_) * sizeof(int64_t) + floats_ * sizeof(float)) {}
 
 void PhaseOutputs::queue_clear() {
-  device().fill_ones(bad_on_gpu().data(), bad_on_gpu().size_bytes());
-  const size_t done = kDecisionBytes + shards_ * sizeof(int64_t);
+  device().fill_ones(memory_.on_gpu() + kDecisionBytes, sizeof(int64_t) + bad_on_gpu().size_bytes());
+  const size_t done = kHeadBytes + shards_ * sizeof(int64_t);
   device().zero(memory_.on_gpu() + done, memory_.size() - done);
 }
 
@@ -31,8 +33,16 @@ void PhaseOutputs::queue_fetch(const float* floats) {
 }
 
 std::span<int64_t> PhaseOutputs::bad_on_gpu() const {
-  return {reinterpret_cast<int64_t*>(memory_.on_gpu() + kDecisionBytes), shards_};
+  return {reinterpret_cast<int64_t*>(memory_.on_gpu() + kHeadBytes), shards_};
 }
+
+std::span<int64_t> PhaseOutputs::hold_on_gpu() const {
+  return {reinterpret_cast<int64_t*>(memory_.on_gpu() + kDecisionBytes), 1};
+}
+
+void PhaseOutputs::queue_clear_hold() { device().fill_ones(hold_on_gpu().data(), sizeof(int64_t)); }
+
+int64_t* PhaseOutputs::totals_on_gpu() const { return bad_on_gpu().data() + shards_ + shards_ * counts_; }
 
 at::Tensor PhaseOutputs::counts_on_gpu(int index) const {
   int64_t* first = bad_on_gpu().data() + shards_ + static_cast<size_t>(index) * counts_;
@@ -40,7 +50,7 @@ at::Tensor PhaseOutputs::counts_on_gpu(int index) const {
 }
 
 std::span<int64_t> PhaseOutputs::words() {
-  return {reinterpret_cast<int64_t*>(memory_.on_host() + kDecisionBytes), shards_ + shards_ * counts_};
+  return {reinterpret_cast<int64_t*>(memory_.on_host() + kHeadBytes), shards_ + shards_ * counts_ + integers_};
 }
 
 std::span<const float> PhaseOutputs::floats() {

@@ -34,7 +34,7 @@ class GpuSums : public PhaseSums {
       : device_(device),
         has_floats_(phase.floats > 0),
         has_counts_(phase.counts > 0),
-        outputs_(shards, phase.counts, phase.floats) {}
+        outputs_(shards, phase.counts, phase.floats, phase.counts + phase.maxima + 2) {}  // the flag, the request
   void begin() override { outputs_.queue_clear(); }
   at::Tensor floats(std::span<float> tail) override {
     return has_floats_ ? at::from_blob(tail.data(), {static_cast<int64_t>(tail.size())}, here()) : at::Tensor();

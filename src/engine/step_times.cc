@@ -90,6 +90,13 @@ void StepTimes::look_for_delay(double now) {
   delay_at_look_ = delay;
 }
 
+void StepTimes::combined_inside(TrainLoop& loop, double seconds) {
+  shard_began_ += seconds;
+  add(page_->combine_ns, seconds);
+  add(page_->wait_ns, loop.combine().late_seconds() - late_at_combine_);
+  late_at_combine_ = loop.combine().late_seconds();
+}
+
 void StepTimes::combine_begins(TrainLoop& loop) {
   combine_began_ = monotonic_seconds();
   late_at_combine_ = loop.combine().late_seconds();

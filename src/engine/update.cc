@@ -15,10 +15,6 @@
 
 namespace tandem {
 
-int64_t nan_flag(int shard, int64_t tensor) { return (static_cast<int64_t>(shard) + 1) << 32 | (tensor + 1); }
-int64_t nan_flag_shard(int64_t flag) { return (flag >> 32) - 1; }
-int64_t nan_flag_tensor(int64_t flag) { return (flag & 0xFFFFFFFF) - 1; }
-
 int optimizer_states(const OptimizerSettings& optimizer) {
   if (optimizer.kind != "sgd") return 2;
   return optimizer.momentum > 0 ? 1 : 0;

@@ -23,11 +23,6 @@
 
 namespace tandem {
 
-// Which shard found what: packed into one integer so that a maximum combines it; 0 is "nothing". Shard -1: some.
-int64_t nan_flag(int shard, int64_t tensor);
-int64_t nan_flag_shard(int64_t flag);
-int64_t nan_flag_tensor(int64_t flag);
-
 // State vectors that an optimizer needs, each as long as the parameters: 2 for adam and adamw, 1 for sgd with momentum,
 // else 0.
 int optimizer_states(const OptimizerSettings& optimizer);

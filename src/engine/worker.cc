@@ -94,6 +94,7 @@ class Worker : public Watch, public LoopObserver {
   void phase_begins(int64_t step, int phase) override;
   void shard_begins(int shard) override;
   void shard_ends(int shard) override;
+  void combined_inside(double seconds) override { times_.combined_inside(*loop_, seconds); }  // none in validation
   void combine_begins() override;
   void combine_ends() override;
   void applied() override;

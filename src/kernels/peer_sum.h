@@ -42,7 +42,18 @@ struct PeerControl {
   uint64_t sequence = 0;                      // of the sum to do
   uint64_t abandon = 0;                       // not 0: every wait ends at once
   uint64_t waited_ns = 0;                     // of block 0 in the last call, until all had published
+  uint64_t took_ns = 0;                       // by block 0, all of that call
   uint32_t unfinished[kMostPeerBlocks] = {};  // not 0: the block left before its end
+};
+
+// What the shards on this GPU left there, added to the integers that the host gives.
+struct PeerShardWords {
+  int32_t shards = 0, first = 0;    // of the job's, from `first` on; 0: all integers come from the host
+  int32_t tensors = 0;
+  bool named = true;                // else a raised flag names no shard
+  const int64_t* counted = nullptr; // [shards][counts]
+  const int64_t* bad = nullptr;     // [shards]: where a NaN or Inf lies in a shard's vector, or -1
+  const int64_t* starts = nullptr;  // [tensors]: where a vector's tensors begin, the first at 0
 };
 
 struct PeerSum {
@@ -65,6 +76,7 @@ struct PeerSum {
   float* shown[2] = {};
   float* total = nullptr;
   const int64_t* integers = nullptr;  // ours; null: they stand already where they are shown
+  PeerShardWords of_shards;           // to be added to `integers`
   int64_t* shown_integers = nullptr;  // [members][integer_stride], in host memory that all GPUs reach
   int64_t integer_stride = 0;
   int64_t* total_integers = nullptr;

@@ -29,6 +29,12 @@ struct UpdateDecision {
   int32_t skip = 0;    // not 0: nothing is changed
 };
 
+// Which shard found NaN or Inf in which tensor: packed into one integer so that a maximum combines it; 0 is "nothing".
+// Shard -1: some.
+TANDEM_HD int64_t nan_flag(int64_t shard, int64_t tensor) { return (shard + 1) << 32 | (tensor + 1); }
+TANDEM_HD int64_t nan_flag_shard(int64_t flag) { return (flag >> 32) - 1; }
+TANDEM_HD int64_t nan_flag_tensor(int64_t flag) { return (flag & 0xFFFFFFFF) - 1; }
+
 // A contiguous range of the flat weights with one set of optimizer parameters and one decision.
 struct UpdateSegment {
   int64_t end = 0;     // it begins where the one before it ends; a multiple of 16

@@ -41,6 +41,8 @@ struct Total {
 
 using Partials = std::vector<ExactSum<float>::Partial>;
 
+struct DeviceIntegers;  // direct_gpu_link.h
+
 // What the capture of a CUDA graph asks of a combine, whose floats lie on a GPU.
 class DeviceCombine {
  public:
@@ -48,6 +50,15 @@ class DeviceCombine {
   virtual Partials partial_sums() const = 0;  // of this worker's shards, once all are added
   // The same sums at the same addresses, written by the replay of a graph that captured Combine::add_floats().
   virtual void set_partial_sums(Partials sums) = 0;
+
+  // Whether this phase's total can be made by work that is queued on the GPU, after it has begun; then, in place of
+  // finish(): all shards are added, begin_total() | queue_total(), or the replay of what captured it | end_total(). False:
+  // others are late, and queue_total() has to come again. Throws MembersChanged: what was queued after it is void.
+  virtual bool queues_total() const { return false; }
+  virtual void begin_total() {}
+  virtual std::span<const float> queue_total(const DeviceIntegers& integers) { return {}; }
+  virtual bool end_total() { return true; }
+  virtual double total_seconds() const { return 0; }  // that the last one took on the GPU
 
  protected:
   ~DeviceCombine() = default;

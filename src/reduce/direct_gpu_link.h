@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/peer_sum.h"
 #include "reduce/combine.h"
 #include "reduce/shard_range.h"
 
@@ -28,6 +29,14 @@ struct LinkIntegers {
   std::span<int64_t> counts, maxima;
 };
 
+// Integers of a phase that lie on the GPU: of this worker's shards, and, after the sum, of all.
+struct DeviceIntegers {
+  int counts = 0, maxima = 0, flag = -1;  // as in PeerSum
+  PeerShardWords of_shards;
+  int64_t* total = nullptr;
+  int64_t* bad = nullptr;
+};
+
 class DirectGpuLink {
  public:
   static constexpr int kWords = 26;  // at most
@@ -42,6 +51,16 @@ class DirectGpuLink {
   // made, or this one is gone: what is queued on the GPU after that comes later.
   virtual void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence,
                    LinkIntegers integers) = 0;
+
+  // The same, of a link that completes, in three parts, so that a CUDA graph may hold the middle one. Between begin and
+  // end it is launched once; end_queued() waits for all that was launched. False: others are late, queue it again (what
+  // was done is not done twice); `bad` holds then whatever comes after it.
+  virtual void begin_queued(int64_t sequence, LinkIntegers ours) { throw std::logic_error("nothing is queued here"); }
+  virtual void queue(float* total, std::span<const float* const> mine, int64_t floats, const DeviceIntegers& integers) {
+    throw std::logic_error("nothing is queued here");
+  }
+  virtual bool end_queued(int64_t sequence) { throw std::logic_error("nothing is queued here"); }
+  virtual double last_seconds() const { return 0; }  // that the last sum took on the GPU
 
   virtual int words() const = 0;                                      // that it wants to exchange in the next combine
   virtual void give(std::span<int64_t> words, int64_t sequence) = 0;  // none below 0; throws MembersChanged

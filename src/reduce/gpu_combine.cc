@@ -100,6 +100,26 @@ void GpuCombine::add_partial(int node, std::span<const float> floats, bool stays
   now_->sum.add_partial(node, floats, stays);
 }
 
+void GpuCombine::begin_total() {
+  if (added_ != mine_.size()) throw std::logic_error("a shard is missing");
+  link_->begin_queued(inner_->next_sequence(), {counts_, maxima_});
+}
+
+std::span<const float> GpuCombine::queue_total(const DeviceIntegers& integers) {
+  const Partials partials = partial_sums();
+  std::vector<const float*> mine;
+  for (const auto& partial : partials) mine.push_back(partial.values.data());
+  float* const there = now_->length > 0 ? now_->total(partials) : nullptr;
+  link_->queue(there, mine, now_->length, integers);
+  return {there, static_cast<size_t>(now_->length)};
+}
+
+bool GpuCombine::end_total() {
+  if (!link_->end_queued(inner_->next_sequence())) return false;
+  inner_->completed();
+  return true;
+}
+
 Total GpuCombine::finish() {
   const Partials partials = partial_sums();
   if (alone_) {

@@ -28,6 +28,11 @@ class GpuCombine : public Combine, public DeviceCombine {
   void add_floats(int shard, std::span<const float> floats, bool stays) override;
   Partials partial_sums() const override;
   void set_partial_sums(Partials sums) override;
+  bool queues_total() const override { return completes_; }
+  void begin_total() override;
+  std::span<const float> queue_total(const DeviceIntegers& integers) override;
+  bool end_total() override;
+  double total_seconds() const override { return link_ ? link_->last_seconds() : 0; }
   void add_partial(int node, std::span<const float> floats, bool stays) override;
   std::vector<int> subtrees() const override { return tree_.cover(mine_.first, mine_.last); }
   Total finish() override;  // floats on the GPU

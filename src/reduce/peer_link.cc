@@ -273,52 +273,71 @@ PeerSum PeerSumLink::arguments(float* total, std::span<const float* const> mine,
 
 void PeerSumLink::sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence,
                       LinkIntegers integers) {
-  ask(sequence);
-  const size_t partials = floats > 0 ? static_cast<size_t>(join_.partials(members_.me)) : 0;
   const size_t counts = integers.counts.size(), maxima = integers.maxima.size();
-  if (mine.size() != partials || floats > most_floats_ ||
-      counts + maxima > static_cast<size_t>(words_.integer_stride))
+  int64_t* const totals = words_.total_integers(members_.me);
+  begin_queued(sequence, integers);
+  do queue(total, mine, floats,
+           {.counts = static_cast<int>(counts), .maxima = static_cast<int>(maxima), .of_shards = {}, .total = totals});
+  while (!end_queued(sequence));
+  std::copy_n(totals, counts, integers.counts.data());
+  std::copy_n(totals + counts, maxima, integers.maxima.data());
+}
+
+void PeerSumLink::begin_queued(int64_t sequence, LinkIntegers ours) {
+  ask(sequence);
+  if (ours.counts.size() + ours.maxima.size() > static_cast<size_t>(words_.integer_stride))
+    throw std::logic_error("a sum over peers of more integers than its job's");
+  std::ranges::copy(ours.maxima, std::ranges::copy(ours.counts, words_.own_integers(members_.me)).out);
+  control().sequence = static_cast<uint64_t>(sequence);
+  control().abandon = 0;
+  expect_all_blocks();
+}
+
+void PeerSumLink::expect_all_blocks() const { std::memset(control().unfinished, 0, sizeof control().unfinished); }
+
+void PeerSumLink::queue(float* total, std::span<const float* const> mine, int64_t floats,
+                        const DeviceIntegers& integers) {
+  const size_t partials = floats > 0 ? static_cast<size_t>(join_.partials(members_.me)) : 0;
+  if (mine.size() != partials || floats > most_floats_)
     throw std::logic_error("a sum over peers of another shape than its job's");
   for (const float* const partial : mine)
     if (reinterpret_cast<uintptr_t>(partial) % 16 != 0 || reinterpret_cast<uintptr_t>(total) % 16 != 0)
       throw std::logic_error("a sum over peers of vectors that do not begin at a multiple of 16 bytes");
   PeerSum s = arguments(total, mine, floats);
-  s.counts = static_cast<int32_t>(counts);
-  s.maxima = static_cast<int32_t>(maxima);
-  // Nobody reads ours of the last sum any more: all had added it up when it ended.
-  int64_t* const shown = s.shown_integers + s.me * s.integer_stride;
-  std::ranges::copy(integers.counts, shown);
-  std::ranges::copy(integers.maxima, shown + counts);
-  run(s, sequence);
-  std::copy_n(s.total_integers, counts, integers.counts.data());
-  std::copy_n(s.total_integers + counts, maxima, integers.maxima.data());
+  s.counts = integers.counts;
+  s.maxima = integers.maxima;
+  s.flag = integers.flag;
+  s.of_shards = integers.of_shards;
+  s.integers = words_.own_integers(s.me);
+  s.total_integers = integers.total;
+  s.bad = integers.bad;
+  gpu_.kernels->queue(s, gpu_.stream);
 }
 
-// Until all blocks have ended it, or it is abandoned.
-void PeerSumLink::run(const PeerSum& s, int64_t sequence) {
-  PeerControl& control = *s.control;
-  control.sequence = static_cast<uint64_t>(sequence);
-  control.abandon = 0;
-  bool unfinished = true, abandoned = false;
-  while (unfinished && !abandoned) {
-    std::memset(control.unfinished, 0, sizeof control.unfinished);
-    gpu_.kernels->queue(s, gpu_.stream);
-    const double begin = monotonic_seconds();
-    do {
-      abandoned = abandoned || watch_.abandoned(members_.generation, sequence);
-      if (abandoned) std::atomic_ref(control.abandon).store(1);
-      if (gpu_.idle()) break;
-      pause_for_link(begin);
-    } while (true);
-    gpu_.device.wait();  // throws if the GPU has failed
-    late_ += static_cast<double>(control.waited_ns) * 1e-9;
-    unfinished = std::ranges::any_of(control.unfinished, [](uint32_t left) { return left != 0; });
+bool PeerSumLink::end_queued(int64_t sequence) {
+  const double begin = monotonic_seconds();
+  bool abandoned = false;
+  do {
+    abandoned = abandoned || watch_.abandoned(members_.generation, sequence);
+    if (abandoned) std::atomic_ref(control().abandon).store(1);
+    if (gpu_.idle()) break;
+    pause_for_link(begin);
+  } while (true);
+  gpu_.device.wait();  // throws if the GPU has failed
+  late_ += static_cast<double>(control().waited_ns) * 1e-9;
+  took_ = static_cast<double>(control().took_ns) * 1e-9;
+  if (std::ranges::any_of(control().unfinished, [](uint32_t left) { return left != 0; })) {
+    if (abandoned || watch_.abandoned(members_.generation, sequence)) throw MembersChanged();
+    expect_all_blocks();
+    return false;
   }
-  if (unfinished) throw MembersChanged();
-  const uint64_t tag = peer_tag(members_.generation, static_cast<uint64_t>(sequence), s.blocks);
-  for (int block = 0; block < s.blocks; ++block)
-    if (std::atomic_ref(s.flags[s.me * kMostPeerBlocks + block].reduced).load() != tag)
-      throw std::runtime_error("a sum over peers ended without its work: the GPU did not run it");
+  check_ran(sequence);
+  return true;
+}
+
+void PeerSumLink::check_ran(int64_t sequence) const {
+  const std::optional<int64_t> mark = words_.mark(members_.me, members_.generation);
+  if (mark != sequence) throw std::runtime_error("a sum over peers ended without its work: the GPU did not run it");
 }
 
 }  // namespace tandem

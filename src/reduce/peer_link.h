@@ -60,6 +60,10 @@ class PeerSumLink : public DirectGpuLink {
   bool completes() const override { return true; }
   void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence,
            LinkIntegers integers) override;
+  void begin_queued(int64_t sequence, LinkIntegers ours) override;
+  void queue(float* total, std::span<const float* const> mine, int64_t floats, const DeviceIntegers& integers) override;
+  bool end_queued(int64_t sequence) override;
+  double last_seconds() const override { return took_; }
   int words() const override { return stage_ == Stage::kForming ? 2 : 0; }
   void give(std::span<int64_t> words, int64_t sequence) override;
   void take(std::span<const int64_t> largest) override;
@@ -88,7 +92,10 @@ class PeerSumLink : public DirectGpuLink {
   void use_host(int refuser);
   void ask(int64_t sequence) const;
   PeerSum arguments(float* total, std::span<const float* const> mine, int64_t floats) const;
-  void run(const PeerSum& sum, int64_t sequence);
+  PeerControl& control() const { return words_.control(members_.me); }
+  void begin_call(int64_t sequence);
+  void expect_all_blocks() const;
+  void check_ran(int64_t sequence) const;
 
   LinkMembers members_;
   PeerWords words_;
@@ -102,7 +109,7 @@ class PeerSumLink : public DirectGpuLink {
   Stage stage_ = Stage::kForming;
   bool ready_ = false, words_pinned_ = false;
   std::string refused_, no_area_;
-  double began_ = 0, late_ = 0;
+  double began_ = 0, late_ = 0, took_ = 0;
   int blocks_ = 0;
   std::unique_ptr<PeerArea> on_gpu_, on_host_;
   std::vector<Peer> peers_;  // by member; our own is unused

@@ -26,7 +26,7 @@ PeerWords::PeerWords(std::span<std::byte> m, int n, int64_t integers)
 }
 
 uint64_t PeerWords::bytes(int members, int64_t integers) {
-  return flag_bytes(members) + static_cast<uint64_t>(members) * kPeerPage + 2 * integer_bytes(members, integers);
+  return flag_bytes(members) + static_cast<uint64_t>(members) * kPeerPage + 3 * integer_bytes(members, integers);
 }
 
 PeerFlag* PeerWords::flags() const { return reinterpret_cast<PeerFlag*>(memory.data()); }
@@ -40,8 +40,12 @@ int64_t* PeerWords::shown_integers() const {
   return reinterpret_cast<int64_t*>(memory.data() + flag_bytes(members) + static_cast<uint64_t>(members) * kPeerPage);
 }
 
-int64_t* PeerWords::total_integers(int member) const {
+int64_t* PeerWords::own_integers(int member) const {
   return shown_integers() + integer_bytes(members, integer_stride) / sizeof(int64_t) + member * integer_stride;
+}
+
+int64_t* PeerWords::total_integers(int member) const {
+  return own_integers(member) + integer_bytes(members, integer_stride) / sizeof(int64_t);
 }
 
 // Sums of one generation follow each other on a member's GPU, so its block 0 stands in the newest that any block is in,

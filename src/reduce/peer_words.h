@@ -1,6 +1,6 @@
 // reduce/peer_words.h -- the words of a sum between GPUs (kernels/peer_sum.h) in the memory that its members share: the
-// flags of all members, each member's control on a page of its own, and each member's integers: as it shows them, and
-// as they are in total.
+// flags of all members, each member's control on a page of its own, and each member's integers: as it shows them, as
+// its host gave them, and as they are in total.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@ struct PeerWords {
   PeerFlag* flags() const;
   PeerControl& control(int member) const;
   int64_t* shown_integers() const;             // of member 0; the next member's are integer_stride further
+  int64_t* own_integers(int member) const;
   int64_t* total_integers(int member) const;
 
   // The sequence number up to which a member of a generation did its part; nothing if it did none. Final once the

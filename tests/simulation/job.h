@@ -28,9 +28,11 @@ uint64_t mix(uint64_t a, uint64_t b);
 struct Job {
   int shards = 1, phases = 1, steps = 5;
   bool stateful = false;
+  bool gpus = false;  // they sum by themselves, but for every third combine
   int snapshot_every = 4, check_every = 3;  // steps
 
   int64_t sequences() const { return static_cast<int64_t>(steps) * phases; }
+  bool on_gpus(int64_t sequence) const { return gpus && sequence % 3 != 1; }
   uint64_t first_weights() const { return mix(1, static_cast<uint64_t>(shards)); }
   uint64_t first_shard_state(int shard) const { return stateful ? mix(2, static_cast<uint64_t>(shard)) : 0; }
   uint64_t contribution(uint64_t weights, uint64_t shard_state, int64_t sequence, int shard) const;

@@ -152,7 +152,9 @@ Mark Launcher::mark_of(const Worker& worker) const {
     const int index = segment.index_of(worker.rank);
     if (index < 0) continue;
     if (!newest) newest = Mark{*generation, -1};
-    if (segment.done[index] >= 0) return {*generation, segment.done[index]};
+    int64_t done = segment.done[index];
+    if (world_.mutant != Mutant::kHostMarks) done = std::max(done, segment.flags[index]);
+    if (done >= 0) return {*generation, done};
   }
   return newest.value_or(Mark{0, -1});
 }
@@ -233,8 +235,8 @@ void Launcher::start_generation(GenerationStart start) {
         start.from == GenerationStart::From::kSamePhase ? "generation: go on, cut" : "generation: restore, step", -1,
         start.from == GenerationStart::From::kSamePhase ? start.cut : start.snapshot_step,
         static_cast<int64_t>(start.generation));
-    world_.segments[start.generation] = {
-        .members = start.members, .done = std::vector<int64_t>(start.members.size(), -1), .combines = {}};
+    const std::vector<int64_t> none(start.members.size(), -1);
+    world_.segments[start.generation] = {.members = start.members, .done = none, .flags = none, .combines = {}};
     kept_.push_back(start.generation);
     snapshots_in_generation_ = 0;
   });

@@ -39,6 +39,7 @@ Job draw_job(Dice& dice, int workers) {
   job.phases = dice.between(1, 3);
   job.steps = workers > 24 ? dice.between(3, 8) : workers > 8 ? dice.between(5, 15) : dice.between(5, 40);
   job.stateful = dice.chance(50);
+  job.gpus = dice.chance(50);
   job.snapshot_every = dice.between(2, 9);
   job.check_every = dice.between(2, 6);
   return job;
@@ -331,8 +332,8 @@ ScheduleResult simulate(const Options& options) {
   }
   ScheduleResult outcome = schedule.outcome();
   outcome.violation = violation;
-  outcome.job = fmt::format("{} shards, {} phases, {} steps, {}, {} workers", job.shards, job.phases, job.steps,
-                            job.stateful ? "stateful" : "stateless", workers);
+  outcome.job = fmt::format("{} shards, {} phases, {} steps, {}{}, {} workers", job.shards, job.phases, job.steps,
+                            job.stateful ? "stateful" : "stateless", job.gpus ? ", summed on GPUs" : "", workers);
   return outcome;
 }
 
@@ -341,7 +342,9 @@ const std::vector<std::pair<std::string, Mutant>>& mutants() {
       {"old-messages", Mutant::kOldMessages}, {"missing-part", Mutant::kMissingPart},
       {"cut-high", Mutant::kCutHigh},         {"cut-low", Mutant::kCutLow},
       {"unclipped", Mutant::kUnclipped},      {"forget-restore", Mutant::kForgetRestore},
-      {"drop-shard", Mutant::kDropShard},     {"zombie-mark", Mutant::kZombieMark}};
+      {"drop-shard", Mutant::kDropShard},     {"zombie-mark", Mutant::kZombieMark},
+      {"host-marks", Mutant::kHostMarks},     {"one-wait", Mutant::kOneWait},
+      {"not-held", Mutant::kNotHeld}};
   return all;
 }
 

@@ -38,6 +38,11 @@ bool Worker::act() {
       return write_part();
     case Stage::kReportingPart:
       return report_part(), true;
+    case Stage::kLaunchingAgain:
+      return launch_again(), true;
+    case Stage::kMarkingApplied:
+      segment().done[index_] = sequence_ - 1;
+      return go_on_after(sequence_ - 1), true;
   }
   return false;
 }
@@ -67,11 +72,26 @@ bool Worker::wait_for_generation() {
 // A combine may be complete and abandoned at the same moment; a real worker may see either first.
 bool Worker::wait_for(size_t arrived, Stage then) {
   const bool complete = arrived == segment().members.size(), over = abandoned();
+  if (!complete && world_.job.on_gpus(sequence_) && launches_ < 3 && world_.dice.chance(20)) {  // the kernel leaves
+    ++launches_;
+    stage = world_.mutant == Mutant::kNotHeld && then == Stage::kApplying ? then : Stage::kLaunchingAgain;
+    return true;
+  }
   if (!complete && !over) return false;
   stage = complete && !(over && world_.dice.chance(50)) ? then : Stage::kAbandoned;
   if (stage == Stage::kAbandoned)
     world_.tell("abandons sequence number", rank, sequence_, static_cast<int64_t>(generation));
   return true;
+}
+
+// Goes on where its flags say that it stood.
+void Worker::launch_again() {
+  if (abandoned()) {
+    stage = Stage::kAbandoned;
+    world_.tell("abandons sequence number on its GPU", rank, sequence_, static_cast<int64_t>(generation));
+    return;
+  }
+  stage = segment().flags[index_] == sequence_ ? Stage::kWaitingForMarks : Stage::kWaitingForParts;
 }
 
 void Worker::restore() {
@@ -127,6 +147,7 @@ void Worker::compute() {
     return;
   }
   contributions_.clear();
+  launches_ = 1;
   for (int shard = range_.first; shard < range_.last; ++shard) {
     contributions_.push_back(world_.job.contribution(weights_, shard_states_[shard], sequence_, shard));
     shard_states_[shard] = world_.job.next_shard_state(shard_states_[shard], weights_, sequence_);
@@ -158,11 +179,12 @@ void Worker::reduce() {
 }
 
 void Worker::mark_done() {
-  segment().done[index_] = sequence_;
+  const bool on_gpu = world_.job.on_gpus(sequence_);
+  (on_gpu ? segment().flags : segment().done)[index_] = sequence_;
   ++combine().done;
   if (fenced) combine().taint |= kFenced;
   world_.tell("done", rank, sequence_, static_cast<int64_t>(generation));
-  stage = Stage::kWaitingForMarks;
+  stage = on_gpu && world_.mutant == Mutant::kOneWait ? Stage::kApplying : Stage::kWaitingForMarks;
 }
 
 void Worker::apply() {
@@ -173,7 +195,14 @@ void Worker::apply() {
   if (taint_ == 0 && !fenced && weights_ != world_.reference.weights.at(sequence_))
     throw Violation(
         fmt::format("rank {} has other weights than the reference after sequence number {}", rank, sequence_ - 1));
-  if (sequence_ % world_.job.phases == 0)
+  if (world_.job.on_gpus(sequence_ - 1))
+    stage = Stage::kMarkingApplied;
+  else
+    go_on_after(sequence_ - 1);
+}
+
+void Worker::go_on_after(int64_t sequence) {
+  if ((sequence + 1) % world_.job.phases == 0)
     boundary();
   else
     stage = Stage::kComputing;

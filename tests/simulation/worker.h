@@ -1,7 +1,9 @@
 // tests/simulation/worker.h -- one life of a worker process, cut into the actions that others can see.
 //
 // It follows the protocol of fleet/generation.h: compute, publish, wait, reduce, mark done, wait, apply; at a step
-// boundary perhaps a part of a snapshot. It looks for a new generation only where a real one does: when idle, holding,
+// boundary perhaps a part of a snapshot. Where GPUs sum by themselves (reduce/peer_link.h), its GPU does all that, flags
+// its part as done, and leaves a wait that takes long; the host looks for an abandoned combine only then, launches it
+// again, and marks what has been applied. It looks for a new generation only where a real one does: when idle, holding,
 // or when its combine was abandoned. Between any two actions it may be killed, frozen, or overtaken by anybody.
 #pragma once
 
@@ -31,8 +33,10 @@ enum class Stage {
   kAbandoned,
   kRestoring,
   kAdopting,
+  kLaunchingAgain,
+  kMarkingApplied,
 };
-constexpr int kStages = 15;
+constexpr int kStages = 17;
 
 // worker -> launcher
 struct WorkerReport {
@@ -74,6 +78,8 @@ class Worker {
   bool abandoned() const { return generation <= revoked_generation && sequence_ > revoked_cut; }
   bool wait_for_generation();
   bool wait_for(size_t arrived, Stage then);
+  void launch_again();
+  void go_on_after(int64_t sequence);
   void restore();
   void adopt();
   void go_on();
@@ -109,6 +115,7 @@ class Worker {
   uint64_t snapshots_ = 0;  // begun in this generation
   bool held_ = false;
   uint64_t part_hash_ = 0;
+  int launches_ = 1;  // of this combine's kernel
 };
 
 }  // namespace tandem::simulation

@@ -34,6 +34,9 @@ enum class Mutant {
   kForgetRestore,  // a generation goes on after a restore that not everybody has adopted
   kDropShard,      // the plan forgets the last shard
   kZombieMark,     // a worker that could not be killed is lost with a mark, as if it were dead
+  kHostMarks,      // what a GPU did by itself counts only once its host has said so
+  kOneWait,        // a GPU applies a total before all have done their part
+  kNotHeld,        // a GPU applies what its sum left unfinished
 };
 
 enum Taint : unsigned { kFenced = 1, kFlipped = 2 };
@@ -57,6 +60,7 @@ struct Segment {
   };
   std::vector<ShardAssignment> members;
   std::vector<int64_t> done;            // by member
+  std::vector<int64_t> flags;           // by member: done by its GPU, as it says itself (reduce/peer_words.h)
   std::map<int64_t, Combine> combines;  // by sequence number
 
   int index_of(int rank) const;  // -1: no member

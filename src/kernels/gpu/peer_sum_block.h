@@ -9,6 +9,7 @@
 
 #include "kernels/peer_sum.h"
 #include "kernels/portable.h"
+#include "kernels/update_decision.h"
 
 #if defined(__CUDACC__)
 #define TANDEM_PEER __device__ __forceinline__
@@ -129,11 +130,29 @@ TANDEM_PEER void show_partials(const PeerSum& s, int block) {
   }
 }
 
+// As ShardRunner::read_sums().
+TANDEM_PEER int64_t flag_of_shards(const PeerShardWords& words, int64_t flag) {
+  for (int shard = 0; shard < words.shards; ++shard) {
+    if (words.bad[shard] < 0) continue;
+    int tensor = 0;
+    while (tensor + 1 < words.tensors && words.starts[tensor + 1] <= words.bad[shard]) ++tensor;
+    const int64_t found = nan_flag(words.named ? words.first + shard : -1, tensor);
+    flag = found > flag ? found : flag;
+  }
+  return flag;
+}
+
 template <class Threads, class Words>
 TANDEM_PEER void show_integers(const PeerSum& s) {
   if (!s.integers) return;
   int64_t* const shown = s.shown_integers + s.me * s.integer_stride;
-  for (int i = Threads::index(); i < s.counts + s.maxima; i += Threads::count()) Words::store(shown + i, s.integers[i]);
+  for (int i = Threads::index(); i < s.counts + s.maxima; i += Threads::count()) {
+    int64_t value = s.integers[i];
+    for (int shard = 0; i < s.counts && shard < s.of_shards.shards; ++shard)
+      value += s.of_shards.counted[shard * s.counts + i];
+    if (s.flag >= 0 && i == s.counts + s.flag) value = flag_of_shards(s.of_shards, value);
+    Words::store(shown + i, value);
+  }
 }
 
 template <class Threads>
@@ -186,6 +205,7 @@ template <class Threads, class Words, int kPending>
 TANDEM_PEER void sum_block(const PeerSum& s, int block) {
   const uint64_t tag = peer_tag(s.generation, Words::read(&s.control->sequence), s.blocks);
   const PeerFlag* const mine = flag_of(s, s.me, block);
+  const uint64_t entered = Words::now_ns();
   Words::reach(PeerPoint::kBegun, block);
   bool goes_on = true;
   const bool was_reduced = Words::read(&mine->reduced) == tag;
@@ -215,6 +235,7 @@ TANDEM_PEER void sum_block(const PeerSum& s, int block) {
   } else if (Threads::index() == 0) {
     s.control->unfinished[block] = 1;
   }
+  if (block == 0 && Threads::index() == 0) s.control->took_ns = Words::now_ns() - entered;
   const bool flagged = block == 0 && s.flag >= 0 && goes_on && s.total_integers[s.counts + s.flag] != 0;
   if (s.bad && Threads::index() == 0 && (!goes_on || flagged)) *s.bad = 0;
 }
