@@ -56,6 +56,7 @@ std::vector<Action> Coordinator::lost(int rank, std::optional<Mark> mark) {
   leaving_.erase(rank);
   const bool was_member = members_.erase(rank) > 0;
   if (members_.empty()) {
+    holding_ = false;  // nobody does
     stop_or_begin(actions);
   } else if (was_member) {
     if (options_.stateful || !mark || !everybody_restored() || holding_)

@@ -448,6 +448,20 @@ TEST(Coordinator, AHeldRunCanBeStopped) {
   EXPECT_EQ(finished[0].step, 5);
 }
 
+// Of a lone worker: there is nobody to go on until another one comes.
+TEST(Coordinator, ADeathThatLeavesAHeldRunEmptyWaitsForAWorkerAlsoWhenTheHoldEnds) {
+  Job job(1);
+  job.c.want_hold(true);
+  job.snapshot(10, /*held=*/true);
+  ASSERT_TRUE(job.c.holding());
+  job.c.expect(1, 1);
+  EXPECT_FALSE(has<StartGeneration>(job.c.lost(0, std::nullopt)));
+  EXPECT_FALSE(has<StartGeneration>(job.c.want_hold(false)));
+  const GenerationStart start = start_in(job.c.arrived(1));
+  EXPECT_EQ(start.members, (std::vector<ShardAssignment>{{1, {0, 24}}}));
+  EXPECT_EQ(start.snapshot_step, 10);
+}
+
 TEST(Coordinator, ADeathInAHeldRunGoesBackToItsSnapshotAndHoldsAgain) {
   Job job(3);
   job.c.want_hold(true);
