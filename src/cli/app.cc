@@ -290,7 +290,8 @@ class AppBuilder {
       if (kept.contains(verb.name) || find_command(*root, {verb.name}) != root) refuse_verb(verb.name);
       try {
         auto* app = command(root, verb.name, verb.summary, verb.examples);
-        if (!verb.subject.empty()) subject(app, verb.subject, verb.subject_help, 0, verb.most_subjects);
+        if (!verb.subject.empty())
+          subject(app, verb.subject, verb.subject_help, 0, verb.most_subjects)->type_name(verb.usage);
         for (const VerbFlag& flag : verb.flags) verb_flag(app, flag);
       } catch (const CLI::ConstructionError& error) {
         throw std::logic_error(fmt::format("{}: {}", whose(verb.name), error.what()));

@@ -47,6 +47,10 @@ std::string usage(const CLI::App& app, const std::string& full_name) {
     text += app.get_require_subcommand_min() ? " <command>" : " [command]";
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_positional()) continue;
+    if (const std::string words = option->get_type_name(); !words.empty()) {  // RecipeVerb::usage
+      text += " " + words;
+      continue;
+    }
     const std::string name = option->get_name();
     const bool many = option->get_items_expected_max() > 2;
     for (int i = 0; i < (many ? 1 : option->get_items_expected_max()); ++i)

@@ -103,6 +103,7 @@ RecipeVerb merged_verb(const Offers& offers) {
     if (merged.subject.empty()) {
       merged.subject = offer.verb.subject;
       merged.subject_help = offer.verb.subject_help;
+      merged.usage = offer.verb.usage;
     }
   }
   return merged;

@@ -53,6 +53,7 @@ struct RecipeVerb {
   std::vector<CommandExample> examples = {};
   std::string subject = "run", subject_help = "id, start of an id, folder, or last";  // the word that may follow it
   int most_subjects = 1;                                                              // words that may follow it
+  std::string usage = {};  // those words in the usage line, "<player> <player>"; empty: made of `subject`
 };
 
 // GiB that one worker needs; 0: not known, `doctor` says nothing of it.

@@ -310,6 +310,7 @@ class Looks(Match):
 
     def test_the_help_has_commands_to_copy(self):
         text = self.tandem("match", "--help").stdout
+        self.assertTrue(text.startswith("usage: tandem match <player> <player> [flags]\n"), text)
         for word in ("match minimax random", "stockfish:1500", "uci:", "--openings", "--movetime", "any legal move"):
             self.assertIn(word, text)
 

@@ -145,8 +145,8 @@ class Pipes(Typed):
 
     def test_help_opens_with_commands_to_copy(self):
         said = self.tandem("play", "--help").stdout
-        self.assertTrue(said.startswith("usage: tandem play "))
-        for words in ("tandem play chess minimax --uci", "--black", "--fen", "--pgn"):
+        self.assertTrue(said.startswith("usage: tandem play chess <player> [flags]\n"), said)
+        for words in ("any legal move, each as likely", "tandem play chess minimax --uci", "--black", "--fen", "--pgn"):
             self.assertIn(words, said)
         self.assertIn("takes back your last move", self.play(["help"]))
 

@@ -170,10 +170,11 @@ std::unique_ptr<Player> make_player(const PlayerName& name, std::optional<double
   return make_uci_player(name, patience);
 }
 
-std::vector<std::pair<std::string, std::string>> known_players() {
-  std::vector<std::pair<std::string, std::string>> players;
-  for (const KnownPlayer& player : kKnown) players.emplace_back(player.spelling, player.what);
-  return players;
+std::string players_help() {
+  std::string help;
+  for (const KnownPlayer& player : kKnown)
+    help += fmt::format("{}{} ({})", help.empty() ? "" : "; ", player.spelling, player.what);
+  return help;
 }
 
 }  // namespace tandem::chess

@@ -41,7 +41,7 @@ PlayerName read_player_name(std::string_view text);
 std::unique_ptr<Player> make_player(const PlayerName& name, std::optional<double> patience = {});
 inline std::unique_ptr<Player> make_player(std::string_view text) { return make_player(read_player_name(text)); }
 
-// For help: "random" and what it does.
-std::vector<std::pair<std::string, std::string>> known_players();
+// For help: each spelling and what it does, "random (any legal move, each as likely); ...".
+std::string players_help();
 
 }  // namespace tandem::chess

@@ -88,13 +88,6 @@ int run_match(const Command& command) {
   return tell_result(command, report, code);
 }
 
-std::string players_help() {
-  std::string help;
-  for (const auto& [spelling, what] : known_players())
-    help += fmt::format("{}{} ({})", help.empty() ? "" : "; ", spelling, what);
-  return help;
-}
-
 }  // namespace
 
 RecipeVerb match_verb() {
@@ -122,7 +115,8 @@ RecipeVerb match_verb() {
        {"match stockfish:nodes=1000 greedy --json --pgn games.pgn", "for scripts"}},
       "players",
       players_help(),
-      2};
+      2,
+      "<player> <player>"};
 }
 
 }  // namespace tandem

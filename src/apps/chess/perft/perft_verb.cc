@@ -155,7 +155,8 @@ RecipeVerb perft_verb() {
                        {"perft 7 --device cuda:0 --json", "on a GPU, for scripts"}},
           .subject = "depth",
           .subject_help = "moves of both sides together, and a FEN [the start]",
-          .most_subjects = 7};
+          .most_subjects = 7,
+          .usage = "<depth> [fen]"};
 }
 
 }  // namespace tandem

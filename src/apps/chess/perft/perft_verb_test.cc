@@ -39,6 +39,10 @@ TEST(PerftVerb, DividesByFirstMoveInOrderOfTheirNames) {
   EXPECT_EQ(json["moves"][0], (nlohmann::json{{"move", "a2a3"}, {"nodes", 380}}));
 }
 
+TEST(PerftVerb, ItsUsageLineNamesDepthAndFen) {
+  EXPECT_TRUE(Sandbox().run({"perft", "--help"}).out.starts_with("usage: tandem perft <depth> [fen] [flags]\n"));
+}
+
 TEST(PerftVerb, RefusesWhatItCannotCount) {
   const Sandbox box;
   const auto refused = [&](const std::vector<std::string>& words) {

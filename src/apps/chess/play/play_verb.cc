@@ -10,6 +10,7 @@
 
 #include "apps/chess/play/terminal_game.h"
 #include "apps/chess/play/uci_server.h"
+#include "apps/chess/player_name.h"
 #include "base/errors.h"
 #include "base/printable.h"
 #include "command/command.h"
@@ -115,8 +116,9 @@ RecipeVerb play_verb() {
                        {"play chess greedy --fen \"4k3/8/8/8/8/8/4P3/4K3 w - - 0 1\"", "from a position"},
                        {"play chess minimax --uci", "what a chess program (cutechess, Arena) starts"}},
           .subject = "words",
-          .subject_help = "chess, and a player: random, greedy, minimax, stockfish:1500, uci:/path/to/engine",
-          .most_subjects = 3};
+          .subject_help = "chess, and a player: " + chess::players_help(),
+          .most_subjects = 3,
+          .usage = "chess <player>"};
 }
 
 }  // namespace tandem
