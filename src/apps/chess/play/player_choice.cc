@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "apps/chess/play/limited_minimax.h"
 #include "apps/chess/player_name.h"
 #include "base/errors.h"
 #include "base/printable.h"
@@ -49,7 +48,8 @@ PlayerChoice choose_player(const std::string& text, const std::filesystem::path&
     choice.deepest = MinimaxPlayer::kDeepest;
   }
   choice.make = [name](const PlaySettings& settings) -> std::unique_ptr<Player> {
-    if (name.kind == PlayerName::Kind::kMinimax) return std::make_unique<LimitedMinimax>(settings.depth);
+    if (name.kind == PlayerName::Kind::kMinimax)
+      return std::make_unique<MinimaxPlayer>(settings.depth, MinimaxPlayer::NodeLimit::kKept);
     return make_player(name);
   };
   return choice;

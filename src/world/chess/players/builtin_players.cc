@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/philox.h"
 #include "world/chess/players/evaluation.h"
@@ -23,6 +24,8 @@ int material_won(const Position& p, Move move) {
   const int promoted = move.is_promotion() ? value_of(move.promotion()) - value_of(PieceType::kPawn) : 0;
   return value_of(captured) + promoted;
 }
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 Score score_of(int value) {
   const int plies = kMateScore - (value < 0 ? -value : value);
@@ -58,7 +61,10 @@ std::string MinimaxPlayer::name() const {
 
 Thought MinimaxPlayer::think(const Game& game, const ThinkRequest& request) {
   const int depth = std::clamp(request.depth.value_or(depth_), 1, depth_);
-  GameSearch search(game, Leaf::kAsItStands, [&request] { return request.stop.stop_requested(); });
+  const int64_t most = keeps_nodes_ ? request.nodes.value_or(kNoLimit) : kNoLimit;
+  const GameSearch* counted = nullptr;
+  GameSearch search(game, Leaf::kAsItStands, [&] { return request.stop.stop_requested() || counted->nodes() >= most; });
+  counted = &search;
   Thought thought{.move = draw(moves_of(game), game)};  // where it is stopped before it has seen anything
   for (int d = 1; d <= depth; ++d) {
     const std::vector<RootMove> moves = search.moves_at(d, thought.move);

@@ -1,7 +1,8 @@
 // world/chess/players/builtin_players.h -- three players without a process: random, greedy and minimax.
 //
 // Where several moves are equally good, the game's seed draws one of them; each is as likely. They need no limits:
-// minimax looks to its depth, or to a request's where that is less, and ends earlier only when it is told to stop.
+// minimax looks to its depth, or to a request's where that is less, and ends earlier only when it is told to stop, or
+// at a request's nodes where it was made to keep them.
 #pragma once
 
 #include "world/chess/players/player.h"
@@ -44,12 +45,18 @@ class GreedyPlayer : public SeededPlayer {
 class MinimaxPlayer : public SeededPlayer {
  public:
   static constexpr int kDepth = 2, kDeepest = 6;
-  explicit MinimaxPlayer(int depth = kDepth) : depth_(depth) {}
+  // In a match the depth is its limit, and what a request has for others changes nothing (kIgnored). A chess program
+  // may ask for nodes (kKept): the move is that of the deepest search that was finished. GameSearch asks every 1,024
+  // nodes whether to go on, so that up to so many more may be looked at.
+  enum class NodeLimit : uint8_t { kIgnored, kKept };
+  explicit MinimaxPlayer(int depth = kDepth, NodeLimit nodes = NodeLimit::kIgnored)
+      : depth_(depth), keeps_nodes_(nodes == NodeLimit::kKept) {}
   std::string name() const override;
   Thought think(const Game& game, const ThinkRequest& request) override;
 
  private:
   int depth_;
+  bool keeps_nodes_;
 };
 
 }  // namespace tandem::chess

@@ -180,6 +180,36 @@ TEST(ChessMinimax, AnswersAtOnceWhenItIsStopped) {
   EXPECT_LT(thought.nodes, 10'000);
 }
 
+TEST(ChessMinimax, KeepsALimitOfNodesWhereItWasMadeTo) {
+  MinimaxPlayer limited(MinimaxPlayer::kDeepest, MinimaxPlayer::NodeLimit::kKept);
+  limited.begin_game(1);
+  for (const int64_t nodes : {1, 1000, 20'000}) {
+    int64_t reported = 0;
+    const Thought thought =
+        limited.think(Game(), {.nodes = nodes, .report = [&](const Thought& t) { reported = t.nodes; }});
+    EXPECT_TRUE(is_legal(start_position(), thought.move));
+    EXPECT_LE(thought.nodes, nodes + 1024);
+    EXPECT_LE(reported, nodes + 1024);
+  }
+  EXPECT_EQ(limited.think(Game(), {.nodes = 1'000'000, .depth = 2}).depth, 2) << "the first limit counts";
+}
+
+TEST(ChessMinimax, IsAsStrongInEveryMatchWhateverItsEnginesMayLookAt) {
+  MinimaxPlayer player(3), limited(3, MinimaxPlayer::NodeLimit::kKept);
+  const Game game = game_of("r4rk1/1pp1qppp/p1np1n2/2b1p1B1/2B1P1b1/P1NP1N2/1PP1QPPP/R4RK1 w - - 0 10");
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    player.begin_game(seed);
+    limited.begin_game(seed);
+    const Thought free = player.think(game, {}), asked = player.think(game, {.nodes = 1});
+    EXPECT_EQ(asked.move, free.move);
+    EXPECT_EQ(asked.nodes, free.nodes);
+    const Thought far = limited.think(game, {.nodes = 1'000'000'000});
+    EXPECT_EQ(far.move, free.move);
+    EXPECT_EQ(far.score, free.score);
+    EXPECT_LT(limited.think(game, {.nodes = 1}).depth, 3);
+  }
+}
+
 TEST(ChessGreedy, TakesTheMostValuablePieceWhateverDefendsIt) {
   GreedyPlayer player;
   // A queen behind a pawn, a rook that nobody defends.
