@@ -4,6 +4,7 @@
 
 #include "apps/chess/player_name.h"
 #include "apps/chess/uci/engine_line.h"
+#include "apps/chess/uci/uci_words.h"
 
 namespace {
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/clock.h"
 #include "kernels/philox.h"
 #include "world/chess/players/sites.h"
 
@@ -20,7 +19,7 @@ std::string comment_of(const Thought& thought) {
 }
 
 void lose_by_fault(FinishedGame& played, Side side, const PlayerFault& fault) {
-  played.fault = GameFault{side, fault.kind(), fault.what(), fault.why(), fault.todo()};
+  played.fault = GameFault{side, fault.kind(), fault.what(), fault.why()};
   played.winner = other(side);
 }
 
@@ -93,7 +92,6 @@ uint64_t seed_of_player(uint64_t match_seed, int64_t game, Side side) {
 
 FinishedGame play_game(const Game& opening, Player& white, Player& black, uint64_t white_seed, uint64_t black_seed,
                        const MatchRules& rules, const std::stop_token& stop) {
-  const double began = monotonic_seconds();
   FinishedGame played;
   played.game = opening;
   played.comments.assign(opening.moves().size(), "");
@@ -111,7 +109,6 @@ FinishedGame play_game(const Game& opening, Player& white, Player& black, uint64
     if (!play_move(played, played.game.position().side_to_move == Side::kWhite ? white : black, request)) break;
   }
   played.broken_off = !played.fault && !played.too_long && !played.result.over();
-  played.seconds = monotonic_seconds() - began;
   return played;
 }
 

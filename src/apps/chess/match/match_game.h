@@ -22,7 +22,7 @@ struct MatchRules {
 struct GameFault {
   Side side;
   PlayerFault::Kind kind;
-  std::string what, why, todo;
+  std::string what, why;
 };
 
 struct FinishedGame {
@@ -35,7 +35,6 @@ struct FinishedGame {
   bool too_long = false;                // drawn by max_plies
   bool broken_off = false;              // it was stopped: it has no result
   std::vector<std::string> comments;    // as in PgnGame
-  double seconds = 0;
 
   std::string result_text() const;  // "1-0"; "*" where it was broken off
   std::string ending() const;       // "checkmate", "Fake 1.0 crashed": for a table

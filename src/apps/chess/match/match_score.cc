@@ -32,12 +32,6 @@ void MatchScore::add_game(int points) {
   if (points == 0) ++losses;
 }
 
-int64_t MatchScore::pair_count() const { return std::accumulate(pairs.begin(), pairs.end(), int64_t{0}); }
-
-double MatchScore::score() const {
-  return (static_cast<double>(wins) + static_cast<double>(draws) / 2) / static_cast<double>(games());
-}
-
 // (m - u)^2 = z^2 r' u (1 - u) / n, solved for u.
 ScoreInterval MeanEstimate::interval(double z) const {
   const double k = z * z * share / static_cast<double>(count);

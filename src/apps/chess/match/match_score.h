@@ -31,8 +31,6 @@ struct MatchScore {
   void add_pair(int first, int second) { ++pairs[static_cast<size_t>(first + second)]; }
 
   int64_t games() const { return wins + draws + losses; }
-  int64_t pair_count() const;
-  double score() const;  // 0..1 over all games; there is one
 };
 
 inline constexpr double kNinetyFive = 1.959963984540054;  // of the normal distribution, two-sided

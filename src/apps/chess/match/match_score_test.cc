@@ -20,7 +20,9 @@ TEST(MatchScore, CountsGamesAndPairs) {
   score.add_pair(2, 1);
   score.add_pair(0, 2);
   EXPECT_EQ(score.games(), 4);
-  EXPECT_DOUBLE_EQ(score.score(), 0.625);
+  EXPECT_EQ(score.wins, 2);
+  EXPECT_EQ(score.draws, 1);
+  EXPECT_EQ(score.losses, 1);
   EXPECT_EQ(score.pairs, (std::array<int64_t, 5>{0, 0, 1, 1, 0}));
   EXPECT_EQ(estimate_pairs(MatchScore{}), std::nullopt);
 }

@@ -118,7 +118,7 @@ FinishedGame game_with(int64_t number, std::optional<Side> winner, std::optional
   game.number = number;
   game.first_is_white = number % 2 == 0;
   game.winner = winner;
-  if (at_fault) game.fault = GameFault{*at_fault, PlayerFault::Kind::kCrashed, "it crashed", "signal 11", ""};
+  if (at_fault) game.fault = GameFault{*at_fault, PlayerFault::Kind::kCrashed, "it crashed", "signal 11"};
   return game;
 }
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <string>
 
-#include "apps/chess/uci/engine_line.h"
+#include "apps/chess/uci/uci_words.h"
 #include "base/errors.h"
 #include "base/printable.h"
 #include "kernels/philox.h"

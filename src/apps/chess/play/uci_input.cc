@@ -4,20 +4,14 @@
 #include <limits>
 #include <utility>
 
+#include "apps/chess/uci/uci_words.h"
+
 namespace tandem::chess {
 namespace {
 
-bool is_blank(char c) { return static_cast<unsigned char>(c) <= ' '; }
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 // From the beginning of one part of a line to that of another.
 std::string_view from_to(std::string_view from, std::string_view to) {
-  return trimmed({from.data(), static_cast<size_t>(to.data() - from.data())});
+  return UciWords::without_blanks({from.data(), static_cast<size_t>(to.data() - from.data())});
 }
 
 UciCommand command_of(std::string_view word) {
@@ -125,17 +119,6 @@ void read_go(UciInput& input, UciWords words) {
 }
 
 }  // namespace
-
-std::string_view UciWords::next() {
-  while (!rest_.empty() && is_blank(rest_.front())) rest_.remove_prefix(1);
-  size_t size = 0;
-  while (size < rest_.size() && !is_blank(rest_[size])) ++size;
-  const std::string_view word = rest_.substr(0, size);
-  rest_.remove_prefix(size);
-  return word;
-}
-
-std::string_view UciWords::rest() const { return trimmed(rest_); }
 
 UciInput read_uci_input(std::string_view line) {
   UciInput input;

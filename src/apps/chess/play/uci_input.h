@@ -52,16 +52,4 @@ struct UciInput {
 
 UciInput read_uci_input(std::string_view line);
 
-// The words of a text, one after the other; empty at the end. Blanks and control characters separate them.
-class UciWords {
- public:
-  explicit UciWords(std::string_view text) : rest_(text) {}
-  std::string_view next();
-  // What has not been taken yet, without blanks at its ends.
-  std::string_view rest() const;
-
- private:
-  std::string_view rest_;
-};
-
 }  // namespace tandem::chess

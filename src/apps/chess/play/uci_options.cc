@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "base/printable.h"
+#include "apps/chess/uci/uci_words.h"
 
 namespace tandem::chess {
 namespace {
@@ -14,13 +14,7 @@ namespace {
 constexpr double kHottest = 10;
 constexpr size_t kLongestShown = 60;
 
-char small(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-bool same_name(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) { return small(x) == small(y); });
-}
-
-std::string shown(std::string_view text) { return printable(text.substr(0, kLongestShown)); }
+std::string shown(std::string_view text) { return beginning_of(text, kLongestShown); }
 
 template <class Number>
 bool read_number(std::string_view text, Number& number) {
@@ -81,7 +75,7 @@ std::vector<std::string> UciOptions::declarations() const {
 
 std::string UciOptions::set(std::string_view name, std::string_view value) {
   for (const Option& option : options_)
-    if (same_name(option.name, name)) return option.set(value);
+    if (same_uci_name(option.name, name)) return option.set(value);
   return fmt::format("there is no option \"{}\"", shown(name));
 }
 

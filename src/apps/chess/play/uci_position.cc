@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/printable.h"
+#include "apps/chess/uci/uci_words.h"
 #include "world/chess/fen.h"
 #include "world/chess/notation.h"
 
@@ -10,10 +10,6 @@ namespace tandem::chess {
 namespace {
 
 constexpr size_t kLongestMove = 20, kLongestFen = 120;
-
-std::string beginning_of(std::string_view text, size_t longest) {
-  return printable(text.substr(0, longest)) + (text.size() > longest ? "..." : "");
-}
 
 }  // namespace
 

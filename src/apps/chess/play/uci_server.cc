@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "apps/chess/play/time_budget.h"
-#include "base/printable.h"
+#include "apps/chess/uci/uci_words.h"
 
 namespace tandem::chess {
 namespace {
@@ -73,7 +73,7 @@ void UciServer::run() {
 bool UciServer::obey(const std::string& line) {
   const UciInput input = read_uci_input(line);
   if (!input.complaint.empty())
-    output_.say(fmt::format("{}: {}", printable(input.complaint_about.substr(0, kLongestWordShown)), input.complaint));
+    output_.say(fmt::format("{}: {}", beginning_of(input.complaint_about, kLongestWordShown), input.complaint));
   switch (input.command) {
     case UciCommand::kUci:
       greet();

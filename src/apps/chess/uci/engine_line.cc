@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <charconv>
 
+#include "apps/chess/uci/uci_words.h"
 #include "base/printable.h"
 
 namespace tandem::chess {
 namespace {
 
-constexpr std::string_view kBlank = " \t\r\n\v\f";
 constexpr size_t kLongestLine = 256;  // moves of a variation that are kept
 
 template <class Number>
@@ -21,34 +21,6 @@ std::optional<Number> number_of(std::string_view word) {
   if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
   return number;
 }
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
-
-bool same_word(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
-}
-
-// The words of a line, one after the other.
-class Words {
- public:
-  explicit Words(std::string_view line) : rest_(line) {}
-
-  // Empty at the end.
-  std::string_view next() {
-    rest_.remove_prefix(std::min(rest_.find_first_not_of(kBlank), rest_.size()));
-    const std::string_view word = rest_.substr(0, rest_.find_first_of(kBlank));
-    rest_.remove_prefix(word.size());
-    return word;
-  }
-  std::string_view rest() const {
-    const size_t begin = rest_.find_first_not_of(kBlank);
-    if (begin == rest_.npos) return {};
-    return rest_.substr(begin, rest_.find_last_not_of(kBlank) - begin + 1);
-  }
-
- private:
-  std::string_view rest_;
-};
 
 EngineOption::Type type_of(std::string_view word) {
   using Type = EngineOption::Type;
@@ -60,13 +32,12 @@ EngineOption::Type type_of(std::string_view word) {
 }
 
 // Names and values may be several words; each ends where the next keyword begins.
-EngineOption read_option(Words words) {
+EngineOption read_option(UciWords words) {
   EngineOption option;
   std::string key, text;
   const auto keep = [&option, &key, &text] {
     if (key == "name") option.name = text;
     if (key == "type") option.type = type_of(text);
-    if (key == "default") option.otherwise = text;
     if (key == "min") option.least = number_of<int64_t>(text);
     if (key == "max") option.most = number_of<int64_t>(text);
     if (key == "var") option.choices.push_back(text);
@@ -85,7 +56,7 @@ EngineOption read_option(Words words) {
   return option;
 }
 
-EngineInfo read_info(Words words) {
+EngineInfo read_info(UciWords words) {
   EngineInfo info;
   for (std::string_view word = words.next(); !word.empty(); word = words.next()) {
     if (word == "depth") info.depth = number_of<int64_t>(words.next());
@@ -107,7 +78,7 @@ EngineInfo read_info(Words words) {
 }  // namespace
 
 EngineLine read_engine_line(std::string_view line) {
-  Words words(line);
+  UciWords words(line);
   const std::string_view first = words.next();
   if (first == "uciok") return EngineUciOk{};
   if (first == "readyok") return EngineReadyOk{};
@@ -121,15 +92,8 @@ EngineLine read_engine_line(std::string_view line) {
   return EngineNoise{};
 }
 
-std::vector<std::string_view> words_of(std::string_view line) {
-  std::vector<std::string_view> found;
-  Words words(line);
-  for (std::string_view word = words.next(); !word.empty(); word = words.next()) found.push_back(word);
-  return found;
-}
-
 const EngineOption* find_option(const std::vector<EngineOption>& options, std::string_view name) {
-  const auto at = std::ranges::find_if(options, [name](const EngineOption& o) { return same_word(o.name, name); });
+  const auto at = std::ranges::find_if(options, [name](const EngineOption& o) { return same_uci_name(o.name, name); });
   return at == options.end() ? nullptr : &*at;
 }
 
@@ -151,11 +115,11 @@ FittedOption fit_option(const EngineOption& option, std::string_view value) {
       break;
     }
     case EngineOption::Type::kCheck:
-      if (!same_word(value, "true") && !same_word(value, "false"))
+      if (!same_uci_name(value, "true") && !same_uci_name(value, "false"))
         fitted.trouble = fmt::format("{} is true or false", name);
       break;
     case EngineOption::Type::kCombo:
-      if (std::ranges::none_of(option.choices, [value](const std::string& c) { return same_word(c, value); }))
+      if (std::ranges::none_of(option.choices, [value](const std::string& c) { return same_uci_name(c, value); }))
         fitted.trouble =
             fmt::format("{} is one of: {}", name, printable(fmt::format("{}", fmt::join(option.choices, ", "))));
       break;

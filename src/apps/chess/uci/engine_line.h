@@ -26,7 +26,6 @@ struct EngineOption {  // option name UCI_Elo type spin default 1350 min 1350 ma
   enum class Type : uint8_t { kCheck, kSpin, kCombo, kButton, kString, kUnknown };
   std::string name;
   Type type = Type::kUnknown;
-  std::string otherwise;  // its default
   std::optional<int64_t> least, most;
   std::vector<std::string> choices;
 };
@@ -42,9 +41,6 @@ using EngineLine =
     std::variant<EngineNoise, EngineUciOk, EngineReadyOk, EngineId, EngineOption, EngineInfo, EngineBestMove>;
 
 EngineLine read_engine_line(std::string_view line);
-
-// The words of a line, separated by spaces and tabs.
-std::vector<std::string_view> words_of(std::string_view line);
 
 // The option by its name, in any case, as engines take it; null: it has none.
 const EngineOption* find_option(const std::vector<EngineOption>& options, std::string_view name);

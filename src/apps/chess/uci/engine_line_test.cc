@@ -28,16 +28,14 @@ TEST(EngineLines, AnOptionHasNameTypeDefaultBoundsAndChoices) {
   const auto elo = read_as<EngineOption>("option name UCI_Elo type spin default 1350 min 1350 max 2850");
   EXPECT_EQ(elo.name, "UCI_Elo");
   EXPECT_EQ(elo.type, EngineOption::Type::kSpin);
-  EXPECT_EQ(elo.otherwise, "1350");
   EXPECT_EQ(elo.least, 1350);
   EXPECT_EQ(elo.most, 2850);
   const auto style =
       read_as<EngineOption>("option name Playing Style type combo default Very Solid var Very Solid var Risky");
   EXPECT_EQ(style.name, "Playing Style");
-  EXPECT_EQ(style.otherwise, "Very Solid");
   EXPECT_EQ(style.choices, (std::vector<std::string>{"Very Solid", "Risky"}));
   EXPECT_EQ(read_as<EngineOption>("option name Clear Hash type button").type, EngineOption::Type::kButton);
-  EXPECT_EQ(read_as<EngineOption>("option name File type string default").otherwise, "");
+  EXPECT_EQ(read_as<EngineOption>("option name File type string default").type, EngineOption::Type::kString);
   EXPECT_EQ(read_as<EngineOption>("option name X type spin min many max 99999999999999999999").least, std::nullopt);
 }
 

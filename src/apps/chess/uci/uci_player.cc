@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "apps/chess/uci/uci_words.h"
 #include "base/clock.h"
 #include "base/printable.h"
 #include "config/spelling.h"
@@ -19,11 +20,7 @@ namespace {
 constexpr size_t kLongestName = 60, kLongestQuote = 80, kMostOptions = 1000;
 constexpr double kForEver = 1e9;
 
-std::string said(std::string_view text) {
-  std::string quote = printable(text.substr(0, kLongestQuote));
-  if (text.size() > kLongestQuote) quote += "...";
-  return fmt::format("\"{}\"", quote);
-}
+std::string said(std::string_view text) { return fmt::format("\"{}\"", beginning_of(text, kLongestQuote)); }
 
 double seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1000; }
 

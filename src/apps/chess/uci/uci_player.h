@@ -56,7 +56,6 @@ class UciPlayer : public Player {
   Thought think(const Game& game, const ThinkRequest& request) override;
 
   pid_t pid() const { return engine_ ? engine_->pid() : -1; }
-  void set_patience(const UciPatience& patience) { settings_.patience = patience; }
 
  private:
   void start();
