@@ -112,6 +112,11 @@ class Conformance(Case):
         engine.send("go")
         self.assertRegex(engine.best(), r"[a-h][12][a-h][34]")
 
+    def test_go_after_a_new_game_begins_at_the_start(self):
+        engine = Engine(self, "random")
+        engine.send("position startpos moves e2e4", "ucinewgame", "go")
+        self.assertRegex(engine.best(), r"[a-h][12][a-h][34]", "White begins")
+
     def test_isready_is_answered_while_it_thinks_and_stop_ends_it(self):
         engine = Engine(self, "minimax:depth=6")
         engine.send("position fen r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1", "go infinite")

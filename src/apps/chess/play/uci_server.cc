@@ -133,7 +133,9 @@ UciSetup UciServer::setup() const {
   return {options_.settings(), game_number_, options_.seed() ? static_cast<uint64_t>(options_.seed()) : seed_};
 }
 
+// `go` before the next `position` begins at the start, not in the game before.
 void UciServer::new_game() {
+  position_ = {};
   ++game_number_;
   seed_ = seed_of_now();
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -104,6 +105,42 @@ TEST(UciServer, EachGoHasOneAnswerAndASecondStopNone) {
   EXPECT_EQ(engine.read_line(), "readyok");
   engine.send("go\ngo\ngo depth 1\n");  // the next one stops the one before
   for (int answers = 0; answers < 3; ++answers) engine.until("bestmove a2a3");
+}
+
+TEST(UciServer, ANewGameBeginsAtTheStartWhateverWasPlayedBefore) {
+  ServerUnderTest engine;
+  const auto answers = [&engine](const std::string& lines) {
+    engine.send(lines + "go depth 1\n");
+    return engine.until("bestmove").back();
+  };
+  const std::string at_start = answers("");
+  EXPECT_NE(answers("position startpos moves a2a3\n"), at_start) << "Black is to move";
+  EXPECT_EQ(answers("ucinewgame\n"), at_start);
+  EXPECT_NE(answers("position startpos moves a2a3 h7h6 a3a4\n"), at_start) << "begins as the line of the game before";
+}
+
+TEST(UciServer, ANewGameIsToldToThePlayerOnceBeforeItsFirstMove) {
+  struct Counts : Ponderer {
+    explicit Counts(std::atomic<int>& begun) : begun(begun) {}
+    void begin_game(uint64_t) override { ++begun; }
+    std::atomic<int>& begun;
+  };
+  std::atomic<int> begun = 0;
+  PlayerChoice choice = ServerUnderTest::ponderer();
+  choice.make = [&begun](const PlaySettings&) { return std::make_unique<Counts>(begun); };
+  ServerUnderTest engine(choice);
+  engine.send("isready\ngo depth 1\ngo depth 1\n");
+  engine.until("bestmove");
+  engine.until("bestmove");
+  EXPECT_EQ(begun, 1);
+  engine.send("ucinewgame\nisready\n");
+  engine.until("readyok");
+  EXPECT_EQ(begun, 2);
+  engine.send("go depth 1\nucinewgame\nisready\n");  // a new game while it thinks is that of the next search
+  engine.until("bestmove");
+  engine.send("go depth 1\n");
+  engine.until("bestmove");
+  EXPECT_EQ(begun, 3);
 }
 
 TEST(UciServer, TheReaderKeepsTheClockOfAPlayerThatDoesNot) {
