@@ -136,6 +136,7 @@ class Games(Match):
 
     def test_a_seed_gives_the_same_games_for_any_number_of_jobs(self):
         def text(*flags):
+            (self.dir / "games.pgn").unlink(missing_ok=True)
             result = self.match("random", "minimax", "--games", 12, "--pgn", "games.pgn", *flags)
             return re.sub(r"\[Date .*\]", "", (self.dir / result["pgn"]).read_text())
 
@@ -143,6 +144,15 @@ class Games(Match):
         for jobs in (2, 7):
             self.assertEqual(text("--jobs", jobs), one)
         self.assertNotEqual(text("--seed", 2), one)
+
+    def test_games_are_added_to_a_file_and_a_new_one_has_a_new_name(self):
+        for games in (2, 4):
+            result = self.match("random", "greedy", "--games", 2, "--pgn", "kept.pgn", "--max-plies", 20)
+            self.assertEqual(len(self.games(result)), games, "what was there stays")
+        names = {self.match("random", "greedy", "--games", 2, "--max-plies", 20)["pgn"] for _ in range(3)}
+        self.assertEqual(len(names), 3, "also within one second")
+        for name in names:
+            self.assertEqual(len(self.games({"pgn": name})), 2)
 
     def test_openings_of_a_file_are_played_from_both_sides(self):
         (self.dir / "book.epd").write_text("4k3/pppppppp/8/8/8/8/PPPPPPPP/4K2R w K - id \"a rook up\";\n"
@@ -265,7 +275,11 @@ class BadInput(Match):
         (self.dir / "bad.epd").write_text("rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq -\nhello world\n")
         self.assert_refused("random", "greedy", "--openings", "bad.epd", words=["bad.epd, line 2"])
         self.assert_refused("random", "greedy", "--openings", "none.epd", words=["there is no such file"])
-        self.assert_refused("random", "greedy", "--pgn", "no/such/folder/x", words=["no folder"])
+        self.assert_refused("random", "greedy", "--pgn", "no/such/folder/x", words=["cannot write no/such/folder/x", "No such file"])
+        (self.dir / "target").write_text("mine")
+        (self.dir / "link").symlink_to("target")
+        self.assert_refused("random", "greedy", "--pgn", "link", words=["links are not followed"])
+        self.assertEqual((self.dir / "target").read_text(), "mine")
         self.assert_refused("random", "greedy", "--pgn", "-", words=["games go to a file"])
 
     def test_no_stockfish_here(self):

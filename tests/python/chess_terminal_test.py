@@ -35,6 +35,11 @@ class Typed(Case):
         self.assertEqual(done.returncode, code, f"{done.stdout}\n{done.stderr}")
         return done.stdout if code == 0 else done.stderr
 
+    def play_and_fail(self, typed, *args):
+        done = subprocess.run([TANDEM, "play", "chess", "random", *args], cwd=self.dir, input="".join(line + "\n" for line in typed), text=True, capture_output=True)
+        self.assertEqual(done.returncode, 1, f"{done.stdout}\n{done.stderr}")
+        return done
+
     def refused(self, args, *words):
         done = self.tandem("play", *args, code=2)
         self.assert_explains(done, *words)
@@ -117,6 +122,23 @@ class Pipes(Typed):
         self.assertEqual(str(self.read_pgn((self.dir / "other.pgn").read_text())[0]), str(games[2]))
         self.assertEqual(str(self.read_pgn(said[said.index("[Event"):said.index("added to")])[0]), str(games[2]))
 
+    def test_a_file_of_games_keeps_what_it_had_and_no_link_is_followed(self):
+        (self.dir / "kept.pgn").write_text('[Event "mine"]\n\n1. d4 *')   # no end of line
+        self.play(["e4"], "--pgn", "kept.pgn")
+        self.assertEqual([game.headers["Event"] for game in self.read_pgn((self.dir / "kept.pgn").read_text())], ["mine", "tandem play"])
+        self.play([], "--pgn", "untouched.pgn")
+        self.assertFalse((self.dir / "untouched.pgn").exists(), "no move, no game, no file")
+        (self.dir / "target").write_text("mine")
+        (self.dir / "link.pgn").symlink_to("target")
+        self.assertIn("links are not followed", self.play(["e4", "pgn link.pgn"]))
+        self.refused(["chess", "random", "--pgn", "link.pgn"], "links are not followed")
+        self.assertEqual((self.dir / "target").read_text(), "mine")
+
+    def test_a_game_that_can_not_be_kept_is_printed(self):
+        said = self.play_and_fail(["e4", "quit"], "--pgn", "/dev/full")
+        self.assertIn("1. e4 ", said.stdout[said.stdout.index("[Event"):])
+        self.assertIn("cannot write /dev/full", said.stderr)
+
     def test_a_game_against_each_player_can_be_played_through(self):
         for player in ("random", "greedy", "minimax"):
             said = self.play(["e4", "d4", "Nc3", "resign"], player=player)
@@ -136,7 +158,7 @@ class Pipes(Typed):
                             (["ches", "minimax"], ["did you mean `chess`?"]), (["chess"], ["which player?"]), (["chess", "minimaxx"], ["minimax"]),
                             (["chess", "minimax", "now"], ["one word too many"]), (["chess", "minimax", "--white", "--black"], ["both given"]),
                             (["chess", "minimax", "--ascii", "--unicode"], ["both given"]), (["chess", "minimax", "--fen", "4k3/8/8/8/8/8/8/8 w - - 0 1"], ["no king"]),
-                            (["chess", "minimax", "--uci", "--fen", "x"], ["not for --uci"]), (["chess", "minimax", "--pgn", "/nowhere/x.pgn"], ["--pgn", "No such file"]),
+                            (["chess", "minimax", "--uci", "--fen", "x"], ["not for --uci"]), (["chess", "minimax", "--pgn", "/nowhere/x.pgn"], ["cannot write /nowhere/x.pgn", "No such file"]),
                             (["chess", "minimax", "--json"], ["no --json"]), (["chess", "minimax", "--seed", "-1"], ["--seed"]),
                             (["chess", "uci:/nowhere/engine"], ["/nowhere/engine"])):
             self.refused(args, *words)

@@ -1,22 +1,15 @@
 #include "apps/chess/match/match_pgn.h"
 
-#include <fmt/format.h>
-
-#include <cerrno>
+#include <algorithm>
 
 #include "base/clock.h"
-#include "base/errors.h"
 
 namespace tandem::chess {
 
-MatchPgn::MatchPgn(std::filesystem::path file, std::string first, std::string second, std::string event)
+MatchPgn::MatchPgn(PgnFile file, std::string first, std::string second, std::string event)
     : file_(std::move(file)), first_(std::move(first)), second_(std::move(second)), event_(std::move(event)) {
   date_ = utc_stamp().substr(0, 10);
-  for (char& c : date_)
-    if (c == '-') c = '.';
-  errno = 0;
-  out_.open(file_, std::ios::binary | std::ios::trunc);
-  if (!out_) throw IoError(fmt::format("cannot write {}", file_.string()), errno, "name another file with --pgn");
+  std::ranges::replace(date_, '-', '.');
 }
 
 void MatchPgn::add(FinishedGame game) {
@@ -36,11 +29,7 @@ void MatchPgn::add_waiting() {
 void MatchPgn::write(const FinishedGame& game) {
   const std::string& white = game.first_is_white ? first_ : second_;
   const std::string& black = game.first_is_white ? second_ : first_;
-  errno = 0;
-  out_ << pgn_of(pgn_of_game(game, white, black, event_, date_)) << std::flush;
-  if (!out_)
-    throw IoError(fmt::format("cannot write {}", file_.string()), errno ? errno : EIO,
-                  "make room, or name another file with --pgn");
+  file_.add(pgn_of(pgn_of_game(game, white, black, event_, date_)));
 }
 
 }  // namespace tandem::chess

@@ -172,7 +172,7 @@ TEST(MatchPgn, KeepsTheOrderOfTheGamesAndReadsBack) {
   const TempDir dir;
   auto games = play_all(plan_of(6, 3, 2));
   {
-    MatchPgn pgn(dir / "games.pgn", "greedy", "random", "test");
+    MatchPgn pgn(PgnFile(dir / "games.pgn"), "greedy", "random", "test");
     for (const int64_t number : {2, 0, 1, 5, 4}) pgn.add(games.at(number));
     pgn.add_waiting();
   }

@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/chess/match/match_line.h"
 #include "apps/chess/match/match_watch.h"
 #include "base/clock.h"
 #include "base/errors.h"
-#include "command/out_file.h"
 
 namespace tandem {
 namespace {
@@ -41,14 +39,11 @@ MatchReport report_of(const MatchLine& line, const MatchPlayers& players) {
   return report;
 }
 
-std::string pgn_file(const Arguments& arguments) {
+// Made before the engines are started, so that what is wrong with it is said first.
+PgnFile pgn_file(const Arguments& arguments) {
   if (arguments.text("pgn") == "-")
     throw ConfigError("--pgn -: games go to a file", "the result of the match goes to stdout", "name a file");
-  if (arguments.has("pgn")) return arguments.text("pgn");
-  const std::string stem = "match-" + utc_file_stamp();
-  std::string file = stem + ".pgn";
-  for (int i = 2; std::filesystem::exists(file); ++i) file = fmt::format("{}-{}.pgn", stem, i);
-  return file;
+  return arguments.has("pgn") ? PgnFile(arguments.text("pgn")) : PgnFile::make_new("match-" + utc_file_stamp());
 }
 
 int tell_result(const Command& command, const MatchReport& report, int code) {
@@ -65,16 +60,16 @@ int tell_result(const Command& command, const MatchReport& report, int code) {
 
 int run_match(const Command& command) {
   MatchLine line = read_match_line(command);
-  const std::string file = pgn_file(command.arguments);
-  check_out_file(file, "--pgn");
+  PgnFile file = pgn_file(command.arguments);
   MatchPlayers players = start_players(line);
   for (const Player* player : {players.first.get(), players.second.get()})
     for (const std::string& note : player->notes()) command.output.warn(note);
   MatchReport report = report_of(line, players);
-  report.pgn = file;
+  report.pgn = file.path().string();
   if (const auto count = line.plan.openings.count(); count && *count < line.plan.games / 2)
     command.output.warn(fmt::format("{} openings for {} pairs: some are played again", *count, line.plan.games / 2));
-  MatchPgn pgn(file, report.first.name, report.second.name, fmt::format("tandem match, seed {}", report.seed));
+  MatchPgn pgn(std::move(file), report.first.name, report.second.name,
+               fmt::format("tandem match, seed {}", report.seed));
   line.plan.make_players = [line_first = line.first, line_second = line.second, patience = line.patience] {
     return MatchPlayers{make_player(line_first, patience), make_player(line_second, patience)};
   };
@@ -108,7 +103,7 @@ RecipeVerb match_verb() {
        {"--anchor", "elo", "Elo of the second player, as another match has shown it: the scale of the first",
         Kind::kWhole},
        {"--timeout", "s", "seconds an engine may be late before it loses [5 beyond --movetime, else 60]", Kind::kWhole},
-       {"--pgn", "file", "where the games go, written anew [match-<time>.pgn here]"}},
+       {"--pgn", "file", "the file that games are added to [a new match-<time>.pgn here]"}},
       {{"match minimax random", "100 games, 50 openings with colours exchanged"},
        {"match stockfish:1500 minimax --games 200 --movetime 50", "on one scale with Stockfish's UCI_Elo"},
        {"match uci:./old uci:./new --nodes 2000 --openings book.epd", "two versions of an engine"},

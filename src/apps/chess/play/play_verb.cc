@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <fstream>
 
+#include "apps/chess/pgn_file.h"
 #include "apps/chess/play/terminal_game.h"
 #include "apps/chess/play/uci_server.h"
 #include "apps/chess/player_name.h"
@@ -80,9 +79,7 @@ int play_in_terminal(const Command& command, const chess::PlayerChoice& choice) 
   settings.style.bottom = settings.person;
   settings.style.color = wants_color(STDOUT_FILENO, arguments.no_color);
   settings.style.unicode = arguments.has("unicode") || (!arguments.has("ascii") && locale_is_utf8());
-  if (arguments.has("pgn") && !std::ofstream(settings.pgn_file, std::ios::app))
-    throw ConfigError(fmt::format("--pgn {}: cannot write it", printable(settings.pgn_file)),
-                      std::generic_category().message(errno), "name a file in a folder that is there and writable");
+  if (arguments.has("pgn")) chess::PgnFile(settings.pgn_file);  // said now, not when a game has been played
   std::signal(SIGPIPE, SIG_IGN);
   chess::Console console(STDIN_FILENO, STDOUT_FILENO);
   return chess::TerminalGame(choice, std::move(settings), console).play();

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <ctime>
-#include <fstream>
 #include <vector>
 
+#include "apps/chess/pgn_file.h"
 #include "apps/chess/play/game_words.h"
 #include "base/errors.h"
 #include "base/printable.h"
@@ -263,21 +262,23 @@ PgnGame TerminalGame::record() const {
 }
 
 void TerminalGame::add_to(const std::string& file) {
-  std::ofstream out(file, std::ios::app);
-  out << pgn_of(record()) << std::flush;
-  if (!out) {
-    explain(fmt::format("cannot write {}", printable(file)), std::generic_category().message(errno),
-            "choose a file in a folder that is there and writable");
-    return;
+  try {
+    PgnFile(file).add(pgn_of(record()));
+    say(fmt::format("added to {}", file));
+  } catch (const Error& error) {
+    console_.write(printable_lines(error.render()));
   }
-  say(fmt::format("added to {}", file));
 }
 
 void TerminalGame::leave() {
   if (settings_.pgn_file.empty() || game_.moves().empty()) return;
-  std::ofstream out(settings_.pgn_file, std::ios::app);
-  out << pgn_of(record()) << std::flush;
-  if (!out) throw IoError(fmt::format("cannot write {}", settings_.pgn_file), errno, "look at the disk");
+  const std::string game = pgn_of(record());
+  try {
+    PgnFile(settings_.pgn_file).add(game);
+  } catch (const Error&) {
+    console_.write("\n" + game);  // so that it is not lost
+    throw;
+  }
 }
 
 }  // namespace tandem::chess
