@@ -127,6 +127,14 @@ class Games(Match):
         self.assertEqual(result["scale"], [])
         self.assertGreater(result["by_pairs"]["low"], 0.5, "minimax is better than greedy")
 
+    def test_max_plies_counts_the_half_moves_of_the_opening(self):
+        result = self.match("random", "random", "--games", 4, "--opening-plies", 6, "--max-plies", 9)
+        for game in self.games(result):
+            self.assertEqual((len(list(game.mainline_moves())), game.headers["PlyCount"], game.headers["Termination"]), (9, "9", "adjudication"))
+        (self.dir / "book.epd").write_text("rnbqkbnr/pppp1ppp/8/4p3/4P3/8/PPPP1PPP/RNBQKBNR w KQkq - 0 30\n")
+        result = self.match("random", "random", "--games", 2, "--openings", "book.epd", "--max-plies", 5)
+        self.assertEqual({game.headers["PlyCount"] for game in self.games(result)}, {"5"}, "moves before the position are none of the game")
+
     def test_an_elo_that_is_known_is_the_scale_of_the_other_player(self):
         result = self.match("greedy", "random", "--games", 20, "--max-plies", 80, "--anchor", -700, "--jobs", 2)
         (scale,) = result["scale"]
@@ -270,6 +278,14 @@ class BadInput(Match):
         self.assert_refused("random", "greedy", "--jobs", 0, words=["it goes from 1"])
         self.assert_refused("random", "greedy", "--movetime", 0, words=["it goes from 1"])
         self.assert_refused("random", "greedy", "--draws", "never", words=["give claim or fide"])
+        self.assert_refused("random", "greedy", "--max-plies", 8, words=["an opening has 8 half-moves", "more than 8"])
+        (self.dir / "long.pgn").write_text("1. e4 e5 2. Nf3 Nc6 3. Bb5 a6 *\n")
+        refused = self.tandem("match", "random", "greedy", "--openings", "long.pgn", "--max-plies", 6, "--pgn", "out", code=2)
+        self.assert_explains(refused, "an opening has 6 half-moves", "--opening-plies")
+        (self.dir / "book.epd").write_text("rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq -\n")
+        refused = self.tandem("match", "random", "greedy", "--openings", "book.epd", "--opening-plies", 2, "--pgn", "out", code=2)
+        self.assert_explains(refused, "book.epd holds positions")
+        self.assertFalse((self.dir / "out").exists())
 
     def test_files(self):
         (self.dir / "bad.epd").write_text("rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq -\nhello world\n")

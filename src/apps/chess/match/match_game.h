@@ -14,7 +14,7 @@ namespace tandem::chess {
 
 struct MatchRules {
   DrawRules draws = DrawRules::at_first_claim();  // as match programs end games
-  int max_plies = 400;                            // half-moves with the opening; a draw then
+  int max_plies = 400;                            // half-moves with those of the opening; a draw then
   ThinkRequest limits;                            // for players without limits of their own
 };
 

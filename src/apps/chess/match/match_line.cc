@@ -56,8 +56,17 @@ void take_openings(MatchLine& line, const Arguments& arguments) {
     line.openings = fmt::format("random openings of {} half-moves", length);
     return;
   }
-  line.plan.openings = Openings::of_file(file, line.plan.seed, plies);
+  line.plan.openings = Openings::of_file(file, line.plan.seed, plies, line.plan.rules.draws);
   line.openings = fmt::format("{} openings of {}", *line.plan.openings.count(), printable(file));
+}
+
+// Games that are drawn where they begin would show nothing.
+void check_length(const MatchLine& line) {
+  const int opening = line.plan.openings.most_plies(), most = line.plan.rules.max_plies;
+  if (most > opening) return;
+  throw ConfigError(fmt::format("--max-plies {}: an opening has {} half-moves", most, opening),
+                    "those of the opening count, so that its games would be drawn before anybody has moved",
+                    fmt::format("give more than {}, or shorter openings with --opening-plies", opening));
 }
 
 }  // namespace
@@ -84,6 +93,7 @@ MatchLine read_match_line(const Command& command) {
   if (arguments.has("anchor"))
     line.anchor = static_cast<double>(whole_flag(arguments, "anchor", 0, -kMostElo, kMostElo));
   take_openings(line, arguments);
+  check_length(line);
   return line;
 }
 

@@ -189,9 +189,10 @@ TEST(MatchPgn, KeepsTheOrderOfTheGamesAndReadsBack) {
   EXPECT_FALSE(reader.next());
 }
 
-std::string refusal_of(const std::filesystem::path& file, std::optional<int> plies = {}) {
+std::string refusal_of(const std::filesystem::path& file, std::optional<int> plies = {},
+                       const DrawRules& rules = DrawRules::at_first_claim()) {
   try {
-    Openings::of_file(file, 1, plies);
+    Openings::of_file(file, 1, plies, rules);
   } catch (const ConfigError& error) {
     return error.render();
   }
@@ -227,6 +228,25 @@ TEST(MatchOpenings, MayBeTheFirstMovesOfGames) {
   EXPECT_NE(refusal_of(dir / "games.pgn").find("the game is over at its end"), std::string::npos);
   const Openings openings = Openings::of_file(dir / "games.pgn", 1, 2);
   EXPECT_EQ(moves_of(openings.opening(0)), (std::vector<std::string>{"f2f3", "e7e5"}));
+  std::ofstream(dir / "OTHER.PGN") << "1. e4 e5 2. Nf3 *\n\n1. d4 *\n";
+  EXPECT_EQ(Openings::of_file(dir / "OTHER.PGN", 1, {}).count(), 2) << "a name in capitals";
+  EXPECT_EQ(Openings::of_file(dir / "OTHER.PGN", 1, {}).most_plies(), 3);
+  EXPECT_EQ(Openings::of_file(dir / "OTHER.PGN", 1, 2).most_plies(), 2);
+}
+
+TEST(MatchOpenings, AreJudgedByTheRulesOfTheMatch) {
+  const TempDir dir;
+  std::ofstream(dir / "late.epd") << "7k/8/8/8/8/8/R7/K7 w - - 120 90\n";
+  EXPECT_NE(refusal_of(dir / "late.epd").find("line 1"), std::string::npos) << "drawn by 50 moves before it begins";
+  EXPECT_EQ(refusal_of(dir / "late.epd", {}, DrawRules::fide()), "");
+}
+
+TEST(MatchOpenings, PositionsHaveNoMovesToBeCut) {
+  const TempDir dir;
+  std::ofstream(dir / "book.epd") << "rnbqkbnr/pppp1ppp/8/4p3/4P3/8/PPPP1PPP/RNBQKBNR w KQkq - 0 30\n";
+  EXPECT_NE(refusal_of(dir / "book.epd", 4).find("holds positions"), std::string::npos);
+  EXPECT_EQ(Openings::of_file(dir / "book.epd", 1, {}).most_plies(), 0);
+  EXPECT_EQ(Openings::by_rule(1, 6).most_plies(), 6);
 }
 
 TEST(MatchOpenings, AreRefusedWithTheLineThatIsNone) {

@@ -98,7 +98,7 @@ RecipeVerb match_verb() {
        {"--nodes", "n", "nodes that engines look at for a move", Kind::kWhole},
        {"-j,--jobs", "n", "games at once [the cores of this machine]", Kind::kWhole},
        {"--seed", "n", "of openings and of players that draw; the same games for any --jobs [1]", Kind::kWhole},
-       {"--max-plies", "n", "half-moves after which a game is drawn [400]", Kind::kWhole},
+       {"--max-plies", "n", "half-moves, with those of the opening, after which a game is drawn [400]", Kind::kWhole},
        {"--draws", "rule", "claim: third repetition, 50 moves; fide: fifth, 75 [claim]"},
        {"--anchor", "elo", "Elo of the second player, as another match has shown it: the scale of the first",
         Kind::kWhole},

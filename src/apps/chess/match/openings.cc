@@ -30,7 +30,7 @@ constexpr size_t kLongestEpdLine = 4096, kMostOpenings = 1'000'000;
 bool is_number(std::string_view word) { return !word.empty() && std::ranges::all_of(word, ::isdigit); }
 
 // The position of an EPD line is its first four words; those of a FEN may follow.
-Game read_epd_line(const std::filesystem::path& file, int64_t number, std::string_view line) {
+Game read_epd_line(const std::filesystem::path& file, int64_t number, std::string_view line, const DrawRules& rules) {
   const std::string where = fmt::format("line {}", number);
   const std::vector<std::string_view> words = words_of(line);
   std::string fen;
@@ -40,11 +40,11 @@ Game read_epd_line(const std::filesystem::path& file, int64_t number, std::strin
   const FenReading reading = read_fen(fen);
   if (!reading.good()) refuse_opening(file, where, reading.complaint());
   Game game(reading.position);
-  if (game.result().over()) refuse_opening(file, where, "the game is over there");
+  if (game.result(rules).over()) refuse_opening(file, where, "the game is over there");
   return game;
 }
 
-std::vector<Game> read_epd(const std::filesystem::path& file, std::istream& in) {
+std::vector<Game> read_epd(const std::filesystem::path& file, std::istream& in, const DrawRules& rules) {
   std::vector<Game> games;
   std::vector<char> line(kLongestEpdLine + 1);
   for (int64_t number = 1; in.getline(line.data(), static_cast<std::streamsize>(line.size())) || in.gcount() > 0;
@@ -55,12 +55,13 @@ std::vector<Game> read_epd(const std::filesystem::path& file, std::istream& in) 
     const size_t begin = text.find_first_not_of(" \t\r");
     if (begin == text.npos || text[begin] == '#') continue;
     if (games.size() == kMostOpenings) refuse_opening(file, fmt::format("line {}", number), "a million are enough");
-    games.push_back(read_epd_line(file, number, text));
+    games.push_back(read_epd_line(file, number, text, rules));
   }
   return games;
 }
 
-std::vector<Game> read_pgn(const std::filesystem::path& file, std::istream& in, std::optional<int> plies) {
+std::vector<Game> read_pgn(const std::filesystem::path& file, std::istream& in, std::optional<int> plies,
+                           const DrawRules& rules) {
   std::vector<Game> games;
   PgnReader reader(in);
   while (std::optional<PgnGame> read = reader.next()) {
@@ -72,11 +73,15 @@ std::vector<Game> read_pgn(const std::filesystem::path& file, std::istream& in, 
     Game game = std::move(read->game);
     const int moves = static_cast<int>(game.moves().size());
     if (plies && moves > *plies) game.undo(moves - *plies);
-    if (game.result(DrawRules::at_first_claim()).over())
+    if (game.result(rules).over())
       refuse_opening(file, where, "the game is over at its end; --opening-plies takes its first moves alone");
     games.push_back(std::move(game));
   }
   return games;
+}
+
+bool is_pgn_name(const std::filesystem::path& file) {
+  return same_uci_name(file.extension().string(), ".pgn");  // GAMES.PGN too
 }
 
 // By a number that is drawn for each: a file of any length, in an order that the seed alone decides.
@@ -98,7 +103,8 @@ Openings Openings::by_rule(uint64_t seed, int plies) {
   return openings;
 }
 
-Openings Openings::of_file(const std::filesystem::path& file, uint64_t seed, std::optional<int> plies) {
+Openings Openings::of_file(const std::filesystem::path& file, uint64_t seed, std::optional<int> plies,
+                           const DrawRules& rules) {
   std::ifstream in(file, std::ios::binary);
   std::error_code error;
   if (!in || std::filesystem::is_directory(file, error))
@@ -106,7 +112,12 @@ Openings Openings::of_file(const std::filesystem::path& file, uint64_t seed, std
                       std::filesystem::exists(file, error) ? "it can't be opened as a file" : "there is no such file",
                       "give an .epd or .pgn file, or leave --openings out");
   Openings openings;
-  openings.games_ = file.extension() == ".pgn" ? read_pgn(file, in, plies) : read_epd(file, in);
+  const bool pgn = is_pgn_name(file);
+  if (plies && !pgn)
+    throw ConfigError(fmt::format("--opening-plies {}: {} holds positions", *plies, printable(file.string())),
+                      "they have no moves that could be cut; it is for openings by rule and for those of a .pgn",
+                      "leave --opening-plies out, or give a .pgn");
+  openings.games_ = pgn ? read_pgn(file, in, plies, rules) : read_epd(file, in, rules);
   if (openings.games_.empty())
     throw ConfigError(fmt::format("no openings in {}", printable(file.string())), "it holds no position and no game",
                       "give an .epd file with a position a line, or a .pgn");
@@ -117,6 +128,12 @@ Openings Openings::of_file(const std::filesystem::path& file, uint64_t seed, std
 Game Openings::opening(int64_t number) const {
   if (games_.empty()) return random_opening(seed_, number, plies_);
   return games_[static_cast<size_t>(number) % games_.size()];
+}
+
+int Openings::most_plies() const {
+  size_t most = 0;
+  for (const Game& game : games_) most = std::max(most, game.moves().size());
+  return games_.empty() ? plies_ : static_cast<int>(most);
 }
 
 std::optional<int64_t> Openings::count() const {
