@@ -115,13 +115,81 @@ TEST_F(Engines, ThatSayNothingOrDoNotSpeakUciAreNoEngines) {
                "it said nothing, and it ended with exit status 3");
   expect_fault(named("chatters", kShortGreeting), Kind::kNoEngine, "does not speak UCI",
                "it said \"You said uci, did you not?\"");
-  expect_fault(named("floods"), Kind::kNoEngine, "does not speak UCI", "and much more");
   UciSettings echo = fake("", kShortGreeting);
   echo.program = "/bin/cat";
   expect_fault(echo, Kind::kNoEngine, "does not speak UCI", "it said \"uci\"");
   UciSettings nothing = fake();
   nothing.program = "/bin/true";
   expect_fault(nothing, Kind::kNoEngine, "does not speak UCI", "it ended with exit status 0");
+}
+
+// A hostile program: neither memory nor time goes to it, and it is called what the user called it.
+TEST_F(Engines, ThatGreetWithoutEndAreNamedAndCostLittle) {
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  const double began = monotonic_seconds();
+  expect_fault(named("floods"), Kind::kNoEngine, "fake does not speak UCI",
+               "it said no line with words, and much more");
+  expect_fault(named("blank"), Kind::kNoEngine, "fake does not speak UCI", "it said no line with words, and much more");
+  expect_fault(named("endless"), Kind::kNoEngine, "fake does not speak UCI", "it said \"Welcome, number 0\", and much");
+  expect_fault(named("boasts"), Kind::kNoEngine, "fake does not speak UCI",
+               "it said \"id name Stockfish 99\", and much");
+  expect_fault(named("raves"), Kind::kFlood, "Fake 1.0, 1 nodes says too much", "before readyok above 1 MiB");
+  EXPECT_LT(monotonic_seconds() - began, kLong.handshake) << "the size ended it, not the time";
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 20'000) << "kB";
+}
+
+TEST_F(Engines, ThatAreNeverReadyAreSilent) {
+  expect_fault(named("unready", {.handshake = 60, .ready = 0.3, .quit = 0.3}), Kind::kSilent, "is silent",
+               "no readyok within");
+}
+
+TEST_F(Engines, ThatAreStillStartingAreStoppedAtOnce) {
+  constexpr UciPatience for_ever = {.handshake = 1e6, .ready = 1e6, .quit = 0.3};
+  for (const char* const kind : {"mute", "unready"}) {
+    UciPlayer player(named(kind, for_ever));
+    std::stop_source stop;
+    const std::jthread stopper([&stop] { stop.request_stop(); });
+    try {
+      player.begin_game(1, stop.get_token());
+      FAIL() << "it was ready";
+    } catch (const PlayerFault& fault) {
+      EXPECT_EQ(static_cast<int>(fault.kind()), static_cast<int>(Kind::kStopped)) << fault.render();
+    }
+    EXPECT_EQ(player.pid(), -1);
+  }
+}
+
+TEST_F(Engines, ThatDoNotReadAreStoppedToo) {
+  UciPatience patience = kLong;
+  patience.move = 1e6, patience.stop = 0.3;
+  UciPlayer player(named("sleeps", patience));
+  Game game;  // its moves fill the pipe
+  for (int i = 0; i < 10'000; ++i)
+    for (const char* const move : {"g1f3", "g8f6", "f3g1", "f6g8"}) game.play(read_uci(game.position(), move).move);
+  std::stop_source stop;
+  stop.request_stop();
+  const auto fault = fault_of(player, game, {.stop = stop.get_token()});
+  ASSERT_TRUE(fault);
+  EXPECT_NE(std::string(fault->what()).find("does not listen"), std::string::npos) << fault->render();
+}
+
+// What this machine has no room for is not the engine's fault: it would lose a game by it.
+TEST_F(Engines, AreNotBlamedWhereDescriptorsRunOut) {
+  UciPlayer player(fake());
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const int next = dup(STDIN_FILENO);
+  close(next);
+  for (rlim_t more = 0; more < 8; ++more) {  // the pipes, what watches the process
+    const rlimit few{static_cast<rlim_t>(next) + more, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    EXPECT_THROW(player.begin_game(1), IoError) << more;
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_NO_THROW(player.begin_game(1));
+  EXPECT_TRUE(is_legal(start_position(), player.think({}, {}).move));
 }
 
 TEST_F(Engines, ThatCannotBeRunSayWhy) {

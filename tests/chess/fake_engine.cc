@@ -3,6 +3,10 @@
 // By the end of its own name (a link to it is enough), before any option can be set:
 //   ...-mute      reads, and says nothing           ...-dies      ends with status 3 at once
 //   ...-chatters  answers, but never says uciok     ...-floods    a line without end as its greeting
+//   ...-endless   words in lines without end        ...-blank     empty lines without end
+//   ...-boasts    options without end, each with thousands of choices, under another's name
+//   ...-unready   says uciok, never readyok         ...-raves     lines without end for isready
+//   ...-sleeps    reads nothing any more once it was told ucinewgame
 // By its option Fault, "what" or "what N": in its Nth move (1) of a process
 //   crash  ends by SIGSEGV                exit   ends with status 3
 //   silent answers nothing, but reads     deaf   does nothing at all, not even read
@@ -134,6 +138,19 @@ void go(Fake& fake) {
   say("bestmove " + chosen(fake));
 }
 
+// Greetings that never end; the program ends with its output.
+void greet_for_ever(const std::string& name) {
+  std::string choices;
+  for (int i = 0; i < 6000; ++i) choices += " var c" + std::to_string(i);
+  if (name.ends_with("-boasts")) say("id name Stockfish 99");
+  for (int64_t i = 0; std::cout.good(); ++i) {
+    if (name.ends_with("-floods")) std::cout << "Welcome! " << std::flush;
+    if (name.ends_with("-endless")) std::cout << "Welcome, number " << i << "\n";
+    if (name.ends_with("-blank")) std::cout << "\n";
+    if (name.ends_with("-boasts")) std::cout << "option name O" << i << " type combo" << choices << "\n";
+  }
+}
+
 void greet() {
   say("id name Fake 1.0");
   say("id author nobody");
@@ -150,8 +167,8 @@ void greet() {
 int main(int, char** argv) {
   const std::string name = argv[0];
   if (name.ends_with("-dies")) return 3;
-  if (name.ends_with("-floods"))
-    for (;;) std::cout << "Welcome! " << std::flush;
+  for (const char* const greeting : {"-floods", "-endless", "-blank", "-boasts"})
+    if (name.ends_with(greeting)) greet_for_ever(name);
   Fake fake;
   for (std::string line; std::getline(std::cin, line);) {
     if (name.ends_with("-mute")) continue;
@@ -163,7 +180,13 @@ int main(int, char** argv) {
     std::string word;
     words >> word;
     if (word == "uci") greet();
-    if (word == "isready") say("readyok");
+    if (word == "ucinewgame" && name.ends_with("-sleeps")) {
+      say("readyok");  // to the isready that follows
+      wait_for_ever();
+    }
+    if (word == "isready" && name.ends_with("-raves"))
+      for (;;) say("info string loading");
+    if (word == "isready" && !name.ends_with("-unready")) say("readyok");
     if (word == "setoption") read_option(fake, words);
     if (word == "position") read_position(fake, words);
     if (word == "go") go(fake);

@@ -12,6 +12,7 @@ import os
 import pathlib
 import pty
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -202,8 +203,11 @@ class Games(Match):
         process.send_signal(signal.SIGINT)
         out, said = process.communicate()
         self.assertEqual(process.returncode, 130)
-        self.assertIn("Ctrl-C again breaks them off", said)
-        self.assertEqual({g.headers["Termination"] for g in self.games(json.loads(out))} & {"unterminated"}, set())
+        under_way = re.search(r"no more games; (\d) under way are played to their end. Ctrl-C again breaks them off\n((?:.*\n)*)", said)
+        self.assertTrue(under_way, said)
+        ended = re.findall(r"game \d+: \S+ after \d+ half-moves", under_way[2])   # a game that is broken off is not told
+        self.assertGreaterEqual(len(ended), int(under_way[1]), said)
+        self.assertEqual(len(self.games(json.loads(out))), json.loads(out)["games"])
 
 
 class Faults(Match):
@@ -250,9 +254,56 @@ class Faults(Match):
         self.assertIn("Fake 1.0", result["stopped"])
 
     def test_engines_are_gone_afterwards(self):
-        self.match(self.fake("linger"), self.fake(), "--games", 4, "--jobs", 2, "--max-plies", 20)
-        processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-        self.assertNotIn(str(self.dir), processes)
+        engine = self.dir / "engine"   # a name of its own, by which its processes are known
+        engine.symlink_to(FAKE)
+        settings = f"uci:{engine},nodes=1,option.Fault=linger"
+        process = subprocess.Popen([TANDEM, "match", settings, settings, "--games", "1000", "-v", "--jobs", "2", "--max-plies", "20"], cwd=self.dir,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.wait_for(process, "game 4: ")
+        self.assertIn(str(engine), self.processes(), "while the match goes on they are there")
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+        self.assertEqual(process.returncode, 143)
+        self.assertNotIn(str(engine), self.processes())
+
+    def processes(self):
+        return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+
+    def slow_starter(self):
+        """An engine that plays no move: the first process crashes at `go`, or where `first` is False there is no such. All
+        others say on a pipe that they were started, and no more. Returns its path and the pipe."""
+        pipe, engine = self.dir / "started", self.dir / "engine.sh"
+        os.mkfifo(pipe)
+        engine.write_text(f"#!/bin/sh\nif [ -e {self.dir}/crash ]; then rm {self.dir}/crash\n"
+                          "while read word rest; do case $word in uci) echo uciok;; isready) echo readyok;; go) exit 3;; esac; done; fi\n"
+                          f"echo started > {pipe}\nwhile read word; do :; done\n")
+        engine.chmod(0o755)
+        return engine, pipe
+
+    def test_a_signal_ends_it_while_an_engine_starts(self):
+        engine, pipe = self.slow_starter()
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            process = subprocess.Popen([TANDEM, "match", "random", f"uci:{engine}", "--timeout", "86400"], cwd=self.dir,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            pipe.read_text()
+            process.send_signal(number)
+            out, said = process.communicate()
+            self.assertEqual(process.returncode, code, said)
+            self.assertEqual(out, "")
+            self.assertIn("stopped before the first game", said)
+        self.assertEqual(list(self.dir.glob("*.pgn")), [], "no game, no file")
+
+    def test_a_signal_ends_it_while_an_engine_is_started_again(self):
+        engine, pipe = self.slow_starter()
+        (self.dir / "crash").touch()
+        process = subprocess.Popen([TANDEM, "match", "random", f"uci:{engine}", "--timeout", "86400", "--jobs", "1", "--json"], cwd=self.dir,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipe.read_text()
+        process.send_signal(signal.SIGTERM)
+        out, said = process.communicate()
+        self.assertEqual(process.returncode, 143, said)
+        result = json.loads(out)
+        self.assertEqual((result["games"], result["wins"], len(result["failures"])), (1, 1, 1), "the game that was lost counts, the other does not")
 
 
 class BadInput(Match):
@@ -311,8 +362,20 @@ class BadInput(Match):
     def test_a_full_disk_ends_the_match(self):
         if not pathlib.Path("/dev/full").exists():
             self.skipTest("no /dev/full here")
-        done = self.tandem("match", "random", "greedy", "--games", 4, "--pgn", "/dev/full", code=1)
+        done = self.tandem("match", "random", "greedy", "--games", 4, "--jobs", 1, "--pgn", "/dev/full", code=1)
         self.assert_explains(done, "cannot write /dev/full", "No space left")
+        self.assertRegex(done.stdout, r"random against greedy: [1-4] of 4 games", "what was played is told")
+
+    def test_more_games_at_once_than_descriptors_are_counted_beforehand(self):
+        def match(soft, hard, jobs):
+            return subprocess.run([TANDEM, "match", self.fake(), "random", "--games", "40", "--jobs", str(jobs), "--max-plies", "12"], cwd=self.dir,
+                                  capture_output=True, text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)))
+        done = match(64, 64, 40)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assert_explains(done, "40 games at once need", "64 are allowed")
+        fit = int(re.search(r"give --jobs (\d+)", done.stderr)[1])
+        self.assertEqual(match(64, 64, fit).returncode, 0, "as many as it says do fit")
+        self.assertEqual(match(64, 4096, 40).returncode, 0, "the soft limit is raised")
 
 
 class Looks(Match):

@@ -239,6 +239,18 @@ class Terminal(Typed):
             self.assertEqual(self.ended(pid), code)
             self.assertIn("1. e4 ", (self.dir / f"{number}.pgn").read_text())
 
+    def test_ctrl_c_ends_it_while_an_engine_starts(self):
+        pipe, engine = self.dir / "started", self.dir / "engine.sh"
+        os.mkfifo(pipe)
+        engine.write_text(f"#!/bin/sh\necho started > {pipe}\nwhile read word; do :; done\n")   # and never says uciok
+        engine.chmod(0o755)
+        pid = self.open(f"uci:{engine}", "--pgn", "kept.pgn")
+        pipe.read_text()
+        os.write(self.terminal, b"\x03")
+        self.assertEqual(self.ended(pid), 130)
+        self.assertNotIn(b"error", self.text)
+        self.assertFalse((self.dir / "kept.pgn").exists())
+
     def test_ctrl_c_ends_it_while_the_player_thinks(self):
         pid = self.open("minimax:depth=6", "--pgn", "kept.pgn", "--fen", "r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1")
         self.until(b"White 1. ")

@@ -129,7 +129,11 @@ std::unique_ptr<Player> make_uci_player(const PlayerName& name, std::optional<do
   if (name.depth) settings.depth = static_cast<int>(*name.depth);
   if (name.move_time_ms) settings.move_time = std::chrono::milliseconds(*name.move_time_ms);
   settings.options = name.options;
-  if (patience) settings.patience.late = settings.patience.move = *patience;
+  if (patience) {
+    settings.patience.late = settings.patience.move = *patience;
+    settings.patience.handshake = std::max(settings.patience.handshake, *patience);
+    settings.patience.ready = std::max(settings.patience.ready, *patience);
+  }
   return std::make_unique<UciPlayer>(std::move(settings));
 }
 

@@ -36,8 +36,8 @@ struct PlayerName {
 PlayerName read_player_name(std::string_view text);
 
 // Nothing is started yet: begin_game() does. Throws ConfigError where there is no Stockfish or no such program.
-// `patience`: seconds that an engine may be silent beyond its time for a move, or for one without a time; nothing: as
-// apps/chess/uci/uci_player.h has it.
+// `patience`: seconds that an engine may be silent beyond its time for a move, or for one without a time, and while it
+// starts, if that is more than usual; nothing: as apps/chess/uci/uci_player.h has it.
 std::unique_ptr<Player> make_player(const PlayerName& name, std::optional<double> patience = {});
 inline std::unique_ptr<Player> make_player(std::string_view text) { return make_player(read_player_name(text)); }
 

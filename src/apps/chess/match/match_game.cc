@@ -23,12 +23,12 @@ void lose_by_fault(FinishedGame& played, Side side, const PlayerFault& fault) {
   played.winner = other(side);
 }
 
-void begin(FinishedGame& played, Player& player, Side side, uint64_t seed) {
-  if (played.fault) return;
+void begin(FinishedGame& played, Player& player, Side side, uint64_t seed, const std::stop_token& stop) {
+  if (played.fault || stop.stop_requested()) return;
   try {
-    player.begin_game(seed);
+    player.begin_game(seed, stop);
   } catch (const PlayerFault& fault) {
-    lose_by_fault(played, side, fault);
+    if (!stop.stop_requested()) lose_by_fault(played, side, fault);
   }
 }
 
@@ -59,6 +59,7 @@ std::string termination_of(const FinishedGame& played) {
       return "rules infraction";
     case PlayerFault::Kind::kNoEngine:
     case PlayerFault::Kind::kCrashed:
+    case PlayerFault::Kind::kStopped:
       break;
   }
   return "abandoned";
@@ -96,8 +97,8 @@ FinishedGame play_game(const Game& opening, Player& white, Player& black, uint64
   played.game = opening;
   played.comments.assign(opening.moves().size(), "");
   if (!played.comments.empty()) played.comments.back() = "end of the opening";
-  begin(played, white, Side::kWhite, white_seed);
-  begin(played, black, Side::kBlack, black_seed);
+  begin(played, white, Side::kWhite, white_seed, stop);
+  begin(played, black, Side::kBlack, black_seed, stop);
   ThinkRequest request = rules.limits;
   request.stop = stop;
   while (!played.fault && !stop.stop_requested()) {

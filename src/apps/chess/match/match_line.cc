@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "apps/chess/uci/uci_player.h"
 #include "base/cores.h"
 #include "base/errors.h"
 #include "base/printable.h"
@@ -38,7 +39,14 @@ MatchRules rules_of(const Arguments& arguments) {
   return rules;
 }
 
-std::string limit_text(const ThinkRequest& limits) {
+bool has_no_limit(const PlayerName& player) {
+  return player.is_process() && !player.nodes && !player.depth && !player.move_time_ms;
+}
+
+std::string limit_text(const MatchLine& line) {
+  ThinkRequest limits = line.plan.rules.limits;
+  if (!limits.move_time && !limits.nodes && (has_no_limit(line.first) || has_no_limit(line.second)))
+    limits.move_time = UciPlayer::kUsualMoveTime;
   std::string text;
   if (limits.move_time) text = fmt::format("{} ms a move", limits.move_time->count());
   if (limits.nodes) text += fmt::format("{}{} nodes a move", text.empty() ? "" : ", ", *limits.nodes);
@@ -88,7 +96,7 @@ MatchLine read_match_line(const Command& command) {
   line.plan.jobs = static_cast<int>(whole_flag(arguments, "jobs", usable_cores(), 1, kMostJobs));
   line.plan.seed = static_cast<uint64_t>(whole_flag(arguments, "seed", 1, 0, std::numeric_limits<int64_t>::max()));
   line.plan.rules = rules_of(arguments);
-  line.limit = limit_text(line.plan.rules.limits);
+  line.limit = limit_text(line);
   if (arguments.has("timeout")) line.patience = static_cast<double>(whole_flag(arguments, "timeout", 0, 1, 24 * 3600));
   if (arguments.has("anchor"))
     line.anchor = static_cast<double>(whole_flag(arguments, "anchor", 0, -kMostElo, kMostElo));

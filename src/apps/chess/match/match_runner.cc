@@ -8,6 +8,21 @@
 #include <utility>
 
 namespace tandem::chess {
+namespace {
+
+// Counts itself while it is there, however the game ends.
+class GameUnderWay {
+ public:
+  explicit GameUnderWay(std::atomic<int64_t>& count) : count_(count) { ++count_; }
+  ~GameUnderWay() { --count_; }
+  GameUnderWay(const GameUnderWay&) = delete;
+  GameUnderWay& operator=(const GameUnderWay&) = delete;
+
+ private:
+  std::atomic<int64_t>& count_;
+};
+
+}  // namespace
 
 MatchRunner::MatchRunner(MatchPlan plan, MatchPlayers started) : plan_(std::move(plan)) {
   ready_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -35,6 +50,7 @@ void MatchRunner::break_off() {
 }
 
 FinishedGame MatchRunner::play(int64_t number, MatchPlayers& players) {
+  const GameUnderWay counted(playing_);
   const bool first_is_white = number % 2 == 0;
   Player& white = first_is_white ? *players.first : *players.second;
   Player& black = first_is_white ? *players.second : *players.first;
@@ -52,9 +68,7 @@ void MatchRunner::work(MatchPlayers players) {
     while (!no_more_) {
       const int64_t number = next_++;
       if (number >= plan_.games) break;
-      ++playing_;
       FinishedGame played = play(number, players);
-      --playing_;
       const std::lock_guard lock(mutex_);
       if (rule_.add(played)) no_more_ = true;
       ended_.push_back(std::move(played));
@@ -74,8 +88,12 @@ std::vector<FinishedGame> MatchRunner::take() {
   uint64_t count = 0;
   [[maybe_unused]] const auto got = read(ready_fd_, &count, sizeof count);
   const std::lock_guard lock(mutex_);
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   return std::exchange(ended_, {});
+}
+
+std::exception_ptr MatchRunner::error() {
+  const std::lock_guard lock(mutex_);
+  return error_;
 }
 
 bool FailureRule::add(const FinishedGame& game) {

@@ -53,8 +53,10 @@ class MatchRunner {
 
   // Can be read when take() or over() has something new.
   int ready_fd() const { return ready_fd_; }
-  // The games that ended since, in the order in which they did. Throws what a thread met that is no player's fault.
+  // The games that ended since, in the order in which they did.
   std::vector<FinishedGame> take();
+  // What a thread met that is no player's fault; no game begins once there is one. Null: nothing.
+  std::exception_ptr error();
   bool over() const { return working_ == 0; }   // take() may still have games
   int64_t playing() const { return playing_; }  // games going on now
 

@@ -1,11 +1,16 @@
 #include "apps/chess/match/match_verb.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
+#include <algorithm>
+#include <exception>
 #include <nlohmann/json.hpp>
 
+#include "apps/chess/match/engine_room.h"
 #include "apps/chess/match/match_line.h"
 #include "apps/chess/match/match_watch.h"
+#include "apps/chess/stoppable.h"
 #include "base/clock.h"
 #include "base/errors.h"
 
@@ -14,11 +19,30 @@ namespace {
 
 using namespace chess;
 
+// A signal while engines start, which may take a minute; 0: none came.
+struct StartSignal {
+  int number = 0;
+  int code() const { return static_cast<int>(number == SIGINT ? ExitCode::kInterrupted : ExitCode::kTerminated); }
+};
+
 // Both players, each begun once: what is wrong with an engine is said before the first game.
-MatchPlayers start_players(const MatchLine& line) {
+MatchPlayers start_players(const MatchLine& line, const SignalQueue& signals, StartSignal& ended) {
   MatchPlayers players{make_player(line.first, line.patience), make_player(line.second, line.patience)};
-  players.first->begin_game(0);
-  players.second->begin_game(0);
+  const auto woken = [&] {
+    while (const std::optional<int> signal = signals.next()) {
+      if (*signal == SIGTSTP) raise(SIGSTOP);
+      if (*signal == SIGINT || *signal == SIGTERM || *signal == SIGHUP) ended.number = *signal;
+    }
+    return ended.number != 0;
+  };
+  try {
+    do_stoppable(signals.fd(), woken, [&players](const std::stop_token& stop) {
+      players.first->begin_game(0, stop);
+      players.second->begin_game(0, stop);
+    });
+  } catch (const PlayerFault& fault) {
+    if (fault.kind() != PlayerFault::Kind::kStopped) throw;
+  }
   return players;
 }
 
@@ -46,7 +70,7 @@ PgnFile pgn_file(const Arguments& arguments) {
   return arguments.has("pgn") ? PgnFile(arguments.text("pgn")) : PgnFile::make_new("match-" + utc_file_stamp());
 }
 
-int tell_result(const Command& command, const MatchReport& report, int code) {
+void tell_result(const Command& command, const MatchReport& report) {
   if (command.output.json())
     command.output.object(match_json(report));
   else
@@ -55,13 +79,20 @@ int tell_result(const Command& command, const MatchReport& report, int code) {
   if (report.first.promised_elo || report.second.promised_elo)
     command.output.say("Stockfish tunes UCI_Elo at minutes a game; how far the anchor holds: docs/chess-matches.md");
   command.output.say(fmt::format("games {}", report.pgn));
-  return code;
 }
 
 int run_match(const Command& command) {
   MatchLine line = read_match_line(command);
   PgnFile file = pgn_file(command.arguments);
-  MatchPlayers players = start_players(line);
+  make_room_for_engines(static_cast<int>(std::min<int64_t>(line.plan.jobs, line.plan.games)),
+                        static_cast<int>(line.first.is_process()) + static_cast<int>(line.second.is_process()));
+  const SignalQueue signals;  // before the threads, which would take a signal otherwise
+  StartSignal ended;
+  MatchPlayers players = start_players(line, signals, ended);
+  if (ended.number != 0) {
+    command.output.say("stopped before the first game");
+    return ended.code();
+  }
   for (const Player* player : {players.first.get(), players.second.get()})
     for (const std::string& note : player->notes()) command.output.warn(note);
   MatchReport report = report_of(line, players);
@@ -76,11 +107,12 @@ int run_match(const Command& command) {
   MatchWatch watch(command.output, report, pgn);
   int code = 0;
   {
-    const SignalQueue signals;  // before the threads, which would take a signal otherwise
     MatchRunner runner(std::move(line.plan), std::move(players));
     code = watch.run(runner, signals);
   }
-  return tell_result(command, report, code);
+  tell_result(command, report);
+  if (watch.error()) std::rethrow_exception(watch.error());  // the games until then are in the result, and kept
+  return code;
 }
 
 }  // namespace
@@ -102,7 +134,9 @@ RecipeVerb match_verb() {
        {"--draws", "rule", "claim: third repetition, 50 moves; fide: fifth, 75 [claim]"},
        {"--anchor", "elo", "Elo of the second player, as another match has shown it: the scale of the first",
         Kind::kWhole},
-       {"--timeout", "s", "seconds an engine may be late before it loses [5 beyond --movetime, else 60]", Kind::kWhole},
+       {"--timeout", "s",
+        "seconds an engine may be late before it loses [5 beyond --movetime, else 60], and to start if more than 30",
+        Kind::kWhole},
        {"--pgn", "file", "the file that games are added to [a new match-<time>.pgn here]"}},
       {{"match minimax random", "100 games, 50 openings with colours exchanged"},
        {"match stockfish:1500 minimax --games 200 --movetime 50", "on one scale with Stockfish's UCI_Elo"},

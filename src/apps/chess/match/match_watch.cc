@@ -29,10 +29,12 @@ int MatchWatch::run(MatchRunner& runner, const SignalQueue& signals) {
     poll(waits, 2, 100);
     while (const std::optional<int> signal = signals.next()) act_on(*signal, runner);
     take(runner);
+    if (error_) runner.break_off();
     show();
   }
   take(runner);
-  pgn_.add_waiting();
+  keep([this] { pgn_.add_waiting(); });
+  if (const std::exception_ptr error = runner.error()) end_by(error);
   display_.clear();
   report_.seconds = monotonic_seconds() - began_;
   return code_;
@@ -65,7 +67,27 @@ void MatchWatch::take(MatchRunner& runner) {
       code_ = static_cast<int>(ExitCode::kFailed);
       runner.break_off();
     }
-    pgn_.add(std::move(game));
+    keep([&] { pgn_.add(std::move(game)); });
+  }
+}
+
+// Once a game could not be written, no other is.
+void MatchWatch::keep(const std::function<void()>& write) {
+  if (error_) return;
+  try {
+    write();
+  } catch (const IoError&) {
+    end_by(std::current_exception());
+  }
+}
+
+void MatchWatch::end_by(std::exception_ptr error) {
+  if (error_) return;
+  error_ = std::move(error);
+  try {
+    std::rethrow_exception(error_);
+  } catch (const std::exception& what) {
+    report_.stopped = what.what();
   }
 }
 

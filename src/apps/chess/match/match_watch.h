@@ -4,6 +4,8 @@
 // report and in the PGN file.
 #pragma once
 
+#include <exception>
+#include <functional>
 #include <string>
 
 #include "apps/chess/match/match_pgn.h"
@@ -20,10 +22,15 @@ class MatchWatch {
   MatchWatch(const Output& output, MatchReport& report, MatchPgn& pgn);
   // Until the match is over; returns the exit code.
   int run(MatchRunner& runner, const SignalQueue& signals);
+  // What ended the match and is no player's fault: a full disk, no room for a process. The report has the games until
+  // then. Null: nothing.
+  std::exception_ptr error() const { return error_; }
 
  private:
   void act_on(int signal, MatchRunner& runner);
   void take(MatchRunner& runner);
+  void keep(const std::function<void()>& write);
+  void end_by(std::exception_ptr error);
   void tell(const FinishedGame& game);
   void say(const std::string& line);
   void show();
@@ -35,6 +42,7 @@ class MatchWatch {
   ProgressDisplay display_;
   FailureRule rule_;
   int code_ = 0;
+  std::exception_ptr error_;
 };
 
 }  // namespace tandem::chess

@@ -1,14 +1,11 @@
 #include "apps/chess/play/console.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <exception>
-#include <thread>
 
+#include "apps/chess/stoppable.h"
 #include "base/errors.h"
 
 namespace tandem::chess {
@@ -28,14 +25,11 @@ Console::Console(int in_fd, int out_fd)
   }
   pthread_sigmask(SIG_BLOCK, &signals_, &before_);
   signal_fd_ = signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK);
-  done_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (signal_fd_ < 0 || done_fd_ < 0)
-    throw IoError("cannot make a descriptor", errno, "close other programs, or raise `ulimit -n`");
+  if (signal_fd_ < 0) throw IoError("cannot make a descriptor", errno, "close other programs, or raise `ulimit -n`");
 }
 
 Console::~Console() {
   close(signal_fd_);
-  close(done_fd_);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
@@ -74,26 +68,11 @@ void Console::write(std::string_view text) {
 }
 
 void Console::do_stoppable(const std::function<void(std::stop_token)>& work) {
-  std::exception_ptr thrown;
-  std::jthread thread([&](const std::stop_token& stop) {
-    try {
-      work(stop);
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-    eventfd_write(done_fd_, 1);
-  });
-  pollfd fds[] = {{done_fd_, POLLIN, 0}, {signal_fd_, POLLIN, 0}};
-  while (!(fds[0].revents & POLLIN)) {
-    if (poll(fds, signal_ ? 1 : 2, -1) < 0) fds[0].revents = fds[1].revents = 0;  // EINTR
-    if (signal_ || !fds[1].revents) continue;
+  const auto woken = [this] {
     take_signal();
-    if (signal_) thread.request_stop();
-  }
-  thread.join();
-  eventfd_t count;
-  eventfd_read(done_fd_, &count);
-  if (thrown) std::rethrow_exception(thrown);
+    return signal_ != 0;
+  };
+  chess::do_stoppable(signal_fd_, woken, work);
 }
 
 }  // namespace tandem::chess

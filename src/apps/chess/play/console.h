@@ -26,7 +26,7 @@ class Console {
   // The next typed line; nothing at the end of the input. The prompt is shown on terminals only.
   std::optional<std::string> line(std::string_view prompt);
   void write(std::string_view text);
-  // Does `work` in another thread, and returns when it is done; a signal asks it to stop. Throws what it throws.
+  // Does `work` in another thread, and returns when it is done; each signal asks it to stop. Throws what it throws.
   void do_stoppable(const std::function<void(std::stop_token)>& work);
 
   // The signal that ended the input; 0: none did.
@@ -40,7 +40,7 @@ class Console {
   int out_fd_;
   bool prompts_;
   sigset_t signals_, before_;
-  int signal_fd_, done_fd_;
+  int signal_fd_;
   int signal_ = 0;
   bool closed_ = false;
   LineReader lines_;

@@ -61,6 +61,7 @@ void TerminalGame::begin() {
   game_ = Game(settings_.start);
   ending_.reset();
   start_player();
+  if (console_.signal_number()) return;
   say(fmt::format("You play {} against {} (seed {}). Type a move, such as e4 or Nf3, or `help`.",
                   side_name(settings_.person), player_->name(), settings_.seed));
   for (const std::string& note : player_->notes()) say("note: " + note);
@@ -70,7 +71,11 @@ void TerminalGame::begin() {
 
 void TerminalGame::start_player() {
   if (!player_) player_ = choice_.make({.depth = choice_.depth});
-  console_.do_stoppable([this](const std::stop_token&) { player_->begin_game(settings_.seed); });
+  try {
+    console_.do_stoppable([this](const std::stop_token& stop) { player_->begin_game(settings_.seed, stop); });
+  } catch (const PlayerFault& fault) {
+    if (fault.kind() != PlayerFault::Kind::kStopped) throw;
+  }
 }
 
 bool TerminalGame::obey(const TypedLine& typed) {

@@ -16,6 +16,7 @@ UciSearch::~UciSearch() {
   {
     const std::lock_guard lock(mutex_);
     over_ = true;
+    over_stop_.request_stop();
     for (Job& job : jobs_) job.abandoned = job.stop.request_stop();  // where `stop` came first, the GUI waits for it
   }
   changed_.notify_all();
@@ -84,6 +85,7 @@ void UciSearch::answer(Job& job) {
     prepare(job.setup);
     if (job.is_go) move = think(job);
   } catch (const Error& error) {
+    if (over_stop_.stop_requested()) return;  // nobody waits for an answer
     output_.say(fmt::format("error: {}; {}; {}", error.what(), error.why(), error.todo()));
     player_ = nullptr;  // the next one begins anew
   }
@@ -106,7 +108,7 @@ void UciSearch::prepare(const UciSetup& setup) {
     player_ = choice_.make(setup.settings);
   }
   current_ = setup;
-  player_->begin_game(setup.seed);
+  player_->begin_game(setup.seed, over_stop_.get_token());
   output_.say(fmt::format("{}, a new game, seed {}", player_->name(), setup.seed));
   for (const std::string& note : player_->notes()) output_.say(note);
 }

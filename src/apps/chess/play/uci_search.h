@@ -68,7 +68,8 @@ class UciSearch {
   std::condition_variable changed_;
   std::deque<Job> jobs_;  // the front one is being done
   bool over_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::stop_source over_stop_;  // for a player that is still starting: `stop` alone does not end that
+  std::thread thread_;          // last: it uses all of the above
 };
 
 }  // namespace tandem::chess

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -19,7 +20,6 @@ namespace {
 class Ponderer : public Player {
  public:
   std::string name() const override { return "ponderer"; }
-  void begin_game(uint64_t) override {}
   Thought think(const Game& game, const ThinkRequest& request) override {
     MoveList list;
     legal_moves(game.position(), list);
@@ -32,6 +32,9 @@ class Ponderer : public Player {
     if (!request.depth) never.wait(lock, request.stop, [] { return false; });
     return thought;
   }
+
+ private:
+  void prepare_game(uint64_t, const std::stop_token&) override {}
 };
 
 class ServerUnderTest {
@@ -122,7 +125,7 @@ TEST(UciServer, ANewGameBeginsAtTheStartWhateverWasPlayedBefore) {
 TEST(UciServer, ANewGameIsToldToThePlayerOnceBeforeItsFirstMove) {
   struct Counts : Ponderer {
     explicit Counts(std::atomic<int>& begun) : begun(begun) {}
-    void begin_game(uint64_t) override { ++begun; }
+    void prepare_game(uint64_t, const std::stop_token&) override { ++begun; }
     std::atomic<int>& begun;
   };
   std::atomic<int> begun = 0;
@@ -219,6 +222,42 @@ TEST(UciServer, ALineBeyondTheLimitIsPassedOverAndSaid) {
   const auto lines = engine.until("readyok");
   sender.join();
   EXPECT_NE(lines.front().find("passed over"), std::string::npos) << lines.front();
+}
+
+// Is not ready before it is told to stop, or before `ready` is.
+class SlowStarter : public Ponderer {
+ public:
+  explicit SlowStarter(std::shared_future<void> ready) : ready_(std::move(ready)) {}
+
+ private:
+  void prepare_game(uint64_t, const std::stop_token& stop) override {
+    while (ready_.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready)
+      if (stop.stop_requested())
+        throw PlayerFault(PlayerFault::Kind::kStopped, "it was not ready yet", "it was told to stop", "start it again");
+  }
+  std::shared_future<void> ready_;
+};
+
+PlayerChoice slow_starter(const std::shared_future<void>& ready) {
+  PlayerChoice choice = ServerUnderTest::ponderer();
+  choice.make = [ready](const PlaySettings&) { return std::make_unique<SlowStarter>(ready); };
+  return choice;
+}
+
+TEST(UciServer, QuitWhileThePlayerStartsEndsIt) {
+  std::promise<void> not_yet;
+  ServerUnderTest engine(slow_starter(not_yet.get_future().share()));
+  engine.send("isready\ngo\nquit\n");
+  EXPECT_EQ(engine.read_line(), "") << "nobody waits for its answers";
+}
+
+TEST(UciServer, StopWhileThePlayerStartsStillGivesAMove) {
+  std::promise<void> ready;
+  ServerUnderTest engine(slow_starter(ready.get_future().share()));
+  engine.send("go infinite\nstop\nisready\n");
+  EXPECT_EQ(engine.read_line(), "readyok") << "isready is answered while it starts to think";
+  ready.set_value();
+  EXPECT_EQ(engine.until("bestmove").back(), "bestmove a2a3");
 }
 
 class Fails : public Ponderer {

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/printable.h"
+#include "world/chess/players/player.h"
 
 namespace tandem::chess {
 namespace {
@@ -108,6 +109,11 @@ EngineProcess::EngineProcess(const std::filesystem::path& program, EngineBounds 
   if (pid_ < 0) throw IoError("cannot start an engine", error, "end other processes, or raise `ulimit -u`");
   setpgid(pid_, pid_);  // also here: whoever comes first, the group exists before a signal is sent to it
   pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
+  if (pidfd_ < 0 && errno != ENOSYS) {
+    error = errno;
+    kill_group();
+    throw IoError("cannot watch an engine", error, "close other programs, or raise `ulimit -n`");
+  }
   close(std::exchange(failure.write_end, -1));
   ssize_t got = 0;
   do {
@@ -116,7 +122,8 @@ EngineProcess::EngineProcess(const std::filesystem::path& program, EngineBounds 
   if (got == sizeof error) {  // nothing is read if exec closed the pipe
     waitpid(pid_, nullptr, 0);
     if (pidfd_ >= 0) close(pidfd_);
-    throw IoError(fmt::format("cannot start {}", printable(word)), error, "name a program that speaks UCI");
+    throw PlayerFault(PlayerFault::Kind::kNoEngine, fmt::format("cannot start {}", printable(word)), strerror(error),
+                      "name a program that speaks UCI");
   }
   in_ = in.keep(in.write_end);
   out_ = out.keep(out.read_end);
@@ -151,7 +158,7 @@ bool EngineProcess::ends_before(double deadline) {
   return true;
 }
 
-EngineProcess::Sent EngineProcess::send(std::string_view line, double deadline) {
+EngineProcess::Sent EngineProcess::send(std::string_view line, double deadline, int wake_fd, double woken_seconds) {
   std::string text(line);
   text += '\n';
   for (std::string_view rest = text; !rest.empty();) {
@@ -160,9 +167,10 @@ EngineProcess::Sent EngineProcess::send(std::string_view line, double deadline) 
       rest.remove_prefix(static_cast<size_t>(written));
     } else if (errno == EAGAIN) {
       if (monotonic_seconds() >= deadline) return Sent::kLate;
-      pollfd waits[] = {{in_, POLLOUT, 0}, {err_, POLLIN, 0}};
-      poll(waits, 2, milliseconds_until(deadline));
+      pollfd waits[] = {{in_, POLLOUT, 0}, {err_, POLLIN, 0}, {wake_fd, POLLIN, 0}};
+      poll(waits, 3, milliseconds_until(deadline));
       if (waits[1].revents) read_errors();
+      if (waits[2].revents) deadline = std::min(deadline, monotonic_seconds() + woken_seconds), wake_fd = -1;
     } else if (errno != EINTR) {
       return Sent::kEnded;
     }
@@ -207,7 +215,7 @@ EngineProcess::Got EngineProcess::read_line(std::string& line, double deadline, 
   for (;;) {
     if (take_line(line)) return line.size() > bounds_.longest_line ? Got::kFlood : Got::kLine;
     if (closed_) return Got::kEnded;
-    if (buffer_.size() - begin_ > bounds_.longest_line || output_ > bounds_.most_output) return Got::kFlood;
+    if (buffer_.size() - begin_ > bounds_.longest_line || output_ > most_) return Got::kFlood;
     pollfd waits[] = {{out_, POLLIN, 0}, {err_, POLLIN, 0}, {wake_fd, POLLIN, 0}, {pidfd_, POLLIN, 0}};
     poll(waits, 4, milliseconds_until(deadline));
     if (waits[1].revents) read_errors();

@@ -18,24 +18,27 @@ namespace tandem::chess {
 
 struct EngineBounds {
   size_t longest_line = size_t{64} << 10;  // bytes
-  size_t most_output = size_t{64} << 20;   // bytes of one answer
+  size_t most_output = size_t{64} << 20;   // bytes of one answer to `go`
+  size_t most_greeting = size_t{1} << 20;  // bytes until it is ready
   size_t last_words = 2000;                // bytes of stderr that are kept
 };
 
 class EngineProcess {
  public:
-  // Throws IoError where the program can't be started.
+  // Throws PlayerFault where the program can't be run, IoError where there is no room for a process.
   explicit EngineProcess(const std::filesystem::path& program, EngineBounds bounds = {});
   ~EngineProcess();  // kills it and what it has started
   EngineProcess(const EngineProcess&) = delete;
   EngineProcess& operator=(const EngineProcess&) = delete;
 
   enum class Sent : uint8_t { kSent, kEnded, kLate };
-  // The line, and its end. Once a line was not taken as a whole, the engine is of no use.
-  Sent send(std::string_view line, double deadline);
+  // The line, and its end. Once wake_fd can be read, there are `woken_seconds` left for it. Once a line was not taken
+  // as a whole, the engine is of no use.
+  Sent send(std::string_view line, double deadline, int wake_fd = -1, double woken_seconds = 0);
 
-  // The output is counted from here on (EngineBounds::most_output).
-  void begin_answer() { output_ = 0, late_reads_ = 0; }
+  // The output is counted from here on.
+  void begin_greeting() { begin_output(bounds_.most_greeting); }
+  void begin_answer() { begin_output(bounds_.most_output); }
   enum class Got : uint8_t {
     kLine,
     kEnded,  // the process ended or closed its output; all lines before were given
@@ -56,6 +59,7 @@ class EngineProcess {
   pid_t pid() const { return pid_; }
 
  private:
+  void begin_output(size_t most) { output_ = 0, most_ = most, late_reads_ = 0; }
   bool take_line(std::string& line);
   void read_errors();
   bool fill();  // reads what is there; false at the end of output
@@ -68,7 +72,7 @@ class EngineProcess {
   std::string buffer_, errors_;
   size_t begin_ = 0;     // of what no line was made of yet, in buffer_
   size_t searched_ = 0;  // up to here it has no end of line
-  size_t output_ = 0;
+  size_t output_ = 0, most_ = 0;
   int late_reads_ = 0;   // after the deadline
   bool closed_ = false;  // its output
   bool reaped_ = false;

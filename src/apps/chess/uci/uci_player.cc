@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 
 #include "apps/chess/uci/uci_words.h"
 #include "base/clock.h"
@@ -31,6 +32,19 @@ double time_for(const ThinkRequest& request, Side mover, const UciPatience& pati
     return seconds(mover == Side::kWhite ? request.clocks->white : request.clocks->black) + patience.late;
   return request.infinite ? kForEver : patience.move;
 }
+
+// While it lives, a stop makes `fd` readable; before that nothing does.
+class StopWakes {
+ public:
+  StopWakes(int fd, const std::stop_token& stop) : callback_((empty(fd), stop), [fd] { eventfd_write(fd, 1); }) {}
+
+ private:
+  static void empty(int fd) {
+    eventfd_t seen;
+    eventfd_read(fd, &seen);
+  }
+  std::stop_callback<std::function<void()>> callback_;
+};
 
 // Its line as far as it can be followed; no move where not even the first can be.
 Thought thought_of(const Game& game, const EngineInfo& info) {
@@ -113,32 +127,41 @@ void UciPlayer::fail(PlayerFault::Kind kind, const std::string& what, std::strin
 
 void UciPlayer::fail_by(EngineProcess::Got got, const std::string& late) {
   using Kind = PlayerFault::Kind;
+  constexpr EngineBounds bounds;
   if (got == EngineProcess::Got::kEnded) fail(Kind::kCrashed, "crashed", engine_->ending());
   if (got == EngineProcess::Got::kFlood)
-    fail(Kind::kFlood, "says too much", "a line above 64 KiB, or an answer above 64 MiB, is no answer");
+    fail(Kind::kFlood, "says too much",
+         fmt::format("a line above {} KiB, or {} above {} MiB, is no answer", bounds.longest_line >> 10,
+                     thinking_of_.empty() ? "words before readyok" : "an answer",
+                     (thinking_of_.empty() ? bounds.most_greeting : bounds.most_output) >> 20));
   fail(Kind::kSilent, "is silent", late);
 }
 
 void UciPlayer::send(const std::string& line, double deadline) {
-  const EngineProcess::Sent sent = engine_->send(line, deadline);
+  const EngineProcess::Sent sent = engine_->send(line, deadline, wake_fd_, settings_.patience.stop);
   if (sent == EngineProcess::Sent::kEnded) fail_by(EngineProcess::Got::kEnded, "");
   if (sent == EngineProcess::Sent::kLate)
     fail(PlayerFault::Kind::kSilent, "does not listen", "it has not read what it was told");
 }
 
-void UciPlayer::begin_game(uint64_t) {
+// It was not ready yet, so nobody knows what it would answer next.
+void UciPlayer::stop_starting() {
+  const std::string who = name();
+  engine_.reset();
+  throw PlayerFault(PlayerFault::Kind::kStopped, fmt::format("{} was not ready yet", who), "it was told to stop",
+                    "start it again");
+}
+
+void UciPlayer::prepare_game(uint64_t, const std::stop_token& stop) {
   thinking_of_.clear();
+  const StopWakes wakes(wake_fd_, stop);
   if (!engine_) start();
   send("ucinewgame", monotonic_seconds() + settings_.patience.ready);
   make_ready();
 }
 
 void UciPlayer::start() {
-  try {
-    engine_ = std::make_unique<EngineProcess>(settings_.program);
-  } catch (const IoError& error) {
-    throw PlayerFault(PlayerFault::Kind::kNoEngine, error.what(), error.why(), error.todo());
-  }
+  engine_ = std::make_unique<EngineProcess>(settings_.program);
   notes_.clear();
   read_greeting();
   try {
@@ -150,33 +173,38 @@ void UciPlayer::start() {
   make_ready();
 }
 
+// `first`: the first line in which there were words.
+void UciPlayer::fail_greeting(EngineProcess::Got got, const std::string& first) {
+  std::string why = first.empty() ? "it said nothing" : fmt::format("it said {}", said(first));
+  if (got == EngineProcess::Got::kEnded)
+    why += ", and " + engine_->ending();
+  else if (got == EngineProcess::Got::kFlood)
+    why = (first.empty() ? "it said no line with words" : why) + ", and much more, but no uciok";
+  else
+    why += fmt::format(", but no uciok within {:.0f} s", settings_.patience.handshake);
+  fail(PlayerFault::Kind::kNoEngine, "does not speak UCI", why);
+}
+
+// Its name counts once it has shown that it speaks UCI: until then it is called as the user called it.
 void UciPlayer::read_greeting() {
   options_.clear();
-  std::string line, first;
+  std::string line, first, its_name;
   const double deadline = monotonic_seconds() + settings_.patience.handshake;
-  engine_->begin_answer();
-  EngineProcess::Sent sent = engine_->send("uci", deadline);
+  engine_->begin_greeting();
+  engine_->send("uci", deadline, wake_fd_);  // whether it took it, its answer shows
   for (;;) {
-    const EngineProcess::Got got = engine_->read_line(line, deadline);
-    if (got != EngineProcess::Got::kLine || sent == EngineProcess::Sent::kLate) {
-      std::string why = first.empty() ? "it said nothing" : fmt::format("it said {}", said(first));
-      if (got == EngineProcess::Got::kEnded)
-        why += ", and " + engine_->ending();
-      else if (got == EngineProcess::Got::kFlood)
-        why += ", and much more";
-      else
-        why += fmt::format(", but no uciok within {:.0f} s", settings_.patience.handshake);
-      fail(PlayerFault::Kind::kNoEngine, "does not speak UCI", why);
-    }
+    const EngineProcess::Got got = engine_->read_line(line, deadline, wake_fd_);
+    if (got == EngineProcess::Got::kWoken) stop_starting();
+    if (got != EngineProcess::Got::kLine) fail_greeting(got, first);
     if (first.empty() && line.find_first_not_of(" \t") != line.npos) first = line;
     EngineLine read = read_engine_line(line);
     if (std::holds_alternative<EngineUciOk>(read)) break;
     if (auto* const option = std::get_if<EngineOption>(&read); option && options_.size() < kMostOptions)
       options_.push_back(std::move(*option));
     if (const auto* const id = std::get_if<EngineId>(&read); id && !id->is_author && !id->text.empty())
-      engine_name_ = printable(id->text.substr(0, kLongestName));
+      its_name = printable(id->text.substr(0, kLongestName));
   }
-  if (engine_name_.empty()) engine_name_ = printable(settings_.program.filename().string());
+  engine_name_ = its_name.empty() ? printable(settings_.program.filename().string()) : its_name;
 }
 
 std::string UciPlayer::set_option(const std::string& name, const std::string& value) {
@@ -213,11 +241,12 @@ void UciPlayer::set_options() {
 
 void UciPlayer::make_ready() {
   const double deadline = monotonic_seconds() + settings_.patience.ready;
-  engine_->begin_answer();
+  engine_->begin_greeting();
   send("isready", deadline);
   std::string line;
   for (;;) {
-    const EngineProcess::Got got = engine_->read_line(line, deadline);
+    const EngineProcess::Got got = engine_->read_line(line, deadline, wake_fd_);
+    if (got == EngineProcess::Got::kWoken) stop_starting();
     if (got != EngineProcess::Got::kLine)
       fail_by(got, fmt::format("no readyok within {:.0f} s", settings_.patience.ready));
     if (std::holds_alternative<EngineReadyOk>(read_engine_line(line))) return;
@@ -248,22 +277,14 @@ Thought UciPlayer::answer(const Game& game, const std::string& best, const Engin
 Thought UciPlayer::think(const Game& game, const ThinkRequest& asked) {
   const ThinkRequest request = with_own_limits(asked);
   const UciPatience& patience = settings_.patience;
+  if (!engine_) begin_game(0, request.stop);  // think() after a fault, without a new game
   thinking_of_ = fen_of(game.position());
-  if (!engine_) begin_game(0);  // think() after a fault, without a new game
-  thinking_of_ = fen_of(game.position());
-
-  uint64_t seen = 0;
-  while (read(wake_fd_, &seen, sizeof seen) > 0) {
-  }
   double deadline = monotonic_seconds() + time_for(request, game.position().side_to_move, patience);
   std::string late = fmt::format("no bestmove within {:.1f} s", deadline - monotonic_seconds());
   engine_->begin_answer();
+  const StopWakes wakes(wake_fd_, request.stop);
   send(position_command(game), deadline);
   send(go_command(request), deadline);
-  const std::stop_callback wake(request.stop, [this] {
-    const uint64_t one = 1;
-    [[maybe_unused]] const auto written = write(wake_fd_, &one, sizeof one);
-  });
   EngineInfo last;
   std::string line;
   for (bool stopped = false;;) {

@@ -51,15 +51,16 @@ class UciPlayer : public Player {
   std::string name() const override;
   std::optional<double> promised_elo() const override;
   std::vector<std::string> notes() const override { return notes_; }
-  // Throws PlayerFault; ConfigError where the engine has no such option or does not take its value.
-  void begin_game(uint64_t seed) override;
   Thought think(const Game& game, const ThinkRequest& request) override;
 
   pid_t pid() const { return engine_ ? engine_->pid() : -1; }
 
  private:
+  // Throws PlayerFault; ConfigError where the engine has no such option or does not take its value; IoError.
+  void prepare_game(uint64_t seed, const std::stop_token& stop) override;
   void start();
   void read_greeting();
+  [[noreturn]] void fail_greeting(EngineProcess::Got got, const std::string& first);
   void set_options();
   std::string set_option(const std::string& name, const std::string& value);  // as it was sent
   void make_ready();
@@ -69,6 +70,7 @@ class UciPlayer : public Player {
   // Kills the process and throws.
   [[noreturn]] void fail(PlayerFault::Kind kind, const std::string& what, std::string why);
   [[noreturn]] void fail_by(EngineProcess::Got got, const std::string& late);
+  [[noreturn]] void stop_starting();
 
   UciSettings settings_;
   std::unique_ptr<EngineProcess> engine_;

@@ -14,15 +14,14 @@ namespace tandem::chess {
 Move draw_move(std::vector<Move> moves, uint64_t seed, int64_t ply);
 
 class SeededPlayer : public Player {
- public:
-  void begin_game(uint64_t seed) override { seed_ = seed; }
-
  protected:
   Move draw(std::vector<Move> moves, const Game& game) const {
     return draw_move(std::move(moves), seed_, static_cast<int64_t>(game.moves().size()));
   }
 
  private:
+  void prepare_game(uint64_t seed, const std::stop_token&) override { seed_ = seed; }
+
   uint64_t seed_ = 0;
 };
 

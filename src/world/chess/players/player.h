@@ -65,6 +65,7 @@ class PlayerFault : public Error {
     kSilent,       // no answer within its limit
     kIllegalMove,  // an answer that is no legal move
     kFlood,        // more output than an engine may have
+    kStopped,      // nothing: begin_game() was told to stop before it was ready
   };
   PlayerFault(Kind kind, const std::string& what, std::string why, std::string todo)
       : Error(kind == Kind::kNoEngine ? ExitCode::kUsage : ExitCode::kFailed, what, std::move(why), std::move(todo)),
@@ -86,10 +87,14 @@ class Player {
   // What a user should know of this player, once a game was begun: "UCI_Elo 900 is below its least, 1350 is used".
   virtual std::vector<std::string> notes() const { return {}; }
 
-  // Before the first move of each game. Throws PlayerFault.
-  virtual void begin_game(uint64_t seed) = 0;
+  // Before the first move of each game. An engine may take a minute to start; told to stop, it has no game and throws a
+  // PlayerFault (kStopped). Throws PlayerFault; IoError where this machine has no room for another process.
+  void begin_game(uint64_t seed, const std::stop_token& stop = {}) { prepare_game(seed, stop); }
   // A legal move in game.position(); where there is none, Move() or a PlayerFault. Throws PlayerFault.
   virtual Thought think(const Game& game, const ThinkRequest& request) = 0;
+
+ private:
+  virtual void prepare_game(uint64_t seed, const std::stop_token& stop) = 0;
 };
 
 }  // namespace tandem::chess
