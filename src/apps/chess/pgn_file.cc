@@ -26,7 +26,7 @@ int make_file(const std::filesystem::path& file) {
 
 [[noreturn]] void refuse_pgn_file(const std::filesystem::path& file, int error) {
   const bool link = error == ELOOP;
-  throw ConfigError(fmt::format("cannot write {}", printable(file.string())),
+  throw ConfigError(fmt::format("cannot write {}", file.empty() ? "\"\"" : printable(file.string())),
                     link ? "it is a link, and links are not followed" : std::generic_category().message(error),
                     link ? "name the file that it leads to" : "name a file in a folder that is there and writable");
 }

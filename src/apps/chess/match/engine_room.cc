@@ -13,7 +13,7 @@ namespace tandem::chess {
 namespace {
 
 constexpr rlim_t kOfAnEngine = 5;  // three pipes, the process, an event
-constexpr rlim_t kToStartOne = 5;  // the other ends, until it runs
+constexpr rlim_t kToStartOne = 5;  // the other ends, until it runs; in each game one may be starting
 constexpr rlim_t kOfAMatch = 16;   // signals, the file of games, what libraries open
 
 rlim_t open_now() {
@@ -30,18 +30,18 @@ rlim_t open_now() {
 void make_room_for_engines(int jobs, int engines_in_a_game) {
   rlimit limit{};
   if (engines_in_a_game == 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t engines = static_cast<rlim_t>(engines_in_a_game), each = engines * kOfAnEngine;
-  const rlim_t others = open_now() + kOfAMatch + kToStartOne;
+  const rlim_t engines = static_cast<rlim_t>(engines_in_a_game), each = engines * kOfAnEngine + kToStartOne;
+  const rlim_t others = open_now() + kOfAMatch;
   const rlim_t need = others + static_cast<rlim_t>(jobs) * each;
   if (need <= limit.rlim_cur) return;
   const rlim_t hard = limit.rlim_max;
   limit.rlim_cur = need;
   if (need <= hard && setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
   const rlim_t fit = hard > others ? (hard - others) / each : 0;
-  throw ConfigError(
-      fmt::format("{} games at once need {} descriptors, and {} are allowed", jobs, need, hard),
-      fmt::format("each game has {} engine{} with {} descriptors each", engines, engines > 1 ? "s" : "", kOfAnEngine),
-      fit > 0 ? fmt::format("give --jobs {}, or raise `ulimit -Hn`", fit) : "raise `ulimit -Hn`");
+  throw ConfigError(fmt::format("{} games at once need {} descriptors, and {} are allowed", jobs, need, hard),
+                    fmt::format("{} for each game: it has {} engine{}, and one may be starting", each, engines,
+                                engines > 1 ? "s" : ""),
+                    fit > 0 ? fmt::format("give --jobs {}, or raise `ulimit -Hn`", fit) : "raise `ulimit -Hn`");
 }
 
 }  // namespace tandem::chess
