@@ -153,6 +153,16 @@ class Pipes(Typed):
         self.assertEqual(said.count("crashed"), 2)
         self.assertEqual(said.count("You win, 1-0: the other side failed."), 2)
 
+    def test_an_engine_that_can_not_be_started_again_leaves_the_game_as_it_is(self):
+        engine = self.dir / "engine.sh"   # a second process says nothing
+        engine.write_text(f"#!/bin/sh\n[ -e {self.dir}/second ] && exit 4\ntouch {self.dir}/second\n" + CRASHES.split("\n", 1)[1].replace("echo uciok", "echo id name Crashy; echo uciok"))
+        engine.chmod(0o755)
+        said = self.play(["e4", "undo", "new", "quit"], "--pgn", "kept.pgn", player=f"uci:{engine}")
+        self.assertEqual(said.count("does not speak UCI"), 2, said)
+        self.assertEqual(said.count("You win, 1-0: the other side failed."), 1)
+        games = self.read_pgn((self.dir / "kept.pgn").read_text())
+        self.assertEqual([(str(game.mainline_moves()), game.headers["Result"], game.headers["Black"]) for game in games], [("1. e4", "1-0", "Crashy")])
+
     def test_what_can_not_begin_is_refused(self):
         for args, words in (([], ["which game?", "tandem play chess minimax"]), (["go", "minimax"], ["no game \"go\"", "chess"]),
                             (["ches", "minimax"], ["did you mean `chess`?"]), (["chess"], ["which player?"]), (["chess", "minimaxx"], ["minimax"]),
@@ -160,7 +170,7 @@ class Pipes(Typed):
                             (["chess", "minimax", "--ascii", "--unicode"], ["both given"]), (["chess", "minimax", "--fen", "4k3/8/8/8/8/8/8/8 w - - 0 1"], ["no king"]),
                             (["chess", "minimax", "--uci", "--fen", "x"], ["not for --uci"]), (["chess", "minimax", "--pgn", "/nowhere/x.pgn"], ["cannot write /nowhere/x.pgn", "No such file"]),
                             (["chess", "minimax", "--json"], ["no --json"]), (["chess", "minimax", "--seed", "-1"], ["--seed"]),
-                            (["chess", "uci:/nowhere/engine"], ["/nowhere/engine"])):
+                            (["chess", "uci:/nowhere/engine"], ["/nowhere/engine"]), (["chess", "uci:/bin/true"], ["uci:/bin/true does not speak UCI"])):
             self.refused(args, *words)
         (self.dir / "runs/chess-20261119-abc").mkdir(parents=True)
         self.refused(["chess", "runs/chess-20261119-abc"], "it is a run", "no recipe")

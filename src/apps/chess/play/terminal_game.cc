@@ -39,6 +39,7 @@ TerminalGame::TerminalGame(const PlayerChoice& choice, TerminalSettings settings
 
 int TerminalGame::play() {
   try {
+    start_player();
     begin();
     while (!console_.signal_number() && !console_.closed()) {
       if (!ending_ && game_.position().side_to_move != settings_.person) {
@@ -58,12 +59,11 @@ int TerminalGame::play() {
 }
 
 void TerminalGame::begin() {
+  if (console_.signal_number()) return;
   game_ = Game(settings_.start);
   ending_.reset();
-  start_player();
-  if (console_.signal_number()) return;
   say(fmt::format("You play {} against {} (seed {}). Type a move, such as e4 or Nf3, or `help`.",
-                  side_name(settings_.person), player_->name(), settings_.seed));
+                  side_name(settings_.person), opponent_, settings_.seed));
   for (const std::string& note : player_->notes()) say("note: " + note);
   show_board();
   if (const GameResult result = game_.result(); result.over()) end(result.winner, why_over(result.end));
@@ -75,6 +75,20 @@ void TerminalGame::start_player() {
     console_.do_stoppable([this](const std::stop_token& stop) { player_->begin_game(settings_.seed, stop); });
   } catch (const PlayerFault& fault) {
     if (fault.kind() != PlayerFault::Kind::kStopped) throw;
+  }
+  opponent_ = player_->name();
+}
+
+// In the course of a game: where it can't be started, that is explained, and the game is over if it was not.
+bool TerminalGame::restart_player() {
+  try {
+    start_player();
+    return !console_.signal_number();
+  } catch (const Error& error) {
+    console_.write(printable_lines(error.render()));
+    player_ = nullptr;
+    if (!ending_) end(settings_.person, "the other side failed");
+    return false;
   }
 }
 
@@ -155,7 +169,7 @@ void TerminalGame::let_player_move() {
     Thought thought;
     console_.do_stoppable([&](const std::stop_token& stop) { thought = player_->think(game_, {.stop = stop}); });
     if (console_.signal_number()) return;
-    say(fmt::format("{} plays {} {}{}", player_->name(), move_number(game_.position()),
+    say(fmt::format("{} plays {} {}{}", opponent_, move_number(game_.position()),
                     san_of(game_.position(), thought.move), score_in_words(thought)));
     make(thought.move);
     if (!ending_) show_board();
@@ -175,9 +189,9 @@ void TerminalGame::undo() {
     explain("there is no move of yours to take back", "the game has just begun", "make a move");
     return;
   }
+  if (!player_ && !restart_player()) return;  // it had failed
   game_.undo(count);
   ending_.reset();
-  if (!player_) start_player();  // it had failed
   show_board();
 }
 
@@ -217,8 +231,12 @@ void TerminalGame::begin_another(const std::string& side) {
             "type `new white`, `new black`, or `new` for the same side");
     return;
   }
-  leave();
   ++settings_.seed;
+  if (!restart_player()) {
+    --settings_.seed;
+    return;
+  }
+  leave();
   if (!side.empty()) settings_.person = side == "white" ? Side::kWhite : Side::kBlack;
   if (!side.empty()) settings_.style.bottom = settings_.person;
   begin();
@@ -228,7 +246,7 @@ void TerminalGame::end(std::optional<Side> winner, std::string why) {
   ending_ = Ending{winner, std::move(why)};
   const std::string who = !winner                       ? "Draw"
                           : *winner == settings_.person ? "You win"
-                                                        : fmt::format("{} wins", player_ ? player_->name() : "it");
+                                                        : fmt::format("{} wins", opponent_);
   say(fmt::format("{}, {}: {}.", who, record().result, ending_->why));
 }
 
@@ -252,15 +270,14 @@ PgnGame TerminalGame::record() const {
   PgnGame record;
   record.game = game_;
   if (ending_) record.result = !ending_->winner ? "1/2-1/2" : *ending_->winner == Side::kWhite ? "1-0" : "0-1";
-  const std::string player = player_ ? player_->name() : choice_.name;
   const bool white = settings_.person == Side::kWhite;
   for (const auto& [tag, value] :
        std::vector<std::pair<std::string, std::string>>{{"Event", "tandem play"},
                                                         {"Site", "?"},
                                                         {"Date", today()},
                                                         {"Round", "-"},
-                                                        {"White", white ? "Player" : player},
-                                                        {"Black", white ? player : "Player"},
+                                                        {"White", white ? "Player" : opponent_},
+                                                        {"Black", white ? opponent_ : "Player"},
                                                         {"Termination", ending_ ? ending_->why : "unterminated"}})
     record.set_tag(tag, value);
   return record;

@@ -1,7 +1,8 @@
 // apps/chess/play/terminal_game.h -- a person plays against a player by typing: `tandem play chess RUN`.
 //
 // What is typed wrong is explained, and the game goes on. A game is added to the PGN file when it is left: for another
-// one, by quit, at the end of the input, by Ctrl-C.
+// one, by quit, at the end of the input, by Ctrl-C. A player that failed is started again for another game and by undo;
+// where that fails too, the game that it lost stays as it is.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,7 @@ class TerminalGame {
 
   void begin();
   void start_player();
+  bool restart_player();
   bool obey(const TypedLine& typed);  // false: quit
   void make_typed_move(const TypedLine& typed);
   void let_player_move();
@@ -64,7 +66,8 @@ class TerminalGame {
   const PlayerChoice& choice_;
   TerminalSettings settings_;
   Console& console_;
-  std::unique_ptr<Player> player_;
+  std::unique_ptr<Player> player_;  // null: it has failed
+  std::string opponent_;            // its name, also then
   Game game_;
   std::optional<Ending> ending_;
 };
