@@ -232,6 +232,13 @@ class Faults(Match):
         self.assert_loses_all_and_stops("exit 1", 'exit status 3; it was to move in', "abandoned")
         self.assertIn("I have had enough", self.said)
 
+    def test_a_crash_before_any_move_is_told_in_the_pgn_too(self):
+        self.assert_loses_all_and_stops("exit 1", "exit status 3", "abandoned", "--opening-plies", 0, "--pgn", "kept.pgn")
+        text = (self.dir / "kept.pgn").read_text()
+        game = text.split("\n\n")[1]   # of the first game, where the engine is White
+        self.assertTrue(game.startswith("{Fake 1.0, 1 nodes crashed: "), game)
+        self.assertEqual(game.split()[-1], "0-1")
+
     def test_silence(self):
         self.assert_loses_all_and_stops("silent 2", "no bestmove within 1.0 s", "time forfeit", "--timeout", 1)
 

@@ -23,6 +23,7 @@ struct PgnGame {
   Game game;
   std::string result = "*";           // "1-0", "0-1", "1/2-1/2" or "*"
   std::vector<std::string> comments;  // [n] is written after move n; there may be fewer than moves. Reading gives none
+  std::string preface = {};           // a comment before the first move
 
   std::string tag(std::string_view name, std::string_view otherwise = "?") const;
   void set_tag(std::string_view name, std::string_view value);  // replaces its value, or adds it

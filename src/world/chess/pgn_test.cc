@@ -67,6 +67,14 @@ TEST(PgnWriting, CommentsAreWordsAndNumbersFollowThem) {
   EXPECT_NE(pgn_of(pgn).find("1. e4 {[%eval 0.3] not ) the end} 1... e5 *\n"), std::string::npos) << pgn_of(pgn);
 }
 
+TEST(PgnWriting, AGameWithoutMovesMayHaveACommentToo) {
+  PgnGame pgn;
+  pgn.preface = "it crashed";
+  EXPECT_NE(pgn_of(pgn).find("\n\n{it crashed} *\n"), std::string::npos) << pgn_of(pgn);
+  EXPECT_EQ(read_all(pgn_of(pgn)).games.size(), 1u);
+  EXPECT_TRUE(read_all(pgn_of(pgn)).faults.empty());
+}
+
 TEST(PgnWriting, LinesHaveAtMostEightyCharactersAndAreReadBack) {
   PgnGame pgn;
   for (int i = 0; i < 40; ++i)

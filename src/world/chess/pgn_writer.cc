@@ -79,6 +79,7 @@ std::string pgn_of(const PgnGame& game) {
   MoveText lines;
   Position position = played.start();
   bool numbered = false;  // Black's move needs no number after White's
+  if (!game.preface.empty()) add_comment(lines, game.preface);
   for (size_t n = 0; n < played.moves().size(); ++n) {
     const bool white = position.side_to_move == Side::kWhite;
     if (white || !numbered) lines.add(std::to_string(position.fullmove_number) + (white ? "." : "..."));

@@ -120,8 +120,8 @@ PgnGame pgn_of_game(const FinishedGame& played, const std::string& white, const 
   pgn.result = played.result_text();
   pgn.comments = played.comments;
   if (played.fault) {
-    pgn.comments.resize(std::max<size_t>(played.game.moves().size(), 1));
-    std::string& last = pgn.comments.back();
+    pgn.comments.resize(played.game.moves().size());
+    std::string& last = pgn.comments.empty() ? pgn.preface : pgn.comments.back();
     last += fmt::format("{}{}: {}", last.empty() ? "" : "; ", played.fault->what, played.fault->why);
   }
   pgn.set_tag("Event", event);
