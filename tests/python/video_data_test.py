@@ -17,7 +17,7 @@ import unittest
 from run_test import BIN, TANDEM, Case  # noqa: E402  (takes the folder from the command line)
 
 VIDEO = BIN / "tandem-video"
-FFMPEG = shutil.which("ffmpeg")
+FFMPEG, FFPROBE = shutil.which("ffmpeg"), shutil.which("ffprobe")
 SCALE = "area+accurate_rnd+bitexact"
 
 
@@ -45,6 +45,9 @@ class Videos(Case):
             self.annotate(folder, f"m{number}", 1, frames, label=lambda i: i % 2)
         return folder
 
+    def decoded(self, path, width, height):
+        return subprocess.run([VIDEO, "decode", path, "--size", f"{height}x{width}", "--raw"], check=True, capture_output=True).stdout
+
     def data(self, word, folder, *more, code=0):
         return json.loads(self.tandem("data", word, "video", folder, "--json", *more, code=code).stdout)
 
@@ -62,9 +65,6 @@ class Frames(Videos):
     def judged(self, path, width, height):
         return self.ffmpeg("-i", path, "-vsync", "passthrough", "-vf", f"scale={width}:{height}:flags={SCALE}",
                            "-pix_fmt", "gray", "-f", "rawvideo", "-")
-
-    def decoded(self, path, width, height):
-        return subprocess.run([VIDEO, "decode", path, "--size", f"{height}x{width}", "--raw"], check=True, capture_output=True).stdout
 
     def test_frames_equal_ffmpegs_to_the_bit(self):
         videos = [self.make("h264.mp4", "-bf", "3"), self.make("full.mp4", "-color_range", "pc", size="64x64"),
@@ -210,6 +210,54 @@ class BadVideos(Videos):
         whole[start:start + 400] = bytes(400)
         path.write_bytes(whole)
         self.assertIn("damaged", self.errors(self.prepare(folder, code=2))["m0.mp4"])
+
+    def packets(self, path):
+        """(byte, bytes, is it a key frame) of each, in the order of decoding."""
+        said = subprocess.run([FFPROBE, "-v", "error", "-select_streams", "v", "-show_entries", "packet=pos,size,flags",
+                               "-of", "csv=p=0", path], check=True, capture_output=True, text=True).stdout
+        return [(int(pos), int(size), flags.startswith("K")) for size, pos, flags in (line.split(",")[:3] for line in said.split())]
+
+    def with_sound(self, name, *coding):
+        return self.ffmpeg("-f", "lavfi", "-i", "testsrc2=s=96x64:r=25", "-f", "lavfi", "-i", "sine=d=20", "-frames:v", 150, *coding,
+                           self.dir / name) or self.dir / name
+
+    def test_a_frame_that_is_lost_keeps_its_place_and_those_behind_it_theirs(self):
+        folder = self.dir / "mice"
+        whole_path = self.make("whole.mp4", "-bf", "2", "-g", "20", frames=60)
+        whole, packets = whole_path.read_bytes(), self.packets(whole_path)
+        self.annotate(folder, "m0", 1, 60)
+        (folder / "Videos").mkdir()
+        video = folder / "Videos/m0.mp4"
+        frames = [self.decoded(whole_path, 32, 32)[at:at + 1024] for at in range(0, 60 * 1024, 1024)]
+        for lost, first, behind in ((25, 20, 40), (20, 20, 40), (0, 0, 20)):
+            start, size, key = packets[lost]
+            damaged = bytearray(whole)
+            damaged[start:start + size] = b"\xff" * size
+            video.write_bytes(damaged)
+            refused = self.errors(self.prepare(folder, code=2))["m0.mp4"]
+            self.assertIn("Invalid data found", refused, "the decoder's own reason")
+            self.assertIn("lost frame", refused)
+            kept = self.prepare(folder, "--accept-damaged")
+            self.assertEqual(kept["videos"][0]["frames"], 60, lost)
+            raw = pathlib.Path(kept["videos"][0]["file"]).read_bytes()[4096:]
+            found = [raw[at:at + 1024] for at in range(0, 60 * 1024, 1024)]
+            self.assertEqual(found[:first] + found[behind:], frames[:first] + frames[behind:], f"packet {lost}, a key: {key}")
+
+    def test_a_video_with_sound_that_was_cut_is_named_and_a_whole_one_is_not(self):
+        videos = self.dir / "mice" / "Videos"
+        videos.mkdir(parents=True)
+        names = []
+        for ending, coding in (("mkv", ()), ("mp4", ("-movflags", "+faststart")), ("avi", ("-c:v", "mpeg4")), ("flv", ())):
+            path = self.with_sound(f"mice/Videos/whole_{ending}.{ending}", "-shortest", *coding)
+            data = path.read_bytes()
+            for share in (0.5, 0.9):
+                name = f"cut_{ending}_{share}.{ending}"
+                (videos / name).write_bytes(data[:int(share * len(data))])
+                names.append(name)
+        errors = self.errors(self.prepare(self.dir / "mice", code=2))
+        self.assertEqual(sorted(errors), sorted(names))
+        for name in names:
+            self.assertIn("it ends early", errors[name], name)
 
     def test_no_videos_and_no_folder_are_refused(self):
         (self.dir / "nothing").mkdir()

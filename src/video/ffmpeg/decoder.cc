@@ -14,6 +14,7 @@
 #include "base/printable.h"
 #include "video/ffmpeg/av_common.h"
 #include "video/ffmpeg/gray_scaler.h"
+#include "video/ffmpeg/lost_frames.h"
 
 namespace tandem {
 namespace {
@@ -76,13 +77,20 @@ struct FfmpegDecoder::State {
   void open_codec();
   void note_facts();
 
-  int64_t packets = 0, damaged = 0, frames = 0;
-  int64_t last_time = 0;  // end of the last packet, in the stream's units
-  std::string reading_trouble;
+  using TakeGray = std::function<bool(std::span<const uint8_t>)>;
+  int64_t packets = 0, damaged = 0, frames = 0, lost = 0;
+  double end_seconds = 0, any_end_seconds = 0;  // of the last packet: of the pictures, of any stream
+  int64_t end_number = 0;                       // the same of the pictures, in units of their stream
+  std::string reading_trouble, damage_words;    // the first reason
+  LostFrames places;
   bool stopped = false;
-  bool take_frames(GrayScaler& scaler, AVFrame* frame, const std::function<bool(std::span<const uint8_t>)>& take);
-  void send(AVPacket* packet, GrayScaler& scaler, AVFrame* frame,
-            const std::function<bool(std::span<const uint8_t>)>& take);
+  void note_packet(const AVPacket& packet);
+  void note_damage(std::string words);
+  bool take_frame(GrayScaler& scaler, const AVFrame& frame, const TakeGray& take);
+  bool take_frames(GrayScaler& scaler, AVFrame* frame, const TakeGray& take);
+  void send(AVPacket* packet, GrayScaler& scaler, AVFrame* frame, const TakeGray& take);
+  int64_t expected_packets() const;
+  std::string early_end() const;
   std::string trouble() const;
 };
 
@@ -110,7 +118,7 @@ void FfmpegDecoder::State::open_container() {
   if (opened < 0) refuse_video(file.name, with_complaint(av_words(opened)));
   format.reset(opening);
   if (const int found = avformat_find_stream_info(format.get(), nullptr); found < 0)
-    refuse_video(file.name, av_words(found));
+    refuse_video(file.name, with_complaint(av_words(found)));
 }
 
 void FfmpegDecoder::State::open_codec() {
@@ -119,15 +127,16 @@ void FfmpegDecoder::State::open_codec() {
   if (index < 0 || !decoder) refuse_video(file.name, "it has no stream of pictures that FFmpeg can decode");
   stream = format->streams[index];
   if (stream->disposition & AV_DISPOSITION_ATTACHED_PIC) refuse_video(file.name, "its only picture is a cover");
+  // Where the container does not count frames, the end of the sound tells whether the file was cut.
   for (unsigned i = 0; i < format->nb_streams; ++i)
-    if (static_cast<int>(i) != index) format->streams[i]->discard = AVDISCARD_ALL;
+    if (static_cast<int>(i) != index && expected_packets() > 0) format->streams[i]->discard = AVDISCARD_ALL;
   codec.reset(avcodec_alloc_context3(decoder));
   if (avcodec_parameters_to_context(codec.get(), stream->codecpar) < 0) refuse_video(file.name, "broken parameters");
   codec->pkt_timebase = stream->time_base;
   codec->thread_count = 1;  // several videos are decoded at the same time instead
   codec->max_pixels = kMostPixels;
   if (const int opened = avcodec_open2(codec.get(), decoder, nullptr); opened < 0)
-    refuse_video(file.name, av_words(opened));
+    refuse_video(file.name, with_complaint(av_words(opened)));
 }
 
 void FfmpegDecoder::State::note_facts() {
@@ -159,52 +168,114 @@ FfmpegDecoder::~FfmpegDecoder() {
 
 const VideoFacts& FfmpegDecoder::facts() const { return state_->facts; }
 
-bool FfmpegDecoder::State::take_frames(GrayScaler& scaler, AVFrame* frame,
-                                       const std::function<bool(std::span<const uint8_t>)>& take) {
+void FfmpegDecoder::State::note_packet(const AVPacket& packet) {
+  const AVStream& of = *format->streams[packet.stream_index];
+  if (packet.pts != AV_NOPTS_VALUE) {
+    const double end = static_cast<double>(packet.pts + packet.duration) * av_q2d(of.time_base);
+    any_end_seconds = std::max(any_end_seconds, end);
+    if (&of == stream) end_seconds = std::max(end_seconds, end);
+  }
+  if (&of != stream) return;
+  ++packets;
+  if (packet.dts != AV_NOPTS_VALUE)
+    end_number = std::max(end_number, packet.dts + std::max<int64_t>(packet.duration, 1));
+  if (packet.flags & AV_PKT_FLAG_CORRUPT) note_damage("a packet is cut");
+  if (packet.flags & AV_PKT_FLAG_DISCARD) return;  // an edit list leaves its frame out
+  places.sent(packet.pts != AV_NOPTS_VALUE ? packet.pts : codec->has_b_frames ? LostFrames::kNoTime : packet.dts);
+}
+
+void FfmpegDecoder::State::note_damage(std::string words) {
+  ++damaged;
+  places.damage();
+  words = with_complaint(std::move(words));
+  if (damage_words.empty()) damage_words = std::move(words);
+}
+
+// In the place of a lost frame stands the one before it; of the first ones, the one behind them.
+bool FfmpegDecoder::State::take_frame(GrayScaler& scaler, const AVFrame& frame, const TakeGray& take) {
+  const int64_t time = frame.pts != AV_NOPTS_VALUE ? frame.pts
+                       : codec->has_b_frames       ? LostFrames::kNoTime
+                                                   : frame.pkt_dts;
+  const int64_t missing = places.before(time);
+  const bool none_yet = frames == 0;
+  lost += missing;
+  for (int64_t i = 0; i < missing && !none_yet; ++i, ++frames)
+    if (!take(scaler.last())) return false;
+  const std::span<const uint8_t> gray = scaler.gray(frame);
+  for (int64_t i = 0; i < (none_yet ? missing : 0) + 1; ++i, ++frames)
+    if (!take(gray)) return false;
+  return true;
+}
+
+bool FfmpegDecoder::State::take_frames(GrayScaler& scaler, AVFrame* frame, const TakeGray& take) {
   while (true) {
     const int got = avcodec_receive_frame(codec.get(), frame);
     if (got == AVERROR(EAGAIN) || got == AVERROR_EOF) return true;
     if (got < 0) {
-      ++damaged;
+      note_damage(av_words(got));
       return true;
     }
-    if (frame->decode_error_flags || (frame->flags & AV_FRAME_FLAG_CORRUPT)) ++damaged;
-    ++frames;
-    const bool go_on = take(scaler.gray(*frame));
+    if (frame->decode_error_flags || (frame->flags & AV_FRAME_FLAG_CORRUPT)) note_damage("a frame has errors");
+    const bool go_on = take_frame(scaler, *frame, take);
     av_frame_unref(frame);
     if (!go_on) return false;
   }
 }
 
-void FfmpegDecoder::State::send(AVPacket* packet, GrayScaler& scaler, AVFrame* frame,
-                                const std::function<bool(std::span<const uint8_t>)>& take) {
+void FfmpegDecoder::State::send(AVPacket* packet, GrayScaler& scaler, AVFrame* frame, const TakeGray& take) {
   // A decoder that is full takes the packet after its frames were taken.
   for (int sent = AVERROR(EAGAIN); sent == AVERROR(EAGAIN) && !stopped;) {
     sent = avcodec_send_packet(codec.get(), packet);
-    if (sent < 0 && sent != AVERROR(EAGAIN) && sent != AVERROR_EOF) ++damaged;
+    if (sent < 0 && sent != AVERROR(EAGAIN) && sent != AVERROR_EOF) note_damage(av_words(sent));
     stopped = !take_frames(scaler, frame, take);
   }
 }
 
-std::string FfmpegDecoder::State::trouble() const {
-  int64_t expected = facts.frames;
+// 0: the container does not say. The index of an mp4 knows what an edit list leaves; the others' counts are those of
+// their headers, and an AVI counts by frames of time, some of which are empty.
+int64_t FfmpegDecoder::State::expected_packets() const {
+  const std::string_view container = format->iformat->name;
   const int entries = avformat_index_get_entries_count(stream);
-  // The index of an mp4 knows what an edit list leaves; the others' counts are those of their headers.
-  if (std::string_view(format->iformat->name).starts_with("mov") && entries > 0) expected = entries;
+  if (container.starts_with("mov") && entries > 0) return entries;
+  if (container == "avi" && end_number >= stream->nb_frames) return std::min(packets, stream->nb_frames);
+  return std::max<int64_t>(stream->nb_frames, 0);
+}
+
+// Matroska's own length of a track, written when the file was finished; else that of the file, which any stream may
+// fill.
+std::string FfmpegDecoder::State::early_end() const {
+  const auto seconds = [](double came, double said) {
+    return fmt::format("it ends early: after {:.2f} of {:.2f} seconds", came, said);
+  };
+  if (const AVDictionaryEntry* const tag = av_dict_get(stream->metadata, "DURATION", nullptr, 0)) {
+    int64_t said = 0;
+    const double slack = 1.5 / std::max(facts.frames_per_second, 3.0);
+    if (av_parse_time(&said, tag->value, 1) < 0) return "";
+    const double length = static_cast<double>(said) / AV_TIME_BASE;
+    return end_seconds < length - slack ? seconds(end_seconds, length) : "";
+  }
+  if (format->duration_estimation_method != AVFMT_DURATION_FROM_STREAM || format->duration <= 0) return "";
+  const double said = static_cast<double>(format->duration) / AV_TIME_BASE;
+  return any_end_seconds < said - 0.5 ? seconds(any_end_seconds, said) : "";
+}
+
+std::string FfmpegDecoder::State::trouble() const {
   std::string text;
-  const auto say = [&](std::string part) { text += (text.empty() ? "" : ", ") + part; };
+  const auto say = [&](const std::string& part) { text += (text.empty() || part.empty() ? "" : ", ") + part; };
   if (damaged > 0)
-    say(fmt::format("{} damaged frame{} or packet{}", damaged, damaged == 1 ? "" : "s", damaged == 1 ? "" : "s"));
+    say(fmt::format("{} damaged frame{} or packet{}: {}", damaged, damaged == 1 ? "" : "s", damaged == 1 ? "" : "s",
+                    damage_words));
+  if (lost > 0)
+    say(fmt::format("{} lost frame{}, each with its neighbour's picture in its place", lost, lost == 1 ? "" : "s"));
+  if (const int64_t last = places.at_end(); last > 0) say(fmt::format("the last {} lost", last));
+  if (places.unknown()) say("what is lost has no known place: frames behind it may stand too early");
+  const int64_t expected = expected_packets();
   if (packets < expected)
     say(fmt::format("it ends early: {} of {} frames", packets, expected));
   else if (!reading_trouble.empty())
     say(fmt::format("it ends early: {}", reading_trouble));
-  else if (expected == 0 && format->nb_streams == 1 &&
-           format->duration_estimation_method == AVFMT_DURATION_FROM_STREAM && format->duration > 0) {
-    const double said = static_cast<double>(format->duration) / AV_TIME_BASE;
-    const double came = static_cast<double>(last_time) * av_q2d(stream->time_base);
-    if (came < said - 0.5) say(fmt::format("it ends early: after {:.1f} of {:.1f} seconds", came, said));
-  }
+  else if (expected == 0)
+    say(early_end());
   if (frames == 0 && text.empty()) say("no frame came");
   return text;
 }
@@ -215,19 +286,17 @@ DecodedVideo FfmpegDecoder::decode(int32_t height, int32_t width,
   GrayScaler scaler(height > 0 ? height : my.facts.height, width > 0 ? width : my.facts.width);
   const AvPointer<AVPacket> packet(av_packet_alloc());
   const AvPointer<AVFrame> frame(av_frame_alloc());
-  const int64_t start = my.stream->start_time == AV_NOPTS_VALUE ? 0 : my.stream->start_time;
+  take_av_complaint();  // of looking at the file
   while (!my.stopped) {
     const int got = av_read_frame(my.format.get(), packet.get());
     if (got == AVERROR(EAGAIN)) continue;
     if (got < 0) {
-      if (got != AVERROR_EOF) my.reading_trouble = av_words(got);
+      if (got != AVERROR_EOF) my.reading_trouble = with_complaint(av_words(got));
       break;
     }
-    if (packet->stream_index == my.stream->index) {
-      ++my.packets;
-      if (packet->flags & AV_PKT_FLAG_CORRUPT) ++my.damaged;
-      if (packet->pts != AV_NOPTS_VALUE) my.last_time = std::max(my.last_time, packet->pts - start + packet->duration);
-      my.send(packet.get(), scaler, frame.get(), take);
+    if (packet->size > 0) {  // an empty one would end the decoder
+      my.note_packet(*packet);
+      if (packet->stream_index == my.stream->index) my.send(packet.get(), scaler, frame.get(), take);
     }
     av_packet_unref(packet.get());
   }

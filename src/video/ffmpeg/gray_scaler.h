@@ -14,6 +14,7 @@ class GrayScaler {
   GrayScaler(int32_t height, int32_t width);
   // Valid until the next call. Frames may change their size and format in the middle of a video. Throws Error.
   std::span<const uint8_t> gray(const AVFrame& frame);
+  std::span<const uint8_t> last() const { return pixels_; }  // what it gave
 
  private:
   void prepare(const AVFrame& frame);

@@ -30,6 +30,7 @@ namespace {
 
 constexpr rlim_t kMostMemory = rlim_t{4} << 30;
 constexpr rlim_t kMostCpuSeconds = 4 * 3600;
+constexpr rlim_t kMostWords = 1 << 16;  // bytes on stderr, where that is a file
 constexpr int32_t kMostSide = 8192;
 
 struct VideoCommand {
@@ -101,7 +102,9 @@ void limit_process(bool reads_only) {
 #endif
   limit(RLIMIT_CPU, kMostCpuSeconds);
   limit(RLIMIT_CORE, 0);
-  if (reads_only) limit(RLIMIT_FSIZE, 0);  // files alone: what goes into a pipe is no file
+  if (!reads_only) return;
+  limit(RLIMIT_FSIZE, kMostWords);  // files alone: what goes into a pipe is no file
+  signal(SIGXFSZ, SIG_IGN);
 }
 
 void write_all(const void* data, size_t size) {
