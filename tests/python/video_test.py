@@ -180,7 +180,7 @@ class Judged(Video):
 class Script(Video):
     SCRIPT = ROOT / "scripts" / "train_multigpu.sh"
 
-    def launch(self, *args, gpus=0, code=0):
+    def launch(self, *args, gpus=0, code=0, visible=None):
         """The script where nvidia-smi lists so many GPUs and tandem prints its arguments."""
         tools = self.dir / "tools"
         tools.mkdir(exist_ok=True)
@@ -188,8 +188,11 @@ class Script(Video):
         for name, text in (("nvidia-smi", f"printf '%s' '{lines}'"), ("tandem", 'echo "$*"')):
             (tools / name).write_text(f"#!/bin/sh\n{text}\n")
             (tools / name).chmod(0o755)
-        done = subprocess.run([self.SCRIPT, *map(str, args)], capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                              env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "TANDEM": str(tools / "tandem")})
+        env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "TANDEM": str(tools / "tandem")}
+        env.pop("CUDA_VISIBLE_DEVICES", None)
+        if visible is not None:
+            env["CUDA_VISIBLE_DEVICES"] = visible
+        done = subprocess.run([self.SCRIPT, *map(str, args)], capture_output=True, text=True, stdin=subprocess.DEVNULL, env=env)
         self.assertEqual(done.returncode, code, done.stderr)
         return done
 
@@ -208,6 +211,19 @@ class Script(Video):
             done = self.launch(*args, gpus=gpus, code=2)
             self.assertEqual(done.stdout, "")
             self.assert_explains(done, words)
+
+    def test_gpus_that_are_hidden_from_programs_do_not_count(self):
+        for visible, count in (("0,2", 2), ("1", 1), ("GPU-2,GPU-0", 2), ("0,7,1", 1), ("0,1,2", 3), (" 1 , 2 ", 2)):
+            self.assertEqual(self.launch(gpus=3, visible=visible).stdout, f"train video --num-gpus {count}\n", visible)
+        banner = self.launch(gpus=3, visible="2").stderr
+        self.assertIn("GPU 2: NVIDIA", banner)
+        self.assertNotIn("GPU 0: NVIDIA", banner)
+        refused = self.launch(2, gpus=3, visible="1", code=2)
+        self.assert_explains(refused, "2 GPUs were asked for, 1 are here (CUDA_VISIBLE_DEVICES=1 hides others)")
+        for nothing in ("", "-1", "NoDevFiles"):
+            done = self.launch("--quick", gpus=3, visible=nothing)
+            self.assertEqual(done.stdout, "train video --quick\n", nothing)
+            self.assertIn("No GPU was found (CUDA_VISIBLE_DEVICES=", done.stderr)
 
     def test_without_a_gpu_it_says_so_and_trains_on_the_cpu(self):
         done = self.launch("--quick")
