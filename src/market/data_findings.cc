@@ -8,9 +8,12 @@
 
 namespace tandem {
 
+std::string DataFinding::place() const {
+  return line > 0 ? fmt::format("{}:{}", printable(file), line) : printable(file);
+}
+
 std::string DataFinding::render() const {
-  const std::string place = line > 0 ? fmt::format("{}:{}", printable(file), line) : printable(file);
-  return fmt::format("{:<8} {}: {}: {}", level == FindingLevel::kError ? "error" : "warning", place, kind, text);
+  return fmt::format("{:<8} {}: {}: {}", level == FindingLevel::kError ? "error" : "warning", place(), kind, text);
 }
 
 void DataFindings::add(FindingLevel level, std::string kind, const std::string& file, int64_t line, std::string text) {
@@ -28,6 +31,16 @@ std::string DataFindings::render() const {
   return out;
 }
 
+std::vector<std::string> DataFindings::warning_lines() const {
+  std::vector<std::string> lines;
+  for (const DataFinding& finding : list_)
+    if (finding.level == FindingLevel::kWarning) lines.push_back(fmt::format("{}: {}", finding.place(), finding.text));
+  for (const auto& [key, count] : counts_)
+    if (count > kNamed)
+      lines.push_back(fmt::format("{}: {} more of kind {}", printable(key.first), count - kNamed, key.second));
+  return lines;
+}
+
 void DataFindings::refuse_errors(const std::string& folder) const {
   if (errors_ == 0) return;
   constexpr int kShown = 3;
@@ -36,8 +49,7 @@ void DataFindings::refuse_errors(const std::string& folder) const {
   for (const DataFinding& finding : list_) {
     if (finding.level != FindingLevel::kError) continue;
     if (shown++ == kShown) break;
-    why += fmt::format("{}{}{}: {}", why.empty() ? "" : "; ", printable(finding.file),
-                       finding.line > 0 ? fmt::format(":{}", finding.line) : "", finding.text);
+    why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", finding.place(), finding.text);
   }
   if (errors_ > kShown) why += fmt::format("; and {} more", errors_ - kShown);
   throw ConfigError(

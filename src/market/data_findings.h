@@ -19,6 +19,7 @@ struct DataFinding {
   int64_t line = 0;  // from 1, the header's line included; 0: the whole file
   std::string text;
   std::string render() const;  // "error    AAPL.csv:17: gap: ..."
+  std::string place() const;   // "AAPL.csv:17", "AAPL.csv"
 };
 
 // Collects them; of one kind in one file the first kNamed are kept, the others are counted.
@@ -38,6 +39,8 @@ class DataFindings {
   int64_t warnings() const { return warnings_; }  // the same
   // One line each, in the order of finding, with "and 12 more of kind gap in AAPL.csv" for what was only counted.
   std::string render() const;
+  // Of the warnings alone, without their level and kind: "AAPL.csv:17: ...".
+  std::vector<std::string> warning_lines() const;
   // Throws ConfigError with the first few errors, if there are any. `folder` is for the message.
   void refuse_errors(const std::string& folder) const;
 

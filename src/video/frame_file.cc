@@ -50,6 +50,7 @@ std::string header_text(const json& header) {
 
 json json_of(const VideoSource& source) {
   return {{"name", source.name},
+          {"path", source.path},
           {"bytes", source.bytes},
           {"time_ns", source.time_ns},
           {"sha256", source.sha256},
@@ -66,6 +67,7 @@ json json_of(const VideoSource& source) {
 VideoSource source_of(const json& from) {
   VideoSource source;
   from.at("name").get_to(source.name);
+  source.path = from.value("path", "");
   from.at("bytes").get_to(source.bytes);
   from.at("time_ns").get_to(source.time_ns);
   from.at("sha256").get_to(source.sha256);

@@ -19,6 +19,7 @@ namespace tandem {
 // What a frame file says of the video that it was made from.
 struct VideoSource {
   std::string name;               // "mouse_3.mp4"
+  std::string path;               // where it was; empty: not known
   int64_t bytes = 0;              // of the file
   int64_t time_ns = 0;            // of its last change
   std::string sha256;             // of its content; empty: these frames never were a video

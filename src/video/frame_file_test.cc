@@ -104,6 +104,67 @@ TEST(FrameFile, FramesThatWereRenamedAreRefusedByName) {
   }
 }
 
+// A video, and frames that say that they were made from it.
+struct MadeFrames {
+  TempDir dir;
+  fs::path video = dir / "a.mp4";
+  fs::path frames = frame_file_path(dir / "frames", "a.mp4", 4, 4);
+
+  explicit MadeFrames(const std::string& content = "twelve bytes") {
+    std::ofstream(video) << content;
+    const FileStamp stamp = stamp_of_file(video);
+    FrameFileWriter writer(frames, 4, 4);
+    writer.add(some_frames(3, 16));
+    writer.finish({.name = "a.mp4",
+                   .path = path_of_source(video),
+                   .bytes = stamp.bytes,
+                   .time_ns = stamp.time_ns,
+                   .sha256 = sha256_of_file(video)});
+  }
+  void write_later(const std::string& content, int hours) const {
+    std::ofstream(video) << content;
+    fs::last_write_time(video, fs::file_time_type::clock::now() + std::chrono::hours(hours));
+  }
+  bool known() const { return is_known_as_of(FrameFile::open(frames), video); }
+  bool same() const { return is_of_this_video(FrameFile::open(frames), video); }
+};
+
+TEST(FramesOfVideo, AVideoThatWasTouchedIsReadOnceAndKnownThen) {
+  const MadeFrames made;
+  EXPECT_TRUE(made.known());
+  made.write_later("twelve bytes", 1);
+  EXPECT_FALSE(made.known());
+  EXPECT_TRUE(made.same());
+  EXPECT_TRUE(made.known()) << "it was noted";
+  made.write_later("twelve BYTES", 2);
+  EXPECT_FALSE(made.known());
+  EXPECT_FALSE(made.same());
+}
+
+TEST(FramesOfVideo, FramesOfAFileOfThisNameInAnotherFolderAreRefused) {
+  const MadeFrames made;
+  const TempDir elsewhere;
+  std::ofstream(elsewhere / "a.mp4") << "another video";
+  try {
+    refuse_video_of_elsewhere(FrameFile::open(made.frames), elsewhere / "a.mp4");
+    FAIL() << "they were taken";
+  } catch (const DamagedFrames& error) {
+    EXPECT_NE(error.why().find("another video of the same name"), std::string::npos) << error.why();
+  }
+  EXPECT_NO_THROW(refuse_video_of_elsewhere(FrameFile::open(made.frames), made.video));
+  fs::remove(made.video);  // it was moved there, perhaps: what is new is decoded
+  EXPECT_NO_THROW(refuse_video_of_elsewhere(FrameFile::open(made.frames), elsewhere / "a.mp4"));
+}
+
+TEST(FramesOfVideo, FramesOfTwoVideosOfOneNameAreRefusedWhereNeitherVideoIsThere) {
+  const TempDir dir;
+  const VideoFiles files{.name = "a", .frames = {write_frames(dir.path(), "a.avi"), write_frames(dir.path(), "a.mp4")}};
+  EXPECT_THROW(open_frames_of(files, dir.path(), 100, 70), DamagedFrames);
+  EXPECT_FALSE(open_frames_of(files, dir.path(), 10, 10));
+  const VideoFiles one{.name = "a", .frames = {files.frames[1]}};
+  EXPECT_EQ(open_frames_of(one, dir.path(), 100, 70)->source().name, "a.mp4");
+}
+
 TEST(FrameFile, ALinkInItsPlaceIsNotFollowed) {
   const TempDir dir;
   const fs::path file = write_frames(dir.path());

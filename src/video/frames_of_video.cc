@@ -14,6 +14,18 @@ namespace tandem {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+constexpr uint64_t kMostSeenBytes = 4096;
+constexpr size_t kLongestSourcePath = 1024;  // it stands in the header of the frames
+
+fs::path seen_file(const FrameFile& frames) { return frames.path().string() + ".seen"; }
+std::string seen_text(const FileStamp& stamp, const VideoSource& source) {
+  return fmt::format("tandem-seen 1 {} {} {}\n", stamp.bytes, stamp.time_ns, source.sha256);
+}
+
+}  // namespace
+
 FileStamp stamp_of_file(const fs::path& file) {
   struct stat info {};
   if (lstat(file.c_str(), &info) != 0)
@@ -30,10 +42,42 @@ std::string sha256_of_file(const fs::path& file) {
   return sum.hex();
 }
 
-bool is_of_this_video(const VideoSource& source, const fs::path& video) {
+bool is_known_as_of(const FrameFile& frames, const fs::path& video) {
   const FileStamp now = stamp_of_file(video);
-  if (now.bytes != source.bytes) return false;
-  return now.time_ns == source.time_ns || sha256_of_file(video) == source.sha256;
+  const VideoSource& source = frames.source();
+  if (now == FileStamp{source.bytes, source.time_ns}) return true;
+  FileSystem& files = FileSystem::real();
+  const fs::path seen = seen_file(frames);
+  if (now.bytes != source.bytes || !files.exists(seen)) return false;
+  return read_whole_file(files, seen, kMostSeenBytes).text() == seen_text(now, source);
+}
+
+bool is_of_this_video(const FrameFile& frames, const fs::path& video) {
+  if (is_known_as_of(frames, video)) return true;
+  const FileStamp now = stamp_of_file(video);
+  if (now.bytes != frames.source().bytes || sha256_of_file(video) != frames.source().sha256) return false;
+  try {
+    if (stamp_of_file(video) == now)
+      replace_file(FileSystem::real(), seen_file(frames), seen_text(now, frames.source()));
+  } catch (const IoError&) {  // a folder that can't be written: it is read again next time
+  }
+  return true;
+}
+
+void refuse_video_of_elsewhere(const FrameFile& frames, const fs::path& video) {
+  const VideoSource& source = frames.source();
+  const fs::path other = source.path;
+  if (other.empty() || other == path_of_source(video) || !FileSystem::real().exists(other)) return;
+  if (stamp_of_file(other) != FileStamp{source.bytes, source.time_ns}) return;
+  throw DamagedFrames(
+      fmt::format("{} holds the frames of {}", printable(frames.path().string()), printable(source.path)),
+      fmt::format("{} is another video of the same name", printable(video.string())),
+      "give the videos of each folder a folder of frames of their own: --output, and `cache` of the training");
+}
+
+std::string path_of_source(const fs::path& video) {
+  std::string path = fs::absolute(video).lexically_normal().string();
+  return path.size() <= kLongestSourcePath ? path : "";
 }
 
 void refuse_other_video(const FrameFile& frames, const std::string& video_file) {
@@ -51,20 +95,27 @@ std::optional<FrameFile> open_frames_of(const VideoFiles& files, const fs::path&
     if (!FileSystem::real().exists(path)) return std::nullopt;
     FrameFile frames = FrameFile::open(path);
     refuse_other_video(frames, name);
-    if (!is_of_this_video(frames.source(), files.video))
+    if (!is_of_this_video(frames, files.video)) {
+      refuse_video_of_elsewhere(frames, files.video);
       throw DamagedFrames(fmt::format("{} has changed since its frames were made", printable(files.video.string())),
                           "they would show another video", "run `tandem data prepare video DIR` again");
+    }
     return frames;
   }
   const std::string ending = fmt::format(".{}x{}{}", height, width, FrameFile::kEnding);
+  std::optional<FrameFile> found;
   for (const fs::path& path : files.frames) {
     const std::string file = path.filename().string();
     if (!file.ends_with(ending)) continue;
-    FrameFile frames = FrameFile::open(path);
-    refuse_other_video(frames, file.substr(0, file.size() - ending.size()));
-    return frames;
+    if (found)
+      throw DamagedFrames(fmt::format("{} and {} are frames of two videos of one name",
+                                      printable(found->path().filename().string()), printable(file)),
+                          "neither video is here, so annotations could be of either",
+                          "take away the frames that they are not of");
+    found = FrameFile::open(path);
+    refuse_other_video(*found, file.substr(0, file.size() - ending.size()));
   }
-  return std::nullopt;
+  return found;
 }
 
 }  // namespace tandem

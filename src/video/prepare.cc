@@ -58,7 +58,8 @@ class Preparation {
     result_.findings = folder.findings;
     const OpenFile lock = lock_cache(cache_);
     generated_ = is_generated_folder(options_.folder);
-    for (VideoFiles& files : folder.videos) jobs_.push_back({.files = std::move(files)});
+    for (VideoFiles& files : folder.videos)
+      if (!options_.to_train || !files.annotations.empty()) jobs_.push_back({.files = std::move(files)});
     counts_.videos = static_cast<int64_t>(jobs_.size());
     for (const auto act : {&Preparation::look_at, &Preparation::decode_job}) {
       all_jobs(act, progress);
@@ -153,9 +154,7 @@ class Preparation {
       return;
     }
     const VideoFacts facts = program_->probe(files.video);
-    if (facts.variable_rate)
-      note(job, FindingLevel::kWarning, "variable-rate",
-           "its frame rate varies: each frame counts once, whatever its time is");
+    if (facts.variable_rate) note(job, FindingLevel::kWarning, "variable-rate", kVariableRateWords);
     job.to_decode = true;
     const std::lock_guard lock(mutex_);
     counts_.frames += facts.frames;
@@ -172,8 +171,11 @@ class Preparation {
       return std::nullopt;
     }
     refuse_other_video(*frames, job.done.name);
-    if (!is_of_this_video(frames->source(), job.files.video)) return std::nullopt;
-    if (!frames->source().note.empty() && !options_.accept_damaged)
+    if (!is_of_this_video(*frames, job.files.video)) {
+      refuse_video_of_elsewhere(*frames, job.files.video);
+      return std::nullopt;
+    }
+    if (!frames->source().note.empty() && !options_.accept_damaged && !options_.to_train)
       return std::nullopt;  // it is refused again, by its words
     try {
       frames->verify();
@@ -202,6 +204,7 @@ class Preparation {
     const FileStamp before = stamp_of_file(video);
     VideoSource source;
     source.name = job.done.name;
+    source.path = path_of_source(video);
     source.bytes = before.bytes;
     source.time_ns = before.time_ns;
     source.sha256 = sha256_of_file(video);
@@ -225,7 +228,7 @@ class Preparation {
     }
     if (!done.trouble.empty()) note(job, FindingLevel::kWarning, "damaged", done.trouble);
     const FileStamp after = stamp_of_file(video);
-    if (after.bytes != before.bytes || after.time_ns != before.time_ns) {
+    if (after != before) {
       refuse_job(job, "it changed while it was read");
       return;
     }
@@ -282,9 +285,7 @@ bool frames_are_ready(const PrepareOptions& options) {
     const fs::path file = frame_file_path(cache, files.video.filename().string(), options.height, options.width);
     if (!FileSystem::real().exists(file)) return false;
     try {
-      const FrameFile frames = FrameFile::open(file);
-      const FileStamp now = stamp_of_file(files.video);
-      if (frames.source().bytes != now.bytes || frames.source().time_ns != now.time_ns) return false;
+      if (!is_known_as_of(FrameFile::open(file), files.video)) return false;
     } catch (const DamagedFrames&) {
       return false;
     }

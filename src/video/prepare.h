@@ -21,6 +21,7 @@ struct PrepareOptions {
   int32_t height = 256, width = 256;
   int32_t jobs = 0;             // videos at the same time; 0: as many as cores
   bool accept_damaged = false;  // what came of a damaged video is kept, with a warning
+  bool to_train = false;        // annotated videos alone; what was kept of damaged ones stays
 };
 
 struct PrepareProgress {
@@ -49,7 +50,7 @@ struct PrepareResult {
 PrepareResult prepare_videos(const PrepareOptions& options, const VideoProgram* program,
                              const std::function<bool(const PrepareProgress&)>& progress = {});
 
-// Is every video's file of frames there and as the video is now? Looks at sizes and times alone.
+// Is the file of frames of every annotated video there and of the video as it is now? Reads no video.
 bool frames_are_ready(const PrepareOptions& options);
 
 }  // namespace tandem

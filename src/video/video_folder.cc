@@ -172,8 +172,7 @@ void refuse_video_errors(const DataFindings& findings, const fs::path& folder) {
   for (const DataFinding& finding : findings.list()) {
     if (finding.level != FindingLevel::kError) continue;
     if (shown++ == kShown) break;
-    why += fmt::format("{}{}{}: {}", why.empty() ? "" : "; ", printable(finding.file),
-                       finding.line > 0 ? fmt::format(":{}", finding.line) : "", finding.text);
+    why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", finding.place(), finding.text);
   }
   if (findings.errors() > kShown) why += fmt::format("; and {} more", findings.errors() - kShown);
   throw ConfigError(
