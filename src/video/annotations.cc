@@ -79,8 +79,7 @@ class TrialReader {
   // Whether the row is the trial's next frame; fills a gap before it, where gaps are accepted.
   bool place(int64_t line, int64_t frame, int16_t of_class) {
     if (annotation.classes.empty()) {
-      if (frame > 1)
-        findings_.warning("frame", file_, line, fmt::format("frames are counted from {}, taken as the first", frame));
+      annotation.first_number = frame;
       return true;
     }
     const int64_t missing = frame - last_ - 1;

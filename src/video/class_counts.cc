@@ -46,6 +46,10 @@ std::vector<std::string> check_class_examples(const ClassTable& table, const Cla
   std::vector<std::string> warnings;
   std::string only_judged;
   for (size_t i = 0; i < table.names().size(); ++i) {
+    if (training.clips[i] > 0 && validation.clips[i] == 0)
+      warnings.push_back(
+          fmt::format("no clip of class {} ({}) judges: its F1 is 0 where it is predicted, and else left out", i,
+                      table.names()[i]));
     if (training.clips[i] > 0) continue;
     if (validation.clips[i] > 0)
       only_judged += (only_judged.empty() ? "" : ", ") + table.names()[i];

@@ -21,9 +21,22 @@ std::vector<Clip> clips_of(const VideoSet& set, std::span<const int32_t> trials,
   }
   if (clips.empty())
     throw ConfigError(fmt::format("no clip of {} frames", rules.length),
-                      fmt::format("a clip lies inside one trial, and none of {} is so long", trials.size()),
+                      fmt::format("a clip lies inside one trial, and its centre has a label: none of {} trial{} is so "
+                                  "long and has one there",
+                                  trials.size(), trials.size() == 1 ? "" : "s"),
                       "use shorter clips, or longer trials");
   return clips;
+}
+
+std::vector<ClipStretch> stretches_of(std::span<const Clip> clips, int32_t stride) {
+  std::vector<ClipStretch> stretches;
+  for (size_t i = 0; i < clips.size(); ++i) {
+    const bool goes_on =
+        i > 0 && clips[i].trial == clips[i - 1].trial && clips[i].first_frame == clips[i - 1].first_frame + stride;
+    if (!goes_on) stretches.push_back({i, i});
+    stretches.back().end = i + 1;
+  }
+  return stretches;
 }
 
 }  // namespace tandem

@@ -21,6 +21,15 @@ struct Clip {
   int16_t label = 0;        // the centre frame's class, never kNoLabel
 };
 
+// Clips [begin, end) of a list.
+struct ClipStretch {
+  size_t begin = 0, end = 0;
+  bool operator==(const ClipStretch&) const = default;
+};
+// The longest ones of which each clip is of the same trial as the one before and a stride behind it. Frames without a
+// label lie between two of them: what happens on either side is not one action.
+std::vector<ClipStretch> stretches_of(std::span<const Clip> clips, int32_t stride);
+
 // In the order of `trials`, frames ascending within each. A trial shorter than a clip has none. Throws ConfigError if
 // no trial has one.
 std::vector<Clip> clips_of(const VideoSet& set, std::span<const int32_t> trials, const ClipRules& rules = {});

@@ -1,6 +1,7 @@
 #include "video/pose.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -213,6 +214,21 @@ PoseScaler fit_pose_scaler(std::span<const float> poses, std::span<const FrameRa
     scaler.mean[feature] = static_cast<float>(mean);
     scaler.deviation[feature] = variance > 1e-12 ? static_cast<float>(std::sqrt(variance)) : 1.0F;
   }
+  return scaler;
+}
+
+std::string PoseScaler::text() const { return fmt::format("{} {}", fmt::join(mean, " "), fmt::join(deviation, " ")); }
+
+std::optional<PoseScaler> PoseScaler::read(std::string_view text) {
+  PoseScaler scaler;
+  for (auto* const numbers : {&scaler.mean, &scaler.deviation})
+    for (float& number : *numbers) {
+      while (text.starts_with(' ')) text.remove_prefix(1);
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+      if (error != std::errc() || !std::isfinite(number)) return std::nullopt;
+      text.remove_prefix(static_cast<size_t>(end - text.data()));
+    }
+  if (!text.empty() || std::ranges::any_of(scaler.deviation, [](float d) { return !(d > 0); })) return std::nullopt;
   return scaler;
 }
 

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,8 @@ std::vector<float> read_pose(std::string_view text, const std::string& file, Dat
 struct PoseScaler {
   std::array<float, kPoseFeatures> mean{}, deviation{};  // a feature that never changes has deviation 1
   void apply(std::span<float> poses) const;
+  std::string text() const;  // all numbers, to the bit
+  static std::optional<PoseScaler> read(std::string_view text);
 };
 struct FrameRange {
   int64_t first = 0, count = 0;

@@ -80,5 +80,19 @@ TEST(Pose, ScalesComeFromTrainingAlone) {
   EXPECT_EQ(poses[1], 0);
 }
 
+TEST(Pose, AScaleReadsBackToTheBitAndNothingElseDoes) {
+  PoseScaler scaler;
+  for (size_t i = 0; i < kPoseFeatures; ++i)
+    scaler.mean[i] = 0.1F * static_cast<float>(i) - 1, scaler.deviation[i] = 1 / (3.0F + static_cast<float>(i));
+  const std::string text = scaler.text();
+  const std::optional<PoseScaler> again = PoseScaler::read(text);
+  ASSERT_TRUE(again) << text;
+  EXPECT_EQ(again->mean, scaler.mean);
+  EXPECT_EQ(again->deviation, scaler.deviation);
+  for (const std::string& other :
+       {std::string(), text.substr(0, text.rfind(' ')), text + " 1", "nan" + text, "x" + text})
+    EXPECT_FALSE(PoseScaler::read(other)) << other;
+}
+
 }  // namespace
 }  // namespace tandem

@@ -15,6 +15,7 @@
 #include "video/damaged_frames.h"
 #include "video/frames_of_video.h"
 #include "video/pose.h"
+#include "video/trial_places.h"
 #include "video/video_folder.h"
 
 namespace tandem {
@@ -34,6 +35,7 @@ class VideoSetReader {
     read_classes();
     for (const VideoFiles& files : folder_.videos)
       if (!files.annotations.empty()) read_video(files);
+    note_unannotated();
     if (set_.trials_.empty() && findings_.errors() == 0 && without_frames_ == 0)
       throw ConfigError(fmt::format("no annotated video in {}", printable(options.folder.string())),
                         "a video <name>.mp4 needs prediction_<name>_<trial>.csv, which says what it shows",
@@ -80,7 +82,9 @@ class VideoSetReader {
         return frames;
       }
       if (options_.verify) frames->verify();
-      if (!frames->source().note.empty()) findings_.warning("damaged", frames->source().name, 0, frames->source().note);
+      const VideoSource& source = frames->source();
+      if (!source.note.empty()) findings_.warning("damaged", source.name, 0, source.note);
+      if (source.variable_rate) findings_.warning("variable-rate", source.name, 0, kVariableRateWords);
       return frames;
     } catch (const DamagedFrames& damage) {
       findings_.error("frames", files.name, 0, fmt::format("{}: {}", damage.what(), damage.why()));
@@ -92,12 +96,13 @@ class VideoSetReader {
     ++videos_;
     std::optional<FrameFile> frames = frames_of(files);
     const int64_t length = frames ? frames->frames() : -1;
-    int64_t offset = 0;
+    TrialPlaces places(options_.accept_gaps, findings_);
     std::vector<VideoTrial> trials;
-    for (const AnnotationFile& one : files.annotations) read_trial(one, length, offset, trials);
+    for (const AnnotationFile& one : files.annotations) read_trial(one, length, places, trials);
     if (!frames) return;
-    const bool poses_fit = read_poses(files, length);
-    if (trials.empty() || !poses_fit) return;  // an error, or a warning for each trial, was noted
+    if (places.end() < length) unannotated_.emplace_back(files.name, length - places.end());
+    // Poses of a video that is left out are left out too: those of the next one stand where its frames do.
+    if (trials.empty() || !read_poses(files, length)) return;  // an error, or a warning for each trial, was noted
     const auto number = static_cast<int32_t>(set_.videos_.size());
     for (VideoTrial& trial : trials) {
       trial.video = number;
@@ -113,7 +118,7 @@ class VideoSetReader {
   }
 
   // `length`: of the video; -1: not known.
-  void read_trial(const AnnotationFile& one, int64_t length, int64_t& offset, std::vector<VideoTrial>& trials) {
+  void read_trial(const AnnotationFile& one, int64_t length, TrialPlaces& places, std::vector<VideoTrial>& trials) {
     ++trials_;
     const std::string file = shown(one.path);
     if (!usable_classes_) return;
@@ -121,9 +126,9 @@ class VideoSetReader {
     const FileBytes bytes = read_whole_file(FileSystem::real(), one.path, kMostBytes);
     Annotation read = read_annotation(bytes.text(), file, set_.classes_, options_.accept_gaps, findings_);
     rows_ += static_cast<int64_t>(read.classes.size());
-    VideoTrial trial{.number = one.trial, .first_frame = offset, .classes = std::move(read.classes), .file = file};
-    offset += trial.frames();
-    if (length >= 0 && offset > length) {
+    VideoTrial trial{.number = one.trial, .classes = std::move(read.classes), .file = file};
+    trial.first_frame = places.place(one.trial, file, read.first_number, trial.frames());
+    if (length >= 0 && trial.first_frame + trial.frames() > length) {
       const int64_t kept = std::max<int64_t>(0, length - trial.first_frame);
       if (kept < trial.frames())
         findings_.warning("beyond", file, read.lines[static_cast<size_t>(kept)],
@@ -157,6 +162,23 @@ class VideoSetReader {
     return true;
   }
 
+  // Usual, a few frames at the end: one line for all videos. Many may be a trial that is missing.
+  void note_unannotated() {
+    if (unannotated_.empty()) return;
+    constexpr size_t kShown = 3;
+    int64_t all = 0;
+    std::string some;
+    for (size_t i = 0; i < unannotated_.size(); ++i) {
+      const auto& [name, count] = unannotated_[i];
+      all += count;
+      if (i < kShown) some += fmt::format("{}{}: {}", some.empty() ? "" : ", ", printable(name), count);
+    }
+    findings_.warning(
+        "uncovered", options_.folder.string(), 0,
+        fmt::format("{} frames behind the last trial of {} video{} are not trained on ({}{})", all, unannotated_.size(),
+                    unannotated_.size() == 1 ? "" : "s", some, unannotated_.size() > kShown ? " ..." : ""));
+  }
+
   void make_digest() {
     Sha256 sum;
     sum.update(fmt::format("video set 1\n{} {}\n{}", set_.height_, set_.width_, set_.classes_.csv()));
@@ -178,6 +200,7 @@ class VideoSetReader {
   VideoSet set_;
   bool usable_classes_ = true;
   int64_t videos_ = 0, trials_ = 0, rows_ = 0, without_frames_ = 0;
+  std::vector<std::pair<std::string, int64_t>> unannotated_;  // videos, and their frames behind the last trial
 };
 
 const uint8_t* VideoSet::frame(int64_t first) const {

@@ -103,6 +103,53 @@ TEST(VideoSet, ATrialBeyondTheEndIsLeftOutWhole) {
   EXPECT_NE(set.findings().render().find("the whole trial"), std::string::npos);
 }
 
+TEST(VideoSet, ATrialThatIsMissingIsAnErrorSinceLaterOnesWouldBeShifted) {
+  const SmallSet small;
+  fs::rename(small.annotation("prediction_m01_a_2.csv"), small.annotation("prediction_m01_a_3.csv"));
+  EXPECT_NE(small.refusal().find("trial 2 is not there"), std::string::npos) << small.refusal();
+}
+
+TEST(VideoSet, FramesBetweenTrialsThatNumbersTellOfKeepTheirPlace) {
+  const SmallSet small;
+  std::string text = "Frame,Action\n";
+  for (int frame = 70; frame < 120; ++frame) text += std::to_string(frame) + ",3\n";
+  std::ofstream(small.annotation("prediction_m01_a_2.csv")) << text;
+  EXPECT_NE(small.refusal().find("prediction_m01_a_2.csv:2: 10 frames missing before 70"), std::string::npos)
+      << small.refusal();
+  VideoSetOptions options = small.options();
+  options.accept_gaps = true;
+  const VideoSet set = load_video_set(options);
+  EXPECT_EQ(set.trials()[1].first_frame, 70);
+  EXPECT_EQ(set.trials()[1].frames(), 50);
+}
+
+TEST(VideoSet, FramesBehindTheLastTrialAreCountedInOneLine) {
+  const SmallSet small;
+  for (const char* name : {"prediction_m01_a_2.csv", "prediction_m02_b_2.csv"}) fs::remove(small.annotation(name));
+  const std::vector<std::string> warnings = small.load().findings().warning_lines();
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("120 frames behind the last trial of 2 videos are not trained on (m01_a: 60, m02_b: 60)"),
+            std::string::npos)
+      << warnings[0];
+}
+
+TEST(VideoSet, ClipsOnEitherSideOfAGapAreTwoStretches) {
+  const SmallSet small;
+  std::string text = "Frame,Action\n";
+  for (int frame = 0; frame < 60; ++frame)
+    if (frame < 30 || frame >= 33) text += std::to_string(frame) + ",1\n";
+  std::ofstream(small.annotation("prediction_m01_a_1.csv")) << text;
+  VideoSetOptions options = small.options();
+  options.accept_gaps = true;
+  const VideoSet set = load_video_set(options);
+  const int32_t trials[] = {0, 1};
+  const std::vector<Clip> clips = clips_of(set, trials);
+  EXPECT_EQ(stretches_of(clips, 1), (std::vector<ClipStretch>{{0, 22}, {22, 41}, {41, 85}}));
+  const std::vector<Clip> third = clips_of(set, trials, {.stride = 3});
+  EXPECT_EQ(stretches_of(third, 3).size(), 3U);
+  EXPECT_TRUE(stretches_of({}, 1).empty());
+}
+
 TEST(VideoSet, AnnotationsWithoutAVideoAreRefusedByName) {
   const SmallSet small;
   std::ofstream(small.annotation("prediction_mouse_9_1.csv")) << "Frame,Action\n0,1\n";
@@ -189,6 +236,10 @@ TEST(ClassCounts, WeightsAreTotalOverClassesTimesCount) {
   EXPECT_EQ(class_table_text(table, counts).substr(0, 62),
             "Class 0 (a):        8 samples (80.00%) -> weight: 0.4167\nClass");
   EXPECT_EQ(check_class_examples(table, counts, counts).size(), 1U);
+  const std::vector<std::string> unjudged =
+      check_class_examples(table, counts, count_classes(table, {clips.data(), 2}));
+  ASSERT_EQ(unjudged.size(), 2U);
+  EXPECT_NE(unjudged[0].find("no clip of class 0 (a) judges"), std::string::npos) << unjudged[0];
   std::vector<Clip> judged(1);
   judged[0].label = 2;
   EXPECT_THROW(check_class_examples(table, counts, count_classes(table, judged)), ConfigError);
@@ -235,6 +286,20 @@ TEST(GeneratedVideos, PosesFitTheirFrames) {
   make_generated_set(options, dir / "set", nullptr);
   const VideoSet set = load_video_set({.folder = dir / "set", .height = 32, .width = 32, .poses = true});
   EXPECT_EQ(set.poses().size(), 480U * 18);
+}
+
+TEST(GeneratedVideos, PosesOfAVideoThatIsLeftOutAreLeftOutToo) {
+  const TempDir dir;
+  GeneratedVideoOptions options = kSmall;
+  options.poses = true;
+  make_generated_set(options, dir / "set", nullptr);
+  const VideoSetOptions wanted{.folder = dir / "set", .height = 32, .width = 32, .accept_gaps = true, .poses = true};
+  const std::vector<float> all = load_video_set(wanted).poses();
+  fs::remove(dir / "set" / "Annotations" / "prediction_m01_a_2.csv");
+  std::ofstream(dir / "set" / "Annotations" / "prediction_m01_a_1.csv") << "Frame,Action\n500,1\n";  // beyond the end
+  const VideoSet set = load_video_set(wanted);
+  ASSERT_EQ(set.videos().size(), 3U);
+  EXPECT_EQ(set.poses(), std::vector<float>(all.begin() + 120 * 18, all.end()));
 }
 
 }  // namespace

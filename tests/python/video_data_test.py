@@ -154,6 +154,17 @@ class Cache(Videos):
         self.assertEqual(sorted(self.outcomes(result).values()), ["decoded"] * 3 + ["unchanged"] * 3)
         self.assertEqual([name for name in os.listdir(folder / "frames") if name.startswith(".tmp")], [])
 
+    def test_frames_of_another_folders_video_of_the_same_name_are_not_replaced(self):
+        folder, other = self.mice(1), self.dir / "rats"
+        self.make("rats/Videos/m0.mp4", source="testsrc", frames=44)
+        self.annotate(other, "m0", 1, 44)
+        frames = pathlib.Path(self.prepare(folder)["videos"][0]["file"])
+        before = frames.read_bytes()
+        refused = self.prepare(other, "--output", frames.parent, code=2)
+        self.assertIn("another video of the same name", self.errors(refused)["m0.mp4"])
+        self.assertEqual(frames.read_bytes(), before)
+        self.assertEqual(self.outcomes(self.prepare(other)), {"m0.mp4": "decoded"})
+
     def test_training_needs_frames_alone(self):
         folder = self.mice()
         self.prepare(folder)
@@ -284,6 +295,20 @@ class BadVideos(Videos):
             self.assertIn(wrong[0]["line"], (9, 10))
             self.assertIn("there is no video ghost", self.errors(found)["Annotations/prediction_ghost_1.csv"])
             self.assertIn("the whole trial", json.dumps(found["findings"]))
+
+    def test_trials_that_are_missing_or_apart_are_named(self):
+        folder = self.mice(1, frames=120)
+        self.prepare(folder)
+        self.annotate(folder, "m0", 1, 40)
+        self.annotate(folder, "m0", 3, 40)
+        self.assertIn("trial 2 is not there", self.errors(self.data("check", folder, "--size", 32, code=2))["Annotations/prediction_m0_3.csv"])
+        file = folder / "Annotations/prediction_m0_3.csv"
+        file.write_text("Frame,Action\n" + "".join(f"{i},1\n" for i in range(80, 120)))  # it counts on through the video
+        self.assertIn("40 frames missing before 80", self.errors(self.data("check", folder, "--size", 32, code=2))[file.relative_to(folder).as_posix()])
+        self.assertEqual(self.data("check", folder, "--size", 32, "--accept-gaps")["errors"], 0)
+        file.unlink()
+        found = self.data("check", folder, "--size", 32)
+        self.assertIn("80 frames behind the last trial of 1 video are not trained on (m0: 80)", json.dumps(found["findings"]))
 
     def test_a_video_without_annotations_is_a_warning(self):
         folder = self.mice(2)
