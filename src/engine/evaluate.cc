@@ -23,6 +23,8 @@ namespace tandem {
 
 namespace {
 
+bool trains_nothing = false;  // set before the recipe is made, in a process that answers one question and ends
+
 // A run's job with all its shards, at the weights of a checkpoint.
 struct RestoredJob {
   RunRecipe recipe;
@@ -32,6 +34,7 @@ struct RestoredJob {
   RestoredJob(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint,
               const std::vector<RecipeEntry>& recipes, bool to_validate)
       : recipe(recipe_of_run_folder(run_dir, recipes)) {
+    trains_nothing = !to_validate;
     take_device(*recipe.settings);
     loop = std::make_unique<TrainLoop>(
         *recipe.settings, recipe.make(),
@@ -56,6 +59,8 @@ struct RestoredJob {
 };
 
 }  // namespace
+
+bool only_answers() { return trains_nothing; }
 
 int evaluate(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint,
              const std::vector<RecipeEntry>& recipes) {

@@ -19,4 +19,7 @@ int evaluate(const std::filesystem::path& run_dir, const std::filesystem::path& 
 int ask(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint,
         const std::filesystem::path& question, const std::vector<RecipeEntry>& recipes);
 
+// Whether this process is one of ask(): a recipe may do without its data then, and its dataset() is never looked into.
+bool only_answers();
+
 }  // namespace tandem

@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/printable.h"
+#include "engine/evaluate.h"
 #include "engine/supervised.h"
 #include "nn/cross_entropy.h"
 #include "nn/here.h"
@@ -25,19 +26,19 @@ namespace {
 
 class Video : public SupervisedRecipe {
  public:
-  explicit Video(const VideoSettings& s) : SupervisedRecipe(s), s_(s), data_(ready(s)) {}
+  explicit Video(const VideoSettings& s) : SupervisedRecipe(s), s_(s), data_(data_of(s)) {}
 
   std::shared_ptr<torch::nn::Module> make_model() override {
-    frames_ = frames_on_device(data_, s_);
+    if (!only_answers()) frames_ = frames_on_device(data_, s_);
     at::Tensor weights = at::empty({classes()});
     for (int64_t c = 0; c < classes(); ++c)
       weights.data_ptr<float>()[c] = static_cast<float>(data_.class_weights[static_cast<size_t>(c)]);
     class_weights_ = here(weights);
     return net_ = std::make_shared<VideoNet>(s_, classes());
   }
-  std::unique_ptr<Dataset> make_data() override { return clip_data(data_, data_.training, s_, frames_.defined()); }
+  std::unique_ptr<Dataset> make_data() override { return clip_data(data_, data_.training, s_, numbered()); }
   std::unique_ptr<Dataset> make_validation_data() override {
-    return clip_data(data_, data_.validation, s_, frames_.defined());
+    return clip_data(data_, data_.validation, s_, numbered());
   }
 
   at::Tensor forward(const Batch& batch, ShardContext& context) override {
@@ -73,7 +74,7 @@ class Video : public SupervisedRecipe {
                                  {"macro_recall", true}},
                      .counts = static_cast<int>(classes() * classes()),
                      .gathered = 1};
-    const std::vector<std::string>& names = data_.set.classes().names();
+    const std::vector<std::string>& names = data_.class_names;
     for (const std::string& name : names) more.metrics.push_back({"f1[" + name + "]", true});
     if (names.size() > kMostTableClasses) return more;
     for (const std::string& truth : names)
@@ -106,20 +107,22 @@ class Video : public SupervisedRecipe {
   }
 
  private:
-  static VideoData ready(const VideoSettings& settings) {
+  static VideoData data_of(const VideoSettings& settings) {
+    if (only_answers())
+      if (std::optional<VideoData> kept = video_data_kept(settings)) return std::move(*kept);
     make_ready(settings);
     return load_video_data(settings, /*verify=*/false);  // `train` and `resume` have verified them
   }
-  int64_t classes() const { return data_.set.classes().size(); }
+  int64_t classes() const { return static_cast<int64_t>(data_.class_names.size()); }
+  // Samples are numbers of frames; to answer a question none is looked at.
+  bool numbered() const { return frames_.defined() || only_answers(); }
 
-  // Trial by trial, as the clips of the set lie.
   SegmentCounts segments(std::span<const int64_t> predicted) const {
     SegmentCounts all;
-    const std::vector<Clip>& clips = data_.validation;
-    for (size_t first = 0, last = 0; first < clips.size(); first = last) {
+    for (const auto& [begin, end] : stretches_of(data_.validation, static_cast<int32_t>(s_.clip_stride))) {
       std::vector<int64_t> truth;
-      for (; last < clips.size() && clips[last].trial == clips[first].trial; ++last) truth.push_back(clips[last].label);
-      all.add(match_segments(truth, predicted.subspan(first, last - first)));
+      for (size_t i = begin; i < end; ++i) truth.push_back(data_.validation[i].label);
+      all.add(match_segments(truth, predicted.subspan(begin, end - begin)));
     }
     return all;
   }

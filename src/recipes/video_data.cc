@@ -1,10 +1,12 @@
 #include "recipes/video_data.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <optional>
+#include <ranges>
 
 #include "telemetry/atomic_file.h"
 
@@ -102,29 +104,33 @@ PrepareOptions prepare_options_of(const VideoSettings& settings) {
   return options;
 }
 
-std::string make_ready(const VideoSettings& settings, const std::function<bool(const PrepareProgress&)>& progress) {
-  const PrepareOptions options = prepare_options_of(settings);
+ReadyVideos make_ready(const VideoSettings& settings, const std::function<bool(const PrepareProgress&)>& progress) {
+  PrepareOptions options = prepare_options_of(settings);
+  options.to_train = true;
   if (!settings.data.empty() && !fs::is_directory(options.folder)) read_video_folder(options.folder);  // throws
-  if (is_ready(settings, options)) return generated_words(settings);
+  ReadyVideos ready{.generated = generated_words(settings)};
+  if (is_ready(settings, options)) return ready;
   const ReadyLock lock(beside(options, ".lock"));
-  if (is_ready(settings, options)) return generated_words(settings);  // by another one, meanwhile
+  if (is_ready(settings, options)) return ready;  // by another one, meanwhile
   const std::optional<VideoProgram> found = VideoProgram::find();
   const VideoProgram* const program = found ? &*found : nullptr;
-  std::string words;
-  if (settings.data.empty()) words = make_generated_set(generated_videos_of(settings), options.folder, program);
+  if (settings.data.empty())
+    ready.generated = make_generated_set(generated_videos_of(settings), options.folder, program);
   if (!frames_are_ready(options)) {
-    const PrepareResult result = prepare_videos(options, program, progress);
+    PrepareResult result = prepare_videos(options, program, progress);
     refuse_video_errors(result.findings, options.folder);
+    ready.preparation = std::move(result.findings);
     if (result.stopped)
       throw ConfigError("the videos are not all decoded", "it was stopped", "the same command goes on where it ended");
   }
   if (settings.data.empty()) write_file_atomically(beside(options, ".whole"), "", Durability::kProcessDeath);
-  return words;
+  return ready;
 }
 
 VideoData load_video_data(const VideoSettings& settings, bool verify) {
   VideoData data{.set = load_video_set(set_options(settings, verify))};
   check_digest(settings, data.set);
+  data.class_names = data.set.classes().names();
   data.split = split_videos(data.set, {.by = read_split_by(settings.split),
                                        .validation_share = settings.validation_share,
                                        .seed = static_cast<uint64_t>(settings.split_seed)});
@@ -146,6 +152,27 @@ VideoData load_video_data(const VideoSettings& settings, bool verify) {
     data.pose_scaler = fit_pose_scaler(data.poses, training);
     data.pose_scaler.apply(data.poses);
   }
+  return data;
+}
+
+void keep_for_prediction(const VideoData& data, VideoSettings& settings) {
+  settings.class_names = fmt::format("{}", fmt::join(data.class_names, ","));  // no name has one (video/class_table.cc)
+  settings.pose_scale = settings.poses ? data.pose_scaler.text() : "";
+}
+
+std::optional<VideoData> video_data_kept(const VideoSettings& settings) {
+  if (settings.class_names.empty()) return std::nullopt;
+  VideoData data;
+  for (const auto name : std::views::split(settings.class_names, ','))
+    data.class_names.emplace_back(name.begin(), name.end());
+  if (settings.poses) {
+    const std::optional<PoseScaler> scaler = PoseScaler::read(settings.pose_scale);
+    if (!scaler) return std::nullopt;
+    data.pose_scaler = *scaler;
+  }
+  data.class_weights.assign(data.class_names.size(), 1);
+  data.training.resize(static_cast<size_t>(settings.shards));  // each shard has its part of the validation set
+  data.validation = data.training;
   return data;
 }
 

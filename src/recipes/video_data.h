@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ namespace tandem {
 
 struct VideoData {
   VideoSet set;
+  std::vector<std::string> class_names;
   VideoSplit split;
   std::vector<Clip> training, validation;  // in the order of trials and frames
   ClassCounts training_counts, validation_counts;
@@ -38,12 +40,22 @@ GeneratedVideoOptions generated_videos_of(const VideoSettings& settings);
 // Where the run's videos are: the settings' folder, or that of the generated set.
 PrepareOptions prepare_options_of(const VideoSettings& settings);
 
-// Generates the set where the settings name no folder, and decodes what is not decoded yet. Returns what to say of
-// generated data; empty where the data are somebody's own. Throws ConfigError.
-std::string make_ready(const VideoSettings& settings, const std::function<bool(const PrepareProgress&)>& progress = {});
+struct ReadyVideos {
+  std::string generated;     // what to say of generated data; empty: the data are somebody's own
+  DataFindings preparation;  // warnings, where something was decoded now
+};
+// Generates the set where the settings name no folder, and decodes what is not decoded yet and will train or judge.
+// Throws ConfigError, in the same words until the data are mended.
+ReadyVideos make_ready(const VideoSettings& settings, const std::function<bool(const PrepareProgress&)>& progress = {});
 
 // Throws ConfigError: data that are not as data_digest says, a class that training lacks, no clips in a part. `verify`:
 // reads every frame and compares its sums.
 VideoData load_video_data(const VideoSettings& settings, bool verify);
+
+// What of the data outlives them in the settings of a run: names of classes, the scale of poses.
+void keep_for_prediction(const VideoData& data, VideoSettings& settings);
+// That, and as many clips of nothing as a job is made with: for a question about the weights. Nothing: the run is of a
+// version that kept none.
+std::optional<VideoData> video_data_kept(const VideoSettings& settings);
 
 }  // namespace tandem

@@ -63,14 +63,15 @@ std::string answer_prediction(const std::string& question, VideoNet& net, const 
   if (clips < 1)
     throw ConfigError(fmt::format("{} has {} frames", printable(file.source().name), frames),
                       fmt::format("a clip has {}", length), "name a longer video");
-  if (file.height() != data.set.height() || file.width() != data.set.width())
-    throw ConfigError(fmt::format("frames of {} x {} for a net of {} x {}", file.height(), file.width(),
-                                  data.set.height(), data.set.width()),
+  if (file.height() != settings.size || file.width() != settings.size)
+    throw ConfigError(fmt::format("frames of {} x {} for a net of {} x {}", file.height(), file.width(), settings.size,
+                                  settings.size),
                       "a net reads frames as it was trained on",
-                      "use a tandem and a tandem-worker of the same version");
+                      fmt::format("prepare the video with --size {}", settings.size));
   const at::Tensor poses = settings.poses ? read_poses(asked.value("poses", ""), data, frames) : at::Tensor();
   const int64_t rows = std::clamp<int64_t>(asked.value("rows", int64_t{64}), 1, kFramesAtOnce / 2);
   const double begin = monotonic_seconds();
+  double after_first = 0;  // the first batch loads kernels, and looks for the fastest
   at::NoGradGuard no_grad;
   std::vector<int64_t> predicted;
   std::vector<float> probability;
@@ -94,6 +95,7 @@ std::string answer_prediction(const std::string& question, VideoNet& net, const 
       const at::Tensor p = best.to(at::kCPU).contiguous(), c = which.to(at::kCPU).contiguous();
       predicted.insert(predicted.end(), c.const_data_ptr<int64_t>(), c.const_data_ptr<int64_t>() + n);
       probability.insert(probability.end(), p.const_data_ptr<float>(), p.const_data_ptr<float>() + n);
+      if (after_first == 0) after_first = monotonic_seconds();
     }
   }
   const auto of_frame = [&](const auto& of_clips) {
@@ -102,11 +104,14 @@ std::string answer_prediction(const std::string& question, VideoNet& net, const 
       all.push_back(of_clips[static_cast<size_t>(std::clamp<int64_t>(f - length / 2, 0, clips - 1))]);
     return all;
   };
-  return nlohmann::json{{"classes", data.set.classes().names()},
+  const double end = monotonic_seconds();
+  nlohmann::json answer{{"classes", data.class_names},
                         {"predicted", of_frame(predicted)},
                         {"probability", of_frame(probability)},
-                        {"seconds", monotonic_seconds() - begin}}
-      .dump();
+                        {"seconds", end - begin}};
+  answer["frames_per_second"] =
+      clips > rows ? nlohmann::json(static_cast<double>(clips - rows) / (end - after_first)) : nlohmann::json();
+  return answer.dump();
 }
 
 }  // namespace tandem

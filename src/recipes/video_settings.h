@@ -37,7 +37,9 @@ struct ClipAugmentSettings {
 struct VideoSettings : RecipeSettings {
   std::string data;         // folder of videos and annotations; empty: the generated set
   std::string cache;        // of frames; empty: beside the videos
-  std::string data_digest;  // of what was read, set when the run begins
+  std::string data_digest;  // of what was read, set when the run begins; what follows too, for `tandem predict`
+  std::string class_names;  // joined by commas
+  std::string pose_scale;   // PoseScaler::text()
   int64_t size = 256;       // height and width of frames
   int64_t clip_frames = 17;
   int64_t clip_stride = 1;
@@ -80,6 +82,8 @@ struct VideoSettings : RecipeSettings {
     d.key("data", data, "folder of videos and annotations; empty: a generated set", Role::kRunning);
     d.key("cache", cache, "folder of decoded frames; empty: `frames` beside the videos", Role::kRunning);
     d.key("data_digest", data_digest, "SHA-256 of what was read there; set when the run begins");
+    d.key("class_names", class_names, "names of the classes, in order; set when the run begins");
+    d.key("pose_scale", pose_scale, "means and deviations of the poses in training; set when the run begins");
     d.key("size", size, Range::between(16, 1024), "height and width that frames are scaled to");
     d.key("clip.frames", clip_frames, Range::between(9, 255), "frames of a clip, odd; its label is the centre frame's");
     d.key("clip.stride", clip_stride, Range::between(1, 1000), "frames from the start of a clip to that of the next");

@@ -4,6 +4,7 @@ resume, under torchrun; metrics beside scikit-learn's; prediction of a video; th
     python3 video_test.py <folder with tandem and tandem-worker> [unittest arguments]
 """
 import csv
+import itertools
 import json
 import os
 import pathlib
@@ -113,17 +114,20 @@ class Judged(Video):
     """Labels from the annotations, predictions by `tandem predict`, metrics by scikit-learn and a plain loop."""
 
     def trials(self, folder, video, names, length, predicted):
-        """(truth, predicted) of each trial: those frames that are the centre of a clip inside it."""
+        """(truth, predicted) of each trial: those frames that are the centre of a clip inside it. A gap parts it in two."""
         found, offset = [], 0
         files = sorted(folder.rglob(f"prediction_{video}_*.csv"), key=lambda file: int(file.stem.rsplit("_", 1)[1]))
         for file in files:
             with open(file, newline="") as rows:
-                labels = [row["Action"] for row in csv.DictReader(rows)]
-            numbers = [int(label) if label.isdigit() else names.index(label) for label in labels]
-            half = length // 2
-            inside = range(half, len(numbers) - half)
-            found.append(([numbers[f] for f in inside], [names.index(predicted[offset + f]) for f in inside]))
-            offset += len(numbers)
+                labels = {int(row["Frame"]): row["Action"] for row in csv.DictReader(rows)}
+            numbers = {f: int(label) if label.isdigit() else names.index(label) for f, label in labels.items()}
+            half, count = length // 2, max(numbers) + 1
+            inside = range(half, count - half)
+            for known, frames in itertools.groupby(inside, numbers.__contains__):
+                frames = list(frames)
+                if known:
+                    found.append(([numbers[f] for f in frames], [names.index(predicted[offset + f]) for f in frames]))
+            offset += count
         return found
 
     def test_eval_agrees_with_scikit_learn_on_what_predict_says_of_each_frame(self):
@@ -133,15 +137,24 @@ class Judged(Video):
             self.skipTest("there is no scikit-learn")
         if not (BIN / "tandem-video").exists():
             self.skipTest("this build has no FFmpeg")
-        run = self.train("--steps", 60, "--set", "split.validation_share=0.2", "--set", "validation.every=20 steps")
+        self.train("--steps", 1)
+        gaps = self.dir / "gaps"
+        shutil.copytree(self.folder(), gaps)
+        for file in gaps.rglob("prediction_*.csv"):
+            file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith(("18,", "19,"))))
+        for folder, more in ((self.folder(), ()), (gaps, ("--data", gaps, "--set", "accept_gaps=true"))):
+            self.compare(folder, *more)
+
+    def compare(self, folder, *more):
+        run = self.train("--steps", 60, "--set", "split.validation_share=0.2", "--set", "validation.every=20 steps", *more)
         found = json.loads(self.tandem("eval", run["run"], "--json").stdout)
         names, matched = found["class_names"], 0
-        for video in sorted(self.folder().rglob("*.mp4")):
+        for video in sorted(folder.rglob("*.mp4")):
             out = self.dir / f"{video.stem}.csv"
             self.tandem("predict", run["run"], video, "--csv", out)
             with open(out, newline="") as rows:
                 predicted = [row["Action"] for row in csv.DictReader(rows)]
-            trials = self.trials(self.folder(), video.stem, names, 9, predicted)
+            trials = self.trials(folder, video.stem, names, 9, predicted)
             theirs = frame_scores(len(names), trials)
             if theirs["support"] != [found["classes"][name]["support"] for name in names]:
                 continue  # a video of training
@@ -173,8 +186,93 @@ class Judged(Video):
         before = copy.read_bytes()
         for flags in (["--csv", copy], ["--overlay", copy], ["--csv", "same.mp4", "--overlay", "./same.mp4"]):
             self.assert_explains(self.tandem("predict", run["run"], copy, *flags, code=2), "would be replaced")
+        for name, words in (("labelled.mp4", "is there already"), ("new.avi", "is an mp4, and no .avi"), ("new", "has no ending"),
+                            ("-", "has no ending"), ("/dev/null", "has no ending"), ("none/new.mp4", "none")):
+            self.assert_explains(self.tandem("predict", run["run"], video, "--overlay", name, code=2), words)
         self.assertEqual(copy.read_bytes(), before)
-        self.assertFalse((self.dir / "same.mp4").exists())
+        self.assertEqual([path for path in self.dir.glob("*") if path.stem in ("same", "new", "-")], [])
+
+    def test_a_video_without_a_frame_is_refused(self):
+        ffmpeg = shutil.which("ffmpeg")
+        if not ffmpeg or not (BIN / "tandem-video").exists():
+            self.skipTest("there is no ffmpeg, or this build has none")
+        run = self.train("--steps", 1)
+        subprocess.run([ffmpeg, "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=64x64:r=25", "-frames:v", "3", self.dir / "a.mp4"], check=True)
+        data = bytearray((self.dir / "a.mp4").read_bytes())
+        start = data.index(b"mdat") + 4
+        data[start:start + 4000] = b"\xff" * len(data[start:start + 4000])
+        (self.dir / "a.mp4").write_bytes(data)
+        done = self.tandem("predict", run["run"], "a.mp4", "--csv", "a.csv", "--overlay", "b.mp4", code=2)
+        self.assert_explains(done, "a.mp4")
+        self.assertEqual(sorted(path.name for path in self.dir.glob("[ab].*")), ["a.mp4"])
+
+    def test_predict_needs_the_run_and_the_video_alone(self):
+        if not (BIN / "tandem-video").exists():
+            self.skipTest("this build has no FFmpeg")
+        for more in ((), ("--set", "poses=true")):
+            self.train("--steps", 1, *more)
+            folder = self.dir / f"mine{len(more)}"
+            shutil.move(self.folder(), folder)
+            run = self.train("--data", folder, "--steps", 3, *more)
+            video = sorted(folder.rglob("*.mp4"))[0]
+            shutil.copy(video, self.dir / "mouse.mp4")
+            shutil.copy(next(folder.rglob(f"{video.name}.*.frames")), self.dir / "mouse.frames")
+            pose = next(iter(folder.rglob(f"{video.stem}DLC*.csv")), None)
+            flags = ["--pose", shutil.copy(pose, self.dir / "pose.csv")] if more else []
+            with_data = self.labels(run, "mouse.mp4", *flags)
+            shutil.rmtree(folder)
+            self.assertEqual(self.labels(run, "mouse.mp4", *flags), with_data)
+            self.assertEqual(self.labels(run, "mouse.frames", *flags), with_data, "of the frames as they were trained on")
+            self.assert_explains(self.tandem("predict", run["run"], "mouse.frames", *flags, "--overlay", "x.mp4", code=2), "video itself")
+            self.assert_explains(self.tandem("eval", run["run"], code=2), str(folder))
+
+    def labels(self, run, video, *flags):
+        self.tandem("predict", run["run"], video, *flags, "--csv", "labels.csv")
+        return (self.dir / "labels.csv").read_text()
+
+
+class Settings(Video):
+    """Settings that change what is computed: one digest for any number of workers all the same."""
+
+    def digest_on_any_workers(self, *args):
+        alone = self.train(*EVERY, *args, "--devices", "cpu:1")
+        for workers in (2, 3):
+            run = self.train(*EVERY, *args, "--devices", f"cpu:{workers}")
+            self.assert_bits((run["digest"], self.curve(run)), (alone["digest"], self.curve(alone)), f"{args}: {workers} workers")
+        return alone
+
+    def test_batch_norm_over_the_whole_batch(self):
+        synced = self.digest_on_any_workers("--set", "sync_bn=true")
+        self.assertNotEqual(synced["digest"], self.train(*EVERY, "--devices", "cpu:1")["digest"])
+
+    def test_poses_are_a_second_input(self):
+        run = self.digest_on_any_workers("--set", "poses=true")
+        part = self.train("--steps", 10, "--set", "poses=true", "--set", "validation.every=8 steps", "--devices", "cpu:2")
+        whole = json.loads(self.tandem("resume", part["dir"], "--steps", STEPS, "--devices", "cpu:1", "--json").stdout)
+        self.assert_bits(whole["digest"], run["digest"], "resumed")
+        if not (BIN / "tandem-video").exists():
+            self.skipTest("this build has no FFmpeg")
+        videos, poses = sorted(self.folder().rglob("*.mp4")), sorted(self.folder().rglob("*DLC*.csv"))
+        def labels(pose):
+            self.tandem("predict", run["run"], videos[0], "--pose", pose, "--csv", "out.csv")
+            return (self.dir / "out.csv").read_text()
+        self.assertEqual(labels(poses[0]), labels(poses[0]))
+        self.assertNotEqual(labels(poses[0]), labels(poses[1]), "they are used")
+        self.assert_explains(self.tandem("predict", run["run"], videos[0], code=2), "--pose FILE")
+        rows = poses[0].read_text().splitlines(True)
+        (self.dir / "short.csv").write_text("".join(rows[:-1]))
+        (self.dir / "bad.csv").write_text("".join(rows).replace("mouth", "nose"))
+        for file, words in (("short.csv", "each frame needs its pose"), ("bad.csv", "the header lacks mouth"), ("none.csv", "none.csv")):
+            self.assert_explains(self.tandem("predict", run["run"], videos[0], "--pose", file, code=2 if file != "none.csv" else None), words)
+
+    def test_label_smoothing_is_a_share_of_the_loss_over_all_classes(self):
+        self.digest_on_any_workers("--set", "loss.label_smoothing=0.1")
+        losses = []
+        for share in (0, 0.25, 0.5):  # of the weights at the start, nearly
+            run = self.train("--steps", 1, "--set", "validation.every=1 steps", "--set", f"loss.label_smoothing={share}", "--lr", 1e-12)
+            losses.append(self.curve(run)[-1][1]["validation/loss"])
+        self.assertGreater(abs(losses[2] - losses[0]), 1e-4)
+        self.assertAlmostEqual(losses[2] - losses[1], losses[1] - losses[0], 5, "it grows as a line")
 
 
 class Script(Video):
@@ -274,6 +372,42 @@ class BadInput(Video):
         text[5] = text[5].rsplit(",", 1)[0] + (",walk" if "rest" in text[5] else ",rest")
         file.write_text("\n".join(text) + "\n")
         self.assert_explains(self.tandem("resume", run["run"], "--steps", 3, code=2), "digest")
+
+    def test_a_refusal_stands_until_the_data_are_mended(self):
+        if not (BIN / "tandem-video").exists():
+            self.skipTest("this build has no FFmpeg")
+        self.train("--steps", 1)
+        folder = self.dir / "mine"
+        shutil.copytree(self.folder(), folder)
+        (folder / "Videos/extra.mp4").write_bytes(b"no video, and nobody trains on it")
+        video = sorted(folder.rglob("m*.mp4"))[0]
+        whole = video.read_bytes()
+        video.write_bytes(whole[:len(whole) * 3 // 4])
+        said = [self.tandem("train", "video", *SMALL, "--data", folder, "--steps", 1, code=2) for _ in range(3)]
+        for done in said:
+            self.assert_explains(done, f"{video.name}: ")
+        self.assertEqual(len({done.stderr for done in said}), 1)
+        video.write_bytes(whole)
+        for _ in range(2):
+            done = self.tandem("train", "video", *SMALL, "--data", folder, "--steps", 1)
+            self.assertIn("Videos/extra.mp4: no prediction_extra_<trial>.csv", done.stderr, "a warning names its file")
+
+    def test_what_was_kept_of_a_damaged_video_stays_when_another_one_comes(self):
+        if not (BIN / "tandem-video").exists():
+            self.skipTest("this build has no FFmpeg")
+        self.train("--steps", 1)
+        folder = self.dir / "mine"
+        shutil.copytree(self.folder(), folder)
+        videos = sorted(folder.rglob("m*.mp4"))
+        data = bytearray(videos[0].read_bytes())
+        data[len(data) * 3 // 4:len(data) * 3 // 4 + 300] = b"\xff" * 300
+        videos[0].write_bytes(data)
+        self.assertEqual(self.tandem("data", "prepare", "video", folder, "--size", 16, code=None).returncode, 2)
+        self.tandem("data", "prepare", "video", folder, "--size", 16, "--accept-damaged")
+        for file in folder.rglob(f"{videos[1].name}.*.frames"):
+            file.unlink()
+        done = self.tandem("train", "video", *SMALL, "--data", folder, "--steps", 1)
+        self.assertRegex(done.stderr, f"warning: {videos[0].name}: .*damaged")
 
     def test_predict_and_eval_refuse_what_they_cannot_do(self):
         run = self.train("--steps", 1)

@@ -20,6 +20,7 @@ namespace {
 
 // How training would divide them, by video and with the usual seed; words where it can't.
 struct UsualSplit {
+  std::optional<VideoSplit> split;
   std::optional<ClassCounts> training;
   std::vector<std::string> words;
   bool refused = false;
@@ -28,7 +29,7 @@ struct UsualSplit {
 UsualSplit usual_split(const VideoSet& set) {
   UsualSplit usual;
   try {
-    const VideoSplit split = split_videos(set, {});
+    const VideoSplit& split = usual.split.emplace(split_videos(set, {}));
     usual.words.push_back(fmt::format("split by video, seed 42: {} trials train, {} judge", split.training.size(),
                                       split.validation.size()));
     for (const std::string& leak : split.leaks) usual.words.push_back(leak);
@@ -62,6 +63,14 @@ nlohmann::json check_json(const VideoSetCheck& check, const UsualSplit& usual, c
   object["digest"] = check.set->digest();
   object["split"] = usual.words;
   object["usual_split_trains"] = !usual.refused;
+  if (usual.split) {
+    object["validation_trials"] = nlohmann::json::array();
+    for (const int32_t number : usual.split->validation) {
+      const VideoTrial& trial = check.set->trials()[static_cast<size_t>(number)];
+      object["validation_trials"].push_back(
+          {{"video", printable(check.set->videos()[static_cast<size_t>(trial.video)].name)}, {"trial", trial.number}});
+    }
+  }
   if (!usual.training) return object;
   const std::vector<double> weights = usual.training->weights();
   for (int32_t i = 0; i < check.set->classes().size(); ++i)

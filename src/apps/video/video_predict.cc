@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -38,6 +39,8 @@ VideoProgram video_program() {
                     "build with FFmpeg's libraries (TANDEM_FFMPEG=on)");
 }
 
+bool is_frame_file(const fs::path& video) { return video.extension() == FrameFile::kEnding; }
+
 // The video's frames, scaled as the run's were, into a file.
 int64_t decode_into(const VideoProgram& program, const fs::path& video, const fs::path& file, int32_t size,
                     const Command& command) {
@@ -46,9 +49,19 @@ int64_t decode_into(const VideoProgram& program, const fs::path& video, const fs
     writer.add(frame);
     return true;
   });
+  if (decoded.frames == 0)
+    throw ConfigError(fmt::format("{} has no frame that can be decoded", printable(video.string())), decoded.trouble,
+                      "look whether it plays; copy or encode it again");
   if (!decoded.trouble.empty()) command.output.warn(fmt::format("{}: {}", printable(video.string()), decoded.trouble));
   writer.finish({.name = video.filename().string(), .scaling = "area"});
   return decoded.frames;
+}
+
+// Of what `tandem data prepare video` made: a machine without FFmpeg predicts from it.
+int64_t verified_frames(const fs::path& file) {
+  const FrameFile frames = FrameFile::open(file);
+  frames.verify();
+  return frames.frames();
 }
 
 std::string csv_of(const Prediction& prediction) {
@@ -79,6 +92,27 @@ bool same_file(const std::string& a, const std::string& b) {
   return !one.empty() && one == fs::weakly_canonical(fs::absolute(b), none);
 }
 
+// An overlay is an mp4, whatever its name, so the name has to say so; and it replaces nothing: a video may be the only
+// one of its kind.
+void check_overlay(const std::string& overlay, const std::string& video) {
+  const std::string shown = printable(overlay);
+  std::string ending = fs::path(overlay).extension().string();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (is_frame_file(video))
+    throw ConfigError(fmt::format("--overlay {} for {}", shown, printable(video)),
+                      "these are frames as a net sees them, and labels are drawn on the video itself",
+                      "name the video in place of its frames");
+  if (ending != ".mp4" && ending != ".m4v")
+    throw ConfigError(fmt::format("--overlay {}", shown),
+                      ending.empty() ? "the labelled copy is an mp4, and this name has no ending"
+                                     : fmt::format("the labelled copy is an mp4, and no {}", printable(ending)),
+                      "name a file that ends with .mp4");
+  std::error_code none;
+  if (fs::exists(fs::symlink_status(overlay, none)))
+    throw ConfigError(fmt::format("--overlay {} is there already", shown), "a video is never replaced",
+                      "take it away, or name another file");
+}
+
 // What is written replaces neither what is read nor the other file that is written.
 void check_files(const std::string& video, const std::string& csv, const std::string& overlay,
                  const std::string& pose) {
@@ -96,6 +130,7 @@ void check_files(const std::string& video, const std::string& csv, const std::st
   apart(csv, "--csv", pose, "the pose file itself");
   apart(overlay, "--overlay", pose, "the pose file itself");
   apart(overlay, "--overlay", csv == "-" ? "" : csv, "the file of --csv");
+  if (!overlay.empty()) check_overlay(overlay, video);
 }
 
 int run_predict(const Command& command) {
@@ -113,10 +148,11 @@ int run_predict(const Command& command) {
   if (!settings)
     throw ConfigError(fmt::format("{} is a run of {}", run.id(), recipe.name), "it labels no videos",
                       "name a run of video");
-  const VideoProgram program = video_program();
   const Scratch scratch("predict");
-  const fs::path frames = scratch.path() / "video.frames";
-  const int64_t count = decode_into(program, video, frames, static_cast<int32_t>(settings->size), command);
+  const fs::path frames = is_frame_file(video) ? fs::absolute(video) : scratch.path() / "video.frames";
+  const int64_t count =
+      is_frame_file(video) ? verified_frames(frames)
+                           : decode_into(video_program(), video, frames, static_cast<int32_t>(settings->size), command);
   const WorkerAnswer answer = ask_worker(command, run,
                                          {{"ask", "predict"},
                                           {"frames", frames.string()},
@@ -127,7 +163,7 @@ int run_predict(const Command& command) {
   const Prediction prediction{said.at("classes"), said.at("predicted"), said.at("probability")};
   if (!csv.empty()) write_out_file(csv, csv_of(prediction), "--csv");
   if (!overlay.empty())
-    overlay_video(program, video, overlay, [&](int64_t frame) {
+    overlay_video(video_program(), video, overlay, [&](int64_t frame) {
       const auto f = static_cast<size_t>(frame);
       if (f >= prediction.frames.size()) return std::string();
       return fmt::format("{} {:.2f}", prediction.name(f), prediction.probability[f]);
@@ -141,6 +177,7 @@ int run_predict(const Command& command) {
                            {"video", video},
                            {"frames", count},
                            {"seconds", seconds},
+                           {"frames_per_second", said.at("frames_per_second")},
                            {"classes", summary},
                            {"csv", csv.empty() ? Json() : Json(csv)},
                            {"overlay", overlay.empty() ? Json() : Json(overlay)}});
@@ -171,7 +208,7 @@ RecipeVerb video_predict_verb() {
                 {"--device", "device", "where: cpu, cuda:0 [the first GPU, else the CPU]"}};
   verb.examples = {{"predict last mouse.mp4 --csv actions.csv --overlay labelled.mp4", "label every frame"}};
   verb.subject = "words";
-  verb.subject_help = "the run (id, folder or last) and the video";
+  verb.subject_help = "the run (id, folder or last) and the video, or its file of frames";
   verb.most_subjects = 2;
   return verb;
 }

@@ -66,14 +66,20 @@ void take_videos(const Command& command, ResolvedRecipe& recipe) {
   settings.check_sizes();
   devices_of(settings, command.context.machine);  // refuses those that are not there
   absolute_folders(settings);
-  if (const std::string generated = make_ready(settings, progress_on(command)); !generated.empty())
-    command.output.warn(generated);
+  const ReadyVideos ready = make_ready(settings, progress_on(command));
+  if (!ready.generated.empty()) command.output.warn(ready.generated);
   const VideoData data = load_video_data(settings, /*verify=*/true);
-  for (const DataFinding& finding : data.set.findings().list()) command.output.warn(finding.text);
-  for (const std::string& warning : data.warnings) command.output.warn(warning);
+  // What preparing warned of is mostly a property of the data, and found again.
+  std::vector<std::string> warnings = data.set.findings().warning_lines();
+  for (std::string& line : ready.preparation.warning_lines())
+    if (std::ranges::count(warnings, line) == 0) warnings.push_back(std::move(line));
+  warnings.insert(warnings.end(), data.warnings.begin(), data.warnings.end());
+  for (const std::string& warning : warnings) command.output.warn(warning);
   say_data(command, data, settings);
   settings.data_digest = data.set.digest();
-  recipe.resolver->note_source("data_digest", "the data at the start");
+  keep_for_prediction(data, settings);
+  for (const char* key : {"data_digest", "class_names", "pose_scale"})
+    recipe.resolver->note_source(key, "the data at the start");
 }
 
 void keep_videos(ResolvedRecipe& recipe, const fs::path& /*run_dir*/) {
