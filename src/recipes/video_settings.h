@@ -99,7 +99,7 @@ struct VideoSettings : RecipeSettings {
           "an animal's name is that of its video up to here; empty: all of it");
     d.key("generated.videos", generated.videos, Range::between(2, 10'000), "generated set: videos");
     d.key("generated.trials", generated.trials, Range::between(1, 1000), "generated set: trials of each video");
-    d.key("generated.frames", generated.frames, Range::between(20, 100'000), "generated set: frames of each trial");
+    d.key("generated.frames", generated.frames, Range::between(40, 100'000), "generated set: frames of each trial");
     d.key("generated.seed", generated.seed, Range::at_least(0), "generated set: its seed");
     d.key("generated.rare_share", generated.rare_share, Range::from_up_to_below(0, 1),
           "generated set: share of the rarest class; 0: all occur equally often");

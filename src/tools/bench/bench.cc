@@ -18,6 +18,7 @@
 #include "config/spelling.h"
 #include "forecast/money.h"
 #include "jobs/job_set.h"
+#include "telemetry/human.h"
 #include "tools/plan/plan.h"
 
 namespace tandem {
@@ -80,19 +81,21 @@ std::vector<Bench> benches_of(const Command& command) {
 std::string csv(const std::vector<BenchRow>& rows) {
   std::string text =
       "devices,names,batch_size,samples_per_s,deviation,speedup,repetitions,bench,ms_per_iteration,ms_deviation,"
-      "efficiency,rival\n";
+      "efficiency,rival,memory_bytes\n";
   const auto cell = [](const std::optional<double>& value) { return value ? fmt::format("{:.4g}", *value) : ""; };
   for (const BenchRow& row : rows)
-    text += fmt::format("{},{},{},{:.1f},{},{},{},{},{:.4g},{},{},{}\n", row.count, csv_cell(row.devices), row.batch,
-                        row.rate.mean(), cell(row.rate.deviation()), cell(row.speedup), row.rate.values.size(),
-                        csv_cell(row.bench), row.ms.mean(), cell(row.ms.deviation()), cell(row.efficiency()),
-                        row.baseline ? "yes" : "no");
+    text +=
+        fmt::format("{},{},{},{:.1f},{},{},{},{},{:.4g},{},{},{},{}\n", row.count, csv_cell(row.devices), row.batch,
+                    row.rate.mean(), cell(row.rate.deviation()), cell(row.speedup), row.rate.values.size(),
+                    csv_cell(row.bench), row.ms.mean(), cell(row.ms.deviation()), cell(row.efficiency()),
+                    row.baseline ? "yes" : "no", row.memory_bytes > 0 ? fmt::format("{:.0f}", row.memory_bytes) : "");
   return text;
 }
 
 std::string table(const std::vector<BenchRow>& rows, const std::string& bench) {
-  Table table({"devices", "", "batch size", "samples/s", "", "ms/iteration", "", "speedup", "efficiency", "guides"},
-              "><>><><>>>");
+  Table table(
+      {"devices", "", "batch size", "samples/s", "", "ms/iteration", "", "memory", "speedup", "efficiency", "guides"},
+      "><>><><>>>>");
   for (const BenchRow& row : rows) {
     if (row.bench != bench) continue;
     const auto guide = row.baseline ? std::nullopt : guide_speedup(static_cast<int>(row.count));
@@ -100,7 +103,8 @@ std::string table(const std::vector<BenchRow>& rows, const std::string& bench) {
                fmt::format("{:.0f}", row.rate.mean()),
                row.rate.deviation() ? fmt::format("+- {:.0f}", *row.rate.deviation()) : "",
                fmt::format("{:.3f}", row.ms.mean()),
-               row.ms.deviation() ? fmt::format("+- {:.2g}", *row.ms.deviation()) : "", row.speedup_text(),
+               row.ms.deviation() ? fmt::format("+- {:.2g}", *row.ms.deviation()) : "",
+               row.memory_bytes > 0 ? bytes_text(static_cast<uint64_t>(row.memory_bytes)) : "-", row.speedup_text(),
                row.efficiency_text(), guide ? fmt::format("{:.1f}x", *guide) : "-"});
   }
   return table.text();
@@ -119,6 +123,7 @@ Json json_of(const BenchRow& row) {
           {"ms_deviation", row.ms.deviation() ? Json(*row.ms.deviation()) : Json()},
           {"speedup", row.speedup ? Json(*row.speedup) : Json()},
           {"efficiency", row.efficiency() ? Json(*row.efficiency()) : Json()},
+          {"memory_bytes", row.memory_bytes > 0 ? Json(row.memory_bytes) : Json()},
           {"rival", row.baseline}};
 }
 
@@ -137,6 +142,7 @@ void add_baselines(const Command& command, std::vector<BenchRow>& rows, int repe
     baseline.baseline = true;
     baseline.devices = "PyTorch eager";
     baseline.rate = baseline.ms = {};
+    baseline.memory_bytes = 0;
     const bool cuda = row.devices.starts_with("cuda");
     for (int r = 0; r < repetitions; ++r) {
       command.output.say(fmt::format("baseline of {} batch {}, {} of {}", row.bench, row.batch, r + 1, repetitions));
@@ -178,6 +184,7 @@ void measure_rows(const Command& command, std::vector<BenchRow>& rows, int repet
         const double seconds = seconds_with_snapshots(trial);
         row.rate.values.push_back(trial.samples / seconds);
         row.ms.values.push_back(1e3 * seconds);
+        row.memory_bytes = std::max(row.memory_bytes, trial.memory_bytes);
         ++i;
       } catch (const Error& error) {
         const bool whole = r == 0 && (i == 0 || rows[i - 1].bench != row.bench);  // not even its first row

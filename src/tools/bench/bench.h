@@ -33,6 +33,7 @@ struct BenchRow {
   size_t count = 0;
   int64_t batch = 0;
   BenchFigure rate, ms;           // samples a second, milliseconds an update
+  double memory_bytes = 0;        // the most of any worker: of its GPU where it has one; 0: not known
   std::optional<double> speedup;  // against one device with this batch, where that could be measured
   bool baseline = false;
   std::optional<double> efficiency() const {
