@@ -21,7 +21,11 @@ struct GpuCombine::Vectors {
   float* total(std::span<const Partials::value_type> partials) {
     if (own_total) return own_total;
     if (float* const spare = sum.spare(partials)) return spare;
-    return own_total = static_cast<float*>(device.allocate(static_cast<size_t>(length) * sizeof(float)));
+    return keep_total();
+  }
+  float* keep_total() {
+    if (!own_total) own_total = static_cast<float*>(device.allocate(static_cast<size_t>(length) * sizeof(float)));
+    return own_total;
   }
 
   int64_t length;
@@ -68,6 +72,7 @@ void GpuCombine::begin(const ContributionLayout& layout) {
   maxima_.assign(completes_ ? static_cast<size_t>(layout.maxima) : 0, 0);
   inner_->begin(on_host);
   now_ = &vectors_for(layout.floats);
+  if (completes_ && layout.floats > 0) now_->keep_total();  // where a graph writes it; none is allocated in a capture
   begin_floats();
 }
 
