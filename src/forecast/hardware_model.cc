@@ -124,6 +124,11 @@ StepShares shares_by_book(const GpuModel& gpu, const std::string& recipe, const 
 
 double sum_latency_seconds() { return kSumLatency; }
 double sum_float_seconds(const GpuModel& gpu) { return 1.25 * 4 / link_bytes_per_second(gpu); }
+std::string sums_go_over(const GpuModel& gpu) {
+  const double speed = link_bytes_per_second(gpu) / 1e9;
+  if (gpu.nvlink_gb_per_s) return fmt::format("{}: NVLink, {:.0f} GB/s each way, peer access", gpu.name, speed);
+  return fmt::format("{}: PCIe, {:.0f} GB/s each way, through host memory: without peer access", gpu.name, speed);
+}
 
 Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& here, const JobShape& job,
                 const std::vector<int64_t>& batches, const std::string& precision) {
@@ -164,6 +169,7 @@ Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& her
   std::set<std::string_view> done;
   for (const GpuModel* target : gpus) {
     if (!done.insert(target->name).second) continue;
+    if (gpus.size() > 1) scaled.between += (scaled.between.empty() ? "" : "; ") + sums_go_over(*target);
     for (const int64_t batch : batches) {
       const StepShares shares = moved(shares_at(batch), reference, basis, *target, precision);
       if (scaled.shares.seconds() == 0) scaled.shares = shares;

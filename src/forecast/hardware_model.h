@@ -28,6 +28,7 @@ struct StepShares {
 struct Scaled {
   Calibration calibration;  // trials on one and on two of each of the GPUs, none of which was ever made
   std::string from;         // "NVIDIA H200 measured here", ...
+  std::string between;      // what the sums of several GPUs are assumed to go over
   double error = 0;         // of the time, as a share; above 1: by a factor of 1 + error
   StepShares shares;        // of the first GPU at the first batch
   std::map<std::string, StepShares> by_gpu;  // of each at the first batch
@@ -48,6 +49,7 @@ StepShares shares_by_book(const GpuModel& gpu, const std::string& recipe, const 
 // Of a sum over two such GPUs: without its bytes, and for each number in it.
 double sum_latency_seconds();
 double sum_float_seconds(const GpuModel& gpu);
+std::string sums_go_over(const GpuModel& gpu);  // "RTX 3070: PCIe, 14 GB/s each way; ..."
 
 // `here` holds trials of `precision` (of fp32 if it has none) on one device. Throws ConfigError if it has none at all.
 Scaled scale_to(const std::vector<const GpuModel*>& gpus, const Calibration& here, const JobShape& job,

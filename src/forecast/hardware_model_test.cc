@@ -47,6 +47,18 @@ TEST(HardwareModel, AFasterPrecisionIsNeverForecastSlowerThanFp32) {
   }
 }
 
+TEST(HardwareModel, WhatIsAssumedBetweenGpusIsTold) {
+  const Calibration cpu = SampleMachine().calibration();
+  const auto between = [&](const char* hardware) {
+    return scale_to(parse_hardware(hardware), cpu, cpu.trials[0].shape, {256}, "fp32").between;
+  };
+  EXPECT_EQ(between("H100"), "");
+  EXPECT_EQ(between("8xH100"), "H100 SXM: NVLink, 315 GB/s each way, peer access");
+  EXPECT_EQ(between("3060ti+2x3070"),
+            "RTX 3060 Ti: PCIe, 14 GB/s each way, through host memory: without peer access; "
+            "RTX 3070: PCIe, 14 GB/s each way, through host memory: without peer access");
+}
+
 TEST(HardwareModel, WebAgentInBf16IsNotForecastSlowerThanInFp32) {
   Calibration cpu = SampleMachine().calibration();
   cpu.recipe = "web-agent";

@@ -380,6 +380,8 @@ void plan_job(const Command& command, ResolvedRecipe& recipe, PlanReport& report
       Scaled scaled = scale_to(elsewhere, report.calibration, report.job, points, precision);
       question.past_error = scaled.error;
       report.scaled_from = scaled.from;
+      if (!scaled.between.empty() && precision == precisions.front())
+        report.notes.push_back("assumed between the GPUs: " + scaled.between);
       calibration = std::move(scaled.calibration);
     }
     if (std::ranges::none_of(calibration.trials, [&](const Trial& t) { return t.precision == precision; })) continue;

@@ -168,6 +168,9 @@ class AgentBook {
           scale_to(elsewhere_, known, shape, {settings.batch_size, 2 * settings.batch_size}, settings.precision);
       scaled_error_ = scaled.error;
       report_.scaled_from = scaled.from;
+      if (const std::string note = "assumed between the GPUs: " + scaled.between;
+          !scaled.between.empty() && std::ranges::find(report_.notes, note) == report_.notes.end())
+        report_.notes.push_back(note);
       known = std::move(scaled.calibration);
       if (all_gpus(base_.devices))  // else the data sheets say as much without it
         for (const auto& [gpu, shares] : scaled.by_gpu) moved_[gpu][kind] = cost_of(shares);
