@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <future>
 #include <mutex>
 #include <thread>
 
@@ -224,39 +223,49 @@ TEST(UciServer, ALineBeyondTheLimitIsPassedOverAndSaid) {
   EXPECT_NE(lines.front().find("passed over"), std::string::npos) << lines.front();
 }
 
-// Is not ready before it is told to stop, or before `ready` is.
+// What a player that is not ready yet and those who wait for it know of each other.
+struct SlowStart {
+  std::atomic<bool> ready = false, gave_up = false;
+  std::atomic<int> looks = 0;  // so often has it looked whether it should stop
+};
+
 class SlowStarter : public Ponderer {
  public:
-  explicit SlowStarter(std::shared_future<void> ready) : ready_(std::move(ready)) {}
+  explicit SlowStarter(SlowStart& start) : start_(start) {}
 
  private:
   void prepare_game(uint64_t, const std::stop_token& stop) override {
-    while (ready_.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready)
-      if (stop.stop_requested())
-        throw PlayerFault(PlayerFault::Kind::kStopped, "it was not ready yet", "it was told to stop", "start it again");
+    for (; !start_.ready; ++start_.looks, std::this_thread::yield()) {
+      if (!stop.stop_requested()) continue;
+      start_.gave_up = true;
+      throw PlayerFault(PlayerFault::Kind::kStopped, "it was not ready yet", "it was told to stop", "start it again");
+    }
   }
-  std::shared_future<void> ready_;
+  SlowStart& start_;
 };
 
-PlayerChoice slow_starter(const std::shared_future<void>& ready) {
+PlayerChoice slow_starter(SlowStart& start) {
   PlayerChoice choice = ServerUnderTest::ponderer();
-  choice.make = [ready](const PlaySettings&) { return std::make_unique<SlowStarter>(ready); };
+  choice.make = [&start](const PlaySettings&) { return std::make_unique<SlowStarter>(start); };
   return choice;
 }
 
 TEST(UciServer, QuitWhileThePlayerStartsEndsIt) {
-  std::promise<void> not_yet;
-  ServerUnderTest engine(slow_starter(not_yet.get_future().share()));
+  SlowStart start;
+  ServerUnderTest engine(slow_starter(start));
   engine.send("isready\ngo\nquit\n");
   EXPECT_EQ(engine.read_line(), "") << "nobody waits for its answers";
 }
 
 TEST(UciServer, StopWhileThePlayerStartsStillGivesAMove) {
-  std::promise<void> ready;
-  ServerUnderTest engine(slow_starter(ready.get_future().share()));
+  SlowStart start;
+  ServerUnderTest engine(slow_starter(start));
   engine.send("go infinite\nstop\nisready\n");
   EXPECT_EQ(engine.read_line(), "readyok") << "isready is answered while it starts to think";
-  ready.set_value();
+  const int looks = start.looks;
+  while (start.looks < looks + 3 && !start.gave_up) std::this_thread::yield();
+  EXPECT_FALSE(start.gave_up);
+  start.ready = true;
   EXPECT_EQ(engine.until("bestmove").back(), "bestmove a2a3");
 }
 
