@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "apps/chess/write_whole.h"
 #include "base/errors.h"
 #include "base/printable.h"
 
@@ -58,22 +58,6 @@ std::string line_ends_after(int fd, off_t size) {
   return end[1] != '\n' ? "\n\n" : end[0] != '\n' ? "\n" : "";
 }
 
-// 0, or what went wrong.
-int write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written >= 0) {
-      text.remove_prefix(static_cast<size_t>(written));
-    } else if (errno == EAGAIN) {
-      pollfd wait{fd, POLLOUT, 0};
-      poll(&wait, 1, -1);
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
-}
-
 }  // namespace
 
 PgnFile::PgnFile(std::filesystem::path file, int fd, bool made)
@@ -116,7 +100,7 @@ PgnFile::~PgnFile() {
 void PgnFile::add(std::string_view game) {
   const PgnFileLock lock(fd_);
   const off_t before = regular_ ? lseek(fd_, 0, SEEK_END) : 0;
-  const int error = write_all(fd_, (regular_ ? line_ends_after(fd_, before) : "") + std::string(game));
+  const int error = write_whole(fd_, (regular_ ? line_ends_after(fd_, before) : "") + std::string(game));
   if (error == 0) return;
   [[maybe_unused]] const int cut = regular_ ? ftruncate(fd_, before) : 0;
   throw IoError(fmt::format("cannot write {}", printable(path_.string())), error, "make room, or name another file");

@@ -95,6 +95,8 @@ TEST(Players, AreNotMadeOfWhatIsNoProgram) {
   EXPECT_NE(failure_of("uci:" + dir.path().string()).find("it is no file"), std::string::npos);
   EXPECT_NE(failure_of("uci:" + (dir / "notes.txt").string()).find("chmod +x"), std::string::npos);
   EXPECT_NE(failure_of("uci:no-such-engine-anywhere").find("PATH"), std::string::npos);
+  EXPECT_NE(failure_of("uci:" + std::string(300, 'a')).find("PATH"), std::string::npos) << "longer than a name may be";
+  EXPECT_NE(failure_of("uci:~/engine").find("write $HOME"), std::string::npos);
 }
 
 TEST(Players, AreSpelledInTheHelpAsTheyAreRead) {

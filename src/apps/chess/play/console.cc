@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "apps/chess/stoppable.h"
+#include "apps/chess/write_whole.h"
 #include "base/errors.h"
 
 namespace tandem::chess {
@@ -58,13 +59,7 @@ std::optional<std::string> Console::line(std::string_view prompt) {
 }
 
 void Console::write(std::string_view text) {
-  while (!text.empty() && !closed_) {
-    const ssize_t written = ::write(out_fd_, text.data(), text.size());
-    if (written >= 0)
-      text.remove_prefix(static_cast<size_t>(written));
-    else if (errno != EINTR)
-      closed_ = true;
-  }
+  if (!closed_ && write_whole(out_fd_, text) != 0) closed_ = true;
 }
 
 void Console::do_stoppable(const std::function<void(std::stop_token)>& work) {

@@ -1,10 +1,8 @@
 #include "apps/chess/play/uci_output.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
-
+#include "apps/chess/write_whole.h"
 #include "base/printable.h"
 #include "world/chess/notation.h"
 
@@ -14,13 +12,7 @@ void UciOutput::line(std::string_view text) {
   std::string whole(text);
   whole += '\n';
   const std::lock_guard lock(mutex_);
-  for (std::string_view rest = whole; !rest.empty() && !closed_;) {
-    const ssize_t written = write(fd_, rest.data(), rest.size());
-    if (written >= 0)
-      rest.remove_prefix(static_cast<size_t>(written));
-    else if (errno != EINTR)
-      closed_ = true;
-  }
+  if (!closed_ && write_whole(fd_, whole) != 0) closed_ = true;
 }
 
 void UciOutput::say(std::string_view text) { line("info string " + printable(text)); }

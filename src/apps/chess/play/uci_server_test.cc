@@ -1,6 +1,7 @@
 // The engine as a GUI meets it, with a player that thinks until it is stopped.
 #include "apps/chess/play/uci_server.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -307,6 +308,22 @@ TEST(UciLines, OfTwoThreadsStayWhole) {
     EXPECT_EQ(lines.line(), std::string(10'000, lines.line().empty() ? '?' : lines.line()[0]));
   EXPECT_EQ(count, 2 * kLines);
   writers.join();
+  close(fds[0]);
+}
+
+TEST(UciLines, StayWholeOnAPipeThatDoesNotBlock) {
+  int fds[2];
+  ASSERT_EQ(pipe2(fds, O_NONBLOCK), 0);
+  std::thread writer([&] {
+    UciOutput output(fds[1]);
+    output.line(std::string(300'000, 'a'));  // more than a pipe takes at once
+    EXPECT_FALSE(output.closed());
+    close(fds[1]);
+  });
+  LineReader lines(fds[0], 1'000'000);
+  EXPECT_EQ(lines.next(), LineReader::Got::kLine);
+  EXPECT_EQ(lines.line().size(), 300'000u);
+  writer.join();
   close(fds[0]);
 }
 

@@ -37,14 +37,15 @@ fs::path find_engine(const std::string& path) {
   const std::string shown = printable(path);
   if (path.find('/') == path.npos) {
     if (const auto found = look_for(path)) return *found;
-    if (!fs::exists(path))
+    if (std::error_code error; !fs::exists(path, error))
       throw ConfigError(fmt::format("no engine {}", shown), "it is in no folder of PATH and not in /usr/games",
                         "give its path: uci:/path/to/engine");
   }
   std::error_code error;
   if (!fs::exists(path, error))
     throw ConfigError(fmt::format("no engine at {}", shown), error ? error.message() : "there is no such file",
-                      "correct the path after `uci:`");
+                      path.starts_with('~') ? "no shell replaces ~ after a colon: write $HOME instead"
+                                            : "correct the path after `uci:`");
   if (!fs::is_regular_file(path, error))
     throw ConfigError(fmt::format("{} is no engine", shown), "it is no file", "name the program itself");
   if (!can_run(path))
