@@ -63,7 +63,7 @@ void UciSearch::ponder_hit() {
 
 bool UciSearch::thinking() const {
   const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(jobs_, &Job::is_go);
+  return std::ranges::any_of(jobs_, [](const Job& job) { return job.is_go && !job.answered; });
 }
 
 void UciSearch::work() {
@@ -96,6 +96,7 @@ void UciSearch::answer(Job& job) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&job] { return job.stop.stop_requested() || !(job.ponder || job.request.infinite); });
   const bool abandoned = job.abandoned;
+  job.answered = true;
   lock.unlock();
   if (!abandoned) output_.line(bestmove_line(move));
 }

@@ -51,6 +51,7 @@ class UciSearch {
     ThinkRequest request;
     bool ponder = false;
     bool abandoned = false;  // nobody waits for the answer
+    bool answered = false;   // before bestmove is said: whoever has read it may send the next command
     std::stop_source stop;
     std::chrono::steady_clock::time_point began;
   };
