@@ -4,8 +4,9 @@
 // of a phase has fixed addresses. It runs eagerly in the first steps, is then captured, and replayed beside eager runs
 // until it gave the same bits twice. A worker that holds all shards then captures the update with it: a step is one
 // launch, and its combine, which sends nothing, comes before: afterwards nobody can join in this phase. With others,
-// the shards are one graph and the update another, unless the GPUs sum by themselves (DeviceCombine::queues_total): then
-// the sum is part of the step's graph, and the host only watches. Later steps are compared with eager runs now and then (16, 32, 64,
+// the shards are one graph and the update another, unless the GPUs sum by themselves (DeviceCombine::queues_total):
+// then the sum is part of the step's graph, and the host only watches. Later steps are compared with eager runs now and
+// then (16, 32, 64,
 // ...): a graph that has served and differs ends the run. Eager runs go shard by shard; a graph has several shards to a
 // pass, where they give the same bits (engine/shard_groups.h). What can't be captured runs eagerly, and the run says
 // why.
@@ -64,7 +65,7 @@ class CapturedExecutor : public PhaseExecutor {
   PhaseResult launch_step(const PhaseRun& run);
   void capture_step(const PhaseRun& run);
   void begin_combining();
-  bool sums_on_gpus();                    // the sum over all workers is part of the step's graph
+  bool sums_on_gpus();  // the sum over all workers is part of the step's graph
   void queue_end_of_step(const PhaseRun& run);
   void wait_for_all(const PhaseRun& run);  // and for the other workers, in such a graph's sum
   Total total_of_step(const PhaseRun& run, Total total);
@@ -91,7 +92,7 @@ class CapturedExecutor : public PhaseExecutor {
   std::vector<std::vector<int64_t>> host_counts_;  // what run() counted on the host during capture
   int branches_ = 1;                               // shards that run side by side in the graph
   std::unique_ptr<ShardGroups> groups_;
-  int group_size_ = 1;  // shards to a pass in the graph
+  int group_size_ = 1;      // shards to a pass in the graph
   bool combining_ = false;  // told to whoever watches, before the step's graph had ended
   bool began_ = false, step_agreed_ = false;
   bool trim_ = false;          // give memory back at the end of this run

@@ -53,19 +53,18 @@ void CapturedExecutor::queue_end_of_step(const PhaseRun& run) {
   std::span<const int64_t> bad;
   if (sums_on_gpus()) {
     const ContributionLayout layout = shards_.layout_of(phase, run.last);
-    total = device_combine().queue_total(
-        {.counts = static_cast<int>(layout.counts),
-         .maxima = static_cast<int>(layout.maxima),
-         .flag = phase.maxima,
-         .of_shards = {.shards = shards_.count(),
-                       .first = shards_.mine().first,
-                       .tensors = static_cast<int32_t>(tensor_starts_.numel()),
-                       .named = group_size_ == 1,
-                       .counted = outputs_.counted_on_gpu(),
-                       .bad = outputs_.bad_on_gpu().data(),
-                       .starts = tensor_starts_.const_data_ptr<int64_t>()},
-         .total = outputs_.totals_on_gpu(),
-         .bad = outputs_.hold_on_gpu().data()});
+    total = device_combine().queue_total({.counts = static_cast<int>(layout.counts),
+                                          .maxima = static_cast<int>(layout.maxima),
+                                          .flag = phase.maxima,
+                                          .of_shards = {.shards = shards_.count(),
+                                                        .first = shards_.mine().first,
+                                                        .tensors = static_cast<int32_t>(tensor_starts_.numel()),
+                                                        .named = group_size_ == 1,
+                                                        .counted = outputs_.counted_on_gpu(),
+                                                        .bad = outputs_.bad_on_gpu().data(),
+                                                        .starts = tensor_starts_.const_data_ptr<int64_t>()},
+                                          .total = outputs_.totals_on_gpu(),
+                                          .bad = outputs_.hold_on_gpu().data()});
     bad = outputs_.hold_on_gpu();
   } else if (shards_.state().shards() > 1) {
     bad = outputs_.bad_on_gpu();
@@ -176,8 +175,9 @@ Total CapturedExecutor::total_from_gpu(const PhaseRun& run, Total total) {
   if (maxima_[flag] != 0 && group_size_ > 1)
     for (int i = 0; i < shards_.count(); ++i)
       if (outputs_.bad(i) >= 0)
-        shards_.note(fmt::format("NaN or Inf in {} of shard {}", shards_.state().tensor_text(
-                                     shards_.state().tensor_at(outputs_.bad(i))), shards_.order()[static_cast<size_t>(i)]));
+        shards_.note(fmt::format("NaN or Inf in {} of shard {}",
+                                 shards_.state().tensor_text(shards_.state().tensor_at(outputs_.bad(i))),
+                                 shards_.order()[static_cast<size_t>(i)]));
   total.counts = counts_;
   total.maxima = maxima_;
   return total;

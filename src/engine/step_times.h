@@ -26,7 +26,7 @@ class StepTimes {
 
   void shard_begins(const TrainLoop& loop);
   void shard_ends(const TrainLoop& loop);
-  void rest(SlowWorker& slow, const TrainLoop& loop);  // a slower worker's part of its work
+  void rest(SlowWorker& slow, const TrainLoop& loop);     // a slower worker's part of its work
   void combined_inside(TrainLoop& loop, double seconds);  // of the shard's time
   void combine_begins(TrainLoop& loop);
   void combine_ends(TrainLoop& loop);

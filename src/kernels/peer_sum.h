@@ -15,8 +15,8 @@
 // where the block stood: what its flags say is done is not done twice, since others may have gone on by it.
 //
 // Flags hold the generation, the sequence number and the number of blocks, and are compared for equality, so no flag of
-// another sum or of an older generation is ever believed. They are stored after the data they speak of and read before it (release and
-// acquire, at the scope of the system). CPU and GPU give equal bits.
+// another sum or of an older generation is ever believed. They are stored after the data they speak of and read before
+// it (release and acquire, at the scope of the system). CPU and GPU give equal bits.
 #pragma once
 
 #include <cstdint>
@@ -48,12 +48,12 @@ struct PeerControl {
 
 // What the shards on this GPU left there, added to the integers that the host gives.
 struct PeerShardWords {
-  int32_t shards = 0, first = 0;    // of the job's, from `first` on; 0: all integers come from the host
+  int32_t shards = 0, first = 0;  // of the job's, from `first` on; 0: all integers come from the host
   int32_t tensors = 0;
-  bool named = true;                // else a raised flag names no shard
-  const int64_t* counted = nullptr; // [shards][counts]
-  const int64_t* bad = nullptr;     // [shards]: where a NaN or Inf lies in a shard's vector, or -1
-  const int64_t* starts = nullptr;  // [tensors]: where a vector's tensors begin, the first at 0
+  bool named = true;                 // else a raised flag names no shard
+  const int64_t* counted = nullptr;  // [shards][counts]
+  const int64_t* bad = nullptr;      // [shards]: where a NaN or Inf lies in a shard's vector, or -1
+  const int64_t* starts = nullptr;   // [tensors]: where a vector's tensors begin, the first at 0
 };
 
 struct PeerSum {

@@ -50,8 +50,8 @@ std::optional<Mark> LocalTransport::mark_of(int rank) const {
       if (!newest) newest = Mark{segment->generation, -1};
       std::optional<int64_t> sequence = done_mark(segment->memory, static_cast<int>(i));
       if (segment->members.size() > 1)  // what its GPU did by itself
-        sequence = std::max(sequence, peer_words(segment->shape, segment->memory)
-                                          .mark(static_cast<int>(i), segment->generation));
+        sequence = std::max(sequence,
+                            peer_words(segment->shape, segment->memory).mark(static_cast<int>(i), segment->generation));
       if (sequence) return Mark{segment->generation, *sequence};
     }
   }

@@ -52,8 +52,9 @@ class DeviceCombine {
   virtual void set_partial_sums(Partials sums) = 0;
 
   // Whether this phase's total can be made by work that is queued on the GPU, after it has begun; then, in place of
-  // finish(): all shards are added, begin_total() | queue_total(), or the replay of what captured it | end_total(). False:
-  // others are late, and queue_total() has to come again. Throws MembersChanged: what was queued after it is void.
+  // finish(): all shards are added, begin_total() | queue_total(), or the replay of what captured it | end_total().
+  // False: others are late, and queue_total() has to come again. Throws MembersChanged: what was queued after it is
+  // void.
   virtual bool queues_total() const { return false; }
   virtual void begin_total() {}
   virtual std::span<const float> queue_total(const DeviceIntegers& integers) { return {}; }
@@ -74,7 +75,7 @@ class Combine {
   // A shard's floats ahead of the rest, which add() brings without them. On a GPU: as soon as its work is queued.
   // `stays`: as in Contribution.
   virtual void add_floats(int shard, std::span<const float> floats, bool stays) = 0;
-  virtual Total finish() = 0;                       // over every shard of every worker; valid until begin()
+  virtual Total finish() = 0;  // over every shard of every worker; valid until begin()
   // In place of finish(), where the combine was done by other means: every member has its total, or will (peer_link.h).
   virtual void completed() { throw std::logic_error("this combine can't be done by other means"); }
   virtual const Inbox& inbox(int shard) const = 0;  // what the last phase sent to a shard of this worker

@@ -47,8 +47,9 @@ class DirectGpuLink {
   // Whether sum() is a combine by itself, of integers too: no finish() follows it, but completed(). The same on all.
   virtual bool completes() const { return false; }
   // total[i] = the sum over all shards, on the GPU; `mine`: this member's partial sums. `integers`, of a link that
-  // completes: ours, and then those of all. Nothing is under way any more when it returns. When it throws MembersChanged, `mine` may still be read until the link of the next generation is
-  // made, or this one is gone: what is queued on the GPU after that comes later.
+  // completes: ours, and then those of all. Nothing is under way any more when it returns. When it throws
+  // MembersChanged, `mine` may still be read until the link of the next generation is made, or this one is gone: what
+  // is queued on the GPU after that comes later.
   virtual void sum(float* total, std::span<const float* const> mine, int64_t floats, int64_t sequence,
                    LinkIntegers integers) = 0;
 

@@ -2,8 +2,9 @@
 //
 // The GPU adds up the whole subtrees that this worker holds. Only those partial sums are copied to the host, where
 // `inner` combines them with those of other workers; the total is copied back. A lone worker copies nothing. A ready
-// link between the GPUs (direct_gpu_link.h) replaces the copies, or the whole of `inner` but for its mark. Host memory serves until the link is ready, and where
-// GPUs can't reach each other: two workers on one GPU, MIG, GPUs of several machines.
+// link between the GPUs (direct_gpu_link.h) replaces the copies, or the whole of `inner` but for its mark. Host memory
+// serves until the link is ready, and where GPUs can't reach each other: two workers on one GPU, MIG, GPUs of several
+// machines.
 #pragma once
 
 #include <memory>

@@ -276,8 +276,9 @@ void PeerSumLink::sum(float* total, std::span<const float* const> mine, int64_t 
   const size_t counts = integers.counts.size(), maxima = integers.maxima.size();
   int64_t* const totals = words_.total_integers(members_.me);
   begin_queued(sequence, integers);
-  do queue(total, mine, floats,
-           {.counts = static_cast<int>(counts), .maxima = static_cast<int>(maxima), .of_shards = {}, .total = totals});
+  do
+    queue(total, mine, floats,
+          {.counts = static_cast<int>(counts), .maxima = static_cast<int>(maxima), .of_shards = {}, .total = totals});
   while (!end_queued(sequence));
   std::copy_n(totals, counts, integers.counts.data());
   std::copy_n(totals + counts, maxima, integers.maxima.data());

@@ -265,7 +265,8 @@ bool is_seen() {
     // What an older generation left: the same sequence numbers under another tag, and the numbers that went with them.
     for (int m = 0; m < rig.members(); ++m)
       for (int block = 0; block < kMostPeerBlocks; ++block)
-        rig.flags()[m * kMostPeerBlocks + block] = {peer_tag(rig.generation - 1, 0, 3), peer_tag(rig.generation - 1, 0, 3)};
+        rig.flags()[m * kMostPeerBlocks + block] = {peer_tag(rig.generation - 1, 0, 3),
+                                                    peer_tag(rig.generation - 1, 0, 3)};
     const std::vector<int> ends = rig.lives(0, 4, run_emulated<kFault>);
     if (std::ranges::any_of(ends, [](int code) { return code == 1; })) return true;
   }

@@ -19,7 +19,7 @@ struct PeerWords {
 
   PeerFlag* flags() const;
   PeerControl& control(int member) const;
-  int64_t* shown_integers() const;             // of member 0; the next member's are integer_stride further
+  int64_t* shown_integers() const;  // of member 0; the next member's are integer_stride further
   int64_t* own_integers(int member) const;
   int64_t* total_integers(int member) const;
 

@@ -28,7 +28,7 @@ uint64_t mix(uint64_t a, uint64_t b);
 struct Job {
   int shards = 1, phases = 1, steps = 5;
   bool stateful = false;
-  bool gpus = false;  // they sum by themselves, but for every third combine
+  bool gpus = false;                        // they sum by themselves, but for every third combine
   int snapshot_every = 4, check_every = 3;  // steps
 
   int64_t sequences() const { return static_cast<int64_t>(steps) * phases; }

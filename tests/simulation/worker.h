@@ -1,10 +1,11 @@
 // tests/simulation/worker.h -- one life of a worker process, cut into the actions that others can see.
 //
 // It follows the protocol of fleet/generation.h: compute, publish, wait, reduce, mark done, wait, apply; at a step
-// boundary perhaps a part of a snapshot. Where GPUs sum by themselves (reduce/peer_link.h), its GPU does all that, flags
-// its part as done, and leaves a wait that takes long; the host looks for an abandoned combine only then, launches it
-// again, and marks what has been applied. It looks for a new generation only where a real one does: when idle, holding,
-// or when its combine was abandoned. Between any two actions it may be killed, frozen, or overtaken by anybody.
+// boundary perhaps a part of a snapshot. Where GPUs sum by themselves (reduce/peer_link.h), its GPU does all that,
+// flags its part as done, and leaves a wait that takes long; the host looks for an abandoned combine only then,
+// launches it again, and marks what has been applied. It looks for a new generation only where a real one does: when
+// idle, holding, or when its combine was abandoned. Between any two actions it may be killed, frozen, or overtaken by
+// anybody.
 #pragma once
 
 #include <cstdint>
