@@ -94,7 +94,7 @@ class Worker : public Watch, public LoopObserver {
   void phase_begins(int64_t step, int phase) override;
   void shard_begins(int shard) override;
   void shard_ends(int shard) override;
-  void combined_inside(double seconds) override { times_.combined_inside(*loop_, seconds); }  // none in validation
+  void combined_inside(double seconds) override { times_.combined_inside(*loop_, seconds); }
   void combine_begins() override;
   void combine_ends() override;
   void applied() override;
@@ -267,10 +267,9 @@ void Worker::adopt(int64_t sequence_now) {
     handled_request_ = scalars.value("handled", uint64_t{0});
   }
   const ShardRange range = current_.members[me_].range;
-  const bool one_machine = next.mesh.is_null();
   PeerMeans means = next.links.empty() ? PeerMeans{} : peer_means(next.links, me_, next.shape, next.segment);
   loop_->reassign(range, transport_->around(make_combine(next, sequence), std::move(means), next.shape.shards, current_,
-                                            me_, one_machine, *this));
+                                            me_, next.mesh.is_null(), *this));
   if (current_.from == GenerationStart::From::kStart) loop_->begin_shards();
   if (current_.from == GenerationStart::From::kSnapshot) {
     fault_point("before-restore", loop_->steps_done());

@@ -24,6 +24,11 @@ std::string seen_text(const FileStamp& stamp, const VideoSource& source) {
   return fmt::format("tandem-seen 1 {} {} {}\n", stamp.bytes, stamp.time_ns, source.sha256);
 }
 
+bool lies_below(const fs::path& file, const fs::path& folder) {
+  const fs::path from_there = fs::weakly_canonical(file).lexically_relative(fs::weakly_canonical(folder));
+  return !from_there.empty() && *from_there.begin() != "..";
+}
+
 }  // namespace
 
 FileStamp stamp_of_file(const fs::path& file) {
@@ -69,6 +74,9 @@ void refuse_video_of_elsewhere(const FrameFile& frames, const fs::path& video) {
   const fs::path other = source.path;
   if (other.empty() || other == path_of_source(video) || !FileSystem::real().exists(other)) return;
   if (stamp_of_file(other) != FileStamp{source.bytes, source.time_ns}) return;
+  // A folder that was copied with its frames: they are its own now.
+  const fs::path folder = frames.path().parent_path().parent_path();
+  if (lies_below(video, folder) && !lies_below(other, folder)) return;
   throw DamagedFrames(
       fmt::format("{} holds the frames of {}", printable(frames.path().string()), printable(source.path)),
       fmt::format("{} is another video of the same name", printable(video.string())),

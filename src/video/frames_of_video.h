@@ -17,7 +17,8 @@ bool is_of_this_video(const FrameFile& frames, const std::filesystem::path& vide
 // The same without reading the content: false where nobody has done that yet.
 bool is_known_as_of(const FrameFile& frames, const std::filesystem::path& video);
 
-// Throws DamagedFrames if they were made from a file of this name in another folder, and that file is still there.
+// Throws DamagedFrames if they were made from a file of this name in another folder, and that file is still there;
+// unless they lie in this video's own folder, which was copied with them.
 void refuse_video_of_elsewhere(const FrameFile& frames, const std::filesystem::path& video);
 
 // Nothing: there is none of this size. Throws DamagedFrames where it is damaged, of another video (by name or folder)
