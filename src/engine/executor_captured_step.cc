@@ -69,6 +69,7 @@ void CapturedExecutor::queue_end_of_step(const PhaseRun& run) {
   } else if (shards_.state().shards() > 1) {
     bad = outputs_.bad_on_gpu();
   }
+  step_total_ = total;
   shards_.update().queue(total, staging_->params(), outputs_.decision_on_gpu(), bad);
   outputs_.queue_fetch(total.data() + total.size() - static_cast<size_t>(phase.floats));
 }
@@ -120,16 +121,23 @@ PhaseResult CapturedExecutor::launch_step(const PhaseRun& run) {
   step_graph_->replay();
   stage_ahead_and(run, [&] {
     const double begin = monotonic_seconds();
-    if (summed) wait_for_all(run);
-    return shards_.wait() + monotonic_seconds() - begin;
+    if (!summed) return shards_.wait();
+    wait_for_all(run);
+    const double seconds = monotonic_seconds() - begin;
+    shards_.add_gpu_seconds(std::max(0.0, seconds - device_combine().total_seconds()));
+    return seconds;
   });
   if (compare && fingerprint(run, partials_) != eager) went_stale(run);
   step_agreed_ = true;
   decision_ = outputs_.decision();
   floats_.assign(outputs_.floats().begin(), outputs_.floats().end());
-  if (group_size_ > 1 && has_bad()) find_bad_shard(run);
+  if (summed) total = total_from_gpu(run);  // before the outputs are cleared for a bad shard's search
+  if (group_size_ > 1 && has_bad()) {
+    find_bad_shard(run);
+    if (summed) tell_bad_shards();
+  }
   shards_.read_sums(run);
-  total = summed ? total_from_gpu(run, total) : total_of_step(run, total);
+  if (!summed) total = total_of_step(run, total);
   if (!std::exchange(combining_, false)) begin_combining();
   if (LoopObserver* observer = shards_.observer()) observer->combine_ends();
   shards_.batches().forget_before(run.step + 1);
@@ -166,21 +174,23 @@ Total CapturedExecutor::total_of_step(const PhaseRun& run, Total total) {
   return total;
 }
 
-// Of shards that share a pass, who found a NaN is not known: the ones that have it say so.
-Total CapturedExecutor::total_from_gpu(const PhaseRun& run, Total total) {
-  const auto counts = static_cast<size_t>(run.phase->counts), flag = static_cast<size_t>(run.phase->maxima);
-  counts_.assign(outputs_.totals().begin(), outputs_.totals().begin() + static_cast<ptrdiff_t>(counts));
-  maxima_.assign(outputs_.totals().begin() + static_cast<ptrdiff_t>(counts), outputs_.totals().end());
-  maxima_.resize(static_cast<size_t>(shards_.layout_of(*run.phase, run.last).maxima));
-  if (maxima_[flag] != 0 && group_size_ > 1)
-    for (int i = 0; i < shards_.count(); ++i)
-      if (outputs_.bad(i) >= 0)
-        shards_.note(fmt::format("NaN or Inf in {} of shard {}",
-                                 shards_.state().tensor_text(shards_.state().tensor_at(outputs_.bad(i))),
-                                 shards_.order()[static_cast<size_t>(i)]));
-  total.counts = counts_;
-  total.maxima = maxima_;
-  return total;
+Total CapturedExecutor::total_from_gpu(const PhaseRun& run) {
+  const ContributionLayout layout = shards_.layout_of(*run.phase, run.last);
+  const std::span<const int64_t> totals = outputs_.totals();
+  const auto counts = static_cast<size_t>(layout.counts), maxima = static_cast<size_t>(layout.maxima);
+  counts_.assign(totals.begin(), totals.begin() + static_cast<ptrdiff_t>(counts));
+  const std::span<const int64_t> largest = totals.subspan(counts, maxima);
+  maxima_.assign(largest.begin(), largest.end());
+  return {step_total_, counts_, maxima_};
+}
+
+// The flag of shards that share a pass names no shard, since all workers must have the same: who found it says so.
+void CapturedExecutor::tell_bad_shards() {
+  for (int i = 0; i < shards_.count(); ++i)
+    if (const int64_t bad = outputs_.bad(i); bad >= 0)
+      shards_.note(fmt::format("NaN or Inf in {} of shard {}",
+                               shards_.state().tensor_text(shards_.state().tensor_at(bad)),
+                               shards_.order()[static_cast<size_t>(i)]));
 }
 
 // The update alone, where the total comes from several workers. result.applied stays null where it is not captured.

@@ -113,6 +113,7 @@ class Executors : public ::testing::Test {
     return std::make_unique<GpuCombine>(members.shards, mine, std::move(talk), cpu_device(), std::move(link));
   }
   // A thread for each worker; their combine is that of processes.
+  template <class Kind = WalkRecipe>
   static std::vector<Outcome> workers(const WalkSettings& settings, std::vector<ShardRange> ranges, bool on_gpu,
                                       bool peers = false) {
     struct Nobody : Watch {
@@ -140,8 +141,8 @@ class Executors : public ::testing::Test {
         combine = over_peers(std::move(combine), members, peer_words(shape, segment), sockets[me], watch);
       else if (on_gpu)
         combine = std::make_unique<GpuCombine>(kShards, ranges[me], std::move(combine), cpu_device());
-      loops.push_back(std::make_unique<TrainLoop>(settings, std::make_unique<WalkRecipe>(settings), ranges[me],
-                                                  std::move(combine)));
+      loops.push_back(
+          std::make_unique<TrainLoop>(settings, std::make_unique<Kind>(settings), ranges[me], std::move(combine)));
     }
     std::vector<Outcome> outcomes(ranges.size());
     std::vector<std::thread> threads;
@@ -337,6 +338,30 @@ TEST_F(Executors, UpdatesThatAreNoNumbersAreSkippedAlike) {
         for (const auto& [name, tensor] : got.state) EXPECT_TRUE(at::equal(tensor, want.state.at(name))) << name;
         EXPECT_EQ(got.notes, want.notes);
       }
+}
+
+// Every shard's gradient is a number, their sum is none: no flag is raised, and the update finds out by the total.
+struct SteepWalk : WalkRecipe {
+  using WalkRecipe::WalkRecipe;
+  void run(const Phase& phase, ShardContext& context) override {
+    if (phase.id == 0) return WalkRecipe::run(phase, context);
+    context.backward(net->weight.sum() * 1e38);
+    context.add(0, at::zeros({}));
+  }
+};
+
+TEST_F(Executors, ASumThatIsNoNumberIsSkippedAlikeThoughItsPartsAreNumbers) {
+  WalkSettings settings;
+  settings.nan.patience = 100;
+  Outcome want;
+  run_steps(*alone_of<SteepWalk>(settings), kSteps, want);
+  ASSERT_EQ(want.notes.size(), static_cast<size_t>(kSteps));
+  OnEmulatedGpu on;
+  for (const bool peers : {false, true})
+    for (const Outcome& got : workers<SteepWalk>(settings, {{0, 2}, {2, 6}}, true, peers)) {
+      for (const auto& [name, tensor] : got.state) EXPECT_TRUE(at::equal(tensor, want.state.at(name))) << name;
+      EXPECT_EQ(got.notes, want.notes);
+    }
 }
 
 TEST_F(Executors, PhasesThatCannotWorkAreRefused) {

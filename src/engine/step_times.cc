@@ -40,6 +40,7 @@ void StepTimes::step_begins(TrainLoop& loop, bool on_gpu) {
   made_at_step_ = std::min(made_at_step_, loop.making().seconds());
   asleep_at_step_ = std::min(asleep_at_step_, loop.making().asleep_seconds());
   step_began_ = monotonic_seconds();
+  late_at_combine_ = loop.combine().late_seconds();  // what a validation waited is not this step's
 }
 
 void StepTimes::step_ends(TrainLoop& loop) {
@@ -106,6 +107,7 @@ void StepTimes::combine_ends(TrainLoop& loop) {
   combine_ended_ = monotonic_seconds();
   add(page_->combine_ns, combine_ended_ - combine_began_);
   add(page_->wait_ns, loop.combine().late_seconds() - late_at_combine_);
+  late_at_combine_ = loop.combine().late_seconds();
 }
 
 std::string StepTimes::text() const {

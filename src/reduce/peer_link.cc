@@ -294,7 +294,10 @@ void PeerSumLink::begin_queued(int64_t sequence, LinkIntegers ours) {
   expect_all_blocks();
 }
 
-void PeerSumLink::expect_all_blocks() const { std::memset(control().unfinished, 0, sizeof control().unfinished); }
+void PeerSumLink::expect_all_blocks() const {
+  std::memset(control().unfinished, 0, sizeof control().unfinished);
+  control().waited_ns = control().took_ns = 0;
+}
 
 void PeerSumLink::queue(float* total, std::span<const float* const> mine, int64_t floats,
                         const DeviceIntegers& integers) {

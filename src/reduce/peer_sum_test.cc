@@ -121,16 +121,29 @@ struct Rig {
   float* area(int m) const {
     return reinterpret_cast<float*>(memory + PeerWords::bytes(members(), kIntegers)) + m * area_floats;
   }
-  static std::vector<int64_t> integers_of(int64_t sequence, int member) {
-    std::vector<int64_t> values;
-    for (int i = 0; i < kIntegers; ++i)
-      values.push_back(static_cast<int64_t>(mix(mix(static_cast<uint64_t>(sequence)) + member * 977 + i) >> 20));
-    return values;
-  }
+  // What a member's host gives, and what two shards of it left on the GPU: counts, and in some sums a NaN.
+  struct Integers {
+    Integers(int64_t sequence, int member) {
+      const auto draw = [&](int i) {
+        return static_cast<int64_t>(mix(mix(static_cast<uint64_t>(sequence)) + static_cast<uint64_t>(member * 977 + i)) >> 20);
+      };
+      for (int i = 0; i < kIntegers; ++i) host.push_back(i == kCounts + kFlag ? 0 : draw(i));
+      for (int i = 0; i < 2 * kCounts; ++i) counted.push_back(draw(1000 + i));
+      bad[1] = sequence % 3 == 1 && member == sequence % 2 ? 40 : -1;
+    }
+    std::vector<int64_t> all(int member) const {
+      std::vector<int64_t> values = host;
+      for (int i = 0; i < kCounts; ++i) values[i] += counted[i] + counted[kCounts + i];
+      if (bad[1] >= 0) values[kCounts + kFlag] = nan_flag(2 * member + 1, 2);  // 40 lies in the third tensor
+      return values;
+    }
+    std::vector<int64_t> host, counted;
+    int64_t bad[2] = {-1, -1}, starts[4] = {0, 16, 32, 48};
+  };
   std::vector<int64_t> expected_integers(int64_t sequence) const {
-    std::vector<int64_t> total = integers_of(sequence, 0);
+    std::vector<int64_t> total = Integers(sequence, 0).all(0);
     for (int m = 1; m < members(); ++m) {
-      const std::vector<int64_t> more = integers_of(sequence, m);
+      const std::vector<int64_t> more = Integers(sequence, m).all(m);
       for (int i = 0; i < kIntegers; ++i) total[i] = i < kCounts ? total[i] + more[i] : std::max(total[i], more[i]);
     }
     return total;
@@ -175,6 +188,7 @@ struct Rig {
     s.total = total;
     s.counts = kCounts;
     s.maxima = kIntegers - kCounts;
+    s.flag = kFlag;
     s.shown_integers = words().shown_integers();
     s.integer_stride = words().integer_stride;
     s.total_integers = words().total_integers(me);
@@ -210,15 +224,23 @@ struct Rig {
       }
       std::fill_n(total, floats, -1.0f);
       PeerSum s = arguments(me, join, mine, total);
-      const std::vector<int64_t> integers = integers_of(sequence, me);
-      s.integers = integers.data();
+      const Integers integers(sequence, me);
+      int64_t bad = -1;
+      s.integers = integers.host.data();
+      s.of_shards = {.shards = 2, .first = 2 * me, .tensors = 4, .counted = integers.counted.data()};
+      s.of_shards.bad = integers.bad;
+      s.of_shards.starts = integers.starts;
+      s.bad = &bad;
       s.control->sequence = static_cast<uint64_t>(sequence);
       bool unfinished = true;
       for (int tries = 0; unfinished; ++tries) {
         if (tries > most_tries) _exit(2);
         std::memset(s.control->unfinished, 0, sizeof s.control->unfinished);
+        bad = -1;
         run(s);
         unfinished = std::ranges::any_of(s.control->unfinished, [](uint32_t left) { return left != 0; });
+        const bool flagged = !unfinished && s.total_integers[kCounts + kFlag] != 0;
+        if (bad != (unfinished || flagged ? 0 : -1)) _exit(4);  // what comes after it is held, or not
         if (unfinished && std::atomic_ref(s.control->abandon).load() != 0) _exit(3);
       }
       const std::vector<float> want = expected(sequence);
@@ -236,7 +258,7 @@ struct Rig {
     return ends;
   }
 
-  static constexpr int kCounts = 5, kIntegers = 75;  // more than a block has threads
+  static constexpr int kCounts = 5, kIntegers = 75, kFlag = 3;  // more than a block has threads
   int shards;
   std::vector<ShardRange> ranges;
   int64_t floats, stride = 0, area_floats = 0;
@@ -254,6 +276,25 @@ TEST(PeerSum, AnyMembersAndRangesGiveTheBitsOfOneProcessOnWeakMemory) {
     EXPECT_EQ(rig.lives(0, 6, run_emulated<Fault::kNone>), std::vector<int>(static_cast<size_t>(members), 0))
         << "round " << round << ", " << shards << " shards, " << rig.floats << " floats";
   }
+}
+
+TEST(PeerSum, TheMarkIsTheNewestSumOfWhichAllBlocksAreDone) {
+  const Rig rig(4, {{0, 2}, {2, 4}}, 100);
+  const PeerWords words = rig.words();
+  const auto mark = [&](std::vector<uint64_t> reduced) {
+    for (size_t block = 0; block < kMostPeerBlocks; ++block)
+      words.flags()[kMostPeerBlocks + block].reduced = block < reduced.size() ? reduced[block] : 0;
+    return words.mark(1, rig.generation);
+  };
+  const auto tag = [&](uint64_t sequence, int blocks) { return peer_tag(rig.generation, sequence, blocks); };
+  EXPECT_EQ(mark({}), std::nullopt);
+  EXPECT_EQ(mark({peer_tag(rig.generation - 1, 9, 1)}), std::nullopt) << "of an older generation";
+  EXPECT_EQ(mark({tag(7, 3), tag(7, 3), tag(7, 3)}), 7);
+  EXPECT_EQ(mark({tag(7, 3), tag(6, 3), tag(6, 3)}), 6) << "block 0 goes first";
+  EXPECT_EQ(mark({tag(6, 3), tag(7, 3), tag(6, 3)}), 6) << "another block goes first";
+  EXPECT_EQ(mark({tag(7, 3), tag(7, 3), tag(3, 1)}), 6);
+  EXPECT_EQ(mark({tag(8, 1), tag(7, 3), tag(7, 3)}), 8) << "the newest sum has one block";
+  EXPECT_EQ(mark({tag(0, 2)}), std::nullopt) << "nothing was done before the first";
 }
 
 // Each broken protocol is seen: wrong bits, or nobody gets to an end.

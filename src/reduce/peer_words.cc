@@ -1,5 +1,6 @@
 #include "reduce/peer_words.h"
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 
@@ -48,18 +49,21 @@ int64_t* PeerWords::total_integers(int member) const {
   return own_integers(member) + integer_bytes(members, integer_stride) / sizeof(int64_t);
 }
 
-// Sums of one generation follow each other on a member's GPU, so its block 0 stands in the newest that any block is in,
-// or in the one before; and a member shows nothing of a sum before its part of the last one is done.
+// Sums of one generation follow each other on a member's GPU, and none begins before the last one's blocks have ended:
+// so one of block 0 and the others stands in the newest sum, the rest there or in the one before.
 std::optional<int64_t> PeerWords::mark(int member, uint64_t generation) const {
   PeerFlag* const mine = flags() + static_cast<int64_t>(member) * kMostPeerBlocks;
-  const uint64_t tag = std::atomic_ref(mine[0].reduced).load(std::memory_order_acquire);
-  if (tag == 0 || tag >> 40 != generation) return std::nullopt;
-  const auto blocks = static_cast<int>(tag & ((1 << kPeerBlockBits) - 1));
-  const int64_t sequence = static_cast<int64_t>((tag & ((uint64_t{1} << 40) - 1)) >> kPeerBlockBits) - 1;
-  for (int block = 1; block < blocks; ++block)
-    if (std::atomic_ref(mine[block].reduced).load(std::memory_order_acquire) != tag)
-      return sequence > 0 ? std::optional(sequence - 1) : std::nullopt;
-  return sequence;
+  uint64_t tags[kMostPeerBlocks] = {}, newest = 0;
+  for (int block = 0; block < kMostPeerBlocks; ++block) {
+    const uint64_t tag = std::atomic_ref(mine[block].reduced).load(std::memory_order_acquire);
+    if (tag != 0 && tag >> 40 == generation) tags[block] = tag;
+    newest = std::max(newest, tags[block]);
+  }
+  if (newest == 0) return std::nullopt;
+  const auto blocks = static_cast<int>(newest & ((1 << kPeerBlockBits) - 1));
+  const int64_t sequence = static_cast<int64_t>((newest & ((uint64_t{1} << 40) - 1)) >> kPeerBlockBits) - 1;
+  if (std::all_of(tags, tags + blocks, [newest](uint64_t tag) { return tag == newest; })) return sequence;
+  return sequence > 0 ? std::optional(sequence - 1) : std::nullopt;
 }
 
 }  // namespace tandem

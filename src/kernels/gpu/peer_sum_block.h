@@ -155,14 +155,18 @@ TANDEM_PEER void show_integers(const PeerSum& s) {
   }
 }
 
+// Loads from host memory, all members' under way at once.
 template <class Threads>
 TANDEM_PEER void add_integers(const PeerSum& s) {
   for (int i = Threads::index(); i < s.counts + s.maxima; i += Threads::count()) {
-    int64_t total = s.shown_integers[i];
-    for (int m = 1; m < s.members; ++m) {
-      const int64_t value = s.shown_integers[m * s.integer_stride + i];
-      total = i < s.counts ? total + value : value > total ? value : total;
-    }
+    int64_t shown[kMostPeers];
+    TANDEM_UNROLL
+    for (int m = 0; m < kMostPeers; ++m)
+      if (m < s.members) shown[m] = s.shown_integers[m * s.integer_stride + i];
+    int64_t total = shown[0];
+    TANDEM_UNROLL
+    for (int m = 1; m < kMostPeers; ++m)
+      if (m < s.members) total = i < s.counts ? total + shown[m] : shown[m] > total ? shown[m] : total;
     s.total_integers[i] = total;
   }
 }
